@@ -1,0 +1,331 @@
+#include "ir/expr.h"
+
+#include <algorithm>
+#include <bit>
+#include <tuple>
+
+#include "base/error.h"
+
+namespace fuser {
+namespace {
+
+uint64_t mix(uint64_t h, uint64_t v) {
+  h ^= v + 0x9e3779b97f4a7c15ull + (h << 6) + (h >> 2);
+  return h * 0xff51afd7ed558ccdull;
+}
+
+bool is_index(Expr e) { return e->dtype == DType::Int64; }
+
+// Strict order by structure: what is computed before names, constants last. Nodes of one arena are
+// equal only if they are one, so it walks down a single path.
+bool before(Expr x, Expr y) {
+  while (x != y) {
+    if (x->kind != y->kind) return x->kind > y->kind;
+    const auto key = [](Expr e) {
+      return std::tuple(e->op, e->symbol, e->a, e->b, e->dtype, e->arity, e->value.integer,
+                        std::bit_cast<uint64_t>(e->value.real),
+                        std::bit_cast<uint64_t>(e->value.imag));
+    };
+    if (key(x) != key(y)) return key(x) < key(y);
+    int i = 0;
+    while (x->args[i] == y->args[i]) ++i;
+    const Expr x_arg = x->args[i], y_arg = y->args[i];
+    x = x_arg;
+    y = y_arg;
+  }
+  return false;
+}
+
+DType result_dtype(Op op, std::span<const Expr> args) {
+  switch (row(op).rule) {
+    case ResultRule::Same:
+    case ResultRule::Float: return args[0]->dtype;
+    case ResultRule::Predicate: return DType::Bool;
+    case ResultRule::Real: return real_type(args[0]->dtype);
+    case ResultRule::Complex: return complex_type(args[0]->dtype);
+    case ResultRule::Condition: return args[1]->dtype;
+  }
+  return args[0]->dtype;
+}
+
+// Integer ops that evaluate() and folding know; wrapping like the device's.
+int64_t apply_integer(Op op, int64_t x, int64_t y) {
+  const auto ux = static_cast<uint64_t>(x), uy = static_cast<uint64_t>(y);
+  switch (op) {
+    case Op::add: return static_cast<int64_t>(ux + uy);
+    case Op::sub: return static_cast<int64_t>(ux - uy);
+    case Op::mul: return static_cast<int64_t>(ux * uy);
+    case Op::div: return y == 0 ? -1 : y == -1 ? static_cast<int64_t>(-ux) : x / y;
+    case Op::mod: return y == 0 ? x : y == -1 ? 0 : x % y;
+    case Op::maximum: return std::max(x, y);
+    case Op::minimum: return std::min(x, y);
+    case Op::neg: return static_cast<int64_t>(-ux);
+    default: break;
+  }
+  throw Fault(FaultKind::Unsupported, "size-arithmetic-1",
+              text("a size may be computed with add, sub, mul, div, mod, minimum, maximum and neg; got ",
+                   row(op).name, "; compute it in Python and pass it as a scalar input"));
+}
+
+// What fits the dtype of an integer or bool, wrapping like the device's.
+int64_t wrap(DType dtype, int64_t v) {
+  switch (dtype) {
+    case DType::Bool: return v != 0;
+    case DType::UInt8: return static_cast<uint8_t>(v);
+    case DType::Int8: return static_cast<int8_t>(v);
+    case DType::Int16: return static_cast<int16_t>(v);
+    case DType::Int32: return static_cast<int32_t>(v);
+    default: return v;
+  }
+}
+
+bool folds(Op op) {
+  return op == Op::add || op == Op::sub || op == Op::mul || op == Op::div || op == Op::mod ||
+         op == Op::maximum || op == Op::minimum;
+}
+
+}  // namespace
+
+bool Number::operator==(const Number& o) const {
+  return integer == o.integer && std::bit_cast<uint64_t>(real) == std::bit_cast<uint64_t>(o.real) &&
+         std::bit_cast<uint64_t>(imag) == std::bit_cast<uint64_t>(o.imag);
+}
+
+size_t Exprs::Hash::operator()(Expr e) const {
+  uint64_t h = mix(static_cast<uint64_t>(e->kind), static_cast<uint64_t>(e->dtype));
+  h = mix(h, static_cast<uint64_t>(e->op));
+  h = mix(h, static_cast<uint64_t>(e->symbol));
+  h = mix(h, static_cast<uint64_t>(static_cast<uint32_t>(e->a)));
+  h = mix(h, static_cast<uint64_t>(static_cast<uint32_t>(e->b)));
+  h = mix(h, static_cast<uint64_t>(e->value.integer));
+  h = mix(h, std::bit_cast<uint64_t>(e->value.real));
+  h = mix(h, std::bit_cast<uint64_t>(e->value.imag));
+  for (Expr a : e->operands()) h = mix(h, a->id);
+  return h;
+}
+
+bool Exprs::Equal::operator()(Expr x, Expr y) const {
+  return x->kind == y->kind && x->dtype == y->dtype && x->op == y->op && x->symbol == y->symbol &&
+         x->a == y->a && x->b == y->b && x->arity == y->arity && x->value == y->value &&
+         x->args == y->args;
+}
+
+Expr Exprs::intern(ExprNode node) {
+  const auto it = table_.find(&node);
+  if (it != table_.end()) return *it;
+  node.id = static_cast<uint32_t>(nodes_.size());
+  nodes_.push_back(node);
+  Expr e = &nodes_.back();
+  table_.insert(e);
+  return e;
+}
+
+Expr Exprs::constant(DType dtype, Number value) {
+  return intern({.kind = ExprNode::Kind::Constant, .dtype = dtype, .value = value});
+}
+
+Expr Exprs::symbol(Symbol symbol, int a, int b, DType dtype) {
+  return intern({.kind = ExprNode::Kind::Symbol, .dtype = dtype, .symbol = symbol, .a = a, .b = b});
+}
+
+Expr Exprs::element(int array, Expr index, DType dtype) {
+  return intern({.kind = ExprNode::Kind::Element, .dtype = dtype, .arity = 1, .a = array, .args = {index}});
+}
+
+Expr Exprs::cast(DType dtype, Expr value) {
+  if (value->dtype == dtype) return value;
+  if (value->is_constant()) {
+    const Kind from = kind_of(value->dtype), to = kind_of(dtype);
+    const Number& v = value->value;
+    const bool integer = from == Kind::Bool || from == Kind::Int;
+    const double real = integer ? static_cast<double>(v.integer) : v.real;
+    if (dtype == DType::Float64 && from != Kind::Complex) return constant(dtype, {.real = real});
+    if (dtype == DType::Float32 && from != Kind::Complex) {
+      // int64 -> float32 rounds once; by way of float64 it would round twice.
+      const float f = integer ? static_cast<float>(v.integer) : static_cast<float>(real);
+      return constant(dtype, {.real = f});
+    }
+    if (to == Kind::Bool && integer) return constant(dtype, {.integer = v.integer != 0});
+    if (dtype == DType::Int64 && integer) return constant(dtype, {.integer = v.integer});
+  }
+  return intern({.kind = ExprNode::Kind::Cast, .dtype = dtype, .arity = 1, .args = {value}});
+}
+
+Expr Exprs::fold_integer(Op op, Expr a, Expr b) {
+  if (a->is_constant() && b->is_constant() && folds(op))
+    return constant(apply_integer(op, a->value.integer, b->value.integer));
+  switch (op) {
+    case Op::add:
+      if (a->is_constant(0)) return b;
+      if (b->is_constant(0)) return a;
+      break;
+    case Op::sub:
+      if (b->is_constant(0)) return a;
+      if (a == b) return constant(0);
+      break;
+    case Op::mul:
+      if (a->is_constant(1)) return b;
+      if (b->is_constant(1)) return a;
+      if (a->is_constant(0) || b->is_constant(0)) return constant(0);
+      break;
+    case Op::div:
+      if (b->is_constant(1)) return a;
+      break;
+    case Op::mod:
+      if (b->is_constant(1)) return constant(0);
+      break;
+    case Op::maximum:
+    case Op::minimum:
+      if (a == b) return a;
+      break;
+    default: break;
+  }
+  return nullptr;
+}
+
+Expr Exprs::apply(Op op, std::span<const Expr> args) {
+  FUSER_ASSERT(args.size() == row(op).arity, row(op).name, " takes ", int(row(op).arity), " operands, got ",
+               args.size());
+  ExprNode node{.kind = ExprNode::Kind::Apply, .dtype = result_dtype(op, args),
+                .arity = static_cast<uint8_t>(args.size()), .op = op};
+  std::copy(args.begin(), args.end(), node.args.begin());
+  if (args.size() == 2 && is_index(args[0]) && is_index(args[1])) {
+    if (Expr folded = fold_integer(op, args[0], args[1])) return folded;
+    if (op == Op::mul || op == Op::add) return in_order(op, args[0], args[1]);
+  }
+  return intern(node);
+}
+
+// A sum or product leans left, its terms in the order of before(), one constant last.
+Expr Exprs::in_order(Op op, Expr a, Expr b) {
+  const auto nests = [op](Expr e) { return e->kind == ExprNode::Kind::Apply && e->op == op; };
+  const auto pair = [&](Expr x, Expr y) {
+    return intern({.kind = ExprNode::Kind::Apply, .dtype = DType::Int64, .arity = 2, .op = op,
+                   .args = {x, y}});
+  };
+  // The usual case, which keeps building a long sum linear: the new term comes last.
+  const Expr last = nests(a) ? a->args[1] : a;
+  if (!nests(b) && !last->is_constant() && !before(b, last)) return pair(a, b);
+
+  const int64_t neutral = op == Op::mul ? 1 : 0;
+  int64_t constant_part = neutral;
+  std::vector<Expr> terms, open{b, a};
+  while (!open.empty()) {
+    Expr e = open.back();
+    open.pop_back();
+    if (nests(e)) {
+      open.push_back(e->args[1]);
+      open.push_back(e->args[0]);
+    } else if (e->is_constant()) {
+      constant_part = apply_integer(op, constant_part, e->value.integer);
+    } else {
+      terms.push_back(e);
+    }
+  }
+  if (op == Op::mul && constant_part == 0) return constant(0);
+  std::stable_sort(terms.begin(), terms.end(), before);
+  if (constant_part != neutral) terms.push_back(constant(constant_part));
+  Expr result = terms[0];  // there is one: two constants were folded
+  for (size_t i = 1; i < terms.size(); ++i) result = pair(result, terms[i]);
+  return result;
+}
+
+Expr Exprs::ceil_div(Expr a, int64_t b) {
+  return b == 1 ? a : div(add(a, constant(b - 1)), constant(b));
+}
+
+Expr Exprs::product(std::span<const Expr> factors) {
+  Expr result = constant(1);
+  for (Expr f : factors) result = mul(result, f);
+  return result;
+}
+
+DType compute_dtype(Expr e) {
+  return row(e->op).rule == ResultRule::Condition ? e->args[1]->dtype : e->args[0]->dtype;
+}
+
+void visit(std::span<const Expr> roots, const std::function<void(Expr)>& f) {
+  std::unordered_set<Expr> done;
+  std::vector<std::pair<Expr, bool>> open;
+  for (auto it = roots.rbegin(); it != roots.rend(); ++it) open.emplace_back(*it, false);
+  while (!open.empty()) {
+    auto [e, expanded] = open.back();
+    open.pop_back();
+    if (done.count(e)) continue;
+    if (expanded) {
+      done.insert(e);
+      f(e);
+      continue;
+    }
+    open.emplace_back(e, true);
+    for (int i = e->arity - 1; i >= 0; --i)
+      if (!done.count(e->args[i])) open.emplace_back(e->args[i], false);
+  }
+}
+
+Expr rewrite(Exprs& target, Expr root, const std::function<Expr(Expr)>& replace) {
+  std::unordered_map<Expr, Expr> image;
+  std::vector<std::pair<Expr, bool>> open{{root, false}};
+  while (!open.empty()) {
+    auto [e, expanded] = open.back();
+    open.pop_back();
+    if (image.count(e)) continue;
+    if (!expanded) {
+      if (Expr r = replace(e)) {
+        image[e] = r;
+        continue;
+      }
+      open.emplace_back(e, true);
+      for (Expr a : e->operands()) open.emplace_back(a, false);
+      continue;
+    }
+    std::array<Expr, 3> args{};
+    for (int i = 0; i < e->arity; ++i) args[i] = image.at(e->args[i]);
+    switch (e->kind) {
+      case ExprNode::Kind::Constant: image[e] = target.constant(e->dtype, e->value); break;
+      case ExprNode::Kind::Symbol: image[e] = target.symbol(e->symbol, e->a, e->b, e->dtype); break;
+      case ExprNode::Kind::Element: image[e] = target.element(e->a, args[0], e->dtype); break;
+      case ExprNode::Kind::Apply: image[e] = target.apply(e->op, {args.data(), e->arity}); break;
+      case ExprNode::Kind::Cast: image[e] = target.cast(e->dtype, args[0]); break;
+    }
+  }
+  return image.at(root);
+}
+
+int IntProgram::add(Expr root) {
+  visit(root, [&](Expr e) {
+    if (slots_.count(e)) return;
+    const bool integer = kind_of(e->dtype) == Kind::Bool || kind_of(e->dtype) == Kind::Int;
+    FUSER_CHECK(integer || e->kind == ExprNode::Kind::Symbol, Unsupported, "size-arithmetic-1",
+                "a size may be computed with integers only; got ", row(e->dtype).torch, " in ",
+                to_string(root), "; compute it in Python and pass it as a scalar input");
+    Step step{.kind = e->kind, .dtype = e->dtype, .op = e->op, .symbol = e->symbol, .a = e->a,
+              .b = e->b, .value = e->value.integer};
+    if (e->kind == ExprNode::Kind::Apply || e->kind == ExprNode::Kind::Cast) {
+      step.a = slots_.at(e->args[0]);
+      step.b = e->arity > 1 ? slots_.at(e->args[1]) : step.a;
+    }
+    slots_[e] = static_cast<int>(steps_.size());
+    steps_.push_back(step);
+  });
+  return slots_.at(root);
+}
+
+void IntProgram::run(const Leaf& leaf, std::vector<int64_t>& values) const {
+  values.resize(steps_.size());
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    const Step& s = steps_[i];
+    switch (s.kind) {
+      case ExprNode::Kind::Constant: values[i] = s.value; break;
+      case ExprNode::Kind::Symbol: values[i] = leaf(s.symbol, s.a, s.b); break;
+      case ExprNode::Kind::Cast: values[i] = wrap(s.dtype, values[s.a]); break;
+      case ExprNode::Kind::Apply:
+        values[i] = wrap(s.dtype, apply_integer(s.op, values[s.a], values[s.b]));
+        break;
+      case ExprNode::Kind::Element:
+        throw Fault(FaultKind::Internal, "internal", "an integer program reads a register array");
+    }
+  }
+}
+
+}  // namespace fuser

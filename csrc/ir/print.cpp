@@ -1,0 +1,334 @@
+// Text of expressions and of kernels; the grammar stands at the top of parse.cpp. Nothing here
+// recurses on the depth of an expression.
+#include <bit>
+#include <charconv>
+#include <cmath>
+
+#include "base/error.h"
+#include "ir/kernel.h"
+
+namespace fuser {
+namespace {
+
+constexpr uint64_t kPlainNan = 0x7ff8000000000000;
+
+// The shortest digits that read back as the same bits.
+std::string real_text(double v) {
+  const uint64_t bits = std::bit_cast<uint64_t>(v);
+  char buffer[40];
+  if (std::isnan(v)) {
+    if (bits == kPlainNan) return "nan";
+    const auto end = std::to_chars(buffer, buffer + sizeof buffer, bits, 16).ptr;
+    return text("nan(0x", std::string_view(buffer, end - buffer), ")");
+  }
+  if (std::isinf(v)) return v < 0 ? "-inf" : "inf";
+  std::string out(buffer, std::to_chars(buffer, buffer + sizeof buffer, v).ptr);
+  if (out.find_first_of(".e") == std::string::npos) out += ".0";
+  return out;
+}
+
+std::string constant_text(DType dtype, const Number& v) {
+  switch (kind_of(dtype)) {
+    case Kind::Bool:
+      return v.integer ? "true" : "false";
+    case Kind::Int:
+      return text(v.integer);
+    case Kind::Float:
+      return real_text(v.real);
+    case Kind::Complex:
+      return text("{", real_text(v.real), ", ", real_text(v.imag), "}");
+  }
+  return {};
+}
+
+struct Infix {
+  const char* text;
+  int level;  // binds the tighter the higher; 0: not infix
+};
+
+// Only int64 is written infix, so that the text alone gives every dtype.
+Infix infix(Expr e) {
+  if (e->arity != 2 || e->args[0]->dtype != DType::Int64 || e->args[1]->dtype != DType::Int64)
+    return {nullptr, 0};
+  switch (e->op) {
+    case Op::lt:
+      return {" < ", 1};
+    case Op::add:
+      return {" + ", 2};
+    case Op::sub:
+      return {" - ", 2};
+    case Op::mul:
+      return {" * ", 3};
+    case Op::div:
+      return {" / ", 3};
+    case Op::mod:
+      return {" % ", 3};
+    default:
+      return {nullptr, 0};
+  }
+}
+
+// Writes expressions. With a kernel: its text, which parses back. Without: for messages, where
+// tensors are called as everywhere in messages and the dtype of a constant only distracts.
+struct Writer {
+  const KernelIR* kernel;
+  std::string out{};
+
+  // What is still to be written, the next at the end: an expression that stands where at least
+  // `level` is needed, or a piece of text.
+  struct Item {
+    Expr expr = nullptr;
+    int level = 0;
+    const char* piece = "";
+  };
+  std::vector<Item> open{};
+
+  void expr(Expr root, int level = 0) {
+    open.push_back({root, level});
+    while (!open.empty()) {
+      const Item item = open.back();
+      open.pop_back();
+      if (!item.expr) {
+        out += item.piece;
+        continue;
+      }
+      switch (item.expr->kind) {
+        case ExprNode::Kind::Constant:
+          constant(item.expr);
+          break;
+        case ExprNode::Kind::Symbol:
+          symbol(item.expr);
+          break;
+        case ExprNode::Kind::Element:
+          array(item.expr->a);
+          out += "[";
+          list(item.expr, "]");
+          break;
+        case ExprNode::Kind::Cast:
+          out += text(row(item.expr->dtype).device, "(");
+          list(item.expr, ")");
+          break;
+        case ExprNode::Kind::Apply:
+          apply(item.expr, item.level);
+          break;
+      }
+    }
+  }
+
+  void list(Expr e, const char* close) {
+    open.push_back({.piece = close});
+    for (int i = e->arity - 1; i >= 0; --i) {
+      open.push_back({e->args[i], 0});
+      if (i > 0) open.push_back({.piece = ", "});
+    }
+  }
+
+  void apply(Expr e, int level) {
+    const Infix in = infix(e);
+    if (!in.level) {
+      out += text(row(e->op).name, "(");
+      list(e, ")");
+      return;
+    }
+    if (in.level < level) {
+      out += "(";
+      open.push_back({.piece = ")"});
+    }
+    open.push_back({e->args[1], in.level + 1});
+    open.push_back({.piece = in.text});
+    open.push_back({e->args[0], in.level});
+  }
+
+  void constant(Expr e) {
+    out += constant_text(e->dtype, e->value);
+    if (kernel && e->dtype != DType::Int64) out += text(":", row(e->dtype).device);
+  }
+
+  void symbol(Expr e) {
+    const char* tensor = kernel ? "" : "t";
+    switch (e->symbol) {
+      case Symbol::Size:
+        out += text("size(", tensor, e->a, ", ", e->b, ")");
+        return;
+      case Symbol::Stride:
+        out += text("stride(", tensor, e->a, ", ", e->b, ")");
+        return;
+      case Symbol::Scalar:
+        input("scalar", "s", e);
+        return;
+      case Symbol::Value:
+        input("value", "t", e);
+        return;
+      case Symbol::Axis:
+        out += text("a", e->a);
+        return;
+      case Symbol::Var:
+        out += text("v", e->a);
+        return;
+      case Symbol::Param:
+        out += text("p", e->a);
+        return;
+      case Symbol::Thread:
+        out += "thread";
+        return;
+      case Symbol::Block:
+        out += "block";
+        return;
+    }
+  }
+
+  void input(const char* word, const char* in_messages, Expr e) {
+    out += kernel ? text(word, "(", e->a, ")") : text(in_messages, e->a);
+    if (kernel && e->dtype != DType::Int64) out += text(":", row(e->dtype).device);
+  }
+
+  // Also prints what verify() will refuse: its messages quote the statement.
+  void array(int i) {
+    const bool known = kernel && i >= 0 && i < static_cast<int>(kernel->arrays.size());
+    out += known ? kernel->arrays[i].name : text("array", i);
+  }
+
+  void buffer(int i) {
+    const bool known = i >= 0 && i < static_cast<int>(kernel->buffers.size());
+    out += known ? kernel->buffers[i].name : text("buffer", i);
+  }
+
+  void clause(const char* word, Expr e) {
+    if (!e) return;
+    out += word;
+    expr(e);
+  }
+
+  template <class At>
+  void subscript(void (Writer::*name)(int), int i, At at) {
+    (this->*name)(i);
+    out += "[";
+    expr(at);
+    out += "]";
+  }
+
+  void statement(const Stmt& s) {
+    std::visit(
+        [&](const auto& n) {
+          using N = std::decay_t<decltype(n)>;
+          if constexpr (std::is_same_v<N, Let>) {
+            out += text("v", n.var);
+            if (!n.index) out += text(" : ", row(n.value->dtype).device);
+            clause(" = ", n.value);
+          } else if constexpr (std::is_same_v<N, Load>) {
+            out += "load ";
+            subscript(&Writer::array, n.array, n.element);
+            out += text(" width ", n.width, " ");
+            subscript(&Writer::buffer, n.buffer, n.offset);
+            clause(" in ", n.in);
+            clause(" count ", n.count);
+          } else if constexpr (std::is_same_v<N, Assign>) {
+            subscript(&Writer::array, n.array, n.element);
+            clause(" = ", n.value);
+          } else if constexpr (std::is_same_v<N, Write>) {
+            out += "write ";
+            subscript(&Writer::buffer, n.buffer, n.offset);
+            out += text(" width ", n.width, " ");
+            subscript(&Writer::array, n.array, n.element);
+            clause(" in ", n.in);
+            clause(" count ", n.count);
+          } else if constexpr (std::is_same_v<N, For>) {
+            out += text("for v", n.var, " < ", n.extent);
+          } else {
+            static_assert(std::is_same_v<N, Barrier>, "the printer misses a statement");
+            out += "barrier";
+          }
+        },
+        s.node);
+  }
+
+  void body(const Body& statements, const std::string& indent) {
+    for (const Stmt& s : statements) {
+      out += indent;
+      statement(s);
+      if (const auto* loop = std::get_if<For>(&s.node)) {
+        out += " {\n";
+        body(loop->body, indent + "  ");
+        out += indent + "}";
+      }
+      out += "\n";
+    }
+  }
+
+  void param(const Param& p, size_t index) {
+    out += text("  param p", index, " : ", row(p.dtype).device);
+    switch (p.kind) {
+      case Param::Kind::Int:
+        clause(" int ", p.value);
+        break;
+      case Param::Kind::Divisor:
+        clause(" divisor ", p.value);
+        break;
+      case Param::Kind::Scalar:
+        out += text(" scalar ", p.index);
+        break;
+      case Param::Kind::Value:
+        out += text(" value ", p.index);
+        break;
+    }
+    out += "\n";
+  }
+
+  void axes(const LinearAxes& w) {
+    const char* between = "  axes [";
+    if (w.axes.empty()) out += between;
+    for (int a : w.axes) {
+      out += text(between, "a", a);
+      between = " ";
+    }
+    between = "] extents [";
+    if (w.extents.empty()) out += between;
+    for (Expr e : w.extents) {
+      clause(between, e);
+      between = ", ";
+    }
+    out += "]";
+    clause(" index ", w.index);
+    out += w.vector ? " vector\n" : "\n";
+  }
+
+  void declarations() {
+    for (const Buffer& b : kernel->buffers)
+      out += text("  buffer ", b.name, " ", row(b.dtype).device, b.read ? " read" : "",
+                  b.written ? " written" : "", b.restrict_ ? " restrict\n" : "\n");
+    for (size_t i = 0; i < kernel->params.size(); ++i) param(kernel->params[i], i);
+    for (const Array& a : kernel->arrays)
+      out += text("  array ", a.name, " ", row(a.dtype).device, " ", a.extent, "\n");
+    for (const LinearAxes& w : kernel->axes) axes(w);
+    clause("  work ", kernel->work);
+    if (kernel->work) out += "\n";
+  }
+};
+
+}  // namespace
+
+std::string to_string(Expr e) {
+  Writer writer{.kernel = nullptr};
+  writer.expr(e);
+  return std::move(writer.out);
+}
+
+std::string to_text(const KernelIR& kernel, const Stmt& stmt) {
+  Writer writer{.kernel = &kernel};
+  writer.statement(stmt);
+  return std::move(writer.out);
+}
+
+std::string to_text(const KernelIR& k) {
+  Writer writer{.kernel = &k};
+  writer.out = text("kernel ", k.name, " threads ", k.threads, " min_blocks ", k.min_blocks,
+                    " index ", k.index64 ? 64 : 32);
+  if (k.vars != named_vars(k)) writer.out += text(" vars ", k.vars);
+  writer.out += " {\n";
+  writer.declarations();
+  writer.body(k.body, "  ");
+  writer.out += "}\n";
+  return std::move(writer.out);
+}
+
+}  // namespace fuser

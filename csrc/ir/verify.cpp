@@ -1,0 +1,338 @@
+// What holds of a kernel between any two passes. Convergence of collectives needs no rule so far:
+// the only statement that encloses others is a loop with a constant trip count, which every thread
+// walks alike.
+#include <algorithm>
+#include <optional>
+#include <unordered_set>
+
+#include "base/error.h"
+#include "ir/kernel.h"
+
+namespace fuser {
+namespace {
+
+constexpr int kArgumentBytes = 4096;  // of a launch, on every driver that we support
+
+bool is_name(const std::string& s) {
+  const auto letter = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+  };
+  if (s.empty() || !letter(s[0])) return false;
+  for (char c : s)
+    if (!letter(c) && !(c >= '0' && c <= '9')) return false;
+  return true;
+}
+
+const char* device_name(DType d) { return row(d).device; }
+
+std::string dtypes_of(std::span<const Expr> args) {
+  std::vector<std::string> names;
+  for (Expr a : args) names.push_back(device_name(a->dtype));
+  return joined(names);
+}
+
+// Does an integer of this dtype hold the value?
+bool holds(DType dtype, int64_t v) {
+  switch (dtype) {
+    case DType::Bool:
+      return v == 0 || v == 1;
+    case DType::UInt8:
+      return v >= 0 && v <= 255;
+    case DType::Int8:
+      return v == static_cast<int8_t>(v);
+    case DType::Int16:
+      return v == static_cast<int16_t>(v);
+    case DType::Int32:
+      return v == static_cast<int32_t>(v);
+    default:
+      return true;
+  }
+}
+
+bool is_host_symbol(Expr e) {
+  return e->is_symbol(Symbol::Size) || e->is_symbol(Symbol::Stride) || e->is_symbol(Symbol::Scalar);
+}
+
+struct Verifier {
+  const KernelIR& kernel;
+  const Stmt* at = nullptr;                    // nullptr: in the declarations
+  std::vector<std::optional<DType>> in_scope;  // by variable
+  std::vector<bool> defined;                   // by variable: somewhere
+  std::vector<bool> has_axis;
+
+  // Where the message points.
+  std::string here() const {
+    return text("kernel ", kernel.name, ": ", at ? text(to_text(kernel, *at), ": ") : "");
+  }
+
+  // ---- Expressions
+
+  void symbol(Expr e) {
+    const auto is_int64 = [&] {
+      FUSER_ASSERT(e->dtype == DType::Int64, here(), to_string(e), " has dtype ",
+                   device_name(e->dtype), ", expected i64");
+    };
+    const int a = e->a;
+    switch (e->symbol) {
+      case Symbol::Var:
+        FUSER_ASSERT(a >= 0 && a < kernel.vars && in_scope[a], here(), "v", a,
+                     " is not defined here");
+        FUSER_ASSERT(*in_scope[a] == e->dtype, here(), "v", a, " is used as ",
+                     device_name(e->dtype), " and defined as ", device_name(*in_scope[a]));
+        return;
+      case Symbol::Param: {
+        const int count = static_cast<int>(kernel.params.size());
+        FUSER_ASSERT(a >= 0 && a < count, here(), "p", a, " of ", count, " parameters");
+        const Param& p = kernel.params[a];
+        const bool integer = p.kind == Param::Kind::Int || p.kind == Param::Kind::Divisor;
+        const DType expected = integer ? DType::Int64 : p.dtype;
+        FUSER_ASSERT(e->dtype == expected, here(), "p", a, " is used as ", device_name(e->dtype),
+                     ", expected ", device_name(expected));
+        return;
+      }
+      case Symbol::Axis:
+        is_int64();
+        FUSER_ASSERT(a >= 0 && a < static_cast<int>(has_axis.size()) && has_axis[a], here(), "a", a,
+                     " is walked by none of the declared axes");
+        return;
+      case Symbol::Scalar:
+      case Symbol::Value:
+        return;
+      case Symbol::Size:
+      case Symbol::Stride:
+      case Symbol::Thread:
+      case Symbol::Block:
+        is_int64();
+        return;
+    }
+  }
+
+  void element(Expr e) {
+    const Array& array = array_at(e->a);
+    FUSER_ASSERT(e->dtype == array.dtype, here(), array.name, " is read as ", device_name(e->dtype),
+                 " and has dtype ", device_name(array.dtype));
+    within(array, e->args[0], 1);
+  }
+
+  void apply(Expr e) {
+    const OpRow& op = row(e->op);
+    const bool condition = op.rule == ResultRule::Condition;
+    FUSER_ASSERT(!condition || e->args[0]->dtype == DType::Bool, here(), op.name,
+                 " chooses by a value of dtype ", device_name(e->args[0]->dtype),
+                 ", expected bool");
+    const DType compute = compute_dtype(e);
+    const auto values = e->operands().subspan(condition ? 1 : 0);
+    for (Expr a : values)
+      FUSER_ASSERT(a->dtype == compute, here(), op.name, " has operands of ", dtypes_of(values),
+                   ", expected one dtype");
+    FUSER_ASSERT(compute_type(compute) == compute && op_text(e->op, compute), here(), op.name,
+                 " is not computed in ", device_name(compute));
+  }
+
+  // A divisor in a kernel is a number prepared for division, not an integer.
+  bool is_divisor(Expr e) const {
+    return e->is_symbol(Symbol::Param) && e->a >= 0 &&
+           e->a < static_cast<int>(kernel.params.size()) &&
+           kernel.params[e->a].kind == Param::Kind::Divisor;
+  }
+
+  void expr(Expr root, DType expected, const char* what) {
+    FUSER_ASSERT(root, here(), what, " is missing");
+    visit(root, [&](Expr e) {
+      for (int i = 0; i < e->arity; ++i) {
+        const bool divides = i == 1 && (e->op == Op::div || e->op == Op::mod);
+        FUSER_ASSERT(divides || !is_divisor(e->args[i]), here(), "divisor ", to_string(e->args[i]),
+                     " is used in ", to_string(e), ", expected behind / or % only");
+      }
+      switch (e->kind) {
+        case ExprNode::Kind::Constant:
+          FUSER_ASSERT(holds(e->dtype, e->value.integer), here(), "constant ", e->value.integer,
+                       " does not fit ", device_name(e->dtype));
+          break;
+        case ExprNode::Kind::Symbol:
+          symbol(e);
+          break;
+        case ExprNode::Kind::Element:
+          element(e);
+          break;
+        case ExprNode::Kind::Apply:
+          apply(e);
+          break;
+        case ExprNode::Kind::Cast:
+          break;
+      }
+    });
+    FUSER_ASSERT(root->dtype == expected, here(), what, " has dtype ", device_name(root->dtype),
+                 ", expected ", device_name(expected));
+    FUSER_ASSERT(!is_divisor(root), here(), what, " is the divisor ", to_string(root));
+  }
+
+  // Computed before the launch, from sizes, strides and scalar inputs.
+  void host_expr(Expr root, const char* what) {
+    expr(root, DType::Int64, what);
+    visit(root, [&](Expr e) {
+      const bool known = e->kind == ExprNode::Kind::Symbol ? is_host_symbol(e)
+                                                           : e->kind != ExprNode::Kind::Element;
+      FUSER_ASSERT(known, here(), what, " depends on ", to_string(e),
+                   ", expected sizes, strides and scalar inputs only");
+    });
+  }
+
+  // ---- Statements
+
+  const Array& array_at(int i) {
+    FUSER_ASSERT(i >= 0 && i < static_cast<int>(kernel.arrays.size()), here(), "array ", i, " of ",
+                 kernel.arrays.size());
+    return kernel.arrays[i];
+  }
+
+  // Are `width` elements from a constant index on inside the array?
+  void within(const Array& array, Expr index, int width) {
+    FUSER_ASSERT(index->dtype == DType::Int64, here(), "the index into ", array.name, " has dtype ",
+                 device_name(index->dtype), ", expected i64");
+    const int64_t first = index->is_constant() ? index->value.integer : 0;
+    FUSER_ASSERT(first >= 0 && first <= array.extent - width, here(), "elements ", first, " to ",
+                 first + width - 1, " of ", array.name, ", which has ", array.extent);
+  }
+
+  template <class Access>  // Load or Write
+  void access(const Access& s, bool Buffer::* allowed, const char* verb) {
+    const Array& array = array_at(s.array);
+    FUSER_ASSERT(s.buffer >= 0 && s.buffer < static_cast<int>(kernel.buffers.size()), here(),
+                 "buffer ", s.buffer, " of ", kernel.buffers.size());
+    const Buffer& buffer = kernel.buffers[s.buffer];
+    FUSER_ASSERT(buffer.*allowed, here(), buffer.name, " is not declared as ", verb);
+    FUSER_ASSERT(array.dtype == buffer.dtype, here(), array.name, " has dtype ",
+                 device_name(array.dtype), " and ", buffer.name, " has ",
+                 device_name(buffer.dtype));
+    FUSER_ASSERT(s.width >= 1, here(), "width ", s.width, ", expected at least 1");
+    expr(s.element, DType::Int64, "the array's index");
+    within(array, s.element, s.width);
+    expr(s.offset, DType::Int64, "the offset");
+    if (s.in) expr(s.in, DType::Bool, "the predicate");
+    if (s.count) expr(s.count, DType::Int64, "the count");
+  }
+
+  void define(int var, DType dtype) {
+    FUSER_ASSERT(var >= 0 && var < kernel.vars, here(), "v", var, ", but ", kernel.vars,
+                 " variables are numbered so far");
+    FUSER_ASSERT(!defined[var], here(), "v", var, " is defined twice");
+    defined[var] = true;
+    in_scope[var] = dtype;
+  }
+
+  void statement(const Stmt& stmt) {
+    at = &stmt;
+    std::visit(
+        [&](const auto& s) {
+          using S = std::decay_t<decltype(s)>;
+          if constexpr (std::is_same_v<S, Let>) {
+            FUSER_ASSERT(s.value, "kernel ", kernel.name, ": v", s.var, " has no value");
+            const DType dtype = s.value->dtype;
+            expr(s.value, dtype, "the value");
+            FUSER_ASSERT(!s.index || dtype == DType::Int64 || dtype == DType::Bool, here(),
+                         "an index has dtype ", device_name(dtype), ", expected i64 or bool");
+            define(s.var, dtype);
+          } else if constexpr (std::is_same_v<S, Load>) {
+            access(s, &Buffer::read, "read");
+          } else if constexpr (std::is_same_v<S, Assign>) {
+            const Array& array = array_at(s.array);
+            expr(s.element, DType::Int64, "the array's index");
+            within(array, s.element, 1);
+            expr(s.value, array.dtype, "the value");
+          } else if constexpr (std::is_same_v<S, Write>) {
+            access(s, &Buffer::written, "written");
+          } else if constexpr (std::is_same_v<S, For>) {
+            FUSER_ASSERT(s.extent >= 1, here(), "extent ", s.extent, ", expected at least 1");
+            define(s.var, DType::Int64);
+            body(s.body);
+            in_scope[s.var].reset();
+          } else {
+            static_assert(std::is_same_v<S, Barrier>, "verify() misses a statement");
+          }
+        },
+        stmt.node);
+  }
+
+  void body(const Body& statements) {
+    for (const Stmt& s : statements) statement(s);
+    for (const Stmt& s : statements)
+      if (const auto* let = std::get_if<Let>(&s.node)) in_scope[let->var].reset();
+  }
+
+  // ---- Declarations
+
+  void names() {
+    FUSER_ASSERT(is_name(kernel.name), "kernel '", kernel.name, "': its name is no identifier");
+    std::unordered_set<std::string> taken;
+    const auto take = [&](const std::string& name) {
+      FUSER_ASSERT(is_name(name), here(), "'", name, "' is no identifier");
+      FUSER_ASSERT(taken.insert(name).second, here(), name, " is declared twice");
+    };
+    for (const Buffer& b : kernel.buffers) take(b.name);
+    for (const Array& a : kernel.arrays) {
+      take(a.name);
+      FUSER_ASSERT(a.extent >= 1, here(), "array ", a.name, " has extent ", a.extent,
+                   ", expected at least 1");
+    }
+  }
+
+  void params() {
+    for (size_t i = 0; i < kernel.params.size(); ++i) {
+      const Param& p = kernel.params[i];
+      if (p.kind == Param::Kind::Int || p.kind == Param::Kind::Divisor) {
+        FUSER_ASSERT(p.dtype == DType::Int64 || p.dtype == DType::Int32, here(), "p", i,
+                     " has dtype ", device_name(p.dtype), ", expected i32 or i64");
+        host_expr(p.value, text("the value of p", i).c_str());
+      } else {
+        FUSER_ASSERT(p.index >= 0, here(), "p", i, " is input ", p.index);
+      }
+    }
+  }
+
+  // The index of a run uses variables of the body: whether they are in scope is seen where the
+  // offsets that it becomes part of stand.
+  void axes() {
+    for (const LinearAxes& w : kernel.axes) {
+      FUSER_ASSERT(w.index && w.index->dtype == DType::Int64, here(),
+                   "a run of axes has no index of dtype i64");
+      FUSER_ASSERT(w.axes.size() == w.extents.size(), here(), w.axes.size(), " axes have ",
+                   w.extents.size(), " extents");
+      for (int a : w.axes) {
+        FUSER_ASSERT(a >= 0, here(), "a", a, " is no axis");
+        if (a >= static_cast<int>(has_axis.size())) has_axis.resize(a + 1);
+        FUSER_ASSERT(!has_axis[a], here(), "a", a, " is walked twice");
+        has_axis[a] = true;
+      }
+      for (Expr e : w.extents) host_expr(e, "the extent of an axis");
+    }
+  }
+
+  void declarations() {
+    names();
+    FUSER_ASSERT(kernel.threads >= 1 && kernel.threads <= 1024, here(), kernel.threads,
+                 " threads, expected 1 to 1024");
+    FUSER_ASSERT(kernel.min_blocks >= 0, here(), "min_blocks is ", kernel.min_blocks);
+    params();
+    axes();
+    if (kernel.work) host_expr(kernel.work, "the work");
+  }
+};
+
+}  // namespace
+
+void verify(const KernelIR& kernel) {
+  Verifier v{.kernel = kernel, .in_scope = {}, .defined = {}, .has_axis = {}};
+  const size_t vars = std::max(kernel.vars, 0);
+  v.in_scope.resize(vars);
+  v.defined.resize(vars);
+  v.declarations();
+  v.body(kernel.body);
+  const int bytes = kernel.argument_bytes();
+  FUSER_CHECK(bytes <= kArgumentBytes, Unsupported, "kernel-size-3", "kernel ", kernel.name,
+              " takes ", bytes, " bytes of arguments (", kernel.buffers.size(), " tensors, ",
+              kernel.params.size(), " parameters), a launch takes at most ", kArgumentBytes,
+              "; define fewer inputs and outputs in one fusion");
+}
+
+}  // namespace fuser

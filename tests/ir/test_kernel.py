@@ -1,0 +1,105 @@
+"""csrc/ir/kernel: walking and rewriting statements, argument bytes, collectives."""
+
+import pytest
+
+from fuser import _core
+
+ir = _core.ir_testing
+HEAD = "kernel k threads 32 min_blocks 0 index 32 {\n"
+
+EVERY_FIELD = """\
+  buffer g f32 read written
+  array r f32 4
+  v0 = thread
+  v1 = v0 + 1
+  v2 : i64 = mul(v0, 2)
+  load r[v0 % 2] width 1 g[v0 * 3] in v0 < 4 count v0 - 5
+  for v3 < 2 {
+    for v4 < 2 {
+      r[v0 / 2] = f32(v0 * 6)
+    }
+    write g[v0 * 7] width 1 r[v0 % 4] in v0 < 8 count v0 - 9
+  }
+  barrier
+}
+"""
+
+
+def test_visit_is_outer_before_inner() -> None:
+    statements = _core.parse_kernel(HEAD + EVERY_FIELD).statements()
+    assert [s.split()[0] for s in statements] == [
+        *("v0", "v1", "v2", "load", "for", "for", "r[v0", "write", "barrier")
+    ]
+
+
+def test_map_expressions_reaches_every_field() -> None:
+    text = ir.substitute(HEAD + EVERY_FIELD, 0, 10).text()
+    assert (
+        text
+        == HEAD
+        + """\
+  buffer g f32 read written
+  array r f32 4
+  v0 = thread
+  v1 = 11
+  v2 : i64 = 20
+  load r[0] width 1 g[30] in 10 < 4 count 5
+  for v3 < 2 {
+    for v4 < 2 {
+      r[5] = 60.0:f32
+    }
+    write g[70] width 1 r[2] in 10 < 8 count 1
+  }
+  barrier
+}
+"""
+    )
+
+
+def test_rewriting_restores_the_normal_form() -> None:
+    text = HEAD + "  v0 = thread\n  v1 = block\n  v2 = v0 * 4 + v1 * 3 + 1\n}\n"
+    assert ir.substitute(text, 0, 5).statements()[2] == "v2 = v1 * 3 + 21"
+    assert ir.substitute(text, 1, -7).statements()[2] == "v2 = v0 * 4 + -20"
+
+
+@pytest.mark.parametrize(
+    ("statements", "expected"),
+    [
+        ("", False),
+        ("  v0 = thread\n", False),
+        ("  barrier\n", True),
+        ("  for v0 < 2 {\n    for v1 < 2 {\n      barrier\n    }\n  }\n", True),
+    ],
+)
+def test_collectives(statements: str, expected: bool) -> None:
+    assert _core.parse_kernel(HEAD + statements + "}\n").collectives() is expected
+
+
+BUFFER = "  buffer g{} f32 read\n"
+
+
+@pytest.mark.parametrize(
+    ("params", "expected"),
+    [
+        ([], 16),
+        (["i32 int 1"], 20),
+        (["i64 int 1"], 24),
+        (["i32 divisor 1"], 28),  # FastDiv: three words
+        (["i64 divisor 1"], 24),
+        (["i32 int 1", "i64 int 2"], 32),  # aligned to 8
+        (["i32 int 1", "i32 divisor 2"], 32),
+        (["bf16 value 0", "bf16 value 1", "f32 scalar 0"], 24),
+        (["bool scalar 0", "c128 scalar 1"], 48),
+        (["c64 scalar 0", "f64 scalar 1"], 32),
+    ],
+)
+def test_argument_bytes(params: list[str], expected: int) -> None:
+    """Two pointers and the parameters, each aligned to its size, in order."""
+    lines = "".join(f"  param p{i} : {p}\n" for i, p in enumerate(params))
+    text = HEAD + BUFFER.format(0) + BUFFER.format(1) + lines + "}\n"
+    assert _core.parse_kernel(text).argument_bytes() == expected
+
+
+def test_vars_counts_what_is_mentioned() -> None:
+    text = HEAD + "  axes [a0] extents [4] index v7\n  for v3 < 2 {\n    v1 = v2\n  }\n}\n"
+    assert _core.parse_kernel(text).vars == 8
