@@ -1,0 +1,429 @@
+#include "fusion/define.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "base/error.h"
+
+namespace fuser {
+namespace {
+
+std::string where(const Tensor& t) {
+  return text("t", t.id, ": ", describe(t), t.location.empty() ? "" : "  defined at " + t.location);
+}
+
+std::string name_of(const Operand& o) {
+  return o.tensor ? text("t", o.tensor->id) : to_string(o.scalar);
+}
+
+std::string call(std::string_view op, std::span<const Operand> args) {
+  std::vector<std::string> names;
+  for (const Operand& a : args) names.push_back(name_of(a));
+  return text(op, "(", joined(names), ")");
+}
+
+std::string lines(std::span<const Operand> args) {
+  std::string out;
+  for (const Operand& a : args)
+    if (a.tensor) out += "\n  " + where(*a.tensor);
+  return out;
+}
+
+const Tensor* append(Fusion& fusion, DType dtype, std::vector<Expr> shape, Definition definition,
+                     std::string location) {
+  fusion.tensors.push_back({.id = static_cast<int>(fusion.tensors.size()),
+                            .dtype = dtype,
+                            .shape = std::move(shape),
+                            .definition = std::move(definition),
+                            .location = std::move(location)});
+  return &fusion.tensors.back();
+}
+
+// A permutation of 0..rank-1, negative dims counted from the end.
+std::vector<int64_t> permutation(std::string_view op, const Tensor& arg, std::span<const int64_t> dims) {
+  std::vector<int64_t> result(dims.begin(), dims.end());
+  for (int64_t& d : result)
+    if (d < 0) d += arg.rank();
+  std::vector<int64_t> sorted = result;
+  std::sort(sorted.begin(), sorted.end());
+  bool ok = static_cast<int>(sorted.size()) == arg.rank();
+  for (size_t i = 0; ok && i < sorted.size(); ++i) ok = sorted[i] == static_cast<int64_t>(i);
+  FUSER_CHECK(ok, Shape, "permute-1", op, "(t", arg.id, ", [", joined(dims), "]): expected each of 0..",
+              arg.rank() - 1, " once\n  ", where(arg));
+  return result;
+}
+
+// The extent of a result axis where two operands meet, by the broadcast rule.
+Expr meet(std::string_view op, std::span<const Operand> args, int axis, Expr left, const Tensor* left_tensor,
+          Expr right, const Tensor* right_tensor, std::vector<Constraint>& constraints) {
+  if (left == right || right->is_constant(1)) return left;
+  if (left->is_constant(1)) return right;
+  FUSER_CHECK(!(left->is_constant() && right->is_constant()), Shape, "broadcast-1", call(op, args),
+              ": operands do not broadcast", lines(args), "\n  axis ", axis, ": ", left->value.integer, " against ",
+              right->value.integer, "; expected equal, or one of them 1");
+  constraints.push_back({.left = left, .right = right, .op = call(op, args), .axis = axis,
+                         .left_tensor = left_tensor, .right_tensor = right_tensor});
+  // A static size is the better name for both.
+  return right->is_constant() ? right : left;
+}
+
+Kind category(const Operand& o) { return kind_of(o.tensor ? o.tensor->dtype : o.scalar->dtype); }
+
+}  // namespace
+
+DType common_dtype(std::span<const Operand> operands) {
+  // torch's rule: each priority level promotes within itself; a lower level counts only by a higher category.
+  std::optional<DType> level[3];
+  for (const Operand& o : operands) {
+    const DType d = o.tensor ? o.tensor->dtype : o.scalar->dtype;
+    auto& slot = level[!o.tensor ? 2 : o.tensor->rank() == 0 ? 1 : 0];
+    slot = slot ? promote_types(*slot, d) : d;
+  }
+  // A Python float does not make anything float64: alone above ints it stands for float32, torch's default.
+  if (level[2] && (level[0] || level[1])) {
+    if (*level[2] == DType::Float64) level[2] = DType::Float32;
+    if (*level[2] == DType::Complex128) level[2] = DType::Complex64;
+  }
+  std::optional<DType> result;
+  for (const auto& d : level) {
+    if (!d) continue;
+    if (!result) {
+      result = d;
+    } else if (kind_of(*d) > kind_of(*result)) {
+      result = kind_of(*d) == Kind::Complex || kind_of(*result) == Kind::Complex ? promote_types(*result, *d) : *d;
+    }
+  }
+  return compute_type(*result);
+}
+
+const Tensor* define_tensor(Fusion& fusion, std::span<const int64_t> shape, DType dtype, Input input,
+                            std::string location) {
+  input.index = static_cast<int>(fusion.inputs.size());
+  std::vector<Expr> extents;
+  for (size_t d = 0; d < shape.size(); ++d) {
+    FUSER_CHECK(shape[d] >= -1, Shape, "define-tensor-1", "define_tensor(shape=[", joined(shape),
+                "]): expected -1 (symbolic), 0, 1 or a static size in axis ", d, ", got ", shape[d]);
+    extents.push_back(shape[d] < 0 ? fusion.exprs.symbol(Symbol::Size, input.index, static_cast<int>(d))
+                                   : fusion.exprs.constant(shape[d]));
+  }
+  fusion.arguments.push_back({.is_tensor = true, .index = input.index});
+  const Tensor* t = append(fusion, dtype, std::move(extents), std::move(input), std::move(location));
+  fusion.inputs.push_back(t);
+  return t;
+}
+
+Expr define_scalar(Fusion& fusion, DType dtype) {
+  const int index = static_cast<int>(fusion.scalars.size());
+  Expr symbol = fusion.exprs.symbol(Symbol::Scalar, index, 0, dtype);
+  fusion.scalars.push_back({.dtype = dtype, .symbol = symbol});
+  fusion.arguments.push_back({.is_tensor = false, .index = index});
+  return symbol;
+}
+
+namespace {
+
+// The dtype in which `op` computes on operands whose common dtype is `common`, or DTypeError.
+DType compute_for(Op op, DType common, std::span<const Operand> args) {
+  const OpRow& r = row(op);
+  DType compute = common;
+  if (r.rule == ResultRule::Float && (kind_of(compute) == Kind::Int || kind_of(compute) == Kind::Bool))
+    compute = DType::Float32;
+  // An op without a bool form may still be defined on ints, as torch's arithmetic on masks is.
+  FUSER_CHECK(op_text(op, compute) != nullptr, DType, "op-dtype-1", call(r.name, args), ": ", r.name,
+              " is not defined on ", row(compute).torch, lines(args), "\n  hint: cast the operand first");
+  return compute;
+}
+
+DType result_of(Op op, DType compute) {
+  switch (row(op).rule) {
+    case ResultRule::Predicate: return DType::Bool;
+    case ResultRule::Real: return real_type(compute);
+    case ResultRule::Complex: return complex_type(compute);
+    default: return compute;
+  }
+}
+
+void check_arity(Op op, size_t given) {
+  FUSER_CHECK(given == row(op).arity, User, "op-arity-1", row(op).name, ": expected ", int(row(op).arity),
+              " operands, got ", given);
+}
+
+std::span<const Operand> valued(Op op, std::span<const Operand> args) {
+  return row(op).rule == ResultRule::Condition ? args.subspan(1) : args;
+}
+
+}  // namespace
+
+const Tensor* pointwise(Fusion& fusion, Op op, std::span<const Operand> args, std::string location) {
+  check_arity(op, args.size());
+  const DType compute = compute_for(op, common_dtype(valued(op, args)), args);
+  if (row(op).rule == ResultRule::Condition)
+    FUSER_CHECK(category(args[0]) == Kind::Bool || category(args[0]) == Kind::Int, DType, "where-1",
+                call(row(op).name, args), ": expected a bool condition", lines(args),
+                "\n  hint: compare it with something, or cast it to bool");
+  int rank = 0;
+  for (const Operand& a : args)
+    if (a.tensor) rank = std::max(rank, a.tensor->rank());
+  std::vector<Expr> shape(rank, nullptr);
+  std::vector<const Tensor*> owner(rank, nullptr);
+  std::vector<Constraint> constraints;
+  std::vector<Operand> aligned(args.begin(), args.end());
+  for (const Operand& a : args) {
+    if (!a.tensor) continue;
+    const int shift = rank - a.tensor->rank();
+    for (int d = 0; d < a.tensor->rank(); ++d) {
+      Expr& extent = shape[d + shift];
+      const Tensor*& from = owner[d + shift];
+      Expr mine = a.tensor->shape[d];
+      Expr met = extent ? meet(row(op).name, args, d + shift, extent, from, mine, a.tensor, constraints) : mine;
+      if (!extent || met != extent) from = a.tensor;
+      extent = met;
+    }
+  }
+  for (Constraint& c : constraints) fusion.constraints.push_back(std::move(c));
+  // Operands of lower rank get leading dims of size 1, as a statement of their own: every later stage then sees
+  // operands of equal rank.
+  for (Operand& a : aligned) {
+    if (!a.tensor || a.tensor->rank() == rank) continue;
+    std::vector<bool> is_broadcast(rank, false);
+    std::fill(is_broadcast.begin(), is_broadcast.begin() + (rank - a.tensor->rank()), true);
+    a.tensor = broadcast(fusion, a.tensor, std::move(is_broadcast), location);
+  }
+  return append(fusion, result_of(op, compute), std::move(shape),
+                Pointwise{.op = op, .compute = compute, .args = std::move(aligned)}, std::move(location));
+}
+
+Expr pointwise_scalar(Fusion& fusion, Op op, std::span<const Expr> args) {
+  check_arity(op, args.size());
+  std::vector<Operand> operands;
+  for (Expr a : args) operands.push_back({.scalar = a});
+  const DType compute = compute_for(op, common_dtype(valued(op, operands)), operands);
+  std::vector<Expr> converted;
+  for (size_t i = 0; i < args.size(); ++i) {
+    const bool condition = row(op).rule == ResultRule::Condition && i == 0;
+    converted.push_back(fusion.exprs.cast(condition ? DType::Bool : compute, args[i]));
+  }
+  return fusion.exprs.apply(op, converted);
+}
+
+const Tensor* cast(Fusion& fusion, const Tensor* arg, DType dtype, std::string location) {
+  FUSER_CHECK(kind_of(arg->dtype) != Kind::Complex || kind_of(dtype) == Kind::Complex || kind_of(dtype) == Kind::Bool,
+              DType, "cast-1", "cast(t", arg->id, ", ", row(dtype).torch,
+              "): casting complex to real discards the imaginary part\n  ", where(*arg),
+              "\n  hint: take fd.ops.real(t", arg->id, ") first");
+  return append(fusion, dtype, arg->shape, Cast{.arg = arg}, std::move(location));
+}
+
+const Tensor* full(Fusion& fusion, std::span<const Expr> shape, Expr value, DType dtype, std::string location) {
+  for (size_t d = 0; d < shape.size(); ++d)
+    FUSER_CHECK(kind_of(shape[d]->dtype) == Kind::Int && !(shape[d]->is_constant() && shape[d]->value.integer < 0),
+                Shape, "full-1", "full(): expected a size of at least 0 in axis ", d, ", got ", to_string(shape[d]));
+  return append(fusion, dtype, {shape.begin(), shape.end()}, Full{.value = value}, std::move(location));
+}
+
+const Tensor* broadcast(Fusion& fusion, const Tensor* arg, std::vector<bool> is_broadcast, std::string location) {
+  const int kept = static_cast<int>(std::count(is_broadcast.begin(), is_broadcast.end(), false));
+  FUSER_CHECK(kept == arg->rank(), Shape, "broadcast-2", "broadcast(t", arg->id, ", ...): expected ", arg->rank(),
+              " dims that are not broadcast (the rank of the operand), got ", kept, "\n  ", where(*arg));
+  std::vector<Expr> shape;
+  int next = 0;
+  for (bool b : is_broadcast) shape.push_back(b ? fusion.exprs.constant(1) : arg->shape[next++]);
+  return append(fusion, arg->dtype, std::move(shape),
+                Broadcast{.arg = arg, .is_broadcast = std::move(is_broadcast)}, std::move(location));
+}
+
+const Tensor* expand(Fusion& fusion, const Tensor* arg, std::span<const Expr> shape, std::string location) {
+  FUSER_CHECK(static_cast<int>(shape.size()) == arg->rank(), Shape, "expand-1", "expand(t", arg->id,
+              ", shape): expected ", arg->rank(), " sizes, got ", shape.size(), "\n  ", where(*arg),
+              "\n  hint: add dims with broadcast or broadcast_in_dim");
+  const Operand self{.tensor = arg};
+  std::vector<Constraint> constraints;
+  std::vector<Expr> extents;
+  for (int d = 0; d < arg->rank(); ++d) {
+    Expr want = shape[d];
+    if (!want || want->is_constant(-1)) {
+      extents.push_back(arg->shape[d]);
+      continue;
+    }
+    // Only size 1 grows: a wanted size of 1 keeps nothing but 1.
+    FUSER_CHECK(!want->is_constant() || !arg->shape[d]->is_constant() || arg->shape[d]->is_constant(1) ||
+                    want == arg->shape[d],
+                Shape, "expand-2", "expand(t", arg->id, ", shape): axis ", d, " has size ",
+                to_string(arg->shape[d]), " and cannot become ", to_string(want), "; only size 1 grows\n  ",
+                where(*arg));
+    extents.push_back(arg->shape[d]->is_constant(1) || arg->shape[d] == want
+                          ? want
+                          : meet("expand", {&self, 1}, d, arg->shape[d], arg, want, arg, constraints));
+  }
+  for (Constraint& c : constraints) fusion.constraints.push_back(std::move(c));
+  return append(fusion, arg->dtype, std::move(extents), Expand{.arg = arg}, std::move(location));
+}
+
+const Tensor* broadcast_in_dim(Fusion& fusion, const Tensor* arg, std::span<const Expr> shape,
+                               std::span<const int64_t> broadcast_dims, std::string location) {
+  FUSER_CHECK(static_cast<int>(broadcast_dims.size()) == arg->rank(), Shape, "broadcast-in-dim-1",
+              "broadcast_in_dim(t", arg->id, ", shape, [", joined(broadcast_dims), "]): expected ", arg->rank(),
+              " broadcast_dims (the rank of the operand), got ", broadcast_dims.size(), "\n  ", where(*arg));
+  const int rank = static_cast<int>(shape.size());
+  std::vector<bool> is_broadcast(rank, true);
+  int64_t last = -1;
+  for (int64_t d : broadcast_dims) {
+    FUSER_CHECK(d > last && d < rank, Shape, "broadcast-in-dim-2", "broadcast_in_dim(t", arg->id, ", shape, [",
+                joined(broadcast_dims), "]): expected increasing dims below ", rank, "\n  ", where(*arg));
+    is_broadcast[d] = false;
+    last = d;
+  }
+  const Tensor* t = rank == arg->rank() ? arg : broadcast(fusion, arg, std::move(is_broadcast), location);
+  return expand(fusion, t, shape, std::move(location));
+}
+
+const Tensor* squeeze(Fusion& fusion, const Tensor* arg, std::span<const int64_t> dims, bool squeeze_expanded,
+                      std::string location) {
+  std::vector<int64_t> sorted(dims.begin(), dims.end());
+  for (int64_t& d : sorted) {
+    FUSER_CHECK(d >= -arg->rank() && d < arg->rank(), Shape, "squeeze-1", "squeeze(t", arg->id, ", [", joined(dims),
+                "]): dim ", d, " is out of range for rank ", arg->rank(), "\n  ", where(*arg));
+    if (d < 0) d += arg->rank();
+  }
+  std::sort(sorted.begin(), sorted.end());
+  sorted.erase(std::unique(sorted.begin(), sorted.end()), sorted.end());
+  for (int64_t d : sorted) {
+    Expr extent = arg->shape[d];
+    if (extent->is_constant(1) || squeeze_expanded) continue;
+    FUSER_CHECK(!extent->is_constant(), Shape, "squeeze-2", "squeeze(t", arg->id, ", [", joined(dims), "]): axis ", d,
+                " has size ", extent->value.integer, ", expected 1\n  ", where(*arg));
+    fusion.constraints.push_back({.left = extent, .right = fusion.exprs.constant(1),
+                                  .op = text("squeeze(t", arg->id, ", [", joined(dims), "])"),
+                                  .axis = static_cast<int>(d), .left_tensor = arg, .right_tensor = arg});
+  }
+  std::vector<Expr> shape;
+  for (int d = 0; d < arg->rank(); ++d)
+    if (!std::binary_search(sorted.begin(), sorted.end(), d)) shape.push_back(arg->shape[d]);
+  return append(fusion, arg->dtype, std::move(shape), Squeeze{.arg = arg, .dims = std::move(sorted)},
+                std::move(location));
+}
+
+const Tensor* permute(Fusion& fusion, const Tensor* arg, std::span<const int64_t> dims, std::string location) {
+  std::vector<int64_t> order = permutation("permute", *arg, dims);
+  std::vector<Expr> shape;
+  for (int64_t d : order) shape.push_back(arg->shape[d]);
+  return append(fusion, arg->dtype, std::move(shape), Permute{.arg = arg, .dims = std::move(order)},
+                std::move(location));
+}
+
+const Tensor* stride_order(Fusion& fusion, const Tensor* arg, std::span<const int64_t> order,
+                           std::string location) {
+  std::vector<int64_t> sorted = permutation("stride_order", *arg, order);
+  return append(fusion, arg->dtype, arg->shape, StrideOrder{.arg = arg, .order = std::move(sorted)},
+                std::move(location));
+}
+
+void add_output(Fusion& fusion, const Tensor* tensor, int alias) {
+  if (alias >= 0) {
+    const Tensor& target = *fusion.inputs[alias];
+    FUSER_CHECK(target.rank() == tensor->rank(), Shape, "alias-1", "add_output(t", tensor->id, ", t", target.id,
+                "): an output written into an input needs its rank\n  ", where(*tensor), "\n  ", where(target));
+    FUSER_CHECK(target.dtype == tensor->dtype, DType, "alias-2", "add_output(t", tensor->id, ", t", target.id,
+                "): an output written into an input needs its dtype\n  ", where(*tensor), "\n  ", where(target),
+                "\n  hint: cast the output to ", row(target.dtype).torch);
+    for (const Output& o : fusion.outputs)
+      FUSER_CHECK(o.alias != alias, User, "alias-3", "add_output(t", tensor->id, ", t", target.id, "): t",
+                  o.tensor->id, " is written into that input already");
+    for (int d = 0; d < tensor->rank(); ++d)
+      if (tensor->shape[d] != target.shape[d])
+        fusion.constraints.push_back({.left = tensor->shape[d], .right = target.shape[d],
+                                      .op = text("add_output(t", tensor->id, ", t", target.id, ")"), .axis = d,
+                                      .left_tensor = tensor, .right_tensor = &target});
+  }
+  fusion.outputs.push_back({.tensor = tensor, .alias = alias});
+}
+
+Fusion rebuild(const Fusion& fusion, const SizeReplacement& leaf) {
+  Fusion out;
+  std::unordered_map<Expr, Expr> image;
+  const auto map_expr = [&](Expr e) {
+    return rewrite(out.exprs, e, [&](Expr n) -> Expr {
+      const auto it = image.find(n);
+      if (it != image.end()) return it->second;
+      return n->is_symbol(Symbol::Size) ? image[n] = leaf(out.exprs, n) : nullptr;
+    });
+  };
+  const auto at = [&](const Tensor* t) -> const Tensor* { return &out.tensors[t->id]; };
+  for (const ScalarInput& s : fusion.scalars) {
+    out.scalars.push_back({.dtype = s.dtype, .symbol = map_expr(s.symbol)});
+  }
+  for (const Tensor& t : fusion.tensors) {
+    std::vector<Expr> shape;
+    for (Expr e : t.shape) shape.push_back(map_expr(e));
+    std::visit(
+        [&](const auto& d) {
+          using D = std::decay_t<decltype(d)>;
+          if constexpr (std::is_same_v<D, Input>) {
+            out.inputs.push_back(append(out, t.dtype, std::move(shape), d, t.location));
+          } else if constexpr (std::is_same_v<D, Pointwise>) {
+            std::vector<Operand> args;
+            for (const Operand& a : d.args)
+              args.push_back(a.tensor ? Operand{.tensor = at(a.tensor)} : Operand{.scalar = map_expr(a.scalar)});
+            pointwise(out, d.op, args, t.location);
+          } else if constexpr (std::is_same_v<D, Cast>) {
+            cast(out, at(d.arg), t.dtype, t.location);
+          } else if constexpr (std::is_same_v<D, Full>) {
+            full(out, shape, map_expr(d.value), t.dtype, t.location);
+          } else if constexpr (std::is_same_v<D, Broadcast>) {
+            broadcast(out, at(d.arg), d.is_broadcast, t.location);
+          } else if constexpr (std::is_same_v<D, Expand>) {
+            expand(out, at(d.arg), shape, t.location);
+          } else if constexpr (std::is_same_v<D, Squeeze>) {
+            squeeze(out, at(d.arg), d.dims, true, t.location);
+          } else if constexpr (std::is_same_v<D, Permute>) {
+            permute(out, at(d.arg), d.dims, t.location);
+          } else if constexpr (std::is_same_v<D, StrideOrder>) {
+            stride_order(out, at(d.arg), d.order, t.location);
+          } else {
+            static_assert(std::is_same_v<D, std::monostate>, "rebuild() does not know this tensor op");
+          }
+        },
+        t.definition);
+    FUSER_ASSERT(out.tensors.size() == static_cast<size_t>(t.id) + 1, "rebuild() lost the ids at t", t.id);
+  }
+  out.arguments = fusion.arguments;
+  for (const Output& o : fusion.outputs) add_output(out, at(o.tensor), o.alias);
+  return out;
+}
+
+Fusion specialize(const Fusion& fusion, const std::vector<std::vector<bool>>& ones) {
+  Fusion first = rebuild(fusion, [&](Exprs& target, Expr s) -> Expr {
+    return ones[s->a][s->b] ? target.constant(1) : target.symbol(Symbol::Size, s->a, s->b);
+  });
+  // Sizes that must be equal get one name: the static size if there is one, else the first symbol.
+  std::unordered_map<Expr, Expr> parent;
+  const auto find = [&](Expr e) {
+    while (parent.count(e)) e = parent.at(e);
+    return e;
+  };
+  for (const Constraint& c : first.constraints) {
+    Expr a = find(c.left), b = find(c.right);
+    if (a == b) continue;
+    const auto simple = [](Expr e) { return e->is_constant() || e->is_symbol(Symbol::Size); };
+    if (!simple(a) || !simple(b) || (a->is_constant() && b->is_constant())) continue;
+    if (b->is_constant() || (!a->is_constant() && b->id < a->id)) std::swap(a, b);
+    parent[b] = a;
+  }
+  if (parent.empty()) return first;
+  Fusion second = rebuild(first, [&](Exprs& target, Expr s) -> Expr {
+    Expr r = find(s);
+    return r->is_constant() ? target.constant(r->value.integer) : target.symbol(Symbol::Size, r->a, r->b);
+  });
+  // The rules that gave the names are no longer visible in the second graph; they are still to be checked.
+  std::vector<Constraint> constraints;
+  for (const Constraint& c : first.constraints) {
+    const auto copy = [&](Expr e) { return rewrite(second.exprs, e, [](Expr) -> Expr { return nullptr; }); };
+    constraints.push_back({.left = copy(c.left), .right = copy(c.right), .op = c.op, .axis = c.axis,
+                           .left_tensor = &second.tensors[c.left_tensor->id],
+                           .right_tensor = &second.tensors[c.right_tensor->id]});
+  }
+  second.constraints = std::move(constraints);
+  return second;
+}
+
+}  // namespace fuser

@@ -1,0 +1,77 @@
+// What is known about sizes beyond their symbols: the layout classes of inputs, and yes/no facts whose truth for
+// concrete sizes is part of a kernel's signature. Structure depends on sizes through these and through nothing else.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "fusion/access.h"
+
+namespace fuser {
+
+// How one input lies in memory, without its sizes.
+struct LayoutClass {
+  std::vector<bool> one;         // by dim: size 1 (its stride does not count)
+  std::vector<bool> expanded;    // by dim: stride 0
+  std::vector<int> order;        // remaining dims, largest stride first
+  std::vector<bool> contiguous;  // by position in order: stride is that of the next one times its size (last: 1)
+  bool on_cpu_scalar = false;    // a CPU tensor of no dims beside CUDA tensors: passed by value
+
+  bool operator==(const LayoutClass&) const = default;
+};
+LayoutClass layout_class(std::span<const int64_t> sizes, std::span<const int64_t> strides);
+void append_key(const LayoutClass& layout, std::vector<uint64_t>& key);
+std::string to_string(const LayoutClass& layout);
+
+// One memory access of a kernel: a Read value or a Store.
+struct MemoryAccess {
+  bool store = false;
+  int index = 0;  // ValueId, or index into Refined::stores
+  int buffer = 0;
+  DType dtype{};
+  std::vector<Expr> at;
+  std::vector<Expr> tensor_strides;
+  std::optional<Linear> strides;  // by axis; nothing: irregular
+};
+
+// A buffer of a kernel: which tensor's memory it is.
+struct BufferUse {
+  const Tensor* tensor = nullptr;
+  int input = -1;   // tensor input whose memory it is, or
+  int output = -1;  // fusion output that is allocated for it
+  bool read = false, written = false;
+};
+
+// One kernel to be scheduled: values over axes, with addresses.
+struct Problem {
+  Refined refined;
+  std::vector<AxisId> order;  // of the axes in memory, outermost first: that of the first input that tells
+  std::vector<BufferUse> buffers;
+  std::vector<MemoryAccess> accesses;  // reads in value order, then stores
+  // Layout of each allocated output's dims, outermost first, by store; empty for an output in place.
+  std::vector<std::vector<int>> output_order;
+};
+
+// in_place[o]: output o is stored straight into its alias input.
+Problem make_problem(const Fusion& fusion, Refined refined, const std::vector<LayoutClass>& layouts,
+                     const std::vector<bool>& in_place);
+
+// "divisor divides value", asked by a scheduler, answered for concrete sizes.
+struct Fact {
+  Expr value = nullptr;
+  int64_t divisor = 1;
+};
+
+// All that a plan may know about sizes: never a size itself.
+struct Hints {
+  std::vector<Fact> facts;
+  std::vector<bool> truth;    // by fact
+  std::vector<bool> aligned;  // by buffer: its address is a multiple of 16 bytes
+  bool index64 = false;
+
+  bool divides(Expr value, int64_t divisor) const;  // asks a collected fact; constants answer themselves
+};
+
+}  // namespace fuser

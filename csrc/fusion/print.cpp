@@ -1,0 +1,254 @@
+// Text of a Fusion: runnable Python. It holds every attribute, so it also serves as the structure
+// that two fusions are compared by.
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <unordered_map>
+
+#include "base/error.h"
+#include "ir/fusion.h"
+
+namespace fuser {
+namespace {
+
+std::string dtype_text(DType d) { return text("DataType.", row(d).member); }
+
+// The shortest digits that read back as the same float64.
+std::string real_literal(double v) {
+  if (std::isnan(v)) return "float(\"nan\")";
+  if (std::isinf(v)) return v < 0 ? "float(\"-inf\")" : "float(\"inf\")";
+  char buffer[40];
+  std::string s(buffer, std::to_chars(buffer, buffer + sizeof buffer, v).ptr);
+  if (s.find_first_of(".e") == std::string::npos) s += ".0";
+  return s;
+}
+
+std::string literal(DType dtype, const Number& v) {
+  switch (kind_of(dtype)) {
+    case Kind::Bool:
+      return v.integer ? "True" : "False";
+    case Kind::Int:
+      return text(v.integer);
+    case Kind::Float:
+      return real_literal(v.real);
+    case Kind::Complex:
+      return text("complex(", real_literal(v.real), ", ", real_literal(v.imag), ")");
+  }
+  return {};
+}
+
+// The dtype that define_scalar gives to a Python number.
+bool is_natural(DType d) {
+  return d == DType::Bool || d == DType::Int64 || d == DType::Float64 || d == DType::Complex128;
+}
+
+// The scalars that stand in the text of a tensor's definition; other extents follow from the
+// operands.
+std::vector<Expr> written_scalars(const Tensor& t) {
+  std::vector<Expr> out;
+  if (const auto* full = std::get_if<Full>(&t.definition)) out.push_back(full->value);
+  if (std::holds_alternative<Full>(t.definition) || std::holds_alternative<Expand>(t.definition))
+    out.insert(out.end(), t.shape.begin(), t.shape.end());
+  if (const auto* pointwise = std::get_if<Pointwise>(&t.definition))
+    for (const Operand& a : pointwise->args)
+      if (a.scalar) out.push_back(a.scalar);
+  return out;
+}
+
+bool is_computed(Expr e) {
+  return e->kind == ExprNode::Kind::Apply || e->kind == ExprNode::Kind::Cast;
+}
+
+// Scalar arithmetic is printed as statements, each node once: nested calls would grow exponentially
+// with sharing and overflow Python's parser with depth. Statements stand in the order in which the
+// nodes were made (operands come first by that), because sums and products of sizes are kept in
+// that order: so the text is a fixed point.
+struct Printer {
+  const Fusion& fusion;
+  std::string out{};
+  std::vector<Expr> computed{};  // what is used of it, by id
+  size_t next_computed = 0;
+  size_t next_argument = 0;
+  std::vector<size_t> input_places{}, scalar_places{};  // in fusion.arguments
+  std::unordered_map<Expr, std::string> names{};        // of computed scalars that are printed
+
+  explicit Printer(const Fusion& f)
+      : fusion(f), input_places(f.inputs.size()), scalar_places(f.scalars.size()) {
+    for (size_t i = 0; i < fusion.arguments.size(); ++i) {
+      const Argument& a = fusion.arguments[i];
+      (a.is_tensor ? input_places : scalar_places)[a.index] = i;
+    }
+    std::vector<Expr> roots;
+    for (const Tensor& t : fusion.tensors)
+      for (Expr e : written_scalars(t)) roots.push_back(e);
+    visit(roots, [&](Expr e) {
+      if (is_computed(e)) computed.push_back(e);
+    });
+    std::sort(computed.begin(), computed.end(), [](Expr a, Expr b) { return a->id < b->id; });
+  }
+
+  // Prints the scalar inputs that stand before argument `end`: the order is that of execute()'s
+  // list.
+  void arguments_before(size_t end) {
+    for (; next_argument < end; ++next_argument) {
+      const Argument& a = fusion.arguments[next_argument];
+      if (a.is_tensor) continue;
+      out += text("    S", a.index,
+                  " = fd.define_scalar(None, dtype=", dtype_text(fusion.scalars[a.index].dtype),
+                  ")\n");
+    }
+  }
+
+  // Makes sure that the statements stand which `root` names.
+  void require(Expr root) {
+    if (root->is_symbol(Symbol::Scalar)) {
+      if (scalar_places[root->a] >= next_argument) arguments_before(scalar_places[root->a] + 1);
+    }
+    if (is_computed(root)) computed_before(root->id + 1);
+  }
+
+  void computed_before(uint32_t id) {
+    for (; next_computed < computed.size() && computed[next_computed]->id < id; ++next_computed) {
+      Expr e = computed[next_computed];
+      for (Expr a : e->operands())
+        if (a->is_symbol(Symbol::Scalar)) require(a);
+      std::vector<std::string> args;
+      for (Expr a : e->operands()) args.push_back(scalar(a));
+      std::string& name = names[e] = text("E", next_computed);
+      if (e->kind == ExprNode::Kind::Cast)
+        out +=
+            text("    ", name, " = fd.ops.cast(", args[0], ", dtype=", dtype_text(e->dtype), ")\n");
+      else
+        out += text("    ", name, " = fd.ops.", row(e->op).name, "(", joined(args), ")\n");
+    }
+  }
+
+  std::string scalar(Expr e) const {
+    if (e->is_constant()) {
+      const std::string value = literal(e->dtype, e->value);
+      return is_natural(e->dtype)
+                 ? value
+                 : text("fd.define_scalar(", value, ", dtype=", dtype_text(e->dtype), ")");
+    }
+    if (e->is_symbol(Symbol::Scalar)) return text("S", e->a);
+    if (e->is_symbol(Symbol::Size))
+      return text("fd.ops.size(T", fusion.inputs[e->a]->id, ", ", e->b, ")");
+    const auto it = names.find(e);
+    FUSER_ASSERT(it != names.end(), "a definition holds ", to_string(e));
+    return it->second;
+  }
+
+  void statement(const Tensor& t) {
+    if (const auto* input = std::get_if<Input>(&t.definition)) {
+      // What was computed before this input's sizes came to be stays before them.
+      for (Expr e : t.shape)
+        if (e->is_symbol(Symbol::Size)) computed_before(e->id);
+      arguments_before(input_places[input->index]);
+      next_argument = input_places[input->index] + 1;
+    }
+    for (Expr e : written_scalars(t)) require(e);
+    out += text("    T", t.id, " = ", definition(t), "\n");
+  }
+
+  std::string shape(std::span<const Expr> extents) const {
+    std::vector<std::string> parts;
+    for (Expr e : extents) parts.push_back(scalar(e));
+    return text("[", joined(parts), "]");
+  }
+
+  std::string bools(const std::vector<bool>& flags) const {
+    std::vector<std::string> parts;
+    for (bool b : flags) parts.push_back(b ? "True" : "False");
+    return text("[", joined(parts), "]");
+  }
+
+  std::string input(const Tensor& t, const Input& d) const {
+    std::vector<std::string> sizes, contiguity;
+    for (Expr e : t.shape) sizes.push_back(e->is_constant() ? text(e->value.integer) : "-1");
+    for (const auto& c : d.contiguity) contiguity.push_back(!c ? "None" : *c ? "True" : "False");
+    std::string out =
+        text("fd.define_tensor(shape=[", joined(sizes), "], contiguity=[", joined(contiguity),
+             "], dtype=", dtype_text(t.dtype), ", is_cpu=", d.is_cpu ? "True" : "False");
+    if (!d.stride_order.empty()) out += text(", stride_order=[", joined(d.stride_order), "]");
+    return out + ")";
+  }
+
+  std::string definition(const Tensor& t) const {
+    return std::visit(
+        [&](const auto& d) -> std::string {
+          using D = std::decay_t<decltype(d)>;
+          if constexpr (std::is_same_v<D, Input>) {
+            return input(t, d);
+          } else if constexpr (std::is_same_v<D, Pointwise>) {
+            std::vector<std::string> args;
+            for (const Operand& a : d.args)
+              args.push_back(a.tensor ? text("T", a.tensor->id) : scalar(a.scalar));
+            return text("fd.ops.", row(d.op).name, "(", joined(args), ")");
+          } else if constexpr (std::is_same_v<D, Cast>) {
+            return text("fd.ops.cast(T", d.arg->id, ", dtype=", dtype_text(t.dtype), ")");
+          } else if constexpr (std::is_same_v<D, Full>) {
+            return text("fd.ops.full(shape=", shape(t.shape), ", fill_value=", scalar(d.value),
+                        ", dtype=", dtype_text(t.dtype), ")");
+          } else if constexpr (std::is_same_v<D, Broadcast>) {
+            return text("fd.ops.broadcast(T", d.arg->id,
+                        ", is_broadcast_dim=", bools(d.is_broadcast), ")");
+          } else if constexpr (std::is_same_v<D, Expand>) {
+            return text("fd.ops.expand(T", d.arg->id, ", shape=", shape(t.shape), ")");
+          } else if constexpr (std::is_same_v<D, Squeeze>) {
+            return text("fd.ops.squeeze(T", d.arg->id, ", dims=[", joined(d.dims),
+                        "], squeeze_expanded=True)");
+          } else if constexpr (std::is_same_v<D, Permute>) {
+            return text("fd.ops.permute(T", d.arg->id, ", dims=[", joined(d.dims), "])");
+          } else if constexpr (std::is_same_v<D, StrideOrder>) {
+            return text("fd.ops.stride_order(T", d.arg->id, ", stride_order=[", joined(d.order),
+                        "])");
+          } else {
+            static_assert(std::is_same_v<D, std::monostate>,
+                          "to_python() does not know this tensor op");
+            return {};
+          }
+        },
+        t.definition);
+  }
+};
+
+}  // namespace
+
+std::vector<const Tensor*> operands(const Tensor& tensor) {
+  return std::visit(
+      [](const auto& d) -> std::vector<const Tensor*> {
+        using D = std::decay_t<decltype(d)>;
+        std::vector<const Tensor*> out;
+        if constexpr (std::is_same_v<D, Pointwise>) {
+          for (const Operand& a : d.args)
+            if (a.tensor) out.push_back(a.tensor);
+        } else if constexpr (requires { d.arg; }) {
+          out.push_back(d.arg);
+        }
+        return out;
+      },
+      tensor.definition);
+}
+
+std::string describe(const Tensor& t) {
+  std::vector<std::string> sizes;
+  for (Expr e : t.shape) sizes.push_back(to_string(e));
+  return text(row(t.dtype).torch, "[", joined(sizes), "]");
+}
+
+std::string to_python(const Fusion& fusion) {
+  Printer print(fusion);
+  for (const Tensor& t : fusion.tensors) print.statement(t);
+  print.arguments_before(fusion.arguments.size());
+  for (const Output& o : fusion.outputs) {
+    print.out += text("    fd.add_output(T", o.tensor->id);
+    if (o.alias >= 0) print.out += text(", alias_input=T", fusion.inputs[o.alias]->id);
+    print.out += ")\n";
+  }
+  return "def nvfuser_fusion(fd: FusionDefinition) -> None:\n" +
+         (print.out.empty() ? "    pass\n" : print.out);
+}
+
+std::string structure(const Fusion& fusion) { return to_python(fusion); }
+
+}  // namespace fuser
