@@ -1,0 +1,242 @@
+#include <algorithm>
+
+#include "base/error.h"
+#include "lower/passes.h"
+
+namespace fuser {
+namespace {
+
+// One part of one stage without collectives: every thread owns the vector lanes of one point of the space.
+struct Builder {
+  const Problem& problem;
+  const Schedule& schedule;
+  KernelIR kernel;
+  int lanes = 1;
+  AxisSet lane_axes = 0;
+  Expr in = nullptr, count = nullptr;   // of this thread
+  std::vector<int> array_of_access;     // register array each access loads into or stores from
+  std::vector<Expr> uniform, in_lane;   // by value: its expression outside and inside the lane loop
+
+  Exprs& exprs() { return kernel.exprs; }
+  Expr import(Expr e) {
+    return rewrite(kernel.exprs, e, [](Expr) -> Expr { return nullptr; });
+  }
+  int new_var() { return kernel.vars++; }
+  Expr var(int v, DType dtype = DType::Int64) { return exprs().symbol(Symbol::Var, v, 0, dtype); }
+  bool varies(AxisSet axes) const { return lanes > 1 && (axes & lane_axes) != 0; }
+
+  AxisSet axes_of(const MemoryAccess& a) const {
+    AxisSet axes = 0;
+    visit(a.at, [&](Expr e) {
+      if (e->is_symbol(Symbol::Axis)) axes |= AxisSet{1} << e->a;
+    });
+    return axes;
+  }
+
+  Expr offset(const MemoryAccess& a) {
+    Expr sum = exprs().constant(0);
+    for (size_t d = 0; d < a.at.size(); ++d)
+      sum = exprs().add(sum, exprs().mul(import(a.at[d]), import(a.tensor_strides[d])));
+    return sum;
+  }
+
+  void declare_buffers() {
+    int inputs = 0, outputs = 0;
+    for (const BufferUse& b : problem.buffers) {
+      const bool output_only = b.written && !b.read;
+      kernel.buffers.push_back({.name = output_only ? text("g_out", outputs++) : text("g_in", inputs++),
+                                .dtype = b.tensor->dtype, .read = b.read, .written = b.written,
+                                .restrict_ = !(b.read && b.written)});
+    }
+  }
+
+  // The walk: which thread owns which point.
+  void walk() {
+    const Stage& stage = schedule.stages[0];
+    std::vector<int64_t> per_thread(schedule.dims.size(), 1);
+    for (const Loop& l : stage.loops)
+      if (l.bind == Bind::Vector) {
+        per_thread[l.dim] = l.extent;
+        lanes = static_cast<int>(l.extent);
+        for (AxisId a : schedule.dims[l.dim].axes) lane_axes |= AxisSet{1} << a;
+      }
+    const int thread = new_var();
+    kernel.body.push_back({Let{.var = thread,
+                               .value = exprs().add(exprs().mul(exprs().symbol(Symbol::Block, 0),
+                                                                exprs().constant(schedule.threads)),
+                                                    exprs().symbol(Symbol::Thread, 0)),
+                               .index = true}});
+    Expr rest = var(thread);
+    kernel.work = exprs().constant(1);
+    std::vector<LinearAxes> walked(schedule.dims.size());
+    for (size_t d = schedule.dims.size(); d-- > 0;) {
+      LinearAxes& w = walked[d];
+      Expr extent = exprs().constant(1);
+      for (AxisId a : schedule.dims[d].axes) {
+        w.axes.push_back(a);
+        w.extents.push_back(import(problem.refined.axes[a].extent));
+        extent = exprs().mul(extent, w.extents.back());
+      }
+      Expr steps = exprs().ceil_div(extent, per_thread[d]);
+      kernel.work = exprs().mul(kernel.work, steps);
+      Expr position = d == 0 ? rest : exprs().mod(rest, steps);
+      rest = d == 0 ? rest : exprs().div(rest, steps);
+      w.vector = per_thread[d] > 1;
+      w.index = exprs().mul(position, exprs().constant(per_thread[d]));
+      if (w.vector && schedule.tail) count = exprs().sub(extent, w.index);
+    }
+    // With one dim the count alone says that a thread past the end has nothing.
+    if (!count || schedule.dims.size() > 1) in = exprs().apply(Op::lt, {var(thread), kernel.work});
+    kernel.axes = std::move(walked);
+  }
+
+  int new_array(std::string name, DType dtype, bool per_lane) {
+    kernel.arrays.push_back({.name = std::move(name), .dtype = dtype, .extent = per_lane ? lanes : 1});
+    return static_cast<int>(kernel.arrays.size()) - 1;
+  }
+
+  // `make(width, element, count)` for an access that moves lane by lane: inside the loop over the lanes.
+  Stmt lane_loop(const std::function<void(Body&, Expr lane)>& make) {
+    For loop{.var = new_var(), .extent = lanes, .body = {}};
+    make(loop.body, var(loop.var));
+    return {std::move(loop)};
+  }
+
+  Expr lane_count(Expr lane) { return count ? exprs().sub(count, lane) : nullptr; }
+
+  void loads() {
+    std::vector<size_t> by_lane;
+    array_of_access.assign(problem.accesses.size(), -1);
+    std::vector<int> accesses_of_buffer(kernel.buffers.size(), 0);
+    for (size_t i = 0; i < problem.accesses.size(); ++i) {
+      const MemoryAccess& a = problem.accesses[i];
+      const bool per_lane = varies(axes_of(a));
+      const std::string& buffer = kernel.buffers[a.buffer].name;
+      // A buffer that is read at several coordinates has one array for each: r_in0, r_in0_1 ...
+      const int earlier = accesses_of_buffer[a.buffer]++;
+      array_of_access[i] = new_array(text("r", buffer.substr(1), earlier ? text("_", earlier) : ""), a.dtype,
+                                     per_lane || a.store);
+      if (a.store) continue;
+      if (per_lane && schedule.widths[i] == 1) {
+        by_lane.push_back(i);
+        continue;
+      }
+      kernel.body.push_back({Load{.array = array_of_access[i], .element = exprs().constant(0),
+                                  .width = per_lane ? lanes : 1, .buffer = a.buffer, .offset = offset(a),
+                                  .in = in, .count = count}});
+    }
+    if (by_lane.empty()) return;
+    kernel.body.push_back(lane_loop([&](Body& body, Expr lane) {
+      for (size_t i : by_lane) {
+        const MemoryAccess& a = problem.accesses[i];
+        body.push_back({Load{.array = array_of_access[i], .element = lane, .width = 1, .buffer = a.buffer,
+                             .offset = offset(a), .in = in, .count = lane_count(lane)}});
+      }
+    }));
+  }
+
+  Expr operand(const Access& a, const std::vector<Expr>& known) {
+    return a.value >= 0 ? known[a.value] : import(a.otherwise);
+  }
+
+  // The expression of value v, with a Let in `body` where it is more than a name.
+  Expr compute(ValueId v, const std::vector<Expr>& known, Body& body, Expr lane) {
+    const Value& value = problem.refined.values[v];
+    Expr result = std::visit(
+        [&](const auto& how) -> Expr {
+          using H = std::decay_t<decltype(how)>;
+          if constexpr (std::is_same_v<H, Read>) {
+            for (size_t i = 0; i < problem.accesses.size(); ++i) {
+              const MemoryAccess& a = problem.accesses[i];
+              if (!a.store && a.index == v) return exprs().element(array_of_access[i], lane, a.dtype);
+            }
+            // No memory access: a CPU tensor of no dims, passed by value.
+            return exprs().symbol(Symbol::Value, std::get<Input>(value.tensor->definition).index, 0, value.dtype);
+          } else if constexpr (std::is_same_v<H, Apply>) {
+            std::vector<Expr> args;
+            for (size_t i = 0; i < how.args.size(); ++i) {
+              const bool condition = row(how.op).rule == ResultRule::Condition && i == 0;
+              args.push_back(exprs().cast(condition ? DType::Bool : how.compute, operand(how.args[i], known)));
+            }
+            return how.op == Op::set ? args[0] : exprs().apply(how.op, args);
+          } else if constexpr (std::is_same_v<H, Convert>) {
+            return exprs().cast(value.dtype, operand(how.arg, known));
+          } else {
+            static_assert(std::is_same_v<H, Uniform>, "loops() does not know how a value is computed");
+            return import(how.scalar);
+          }
+        },
+        value.how);
+    if (result->kind != ExprNode::Kind::Apply && result->kind != ExprNode::Kind::Cast) return result;
+    const int name = new_var();
+    body.push_back({Let{.var = name, .value = result}});
+    return var(name, result->dtype);
+  }
+
+  void arithmetic() {
+    const std::vector<Value>& values = problem.refined.values;
+    uniform.assign(values.size(), nullptr);
+    for (size_t v = 0; v < values.size(); ++v)
+      if (!varies(values[v].axes))
+        uniform[v] = compute(static_cast<ValueId>(v), uniform, kernel.body, exprs().constant(0));
+    const auto assign = [&](Body& body, const std::vector<Expr>& known, Expr lane) {
+      for (size_t i = 0; i < problem.accesses.size(); ++i) {
+        const MemoryAccess& a = problem.accesses[i];
+        if (!a.store) continue;
+        const Access& stored = problem.refined.stores[a.index].access;
+        body.push_back({Assign{.array = array_of_access[i], .element = lane,
+                               .value = exprs().cast(a.dtype, operand(stored, known))}});
+      }
+    };
+    if (lanes == 1) {
+      assign(kernel.body, uniform, exprs().constant(0));
+      return;
+    }
+    in_lane = uniform;
+    kernel.body.push_back(lane_loop([&](Body& body, Expr lane) {
+      for (size_t v = 0; v < values.size(); ++v)
+        if (varies(values[v].axes)) in_lane[v] = compute(static_cast<ValueId>(v), in_lane, body, lane);
+      assign(body, in_lane, lane);
+    }));
+  }
+
+  void stores() {
+    std::vector<size_t> by_lane;
+    for (size_t i = 0; i < problem.accesses.size(); ++i) {
+      const MemoryAccess& a = problem.accesses[i];
+      if (!a.store) continue;
+      if (lanes > 1 && schedule.widths[i] == 1) {
+        by_lane.push_back(i);
+        continue;
+      }
+      kernel.body.push_back({Write{.array = array_of_access[i], .element = exprs().constant(0), .width = lanes,
+                                   .buffer = a.buffer, .offset = offset(a), .in = in, .count = count}});
+    }
+    if (by_lane.empty()) return;
+    kernel.body.push_back(lane_loop([&](Body& body, Expr lane) {
+      for (size_t i : by_lane) {
+        const MemoryAccess& a = problem.accesses[i];
+        body.push_back({Write{.array = array_of_access[i], .element = lane, .width = 1, .buffer = a.buffer,
+                              .offset = offset(a), .in = in, .count = lane_count(lane)}});
+      }
+    }));
+  }
+};
+
+}  // namespace
+
+KernelIR loops(const Problem& problem, const Schedule& schedule, bool index64) {
+  FUSER_ASSERT(schedule.stages.size() == 1, "loops() knows one stage, got ", schedule.stages.size());
+  Builder b{.problem = problem, .schedule = schedule, .kernel = {}, .array_of_access = {}, .uniform = {}, .in_lane = {}};
+  b.kernel.threads = schedule.threads;
+  b.kernel.min_blocks = schedule.min_blocks;
+  b.kernel.index64 = index64;
+  b.declare_buffers();
+  b.walk();
+  b.loads();
+  b.arithmetic();
+  b.stores();
+  return std::move(b.kernel);
+}
+
+}  // namespace fuser

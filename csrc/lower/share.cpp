@@ -1,0 +1,145 @@
+#include <unordered_map>
+#include <unordered_set>
+
+#include "base/error.h"
+#include "lower/passes.h"
+
+namespace fuser {
+namespace {
+
+// Index arithmetic: integers and predicates over variables, parameters, thread and block.
+bool is_index_arithmetic(Expr e, const std::unordered_set<int>& index_vars) {
+  if (e->kind != ExprNode::Kind::Apply) return false;
+  bool ok = true;
+  visit(e, [&](Expr n) {
+    if (n->kind == ExprNode::Kind::Element || n->kind == ExprNode::Kind::Cast) ok = false;
+    if (n->is_symbol(Symbol::Var) && !index_vars.count(n->a)) ok = false;
+    if (n->is_symbol(Symbol::Param) && n->dtype != DType::Int64) ok = false;
+  });
+  return ok;
+}
+
+struct Sharing {
+  KernelIR& kernel;
+  std::unordered_set<int> index_vars;          // Lets marked index, and loop variables
+  std::unordered_map<Expr, int> uses;          // by statements and by distinct parents
+  std::unordered_map<Expr, Expr> named;        // expression -> variable, in scope
+
+  std::vector<Expr*> index_fields(Stmt& s) {
+    std::vector<Expr*> out;
+    const auto add = [&](Expr& e) {
+      if (e) out.push_back(&e);
+    };
+    if (auto* let = std::get_if<Let>(&s.node)) {
+      if (let->index) add(let->value);
+    } else if (auto* load = std::get_if<Load>(&s.node)) {
+      add(load->offset);
+      add(load->in);
+      add(load->count);
+    } else if (auto* write = std::get_if<Write>(&s.node)) {
+      add(write->offset);
+      add(write->in);
+      add(write->count);
+    }
+    return out;
+  }
+
+  void count(Body& body) {
+    std::unordered_set<Expr> parents;
+    visit(body, [&](Stmt& s) {
+      for (Expr* field : index_fields(s)) {
+        ++uses[*field];
+        visit(*field, [&](Expr e) {
+          if (parents.insert(e).second)
+            for (Expr a : e->operands()) ++uses[a];
+        });
+      }
+    });
+  }
+
+  bool reads(Expr e, int variable) {
+    bool found = false;
+    visit(e, [&](Expr n) { found |= n->is_symbol(Symbol::Var) && n->a == variable; });
+    return found;
+  }
+
+  // The expression in terms of variables, naming what is worth it in `out`. Inside a loop (variable >= 0) what does
+  // not vary with it was named outside.
+  Expr name(Expr root, Body& out, bool root_is_let) {
+    std::unordered_map<Expr, Expr> image;
+    visit(root, [&](Expr e) {
+      const auto it = named.find(e);
+      if (it != named.end()) {
+        image[e] = it->second;
+        return;
+      }
+      Expr r = rewrite(kernel.exprs, e, [&](Expr n) -> Expr {
+        if (n == e) return nullptr;
+        const auto found = image.find(n);
+        return found == image.end() ? nullptr : found->second;
+      });
+      const bool worth = uses[e] > 1 && e->kind == ExprNode::Kind::Apply && is_index_arithmetic(e, index_vars);
+      if (worth && !(root_is_let && e == root)) {
+        const int v = kernel.vars++;
+        index_vars.insert(v);
+        out.push_back({Let{.var = v, .value = r, .index = true}});
+        r = kernel.exprs.symbol(Symbol::Var, v, 0, e->dtype);
+        named[e] = r;
+      }
+      image[e] = r;
+    });
+    return image.at(root);
+  }
+
+  // Names, before a loop, the largest parts of its index arithmetic that do not vary with it.
+  void hoist(For& loop, Body& out) {
+    visit(loop.body, [&](Stmt& s) {
+      for (Expr* field : index_fields(s)) {
+        std::vector<Expr> open{*field};
+        while (!open.empty()) {
+          Expr e = open.back();
+          open.pop_back();
+          if (e->kind != ExprNode::Kind::Apply) continue;
+          if (reads(e, loop.var)) {
+            for (Expr a : e->operands()) open.push_back(a);
+          } else if (!named.count(e)) {
+            uses[e] = std::max(uses[e], 2);
+            name(e, out, false);
+          }
+        }
+      }
+    });
+  }
+
+  Body run(Body body) {
+    Body out;
+    for (Stmt& s : body) {
+      if (auto* loop = std::get_if<For>(&s.node)) {
+        index_vars.insert(loop->var);
+        hoist(*loop, out);
+        const auto outer = named;
+        loop->body = run(std::move(loop->body));
+        named = outer;
+      } else if (auto* let = std::get_if<Let>(&s.node); let && let->index) {
+        index_vars.insert(let->var);
+        Expr original = let->value;
+        let->value = name(original, out, true);
+        named.emplace(original, kernel.exprs.symbol(Symbol::Var, let->var, 0, original->dtype));
+      } else {
+        for (Expr* field : index_fields(s)) *field = name(*field, out, false);
+      }
+      out.push_back(std::move(s));
+    }
+    return out;
+  }
+};
+
+}  // namespace
+
+void share(KernelIR& kernel) {
+  Sharing sharing{.kernel = kernel, .index_vars = {}, .uses = {}, .named = {}};
+  sharing.count(kernel.body);
+  kernel.body = sharing.run(std::move(kernel.body));
+}
+
+}  // namespace fuser

@@ -1,0 +1,124 @@
+#include "schedule/device.h"
+
+#include <algorithm>
+#include <array>
+#include <tuple>
+
+#include "base/error.h"
+
+namespace fuser {
+namespace {
+
+constexpr int kKiB = 1024;
+constexpr int kMiB = 1024 * kKiB;
+constexpr int64_t kGB = 1'000'000'000;
+
+struct KnownRow {
+  int arch;
+  const char* name;
+  int processors, threads, blocks;  // the last two per processor
+  int shared_per_processor, shared_per_block;
+  int l2_bytes;
+  int64_t bandwidth;
+  bool clusters;
+};
+
+// Threads, blocks and shared memory: table "Technical Specifications per Compute Capability" of the
+// CUDA C++ Programming Guide (a block may have 1 KiB less than a processor from sm_80 on: the
+// system keeps it). Every one has 65536 registers per processor and grid barriers. Processors, L2
+// and bandwidth: NVIDIA's data sheets and architecture white papers of the board named; L2 of the
+// H200 and the B200 as the driver reports it.
+constexpr std::array<KnownRow, 8> kKnown = {{
+    {70, "Tesla V100-SXM2", 80, 2048, 32, 96 * kKiB, 96 * kKiB, 6 * kMiB, 900 * kGB, false},
+    {75, "Tesla T4", 40, 1024, 16, 64 * kKiB, 64 * kKiB, 4 * kMiB, 320 * kGB, false},
+    {80, "A100-SXM4-80GB", 108, 2048, 32, 164 * kKiB, 163 * kKiB, 40 * kMiB, 2039 * kGB, false},
+    {86, "A10", 72, 1536, 16, 100 * kKiB, 99 * kKiB, 6 * kMiB, 600 * kGB, false},
+    {89, "L40S", 142, 1536, 24, 100 * kKiB, 99 * kKiB, 96 * kMiB, 864 * kGB, false},
+    {90, "H200", 132, 2048, 32, 228 * kKiB, 227 * kKiB, 60 * kMiB, 4800 * kGB, true},
+    {100, "B200", 148, 2048, 32, 228 * kKiB, 227 * kKiB, 126 * kMiB, 8000 * kGB, true},
+    {120, "GeForce RTX 5090", 170, 1536, 24, 100 * kKiB, 99 * kKiB, 96 * kMiB, 1792 * kGB, true},
+}};
+constexpr int kRegistersPerProcessor = 65536;
+
+auto plan_fields(const Device& d) {
+  return std::tie(d.arch, d.processors, d.threads_per_processor, d.blocks_per_processor,
+                  d.registers_per_processor, d.shared_per_processor, d.shared_per_block, d.l2_bytes,
+                  d.bandwidth, d.clusters, d.cooperative, d.host);
+}
+
+}  // namespace
+
+bool operator==(const Device& a, const Device& b) { return plan_fields(a) == plan_fields(b); }
+
+uint64_t hash_of(const Device& device) {
+  return std::apply(
+      [](auto... fields) {
+        uint64_t hash = 0;
+        // One round of splitmix64 per field.
+        const auto mix = [&hash](uint64_t field) {
+          uint64_t z = (hash ^ field) + 0x9e3779b97f4a7c15;
+          z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+          z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+          hash = z ^ (z >> 31);
+        };
+        (mix(uint64_t(fields)), ...);
+        return hash;
+      },
+      plan_fields(device));
+}
+
+std::string to_string(const Device& device) {
+  return text(device.name, " (sm_", device.arch, ", ", device.processors, " processors, ",
+              device.l2_bytes / kMiB, " MB L2, ", device.bandwidth / kGB, " GB/s)");
+}
+
+Device known_device(int arch) {
+  const auto found = std::find_if(kKnown.begin(), kKnown.end(),
+                                  [&](const KnownRow& row) { return row.arch == arch; });
+  FUSER_CHECK(found != kKnown.end(), Unsupported, "device-arch", "no known GPU of architecture sm_",
+              arch, "; known: ", joined(known_archs()));
+  Device device;
+  device.arch = arch;
+  device.processors = found->processors;
+  device.threads_per_processor = found->threads;
+  device.blocks_per_processor = found->blocks;
+  device.registers_per_processor = kRegistersPerProcessor;
+  device.shared_per_processor = found->shared_per_processor;
+  device.shared_per_block = found->shared_per_block;
+  device.l2_bytes = found->l2_bytes;
+  device.bandwidth = found->bandwidth;
+  device.clusters = found->clusters;
+  device.cooperative = true;
+  device.name = found->name;
+  return device;
+}
+
+std::vector<int> known_archs() {
+  std::vector<int> archs;
+  for (const KnownRow& row : kKnown) archs.push_back(row.arch);
+  return archs;
+}
+
+Device nearest_known_device(int arch) {
+  int nearest = kKnown.front().arch;
+  for (const KnownRow& row : kKnown)
+    if (row.arch <= arch) nearest = row.arch;
+  return known_device(nearest);
+}
+
+Device host_device(int like_arch) {
+  FUSER_CHECK(like_arch == 70 || like_arch == 80 || like_arch == 90, Unsupported, "host-arch",
+              "the host executor offers the features of sm_70, sm_80 or sm_90, not of sm_",
+              like_arch);
+  Device device = known_device(like_arch);
+  device.processors = 2;
+  device.shared_per_processor = 48 * kKiB;
+  device.shared_per_block = 48 * kKiB;
+  device.l2_bytes = 1 * kMiB;
+  device.bandwidth = 20 * kGB;
+  device.host = true;
+  device.name = text("host executor, like sm_", like_arch);
+  return device;
+}
+
+}  // namespace fuser

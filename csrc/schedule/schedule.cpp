@@ -1,0 +1,65 @@
+#include "schedule/schedule.h"
+
+#include "base/error.h"
+
+namespace fuser {
+namespace {
+
+const char* name(Bind b) {
+  static constexpr const char* names[] = {"GridThread", "Grid", "Cluster", "ThreadY", "ThreadX",
+                                          "Serial", "Unroll", "Vector"};
+  return names[static_cast<int>(b)];
+}
+
+}  // namespace
+
+std::string to_string(const Schedule& s) {
+  std::string out = "dims";
+  for (const Dim& d : s.dims) {
+    std::vector<std::string> axes;
+    for (AxisId a : d.axes) axes.push_back(text("a", a));
+    out += text(" [", joined(axes, " "), "]");
+  }
+  for (const Stage& stage : s.stages) {
+    out += "; stage";
+    for (const Loop& l : stage.loops) {
+      out += text(" d", l.dim, ":", name(l.bind));
+      if (l.extent) out += text("(", l.extent, ")");
+    }
+    out += text(" computes ", stage.computed.size());
+  }
+  return out + text("; widths [", joined(s.widths), "]; tail ", s.tail ? 1 : 0, "; threads ", s.threads);
+}
+
+void verify(const Schedule& s, int axes) {
+  std::vector<int> seen(axes, 0);
+  for (const Dim& d : s.dims)
+    for (AxisId a : d.axes) {
+      FUSER_ASSERT(a >= 0 && a < axes, "dim walks axis ", a, " of ", axes);
+      ++seen[a];
+    }
+  for (int a = 0; a < axes; ++a) FUSER_ASSERT(seen[a] == 1, "axis ", a, " is walked by ", seen[a], " dims");
+  FUSER_ASSERT(s.threads >= 1 && s.threads <= 1024, s.threads, " threads per block");
+  for (const Stage& stage : s.stages) {
+    for (size_t i = 0; i < stage.loops.size(); ++i) {
+      const Loop& l = stage.loops[i];
+      FUSER_ASSERT(l.dim >= 0 && l.dim < static_cast<int>(s.dims.size()), "loop over dim ", l.dim);
+      FUSER_ASSERT(l.bind != Bind::Vector || (i + 1 == stage.loops.size() && l.extent > 0),
+                   "a vector loop is innermost and of constant extent");
+    }
+  }
+}
+
+int64_t Plan::get(std::string_view wanted) const {
+  for (const auto& [name, value] : fields)
+    if (name == wanted) return value;
+  throw Fault(FaultKind::Internal, "internal", text("plan ", to_string(*this), " has no field ", wanted));
+}
+
+std::string to_string(const Plan& plan) {
+  std::vector<std::string> parts;
+  for (const auto& [name, value] : plan.fields) parts.push_back(text(name, "=", value));
+  return text(plan.scheduler, "(", joined(parts), ")");
+}
+
+}  // namespace fuser

@@ -1,0 +1,93 @@
+// A Schedule says how: one iteration space per part of a kernel, as plain data, printable and comparable.
+//
+// The space is scheduled once and each value only chooses a place; no transform is replayed onto tensors. A Program is
+// the list of steps that a definition becomes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "fusion/access.h"
+
+namespace fuser {
+
+using DimId = int;
+
+// Loops that share a bind are linearized in loop order.
+enum class Bind : uint8_t {
+  GridThread,  // one linear index over all threads of the grid: short rows waste no thread
+  Grid,        // blocks
+  Cluster,     // blocks of a cluster
+  ThreadY,
+  ThreadX,
+  Serial,
+  Unroll,
+  Vector,  // neighbouring elements of one memory access
+};
+enum class Place : uint8_t { Inline, Registers, Shared, Reload, Workspace };
+enum class Method : uint8_t { Plain, TwoPass, Welford, Online, Scan };  // the formula of a reduction
+enum class Finish : uint8_t { InTile, LastBlock, Cooperative };         // where the last combine happens
+
+struct Dim {  // adjacent axes as one linear index
+  std::vector<AxisId> axes;
+  Expr skew = nullptr;  // loops start at -skew (head peel); nullptr: 0
+};
+// Trip count of a loop: a constant of the plan, or (0) what is left of the dim when the inner loops took theirs.
+using Extent = int64_t;
+struct Loop {
+  DimId dim = 0;
+  Extent extent = 0;
+  Bind bind{};
+};
+struct Stage {
+  std::vector<Loop> loops;  // outer to inner
+  std::vector<ValueId> computed;
+};
+struct Stored {  // a value that crosses a stage
+  ValueId value = 0;
+  Place place{};
+};
+struct Reduce {
+  ValueId value = 0;
+  Method method{};
+  std::vector<AxisSet> folds;
+  Finish finish{};
+};
+struct Schedule {
+  std::vector<Dim> dims;
+  std::vector<Stage> stages;
+  std::vector<Stored> stored;
+  std::vector<Reduce> reduces;
+  std::vector<int> widths;  // elements per memory access, by access (Problem::accesses)
+  bool tail = false;        // the vector loop may run past the end of its dim
+  int threads = 256, min_blocks = 0;
+};
+
+struct Part {
+  Schedule schedule;
+  int count = 1;  // > 1: one code, a list of tensors (pointer and size table)
+};
+enum class Index : uint8_t { Bits32, Bits64 };
+struct Kernel {
+  std::vector<Part> parts;  // own ranges of blockIdx by prefix sums
+  Index index{};
+};
+
+// "dims [a0] [a1 a2]; stage: d0:GridThread d1:GridThread d1:Vector(8) ..."
+std::string to_string(const Schedule& schedule);
+// Raises InternalError where an invariant does not hold: each axis in one dim, one Vector loop, innermost, and so on.
+void verify(const Schedule& schedule, int axes);
+
+// A scheduler's choice: named integers, printable, hashable, and changeable by the user.
+struct Plan {
+  std::string scheduler;
+  std::vector<std::pair<std::string, int64_t>> fields;
+
+  int64_t get(std::string_view name) const;
+  bool operator==(const Plan&) const = default;
+};
+std::string to_string(const Plan& plan);  // "pointwise(threads=256, vector=8)"
+
+}  // namespace fuser

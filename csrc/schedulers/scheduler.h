@@ -1,0 +1,44 @@
+// What a scheduler is: three functions.
+//
+// match() is shape-free: it accepts a problem and names the facts about sizes that plan() will ask for, or says why not.
+// plan() is pure and sees Hints, never a size. schedule() turns a plan into a Schedule. A plan is valid for every size
+// that has the same hints.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+
+#include "fusion/facts.h"
+#include "schedule/device.h"
+#include "schedule/schedule.h"
+
+namespace fuser {
+
+struct Reject {
+  std::string rule;  // id
+  std::string text;  // for the user
+  int tensor = -1;   // the culprit, if one is
+};
+
+struct Verdict {
+  std::optional<Reject> reject;  // nothing: accepted
+  std::vector<Fact> facts;       // for plan()
+};
+
+struct Scheduler {
+  const char* name;
+  Verdict (*match)(Problem&);
+  Plan (*plan)(Problem&, const Hints&, const Device&);
+  Schedule (*schedule)(Problem&, const Plan&);
+  // What a user may change in a plan: field, smallest and largest value; raises UserError "plan-1" elsewhere.
+  void (*check)(const Plan& planned, const Plan& wanted);
+  const char* reason;  // why it stands where it stands in the list
+};
+
+// All schedulers, most specific first (registry.cpp).
+std::span<const Scheduler> schedulers();
+// The first scheduler that takes the problem; raises Unsupported with every Reject when none does.
+const Scheduler& choose(Problem& problem, Verdict& verdict);
+
+}  // namespace fuser

@@ -1,0 +1,92 @@
+"""csrc/schedule/device: what plans may know of a processor."""
+
+import pytest
+
+from fuser import _core
+from fuser.errors import Unsupported
+
+PLAN_FIELDS = [
+    "arch",
+    "processors",
+    "threads_per_processor",
+    "blocks_per_processor",
+    "registers_per_processor",
+    "shared_per_processor",
+    "shared_per_block",
+    "l2_bytes",
+    "bandwidth",
+]
+FLAGS = ["clusters", "cooperative", "host"]
+
+
+@pytest.mark.parametrize("arch", _core.known_archs())
+def test_known_devices_are_plausible(arch: int) -> None:
+    device = _core.known_device(arch)
+    assert device.arch == arch
+    assert 48 * 1024 <= device.shared_per_block <= device.shared_per_processor <= 256 * 1024
+    assert device.threads_per_processor in (1024, 1536, 2048)
+    assert device.registers_per_processor == 65536
+    # A processor that is full of threads leaves each at least 32 registers.
+    assert device.registers_per_processor // device.threads_per_processor >= 32
+    assert 4 * 2**20 <= device.l2_bytes < 256 * 2**20
+    assert 3e11 < device.bandwidth < 1e13
+    assert device.clusters == (arch >= 90)
+    assert device.cooperative
+    assert not device.host
+    assert f"sm_{arch}" in repr(device)
+
+
+def test_required_archs_are_known() -> None:
+    assert _core.known_archs() == [70, 75, 80, 86, 89, 90, 100, 120]
+
+
+def test_unknown_arch() -> None:
+    with pytest.raises(Unsupported, match=r"sm_61.*known: 70, 75") as error:
+        _core.known_device(61)
+    assert error.value.rule == "device-arch"
+
+
+@pytest.mark.parametrize(
+    ("arch", "nearest"), [(60, 70), (70, 70), (72, 70), (87, 86), (103, 100), (121, 120)]
+)
+def test_nearest_known_device(arch: int, nearest: int) -> None:
+    assert _core.nearest_known_device(arch) == _core.known_device(nearest)
+
+
+@pytest.mark.parametrize("arch", [70, 80, 90])
+def test_host_device(arch: int) -> None:
+    device = _core.host_device(arch)
+    assert device.host
+    assert device.arch == arch
+    assert device.processors == 2
+    assert device.shared_per_block <= 48 * 1024
+    assert device.clusters == (arch == 90)
+
+
+def test_host_device_of_another_arch() -> None:
+    with pytest.raises(Unsupported, match="sm_75") as error:
+        _core.host_device(75)
+    assert error.value.rule == "host-arch"
+
+
+@pytest.mark.parametrize("field", PLAN_FIELDS + FLAGS)
+def test_every_plan_field_counts(field: str) -> None:
+    device, other = _core.known_device(90), _core.known_device(90)
+    assert device == other
+    assert hash(device) == hash(other)
+    value = getattr(other, field)
+    setattr(other, field, not value if field in FLAGS else value + 1)
+    assert device != other
+    assert hash(device) != hash(other)
+
+
+def test_name_and_ordinal_do_not_count() -> None:
+    device, other = _core.known_device(90), _core.known_device(90)
+    other.ordinal = 3
+    other.name = "another board"
+    assert device == other
+    assert hash(device) == hash(other)
+
+
+def test_compares_with_anything() -> None:
+    assert _core.known_device(90) != "H200"
