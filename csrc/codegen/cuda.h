@@ -1,0 +1,19 @@
+// Kernel IR printed as CUDA C. No decision is made here: every statement has one text.
+#pragma once
+
+#include <string>
+
+#include "ir/kernel.h"
+
+namespace fuser {
+
+struct KernelText {
+  std::string name;  // of the function: the kernel's name and a digest of its text, so that it is unique and stable
+  std::string text;  // device helpers it uses, then the kernel
+  bool collectives = false;
+  int threads = 256;
+};
+
+KernelText print_cuda(const KernelIR& kernel);
+
+}  // namespace fuser

@@ -1,0 +1,288 @@
+// Complex functions, built from real ones. Accuracy is that of the whole number (|error| against
+// |result|). Infinite parts follow the formulas, as torch does on a GPU; branch cuts follow C.
+
+//@ complex_
+DEVICE c64 complex_(f32 re, f32 im) { return c64{re, im}; }
+DEVICE c128 complex_(f64 re, f64 im) { return c128{re, im}; }
+
+//@ add_ : c64 c128
+DEVICE c64 add_(c64 a, c64 b) { return c64{a.re + b.re, a.im + b.im}; }
+DEVICE c128 add_(c128 a, c128 b) { return c128{a.re + b.re, a.im + b.im}; }
+
+//@ sub_ : c64 c128
+DEVICE c64 sub_(c64 a, c64 b) { return c64{a.re - b.re, a.im - b.im}; }
+DEVICE c128 sub_(c128 a, c128 b) { return c128{a.re - b.re, a.im - b.im}; }
+
+//@ neg_ : c64 c128
+DEVICE c64 neg_(c64 z) { return c64{-z.re, -z.im}; }
+DEVICE c128 neg_(c128 z) { return c128{-z.re, -z.im}; }
+
+//@ mul_ : c64 c128
+DEVICE c64 mul_(c64 a, c64 b) { return c64{a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re}; }
+DEVICE c128 mul_(c128 a, c128 b) {
+  return c128{a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
+}
+
+//@ divide_
+// Divides by the larger part of b first, so that |b|^2 is never formed.
+template <class C>
+DEVICE C divide_(C a, C b) {
+  if (abs_(b.re) >= abs_(b.im)) {
+    if (b.re == 0) return C{a.re / abs_(b.re), a.im / abs_(b.re)};
+    const auto ratio = b.im / b.re;
+    const auto scale = b.re + b.im * ratio;
+    return C{(a.re + a.im * ratio) / scale, (a.im - a.re * ratio) / scale};
+  }
+  const auto ratio = b.re / b.im;
+  const auto scale = b.re * ratio + b.im;
+  return C{(a.re * ratio + a.im) / scale, (a.im * ratio - a.re) / scale};
+}
+
+//@ div_ : c64 c128
+DEVICE c64 div_(c64 a, c64 b) { return divide_(a, b); }
+DEVICE c128 div_(c128 a, c128 b) { return divide_(a, b); }
+
+//@ reciprocal_ : c64 c128
+template <class C>
+DEVICE C reciprocal_(C z) {
+  return divide_(C{1, 0}, z);
+}
+
+//@ abs_ : c64 c128
+DEVICE f32 abs_(c64 z) { return hypot_(z.re, z.im); }
+DEVICE f64 abs_(c128 z) { return hypot_(z.re, z.im); }
+
+//@ eq_ : c64 c128
+DEVICE bool eq_(c64 a, c64 b) { return (a.re == b.re) & (a.im == b.im); }
+DEVICE bool eq_(c128 a, c128 b) { return (a.re == b.re) & (a.im == b.im); }
+
+//@ ne_ : c64 c128
+DEVICE bool ne_(c64 a, c64 b) { return (a.re != b.re) | (a.im != b.im); }
+DEVICE bool ne_(c128 a, c128 b) { return (a.re != b.re) | (a.im != b.im); }
+
+//@ isnan_ : c64 c128
+DEVICE bool isnan_(c64 z) { return isnan_(z.re) | isnan_(z.im); }
+DEVICE bool isnan_(c128 z) { return isnan_(z.re) | isnan_(z.im); }
+
+//@ isinf_ : c64 c128
+DEVICE bool isinf_(c64 z) { return isinf_(z.re) | isinf_(z.im); }
+DEVICE bool isinf_(c128 z) { return isinf_(z.re) | isinf_(z.im); }
+
+//@ isfinite_ : c64 c128
+DEVICE bool isfinite_(c64 z) { return isfinite_(z.re) & isfinite_(z.im); }
+DEVICE bool isfinite_(c128 z) { return isfinite_(z.re) & isfinite_(z.im); }
+
+//@ isreal_ : c64 c128
+DEVICE bool isreal_(c64 z) { return z.im == 0; }
+DEVICE bool isreal_(c128 z) { return z.im == 0; }
+
+//@ is_true_ : c64 c128
+DEVICE bool is_true_(c64 z) { return (z.re != 0) | (z.im != 0); }
+DEVICE bool is_true_(c128 z) { return (z.re != 0) | (z.im != 0); }
+
+//@ lerp_ : c64 c128
+template <class C>
+DEVICE C lerp_(C a, C b, C w) {
+  const C span = sub_(b, a);
+  if (w.re * w.re + w.im * w.im < 0.25f) return add_(a, mul_(w, span));
+  return sub_(b, mul_(span, sub_(C{1, 0}, w)));
+}
+
+//@ exp_ : c64 c128
+template <class C>
+DEVICE C exp_(C z) {
+  const auto size = exp_(z.re);
+  return z.im == 0 ? C{size, z.im} : C{size * cos_(z.im), size * sin_(z.im)};
+}
+
+//@ expm1_ : c64 c128
+template <class C>
+DEVICE C expm1_(C z) {
+  const auto half = sin_(z.im / 2);
+  return C{expm1_(z.re) * cos_(z.im) - 2 * half * half, exp_(z.re) * sin_(z.im)};
+}
+
+//@ log_abs_
+// log |z|, without the cancellation of log(hypot) where |z| is close to 1.
+template <class C>
+DEVICE auto log_abs_(C z) {
+  const auto re = abs_(z.re), im = abs_(z.im);
+  const auto x = re > im ? re : im, y = re > im ? im : re;
+  return x > 0.5f && x < 2 ? log1p_((x - 1) * (x + 1) + y * y) / 2 : log_(hypot_(x, y));
+}
+
+//@ log_ : c64 c128
+template <class C>
+DEVICE C log_(C z) {
+  return C{log_abs_(z), atan2_(z.im, z.re)};
+}
+
+//@ log1p_ : c64 c128
+template <class C>
+DEVICE C log1p_(C z) {
+  const bool small = abs_(z.re) + abs_(z.im) < 0.5f;
+  const auto size = small ? log1p_(z.re * (2 + z.re) + z.im * z.im) / 2
+                          : log_abs_(C{1 + z.re, z.im});
+  return C{size, atan2_(z.im, 1 + z.re)};
+}
+
+//@ log2_ : c64 c128
+DEVICE c64 log2_(c64 z) {
+  const c64 y = log_(z);
+  return c64{y.re * 1.44269504088896340736f, y.im * 1.44269504088896340736f};
+}
+DEVICE c128 log2_(c128 z) {
+  const c128 y = log_(z);
+  return c128{y.re * 1.44269504088896340736, y.im * 1.44269504088896340736};
+}
+
+//@ log10_ : c64 c128
+DEVICE c64 log10_(c64 z) {
+  const c64 y = log_(z);
+  return c64{y.re * 0.43429448190325182765f, y.im * 0.43429448190325182765f};
+}
+DEVICE c128 log10_(c128 z) {
+  const c128 y = log_(z);
+  return c128{y.re * 0.43429448190325182765, y.im * 0.43429448190325182765};
+}
+
+//@ exp2_ : c64 c128
+DEVICE c64 exp2_(c64 z) {
+  const f32 size = exp2_(z.re), angle = z.im * 0.69314718055994530942f;
+  return c64{size * cos_(angle), size * sin_(angle)};
+}
+DEVICE c128 exp2_(c128 z) {
+  const f64 size = exp2_(z.re), angle = z.im * 0.69314718055994530942;
+  return c128{size * cos_(angle), size * sin_(angle)};
+}
+
+//@ sqrt_ : c64 c128
+// The part that does not cancel first, the other from the product of both.
+template <class C>
+DEVICE C sqrt_(C z) {
+  if (z.re == 0 && z.im == 0) return C{0, z.im};
+  const auto size = hypot_(z.re, z.im);
+  if (isinf_(z.im)) return C{size, z.im};
+  const auto large = sqrt_(abs_(z.re) / 2 + size / 2);
+  const auto small = z.im / (2 * large);
+  return z.re >= 0 ? C{large, small} : C{abs_(small), copysign_(large, z.im)};
+}
+
+//@ rsqrt_ : c64 c128
+template <class C>
+DEVICE C rsqrt_(C z) {
+  return divide_(C{1, 0}, sqrt_(z));
+}
+
+//@ pow_ : c64 c128
+// e^(b log a); float32 goes through float64, since b multiplies the error of the logarithm.
+DEVICE c128 pow_(c128 a, c128 b) {
+  if (a.re == 0 && a.im == 0) return c128{b.re == 0 && b.im == 0 ? 1.0 : 0.0, 0.0};
+  return exp_(mul_(b, log_(a)));
+}
+DEVICE c64 pow_(c64 a, c64 b) {
+  const c128 y = pow_(c128{a.re, a.im}, c128{b.re, b.im});
+  return c64{(f32)y.re, (f32)y.im};
+}
+
+//@ sin_ : c64 c128
+template <class C>
+DEVICE C sin_(C z) {
+  return C{sin_(z.re) * cosh_(z.im), cos_(z.re) * sinh_(z.im)};
+}
+
+//@ cos_ : c64 c128
+template <class C>
+DEVICE C cos_(C z) {
+  return C{cos_(z.re) * cosh_(z.im), -sin_(z.re) * sinh_(z.im)};
+}
+
+//@ sinh_ : c64 c128
+template <class C>
+DEVICE C sinh_(C z) {
+  return C{sinh_(z.re) * cos_(z.im), cosh_(z.re) * sin_(z.im)};
+}
+
+//@ cosh_ : c64 c128
+template <class C>
+DEVICE C cosh_(C z) {
+  return C{cosh_(z.re) * cos_(z.im), sinh_(z.re) * sin_(z.im)};
+}
+
+//@ tanh_ : c64 c128
+template <class C>
+DEVICE C tanh_(C z) {
+  if (abs_(z.re) > 20) {  // sinh would overflow in the end
+    const auto small = exp_(-abs_(z.re));
+    return C{copysign_((decltype(z.re))1, z.re), 4 * sin_(z.im) * cos_(z.im) * small * small};
+  }
+  const auto t = tan_(z.im), s = sinh_(z.re), beta = 1 + t * t, d = 1 + beta * s * s;
+  return C{beta * sqrt_(1 + s * s) * s / d, t / d};
+}
+
+//@ tan_ : c64 c128
+template <class C>
+DEVICE C tan_(C z) {
+  const C y = tanh_(C{-z.im, z.re});  // tan z = -i tanh(i z)
+  return C{y.im, -y.re};
+}
+
+//@ asin_ : c64 c128
+template <class C>
+DEVICE C asin_(C z) {
+  const C p = sqrt_(C{1 + z.re, z.im}), m = sqrt_(C{1 - z.re, -z.im});
+  return C{atan2_(z.re, p.re * m.re - p.im * m.im), asinh_(m.re * p.im - m.im * p.re)};
+}
+
+//@ acos_ : c64 c128
+template <class C>
+DEVICE C acos_(C z) {
+  const C p = sqrt_(C{1 + z.re, z.im}), m = sqrt_(C{1 - z.re, -z.im});
+  return C{2 * atan2_(m.re, p.re), asinh_(p.re * m.im - p.im * m.re)};
+}
+
+//@ acosh_ : c64 c128
+template <class C>
+DEVICE C acosh_(C z) {
+  const C p = sqrt_(C{z.re + 1, z.im}), m = sqrt_(C{z.re - 1, z.im});
+  return C{asinh_(m.re * p.re + m.im * p.im), 2 * atan2_(m.im, p.re)};
+}
+
+//@ asinh_ : c64 c128
+template <class C>
+DEVICE C asinh_(C z) {
+  const C y = asin_(C{-z.im, z.re});  // asinh z = -i asin(i z)
+  return C{y.im, -y.re};
+}
+
+//@ atanh_ : c64 c128
+template <class C>
+DEVICE C atanh_(C z) {
+  const auto x = z.re, y = z.im;
+  const auto size = hypot_(x, y);
+  if (size > 1e8f) return C{x / size / size, copysign_((decltype(z.re))1.57079632679489661923, y)};
+  const auto w = abs_(x);
+  const auto re = log1p_(4 * w / ((1 - w) * (1 - w) + y * y)) / 4;
+  return C{copysign_(re, x), atan2_(2 * y, (1 - x) * (1 + x) - y * y) / 2};
+}
+
+//@ atan_ : c64 c128
+template <class C>
+DEVICE C atan_(C z) {
+  const C y = atanh_(C{-z.im, z.re});  // atan z = -i atanh(i z)
+  return C{y.im, -y.re};
+}
+
+//@ sigmoid_ : c64 c128
+template <class C>
+DEVICE C sigmoid_(C z) {
+  const C e = exp_(C{-z.re, -z.im});
+  return divide_(C{1, 0}, C{1 + e.re, e.im});
+}
+
+//@ silu_ : c64 c128
+template <class C>
+DEVICE C silu_(C z) {
+  const C e = exp_(C{-z.re, -z.im});
+  return divide_(z, C{1 + e.re, e.im});
+}

@@ -1,0 +1,246 @@
+// The CUDA execution model on a CPU, as kernel text sees it: indices, shared memory, collectives,
+// atomics.
+//
+// The text of kernel i is pasted, unchanged, inside `struct K<i> : HostThread` (no collectives: its
+// threads are a loop) or `struct K<i> : HostFiber` (its threads are fibers), so that thread_x() and
+// its like are members that read members. The object lives in registers after inlining: nothing
+// here lets its address escape outside debug builds. A kernel declared plain that uses a collective
+// does not compile, because only HostFiber has them.
+#pragma once
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "host_abi.h"
+
+#define FUSER_HOST 1
+#define FUSER_HOST_INLINE inline __attribute__((always_inline))
+
+namespace fuser {
+
+struct HostThread {
+  int32_t thread_[3];
+  int32_t block_[3];
+  int32_t block_dim_[3];
+  int32_t grid_dim_[3];
+  char* shared_;
+  void* fiber_;
+  const HostLaunch* launch_;
+
+  FUSER_HOST_INLINE int32_t thread_x() const { return thread_[0]; }
+  FUSER_HOST_INLINE int32_t thread_y() const { return thread_[1]; }
+  FUSER_HOST_INLINE int32_t thread_z() const { return thread_[2]; }
+  FUSER_HOST_INLINE int32_t block_x() const { return block_[0]; }
+  FUSER_HOST_INLINE int32_t block_y() const { return block_[1]; }
+  FUSER_HOST_INLINE int32_t block_z() const { return block_[2]; }
+  FUSER_HOST_INLINE int32_t block_dim_x() const { return block_dim_[0]; }
+  FUSER_HOST_INLINE int32_t block_dim_y() const { return block_dim_[1]; }
+  FUSER_HOST_INLINE int32_t block_dim_z() const { return block_dim_[2]; }
+  FUSER_HOST_INLINE int32_t grid_dim_x() const { return grid_dim_[0]; }
+  FUSER_HOST_INLINE int32_t grid_dim_y() const { return grid_dim_[1]; }
+  FUSER_HOST_INLINE int32_t grid_dim_z() const { return grid_dim_[2]; }
+
+  FUSER_HOST_INLINE int32_t thread_linear() const {
+    return thread_[0] + block_dim_[0] * (thread_[1] + block_dim_[1] * thread_[2]);
+  }
+  FUSER_HOST_INLINE int32_t lane() const { return thread_linear() % kWarpSize; }
+  FUSER_HOST_INLINE int32_t warp() const { return thread_linear() / kWarpSize; }
+
+  FUSER_HOST_INLINE char* shared_memory() const { return shared_; }
+
+  // Atomics are at device scope and, unlike CUDA's, ordered: the text states its fences itself.
+  template <class T>
+  FUSER_HOST_INLINE T atomic_add(T* address, T value) const {
+    debug_access(address, sizeof(T), sizeof(T), true);
+    return __atomic_fetch_add(address, value, __ATOMIC_ACQ_REL);
+  }
+  template <class T>
+  FUSER_HOST_INLINE T atomic_exchange(T* address, T value) const {
+    debug_access(address, sizeof(T), sizeof(T), true);
+    return __atomic_exchange_n(address, value, __ATOMIC_ACQ_REL);
+  }
+  // old >= limit ? 0 : old + 1, returning old: counts `limit + 1` arrivals and resets itself.
+  FUSER_HOST_INLINE uint32_t atomic_inc(uint32_t* address, uint32_t limit) const {
+    debug_access(address, sizeof(uint32_t), sizeof(uint32_t), true);
+    uint32_t old = __atomic_load_n(address, __ATOMIC_RELAXED);
+    while (!__atomic_compare_exchange_n(address, &old, old >= limit ? 0u : old + 1u, true,
+                                        __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
+    }
+    return old;
+  }
+  FUSER_HOST_INLINE void fence_block() const { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+  FUSER_HOST_INLINE void fence_device() const { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+
+#ifdef FUSER_DEBUG
+  HostPosition position() const {
+    return {{thread_[0], thread_[1], thread_[2]},
+            {block_[0], block_[1], block_[2]},
+            shared_,
+            fiber_};
+  }
+  // Every load and store of `bytes` at `address` passes here first; `align` is what the access
+  // assumes.
+  void debug_access(const void* address, int bytes, int align, bool store) const {
+    const HostPosition at = position();
+    launch_->runtime->check_access(launch_, &at, address, bytes, align, store);
+  }
+  // An index that must lie in [0, bound).
+  void debug_index(int64_t index, int64_t bound) const {
+    const HostPosition at = position();
+    launch_->runtime->check_index(launch_, &at, index, bound);
+  }
+#else
+  FUSER_HOST_INLINE void debug_access(const void*, int, int, bool) const {}
+  FUSER_HOST_INLINE void debug_index(int64_t, int64_t) const {}
+#endif
+};
+
+// Collectives: all threads of the scope arrive. Warps have 32 lanes, the last of a block maybe
+// fewer.
+struct HostFiber : HostThread {
+  FUSER_HOST_INLINE void sync_warp() const { launch_->runtime->sync(fiber_, kScopeWarp); }
+  FUSER_HOST_INLINE void sync_block() const { launch_->runtime->sync(fiber_, kScopeBlock); }
+  FUSER_HOST_INLINE void sync_cluster() const { launch_->runtime->sync(fiber_, kScopeCluster); }
+  FUSER_HOST_INLINE void sync_grid() const { launch_->runtime->sync(fiber_, kScopeGrid); }
+
+  template <class T>
+  FUSER_HOST_INLINE T shuffle(T value, int32_t source) const {
+    return shuffled(value, kShuffleIndex, source);
+  }
+  template <class T>
+  FUSER_HOST_INLINE T shuffle_up(T value, int32_t delta) const {
+    return shuffled(value, kShuffleUp, delta);
+  }
+  template <class T>
+  FUSER_HOST_INLINE T shuffle_down(T value, int32_t delta) const {
+    return shuffled(value, kShuffleDown, delta);
+  }
+  template <class T>
+  FUSER_HOST_INLINE T shuffle_xor(T value, int32_t mask) const {
+    return shuffled(value, kShuffleXor, mask);
+  }
+
+  FUSER_HOST_INLINE uint32_t vote_ballot(bool predicate) const {
+    return launch_->runtime->ballot(fiber_, predicate);
+  }
+  FUSER_HOST_INLINE bool vote_any(bool predicate) const { return vote_ballot(predicate) != 0; }
+  FUSER_HOST_INLINE bool vote_all(bool predicate) const { return vote_ballot(!predicate) == 0; }
+
+  FUSER_HOST_INLINE int32_t cluster_size() const {
+    return launch_->cluster[0] * launch_->cluster[1] * launch_->cluster[2];
+  }
+  FUSER_HOST_INLINE int32_t cluster_rank() const { return launch_->runtime->cluster_rank(fiber_); }
+  // The same place of shared memory in the block of that rank of the cluster.
+  template <class T>
+  FUSER_HOST_INLINE T* map_shared_rank(T* address, int32_t rank) const {
+    return (T*)launch_->runtime->map_shared(fiber_, (char*)address, rank);
+  }
+
+  template <class T>
+  FUSER_HOST_INLINE T shuffled(T value, uint32_t mode, int32_t operand) const {
+    uint64_t words[(sizeof(T) + 7) / 8] = {};
+    memcpy(words, &value, sizeof(T));
+    for (uint64_t& word : words) word = launch_->runtime->shuffle(fiber_, word, mode, operand);
+    memcpy(&value, words, sizeof(T));
+    return value;
+  }
+};
+
+template <class K>
+FUSER_HOST_INLINE void set_thread(K& k, int32_t x, int32_t y, int32_t z) {
+  k.thread_[0] = x;
+  k.thread_[1] = y;
+  k.thread_[2] = z;
+}
+
+template <class K>
+FUSER_HOST_INLINE void set_launch(K& k, const HostLaunch* l, char* shared, void* fiber) {
+  for (int axis = 0; axis < 3; ++axis) {
+    k.block_dim_[axis] = l->block[axis];
+    k.grid_dim_[axis] = l->grid[axis];
+  }
+  k.shared_ = shared;
+  k.fiber_ = fiber;
+  k.launch_ = l;
+}
+
+template <int... I>
+struct Indices {};
+template <int N, int... I>
+struct CountTo : CountTo<N - 1, N - 1, I...> {};
+template <int... I>
+struct CountTo<0, I...> {
+  using Type = Indices<I...>;
+};
+
+// Runs one kernel, a member function of K; the types of its arguments come from the member pointer.
+template <auto kernel>
+struct HostRunner;
+
+template <class K, class... Args, void (K::*kernel)(Args...)>
+struct HostRunner<kernel> {
+  // The threads of each block as a loop, arguments and indices in registers.
+  static void run_plain(const HostLaunch* l) {
+    plain(l, typename CountTo<sizeof...(Args)>::Type());
+  }
+  template <int... I>
+  static FUSER_HOST_INLINE void plain(const HostLaunch* l, Indices<I...>) {
+    plain_blocks(l, *static_cast<const Args*>(l->args[I])...);
+  }
+  static FUSER_HOST_INLINE void plain_blocks(const HostLaunch* l, Args... args) {
+    const uint64_t width = l->grid[0], height = l->grid[1];
+    K k;
+    set_launch(k, l, l->shared, nullptr);
+    for (uint64_t unit = l->unit_begin; unit < l->unit_end; ++unit) {
+      k.block_[0] = static_cast<int32_t>(unit % width);
+      k.block_[1] = static_cast<int32_t>(unit / width % height);
+      k.block_[2] = static_cast<int32_t>(unit / width / height);
+#ifdef FUSER_DEBUG
+      const int32_t count = k.block_dim_[0] * k.block_dim_[1] * k.block_dim_[2];
+      for (int32_t i = 0; i < count; ++i) {
+        const int32_t t = static_cast<int32_t>(l->thread_order[i]);
+        set_thread(k, t % k.block_dim_[0], t / k.block_dim_[0] % k.block_dim_[1],
+                   t / k.block_dim_[0] / k.block_dim_[1]);
+        (k.*kernel)(args...);
+      }
+#else
+      for (int32_t z = 0; z < k.block_dim_[2]; ++z)
+        for (int32_t y = 0; y < k.block_dim_[1]; ++y)
+          for (int32_t x = 0; x < k.block_dim_[0]; ++x) {
+            set_thread(k, x, y, z);
+            (k.*kernel)(args...);
+          }
+#endif
+    }
+  }
+
+  static void run_fibers(const HostLaunch* l) { l->runtime->run_fibers(l, thread_main); }
+  static void thread_main(const HostLaunch* l, const HostPosition* at) {
+    fiber(l, at, typename CountTo<sizeof...(Args)>::Type());
+  }
+  template <int... I>
+  static FUSER_HOST_INLINE void fiber(const HostLaunch* l, const HostPosition* at, Indices<I...>) {
+    K k;
+    set_launch(k, l, at->shared, at->fiber);
+    set_thread(k, at->thread[0], at->thread[1], at->thread[2]);
+    for (int axis = 0; axis < 3; ++axis) k.block_[axis] = at->block[axis];
+    (k.*kernel)(*static_cast<const Args*>(l->args[I])...);
+  }
+};
+
+}  // namespace fuser
+
+#ifdef FUSER_DEBUG
+#define FUSER_HOST_DEBUG 1
+#else
+#define FUSER_HOST_DEBUG 0
+#endif
+
+// Export kernel `name` of struct `type` as fuser_entry_<index>.
+#define FUSER_HOST_ENTRY(index, type, name, collectives, run)                          \
+  extern "C" __attribute__((visibility("default"))) const ::fuser::HostEntry           \
+      fuser_entry_##index = {::fuser::kHostAbi, collectives, FUSER_HOST_DEBUG, #name,  \
+                             ::fuser::HostRunner<&type::name>::run};
+#define FUSER_HOST_PLAIN(index, type, name) FUSER_HOST_ENTRY(index, type, name, 0, run_plain)
+#define FUSER_HOST_FIBERS(index, type, name) FUSER_HOST_ENTRY(index, type, name, 1, run_fibers)

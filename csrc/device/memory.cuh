@@ -1,0 +1,108 @@
+// Loads and stores of elements. p is aligned to the size of an access: N * sizeof(T) bytes, which
+// is 1, 2, 4, 8 or 16, or a multiple of 16 that is moved as 16-byte accesses.
+
+//@ Access
+// One access of N elements, moved as one unit.
+template <i32 N, class T>
+struct alignas(N * sizeof(T)) Access {
+  T v[N];
+};
+
+//@ element_
+// The element whose bits are the lowest of `bits`.
+DEVICE void element_(u32 bits, bool& x) { x = (bits & 0xff) != 0; }
+DEVICE void element_(u32 bits, u8& x) { x = (u8)bits; }
+DEVICE void element_(u32 bits, i8& x) { x = (i8)bits; }
+DEVICE void element_(u32 bits, i16& x) { x = (i16)bits; }
+
+//@ element_ : f16
+DEVICE void element_(u32 bits, f16& x) { x.bits = (u16)bits; }
+
+//@ element_ : bf16
+DEVICE void element_(u32 bits, bf16& x) { x.bits = (u16)bits; }
+
+//@ element_ : f8e4m3
+DEVICE void element_(u32 bits, f8e4m3& x) { x.bits = (u8)bits; }
+
+//@ element_ : f8e5m2
+DEVICE void element_(u32 bits, f8e5m2& x) { x.bits = (u8)bits; }
+
+//@ load_access_
+// One access. A bool in memory is true where its byte is not 0.
+#ifdef FUSER_HOST
+template <i32 N, class T>
+DEVICE void load_access_(T* r, const T* p) {
+  debug_access(p, (i32)(N * sizeof(T)), (i32)(N * sizeof(T)), false);
+  __builtin_memcpy(r, p, N * sizeof(T));
+}
+template <i32 N>
+DEVICE void load_access_(bool* r, const bool* p) {
+  debug_access(p, N, N, false);
+  const u8* bytes = (const u8*)p;
+  UNROLL for (i32 v = 0; v < N; ++v) r[v] = bytes[v] != 0;
+}
+#else
+template <i32 N, class T>
+DEVICE void load_access_(T* r, const T* p) {
+  if constexpr (sizeof(T) >= 4) {
+    const Access<N, T> a = *(const Access<N, T>*)p;
+    UNROLL for (i32 v = 0; v < N; ++v) r[v] = a.v[v];
+  } else if constexpr (N * sizeof(T) >= 4) {
+    // Elements are cut from words: an odd bf16 then becomes a float by one mask.
+    const Access<N * sizeof(T) / 4, u32> a = *(const Access<N * sizeof(T) / 4, u32>*)p;
+    UNROLL for (i32 v = 0; v < N; ++v) {
+      const i32 byte = v * (i32)sizeof(T);
+      element_(a.v[byte / 4] >> (8 * (byte % 4)), r[v]);
+    }
+  } else if constexpr (N * sizeof(T) == 2) {
+    const u32 bits = *(const u16*)p;
+    UNROLL for (i32 v = 0; v < N; ++v) element_(bits >> (8 * v), r[v]);
+  } else {
+    element_(*(const u8*)p, r[0]);
+  }
+}
+#endif
+
+//@ store_access_
+#ifdef FUSER_HOST
+template <i32 N, class T>
+DEVICE void store_access_(T* p, const T* r) {
+  debug_access(p, (i32)(N * sizeof(T)), (i32)(N * sizeof(T)), true);
+  __builtin_memcpy(p, r, N * sizeof(T));
+}
+#else
+template <i32 N, class T>
+DEVICE void store_access_(T* p, const T* r) {
+  Access<N, T> a;
+  UNROLL for (i32 v = 0; v < N; ++v) a.v[v] = r[v];
+  *(Access<N, T>*)p = a;
+}
+#endif
+
+//@ load
+template <i32 N, class T>
+DEVICE void load(T (&r)[N], const T* p) {
+  constexpr i32 step = N * sizeof(T) <= 16 ? N : (i32)(16 / sizeof(T));
+  UNROLL for (i32 v = 0; v < N; v += step) load_access_<step>(r + v, p + v);
+}
+
+//@ store
+template <i32 N, class T>
+DEVICE void store(T* p, const T (&r)[N]) {
+  constexpr i32 step = N * sizeof(T) <= 16 ? N : (i32)(16 / sizeof(T));
+  UNROLL for (i32 v = 0; v < N; v += step) store_access_<step>(p + v, r + v);
+}
+
+//@ load1
+template <class T>
+DEVICE T load1(const T* p) {
+  T r;
+  load_access_<1>(&r, p);
+  return r;
+}
+
+//@ store1
+template <class T>
+DEVICE void store1(T* p, T x) {
+  store_access_<1>(p, &x);
+}

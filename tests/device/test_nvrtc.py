@@ -1,0 +1,90 @@
+"""The device blocks compile for every GPU, and give the instructions they are made for."""
+
+import re
+
+import pytest
+from cuda.bindings import nvrtc
+
+from tests.device.launch import compile_cuda
+from tests.device.programs import COMPUTE, Program, convert_program, move_program, op_program
+from tests.nvrtc12 import nvrtc_12, run_under_nvrtc_12
+
+PROGRAMS = [*map(op_program, COMPUTE), convert_program(), move_program()]
+
+
+def by_name(program: Program) -> str:
+    return program.name
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=by_name)
+@pytest.mark.parametrize("architecture", ["sm_75", "sm_80", "sm_90", "sm_100"])
+def test_compiles(program: Program, architecture: str) -> None:
+    assert compile_cuda(program.text, architecture, nvrtc)[:4] == b"\x7fELF"
+
+
+@pytest.mark.skipif(nvrtc_12() is None, reason="no NVRTC 12.9: pip install nvidia-cuda-nvrtc-cu12")
+def test_compiles_for_volta() -> None:
+    code = """
+from cuda.bindings import nvrtc
+from tests.device.launch import compile_cuda
+from tests.device.test_nvrtc import PROGRAMS
+for program in PROGRAMS:
+    assert compile_cuda(program.text, "sm_70", nvrtc)[:4] == b"\\x7fELF"
+    print(program.name)
+"""
+    assert run_under_nvrtc_12(code).split() == [program.name for program in PROGRAMS]
+
+
+def ptx_of(body: str) -> str:
+    """PTX for sm_90 of a kernel that has `i` and the arrays `a`, `b` (in) and `out`."""
+    from fuser import _core
+
+    error, program = nvrtc.nvrtcCreateProgram(
+        (_core.device_text(body) + body).encode(), b"k.cu", 0, [], []
+    )
+    assert int(error) == 0
+    flags = [b"--gpu-architecture=compute_90", b"--std=c++17", b"--fmad=false", b"-default-device"]
+    (error,) = nvrtc.nvrtcCompileProgram(program, len(flags), flags)
+    assert int(error) == 0
+    ptx = b" " * nvrtc.nvrtcGetPTXSize(program)[1]
+    nvrtc.nvrtcGetPTX(program, ptx)
+    return ptx.decode()
+
+
+@pytest.mark.parametrize(
+    ("device", "count"),
+    [("bf16", 8), ("f32", 4), ("f64", 2), ("u8", 16), ("bool", 16), ("c64", 2), ("c128", 1)],
+)
+def test_moves_sixteen_bytes_at_once(device: str, count: int) -> None:
+    ptx = ptx_of(
+        f"KERNEL(128) void k(const {device}* __restrict__ a, {device}* __restrict__ out) {{\n"
+        f"  const i64 i = ((i64)block_x() * 128 + thread_x()) * {count};\n"
+        f"  {device} r[{count}];\n  load<{count}>(r, a + i);\n  store<{count}>(out + i, r);\n}}\n"
+    )
+    loads = re.findall(r"ld\.global\.nc\.\S+", ptx)
+    stores = re.findall(r"st\.global\.\S+", ptx)
+    assert len(loads) == len(stores) == 1, ptx
+    assert re.search(r"v4\.\w32|v2\.\w64", loads[0]), loads
+    assert re.search(r"v8\.\w16|v4\.\w32|v2\.\w64", stores[0]), stores
+
+
+@pytest.mark.parametrize(
+    ("text", "instructions"),
+    [
+        ("relu_(x)", ["max.NaN.f32"]),
+        ("clamp_(x, -1.0f, 2.0f)", ["max.NaN.f32", "min.NaN.f32"]),
+        ("sigmoid_half_(x)", ["ex2.approx.ftz.f32", "rcp.approx.ftz.f32"]),
+        ("wide_(to<bf16>(x))", ["cvt.rn.bf16.f32"]),
+        ("fma_rn(x, x, x)", ["fma.rn.f32"]),
+    ],
+)
+def test_instructions(text: str, instructions: list[str]) -> None:
+    body = (
+        "KERNEL(128) void k(const f32* a, f32* out) {\n"
+        f"  const f32 x = a[thread_x()];\n  out[thread_x()] = {text};\n}}\n"
+    )
+    if "bf16" in text:
+        body = body.replace("const f32 x", "bf16 unused; const f32 x")
+    ptx = ptx_of(body)
+    for instruction in instructions:
+        assert ptx.count(instruction) == 1, f"{instruction} in\n{ptx}"
