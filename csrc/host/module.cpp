@@ -1,0 +1,69 @@
+#include "host/module.h"
+
+#include <dlfcn.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace fuser {
+namespace {
+
+// The loader takes a path that it has seen for the module it had then, and descriptor numbers come
+// back. So every path is spelled differently: bit i of a counter chooses "//" or "/.".
+std::string descriptor_path(int descriptor) {
+  static std::atomic<uint32_t> counter{0};
+  std::string path = "/proc/self/fd";
+  for (uint32_t bits = counter++, i = 0; i < 32; ++i, bits >>= 1) path += bits & 1 ? "/." : "//";
+  return path + "/" + std::to_string(descriptor);
+}
+
+void write_all(int descriptor, std::span<const char> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = write(descriptor, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    FUSER_CHECK(written > 0, Launch, "host-module", "host module of ", bytes.size(),
+                " bytes: no memory file: ", std::strerror(errno));
+    bytes = bytes.subspan(static_cast<size_t>(written));
+  }
+}
+
+struct Descriptor {
+  ~Descriptor() {
+    if (number >= 0) close(number);
+  }
+  int number;
+};
+
+}  // namespace
+
+HostModule load_host_file(const std::string& path) {
+  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  FUSER_CHECK(handle != nullptr, Launch, "host-module", "host module does not load: ", dlerror());
+  return {handle, path};
+}
+
+HostModule load_host_bytes(std::span<const char> bytes) {
+  const Descriptor file{memfd_create("fuser-host-module", MFD_CLOEXEC)};
+  FUSER_CHECK(file.number >= 0, Launch, "host-module",
+              "host module: no memory file: ", std::strerror(errno));
+  write_all(file.number, bytes);
+  return load_host_file(descriptor_path(file.number));
+}
+
+HostKernel find(const HostModule& module, uint32_t index) {
+  const std::string symbol = text("fuser_entry_", index);
+  const auto* entry = static_cast<const HostEntry*>(dlsym(module.handle, symbol.c_str()));
+  FUSER_CHECK(entry != nullptr, Launch, "host-module", "host module ", module.origin,
+              " has no kernel ", index);
+  FUSER_CHECK(entry->abi == kHostAbi, Launch, "host-module", "host module ", module.origin,
+              ": built for host interface ", entry->abi, ", expected ", kHostAbi,
+              "; hint: clear the disk cache");
+  return {entry};
+}
+
+}  // namespace fuser
