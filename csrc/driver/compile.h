@@ -1,0 +1,86 @@
+// THE top-level function: from a Fusion and the classes of its arguments to a Program of compiled kernels.
+//
+// specialize_fusion() depends on layouts only (one per level-2 key); variants within it differ by facts, alignment and
+// index width, and a record adds exact sizes. See signature.h.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "driver/kernels.h"
+#include "driver/signature.h"
+#include "ir/kernel.h"
+#include "lower/passes.h"
+#include "schedulers/scheduler.h"
+
+namespace fuser {
+
+// One way to run one kernel of a specialized fusion.
+struct Variant {
+  Plan plan;
+  Schedule schedule;
+  KernelIR ir;
+  KernelText text;
+  IntProgram sizes;              // integer parameters and work
+  std::vector<int> param_slots;  // by parameter; -1: not an integer
+  int work_slot = 0;
+};
+
+// The kernel-to-be of one group of outputs.
+struct Group {
+  Problem problem;
+  const Scheduler* scheduler = nullptr;
+  Verdict verdict;
+  IntProgram sizes;               // extents and facts
+  std::vector<int> extent_slots;  // by axis
+  std::vector<int> fact_slots;    // by fact
+  std::map<Key, std::shared_ptr<const Variant>> variants;  // by plan, device and index width
+};
+
+// Steps of a Program, in order.
+struct KernelStep {
+  int group = 0;
+};
+struct CopyStep {  // an in-place output that could not be stored directly: temporary -> input
+  int output = 0;
+};
+using Step = std::variant<KernelStep, CopyStep>;
+struct Program {
+  std::vector<Step> steps;
+};
+
+struct Specialized {
+  Fusion fusion;
+  std::vector<LayoutClass> layouts;
+  std::vector<bool> in_place;  // by output: stored straight into its alias input
+  std::vector<Group> groups;
+  Program program;
+  IntProgram shapes;                           // sizes of the outputs
+  std::vector<std::vector<int>> shape_slots;  // by output and dim
+};
+
+// overlapping[i]: tensor input i is written in place and another argument shares its memory.
+std::unique_ptr<Specialized> specialize_fusion(const Fusion& fusion, std::vector<LayoutClass> layouts,
+                                               const std::vector<bool>& overlapping);
+
+// The device a plan is made for.
+Device planning_device(int device);
+Target target_of(int device);
+
+// What a group's variant is chosen by: facts, alignment of each buffer, index width.
+struct GroupSizes {
+  std::vector<int64_t> extents;  // by axis
+  Hints hints;
+  bool empty = false;  // nothing to compute
+};
+GroupSizes group_sizes(const Specialized& specialized, Group& group, const Arguments& arguments);
+
+// The variant for these sizes, planned and lowered but not yet loaded. `wanted`: the user's plan, or nullptr.
+std::shared_ptr<const Variant> find_variant(Group& group, const GroupSizes& sizes, int device, const Plan* wanted);
+
+}  // namespace fuser

@@ -1,0 +1,78 @@
+// A definition that runs: its caches, from the exact key of a call down to compiled kernels.
+#pragma once
+
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "driver/compile.h"
+#include "driver/launch.h"
+
+namespace fuser {
+
+// One kernel of a call, for people.
+struct KernelInfo {
+  std::string name, text, ir, plan, schedule;
+  int registers = 0, local_bytes = 0, grid = 0, threads = 0;
+};
+
+class Executor {
+ public:
+  // Raises UserError for a definition without outputs. The fusion must outlive the executor.
+  explicit Executor(const Fusion& fusion);
+  ~Executor();
+  Executor(const Executor&) = delete;
+
+  const Fusion& fusion() const { return fusion_; }
+
+  // The record of a call; plans, compiles and loads what is missing. Thread-safe; no lock is held while compiling.
+  // `plans`: the user's changes, one per kernel, or empty.
+  RecordRef record(const Arguments& arguments, const std::vector<Plan>& plans);
+  bool is_compiled(const Arguments& arguments);
+
+  // The same way down, for inspection; these compile nothing beyond planning.
+  std::vector<Plan> plans(const Arguments& arguments);
+  std::string signature(const Arguments& arguments);
+  // The kernels of a record; last(): that of the latest call, or nullptr.
+  static std::vector<KernelInfo> kernels(const Record& record);
+  RecordRef last();
+  // Kernels of a call that are not in memory yet are appended, to be built in one batch.
+  void collect(const Arguments& arguments, std::vector<KernelText>& texts);
+
+  void clear();
+
+ private:
+  struct Call;  // a call on its way from arguments to a record
+  Call prepare(const Arguments& arguments, const std::vector<Plan>& plans);
+  RecordRef build(Call& call, const Arguments& arguments);
+
+  const Fusion& fusion_;
+  const KeyRules rules_;
+
+  std::mutex records_mutex_;  // look-up and insertion only
+  struct HashKey {
+    size_t operator()(const Key& k) const { return hash_of(k); }
+  };
+  struct Entry {
+    RecordRef record;
+    uint64_t used = 0;
+  };
+  std::unordered_map<Key, Entry, HashKey> records_;
+  uint64_t clock_ = 0;
+  RecordRef last_;
+
+  std::mutex plan_mutex_;  // planning and lowering; never while compiling
+  std::unordered_map<Key, std::shared_ptr<Specialized>, HashKey> specialized_;
+};
+
+struct CacheCounters {
+  int64_t definitions = 0;  // executors made
+  int64_t plans = 0;        // variants lowered
+  int64_t hits = 0, misses = 0;  // of records
+};
+CacheCounters cache_counters();
+// Empties the caches of every executor and sets the counters to 0.
+void clear_executors();
+
+}  // namespace fuser

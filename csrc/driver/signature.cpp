@@ -1,0 +1,201 @@
+#include "driver/signature.h"
+
+#include <algorithm>
+#include <bit>
+#include <unordered_set>
+
+#include "base/error.h"
+
+namespace fuser {
+
+int64_t TensorView::numel() const {
+  int64_t n = 1;
+  for (int d = 0; d < rank; ++d) n *= sizes[d];
+  return n;
+}
+
+int64_t TensorView::span() const {
+  int64_t last = 0;
+  for (int d = 0; d < rank; ++d) {
+    if (sizes[d] == 0) return 0;
+    last += (sizes[d] - 1) * strides[d];
+  }
+  return last + 1;
+}
+
+uint64_t hash_of(const Key& key) {
+  uint64_t h = 0x243f6a8885a308d3ull ^ key.size();
+  for (uint64_t v : key) {
+    h = (h ^ v) * 0x9e3779b97f4a7c15ull;
+    h ^= h >> 29;
+  }
+  return h;
+}
+
+KeyRules key_rules(const Fusion& fusion) {
+  KeyRules rules;
+  std::unordered_set<int> scalars;
+  const auto collect = [&](Expr root) {
+    visit(root, [&](Expr e) {
+      if (e->is_symbol(Symbol::Scalar)) scalars.insert(e->a);
+    });
+  };
+  for (const Tensor& t : fusion.tensors)
+    for (Expr e : t.shape) collect(e);
+  for (const Constraint& c : fusion.constraints) {
+    collect(c.left);
+    collect(c.right);
+  }
+  rules.shape_scalars.assign(scalars.begin(), scalars.end());
+  std::sort(rules.shape_scalars.begin(), rules.shape_scalars.end());
+  for (const Output& o : fusion.outputs)
+    if (o.alias >= 0) rules.in_place_inputs.push_back(o.alias);
+  return rules;
+}
+
+bool overlap(const TensorView& a, const TensorView& b) {
+  if (a.device != b.device) return false;
+  const char* a_end = a.data + a.span() * size_of(a.dtype);
+  const char* b_end = b.data + b.span() * size_of(b.dtype);
+  return a.data < b_end && b.data < a_end;
+}
+
+bool writable(const TensorView& t) {
+  // Sorted by stride, each dim must start past everything that the inner ones reach.
+  std::vector<std::pair<int64_t, int64_t>> dims;
+  for (int d = 0; d < t.rank; ++d) {
+    if (t.sizes[d] == 0) return true;
+    if (t.sizes[d] > 1) dims.emplace_back(t.strides[d], t.sizes[d]);
+  }
+  std::sort(dims.begin(), dims.end());
+  int64_t reach = 0;
+  for (const auto& [stride, size] : dims) {
+    if (stride <= reach) return false;
+    reach += stride * (size - 1);
+  }
+  return true;
+}
+
+void exact_key(const Arguments& arguments, const KeyRules& rules, Key& key) {
+  key.push_back(static_cast<uint64_t>(static_cast<uint32_t>(arguments.device)) |
+                uint64_t{arguments.tensors.size()} << 32 |
+                uint64_t{arguments.scalars.size()} << 48);
+  for (const TensorView& t : arguments.tensors) {
+    key.push_back(static_cast<uint64_t>(t.dtype) | static_cast<uint64_t>(t.rank) << 8 |
+                  static_cast<uint64_t>(reinterpret_cast<uintptr_t>(t.data) % 16 == 0) << 16 |
+                  static_cast<uint64_t>(static_cast<uint32_t>(t.device)) << 32);
+    for (int d = 0; d < t.rank; ++d) key.push_back(static_cast<uint64_t>(t.sizes[d]));
+    // The stride of a dim of size 1 is never used, whatever its value.
+    for (int d = 0; d < t.rank; ++d)
+      key.push_back(t.sizes[d] == 1 ? 0 : static_cast<uint64_t>(t.strides[d]));
+  }
+  for (int s : rules.shape_scalars)
+    key.push_back(static_cast<uint64_t>(arguments.scalars[s].integer));
+  for (int i : rules.in_place_inputs) {
+    uint64_t word = 0;
+    int bit = 0;
+    for (size_t j = 0; j < arguments.tensors.size(); ++j) {
+      word |=
+          uint64_t{static_cast<int>(j) != i && overlap(arguments.tensors[i], arguments.tensors[j])}
+          << bit;
+      if (++bit == 64) {
+        key.push_back(word);
+        word = 0;
+        bit = 0;
+      }
+    }
+    key.push_back(word);
+  }
+}
+
+std::vector<LayoutClass> layout_classes(const Arguments& arguments) {
+  std::vector<LayoutClass> out;
+  for (const TensorView& t : arguments.tensors) {
+    out.push_back(layout_class({t.sizes, static_cast<size_t>(t.rank)},
+                               {t.strides, static_cast<size_t>(t.rank)}));
+    out.back().on_cpu_scalar = arguments.device != cpu_device && t.device == cpu_device;
+  }
+  return out;
+}
+
+Key layout_key(const std::vector<LayoutClass>& layouts, const Arguments& arguments) {
+  Key key;
+  key.push_back(static_cast<uint64_t>(static_cast<uint32_t>(arguments.device)));
+  for (const LayoutClass& l : layouts) append_key(l, key);
+  return key;
+}
+
+std::string describe(const TensorView& t) {
+  return text(row(t.dtype).torch, "[", joined(std::span(t.sizes, t.rank)), "] strides [",
+              joined(std::span(t.strides, t.rank)), "] ",
+              t.device == cpu_device ? "cpu" : text("cuda:", t.device));
+}
+
+namespace {
+
+std::string defined(const Tensor& t) {
+  return text("t", t.id, ": ", describe(t), t.location.empty() ? "" : "  defined at " + t.location);
+}
+
+}  // namespace
+
+void check_arguments(const Fusion& fusion, const Arguments& arguments) {
+  for (size_t i = 0; i < fusion.inputs.size(); ++i) {
+    const Tensor& t = *fusion.inputs[i];
+    const TensorView& v = arguments.tensors[i];
+    const auto where = [&] { return text("\n  ", defined(t), "\n  given: ", describe(v)); };
+    FUSER_CHECK(v.rank == t.rank(), Shape, "argument-rank", "execute(): tensor input ", i,
+                " has rank ", v.rank, ", expected ", t.rank(), where());
+    FUSER_CHECK(v.dtype == t.dtype, DType, "argument-dtype", "execute(): tensor input ", i, " is ",
+                row(v.dtype).torch, ", expected ", row(t.dtype).torch, where(),
+                "\n  hint: convert it with .to(torch.", row(t.dtype).torch, ")");
+    for (int d = 0; d < t.rank(); ++d)
+      FUSER_CHECK(!t.shape[d]->is_constant() || t.shape[d]->value.integer == v.sizes[d], Shape,
+                  "argument-size", "execute(): tensor input ", i, ", axis ", d,
+                  ": the definition fixes size ", to_string(t.shape[d]), ", got ", v.sizes[d],
+                  where(), "\n  hint: define the axis with -1 for sizes that vary");
+    const bool cpu_scalar = v.device == cpu_device && v.rank == 0;
+    FUSER_CHECK(
+        v.device == arguments.device || cpu_scalar, User, "argument-device",
+        "execute(): tensor input ", i, " is on another device than the rest (",
+        arguments.device == cpu_device ? std::string("cpu") : text("cuda:", arguments.device), ")",
+        where(),
+        "\n  hint: move it with .to(device); only CPU tensors of rank 0 may stand beside CUDA "
+        "tensors");
+  }
+  for (const Output& o : fusion.outputs) {
+    if (o.alias < 0) continue;
+    const TensorView& v = arguments.tensors[o.alias];
+    FUSER_CHECK(writable(v), User, "argument-in-place", "execute(): tensor input ", o.alias,
+                " is written in place, but several of its elements share one address\n  given: ",
+                describe(v), "\n  hint: pass a contiguous copy");
+    FUSER_CHECK(
+        v.device == arguments.device, User, "argument-device", "execute(): tensor input ", o.alias,
+        " is written in place and must be on the device of the call\n  given: ", describe(v));
+  }
+}
+
+void check_constraints(const Fusion& fusion, const Arguments& arguments) {
+  if (fusion.constraints.empty()) return;
+  IntProgram program;
+  std::vector<std::pair<int, int>> slots;
+  for (const Constraint& c : fusion.constraints)
+    slots.emplace_back(program.add(c.left), program.add(c.right));
+  std::vector<int64_t> values;
+  program.run(
+      [&](Symbol s, int a, int b) {
+        return s == Symbol::Scalar ? arguments.scalars[a].integer : arguments.tensors[a].sizes[b];
+      },
+      values);
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const int64_t left = values[slots[i].first], right = values[slots[i].second];
+    const Constraint& c = fusion.constraints[i];
+    const bool same = c.left_tensor == c.right_tensor;
+    FUSER_CHECK(left == right, Shape, "broadcast-1", c.op, ": operands do not broadcast\n  ",
+                defined(*c.left_tensor), same ? std::string() : "\n  " + defined(*c.right_tensor),
+                "\n  axis ", c.axis, ": ", left, " against ", right,
+                "; expected equal, or one of them 1");
+  }
+}
+
+}  // namespace fuser

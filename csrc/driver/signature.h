@@ -1,0 +1,74 @@
+// The arguments of a call as the driver sees them, and the integer keys made of them.
+//
+// Level 1, the exact key: sizes, strides, alignment, dtypes, devices, scalars that reach a size,
+// and which tensors overlap one that is written in place. It leads to a launch record. Level 2, the
+// signature: layout classes, which leads to a specialized fusion; the facts and alignments within
+// it choose a kernel. Keys are compared in full.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "fusion/facts.h"
+#include "ir/fusion.h"
+
+namespace fuser {
+
+// Where a tensor lies: a CUDA ordinal, or the CPU.
+inline constexpr int cpu_device = -1;
+
+struct TensorView {
+  char* data = nullptr;
+  const int64_t* sizes = nullptr;
+  const int64_t* strides = nullptr;  // in elements
+  int rank = 0;
+  DType dtype{};
+  int device = cpu_device;
+
+  int64_t numel() const;
+  // Elements from the first to the last one in memory, 0 for an empty tensor.
+  int64_t span() const;
+};
+
+// Arguments in the order of the definition's inputs and scalars.
+struct Arguments {
+  std::span<const TensorView> tensors;
+  std::span<const Number> scalars;  // converted to the dtype of their ScalarInput
+  int device = cpu_device;          // that the call runs on
+};
+
+using Key = std::vector<uint64_t>;
+uint64_t hash_of(const Key& key);
+
+// What of a fusion's arguments counts in the exact key beside sizes and strides.
+struct KeyRules {
+  std::vector<int> shape_scalars;    // scalar inputs that reach a size or coordinate
+  std::vector<int> in_place_inputs;  // tensor inputs that an output is written into
+};
+KeyRules key_rules(const Fusion& fusion);
+
+// Appends the exact key. Cheap: called on every launch.
+void exact_key(const Arguments& arguments, const KeyRules& rules, Key& key);
+
+// Do the memories of two tensors share a byte (by their extent, holes included)?
+bool overlap(const TensorView& a, const TensorView& b);
+
+// Are all elements of the tensor at addresses of their own? False for expanded tensors of more than
+// one element.
+bool writable(const TensorView& tensor);
+
+std::vector<LayoutClass> layout_classes(const Arguments& arguments);
+Key layout_key(const std::vector<LayoutClass>& layouts, const Arguments& arguments);
+
+// Raises UserError, ShapeError or DTypeError naming the argument where the call does not fit the
+// definition.
+void check_arguments(const Fusion& fusion, const Arguments& arguments);
+// The same for sizes that the definition requires to be equal.
+void check_constraints(const Fusion& fusion, const Arguments& arguments);
+
+// "float32[128, 64] strides [64, 1] cuda:0".
+std::string describe(const TensorView& tensor);
+
+}  // namespace fuser

@@ -1,0 +1,59 @@
+// The disk cache of compiled kernels: one file per key in one private directory.
+//
+// A wrong byte in an entry would become machine code, so the directory must be ours alone and each
+// entry carries the digest of its bytes. Nothing here is ever an error: a cache that cannot be used
+// is a miss and one log line. Any number of threads and processes may share a directory; there are
+// no locks (they do not work on every network file system), only files that appear whole by rename.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "driver/binary.h"
+
+namespace fuser {
+
+// Where the cache lives: the option's value, else $XDG_CACHE_HOME/fuser, else ~/.cache/fuser.
+std::string store_directory(const std::string& option);
+
+struct StoreCounters {
+  int64_t hits = 0;
+  int64_t misses = 0;   // bad entries count here too
+  int64_t puts = 0;     // entries written
+  int64_t evicted = 0;  // entries removed to stay under the cap
+  int64_t bad = 0;      // entries that were truncated or altered
+};
+
+class Store {
+ public:
+  static constexpr int64_t kDefaultCapacity = int64_t{1} << 30;
+
+  // Touches nothing yet. The directory is created (0700) by the first put; it is used only while it
+  // belongs to this user and nobody else may write to it. A capacity of 0 switches the store off.
+  explicit Store(std::string directory, int64_t capacity_bytes = kDefaultCapacity);
+
+  std::optional<Binary> get(const Digest& key);
+  void put(const Digest& key, const Binary& binary);
+  // Remove every entry.
+  void clear();
+
+  const std::string& directory() const { return directory_; }
+  StoreCounters counters() const;
+
+ private:
+  int open_directory(bool create);
+  bool write_entry(int directory, const std::string& name, const std::string& bytes);
+  void account(int directory, int64_t written);
+  void warn_once(std::atomic<bool>& warned, const std::string& message);
+
+  const std::string directory_;
+  const int64_t capacity_;
+  std::atomic<int64_t> hits_ = 0, misses_ = 0, puts_ = 0, evicted_ = 0, bad_ = 0;
+  std::atomic<bool> warned_directory_ = false, warned_write_ = false, warned_size_ = false;
+  // Bytes that may be written before the directory is measured again.
+  std::atomic<int64_t> room_ = 0;
+};
+
+}  // namespace fuser

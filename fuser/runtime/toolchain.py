@@ -1,0 +1,48 @@
+"""The compilers as the driver calls them: NVRTC for GPUs, the system's C++ compiler for the host executor."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from fuser import _core
+from fuser.runtime import host
+
+__all__ = ["Toolchain", "install"]
+
+# What a kernel became: payload, registers per thread, local bytes per thread, static shared bytes.
+Built = tuple[bytes, int, int, int]
+
+
+class Toolchain:
+    """What `_core.set_toolchain` takes. `target` is a `_core.Target`, `texts` a list of `_core.KernelText`."""
+
+    def fingerprint(self, target: Any) -> bytes:
+        """What machine code depends on beside the text: the compiler, its flags, its target."""
+        if target.host:
+            return host.fingerprint(target.debug)
+        from fuser.runtime import toolkit
+
+        found = toolkit.nvrtc()
+        parts = [*map(str, found.version), found.build, *found.flags(found.target(target.arch))]
+        return "\0".join(parts).encode()
+
+    def build(self, target: Any, texts: Sequence[Any]) -> list[Built]:
+        """One result per text. Host kernels are compiled in one batch and share their payload."""
+        if target.host:
+            sources = [host.HostSource(t.name, t.text, t.collectives) for t in texts]
+            payload = host.build(sources, debug=target.debug)
+            return [(payload, 0, 0, 0)] * len(sources)
+        return [self._cubin(target.arch, t) for t in texts]
+
+    def _cubin(self, arch: int, text: Any) -> Built:
+        from fuser.runtime import cubin, toolkit
+
+        compiled = toolkit.compile(text.name, text.text, arch)
+        if compiled.target.startswith("compute_"):
+            return compiled.cubin, 0, 0, 0  # PTX: the driver counts when it has finished it
+        used = cubin.cubin_info(compiled.cubin)[text.name]
+        return compiled.cubin, used.registers, used.local_bytes, used.shared_bytes
+
+
+def install() -> None:
+    """Gives the driver its compilers. Nothing of them is imported or looked for before the first miss."""
+    _core.set_toolchain(Toolchain())

@@ -1,0 +1,310 @@
+"""csrc/driver/cuda_api: without a driver, with a made-up one, and (marked gpu) a real one."""
+
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fuser import _core
+from fuser.errors import LaunchError
+from fuser.runtime import toolkit
+
+Run = Callable[..., str]
+
+
+def in_new_process(code: str) -> str:
+    head = "from fuser import _core\nfrom fuser.errors import LaunchError\n"
+    command = [sys.executable, "-c", head + code]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def fake_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a libcuda.so.1 that needs no GPU."""
+    folder = tmp_path_factory.mktemp("driver")
+    source = Path(__file__).with_name("fake_driver.c")
+    flags = ["-x", "c", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"]
+    subprocess.run(["cc", *flags, str(source), "-o", str(folder / "libcuda.so.1")], check=True)
+    return folder
+
+
+@pytest.fixture
+def run(fake_driver: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """run(code, FAKE_..=..): what the code prints in a process with the made-up driver."""
+
+    def run_with(code: str, **settings: object) -> str:
+        monkeypatch.setenv("LD_LIBRARY_PATH", str(fake_driver))
+        for name, value in settings.items():
+            monkeypatch.setenv(name, str(value))
+        return in_new_process(code)
+
+    return run_with
+
+
+REASON = (
+    "print(_core.cuda_available(), _core.cuda_device_count(), _core.cuda_unavailable_reason())\n"
+)
+
+
+def test_no_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Not a library, so that this also holds where there is a driver.
+    (tmp_path / "libcuda.so.1").write_text("")
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    out = in_new_process(
+        REASON
+        + """
+assert _core.cuda_driver_version() == 0
+calls = [(_core.cuda_device, 0), (_core.load_kernel, b"", "k"), (_core.stream_id, 0)]
+for call, *arguments in calls:
+    try:
+        call(*arguments)
+    except LaunchError as error:
+        print(error.rule, error)
+"""
+    )
+    first, *others = out.splitlines()
+    assert first.startswith("False 0 no NVIDIA driver was found (")
+    assert "libcuda.so.1" in first
+    assert others == [f"cuda-unavailable no usable GPU: {first.removeprefix('False 0 ')}"] * 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        (
+            {"FAKE_VERSION": 11080},
+            "the NVIDIA driver supports CUDA 11.8; CUDA 12.1 or newer is needed: update the driver "
+            "to 530 or newer",
+        ),
+        ({"FAKE_COUNT": 0}, "the NVIDIA driver shows no GPU (is CUDA_VISIBLE_DEVICES empty?)"),
+        ({"FAKE_INIT": 999}, "cuInit: unknown error (CUDA_ERROR_UNKNOWN)"),
+        ({"FAKE_INIT": 998}, "cuInit: unknown error (998)"),
+        (
+            {"FAKE_MISSING": "cuLaunchKernelEx"},
+            "the NVIDIA driver lacks cuLaunchKernelEx: it is not installed completely",
+        ),
+    ],
+    ids=["old", "no-gpu", "init", "init-unnamed", "missing"],
+)
+def test_driver_that_cannot_be_used(run: Run, settings: dict[str, object], reason: str) -> None:
+    assert run(REASON, **settings) == f"False 0 {reason}\n"
+
+
+def test_oldest_driver(run: Run) -> None:
+    assert run(REASON, FAKE_VERSION=12010) == "True 2 \n"
+
+
+def test_device(run: Run) -> None:
+    out = run("""
+a, b = _core.cuda_device(0), _core.cuda_device(1)
+print(_core.cuda_driver_version(), a, b.name, b.ordinal, a == b)
+print(a.threads_per_processor, a.blocks_per_processor, a.registers_per_processor, a.clusters)
+print(a.shared_per_processor, a.shared_per_block, a.bandwidth, a.cooperative, a.host)
+""")
+    assert out.splitlines() == [
+        "12080 NVIDIA Fake 0 (sm_90, 132 processors, 60 MB L2, 4916 GB/s) NVIDIA Fake 1 1 True",
+        "2048 32 65536 True",
+        "233472 232448 4916736000000 True False",
+    ]
+
+
+def test_device_that_hides_its_memory_clock(run: Run) -> None:
+    out = run("print(_core.cuda_device(0).bandwidth)", FAKE_CLOCK=0)
+    assert int(out) == _core.known_device(90).bandwidth
+
+
+def test_device_that_does_not_exist(run: Run) -> None:
+    out = run("""
+for ordinal in (2, -1):
+    try:
+        _core.cuda_device(ordinal)
+    except LaunchError as error:
+        print(error.rule, error)
+""")
+    assert out.splitlines() == [
+        "cuda-device there is no device 2: the driver shows 2",
+        "cuda-device there is no device -1: the driver shows 2",
+    ]
+
+
+ARGUMENTS = 'import struct\narguments = [struct.pack("i", 42), struct.pack("d", 2.5)]\n'
+
+
+def test_load_and_launch(run: Run) -> None:
+    out = run(
+        ARGUMENTS
+        + """
+kernel = _core.load_kernel(b"image", "k", 1, 100000)
+print(kernel.name, kernel.device, kernel.registers, kernel.local_bytes, kernel.static_shared,
+      kernel.dynamic_shared, kernel.max_threads, flush=True)
+plain = _core.LaunchShape(grid=(5, 6, 7), block=(32, 4, 2))
+rich = _core.LaunchShape(grid=(8, 1, 1), block=(256, 1, 1), shared_bytes=99000, cluster=(4, 1, 1),
+                         cooperative=True)
+_core.launch(kernel, plain, 0, arguments)
+_core.launch(kernel, rich, 0x77, arguments)
+print(kernel.resident_blocks(512, 0), kernel.resident_blocks(512, 4), flush=True)
+print(_core.stream_id(6), _core.stream_is_capturing(5), _core.stream_is_capturing(6))
+"""
+    )
+    # The C library and Python keep separate buffers: only the order within each is known.
+    assert sorted(out.splitlines()) == sorted(
+        [
+            "retain 101",
+            "attribute 8 = 100000 on 101",
+            "k 1 40 16 512 100000 1024",
+            # The thread had no context: the launch entered the device's.
+            "launch in 1616: 5,6,7 x 32,4,2 shared 0 stream 0 arguments 42 2.5",
+            "launch in 1616: 8,1,1 x 256,1,1 shared 99000 stream 119 [2: 1 0 0] [4: 4 1 1] "
+            "arguments 42 2.5",
+            "4 3",
+            "1006 True False",
+        ]
+    )
+
+
+def test_little_shared_memory_is_not_asked_for(run: Run) -> None:
+    out = run('print(_core.load_kernel(b"image", "k", 0, 48640).dynamic_shared)')
+    assert sorted(out.splitlines()) == ["48640", "retain 100"]
+
+
+@pytest.mark.parametrize(
+    ("call", "parts", "unloaded"),
+    [
+        ('b"nonsense", "k"', ["invalid argument (CUDA_ERROR_INVALID_VALUE)", "8 bytes"], False),
+        ('b"image", "other"', ["finding kernel other"], True),
+        (
+            'b"image", "k", 0, 300000',
+            ["300000 bytes of dynamic shared memory", "512 static", "232448"],
+            True,
+        ),
+    ],
+    ids=["image", "name", "shared"],
+)
+def test_load_errors(run: Run, call: str, parts: list[str], unloaded: bool) -> None:
+    out = run(f"""
+try:
+    _core.load_kernel({call})
+except LaunchError as error:
+    print(error.rule, error)
+""")
+    assert "cuda-load " in out
+    for part in parts:
+        assert part in out
+    assert ("unload 7" in out) == unloaded
+
+
+LAUNCH = (
+    ARGUMENTS
+    + """
+kernel = _core.load_kernel(b"image", "k")
+try:
+    shape = _core.LaunchShape(grid=(2, 1, 1), block=(4096, 1, 1), shared_bytes=64)
+    _core.launch(kernel, shape, 0, arguments)
+except LaunchError as error:
+    print(error.rule, error)
+"""
+)
+
+
+def test_refused_launch_names_the_shape_and_the_limits(run: Run) -> None:
+    out = run(LAUNCH, FAKE_LAUNCH=1)
+    for part in (
+        "cuda-launch invalid argument (CUDA_ERROR_INVALID_VALUE): launch of k",
+        "grid 2 x 1 x 1, block 4096 x 1 x 1, 64 bytes of dynamic shared memory",
+        "at most 1024 threads a block and 48640 bytes",
+        "40 registers and 512 bytes",
+        "NVIDIA Fake 0 (sm_90",
+        "232448",
+    ):
+        assert part in out
+    assert "hint" not in out
+
+
+def test_failure_of_an_earlier_kernel_is_told_apart(run: Run) -> None:
+    out = run(LAUNCH, FAKE_LAUNCH=700)
+    assert "an illegal memory access was encountered (CUDA_ERROR_ILLEGAL_ADDRESS)" in out
+    assert "hint: a kernel that ran before this call failed" in out
+
+
+def test_forked_child_is_refused(run: Run) -> None:
+    out = run("""
+import os
+_core.cuda_device(0)
+child = os.fork()
+if child == 0:
+    try:
+        _core.cuda_device(0)
+    except LaunchError as error:
+        os.write(1, f"{error.rule} {error}".encode())
+    os._exit(0)
+os.waitpid(child, 0)
+_core.cuda_device(0)
+""")
+    assert out.startswith("cuda-fork this process was forked after CUDA was initialised")
+    assert "spawn" in out
+
+
+KERNEL = """
+extern "C" __global__ void scale(float* y, const float* x, float by, int n) {
+  const int i = blockIdx.x * 256 + threadIdx.x;
+  if (i < n) y[i] = x[i] * by;
+}
+"""
+
+
+@pytest.mark.gpu
+def test_real_kernel() -> None:
+    import torch
+
+    device = _core.cuda_device(0)
+    properties = torch.cuda.get_device_properties(0)
+    assert device.arch == 10 * properties.major + properties.minor
+    assert device.processors == properties.multi_processor_count
+    assert device.l2_bytes == properties.L2_cache_size
+    assert device.name == properties.name
+
+    compiled = toolkit.compile("scale", KERNEL, device.arch)
+    kernel = _core.load_kernel(compiled.cubin, "scale", 0)
+    assert kernel.registers > 0
+    assert kernel.local_bytes == 0
+    assert kernel.resident_blocks(256, 0) == device.threads_per_processor // 256
+    n = 1000
+    x = torch.arange(n, dtype=torch.float32, device="cuda")
+    y = torch.zeros_like(x)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    assert _core.stream_id(stream.cuda_stream) != _core.stream_id(0)
+    assert not _core.stream_is_capturing(stream.cuda_stream)
+    arguments = [struct.pack("P", y.data_ptr()), struct.pack("P", x.data_ptr())]
+    arguments += [struct.pack("f", 3.0), struct.pack("i", n)]
+    shape = _core.LaunchShape(grid=(4, 1, 1), block=(256, 1, 1))
+    _core.launch(kernel, shape, stream.cuda_stream, arguments)
+    stream.synchronize()
+    assert torch.equal(y, x * 3)
+
+    graph = torch.cuda.CUDAGraph()
+    fresh = _core.load_kernel(compiled.cubin, "scale", 0)
+    with torch.cuda.graph(graph, stream=stream):
+        assert _core.stream_is_capturing(stream.cuda_stream)
+        _core.launch(fresh, shape, stream.cuda_stream, arguments)
+    y.zero_()
+    graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(y, x * 3)
+
+    with pytest.raises(LaunchError, match="at most 1024 threads a block"):
+        _core.launch(kernel, _core.LaunchShape(block=(2048, 1, 1)), 0, arguments)
+    with pytest.raises(LaunchError, match="finding kernel other"):
+        _core.load_kernel(compiled.cubin, "other", 0)
+
+
+@pytest.mark.gpu
+def test_real_kernel_from_ptx() -> None:
+    arch = _core.cuda_device(0).arch
+    text = toolkit.ptx(KERNEL, arch).encode() + b"\0"
+    assert _core.load_kernel(text, "scale", 0).registers > 0

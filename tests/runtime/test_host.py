@@ -1,0 +1,153 @@
+"""The C++ compiler of the host executor: found or missing, batches, failures to look at."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fuser import _core
+from fuser.errors import CompileError
+from fuser.runtime import host
+from tests.host.kernels import PRELUDE, build, value
+
+# Bias, a cubic and rounding to bfloat16 on 8 elements a thread, written as generated kernels are.
+POLYNOMIAL = """
+struct bf16 { unsigned short bits; };
+DEVICE f32 wide(bf16 x) { u32 b = (u32)x.bits << 16; f32 f; memcpy(&f, &b, 4); return f; }
+DEVICE bf16 round(f32 x) {
+  u32 b; memcpy(&b, &x, 4);
+  const u32 nan = -(u32)((b & 0x7fffffffu) > 0x7f800000u);
+  return {(unsigned short)((((b + 0x7fffu + ((b >> 16) & 1u)) >> 16) & ~nan) | (0x7fffu & nan))};
+}
+KERNEL(256) void polynomial(const bf16* g_x, bf16* g_y) {
+  const i32 i = (block_x() * 256 + thread_x()) * 8;
+  bf16 r_x[8], r_y[8];
+  f32 r_a[8], r_b[8];
+  memcpy(r_x, g_x + i, 16);
+  UNROLL for (i32 v = 0; v < 8; ++v) { r_a[v] = wide(r_x[v]) + 0.5f; }
+  UNROLL for (i32 v = 0; v < 8; ++v) { r_b[v] = r_a[v] * r_a[v] * r_a[v] + r_a[v]; }
+  UNROLL for (i32 v = 0; v < 8; ++v) { r_y[v] = round(r_b[v]); }
+  memcpy(g_y + i, r_y, 16);
+}"""
+
+
+def scale(number: int) -> str:
+    """A kernel that writes three times its number."""
+    return PRELUDE + f"KERNEL(1) void scale_{number}(i32* out) {{ *out = {number} * 3; }}"
+
+
+@pytest.fixture
+def scratch_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where builds put their files."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize("count", [1, 30, 300])
+def test_many_kernels_in_one_build(count: int, scratch_directory: Path) -> None:
+    sources = [host.HostSource(f"scale_{i}", scale(i), i % 7 == 0) for i in range(count)]
+    module = _core.load_host_bytes(host.build(sources))
+    out = np.zeros(1, np.int32)
+    for i in range(count):
+        kernel = module.find(i)
+        assert (kernel.name, kernel.collectives) == (f"scale_{i}", i % 7 == 0)
+        _core.host_launch(kernel, [1, 1, 1], [1, 1, 1], 0, [value(out)])
+        assert out[0] == i * 3
+    assert list(scratch_directory.iterdir()) == []
+
+
+def test_large_batches_are_split_evenly_and_keep_their_numbers() -> None:
+    padding = "// " + "x" * 4000
+    sources = [host.HostSource(f"scale_{i}", scale(i) + "\n" + padding, False) for i in range(40)]
+    parts = host._split(sources)
+    assert len(parts) == min(
+        len(os.sched_getaffinity(0)), 1 + 40 * len(sources[0].text) // (64 << 10)
+    )
+    assert sorted(index for part in parts for index, _ in part) == list(range(40))
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+    module = _core.load_host_bytes(host.build(sources))
+    assert [module.find(i).name for i in range(40)] == [f"scale_{i}" for i in range(40)]
+
+
+def test_refused_text_can_be_looked_at_and_repeated(scratch_directory: Path) -> None:
+    text = PRELUDE + "KERNEL(1) void broken(i32* out) {\n  *out = no_such_name;\n}"
+    good = host.HostSource("scale_1", scale(1), False)
+    with pytest.raises(CompileError, match="no_such_name") as raised:
+        host.build([good, host.HostSource("broken", text, False)])
+    error = raised.value
+    assert error.rule == "host-compile"
+    line = 1 + text[: text.index("no_such_name")].count("\n")
+    assert f"broken.cu:{line}" in error.log
+    assert "no_such_name" in Path(error.source_path).read_text()
+    assert Path(error.source_path).is_relative_to(scratch_directory)
+    assert Path(error.source_path).parent.stat().st_mode & 0o077 == 0
+    assert "-ffp-contract=off" in error.flags
+    again = subprocess.run(error.command, shell=True, capture_output=True, text=True)
+    assert again.returncode != 0
+    assert "no_such_name" in again.stderr
+
+
+def test_a_collective_in_a_plain_kernel_does_not_compile(scratch_directory: Path) -> None:
+    text = PRELUDE + "KERNEL(32) void plain(i32* out) { sync_block(); }"
+    with pytest.raises(CompileError, match="sync_block"):
+        host.build([host.HostSource("plain", text, False)])
+
+
+def test_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(CompileError, match=r"apt install g\+\+") as raised:
+        host.compiler()
+    assert raised.value.rule == "host-compiler"
+
+
+@pytest.mark.parametrize("wanted", ["no-such-compiler", "false"])
+def test_a_compiler_that_does_not_start(wanted: str) -> None:
+    with pytest.raises(CompileError, match="does not start") as raised:
+        host.compiler(wanted)
+    assert raised.value.rule == "host-compiler"
+
+
+def test_the_fingerprint_depends_on_flags_and_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(host.fingerprint()) == 32
+    assert host.fingerprint() == host.fingerprint()
+    assert host.fingerprint() != host.fingerprint(debug=True)
+    before = host.fingerprint()
+    other = host.Compiler(("c++",), "another compiler, Free Software Foundation")
+    monkeypatch.setattr(host, "compiler", lambda wanted="": other)
+    assert host.fingerprint() != before
+
+
+def test_arithmetic_is_that_of_the_text() -> None:
+    text = """KERNEL(1) void exact(f32* out, f32 a, f32 b, f32 c, f32 tiny) {
+      out[0] = a * b + c;
+      out[1] = (a + b) - a;
+      out[2] = tiny * 0.5f;
+      out[3] = -0.0f + c * 0.0f;
+    }"""
+    a, b, c = np.float32(1 + 2**-12), np.float32(1 - 2**-12), np.float32(-1)
+    tiny, out = np.float32(2**-140), np.zeros(4, np.float32)
+    build(("exact", text, False))("exact", 1, 1, out, a, b, c, tiny)
+    expected = np.array([a * b + c, (a + b) - a, tiny * np.float32(0.5), np.float32(-0.0)])
+    assert out.view(np.uint32).tolist() == expected.astype(np.float32).view(np.uint32).tolist()
+
+
+def test_element_loops_become_vector_code(tmp_path: Path) -> None:
+    """With GCC for x86-64: the arithmetic on 8 elements is packed, none of it scalar."""
+    chosen = host.compiler()
+    if not chosen.is_gcc or os.uname().machine != "x86_64":
+        pytest.skip("reads the machine code of GCC for x86-64")
+    binary = tmp_path / "polynomial.so"
+    binary.write_bytes(host.build([host.HostSource("polynomial", PRELUDE + POLYNOMIAL, False)]))
+    code = subprocess.run(
+        ["objdump", "-d", "--no-show-raw-insn", str(binary)],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    packed = re.findall(r"\bv?(?:add|mul)ps\b", code)
+    scalar = re.findall(r"\bv?(?:add|mul)ss\b", code)
+    assert len(packed) >= 4, code
+    assert not scalar, code
