@@ -1,0 +1,161 @@
+// fusion/define.h: the functions that grow a definition, on handles
+#include "fusion/define.h"
+
+#include <pybind11/stl.h>
+
+#include "base/error.h"
+#include "bind/bind.h"
+#include "bind/handles.h"
+
+namespace py = pybind11;
+
+namespace fuser {
+namespace {
+
+std::vector<Expr> to_sizes(Builder& builder, const py::sequence& shape, const char* call) {
+  std::vector<Expr> sizes;
+  for (size_t d = 0; d < shape.size(); ++d)
+    sizes.push_back(to_scalar(builder, py::object(shape[d]), {call, "size", static_cast<int>(d)}));
+  return sizes;
+}
+
+const Tensor* argument(const BuilderRef& builder, const TensorHandle& value, const char* call) {
+  check_open(*builder);
+  return to_tensor(*builder, value, {call, "arg"});
+}
+
+int input_index(const Tensor* alias, const Tensor* output) {
+  const auto* input = std::get_if<Input>(&alias->definition);
+  FUSER_CHECK(input, User, "alias-4", "add_output(t", output->id, ", t", alias->id,
+              "): an output can be written into an input tensor only\n  t", alias->id, ": ",
+              describe(*alias), alias->location.empty() ? "" : "  defined at " + alias->location);
+  return input->index;
+}
+
+py::object cast_operand(const BuilderRef& builder, py::handle value, DType dtype) {
+  check_open(*builder);
+  const Operand arg = to_operand(*builder, value, {"cast", "arg"});
+  if (arg.tensor)
+    return py::cast(TensorHandle{builder, cast(*builder, arg.tensor, dtype, user_line())});
+  const Kind to = kind_of(dtype);
+  FUSER_CHECK(
+      kind_of(arg.scalar->dtype) != Kind::Complex || to == Kind::Complex || to == Kind::Bool, DType,
+      "cast-1", "cast(", to_string(arg.scalar), ", ", row(dtype).torch,
+      "): casting complex to real discards the imaginary part\n  hint: take fd.ops.real(...) "
+      "first");
+  return py::cast(ScalarHandle{builder, builder->exprs.cast(dtype, arg.scalar)});
+}
+
+}  // namespace
+
+void bind_define(py::module_& m) {
+  m.def(
+      "define_tensor",
+      [](const BuilderRef& builder, const std::vector<int64_t>& shape,
+         std::vector<std::optional<bool>> contiguity, DType dtype, bool is_cpu,
+         std::vector<int64_t> stride_order) {
+        check_open(*builder);
+        Input input{.contiguity = std::move(contiguity),
+                    .stride_order = std::move(stride_order),
+                    .is_cpu = is_cpu};
+        return TensorHandle{builder,
+                            define_tensor(*builder, shape, dtype, std::move(input), user_line())};
+      },
+      py::arg("builder"), py::arg("shape"), py::arg("contiguity"), py::arg("dtype"),
+      py::arg("is_cpu"), py::arg("stride_order"));
+  m.def(
+      "define_scalar",
+      [](const BuilderRef& builder, DType dtype) {
+        check_open(*builder);
+        return ScalarHandle{builder, define_scalar(*builder, dtype)};
+      },
+      py::arg("builder"), py::arg("dtype"));
+  m.def(
+      "constant",
+      [](const BuilderRef& builder, py::handle value, std::optional<DType> dtype) {
+        check_open(*builder);
+        const Expr number = to_scalar(*builder, value, {"define_scalar", "value"});
+        return ScalarHandle{builder, dtype ? builder->exprs.cast(*dtype, number) : number};
+      },
+      py::arg("builder"), py::arg("value"), py::arg("dtype"));
+  m.def(
+      "pointwise",
+      [](const BuilderRef& builder, int op, const py::args& args) {
+        const std::vector<py::handle> operands(args.begin(), args.end());
+        return apply(builder, static_cast<Op>(op), operands);
+      },
+      py::arg("builder"), py::arg("op"),
+      "The op of that number in op_rows(), on tensors, scalars and numbers.");
+  m.def("cast", &cast_operand, py::arg("builder"), py::arg("arg"), py::arg("dtype"));
+  m.def(
+      "full",
+      [](const BuilderRef& builder, const py::sequence& shape, py::handle value, DType dtype) {
+        check_open(*builder);
+        const std::vector<Expr> sizes = to_sizes(*builder, shape, "full");
+        const Expr fill = to_scalar(*builder, value, {"full", "fill_value"});
+        return TensorHandle{builder, full(*builder, sizes, fill, dtype, user_line())};
+      },
+      py::arg("builder"), py::arg("shape"), py::arg("fill_value"), py::arg("dtype"));
+  m.def(
+      "broadcast",
+      [](const BuilderRef& builder, const TensorHandle& arg, std::vector<bool> is_broadcast) {
+        const Tensor* t = argument(builder, arg, "broadcast");
+        return TensorHandle{builder, broadcast(*builder, t, std::move(is_broadcast), user_line())};
+      },
+      py::arg("builder"), py::arg("arg"), py::arg("is_broadcast_dim"));
+  m.def(
+      "expand",
+      [](const BuilderRef& builder, const TensorHandle& arg, const py::sequence& shape) {
+        const Tensor* t = argument(builder, arg, "expand");
+        return TensorHandle{builder,
+                            expand(*builder, t, to_sizes(*builder, shape, "expand"), user_line())};
+      },
+      py::arg("builder"), py::arg("arg"), py::arg("shape"));
+  m.def(
+      "broadcast_in_dim",
+      [](const BuilderRef& builder, const TensorHandle& arg, const py::sequence& shape,
+         const std::vector<int64_t>& broadcast_dims) {
+        const Tensor* t = argument(builder, arg, "broadcast_in_dim");
+        const std::vector<Expr> sizes = to_sizes(*builder, shape, "broadcast_in_dim");
+        return TensorHandle{builder,
+                            broadcast_in_dim(*builder, t, sizes, broadcast_dims, user_line())};
+      },
+      py::arg("builder"), py::arg("arg"), py::arg("shape"), py::arg("broadcast_dims"));
+  m.def(
+      "squeeze",
+      [](const BuilderRef& builder, const TensorHandle& arg, const std::vector<int64_t>& dims,
+         bool squeeze_expanded) {
+        const Tensor* t = argument(builder, arg, "squeeze");
+        return TensorHandle{builder, squeeze(*builder, t, dims, squeeze_expanded, user_line())};
+      },
+      py::arg("builder"), py::arg("arg"), py::arg("dims"), py::arg("squeeze_expanded"));
+  m.def(
+      "permute",
+      [](const BuilderRef& builder, const TensorHandle& arg, const std::vector<int64_t>& dims) {
+        const Tensor* t = argument(builder, arg, "permute");
+        return TensorHandle{builder, permute(*builder, t, dims, user_line())};
+      },
+      py::arg("builder"), py::arg("arg"), py::arg("dims"));
+  m.def(
+      "stride_order",
+      [](const BuilderRef& builder, const TensorHandle& arg, const std::vector<int64_t>& order) {
+        const Tensor* t = argument(builder, arg, "stride_order");
+        return TensorHandle{builder, stride_order(*builder, t, order, user_line())};
+      },
+      py::arg("builder"), py::arg("arg"), py::arg("stride_order"));
+  m.def("size", &size, py::arg("builder"), py::arg("arg"), py::arg("dim"));
+  m.def("shape", &shape, py::arg("builder"), py::arg("arg"));
+  m.def(
+      "add_output",
+      [](const BuilderRef& builder, const TensorHandle& output,
+         const std::optional<TensorHandle>& alias) {
+        check_open(*builder);
+        const Tensor* t = to_tensor(*builder, output, {"add_output", "output"});
+        const Tensor* target =
+            alias ? to_tensor(*builder, *alias, {"add_output", "alias_input"}) : nullptr;
+        add_output(*builder, t, target ? input_index(target, t) : -1);
+      },
+      py::arg("builder"), py::arg("output"), py::arg("alias_input"));
+}
+
+}  // namespace fuser

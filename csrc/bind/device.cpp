@@ -1,0 +1,40 @@
+// schedule/device.h
+#include "schedule/device.h"
+
+#include <pybind11/stl.h>
+
+#include "bind/bind.h"
+
+namespace py = pybind11;
+
+namespace fuser {
+
+void bind_device(py::module_& m) {
+  py::class_<Device>(m, "Device", "What a plan may know about the processor it is made for.")
+      .def_readwrite("arch", &Device::arch, "10 * major + minor.")
+      .def_readwrite("processors", &Device::processors)
+      .def_readwrite("threads_per_processor", &Device::threads_per_processor)
+      .def_readwrite("blocks_per_processor", &Device::blocks_per_processor)
+      .def_readwrite("registers_per_processor", &Device::registers_per_processor)
+      .def_readwrite("shared_per_processor", &Device::shared_per_processor, "Bytes.")
+      .def_readwrite("shared_per_block", &Device::shared_per_block, "Bytes, with the opt-in.")
+      .def_readwrite("l2_bytes", &Device::l2_bytes)
+      .def_readwrite("bandwidth", &Device::bandwidth, "Bytes a second, nominal.")
+      .def_readwrite("clusters", &Device::clusters)
+      .def_readwrite("cooperative", &Device::cooperative)
+      .def_readwrite("host", &Device::host)
+      .def_readwrite("ordinal", &Device::ordinal)
+      .def_readwrite("name", &Device::name)
+      .def(
+          "__eq__", [](const Device& a, const Device& b) { return a == b; }, py::is_operator())
+      .def("__hash__", &hash_of)
+      .def("__repr__", &to_string);
+  m.def("known_device", &known_device, py::arg("arch"), "A representative GPU of an architecture.");
+  m.def("known_archs", &known_archs, "The architectures that known_device takes.");
+  m.def("nearest_known_device", &nearest_known_device, py::arg("arch"),
+        "The newest known GPU that is not newer than an architecture.");
+  m.def("host_device", &host_device, py::arg("like_arch"),
+        "The host executor dressed as a GPU with the features of sm_70, 80 or 90.");
+}
+
+}  // namespace fuser

@@ -1,0 +1,53 @@
+// ir/dtype.h: the element types as fuser.DataType
+#include "ir/dtype.h"
+
+#include "base/error.h"
+#include "bind/bind.h"
+
+namespace py = pybind11;
+
+namespace fuser {
+namespace {
+
+DType dtype_from_torch(std::string_view name) {
+  const std::span<const DTypeRow> rows = dtype_rows();
+  for (size_t i = 0; i < rows.size(); ++i)
+    if (name == rows[i].torch) return static_cast<DType>(i);
+  throw Fault(FaultKind::DType, "dtype-torch",
+              text("torch.", name, " has no counterpart in fuser; cast the tensor first"));
+}
+
+const char* kind_name(DType dtype) {
+  switch (kind_of(dtype)) {
+    case Kind::Bool: return "Bool";
+    case Kind::Int: return "Int";
+    case Kind::Float: return "Float";
+    case Kind::Complex: return "Complex";
+  }
+  return "";
+}
+
+}  // namespace
+
+void bind_dtype(py::module_& m) {
+  py::enum_<DType> type(m, "DataType", "Element type of tensors and scalars.");
+  const std::span<const DTypeRow> rows = dtype_rows();
+  for (size_t i = 0; i < rows.size(); ++i) type.value(rows[i].member, static_cast<DType>(i));
+  type.attr("Null") = py::none();  // "no type given", as in the reference system
+  type.def_property_readonly(
+      "torch_name", [](DType dtype) { return row(dtype).torch; }, "Name of the torch dtype.");
+  type.def_property_readonly(
+      "device_name", [](DType dtype) { return row(dtype).device; }, "Name in kernel text.");
+  type.def_property_readonly("bytes", &size_of, "Size of one element.");
+  type.def_property_readonly("kind", &kind_name, "Bool, Int, Float or Complex.");
+  type.def_property_readonly("compute", &compute_type,
+                             "The type in which operations on it are computed.");
+  m.def("dtype_from_torch", &dtype_from_torch, py::arg("name"),
+        "The DataType of a torch dtype's name: 'bfloat16' gives DataType.BFloat16.");
+  m.def("promote_types", &promote_types, py::arg("a"), py::arg("b"),
+        "The common type, as torch.promote_types gives it.");
+  m.def("real_type", &real_type, py::arg("dtype"), "ComplexFloat gives Float, others themselves.");
+  m.def("complex_type", &complex_type, py::arg("dtype"), "Float gives ComplexFloat.");
+}
+
+}  // namespace fuser

@@ -1,0 +1,264 @@
+// ir/fusion.h: definitions and their tensors as Python objects
+#include "ir/fusion.h"
+
+#include <pybind11/stl.h>
+
+#include "base/error.h"
+#include "bind/bind.h"
+#include "bind/handles.h"
+
+namespace py = pybind11;
+
+namespace fuser {
+namespace {
+
+struct Operator {
+  const char* name;
+  const char* reflected;  // nullptr: Python swaps comparisons by itself
+  Op op;
+};
+constexpr Operator binary_operators[] = {
+    {"__add__", "__radd__", Op::add},
+    {"__sub__", "__rsub__", Op::sub},
+    {"__mul__", "__rmul__", Op::mul},
+    {"__truediv__", "__rtruediv__", Op::truediv},
+    {"__floordiv__", "__rfloordiv__", Op::floor_divide},
+    {"__mod__", "__rmod__", Op::remainder},
+    {"__pow__", "__rpow__", Op::pow},
+    {"__and__", "__rand__", Op::bitwise_and},
+    {"__or__", "__ror__", Op::bitwise_or},
+    {"__xor__", "__rxor__", Op::bitwise_xor},
+    {"__lshift__", "__rlshift__", Op::bitwise_left_shift},
+    {"__rshift__", "__rrshift__", Op::bitwise_right_shift},
+    {"__eq__", nullptr, Op::eq},
+    {"__ne__", nullptr, Op::ne},
+    {"__lt__", nullptr, Op::lt},
+    {"__le__", nullptr, Op::le},
+    {"__gt__", nullptr, Op::gt},
+    {"__ge__", nullptr, Op::ge},
+};
+constexpr std::pair<const char*, Op> unary_operators[] = {
+    {"__neg__", Op::neg}, {"__abs__", Op::abs}, {"__invert__", Op::bitwise_not}};
+
+template <class Handle>
+py::object operate(Op op, py::handle self, py::handle left, py::handle right) {
+  const py::handle args[] = {left, right};
+  for (py::handle arg : args)
+    if (!is_operand(arg)) return py::reinterpret_borrow<py::object>(Py_NotImplemented);
+  return apply(self.cast<const Handle&>().builder, op, args);
+}
+
+// Operators are elementwise, == and != too; so a handle hashes by its identity and has no truth
+// value.
+template <class Handle>
+void bind_operators(py::class_<Handle>& type, const char* what) {
+  for (const Operator& o : binary_operators) {
+    type.def(o.name,
+             [op = o.op](py::handle a, py::handle b) { return operate<Handle>(op, a, a, b); });
+    if (o.reflected)
+      type.def(o.reflected,
+               [op = o.op](py::handle a, py::handle b) { return operate<Handle>(op, a, b, a); });
+  }
+  for (const auto& [name, op] : unary_operators)
+    type.def(name, [op = op](py::handle a) {
+      return apply(a.cast<const Handle&>().builder, op, {&a, 1});
+    });
+  type.def("__hash__", [](py::handle self) { return reinterpret_cast<intptr_t>(self.ptr()) >> 4; });
+  type.def("__bool__", [what](py::handle self) -> bool {
+    throw Fault(
+        FaultKind::User, "truth-1",
+        text(py::repr(self).cast<std::string>(), ": ", what,
+             " of a definition has no truth value: it is known only when the definition runs\n"
+             "  hint: fd.ops.where(condition, x, y) chooses by value; `is` compares handles"));
+  });
+  type.attr("__array_ufunc__") = py::none();  // numpy scalars leave `number * handle` to us
+}
+
+py::object number(DType dtype, const Number& value) {
+  switch (kind_of(dtype)) {
+    case Kind::Bool:
+      return py::bool_(value.integer != 0);
+    case Kind::Int:
+      return py::int_(value.integer);
+    case Kind::Float:
+      return py::float_(value.real);
+    case Kind::Complex:
+      break;
+  }
+  return py::reinterpret_steal<py::object>(PyComplex_FromDoubles(value.real, value.imag));
+}
+
+const char* struct_name(const Definition& definition) {
+  static constexpr const char* names[] = {
+#define FUSER_TENSOR_OP(name, text) #name,
+#include "ir/tensor_ops.def"
+#undef FUSER_TENSOR_OP
+  };
+  return names[definition.index()];
+}
+
+// The definition as plain Python data, operands before their users; see Fusion.records.
+struct Records {
+  const Fusion& fusion;
+  std::unordered_map<Expr, int> places{};
+
+  py::list scalars() {
+    std::vector<Expr> roots;
+    for (const Tensor& t : fusion.tensors) {
+      roots.insert(roots.end(), t.shape.begin(), t.shape.end());
+      if (const auto* full = std::get_if<Full>(&t.definition)) roots.push_back(full->value);
+      if (const auto* pointwise = std::get_if<Pointwise>(&t.definition))
+        for (const Operand& a : pointwise->args)
+          if (a.scalar) roots.push_back(a.scalar);
+    }
+    py::list records;
+    visit(roots, [&](Expr e) {
+      records.append(scalar(e));
+      places.emplace(e, static_cast<int>(places.size()));
+    });
+    return records;
+  }
+
+  py::tuple scalar(Expr e) const {
+    switch (e->kind) {
+      case ExprNode::Kind::Constant:
+        return py::make_tuple("constant", e->dtype, number(e->dtype, e->value));
+      case ExprNode::Kind::Cast:
+        return py::make_tuple("cast", e->dtype, places.at(e->args[0]));
+      case ExprNode::Kind::Apply: {
+        py::list args;
+        for (Expr a : e->operands()) args.append(places.at(a));
+        return py::make_tuple("apply", e->dtype, row(e->op).name, compute_dtype(e), args);
+      }
+      case ExprNode::Kind::Symbol:
+        if (e->symbol == Symbol::Scalar) return py::make_tuple("input", e->dtype, e->a);
+        return py::make_tuple("size", e->dtype, fusion.inputs[e->a]->id, e->b);
+      case ExprNode::Kind::Element:
+        break;
+    }
+    FUSER_ASSERT(false, "a definition holds ", to_string(e));
+    return py::tuple();
+  }
+
+  py::dict tensor(const Tensor& t) const {
+    py::dict record;
+    py::list shape;
+    for (Expr e : t.shape) shape.append(places.at(e));
+    record["id"] = t.id;
+    record["kind"] = struct_name(t.definition);
+    record["dtype"] = t.dtype;
+    record["shape"] = shape;
+    record["location"] = t.location;
+    std::visit(
+        [&](const auto& d) {
+          using D = std::decay_t<decltype(d)>;
+          if constexpr (requires { d.arg; }) record["arg"] = d.arg->id;
+          if constexpr (requires { d.is_broadcast; }) record["is_broadcast"] = d.is_broadcast;
+          if constexpr (requires { d.dims; }) record["dims"] = d.dims;
+          if constexpr (std::is_same_v<D, Full>) record["value"] = places.at(d.value);
+          if constexpr (std::is_same_v<D, Pointwise>) {
+            py::list args;  // (is it a tensor?, id or place)
+            for (const Operand& a : d.args)
+              args.append(py::make_tuple(a.tensor != nullptr,
+                                         a.tensor ? a.tensor->id : places.at(a.scalar)));
+            record["op"] = row(d.op).name;
+            record["compute"] = d.compute;
+            record["args"] = args;
+          }
+        },
+        t.definition);
+    return record;
+  }
+};
+
+py::dict records(const Fusion& fusion) {
+  Records of{fusion};
+  py::dict out;
+  out["scalars"] = of.scalars();
+  py::list tensors, arguments, outputs;
+  for (const Tensor& t : fusion.tensors) tensors.append(of.tensor(t));
+  for (const Argument& a : fusion.arguments)
+    arguments.append(py::make_tuple(
+        a.is_tensor, a.is_tensor ? fusion.inputs[a.index]->id : a.index,
+        a.is_tensor ? fusion.inputs[a.index]->dtype : fusion.scalars[a.index].dtype));
+  for (const Output& o : fusion.outputs)
+    outputs.append(py::make_tuple(o.tensor->id, o.alias < 0 ? -1 : fusion.inputs[o.alias]->id));
+  out["tensors"] = tensors;
+  out["arguments"] = arguments;
+  out["outputs"] = outputs;
+  return out;
+}
+
+py::list inputs(const BuilderRef& builder) {
+  py::list handles;
+  for (const Argument& a : builder->arguments) {
+    if (a.is_tensor)
+      handles.append(TensorHandle{builder, builder->inputs[a.index]});
+    else
+      handles.append(ScalarHandle{builder, builder->scalars[a.index].symbol});
+  }
+  return handles;
+}
+
+std::vector<TensorHandle> outputs(const BuilderRef& builder) {
+  std::vector<TensorHandle> handles;
+  for (const Output& o : builder->outputs) handles.push_back({builder, o.tensor});
+  return handles;
+}
+
+}  // namespace
+
+void bind_fusion(py::module_& m) {
+  py::class_<Fusion, std::shared_ptr<Fusion>>(m, "Fusion", "What is computed: a graph of tensors.")
+      .def("to_python", &to_python, "Runnable Python that rebuilds the definition.")
+      .def(
+          "structure", [](const Fusion& f) { return py::bytes(structure(f)); },
+          "Canonical bytes: equal exactly for definitions that are equal.")
+      .def("records", &records,
+           "Plain data: scalars (kind, dtype, ...), tensors (dicts), arguments (is_tensor, id or "
+           "index, dtype) and "
+           "outputs (id, id of the input that is overwritten or -1); operands are ids, scalars "
+           "places in `scalars`.");
+  py::class_<Builder, Fusion, BuilderRef>(m, "Builder", "A Fusion that is being defined.")
+      .def(py::init<>())
+      .def(
+          "seal", [](Builder& b) { b.sealed = true; }, "Nothing may be added any more.")
+      .def_readonly("sealed", &Builder::sealed)
+      .def("inputs", &inputs, "Tensors and symbolic scalars in the order of execute()'s list.")
+      .def("outputs", &outputs,
+           "In the order of add_output(), those written into inputs among them.");
+
+  py::class_<TensorHandle> tensor(
+      m, "Tensor", "A tensor of a definition. Operators are those of torch, elementwise.");
+  tensor
+      .def_property_readonly(
+          "id", [](const TensorHandle& t) { return t.tensor->id; }, "Creation order.")
+      .def_property_readonly("ndim", [](const TensorHandle& t) { return t.tensor->rank(); })
+      .def_property_readonly(
+          "location", [](const TensorHandle& t) { return t.tensor->location; },
+          "The line that defined it: 'train.py:41'.")
+      .def(
+          "dtype", [](const TensorHandle& t) { return t.tensor->dtype; },
+          "The DataType of its elements.")
+      .def(
+          "size", [](const TensorHandle& t, int64_t dim) { return size(t.builder, t, dim); },
+          py::arg("dim"), "The size of a dim (negative: from the end) as a Scalar.")
+      .def(
+          "shape", [](const TensorHandle& t) { return shape(t.builder, t); },
+          "All sizes, as Scalars.")
+      .def("__repr__", [](const TensorHandle& t) {
+        return text("t", t.tensor->id, ": ", describe(*t.tensor));
+      });
+  bind_operators(tensor, "a tensor");
+
+  py::class_<ScalarHandle> scalar(
+      m, "Scalar", "A scalar of a definition: an input, a size, a constant or arithmetic.");
+  scalar.def(
+            "dtype", [](const ScalarHandle& s) { return s.expr->dtype; }, "Its DataType.")
+      .def("__repr__", [](const ScalarHandle& s) {
+        return text(row(s.expr->dtype).torch, " ", to_string(s.expr));
+      });
+  bind_operators(scalar, "a scalar");
+}
+
+}  // namespace fuser

@@ -1,0 +1,150 @@
+#include "bind/handles.h"
+
+#include "base/error.h"
+
+namespace py = pybind11;
+
+namespace fuser {
+namespace {
+
+// "fuser/" as the code objects of this package spell it.
+std::string_view package_folder() {
+  static const auto* folder =
+      new std::string(py::str(py::module_::import("fuser").attr("__path__").attr("__getitem__")(0))
+                          .cast<std::string>() +
+                      "/");
+  return *folder;
+}
+
+std::string to_string(Where where) {
+  return text(where.call, "(): ", where.argument, where.index < 0 ? "" : text(" ", where.index));
+}
+
+std::string place(const Builder& builder) {
+  if (builder.inputs.empty()) return "which has no inputs yet";
+  const Tensor& first = *builder.inputs[0];
+  return text("whose first input is t", first.id, ": ", describe(first), "  defined at ",
+              first.location);
+}
+
+std::string name_of(const TensorHandle& value) {
+  return text("t", value.tensor->id, ": ", describe(*value.tensor));
+}
+std::string name_of(const ScalarHandle& value) { return text("scalar ", to_string(value.expr)); }
+
+template <class Handle>
+void check_owner(const Builder& builder, const Handle& value, Where where) {
+  FUSER_CHECK(value.builder.get() == &builder, User, "foreign-1", to_string(where), ": ",
+              name_of(value), " belongs to another definition, ", place(*value.builder),
+              "\n  expected one of the definition ", place(builder),
+              "\n  hint: define the value again in the definition that uses it");
+}
+
+std::string type_name(py::handle value) {
+  return py::str(py::type::of(value).attr("__name__")).cast<std::string>();
+}
+
+}  // namespace
+
+std::string user_line() {
+  std::string line;
+  PyFrameObject* frame = PyEval_GetFrame();
+  Py_XINCREF(frame);
+  while (frame && line.empty()) {
+    PyCodeObject* code = PyFrame_GetCode(frame);
+    const std::string_view file = PyUnicode_AsUTF8(code->co_filename);
+    if (!file.starts_with(package_folder())) line = text(file, ":", PyFrame_GetLineNumber(frame));
+    Py_DECREF(code);
+    PyFrameObject* caller = PyFrame_GetBack(frame);
+    Py_DECREF(frame);
+    frame = caller;
+  }
+  Py_XDECREF(frame);
+  return line;
+}
+
+void check_open(const Builder& builder) {
+  FUSER_CHECK(
+      !builder.sealed, User, "definition-3",
+      "the definition is compiled already and cannot grow\n"
+      "  hint: define everything before the first execute(), or make another FusionDefinition");
+}
+
+bool is_operand(py::handle v) {
+  return py::isinstance<TensorHandle>(v) || py::isinstance<ScalarHandle>(v) ||
+         PyBool_Check(v.ptr()) || PyLong_Check(v.ptr()) || PyFloat_Check(v.ptr()) ||
+         PyComplex_Check(v.ptr());
+}
+
+const Tensor* to_tensor(const Builder& builder, const TensorHandle& value, Where where) {
+  check_owner(builder, value, where);
+  return value.tensor;
+}
+
+Expr to_scalar(Builder& builder, py::handle value, Where where) {
+  if (py::isinstance<ScalarHandle>(value)) {
+    const auto& scalar = value.cast<const ScalarHandle&>();
+    check_owner(builder, scalar, where);
+    return scalar.expr;
+  }
+  PyObject* number = value.ptr();
+  if (PyBool_Check(number))
+    return builder.exprs.constant(DType::Bool, {.integer = number == Py_True});
+  if (PyLong_Check(number)) {
+    int overflow = 0;
+    const int64_t integer = PyLong_AsLongLongAndOverflow(number, &overflow);
+    FUSER_CHECK(overflow == 0, User, "operand-2", to_string(where), ": ",
+                py::str(value).cast<std::string>(),
+                " does not fit into int64\n  hint: write it as a float");
+    return builder.exprs.constant(integer);
+  }
+  if (PyFloat_Check(number))
+    return builder.exprs.constant(DType::Float64, {.real = PyFloat_AS_DOUBLE(number)});
+  FUSER_CHECK(PyComplex_Check(number), User, "operand-1", to_string(where),
+              ": expected a Scalar or a number, got ", type_name(value),
+              "\n  hint: pass data as an input of the definition; a number of another library by "
+              "float(x) or int(x)");
+  return builder.exprs.constant(DType::Complex128, {.real = PyComplex_RealAsDouble(number),
+                                                    .imag = PyComplex_ImagAsDouble(number)});
+}
+
+Operand to_operand(Builder& builder, py::handle value, Where where) {
+  if (py::isinstance<TensorHandle>(value))
+    return {.tensor = to_tensor(builder, value.cast<const TensorHandle&>(), where)};
+  FUSER_CHECK(is_operand(value), User, "operand-1", to_string(where),
+              ": expected a Tensor, a Scalar or a number, got ", type_name(value),
+              "\n  hint: pass data as an input of the definition; a number of another library by "
+              "float(x) or int(x)");
+  return {.scalar = to_scalar(builder, value, where)};
+}
+
+py::object apply(const BuilderRef& builder, Op op, std::span<const py::handle> args) {
+  check_open(*builder);
+  std::vector<Operand> operands;
+  std::vector<Expr> scalars;
+  for (size_t i = 0; i < args.size(); ++i) {
+    operands.push_back(
+        to_operand(*builder, args[i], {row(op).name, "operand", static_cast<int>(i)}));
+    if (operands.back().scalar) scalars.push_back(operands.back().scalar);
+  }
+  if (scalars.size() == operands.size())
+    return py::cast(ScalarHandle{builder, pointwise_scalar(*builder, op, scalars)});
+  return py::cast(TensorHandle{builder, pointwise(*builder, op, operands, user_line())});
+}
+
+ScalarHandle size(const BuilderRef& builder, const TensorHandle& value, int64_t dim) {
+  const Tensor* t = to_tensor(*builder, value, {"size", "arg"});
+  FUSER_CHECK(dim >= -t->rank() && dim < t->rank(), Shape, "size-dim-1", "size(t", t->id, ", ", dim,
+              "): dim is out of range for rank ", t->rank(), "\n  t", t->id, ": ", describe(*t),
+              t->location.empty() ? "" : "  defined at " + t->location);
+  return {builder, t->shape[dim < 0 ? dim + t->rank() : dim]};
+}
+
+std::vector<ScalarHandle> shape(const BuilderRef& builder, const TensorHandle& value) {
+  std::vector<ScalarHandle> sizes;
+  for (Expr extent : to_tensor(*builder, value, {"shape", "arg"})->shape)
+    sizes.push_back({builder, extent});
+  return sizes;
+}
+
+}  // namespace fuser

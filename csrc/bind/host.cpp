@@ -1,0 +1,77 @@
+// host/executor.h, host/module.h and host/pool.h
+#include <pybind11/stl.h>
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bind/bind.h"
+#include "host/executor.h"
+#include "host/pool.h"
+
+namespace py = pybind11;
+
+namespace fuser {
+namespace {
+
+using Triple = std::array<uint32_t, 3>;
+
+HostRange to_range(std::string name, uint64_t begin, uint64_t bytes, bool writable, bool scratch) {
+  char* memory = reinterpret_cast<char*>(begin);
+  return {std::move(name), memory, memory + bytes, writable, scratch};
+}
+
+void launch_values(const HostKernel& kernel, const Triple& grid, const Triple& block,
+                   size_t shared_bytes, const std::vector<std::string>& values,
+                   const std::vector<HostRange>& ranges, const std::array<int32_t, 3>& cluster,
+                   bool cooperative, size_t stack_bytes, int threads, uint64_t seed) {
+  // Strings keep a value of up to 15 bytes inside; argument values may need the alignment of 16.
+  std::vector<std::array<std::max_align_t, 4>> storage(values.size());
+  std::vector<void*> args;
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i].copy(reinterpret_cast<char*>(&storage[i]), sizeof(storage[i]));
+    args.push_back(&storage[i]);
+  }
+  HostOptions options;
+  std::copy(cluster.begin(), cluster.end(), options.cluster);
+  options.cooperative = cooperative;
+  options.stack_bytes = stack_bytes;
+  options.threads = threads;
+  options.seed = seed;
+  options.ranges = ranges;
+  launch(kernel, grid.data(), block.data(), shared_bytes, args.data(), options);
+}
+
+}  // namespace
+
+void bind_host(py::module_& m) {
+  using Unlocked = py::call_guard<py::gil_scoped_release>;
+  py::class_<HostKernel>(m, "HostKernel", "A kernel of a loaded module.")
+      .def_property_readonly("name", [](const HostKernel& k) { return k.entry->name; })
+      .def_property_readonly("collectives",
+                             [](const HostKernel& k) { return k.entry->collectives != 0; })
+      .def_property_readonly("debug", [](const HostKernel& k) { return k.entry->debug != 0; });
+
+  py::class_<HostModule>(m, "HostModule", "A shared object full of kernels; never unloaded.")
+      .def("find", &find, py::arg("index"), "Kernel by its place in the build.");
+
+  py::class_<HostRange>(m, "HostRange", "Memory that a debug launch may touch.")
+      .def(py::init(&to_range), py::arg("name"), py::arg("begin"), py::arg("bytes"),
+           py::arg("writable") = true, py::arg("scratch") = false);
+
+  m.def("load_host_file", &load_host_file, py::arg("path"), Unlocked());
+  m.def(
+      "load_host_bytes", [](std::string_view bytes) { return load_host_bytes(bytes); },
+      py::arg("bytes"), Unlocked(), "Loads the bytes that fuser.runtime.host.build returned.");
+  m.def("host_launch", &launch_values, py::arg("kernel"), py::arg("grid"), py::arg("block"),
+        py::arg("shared_bytes"), py::arg("values"), py::kw_only(),
+        py::arg("ranges") = std::vector<HostRange>(),
+        py::arg("cluster") = std::array<int32_t, 3>{1, 1, 1}, py::arg("cooperative") = false,
+        py::arg("stack_bytes") = HostOptions().stack_bytes, py::arg("threads") = 0,
+        py::arg("seed") = 0, Unlocked(),
+        "Runs a grid; `values` are the arguments as bytes, at most 64 each.");
+  m.def("processor_count", &processor_count, "Processors this process may run on.");
+}
+
+}  // namespace fuser

@@ -1,0 +1,152 @@
+// ir/expr.h, ir/ops.h and ir/kernel.h as fuser._core.ir_testing: what only tests call.
+#include <pybind11/complex.h>
+#include <pybind11/functional.h>
+#include <pybind11/stl.h>
+
+#include <complex>
+
+#include "base/error.h"
+#include "bind/bind.h"
+#include "ir/expr.h"
+#include "ir/kernel.h"
+
+namespace py = pybind11;
+
+namespace fuser {
+namespace {
+
+// An expression of an arena; Python keeps the arena alive with it. Equal if the nodes are one.
+struct Node {
+  Expr expr = nullptr;
+  bool operator==(const Node&) const = default;
+};
+
+Op op_named(const std::string& name) {
+  Op op{};
+  FUSER_CHECK(find_op(name, op), User, "op-name", "no op is called ", name);
+  return op;
+}
+
+Node apply_op(Exprs& exprs, const std::string& op, const std::vector<Node>& args) {
+  std::vector<Expr> operands;
+  for (const Node& a : args) operands.push_back(a.expr);
+  return {exprs.apply(op_named(op), operands)};
+}
+
+Node product(Exprs& exprs, const std::vector<Node>& factors) {
+  std::vector<Expr> operands;
+  for (const Node& f : factors) operands.push_back(f.expr);
+  return {exprs.product(operands)};
+}
+
+int64_t run(Node root, const std::function<int64_t(Symbol, int, int)>& leaf) {
+  IntProgram program;
+  const int slot = program.add(root.expr);
+  std::vector<int64_t> values;
+  program.run(leaf, values);
+  return values[slot];
+}
+
+// A kernel whose only statement computes the expression: its text on the way there and back.
+std::string let_text(Node value) {
+  KernelIR kernel;
+  kernel.name = "k";
+  const Expr copy = rewrite(kernel.exprs, value.expr, [](Expr) -> Expr { return nullptr; });
+  kernel.body.push_back({Let{.var = 0, .value = copy}});
+  kernel.vars = named_vars(kernel);
+  return to_text(kernel);
+}
+
+// The kernel with a variable replaced by a number wherever it is read.
+KernelIR substitute(const std::string& text, int var, int64_t number) {
+  KernelIR kernel = parse_kernel(text);
+  map_expressions(kernel.body, [&](Expr root) {
+    return rewrite(kernel.exprs, root, [&](Expr e) -> Expr {
+      return e->is_symbol(Symbol::Var) && e->a == var ? kernel.exprs.constant(number) : nullptr;
+    });
+  });
+  return kernel;
+}
+
+std::vector<std::string> visited(const std::vector<Node>& roots) {
+  std::vector<Expr> exprs;
+  for (const Node& r : roots) exprs.push_back(r.expr);
+  std::vector<std::string> out;
+  visit(exprs, [&](Expr e) { out.push_back(to_string(e)); });
+  return out;
+}
+
+void bind_exprs(py::module_& m) {
+  py::enum_<Symbol>(m, "Symbol")
+      .value("Size", Symbol::Size)
+      .value("Stride", Symbol::Stride)
+      .value("Scalar", Symbol::Scalar)
+      .value("Value", Symbol::Value)
+      .value("Axis", Symbol::Axis)
+      .value("Var", Symbol::Var)
+      .value("Param", Symbol::Param)
+      .value("Thread", Symbol::Thread)
+      .value("Block", Symbol::Block);
+
+  py::class_<Node>(m, "Expr")
+      .def_property_readonly("dtype", [](Node n) { return n.expr->dtype; })
+      .def_property_readonly("arity", [](Node n) { return int(n.expr->arity); })
+      .def("__str__", [](Node n) { return to_string(n.expr); })
+      .def("__repr__", [](Node n) { return to_string(n.expr); })
+      .def("__eq__", [](Node a, Node b) { return a == b; })
+      .def("__hash__", [](Node n) { return n.expr->id; });
+
+  using Keep = py::keep_alive<0, 1>;
+  py::class_<Exprs>(m, "Exprs", "An arena of expressions.")
+      .def(py::init<>())
+      .def("__len__", &Exprs::size)
+      .def(
+          "integer",
+          [](Exprs& a, int64_t value, DType dtype) {
+            return Node{a.constant(dtype, {.integer = value})};
+          },
+          py::arg("value"), py::arg("dtype") = DType::Int64, Keep())
+      .def(
+          "real",
+          [](Exprs& a, std::complex<double> value, DType dtype) {
+            return Node{a.constant(dtype, {.real = value.real(), .imag = value.imag()})};
+          },
+          py::arg("value"), py::arg("dtype"), Keep())
+      .def(
+          "symbol",
+          [](Exprs& a, Symbol symbol, int i, int j, DType dtype) {
+            return Node{a.symbol(symbol, i, j, dtype)};
+          },
+          py::arg("symbol"), py::arg("i") = 0, py::arg("j") = 0, py::arg("dtype") = DType::Int64,
+          Keep())
+      .def("apply", &apply_op, py::arg("op"), py::arg("args"), Keep())
+      .def(
+          "cast", [](Exprs& a, DType dtype, Node n) { return Node{a.cast(dtype, n.expr)}; }, Keep())
+      .def(
+          "ceil_div", [](Exprs& a, Node n, int64_t d) { return Node{a.ceil_div(n.expr, d)}; },
+          Keep())
+      .def("product", &product, Keep());
+
+  m.def("run", &run, py::arg("root"), py::arg("leaf"),
+        "The value of an integer expression; leaf(symbol, i, j) gives that of a symbol.");
+  m.def("visited", &visited, py::arg("roots"), "Texts of the distinct nodes, in visiting order.");
+}
+
+}  // namespace
+
+void bind_ir_testing(py::module_& core) {
+  py::module_ m = core.def_submodule("ir_testing", "Parts of the compiler that only tests call.");
+  bind_exprs(m);
+  m.def("let_text", &let_text, py::arg("value"), "Text of a kernel that is one Let.");
+  m.def("substitute", &substitute, py::arg("text"), py::arg("var"), py::arg("number"));
+
+  m.def(
+      "op_text",
+      [](const std::string& name, DType compute) { return op_text(op_named(name), compute); },
+      py::arg("name"), py::arg("compute"), "Kernel text with $0 $1 $2, or None.");
+  m.def(
+      "half_form", [](const std::string& name) { return row(half_form(op_named(name))).name; },
+      py::arg("name"));
+}
+
+}  // namespace fuser

@@ -1,0 +1,33 @@
+// base/options.h and base/log.h
+#include "base/options.h"
+
+#include "base/log.h"
+#include "bind/bind.h"
+
+namespace py = pybind11;
+
+namespace fuser {
+
+void bind_options(py::module_& m) {
+  m.def(
+      "option_rows",
+      [] {
+        py::list rows;
+        for (const OptionRow& row : option_rows())
+          rows.append(py::make_tuple(row.variable, row.type, row.value, row.help));
+        return rows;
+      },
+      "(variable, type, default, help) of every option, in the order of the table.");
+  m.def("get_option", &get_option, py::arg("variable"),
+        "An option's present value, as one would write it in the environment.");
+  m.def("set_option", &set_option, py::arg("variable"), py::arg("value"),
+        "Changes an option of the running process; no launch may be under way.");
+  m.def("log_line", &log_line, py::arg("text"), "One line 'fuser: <text>' on stderr.");
+  m.def("log", &log, py::arg("text"), "The same, under FUSER_LOG=1 only.");
+  m.def("dump_enabled", &dump_enabled, py::arg("stage"), py::arg("kernel"),
+        "Does FUSER_DUMP select this stage of this kernel?");
+  m.def("dump", &dump, py::arg("stage"), py::arg("kernel"), py::arg("text"),
+        "Writes a stage's text to stderr, or to its own file in FUSER_DUMP_DIR.");
+}
+
+}  // namespace fuser

@@ -1,0 +1,75 @@
+// driver/store.h and driver/binary.h
+#include "driver/store.h"
+
+#include <pybind11/stl.h>
+
+#include <cstring>
+
+#include "base/error.h"
+#include "bind/bind.h"
+
+namespace py = pybind11;
+
+namespace fuser {
+namespace {
+
+Digest to_digest(std::string_view bytes) {
+  Digest digest;
+  FUSER_CHECK(bytes.size() == digest.size(), User, "store-key", "a key has ", digest.size(),
+              " bytes, got ", bytes.size());
+  std::memcpy(digest.data(), bytes.data(), digest.size());
+  return digest;
+}
+
+}  // namespace
+
+void bind_store(py::module_& m) {
+  py::enum_<BinaryKind>(m, "BinaryKind", "What the payload of a Binary is.")
+      .value("Cubin", BinaryKind::Cubin)
+      .value("HostObject", BinaryKind::HostObject);
+
+  py::class_<Binary>(m, "Binary", "A compiled kernel as bytes, with what was measured of it.")
+      .def(py::init([](BinaryKind kind, int registers, int local_bytes, int shared_bytes,
+                       int replans, std::string payload) {
+             return Binary{kind, registers, local_bytes, shared_bytes, replans, std::move(payload)};
+           }),
+           py::kw_only(), py::arg("kind") = BinaryKind::Cubin, py::arg("registers") = 0,
+           py::arg("local_bytes") = 0, py::arg("shared_bytes") = 0, py::arg("replans") = 0,
+           py::arg("payload"))
+      .def_readonly("kind", &Binary::kind)
+      .def_readonly("registers", &Binary::registers, "Per thread.")
+      .def_readonly("local_bytes", &Binary::local_bytes, "Per thread: spills and stack.")
+      .def_readonly("shared_bytes", &Binary::shared_bytes, "Per block, static.")
+      .def_readonly("replans", &Binary::replans)
+      .def_property_readonly("payload", [](const Binary& b) { return py::bytes(b.payload); })
+      .def("__eq__", [](const Binary& a, const Binary& b) { return a == b; }, py::is_operator());
+
+  py::class_<StoreCounters>(m, "StoreCounters", "What a Store did so far.")
+      .def_readonly("hits", &StoreCounters::hits)
+      .def_readonly("misses", &StoreCounters::misses)
+      .def_readonly("puts", &StoreCounters::puts)
+      .def_readonly("evicted", &StoreCounters::evicted)
+      .def_readonly("bad", &StoreCounters::bad);
+
+  using Unlocked = py::call_guard<py::gil_scoped_release>;
+  py::class_<Store>(m, "Store", "The disk cache of compiled kernels.")
+      .def(py::init<std::string, int64_t>(), py::arg("directory"),
+           py::arg("capacity_bytes") = Store::kDefaultCapacity)
+      .def(
+          "get", [](Store& store, std::string_view key) { return store.get(to_digest(key)); },
+          py::arg("key"), Unlocked(), "The entry of a 32-byte key, or None.")
+      .def(
+          "put",
+          [](Store& store, std::string_view key, const Binary& binary) {
+            store.put(to_digest(key), binary);
+          },
+          py::arg("key"), py::arg("binary"), Unlocked(), "Keeps the entry if it can.")
+      .def("clear", &Store::clear, Unlocked(), "Removes every entry.")
+      .def_property_readonly("directory", &Store::directory)
+      .def("counters", &Store::counters);
+
+  m.def("store_directory", &store_directory, py::arg("option"),
+        "Where the cache lives: the option, or a default from the environment.");
+}
+
+}  // namespace fuser

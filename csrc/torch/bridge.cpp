@@ -1,0 +1,151 @@
+#include "torch/bridge.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/ops/empty_strided.h>
+#include <c10/core/DeviceGuard.h>
+#include <dlfcn.h>
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace fuser {
+namespace {
+
+c10::ScalarType to_torch(DType d) {
+  switch (d) {
+    case DType::Bool: return at::kBool;
+    case DType::UInt8: return at::kByte;
+    case DType::Int8: return at::kChar;
+    case DType::Int16: return at::kShort;
+    case DType::Int32: return at::kInt;
+    case DType::Int64: return at::kLong;
+    case DType::Float8E4M3: return at::kFloat8_e4m3fn;
+    case DType::Float8E5M2: return at::kFloat8_e5m2;
+    case DType::Float16: return at::kHalf;
+    case DType::BFloat16: return at::kBFloat16;
+    case DType::Float32: return at::kFloat;
+    case DType::Float64: return at::kDouble;
+    case DType::Complex64: return at::kComplexFloat;
+    case DType::Complex128: return at::kComplexDouble;
+  }
+  return at::kFloat;
+}
+
+DType from_torch(c10::ScalarType s, size_t position) {
+  switch (s) {
+    case at::kBool: return DType::Bool;
+    case at::kByte: return DType::UInt8;
+    case at::kChar: return DType::Int8;
+    case at::kShort: return DType::Int16;
+    case at::kInt: return DType::Int32;
+    case at::kLong: return DType::Int64;
+    case at::kFloat8_e4m3fn: return DType::Float8E4M3;
+    case at::kFloat8_e5m2: return DType::Float8E5M2;
+    case at::kHalf: return DType::Float16;
+    case at::kBFloat16: return DType::BFloat16;
+    case at::kFloat: return DType::Float32;
+    case at::kDouble: return DType::Float64;
+    case at::kComplexFloat: return DType::Complex64;
+    case at::kComplexDouble: return DType::Complex128;
+    default: break;
+  }
+  throw Fault(FaultKind::DType, "argument-dtype",
+              text("execute(): argument ", position, " is of dtype ", c10::toString(s), ", which fuser does not know"));
+}
+
+// torch's current stream of a CUDA device, through the C function that libtorch_cuda exports for compiled models: the
+// same binary then serves CPU and CUDA builds of torch.
+CuStream current_stream(int device) {
+  using Function = int32_t (*)(int32_t, void**);
+  static const Function function = [] {
+    void* library = dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD);
+    return library ? reinterpret_cast<Function>(dlsym(library, "aoti_torch_get_current_cuda_stream")) : nullptr;
+  }();
+  FUSER_CHECK(function, Launch, "torch-cuda", "this build of torch has no CUDA; install a CUDA build of torch");
+  void* stream = nullptr;
+  FUSER_CHECK(function(device, &stream) == 0, Launch, "torch-cuda", "torch gave no current stream for cuda:", device);
+  return stream;
+}
+
+// Torch's caching allocator of CUDA memory, where it is registered under its device type.
+c10::Allocator* cuda_allocator() {
+  static c10::Allocator* const allocator = []() -> c10::Allocator* {
+    try {
+      return c10::GetAllocator(c10::DeviceType::CUDA);
+    } catch (const c10::Error&) {
+      return nullptr;
+    }
+  }();
+  return allocator;
+}
+
+at::Tensor allocate(const OutputSpec& spec, int device) {
+  const at::IntArrayRef sizes(spec.sizes), strides(spec.strides);
+  const c10::ScalarType dtype = to_torch(spec.dtype);
+  if (device == cpu_device)
+    return at::Tensor(at::detail::empty_strided_generic(sizes, strides, c10::GetAllocator(c10::DeviceType::CPU),
+                                                        c10::DispatchKeySet(c10::DispatchKey::CPU), dtype));
+  if (c10::Allocator* allocator = cuda_allocator())
+    return at::Tensor(at::detail::empty_strided_generic(sizes, strides, allocator,
+                                                        c10::DispatchKeySet(c10::DispatchKey::CUDA), dtype));
+  return at::empty_strided(sizes, strides,
+                           at::TensorOptions().dtype(dtype).device(c10::DeviceType::CUDA,
+                                                                   static_cast<c10::DeviceIndex>(device)));
+}
+
+}  // namespace
+
+TensorView view_of(const at::Tensor& t, size_t position) {
+  const bool plain = t.layout() == c10::kStrided && t.has_storage() && (t.is_cpu() || t.is_cuda());
+  FUSER_CHECK(plain, User, "argument-tensor", "execute(): argument ", position, " is a ", t.toString(),
+              "; expected a strided CPU or CUDA tensor with memory\n  hint: pass .to_dense(), or a real tensor in place"
+              " of a fake or meta one");
+  const at::IntArrayRef sizes = t.sizes(), strides = t.strides();
+  return {.data = static_cast<char*>(t.data_ptr()),
+          .sizes = sizes.data(),
+          .strides = strides.data(),
+          .rank = static_cast<int>(sizes.size()),
+          .dtype = from_torch(t.scalar_type(), position),
+          .device = t.is_cpu() ? cpu_device : static_cast<int>(t.get_device())};
+}
+
+std::vector<at::Tensor> run(const Record& record, const TorchArguments& arguments) {
+  const bool cuda = arguments.device != cpu_device;
+  c10::OptionalDeviceGuard guard;
+  CuStream stream = nullptr;
+  if (cuda) {
+    guard.reset_device({c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(arguments.device)});
+    stream = current_stream(arguments.device);
+  }
+  std::vector<at::Tensor> outputs(record.outputs.size());
+  std::vector<char*> memory(record.outputs.size(), nullptr);
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    const OutputSpec& spec = record.outputs[o];
+    if (spec.direct) continue;
+    outputs[o] = allocate(spec, arguments.device);
+    memory[o] = static_cast<char*>(outputs[o].data_ptr());
+  }
+  const Arguments view = arguments.view();
+  for (const StepRecord& step : record.steps) {
+    if (const auto* launch = std::get_if<LaunchRecord>(&step)) {
+      run_launch(*launch, view, memory, record, stream);
+    } else {
+      const int o = std::get<CopyRecord>(step).output;
+      arguments.tensors[record.outputs[o].alias].detach().copy_(outputs[o]);
+    }
+  }
+  std::vector<at::Tensor> results;
+  results.reserve(outputs.size());
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    const int alias = record.outputs[o].alias;
+    if (alias < 0) {
+      results.push_back(std::move(outputs[o]));
+    } else if (record.outputs[o].direct && !arguments.tensors[alias].is_inference()) {
+      // Autograd must see that a saved tensor was overwritten; copy_ above tells it by itself.
+      arguments.tensors[alias].unsafeGetTensorImpl()->bump_version();
+    }
+  }
+  return results;
+}
+
+}  // namespace fuser

@@ -1,0 +1,30 @@
+// at::Tensor <-> driver arguments. The only code that knows torch's C++ API.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "driver/executor.h"
+
+namespace fuser {
+
+// The arguments of one call, and what keeps their memory alive.
+struct TorchArguments {
+  std::vector<at::Tensor> tensors;
+  std::vector<TensorView> views;
+  std::vector<Number> scalars;
+  int device = cpu_device;
+
+  Arguments view() const { return {.tensors = views, .scalars = scalars, .device = device}; }
+};
+
+// Describes a tensor. Raises UserError for what has no plain memory (sparse, fake, meta tensors) and DTypeError for a
+// dtype outside the table.
+TensorView view_of(const at::Tensor& tensor, size_t position);
+
+// Runs a record: allocates the outputs from torch's allocator, queues its steps on torch's current stream of the
+// device, and returns the results in output order (outputs in place are not among them).
+std::vector<at::Tensor> run(const Record& record, const TorchArguments& arguments);
+
+}  // namespace fuser

@@ -1,0 +1,252 @@
+// The Python module fuser._torch: executors of definitions on torch tensors.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "bind/handles.h"
+#include "torch/bridge.h"
+
+namespace py = pybind11;
+
+namespace fuser {
+namespace {
+
+Number to_number(py::handle value, DType wanted, size_t position) {
+  const auto refuse = [&](const char* expected) {
+    return Fault(FaultKind::DType, "argument-scalar",
+                 text("execute(): argument ", position, " is a ", std::string(py::str(py::type::of(value).attr("__name__"))),
+                      "; the definition has a ", row(wanted).torch, " scalar there, expected ", expected));
+  };
+  PyObject* o = value.ptr();
+  switch (kind_of(wanted)) {
+    case Kind::Bool:
+      if (!PyBool_Check(o)) throw refuse("a bool");
+      return {.integer = o == Py_True};
+    case Kind::Int: {
+      if (!PyIndex_Check(o) || THPVariable_Check(o)) throw refuse("an int");
+      const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(o));
+      const long long v = number ? PyLong_AsLongLong(number.ptr()) : -1;
+      if (PyErr_Occurred()) {
+        PyErr_Clear();
+        throw refuse("an int of 64 bits");
+      }
+      return {.integer = v};
+    }
+    case Kind::Float: {
+      if (THPVariable_Check(o)) throw refuse("a float");
+      const double v = PyFloat_AsDouble(o);
+      if (PyErr_Occurred()) {
+        PyErr_Clear();
+        throw refuse("a float");
+      }
+      return {.real = v};
+    }
+    case Kind::Complex: {
+      if (THPVariable_Check(o)) throw refuse("a complex number");
+      const Py_complex v = PyComplex_AsCComplex(o);
+      if (PyErr_Occurred()) {
+        PyErr_Clear();
+        throw refuse("a complex number");
+      }
+      return {.real = v.real, .imag = v.imag};
+    }
+  }
+  return {};
+}
+
+struct TorchExecutor {
+  BuilderRef builder;  // owns the fusion
+  Executor executor;
+
+  explicit TorchExecutor(BuilderRef b) : builder(std::move(b)), executor(*builder) { builder->sealed = true; }
+
+  TorchArguments arguments(const py::sequence& inputs, const py::object& device) {
+    const Fusion& fusion = executor.fusion();
+    const size_t given = inputs.size();
+    FUSER_CHECK(given == fusion.arguments.size(), User, "argument-count", "execute(): expected ",
+                fusion.arguments.size(), " inputs (", fusion.inputs.size(), " tensors, ", fusion.scalars.size(),
+                " scalars, in the order of their define_ calls), got ", given);
+    TorchArguments out;
+    out.tensors.reserve(fusion.inputs.size());
+    out.views.reserve(fusion.inputs.size());
+    out.scalars.resize(fusion.scalars.size());
+    for (size_t i = 0; i < given; ++i) {
+      const py::object value = inputs[i];
+      const Argument& a = fusion.arguments[i];
+      if (!a.is_tensor) {
+        out.scalars[a.index] = to_number(value, fusion.scalars[a.index].dtype, i);
+        continue;
+      }
+      FUSER_CHECK(THPVariable_Check(value.ptr()), User, "argument-type", "execute(): argument ", i,
+                  " is a ", std::string(py::str(py::type::of(value).attr("__name__"))), ", expected a torch.Tensor for t",
+                  fusion.inputs[a.index]->id, ": ", describe(*fusion.inputs[a.index]));
+      at::Tensor t = THPVariable_Unpack(value.ptr());
+      // Lazy conjugation and negation are bits beside the memory.
+      if (t.is_conj() || t.is_neg()) t = t.resolve_conj().resolve_neg();
+      out.views.push_back(view_of(t, i));
+      if (out.device == cpu_device) out.device = out.views.back().device;
+      out.tensors.push_back(std::move(t));
+    }
+    if (!device.is_none()) {
+      const int wanted = py::isinstance<py::int_>(device) ? device.cast<int>() : device_index(device);
+      FUSER_CHECK(out.device == wanted || fusion.inputs.empty() || all_cpu_scalars(out), User, "argument-device",
+                  "execute(): device=", wanted == cpu_device ? "cpu" : text("cuda:", wanted),
+                  ", but the inputs are on ", out.device == cpu_device ? "cpu" : text("cuda:", out.device),
+                  "\n  hint: leave device out, or move the inputs");
+      out.device = wanted;
+    } else if (fusion.inputs.empty() && cuda_available()) {
+      out.device = py::module_::import("torch").attr("cuda").attr("current_device")().cast<int>();
+    }
+    return out;
+  }
+
+  static bool all_cpu_scalars(const TorchArguments& a) {
+    for (const TensorView& v : a.views)
+      if (v.rank != 0 || v.device != cpu_device) return false;
+    return true;
+  }
+
+  static int device_index(const py::object& device) {
+    const py::object d = py::module_::import("torch").attr("device")(device);
+    if (d.attr("type").cast<std::string>() == "cpu") return cpu_device;
+    const py::object index = d.attr("index");
+    return index.is_none() ? py::module_::import("torch").attr("cuda").attr("current_device")().cast<int>()
+                           : index.cast<int>();
+  }
+
+  static std::vector<Plan> plans_of(const py::object& plan) {
+    std::vector<Plan> out;
+    if (plan.is_none()) return out;
+    const py::list list = py::isinstance<py::dict>(plan) ? py::list() : py::list(plan);
+    const auto add = [&](const py::dict& d) {
+      Plan p;
+      for (const auto& [key, value] : d) {
+        const auto name = key.cast<std::string>();
+        if (name == "scheduler") {
+          p.scheduler = value.cast<std::string>();
+        } else {
+          p.fields.emplace_back(name, value.cast<int64_t>());
+        }
+      }
+      out.push_back(std::move(p));
+    };
+    if (py::isinstance<py::dict>(plan)) add(plan.cast<py::dict>());
+    for (const py::handle& item : list) add(item.cast<py::dict>());
+    return out;
+  }
+
+  py::list execute(const py::sequence& inputs, const py::object& device, const py::object& plan) {
+    const TorchArguments args = arguments(inputs, device);
+    const RecordRef record = executor.record(args.view(), plans_of(plan));
+    if (log_enabled()) log_record(*record);
+    std::vector<at::Tensor> results;
+    if (args.device == cpu_device) {
+      // The host executor computes for as long as it takes; other Python threads go on.
+      const py::gil_scoped_release release;
+      results = run(*record, args);
+    } else {
+      results = run(*record, args);
+    }
+    py::list out(results.size());
+    for (size_t i = 0; i < results.size(); ++i) PyList_SET_ITEM(out.ptr(), i, THPVariable_Wrap(std::move(results[i])));
+    return out;
+  }
+
+  static void log_record(const Record& record) {
+    for (const KernelInfo& k : Executor::kernels(record))
+      log(text("launch ", k.name, " grid=", k.grid, " ", k.plan, " registers=", k.registers));
+  }
+};
+
+py::dict plan_dict(const Plan& plan) {
+  py::dict d;
+  d["scheduler"] = plan.scheduler;
+  for (const auto& [name, value] : plan.fields) d[name.c_str()] = value;
+  return d;
+}
+
+}  // namespace
+}  // namespace fuser
+
+PYBIND11_MODULE(_torch, m) {
+  using namespace fuser;
+  py::module_::import("fuser._core");  // the classes of definitions
+
+  py::class_<KernelInfo>(m, "KernelInfo", "One kernel of a call.")
+      .def_readonly("name", &KernelInfo::name)
+      .def_readonly("text", &KernelInfo::text, "CUDA C, with the helpers it uses.")
+      .def_readonly("ir", &KernelInfo::ir, "Kernel IR.")
+      .def_readonly("plan", &KernelInfo::plan)
+      .def_readonly("schedule", &KernelInfo::schedule)
+      .def_readonly("registers", &KernelInfo::registers, "Per thread; 0 on the host executor.")
+      .def_readonly("local_bytes", &KernelInfo::local_bytes, "Per thread: spills and stack.")
+      .def_readonly("grid", &KernelInfo::grid, "Blocks.")
+      .def_readonly("threads", &KernelInfo::threads, "Per block.");
+
+  py::class_<TorchExecutor>(m, "Executor", "Compiles and runs one definition.")
+      .def(py::init<BuilderRef>(), py::arg("definition"))
+      .def("execute", &TorchExecutor::execute, py::arg("inputs"), py::arg("device") = py::none(),
+           py::arg("plan") = py::none())
+      .def("plans",
+           [](TorchExecutor& self, const py::sequence& inputs, const py::object& device) {
+             py::list out;
+             const TorchArguments args = self.arguments(inputs, device);
+             for (const Plan& p : self.executor.plans(args.view())) out.append(plan_dict(p));
+             return out;
+           },
+           py::arg("inputs"), py::arg("device") = py::none())
+      .def("signature",
+           [](TorchExecutor& self, const py::sequence& inputs, const py::object& device) {
+             return self.executor.signature(self.arguments(inputs, device).view());
+           },
+           py::arg("inputs"), py::arg("device") = py::none())
+      .def("kernels",
+           [](TorchExecutor& self, const py::object& inputs, const py::object& device, const py::object& plan) {
+             if (inputs.is_none()) {
+               const RecordRef last = self.executor.last();
+               return last ? Executor::kernels(*last) : std::vector<KernelInfo>{};
+             }
+             const TorchArguments args = self.arguments(inputs, device);
+             return Executor::kernels(*self.executor.record(args.view(), TorchExecutor::plans_of(plan)));
+           },
+           py::arg("inputs") = py::none(), py::arg("device") = py::none(), py::arg("plan") = py::none())
+      .def("is_compiled",
+           [](TorchExecutor& self, const py::sequence& inputs, const py::object& device) {
+             return self.executor.is_compiled(self.arguments(inputs, device).view());
+           },
+           py::arg("inputs"), py::arg("device") = py::none());
+
+  m.def("compile_batch",
+        [](const std::vector<std::pair<TorchExecutor*, py::sequence>>& calls) {
+          std::vector<KernelText> texts;
+          int device = cpu_device;
+          for (const auto& [executor, inputs] : calls) {
+            const TorchArguments args = executor->arguments(inputs, py::none());
+            device = args.device;
+            executor->executor.collect(args.view(), texts);
+          }
+          if (!texts.empty()) load_kernels(target_of(device), device, texts);
+          return texts.size();
+        },
+        py::arg("calls"),
+        "Builds the kernels of many (executor, inputs) at once; all on one device. Returns their number.");
+  m.def("cache_info", [] {
+    const CacheCounters c = cache_counters();
+    const KernelCounters k = kernel_counters();
+    py::dict d;
+    d["definitions"] = c.definitions;
+    d["plans"] = c.plans;
+    d["kernels_compiled"] = k.compiled;
+    d["kernels_from_disk"] = k.from_disk;
+    d["hits"] = c.hits;
+    d["misses"] = c.misses;
+    d["compile_seconds"] = k.compile_seconds;
+    return d;
+  });
+  m.def("clear_caches", [](bool disk) {
+    clear_executors();
+    clear_kernels(disk);
+  }, py::arg("disk") = false);
+}

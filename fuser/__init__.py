@@ -1,0 +1,54 @@
+"""A just-in-time fusion compiler for PyTorch on NVIDIA GPUs."""
+
+from fuser._native import load_core
+
+load_core()  # says how to build it where it is missing
+
+from fuser._core import DataType, Scalar, Tensor  # noqa: E402
+from fuser.cache import (  # noqa: E402
+    CacheInfo,
+    FusionExecutorCache,
+    LRUCache,
+    LruFusionCache,
+    cache_info,
+    clear_caches,
+)
+from fuser.definition import Fusion, FusionDefinition  # noqa: E402
+from fuser.errors import (  # noqa: E402
+    BuildMismatch,
+    CompileError,
+    DTypeError,
+    InternalError,
+    LaunchError,
+    ShapeError,
+    Unsupported,
+    UserError,
+)
+from fuser.evaluate import evaluate  # noqa: E402
+from fuser.layout import compute_tensor_descriptor  # noqa: E402
+from fuser.plan import Plan  # noqa: E402
+
+__all__ = [
+    "BuildMismatch",
+    "CacheInfo",
+    "CompileError",
+    "DTypeError",
+    "DataType",
+    "Fusion",
+    "FusionDefinition",
+    "FusionExecutorCache",
+    "InternalError",
+    "LRUCache",
+    "LaunchError",
+    "LruFusionCache",
+    "Plan",
+    "Scalar",
+    "ShapeError",
+    "Tensor",
+    "Unsupported",
+    "UserError",
+    "cache_info",
+    "clear_caches",
+    "compute_tensor_descriptor",
+    "evaluate",
+]

@@ -1,0 +1,241 @@
+"""What is kept between runs: the executor of a definition, definitions that are equal, and what the
+caches hold.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fuser import _core
+from fuser._native import load_torch
+from fuser.errors import UserError
+
+if TYPE_CHECKING:
+    import torch
+
+    from fuser.definition import Fusion, FusionDefinition
+
+
+class CacheInfo(NamedTuple):
+    """What the caches of this process hold and did. Kernels of the host executor count as those of
+    a GPU do.
+    """
+
+    definitions: int  # executors alive
+    plans: int  # kinds of layout for which kernels were chosen
+    kernels_compiled: int
+    kernels_from_disk: int
+    hits: int  # runs that found everything ready
+    misses: int  # runs that had to look up or build
+    compile_seconds: float
+
+
+def cache_info() -> CacheInfo:
+    """Counters of this process since its start, or since clear_caches()."""
+    return CacheInfo(**load_torch().cache_info())
+
+
+def clear_caches(disk: bool = False) -> None:
+    """Forgets every compiled kernel of this process; with `disk` those in the cache folder too. Not
+    while one runs.
+    """
+    load_torch().clear_caches(disk)
+
+
+class FusionExecutorCache:
+    """Compiles a definition for the inputs that it meets, and keeps what it compiled.
+
+    `fd.fec` is one; giving the same to several equal definitions shares the kernels. `fusion_id`
+    and `auto_schedule` are taken for compatibility: every definition is scheduled.
+    """
+
+    def __init__(self, fusion: Fusion, fusion_id: int = 0, auto_schedule: bool = True) -> None:
+        if not auto_schedule:
+            raise UserError(
+                "FusionExecutorCache(auto_schedule=False): schedules are not written by hand here\n"
+                "  hint: fd.plan(inputs) gives the plan, "
+                "fd.execute(inputs, plan=plan.replace(...)) runs a changed one",
+                rule="fec-1",
+            )
+        self.fusion_id = fusion_id
+        self._builder = fusion.builder
+        self._builder.seal()
+        self.executor = load_torch().Executor(self._builder)
+
+    def fusion(self) -> Fusion:
+        """The definition that is compiled."""
+        from fuser.definition import Fusion
+
+        return Fusion(self._builder, self)
+
+    def execute(
+        self,
+        inputs: Sequence[Any],
+        *,
+        device: Any = None,
+        _enable_options: Sequence[str] = (),
+        _disable_options: Sequence[str] = (),
+    ) -> list[torch.Tensor]:
+        """The results of the definition on `inputs`; see FusionDefinition.execute."""
+        with options_set(_enable_options, _disable_options):
+            return self.executor.execute(inputs, device, None)  # type: ignore[no-any-return]
+
+    def is_compiled(self, inputs: Sequence[Any], device: Any = None) -> bool:
+        """Would execute(inputs) compile nothing?"""
+        return bool(self.executor.is_compiled(inputs, device))
+
+    def get_cuda_kernel(
+        self,
+        inputs: Sequence[Any] | None = None,
+        intrinsic_code: bool = False,
+        device: Any = None,
+    ) -> str:
+        """CUDA C of the kernels for `inputs` (None: of the last run), with the helpers they use if
+        `intrinsic_code`.
+        """
+        kernels = self._kernels(inputs, device)
+        return "\n".join(kernel_text(kernel.text, intrinsic_code) for kernel in kernels)
+
+    def get_scheduled_ir(
+        self, inputs: Sequence[Any], tensor_transforms: bool = False, device: Any = None
+    ) -> str:
+        """The schedules of the kernels for `inputs`; with `tensor_transforms` their plans too."""
+        return self._schedules(inputs, tensor_transforms, device)
+
+    def get_most_recent_scheduled_ir(self, tensor_transforms: bool = False) -> str:
+        """The schedules of the kernels of the last run. Raises UserError `last-run-1` before the
+        first.
+        """
+        return self._schedules(None, tensor_transforms, None)
+
+    def _schedules(self, inputs: Sequence[Any] | None, with_plans: bool, device: Any) -> str:
+        parts = []
+        for kernel in self._kernels(inputs, device):
+            parts.append(kernel.schedule)
+            if with_plans:
+                parts.append(str(kernel.plan))
+        return "\n".join(parts)
+
+    def _kernels(self, inputs: Sequence[Any] | None, device: Any) -> list[Any]:
+        kernels: list[Any] = self.executor.kernels(inputs, device)
+        if inputs is None and not kernels:
+            raise UserError(
+                "nothing has run yet\n  hint: call execute(inputs) first, or pass inputs",
+                rule="last-run-1",
+            )
+        return kernels
+
+
+def kernel_text(text: str, intrinsic_code: bool) -> str:
+    """A kernel's text, whole or from its own first line on."""
+    start = text.rfind("\nKERNEL(")
+    return text if intrinsic_code or start < 0 else text[start + 1 :]
+
+
+@contextmanager
+def options_set(enabled: Sequence[str], disabled: Sequence[str]) -> Iterator[None]:
+    """`with options_set(["host_debug"], ["cache"]):` FUSER_HOST_DEBUG is 1 and FUSER_CACHE 0
+    inside.
+
+    Raises UserError `option-flag` for a name that is not a switch.
+    """
+    wanted = {_variable(name): "1" for name in enabled} | {
+        _variable(name): "0" for name in disabled
+    }
+    before = {variable: _core.get_option(variable) for variable in wanted}
+    try:
+        for variable, value in wanted.items():
+            _core.set_option(variable, value)
+        yield
+    finally:
+        for variable, value in before.items():
+            _core.set_option(variable, value)
+
+
+def _variable(name: str) -> str:
+    flags = [variable for variable, kind, *_ in _core.option_rows() if kind == "Flag"]
+    variable = f"FUSER_{name.upper()}"
+    if variable not in flags:
+        known = ", ".join(v.removeprefix("FUSER_").lower() for v in flags)
+        raise UserError(
+            f"no option {name!r} to enable or disable; expected one of {known}", rule="option-flag"
+        )
+    return variable
+
+
+class LRUCache:
+    """Executors of the definitions used last, by structure: equal definitions share one.
+
+    A lookup costs one printing of the definition; equality is decided in full, not by hash.
+    """
+
+    def __init__(self, max_fusions: int = 16384) -> None:
+        if max_fusions < 1:
+            raise UserError(
+                f"LRUCache(): max_fusions: expected at least 1, got {max_fusions}", rule="lru-1"
+            )
+        self.max_fusions = max_fusions
+        self._entries: OrderedDict[bytes, FusionExecutorCache] = OrderedDict()
+        self._hits = self._misses = self._evicted = 0
+
+    def cache_compile(self, fusion: Fusion) -> FusionExecutorCache:
+        """The executor of an equal definition that was seen before, or a new one for this."""
+        key = fusion.structure()
+        found = self._entries.get(key)
+        if found is not None:
+            self._hits += 1
+            self._entries.move_to_end(key)
+            return found
+        self._misses += 1
+        made = self._entries[key] = FusionExecutorCache(fusion, fusion_id=self._misses - 1)
+        if len(self._entries) > self.max_fusions:
+            self._entries.popitem(last=False)
+            self._evicted += 1
+        return made
+
+    def num_fusions(self) -> int:
+        """Definitions held now."""
+        return len(self._entries)
+
+    def stats(self) -> str:
+        """One line: definitions held, lookups that found one, lookups that did not, definitions
+        dropped.
+        """
+        return (
+            f"{self.num_fusions()} of at most {self.max_fusions} fusions, {self._hits} hits, "
+            f"{self._misses} misses, {self._evicted} evicted"
+        )
+
+
+def LruFusionCache(
+    max_fusions: int = 16384,
+) -> Callable[[Callable[..., FusionDefinition]], Callable[..., FusionDefinition]]:
+    """Decorates a function that returns a FusionDefinition: equal results share their compiled
+    kernels.
+
+    The decorated function carries the cache as `cache`, and its `num_fusions` and `stats`.
+    """
+
+    def decorate(function: Callable[..., FusionDefinition]) -> Callable[..., FusionDefinition]:
+        cache = LRUCache(max_fusions)
+
+        @functools.wraps(function)
+        def cached(*args: Any, **kwargs: Any) -> FusionDefinition:
+            fd = function(*args, **kwargs)
+            fd.validate_definition()
+            fd.fec = cache.cache_compile(fd.fusion)
+            return fd
+
+        for name, value in [
+            ("cache", cache),
+            ("num_fusions", cache.num_fusions),
+            ("stats", cache.stats),
+        ]:
+            setattr(cached, name, value)
+        return cached
+
+    return decorate

@@ -1,0 +1,221 @@
+"""Ops that are made of rows of the op table: methods of fd.ops as any other, written once in terms
+of them.
+
+They compute as torch.nn.functional does on the same float32 values: half types come in widened, and
+the result stays float32. Integers and bool count as float32. A NaN operand gives NaN. Accuracy
+follows from the rows: a few ULP of the largest intermediate.
+"""
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from fuser.errors import UserError
+
+if TYPE_CHECKING:
+    from fuser.ops import Operand, Ops
+
+__all__ = [
+    "addcdiv",
+    "addcmul",
+    "celu",
+    "elu",
+    "gelu",
+    "hardshrink",
+    "hardsigmoid",
+    "hardswish",
+    "hardtanh",
+    "hypot",
+    "leaky_relu",
+    "log_add_exp",
+    "logit",
+    "logsigmoid",
+    "mish",
+    "prelu",
+    "relu6",
+    "rsub",
+    "segment_set",
+    "selu",
+    "softplus",
+    "softshrink",
+    "softsign",
+    "square",
+    "tanhshrink",
+    "xlogy",
+]
+
+# Constants of Klambauer et al., "Self-Normalizing Neural Networks" (2017).
+_SELU_ALPHA = 1.6732632423543772848170429916717
+_SELU_SCALE = 1.0507009873554804934193349852946
+
+
+def segment_set(ops: "Ops", x: "Operand") -> Any:
+    """x itself. Elsewhere a hint where to cut into kernels; here the cuts are found."""
+    return ops.set(x)
+
+
+def rsub(ops: "Ops", a: "Operand", b: "Operand", alpha: "Operand" = 1) -> Any:
+    """b - alpha * a."""
+    return ops.sub(b, _scaled(ops, alpha, a))
+
+
+def addcmul(ops: "Ops", x: "Operand", t1: "Operand", t2: "Operand", value: "Operand" = 1) -> Any:
+    """x + value * t1 * t2."""
+    return ops.add(x, ops.mul(_scaled(ops, value, t1), t2))
+
+
+def addcdiv(ops: "Ops", x: "Operand", t1: "Operand", t2: "Operand", value: "Operand" = 1) -> Any:
+    """x + value * t1 / t2, a true division."""
+    return ops.add(x, ops.truediv(_scaled(ops, value, t1), t2))
+
+
+def _scaled(ops: "Ops", value: "Operand", x: "Operand") -> Any:
+    """value * x; 1 costs nothing."""
+    return x if isinstance(value, int) and value == 1 else ops.mul(value, x)
+
+
+def square(ops: "Ops", x: "Operand") -> Any:
+    """x * x."""
+    return ops.mul(x, x)
+
+
+def hypot(ops: "Ops", a: "Operand", b: "Operand") -> Any:
+    """sqrt(a * a + b * b) without overflow on the way; infinite where an operand is, NaN or not."""
+    a, b = ops.abs(a), ops.abs(b)
+    large, small = ops.maximum(a, b), ops.minimum(a, b)
+    ratio = ops.truediv(small, large)
+    length = ops.mul(large, ops.sqrt(ops.add(ops.mul(ratio, ratio), 1.0)))
+    # 0 / 0 and inf / inf are NaN, where the larger one is the answer already.
+    length = ops.where(ops.eq(large, 0.0), large, length)
+    infinite = ops.logical_or(ops.isinf(a), ops.isinf(b))
+    return ops.where(infinite, math.inf, length)
+
+
+def log_add_exp(ops: "Ops", a: "Operand", b: "Operand") -> Any:
+    """log(exp(a) + exp(b)) without overflow on the way."""
+    large = ops.maximum(a, b)
+    distance = ops.neg(ops.abs(ops.sub(a, b)))
+    # Two equal infinities: inf - inf is NaN, and either is the answer.
+    same = ops.logical_and(ops.isinf(large), ops.eq(a, b))
+    return ops.where(same, large, ops.add(large, ops.log1p(ops.exp(distance))))
+
+
+def xlogy(ops: "Ops", a: "Operand", b: "Operand") -> Any:
+    """a * log(b), and 0 where a is 0 and b not NaN."""
+    zero = ops.logical_and(ops.eq(a, 0), ops.logical_not(ops.isnan(b)))
+    return ops.where(zero, 0.0, ops.mul(a, ops.log(b)))
+
+
+def logit(ops: "Ops", x: "Operand") -> Any:
+    """log(x / (1 - x)); NaN outside [0, 1]."""
+    return ops.log(ops.truediv(x, ops.sub(1.0, x)))
+
+
+def gelu(ops: "Ops", x: "Operand", approximate: str = "none") -> Any:
+    """x * Phi(x), Phi the standard normal distribution function ("none"), or the tanh form of it
+    ("tanh").
+
+    Hendrycks and Gimpel, "Gaussian Error Linear Units" (2016). Raises UserError `gelu-1` for
+    another `approximate`.
+    """
+    if approximate == "none":
+        return ops.gelu_erf(x)
+    if approximate == "tanh":
+        return ops.gelu_tanh(x)
+    raise UserError(
+        f"gelu(): approximate: expected 'none' or 'tanh', got {approximate!r}", rule="gelu-1"
+    )
+
+
+def mish(ops: "Ops", x: "Operand") -> Any:
+    """x * tanh(softplus(x)). Misra, "Mish" (2019)."""
+    return ops.mul(x, ops.tanh(_softplus(ops, x)))
+
+
+def _softplus(ops: "Ops", x: "Operand") -> Any:
+    """log(1 + exp(x)) = max(x, 0) + log1p(exp(-|x|)): neither overflows nor cancels."""
+    return ops.add(ops.maximum(x, 0.0), ops.log1p(ops.exp(ops.neg(ops.abs(x)))))
+
+
+def softplus(ops: "Ops", x: "Operand", beta: float = 1.0, threshold: float = 20.0) -> Any:
+    """log(1 + exp(beta * x)) / beta, and x itself where beta * x > threshold."""
+    scaled = ops.mul(x, beta)
+    return ops.where(ops.gt(scaled, threshold), x, ops.truediv(_softplus(ops, scaled), beta))
+
+
+def logsigmoid(ops: "Ops", x: "Operand") -> Any:
+    """log(sigmoid(x)) = -softplus(-x)."""
+    return ops.sub(ops.minimum(x, 0.0), ops.log1p(ops.exp(ops.neg(ops.abs(x)))))
+
+
+def softsign(ops: "Ops", x: "Operand") -> Any:
+    """x / (1 + |x|)."""
+    return ops.truediv(x, ops.add(ops.abs(x), 1.0))
+
+
+def tanhshrink(ops: "Ops", x: "Operand") -> Any:
+    """x - tanh(x)."""
+    return ops.sub(x, ops.tanh(x))
+
+
+def hardtanh(ops: "Ops", x: "Operand", min_val: float = -1.0, max_val: float = 1.0) -> Any:
+    """x clamped to [min_val, max_val]."""
+    return ops.clamp(x, min_val, max_val)
+
+
+def relu6(ops: "Ops", x: "Operand") -> Any:
+    """x clamped to [0, 6]."""
+    return ops.clamp(x, 0.0, 6.0)
+
+
+def hardsigmoid(ops: "Ops", x: "Operand") -> Any:
+    """(x + 3) / 6 clamped to [0, 1]."""
+    return ops.truediv(relu6(ops, ops.add(x, 3.0)), 6.0)
+
+
+def hardswish(ops: "Ops", x: "Operand") -> Any:
+    """x * hardsigmoid(x)."""
+    return ops.truediv(ops.mul(x, relu6(ops, ops.add(x, 3.0))), 6.0)
+
+
+def leaky_relu(ops: "Ops", x: "Operand", negative_slope: float = 0.01) -> Any:
+    """x where x > 0, negative_slope * x elsewhere."""
+    return ops.where(ops.gt(x, 0.0), x, ops.mul(x, negative_slope))
+
+
+def prelu(ops: "Ops", x: "Operand", weight: "Operand") -> Any:
+    """x where x > 0, weight * x elsewhere; `weight` broadcasts against x."""
+    return ops.where(ops.gt(x, 0.0), x, ops.mul(weight, x))
+
+
+def _exponential_unit(ops: "Ops", x: "Operand", alpha: float, scale: float, rate: float) -> Any:
+    """scale * x where x > 0, scale * alpha * (exp(rate * x) - 1) elsewhere."""
+    inner = x if rate == 1.0 else ops.mul(x, rate)
+    positive = x if scale == 1.0 else ops.mul(x, scale)
+    return ops.where(ops.gt(x, 0.0), positive, ops.mul(ops.expm1(inner), alpha * scale))
+
+
+def elu(ops: "Ops", x: "Operand", alpha: float = 1.0) -> Any:
+    """x where x > 0, alpha * (exp(x) - 1) elsewhere. Clevert et al. (2015)."""
+    return _exponential_unit(ops, x, alpha, 1.0, 1.0)
+
+
+def celu(ops: "Ops", x: "Operand", alpha: float = 1.0) -> Any:
+    """x where x > 0, alpha * (exp(x / alpha) - 1) elsewhere. Barron (2017)."""
+    return _exponential_unit(ops, x, alpha, 1.0, 1.0 / alpha)
+
+
+def selu(ops: "Ops", x: "Operand") -> Any:
+    """elu with the scale and alpha that keep mean 0 and variance 1. Klambauer et al. (2017)."""
+    return _exponential_unit(ops, x, _SELU_ALPHA, _SELU_SCALE, 1.0)
+
+
+def hardshrink(ops: "Ops", x: "Operand", lambd: float = 0.5) -> Any:
+    """0 where |x| <= lambd, x elsewhere."""
+    return ops.where(ops.le(ops.abs(x), lambd), 0.0, x)
+
+
+def softshrink(ops: "Ops", x: "Operand", lambd: float = 0.5) -> Any:
+    """x moved towards 0 by lambd, 0 within lambd of it."""
+    shrunk = ops.sub(x, ops.clamp(x, -lambd, lambd))
+    # Also makes both zeros +0, and lets a NaN through.
+    return ops.where(ops.le(ops.abs(x), lambd), 0.0, shrunk)

@@ -1,0 +1,391 @@
+"""FusionDefinition: what is to be computed, and the ways to run it and to look at it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, overload
+
+from fuser import _core
+from fuser._core import DataType, Scalar, Tensor
+from fuser.cache import FusionExecutorCache, options_set
+from fuser.errors import ShapeError, UserError
+from fuser.layout import compute_tensor_descriptor
+from fuser.ops import Number, Ops, as_dtype
+from fuser.plan import Plan, Plans
+from fuser.repro import input_spec, repro_script
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Fusion:
+    """The graph behind a definition. Equality and hash are by structure: the same ops in the same
+    order.
+    """
+
+    __slots__ = ("_executors", "builder")
+
+    def __init__(
+        self, builder: _core.Builder, executors: FusionExecutorCache | None = None
+    ) -> None:
+        self.builder = builder
+        self._executors = executors
+
+    def inputs(self) -> list[Tensor | Scalar]:
+        """Tensors and symbolic scalars, in the order in which execute() takes them."""
+        return self.builder.inputs()
+
+    def outputs(self) -> list[Tensor]:
+        """In the order of add_output(), those written into inputs among them."""
+        return self.builder.outputs()
+
+    def print_math(self, from_outputs_only: bool = True) -> None:
+        """Prints the definition. The argument is taken for compatibility: everything that was
+        defined is printed.
+        """
+        print(self)
+
+    def print_kernel(self, inputs: Sequence[Any] | None = None) -> None:
+        """Prints the CUDA C of the kernels for `inputs`, or without them of the last run."""
+        executors = self._executors or FusionExecutorCache(self)
+        print(executors.get_cuda_kernel(inputs, intrinsic_code=True))
+
+    def structure(self) -> bytes:
+        """Canonical bytes: equal exactly for equal definitions. Source lines do not count."""
+        return self.builder.structure()
+
+    def records(self) -> dict[str, Any]:
+        """The graph as plain data, operands before their users; what fuser.evaluate runs over."""
+        return self.builder.records()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Fusion):
+            return NotImplemented
+        return self.builder is other.builder or self.structure() == other.structure()
+
+    def __hash__(self) -> int:
+        return hash(self.structure())
+
+    def __repr__(self) -> str:
+        return self.builder.to_python()
+
+
+class FusionDefinition:
+    """A computation on tensors, defined once and run on any sizes, as few kernels as it fits into.
+
+        with FusionDefinition() as fd:
+            x = fd.define_tensor(shape=[-1, -1], contiguity=True, dtype=DataType.BFloat16)
+            bias = fd.define_tensor(shape=[-1], contiguity=True, dtype=DataType.BFloat16)
+            fd.add_output(fd.ops.cast(fd.ops.gelu(x + bias), DataType.BFloat16))
+        (y,) = fd.execute([x_data, bias_data])
+
+    The `with` is optional. repr(fd) is Python that rebuilds the definition. The first execute()
+    closes it: later definitions raise UserError `definition-3`.
+    """
+
+    def __init__(self) -> None:
+        self._builder = _core.Builder()
+        self.ops = Ops(self._builder)
+        self._fec: FusionExecutorCache | None = None
+        self._run: Any = None  # Executor.execute, once there is one
+        self._saved_inputs: list[Any] | None = None
+
+    def __enter__(self) -> FusionDefinition:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """An error raised inside passes through."""
+
+    def __repr__(self) -> str:
+        return self._builder.to_python()
+
+    # ---- defining
+
+    @overload
+    def define_tensor(
+        self,
+        shape: Sequence[int],
+        contiguity: Sequence[bool | None] | bool = False,
+        dtype: Any = DataType.Float,
+        is_cpu: bool = False,
+        stride_order: Sequence[int] = (),
+    ) -> Tensor: ...
+    @overload
+    def define_tensor(
+        self,
+        sizes: Sequence[int],
+        strides: Sequence[int],
+        dtype: Any = DataType.Float,
+        static_sizes: bool = False,
+        is_cpu: bool = False,
+    ) -> Tensor: ...
+    def define_tensor(self, *args: Any, **kwargs: Any) -> Tensor:
+        """An input tensor, in one of two forms:
+
+            define_tensor(shape, contiguity=False, dtype=DataType.Float, is_cpu=False,
+            stride_order=[]) define_tensor(sizes, strides, dtype=DataType.Float, static_sizes=False,
+            is_cpu=False)
+
+        shape         a size per dim: -1 symbolic (any size), otherwise fixed; 1 broadcasts
+        contiguity    as compute_tensor_descriptor() gives it, or one bool for all dims
+        stride_order  place of each dim counted from the innermost; [] is row-major
+        sizes         sizes of an example tensor: 0 and 1 are fixed, others symbolic unless
+        `static_sizes` strides       of the example tensor, in elements
+        is_cpu        a 0-dim tensor on the CPU that is read like a scalar by a GPU kernel
+
+        Contiguity and strides are a description; runs take any strides and find the layout by
+        themselves. Raises ShapeError `define-tensor-1` for a negative size, `define-tensor-2` for
+        contiguity of another length, `define-tensor-3` for a stride_order that is not a
+        permutation.
+        """
+        if "strides" in kwargs or "sizes" in kwargs or (len(args) > 1 and _are_strides(args[1])):
+            return self._define_by_strides(*args, **kwargs)
+        return self._define_by_shape(*args, **kwargs)
+
+    def _define_by_shape(
+        self,
+        shape: Sequence[int],
+        contiguity: Sequence[bool | None] | bool = False,
+        dtype: Any = DataType.Float,
+        is_cpu: bool = False,
+        stride_order: Sequence[int] = (),
+    ) -> Tensor:
+        rank = len(shape)
+        row_major = list(range(rank - 1, -1, -1))
+        order = [d + rank if d < 0 else d for d in stride_order] or row_major
+        if sorted(order) != sorted(row_major):
+            raise ShapeError(
+                f"define_tensor(shape={list(shape)}): stride_order: expected each of "
+                f"0..{rank - 1} once, got {list(stride_order)}",
+                rule="define-tensor-3",
+            )
+        if isinstance(contiguity, bool):
+            outermost_first = sorted(range(rank), key=lambda d: -order[d])
+            contiguity = [None if shape[d] == 1 else contiguity for d in outermost_first]
+        elif len(contiguity) != rank:
+            raise ShapeError(
+                f"define_tensor(shape={list(shape)}): contiguity: expected {rank} values "
+                f"(one a dim), got {len(contiguity)}",
+                rule="define-tensor-2",
+            )
+        return _core.define_tensor(
+            self._builder,
+            list(shape),
+            list(contiguity),
+            as_dtype(dtype),
+            is_cpu,
+            [] if order == row_major else order,
+        )
+
+    def _define_by_strides(
+        self,
+        sizes: Sequence[int],
+        strides: Sequence[int],
+        dtype: Any = DataType.Float,
+        static_sizes: bool = False,
+        is_cpu: bool = False,
+    ) -> Tensor:
+        contiguity, stride_order = compute_tensor_descriptor(sizes, strides)
+        shape = [n if static_sizes or n in (0, 1) else -1 for n in sizes]
+        return self._define_by_shape(shape, contiguity, dtype, is_cpu, stride_order)
+
+    def from_pytorch(self, tensor: torch.Tensor, static_sizes: bool = False) -> Tensor:
+        """An input tensor with the sizes (symbolic unless `static_sizes`), strides and type of
+        `tensor`.
+        """
+        return self._define_by_strides(
+            list(tensor.shape),
+            tensor.stride(),
+            tensor.dtype,
+            static_sizes,
+            is_cpu=tensor.is_cpu and tensor.dim() == 0,
+        )
+
+    def define_scalar(self, value: Number | DataType | None = None, dtype: Any = None) -> Scalar:
+        """A scalar: an input of the runs where `value` is None or a type, otherwise the constant.
+
+        define_scalar() and define_scalar(None) are float64 inputs, define_scalar(DataType.Int) an
+        int64 one. Constants are bool, int64, float64 or complex128 unless `dtype` says otherwise.
+        """
+        if isinstance(value, DataType):
+            value, dtype = None, value
+        if value is None:
+            return _core.define_scalar(self._builder, as_dtype(dtype or DataType.Double))
+        return _core.constant(self._builder, value, None if dtype is None else as_dtype(dtype))
+
+    def define_vector(self, size: int) -> list[Scalar]:
+        """`size` int64 inputs, as for a shape that is known when it runs."""
+        return [self.define_scalar(DataType.Int) for _ in range(size)]
+
+    def add_output(self, output: Tensor, alias_input: Tensor | None = None) -> None:
+        """`output` becomes a result; with `alias_input` it is written into that input instead and
+        not returned.
+
+        Raises ShapeError `alias-1` for another rank, DTypeError `alias-2` for another type,
+        UserError `alias-3` for an input that is written already, `alias-4` for a tensor that is not
+        an input.
+        """
+        _core.add_output(self._builder, output, alias_input)
+
+    def validate_definition(self) -> None:
+        """Raises UserError `definition-1` for an empty definition, `definition-2` for one without
+        an output.
+        """
+        if not self._builder.inputs() and not self._builder.outputs():
+            raise UserError(
+                "the definition is empty\n  hint: define inputs with fd.define_tensor(...) "
+                "and a result with fd.add_output(...)",
+                rule="definition-1",
+            )
+        if not self._builder.outputs():
+            raise UserError(
+                "the definition has no output\n  hint: name a result with fd.add_output(...)",
+                rule="definition-2",
+            )
+
+    # ---- running
+
+    def execute(
+        self,
+        inputs: Sequence[Any],
+        *,
+        device: Any = None,
+        save_repro_inputs: bool = False,
+        plan: Plans | None = None,
+        _enable_options: Sequence[str] = (),
+        _disable_options: Sequence[str] = (),
+    ) -> list[torch.Tensor]:
+        """The results on `inputs`: tensors and numbers in the order of definition.
+
+        CUDA tensors run on their GPU and its current stream, CPU tensors on the host executor.
+        `device` (an index or torch.device) is needed where no tensor says it. Results come in the
+        order of add_output(); those written into inputs are not among them. The first run of a kind
+        of layout compiles; later ones only launch.
+
+        save_repro_inputs  keep the layout (no data) of the inputs for last_repro_script()
+        plan               run this plan, of fd.plan(inputs), instead of the one that would be
+        chosen _enable_options, _disable_options  switches of this call by name: "host_debug" is
+        FUSER_HOST_DEBUG
+
+        Raises UserError `definition-1`, `definition-2`, and for inputs that do not fit UserError,
+        ShapeError or DTypeError; Unsupported where no kernel can be made; CompileError and
+        LaunchError from below.
+        """
+        run = self._run or self._open()
+        if plan is None and not (save_repro_inputs or _enable_options or _disable_options):
+            return run(inputs, device)  # type: ignore[no-any-return]
+        if save_repro_inputs:
+            self._saved_inputs = [input_spec(value) for value in inputs]
+        with options_set(_enable_options, _disable_options):
+            return run(inputs, device, _plan_fields(plan))  # type: ignore[no-any-return]
+
+    def _open(self) -> Any:
+        """Closes the definition and makes its executor."""
+        self._run = self.fec.executor.execute
+        return self._run
+
+    def validate(
+        self,
+        inputs: Sequence[Any],
+        reference_outputs: Sequence[torch.Tensor] | None = None,
+        device: Any = None,
+        **kwargs: Any,
+    ) -> list[torch.Tensor]:
+        """execute(inputs, device=device, **kwargs), and its results once they agree with the
+        reference.
+
+        The reference is `reference_outputs`, or fuser.evaluate in float64, where outputs that are
+        written into inputs are compared too. Types and shapes must be equal; |result - reference|
+        <= atol + rtol * |reference| by type as in fuser.validation.TOLERANCES, integers exactly,
+        NaN equals NaN. Raises InternalError `validate-1` where evaluate differs (a bug: report
+        repro_script_for(inputs)), UserError `validate-2` where `reference_outputs` do.
+        """
+        from fuser.validation import validate
+
+        return validate(self, inputs, reference_outputs, device=device, **kwargs)
+
+    def plan(self, inputs: Sequence[Any]) -> Plans:
+        """How execute(inputs) would run: a Plan, or a tuple of one for each kernel. Compiles
+        nothing.
+        """
+        plans = tuple(Plan(**fields) for fields in self.fec.executor.plans(inputs))
+        return plans[0] if len(plans) == 1 else plans
+
+    def signature(self, inputs: Sequence[Any]) -> str:
+        """What of `inputs` the choice of kernels depends on; inputs of one signature share their
+        kernels.
+        """
+        return str(self.fec.executor.signature(inputs))
+
+    @property
+    def fec(self) -> FusionExecutorCache:
+        """The executor with its compiled kernels. Setting it shares another's: UserError `fec-2`
+        unless that one's definition is equal."""
+        if self._fec is None:
+            self.validate_definition()
+            self._fec = FusionExecutorCache(Fusion(self._builder))
+        return self._fec
+
+    @fec.setter
+    def fec(self, executors: FusionExecutorCache) -> None:
+        if executors.fusion() != Fusion(self._builder):
+            raise UserError(
+                "fd.fec: the executor is of another definition\n"
+                "  hint: compare fd.fusion with its fusion()",
+                rule="fec-2",
+            )
+        self._builder.seal()
+        self._fec, self._run = executors, None
+
+    # ---- looking
+
+    @property
+    def fusion(self) -> Fusion:
+        """The graph, for printing and comparison."""
+        return self._fec.fusion() if self._fec else Fusion(self._builder)
+
+    def cuda_code_for(self, inputs: Sequence[Any], intrinsic_code: bool = False) -> str:
+        """CUDA C of the kernels for `inputs`, with the helpers that they use if
+        `intrinsic_code`.
+        """
+        return self.fec.get_cuda_kernel(inputs, intrinsic_code)
+
+    def last_cuda_code(self, intrinsic_code: bool = False) -> str:
+        """CUDA C of the kernels of the last run. Raises UserError `last-run-1` before the first."""
+        return self.fec.get_cuda_kernel(None, intrinsic_code)
+
+    def last_repro_script(self) -> str:
+        """repro_script_for the inputs of the last execute(..., save_repro_inputs=True).
+
+        Raises UserError `repro-1` if there was none.
+        """
+        if self._saved_inputs is None:
+            raise UserError(
+                "no inputs were kept\n"
+                "  hint: call execute(inputs, save_repro_inputs=True), or repro_script_for(inputs)",
+                rule="repro-1",
+            )
+        return repro_script(repr(self), self._saved_inputs)
+
+    def repro_script_for(self, inputs: Sequence[Any] | None = None) -> str:
+        """Runnable Python: this definition, run on random inputs of the layout of `inputs`; without
+        them it is only printed. Put it into a bug report."""
+        specs = None if inputs is None else [input_spec(value) for value in inputs]
+        return repro_script(repr(self), specs)
+
+
+def _are_strides(value: Any) -> bool:
+    """Is it strides rather than contiguity? An empty list is either, for the same tensor."""
+    return isinstance(value, list | tuple) and any(type(v) is int for v in value)
+
+
+def _plan_fields(plan: Plans | None) -> dict[str, Any] | list[dict[str, Any]] | None:
+    if plan is None:
+        return None
+    return dict(plan) if isinstance(plan, Plan) else [dict(p) for p in plan]

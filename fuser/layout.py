@@ -1,0 +1,46 @@
+"""How strides describe a layout, in the terms of define_tensor()."""
+
+from collections.abc import Sequence
+
+from fuser.errors import ShapeError
+
+
+def compute_tensor_descriptor(
+    sizes: Sequence[int], strides: Sequence[int]
+) -> tuple[list[bool | None], list[int]]:
+    """(contiguity, stride_order) of a tensor with these sizes and strides, in elements.
+
+    `stride_order[d]` is the place of dim d counted from the innermost: [1, 0] for a row-major
+    matrix. Equal strides keep the order of the dims.
+    `contiguity` goes from the outermost dim to the innermost: True where a dim's stride is the next
+    inner dim's stride times its size (1 for the innermost), None for dims of size 1 and expanded
+    dims (stride 0), which have no memory of their own.
+
+    Raises ShapeError `layout-1` for a different number of sizes and strides, `layout-2` for a
+    negative one.
+    """
+    if len(sizes) != len(strides):
+        raise ShapeError(
+            f"compute_tensor_descriptor(): {len(sizes)} sizes {list(sizes)} against "
+            f"{len(strides)} strides {list(strides)}; expected one stride a dim",
+            rule="layout-1",
+        )
+    if any(n < 0 for n in (*sizes, *strides)):
+        raise ShapeError(
+            f"compute_tensor_descriptor(): expected sizes and strides of at least 0, "
+            f"got sizes {list(sizes)}, strides {list(strides)}",
+            rule="layout-2",
+        )
+    outermost_first = sorted(range(len(sizes)), key=lambda d: -strides[d])
+    stride_order = [0] * len(sizes)
+    for place, d in enumerate(reversed(outermost_first)):
+        stride_order[d] = place
+    contiguity: list[bool | None] = [None] * len(sizes)
+    expected = 1
+    for i in reversed(range(len(sizes))):
+        d = outermost_first[i]
+        if sizes[d] == 1 or strides[d] == 0:
+            continue
+        contiguity[i] = strides[d] == expected
+        expected = strides[d] * sizes[d]
+    return contiguity, stride_order

@@ -1,0 +1,197 @@
+"""What each scalar op means: one line per row of csrc/ir/ops.def, by torch ops on CPU tensors.
+
+`fuser.evaluate` and the tests compare with these. Operands: floats as float64, complex as
+complex128, bool as bool, integers in the integer dtype in which the op is computed (it decides
+where results wrap and how wide shifts are). Results: float64, complex128, bool or that integer
+dtype. Integer results are exact; float64 results are good to a few units of the last place of
+float64, also where the usual formula cancels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+__all__ = ["REFERENCES"]
+
+
+def _nonzero(b: Tensor) -> Tensor:
+    """Divisors that torch accepts: 1 for 0, and for the -1 that overflows the least integer."""
+    bad = b == 0 if b.dtype == torch.uint8 else (b == 0) | (b == -1)
+    return torch.where(bad, torch.ones_like(b), b)
+
+
+def _divide(a: Tensor, b: Tensor) -> Tensor:
+    """a / b; integers truncate, x / 0 is -1, and x / -1 wraps."""
+    if b.is_floating_point() or b.is_complex():
+        return a / b
+    quotient = torch.div(a, _nonzero(b), rounding_mode="trunc")
+    if b.dtype != torch.uint8:
+        quotient = torch.where(b == -1, -a, quotient)
+    return torch.where(b == 0, torch.full_like(a, 255 if b.dtype == torch.uint8 else -1), quotient)
+
+
+def _rest(a: Tensor, b: Tensor) -> Tensor:
+    """What `_divide` leaves, of the sign of a; x for a divisor of 0 if integer."""
+    if b.is_floating_point():
+        # torch.fmod of float64 gives NaN for quotients beyond about 2^1023.
+        with np.errstate(invalid="ignore"):
+            return torch.as_tensor(np.fmod(a.numpy(), b.numpy()))
+    return torch.where(b == 0, a, a - _divide(a, b) * b)
+
+
+def _signs_differ(a: Tensor, b: Tensor) -> Tensor:
+    """Where a / b is not whole and is negative."""
+    return (_rest(a, b) != 0) & (b != 0) & ((a < 0) != (b < 0))
+
+
+def _floor_divide(a: Tensor, b: Tensor) -> Tensor:
+    """floor(a / b); integers as `_divide`."""
+    if b.is_floating_point():
+        return torch.floor_divide(a, b)
+    return _divide(a, b) - _signs_differ(a, b).to(a.dtype)
+
+
+def _ceil_divide(a: Tensor, b: Tensor) -> Tensor:
+    """The least integer that is not below a / b; integers only."""
+    above = (_rest(a, b) != 0) & (b != 0) & ((a < 0) == (b < 0))
+    return _divide(a, b) + above.to(a.dtype)
+
+
+def _remainder(a: Tensor, b: Tensor) -> Tensor:
+    """What `_floor_divide` leaves, of the sign of b."""
+    if b.is_floating_point():
+        rest = _rest(a, b)
+        return torch.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
+    return _rest(a, b) + b * _signs_differ(a, b).to(b.dtype)
+
+
+def _shift(a: Tensor, count: Tensor, kind: str) -> Tensor:
+    """Shift of integers by any count: outside [0, width) all bits but the sign leave."""
+    width = 8 * a.element_size()
+    inside = (count >= 0) & (count < width)
+    places = torch.where(inside, count, torch.zeros_like(count)).long()
+    wide = a.long()
+    if kind == "left":
+        return torch.where(inside, wide << places, 0).to(a.dtype)
+    if kind == "arithmetic":
+        return (wide >> torch.where(inside, places, 63)).to(a.dtype)
+    # Shift the sign in and mask it out; a shift by 0 has nothing to mask.
+    mask = torch.where(places == 0, -1, (1 << (width - places).clamp(max=63)) - 1)
+    return torch.where(inside, (wide >> places) & mask, 0).to(a.dtype)
+
+
+def _gelu_tanh(x: Tensor) -> Tensor:
+    """x (1 + tanh u) / 2 as x sigmoid(2 u), which keeps the left tail."""
+    return x * torch.sigmoid(2 * math.sqrt(2 / math.pi) * x * (1 + 0.044715 * x * x))
+
+
+def _gelu_erf(x: Tensor) -> Tensor:
+    """x (1 + erf(x / sqrt 2)) / 2 by erfc, which keeps the left tail."""
+    return 0.5 * x * torch.erfc(x * -math.sqrt(0.5))
+
+
+def _add(a: Tensor, b: Tensor) -> Tensor:
+    return a | b if a.dtype == torch.bool else a + b
+
+
+REFERENCES: dict[str, Callable[..., Tensor]] = {
+    "set": lambda a: a,
+    "real": lambda a: a.real,
+    "imag": lambda a: a.imag,
+    "complex": torch.complex,
+    "add": _add,
+    "sub": torch.sub,
+    "mul": torch.mul,
+    "fma": lambda a, b, c: a * b + c,
+    "neg": torch.neg,
+    "abs": torch.abs,
+    "sign": torch.sign,
+    "truediv": torch.true_divide,
+    "div": _divide,
+    "floor_divide": _floor_divide,
+    "ceil_div": _ceil_divide,
+    "mod": _rest,
+    "fmod": _rest,
+    "remainder": _remainder,
+    "reciprocal": torch.reciprocal,
+    "gcd": lambda a, b: torch.gcd(a, b).abs(),
+    "lerp": torch.lerp,
+    "ceil": torch.ceil,
+    "floor": torch.floor,
+    "round": torch.round,
+    "trunc": torch.trunc,
+    "frac": torch.frac,
+    "nextafter": torch.nextafter,
+    "minimum": torch.minimum,
+    "maximum": torch.maximum,
+    "relu": torch.relu,
+    "clamp": torch.clamp,
+    "threshold": lambda x, limit, value: torch.where(x <= limit, value, x),
+    "where": torch.where,
+    "eq": torch.eq,
+    "ne": torch.ne,
+    "lt": torch.lt,
+    "le": torch.le,
+    "gt": torch.gt,
+    "ge": torch.ge,
+    "isnan": torch.isnan,
+    "isinf": torch.isinf,
+    "isfinite": torch.isfinite,
+    "isneginf": torch.isneginf,
+    "isposinf": torch.isposinf,
+    "isreal": torch.isreal,
+    "signbit": torch.signbit,
+    "logical_not": torch.logical_not,
+    "logical_and": torch.logical_and,
+    "logical_or": torch.logical_or,
+    "logical_xor": torch.logical_xor,
+    "bitwise_not": torch.bitwise_not,
+    "bitwise_and": torch.bitwise_and,
+    "bitwise_or": torch.bitwise_or,
+    "bitwise_xor": torch.bitwise_xor,
+    "bitwise_left_shift": lambda a, count: _shift(a, count, "left"),
+    "bitwise_right_shift": lambda a, count: _shift(a, count, "arithmetic"),
+    "logical_right_shift": lambda a, count: _shift(a, count, "logical"),
+    "pow": torch.pow,
+    "sqrt": torch.sqrt,
+    "rsqrt": torch.rsqrt,
+    "exp": torch.exp,
+    "exp2": torch.exp2,
+    "expm1": torch.expm1,
+    "log": torch.log,
+    "log1p": torch.log1p,
+    "log2": torch.log2,
+    "log10": torch.log10,
+    "sin": torch.sin,
+    "cos": torch.cos,
+    "tan": torch.tan,
+    "asin": torch.asin,
+    "acos": torch.acos,
+    "atan": torch.atan,
+    "atan2": torch.atan2,
+    "sinh": torch.sinh,
+    "cosh": torch.cosh,
+    "tanh": torch.tanh,
+    "asinh": torch.asinh,
+    "acosh": torch.acosh,
+    "atanh": torch.atanh,
+    "sigmoid": torch.sigmoid,
+    "silu": torch.nn.functional.silu,
+    "gelu_erf": _gelu_erf,
+    "gelu_tanh": _gelu_tanh,
+    "erf": torch.erf,
+    "erfc": torch.erfc,
+    "erfinv": torch.erfinv,
+    "erfcinv": lambda c: torch.special.ndtri(c * 0.5) * -math.sqrt(0.5),
+    "lgamma": torch.lgamma,
+    "exp_half": torch.exp,
+    "sigmoid_half": torch.sigmoid,
+    "silu_half": torch.nn.functional.silu,
+    "gelu_erf_half": _gelu_erf,
+    "gelu_tanh_half": _gelu_tanh,
+}

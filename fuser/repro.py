@@ -1,0 +1,75 @@
+"""Repro scripts: a definition and inputs of the same layout as runnable Python, without the
+data.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+_HEAD = """\
+# Rebuilds a definition of fuser and runs it on random inputs of the same sizes, strides, types and
+# alignment.
+import torch
+
+from fuser import DataType, FusionDefinition
+
+
+"""
+
+_BODY = """
+
+with FusionDefinition() as fd:
+    nvfuser_fusion(fd)
+"""
+
+
+class InputSpec(NamedTuple):
+    """What of an input tensor a kernel depends on."""
+
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str  # "torch.float32"
+    device: str
+    offset: int  # elements from a 16-byte boundary to the first element
+
+
+def input_spec(value: Any) -> Any:
+    """The InputSpec of a tensor; a number is itself."""
+    if not hasattr(value, "stride"):
+        return value
+    offset = value.data_ptr() % 16 // value.element_size()
+    return InputSpec(
+        tuple(value.shape), tuple(value.stride()), str(value.dtype), str(value.device), offset
+    )
+
+
+def repro_script(definition: str, inputs: Sequence[Any] | None) -> str:
+    """Runnable Python: the definition, and where `inputs` (as input_spec gives them) are known its
+    execution.
+    """
+    text = _HEAD + definition + _BODY
+    if inputs is None:
+        return text + "print(fd)\n"
+    lines = "".join(f"    {_input_text(value)},\n" for value in inputs)
+    return f"{text}inputs = [\n{lines}]\nfor result in fd.execute(inputs):\n    print(result)\n"
+
+
+def _input_text(value: Any) -> str:
+    if not isinstance(value, InputSpec):
+        return _number_text(value)
+    extent = 0
+    if 0 not in value.sizes:
+        extent = 1 + sum((n - 1) * s for n, s in zip(value.sizes, value.strides, strict=True))
+    make = (
+        f"torch.testing.make_tensor(({value.offset + extent},), dtype={value.dtype}, "
+        f"device={value.device!r})"
+    )
+    return f"{make}.as_strided({value.sizes}, {value.strides}, {value.offset})"
+
+
+def _number_text(value: Any) -> str:
+    if isinstance(value, float):
+        return repr(value) if math.isfinite(value) else f"float({str(value)!r})"
+    if isinstance(value, complex):
+        return f"complex({_number_text(value.real)}, {_number_text(value.imag)})"
+    return repr(value)

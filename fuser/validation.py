@@ -1,0 +1,100 @@
+"""Comparison of what a definition gave with what it should give."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from fuser.errors import InternalError, UserError
+from fuser.evaluate import evaluate
+
+if TYPE_CHECKING:
+    from fuser.definition import FusionDefinition
+
+
+class Tolerance(NamedTuple):
+    relative: float
+    absolute: float
+
+
+# Ops work in float32 (float64 for float64 and complex128): a chain of them collects some tens of
+# ULP, and terms near 1 that cancel leave an absolute error. Narrow types add half a step of their
+# own, which a value near a tie doubles.
+TOLERANCES = {
+    torch.float64: Tolerance(1e-9, 1e-11),
+    torch.complex128: Tolerance(1e-9, 1e-11),
+    torch.float32: Tolerance(1e-5, 1e-5),
+    torch.complex64: Tolerance(1e-5, 1e-5),
+    torch.float16: Tolerance(1e-3, 1e-5),
+    torch.bfloat16: Tolerance(8e-3, 1e-5),
+    torch.float8_e4m3fn: Tolerance(0.125, 2.0**-9),
+    torch.float8_e5m2: Tolerance(0.25, 2.0**-16),
+}
+_EXACT = Tolerance(0.0, 0.0)
+
+
+def validate(
+    fd: FusionDefinition,
+    inputs: Sequence[Any],
+    reference_outputs: Sequence[torch.Tensor] | None = None,
+    **kwargs: Any,
+) -> list[torch.Tensor]:
+    """See FusionDefinition.validate."""
+    aliases = [alias for _, alias in fd.fusion.records()["outputs"]]
+    # Before the run: it may overwrite inputs.
+    exact = evaluate(fd, inputs, aliased=True) if reference_outputs is None else []
+    results = fd.execute(inputs, **kwargs)
+    if reference_outputs is None:
+        ids = [index for is_tensor, index, _ in fd.fusion.records()["arguments"] if is_tensor]
+        tensors = dict(zip(ids, (v for v in inputs if isinstance(v, torch.Tensor)), strict=True))
+        returned = iter(results)
+        written = [tensors[alias] if alias >= 0 else next(returned) for alias in aliases]
+        for place, (got, expected) in enumerate(zip(written, exact, strict=True)):
+            problem = difference(got, expected)
+            if problem:
+                raise InternalError(
+                    f"output {place} of {len(written)} differs from fuser.evaluate: {problem}\n"
+                    "  hint: report fd.repro_script_for(inputs)",
+                    rule="validate-1",
+                )
+        return results
+    if len(results) != len(reference_outputs):
+        raise UserError(
+            f"validate(): the definition gives {len(results)} results, "
+            f"got {len(reference_outputs)} references",
+            rule="validate-2",
+        )
+    for place, (got, expected) in enumerate(zip(results, reference_outputs, strict=True)):
+        problem = difference(got, expected)
+        if not problem and got.dtype != expected.dtype:
+            problem = f"got {got.dtype}, expected {expected.dtype}"
+        if problem:
+            raise UserError(
+                f"result {place} of {len(results)} differs from its reference: {problem}",
+                rule="validate-2",
+            )
+    return results
+
+
+def difference(got: torch.Tensor, expected: torch.Tensor) -> str:
+    """In what `got` differs from `expected` beyond the tolerance of its type; empty if in
+    nothing.
+    """
+    if got.shape != expected.shape:
+        return f"got shape {list(got.shape)}, expected {list(expected.shape)}"
+    tolerance = TOLERANCES.get(got.dtype, _EXACT)
+    wide = torch.complex128 if expected.is_complex() else torch.float64
+    if tolerance is _EXACT:
+        wide = torch.bool if got.dtype == torch.bool else torch.int64
+    a, b = got.detach().cpu().to(wide), expected.detach().cpu().to(wide)
+    equal = torch.isclose(a, b, tolerance.relative, tolerance.absolute, equal_nan=True)
+    if bool(equal.all()):
+        return ""
+    wrong = (~equal).nonzero()
+    place = tuple(wrong[0].tolist())
+    return (
+        f"{len(wrong)} of {a.numel()} elements, the first at {list(place)}: got {a[place].item()}, "
+        f"expected {b[place].item()} (rtol {tolerance.relative:g}, atol {tolerance.absolute:g})"
+    )

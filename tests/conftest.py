@@ -1,0 +1,79 @@
+"""What every test can ask for: a seeded generator, options that are put back, an own cache."""
+
+import os
+import random
+import shutil
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+from hypothesis import settings
+
+# Options are read when the library is loaded, so this stands before any import of fuser. Workers of
+# pytest-xdist inherit the controller's folder. The user's own cache is neither used nor filled.
+_OWNS_CACHE = "PYTEST_XDIST_WORKER" not in os.environ
+if _OWNS_CACHE:
+    os.environ["FUSER_CACHE_DIR"] = tempfile.mkdtemp(prefix="fuser-test-cache-")
+
+# A first example may compile a kernel, so no deadline. A failure prints how to repeat it.
+settings.register_profile("fuser", deadline=None, print_blob=True)
+settings.load_profile("fuser")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--seed", type=int, help="seed of the random tests (default: a new one, printed)"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.option.seed is None:
+        config.option.seed = random.randrange(2**31)
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"fuser: seed {config.option.seed} (repeat with --seed={config.option.seed})"
+
+
+def pytest_unconfigure() -> None:
+    if _OWNS_CACHE:
+        shutil.rmtree(os.environ["FUSER_CACHE_DIR"], ignore_errors=True)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    needs_gpu = [item for item in items if item.get_closest_marker("gpu")]
+    if needs_gpu and not _has_gpu():
+        for item in needs_gpu:
+            item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+
+
+def _has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+@pytest.fixture
+def rng(request: pytest.FixtureRequest) -> np.random.Generator:
+    """A generator that depends on the run's seed and the test's name, not on the order of tests."""
+    seed = request.config.option.seed
+    print(f"seed {seed}: repeat with --seed={seed}")
+    return np.random.default_rng([seed, zlib.crc32(request.node.nodeid.encode())])
+
+
+@pytest.fixture
+def set_option() -> Iterator[Callable[[str, object], None]]:
+    """set_option(variable, value): changes an option for this test only."""
+    from fuser import _core
+
+    before: dict[str, str] = {}
+
+    def change(variable: str, value: object) -> None:
+        before.setdefault(variable, _core.get_option(variable))
+        _core.set_option(variable, str(value))
+
+    yield change
+    for variable, value in before.items():
+        _core.set_option(variable, value)

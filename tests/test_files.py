@@ -1,0 +1,127 @@
+"""The files themselves: sizes, a test beside every source, a header that says what it is for,
+nothing left lying.
+"""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = ("csrc", "fuser", "tests", "benchmarks", "examples", ".ci")
+SUFFIXES = {".cpp", ".h", ".cuh", ".def", ".py", ".pyi", ".md", ".toml", ".txt", ".cu", ""}
+
+SOFT, HARD = 600, 1000  # lines
+# Longer than SOFT: such a file says at its top why it is one file.
+REASON = re.compile(r"one file because", re.IGNORECASE)
+
+# Sources without a test of their own name, and the test that runs them instead.
+COVERED = {
+    "csrc/bind": ("tests/base/test_errors.py", "no logic; every test goes through it"),
+    "csrc/base/error.h": ("tests/base/test_errors.py", "the header's plural is the Python module"),
+    "fuser/__main__.py": ("tests/test_cli.py", "the command line"),
+    "fuser/errors.py": ("tests/base/test_errors.py", "the classes mirror csrc/base/error.h"),
+}
+
+
+def project_files() -> list[Path]:
+    found = [p for p in ROOT.iterdir() if p.is_file() and not p.name.endswith((".so", ".log"))]
+    for folder in FOLDERS:
+        found += [p for p in (ROOT / folder).rglob("*") if p.is_file()]
+    generated = ("__pycache__", "fuser/device/")
+    return sorted(
+        p
+        for p in found
+        if p.suffix in SUFFIXES
+        and not any(part in p.relative_to(ROOT).as_posix() for part in generated)
+    )
+
+
+def sources() -> list[Path]:
+    cpp = [p for p in (ROOT / "csrc").rglob("*.cpp") if p.parent.name not in {"device"}]
+    return sorted([*cpp, *(p for p in (ROOT / "fuser").rglob("*.py") if p.name != "__init__.py")])
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def mirror(source: Path) -> Path:
+    """tests/x/test_y.py of csrc/x/y.cpp and of fuser/x/y.py."""
+    inner = source.relative_to(ROOT / relative(source).split("/")[0])
+    return ROOT / "tests" / inner.parent / f"test_{inner.stem.lstrip('_')}.py"
+
+
+@pytest.mark.parametrize("path", project_files(), ids=relative)
+def test_size(path: Path) -> None:
+    if path.name == "LICENSE" or path.suffix == ".md":
+        return
+    lines = path.read_text().splitlines()
+    assert len(lines) <= HARD
+    if len(lines) > SOFT:
+        head = "\n".join(lines[:20])
+        assert REASON.search(head), (
+            f"{len(lines)} lines: say at the top why ('one file because ...'), or split"
+        )
+
+
+@pytest.mark.parametrize("source", sources(), ids=relative)
+def test_mirror(source: Path) -> None:
+    name = relative(source)
+    covered = COVERED.get(name) or COVERED.get(str(Path(name).parent))
+    if covered:
+        test, reason = covered
+        assert reason
+        assert (ROOT / test).exists(), f"{name} is said to be tested in {test}"
+        return
+    assert mirror(source).exists(), f"{name} has no {relative(mirror(source))}"
+
+
+def test_covered_names_what_exists() -> None:
+    for name in COVERED:
+        assert (ROOT / name).exists(), f"COVERED lists {name}, which is gone"
+        if (ROOT / name).suffix in {".cpp", ".py"}:
+            assert not mirror(ROOT / name).exists(), (
+                f"{name} has its own test now: take it off the list"
+            )
+
+
+@pytest.mark.parametrize("path", project_files(), ids=relative)
+def test_header_says_what_the_file_is_for(path: Path) -> None:
+    text = path.read_text()
+    if path.suffix in {".h", ".cuh", ".def"}:
+        assert text.startswith("//"), "the first line is a comment that says what the file is for"
+    if path.suffix == ".h":
+        assert "#pragma once" in text
+    if path.suffix == ".py" and path.name != "__init__.py":
+        assert ast.get_docstring(ast.parse(text)), "the file opens with a docstring"
+
+
+# Assembled, so that this file passes its own test.
+LEFTOVERS = [
+    re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X|HA" + r"CK)\b"),
+    re.compile(r"(?<![\w.])/(wo" + r"rk|ro" + r"ot)/"),
+    re.compile(r"--(extra-)?index" + r"-url|py" + r"pi\.org|download\.pytorch" + r"\.org"),
+]
+
+
+@pytest.mark.parametrize("path", project_files(), ids=relative)
+def test_nothing_left_lying(path: Path) -> None:
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        for pattern in LEFTOVERS:
+            found = pattern.search(line)
+            assert not found, f"line {number}: {found.group()!r}"
+
+
+@pytest.mark.parametrize("path", project_files(), ids=relative)
+def test_text_is_clean(path: Path) -> None:
+    text = path.read_text()
+    if not text:
+        return
+    assert text.endswith("\n"), "no newline at the end"
+    assert "\r" not in text
+    for number, line in enumerate(text.splitlines(), 1):
+        assert line == line.rstrip(), f"line {number} ends in blanks"
+        if path.suffix != "" and path.name != "Makefile":
+            assert "\t" not in line, f"line {number} has a tab"

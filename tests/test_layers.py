@@ -1,0 +1,170 @@
+"""Who may include and import whom. A change here is a change of the design."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+CSRC = ROOT / "csrc"
+
+# A folder includes itself and the rows above its own; folders of one row may include each other,
+# but not in a circle.
+LAYERS = [
+    {"base"},
+    {"ir"},
+    {"fusion", "schedule", "codegen"},
+    {"schedulers", "lower"},
+    {"driver"},
+    {"torch", "bind"},
+]
+# The run time of the host executor stands beside the compiler: it knows base only, and the driver
+# may use it.
+HOST_USERS = {"host", "driver", "torch", "bind"}
+# Texts pasted into kernels. The one header shared with C++ is the table of functions that such a
+# text calls back.
+DEVICE_HEADERS = {"device/host_abi.h"}
+DEVICE_USERS = {"host", "driver"}
+
+TORCH_HEADERS = re.compile(r"(torch|ATen|c10)/")
+# Each of these costs half a minute and gigabytes of memory.
+HEAVY_HEADERS = {"torch/extension.h", "torch/torch.h", "torch/all.h"}
+
+TORCH_FILES = {"fuser/_native.py"}
+TORCH_FOLDERS = ("fuser/adapters/",)
+CUDA_FILES = {"fuser/runtime/toolkit.py"}
+
+
+def cpp_files() -> list[Path]:
+    return sorted(
+        p
+        for p in CSRC.rglob("*")
+        if p.suffix in {".h", ".cpp", ".def"} and p.parent.name != "device"
+    )
+
+
+def python_files() -> list[Path]:
+    return sorted((ROOT / "fuser").rglob("*.py"))
+
+
+def includes(path: Path) -> Iterator[tuple[str, str]]:
+    """("project" or "system", header) of each include."""
+    for quote, header in re.findall(
+        r'^\s*#\s*include\s+(["<])([^">]+)', path.read_text(), re.MULTILINE
+    ):
+        yield ("project" if quote == '"' else "system"), header
+
+
+def imports(path: Path) -> set[str]:
+    """Top-level packages that a file imports, anywhere in it, and not only for type checkers."""
+    tree = ast.parse(path.read_text())
+    checking = {
+        id(node)
+        for block in ast.walk(tree)
+        if isinstance(block, ast.If) and ast.unparse(block.test).endswith("TYPE_CHECKING")
+        for child in block.body
+        for node in ast.walk(child)
+    }
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if id(node) in checking:
+            continue
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            found.add(node.module.split(".")[0])
+    return found
+
+
+def level(folder: str) -> int:
+    return next(i for i, row in enumerate(LAYERS) if folder in row)
+
+
+def folder_of(path: Path) -> str:
+    return path.relative_to(CSRC).parts[0]
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def may_include(user: str, used: str) -> bool:
+    if user == "host":
+        return used in {"host", "base"}
+    if used == "host":
+        return user in HOST_USERS
+    return level(used) <= level(user)
+
+
+@pytest.mark.parametrize("path", cpp_files(), ids=relative)
+def test_includes_follow_the_layers(path: Path) -> None:
+    user = folder_of(path)
+    for where, header in includes(path):
+        if where == "system":
+            continue
+        assert (CSRC / header).exists(), f'"{header}": project includes are relative to csrc'
+        used = header.split("/")[0]
+        if used == "device":
+            assert header in DEVICE_HEADERS, (
+                f"{header} is text for kernels; no C++ file includes it"
+            )
+            assert user in DEVICE_USERS, f"{user} may not include {header}"
+        else:
+            assert may_include(user, used), f"{user} may not include {header}"
+
+
+def test_folders_include_each_other_without_a_circle() -> None:
+    users: dict[str, set[str]] = {}
+    for path in cpp_files():
+        mine = folder_of(path)
+        used = {header.split("/")[0] for where, header in includes(path) if where == "project"}
+        users.setdefault(mine, set()).update(used - {mine, "device"})
+    while free := {folder for folder, used in users.items() if not used & users.keys()}:
+        for folder in free:
+            del users[folder]
+    assert not users, f"folders that include each other in a circle: {users}"
+
+
+@pytest.mark.parametrize("path", cpp_files(), ids=relative)
+def test_foreign_headers_stay_in_their_folders(path: Path) -> None:
+    user = folder_of(path)
+    for where, header in includes(path):
+        if where == "project":
+            continue
+        assert header not in HEAVY_HEADERS, (
+            f"{header} costs half a minute; include the header of the class"
+        )
+        if TORCH_HEADERS.match(header):
+            assert user == "torch", f"{header}: torch is known in csrc/torch only"
+        if header.startswith("pybind11/") or header == "Python.h":
+            assert user in {"bind", "torch"}, (
+                f"{header}: Python is known in csrc/bind and csrc/torch only"
+            )
+        assert not re.match(r"(cuda|nvrtc|cu[a-z]+\.h)", header), (
+            f"{header}: no CUDA header is needed to build"
+        )
+
+
+@pytest.mark.parametrize("path", sorted((CSRC / "device").glob("*.cuh")), ids=relative)
+def test_device_text_includes_nothing(path: Path) -> None:
+    assert list(includes(path)) == []
+
+
+def test_the_host_shim_includes_plain_c_only() -> None:
+    shim = CSRC / "device" / "host_cuda.h"
+    allowed = {"math.h", "stdint.h", "string.h", *DEVICE_HEADERS, "host_abi.h"}
+    assert {header for _, header in includes(shim)} <= allowed
+
+
+@pytest.mark.parametrize("path", python_files(), ids=relative)
+def test_python_imports(path: Path) -> None:
+    name, found = relative(path), imports(path)
+    if "cuda" in found:
+        assert name in CUDA_FILES, "cuda-python is known in fuser/runtime/toolkit.py only"
+    if "torch" in found:
+        assert name in TORCH_FILES or name.startswith(TORCH_FOLDERS), (
+            "torch is known in the adapters only"
+        )
+    assert not found & {"tests", "examples", "benchmarks", "setup"}

@@ -1,0 +1,39 @@
+"""fuser/plan.py: plans are values."""
+
+import pytest
+
+from fuser import Plan, UserError
+
+PLAN = Plan(scheduler="pointwise", threads=256, width=8)
+
+
+def test_fields() -> None:
+    assert PLAN.threads == PLAN["threads"] == 256
+    assert list(PLAN) == ["scheduler", "threads", "width"]
+    assert dict(PLAN) == {"scheduler": "pointwise", "threads": 256, "width": 8}
+    assert repr(PLAN) == "Plan(scheduler='pointwise', threads=256, width=8)"
+    assert eval(repr(PLAN), {"Plan": Plan}) == PLAN
+
+
+def test_replace_makes_another() -> None:
+    changed = PLAN.replace(threads=128)
+    assert (changed.threads, changed.width) == (128, 8)
+    assert PLAN.threads == 256
+    assert changed != PLAN
+    assert changed.replace(threads=256) == PLAN
+    assert len({PLAN, changed, changed.replace(threads=256)}) == 2
+
+
+def test_plan_1() -> None:
+    with pytest.raises(UserError) as caught:
+        PLAN.replace(thread=128)
+    assert caught.value.rule == "plan-1"
+    assert str(caught.value) == "plan has no field 'thread'; its fields: scheduler, threads, width"
+    with pytest.raises(AttributeError, match="plan has no field 'thread'"):
+        PLAN.thread  # noqa: B018
+
+
+def test_immutable() -> None:
+    with pytest.raises(AttributeError) as caught:
+        PLAN.threads = 128
+    assert str(caught.value) == "a plan cannot be changed; use plan.replace(threads=128)"
