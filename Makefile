@@ -1,0 +1,83 @@
+# make demo    set up, build, run examples/quickstart.py
+# make test    set up, build, run the tests                 TESTS="tests/ir -k add"  JOBS=4
+# make build   set up, build into fuser/ of this checkout
+# make lint    ruff, mypy, clang-format where installed     make clean
+#
+# VENV    the virtual environment to make and use (default .venv). Empty: use PYTHON as it is,
+# install nothing. PYTHON  the interpreter that makes the environment, 3.11 or newer (default
+# python3)
+VENV ?= .venv
+PYTHON ?= python3
+TORCH := 2.13.0
+TESTS ?= tests
+# pytest-xdist workers, where it is installed; each also compiles kernels, so more than 8 gain
+# little.
+JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n > 8 ? 8 : n)))
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.PHONY: build demo test lint clean
+
+ifeq ($(strip $(VENV)),)
+py := $(PYTHON)
+else
+py := $(VENV)/bin/python
+ready := $(VENV)/fuser-ready
+linked := $(VENV)/fuser-linked
+# Arrays of pyproject.toml, one requirement a line; torch is installed by a step of its own.
+requirements := import tomllib; t = tomllib.load(open("pyproject.toml", "rb")); p = t["project"]; \
+  r = t["build-system"]["requires"] + p["dependencies"] + p["optional-dependencies"]["test"]; \
+  print("\n".join(x for x in r if not x.startswith("torch")))
+endif
+
+build: $(ready)
+	@$(py) setup.py -q build_ext --inplace
+ifdef linked
+	@$(MAKE) -s $(linked)
+endif
+
+demo: build
+	PYTHONPATH=$(CURDIR) $(py) examples/quickstart.py
+
+test: build
+	$(py) -m pytest $(TESTS) \
+	  $$($(py) -c 'import importlib.util as u; print("-n $(JOBS)" if u.find_spec("xdist") else "")')
+
+lint: $(ready)
+ifdef ready
+	@$(py) -m pip install -q ruff mypy
+endif
+	$(py) -m ruff check .
+	$(py) -m mypy
+	if command -v clang-format; then \
+	  clang-format --dry-run --Werror $$(find csrc -name '*.cpp' -o -name '*.h'); \
+	fi
+
+clean:
+	rm -rf build dist *.egg-info fuser/*.so fuser/device
+
+ifdef ready
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else \
+	  f"fuser: needs Python 3.11 or newer, {sys.executable} is {sys.version.split()[0]}; set PYTHON=")'
+	$(PYTHON) -m venv $(VENV)
+
+# Stamp of the set-up: done again when the requirements change.
+$(ready): pyproject.toml | $(VENV)/bin/python
+	@if ! $(py) -c 'import importlib.util as u, sys; sys.exit(u.find_spec("torch") is None)'; then \
+	  echo "fuser: installing torch $(TORCH): a download of about 200 MB where the package index has the"; \
+	  echo "       CPU build, up to 3 GB with its CUDA packages where it has not; a torch that you installed in"; \
+	  echo "       $(VENV) before, or VENV= PYTHON=<interpreter with torch>, avoids it"; \
+	  $(py) -m pip install -q "torch==$(TORCH)+cpu" 2>/dev/null || $(py) -m pip install "torch==$(TORCH)"; \
+	fi
+	@$(py) -c '$(requirements)' > $(VENV)/fuser-requirements.txt
+	$(py) -m pip install -q -r $(VENV)/fuser-requirements.txt
+	@touch $@
+
+# The environment's `import fuser` is this checkout, from any folder. The build is done; this only
+# registers it.
+$(linked): pyproject.toml setup.py
+	@$(py) -m pip install -q --no-deps --no-build-isolation -e .
+	@touch $@
+endif
