@@ -107,7 +107,7 @@ REFERENCES: dict[str, Callable[..., Tensor]] = {
     "add": _add,
     "sub": torch.sub,
     "mul": torch.mul,
-    "fma": lambda a, b, c: a * b + c,
+    "fma": _fma,
     "neg": torch.neg,
     "abs": torch.abs,
     "sign": torch.sign,
@@ -192,6 +192,13 @@ REFERENCES: dict[str, Callable[..., Tensor]] = {
     "exp_half": torch.exp,
     "sigmoid_half": torch.sigmoid,
     "silu_half": torch.nn.functional.silu,
+    "tanh_half": torch.tanh,
     "gelu_erf_half": _gelu_erf,
     "gelu_tanh_half": _gelu_tanh,
 }
+
+
+def _fma(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+    # The product of finite factors is finite before it is rounded: it cannot cancel an infinity.
+    finite = a.isfinite() & b.isfinite()
+    return torch.where(c.isinf() & finite, c, a * b + c)

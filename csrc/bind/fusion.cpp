@@ -97,6 +97,12 @@ const char* struct_name(const Definition& definition) {
   return names[definition.index()];
 }
 
+// The sizes a tensor was asked to have: -1 in an expand keeps its operand's.
+const std::vector<Expr>& wanted_shape(const Tensor& t) {
+  const auto* expand = std::get_if<Expand>(&t.definition);
+  return expand ? expand->shape : t.shape;
+}
+
 // The definition as plain Python data, operands before their users; see Fusion.records.
 struct Records {
   const Fusion& fusion;
@@ -105,7 +111,7 @@ struct Records {
   py::list scalars() {
     std::vector<Expr> roots;
     for (const Tensor& t : fusion.tensors) {
-      roots.insert(roots.end(), t.shape.begin(), t.shape.end());
+      roots.insert(roots.end(), wanted_shape(t).begin(), wanted_shape(t).end());
       if (const auto* full = std::get_if<Full>(&t.definition)) roots.push_back(full->value);
       if (const auto* pointwise = std::get_if<Pointwise>(&t.definition))
         for (const Operand& a : pointwise->args)
@@ -143,7 +149,7 @@ struct Records {
   py::dict tensor(const Tensor& t) const {
     py::dict record;
     py::list shape;
-    for (Expr e : t.shape) shape.append(places.at(e));
+    for (Expr e : wanted_shape(t)) shape.append(places.at(e));
     record["id"] = t.id;
     record["kind"] = struct_name(t.definition);
     record["dtype"] = t.dtype;

@@ -146,22 +146,33 @@ struct Printer {
   }
 
   // Arrays are passed whole, or one element as a variable of its own.
-  void access(const char* verb, int array, Expr element, int width, int buffer, Expr offset, Expr in, Expr count,
-              bool store) {
-    const Array& a = kernel.arrays[array];
-    const std::string at = address(buffer, offset);
+  template <class Access>  // Load or Write
+  void access(const Access& s) {
+    constexpr bool store = std::is_same_v<Access, Write>;
+    const char* verb = store ? "store" : "load";
+    const Array& a = kernel.arrays[s.array];
+    const std::string at = address(s.buffer, s.offset);
+    const Expr in = s.in, count = s.count;
+    if (s.column) {
+      const std::string all = text(index_type(), "(", s.width, ")");
+      const std::string n = count ? expression(count, true) : all;
+      line(text(verb, "_row(", store ? at : a.name, ", ", store ? a.name : at, ", ", expression(s.column, true), ", ",
+                expression(s.columns, true), ", ", expression(s.jump, true), ", ",
+                in ? text(wrapped(expression(in, true)), " ? ", wrapped(n), " : 0") : n, ");"));
+      return;
+    }
     const std::string predicate = count ? (in ? text(wrapped(expression(in, true)), " ? ", wrapped(expression(count, true)), " : 0")
                                               : expression(count, true))
                                   : in  ? expression(in, true)
                                         : "";
     const char* form = count ? "_some" : in ? "_if" : "";
-    if (width == a.extent) {
+    if (s.width == a.extent) {
       const std::string p = predicate.empty() ? "" : ", " + predicate;
       line(store ? text(verb, form, "(", at, ", ", a.name, p, ");") : text(verb, form, "(", a.name, ", ", at, p, ");"));
       return;
     }
-    FUSER_ASSERT(width == 1, "an access of ", width, " elements to an array of ", a.extent);
-    const std::string e = text(a.name, "[", expression(element, true), "]");
+    FUSER_ASSERT(s.width == 1, "an access of ", s.width, " elements to an array of ", a.extent);
+    const std::string e = text(a.name, "[", expression(s.element, true), "]");
     const std::string guard = count ? (in ? text(wrapped(expression(in, true)), " && ", wrapped(expression(count, true)), " > 0")
                                           : text(wrapped(expression(count, true)), " > 0"))
                                     : predicate;
@@ -185,9 +196,9 @@ struct Printer {
                                                                  : index_type();
               line(text("const ", type, " v", n.var, " = ", expression(n.value, n.index), ";"));
             } else if constexpr (std::is_same_v<N, Load>) {
-              access("load", n.array, n.element, n.width, n.buffer, n.offset, n.in, n.count, false);
+              access(n);
             } else if constexpr (std::is_same_v<N, Write>) {
-              access("store", n.array, n.element, n.width, n.buffer, n.offset, n.in, n.count, true);
+              access(n);
             } else if constexpr (std::is_same_v<N, Assign>) {
               line(text(kernel.arrays[n.array].name, "[", expression(n.element, true), "] = ",
                         expression(n.value, false), ";"));

@@ -41,3 +41,38 @@ DEVICE void store_some(T* p, const T (&r)[N], I count) {
     }
   }
 }
+
+//@ load_row
+// Elements along rows: the first lies `column` elements into a row of `columns`; behind the end of a row the next
+// element lies `jump` further on. `count` elements exist.
+template <i32 N, class T, class I, class C, class J, class K>
+DEVICE void load_row(T (&r)[N], const T* p, I column, C columns, J jump, K count) {
+  if (count >= N && column + N <= columns) {
+    UNROLL for (i32 v = 0; v < N; ++v) r[v] = load1(p + v);
+  } else {
+    I offset = 0;
+    UNROLL for (i32 v = 0; v < N; ++v) {
+      r[v] = T{};
+      if (v < count) r[v] = load1(p + offset);
+      ++offset;
+      if (++column == columns) {
+        column = 0;
+        offset += jump;
+      }
+    }
+  }
+}
+
+//@ store_row
+template <i32 N, class T, class I, class C, class J, class K>
+DEVICE void store_row(T* p, const T (&r)[N], I column, C columns, J jump, K count) {
+  I offset = 0;
+  UNROLL for (i32 v = 0; v < N; ++v) {
+    if (v < count) store1(p + offset, r[v]);
+    ++offset;
+    if (++column == columns) {
+      column = 0;
+      offset += jump;
+    }
+  }
+}

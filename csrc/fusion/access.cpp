@@ -70,6 +70,7 @@ Point operand(Exprs& exprs, const Tensor* arg, const std::vector<Expr>& at) {
 struct Group {
   const Fusion& fusion;
   const std::vector<int>& absorbed;
+  const std::vector<bool>& narrow;
   Refined refined;
   std::map<Point, ValueId> known;
   std::unordered_map<Expr, Expr> imported;
@@ -151,7 +152,8 @@ struct Group {
       const Access a = access({.tensor = c->arg}, p.at);
       append(p, t.dtype, Convert{a}, axes_of({&a, 1}));
     } else if (const auto* d = std::get_if<Pointwise>(&t.definition)) {
-      Apply how{.op = d->op, .compute = d->compute, .args = {}};
+      const bool short_form = narrow[t.id] && d->compute == DType::Float32;
+      Apply how{.op = short_form ? half_form(d->op) : d->op, .compute = d->compute, .args = {}};
       if (absorbed[t.id] >= 0) {
         const bool first = d->args[0].tensor && d->args[0].tensor->id == absorbed[t.id];
         const auto& product = std::get<Pointwise>(d->args[first ? 0 : 1].tensor->definition);
@@ -287,6 +289,7 @@ int buffers(const Refined& r) {
 
 std::vector<Refined> refine(const Fusion& fusion) {
   const std::vector<int> absorbed = contract(fusion);
+  const std::vector<bool> narrow = ends_narrow(fusion);
   const std::vector<int> component = components(fusion);
   std::deque<Group> groups;
   for (size_t o = 0; o < fusion.outputs.size(); ++o) {
@@ -305,7 +308,7 @@ std::vector<Refined> refine(const Fusion& fusion) {
       }
     }
     if (placed) continue;
-    Group& g = groups.emplace_back(Group{.fusion = fusion, .absorbed = absorbed, .refined = {}, .known = {},
+    Group& g = groups.emplace_back(Group{.fusion = fusion, .absorbed = absorbed, .narrow = narrow, .refined = {}, .known = {},
                                          .imported = {}, .read_at = {}, .component = component[t->id],
                                          .shape = t->shape, .shape_at = {}});
     for (int d = 0; d < t->rank(); ++d) {

@@ -80,6 +80,9 @@ struct Refined {
 // The mul that each add or sub takes up as an fma, by tensor id (-1: none); see contract.cpp.
 std::vector<int> contract(const Fusion& fusion);
 
+// Tensors, by id, that reach memory only as floats of 16 bits or fewer; see narrow.cpp.
+std::vector<bool> ends_narrow(const Fusion& fusion);
+
 // The outputs of the fusion, grouped by what shares an iteration space, in output order. Raises Unsupported
 // ("kernel-size-1") for a single output that takes more statements than a kernel holds.
 std::vector<Refined> refine(const Fusion& fusion);

@@ -90,7 +90,9 @@ DType common_dtype(std::span<const Operand> operands) {
     if (!result) {
       result = d;
     } else if (kind_of(*d) > kind_of(*result)) {
-      result = kind_of(*d) == Kind::Complex || kind_of(*result) == Kind::Complex ? promote_types(*result, *d) : *d;
+      // A complex operand of lower priority keeps the precision of a float one of higher priority.
+      result = kind_of(*d) == Kind::Complex && kind_of(*result) == Kind::Float ? complex_type(*result)
+                                                                               : promote_types(*result, *d);
     }
   }
   return compute_type(*result);
@@ -236,27 +238,29 @@ const Tensor* expand(Fusion& fusion, const Tensor* arg, std::span<const Expr> sh
   FUSER_CHECK(static_cast<int>(shape.size()) == arg->rank(), Shape, "expand-1", "expand(t", arg->id,
               ", shape): expected ", arg->rank(), " sizes, got ", shape.size(), "\n  ", where(*arg),
               "\n  hint: add dims with broadcast or broadcast_in_dim");
-  const Operand self{.tensor = arg};
   std::vector<Constraint> constraints;
-  std::vector<Expr> extents;
+  std::vector<Expr> extents, wanted;
   for (int d = 0; d < arg->rank(); ++d) {
     Expr want = shape[d];
     if (!want || want->is_constant(-1)) {
       extents.push_back(arg->shape[d]);
+      wanted.push_back(fusion.exprs.constant(-1));
       continue;
     }
-    // Only size 1 grows: a wanted size of 1 keeps nothing but 1.
     FUSER_CHECK(!want->is_constant() || !arg->shape[d]->is_constant() || arg->shape[d]->is_constant(1) ||
                     want == arg->shape[d],
                 Shape, "expand-2", "expand(t", arg->id, ", shape): axis ", d, " has size ",
                 to_string(arg->shape[d]), " and cannot become ", to_string(want), "; only size 1 grows\n  ",
                 where(*arg));
-    extents.push_back(arg->shape[d]->is_constant(1) || arg->shape[d] == want
-                          ? want
-                          : meet("expand", {&self, 1}, d, arg->shape[d], arg, want, arg, constraints));
+    extents.push_back(want);
+    wanted.push_back(want);
+    if (!arg->shape[d]->is_constant(1) && arg->shape[d] != want)
+      constraints.push_back({.left = arg->shape[d], .right = want, .op = text("expand(t", arg->id, ", shape)"),
+                             .axis = d, .left_tensor = arg, .right_tensor = arg});
   }
   for (Constraint& c : constraints) fusion.constraints.push_back(std::move(c));
-  return append(fusion, arg->dtype, std::move(extents), Expand{.arg = arg}, std::move(location));
+  return append(fusion, arg->dtype, std::move(extents), Expand{.arg = arg, .shape = std::move(wanted)},
+                std::move(location));
 }
 
 const Tensor* broadcast_in_dim(Fusion& fusion, const Tensor* arg, std::span<const Expr> shape,
@@ -299,7 +303,8 @@ const Tensor* squeeze(Fusion& fusion, const Tensor* arg, std::span<const int64_t
   std::vector<Expr> shape;
   for (int d = 0; d < arg->rank(); ++d)
     if (!std::binary_search(sorted.begin(), sorted.end(), d)) shape.push_back(arg->shape[d]);
-  return append(fusion, arg->dtype, std::move(shape), Squeeze{.arg = arg, .dims = std::move(sorted)},
+  return append(fusion, arg->dtype, std::move(shape),
+                Squeeze{.arg = arg, .dims = std::move(sorted), .squeeze_expanded = squeeze_expanded},
                 std::move(location));
 }
 
@@ -372,9 +377,11 @@ Fusion rebuild(const Fusion& fusion, const SizeReplacement& leaf) {
           } else if constexpr (std::is_same_v<D, Broadcast>) {
             broadcast(out, at(d.arg), d.is_broadcast, t.location);
           } else if constexpr (std::is_same_v<D, Expand>) {
-            expand(out, at(d.arg), shape, t.location);
+            std::vector<Expr> wanted;
+            for (Expr e : d.shape) wanted.push_back(map_expr(e));
+            expand(out, at(d.arg), wanted, t.location);
           } else if constexpr (std::is_same_v<D, Squeeze>) {
-            squeeze(out, at(d.arg), d.dims, true, t.location);
+            squeeze(out, at(d.arg), d.dims, d.squeeze_expanded, t.location);
           } else if constexpr (std::is_same_v<D, Permute>) {
             permute(out, at(d.arg), d.dims, t.location);
           } else if constexpr (std::is_same_v<D, StrideOrder>) {

@@ -47,8 +47,9 @@ bool is_natural(DType d) {
 std::vector<Expr> written_scalars(const Tensor& t) {
   std::vector<Expr> out;
   if (const auto* full = std::get_if<Full>(&t.definition)) out.push_back(full->value);
-  if (std::holds_alternative<Full>(t.definition) || std::holds_alternative<Expand>(t.definition))
-    out.insert(out.end(), t.shape.begin(), t.shape.end());
+  if (std::holds_alternative<Full>(t.definition)) out.insert(out.end(), t.shape.begin(), t.shape.end());
+  if (const auto* expand = std::get_if<Expand>(&t.definition))
+    out.insert(out.end(), expand->shape.begin(), expand->shape.end());
   if (const auto* pointwise = std::get_if<Pointwise>(&t.definition))
     for (const Operand& a : pointwise->args)
       if (a.scalar) out.push_back(a.scalar);
@@ -193,10 +194,10 @@ struct Printer {
             return text("fd.ops.broadcast(T", d.arg->id,
                         ", is_broadcast_dim=", bools(d.is_broadcast), ")");
           } else if constexpr (std::is_same_v<D, Expand>) {
-            return text("fd.ops.expand(T", d.arg->id, ", shape=", shape(t.shape), ")");
+            return text("fd.ops.expand(T", d.arg->id, ", shape=", shape(d.shape), ")");
           } else if constexpr (std::is_same_v<D, Squeeze>) {
             return text("fd.ops.squeeze(T", d.arg->id, ", dims=[", joined(d.dims),
-                        "], squeeze_expanded=True)");
+                        d.squeeze_expanded ? "], squeeze_expanded=True)" : "])");
           } else if constexpr (std::is_same_v<D, Permute>) {
             return text("fd.ops.permute(T", d.arg->id, ", dims=[", joined(d.dims), "])");
           } else if constexpr (std::is_same_v<D, StrideOrder>) {

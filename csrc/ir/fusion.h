@@ -46,12 +46,14 @@ struct Broadcast {  // new dims of size 1 where is_broadcast
   const Tensor* arg = nullptr;
   std::vector<bool> is_broadcast;
 };
-struct Expand {  // dims of size 1 grow to the tensor's shape; costs nothing
+struct Expand {  // dims of size 1 grow; costs nothing
   const Tensor* arg = nullptr;
+  std::vector<Expr> shape;  // as wanted; -1 keeps the size of arg
 };
 struct Squeeze {
   const Tensor* arg = nullptr;
   std::vector<int64_t> dims;  // sorted
+  bool squeeze_expanded = false;  // dims of any size: their element 0
 };
 struct Permute {  // dim d of the result is dim dims[d] of arg
   const Tensor* arg = nullptr;

@@ -4,6 +4,15 @@
 
 namespace fuser {
 
+namespace {
+
+template <class Access>  // Load or Write
+std::array<Expr*, 6> access_fields(Access& a) {
+  return {&a.offset, &a.in, &a.count, &a.column, &a.columns, &a.jump};
+}
+
+}  // namespace
+
 // Nesting of loops is bounded by the schedule, not by the graph: recursion over bodies is shallow.
 void visit(Body& body, const std::function<void(Stmt&)>& f) {
   for (Stmt& s : body) {
@@ -19,6 +28,22 @@ void visit(const Body& body, const std::function<void(const Stmt&)>& f) {
   }
 }
 
+std::vector<Expr*> index_fields(Stmt& stmt) {
+  std::vector<Expr*> out;
+  std::visit(
+      [&](auto& n) {
+        using N = std::decay_t<decltype(n)>;
+        if constexpr (std::is_same_v<N, Let>) {
+          if (n.index) out.push_back(&n.value);
+        } else if constexpr (std::is_same_v<N, Load> || std::is_same_v<N, Write>) {
+          for (Expr* e : access_fields(n))
+            if (*e) out.push_back(e);
+        }
+      },
+      stmt.node);
+  return out;
+}
+
 void map_expressions(Body& body, const std::function<Expr(Expr)>& f) {
   const auto map = [&](Expr& e) {
     if (e) e = f(e);
@@ -31,9 +56,7 @@ void map_expressions(Body& body, const std::function<Expr(Expr)>& f) {
             map(n.value);
           } else if constexpr (std::is_same_v<N, Load> || std::is_same_v<N, Write>) {
             map(n.element);
-            map(n.offset);
-            map(n.in);
-            map(n.count);
+            for (Expr* e : access_fields(n)) map(*e);
           } else if constexpr (std::is_same_v<N, Assign>) {
             map(n.element);
             map(n.value);
@@ -53,7 +76,7 @@ std::vector<Expr> expressions(const Stmt& s) {
         if constexpr (std::is_same_v<N, Let>) {
           out = {n.value};
         } else if constexpr (std::is_same_v<N, Load> || std::is_same_v<N, Write>) {
-          out = {n.element, n.offset, n.in, n.count};
+          out = {n.element, n.offset, n.in, n.count, n.column, n.columns, n.jump};
         } else if constexpr (std::is_same_v<N, Assign>) {
           out = {n.element, n.value};
         } else {

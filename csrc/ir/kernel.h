@@ -68,6 +68,9 @@ struct Load {
   Expr offset = nullptr;
   Expr in = nullptr;     // bool, or nullptr: always
   Expr count = nullptr;  // number of elements that exist, may be <= 0 or > width; nullptr: all
+  // Elements along rows: the first is `column` elements into a row of `columns`; where a row ends, the next element
+  // lies `jump` further on. nullptr: all are neighbours.
+  Expr column = nullptr, columns = nullptr, jump = nullptr;
 };
 struct Assign {  // array[element] = value
   int array = 0;
@@ -83,6 +86,7 @@ struct Write {
   Expr offset = nullptr;
   Expr in = nullptr;
   Expr count = nullptr;
+  Expr column = nullptr, columns = nullptr, jump = nullptr;
 };
 struct For {  // v<var> = 0 .. extent - 1, fully unrolled: it indexes registers
   int var = 0;
@@ -117,6 +121,8 @@ struct KernelIR {
 // Calls f(Stmt&) for every statement, outer before inner.
 void visit(Body& body, const std::function<void(Stmt&)>& f);
 void visit(const Body& body, const std::function<void(const Stmt&)>& f);
+// The fields of a statement that are index arithmetic: the value of an index Let, offsets, predicates, counts.
+std::vector<Expr*> index_fields(Stmt& stmt);
 // Replaces every expression of the kernel's statements by f(e) (nullptr entries are skipped).
 void map_expressions(Body& body, const std::function<Expr(Expr)>& f);
 

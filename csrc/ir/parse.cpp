@@ -401,6 +401,12 @@ struct Parser : TokenReader {
   void guards(Access& s) {
     if (accept("in")) s.in = expression();
     if (accept("count")) s.count = expression();
+    if (!accept("column")) return;
+    s.column = expression();
+    expect("of");
+    s.columns = expression();
+    expect("jump");
+    s.jump = expression();
   }
 
   int width() {

@@ -207,6 +207,15 @@ struct Writer {
     out += "]";
   }
 
+  template <class Access>
+  void guards(const Access& a) {
+    clause(" in ", a.in);
+    clause(" count ", a.count);
+    clause(" column ", a.column);
+    clause(" of ", a.columns);
+    clause(" jump ", a.jump);
+  }
+
   void statement(const Stmt& s) {
     std::visit(
         [&](const auto& n) {
@@ -220,8 +229,7 @@ struct Writer {
             subscript(&Writer::array, n.array, n.element);
             out += text(" width ", n.width, " ");
             subscript(&Writer::buffer, n.buffer, n.offset);
-            clause(" in ", n.in);
-            clause(" count ", n.count);
+            guards(n);
           } else if constexpr (std::is_same_v<N, Assign>) {
             subscript(&Writer::array, n.array, n.element);
             clause(" = ", n.value);
@@ -230,8 +238,7 @@ struct Writer {
             subscript(&Writer::buffer, n.buffer, n.offset);
             out += text(" width ", n.width, " ");
             subscript(&Writer::array, n.array, n.element);
-            clause(" in ", n.in);
-            clause(" count ", n.count);
+            guards(n);
           } else if constexpr (std::is_same_v<N, For>) {
             out += text("for v", n.var, " < ", n.extent);
           } else {

@@ -1,4 +1,5 @@
-#include "base/error.h"
+#include <optional>
+
 #include "fusion/access.h"
 #include "lower/passes.h"
 
@@ -45,16 +46,70 @@ Expr address(KernelIR& kernel, Expr offset, Expr lane, int axes) {
   return sum;
 }
 
-void apply(KernelIR& kernel, Body& body, Expr lane, int axes) {
+// How the lanes of an access run along rows: its innermost axis is contiguous, and what is outside that axis in the run
+// is linear too. Nothing where that does not hold, or where the access is linear in the whole run anyway.
+struct Rows {
+  Expr column, columns, jump;
+};
+std::optional<Rows> rows(KernelIR& kernel, Expr offset, int axes) {
+  Exprs& exprs = kernel.exprs;
+  const auto form = linear(exprs, offset, axes);
+  if (!form) return std::nullopt;
+  for (const LinearAxes& w : kernel.axes) {
+    if (!w.vector || w.axes.size() < 2 || walks_whole(exprs, *form, w)) continue;
+    LinearAxes outer = w;
+    outer.axes.pop_back();
+    outer.extents.pop_back();
+    if (!form->coefficients[w.axes.back()]->is_constant(1) || !walks_whole(exprs, *form, outer)) continue;
+    Expr row = form->coefficients[outer.axes.back()];
+    return Rows{.column = divided(exprs, w, w.axes.size() - 1, w.index), .columns = w.extents.back(),
+                .jump = exprs.sub(row, w.extents.back())};
+  }
+  return std::nullopt;
+}
+
+// A loop that moves one element per lane: accesses whose lanes run along rows leave it as accesses of their own.
+template <class Access>
+bool leave_loop(KernelIR& kernel, Access access, const For& loop, Body& out, int axes) {
+  const auto along = rows(kernel, access.offset, axes);
+  if (!along) return false;
+  access.element = kernel.exprs.constant(0);
+  access.width = loop.extent;
+  access.offset = address(kernel, access.offset, nullptr, axes);
+  // Inside the loop the count was that of the lane.
+  if (access.count)
+    access.count = rewrite(kernel.exprs, access.count, [&](Expr e) -> Expr {
+      return e->is_symbol(Symbol::Var) && e->a == loop.var ? kernel.exprs.constant(0) : nullptr;
+    });
+  access.column = along->column;
+  access.columns = along->columns;
+  access.jump = along->jump;
+  out.push_back({std::move(access)});
+  return true;
+}
+
+Body apply(KernelIR& kernel, Body body, Expr lane, int axes) {
+  Body out;
   for (Stmt& s : body) {
     if (auto* loop = std::get_if<For>(&s.node)) {
-      apply(kernel, loop->body, kernel.exprs.symbol(Symbol::Var, loop->var), axes);
+      Body kept;
+      for (Stmt& inner : loop->body) {
+        const auto* load = std::get_if<Load>(&inner.node);
+        const auto* write = std::get_if<Write>(&inner.node);
+        if (load && leave_loop(kernel, *load, *loop, out, axes)) continue;
+        if (write && leave_loop(kernel, *write, *loop, out, axes)) continue;
+        kept.push_back(std::move(inner));
+      }
+      if (kept.empty()) continue;
+      loop->body = apply(kernel, std::move(kept), kernel.exprs.symbol(Symbol::Var, loop->var), axes);
     } else if (auto* load = std::get_if<Load>(&s.node)) {
       load->offset = address(kernel, load->offset, lane, axes);
     } else if (auto* write = std::get_if<Write>(&s.node)) {
       write->offset = address(kernel, write->offset, lane, axes);
     }
+    out.push_back(std::move(s));
   }
+  return out;
 }
 
 }  // namespace
@@ -62,7 +117,7 @@ void apply(KernelIR& kernel, Body& body, Expr lane, int axes) {
 void addresses(KernelIR& kernel) {
   int axes = 0;
   for (const LinearAxes& w : kernel.axes) axes += static_cast<int>(w.axes.size());
-  apply(kernel, kernel.body, nullptr, axes);
+  kernel.body = apply(kernel, std::move(kernel.body), nullptr, axes);
   kernel.axes.clear();
 }
 

@@ -63,23 +63,12 @@ struct Parameters {
 
 void parameters(KernelIR& kernel) {
   Parameters p{.kernel = kernel, .known = {}};
-  const auto index = [&](Expr& e) {
-    if (e) e = p.convert(e, true);
-  };
   visit(kernel.body, [&](Stmt& s) {
-    if (auto* let = std::get_if<Let>(&s.node)) {
-      let->value = p.convert(let->value, let->index);
+    for (Expr* field : index_fields(s)) *field = p.convert(*field, true);
+    if (auto* let = std::get_if<Let>(&s.node); let && !let->index) {
+      let->value = p.convert(let->value, false);
     } else if (auto* assign = std::get_if<Assign>(&s.node)) {
-      index(assign->element);
       assign->value = p.convert(assign->value, false);
-    } else if (auto* load = std::get_if<Load>(&s.node)) {
-      index(load->offset);
-      index(load->in);
-      index(load->count);
-    } else if (auto* write = std::get_if<Write>(&s.node)) {
-      index(write->offset);
-      index(write->in);
-      index(write->count);
     }
   });
 }

@@ -17,7 +17,7 @@ KernelIR loops(const Problem& problem, const Schedule& schedule, bool index64);
 
 // before: offsets over axes.
 // does:   replaces each axis by what it is in the walk; an offset that is linear in the whole index of a dim uses that
-//         index, every other one divides it up.
+//         index, every other one divides it up; one whose lanes run along contiguous rows divides once for all lanes.
 // after:  no Symbol::Axis, no `axes`.
 void addresses(KernelIR& kernel);
 

@@ -9,28 +9,6 @@
 namespace fuser {
 namespace {
 
-void collect(const Stmt& s, std::vector<Expr>& out) {
-  const auto add = [&](Expr e) {
-    if (e) out.push_back(e);
-  };
-  if (const auto* let = std::get_if<Let>(&s.node)) {
-    add(let->value);
-  } else if (const auto* load = std::get_if<Load>(&s.node)) {
-    add(load->element);
-    add(load->offset);
-    add(load->in);
-    add(load->count);
-  } else if (const auto* assign = std::get_if<Assign>(&s.node)) {
-    add(assign->element);
-    add(assign->value);
-  } else if (const auto* write = std::get_if<Write>(&s.node)) {
-    add(write->element);
-    add(write->offset);
-    add(write->in);
-    add(write->count);
-  }
-}
-
 // Removes the Lets whose variable nothing reads; true if one was.
 bool drop_dead(Body& body, const std::unordered_set<int>& read) {
   bool changed = false;
@@ -54,9 +32,7 @@ void renumber(KernelIR& kernel) {
   do {
     read.clear();
     visit(std::as_const(kernel.body), [&](const Stmt& s) {
-      std::vector<Expr> expressions;
-      collect(s, expressions);
-      visit(expressions, [&](Expr e) {
+      visit(expressions(s), [&](Expr e) {
         if (e->is_symbol(Symbol::Var)) read.insert(e->a);
       });
     });
@@ -65,9 +41,7 @@ void renumber(KernelIR& kernel) {
   std::unordered_map<int, int> vars, params;
   std::vector<int> param_order;
   visit(std::as_const(kernel.body), [&](const Stmt& s) {
-    std::vector<Expr> expressions;
-    collect(s, expressions);
-    visit(expressions, [&](Expr e) {
+    visit(expressions(s), [&](Expr e) {
       if (e->is_symbol(Symbol::Param) && params.try_emplace(e->a, static_cast<int>(params.size())).second)
         param_order.push_back(e->a);
     });

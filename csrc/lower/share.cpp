@@ -25,25 +25,6 @@ struct Sharing {
   std::unordered_map<Expr, int> uses;          // by statements and by distinct parents
   std::unordered_map<Expr, Expr> named;        // expression -> variable, in scope
 
-  std::vector<Expr*> index_fields(Stmt& s) {
-    std::vector<Expr*> out;
-    const auto add = [&](Expr& e) {
-      if (e) out.push_back(&e);
-    };
-    if (auto* let = std::get_if<Let>(&s.node)) {
-      if (let->index) add(let->value);
-    } else if (auto* load = std::get_if<Load>(&s.node)) {
-      add(load->offset);
-      add(load->in);
-      add(load->count);
-    } else if (auto* write = std::get_if<Write>(&s.node)) {
-      add(write->offset);
-      add(write->in);
-      add(write->count);
-    }
-    return out;
-  }
-
   void count(Body& body) {
     std::unordered_set<Expr> parents;
     visit(body, [&](Stmt& s) {

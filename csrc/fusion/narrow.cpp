@@ -1,0 +1,57 @@
+// Chooses, on the Fusion and by structure alone, where a transcendental op may take its short form (ops.h: half_form).
+//
+// A float32 value that only ever reaches memory as a float of 16 bits or fewer need not be right to the last bit of
+// float32: the short forms err by less than an eighth of half a float16 ULP. The value may pass on the way through ops
+// that do not amplify an error beyond the size of their operands; a sum that cancels then errs by 2^-13 of its larger
+// operand at most, where rounding that operand to bfloat16 would err by 2^-9.
+#include "fusion/access.h"
+
+namespace fuser {
+namespace {
+
+bool passes_on(const Tensor& t) {
+  const auto* p = std::get_if<Pointwise>(&t.definition);
+  if (!p) return !std::holds_alternative<Input>(t.definition);  // movement
+  if (p->compute != DType::Float32) return false;
+  switch (p->op) {
+    case Op::add:
+    case Op::sub:
+    case Op::mul:
+    case Op::neg:
+    case Op::abs:
+    case Op::set:
+    case Op::relu:
+    case Op::minimum:
+    case Op::maximum:
+    case Op::where: return true;
+    default: return false;
+  }
+}
+
+}  // namespace
+
+std::vector<bool> ends_narrow(const Fusion& fusion) {
+  // Backwards: a tensor ends narrow if it has a use and every use does.
+  std::vector<bool> used(fusion.tensors.size(), false), narrow(fusion.tensors.size(), true);
+  for (const Output& o : fusion.outputs) {
+    used[o.tensor->id] = true;
+    narrow[o.tensor->id] = false;
+  }
+  for (size_t i = fusion.tensors.size(); i-- > 0;) {
+    const Tensor& t = fusion.tensors[i];
+    bool use_is_narrow = false;
+    if (std::holds_alternative<Cast>(t.definition)) {
+      use_is_narrow = kind_of(t.dtype) == Kind::Float && size_of(t.dtype) <= 2;
+    } else {
+      use_is_narrow = used[i] && narrow[i] && passes_on(t);
+    }
+    for (const Tensor* a : operands(t)) {
+      used[a->id] = true;
+      narrow[a->id] = narrow[a->id] && use_is_narrow;
+    }
+  }
+  for (size_t i = 0; i < narrow.size(); ++i) narrow[i] = narrow[i] && used[i];
+  return narrow;
+}
+
+}  // namespace fuser
