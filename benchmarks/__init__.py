@@ -1,0 +1,1 @@
+"""Speed of fuser against what users would pick instead: `python -m benchmarks --help`."""
