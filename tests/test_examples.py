@@ -1,0 +1,43 @@
+"""The examples run, and print what they promise."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+
+def run(example: Path) -> str:
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, str(example)], env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_runs(example: Path) -> None:
+    assert run(example)
+
+
+def test_quickstart_says_everything() -> None:
+    text = run(ROOT / "examples" / "quickstart.py")
+    assert "fd.define_tensor(shape=[-1, -1]" in text, "the definition"
+    assert "KERNEL(" in text, "the CUDA C"
+    assert re.search(r"Runs on .*(the CPU, by the host executor|NVIDIA|\w)", text)
+    rows = re.findall(r"^ *(\d+) x (\d+) +(.*)$", text, re.MULTILINE)
+    assert len(rows) >= 3
+    built = [int(row[2].split()[0]) + int(row[2].split()[1]) for row in rows]
+    assert built == [1] + [0] * (len(rows) - 1), (
+        "the first shape builds, the others share its kernel"
+    )
+    errors = [float(row[2].split()[-1]) for row in rows]
+    assert all(0 < error <= 2.0**-4 for error in errors), (
+        "a step of bfloat16 between 4 and 8 is 2^-5"
+    )
