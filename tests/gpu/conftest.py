@@ -1,0 +1,9 @@
+"""Everything in this folder needs a CUDA device."""
+
+import pytest
+import torch
+
+
+@pytest.fixture(scope="session")
+def device() -> torch.device:
+    return torch.device("cuda")

@@ -1,0 +1,162 @@
+"""Memory as it comes: any alignment, stride and size, in place, tensors beyond 32-bit indices."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from fuser import DataType, FusionDefinition
+
+pytestmark = pytest.mark.gpu
+
+
+def double_of(x: Tensor) -> FusionDefinition:
+    """x + x in the type of x."""
+    fd = FusionDefinition()
+    t = fd.from_pytorch(x)
+    fd.add_output(fd.ops.cast(t + t, x.dtype))
+    return fd
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.uint8, torch.bfloat16, torch.float32, torch.int64], ids=str
+)
+def test_every_alignment(dtype: torch.dtype, device: torch.device) -> None:
+    """All offsets below 16 bytes, lengths around whole vectors, the neighbours left alone."""
+    fd = None
+    for offset in range(16 // dtype.itemsize):
+        for length in (1, 15, 16, 17, 1000, 4096):
+            base = torch.randint(0, 100, (length + 40,), device=device).to(dtype)
+            x = base[offset : offset + length]
+            fd = fd or double_of(base)
+            (y,) = fd.execute([x])
+            assert torch.equal(y, x + x), f"offset {offset}, length {length}"
+
+
+@pytest.mark.parametrize("offset", range(9))
+def test_in_place(offset: int, device: torch.device) -> None:
+    base = torch.arange(5000, device=device, dtype=torch.float32)
+    before, x = base.clone(), base[offset : offset + 4001]
+    version = x._version
+    fd = FusionDefinition()
+    t = fd.define_tensor([-1], True, DataType.Float)
+    fd.add_output(t * 3.0, t)
+    assert fd.execute([x]) == []
+    before[offset : offset + 4001] *= 3
+    assert torch.equal(base, before)
+    assert x._version > version, "autograd must see the change"
+
+
+def test_in_place_of_a_transposed_read(device: torch.device) -> None:
+    """x <- x + x.T reads what another thread writes, so it goes through a copy."""
+    x = torch.randn(257, 257, device=device)
+    expected = x + x.T
+    fd = FusionDefinition()
+    t = fd.from_pytorch(x)
+    fd.add_output(t + fd.ops.permute(t, [1, 0]), t)
+    fd.execute([x])
+    assert torch.equal(x, expected)
+
+
+def strided_inputs(device: torch.device) -> list[Tensor]:
+    base = torch.randn(40, 64, 36, device=device)
+    return [
+        base,
+        base.permute(2, 0, 1),
+        base.transpose(0, 1),
+        base[::2, :, 3:],
+        base[:, 1::3, ::2],
+        base[:1].expand(40, 64, 36),
+        base[:, :, :1].expand(40, 64, 36),
+        base.as_strided((30, 20, 36), (64, 36, 1)),  # rows overlap
+        base.as_strided((1000,), (1,), 7),
+    ]
+
+
+def test_strides(device: torch.device) -> None:
+    for x in strided_inputs(device):
+        (y,) = double_of(x).execute([x])
+        assert torch.equal(y, x + x), f"{list(x.shape)} strides {x.stride()}"
+
+
+def test_transposes(device: torch.device) -> None:
+    for shape in ((64, 64), (33, 33)):
+        x = torch.randn(shape, device=device)
+        fd = FusionDefinition()
+        t = fd.from_pytorch(x)
+        fd.add_output(t - fd.ops.permute(t, [1, 0]))
+        (y,) = fd.execute([x])
+        assert torch.equal(y, x - x.T)
+
+
+def test_outer_difference(device: torch.device) -> None:
+    x = torch.randn(1001, device=device)
+    fd = FusionDefinition()
+    t = fd.define_tensor([-1], True, DataType.Float)
+    rows, columns = fd.ops.broadcast(t, [False, True]), fd.ops.broadcast(t, [True, False])
+    fd.add_output(rows - columns)
+    (y,) = fd.execute([x])
+    assert torch.equal(y, x[:, None] - x[None, :])
+
+
+def test_empty(device: torch.device) -> None:
+    for shape in ((0,), (0, 5), (5, 0), (3, 0, 4)):
+        x = torch.empty(shape, device=device)
+        (y,) = double_of(x).execute([x])
+        assert y.shape == x.shape
+        assert y.device.type == device.type
+
+
+def test_a_number_from_the_cpu(device: torch.device) -> None:
+    x, factor = torch.randn(1000, device=device), torch.tensor(2.5)
+    fd = FusionDefinition()
+    fd.add_output(fd.from_pytorch(x) * fd.from_pytorch(factor))
+    for value in (2.5, -7.0):  # its value is no part of any key
+        (y,) = fd.execute([x, factor.fill_(value)])
+        assert torch.equal(y, x * value)
+
+
+def test_scalars(device: torch.device) -> None:
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1], True, DataType.Float)
+    s = fd.define_scalar(DataType.Double)
+    fd.add_output(x + s)
+    data = torch.randn(100, device=device)
+    for value in (0.5, 3, -1e10):
+        (y,) = fd.execute([data, value])
+        assert torch.equal(y, data + value)
+
+
+def need(device: torch.device, gigabytes: int) -> None:
+    if torch.cuda.mem_get_info(device)[0] < gigabytes << 30:
+        pytest.skip(f"needs {gigabytes} GB of free GPU memory")
+
+
+def test_more_than_2_to_the_31_elements(device: torch.device) -> None:
+    need(device, 12)
+    for count in ((1 << 31) + 4099, (1 << 31) - 3, (1 << 32) + 16):
+        x = torch.randint(0, 128, (count,), dtype=torch.uint8, device=device)
+        (y,) = double_of(x).execute([x])
+        assert torch.equal(y, x.add_(x)), f"{count} elements"
+        del x, y
+
+
+def test_a_span_of_more_than_2_to_the_31(device: torch.device) -> None:
+    """Few elements, far apart."""
+    need(device, 6)
+    base = torch.randint(0, 100, ((1 << 31) + 5000,), dtype=torch.uint8, device=device)
+    x = base.as_strided((3, 1000), (1 << 30, 1), 17)
+    (y,) = double_of(x).execute([x])
+    assert torch.equal(y, x + x)
+
+
+def test_2d_beyond_32_bits(device: torch.device) -> None:
+    need(device, 12)
+    rows, columns = 70_001, 32_769
+    x = torch.randint(0, 60, (rows, columns), dtype=torch.uint8, device=device)
+    bias = torch.randint(0, 60, (columns,), dtype=torch.uint8, device=device)
+    fd = FusionDefinition()
+    fd.add_output(fd.from_pytorch(x) + fd.from_pytorch(bias))
+    (y,) = fd.execute([x, bias])
+    assert torch.equal(y, x.add_(bias))

@@ -1,0 +1,138 @@
+"""Every row of the op table through the whole pipeline on the GPU, several rows in one kernel.
+
+All are held to the accuracy that the table states; rows that are exact must also give the bits of
+the host executor.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+import pytest
+import torch
+from torch import Tensor
+
+from fuser import FusionDefinition, _core
+from fuser._native import load_torch
+from fuser.ops import as_dtype
+from tests.ops.accuracy import check
+from tests.ops.cases import random
+
+pytestmark = pytest.mark.gpu
+
+DTYPES = (
+    *(torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.complex64),
+    *(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool),
+)
+COUNT = 1 << 13
+PER_KERNEL = 8
+
+# Their slow paths keep a table in local memory: no spill.
+WITH_TABLE = {"sin", "cos", "tan"}
+
+
+def kind(dtype: torch.dtype) -> str:
+    if dtype == torch.bool:
+        return "Bool"
+    if dtype.is_complex:
+        return "Complex"
+    return "Float" if dtype.is_floating_point else "Int"
+
+
+def rows_of(dtype: torch.dtype) -> list[_core.OpRow]:
+    """Rows that take the dtype and are written by users: neither fma nor the forms for half."""
+    return [
+        row
+        for row in _core.op_rows()
+        if kind(dtype) in row.accepts and row.name != "fma" and not row.name.endswith("_half")
+    ]
+
+
+def operand_types(row: _core.OpRow, dtype: torch.dtype) -> list[torch.dtype]:
+    condition = [torch.bool] if row.rule == "Condition" else []
+    return condition + [dtype] * (row.arity - len(condition))
+
+
+def define(rows: list[_core.OpRow], operands: list[list[Tensor]]) -> FusionDefinition:
+    """One output for each row, each on operands of its own."""
+    fd = FusionDefinition()
+    for row, tensors in zip(rows, operands, strict=True):
+        result = getattr(fd.ops, row.name)(*(fd.from_pytorch(t) for t in tensors))
+        fd.add_output(result)
+    return fd
+
+
+def widen_half(t: Tensor) -> Tensor:
+    """As the row computes it: half types in float32."""
+    return t.float() if t.is_floating_point() and t.itemsize < 4 else t
+
+
+def same_bits(a: Tensor, b: Tensor) -> Tensor:
+    """By element; NaN equals NaN."""
+    if not a.is_floating_point():
+        return a == b
+    integer = {2: torch.int16, 4: torch.int32, 8: torch.int64}[a.element_size()]
+    return (a.view(integer) == b.view(integer)) | (a.isnan() & b.isnan())
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_rows(dtype: torch.dtype, device: torch.device, request: pytest.FixtureRequest) -> None:
+    seed = request.config.option.seed
+    print(f"seed {seed}: repeat with --seed={seed}")
+    generator = torch.Generator().manual_seed(seed + zlib.crc32(str(dtype).encode()))
+    rows = rows_of(dtype)
+    calls = []
+    for first in range(0, len(rows), PER_KERNEL):
+        some = rows[first : first + PER_KERNEL]
+        operands = [
+            [random(row.name, operand, generator, COUNT) for operand in operand_types(row, dtype)]
+            for row in some
+        ]
+        fd = define(some, operands)
+        flat = [t for tensors in operands for t in tensors]
+        calls.append((some, fd, flat, [t.to(device) for t in flat]))
+    compile_batch = load_torch().compile_batch
+    compile_batch([(fd.fec.executor, host) for _, fd, host, _ in calls])
+    compile_batch([(fd.fec.executor, gpu) for _, fd, _, gpu in calls])
+
+    problems = []
+    for some, fd, host, gpu in calls:
+        on_gpu = [t.cpu() for t in fd.execute(gpu)]
+        spills = {k.name: k.local_bytes for k in fd.fec.executor.kernels() if k.local_bytes}
+        places = iter(host)
+        for row, got, other in zip(some, on_gpu, fd.execute(host), strict=True):
+            inputs = [widen_half(next(places)) for _ in range(row.arity)]
+            try:
+                check(row, inputs, got, inputs[-1].dtype)
+            except AssertionError as wrong:
+                problems.append(str(wrong).partition("\n")[0])
+            if row.ulp == 0 and not dtype.is_complex and not same_bits(got, other).all():
+                at = int((~same_bits(got, other)).nonzero()[0])
+                problems.append(f"{row.name}: {got[at].item()!r}, host {other[at].item()!r}")
+        if spills and not WITH_TABLE & {row.name for row in some} and not dtype.is_complex:
+            problems.append(f"spills: {spills}")
+    assert not problems, "\n".join(problems)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_forms_for_half(dtype: torch.dtype, device: torch.device) -> None:
+    """Results that are cast to half at once may use the cheap forms: still good to half a step."""
+    x = (torch.randn(1 << 16, generator=torch.Generator().manual_seed(5)) * 3).to(dtype).to(device)
+    fd = FusionDefinition()
+    t = fd.from_pytorch(x)
+    for name in ("exp", "sigmoid", "silu", "gelu_erf", "gelu_tanh", "tanh"):
+        fd.add_output(fd.ops.cast(getattr(fd.ops, name)(t), dtype))
+    fd.validate([x])
+
+
+@pytest.mark.parametrize("source", DTYPES[:4] + DTYPES[5:], ids=str)
+def test_casts(source: torch.dtype, device: torch.device) -> None:
+    """To every real type, the same bits as on the host."""
+    values = (torch.randn(5000, generator=torch.Generator().manual_seed(6)) * 300).to(source)
+    fd = FusionDefinition()
+    t = fd.from_pytorch(values)
+    targets = [*DTYPES[:4], *DTYPES[5:], torch.float8_e4m3fn, torch.float8_e5m2]
+    for target in targets:
+        fd.add_output(fd.ops.cast(t, as_dtype(target)))
+    for got, other in zip(fd.execute([values.to(device)]), fd.execute([values]), strict=True):
+        assert torch.equal(got.cpu().view(torch.uint8), other.view(torch.uint8)), str(got.dtype)
