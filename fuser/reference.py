@@ -25,6 +25,12 @@ def _nonzero(b: Tensor) -> Tensor:
     return torch.where(bad, torch.ones_like(b), b)
 
 
+def _fma(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+    """a * b + c. The product of finite factors is finite before it is rounded: it cannot cancel an infinity."""
+    finite = a.isfinite() & b.isfinite()
+    return torch.where(c.isinf() & finite, c, a * b + c)
+
+
 def _divide(a: Tensor, b: Tensor) -> Tensor:
     """a / b; integers truncate, x / 0 is -1, and x / -1 wraps."""
     if b.is_floating_point() or b.is_complex():
@@ -196,9 +202,3 @@ REFERENCES: dict[str, Callable[..., Tensor]] = {
     "gelu_erf_half": _gelu_erf,
     "gelu_tanh_half": _gelu_tanh,
 }
-
-
-def _fma(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
-    # The product of finite factors is finite before it is rounded: it cannot cancel an infinity.
-    finite = a.isfinite() & b.isfinite()
-    return torch.where(c.isinf() & finite, c, a * b + c)

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, files
 
+import pytest
+
 _PRELUDE = """
 import ctypes
 ctypes.CDLL({library!r}, ctypes.RTLD_GLOBAL)  # cuda-bindings takes the one already loaded
@@ -20,6 +22,12 @@ def nvrtc_12() -> str | None:
     except PackageNotFoundError:
         return None
     return next((str(file.locate()) for file in found if file.name == "libnvrtc.so.12"), None)
+
+
+needs_nvrtc_12 = pytest.mark.skipif(
+    nvrtc_12() is None,
+    reason="no NVRTC 12.9: pip install nvidia-cuda-nvrtc-cu12 (the extra 'test' brings it)",
+)
 
 
 def run_under_nvrtc_12(code: str) -> str:

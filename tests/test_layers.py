@@ -32,7 +32,10 @@ TORCH_HEADERS = re.compile(r"(torch|ATen|c10)/")
 # Each of these costs half a minute and gigabytes of memory.
 HEAVY_HEADERS = {"torch/extension.h", "torch/torch.h", "torch/all.h"}
 
-TORCH_FILES = {"fuser/_native.py"}
+# The version check, and what answers with torch's own arithmetic: evaluate(), validate(), repros.
+TORCH_FILES = {
+    f"fuser/{name}.py" for name in ("_native", "interpreter", "reference", "validation", "repro")
+}
 TORCH_FOLDERS = ("fuser/adapters/",)
 CUDA_FILES = {"fuser/runtime/toolkit.py"}
 

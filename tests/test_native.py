@@ -59,7 +59,7 @@ def test_build_missing(tmp_path: Path) -> None:
         (tmp_path / "fuser" / name).write_text(text)
     code = "from fuser import _native; _native.load_core()"
     done = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-S", "-c", code],  # without site-packages, where fuser may be installed
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": str(tmp_path)},
         capture_output=True,

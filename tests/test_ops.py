@@ -78,13 +78,13 @@ def test_names_of_arguments_are_those_that_users_know() -> None:
 
 def test_a_wrong_name_suggests_a_right_one(fd: FusionDefinition) -> None:
     with pytest.raises(AttributeError) as caught:
-        fd.ops.sigmod
+        fd.ops.sigmod  # noqa: B018
     assert str(caught.value) == "fd.ops has no op 'sigmod'; did you mean 'sigmoid'?"
     with pytest.raises(AttributeError) as caught:
-        fd.ops.zzzz
+        fd.ops.zzzz  # noqa: B018
     assert str(caught.value) == "fd.ops has no op 'zzzz'"
     with pytest.raises(AttributeError):
-        fd.ops.fma
+        fd.ops.fma  # noqa: B018
 
 
 def test_movement_by_keyword(fd: FusionDefinition) -> None:
@@ -150,7 +150,9 @@ COMPARISONS: list[tuple[Callable[[Any, Any], Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("function", "name"), BINARY, ids=lambda v: str(v))
-def test_binary_operators(fd: FusionDefinition, function: Callable[[Any, Any], Any], name: str) -> None:
+def test_binary_operators(
+    fd: FusionDefinition, function: Callable[[Any, Any], Any], name: str
+) -> None:
     x = fd.define_tensor([2], dtype=DataType.Int)
     s = fd.define_scalar(DataType.Int)
     for left, right, text in [
@@ -217,7 +219,8 @@ def test_foreign_types(fd: FusionDefinition) -> None:
             fd.ops.add(x, value)
         assert caught.value.rule == "operand-1"
         assert str(caught.value) == (
-            f"add(): operand 1: expected a Tensor, a Scalar or a number, got {type(value).__name__}\n"
+            "add(): operand 1: expected a Tensor, a Scalar or a number, "
+            f"got {type(value).__name__}\n"
             "  hint: pass data as an input of the definition; a number of another library by "
             "float(x) or int(x)"
         )
@@ -257,16 +260,21 @@ def test_a_tensor_of_another_definition(fd: FusionDefinition) -> None:
     assert str(caught.value) == (
         "add(): operand 1: t0: float16[3] belongs to another definition, whose first input is "
         f"t0: float16[3]  defined at {y.location}\n"
-        f"  expected one of the definition whose first input is t0: float32[2]  defined at {x.location}\n"
+        "  expected one of the definition whose first input is "
+        f"t0: float32[2]  defined at {x.location}\n"
         "  hint: define the value again in the definition that uses it"
     )
-    with pytest.raises(UserError, match=r"mul\(\): operand 1: scalar s0 belongs to another definition"):
+    with pytest.raises(
+        UserError, match=r"mul\(\): operand 1: scalar s0 belongs to another definition"
+    ):
         fd.ops.mul(x, s)
     with pytest.raises(UserError, match=r"expand\(\): size 0: scalar s0 belongs to another"):
         fd.ops.expand(x, [s])
     with pytest.raises(UserError, match=r"permute\(\): arg: t0: float16\[3\] belongs to another"):
         fd.ops.permute(y, [0])
-    with pytest.raises(UserError, match=r"add_output\(\): output: t0: float16\[3\] belongs to another"):
+    with pytest.raises(
+        UserError, match=r"add_output\(\): output: t0: float16\[3\] belongs to another"
+    ):
         fd.add_output(y)
 
 

@@ -35,7 +35,19 @@ def scalars(fd: FusionDefinition) -> None:
 
 def constants(fd: FusionDefinition) -> None:
     x = fd.define_tensor([-1], dtype=DataType.Double)
-    for value in (0.1, 1e300, 5e-324, -0.0, math.inf, -math.inf, math.nan, 3, -(2**63), 2**63 - 1, True):
+    for value in (
+        0.1,
+        1e300,
+        5e-324,
+        -0.0,
+        math.inf,
+        -math.inf,
+        math.nan,
+        3,
+        -(2**63),
+        2**63 - 1,
+        True,
+    ):
         x = x + value
     x = x * complex(math.inf, -0.5)
     x = x + fd.define_scalar(0.1, dtype=DataType.Float)

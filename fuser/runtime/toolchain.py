@@ -1,6 +1,8 @@
 """The compilers as the driver calls them: NVRTC for GPUs, the system's C++ compiler for the host executor."""
 
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from fuser import _core
@@ -31,7 +33,9 @@ class Toolchain:
             sources = [host.HostSource(t.name, t.text, t.collectives) for t in texts]
             payload = host.build(sources, debug=target.debug)
             return [(payload, 0, 0, 0)] * len(sources)
-        return [self._cubin(target.arch, t) for t in texts]
+        # NVRTC releases the interpreter lock and really compiles in parallel.
+        with ThreadPoolExecutor(min(len(texts), os.cpu_count() or 1)) as pool:
+            return list(pool.map(lambda t: self._cubin(target.arch, t), texts))
 
     def _cubin(self, arch: int, text: Any) -> Built:
         from fuser.runtime import cubin, toolkit

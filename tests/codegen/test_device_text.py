@@ -1,5 +1,8 @@
 """Which device blocks a kernel gets: those it needs, in order, and no others."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from fuser import _core
@@ -42,3 +45,18 @@ def test_half_forms_name_their_op() -> None:
         if form is not row and form.name != row.name:
             assert form.cost < row.cost
             assert (form.arity, form.rule) == (row.arity, row.rule)
+
+
+def test_a_block_names_what_others_use_of_it() -> None:
+    """A function that a block defines beside its names is known in that block only."""
+    blocks = []
+    for path in sorted((Path(__file__).parents[2] / "csrc" / "device").glob("*.cuh")):
+        for block in re.split(r"^//@ ", path.read_text(), flags=re.MULTILINE)[1:]:
+            head, _, body = block.partition("\n")
+            blocks.append((head.split(":")[0].split(), body))
+    for names, body in blocks:
+        for function in set(re.findall(r"^DEVICE [\w<>]+ (\w+)\(", body, flags=re.MULTILINE)):
+            if function in names:
+                continue
+            users = [n for n, b in blocks if b is not body and re.search(rf"\b{function}\b", b)]
+            assert not users, f"{function} of block {names} is used by {users}"

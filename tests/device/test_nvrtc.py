@@ -7,7 +7,7 @@ from cuda.bindings import nvrtc
 
 from tests.device.launch import compile_cuda
 from tests.device.programs import COMPUTE, Program, convert_program, move_program, op_program
-from tests.nvrtc12 import nvrtc_12, run_under_nvrtc_12
+from tests.nvrtc12 import needs_nvrtc_12, run_under_nvrtc_12
 
 PROGRAMS = [*map(op_program, COMPUTE), convert_program(), move_program()]
 
@@ -22,7 +22,7 @@ def test_compiles(program: Program, architecture: str) -> None:
     assert compile_cuda(program.text, architecture, nvrtc)[:4] == b"\x7fELF"
 
 
-@pytest.mark.skipif(nvrtc_12() is None, reason="no NVRTC 12.9: pip install nvidia-cuda-nvrtc-cu12")
+@needs_nvrtc_12
 def test_compiles_for_volta() -> None:
     code = """
 from cuda.bindings import nvrtc

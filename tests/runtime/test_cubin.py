@@ -6,7 +6,7 @@ import pytest
 
 from fuser.runtime import toolkit
 from fuser.runtime.cubin import KernelResources, architecture, cubin_info
-from tests.nvrtc12 import run_under_nvrtc_12
+from tests.nvrtc12 import needs_nvrtc_12, run_under_nvrtc_12
 
 TEXT = """
 extern "C" __global__ void plain(const float* a, float* b) {
@@ -94,6 +94,7 @@ def test_figures_are_those_of_ptxas(arch: int) -> None:
     check(cubin_info(compiled.cubin), compiled.log)
 
 
+@needs_nvrtc_12
 @pytest.mark.parametrize("arch", [70, 75, 80, 90])
 def test_figures_of_nvrtc_12(arch: int) -> None:
     out = run_under_nvrtc_12(f"""

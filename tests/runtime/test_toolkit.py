@@ -13,7 +13,7 @@ import pytest
 from fuser.errors import CompileError
 from fuser.runtime import toolkit
 from fuser.runtime.cubin import architecture, cubin_info
-from tests.nvrtc12 import run_under_nvrtc_12
+from tests.nvrtc12 import needs_nvrtc_12, run_under_nvrtc_12
 
 # No __device__ on the helper; a sum that would be contracted; a 16-byte access.
 TEXT = """
@@ -163,6 +163,7 @@ def test_same_text_same_bytes() -> None:
     assert toolkit.compile("k", TEXT, 90).cubin == toolkit.compile("k", TEXT, 90).cubin
 
 
+@needs_nvrtc_12
 def test_nvrtc_12_compiles_for_volta() -> None:
     out = run_under_nvrtc_12(f"""
 from fuser.runtime import toolkit

@@ -1,0 +1,383 @@
+"""fuser/definition.py: defining, closing, running and looking, on the host executor."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import fuser
+from fuser import (
+    DataType,
+    DTypeError,
+    FusionDefinition,
+    FusionExecutorCache,
+    Plan,
+    ShapeError,
+    Tensor,
+    UserError,
+)
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def bias_gelu() -> FusionDefinition:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1, -1], contiguity=True, dtype=DataType.BFloat16)
+        bias = fd.define_tensor(shape=[-1], contiguity=True, dtype=DataType.BFloat16)
+        scale = fd.define_scalar()
+        fd.add_output(fd.ops.cast(fd.ops.gelu(x + bias) * scale, DataType.BFloat16))
+    return fd
+
+
+INPUTS = [torch.randn(5, 8).bfloat16(), torch.randn(8).bfloat16(), 0.5]
+
+
+def declared(fd: FusionDefinition) -> str:
+    return repr(fd).splitlines()[-1].partition("define_tensor")[2]
+
+
+# ---- defining
+
+
+@pytest.mark.parametrize(
+    ("define", "text"),
+    [
+        (
+            lambda fd: fd.define_tensor([-1, 0, 1, 5]),
+            "(shape=[-1, 0, 1, 5], contiguity=[False, False, None, False], dtype=DataType.Float, "
+            "is_cpu=False)",
+        ),
+        (
+            lambda fd: fd.define_tensor([-1, 1], True, torch.float16, True),
+            "(shape=[-1, 1], contiguity=[True, None], dtype=DataType.Half, is_cpu=True)",
+        ),
+        (
+            lambda fd: fd.define_tensor(
+                shape=[-1, 3], contiguity=[None, True], stride_order=[0, 1]
+            ),
+            "(shape=[-1, 3], contiguity=[None, True], dtype=DataType.Float, is_cpu=False, "
+            "stride_order=[0, 1])",
+        ),
+        (
+            lambda fd: fd.define_tensor(shape=[-1, 3], stride_order=[1, 0], contiguity=True),
+            "(shape=[-1, 3], contiguity=[True, True], dtype=DataType.Float, is_cpu=False)",
+        ),
+        (
+            lambda fd: fd.define_tensor([1, 4, 3], contiguity=True, stride_order=[1, 0, 2]),
+            "(shape=[1, 4, 3], contiguity=[True, None, True], dtype=DataType.Float, is_cpu=False, "
+            "stride_order=[1, 0, 2])",
+        ),
+        (
+            lambda fd: fd.define_tensor([2, 3], [3, 1], DataType.Int),
+            "(shape=[-1, -1], contiguity=[True, True], dtype=DataType.Int, is_cpu=False)",
+        ),
+        (
+            lambda fd: fd.define_tensor(sizes=[2, 1, 0], strides=[1, 2, 2], static_sizes=False),
+            "(shape=[-1, 1, 0], contiguity=[None, True, True], dtype=DataType.Float, is_cpu=False, "
+            "stride_order=[0, 2, 1])",
+        ),
+        (
+            lambda fd: fd.define_tensor([2, 3], [4, 1], DataType.Int, True, True),
+            "(shape=[2, 3], contiguity=[False, True], dtype=DataType.Int, is_cpu=True)",
+        ),
+        (
+            lambda fd: fd.define_tensor([], []),
+            "(shape=[], contiguity=[], dtype=DataType.Float, is_cpu=False)",
+        ),
+        (
+            lambda fd: fd.from_pytorch(torch.empty(4, 1, 3, dtype=torch.int8)),
+            "(shape=[-1, 1, -1], contiguity=[True, None, True], dtype=DataType.Char, is_cpu=False)",
+        ),
+        (
+            lambda fd: fd.from_pytorch(torch.empty(4, 3).T, static_sizes=True),
+            "(shape=[3, 4], contiguity=[True, True], dtype=DataType.Float, is_cpu=False, "
+            "stride_order=[0, 1])",
+        ),
+        (
+            lambda fd: fd.from_pytorch(torch.tensor(1.0)),
+            "(shape=[], contiguity=[], dtype=DataType.Float, is_cpu=True)",
+        ),
+    ],
+)
+def test_define_tensor(define: Callable[[FusionDefinition], Tensor], text: str) -> None:
+    fd = FusionDefinition()
+    define(fd)
+    assert declared(fd) == text
+
+
+@pytest.mark.parametrize(
+    ("keywords", "rule", "text"),
+    [
+        (
+            {"shape": [2, 3], "contiguity": [True]},
+            "define-tensor-2",
+            "define_tensor(shape=[2, 3]): contiguity: expected 2 values (one a dim), got 1",
+        ),
+        (
+            {"shape": [2, 3], "stride_order": [1, 1]},
+            "define-tensor-3",
+            "define_tensor(shape=[2, 3]): stride_order: expected each of 0..1 once, got [1, 1]",
+        ),
+    ],
+)
+def test_define_tensor_errors(keywords: dict[str, Any], rule: str, text: str) -> None:
+    with pytest.raises(ShapeError) as caught:
+        FusionDefinition().define_tensor(**keywords)
+    assert (caught.value.rule, str(caught.value)) == (rule, text)
+
+
+def test_define_scalar() -> None:
+    fd = FusionDefinition()
+    assert str(fd.define_scalar()) == "float64 s0"
+    assert str(fd.define_scalar(None)) == "float64 s1"
+    assert str(fd.define_scalar(DataType.Int32)) == "int32 s2"
+    assert str(fd.define_scalar(None, dtype=torch.bool)) == "bool s3"
+    assert str(fd.define_scalar(dtype=DataType.ComplexFloat)) == "complex64 s4"
+    assert [fd.define_scalar(v).dtype() for v in (True, 2, 2.0, 2j)] == [
+        DataType.Bool,
+        DataType.Int,
+        DataType.Double,
+        DataType.ComplexDouble,
+    ]
+    assert fd.define_scalar(2, dtype=DataType.Half).dtype() == DataType.Half
+    assert len(fd.fusion.inputs()) == 5
+
+
+def test_define_vector() -> None:
+    fd = FusionDefinition()
+    assert [str(s) for s in fd.define_vector(3)] == ["int64 s0", "int64 s1", "int64 s2"]
+
+
+def test_an_error_inside_with_passes_through(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ZeroDivisionError), FusionDefinition():
+        1 / 0  # noqa: B018
+    assert capsys.readouterr() == ("", "")
+
+
+def test_body_functions_and_no_with() -> None:
+    def body(fd: FusionDefinition) -> None:
+        fd.add_output(fd.define_tensor([-1]) * 2)
+
+    with FusionDefinition() as one:
+        body(one)
+    two = FusionDefinition()
+    body(two)
+    assert one.fusion == two.fusion
+    assert two.execute([torch.ones(3)])[0].tolist() == [2.0, 2.0, 2.0]
+
+
+# ---- closing
+
+
+def test_definition_1() -> None:
+    for use in (FusionDefinition.validate_definition, lambda fd: fd.execute([])):
+        with pytest.raises(UserError) as caught:
+            use(FusionDefinition())
+        assert caught.value.rule == "definition-1"
+        assert str(caught.value) == (
+            "the definition is empty\n  hint: define inputs with fd.define_tensor(...) "
+            "and a result with fd.add_output(...)"
+        )
+
+
+def test_definition_2() -> None:
+    fd = FusionDefinition()
+    x = fd.define_tensor([2])
+    with pytest.raises(UserError) as caught:
+        fd.execute([torch.ones(2)])
+    assert caught.value.rule == "definition-2"
+    assert str(caught.value) == (
+        "the definition has no output\n  hint: name a result with fd.add_output(...)"
+    )
+    fd.add_output(x + 1)  # nothing half-built is in the way
+    assert fd.execute([torch.ones(2)])[0].tolist() == [2.0, 2.0]
+
+
+def test_definition_3() -> None:
+    fd = FusionDefinition()
+    x = fd.define_tensor([2])
+    s = fd.define_scalar(1.0)
+    fd.add_output(x + s)
+    fd.execute([torch.ones(2)])
+    for use in (
+        lambda: x + 1,
+        lambda: s + 1,
+        lambda: fd.define_tensor([2]),
+        lambda: fd.define_scalar(),
+        lambda: fd.define_scalar(2),
+        lambda: fd.add_output(x),
+        lambda: fd.ops.cast(x, DataType.Half),
+        lambda: fd.ops.permute(x, [0]),
+        lambda: fd.ops.full([2], 0, DataType.Int),
+    ):
+        with pytest.raises(UserError) as caught:
+            use()
+        assert caught.value.rule == "definition-3"
+        assert str(caught.value) == (
+            "the definition is compiled already and cannot grow\n"
+            "  hint: define everything before the first execute(), or make another FusionDefinition"
+        )
+
+
+# ---- running
+
+
+def test_execute_and_validate() -> None:
+    fd = bias_gelu()
+    (result,) = fd.execute(INPUTS)
+    assert result.dtype == torch.bfloat16
+    assert fd.validate(INPUTS)[0].equal(result)
+    x, bias, scale = INPUTS
+    expected = torch.nn.functional.gelu(x.double() + bias.double()) * scale
+    torch.testing.assert_close(result.double(), expected, rtol=8e-3, atol=1e-5)
+    assert fd.execute(tuple(INPUTS), device="cpu")[0].equal(result)
+
+
+def test_outputs_in_place() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1])
+        fd.add_output(x + 1, alias_input=x)
+        fd.add_output(x * 2)
+    given = torch.tensor([1.0, 2.0])
+    (doubled,) = fd.execute([given])
+    assert doubled.tolist() == [2.0, 4.0]
+    assert given.tolist() == [2.0, 3.0]
+    (doubled,) = fd.validate([given])
+    assert given.tolist() == [3.0, 4.0]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "kind"),
+    [
+        (INPUTS[:2], UserError),
+        ([INPUTS[1], INPUTS[1], 0.5], ShapeError),
+        ([INPUTS[0].float(), INPUTS[1], 0.5], DTypeError),
+        ([INPUTS[0], torch.ones(7).bfloat16(), 0.5], ShapeError),
+        ([INPUTS[0], 0.5, INPUTS[1]], UserError),
+    ],
+)
+def test_inputs_that_do_not_fit(inputs: list[Any], kind: type[UserError]) -> None:
+    fd = bias_gelu()
+    with pytest.raises(kind):
+        fd.execute(inputs)
+    assert fd.execute(INPUTS)[0].shape == (5, 8)
+
+
+def test_plans() -> None:
+    fd = bias_gelu()
+    (expected,) = fd.execute(INPUTS)
+    plan = fd.plan(INPUTS)
+    assert isinstance(plan, Plan)
+    assert plan.scheduler == "pointwise"
+    assert fd.execute(INPUTS, plan=plan)[0].equal(expected)
+    changed = plan.replace(threads=plan.threads // 2)
+    assert fd.execute(INPUTS, plan=changed)[0].equal(expected)
+    assert f"KERNEL({changed.threads})" in fd.last_cuda_code()
+    assert fd.plan(INPUTS) == plan
+
+
+def test_signature() -> None:
+    fd = bias_gelu()
+    larger = [torch.randn(9, 16).bfloat16(), torch.randn(16).bfloat16(), 2.0]
+    assert fd.signature(INPUTS) == fd.signature(larger)
+    strided = [torch.randn(5, 16).bfloat16()[:, ::2], *INPUTS[1:]]
+    assert fd.signature(strided) != fd.signature(INPUTS)
+
+
+def test_options_of_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    fd = bias_gelu()
+    seen: list[str] = []
+    fd._run = lambda *_: seen.append(fuser._core.get_option("FUSER_HOST_DEBUG"))
+    before = fuser._core.get_option("FUSER_HOST_DEBUG")
+    fd.execute(INPUTS, _enable_options=["host_debug"])
+    fd.execute(INPUTS, _disable_options=["host_debug"])
+    fd.execute(INPUTS)
+    assert seen == ["1", "0", before]
+    assert fuser._core.get_option("FUSER_HOST_DEBUG") == before
+    with pytest.raises(UserError) as caught:
+        fd.execute(INPUTS, _enable_options=["fuse_matmul"])
+    assert caught.value.rule == "option-flag"
+    assert str(caught.value).startswith(
+        "no option 'fuse_matmul' to enable or disable; expected one of "
+    )
+
+
+# ---- looking
+
+
+def test_cuda_code() -> None:
+    fd = bias_gelu()
+    with pytest.raises(UserError) as caught:
+        fd.last_cuda_code()
+    assert caught.value.rule == "last-run-1"
+    fd.execute(INPUTS)
+    text = fd.last_cuda_code()
+    assert text.startswith("KERNEL(")
+    assert fd.cuda_code_for(INPUTS) == text
+    whole = fd.cuda_code_for(INPUTS, intrinsic_code=True)
+    assert whole.endswith(text)
+    assert "#define KERNEL" in whole
+
+
+def test_printing(capsys: pytest.CaptureFixture[str]) -> None:
+    fd = bias_gelu()
+    fd.fusion.print_math()
+    assert capsys.readouterr().out == repr(fd) + "\n"
+    fd.execute(INPUTS)
+    fd.fusion.print_kernel()
+    assert "KERNEL(" in capsys.readouterr().out
+
+
+def test_fusion() -> None:
+    fd = bias_gelu()
+    assert [str(v) for v in fd.fusion.inputs()] == [
+        "t0: bfloat16[size(t0, 0), size(t0, 1)]",
+        "t1: bfloat16[size(t1, 0)]",
+        "float64 s0",
+    ]
+    assert len(fd.fusion.outputs()) == 1
+    assert fd.fusion == bias_gelu().fusion
+    assert fd.fusion != FusionDefinition().fusion
+    assert fd.fusion != "text"
+    assert str(fd.fusion) == repr(fd)
+
+
+def test_fec() -> None:
+    fd, same = bias_gelu(), bias_gelu()
+    assert isinstance(fd.fec, FusionExecutorCache)
+    assert not fd.fec.is_compiled(INPUTS)
+    (expected,) = fd.execute(INPUTS)
+    assert fd.fec.is_compiled(INPUTS)
+    same.fec = fd.fec
+    assert same.fec.is_compiled(INPUTS)
+    assert same.execute(INPUTS)[0].equal(expected)
+    other = FusionDefinition()
+    other.add_output(other.define_tensor([2]) + 1)
+    with pytest.raises(UserError) as caught:
+        other.fec = fd.fec
+    assert caught.value.rule == "fec-2"
+
+
+def test_repro_scripts_run() -> None:
+    fd = bias_gelu()
+    with pytest.raises(UserError) as caught:
+        fd.last_repro_script()
+    assert caught.value.rule == "repro-1"
+    fd.execute(INPUTS)
+    with pytest.raises(UserError):
+        fd.last_repro_script()
+    fd.execute(INPUTS, save_repro_inputs=True)
+    assert fd.last_repro_script() == fd.repro_script_for(INPUTS)
+    for script in (fd.repro_script_for(INPUTS), fd.repro_script_for()):
+        done = subprocess.run(
+            [sys.executable, "-c", script],
+            cwd=Path(fuser.__path__[0]).parent,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout

@@ -1,0 +1,216 @@
+"""fuser/evaluate.py: a definition op by op in float64."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fuser import DataType, DTypeError, FusionDefinition, ShapeError, UserError, evaluate
+
+
+def test_real_ops_do_not_round() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1])
+        fd.add_output((x + 1e-12) - x)
+    (result,) = evaluate(fd, [torch.ones(3)])
+    assert result.dtype == torch.float64
+    torch.testing.assert_close(result, torch.full((3,), 1e-12).double(), rtol=1e-3, atol=0)
+
+
+def test_casts_round() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1])
+        y = fd.ops.cast(x / 3, DataType.BFloat16)
+        fd.add_output(y)
+        fd.add_output(y * 3)
+        fd.add_output(fd.ops.cast(y * 3 - 0.01, DataType.Int32))
+    rounded, times, whole = evaluate(fd, [torch.tensor([1.0, 5.0])])
+    third = torch.tensor([1 / 3, 5 / 3]).bfloat16().double()
+    assert rounded.tolist() == third.tolist()
+    assert times.tolist() == (third * 3).tolist()
+    assert whole.dtype == torch.int32
+    assert whole.tolist() == [0, 4]
+
+
+def test_integers_are_exact_in_their_type() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1], dtype=DataType.Int32)
+        y = fd.define_tensor([-1], dtype=DataType.Int)
+        fd.add_output(x * x)
+        fd.add_output(x * y)
+        fd.add_output(x // 0)
+        fd.add_output(x > 3)
+    big = torch.tensor([2**20, -7], dtype=torch.int32)
+    wrapped, wide, by_zero, compared = evaluate(fd, [big, torch.tensor([2**40, 3])])
+    assert (wrapped.dtype, wrapped.tolist()) == (torch.int32, [0, 49])
+    assert (wide.dtype, wide.tolist()) == (torch.int64, [2**60, -21])
+    assert by_zero.tolist() == [-1, -1]
+    assert (compared.dtype, compared.tolist()) == (torch.bool, [True, False])
+
+
+def test_complex() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1], dtype=DataType.ComplexFloat)
+        fd.add_output(fd.ops.exp(x) * 2j)
+        fd.add_output(fd.ops.imag(x))
+    given = torch.tensor([1 + 2j, -0.5j])
+    results = evaluate(fd, [given])
+    torch.testing.assert_close(results[0], given.to(torch.complex128).exp() * 2j)
+    assert results[1].tolist() == [2.0, -0.5]
+
+
+def test_movement() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1])
+        fd.add_output(x - fd.ops.permute(x, [1, 0]))
+        row = fd.define_tensor([-1])
+        column = fd.ops.broadcast(row, [False, True])
+        fd.add_output(column - row)
+        fd.add_output(fd.ops.broadcast_in_dim(row, [2, fd.ops.size(row, 0), 2], [1]))
+        fd.add_output(fd.ops.squeeze(fd.ops.stride_order(column, [0, 1]), [-1]))
+        fd.add_output(fd.ops.full([row.size(0) * 2, 3], 0.1, DataType.Half))
+        fd.add_output(fd.ops.expand(column, [-1, 4]))
+    a, b = torch.randn(3, 3), torch.arange(4.0)
+    turned, outer, grown, squeezed, filled, expanded = evaluate(fd, [a, b])
+    assert torch.equal(turned, a.double() - a.T.double())
+    assert torch.equal(outer, (b[:, None] - b[None, :]).double())
+    assert torch.equal(grown, b[None, :, None].expand(2, 4, 2).double())
+    assert torch.equal(squeezed, b.double())
+    assert torch.equal(filled, torch.full((8, 3), 0.1).half().double())
+    assert torch.equal(expanded, b[:, None].expand(4, 4).double())
+
+
+def test_scalars_and_sizes() -> None:
+    with FusionDefinition() as fd:
+        s = fd.define_scalar()
+        x = fd.define_tensor([-1, -1])
+        n = fd.define_scalar(DataType.Int)
+        half = fd.define_scalar(DataType.Half)
+        fd.add_output(x * (s + x.size(0)) + n % 3)
+        fd.add_output(fd.ops.full([n, 2], half, DataType.Double))
+    first, second = evaluate(fd, [0.5, torch.ones(4, 1), 5, 0.1])
+    assert first.tolist() == [[6.5]] * 4
+    assert second.tolist() == [[float(torch.tensor(0.1).half())] * 2] * 5
+
+
+def test_aliased_outputs_and_untouched_inputs() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1], dtype=DataType.Double)
+        fd.add_output(x * 2, alias_input=x)
+        fd.add_output(x + 1)
+        fd.add_output(x)
+    given = torch.tensor([1.0, 2.0], dtype=torch.float64)
+    results = evaluate(fd, [given])
+    assert [r.tolist() for r in results] == [[2.0, 3.0], [1.0, 2.0]]
+    everything = evaluate(fd, [given], aliased=True)
+    assert [r.tolist() for r in everything] == [[2.0, 4.0], [2.0, 3.0], [1.0, 2.0]]
+    everything[2][0] = 9.0
+    assert given.tolist() == [1.0, 2.0]
+
+
+def test_every_value_of_narrow_types_comes_in_exactly() -> None:
+    for dtype, torch_dtype in [
+        (DataType.Float8_e4m3fn, torch.float8_e4m3fn),
+        (DataType.Float8_e5m2, torch.float8_e5m2),
+    ]:
+        with FusionDefinition() as fd:
+            x = fd.define_tensor([-1], dtype=dtype)
+            fd.add_output(fd.ops.neg(x))
+        values = torch.arange(256, dtype=torch.uint8).view(torch_dtype)
+        (result,) = evaluate(fd, [values])
+        torch.testing.assert_close(result, -values.double(), rtol=0, atol=0, equal_nan=True)
+
+
+def test_ten_thousand_ops(rng: np.random.Generator) -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1], dtype=DataType.Double)
+        y = x
+        for _ in range(5_000):
+            y = -(y + 1)
+        fd.add_output(y)
+    given = torch.from_numpy(rng.normal(size=3).round(2))
+    (result,) = evaluate(fd, [given])
+    torch.testing.assert_close(result, given, rtol=1e-9, atol=1e-9)
+
+
+def two_inputs() -> FusionDefinition:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, 4])
+        s = fd.define_scalar()
+        y = fd.define_tensor([-1], dtype=DataType.Half)
+        fd.add_output(x * s + y)
+    return fd
+
+
+ERRORS: list[tuple[list[Any], type[UserError], str, str]] = [
+    ([torch.ones(2, 4)], UserError, "argument-count", "evaluate(): expected 3 inputs, got 1"),
+    (
+        [1.0, torch.ones(2, 4), 1.0],
+        UserError,
+        "argument-type",
+        "evaluate(): input 0: expected a tensor, got float",
+    ),
+    (
+        [torch.ones(2, 4), torch.ones(()), torch.ones(4).half()],
+        UserError,
+        "argument-type",
+        "evaluate(): input 1: expected a number, got Tensor",
+    ),
+    (
+        [torch.ones(2, 4), 1.0, torch.ones(4)],
+        DTypeError,
+        "argument-dtype",
+        "evaluate(): input 2 (t1, defined at {1}): expected float16, got float32\n"
+        "  hint: convert the input, or define the tensor with that type",
+    ),
+    (
+        [torch.ones(4), 1.0, torch.ones(4).half()],
+        ShapeError,
+        "argument-rank",
+        "evaluate(): input 0 (t0, defined at {0}): expected shape [-1, 4] (-1: any), got [4]",
+    ),
+    (
+        [torch.ones(4, 3), 1.0, torch.ones(4).half()],
+        ShapeError,
+        "argument-size",
+        "evaluate(): input 0 (t0, defined at {0}): expected shape [-1, 4] (-1: any), got [4, 3]",
+    ),
+]
+
+
+@pytest.mark.parametrize(("inputs", "kind", "rule", "text"), ERRORS)
+def test_inputs_that_do_not_fit(
+    inputs: list[Any], kind: type[UserError], rule: str, text: str
+) -> None:
+    fd = two_inputs()
+    lines = [t.location for t in fd.fusion.inputs() if hasattr(t, "location")]
+    with pytest.raises(UserError) as caught:
+        evaluate(fd, inputs)
+    assert type(caught.value) is kind
+    assert caught.value.rule == rule
+    assert str(caught.value) == text.replace("{0}", lines[0]).replace("{1}", lines[1])
+
+
+def test_evaluate_1() -> None:
+    with FusionDefinition() as fd:
+        x, y = fd.define_tensor([-1]), fd.define_tensor([-1])
+        z = x + y
+        fd.add_output(z)
+    with pytest.raises(ShapeError) as caught:
+        evaluate(fd, [torch.ones(3), torch.ones(4)])
+    assert caught.value.rule == "evaluate-1"
+    assert str(caught.value).startswith("add: ")
+    assert str(caught.value).endswith(
+        f"\n  t0: sizes [3]\n  t1: sizes [4]\n  defined at {z.location}"
+    )
+
+
+def test_nan_and_infinity_are_numbers() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1])
+        fd.add_output(fd.ops.where(x > 0, math.inf, math.nan))
+    (result,) = evaluate(fd, [torch.tensor([1.0, -1.0])])
+    assert result[0] == math.inf
+    assert result[1].isnan()

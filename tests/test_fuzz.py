@@ -1,0 +1,66 @@
+"""Random definitions on random layouts against fuser.evaluate, every access checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import hypothesis
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import fuser
+from fuser import testing
+from tests.graphs import Graph, random_graph
+
+BATCH = 24  # graphs that are compiled together
+BATCHES = {"debug": 45, "plain": 10}
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> Graph:
+    return random_graph(lambda n: draw(st.integers(0, n - 1)))
+
+
+def same(got: torch.Tensor, expected: torch.Tensor) -> bool:
+    """Equal values; NaN equals NaN."""
+    if expected.is_floating_point():
+        return torch.equal(got.double().nan_to_num(1e300), expected.nan_to_num(1e300))
+    if expected.is_complex():
+        return torch.equal(got.to(torch.complex128), expected)
+    return torch.equal(got, expected)
+
+
+def check(graph: Graph) -> None:
+    """Runs the graph and compares its results, those in place too."""
+    expected = fuser.evaluate(graph.fd, graph.inputs, aliased=True)
+    records = graph.fd.fusion.records()
+    ids = [place for is_tensor, place, *_ in records["arguments"]]
+    results = iter(graph.fd.execute(graph.inputs))
+    for (tensor, alias), want in zip(records["outputs"], expected, strict=True):
+        got = next(results) if alias < 0 else graph.inputs[ids.index(alias)]
+        assert got.shape == want.shape, f"t{tensor}: {list(got.shape)}, not {list(want.shape)}"
+        assert same(got, want), f"t{tensor} of\n{graph!r}\ngot {got}\nexact {want}"
+
+
+@pytest.mark.parametrize("mode", BATCHES)
+def test_graphs(
+    mode: str, request: pytest.FixtureRequest, set_option: Callable[[str, object], None]
+) -> None:
+    seed = request.config.option.seed
+    print(f"seed {seed}: repeat with --seed={seed}")
+    set_option("FUSER_CACHE", 0)
+    set_option("FUSER_HOST_DEBUG", int(mode == "debug"))
+
+    @hypothesis.seed(seed)
+    @settings(
+        max_examples=BATCHES[mode], suppress_health_check=list(HealthCheck), database=None
+    )
+    @given(st.lists(graphs(), min_size=BATCH, max_size=BATCH))
+    def run(batch: list[Graph]) -> None:
+        testing.compile_batch((graph.fd, graph.inputs) for graph in batch)
+        for graph in batch:
+            check(graph)
+
+    run()

@@ -1,0 +1,80 @@
+"""fuser/validation.py: what validate() accepts and what it says otherwise."""
+
+import math
+
+import pytest
+import torch
+
+from fuser import FusionDefinition, InternalError, UserError
+from fuser.validation import TOLERANCES, difference
+
+
+def test_tolerances_cover_a_rounding_of_the_type() -> None:
+    for dtype, tolerance in TOLERANCES.items():
+        real = dtype.to_real() if dtype.is_complex else dtype
+        assert tolerance.relative >= torch.finfo(real).eps / 2
+
+
+@pytest.mark.parametrize("dtype", list(TOLERANCES))
+def test_one_step_passes_and_much_more_does_not(dtype: torch.dtype) -> None:
+    exact = torch.tensor([1.0, 3.0, -0.5]).to(
+        torch.complex128 if dtype.is_complex else torch.float64
+    )
+    assert difference(exact.to(dtype), exact * (1 + TOLERANCES[dtype].relative / 4)) == ""
+    assert difference(exact.to(dtype), exact * 1.6) != ""
+
+
+def test_text() -> None:
+    got = torch.tensor([[1.0, 2.0], [3.0, math.nan]])
+    expected = torch.tensor([[1.0, 2.5], [3.5, math.nan]], dtype=torch.float64)
+    assert difference(got, expected) == (
+        "2 of 4 elements, the first at [0, 1]: got 2.0, expected 2.5 (rtol 1e-05, atol 1e-05)"
+    )
+    assert difference(got, expected[0]) == "got shape [2, 2], expected [2]"
+
+
+def test_integers_and_bool_are_exact() -> None:
+    big = torch.tensor([2**62 + 1])
+    assert difference(big, big) == ""
+    assert difference(big, big - 1) == (
+        f"1 of 1 elements, the first at [0]: got {2**62 + 1}, expected {2**62} (rtol 0, atol 0)"
+    )
+    assert difference(torch.tensor([True]), torch.tensor([False])) != ""
+
+
+def doubled(wrong: bool = False) -> FusionDefinition:
+    with FusionDefinition() as fd:
+        fd.add_output(fd.define_tensor([-1]) * 2)
+    if wrong:
+        fd._run = lambda inputs, *_: [inputs[0] * 3]
+    return fd
+
+
+def test_validate_1() -> None:
+    with pytest.raises(InternalError) as caught:
+        doubled(wrong=True).validate([torch.ones(2)])
+    assert caught.value.rule == "validate-1"
+    assert str(caught.value) == (
+        "output 0 of 1 differs from fuser.evaluate: 2 of 2 elements, the first at [0]: got 3.0, "
+        "expected 2.0 (rtol 1e-05, atol 1e-05)\n  hint: report fd.repro_script_for(inputs)"
+    )
+
+
+def test_validate_2() -> None:
+    fd, ones = doubled(), torch.ones(2)
+    assert fd.validate([ones], [ones * 2])[0].tolist() == [2.0, 2.0]
+    for references, text in [
+        ([], "validate(): the definition gives 1 results, got 0 references"),
+        (
+            [ones],
+            "result 0 of 1 differs from its reference: 2 of 2 elements, the first at [0]: got 2.0, "
+            "expected 1.0 (rtol 1e-05, atol 1e-05)",
+        ),
+        (
+            [ones.double() * 2],
+            "result 0 of 1 differs from its reference: got torch.float32, expected torch.float64",
+        ),
+    ]:
+        with pytest.raises(UserError) as caught:
+            fd.validate([ones], references)
+        assert (caught.value.rule, str(caught.value)) == ("validate-2", text)
