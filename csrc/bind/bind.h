@@ -12,6 +12,8 @@ void bind_dtype(pybind11::module_& m);
 void bind_ops(pybind11::module_& m);
 void bind_kernel(pybind11::module_& m);
 void bind_ir_testing(pybind11::module_& m);
+void bind_passes(pybind11::module_& m);
+void bind_schedule(pybind11::module_& m);
 void bind_device_text(pybind11::module_& m);
 void bind_fusion(pybind11::module_& m);
 void bind_define(pybind11::module_& m);
@@ -20,6 +22,7 @@ void bind_store(pybind11::module_& m);
 void bind_device(pybind11::module_& m);
 void bind_cuda_api(pybind11::module_& m);
 void bind_host(pybind11::module_& m);
+void bind_cuda(pybind11::module_& m);
 void bind_kernels(pybind11::module_& m);
 
 }  // namespace fuser

@@ -10,6 +10,8 @@ PYBIND11_MODULE(_core, m) {
   fuser::bind_ops(m);
   fuser::bind_kernel(m);
   fuser::bind_ir_testing(m);
+  fuser::bind_passes(m);
+  fuser::bind_schedule(m);
   fuser::bind_device_text(m);
   fuser::bind_fusion(m);
   fuser::bind_define(m);
@@ -18,5 +20,6 @@ PYBIND11_MODULE(_core, m) {
   fuser::bind_device(m);
   fuser::bind_cuda_api(m);
   fuser::bind_host(m);
+  fuser::bind_cuda(m);
   fuser::bind_kernels(m);
 }

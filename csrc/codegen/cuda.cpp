@@ -35,7 +35,8 @@ std::string literal(DType dtype, const Number& v) {
   switch (kind_of(dtype)) {
     case Kind::Bool: return v.integer ? "true" : "false";
     case Kind::Int:
-      if (dtype == DType::Int32) return text(v.integer);
+      // The most negative integers have no literal: C++ reads a minus before a number that is too large.
+      if (dtype == DType::Int32) return v.integer == INT32_MIN ? "(-2147483647 - 1)" : text(v.integer);
       if (dtype != DType::Int64) return text("(", row(dtype).device, ")", v.integer);
       return v.integer == INT64_MIN ? "(-9223372036854775807ll - 1)" : text(v.integer, "ll");
     case Kind::Float:

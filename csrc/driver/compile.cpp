@@ -121,9 +121,35 @@ GroupSizes group_sizes(const Specialized& specialized, Group& group, const Argum
   return out;
 }
 
+namespace {
+
+// Where a kernel runs, and what it is planned as: a GPU, or the host executor dressed as one.
+Key place_key(int ordinal, const Device& device, bool index64) {
+  return {static_cast<uint64_t>(static_cast<uint32_t>(ordinal)), static_cast<uint64_t>(device.arch), index64};
+}
+
+Key hints_key(const Hints& hints, Key key) {
+  for (const auto* bits : {&hints.truth, &hints.aligned}) {
+    for (size_t i = 0; i < bits->size(); ++i) {
+      if (i % 64 == 0) key.push_back(0);
+      key.back() |= uint64_t{(*bits)[i]} << (i % 64);
+    }
+  }
+  return key;
+}
+
+}  // namespace
+
 std::shared_ptr<const Variant> find_variant(Group& group, const GroupSizes& sizes, int device, const Plan* wanted) {
+  const Device planned_for = planning_device(device);
+  const Key place = place_key(device, planned_for, sizes.hints.index64);
+  const Key seen = hints_key(sizes.hints, place);
+  if (!wanted) {
+    const auto it = group.by_hints.find(seen);
+    if (it != group.by_hints.end()) return it->second;
+  }
   // Facts decide nothing but the plan: the variants are those of equal plans.
-  Plan plan = group.scheduler->plan(group.problem, sizes.hints, planning_device(device));
+  Plan plan = group.scheduler->plan(group.problem, sizes.hints, planned_for);
   if (wanted) {
     FUSER_CHECK(wanted->scheduler == plan.scheduler, User, "plan-1", "plan: scheduler ", wanted->scheduler,
                 " does not take this fusion here; planned: ", to_string(plan));
@@ -136,7 +162,7 @@ std::shared_ptr<const Variant> find_variant(Group& group, const GroupSizes& size
     group.scheduler->check(plan, merged);
     plan = std::move(merged);
   }
-  Key plan_key{static_cast<uint64_t>(static_cast<uint32_t>(device)), sizes.hints.index64};
+  Key plan_key = place;
   for (const auto& field : plan.fields) plan_key.push_back(static_cast<uint64_t>(field.second));
   std::shared_ptr<const Variant>& variant = group.variants[plan_key];
   if (!variant) {
@@ -153,6 +179,7 @@ std::shared_ptr<const Variant> find_variant(Group& group, const GroupSizes& size
     if (dump_enabled("cuda", made->text.name)) dump("cuda", made->text.name, made->text.text);
     variant = std::move(made);
   }
+  if (!wanted) group.by_hints[seen] = variant;
   return variant;
 }
 

@@ -40,6 +40,8 @@ struct Group {
   std::vector<int> extent_slots;  // by axis
   std::vector<int> fact_slots;    // by fact
   std::map<Key, std::shared_ptr<const Variant>> variants;  // by plan, device and index width
+  // What the hints seen so far led to: a new size with known hints plans nothing.
+  std::map<Key, std::shared_ptr<const Variant>> by_hints;
 };
 
 // Steps of a Program, in order.

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/options.h"
 #include "ir/fast_div.h"
 
 namespace fuser {
@@ -96,6 +97,20 @@ LaunchRecord make_launch(const Group& group, std::shared_ptr<const Variant> made
   return out;
 }
 
+// The key of a record: the exact key and what the caller asks for beside it.
+void record_key(const Arguments& arguments, const KeyRules& rules, const std::vector<Plan>& plans, Key& key) {
+  exact_key(arguments, rules, key);
+  key.push_back(arguments.device == cpu_device && options().host_debug);
+  for (const Plan& p : plans) {
+    key.push_back(std::hash<std::string>{}(p.scheduler));
+    key.push_back(p.fields.size());
+    for (const auto& [name, value] : p.fields) {
+      key.push_back(std::hash<std::string>{}(name));
+      key.push_back(static_cast<uint64_t>(value));
+    }
+  }
+}
+
 }  // namespace
 
 struct Executor::Call {
@@ -147,12 +162,12 @@ Executor::Call Executor::prepare(const Arguments& arguments, const std::vector<P
   size_t kernels = 0;
   for (Group& g : specialized->groups) {
     call.sizes.push_back(group_sizes(*specialized, g, arguments));
-    const Plan* wanted = kernels < plans.size() ? &plans[kernels] : nullptr;
-    ++kernels;
     if (call.sizes.back().empty) {
       call.variants.push_back(nullptr);
       continue;
     }
+    const Plan* wanted = kernels < plans.size() ? &plans[kernels] : nullptr;
+    ++kernels;
     const size_t before = g.variants.size();
     call.variants.push_back(find_variant(g, call.sizes.back(), arguments.device, wanted));
     totals().plans += static_cast<int64_t>(g.variants.size() - before);
@@ -210,12 +225,7 @@ RecordRef Executor::build(Call& call, const Arguments& arguments) {
 RecordRef Executor::record(const Arguments& arguments, const std::vector<Plan>& plans) {
   thread_local Key key;
   key.clear();
-  exact_key(arguments, rules_, key);
-  for (const Plan& p : plans)
-    for (const auto& [name, value] : p.fields) {
-      key.push_back(std::hash<std::string>{}(name));
-      key.push_back(static_cast<uint64_t>(value));
-    }
+  record_key(arguments, rules_, plans, key);
   {
     const std::lock_guard lock(records_mutex_);
     const auto it = records_.find(key);
@@ -245,7 +255,7 @@ RecordRef Executor::record(const Arguments& arguments, const std::vector<Plan>& 
 
 bool Executor::is_compiled(const Arguments& arguments) {
   Key key;
-  exact_key(arguments, rules_, key);
+  record_key(arguments, rules_, {}, key);
   const std::lock_guard lock(records_mutex_);
   return records_.count(key) != 0;
 }
@@ -280,7 +290,8 @@ std::vector<KernelInfo> Executor::kernels(const Record& record) {
     out.push_back({.name = v.text.name, .text = v.text.text, .ir = to_text(v.ir), .plan = to_string(v.plan),
                    .schedule = to_string(v.schedule), .registers = l->kernel->registers,
                    .local_bytes = l->kernel->local_bytes, .grid = static_cast<int>(l->grid),
-                   .threads = l->kernel->source.threads});
+                   .threads = l->kernel->source.threads,
+                   .build_seconds = l->kernel->build_seconds});
   }
   return out;
 }

@@ -15,6 +15,7 @@ namespace fuser {
 struct KernelInfo {
   std::string name, text, ir, plan, schedule;
   int registers = 0, local_bytes = 0, grid = 0, threads = 0;
+  double build_seconds = 0.0;  // 0: it came from disk
 };
 
 class Executor {

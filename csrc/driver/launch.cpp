@@ -1,5 +1,6 @@
 #include "driver/launch.h"
 
+#include <array>
 #include <atomic>
 #include <cstring>
 
@@ -25,14 +26,8 @@ void write_scalar(char* at, DType wanted, const Number& n, DType given) {
     // An int64 rounds once, not by way of double.
     case DType::Float32: return put(integer ? static_cast<float>(n.integer) : static_cast<float>(real));
     case DType::Float64: return put(real);
-    case DType::Complex64: {
-      const float both[2] = {static_cast<float>(real), static_cast<float>(n.imag)};
-      return put(both);
-    }
-    case DType::Complex128: {
-      const double both[2] = {real, n.imag};
-      return put(both);
-    }
+    case DType::Complex64: return put(std::array{static_cast<float>(real), static_cast<float>(n.imag)});
+    case DType::Complex128: return put(std::array{real, n.imag});
     default: break;
   }
   throw Fault(FaultKind::Internal, "internal", text("a scalar parameter of dtype ", row(wanted).torch));

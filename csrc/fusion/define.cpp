@@ -187,6 +187,10 @@ const Tensor* pointwise(Fusion& fusion, Op op, std::span<const Operand> args, st
   // operands of equal rank.
   for (Operand& a : aligned) {
     if (!a.tensor || a.tensor->rank() == rank) continue;
+    // A tensor of no dims counts less in promotion; with dims it would count in full whenever the op is built again.
+    const bool condition = row(op).rule == ResultRule::Condition && &a == aligned.data();
+    if (a.tensor->rank() == 0 && !condition && compute_type(promote_types(compute, a.tensor->dtype)) != compute)
+      a.tensor = cast(fusion, a.tensor, compute, location);
     std::vector<bool> is_broadcast(rank, false);
     std::fill(is_broadcast.begin(), is_broadcast.begin() + (rank - a.tensor->rank()), true);
     a.tensor = broadcast(fusion, a.tensor, std::move(is_broadcast), location);

@@ -1,5 +1,3 @@
-#include <chrono>
-
 #include "base/error.h"
 #include "base/log.h"
 #include "lower/passes.h"
@@ -26,17 +24,16 @@ constexpr Pass passes[] = {
 KernelIR lower(const Problem& problem, const Schedule& schedule, bool index64, const std::string& name) {
   KernelIR kernel = loops(problem, schedule, index64);
   kernel.name = name;
-  std::string before = to_text(kernel);
-  if (dump_enabled("loops", name)) dump("loops", name, before);
+  if (dump_enabled("loops", name)) dump("loops", name, to_text(kernel));
   verify(kernel);
   for (const Pass& pass : passes) {
+    const bool dumped = dump_enabled(pass.name, name);
+    const std::string before = dumped ? to_text(kernel) : std::string();
     pass.run(kernel);
     verify(kernel);
-    if (dump_enabled(pass.name, name)) {
-      std::string after = to_text(kernel);
-      dump(pass.name, name, after == before ? std::string("(unchanged)\n") : after);
-      before = std::move(after);
-    }
+    if (!dumped) continue;
+    const std::string after = to_text(kernel);
+    dump(pass.name, name, after == before ? "(unchanged)\n" : after);
   }
   return kernel;
 }

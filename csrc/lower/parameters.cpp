@@ -47,7 +47,11 @@ struct Parameters {
     return rewrite(kernel.exprs, root, [&](Expr e) -> Expr {
       if (same[e]) return make(Param::Kind::Int, index ? index_type : DType::Int64, e, 0);
       if (e->is_symbol(Symbol::Value)) return make(Param::Kind::Value, e->dtype, nullptr, e->a);
-      if (e->is_symbol(Symbol::Scalar)) return make(Param::Kind::Scalar, e->dtype, nullptr, e->a);
+      if (e->is_symbol(Symbol::Scalar)) {
+        if (host_converts(e->dtype)) return make(Param::Kind::Scalar, e->dtype, nullptr, e->a);
+        const DType wide = kind_of(e->dtype) == Kind::Float ? DType::Float64 : DType::Int64;
+        return kernel.exprs.cast(e->dtype, make(Param::Kind::Scalar, wide, nullptr, e->a));
+      }
       if (e->kind == ExprNode::Kind::Cast && e->args[0]->is_symbol(Symbol::Scalar) && host_converts(e->dtype) &&
           (kind_of(e->args[0]->dtype) <= kind_of(e->dtype)))
         return make(Param::Kind::Scalar, e->dtype, nullptr, e->args[0]->a);

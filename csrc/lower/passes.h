@@ -38,7 +38,7 @@ void share(KernelIR& kernel);
 // after:  final form.
 void renumber(KernelIR& kernel);
 
-// All of them, with verify, dump and time around each.
+// All of them, with verify and dump around each.
 KernelIR lower(const Problem& problem, const Schedule& schedule, bool index64, const std::string& name);
 
 }  // namespace fuser

@@ -96,8 +96,12 @@ at::Tensor allocate(const OutputSpec& spec, int device) {
 }  // namespace
 
 TensorView view_of(const at::Tensor& t, size_t position) {
-  const bool plain = t.layout() == c10::kStrided && t.has_storage() && (t.is_cpu() || t.is_cuda());
-  FUSER_CHECK(plain, User, "argument-tensor", "execute(): argument ", position, " is a ", t.toString(),
+  // Fake tensors and other wrappers in Python say that they are on a device, but have no memory there.
+  const bool wrapper = t.key_set().has(c10::DispatchKey::Python);
+  const bool plain = t.layout() == c10::kStrided && t.has_storage() && !t.is_nested() && !wrapper &&
+                     (t.is_cpu() || t.is_cuda());
+  FUSER_CHECK(plain, User, "argument-tensor", "execute(): argument ", position, " is a ",
+              wrapper ? "tensor of a Python subclass" : t.toString(),
               "; expected a strided CPU or CUDA tensor with memory\n  hint: pass .to_dense(), or a real tensor in place"
               " of a fake or meta one");
   const at::IntArrayRef sizes = t.sizes(), strides = t.strides();

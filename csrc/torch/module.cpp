@@ -3,6 +3,9 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "base/error.h"
 #include "base/log.h"
 #include "bind/handles.h"
@@ -12,6 +15,29 @@ namespace py = pybind11;
 
 namespace fuser {
 namespace {
+
+// A number as a scalar of that dtype holds it.
+int64_t wrapped(DType dtype, int64_t v) {
+  switch (dtype) {
+    case DType::UInt8: return static_cast<uint8_t>(v);
+    case DType::Int8: return static_cast<int8_t>(v);
+    case DType::Int16: return static_cast<int16_t>(v);
+    case DType::Int32: return static_cast<int32_t>(v);
+    default: return v;
+  }
+}
+double rounded(DType dtype, double v) {
+  const auto narrow = static_cast<float>(v);
+  switch (dtype) {
+    case DType::Float8E4M3: return static_cast<float>(c10::Float8_e4m3fn(narrow));
+    case DType::Float8E5M2: return static_cast<float>(c10::Float8_e5m2(narrow));
+    case DType::Float16: return static_cast<float>(c10::Half(narrow));
+    case DType::BFloat16: return static_cast<float>(c10::BFloat16(narrow));
+    case DType::Float32:
+    case DType::Complex64: return narrow;
+    default: return v;
+  }
+}
 
 Number to_number(py::handle value, DType wanted, size_t position) {
   const auto refuse = [&](const char* expected) {
@@ -32,7 +58,7 @@ Number to_number(py::handle value, DType wanted, size_t position) {
         PyErr_Clear();
         throw refuse("an int of 64 bits");
       }
-      return {.integer = v};
+      return {.integer = wrapped(wanted, v)};
     }
     case Kind::Float: {
       if (THPVariable_Check(o)) throw refuse("a float");
@@ -41,7 +67,7 @@ Number to_number(py::handle value, DType wanted, size_t position) {
         PyErr_Clear();
         throw refuse("a float");
       }
-      return {.real = v};
+      return {.real = rounded(wanted, v)};
     }
     case Kind::Complex: {
       if (THPVariable_Check(o)) throw refuse("a complex number");
@@ -50,7 +76,7 @@ Number to_number(py::handle value, DType wanted, size_t position) {
         PyErr_Clear();
         throw refuse("a complex number");
       }
-      return {.real = v.real, .imag = v.imag};
+      return {.real = rounded(wanted, v.real), .imag = rounded(wanted, v.imag)};
     }
   }
   return {};
@@ -84,7 +110,12 @@ struct TorchExecutor {
                   fusion.inputs[a.index]->id, ": ", describe(*fusion.inputs[a.index]));
       at::Tensor t = THPVariable_Unpack(value.ptr());
       // Lazy conjugation and negation are bits beside the memory.
-      if (t.is_conj() || t.is_neg()) t = t.resolve_conj().resolve_neg();
+      if (t.is_conj() || t.is_neg()) {
+        FUSER_CHECK(!is_written(fusion, a.index), User, "argument-in-place", "execute(): tensor input ", a.index,
+                    " is written in place, but is a lazy ", t.is_conj() ? "conjugate" : "negation",
+                    " of its memory\n  hint: pass t.resolve_conj().resolve_neg()");
+        t = t.resolve_conj().resolve_neg();
+      }
       out.views.push_back(view_of(t, i));
       if (out.device == cpu_device) out.device = out.views.back().device;
       out.tensors.push_back(std::move(t));
@@ -100,6 +131,11 @@ struct TorchExecutor {
       out.device = py::module_::import("torch").attr("cuda").attr("current_device")().cast<int>();
     }
     return out;
+  }
+
+  static bool is_written(const Fusion& fusion, int input) {
+    return std::any_of(fusion.outputs.begin(), fusion.outputs.end(),
+                       [&](const Output& o) { return o.alias == input; });
   }
 
   static bool all_cpu_scalars(const TorchArguments& a) {
@@ -156,7 +192,8 @@ struct TorchExecutor {
 
   static void log_record(const Record& record) {
     for (const KernelInfo& k : Executor::kernels(record))
-      log(text("launch ", k.name, " grid=", k.grid, " ", k.plan, " registers=", k.registers));
+      log(text("launch ", k.name, " grid ", k.grid, " ", k.plan, " registers ", k.registers, " built in ",
+               std::lround(k.build_seconds * 1e3), " ms"));
   }
 };
 
@@ -183,7 +220,8 @@ PYBIND11_MODULE(_torch, m) {
       .def_readonly("registers", &KernelInfo::registers, "Per thread; 0 on the host executor.")
       .def_readonly("local_bytes", &KernelInfo::local_bytes, "Per thread: spills and stack.")
       .def_readonly("grid", &KernelInfo::grid, "Blocks.")
-      .def_readonly("threads", &KernelInfo::threads, "Per block.");
+      .def_readonly("threads", &KernelInfo::threads, "Per block.")
+      .def_readonly("build_seconds", &KernelInfo::build_seconds, "0 when it came from disk.");
 
   py::class_<TorchExecutor>(m, "Executor", "Compiles and runs one definition.")
       .def(py::init<BuilderRef>(), py::arg("definition"))
