@@ -223,16 +223,15 @@ DEVICE f32 gelu_tanh_half_(f32 x) {
 DEVICE f64 gelu_tanh_half_(f64 x) { return gelu_tanh_(x); }
 
 //@ gelu_erf_half_
-// As gelu_erf_, with a polynomial of relative error 3.5e-5.
+// As gelu_erf_, with a polynomial of relative error 9.9e-5 up to |x| = 12; beyond, results are below 2^-100.
 DEVICE f32 gelu_erf_half_(f32 x) {
   const f32 w = at_most_(fabsf(x), 16.0f);
-  const f32 t = rcp_approx(fma_rn(w, 0.38f, 1.0f));
-  f32 p = -0.08992505f;
-  p = fma_rn(p, t, 0.18886936f);
-  p = fma_rn(p, t, 0.091985084f);
-  p = fma_rn(p, t, 0.15782784f);
-  p = fma_rn(p, t, 0.15122531f);
-  p = p * t;
+  const f32 t = rcp_approx(fma_rn(w, 0.46f, 1.0f));
+  f32 p = -0.1235375f;
+  p = fma_rn(p, t, 0.30530846f);
+  p = fma_rn(p, t, 0.12587799f);
+  p = fma_rn(p, t, 0.19295779f);
+  p = fma_rn(p, t, -0.00057333996f);
   return fma_rn(-w, p * ex2_approx(w * (w * -0.7213475f)), maximum_(x, 0.0f));
 }
 DEVICE f64 gelu_erf_half_(f64 x) { return gelu_erf_(x); }

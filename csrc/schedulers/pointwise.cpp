@@ -16,6 +16,9 @@ namespace fuser {
 namespace {
 
 constexpr int vector_bytes = 16;
+// Over the 40 cases of benchmarks/pointwise.py on an H200, geometric mean of the copy bandwidth: 64 threads 84.4%,
+// 128 99.96%, 256 99.8%, 512 98.3%; the more arithmetic, the more smaller blocks win (odd rows: 97.0 against 93.3%).
+constexpr int block_threads = 128;
 constexpr int live_registers = 96;  // at the point where all loads are in flight
 
 using Dims = std::vector<std::vector<AxisId>>;
@@ -97,13 +100,6 @@ bool can_vector(Problem& p, const MemoryAccess& access, const Dims& dims, const 
          std::all_of(needs->begin(), needs->end(), [&](Expr e) { return hints.divides(e, vector); });
 }
 
-int arithmetic_cost(const Problem& p) {
-  int cost = 0;
-  for (const Value& v : p.refined.values)
-    if (const auto* apply = std::get_if<Apply>(&v.how)) cost += row(apply->op).cost;
-  return cost;
-}
-
 }  // namespace
 
 Verdict match_pointwise(Problem& p) {
@@ -144,10 +140,8 @@ Plan plan_pointwise(Problem& p, const Hints& hints, const Device&) {
     merged = 1;
   }
   const bool tail = !dims.empty() && !hints.divides(extent_of(p, merge(dims, merged).back()), vector);
-  // Many instructions per element want more, smaller blocks: the tail of a wave is shorter.
-  const int threads = arithmetic_cost(p) > 24 ? 128 : 256;
   Plan plan{.scheduler = "pointwise",
-            .fields = {{"threads", threads}, {"vector", vector}, {"merged", merged}, {"tail", tail}}};
+            .fields = {{"threads", block_threads}, {"vector", vector}, {"merged", merged}, {"tail", tail}}};
   int64_t wide = 0;
   for (size_t i = 0; i < p.accesses.size() && i < 63; ++i)
     if (vector > 1 && can_vector(p, p.accesses[i], merge(dims, merged), hints, vector)) wide |= int64_t{1} << i;
