@@ -10,8 +10,8 @@ VENV ?= .venv
 PYTHON ?= python3
 TORCH := 2.13.0
 TESTS ?= tests
-# pytest-xdist workers, where it is installed; each also compiles kernels, so more than 8 gain
-# little.
+# pytest-xdist workers, where it is installed; a file stays with one worker, which compiles its
+# kernels in one batch; more than 8 gain little.
 JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n > 8 ? 8 : n)))
 
 SHELL := bash
@@ -42,7 +42,7 @@ demo: build
 
 test: build
 	$(py) -m pytest $(TESTS) \
-	  $$($(py) -c 'import importlib.util as u; print("-n $(JOBS)" if u.find_spec("xdist") else "")')
+	  $$($(py) -c 'import importlib.util as u; print("-n $(JOBS) --dist loadfile" if u.find_spec("xdist") else "")')
 
 lint: $(ready)
 ifdef ready

@@ -196,4 +196,6 @@ def convert(value: torch.Tensor, dtype: DataType) -> torch.Tensor:
         whole = torch.where(inside, value, 0.0).to(torch.int64)
         whole = torch.where(inside | value.isnan(), whole, limits.max)
         return torch.where(value < limits.min, limits.min, whole).to(target)
+    if target == torch.float8_e4m3fn:  # no infinity: saturates, as torch does from 2.13 on
+        value = value.double().clamp(-448.0, 448.0)
     return _exact(value.to(target), dtype)

@@ -26,7 +26,8 @@ def _nonzero(b: Tensor) -> Tensor:
 
 
 def _fma(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
-    """a * b + c. The product of finite factors is finite before it is rounded: it cannot cancel an infinity."""
+    """a * b + c. A product of finite factors is finite before it is rounded: it cannot cancel an
+    infinity."""
     finite = a.isfinite() & b.isfinite()
     return torch.where(c.isinf() & finite, c, a * b + c)
 
@@ -91,9 +92,35 @@ def _shift(a: Tensor, count: Tensor, kind: str) -> Tensor:
     return torch.where(inside, (wide >> places) & mask, 0).to(a.dtype)
 
 
+def _near_overflow(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """cosh or sinh: torch's are infinite from 710 on, the true ones from 710.5."""
+
+    def exact(x: Tensor) -> Tensor:
+        if x.is_complex():
+            return function(x)
+        root = torch.exp(x.abs() / 2)
+        large = torch.where(function(torch.sign(x)) < 0, -0.5, 0.5) * root * root
+        return torch.where(x.abs() > 700, large, function(x))
+
+    return exact
+
+
+def _sigmoid(x: Tensor) -> Tensor:
+    """torch's is 0 from -710 on, where it is still exp(x)."""
+    if x.is_complex():
+        return torch.sigmoid(x)
+    return torch.where(x < -600, torch.exp(x), torch.sigmoid(x))
+
+
+def _silu(x: Tensor) -> Tensor:
+    if x.is_complex():
+        return torch.nn.functional.silu(x)
+    return torch.where(x < -600, x * _sigmoid(x), torch.nn.functional.silu(x))
+
+
 def _gelu_tanh(x: Tensor) -> Tensor:
     """x (1 + tanh u) / 2 as x sigmoid(2 u), which keeps the left tail."""
-    return x * torch.sigmoid(2 * math.sqrt(2 / math.pi) * x * (1 + 0.044715 * x * x))
+    return x * _sigmoid(2 * math.sqrt(2 / math.pi) * x * (1 + 0.044715 * x * x))
 
 
 def _gelu_erf(x: Tensor) -> Tensor:
@@ -180,14 +207,14 @@ REFERENCES: dict[str, Callable[..., Tensor]] = {
     "acos": torch.acos,
     "atan": torch.atan,
     "atan2": torch.atan2,
-    "sinh": torch.sinh,
-    "cosh": torch.cosh,
+    "sinh": _near_overflow(torch.sinh),
+    "cosh": _near_overflow(torch.cosh),
     "tanh": torch.tanh,
     "asinh": torch.asinh,
     "acosh": torch.acosh,
     "atanh": torch.atanh,
-    "sigmoid": torch.sigmoid,
-    "silu": torch.nn.functional.silu,
+    "sigmoid": _sigmoid,
+    "silu": _silu,
     "gelu_erf": _gelu_erf,
     "gelu_tanh": _gelu_tanh,
     "erf": torch.erf,
@@ -196,8 +223,8 @@ REFERENCES: dict[str, Callable[..., Tensor]] = {
     "erfcinv": lambda c: torch.special.ndtri(c * 0.5) * -math.sqrt(0.5),
     "lgamma": torch.lgamma,
     "exp_half": torch.exp,
-    "sigmoid_half": torch.sigmoid,
-    "silu_half": torch.nn.functional.silu,
+    "sigmoid_half": _sigmoid,
+    "silu_half": _silu,
     "tanh_half": torch.tanh,
     "gelu_erf_half": _gelu_erf,
     "gelu_tanh_half": _gelu_tanh,

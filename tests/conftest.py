@@ -26,6 +26,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--seed", type=int, help="seed of the random tests (default: a new one, printed)"
     )
+    parser.addoption(
+        "--update-golden", action="store_true", help="write the golden files anew; read the diff"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

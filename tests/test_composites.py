@@ -75,7 +75,7 @@ def grid(arity: int, rng: np.random.Generator) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize(
-    ("name", "keywords", "reference"), UNARY + BINARY + TERNARY, ids=lambda v: v if isinstance(v, str) else repr(v) if isinstance(v, dict) else "torch"
+    ("name", "keywords", "reference"), UNARY + BINARY + TERNARY, ids=lambda v: "torch" if callable(v) else str(v)
 )
 def test_meaning(
     name: str, keywords: dict[str, Any], reference: Op, rng: np.random.Generator

@@ -54,9 +54,7 @@ def test_graphs(
     set_option("FUSER_HOST_DEBUG", int(mode == "debug"))
 
     @hypothesis.seed(seed)
-    @settings(
-        max_examples=BATCHES[mode], suppress_health_check=list(HealthCheck), database=None
-    )
+    @settings(max_examples=BATCHES[mode], suppress_health_check=list(HealthCheck), database=None)
     @given(st.lists(graphs(), min_size=BATCH, max_size=BATCH))
     def run(batch: list[Graph]) -> None:
         testing.compile_batch((graph.fd, graph.inputs) for graph in batch)

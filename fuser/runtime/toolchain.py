@@ -1,4 +1,4 @@
-"""The compilers as the driver calls them: NVRTC for GPUs, the system's C++ compiler for the host executor."""
+"""The compilers as the driver calls them: NVRTC, and the system's C++ compiler for the host."""
 
 import os
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ Built = tuple[bytes, int, int, int]
 
 
 class Toolchain:
-    """What `_core.set_toolchain` takes. `target` is a `_core.Target`, `texts` a list of `_core.KernelText`."""
+    """What `_core.set_toolchain` takes: targets are `_core.Target`, texts `_core.KernelText`."""
 
     def fingerprint(self, target: Any) -> bytes:
         """What machine code depends on beside the text: the compiler, its flags, its target."""
@@ -48,5 +48,5 @@ class Toolchain:
 
 
 def install() -> None:
-    """Gives the driver its compilers. Nothing of them is imported or looked for before the first miss."""
+    """Gives the driver its compilers; none of them is imported or looked for before a miss."""
     _core.set_toolchain(Toolchain())

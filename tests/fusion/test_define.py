@@ -40,10 +40,14 @@ def expected_type(a: torch.Tensor | complex, b: torch.Tensor | complex) -> DataT
 
 
 @pytest.mark.parametrize("ranks", [(1, 1), (1, 0), (0, 1), (0, 0)])
-def test_promotion_of_tensors_is_that_of_torch(fd: FusionDefinition, ranks: tuple[int, int]) -> None:
+def test_promotion_of_tensors_is_that_of_torch(
+    fd: FusionDefinition, ranks: tuple[int, int]
+) -> None:
     for a, b in itertools.product(DTYPES, DTYPES):
         shapes = [[2] * rank for rank in ranks]
-        samples = [torch.empty(s, dtype=torch_dtype(d)) for s, d in zip(shapes, (a, b), strict=True)]
+        samples = [
+            torch.empty(s, dtype=torch_dtype(d)) for s, d in zip(shapes, (a, b), strict=True)
+        ]
         x, y = (tensor(fd, *s, dtype=d) for s, d in zip(shapes, (a, b), strict=True))
         expected = expected_type(*samples)
         if expected is not None:
@@ -214,8 +218,7 @@ ERRORS: list[Error] = [
     (
         ShapeError,
         "squeeze-1",
-        "squeeze(t0, [2]): dim 2 is out of range for rank 2\n"
-        "  t0: float32[2, 3]  defined at {0}",
+        "squeeze(t0, [2]): dim 2 is out of range for rank 2\n  t0: float32[2, 3]  defined at {0}",
         lambda fd, x, y: fd.ops.squeeze(x, [2]),
     ),
     (
@@ -339,7 +342,6 @@ def test_a_failed_op_leaves_the_definition_as_it_was(fd: FusionDefinition) -> No
         with pytest.raises(UserError):
             op(x, y)
     assert repr(fd) == before
-
 
 
 def test_scalars_alone_give_scalars(fd: FusionDefinition) -> None:

@@ -176,7 +176,10 @@ print(list(cubin_info(compiled.cubin)))
 
 
 def test_import_is_lazy() -> None:
-    code = "import sys, fuser.runtime.toolkit; print([m for m in sys.modules if m.split('.')[0] == 'cuda'])"
+    code = (
+        "import sys, fuser.runtime.toolkit\n"
+        "print([m for m in sys.modules if m.split('.')[0] == 'cuda'])"
+    )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout == "[]\n"
 

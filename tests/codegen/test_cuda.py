@@ -1,0 +1,238 @@
+"""csrc/codegen/cuda: Kernel IR printed as CUDA C: golden kernels, statements, literals, names."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from fuser import DataType, FusionDefinition, _core
+from fuser.testing import compile_batch
+from tests.definitions import bias_gelu, scaled, without_digest
+
+GOLDEN = Path(__file__).parent / "golden"
+ROOT = Path(__file__).resolve().parents[2]
+HEAD = "kernel k threads 32 min_blocks 0 index 32 {\n"
+
+
+def own_text(text: str) -> str:
+    """A kernel without its helpers."""
+    return text[text.rindex("KERNEL(") :]
+
+
+def printed(body: str, index: int = 32) -> list[str]:
+    """The statements of a kernel with this body, as CUDA C."""
+    kernel = _core.parse_kernel(HEAD.replace("index 32", f"index {index}") + body + "}\n")
+    lines = own_text(_core.print_cuda(kernel).text).splitlines()
+    return [line.strip() for line in lines[1:-1]]
+
+
+# ---- whole kernels, read like code
+
+
+def halves(*sizes: int) -> torch.Tensor:
+    return torch.zeros(sizes, dtype=torch.bfloat16)
+
+
+CASES = {
+    "bias_gelu_aligned": (64, 128),
+    "bias_gelu_odd": (63, 127),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_golden(name: str, request: pytest.FixtureRequest) -> None:
+    rows, columns = CASES[name]
+    text = bias_gelu().cuda_code_for([halves(rows, columns), halves(columns)])
+    path = GOLDEN / f"{name}.cu"
+    if request.config.option.update_golden:
+        path.write_text(without_digest(text))
+    assert without_digest(text) == path.read_text(), "pytest --update-golden, and read the diff"
+
+
+# ---- names
+
+
+def test_a_name_ends_in_a_digest_of_the_text() -> None:
+    aligned = bias_gelu().fec.executor.kernels([halves(64, 128), halves(128)])[0]
+    again = bias_gelu().fec.executor.kernels([halves(32, 64), halves(64)])[0]
+    odd = bias_gelu().fec.executor.kernels([halves(63, 127), halves(127)])[0]
+    assert aligned.name == again.name
+    assert aligned.text == again.text
+    assert aligned.name != odd.name
+    assert aligned.name[:-8] == odd.name[:-8]
+    assert aligned.text.count(aligned.name) == 1
+
+
+def test_names_are_unique() -> None:
+    x = torch.ones(8)
+    definitions = [scaled(0.25 * n) for n in range(1, 9)]
+    compile_batch([(fd, [x]) for fd in definitions])
+    names = [fd.fec.executor.kernels([x])[0].name for fd in definitions]
+    assert len(set(names)) == len(definitions)
+
+
+PROGRAM = """
+import torch
+from tests.codegen.test_cuda import halves
+from tests.definitions import bias_gelu
+print(bias_gelu().cuda_code_for([halves(63, 127), halves(127)], intrinsic_code=True), end="")
+"""
+
+
+def test_texts_are_equal_in_every_process() -> None:
+    """Else the disk cache would miss: no address or order of a hash table may reach a text."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "12345"},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    text = bias_gelu().cuda_code_for([halves(63, 127), halves(127)], intrinsic_code=True)
+    assert done.stdout == text
+
+
+# ---- literals
+
+
+@pytest.mark.parametrize(
+    ("constant", "text"),
+    [
+        ("true:bool", "true"),
+        ("false:bool", "false"),
+        ("7:i32", "7"),
+        ("-7:i32", "-7"),
+        ("2147483647:i32", "2147483647"),
+        ("-2147483648:i32", "(-2147483647 - 1)"),
+        ("-1", "-1ll"),
+        ("9223372036854775807", "9223372036854775807ll"),
+        ("-9223372036854775808", "(-9223372036854775807ll - 1)"),
+        ("200:u8", "(u8)200"),
+        ("-128:i8", "(i8)-128"),
+        ("-32768:i16", "(i16)-32768"),
+        ("1.0:f32", "1.0f"),
+        ("-0.0:f32", "-0.0f"),
+        ("0.10000000149011612:f32", "0.100000001f"),
+        ("16777216.0:f32", "16777216.0f"),
+        ("1.0000000150474662e+30:f32", "1.00000002e+30f"),
+        ("inf:f32", "float_((u32)0x7f800000u)"),
+        ("-inf:f32", "float_((u32)0xff800000u)"),
+        ("nan:f32", "float_((u32)0x7fc00000u)"),
+        ("0.1:f64", "0.10000000000000001"),
+        ("-0.0:f64", "-0.0"),
+        ("5e-324:f64", "4.9406564584124654e-324"),
+        ("1e+300:f64", "1.0000000000000001e+300"),
+        ("inf:f64", "float_((u64)0x7ff0000000000000ull)"),
+        ("nan:f64", "float_((u64)0x7ff8000000000000ull)"),
+        ("1.5:bf16", "to<bf16>(1.5f)"),
+        ("-inf:f16", "to<f16>(float_((u32)0xff800000u))"),
+        ("nan:f8e4m3", "to<f8e4m3>(float_((u32)0x7fc00000u))"),
+    ],
+)
+def test_literals(constant: str, text: str) -> None:
+    dtype = constant.partition(":")[2] or "i64"
+    lines = printed(f"  buffer g {dtype} written\n  array r {dtype} 1\n  r[0] = {constant}\n")
+    assert lines == [f"{dtype} r[1];", f"r[0] = {text};"]
+
+
+def complex_kernel(value: complex, dtype: DataType) -> tuple[str, torch.Tensor]:
+    """The literal of a complex constant, and what it is worth."""
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.full([1], value, dtype))
+    (result,) = fd.execute([], device="cpu")
+    return fd.last_cuda_code(), result
+
+
+def test_complex_literals() -> None:
+    text, result = complex_kernel(complex(-0.0, 2.5), DataType.ComplexDouble)
+    assert "complex_(-0.0, 2.5)" in text
+    assert str(result[0].item()) == "(-0+2.5j)"
+    text, result = complex_kernel(complex(float("nan"), float("-inf")), DataType.ComplexDouble)
+    nan, infinity = "float_((u64)0x7ff8000000000000ull)", "float_((u64)0xfff0000000000000ull)"
+    assert f"complex_({nan}, {infinity})" in text
+    assert str(result[0].item()) == "(nan-infj)"
+
+
+# ---- statements
+
+BUFFERS = """\
+  buffer g f32 read written
+  array r f32 4
+  v0 = thread
+"""
+
+
+@pytest.mark.parametrize(
+    ("statement", "text"),
+    [
+        ("load r[0] width 4 g[v0 * 4]", "load(r, g + (v0 * 4));"),
+        ("load r[0] width 4 g[0]", "load(r, g);"),
+        ("load r[0] width 4 g[v0 * 4] in v0 < 8", "load_if(r, g + (v0 * 4), v0 < 8);"),
+        ("load r[0] width 4 g[v0 * 4] count 9 - v0", "load_some(r, g + (v0 * 4), 9 - v0);"),
+        ("load r[2] width 1 g[v0]", "r[2] = load1(g + v0);"),
+        ("write g[v0 * 4] width 4 r[0]", "store(g + (v0 * 4), r);"),
+        ("write g[v0 * 4] width 4 r[0] in v0 < 8", "store_if(g + (v0 * 4), r, v0 < 8);"),
+        ("write g[v0] width 1 r[1]", "store1(g + v0, r[1]);"),
+        ("write g[v0] width 1 r[1] in v0 < 8", "if (v0 < 8) store1(g + v0, r[1]);"),
+        ("barrier", "sync_block();"),
+        ("v1 : f32 = add(r[0], mul(r[1], 2.0:f32))", "const f32 v1 = r[0] + (r[1] * 2.0f);"),
+        ("v1 : f32 = f32(v0)", "const f32 v1 = to<f32>(v0);"),
+    ],
+)
+def test_statements(statement: str, text: str) -> None:
+    lines = printed(BUFFERS + f"  {statement}\n")
+    assert lines[:2] == ["f32 r[4];", "const i32 v0 = thread_x();"]
+    assert lines[2:] == [text]
+
+
+def test_a_predicated_element_is_0_elsewhere() -> None:
+    lines = printed(BUFFERS + "  load r[2] width 1 g[v0] in v0 < 8\n")
+    assert lines[2:] == ["r[2] = f32{};", "if (v0 < 8) r[2] = load1(g + v0);"]
+
+
+def test_loops_are_unrolled() -> None:
+    body = "  for v1 < 4 {\n    r[v1] = 1.0:f32\n  }\n"
+    assert printed(BUFFERS + body)[2:] == [
+        "UNROLL for (i32 v1 = 0; v1 < 4; ++v1) {",
+        "r[v1] = 1.0f;",
+        "}",
+    ]
+
+
+def test_64_bit_indices() -> None:
+    lines = printed(BUFFERS + "  load r[0] width 4 g[v0 * 4]\n", index=64)
+    assert lines[1] == "const i64 v0 = (i64)thread_x();"
+
+
+def test_the_parameters_of_a_kernel() -> None:
+    with FusionDefinition() as fd:
+        x, y = fd.define_tensor([-1, -1]), fd.define_tensor([-1])
+        s, flag = fd.define_scalar(DataType.Int), fd.define_scalar(DataType.Bool)
+        fd.add_output(fd.ops.where(flag, x + y, x * s), x)
+    text = fd.cuda_code_for([torch.ones(63, 127), torch.ones(127), 2, True])
+    signature = text[text.index("(", text.index("void")) + 1 : text.index(") {")].split(", ")
+    # What is written is not const; what may be read and written is not __restrict__.
+    assert signature[0] == "f32* g_in0"
+    assert signature[1] == "const f32* __restrict__ g_in1"
+    assert {p.split()[0] for p in signature[2:]} == {"i32", "FastDiv", "f32", "bool"}
+    assert [p.split()[1] for p in signature[2:]] == [f"p{i}" for i in range(len(signature) - 2)]
+
+
+def test_a_barrier_makes_a_collective() -> None:
+    plain = _core.parse_kernel(HEAD + "}\n")
+    barrier = _core.parse_kernel(HEAD + "  barrier\n}\n")
+    assert not _core.print_cuda(plain).collectives
+    assert _core.print_cuda(barrier).collectives
+    assert _core.print_cuda(barrier).threads == 32
+
+
+def test_only_the_helpers_that_are_used() -> None:
+    text = scaled(2.0).cuda_code_for([torch.ones(8)], intrinsic_code=True)
+    assert "load_if" in text
+    assert "gelu" not in text
+    assert "bf16" not in own_text(text)
+    assert text.rstrip().endswith("}")
+    assert text.count("KERNEL(") == 3, "its two definitions and the kernel"

@@ -1,0 +1,351 @@
+"""csrc/driver/compile: plans and their changes, variants, what is stored straight into an input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import fuser
+from fuser import DataType, FusionDefinition, Plan, UserError
+from tests.definitions import bias_gelu, gained, scaled
+
+
+def inputs(rows: int = 37, columns: int = 64) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(7)
+    x = torch.randn(rows, columns, generator=generator)
+    return [x.bfloat16(), torch.randn(columns, generator=generator).bfloat16()]
+
+
+# ---- plans
+
+
+def test_plan_of_a_call() -> None:
+    plan = bias_gelu().plan(inputs())
+    assert isinstance(plan, Plan)
+    assert list(plan) == ["scheduler", "threads", "vector", "merged", "tail", "wide"]
+    assert plan.scheduler == "pointwise"
+    assert (plan.vector, plan.merged, plan.tail, plan.wide) == (8, 1, 0, 0b111)
+    odd = bias_gelu().plan(inputs(columns=63))
+    assert isinstance(odd, Plan)
+    # Rows do not divide: all is walked as one row, and only the bias is read by elements.
+    assert (odd.vector, odd.merged, odd.tail, odd.wide) == (8, 2, 1, 0b101)
+
+
+def test_planning_compiles_nothing() -> None:
+    before = fuser.cache_info()
+    bias_gelu().plan(inputs())
+    gain = gained(before)
+    assert (gain.kernels_compiled, gain.kernels_from_disk, gain.misses) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("columns", [64, 63])
+def test_every_legal_plan_gives_the_same_bits(columns: int) -> None:
+    fd, given = bias_gelu(), inputs(columns=columns)
+    plan = fd.plan(given)
+    assert isinstance(plan, Plan)
+    (expected,) = fd.execute(given)
+    changes = [{"threads": n} for n in (32, 96, 128, 1024)]
+    changes += [{"vector": n} for n in (1, 2, 4)]
+    changes += [{"tail": 1}, {"vector": 2, "threads": 64, "tail": 1}]
+    for change in changes:
+        changed = plan.replace(**change)
+        assert {name: changed[name] for name in change} == change
+        (result,) = fd.execute(given, plan=changed)
+        assert result.equal(expected), changed
+        (kernel,) = fd.fec.executor.kernels()
+        assert kernel.threads == changed.threads
+        assert f"vector={changed.vector}" in kernel.plan
+    # Without a plan, the one that was chosen runs.
+    fd.execute(given)
+    (kernel,) = fd.fec.executor.kernels()
+    assert kernel.threads == plan.threads
+
+
+def test_a_plan_is_compiled_once() -> None:
+    fd, given = scaled(1.375), [torch.arange(100.0)]
+    plan = fd.plan(given)
+    assert isinstance(plan, Plan)
+    fd.execute(given)
+    before = fuser.cache_info()
+    for _ in range(3):
+        fd.execute(given, plan=plan.replace(threads=2 * plan.threads))
+    gain = gained(before)
+    assert (gain.hits, gain.misses, gain.plans) == (2, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (
+            {"threads": 100},
+            "threads=100 is not possible here; expected a multiple of 32 from 32 to",
+        ),
+        ({"threads": 0}, "threads=0 is not possible here"),
+        ({"threads": 2048}, "threads=2048 is not possible here"),
+        ({"vector": 3}, "vector=3 is not possible here; expected a divisor of 8"),
+        ({"vector": 16}, "vector=16 is not possible here; expected a divisor of 8"),
+        ({"vector": 0}, "vector=0 is not possible here"),
+        ({"merged": 2}, "merged=2 is not possible here; expected 1"),
+        ({"wide": 0}, "wide=0 is not possible here; expected 7"),
+        (
+            {"scheduler": "reduction"},
+            "scheduler reduction does not take this fusion here; planned:",
+        ),
+    ],
+)
+def test_plan_1(change: dict[str, object], text: str) -> None:
+    fd, given = bias_gelu(), inputs()
+    plan = fd.plan(given)
+    assert isinstance(plan, Plan)
+    fd.execute(given, plan=plan)  # a record of the good plan helps no bad one
+    with pytest.raises(UserError) as caught:
+        fd.execute(given, plan=plan.replace(**change))
+    assert caught.value.rule == "plan-1"
+    assert text in str(caught.value)
+    assert f"planned: pointwise(threads={plan.threads}, vector=8, " in str(caught.value)
+    fd.execute(given, plan=plan)
+
+
+def test_plan_1_of_a_tail_that_is_needed() -> None:
+    fd, given = bias_gelu(), inputs(columns=63)
+    plan = fd.plan(given)
+    assert isinstance(plan, Plan)
+    with pytest.raises(UserError, match="tail=0 is not possible here; expected 1") as caught:
+        fd.execute(given, plan=plan.replace(tail=0))
+    assert caught.value.rule == "plan-1"
+
+
+def test_plan_2() -> None:
+    fd, given = bias_gelu(), inputs()
+    with pytest.raises(UserError) as caught:
+        fd.execute(given, plan=Plan(scheduler="pointwise", unroll=2))
+    assert caught.value.rule == "plan-2"
+    assert str(caught.value).startswith("plan: no field unroll in pointwise(threads=")
+
+
+def test_plan_3() -> None:
+    fd, given = bias_gelu(), inputs()
+    plan = fd.plan(given)
+    assert isinstance(plan, Plan)
+    with pytest.raises(UserError) as caught:
+        fd.execute(given, plan=(plan, plan))
+    assert caught.value.rule == "plan-3"
+    assert str(caught.value) == "plan: 2 plans were given for 1 kernels"
+
+
+def test_a_plan_may_name_only_what_changes() -> None:
+    fd, given = bias_gelu(), inputs()
+    fd.execute(given, plan=Plan(scheduler="pointwise", threads=512))
+    (kernel,) = fd.fec.executor.kernels()
+    assert kernel.threads == 512
+
+
+# ---- in place
+
+
+def in_place(
+    compute: Callable[[FusionDefinition, Any], Any],
+    rank: int = 2,
+    dtype: DataType = DataType.Float,
+) -> FusionDefinition:
+    """x <- compute(x)."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1] * rank, dtype=dtype)
+        fd.add_output(compute(fd, x), x)
+    return fd
+
+
+def kernel_of(fd: FusionDefinition, given: list[torch.Tensor]) -> str:
+    """The text of the kernel, without running it."""
+    return fd.cuda_code_for(given)
+
+
+def is_direct(fd: FusionDefinition, given: list[torch.Tensor]) -> bool:
+    """Does the kernel store into input 0, and have no output of its own?"""
+    text = kernel_of(fd, given)
+    direct = "f32* g_in0" in text and "const f32* g_in0" not in text
+    assert direct != ("g_out0" in text)
+    return direct
+
+
+def test_stored_directly() -> None:
+    fd = in_place(lambda fd, x: x * 2.0 + 1.0)
+    x = torch.arange(35.0).view(5, 7)
+    address, version = x.data_ptr(), x._version
+    assert is_direct(fd, [x])
+    assert fd.execute([x]) == []
+    assert x.equal(torch.arange(35.0).view(5, 7) * 2 + 1)
+    assert x.data_ptr() == address
+    assert x._version == version + 1
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda base: base[:, ::2],
+        lambda base: base.T,
+        lambda base: base[2:5, 3:],
+        lambda base: base[:0],
+    ],
+    ids=["every other", "transposed", "window", "empty"],
+)
+def test_stored_directly_into_a_view(make: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    fd = in_place(lambda fd, x: x * 2.0)
+    base = torch.arange(80.0).view(8, 10)
+    expected = base.clone()
+    make(expected).mul_(2)
+    version = base._version
+    fd.execute([make(base)])
+    assert base.equal(expected)
+    assert base._version > version
+
+
+def test_what_other_threads_still_read_goes_through_a_copy() -> None:
+    fd = in_place(lambda fd, x: x + fd.ops.permute(x, [1, 0]))
+    x = torch.arange(33.0 * 33).view(33, 33)
+    expected, version = x + x.T, x._version
+    assert not is_direct(fd, [x])
+    assert fd.execute([x]) == []
+    assert x.equal(expected)
+    assert x._version == version + 1
+
+
+def test_transposed_into_itself() -> None:
+    fd = in_place(lambda fd, x: fd.ops.permute(x, [1, 0]))
+    x = torch.arange(33.0 * 33).view(33, 33)
+    expected = x.T.clone()
+    fd.execute([x])
+    assert x.equal(expected)
+
+
+def two_inputs() -> FusionDefinition:
+    """x <- x + y."""
+    with FusionDefinition() as fd:
+        x, y = fd.define_tensor([-1]), fd.define_tensor([-1])
+        fd.add_output(x + y, x)
+    return fd
+
+
+@pytest.mark.parametrize(("begin", "direct"), [(0, False), (3, False), (99, False), (100, True)])
+def test_overlapping_inputs(begin: int, direct: bool) -> None:
+    base = torch.arange(300.0)
+    x, y = base[:100], base[begin : begin + 100]
+    expected = x + y
+    fd = two_inputs()
+    assert is_direct(fd, [x, y]) == direct
+    fd.execute([x, y])
+    assert x.equal(expected)
+
+
+def test_the_same_tensor_as_target_of_one_and_input_of_another_kernel() -> None:
+    """The second kernel must read what x was before the first one writes it."""
+    with FusionDefinition() as fd:
+        x, y = fd.define_tensor([-1]), fd.define_tensor([-1, -1])
+        fd.add_output(x * 2.0, x)
+        fd.add_output(y + x)
+    x, y = torch.arange(5.0), torch.ones(3, 5)
+    (result,) = fd.execute([x, y])
+    assert result.equal(torch.ones(3, 5) + torch.arange(5.0))
+    assert x.equal(torch.arange(5.0) * 2)
+
+
+def test_swap() -> None:
+    with FusionDefinition() as fd:
+        x, y = fd.define_tensor([-1]), fd.define_tensor([-1])
+        fd.add_output(fd.ops.set(y), x)
+        fd.add_output(fd.ops.set(x), y)
+    a, b = torch.arange(50.0), -torch.arange(50.0)
+    assert fd.execute([a, b]) == []
+    assert a.equal(-torch.arange(50.0))
+    assert b.equal(torch.arange(50.0))
+
+
+def test_aliased_outputs_are_not_returned() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1])
+        fd.add_output(x + 1.0)
+        fd.add_output(x * 2.0, x)
+        fd.add_output(x - 1.0)
+    x = torch.arange(9.0)
+    above, below = fd.execute([x])
+    assert above.equal(torch.arange(9.0) + 1)
+    assert below.equal(torch.arange(9.0) - 1)
+    assert x.equal(torch.arange(9.0) * 2)
+
+
+def test_autograd_sees_the_change() -> None:
+    fd = in_place(lambda fd, x: x * 2.0, rank=1)
+    weight = torch.ones(4, requires_grad=True)
+    x = torch.ones(4)
+    product = weight * x  # saves x
+    fd.execute([x])
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.sum().backward()
+
+
+def test_an_inference_tensor_has_no_version() -> None:
+    fd = in_place(lambda fd, x: x * 2.0, rank=1)
+    with torch.inference_mode():
+        x = torch.ones(4)
+        fd.execute([x])
+        assert x.tolist() == [2.0] * 4
+
+
+@pytest.mark.parametrize("lazy", ["conj", "neg"])
+def test_argument_in_place_of_a_lazy_view(lazy: str) -> None:
+    z = torch.tensor([1 + 2j, 3 - 4j])
+    target = z.conj() if lazy == "conj" else z.conj().imag
+    dtype = DataType.ComplexFloat if lazy == "conj" else DataType.Float
+    fd = in_place(lambda fd, x: x + x, rank=1, dtype=dtype)
+    assert target.is_conj() if lazy == "conj" else target.is_neg()
+    with pytest.raises(UserError, match="is written in place, but is a lazy") as caught:
+        fd.execute([target])
+    assert caught.value.rule == "argument-in-place"
+    assert z.tolist() == [1 + 2j, 3 - 4j]
+    resolved = target.resolve_conj().resolve_neg()
+    expected = resolved * 2
+    fd.execute([resolved])
+    assert resolved.equal(expected)
+
+
+# ---- variants
+
+
+def test_a_variant_for_every_alignment() -> None:
+    fd = scaled(1.625)
+    base = torch.arange(4096.0)
+    for length in (64, 1024):
+        for offset in range(5):
+            x = base[offset : offset + length]
+            assert fd.execute([x])[0].equal(x * 1.625)
+    assert fd.plan([base[:64]]) == fd.plan([base[4:68]])
+    assert fd.plan([base[:64]]) != fd.plan([base[1:65]])
+    before = fuser.cache_info()
+    fd.execute([base[8:72]])
+    assert gained(before).plans == 0
+
+
+def test_kernel_names_say_what_is_computed() -> None:
+    (kernel,) = bias_gelu().fec.executor.kernels(inputs())
+    assert kernel.name.startswith("pointwise_add_gelu_tanh_half_")
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.permute(fd.define_tensor([-1, -1]), [1, 0]))
+    (kernel,) = fd.fec.executor.kernels([torch.zeros(5, 3)])
+    assert kernel.name.startswith("pointwise_copy_")
+
+
+def test_size_1() -> None:
+    """A size that is computed and comes out negative."""
+    with FusionDefinition() as fd:
+        n = fd.define_scalar(DataType.Int)
+        fd.add_output(fd.ops.full([n], 1.0, DataType.Float))
+    with pytest.raises(fuser.ShapeError) as caught:
+        fd.execute([-3], device="cpu")
+    assert caught.value.rule == "size-1"
+    assert "a size of -3 was computed for axis 0 of output t0; expected at least 0" in str(
+        caught.value
+    )
+    assert fd.execute([0], device="cpu")[0].shape == (0,)

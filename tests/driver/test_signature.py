@@ -1,0 +1,331 @@
+"""csrc/driver/signature: what of a call counts in its key, and errors of calls that do not fit."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+import fuser
+from fuser import DataType, DTypeError, FusionDefinition, ShapeError, UserError
+from tests.definitions import counted, scaled, sum_of_two
+
+BYTES = torch.arange(4096.0)
+
+
+def rows_and_columns() -> FusionDefinition:
+    return scaled(1.0625, rank=2)
+
+
+def view(sizes: tuple[int, ...], strides: tuple[int, ...], offset: int = 0) -> torch.Tensor:
+    """Floats, 16-byte aligned where `offset` is a multiple of 4."""
+    assert BYTES.data_ptr() % 16 == 0
+    return BYTES.as_strided(sizes, strides, offset)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "same"),
+    [
+        (view((4, 8), (8, 1)), view((4, 8), (8, 1)), True),
+        (view((4, 8), (8, 1)), view((4, 8), (8, 1), offset=4), True),
+        (view((4, 8), (8, 1)), view((4, 8), (8, 1), offset=1), False),  # alignment
+        (view((4, 8), (8, 1), offset=1), view((4, 8), (8, 1), offset=2), True),
+        (view((4, 8), (8, 1)), view((8, 4), (4, 1)), False),
+        (view((4, 8), (8, 1)), view((4, 8), (16, 1)), False),
+        (view((4, 8), (8, 1)), view((4, 8), (1, 4)), False),
+        (view((1, 8), (8, 1)), view((1, 8), (777, 1)), True),  # never multiplied by anything but 0
+        (view((8, 1), (1, 1)), view((8, 1), (1, 99)), True),
+    ],
+    ids=[
+        *("equal", "moved", "misaligned", "both misaligned", "sizes", "strides", "transposed"),
+        *("stride of a row", "stride of a column"),
+    ],
+)
+def test_key_of_tensors(first: torch.Tensor, second: torch.Tensor, same: bool) -> None:
+    fd = rows_and_columns()
+    fd.execute([first])
+    before = fuser.cache_info()
+    (result,) = fd.execute([second])
+    assert counted(before) == ((1, 0) if same else (0, 1))
+    assert result.equal(second * 1.0625)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "values"),
+    [
+        (DataType.Double, [1.5, -2.0, 1e30]),
+        (DataType.Int, [1, -7, 2**40]),
+        (DataType.Bool, [True, False]),
+        (DataType.ComplexDouble, [1j, 2.0 - 1j]),
+    ],
+    ids=["float", "int", "bool", "complex"],
+)
+def test_values_of_scalars_are_not_in_the_key(dtype: DataType, values: list[complex]) -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1], dtype=DataType.Float)
+        fd.add_output(fd.ops.mul(x, fd.define_scalar(dtype)))
+    x = torch.arange(5.0)
+    fd.execute([x, values[0]])
+    before = fuser.cache_info()
+    for value in values:
+        (result,) = fd.execute([x, value])
+        assert result.equal(x * value)
+    assert counted(before) == (len(values), 0)
+
+
+def test_scalars_of_a_shape_are_in_the_key() -> None:
+    with FusionDefinition() as fd:
+        length, value = fd.define_scalar(DataType.Int), fd.define_scalar(DataType.Double)
+        fd.add_output(fd.ops.full([length, 3], value, DataType.Float))
+    before = fuser.cache_info()
+    for n, value, expected in [(4, 1.5, (0, 1)), (4, 2.5, (1, 1)), (5, 2.5, (1, 2))]:
+        (result,) = fd.execute([n, value], device="cpu")
+        assert result.equal(torch.full((n, 3), value))
+        assert counted(before) == expected
+
+
+def test_the_values_of_0_dim_tensors_are_not_in_the_key() -> None:
+    with FusionDefinition() as fd:
+        fd.add_output(fd.define_tensor([-1]) * fd.define_tensor([], dtype=DataType.Double))
+    x = torch.arange(5.0)
+    before = fuser.cache_info()
+    for factor in (2.0, 3.0):
+        (result,) = fd.execute([x, torch.tensor(factor, dtype=torch.float64)])
+        assert result.equal(x * factor)
+    assert counted(before) == (1, 1)
+
+
+def test_overlap_with_what_is_written_is_in_the_key() -> None:
+    with FusionDefinition() as fd:
+        x, y = fd.define_tensor([-1]), fd.define_tensor([-1])
+        fd.add_output(x + y, x)
+    base = torch.arange(40.0)
+    before = fuser.cache_info()
+    for begin, expected in [(16, (0, 1)), (20, (1, 1)), (4, (1, 2)), (8, (2, 2)), (12, (2, 2))]:
+        work = base.clone()
+        fd.execute([work[:16], work[begin : begin + 16]])
+        wanted = base.clone()
+        wanted[:16] += base[begin : begin + 16]
+        assert work.equal(wanted), begin
+        if begin != 12:
+            assert counted(before) == expected, begin
+    assert counted(before) == (3, 2)
+
+
+def test_debug_mode_is_in_the_key(set_option: Callable[[str, object], None]) -> None:
+    fd, x = scaled(1.25), torch.arange(8.0)
+    fd.execute([x])
+    before = fuser.cache_info()
+    set_option("FUSER_HOST_DEBUG", 1)
+    for _ in range(2):
+        assert fd.execute([x])[0].equal(x * 1.25)
+    assert counted(before) == (1, 1)
+    set_option("FUSER_HOST_DEBUG", 0)
+    fd.execute([x])
+    assert counted(before) == (2, 1)
+
+
+def test_signature_says_what_chooses_a_kernel() -> None:
+    fd = scaled(2.0, rank=2, dtype=torch.bfloat16)
+    x = torch.zeros(64, 128, dtype=torch.bfloat16)
+    assert fd.signature([x]).startswith("cpu; t0 bfloat16[0c 1c] 16B; pointwise(threads=")
+    assert fd.signature([x]).endswith(") index32")
+    assert fd.signature([x[:, 1:]]).startswith("cpu; t0 bfloat16[0s 1c] element; pointwise(")
+    assert fd.signature([x]) == fd.signature([torch.zeros(32, 64, dtype=torch.bfloat16)])
+    # Strides of 0 make 2^62 elements out of one.
+    far = torch.zeros(1, dtype=torch.bfloat16).expand(1 << 31, 1 << 31)
+    assert fd.signature([far]).endswith("index64")
+
+
+# ---- errors
+
+
+def place_of(function: Callable[..., object], what: str) -> str:
+    """'file.py:line' of the first line of `function` with `what`."""
+    lines, start = inspect.getsourcelines(function)
+    number = next(start + i for i, line in enumerate(lines) if what in line)
+    return f"{Path(__file__).name}:{number}"
+
+
+def refused(fd: FusionDefinition, inputs: list[object], rule: str, kind: type[UserError]) -> str:
+    """The message of the error of execute(); its class and rule are checked, and that the next
+    good call is not disturbed by it."""
+    with pytest.raises(UserError) as caught:
+        fd.execute(inputs)
+    assert type(caught.value) is kind
+    assert caught.value.rule == rule
+    return re.sub(r"\S*/(?=\w+\.py:)", "", str(caught.value))
+
+
+def test_argument_count() -> None:
+    message = refused(sum_of_two(), [BYTES], "argument-count", UserError)
+    assert message == (
+        "execute(): expected 2 inputs (2 tensors, 0 scalars, in the order of their define_ calls), "
+        "got 1"
+    )
+
+
+def test_argument_type() -> None:
+    message = refused(sum_of_two(), [BYTES, 2.0], "argument-type", UserError)
+    assert message.startswith("execute(): argument 1 is a float, expected a torch.Tensor for t1: ")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: torch.zeros(2, 2).to_sparse(), lambda: torch.zeros(2, 2, device="meta")],
+    ids=["sparse", "meta"],
+)
+def test_argument_tensor(make: Callable[[], torch.Tensor]) -> None:
+    message = refused(rows_and_columns(), [make()], "argument-tensor", UserError)
+    assert "expected a strided CPU or CUDA tensor with memory" in message
+
+
+def test_argument_rank() -> None:
+    with FusionDefinition() as fd:
+        fd.add_output(fd.define_tensor([-1, -1]) * 2.0)
+    message = refused(fd, [torch.zeros(6)], "argument-rank", ShapeError)
+    assert message == (
+        "execute(): tensor input 0 has rank 1, expected 2\n"
+        "  t0: float32[size(t0, 0), size(t0, 1)]  defined at "
+        f"{place_of(test_argument_rank, 'fd.define_tensor')}\n"
+        "  given: float32[6] strides [1] cpu"
+    )
+
+
+def test_argument_dtype() -> None:
+    message = refused(scaled(2.0), [torch.zeros(6).double()], "argument-dtype", DTypeError)
+    assert message.startswith("execute(): tensor input 0 is float64, expected float32\n  t0: ")
+    assert message.endswith(
+        "\n  given: float64[6] strides [1] cpu\n  hint: convert it with .to(torch.float32)"
+    )
+
+
+def test_dtype_that_is_not_known() -> None:
+    message = refused(
+        scaled(2.0), [torch.zeros(6, dtype=torch.uint16)], "argument-dtype", DTypeError
+    )
+    assert message == "execute(): argument 0 is of dtype UInt16, which fuser does not know"
+
+
+def test_argument_size() -> None:
+    with FusionDefinition() as fd:
+        fd.add_output(fd.define_tensor([-1, 4]) * 2.0)
+    message = refused(fd, [torch.zeros(3, 5)], "argument-size", ShapeError)
+    first = "execute(): tensor input 0, axis 1: the definition fixes size 4, got 5\n"
+    assert message.startswith(first)
+    assert place_of(test_argument_size, "fd.define_tensor") in message
+    assert message.endswith("\n  hint: define the axis with -1 for sizes that vary")
+
+
+def test_argument_device() -> None:
+    fd = scaled(2.0)
+    with pytest.raises(UserError) as caught:
+        fd.execute([torch.zeros(3)], device=0)
+    assert caught.value.rule == "argument-device"
+    assert str(caught.value).startswith("execute(): device=cuda:0, but the inputs are on cpu\n")
+
+
+def written() -> FusionDefinition:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1])
+        fd.add_output(x * 2.0, x)
+    return fd
+
+
+@pytest.mark.parametrize(
+    ("sizes", "strides"), [((4, 3), (0, 1)), ((4, 3), (1, 1)), ((3, 4), (2, 1))]
+)
+def test_argument_in_place(sizes: tuple[int, ...], strides: tuple[int, ...]) -> None:
+    before = BYTES.clone()
+    given = view(sizes, strides)
+    message = refused(written(), [given], "argument-in-place", UserError)
+    assert message == (
+        "execute(): tensor input 0 is written in place, but several of its elements share one "
+        f"address\n  given: float32[{sizes[0]}, {sizes[1]}] strides [{strides[0]}, {strides[1]}] "
+        "cpu\n  hint: pass a contiguous copy"
+    )
+    assert BYTES.equal(before)
+
+
+@pytest.mark.parametrize("strides", [(0, 5), (9, 0), (3, 1), (1, 4)])
+def test_in_place_where_sizes_of_1_and_0_forbid_nothing(strides: tuple[int, int]) -> None:
+    sizes = (1 if strides[0] in (0, 1) else 3, 1 if strides[1] == 0 else 3)
+    data = torch.arange(40.0)
+    written().execute([data.as_strided(sizes, strides)])
+    expected = torch.arange(40.0)
+    expected.as_strided(sizes, strides).mul_(2)
+    assert data.equal(expected)
+    assert written().execute([torch.zeros(0, 3).expand(0, 3)]) == []
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "text"),
+    [
+        (DataType.Int, 1.5, "is a float; the definition has a int64 scalar there, expected an int"),
+        (
+            DataType.Int,
+            1 << 63,
+            "is a int; the definition has a int64 scalar there, expected an int",
+        ),
+        (DataType.Int, -(1 << 63) - 1, "expected an int of 64 bits"),
+        (DataType.Bool, 1, "is a int; the definition has a bool scalar there, expected a bool"),
+        (DataType.Double, "2", "is a str; the definition has a float64 scalar there"),
+        (DataType.Double, 1j, "expected a float"),
+        (DataType.Double, 10**400, "expected a float"),
+        (DataType.Double, torch.tensor(2.0), "is a Tensor; the definition has a float64 scalar"),
+        (DataType.ComplexDouble, None, "is a NoneType; the definition has a complex128 scalar"),
+    ],
+)
+def test_argument_scalar(dtype: DataType, value: object, text: str) -> None:
+    with FusionDefinition() as fd:
+        x, s = fd.define_tensor([-1]), fd.define_scalar(dtype)
+        fd.add_output(fd.ops.where(s, x, x) if dtype == DataType.Bool else fd.ops.add(x, s))
+    message = refused(fd, [torch.zeros(2), value], "argument-scalar", DTypeError)
+    assert message.startswith("execute(): argument 1 ")
+    assert text in message
+
+
+def test_broadcast_1() -> None:
+    with FusionDefinition() as fd:
+        a = fd.define_tensor([-1, -1])
+        b = fd.define_tensor([-1, -1])
+        fd.add_output(a + b)
+    message = refused(fd, [torch.zeros(3, 4), torch.zeros(5, 4)], "broadcast-1", ShapeError)
+    assert message == (
+        "add(t0, t1): operands do not broadcast\n"
+        "  t0: float32[size(t0, 0), size(t0, 1)]  defined at "
+        f"{place_of(test_broadcast_1, 'a = fd.')}\n"
+        "  t1: float32[size(t0, 0), size(t0, 1)]  defined at "
+        f"{place_of(test_broadcast_1, 'b = fd.')}\n"
+        "  axis 0: 3 against 5; expected equal, or one of them 1"
+    )
+
+
+def test_an_error_leaves_the_caches_whole() -> None:
+    fd = sum_of_two()
+    good = [torch.ones(3, 4), torch.ones(3, 4)]
+    bad = [
+        [torch.ones(3, 4)],
+        [torch.ones(3, 4), 1.0],
+        [torch.ones(3, 4), torch.ones(4)],
+        [torch.ones(3, 4), torch.ones(3, 4).int()],
+        [torch.ones(3, 4), torch.ones(2, 4)],
+    ]
+    before = fuser.cache_info()
+    for inputs in bad:
+        with pytest.raises(UserError):
+            fd.execute(inputs)
+        assert not fd.fec.is_compiled(good)
+    assert counted(before) == (0, 3)  # those that reach the records; argument errors come before
+    for _ in range(2):
+        assert fd.execute(good)[0].equal(torch.full((3, 4), 2.0))
+    assert counted(before) == (1, 4)
+    for inputs in bad[2:]:
+        with pytest.raises(UserError):
+            fd.execute(inputs)
+    assert fd.execute(good)[0].equal(torch.full((3, 4), 2.0))
+    assert counted(before) == (2, 7)

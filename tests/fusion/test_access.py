@@ -1,0 +1,152 @@
+"""What is computed where: values over axes, and which outputs share a kernel."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+import torch
+
+from fuser import DataType, FusionDefinition, Tensor, Unsupported
+from tests.stages import stage_text, stage_texts
+
+
+def define(*ranks: int) -> tuple[FusionDefinition, list[Tensor]]:
+    fd = FusionDefinition()
+    return fd, [fd.define_tensor([-1] * rank) for rank in ranks]
+
+
+def loads(kernel: str) -> list[str]:
+    """The buffers that a kernel's loads read, in order."""
+    return re.findall(r"load \S+ width \d+ (\w+)\[", kernel)
+
+
+def test_one_tensor_at_two_coordinates_is_two_values() -> None:
+    fd, (x,) = define(2)
+    fd.add_output(x - fd.ops.permute(x, [1, 0]))
+    text = stage_text(fd, [torch.ones(6, 6)], "loops")
+    assert loads(text) == ["g_in0", "g_in0"]
+    assert "g_in0[size(0, 0) * a0 + a1]" in text
+    assert "g_in0[size(0, 0) * a1 + a0]" in text
+
+
+def test_movement_leaves_no_value_behind() -> None:
+    fd, (x,) = define(2)
+    moved = fd.ops.permute(
+        fd.ops.permute(fd.ops.broadcast(x, [True, False, False]), [2, 0, 1]), [1, 2, 0]
+    )
+    fd.add_output(x + fd.ops.squeeze(moved, [0]))
+    assert loads(stage_text(fd, [torch.ones(4, 8)], "loops")) == ["g_in0"]
+
+
+def test_outputs_side_by_side_share_reads() -> None:
+    fd, (x, y) = define(2, 2)
+    fd.add_output(x + y)
+    fd.add_output(x * y)
+    fd.add_output(fd.ops.relu(x))
+    text = stage_text(fd, [torch.ones(4, 8), torch.ones(4, 8)], "loops")
+    assert loads(text) == ["g_in0", "g_in1"]
+    assert len(re.findall(r"write g_out\d\[", text)) == 3
+
+
+def test_a_transposed_output_shares_the_reads_of_its_input() -> None:
+    fd, (x,) = define(2)
+    fd.add_output(x + 1.0)
+    fd.add_output(fd.ops.permute(x * 2.0, [1, 0]))
+    assert loads(stage_text(fd, [torch.ones(4, 8)], "loops")) == ["g_in0"]
+
+
+def test_what_is_computed_twice_is_computed_once() -> None:
+    fd, (x,) = define(1)
+    y = fd.ops.tanh(x)
+    fd.add_output(y * y)
+    fd.add_output(y + 1.0)
+    assert stage_text(fd, [torch.ones(8)], "loops").count("tanh(") == 1
+
+
+def test_what_is_unused_is_not_computed() -> None:
+    fd, (x, y) = define(1, 1)
+    fd.ops.tanh(x)
+    fd.add_output(y + 1.0)
+    text = stage_text(fd, [torch.ones(8), torch.ones(8)], "loops")
+    assert "tanh" not in text
+    assert loads(text) == ["g_in0"]
+
+
+def test_a_definition_in_two_halves_is_two_kernels() -> None:
+    fd, (x, y) = define(2, 1)
+    fd.add_output(x + 1.0)
+    fd.add_output(y * 2.0)
+    inputs = [torch.randn(3, 5), torch.randn(7)]
+    first, second = fd.execute(inputs)
+    assert torch.equal(first, inputs[0] + 1)
+    assert torch.equal(second, inputs[1] * 2)
+    assert len(fd.fec.executor.kernels(None)) == 2
+
+
+def test_outputs_of_different_spaces_are_two_kernels() -> None:
+    fd, (x,) = define(1)
+    column, row = fd.ops.broadcast(x, [False, True]), fd.ops.broadcast(x, [True, False])
+    fd.add_output(column - row)
+    fd.add_output(x * 2.0)
+    assert len(stage_texts(fd, [torch.ones(5)], "loops")) == 2
+
+
+def test_sizes_that_must_be_equal_are_one() -> None:
+    """t1's sizes are those of t0: facts and addresses of both are stated in the same symbols."""
+    fd, (x, y) = define(2, 2)
+    fd.add_output(x + y)
+    assert "size(1" not in stage_text(fd, [torch.ones(3, 5), torch.ones(3, 5)], "loops")
+
+
+def test_a_dim_of_size_1_broadcasts() -> None:
+    fd, (x, y) = define(2, 2)
+    fd.add_output(x + y)
+    text = stage_text(fd, [torch.ones(3, 8), torch.ones(1, 8)], "loops")
+    assert "g_in1[a1]" in text
+
+
+@pytest.mark.parametrize("count", [600, 10_000])
+def test_a_chain_too_long_for_a_kernel(count: int) -> None:
+    """Refused at once and without recursion; the message says what to do."""
+    fd, (x,) = define(1)
+    for _ in range(count):
+        x = fd.ops.sin(x)
+    fd.add_output(x)
+    start = time.monotonic()
+    with pytest.raises(Unsupported, match="split the definition in two") as caught:
+        fd.execute([torch.ones(8)])
+    assert caught.value.rule == "kernel-size-1"
+    assert time.monotonic() - start < 30  # a guard against quadratic work, not a speed test
+    assert repr(fd).count("fd.ops.sin") == count
+
+
+def test_many_outputs_become_several_kernels() -> None:
+    fd, (x,) = define(1)
+    for i in range(150):
+        fd.add_output(x * float(i))
+    inputs = [torch.randn(9)]
+    for i, got in enumerate(fd.execute(inputs)):
+        assert torch.equal(got, inputs[0] * i)
+    assert 2 <= len(fd.fec.executor.kernels(None)) <= 6
+
+
+def test_more_inputs_than_a_kernel_takes() -> None:
+    fd, tensors = define(*[1] * 120)
+    total = tensors[0]
+    for t in tensors[1:]:
+        total = total + t
+    fd.add_output(total)
+    with pytest.raises(Unsupported) as caught:
+        fd.execute([torch.ones(4)] * 120)
+    assert caught.value.rule == "kernel-size-2"
+
+
+def test_full_and_scalars_read_nothing() -> None:
+    fd = FusionDefinition()
+    n = fd.define_scalar(DataType.Int)
+    fd.add_output(fd.ops.full([n, 4], 2.5, DataType.Float))
+    (got,) = fd.execute([3])
+    assert torch.equal(got, torch.full((3, 4), 2.5))
+    assert loads(fd.fec.executor.kernels(None)[0].ir) == []

@@ -1,0 +1,94 @@
+"""Which mul and add become one fma: decided on the definition, never by the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from fuser import DataType, FusionDefinition
+from tests.stages import stage_text
+
+Define = Callable[[FusionDefinition, Any, Any, Any], Any]
+
+
+def kernel(define: Define, dtype: DataType = DataType.Float) -> str:
+    fd = FusionDefinition()
+    x, y, z = (fd.define_tensor([-1], dtype=dtype) for _ in range(3))
+    fd.add_output(define(fd, x, y, z))
+    values = torch.ones(8).to(getattr(torch, dtype.torch_name))
+    return stage_text(fd, [values] * 3, "loops")
+
+
+FUSED: dict[str, tuple[Define, str]] = {
+    "x*y + z": (lambda fd, x, y, z: x * y + z, "fma(r_in0[v], r_in1[v], r_in2[v])"),
+    "z + x*y": (lambda fd, x, y, z: z + x * y, "fma(r_in1[v], r_in2[v], r_in0[v])"),
+    "x*y - z": (lambda fd, x, y, z: x * y - z, "neg(r_in2[v])"),
+    "z - x*y": (lambda fd, x, y, z: z - x * y, "neg(r_in1[v])"),
+    "x*2 + 1": (lambda fd, x, y, z: x * 2.0 + 1.0, "fma(r_in0[v], 2.0:f32, 1.0:f32)"),
+}
+
+
+@pytest.mark.parametrize("case", FUSED)
+def test_a_product_joins_its_only_sum(case: str) -> None:
+    define, text = FUSED[case]
+    got = kernel(define)
+    assert got.count("fma(") == 1
+    assert "mul(" not in got
+    lane = got[got.rindex("for v") + 4 :].split()[0]
+    assert text.replace("[v]", f"[{lane}]") in got, got
+
+
+def twice(fd: FusionDefinition, x: Any, y: Any, z: Any) -> Any:
+    product = x * y
+    return (product + z) * product
+
+
+def shown(fd: FusionDefinition, x: Any, y: Any, z: Any) -> Any:
+    product = x * y
+    fd.add_output(product)
+    return product + z
+
+
+SEPARATE: dict[str, Define] = {
+    "a product of two uses": twice,
+    "a product that is a result": shown,
+    "a product that was cast": lambda fd, x, y, z: fd.ops.cast(x * y, DataType.Half) + z,
+    "a product of fewer elements": lambda fd, x, y, z: (
+        fd.ops.broadcast(x * y, [True, False]) + fd.ops.broadcast(z, [False, True])
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SEPARATE)
+def test_other_products_stay(case: str) -> None:
+    got = kernel(SEPARATE[case])
+    assert "mul(" in got
+    assert "fma(" not in got
+
+
+def test_of_two_products_the_first_joins() -> None:
+    got = kernel(lambda fd, x, y, z: x * y + y * z)
+    assert got.count("mul(") == 1
+    assert got.count("fma(") == 1
+
+
+@pytest.mark.parametrize("dtype", [DataType.Int, DataType.ComplexFloat, DataType.Bool])
+def test_floats_only(dtype: DataType) -> None:
+    assert "fma(" not in kernel(lambda fd, x, y, z: x * y + z, dtype)
+
+
+def test_the_product_is_not_rounded() -> None:
+    x = torch.tensor([1 + 2.0**-12] * 9)
+    fd = FusionDefinition()
+    t, u = fd.define_tensor([-1]), fd.define_tensor([-1])
+    fd.add_output(t * t - u)
+    fd.add_output(u - t * t)
+    rounded = x * x
+    first, second = fd.execute([x, rounded])
+    exact = x.double() * x.double() - rounded.double()
+    assert exact.any()
+    assert torch.equal(first.double(), exact)
+    assert torch.equal(second.double(), -exact)

@@ -1,0 +1,81 @@
+"""Layout classes of inputs, layouts of outputs, and what of sizes a kernel depends on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from fuser import FusionDefinition
+from fuser.ops import as_dtype
+from tests.stages import stage_text
+
+
+def copy_of(rank: int, dtype: torch.dtype = torch.float32) -> FusionDefinition:
+    fd = FusionDefinition()
+    fd.add_output(fd.ops.set(fd.define_tensor([-1] * rank, dtype=as_dtype(dtype))))
+    return fd
+
+
+X = torch.arange(4096.0)
+
+LAYOUTS: dict[str, tuple[Callable[[], Tensor], str]] = {
+    "rows": (lambda: X[:24].view(4, 6), "[0c 1c]"),
+    "columns": (lambda: X[:24].view(4, 6).T, "[1c 0c]"),
+    "padded rows": (lambda: X.as_strided((4, 6), (10, 1)), "[0s 1c]"),
+    "every second": (lambda: X.as_strided((4, 6), (12, 2)), "[0c 1s]"),
+    "expanded": (lambda: X[:6].expand(4, 6), "[0 0c]"),
+    "one row": (lambda: X[:6].view(1, 6), "[1 0c]"),
+    "one row, any stride": (lambda: X.as_strided((1, 6), (999, 1)), "[1 0c]"),
+    "overlapping": (lambda: X.as_strided((4, 6), (1, 1)), "[0s 1c]"),
+    "one element": (lambda: X[:1].view(1, 1), "[1 1]"),
+    "empty": (lambda: X[:0].view(0, 6), "[0c 1c]"),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layout_classes(layout: str) -> None:
+    make, expected = LAYOUTS[layout]
+    assert f"float32{expected}" in copy_of(2).signature([make()])
+
+
+def test_strides_that_follow_from_sizes_are_no_parameters() -> None:
+    dense = stage_text(copy_of(2), [X[:24].view(4, 6)], "loops")
+    assert "stride(" not in dense
+    padded = stage_text(copy_of(2), [X.as_strided((4, 6), (10, 1))], "loops")
+    assert set(re.findall(r"stride\(\d, \d\)", padded)) == {"stride(0, 0)"}
+
+
+def test_an_expanded_dim_is_not_walked_in_memory() -> None:
+    text = stage_text(copy_of(2), [X[:8].expand(4, 8)], "loops")
+    assert "g_in0[a1]" in text
+
+
+def test_alignment_is_part_of_the_signature() -> None:
+    fd = copy_of(1)
+    assert "16B" in fd.signature([X[:64]])
+    assert "element" in fd.signature([X[1:65]])
+    assert fd.plan([X[:64]])["vector"] == 4
+    assert fd.plan([X[1:65]])["wide"] != fd.plan([X[:64]])["wide"]
+
+
+def test_sizes_count_by_what_divides_them_only() -> None:
+    fd = copy_of(2)
+    padded = [X.as_strided((5, n), (n + 4, 1)) for n in (8, 12, 400)]
+    assert len({fd.signature([x]) for x in padded}) == 1
+    odd = [X.as_strided((5, n), (n + 4, 1)) for n in (7, 9, 401)]
+    assert len({fd.signature([x]) for x in odd}) == 1
+    assert fd.signature(odd[:1]) != fd.signature(padded[:1])
+
+
+def test_the_first_operand_that_tells_decides_the_layout_of_a_result() -> None:
+    fd = FusionDefinition()
+    x, y = fd.define_tensor([-1, -1]), fd.define_tensor([-1, -1])
+    fd.add_output(x + y)
+    rows, columns = X[:24].view(4, 6), X[24:48].view(6, 4).T
+    for inputs in ([rows, columns], [columns, rows], [rows[:1], columns]):
+        (got,) = fd.execute(inputs)
+        assert got.stride() == (inputs[0] + inputs[1]).stride()

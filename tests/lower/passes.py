@@ -1,0 +1,21 @@
+"""A pass on a kernel written as text."""
+
+from __future__ import annotations
+
+from textwrap import dedent
+
+from fuser import _core
+
+
+def after(name: str, declarations: str, body: str, index: int = 32) -> str:
+    """The kernel after the pass, its heading left out: declarations and statements."""
+    text = f"kernel k threads 256 min_blocks 0 index {index} {{\n{declarations}\n{body}\n}}\n"
+    kernel = _core.parse_kernel(text)
+    getattr(_core.passes, name)(kernel)
+    kernel.verify()
+    return dedent(kernel.text().partition("\n")[2].rpartition("}")[0]).strip()
+
+
+def text(block: str) -> str:
+    """A block of a test as `after` gives it."""
+    return dedent(block).strip()

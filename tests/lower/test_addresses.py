@@ -1,0 +1,136 @@
+"""Offsets over axes become offsets over the indices that walk them."""
+
+from tests.lower.passes import after, text
+
+BUFFERS = """
+  buffer g_in0 f32 read restrict
+  buffer g_out0 f32 written restrict
+  array r_in0 f32 4
+  array r_out0 f32 4
+"""
+
+
+def statements(kernel: str) -> str:
+    return kernel[kernel.index("v0 =") :]
+
+
+def test_an_offset_linear_in_the_walk_is_its_index() -> None:
+    got = after(
+        "addresses",
+        BUFFERS
+        + """
+      axes [a0 a1] extents [size(0, 0), size(0, 1)] index v0 * 4 vector
+      work size(0, 0) * size(0, 1)
+    """,
+        """
+      v0 = block * 256 + thread
+      load r_in0[0] width 4 g_in0[size(0, 1) * a0 + a1]
+      write g_out0[size(0, 1) * a0 + a1] width 4 r_in0[0]
+    """,
+    )
+    assert "axes" not in got
+    assert statements(got) == text("""
+        v0 = block * 256 + thread
+        load r_in0[0] width 4 g_in0[v0 * 4]
+        write g_out0[v0 * 4] width 4 r_in0[0]
+    """)
+
+
+def test_other_offsets_divide_the_index() -> None:
+    got = after(
+        "addresses",
+        BUFFERS
+        + """
+      axes [a0 a1] extents [size(0, 0), size(0, 1)] index v0
+      work size(0, 0) * size(0, 1)
+    """,
+        """
+      v0 = block * 256 + thread
+      load r_in0[0] width 1 g_in0[a1 * size(0, 0) + a0]
+    """,
+    )
+    assert statements(got) == text("""
+        v0 = block * 256 + thread
+        load r_in0[0] width 1 g_in0[v0 % size(0, 1) * size(0, 0) + v0 / size(0, 1)]
+    """)
+
+
+def test_axes_of_several_dims() -> None:
+    got = after(
+        "addresses",
+        BUFFERS
+        + """
+      axes [a0] extents [size(0, 0)] index v0 / size(0, 1)
+      axes [a1] extents [size(0, 1)] index v0 % size(0, 1)
+      work size(0, 0) * size(0, 1)
+    """,
+        """
+      v0 = block * 256 + thread
+      load r_in0[0] width 1 g_in0[a0 * stride(0, 0) + a1]
+      load r_in0[1] width 1 g_in0[a0]
+    """,
+    )
+    assert statements(got) == text("""
+        v0 = block * 256 + thread
+        load r_in0[0] width 1 g_in0[v0 / size(0, 1) * stride(0, 0) + v0 % size(0, 1)]
+        load r_in0[1] width 1 g_in0[v0 / size(0, 1)]
+    """)
+
+
+def test_a_lane_moves_the_index() -> None:
+    got = after(
+        "addresses",
+        BUFFERS
+        + """
+      axes [a0] extents [size(0, 0)] index v0 * 4 vector
+      work size(0, 0)
+    """,
+        """
+      v0 = block * 256 + thread
+      for v1 < 4 {
+        load r_in0[v1] width 1 g_in0[a0 * stride(0, 0)] count size(0, 0) - v0 * 4 - v1
+      }
+    """,
+    )
+    assert "g_in0[(v0 * 4 + v1) * stride(0, 0)]" in got
+
+
+def test_lanes_along_rows_leave_their_loop() -> None:
+    """A row that repeats: one division for all lanes, and a jump where the row ends."""
+    got = after(
+        "addresses",
+        BUFFERS
+        + """
+      axes [a0 a1] extents [size(0, 0), size(0, 1)] index v0 * 4 vector
+      work size(0, 0) * size(0, 1)
+    """,
+        """
+      v0 = block * 256 + thread
+      for v1 < 4 {
+        load r_in0[v1] width 1 g_in0[a1] count size(0, 0) * size(0, 1) - v0 * 4 - v1
+      }
+    """,
+    )
+    assert statements(got) == text("""
+        v0 = block * 256 + thread
+        load r_in0[0] width 4 g_in0[v0 * 4 % size(0, 1)] count size(0, 0) * size(0, 1) - v0 * 4 \
+column v0 * 4 % size(0, 1) of size(0, 1) jump 0 - size(0, 1)
+    """)
+
+
+def test_columns_stay_in_the_loop() -> None:
+    got = after(
+        "addresses",
+        BUFFERS
+        + """
+      axes [a0 a1] extents [size(0, 0), size(0, 1)] index v0 * 4 vector
+      work size(0, 0) * size(0, 1)
+    """,
+        """
+      v0 = block * 256 + thread
+      for v1 < 4 {
+        load r_in0[v1] width 1 g_in0[a0]
+      }
+    """,
+    )
+    assert "g_in0[(v0 * 4 + v1) / size(0, 1)]" in got

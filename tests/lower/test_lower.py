@@ -1,0 +1,68 @@
+"""The list of passes: what it leaves, and that every step is seen and checked."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fuser import FusionDefinition, InternalError, _core
+from tests.stages import stage_text
+
+PASSES = ["loops", "addresses", "parameters", "share", "renumber"]
+
+
+def outer_difference() -> tuple[FusionDefinition, list[torch.Tensor]]:
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1])
+    fd.add_output(fd.ops.broadcast(x, [False, True]) - fd.ops.broadcast(x, [True, False]))
+    return fd, [torch.randn(7)]
+
+
+def test_every_stage_parses_back_and_verifies() -> None:
+    for stage in PASSES:
+        text = stage_text(*outer_difference(), stage)
+        if text == "(unchanged)\n":
+            continue
+        kernel = _core.parse_kernel(text)
+        kernel.verify()
+        assert kernel.text() == text
+
+
+def test_the_passes_by_hand_give_the_final_kernel() -> None:
+    kernel = _core.parse_kernel(stage_text(*outer_difference(), "loops"))
+    for name in PASSES[1:]:
+        getattr(_core.passes, name)(kernel)
+        kernel.verify()
+    fd, inputs = outer_difference()
+    fd.execute(inputs)
+    assert kernel.text() == fd.fec.executor.kernels(None)[0].ir
+
+
+def test_the_final_kernel_speaks_of_parameters_only() -> None:
+    fd, inputs = outer_difference()
+    fd.execute(inputs)
+    text = fd.fec.executor.kernels(None)[0].ir
+    statements = text[text.index("v0 =") :]
+    for word in ("size(", "stride(", "a0", "axes"):
+        assert word not in statements
+
+
+def test_a_pass_that_changes_nothing_says_so() -> None:
+    fd = FusionDefinition()
+    fd.add_output(fd.ops.full([4], 1.0, _core.DataType.Float))
+    assert stage_text(fd, [], "parameters") == "(unchanged)\n"
+
+
+def test_equal_definitions_give_equal_text() -> None:
+    """The text is the key of the cache: it depends on nothing but the definition."""
+    assert stage_text(*outer_difference(), "renumber") == stage_text(
+        *outer_difference(), "renumber"
+    )
+
+
+def test_verify_catches_a_pass_that_was_left_out() -> None:
+    """A kernel whose axes are gone while offsets still speak of them."""
+    text = stage_text(*outer_difference(), "loops")
+    broken = "\n".join(line for line in text.splitlines() if not line.startswith("  axes"))
+    with pytest.raises(InternalError, match="a0"):
+        _core.parse_kernel(broken + "\n").verify()

@@ -1,0 +1,243 @@
+"""Casts of every pair of types, promotion as torch's, and the pinned edges of arithmetic."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fuser import DataType, DTypeError, FusionDefinition, testing
+from fuser.interpreter import torch_dtype
+from fuser.ops import as_dtype
+from tests.ops.accuracy import cast
+from tests.ops.cases import cases
+from tests.ops.test_pointwise import TYPES
+
+HALVES = {t for t in TYPES if t.is_floating_point and t.itemsize < 4}
+
+
+@pytest.fixture(autouse=True)
+def checked(set_option: Callable[[str, object], None]) -> None:
+    set_option("FUSER_HOST_DEBUG", 1)
+
+
+def values(dtype: torch.dtype, generator: torch.Generator) -> Tensor:
+    """Every value of an 8-bit type, else edges and random values."""
+    if dtype.itemsize == 1 and dtype != torch.bool:
+        return torch.arange(256).to(torch.uint8).view(dtype)
+    return cases("set", dtype, generator, 300)[0]
+
+
+def test_casts(request: pytest.FixtureRequest) -> None:
+    generator = torch.Generator().manual_seed(request.config.option.seed)
+    print(f"seed {request.config.option.seed}")
+    runs = []
+    for source in TYPES:
+        fd = FusionDefinition()
+        x = fd.define_tensor([-1], dtype=as_dtype(source))
+        real = {t for t in TYPES if not (t.is_complex or t == torch.bool)}
+        targets = [t for t in TYPES if not (source.is_complex and t in real)]
+        for target in targets:
+            fd.add_output(fd.ops.cast(x, target))
+        runs.append((fd, values(source, generator), targets))
+    testing.compile_batch((fd, [x]) for fd, x, _ in runs)
+    for fd, x, targets in runs:
+        for got, target in zip(fd.execute([x]), targets, strict=True):
+            expected = cast(x, target)
+            assert got.dtype == target
+            if target.is_complex:
+                got, expected = torch.view_as_real(got), torch.view_as_real(expected)
+            if got.is_floating_point():
+                got, expected = got.double(), expected.double()
+            torch.testing.assert_close(
+                got, expected, rtol=0, atol=0, equal_nan=True, msg=f"{x.dtype} to {target}"
+            )
+
+
+def test_cast_to_int_saturates_and_takes_nan_to_0() -> None:
+    x = torch.tensor([float("nan"), float("inf"), -float("inf"), 1e20, -1e20, 3.99, -3.99, 300.0])
+    fd = FusionDefinition()
+    t = fd.define_tensor([-1])
+    for dtype in (DataType.Int, DataType.Int32, DataType.Char, DataType.Byte):
+        fd.add_output(fd.ops.cast(t, dtype))
+    for got in fd.execute([x]):
+        info = torch.iinfo(got.dtype)
+        low, high = info.min, info.max
+        whole = [0, high, low, high, low, 3, max(-3, low), min(300, high)]
+        assert got.tolist() == whole, got.dtype
+
+
+def test_complex_to_real_is_refused() -> None:
+    fd = FusionDefinition()
+    t = fd.define_tensor([-1], dtype=DataType.ComplexFloat)
+    with pytest.raises(DTypeError, match="discards the imaginary part"):
+        fd.ops.cast(t, DataType.Float)
+
+
+def widened(dtype: torch.dtype) -> torch.dtype:
+    """Results of half types stay float32 until they are cast."""
+    if dtype == torch.complex32:
+        return torch.complex64
+    return torch.float32 if dtype in HALVES else dtype
+
+
+FLOAT8 = {torch.float8_e4m3fn, torch.float8_e5m2}  # torch promotes them with nothing
+PAIRS = [(a, b) for a, b in itertools.product(TYPES, TYPES) if not ({a, b} & FLOAT8) or a == b]
+RANKS = {"tensors": (1, 1), "0-dim left": (0, 1), "0-dim right": (1, 0), "0-dim both": (0, 0)}
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+def test_promotion_is_torchs(ranks: str) -> None:
+    for a, b in PAIRS:
+        fd = FusionDefinition()
+        x, y = (
+            fd.define_tensor([-1] * rank, dtype=as_dtype(dtype))
+            for rank, dtype in zip(RANKS[ranks], (a, b), strict=True)
+        )
+        got = torch_dtype(fd.ops.add(x, y).dtype())
+        sizes = [(3,) * rank for rank in RANKS[ranks]]
+        expected = torch.result_type(torch.empty(sizes[0], dtype=a), torch.empty(sizes[1], dtype=b))
+        assert got == widened(expected), f"{a} + {b}"
+
+
+@pytest.mark.parametrize("number", [True, 2, 2.5, 1j])
+def test_promotion_with_numbers_is_torchs(number: Any) -> None:
+    for dtype in TYPES:
+        if dtype in FLOAT8:
+            continue
+        fd = FusionDefinition()
+        got = torch_dtype((fd.define_tensor([-1], dtype=as_dtype(dtype)) * number).dtype())
+        expected = widened(torch.result_type(torch.empty(3, dtype=dtype), number))
+        assert got == expected, f"{dtype} * {number}"
+
+
+def test_0_dim_tensors() -> None:
+    """A 0-dim tensor is an operand like any other, and lends no type to one with dims."""
+    x, s = torch.arange(10, dtype=torch.float32), torch.tensor(2.5, dtype=torch.float64)
+    fd = FusionDefinition()
+    t = fd.define_tensor([-1])
+    u = fd.define_tensor([], dtype=DataType.Double, is_cpu=True)
+    fd.add_output(t * u)
+    fd.add_output(u + 1.0)
+    product, total = fd.execute([x, s])
+    assert product.dtype == torch.float32
+    assert torch.equal(product, x * s)
+    assert total.shape == ()
+    assert total == 3.5
+
+
+@pytest.mark.parametrize("a", TYPES, ids=str)
+def test_0_dim_tensors_of_every_type(a: torch.dtype) -> None:
+    """What is run has the types that were defined: torch's."""
+    runs = []
+    for b in TYPES:
+        if {a, b} & FLOAT8 and a != b:
+            continue
+        x, s = torch.tensor([0, 1, 2]).to(a), torch.tensor(1).to(b)
+        fd = FusionDefinition()
+        t, u = fd.define_tensor([-1], dtype=as_dtype(a)), fd.define_tensor([], dtype=as_dtype(b))
+        fd.add_output(fd.ops.add(t, u))
+        fd.add_output(fd.ops.where(fd.ops.cast(u, DataType.Bool), t, u))
+        runs.append((fd, [x, s]))
+    testing.compile_batch(runs)
+    for fd, (x, s) in runs:
+        wanted = widened(torch.result_type(x, s))
+        wide = x.to(wanted)
+        for got, expected in zip(fd.execute([x, s]), (wide + s.to(wanted), wide), strict=True):
+            assert got.dtype == wanted, f"{x.dtype} + {s.dtype}"
+            assert torch.equal(got, expected), f"{x.dtype} + {s.dtype}"
+
+
+def test_any_byte_but_0_is_true() -> None:
+    x = torch.tensor([0, 1, 2, 128, 255, 0, 3] * 5, dtype=torch.uint8)
+    fd = FusionDefinition()
+    t = fd.define_tensor([-1], dtype=DataType.Bool)
+    fd.add_output(fd.ops.set(t))
+    fd.add_output(fd.ops.cast(t, DataType.Int))
+    fd.add_output(fd.ops.bitwise_not(t))
+    fd.add_output(fd.ops.where(t, 1.0, 0.0))
+    same, count, inverse, chosen = fd.execute([x.view(torch.bool)])
+    assert torch.equal(same.view(torch.uint8), (x != 0).to(torch.uint8))
+    assert torch.equal(count, (x != 0).long())
+    assert torch.equal(inverse, x == 0)
+    assert torch.equal(chosen.float(), (x != 0).float())
+
+
+def test_integer_division() -> None:
+    """By zero -1 and the dividend, the most negative by -1 wraps; nothing ends the process."""
+    low = torch.iinfo(torch.int32).min
+    a = torch.tensor([7, -7, 0, low, 7, -7, low], dtype=torch.int32)
+    b = torch.tensor([0, 0, 0, -1, -2, 2, 3], dtype=torch.int32)
+    fd = FusionDefinition()
+    x, y = (fd.define_tensor([-1], dtype=DataType.Int32) for _ in range(2))
+    for name in ("div", "floor_divide", "mod", "remainder"):
+        fd.add_output(getattr(fd.ops, name)(x, y))
+    div, floor, mod, remainder = (r.tolist() for r in fd.execute([a, b]))
+    assert div == [-1, -1, -1, low, -3, -3, -715827882]
+    assert floor == [-1, -1, -1, low, -4, -4, -715827883]
+    assert mod == [7, -7, 0, 0, 1, -1, -2]
+    assert remainder == [7, -7, 0, 0, -1, 1, 1]
+
+
+def test_shifts_by_any_count() -> None:
+    a = torch.tensor([1, -8, -8, -8, -8, 5], dtype=torch.int16)
+    b = torch.tensor([15, 1, 16, -1, 100, 0], dtype=torch.int16)
+    fd = FusionDefinition()
+    x, y = (fd.define_tensor([-1], dtype=DataType.Short) for _ in range(2))
+    for name in ("bitwise_left_shift", "bitwise_right_shift", "logical_right_shift"):
+        fd.add_output(getattr(fd.ops, name)(x, y))
+    left, right, logical = (r.tolist() for r in fd.execute([a, b]))
+    assert left == [-32768, -16, 0, 0, 0, 5]
+    assert right == [0, -4, -1, -1, -1, 5]
+    assert logical == [0, 32764, 0, 0, 0, 5]
+
+
+SCALARS = {
+    DataType.Bool: True,
+    DataType.Int: -(2**40) - 1,
+    DataType.Int32: -(2**31),
+    DataType.Short: -300,
+    DataType.Char: -100,
+    DataType.Byte: 200,
+    DataType.Double: 0.1,
+    DataType.Float: 0.1,
+    DataType.Half: 0.1,
+    DataType.BFloat16: 0.1,
+    DataType.ComplexFloat: 1.5 - 2j,
+    DataType.ComplexDouble: 0.1 + 0.2j,
+}
+
+
+@pytest.mark.parametrize("dtype", SCALARS, ids=lambda d: d.torch_name)
+def test_scalar_inputs_of_every_type(dtype: DataType) -> None:
+    """Beside tensors of every kind, converted once."""
+    number = SCALARS[dtype]
+    fd = FusionDefinition()
+    s = fd.define_scalar(dtype)
+    f = fd.define_tensor([-1])
+    c = fd.define_tensor([-1], dtype=DataType.ComplexDouble)
+    i = fd.define_tensor([-1], dtype=DataType.Int)
+    fd.add_output(fd.ops.full([3], s, dtype))
+    fd.add_output(fd.ops.add(f, s))
+    fd.add_output(fd.ops.add(c, s))
+    fd.add_output(fd.ops.mul(i, s))
+    inputs = [
+        number,
+        torch.tensor([0.0, 1.0, 2.0]),
+        torch.tensor([0, 1, 1j]).to(torch.complex128),
+        torch.tensor([0, 1, 2]),
+    ]
+    wide_type = {float: torch.float64, complex: torch.complex128}.get(type(number))
+    exact = torch.tensor(number, dtype=wide_type).to(torch_dtype(dtype))
+    full, *results = fd.execute(inputs)
+    assert torch.equal(full, exact.expand(3))
+    wide = exact.to(torch.complex128)
+    operands = [x.to(torch.complex128) for x in inputs[1:]]
+    wanted = [operands[0] + wide, operands[1] + wide, operands[2] * wide]
+    for got, expected in zip(results, wanted, strict=True):
+        expected = expected if got.is_complex() else expected.real
+        torch.testing.assert_close(got, expected.to(got.dtype))

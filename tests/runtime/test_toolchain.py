@@ -1,0 +1,149 @@
+"""fuser/runtime/toolchain: compilers as the driver calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+
+from fuser import CompileError, FusionDefinition, _core
+from fuser.runtime import cubin, host, toolkit
+from fuser.runtime.toolchain import Toolchain
+from tests.definitions import scaled
+
+
+@dataclass(frozen=True)
+class Target:
+    """As _core.Target."""
+
+    host: bool = False
+    arch: int = 0
+    debug: bool = False
+
+
+HOST, DEBUG, HOPPER = Target(host=True), Target(host=True, debug=True), Target(arch=90)
+
+
+def texts(*factors: float) -> list[Text]:
+    """Kernels that multiply by these, for the same inputs."""
+    found = []
+    for factor in factors:
+        (kernel,) = scaled(factor).fec.executor.kernels([torch.ones(8)])
+        found.append(Text(kernel.name, kernel.text))
+    return found
+
+
+@dataclass(frozen=True)
+class Text:
+    """As _core.KernelText."""
+
+    name: str
+    text: str
+    collectives: bool = False
+    threads: int = 128
+
+
+def test_fingerprints_tell_targets_apart() -> None:
+    tools = Toolchain()
+    targets = [HOST, DEBUG, HOPPER, Target(arch=80)]
+    prints = [tools.fingerprint(target) for target in targets]
+    assert all(type(p) is bytes and p for p in prints)
+    assert len(set(prints)) == len(targets)
+    assert [tools.fingerprint(target) for target in targets] == prints
+
+
+def test_the_fingerprint_of_a_gpu_names_compiler_and_flags() -> None:
+    text = Toolchain().fingerprint(HOPPER).decode()
+    found = toolkit.nvrtc()
+    assert text.split("\0") == [
+        *map(str, found.version),
+        found.build,
+        *found.flags("sm_90"),
+    ]
+
+
+def test_the_fingerprint_of_the_host_needs_its_compiler(
+    set_option: Callable[[str, object], None],
+) -> None:
+    set_option("FUSER_CXX", "/nonexistent/c++")
+    with pytest.raises(CompileError) as caught:
+        Toolchain().fingerprint(HOST)
+    assert caught.value.rule == "host-compiler"
+
+
+def test_kernels_of_one_host_build_share_their_payload() -> None:
+    wanted = texts(2.0, 3.0)
+    built = Toolchain().build(HOST, wanted)
+    assert len(built) == 2
+    assert built[0] == built[1]
+    payload, *resources = built[0]
+    assert payload[:4] == b"\x7fELF"
+    assert resources == [0, 0, 0]
+    for text in wanted:
+        assert text.name.encode() in payload
+
+
+def test_a_debug_build_is_another_one() -> None:
+    (text,) = texts(2.0)
+    tools = Toolchain()
+    assert tools.build(HOST, [text]) != tools.build(DEBUG, [text])
+
+
+def test_kernels_for_a_gpu_have_cubins_of_their_own() -> None:
+    wanted = texts(2.0, 3.0, 4.0)
+    built = Toolchain().build(HOPPER, wanted)
+    for text, (payload, registers, local_bytes, shared_bytes) in zip(wanted, built, strict=True):
+        used = cubin.cubin_info(payload)
+        assert used.keys() == {text.name}
+        assert used[text.name].registers == registers > 0
+        assert (local_bytes, shared_bytes) == (0, 0)
+        assert cubin.architecture(payload) == 90
+
+
+def test_a_gpu_newer_than_nvrtc_gets_ptx() -> None:
+    (text,) = texts(2.0)
+    newest = toolkit.nvrtc().archs[-1]
+    ((payload, *resources),) = Toolchain().build(Target(arch=newest + 1), [text])
+    assert f".target sm_{newest}" in payload.decode()
+    assert resources == [0, 0, 0]
+
+
+@pytest.mark.parametrize(("target", "rule"), [(HOST, "host-compile"), (HOPPER, "nvrtc-compile")],
+                         ids=["host", "cuda"])  # fmt: skip
+def test_text_that_is_refused(target: Target, rule: str) -> None:
+    good, bad = texts(2.0, 3.0)
+    broken = Text(bad.name, bad.text.replace("load_if(", "no_such_helper(", 1) + "\n#error no\n")
+    with pytest.raises(CompileError) as caught:
+        Toolchain().build(target, [good, broken])
+    assert caught.value.rule == rule
+    assert "#error" in caught.value.log
+
+
+def test_the_driver_s_own_objects_fit() -> None:
+    """What C++ passes has the fields that are used here."""
+    seen = []
+
+    class Watching(Toolchain):
+        def build(self, target: Any, texts: Any) -> list[tuple[bytes, int, int, int]]:
+            seen.append((target, list(texts)))
+            return super().build(target, texts)
+
+    _core.set_toolchain(Watching())
+    try:
+        with FusionDefinition() as fd:
+            fd.add_output(fd.define_tensor([-1]) * 77.125)
+        assert fd.execute([torch.ones(3)])[0].tolist() == [77.125] * 3
+    finally:
+        _core.set_toolchain(Toolchain())
+    ((target, given),) = seen
+    assert type(target) is _core.Target
+    assert (target.host, target.debug) == (True, False)
+    (text,) = given
+    assert text.name.startswith("pointwise_mul_")
+    assert text.name in text.text
+    assert not text.collectives
+    assert text.threads % 32 == 0
+    assert host.HostSource(text.name, text.text, text.collectives).name == text.name

@@ -1,0 +1,168 @@
+"""Plans and schedules of typical pointwise problems."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fuser import DataType, FusionDefinition, Plan, UserError
+from fuser.ops import as_dtype
+from tests.stages import stage_text
+
+Build = Callable[[FusionDefinition, list[Any]], Any]
+
+DATA = torch.zeros(1 << 16)
+
+
+def dense(*sizes: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.zeros(sizes, dtype=dtype)
+
+
+def define(build: Build, inputs: list[Tensor]) -> FusionDefinition:
+    fd = FusionDefinition()
+    tensors = [fd.define_tensor([-1] * t.dim(), dtype=as_dtype(t.dtype)) for t in inputs]
+    results = build(fd, tensors)
+    for result in results if isinstance(results, list) else [results]:
+        fd.add_output(result)
+    return fd
+
+
+def add(fd: FusionDefinition, t: list[Any]) -> Any:
+    return t[0] + t[1]
+
+
+def to_half(fd: FusionDefinition, t: list[Any]) -> Any:
+    return fd.ops.cast(t[0] * 2.0, DataType.BFloat16)
+
+
+def gelu_to_half(fd: FusionDefinition, t: list[Any]) -> Any:
+    return fd.ops.cast(fd.ops.gelu(t[0] + t[1]), DataType.BFloat16)
+
+
+def twice(fd: FusionDefinition, t: list[Any]) -> Any:
+    return t[0] * 2.0
+
+
+def transposed(fd: FusionDefinition, t: list[Any]) -> Any:
+    return t[0] - fd.ops.permute(t[0], [1, 0])
+
+
+HALF = torch.bfloat16
+
+# name: ops, inputs, (vector, merged, tail, wide), dims of the schedule. `wide` counts accesses,
+# reads first, as bits.
+PROBLEMS: dict[str, tuple[Build, list[Tensor], tuple[int, int, int, int], str]] = {
+    "dense": (add, [dense(8, 8)] * 2, (4, 1, 0, 7), "[a0 a1]"),
+    "dense odd": (add, [dense(7, 9)] * 2, (4, 1, 1, 7), "[a0 a1]"),
+    "half": (to_half, [dense(8, 8, dtype=HALF)], (8, 1, 0, 3), "[a0 a1]"),
+    "mixed": (to_half, [dense(8, 8)], (4, 1, 0, 3), "[a0 a1]"),
+    "bytes": (twice, [dense(64, dtype=torch.float8_e5m2)], (4, 1, 0, 3), "[a0]"),
+    "float64": (twice, [dense(64, dtype=torch.float64)], (2, 1, 0, 3), "[a0]"),
+    "complex128": (twice, [dense(64, dtype=torch.complex128)], (1, 1, 0, 0), "[a0]"),
+    "bias": (
+        gelu_to_half,
+        [dense(6, 16, dtype=HALF), dense(16, dtype=HALF)],
+        (8, 1, 0, 7),
+        "[a0] [a1]",
+    ),
+    "bias, odd rows": (
+        gelu_to_half,
+        [dense(8, 9, dtype=HALF), dense(9, dtype=HALF)],
+        (8, 2, 0, 5),
+        "[a0 a1]",
+    ),
+    "bias, odd": (
+        gelu_to_half,
+        [dense(7, 9, dtype=HALF), dense(9, dtype=HALF)],
+        (8, 2, 1, 5),
+        "[a0 a1]",
+    ),
+    "column": (add, [dense(6, 8), dense(6, 1)], (4, 1, 0, 5), "[a0] [a1]"),
+    "misaligned": (add, [DATA[1:65], DATA[:64]], (4, 1, 0, 6), "[a0]"),
+    "padded rows": (twice, [DATA.as_strided((6, 8), (12, 1))], (4, 1, 0, 3), "[a0] [a1]"),
+    "rows padded by 1": (twice, [DATA.as_strided((6, 8), (9, 1))], (4, 1, 0, 2), "[a0] [a1]"),
+    "every second": (twice, [DATA.as_strided((64,), (2,))], (4, 1, 0, 2), "[a0]"),
+    "columns": (twice, [dense(8, 16).T], (4, 1, 0, 3), "[a1 a0]"),
+    "channels last": (
+        twice,
+        [dense(2, 8, 4, 4).contiguous(memory_format=torch.channels_last)],
+        (4, 1, 0, 3),
+        "[a0 a2 a3 a1]",
+    ),
+    "transposed": (transposed, [dense(8, 8)], (4, 1, 0, 5), "[a0] [a1]"),
+    "0-dim": (twice, [dense()], (1, 1, 0, 0), ""),
+}
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_plans(problem: str) -> None:
+    build, inputs, fields, dims = PROBLEMS[problem]
+    fd = define(build, inputs)
+    schedule = stage_text(fd, inputs, "schedule").splitlines()[1]
+    plan = fd.plan(inputs)
+    assert isinstance(plan, Plan)
+    got = tuple(plan[name] for name in ("vector", "merged", "tail", "wide"))
+    assert (got, schedule.partition(";")[0]) == (fields, f"dims {dims}".strip()), str(plan)
+
+
+def test_a_schedule_as_text() -> None:
+    build, inputs, *_ = PROBLEMS["bias"]
+    schedule = stage_text(define(build, inputs), inputs, "schedule").splitlines()[1]
+    assert schedule.partition("; threads")[0] == (
+        "dims [a0] [a1]; stage d0:GridThread d1:GridThread d1:Vector(8) computes 5; "
+        "widths [8, 8, 8]; tail 0"
+    )
+
+
+def test_fewer_elements_where_many_tensors_are_read() -> None:
+    def sums(fd: FusionDefinition, t: list[Any]) -> Any:
+        total = t[0]
+        for other in t[1:]:
+            total = total + other
+        return fd.ops.cast(total, DataType.BFloat16)
+
+    def vector(count: int) -> int:
+        inputs = [dense(64, dtype=HALF)] * count
+        plan = define(sums, inputs).plan(inputs)
+        assert isinstance(plan, Plan)
+        return int(plan["vector"])
+
+    assert vector(3) == 8
+    assert vector(40) < 8
+
+
+@pytest.mark.parametrize("changes", [{"threads": 64}, {"vector": 2}, {"tail": 1}, {"vector": 1}])
+def test_changed_plans_run(changes: dict[str, int]) -> None:
+    x = torch.randn(6, 16)
+    fd = define(twice, [x])
+    plan = fd.plan([x])
+    assert isinstance(plan, Plan)
+    (got,) = fd.execute([x], plan=plan.replace(**changes))
+    assert torch.equal(got, x * 2)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"threads": 100}, {"threads": 2048}, {"vector": 3}, {"vector": 8}, {"merged": 2}, {"wide": 0}],
+)
+def test_plan_1(changes: dict[str, int]) -> None:
+    x = torch.randn(6, 16)
+    fd = define(twice, [x])
+    plan = fd.plan([x])
+    assert isinstance(plan, Plan)
+    with pytest.raises(UserError, match="is not possible here; expected") as caught:
+        fd.execute([x], plan=plan.replace(**changes))
+    assert caught.value.rule == "plan-1"
+
+
+def test_a_plan_without_tail_is_refused_where_rows_are_odd() -> None:
+    x = torch.randn(7, 9)
+    fd = define(twice, [x])
+    plan = fd.plan([x])
+    assert isinstance(plan, Plan)
+    with pytest.raises(UserError, match="tail=0 is not possible here"):
+        fd.execute([x], plan=plan.replace(tail=0))
