@@ -67,8 +67,9 @@ class Ops:
         """`arg` converted to `dtype`, a DataType or a torch.dtype; the only op that gives a half
         type.
 
-        Float to half rounds to nearest even; float to integer drops the fraction and saturates, NaN
-        gives 0. Raises DTypeError `cast-1` for complex to real.
+        Float to half rounds to nearest even; beyond its range float8_e4m3fn, which has no infinity,
+        saturates at 448 (as torch does from 2.13 on). Float to integer drops the fraction and
+        saturates, NaN gives 0. Raises DTypeError `cast-1` for complex to real.
         """
         return _core.cast(self._builder, arg, as_dtype(dtype))
 

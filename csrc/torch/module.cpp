@@ -29,7 +29,8 @@ int64_t wrapped(DType dtype, int64_t v) {
 double rounded(DType dtype, double v) {
   const auto narrow = static_cast<float>(v);
   switch (dtype) {
-    case DType::Float8E4M3: return static_cast<float>(c10::Float8_e4m3fn(narrow));
+    // Saturated, as casts do it; torch before 2.13 makes a NaN of what is too large.
+    case DType::Float8E4M3: return static_cast<float>(c10::Float8_e4m3fn(std::clamp(narrow, -448.0f, 448.0f)));
     case DType::Float8E5M2: return static_cast<float>(c10::Float8_e5m2(narrow));
     case DType::Float16: return static_cast<float>(c10::Half(narrow));
     case DType::BFloat16: return static_cast<float>(c10::BFloat16(narrow));

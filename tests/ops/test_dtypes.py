@@ -207,6 +207,8 @@ SCALARS = {
     DataType.Float: 0.1,
     DataType.Half: 0.1,
     DataType.BFloat16: 0.1,
+    DataType.Float8_e4m3fn: 0.1,
+    DataType.Float8_e5m2: 0.1,
     DataType.ComplexFloat: 1.5 - 2j,
     DataType.ComplexDouble: 0.1 + 0.2j,
 }
