@@ -16,9 +16,12 @@ Number = bool | int | float | complex
 Operand = Tensor | Scalar | Number
 Size = int | Scalar
 
-# Chosen by the compiler from a mul and an add, never written: a definition means the same on every
-# machine.
-_INTERNAL = frozenset({"fma"})
+
+def is_internal(name: str) -> bool:
+    """Is the row chosen by the compiler only: fma, and the short forms for narrow results? A
+    definition that could name them would not mean the same on every machine."""
+    return name == "fma" or name.endswith("_half")
+
 
 # Argument names where they say more than their place.
 _ARGUMENTS = {
@@ -178,7 +181,7 @@ def _method(number: int, row: _core.OpRow) -> Callable[..., Any]:
 
 
 for _number, _row in enumerate(_core.op_rows()):
-    if _row.name not in _INTERNAL:
+    if not is_internal(_row.name):
         setattr(Ops, _row.name, _method(_number, _row))
 for _name in composites.__all__:
     setattr(Ops, _name, getattr(composites, _name))

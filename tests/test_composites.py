@@ -75,7 +75,9 @@ def grid(arity: int, rng: np.random.Generator) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize(
-    ("name", "keywords", "reference"), UNARY + BINARY + TERNARY, ids=lambda v: "torch" if callable(v) else str(v)
+    ("name", "keywords", "reference"),
+    UNARY + BINARY + TERNARY,
+    ids=lambda v: "torch" if callable(v) else str(v),
 )
 def test_meaning(
     name: str, keywords: dict[str, Any], reference: Op, rng: np.random.Generator

@@ -1,8 +1,8 @@
 // The five kinds of fault, and the two macros that raise them.
 //
-// A user error, an unsupported fusion and a bug of ours are three different things, and the kind travels as data
-// so that it survives the way C++ -> Python -> C++. Messages name the operands, what was expected against what was
-// given, and what to do; never a C++ condition.
+// A user error, an unsupported fusion and a bug of ours are three different things, and the kind
+// travels as data so that it survives the way C++ -> Python -> C++. Messages name the operands,
+// what was expected against what was given, and what to do; never a C++ condition.
 #pragma once
 
 #include <sstream>
@@ -23,7 +23,8 @@ enum class FaultKind {
 
 class Fault : public std::runtime_error {
  public:
-  // rule: the id under which the law stands in the docs, in the code and in a test name, e.g. "broadcast-1".
+  // rule: the id under which the law stands in the docs, in the code and in a test name, e.g.
+  // "broadcast-1".
   Fault(FaultKind kind, std::string rule, const std::string& message)
       : std::runtime_error(message), kind(kind), rule(std::move(rule)) {}
 
@@ -53,16 +54,16 @@ std::string text(const Parts&... parts) {
 }  // namespace fuser
 
 // Raise unless `condition`: the message parts are built only on failure.
-#define FUSER_CHECK(condition, kind, rule, ...)                                              \
-  do {                                                                                       \
-    if (!(condition)) [[unlikely]]                                                           \
-      throw ::fuser::Fault(::fuser::FaultKind::kind, rule, ::fuser::text(__VA_ARGS__));      \
+#define FUSER_CHECK(condition, kind, rule, ...)                                         \
+  do {                                                                                  \
+    if (!(condition)) [[unlikely]]                                                      \
+      throw ::fuser::Fault(::fuser::FaultKind::kind, rule, ::fuser::text(__VA_ARGS__)); \
   } while (0)
 
 // A broken invariant of ours.
-#define FUSER_ASSERT(condition, ...)                                                         \
-  do {                                                                                       \
-    if (!(condition)) [[unlikely]]                                                           \
-      throw ::fuser::Fault(::fuser::FaultKind::Internal, "internal",                         \
-                           ::fuser::text(__FILE__, ":", __LINE__, ": ", __VA_ARGS__));       \
+#define FUSER_ASSERT(condition, ...)                                                   \
+  do {                                                                                 \
+    if (!(condition)) [[unlikely]]                                                     \
+      throw ::fuser::Fault(::fuser::FaultKind::Internal, "internal",                   \
+                           ::fuser::text(__FILE__, ":", __LINE__, ": ", __VA_ARGS__)); \
   } while (0)

@@ -8,7 +8,8 @@
 namespace fuser {
 
 struct KernelText {
-  std::string name;  // of the function: the kernel's name and a digest of its text, so that it is unique and stable
+  std::string name;  // of the function: the kernel's name and a digest of its text, so that it is
+                     // unique and stable
   std::string text;  // device helpers it uses, then the kernel
   bool collectives = false;
   int threads = 256;

@@ -12,8 +12,8 @@
 namespace fuser {
 namespace {
 
-// May output `o` be stored into its alias input while this group's kernel runs? Only if every read of that memory is
-// by the same thread at the same coordinates and no other kernel reads it.
+// May output `o` be stored into its alias input while this group's kernel runs? Only if every read
+// of that memory is by the same thread at the same coordinates and no other kernel reads it.
 bool may_store_in_place(const Fusion& fusion, const std::vector<Refined>& groups, int output,
                         const std::vector<bool>& overlapping) {
   const int input = fusion.outputs[output].alias;
@@ -44,7 +44,8 @@ std::string kernel_name(const Scheduler& scheduler, const Refined& refined) {
 
 }  // namespace
 
-std::unique_ptr<Specialized> specialize_fusion(const Fusion& fusion, std::vector<LayoutClass> layouts,
+std::unique_ptr<Specialized> specialize_fusion(const Fusion& fusion,
+                                               std::vector<LayoutClass> layouts,
                                                const std::vector<bool>& overlapping) {
   std::vector<std::vector<bool>> ones;
   for (const LayoutClass& l : layouts) ones.push_back(l.one);
@@ -54,7 +55,8 @@ std::unique_ptr<Specialized> specialize_fusion(const Fusion& fusion, std::vector
   if (dump_enabled("fusion", "")) dump("fusion", "fusion", to_python(out->fusion));
   std::vector<Refined> refined = refine(out->fusion);
   for (size_t o = 0; o < out->fusion.outputs.size(); ++o)
-    out->in_place.push_back(may_store_in_place(out->fusion, refined, static_cast<int>(o), overlapping));
+    out->in_place.push_back(
+        may_store_in_place(out->fusion, refined, static_cast<int>(o), overlapping));
   for (Refined& r : refined) {
     Group& g = out->groups.emplace_back();
     g.problem = make_problem(out->fusion, std::move(r), out->layouts, out->in_place);
@@ -74,7 +76,8 @@ std::unique_ptr<Specialized> specialize_fusion(const Fusion& fusion, std::vector
 }
 
 Device planning_device(int device) {
-  return device == cpu_device ? host_device(static_cast<int>(options().host_arch)) : cuda_device(device);
+  return device == cpu_device ? host_device(static_cast<int>(options().host_arch))
+                              : cuda_device(device);
 }
 
 Target target_of(int device) {
@@ -95,7 +98,8 @@ GroupSizes group_sizes(const Specialized& specialized, Group& group, const Argum
   int64_t elements = 1;
   for (size_t i = 0; i < group.extent_slots.size(); ++i) {
     const int64_t e = values[group.extent_slots[i]];
-    FUSER_CHECK(e >= 0, Shape, "size-1", "a size of ", e, " was computed for axis ", i, " of output t",
+    FUSER_CHECK(e >= 0, Shape, "size-1", "a size of ", e, " was computed for axis ", i,
+                " of output t",
                 specialized.fusion.outputs[group.problem.refined.stores[0].output].tensor->id,
                 "; expected at least 0");
     out.extents.push_back(e);
@@ -125,7 +129,8 @@ namespace {
 
 // Where a kernel runs, and what it is planned as: a GPU, or the host executor dressed as one.
 Key place_key(int ordinal, const Device& device, bool index64) {
-  return {static_cast<uint64_t>(static_cast<uint32_t>(ordinal)), static_cast<uint64_t>(device.arch), index64};
+  return {static_cast<uint64_t>(static_cast<uint32_t>(ordinal)), static_cast<uint64_t>(device.arch),
+          index64};
 }
 
 Key hints_key(const Hints& hints, Key key) {
@@ -140,7 +145,8 @@ Key hints_key(const Hints& hints, Key key) {
 
 }  // namespace
 
-std::shared_ptr<const Variant> find_variant(Group& group, const GroupSizes& sizes, int device, const Plan* wanted) {
+std::shared_ptr<const Variant> find_variant(Group& group, const GroupSizes& sizes, int device,
+                                            const Plan* wanted) {
   const Device planned_for = planning_device(device);
   const Key place = place_key(device, planned_for, sizes.hints.index64);
   const Key seen = hints_key(sizes.hints, place);
@@ -151,12 +157,14 @@ std::shared_ptr<const Variant> find_variant(Group& group, const GroupSizes& size
   // Facts decide nothing but the plan: the variants are those of equal plans.
   Plan plan = group.scheduler->plan(group.problem, sizes.hints, planned_for);
   if (wanted) {
-    FUSER_CHECK(wanted->scheduler == plan.scheduler, User, "plan-1", "plan: scheduler ", wanted->scheduler,
-                " does not take this fusion here; planned: ", to_string(plan));
+    FUSER_CHECK(wanted->scheduler == plan.scheduler, User, "plan-1", "plan: scheduler ",
+                wanted->scheduler, " does not take this fusion here; planned: ", to_string(plan));
     Plan merged = plan;
     for (const auto& [name, value] : wanted->fields) {
-      const auto it = std::find_if(merged.fields.begin(), merged.fields.end(), [&](const auto& f) { return f.first == name; });
-      FUSER_CHECK(it != merged.fields.end(), User, "plan-2", "plan: no field ", name, " in ", to_string(plan));
+      const auto it = std::find_if(merged.fields.begin(), merged.fields.end(),
+                                   [&](const auto& f) { return f.first == name; });
+      FUSER_CHECK(it != merged.fields.end(), User, "plan-2", "plan: no field ", name, " in ",
+                  to_string(plan));
       it->second = value;
     }
     group.scheduler->check(plan, merged);
@@ -174,7 +182,8 @@ std::shared_ptr<const Variant> find_variant(Group& group, const GroupSizes& size
       dump("schedule", name, text(to_string(made->plan), "\n", to_string(made->schedule), "\n"));
     made->ir = lower(group.problem, made->schedule, sizes.hints.index64, name);
     made->text = print_cuda(made->ir);
-    for (const Param& p : made->ir.params) made->param_slots.push_back(p.value ? made->sizes.add(p.value) : -1);
+    for (const Param& p : made->ir.params)
+      made->param_slots.push_back(p.value ? made->sizes.add(p.value) : -1);
     made->work_slot = made->sizes.add(made->ir.work);
     if (dump_enabled("cuda", made->text.name)) dump("cuda", made->text.name, made->text.text);
     variant = std::move(made);

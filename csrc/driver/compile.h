@@ -1,7 +1,8 @@
-// THE top-level function: from a Fusion and the classes of its arguments to a Program of compiled kernels.
+// THE top-level function: from a Fusion and the classes of its arguments to a Program of compiled
+// kernels.
 //
-// specialize_fusion() depends on layouts only (one per level-2 key); variants within it differ by facts, alignment and
-// index width, and a record adds exact sizes. See signature.h.
+// specialize_fusion() depends on layouts only (one per level-2 key); variants within it differ by
+// facts, alignment and index width, and a record adds exact sizes. See signature.h.
 #pragma once
 
 #include <map>
@@ -36,9 +37,9 @@ struct Group {
   Problem problem;
   const Scheduler* scheduler = nullptr;
   Verdict verdict;
-  IntProgram sizes;               // extents and facts
-  std::vector<int> extent_slots;  // by axis
-  std::vector<int> fact_slots;    // by fact
+  IntProgram sizes;                                        // extents and facts
+  std::vector<int> extent_slots;                           // by axis
+  std::vector<int> fact_slots;                             // by fact
   std::map<Key, std::shared_ptr<const Variant>> variants;  // by plan, device and index width
   // What the hints seen so far led to: a new size with known hints plans nothing.
   std::map<Key, std::shared_ptr<const Variant>> by_hints;
@@ -62,12 +63,13 @@ struct Specialized {
   std::vector<bool> in_place;  // by output: stored straight into its alias input
   std::vector<Group> groups;
   Program program;
-  IntProgram shapes;                           // sizes of the outputs
+  IntProgram shapes;                          // sizes of the outputs
   std::vector<std::vector<int>> shape_slots;  // by output and dim
 };
 
 // overlapping[i]: tensor input i is written in place and another argument shares its memory.
-std::unique_ptr<Specialized> specialize_fusion(const Fusion& fusion, std::vector<LayoutClass> layouts,
+std::unique_ptr<Specialized> specialize_fusion(const Fusion& fusion,
+                                               std::vector<LayoutClass> layouts,
                                                const std::vector<bool>& overlapping);
 
 // The device a plan is made for.
@@ -82,7 +84,9 @@ struct GroupSizes {
 };
 GroupSizes group_sizes(const Specialized& specialized, Group& group, const Arguments& arguments);
 
-// The variant for these sizes, planned and lowered but not yet loaded. `wanted`: the user's plan, or nullptr.
-std::shared_ptr<const Variant> find_variant(Group& group, const GroupSizes& sizes, int device, const Plan* wanted);
+// The variant for these sizes, planned and lowered but not yet loaded. `wanted`: the user's plan,
+// or nullptr.
+std::shared_ptr<const Variant> find_variant(Group& group, const GroupSizes& sizes, int device,
+                                            const Plan* wanted);
 
 }  // namespace fuser

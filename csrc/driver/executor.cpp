@@ -44,10 +44,13 @@ uint16_t append(std::vector<char>& bytes, const T& value, size_t align = sizeof(
   return at;
 }
 
-LaunchRecord make_launch(const Group& group, std::shared_ptr<const Variant> made_for, LoadedKernelRef kernel,
-                         const Fusion& fusion, const Arguments& arguments) {
+LaunchRecord make_launch(const Group& group, std::shared_ptr<const Variant> made_for,
+                         LoadedKernelRef kernel, const Fusion& fusion, const Arguments& arguments) {
   const Variant& variant = *made_for;
-  LaunchRecord out{.kernel = std::move(kernel), .bytes = {}, .offsets = {}, .patches = {},
+  LaunchRecord out{.kernel = std::move(kernel),
+                   .bytes = {},
+                   .offsets = {},
+                   .patches = {},
                    .variant = std::move(made_for)};
   std::vector<int64_t> values;
   variant.sizes.run(leaf_of(arguments), values);
@@ -55,8 +58,11 @@ LaunchRecord make_launch(const Group& group, std::shared_ptr<const Variant> made
     const uint16_t at = append(out.bytes, static_cast<char*>(nullptr));
     out.offsets.push_back(at);
     const bool input = b.input >= 0;
-    out.patches.push_back({.kind = input ? Patch::Kind::Input : Patch::Kind::Output, .dtype = {}, .given = {},
-                           .index = static_cast<uint16_t>(input ? b.input : b.output), .offset = at});
+    out.patches.push_back({.kind = input ? Patch::Kind::Input : Patch::Kind::Output,
+                           .dtype = {},
+                           .given = {},
+                           .index = static_cast<uint16_t>(input ? b.input : b.output),
+                           .offset = at});
   }
   for (size_t i = 0; i < variant.ir.params.size(); ++i) {
     const Param& p = variant.ir.params[i];
@@ -82,23 +88,26 @@ LaunchRecord make_launch(const Group& group, std::shared_ptr<const Variant> made
         out.bytes.insert(out.bytes.end(), zero, zero + size);
         out.offsets.push_back(at);
         const bool scalar = p.kind == Param::Kind::Scalar;
-        out.patches.push_back({.kind = scalar ? Patch::Kind::Scalar : Patch::Kind::Value, .dtype = p.dtype,
+        out.patches.push_back({.kind = scalar ? Patch::Kind::Scalar : Patch::Kind::Value,
+                               .dtype = p.dtype,
                                .given = scalar ? fusion.scalars[p.index].dtype : p.dtype,
-                               .index = static_cast<uint16_t>(p.index), .offset = at});
+                               .index = static_cast<uint16_t>(p.index),
+                               .offset = at});
         break;
       }
     }
   }
   const int64_t work = values[variant.work_slot];
   const int64_t blocks = (work + variant.ir.threads - 1) / variant.ir.threads;
-  FUSER_CHECK(blocks <= INT32_MAX, Unsupported, "grid-1", "kernel ", variant.text.name, " would need ", blocks,
-              " blocks; a grid holds ", INT32_MAX);
+  FUSER_CHECK(blocks <= INT32_MAX, Unsupported, "grid-1", "kernel ", variant.text.name,
+              " would need ", blocks, " blocks; a grid holds ", INT32_MAX);
   out.grid = static_cast<uint32_t>(blocks);
   return out;
 }
 
 // The key of a record: the exact key and what the caller asks for beside it.
-void record_key(const Arguments& arguments, const KeyRules& rules, const std::vector<Plan>& plans, Key& key) {
+void record_key(const Arguments& arguments, const KeyRules& rules, const std::vector<Plan>& plans,
+                Key& key) {
   exact_key(arguments, rules, key);
   key.push_back(arguments.device == cpu_device && options().host_debug);
   for (const Plan& p : plans) {
@@ -121,7 +130,8 @@ struct Executor::Call {
 
 Executor::Executor(const Fusion& fusion) : fusion_(fusion), rules_(key_rules(fusion)) {
   FUSER_CHECK(!fusion.tensors.empty(), User, "definition-empty",
-              "the definition is empty; define tensors and ops between `with FusionDefinition() as fd:` and execute()");
+              "the definition is empty; define tensors and ops between `with FusionDefinition() as "
+              "fd:` and execute()");
   FUSER_CHECK(!fusion.outputs.empty(), User, "definition-no-output",
               "the definition has no output; call fd.add_output(tensor) for each result");
   Totals& t = totals();
@@ -144,7 +154,8 @@ Executor::Call Executor::prepare(const Arguments& arguments, const std::vector<P
   std::vector<bool> overlapping(arguments.tensors.size(), false);
   for (int i : rules_.in_place_inputs)
     for (size_t j = 0; j < arguments.tensors.size(); ++j)
-      if (static_cast<int>(j) != i && overlap(arguments.tensors[i], arguments.tensors[j])) overlapping[i] = true;
+      if (static_cast<int>(j) != i && overlap(arguments.tensors[i], arguments.tensors[j]))
+        overlapping[i] = true;
   for (int i : rules_.in_place_inputs) key.push_back(overlapping[i]);
 
   const std::lock_guard lock(plan_mutex_);
@@ -172,8 +183,8 @@ Executor::Call Executor::prepare(const Arguments& arguments, const std::vector<P
     call.variants.push_back(find_variant(g, call.sizes.back(), arguments.device, wanted));
     totals().plans += static_cast<int64_t>(g.variants.size() - before);
   }
-  FUSER_CHECK(plans.size() <= kernels, User, "plan-3", "plan: ", plans.size(), " plans were given for ", kernels,
-              " kernels");
+  FUSER_CHECK(plans.size() <= kernels, User, "plan-3", "plan: ", plans.size(),
+              " plans were given for ", kernels, " kernels");
   return call;
 }
 
@@ -182,14 +193,18 @@ RecordRef Executor::build(Call& call, const Arguments& arguments) {
   std::vector<KernelText> texts;
   for (const auto& v : call.variants)
     if (v) texts.push_back(v->text);
-  const std::vector<LoadedKernelRef> loaded = load_kernels(target_of(arguments.device), arguments.device, texts);
+  const std::vector<LoadedKernelRef> loaded =
+      load_kernels(target_of(arguments.device), arguments.device, texts);
   std::vector<int64_t> sizes;
   s.shapes.run(leaf_of(arguments), sizes);
 
   auto record = std::make_shared<Record>();
   for (size_t o = 0; o < s.fusion.outputs.size(); ++o) {
     const Output& output = s.fusion.outputs[o];
-    OutputSpec spec{.dtype = output.tensor->dtype, .sizes = {}, .strides = {}, .alias = output.alias,
+    OutputSpec spec{.dtype = output.tensor->dtype,
+                    .sizes = {},
+                    .strides = {},
+                    .alias = output.alias,
                     .direct = s.in_place[o]};
     for (int slot : s.shape_slots[o]) spec.sizes.push_back(sizes[slot]);
     record->outputs.push_back(std::move(spec));
@@ -269,14 +284,17 @@ std::vector<Plan> Executor::plans(const Arguments& arguments) {
 
 std::string Executor::signature(const Arguments& arguments) {
   const Call call = prepare(arguments, {});
-  std::string out = arguments.device == cpu_device ? "cpu" : text("sm_", cuda_device(arguments.device).arch);
+  std::string out =
+      arguments.device == cpu_device ? "cpu" : text("sm_", cuda_device(arguments.device).arch);
   for (size_t i = 0; i < arguments.tensors.size(); ++i)
-    out += text("; t", fusion_.inputs[i]->id, " ", row(arguments.tensors[i].dtype).torch,
-                to_string(call.specialized->layouts[i]),
-                reinterpret_cast<uintptr_t>(arguments.tensors[i].data) % 16 == 0 ? " 16B" : " element");
+    out += text(
+        "; t", fusion_.inputs[i]->id, " ", row(arguments.tensors[i].dtype).torch,
+        to_string(call.specialized->layouts[i]),
+        reinterpret_cast<uintptr_t>(arguments.tensors[i].data) % 16 == 0 ? " 16B" : " element");
   for (size_t g = 0; g < call.variants.size(); ++g) {
     if (!call.variants[g]) continue;
-    out += text("; ", to_string(call.variants[g]->plan), call.sizes[g].hints.index64 ? " index64" : " index32");
+    out += text("; ", to_string(call.variants[g]->plan),
+                call.sizes[g].hints.index64 ? " index64" : " index32");
   }
   return out;
 }
@@ -287,9 +305,14 @@ std::vector<KernelInfo> Executor::kernels(const Record& record) {
     const auto* l = std::get_if<LaunchRecord>(&step);
     if (!l) continue;
     const Variant& v = *l->variant;
-    out.push_back({.name = v.text.name, .text = v.text.text, .ir = to_text(v.ir), .plan = to_string(v.plan),
-                   .schedule = to_string(v.schedule), .registers = l->kernel->registers,
-                   .local_bytes = l->kernel->local_bytes, .grid = static_cast<int>(l->grid),
+    out.push_back({.name = v.text.name,
+                   .text = v.text.text,
+                   .ir = to_text(v.ir),
+                   .plan = to_string(v.plan),
+                   .schedule = to_string(v.schedule),
+                   .registers = l->kernel->registers,
+                   .local_bytes = l->kernel->local_bytes,
+                   .grid = static_cast<int>(l->grid),
                    .threads = l->kernel->source.threads,
                    .build_seconds = l->kernel->build_seconds});
   }

@@ -27,8 +27,8 @@ class Executor {
 
   const Fusion& fusion() const { return fusion_; }
 
-  // The record of a call; plans, compiles and loads what is missing. Thread-safe; no lock is held while compiling.
-  // `plans`: the user's changes, one per kernel, or empty.
+  // The record of a call; plans, compiles and loads what is missing. Thread-safe; no lock is held
+  // while compiling. `plans`: the user's changes, one per kernel, or empty.
   RecordRef record(const Arguments& arguments, const std::vector<Plan>& plans);
   bool is_compiled(const Arguments& arguments);
 
@@ -68,8 +68,8 @@ class Executor {
 };
 
 struct CacheCounters {
-  int64_t definitions = 0;  // executors made
-  int64_t plans = 0;        // variants lowered
+  int64_t definitions = 0;       // executors made
+  int64_t plans = 0;             // variants lowered
   int64_t hits = 0, misses = 0;  // of records
 };
 CacheCounters cache_counters();

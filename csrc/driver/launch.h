@@ -1,5 +1,5 @@
-// The hot path: a launch record holds everything a call needs that depends on sizes, so that a hit is a key, a look-up,
-// the allocation of outputs and a launch. No Python, no IR, no strings.
+// The hot path: a launch record holds everything a call needs that depends on sizes, so that a hit
+// is a key, a look-up, the allocation of outputs and a launch. No Python, no IR, no strings.
 #pragma once
 
 #include <cstdint>
@@ -55,7 +55,7 @@ struct Record {
 using RecordRef = std::shared_ptr<const Record>;
 
 // Queues one launch on `stream` (CUDA), or runs it (host executor). outputs[i]: memory of output i.
-void run_launch(const LaunchRecord& launch, const Arguments& arguments, std::span<char* const> outputs,
-                const Record& record, CuStream stream);
+void run_launch(const LaunchRecord& launch, const Arguments& arguments,
+                std::span<char* const> outputs, const Record& record, CuStream stream);
 
 }  // namespace fuser

@@ -20,8 +20,10 @@ struct Point {
 };
 
 bool is_movement(const Tensor& t) {
-  return std::holds_alternative<Broadcast>(t.definition) || std::holds_alternative<Expand>(t.definition) ||
-         std::holds_alternative<Squeeze>(t.definition) || std::holds_alternative<Permute>(t.definition) ||
+  return std::holds_alternative<Broadcast>(t.definition) ||
+         std::holds_alternative<Expand>(t.definition) ||
+         std::holds_alternative<Squeeze>(t.definition) ||
+         std::holds_alternative<Permute>(t.definition) ||
          std::holds_alternative<StrideOrder>(t.definition);
 }
 
@@ -42,7 +44,8 @@ Point step(Exprs& exprs, const Point& p) {
         } else if constexpr (std::is_same_v<D, Squeeze>) {
           size_t next = 0;
           for (int i = 0; i < d.arg->rank(); ++i)
-            at.push_back(std::binary_search(d.dims.begin(), d.dims.end(), i) ? exprs.constant(0) : p.at[next++]);
+            at.push_back(std::binary_search(d.dims.begin(), d.dims.end(), i) ? exprs.constant(0)
+                                                                             : p.at[next++]);
           return {d.arg, std::move(at)};
         } else if constexpr (std::is_same_v<D, Permute>) {
           at.resize(d.dims.size());
@@ -87,7 +90,8 @@ struct Group {
 
   ValueId append(const Point& p, DType dtype, decltype(Value::how) how, AxisSet axes) {
     const auto id = static_cast<ValueId>(refined.values.size());
-    refined.values.push_back({.tensor = p.tensor, .at = p.at, .dtype = dtype, .how = std::move(how), .axes = axes});
+    refined.values.push_back(
+        {.tensor = p.tensor, .at = p.at, .dtype = dtype, .how = std::move(how), .axes = axes});
     known.emplace(p, id);
     return id;
   }
@@ -134,10 +138,14 @@ struct Group {
   // Appends a value that stands for no tensor of its own: a negated operand of an fma.
   Access negated(const Access& a, DType compute) {
     if (a.value < 0)
-      return {.otherwise = refined.exprs.apply(Op::neg, {refined.exprs.cast(compute, a.otherwise)})};
+      return {.otherwise =
+                  refined.exprs.apply(Op::neg, {refined.exprs.cast(compute, a.otherwise)})};
     const Value& v = refined.values[a.value];
-    refined.values.push_back({.tensor = v.tensor, .at = v.at, .dtype = compute,
-                              .how = Apply{.op = Op::neg, .compute = compute, .args = {a}}, .axes = v.axes});
+    refined.values.push_back({.tensor = v.tensor,
+                              .at = v.at,
+                              .dtype = compute,
+                              .how = Apply{.op = Op::neg, .compute = compute, .args = {a}},
+                              .axes = v.axes});
     return {.value = static_cast<ValueId>(refined.values.size()) - 1};
   }
 
@@ -160,8 +168,10 @@ struct Group {
         Access x = access(product.args[0], p.at), y = access(product.args[1], p.at);
         Access z = access(d->args[first ? 1 : 0], p.at);
         if (d->op == Op::sub) {  // x * y - z, or z - x * y
-          if (first) z = negated(z, d->compute);
-          else x = negated(x, d->compute);
+          if (first)
+            z = negated(z, d->compute);
+          else
+            x = negated(x, d->compute);
         }
         how.op = Op::fma;
         how.args = {x, y, z};
@@ -201,7 +211,8 @@ struct Group {
   }
 };
 
-// Where the largest operand chain of `t` ends: an input, and for each of its dims the dim of `t` that indexes it
+// Where the largest operand chain of `t` ends: an input, and for each of its dims the dim of `t`
+// that indexes it
 // (-1: none). One path, so that the cost does not grow with the graph's width.
 struct Anchor {
   const Tensor* input = nullptr;
@@ -213,7 +224,8 @@ Anchor anchor(const Tensor* t) {
   Point p{t, {}};
   for (int d = 0; d < t->rank(); ++d) p.at.push_back(exprs.symbol(Symbol::Axis, d));
   const auto extent_count = [](const Tensor* x) {
-    return std::count_if(x->shape.begin(), x->shape.end(), [](Expr e) { return !e->is_constant(1); });
+    return std::count_if(x->shape.begin(), x->shape.end(),
+                         [](Expr e) { return !e->is_constant(1); });
   };
   while (true) {
     if (is_movement(*p.tensor)) {
@@ -222,9 +234,9 @@ Anchor anchor(const Tensor* t) {
     }
     const std::vector<const Tensor*> args = operands(*p.tensor);
     if (args.empty()) break;
-    const Tensor* best = *std::max_element(args.begin(), args.end(), [&](const Tensor* x, const Tensor* y) {
-      return extent_count(x) < extent_count(y);
-    });
+    const Tensor* best = *std::max_element(
+        args.begin(), args.end(),
+        [&](const Tensor* x, const Tensor* y) { return extent_count(x) < extent_count(y); });
     for (int d = 0; d < best->rank(); ++d)
       if (best->shape[d]->is_constant(1)) p.at[d] = exprs.constant(0);
     p.tensor = best;
@@ -247,7 +259,8 @@ std::optional<std::vector<Expr>> join(Group& group, const Tensor* t, const Ancho
       if (!at[d]) return false;
       if (!at[d]->is_symbol(Symbol::Axis)) continue;
       const AxisSet bit = AxisSet{1} << at[d]->a;
-      if ((used & bit) || group.refined.axes[at[d]->a].extent != group.import(t->shape[d])) return false;
+      if ((used & bit) || group.refined.axes[at[d]->a].extent != group.import(t->shape[d]))
+        return false;
       used |= bit;
     }
     return static_cast<size_t>(__builtin_popcountll(used)) == group.refined.axes.size();
@@ -256,7 +269,8 @@ std::optional<std::vector<Expr>> join(Group& group, const Tensor* t, const Ancho
     const auto it = group.read_at.find(anchor.input->id);
     if (it != group.read_at.end()) {
       for (size_t d = 0; d < anchor.dims.size(); ++d)
-        if (anchor.dims[d] >= 0 && it->second[d]->is_symbol(Symbol::Axis)) at[anchor.dims[d]] = it->second[d];
+        if (anchor.dims[d] >= 0 && it->second[d]->is_symbol(Symbol::Axis))
+          at[anchor.dims[d]] = it->second[d];
       if (complete()) return at;
     }
   }
@@ -264,7 +278,8 @@ std::optional<std::vector<Expr>> join(Group& group, const Tensor* t, const Ancho
   return group.shape_at;
 }
 
-// Connected components of the graph, inputs included: fusions that share nothing are separate kernels.
+// Connected components of the graph, inputs included: fusions that share nothing are separate
+// kernels.
 std::vector<int> components(const Fusion& fusion) {
   std::vector<int> parent(fusion.tensors.size());
   for (size_t i = 0; i < parent.size(); ++i) parent[i] = static_cast<int>(i);
@@ -296,7 +311,8 @@ std::vector<Refined> refine(const Fusion& fusion) {
     const Tensor* t = fusion.outputs[o].tensor;
     const Anchor at_input = anchor(t);
     bool placed = false;
-    // The newest group of the component takes it or a new one is opened: linear in the number of outputs.
+    // The newest group of the component takes it or a new one is opened: linear in the number of
+    // outputs.
     for (auto g = groups.rbegin(); g != groups.rend() && !placed; ++g) {
       if (g->component != component[t->id]) continue;
       const bool full = static_cast<int>(g->refined.values.size()) > max_values / 2 ||
@@ -308,27 +324,37 @@ std::vector<Refined> refine(const Fusion& fusion) {
       }
     }
     if (placed) continue;
-    Group& g = groups.emplace_back(Group{.fusion = fusion, .absorbed = absorbed, .narrow = narrow, .refined = {}, .known = {},
-                                         .imported = {}, .read_at = {}, .component = component[t->id],
-                                         .shape = t->shape, .shape_at = {}});
+    Group& g = groups.emplace_back(Group{.fusion = fusion,
+                                         .absorbed = absorbed,
+                                         .narrow = narrow,
+                                         .refined = {},
+                                         .known = {},
+                                         .imported = {},
+                                         .read_at = {},
+                                         .component = component[t->id],
+                                         .shape = t->shape,
+                                         .shape_at = {}});
     for (int d = 0; d < t->rank(); ++d) {
       if (t->shape[d]->is_constant(1)) {
         g.shape_at.push_back(g.refined.exprs.constant(0));
         continue;
       }
-      g.shape_at.push_back(g.refined.exprs.symbol(Symbol::Axis, static_cast<int>(g.refined.axes.size())));
+      g.shape_at.push_back(
+          g.refined.exprs.symbol(Symbol::Axis, static_cast<int>(g.refined.axes.size())));
       g.refined.axes.push_back({.extent = g.import(t->shape[d])});
     }
     g.add_store(static_cast<int>(o), g.shape_at);
   }
   std::vector<Refined> out;
   for (Group& g : groups) {
-    FUSER_CHECK(static_cast<int>(g.refined.values.size()) <= max_values, Unsupported, "kernel-size-1",
-                "kernel too large: ", g.refined.values.size(), " statements are needed for output t",
-                fusion.outputs[g.refined.stores[0].output].tensor->id, ", a kernel holds ", max_values,
-                "\n  hint: split the definition in two, handing over an intermediate tensor");
-    FUSER_CHECK(buffers(g.refined) <= max_buffers, Unsupported, "kernel-size-2", "kernel too large: ",
-                buffers(g.refined), " tensor accesses are needed, a kernel holds ", max_buffers,
+    FUSER_CHECK(
+        static_cast<int>(g.refined.values.size()) <= max_values, Unsupported, "kernel-size-1",
+        "kernel too large: ", g.refined.values.size(), " statements are needed for output t",
+        fusion.outputs[g.refined.stores[0].output].tensor->id, ", a kernel holds ", max_values,
+        "\n  hint: split the definition in two, handing over an intermediate tensor");
+    FUSER_CHECK(buffers(g.refined) <= max_buffers, Unsupported, "kernel-size-2",
+                "kernel too large: ", buffers(g.refined),
+                " tensor accesses are needed, a kernel holds ", max_buffers,
                 "\n  hint: split the definition in two, handing over an intermediate tensor");
     out.push_back(std::move(g.refined));
   }
@@ -336,12 +362,15 @@ std::vector<Refined> refine(const Fusion& fusion) {
 }
 
 std::optional<Linear> linear(Exprs& exprs, Expr coordinate, int axes) {
-  const auto zero = [&] { return Linear{std::vector<Expr>(axes, exprs.constant(0)), exprs.constant(0)}; };
+  const auto zero = [&] {
+    return Linear{std::vector<Expr>(axes, exprs.constant(0)), exprs.constant(0)};
+  };
   std::unordered_map<Expr, std::optional<Linear>> memo;
   visit(coordinate, [&](Expr e) {
     Linear out = zero();
     const auto is_free = [&](const Linear& l) {
-      return std::all_of(l.coefficients.begin(), l.coefficients.end(), [](Expr c) { return c->is_constant(0); });
+      return std::all_of(l.coefficients.begin(), l.coefficients.end(),
+                         [](Expr c) { return c->is_constant(0); });
     };
     if (e->is_symbol(Symbol::Axis)) {
       out.coefficients[e->a] = exprs.constant(1);
@@ -380,14 +409,15 @@ std::optional<Linear> linear(Exprs& exprs, Expr coordinate, int axes) {
   return memo[coordinate];
 }
 
-std::optional<Linear> strides(Exprs& exprs, const std::vector<Expr>& at, const std::vector<Expr>& tensor_strides,
-                              int axes) {
+std::optional<Linear> strides(Exprs& exprs, const std::vector<Expr>& at,
+                              const std::vector<Expr>& tensor_strides, int axes) {
   Linear out{std::vector<Expr>(axes, exprs.constant(0)), exprs.constant(0)};
   for (size_t d = 0; d < at.size(); ++d) {
     const auto l = linear(exprs, at[d], axes);
     if (!l) return std::nullopt;
     for (int a = 0; a < axes; ++a)
-      out.coefficients[a] = exprs.add(out.coefficients[a], exprs.mul(l->coefficients[a], tensor_strides[d]));
+      out.coefficients[a] =
+          exprs.add(out.coefficients[a], exprs.mul(l->coefficients[a], tensor_strides[d]));
     out.rest = exprs.add(out.rest, exprs.mul(l->rest, tensor_strides[d]));
   }
   return out;

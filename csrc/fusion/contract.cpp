@@ -1,8 +1,9 @@
 // Chooses, on the Fusion and by structure alone, which mul+add pairs become one fma.
 //
-// Arithmetic is fixed before scheduling: kernels are compiled without contraction (--fmad=false, -ffp-contract=off),
-// so that a size that becomes a constant, a removed predicate or another machine never moves a rounding. A mul joins
-// the add or sub that is its only user; where both operands qualify the first wins.
+// Arithmetic is fixed before scheduling: kernels are compiled without contraction (--fmad=false,
+// -ffp-contract=off), so that a size that becomes a constant, a removed predicate or another
+// machine never moves a rounding. A mul joins the add or sub that is its only user; where both
+// operands qualify the first wins.
 #include "fusion/access.h"
 
 namespace fuser {

@@ -40,7 +40,8 @@ const Tensor* append(Fusion& fusion, DType dtype, std::vector<Expr> shape, Defin
 }
 
 // A permutation of 0..rank-1, negative dims counted from the end.
-std::vector<int64_t> permutation(std::string_view op, const Tensor& arg, std::span<const int64_t> dims) {
+std::vector<int64_t> permutation(std::string_view op, const Tensor& arg,
+                                 std::span<const int64_t> dims) {
   std::vector<int64_t> result(dims.begin(), dims.end());
   for (int64_t& d : result)
     if (d < 0) d += arg.rank();
@@ -48,21 +49,27 @@ std::vector<int64_t> permutation(std::string_view op, const Tensor& arg, std::sp
   std::sort(sorted.begin(), sorted.end());
   bool ok = static_cast<int>(sorted.size()) == arg.rank();
   for (size_t i = 0; ok && i < sorted.size(); ++i) ok = sorted[i] == static_cast<int64_t>(i);
-  FUSER_CHECK(ok, Shape, "permute-1", op, "(t", arg.id, ", [", joined(dims), "]): expected each of 0..",
-              arg.rank() - 1, " once\n  ", where(arg));
+  FUSER_CHECK(ok, Shape, "permute-1", op, "(t", arg.id, ", [", joined(dims),
+              "]): expected each of 0..", arg.rank() - 1, " once\n  ", where(arg));
   return result;
 }
 
 // The extent of a result axis where two operands meet, by the broadcast rule.
-Expr meet(std::string_view op, std::span<const Operand> args, int axis, Expr left, const Tensor* left_tensor,
-          Expr right, const Tensor* right_tensor, std::vector<Constraint>& constraints) {
+Expr meet(std::string_view op, std::span<const Operand> args, int axis, Expr left,
+          const Tensor* left_tensor, Expr right, const Tensor* right_tensor,
+          std::vector<Constraint>& constraints) {
   if (left == right || right->is_constant(1)) return left;
   if (left->is_constant(1)) return right;
   FUSER_CHECK(!(left->is_constant() && right->is_constant()), Shape, "broadcast-1", call(op, args),
-              ": operands do not broadcast", lines(args), "\n  axis ", axis, ": ", left->value.integer, " against ",
-              right->value.integer, "; expected equal, or one of them 1");
-  constraints.push_back({.left = left, .right = right, .op = call(op, args), .axis = axis,
-                         .left_tensor = left_tensor, .right_tensor = right_tensor});
+              ": operands do not broadcast", lines(args), "\n  axis ", axis, ": ",
+              left->value.integer, " against ", right->value.integer,
+              "; expected equal, or one of them 1");
+  constraints.push_back({.left = left,
+                         .right = right,
+                         .op = call(op, args),
+                         .axis = axis,
+                         .left_tensor = left_tensor,
+                         .right_tensor = right_tensor});
   // A static size is the better name for both.
   return right->is_constant() ? right : left;
 }
@@ -72,14 +79,16 @@ Kind category(const Operand& o) { return kind_of(o.tensor ? o.tensor->dtype : o.
 }  // namespace
 
 DType common_dtype(std::span<const Operand> operands) {
-  // torch's rule: each priority level promotes within itself; a lower level counts only by a higher category.
+  // torch's rule: each priority level promotes within itself; a lower level counts only by a higher
+  // category.
   std::optional<DType> level[3];
   for (const Operand& o : operands) {
     const DType d = o.tensor ? o.tensor->dtype : o.scalar->dtype;
     auto& slot = level[!o.tensor ? 2 : o.tensor->rank() == 0 ? 1 : 0];
     slot = slot ? promote_types(*slot, d) : d;
   }
-  // A Python float does not make anything float64: alone above ints it stands for float32, torch's default.
+  // A Python float does not make anything float64: alone above ints it stands for float32, torch's
+  // default.
   if (level[2] && (level[0] || level[1])) {
     if (*level[2] == DType::Float64) level[2] = DType::Float32;
     if (*level[2] == DType::Complex128) level[2] = DType::Complex64;
@@ -91,25 +100,29 @@ DType common_dtype(std::span<const Operand> operands) {
       result = d;
     } else if (kind_of(*d) > kind_of(*result)) {
       // A complex operand of lower priority keeps the precision of a float one of higher priority.
-      result = kind_of(*d) == Kind::Complex && kind_of(*result) == Kind::Float ? complex_type(*result)
-                                                                               : promote_types(*result, *d);
+      result = kind_of(*d) == Kind::Complex && kind_of(*result) == Kind::Float
+                   ? complex_type(*result)
+                   : promote_types(*result, *d);
     }
   }
   return compute_type(*result);
 }
 
-const Tensor* define_tensor(Fusion& fusion, std::span<const int64_t> shape, DType dtype, Input input,
-                            std::string location) {
+const Tensor* define_tensor(Fusion& fusion, std::span<const int64_t> shape, DType dtype,
+                            Input input, std::string location) {
   input.index = static_cast<int>(fusion.inputs.size());
   std::vector<Expr> extents;
   for (size_t d = 0; d < shape.size(); ++d) {
     FUSER_CHECK(shape[d] >= -1, Shape, "define-tensor-1", "define_tensor(shape=[", joined(shape),
-                "]): expected -1 (symbolic), 0, 1 or a static size in axis ", d, ", got ", shape[d]);
-    extents.push_back(shape[d] < 0 ? fusion.exprs.symbol(Symbol::Size, input.index, static_cast<int>(d))
-                                   : fusion.exprs.constant(shape[d]));
+                "]): expected -1 (symbolic), 0, 1 or a static size in axis ", d, ", got ",
+                shape[d]);
+    extents.push_back(shape[d] < 0
+                          ? fusion.exprs.symbol(Symbol::Size, input.index, static_cast<int>(d))
+                          : fusion.exprs.constant(shape[d]));
   }
   fusion.arguments.push_back({.is_tensor = true, .index = input.index});
-  const Tensor* t = append(fusion, dtype, std::move(extents), std::move(input), std::move(location));
+  const Tensor* t =
+      append(fusion, dtype, std::move(extents), std::move(input), std::move(location));
   fusion.inputs.push_back(t);
   return t;
 }
@@ -128,26 +141,32 @@ namespace {
 DType compute_for(Op op, DType common, std::span<const Operand> args) {
   const OpRow& r = row(op);
   DType compute = common;
-  if (r.rule == ResultRule::Float && (kind_of(compute) == Kind::Int || kind_of(compute) == Kind::Bool))
+  if (r.rule == ResultRule::Float &&
+      (kind_of(compute) == Kind::Int || kind_of(compute) == Kind::Bool))
     compute = DType::Float32;
   // An op without a bool form may still be defined on ints, as torch's arithmetic on masks is.
-  FUSER_CHECK(op_text(op, compute) != nullptr, DType, "op-dtype-1", call(r.name, args), ": ", r.name,
-              " is not defined on ", row(compute).torch, lines(args), "\n  hint: cast the operand first");
+  FUSER_CHECK(op_text(op, compute) != nullptr, DType, "op-dtype-1", call(r.name, args), ": ",
+              r.name, " is not defined on ", row(compute).torch, lines(args),
+              "\n  hint: cast the operand first");
   return compute;
 }
 
 DType result_of(Op op, DType compute) {
   switch (row(op).rule) {
-    case ResultRule::Predicate: return DType::Bool;
-    case ResultRule::Real: return real_type(compute);
-    case ResultRule::Complex: return complex_type(compute);
-    default: return compute;
+    case ResultRule::Predicate:
+      return DType::Bool;
+    case ResultRule::Real:
+      return real_type(compute);
+    case ResultRule::Complex:
+      return complex_type(compute);
+    default:
+      return compute;
   }
 }
 
 void check_arity(Op op, size_t given) {
-  FUSER_CHECK(given == row(op).arity, User, "op-arity-1", row(op).name, ": expected ", int(row(op).arity),
-              " operands, got ", given);
+  FUSER_CHECK(given == row(op).arity, User, "op-arity-1", row(op).name, ": expected ",
+              int(row(op).arity), " operands, got ", given);
 }
 
 std::span<const Operand> valued(Op op, std::span<const Operand> args) {
@@ -156,7 +175,8 @@ std::span<const Operand> valued(Op op, std::span<const Operand> args) {
 
 }  // namespace
 
-const Tensor* pointwise(Fusion& fusion, Op op, std::span<const Operand> args, std::string location) {
+const Tensor* pointwise(Fusion& fusion, Op op, std::span<const Operand> args,
+                        std::string location) {
   check_arity(op, args.size());
   const DType compute = compute_for(op, common_dtype(valued(op, args)), args);
   if (row(op).rule == ResultRule::Condition)
@@ -177,26 +197,31 @@ const Tensor* pointwise(Fusion& fusion, Op op, std::span<const Operand> args, st
       Expr& extent = shape[d + shift];
       const Tensor*& from = owner[d + shift];
       Expr mine = a.tensor->shape[d];
-      Expr met = extent ? meet(row(op).name, args, d + shift, extent, from, mine, a.tensor, constraints) : mine;
+      Expr met =
+          extent ? meet(row(op).name, args, d + shift, extent, from, mine, a.tensor, constraints)
+                 : mine;
       if (!extent || met != extent) from = a.tensor;
       extent = met;
     }
   }
   for (Constraint& c : constraints) fusion.constraints.push_back(std::move(c));
-  // Operands of lower rank get leading dims of size 1, as a statement of their own: every later stage then sees
-  // operands of equal rank.
+  // Operands of lower rank get leading dims of size 1, as a statement of their own: every later
+  // stage then sees operands of equal rank.
   for (Operand& a : aligned) {
     if (!a.tensor || a.tensor->rank() == rank) continue;
-    // A tensor of no dims counts less in promotion; with dims it would count in full whenever the op is built again.
+    // A tensor of no dims counts less in promotion; with dims it would count in full whenever the
+    // op is built again.
     const bool condition = row(op).rule == ResultRule::Condition && &a == aligned.data();
-    if (a.tensor->rank() == 0 && !condition && compute_type(promote_types(compute, a.tensor->dtype)) != compute)
+    if (a.tensor->rank() == 0 && !condition &&
+        compute_type(promote_types(compute, a.tensor->dtype)) != compute)
       a.tensor = cast(fusion, a.tensor, compute, location);
     std::vector<bool> is_broadcast(rank, false);
     std::fill(is_broadcast.begin(), is_broadcast.begin() + (rank - a.tensor->rank()), true);
     a.tensor = broadcast(fusion, a.tensor, std::move(is_broadcast), location);
   }
   return append(fusion, result_of(op, compute), std::move(shape),
-                Pointwise{.op = op, .compute = compute, .args = std::move(aligned)}, std::move(location));
+                Pointwise{.op = op, .compute = compute, .args = std::move(aligned)},
+                std::move(location));
 }
 
 Expr pointwise_scalar(Fusion& fusion, Op op, std::span<const Expr> args) {
@@ -213,32 +238,42 @@ Expr pointwise_scalar(Fusion& fusion, Op op, std::span<const Expr> args) {
 }
 
 const Tensor* cast(Fusion& fusion, const Tensor* arg, DType dtype, std::string location) {
-  FUSER_CHECK(kind_of(arg->dtype) != Kind::Complex || kind_of(dtype) == Kind::Complex || kind_of(dtype) == Kind::Bool,
+  FUSER_CHECK(kind_of(arg->dtype) != Kind::Complex || kind_of(dtype) == Kind::Complex ||
+                  kind_of(dtype) == Kind::Bool,
               DType, "cast-1", "cast(t", arg->id, ", ", row(dtype).torch,
               "): casting complex to real discards the imaginary part\n  ", where(*arg),
               "\n  hint: take fd.ops.real(t", arg->id, ") first");
   return append(fusion, dtype, arg->shape, Cast{.arg = arg}, std::move(location));
 }
 
-const Tensor* full(Fusion& fusion, std::span<const Expr> shape, Expr value, DType dtype, std::string location) {
+const Tensor* full(Fusion& fusion, std::span<const Expr> shape, Expr value, DType dtype,
+                   std::string location) {
   for (size_t d = 0; d < shape.size(); ++d)
-    FUSER_CHECK(kind_of(shape[d]->dtype) == Kind::Int && !(shape[d]->is_constant() && shape[d]->value.integer < 0),
-                Shape, "full-1", "full(): expected a size of at least 0 in axis ", d, ", got ", to_string(shape[d]));
-  return append(fusion, dtype, {shape.begin(), shape.end()}, Full{.value = value}, std::move(location));
+    FUSER_CHECK(kind_of(shape[d]->dtype) == Kind::Int &&
+                    !(shape[d]->is_constant() && shape[d]->value.integer < 0),
+                Shape, "full-1", "full(): expected a size of at least 0 in axis ", d, ", got ",
+                to_string(shape[d]));
+  return append(fusion, dtype, {shape.begin(), shape.end()}, Full{.value = value},
+                std::move(location));
 }
 
-const Tensor* broadcast(Fusion& fusion, const Tensor* arg, std::vector<bool> is_broadcast, std::string location) {
+const Tensor* broadcast(Fusion& fusion, const Tensor* arg, std::vector<bool> is_broadcast,
+                        std::string location) {
   const int kept = static_cast<int>(std::count(is_broadcast.begin(), is_broadcast.end(), false));
-  FUSER_CHECK(kept == arg->rank(), Shape, "broadcast-2", "broadcast(t", arg->id, ", ...): expected ", arg->rank(),
-              " dims that are not broadcast (the rank of the operand), got ", kept, "\n  ", where(*arg));
+  FUSER_CHECK(kept == arg->rank(), Shape, "broadcast-2", "broadcast(t", arg->id,
+              ", ...): expected ", arg->rank(),
+              " dims that are not broadcast (the rank of the operand), got ", kept, "\n  ",
+              where(*arg));
   std::vector<Expr> shape;
   int next = 0;
   for (bool b : is_broadcast) shape.push_back(b ? fusion.exprs.constant(1) : arg->shape[next++]);
   return append(fusion, arg->dtype, std::move(shape),
-                Broadcast{.arg = arg, .is_broadcast = std::move(is_broadcast)}, std::move(location));
+                Broadcast{.arg = arg, .is_broadcast = std::move(is_broadcast)},
+                std::move(location));
 }
 
-const Tensor* expand(Fusion& fusion, const Tensor* arg, std::span<const Expr> shape, std::string location) {
+const Tensor* expand(Fusion& fusion, const Tensor* arg, std::span<const Expr> shape,
+                     std::string location) {
   FUSER_CHECK(static_cast<int>(shape.size()) == arg->rank(), Shape, "expand-1", "expand(t", arg->id,
               ", shape): expected ", arg->rank(), " sizes, got ", shape.size(), "\n  ", where(*arg),
               "\n  hint: add dims with broadcast or broadcast_in_dim");
@@ -251,46 +286,54 @@ const Tensor* expand(Fusion& fusion, const Tensor* arg, std::span<const Expr> sh
       wanted.push_back(fusion.exprs.constant(-1));
       continue;
     }
-    FUSER_CHECK(!want->is_constant() || !arg->shape[d]->is_constant() || arg->shape[d]->is_constant(1) ||
-                    want == arg->shape[d],
+    FUSER_CHECK(!want->is_constant() || !arg->shape[d]->is_constant() ||
+                    arg->shape[d]->is_constant(1) || want == arg->shape[d],
                 Shape, "expand-2", "expand(t", arg->id, ", shape): axis ", d, " has size ",
-                to_string(arg->shape[d]), " and cannot become ", to_string(want), "; only size 1 grows\n  ",
-                where(*arg));
+                to_string(arg->shape[d]), " and cannot become ", to_string(want),
+                "; only size 1 grows\n  ", where(*arg));
     extents.push_back(want);
     wanted.push_back(want);
     if (!arg->shape[d]->is_constant(1) && arg->shape[d] != want)
-      constraints.push_back({.left = arg->shape[d], .right = want, .op = text("expand(t", arg->id, ", shape)"),
-                             .axis = d, .left_tensor = arg, .right_tensor = arg});
+      constraints.push_back({.left = arg->shape[d],
+                             .right = want,
+                             .op = text("expand(t", arg->id, ", shape)"),
+                             .axis = d,
+                             .left_tensor = arg,
+                             .right_tensor = arg});
   }
   for (Constraint& c : constraints) fusion.constraints.push_back(std::move(c));
-  return append(fusion, arg->dtype, std::move(extents), Expand{.arg = arg, .shape = std::move(wanted)},
-                std::move(location));
+  return append(fusion, arg->dtype, std::move(extents),
+                Expand{.arg = arg, .shape = std::move(wanted)}, std::move(location));
 }
 
 const Tensor* broadcast_in_dim(Fusion& fusion, const Tensor* arg, std::span<const Expr> shape,
                                std::span<const int64_t> broadcast_dims, std::string location) {
   FUSER_CHECK(static_cast<int>(broadcast_dims.size()) == arg->rank(), Shape, "broadcast-in-dim-1",
-              "broadcast_in_dim(t", arg->id, ", shape, [", joined(broadcast_dims), "]): expected ", arg->rank(),
-              " broadcast_dims (the rank of the operand), got ", broadcast_dims.size(), "\n  ", where(*arg));
+              "broadcast_in_dim(t", arg->id, ", shape, [", joined(broadcast_dims), "]): expected ",
+              arg->rank(), " broadcast_dims (the rank of the operand), got ", broadcast_dims.size(),
+              "\n  ", where(*arg));
   const int rank = static_cast<int>(shape.size());
   std::vector<bool> is_broadcast(rank, true);
   int64_t last = -1;
   for (int64_t d : broadcast_dims) {
-    FUSER_CHECK(d > last && d < rank, Shape, "broadcast-in-dim-2", "broadcast_in_dim(t", arg->id, ", shape, [",
-                joined(broadcast_dims), "]): expected increasing dims below ", rank, "\n  ", where(*arg));
+    FUSER_CHECK(d > last && d < rank, Shape, "broadcast-in-dim-2", "broadcast_in_dim(t", arg->id,
+                ", shape, [", joined(broadcast_dims), "]): expected increasing dims below ", rank,
+                "\n  ", where(*arg));
     is_broadcast[d] = false;
     last = d;
   }
-  const Tensor* t = rank == arg->rank() ? arg : broadcast(fusion, arg, std::move(is_broadcast), location);
+  const Tensor* t =
+      rank == arg->rank() ? arg : broadcast(fusion, arg, std::move(is_broadcast), location);
   return expand(fusion, t, shape, std::move(location));
 }
 
-const Tensor* squeeze(Fusion& fusion, const Tensor* arg, std::span<const int64_t> dims, bool squeeze_expanded,
-                      std::string location) {
+const Tensor* squeeze(Fusion& fusion, const Tensor* arg, std::span<const int64_t> dims,
+                      bool squeeze_expanded, std::string location) {
   std::vector<int64_t> sorted(dims.begin(), dims.end());
   for (int64_t& d : sorted) {
-    FUSER_CHECK(d >= -arg->rank() && d < arg->rank(), Shape, "squeeze-1", "squeeze(t", arg->id, ", [", joined(dims),
-                "]): dim ", d, " is out of range for rank ", arg->rank(), "\n  ", where(*arg));
+    FUSER_CHECK(d >= -arg->rank() && d < arg->rank(), Shape, "squeeze-1", "squeeze(t", arg->id,
+                ", [", joined(dims), "]): dim ", d, " is out of range for rank ", arg->rank(),
+                "\n  ", where(*arg));
     if (d < 0) d += arg->rank();
   }
   std::sort(sorted.begin(), sorted.end());
@@ -298,21 +341,27 @@ const Tensor* squeeze(Fusion& fusion, const Tensor* arg, std::span<const int64_t
   for (int64_t d : sorted) {
     Expr extent = arg->shape[d];
     if (extent->is_constant(1) || squeeze_expanded) continue;
-    FUSER_CHECK(!extent->is_constant(), Shape, "squeeze-2", "squeeze(t", arg->id, ", [", joined(dims), "]): axis ", d,
-                " has size ", extent->value.integer, ", expected 1\n  ", where(*arg));
-    fusion.constraints.push_back({.left = extent, .right = fusion.exprs.constant(1),
+    FUSER_CHECK(!extent->is_constant(), Shape, "squeeze-2", "squeeze(t", arg->id, ", [",
+                joined(dims), "]): axis ", d, " has size ", extent->value.integer,
+                ", expected 1\n  ", where(*arg));
+    fusion.constraints.push_back({.left = extent,
+                                  .right = fusion.exprs.constant(1),
                                   .op = text("squeeze(t", arg->id, ", [", joined(dims), "])"),
-                                  .axis = static_cast<int>(d), .left_tensor = arg, .right_tensor = arg});
+                                  .axis = static_cast<int>(d),
+                                  .left_tensor = arg,
+                                  .right_tensor = arg});
   }
   std::vector<Expr> shape;
   for (int d = 0; d < arg->rank(); ++d)
     if (!std::binary_search(sorted.begin(), sorted.end(), d)) shape.push_back(arg->shape[d]);
-  return append(fusion, arg->dtype, std::move(shape),
-                Squeeze{.arg = arg, .dims = std::move(sorted), .squeeze_expanded = squeeze_expanded},
-                std::move(location));
+  return append(
+      fusion, arg->dtype, std::move(shape),
+      Squeeze{.arg = arg, .dims = std::move(sorted), .squeeze_expanded = squeeze_expanded},
+      std::move(location));
 }
 
-const Tensor* permute(Fusion& fusion, const Tensor* arg, std::span<const int64_t> dims, std::string location) {
+const Tensor* permute(Fusion& fusion, const Tensor* arg, std::span<const int64_t> dims,
+                      std::string location) {
   std::vector<int64_t> order = permutation("permute", *arg, dims);
   std::vector<Expr> shape;
   for (int64_t d : order) shape.push_back(arg->shape[d]);
@@ -330,19 +379,23 @@ const Tensor* stride_order(Fusion& fusion, const Tensor* arg, std::span<const in
 void add_output(Fusion& fusion, const Tensor* tensor, int alias) {
   if (alias >= 0) {
     const Tensor& target = *fusion.inputs[alias];
-    FUSER_CHECK(target.rank() == tensor->rank(), Shape, "alias-1", "add_output(t", tensor->id, ", t", target.id,
-                "): an output written into an input needs its rank\n  ", where(*tensor), "\n  ", where(target));
-    FUSER_CHECK(target.dtype == tensor->dtype, DType, "alias-2", "add_output(t", tensor->id, ", t", target.id,
-                "): an output written into an input needs its dtype\n  ", where(*tensor), "\n  ", where(target),
-                "\n  hint: cast the output to ", row(target.dtype).torch);
+    FUSER_CHECK(target.rank() == tensor->rank(), Shape, "alias-1", "add_output(t", tensor->id,
+                ", t", target.id, "): an output written into an input needs its rank\n  ",
+                where(*tensor), "\n  ", where(target));
+    FUSER_CHECK(target.dtype == tensor->dtype, DType, "alias-2", "add_output(t", tensor->id, ", t",
+                target.id, "): an output written into an input needs its dtype\n  ", where(*tensor),
+                "\n  ", where(target), "\n  hint: cast the output to ", row(target.dtype).torch);
     for (const Output& o : fusion.outputs)
-      FUSER_CHECK(o.alias != alias, User, "alias-3", "add_output(t", tensor->id, ", t", target.id, "): t",
-                  o.tensor->id, " is written into that input already");
+      FUSER_CHECK(o.alias != alias, User, "alias-3", "add_output(t", tensor->id, ", t", target.id,
+                  "): t", o.tensor->id, " is written into that input already");
     for (int d = 0; d < tensor->rank(); ++d)
       if (tensor->shape[d] != target.shape[d])
-        fusion.constraints.push_back({.left = tensor->shape[d], .right = target.shape[d],
-                                      .op = text("add_output(t", tensor->id, ", t", target.id, ")"), .axis = d,
-                                      .left_tensor = tensor, .right_tensor = &target});
+        fusion.constraints.push_back({.left = tensor->shape[d],
+                                      .right = target.shape[d],
+                                      .op = text("add_output(t", tensor->id, ", t", target.id, ")"),
+                                      .axis = d,
+                                      .left_tensor = tensor,
+                                      .right_tensor = &target});
   }
   fusion.outputs.push_back({.tensor = tensor, .alias = alias});
 }
@@ -372,7 +425,8 @@ Fusion rebuild(const Fusion& fusion, const SizeReplacement& leaf) {
           } else if constexpr (std::is_same_v<D, Pointwise>) {
             std::vector<Operand> args;
             for (const Operand& a : d.args)
-              args.push_back(a.tensor ? Operand{.tensor = at(a.tensor)} : Operand{.scalar = map_expr(a.scalar)});
+              args.push_back(a.tensor ? Operand{.tensor = at(a.tensor)}
+                                      : Operand{.scalar = map_expr(a.scalar)});
             pointwise(out, d.op, args, t.location);
           } else if constexpr (std::is_same_v<D, Cast>) {
             cast(out, at(d.arg), t.dtype, t.location);
@@ -391,11 +445,13 @@ Fusion rebuild(const Fusion& fusion, const SizeReplacement& leaf) {
           } else if constexpr (std::is_same_v<D, StrideOrder>) {
             stride_order(out, at(d.arg), d.order, t.location);
           } else {
-            static_assert(std::is_same_v<D, std::monostate>, "rebuild() does not know this tensor op");
+            static_assert(std::is_same_v<D, std::monostate>,
+                          "rebuild() does not know this tensor op");
           }
         },
         t.definition);
-    FUSER_ASSERT(out.tensors.size() == static_cast<size_t>(t.id) + 1, "rebuild() lost the ids at t", t.id);
+    FUSER_ASSERT(out.tensors.size() == static_cast<size_t>(t.id) + 1, "rebuild() lost the ids at t",
+                 t.id);
   }
   out.arguments = fusion.arguments;
   for (const Output& o : fusion.outputs) add_output(out, at(o.tensor), o.alias);
@@ -423,13 +479,20 @@ Fusion specialize(const Fusion& fusion, const std::vector<std::vector<bool>>& on
   if (parent.empty()) return first;
   Fusion second = rebuild(first, [&](Exprs& target, Expr s) -> Expr {
     Expr r = find(s);
-    return r->is_constant() ? target.constant(r->value.integer) : target.symbol(Symbol::Size, r->a, r->b);
+    return r->is_constant() ? target.constant(r->value.integer)
+                            : target.symbol(Symbol::Size, r->a, r->b);
   });
-  // The rules that gave the names are no longer visible in the second graph; they are still to be checked.
+  // The rules that gave the names are no longer visible in the second graph; they are still to be
+  // checked.
   std::vector<Constraint> constraints;
   for (const Constraint& c : first.constraints) {
-    const auto copy = [&](Expr e) { return rewrite(second.exprs, e, [](Expr) -> Expr { return nullptr; }); };
-    constraints.push_back({.left = copy(c.left), .right = copy(c.right), .op = c.op, .axis = c.axis,
+    const auto copy = [&](Expr e) {
+      return rewrite(second.exprs, e, [](Expr) -> Expr { return nullptr; });
+    };
+    constraints.push_back({.left = copy(c.left),
+                           .right = copy(c.right),
+                           .op = c.op,
+                           .axis = c.axis,
                            .left_tensor = &second.tensors[c.left_tensor->id],
                            .right_tensor = &second.tensors[c.right_tensor->id]});
   }

@@ -1,7 +1,7 @@
 // Building a Fusion: one function per tensor op, with its shape and dtype rules.
 //
-// Every function appends one tensor and returns it; a broken rule raises ShapeError, DTypeError or UserError and
-// leaves the Fusion as it was. `location` is the user's source line, for messages.
+// Every function appends one tensor and returns it; a broken rule raises ShapeError, DTypeError or
+// UserError and leaves the Fusion as it was. `location` is the user's source line, for messages.
 #pragma once
 
 #include <span>
@@ -11,39 +11,45 @@
 
 namespace fuser {
 
-// The dtype in which torch computes on these operands, half types widened to float32: tensors with dims decide
-// within a category over 0-dim tensors, and those over scalars.
+// The dtype in which torch computes on these operands, half types widened to float32: tensors with
+// dims decide within a category over 0-dim tensors, and those over scalars.
 DType common_dtype(std::span<const Operand> operands);
 
 // shape: -1 symbolic, otherwise the static size (1 broadcasts).
-const Tensor* define_tensor(Fusion& fusion, std::span<const int64_t> shape, DType dtype, Input input,
-                            std::string location);
+const Tensor* define_tensor(Fusion& fusion, std::span<const int64_t> shape, DType dtype,
+                            Input input, std::string location);
 Expr define_scalar(Fusion& fusion, DType dtype);
 
 const Tensor* pointwise(Fusion& fusion, Op op, std::span<const Operand> args, std::string location);
 // The same op on scalars only.
 Expr pointwise_scalar(Fusion& fusion, Op op, std::span<const Expr> args);
 const Tensor* cast(Fusion& fusion, const Tensor* arg, DType dtype, std::string location);
-const Tensor* full(Fusion& fusion, std::span<const Expr> shape, Expr value, DType dtype, std::string location);
-const Tensor* broadcast(Fusion& fusion, const Tensor* arg, std::vector<bool> is_broadcast, std::string location);
+const Tensor* full(Fusion& fusion, std::span<const Expr> shape, Expr value, DType dtype,
+                   std::string location);
+const Tensor* broadcast(Fusion& fusion, const Tensor* arg, std::vector<bool> is_broadcast,
+                        std::string location);
 // shape[d] nullptr or -1 keeps the size; a dim of size 1 may grow.
-const Tensor* expand(Fusion& fusion, const Tensor* arg, std::span<const Expr> shape, std::string location);
+const Tensor* expand(Fusion& fusion, const Tensor* arg, std::span<const Expr> shape,
+                     std::string location);
 const Tensor* broadcast_in_dim(Fusion& fusion, const Tensor* arg, std::span<const Expr> shape,
                                std::span<const int64_t> broadcast_dims, std::string location);
-const Tensor* squeeze(Fusion& fusion, const Tensor* arg, std::span<const int64_t> dims, bool squeeze_expanded,
+const Tensor* squeeze(Fusion& fusion, const Tensor* arg, std::span<const int64_t> dims,
+                      bool squeeze_expanded, std::string location);
+const Tensor* permute(Fusion& fusion, const Tensor* arg, std::span<const int64_t> dims,
                       std::string location);
-const Tensor* permute(Fusion& fusion, const Tensor* arg, std::span<const int64_t> dims, std::string location);
 const Tensor* stride_order(Fusion& fusion, const Tensor* arg, std::span<const int64_t> order,
                            std::string location);
 void add_output(Fusion& fusion, const Tensor* tensor, int alias = -1);
 
-// The fusion again with some of its size symbols replaced: leaf(symbol) gives an expression of `target`, or nullptr
-// to keep it. Shape rules run again, so that dims that became 1 broadcast. Tensor ids are kept.
+// The fusion again with some of its size symbols replaced: leaf(symbol) gives an expression of
+// `target`, or nullptr to keep it. Shape rules run again, so that dims that became 1 broadcast.
+// Tensor ids are kept.
 using SizeReplacement = std::function<Expr(Exprs& target, Expr symbol)>;
 Fusion rebuild(const Fusion& fusion, const SizeReplacement& leaf);
 
-// The fusion for inputs whose symbolic dims flagged in ones[input][dim] have size 1, with sizes that its constraints
-// make equal replaced by one symbol (so that equality of extents is structural). The constraints stay, to be checked.
+// The fusion for inputs whose symbolic dims flagged in ones[input][dim] have size 1, with sizes
+// that its constraints make equal replaced by one symbol (so that equality of extents is
+// structural). The constraints stay, to be checked.
 Fusion specialize(const Fusion& fusion, const std::vector<std::vector<bool>>& ones);
 
 }  // namespace fuser

@@ -9,9 +9,10 @@
 namespace fuser {
 namespace {
 
-// The input's strides as expressions: 0, 1, products of inner sizes where contiguous, else a symbol.
-std::vector<Expr> input_strides(Exprs& exprs, const Tensor& tensor, int input, const LayoutClass& layout,
-                                const std::vector<Expr>& extents) {
+// The input's strides as expressions: 0, 1, products of inner sizes where contiguous, else a
+// symbol.
+std::vector<Expr> input_strides(Exprs& exprs, const Tensor& tensor, int input,
+                                const LayoutClass& layout, const std::vector<Expr>& extents) {
   std::vector<Expr> strides(tensor.rank(), exprs.constant(0));
   Expr inner = exprs.constant(1);
   for (size_t i = layout.order.size(); i-- > 0;) {
@@ -22,7 +23,8 @@ std::vector<Expr> input_strides(Exprs& exprs, const Tensor& tensor, int input, c
   return strides;
 }
 
-std::vector<Expr> dense_strides(Exprs& exprs, const std::vector<Expr>& extents, const std::vector<int>& order) {
+std::vector<Expr> dense_strides(Exprs& exprs, const std::vector<Expr>& extents,
+                                const std::vector<int>& order) {
   std::vector<Expr> strides(extents.size(), exprs.constant(0));
   Expr next = exprs.constant(1);
   for (size_t i = order.size(); i-- > 0;) {
@@ -32,18 +34,21 @@ std::vector<Expr> dense_strides(Exprs& exprs, const std::vector<Expr>& extents, 
   return strides;
 }
 
-// For each axis, how far out it lies in a tensor's memory (larger: outer), or -1 where the tensor does not tell.
-std::vector<int> ranks_by_axis(const std::vector<Expr>& at, const std::vector<int>& order, int axes) {
+// For each axis, how far out it lies in a tensor's memory (larger: outer), or -1 where the tensor
+// does not tell.
+std::vector<int> ranks_by_axis(const std::vector<Expr>& at, const std::vector<int>& order,
+                               int axes) {
   std::vector<int> rank(axes, -1);
   for (size_t i = 0; i < order.size(); ++i) {
     Expr coordinate = at[order[i]];
-    if (coordinate->is_symbol(Symbol::Axis)) rank[coordinate->a] = static_cast<int>(order.size() - i);
+    if (coordinate->is_symbol(Symbol::Axis))
+      rank[coordinate->a] = static_cast<int>(order.size() - i);
   }
   return rank;
 }
 
-// torch's rule for the layout of a pointwise result: go through the operands in order; the first one in which both
-// axes have a stride decides which of the two is inner.
+// torch's rule for the layout of a pointwise result: go through the operands in order; the first
+// one in which both axes have a stride decides which of the two is inner.
 std::vector<AxisId> memory_order(int axes, const std::vector<AxisId>& logical,
                                  const std::vector<std::vector<int>>& tellers) {
   std::vector<AxisId> order = logical;
@@ -52,7 +57,8 @@ std::vector<AxisId> memory_order(int axes, const std::vector<AxisId>& logical,
       if (rank[x] >= 0 && rank[y] >= 0 && rank[x] != rank[y]) return rank[x] > rank[y] ? 1 : -1;
     return 0;
   };
-  // Insertion sort, as torch's: with "nobody tells" between, the relation is no order for std::sort.
+  // Insertion sort, as torch's: with "nobody tells" between, the relation is no order for
+  // std::sort.
   for (int i = 1; i < axes; ++i) {
     int at = i;
     for (int j = i - 1; j >= 0; --j) {
@@ -79,7 +85,8 @@ LayoutClass layout_class(std::span<const int64_t> sizes, std::span<const int64_t
     out.expanded[d] = !out.one[d] && strides[d] == 0;
     if (!out.one[d] && !out.expanded[d]) out.order.push_back(d);
   }
-  std::stable_sort(out.order.begin(), out.order.end(), [&](int a, int b) { return strides[a] > strides[b]; });
+  std::stable_sort(out.order.begin(), out.order.end(),
+                   [&](int a, int b) { return strides[a] > strides[b]; });
   int64_t expected = 1;
   out.contiguous.resize(out.order.size());
   for (size_t i = out.order.size(); i-- > 0;) {
@@ -111,7 +118,11 @@ std::string to_string(const LayoutClass& l) {
 
 Problem make_problem(const Fusion& fusion, Refined refined, const std::vector<LayoutClass>& layouts,
                      const std::vector<bool>& in_place) {
-  Problem p{.refined = std::move(refined), .order = {}, .buffers = {}, .accesses = {}, .output_order = {}};
+  Problem p{.refined = std::move(refined),
+            .order = {},
+            .buffers = {},
+            .accesses = {},
+            .output_order = {}};
   Exprs& exprs = p.refined.exprs;
   const int axes = static_cast<int>(p.refined.axes.size());
   const auto extents = [&](const Tensor& t) {
@@ -135,15 +146,20 @@ Problem make_problem(const Fusion& fusion, Refined refined, const std::vector<La
     if (layout.on_cpu_scalar) continue;  // a parameter, not memory
     const int b = input_buffer(value.tensor, input);
     p.buffers[b].read = true;
-    p.accesses.push_back({.store = false, .index = static_cast<int>(v), .buffer = b, .dtype = value.dtype,
+    p.accesses.push_back({.store = false,
+                          .index = static_cast<int>(v),
+                          .buffer = b,
+                          .dtype = value.dtype,
                           .at = value.at,
-                          .tensor_strides = input_strides(exprs, *value.tensor, input, layout, extents(*value.tensor)),
+                          .tensor_strides = input_strides(exprs, *value.tensor, input, layout,
+                                                          extents(*value.tensor)),
                           .strides = {}});
     tellers.push_back(ranks_by_axis(value.at, layout.order, axes));
   }
   for (const Store& s : p.refined.stores) {
     const Output& o = fusion.outputs[s.output];
-    if (in_place[s.output]) tellers.insert(tellers.begin(), ranks_by_axis(s.at, layouts[o.alias].order, axes));
+    if (in_place[s.output])
+      tellers.insert(tellers.begin(), ranks_by_axis(s.at, layouts[o.alias].order, axes));
   }
 
   std::vector<AxisId> logical;
@@ -154,19 +170,25 @@ Problem make_problem(const Fusion& fusion, Refined refined, const std::vector<La
   for (size_t i = 0; i < p.refined.stores.size(); ++i) {
     const Store& s = p.refined.stores[i];
     const Output& o = fusion.outputs[s.output];
-    MemoryAccess access{.store = true, .index = static_cast<int>(i), .buffer = 0, .dtype = o.tensor->dtype,
-                        .at = s.at, .tensor_strides = {}, .strides = {}};
+    MemoryAccess access{.store = true,
+                        .index = static_cast<int>(i),
+                        .buffer = 0,
+                        .dtype = o.tensor->dtype,
+                        .at = s.at,
+                        .tensor_strides = {},
+                        .strides = {}};
     std::vector<int> order;
     if (in_place[s.output]) {
       access.buffer = input_buffer(fusion.inputs[o.alias], o.alias);
       p.buffers[access.buffer].written = true;
-      access.tensor_strides = input_strides(exprs, *fusion.inputs[o.alias], o.alias, layouts[o.alias],
-                                            extents(*fusion.inputs[o.alias]));
+      access.tensor_strides = input_strides(exprs, *fusion.inputs[o.alias], o.alias,
+                                            layouts[o.alias], extents(*fusion.inputs[o.alias]));
     } else {
       // The dims in the order of their axes; dims of size 1 stay where they are.
       if (const auto* wanted = std::get_if<StrideOrder>(&o.tensor->definition)) {
         order.resize(o.tensor->rank());
-        for (int d = 0; d < o.tensor->rank(); ++d) order[o.tensor->rank() - 1 - wanted->order[d]] = d;
+        for (int d = 0; d < o.tensor->rank(); ++d)
+          order[o.tensor->rank() - 1 - wanted->order[d]] = d;
       } else {
         std::vector<int> dim_of_axis(axes, -1);
         for (int d = 0; d < o.tensor->rank(); ++d)
@@ -192,7 +214,8 @@ bool Hints::divides(Expr value, int64_t divisor) const {
   for (size_t i = 0; i < facts.size(); ++i)
     if (facts[i].value == value && facts[i].divisor == divisor) return truth[i];
   throw Fault(FaultKind::Internal, "internal",
-              text("a plan asks whether ", divisor, " divides ", to_string(value), ", which match() did not collect"));
+              text("a plan asks whether ", divisor, " divides ", to_string(value),
+                   ", which match() did not collect"));
 }
 
 }  // namespace fuser

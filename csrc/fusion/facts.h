@@ -1,5 +1,6 @@
-// What is known about sizes beyond their symbols: the layout classes of inputs, and yes/no facts whose truth for
-// concrete sizes is part of a kernel's signature. Structure depends on sizes through these and through nothing else.
+// What is known about sizes beyond their symbols: the layout classes of inputs, and yes/no facts
+// whose truth for concrete sizes is part of a kernel's signature. Structure depends on sizes
+// through these and through nothing else.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +14,12 @@ namespace fuser {
 
 // How one input lies in memory, without its sizes.
 struct LayoutClass {
-  std::vector<bool> one;         // by dim: size 1 (its stride does not count)
-  std::vector<bool> expanded;    // by dim: stride 0
-  std::vector<int> order;        // remaining dims, largest stride first
-  std::vector<bool> contiguous;  // by position in order: stride is that of the next one times its size (last: 1)
-  bool on_cpu_scalar = false;    // a CPU tensor of no dims beside CUDA tensors: passed by value
+  std::vector<bool> one;       // by dim: size 1 (its stride does not count)
+  std::vector<bool> expanded;  // by dim: stride 0
+  std::vector<int> order;      // remaining dims, largest stride first
+  std::vector<bool>
+      contiguous;  // by position in order: stride is that of the next one times its size (last: 1)
+  bool on_cpu_scalar = false;  // a CPU tensor of no dims beside CUDA tensors: passed by value
 
   bool operator==(const LayoutClass&) const = default;
 };
@@ -47,10 +49,12 @@ struct BufferUse {
 // One kernel to be scheduled: values over axes, with addresses.
 struct Problem {
   Refined refined;
-  std::vector<AxisId> order;  // of the axes in memory, outermost first: that of the first input that tells
+  std::vector<AxisId>
+      order;  // of the axes in memory, outermost first: that of the first input that tells
   std::vector<BufferUse> buffers;
   std::vector<MemoryAccess> accesses;  // reads in value order, then stores
-  // Layout of each allocated output's dims, outermost first, by store; empty for an output in place.
+  // Layout of each allocated output's dims, outermost first, by store; empty for an output in
+  // place.
   std::vector<std::vector<int>> output_order;
 };
 
@@ -71,7 +75,8 @@ struct Hints {
   std::vector<bool> aligned;  // by buffer: its address is a multiple of 16 bytes
   bool index64 = false;
 
-  bool divides(Expr value, int64_t divisor) const;  // asks a collected fact; constants answer themselves
+  bool divides(Expr value,
+               int64_t divisor) const;  // asks a collected fact; constants answer themselves
 };
 
 }  // namespace fuser

@@ -1,9 +1,11 @@
-// Chooses, on the Fusion and by structure alone, where a transcendental op may take its short form (ops.h: half_form).
+// Chooses, on the Fusion and by structure alone, where a transcendental op may take its short form
+// (ops.h: half_form).
 //
-// A float32 value that only ever reaches memory as a float of 16 bits or fewer need not be right to the last bit of
-// float32: the short forms err by less than an eighth of half a float16 ULP. The value may pass on the way through ops
-// that do not amplify an error beyond the size of their operands; a sum that cancels then errs by 2^-13 of its larger
-// operand at most, where rounding that operand to bfloat16 would err by 2^-9.
+// A float32 value that only ever reaches memory as a float of 16 bits or fewer need not be right to
+// the last bit of float32: the short forms err by less than an eighth of half a float16 ULP. The
+// value may pass on the way through ops that do not amplify an error beyond the size of their
+// operands; a sum that cancels then errs by 2^-13 of its larger operand at most, where rounding
+// that operand to bfloat16 would err by 2^-9.
 #include "fusion/access.h"
 
 namespace fuser {
@@ -23,8 +25,10 @@ bool passes_on(const Tensor& t) {
     case Op::relu:
     case Op::minimum:
     case Op::maximum:
-    case Op::where: return true;
-    default: return false;
+    case Op::where:
+      return true;
+    default:
+      return false;
   }
 }
 

@@ -47,7 +47,8 @@ bool is_natural(DType d) {
 std::vector<Expr> written_scalars(const Tensor& t) {
   std::vector<Expr> out;
   if (const auto* full = std::get_if<Full>(&t.definition)) out.push_back(full->value);
-  if (std::holds_alternative<Full>(t.definition)) out.insert(out.end(), t.shape.begin(), t.shape.end());
+  if (std::holds_alternative<Full>(t.definition))
+    out.insert(out.end(), t.shape.begin(), t.shape.end());
   if (const auto* expand = std::get_if<Expand>(&t.definition))
     out.insert(out.end(), expand->shape.begin(), expand->shape.end());
   if (const auto* pointwise = std::get_if<Pointwise>(&t.definition))

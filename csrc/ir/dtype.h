@@ -33,7 +33,8 @@ inline DType compute_type(DType dtype) { return row(dtype).compute; }
 DType real_type(DType dtype);
 // float32 -> complex64, float64 -> complex128; real dtypes below float64 give complex64.
 DType complex_type(DType dtype);
-// The dtype that torch.promote_types gives. float8 with float8 (different) promotes to float32 here, where torch refuses.
+// The dtype that torch.promote_types gives. float8 with float8 (different) promotes to float32
+// here, where torch refuses.
 DType promote_types(DType a, DType b);
 
 }  // namespace fuser

@@ -39,11 +39,16 @@ bool before(Expr x, Expr y) {
 DType result_dtype(Op op, std::span<const Expr> args) {
   switch (row(op).rule) {
     case ResultRule::Same:
-    case ResultRule::Float: return args[0]->dtype;
-    case ResultRule::Predicate: return DType::Bool;
-    case ResultRule::Real: return real_type(args[0]->dtype);
-    case ResultRule::Complex: return complex_type(args[0]->dtype);
-    case ResultRule::Condition: return args[1]->dtype;
+    case ResultRule::Float:
+      return args[0]->dtype;
+    case ResultRule::Predicate:
+      return DType::Bool;
+    case ResultRule::Real:
+      return real_type(args[0]->dtype);
+    case ResultRule::Complex:
+      return complex_type(args[0]->dtype);
+    case ResultRule::Condition:
+      return args[1]->dtype;
   }
   return args[0]->dtype;
 }
@@ -52,30 +57,46 @@ DType result_dtype(Op op, std::span<const Expr> args) {
 int64_t apply_integer(Op op, int64_t x, int64_t y) {
   const auto ux = static_cast<uint64_t>(x), uy = static_cast<uint64_t>(y);
   switch (op) {
-    case Op::add: return static_cast<int64_t>(ux + uy);
-    case Op::sub: return static_cast<int64_t>(ux - uy);
-    case Op::mul: return static_cast<int64_t>(ux * uy);
-    case Op::div: return y == 0 ? -1 : y == -1 ? static_cast<int64_t>(-ux) : x / y;
-    case Op::mod: return y == 0 ? x : y == -1 ? 0 : x % y;
-    case Op::maximum: return std::max(x, y);
-    case Op::minimum: return std::min(x, y);
-    case Op::neg: return static_cast<int64_t>(-ux);
-    default: break;
+    case Op::add:
+      return static_cast<int64_t>(ux + uy);
+    case Op::sub:
+      return static_cast<int64_t>(ux - uy);
+    case Op::mul:
+      return static_cast<int64_t>(ux * uy);
+    case Op::div:
+      return y == 0 ? -1 : y == -1 ? static_cast<int64_t>(-ux) : x / y;
+    case Op::mod:
+      return y == 0 ? x : y == -1 ? 0 : x % y;
+    case Op::maximum:
+      return std::max(x, y);
+    case Op::minimum:
+      return std::min(x, y);
+    case Op::neg:
+      return static_cast<int64_t>(-ux);
+    default:
+      break;
   }
-  throw Fault(FaultKind::Unsupported, "size-arithmetic-1",
-              text("a size may be computed with add, sub, mul, div, mod, minimum, maximum and neg; got ",
-                   row(op).name, "; compute it in Python and pass it as a scalar input"));
+  throw Fault(
+      FaultKind::Unsupported, "size-arithmetic-1",
+      text("a size may be computed with add, sub, mul, div, mod, minimum, maximum and neg; got ",
+           row(op).name, "; compute it in Python and pass it as a scalar input"));
 }
 
 // What fits the dtype of an integer or bool, wrapping like the device's.
 int64_t wrap(DType dtype, int64_t v) {
   switch (dtype) {
-    case DType::Bool: return v != 0;
-    case DType::UInt8: return static_cast<uint8_t>(v);
-    case DType::Int8: return static_cast<int8_t>(v);
-    case DType::Int16: return static_cast<int16_t>(v);
-    case DType::Int32: return static_cast<int32_t>(v);
-    default: return v;
+    case DType::Bool:
+      return v != 0;
+    case DType::UInt8:
+      return static_cast<uint8_t>(v);
+    case DType::Int8:
+      return static_cast<int8_t>(v);
+    case DType::Int16:
+      return static_cast<int16_t>(v);
+    case DType::Int32:
+      return static_cast<int32_t>(v);
+    default:
+      return v;
   }
 }
 
@@ -129,7 +150,8 @@ Expr Exprs::symbol(Symbol symbol, int a, int b, DType dtype) {
 }
 
 Expr Exprs::element(int array, Expr index, DType dtype) {
-  return intern({.kind = ExprNode::Kind::Element, .dtype = dtype, .arity = 1, .a = array, .args = {index}});
+  return intern(
+      {.kind = ExprNode::Kind::Element, .dtype = dtype, .arity = 1, .a = array, .args = {index}});
 }
 
 Expr Exprs::cast(DType dtype, Expr value) {
@@ -178,16 +200,19 @@ Expr Exprs::fold_integer(Op op, Expr a, Expr b) {
     case Op::minimum:
       if (a == b) return a;
       break;
-    default: break;
+    default:
+      break;
   }
   return nullptr;
 }
 
 Expr Exprs::apply(Op op, std::span<const Expr> args) {
-  FUSER_ASSERT(args.size() == row(op).arity, row(op).name, " takes ", int(row(op).arity), " operands, got ",
-               args.size());
-  ExprNode node{.kind = ExprNode::Kind::Apply, .dtype = result_dtype(op, args),
-                .arity = static_cast<uint8_t>(args.size()), .op = op};
+  FUSER_ASSERT(args.size() == row(op).arity, row(op).name, " takes ", int(row(op).arity),
+               " operands, got ", args.size());
+  ExprNode node{.kind = ExprNode::Kind::Apply,
+                .dtype = result_dtype(op, args),
+                .arity = static_cast<uint8_t>(args.size()),
+                .op = op};
   std::copy(args.begin(), args.end(), node.args.begin());
   if (args.size() == 2 && is_index(args[0]) && is_index(args[1])) {
     if (Expr folded = fold_integer(op, args[0], args[1])) return folded;
@@ -200,7 +225,10 @@ Expr Exprs::apply(Op op, std::span<const Expr> args) {
 Expr Exprs::in_order(Op op, Expr a, Expr b) {
   const auto nests = [op](Expr e) { return e->kind == ExprNode::Kind::Apply && e->op == op; };
   const auto pair = [&](Expr x, Expr y) {
-    return intern({.kind = ExprNode::Kind::Apply, .dtype = DType::Int64, .arity = 2, .op = op,
+    return intern({.kind = ExprNode::Kind::Apply,
+                   .dtype = DType::Int64,
+                   .arity = 2,
+                   .op = op,
                    .args = {x, y}});
   };
   // The usual case, which keeps building a long sum linear: the new term comes last.
@@ -282,11 +310,21 @@ Expr rewrite(Exprs& target, Expr root, const std::function<Expr(Expr)>& replace)
     std::array<Expr, 3> args{};
     for (int i = 0; i < e->arity; ++i) args[i] = image.at(e->args[i]);
     switch (e->kind) {
-      case ExprNode::Kind::Constant: image[e] = target.constant(e->dtype, e->value); break;
-      case ExprNode::Kind::Symbol: image[e] = target.symbol(e->symbol, e->a, e->b, e->dtype); break;
-      case ExprNode::Kind::Element: image[e] = target.element(e->a, args[0], e->dtype); break;
-      case ExprNode::Kind::Apply: image[e] = target.apply(e->op, {args.data(), e->arity}); break;
-      case ExprNode::Kind::Cast: image[e] = target.cast(e->dtype, args[0]); break;
+      case ExprNode::Kind::Constant:
+        image[e] = target.constant(e->dtype, e->value);
+        break;
+      case ExprNode::Kind::Symbol:
+        image[e] = target.symbol(e->symbol, e->a, e->b, e->dtype);
+        break;
+      case ExprNode::Kind::Element:
+        image[e] = target.element(e->a, args[0], e->dtype);
+        break;
+      case ExprNode::Kind::Apply:
+        image[e] = target.apply(e->op, {args.data(), e->arity});
+        break;
+      case ExprNode::Kind::Cast:
+        image[e] = target.cast(e->dtype, args[0]);
+        break;
     }
   }
   return image.at(root);
@@ -299,8 +337,13 @@ int IntProgram::add(Expr root) {
     FUSER_CHECK(integer || e->kind == ExprNode::Kind::Symbol, Unsupported, "size-arithmetic-1",
                 "a size may be computed with integers only; got ", row(e->dtype).torch, " in ",
                 to_string(root), "; compute it in Python and pass it as a scalar input");
-    Step step{.kind = e->kind, .dtype = e->dtype, .op = e->op, .symbol = e->symbol, .a = e->a,
-              .b = e->b, .value = e->value.integer};
+    Step step{.kind = e->kind,
+              .dtype = e->dtype,
+              .op = e->op,
+              .symbol = e->symbol,
+              .a = e->a,
+              .b = e->b,
+              .value = e->value.integer};
     if (e->kind == ExprNode::Kind::Apply || e->kind == ExprNode::Kind::Cast) {
       step.a = slots_.at(e->args[0]);
       step.b = e->arity > 1 ? slots_.at(e->args[1]) : step.a;
@@ -316,9 +359,15 @@ void IntProgram::run(const Leaf& leaf, std::vector<int64_t>& values) const {
   for (size_t i = 0; i < steps_.size(); ++i) {
     const Step& s = steps_[i];
     switch (s.kind) {
-      case ExprNode::Kind::Constant: values[i] = s.value; break;
-      case ExprNode::Kind::Symbol: values[i] = leaf(s.symbol, s.a, s.b); break;
-      case ExprNode::Kind::Cast: values[i] = wrap(s.dtype, values[s.a]); break;
+      case ExprNode::Kind::Constant:
+        values[i] = s.value;
+        break;
+      case ExprNode::Kind::Symbol:
+        values[i] = leaf(s.symbol, s.a, s.b);
+        break;
+      case ExprNode::Kind::Cast:
+        values[i] = wrap(s.dtype, values[s.a]);
+        break;
       case ExprNode::Kind::Apply:
         values[i] = wrap(s.dtype, apply_integer(s.op, values[s.a], values[s.b]));
         break;

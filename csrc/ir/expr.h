@@ -40,8 +40,8 @@ enum class Symbol : uint8_t {
 };
 
 struct Number {
-  int64_t integer = 0;            // Bool, Int
-  double real = 0.0, imag = 0.0;  // Float, Complex
+  int64_t integer = 0;                   // Bool, Int
+  double real = 0.0, imag = 0.0;         // Float, Complex
   bool operator==(const Number&) const;  // by bits: NaN equals itself, -0.0 differs from 0.0
 };
 
@@ -89,7 +89,8 @@ class Exprs {
   }
   Expr cast(DType dtype, Expr value);
 
-  // Integer arithmetic for sizes and coordinates; all operands are int64 and, for div and mod, not negative.
+  // Integer arithmetic for sizes and coordinates; all operands are int64 and, for div and mod, not
+  // negative.
   Expr add(Expr a, Expr b) { return apply(Op::add, {a, b}); }
   Expr sub(Expr a, Expr b) { return apply(Op::sub, {a, b}); }
   Expr mul(Expr a, Expr b) { return apply(Op::mul, {a, b}); }
@@ -118,9 +119,11 @@ class Exprs {
 // The dtype in which an Apply is computed: that of its operands (`where`: of the two values).
 DType compute_dtype(Expr apply);
 
-// Rebuilds `root` in `target`, replacing a node by replace(node) where that is not nullptr. Iterative.
+// Rebuilds `root` in `target`, replacing a node by replace(node) where that is not nullptr.
+// Iterative.
 Expr rewrite(Exprs& target, Expr root, const std::function<Expr(Expr)>& replace);
-// Calls visit(node) once for each distinct node below and including the roots, operands first. Iterative.
+// Calls visit(node) once for each distinct node below and including the roots, operands first.
+// Iterative.
 void visit(std::span<const Expr> roots, const std::function<void(Expr)>& visit);
 inline void visit(Expr root, const std::function<void(Expr)>& f) {
   visit(std::span<const Expr>(&root, 1), f);
@@ -129,7 +132,8 @@ inline void visit(Expr root, const std::function<void(Expr)>& f) {
 // "size(t0, 1) * 4 + 2": for messages and for the Schedule's text (print.cpp).
 std::string to_string(Expr expr);
 
-// Integer expressions compiled to a straight line, evaluated without recursion or allocation beyond one buffer.
+// Integer expressions compiled to a straight line, evaluated without recursion or allocation beyond
+// one buffer.
 class IntProgram {
  public:
   // Returns the slot that holds the value of `expr` after run(). Values wrap to their dtype; raises

@@ -1,8 +1,9 @@
 // A Fusion says what is computed: an immutable graph of tensors with symbolic extents.
 //
-// Tensors live in the Fusion's arena in creation order, which is a topological order; they have identity. Each one
-// carries its definition, one of a closed set of structs (tensor_ops.def), so that a forgotten kind is a compile
-// error. The functions that build a Fusion, with their shape and dtype rules, are in fusion/define.h.
+// Tensors live in the Fusion's arena in creation order, which is a topological order; they have
+// identity. Each one carries its definition, one of a closed set of structs (tensor_ops.def), so
+// that a forgotten kind is a compile error. The functions that build a Fusion, with their shape and
+// dtype rules, are in fusion/define.h.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +27,8 @@ struct Operand {
 
 struct Input {
   int index = 0;  // among the tensor inputs
-  // What the definition promised; the layout that counts is found from the strides given at run time.
+  // What the definition promised; the layout that counts is found from the strides given at run
+  // time.
   std::vector<std::optional<bool>> contiguity;
   std::vector<int64_t> stride_order;
   bool is_cpu = false;
@@ -52,7 +54,7 @@ struct Expand {  // dims of size 1 grow; costs nothing
 };
 struct Squeeze {
   const Tensor* arg = nullptr;
-  std::vector<int64_t> dims;  // sorted
+  std::vector<int64_t> dims;      // sorted
   bool squeeze_expanded = false;  // dims of any size: their element 0
 };
 struct Permute {  // dim d of the result is dim dims[d] of arg
@@ -90,7 +92,8 @@ struct Output {
   int alias = -1;  // tensor input that is overwritten with it, or -1: a result
 };
 
-// Two extents that must be equal, found while the graph was built and checked against concrete sizes.
+// Two extents that must be equal, found while the graph was built and checked against concrete
+// sizes.
 struct Constraint {
   Expr left = nullptr, right = nullptr;
   std::string op;  // "add(t0, t1)"
@@ -123,8 +126,8 @@ std::vector<const Tensor*> operands(const Tensor& tensor);
 
 // Runnable Python that rebuilds the definition: a function `nvfuser_fusion(fd)`; the bug report.
 std::string to_python(const Fusion& fusion);
-// The structure as canonical bytes: equal for two fusions exactly when they compute the same by the same ops in the
-// same order. Locations do not count.
+// The structure as canonical bytes: equal for two fusions exactly when they compute the same by the
+// same ops in the same order. Locations do not count.
 std::string structure(const Fusion& fusion);
 
 // "float32[128, size(t0, 1)]".

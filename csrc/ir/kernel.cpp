@@ -61,7 +61,8 @@ void map_expressions(Body& body, const std::function<Expr(Expr)>& f) {
             map(n.element);
             map(n.value);
           } else {
-            static_assert(std::is_same_v<N, For> || std::is_same_v<N, Barrier>, "map_expressions() misses a statement");
+            static_assert(std::is_same_v<N, For> || std::is_same_v<N, Barrier>,
+                          "map_expressions() misses a statement");
           }
         },
         s.node);

@@ -1,8 +1,9 @@
 // Kernel IR: one kernel as loops over registers, loads, arithmetic and stores.
 //
-// lower() builds it from a Schedule and turns it, pass by pass (lower/passes.h), into what codegen prints without
-// decisions. Statements have identity and order; expressions belong to the kernel's own arena. The text of a kernel
-// (ir/print.cpp) parses back (ir/parse.cpp), so that every pass is tested as before / after.
+// lower() builds it from a Schedule and turns it, pass by pass (lower/passes.h), into what codegen
+// prints without decisions. Statements have identity and order; expressions belong to the kernel's
+// own arena. The text of a kernel (ir/print.cpp) parses back (ir/parse.cpp), so that every pass is
+// tested as before / after.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +34,7 @@ struct Param {
   Kind kind{};
   DType dtype = DType::Int64;  // Int, Divisor: Int32 where offsets are 32-bit
   Expr value = nullptr;        // Int, Divisor: over Symbol::Size, Stride, Scalar
-  int index = 0;         // Scalar, Value
+  int index = 0;               // Scalar, Value
 };
 
 // A register array; extent 1 prints as a plain variable.
@@ -57,9 +58,11 @@ using Body = std::vector<Stmt>;
 struct Let {  // const v<var> = value
   int var = 0;
   Expr value = nullptr;
-  bool index = false;  // an offset or coordinate, kept in the kernel's index type; else of value's dtype
+  bool index =
+      false;  // an offset or coordinate, kept in the kernel's index type; else of value's dtype
 };
-// array[element + k] = buffer[offset + k] for k < width. Where `in` is false, or k >= count, zeros are read.
+// array[element + k] = buffer[offset + k] for k < width. Where `in` is false, or k >= count, zeros
+// are read.
 struct Load {
   int array = 0;
   Expr element = nullptr;
@@ -68,8 +71,8 @@ struct Load {
   Expr offset = nullptr;
   Expr in = nullptr;     // bool, or nullptr: always
   Expr count = nullptr;  // number of elements that exist, may be <= 0 or > width; nullptr: all
-  // Elements along rows: the first is `column` elements into a row of `columns`; where a row ends, the next element
-  // lies `jump` further on. nullptr: all are neighbours.
+  // Elements along rows: the first is `column` elements into a row of `columns`; where a row ends,
+  // the next element lies `jump` further on. nullptr: all are neighbours.
   Expr column = nullptr, columns = nullptr, jump = nullptr;
 };
 struct Assign {  // array[element] = value
@@ -101,14 +104,14 @@ struct Stmt {
 
 struct KernelIR {
   std::string name;
-  int threads = 256;      // per block
-  int min_blocks = 0;     // resident per processor, 0: the compiler's choice
-  bool index64 = false;   // offsets and coordinates are 64-bit
+  int threads = 256;     // per block
+  int min_blocks = 0;    // resident per processor, 0: the compiler's choice
+  bool index64 = false;  // offsets and coordinates are 64-bit
   std::vector<Buffer> buffers;
   std::vector<Param> params;
   std::vector<Array> arrays;
   std::vector<LinearAxes> axes;
-  int vars = 0;  // variables numbered so far
+  int vars = 0;         // variables numbered so far
   Expr work = nullptr;  // items, one per thread: the grid is ceil(work / threads)
   Body body;
   Exprs exprs;
@@ -121,7 +124,8 @@ struct KernelIR {
 // Calls f(Stmt&) for every statement, outer before inner.
 void visit(Body& body, const std::function<void(Stmt&)>& f);
 void visit(const Body& body, const std::function<void(const Stmt&)>& f);
-// The fields of a statement that are index arithmetic: the value of an index Let, offsets, predicates, counts.
+// The fields of a statement that are index arithmetic: the value of an index Let, offsets,
+// predicates, counts.
 std::vector<Expr*> index_fields(Stmt& stmt);
 // Replaces every expression of the kernel's statements by f(e) (nullptr entries are skipped).
 void map_expressions(Body& body, const std::function<Expr(Expr)>& f);
@@ -137,8 +141,9 @@ std::string to_text(const KernelIR& kernel);
 std::string to_text(const KernelIR& kernel, const Stmt& stmt);
 // Raises UserError "parse-1" with line and column.
 KernelIR parse_kernel(std::string_view text);
-// Raises InternalError naming the statement: variables defined before use and in scope, array bounds of constant
-// indices, widths, dtypes of assignments, collectives convergent, one dtype rule per op.
+// Raises InternalError naming the statement: variables defined before use and in scope, array
+// bounds of constant indices, widths, dtypes of assignments, collectives convergent, one dtype rule
+// per op.
 void verify(const KernelIR& kernel);
 
 }  // namespace fuser

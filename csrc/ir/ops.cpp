@@ -39,10 +39,14 @@ Op half_form(Op op) {
 const char* op_text(Op op, DType compute) {
   const OpRow& r = row(op);
   switch (kind_of(compute)) {
-    case Kind::Bool: return (r.accepts & kBool) ? r.int_text : nullptr;
-    case Kind::Int: return (r.accepts & kInt) ? r.int_text : nullptr;
-    case Kind::Float: return (r.accepts & kFloat) ? r.real_text : nullptr;
-    case Kind::Complex: return (r.accepts & kComplex) ? r.complex_text : nullptr;
+    case Kind::Bool:
+      return (r.accepts & kBool) ? r.int_text : nullptr;
+    case Kind::Int:
+      return (r.accepts & kInt) ? r.int_text : nullptr;
+    case Kind::Float:
+      return (r.accepts & kFloat) ? r.real_text : nullptr;
+    case Kind::Complex:
+      return (r.accepts & kComplex) ? r.complex_text : nullptr;
   }
   return nullptr;
 }

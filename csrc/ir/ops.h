@@ -31,15 +31,15 @@ enum Accepts : uint8_t {
 };
 
 struct OpRow {
-  const char* name;           // frontend and IR name: "add"
-  uint8_t arity;              // 1, 2 or 3
+  const char* name;  // frontend and IR name: "add"
+  uint8_t arity;     // 1, 2 or 3
   ResultRule rule;
-  uint8_t accepts;            // Accepts bits, after ResultRule::Float made ints floats
-  uint8_t cost;               // issue slots of one float32 result on sm_90; 0 for free
-  float ulp;                  // bound on the error of a float32 result; 0 = correctly rounded
-  const char* real_text;      // for float32/float64, e.g. "$0 + $1", "exp_($0)"; nullptr = none
-  const char* int_text;       // for integers and bool
-  const char* complex_text;   // for complex64/complex128
+  uint8_t accepts;           // Accepts bits, after ResultRule::Float made ints floats
+  uint8_t cost;              // issue slots of one float32 result on sm_90; 0 for free
+  float ulp;                 // bound on the error of a float32 result; 0 = correctly rounded
+  const char* real_text;     // for float32/float64, e.g. "$0 + $1", "exp_($0)"; nullptr = none
+  const char* int_text;      // for integers and bool
+  const char* complex_text;  // for complex64/complex128
 };
 
 enum class Op : uint8_t {

@@ -211,7 +211,8 @@ struct Verifier {
     expr(s.offset, DType::Int64, "the offset");
     if (s.in) expr(s.in, DType::Bool, "the predicate");
     if (s.count) expr(s.count, DType::Int64, "the count");
-    FUSER_ASSERT(!s.column == !s.columns && !s.column == !s.jump, here(), "column, columns and jump go together");
+    FUSER_ASSERT(!s.column == !s.columns && !s.column == !s.jump, here(),
+                 "column, columns and jump go together");
     if (!s.column) return;
     expr(s.column, DType::Int64, "the column");
     expr(s.columns, DType::Int64, "the columns");

@@ -17,19 +17,24 @@ Expr divided(Exprs& exprs, const LinearAxes& w, size_t i, Expr index) {
 // Is the linear form linear in the run's index as a whole?
 bool walks_whole(Exprs& exprs, const Linear& form, const LinearAxes& w) {
   for (size_t i = 0; i + 1 < w.axes.size(); ++i)
-    if (form.coefficients[w.axes[i]] != exprs.mul(form.coefficients[w.axes[i + 1]], w.extents[i + 1])) return false;
+    if (form.coefficients[w.axes[i]] !=
+        exprs.mul(form.coefficients[w.axes[i + 1]], w.extents[i + 1]))
+      return false;
   return true;
 }
 
 Expr address(KernelIR& kernel, Expr offset, Expr lane, int axes) {
   Exprs& exprs = kernel.exprs;
-  const auto index_of = [&](const LinearAxes& w) { return w.vector && lane ? exprs.add(w.index, lane) : w.index; };
+  const auto index_of = [&](const LinearAxes& w) {
+    return w.vector && lane ? exprs.add(w.index, lane) : w.index;
+  };
   const auto form = linear(exprs, offset, axes);
   if (!form) {
     std::vector<Expr> at(axes, nullptr);
     for (const LinearAxes& w : kernel.axes)
       for (size_t i = 0; i < w.axes.size(); ++i) at[w.axes[i]] = divided(exprs, w, i, index_of(w));
-    return rewrite(exprs, offset, [&](Expr e) { return e->is_symbol(Symbol::Axis) ? at[e->a] : nullptr; });
+    return rewrite(exprs, offset,
+                   [&](Expr e) { return e->is_symbol(Symbol::Axis) ? at[e->a] : nullptr; });
   }
   Expr sum = form->rest;
   for (const LinearAxes& w : kernel.axes) {
@@ -46,8 +51,9 @@ Expr address(KernelIR& kernel, Expr offset, Expr lane, int axes) {
   return sum;
 }
 
-// How the lanes of an access run along rows: its innermost axis is contiguous, and what is outside that axis in the run
-// is linear too. Nothing where that does not hold, or where the access is linear in the whole run anyway.
+// How the lanes of an access run along rows: its innermost axis is contiguous, and what is outside
+// that axis in the run is linear too. Nothing where that does not hold, or where the access is
+// linear in the whole run anyway.
 struct Rows {
   Expr column, columns, jump;
 };
@@ -60,15 +66,18 @@ std::optional<Rows> rows(KernelIR& kernel, Expr offset, int axes) {
     LinearAxes outer = w;
     outer.axes.pop_back();
     outer.extents.pop_back();
-    if (!form->coefficients[w.axes.back()]->is_constant(1) || !walks_whole(exprs, *form, outer)) continue;
+    if (!form->coefficients[w.axes.back()]->is_constant(1) || !walks_whole(exprs, *form, outer))
+      continue;
     Expr row = form->coefficients[outer.axes.back()];
-    return Rows{.column = divided(exprs, w, w.axes.size() - 1, w.index), .columns = w.extents.back(),
+    return Rows{.column = divided(exprs, w, w.axes.size() - 1, w.index),
+                .columns = w.extents.back(),
                 .jump = exprs.sub(row, w.extents.back())};
   }
   return std::nullopt;
 }
 
-// A loop that moves one element per lane: accesses whose lanes run along rows leave it as accesses of their own.
+// A loop that moves one element per lane: accesses whose lanes run along rows leave it as accesses
+// of their own.
 template <class Access>
 bool leave_loop(KernelIR& kernel, Access access, const For& loop, Body& out, int axes) {
   const auto along = rows(kernel, access.offset, axes);
@@ -101,7 +110,8 @@ Body apply(KernelIR& kernel, Body body, Expr lane, int axes) {
         kept.push_back(std::move(inner));
       }
       if (kept.empty()) continue;
-      loop->body = apply(kernel, std::move(kept), kernel.exprs.symbol(Symbol::Var, loop->var), axes);
+      loop->body =
+          apply(kernel, std::move(kept), kernel.exprs.symbol(Symbol::Var, loop->var), axes);
     } else if (auto* load = std::get_if<Load>(&s.node)) {
       load->offset = address(kernel, load->offset, lane, axes);
     } else if (auto* write = std::get_if<Write>(&s.node)) {

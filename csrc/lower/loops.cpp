@@ -6,16 +6,17 @@
 namespace fuser {
 namespace {
 
-// One part of one stage without collectives: every thread owns the vector lanes of one point of the space.
+// One part of one stage without collectives: every thread owns the vector lanes of one point of the
+// space.
 struct Builder {
   const Problem& problem;
   const Schedule& schedule;
   KernelIR kernel;
   int lanes = 1;
   AxisSet lane_axes = 0;
-  Expr in = nullptr, count = nullptr;   // of this thread
-  std::vector<int> array_of_access;     // register array each access loads into or stores from
-  std::vector<Expr> uniform, in_lane;   // by value: its expression outside and inside the lane loop
+  Expr in = nullptr, count = nullptr;  // of this thread
+  std::vector<int> array_of_access;    // register array each access loads into or stores from
+  std::vector<Expr> uniform, in_lane;  // by value: its expression outside and inside the lane loop
 
   Exprs& exprs() { return kernel.exprs; }
   Expr import(Expr e) {
@@ -44,9 +45,12 @@ struct Builder {
     int inputs = 0, outputs = 0;
     for (const BufferUse& b : problem.buffers) {
       const bool output_only = b.written && !b.read;
-      kernel.buffers.push_back({.name = output_only ? text("g_out", outputs++) : text("g_in", inputs++),
-                                .dtype = b.tensor->dtype, .read = b.read, .written = b.written,
-                                .restrict_ = !(b.read && b.written)});
+      kernel.buffers.push_back(
+          {.name = output_only ? text("g_out", outputs++) : text("g_in", inputs++),
+           .dtype = b.tensor->dtype,
+           .read = b.read,
+           .written = b.written,
+           .restrict_ = !(b.read && b.written)});
     }
   }
 
@@ -91,11 +95,13 @@ struct Builder {
   }
 
   int new_array(std::string name, DType dtype, bool per_lane) {
-    kernel.arrays.push_back({.name = std::move(name), .dtype = dtype, .extent = per_lane ? lanes : 1});
+    kernel.arrays.push_back(
+        {.name = std::move(name), .dtype = dtype, .extent = per_lane ? lanes : 1});
     return static_cast<int>(kernel.arrays.size()) - 1;
   }
 
-  // `make(width, element, count)` for an access that moves lane by lane: inside the loop over the lanes.
+  // `make(width, element, count)` for an access that moves lane by lane: inside the loop over the
+  // lanes.
   Stmt lane_loop(const std::function<void(Body&, Expr lane)>& make) {
     For loop{.var = new_var(), .extent = lanes, .body = {}};
     make(loop.body, var(loop.var));
@@ -114,23 +120,32 @@ struct Builder {
       const std::string& buffer = kernel.buffers[a.buffer].name;
       // A buffer that is read at several coordinates has one array for each: r_in0, r_in0_1 ...
       const int earlier = accesses_of_buffer[a.buffer]++;
-      array_of_access[i] = new_array(text("r", buffer.substr(1), earlier ? text("_", earlier) : ""), a.dtype,
-                                     per_lane || a.store);
+      array_of_access[i] = new_array(text("r", buffer.substr(1), earlier ? text("_", earlier) : ""),
+                                     a.dtype, per_lane || a.store);
       if (a.store) continue;
       if (per_lane && schedule.widths[i] == 1) {
         by_lane.push_back(i);
         continue;
       }
-      kernel.body.push_back({Load{.array = array_of_access[i], .element = exprs().constant(0),
-                                  .width = per_lane ? lanes : 1, .buffer = a.buffer, .offset = offset(a),
-                                  .in = in, .count = count}});
+      kernel.body.push_back({Load{.array = array_of_access[i],
+                                  .element = exprs().constant(0),
+                                  .width = per_lane ? lanes : 1,
+                                  .buffer = a.buffer,
+                                  .offset = offset(a),
+                                  .in = in,
+                                  .count = count}});
     }
     if (by_lane.empty()) return;
     kernel.body.push_back(lane_loop([&](Body& body, Expr lane) {
       for (size_t i : by_lane) {
         const MemoryAccess& a = problem.accesses[i];
-        body.push_back({Load{.array = array_of_access[i], .element = lane, .width = 1, .buffer = a.buffer,
-                             .offset = offset(a), .in = in, .count = lane_count(lane)}});
+        body.push_back({Load{.array = array_of_access[i],
+                             .element = lane,
+                             .width = 1,
+                             .buffer = a.buffer,
+                             .offset = offset(a),
+                             .in = in,
+                             .count = lane_count(lane)}});
       }
     }));
   }
@@ -148,26 +163,31 @@ struct Builder {
           if constexpr (std::is_same_v<H, Read>) {
             for (size_t i = 0; i < problem.accesses.size(); ++i) {
               const MemoryAccess& a = problem.accesses[i];
-              if (!a.store && a.index == v) return exprs().element(array_of_access[i], lane, a.dtype);
+              if (!a.store && a.index == v)
+                return exprs().element(array_of_access[i], lane, a.dtype);
             }
             // No memory access: a CPU tensor of no dims, passed by value.
-            return exprs().symbol(Symbol::Value, std::get<Input>(value.tensor->definition).index, 0, value.dtype);
+            return exprs().symbol(Symbol::Value, std::get<Input>(value.tensor->definition).index, 0,
+                                  value.dtype);
           } else if constexpr (std::is_same_v<H, Apply>) {
             std::vector<Expr> args;
             for (size_t i = 0; i < how.args.size(); ++i) {
               const bool condition = row(how.op).rule == ResultRule::Condition && i == 0;
-              args.push_back(exprs().cast(condition ? DType::Bool : how.compute, operand(how.args[i], known)));
+              args.push_back(
+                  exprs().cast(condition ? DType::Bool : how.compute, operand(how.args[i], known)));
             }
             return how.op == Op::set ? args[0] : exprs().apply(how.op, args);
           } else if constexpr (std::is_same_v<H, Convert>) {
             return exprs().cast(value.dtype, operand(how.arg, known));
           } else {
-            static_assert(std::is_same_v<H, Uniform>, "loops() does not know how a value is computed");
+            static_assert(std::is_same_v<H, Uniform>,
+                          "loops() does not know how a value is computed");
             return import(how.scalar);
           }
         },
         value.how);
-    if (result->kind != ExprNode::Kind::Apply && result->kind != ExprNode::Kind::Cast) return result;
+    if (result->kind != ExprNode::Kind::Apply && result->kind != ExprNode::Kind::Cast)
+      return result;
     const int name = new_var();
     body.push_back({Let{.var = name, .value = result}});
     return var(name, result->dtype);
@@ -184,7 +204,8 @@ struct Builder {
         const MemoryAccess& a = problem.accesses[i];
         if (!a.store) continue;
         const Access& stored = problem.refined.stores[a.index].access;
-        body.push_back({Assign{.array = array_of_access[i], .element = lane,
+        body.push_back({Assign{.array = array_of_access[i],
+                               .element = lane,
                                .value = exprs().cast(a.dtype, operand(stored, known))}});
       }
     };
@@ -195,7 +216,8 @@ struct Builder {
     in_lane = uniform;
     kernel.body.push_back(lane_loop([&](Body& body, Expr lane) {
       for (size_t v = 0; v < values.size(); ++v)
-        if (varies(values[v].axes)) in_lane[v] = compute(static_cast<ValueId>(v), in_lane, body, lane);
+        if (varies(values[v].axes))
+          in_lane[v] = compute(static_cast<ValueId>(v), in_lane, body, lane);
       assign(body, in_lane, lane);
     }));
   }
@@ -209,15 +231,25 @@ struct Builder {
         by_lane.push_back(i);
         continue;
       }
-      kernel.body.push_back({Write{.array = array_of_access[i], .element = exprs().constant(0), .width = lanes,
-                                   .buffer = a.buffer, .offset = offset(a), .in = in, .count = count}});
+      kernel.body.push_back({Write{.array = array_of_access[i],
+                                   .element = exprs().constant(0),
+                                   .width = lanes,
+                                   .buffer = a.buffer,
+                                   .offset = offset(a),
+                                   .in = in,
+                                   .count = count}});
     }
     if (by_lane.empty()) return;
     kernel.body.push_back(lane_loop([&](Body& body, Expr lane) {
       for (size_t i : by_lane) {
         const MemoryAccess& a = problem.accesses[i];
-        body.push_back({Write{.array = array_of_access[i], .element = lane, .width = 1, .buffer = a.buffer,
-                              .offset = offset(a), .in = in, .count = lane_count(lane)}});
+        body.push_back({Write{.array = array_of_access[i],
+                              .element = lane,
+                              .width = 1,
+                              .buffer = a.buffer,
+                              .offset = offset(a),
+                              .in = in,
+                              .count = lane_count(lane)}});
       }
     }));
   }
@@ -226,8 +258,14 @@ struct Builder {
 }  // namespace
 
 KernelIR loops(const Problem& problem, const Schedule& schedule, bool index64) {
-  FUSER_ASSERT(schedule.stages.size() == 1, "loops() knows one stage, got ", schedule.stages.size());
-  Builder b{.problem = problem, .schedule = schedule, .kernel = {}, .array_of_access = {}, .uniform = {}, .in_lane = {}};
+  FUSER_ASSERT(schedule.stages.size() == 1, "loops() knows one stage, got ",
+               schedule.stages.size());
+  Builder b{.problem = problem,
+            .schedule = schedule,
+            .kernel = {},
+            .array_of_access = {},
+            .uniform = {},
+            .in_lane = {}};
   b.kernel.threads = schedule.threads;
   b.kernel.min_blocks = schedule.min_blocks;
   b.kernel.index64 = index64;

@@ -15,13 +15,15 @@ struct Pass {
 constexpr Pass passes[] = {
     {"addresses", addresses, "first: everything after it sees plain integers, no axes"},
     {"parameters", parameters, "after addresses, whose divisions decide what becomes a divisor"},
-    {"share", share, "after parameters, so that only what differs between threads is computed in the kernel"},
+    {"share", share,
+     "after parameters, so that only what differs between threads is computed in the kernel"},
     {"renumber", renumber, "last: names follow the order of the final text"},
 };
 
 }  // namespace
 
-KernelIR lower(const Problem& problem, const Schedule& schedule, bool index64, const std::string& name) {
+KernelIR lower(const Problem& problem, const Schedule& schedule, bool index64,
+               const std::string& name) {
   KernelIR kernel = loops(problem, schedule, index64);
   kernel.name = name;
   if (dump_enabled("loops", name)) dump("loops", name, to_text(kernel));

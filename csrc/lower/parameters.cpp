@@ -9,8 +9,8 @@ namespace {
 
 // Dtypes to which the launch converts a scalar's value; others are converted in the kernel.
 bool host_converts(DType d) {
-  return d == DType::Bool || d == DType::Int32 || d == DType::Int64 || d == DType::Float32 || d == DType::Float64 ||
-         d == DType::Complex64 || d == DType::Complex128;
+  return d == DType::Bool || d == DType::Int32 || d == DType::Int64 || d == DType::Float32 ||
+         d == DType::Float64 || d == DType::Complex64 || d == DType::Complex128;
 }
 
 struct Parameters {
@@ -19,21 +19,26 @@ struct Parameters {
 
   Expr make(Param::Kind kind, DType dtype, Expr value, int index) {
     const uint32_t id = value ? value->id : static_cast<uint32_t>(index);
-    const auto [it, fresh] = known.try_emplace({kind, dtype, id}, static_cast<int>(kernel.params.size()));
-    if (fresh) kernel.params.push_back({.kind = kind, .dtype = dtype, .value = value, .index = index});
+    const auto [it, fresh] =
+        known.try_emplace({kind, dtype, id}, static_cast<int>(kernel.params.size()));
+    if (fresh)
+      kernel.params.push_back({.kind = kind, .dtype = dtype, .value = value, .index = index});
     const bool integer = kind == Param::Kind::Int || kind == Param::Kind::Divisor;
     return kernel.exprs.symbol(Symbol::Param, it->second, 0, integer ? DType::Int64 : dtype);
   }
 
-  // Replaces what is the same for all threads. In an index the value of a scalar input may be folded into an integer
-  // (and so becomes part of the launch record's key); in arithmetic it stays a parameter of its own.
+  // Replaces what is the same for all threads. In an index the value of a scalar input may be
+  // folded into an integer (and so becomes part of the launch record's key); in arithmetic it stays
+  // a parameter of its own.
   Expr convert(Expr root, bool index) {
     const DType index_type = kernel.index64 ? DType::Int64 : DType::Int32;
     std::unordered_map<Expr, bool> same;  // integer, the same for all threads, no constant
     visit(root, [&](Expr e) {
       bool s = false;
-      if (e->is_symbol(Symbol::Size) || e->is_symbol(Symbol::Stride)) s = true;
-      else if (e->is_symbol(Symbol::Scalar)) s = index;
+      if (e->is_symbol(Symbol::Size) || e->is_symbol(Symbol::Stride))
+        s = true;
+      else if (e->is_symbol(Symbol::Scalar))
+        s = index;
       else if (e->kind == ExprNode::Kind::Apply || e->kind == ExprNode::Kind::Cast) {
         bool all = true, any = false;
         for (Expr a : e->operands()) {
@@ -52,10 +57,11 @@ struct Parameters {
         const DType wide = kind_of(e->dtype) == Kind::Float ? DType::Float64 : DType::Int64;
         return kernel.exprs.cast(e->dtype, make(Param::Kind::Scalar, wide, nullptr, e->a));
       }
-      if (e->kind == ExprNode::Kind::Cast && e->args[0]->is_symbol(Symbol::Scalar) && host_converts(e->dtype) &&
-          (kind_of(e->args[0]->dtype) <= kind_of(e->dtype)))
+      if (e->kind == ExprNode::Kind::Cast && e->args[0]->is_symbol(Symbol::Scalar) &&
+          host_converts(e->dtype) && (kind_of(e->args[0]->dtype) <= kind_of(e->dtype)))
         return make(Param::Kind::Scalar, e->dtype, nullptr, e->args[0]->a);
-      if (index && e->kind == ExprNode::Kind::Apply && (e->op == Op::div || e->op == Op::mod) && same[e->args[1]])
+      if (index && e->kind == ExprNode::Kind::Apply && (e->op == Op::div || e->op == Op::mod) &&
+          same[e->args[1]])
         return kernel.exprs.apply(e->op, {convert(e->args[0], true),
                                           make(Param::Kind::Divisor, index_type, e->args[1], 0)});
       return nullptr;

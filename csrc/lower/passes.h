@@ -1,5 +1,5 @@
-// Lowering: a Schedule becomes Kernel IR by a fixed list of passes (lower.cpp). Each pass states what holds before it,
-// what it does, and what holds after it; verify() runs between any two.
+// Lowering: a Schedule becomes Kernel IR by a fixed list of passes (lower.cpp). Each pass states
+// what holds before it, what it does, and what holds after it; verify() runs between any two.
 #pragma once
 
 #include "fusion/facts.h"
@@ -9,36 +9,43 @@
 namespace fuser {
 
 // before: a Problem and its Schedule.
-// does:   opens the register loops, places every value at the depth of the axes it varies over, all loads before any
+// does:   opens the register loops, places every value at the depth of the axes it varies over, all
+// loads before any
 //         arithmetic and all stores after it.
-// after:  statements whose offsets speak of axes (Symbol::Axis) and of sizes and strides; `axes` says how the dims are
+// after:  statements whose offsets speak of axes (Symbol::Axis) and of sizes and strides; `axes`
+// says how the dims are
 //         walked.
 KernelIR loops(const Problem& problem, const Schedule& schedule, bool index64);
 
 // before: offsets over axes.
-// does:   replaces each axis by what it is in the walk; an offset that is linear in the whole index of a dim uses that
-//         index, every other one divides it up; one whose lanes run along contiguous rows divides once for all lanes.
+// does:   replaces each axis by what it is in the walk; an offset that is linear in the whole index
+// of a dim uses that
+//         index, every other one divides it up; one whose lanes run along contiguous rows divides
+//         once for all lanes.
 // after:  no Symbol::Axis, no `axes`.
 void addresses(KernelIR& kernel);
 
 // before: expressions over sizes, strides and scalar inputs.
-// does:   makes each largest subexpression that is the same for all threads a kernel parameter; what is divided by
+// does:   makes each largest subexpression that is the same for all threads a kernel parameter;
+// what is divided by
 //         becomes a divisor (multiplication by its reciprocal).
 // after:  leaves are constants, parameters, variables, array elements, thread and block.
 void parameters(KernelIR& kernel);
 
-// before: integer subexpressions may be repeated between statements, and stand inside loops that they do not vary with.
-// does:   computes each repeated one once, in a Let at the outermost place where its variables are known.
-// after:  the same statements, shorter.
+// before: integer subexpressions may be repeated between statements, and stand inside loops that
+// they do not vary with. does:   computes each repeated one once, in a Let at the outermost place
+// where its variables are known. after:  the same statements, shorter.
 void share(KernelIR& kernel);
 
 // before: variables numbered as the passes made them.
-// does:   drops parameters, arrays and Lets that nothing uses and renumbers the rest in order of appearance, because
+// does:   drops parameters, arrays and Lets that nothing uses and renumbers the rest in order of
+// appearance, because
 //         the text is the cache key.
 // after:  final form.
 void renumber(KernelIR& kernel);
 
 // All of them, with verify and dump around each.
-KernelIR lower(const Problem& problem, const Schedule& schedule, bool index64, const std::string& name);
+KernelIR lower(const Problem& problem, const Schedule& schedule, bool index64,
+               const std::string& name);
 
 }  // namespace fuser

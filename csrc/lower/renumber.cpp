@@ -42,16 +42,21 @@ void renumber(KernelIR& kernel) {
   std::vector<int> param_order;
   visit(std::as_const(kernel.body), [&](const Stmt& s) {
     visit(expressions(s), [&](Expr e) {
-      if (e->is_symbol(Symbol::Param) && params.try_emplace(e->a, static_cast<int>(params.size())).second)
+      if (e->is_symbol(Symbol::Param) &&
+          params.try_emplace(e->a, static_cast<int>(params.size())).second)
         param_order.push_back(e->a);
     });
-    if (const auto* let = std::get_if<Let>(&s.node)) vars.try_emplace(let->var, static_cast<int>(vars.size()));
-    if (const auto* loop = std::get_if<For>(&s.node)) vars.try_emplace(loop->var, static_cast<int>(vars.size()));
+    if (const auto* let = std::get_if<Let>(&s.node))
+      vars.try_emplace(let->var, static_cast<int>(vars.size()));
+    if (const auto* loop = std::get_if<For>(&s.node))
+      vars.try_emplace(loop->var, static_cast<int>(vars.size()));
   });
   map_expressions(kernel.body, [&](Expr root) {
     return rewrite(kernel.exprs, root, [&](Expr e) -> Expr {
-      if (e->is_symbol(Symbol::Var)) return kernel.exprs.symbol(Symbol::Var, vars.at(e->a), 0, e->dtype);
-      if (e->is_symbol(Symbol::Param)) return kernel.exprs.symbol(Symbol::Param, params.at(e->a), 0, e->dtype);
+      if (e->is_symbol(Symbol::Var))
+        return kernel.exprs.symbol(Symbol::Var, vars.at(e->a), 0, e->dtype);
+      if (e->is_symbol(Symbol::Param))
+        return kernel.exprs.symbol(Symbol::Param, params.at(e->a), 0, e->dtype);
       return nullptr;
     });
   });

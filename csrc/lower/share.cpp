@@ -21,9 +21,9 @@ bool is_index_arithmetic(Expr e, const std::unordered_set<int>& index_vars) {
 
 struct Sharing {
   KernelIR& kernel;
-  std::unordered_set<int> index_vars;          // Lets marked index, and loop variables
-  std::unordered_map<Expr, int> uses;          // by statements and by distinct parents
-  std::unordered_map<Expr, Expr> named;        // expression -> variable, in scope
+  std::unordered_set<int> index_vars;    // Lets marked index, and loop variables
+  std::unordered_map<Expr, int> uses;    // by statements and by distinct parents
+  std::unordered_map<Expr, Expr> named;  // expression -> variable, in scope
 
   void count(Body& body) {
     std::unordered_set<Expr> parents;
@@ -44,8 +44,8 @@ struct Sharing {
     return found;
   }
 
-  // The expression in terms of variables, naming what is worth it in `out`. Inside a loop (variable >= 0) what does
-  // not vary with it was named outside.
+  // The expression in terms of variables, naming what is worth it in `out`. Inside a loop (variable
+  // >= 0) what does not vary with it was named outside.
   Expr name(Expr root, Body& out, bool root_is_let) {
     std::unordered_map<Expr, Expr> image;
     visit(root, [&](Expr e) {
@@ -59,7 +59,8 @@ struct Sharing {
         const auto found = image.find(n);
         return found == image.end() ? nullptr : found->second;
       });
-      const bool worth = uses[e] > 1 && e->kind == ExprNode::Kind::Apply && is_index_arithmetic(e, index_vars);
+      const bool worth =
+          uses[e] > 1 && e->kind == ExprNode::Kind::Apply && is_index_arithmetic(e, index_vars);
       if (worth && !(root_is_let && e == root)) {
         const int v = kernel.vars++;
         index_vars.insert(v);

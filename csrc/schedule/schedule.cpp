@@ -6,8 +6,8 @@ namespace fuser {
 namespace {
 
 const char* name(Bind b) {
-  static constexpr const char* names[] = {"GridThread", "Grid", "Cluster", "ThreadY", "ThreadX",
-                                          "Serial", "Unroll", "Vector"};
+  static constexpr const char* names[] = {"GridThread", "Grid",   "Cluster", "ThreadY",
+                                          "ThreadX",    "Serial", "Unroll",  "Vector"};
   return names[static_cast<int>(b)];
 }
 
@@ -28,7 +28,8 @@ std::string to_string(const Schedule& s) {
     }
     out += text(" computes ", stage.computed.size());
   }
-  return out + text("; widths [", joined(s.widths), "]; tail ", s.tail ? 1 : 0, "; threads ", s.threads);
+  return out +
+         text("; widths [", joined(s.widths), "]; tail ", s.tail ? 1 : 0, "; threads ", s.threads);
 }
 
 void verify(const Schedule& s, int axes) {
@@ -38,7 +39,8 @@ void verify(const Schedule& s, int axes) {
       FUSER_ASSERT(a >= 0 && a < axes, "dim walks axis ", a, " of ", axes);
       ++seen[a];
     }
-  for (int a = 0; a < axes; ++a) FUSER_ASSERT(seen[a] == 1, "axis ", a, " is walked by ", seen[a], " dims");
+  for (int a = 0; a < axes; ++a)
+    FUSER_ASSERT(seen[a] == 1, "axis ", a, " is walked by ", seen[a], " dims");
   FUSER_ASSERT(s.threads >= 1 && s.threads <= 1024, s.threads, " threads per block");
   for (const Stage& stage : s.stages) {
     for (size_t i = 0; i < stage.loops.size(); ++i) {
@@ -53,7 +55,8 @@ void verify(const Schedule& s, int axes) {
 int64_t Plan::get(std::string_view wanted) const {
   for (const auto& [name, value] : fields)
     if (name == wanted) return value;
-  throw Fault(FaultKind::Internal, "internal", text("plan ", to_string(*this), " has no field ", wanted));
+  throw Fault(FaultKind::Internal, "internal",
+              text("plan ", to_string(*this), " has no field ", wanted));
 }
 
 std::string to_string(const Plan& plan) {

@@ -1,7 +1,8 @@
-// A Schedule says how: one iteration space per part of a kernel, as plain data, printable and comparable.
+// A Schedule says how: one iteration space per part of a kernel, as plain data, printable and
+// comparable.
 //
-// The space is scheduled once and each value only chooses a place; no transform is replayed onto tensors. A Program is
-// the list of steps that a definition becomes.
+// The space is scheduled once and each value only chooses a place; no transform is replayed onto
+// tensors. A Program is the list of steps that a definition becomes.
 #pragma once
 
 #include <cstdint>
@@ -27,14 +28,21 @@ enum class Bind : uint8_t {
   Vector,  // neighbouring elements of one memory access
 };
 enum class Place : uint8_t { Inline, Registers, Shared, Reload, Workspace };
-enum class Method : uint8_t { Plain, TwoPass, Welford, Online, Scan };  // the formula of a reduction
-enum class Finish : uint8_t { InTile, LastBlock, Cooperative };         // where the last combine happens
+enum class Method : uint8_t {
+  Plain,
+  TwoPass,
+  Welford,
+  Online,
+  Scan
+};                                                               // the formula of a reduction
+enum class Finish : uint8_t { InTile, LastBlock, Cooperative };  // where the last combine happens
 
 struct Dim {  // adjacent axes as one linear index
   std::vector<AxisId> axes;
   Expr skew = nullptr;  // loops start at -skew (head peel); nullptr: 0
 };
-// Trip count of a loop: a constant of the plan, or (0) what is left of the dim when the inner loops took theirs.
+// Trip count of a loop: a constant of the plan, or (0) what is left of the dim when the inner loops
+// took theirs.
 using Extent = int64_t;
 struct Loop {
   DimId dim = 0;
@@ -77,7 +85,8 @@ struct Kernel {
 
 // "dims [a0] [a1 a2]; stage: d0:GridThread d1:GridThread d1:Vector(8) ..."
 std::string to_string(const Schedule& schedule);
-// Raises InternalError where an invariant does not hold: each axis in one dim, one Vector loop, innermost, and so on.
+// Raises InternalError where an invariant does not hold: each axis in one dim, one Vector loop,
+// innermost, and so on.
 void verify(const Schedule& schedule, int axes);
 
 // A scheduler's choice: named integers, printable, hashable, and changeable by the user.

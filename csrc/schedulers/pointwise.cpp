@@ -1,11 +1,12 @@
-// One thread owns one run of E neighbouring elements of the iteration space: one 16-byte access per tensor, all loads
-// before any store, one-shot grid. Measured best on H200 over all pointwise groups (mean regret 0.5%, worst 2.7%);
-// unrolling and grid-stride loops lose.
+// One thread owns one run of E neighbouring elements of the iteration space: one 16-byte access per
+// tensor, all loads before any store, one-shot grid. Measured best on H200 over all pointwise
+// groups (mean regret 0.5%, worst 2.7%); unrolling and grid-stride loops lose.
 //
-// The space is linearized over all threads of the grid, so that short rows waste none. Its innermost dim is made of
-// the innermost axis alone ("rows": every row starts at a multiple of E) or, where rows do not divide, of as many
-// merged axes as it takes for the big tensors to be contiguous ("flat"): those keep 16-byte accesses at any size, and
-// only what is not contiguous there (a broadcast row) is read element by element.
+// The space is linearized over all threads of the grid, so that short rows waste none. Its
+// innermost dim is made of the innermost axis alone ("rows": every row starts at a multiple of E)
+// or, where rows do not divide, of as many merged axes as it takes for the big tensors to be
+// contiguous ("flat"): those keep 16-byte accesses at any size, and only what is not contiguous
+// there (a broadcast row) is read element by element.
 #include "schedulers/pointwise.h"
 
 #include <algorithm>
@@ -16,8 +17,9 @@ namespace fuser {
 namespace {
 
 constexpr int vector_bytes = 16;
-// Over the 40 cases of benchmarks/pointwise.py on an H200, geometric mean of the copy bandwidth: 64 threads 84.4%,
-// 128 99.96%, 256 99.8%, 512 98.3%; the more arithmetic, the more smaller blocks win (odd rows: 97.0 against 93.3%).
+// Over the 40 cases of benchmarks/pointwise.py on an H200, geometric mean of the copy bandwidth: 64
+// threads 84.4%, 128 99.96%, 256 99.8%, 512 98.3%; the more arithmetic, the more smaller blocks win
+// (odd rows: 97.0 against 93.3%).
 constexpr int block_threads = 128;
 constexpr int live_registers = 96;  // at the point where all loads are in flight
 
@@ -29,8 +31,8 @@ Expr extent_of(Problem& p, const std::vector<AxisId>& axes) {
   return e;
 }
 
-// Coefficient of the one linear index over `axes` (outermost first) in the access, or nullptr where its addresses are
-// not linear in it.
+// Coefficient of the one linear index over `axes` (outermost first) in the access, or nullptr where
+// its addresses are not linear in it.
 Expr coefficient(Problem& p, const MemoryAccess& access, const std::vector<AxisId>& axes) {
   if (!access.strides) return nullptr;
   Exprs& exprs = p.refined.exprs;
@@ -68,8 +70,8 @@ Dims merge(Dims dims, int merged) {
   return dims;
 }
 
-// Elements per thread: 16 bytes of the widest dtype that moves (wider runs need strided accesses there: 90 against 99%
-// of a copy), fewer when the loads of one thread would not fit its registers.
+// Elements per thread: 16 bytes of the widest dtype that moves (wider runs need strided accesses
+// there: 90 against 99% of a copy), fewer when the loads of one thread would not fit its registers.
 int widest_vector(const Problem& p) {
   int widest = 1, bytes = 0;
   for (const MemoryAccess& a : p.accesses) {
@@ -81,9 +83,10 @@ int widest_vector(const Problem& p) {
   return vector;
 }
 
-// What 16-byte access takes of an access when the dims of `dims` are walked, `vector` elements of the last one at a
-// time: nothing where it cannot, else the facts that must hold.
-std::optional<std::vector<Expr>> vector_needs(Problem& p, const MemoryAccess& access, const Dims& dims) {
+// What 16-byte access takes of an access when the dims of `dims` are walked, `vector` elements of
+// the last one at a time: nothing where it cannot, else the facts that must hold.
+std::optional<std::vector<Expr>> vector_needs(Problem& p, const MemoryAccess& access,
+                                              const Dims& dims) {
   if (dims.empty()) return std::nullopt;
   Expr inner = coefficient(p, access, dims.back());
   if (!inner || !inner->is_constant(1)) return std::nullopt;
@@ -94,10 +97,12 @@ std::optional<std::vector<Expr>> vector_needs(Problem& p, const MemoryAccess& ac
   return multiples;
 }
 
-bool can_vector(Problem& p, const MemoryAccess& access, const Dims& dims, const Hints& hints, int vector) {
+bool can_vector(Problem& p, const MemoryAccess& access, const Dims& dims, const Hints& hints,
+                int vector) {
   const auto needs = vector_needs(p, access, dims);
   return needs && hints.aligned[access.buffer] &&
-         std::all_of(needs->begin(), needs->end(), [&](Expr e) { return hints.divides(e, vector); });
+         std::all_of(needs->begin(), needs->end(),
+                     [&](Expr e) { return hints.divides(e, vector); });
 }
 
 }  // namespace
@@ -122,8 +127,8 @@ Verdict match_pointwise(Problem& p) {
 Plan plan_pointwise(Problem& p, const Hints& hints, const Device&) {
   const Dims dims = collapse(p);
   int vector = widest_vector(p);
-  // The merge that moves most bytes by vectors wins; among equals the one that merges least, because every merge
-  // costs divisions.
+  // The merge that moves most bytes by vectors wins; among equals the one that merges least,
+  // because every merge costs divisions.
   int merged = 1, best = -1;
   for (int m = 1; m <= static_cast<int>(dims.size()); ++m) {
     const Dims walked = merge(dims, m);
@@ -139,12 +144,16 @@ Plan plan_pointwise(Problem& p, const Hints& hints, const Device&) {
     vector = 1;  // nothing moves in vectors: neighbouring threads then own neighbouring elements
     merged = 1;
   }
-  const bool tail = !dims.empty() && !hints.divides(extent_of(p, merge(dims, merged).back()), vector);
-  Plan plan{.scheduler = "pointwise",
-            .fields = {{"threads", block_threads}, {"vector", vector}, {"merged", merged}, {"tail", tail}}};
+  const bool tail =
+      !dims.empty() && !hints.divides(extent_of(p, merge(dims, merged).back()), vector);
+  Plan plan{
+      .scheduler = "pointwise",
+      .fields = {
+          {"threads", block_threads}, {"vector", vector}, {"merged", merged}, {"tail", tail}}};
   int64_t wide = 0;
   for (size_t i = 0; i < p.accesses.size() && i < 63; ++i)
-    if (vector > 1 && can_vector(p, p.accesses[i], merge(dims, merged), hints, vector)) wide |= int64_t{1} << i;
+    if (vector > 1 && can_vector(p, p.accesses[i], merge(dims, merged), hints, vector))
+      wide |= int64_t{1} << i;
   plan.fields.emplace_back("wide", wide);
   return plan;
 }
@@ -155,13 +164,16 @@ Schedule schedule_pointwise(Problem& p, const Plan& plan) {
   s.tail = plan.get("tail") != 0;
   const auto vector = plan.get("vector");
   const int64_t wide = plan.get("wide");
-  for (auto& axes : merge(collapse(p), static_cast<int>(plan.get("merged")))) s.dims.push_back({.axes = std::move(axes)});
+  for (auto& axes : merge(collapse(p), static_cast<int>(plan.get("merged"))))
+    s.dims.push_back({.axes = std::move(axes)});
   Stage stage;
   for (DimId d = 0; d < static_cast<int>(s.dims.size()); ++d)
     stage.loops.push_back({.dim = d, .extent = 0, .bind = Bind::GridThread});
   if (!s.dims.empty() && vector > 1)
-    stage.loops.push_back({.dim = static_cast<DimId>(s.dims.size()) - 1, .extent = vector, .bind = Bind::Vector});
-  for (size_t v = 0; v < p.refined.values.size(); ++v) stage.computed.push_back(static_cast<ValueId>(v));
+    stage.loops.push_back(
+        {.dim = static_cast<DimId>(s.dims.size()) - 1, .extent = vector, .bind = Bind::Vector});
+  for (size_t v = 0; v < p.refined.values.size(); ++v)
+    stage.computed.push_back(static_cast<ValueId>(v));
   s.stages.push_back(std::move(stage));
   for (size_t i = 0; i < p.accesses.size(); ++i)
     s.widths.push_back(i < 63 && (wide >> i & 1) ? static_cast<int>(vector) : 1);
@@ -171,12 +183,14 @@ Schedule schedule_pointwise(Problem& p, const Plan& plan) {
 
 void check_pointwise(const Plan& planned, const Plan& wanted) {
   const auto check = [&](bool ok, const char* field, const std::string& expected) {
-    FUSER_CHECK(ok, User, "plan-1", "plan: ", field, "=", wanted.get(field), " is not possible here; expected ",
-                expected, "\n  planned: ", to_string(planned));
+    FUSER_CHECK(ok, User, "plan-1", "plan: ", field, "=", wanted.get(field),
+                " is not possible here; expected ", expected, "\n  planned: ", to_string(planned));
   };
   const int64_t threads = wanted.get("threads"), vector = wanted.get("vector");
-  check(threads >= 32 && threads <= 1024 && threads % 32 == 0, "threads", "a multiple of 32 from 32 to 1024");
-  check(vector >= 1 && planned.get("vector") % vector == 0, "vector", text("a divisor of ", planned.get("vector")));
+  check(threads >= 32 && threads <= 1024 && threads % 32 == 0, "threads",
+        "a multiple of 32 from 32 to 1024");
+  check(vector >= 1 && planned.get("vector") % vector == 0, "vector",
+        text("a divisor of ", planned.get("vector")));
   for (const char* field : {"merged", "wide"})
     check(wanted.get(field) == planned.get(field), field, text(planned.get(field)));
   check(wanted.get("tail") == 1 || planned.get("tail") == 0, "tail", "1");

@@ -1,8 +1,8 @@
 // What a scheduler is: three functions.
 //
-// match() is shape-free: it accepts a problem and names the facts about sizes that plan() will ask for, or says why not.
-// plan() is pure and sees Hints, never a size. schedule() turns a plan into a Schedule. A plan is valid for every size
-// that has the same hints.
+// match() is shape-free: it accepts a problem and names the facts about sizes that plan() will ask
+// for, or says why not. plan() is pure and sees Hints, never a size. schedule() turns a plan into a
+// Schedule. A plan is valid for every size that has the same hints.
 #pragma once
 
 #include <optional>
@@ -31,7 +31,8 @@ struct Scheduler {
   Verdict (*match)(Problem&);
   Plan (*plan)(Problem&, const Hints&, const Device&);
   Schedule (*schedule)(Problem&, const Plan&);
-  // What a user may change in a plan: field, smallest and largest value; raises UserError "plan-1" elsewhere.
+  // What a user may change in a plan: field, smallest and largest value; raises UserError "plan-1"
+  // elsewhere.
   void (*check)(const Plan& planned, const Plan& wanted);
   const char* reason;  // why it stands where it stands in the list
 };

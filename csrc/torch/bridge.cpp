@@ -13,57 +13,91 @@ namespace {
 
 c10::ScalarType to_torch(DType d) {
   switch (d) {
-    case DType::Bool: return at::kBool;
-    case DType::UInt8: return at::kByte;
-    case DType::Int8: return at::kChar;
-    case DType::Int16: return at::kShort;
-    case DType::Int32: return at::kInt;
-    case DType::Int64: return at::kLong;
-    case DType::Float8E4M3: return at::kFloat8_e4m3fn;
-    case DType::Float8E5M2: return at::kFloat8_e5m2;
-    case DType::Float16: return at::kHalf;
-    case DType::BFloat16: return at::kBFloat16;
-    case DType::Float32: return at::kFloat;
-    case DType::Float64: return at::kDouble;
-    case DType::Complex64: return at::kComplexFloat;
-    case DType::Complex128: return at::kComplexDouble;
+    case DType::Bool:
+      return at::kBool;
+    case DType::UInt8:
+      return at::kByte;
+    case DType::Int8:
+      return at::kChar;
+    case DType::Int16:
+      return at::kShort;
+    case DType::Int32:
+      return at::kInt;
+    case DType::Int64:
+      return at::kLong;
+    case DType::Float8E4M3:
+      return at::kFloat8_e4m3fn;
+    case DType::Float8E5M2:
+      return at::kFloat8_e5m2;
+    case DType::Float16:
+      return at::kHalf;
+    case DType::BFloat16:
+      return at::kBFloat16;
+    case DType::Float32:
+      return at::kFloat;
+    case DType::Float64:
+      return at::kDouble;
+    case DType::Complex64:
+      return at::kComplexFloat;
+    case DType::Complex128:
+      return at::kComplexDouble;
   }
   return at::kFloat;
 }
 
 DType from_torch(c10::ScalarType s, size_t position) {
   switch (s) {
-    case at::kBool: return DType::Bool;
-    case at::kByte: return DType::UInt8;
-    case at::kChar: return DType::Int8;
-    case at::kShort: return DType::Int16;
-    case at::kInt: return DType::Int32;
-    case at::kLong: return DType::Int64;
-    case at::kFloat8_e4m3fn: return DType::Float8E4M3;
-    case at::kFloat8_e5m2: return DType::Float8E5M2;
-    case at::kHalf: return DType::Float16;
-    case at::kBFloat16: return DType::BFloat16;
-    case at::kFloat: return DType::Float32;
-    case at::kDouble: return DType::Float64;
-    case at::kComplexFloat: return DType::Complex64;
-    case at::kComplexDouble: return DType::Complex128;
-    default: break;
+    case at::kBool:
+      return DType::Bool;
+    case at::kByte:
+      return DType::UInt8;
+    case at::kChar:
+      return DType::Int8;
+    case at::kShort:
+      return DType::Int16;
+    case at::kInt:
+      return DType::Int32;
+    case at::kLong:
+      return DType::Int64;
+    case at::kFloat8_e4m3fn:
+      return DType::Float8E4M3;
+    case at::kFloat8_e5m2:
+      return DType::Float8E5M2;
+    case at::kHalf:
+      return DType::Float16;
+    case at::kBFloat16:
+      return DType::BFloat16;
+    case at::kFloat:
+      return DType::Float32;
+    case at::kDouble:
+      return DType::Float64;
+    case at::kComplexFloat:
+      return DType::Complex64;
+    case at::kComplexDouble:
+      return DType::Complex128;
+    default:
+      break;
   }
   throw Fault(FaultKind::DType, "argument-dtype",
-              text("execute(): argument ", position, " is of dtype ", c10::toString(s), ", which fuser does not know"));
+              text("execute(): argument ", position, " is of dtype ", c10::toString(s),
+                   ", which fuser does not know"));
 }
 
-// torch's current stream of a CUDA device, through the C function that libtorch_cuda exports for compiled models: the
-// same binary then serves CPU and CUDA builds of torch.
+// torch's current stream of a CUDA device, through the C function that libtorch_cuda exports for
+// compiled models: the same binary then serves CPU and CUDA builds of torch.
 CuStream current_stream(int device) {
   using Function = int32_t (*)(int32_t, void**);
   static const Function function = [] {
     void* library = dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD);
-    return library ? reinterpret_cast<Function>(dlsym(library, "aoti_torch_get_current_cuda_stream")) : nullptr;
+    return library
+               ? reinterpret_cast<Function>(dlsym(library, "aoti_torch_get_current_cuda_stream"))
+               : nullptr;
   }();
-  FUSER_CHECK(function, Launch, "torch-cuda", "this build of torch has no CUDA; install a CUDA build of torch");
+  FUSER_CHECK(function, Launch, "torch-cuda",
+              "this build of torch has no CUDA; install a CUDA build of torch");
   void* stream = nullptr;
-  FUSER_CHECK(function(device, &stream) == 0, Launch, "torch-cuda", "torch gave no current stream for cuda:", device);
+  FUSER_CHECK(function(device, &stream) == 0, Launch, "torch-cuda",
+              "torch gave no current stream for cuda:", device);
   return stream;
 }
 
@@ -83,26 +117,29 @@ at::Tensor allocate(const OutputSpec& spec, int device) {
   const at::IntArrayRef sizes(spec.sizes), strides(spec.strides);
   const c10::ScalarType dtype = to_torch(spec.dtype);
   if (device == cpu_device)
-    return at::Tensor(at::detail::empty_strided_generic(sizes, strides, c10::GetAllocator(c10::DeviceType::CPU),
-                                                        c10::DispatchKeySet(c10::DispatchKey::CPU), dtype));
+    return at::Tensor(
+        at::detail::empty_strided_generic(sizes, strides, c10::GetAllocator(c10::DeviceType::CPU),
+                                          c10::DispatchKeySet(c10::DispatchKey::CPU), dtype));
   if (c10::Allocator* allocator = cuda_allocator())
-    return at::Tensor(at::detail::empty_strided_generic(sizes, strides, allocator,
-                                                        c10::DispatchKeySet(c10::DispatchKey::CUDA), dtype));
+    return at::Tensor(at::detail::empty_strided_generic(
+        sizes, strides, allocator, c10::DispatchKeySet(c10::DispatchKey::CUDA), dtype));
   return at::empty_strided(sizes, strides,
-                           at::TensorOptions().dtype(dtype).device(c10::DeviceType::CUDA,
-                                                                   static_cast<c10::DeviceIndex>(device)));
+                           at::TensorOptions().dtype(dtype).device(
+                               c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device)));
 }
 
 }  // namespace
 
 TensorView view_of(const at::Tensor& t, size_t position) {
-  // Fake tensors and other wrappers in Python say that they are on a device, but have no memory there.
+  // Fake tensors and other wrappers in Python say that they are on a device, but have no memory
+  // there.
   const bool wrapper = t.key_set().has(c10::DispatchKey::Python);
   const bool plain = t.layout() == c10::kStrided && t.has_storage() && !t.is_nested() && !wrapper &&
                      (t.is_cpu() || t.is_cuda());
   FUSER_CHECK(plain, User, "argument-tensor", "execute(): argument ", position, " is a ",
               wrapper ? "tensor of a Python subclass" : t.toString(),
-              "; expected a strided CPU or CUDA tensor with memory\n  hint: pass .to_dense(), or a real tensor in place"
+              "; expected a strided CPU or CUDA tensor with memory\n  hint: pass .to_dense(), or a "
+              "real tensor in place"
               " of a fake or meta one");
   const at::IntArrayRef sizes = t.sizes(), strides = t.strides();
   return {.data = static_cast<char*>(t.data_ptr()),

@@ -19,12 +19,13 @@ struct TorchArguments {
   Arguments view() const { return {.tensors = views, .scalars = scalars, .device = device}; }
 };
 
-// Describes a tensor. Raises UserError for what has no plain memory (sparse, fake, meta tensors) and DTypeError for a
-// dtype outside the table.
+// Describes a tensor. Raises UserError for what has no plain memory (sparse, fake, meta tensors)
+// and DTypeError for a dtype outside the table.
 TensorView view_of(const at::Tensor& tensor, size_t position);
 
-// Runs a record: allocates the outputs from torch's allocator, queues its steps on torch's current stream of the
-// device, and returns the results in output order (outputs in place are not among them).
+// Runs a record: allocates the outputs from torch's allocator, queues its steps on torch's current
+// stream of the device, and returns the results in output order (outputs in place are not among
+// them).
 std::vector<at::Tensor> run(const Record& record, const TorchArguments& arguments);
 
 }  // namespace fuser

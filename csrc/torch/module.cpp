@@ -19,32 +19,45 @@ namespace {
 // A number as a scalar of that dtype holds it.
 int64_t wrapped(DType dtype, int64_t v) {
   switch (dtype) {
-    case DType::UInt8: return static_cast<uint8_t>(v);
-    case DType::Int8: return static_cast<int8_t>(v);
-    case DType::Int16: return static_cast<int16_t>(v);
-    case DType::Int32: return static_cast<int32_t>(v);
-    default: return v;
+    case DType::UInt8:
+      return static_cast<uint8_t>(v);
+    case DType::Int8:
+      return static_cast<int8_t>(v);
+    case DType::Int16:
+      return static_cast<int16_t>(v);
+    case DType::Int32:
+      return static_cast<int32_t>(v);
+    default:
+      return v;
   }
 }
 double rounded(DType dtype, double v) {
   const auto narrow = static_cast<float>(v);
   switch (dtype) {
     // Saturated, as casts do it; torch before 2.13 makes a NaN of what is too large.
-    case DType::Float8E4M3: return static_cast<float>(c10::Float8_e4m3fn(std::clamp(narrow, -448.0f, 448.0f)));
-    case DType::Float8E5M2: return static_cast<float>(c10::Float8_e5m2(narrow));
-    case DType::Float16: return static_cast<float>(c10::Half(narrow));
-    case DType::BFloat16: return static_cast<float>(c10::BFloat16(narrow));
+    case DType::Float8E4M3:
+      return static_cast<float>(c10::Float8_e4m3fn(std::clamp(narrow, -448.0f, 448.0f)));
+    case DType::Float8E5M2:
+      return static_cast<float>(c10::Float8_e5m2(narrow));
+    case DType::Float16:
+      return static_cast<float>(c10::Half(narrow));
+    case DType::BFloat16:
+      return static_cast<float>(c10::BFloat16(narrow));
     case DType::Float32:
-    case DType::Complex64: return narrow;
-    default: return v;
+    case DType::Complex64:
+      return narrow;
+    default:
+      return v;
   }
 }
 
 Number to_number(py::handle value, DType wanted, size_t position) {
   const auto refuse = [&](const char* expected) {
-    return Fault(FaultKind::DType, "argument-scalar",
-                 text("execute(): argument ", position, " is a ", std::string(py::str(py::type::of(value).attr("__name__"))),
-                      "; the definition has a ", row(wanted).torch, " scalar there, expected ", expected));
+    return Fault(
+        FaultKind::DType, "argument-scalar",
+        text("execute(): argument ", position, " is a ",
+             std::string(py::str(py::type::of(value).attr("__name__"))), "; the definition has a ",
+             row(wanted).torch, " scalar there, expected ", expected));
   };
   PyObject* o = value.ptr();
   switch (kind_of(wanted)) {
@@ -87,14 +100,17 @@ struct TorchExecutor {
   BuilderRef builder;  // owns the fusion
   Executor executor;
 
-  explicit TorchExecutor(BuilderRef b) : builder(std::move(b)), executor(*builder) { builder->sealed = true; }
+  explicit TorchExecutor(BuilderRef b) : builder(std::move(b)), executor(*builder) {
+    builder->sealed = true;
+  }
 
   TorchArguments arguments(const py::sequence& inputs, const py::object& device) {
     const Fusion& fusion = executor.fusion();
     const size_t given = inputs.size();
     FUSER_CHECK(given == fusion.arguments.size(), User, "argument-count", "execute(): expected ",
-                fusion.arguments.size(), " inputs (", fusion.inputs.size(), " tensors, ", fusion.scalars.size(),
-                " scalars, in the order of their define_ calls), got ", given);
+                fusion.arguments.size(), " inputs (", fusion.inputs.size(), " tensors, ",
+                fusion.scalars.size(), " scalars, in the order of their define_ calls), got ",
+                given);
     TorchArguments out;
     out.tensors.reserve(fusion.inputs.size());
     out.views.reserve(fusion.inputs.size());
@@ -107,13 +123,15 @@ struct TorchExecutor {
         continue;
       }
       FUSER_CHECK(THPVariable_Check(value.ptr()), User, "argument-type", "execute(): argument ", i,
-                  " is a ", std::string(py::str(py::type::of(value).attr("__name__"))), ", expected a torch.Tensor for t",
-                  fusion.inputs[a.index]->id, ": ", describe(*fusion.inputs[a.index]));
+                  " is a ", std::string(py::str(py::type::of(value).attr("__name__"))),
+                  ", expected a torch.Tensor for t", fusion.inputs[a.index]->id, ": ",
+                  describe(*fusion.inputs[a.index]));
       at::Tensor t = THPVariable_Unpack(value.ptr());
       // Lazy conjugation and negation are bits beside the memory.
       if (t.is_conj() || t.is_neg()) {
-        FUSER_CHECK(!is_written(fusion, a.index), User, "argument-in-place", "execute(): tensor input ", a.index,
-                    " is written in place, but is a lazy ", t.is_conj() ? "conjugate" : "negation",
+        FUSER_CHECK(!is_written(fusion, a.index), User, "argument-in-place",
+                    "execute(): tensor input ", a.index, " is written in place, but is a lazy ",
+                    t.is_conj() ? "conjugate" : "negation",
                     " of its memory\n  hint: pass t.resolve_conj().resolve_neg()");
         t = t.resolve_conj().resolve_neg();
       }
@@ -122,10 +140,13 @@ struct TorchExecutor {
       out.tensors.push_back(std::move(t));
     }
     if (!device.is_none()) {
-      const int wanted = py::isinstance<py::int_>(device) ? device.cast<int>() : device_index(device);
-      FUSER_CHECK(out.device == wanted || fusion.inputs.empty() || all_cpu_scalars(out), User, "argument-device",
+      const int wanted =
+          py::isinstance<py::int_>(device) ? device.cast<int>() : device_index(device);
+      FUSER_CHECK(out.device == wanted || fusion.inputs.empty() || all_cpu_scalars(out), User,
+                  "argument-device",
                   "execute(): device=", wanted == cpu_device ? "cpu" : text("cuda:", wanted),
-                  ", but the inputs are on ", out.device == cpu_device ? "cpu" : text("cuda:", out.device),
+                  ", but the inputs are on ",
+                  out.device == cpu_device ? "cpu" : text("cuda:", out.device),
                   "\n  hint: leave device out, or move the inputs");
       out.device = wanted;
     } else if (fusion.inputs.empty() && cuda_available()) {
@@ -149,8 +170,9 @@ struct TorchExecutor {
     const py::object d = py::module_::import("torch").attr("device")(device);
     if (d.attr("type").cast<std::string>() == "cpu") return cpu_device;
     const py::object index = d.attr("index");
-    return index.is_none() ? py::module_::import("torch").attr("cuda").attr("current_device")().cast<int>()
-                           : index.cast<int>();
+    return index.is_none()
+               ? py::module_::import("torch").attr("cuda").attr("current_device")().cast<int>()
+               : index.cast<int>();
   }
 
   static std::vector<Plan> plans_of(const py::object& plan) {
@@ -187,14 +209,15 @@ struct TorchExecutor {
       results = run(*record, args);
     }
     py::list out(results.size());
-    for (size_t i = 0; i < results.size(); ++i) PyList_SET_ITEM(out.ptr(), i, THPVariable_Wrap(std::move(results[i])));
+    for (size_t i = 0; i < results.size(); ++i)
+      PyList_SET_ITEM(out.ptr(), i, THPVariable_Wrap(std::move(results[i])));
     return out;
   }
 
   static void log_record(const Record& record) {
     for (const KernelInfo& k : Executor::kernels(record))
-      log(text("launch ", k.name, " grid ", k.grid, " ", k.plan, " registers ", k.registers, " built in ",
-               std::lround(k.build_seconds * 1e3), " ms"));
+      log(text("launch ", k.name, " grid ", k.grid, " ", k.plan, " registers ", k.registers,
+               " built in ", std::lround(k.build_seconds * 1e3), " ms"));
   }
 };
 
@@ -228,49 +251,58 @@ PYBIND11_MODULE(_torch, m) {
       .def(py::init<BuilderRef>(), py::arg("definition"))
       .def("execute", &TorchExecutor::execute, py::arg("inputs"), py::arg("device") = py::none(),
            py::arg("plan") = py::none())
-      .def("plans",
-           [](TorchExecutor& self, const py::sequence& inputs, const py::object& device) {
-             py::list out;
-             const TorchArguments args = self.arguments(inputs, device);
-             for (const Plan& p : self.executor.plans(args.view())) out.append(plan_dict(p));
-             return out;
-           },
-           py::arg("inputs"), py::arg("device") = py::none())
-      .def("signature",
-           [](TorchExecutor& self, const py::sequence& inputs, const py::object& device) {
-             return self.executor.signature(self.arguments(inputs, device).view());
-           },
-           py::arg("inputs"), py::arg("device") = py::none())
-      .def("kernels",
-           [](TorchExecutor& self, const py::object& inputs, const py::object& device, const py::object& plan) {
-             if (inputs.is_none()) {
-               const RecordRef last = self.executor.last();
-               return last ? Executor::kernels(*last) : std::vector<KernelInfo>{};
-             }
-             const TorchArguments args = self.arguments(inputs, device);
-             return Executor::kernels(*self.executor.record(args.view(), TorchExecutor::plans_of(plan)));
-           },
-           py::arg("inputs") = py::none(), py::arg("device") = py::none(), py::arg("plan") = py::none())
-      .def("is_compiled",
-           [](TorchExecutor& self, const py::sequence& inputs, const py::object& device) {
-             return self.executor.is_compiled(self.arguments(inputs, device).view());
-           },
-           py::arg("inputs"), py::arg("device") = py::none());
+      .def(
+          "plans",
+          [](TorchExecutor& self, const py::sequence& inputs, const py::object& device) {
+            py::list out;
+            const TorchArguments args = self.arguments(inputs, device);
+            for (const Plan& p : self.executor.plans(args.view())) out.append(plan_dict(p));
+            return out;
+          },
+          py::arg("inputs"), py::arg("device") = py::none())
+      .def(
+          "signature",
+          [](TorchExecutor& self, const py::sequence& inputs, const py::object& device) {
+            return self.executor.signature(self.arguments(inputs, device).view());
+          },
+          py::arg("inputs"), py::arg("device") = py::none())
+      .def(
+          "kernels",
+          [](TorchExecutor& self, const py::object& inputs, const py::object& device,
+             const py::object& plan) {
+            if (inputs.is_none()) {
+              const RecordRef last = self.executor.last();
+              return last ? Executor::kernels(*last) : std::vector<KernelInfo>{};
+            }
+            const TorchArguments args = self.arguments(inputs, device);
+            return Executor::kernels(
+                *self.executor.record(args.view(), TorchExecutor::plans_of(plan)));
+          },
+          py::arg("inputs") = py::none(), py::arg("device") = py::none(),
+          py::arg("plan") = py::none())
+      .def(
+          "is_compiled",
+          [](TorchExecutor& self, const py::sequence& inputs, const py::object& device) {
+            return self.executor.is_compiled(self.arguments(inputs, device).view());
+          },
+          py::arg("inputs"), py::arg("device") = py::none());
 
-  m.def("compile_batch",
-        [](const std::vector<std::pair<TorchExecutor*, py::sequence>>& calls) {
-          std::vector<KernelText> texts;
-          int device = cpu_device;
-          for (const auto& [executor, inputs] : calls) {
-            const TorchArguments args = executor->arguments(inputs, py::none());
-            device = args.device;
-            executor->executor.collect(args.view(), texts);
-          }
-          if (!texts.empty()) load_kernels(target_of(device), device, texts);
-          return texts.size();
-        },
-        py::arg("calls"),
-        "Builds the kernels of many (executor, inputs) at once; all on one device. Returns their number.");
+  m.def(
+      "compile_batch",
+      [](const std::vector<std::pair<TorchExecutor*, py::sequence>>& calls) {
+        std::vector<KernelText> texts;
+        int device = cpu_device;
+        for (const auto& [executor, inputs] : calls) {
+          const TorchArguments args = executor->arguments(inputs, py::none());
+          device = args.device;
+          executor->executor.collect(args.view(), texts);
+        }
+        if (!texts.empty()) load_kernels(target_of(device), device, texts);
+        return texts.size();
+      },
+      py::arg("calls"),
+      "Builds the kernels of many (executor, inputs) at once; all on one device. Returns their "
+      "number.");
   m.def("cache_info", [] {
     const CacheCounters c = cache_counters();
     const KernelCounters k = kernel_counters();
@@ -284,8 +316,11 @@ PYBIND11_MODULE(_torch, m) {
     d["compile_seconds"] = k.compile_seconds;
     return d;
   });
-  m.def("clear_caches", [](bool disk) {
-    clear_executors();
-    clear_kernels(disk);
-  }, py::arg("disk") = false);
+  m.def(
+      "clear_caches",
+      [](bool disk) {
+        clear_executors();
+        clear_kernels(disk);
+      },
+      py::arg("disk") = false);
 }

@@ -20,6 +20,7 @@ from torch import Tensor
 import fuser
 from fuser import FusionDefinition, _core, testing
 from fuser.interpreter import torch_dtype
+from fuser.ops import is_internal
 from tests.ops.accuracy import cast, check, check_narrow
 from tests.ops.cases import cases
 
@@ -30,7 +31,7 @@ TYPES = [
     *(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool),
     *(torch.complex64, torch.complex128),
 ]
-ROWS = {row.name: row for row in _core.op_rows() if row.name != "fma"}
+ROWS = {row.name: row for row in _core.op_rows() if not is_internal(row.name)}
 # Rows that take operands without special places of their own, for the values of a family.
 _LIKE = {1: "neg", 2: "add", 3: "clamp"}
 
