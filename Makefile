@@ -40,8 +40,9 @@ endif
 demo: build
 	PYTHONPATH=$(CURDIR) $(py) examples/quickstart.py
 
+# One thread for torch in each worker: more of them would wait for each other.
 test: build
-	$(py) -m pytest $(TESTS) \
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(py) -m pytest $(TESTS) \
 	  $$($(py) -c 'import importlib.util as u; print("-n $(JOBS) --dist loadfile" if u.find_spec("xdist") else "")')
 
 lint: $(ready)

@@ -19,12 +19,16 @@ if _OWNS_CACHE:
 
 # A first example may compile a kernel, so no deadline. A failure prints how to repeat it.
 settings.register_profile("fuser", deadline=None, print_blob=True)
-settings.load_profile("fuser")
+# CI draws the same examples every time: what a new seed finds is not the fault of the change.
+IN_CI = bool(os.environ.get("CI"))
+CI_SEED = 20260
+settings.register_profile("ci", settings.get_profile("fuser"), derandomize=True)
+settings.load_profile("ci" if IN_CI else "fuser")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--seed", type=int, help="seed of the random tests (default: a new one, printed)"
+        "--seed", type=int, help="seed of the random tests (default: a new one, but in CI)"
     )
     parser.addoption(
         "--update-golden", action="store_true", help="write the golden files anew; read the diff"
@@ -33,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.option.seed is None:
-        config.option.seed = random.randrange(2**31)
+        config.option.seed = CI_SEED if IN_CI else random.randrange(2**31)
 
 
 def pytest_report_header(config: pytest.Config) -> str:

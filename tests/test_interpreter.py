@@ -55,5 +55,7 @@ def test_floats_round_and_are_held_exactly() -> None:
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_narrow_floats_are_those_of_torch(dtype: DataType) -> None:
     given = torch.linspace(-500, 500, 4001, dtype=torch.float64)
-    expected = given.float().to(torch_dtype(dtype)).double()
+    # Without infinity float8_e4m3fn saturates, as torch does from 2.13 on.
+    inside = given.clamp(-448, 448) if dtype == DataType.Float8_e4m3fn else given
+    expected = inside.float().to(torch_dtype(dtype)).double()
     torch.testing.assert_close(convert(given, dtype), expected, rtol=0, atol=0, equal_nan=True)

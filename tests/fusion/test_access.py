@@ -147,6 +147,6 @@ def test_full_and_scalars_read_nothing() -> None:
     fd = FusionDefinition()
     n = fd.define_scalar(DataType.Int)
     fd.add_output(fd.ops.full([n, 4], 2.5, DataType.Float))
-    (got,) = fd.execute([3])
+    (got,) = fd.execute([3], device="cpu")
     assert torch.equal(got, torch.full((3, 4), 2.5))
     assert loads(fd.fec.executor.kernels(None)[0].ir) == []
