@@ -2,6 +2,7 @@
 
 import os
 import resource
+import signal
 import stat
 import subprocess
 import sys
@@ -158,17 +159,26 @@ def test_directory_that_is_a_file(tmp_path: Path, capfd: pytest.CaptureFixture[s
 
 
 def in_fork(action: Callable[[], None]) -> int:
-    """Runs the action in a forked child that it may change as it likes; its exit status."""
-    child = os.fork()
-    if child == 0:
-        try:
-            action()
-        except BaseException:
-            traceback.print_exc(file=sys.stdout)
-            sys.stdout.flush()
-            os._exit(1)
-        os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    """Runs the action in a forked child that it may change as it likes; its exit status.
+
+    The test process has threads, and a child may inherit a lock that one of them held: such a child
+    is ended by its alarm and another one is asked.
+    """
+    for _ in range(3):
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)
+            try:
+                action()
+            except BaseException:
+                traceback.print_exc(file=sys.stdout)
+                sys.stdout.flush()
+                os._exit(1)
+            os._exit(0)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if status != -signal.SIGALRM:
+            break
+    return status
 
 
 def test_directory_that_cannot_be_written(cache: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -81,12 +81,16 @@ def complex_error(got: Tensor, exact: Tensor) -> Tensor:
     return torch.where(exact.isfinite() & (exact.abs() < info.max / 4), error, 0.0)
 
 
-def near_pole(op: str, z: Tensor, exact: Tensor) -> Tensor:
-    """How much a rounding error of z, or of e^z, grows where the function has poles."""
-    if op.startswith(("sigmoid", "silu")):  # at odd multiples of i pi
-        growth = exact.abs() * (z.abs() if op.startswith("sigmoid") else 1.0)
-        return growth.nan_to_num(1.0).clamp(min=1.0)
-    return torch.ones_like(exact.abs())
+def growth(op: str, inputs: Sequence[Tensor], exact: Tensor) -> Tensor:
+    """How much a complex function multiplies a rounding error on the way to its result."""
+    z = inputs[0]
+    if op.startswith(("sigmoid", "silu")):  # poles at odd multiples of i pi
+        by = exact.abs() * (z.abs() if op.startswith("sigmoid") else 1.0)
+    elif op == "pow":  # e^(b log a)
+        by = (inputs[1] * z.log()).abs() / 16
+    else:
+        return torch.ones_like(exact.abs())
+    return by.nan_to_num(1.0).clamp(min=1.0)
 
 
 def bound_of(row: Any, dtype: torch.dtype) -> float:
@@ -101,7 +105,7 @@ def error_of(row: Any, inputs: Sequence[Tensor], got: Tensor, dtype: torch.dtype
     if not (got.is_floating_point() or got.is_complex()):
         return torch.where(got == exact.to(got.dtype), 0.0, math.inf)
     if got.is_complex() or dtype.is_complex:
-        return complex_error(got, exact) / near_pole(row.name, widen(inputs[0]), exact)
+        return complex_error(got, exact) / growth(row.name, [widen(t) for t in inputs], exact)
     return real_error(row, [widen(t) for t in inputs], got, exact.double())
 
 
