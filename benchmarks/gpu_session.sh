@@ -1,18 +1,33 @@
 #!/usr/bin/env bash
-# Everything that needs a GPU, in one go: builds, tests, memcheck, benchmarks.
-#   benchmarks/gpu_session.sh OUT [PYTHON]
+# Everything that needs a GPU, in one go: builds, tests, memcheck, racecheck, benchmarks.
+#   benchmarks/gpu_session.sh OUT [PYTHON [FAMILY ...]]
+# FAMILY: those of `python -m benchmarks` to run, instead of all; options too, such as --quick or
+# --samples=20. STEPS="build benchmarks" in the environment: only these.
 # Logs and results go into the folder OUT; a step that fails does not stop the next. The exit status
 # is the number of steps that failed.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-out=$(mkdir -p "${1:?usage: benchmarks/gpu_session.sh OUT [PYTHON]}" && cd "$1" && pwd)
+out=$(mkdir -p "${1:?usage: benchmarks/gpu_session.sh OUT [PYTHON [FAMILY ...]]}" && cd "$1" && pwd)
 python=${2:-python3}
+shift $(($# < 2 ? $# : 2))
+families=() options=()
+for argument in "$@"; do
+  case $argument in
+    -*) options+=("$argument") ;;
+    *) families+=("$argument") ;;
+  esac
+done
+if ((${#families[@]})); then
+  options+=(--families "$(IFS=,; echo "${families[*]}")")
+fi
 export PYTHONPATH=$PWD FUSER_CACHE_DIR=${FUSER_CACHE_DIR:-$out/cache}
+steps=" ${STEPS:-build environment gpu_tests benchmarks memcheck racecheck} "
 failed=0
 
 step() {
   local name=$1 start=$SECONDS
   shift
+  [[ $steps == *" $name "* ]] || return 0
   if "$@" >"$out/$name.log" 2>&1; then
     echo "$name: passed, $((SECONDS - start)) s"
   else
@@ -25,12 +40,23 @@ step() {
 step build make -s build VENV= PYTHON="$python"
 step environment "$python" -m fuser env
 step gpu_tests timeout 400 "$python" -m pytest -m gpu -q tests
-step benchmarks timeout 500 "$python" -m benchmarks --json "$out/benchmarks.json" --markdown "$out/benchmarks.md"
+step benchmarks timeout 500 "$python" -m benchmarks --json "$out/benchmarks.json" \
+  --markdown "$out/benchmarks.md" "${options[@]}"
 if command -v compute-sanitizer >/dev/null; then
-  step memcheck timeout 300 compute-sanitizer --tool memcheck --error-exitcode 9 \
-    "$python" -m benchmarks --tiny --samples 2 --contenders fuser --families pointwise --quick
+  # One or a few kernels of each family, on a few hundred elements.
+  checked=()
+  for family in $("$python" -c 'from benchmarks.families import TABLES; print(*TABLES)'); do
+    if ((${#families[@]} == 0)) || [[ " ${families[*]} " == *" $family "* ]]; then
+      checked+=("$family")
+    fi
+  done
+  for tool in memcheck racecheck; do
+    step "$tool" timeout 300 compute-sanitizer --tool "$tool" --error-exitcode 9 \
+      "$python" -m benchmarks --tiny --main --samples 2 --contenders fuser \
+      --families "$(IFS=,; echo "${checked[*]}")"
+  done
 else
-  echo "memcheck: skipped, no compute-sanitizer on PATH"
+  echo "memcheck, racecheck: skipped, no compute-sanitizer on PATH"
 fi
-tail -n 60 "$out/benchmarks.log"
+if [[ $steps == *" benchmarks "* ]]; then tail -n 60 "$out/benchmarks.log"; fi
 exit "$failed"

@@ -4,37 +4,58 @@ The time of a contender is time on the GPU between two events around one call, w
 each call a buffer several times the size of L2 is written and then read, so that its lines are
 neither ours nor dirty. That takes longer than any call takes to enqueue, so the queue never runs
 dry and host time does not count. Contenders take turns (A B C, C B A, ...), so that drift of clocks
-meets all alike. Beside them runs a copy of the same number of bytes, under the same conditions.
+meets all alike. Beside them runs a copy of the same number of bytes, under the same conditions, and
+beside what mostly reads a kernel that only reads (benchmarks.probe).
+
+A contender that is SLOW times slower than the fastest after a few samples gets no more of them. One
+that fails or is wrong is reported by name and does not stop the others.
 
 On the CPU the same calls are timed by the wall clock: a check that everything works, not a result.
 """
 
 from __future__ import annotations
 
+import functools
 import statistics
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from benchmarks.case import Case, Data, error, moved_bytes
+import fuser
+from benchmarks.case import Case, Data, as_list, case_bytes, error, error_of_norm
+from benchmarks.probe import reads
+from fuser._native import load_torch
 
 Call = Callable[[], object]
 
-CONTENDERS = ("eager", "compile", "fuser")
+CONTENDERS = ("eager", "compile", "autotune", "quack", "liger", "fuser")
+COMPILE_MODES = {"compile": None, "autotune": "max-autotune-no-cudagraphs"}
+YARDSTICKS = ("memcpy", "copy kernel", "read torch", "read loads", "read ring")
+SLOW = 3.0
 _WARM_UP = 3
+_INEXACT = 2.0  # relative tolerances that the norm of the error of a contender may have
+_FIRST = 5  # samples after which a slow contender gets no more
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Where and how often to measure."""
+    """Where and how often to measure.
+
+    budget   seconds of sampling a case, beyond which it gets fewer samples; at least _FIRST
+    missing  contenders that cannot be imported here, and why
+    """
 
     device: torch.device
     samples: int = 60
-    contenders: tuple[str, ...] = CONTENDERS
+    contenders: tuple[str, ...] = ("eager", "compile", "quack", "liger", "fuser")
+    budget: float = float("inf")
+    missing: Mapping[str, str] = field(default_factory=dict)
 
 
 class Flush:
@@ -51,25 +72,49 @@ class Flush:
         torch.amax(self._buffer, 0, out=self._sum)
 
 
-def measure(calls: dict[str, Call], setting: Setting) -> dict[str, list[float]]:
+@functools.cache
+def _flush(device: torch.device) -> Flush:
+    return Flush(device)
+
+
+def measure(calls: Mapping[str, Call], setting: Setting) -> dict[str, list[float]]:
     """Microseconds of each sample of each call."""
     for call in calls.values():
         for _ in range(_WARM_UP):
             call()
-    return (_measure_cuda if setting.device.type == "cuda" else _measure_cpu)(calls, setting)
+    sample = _sample_cuda if setting.device.type == "cuda" else _sample_cpu
+    first = min(_FIRST, setting.samples)
+    start = time.perf_counter()
+    times = sample(calls, setting.device, first)
+    seconds_a_round = (time.perf_counter() - start) / first
+    worth = {name: calls[name] for name in calls if name not in _slow(times)}
+    affordable = min(setting.budget / seconds_a_round, setting.samples)
+    more = int(affordable) - first
+    if more > 0:
+        for name, values in sample(worth, setting.device, more).items():
+            times[name] += values
+    return times
 
 
-def _rounds(calls: dict[str, Call], samples: int) -> Any:
+def _slow(times: Mapping[str, Sequence[float]]) -> set[str]:
+    """The contenders that are not worth more samples; neither a yardstick nor ours."""
+    us = {name: statistics.median(v) for name, v in times.items() if name not in YARDSTICKS}
+    return {name for name in us if name != "fuser" and us[name] > SLOW * min(us.values())}
+
+
+def _rounds(calls: Collection[str], samples: int) -> Iterator[str]:
     for number in range(samples):
         names = list(calls)
         yield from names if number % 2 == 0 else reversed(names)
 
 
-def _measure_cuda(calls: dict[str, Call], setting: Setting) -> dict[str, list[float]]:
-    flush = Flush(setting.device)
+def _sample_cuda(
+    calls: Mapping[str, Call], device: torch.device, samples: int
+) -> dict[str, list[float]]:
+    flush = _flush(device)
     events: dict[str, list[tuple[torch.cuda.Event, torch.cuda.Event]]] = {n: [] for n in calls}
-    torch.cuda.synchronize(setting.device)
-    for name in _rounds(calls, setting.samples):
+    torch.cuda.synchronize(device)
+    for name in _rounds(calls, samples):
         start = torch.cuda.Event(enable_timing=True)
         stop = torch.cuda.Event(enable_timing=True)
         flush()
@@ -77,13 +122,15 @@ def _measure_cuda(calls: dict[str, Call], setting: Setting) -> dict[str, list[fl
         calls[name]()
         stop.record()
         events[name].append((start, stop))
-    torch.cuda.synchronize(setting.device)
+    torch.cuda.synchronize(device)
     return {n: [a.elapsed_time(b) * 1e3 for a, b in pairs] for n, pairs in events.items()}
 
 
-def _measure_cpu(calls: dict[str, Call], setting: Setting) -> dict[str, list[float]]:
+def _sample_cpu(
+    calls: Mapping[str, Call], device: torch.device, samples: int
+) -> dict[str, list[float]]:
     times: dict[str, list[float]] = {name: [] for name in calls}
-    for name in _rounds(calls, setting.samples):
+    for name in _rounds(calls, samples):
         start = time.perf_counter()
         calls[name]()
         times[name].append((time.perf_counter() - start) * 1e6)
@@ -130,62 +177,171 @@ def method_check(setting: Setting, total_bytes: int = 512 << 20) -> dict[str, fl
     }
 
 
-def run_case(case: Case, setting: Setting) -> dict[str, Any]:
-    """Checks every contender against float64, then times them beside a copy."""
-    inputs = case.make(Data(setting.device))
-    fd = case.definition(inputs)
-    ways: dict[str, Callable[..., Any]] = {}
-    if "eager" in setting.contenders:
-        ways["eager"] = case.eager
-    if "compile" in setting.contenders:
-        torch._dynamo.reset()
-        ways["compile"] = torch.compile(case.eager, dynamic=False)
-    if "fuser" in setting.contenders:
-        ways["fuser"] = lambda *tensors: fd.execute(tensors)
+@contextmanager
+def watch_compilation() -> Iterator[dict[str, float]]:
+    """Milliseconds that NVRTC takes for each kernel text while this is open. Kernels of a batch are
+    compiled side by side, which costs each of them a little.
+    """
+    from fuser.runtime import toolkit
 
+    times: dict[str, float] = {}
+    compile_text = toolkit.compile
+
+    def timed(name: str, text: str, arch: int, extra: Sequence[str] = ()) -> toolkit.Compiled:
+        compiled = compile_text(name, text, arch, extra)
+        times[text] = compiled.seconds * 1e3
+        return compiled
+
+    toolkit.compile = timed
+    try:
+        yield times
+    finally:
+        toolkit.compile = compile_text
+
+
+_BATCH_BYTES = 24 << 30  # of inputs that are held at once
+
+
+def build(cases: Sequence[Case], setting: Setting) -> int:
+    """Compiles our kernels of all cases in few batches, and returns the number of kernels that were
+    compiled. What cannot be built is left to run_case, which reports it.
+    """
+    before = fuser.cache_info().kernels_compiled
+    batch: list[tuple[Any, list[Tensor]]] = []
+    size = 0
+    for case in cases:
+        try:
+            inputs = case.make(Data(setting.device))
+            batch.append((case.definition(inputs).fec.executor, inputs))
+        except Exception:
+            continue
+        size += sum(t.nbytes for t in inputs)
+        if size > _BATCH_BYTES:
+            _build(batch)
+            batch, size = [], 0
+    _build(batch)
+    return fuser.cache_info().kernels_compiled - before
+
+
+def _build(batch: Sequence[tuple[Any, list[Tensor]]]) -> None:
+    try:
+        load_torch().compile_batch(batch)
+    except Exception:
+        # One of them refuses: each on its own, so that the others are there.
+        def alone(executor: Any, inputs: list[Tensor]) -> None:
+            with suppress(Exception):
+                executor.kernels(inputs)
+
+        with ThreadPoolExecutor(16) as pool:
+            list(pool.map(lambda pair: alone(*pair), batch))
+
+
+def run_case(
+    case: Case, setting: Setting, compile_ms: Mapping[str, float] | None = None
+) -> dict[str, Any]:
+    """Checks every contender against float64, then times them beside a copy.
+
+    `failed` of the record says by contender why it has no time. Ours has none when an element is
+    off by more than the tolerance; others then are `inexact` by that multiple of it, and `wrong` if
+    they are off as a whole: eager rounds to half after each op. compile_ms: see
+    watch_compilation().
+    """
+    inputs = case.make(Data(setting.device))
     record: dict[str, Any] = {
         "case": case.name,
         "dtype": str(case.dtype).removeprefix("torch."),
         "shape": list(case.shape),
+        "goal": vars(case.goal),
         "errors": {},
         "us": {},
+        "failed": {},
+        "inexact": {},
+        "wrong": {},
     }
+    failed = record["failed"]
+    fd: list[fuser.FusionDefinition] = []
     expected = case.reference(inputs)
-    for name, way in list(ways.items()):
+    record["bytes"] = case_bytes(case, inputs, expected)
+    ways: dict[str, Callable[..., Any]] = {}
+    torch._dynamo.reset()  # it would count the cases as recompilations of one function
+    for name in setting.contenders:
+        if name in setting.missing and name in case.peers:
+            failed[name] = "not installed"
+            continue
         _poison(expected, case)
         start = time.perf_counter()
         try:
+            way = _way(name, case, inputs, fd)
+            if way is None:
+                continue
             results = case.results(way, inputs)
+            largest, share = error(results, expected, case.bounds)
         except Exception as failure:
-            if name == "fuser":
-                raise
-            record["errors"][name] = f"{type(failure).__name__}: {str(failure)[:200]}"
-            del ways[name]
+            failed[name] = f"{type(failure).__name__}: {str(failure).strip()[:300]}"
             continue
         record.setdefault("first_call_ms", {})[name] = (time.perf_counter() - start) * 1e3
-        largest, share = error(results, expected)
         record["errors"][name] = {"largest": largest, "of_tolerance": share}
+        lacking = sum(result is None for result in results)
+        if lacking:
+            record.setdefault("lacking", {})[name] = lacking
         if name == "fuser" and not share <= 1.0:
-            raise AssertionError(
-                f"{case.key}: fuser is off by {largest:g}, {share:g} of the tolerance"
-            )
-        record["bytes"] = moved_bytes(inputs, results)
+            failed[name] = f"off by {largest:g}, {share:g} of the tolerance"
+            continue
+        if not share <= 1.0:
+            as_a_whole = error_of_norm(results, expected)
+            record["inexact" if as_a_whole <= _INEXACT else "wrong"][name] = share
         del results
+        ways[name] = way
     del expected
     if "fuser" in ways:
-        record["kernels"] = [
-            {"plan": k.plan, "registers": k.registers, "local_bytes": k.local_bytes, "grid": k.grid}
-            for k in fd.fec.executor.kernels()
-        ]
+        record["kernels"] = [_kernel(k, compile_ms or {}) for k in fd[0].fec.executor.kernels()]
 
     calls = copies(record["bytes"], setting.device)
+    if case.reads:
+        calls |= reads(record["bytes"], setting.device)
     for name, way in ways.items():
         calls[name] = _bound(way, inputs)
     times = measure(calls, setting)
-    record["us"] = {name: median(values) for name, values in times.items()}
+    us = record["us"] = {name: median(values) for name, values in times.items()}
+    record["samples"] = {name: len(values) for name, values in times.items()}
     record["spread"] = {name: round(spread(values), 4) for name, values in times.items()}
-    record["copy_us"] = min(record["us"]["memcpy"], record["us"]["copy kernel"])
+    record["copy_us"] = min(us["memcpy"], us["copy kernel"])
+    if case.reads:
+        record["probe_us"] = min(value for name, value in us.items() if name.startswith("read "))
     return record
+
+
+def _way(
+    name: str, case: Case, inputs: list[Tensor], fd: list[fuser.FusionDefinition]
+) -> Callable[..., Any] | None:
+    """How a contender computes the case; None where it has no such kernel. Ours goes into `fd`."""
+    if name == "eager":
+        return case.eager
+    if name in COMPILE_MODES:
+        return torch.compile(case.compiled or case.eager, dynamic=False, mode=COMPILE_MODES[name])  # type: ignore[no-any-return]
+    if name == "fuser":
+        missing = case.missing()
+        if missing:
+            raise NotImplementedError(f"fd.ops has no {', '.join(missing)}")
+        fd.append(case.definition(inputs))
+        return lambda *tensors: fd[0].execute(tensors)
+    if name not in case.peers:
+        return None
+    call = case.peers[name](*inputs)
+    return lambda *_: as_list(call())
+
+
+def _kernel(kernel: Any, compile_ms: Mapping[str, float]) -> dict[str, Any]:
+    built = compile_ms.get(kernel.text, kernel.build_seconds * 1e3)
+    return {
+        "name": kernel.name,
+        "plan": kernel.plan,
+        "registers": kernel.registers,
+        "local_bytes": kernel.local_bytes,
+        "grid": kernel.grid,
+        "threads": kernel.threads,
+        "compile_ms": round(built, 1) or None,  # None: it came from disk
+    }
 
 
 def _bound(way: Callable[..., Any], inputs: list[Tensor]) -> Call:
@@ -196,6 +352,6 @@ def _poison(expected: list[Tensor], case: Case) -> None:
     """Fills the memory that the allocator will hand out next with NaN, so that a result that was
     never written cannot look right.
     """
-    for reference, dtype in zip(expected, case.outputs, strict=True):
+    for reference, dtype in zip(expected, case.outputs, strict=False):
         size = reference.numel() * dtype.itemsize
         torch.full((size,), 255, dtype=torch.uint8, device=reference.device)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks.case import Case, Data, Shape
+from benchmarks.case import Case, Data, Row, Shape
 
 bf16, f16, f32, f64 = torch.bfloat16, torch.float16, torch.float32, torch.float64
 i32, i64, c64 = torch.int32, torch.int64, torch.complex64
@@ -252,63 +251,45 @@ def slice_scale(shape: Shape, dtype: torch.dtype) -> Case:
     )
 
 
-@dataclass(frozen=True)
-class Row:
-    """One line of the table. `small`: a shape of the same kind that takes no time."""
-
-    build: Callable[[Shape, torch.dtype], Case]
-    shape: Shape
-    dtype: torch.dtype
-    quick: bool = False
-
-    def case(self) -> Case:
-        return self.build(self.shape, self.dtype)
-
-    def small(self, odd: bool = False) -> Case:
-        """The same on a few hundred elements, with rows that are 16-byte aligned or not."""
-        sizes = (5, 7, 9, 11) if odd else (4, 32, 6, 8)
-        return self.build(sizes[: len(self.shape)], self.dtype)
-
-
 TABLE = (
     Row(scale, (4096, 4096), bf16),  # 64 MB in and out
-    Row(scale, (8192, 16384), bf16, quick=True),
+    Row(scale, (8192, 16384), bf16, main=True),
     Row(scale, (16384, 16384), bf16),  # 1 GB
     Row(scale, (8192, 16384), f16),
     Row(scale, (4096, 2048), f32),  # 64 MB
-    Row(scale, (8192, 8192), f32, quick=True),
+    Row(scale, (8192, 8192), f32, main=True),
     Row(scale, (8192, 16384), f32),  # 1 GB
     Row(add, (8192, 8192), bf16),
-    Row(add, (8192, 8192), f32, quick=True),
+    Row(add, (8192, 8192), f32, main=True),
     Row(axpy, (8192, 12288), bf16),
-    Row(bias_gelu_tanh, (8192, 12288), bf16, quick=True),
+    Row(bias_gelu_tanh, (8192, 12288), bf16, main=True),
     Row(bias_gelu_tanh, (16384, 4096), bf16),
     Row(bias_gelu_tanh, (8192, 12288), f32),
-    Row(bias_gelu_erf, (8192, 12288), bf16, quick=True),
+    Row(bias_gelu_erf, (8192, 12288), bf16, main=True),
     Row(bias_gelu_erf, (16384, 4096), bf16),
-    Row(bias_gelu_tanh, (8191, 12287), bf16, quick=True),
-    Row(quickstart, (8192, 12288), bf16, quick=True),
+    Row(bias_gelu_tanh, (8191, 12287), bf16, main=True),
+    Row(quickstart, (8192, 12288), bf16, main=True),
     Row(quickstart, (4096, 5120), bf16),
-    Row(swiglu, (8192, 14336), bf16, quick=True),
-    Row(adamw, (64 << 20,), f32, quick=True),
-    Row(cast_to(f32), (8192, 16384), bf16, quick=True),
-    Row(cast_to(bf16), (8192, 16384), f32, quick=True),
+    Row(swiglu, (8192, 14336), bf16, main=True),
+    Row(adamw, (64 << 20,), f32, main=True),
+    Row(cast_to(f32), (8192, 16384), bf16, main=True),
+    Row(cast_to(bf16), (8192, 16384), f32, main=True),
     Row(bias, (8192, 8192), f32),
     Row(bias, (8191, 12287), f32),
-    Row(column_scale, (8192, 8192), f32, quick=True),
+    Row(column_scale, (8192, 8192), f32, main=True),
     Row(column_scale, (8192, 12288), bf16),
-    Row(channels_last, (64, 256, 56, 56), bf16, quick=True),
+    Row(channels_last, (64, 256, 56, 56), bf16, main=True),
     Row(slice_scale, (8192, 8192), f32),
-    Row(slice_scale, (8192, 12288), bf16, quick=True),
+    Row(slice_scale, (8192, 12288), bf16, main=True),
     Row(unary("exp"), (8192, 8192), f32),
-    Row(unary("tanh"), (8192, 8192), f32, quick=True),
+    Row(unary("tanh"), (8192, 8192), f32, main=True),
     Row(unary("sigmoid"), (8192, 8192), f32),
     Row(add, (8192, 8192), i32),
     Row(add, (8192, 4096), i64),
-    Row(where, (8192, 8192), f32, quick=True),
-    Row(mask_mul, (8192, 12288), bf16, quick=True),
+    Row(where, (8192, 8192), f32, main=True),
+    Row(mask_mul, (8192, 12288), bf16, main=True),
     Row(mask_mul, (8192, 8192), f32),
-    Row(complex_mul, (8192, 4096), c64, quick=True),
-    Row(sum_of_8, (8192, 4096), f32, quick=True),
+    Row(complex_mul, (8192, 4096), c64, main=True),
+    Row(sum_of_8, (8192, 4096), f32, main=True),
     Row(sum_of_8, (8192, 8192), bf16),
 )

@@ -1,12 +1,16 @@
-"""Results as Markdown tables."""
+"""Results as Markdown tables, and what of them misses the goals of benchmarks.case."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import statistics
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from benchmarks.case import COMPILE_MS, ODD_RATE, PEER
+
 Record = dict[str, Any]
+Records = Mapping[str, Record]  # by key
 
 
 def table(header: list[str], rows: Iterable[list[str]]) -> str:
@@ -14,38 +18,165 @@ def table(header: list[str], rows: Iterable[list[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def case_row(record: Record, contenders: tuple[str, ...]) -> list[str]:
-    """Microseconds of each contender, with its speed as a share of a copy of the same bytes."""
-    us, copy = record["us"], record["copy_us"]
-    cells = [f"{us[n]:.1f} ({100 * copy / us[n]:.0f}%)" if n in us else "-" for n in contenders]
-    both = "compile" in us and "fuser" in us
+def case_header(contenders: tuple[str, ...]) -> list[str]:
+    return [
+        *("case", "dtype", "shape", "MB", "copy us", "read us"),
+        *(f"{n} us" for n in contenders),
+        *("of copy", "of read", "of best peer", "compile ms"),
+        *("registers", "local bytes", "kernels", "asked", "missed"),
+    ]
+
+
+def case_row(record: Record, contenders: tuple[str, ...], records: Records) -> list[str]:
+    """Microseconds of each contender, with its speed as a share of a copy of the same bytes; then
+    our speed as shares, and our kernels. `records`: of its family.
+    """
+    share = shares(record, records)
+    kernels = record.get("kernels", [])
+    compile_ms = [k["compile_ms"] for k in kernels if k["compile_ms"]]
     return [
         record["case"],
         record["dtype"],
         "x".join(map(str, record["shape"])),
         f"{record['bytes'] / 1e6:.0f}",
-        f"{copy:.1f}",
-        *cells,
-        f"{us['compile'] / us['fuser']:.2f}" if both else "-",
+        f"{record['copy_us']:.1f}",
+        f"{record['probe_us']:.1f}" if "probe_us" in record else "-",
+        *(_cell(record, name) for name in contenders),
+        *(_percent(share.get(name)) for name in ("copy", "probe", "peer")),
+        "+".join(f"{ms:.0f}" for ms in compile_ms) or "-",
+        "/".join(str(k["registers"]) for k in kernels) or "-",
+        "/".join(str(k["local_bytes"]) for k in kernels) or "-",
+        str(len(kernels)) if kernels else "-",
+        asked(record["goal"]),
+        "; ".join(misses(record, records)) or ("-" if share else "not timed"),
     ]
 
 
-def case_header(contenders: tuple[str, ...]) -> list[str]:
-    return ["case", "dtype", "shape", "MB", "copy us", *(f"{n} us" for n in contenders), "speed-up"]
+def _cell(record: Record, name: str) -> str:
+    us = record["us"]
+    if name in us:
+        mark = " ~" if name in record["inexact"] else " wrong" if name in record["wrong"] else ""
+        return f"{us[name]:.1f} ({100 * record['copy_us'] / us[name]:.0f}%){mark}"
+    reason = record["failed"].get(name)
+    if reason is None:
+        return "-"
+    return "missing" if reason == "not installed" else "failed"
 
 
-def summary(records: list[Record]) -> str:
-    """The figures of the whole family."""
-    done = [r for r in records if "fuser" in r["us"]]
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.0f}%"
+
+
+def shares(record: Record, records: Records) -> dict[str, float]:
+    """Our speed as a share of a copy's, of the probe's, of the best correct peer's, and of the
+    bytes a second of the case with aligned rows; empty where we have no time.
+    """
+    us = record["us"]
+    if "fuser" not in us:
+        return {}
+    ours = us["fuser"]
+    share = {"copy": record["copy_us"] / ours}
+    if "probe_us" in record:
+        share["probe"] = record["probe_us"] / ours
+    peer = best_peer(record)
+    if peer:
+        share["peer"] = us[peer] / ours
+    even = records.get(record["goal"].get("aligned") or "")
+    if even and "fuser" in even["us"]:
+        share["aligned"] = (record["bytes"] / ours) / (even["bytes"] / even["us"]["fuser"])
+    return share
+
+
+def best_peer(record: Record) -> str | None:
+    """The fastest contender beside ours that is correct."""
+    from benchmarks.harness import CONTENDERS
+
+    peers = [
+        name
+        for name in record["us"]
+        if name in CONTENDERS and name != "fuser" and name not in record["wrong"]
+    ]
+    return min(peers, key=lambda name: record["us"][name]) if peers else None
+
+
+def asked(goal: Mapping[str, Any]) -> str:
+    """The goal of a case, beside PEER of the best peer."""
+    parts = [
+        f"{100 * goal[name]:.0f}% of {what}"
+        for name, what in (("copy", "copy"), ("probe", "read"))
+        if goal.get(name)
+    ]
+    if goal.get("aligned"):
+        parts.append(f"{100 * ODD_RATE:.0f}% of {goal['aligned'].rsplit('x', 1)[1]} wide")
+    return ", ".join(parts) or "-"
+
+
+def misses(record: Record, records: Records) -> list[str]:
+    """In what a case stays below its goals."""
+    share, goal = shares(record, records), record["goal"]
+    found = []
+    for name, what in (("copy", "copy"), ("probe", "read")):
+        if share and goal.get(name) and name in share and share[name] < goal[name]:
+            found.append(f"{100 * share[name]:.1f}% of {what}")
+    if share.get("aligned", ODD_RATE) < ODD_RATE:
+        found.append(f"{100 * share['aligned']:.1f}% of aligned")
+    if share.get("peer", PEER) < PEER:
+        found.append(f"{100 * share['peer']:.1f}% of {best_peer(record)}")
+    spills = sum(k["local_bytes"] for k in record.get("kernels", []))
+    if spills:
+        found.append(f"{spills} local bytes")
+    return found
+
+
+def family_row(name: str, records: Records) -> list[str]:
+    """A family in one line: what is asked, and how far it is from it."""
+    timed = [r for r in records.values() if "fuser" in r["us"]]
+    missed = [r for r in timed if misses(r, records)]
+    compile_ms = _compile_ms(timed)
+    slow = compile_ms is not None and compile_ms > COMPILE_MS
+    return [
+        name,
+        f"{len(timed)} of {len(records)}",
+        "; ".join(sorted({asked(r["goal"]) for r in records.values()} - {"-"})) or "-",
+        f"{len(timed) - len(missed)}" + (f", MISSED {len(missed)}" if missed else ""),
+        *(_extent([shares(r, records).get(kind) for r in timed]) for kind in _KINDS),
+        "-" if compile_ms is None else f"{compile_ms:.0f}" + (" MISSED" if slow else ""),
+    ]
+
+
+_KINDS = ("copy", "probe", "peer", "aligned")
+
+
+def family_header() -> list[str]:
+    return [
+        *("family", "timed", "asked", "met"),
+        *("of copy, mean (least)", "of read", "of best peer", "odd of aligned", "compile ms"),
+    ]
+
+
+def _compile_ms(records: Iterable[Record]) -> float | None:
+    """The median over the kernels that were compiled."""
+    times = [k["compile_ms"] for r in records for k in r.get("kernels", []) if k["compile_ms"]]
+    return statistics.median(times) if times else None
+
+
+def _extent(values: Iterable[float | None]) -> str:
+    known = [v for v in values if v is not None]
+    return f"{100 * _mean(known):.1f}% ({100 * min(known):.0f}%)" if known else "-"
+
+
+def summary(records: Records) -> str:
+    """The figures of a family, and its misses by name."""
+    done = [r for r in records.values() if "fuser" in r["us"]]
     if not done:
-        return ""
-    shares = sorted((r["copy_us"] / r["us"]["fuser"], _name(r)) for r in done)
+        return "- fuser: no case was timed"
+    speeds = sorted((r["copy_us"] / r["us"]["fuser"], _name(r)) for r in done)
     lines = [
-        f"- fuser: geometric mean {100 * _mean(s for s, _ in shares):.1f}% of a copy, "
-        f"least {100 * shares[0][0]:.1f}% ({shares[0][1]}), "
-        f"{sum(s >= 0.96 for s, _ in shares)} of {len(shares)} at 96% or more"
+        f"- fuser: geometric mean {100 * _mean(s for s, _ in speeds):.1f}% of a copy, "
+        f"least {100 * speeds[0][0]:.1f}% ({speeds[0][1]}), "
+        f"{sum(s >= 0.96 for s, _ in speeds)} of {len(speeds)} at 96% or more"
     ]
-    for other in ("eager", "compile"):
+    for other in ("eager", "compile", "autotune", "quack", "liger"):
         ratios = sorted(
             (r["us"][other] / r["us"]["fuser"], _name(r)) for r in done if other in r["us"]
         )
@@ -54,7 +185,39 @@ def summary(records: list[Record]) -> str:
                 f"- against {other}: geometric mean {_mean(s for s, _ in ratios):.2f}x, "
                 f"least {ratios[0][0]:.2f}x ({ratios[0][1]})"
             )
+    for record in done:
+        found = misses(record, records)
+        if found:
+            lines.append(f"- MISSED {_name(record)}: {'; '.join(found)}; {_wanted(record)}")
     return "\n".join(lines)
+
+
+def _wanted(record: Record) -> str:
+    goal = asked(record["goal"])
+    return "asked " + ("" if goal == "-" else goal + ", ") + f"{100 * PEER:.0f}% of the best peer"
+
+
+def not_timed(records: Records) -> list[str]:
+    """A line for each other contender of each case that failed or was wrong, and one for those that
+    are inexact.
+    """
+    lines = []
+    for record in records.values():
+        for name, reason in record["failed"].items():
+            if reason != "not installed" and name != "fuser":  # ours stands among the failures
+                lines.append(f"- {_name(record)}: {name}: {reason}")
+        for name, share in record["wrong"].items():
+            lines.append(
+                f"- {_name(record)}: {name} is off by {share:.3g} times the tolerance; timed, but "
+                "no peer to compare with"
+            )
+    inexact = sorted({name for record in records.values() for name in record["inexact"]})
+    if inexact:
+        lines.append(
+            f"- ~: right as a whole, but elements are off by more than the tolerance that ours is "
+            f"held to ({', '.join(inexact)}); compared with all the same"
+        )
+    return lines
 
 
 def host_tables(host: Record) -> str:
@@ -89,19 +252,32 @@ def host_tables(host: Record) -> str:
 
 def markdown(results: Record, contenders: tuple[str, ...]) -> str:
     """The whole report."""
-    parts = ["# Benchmarks\n", ", ".join(f"{k} {v}" for k, v in results["environment"].items())]
+    environment = results["environment"]
+    parts = ["# Benchmarks\n", ", ".join(f"{k} {v}" for k, v in environment.items())]
+    for name, reason in results.get("missing", {}).items():
+        parts.append(f"\n{name} could not be imported: {reason}")
     if method := results.get("method"):
         parts.append(
             f"\nMethod: a copy runs at {method['copy_GBps']:.0f} GB/s, against itself "
             f"{100 * method['again_over_once']:.1f}%; events around nothing read "
             f"{method['empty_us']:.1f} us."
         )
-    if records := list(results.get("pointwise", {}).values()):
+    families = {name: records for name, records in results["families"].items() if records}
+    for name, records in families.items():
         parts.append(
-            "\n## Pointwise: median time, and speed as a share of a copy of the same bytes\n"
+            f"\n## {name}: median time, and speed as a share of a copy of the same bytes\n"
         )
-        parts.append(table(case_header(contenders), (case_row(r, contenders) for r in records)))
+        rows = (case_row(r, contenders, records) for r in records.values())
+        parts.append(table(case_header(contenders), rows))
         parts.append("\n" + summary(records))
+        parts += not_timed(records)
+    if families:
+        parts.append(
+            f"\n## Summary (of the best peer {100 * PEER:.0f}% is asked everywhere, of the "
+            f"compiler {COMPILE_MS:.0f} ms a kernel in the median)\n"
+        )
+        rows = (family_row(name, records) for name, records in families.items())
+        parts.append(table(family_header(), rows))
     if failures := results.get("failures"):
         parts.append("\n## Failures\n")
         parts += [f"- {name}: {message}" for name, message in failures.items()]

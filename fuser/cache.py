@@ -132,7 +132,7 @@ class FusionExecutorCache:
 
 def kernel_text(text: str, intrinsic_code: bool) -> str:
     """A kernel's text, whole or from its own first line on."""
-    start = text.rfind("\nKERNEL(")
+    start = max(text.rfind("\nKERNEL("), text.rfind("\nKERNEL2("))
     return text if intrinsic_code or start < 0 else text[start + 1 :]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ import torch
 
 from fuser._core import DataType
 from fuser.errors import DTypeError, ShapeError, UserError
-from fuser.reference import REFERENCES
+from fuser.reference import REDUCTIONS, REFERENCES
 
 if TYPE_CHECKING:
     from fuser.definition import FusionDefinition
@@ -25,29 +26,42 @@ def torch_dtype(dtype: DataType) -> torch.dtype:
 
 
 def interpret(fd: FusionDefinition, inputs: Sequence[Any], aliased: bool) -> list[torch.Tensor]:
-    """See fuser.evaluate. One pass over the definition; a value is freed after its last use."""
+    """See fuser.evaluate."""
+    return [value for value, _ in interpret_terms(fd, inputs, aliased)]
+
+
+def interpret_terms(
+    fd: FusionDefinition, inputs: Sequence[Any], aliased: bool
+) -> list[tuple[torch.Tensor, int]]:
+    """The results, each with the length of the longest sum or product that it comes from (1: none).
+
+    One pass over the definition; a value is freed after its last use.
+    """
     records = fd.fusion.records()
     run = _Run(records, _bind(records, inputs))
     kept = {tensor for tensor, _ in records["outputs"]}
-    last_use = {t: r["id"] for r in records["tensors"] for t in _operands(r)}
+    last_use = {t: r["id"] for r in records["tensors"] for t in r["operands"]}
+    terms: dict[int, int] = {}
     for record in records["tensors"]:
+        place, operands = record["id"], record["operands"]
+        terms[place] = max((terms[t] for t in operands), default=1)
+        run.require_scalars(record)
         try:
-            run.values[record["id"]] = run.tensor(record)
-        except RuntimeError as error:
+            run.values[place] = run.tensor(record)
+        except (RuntimeError, IndexError) as error:
             raise ShapeError(
                 f"{record.get('op', record['kind'].lower())}: {error}{run.describe(record)}",
                 rule="evaluate-1",
             ) from None
-        for t in _operands(record):
-            if last_use[t] == record["id"] and t not in kept:
+        run.shapes[place] = run.values[place].shape
+        if record.get("op") in ("sum", "prod"):
+            length = math.prod(run.values[operands[0]].shape[d] for d in record["dims"])
+            terms[place] = max(terms[place], length)
+        for t in operands:
+            if last_use[t] == place and t not in kept:
                 run.values.pop(t, None)
-    return [run.values[t] for t, alias in records["outputs"] if aliased or alias < 0]
-
-
-def _operands(record: dict[str, Any]) -> list[int]:
-    if "arg" in record:
-        return [record["arg"]]
-    return [place for is_tensor, place in record.get("args", ()) if is_tensor]
+                run.results.pop(t, None)
+    return [(run.values[t], terms[t]) for t, alias in records["outputs"] if aliased or alias < 0]
 
 
 def _bind(records: dict[str, Any], inputs: Sequence[Any]) -> dict[tuple[bool, int], Any]:
@@ -98,9 +112,19 @@ class _Run:
     def __init__(self, records: dict[str, Any], bound: dict[tuple[bool, int], Any]) -> None:
         self.bound = bound
         self.values: dict[int, torch.Tensor] = {}
-        self.scalars: list[torch.Tensor] = []
-        for record in records["scalars"]:
-            self.scalars.append(self.scalar(record))
+        self.results: dict[int, tuple[torch.Tensor, ...]] = {}  # of reductions
+        self.shapes: dict[int, torch.Size] = {}
+        self.scalar_records = records["scalars"]
+        self.scalars: list[torch.Tensor] = []  # as far as tensors have needed them
+
+    def require_scalars(self, record: dict[str, Any]) -> None:
+        """Evaluates those that the definition of a tensor reads; sizes of tensors are among them,
+        so that not all can be known before the first tensor."""
+        places = [*record["shape"], *record.get("sizes", ())]
+        places += [record[name] for name in ("value", "size") if name in record]
+        places += [place for is_tensor, place in record.get("args", ()) if not is_tensor]
+        for scalar in self.scalar_records[len(self.scalars) : max(places, default=-1) + 1]:
+            self.scalars.append(self.scalar(scalar))
 
     def scalar(self, record: tuple[Any, ...]) -> torch.Tensor:
         kind, dtype, *rest = record
@@ -109,14 +133,19 @@ class _Run:
         if kind == "input":
             return convert(_exact_tensor(self.bound[False, rest[0]], dtype), dtype)
         if kind == "size":
-            return torch.tensor(self.bound[True, rest[0]].shape[rest[1]])
+            tensor, dim = rest
+            bound = self.bound.get((True, tensor))
+            return torch.tensor((self.shapes[tensor] if bound is None else bound.shape)[dim])
         if kind == "cast":
             return convert(self.scalars[rest[0]], dtype)
         op, compute, places = rest
         return _apply(op, compute, dtype, [self.scalars[p] for p in places])
 
+    def number(self, place: int) -> int:
+        return int(self.scalars[place].item())
+
     def sizes(self, record: dict[str, Any]) -> list[int]:
-        return [int(self.scalars[place].item()) for place in record["shape"]]
+        return [self.number(place) for place in record["shape"]]
 
     def tensor(self, record: dict[str, Any]) -> torch.Tensor:
         dtype = record["dtype"]
@@ -151,10 +180,72 @@ class _Run:
                 return self.values[record["arg"]].permute(record["dims"])
             case "StrideOrder":
                 return self.values[record["arg"]]
+            case "Reduction":
+                return self.reduction(record)
+            case "Result":
+                return self.results[record["operands"][0]][int(record["index"])]
+            case "Iota":
+                return torch.arange(self.sizes(record)[0])
+            case "TakeAlongAxis":
+                return self.take_along_axis(record)
+            case "SplitDim":
+                sizes = [self.number(place) for place in record["sizes"]]
+                return self.regrouped(record, 1, sizes)
+            case "MergeDims":
+                return self.regrouped(record, 2, [self.number(record["size"])])
         raise AssertionError(f"evaluate() does not know the tensor op {record['kind']}")
 
+    def reduction(self, record: dict[str, Any]) -> torch.Tensor:
+        """Its result 0; all of them are kept."""
+        op, dims, compute = record["op"], record["dims"], record["compute"]
+        value: torch.Tensor = self.values[record["operands"][0]]
+        if op in ("max", "min", "argmax", "argmin") and not record["identity"]:
+            self.require_elements(record, dims)
+        kept = [n for d, n in enumerate(value.shape) if d not in dims]
+        last = [d for d in range(value.dim()) if d not in dims] + dims
+        length = math.prod(value.shape[d] for d in dims)
+        rows = _exact(value, compute).permute(last).reshape(*kept, length)
+        self.results[record["id"]] = REDUCTIONS[op](rows)
+        return self.results[record["id"]][0]
+
+    def take_along_axis(self, record: dict[str, Any]) -> torch.Tensor:
+        value, index = (self.values[t] for t in record["operands"])
+        dim = record["dim"]
+        if index.shape[dim]:
+            self.require_elements(record, [dim])
+        size = value.shape[dim]
+        index = index.long()
+        index = torch.where(index < 0, index + size, index).clamp(0, max(size - 1, 0))
+        return torch.take_along_dim(value, index, dim)
+
+    def regrouped(self, record: dict[str, Any], count: int, wanted: list[int]) -> torch.Tensor:
+        """`count` dims from `dim` on as dims of these sizes, one of which may be -1."""
+        value: torch.Tensor = self.values[record["arg"]]
+        before, dim = list(value.shape), record["dim"]
+        product = math.prod(before[dim : dim + count])
+        known = math.prod(n for n in wanted if n != -1)
+        after = [product // max(known, 1) if n == -1 else n for n in wanted]
+        if math.prod(after) != product:
+            raise ShapeError(
+                f"{record['kind']}: sizes {before[dim : dim + count]} cannot become {wanted}"
+                f"{self.describe(record)}",
+                rule="evaluate-1",
+            )
+        return value.reshape([*before[:dim], *after, *before[dim + count :]])
+
+    def require_elements(self, record: dict[str, Any], dims: list[int]) -> None:
+        """As Fusion::nonempty has it for kernels."""
+        shape = list(self.values[record["operands"][0]].shape)
+        for d in dims:
+            if shape[d] == 0:
+                raise ShapeError(
+                    f"{record.get('op', 'take_along_axis')}: axis {d} has size 0: there is no "
+                    f"element to take{self.describe(record)}",
+                    rule="reduce-empty-1",
+                )
+
     def describe(self, record: dict[str, Any]) -> str:
-        lines = [f"\n  t{t}: sizes {list(self.values[t].shape)}" for t in _operands(record)]
+        lines = [f"\n  t{t}: sizes {list(self.values[t].shape)}" for t in record["operands"]]
         if record["location"]:
             lines.append(f"\n  defined at {record['location']}")
         return "".join(lines)

@@ -1,7 +1,8 @@
 """fd.ops: every operation of a definition.
 
 Scalar ops come from the table of the compiler (csrc/ir/ops.def): one row there is one method here.
-Movement ops are written out, and composites.py adds what is made of several rows.
+Movement ops and reductions are written out; composites.py, reductions.py, normalizations.py and
+losses.py add what is made of several.
 """
 
 import inspect
@@ -9,12 +10,11 @@ from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from typing import Any
 
-from fuser import _core, composites
+from fuser import _core, composites, losses, normalizations, reductions
 from fuser._core import DataType, Scalar, Tensor
+from fuser.arguments import Dims, Number, Operand, Size, as_dtype, reduced_dims
 
-Number = bool | int | float | complex
-Operand = Tensor | Scalar | Number
-Size = int | Scalar
+__all__ = ["Number", "Operand", "Ops", "Size", "as_dtype", "is_internal"]
 
 
 def is_internal(name: str) -> bool:
@@ -40,15 +40,6 @@ _RESULTS = {
     "Complex": "complex64 from float32, complex128 from float64",
     "Condition": "the common type of x and y",
 }
-
-
-def as_dtype(dtype: Any) -> DataType:
-    """The DataType of a DataType or of a torch.dtype. Raises DTypeError `dtype-torch` for a type
-    fuser lacks.
-    """
-    if isinstance(dtype, DataType):
-        return dtype
-    return _core.dtype_from_torch(str(dtype).removeprefix("torch."))
 
 
 class Ops:
@@ -128,6 +119,241 @@ class Ops:
         """
         return _core.stride_order(self._builder, arg, list(stride_order))
 
+    def split_dim(self, arg: Tensor, dim: int, sizes: Sequence[Size]) -> Tensor:
+        """Dim `dim` as two of these sizes, outer and inner; one of them may be -1: what the other
+        leaves. As torch.unflatten. Free.
+
+        Raises ShapeError `split-dim-1` for a dim out of range, `split-dim-2` for sizes that are
+        negative or do not determine each other, `split-dim-3` for another product than the size.
+        """
+        outer, inner = sizes
+        return _core.split_dim(self._builder, arg, dim, outer, inner)
+
+    def merge_dims(self, arg: Tensor, dim: int, size: Size = -1) -> Tensor:
+        """Dims `dim` and `dim + 1` as one, the latter running fastest. As torch.flatten. `size`
+        names the product of the two where the definition knows it by another name.
+
+        Raises ShapeError `merge-dims-1` for a dim out of range, `merge-dims-2` for another size.
+        """
+        return _core.merge_dims(self._builder, arg, dim, size)
+
+    def iota(
+        self,
+        length: Size,
+        start: Scalar | Number | None = None,
+        step: Scalar | Number | None = None,
+        dtype: Any = DataType.Int,
+    ) -> Tensor:
+        """start + i * step for i in 0 .. length - 1 (default: start 0, step 1). Reads nothing.
+
+        Floats are computed in `dtype` (float32 for half types), integers in int64. Raises
+        ShapeError `iota-1` for a negative length.
+        """
+        dtype = as_dtype(dtype)
+        result = _core.iota(self._builder, length)
+        if dtype.kind in ("Float", "Complex"):
+            result = self.cast(result, dtype.compute)
+        if step is not None:
+            result = self.mul(result, step)
+        if start is not None:
+            result = self.add(result, start)
+        return result if result.dtype() == dtype else self.cast(result, dtype)
+
+    def take_along_axis(self, arg: Tensor, index: Tensor, dim: int) -> Tensor:
+        """arg[..., index[..., i, ...], ...] along `dim`. As torch.take_along_dim: the other sizes
+        broadcast, the result has the type of `arg`.
+
+        A negative index counts from the end; one outside the range reads the nearest element, and
+        is an error in the debug mode of the host executor. Raises ShapeError `take-along-axis-1`
+        for another rank, `take-along-axis-2` for a dim out of range, `broadcast-1` for sizes that
+        do not broadcast, `reduce-empty-1` for an `arg` of size 0 in `dim`; DTypeError
+        `index-dtype-1` for an index that is not of integers.
+        """
+        return _core.take_along_axis(self._builder, arg, index, dim, False)
+
+    def gather(self, arg: Tensor, index: Tensor, dim: int) -> Tensor:
+        """take_along_axis() where the other sizes are equal, as in torch.gather.
+
+        Raises ShapeError `gather-1` where `index` is smaller than `arg` in another dim (slice `arg`
+        first), and what take_along_axis() raises.
+        """
+        return _core.take_along_axis(self._builder, arg, index, dim, True)
+
+    # ---- reductions
+
+    def reduction(
+        self, op: str, arg: Tensor, dims: Sequence[int], identity: bool = False
+    ) -> Tensor:
+        """Result 0 of the reduction of that name (csrc/ir/reductions.def) over `dims`, which it
+        drops: of "argmax" the value, with the index as result(..., 1).
+
+        Half types are accumulated in float32, bool and integers summed and multiplied in int64; the
+        result has that type. Equal sizes, strides and device give equal bits. `identity`: of max
+        and min over no elements the identity (-inf, or the least integer) instead of an error.
+
+        Raises ShapeError `reduce-dim-1` for a dim out of range, `reduce-dim-2` for one named twice,
+        `reduce-dim-3` for none, `reduce-empty-1` for max, min, argmax and argmin over no elements
+        (known from the definition, otherwise in the run); DTypeError `reduce-dtype-1` for a type
+        that has no such reduction; UserError `reduction-1` for another name.
+        """
+        return _core.reduce(self._builder, op, arg, list(dims), identity)
+
+    def result(self, reduction: Tensor, index: int) -> Tensor:
+        """Result `index` (1, 2, ...) of a reduction that has several. Raises UserError `result-1`
+        for another tensor, `result-2` for an index that it lacks.
+        """
+        return _core.result(self._builder, reduction, index)
+
+    def sum(
+        self,
+        arg: Tensor,
+        dims: Dims | DataType = None,
+        keepdim: bool = False,
+        dtype: Any = None,
+        *,
+        dim: int | None = None,
+    ) -> Tensor:
+        """The sum over `dims` (a dim, several, or by default all; [] sums nothing), 0 over no
+        elements. As torch.sum: `arg` is cast to `dtype` first, and bool and integers give int64.
+
+        sum(arg, dtype) is the sum over all. With `keepdim` the dims stay, of size 1. Half types are
+        accumulated in float32 and give float32 unless `dtype` says otherwise. Accuracy: within
+        (log2(n) + 16) units of the last place of sum(|arg|). Raises as reduction() does.
+        """
+        return self._arithmetic("sum", arg, dims, keepdim, dtype, dim)
+
+    def prod(
+        self,
+        arg: Tensor,
+        dims: Dims | DataType = None,
+        keepdim: bool = False,
+        dtype: Any = None,
+        *,
+        dim: int | None = None,
+    ) -> Tensor:
+        """The product over `dims`, 1 over no elements; otherwise as sum()."""
+        return self._arithmetic("prod", arg, dims, keepdim, dtype, dim)
+
+    def max(
+        self,
+        arg: Tensor,
+        dims: Dims | DataType = None,
+        keepdim: bool = False,
+        dtype: Any = None,
+        *,
+        dim: int | None = None,
+        identity: bool = False,
+    ) -> Tensor:
+        """The maximum over `dims` as torch.amax: exact, NaN wins. The result is cast to `dtype`.
+
+        Over no elements ShapeError `reduce-empty-1`, with `identity` -inf or the least integer.
+        Raises as reduction() does; complex numbers have no order.
+        """
+        return self._choice("max", arg, dims, keepdim, dtype, dim, identity)
+
+    def min(
+        self,
+        arg: Tensor,
+        dims: Dims | DataType = None,
+        keepdim: bool = False,
+        dtype: Any = None,
+        *,
+        dim: int | None = None,
+        identity: bool = False,
+    ) -> Tensor:
+        """The minimum over `dims`, otherwise as max()."""
+        return self._choice("min", arg, dims, keepdim, dtype, dim, identity)
+
+    def any(
+        self,
+        arg: Tensor,
+        dims: Dims | DataType = None,
+        keepdim: bool = False,
+        dtype: Any = None,
+        *,
+        dim: int | None = None,
+    ) -> Tensor:
+        """Is an element over `dims` not 0 (NaN is not 0)? Bool, or cast to `dtype`; false over no
+        elements.
+        """
+        return self._choice("any", arg, dims, keepdim, dtype, dim, False)
+
+    def all(
+        self,
+        arg: Tensor,
+        dims: Dims | DataType = None,
+        keepdim: bool = False,
+        dtype: Any = None,
+        *,
+        dim: int | None = None,
+    ) -> Tensor:
+        """Is no element over `dims` 0? Bool, or cast to `dtype`; true over no elements."""
+        return self._choice("all", arg, dims, keepdim, dtype, dim, False)
+
+    def argmax(self, arg: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+        """The int64 index of the maximum along `dim`, by default in the flattened `arg`. As
+        torch.argmax: NaN wins, then the lowest index. Raises as reduction() does.
+        """
+        return self._index("argmax", arg, dim, keepdim)
+
+    def argmin(self, arg: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+        """The index of the minimum, otherwise as argmax()."""
+        return self._index("argmin", arg, dim, keepdim)
+
+    def _arithmetic(
+        self,
+        op: str,
+        arg: Tensor,
+        dims: Dims | DataType,
+        keepdim: bool,
+        dtype: Any,
+        dim: int | None,
+    ) -> Tensor:
+        which, dtype = reduced_dims(op, arg, dims, dtype, dim)
+        if dtype is not None and arg.dtype() != dtype:
+            arg = self.cast(arg, dtype)
+        if which:
+            result = self.keep_dims(self.reduction(op, arg, which), arg, which, keepdim)
+        elif arg.dtype().kind in ("Bool", "Int"):
+            result = self.cast(arg, DataType.Int)
+        else:
+            result = self.set(arg)
+        return self.cast(result, dtype) if dtype not in (None, result.dtype()) else result
+
+    def _choice(
+        self,
+        op: str,
+        arg: Tensor,
+        dims: Dims | DataType,
+        keepdim: bool,
+        dtype: Any,
+        dim: int | None,
+        identity: bool,
+    ) -> Tensor:
+        which, dtype = reduced_dims(op, arg, dims, dtype, dim)
+        if which:
+            reduced = self.reduction(op, arg, which, identity)
+            result = self.keep_dims(reduced, arg, which, keepdim)
+        else:
+            result = self.cast(arg, DataType.Bool) if op in ("any", "all") else self.set(arg)
+        return self.cast(result, dtype) if dtype not in (None, result.dtype()) else result
+
+    def _index(self, op: str, arg: Tensor, dim: int | None, keepdim: bool) -> Tensor:
+        which, _ = reduced_dims(op, arg, dim, None, None)
+        if not which:
+            return self.full([], 0, DataType.Int)
+        index = self.result(self.reduction(op, arg, which), 1)
+        return self.keep_dims(index, arg, which, keepdim)
+
+    def keep_dims(
+        self, reduced: Tensor, arg: Tensor, dims: Sequence[int], keepdim: bool = True
+    ) -> Tensor:
+        """`reduced`, a reduction of `arg` over `dims`, with these dims back, of size 1."""
+        if not keepdim or not dims:
+            return reduced
+        places = {d % arg.ndim for d in dims}
+        return self.broadcast(reduced, [d in places for d in range(arg.ndim)])
+
     def size(self, arg: Tensor, dim: int) -> Scalar:
         """The size of a dim as an int64 Scalar. Raises ShapeError `size-dim-1` for a dim out of
         range.
@@ -183,5 +409,6 @@ def _method(number: int, row: _core.OpRow) -> Callable[..., Any]:
 for _number, _row in enumerate(_core.op_rows()):
     if not is_internal(_row.name):
         setattr(Ops, _row.name, _method(_number, _row))
-for _name in composites.__all__:
-    setattr(Ops, _name, getattr(composites, _name))
+for _module in (composites, reductions, normalizations, losses):
+    for _name in _module.__all__:
+        setattr(Ops, _name, getattr(_module, _name))

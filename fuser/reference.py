@@ -1,4 +1,5 @@
-"""What each scalar op means: one line per row of csrc/ir/ops.def, by torch ops on CPU tensors.
+"""What each scalar op and each reduction means: one line per row of csrc/ir/ops.def and of
+csrc/ir/reductions.def, by torch ops on CPU tensors.
 
 `fuser.evaluate` and the tests compare with these. Operands: floats as float64, complex as
 complex128, bool as bool, integers in the integer dtype in which the op is computed (it decides
@@ -16,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["REFERENCES"]
+__all__ = ["REDUCTIONS", "REFERENCES"]
 
 
 def _nonzero(b: Tensor) -> Tensor:
@@ -222,10 +223,55 @@ REFERENCES: dict[str, Callable[..., Tensor]] = {
     "erfinv": torch.erfinv,
     "erfcinv": lambda c: torch.special.ndtri(c * 0.5) * -math.sqrt(0.5),
     "lgamma": torch.lgamma,
+    "truediv_half": torch.true_divide,
     "exp_half": torch.exp,
     "sigmoid_half": _sigmoid,
     "silu_half": _silu,
     "tanh_half": torch.tanh,
     "gelu_erf_half": _gelu_erf,
     "gelu_tanh_half": _gelu_tanh,
+}
+
+
+def _least(x: Tensor) -> Tensor:
+    """The identity of max, one a row."""
+    if x.dtype == torch.bool:
+        return x.new_zeros(x.shape[:-1])
+    low = -math.inf if x.is_floating_point() else torch.iinfo(x.dtype).min
+    return x.new_full(x.shape[:-1], low)
+
+
+def _greatest(x: Tensor) -> Tensor:
+    """The identity of min, one a row."""
+    if x.dtype == torch.bool:
+        return x.new_ones(x.shape[:-1])
+    high = math.inf if x.is_floating_point() else torch.iinfo(x.dtype).max
+    return x.new_full(x.shape[:-1], high)
+
+
+def _extreme(x: Tensor, largest: bool) -> Tensor:
+    if x.shape[-1] == 0:
+        return _least(x) if largest else _greatest(x)
+    return x.amax(-1) if largest else x.amin(-1)
+
+
+def _place(x: Tensor, largest: bool) -> tuple[Tensor, Tensor]:
+    """The extreme value and its first place; NaN wins, place 0 over no elements."""
+    value = _extreme(x, largest)
+    if x.shape[-1] == 0:
+        return value, torch.zeros(value.shape, dtype=torch.int64)
+    found = (x == value.unsqueeze(-1)) | x.isnan()
+    return value, found.to(torch.uint8).argmax(-1)
+
+
+# Of rows: the elements along the last dim become one value a result.
+REDUCTIONS: dict[str, Callable[[Tensor], tuple[Tensor, ...]]] = {
+    "sum": lambda x: (x.sum(-1),),
+    "prod": lambda x: (x.prod(-1),),
+    "max": lambda x: (_extreme(x, True),),
+    "min": lambda x: (_extreme(x, False),),
+    "any": lambda x: (x.any(-1),),
+    "all": lambda x: (x.all(-1),),
+    "argmax": lambda x: _place(x, True),
+    "argmin": lambda x: _place(x, False),
 }

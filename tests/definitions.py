@@ -51,4 +51,4 @@ def counted(before: CacheInfo) -> tuple[int, int]:
 
 def without_digest(text: str) -> str:
     """Kernel text without the digest in the name of its function."""
-    return re.sub(r"(KERNEL\(\d+\) void \w+?)_[0-9a-f]{8}\(", r"\1(", text)
+    return re.sub(r"(KERNEL2?\([\d, ]+\) void \w+?)_[0-9a-f]{8}\(", r"\1(", text)

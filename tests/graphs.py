@@ -319,6 +319,10 @@ class Maker:
                 self.inputs[self.tensor_place[other]] = shifted
                 return
 
+    def steps(self) -> list[Callable[[], None]]:
+        steps = [self.unary, self.binary, self.binary, self.binary, self.where, self.cast]
+        return [*steps, self.with_number, self.move, self.move, self.full]
+
     def make(self) -> Graph:
         self.dense: list[bool] = []
         self.tensor_place: list[int] = []
@@ -328,11 +332,104 @@ class Maker:
             self.dense.append(dense)
             self.add_input(dense)
         self.tensor_inputs = len(self.nodes)
-        steps = [self.unary, self.binary, self.binary, self.binary, self.where, self.cast]
-        steps += [self.with_number, self.move, self.move, self.full]
+        steps = self.steps()
         for _ in range(1 + self.pick(10)):
             steps[self.pick(len(steps))]()
         return self.outputs()
+
+
+class Reducer(Maker):
+    """Also grows reductions, reads at indices, and dims that become two or one."""
+
+    def dims(self, rank: int) -> list[int]:
+        chosen = [d for d in range(rank) if self.pick(2)]
+        return chosen or [self.pick(rank)]
+
+    def reduce(self) -> None:
+        a = self.one_of(self.nodes)
+        if not a.sizes:
+            return
+        dims = self.dims(len(a.sizes))
+        count = math.prod(a.sizes[d] for d in dims)
+        names = ["sum", "any", "all"]
+        if kind(a) != "Complex" and count:
+            names += ["max", "min", "argmax", "argmin"]
+        if kind(a) in ("Int", "Bool"):
+            names += ["prod"]
+        name = self.one_of(names)
+        if name in ("argmax", "argmin"):
+            dims = dims[:1]
+        bound = {"sum": a.bound * max(count, 1), "max": a.bound, "min": a.bound}.get(name, 1.0)
+        if name.startswith("arg"):
+            bound = float(a.sizes[dims[0]])
+        if name == "prod":
+            bound = math.inf
+        if name == "sum" and kind(a) in ("Float", "Complex") and bound > EXACT:
+            return
+        keepdim = bool(self.pick(2))
+        method = getattr(self.fd.ops, name)
+        result = method(a.tensor, dims[0] if name.startswith("arg") else dims, keepdim)
+        if keepdim:
+            sizes = tuple(1 if d in dims else n for d, n in enumerate(a.sizes))
+            ones = [d in dims or one for d, one in enumerate(a.static_one)]
+        else:
+            kept = [d for d in range(len(a.sizes)) if d not in dims]
+            sizes, ones = tuple(a.sizes[d] for d in kept), [a.static_one[d] for d in kept]
+        self.keep(result, sizes, self.limited(result, bound), ones)
+
+    def take(self) -> None:
+        a, b = self.one_of(self.nodes), self.one_of(self.nodes)
+        rank = len(a.sizes)
+        if kind(b) != "Int" or len(b.sizes) != rank or not rank:
+            return
+        dim = self.pick(rank)
+        if not a.sizes[dim]:
+            return
+        others = [d for d in range(rank) if d != dim]
+        try:
+            met = torch.broadcast_shapes([a.sizes[d] for d in others], [b.sizes[d] for d in others])
+        except RuntimeError:
+            return
+        sizes = list(met)
+        sizes.insert(dim, b.sizes[dim])
+        index = self.fd.ops.remainder(
+            self.fd.ops.cast(b.tensor, DataType.Int), self.fd.ops.size(a.tensor, dim)
+        )
+        result = self.fd.ops.take_along_axis(a.tensor, index, dim)
+        ones = [one and a.static_one[d] for d, one in enumerate(b.static_one)]
+        ones[dim] = b.static_one[dim]
+        self.keep(result, tuple(sizes), a.bound, ones)
+
+    def regroup(self) -> None:
+        a = self.one_of(self.nodes)
+        rank = len(a.sizes)
+        if not rank:
+            return
+        dim = self.pick(rank)
+        if self.pick(2) and rank < 6:
+            n = a.sizes[dim]
+            outer = self.one_of([k for k in (1, 2, 3, 4, 8) if n % k == 0])
+            result = self.fd.ops.split_dim(a.tensor, dim, [outer, -1])
+            sizes = (*a.sizes[:dim], outer, n // outer, *a.sizes[dim + 1 :])
+            # What is left of a symbolic size is symbolic.
+            rest = a.static_one[dim]
+            ones = (*a.static_one[:dim], outer == 1, rest, *a.static_one[dim + 1 :])
+        elif dim + 1 < rank:
+            result = self.fd.ops.merge_dims(a.tensor, dim)
+            sizes = (*a.sizes[:dim], a.sizes[dim] * a.sizes[dim + 1], *a.sizes[dim + 2 :])
+            both = a.static_one[dim] and a.static_one[dim + 1]
+            ones = (*a.static_one[:dim], both, *a.static_one[dim + 2 :])
+        else:
+            return
+        self.keep(result, sizes, a.bound, ones)
+
+    def steps(self) -> list[Callable[[], None]]:
+        return [*super().steps(), self.reduce, self.reduce, self.reduce, self.take, self.regroup]
+
+
+def random_reducing_graph(pick: Pick) -> Graph:
+    """The same with reductions and what goes with them."""
+    return Reducer(pick).make()
 
 
 def random_graph(pick: Pick) -> Graph:

@@ -11,42 +11,151 @@ import pytest
 import torch
 
 from benchmarks import __main__ as command
-from benchmarks import harness, host, pointwise, report
-from benchmarks.case import Case, Data, error, moved_bytes
+from benchmarks import harness, host, peers, pointwise, probe, report, rows, sums
+from benchmarks.case import Bound, Case, Data, Row, case_bytes, error, error_of_norm, moved_bytes
+from benchmarks.families import TABLES
 from benchmarks.harness import Setting, measure, run_case
+from fuser.runtime import cubin, toolkit
 
 CPU = torch.device("cpu")
 SETTING = Setting(device=CPU, samples=2, contenders=("eager", "fuser"))
 
 
+ROWS = [row for table in TABLES.values() for row in table]
+MAIN = {row.case().key: row for row in ROWS if row.main}
+
+
+def small_cases(row: Row) -> list[Case]:
+    return [row.small(), row.small(odd=True)]
+
+
+def changed(case: Case, **fields: Any) -> Case:
+    return Case(**{**case.__dict__, **fields})
+
+
 def test_keys_are_distinct() -> None:
-    keys = [row.case().key for row in pointwise.TABLE]
+    keys = [row.case().key for row in ROWS]
     assert len(set(keys)) == len(keys)
 
 
-def test_quick_covers_every_kind_of_case() -> None:
-    quick = {row.case().name for row in pointwise.TABLE if row.quick}
-    light = {"axpy", "bias", "exp", "sigmoid"}  # near another case that is quick
-    assert quick | light == {row.case().name for row in pointwise.TABLE}
+def test_main_covers_every_kind_of_case() -> None:
+    light = {"axpy", "bias", "exp", "sigmoid"}  # near another case that is of the main ones
+    light |= {"max_outer", "var_mean_outer"}
+    for table in TABLES.values():
+        names = {row.case().name for row in table}
+        assert {row.case().name for row in table if row.main} | light >= names
 
 
-@pytest.mark.parametrize("row", [r for r in pointwise.TABLE if r.quick], ids=lambda r: r.case().key)
-def test_run_case(row: pointwise.Row) -> None:
-    for case in (row.small(), row.small(odd=True)):
+def test_normalized_rows_are_large() -> None:
+    """64 MB in each direction, bfloat16 and float32, every length and each odd one with the rows
+    that it is compared with.
+    """
+    for family in ("softmax", "layer_norm", "rms_norm"):
+        cases = {row.case().key: row.case() for row in TABLES[family]}
+        found = {(c.dtype, c.shape[1]) for c in cases.values() if c.name == family}
+        lengths = {256, 1024, 4096, 16384, 65536, 262144}
+        for dtype in (torch.bfloat16, torch.float32):
+            assert lengths <= {n for d, n in found if d == dtype}
+            odd = {n for d, n in found if d == dtype and n % 2}
+            assert odd >= {4097, 65537}
+            for case in cases.values():
+                if case.name == family and case.dtype == dtype:
+                    assert math.prod(case.shape) * dtype.itemsize >= 64 << 20
+                if case.shape[1] % 2 and case.name == family:
+                    even = cases[case.goal.aligned or ""]
+                    assert even.shape == (case.shape[0], case.shape[1] - 1)
+
+
+@pytest.mark.parametrize("family", TABLES)
+def test_goals_name_cases_that_are_there(family: str) -> None:
+    keys = {row.case().key for row in TABLES[family]}
+    wanted = {row.case().goal.aligned for row in TABLES[family]} - {None}
+    assert wanted <= keys
+
+
+def test_goals() -> None:
+    goals = {row.case().key: row.case().goal for row in ROWS}
+    assert goals["softmax bfloat16 32768x1024"].copy == 0.94
+    assert goals["softmax bfloat16 1024x262144"].copy == 0.85
+    assert goals["layer_norm bfloat16 4096x65536"].copy == 0.90
+    assert goals["rms_norm float32 2048x65536"].copy == 0.94
+    assert goals["sum_full float32 268435456"].probe == 0.98
+    assert goals["sum_full float32 16777216"].probe == 0.90
+    assert goals["sum_outer bfloat16 524288x256"].probe == 0.90
+    assert goals["cross_entropy bfloat16 8192x128256"].copy == 0.97
+    assert goals["layer_norm_backward bfloat16 8192x16384"].copy == 0.80
+    assert goals["rms_norm_backward bfloat16 8192x16384"].copy == 0.88
+    assert goals["batch_norm_relu bfloat16 128x112x112x64"].copy == 0.58
+    assert goals["group_norm_silu bfloat16 16x320x64x64"].copy == 0.80
+    assert goals["softmax float32 8192x4097"].aligned == "softmax float32 8192x4096"
+
+
+@pytest.mark.parametrize("key", MAIN)
+def test_case_agrees_with_float64(key: str) -> None:
+    """What eager and torch.compile are given, on small shapes; bytes count results and updates."""
+    for case in small_cases(MAIN[key]):
+        inputs = case.make(Data(CPU))
+        expected = case.reference(inputs)
+        assert all(t.dtype == torch.float64 for t in expected if t.is_floating_point())
+        for way in filter(None, (case.eager, case.compiled)):
+            results = case.results(way, inputs)
+            # Pointwise chains round to half after each op.
+            right = error(results, expected, case.bounds)[1] <= 1.0
+            assert right or (
+                MAIN[key] in TABLES["pointwise"] and error_of_norm(results, expected) < 2
+            )
+        assert len(expected) == len(case.outputs) + len(case.updates)
+        assert case_bytes(case, inputs, expected) > moved_bytes(inputs, [])
+
+
+@pytest.mark.parametrize("key", MAIN)
+def test_run_case(key: str) -> None:
+    missing = MAIN[key].case().missing()
+    if missing:
+        pytest.skip(f"fd.ops has no {', '.join(missing)}")
+    for case in small_cases(MAIN[key]):
         record = run_case(case, SETTING)
+        assert "fuser" not in record["failed"], record["failed"]["fuser"]
         assert record["errors"]["fuser"]["of_tolerance"] <= 1.0
-        assert set(record["us"]) == {"memcpy", "copy kernel", "eager", "fuser"}
+        yardsticks = {"memcpy", "copy kernel"} | ({"read torch"} if case.reads else set())
+        assert set(record["us"]) == {*yardsticks, "eager", "fuser"}
         assert record["copy_us"] == min(record["us"]["memcpy"], record["us"]["copy kernel"])
+        assert case.reads == ("probe_us" in record)
         assert record["bytes"] > 0
         json.dumps(record)
 
 
-def test_a_wrong_definition_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_definition_is_not_timed() -> None:
     right = pointwise.scale((4, 32), torch.float32)
-    wrong = Case(**{**right.__dict__, "define": lambda ops, x: x * 1.6})
-    monkeypatch.setattr(harness, "measure", lambda *_: pytest.fail("timed"))
-    with pytest.raises(AssertionError, match="fuser is off by"):
-        run_case(wrong, SETTING)
+    record = run_case(changed(right, define=lambda ops, x: x * 1.6), SETTING)
+    assert record["failed"]["fuser"].startswith("off by")
+    assert "fuser" not in record["us"]
+    assert "eager" in record["us"]
+
+
+def test_a_wrong_peer_is_timed_and_named() -> None:
+    right = pointwise.scale((4, 32), torch.float32)
+    inexact = changed(right, eager=lambda x: x * 1.500025, exact=lambda x: x * 1.5)
+    record = run_case(inexact, SETTING)
+    assert record["inexact"]["eager"] > 1.0
+    assert report.best_peer(record) == "eager"
+    assert " ~" in report.case_row(record, SETTING.contenders, {})[6]
+    assert "(eager)" in report.not_timed({"": record})[0]
+    wrong = changed(right, eager=lambda x: x * 1.5001, exact=lambda x: x * 1.5)
+    record = run_case(wrong, SETTING)
+    assert record["wrong"]["eager"] > 1.0
+    assert "eager" in record["us"]
+    assert report.best_peer(record) is None
+    assert " wrong" in report.case_row(record, SETTING.contenders, {})[6]
+    assert "eager is off by" in report.not_timed({"": record})[0]
+
+
+def test_an_op_that_is_missing_is_named() -> None:
+    case = changed(pointwise.scale((4, 32), torch.float32), needs=("exp", "not_an_op"))
+    assert case.missing() == ["not_an_op"]
+    record = run_case(case, SETTING)
+    assert record["failed"]["fuser"] == "NotImplementedError: fd.ops has no not_an_op"
+    assert "eager" in record["us"]
 
 
 def test_a_contender_that_fails_is_left_out() -> None:
@@ -56,10 +165,69 @@ def test_a_contender_that_fails_is_left_out() -> None:
         return x * 1.5
 
     right = pointwise.scale((4, 32), torch.float32)
-    record = run_case(Case(**{**right.__dict__, "eager": refuse}), SETTING)
-    assert "not today" in record["errors"]["eager"]
+    record = run_case(changed(right, eager=refuse), SETTING)
+    assert "not today" in record["failed"]["eager"]
     assert "eager" not in record["us"]
     assert "fuser" in record["us"]
+    assert report.case_row(record, SETTING.contenders, {})[6] == "failed"
+    assert "eager: NotImplementedError: not today" in report.not_timed({"": record})[0]
+
+
+def test_peers() -> None:
+    """One that gives less than all results, one that is not installed, one that has no kernel."""
+
+    def prepare(x: torch.Tensor) -> Any:
+        return lambda: [x * 1.5, None]
+
+    def absent(x: torch.Tensor) -> Any:
+        raise ModuleNotFoundError("No module named 'liger_kernel'")
+
+    right = pointwise.scale((4, 32), torch.float32)
+    case = changed(
+        right,
+        eager=lambda x: [x * 1.5, x.sum()],
+        outputs=(torch.float32, torch.float32),
+        peers={"quack": prepare, "liger": absent},
+        needs=("not_an_op",),
+    )
+    contenders = ("eager", "quack", "liger", "fuser")
+    record = run_case(case, Setting(device=CPU, samples=2, contenders=contenders))
+    assert record["errors"]["quack"]["of_tolerance"] < 0.1
+    assert record["lacking"] == {"quack": 1}
+    assert "quack" in record["us"]
+    assert "liger_kernel" in record["failed"]["liger"]
+    missing = {"quack": "ModuleNotFoundError: quack"}
+    record = run_case(case, Setting(device=CPU, samples=2, contenders=contenders, missing=missing))
+    assert record["failed"]["quack"] == "not installed"
+    assert report.case_row(record, contenders, {})[7] == "missing"
+    record = run_case(right, Setting(device=CPU, samples=2, contenders=contenders))
+    assert report.case_row(record, contenders, {})[7] == "-"
+
+
+def test_available_peers_are_all_accounted_for() -> None:
+    versions, missing = peers.available()
+    assert set(versions) | set(missing) == {"quack", "liger"}
+    assert not set(versions) & set(missing)
+
+
+def test_cases_update_copies_in_the_check() -> None:
+    def eager(x: torch.Tensor, running: torch.Tensor) -> torch.Tensor:
+        running.add_(x.sum())
+        return x * 2
+
+    case = changed(
+        pointwise.scale((4,), torch.float32),
+        make=lambda data: [torch.ones(4), torch.zeros(1)],
+        eager=eager,
+        updates=(1,),
+    )
+    inputs = case.make(Data(CPU))
+    doubled, running = case.results(case.eager, inputs)
+    assert doubled.tolist() == [2.0] * 4
+    assert running.item() == 4.0
+    assert inputs[1].item() == 0.0
+    # 4 in, 4 out, the running sum in and out
+    assert case_bytes(case, inputs, case.reference(inputs)) == (4 + 4 + 1 + 1) * 4
 
 
 def test_in_place_cases_leave_the_inputs_of_the_check_alone() -> None:
@@ -80,6 +248,32 @@ def test_error() -> None:
     assert error([torch.tensor([1.0, math.nan])], [exact]) == (math.inf, math.inf)
     assert error([torch.tensor([1, 3])], [torch.tensor([1, 2])]) == (1.0, math.inf)
     assert error([torch.ones(3)], [exact]) == (math.inf, math.inf)
+    assert error([torch.tensor([[1.0], [2.0]])], [exact]) == (0.0, 0.0)  # a dim that was kept
+    assert error([torch.tensor([1.0, 2.0]), None], [exact, exact]) == (0.0, 0.0)
+    assert error([None], [exact]) == (math.inf, math.inf)
+
+
+def test_error_of_norm() -> None:
+    exact = torch.tensor([3.0, 4.0], dtype=torch.float64)
+    assert error_of_norm([exact.float(), None], [exact, exact]) == 0.0
+    # norm 5 of the reference, 5e-4 of the error, relative tolerance 1e-5
+    assert error_of_norm([torch.tensor([3.0, 4.0005])], [exact]) == pytest.approx(10, 1e-2)
+    assert error_of_norm([torch.tensor([3.0, math.nan])], [exact]) == math.inf
+    assert error_of_norm([torch.tensor([3, 5])], [torch.tensor([3, 4])]) == math.inf
+    assert error_of_norm([torch.ones(3)], [exact]) == math.inf
+
+
+def test_bounds() -> None:
+    """They stand in place of the absolute tolerance; the relative one stays."""
+    exact, close = torch.zeros(1, dtype=torch.float64), torch.full((1,), 1e-3)
+    assert error([close], [exact], [Bound(2e-3)])[1] == pytest.approx(0.5)
+    assert error([close.bfloat16()], [exact], [Bound(1e-5, half=2e-3)])[1] == pytest.approx(
+        0.5, 1e-2
+    )
+    assert error([close], [exact], [Bound(1e-5, half=2e-3)])[1] == pytest.approx(100)
+    small = torch.full((1,), 1e-6, dtype=torch.float64)
+    assert error([small.float() * 1.1], [small], [Bound(1e-5 / 1000)])[1] > 1.0
+    assert sums.sum_full((10_000,), torch.float32).bounds == (Bound(1e-3),)
 
 
 def test_moved_bytes() -> None:
@@ -97,6 +291,66 @@ def test_contenders_take_turns() -> None:
     assert {name: len(values) for name, values in times.items()} == dict.fromkeys("abc", 4)
 
 
+def fake_samples(
+    monkeypatch: pytest.MonkeyPatch, milliseconds: dict[str, float], setting: Setting
+) -> dict[str, int]:
+    """The number of samples of contenders that take so long."""
+    clock = [0.0]
+
+    def sample(calls: Any, device: torch.device, samples: int) -> dict[str, list[float]]:
+        clock[0] += sum(milliseconds[name] for name in calls) * samples / 1e3
+        return {name: [milliseconds[name] * 1e3] * samples for name in calls}
+
+    monkeypatch.setattr(harness, "_sample_cpu", sample)
+    monkeypatch.setattr(harness.time, "perf_counter", lambda: clock[0])
+    calls = {name: (lambda: None) for name in milliseconds}
+    return {name: len(values) for name, values in measure(calls, setting).items()}
+
+
+def test_a_slow_contender_gets_no_more_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    took = {"memcpy": 1.0, "eager": 31.0, "compile": 10.0, "quack": 29.0, "fuser": 40.0}
+    samples = fake_samples(monkeypatch, took, Setting(CPU, samples=7))
+    assert samples == {"memcpy": 7, "eager": 5, "compile": 7, "quack": 7, "fuser": 7}
+
+
+def test_the_budget_leaves_a_few_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    for budget, samples in ((0.001, 5), (0.05, 25), (10.0, 100)):
+        setting = Setting(CPU, samples=100, budget=budget)
+        assert fake_samples(monkeypatch, {"fuser": 2.0}, setting) == {"fuser": samples}
+
+
+def test_probe() -> None:
+    """On the CPU torch alone; the kernels compile without spills."""
+    assert set(probe.reads(1000, CPU)) == {"read torch"}
+    assert set(probe.reads(1 << 20, CPU)) <= set(harness.YARDSTICKS)
+    for name, (text, tile, _, _, oldest) in probe.KERNELS.items():
+        assert name.replace("_", " ") in harness.YARDSTICKS
+        assert probe.TILE % tile == 0
+        arch = max(oldest, 75)
+        used = cubin.cubin_info(toolkit.compile(name, text, arch).cubin)[name]
+        assert used.local_bytes == 0
+
+
+def test_watch_compilation() -> None:
+    text = 'extern "C" __global__ void nothing() {}'
+    before = toolkit.compile
+    with harness.watch_compilation() as times:
+        toolkit.compile("nothing", text, 90)
+    assert list(times) == [text]
+    assert times[text] > 0
+    assert toolkit.compile is before
+
+
+def test_build_compiles_what_it_can() -> None:
+    import fuser
+
+    fuser.clear_caches()
+    case = changed(pointwise.scale((4, 32), torch.float32), define=lambda ops, x: x * 1.53125)
+    broken = changed(case, define=lambda ops, x: ops.not_an_op(x))
+    assert harness.build([broken, case], SETTING) == 1
+    assert harness.build([case], SETTING) == 0
+
+
 def test_command_keeps_and_resumes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -109,7 +363,7 @@ def test_command_keeps_and_resumes(
     assert command.main(arguments) == 0
     assert "swiglu" in capsys.readouterr().out
     first = json.loads(path.read_text())
-    assert list(first["pointwise"]) == ["swiglu bfloat16 4x32"]
+    assert list(first["families"]["pointwise"]) == ["swiglu bfloat16 4x32"]
     monkeypatch.setattr(command, "run_case", lambda *_: pytest.fail("measured again"))
     assert command.main(arguments) == 0
     assert json.loads(path.read_text()) == first
@@ -119,13 +373,45 @@ def test_command_keeps_and_resumes(
 def test_command_reports_failures(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fail(case: Case, setting: Setting) -> Any:
+    def fail(case: Case, setting: Setting, compile_ms: object) -> Any:
         raise RuntimeError("broken")
 
     monkeypatch.setattr(command, "run_case", fail)
     arguments = ["--tiny", "--device", "cpu", "--families", "pointwise", "--case", "swiglu"]
     assert command.main(arguments) == 1
     assert "swiglu bfloat16 4x32: RuntimeError: broken" in capsys.readouterr().out
+
+
+def test_command_goes_on_without_ours(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A case that ours cannot run yet, and peers that are not installed: named, exit status 1."""
+    original = sums.sum_full((4096,), torch.float32)
+    monkeypatch.setattr(Case, "missing", lambda case: ["sum"])
+    monkeypatch.setattr(peers, "available", lambda: ({}, {"quack": "no module", "liger": "no"}))
+    path = tmp_path / "results.json"
+    arguments = ["--tiny", "--device", "cpu", "--quick", "--families", "sums"]
+    arguments += ["--case", "sum_full float32", "--json", str(path)]
+    assert command.main([*arguments, "--contenders", "eager,quack,fuser"]) == 1
+    output = capsys.readouterr()
+    assert "quack could not be imported: no module" in output.out
+    assert "liger" not in output.err
+    assert f"{original.key}: fuser: NotImplementedError: fd.ops has no sum" in output.out
+    kept = json.loads(path.read_text())
+    assert kept["families"]["sums"][original.key]["us"]["eager"] > 0
+    assert kept["environment"]["samples"] == 20
+    assert "| sums | 0 of 1 | 90% of read |" in output.out
+
+
+def test_contenders_by_default() -> None:
+    def chosen(*arguments: str) -> tuple[str, ...]:
+        return command._setting(command._parser().parse_args(arguments), {}).contenders
+
+    assert chosen() == ("eager", "compile", "quack", "liger", "fuser")
+    assert chosen("--autotune") == harness.CONTENDERS
+    assert chosen("--contenders", "fuser") == ("fuser",)
+    with pytest.raises(SystemExit, match="unknown 'nobody'"):
+        chosen("--contenders", "nobody")
 
 
 def test_host_times() -> None:
@@ -146,16 +432,59 @@ def test_compile_times(monkeypatch: pytest.MonkeyPatch) -> None:
         assert times["median_kernel_ms"] > 0
 
 
-def test_summary() -> None:
-    record = {
-        "case": "scale",
+def record(case: str, shape: list[int], us: dict[str, float], **fields: Any) -> dict[str, Any]:
+    return {
+        "case": case,
         "dtype": "float32",
-        "shape": [4, 4],
+        "shape": shape,
         "bytes": 2e6,
         "copy_us": 90.0,
-        "us": {"compile": 150.0, "fuser": 100.0},
+        "us": us,
+        "failed": {},
+        "inexact": {},
+        "wrong": {},
+        "goal": {"copy": None, "probe": None, "aligned": None},
+        "kernels": [{"registers": 40, "local_bytes": 0, "compile_ms": 100.0}],
+        **fields,
     }
-    assert "90.0% of a copy" in report.summary([record])
-    assert "1.50x" in report.summary([record])
-    row = report.case_row(record, ("eager", "compile", "fuser"))
-    assert row[5:] == ["-", "150.0 (60%)", "100.0 (90%)", "1.50"]
+
+
+def test_summary() -> None:
+    one = record("scale", [4, 4], {"memcpy": 90.0, "compile": 150.0, "fuser": 100.0})
+    assert "90.0% of a copy" in report.summary({"": one})
+    assert "1.50x" in report.summary({"": one})
+    row = report.case_row(one, ("eager", "compile", "fuser"), {})
+    cells = dict(zip(report.case_header(("eager", "compile", "fuser")), row, strict=True))
+    assert row[6:9] == ["-", "150.0 (60%)", "100.0 (90%)"]
+    assert (cells["of copy"], cells["of read"], cells["of best peer"]) == ("90%", "-", "150%")
+    assert (cells["compile ms"], cells["registers"], cells["local bytes"]) == ("100", "40", "0")
+    assert (cells["kernels"], cells["asked"], cells["missed"]) == ("1", "-", "-")
+
+
+def test_misses() -> None:
+    even_key = f"softmax float32 {rows.EVEN[torch.float32][2][0]}x4096"
+    even = record("softmax", [8192, 4096], {"fuser": 100.0}, goal={"copy": 0.90})
+    odd = record(
+        "softmax",
+        [8192, 4097],
+        {"compile": 110.0, "eager": 90.0, "fuser": 120.0},
+        goal={"aligned": even_key},
+        wrong={"eager": 7.0},
+    )
+    records = {even_key: even, "odd": odd}
+    assert report.misses(even, records) == []
+    assert report.misses({**even, "copy_us": 89.0}, records) == ["89.0% of copy"]
+    assert report.asked(odd["goal"]) == "85% of 4096 wide"
+    assert report.misses(odd, records) == ["83.3% of aligned", "91.7% of compile"]
+    assert report.misses(odd, {}) == ["91.7% of compile"]  # nothing to compare with
+    spilling = {**even, "kernels": [{"registers": 255, "local_bytes": 24, "compile_ms": None}]}
+    assert report.misses(spilling, records) == ["24 local bytes"]
+    reading = record("sum", [4], {"fuser": 100.0}, probe_us=89.0, goal={"probe": 0.90})
+    assert report.misses(reading, {}) == ["89.0% of read"]
+    line = report.family_row("softmax", records)
+    assert line[:4] == ["softmax", "2 of 2", "85% of 4096 wide; 90% of copy", "1, MISSED 1"]
+    assert line[-1] == "100"
+    summary = report.summary(records)
+    assert "MISSED softmax float32 8192x4097: 83.3% of aligned, 91.7%" in summary.replace(";", ",")
+    slow = record("a", [4], {"fuser": 1.0}, kernels=[{"local_bytes": 0, "compile_ms": 300.0}])
+    assert report.family_row("a", {"": slow})[-1] == "300 MISSED"

@@ -207,6 +207,108 @@ def test_evaluate_1() -> None:
     )
 
 
+def test_reductions(rng: np.random.Generator) -> None:
+    x = torch.from_numpy(rng.normal(size=(4, 3, 5))).float()
+    n = torch.from_numpy(rng.integers(-3, 4, (4, 3, 5))).to(torch.int8)
+    exact = x.double()
+    with FusionDefinition() as fd:
+        a, b = fd.from_pytorch(x), fd.from_pytorch(n)
+        for t in (a, b):
+            for name in ("sum", "prod", "max", "min", "any", "all"):
+                fd.add_output(getattr(fd.ops, name)(t, [2, 0]))
+        fd.add_output(fd.ops.argmax(a))
+        fd.add_output(fd.ops.argmin(b, 1))
+        fd.add_output(fd.ops.reduction("argmax", a, [0, 2]))
+    results = evaluate(fd, [x, n])
+    flat = exact.permute(1, 0, 2).reshape(3, 20)
+    whole = n.permute(1, 0, 2).reshape(3, 20)
+    for values, got in ((flat, results[:6]), (whole, results[6:12])):
+        expected = [values.sum(1), values.prod(1), values.amax(1), values.amin(1)]
+        expected += [values.any(1), values.all(1)]
+        for one, other in zip(got, expected, strict=True):
+            assert one.dtype == other.dtype
+            torch.testing.assert_close(one, other, rtol=1e-14, atol=1e-15)
+    assert results[12].item() == exact.argmax().item()
+    assert results[13].tolist() == n.long().argmin(1).tolist()
+    assert results[14].tolist() == flat.amax(1).tolist()
+
+
+def test_half_types_are_not_rounded_in_a_sum() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1], dtype=DataType.BFloat16)
+        fd.add_output(fd.ops.sum(x * 1.001))
+        fd.add_output(fd.ops.sum(x, dtype=DataType.BFloat16))
+    given = torch.ones(1001).bfloat16()
+    exact, rounded = evaluate(fd, [given])
+    assert exact.item() == pytest.approx(1002.001, abs=1e-9)
+    assert rounded.item() == 1000.0
+
+
+def test_nothing_to_reduce() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1])
+        for name in ("sum", "prod", "any", "all"):
+            fd.add_output(getattr(fd.ops, name)(x, 1))
+        fd.add_output(fd.ops.max(x, 1, identity=True))
+        fd.add_output(fd.ops.max(x, 0))
+    results = evaluate(fd, [torch.zeros(2, 0)])
+    assert [r.tolist() for r in results] == [
+        *([0.0, 0.0], [1.0, 1.0], [False, False], [True, True], [-math.inf, -math.inf], []),
+    ]
+    with pytest.raises(ShapeError) as caught:
+        evaluate(fd, [torch.zeros(0, 2)])
+    assert caught.value.rule == "reduce-empty-1"
+    assert str(caught.value).startswith(
+        "max: axis 0 has size 0: there is no element to take\n  t0: sizes [0, 2]\n  defined at "
+    )
+
+
+def test_indices() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1])
+        index = fd.define_tensor([-1, -1], dtype=DataType.Int)
+        fd.add_output(fd.ops.take_along_axis(x, index, 1))
+        fd.add_output(fd.ops.gather(x, index, 0))
+        fd.add_output(fd.ops.iota(x.size(1), 10, -2))
+        fd.add_output(fd.ops.iota(3, 0.25, dtype=DataType.Half))
+    values, index = torch.arange(12.0).reshape(3, 4), torch.tensor([[0, 2, -1, 7]])
+    taken, gathered, counted, floats = evaluate(fd, [values, index])
+    assert taken.tolist() == [[0.0, 2.0, 3.0, 3.0], [4.0, 6.0, 7.0, 7.0], [8.0, 10.0, 11.0, 11.0]]
+    assert gathered.tolist() == [[0.0, 9.0, 10.0, 11.0]]
+    assert counted.tolist() == [10, 8, 6, 4]
+    assert floats.tolist() == [0.25, 1.25, 2.25]
+
+
+def test_dims_split_and_merged() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1])
+        halves = fd.ops.split_dim(x, 1, [2, -1])
+        fd.add_output(halves)
+        fd.add_output(fd.ops.merge_dims(fd.ops.permute(halves, [1, 0, 2]), 1))
+    values = torch.arange(12.0).reshape(2, 6)
+    split, merged = evaluate(fd, [values])
+    assert torch.equal(split, values.double().reshape(2, 2, 3))
+    assert torch.equal(merged, values.double().reshape(2, 2, 3).transpose(0, 1).reshape(2, 6))
+    with pytest.raises(ShapeError) as caught:
+        evaluate(fd, [torch.zeros(2, 5)])
+    assert caught.value.rule == "evaluate-1"
+
+
+@pytest.mark.parametrize(("m", "n"), [(1, 5), (5, 1), (5, 5), (1, 1)])
+def test_sizes_of_what_was_broadcast(m: int, n: int) -> None:
+    """The mean divides by the size that came out, whichever operand it is from."""
+    with FusionDefinition() as fd:
+        x, y = fd.define_tensor([-1]), fd.define_tensor([-1])
+        total = x + y
+        fd.add_output(fd.ops.mean(total))
+        fd.add_output(fd.ops.full(fd.ops.shape(total), 1, DataType.Int))
+        fd.add_output(total * total.size(0))
+    mean, ones, times = evaluate(fd, [torch.ones(m), torch.ones(n)])
+    assert mean.item() == 2.0
+    assert ones.shape == (max(m, n),)
+    assert times.tolist() == [2.0 * max(m, n)] * max(m, n)
+
+
 def test_nan_and_infinity_are_numbers() -> None:
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1])

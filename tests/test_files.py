@@ -20,6 +20,10 @@ REASON = re.compile(r"one file because", re.IGNORECASE)
 COVERED = {
     "csrc/bind": ("tests/base/test_errors.py", "no logic; every test goes through it"),
     "csrc/base/error.h": ("tests/base/test_errors.py", "the header's plural is the Python module"),
+    "csrc/fusion/group.cpp": ("tests/fusion/test_access.py", "what access.h promises"),
+    "csrc/lower/tile_walks.cpp": ("tests/lower/test_tiles.py", "a part of the builder of tiles"),
+    "csrc/lower/tile_grid.cpp": ("tests/lower/test_tiles.py", "a part of the builder of tiles"),
+    "csrc/fusion/origins.cpp": ("tests/fusion/test_segment.py", "what outputs have in common"),
     "fuser/__main__.py": ("tests/test_cli.py", "the command line"),
     "fuser/errors.py": ("tests/base/test_errors.py", "the classes mirror csrc/base/error.h"),
 }

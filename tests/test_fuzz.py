@@ -12,15 +12,21 @@ from hypothesis import strategies as st
 
 import fuser
 from fuser import testing
-from tests.graphs import Graph, random_graph
+from tests.graphs import Graph, Pick, random_graph, random_reducing_graph
 
 BATCH = 24  # graphs that are compiled together
 BATCHES = {"debug": 45, "plain": 10}
 
 
+MAKERS: dict[str, Callable[[Pick], Graph]] = {
+    "elements": random_graph,
+    "reductions": random_reducing_graph,
+}
+
+
 @st.composite
-def graphs(draw: st.DrawFn) -> Graph:
-    return random_graph(lambda n: draw(st.integers(0, n - 1)))
+def graphs(draw: st.DrawFn, make: Callable[[Pick], Graph]) -> Graph:
+    return make(lambda n: draw(st.integers(0, n - 1)))
 
 
 def same(got: torch.Tensor, expected: torch.Tensor) -> bool:
@@ -44,9 +50,10 @@ def check(graph: Graph) -> None:
         assert same(got, want), f"t{tensor} of\n{graph!r}\ngot {got}\nexact {want}"
 
 
+@pytest.mark.parametrize("maker", MAKERS)
 @pytest.mark.parametrize("mode", BATCHES)
 def test_graphs(
-    mode: str, request: pytest.FixtureRequest, set_option: Callable[[str, object], None]
+    mode: str, maker: str, request: pytest.FixtureRequest, set_option: Callable[[str, object], None]
 ) -> None:
     seed = request.config.option.seed
     print(f"seed {seed}: repeat with --seed={seed}")
@@ -55,7 +62,7 @@ def test_graphs(
 
     @hypothesis.seed(seed)
     @settings(max_examples=BATCHES[mode], suppress_health_check=list(HealthCheck), database=None)
-    @given(st.lists(graphs(), min_size=BATCH, max_size=BATCH))
+    @given(st.lists(graphs(MAKERS[maker]), min_size=BATCH, max_size=BATCH))
     def run(batch: list[Graph]) -> None:
         testing.compile_batch((graph.fd, graph.inputs) for graph in batch)
         for graph in batch:

@@ -54,6 +54,34 @@ def test_signature_and_documentation(row: _core.OpRow) -> None:
         assert "exact, or correctly rounded" in text
 
 
+METHODS = [
+    *("sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "reduction", "result"),
+    *("iota", "take_along_axis", "gather", "split_dim", "merge_dims", "cast", "full", "size"),
+]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_written_method_is_documented(name: str) -> None:
+    assert inspect.getdoc(getattr(Ops, name))
+
+
+def test_keyword_names_of_reductions_are_those_that_users_know() -> None:
+    for name in ("sum", "prod", "max", "min"):
+        parameters = inspect.signature(getattr(Ops, name)).parameters
+        assert list(parameters)[1:5] == ["arg", "dims", "keepdim", "dtype"]
+        assert "dim" in parameters
+    for name, expected in {
+        "var": ["arg", "dims", "correction", "keepdim"],
+        "var_mean": ["arg", "dims", "correction", "keepdim"],
+        "welford": ["arg", "dims"],
+        "argmax": ["arg", "dim", "keepdim"],
+        "iota": ["length", "start", "step", "dtype"],
+        "gather": ["arg", "index", "dim"],
+        "take_along_axis": ["arg", "index", "dim"],
+    }.items():
+        assert list(inspect.signature(getattr(Ops, name)).parameters)[1:] == expected
+
+
 def test_names_of_arguments_are_those_that_users_know() -> None:
     def names(op: str) -> list[str]:
         return list(inspect.signature(getattr(Ops, op)).parameters)[1:]

@@ -8,8 +8,8 @@ import math
 import pytest
 import torch
 
-from fuser import _core
-from fuser.reference import REFERENCES
+from fuser import FusionDefinition, _core
+from fuser.reference import REDUCTIONS, REFERENCES
 
 
 def test_every_op_has_one() -> None:
@@ -63,3 +63,39 @@ def test_erfcinv() -> None:
     c = torch.tensor([1e-30, 0.1, 0.5, 1.0, 1.5, 1.999], dtype=torch.float64)
     back = torch.erfc(REFERENCES["erfcinv"](c))
     assert torch.allclose(back, c, rtol=1e-12, atol=0)
+
+
+# ---- reductions
+
+
+def test_every_reduction_of_the_frontend_has_one() -> None:
+    """The others are forms that the compiler chooses."""
+    fd = FusionDefinition()
+    x = fd.define_tensor([2, 3])
+    for name in REDUCTIONS:
+        fd.ops.reduction(name, x, [1])
+    assert set(REDUCTIONS) == {"sum", "prod", "max", "min", "any", "all", "argmax", "argmin"}
+
+
+def test_nan_wins_then_the_lowest_index() -> None:
+    rows = torch.tensor([[1.0, 3.0, 3.0], [math.inf, math.nan, math.nan], [-1.0, -1.0, 2.0]])
+    value, place = REDUCTIONS["argmax"](rows)
+    assert place.tolist() == [1, 1, 2]
+    assert value[1].isnan()
+    assert REDUCTIONS["argmin"](rows)[1].tolist() == [0, 1, 0]
+    assert REDUCTIONS["max"](rows)[0][[0, 2]].tolist() == [3.0, 2.0]
+    assert REDUCTIONS["min"](rows)[0][1].isnan()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int8, torch.uint8, torch.int64, torch.bool])
+def test_identities(dtype: torch.dtype) -> None:
+    """Over no elements: what does not change an element that joins."""
+    empty = torch.zeros(1, 0, dtype=dtype)
+    for name in REDUCTIONS:
+        if name in ("any", "all") and dtype != torch.bool:
+            continue
+        if name in ("sum", "prod") and dtype not in (torch.float64, torch.int64):
+            continue
+        for element in (torch.zeros(1, 1, dtype=dtype), torch.ones(1, 1, dtype=dtype)):
+            identity = REDUCTIONS[name](empty)[0].reshape(1, 1)
+            assert REDUCTIONS[name](torch.cat([identity, element], 1))[0].item() == element.item()

@@ -99,7 +99,32 @@ def order_of_sums(fd: FusionDefinition) -> None:
     fd.add_output(fd.ops.full([made_first + d], 0, DataType.Int) + x)
 
 
+def reductions(fd: FusionDefinition) -> None:
+    x = fd.define_tensor([-1, 12], dtype=DataType.Half)
+    index = fd.define_tensor([-1, 3], dtype=DataType.Int)
+    fd.add_output(fd.ops.sum(x, [0], keepdim=True))
+    fd.add_output(fd.ops.max(x, [-1], identity=True))
+    fd.add_output(fd.ops.argmin(x, 1))
+    fd.add_output(fd.ops.gather(x, index, 1))
+    fd.add_output(fd.ops.take_along_axis(x, fd.ops.broadcast(fd.ops.iota(7), [True, False]), 1))
+    fd.add_output(fd.ops.iota(x.size(0), 1, 3, DataType.Float))
+    groups = fd.ops.split_dim(x, 1, [fd.ops.size(index, 1), -1])
+    fd.add_output(fd.ops.merge_dims(groups, 1, 12))
+
+
+def normalizations(fd: FusionDefinition) -> None:
+    x = fd.define_tensor([-1, 12, -1], dtype=DataType.BFloat16)
+    running = fd.define_tensor([12])
+    for y in fd.ops.group_norm(x, 4):
+        fd.add_output(y)
+    fd.add_output(fd.ops.batch_norm(x, None, None, running, None, 0.1, 1e-5, True)[0])
+    fd.add_output(fd.ops.softmax(x, 1))
+    target = fd.define_tensor([-1, -1], dtype=DataType.Int)
+    fd.add_output(fd.ops.cross_entropy(x, target, label_smoothing=0.1))
+
+
 BODIES = [scalars, constants, sizes, movement, aliases, shared_scalars, order_of_sums]
+BODIES += [reductions, normalizations]
 
 
 @pytest.mark.parametrize("body", BODIES)

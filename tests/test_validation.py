@@ -42,6 +42,32 @@ def test_integers_and_bool_are_exact() -> None:
     assert difference(torch.tensor([True]), torch.tensor([False])) != ""
 
 
+def test_tolerances_grow_with_the_length_of_sums() -> None:
+    got, exact = torch.tensor([1.0]), torch.tensor([1.0 + 1e-4], dtype=torch.float64)
+    assert difference(got, exact) != ""
+    assert difference(got, exact, 64) != ""
+    assert difference(got, exact, 64 * 36) == ""
+    whole = torch.tensor([1])
+    assert difference(whole, whole + 1, 1 << 40) != "", "integers stay exact"
+
+
+def test_validate_knows_the_length_of_sums() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1])
+        fd.add_output(fd.ops.max(x, 1))
+        fd.add_output(fd.ops.var(x, 1) + 1.0)
+    ones = torch.ones(2, 64 * 36)
+    for place in range(2):
+        fd._run = lambda inputs, *_, p=place: [
+            torch.ones(2) * (1 + 1e-4 * (p == place)) for place in range(2)
+        ]
+        if place:
+            fd.validate([ones])
+            continue
+        with pytest.raises(InternalError, match="output 0 of 2 differs"):
+            fd.validate([ones])
+
+
 def doubled(wrong: bool = False) -> FusionDefinition:
     with FusionDefinition() as fd:
         fd.add_output(fd.define_tensor([-1]) * 2)

@@ -12,7 +12,10 @@ void bind_cuda(py::module_& m) {
       .def_readonly("name", &KernelText::name)
       .def_readonly("text", &KernelText::text)
       .def_readonly("collectives", &KernelText::collectives)
-      .def_readonly("threads", &KernelText::threads);
+      .def_readonly("threads", &KernelText::threads, "Per block.")
+      .def_readonly("shared_bytes", &KernelText::shared_bytes, "Dynamic, per block.")
+      .def_readonly("cluster", &KernelText::cluster, "Blocks of a cluster.")
+      .def_readonly("cooperative", &KernelText::cooperative, "Are all blocks resident at once?");
   m.def("print_cuda", &print_cuda, py::arg("kernel"), "The text of a final kernel.");
 }
 

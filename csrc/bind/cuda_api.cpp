@@ -38,7 +38,8 @@ void bind_cuda_api(py::module_& m) {
            Unlocked(), "Blocks of this shape that one processor holds at once.");
 
   m.def("load_kernel", &load_kernel, py::arg("image"), py::arg("name"), py::arg("device") = 0,
-        py::arg("dynamic_shared") = 0, Unlocked(), "Loads a cubin (or PTX) and one kernel of it.");
+        py::arg("dynamic_shared") = 0, py::arg("cluster") = 1, Unlocked(),
+        "Loads a cubin (or PTX) and one kernel of it.");
   m.def(
       "launch",
       [](const CudaKernel& kernel, const LaunchShape& shape, uintptr_t stream,

@@ -24,6 +24,13 @@ const Tensor* argument(const BuilderRef& builder, const TensorHandle& value, con
   return to_tensor(*builder, value, {call, "arg"});
 }
 
+ReduceOp reduction_op(const std::string& name) {
+  ReduceOp op{};
+  FUSER_CHECK(find_reduction(name, op), User, "reduction-1", "reduction(): there is no reduction ",
+              name);
+  return op;
+}
+
 int input_index(const Tensor* alias, const Tensor* output) {
   const auto* input = std::get_if<Input>(&alias->definition);
   FUSER_CHECK(input, User, "alias-4", "add_output(t", output->id, ", t", alias->id,
@@ -143,6 +150,60 @@ void bind_define(py::module_& m) {
         return TensorHandle{builder, stride_order(*builder, t, order, user_line())};
       },
       py::arg("builder"), py::arg("arg"), py::arg("stride_order"));
+  m.def(
+      "reduce",
+      [](const BuilderRef& builder, const std::string& op, const TensorHandle& arg,
+         const std::vector<int64_t>& dims, bool identity) {
+        const Tensor* t = argument(builder, arg, "reduction");
+        return TensorHandle{builder,
+                            reduce(*builder, reduction_op(op), t, dims, identity, user_line())};
+      },
+      py::arg("builder"), py::arg("op"), py::arg("arg"), py::arg("dims"), py::arg("identity"));
+  m.def(
+      "result",
+      [](const BuilderRef& builder, const TensorHandle& reduction, int index) {
+        check_open(*builder);
+        const Tensor* t = to_tensor(*builder, reduction, {"result", "reduction"});
+        return TensorHandle{builder, result(*builder, t, index, user_line())};
+      },
+      py::arg("builder"), py::arg("reduction"), py::arg("index"));
+  m.def(
+      "iota",
+      [](const BuilderRef& builder, py::handle length) {
+        check_open(*builder);
+        const Expr n = to_scalar(*builder, length, {"iota", "length"});
+        return TensorHandle{builder, iota(*builder, n, user_line())};
+      },
+      py::arg("builder"), py::arg("length"));
+  m.def(
+      "take_along_axis",
+      [](const BuilderRef& builder, const TensorHandle& arg, const TensorHandle& index, int64_t dim,
+         bool same_sizes) {
+        const char* call = same_sizes ? "gather" : "take_along_axis";
+        const Tensor* t = argument(builder, arg, call);
+        const Tensor* at = to_tensor(*builder, index, {call, "index"});
+        return TensorHandle{builder,
+                            take_along_axis(*builder, t, at, dim, same_sizes, user_line())};
+      },
+      py::arg("builder"), py::arg("arg"), py::arg("index"), py::arg("dim"), py::arg("same_sizes"));
+  m.def(
+      "split_dim",
+      [](const BuilderRef& builder, const TensorHandle& arg, int64_t dim, py::handle outer,
+         py::handle inner) {
+        const Tensor* t = argument(builder, arg, "split_dim");
+        const Expr o = to_scalar(*builder, outer, {"split_dim", "size", 0});
+        const Expr i = to_scalar(*builder, inner, {"split_dim", "size", 1});
+        return TensorHandle{builder, split_dim(*builder, t, dim, o, i, user_line())};
+      },
+      py::arg("builder"), py::arg("arg"), py::arg("dim"), py::arg("outer"), py::arg("inner"));
+  m.def(
+      "merge_dims",
+      [](const BuilderRef& builder, const TensorHandle& arg, int64_t dim, py::handle size) {
+        const Tensor* t = argument(builder, arg, "merge_dims");
+        const Expr n = to_scalar(*builder, size, {"merge_dims", "size"});
+        return TensorHandle{builder, merge_dims(*builder, t, dim, n, user_line())};
+      },
+      py::arg("builder"), py::arg("arg"), py::arg("dim"), py::arg("size"));
   m.def("size", &size, py::arg("builder"), py::arg("arg"), py::arg("dim"));
   m.def("shape", &shape, py::arg("builder"), py::arg("arg"));
   m.def(
@@ -156,6 +217,13 @@ void bind_define(py::module_& m) {
         add_output(*builder, t, target ? input_index(target, t) : -1);
       },
       py::arg("builder"), py::arg("output"), py::arg("alias_input"));
+  m.def(
+      "specialize",
+      [](const Fusion& fusion, const std::vector<std::vector<bool>>& ones) {
+        return std::make_shared<Fusion>(specialize(fusion, ones));
+      },
+      py::arg("fusion"), py::arg("ones"),
+      "The definition for inputs whose symbolic dims flagged in ones[input][dim] have size 1.");
 }
 
 }  // namespace fuser

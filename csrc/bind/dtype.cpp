@@ -19,10 +19,14 @@ DType dtype_from_torch(std::string_view name) {
 
 const char* kind_name(DType dtype) {
   switch (kind_of(dtype)) {
-    case Kind::Bool: return "Bool";
-    case Kind::Int: return "Int";
-    case Kind::Float: return "Float";
-    case Kind::Complex: return "Complex";
+    case Kind::Bool:
+      return "Bool";
+    case Kind::Int:
+      return "Int";
+    case Kind::Float:
+      return "Float";
+    case Kind::Complex:
+      return "Complex";
   }
   return "";
 }

@@ -10,13 +10,20 @@ namespace {
 
 const char* class_name(FaultKind kind) {
   switch (kind) {
-    case FaultKind::User: return "UserError";
-    case FaultKind::Shape: return "ShapeError";
-    case FaultKind::DType: return "DTypeError";
-    case FaultKind::Unsupported: return "Unsupported";
-    case FaultKind::Compile: return "CompileError";
-    case FaultKind::Launch: return "LaunchError";
-    case FaultKind::Internal: return "InternalError";
+    case FaultKind::User:
+      return "UserError";
+    case FaultKind::Shape:
+      return "ShapeError";
+    case FaultKind::DType:
+      return "DTypeError";
+    case FaultKind::Unsupported:
+      return "Unsupported";
+    case FaultKind::Compile:
+      return "CompileError";
+    case FaultKind::Launch:
+      return "LaunchError";
+    case FaultKind::Internal:
+      return "InternalError";
   }
   return "InternalError";
 }
@@ -52,8 +59,9 @@ void bind_error(py::module_& m) {
         throw Fault(kind, rule, message);
       },
       py::arg("kind"), py::arg("rule"), py::arg("message"), "Raises from C++, for tests.");
-  m.def("call", [](const py::function& callback) { return callback(); }, py::arg("callback"),
-        "Calls back from C++, for tests.");
+  m.def(
+      "call", [](const py::function& callback) { return callback(); }, py::arg("callback"),
+      "Calls back from C++, for tests.");
 }
 
 }  // namespace fuser

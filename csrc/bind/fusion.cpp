@@ -112,6 +112,9 @@ struct Records {
     std::vector<Expr> roots;
     for (const Tensor& t : fusion.tensors) {
       roots.insert(roots.end(), wanted_shape(t).begin(), wanted_shape(t).end());
+      if (const auto* split = std::get_if<SplitDim>(&t.definition))
+        roots.insert(roots.end(), split->sizes.begin(), split->sizes.end());
+      if (const auto* merge = std::get_if<MergeDims>(&t.definition)) roots.push_back(merge->size);
       if (const auto* full = std::get_if<Full>(&t.definition)) roots.push_back(full->value);
       if (const auto* pointwise = std::get_if<Pointwise>(&t.definition))
         for (const Operand& a : pointwise->args)
@@ -138,6 +141,7 @@ struct Records {
       }
       case ExprNode::Kind::Symbol:
         if (e->symbol == Symbol::Scalar) return py::make_tuple("input", e->dtype, e->a);
+        if (e->symbol == Symbol::Extent) return py::make_tuple("size", e->dtype, e->a, e->b);
         return py::make_tuple("size", e->dtype, fusion.inputs[e->a]->id, e->b);
       case ExprNode::Kind::Element:
         break;
@@ -155,22 +159,34 @@ struct Records {
     record["dtype"] = t.dtype;
     record["shape"] = shape;
     record["location"] = t.location;
+    py::list read;
+    for (const Tensor* a : operands(t)) read.append(a->id);
+    record["operands"] = read;
     std::visit(
         [&](const auto& d) {
           using D = std::decay_t<decltype(d)>;
           if constexpr (requires { d.arg; }) record["arg"] = d.arg->id;
           if constexpr (requires { d.is_broadcast; }) record["is_broadcast"] = d.is_broadcast;
           if constexpr (requires { d.dims; }) record["dims"] = d.dims;
+          if constexpr (requires { d.dim; }) record["dim"] = d.dim;
           if constexpr (std::is_same_v<D, Full>) record["value"] = places.at(d.value);
           if constexpr (std::is_same_v<D, Pointwise>) {
             py::list args;  // (is it a tensor?, id or place)
             for (const Operand& a : d.args)
               args.append(py::make_tuple(a.tensor != nullptr,
                                          a.tensor ? a.tensor->id : places.at(a.scalar)));
-            record["op"] = row(d.op).name;
-            record["compute"] = d.compute;
             record["args"] = args;
           }
+          if constexpr (std::is_same_v<D, MergeDims>) record["size"] = places.at(d.size);
+          if constexpr (std::is_same_v<D, SplitDim>)
+            record["sizes"] = std::vector<int>{places.at(d.sizes[0]), places.at(d.sizes[1])};
+          if constexpr (requires { d.compute; }) {
+            record["op"] = row(d.op).name;
+            record["compute"] = d.compute;
+          }
+          if constexpr (std::is_same_v<D, Reduction>) record["identity"] = d.identity;
+          if constexpr (std::is_same_v<D, Result>) record["index"] = d.index;
+          if constexpr (std::is_same_v<D, TakeAlongAxis>) record["index"] = d.index->id;
         },
         t.definition);
     return record;
@@ -189,6 +205,10 @@ py::dict records(const Fusion& fusion) {
         a.is_tensor ? fusion.inputs[a.index]->dtype : fusion.scalars[a.index].dtype));
   for (const Output& o : fusion.outputs)
     outputs.append(py::make_tuple(o.tensor->id, o.alias < 0 ? -1 : fusion.inputs[o.alias]->id));
+  py::list nonempty;
+  for (const NonEmpty& n : fusion.nonempty)
+    nonempty.append(py::make_tuple(n.op, n.axis, n.tensor->id));
+  out["nonempty"] = nonempty;
   out["tensors"] = tensors;
   out["arguments"] = arguments;
   out["outputs"] = outputs;
@@ -222,9 +242,9 @@ void bind_fusion(py::module_& m) {
           "Canonical bytes: equal exactly for definitions that are equal.")
       .def("records", &records,
            "Plain data: scalars (kind, dtype, ...), tensors (dicts), arguments (is_tensor, id or "
-           "index, dtype) and "
-           "outputs (id, id of the input that is overwritten or -1); operands are ids, scalars "
-           "places in `scalars`.");
+           "index, dtype), outputs (id, id of the input that is overwritten or -1) and nonempty "
+           "(op, axis, id of the tensor whose axis must not have size 0); operands are ids, "
+           "scalars places in `scalars`.");
   py::class_<Builder, Fusion, BuilderRef>(m, "Builder", "A Fusion that is being defined.")
       .def(py::init<>())
       .def(
@@ -261,6 +281,12 @@ void bind_fusion(py::module_& m) {
       m, "Scalar", "A scalar of a definition: an input, a size, a constant or arithmetic.");
   scalar.def(
             "dtype", [](const ScalarHandle& s) { return s.expr->dtype; }, "Its DataType.")
+      .def_property_readonly(
+          "value",
+          [](const ScalarHandle& s) -> py::object {
+            return s.expr->is_constant() ? number(s.expr->dtype, s.expr->value) : py::none();
+          },
+          "The number, where it is a constant of the definition; None otherwise.")
       .def("__repr__", [](const ScalarHandle& s) {
         return text(row(s.expr->dtype).torch, " ", to_string(s.expr));
       });

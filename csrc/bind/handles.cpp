@@ -137,13 +137,13 @@ ScalarHandle size(const BuilderRef& builder, const TensorHandle& value, int64_t 
   FUSER_CHECK(dim >= -t->rank() && dim < t->rank(), Shape, "size-dim-1", "size(t", t->id, ", ", dim,
               "): dim is out of range for rank ", t->rank(), "\n  t", t->id, ": ", describe(*t),
               t->location.empty() ? "" : "  defined at " + t->location);
-  return {builder, t->shape[dim < 0 ? dim + t->rank() : dim]};
+  return {builder, extent(*builder, t, static_cast<int>(dim < 0 ? dim + t->rank() : dim))};
 }
 
 std::vector<ScalarHandle> shape(const BuilderRef& builder, const TensorHandle& value) {
   std::vector<ScalarHandle> sizes;
-  for (Expr extent : to_tensor(*builder, value, {"shape", "arg"})->shape)
-    sizes.push_back({builder, extent});
+  const Tensor* t = to_tensor(*builder, value, {"shape", "arg"});
+  for (int d = 0; d < t->rank(); ++d) sizes.push_back({builder, extent(*builder, t, d)});
   return sizes;
 }
 

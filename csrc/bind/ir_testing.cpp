@@ -1,4 +1,5 @@
-// ir/expr.h, ir/ops.h and ir/kernel.h as fuser._core.ir_testing: what only tests call.
+// ir/expr.h, ir/ops.h, ir/reductions.h and ir/kernel.h as fuser._core.ir_testing: what only tests
+// call.
 #include <pybind11/complex.h>
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>
@@ -76,6 +77,38 @@ std::vector<std::string> visited(const std::vector<Node>& roots) {
   return out;
 }
 
+ReduceOp reduction_named(const std::string& name) {
+  ReduceOp op{};
+  FUSER_CHECK(find_reduction(name, op), User, "op-name", "no reduction is called ", name);
+  return op;
+}
+
+void bind_reductions(py::module_& m) {
+  py::class_<ReductionRow>(m, "ReductionRow", "One row of the table of reductions.")
+      .def_readonly("name", &ReductionRow::name)
+      .def_readonly("combine", &ReductionRow::combine)
+      .def_readonly("state", &ReductionRow::state)
+      .def_property_readonly("operands", [](const ReductionRow& r) { return int(r.operands); })
+      .def_property_readonly("results", [](const ReductionRow& r) { return int(r.results); });
+  m.def("reduction_rows", [] {
+    const auto rows = reduction_rows();
+    return std::vector<ReductionRow>(rows.begin(), rows.end());
+  });
+  m.def("reduction_named", [](const std::string& name) { return row(reduction_named(name)); });
+  m.def(
+      "result_dtype",
+      [](const std::string& name, DType compute, int result) {
+        return result_dtype(reduction_named(name), compute, result);
+      },
+      py::arg("name"), py::arg("compute"), py::arg("result"));
+  m.def(
+      "state_bytes",
+      [](const std::string& name, DType compute) {
+        return state_bytes(reduction_named(name), compute);
+      },
+      py::arg("name"), py::arg("compute"));
+}
+
 void bind_exprs(py::module_& m) {
   py::enum_<Symbol>(m, "Symbol")
       .value("Size", Symbol::Size)
@@ -86,7 +119,8 @@ void bind_exprs(py::module_& m) {
       .value("Var", Symbol::Var)
       .value("Param", Symbol::Param)
       .value("Thread", Symbol::Thread)
-      .value("Block", Symbol::Block);
+      .value("Block", Symbol::Block)
+      .value("Extent", Symbol::Extent);
 
   py::class_<Node>(m, "Expr")
       .def_property_readonly("dtype", [](Node n) { return n.expr->dtype; })
@@ -137,6 +171,7 @@ void bind_exprs(py::module_& m) {
 void bind_ir_testing(py::module_& core) {
   py::module_ m = core.def_submodule("ir_testing", "Parts of the compiler that only tests call.");
   bind_exprs(m);
+  bind_reductions(m);
   m.def("let_text", &let_text, py::arg("value"), "Text of a kernel that is one Let.");
   m.def("substitute", &substitute, py::arg("text"), py::arg("var"), py::arg("number"));
 

@@ -27,7 +27,10 @@ void bind_kernel(py::module_& m) {
                     "Blocks resident on a processor; 0: the compiler's choice.")
       .def_readonly("index64", &KernelIR::index64, "Are offsets and coordinates 64-bit?")
       .def_readonly("vars", &KernelIR::vars, "Variables numbered so far.")
-      .def("collectives", &KernelIR::collectives, "Has it a barrier?")
+      .def_readonly("cluster", &KernelIR::cluster, "Blocks of a cluster.")
+      .def_readonly("cooperative", &KernelIR::cooperative, "Are all blocks resident at once?")
+      .def("collectives", &KernelIR::collectives, "Do threads meet in it?")
+      .def("shared_bytes", &KernelIR::shared_bytes, "Dynamic shared memory of a block.")
       .def("argument_bytes", &KernelIR::argument_bytes, "Bytes of a launch's parameter block.")
       .def("statements", &statements, "One line each, outer before inner, loops without body.")
       .def(

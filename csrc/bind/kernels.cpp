@@ -10,8 +10,8 @@ namespace py = pybind11;
 namespace fuser {
 namespace {
 
-// What Python raised in a compiler. Every thread that waits for the kernel gets it; pybind11's own carrier can be
-// handed to Python only once.
+// What Python raised in a compiler. Every thread that waits for the kernel gets it; pybind11's own
+// carrier can be handed to Python only once.
 struct Raised : std::exception {
   std::shared_ptr<PyObject> error;
 
@@ -52,14 +52,15 @@ void bind_kernels(py::module_& m) {
   m.def(
       "set_toolchain",
       [](const py::object& toolchain) {
-        // Leaked: kernels may be asked for until the process ends, and a reference may not be dropped without the
-        // interpreter.
+        // Leaked: kernels may be asked for until the process ends, and a reference may not be
+        // dropped without the interpreter.
         PyObject* const object = toolchain.inc_ref().ptr();
         set_toolchain({
             .fingerprint =
                 [object](const Target& target) {
                   return call_python([&] {
-                    return std::string(py::handle(object).attr("fingerprint")(target).cast<py::bytes>());
+                    return std::string(
+                        py::handle(object).attr("fingerprint")(target).cast<py::bytes>());
                   });
                 },
             .build =
@@ -70,11 +71,12 @@ void bind_kernels(py::module_& m) {
                     std::vector<Binary> out;
                     for (const py::handle item : py::handle(object).attr("build")(target, list)) {
                       const auto built = item.cast<std::tuple<py::bytes, int, int, int>>();
-                      out.push_back({.kind = target.host ? BinaryKind::HostObject : BinaryKind::Cubin,
-                                     .registers = std::get<1>(built),
-                                     .local_bytes = std::get<2>(built),
-                                     .shared_bytes = std::get<3>(built),
-                                     .payload = std::get<0>(built)});
+                      out.push_back(
+                          {.kind = target.host ? BinaryKind::HostObject : BinaryKind::Cubin,
+                           .registers = std::get<1>(built),
+                           .local_bytes = std::get<2>(built),
+                           .shared_bytes = std::get<3>(built),
+                           .payload = std::get<0>(built)});
                     }
                     return out;
                   });
@@ -91,7 +93,8 @@ void bind_kernels(py::module_& m) {
         });
       },
       py::arg("toolchain"),
-      "Sets the object whose fingerprint(target) -> bytes and build(target, texts) -> [(payload, registers, "
+      "Sets the object whose fingerprint(target) -> bytes and build(target, texts) -> [(payload, "
+      "registers, "
       "local_bytes, shared_bytes)] compile kernels.");
 }
 

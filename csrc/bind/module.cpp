@@ -10,6 +10,7 @@ PYBIND11_MODULE(_core, m) {
   fuser::bind_ops(m);
   fuser::bind_kernel(m);
   fuser::bind_ir_testing(m);
+  fuser::bind_fusion_testing(m);
   fuser::bind_passes(m);
   fuser::bind_schedule(m);
   fuser::bind_device_text(m);
@@ -22,4 +23,6 @@ PYBIND11_MODULE(_core, m) {
   fuser::bind_host(m);
   fuser::bind_cuda(m);
   fuser::bind_kernels(m);
+  fuser::bind_driver_testing(m);
+  fuser::bind_plan_testing(m);
 }

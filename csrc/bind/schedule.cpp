@@ -20,8 +20,9 @@ void bind_schedule(py::module_& core) {
   py::class_<Loop>(m, "Loop").def(py::init([](DimId dim, Extent extent, Bind bind) {
     return Loop{.dim = dim, .extent = extent, .bind = bind};
   }));
-  py::class_<Stage>(m, "Stage").def(
-      py::init([](std::vector<Loop> loops) { return Stage{.loops = std::move(loops), .computed = {}}; }));
+  py::class_<Stage>(m, "Stage").def(py::init([](std::vector<Loop> loops) {
+    return Stage{.loops = std::move(loops), .computed = {}};
+  }));
   py::class_<Schedule>(m, "Schedule")
       .def(py::init<>())
       .def_readwrite("dims", &Schedule::dims)
@@ -29,7 +30,8 @@ void bind_schedule(py::module_& core) {
       .def_readwrite("widths", &Schedule::widths)
       .def_readwrite("tail", &Schedule::tail)
       .def_readwrite("threads", &Schedule::threads)
-      .def("verify", [](const Schedule& s, int axes) { verify(s, axes); }, py::arg("axes"))
+      .def(
+          "verify", [](const Schedule& s, int axes) { verify(s, axes); }, py::arg("axes"))
       .def("__str__", [](const Schedule& s) { return to_string(s); });
 }
 

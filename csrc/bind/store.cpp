@@ -52,21 +52,21 @@ void bind_store(py::module_& m) {
       .def_readonly("bad", &StoreCounters::bad);
 
   using Unlocked = py::call_guard<py::gil_scoped_release>;
-  py::class_<Store>(m, "Store", "The disk cache of compiled kernels.")
+  py::class_<DiskStore>(m, "Store", "The disk cache of compiled kernels.")
       .def(py::init<std::string, int64_t>(), py::arg("directory"),
-           py::arg("capacity_bytes") = Store::kDefaultCapacity)
+           py::arg("capacity_bytes") = DiskStore::kDefaultCapacity)
       .def(
-          "get", [](Store& store, std::string_view key) { return store.get(to_digest(key)); },
+          "get", [](DiskStore& store, std::string_view key) { return store.get(to_digest(key)); },
           py::arg("key"), Unlocked(), "The entry of a 32-byte key, or None.")
       .def(
           "put",
-          [](Store& store, std::string_view key, const Binary& binary) {
+          [](DiskStore& store, std::string_view key, const Binary& binary) {
             store.put(to_digest(key), binary);
           },
           py::arg("key"), py::arg("binary"), Unlocked(), "Keeps the entry if it can.")
-      .def("clear", &Store::clear, Unlocked(), "Removes every entry.")
-      .def_property_readonly("directory", &Store::directory)
-      .def("counters", &Store::counters);
+      .def("clear", &DiskStore::clear, Unlocked(), "Removes every entry.")
+      .def_property_readonly("directory", &DiskStore::directory)
+      .def("counters", &DiskStore::counters);
 
   m.def("store_directory", &store_directory, py::arg("option"),
         "Where the cache lives: the option, or a default from the environment.");

@@ -81,6 +81,14 @@ std::string fill(std::string_view pattern, std::span<const std::string> args) {
   return out;
 }
 
+int fields_of(const std::optional<State>& state) { return state ? row(state->op).results : 1; }
+
+// The type of an element.
+std::string type_of(DType dtype, const std::optional<State>& state) {
+  const std::string name = row(dtype).device;
+  return fields_of(state) > 1 ? text(row(state->op).state, "<", name, ">") : name;
+}
+
 struct Printer {
   const KernelIR& kernel;
   std::string out;
@@ -125,6 +133,16 @@ struct Printer {
         return text(wrapped(a[0]), " % ", wrapped(a[1]));
       case Op::lt:
         return text(wrapped(a[0]), " < ", wrapped(a[1]));
+      case Op::eq:
+        return text(wrapped(a[0]), " == ", wrapped(a[1]));
+      case Op::logical_and:
+        return text(wrapped(a[0]), " && ", wrapped(a[1]));
+      case Op::logical_not:
+        return text("!", wrapped(a[0]));
+      case Op::minimum:
+        return text("minimum_(", a[0], ", ", a[1], ")");
+      case Op::maximum:
+        return text("maximum_(", a[0], ", ", a[1], ")");
       default:
         break;
     }
@@ -149,6 +167,7 @@ struct Printer {
         case ExprNode::Kind::Element:
           // The index was printed as a value of type int64 when it stands in a value.
           s = text(kernel.arrays[e->a].name, "[", expression(e->args[0], true), "]");
+          if (fields_of(kernel.arrays[e->a].state) > 1) s += text(".f", e->b);
           break;
         case ExprNode::Kind::Cast:
           s = text("to<", row(e->dtype).device, ">(", args[0], ")");
@@ -169,6 +188,31 @@ struct Printer {
                     : kernel.buffers[buffer].name + " + " + wrapped(o);
   }
 
+  // What exists of an access: the suffix of the function, and its last arguments.
+  struct Guard {
+    const char* form = "";
+    std::string arguments;
+  };
+  template <class Access>  // Load, Write or Copy
+  Guard guard(const Access& s) const {
+    const std::string in = s.in ? expression(s.in, true) : "";
+    if (!s.count) return in.empty() ? Guard{} : Guard{.form = "_if", .arguments = text(", ", in)};
+    std::string count = expression(s.count, true);
+    if (s.in) count = text(wrapped(in), " ? ", wrapped(count), " : 0");
+    if (!s.first) return {.form = "_some", .arguments = text(", ", count)};
+    return {.form = "_part", .arguments = text(", ", expression(s.first, true), ", ", count)};
+  }
+
+  // Does the one element of a narrow access exist?
+  template <class Access>
+  std::string one_exists(const Access& s) const {
+    std::vector<std::string> all;
+    if (s.in) all.push_back(wrapped(expression(s.in, true)));
+    if (s.count) all.push_back(text(wrapped(expression(s.count, true)), " > 0"));
+    if (s.first) all.push_back(text(wrapped(expression(s.first, true)), " <= 0"));
+    return all.size() == 1 && s.in ? expression(s.in, true) : joined(all, " && ");
+  }
+
   // Arrays are passed whole, or one element as a variable of its own.
   template <class Access>  // Load or Write
   void access(const Access& s) {
@@ -176,41 +220,106 @@ struct Printer {
     const char* verb = store ? "store" : "load";
     const Array& a = kernel.arrays[s.array];
     const std::string at = address(s.buffer, s.offset);
-    const Expr in = s.in, count = s.count;
     if (s.column) {
       const std::string all = text(index_type(), "(", s.width, ")");
-      const std::string n = count ? expression(count, true) : all;
+      const std::string n = s.count ? expression(s.count, true) : all;
       line(text(verb, "_row(", store ? at : a.name, ", ", store ? a.name : at, ", ",
                 expression(s.column, true), ", ", expression(s.columns, true), ", ",
                 expression(s.jump, true), ", ",
-                in ? text(wrapped(expression(in, true)), " ? ", wrapped(n), " : 0") : n, ");"));
+                s.in ? text(wrapped(expression(s.in, true)), " ? ", wrapped(n), " : 0") : n, ");"));
       return;
     }
-    const std::string predicate = count ? (in ? text(wrapped(expression(in, true)), " ? ",
-                                                     wrapped(expression(count, true)), " : 0")
-                                              : expression(count, true))
-                                  : in  ? expression(in, true)
-                                        : "";
-    const char* form = count ? "_some" : in ? "_if" : "";
+    const std::string element = expression(s.element, true);
+    if (a.chunk) {
+      const Guard g = guard(s);
+      const std::string first = s.first ? "" : ", 0";
+      FUSER_ASSERT(!store && s.width == a.chunk, "an access of ", s.width,
+                   " elements to chunks of ", a.chunk);
+      const bool part = s.count != nullptr;
+      line(text("load_raw", part ? text("_part<", s.width, ">") : g.form, "(", a.name, "[", element,
+                "], ", at, part ? first : "", g.arguments, ");"));
+      return;
+    }
+    const bool state = a.state.has_value() && kernel.buffers[s.buffer].state.has_value();
+    if (state) {
+      FUSER_ASSERT(s.width == 1 && !s.count, "partial results move one by one");
+      const std::string e = text(a.name, "[", element, "]");
+      const std::string move =
+          store ? text("store_partial(", at, ", ", e, ");") : text(e, " = load_partial(", at, ");");
+      line(s.in ? text("if (", expression(s.in, true), ") ", move) : move);
+      return;
+    }
+    if constexpr (!store) {
+      if (s.shifted) {
+        line(text("load_shifted(", a.name, ", ", kernel.buffers[s.buffer].name, ", ",
+                  expression(s.offset, true), ", ", expression(s.count, true), ");"));
+        return;
+      }
+    }
     if (s.width == a.extent) {
-      const std::string p = predicate.empty() ? "" : ", " + predicate;
-      line(store ? text(verb, form, "(", at, ", ", a.name, p, ");")
-                 : text(verb, form, "(", a.name, ", ", at, p, ");"));
+      const Guard g = guard(s);
+      line(store ? text(verb, g.form, "(", at, ", ", a.name, g.arguments, ");")
+                 : text(verb, g.form, "(", a.name, ", ", at, g.arguments, ");"));
       return;
     }
     FUSER_ASSERT(s.width == 1, "an access of ", s.width, " elements to an array of ", a.extent);
-    const std::string e = text(a.name, "[", expression(s.element, true), "]");
-    const std::string guard = count ? (in ? text(wrapped(expression(in, true)), " && ",
-                                                 wrapped(expression(count, true)), " > 0")
-                                          : text(wrapped(expression(count, true)), " > 0"))
-                                    : predicate;
+    const std::string e = text(a.name, "[", element, "]");
+    const std::string exists = one_exists(s);
     if (store) {
-      line(guard.empty() ? text("store1(", at, ", ", e, ");")
-                         : text("if (", guard, ") store1(", at, ", ", e, ");"));
+      line(exists.empty() ? text("store1(", at, ", ", e, ");")
+                          : text("if (", exists, ") store1(", at, ", ", e, ");"));
     } else {
       const std::string type = row(a.dtype).device;
-      line(guard.empty() ? text(e, " = load1(", at, ");") : text(e, " = ", type, "{};"));
-      if (!guard.empty()) line(text("if (", guard, ") ", e, " = load1(", at, ");"));
+      line(exists.empty() ? text(e, " = load1(", at, ");") : text(e, " = ", type, "{};"));
+      if (!exists.empty()) line(text("if (", exists, ") ", e, " = load1(", at, ");"));
+    }
+  }
+
+  const char* combine_of(int array) const { return row(kernel.arrays[array].state->op).combine; }
+
+  void block(const std::string& head, const Body& inner) {
+    line(head + " {");
+    ++depth;
+    body(inner);
+    --depth;
+    line("}");
+  }
+
+  void combine(const Combine& s) {
+    constexpr int warp = 32;
+    const auto each = [&](const std::function<std::string(const std::string& array,
+                                                          const char* combine, size_t i)>& f) {
+      for (size_t i = 0; i < s.arrays.size(); ++i)
+        line(f(kernel.arrays[s.arrays[i]].name, combine_of(s.arrays[i]), i));
+    };
+    const int warps = s.lanes / warp;
+    each([&](const std::string& r, const char* c, size_t) {
+      return text(r, "[0] = reduce_lanes<", c, ", ", std::min(s.lanes, warp), ">(", r, "[0]);");
+    });
+    const auto slot = [&](int buffer, int size) {
+      const std::string& name = kernel.buffers[buffer].name;
+      return s.parity ? text(name, " + ", size, " * ", wrapped(expression(s.parity, true))) : name;
+    };
+    if (warps > 1) {
+      const int size = kernel.threads / warp;
+      each([&](const std::string& r, const char*, size_t i) {
+        return text("publish_warp(", slot(s.slots[i], size), ", ", r, "[0]);");
+      });
+      line("sync_block();");
+      each([&](const std::string& r, const char* c, size_t i) {
+        return text(r, "[0] = collect_warps<", c, ", ", warps, ">(", slot(s.slots[i], size), ");");
+      });
+    }
+    if (kernel.cluster > 1) {
+      each([&](const std::string& r, const char*, size_t i) {
+        return text("publish_cluster<", kernel.cluster, ">(",
+                    slot(s.cluster_slots[i], kernel.cluster), ", ", r, "[0]);");
+      });
+      line("sync_cluster_published();");
+      each([&](const std::string& r, const char* c, size_t i) {
+        return text(r, "[0] = collect_cluster<", c, ", ", kernel.cluster, ">(",
+                    slot(s.cluster_slots[i], kernel.cluster), ");");
+      });
     }
   }
 
@@ -232,26 +341,102 @@ struct Printer {
               line(text(kernel.arrays[n.array].name, "[", expression(n.element, true),
                         "] = ", expression(n.value, false), ";"));
             } else if constexpr (std::is_same_v<N, For>) {
-              line(text("UNROLL for (i32 v", n.var, " = 0; v", n.var, " < ", n.extent, "; ++v",
-                        n.var, ") {"));
-              ++depth;
-              body(n.body);
-              --depth;
-              line("}");
-            } else {
-              static_assert(std::is_same_v<N, Barrier>, "print_cuda() misses a statement");
+              block(text("UNROLL for (i32 v", n.var, " = 0; v", n.var, " < ", n.extent, "; ++v",
+                         n.var, ")"),
+                    n.body);
+            } else if constexpr (std::is_same_v<N, Serial>) {
+              if (n.unroll) line(text("_Pragma(\"unroll ", n.unroll, "\")"));
+              block(text("for (", index_type(), " v", n.var, " = 0; v", n.var, " < ",
+                         expression(n.extent, true), "; ++v", n.var, ")"),
+                    n.body);
+            } else if constexpr (std::is_same_v<N, If>) {
+              block(text("if (", expression(n.condition, true), ")"), n.body);
+            } else if constexpr (std::is_same_v<N, Barrier>) {
               line("sync_block();");
+            } else if constexpr (std::is_same_v<N, Reset>) {
+              line(text("reset<", combine_of(n.array), ">(", kernel.arrays[n.array].name, ");"));
+            } else if constexpr (std::is_same_v<N, Accumulate>) {
+              std::string call =
+                  text("accumulate_(", combine_of(n.array), "(), ", kernel.arrays[n.array].name,
+                       "[", expression(n.element, true), "]");
+              for (Expr e : n.values) call += text(", ", expression(e, false));
+              line(n.in ? text("if (", expression(n.in, true), ") ", call, ");") : call + ");");
+            } else if constexpr (std::is_same_v<N, AccumulateAll>) {
+              line(text("accumulate_(", combine_of(n.array), "(), ", kernel.arrays[n.array].name,
+                        "[0], ", kernel.arrays[n.values].name, ");"));
+            } else if constexpr (std::is_same_v<N, Merge>) {
+              const std::string to =
+                  text(kernel.arrays[n.array].name, "[", expression(n.element, true), "]");
+              line(text(to, " = merge_(", combine_of(n.array), "(), ", to, ", ",
+                        kernel.arrays[n.other].name, "[", expression(n.other_element, true),
+                        "]);"));
+            } else if constexpr (std::is_same_v<N, Fold>) {
+              line(text("fold<", combine_of(n.array), ">(", kernel.arrays[n.array].name, ");"));
+            } else if constexpr (std::is_same_v<N, Combine>) {
+              combine(n);
+            } else if constexpr (std::is_same_v<N, CombineRows>) {
+              for (size_t i = 0; i < n.arrays.size(); ++i)
+                line(text("reduce_rows<", combine_of(n.arrays[i]), ", ", n.rows, ", ", n.columns,
+                          ">(", kernel.arrays[n.arrays[i]].name, ", ",
+                          kernel.buffers[n.slots[i]].name, ");"));
+            } else if constexpr (std::is_same_v<N, Last>) {
+              line(text("const bool v", n.var, " = last_block(", address(n.counters, n.index), ", ",
+                        expression(n.count, true), ", (u32*)", kernel.buffers[n.slot].name, ");"));
+            } else if constexpr (std::is_same_v<N, Copy>) {
+              const std::string& shared = kernel.buffers[n.shared].name;
+              const Guard g = guard(n);
+              line(text("copy_async", n.count ? "_part" : "", "<", n.width, ">(", shared, " + ",
+                        wrapped(expression(n.element, true)), ", ", address(n.buffer, n.offset),
+                        n.count && !n.first ? ", 0" : "",
+                        n.in || n.count ? g.arguments : std::string(", true"), ");"));
+            } else if constexpr (std::is_same_v<N, Unpack>) {
+              line(text("unpack(", kernel.arrays[n.array].name, ", ", kernel.arrays[n.raw].name,
+                        "[", expression(n.chunk, true), "]);"));
+            } else if constexpr (std::is_same_v<N, Commit>) {
+              line("commit_copies();");
+            } else if constexpr (std::is_same_v<N, Wait>) {
+              line(text("wait_copies<", n.pending, ">();"));
+            } else if constexpr (std::is_same_v<N, SyncCluster>) {
+              line(n.part == SyncCluster::Part::Arrive ? "arrive_cluster();" : "wait_cluster();");
+            } else {
+              static_assert(std::is_same_v<N, SyncGrid>, "print_cuda() misses a statement");
+              line(text("grid_barrier(", kernel.buffers[n.counters].name, ");"));
             }
           },
           s.node);
     }
   }
 
+  static std::string buffer_type(const Buffer& b) {
+    return b.kind == Buffer::Kind::Counters ? "u32" : type_of(b.dtype, b.state);
+  }
+
+  // Shared memory, cut up in the order of the buffers.
+  void shared() {
+    int offset = 0;
+    for (const Buffer& b : kernel.buffers) {
+      if (b.kind != Buffer::Kind::Shared || !b.elements->is_constant()) continue;
+      const std::string type = buffer_type(b);
+      offset = (offset + 15) / 16 * 16;
+      line(text(type, "* ", b.name, " = (", type, "*)(shared_memory()",
+                offset ? text(" + ", offset) : "", ");"));
+      offset += element_bytes(b) * static_cast<int>(b.elements->value.integer);
+    }
+    for (const Buffer& b : kernel.buffers) {
+      if (b.kind != Buffer::Kind::Shared || b.elements->is_constant()) continue;
+      const std::string type = buffer_type(b);
+      const int behind = kernel.shared_bytes();
+      line(text(type, "* ", b.name, " = (", type, "*)(shared_memory()",
+                behind ? text(" + ", behind) : "", ");"));
+    }
+  }
+
   std::string signature() const {
     std::vector<std::string> args;
     for (const Buffer& b : kernel.buffers)
-      args.push_back(text(b.written ? "" : "const ", row(b.dtype).device, "* ",
-                          b.restrict_ ? "__restrict__ " : "", b.name));
+      if (b.kind != Buffer::Kind::Shared)
+        args.push_back(text(b.written ? "" : "const ", buffer_type(b), "* ",
+                            b.restrict_ ? "__restrict__ " : "", b.name));
     for (size_t i = 0; i < kernel.params.size(); ++i) {
       const Param& p = kernel.params[i];
       const bool fast = p.kind == Param::Kind::Divisor && p.dtype == DType::Int32;
@@ -265,18 +450,29 @@ struct Printer {
 
 KernelText print_cuda(const KernelIR& kernel) {
   Printer printer{.kernel = kernel, .out = {}};
-  for (const Array& a : kernel.arrays)
-    printer.line(text(row(a.dtype).device, " ", a.name, "[", a.extent, "];"));
+  printer.shared();
+  for (const Array& a : kernel.arrays) {
+    const std::string type =
+        a.chunk ? text("Raw<", row(a.dtype).device, ", ", a.chunk, ">") : type_of(a.dtype, a.state);
+    printer.line(text(type, " ", a.name, "[", a.extent, "];"));
+  }
   printer.body(kernel.body);
   const std::string rest = text("(", printer.signature(), ") {\n", printer.out, "}\n");
-  const std::string head = text("KERNEL(", kernel.threads, ") void ");
+  const std::string bounds = kernel.min_blocks
+                                 ? text("KERNEL2(", kernel.threads, ", ", kernel.min_blocks, ")")
+                                 : text("KERNEL(", kernel.threads, ")");
+  const std::string head = bounds + " void ";
   const std::string helpers = device_text(head + rest);
   const std::string name =
       text(kernel.name, "_", hex(sha256(helpers + head + kernel.name + rest)).substr(0, 8));
   return {.name = name,
           .text = helpers + head + name + rest,
           .collectives = kernel.collectives(),
-          .threads = kernel.threads};
+          .threads = kernel.threads,
+          .shared_bytes = kernel.shared_bytes(),
+          .shared_grows = kernel.shared_rows != nullptr,
+          .cluster = kernel.cluster,
+          .cooperative = kernel.cooperative};
 }
 
 }  // namespace fuser

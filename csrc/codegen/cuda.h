@@ -12,7 +12,11 @@ struct KernelText {
                      // unique and stable
   std::string text;  // device helpers it uses, then the kernel
   bool collectives = false;
-  int threads = 256;
+  int threads = 256;         // per block
+  int shared_bytes = 0;      // dynamic, per block
+  bool shared_grows = false;  // a launch adds to them
+  int cluster = 1;           // blocks of a cluster
+  bool cooperative = false;  // all blocks must be resident at once
 };
 
 KernelText print_cuda(const KernelIR& kernel);

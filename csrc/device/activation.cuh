@@ -280,3 +280,16 @@ DEVICE f32 erfinv_(f32 y) { return (f32)erfinv_((f64)y); }
 DEVICE f32 erfinv_(f32 x) { return erfinvf(x); }
 DEVICE f64 erfinv_(f64 x) { return erfinv(x); }
 #endif
+
+//@ truediv_half_
+// Over the full range of float32, 2 ULP.
+#ifdef FUSER_HOST
+DEVICE f32 truediv_half_(f32 a, f32 b) { return a / b; }
+#else
+DEVICE f32 truediv_half_(f32 a, f32 b) {
+  f32 q;
+  asm("div.full.f32 %0, %1, %2;" : "=f"(q) : "f"(a), "f"(b));
+  return q;
+}
+#endif
+DEVICE f64 truediv_half_(f64 a, f64 b) { return a / b; }

@@ -16,8 +16,8 @@ from pathlib import Path
 # A name is defined before it is used: NVRTC reads from top to bottom. integer stands behind math,
 # since a template that calls an overload for f32 finds only what was declared before the template.
 FILES = (
-    *("types", "thread", "convert", "memory", "predicated", "math", "activation"),
-    *("integer", "fast_div", "complex"),
+    *("types", "thread", "collective", "cluster", "convert", "memory", "predicated", "raw", "copy"),
+    *("math", "activation", "integer", "fast_div", "complex", "reduce"),
 )
 
 

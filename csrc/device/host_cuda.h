@@ -19,6 +19,21 @@
 
 namespace fuser {
 
+#ifdef FUSER_DEBUG
+// The copies of a thread that are under way. Beyond kMost the list lands early, which hides
+// nothing but a forgotten wait.
+struct HostCopies {
+  static constexpr int kMost = 128;
+  struct One {
+    void* s;
+    const void* g;  // null: zeros
+    int bytes, group;
+  };
+  One of[kMost];
+  int count, groups;
+};
+#endif
+
 struct HostThread {
   int32_t thread_[3];
   int32_t block_[3];
@@ -94,6 +109,52 @@ struct HostThread {
   FUSER_HOST_INLINE void debug_access(const void*, int, int, bool) const {}
   FUSER_HOST_INLINE void debug_index(int64_t, int64_t) const {}
 #endif
+
+  // Copies of N elements from global to shared memory: here they are done at once, in debug builds
+  // as late as allowed, and the place holds poison until then.
+  template <int N, class T>
+  FUSER_HOST_INLINE void copy_async(T* s, const T* g, bool in) {
+    constexpr int bytes = N * static_cast<int>(sizeof(T));
+    static_assert(bytes == 4 || bytes == 8 || bytes == 16, "a copy moves 4, 8 or 16 bytes");
+    debug_access(s, bytes, bytes, true);
+    if (in) debug_access(g, bytes, bytes, false);
+#ifdef FUSER_DEBUG
+    memset(s, 0xFF, bytes);
+    if (copies_.count == HostCopies::kMost) land_copies(copies_.groups + 1);
+    copies_.of[copies_.count++] = {s, in ? g : nullptr, bytes, copies_.groups};
+  }
+  void commit_copies() { ++copies_.groups; }
+  template <int P>
+  void wait_copies() {
+    land_copies(copies_.groups - P);
+  }
+  // Those of the groups before `end`.
+  void land_copies(int end) {
+    int kept = 0;
+    for (int i = 0; i < copies_.count; ++i) {
+      const HostCopies::One& c = copies_.of[i];
+      if (c.group >= end) {
+        copies_.of[kept++] = c;
+      } else if (c.g) {
+        memcpy(c.s, c.g, c.bytes);
+      } else {
+        memset(c.s, 0, c.bytes);
+      }
+    }
+    copies_.count = kept;
+  }
+  HostCopies copies_;
+#else
+    if (in) {
+      memcpy(s, g, bytes);
+    } else {
+      memset(s, 0, bytes);
+    }
+  }
+  FUSER_HOST_INLINE void commit_copies() const {}
+  template <int P>
+  FUSER_HOST_INLINE void wait_copies() const {}
+#endif
 };
 
 // Collectives: all threads of the scope arrive. Warps have 32 lanes, the last of a block maybe
@@ -102,6 +163,8 @@ struct HostFiber : HostThread {
   FUSER_HOST_INLINE void sync_warp() const { launch_->runtime->sync(fiber_, kScopeWarp); }
   FUSER_HOST_INLINE void sync_block() const { launch_->runtime->sync(fiber_, kScopeBlock); }
   FUSER_HOST_INLINE void sync_cluster() const { launch_->runtime->sync(fiber_, kScopeCluster); }
+  FUSER_HOST_INLINE void arrive_cluster() const {}
+  FUSER_HOST_INLINE void wait_cluster() const { sync_cluster(); }
   FUSER_HOST_INLINE void sync_grid() const { launch_->runtime->sync(fiber_, kScopeGrid); }
 
   template <class T>
@@ -152,6 +215,9 @@ FUSER_HOST_INLINE void set_thread(K& k, int32_t x, int32_t y, int32_t z) {
   k.thread_[0] = x;
   k.thread_[1] = y;
   k.thread_[2] = z;
+#ifdef FUSER_DEBUG
+  k.copies_.count = k.copies_.groups = 0;
+#endif
 }
 
 template <class K>

@@ -14,6 +14,14 @@
 #define KERNEL(threads) extern "C" __global__ __launch_bounds__(threads)
 #endif
 
+//@ KERNEL2
+// And with so many blocks resident on a processor.
+#ifdef FUSER_HOST
+#define KERNEL2(threads, blocks) inline __attribute__((always_inline))
+#else
+#define KERNEL2(threads, blocks) extern "C" __global__ __launch_bounds__(threads, blocks)
+#endif
+
 //@ UNROLL
 #ifdef FUSER_HOST
 #define UNROLL _Pragma("GCC unroll 64")

@@ -12,20 +12,90 @@
 namespace fuser {
 namespace {
 
-// May output `o` be stored into its alias input while this group's kernel runs? Only if every read
-// of that memory is by the same thread at the same coordinates and no other kernel reads it.
-bool may_store_in_place(const Fusion& fusion, const std::vector<Refined>& groups, int output,
+bool has_reductions(const Refined& r) {
+  return std::any_of(r.values.begin(), r.values.end(),
+                     [](const Value& v) { return std::holds_alternative<Reduced>(v.how); });
+}
+
+// Is a value of `group` that varies along other axes than `kept`, or a reduction, computed from
+// value `v`?
+bool reaches_rows(const Refined& group, ValueId v, AxisSet kept) {
+  std::vector<bool> from(group.values.size(), false);
+  from[v] = true;
+  for (size_t i = static_cast<size_t>(v) + 1; i < group.values.size(); ++i) {
+    const Value& value = group.values[i];
+    bool found = false;
+    visit_operands(value, [&](ValueId operand) { found |= from[operand]; });
+    if (!found) continue;
+    if ((value.axes & ~kept) || std::holds_alternative<Reduced>(value.how)) return true;
+    from[i] = true;
+  }
+  return false;
+}
+
+const Store* store_of(const Refined& group, int output) {
+  for (const Store& s : group.stores)
+    if (s.output == output) return &s;
+  return nullptr;
+}
+
+bool is_read_of(const Value& v, const Tensor* input) {
+  const auto* read = std::get_if<Read>(&v.how);
+  return read && read->output < 0 && v.tensor == input;
+}
+
+bool reads(const Refined& group, const Tensor* t) {
+  return std::any_of(group.values.begin(), group.values.end(),
+                     [&](const Value& v) { return is_read_of(v, t); });
+}
+
+// While the kernel of `group` runs, does each thread read of `target` only what it will itself
+// store there, and before it does? That is so at equal coordinates, in a group with reductions
+// - over all axes: a thread walks its own elements again and again, and stores in its last walk;
+// - over kept axes alone, unless what is read there goes into the rows: the threads of a row all
+// read
+//   it, and one of them stores while others may still need it for their elements.
+bool reads_own_elements(const Refined& group, const Store& store, const Tensor* target) {
+  const AxisSet all = (group.axes.size() < 64 ? AxisSet{1} << group.axes.size() : 0) - 1;
+  const ReductionSets sets = reduction_sets(group).value();
+  const AxisSet reduced = sets.rows ? sets.rows : sets.columns;
+  for (size_t i = 0; i < group.values.size(); ++i) {
+    const Value& v = group.values[i];
+    if (!is_read_of(v, target)) continue;
+    if (v.at != store.at) return false;
+    if (!reduced || v.axes == all) continue;
+    if (v.axes != (all & ~reduced)) return false;
+    if (reaches_rows(group, static_cast<ValueId>(i), v.axes)) return false;
+  }
+  return true;
+}
+
+// The kernels of one group of values: one, or several in order.
+struct Kernels {
+  Refined whole;
+  std::vector<Refined> pieces;
+};
+
+// May output `o` be stored into its alias input by the kernel that computes it? Only if no other
+// group reads that memory; pieces of the same group may, before.
+bool may_store_in_place(const Fusion& fusion, const std::vector<Kernels>& groups, int output,
                         const std::vector<bool>& overlapping) {
   const int input = fusion.outputs[output].alias;
   if (input < 0 || overlapping[input]) return false;
   const Tensor* target = fusion.inputs[input];
-  for (const Refined& g : groups) {
-    const std::vector<Expr>* stored_at = nullptr;
-    for (const Store& s : g.stores)
-      if (s.output == output) stored_at = &s.at;
-    for (const Value& v : g.values) {
-      if (!std::holds_alternative<Read>(v.how) || v.tensor != target) continue;
-      if (!stored_at || v.at != *stored_at) return false;
+  for (const Kernels& g : groups) {
+    const Store* store = store_of(g.whole, output);
+    if (!store) {
+      if (reads(g.whole, target)) return false;
+      continue;
+    }
+    if (!reads_own_elements(g.whole, *store, target)) return false;
+    bool stored = false;
+    for (const Refined& piece : g.pieces) {
+      const Store* here = store_of(piece, output);
+      if (stored && reads(piece, target)) return false;
+      if (here && !reads_own_elements(piece, *here, target)) return false;
+      stored |= here != nullptr;
     }
   }
   return true;
@@ -34,12 +104,27 @@ bool may_store_in_place(const Fusion& fusion, const std::vector<Refined>& groups
 // "add_gelu_tanh_mul": the last ops of the kernel, as people would call it.
 std::string kernel_name(const Scheduler& scheduler, const Refined& refined) {
   std::vector<std::string> ops;
-  for (const Value& v : refined.values)
+  for (const Value& v : refined.values) {
     if (const auto* a = std::get_if<Apply>(&v.how)) ops.emplace_back(row(a->op).name);
+    if (const auto* r = std::get_if<Reduced>(&v.how)) ops.emplace_back(row(r->op).name);
+  }
   constexpr size_t most = 4;
   if (ops.size() > most) ops.erase(ops.begin(), ops.end() - most);
   if (ops.empty()) ops.emplace_back("copy");
   return text(scheduler.name, "_", joined(ops, "_"));
+}
+
+// Appends the group of these values; returns its index.
+int add_group(Specialized& specialized, Refined refined, OutputOrders& orders) {
+  Group& g = specialized.groups.emplace_back();
+  g.problem = make_problem(specialized.fusion, std::move(refined), specialized.layouts,
+                           specialized.in_place, orders);
+  g.scheduler = &choose(g.problem, g.verdict);
+  for (const Axis& a : g.problem.refined.axes) g.extent_slots.push_back(g.sizes.add(a.extent));
+  for (const Fact& f : g.verdict.facts) g.fact_slots.push_back(g.sizes.add(f.value));
+  for (Expr e : g.verdict.extents) g.bucket_slots.push_back(g.sizes.add(e));
+  for (const Store& s : g.problem.refined.stores) g.store_axes.push_back(axes_of(s.at));
+  return static_cast<int>(specialized.groups.size()) - 1;
 }
 
 }  // namespace
@@ -52,18 +137,24 @@ std::unique_ptr<Specialized> specialize_fusion(const Fusion& fusion,
   auto out = std::make_unique<Specialized>();
   out->fusion = specialize(fusion, ones);
   out->layouts = std::move(layouts);
+  out->constraints = constraints_of(out->fusion);
   if (dump_enabled("fusion", "")) dump("fusion", "fusion", to_python(out->fusion));
-  std::vector<Refined> refined = refine(out->fusion);
+  // Both append temporaries to the outputs.
+  std::vector<Kernels> kernels;
+  for (Refined& r : refine(out->fusion)) kernels.push_back({.whole = std::move(r), .pieces = {}});
+  for (Kernels& k : kernels)
+    if (has_reductions(k.whole)) k.pieces = pieces(out->fusion, k.whole);
   for (size_t o = 0; o < out->fusion.outputs.size(); ++o)
     out->in_place.push_back(
-        may_store_in_place(out->fusion, refined, static_cast<int>(o), overlapping));
-  for (Refined& r : refined) {
-    Group& g = out->groups.emplace_back();
-    g.problem = make_problem(out->fusion, std::move(r), out->layouts, out->in_place);
-    g.scheduler = &choose(g.problem, g.verdict);
-    for (const Axis& a : g.problem.refined.axes) g.extent_slots.push_back(g.sizes.add(a.extent));
-    for (const Fact& f : g.verdict.facts) g.fact_slots.push_back(g.sizes.add(f.value));
-    out->program.steps.emplace_back(KernelStep{static_cast<int>(out->groups.size()) - 1});
+        may_store_in_place(out->fusion, kernels, static_cast<int>(o), overlapping));
+  OutputOrders orders;
+  for (Kernels& k : kernels) {
+    const int whole = add_group(*out, std::move(k.whole), orders);
+    out->program.steps.emplace_back(KernelStep{whole});
+    for (Refined& piece : k.pieces) {
+      const int index = add_group(*out, std::move(piece), orders);
+      out->groups[whole].pieces.push_back(index);
+    }
   }
   for (const Output& o : out->fusion.outputs) {
     std::vector<int>& slots = out->shape_slots.emplace_back();
@@ -87,15 +178,11 @@ Target target_of(int device) {
 
 GroupSizes group_sizes(const Specialized& specialized, Group& group, const Arguments& arguments) {
   GroupSizes out;
-  std::vector<int64_t> values;
-  group.sizes.run(
-      [&](Symbol s, int a, int b) -> int64_t {
-        if (s == Symbol::Size) return arguments.tensors[a].sizes[b];
-        if (s == Symbol::Stride) return arguments.tensors[a].strides[b];
-        return arguments.scalars[a].integer;
-      },
-      values);
+  thread_local std::vector<int64_t> values;
+  group.sizes.run(SizeLeaf{arguments}, values);
+  AxisSet no_elements = 0;
   int64_t elements = 1;
+  bool many = false;
   for (size_t i = 0; i < group.extent_slots.size(); ++i) {
     const int64_t e = values[group.extent_slots[i]];
     FUSER_CHECK(e >= 0, Shape, "size-1", "a size of ", e, " was computed for axis ", i,
@@ -103,16 +190,20 @@ GroupSizes group_sizes(const Specialized& specialized, Group& group, const Argum
                 specialized.fusion.outputs[group.problem.refined.stores[0].output].tensor->id,
                 "; expected at least 0");
     out.extents.push_back(e);
-    out.empty |= e == 0;
+    if (e == 0) no_elements |= AxisSet{1} << i;
+    many |= __builtin_mul_overflow(elements, e, &elements);
   }
+  // Over an empty axis a reduction still has a result: its identity.
+  out.empty = std::all_of(group.store_axes.begin(), group.store_axes.end(),
+                          [&](AxisSet axes) { return (axes & no_elements) != 0; });
   if (out.empty) return out;
-  for (int64_t e : out.extents) elements *= e;
-  out.hints.facts = group.verdict.facts;
   for (size_t i = 0; i < group.fact_slots.size(); ++i)
     out.hints.truth.push_back(values[group.fact_slots[i]] % group.verdict.facts[i].divisor == 0);
+  out.hints.pieces = !group.pieces.empty();
+  for (int slot : group.bucket_slots) out.hints.buckets.push_back(bucket_of(values[slot]));
   // Threads past the end still compute an index: leave room for a block of them.
   constexpr int64_t limit = (int64_t{1} << 31) - (1 << 16);
-  out.hints.index64 = elements >= limit;
+  out.hints.index64 = many || elements >= limit;
   for (const BufferUse& b : group.problem.buffers) {
     if (b.input < 0) {
       out.hints.aligned.push_back(true);  // allocators give at least 16 bytes
@@ -128,8 +219,9 @@ GroupSizes group_sizes(const Specialized& specialized, Group& group, const Argum
 namespace {
 
 // Where a kernel runs, and what it is planned as: a GPU, or the host executor dressed as one.
-Key place_key(int ordinal, const Device& device, bool index64) {
-  return {static_cast<uint64_t>(static_cast<uint32_t>(ordinal)), static_cast<uint64_t>(device.arch),
+Key place_key(int device, bool index64) {
+  const int64_t arch = device == cpu_device ? options().host_arch : cuda_device(device).arch;
+  return {static_cast<uint64_t>(static_cast<uint32_t>(device)), static_cast<uint64_t>(arch),
           index64};
 }
 
@@ -140,22 +232,33 @@ Key hints_key(const Hints& hints, Key key) {
       key.back() |= uint64_t{(*bits)[i]} << (i % 64);
     }
   }
+  for (size_t i = 0; i < hints.buckets.size(); ++i) {
+    if (i % 8 == 0) key.push_back(0);
+    key.back() |= static_cast<uint64_t>(hints.buckets[i]) << (8 * (i % 8));
+  }
   return key;
 }
 
 }  // namespace
 
-std::shared_ptr<const Variant> find_variant(Group& group, const GroupSizes& sizes, int device,
+std::shared_ptr<const Variant> find_variant(Group& group, GroupSizes& sizes, int device,
                                             const Plan* wanted) {
-  const Device planned_for = planning_device(device);
-  const Key place = place_key(device, planned_for, sizes.hints.index64);
+  const Key place = place_key(device, sizes.hints.index64);
   const Key seen = hints_key(sizes.hints, place);
   if (!wanted) {
     const auto it = group.by_hints.find(seen);
     if (it != group.by_hints.end()) return it->second;
   }
   // Facts decide nothing but the plan: the variants are those of equal plans.
-  Plan plan = group.scheduler->plan(group.problem, sizes.hints, planned_for);
+  sizes.hints.facts = group.verdict.facts;
+  sizes.hints.extents = group.verdict.extents;
+  Plan plan = group.scheduler->plan(group.problem, sizes.hints, planning_device(device));
+  if (plan.in_pieces()) {
+    FUSER_ASSERT(!group.pieces.empty(), "a plan in pieces for a group that has none");
+    auto made = std::make_shared<Variant>();
+    made->plan = std::move(plan);
+    return group.by_hints[seen] = std::move(made);
+  }
   if (wanted) {
     FUSER_CHECK(wanted->scheduler == plan.scheduler, User, "plan-1", "plan: scheduler ",
                 wanted->scheduler, " does not take this fusion here; planned: ", to_string(plan));
@@ -184,7 +287,12 @@ std::shared_ptr<const Variant> find_variant(Group& group, const GroupSizes& size
     made->text = print_cuda(made->ir);
     for (const Param& p : made->ir.params)
       made->param_slots.push_back(p.value ? made->sizes.add(p.value) : -1);
-    made->work_slot = made->sizes.add(made->ir.work);
+    for (const Buffer& b : made->ir.buffers) {
+      const bool scratch = b.kind == Buffer::Kind::Workspace || b.kind == Buffer::Kind::Counters;
+      made->buffer_slots.push_back(scratch ? made->sizes.add(b.elements) : -1);
+    }
+    made->blocks_slot = made->sizes.add(made->ir.blocks);
+    if (made->ir.shared_rows) made->shared_slot = made->sizes.add(made->ir.shared_rows);
     if (dump_enabled("cuda", made->text.name)) dump("cuda", made->text.name, made->text.text);
     variant = std::move(made);
   }

@@ -21,15 +21,20 @@
 
 namespace fuser {
 
-// One way to run one kernel of a specialized fusion.
+// One way to run one kernel of a specialized fusion. Where the plan is in pieces, nothing but it.
 struct Variant {
   Plan plan;
   Schedule schedule;
   KernelIR ir;
   KernelText text;
-  IntProgram sizes;              // integer parameters and work
-  std::vector<int> param_slots;  // by parameter; -1: not an integer
-  int work_slot = 0;
+  IntProgram sizes;               // integer parameters, elements of buffers, blocks
+  std::vector<int> param_slots;   // by parameter; -1: not an integer
+  std::vector<int> buffer_slots;  // elements, by buffer; -1: not scratch
+  int blocks_slot = 0, shared_slot = 0;
+
+  // The kernel once it was loaded, so that a new shape need not look for it by its text.
+  mutable std::mutex loaded_mutex;
+  mutable LoadedKernelRef loaded;
 };
 
 // The kernel-to-be of one group of outputs.
@@ -37,12 +42,18 @@ struct Group {
   Problem problem;
   const Scheduler* scheduler = nullptr;
   Verdict verdict;
-  IntProgram sizes;                                        // extents and facts
+  IntProgram sizes;                                        // extents, facts and buckets
   std::vector<int> extent_slots;                           // by axis
   std::vector<int> fact_slots;                             // by fact
+  std::vector<int> bucket_slots;                           // by Verdict::extents
+  std::vector<AxisSet> store_axes;                         // by store
   std::map<Key, std::shared_ptr<const Variant>> variants;  // by plan, device and index width
   // What the hints seen so far led to: a new size with known hints plans nothing.
   std::map<Key, std::shared_ptr<const Variant>> by_hints;
+  // The same values as several kernels that hand over temporaries, by index into
+  // Specialized::groups; run instead where the plan says so (`Plan::in_pieces`). Empty: one kernel
+  // serves always.
+  std::vector<int> pieces;
 };
 
 // Steps of a Program, in order.
@@ -61,8 +72,9 @@ struct Specialized {
   Fusion fusion;
   std::vector<LayoutClass> layouts;
   std::vector<bool> in_place;  // by output: stored straight into its alias input
-  std::vector<Group> groups;
-  Program program;
+  std::vector<Group> groups;   // those that are pieces of another one stand behind it
+  Program program;             // the steps of groups that are no pieces
+  Constraints constraints;
   IntProgram shapes;                          // sizes of the outputs
   std::vector<std::vector<int>> shape_slots;  // by output and dim
 };
@@ -76,17 +88,18 @@ std::unique_ptr<Specialized> specialize_fusion(const Fusion& fusion,
 Device planning_device(int device);
 Target target_of(int device);
 
-// What a group's variant is chosen by: facts, alignment of each buffer, index width.
+// What a group's variant is chosen by: the answers of facts and buckets, the alignment of each
+// buffer, the index width.
 struct GroupSizes {
   std::vector<int64_t> extents;  // by axis
-  Hints hints;
-  bool empty = false;  // nothing to compute
+  Hints hints;                   // the questions are filled in when a plan is made
+  bool empty = false;            // nothing to store
 };
 GroupSizes group_sizes(const Specialized& specialized, Group& group, const Arguments& arguments);
 
 // The variant for these sizes, planned and lowered but not yet loaded. `wanted`: the user's plan,
-// or nullptr.
-std::shared_ptr<const Variant> find_variant(Group& group, const GroupSizes& sizes, int device,
+// or nullptr; it does not count where the group's values are computed in pieces.
+std::shared_ptr<const Variant> find_variant(Group& group, GroupSizes& sizes, int device,
                                             const Plan* wanted);
 
 }  // namespace fuser

@@ -36,7 +36,10 @@ enum FunctionAttribute {
   kLocalBytes = 3,
   kRegisters = 4,
   kMaxDynamicShared = 8,
+  kLargeClusters = 14,
 };
+
+constexpr int kPortableCluster = 8;  // blocks that every device with clusters takes
 
 // CUresult
 constexpr int kInvalidContext = 201;
@@ -234,7 +237,7 @@ void raise_cuda_error(int result, const char* rule, const std::string& what) {
 }
 
 CudaKernel load_kernel(std::string_view image, const std::string& name, int device,
-                       int dynamic_shared) {
+                       int dynamic_shared, int cluster) {
   const CudaApi& api = cuda_api();
   const ContextScope scope(device);
   CuLibrary library = nullptr;
@@ -263,16 +266,29 @@ CudaKernel load_kernel(std::string_view image, const std::string& name, int devi
     kernel.static_shared = attribute(kStaticShared);
     kernel.max_threads = attribute(kMaxThreads);
     kernel.dynamic_shared = attribute(kMaxDynamicShared);
+    const Device& described = cuda_device(device);
+    int device_handle = 0;
+    check_cuda(api.cuDeviceGet(&device_handle, device), "cuda-device", "opening device ", device);
+    const auto ask = [&](FunctionAttribute which, int value, const std::string& what) {
+      check_cuda(api.cuKernelSetAttribute(which, value, handle, device_handle), "cuda-load",
+                 "asking for ", what, " for kernel ", name, " on device ", device, " ",
+                 to_string(described));
+    };
+    FUSER_CHECK(dynamic_shared + kernel.static_shared <= described.shared_per_block, Launch,
+                "cuda-load", "kernel ", name, " needs ", dynamic_shared,
+                " bytes of dynamic shared memory beside ", kernel.static_shared,
+                " static ones; a block of device ", device, " ", to_string(described), " may have ",
+                described.shared_per_block);
+    FUSER_CHECK(cluster == 1 || described.clusters, Launch, "cuda-load", "kernel ", name,
+                " needs clusters of ", cluster, " blocks; device ", device, " ",
+                to_string(described), " has none");
     if (dynamic_shared > kernel.dynamic_shared) {
-      int device_handle = 0;
-      check_cuda(api.cuDeviceGet(&device_handle, device), "cuda-device", "opening device ", device);
-      check_cuda(api.cuKernelSetAttribute(kMaxDynamicShared, dynamic_shared, handle, device_handle),
-                 "cuda-load", "asking for ", dynamic_shared,
-                 " bytes of dynamic shared memory for kernel ", name, ", beside ",
-                 kernel.static_shared, " static ones; a block may have ",
-                 cuda_device(device).shared_per_block);
+      ask(kMaxDynamicShared, dynamic_shared,
+          text(dynamic_shared, " bytes of dynamic shared memory"));
       kernel.dynamic_shared = dynamic_shared;
     }
+    if (cluster > kPortableCluster)
+      ask(kLargeClusters, 1, text("clusters of ", cluster, " blocks"));
   } catch (...) {
     api.cuLibraryUnload(library);
     throw;
@@ -297,14 +313,8 @@ void launch(const CudaKernel& kernel, const LaunchShape& shape, CuStream stream,
                                  stream,     attributes.data(), count};
   int result = api.cuLaunchKernelEx(&config, kernel.function, parameters, nullptr);
   if (result == kInvalidContext) [[unlikely]] {
-    // A thread that has not called CUDA yet has no context; torch's guard leaves it so while the
-    // device is number 0.
-    CuContext current = nullptr;
-    if (api.cuCtxGetCurrent(&current) == 0 && current == nullptr) {
-      check_cuda(api.cuCtxSetCurrent(primary_context(kernel.device)), "cuda-launch",
-                 "entering device ", kernel.device);
-      result = api.cuLaunchKernelEx(&config, kernel.function, parameters, nullptr);
-    }
+    enter_device(kernel.device);
+    result = api.cuLaunchKernelEx(&config, kernel.function, parameters, nullptr);
   }
   if (result != 0) [[unlikely]]
     raise_cuda_error(result, "cuda-launch", describe_launch(kernel, shape));
@@ -318,6 +328,14 @@ int resident_blocks(const CudaKernel& kernel, int threads, int shared_bytes) {
              "cuda-load", "occupancy of kernel ", kernel.name, " with ", threads, " threads and ",
              shared_bytes, " bytes of shared memory");
   return blocks;
+}
+
+void enter_device(int device) {
+  const CudaApi& api = cuda_api();
+  CuContext current = nullptr;
+  if (api.cuCtxGetCurrent(&current) == 0 && current == nullptr)
+    check_cuda(api.cuCtxSetCurrent(primary_context(device)), "cuda-launch", "entering device ",
+               device);
 }
 
 uint64_t stream_id(CuStream stream) {

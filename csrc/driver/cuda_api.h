@@ -97,10 +97,11 @@ struct CudaKernel {
 
 // Loads an image (cubin, or PTX ending in a zero byte) and resolves one kernel at once: nothing is
 // left for the first launch, which may be captured into a graph. Must itself not run inside a
-// capture. `dynamic_shared` above the default of 48 KB is asked of the driver here. The code is
-// never unloaded. Raises Launch "cuda-load".
+// capture. `dynamic_shared` bytes above the default of 48 KB and `cluster` blocks above the
+// portable 8 are asked of the driver here. The code is never unloaded. Raises Launch "cuda-load",
+// also where the device has too little shared memory, or no clusters.
 CudaKernel load_kernel(std::string_view image, const std::string& name, int device,
-                       int dynamic_shared);
+                       int dynamic_shared, int cluster = 1);
 
 struct LaunchShape {
   std::array<uint32_t, 3> grid = {1, 1, 1};
@@ -118,7 +119,12 @@ void launch(const CudaKernel& kernel, const LaunchShape& shape, CuStream stream,
 // Blocks of this shape that one processor holds at once.
 int resident_blocks(const CudaKernel& kernel, int threads, int shared_bytes);
 
-// Identifies a stream among all of the process; unlike the handle it is never used again.
+// Gives a thread that has not called CUDA yet the device's primary context; torch's guard leaves it
+// without one while the device is number 0.
+void enter_device(int device);
+
+// Identifies a stream among all of the process; unlike the handle it is never used again. The
+// default stream is that of the thread's context.
 uint64_t stream_id(CuStream stream);
 bool stream_is_capturing(CuStream stream);
 

@@ -25,15 +25,6 @@ Totals& totals() {
   return *t;
 }
 
-IntProgram::Leaf leaf_of(const Arguments& arguments) {
-  return [&arguments](Symbol s, int a, int b) -> int64_t {
-    if (s == Symbol::Size) return arguments.tensors[a].sizes[b];
-    if (s == Symbol::Stride) return arguments.tensors[a].strides[b];
-    FUSER_ASSERT(s == Symbol::Scalar, "a size depends on a symbol of the kernel");
-    return arguments.scalars[a].integer;
-  };
-}
-
 // Appends a value at its natural alignment; returns its offset.
 template <class T>
 uint16_t append(std::vector<char>& bytes, const T& value, size_t align = sizeof(T)) {
@@ -47,29 +38,40 @@ uint16_t append(std::vector<char>& bytes, const T& value, size_t align = sizeof(
 LaunchRecord make_launch(const Group& group, std::shared_ptr<const Variant> made_for,
                          LoadedKernelRef kernel, const Fusion& fusion, const Arguments& arguments) {
   const Variant& variant = *made_for;
-  LaunchRecord out{.kernel = std::move(kernel),
-                   .bytes = {},
-                   .offsets = {},
-                   .patches = {},
-                   .variant = std::move(made_for)};
-  std::vector<int64_t> values;
-  variant.sizes.run(leaf_of(arguments), values);
-  for (const BufferUse& b : group.problem.buffers) {
+  LaunchRecord out;
+  out.kernel = std::move(kernel);
+  out.variant = std::move(made_for);
+  thread_local std::vector<int64_t> values;
+  variant.sizes.run(SizeLeaf{arguments}, values);
+  size_t tensors = 0;
+  for (size_t i = 0; i < variant.ir.buffers.size(); ++i) {
+    const Buffer& buffer = variant.ir.buffers[i];
+    if (buffer.kind == Buffer::Kind::Shared) continue;
     const uint16_t at = append(out.bytes, static_cast<char*>(nullptr));
     out.offsets.push_back(at);
-    const bool input = b.input >= 0;
-    out.patches.push_back({.kind = input ? Patch::Kind::Input : Patch::Kind::Output,
-                           .dtype = {},
-                           .given = {},
-                           .index = static_cast<uint16_t>(input ? b.input : b.output),
-                           .offset = at});
+    Patch patch{.kind = Patch::Kind::Scratch, .dtype = {}, .given = {}, .index = 0, .offset = at};
+    if (buffer.kind == Buffer::Kind::Tensor) {
+      const BufferUse& use = group.problem.buffers[tensors++];
+      patch.kind = use.input >= 0 ? Patch::Kind::Input : Patch::Kind::Output;
+      patch.index = static_cast<uint16_t>(use.input >= 0 ? use.input : use.output);
+    } else {
+      patch.index = static_cast<uint16_t>(out.scratch.size());
+      const int bytes =
+          buffer.state ? state_bytes(buffer.state->op, buffer.dtype) : size_of(buffer.dtype);
+      add_scratch(out, buffer.name, buffer.kind == Buffer::Kind::Counters,
+                  values[variant.buffer_slots[i]], bytes);
+    }
+    out.patches.push_back(patch);
   }
   for (size_t i = 0; i < variant.ir.params.size(); ++i) {
     const Param& p = variant.ir.params[i];
     switch (p.kind) {
       case Param::Kind::Int:
       case Param::Kind::Divisor: {
-        const int64_t value = values[variant.param_slots[i]];
+        // What an empty axis would be divided by is never used.
+        const int64_t value = p.kind == Param::Kind::Divisor
+                                  ? std::max<int64_t>(1, values[variant.param_slots[i]])
+                                  : values[variant.param_slots[i]];
         if (p.dtype == DType::Int64) {
           out.offsets.push_back(append(out.bytes, value));
         } else if (p.kind == Param::Kind::Divisor) {
@@ -77,6 +79,14 @@ LaunchRecord make_launch(const Group& group, std::shared_ptr<const Variant> made
         } else {
           out.offsets.push_back(append(out.bytes, static_cast<int32_t>(value)));
         }
+        break;
+      }
+      case Param::Kind::Real: {
+        const auto whole = static_cast<double>(values[variant.param_slots[i]]);
+        const double real = p.inverse ? 1.0 / whole : whole;
+        out.offsets.push_back(p.dtype == DType::Float64
+                                  ? append(out.bytes, real)
+                                  : append(out.bytes, static_cast<float>(real)));
         break;
       }
       case Param::Kind::Scalar:
@@ -97,11 +107,17 @@ LaunchRecord make_launch(const Group& group, std::shared_ptr<const Variant> made
       }
     }
   }
-  const int64_t work = values[variant.work_slot];
-  const int64_t blocks = (work + variant.ir.threads - 1) / variant.ir.threads;
+  // Where an axis that is reduced is empty, the identity is still to be stored.
+  const KernelText& k = variant.text;
+  const int64_t blocks = std::max<int64_t>(k.cluster, values[variant.blocks_slot]);
   FUSER_CHECK(blocks <= INT32_MAX, Unsupported, "grid-1", "kernel ", variant.text.name,
               " would need ", blocks, " blocks; a grid holds ", INT32_MAX);
-  out.grid = static_cast<uint32_t>(blocks);
+  const int64_t rows = k.shared_grows ? values[variant.shared_slot] : 0;
+  out.shape = {.grid = {static_cast<uint32_t>(blocks), 1, 1},
+               .block = {static_cast<uint32_t>(k.threads), 1, 1},
+               .shared_bytes = static_cast<uint32_t>(k.shared_bytes + rows),
+               .cluster = {static_cast<uint32_t>(k.cluster), 1, 1},
+               .cooperative = k.cooperative};
   return out;
 }
 
@@ -124,8 +140,23 @@ void record_key(const Arguments& arguments, const KeyRules& rules, const std::ve
 
 struct Executor::Call {
   std::shared_ptr<Specialized> specialized;
-  std::vector<std::shared_ptr<const Variant>> variants;  // by group; nullptr: nothing to compute
-  std::vector<GroupSizes> sizes;
+  // By group; nullptr: its kernel does not run, because there is nothing to store or because its
+  // pieces do.
+  std::vector<std::shared_ptr<const Variant>> variants;
+  std::vector<GroupSizes> sizes;  // by group
+
+  // The groups whose kernels run, in order.
+  std::vector<int> running() const {
+    std::vector<int> out;
+    for (const Step& step : specialized->program.steps) {
+      const auto* kernel = std::get_if<KernelStep>(&step);
+      if (!kernel) continue;
+      if (variants[kernel->group]) out.push_back(kernel->group);
+      for (int piece : specialized->groups[kernel->group].pieces)
+        if (variants[piece]) out.push_back(piece);
+    }
+    return out;
+  }
 };
 
 Executor::Executor(const Fusion& fusion) : fusion_(fusion), rules_(key_rules(fusion)) {
@@ -169,71 +200,117 @@ Executor::Call Executor::prepare(const Arguments& arguments, const std::vector<P
     }
   }
   call.specialized = specialized;
-  check_constraints(specialized->fusion, arguments);
+  check_constraints(specialized->fusion, specialized->constraints, arguments);
+  call.variants.resize(specialized->groups.size());
+  call.sizes.resize(specialized->groups.size());
   size_t kernels = 0;
-  for (Group& g : specialized->groups) {
-    call.sizes.push_back(group_sizes(*specialized, g, arguments));
-    if (call.sizes.back().empty) {
-      call.variants.push_back(nullptr);
-      continue;
-    }
-    const Plan* wanted = kernels < plans.size() ? &plans[kernels] : nullptr;
-    ++kernels;
+  // The variant of a group, or nullptr where it has nothing to store.
+  const auto find = [&](int index) -> std::shared_ptr<const Variant> {
+    Group& g = specialized->groups[index];
+    GroupSizes& sizes = call.sizes[index] = group_sizes(*specialized, g, arguments);
+    if (sizes.empty) return nullptr;
     const size_t before = g.variants.size();
-    call.variants.push_back(find_variant(g, call.sizes.back(), arguments.device, wanted));
+    const Plan* wanted = kernels < plans.size() ? &plans[kernels] : nullptr;
+    auto variant = find_variant(g, sizes, arguments.device, wanted);
     totals().plans += static_cast<int64_t>(g.variants.size() - before);
+    kernels += !variant->plan.in_pieces();
+    return variant;
+  };
+  for (const Step& step : specialized->program.steps) {
+    const auto* kernel = std::get_if<KernelStep>(&step);
+    if (!kernel) continue;
+    auto variant = find(kernel->group);
+    if (variant && variant->plan.in_pieces())
+      for (int piece : specialized->groups[kernel->group].pieces)
+        call.variants[piece] = find(piece);
+    else
+      call.variants[kernel->group] = std::move(variant);
   }
   FUSER_CHECK(plans.size() <= kernels, User, "plan-3", "plan: ", plans.size(),
               " plans were given for ", kernels, " kernels");
   return call;
 }
 
+namespace {
+
+// The kernels of the groups that run, in memory: those that a variant holds, and the others in one
+// batch.
+std::vector<LoadedKernelRef> load(const std::vector<std::shared_ptr<const Variant>>& variants,
+                                  const std::vector<int>& running, int device) {
+  const Target target = target_of(device);
+  std::vector<LoadedKernelRef> out(running.size());
+  std::vector<size_t> missing;
+  for (size_t i = 0; i < running.size(); ++i) {
+    const Variant& v = *variants[running[i]];
+    const std::lock_guard lock(v.loaded_mutex);
+    if (v.loaded && v.loaded->target == target)
+      out[i] = v.loaded;
+    else
+      missing.push_back(i);
+  }
+  if (missing.empty()) return out;
+  std::vector<KernelText> texts;
+  for (size_t i : missing) texts.push_back(variants[running[i]]->text);
+  const std::vector<LoadedKernelRef> loaded = load_kernels(target, device, texts);
+  for (size_t k = 0; k < missing.size(); ++k) {
+    const Variant& v = *variants[running[missing[k]]];
+    const std::lock_guard lock(v.loaded_mutex);
+    v.loaded = out[missing[k]] = loaded[k];
+  }
+  return out;
+}
+
+// Dense in the planned order; torch's rule for sizes of 0: as if they were 1.
+void set_strides(OutputSpec& spec, const std::vector<int>& order) {
+  spec.strides.assign(spec.sizes.size(), 1);
+  int64_t stride = 1;
+  for (size_t k = order.size(); k-- > 0;) {
+    spec.strides[order[k]] = stride;
+    stride *= std::max<int64_t>(1, spec.sizes[order[k]]);
+  }
+}
+
+}  // namespace
+
 RecordRef Executor::build(Call& call, const Arguments& arguments) {
   const Specialized& s = *call.specialized;
-  std::vector<KernelText> texts;
-  for (const auto& v : call.variants)
-    if (v) texts.push_back(v->text);
-  const std::vector<LoadedKernelRef> loaded =
-      load_kernels(target_of(arguments.device), arguments.device, texts);
-  std::vector<int64_t> sizes;
-  s.shapes.run(leaf_of(arguments), sizes);
+  const std::vector<int> running = call.running();
+  const std::vector<LoadedKernelRef> loaded = load(call.variants, running, arguments.device);
+  thread_local std::vector<int64_t> sizes;
+  s.shapes.run(SizeLeaf{arguments}, sizes);
 
   auto record = std::make_shared<Record>();
+  record->outputs.reserve(s.fusion.outputs.size());
   for (size_t o = 0; o < s.fusion.outputs.size(); ++o) {
     const Output& output = s.fusion.outputs[o];
-    OutputSpec spec{.dtype = output.tensor->dtype,
-                    .sizes = {},
-                    .strides = {},
-                    .alias = output.alias,
-                    .direct = s.in_place[o]};
+    OutputSpec& spec = record->outputs.emplace_back();
+    spec.dtype = output.tensor->dtype;
+    spec.alias = output.alias;
+    spec.temp = output.temp;
+    spec.allocate = !s.in_place[o] && !output.temp;
+    spec.sizes.reserve(s.shape_slots[o].size());
     for (int slot : s.shape_slots[o]) spec.sizes.push_back(sizes[slot]);
-    record->outputs.push_back(std::move(spec));
   }
-  for (const Group& g : s.groups) {
-    for (size_t i = 0; i < g.problem.refined.stores.size(); ++i) {
-      OutputSpec& spec = record->outputs[g.problem.refined.stores[i].output];
-      if (spec.direct) continue;
-      // Dense in the planned order; torch's rule for sizes of 0: as if they were 1.
-      spec.strides.assign(spec.sizes.size(), 1);
-      int64_t stride = 1;
-      const std::vector<int>& order = g.problem.output_order[i];
-      for (size_t k = order.size(); k-- > 0;) {
-        spec.strides[order[k]] = stride;
-        stride *= std::max<int64_t>(1, spec.sizes[order[k]]);
-      }
+  const auto lay_out = [&](const Problem& p, bool runs) {
+    for (size_t i = 0; i < p.refined.stores.size(); ++i) {
+      const int o = p.refined.stores[i].output;
+      OutputSpec& spec = record->outputs[o];
+      if (s.in_place[o]) continue;
+      spec.allocate |= runs;
+      set_strides(spec, p.output_order[i]);
     }
+  };
+  // What runs has the last word: results with nothing to store are laid out by no kernel.
+  for (const Group& g : s.groups) lay_out(g.problem, false);
+  for (size_t i = 0; i < running.size(); ++i) {
+    const Group& g = s.groups[running[i]];
+    lay_out(g.problem, true);
+    record->steps.emplace_back(
+        make_launch(g, call.variants[running[i]], loaded[i], s.fusion, arguments));
   }
-  size_t next = 0;
-  for (const Step& step : s.program.steps) {
-    if (const auto* kernel = std::get_if<KernelStep>(&step)) {
-      const auto& variant = call.variants[kernel->group];
-      if (!variant) continue;
-      record->steps.emplace_back(
-          make_launch(s.groups[kernel->group], variant, loaded[next++], s.fusion, arguments));
-    } else {
-      record->steps.emplace_back(CopyRecord{std::get<CopyStep>(step).output});
-    }
-  }
+  for (const Step& step : s.program.steps)
+    if (const auto* copy = std::get_if<CopyStep>(&step))
+      record->steps.emplace_back(CopyRecord{copy->output});
   return record;
 }
 
@@ -277,8 +354,8 @@ bool Executor::is_compiled(const Arguments& arguments) {
 
 std::vector<Plan> Executor::plans(const Arguments& arguments) {
   std::vector<Plan> out;
-  for (const auto& v : prepare(arguments, {}).variants)
-    if (v) out.push_back(v->plan);
+  const Call call = prepare(arguments, {});
+  for (int g : call.running()) out.push_back(call.variants[g]->plan);
   return out;
 }
 
@@ -291,11 +368,9 @@ std::string Executor::signature(const Arguments& arguments) {
         "; t", fusion_.inputs[i]->id, " ", row(arguments.tensors[i].dtype).torch,
         to_string(call.specialized->layouts[i]),
         reinterpret_cast<uintptr_t>(arguments.tensors[i].data) % 16 == 0 ? " 16B" : " element");
-  for (size_t g = 0; g < call.variants.size(); ++g) {
-    if (!call.variants[g]) continue;
+  for (int g : call.running())
     out += text("; ", to_string(call.variants[g]->plan),
                 call.sizes[g].hints.index64 ? " index64" : " index32");
-  }
   return out;
 }
 
@@ -312,8 +387,10 @@ std::vector<KernelInfo> Executor::kernels(const Record& record) {
                    .schedule = to_string(v.schedule),
                    .registers = l->kernel->registers,
                    .local_bytes = l->kernel->local_bytes,
-                   .grid = static_cast<int>(l->grid),
-                   .threads = l->kernel->source.threads,
+                   .grid = static_cast<int>(l->shape.grid[0]),
+                   .threads = static_cast<int>(l->shape.block[0]),
+                   .shared_bytes = static_cast<int>(l->shape.shared_bytes),
+                   .cluster = static_cast<int>(l->shape.cluster[0]),
                    .build_seconds = l->kernel->build_seconds});
   }
   return out;
@@ -325,8 +402,8 @@ RecordRef Executor::last() {
 }
 
 void Executor::collect(const Arguments& arguments, std::vector<KernelText>& texts) {
-  for (const auto& v : prepare(arguments, {}).variants)
-    if (v) texts.push_back(v->text);
+  const Call call = prepare(arguments, {});
+  for (int g : call.running()) texts.push_back(call.variants[g]->text);
 }
 
 void Executor::clear() {

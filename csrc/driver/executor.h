@@ -14,8 +14,10 @@ namespace fuser {
 // One kernel of a call, for people.
 struct KernelInfo {
   std::string name, text, ir, plan, schedule;
-  int registers = 0, local_bytes = 0, grid = 0, threads = 0;
-  double build_seconds = 0.0;  // 0: it came from disk
+  int registers = 0, local_bytes = 0;  // per thread
+  int grid = 0, threads = 0;           // blocks, threads of a block
+  int shared_bytes = 0, cluster = 1;   // dynamic, per block; blocks of a cluster
+  double build_seconds = 0.0;          // 0: it came from disk
 };
 
 class Executor {

@@ -17,7 +17,7 @@ namespace {
 
 // Part of every key: raise it when the meaning of a kernel's arguments changes without its text
 // changing.
-constexpr std::string_view format_version = "fuser-1";
+constexpr std::string_view format_version = "fuser-2";
 
 struct KernelCache {
   std::mutex mutex;  // held for look-ups only
@@ -25,7 +25,7 @@ struct KernelCache {
   std::map<std::pair<Digest, int>, std::shared_future<LoadedKernelRef>>
       kernels;  // by key and device
   KernelCounters counters;
-  std::unique_ptr<Store> store;
+  std::unique_ptr<DiskStore> store;
   std::string store_directory_option;
 };
 
@@ -36,16 +36,21 @@ KernelCache& cache() {
 }
 
 // The store of the present options; nullptr when switched off. Call with the mutex held.
-Store* store_of(KernelCache& c) {
+DiskStore* store_of(KernelCache& c) {
   if (!options().cache) return nullptr;
   if (!c.store || c.store_directory_option != options().cache_dir) {
     c.store_directory_option = options().cache_dir;
     // The old one may be in use by another thread: stores are few and small.
     (void)c.store.release();
     c.store =
-        std::make_unique<Store>(store_directory(options().cache_dir), options().cache_mb << 20);
+        std::make_unique<DiskStore>(store_directory(options().cache_dir), options().cache_mb << 20);
   }
   return c.store.get();
+}
+
+// What of a launch is settled when the kernel is loaded: two kernels of one text may differ in it.
+std::string launch_key(const KernelText& k) {
+  return text(k.shared_bytes, k.shared_grows ? "+ " : " ", k.cluster, " ", k.cooperative);
 }
 
 HostKernel find_named(const HostModule& module, const std::string& name) {
@@ -67,7 +72,9 @@ LoadedKernelRef load(const Target& target, int device, const KernelText& source,
   if (target.host) {
     loaded->host = find_named(module ? *module : load_host_bytes(binary.payload), source.name);
   } else {
-    loaded->cuda = load_kernel(binary.payload, source.name, device, 0);
+    const int shared =
+        source.shared_grows ? cuda_device(device).shared_per_block : source.shared_bytes;
+    loaded->cuda = load_kernel(binary.payload, source.name, device, shared, source.cluster);
     loaded->registers = loaded->cuda.registers;
     loaded->local_bytes = loaded->cuda.local_bytes;
   }
@@ -100,14 +107,14 @@ std::vector<LoadedKernelRef> load_kernels(const Target& target, int device,
   };
   std::vector<Job> jobs;
   std::vector<std::shared_future<LoadedKernelRef>> futures;
-  Store* store = nullptr;
+  DiskStore* store = nullptr;
   {
     const std::lock_guard lock(c.mutex);
     store = store_of(c);
     for (size_t i = 0; i < texts.size(); ++i) {
-      const Digest key = sha256_of_parts({format_version, texts[i].text, fingerprint,
-                                          target.host ? "host" : "cuda",
-                                          target.debug ? "debug" : "", text(target.arch)});
+      const Digest key = sha256_of_parts(
+          {format_version, texts[i].text, fingerprint, target.host ? "host" : "cuda",
+           target.debug ? "debug" : "", text(target.arch), launch_key(texts[i])});
       auto& entry = c.kernels[{key, slot}];
       if (!entry.valid()) {
         jobs.push_back({.index = i, .key = key, .promise = {}});
@@ -201,7 +208,7 @@ void clear_kernels(bool disk) {
              ? c.kernels.erase(it)
              : std::next(it);
   c.counters = {};
-  if (Store* store = disk ? store_of(c) : nullptr) store->clear();
+  if (DiskStore* store = disk ? store_of(c) : nullptr) store->clear();
 }
 
 }  // namespace fuser

@@ -1,5 +1,6 @@
 #include "driver/launch.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstring>
@@ -42,10 +43,50 @@ void write_scalar(char* at, DType wanted, const Number& n, DType given) {
               text("a scalar parameter of dtype ", row(wanted).torch));
 }
 
+// Memory of the launch's workspaces, and of its counters.
+struct ScratchMemory {
+  char* workspaces = nullptr;
+  char* counters = nullptr;
+};
+
+// The counters are zero, or zeros are queued before the launch.
+ScratchMemory scratch_memory(const LaunchRecord& launch, CuStream stream,
+                             const ScratchSource& source) {
+  ScratchMemory out;
+  const bool host = launch.kernel->target.host;
+  bool shared = false;  // counters of the stream
+  if (launch.counters > 0 && !host) {
+    enter_device(launch.kernel->cuda.device);
+    shared = !stream_is_capturing(stream);
+  }
+  // Counters lie behind the workspaces where they are of this launch alone.
+  const int64_t own = launch.counters > 0 && !shared ? launch.counters * counter_bytes : 0;
+  if (launch.workspace_bytes + own > 0)
+    out.workspaces = source.allocate(source.context, launch.workspace_bytes + own, false);
+  if (launch.counters == 0) return out;
+  if (shared) {
+    out.counters = stream_counters(launch.kernel->cuda.device, stream, launch.counters, source);
+    return out;
+  }
+  out.counters = out.workspaces + launch.workspace_bytes;
+  if (host)
+    std::memset(out.counters, 0, static_cast<size_t>(own));
+  else
+    zero_counters(out.counters, launch.counters, stream);
+  return out;
+}
+
+char* place_of(const ScratchSpec& spec, const ScratchMemory& memory) {
+  return (spec.counters ? memory.counters : memory.workspaces) + spec.offset;
+}
+
 void run_on_host(const LaunchRecord& launch, const Arguments& arguments,
-                 std::span<char* const> outputs, const Record& record, void* const* parameters) {
+                 std::span<char* const> outputs, const Record& record, const ScratchMemory& scratch,
+                 void* const* parameters) {
   HostOptions host;
   host.threads = static_cast<int>(options().host_threads);
+  for (size_t i = 0; i < 3; ++i) host.cluster[i] = static_cast<int32_t>(launch.shape.cluster[i]);
+  host.cooperative = launch.shape.cooperative;
   std::vector<HostRange> ranges;
   if (launch.kernel->target.debug) {
     static std::atomic<uint64_t> seed{0};
@@ -61,7 +102,7 @@ void run_on_host(const LaunchRecord& launch, const Arguments& arguments,
       if (p.kind == Patch::Kind::Input) {
         const TensorView& t = arguments.tensors[p.index];
         bool written = false;
-        for (const OutputSpec& o : record.outputs) written |= o.direct && o.alias == p.index;
+        for (const OutputSpec& o : record.outputs) written |= !o.allocate && o.alias == p.index;
         add(text("input ", p.index), t.data, t.span(), t.dtype, written);
       } else if (p.kind == Patch::Kind::Output) {
         const OutputSpec& o = record.outputs[p.index];
@@ -71,19 +112,44 @@ void run_on_host(const LaunchRecord& launch, const Arguments& arguments,
                            .rank = static_cast<int>(o.sizes.size()),
                            .dtype = o.dtype};
         add(text("output ", p.index), t.data, t.span(), t.dtype, true);
+      } else if (p.kind == Patch::Kind::Scratch) {
+        const ScratchSpec& s = launch.scratch[p.index];
+        char* const begin = place_of(s, scratch);
+        ranges.push_back({.name = s.name,
+                          .begin = begin,
+                          .end = begin + s.bytes,
+                          .writable = true,
+                          .scratch = !s.counters});
       }
     }
     host.ranges = ranges;
   }
-  const uint32_t grid[3] = {launch.grid, 1, 1};
-  const uint32_t block[3] = {static_cast<uint32_t>(launch.kernel->source.threads), 1, 1};
-  fuser::launch(launch.kernel->host, grid, block, 0, parameters, host);
+  fuser::launch(launch.kernel->host, launch.shape.grid.data(), launch.shape.block.data(),
+                launch.shape.shared_bytes, parameters, host);
 }
 
 }  // namespace
 
+void add_scratch(LaunchRecord& launch, std::string name, bool counters, int64_t elements,
+                 int element_bytes) {
+  constexpr int64_t align = 256;  // of every workspace, as of memory that allocators give
+  const int64_t count = std::max<int64_t>(0, elements);
+  ScratchSpec spec{.name = std::move(name), .counters = counters, .offset = 0, .bytes = 0};
+  if (counters) {
+    spec.offset = launch.counters * counter_bytes;
+    spec.bytes = count * counter_bytes;
+    launch.counters += count;
+  } else {
+    spec.offset = launch.workspace_bytes;
+    spec.bytes = count * element_bytes;
+    launch.workspace_bytes += (spec.bytes + align - 1) / align * align;
+  }
+  launch.scratch.push_back(std::move(spec));
+}
+
 void run_launch(const LaunchRecord& launch, const Arguments& arguments,
-                std::span<char* const> outputs, const Record& record, CuStream stream) {
+                std::span<char* const> outputs, const Record& record, CuStream stream,
+                const ScratchSource& scratch) {
   alignas(16) char bytes[max_argument_bytes];
   void* parameters[max_arguments];
   FUSER_ASSERT(launch.bytes.size() <= max_argument_bytes && launch.offsets.size() <= max_arguments,
@@ -91,6 +157,8 @@ void run_launch(const LaunchRecord& launch, const Arguments& arguments,
                " arguments of ", launch.bytes.size(), " bytes");
   std::memcpy(bytes, launch.bytes.data(), launch.bytes.size());
   for (size_t i = 0; i < launch.offsets.size(); ++i) parameters[i] = bytes + launch.offsets[i];
+  ScratchMemory memory;
+  if (!launch.scratch.empty()) memory = scratch_memory(launch, stream, scratch);
   for (const Patch& p : launch.patches) {
     char* at = bytes + p.offset;
     switch (p.kind) {
@@ -106,14 +174,23 @@ void run_launch(const LaunchRecord& launch, const Arguments& arguments,
       case Patch::Kind::Value:
         std::memcpy(at, arguments.tensors[p.index].data, static_cast<size_t>(size_of(p.dtype)));
         break;
+      case Patch::Kind::Scratch: {
+        char* const data = place_of(launch.scratch[p.index], memory);
+        std::memcpy(at, &data, sizeof data);
+        break;
+      }
     }
   }
   if (launch.kernel->target.host)
-    return run_on_host(launch, arguments, outputs, record, parameters);
-  fuser::launch(launch.kernel->cuda,
-                {.grid = {launch.grid, 1, 1},
-                 .block = {static_cast<uint32_t>(launch.kernel->source.threads), 1, 1}},
-                stream, parameters);
+    return run_on_host(launch, arguments, outputs, record, memory, parameters);
+  if (launch.counters == 0)
+    return fuser::launch(launch.kernel->cuda, launch.shape, stream, parameters);
+  try {
+    fuser::launch(launch.kernel->cuda, launch.shape, stream, parameters);
+  } catch (...) {
+    distrust_counters(launch.kernel->cuda.device, stream);
+    throw;
+  }
 }
 
 }  // namespace fuser

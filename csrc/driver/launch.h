@@ -10,38 +10,53 @@
 #include <vector>
 
 #include "driver/kernels.h"
+#include "driver/scratch.h"
 #include "driver/signature.h"
 
 namespace fuser {
 
 struct Variant;  // driver/compile.h
 
-// An output to allocate: a result, or the temporary of an in-place output.
+// An output to allocate: a result, or a temporary between kernels or of an in-place output.
 struct OutputSpec {
   DType dtype{};
   std::vector<int64_t> sizes, strides;
-  int alias = -1;       // tensor input it belongs to, or -1: a result
-  bool direct = false;  // stored straight into the input: nothing to allocate
+  int alias = -1;        // tensor input it belongs to, or -1
+  bool temp = false;     // handed from one kernel to another, not to the caller
+  bool allocate = true;  // no: stored straight into the input, or a temporary of no kernel here
+};
+
+// A buffer of a kernel that is no tensor, in bytes from the start of the launch's workspaces or
+// counters.
+struct ScratchSpec {
+  std::string name;
+  bool counters = false;
+  int64_t offset = 0, bytes = 0;
 };
 
 // Where an argument of a launch comes from; its place in the block of argument bytes is fixed.
 struct Patch {
-  enum class Kind : uint8_t { Input, Output, Scalar, Value };
+  enum class Kind : uint8_t { Input, Output, Scalar, Value, Scratch };
   Kind kind{};
   DType dtype{};        // Scalar, Value: as the kernel takes it
   DType given{};        // Scalar: as the definition declares it
-  uint16_t index = 0;   // of the input, output or scalar
+  uint16_t index = 0;   // of the input, output, scalar or scratch
   uint16_t offset = 0;  // in the argument bytes
 };
 
 struct LaunchRecord {
   LoadedKernelRef kernel;
-  uint32_t grid = 1;
+  LaunchShape shape;
   std::vector<char> bytes;        // sizes and divisors in place, pointers and scalars to be patched
   std::vector<uint16_t> offsets;  // of each argument
   std::vector<Patch> patches;
-  std::shared_ptr<const Variant> variant;  // how it came about, for people
+  std::vector<ScratchSpec> scratch;
+  int64_t workspace_bytes = 0, counters = 0;  // of all scratch
+  std::shared_ptr<const Variant> variant;     // how it came about, for people
 };
+// Gives a launch one more workspace, or more counters.
+void add_scratch(LaunchRecord& launch, std::string name, bool counters, int64_t elements,
+                 int element_bytes);
 struct CopyRecord {
   int output = 0;  // temporary -> its alias input
 };
@@ -55,7 +70,9 @@ struct Record {
 using RecordRef = std::shared_ptr<const Record>;
 
 // Queues one launch on `stream` (CUDA), or runs it (host executor). outputs[i]: memory of output i.
+// What `scratch` gave may be taken back when it returns.
 void run_launch(const LaunchRecord& launch, const Arguments& arguments,
-                std::span<char* const> outputs, const Record& record, CuStream stream);
+                std::span<char* const> outputs, const Record& record, CuStream stream,
+                const ScratchSource& scratch);
 
 }  // namespace fuser

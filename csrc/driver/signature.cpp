@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "base/error.h"
+#include "fusion/define.h"
 
 namespace fuser {
 
@@ -175,20 +176,29 @@ void check_arguments(const Fusion& fusion, const Arguments& arguments) {
   }
 }
 
-void check_constraints(const Fusion& fusion, const Arguments& arguments) {
-  if (fusion.constraints.empty()) return;
-  IntProgram program;
-  std::vector<std::pair<int, int>> slots;
+int64_t SizeLeaf::operator()(Symbol s, int a, int b) const {
+  if (s == Symbol::Size) return arguments.tensors[a].sizes[b];
+  if (s == Symbol::Stride) return arguments.tensors[a].strides[b];
+  FUSER_ASSERT(s == Symbol::Scalar, "a size depends on a symbol of the kernel");
+  return arguments.scalars[a].integer;
+}
+
+Constraints constraints_of(const Fusion& fusion) {
+  Constraints out;
   for (const Constraint& c : fusion.constraints)
-    slots.emplace_back(program.add(c.left), program.add(c.right));
-  std::vector<int64_t> values;
-  program.run(
-      [&](Symbol s, int a, int b) {
-        return s == Symbol::Scalar ? arguments.scalars[a].integer : arguments.tensors[a].sizes[b];
-      },
-      values);
-  for (size_t i = 0; i < slots.size(); ++i) {
-    const int64_t left = values[slots[i].first], right = values[slots[i].second];
+    out.equal.emplace_back(out.program.add(c.left), out.program.add(c.right));
+  for (const NonEmpty& n : fusion.nonempty) out.nonempty.push_back(out.program.add(n.extent));
+  return out;
+}
+
+void check_constraints(const Fusion& fusion, const Constraints& constraints,
+                       const Arguments& arguments) {
+  if (constraints.equal.empty() && constraints.nonempty.empty()) return;
+  thread_local std::vector<int64_t> values;
+  constraints.program.run(SizeLeaf{arguments}, values);
+  for (size_t i = 0; i < constraints.equal.size(); ++i) {
+    const auto [left_slot, right_slot] = constraints.equal[i];
+    const int64_t left = values[left_slot], right = values[right_slot];
     const Constraint& c = fusion.constraints[i];
     const bool same = c.left_tensor == c.right_tensor;
     FUSER_CHECK(left == right, Shape, "broadcast-1", c.op, ": operands do not broadcast\n  ",
@@ -196,6 +206,8 @@ void check_constraints(const Fusion& fusion, const Arguments& arguments) {
                 "\n  axis ", c.axis, ": ", left, " against ", right,
                 "; expected equal, or one of them 1");
   }
+  for (size_t i = 0; i < constraints.nonempty.size(); ++i)
+    if (values[constraints.nonempty[i]] == 0) raise_empty(fusion.nonempty[i]);
 }
 
 }  // namespace fuser

@@ -65,8 +65,22 @@ Key layout_key(const std::vector<LayoutClass>& layouts, const Arguments& argumen
 // Raises UserError, ShapeError or DTypeError naming the argument where the call does not fit the
 // definition.
 void check_arguments(const Fusion& fusion, const Arguments& arguments);
-// The same for sizes that the definition requires to be equal.
-void check_constraints(const Fusion& fusion, const Arguments& arguments);
+// What the definition requires of sizes, ready to be evaluated.
+struct Constraints {
+  IntProgram program;
+  std::vector<std::pair<int, int>> equal;  // slots of both sides, by Fusion::constraints
+  std::vector<int> nonempty;               // by Fusion::nonempty
+};
+Constraints constraints_of(const Fusion& fusion);
+// Raises ShapeError where sizes that must be equal are not, or one is 0 that must not be.
+void check_constraints(const Fusion& fusion, const Constraints& constraints,
+                       const Arguments& arguments);
+
+// The leaves of an integer program over the sizes of a call (IntProgram::run).
+struct SizeLeaf {
+  const Arguments& arguments;
+  int64_t operator()(Symbol s, int a, int b) const;
+};
 
 // "float32[128, 64] strides [64, 1] cuda:0".
 std::string describe(const TensorView& tensor);

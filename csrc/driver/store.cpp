@@ -138,16 +138,16 @@ std::string store_directory(const std::string& option) {
   return home_directory() + "/.cache/fuser";
 }
 
-Store::Store(std::string directory, int64_t capacity_bytes)
+DiskStore::DiskStore(std::string directory, int64_t capacity_bytes)
     : directory_(without_trailing_slash(std::move(directory))), capacity_(capacity_bytes) {}
 
-void Store::warn_once(std::atomic<bool>& warned, const std::string& message) {
+void DiskStore::warn_once(std::atomic<bool>& warned, const std::string& message) {
   if (!warned.exchange(true)) log_line(message);
 }
 
 // The directory, opened anew for each use: it may be removed, replaced or opened to others at any
 // time.
-int Store::open_directory(bool create) {
+int DiskStore::open_directory(bool create) {
   constexpr int kFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
   int descriptor = ::open(directory_.c_str(), kFlags);
   if (descriptor < 0 && errno == ENOENT) {
@@ -174,7 +174,7 @@ int Store::open_directory(bool create) {
   return -1;
 }
 
-std::optional<Binary> Store::get(const Digest& key) {
+std::optional<Binary> DiskStore::get(const Digest& key) {
   if (capacity_ <= 0) return std::nullopt;
   const auto miss = [this] {
     misses_.fetch_add(1, std::memory_order_relaxed);
@@ -213,7 +213,7 @@ std::optional<Binary> Store::get(const Digest& key) {
   return binary;
 }
 
-void Store::put(const Digest& key, const Binary& binary) {
+void DiskStore::put(const Digest& key, const Binary& binary) {
   if (capacity_ <= 0) return;
   const std::string bytes = seal(key, binary);
   if (int64_t(bytes.size()) > capacity_) {
@@ -235,7 +235,7 @@ void Store::put(const Digest& key, const Binary& binary) {
 }
 
 // A file appears under its final name whole or not at all. errno tells why not.
-bool Store::write_entry(int directory, const std::string& name, const std::string& bytes) {
+bool DiskStore::write_entry(int directory, const std::string& name, const std::string& bytes) {
   static std::atomic<int64_t> count = 0;
   // The clock keeps apart processes of two machines, or two containers, that share a directory and
   // a process id.
@@ -262,7 +262,7 @@ bool Store::write_entry(int directory, const std::string& name, const std::strin
 // Count `written` bytes, and measure the directory when they may have filled it: at the first put
 // of a process, and each time a sixteenth of the capacity was written, because other processes
 // write too. Over the cap, entries leave in the order of last use until an eighth is free.
-void Store::account(int directory, int64_t written) {
+void DiskStore::account(int directory, int64_t written) {
   if (room_.fetch_sub(written) - written > 0) return;
   std::vector<Entry> entries = list_entries(directory);
   int64_t total = 0;
@@ -284,14 +284,14 @@ void Store::account(int directory, int64_t written) {
   room_.store(std::clamp<int64_t>(capacity_ - total, 0, capacity_ / 16));
 }
 
-void Store::clear() {
+void DiskStore::clear() {
   const File directory(open_directory(false));
   if (!directory) return;
   for (const Entry& entry : list_entries(directory.descriptor))
     ::unlinkat(directory.descriptor, entry.name.c_str(), 0);
 }
 
-StoreCounters Store::counters() const {
+StoreCounters DiskStore::counters() const {
   return {hits_.load(), misses_.load(), puts_.load(), evicted_.load(), bad_.load()};
 }
 

@@ -26,13 +26,13 @@ struct StoreCounters {
   int64_t bad = 0;      // entries that were truncated or altered
 };
 
-class Store {
+class DiskStore {
  public:
   static constexpr int64_t kDefaultCapacity = int64_t{1} << 30;
 
   // Touches nothing yet. The directory is created (0700) by the first put; it is used only while it
   // belongs to this user and nobody else may write to it. A capacity of 0 switches the store off.
-  explicit Store(std::string directory, int64_t capacity_bytes = kDefaultCapacity);
+  explicit DiskStore(std::string directory, int64_t capacity_bytes = kDefaultCapacity);
 
   std::optional<Binary> get(const Digest& key);
   void put(const Digest& key, const Binary& binary);

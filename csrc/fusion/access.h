@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <variant>
@@ -44,7 +45,9 @@ struct Access {
   Expr otherwise = nullptr;
 };
 
-struct Read {};  // from the memory of the value's tensor
+struct Read {       // from the memory of the value's tensor
+  int output = -1;  // that of this fusion output, which an earlier kernel stores; -1: of an input
+};
 struct Apply {
   Op op{};
   DType compute{};
@@ -56,12 +59,25 @@ struct Convert {
 struct Uniform {  // a scalar, the same at every coordinate
   Expr scalar = nullptr;
 };
+struct Coordinate {  // int64
+  Expr at = nullptr;
+};
+struct Reduced {  // result 0 of a reduction over the axes `over`
+  ReduceOp op{};
+  DType compute{};
+  std::vector<Access> args;  // the element, then its position where the op takes one
+  AxisSet over = 0;
+};
+struct Pick {  // another result of a Reduced value
+  ValueId reduced = 0;
+  int result = 1;
+};
 
 struct Value {
-  const Tensor* tensor = nullptr;
-  std::vector<Expr> at;  // one coordinate per dim of the tensor
+  const Tensor* tensor = nullptr;  // nullptr: no tensor's (a negated operand, an index in range)
+  std::vector<Expr> at;            // one coordinate per dim of the tensor
   DType dtype{};
-  std::variant<Read, Apply, Convert, Uniform> how;
+  std::variant<Read, Apply, Convert, Uniform, Coordinate, Reduced, Pick> how;
   AxisSet axes = 0;  // what it varies over
 };
 
@@ -79,16 +95,47 @@ struct Refined {
   std::vector<Store> stores;
 };
 
+// Calls visit for each value that `value` is computed from or whose coordinates it was read at.
+void visit_operands(const Value& value, const std::function<void(ValueId)>& visit);
+// The axes in these coordinates; those behind a Loaded do not count.
+AxisSet axes_of(const std::vector<Expr>& at);
+// These stores and what they need of the values, in an arena of their own; image: the new id of
+// each value, -1 where it is not needed.
+Refined extract(const std::vector<Axis>& axes, const std::vector<Value>& values,
+                const std::vector<Store>& stores, std::vector<ValueId>& image);
+
+// The sets of axes that a kernel reduces (see refine()). rows: the results may be read by values
+// over all axes. columns: they are not, 0 where there is one set. either: those of neither set are.
+struct ReductionSets {
+  AxisSet rows = 0, columns = 0;
+  bool either = false;
+};
+// Nothing where the values are no kernel's.
+std::optional<ReductionSets> reduction_sets(const Refined& refined);
+
 // The mul that each add or sub takes up as an fma, by tensor id (-1: none); see contract.cpp.
 std::vector<int> contract(const Fusion& fusion);
 
 // Tensors, by id, that reach memory only as floats of 16 bits or fewer; see narrow.cpp.
 std::vector<bool> ends_narrow(const Fusion& fusion);
 
-// The outputs of the fusion, grouped by what shares an iteration space, in output order. Raises
-// Unsupported
-// ("kernel-size-1") for a single output that takes more statements than a kernel holds.
-std::vector<Refined> refine(const Fusion& fusion);
+// The outputs of the fusion, grouped by what shares an iteration space, one kernel each, in an
+// order in which they can run. Tensors that one kernel hands to another are appended to
+// fusion.outputs (Output::temp).
+//
+// In one kernel all reductions are over one set of axes, R; the others are K. Values over K alone
+// may feed values over K and R (a normalization). A kernel may also have terminal reductions over
+// all of K, which no value over K and R reads (norm backward: gradients of weight and bias). Raises
+// Unsupported ("kernel-size-1") for a single output that takes more statements than a kernel holds.
+std::vector<Refined> refine(Fusion& fusion);
+
+// The same stores by several kernels that need no row to stay on chip: values over K that depend on
+// a reduction and that values over R read become temporaries. Empty where there are none.
+std::vector<Refined> pieces(Fusion& fusion, const Refined& whole);
+
+// The same values with two walks over the data made one: sum((x - sum(x) / n)^2) becomes Welford,
+// sum(exp(x - max(x))) the online form. Nothing where there is no such pair.
+std::optional<Refined> single_pass(const Refined& refined);
 
 // A kernel has at most this many values, and reads and writes at most this many tensors.
 inline constexpr int max_values = 512;

@@ -3,7 +3,8 @@
 // Arithmetic is fixed before scheduling: kernels are compiled without contraction (--fmad=false,
 // -ffp-contract=off), so that a size that becomes a constant, a removed predicate or another
 // machine never moves a rounding. A mul joins the add or sub that is its only user; where both
-// operands qualify the first wins.
+// operands qualify the first wins. What is summed by a reduction stays a mul: how its partial
+// results are combined is the reduction's own.
 #include "fusion/access.h"
 
 namespace fuser {

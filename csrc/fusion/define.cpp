@@ -2,23 +2,22 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "base/error.h"
+#include "fusion/rules.h"
 
 namespace fuser {
-namespace {
+namespace rules {
 
 std::string where(const Tensor& t) {
   return text("t", t.id, ": ", describe(t), t.location.empty() ? "" : "  defined at " + t.location);
 }
 
-std::string name_of(const Operand& o) {
-  return o.tensor ? text("t", o.tensor->id) : to_string(o.scalar);
-}
-
 std::string call(std::string_view op, std::span<const Operand> args) {
   std::vector<std::string> names;
-  for (const Operand& a : args) names.push_back(name_of(a));
+  for (const Operand& a : args)
+    names.push_back(a.tensor ? text("t", a.tensor->id) : to_string(a.scalar));
   return text(op, "(", joined(names), ")");
 }
 
@@ -39,22 +38,6 @@ const Tensor* append(Fusion& fusion, DType dtype, std::vector<Expr> shape, Defin
   return &fusion.tensors.back();
 }
 
-// A permutation of 0..rank-1, negative dims counted from the end.
-std::vector<int64_t> permutation(std::string_view op, const Tensor& arg,
-                                 std::span<const int64_t> dims) {
-  std::vector<int64_t> result(dims.begin(), dims.end());
-  for (int64_t& d : result)
-    if (d < 0) d += arg.rank();
-  std::vector<int64_t> sorted = result;
-  std::sort(sorted.begin(), sorted.end());
-  bool ok = static_cast<int>(sorted.size()) == arg.rank();
-  for (size_t i = 0; ok && i < sorted.size(); ++i) ok = sorted[i] == static_cast<int64_t>(i);
-  FUSER_CHECK(ok, Shape, "permute-1", op, "(t", arg.id, ", [", joined(dims),
-              "]): expected each of 0..", arg.rank() - 1, " once\n  ", where(arg));
-  return result;
-}
-
-// The extent of a result axis where two operands meet, by the broadcast rule.
 Expr meet(std::string_view op, std::span<const Operand> args, int axis, Expr left,
           const Tensor* left_tensor, Expr right, const Tensor* right_tensor,
           std::vector<Constraint>& constraints) {
@@ -72,6 +55,37 @@ Expr meet(std::string_view op, std::span<const Operand> args, int axis, Expr lef
                          .right_tensor = right_tensor});
   // A static size is the better name for both.
   return right->is_constant() ? right : left;
+}
+
+int64_t dim_of(const std::string& what, const char* rule, const Tensor& arg, int64_t dim) {
+  FUSER_CHECK(dim >= -arg.rank() && dim < arg.rank(), Shape, rule, what, ": dim ", dim,
+              " is out of range for rank ", arg.rank(), "\n  ", where(arg));
+  return dim < 0 ? dim + arg.rank() : dim;
+}
+
+}  // namespace rules
+
+using rules::append;
+using rules::call;
+using rules::lines;
+using rules::meet;
+using rules::where;
+
+namespace {
+
+// A permutation of 0..rank-1, negative dims counted from the end.
+std::vector<int64_t> permutation(std::string_view op, const Tensor& arg,
+                                 std::span<const int64_t> dims) {
+  std::vector<int64_t> result(dims.begin(), dims.end());
+  for (int64_t& d : result)
+    if (d < 0) d += arg.rank();
+  std::vector<int64_t> sorted = result;
+  std::sort(sorted.begin(), sorted.end());
+  bool ok = static_cast<int>(sorted.size()) == arg.rank();
+  for (size_t i = 0; ok && i < sorted.size(); ++i) ok = sorted[i] == static_cast<int64_t>(i);
+  FUSER_CHECK(ok, Shape, "permute-1", op, "(t", arg.id, ", [", joined(dims),
+              "]): expected each of 0..", arg.rank() - 1, " once\n  ", where(arg));
+  return result;
 }
 
 Kind category(const Operand& o) { return kind_of(o.tensor ? o.tensor->dtype : o.scalar->dtype); }
@@ -330,12 +344,8 @@ const Tensor* broadcast_in_dim(Fusion& fusion, const Tensor* arg, std::span<cons
 const Tensor* squeeze(Fusion& fusion, const Tensor* arg, std::span<const int64_t> dims,
                       bool squeeze_expanded, std::string location) {
   std::vector<int64_t> sorted(dims.begin(), dims.end());
-  for (int64_t& d : sorted) {
-    FUSER_CHECK(d >= -arg->rank() && d < arg->rank(), Shape, "squeeze-1", "squeeze(t", arg->id,
-                ", [", joined(dims), "]): dim ", d, " is out of range for rank ", arg->rank(),
-                "\n  ", where(*arg));
-    if (d < 0) d += arg->rank();
-  }
+  for (int64_t& d : sorted)
+    d = rules::dim_of(text("squeeze(t", arg->id, ", [", joined(dims), "])"), "squeeze-1", *arg, d);
   std::sort(sorted.begin(), sorted.end());
   sorted.erase(std::unique(sorted.begin(), sorted.end()), sorted.end());
   for (int64_t d : sorted) {
@@ -376,6 +386,17 @@ const Tensor* stride_order(Fusion& fusion, const Tensor* arg, std::span<const in
                 std::move(location));
 }
 
+Expr extent(Fusion& fusion, const Tensor* tensor, int dim) {
+  const Expr name = tensor->shape[dim];
+  if (name->is_constant() || std::holds_alternative<Input>(tensor->definition)) return name;
+  std::unordered_set<Expr> parts;
+  visit(name, [&](Expr e) { parts.insert(e); });
+  for (const Constraint& c : fusion.constraints)
+    if (parts.count(c.left) || parts.count(c.right))
+      return fusion.exprs.symbol(Symbol::Extent, tensor->id, dim);
+  return name;
+}
+
 void add_output(Fusion& fusion, const Tensor* tensor, int alias) {
   if (alias >= 0) {
     const Tensor& target = *fusion.inputs[alias];
@@ -407,6 +428,7 @@ Fusion rebuild(const Fusion& fusion, const SizeReplacement& leaf) {
     return rewrite(out.exprs, e, [&](Expr n) -> Expr {
       const auto it = image.find(n);
       if (it != image.end()) return it->second;
+      if (n->is_symbol(Symbol::Extent)) return image[n] = out.tensors[n->a].shape[n->b];
       return n->is_symbol(Symbol::Size) ? image[n] = leaf(out.exprs, n) : nullptr;
     });
   };
@@ -444,6 +466,19 @@ Fusion rebuild(const Fusion& fusion, const SizeReplacement& leaf) {
             permute(out, at(d.arg), d.dims, t.location);
           } else if constexpr (std::is_same_v<D, StrideOrder>) {
             stride_order(out, at(d.arg), d.order, t.location);
+          } else if constexpr (std::is_same_v<D, Reduction>) {
+            reduce(out, d.op, at(d.arg), d.dims, d.identity, t.location);
+          } else if constexpr (std::is_same_v<D, Result>) {
+            result(out, at(d.reduction), d.index, t.location);
+          } else if constexpr (std::is_same_v<D, Iota>) {
+            iota(out, shape[0], t.location);
+          } else if constexpr (std::is_same_v<D, TakeAlongAxis>) {
+            take_along_axis(out, at(d.arg), at(d.index), d.dim, d.same_sizes, t.location);
+          } else if constexpr (std::is_same_v<D, SplitDim>) {
+            split_dim(out, at(d.arg), d.dim, map_expr(d.sizes[0]), map_expr(d.sizes[1]),
+                      t.location);
+          } else if constexpr (std::is_same_v<D, MergeDims>) {
+            merge_dims(out, at(d.arg), d.dim, map_expr(d.size), t.location);
           } else {
             static_assert(std::is_same_v<D, std::monostate>,
                           "rebuild() does not know this tensor op");

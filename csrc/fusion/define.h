@@ -39,7 +39,34 @@ const Tensor* permute(Fusion& fusion, const Tensor* arg, std::span<const int64_t
                       std::string location);
 const Tensor* stride_order(Fusion& fusion, const Tensor* arg, std::span<const int64_t> order,
                            std::string location);
+
+// The extent of a dim as later statements may use it. Where sizes that are not known meet, a tensor
+// is given the name of one of them; should that one turn out to be 1, the other is the extent. So
+// such an extent is named after the tensor (Symbol::Extent) until rebuild() knows.
+Expr extent(Fusion& fusion, const Tensor* tensor, int dim);
+
+// The elements of `dims` (negative: from the end; at least one, none twice) as one, in the dtype
+// that torch gives: integers and bool are summed and multiplied in int64, half types in float32. A
+// tensor of the kept dims. `identity`: see Reduction.
+const Tensor* reduce(Fusion& fusion, ReduceOp op, const Tensor* arg, std::span<const int64_t> dims,
+                     bool identity, std::string location);
+// Result 1, 2, ... of a reduction of several, with the tensor that is its result 0.
+const Tensor* result(Fusion& fusion, const Tensor* reduction, int index, std::string location);
+// 0, 1, ..., length - 1 in int64.
+const Tensor* iota(Fusion& fusion, Expr length, std::string location);
+const Tensor* take_along_axis(Fusion& fusion, const Tensor* arg, const Tensor* index, int64_t dim,
+                              bool same_sizes, std::string location);
+// A dim as two of these sizes; one of them nullptr or -1 is what the other leaves.
+const Tensor* split_dim(Fusion& fusion, const Tensor* arg, int64_t dim, Expr outer, Expr inner,
+                        std::string location);
+// Dims dim and dim + 1 as one. size: a better name for its extent, or nullptr or -1.
+const Tensor* merge_dims(Fusion& fusion, const Tensor* arg, int64_t dim, Expr size,
+                         std::string location);
+
 void add_output(Fusion& fusion, const Tensor* tensor, int alias = -1);
+
+// The ShapeError "reduce-empty-1" of a rule of Fusion::nonempty that does not hold.
+[[noreturn]] void raise_empty(const NonEmpty& rule);
 
 // The fusion again with some of its size symbols replaced: leaf(symbol) gives an expression of
 // `target`, or nullptr to keep it. Shape rules run again, so that dims that became 1 broadcast.

@@ -1,6 +1,7 @@
 #include "fusion/facts.h"
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 #include <unordered_map>
 
@@ -34,16 +35,35 @@ std::vector<Expr> dense_strides(Exprs& exprs, const std::vector<Expr>& extents,
   return strides;
 }
 
+// The axes of a coordinate that walks along them as nested loops do, outermost first: an axis, or
+// dims that were merged.
+std::vector<AxisId> axes_in(Expr coordinate) {
+  std::vector<AxisId> out;
+  if (coordinate->is_symbol(Symbol::Axis)) return {coordinate->a};
+  if (coordinate->kind != ExprNode::Kind::Apply || coordinate->op != Op::add) return out;
+  std::vector<std::pair<int, AxisId>> found;  // factors that multiply it
+  std::vector<std::pair<Expr, int>> open{{coordinate, 0}};
+  while (!open.empty()) {
+    const auto [e, factors] = open.back();
+    open.pop_back();
+    if (e->is_symbol(Symbol::Axis)) found.emplace_back(factors, e->a);
+    if (e->kind != ExprNode::Kind::Apply || (e->op != Op::add && e->op != Op::mul)) continue;
+    for (Expr x : e->operands()) open.emplace_back(x, factors + (e->op == Op::mul));
+  }
+  std::stable_sort(found.begin(), found.end(),
+                   [](const auto& x, const auto& y) { return x.first > y.first; });
+  for (const auto& f : found) out.push_back(f.second);
+  return out;
+}
+
 // For each axis, how far out it lies in a tensor's memory (larger: outer), or -1 where the tensor
 // does not tell.
 std::vector<int> ranks_by_axis(const std::vector<Expr>& at, const std::vector<int>& order,
                                int axes) {
   std::vector<int> rank(axes, -1);
-  for (size_t i = 0; i < order.size(); ++i) {
-    Expr coordinate = at[order[i]];
-    if (coordinate->is_symbol(Symbol::Axis))
-      rank[coordinate->a] = static_cast<int>(order.size() - i);
-  }
+  int next = static_cast<int>(order.size()) + axes;
+  for (int d : order)
+    for (AxisId a : axes_in(at[d])) rank[a] = next--;
   return rank;
 }
 
@@ -116,58 +136,113 @@ std::string to_string(const LayoutClass& l) {
   return text("[", joined(parts, " "), l.on_cpu_scalar ? " cpu]" : "]");
 }
 
-Problem make_problem(const Fusion& fusion, Refined refined, const std::vector<LayoutClass>& layouts,
-                     const std::vector<bool>& in_place) {
-  Problem p{.refined = std::move(refined),
-            .order = {},
-            .buffers = {},
-            .accesses = {},
-            .output_order = {}};
-  Exprs& exprs = p.refined.exprs;
-  const int axes = static_cast<int>(p.refined.axes.size());
-  const auto extents = [&](const Tensor& t) {
-    std::vector<Expr> out;
-    for (Expr e : t.shape) out.push_back(rewrite(exprs, e, [](Expr) -> Expr { return nullptr; }));
+namespace {
+
+// The axes in the order in which the outputs' dims, or the widest access, name them.
+std::vector<AxisId> logical_order(const Problem& p) {
+  const auto named = [](const std::vector<Expr>& at) {
+    std::vector<AxisId> out;
+    for (Expr e : at)
+      for (AxisId a : axes_in(e))
+        if (std::find(out.begin(), out.end(), a) == out.end()) out.push_back(a);
     return out;
   };
-  std::unordered_map<int, int> buffer_of_input;
-  const auto input_buffer = [&](const Tensor* t, int input) {
-    const auto [it, fresh] = buffer_of_input.try_emplace(input, static_cast<int>(p.buffers.size()));
-    if (fresh) p.buffers.push_back({.tensor = t, .input = input});
-    return it->second;
-  };
+  std::vector<AxisId> order = named(p.refined.stores[0].at);
+  for (const MemoryAccess& a : p.accesses) {
+    std::vector<AxisId> more = named(a.at);
+    if (more.size() > order.size()) order = std::move(more);
+  }
+  for (int a = 0; a < static_cast<int>(p.refined.axes.size()); ++a)
+    if (std::find(order.begin(), order.end(), a) == order.end()) order.push_back(a);
+  return order;
+}
 
-  std::vector<std::vector<int>> tellers;
-  for (size_t v = 0; v < p.refined.values.size(); ++v) {
-    const Value& value = p.refined.values[v];
-    if (!std::holds_alternative<Read>(value.how)) continue;
-    const int input = std::get<Input>(value.tensor->definition).index;
-    const LayoutClass& layout = layouts[input];
-    if (layout.on_cpu_scalar) continue;  // a parameter, not memory
-    const int b = input_buffer(value.tensor, input);
-    p.buffers[b].read = true;
-    p.accesses.push_back({.store = false,
+struct Maker {
+  const Fusion& fusion;
+  const std::vector<LayoutClass>& layouts;
+  const std::vector<bool>& in_place;
+  OutputOrders& orders;
+  Problem p{};
+  std::map<std::pair<int, int>, int> buffers{};  // (input, output) -> buffer
+
+  Exprs& exprs() { return p.refined.exprs; }
+  bool stored_in_place(const Store& s) const {
+    return s.output < static_cast<int>(in_place.size()) && in_place[s.output];
+  }
+
+  std::vector<Expr> extents(const Tensor& t) {
+    std::vector<Expr> out;
+    for (Expr e : t.shape) out.push_back(rewrite(exprs(), e, [](Expr) -> Expr { return nullptr; }));
+    return out;
+  }
+
+  BufferUse& buffer(const Tensor* t, int input, int output, int& index) {
+    const auto [it, fresh] =
+        buffers.try_emplace({input, output}, static_cast<int>(p.buffers.size()));
+    if (fresh) p.buffers.push_back({.tensor = t, .input = input, .output = output});
+    return p.buffers[index = it->second];
+  }
+
+  // Reads, and what each tells about the order of the axes in memory.
+  std::vector<std::vector<int>> reads() {
+    const int axes = static_cast<int>(p.refined.axes.size());
+    std::vector<std::vector<int>> tellers;
+    for (size_t v = 0; v < p.refined.values.size(); ++v) {
+      const Value& value = p.refined.values[v];
+      const auto* read = std::get_if<Read>(&value.how);
+      if (!read) continue;
+      MemoryAccess access{.store = false,
                           .index = static_cast<int>(v),
-                          .buffer = b,
+                          .buffer = 0,
                           .dtype = value.dtype,
                           .at = value.at,
-                          .tensor_strides = input_strides(exprs, *value.tensor, input, layout,
-                                                          extents(*value.tensor)),
-                          .strides = {}});
-    tellers.push_back(ranks_by_axis(value.at, layout.order, axes));
-  }
-  for (const Store& s : p.refined.stores) {
-    const Output& o = fusion.outputs[s.output];
-    if (in_place[s.output])
-      tellers.insert(tellers.begin(), ranks_by_axis(s.at, layouts[o.alias].order, axes));
+                          .tensor_strides = {},
+                          .strides = {}};
+      if (read->output >= 0) {
+        buffer(value.tensor, -1, read->output, access.buffer).read = true;
+        const std::vector<int>& order = orders.at(read->output);
+        access.tensor_strides = dense_strides(exprs(), extents(*value.tensor), order);
+        tellers.push_back(ranks_by_axis(value.at, order, axes));
+      } else {
+        const int input = std::get<Input>(value.tensor->definition).index;
+        const LayoutClass& layout = layouts[input];
+        if (layout.on_cpu_scalar) continue;  // a parameter, not memory
+        buffer(value.tensor, input, -1, access.buffer).read = true;
+        access.tensor_strides =
+            input_strides(exprs(), *value.tensor, input, layout, extents(*value.tensor));
+        tellers.push_back(ranks_by_axis(value.at, layout.order, axes));
+      }
+      p.accesses.push_back(std::move(access));
+    }
+    return tellers;
   }
 
-  std::vector<AxisId> logical;
-  for (Expr e : p.refined.stores[0].at)
-    if (e->is_symbol(Symbol::Axis)) logical.push_back(e->a);
-  p.order = memory_order(axes, logical, tellers);
+  // The dims of an allocated output, outermost first: in the order of their axes; dims of size 1
+  // stay where they are.
+  std::vector<int> store_order(const Store& s) const {
+    const Tensor& t = *fusion.outputs[s.output].tensor;
+    const auto known = orders.find(s.output);
+    if (known != orders.end()) return known->second;
+    std::vector<int> order;
+    if (const auto* wanted = std::get_if<StrideOrder>(&t.definition)) {
+      order.resize(t.rank());
+      for (int d = 0; d < t.rank(); ++d) order[t.rank() - 1 - wanted->order[d]] = d;
+      return order;
+    }
+    std::vector<int> dim_of_axis(p.refined.axes.size(), -1);  // by the innermost axis of a dim
+    for (int d = 0; d < t.rank(); ++d)
+      if (const std::vector<AxisId> axes = axes_in(s.at[d]); !axes.empty())
+        dim_of_axis[axes.back()] = d;
+    std::vector<int> walked;
+    for (AxisId a : p.order)
+      if (dim_of_axis[a] >= 0) walked.push_back(dim_of_axis[a]);
+    size_t next = 0;
+    for (int d = 0; d < t.rank(); ++d)
+      order.push_back(axes_in(s.at[d]).empty() ? d : walked[next++]);
+    return order;
+  }
 
-  for (size_t i = 0; i < p.refined.stores.size(); ++i) {
+  void store(size_t i) {
     const Store& s = p.refined.stores[i];
     const Output& o = fusion.outputs[s.output];
     MemoryAccess access{.store = true,
@@ -178,34 +253,87 @@ Problem make_problem(const Fusion& fusion, Refined refined, const std::vector<La
                         .tensor_strides = {},
                         .strides = {}};
     std::vector<int> order;
-    if (in_place[s.output]) {
-      access.buffer = input_buffer(fusion.inputs[o.alias], o.alias);
-      p.buffers[access.buffer].written = true;
-      access.tensor_strides = input_strides(exprs, *fusion.inputs[o.alias], o.alias,
-                                            layouts[o.alias], extents(*fusion.inputs[o.alias]));
+    if (stored_in_place(s)) {
+      const Tensor& target = *fusion.inputs[o.alias];
+      buffer(&target, o.alias, -1, access.buffer).written = true;
+      access.tensor_strides =
+          input_strides(exprs(), target, o.alias, layouts[o.alias], extents(target));
     } else {
-      // The dims in the order of their axes; dims of size 1 stay where they are.
-      if (const auto* wanted = std::get_if<StrideOrder>(&o.tensor->definition)) {
-        order.resize(o.tensor->rank());
-        for (int d = 0; d < o.tensor->rank(); ++d)
-          order[o.tensor->rank() - 1 - wanted->order[d]] = d;
-      } else {
-        std::vector<int> dim_of_axis(axes, -1);
-        for (int d = 0; d < o.tensor->rank(); ++d)
-          if (s.at[d]->is_symbol(Symbol::Axis)) dim_of_axis[s.at[d]->a] = d;
-        size_t next = 0;
-        for (int d = 0; d < o.tensor->rank(); ++d)
-          order.push_back(s.at[d]->is_symbol(Symbol::Axis) ? dim_of_axis[p.order[next++]] : d);
-      }
-      access.buffer = static_cast<int>(p.buffers.size());
-      p.buffers.push_back({.tensor = o.tensor, .output = s.output, .written = true});
-      access.tensor_strides = dense_strides(exprs, extents(*o.tensor), order);
+      order = store_order(s);
+      orders.emplace(s.output, order);
+      buffer(o.tensor, -1, s.output, access.buffer).written = true;
+      access.tensor_strides = dense_strides(exprs(), extents(*o.tensor), order);
     }
     p.output_order.push_back(std::move(order));
     p.accesses.push_back(std::move(access));
   }
-  for (MemoryAccess& a : p.accesses) a.strides = strides(exprs, a.at, a.tensor_strides, axes);
+
+  // axes: their order in memory where it is known already.
+  Problem make(Refined refined, const std::vector<AxisId>* axes) {
+    p.refined = std::move(refined);
+    const auto sets = reduction_sets(p.refined);
+    FUSER_ASSERT(sets, "what is to be scheduled is no kernel");
+    p.reduced = sets->rows;
+    p.columns = sets->columns;
+    std::vector<std::vector<int>> tellers = reads();
+    for (const Store& s : p.refined.stores)
+      if (stored_in_place(s))
+        tellers.insert(tellers.begin(),
+                       ranks_by_axis(s.at, layouts[fusion.outputs[s.output].alias].order,
+                                     static_cast<int>(p.refined.axes.size())));
+    const auto told = [](const std::vector<int>& ranks) {
+      return std::count_if(ranks.begin(), ranks.end(), [](int r) { return r >= 0; });
+    };
+    // What is read once for many elements does not decide how they are walked.
+    if (p.reduced)
+      std::stable_sort(tellers.begin(), tellers.end(),
+                       [&](const auto& x, const auto& y) { return told(x) > told(y); });
+    p.order =
+        axes ? *axes
+             : memory_order(static_cast<int>(p.refined.axes.size()), logical_order(p), tellers);
+    if (sets->either && (p.columns >> p.order.back() & 1)) std::swap(p.reduced, p.columns);
+    for (size_t i = 0; i < p.refined.stores.size(); ++i) store(i);
+    for (MemoryAccess& a : p.accesses)
+      a.strides = strides(exprs(), a.at, a.tensor_strides, static_cast<int>(p.refined.axes.size()));
+    return std::move(p);
+  }
+};
+
+}  // namespace
+
+Problem make_problem(const Fusion& fusion, Refined refined, const std::vector<LayoutClass>& layouts,
+                     const std::vector<bool>& in_place, OutputOrders& orders) {
+  const auto maker = [&] {
+    return Maker{.fusion = fusion, .layouts = layouts, .in_place = in_place, .orders = orders};
+  };
+  std::optional<Refined> shorter = single_pass(refined);
+  Problem p = maker().make(std::move(refined), nullptr);
+  if (shorter)
+    p.single_pass = std::make_unique<Problem>(maker().make(std::move(*shorter), &p.order));
+  // A launch hands over the buffers of the one problem, whichever of both was lowered.
+  const auto same = [](const BufferUse& a, const BufferUse& b) {
+    return a.input == b.input && a.output == b.output;
+  };
+  if (p.single_pass &&
+      !std::equal(p.buffers.begin(), p.buffers.end(), p.single_pass->buffers.begin(),
+                  p.single_pass->buffers.end(), same))
+    p.single_pass.reset();
   return p;
+}
+
+AxisSet axes_of(const Problem& problem, const MemoryAccess& access) {
+  AxisSet axes = 0;
+  visit(access.at, [&](Expr e) {
+    if (e->is_symbol(Symbol::Axis)) axes |= AxisSet{1} << e->a;
+    if (e->is_symbol(Symbol::Loaded)) axes |= problem.refined.values[e->a].axes;
+  });
+  return axes;
+}
+
+bool is_loaded(const MemoryAccess& access) {
+  bool found = false;
+  visit(access.at, [&](Expr e) { found |= e->is_symbol(Symbol::Loaded); });
+  return found;
 }
 
 bool Hints::divides(Expr value, int64_t divisor) const {
@@ -216,6 +344,24 @@ bool Hints::divides(Expr value, int64_t divisor) const {
   throw Fault(FaultKind::Internal, "internal",
               text("a plan asks whether ", divisor, " divides ", to_string(value),
                    ", which match() did not collect"));
+}
+
+int64_t bucket_limit(int bucket) { return (int64_t{4 + bucket % 4} << (bucket / 4)) >> 2; }
+
+int bucket_of(int64_t value) {
+  if (value <= 1) return 0;
+  int bucket = 4 * (std::bit_width(static_cast<uint64_t>(value)) - 1);
+  while (bucket_limit(bucket) < value) ++bucket;
+  return bucket;
+}
+
+int64_t Hints::at_most(Expr extent) const {
+  if (extent->is_constant()) return bucket_limit(bucket_of(extent->value.integer));
+  for (size_t i = 0; i < extents.size(); ++i)
+    if (extents[i] == extent) return bucket_limit(buckets[i]);
+  throw Fault(
+      FaultKind::Internal, "internal",
+      text("a plan asks how large ", to_string(extent), " is, which match() did not collect"));
 }
 
 }  // namespace fuser

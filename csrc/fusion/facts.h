@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -42,7 +44,7 @@ struct MemoryAccess {
 struct BufferUse {
   const Tensor* tensor = nullptr;
   int input = -1;   // tensor input whose memory it is, or
-  int output = -1;  // fusion output that is allocated for it
+  int output = -1;  // fusion output that is allocated for it, by this kernel or an earlier one
   bool read = false, written = false;
 };
 
@@ -56,11 +58,26 @@ struct Problem {
   // Layout of each allocated output's dims, outermost first, by store; empty for an output in
   // place.
   std::vector<std::vector<int>> output_order;
+  // The sets of axes that are reduced (ReductionSets), 0 where there is none. Where results of
+  // neither are read over all axes, `reduced` is the one that holds the innermost axis.
+  AxisSet reduced = 0, columns = 0;
+  // The same kernel with one walk over the data in place of two: single_pass(); nullptr where there
+  // is none. Axes, their order and the layouts of outputs are the same.
+  std::unique_ptr<Problem> single_pass{};
 };
 
-// in_place[o]: output o is stored straight into its alias input.
+// Layouts of allocated outputs, outermost dim first, by output; filled by make_problem().
+using OutputOrders = std::map<int, std::vector<int>>;
+
+// in_place[o]: output o is stored straight into its alias input. orders: of the outputs of kernels
+// that run before this one; an output that is in it already keeps its layout.
 Problem make_problem(const Fusion& fusion, Refined refined, const std::vector<LayoutClass>& layouts,
-                     const std::vector<bool>& in_place);
+                     const std::vector<bool>& in_place, OutputOrders& orders);
+
+// The axes that an access varies over, those of loaded coordinates included.
+AxisSet axes_of(const Problem& problem, const MemoryAccess& access);
+// Does where it lies depend on a value that was read?
+bool is_loaded(const MemoryAccess& access);
 
 // "divisor divides value", asked by a scheduler, answered for concrete sizes.
 struct Fact {
@@ -68,15 +85,24 @@ struct Fact {
   int64_t divisor = 1;
 };
 
+// Sizes in steps of a quarter of an octave: the least number of a bucket that holds `value`, and
+// the largest size that a bucket holds.
+int bucket_of(int64_t value);
+int64_t bucket_limit(int bucket);
+
 // All that a plan may know about sizes: never a size itself.
 struct Hints {
   std::vector<Fact> facts;
   std::vector<bool> truth;    // by fact
+  std::vector<Expr> extents;  // asked by a scheduler
+  std::vector<int> buckets;   // by extent: bucket_of() its value
+  bool pieces = false;        // the same values can be computed by several kernels instead
   std::vector<bool> aligned;  // by buffer: its address is a multiple of 16 bytes
   bool index64 = false;
 
   bool divides(Expr value,
                int64_t divisor) const;  // asks a collected fact; constants answer themselves
+  int64_t at_most(Expr extent) const;   // asks the bucket of a collected extent, or a constant's
 };
 
 }  // namespace fuser

@@ -11,15 +11,30 @@
 namespace fuser {
 namespace {
 
+// A sum of values above zero errs, relatively, no more than its terms do.
+bool sums_exponentials(const Tensor& t) {
+  const auto* r = std::get_if<Reduction>(&t.definition);
+  if (!r || r->op != ReduceOp::sum || r->compute != DType::Float32) return false;
+  const auto* p = std::get_if<Pointwise>(&r->arg->definition);
+  return p && p->op == Op::exp;
+}
+
 bool passes_on(const Tensor& t) {
+  if (sums_exponentials(t)) return true;
   const auto* p = std::get_if<Pointwise>(&t.definition);
-  if (!p) return !std::holds_alternative<Input>(t.definition);  // movement
+  // Movement does; the elements of another reduction are many, and their errors may add up.
+  if (!p)
+    return !std::holds_alternative<Input>(t.definition) &&
+           !std::holds_alternative<Reduction>(t.definition) &&
+           !std::holds_alternative<Result>(t.definition);
   if (p->compute != DType::Float32) return false;
   switch (p->op) {
     case Op::add:
     case Op::sub:
     case Op::mul:
     case Op::neg:
+    case Op::truediv:
+    case Op::reciprocal:
     case Op::abs:
     case Op::set:
     case Op::relu:

@@ -47,8 +47,11 @@ bool is_natural(DType d) {
 std::vector<Expr> written_scalars(const Tensor& t) {
   std::vector<Expr> out;
   if (const auto* full = std::get_if<Full>(&t.definition)) out.push_back(full->value);
-  if (std::holds_alternative<Full>(t.definition))
+  if (std::holds_alternative<Full>(t.definition) || std::holds_alternative<Iota>(t.definition))
     out.insert(out.end(), t.shape.begin(), t.shape.end());
+  if (const auto* split = std::get_if<SplitDim>(&t.definition))
+    out.insert(out.end(), split->sizes.begin(), split->sizes.end());
+  if (const auto* merge = std::get_if<MergeDims>(&t.definition)) out.push_back(merge->size);
   if (const auto* expand = std::get_if<Expand>(&t.definition))
     out.insert(out.end(), expand->shape.begin(), expand->shape.end());
   if (const auto* pointwise = std::get_if<Pointwise>(&t.definition))
@@ -133,6 +136,7 @@ struct Printer {
                  : text("fd.define_scalar(", value, ", dtype=", dtype_text(e->dtype), ")");
     }
     if (e->is_symbol(Symbol::Scalar)) return text("S", e->a);
+    if (e->is_symbol(Symbol::Extent)) return text("fd.ops.size(T", e->a, ", ", e->b, ")");
     if (e->is_symbol(Symbol::Size))
       return text("fd.ops.size(T", fusion.inputs[e->a]->id, ", ", e->b, ")");
     const auto it = names.find(e);
@@ -204,6 +208,25 @@ struct Printer {
           } else if constexpr (std::is_same_v<D, StrideOrder>) {
             return text("fd.ops.stride_order(T", d.arg->id, ", stride_order=[", joined(d.order),
                         "])");
+          } else if constexpr (std::is_same_v<D, Reduction>) {
+            const std::string call = row(d.op).results > 1
+                                         ? text("reduction(\"", row(d.op).name, "\", ")
+                                         : text(row(d.op).name, "(");
+            return text("fd.ops.", call, "T", d.arg->id, ", dims=[", joined(d.dims),
+                        d.identity ? "], identity=True)" : "])");
+          } else if constexpr (std::is_same_v<D, Result>) {
+            return text("fd.ops.result(T", d.reduction->id, ", ", d.index, ")");
+          } else if constexpr (std::is_same_v<D, Iota>) {
+            return text("fd.ops.iota(", scalar(t.shape[0]), ")");
+          } else if constexpr (std::is_same_v<D, TakeAlongAxis>) {
+            return text("fd.ops.", d.same_sizes ? "gather" : "take_along_axis", "(T", d.arg->id,
+                        ", T", d.index->id, ", dim=", d.dim, ")");
+          } else if constexpr (std::is_same_v<D, SplitDim>) {
+            return text("fd.ops.split_dim(T", d.arg->id, ", dim=", d.dim,
+                        ", sizes=", shape(d.sizes), ")");
+          } else if constexpr (std::is_same_v<D, MergeDims>) {
+            const std::string size = d.size->is_constant(-1) ? "" : ", size=" + scalar(d.size);
+            return text("fd.ops.merge_dims(T", d.arg->id, ", dim=", d.dim, size, ")");
           } else {
             static_assert(std::is_same_v<D, std::monostate>,
                           "to_python() does not know this tensor op");
@@ -224,6 +247,10 @@ std::vector<const Tensor*> operands(const Tensor& tensor) {
         if constexpr (std::is_same_v<D, Pointwise>) {
           for (const Operand& a : d.args)
             if (a.tensor) out.push_back(a.tensor);
+        } else if constexpr (std::is_same_v<D, Result>) {
+          out.push_back(d.reduction);
+        } else if constexpr (std::is_same_v<D, TakeAlongAxis>) {
+          out = {d.arg, d.index};
         } else if constexpr (requires { d.arg; }) {
           out.push_back(d.arg);
         }

@@ -45,4 +45,21 @@ DType promote_types(DType a, DType b) {
   return high;
 }
 
+int64_t wrap(DType dtype, int64_t v) {
+  switch (dtype) {
+    case DType::Bool:
+      return v != 0;
+    case DType::UInt8:
+      return static_cast<uint8_t>(v);
+    case DType::Int8:
+      return static_cast<int8_t>(v);
+    case DType::Int16:
+      return static_cast<int16_t>(v);
+    case DType::Int32:
+      return static_cast<int32_t>(v);
+    default:
+      return v;
+  }
+}
+
 }  // namespace fuser

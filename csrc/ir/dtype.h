@@ -36,5 +36,8 @@ DType complex_type(DType dtype);
 // The dtype that torch.promote_types gives. float8 with float8 (different) promotes to float32
 // here, where torch refuses.
 DType promote_types(DType a, DType b);
+// What is left of an integer in an integer dtype or bool, wrapping as the device does it. Other
+// dtypes keep it.
+int64_t wrap(DType dtype, int64_t value);
 
 }  // namespace fuser

@@ -82,24 +82,6 @@ int64_t apply_integer(Op op, int64_t x, int64_t y) {
            row(op).name, "; compute it in Python and pass it as a scalar input"));
 }
 
-// What fits the dtype of an integer or bool, wrapping like the device's.
-int64_t wrap(DType dtype, int64_t v) {
-  switch (dtype) {
-    case DType::Bool:
-      return v != 0;
-    case DType::UInt8:
-      return static_cast<uint8_t>(v);
-    case DType::Int8:
-      return static_cast<int8_t>(v);
-    case DType::Int16:
-      return static_cast<int16_t>(v);
-    case DType::Int32:
-      return static_cast<int32_t>(v);
-    default:
-      return v;
-  }
-}
-
 bool folds(Op op) {
   return op == Op::add || op == Op::sub || op == Op::mul || op == Op::div || op == Op::mod ||
          op == Op::maximum || op == Op::minimum;
@@ -149,9 +131,13 @@ Expr Exprs::symbol(Symbol symbol, int a, int b, DType dtype) {
   return intern({.kind = ExprNode::Kind::Symbol, .dtype = dtype, .symbol = symbol, .a = a, .b = b});
 }
 
-Expr Exprs::element(int array, Expr index, DType dtype) {
-  return intern(
-      {.kind = ExprNode::Kind::Element, .dtype = dtype, .arity = 1, .a = array, .args = {index}});
+Expr Exprs::element(int array, Expr index, DType dtype, int field) {
+  return intern({.kind = ExprNode::Kind::Element,
+                 .dtype = dtype,
+                 .arity = 1,
+                 .a = array,
+                 .b = field,
+                 .args = {index}});
 }
 
 Expr Exprs::cast(DType dtype, Expr value) {
@@ -317,7 +303,7 @@ Expr rewrite(Exprs& target, Expr root, const std::function<Expr(Expr)>& replace)
         image[e] = target.symbol(e->symbol, e->a, e->b, e->dtype);
         break;
       case ExprNode::Kind::Element:
-        image[e] = target.element(e->a, args[0], e->dtype);
+        image[e] = target.element(e->a, args[0], e->dtype, e->b);
         break;
       case ExprNode::Kind::Apply:
         image[e] = target.apply(e->op, {args.data(), e->arity});

@@ -37,6 +37,8 @@ enum class Symbol : uint8_t {
   Param,   // integer parameter a of a kernel
   Thread,  // index of the thread in its block
   Block,   // index of the block in the grid
+  Loaded,  // value a of a Refined: a coordinate that was read from memory
+  Extent,  // extent of dim b of tensor a of a definition; gone once sizes of 1 are known (rebuild)
 };
 
 struct Number {
@@ -49,7 +51,7 @@ struct ExprNode {
   enum class Kind : uint8_t {
     Constant,  // value
     Symbol,    // symbol, a, b
-    Element,   // register array a at index args[0]
+    Element,   // register array a at index args[0], field b
     Apply,     // op on args
     Cast,      // args[0] converted to dtype
   };
@@ -81,7 +83,8 @@ class Exprs {
   Expr constant(int64_t value) { return constant(DType::Int64, {.integer = value}); }
   Expr constant(DType dtype, Number value);
   Expr symbol(Symbol symbol, int a, int b = 0, DType dtype = DType::Int64);
-  Expr element(int array, Expr index, DType dtype);
+  // field: of a partial result of several.
+  Expr element(int array, Expr index, DType dtype, int field = 0);
   // The result dtype follows from the op's row; operands must have the row's compute dtype already.
   Expr apply(Op op, std::span<const Expr> args);
   Expr apply(Op op, std::initializer_list<Expr> args) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "ir/expr.h"
+#include "ir/reductions.h"
 
 namespace fuser {
 
@@ -65,6 +66,44 @@ struct StrideOrder {  // the same values; an output of it is laid out in this or
   const Tensor* arg = nullptr;
   std::vector<int64_t> order;
 };
+struct Reduction {  // drops `dims`; the tensor is result 0
+  ReduceOp op{};
+  DType compute{};  // arg is converted to it; the dtype of the partial results
+  const Tensor* arg = nullptr;
+  std::vector<int64_t> dims;  // sorted, not empty; any of size 1 among them
+  // For max, min, argmax and argmin, which torch refuses over no elements: false, a run with such a
+  // dim of size 0 is an error (Fusion::nonempty); true, they give the least (greatest) number, at
+  // 0.
+  bool identity = false;
+};
+struct Result {  // a further result of a reduction of several
+  const Tensor* reduction = nullptr;
+  int index = 1;
+};
+struct Iota {};  // of one dim, int64: the coordinate itself
+// Where the result has coordinates at, the element of arg at those with coordinate `dim` replaced
+// by the value of index, which wraps once if negative. In dim the result has the size of index; in
+// the others arg and index broadcast (coordinate 0 along a size of 1), or with same_sizes are
+// equal.
+struct TakeAlongAxis {
+  const Tensor* arg = nullptr;
+  const Tensor* index = nullptr;
+  int64_t dim = 0;
+  bool same_sizes = false;
+};
+struct SplitDim {  // dim becomes two, dim and dim + 1: i is (i / inner, i % inner), inner the
+                   // second's
+                   // size
+  const Tensor* arg = nullptr;
+  int64_t dim = 0;
+  std::vector<Expr>
+      sizes;  // outer and inner as wanted; one of them may be -1: what the other leaves
+};
+struct MergeDims {  // dims dim and dim + 1 become one: (o, i) is o * inner + i
+  const Tensor* arg = nullptr;
+  int64_t dim = 0;
+  Expr size = nullptr;  // as wanted; -1: the product
+};
 
 using Definition = std::variant<
 #define FUSER_TENSOR_OP(name, text) name,
@@ -89,7 +128,8 @@ struct ScalarInput {
 
 struct Output {
   const Tensor* tensor = nullptr;
-  int alias = -1;  // tensor input that is overwritten with it, or -1: a result
+  int alias = -1;     // tensor input that is overwritten with it, or -1: a result
+  bool temp = false;  // handed from one kernel to another, not to the caller
 };
 
 // Two extents that must be equal, found while the graph was built and checked against concrete
@@ -99,6 +139,14 @@ struct Constraint {
   std::string op;  // "add(t0, t1)"
   int axis = 0;
   const Tensor *left_tensor = nullptr, *right_tensor = nullptr;
+};
+
+// An extent that must not be 0, checked against concrete sizes: raise_empty() of fusion/define.h.
+struct NonEmpty {
+  Expr extent = nullptr;
+  std::string op;  // "max(t0, dims=[1])"
+  int axis = 0;    // of the tensor
+  const Tensor* tensor = nullptr;
 };
 
 // One argument of execute(), in definition order.
@@ -115,6 +163,7 @@ struct Fusion {
   std::vector<Argument> arguments;
   std::vector<Output> outputs;
   std::vector<Constraint> constraints;
+  std::vector<NonEmpty> nonempty;
 
   Fusion() = default;
   Fusion(Fusion&&) = default;

@@ -6,9 +6,66 @@ namespace fuser {
 
 namespace {
 
-template <class Access>  // Load or Write
-std::array<Expr*, 6> access_fields(Access& a) {
-  return {&a.offset, &a.in, &a.count, &a.column, &a.columns, &a.jump};
+// The statements inside a statement, or nullptr.
+template <class S>
+auto* body_of(S& s) {
+  using B = std::conditional_t<std::is_const_v<S>, const Body, Body>;
+  return std::visit(
+      [](auto& n) -> B* {
+        if constexpr (requires { n.body; })
+          return &n.body;
+        else
+          return nullptr;
+      },
+      s.node);
+}
+
+// Calls index(e) for each field of index arithmetic and value(e) for each other expression of one
+// statement, those of its body left out; fields may be nullptr.
+template <class S, class Index, class Value>
+void fields(S& s, Index index, Value value) {
+  std::visit(
+      [&](auto& n) {
+        using N = std::decay_t<decltype(n)>;
+        if constexpr (std::is_same_v<N, Let>) {
+          n.index ? index(n.value) : value(n.value);
+        } else if constexpr (std::is_same_v<N, Load> || std::is_same_v<N, Write>) {
+          value(n.element);
+          for (auto* e : {&n.offset, &n.in, &n.count, &n.first, &n.column, &n.columns, &n.jump})
+            index(*e);
+        } else if constexpr (std::is_same_v<N, Assign>) {
+          value(n.element);
+          value(n.value);
+        } else if constexpr (std::is_same_v<N, Serial>) {
+          index(n.extent);
+        } else if constexpr (std::is_same_v<N, If>) {
+          index(n.condition);
+        } else if constexpr (std::is_same_v<N, Accumulate>) {
+          value(n.element);
+          for (auto& e : n.values) value(e);
+          index(n.in);
+        } else if constexpr (std::is_same_v<N, Merge>) {
+          value(n.element);
+          value(n.other_element);
+        } else if constexpr (std::is_same_v<N, Combine>) {
+          index(n.parity);
+        } else if constexpr (std::is_same_v<N, Last>) {
+          index(n.index);
+          index(n.count);
+        } else if constexpr (std::is_same_v<N, Copy>) {
+          for (auto* e : {&n.element, &n.offset, &n.in, &n.count, &n.first}) index(*e);
+        } else if constexpr (std::is_same_v<N, Unpack>) {
+          value(n.chunk);
+        } else {
+          static_assert(std::is_same_v<N, For> || std::is_same_v<N, Barrier> ||
+                            std::is_same_v<N, AccumulateAll> || std::is_same_v<N, Reset> ||
+                            std::is_same_v<N, Fold> || std::is_same_v<N, CombineRows> ||
+                            std::is_same_v<N, Commit> || std::is_same_v<N, Wait> ||
+                            std::is_same_v<N, SyncCluster> || std::is_same_v<N, SyncGrid>,
+                        "fields() misses a statement");
+        }
+      },
+      s.node);
 }
 
 }  // namespace
@@ -17,30 +74,63 @@ std::array<Expr*, 6> access_fields(Access& a) {
 void visit(Body& body, const std::function<void(Stmt&)>& f) {
   for (Stmt& s : body) {
     f(s);
-    if (auto* loop = std::get_if<For>(&s.node)) visit(loop->body, f);
+    if (Body* inner = body_of(s)) visit(*inner, f);
   }
 }
 
 void visit(const Body& body, const std::function<void(const Stmt&)>& f) {
   for (const Stmt& s : body) {
     f(s);
-    if (const auto* loop = std::get_if<For>(&s.node)) visit(loop->body, f);
+    if (const Body* inner = body_of(s)) visit(*inner, f);
   }
+}
+
+Body* inner_body(Stmt& s) { return body_of(s); }
+const Body* inner_body(const Stmt& s) { return body_of(s); }
+
+int defined_var(const Stmt& s) {
+  return std::visit(
+      [](const auto& n) {
+        if constexpr (requires { n.var; })
+          return n.var;
+        else
+          return -1;
+      },
+      s.node);
+}
+
+void set_defined_var(Stmt& s, int var) {
+  std::visit(
+      [&](auto& n) {
+        if constexpr (requires { n.var; }) n.var = var;
+      },
+      s.node);
+}
+
+bool is_collective(const Stmt& s) {
+  return std::holds_alternative<Barrier>(s.node) || std::holds_alternative<Combine>(s.node) ||
+         std::holds_alternative<CombineRows>(s.node) || std::holds_alternative<Last>(s.node) ||
+         std::holds_alternative<SyncCluster>(s.node) || std::holds_alternative<SyncGrid>(s.node);
 }
 
 std::vector<Expr*> index_fields(Stmt& stmt) {
   std::vector<Expr*> out;
-  std::visit(
-      [&](auto& n) {
-        using N = std::decay_t<decltype(n)>;
-        if constexpr (std::is_same_v<N, Let>) {
-          if (n.index) out.push_back(&n.value);
-        } else if constexpr (std::is_same_v<N, Load> || std::is_same_v<N, Write>) {
-          for (Expr* e : access_fields(n))
-            if (*e) out.push_back(e);
-        }
+  fields(
+      stmt,
+      [&](Expr& e) {
+        if (e) out.push_back(&e);
       },
-      stmt.node);
+      [](Expr&) {});
+  return out;
+}
+
+std::vector<Expr*> value_fields(Stmt& stmt) {
+  std::vector<Expr*> out;
+  fields(
+      stmt, [](Expr&) {},
+      [&](Expr& e) {
+        if (e) out.push_back(&e);
+      });
   return out;
 }
 
@@ -48,45 +138,15 @@ void map_expressions(Body& body, const std::function<Expr(Expr)>& f) {
   const auto map = [&](Expr& e) {
     if (e) e = f(e);
   };
-  visit(body, [&](Stmt& s) {
-    std::visit(
-        [&](auto& n) {
-          using N = std::decay_t<decltype(n)>;
-          if constexpr (std::is_same_v<N, Let>) {
-            map(n.value);
-          } else if constexpr (std::is_same_v<N, Load> || std::is_same_v<N, Write>) {
-            map(n.element);
-            for (Expr* e : access_fields(n)) map(*e);
-          } else if constexpr (std::is_same_v<N, Assign>) {
-            map(n.element);
-            map(n.value);
-          } else {
-            static_assert(std::is_same_v<N, For> || std::is_same_v<N, Barrier>,
-                          "map_expressions() misses a statement");
-          }
-        },
-        s.node);
-  });
+  visit(body, [&](Stmt& s) { fields(s, map, map); });
 }
 
 std::vector<Expr> expressions(const Stmt& s) {
   std::vector<Expr> out;
-  std::visit(
-      [&](const auto& n) {
-        using N = std::decay_t<decltype(n)>;
-        if constexpr (std::is_same_v<N, Let>) {
-          out = {n.value};
-        } else if constexpr (std::is_same_v<N, Load> || std::is_same_v<N, Write>) {
-          out = {n.element, n.offset, n.in, n.count, n.column, n.columns, n.jump};
-        } else if constexpr (std::is_same_v<N, Assign>) {
-          out = {n.element, n.value};
-        } else {
-          static_assert(std::is_same_v<N, For> || std::is_same_v<N, Barrier>,
-                        "expressions() misses a statement");
-        }
-      },
-      s.node);
-  std::erase(out, nullptr);
+  const auto add = [&](const Expr& e) {
+    if (e) out.push_back(e);
+  };
+  fields(s, add, add);
   return out;
 }
 
@@ -97,8 +157,7 @@ int named_vars(const KernelIR& kernel) {
   for (const LinearAxes& w : kernel.axes)
     if (w.index) roots.push_back(w.index);
   visit(kernel.body, [&](const Stmt& s) {
-    if (const auto* let = std::get_if<Let>(&s.node)) mention(let->var);
-    if (const auto* loop = std::get_if<For>(&s.node)) mention(loop->var);
+    mention(defined_var(s));
     for (Expr e : expressions(s)) roots.push_back(e);
   });
   visit(roots, [&](Expr e) {
@@ -109,12 +168,26 @@ int named_vars(const KernelIR& kernel) {
 
 bool KernelIR::collectives() const {
   bool found = false;
-  visit(body, [&](const Stmt& s) { found |= std::holds_alternative<Barrier>(s.node); });
+  visit(body, [&](const Stmt& s) { found |= is_collective(s); });
   return found;
 }
 
+int element_bytes(const Buffer& b) {
+  return b.state ? state_bytes(b.state->op, b.dtype) : size_of(b.dtype);
+}
+
+int KernelIR::shared_bytes() const {
+  int bytes = 0;
+  for (const Buffer& b : buffers) {
+    if (b.kind != Buffer::Kind::Shared || !b.elements->is_constant()) continue;
+    bytes = (bytes + 15) / 16 * 16 + element_bytes(b) * static_cast<int>(b.elements->value.integer);
+  }
+  return shared_rows ? (bytes + 15) / 16 * 16 : bytes;
+}
+
 int KernelIR::argument_bytes() const {
-  int bytes = static_cast<int>(buffers.size()) * 8;
+  int bytes = 0;
+  for (const Buffer& b : buffers) bytes += b.kind == Buffer::Kind::Shared ? 0 : 8;
   for (const Param& p : params) {
     // A 32-bit divisor is three words (device/integer.cuh: FastDiv).
     const bool fast = p.kind == Param::Kind::Divisor && p.dtype == DType::Int32;

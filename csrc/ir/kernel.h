@@ -7,27 +7,48 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "ir/expr.h"
+#include "ir/reductions.h"
 
 namespace fuser {
 
-// Memory of a tensor, as the kernel sees it.
+// A partial result of a reduction: reductions.def says what it looks like.
+struct State {
+  ReduceOp op{};
+  bool operator==(const State&) const = default;
+};
+
+// Memory, as the kernel sees it. Those of the problem come first and in its order.
 struct Buffer {
-  std::string name;  // "g_in0", "g_out0"
+  enum class Kind : uint8_t {
+    Tensor,     // of an input, an output or a temporary between kernels
+    Workspace,  // `elements` of scratch for one launch, uninitialized
+    Counters,   // `elements` of uint32 that are 0 before and after every launch
+    Shared,     // `elements` of the block's shared memory; those whose number is no constant all
+                // start where the others end
+  };
+  std::string name;  // "g_in0", "g_out0", "s_in0"
   DType dtype{};
   bool read = false, written = false;
   bool restrict_ = true;  // no other buffer overlaps it
+  Kind kind = Kind::Tensor;
+  std::optional<State> state;  // its elements are partial results computed in dtype
+  Expr elements = nullptr;     // but of a Tensor
 };
+
+int element_bytes(const Buffer& buffer);
 
 // What the kernel is given beside its buffers, in this order.
 struct Param {
   enum class Kind : uint8_t {
     Int,      // value, an integer expression of sizes and strides
     Divisor,  // the same, as a number to divide by (device/integer.cuh: FastDiv)
+    Real,     // the same as a float, or 1 / it if `inverse`
     Scalar,   // scalar input `index`, converted to dtype
     Value,    // the one element of tensor input `index`, a CPU tensor, by value
   };
@@ -35,6 +56,7 @@ struct Param {
   DType dtype = DType::Int64;  // Int, Divisor: Int32 where offsets are 32-bit
   Expr value = nullptr;        // Int, Divisor: over Symbol::Size, Stride, Scalar
   int index = 0;               // Scalar, Value
+  bool inverse = false;        // Real
 };
 
 // A register array; extent 1 prints as a plain variable.
@@ -42,6 +64,10 @@ struct Array {
   std::string name;  // "r_in0"
   DType dtype{};
   int extent = 1;
+  std::optional<State> state;  // its elements are partial results computed in dtype
+  // > 0: held as loaded, in `extent` chunks of so many elements; read by Unpack alone, and the
+  // element of a Load counts chunks.
+  int chunk = 0;
 };
 
 // A run of axes walked by one linear index. Only between `loops` and `addresses`.
@@ -50,6 +76,7 @@ struct LinearAxes {
   std::vector<Expr> extents;  // of the axes
   Expr index = nullptr;       // of lane 0
   bool vector = false;        // lane v is index + v
+  bool whole = false;         // lanes never cross the last axis: its extent is a multiple of theirs
 };
 
 struct Stmt;
@@ -61,8 +88,8 @@ struct Let {  // const v<var> = value
   bool index =
       false;  // an offset or coordinate, kept in the kernel's index type; else of value's dtype
 };
-// array[element + k] = buffer[offset + k] for k < width. Where `in` is false, or k >= count, zeros
-// are read.
+// array[element + k] = buffer[offset + k] for k < width. Where `in` is false, k < first or
+// k >= count, zeros are read.
 struct Load {
   int array = 0;
   Expr element = nullptr;
@@ -71,6 +98,8 @@ struct Load {
   Expr offset = nullptr;
   Expr in = nullptr;     // bool, or nullptr: always
   Expr count = nullptr;  // number of elements that exist, may be <= 0 or > width; nullptr: all
+  Expr first = nullptr;  // with count: elements before it do not exist, may be < 0; nullptr: 0
+  bool shifted = false;  // offset is no multiple of width; the buffer is aligned, all exist
   // Elements along rows: the first is `column` elements into a row of `columns`; where a row ends,
   // the next element lies `jump` further on. nullptr: all are neighbours.
   Expr column = nullptr, columns = nullptr, jump = nullptr;
@@ -80,7 +109,7 @@ struct Assign {  // array[element] = value
   Expr element = nullptr;
   Expr value = nullptr;
 };
-// buffer[offset + k] = array[element + k] for k < width, where `in` holds and k < count.
+// buffer[offset + k] = array[element + k] for k < width, where `in` holds and first <= k < count.
 struct Write {
   int array = 0;
   Expr element = nullptr;
@@ -89,6 +118,7 @@ struct Write {
   Expr offset = nullptr;
   Expr in = nullptr;
   Expr count = nullptr;
+  Expr first = nullptr;
   Expr column = nullptr, columns = nullptr, jump = nullptr;
 };
 struct For {  // v<var> = 0 .. extent - 1, fully unrolled: it indexes registers
@@ -96,10 +126,103 @@ struct For {  // v<var> = 0 .. extent - 1, fully unrolled: it indexes registers
   int extent = 1;
   Body body;
 };
+struct Serial {  // v<var> = 0 .. extent - 1; the extent is the same for all threads of the block
+  int var = 0;
+  Expr extent = nullptr;
+  int unroll = 0;  // iterations that the compiler may put side by side; 0: its choice
+  Body body;
+};
+struct If {
+  Expr condition = nullptr;
+  bool uniform = false;  // the same for all threads of the block; else no collective stands inside
+  Body body;
+};
 struct Barrier {};  // every thread of the block arrives
 
+// Partial results. `array` has a state.
+struct Reset {  // every element becomes the identity
+  int array = 0;
+};
+struct Accumulate {  // array[element] takes in one element of the reduction, where `in` holds
+  int array = 0;
+  Expr element = nullptr;
+  std::vector<Expr> values;  // the reduction's operands; of a sum also two, whose product it is
+  Expr in = nullptr;
+};
+struct AccumulateAll {  // array[0] takes in every element of the array `values`
+  int array = 0;
+  int values = 0;
+};
+struct Merge {  // array[element] = merge(array[element], other[other_element])
+  int array = 0;
+  Expr element = nullptr;
+  int other = 0;
+  Expr other_element = nullptr;
+};
+struct Fold {  // array[0] = all of its elements, pairwise
+  int array = 0;
+};
+// array[0] of each array becomes the merge over a group of `lanes` neighbouring threads (a power
+// of two up to the block), and over the blocks of the cluster where that is more than one. All of
+// them get the result; every thread of the block arrives. Beyond a warp, slots[i] is Shared memory
+// of one state per warp (cluster_slots: per block of the cluster) that nothing reads or writes
+// between this point and the next barrier.
+struct Combine {
+  std::vector<int> arrays;
+  int lanes = 1;
+  std::vector<int> slots, cluster_slots;
+  Expr parity =
+      nullptr;  // 0 or 1: which half of doubled slots, inside a Serial loop; nullptr: not doubled
+};
+// Every element of each array becomes the merge over the `rows` threads that lie `columns` threads
+// apart; rows * columns is the block. All get the result. slots[i]: Shared, extent * block states.
+struct CombineRows {
+  std::vector<int> arrays;
+  int rows = 1, columns = 1;
+  std::vector<int> slots;
+};
+// v<var> (bool, the same for all threads of the block): the last of `count` blocks to arrive at
+// counters[index]. What the others wrote before is visible to it.
+struct Last {
+  int var = 0;
+  int counters = 0;
+  Expr index = nullptr;
+  Expr count = nullptr;
+  int slot = 0;  // Shared: one uint32
+};
+// Asynchronous copy of `width` elements, 16 bytes at most, from a Tensor to Shared memory; zeros
+// where `in` is false. Only the thread that asked may read them, after its Wait.
+struct Copy {
+  int shared = 0;
+  Expr element = nullptr;
+  int width = 1;
+  int buffer = 0;
+  Expr offset = nullptr;
+  Expr in = nullptr;
+  Expr count = nullptr, first = nullptr;  // as in Load
+};
+struct Unpack {  // array = the elements of chunk `chunk` of a raw array
+  int array = 0;
+  int raw = 0;
+  Expr chunk = nullptr;
+};
+struct Commit {};  // closes a group of this thread's copies
+struct Wait {      // until at most `pending` groups of this thread are under way
+  int pending = 0;
+};
+struct SyncCluster {  // every thread of the cluster arrives; all have when the wait is over
+  enum class Part : uint8_t { Arrive, Wait };
+  Part part{};
+};
+struct SyncGrid {    // every thread of the grid arrives (cooperative)
+  int counters = 0;  // three of them
+};
+
 struct Stmt {
-  std::variant<Let, Load, Assign, Write, For, Barrier> node;
+  std::variant<Let, Load, Assign, Write, For, Serial, If, Barrier, Reset, Accumulate, AccumulateAll,
+               Merge, Fold, Combine, CombineRows, Last, Copy, Unpack, Commit, Wait, SyncCluster,
+               SyncGrid>
+      node;
 };
 
 struct KernelIR {
@@ -111,12 +234,16 @@ struct KernelIR {
   std::vector<Param> params;
   std::vector<Array> arrays;
   std::vector<LinearAxes> axes;
-  int vars = 0;         // variables numbered so far
-  Expr work = nullptr;  // items, one per thread: the grid is ceil(work / threads)
+  int vars = 0;              // variables numbered so far
+  Expr blocks = nullptr;     // of the grid
+  int cluster = 1;           // blocks of a cluster; divides `blocks`
+  bool cooperative = false;  // all blocks are resident at once
   Body body;
   Exprs exprs;
 
-  bool collectives() const;  // has a Barrier: the host executor needs fibers
+  bool collectives() const;    // threads meet: the host executor needs fibers
+  int shared_bytes() const;    // dynamic shared memory of a block, of a constant size
+  Expr shared_rows = nullptr;  // bytes behind it, known at the launch; nullptr: none
   // Bytes of the parameter block of a launch.
   int argument_bytes() const;
 };
@@ -124,9 +251,18 @@ struct KernelIR {
 // Calls f(Stmt&) for every statement, outer before inner.
 void visit(Body& body, const std::function<void(Stmt&)>& f);
 void visit(const Body& body, const std::function<void(const Stmt&)>& f);
+// The statements inside a statement, or nullptr.
+Body* inner_body(Stmt& stmt);
+const Body* inner_body(const Stmt& stmt);
+// The variable that a statement defines, or -1.
+int defined_var(const Stmt& stmt);
+void set_defined_var(Stmt& stmt, int var);
+// Do threads meet in it?
+bool is_collective(const Stmt& stmt);
 // The fields of a statement that are index arithmetic: the value of an index Let, offsets,
-// predicates, counts.
+// predicates, counts, trip counts. And the others: values, and indices of register arrays.
 std::vector<Expr*> index_fields(Stmt& stmt);
+std::vector<Expr*> value_fields(Stmt& stmt);
 // Replaces every expression of the kernel's statements by f(e) (nullptr entries are skipped).
 void map_expressions(Body& body, const std::function<Expr(Expr)>& f);
 

@@ -1,32 +1,61 @@
 // Kernel IR from its text. One declaration or statement a line; '#' starts a comment. In the rules
 // below, words in '' stand as they are, [x] may be absent, {x} may stand any number of times.
+// One file because expressions, statements and declarations are one grammar.
 //
-//   kernel      'kernel' NAME 'threads' INT 'min_blocks' INT 'index' 32 or 64 ['vars' INT] '{'
+//   kernel      'kernel' NAME 'threads' INT 'min_blocks' INT 'index' 32 or 64
+//                   ['cluster' INT] ['cooperative'] ['vars' INT] '{'
 //                   {declaration} {statement}
 //               '}'
 //       vars: the variables numbered so far, where they are more than the text mentions
 //   declaration
-//       'buffer' NAME DTYPE ['read'] ['written'] ['restrict']
+//       'buffer' NAME DTYPE [state] [memory expr] ['read'] ['written'] ['restrict']
+//           memory: 'workspace', 'counters' or 'shared', and its elements; a tensor's without it
 //       'param' p<i> ':' DTYPE 'int' expr            i counts from 0
 //       'param' p<i> ':' DTYPE 'divisor' expr
+//       'param' p<i> ':' DTYPE 'real' expr
+//       'param' p<i> ':' DTYPE 'inverse' expr        1 / it
 //       'param' p<i> ':' DTYPE 'scalar' INT          the number of a scalar input
 //       'param' p<i> ':' DTYPE 'value' INT           the number of a tensor input
-//       'array' NAME DTYPE INT                       its extent
-//       'axes' '[' {a<i>} ']' 'extents' '[' expr ',' ... ']' ['index' expr] ['vector']
-//       'work' expr
+//       'array' NAME DTYPE INT [state] ['chunk' INT] its extent; elements of a chunk as loaded
+//       'axes' '[' {a<i>} ']' 'extents' '[' expr ',' ... ']' ['index' expr] ['vector'] ['whole']
+//       'blocks' expr                                of the grid
+//       'shared_rows' expr                           bytes of shared memory known at the launch
+//   state       'state' REDUCTION                    holds partial results of it
 //   statement
 //       v<i> '=' expr                                Let of an index: int64, or bool
 //       v<i> ':' DTYPE '=' expr                      any other Let; DTYPE is that of expr
 //       ARRAY '[' expr ']' '=' expr
-//       'load' ARRAY '[' expr ']' 'width' INT BUFFER '[' expr ']' ['in' expr] ['count' expr]
-//       'write' BUFFER '[' expr ']' 'width' INT ARRAY '[' expr ']' ['in' expr] ['count' expr]
+//       'load' ARRAY '[' expr ']' 'width' INT BUFFER '[' expr ']' exists [row]
+//           ['shifted']
+//       'write' BUFFER '[' expr ']' 'width' INT ARRAY '[' expr ']' exists [row]
 //       'for' v<i> '<' INT '{' {statement} '}'       '}' on a line of its own
+//       'serial' v<i> '<' expr ['unroll' INT] '{' {statement} '}'
+//       'if' ['uniform'] expr '{' {statement} '}'
 //       'barrier'
+//       'reset' ARRAY
+//       'accumulate' ARRAY '[' expr ']' '(' expr ',' ... ')' ['in' expr]
+//       'accumulate_all' ARRAY ARRAY                 every element of the second
+//       'merge' ARRAY '[' expr ']' ARRAY '[' expr ']'          takes in the second
+//       'fold' ARRAY
+//       'combine' '(' ARRAY ',' ... ')' 'lanes' INT ['slots' '(' BUFFER ',' ... ')']
+//           ['cluster' '(' BUFFER ',' ... ')'] ['parity' expr]
+//       'combine_rows' '(' ARRAY ',' ... ')' 'rows' INT 'columns' INT ['slots' '(' BUFFER ... ')']
+//       v<i> '=' 'last' BUFFER '[' expr ']' 'of' expr 'slot' BUFFER
+//       'copy' BUFFER '[' expr ']' 'width' INT BUFFER '[' expr ']' exists
+//       'unpack' ARRAY ARRAY '[' expr ']'
+//       'commit'
+//       'wait' INT
+//       'arrive_cluster'
+//       'wait_cluster'
+//       'sync_grid' BUFFER
+//   exists      ['in' expr] ['first' expr] ['count' expr]
+//   row         'column' expr 'of' expr 'jump' expr
 //   expr
 //       x + y   x - y   x * y   x / y   x % y   x < y     of int64, * / % before + - before <
 //       OP(x, ...)   every op in every dtype: add(x, y)
 //       DTYPE(x)     a cast: f32(x)
-//       ARRAY[x]   (x)   size(i, dim)   stride(i, dim)   a<i>   v<i>   p<i>   thread   block
+//       ARRAY[x]   ARRAY[x].f<i>   (x), where f<i> is a field of a partial result
+//       size(i, dim)   stride(i, dim)   a<i>   v<i>   p<i>   thread   block
 //       scalar(i)   value(i)   scalar(i):f32   value(i):bf16   an input, of int64 or of DTYPE
 //       3   3:i32   1.5:f32   true:bool   {1.5, -2.0}:c64
 //       inf:f32   -inf:f32   nan:f32   nan(0x7ff8000000000001):f32, the bits of a float64
@@ -34,6 +63,7 @@
 // Dtypes are called as in kernel text (bf16). Expressions are built through Exprs, so what is not
 // in normal form is brought into it. The parser checks what it needs; verify() checks the rest.
 #include <charconv>
+#include <optional>
 #include <unordered_map>
 
 #include "base/error.h"
@@ -43,7 +73,7 @@
 namespace fuser {
 namespace {
 
-constexpr int kMaxNesting = 100;  // of loops: bodies are walked by recursion
+constexpr int kMaxNesting = 100;  // of loops and conditions: bodies are walked by recursion
 
 bool find_infix(std::string_view sign, Op& op, int& level) {
   static constexpr struct {
@@ -251,6 +281,20 @@ struct Parser : TokenReader {
     }
   }
 
+  // What stands behind its subscript is which field of a partial result it is.
+  Expr element(int number, Expr index) {
+    const Array& a = kernel.arrays[number];
+    int field = 0;
+    if (accept(".")) {
+      const Token t = peek();
+      field = numbered_name('f', "a field, such as f0");
+      const int fields = a.state ? row(a.state->op).results : 0;
+      if (field >= fields) fail(t, text("one of the ", fields, " fields of ", a.name));
+    }
+    const DType dtype = a.state ? result_dtype(a.state->op, a.dtype, field) : a.dtype;
+    return kernel.exprs.element(number, index, dtype, field);
+  }
+
   // Ends the innermost parenthesis, call or subscript.
   void close(Stacks& s) {
     const Open open = s.open.back();
@@ -264,8 +308,7 @@ struct Parser : TokenReader {
     Expr result = args[0];
     if (open.kind == Open::Kind::Call) result = kernel.exprs.apply(open.op, args);
     if (open.kind == Open::Kind::Cast) result = kernel.exprs.cast(open.dtype, args[0]);
-    if (open.kind == Open::Kind::Index)
-      result = kernel.exprs.element(open.array, args[0], kernel.arrays[open.array].dtype);
+    if (open.kind == Open::Kind::Index) result = element(open.array, args[0]);
     s.values.resize(open.base);
     s.values.push_back(result);
   }
@@ -311,10 +354,26 @@ struct Parser : TokenReader {
       fail(t, text(what, " that is not taken yet"));
   }
 
+  std::optional<State> state() {
+    if (!accept("state")) return std::nullopt;
+    State s;
+    if (!find_reduction(peek().text, s.op)) fail(peek(), "the name of a reduction, such as sum");
+    ++position;
+    return s;
+  }
+
   void buffer() {
     Buffer b{.name = std::string(peek().text)};
     declare(buffers, kernel.buffers.size(), "the name of a buffer");
     b.dtype = dtype();
+    b.state = state();
+    if (accept("workspace"))
+      b.kind = Buffer::Kind::Workspace;
+    else if (accept("counters"))
+      b.kind = Buffer::Kind::Counters;
+    else if (accept("shared"))
+      b.kind = Buffer::Kind::Shared;
+    if (b.kind != Buffer::Kind::Tensor) b.elements = expression();
     b.read = accept("read");
     b.written = accept("written");
     b.restrict_ = accept("restrict");
@@ -330,11 +389,15 @@ struct Parser : TokenReader {
     if (accept("int") || accept("divisor")) {
       p.kind = tokens[position - 1].text == "int" ? Param::Kind::Int : Param::Kind::Divisor;
       p.value = expression();
+    } else if (accept("real") || accept("inverse")) {
+      p.kind = Param::Kind::Real;
+      p.inverse = tokens[position - 1].text == "inverse";
+      p.value = expression();
     } else if (accept("scalar") || accept("value")) {
       p.kind = tokens[position - 1].text == "scalar" ? Param::Kind::Scalar : Param::Kind::Value;
       p.index = integer("the number of an input");
     } else {
-      fail(peek(), "int, divisor, scalar or value");
+      fail(peek(), "int, divisor, real, inverse, scalar or value");
     }
     kernel.params.push_back(p);
   }
@@ -344,6 +407,8 @@ struct Parser : TokenReader {
     declare(arrays, kernel.arrays.size(), "the name of an array");
     a.dtype = dtype();
     a.extent = integer("the extent of the array");
+    a.state = state();
+    if (accept("chunk")) a.chunk = integer("the elements of a chunk");
     kernel.arrays.push_back(std::move(a));
   }
 
@@ -360,6 +425,7 @@ struct Parser : TokenReader {
     }
     if (accept("index")) w.index = expression();
     w.vector = accept("vector");
+    w.whole = accept("whole");
     kernel.axes.push_back(std::move(w));
   }
 
@@ -374,8 +440,10 @@ struct Parser : TokenReader {
       array();
     else if (accept("axes"))
       axes();
-    else if (accept("work"))
-      kernel.work = expression();
+    else if (accept("blocks"))
+      kernel.blocks = expression();
+    else if (accept("shared_rows"))
+      kernel.shared_rows = expression();
     else
       return false;
     line_end();
@@ -389,6 +457,7 @@ struct Parser : TokenReader {
     Let s{.var = numbered_name('v', "a statement"), .index = !accept(":")};
     const DType stated = s.index ? DType::Int64 : dtype();
     expect("=");
+    if (s.index && at("last") && peek(1).kind == Token::Kind::Name) return last(s.var);
     s.value = expression();
     if (!s.index && s.value->dtype != stated)
       fail(t, text("a value of dtype ", row(stated).device, ", as v", s.var, " states (it is ",
@@ -397,17 +466,49 @@ struct Parser : TokenReader {
     return {s};
   }
 
+  Stmt last(int var) {
+    expect("last");
+    Last s{.var = var, .counters = declared(buffers, "a declared buffer")};
+    s.index = subscript();
+    expect("of");
+    s.count = expression();
+    expect("slot");
+    s.slot = declared(buffers, "a declared buffer");
+    var_types[var] = DType::Bool;
+    return {s};
+  }
+
   template <class Access>
   void guards(Access& s) {
     if (accept("in")) s.in = expression();
+    if (accept("first")) s.first = expression();
     if (accept("count")) s.count = expression();
-    if (!accept("column")) return;
-    s.column = expression();
-    expect("of");
-    s.columns = expression();
-    expect("jump");
-    s.jump = expression();
+    if constexpr (requires { s.column; }) {
+      if (accept("column")) {
+        s.column = expression();
+        expect("of");
+        s.columns = expression();
+        expect("jump");
+        s.jump = expression();
+      }
+    }
   }
+
+  Stmt shiftable(Load s) {
+    guards(s);
+    s.shifted = accept("shifted");
+    return {s};
+  }
+
+  std::vector<int> list(const Names& table, const char* what) {
+    std::vector<int> out;
+    expect("(");
+    do out.push_back(declared(table, what));
+    while (accept(","));
+    expect(")");
+    return out;
+  }
+  std::vector<int> slots() { return list(buffers, "a declared buffer"); }
 
   int width() {
     expect("width");
@@ -428,8 +529,7 @@ struct Parser : TokenReader {
       s.width = width();
       s.buffer = declared(buffers, "a declared buffer");
       s.offset = subscript();
-      guards(s);
-      return {s};
+      return shiftable(s);
     }
     if (accept("write")) {
       Write s{.buffer = declared(buffers, "a declared buffer")};
@@ -441,31 +541,125 @@ struct Parser : TokenReader {
       return {s};
     }
     if (accept("barrier")) return {Barrier{}};
+    if (accept("commit")) return {Commit{}};
+    if (accept("wait")) return {Wait{integer("the number of groups under way")}};
+    if (accept("arrive_cluster")) return {SyncCluster{SyncCluster::Part::Arrive}};
+    if (accept("wait_cluster")) return {SyncCluster{SyncCluster::Part::Wait}};
+    if (accept("sync_grid")) return {SyncGrid{declared(buffers, "a declared buffer")}};
+    if (accept("copy")) {
+      Copy s{.shared = declared(buffers, "a declared buffer")};
+      s.element = subscript();
+      s.width = width();
+      s.buffer = declared(buffers, "a declared buffer");
+      s.offset = subscript();
+      guards(s);
+      return {s};
+    }
+    if (accept("unpack")) {
+      Unpack s{.array = declared(arrays, "a declared array")};
+      s.raw = declared(arrays, "a declared array");
+      s.chunk = subscript();
+      return {s};
+    }
+    if (auto s = reduction()) return std::move(*s);
     return let();
   }
 
-  // Statements up to the "}" of the kernel. Loops being read stand on a stack, each with its body
+  // Statements about partial results.
+  std::optional<Stmt> reduction() {
+    const char* const array = "a declared array";
+    if (accept("reset")) return Stmt{Reset{declared(arrays, array)}};
+    if (accept("accumulate_all")) {
+      AccumulateAll s{.array = declared(arrays, array)};
+      s.values = declared(arrays, array);
+      return Stmt{s};
+    }
+    if (accept("fold")) return Stmt{Fold{declared(arrays, array)}};
+    if (accept("accumulate")) {
+      Accumulate s{.array = declared(arrays, array)};
+      s.element = subscript();
+      expect("(");
+      do s.values.push_back(expression());
+      while (accept(","));
+      expect(")");
+      if (accept("in")) s.in = expression();
+      return Stmt{std::move(s)};
+    }
+    if (accept("merge")) {
+      Merge s{.array = declared(arrays, array)};
+      s.element = subscript();
+      s.other = declared(arrays, array);
+      s.other_element = subscript();
+      return Stmt{s};
+    }
+    if (accept("combine")) {
+      Combine s{.arrays = list(arrays, array)};
+      expect("lanes");
+      s.lanes = integer("the number of threads");
+      if (accept("slots")) s.slots = slots();
+      if (accept("cluster")) s.cluster_slots = slots();
+      if (accept("parity")) s.parity = expression();
+      return Stmt{std::move(s)};
+    }
+    if (accept("combine_rows")) {
+      CombineRows s{.arrays = list(arrays, array)};
+      expect("rows");
+      s.rows = integer("the number of rows of threads");
+      expect("columns");
+      s.columns = integer("the number of columns of threads");
+      if (accept("slots")) s.slots = slots();
+      return Stmt{std::move(s)};
+    }
+    return std::nullopt;
+  }
+
+  // The head of a statement with a body, up to its "{"; nothing where none stands here.
+  std::optional<Stmt> opening() {
+    Stmt out;
+    if (accept("for")) {
+      For s{.var = numbered_name('v', "a variable, such as v0"), .body = {}};
+      expect("<");
+      s.extent = integer("the number of iterations");
+      out.node = std::move(s);
+    } else if (accept("serial")) {
+      Serial s{.var = numbered_name('v', "a variable, such as v0"), .body = {}};
+      expect("<");
+      s.extent = expression();
+      if (accept("unroll")) s.unroll = integer("the iterations side by side");
+      out.node = std::move(s);
+    } else if (accept("if")) {
+      If s{.uniform = accept("uniform"), .body = {}};
+      s.condition = expression();
+      out.node = std::move(s);
+    } else {
+      return std::nullopt;
+    }
+    expect("{");
+    line_end();
+    return out;
+  }
+
+  // Statements up to the "}" of the kernel. Those being read stand on a stack, each with its body
   // so far.
   void body() {
-    std::vector<For> loops;
+    std::vector<Stmt> open;
     for (;;) {
-      Body& here = loops.empty() ? kernel.body : loops.back().body;
+      Body& here = open.empty() ? kernel.body : *inner_body(open.back());
+      const Token t = peek();
       if (accept("}")) {
         line_end();
-        if (loops.empty()) return;
-        Stmt done{std::move(loops.back())};
-        loops.pop_back();
-        (loops.empty() ? kernel.body : loops.back().body).push_back(std::move(done));
-      } else if (at("for") && peek(1).text != "[") {
-        if (loops.size() >= kMaxNesting)
-          fail(peek(), text("at most ", kMaxNesting, " nested loops"));
-        ++position;
-        For loop{.var = numbered_name('v', "a variable, such as v0"), .body = {}};
-        expect("<");
-        loop.extent = integer("the number of iterations");
-        expect("{");
-        line_end();
-        loops.push_back(std::move(loop));
+        if (open.empty()) return;
+        Stmt done = std::move(open.back());
+        open.pop_back();
+        (open.empty() ? kernel.body : *inner_body(open.back())).push_back(std::move(done));
+        continue;
+      }
+      // An array may be called like a keyword.
+      std::optional<Stmt> opened;
+      if (peek(1).text != "[") opened = opening();
+      if (opened) {
+        if (open.size() >= kMaxNesting) fail(t, text("at most ", kMaxNesting, " nested loops"));
+        open.push_back(std::move(*opened));
       } else {
         here.push_back(simple_statement());
         line_end();
@@ -485,6 +679,8 @@ struct Parser : TokenReader {
     if (!at("32") && !at("64")) fail(peek(), "32 or 64");
     kernel.index64 = at("64");
     ++position;
+    if (accept("cluster")) kernel.cluster = integer("the number of blocks of a cluster");
+    kernel.cooperative = accept("cooperative");
     const int counted = accept("vars") ? integer("the number of variables") : -1;
     expect("{");
     line_end();

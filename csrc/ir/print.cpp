@@ -75,11 +75,12 @@ struct Writer {
   std::string out{};
 
   // What is still to be written, the next at the end: an expression that stands where at least
-  // `level` is needed, or a piece of text.
+  // `level` is needed, a piece of text, or a field of the element before it.
   struct Item {
     Expr expr = nullptr;
     int level = 0;
     const char* piece = "";
+    int field = -1;
   };
   std::vector<Item> open{};
 
@@ -89,7 +90,7 @@ struct Writer {
       const Item item = open.back();
       open.pop_back();
       if (!item.expr) {
-        out += item.piece;
+        out += item.field < 0 ? item.piece : text(".f", item.field);
         continue;
       }
       switch (item.expr->kind) {
@@ -102,6 +103,7 @@ struct Writer {
         case ExprNode::Kind::Element:
           array(item.expr->a);
           out += "[";
+          if (has_fields(item.expr)) open.push_back({.field = item.expr->b});
           list(item.expr, "]");
           break;
         case ExprNode::Kind::Cast:
@@ -174,6 +176,12 @@ struct Writer {
       case Symbol::Block:
         out += "block";
         return;
+      case Symbol::Loaded:
+        out += text("loaded(", e->a, ")");
+        return;
+      case Symbol::Extent:
+        out += text("size(t", e->a, ", ", e->b, ")");
+        return;
     }
   }
 
@@ -183,9 +191,18 @@ struct Writer {
   }
 
   // Also prints what verify() will refuse: its messages quote the statement.
-  void array(int i) {
+  const Array* array_at(int i) const {
     const bool known = kernel && i >= 0 && i < static_cast<int>(kernel->arrays.size());
-    out += known ? kernel->arrays[i].name : text("array", i);
+    return known ? &kernel->arrays[i] : nullptr;
+  }
+  void array(int i) {
+    const Array* a = array_at(i);
+    out += a ? a->name : text("array", i);
+  }
+  // Partial results of several fields say which one is meant.
+  bool has_fields(Expr element) const {
+    const Array* a = array_at(element->a);
+    return element->b > 0 || (a && a->state && row(a->state->op).results > 1);
   }
 
   void buffer(int i) {
@@ -210,10 +227,24 @@ struct Writer {
   template <class Access>
   void guards(const Access& a) {
     clause(" in ", a.in);
+    clause(" first ", a.first);
     clause(" count ", a.count);
-    clause(" column ", a.column);
-    clause(" of ", a.columns);
-    clause(" jump ", a.jump);
+    if constexpr (requires { a.column; }) {
+      clause(" column ", a.column);
+      clause(" of ", a.columns);
+      clause(" jump ", a.jump);
+    }
+    if constexpr (requires { a.shifted; })
+      if (a.shifted) out += " shifted";
+  }
+
+  void names(const char* before, void (Writer::*name)(int), const std::vector<int>& numbers) {
+    for (int i : numbers) {
+      out += before;
+      (this->*name)(i);
+      before = ", ";
+    }
+    out += ")";
   }
 
   void statement(const Stmt& s) {
@@ -241,9 +272,77 @@ struct Writer {
             guards(n);
           } else if constexpr (std::is_same_v<N, For>) {
             out += text("for v", n.var, " < ", n.extent);
-          } else {
-            static_assert(std::is_same_v<N, Barrier>, "the printer misses a statement");
+          } else if constexpr (std::is_same_v<N, Serial>) {
+            out += text("serial v", n.var);
+            clause(" < ", n.extent);
+            if (n.unroll) out += text(" unroll ", n.unroll);
+          } else if constexpr (std::is_same_v<N, If>) {
+            clause(n.uniform ? "if uniform " : "if ", n.condition);
+          } else if constexpr (std::is_same_v<N, Barrier>) {
             out += "barrier";
+          } else if constexpr (std::is_same_v<N, Reset>) {
+            out += "reset ";
+            array(n.array);
+          } else if constexpr (std::is_same_v<N, Accumulate>) {
+            out += "accumulate ";
+            subscript(&Writer::array, n.array, n.element);
+            const char* before = " (";
+            for (Expr e : n.values) {
+              clause(before, e);
+              before = ", ";
+            }
+            out += ")";
+            clause(" in ", n.in);
+          } else if constexpr (std::is_same_v<N, AccumulateAll>) {
+            out += "accumulate_all ";
+            array(n.array);
+            out += " ";
+            array(n.values);
+          } else if constexpr (std::is_same_v<N, Merge>) {
+            out += "merge ";
+            subscript(&Writer::array, n.array, n.element);
+            out += " ";
+            subscript(&Writer::array, n.other, n.other_element);
+          } else if constexpr (std::is_same_v<N, Fold>) {
+            out += "fold ";
+            array(n.array);
+          } else if constexpr (std::is_same_v<N, Combine>) {
+            names("combine (", &Writer::array, n.arrays);
+            out += text(" lanes ", n.lanes);
+            if (!n.slots.empty()) names(" slots (", &Writer::buffer, n.slots);
+            if (!n.cluster_slots.empty()) names(" cluster (", &Writer::buffer, n.cluster_slots);
+            clause(" parity ", n.parity);
+          } else if constexpr (std::is_same_v<N, CombineRows>) {
+            names("combine_rows (", &Writer::array, n.arrays);
+            out += text(" rows ", n.rows, " columns ", n.columns);
+            if (!n.slots.empty()) names(" slots (", &Writer::buffer, n.slots);
+          } else if constexpr (std::is_same_v<N, Last>) {
+            out += text("v", n.var, " = last ");
+            subscript(&Writer::buffer, n.counters, n.index);
+            clause(" of ", n.count);
+            out += " slot ";
+            buffer(n.slot);
+          } else if constexpr (std::is_same_v<N, Copy>) {
+            out += "copy ";
+            subscript(&Writer::buffer, n.shared, n.element);
+            out += text(" width ", n.width, " ");
+            subscript(&Writer::buffer, n.buffer, n.offset);
+            guards(n);
+          } else if constexpr (std::is_same_v<N, Unpack>) {
+            out += "unpack ";
+            array(n.array);
+            out += " ";
+            subscript(&Writer::array, n.raw, n.chunk);
+          } else if constexpr (std::is_same_v<N, Commit>) {
+            out += "commit";
+          } else if constexpr (std::is_same_v<N, Wait>) {
+            out += text("wait ", n.pending);
+          } else if constexpr (std::is_same_v<N, SyncCluster>) {
+            out += n.part == SyncCluster::Part::Arrive ? "arrive_cluster" : "wait_cluster";
+          } else {
+            static_assert(std::is_same_v<N, SyncGrid>, "to_text() misses a statement");
+            out += "sync_grid ";
+            buffer(n.counters);
           }
         },
         s.node);
@@ -253,13 +352,26 @@ struct Writer {
     for (const Stmt& s : statements) {
       out += indent;
       statement(s);
-      if (const auto* loop = std::get_if<For>(&s.node)) {
+      if (const Body* inner = inner_body(s)) {
         out += " {\n";
-        body(loop->body, indent + "  ");
+        body(*inner, indent + "  ");
         out += indent + "}";
       }
       out += "\n";
     }
+  }
+
+  void state(const std::optional<State>& s) {
+    if (s) out += text(" state ", row(s->op).name);
+  }
+
+  void memory(const Buffer& b) {
+    static constexpr const char* kinds[] = {"", " workspace ", " counters ", " shared "};
+    out += text("  buffer ", b.name, " ", row(b.dtype).device);
+    state(b.state);
+    clause(kinds[static_cast<int>(b.kind)], b.elements);
+    out += text(b.read ? " read" : "", b.written ? " written" : "",
+                b.restrict_ ? " restrict\n" : "\n");
   }
 
   void param(const Param& p, size_t index) {
@@ -270,6 +382,9 @@ struct Writer {
         break;
       case Param::Kind::Divisor:
         clause(" divisor ", p.value);
+        break;
+      case Param::Kind::Real:
+        clause(p.inverse ? " inverse " : " real ", p.value);
         break;
       case Param::Kind::Scalar:
         out += text(" scalar ", p.index);
@@ -296,19 +411,22 @@ struct Writer {
     }
     out += "]";
     clause(" index ", w.index);
-    out += w.vector ? " vector\n" : "\n";
+    out += text(w.vector ? " vector" : "", w.whole ? " whole\n" : "\n");
   }
 
   void declarations() {
-    for (const Buffer& b : kernel->buffers)
-      out += text("  buffer ", b.name, " ", row(b.dtype).device, b.read ? " read" : "",
-                  b.written ? " written" : "", b.restrict_ ? " restrict\n" : "\n");
+    for (const Buffer& b : kernel->buffers) memory(b);
     for (size_t i = 0; i < kernel->params.size(); ++i) param(kernel->params[i], i);
-    for (const Array& a : kernel->arrays)
-      out += text("  array ", a.name, " ", row(a.dtype).device, " ", a.extent, "\n");
+    for (const Array& a : kernel->arrays) {
+      out += text("  array ", a.name, " ", row(a.dtype).device, " ", a.extent);
+      state(a.state);
+      out += a.chunk ? text(" chunk ", a.chunk, "\n") : "\n";
+    }
     for (const LinearAxes& w : kernel->axes) axes(w);
-    clause("  work ", kernel->work);
-    if (kernel->work) out += "\n";
+    clause("  blocks ", kernel->blocks);
+    if (kernel->blocks) out += "\n";
+    clause("  shared_rows ", kernel->shared_rows);
+    if (kernel->shared_rows) out += "\n";
   }
 };
 
@@ -330,6 +448,8 @@ std::string to_text(const KernelIR& k) {
   Writer writer{.kernel = &k};
   writer.out = text("kernel ", k.name, " threads ", k.threads, " min_blocks ", k.min_blocks,
                     " index ", k.index64 ? 64 : 32);
+  if (k.cluster != 1) writer.out += text(" cluster ", k.cluster);
+  if (k.cooperative) writer.out += " cooperative";
   if (k.vars != named_vars(k)) writer.out += text(" vars ", k.vars);
   writer.out += " {\n";
   writer.declarations();

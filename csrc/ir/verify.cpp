@@ -1,6 +1,4 @@
-// What holds of a kernel between any two passes. Convergence of collectives needs no rule so far:
-// the only statement that encloses others is a loop with a constant trip count, which every thread
-// walks alike.
+// What holds of a kernel between any two passes.
 #include <algorithm>
 #include <optional>
 #include <unordered_set>
@@ -57,8 +55,9 @@ struct Verifier {
   const KernelIR& kernel;
   const Stmt* at = nullptr;                    // nullptr: in the declarations
   std::vector<std::optional<DType>> in_scope;  // by variable
-  std::vector<bool> defined;                   // by variable: somewhere
   std::vector<bool> has_axis;
+  bool divergent = false;               // not every thread of the block comes here
+  std::unordered_set<int> thread_vars;  // variables that differ between threads of a block
 
   // Where the message points.
   std::string here() const {
@@ -104,13 +103,19 @@ struct Verifier {
       case Symbol::Block:
         is_int64();
         return;
+      case Symbol::Loaded:
+      case Symbol::Extent:
+        FUSER_ASSERT(false, here(), to_string(e), " is no value of a kernel");
     }
   }
 
   void element(Expr e) {
     const Array& array = array_at(e->a);
-    FUSER_ASSERT(e->dtype == array.dtype, here(), array.name, " is read as ", device_name(e->dtype),
-                 " and has dtype ", device_name(array.dtype));
+    FUSER_ASSERT(!array.chunk, here(), array.name, " holds chunks as loaded, and is not unpacked");
+    const DType dtype =
+        array.state ? result_dtype(array.state->op, array.dtype, e->b) : array.dtype;
+    FUSER_ASSERT(e->dtype == dtype, here(), array.name, " is read as ", device_name(e->dtype),
+                 " and has dtype ", device_name(dtype));
     within(array, e->args[0], 1);
   }
 
@@ -202,13 +207,19 @@ struct Verifier {
                  "buffer ", s.buffer, " of ", kernel.buffers.size());
     const Buffer& buffer = kernel.buffers[s.buffer];
     FUSER_ASSERT(buffer.*allowed, here(), buffer.name, " is not declared as ", verb);
+    FUSER_ASSERT(array.state == buffer.state, here(), array.name, " and ", buffer.name,
+                 " do not both hold partial results of one reduction");
     FUSER_ASSERT(array.dtype == buffer.dtype, here(), array.name, " has dtype ",
                  device_name(array.dtype), " and ", buffer.name, " has ",
                  device_name(buffer.dtype));
     FUSER_ASSERT(s.width >= 1, here(), "width ", s.width, ", expected at least 1");
     expr(s.element, DType::Int64, "the array's index");
-    within(array, s.element, s.width);
+    FUSER_ASSERT(!array.chunk || array.chunk == s.width, here(), "width ", s.width,
+                 " of chunks of ", array.chunk);
+    within(array, s.element, array.chunk ? 1 : s.width);
     expr(s.offset, DType::Int64, "the offset");
+    FUSER_ASSERT(!s.first || s.count, here(), "a first element without a count");
+    if (s.first) expr(s.first, DType::Int64, "the first element");
     if (s.in) expr(s.in, DType::Bool, "the predicate");
     if (s.count) expr(s.count, DType::Int64, "the count");
     FUSER_ASSERT(!s.column == !s.columns && !s.column == !s.jump, here(),
@@ -222,8 +233,7 @@ struct Verifier {
   void define(int var, DType dtype) {
     FUSER_ASSERT(var >= 0 && var < kernel.vars, here(), "v", var, ", but ", kernel.vars,
                  " variables are numbered so far");
-    FUSER_ASSERT(!defined[var], here(), "v", var, " is defined twice");
-    defined[var] = true;
+    FUSER_ASSERT(!in_scope[var], here(), "v", var, " is defined twice");
     in_scope[var] = dtype;
   }
 
@@ -239,6 +249,11 @@ struct Verifier {
             FUSER_ASSERT(!s.index || dtype == DType::Int64 || dtype == DType::Bool, here(),
                          "an index has dtype ", device_name(dtype), ", expected i64 or bool");
             define(s.var, dtype);
+            visit(s.value, [&](Expr e) {
+              if (e->is_symbol(Symbol::Thread) || e->kind == ExprNode::Kind::Element ||
+                  (e->is_symbol(Symbol::Var) && thread_vars.count(e->a)))
+                thread_vars.insert(s.var);
+            });
           } else if constexpr (std::is_same_v<S, Load>) {
             access(s, &Buffer::read, "read");
           } else if constexpr (std::is_same_v<S, Assign>) {
@@ -250,20 +265,150 @@ struct Verifier {
             access(s, &Buffer::written, "written");
           } else if constexpr (std::is_same_v<S, For>) {
             FUSER_ASSERT(s.extent >= 1, here(), "extent ", s.extent, ", expected at least 1");
-            define(s.var, DType::Int64);
-            body(s.body);
-            in_scope[s.var].reset();
+            inner(s.var, s.body, divergent);
+          } else if constexpr (std::is_same_v<S, Serial>) {
+            expr(s.extent, DType::Int64, "the trip count");
+            uniform(s.extent, "the trip count");
+            inner(s.var, s.body, divergent);
+          } else if constexpr (std::is_same_v<S, If>) {
+            expr(s.condition, DType::Bool, "the condition");
+            inner(-1, s.body, divergent || !s.uniform);
+          } else if constexpr (std::is_same_v<S, Reset> || std::is_same_v<S, Fold>) {
+            state_at(s.array);
+          } else if constexpr (std::is_same_v<S, Accumulate>) {
+            const Array& array = state_at(s.array);
+            const ReductionRow& r = row(array.state->op);
+            expr(s.element, DType::Int64, "the array's index");
+            within(array, s.element, 1);
+            const bool product =
+                r.operands == 1 && s.values.size() == 2 && array.state->op == ReduceOp::sum;
+            FUSER_ASSERT(product || s.values.size() == r.operands, here(), s.values.size(),
+                         " values, ", r.name, " takes ", int(r.operands));
+            for (size_t i = 0; i < s.values.size(); ++i)
+              expr(s.values[i], i == 0 || product ? array.dtype : DType::Int64, "the value");
+            if (s.in) expr(s.in, DType::Bool, "the predicate");
+          } else if constexpr (std::is_same_v<S, AccumulateAll>) {
+            const Array &to = state_at(s.array), &from = array_at(s.values);
+            FUSER_ASSERT(row(to.state->op).operands == 1 && from.dtype == to.dtype && !from.state &&
+                             !from.chunk,
+                         here(), from.name, " holds no elements that ", to.name, " takes in");
+          } else if constexpr (std::is_same_v<S, Merge>) {
+            const Array &to = state_at(s.array), &from = state_at(s.other);
+            FUSER_ASSERT(to.state == from.state && to.dtype == from.dtype, here(), to.name, " and ",
+                         from.name, " are partial results of different reductions");
+            expr(s.element, DType::Int64, "the array's index");
+            expr(s.other_element, DType::Int64, "the array's index");
+            within(to, s.element, 1);
+            within(from, s.other_element, 1);
+          } else if constexpr (std::is_same_v<S, Combine>) {
+            converge(s);
+            FUSER_ASSERT(
+                s.lanes >= 1 && (s.lanes & (s.lanes - 1)) == 0 && kernel.threads % s.lanes == 0,
+                here(), s.lanes, " lanes of ", kernel.threads, " threads");
+            for (size_t i = 0; i < s.arrays.size(); ++i) {
+              state_at(s.arrays[i]);
+              if (s.lanes > 32) slot(s.arrays, i, s.slots, kernel.threads / 32);
+              if (kernel.cluster > 1) slot(s.arrays, i, s.cluster_slots, kernel.cluster);
+            }
+            if (s.parity) expr(s.parity, DType::Int64, "the parity");
+          } else if constexpr (std::is_same_v<S, CombineRows>) {
+            converge(s);
+            FUSER_ASSERT(s.rows * s.columns == kernel.threads, here(), s.rows, " x ", s.columns,
+                         " of ", kernel.threads, " threads");
+            for (size_t i = 0; i < s.arrays.size(); ++i)
+              slot(s.arrays, i, s.slots, state_at(s.arrays[i]).extent * kernel.threads);
+          } else if constexpr (std::is_same_v<S, Last>) {
+            converge(s);
+            buffer_at(s.counters, Buffer::Kind::Counters);
+            buffer_at(s.slot, Buffer::Kind::Shared);
+            expr(s.index, DType::Int64, "the counter's index");
+            expr(s.count, DType::Int64, "the count");
+            define(s.var, DType::Bool);
+          } else if constexpr (std::is_same_v<S, Copy>) {
+            const Buffer& to = buffer_at(s.shared, Buffer::Kind::Shared);
+            const Buffer& from = buffer_at(s.buffer, Buffer::Kind::Tensor);
+            FUSER_ASSERT(to.dtype == from.dtype, here(), "a copy from ", from.name, " to ", to.name,
+                         ", which have different dtypes");
+            const int bytes = s.width * size_of(from.dtype);
+            FUSER_ASSERT(bytes == 4 || bytes == 8 || bytes == 16, here(), "a copy of ", bytes,
+                         " bytes, expected 4, 8 or 16");
+            expr(s.element, DType::Int64, "the element");
+            expr(s.offset, DType::Int64, "the offset");
+            if (s.in) expr(s.in, DType::Bool, "the predicate");
+            if (s.count) expr(s.count, DType::Int64, "the count");
+            if (s.first) expr(s.first, DType::Int64, "the first element");
+          } else if constexpr (std::is_same_v<S, Unpack>) {
+            const Array &to = array_at(s.array), &from = array_at(s.raw);
+            FUSER_ASSERT(from.chunk == to.extent && from.dtype == to.dtype && !to.chunk, here(),
+                         "chunks of ", from.chunk, " elements become ", to.extent);
+            expr(s.chunk, DType::Int64, "the chunk");
+            within(from, s.chunk, 1);
+          } else if constexpr (std::is_same_v<S, SyncGrid>) {
+            converge(s);
+            buffer_at(s.counters, Buffer::Kind::Counters);
+            FUSER_ASSERT(kernel.cooperative, here(), "in a kernel that is not cooperative");
+          } else if constexpr (std::is_same_v<S, Barrier> || std::is_same_v<S, SyncCluster>) {
+            converge(s);
           } else {
-            static_assert(std::is_same_v<S, Barrier>, "verify() misses a statement");
+            static_assert(std::is_same_v<S, Commit> || std::is_same_v<S, Wait>,
+                          "verify() misses a statement");
           }
         },
         stmt.node);
   }
 
+  // ---- Convergence: every thread of the block walks around a collective alike.
+
+  template <class S>
+  void converge(const S&) {
+    FUSER_ASSERT(!divergent, here(), "threads meet where not all of them need come");
+  }
+
+  // The same for all threads of the block?
+  void uniform(Expr root, const char* what) {
+    visit(root, [&](Expr e) {
+      const bool varies = e->is_symbol(Symbol::Thread) || e->kind == ExprNode::Kind::Element ||
+                          (e->is_symbol(Symbol::Var) && thread_vars.count(e->a));
+      FUSER_ASSERT(!varies, here(), what, " differs between threads: ", to_string(e));
+    });
+  }
+
+  void inner(int var, const Body& statements, bool diverges) {
+    const bool before = divergent;
+    divergent = diverges;
+    if (var >= 0) define(var, DType::Int64);
+    body(statements);
+    if (var >= 0) in_scope[var].reset();
+    divergent = before;
+  }
+
+  const Array& state_at(int i) {
+    const Array& array = array_at(i);
+    FUSER_ASSERT(array.state, here(), array.name, " holds no partial results");
+    return array;
+  }
+
+  const Buffer& buffer_at(int i, Buffer::Kind kind) {
+    FUSER_ASSERT(i >= 0 && i < static_cast<int>(kernel.buffers.size()), here(), "buffer ", i,
+                 " of ", kernel.buffers.size());
+    FUSER_ASSERT(kernel.buffers[i].kind == kind, here(), kernel.buffers[i].name,
+                 " is memory of another kind");
+    return kernel.buffers[i];
+  }
+
+  void slot(const std::vector<int>& arrays, size_t i, const std::vector<int>& slots, int states) {
+    FUSER_ASSERT(slots.size() == arrays.size(), here(), slots.size(), " slots for ", arrays.size(),
+                 " partial results");
+    const Buffer& b = buffer_at(slots[i], Buffer::Kind::Shared);
+    const Array& a = kernel.arrays[arrays[i]];
+    FUSER_ASSERT(b.state == a.state && b.dtype == a.dtype && b.elements->value.integer >= states,
+                 here(), b.name, " has no room for ", states, " partial results of ", a.name);
+  }
+
   void body(const Body& statements) {
     for (const Stmt& s : statements) statement(s);
     for (const Stmt& s : statements)
-      if (const auto* let = std::get_if<Let>(&s.node)) in_scope[let->var].reset();
+      if (const int var = defined_var(s); var >= 0) in_scope[var].reset();
   }
 
   // ---- Declarations
@@ -286,7 +431,11 @@ struct Verifier {
   void params() {
     for (size_t i = 0; i < kernel.params.size(); ++i) {
       const Param& p = kernel.params[i];
-      if (p.kind == Param::Kind::Int || p.kind == Param::Kind::Divisor) {
+      if (p.kind == Param::Kind::Real) {
+        FUSER_ASSERT(p.dtype == DType::Float32 || p.dtype == DType::Float64, here(), "p", i,
+                     " has dtype ", device_name(p.dtype), ", expected f32 or f64");
+        host_expr(p.value, text("the value of p", i).c_str());
+      } else if (p.kind == Param::Kind::Int || p.kind == Param::Kind::Divisor) {
         FUSER_ASSERT(p.dtype == DType::Int64 || p.dtype == DType::Int32, here(), "p", i,
                      " has dtype ", device_name(p.dtype), ", expected i32 or i64");
         host_expr(p.value, text("the value of p", i).c_str());
@@ -318,20 +467,29 @@ struct Verifier {
     names();
     FUSER_ASSERT(kernel.threads >= 1 && kernel.threads <= 1024, here(), kernel.threads,
                  " threads, expected 1 to 1024");
+    for (const Buffer& b : kernel.buffers) {
+      if (b.kind == Buffer::Kind::Shared)
+        FUSER_ASSERT(b.elements && (b.elements->is_constant() || kernel.shared_rows), here(),
+                     b.name, " lies in shared memory and has no size");
+      else if (b.kind != Buffer::Kind::Tensor)
+        host_expr(b.elements, "the size of scratch memory");
+    }
+    FUSER_ASSERT(kernel.cluster >= 1 && kernel.cluster <= 16, here(), "clusters of ",
+                 kernel.cluster, " blocks");
     FUSER_ASSERT(kernel.min_blocks >= 0, here(), "min_blocks is ", kernel.min_blocks);
     params();
     axes();
-    if (kernel.work) host_expr(kernel.work, "the work");
+    if (kernel.shared_rows) host_expr(kernel.shared_rows, "the size of shared memory");
+    if (kernel.blocks) host_expr(kernel.blocks, "the number of blocks");
   }
 };
 
 }  // namespace
 
 void verify(const KernelIR& kernel) {
-  Verifier v{.kernel = kernel, .in_scope = {}, .defined = {}, .has_axis = {}};
+  Verifier v{.kernel = kernel, .in_scope = {}, .has_axis = {}, .thread_vars = {}};
   const size_t vars = std::max(kernel.vars, 0);
   v.in_scope.resize(vars);
-  v.defined.resize(vars);
   v.declarations();
   v.body(kernel.body);
   const int bytes = kernel.argument_bytes();

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <optional>
 
 #include "fusion/access.h"
@@ -6,11 +7,13 @@
 namespace fuser {
 namespace {
 
-// Coordinate of axis i of a walked run, from the run's linear index.
-Expr divided(Exprs& exprs, const LinearAxes& w, size_t i, Expr index) {
+// Coordinate of axis i of a walked run, from the run's linear index without and with the lane.
+Expr divided(Exprs& exprs, const LinearAxes& w, size_t i, Expr index, Expr with_lane) {
   Expr inner = exprs.constant(1);
   for (size_t j = i + 1; j < w.axes.size(); ++j) inner = exprs.mul(inner, w.extents[j]);
-  Expr c = exprs.div(index, inner);
+  if (w.whole && i + 1 == w.axes.size() && w.axes.size() > 1)
+    return exprs.add(exprs.mod(index, w.extents[i]), exprs.sub(with_lane, index));
+  Expr c = exprs.div(w.whole ? index : with_lane, inner);
   return i == 0 ? c : exprs.mod(c, w.extents[i]);
 }
 
@@ -21,34 +24,6 @@ bool walks_whole(Exprs& exprs, const Linear& form, const LinearAxes& w) {
         exprs.mul(form.coefficients[w.axes[i + 1]], w.extents[i + 1]))
       return false;
   return true;
-}
-
-Expr address(KernelIR& kernel, Expr offset, Expr lane, int axes) {
-  Exprs& exprs = kernel.exprs;
-  const auto index_of = [&](const LinearAxes& w) {
-    return w.vector && lane ? exprs.add(w.index, lane) : w.index;
-  };
-  const auto form = linear(exprs, offset, axes);
-  if (!form) {
-    std::vector<Expr> at(axes, nullptr);
-    for (const LinearAxes& w : kernel.axes)
-      for (size_t i = 0; i < w.axes.size(); ++i) at[w.axes[i]] = divided(exprs, w, i, index_of(w));
-    return rewrite(exprs, offset,
-                   [&](Expr e) { return e->is_symbol(Symbol::Axis) ? at[e->a] : nullptr; });
-  }
-  Expr sum = form->rest;
-  for (const LinearAxes& w : kernel.axes) {
-    if (w.axes.empty()) continue;
-    if (walks_whole(exprs, *form, w)) {
-      sum = exprs.add(sum, exprs.mul(form->coefficients[w.axes.back()], index_of(w)));
-      continue;
-    }
-    for (size_t i = 0; i < w.axes.size(); ++i) {
-      Expr c = form->coefficients[w.axes[i]];
-      if (!c->is_constant(0)) sum = exprs.add(sum, exprs.mul(c, divided(exprs, w, i, index_of(w))));
-    }
-  }
-  return sum;
 }
 
 // How the lanes of an access run along rows: its innermost axis is contiguous, and what is outside
@@ -69,7 +44,7 @@ std::optional<Rows> rows(KernelIR& kernel, Expr offset, int axes) {
     if (!form->coefficients[w.axes.back()]->is_constant(1) || !walks_whole(exprs, *form, outer))
       continue;
     Expr row = form->coefficients[outer.axes.back()];
-    return Rows{.column = divided(exprs, w, w.axes.size() - 1, w.index),
+    return Rows{.column = divided(exprs, w, w.axes.size() - 1, w.index, w.index),
                 .columns = w.extents.back(),
                 .jump = exprs.sub(row, w.extents.back())};
   }
@@ -80,11 +55,17 @@ std::optional<Rows> rows(KernelIR& kernel, Expr offset, int axes) {
 // of their own.
 template <class Access>
 bool leave_loop(KernelIR& kernel, Access access, const For& loop, Body& out, int axes) {
+  if (access.width != 1 || !access.element->is_symbol(Symbol::Var) || access.element->a != loop.var)
+    return false;
+  // Where a coordinate was loaded, the access stands behind that load.
+  bool loaded = false;
+  visit(access.offset, [&](Expr e) { loaded |= e->is_symbol(Symbol::Var); });
+  if (loaded) return false;
   const auto along = rows(kernel, access.offset, axes);
   if (!along) return false;
   access.element = kernel.exprs.constant(0);
   access.width = loop.extent;
-  access.offset = address(kernel, access.offset, nullptr, axes);
+  access.offset = address(kernel.exprs, kernel.axes, access.offset, nullptr);
   // Inside the loop the count was that of the lane.
   if (access.count)
     access.count = rewrite(kernel.exprs, access.count, [&](Expr e) -> Expr {
@@ -97,10 +78,18 @@ bool leave_loop(KernelIR& kernel, Access access, const For& loop, Body& out, int
   return true;
 }
 
+// Is it the loop over the lanes of a vector? Every other loop is part of the walk.
+bool over_lanes(const KernelIR& kernel, const For& loop) {
+  bool walks = false;
+  for (const LinearAxes& w : kernel.axes)
+    visit(w.index, [&](Expr e) { walks |= e->is_symbol(Symbol::Var) && e->a == loop.var; });
+  return !walks;
+}
+
 Body apply(KernelIR& kernel, Body body, Expr lane, int axes) {
   Body out;
   for (Stmt& s : body) {
-    if (auto* loop = std::get_if<For>(&s.node)) {
+    if (auto* loop = std::get_if<For>(&s.node); loop && over_lanes(kernel, *loop)) {
       Body kept;
       for (Stmt& inner : loop->body) {
         const auto* load = std::get_if<Load>(&inner.node);
@@ -112,10 +101,9 @@ Body apply(KernelIR& kernel, Body body, Expr lane, int axes) {
       if (kept.empty()) continue;
       loop->body =
           apply(kernel, std::move(kept), kernel.exprs.symbol(Symbol::Var, loop->var), axes);
-    } else if (auto* load = std::get_if<Load>(&s.node)) {
-      load->offset = address(kernel, load->offset, lane, axes);
-    } else if (auto* write = std::get_if<Write>(&s.node)) {
-      write->offset = address(kernel, write->offset, lane, axes);
+    } else {
+      for (Expr* field : index_fields(s)) *field = address(kernel.exprs, kernel.axes, *field, lane);
+      if (Body* inner = inner_body(s)) *inner = apply(kernel, std::move(*inner), lane, axes);
     }
     out.push_back(std::move(s));
   }
@@ -123,6 +111,41 @@ Body apply(KernelIR& kernel, Body body, Expr lane, int axes) {
 }
 
 }  // namespace
+
+Expr address(Exprs& exprs, const std::vector<LinearAxes>& walk, Expr offset, Expr lane) {
+  bool speaks_of_axes = false;
+  int axes = 0;
+  visit(offset, [&](Expr e) { speaks_of_axes |= e->is_symbol(Symbol::Axis); });
+  if (!speaks_of_axes) return offset;
+  for (const LinearAxes& w : walk)
+    for (int a : w.axes) axes = std::max(axes, a + 1);
+  const auto index_of = [&](const LinearAxes& w) {
+    return w.vector && lane ? exprs.add(w.index, lane) : w.index;
+  };
+  const auto form = linear(exprs, offset, axes);
+  if (!form) {
+    std::vector<Expr> at(axes, nullptr);
+    for (const LinearAxes& w : walk)
+      for (size_t i = 0; i < w.axes.size(); ++i)
+        at[w.axes[i]] = divided(exprs, w, i, w.index, index_of(w));
+    return rewrite(exprs, offset,
+                   [&](Expr e) { return e->is_symbol(Symbol::Axis) ? at[e->a] : nullptr; });
+  }
+  Expr sum = form->rest;
+  for (const LinearAxes& w : walk) {
+    if (w.axes.empty()) continue;
+    if (walks_whole(exprs, *form, w)) {
+      sum = exprs.add(sum, exprs.mul(form->coefficients[w.axes.back()], index_of(w)));
+      continue;
+    }
+    for (size_t i = 0; i < w.axes.size(); ++i) {
+      Expr c = form->coefficients[w.axes[i]];
+      if (!c->is_constant(0))
+        sum = exprs.add(sum, exprs.mul(c, divided(exprs, w, i, w.index, index_of(w))));
+    }
+  }
+  return sum;
+}
 
 void addresses(KernelIR& kernel) {
   int axes = 0;

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "lower/passes.h"
+#include "lower/values.h"
 
 namespace fuser {
 namespace {
@@ -19,40 +20,11 @@ struct Builder {
   std::vector<Expr> uniform, in_lane;  // by value: its expression outside and inside the lane loop
 
   Exprs& exprs() { return kernel.exprs; }
-  Expr import(Expr e) {
-    return rewrite(kernel.exprs, e, [](Expr) -> Expr { return nullptr; });
-  }
+  Expr import(Expr e) { return fuser::import(kernel, e); }
+  Expr offset(const MemoryAccess& a) { return offset_of(kernel, a, uniform); }
   int new_var() { return kernel.vars++; }
   Expr var(int v, DType dtype = DType::Int64) { return exprs().symbol(Symbol::Var, v, 0, dtype); }
   bool varies(AxisSet axes) const { return lanes > 1 && (axes & lane_axes) != 0; }
-
-  AxisSet axes_of(const MemoryAccess& a) const {
-    AxisSet axes = 0;
-    visit(a.at, [&](Expr e) {
-      if (e->is_symbol(Symbol::Axis)) axes |= AxisSet{1} << e->a;
-    });
-    return axes;
-  }
-
-  Expr offset(const MemoryAccess& a) {
-    Expr sum = exprs().constant(0);
-    for (size_t d = 0; d < a.at.size(); ++d)
-      sum = exprs().add(sum, exprs().mul(import(a.at[d]), import(a.tensor_strides[d])));
-    return sum;
-  }
-
-  void declare_buffers() {
-    int inputs = 0, outputs = 0;
-    for (const BufferUse& b : problem.buffers) {
-      const bool output_only = b.written && !b.read;
-      kernel.buffers.push_back(
-          {.name = output_only ? text("g_out", outputs++) : text("g_in", inputs++),
-           .dtype = b.tensor->dtype,
-           .read = b.read,
-           .written = b.written,
-           .restrict_ = !(b.read && b.written)});
-    }
-  }
 
   // The walk: which thread owns which point.
   void walk() {
@@ -71,7 +43,7 @@ struct Builder {
                                                     exprs().symbol(Symbol::Thread, 0)),
                                .index = true}});
     Expr rest = var(thread);
-    kernel.work = exprs().constant(1);
+    Expr work = exprs().constant(1);
     std::vector<LinearAxes> walked(schedule.dims.size());
     for (size_t d = schedule.dims.size(); d-- > 0;) {
       LinearAxes& w = walked[d];
@@ -82,7 +54,7 @@ struct Builder {
         extent = exprs().mul(extent, w.extents.back());
       }
       Expr steps = exprs().ceil_div(extent, per_thread[d]);
-      kernel.work = exprs().mul(kernel.work, steps);
+      work = exprs().mul(work, steps);
       Expr position = d == 0 ? rest : exprs().mod(rest, steps);
       rest = d == 0 ? rest : exprs().div(rest, steps);
       w.vector = per_thread[d] > 1;
@@ -90,7 +62,8 @@ struct Builder {
       if (w.vector && schedule.tail) count = exprs().sub(extent, w.index);
     }
     // With one dim the count alone says that a thread past the end has nothing.
-    if (!count || schedule.dims.size() > 1) in = exprs().apply(Op::lt, {var(thread), kernel.work});
+    if (!count || schedule.dims.size() > 1) in = exprs().apply(Op::lt, {var(thread), work});
+    kernel.blocks = exprs().ceil_div(work, schedule.threads);
     kernel.axes = std::move(walked);
   }
 
@@ -116,13 +89,13 @@ struct Builder {
     std::vector<int> accesses_of_buffer(kernel.buffers.size(), 0);
     for (size_t i = 0; i < problem.accesses.size(); ++i) {
       const MemoryAccess& a = problem.accesses[i];
-      const bool per_lane = varies(axes_of(a));
+      const bool per_lane = varies(axes_of(problem, a));
       const std::string& buffer = kernel.buffers[a.buffer].name;
       // A buffer that is read at several coordinates has one array for each: r_in0, r_in0_1 ...
       const int earlier = accesses_of_buffer[a.buffer]++;
       array_of_access[i] = new_array(text("r", buffer.substr(1), earlier ? text("_", earlier) : ""),
                                      a.dtype, per_lane || a.store);
-      if (a.store) continue;
+      if (a.store || is_loaded(a)) continue;
       if (per_lane && schedule.widths[i] == 1) {
         by_lane.push_back(i);
         continue;
@@ -150,50 +123,37 @@ struct Builder {
     }));
   }
 
-  Expr operand(const Access& a, const std::vector<Expr>& known) {
-    return a.value >= 0 ? known[a.value] : import(a.otherwise);
-  }
-
   // The expression of value v, with a Let in `body` where it is more than a name.
   Expr compute(ValueId v, const std::vector<Expr>& known, Body& body, Expr lane) {
     const Value& value = problem.refined.values[v];
-    Expr result = std::visit(
-        [&](const auto& how) -> Expr {
-          using H = std::decay_t<decltype(how)>;
-          if constexpr (std::is_same_v<H, Read>) {
-            for (size_t i = 0; i < problem.accesses.size(); ++i) {
-              const MemoryAccess& a = problem.accesses[i];
-              if (!a.store && a.index == v)
-                return exprs().element(array_of_access[i], lane, a.dtype);
-            }
-            // No memory access: a CPU tensor of no dims, passed by value.
-            return exprs().symbol(Symbol::Value, std::get<Input>(value.tensor->definition).index, 0,
-                                  value.dtype);
-          } else if constexpr (std::is_same_v<H, Apply>) {
-            std::vector<Expr> args;
-            for (size_t i = 0; i < how.args.size(); ++i) {
-              const bool condition = row(how.op).rule == ResultRule::Condition && i == 0;
-              args.push_back(
-                  exprs().cast(condition ? DType::Bool : how.compute, operand(how.args[i], known)));
-            }
-            return how.op == Op::set ? args[0] : exprs().apply(how.op, args);
-          } else if constexpr (std::is_same_v<H, Convert>) {
-            return exprs().cast(value.dtype, operand(how.arg, known));
-          } else {
-            static_assert(std::is_same_v<H, Uniform>,
-                          "loops() does not know how a value is computed");
-            return import(how.scalar);
-          }
-        },
-        value.how);
-    if (result->kind != ExprNode::Kind::Apply && result->kind != ExprNode::Kind::Cast)
-      return result;
-    const int name = new_var();
-    body.push_back({Let{.var = name, .value = result}});
-    return var(name, result->dtype);
+    if (const auto* c = std::get_if<Coordinate>(&value.how)) {
+      const int name = new_var();
+      body.push_back({Let{.var = name, .value = import(c->at), .index = true}});
+      return var(name);
+    }
+    if (!std::holds_alternative<Read>(value.how))
+      return named(kernel, body, arithmetic(problem, kernel, v, known));
+    for (size_t i = 0; i < problem.accesses.size(); ++i) {
+      const MemoryAccess& a = problem.accesses[i];
+      if (a.store || a.index != v) continue;
+      const Expr element =
+          kernel.arrays[array_of_access[i]].extent > 1 ? lane : exprs().constant(0);
+      if (is_loaded(a))
+        body.push_back({Load{.array = array_of_access[i],
+                             .element = element,
+                             .width = 1,
+                             .buffer = a.buffer,
+                             .offset = offset_of(kernel, a, known),
+                             .in = in,
+                             .count = count ? lane_count(lane) : nullptr}});
+      return exprs().element(array_of_access[i], element, a.dtype);
+    }
+    // No memory access: a CPU tensor of no dims, passed by value.
+    return exprs().symbol(Symbol::Value, std::get<Input>(value.tensor->definition).index, 0,
+                          value.dtype);
   }
 
-  void arithmetic() {
+  void compute_values() {
     const std::vector<Value>& values = problem.refined.values;
     uniform.assign(values.size(), nullptr);
     for (size_t v = 0; v < values.size(); ++v)
@@ -206,7 +166,7 @@ struct Builder {
         const Access& stored = problem.refined.stores[a.index].access;
         body.push_back({Assign{.array = array_of_access[i],
                                .element = lane,
-                               .value = exprs().cast(a.dtype, operand(stored, known))}});
+                               .value = exprs().cast(a.dtype, operand(kernel, stored, known))}});
       }
     };
     if (lanes == 1) {
@@ -269,10 +229,10 @@ KernelIR loops(const Problem& problem, const Schedule& schedule, bool index64) {
   b.kernel.threads = schedule.threads;
   b.kernel.min_blocks = schedule.min_blocks;
   b.kernel.index64 = index64;
-  b.declare_buffers();
+  declare_buffers(problem, b.kernel);
   b.walk();
   b.loads();
-  b.arithmetic();
+  b.compute_values();
   b.stores();
   return std::move(b.kernel);
 }

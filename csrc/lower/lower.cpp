@@ -24,7 +24,8 @@ constexpr Pass passes[] = {
 
 KernelIR lower(const Problem& problem, const Schedule& schedule, bool index64,
                const std::string& name) {
-  KernelIR kernel = loops(problem, schedule, index64);
+  KernelIR kernel =
+      problem.reduced ? tiles(problem, schedule, index64) : loops(problem, schedule, index64);
   kernel.name = name;
   if (dump_enabled("loops", name)) dump("loops", name, to_text(kernel));
   verify(kernel);

@@ -15,16 +15,39 @@ bool host_converts(DType d) {
 
 struct Parameters {
   KernelIR& kernel;
-  std::map<std::tuple<Param::Kind, DType, uint32_t>, int> known;
+  std::map<std::tuple<Param::Kind, DType, uint32_t, bool>, int> known;
 
-  Expr make(Param::Kind kind, DType dtype, Expr value, int index) {
+  Expr make(Param::Kind kind, DType dtype, Expr value, int index, bool inverse = false) {
     const uint32_t id = value ? value->id : static_cast<uint32_t>(index);
     const auto [it, fresh] =
-        known.try_emplace({kind, dtype, id}, static_cast<int>(kernel.params.size()));
+        known.try_emplace({kind, dtype, id, inverse}, static_cast<int>(kernel.params.size()));
     if (fresh)
-      kernel.params.push_back({.kind = kind, .dtype = dtype, .value = value, .index = index});
+      kernel.params.push_back(
+          {.kind = kind, .dtype = dtype, .value = value, .index = index, .inverse = inverse});
     const bool integer = kind == Param::Kind::Int || kind == Param::Kind::Divisor;
     return kernel.exprs.symbol(Symbol::Param, it->second, 0, integer ? DType::Int64 : dtype);
+  }
+
+  // An integer expression as a float, and whether it is 1 through that; nothing where e is neither.
+  struct Real {
+    Expr integer = nullptr;
+    bool inverse = false;
+  };
+  static Real real(Expr e) {
+    bool inverse = false;
+    for (;;) {
+      if (e->kind == ExprNode::Kind::Cast) {
+        e = e->args[0];
+        if (e->dtype == DType::Int64) return {e, inverse};
+        continue;
+      }
+      const bool division = e->kind == ExprNode::Kind::Apply && e->op == Op::truediv &&
+                            e->args[0]->is_constant() && e->args[0]->value.real == 1.0;
+      const bool reciprocal = e->kind == ExprNode::Kind::Apply && e->op == Op::reciprocal;
+      if (inverse || (!division && !reciprocal)) return {};
+      inverse = true;
+      e = e->args[division ? 1 : 0];
+    }
   }
 
   // Replaces what is the same for all threads. In an index the value of a scalar input may be
@@ -51,6 +74,9 @@ struct Parameters {
     });
     return rewrite(kernel.exprs, root, [&](Expr e) -> Expr {
       if (same[e]) return make(Param::Kind::Int, index ? index_type : DType::Int64, e, 0);
+      if (e->dtype == DType::Float32 || e->dtype == DType::Float64)
+        if (const Real r = real(e); r.integer && same[r.integer])
+          return make(Param::Kind::Real, e->dtype, r.integer, 0, r.inverse);
       if (e->is_symbol(Symbol::Value)) return make(Param::Kind::Value, e->dtype, nullptr, e->a);
       if (e->is_symbol(Symbol::Scalar)) {
         if (host_converts(e->dtype)) return make(Param::Kind::Scalar, e->dtype, nullptr, e->a);
@@ -75,11 +101,7 @@ void parameters(KernelIR& kernel) {
   Parameters p{.kernel = kernel, .known = {}};
   visit(kernel.body, [&](Stmt& s) {
     for (Expr* field : index_fields(s)) *field = p.convert(*field, true);
-    if (auto* let = std::get_if<Let>(&s.node); let && !let->index) {
-      let->value = p.convert(let->value, false);
-    } else if (auto* assign = std::get_if<Assign>(&s.node)) {
-      assign->value = p.convert(assign->value, false);
-    }
+    for (Expr* field : value_fields(s)) *field = p.convert(*field, false);
   });
 }
 

@@ -17,6 +17,12 @@ namespace fuser {
 //         walked.
 KernelIR loops(const Problem& problem, const Schedule& schedule, bool index64);
 
+// The same for kernels with reductions.
+// does:   walks rows of R once for each reduction that waits for another one, keeps what the
+// schedule says on chip in between, combines partial results over threads, blocks of a cluster and
+// the grid, and stores in the last walk.
+KernelIR tiles(const Problem& problem, const Schedule& schedule, bool index64);
+
 // before: offsets over axes.
 // does:   replaces each axis by what it is in the walk; an offset that is linear in the whole index
 // of a dim uses that
@@ -24,6 +30,8 @@ KernelIR loops(const Problem& problem, const Schedule& schedule, bool index64);
 //         once for all lanes.
 // after:  no Symbol::Axis, no `axes`.
 void addresses(KernelIR& kernel);
+// The same for one expression and a walk of its own; `lane`: of the vector, or nullptr.
+Expr address(Exprs& exprs, const std::vector<LinearAxes>& walk, Expr offset, Expr lane);
 
 // before: expressions over sizes, strides and scalar inputs.
 // does:   makes each largest subexpression that is the same for all threads a kernel parameter;

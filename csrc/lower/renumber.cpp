@@ -13,11 +13,11 @@ namespace {
 bool drop_dead(Body& body, const std::unordered_set<int>& read) {
   bool changed = false;
   for (Stmt& s : body)
-    if (auto* loop = std::get_if<For>(&s.node)) changed |= drop_dead(loop->body, read);
+    if (Body* inner = inner_body(s)) changed |= drop_dead(*inner, read);
   const auto dead = [&](const Stmt& s) {
     if (const auto* let = std::get_if<Let>(&s.node)) return !read.count(let->var);
-    if (const auto* loop = std::get_if<For>(&s.node)) return loop->body.empty();
-    return false;
+    const Body* inner = inner_body(s);
+    return inner && inner->empty();
   };
   const auto end = std::remove_if(body.begin(), body.end(), dead);
   changed |= end != body.end();
@@ -46,10 +46,8 @@ void renumber(KernelIR& kernel) {
           params.try_emplace(e->a, static_cast<int>(params.size())).second)
         param_order.push_back(e->a);
     });
-    if (const auto* let = std::get_if<Let>(&s.node))
-      vars.try_emplace(let->var, static_cast<int>(vars.size()));
-    if (const auto* loop = std::get_if<For>(&s.node))
-      vars.try_emplace(loop->var, static_cast<int>(vars.size()));
+    if (const int var = defined_var(s); var >= 0)
+      vars.try_emplace(var, static_cast<int>(vars.size()));
   });
   map_expressions(kernel.body, [&](Expr root) {
     return rewrite(kernel.exprs, root, [&](Expr e) -> Expr {
@@ -61,8 +59,7 @@ void renumber(KernelIR& kernel) {
     });
   });
   visit(kernel.body, [&](Stmt& s) {
-    if (auto* let = std::get_if<Let>(&s.node)) let->var = vars.at(let->var);
-    if (auto* loop = std::get_if<For>(&s.node)) loop->var = vars.at(loop->var);
+    if (const int var = defined_var(s); var >= 0) set_defined_var(s, vars.at(var));
   });
   std::vector<Param> kept;
   for (int p : param_order) kept.push_back(kernel.params[p]);

@@ -24,6 +24,14 @@ struct Sharing {
   std::unordered_set<int> index_vars;    // Lets marked index, and loop variables
   std::unordered_map<Expr, int> uses;    // by statements and by distinct parents
   std::unordered_map<Expr, Expr> named;  // expression -> variable, in scope
+  std::unordered_set<int> known_vars;    // index variables in scope
+
+  // Does it read a variable that is defined further in?
+  bool reads_unknown(Expr e) {
+    bool found = false;
+    visit(e, [&](Expr n) { found |= n->is_symbol(Symbol::Var) && !known_vars.count(n->a); });
+    return found;
+  }
 
   void count(Body& body) {
     std::unordered_set<Expr> parents;
@@ -64,6 +72,7 @@ struct Sharing {
       if (worth && !(root_is_let && e == root)) {
         const int v = kernel.vars++;
         index_vars.insert(v);
+        known_vars.insert(v);
         out.push_back({Let{.var = v, .value = r, .index = true}});
         r = kernel.exprs.symbol(Symbol::Var, v, 0, e->dtype);
         named[e] = r;
@@ -74,15 +83,15 @@ struct Sharing {
   }
 
   // Names, before a loop, the largest parts of its index arithmetic that do not vary with it.
-  void hoist(For& loop, Body& out) {
-    visit(loop.body, [&](Stmt& s) {
+  void hoist(Body& body, int var, Body& out) {
+    visit(body, [&](Stmt& s) {
       for (Expr* field : index_fields(s)) {
         std::vector<Expr> open{*field};
         while (!open.empty()) {
           Expr e = open.back();
           open.pop_back();
           if (e->kind != ExprNode::Kind::Apply) continue;
-          if (reads(e, loop.var)) {
+          if (reads(e, var) || reads_unknown(e)) {
             for (Expr a : e->operands()) open.push_back(a);
           } else if (!named.count(e)) {
             uses[e] = std::max(uses[e], 2);
@@ -96,19 +105,32 @@ struct Sharing {
   Body run(Body body) {
     Body out;
     for (Stmt& s : body) {
-      if (auto* loop = std::get_if<For>(&s.node)) {
-        index_vars.insert(loop->var);
-        hoist(*loop, out);
+      if (Body* inner = inner_body(s)) {
+        for (Expr* field : index_fields(s)) *field = name(*field, out, false);
+        const int var = defined_var(s);
+        if (var >= 0) {
+          index_vars.insert(var);
+          known_vars.insert(var);
+          hoist(*inner, var, out);
+        }
         const auto outer = named;
-        loop->body = run(std::move(loop->body));
+        const auto outer_vars = known_vars;
+        *inner = run(std::move(*inner));
         named = outer;
+        known_vars = outer_vars;
+        if (var >= 0) known_vars.erase(var);
       } else if (auto* let = std::get_if<Let>(&s.node); let && let->index) {
         index_vars.insert(let->var);
+        known_vars.insert(let->var);
         Expr original = let->value;
         let->value = name(original, out, true);
         named.emplace(original, kernel.exprs.symbol(Symbol::Var, let->var, 0, original->dtype));
       } else {
         for (Expr* field : index_fields(s)) *field = name(*field, out, false);
+        if (std::holds_alternative<Last>(s.node)) {
+          index_vars.insert(defined_var(s));
+          known_vars.insert(defined_var(s));
+        }
       }
       out.push_back(std::move(s));
     }
@@ -119,7 +141,7 @@ struct Sharing {
 }  // namespace
 
 void share(KernelIR& kernel) {
-  Sharing sharing{.kernel = kernel, .index_vars = {}, .uses = {}, .named = {}};
+  Sharing sharing{.kernel = kernel, .index_vars = {}, .uses = {}, .named = {}, .known_vars = {}};
   sharing.count(kernel.body);
   kernel.body = sharing.run(std::move(kernel.body));
 }

@@ -34,7 +34,7 @@ enum class Method : uint8_t {
   Welford,
   Online,
   Scan
-};                                                               // the formula of a reduction
+};  // the formula of a reduction
 enum class Finish : uint8_t { InTile, LastBlock, Cooperative };  // where the last combine happens
 
 struct Dim {  // adjacent axes as one linear index
@@ -48,6 +48,7 @@ struct Loop {
   DimId dim = 0;
   Extent extent = 0;
   Bind bind{};
+  Expr count = nullptr;  // trip count of a Grid loop that is known at the launch, from sizes
 };
 struct Stage {
   std::vector<Loop> loops;  // outer to inner
@@ -69,8 +70,20 @@ struct Schedule {
   std::vector<Stored> stored;
   std::vector<Reduce> reduces;
   std::vector<int> widths;  // elements per memory access, by access (Problem::accesses)
+  int64_t shifted = 0;      // accesses, as bits, whose vectors lie at any element
   bool tail = false;        // the vector loop may run past the end of its dim
   int threads = 256, min_blocks = 0;
+
+  // With reductions: dims are {K, R}, one stage says how they are walked by every nest.
+  bool single_pass = false;  // of Problem::single_pass
+  bool whole = false;        // the lanes of a vector never cross the innermost axis of their dim
+  // Reads of whole rows, by access, that stay on chip between the walks over a row: Registers or
+  // Shared; Reload elsewhere.
+  std::vector<Place> places;
+  int rolled = 0;  // rows in shared memory are walked in a loop, so many steps side by side
+  int ring = 0;    // rows that are copied ahead into Shared memory, with a Serial loop over K
+  // Reductions that the whole grid takes part in: over R (LastBlock) or over K (Cooperative).
+  Finish finish = Finish::InTile;
 };
 
 struct Part {
@@ -93,6 +106,10 @@ void verify(const Schedule& schedule, int axes);
 struct Plan {
   std::string scheduler;
   std::vector<std::pair<std::string, int64_t>> fields;
+
+  // A scheduler that would rather have the group's values computed by several kernels
+  // (Group::pieces) plans nothing else.
+  bool in_pieces() const { return scheduler == "pieces"; }
 
   int64_t get(std::string_view name) const;
   bool operator==(const Plan&) const = default;

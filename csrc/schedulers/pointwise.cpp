@@ -7,58 +7,20 @@
 // or, where rows do not divide, of as many merged axes as it takes for the big tensors to be
 // contiguous ("flat"): those keep 16-byte accesses at any size, and only what is not contiguous
 // there (a broadcast row) is read element by element.
-#include "schedulers/pointwise.h"
-
 #include <algorithm>
 
 #include "base/error.h"
+#include "schedulers/dims.h"
+#include "schedulers/schedulers.h"
 
 namespace fuser {
 namespace {
 
-constexpr int vector_bytes = 16;
 // Over the 40 cases of benchmarks/pointwise.py on an H200, geometric mean of the copy bandwidth: 64
 // threads 84.4%, 128 99.96%, 256 99.8%, 512 98.3%; the more arithmetic, the more smaller blocks win
 // (odd rows: 97.0 against 93.3%).
 constexpr int block_threads = 128;
 constexpr int live_registers = 96;  // at the point where all loads are in flight
-
-using Dims = std::vector<std::vector<AxisId>>;
-
-Expr extent_of(Problem& p, const std::vector<AxisId>& axes) {
-  Expr e = p.refined.exprs.constant(1);
-  for (AxisId a : axes) e = p.refined.exprs.mul(e, p.refined.axes[a].extent);
-  return e;
-}
-
-// Coefficient of the one linear index over `axes` (outermost first) in the access, or nullptr where
-// its addresses are not linear in it.
-Expr coefficient(Problem& p, const MemoryAccess& access, const std::vector<AxisId>& axes) {
-  if (!access.strides) return nullptr;
-  Exprs& exprs = p.refined.exprs;
-  const auto& c = access.strides->coefficients;
-  for (size_t i = 0; i + 1 < axes.size(); ++i)
-    if (c[axes[i]] != exprs.mul(c[axes[i + 1]], p.refined.axes[axes[i + 1]].extent)) return nullptr;
-  return axes.empty() ? exprs.constant(0) : c[axes.back()];
-}
-
-// Neighbouring axes that every access walks as one.
-Dims collapse(Problem& p) {
-  Dims dims;
-  for (AxisId a : p.order) {
-    if (!dims.empty()) {
-      std::vector<AxisId> both = dims.back();
-      both.push_back(a);
-      if (std::all_of(p.accesses.begin(), p.accesses.end(),
-                      [&](const MemoryAccess& m) { return coefficient(p, m, both) != nullptr; })) {
-        dims.back() = std::move(both);
-        continue;
-      }
-    }
-    dims.push_back({a});
-  }
-  return dims;
-}
 
 // The innermost `merged` dims as one.
 Dims merge(Dims dims, int merged) {
@@ -83,49 +45,31 @@ int widest_vector(const Problem& p) {
   return vector;
 }
 
-// What 16-byte access takes of an access when the dims of `dims` are walked, `vector` elements of
-// the last one at a time: nothing where it cannot, else the facts that must hold.
-std::optional<std::vector<Expr>> vector_needs(Problem& p, const MemoryAccess& access,
-                                              const Dims& dims) {
-  if (dims.empty()) return std::nullopt;
-  Expr inner = coefficient(p, access, dims.back());
-  if (!inner || !inner->is_constant(1)) return std::nullopt;
-  std::vector<Expr> multiples;
-  for (size_t d = 0; d + 1 < dims.size(); ++d)
-    for (AxisId a : dims[d]) multiples.push_back(access.strides->coefficients[a]);
-  multiples.push_back(access.strides->rest);
-  return multiples;
-}
-
-bool can_vector(Problem& p, const MemoryAccess& access, const Dims& dims, const Hints& hints,
-                int vector) {
-  const auto needs = vector_needs(p, access, dims);
-  return needs && hints.aligned[access.buffer] &&
-         std::all_of(needs->begin(), needs->end(),
-                     [&](Expr e) { return hints.divides(e, vector); });
-}
-
 }  // namespace
 
 Verdict match_pointwise(Problem& p) {
   Verdict verdict;
+  if (p.reduced) {
+    verdict.reject = Reject{.rule = "pointwise-1", .text = "it reduces", .tensor = -1};
+    return verdict;
+  }
   const auto ask = [&](Expr value, int64_t divisor) {
     if (divisor > 1 && !value->is_constant()) verdict.facts.push_back({value, divisor});
   };
-  const Dims dims = collapse(p);
+  const Dims dims = collapse(p, p.order, all_accesses(p));
   const int vector = widest_vector(p);
   for (int merged = 1; merged <= static_cast<int>(dims.size()); ++merged) {
     const Dims walked = merge(dims, merged);
     ask(extent_of(p, walked.back()), vector);
     for (const MemoryAccess& a : p.accesses)
-      if (const auto needs = vector_needs(p, a, walked))
+      if (const auto needs = vector_needs(p, a, walked.back()))
         for (Expr e : *needs) ask(e, vector);
   }
   return verdict;
 }
 
 Plan plan_pointwise(Problem& p, const Hints& hints, const Device&) {
-  const Dims dims = collapse(p);
+  const Dims dims = collapse(p, p.order, all_accesses(p));
   int vector = widest_vector(p);
   // The merge that moves most bytes by vectors wins; among equals the one that merges least,
   // because every merge costs divisions.
@@ -134,7 +78,7 @@ Plan plan_pointwise(Problem& p, const Hints& hints, const Device&) {
     const Dims walked = merge(dims, m);
     int bytes = 0;
     for (const MemoryAccess& a : p.accesses)
-      if (can_vector(p, a, walked, hints, vector)) bytes += size_of(a.dtype);
+      if (can_vector(p, a, walked.back(), hints, vector)) bytes += size_of(a.dtype);
     if (bytes > best) {
       best = bytes;
       merged = m;
@@ -152,7 +96,7 @@ Plan plan_pointwise(Problem& p, const Hints& hints, const Device&) {
           {"threads", block_threads}, {"vector", vector}, {"merged", merged}, {"tail", tail}}};
   int64_t wide = 0;
   for (size_t i = 0; i < p.accesses.size() && i < 63; ++i)
-    if (vector > 1 && can_vector(p, p.accesses[i], merge(dims, merged), hints, vector))
+    if (vector > 1 && can_vector(p, p.accesses[i], merge(dims, merged).back(), hints, vector))
       wide |= int64_t{1} << i;
   plan.fields.emplace_back("wide", wide);
   return plan;
@@ -164,7 +108,8 @@ Schedule schedule_pointwise(Problem& p, const Plan& plan) {
   s.tail = plan.get("tail") != 0;
   const auto vector = plan.get("vector");
   const int64_t wide = plan.get("wide");
-  for (auto& axes : merge(collapse(p), static_cast<int>(plan.get("merged"))))
+  for (auto& axes :
+       merge(collapse(p, p.order, all_accesses(p)), static_cast<int>(plan.get("merged"))))
     s.dims.push_back({.axes = std::move(axes)});
   Stage stage;
   for (DimId d = 0; d < static_cast<int>(s.dims.size()); ++d)

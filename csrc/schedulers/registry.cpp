@@ -1,11 +1,16 @@
 #include "base/error.h"
-#include "schedulers/pointwise.h"
 #include "schedulers/scheduler.h"
+#include "schedulers/schedulers.h"
 
 namespace fuser {
 namespace {
 
 constexpr Scheduler list[] = {
+    {"inner_outer", match_inner_outer, plan_inner_outer, schedule_inner_outer, check_inner_outer,
+     "takes what reduces rows and columns, which no other one can"},
+    {"inner", match_inner, plan_inner, schedule_inner, check_inner,
+     "takes reductions whose innermost axis is reduced"},
+    {"outer", match_outer, plan_outer, schedule_outer, check_outer, "takes the other reductions"},
     {"pointwise", match_pointwise, plan_pointwise, schedule_pointwise, check_pointwise,
      "takes everything without a reduction, so it stands last"},
 };

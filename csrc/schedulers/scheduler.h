@@ -24,6 +24,7 @@ struct Reject {
 struct Verdict {
   std::optional<Reject> reject;  // nothing: accepted
   std::vector<Fact> facts;       // for plan()
+  std::vector<Expr> extents;     // whose buckets plan() asks for
 };
 
 struct Scheduler {

@@ -113,9 +113,8 @@ c10::Allocator* cuda_allocator() {
   return allocator;
 }
 
-at::Tensor allocate(const OutputSpec& spec, int device) {
-  const at::IntArrayRef sizes(spec.sizes), strides(spec.strides);
-  const c10::ScalarType dtype = to_torch(spec.dtype);
+at::Tensor allocate(at::IntArrayRef sizes, at::IntArrayRef strides, c10::ScalarType dtype,
+                    int device) {
   if (device == cpu_device)
     return at::Tensor(
         at::detail::empty_strided_generic(sizes, strides, c10::GetAllocator(c10::DeviceType::CPU),
@@ -127,6 +126,24 @@ at::Tensor allocate(const OutputSpec& spec, int device) {
                            at::TensorOptions().dtype(dtype).device(
                                c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device)));
 }
+
+// Memory of the launches of one call beside their tensors.
+struct Scratch {
+  int device = cpu_device;
+  std::vector<at::Tensor> held;
+
+  // ScratchSource::allocate.
+  static char* allocate_bytes(void* context, int64_t bytes, bool keep) {
+    auto& self = *static_cast<Scratch*>(context);
+    at::Tensor memory = allocate({bytes}, {1}, at::kByte, self.device);
+    auto* const data = static_cast<char*>(memory.data_ptr());
+    if (keep)
+      (void)memory.unsafeReleaseIntrusivePtr().release();
+    else
+      self.held.push_back(std::move(memory));
+    return data;
+  }
+};
 
 }  // namespace
 
@@ -162,14 +179,17 @@ std::vector<at::Tensor> run(const Record& record, const TorchArguments& argument
   std::vector<char*> memory(record.outputs.size(), nullptr);
   for (size_t o = 0; o < outputs.size(); ++o) {
     const OutputSpec& spec = record.outputs[o];
-    if (spec.direct) continue;
-    outputs[o] = allocate(spec, arguments.device);
+    if (!spec.allocate) continue;
+    outputs[o] = allocate(spec.sizes, spec.strides, to_torch(spec.dtype), arguments.device);
     memory[o] = static_cast<char*>(outputs[o].data_ptr());
   }
   const Arguments view = arguments.view();
+  Scratch scratch{.device = arguments.device, .held = {}};
+  const ScratchSource source{.context = &scratch, .allocate = &Scratch::allocate_bytes};
   for (const StepRecord& step : record.steps) {
     if (const auto* launch = std::get_if<LaunchRecord>(&step)) {
-      run_launch(*launch, view, memory, record, stream);
+      run_launch(*launch, view, memory, record, stream, source);
+      scratch.held.clear();  // the next launch on the stream may have it
     } else {
       const int o = std::get<CopyRecord>(step).output;
       arguments.tensors[record.outputs[o].alias].detach().copy_(outputs[o]);
@@ -178,10 +198,11 @@ std::vector<at::Tensor> run(const Record& record, const TorchArguments& argument
   std::vector<at::Tensor> results;
   results.reserve(outputs.size());
   for (size_t o = 0; o < outputs.size(); ++o) {
-    const int alias = record.outputs[o].alias;
+    const OutputSpec& spec = record.outputs[o];
+    const int alias = spec.alias;
     if (alias < 0) {
-      results.push_back(std::move(outputs[o]));
-    } else if (record.outputs[o].direct && !arguments.tensors[alias].is_inference()) {
+      if (!spec.temp) results.push_back(std::move(outputs[o]));
+    } else if (!spec.allocate && !arguments.tensors[alias].is_inference()) {
       // Autograd must see that a saved tensor was overwritten; copy_ above tells it by itself.
       arguments.tensors[alias].unsafeGetTensorImpl()->bump_version();
     }

@@ -17,20 +17,6 @@ namespace fuser {
 namespace {
 
 // A number as a scalar of that dtype holds it.
-int64_t wrapped(DType dtype, int64_t v) {
-  switch (dtype) {
-    case DType::UInt8:
-      return static_cast<uint8_t>(v);
-    case DType::Int8:
-      return static_cast<int8_t>(v);
-    case DType::Int16:
-      return static_cast<int16_t>(v);
-    case DType::Int32:
-      return static_cast<int32_t>(v);
-    default:
-      return v;
-  }
-}
 double rounded(DType dtype, double v) {
   const auto narrow = static_cast<float>(v);
   switch (dtype) {
@@ -72,7 +58,7 @@ Number to_number(py::handle value, DType wanted, size_t position) {
         PyErr_Clear();
         throw refuse("an int of 64 bits");
       }
-      return {.integer = wrapped(wanted, v)};
+      return {.integer = wrap(wanted, v)};
     }
     case Kind::Float: {
       if (THPVariable_Check(o)) throw refuse("a float");
@@ -245,6 +231,8 @@ PYBIND11_MODULE(_torch, m) {
       .def_readonly("local_bytes", &KernelInfo::local_bytes, "Per thread: spills and stack.")
       .def_readonly("grid", &KernelInfo::grid, "Blocks.")
       .def_readonly("threads", &KernelInfo::threads, "Per block.")
+      .def_readonly("shared_bytes", &KernelInfo::shared_bytes, "Dynamic, per block.")
+      .def_readonly("cluster", &KernelInfo::cluster, "Blocks of a cluster.")
       .def_readonly("build_seconds", &KernelInfo::build_seconds, "0 when it came from disk.");
 
   py::class_<TorchExecutor>(m, "Executor", "Compiles and runs one definition.")

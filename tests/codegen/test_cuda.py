@@ -13,6 +13,7 @@ import torch
 from fuser import DataType, FusionDefinition, _core
 from fuser.testing import compile_batch
 from tests.definitions import bias_gelu, scaled, without_digest
+from tests.reducing import PROGRAMS, kernels_for
 
 GOLDEN = Path(__file__).parent / "golden"
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,7 +22,7 @@ HEAD = "kernel k threads 32 min_blocks 0 index 32 {\n"
 
 def own_text(text: str) -> str:
     """A kernel without its helpers."""
-    return text[text.rindex("KERNEL(") :]
+    return text[max(text.rfind("\nKERNEL("), text.rfind("\nKERNEL2(")) + 1 :]
 
 
 def printed(body: str, index: int = 32) -> list[str]:
@@ -52,6 +53,28 @@ def test_golden(name: str, request: pytest.FixtureRequest) -> None:
     if request.config.option.update_golden:
         path.write_text(without_digest(text))
     assert without_digest(text) == path.read_text(), "pytest --update-golden, and read the diff"
+
+
+# Kernels with reductions as they are on an H200: rows in registers, rows copied to shared memory,
+# a cut over the grid, rows and columns at once.
+REDUCTIONS = {
+    "softmax_rows": ("softmax", (4096, 1024)),
+    "layer_norm_odd_rows": ("layer_norm", (4096, 10_001)),
+    "sum_columns": ("sum_columns", (1 << 20, 64)),
+    "norm_backward": ("norm_backward", (4096, 4096)),
+}
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_golden_reductions(name: str, request: pytest.FixtureRequest) -> None:
+    program, shape = REDUCTIONS[name]
+    fd = PROGRAMS[program].definition(torch.bfloat16)
+    (kernel,) = kernels_for(fd, PROGRAMS[program].shapes(*shape), text=True)
+    text = without_digest(own_text(kernel["cuda"].text))
+    path = GOLDEN / f"{name}.cu"
+    if request.config.option.update_golden:
+        path.write_text(text)
+    assert text == path.read_text(), "pytest --update-golden, and read the diff"
 
 
 # ---- names

@@ -1,10 +1,15 @@
-"""Runs one kernel text on CPU tensors, by the host executor or by a GPU."""
+"""Runs kernel texts by the host executor or by a GPU: kernels of ops on CPU tensors (Launch), and
+kernels whose threads meet on numpy arrays (Kernels)."""
 
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
+import numpy as np
+import pytest
 import torch
 from torch import Tensor
 
@@ -82,3 +87,102 @@ def on_gpu(programs: Sequence[Program], operands: int = 3) -> list[Launch]:
         return launch
 
     return [launcher(program) for program in programs]
+
+
+# kernels(name, blocks, threads, *arguments, shared=bytes, cluster=blocks): runs the kernel `name`.
+# Arrays are passed as pointers and hold what the kernel stored, integers as i32.
+Kernels = Callable[..., None]
+
+
+def meeting_on_host(programs: Sequence[Program], debug: bool) -> Kernels:
+    """The programs as fibers, compiled in one build."""
+    sources = [host.HostSource(p.name, p.text, collectives=True) for p in programs]
+    module = _core.load_host_bytes(host.build(sources, debug))
+    kernels = {p.name: module.find(i) for i, p in enumerate(programs)}
+
+    def run(
+        name: str, blocks: int, threads: int, *arguments: Any, shared: int = 0, cluster: int = 1
+    ) -> None:
+        arrays = [a for a in arguments if isinstance(a, np.ndarray)]
+        ranges = [
+            _core.HostRange(f"t{i}", a.ctypes.data, a.nbytes, writable=a.flags.writeable)
+            for i, a in enumerate(arrays)
+        ]
+        values = [
+            bytes(
+                ctypes.c_void_p(a.ctypes.data) if isinstance(a, np.ndarray) else ctypes.c_int32(a)
+            )
+            for a in arguments
+        ]
+        _core.host_launch(
+            kernels[name],
+            [blocks, 1, 1],
+            [threads, 1, 1],
+            shared,
+            values,
+            ranges=ranges,
+            cluster=[cluster, 1, 1],
+            seed=len(name) + blocks + threads,
+        )
+
+    return run
+
+
+def meeting_on_gpu(programs: Sequence[Program]) -> Kernels:
+    """The programs on torch's current CUDA device; arrays are copied there and back."""
+    from cuda.bindings import driver, nvrtc
+
+    major, minor = torch.cuda.get_device_capability()
+    torch.zeros(1, device="cuda")  # makes the context current
+    texts = {program.name: program.text for program in programs}
+
+    @functools.cache
+    def function(name: str) -> Any:
+        error, module = driver.cuModuleLoadData(
+            compile_cuda(texts[name], f"sm_{major}{minor}", nvrtc)
+        )
+        assert int(error) == 0, error
+        error, found = driver.cuModuleGetFunction(module, name.encode())
+        assert int(error) == 0, error
+        return found
+
+    def run(
+        name: str, blocks: int, threads: int, *arguments: Any, shared: int = 0, cluster: int = 1
+    ) -> None:
+        if cluster > 1 and major < 9:
+            pytest.skip("clusters need sm_90")
+        moved = {
+            i: torch.from_numpy(a.reshape(-1).view(np.uint8).copy()).cuda()
+            for i, a in enumerate(arguments)
+            if isinstance(a, np.ndarray)
+        }
+        values = tuple(moved[i].data_ptr() if i in moved else a for i, a in enumerate(arguments))
+        types = tuple(
+            ctypes.c_void_p if i in moved else ctypes.c_int32 for i in range(len(arguments))
+        )
+        config = driver.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = blocks, 1, 1
+        config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1
+        config.sharedMemBytes = shared
+        config.hStream = torch.cuda.current_stream().cuda_stream
+        if cluster > 1:
+            attribute = driver.CUlaunchAttribute()
+            attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+            extent = attribute.value.clusterDim
+            extent.x, extent.y, extent.z = cluster, 1, 1
+            config.attrs, config.numAttrs = [attribute], 1
+        (error,) = driver.cuLaunchKernelEx(config, function(name), (values, types), 0)
+        assert int(error) == 0, error
+        torch.cuda.synchronize()
+        for i, tensor in moved.items():
+            if arguments[i].flags.writeable:
+                arguments[i].reshape(-1).view(np.uint8)[:] = tensor.cpu().numpy()
+
+    return run
+
+
+MEETING = [
+    pytest.param(lambda programs: meeting_on_host(programs, debug=False), id="host"),
+    pytest.param(lambda programs: meeting_on_host(programs, debug=True), id="debug"),
+    pytest.param(meeting_on_gpu, id="gpu", marks=pytest.mark.gpu),
+]

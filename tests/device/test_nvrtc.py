@@ -5,11 +5,20 @@ import re
 import pytest
 from cuda.bindings import nvrtc
 
+from fuser.runtime.cubin import cubin_info
+from tests.device import reductions, test_collective, test_copy
 from tests.device.launch import compile_cuda
 from tests.device.programs import COMPUTE, Program, convert_program, move_program, op_program
 from tests.nvrtc12 import needs_nvrtc_12, run_under_nvrtc_12
 
-PROGRAMS = [*map(op_program, COMPUTE), convert_program(), move_program()]
+# Kernels whose threads meet; none of them may need memory for its registers.
+MEETING = [
+    *reductions.all_programs(),
+    *test_collective.programs(),
+    *test_copy.programs(),
+]
+PROGRAMS = [*map(op_program, COMPUTE), convert_program(), move_program(), *MEETING]
+CLUSTERS = {"clusters", "ranks"}  # sm_90 and newer
 
 
 def by_name(program: Program) -> str:
@@ -19,7 +28,16 @@ def by_name(program: Program) -> str:
 @pytest.mark.parametrize("program", PROGRAMS, ids=by_name)
 @pytest.mark.parametrize("architecture", ["sm_75", "sm_80", "sm_90", "sm_100"])
 def test_compiles(program: Program, architecture: str) -> None:
-    assert compile_cuda(program.text, architecture, nvrtc)[:4] == b"\x7fELF"
+    if program.name in CLUSTERS and int(architecture[3:]) < 90:
+        return
+    cubin = compile_cuda(program.text, architecture, nvrtc)
+    assert cubin[:4] == b"\x7fELF"
+    if program in MEETING:
+        assert cubin_info(cubin)[program.name].local_bytes == 0
+
+
+def for_volta() -> list[Program]:
+    return [program for program in PROGRAMS if program.name not in CLUSTERS]
 
 
 @needs_nvrtc_12
@@ -27,12 +45,14 @@ def test_compiles_for_volta() -> None:
     code = """
 from cuda.bindings import nvrtc
 from tests.device.launch import compile_cuda
-from tests.device.test_nvrtc import PROGRAMS
-for program in PROGRAMS:
-    assert compile_cuda(program.text, "sm_70", nvrtc)[:4] == b"\\x7fELF"
+from tests.device.test_nvrtc import MEETING, cubin_info, for_volta
+for program in for_volta():
+    cubin = compile_cuda(program.text, "sm_70", nvrtc)
+    assert cubin[:4] == b"\\x7fELF"
+    assert program not in MEETING or cubin_info(cubin)[program.name].local_bytes == 0, program.name
     print(program.name)
 """
-    assert run_under_nvrtc_12(code).split() == [program.name for program in PROGRAMS]
+    assert run_under_nvrtc_12(code).split() == [program.name for program in for_volta()]
 
 
 def ptx_of(body: str) -> str:
@@ -88,3 +108,51 @@ def test_instructions(text: str, instructions: list[str]) -> None:
     ptx = ptx_of(body)
     for instruction in instructions:
         assert ptx.count(instruction) == 1, f"{instruction} in\n{ptx}"
+
+
+@pytest.mark.parametrize(
+    ("tag", "state", "words"),
+    [
+        ("Sum", "f32", 1),
+        ("Any", "bool", 1),
+        ("Max", "f64", 2),
+        ("ArgMax", "ArgState<f32>", 3),
+        ("Welford", "WelfordState<f32>", 3),
+        ("OnlineSoftmax", "OnlineState<f32>", 2),
+    ],
+)
+def test_reduce_lanes_shuffles_only_what_the_state_holds(tag: str, state: str, words: int) -> None:
+    ptx = ptx_of(
+        f"KERNEL(128) void k(const {state}* a, {state}* out) {{\n"
+        f"  {state} s = a[thread_x()];\n  out[thread_x()] = reduce_lanes<{tag}, 32>(s);\n}}\n"
+    )
+    assert ptx.count("shfl.sync.bfly.b32") == 5 * words
+
+
+@pytest.mark.parametrize(
+    ("device", "count", "instruction"),
+    [
+        ("f32", 4, "cp.async.cg.shared.global"),
+        ("bf16", 8, "cp.async.cg.shared.global"),
+        ("f32", 2, "cp.async.ca.shared.global"),
+        ("u8", 4, "cp.async.ca.shared.global"),
+    ],
+)
+def test_copies(device: str, count: int, instruction: str) -> None:
+    ptx = ptx_of(
+        f"KERNEL(128) void k(const {device}* a) {{\n"
+        f"  copy_async<{count}>(({device}*)shared_memory() + thread_x() * {count}, a, true);\n"
+        "  commit_copies();\n  wait_copies<1>();\n}\n"
+    )
+    for expected in (instruction, "cp.async.commit_group", "cp.async.wait_group 1"):
+        assert ptx.count(expected) == 1, ptx
+
+
+def test_partials_are_read_past_l1_by_words() -> None:
+    ptx = ptx_of(
+        "KERNEL(128) void k(WelfordState<f32>* p, ArgState<f32>* q) {\n"
+        "  store_partial(p, load_partial(p + 1));\n"
+        "  store_partial(q, load_partial(q + 1));\n}\n"
+    )
+    assert len(re.findall(r"ld\.global\.cg\.\w32", ptx)) == 3, ptx
+    assert len(re.findall(r"ld\.global\.cg\.\w64", ptx)) == 2, ptx

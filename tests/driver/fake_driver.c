@@ -1,4 +1,4 @@
-/* A driver without a GPU, for tests/driver/test_cuda_api.py: it answers what the environment says
+/* A driver without a GPU, for tests/driver: it answers what the environment says
    and prints what it is asked to launch. Built as libcuda.so.1. Its functions have the parameters
    of the real ones. */
 #define _GNU_SOURCE
@@ -82,7 +82,7 @@ int cuDeviceGetAttribute(int* value, int attribute, int device) {
       *value = 32;
       break;
     case 120:
-      *value = 1;
+      *value = setting("FAKE_CLUSTERS", 1);
       break;
     default:
       return 1;
@@ -160,4 +160,10 @@ int cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void* function, int
   return *blocks = 2048 / threads - (shared != 0), function == (void*)9 && current != NULL ? 0 : 1;
 }
 int cuStreamGetId(void* stream, unsigned long long* id) { return *id = 1000 + (intptr_t)stream, 0; }
+int cuMemsetD32Async(uint64_t address, unsigned value, size_t count, void* stream) {
+  if (setting("FAKE_MEMSET", 0)) return setting("FAKE_MEMSET", 0);
+  printf("set %u x %d at %d on stream %d in %d\n", value, (int)count, (int)address,
+         (int)(intptr_t)stream, (int)(intptr_t)current);
+  return current != NULL ? 0 : 201;
+}
 int cuStreamIsCapturing(void* stream, int* status) { return *status = stream == (void*)5, 0; }

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import fuser
-from fuser import DataType, FusionDefinition, Plan, UserError
+from fuser import DataType, FusionDefinition, Plan, UserError, _core
 from tests.definitions import bias_gelu, gained, scaled
 
 
@@ -309,6 +309,144 @@ def test_argument_in_place_of_a_lazy_view(lazy: str) -> None:
     expected = resolved * 2
     fd.execute([resolved])
     assert resolved.equal(expected)
+
+
+# ---- groups with reductions
+
+
+def specialized(define: Callable[[FusionDefinition], None], *sizes: list[int]) -> dict[str, Any]:
+    """What the definition becomes for contiguous inputs of these sizes."""
+    with FusionDefinition() as fd:
+        define(fd)
+    inputs = [torch.empty(s, device="meta") for s in sizes]
+    layouts = [(list(x.shape), list(x.stride())) for x in inputs]
+    found: dict[str, Any] = _core.driver_testing.specialize(fd._builder, layouts)
+    return found
+
+
+def rows(fd: FusionDefinition, value: Any) -> Any:
+    """A value over rows, beside each element of [rows, columns]."""
+    return fd.ops.broadcast(value, [False, True])
+
+
+def matrix(fd: FusionDefinition) -> Any:
+    return fd.define_tensor([-1, -1])
+
+
+def vector(fd: FusionDefinition) -> Any:
+    return fd.define_tensor([-1])
+
+
+def centered(fd: FusionDefinition) -> None:
+    x = matrix(fd)
+    fd.add_output(x - rows(fd, fd.ops.sum(x, [1])), x)
+
+
+def centered_and_read_across(fd: FusionDefinition) -> None:
+    x = matrix(fd)
+    fd.add_output(x - rows(fd, fd.ops.sum(fd.ops.permute(x, [1, 0]), [1])), x)
+
+
+def row_statistics(fd: FusionDefinition) -> None:
+    x, running = matrix(fd), vector(fd)
+    fd.add_output(running * 0.9 + fd.ops.sum(x, [1]), running)
+
+
+def column_statistics(fd: FusionDefinition) -> None:
+    x, running = matrix(fd), vector(fd)
+    fd.add_output(running * 0.9 + fd.ops.sum(x, [0]), running)
+
+
+def statistics_beside_rows(fd: FusionDefinition) -> None:
+    x, running = matrix(fd), vector(fd)
+    total = fd.ops.sum(x, [1])
+    fd.add_output(x - rows(fd, total))
+    fd.add_output(running * 0.9 + total, running)
+
+
+def statistics_used_in_rows(fd: FusionDefinition) -> None:
+    """Threads of a row read the statistic for their elements while one of them stores the new."""
+    x, running = matrix(fd), vector(fd)
+    total = fd.ops.sum(x, [1])
+    fd.add_output((x - rows(fd, total)) * rows(fd, running))
+    fd.add_output(running * 0.9 + total, running)
+
+
+def statistics_that_are_reduced(fd: FusionDefinition) -> None:
+    x, running = matrix(fd), vector(fd)
+    fd.add_output(running + fd.ops.sum(x * rows(fd, running), [1]), running)
+
+
+def read_by_another_kernel(fd: FusionDefinition) -> None:
+    x, y = matrix(fd), matrix(fd)
+    fd.add_output(x - rows(fd, fd.ops.sum(x, [1])), x)
+    fd.add_output(fd.ops.sum(fd.ops.broadcast(x, [True, False, False]) + 1.0, [0, 1, 2]))
+    fd.add_output(y)
+
+
+def scale_of_all(fd: FusionDefinition) -> None:
+    """A weight over the reduced axes alone: every block reads what one of them would store."""
+    x, weight = matrix(fd), vector(fd)
+    normalized = x - rows(fd, fd.ops.sum(x, [1]))
+    fd.add_output(normalized * fd.ops.broadcast(weight, [True, False]))
+    fd.add_output(weight * 2.0, weight)
+
+
+@pytest.mark.parametrize(
+    ("define", "inputs", "target", "direct"),
+    [
+        (centered, [[5, 7]], 0, True),
+        (centered_and_read_across, [[5, 5]], 0, False),
+        (row_statistics, [[5, 7], [5]], 0, True),
+        (column_statistics, [[5, 7], [7]], 0, True),
+        (statistics_beside_rows, [[5, 7], [5]], 1, True),
+        (statistics_used_in_rows, [[5, 7], [5]], 1, False),
+        (statistics_that_are_reduced, [[5, 7], [5]], 0, False),
+        (read_by_another_kernel, [[5, 7], [5, 7]], 0, False),
+        (scale_of_all, [[5, 7], [7]], 1, False),
+    ],
+    ids=lambda v: v.__name__ if callable(v) else "",
+)
+def test_in_place_of_a_reduction(
+    define: Callable[[FusionDefinition], None], inputs: list[list[int]], target: int, direct: bool
+) -> None:
+    found = specialized(define, *inputs)
+    assert found["in_place"][target] == direct
+    assert (("copy", target) in found["steps"]) != direct
+
+
+def test_pieces_stand_behind_their_group_and_hand_over_temporaries() -> None:
+    found = specialized(centered, [5, 7])
+    whole, *others = found["groups"]
+    assert found["steps"] == [("kernel", 0)], "pieces are no steps: the plan chooses"
+    assert whole["pieces"] == list(range(1, len(others) + 1))
+    assert len(others) >= 2
+    assert whole["stores"] == [0]
+    assert found["temps"][0] is False
+    stored: set[int] = set()
+    for piece in others:
+        assert set(piece["reads"]) <= stored
+        stored |= set(piece["stores"])
+        assert piece["pieces"] == []
+    assert stored == set(range(len(found["temps"])))
+    assert sum(found["temps"]) >= 1
+
+
+def test_a_reduction_whose_result_no_row_reads_has_no_pieces() -> None:
+    found = specialized(row_statistics, [5, 7], [5])
+    assert [g["pieces"] for g in found["groups"]] == [[]]
+    assert not any(found["temps"])
+
+
+@pytest.mark.parametrize(
+    ("value", "bucket"),
+    [*[(0, 0), (1, 0), (2, 4), (3, 6), (4, 8), (5, 9), (1 << 40, 160)], ((1 << 40) + 1, 161)],
+)
+def test_buckets(value: int, bucket: int) -> None:
+    assert _core.driver_testing.bucket_of(value) == bucket
+    limits = [(4 + b % 4 << b // 4) >> 2 for b in range(bucket + 1)]  # quarters of an octave
+    assert value <= limits[bucket]
+    assert all(limit < value for limit in limits[:bucket])
 
 
 # ---- variants

@@ -1,9 +1,6 @@
 """csrc/driver/cuda_api: without a driver, with a made-up one, and (marked gpu) a real one."""
 
 import struct
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,40 +8,7 @@ import pytest
 from fuser import _core
 from fuser.errors import LaunchError
 from fuser.runtime import toolkit
-
-Run = Callable[..., str]
-
-
-def in_new_process(code: str) -> str:
-    head = "from fuser import _core\nfrom fuser.errors import LaunchError\n"
-    command = [sys.executable, "-c", head + code]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-@pytest.fixture(scope="module")
-def fake_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a libcuda.so.1 that needs no GPU."""
-    folder = tmp_path_factory.mktemp("driver")
-    source = Path(__file__).with_name("fake_driver.c")
-    flags = ["-x", "c", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"]
-    subprocess.run(["cc", *flags, str(source), "-o", str(folder / "libcuda.so.1")], check=True)
-    return folder
-
-
-@pytest.fixture
-def run(fake_driver: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """run(code, FAKE_..=..): what the code prints in a process with the made-up driver."""
-
-    def run_with(code: str, **settings: object) -> str:
-        monkeypatch.setenv("LD_LIBRARY_PATH", str(fake_driver))
-        for name, value in settings.items():
-            monkeypatch.setenv(name, str(value))
-        return in_new_process(code)
-
-    return run_with
-
+from tests.driver.conftest import Run, in_new_process
 
 REASON = (
     "print(_core.cuda_available(), _core.cuda_device_count(), _core.cuda_unavailable_reason())\n"
@@ -179,7 +143,7 @@ def test_little_shared_memory_is_not_asked_for(run: Run) -> None:
         ('b"image", "other"', ["finding kernel other"], True),
         (
             'b"image", "k", 0, 300000',
-            ["300000 bytes of dynamic shared memory", "512 static", "232448"],
+            ["needs 300000 bytes of dynamic shared memory", "512 static", "may have 232448"],
             True,
         ),
     ],
@@ -196,6 +160,22 @@ except LaunchError as error:
     for part in parts:
         assert part in out
     assert ("unload 7" in out) == unloaded
+
+
+def test_clusters(run: Run) -> None:
+    """Above 8 blocks they are asked of the driver; without them nothing is launched."""
+    out = run('for n in (1, 8, 16): _core.load_kernel(b"image", "k", 0, 0, n)')
+    assert sorted(out.splitlines()) == ["attribute 14 = 1 on 100", "retain 100"]
+    load = """
+_core.load_kernel(b"image", "k", 0, 0, 1)
+try:
+    _core.load_kernel(b"image", "k", 0, 0, 2)
+except LaunchError as error:
+    print(error.rule, error)
+"""
+    out = run(load, FAKE_CLUSTERS=0)
+    assert "cuda-load kernel k needs clusters of 2 blocks; device 0 NVIDIA Fake 0" in out
+    assert "has none" in out
 
 
 LAUNCH = (

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import fuser
-from fuser import DataType, FusionDefinition
+from fuser import DataType, FusionDefinition, InternalError, _core
 from fuser.ops import as_dtype
 from tests.definitions import gained, scaled, sum_of_two
+from tests.host.kernels import build
 
 
 def value_of(given: DataType, wanted: torch.dtype) -> FusionDefinition:
@@ -209,3 +213,166 @@ def test_debug_mode_checks_the_ranges(set_option: Callable[[str, object], None])
     (result,) = fd.execute([base[1:9:2, 3:17], torch.tensor(3.0)])
     assert base.equal(expected)
     assert result.equal(torch.arange(200.0).view(10, 20)[1:9:2, 3:17].T + 3)
+
+
+# ---- scratch memory and shapes of launches, by kernels written by hand
+
+# out[0] += sum over blocks of (their number + 1), by the last one.
+LAST = """KERNEL(64) void last(f32* out, f32* partial, u32* done) {
+  i32* s = (i32*)shared_memory();
+  if (thread_x() == 0) {
+    put(partial + block_x(), (f32)(block_x() + 1));
+    fence_device();
+    s[0] = atomic_inc(done + 1, grid_dim_x() - 1) == (u32)grid_dim_x() - 1;
+  }
+  sync_block();
+  if (s[0] && thread_x() == 0) {
+    f32 total = get(out);
+    for (i32 i = 0; i < grid_dim_x(); ++i) total += get(partial + i);
+    put(out, total);
+  }
+}"""
+# out[block] = what the block before it in the cluster wrote into its shared memory.
+CLUSTER = """KERNEL(1) void cluster(f32* out) {
+  f32* s = (f32*)shared_memory();
+  s[255] = (f32)block_x();
+  sync_cluster();
+  const i32 from = (cluster_rank() + cluster_size() - 1) % cluster_size();
+  put(out + block_x(), map_shared_rank(s, from)[255]);
+  sync_cluster();
+}"""
+# out[block] = what the block on the other side of the grid wrote.
+GRID = """KERNEL(1) void grid(f32* out, f32* all) {
+  put(all + block_x(), (f32)block_x());
+  sync_grid();
+  put(out + block_x(), get(all + grid_dim_x() - 1 - block_x()));
+}"""
+# out[0] = memory that nobody wrote.
+UNWRITTEN = """KERNEL(1) void unwritten(f32* out, f32* a, f32* b) {
+  put(out, get(a + 2)); put(out + 1, get(b));
+}"""
+BEHIND = "KERNEL(1) void behind(f32* out, f32* a, u32* b) { put(out, get(a + 3)); }"
+BEFORE = "KERNEL(1) void before(f32* out, f32* a, u32* b) { put(b - 1, 1u); }"
+SOURCES = [
+    ("last", LAST, True),
+    ("cluster", CLUSTER, True),
+    ("grid", GRID, True),
+    ("unwritten", UNWRITTEN, False),
+    ("behind", BEHIND, False),
+    ("before", BEFORE, False),
+]
+
+
+@pytest.fixture(scope="module")
+def plain() -> dict[str, Any]:
+    return build(*SOURCES).kernels
+
+
+@pytest.fixture(scope="module")
+def debug() -> dict[str, Any]:
+    return build(*SOURCES, debug=True).kernels
+
+
+class Memory:
+    """An allocator that remembers what it gave, filled with ones."""
+
+    def __init__(self) -> None:
+        self.given: list[np.ndarray] = []
+
+    def __call__(self, size: int, keep: bool) -> int:
+        assert not keep, "the host has no streams: nothing outlives a launch"
+        self.given.append(np.ones(size, np.uint8))
+        return int(self.given[-1].ctypes.data)
+
+
+def launch(
+    kernel: Any, out: np.ndarray, scratch: list[Any], grid: int = 1, **shape: Any
+) -> list[np.ndarray]:
+    memory = Memory()
+    rich = _core.LaunchShape(grid=(grid, 1, 1), **shape)
+    _core.driver_testing.run_launch(kernel, rich, [(out.ctypes.data, out.size)], scratch, memory)
+    return memory.given
+
+
+def workspace(elements: int, name: str = "partial", element_bytes: int = 4) -> Any:
+    return _core.driver_testing.ScratchWanted(name, elements=elements, element_bytes=element_bytes)
+
+
+def counters(elements: int, name: str = "done") -> Any:
+    return _core.driver_testing.ScratchWanted(name, counters=True, elements=elements)
+
+
+@pytest.mark.parametrize("kind", ["plain", "debug"])
+@pytest.mark.parametrize("grid", [1, 2, 37])
+def test_counters_start_at_zero(kind: str, grid: int, request: pytest.FixtureRequest) -> None:
+    out = np.zeros(1, np.float32)
+    kernel = request.getfixturevalue(kind)["last"]
+    shape: dict[str, Any] = {"block": (64, 1, 1), "shared_bytes": 4}
+    for _ in range(3):
+        given = launch(kernel, out, [workspace(grid), counters(2)], grid, **shape)
+    assert out[0] == 3 * grid * (grid + 1) / 2
+    (memory,) = given
+    assert memory[-8:].tolist() == [0] * 8, "they came back to 0, and none was touched beside them"
+
+
+def test_concurrent_launches_do_not_share_counters(plain: dict[str, Any]) -> None:
+    grid, results = 200, []
+    start = threading.Barrier(6)
+
+    def work() -> None:
+        out = np.zeros(1, np.float32)
+        start.wait()
+        for _ in range(20):
+            launch(plain["last"], out, [workspace(grid), counters(2)], grid, block=(64, 1, 1),
+                   shared_bytes=4)  # fmt: skip
+        results.append(out[0])
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [20 * grid * (grid + 1) / 2] * 6
+
+
+def test_workspaces_are_one_allocation_each_aligned(plain: dict[str, Any]) -> None:
+    wanted = [workspace(3, element_bytes=12), workspace(0), workspace(300), counters(3)]
+    out = np.zeros(2, np.float32)
+    # The kernel takes the first two of them.
+    given = launch(plain["unwritten"], out, wanted)
+    assert [memory.size for memory in given] == [256 + 0 + 1280 + 12]
+    assert launch(plain["unwritten"], out, [workspace(70), workspace(1)])[0].size == 512 + 256
+
+
+def test_clusters_and_shared_memory(plain: dict[str, Any], debug: dict[str, Any]) -> None:
+    for kernels in (plain, debug):
+        out = np.zeros(8, np.float32)
+        launch(kernels["cluster"], out, [], grid=8, cluster=(4, 1, 1), shared_bytes=1024)
+        assert out.tolist() == [3, 0, 1, 2, 7, 4, 5, 6]
+
+
+def test_cooperative(plain: dict[str, Any], debug: dict[str, Any]) -> None:
+    for kernels in (plain, debug):
+        out = np.zeros(50, np.float32)
+        launch(kernels["grid"], out, [workspace(50)], grid=50, cooperative=True)
+        assert out.tolist() == list(reversed(range(50)))
+
+
+def test_a_debug_launch_poisons_workspaces(debug: dict[str, Any]) -> None:
+    out = np.zeros(2, np.float32)
+    launch(debug["unwritten"], out, [workspace(3), workspace(1)])
+    assert np.isnan(out).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("behind", "load of 4 bytes out of bounds, at offset 12 of partial (12 bytes)"),
+        ("before", "store of 4 bytes out of bounds, at offset -4 of done (8 bytes)"),
+    ],
+)
+def test_a_debug_launch_checks_scratch(debug: dict[str, Any], name: str, place: str) -> None:
+    with pytest.raises(InternalError) as caught:
+        launch(debug[name], np.zeros(2, np.float32), [workspace(3), counters(2)])
+    assert caught.value.rule == "debug-bounds"
+    assert place in str(caught.value)

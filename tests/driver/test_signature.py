@@ -329,3 +329,14 @@ def test_an_error_leaves_the_caches_whole() -> None:
             fd.execute(inputs)
     assert fd.execute(good)[0].equal(torch.full((3, 4), 2.0))
     assert counted(before) == (2, 7)
+
+
+def test_reduce_empty_1() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1])
+        fd.add_output(fd.ops.max(x, [1]))
+    with pytest.raises(fuser.ShapeError) as caught:
+        fd.execute([torch.empty(3, 0)])
+    assert caught.value.rule == "reduce-empty-1"
+    assert "max(t0, dims=[1]): axis 1 has size 0" in str(caught.value)
+    assert "test_signature.py" in str(caught.value), "the line that defined the operand"

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from fuser import DataType, FusionDefinition, Tensor, Unsupported
+from tests.groups import Grouped, check, values
 from tests.stages import stage_text, stage_texts
 
 
@@ -150,3 +151,139 @@ def test_full_and_scalars_read_nothing() -> None:
     (got,) = fd.execute([3], device="cpu")
     assert torch.equal(got, torch.full((3, 4), 2.5))
     assert loads(fd.fec.executor.kernels(None)[0].ir) == []
+
+
+def test_a_reduction_is_over_the_axes_of_what_is_read() -> None:
+    fd, (x,) = define(3)
+    fd.add_output(fd.ops.softmax(x, 1))
+    (group,) = check(fd, [torch.randn(3, 5, 4)], lambda x: x.softmax(1)).groups
+    assert (len(group["axes"]), group["rows"], group["columns"]) == (3, [1], [])
+    reductions = {v["how"]: (v["over"], v["axes"], v["at"]) for v in values(group, "reduce")}
+    assert reductions == {
+        "reduce max": ([1], [0, 2], ["a0", "a2"]),
+        "reduce sum": ([1], [0, 2], ["a0", "a2"]),
+    }
+
+
+def test_what_is_reduced_twice_alike_is_reduced_once() -> None:
+    fd, (x,) = define(2)
+    for name in ("var", "std"):
+        fd.add_output(getattr(fd.ops, name)(x, 1))
+    fd.add_output(fd.ops.mean(fd.ops.cast(x, DataType.Double), 1))
+    fd.add_output(fd.ops.mean(fd.ops.cast(x, DataType.Double), 1))
+    (group,) = check(fd, [torch.randn(4, 6)]).groups
+    assert [v["how"] for v in values(group, "reduce")] == ["reduce sum"] * 3
+
+
+def test_a_dim_of_size_1_is_no_reduction() -> None:
+    fd, (x,) = define(2)
+    fd.add_output(fd.ops.sum(x, 1))
+    fd.add_output(fd.ops.argmax(x, 1))
+    (group,) = check(fd, [torch.randn(4, 1)], lambda x: (x.sum(1), x.argmax(1))).groups
+    assert not values(group, "reduce")
+    assert group["rows"] == []
+
+
+def test_positions_count_along_the_reduced_dims() -> None:
+    fd, (x,) = define(3)
+    fd.add_output(fd.ops.argmax(x, 1))
+    assert not check(fd, [torch.randn(4, 5, 6)], lambda x: x.argmax(1)).temps
+    fd, (x,) = define(3)
+    fd.add_output(fd.ops.argmin(x))
+    (group,) = check(fd, [torch.randn(4, 5, 6)], lambda x: x.argmin()).groups
+    (position,) = values(group, "coordinate")
+    assert position["axes"] == [0, 1, 2]
+    ties = torch.tensor([[2.0, 7.0, 7.0], [7.0, 1.0, 2.0]])
+    fd, (x,) = define(2)
+    fd.add_output(fd.ops.argmax(x))
+    fd.add_output(fd.ops.argmax(fd.ops.permute(x, [1, 0])))
+    check(fd, [ties], lambda x: (x.argmax(), x.T.argmax()))
+
+
+def test_a_coordinate_is_a_value() -> None:
+    fd, (x,) = define(2)
+    place = fd.ops.iota(x.size(1))
+    fd.add_output(fd.ops.where(place < 3, x, 0.0))
+    (group,) = check(fd, [torch.randn(4, 6)]).groups
+    assert [v["axes"] for v in values(group, "coordinate")] == [[1]]
+
+
+def test_an_index_wraps_once_and_stays_in_range() -> None:
+    fd, (x,) = define(2)
+    index = fd.define_tensor([-1, -1], dtype=DataType.Int)
+    fd.add_output(fd.ops.take_along_axis(x, index, 1))
+    fd.add_output(fd.ops.take_along_axis(x * 2.0, index, 1))
+    indices = torch.tensor([[0, 5, -1], [-6, 2, 3], [9, -40, 1]])
+    grouped = check(fd, [torch.randn(3, 6), indices])
+    (group,) = grouped.groups
+    loaded = [v for v in group["values"] if v["how"] == "read" and v["tensor"] == 0]
+    assert len(loaded) == 1  # 2x is computed where it is needed
+    assert loaded[0]["axes"] == [0, 1]
+    assert len(values(group, "maximum")) == 1  # both indices are one
+    (problem,) = grouped.problems()
+    irregular = [a for a in problem["accesses"] if a["strides"] is None]
+    assert [group["values"][a["index"]]["tensor"] for a in irregular] == [0]
+
+
+def test_an_index_may_come_from_a_reduction() -> None:
+    fd, (x, y) = define(2, 2)
+    place = fd.ops.argmax(x, 1, True)
+    fd.add_output(fd.ops.take_along_axis(y, place, 1))
+    got = check(
+        fd,
+        [torch.randn(4, 6), torch.randn(4, 6)],
+        lambda x, y: y.take_along_dim(x.argmax(1, True), 1),
+    )
+    assert len(got.groups) == 1
+
+
+def test_a_row_that_is_looked_up_is_reduced_by_a_kernel_before() -> None:
+    fd, (x,) = define(2)
+    index = fd.define_tensor([-1], dtype=DataType.Int)
+    fd.add_output(fd.ops.take_along_axis(fd.ops.sum(x, 1), index, 0))
+    got = check(fd, [torch.randn(6, 4), torch.tensor([5, 0, -1])])
+    assert len(got.groups) == 2
+    assert len(got.temps) == 1
+
+
+def test_dims_that_were_merged_are_walked_as_the_dims_they_are_made_of() -> None:
+    fd, (x, w) = define(3, 1)
+    y, mean, _ = fd.ops.group_norm(x, 2, w)
+    fd.add_output(fd.ops.cast(y, DataType.BFloat16))
+    fd.add_output(mean)
+    grouped = check(
+        fd,
+        [torch.randn(3, 6, 5), torch.randn(6)],
+        lambda x, w: (
+            torch.nn.functional.group_norm(x, 2, w).bfloat16().double(),
+            x.view(3, 2, -1).mean(2),
+        ),
+        tolerance=1e-2,
+    )
+    (group,) = grouped.groups
+    assert (len(group["axes"]), group["rows"]) == (4, [2, 3])
+    (problem,) = grouped.problems()
+    assert all(a["strides"] is not None for a in problem["accesses"])
+
+
+def test_a_merge_that_does_not_nest_divides() -> None:
+    fd, (x,) = define(2)
+    flat = fd.ops.merge_dims(x, 0)
+    fd.add_output(fd.ops.split_dim(flat, 0, [8, 3]) * 2.0)
+    check(fd, [torch.randn(6, 4)], lambda x: x.reshape(8, 3) * 2)
+
+
+def test_a_product_that_is_summed_by_a_reduction_stays_a_product() -> None:
+    fd, (x, y) = define(2, 2)
+    fd.add_output(fd.ops.sum(x * y, 1) + 1.0)
+    (group,) = check(fd, [torch.randn(3, 4), torch.randn(3, 4)]).groups
+    assert [v["how"] for v in group["values"] if v["how"] != "read"] == ["mul", "reduce sum", "add"]
+
+
+def test_what_is_reduced_takes_no_short_form() -> None:
+    fd, (x,) = define(2)
+    fd.add_output(fd.ops.cast(fd.ops.exp(fd.ops.sum(fd.ops.exp(x), 1)), DataType.Half))
+    (group,) = Grouped(fd, [torch.randn(3, 4)]).groups
+    assert [v["how"] for v in group["values"]] == [
+        *("read", "exp", "reduce sum", "exp_half", "convert")
+    ]

@@ -166,6 +166,27 @@ def test_sizes_are_in_normal_form(fd: FusionDefinition) -> None:
     assert str(a + 0) == str(a * 1) == str(a)
 
 
+def test_sizes_where_unknown_ones_met_are_named_after_the_tensor(fd: FusionDefinition) -> None:
+    """One of the two may turn out to be 1: then the other is the size."""
+    x, y = tensor(fd, -1), tensor(fd, -1)
+    total = x + y
+    doubled = x * 2
+    fd.add_output(fd.ops.full([total.size(0)], 1, DataType.Int))
+    assert str(total.shape()[0]) == "int64 size(t2, 0)"
+    assert str(x.size(0)) == "int64 size(t0, 0)"
+    assert str(tensor(fd, 3).size(0)) == "int64 3"
+    assert "fd.ops.full(shape=[fd.ops.size(T2, 0)]" in repr(fd)
+    for ones, size in [
+        ([[True], [False]], "fd.ops.size(T1, 0)"),
+        ([[False], [True]], "fd.ops.size(T0, 0)"),
+        ([[False], [False]], "fd.ops.size(T0, 0)"),
+        ([[True], [True]], "1"),
+    ]:
+        known = _core.specialize(fd._builder, ones).to_python()
+        assert f"fd.ops.full(shape=[{size}]" in known
+    assert doubled.id == 3
+
+
 # ---- errors: the whole text; {0} and {1} are the lines of the first two tensors
 
 Error = tuple[type[UserError], str, str, Callable[[FusionDefinition, Tensor, Tensor], object]]

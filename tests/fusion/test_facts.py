@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fuser import FusionDefinition
 from fuser.ops import as_dtype
+from tests.groups import Grouped
 from tests.stages import stage_text
 
 
@@ -79,3 +80,73 @@ def test_the_first_operand_that_tells_decides_the_layout_of_a_result() -> None:
     for inputs in ([rows, columns], [columns, rows], [rows[:1], columns]):
         (got,) = fd.execute(inputs)
         assert got.stride() == (inputs[0] + inputs[1]).stride()
+
+
+def test_reduced_axes_are_ordered_as_they_lie_in_memory() -> None:
+    def order(x: Tensor, dims: list[int]) -> tuple[list[int], list[int], list[int]]:
+        fd = FusionDefinition()
+        fd.add_output(fd.ops.sum(fd.define_tensor([-1] * x.dim()), dims))
+        (problem,) = Grouped(fd, [x]).problems()
+        reads = [a for a in problem["accesses"] if not a["store"]]
+        strides = reads[0]["strides"]
+        assert strides[problem["order"][-1]] == "1"
+        return problem["order"], problem["reduced"], problem["output_order"][0]
+
+    x = X[:24].view(2, 3, 4)
+    # Axes count those of the output first.
+    assert order(x, [2]) == ([0, 1, 2], [2], [0, 1])
+    assert order(x, [0]) == ([2, 0, 1], [2], [0, 1])
+    assert order(x, [0, 2]) == ([1, 0, 2], [1, 2], [0])
+    assert order(x.transpose(1, 2), [1]) == ([0, 1, 2], [2], [0, 1])
+    assert order(x.permute(2, 1, 0), [2]) == ([2, 1, 0], [2], [1, 0])
+    assert order(x, [0, 1, 2]) == ([0, 1, 2], [0, 1, 2], [])
+
+
+def test_small_operands_do_not_decide_how_a_row_is_walked() -> None:
+    fd = FusionDefinition()
+    w, x = fd.define_tensor([-1, -1, -1]), fd.define_tensor([-1, -1, -1])
+    fd.add_output(fd.ops.softmax(w * x, 2))
+    transposed = X[:6].view(1, 3, 2).transpose(1, 2)
+    (problem,) = Grouped(fd, [transposed, X[:12].view(2, 2, 3)]).problems()
+    assert problem["order"] == [0, 1, 2]
+
+
+def test_what_one_kernel_hands_to_another_is_read_as_it_was_stored() -> None:
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1, -1, -1])
+    fd.add_output(fd.ops.max(x - fd.ops.mean(x, 0, True), 2))
+    first, second = Grouped(fd, [X[:24].view(2, 3, 4).permute(0, 2, 1)]).problems()
+    (stored,) = [b for b in first["buffers"] if b[4]]
+    read = [b for b in second["buffers"] if b[3] and b[2] >= 0]
+    assert [b[2] for b in read] == [stored[2]]
+    assert first["output_order"] == [[0, 2, 1]]  # the mean, with its dim of size 1
+    access = next(
+        a
+        for a in second["accesses"]
+        if not a["store"] and second["buffers"][a["buffer"]][2] == stored[2]
+    )
+    strides = {a: access["strides"][a] for a in second["order"]}
+    assert sorted(strides.values()) == ["0", "1", "size(0, 1)"] or "1" in strides.values()
+
+
+def test_outputs_over_some_axes_are_laid_out_as_the_whole() -> None:
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1, -1, -1])
+    fd.add_output(fd.ops.sum(x, 1))
+    fd.add_output(x * 2.0)
+    inputs = [X[:24].view(2, 3, 4).permute(2, 1, 0)]
+    (problem,) = Grouped(fd, inputs).problems()
+    assert problem["output_order"] == [[1, 0], [2, 1, 0]]
+    assert (inputs[0] * 2).stride() == (1, 4, 12)
+
+
+def test_single_passes_and_pieces_keep_the_layout_of_outputs() -> None:
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1, -1])
+    y, mean, rstd = fd.ops.layer_norm(x, [x.size(1)])
+    for t in (y, mean, rstd):
+        fd.add_output(t)
+    (problem,) = Grouped(fd, [X[:24].view(6, 4).T]).problems()
+    assert problem["output_order"] == [[1, 0], [0, 1], [0, 1]]
+    assert problem["single_pass"]["output_order"] == problem["output_order"]
+    assert problem["single_pass"]["order"] == problem["order"]

@@ -56,6 +56,53 @@ def test_map_expressions_reaches_every_field() -> None:
     )
 
 
+EVERY_FIELD_OF_REDUCTIONS = """\
+  buffer g f32 read written
+  buffer g_partial f32 state sum workspace 9 read written
+  buffer g_counters i32 counters 9 read written
+  buffer s f32 shared 64 read written
+  buffer s_last i32 shared 1 read written
+  array q f32 2 chunk 4
+  array r f32 4
+  array r_sum f32 4 state sum
+  array r_more f32 4 state sum
+  v0 = thread
+  serial v1 < v0 + 1 {
+    if v0 < 11 {
+      accumulate r_sum[v0 % 3] (f32(v0)) in v0 < 12
+    }
+    merge r_sum[v0 % 4] r_more[v0 % 3]
+    combine (r_sum) lanes 32 parity v0 % 2
+  }
+  copy s[v0] width 4 g[v0 * 2] in v0 < 13 first v0 - 9 count v0 - 8
+  load q[v0 % 2] width 4 g[v0 * 3] first v0 - 7 count v0 - 6
+  unpack r q[v0 / 9]
+  v2 = last g_counters[v0 - 5] of v0 * 4 slot s_last
+}
+"""
+
+
+def test_map_expressions_reaches_every_field_of_reductions() -> None:
+    text = ir.substitute(HEAD + EVERY_FIELD_OF_REDUCTIONS, 0, 10).text()
+    assert (
+        text.partition("  v0 = thread\n")[2]
+        == """\
+  serial v1 < 11 {
+    if 10 < 11 {
+      accumulate r_sum[1] (10.0:f32) in 10 < 12
+    }
+    merge r_sum[2] r_more[1]
+    combine (r_sum) lanes 32 parity 0
+  }
+  copy s[10] width 4 g[20] in 10 < 13 first 1 count 2
+  load q[0] width 4 g[30] first 3 count 4
+  unpack r q[1]
+  v2 = last g_counters[5] of 40 slot s_last
+}
+"""
+    )
+
+
 def test_rewriting_restores_the_normal_form() -> None:
     text = HEAD + "  v0 = thread\n  v1 = block\n  v2 = v0 * 4 + v1 * 3 + 1\n}\n"
     assert ir.substitute(text, 0, 5).statements()[2] == "v2 = v1 * 3 + 21"
@@ -69,6 +116,17 @@ def test_rewriting_restores_the_normal_form() -> None:
         ("  v0 = thread\n", False),
         ("  barrier\n", True),
         ("  for v0 < 2 {\n    for v1 < 2 {\n      barrier\n    }\n  }\n", True),
+        ("  array r f32 1 state sum\n  reset r\n  fold r\n", False),
+        ("  array r f32 1 state sum\n  combine (r) lanes 2\n", True),
+        ("  array r f32 1 state sum\n  combine_rows (r) rows 2 columns 16\n", True),
+        (
+            "  buffer c i32 counters 1\n  buffer s i32 shared 1\n  v0 = last c[0] of 1 slot s\n",
+            True,
+        ),
+        ("  buffer c i32 counters 1\n  sync_grid c\n", True),
+        ("  wait_cluster\n", True),
+        ("  if true:bool {\n    serial v0 < 2 {\n      wait_cluster\n    }\n  }\n", True),
+        ("  commit\n  wait 0\n", False),
     ],
 )
 def test_collectives(statements: str, expected: bool) -> None:
@@ -91,6 +149,7 @@ BUFFER = "  buffer g{} f32 read\n"
         (["bf16 value 0", "bf16 value 1", "f32 scalar 0"], 24),
         (["bool scalar 0", "c128 scalar 1"], 48),
         (["c64 scalar 0", "f64 scalar 1"], 32),
+        (["f32 real 1", "f32 inverse 1", "f64 inverse 1"], 32),
     ],
 )
 def test_argument_bytes(params: list[str], expected: int) -> None:
@@ -98,6 +157,14 @@ def test_argument_bytes(params: list[str], expected: int) -> None:
     lines = "".join(f"  param p{i} : {p}\n" for i, p in enumerate(params))
     text = HEAD + BUFFER.format(0) + BUFFER.format(1) + lines + "}\n"
     assert _core.parse_kernel(text).argument_bytes() == expected
+
+
+def test_scratch_is_an_argument_and_shared_memory_is_none() -> None:
+    scratch = "  buffer w f32 state welford workspace 8\n  buffer c i32 counters 1\n"
+    shared = "  buffer a bf16 shared 5\n  buffer b f32 state welford shared 3\n"
+    kernel = _core.parse_kernel(HEAD + BUFFER.format(0) + scratch + shared + "}\n")
+    assert kernel.argument_bytes() == 3 * 8
+    assert kernel.shared_bytes() == 16 + 3 * 12, "each starts at a multiple of 16"
 
 
 def test_vars_counts_what_is_mentioned() -> None:

@@ -145,8 +145,36 @@ def test_kernel_text() -> None:
     ]
 
 
+def test_fields_are_named_where_there_are_several() -> None:
+    """A partial result of one field is written as the value that it is."""
+    head = "kernel k threads 32 min_blocks 0 index 32 {\n  buffer g f32 written\n"
+    text = (
+        head
+        + """\
+  array r f32 1 state sum
+  array w f32 1 state welford
+  array a f32 1 state argmin
+  v0 : f32 = add(r[0], w[0].f2)
+  v1 : f32 = add(w[0].f0, a[0].f0)
+  v2 = a[0].f1 + 1
+}
+"""
+    )
+    assert _core.parse_kernel(text).text() == text
+    bare = text.replace(".f0", "")
+    assert _core.parse_kernel(bare).text() == text
+
+
+def test_loops_and_conditions_without_their_bodies() -> None:
+    head = "kernel k threads 32 min_blocks 0 index 32 {\n"
+    kernel = _core.parse_kernel(
+        head + "  serial v0 < block {\n    if uniform v0 < 3 {\n      barrier\n    }\n  }\n}\n"
+    )
+    assert kernel.statements() == ["serial v0 < block", "if uniform v0 < 3", "barrier"]
+
+
 def test_text_does_not_depend_on_the_history_of_the_arena() -> None:
-    later = KERNEL.replace("  v0 = ", "  work size(0, 1)\n  v0 = ").replace("v0 * 2]", "v0 + p0]")
+    later = KERNEL.replace("  v0 = ", "  blocks size(0, 1)\n  v0 = ").replace("v0 * 2]", "v0 + p0]")
     declared = later.replace("  array", "  param p0 : i32 int size(0, 1) + size(0, 0)\n  array")
     # size(0, 1) was made first; the sum is written the same way.
     assert "int size(0, 0) + size(0, 1)\n" in _core.parse_kernel(declared).text()

@@ -15,7 +15,7 @@ kernel k threads 256 min_blocks 0 index 32 {
   array r_in bf16 8
   array r_out bf16 8
   axes [a0] extents [size(0, 0)] index v0
-  work size(0, 0)
+  blocks size(0, 0)
   v0 = block * 256 + thread
   v1 = v0 < p0
   load r_in[0] width 8 g_in[v0 / p1] in v1 count p0 - v0
@@ -92,7 +92,7 @@ LET = "v3 : f32 = mul(f32(r_in[v2]), p2)"
         ("p1 : i32", "p1 : f32", "p1 has dtype f32, expected i32 or i64"),
         ("int size(0, 0)", "int f32(size(0, 0))", "the value of p0 has dtype f32, expected i64"),
         # Declarations.
-        ("work size(0, 0)", "work block", "the work depends on block"),
+        ("blocks size(0, 0)", "blocks block", "the number of blocks depends on block"),
         ("axes [a0]", "axes [a0 a0]", "2 axes have 1 extents"),
         ("[a0] extents [size(0, 0)]", "[a0 a0] extents [1, 1]", "a0 is walked twice"),
         ("extents [size(0, 0)]", "extents [thread]", "the extent of an axis depends on thread"),
@@ -111,6 +111,212 @@ def test_each_rule(good: str, bad: str, message: str) -> None:
     found = error_of(GOOD.replace(good, bad, 1))
     assert "kernel k: " in found
     assert message in found
+
+
+REDUCTIONS = """\
+kernel k threads 256 min_blocks 0 index 32 cluster 2 cooperative {
+  buffer g_in bf16 read restrict
+  buffer g_out f32 written restrict
+  buffer g_partial f32 state sum workspace size(0, 0) read written
+  buffer g_counters i32 counters size(0, 0) read written
+  buffer s_in bf16 shared 4096 read written restrict
+  buffer s_sum f32 state sum shared 8 read written restrict
+  buffer s_blocks f32 state sum shared 2 read written restrict
+  buffer s_rows f32 state sum shared 512 read written restrict
+  buffer s_last i32 shared 1 read written restrict
+  param p0 : f32 real size(0, 1)
+  array q_in bf16 2 chunk 8
+  array r_in bf16 8
+  array r_out f32 1
+  array r_sum f32 2 state sum
+  array r_partial f32 1 state sum
+  array r_argmax f32 1 state argmax
+  blocks size(0, 0) * 2
+  v0 = block / 2
+  v1 = thread
+  wait_cluster
+  reset r_sum
+  copy s_in[v1 * 8] width 8 g_in[v1] in v1 < 7 first 0 count 9
+  commit
+  wait 0
+  serial v2 < size(0, 1) {
+    load q_in[1] width 8 g_in[v2] first 1 - v2 count 4
+    unpack r_in q_in[1]
+    if v1 < 3 {
+      accumulate r_sum[1] (f32(r_in[0])) in v1 < 2
+      accumulate r_argmax[0] (p0, v2)
+    }
+    merge r_sum[0] r_partial[0]
+    fold r_sum
+    combine (r_sum) lanes 256 slots (s_sum) cluster (s_blocks) parity v2 % 2
+  }
+  combine_rows (r_sum) rows 8 columns 32 slots (s_rows)
+  write g_partial[v0] width 1 r_sum[0] in eq(v1, 0)
+  barrier
+  v3 = last g_counters[v0] of size(0, 0) slot s_last
+  if uniform v3 {
+    load r_partial[0] width 1 g_partial[v0]
+    r_out[0] = r_sum[0]
+    write g_out[r_argmax[0].f1] width 1 r_out[0]
+    sync_grid g_counters
+  }
+}
+"""
+
+IN_IF = "if uniform v3 {"
+
+
+def test_good_reductions() -> None:
+    _core.parse_kernel(REDUCTIONS).verify()
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "message"),
+    [
+        # Convergence: no collective where not every thread of the block comes.
+        (IN_IF, "if v3 {", "sync_grid g_counters: threads meet where not all of them need come"),
+        *(
+            (
+                "accumulate r_argmax[0] (p0, v2)",
+                collective,
+                f"{collective}: threads meet where not all of them need come",
+            )
+            for collective in (
+                "barrier",
+                "wait_cluster",
+                "sync_grid g_counters",
+                "combine (r_sum) lanes 32 cluster (s_blocks)",
+                "combine_rows (r_sum) rows 8 columns 32 slots (s_rows)",
+                "v4 = last g_counters[0] of 1 slot s_last",
+            )
+        ),
+        ("v2 < size(0, 1)", "v2 < v1", "the trip count differs between threads: v1"),
+        ("v2 < size(0, 1)", "v2 < thread / 2", "the trip count differs between threads: thread"),
+        (
+            "v2 < size(0, 1)",
+            "v2 < i64(r_sum[0])",
+            "the trip count differs between threads: array3[0]",
+        ),
+        ("v2 < size(0, 1)", "v2 < p0", "the trip count has dtype f32, expected i64"),
+        ("if v1 < 3 {", "if v1 {", "the condition has dtype i64, expected bool"),
+        # Partial results.
+        ("reset r_sum", "reset r_out", "reset r_out: r_out holds no partial results"),
+        ("fold r_sum", "fold r_out", "r_out holds no partial results"),
+        ("merge r_sum[0]", "merge r_out[0]", "r_out holds no partial results"),
+        (
+            "merge r_sum[0] r_partial",
+            "merge r_sum[0] r_argmax",
+            "r_sum and r_argmax are partial results of different reductions",
+        ),
+        ("merge r_sum[0]", "merge r_sum[2]", "elements 2 to 2 of r_sum, which has 2"),
+        ("r_sum[1] (", "r_sum[2] (", "elements 2 to 2 of r_sum, which has 2"),
+        ("(p0, v2)", "(p0)", "1 values, argmax takes 2"),
+        ("(f32(r_in[0]))", "(f32(r_in[0]), v2, v2)", "3 values, sum takes 1"),
+        ("(p0, v2)", "(p0, p0)", "the value has dtype f32, expected i64"),
+        ("(f32(r_in[0]))", "(r_in[0])", "the value has dtype bf16, expected f32"),
+        (") in v1 < 2", ") in v1", "the predicate has dtype i64, expected bool"),
+        (
+            "write g_partial[v0] width 1 r_sum[0]",
+            "write g_partial[v0] width 1 r_out[0]",
+            "r_out and g_partial do not both hold partial results of one reduction",
+        ),
+        (
+            "write g_partial[v0] width 1 r_sum[0]",
+            "write g_out[v0] width 1 r_sum[0]",
+            "r_sum and g_out do not both hold partial results of one reduction",
+        ),
+        (
+            "write g_partial[v0] width 1 r_sum[0]",
+            "write g_partial[v0] width 1 r_argmax[0]",
+            "r_argmax and g_partial do not both hold partial results of one reduction",
+        ),
+        # Slots.
+        (
+            "combine (r_sum) lanes 256",
+            "combine (r_out) lanes 256",
+            "r_out holds no partial results",
+        ),
+        ("lanes 256", "lanes 96", "96 lanes of 256 threads"),
+        ("lanes 256", "lanes 512", "512 lanes of 256 threads"),
+        (
+            "s_sum f32 state sum shared 8",
+            "s_sum f32 state sum shared 7",
+            "s_sum has no room for 8 partial results of r_sum",
+        ),
+        (
+            "s_blocks f32 state sum shared 2",
+            "s_blocks f32 state sum shared 1",
+            "s_blocks has no room for 2 partial results of r_sum",
+        ),
+        (
+            "s_rows f32 state sum shared 512",
+            "s_rows f32 state sum shared 511",
+            "s_rows has no room for 512 partial results of r_sum",
+        ),
+        (
+            "s_sum f32 state sum",
+            "s_sum f32 state max",
+            "s_sum has no room for 8 partial results of r_sum",
+        ),
+        ("slots (s_sum)", "slots (g_partial)", "g_partial is memory of another kind"),
+        (" slots (s_sum)", "", "0 slots for 1 partial results"),
+        (" cluster (s_blocks)", "", "0 slots for 1 partial results"),
+        (" slots (s_rows)", "", "0 slots for 1 partial results"),
+        ("parity v2 % 2", "parity p0", "the parity has dtype f32, expected i64"),
+        ("rows 8 columns", "rows 4 columns", "4 x 32 of 256 threads"),
+        ("last g_counters", "last g_partial", "g_partial is memory of another kind"),
+        ("slot s_last", "slot g_counters", "g_counters is memory of another kind"),
+        ("last g_counters[v0]", "last g_counters[p0]", "the counter's index has dtype f32"),
+        ("of size(0, 0) slot", "of p0 slot", "the count has dtype f32, expected i64"),
+        ("sync_grid g_counters", "sync_grid g_in", "g_in is memory of another kind"),
+        (" cooperative {", " {", "sync_grid g_counters: in a kernel that is not cooperative"),
+        # Copies and chunks.
+        ("copy s_in", "copy s_last", "a copy from g_in to s_last, which have different dtypes"),
+        ("copy s_in", "copy g_in", "g_in is memory of another kind"),
+        ("8 g_in[v1]", "8 s_in[v1]", "s_in is memory of another kind"),
+        ("width 8 g_in[v1]", "width 1 g_in[v1]", "a copy of 2 bytes, expected 4, 8 or 16"),
+        ("width 8 g_in[v1]", "width 16 g_in[v1]", "a copy of 32 bytes, expected 4, 8 or 16"),
+        ("in v1 < 7", "in v1", "the predicate has dtype i64, expected bool"),
+        ("copy s_in[v1 * 8]", "copy s_in[p0]", "the element has dtype f32, expected i64"),
+        ("first 0 count 9", "first p0 count 9", "the first element has dtype f32"),
+        ("first 0 count 9", "first 0 count p0", "the count has dtype f32, expected i64"),
+        ("width 8 g_in[v2]", "width 4 g_in[v2]", "width 4 of chunks of 8"),
+        ("load q_in[1]", "load q_in[2]", "elements 2 to 2 of q_in, which has 2"),
+        ("first 1 - v2 count 4", "first 1 - v2", "a first element without a count"),
+        ("unpack r_in q_in[1]", "unpack r_in q_in[2]", "elements 2 to 2 of q_in, which has 2"),
+        ("unpack r_in q_in", "unpack r_out q_in", "chunks of 8 elements become 1"),
+        ("unpack r_in q_in", "unpack r_in r_in", "chunks of 0 elements become 8"),
+        ("f32(r_in[0])", "f32(q_in[0])", "q_in holds chunks as loaded, and is not unpacked"),
+        # Declarations.
+        ("p0 : f32 real", "p0 : bf16 real", "p0 has dtype bf16, expected f32 or f64"),
+        ("real size(0, 1)", "real thread", "the value of p0 depends on thread"),
+        ("shared 4096", "shared size(0, 0)", "s_in lies in shared memory and has no size"),
+        (
+            "workspace size(0, 0)",
+            "workspace thread",
+            "the size of scratch memory depends on thread",
+        ),
+        ("cluster 2 cooperative", "cluster 32 cooperative", "clusters of 32 blocks"),
+        ("cluster 2 cooperative", "cluster 0 cooperative", "clusters of 0 blocks"),
+    ],
+)
+def test_each_rule_of_reductions(good: str, bad: str, message: str) -> None:
+    assert REDUCTIONS.count(good) >= 1
+    found = error_of(REDUCTIONS.replace(good, bad, 1))
+    assert "kernel k: " in found
+    assert message in found
+
+
+@pytest.mark.parametrize(
+    ("good", "bad"),
+    [
+        # What is the same for all threads may be computed: from blocks, parameters, other loops.
+        ("v2 < size(0, 1)", "v2 < v0"),
+        ("if v1 < 3 {", "if uniform v0 < 3 {"),
+    ],
+)
+def test_what_converges(good: str, bad: str) -> None:
+    _core.parse_kernel(REDUCTIONS.replace(good, bad, 1)).verify()
 
 
 def test_message_names_the_statement() -> None:

@@ -20,7 +20,7 @@ def test_an_offset_linear_in_the_walk_is_its_index() -> None:
         BUFFERS
         + """
       axes [a0 a1] extents [size(0, 0), size(0, 1)] index v0 * 4 vector
-      work size(0, 0) * size(0, 1)
+      blocks size(0, 0) * size(0, 1)
     """,
         """
       v0 = block * 256 + thread
@@ -42,7 +42,7 @@ def test_other_offsets_divide_the_index() -> None:
         BUFFERS
         + """
       axes [a0 a1] extents [size(0, 0), size(0, 1)] index v0
-      work size(0, 0) * size(0, 1)
+      blocks size(0, 0) * size(0, 1)
     """,
         """
       v0 = block * 256 + thread
@@ -62,7 +62,7 @@ def test_axes_of_several_dims() -> None:
         + """
       axes [a0] extents [size(0, 0)] index v0 / size(0, 1)
       axes [a1] extents [size(0, 1)] index v0 % size(0, 1)
-      work size(0, 0) * size(0, 1)
+      blocks size(0, 0) * size(0, 1)
     """,
         """
       v0 = block * 256 + thread
@@ -83,7 +83,7 @@ def test_a_lane_moves_the_index() -> None:
         BUFFERS
         + """
       axes [a0] extents [size(0, 0)] index v0 * 4 vector
-      work size(0, 0)
+      blocks size(0, 0)
     """,
         """
       v0 = block * 256 + thread
@@ -102,7 +102,7 @@ def test_lanes_along_rows_leave_their_loop() -> None:
         BUFFERS
         + """
       axes [a0 a1] extents [size(0, 0), size(0, 1)] index v0 * 4 vector
-      work size(0, 0) * size(0, 1)
+      blocks size(0, 0) * size(0, 1)
     """,
         """
       v0 = block * 256 + thread
@@ -124,7 +124,7 @@ def test_columns_stay_in_the_loop() -> None:
         BUFFERS
         + """
       axes [a0 a1] extents [size(0, 0), size(0, 1)] index v0 * 4 vector
-      work size(0, 0) * size(0, 1)
+      blocks size(0, 0) * size(0, 1)
     """,
         """
       v0 = block * 256 + thread

@@ -9,7 +9,7 @@ BUFFERS = """
 ARRAYS = """
   array r_in0 f32 1
   array r_out0 f32 1
-  work size(0, 0)
+  blocks size(0, 0)
 """
 
 
@@ -106,9 +106,9 @@ def test_scalars_in_arithmetic() -> None:
     """)
 
 
-def test_sizes_in_arithmetic_are_64_bit() -> None:
+def test_sizes_in_arithmetic_are_numbers() -> None:
     kept, _ = parameters("""
       v0 = block * 256 + thread
       r_out0[0] = f32(size(0, 0))
     """)
-    assert kept == "param p0 : i64 int size(0, 0)"
+    assert kept == "param p0 : f32 real size(0, 0)"

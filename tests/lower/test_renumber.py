@@ -13,7 +13,7 @@ def test_numbers_follow_the_text() -> None:
       param p1 : i32 int size(0, 1)
       param p2 : i32 int size(0, 0)
       array r_in0 f32 1
-      work size(0, 0)
+      blocks size(0, 0)
     """,
         """
       v7 = block * 256 + thread
@@ -27,7 +27,7 @@ def test_numbers_follow_the_text() -> None:
         param p0 : i32 int size(0, 0)
         param p1 : i32 int size(0, 1)
         array r_in0 f32 1
-        work size(0, 0)
+        blocks size(0, 0)
         v0 = block * 256 + thread
         v1 = v0 * p0
         load r_in0[0] width 1 g_in0[v1] in v0 < p1
@@ -42,7 +42,7 @@ def test_what_nothing_reads_goes_with_what_only_it_reads() -> None:
       buffer g_out0 f32 written restrict
       param p0 : i32 int size(0, 3)
       array r_out0 f32 1
-      work size(0, 0)
+      blocks size(0, 0)
     """,
         """
       v0 = block * 256 + thread
@@ -67,7 +67,7 @@ def test_twice_is_once() -> None:
       buffer g_out0 f32 written restrict
       param p5 : i32 int size(0, 3)
       array r_out0 f32 4
-      work size(0, 0)
+      blocks size(0, 0)
     """.replace("p5", "p0")
     body = """
       v4 = block * 256 + thread

@@ -11,7 +11,7 @@ DECLARATIONS = """
   array r_in0 f32 4
   array r_in1 f32 4
   array r_out0 f32 4
-  work size(0, 0)
+  blocks size(0, 0)
 """
 
 

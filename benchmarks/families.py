@@ -1,0 +1,18 @@
+"""The families of cases by name, in the order in which they run."""
+
+from __future__ import annotations
+
+from benchmarks import channels, losses, norms, pointwise, softmax, sums
+from benchmarks.case import Row
+
+TABLES: dict[str, tuple[Row, ...]] = {
+    "pointwise": pointwise.TABLE,
+    "sums": sums.TABLE,
+    "softmax": softmax.FORWARD,
+    "softmax_backward": softmax.BACKWARD,
+    "cross_entropy": losses.TABLE,
+    "layer_norm": norms.LAYER_NORM,
+    "rms_norm": norms.RMS_NORM,
+    "norm_backward": norms.BACKWARD,
+    "channels": channels.TABLE,
+}

@@ -1,0 +1,275 @@
+"""The families of norms over rows: layer and RMS norm, with a residual, and their backward passes.
+
+Statistics are results of the forward and inputs of the backward pass, in float32, as a training
+step has them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from benchmarks import peers, rows
+from benchmarks.case import Bound, Case, Data, Goal, Row, Shape
+from benchmarks.peers import EPS
+
+bf16, f32 = torch.bfloat16, torch.float32
+
+_BACKWARD = 0.88  # of a copy
+_WIDE_LAYER_NORM_BACKWARD = 0.80  # from 16,384 on
+
+# The residual sum is rounded to half before the norm, or it is not: half a step of a number below
+# 8, times a weight of 4.
+_RESIDUAL = Bound(1e-5, half=6e-2)
+
+
+def layer_norm(shape: Shape, dtype: torch.dtype) -> Case:
+    n = shape[-1]
+
+    def eager(x: Tensor, weight: Tensor, bias: Tensor) -> Any:
+        return torch.native_layer_norm(x, [n], weight, bias, EPS)
+
+    return Case(
+        name="layer_norm",
+        shape=shape,
+        dtype=dtype,
+        make=lambda data: [data.normal(s, dtype) for s in (shape, (n,), (n,))],
+        eager=eager,
+        define=lambda ops, x, weight, bias: ops.layer_norm(x, [n], weight, bias, EPS),
+        outputs=(dtype, f32, f32),
+        peers={"quack": peers.quack_layer_norm, "liger": peers.liger_layer_norm},
+        needs=("layer_norm",),
+        goal=rows.forward_goal("layer_norm", shape, dtype, widest_but_one=0.90),
+    )
+
+
+def rms_norm(shape: Shape, dtype: torch.dtype) -> Case:
+    n = shape[-1]
+
+    def compiled(x: Tensor, weight: Tensor) -> list[Tensor]:
+        wide = x.float()
+        rstd = torch.rsqrt(wide.square().mean(1, keepdim=True) + EPS)
+        return [(wide * rstd * weight).to(x.dtype), rstd]
+
+    return Case(
+        name="rms_norm",
+        shape=shape,
+        dtype=dtype,
+        make=lambda data: [data.normal(s, dtype) for s in (shape, (n,))],
+        eager=lambda x, weight: torch.ops.aten._fused_rms_norm(x, [n], weight, EPS),
+        compiled=compiled,
+        define=lambda ops, x, weight: ops.rms_norm(x, [n], weight, EPS),
+        outputs=(dtype, f32),
+        peers={"quack": peers.quack_rms_norm, "liger": peers.liger_rms_norm},
+        needs=("rms_norm",),
+        goal=rows.forward_goal("rms_norm", shape, dtype),
+    )
+
+
+def add_layer_norm(shape: Shape, dtype: torch.dtype) -> Case:
+    """The sum of two branches and its norm."""
+    n = shape[-1]
+
+    def eager(x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor) -> list[Tensor]:
+        total = x + residual
+        return [F.layer_norm(total, [n], weight, bias, EPS), total]
+
+    def define(ops: Any, x: Any, residual: Any, weight: Any, bias: Any) -> list[Any]:
+        total = x + residual
+        return [ops.layer_norm(total, [n], weight, bias, EPS)[0], total]
+
+    return Case(
+        name="add_layer_norm",
+        shape=shape,
+        dtype=dtype,
+        make=lambda data: [data.normal(s, dtype) for s in (shape, shape, (n,), (n,))],
+        eager=eager,
+        define=define,
+        outputs=(dtype, dtype),
+        bounds=(_RESIDUAL, Bound()),
+        needs=("layer_norm",),
+    )
+
+
+def add_rms_norm(shape: Shape, dtype: torch.dtype) -> Case:
+    """The sum of two branches and its norm."""
+    n = shape[-1]
+
+    def eager(x: Tensor, residual: Tensor, weight: Tensor) -> list[Tensor]:
+        total = x + residual
+        return [F.rms_norm(total, [n], weight, EPS), total]
+
+    def define(ops: Any, x: Any, residual: Any, weight: Any) -> list[Any]:
+        total = x + residual
+        return [ops.rms_norm(total, [n], weight, EPS)[0], total]
+
+    return Case(
+        name="add_rms_norm",
+        shape=shape,
+        dtype=dtype,
+        make=lambda data: [data.normal(s, dtype) for s in (shape, shape, (n,))],
+        eager=eager,
+        define=define,
+        outputs=(dtype, dtype),
+        bounds=(_RESIDUAL, Bound()),
+        peers={"quack": peers.quack_add_rms_norm, "liger": peers.liger_add_rms_norm},
+        needs=("rms_norm",),
+    )
+
+
+def _gradients(
+    dy: Any, hat: Any, rstd: Any, weight: Any, mean: Callable[[Any], Any], centred: bool
+) -> Any:
+    """dx where y = hat * weight + bias and hat = (x - its mean) * rstd, or x * rstd; mean() is over
+    rows and keeps their dim.
+    """
+    wdy = dy * weight
+    dx = wdy - hat * mean(hat * wdy)
+    return (dx - mean(wdy) if centred else dx) * rstd
+
+
+def layer_norm_backward(shape: Shape, dtype: torch.dtype) -> Case:
+    """dx, dweight and dbias of dy, x, the saved statistics and the weight."""
+    n = shape[1]
+
+    def make(data: Data) -> list[Tensor]:
+        dy, x, weight = (data.normal(s, dtype) for s in (shape, shape, (n,)))
+        variance, mean = torch.var_mean(x.float(), 1, correction=0, keepdim=True)
+        return [dy, x, mean, torch.rsqrt(variance + EPS), weight]
+
+    def primitive(dy: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor) -> list[Any]:
+        dy, x, weight, dtype = *(t.to(rstd.dtype) for t in (dy, x, weight)), x.dtype
+        hat = (x - mean) * rstd
+        dx = _gradients(dy, hat, rstd, weight, lambda t: t.mean(1, keepdim=True), centred=True)
+        results = [dx, (dy * hat).sum(0), dy.sum(0)]
+        return [t.to(dtype) for t in results]
+
+    def eager(dy: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor) -> Any:
+        if not x.is_cuda:  # there it wants statistics of the dtype of x
+            return primitive(dy, x, mean, rstd, weight)
+        return torch.ops.aten.native_layer_norm_backward(
+            dy, x, [n], mean, rstd, weight, weight, [True, True, True]
+        )
+
+    def define(ops: Any, dy: Any, x: Any, mean: Any, rstd: Any, weight: Any) -> list[Any]:
+        hat = (x - mean) * rstd
+        dx = _gradients(
+            dy, hat, rstd, weight, lambda t: ops.mean(t, [1], keepdim=True), centred=True
+        )
+        return [dx, ops.sum(dy * hat, [0]), ops.sum(dy, [0])]
+
+    return _backward_case(
+        "layer_norm_backward",
+        shape,
+        dtype,
+        make,
+        eager,
+        define,
+        primitive,
+        results=3,
+        peer={"liger": peers.liger_layer_norm_backward},
+        share=_WIDE_LAYER_NORM_BACKWARD if n >= 16384 else _BACKWARD,
+    )
+
+
+def rms_norm_backward(shape: Shape, dtype: torch.dtype) -> Case:
+    """dx and dweight of dy, x, the saved reciprocal root and the weight."""
+    n = shape[1]
+
+    def make(data: Data) -> list[Tensor]:
+        dy, x, weight = (data.normal(s, dtype) for s in (shape, shape, (n,)))
+        square = x.float().square().mean(1, keepdim=True)
+        return [dy, x, torch.rsqrt(square + EPS), weight]
+
+    def primitive(dy: Tensor, x: Tensor, rstd: Tensor, weight: Tensor) -> list[Any]:
+        dy, x, weight, dtype = *(t.to(rstd.dtype) for t in (dy, x, weight)), x.dtype
+        hat = x * rstd
+        dx = _gradients(dy, hat, rstd, weight, lambda t: t.mean(1, keepdim=True), centred=False)
+        return [t.to(dtype) for t in (dx, (dy * hat).sum(0))]
+
+    def eager(dy: Tensor, x: Tensor, rstd: Tensor, weight: Tensor) -> Any:
+        if not x.is_cuda:  # not there
+            return primitive(dy, x, rstd, weight)
+        return torch.ops.aten._fused_rms_norm_backward(dy, x, [n], rstd, weight, [True, True])
+
+    def define(ops: Any, dy: Any, x: Any, rstd: Any, weight: Any) -> list[Any]:
+        hat = x * rstd
+        dx = _gradients(
+            dy, hat, rstd, weight, lambda t: ops.mean(t, [1], keepdim=True), centred=False
+        )
+        return [dx, ops.sum(dy * hat, [0])]
+
+    return _backward_case(
+        "rms_norm_backward",
+        shape,
+        dtype,
+        make,
+        eager,
+        define,
+        primitive,
+        results=2,
+        peer={"quack": peers.quack_rms_norm_backward, "liger": peers.liger_rms_norm_backward},
+        share=_BACKWARD,
+    )
+
+
+def _backward_case(
+    name: str,
+    shape: Shape,
+    dtype: torch.dtype,
+    make: Callable[[Data], list[Tensor]],
+    eager: Callable[..., Any],
+    define: Callable[..., Any],
+    primitive: Callable[..., Any],
+    results: int,
+    peer: dict[str, Any],
+    share: float,
+) -> Case:
+    """dx, and the sums over `shape[0]` rows that are the gradients of weight and bias. primitive:
+    `eager` in ops that a compiler fuses, in float64 too.
+    """
+    return Case(
+        name=name,
+        shape=shape,
+        dtype=dtype,
+        make=make,
+        eager=eager,
+        define=define,
+        compiled=primitive,
+        exact=primitive,
+        outputs=(dtype,) * results,
+        bounds=(Bound(), *[Bound(1e-5 * math.sqrt(shape[0]))] * (results - 1)),
+        peers=peer,
+        needs=("sum", "mean"),
+        goal=Goal(copy=share),
+    )
+
+
+LAYER_NORM = (
+    *rows.forward_rows(layer_norm),
+    Row(add_layer_norm, (32768, 1024), bf16),
+    Row(add_layer_norm, (16384, 4096), bf16, main=True),
+    Row(add_layer_norm, (8192, 4096), f32),
+)
+RMS_NORM = (
+    *rows.forward_rows(rms_norm),
+    Row(add_rms_norm, (32768, 1024), bf16),
+    Row(add_rms_norm, (16384, 4096), bf16, main=True),
+    Row(add_rms_norm, (8192, 4096), f32),
+)
+BACKWARD = (
+    Row(layer_norm_backward, (32768, 1024), bf16, main=True),
+    Row(layer_norm_backward, (16384, 4096), bf16, main=True),
+    Row(layer_norm_backward, (8192, 16384), bf16),
+    Row(layer_norm_backward, (32768, 1024), f32),
+    Row(layer_norm_backward, (8192, 4096), f32),
+    Row(rms_norm_backward, (32768, 1024), bf16),
+    Row(rms_norm_backward, (16384, 4096), bf16, main=True),
+    Row(rms_norm_backward, (8192, 16384), bf16),
+    Row(rms_norm_backward, (8192, 4096), f32),
+)

@@ -1,0 +1,149 @@
+"""The family of reductions alone: sums over rows, columns and everything, and their like.
+
+They read and write next to nothing, so that they are judged beside the read-only probe.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks.case import Bound, Case, Goal, Row, Shape, key
+
+bf16, f32 = torch.bfloat16, torch.float32
+
+Build = Callable[[Shape, torch.dtype], Case]
+
+_SUM = 0.90  # of the probe
+_FULL_SUM = 0.98  # where 256 Mi elements leave launch and last block behind
+_LARGE = 256 << 20
+
+
+def reduction(
+    name: str,
+    dims: Sequence[int],
+    eager: Callable[[Tensor, list[int]], Any],
+    define: Callable[[Any, Any, list[int]], Any],
+    needs: tuple[str, ...],
+    outputs: int = 1,
+    asked: bool = False,
+    grows: bool = False,
+) -> Build:
+    """eager(x, dims) and define(ops, x, dims). grows: results have the size of the square root of
+    the number of elements, and so has what they may be off by.
+    """
+    axes = list(dims)
+
+    def build(shape: Shape, dtype: torch.dtype) -> Case:
+        count = math.prod(shape[d] for d in axes)
+        full = len(axes) == len(shape)
+        if shape[-1] > 4096 and shape[-1] % 2:
+            goal = Goal(aligned=key(name, dtype, (*shape[:-1], shape[-1] - 1)))
+        else:
+            goal = Goal(probe=_FULL_SUM if full and count >= _LARGE else _SUM)
+        bound = Bound(1e-5 * math.sqrt(count)) if grows else Bound()
+        return Case(
+            name=name,
+            shape=shape,
+            dtype=dtype,
+            make=lambda data: [data.normal(shape, dtype)],
+            eager=lambda x: eager(x, axes),
+            define=lambda ops, x: define(ops, x, axes),
+            outputs=(dtype,) * outputs,
+            bounds=(bound,) * outputs,
+            needs=needs,
+            reads=True,
+            goal=goal if asked else Goal(),
+        )
+
+    return build
+
+
+def _sum(name: str, dims: Sequence[int]) -> Build:
+    return reduction(
+        name,
+        dims,
+        lambda x, axes: x.sum(axes),
+        lambda ops, x, axes: ops.sum(x, axes),
+        ("sum",),
+        asked=True,
+        grows=True,
+    )
+
+
+sum_full = _sum("sum_full", [0])
+sum_inner = _sum("sum_inner", [1])
+sum_outer = _sum("sum_outer", [0])
+sum_channels = _sum("sum_channels", [0, 2, 3])  # gradient of a convolution's bias
+max_inner = reduction(
+    "max_inner",
+    [1],
+    lambda x, axes: x.amax(axes),
+    lambda ops, x, axes: ops.max(x, axes),
+    ("max",),
+)
+max_outer = reduction(
+    "max_outer",
+    [0],
+    lambda x, axes: x.amax(axes),
+    lambda ops, x, axes: ops.max(x, axes),
+    ("max",),
+)
+mean_inner = reduction(
+    "mean_inner",
+    [1],
+    lambda x, axes: x.mean(axes),
+    lambda ops, x, axes: ops.mean(x, axes),
+    ("mean",),
+)
+var_mean_inner = reduction(
+    "var_mean_inner",
+    [1],
+    lambda x, axes: torch.var_mean(x, axes, correction=1),
+    lambda ops, x, axes: ops.var_mean(x, axes, correction=1),
+    ("var_mean",),
+    outputs=2,
+)
+var_mean_outer = reduction(
+    "var_mean_outer",
+    [0],
+    lambda x, axes: torch.var_mean(x, axes, correction=1),
+    lambda ops, x, axes: ops.var_mean(x, axes, correction=1),
+    ("var_mean",),
+    outputs=2,
+)
+
+_VECTOR = ((4096,), (1031,))
+
+TABLE = (
+    Row(sum_full, (_LARGE,), f32, main=True, tiny=_VECTOR),
+    Row(sum_full, (_LARGE,), bf16, main=True, tiny=_VECTOR),
+    Row(sum_full, (16 << 20,), f32, tiny=_VECTOR),
+    Row(sum_inner, (128, 524288), bf16, main=True),
+    Row(sum_inner, (128, 524288), f32),
+    Row(sum_inner, (512, 262144), bf16),
+    Row(sum_inner, (1024, 65536), bf16),
+    Row(sum_inner, (4096, 16384), bf16, main=True),
+    Row(sum_inner, (4096, 16384), f32),
+    Row(sum_inner, (16384, 4096), bf16),
+    Row(sum_inner, (32768, 1024), bf16),
+    Row(sum_inner, (32768, 1024), f32, main=True),
+    Row(sum_inner, (262144, 256), bf16),
+    Row(sum_inner, (16384, 4097), bf16, main=True),
+    Row(sum_inner, (4096, 16385), f32),
+    Row(sum_outer, (32768, 4096), bf16, main=True),
+    Row(sum_outer, (32768, 4096), f32),
+    Row(sum_outer, (524288, 256), bf16, main=True),
+    Row(sum_outer, (524288, 256), f32),
+    Row(sum_outer, (32768, 4097), bf16),
+    Row(sum_channels, (128, 256, 56, 56), bf16, main=True),
+    Row(max_inner, (16384, 4096), bf16, main=True),
+    Row(max_outer, (32768, 4096), bf16),
+    Row(mean_inner, (16384, 4096), f32, main=True),
+    Row(var_mean_inner, (16384, 4096), bf16, main=True),
+    Row(var_mean_outer, (32768, 4096), bf16),
+)

@@ -1,0 +1,204 @@
+// Elements held in registers as they were loaded: two half-precision elements a register. They are
+// unpacked anew wherever they are used, because a row that stays on chip would otherwise hold one
+// register for each of its elements.
+
+//@ Raw
+// N elements that one access moves; N * sizeof(T) is 1, 2, 4, 8 or a multiple of 16 bytes.
+#ifdef FUSER_HOST
+template <class T, i32 N>
+struct Raw {
+  T v[N];
+};
+#else
+template <class T, i32 N, bool words = N * sizeof(T) % 4 == 0>
+struct Raw;
+template <class T, i32 N>
+struct Raw<T, N, true> {
+  u32 w[N * sizeof(T) / 4];
+};
+template <class T, i32 N>
+struct Raw<T, N, false> {
+  T v[N];
+};
+#endif
+
+//@ raw_zero_
+#ifdef FUSER_HOST
+template <class T, i32 N>
+DEVICE void raw_zero_(Raw<T, N>& r) {
+  UNROLL for (i32 v = 0; v < N; ++v) r.v[v] = T{};
+}
+#else
+template <class T, i32 N>
+DEVICE void raw_zero_(Raw<T, N, true>& r) {
+  UNROLL for (i32 i = 0; i < (i32)(N * sizeof(T) / 4); ++i) r.w[i] = 0;
+}
+template <class T, i32 N>
+DEVICE void raw_zero_(Raw<T, N, false>& r) {
+  UNROLL for (i32 v = 0; v < N; ++v) r.v[v] = T{};
+}
+#endif
+
+//@ raw_set_
+// Puts element v, which is known when the text is compiled.
+#ifdef FUSER_HOST
+template <class T, i32 N>
+DEVICE void raw_set_(Raw<T, N>& r, i32 v, T x) {
+  r.v[v] = x;
+}
+#else
+template <class T, i32 N>
+DEVICE void raw_set_(Raw<T, N, false>& r, i32 v, T x) {
+  r.v[v] = x;
+}
+template <class T, i32 N>
+DEVICE void raw_set_(Raw<T, N, true>& r, i32 v, T x) {
+  if constexpr (sizeof(T) >= 4) {
+    Access<1, T> a;
+    a.v[0] = x;
+    const Access<sizeof(T) / 4, u32> words = *(const Access<sizeof(T) / 4, u32>*)&a;
+    UNROLL for (i32 i = 0; i < (i32)sizeof(T) / 4; ++i) r.w[v * (i32)sizeof(T) / 4 + i] = words.v[i];
+  } else {
+    u32 bits;
+    if constexpr (sizeof(T) == 2) bits = *(const u16*)&x;
+    else bits = *(const u8*)&x;
+    const i32 byte = v * (i32)sizeof(T);
+    r.w[byte / 4] |= bits << (8 * (byte % 4));
+  }
+}
+#endif
+
+//@ load_raw
+#ifdef FUSER_HOST
+template <class T, i32 N>
+DEVICE void load_raw(Raw<T, N>& r, const T* p) {
+  load(r.v, p);
+}
+#else
+template <class T, i32 N>
+DEVICE void load_raw(Raw<T, N, true>& r, const T* p) {
+  constexpr i32 words = N * sizeof(T) / 4, step = words < 4 ? words : 4;
+  UNROLL for (i32 i = 0; i < words; i += step) {
+    const Access<step, u32> a = ((const Access<step, u32>*)p)[i / step];
+    UNROLL for (i32 k = 0; k < step; ++k) r.w[i + k] = a.v[k];
+  }
+}
+template <class T, i32 N>
+DEVICE void load_raw(Raw<T, N, false>& r, const T* p) {
+  load(r.v, p);
+}
+#endif
+
+//@ load_raw_if
+template <class R, class T>
+DEVICE void load_raw_if(R& r, const T* p, bool in) {
+  if (in) load_raw(r, p);
+  else raw_zero_(r);
+}
+
+//@ load_raw_part
+// Elements first <= v < count exist.
+template <i32 N, class R, class T, class I>
+DEVICE void load_raw_part(R& r, const T* p, I first, I count) {
+  if (first <= 0 && count >= N) {
+    load_raw(r, p);
+  } else {
+    raw_zero_(r);
+    UNROLL for (i32 v = 0; v < N; ++v)
+      if (first <= v && v < count) raw_set_(r, v, load1(p + v));
+  }
+}
+
+//@ unpack
+#ifdef FUSER_HOST
+template <class T, i32 N>
+DEVICE void unpack(T (&r)[N], const Raw<T, N>& raw) {
+  UNROLL for (i32 v = 0; v < N; ++v) r[v] = raw.v[v];
+}
+#else
+// The asm hides that the words are those of an earlier unpack: the compiler would keep the unpacked
+// elements instead.
+template <class T, i32 N>
+DEVICE void unpack(T (&r)[N], Raw<T, N, true>& raw) {
+  UNROLL for (i32 i = 0; i < (i32)(N * sizeof(T) / 4); ++i) asm volatile("" : "+r"(raw.w[i]));
+  UNROLL for (i32 v = 0; v < N; ++v) {
+    if constexpr (sizeof(T) >= 4) {
+      Access<sizeof(T) / 4, u32> a;
+      UNROLL for (i32 i = 0; i < (i32)sizeof(T) / 4; ++i) a.v[i] = raw.w[v * (i32)sizeof(T) / 4 + i];
+      r[v] = ((const Access<1, T>*)&a)->v[0];
+    } else {
+      const i32 byte = v * (i32)sizeof(T);
+      element_(raw.w[byte / 4] >> (8 * (byte % 4)), r[v]);
+    }
+  }
+}
+template <class T, i32 N>
+DEVICE void unpack(T (&r)[N], Raw<T, N, false>& raw) {
+  UNROLL for (i32 v = 0; v < N; ++v) r[v] = raw.v[v];
+}
+#endif
+
+//@ load_part
+// Elements first <= v < count exist, the others read as zero.
+template <i32 N, class T, class I>
+DEVICE void load_part(T (&r)[N], const T* p, I first, I count) {
+  if (first <= 0 && count >= N) {
+    load(r, p);
+  } else {
+    UNROLL for (i32 v = 0; v < N; ++v) {
+      if (first <= v && v < count) r[v] = load1(p + v);
+      else r[v] = T{};
+    }
+  }
+}
+
+//@ store_part
+template <i32 N, class T, class I>
+DEVICE void store_part(T* p, const T (&r)[N], I first, I count) {
+  if (first <= 0 && count >= N) {
+    store(p, r);
+  } else {
+    UNROLL for (i32 v = 0; v < N; ++v)
+      if (first <= v && v < count) store1(p + v, r[v]);
+  }
+}
+
+//@ load_shifted
+// N elements from base[offset] on, of which `count` >= N exist; base is aligned to 16 bytes, the
+// offset is not: two vectors are read and shifted. What lies behind the last element is not read.
+#ifdef FUSER_HOST
+template <i32 N, class T, class I>
+DEVICE void load_shifted(T (&r)[N], const T* base, I offset, I) {
+  UNROLL for (i32 v = 0; v < N; ++v) r[v] = load1(base + offset + v);
+}
+#else
+template <i32 N, class T, class I>
+DEVICE void load_shifted(T (&r)[N], const T* base, I offset, I count) {
+  constexpr i32 words = N * (i32)sizeof(T) / 4;
+  const i32 shift = (i32)(offset % N);
+  const T* p = base + (offset - shift);
+  if (shift + count >= 2 * N || shift == 0) {
+    typedef Access<words, u32> Unit;
+    const Unit a = ((const Unit*)p)[0];
+    Unit b{};
+    if (shift != 0) b = ((const Unit*)p)[1];
+    u32 w[2 * words];
+    UNROLL for (i32 i = 0; i < words; ++i) {
+      w[i] = a.v[i];
+      w[words + i] = b.v[i];
+    }
+    const i32 bytes = shift * (i32)sizeof(T);
+    UNROLL for (i32 step = words / 2; step > 0; step /= 2) {
+      const bool move = (bytes / 4 & step) != 0;
+      UNROLL for (i32 i = 0; i + step < 2 * words; ++i) w[i] = move ? w[i + step] : w[i];
+    }
+    Raw<T, N, true> raw;
+    UNROLL for (i32 i = 0; i < words; ++i) {
+      raw.w[i] = __funnelshift_r(w[i], w[i + 1], (bytes % 4) * 8);
+    }
+    unpack(r, raw);
+  } else {
+    UNROLL for (i32 v = 0; v < N; ++v) r[v] = load1(base + offset + v);
+  }
+}
+#endif

@@ -1,0 +1,221 @@
+// Shape and type rules of reductions, of coordinates as values (iota), of reads at indices that are
+// values (take_along_axis), and of dims that become two or one.
+#include <algorithm>
+
+#include "base/error.h"
+#include "fusion/define.h"
+#include "fusion/rules.h"
+
+namespace fuser {
+
+using rules::append;
+using rules::where;
+
+namespace {
+
+// Over no elements they have no value that torch would agree to.
+bool has_identity(ReduceOp op) {
+  return op != ReduceOp::max && op != ReduceOp::min && op != ReduceOp::argmax &&
+         op != ReduceOp::argmin;
+}
+
+// The dtype in which `op` computes on elements of `dtype`, or DTypeError.
+DType compute_for(ReduceOp op, const Tensor& arg, const std::string& what) {
+  const uint8_t accepts = row(op).accepts;
+  if (accepts == kBool) return DType::Bool;  // what is not 0 is true
+  DType compute = compute_type(arg.dtype);
+  Kind kind = kind_of(compute);
+  // Rows that do arithmetic widen integers, as torch does; rows that choose do not.
+  if ((kind == Kind::Bool || kind == Kind::Int) && (accepts & kInt) && !(accepts & kBool)) {
+    compute = DType::Int64;
+    kind = Kind::Int;
+  }
+  const uint8_t bit = kind == Kind::Bool    ? kBool
+                      : kind == Kind::Int   ? kInt
+                      : kind == Kind::Float ? kFloat
+                                            : kComplex;
+  FUSER_CHECK(accepts & bit, DType, "reduce-dtype-1", what, ": ", row(op).name,
+              " is not defined on ", row(arg.dtype).torch, "\n  ", where(arg), "\n  hint: ",
+              kind == Kind::Complex
+                  ? "reduce its real part or its magnitude: fd.ops.real, fd.ops.abs"
+                  : "cast the operand first");
+  return compute;
+}
+
+void require_elements(Fusion& fusion, const std::string& what, const Tensor* arg, int64_t dim) {
+  const Expr extent = arg->shape[dim];
+  NonEmpty rule{.extent = extent, .op = what, .axis = static_cast<int>(dim), .tensor = arg};
+  if (extent->is_constant(0)) raise_empty(rule);
+  if (!extent->is_constant()) fusion.nonempty.push_back(std::move(rule));
+}
+
+void check_size(const std::string& what, const char* rule, Expr size) {
+  FUSER_CHECK(
+      kind_of(size->dtype) == Kind::Int && !(size->is_constant() && size->value.integer < 0), Shape,
+      rule, what, ": expected a size of at least 0, got ", to_string(size));
+}
+
+}  // namespace
+
+void raise_empty(const NonEmpty& rule) {
+  throw Fault(FaultKind::Shape, "reduce-empty-1",
+              text(rule.op, ": axis ", rule.axis, " has size 0: there is no element to take\n  ",
+                   where(*rule.tensor)));
+}
+
+const Tensor* reduce(Fusion& fusion, ReduceOp op, const Tensor* arg, std::span<const int64_t> dims,
+                     bool identity, std::string location) {
+  const std::string what = text(row(op).name, "(t", arg->id, ", dims=[", joined(dims), "])");
+  FUSER_CHECK(!dims.empty(), Shape, "reduce-dim-3", what, ": expected at least one dim\n  ",
+              where(*arg));
+  std::vector<int64_t> sorted;
+  for (int64_t d : dims) sorted.push_back(rules::dim_of(what, "reduce-dim-1", *arg, d));
+  std::sort(sorted.begin(), sorted.end());
+  const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
+  FUSER_CHECK(twice == sorted.end(), Shape, "reduce-dim-2", what, ": dim ", *twice,
+              " is named twice\n  ", where(*arg));
+  const DType compute = compute_for(op, *arg, what);
+  identity = identity && !has_identity(op);
+  if (!identity && !has_identity(op))
+    for (int64_t d : sorted) require_elements(fusion, what, arg, d);
+  std::vector<Expr> shape;
+  for (int d = 0; d < arg->rank(); ++d)
+    if (!std::binary_search(sorted.begin(), sorted.end(), d)) shape.push_back(arg->shape[d]);
+  return append(fusion, result_dtype(op, compute, 0), std::move(shape),
+                Reduction{.op = op,
+                          .compute = compute,
+                          .arg = arg,
+                          .dims = std::move(sorted),
+                          .identity = identity},
+                std::move(location));
+}
+
+const Tensor* result(Fusion& fusion, const Tensor* reduction, int index, std::string location) {
+  const auto* d = std::get_if<Reduction>(&reduction->definition);
+  FUSER_CHECK(d, User, "result-1", "result(t", reduction->id, ", ", index,
+              "): expected the tensor of a reduction\n  ", where(*reduction));
+  FUSER_CHECK(index >= 1 && index < row(d->op).results, User, "result-2", "result(t", reduction->id,
+              ", ", index, "): ", row(d->op).name, " has ", int(row(d->op).results),
+              row(d->op).results == 1 ? " result" : " results", "; t", reduction->id,
+              " is result 0\n  ", where(*reduction));
+  return append(fusion, result_dtype(d->op, d->compute, index), reduction->shape,
+                Result{.reduction = reduction, .index = index}, std::move(location));
+}
+
+const Tensor* iota(Fusion& fusion, Expr length, std::string location) {
+  check_size("iota(length)", "iota-1", length);
+  return append(fusion, DType::Int64, {fusion.exprs.cast(DType::Int64, length)}, Iota{},
+                std::move(location));
+}
+
+const Tensor* take_along_axis(Fusion& fusion, const Tensor* arg, const Tensor* index, int64_t dim,
+                              bool same_sizes, std::string location) {
+  const char* op = same_sizes ? "gather" : "take_along_axis";
+  const Operand args[] = {{.tensor = arg}, {.tensor = index}};
+  const std::string what = rules::call(op, args);
+  FUSER_CHECK(arg->rank() == index->rank(), Shape, "take-along-axis-1", what,
+              ": expected operands of equal rank", rules::lines(args),
+              "\n  hint: add dims of size 1 with broadcast");
+  FUSER_CHECK(kind_of(index->dtype) == Kind::Int, DType, "index-dtype-1", what,
+              ": expected an index of integers", rules::lines(args),
+              "\n  hint: cast the index to DataType.Int");
+  dim = rules::dim_of(what, "take-along-axis-2", *arg, dim);
+  std::vector<Constraint> constraints;
+  std::vector<Expr> shape = index->shape;
+  for (int d = 0; d < arg->rank(); ++d) {
+    if (d == dim) continue;
+    Expr mine = arg->shape[d], wanted = index->shape[d];
+    if (!same_sizes) {
+      shape[d] = rules::meet(op, args, d, wanted, index, mine, arg, constraints);
+      continue;
+    }
+    if (mine == wanted) continue;
+    FUSER_CHECK(!mine->is_constant() || !wanted->is_constant(), Shape, "gather-1", what, ": axis ",
+                d, ": ", to_string(mine), " against ", to_string(wanted), "; expected equal",
+                rules::lines(args), "\n  hint: slice t", arg->id, " to the sizes of t", index->id,
+                " first; take_along_axis broadcasts sizes of 1");
+    constraints.push_back({.left = mine,
+                           .right = wanted,
+                           .op = what,
+                           .axis = d,
+                           .left_tensor = arg,
+                           .right_tensor = index});
+  }
+  require_elements(fusion, what, arg, dim);
+  for (Constraint& c : constraints) fusion.constraints.push_back(std::move(c));
+  return append(fusion, arg->dtype, std::move(shape),
+                TakeAlongAxis{.arg = arg, .index = index, .dim = dim, .same_sizes = same_sizes},
+                std::move(location));
+}
+
+const Tensor* split_dim(Fusion& fusion, const Tensor* arg, int64_t dim, Expr outer, Expr inner,
+                        std::string location) {
+  const auto is_open = [](Expr size) { return size->is_constant(-1); };
+  if (!outer) outer = fusion.exprs.constant(-1);
+  if (!inner) inner = fusion.exprs.constant(-1);
+  const std::string what = text("split_dim(t", arg->id, ", ", dim, ", [", to_string(outer), ", ",
+                                to_string(inner), "])");
+  dim = rules::dim_of(what, "split-dim-1", *arg, dim);
+  FUSER_CHECK(!is_open(outer) || !is_open(inner), Shape, "split-dim-2", what,
+              ": at most one size can be -1\n  ", where(*arg));
+  const Expr extent = arg->shape[dim];
+  for (Expr* size : {&outer, &inner}) {
+    if (is_open(*size)) continue;
+    check_size(what, "split-dim-2", *size);
+    *size = fusion.exprs.cast(DType::Int64, *size);
+  }
+  std::vector<Expr> wanted = {outer, inner};
+  const auto rest = [&](Expr size) {
+    FUSER_CHECK(!size->is_constant(0), Shape, "split-dim-2", what,
+                ": -1 beside a size of 0 could be anything\n  ", where(*arg));
+    return fusion.exprs.div(extent, size);
+  };
+  if (is_open(outer)) outer = rest(inner);
+  if (is_open(inner)) inner = rest(outer);
+  const Expr product = fusion.exprs.mul(outer, inner);
+  FUSER_CHECK(product == extent || !product->is_constant() || !extent->is_constant(), Shape,
+              "split-dim-3", what, ": axis ", dim, " has size ", to_string(extent),
+              ", the product of the sizes is ", to_string(product), "\n  ", where(*arg));
+  if (product != extent)
+    fusion.constraints.push_back({.left = extent,
+                                  .right = product,
+                                  .op = what,
+                                  .axis = static_cast<int>(dim),
+                                  .left_tensor = arg,
+                                  .right_tensor = arg});
+  std::vector<Expr> shape = arg->shape;
+  shape[dim] = outer;
+  shape.insert(shape.begin() + dim + 1, inner);
+  return append(fusion, arg->dtype, std::move(shape),
+                SplitDim{.arg = arg, .dim = dim, .sizes = std::move(wanted)}, std::move(location));
+}
+
+const Tensor* merge_dims(Fusion& fusion, const Tensor* arg, int64_t dim, Expr size,
+                         std::string location) {
+  const std::string what = text("merge_dims(t", arg->id, ", ", dim, ")");
+  dim = rules::dim_of(what, "merge-dims-1", *arg, dim);
+  FUSER_CHECK(dim + 1 < arg->rank(), Shape, "merge-dims-1", what, ": no dim follows dim ", dim,
+              "\n  ", where(*arg));
+  const Expr product = fusion.exprs.mul(arg->shape[dim], arg->shape[dim + 1]);
+  const bool is_open = !size || size->is_constant(-1);
+  if (!is_open) check_size(what, "merge-dims-2", size);
+  const Expr wanted = is_open ? fusion.exprs.constant(-1) : fusion.exprs.cast(DType::Int64, size);
+  size = is_open ? product : wanted;
+  FUSER_CHECK(product == size || !product->is_constant() || !size->is_constant(), Shape,
+              "merge-dims-2", what, ": the dims have ", to_string(product),
+              " elements together, expected ", to_string(size), "\n  ", where(*arg));
+  if (product != size)
+    fusion.constraints.push_back({.left = product,
+                                  .right = size,
+                                  .op = what,
+                                  .axis = static_cast<int>(dim),
+                                  .left_tensor = arg,
+                                  .right_tensor = arg});
+  std::vector<Expr> shape = arg->shape;
+  shape[dim] = size;
+  shape.erase(shape.begin() + dim + 1);
+  return append(fusion, arg->dtype, std::move(shape),
+                MergeDims{.arg = arg, .dim = dim, .size = wanted}, std::move(location));
+}
+
+}  // namespace fuser

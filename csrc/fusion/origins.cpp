@@ -1,0 +1,258 @@
+// What is known of a fusion's tensors before they get coordinates: which are computed alike, which
+// need a reduction, and for each of their dims the inputs whose dims it comes from. The last is
+// what lets reductions and outputs find the axes that they have in common with others.
+#include <algorithm>
+#include <numeric>
+
+#include "fusion/group.h"
+
+namespace fuser {
+namespace {
+
+// More say nothing new: a dim is told by any one of them.
+constexpr size_t most_origins = 8;
+
+// Connected components of the graph, inputs included: fusions that share nothing are separate
+// kernels.
+std::vector<int> components(const Fusion& fusion) {
+  std::vector<int> parent(fusion.tensors.size());
+  std::iota(parent.begin(), parent.end(), 0);
+  const auto find = [&](int x) {
+    while (parent[x] != x) x = parent[x] = parent[parent[x]];
+    return x;
+  };
+  for (const Tensor& t : fusion.tensors)
+    for (const Tensor* a : operands(t)) parent[find(t.id)] = find(a->id);
+  std::vector<int> out(parent.size());
+  for (size_t i = 0; i < parent.size(); ++i) out[i] = find(static_cast<int>(i));
+  return out;
+}
+
+// The definition as numbers, operands by the first tensor that is computed like them; nothing for
+// inputs.
+std::vector<uint64_t> definition_key(const Tensor& t, const std::vector<const Tensor*>& same) {
+  std::vector<uint64_t> key{t.definition.index(), static_cast<uint64_t>(t.dtype)};
+  const auto scalar = [&](Expr e) { key.push_back(e ? uint64_t{e->id} + 1 : 0); };
+  const auto numbers = [&](const auto& list) {
+    key.push_back(list.size());
+    for (const auto n : list) key.push_back(static_cast<uint64_t>(n));
+  };
+  for (const Tensor* a : operands(t)) key.push_back(static_cast<uint64_t>(same[a->id]->id));
+  for (Expr e : t.shape) scalar(e);
+  std::visit(
+      [&](const auto& d) {
+        using D = std::decay_t<decltype(d)>;
+        if constexpr (std::is_same_v<D, Input>) key.push_back(static_cast<uint64_t>(d.index));
+        if constexpr (std::is_same_v<D, Full>) scalar(d.value);
+        if constexpr (std::is_same_v<D, Pointwise>)
+          for (const Operand& a : d.args) scalar(a.scalar);
+        if constexpr (requires { d.op; }) key.push_back(static_cast<uint64_t>(d.op));
+        if constexpr (requires { d.compute; }) key.push_back(static_cast<uint64_t>(d.compute));
+        if constexpr (requires { d.dims; }) numbers(d.dims);
+        if constexpr (requires { d.order; }) numbers(d.order);
+        if constexpr (requires { d.is_broadcast; }) numbers(d.is_broadcast);
+        if constexpr (requires { d.dim; }) key.push_back(static_cast<uint64_t>(d.dim));
+        if constexpr (std::is_same_v<D, Result>) key.push_back(static_cast<uint64_t>(d.index));
+      },
+      t.definition);
+  return key;
+}
+
+// Fills factors and origins, one tensor after the other.
+struct Dims {
+  Graph& graph;
+  Exprs exprs;  // to multiply sizes
+
+  size_t count(const Tensor* t) const {
+    size_t n = 0;
+    for (int d = 0; d < t->rank(); ++d) n += graph.factors_of(t, d).size();
+    return n;
+  }
+  size_t first(const Tensor* t, int64_t dim) const {
+    size_t n = 0;
+    for (int d = 0; d < dim; ++d) n += graph.factors_of(t, d).size();
+    return n;
+  }
+
+  Expr product(const std::vector<Expr>& sizes, size_t from, size_t to) {
+    Expr out = exprs.constant(1);
+    for (size_t i = from; i < to; ++i) out = exprs.mul(out, copy(sizes[i]));
+    return out;
+  }
+  Expr copy(Expr e) {
+    return rewrite(exprs, e, [](Expr) -> Expr { return nullptr; });
+  }
+
+  // Where the factors of a dim divide into those of the outer and of the inner part, or 0.
+  size_t cut(const std::vector<Expr>& factors, Expr inner) {
+    for (size_t i = 1; i < factors.size(); ++i)
+      if (product(factors, i, factors.size()) == copy(inner)) return i;
+    return 0;
+  }
+
+  bool nests(const Tensor& t, const SplitDim& d) {
+    return cut(graph.factors[d.arg->id][d.dim], t.shape[d.dim + 1]) > 0;
+  }
+
+  void set_factors(const Tensor& t) {
+    std::vector<std::vector<Expr>>& out = graph.factors[t.id];
+    for (Expr e : t.shape) out.push_back({e});
+    // Dims of `arg` that are dims of t, with their factors.
+    const auto take = [&](const Tensor* arg, int from, int to) {
+      const std::vector<Expr>& known = graph.factors[arg->id][from];
+      if (!arg->shape[from]->is_constant(1) && known.size() > out[to].size()) out[to] = known;
+    };
+    std::visit(
+        [&](const auto& d) {
+          using D = std::decay_t<decltype(d)>;
+          if constexpr (std::is_same_v<D, SplitDim>) {
+            const std::vector<Expr>& known = graph.factors[d.arg->id][d.dim];
+            for (int i = 0; i < d.arg->rank(); ++i)
+              if (i != d.dim) take(d.arg, i, i < d.dim ? i : i + 1);
+            if (const size_t i = cut(known, t.shape[d.dim + 1])) {
+              out[d.dim] = {known.begin(), known.begin() + static_cast<ptrdiff_t>(i)};
+              out[d.dim + 1] = {known.begin() + static_cast<ptrdiff_t>(i), known.end()};
+            }
+          } else if constexpr (std::is_same_v<D, MergeDims>) {
+            for (int i = 0; i < d.arg->rank(); ++i)
+              if (i < d.dim || i > d.dim + 1) take(d.arg, i, i < d.dim ? i : i - 1);
+            out[d.dim] = graph.factors[d.arg->id][d.dim];
+            const std::vector<Expr>& inner = graph.factors[d.arg->id][d.dim + 1];
+            out[d.dim].insert(out[d.dim].end(), inner.begin(), inner.end());
+          } else {
+            for (const Tensor* a : operands(t)) {
+              const std::vector<int> image = dims_of(t, a);
+              for (int i = 0; i < a->rank(); ++i)
+                if (image[i] >= 0) take(a, i, image[i]);
+            }
+          }
+        },
+        t.definition);
+  }
+
+  // For each dim of operand `a` the dim of t that indexes it, -1: none. Not for splits and merges.
+  static std::vector<int> dims_of(const Tensor& t, const Tensor* a) {
+    std::vector<int> image(a->rank(), -1);
+    std::visit(
+        [&](const auto& d) {
+          using D = std::decay_t<decltype(d)>;
+          if constexpr (std::is_same_v<D, Broadcast>) {
+            int next = 0;
+            for (size_t i = 0; i < d.is_broadcast.size(); ++i)
+              if (!d.is_broadcast[i]) image[next++] = static_cast<int>(i);
+          } else if constexpr (std::is_same_v<D, Squeeze> || std::is_same_v<D, Reduction>) {
+            int next = 0;
+            for (int i = 0; i < a->rank(); ++i)
+              if (!std::binary_search(d.dims.begin(), d.dims.end(), i)) image[i] = next++;
+          } else if constexpr (std::is_same_v<D, Permute>) {
+            for (size_t i = 0; i < d.dims.size(); ++i) image[d.dims[i]] = static_cast<int>(i);
+          } else {
+            for (int i = 0; i < a->rank(); ++i) image[i] = i;
+            if constexpr (std::is_same_v<D, TakeAlongAxis>)
+              if (a == d.arg && a != d.index) image[d.dim] = -1;
+          }
+        },
+        t.definition);
+    for (int i = 0; i < a->rank(); ++i)
+      if (a->shape[i]->is_constant(1)) image[i] = -1;
+    return image;
+  }
+
+  // The same by factor.
+  std::vector<int> factors_of(const Tensor& t, const Tensor* a) {
+    std::vector<int> image(count(a), -1);
+    if (std::holds_alternative<MergeDims>(t.definition)) {
+      std::iota(image.begin(), image.end(), 0);
+      return image;
+    }
+    if (const auto* d = std::get_if<SplitDim>(&t.definition)) {
+      const size_t begin = first(a, d->dim), end = first(a, d->dim + 1);
+      const bool nested = nests(t, *d);
+      for (size_t i = 0; i < begin; ++i) image[i] = static_cast<int>(i);
+      for (size_t i = begin; i < end && nested; ++i) image[i] = static_cast<int>(i);
+      const size_t after = nested ? end : begin + 2;
+      for (size_t i = end; i < image.size(); ++i) image[i] = static_cast<int>(i - end + after);
+      return image;
+    }
+    const std::vector<int> dims = dims_of(t, a);
+    for (int d = 0; d < a->rank(); ++d) {
+      if (dims[d] < 0) continue;
+      const std::vector<Expr> mine = graph.factors_of(a, d);
+      if (mine.size() != graph.factors_of(&t, dims[d]).size()) continue;
+      for (size_t i = 0; i < mine.size(); ++i)
+        image[first(a, d) + i] = static_cast<int>(first(&t, dims[d]) + i);
+    }
+    return image;
+  }
+
+  void set_origins(const Tensor& t) {
+    std::vector<Origin>& out = graph.origins[t.id];
+    const auto itself = [&] {
+      Origin own{.tensor = &t, .dims = std::vector<int>(count(&t))};
+      std::iota(own.dims.begin(), own.dims.end(), 0);
+      out.push_back(std::move(own));
+    };
+    if (std::holds_alternative<Input>(t.definition)) return itself();
+    const auto* split = std::get_if<SplitDim>(&t.definition);
+    const bool splits = split && !nests(t, *split);
+    // A reduction may be handed over in memory: then it is what tensors have in common.
+    if (splits || std::holds_alternative<Reduction>(t.definition)) itself();
+    for (const Tensor* a : operands(t)) {
+      const std::vector<int> image = factors_of(t, a);
+      for (const Origin& o : graph.origins[a->id]) {
+        Origin mine{.tensor = o.tensor, .dims = {}};
+        bool tells = false;
+        for (int d : o.dims) {
+          mine.dims.push_back(d >= 0 ? image[d] : -1);
+          tells = tells || mine.dims.back() >= 0;
+        }
+        if (tells && std::find(out.begin(), out.end(), mine) == out.end())
+          out.push_back(std::move(mine));
+      }
+    }
+    const auto told = [](const Origin& o) {
+      return std::count_if(o.dims.begin(), o.dims.end(), [](int d) { return d >= 0; });
+    };
+    std::stable_sort(out.begin(), out.end(),
+                     [&](const Origin& x, const Origin& y) { return told(x) > told(y); });
+    if (out.size() > most_origins) out.resize(most_origins);
+  }
+};
+
+}  // namespace
+
+Graph make_graph(const Fusion& fusion) {
+  const size_t tensors = fusion.tensors.size();
+  Graph graph{.fusion = &fusion,
+              .absorbed = contract(fusion),
+              .narrow = ends_narrow(fusion),
+              .component = components(fusion),
+              .same = std::vector<const Tensor*>(tensors),
+              .reduces = std::vector<bool>(tensors, false),
+              .origins = {},
+              .factors = {}};
+  for (const Tensor& t : fusion.tensors) {
+    graph.same[t.id] = &t;
+    graph.reduces[t.id] = std::holds_alternative<Reduction>(t.definition);
+    for (const Tensor* a : operands(t))
+      graph.reduces[t.id] = graph.reduces[t.id] || graph.reduces[a->id];
+    graph.plain = graph.plain && !graph.reduces[t.id] &&
+                  !std::holds_alternative<TakeAlongAxis>(t.definition) &&
+                  !std::holds_alternative<SplitDim>(t.definition) &&
+                  !std::holds_alternative<MergeDims>(t.definition);
+  }
+  if (graph.plain) return graph;
+  std::map<std::vector<uint64_t>, const Tensor*> first;
+  for (const Tensor& t : fusion.tensors)
+    graph.same[t.id] = first.try_emplace(definition_key(t, graph.same), &t).first->second;
+  graph.factors.resize(tensors);
+  graph.origins.resize(tensors);
+  Dims dims{.graph = graph, .exprs = {}};
+  for (const Tensor& t : fusion.tensors) {
+    dims.set_factors(t);
+    dims.set_origins(t);
+  }
+  return graph;
+}
+
+}  // namespace fuser

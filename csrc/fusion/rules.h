@@ -1,0 +1,32 @@
+// What the shape rules of define*.cpp share: appending a tensor, the broadcast rule, and the words
+// of their messages.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ir/fusion.h"
+
+namespace fuser::rules {
+
+const Tensor* append(Fusion& fusion, DType dtype, std::vector<Expr> shape, Definition definition,
+                     std::string location);
+
+// "t0: float32[2, 3]  defined at train.py:41".
+std::string where(const Tensor& t);
+// "add(t0, 2)".
+std::string call(std::string_view op, std::span<const Operand> args);
+// A line `where` for each tensor, each after a newline.
+std::string lines(std::span<const Operand> args);
+
+// The dim counted from the front, or ShapeError `rule`: "<what>: dim 2 is out of range ...".
+int64_t dim_of(const std::string& what, const char* rule, const Tensor& arg, int64_t dim);
+
+// The extent of a result axis where two operands meet, by the broadcast rule.
+Expr meet(std::string_view op, std::span<const Operand> args, int axis, Expr left,
+          const Tensor* left_tensor, Expr right, const Tensor* right_tensor,
+          std::vector<Constraint>& constraints);
+
+}  // namespace fuser::rules

@@ -1,0 +1,230 @@
+// The builder of kernels with reductions, in three parts: the walk over a tile and what stays on
+// chip (tiles.cpp), the values of a walk (tile_walks.cpp), and combining over threads, blocks and
+// the grid (tile_grid.cpp). tiles.cpp says how such a kernel is made.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lower/passes.h"
+#include "lower/values.h"
+
+namespace fuser::tile {
+
+inline constexpr int warp = 32;
+
+enum { K, R };
+
+using Known = std::vector<Expr>;  // by value: its expression where it is in scope, else nullptr
+
+// What exists of an access or an element.
+struct Guard {
+  Expr in = nullptr, count = nullptr, first = nullptr;
+};
+
+struct Builder {
+  const Problem& problem;
+  const Schedule& schedule;
+  KernelIR kernel;
+
+  // The walk.
+  AxisSet axes_of_dim[2] = {0, 0};
+  Expr extents[2] = {nullptr, nullptr};
+  int lanes = 1, unroll = 1;
+  int lane_dim = R;
+  int columns = 1, rows = 1;  // threads along and across: threads = rows * columns
+  Expr x = nullptr, y = nullptr, rank = nullptr;
+  int serial_var = -1, unroll_var = -1, lane_var = -1, row_var = -1;
+  Expr serial_count = nullptr, row_count = nullptr;  // trip counts, or nullptr
+  Expr splits = nullptr, split = nullptr;            // of R over the grid
+  Expr tile = nullptr;                               // index of the block along K
+  Expr skew = nullptr;
+  std::vector<LinearAxes> walk;
+
+  bool checks = true;  // false: inside a condition that says that all lanes exist
+
+  // By value.
+  std::vector<int> phase;        // the walk in or before which it is known
+  std::vector<bool> finish;      // depends on a reduction over K: known at the very end
+  std::vector<int> access_of;    // its memory access, or -1
+  std::vector<int> state_of;     // array of a Reduced value's partial results
+  std::vector<int> product_of;   // the product that a sum takes in without rounding it, or -1
+  std::vector<int> taken_of;     // array of the elements that a partial result takes in at once
+  std::vector<int> array_of;     // register array of a lane of a value over K (columns)
+  std::vector<int> raw_of;       // by access: array that holds it as loaded, or -1
+  std::vector<int> shared_of;    // by access: buffer in shared memory, or -1
+  std::vector<int> elements_of;  // by access: plain register array
+  std::vector<int> output_of;    // by access (stores)
+  int phases = 0;                // number of reductions that wait for each other
+
+  const std::vector<Value>& values() const { return problem.refined.values; }
+  Exprs& exprs() { return kernel.exprs; }
+  Expr constant(int64_t v) { return exprs().constant(v); }
+  Expr var(int v) { return exprs().symbol(Symbol::Var, v); }
+  int new_var() { return kernel.vars++; }
+  Expr both(Expr a, Expr b) { return !a ? b : !b ? a : exprs().apply(Op::logical_and, {a, b}); }
+  Expr less(Expr a, Expr b) { return exprs().apply(Op::lt, {a, b}); }
+  bool over(AxisSet axes, int dim) const { return (axes & axes_of_dim[dim]) != 0; }
+  bool in_lanes(AxisSet axes) const { return lanes > 1 && over(axes, lane_dim); }
+  Expr ceil_div(Expr a, Expr b);
+  // A position in registers: that of the unrolled step and of the lane.
+  Expr element(Expr lane, int per_step);
+
+  int new_array(std::string name, DType dtype, int extent, std::optional<State> state = {},
+                int chunk = 0);
+  int new_shared(std::string name, DType dtype, int elements, std::optional<State> state = {});
+  int new_shared(std::string name, DType dtype, Expr elements, std::optional<State> state = {});
+  int new_scratch(std::string name, Buffer::Kind kind, DType dtype, Expr elements,
+                  std::optional<State> state = {});
+
+  // ---- The walk
+
+  Expr index_let(Expr value);
+
+  void make_walk();
+
+  // What exists for something that varies over `axes`; `lane`: of one lane of it, nullptr: of the
+  // whole vector.
+  Guard guard(AxisSet axes, Expr lane);
+
+  // Does the element of a lane exist, as one condition?
+  Expr exists(AxisSet axes, Expr lane);
+
+  // ---- Analysis of the values
+
+  bool reduces_columns(const Value& v) const;
+
+  static std::vector<ValueId> operands_of(const Value& v);
+
+  // The last walk in which the argument of a reduction over K is needed: the last one of all.
+  void analyse();
+
+  // One partial result a thread, for all of its lanes.
+  static bool takes_arrays(ReduceOp op);
+
+  // A product that nothing but one sum reads is part of that sum, as mul and add become fma.
+  void find_products();
+
+  bool is_inner(ValueId v) const { return over(values()[v].axes, R); }
+  bool is_reduced(ValueId v) const { return std::holds_alternative<Reduced>(values()[v].how); }
+
+  // What a walk is for: reductions that end with it, or the stores.
+  std::vector<ValueId> reductions_of(int p) const;
+  std::vector<int> stores_over(bool k, bool r) const;
+  ValueId stored_value(int access) const;
+  bool is_finish_store(int access) const;
+
+  // Values that `roots` are computed from inside a walk, operands first; those known already and
+  // those over K alone are not among them.
+  std::vector<ValueId> needed(const std::vector<ValueId>& roots, const Known& known) const;
+
+  // ---- Reads
+
+  std::string name_of(const char* prefix, int access);
+
+  bool is_wide(int access) const;
+  Place place_of(int access) const;
+  bool stays(int access) const;
+
+  // The elements of a read value: in each step of the walk, or all steps side by side.
+  int plain_array(int access, bool all_steps);
+
+  // Reads the lanes of one step into its plain array.
+  void load_step(Body& body, int access, const Known& known, bool all_steps);
+
+  Body unrolled(Body body);
+  // A row in shared memory is walked step by step, in a loop that is not unrolled.
+  bool rolled() const { return serial_var >= 0 && schedule.rolled > 0; }
+  Body stepped(Body body);
+  static void append(Body& to, Body from);
+
+  // Where a thread keeps its part of a row in shared memory: it alone reads what it copied.
+  Expr shared_element(int access, Expr step_of_ring);
+
+  // Of a row in shared memory, in the part of this block of the cluster.
+  Expr row_elements();
+  std::vector<int> before_of;  // by access: rows of its own dtype that lie before its row
+
+  void declare_places();
+
+  // Copies of one row into shared memory; `row`: its index along the Serial loop over K.
+  Body copies(Expr row, Expr step_of_ring, const Known& known);
+  // The same expression for another row of the Serial loop over K.
+  Expr at_row(Expr e, Expr row);
+
+  // Reads over K alone in a persistent loop: those of the next row are under way while the present
+  // one is worked on.
+  std::vector<int> next_of;  // by access: array, or -1
+  Body read_ahead(Expr row);
+  void declare_ahead();
+
+  bool has_copies() const;
+
+  // ---- Values
+
+  // Value v in the present scope: loads what is not loaded yet, names what is computed.
+  void compute(ValueId v, Known& known, Body& body, Expr lane);
+
+  // A field of a reduction's partial result after it was combined.
+  Expr result(ValueId reduced, int field, Expr lane);
+
+  // Runs make(body, lane, known) for each lane.
+  void for_lanes(Body& body, const Known& known,
+                 const std::function<void(Body&, Expr lane, Known&)>& make);
+
+  // Values over K alone (and those of no axes) that are known from walk p on.
+  void between_walks(Body& body, int p, Known& known);
+
+  // ---- A walk over R
+
+  void accumulate(Body& body, ValueId v, Expr lane, const Known& known);
+
+  void nest(Body& out, int p, const Known& outer);
+
+  // A step where it exists: whole, without a question for each lane; or, at the ends of a row that
+  // is no multiple of a vector, lane by lane.
+  Body existing(const std::function<Body()>& step);
+
+  // Stores the lanes of an output; `owner`: which thread does.
+  void store(Body& body, int access, const Known& known, Expr owner);
+
+  // ---- Combining
+
+  int slot_index = 0;
+  void combine(Body& body, const std::vector<ValueId>& reduced, Expr parity);
+
+  // Do threads above each other (ThreadY) share a column, with one element a thread?
+  bool across_rows() const;
+
+  // ---- The grid takes part in a reduction over R: the last block of a tile finishes.
+
+  void last_block(Body& body, const std::vector<ValueId>& reduced, const Known& start);
+
+  // Combines entries that are merged already: no fold over the lanes.
+  void combine_states(Body& body, const std::vector<ValueId>& reduced);
+
+  Expr tiles_along_k();
+
+  // Outputs over K alone: the first thread of a row stores, or of a column.
+  void store_kept(Body& body, const Known& known);
+
+  // ---- Rows
+
+  Expr ring_step();
+
+  void walk_row(Body& body);
+
+  // The persistent loop over rows, its copies running ahead.
+  void rows_loop();
+
+  // ---- Reductions over K: every block has a partial result for each column; when all have
+  // arrived, each takes some of the columns and merges the blocks in order.
+
+  void finish_columns();
+
+  void build();
+};
+
+}  // namespace fuser::tile

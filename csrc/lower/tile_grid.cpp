@@ -1,0 +1,351 @@
+// Partial results over threads, clusters and the grid: the last block of a tile, or the grid
+// together, finishes in fixed order. See tiles.cpp.
+#include <algorithm>
+
+#include "base/error.h"
+#include "lower/tile_builder.h"
+
+namespace fuser::tile {
+
+void Builder::combine(Body& body, const std::vector<ValueId>& reduced, Expr parity) {
+  if (reduced.empty()) return;
+  const auto shared_for = [&](ValueId v, int states) {
+    const auto& r = std::get<Reduced>(values()[v].how);
+    return new_shared(text("s_", row(r.op).name, slot_index++), r.compute,
+                      states * (parity ? 2 : 1), State{r.op});
+  };
+  if (lanes > 1 && lane_dim == K) {
+    if (rows == 1) return;
+    CombineRows c{.rows = rows, .columns = columns};
+    for (ValueId v : reduced) {
+      c.arrays.push_back(state_of[v]);
+      c.slots.push_back(shared_for(v, lanes * schedule.threads));
+    }
+    body.push_back({std::move(c)});
+    return;
+  }
+  const bool across = across_rows();
+  if (across) {
+    CombineRows c{.rows = rows, .columns = columns};
+    for (ValueId v : reduced) {
+      c.arrays.push_back(state_of[v]);
+      c.slots.push_back(shared_for(v, schedule.threads));
+    }
+    if (rows > 1) body.push_back({std::move(c)});
+    return;
+  }
+  Combine c{.lanes = columns, .parity = parity};
+  for (ValueId v : reduced) {
+    body.push_back({Fold{state_of[v]}});
+    c.arrays.push_back(state_of[v]);
+    if (columns > warp) c.slots.push_back(shared_for(v, schedule.threads / warp));
+    if (kernel.cluster > 1) c.cluster_slots.push_back(shared_for(v, kernel.cluster));
+  }
+  if (columns > 1 || kernel.cluster > 1) body.push_back({std::move(c)});
+}
+
+// Do threads above each other (ThreadY) share a column, with one element a thread?
+bool Builder::across_rows() const {
+  for (const Loop& l : schedule.stages[0].loops)
+    if (l.bind == Bind::ThreadY) return l.dim == R;
+  return false;
+}
+
+void Builder::last_block(Body& body, const std::vector<ValueId>& reduced, const Known& start) {
+  const bool by_columns = across_rows();
+  const int counters =
+      new_scratch("g_counters", Buffer::Kind::Counters, DType::Int32, tiles_along_k());
+  const int flag = new_shared("s_last", DType::Int32, 1);
+  // Where the partial result of element e of a tile lies: splits of one element side by side, or
+  // (columns) elements of one split.
+  const int64_t per_tile = by_columns ? int64_t{columns} * lanes : rows;
+  Expr padded = exprs().mul(tiles_along_k(), constant(per_tile));
+  std::vector<int> partials;
+  for (ValueId v : reduced) {
+    const auto& r = std::get<Reduced>(values()[v].how);
+    partials.push_back(new_scratch(text("g_partial", partials.size()), Buffer::Kind::Workspace,
+                                   r.compute, exprs().mul(padded, splits), State{r.op}));
+  }
+  const auto at = [&](Expr which, Expr lane) {
+    Expr within = by_columns ? exprs().add(exprs().mul(x, constant(lanes)), lane) : y;
+    Expr e = exprs().add(exprs().mul(tile, constant(per_tile)), within);
+    return by_columns ? exprs().add(exprs().mul(which, padded), e)
+                      : exprs().add(exprs().mul(e, splits), which);
+  };
+  const auto each_lane = [&](Body& to, const std::function<void(Body&, Expr)>& make) {
+    if (!by_columns || lanes == 1) return make(to, constant(0));
+    For loop{.var = lane_var, .extent = lanes, .body = {}};
+    make(loop.body, var(lane_var));
+    to.push_back({std::move(loop)});
+  };
+  Expr owner = exprs().apply(Op::eq, {by_columns ? y : x, constant(0)});
+  if ((by_columns ? rows : columns) == 1) owner = nullptr;
+  each_lane(body, [&](Body& b, Expr lane) {
+    for (size_t i = 0; i < reduced.size(); ++i)
+      b.push_back({Write{.array = state_of[reduced[i]],
+                         .element = by_columns ? lane : constant(0),
+                         .width = 1,
+                         .buffer = partials[i],
+                         .offset = at(split, lane),
+                         .in = owner}});
+  });
+  const int is_last = new_var();
+  body.push_back(
+      {Last{.var = is_last, .counters = counters, .index = tile, .count = splits, .slot = flag}});
+  If then{.condition = exprs().symbol(Symbol::Var, is_last, 0, DType::Bool), .uniform = true};
+  // Several partial results are on their way at once; those that do not exist are identities.
+  const int per_lane = by_columns ? lanes : 1, ahead_var = new_var();
+  int fields = 0;
+  for (ValueId v : reduced) fields += row(std::get<Reduced>(values()[v].how).op).results;
+  const int ahead = std::clamp(32 / (per_lane * fields), 1, 8);  // registers
+  std::vector<int> read;
+  for (ValueId v : reduced) {
+    const auto& r = std::get<Reduced>(values()[v].how);
+    then.body.push_back({Reset{state_of[v]}});
+    read.push_back(
+        new_array(text("r_partial", read.size()), r.compute, ahead * per_lane, State{r.op}));
+  }
+  const int step = new_var();
+  const int width = by_columns ? rows : columns;
+  Serial loop{
+      .var = step, .extent = ceil_div(splits, constant(int64_t{width} * ahead)), .body = {}};
+  Expr which =
+      exprs().add(exprs().mul(exprs().add(exprs().mul(var(step), constant(ahead)), var(ahead_var)),
+                              constant(width)),
+                  by_columns ? y : x);
+  For loads{.var = ahead_var, .extent = ahead, .body = {}};
+  For merges{.var = ahead_var, .extent = ahead, .body = {}};
+  const auto place = [&](Expr lane) {
+    Expr first = exprs().mul(var(ahead_var), constant(per_lane));
+    return per_lane > 1 ? exprs().add(first, lane) : first;
+  };
+  for (size_t i = 0; i < reduced.size(); ++i) loop.body.push_back({Reset{read[i]}});
+  each_lane(loads.body, [&](Body& b, Expr lane) {
+    for (size_t i = 0; i < reduced.size(); ++i)
+      b.push_back({Load{.array = read[i],
+                        .element = place(lane),
+                        .width = 1,
+                        .buffer = partials[i],
+                        .offset = at(which, lane),
+                        .in = less(which, splits)}});
+  });
+  each_lane(merges.body, [&](Body& b, Expr lane) {
+    for (size_t i = 0; i < reduced.size(); ++i)
+      b.push_back({Merge{.array = state_of[reduced[i]],
+                         .element = by_columns ? lane : constant(0),
+                         .other = read[i],
+                         .other_element = place(lane)}});
+  });
+  loop.body.push_back({std::move(loads)});
+  loop.body.push_back({std::move(merges)});
+  then.body.push_back({std::move(loop)});
+  combine_states(then.body, reduced);
+  Known known = start;
+  between_walks(then.body, 1, known);
+  store_kept(then.body, known);
+  body.push_back({std::move(then)});
+}
+
+// Combines entries that are merged already: no fold over the lanes.
+void Builder::combine_states(Body& body, const std::vector<ValueId>& reduced) {
+  Body all;
+  combine(all, reduced, nullptr);
+  for (Stmt& s : all)
+    if (!std::holds_alternative<Fold>(s.node)) body.push_back(std::move(s));
+}
+
+Expr Builder::tiles_along_k() {
+  for (const Loop& l : schedule.stages[0].loops)
+    if (l.bind == Bind::Grid && l.dim == K) {
+      int64_t per_tile = 1;
+      for (const Loop& o : schedule.stages[0].loops)
+        if (o.dim == K && o.bind != Bind::Grid) per_tile *= o.extent;
+      return exprs().ceil_div(extents[K], per_tile);
+    }
+  return constant(1);
+}
+
+// Outputs over K alone: the first thread of a row stores, or of a column.
+void Builder::store_kept(Body& body, const Known& known) {
+  std::vector<int> stores;
+  for (int i : stores_over(true, false))
+    if (!is_finish_store(i)) stores.push_back(i);
+  if (stores.empty()) return;
+  for (int i : stores)
+    if (output_of[i] < 0)
+      output_of[i] = new_array(name_of("r", i), problem.accesses[i].dtype,
+                               in_lanes(axes_of(problem, problem.accesses[i])) ? lanes : 1);
+  const auto assign = [&](Body& b, int i, Expr lane, const Known& here) {
+    b.push_back({Assign{
+        .array = output_of[i],
+        .element = lane,
+        .value = exprs().cast(
+            problem.accesses[i].dtype,
+            operand(kernel, problem.refined.stores[problem.accesses[i].index].access, here))}});
+  };
+  const bool column = lanes > 1 && lane_dim == K;
+  if (column) {
+    for_lanes(body, known, [&](Body& b, Expr lane, Known& here) {
+      for (int i : stores)
+        if (in_lanes(axes_of(problem, problem.accesses[i]))) assign(b, i, lane, here);
+    });
+  }
+  for (int i : stores)
+    if (!column || !in_lanes(axes_of(problem, problem.accesses[i])))
+      assign(body, i, constant(0), known);
+  for (int i : stores) {
+    const bool by_columns = across_rows();
+    Expr owner = nullptr;
+    if (by_columns ? rows > 1 : columns > 1)
+      owner = exprs().apply(Op::eq, {by_columns ? y : x, constant(0)});
+    if (rank) owner = both(owner, exprs().apply(Op::eq, {rank, constant(0)}));
+    if (!over(axes_of(problem, problem.accesses[i]), K) && !by_columns && rows > 1)
+      owner = both(owner, exprs().apply(Op::eq, {y, constant(0)}));
+    store(body, i, known, owner);
+  }
+}
+
+void Builder::finish_columns() {
+  std::vector<ValueId> reduced;
+  for (size_t v = 0; v < values().size(); ++v)
+    if (reduces_columns(values()[v])) reduced.push_back(static_cast<ValueId>(v));
+  Body& body = kernel.body;
+  if (rows > 1) {
+    CombineRows c{.rows = rows, .columns = columns};
+    for (ValueId v : reduced) {
+      const auto& r = std::get<Reduced>(values()[v].how);
+      c.arrays.push_back(state_of[v]);
+      c.slots.push_back(new_shared(text("s_", row(r.op).name, slot_index++), r.compute,
+                                   unroll * lanes * schedule.threads, State{r.op}));
+    }
+    body.push_back({std::move(c)});
+  }
+  const int barrier = new_scratch("g_barrier", Buffer::Kind::Counters, DType::Int32, constant(3));
+  std::vector<int> partials;
+  for (ValueId v : reduced) {
+    const auto& r = std::get<Reduced>(values()[v].how);
+    partials.push_back(new_scratch(text("g_partial", partials.size()), Buffer::Kind::Workspace,
+                                   r.compute, exprs().mul(extents[R], kernel.blocks), State{r.op}));
+  }
+  Body writes;
+  for_lanes(writes, Known(values().size(), nullptr), [&](Body& b, Expr lane, Known&) {
+    Expr at = exprs().add(walk[R].index, lane);
+    Expr in = exists(axes_of_dim[R], lane);
+    if (rows > 1) in = both(exprs().apply(Op::eq, {y, constant(0)}), in);
+    for (size_t i = 0; i < reduced.size(); ++i)
+      b.push_back({Write{
+          .array = state_of[reduced[i]],
+          .element = element(lane, lanes),
+          .width = 1,
+          .buffer = partials[i],
+          .offset = exprs().add(exprs().mul(exprs().symbol(Symbol::Block, 0), extents[R]), at),
+          .in = in}});
+  });
+  append(body, unrolled(std::move(writes)));
+  body.push_back({SyncGrid{barrier}});
+
+  // 32 columns at a time, threads above each other share them.
+  const int height = schedule.threads / warp;
+  const int group = new_var(), step = new_var();
+  Expr thread = exprs().symbol(Symbol::Thread, 0);
+  Expr fx = index_let(exprs().mod(thread, constant(warp)));
+  Expr fy = index_let(exprs().div(thread, constant(warp)));
+  Expr groups = exprs().ceil_div(extents[R], warp);
+  Expr column = exprs().add(exprs().mul(exprs().add(exprs().mul(var(group), kernel.blocks),
+                                                    exprs().symbol(Symbol::Block, 0)),
+                                        constant(warp)),
+                            fx);
+  Expr in = less(column, extents[R]);
+  Serial outer{.var = group, .extent = ceil_div(groups, kernel.blocks), .body = {}};
+  std::vector<int> states, read;
+  Serial inner{.var = step, .extent = ceil_div(kernel.blocks, constant(height)), .body = {}};
+  Expr which = exprs().add(exprs().mul(var(step), constant(height)), fy);
+  CombineRows c{.rows = height, .columns = warp};
+  for (size_t i = 0; i < reduced.size(); ++i) {
+    const auto& r = std::get<Reduced>(values()[reduced[i]].how);
+    states.push_back(new_array(text("r_total", i), r.compute, 1, State{r.op}));
+    read.push_back(new_array(text("r_partial", i), r.compute, 1, State{r.op}));
+    outer.body.push_back({Reset{states[i]}});
+    If there{.condition = both(in, less(which, kernel.blocks))};
+    there.body.push_back({Load{.array = read[i],
+                               .element = constant(0),
+                               .width = 1,
+                               .buffer = partials[i],
+                               .offset = exprs().add(exprs().mul(which, extents[R]), column)}});
+    there.body.push_back({Merge{.array = states[i],
+                                .element = constant(0),
+                                .other = read[i],
+                                .other_element = constant(0)}});
+    inner.body.push_back({std::move(there)});
+    c.arrays.push_back(states[i]);
+    c.slots.push_back(new_shared(text("s_", row(r.op).name, slot_index++), r.compute,
+                                 schedule.threads, State{r.op}));
+  }
+  outer.body.push_back({std::move(inner)});
+  if (height > 1) outer.body.push_back({std::move(c)});
+
+  // What is computed from them, one column a thread.
+  std::vector<LinearAxes> columns_walk = walk;
+  columns_walk[R].index = column;
+  columns_walk[R].vector = false;
+  Known known(values().size(), nullptr);
+  for (size_t i = 0; i < reduced.size(); ++i) {
+    const auto& r = std::get<Reduced>(values()[reduced[i]].how);
+    known[reduced[i]] =
+        exprs().element(states[i], constant(0), result_dtype(r.op, r.compute, 0), 0);
+  }
+  std::vector<int> stores;
+  std::vector<ValueId> roots;
+  for (size_t i = 0; i < problem.accesses.size(); ++i) {
+    if (!problem.accesses[i].store || !is_finish_store(static_cast<int>(i))) continue;
+    stores.push_back(static_cast<int>(i));
+    roots.push_back(stored_value(static_cast<int>(i)));
+  }
+  const auto place = [&](Expr e) { return address(exprs(), columns_walk, e, nullptr); };
+  for (ValueId v : needed(roots, known)) {
+    const Value& value = values()[v];
+    if (const auto* p = std::get_if<Pick>(&value.how)) {
+      const auto& r = std::get<Reduced>(values()[p->reduced].how);
+      const size_t i = std::find(reduced.begin(), reduced.end(), p->reduced) - reduced.begin();
+      known[v] = exprs().element(states[i], constant(0), result_dtype(r.op, r.compute, p->result),
+                                 p->result);
+    } else if (access_of[v] >= 0) {
+      const MemoryAccess& a = problem.accesses[access_of[v]];
+      const int array = new_array(text(name_of("r", access_of[v]), "_end"), a.dtype, 1);
+      outer.body.push_back({Load{.array = array,
+                                 .element = constant(0),
+                                 .width = 1,
+                                 .buffer = a.buffer,
+                                 .offset = place(offset_of(kernel, a, known)),
+                                 .in = in}});
+      known[v] = exprs().element(array, constant(0), a.dtype);
+    } else if (const auto* at = std::get_if<Coordinate>(&value.how)) {
+      const int name = new_var();
+      outer.body.push_back(
+          {Let{.var = name, .value = place(import(kernel, at->at)), .index = true}});
+      known[v] = var(name);
+    } else {
+      compute(v, known, outer.body, constant(0));
+    }
+  }
+  for (int i : stores) {
+    const MemoryAccess& a = problem.accesses[i];
+    const int array = new_array(name_of("r", i), a.dtype, 1);
+    outer.body.push_back(
+        {Assign{.array = array,
+                .element = constant(0),
+                .value = exprs().cast(
+                    a.dtype, operand(kernel, problem.refined.stores[a.index].access, known))}});
+    Expr mine = height > 1 ? both(exprs().apply(Op::eq, {fy, constant(0)}), in) : in;
+    outer.body.push_back({Write{.array = array,
+                                .element = constant(0),
+                                .width = 1,
+                                .buffer = a.buffer,
+                                .offset = place(offset_of(kernel, a, known)),
+                                .in = mine}});
+  }
+  outer.body.push_back({Barrier{}});
+  body.push_back({std::move(outer)});
+}
+
+}  // namespace fuser::tile

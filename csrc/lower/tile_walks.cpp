@@ -1,0 +1,382 @@
+// Values over K between the walks over R, and the values of a walk: read, computed anew in each,
+// taken in by partial results, stored. See tiles.cpp.
+#include <algorithm>
+
+#include "base/error.h"
+#include "lower/tile_builder.h"
+
+namespace fuser::tile {
+
+std::string Builder::name_of(const char* prefix, int access) {
+  const MemoryAccess& a = problem.accesses[access];
+  int earlier = 0;
+  for (int i = 0; i < access; ++i) earlier += problem.accesses[i].buffer == a.buffer;
+  return text(prefix, kernel.buffers[a.buffer].name.substr(1), earlier ? text("_", earlier) : "");
+}
+
+// The elements of a read value: in each step of the walk, or all steps side by side.
+int Builder::plain_array(int access, bool all_steps) {
+  int& array = elements_of[access];
+  if (array < 0) {
+    const AxisSet axes = axes_of(problem, problem.accesses[access]);
+    const int per_step = in_lanes(axes) ? lanes : 1;
+    array = new_array(name_of("r", access), problem.accesses[access].dtype,
+                      all_steps ? per_step * unroll : per_step);
+  }
+  return array;
+}
+
+// Reads the lanes of one step into its plain array.
+void Builder::load_step(Body& body, int access, const Known& known, bool all_steps) {
+  const MemoryAccess& a = problem.accesses[access];
+  const AxisSet axes = axes_of(problem, a);
+  const int array = plain_array(access, all_steps);
+  const bool lanewise = in_lanes(axes);
+  const int per_step = all_steps ? (lanewise ? lanes : 1) : 0;
+  if (lanewise && !is_wide(access) && !checks && !all_steps && access < 63 &&
+      (schedule.shifted >> access & 1)) {
+    body.push_back({Load{.array = array,
+                         .element = constant(0),
+                         .width = lanes,
+                         .buffer = a.buffer,
+                         .offset = offset_of(kernel, a, known),
+                         .count = exprs().sub(extents[lane_dim], walk[lane_dim].index),
+                         .shifted = true}});
+    return;
+  }
+  if (lanewise && !is_wide(access)) {
+    For loop{.var = lane_var, .extent = lanes, .body = {}};
+    Expr lane = var(lane_var);
+    const Guard g = guard(axes, lane);
+    loop.body.push_back({Load{.array = array,
+                              .element = all_steps ? element(lane, per_step) : lane,
+                              .width = 1,
+                              .buffer = a.buffer,
+                              .offset = offset_of(kernel, a, known),
+                              .in = g.in,
+                              .count = g.count,
+                              .first = g.first}});
+    body.push_back({std::move(loop)});
+    return;
+  }
+  const Guard g = guard(axes, nullptr);
+  body.push_back({Load{.array = array,
+                       .element = all_steps ? element(constant(0), per_step) : constant(0),
+                       .width = lanewise ? lanes : 1,
+                       .buffer = a.buffer,
+                       .offset = offset_of(kernel, a, known),
+                       .in = g.in,
+                       .count = lanewise ? g.count : nullptr,
+                       .first = lanewise ? g.first : nullptr}});
+}
+
+// Value v in the present scope: loads what is not loaded yet, names what is computed.
+void Builder::compute(ValueId v, Known& known, Body& body, Expr lane) {
+  const Value& value = values()[v];
+  if (const auto* c = std::get_if<Coordinate>(&value.how)) {
+    const int name = new_var();
+    body.push_back({Let{.var = name, .value = import(kernel, c->at), .index = true}});
+    known[v] = var(name);
+  } else if (const auto* p = std::get_if<Pick>(&value.how)) {
+    known[v] = result(p->reduced, p->result, lane);
+  } else if (std::holds_alternative<Read>(value.how)) {
+    if (access_of[v] < 0) {
+      known[v] = exprs().symbol(Symbol::Value, std::get<Input>(value.tensor->definition).index, 0,
+                                value.dtype);
+      return;
+    }
+    // A coordinate that was loaded: one element at a time.
+    const MemoryAccess& a = problem.accesses[access_of[v]];
+    FUSER_ASSERT(is_loaded(a), "value ", v, " is read too late");
+    int& array = elements_of[access_of[v]];
+    if (array < 0) array = new_array(name_of("r", access_of[v]), a.dtype, 1);
+    const Guard g = guard(axes_of(problem, a), lane);
+    body.push_back({Load{.array = array,
+                         .element = constant(0),
+                         .width = 1,
+                         .buffer = a.buffer,
+                         .offset = offset_of(kernel, a, known),
+                         .in = g.in,
+                         .count = g.count,
+                         .first = g.first}});
+    const int name = new_var();
+    body.push_back({Let{.var = name, .value = exprs().element(array, constant(0), a.dtype)}});
+    known[v] = exprs().symbol(Symbol::Var, name, 0, a.dtype);
+  } else {
+    known[v] = named(kernel, body, arithmetic(problem, kernel, v, known));
+  }
+}
+
+// A field of a reduction's partial result after it was combined.
+Expr Builder::result(ValueId reduced, int field, Expr lane) {
+  const auto& r = std::get<Reduced>(values()[reduced].how);
+  const bool column = lanes > 1 && lane_dim == K;
+  return exprs().element(state_of[reduced], column ? lane : constant(0),
+                         result_dtype(r.op, r.compute, field), field);
+}
+
+// Runs make(body, lane, known) for each lane.
+void Builder::for_lanes(Body& body, const Known& known,
+                        const std::function<void(Body&, Expr lane, Known&)>& make) {
+  Known inner = known;
+  if (lanes == 1) return make(body, constant(0), inner);
+  For loop{.var = lane_var, .extent = lanes, .body = {}};
+  make(loop.body, var(lane_var), inner);
+  if (!loop.body.empty()) body.push_back({std::move(loop)});
+}
+
+// Values over K alone (and those of no axes) that are known from walk p on.
+void Builder::between_walks(Body& body, int p, Known& known) {
+  std::vector<ValueId> lanewise;
+  for (size_t i = 0; i < values().size(); ++i) {
+    const auto v = static_cast<ValueId>(i);
+    const Value& value = values()[v];
+    if (is_inner(v) || finish[v] || phase[v] != p || known[v]) continue;
+    const bool in_memory = access_of[v] >= 0 && !is_loaded(problem.accesses[access_of[v]]);
+    if (in_memory && next_of[access_of[v]] >= 0) {
+      const int array = plain_array(access_of[v], false);
+      body.push_back(
+          {Assign{.array = array,
+                  .element = constant(0),
+                  .value = exprs().element(next_of[access_of[v]], constant(0), value.dtype)}});
+    } else if (in_memory) {
+      load_step(body, access_of[v], known, false);
+    }
+    if (in_lanes(value.axes)) {
+      lanewise.push_back(v);
+      continue;
+    }
+    if (in_memory)
+      known[v] = exprs().element(plain_array(access_of[v], false), constant(0), value.dtype);
+    else if (is_reduced(v))
+      known[v] = result(v, 0, constant(0));
+    else
+      compute(v, known, body, constant(0));
+  }
+  if (lanewise.empty()) return;
+  // One register for each lane, for those that are used in other loops over the lanes.
+  const Known outer = known;
+  for_lanes(body, known, [&](Body& inner, Expr lane, Known& here) {
+    for (ValueId v : lanewise) {
+      if (access_of[v] >= 0 && !is_loaded(problem.accesses[access_of[v]])) {
+        here[v] = exprs().element(plain_array(access_of[v], false), lane, values()[v].dtype);
+        known[v] = here[v];
+      } else if (is_reduced(v) || std::holds_alternative<Pick>(values()[v].how)) {
+        if (is_reduced(v))
+          here[v] = result(v, 0, lane);
+        else
+          compute(v, here, inner, lane);
+        known[v] = here[v];
+      } else {
+        compute(v, here, inner, lane);
+        if (array_of[v] < 0) array_of[v] = new_array(text("r_v", v), here[v]->dtype, lanes);
+        inner.push_back({Assign{.array = array_of[v], .element = lane, .value = here[v]}});
+        known[v] = exprs().element(array_of[v], lane, here[v]->dtype);
+      }
+    }
+  });
+}
+
+void Builder::accumulate(Body& body, ValueId v, Expr lane, const Known& known) {
+  const auto& r = std::get<Reduced>(values()[v].how);
+  const bool one = takes_arrays(r.op) && lane_dim == R && lanes > 1;
+  if (one && !checks) {  // behind the loop over the lanes
+    int& array = taken_of[v];
+    if (array < 0) array = new_array(text("r_x", v), r.compute, lanes);
+    body.push_back({Assign{.array = array,
+                           .element = lane,
+                           .value = exprs().cast(r.compute, operand(kernel, r.args[0], known))}});
+    return;
+  }
+  Accumulate s{.array = state_of[v], .element = one ? constant(0) : lane};
+  if (reduces_columns(values()[v])) s.element = element(lane, lanes);
+  AxisSet axes = r.over;
+  for (size_t i = 0; i < r.args.size(); ++i)
+    if (r.args[i].value >= 0) axes |= values()[r.args[i].value].axes;
+  const bool product = product_of[v] >= 0;
+  const std::vector<Access>& args =
+      product ? std::get<Apply>(values()[product_of[v]].how).args : r.args;
+  for (size_t i = 0; i < args.size(); ++i)
+    s.values.push_back(exprs().cast(i == 0 || product ? r.compute : DType::Int64,
+                                    operand(kernel, args[i], known)));
+  // Lanes along K keep their columns apart: what does not exist there is not stored either.
+  s.in = exists(lane_dim == K && lanes > 1 ? axes & axes_of_dim[R] : r.over, lane);
+  body.push_back({std::move(s)});
+}
+
+void Builder::nest(Body& out, int p, const Known& outer) {
+  const std::vector<ValueId> reductions = reductions_of(p);
+  std::vector<int> stores;
+  if (p == phases)
+    for (int i : stores_over(true, true))
+      if (!is_finish_store(i)) stores.push_back(i);
+  if (reductions.empty() && stores.empty()) return;
+
+  std::vector<ValueId> roots;
+  for (ValueId v : reductions)
+    for (ValueId o : operands_of(values()[product_of[v] >= 0 ? product_of[v] : v]))
+      roots.push_back(o);
+  for (int i : stores)
+    if (stored_value(i) >= 0) roots.push_back(stored_value(i));
+  const std::vector<ValueId> wanted = needed(roots, outer);
+
+  for (ValueId v : reductions)
+    if (!reduces_columns(values()[v])) out.push_back({Reset{state_of[v]}});
+
+  // Reads first, of all steps: they are in flight together.
+  Body first;
+  std::vector<bool> all_steps(problem.accesses.size(), false);  // side by side in plain arrays
+  for (ValueId v : wanted) {
+    const int access = access_of[v];
+    if (access < 0 || is_loaded(problem.accesses[access]) || shared_of[access] >= 0) continue;
+    // What varies over R alone is in cache: read where it is used.
+    if (axes_of_dim[K] && !over(values()[v].axes, K)) continue;
+    if (is_wide(access)) {
+      const bool fresh = raw_of[access] < 0;
+      if (fresh)
+        raw_of[access] = new_array(name_of("q", access), values()[v].dtype, unroll, {}, lanes);
+      if (!fresh && stays(access)) continue;
+      const Guard g = guard(values()[v].axes, nullptr);
+      first.push_back({Load{.array = raw_of[access],
+                            .element = unroll > 1 ? var(unroll_var) : constant(0),
+                            .width = lanes,
+                            .buffer = problem.accesses[access].buffer,
+                            .offset = offset_of(kernel, problem.accesses[access], outer),
+                            .in = g.in,
+                            .count = g.count,
+                            .first = g.first}});
+    } else {
+      const bool fresh = elements_of[access] < 0;
+      all_steps[access] = true;
+      if (fresh || !stays(access)) load_step(first, access, outer, true);
+    }
+  }
+  for (int i : stores)
+    if (output_of[i] < 0)
+      output_of[i] = new_array(name_of("r", i), problem.accesses[i].dtype, lanes);
+
+  // One step: what was read is unpacked, values are computed, taken in and stored.
+  const auto step = [&] {
+    Body body;
+    Known known = outer;
+    const auto read_here = [&](ValueId v, Expr lane) -> Expr {
+      const int access = access_of[v];
+      if (access < 0 || is_loaded(problem.accesses[access])) return nullptr;
+      const int per_step = in_lanes(values()[v].axes) ? lanes : 1;
+      Expr at = all_steps[access] ? element(lane, per_step) : per_step > 1 ? lane : constant(0);
+      return exprs().element(elements_of[access], at, values()[v].dtype);
+    };
+    for (ValueId v : wanted) {
+      const int access = access_of[v];
+      if (access < 0 || is_loaded(problem.accesses[access]) || all_steps[access]) continue;
+      if (shared_of[access] >= 0)
+        body.push_back({Load{.array = plain_array(access, false),
+                             .element = constant(0),
+                             .width = lanes,
+                             .buffer = shared_of[access],
+                             .offset = shared_element(access, ring_step())}});
+      else if (raw_of[access] >= 0)
+        body.push_back({Unpack{.array = plain_array(access, false),
+                               .raw = raw_of[access],
+                               .chunk = unroll > 1 ? var(unroll_var) : constant(0)}});
+      else
+        load_step(body, access, known, false);
+    }
+    for (ValueId v : wanted) {
+      if (in_lanes(values()[v].axes)) continue;
+      if (Expr e = read_here(v, constant(0)))
+        known[v] = e;
+      else
+        compute(v, known, body, constant(0));
+    }
+    for_lanes(body, known, [&](Body& inner, Expr lane, Known& here) {
+      for (ValueId v : wanted) {
+        if (here[v]) continue;
+        if (Expr e = read_here(v, lane))
+          here[v] = e;
+        else
+          compute(v, here, inner, lane);
+      }
+      for (ValueId v : reductions) accumulate(inner, v, lane, here);
+      for (int i : stores)
+        inner.push_back({Assign{
+            .array = output_of[i],
+            .element = lane,
+            .value = exprs().cast(
+                problem.accesses[i].dtype,
+                operand(kernel, problem.refined.stores[problem.accesses[i].index].access, here))}});
+    });
+    if (!checks && lanes > 1 && lane_dim == R)
+      for (ValueId v : reductions)
+        if (takes_arrays(std::get<Reduced>(values()[v].how).op))
+          body.push_back({AccumulateAll{.array = state_of[v], .values = taken_of[v]}});
+    for (int i : stores) store(body, i, known, nullptr);
+    return body;
+  };
+  Body walked = rolled() ? std::move(first) : unrolled(std::move(first));
+  append(walked, rolled() ? existing(step) : unrolled(existing(step)));
+  if (serial_var >= 0) {
+    out.push_back({Serial{.var = serial_var,
+                          .extent = serial_count,
+                          .unroll = schedule.rolled,
+                          .body = std::move(walked)}});
+  } else {
+    append(out, std::move(walked));
+  }
+}
+
+// A step where it exists: whole, without a question for each lane; or, at the ends of a row that
+// is no multiple of a vector, lane by lane.
+Body Builder::existing(const std::function<Body()>& step) {
+  const Guard g = guard(axes_of_dim[K] | axes_of_dim[R], nullptr);
+  Body out;
+  Expr whole = g.in;
+  if (g.count) {
+    whole = both(whole, less(constant(lanes - 1), g.count));
+    if (g.first) whole = both(whole, less(g.first, constant(1)));
+    const int name = new_var();
+    out.push_back({Let{.var = name, .value = whole, .index = true}});
+    whole = exprs().symbol(Symbol::Var, name, 0, DType::Bool);
+  }
+  checks = false;
+  Body fast = step();
+  checks = true;
+  if (!whole) return fast;
+  out.push_back({If{.condition = whole, .body = std::move(fast)}});
+  if (g.count) {
+    Expr part = both(exprs().apply(Op::logical_not, {whole}), less(constant(0), g.count));
+    out.push_back({If{.condition = both(g.in, part), .body = step()}});
+  }
+  return out;
+}
+
+// Stores the lanes of an output; `owner`: which thread does.
+void Builder::store(Body& body, int access, const Known& known, Expr owner) {
+  const MemoryAccess& a = problem.accesses[access];
+  const AxisSet axes = axes_of(problem, a);
+  const bool lanewise = in_lanes(axes);
+  Write w{.array = output_of[access],
+          .element = constant(0),
+          .width = lanewise ? lanes : 1,
+          .buffer = a.buffer,
+          .offset = offset_of(kernel, a, known)};
+  if (lanewise && !is_wide(access)) {
+    For loop{.var = lane_var, .extent = lanes, .body = {}};
+    const Guard g = guard(axes, var(lane_var));
+    w.element = var(lane_var);
+    w.width = 1;
+    w.in = both(owner, g.in);
+    w.count = g.count;
+    w.first = g.first;
+    loop.body.push_back({w});
+    body.push_back({std::move(loop)});
+    return;
+  }
+  const Guard g = guard(axes, nullptr);
+  w.in = both(owner, g.in);
+  w.count = lanewise ? g.count : nullptr;
+  w.first = lanewise ? g.first : nullptr;
+  body.push_back({w});
+}
+
+}  // namespace fuser::tile

@@ -1,0 +1,564 @@
+// Kernels with reductions: a tile of rows, walked once for each reduction that waits for another.
+//
+// dims[0] is K, the kept axes, and dims[1] is R, the reduced ones; each is one linear index whose
+// digits are the loops of the schedule. The Vector loop says which of the two lies along a thread's
+// neighbouring elements: R (rows: threads of a row combine their partial results) or K (columns:
+// each lane is a column of its own, threads above each other combine).
+//
+// Values over K alone are computed between the walks, by every thread that needs them; all others
+// inside the walks, anew in each one: what stays on chip is what was read, not what was computed.
+#include <algorithm>
+
+#include "base/error.h"
+#include "lower/tile_builder.h"
+
+namespace fuser::tile {
+
+Expr Builder::ceil_div(Expr a, Expr b) {
+  if (b->is_constant()) return exprs().ceil_div(a, b->value.integer);
+  return exprs().div(exprs().add(a, exprs().sub(b, constant(1))), b);
+}
+
+// A position in registers: that of the unrolled step and of the lane.
+Expr Builder::element(Expr lane, int per_step) {
+  Expr step = unroll > 1 ? exprs().mul(var(unroll_var), constant(per_step)) : constant(0);
+  return per_step > 1 ? exprs().add(step, lane) : step;
+}
+
+int Builder::new_array(std::string name, DType dtype, int extent, std::optional<State> state,
+                       int chunk) {
+  kernel.arrays.push_back(
+      {.name = std::move(name), .dtype = dtype, .extent = extent, .state = state, .chunk = chunk});
+  return static_cast<int>(kernel.arrays.size()) - 1;
+}
+
+int Builder::new_shared(std::string name, DType dtype, int elements, std::optional<State> state) {
+  return new_shared(std::move(name), dtype, constant(elements), state);
+}
+
+int Builder::new_shared(std::string name, DType dtype, Expr elements, std::optional<State> state) {
+  kernel.buffers.push_back({.name = std::move(name),
+                            .dtype = dtype,
+                            .read = true,
+                            .written = true,
+                            .kind = Buffer::Kind::Shared,
+                            .state = state,
+                            .elements = elements});
+  return static_cast<int>(kernel.buffers.size()) - 1;
+}
+
+int Builder::new_scratch(std::string name, Buffer::Kind kind, DType dtype, Expr elements,
+                         std::optional<State> state) {
+  kernel.buffers.push_back({.name = std::move(name),
+                            .dtype = dtype,
+                            .read = true,
+                            .written = true,
+                            .restrict_ = false,
+                            .kind = kind,
+                            .state = state,
+                            .elements = elements});
+  return static_cast<int>(kernel.buffers.size()) - 1;
+}
+
+Expr Builder::index_let(Expr value) {
+  if (value->is_constant() || value->kind == ExprNode::Kind::Symbol) return value;
+  const int v = new_var();
+  kernel.body.push_back({Let{.var = v, .value = value, .index = true}});
+  return var(v);
+}
+
+void Builder::make_walk() {
+  const std::vector<Loop>& loops = schedule.stages[0].loops;
+  for (int d : {K, R}) {
+    extents[d] = constant(1);
+    for (AxisId a : schedule.dims[d].axes) {
+      axes_of_dim[d] |= AxisSet{1} << a;
+      extents[d] = exprs().mul(extents[d], import(kernel, problem.refined.axes[a].extent));
+    }
+  }
+  for (const Loop& l : loops) {
+    const int extent = static_cast<int>(l.extent);
+    if (l.bind == Bind::Vector) lanes = extent, lane_dim = l.dim;
+    if (l.bind == Bind::Unroll) unroll = extent;
+    if (l.bind == Bind::ThreadX) columns = extent;
+    if (l.bind == Bind::ThreadY) rows = extent;
+    if (l.bind == Bind::Cluster) kernel.cluster = extent;
+  }
+  FUSER_ASSERT(rows * columns == schedule.threads, rows, " x ", columns, " threads of ",
+               schedule.threads);
+  // Trip counts: what is left of a dim when the other loops took theirs.
+  std::vector<Expr> counts;
+  for (const Loop& l : loops)
+    counts.push_back(l.count ? import(kernel, l.count) : l.extent ? constant(l.extent) : nullptr);
+  for (int d : {K, R}) {
+    Expr others = constant(1);
+    for (size_t i = 0; i < loops.size(); ++i)
+      if (loops[i].dim == d && counts[i]) others = exprs().mul(others, counts[i]);
+    Expr extent = extents[d];
+    if (schedule.dims[d].skew) extent = exprs().add(extent, constant(lanes - 1));
+    for (size_t i = 0; i < loops.size(); ++i)
+      if (loops[i].dim == d && !counts[i]) counts[i] = ceil_div(extent, others);
+  }
+  // Threads and blocks.
+  Expr thread = exprs().symbol(Symbol::Thread, 0), block = exprs().symbol(Symbol::Block, 0);
+  x = rows == 1 ? thread : index_let(exprs().mod(thread, constant(columns)));
+  y = rows == 1      ? constant(0)
+      : columns == 1 ? thread
+                     : index_let(exprs().div(thread, constant(columns)));
+  if (kernel.cluster > 1) {
+    rank = index_let(exprs().mod(block, constant(kernel.cluster)));
+    block = index_let(exprs().div(block, constant(kernel.cluster)));
+  }
+  kernel.blocks = constant(kernel.cluster);
+  std::vector<Expr> index(loops.size(), nullptr);
+  size_t grids = 0;
+  for (const Loop& l : loops) grids += l.bind == Bind::Grid;
+  for (size_t i = loops.size(); i-- > 0;) {
+    if (loops[i].bind != Bind::Grid) continue;
+    index[i] = grids == 1 ? block : index_let(exprs().mod(block, counts[i]));
+    if (grids > 1) block = index_let(exprs().div(block, counts[i]));
+    --grids;
+    kernel.blocks = exprs().mul(kernel.blocks, counts[i]);
+    if (loops[i].dim == K) tile = index[i];
+    if (loops[i].dim == R) splits = counts[i], split = index[i];  // at least 1
+  }
+  if (!tile) tile = constant(0);
+  for (size_t i = 0; i < loops.size(); ++i) {
+    switch (loops[i].bind) {
+      case Bind::Serial:
+        index[i] = var(loops[i].dim == K ? row_var = new_var() : serial_var = new_var());
+        (loops[i].dim == K ? row_count : serial_count) = counts[i];
+        break;
+      case Bind::Unroll:
+        index[i] = unroll > 1 ? var(unroll_var = new_var()) : constant(0);
+        break;
+      case Bind::ThreadX:
+        index[i] = x;
+        break;
+      case Bind::ThreadY:
+        index[i] = y;
+        break;
+      case Bind::Cluster:
+        index[i] = rank;
+        break;
+      case Bind::Vector:
+        lane_var = new_var();
+        break;
+      default:
+        break;
+    }
+  }
+  for (int d : {K, R}) {
+    LinearAxes w{.axes = schedule.dims[d].axes};
+    for (AxisId a : w.axes) w.extents.push_back(import(kernel, problem.refined.axes[a].extent));
+    Expr stride = constant(1);
+    w.index = constant(0);
+    for (size_t i = loops.size(); i-- > 0;) {
+      if (loops[i].dim != d) continue;
+      if (index[i]) w.index = exprs().add(exprs().mul(index[i], stride), w.index);
+      stride = exprs().mul(stride, counts[i]);
+    }
+    w.vector = lanes > 1 && lane_dim == d;
+    w.whole = w.vector && schedule.whole;
+    walk.push_back(std::move(w));
+  }
+  if (schedule.dims[R].skew) {
+    skew = index_let(address(exprs(), walk, import(kernel, schedule.dims[R].skew), nullptr));
+    walk[R].index = exprs().sub(walk[R].index, skew);
+  }
+  kernel.axes = walk;
+}
+
+// What exists for something that varies over `axes`; `lane`: of one lane of it, nullptr: of the
+// whole vector.
+Guard Builder::guard(AxisSet axes, Expr lane) {
+  Guard g;
+  if (!checks) return g;
+  for (int d : {K, R}) {
+    if (!over(axes, d)) continue;
+    if (d == lane_dim && lanes > 1 && schedule.tail) {
+      g.count = exprs().sub(extents[d], walk[d].index);
+      if (skew) g.first = exprs().sub(constant(0), walk[d].index);
+      if (lane) {
+        g.count = exprs().sub(g.count, lane);
+        if (g.first) g.first = exprs().sub(g.first, lane);
+      }
+    } else {
+      g.in = both(g.in, less(walk[d].index, extents[d]));
+    }
+  }
+  return g;
+}
+
+// Does the element of a lane exist, as one condition?
+Expr Builder::exists(AxisSet axes, Expr lane) {
+  const Guard g = guard(axes, lane);
+  Expr e = g.in;
+  if (g.count) e = both(e, less(constant(0), g.count));
+  if (g.first) e = both(e, less(g.first, constant(1)));
+  return e;
+}
+
+bool Builder::reduces_columns(const Value& v) const {
+  const auto* r = std::get_if<Reduced>(&v.how);
+  return r && problem.columns && r->over == problem.columns;
+}
+
+std::vector<ValueId> Builder::operands_of(const Value& v) {
+  std::vector<ValueId> out;
+  const auto add = [&](const Access& a) {
+    if (a.value >= 0) out.push_back(a.value);
+  };
+  if (const auto* a = std::get_if<Apply>(&v.how)) {
+    for (const Access& arg : a->args) add(arg);
+  } else if (const auto* c = std::get_if<Convert>(&v.how)) {
+    add(c->arg);
+  } else if (const auto* r = std::get_if<Reduced>(&v.how)) {
+    for (const Access& arg : r->args) add(arg);
+  } else if (const auto* p = std::get_if<Pick>(&v.how)) {
+    out.push_back(p->reduced);
+  }
+  visit(v.at, [&](Expr e) {
+    if (e->is_symbol(Symbol::Loaded) && std::holds_alternative<Read>(v.how)) out.push_back(e->a);
+  });
+  return out;
+}
+
+// The last walk in which the argument of a reduction over K is needed: the last one of all.
+void Builder::analyse() {
+  const size_t n = values().size();
+  phase.assign(n, 0);
+  finish.assign(n, false);
+  access_of.assign(n, -1);
+  state_of.assign(n, -1);
+  array_of.assign(n, -1);
+  taken_of.assign(n, -1);
+  find_products();
+  for (size_t i = 0; i < problem.accesses.size(); ++i)
+    if (!problem.accesses[i].store) access_of[problem.accesses[i].index] = static_cast<int>(i);
+  for (size_t v = 0; v < n; ++v) {
+    for (ValueId o : operands_of(values()[v])) {
+      phase[v] = std::max(phase[v], phase[o]);
+      finish[v] = finish[v] || finish[o];
+    }
+    if (const auto* r = std::get_if<Reduced>(&values()[v].how)) {
+      if (reduces_columns(values()[v]))
+        finish[v] = true;
+      else
+        ++phase[v];
+      int extent = takes_arrays(r->op) && lane_dim == R ? 1 : lanes;
+      if (reduces_columns(values()[v])) extent *= unroll;
+      state_of[v] = new_array(text("r_", row(r->op).name, v), r->compute, extent, State{r->op});
+    }
+    if (!finish[v]) phases = std::max(phases, phase[v]);
+  }
+}
+
+// One partial result a thread, for all of its lanes.
+bool Builder::takes_arrays(ReduceOp op) {
+  return op == ReduceOp::welford || op == ReduceOp::online_softmax;
+}
+
+// A product that nothing but one sum reads is part of that sum, as mul and add become fma.
+void Builder::find_products() {
+  product_of.assign(values().size(), -1);
+  std::vector<int> uses(values().size(), 0);
+  for (const Value& v : values())
+    for (ValueId o : operands_of(v)) ++uses[o];
+  for (const Store& s : problem.refined.stores)
+    if (s.access.value >= 0) ++uses[s.access.value];
+  for (size_t v = 0; v < values().size(); ++v) {
+    const auto* r = std::get_if<Reduced>(&values()[v].how);
+    if (!r || r->op != ReduceOp::sum) continue;
+    if (r->compute != DType::Float32 && r->compute != DType::Float64) continue;
+    const ValueId arg = r->args[0].value;
+    const auto* a = arg >= 0 ? std::get_if<Apply>(&values()[arg].how) : nullptr;
+    if (a && a->op == Op::mul && a->compute == r->compute && uses[arg] == 1) product_of[v] = arg;
+  }
+}
+
+// What a walk is for: reductions that end with it, or the stores.
+std::vector<ValueId> Builder::reductions_of(int p) const {
+  std::vector<ValueId> out;
+  for (size_t v = 0; v < values().size(); ++v) {
+    if (!is_reduced(static_cast<ValueId>(v))) continue;
+    if (reduces_columns(values()[v]) ? p == phases : phase[v] == p + 1)
+      out.push_back(static_cast<ValueId>(v));
+  }
+  return out;
+}
+
+std::vector<int> Builder::stores_over(bool k, bool r) const {
+  std::vector<int> out;
+  for (size_t i = 0; i < problem.accesses.size(); ++i) {
+    const MemoryAccess& a = problem.accesses[i];
+    if (!a.store) continue;
+    const AxisSet axes = axes_of(problem, a);
+    const bool has_r = over(axes, R);
+    if (has_r != r) continue;
+    if (has_r && (over(axes, K) || !axes_of_dim[K]) != k) continue;
+    out.push_back(static_cast<int>(i));
+  }
+  return out;
+}
+
+ValueId Builder::stored_value(int access) const {
+  return problem.refined.stores[problem.accesses[access].index].access.value;
+}
+
+bool Builder::is_finish_store(int access) const {
+  const ValueId v = stored_value(access);
+  return v >= 0 && finish[v];
+}
+
+// Values that `roots` are computed from inside a walk, operands first; those known already and
+// those over K alone are not among them.
+std::vector<ValueId> Builder::needed(const std::vector<ValueId>& roots, const Known& known) const {
+  std::vector<bool> want(values().size(), false);
+  for (ValueId v : roots) want[v] = true;
+  std::vector<ValueId> out;
+  for (size_t v = values().size(); v-- > 0;) {
+    if (!want[v] || known[v]) continue;
+    out.push_back(static_cast<ValueId>(v));
+    if (is_reduced(static_cast<ValueId>(v))) continue;
+    for (ValueId o : operands_of(values()[v])) want[o] = true;
+  }
+  std::reverse(out.begin(), out.end());
+  return out;
+}
+
+bool Builder::is_wide(int access) const {
+  return lanes > 1 && schedule.widths[access] == lanes &&
+         in_lanes(axes_of(problem, problem.accesses[access]));
+}
+
+Place Builder::place_of(int access) const {
+  return schedule.places.empty() ? Place::Reload : schedule.places[access];
+}
+
+bool Builder::stays(int access) const {
+  return place_of(access) == Place::Registers || place_of(access) == Place::Shared;
+}
+
+Body Builder::unrolled(Body body) {
+  if (unroll == 1 || body.empty()) return body;
+  For loop{.var = unroll_var, .extent = unroll, .body = std::move(body)};
+  Body out;
+  out.push_back({std::move(loop)});
+  return out;
+}
+
+Body Builder::stepped(Body body) {
+  if (!rolled()) return unrolled(std::move(body));
+  Body out;
+  if (!body.empty())
+    out.push_back({Serial{.var = serial_var,
+                          .extent = serial_count,
+                          .unroll = schedule.rolled,
+                          .body = std::move(body)}});
+  return out;
+}
+
+void Builder::append(Body& to, Body from) {
+  for (Stmt& s : from) to.push_back(std::move(s));
+}
+
+// Where a thread keeps its part of a row in shared memory: it alone reads what it copied.
+Expr Builder::shared_element(int access, Expr step_of_ring) {
+  Expr t = exprs().add(exprs().mul(y, constant(columns)), x);
+  Expr step = constant(0);
+  if (unroll > 1) step = exprs().mul(var(unroll_var), constant(schedule.threads));
+  if (rolled()) step = exprs().mul(var(serial_var), constant(schedule.threads));
+  Expr at = exprs().mul(exprs().add(step, t), constant(lanes));
+  if (rolled()) at = exprs().add(at, exprs().mul(row_elements(), constant(before_of[access])));
+  if (!step_of_ring) return at;
+  return exprs().add(at, exprs().mul(step_of_ring, constant(unroll * schedule.threads * lanes)));
+}
+
+// Of a row in shared memory, in the part of this block of the cluster.
+Expr Builder::row_elements() {
+  return exprs().mul(serial_count, constant(int64_t{schedule.threads} * lanes));
+}
+
+void Builder::declare_places() {
+  raw_of.assign(problem.accesses.size(), -1);
+  shared_of.assign(problem.accesses.size(), -1);
+  elements_of.assign(problem.accesses.size(), -1);
+  output_of.assign(problem.accesses.size(), -1);
+  before_of.assign(problem.accesses.size(), 0);
+  // Wide dtypes first: what lies before a row is a multiple of its elements.
+  int bytes = 0;
+  for (int size : {16, 8, 4, 2, 1}) {
+    for (size_t i = 0; i < problem.accesses.size(); ++i) {
+      const MemoryAccess& a = problem.accesses[i];
+      if (place_of(static_cast<int>(i)) != Place::Shared || size_of(a.dtype) != size) continue;
+      before_of[i] = bytes / size;
+      bytes += size;
+      const int64_t stored =
+          int64_t{std::max(1, schedule.ring)} * unroll * schedule.threads * lanes;
+      shared_of[i] = new_shared(name_of("s", static_cast<int>(i)), a.dtype,
+                                rolled() ? row_elements() : constant(stored));
+    }
+  }
+  if (rolled()) kernel.shared_rows = exprs().mul(row_elements(), constant(bytes));
+}
+
+// Copies of one row into shared memory; `row`: its index along the Serial loop over K.
+Body Builder::copies(Expr row, Expr step_of_ring, const Known& known) {
+  Body body;
+  for (size_t i = 0; i < problem.accesses.size(); ++i) {
+    if (shared_of[i] < 0) continue;
+    const MemoryAccess& a = problem.accesses[i];
+    const Guard g = guard(axes_of(problem, a), nullptr);
+    body.push_back({Copy{.shared = shared_of[i],
+                         .element = shared_element(static_cast<int>(i), step_of_ring),
+                         .width = lanes,
+                         .buffer = a.buffer,
+                         .offset = at_row(offset_of(kernel, a, known), row),
+                         .in = at_row(g.in, row),
+                         .count = at_row(g.count, row),
+                         .first = at_row(g.first, row)}});
+  }
+  body = stepped(std::move(body));
+  body.push_back({Commit{}});
+  return body;
+}
+
+// The same expression for another row of the Serial loop over K.
+Expr Builder::at_row(Expr e, Expr row) {
+  if (!e || !row) return e;
+  return rewrite(exprs(), address(exprs(), walk, e, nullptr), [&](Expr n) -> Expr {
+    return n->is_symbol(Symbol::Var) && n->a == row_var ? row : nullptr;
+  });
+}
+
+Body Builder::read_ahead(Expr row) {
+  Body body;
+  for (size_t i = 0; i < problem.accesses.size(); ++i) {
+    if (next_of[i] < 0) continue;
+    const MemoryAccess& a = problem.accesses[i];
+    const Guard g = guard(axes_of(problem, a), nullptr);
+    body.push_back(
+        {Load{.array = next_of[i],
+              .element = constant(0),
+              .width = 1,
+              .buffer = a.buffer,
+              .offset = at_row(offset_of(kernel, a, Known(values().size(), nullptr)), row),
+              .in = at_row(g.in, row)}});
+  }
+  return body;
+}
+
+void Builder::declare_ahead() {
+  next_of.assign(problem.accesses.size(), -1);
+  if (row_var < 0) return;
+  for (size_t i = 0; i < problem.accesses.size(); ++i) {
+    const MemoryAccess& a = problem.accesses[i];
+    const AxisSet axes = axes_of(problem, a);
+    if (a.store || is_loaded(a) || over(axes, R) || !over(axes, K)) continue;
+    next_of[i] = new_array(name_of("n", static_cast<int>(i)), a.dtype, 1);
+  }
+}
+
+bool Builder::has_copies() const {
+  return std::any_of(shared_of.begin(), shared_of.end(), [](int s) { return s >= 0; });
+}
+
+Expr Builder::ring_step() {
+  if (schedule.ring <= 1 || row_var < 0) return nullptr;
+  return exprs().mod(var(row_var), constant(schedule.ring));
+}
+
+void Builder::walk_row(Body& body) {
+  Known known(values().size(), nullptr);
+  between_walks(body, 0, known);
+  if (row_var >= 0) append(body, read_ahead(exprs().add(var(row_var), constant(1))));
+  std::vector<std::vector<ValueId>> combined;
+  int combines = 0;
+  for (int p = 0; p < phases; ++p) ++combines;
+  for (int p = 0; p <= phases; ++p) {
+    if (p > 0) between_walks(body, p, known);
+    if (p == 0 && has_copies() && row_var < 0) {
+      append(body, copies(nullptr, nullptr, known));
+      body.push_back({Wait{0}});
+    }
+    if (p == 0 && kernel.cluster > 1) body.push_back({SyncCluster{SyncCluster::Part::Wait}});
+    nest(body, p, known);
+    if (p == phases) break;
+    std::vector<ValueId> reduced = reductions_of(p);
+    // Slots are used again one iteration later: with a single barrier between, they alternate.
+    Expr parity = row_var >= 0 && combines == 1 ? exprs().mod(var(row_var), constant(2)) : nullptr;
+    combine(body, reduced, parity);
+    if (splits) {
+      FUSER_ASSERT(phases == 1, "a reduction over the grid is the last one");
+      last_block(body, reduced, known);
+      return;
+    }
+  }
+  store_kept(body, known);
+}
+
+// The persistent loop over rows, its copies running ahead.
+void Builder::rows_loop() {
+  Body body;
+  // What all rows read stays in registers.
+  Body first;
+  for (size_t i = 0; i < problem.accesses.size(); ++i) {
+    const MemoryAccess& a = problem.accesses[i];
+    const AxisSet axes = axes_of(problem, a);
+    if (a.store || over(axes, K) || !is_wide(static_cast<int>(i)) || is_loaded(a)) continue;
+    raw_of[i] = new_array(name_of("q", static_cast<int>(i)), a.dtype, unroll, {}, lanes);
+    const Guard g = guard(axes, nullptr);
+    first.push_back({Load{.array = raw_of[i],
+                          .element = unroll > 1 ? var(unroll_var) : constant(0),
+                          .width = lanes,
+                          .buffer = a.buffer,
+                          .offset = offset_of(kernel, a, Known(values().size(), nullptr)),
+                          .in = g.in}});
+  }
+  append(kernel.body, unrolled(std::move(first)));
+  append(kernel.body, read_ahead(constant(0)));
+  if (has_copies()) {
+    const int ahead = schedule.ring - 1;
+    const Known none(values().size(), nullptr);
+    for (int i = 0; i < ahead; ++i) append(kernel.body, copies(constant(i), constant(i), none));
+    Expr next = exprs().add(var(row_var), constant(ahead));
+    append(body, copies(next, exprs().mod(next, constant(schedule.ring)), none));
+    body.push_back({Wait{ahead}});
+  }
+  walk_row(body);
+  kernel.body.push_back({Serial{.var = row_var, .extent = row_count, .body = std::move(body)}});
+}
+
+void Builder::build() {
+  declare_buffers(problem, kernel);
+  make_walk();
+  analyse();
+  declare_places();
+  declare_ahead();
+  if (kernel.cluster > 1) kernel.body.push_back({SyncCluster{}});
+  for (size_t v = 0; v < values().size(); ++v)
+    if (reduces_columns(values()[v])) kernel.body.push_back({Reset{state_of[v]}});
+  if (row_var >= 0)
+    rows_loop();
+  else
+    walk_row(kernel.body);
+  if (problem.columns) finish_columns();
+}
+
+}  // namespace fuser::tile
+
+namespace fuser {
+
+KernelIR tiles(const Problem& whole, const Schedule& schedule, bool index64) {
+  const Problem& problem = schedule.single_pass ? *whole.single_pass : whole;
+  tile::Builder b{.problem = problem, .schedule = schedule, .kernel = {}};
+  b.kernel.threads = schedule.threads;
+  b.kernel.min_blocks = schedule.min_blocks;
+  b.kernel.cooperative = schedule.finish == Finish::Cooperative;
+  b.kernel.index64 = index64;
+  b.build();
+  return std::move(b.kernel);
+}
+
+}  // namespace fuser

@@ -1,0 +1,72 @@
+#include "lower/values.h"
+
+#include "base/error.h"
+
+namespace fuser {
+
+Expr import(KernelIR& kernel, Expr e) {
+  return rewrite(kernel.exprs, e, [](Expr) -> Expr { return nullptr; });
+}
+
+void declare_buffers(const Problem& problem, KernelIR& kernel) {
+  int inputs = 0, outputs = 0;
+  for (const BufferUse& b : problem.buffers) {
+    const bool output_only = b.written && !b.read;
+    kernel.buffers.push_back(
+        {.name = output_only ? text("g_out", outputs++) : text("g_in", inputs++),
+         .dtype = b.tensor->dtype,
+         .read = b.read,
+         .written = b.written,
+         .restrict_ = !(b.read && b.written)});
+  }
+}
+
+Expr operand(KernelIR& kernel, const Access& a, const std::vector<Expr>& known) {
+  if (a.value < 0) return import(kernel, a.otherwise);
+  FUSER_ASSERT(known[a.value], "value ", a.value, " is used before it is computed");
+  return known[a.value];
+}
+
+Expr arithmetic(const Problem& problem, KernelIR& kernel, ValueId v,
+                const std::vector<Expr>& known) {
+  const Value& value = problem.refined.values[v];
+  Exprs& exprs = kernel.exprs;
+  return std::visit(
+      [&](const auto& how) -> Expr {
+        using H = std::decay_t<decltype(how)>;
+        if constexpr (std::is_same_v<H, Apply>) {
+          std::vector<Expr> args;
+          for (size_t i = 0; i < how.args.size(); ++i) {
+            const bool condition = row(how.op).rule == ResultRule::Condition && i == 0;
+            args.push_back(exprs.cast(condition ? DType::Bool : how.compute,
+                                      operand(kernel, how.args[i], known)));
+          }
+          return how.op == Op::set ? args[0] : exprs.apply(how.op, args);
+        } else if constexpr (std::is_same_v<H, Convert>) {
+          return exprs.cast(value.dtype, operand(kernel, how.arg, known));
+        } else if constexpr (std::is_same_v<H, Uniform>) {
+          return import(kernel, how.scalar);
+        } else {
+          FUSER_ASSERT(false, "value ", v, " is not computed from its operands alone");
+        }
+      },
+      value.how);
+}
+
+Expr named(KernelIR& kernel, Body& body, Expr value) {
+  if (value->kind != ExprNode::Kind::Apply && value->kind != ExprNode::Kind::Cast) return value;
+  const int var = kernel.vars++;
+  body.push_back({Let{.var = var, .value = value}});
+  return kernel.exprs.symbol(Symbol::Var, var, 0, value->dtype);
+}
+
+Expr offset_of(KernelIR& kernel, const MemoryAccess& a, const std::vector<Expr>& known) {
+  Exprs& exprs = kernel.exprs;
+  Expr sum = exprs.constant(0);
+  for (size_t d = 0; d < a.at.size(); ++d)
+    sum = exprs.add(sum, exprs.mul(import(kernel, a.at[d]), import(kernel, a.tensor_strides[d])));
+  return rewrite(exprs, sum,
+                 [&](Expr e) { return e->is_symbol(Symbol::Loaded) ? known[e->a] : nullptr; });
+}
+
+}  // namespace fuser

@@ -1,0 +1,28 @@
+// What the builders of loops share: how a value is computed from its operands, and the kernel's
+// view of the problem's memory.
+#pragma once
+
+#include "fusion/facts.h"
+#include "ir/kernel.h"
+
+namespace fuser {
+
+// Copies `e` into the kernel's arena.
+Expr import(KernelIR& kernel, Expr e);
+
+// Declares the problem's buffers, in its order.
+void declare_buffers(const Problem& problem, KernelIR& kernel);
+
+// The expression of value `v` from those of its operands, which are in `known`; for values that are
+// applied, converted or uniform. Loads, coordinates and reductions are the builder's own.
+Expr arithmetic(const Problem& problem, KernelIR& kernel, ValueId v,
+                const std::vector<Expr>& known);
+Expr operand(KernelIR& kernel, const Access& access, const std::vector<Expr>& known);
+
+// A name for `value` in `body` where it is more than a name already.
+Expr named(KernelIR& kernel, Body& body, Expr value);
+
+// Offset of an access, over axes; what a loaded coordinate is comes from `known`.
+Expr offset_of(KernelIR& kernel, const MemoryAccess& access, const std::vector<Expr>& known);
+
+}  // namespace fuser

@@ -1,0 +1,141 @@
+#include "schedulers/dims.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace fuser {
+
+Expr extent_of(Problem& p, const std::vector<AxisId>& axes) {
+  Expr e = p.refined.exprs.constant(1);
+  for (AxisId a : axes) e = p.refined.exprs.mul(e, p.refined.axes[a].extent);
+  return e;
+}
+
+Expr coefficient(Problem& p, const MemoryAccess& access, const std::vector<AxisId>& axes) {
+  if (!access.strides) return nullptr;
+  Exprs& exprs = p.refined.exprs;
+  const auto& c = access.strides->coefficients;
+  for (size_t i = 0; i + 1 < axes.size(); ++i)
+    if (c[axes[i]] != exprs.mul(c[axes[i + 1]], p.refined.axes[axes[i + 1]].extent)) return nullptr;
+  return axes.empty() ? exprs.constant(0) : c[axes.back()];
+}
+
+Dims collapse(Problem& p, const std::vector<AxisId>& axes,
+              const std::vector<const MemoryAccess*>& accesses) {
+  Dims dims;
+  for (AxisId a : axes) {
+    if (!dims.empty()) {
+      std::vector<AxisId> both = dims.back();
+      both.push_back(a);
+      if (std::all_of(accesses.begin(), accesses.end(),
+                      [&](const MemoryAccess* m) { return coefficient(p, *m, both) != nullptr; })) {
+        dims.back() = std::move(both);
+        continue;
+      }
+    }
+    dims.push_back({a});
+  }
+  return dims;
+}
+
+std::vector<const MemoryAccess*> all_accesses(const Problem& p) {
+  std::vector<const MemoryAccess*> out;
+  for (const MemoryAccess& a : p.accesses) out.push_back(&a);
+  return out;
+}
+
+std::optional<std::vector<Expr>> vector_needs(Problem& p, const MemoryAccess& access,
+                                              const std::vector<AxisId>& inner) {
+  if (inner.empty()) return std::nullopt;
+  Expr along = coefficient(p, access, inner);
+  if (!along || !along->is_constant(1)) return std::nullopt;
+  std::vector<Expr> multiples;
+  for (size_t a = 0; a < access.strides->coefficients.size(); ++a)
+    if (std::find(inner.begin(), inner.end(), static_cast<AxisId>(a)) == inner.end())
+      multiples.push_back(access.strides->coefficients[a]);
+  multiples.push_back(access.strides->rest);
+  return multiples;
+}
+
+bool can_vector(Problem& p, const MemoryAccess& access, const std::vector<AxisId>& inner,
+                const Hints& hints, int vector) {
+  const auto needs = vector_needs(p, access, inner);
+  return needs && hints.aligned[access.buffer] &&
+         std::all_of(needs->begin(), needs->end(),
+                     [&](Expr e) { return hints.divides(e, vector); });
+}
+
+namespace {
+
+std::vector<AxisId> axes_in(const Problem& p, bool reduced) {
+  std::vector<AxisId> out;
+  for (AxisId a : p.order)
+    if (((p.reduced >> a & 1) != 0) == reduced) out.push_back(a);
+  return out;
+}
+
+}  // namespace
+
+std::vector<AxisId> kept_axes(const Problem& p) { return axes_in(p, false); }
+std::vector<AxisId> reduced_axes(const Problem& p) { return axes_in(p, true); }
+
+Shape shape_of(const Problem& p) {
+  Shape s;
+  std::vector<int> phase(p.refined.values.size(), 0);
+  for (size_t v = 0; v < p.refined.values.size(); ++v) {
+    const Value& value = p.refined.values[v];
+    const auto from = [&](const Access& a) {
+      if (a.value >= 0) phase[v] = std::max(phase[v], phase[a.value]);
+    };
+    if (const auto* a = std::get_if<Apply>(&value.how)) {
+      for (const Access& arg : a->args) from(arg);
+    } else if (const auto* c = std::get_if<Convert>(&value.how)) {
+      from(c->arg);
+    } else if (const auto* k = std::get_if<Pick>(&value.how)) {
+      phase[v] = phase[k->reduced];
+    } else if (const auto* r = std::get_if<Reduced>(&value.how)) {
+      for (const Access& arg : r->args) from(arg);
+      if (r->over == p.reduced) ++phase[v];
+    }
+    s.phases = std::max(s.phases, phase[v]);
+  }
+  for (const MemoryAccess& a : p.accesses) {
+    const AxisSet axes = axes_of(p, a);
+    const bool whole = (axes & p.reduced) != 0;
+    const bool kept = (axes & ~p.reduced) != 0 || kept_axes(p).empty();
+    s.stores_rows = s.stores_rows || (a.store && whole && kept);
+    if (!a.store && whole && kept) {
+      ++s.staged;
+      s.staged_bytes += size_of(a.dtype);
+    }
+    if (whole && kept && !is_loaded(a)) s.widest = std::max(s.widest, size_of(a.dtype));
+  }
+  s.walks = s.phases + (s.stores_rows || p.columns ? 1 : 0);
+  return s;
+}
+
+void check_fields(const Plan& planned, const Plan& wanted, std::initializer_list<Field> free) {
+  for (const auto& [name, value] : wanted.fields) {
+    const auto rule =
+        std::find_if(free.begin(), free.end(), [&](const Field& f) { return name == f.name; });
+    const int64_t was = planned.get(name);
+    if (rule == free.end()) {
+      FUSER_CHECK(value == was, User, "plan-1", "plan: ", name, "=", value,
+                  " is not possible here; expected ", was, "\n  planned: ", to_string(planned));
+      continue;
+    }
+    FUSER_CHECK(value >= rule->least && value <= rule->most, User, "plan-1", "plan: ", name, "=",
+                value, " is not possible here; expected ", rule->least, " to ", rule->most,
+                "\n  planned: ", to_string(planned));
+  }
+}
+
+std::vector<int> widths_of(const Problem& p, int64_t wide, int vector) {
+  std::vector<int> out;
+  for (size_t i = 0; i < p.accesses.size(); ++i)
+    out.push_back(i < 63 && (wide >> i & 1) ? vector : 1);
+  return out;
+}
+
+}  // namespace fuser

@@ -1,0 +1,62 @@
+// What schedulers ask of a problem's memory accesses: how far one linear index over several axes
+// reaches, and what 16-byte access takes.
+#pragma once
+
+#include <optional>
+
+#include "schedulers/scheduler.h"
+
+namespace fuser {
+
+using Dims = std::vector<std::vector<AxisId>>;  // outermost first
+
+inline constexpr int vector_bytes = 16;
+
+Expr extent_of(Problem& problem, const std::vector<AxisId>& axes);
+
+// Coefficient of the one linear index over `axes` (outermost first) in the access, or nullptr where
+// its addresses are not linear in it.
+Expr coefficient(Problem& problem, const MemoryAccess& access, const std::vector<AxisId>& axes);
+
+// Neighbours of `axes` that every one of these accesses walks as one.
+Dims collapse(Problem& problem, const std::vector<AxisId>& axes,
+              const std::vector<const MemoryAccess*>& accesses);
+std::vector<const MemoryAccess*> all_accesses(const Problem& problem);
+
+// What 16-byte access takes of an access whose lanes run along `inner`: nothing where it cannot,
+// else what must be multiples of the vector's length.
+std::optional<std::vector<Expr>> vector_needs(Problem& problem, const MemoryAccess& access,
+                                              const std::vector<AxisId>& inner);
+bool can_vector(Problem& problem, const MemoryAccess& access, const std::vector<AxisId>& inner,
+                const Hints& hints, int vector);
+
+// ---- Problems with reductions
+
+// The axes of K or R in the order of memory.
+std::vector<AxisId> kept_axes(const Problem& problem);
+std::vector<AxisId> reduced_axes(const Problem& problem);
+
+// How a problem with reductions looks to its schedulers.
+struct Shape {
+  int walks = 0;             // over R: one for each reduction that waits for another, one to store
+  int phases = 0;            // reductions that wait for each other
+  bool stores_rows = false;  // an output over K and R
+  int staged = 0;            // reads over K and R: what would stay on chip
+  int staged_bytes = 0;      // of one element of each
+  int widest = 1;            // bytes of the widest element over K and R that moves
+};
+Shape shape_of(const Problem& problem);
+
+// A plan's choices as named integers, checked against what a user may write.
+struct Field {
+  const char* name;
+  int64_t least, most;
+};
+// Raises UserError "plan-1" where a changed field is out of its range; fields that are not listed
+// must stay as planned.
+void check_fields(const Plan& planned, const Plan& wanted, std::initializer_list<Field> free);
+
+// The bits of `wide`, as widths by access.
+std::vector<int> widths_of(const Problem& problem, int64_t wide, int vector);
+
+}  // namespace fuser

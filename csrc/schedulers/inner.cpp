@@ -1,0 +1,347 @@
+// Reductions along the innermost axis: one group of threads owns a row.
+//
+// A row that is walked more than once stays on chip: in registers as loaded, in shared memory, or
+// cut over the blocks of a cluster; the largest ones are read again, through L2. Rows that are not
+// multiples of a vector start their walk at the 16-byte boundary before them, so that the accesses
+// in between stay whole. Few rows are cut over the grid and the last block of each finishes.
+//
+// The numbers of threads and steps are those that were fastest on an H200 for rows of 256 to
+// 262,144 elements: at least 16 to 64 bytes in flight a thread, two blocks or more a processor.
+#include <algorithm>
+
+#include "base/error.h"
+#include "schedulers/dims.h"
+#include "schedulers/schedulers.h"
+
+namespace fuser {
+namespace {
+
+constexpr int warp = 32;
+constexpr int block_threads = 128;  // of rows that a warp or less serves
+constexpr int most_threads = 1024;
+constexpr int cluster_vectors = 4096;  // of a row that one block holds; more are cut over a cluster
+constexpr int grid_row = 4096;         // elements from which few rows are cut
+constexpr int grid_waves = 4;          // blocks a processor that a cut aims at
+
+int ceil_pow2(int64_t n) {
+  int p = 1;
+  while (p < n) p *= 2;
+  return p;
+}
+
+struct Rows {
+  std::vector<AxisId> axes, inner;  // of R; of its innermost run that all whole-row accesses walk
+  bool one_run = false;
+  int vector = 1;
+};
+
+Rows rows_of(Problem& p) {
+  Rows r;
+  r.axes = reduced_axes(p);
+  std::vector<const MemoryAccess*> whole;
+  for (const MemoryAccess& a : p.accesses) {
+    const AxisSet axes = axes_of(p, a);
+    if ((axes & p.reduced) && !is_loaded(a) &&
+        ((axes & ~p.reduced) || p.reduced == (AxisSet{1} << p.refined.axes.size()) - 1))
+      whole.push_back(&a);
+  }
+  const Dims runs = collapse(p, r.axes, whole);
+  r.inner = runs.back();
+  r.one_run = runs.size() == 1;
+  r.vector = std::max(1, vector_bytes / shape_of(p).widest);
+  return r;
+}
+
+// Where a row starts, from the 16-byte boundary before it: the same for every access that moves
+// vectors when rows are not multiples of one.
+Expr skew_of(Problem& p, const MemoryAccess& a, int vector) {
+  if (!a.strides) return nullptr;
+  Exprs& exprs = p.refined.exprs;
+  Expr start = a.strides->rest;
+  for (AxisId k : kept_axes(p))
+    start = exprs.add(start, exprs.mul(a.strides->coefficients[k], exprs.symbol(Symbol::Axis, k)));
+  return exprs.mod(start, exprs.constant(vector));
+}
+
+// The accesses that move vectors in a skewed walk, as bits, and their skew; 0 where none can.
+int64_t skewed(Problem& p, const Rows& r, const Hints& hints, Expr& skew) {
+  int64_t wide = 0;
+  skew = nullptr;
+  for (size_t i = 0; i < p.accesses.size() && i < 63; ++i) {
+    const MemoryAccess& a = p.accesses[i];
+    const AxisSet axes = axes_of(p, a);
+    if (!(axes & p.reduced)) continue;
+    // A walk that starts before its row has no coordinates to divide.
+    if (is_loaded(a) || !coefficient(p, a, r.axes)) return 0;
+    if (!coefficient(p, a, r.axes)->is_constant(1) || !hints.aligned[a.buffer]) continue;
+    Expr mine = skew_of(p, a, r.vector);
+    if (!skew && ((axes & ~p.reduced) || kept_axes(p).empty())) skew = mine;
+    if (mine == skew) wide |= int64_t{1} << i;
+  }
+  return skew ? wide : 0;
+}
+
+bool has_coordinates(const Problem& p) {
+  return std::any_of(p.refined.values.begin(), p.refined.values.end(), [&](const Value& v) {
+    return std::holds_alternative<Coordinate>(v.how) && (v.axes & p.reduced);
+  });
+}
+
+// Reads of neighbouring elements that do not lie at multiples of a vector: two vectors and a shift.
+int64_t shifted(Problem& p, const Rows& r, const Hints& hints, int64_t wide) {
+  int64_t out = 0;
+  for (size_t i = 0; i < p.accesses.size() && i < 63; ++i) {
+    const MemoryAccess& a = p.accesses[i];
+    if (a.store || !(axes_of(p, a) & p.reduced) || is_loaded(a) || !wide || (wide >> i & 1))
+      continue;
+    Expr along = coefficient(p, a, r.axes);
+    if (along && along->is_constant(1) && hints.aligned[a.buffer] &&
+        r.vector * size_of(a.dtype) >= 4 && r.vector * size_of(a.dtype) <= vector_bytes)
+      out |= int64_t{1} << i;
+  }
+  return out;
+}
+
+// Can all reads that stay on chip be copied to shared memory?
+bool copied(const Problem& p, int64_t wide, int vector) {
+  for (size_t i = 0; i < p.accesses.size(); ++i) {
+    const MemoryAccess& a = p.accesses[i];
+    const AxisSet axes = axes_of(p, a);
+    if (a.store || !(axes & p.reduced) || !(axes & ~p.reduced) || is_loaded(a)) continue;
+    if (i >= 63 || !(wide >> i & 1) || vector * size_of(a.dtype) < 4) return false;
+  }
+  return true;
+}
+
+Problem& used(Problem& p, bool single_pass) { return single_pass ? *p.single_pass : p; }
+
+}  // namespace
+
+Verdict match_inner(Problem& p) {
+  Verdict verdict;
+  const auto refuse = [&](const char* rule, const char* text) {
+    verdict.reject = Reject{.rule = rule, .text = text, .tensor = -1};
+    return verdict;
+  };
+  if (!p.reduced) return refuse("inner-1", "it reduces nothing");
+  if (p.columns) return refuse("inner-2", "it also reduces the kept axes");
+  if (!p.order.empty() && !(p.reduced >> p.order.back() & 1))
+    return refuse("inner-3", "the innermost axis is kept");
+  Rows r = rows_of(p);
+  const auto ask = [&](Expr value, int64_t divisor) {
+    if (divisor > 1 && !value->is_constant()) verdict.facts.push_back({value, divisor});
+  };
+  ask(extent_of(p, r.inner), r.vector);
+  ask(p.refined.axes[r.axes.back()].extent, r.vector);
+  for (const MemoryAccess& a : p.accesses)
+    if (const auto needs = vector_needs(p, a, r.inner))
+      for (Expr e : *needs) ask(e, r.vector);
+  verdict.extents = {extent_of(p, r.axes), extent_of(p, kept_axes(p))};
+  return verdict;
+}
+
+Plan plan_inner(Problem& p, const Hints& hints, const Device& device) {
+  const Rows r = rows_of(p);
+  const Shape shape = shape_of(p);
+  const int64_t length = hints.at_most(extent_of(p, r.axes));
+  const int64_t rows = hints.at_most(extent_of(p, kept_axes(p)));
+
+  // Which accesses move vectors, and how rows that are not multiples of one are walked.
+  int vector = r.vector;
+  bool skew = false;
+  int64_t wide = 0;
+  const bool divides = hints.divides(extent_of(p, r.inner), vector);
+  if (vector > 1 && divides) {
+    for (size_t i = 0; i < p.accesses.size() && i < 63; ++i)
+      if (axes_of(p, p.accesses[i]) & p.reduced &&
+          can_vector(p, p.accesses[i], r.inner, hints, vector))
+        wide |= int64_t{1} << i;
+  } else if (vector > 1 && r.one_run && !has_coordinates(p) && length > 4 * vector * warp) {
+    Expr unused;
+    wide = skewed(p, r, hints, unused);
+    skew = wide != 0;
+  }
+  if (!wide) vector = 1;
+  const bool whole =
+      vector > 1 && hints.divides(p.refined.axes[r.axes.back()].extent, vector) && !skew;
+
+  // Threads and steps of a row.
+  const int64_t vectors = (length + vector - 1) / vector;
+  const int staged = std::max(1, shape.staged);
+  int threads_x, cluster = 1;
+  if (vectors <= 2 * warp) {  // two vectors a thread: half as many partial results to combine
+    threads_x = vectors > 1 ? ceil_pow2(vectors) / 2 : 1;
+  } else if (vectors <= 16 * warp) {  // two to four vectors a thread
+    threads_x = ceil_pow2(vectors) / 2;
+  } else if (vectors <= 32 * warp) {
+    threads_x = 256;
+  } else {
+    threads_x = 512;
+  }
+  // One walk is enough for what a long row is only reduced to.
+  bool single_pass = false;
+  Shape used_shape = shape;
+  if (p.single_pass && !shape.stores_rows && shape.walks > 1 && vectors > 4 * warp) {
+    single_pass = true;
+    used_shape = shape_of(*p.single_pass);
+  }
+  const bool stays = used_shape.walks > 1;
+  // A skewed walk may need one vector more.
+  int unroll = static_cast<int>((ceil_pow2(vectors) + skew + threads_x - 1) / threads_x);
+  bool serial = false, split = false;
+  Place place = Place::Registers;
+  if (stays) {
+    const int64_t row_bytes = (vectors + skew) * vector * shape.staged_bytes;
+    const int64_t per_block = device.shared_per_processor / 2 - 2048;
+    // A register holds 4 bytes; 8 vectors a thread leave room for arithmetic.
+    const bool in_registers = unroll * staged <= 8 && (vector > 1 || unroll * staged <= 32);
+    const bool can_copy = vector > 1 && copied(p, wide, vector);
+    if (unroll * staged >= 4 && can_copy && row_bytes <= per_block) {
+      place = Place::Shared;
+    } else if (!in_registers) {
+      const int largest = device.clusters && can_copy ? 8 : 1;
+      int64_t part = row_bytes;
+      while (cluster < largest && (part > per_block || vectors / cluster > cluster_vectors)) {
+        cluster *= 2;
+        part = row_bytes / cluster;
+      }
+      if (can_copy && part <= device.shared_per_block - 2048 &&
+          (cluster > 1 || row_bytes <= per_block)) {
+        place = Place::Shared;
+      } else {
+        place = Place::Reload;
+        cluster = 1;
+      }
+    }
+    if (place == Place::Registers && unroll > 16) place = Place::Reload;
+  } else {
+    place = Place::Reload;
+  }
+  // Few long rows: one block each would leave processors idle.
+  const int rows_a_block = std::max(1, block_threads / threads_x);
+  const int64_t blocks = (rows + rows_a_block - 1) / rows_a_block * cluster;
+  const bool few = blocks < device.processors && length >= grid_row;
+  if (few && !shape.stores_rows) {
+    if (shape.phases > 1 && p.single_pass) single_pass = true;
+    const int phases = single_pass ? shape_of(*p.single_pass).phases : shape.phases;
+    split = phases == 1;
+    if (split) {
+      place = Place::Reload;
+      cluster = 1;
+      threads_x = 256;
+    } else {
+      single_pass = false;
+    }
+  } else if (few && hints.pieces && length > (int64_t{1} << 16)) {
+    return {.scheduler = "pieces", .fields = {}};
+  }
+  if (place == Place::Reload) {
+    single_pass = single_pass || (stays && p.single_pass != nullptr);
+    const int most = vector > 1 ? (shape.staged > 1 ? 4 : 8) : 8;
+    if (unroll > most || split) {
+      serial = true;
+      unroll = split ? std::min(8, most) : 4;
+    }
+  }
+  const int threads_y = std::max(1, block_threads / threads_x);
+  int rolled = 0;
+  if (place == Place::Shared) {  // walked in a loop, as many steps as the row has
+    unroll = 1;
+    serial = true;
+    rolled = 1;  // more of them side by side take registers that more blocks use better
+    if (cluster >= 8) threads_x = 256;
+  }
+  return {.scheduler = "inner",
+          .fields = {{"threads_x", threads_x},
+                     {"threads_y", threads_y},
+                     {"unroll", unroll},
+                     {"vector", vector},
+                     {"serial", serial},
+                     {"rolled", rolled},
+                     {"place", static_cast<int64_t>(place)},
+                     {"cluster", cluster},
+                     {"blocks", split ? grid_waves * device.processors : 0},
+                     {"single_pass", single_pass},
+                     {"skew", skew},
+                     {"whole", whole},
+                     {"wide", wide},
+                     {"shifted", shifted(p, r, hints, wide)}}};
+}
+
+Schedule schedule_inner(Problem& both, const Plan& plan) {
+  Schedule s;
+  s.single_pass = plan.get("single_pass") != 0;
+  Problem& p = used(both, s.single_pass);
+  Exprs& exprs = p.refined.exprs;
+  const int vector = static_cast<int>(plan.get("vector"));
+  const int64_t x = plan.get("threads_x"), y = plan.get("threads_y"), unroll = plan.get("unroll");
+  const int64_t cluster = plan.get("cluster"), blocks = plan.get("blocks");
+  enum { K, R };
+  s.dims = {{.axes = kept_axes(p)}, {.axes = reduced_axes(p)}};
+  s.threads = static_cast<int>(x * y);
+  s.rolled = static_cast<int>(plan.get("rolled"));
+  s.whole = plan.get("whole") != 0;
+  s.tail = plan.get("skew") != 0;
+  s.widths = widths_of(p, plan.get("wide"), vector);
+  s.shifted = plan.get("shifted");
+  if (s.tail)
+    for (size_t i = 0; i < p.accesses.size() && !s.dims[R].skew; ++i)
+      if (s.widths[i] > 1 && axes_of(p, p.accesses[i]) & ~p.reduced)
+        s.dims[R].skew = skew_of(p, p.accesses[i], vector);  // none with a single row
+  Stage stage;
+  const auto loop = [&](DimId dim, Bind bind, int64_t extent, Expr count = nullptr) {
+    stage.loops.push_back({.dim = dim, .extent = extent, .bind = bind, .count = count});
+  };
+  if (plan.get("serial")) loop(R, Bind::Serial, 0);
+  loop(K, Bind::Grid, 0);
+  if (blocks) {
+    // As many blocks a row as the grid has for it, each with at least one step.
+    Expr tiles = exprs.ceil_div(extent_of(p, kept_axes(p)), y);
+    Expr share =
+        exprs.div(exprs.constant(blocks), exprs.apply(Op::maximum, {tiles, exprs.constant(1)}));
+    Expr steps = exprs.ceil_div(extent_of(p, reduced_axes(p)), x * unroll * vector);
+    Expr count = exprs.apply(Op::minimum, {share, steps});
+    loop(R, Bind::Grid, 0, exprs.apply(Op::maximum, {count, exprs.constant(1)}));
+    s.finish = Finish::LastBlock;
+  }
+  loop(R, Bind::Unroll, unroll);
+  if (cluster > 1) loop(R, Bind::Cluster, cluster);
+  loop(K, Bind::ThreadY, y);
+  loop(R, Bind::ThreadX, x);
+  if (vector > 1) loop(R, Bind::Vector, vector);
+  s.stages.push_back(std::move(stage));
+  const auto place = static_cast<Place>(plan.get("place"));
+  for (size_t i = 0; i < p.accesses.size(); ++i) {
+    const MemoryAccess& a = p.accesses[i];
+    const AxisSet axes = axes_of(p, a);
+    const bool row = !a.store && (axes & p.reduced) && !is_loaded(a) &&
+                     ((axes & ~p.reduced) || s.dims[K].axes.empty());
+    const bool copied = s.widths[i] > 1 && vector * size_of(a.dtype) >= 4;
+    s.places.push_back(!row || place == Place::Reload     ? Place::Reload
+                       : place == Place::Shared && copied ? Place::Shared
+                                                          : Place::Registers);
+  }
+  verify(s, static_cast<int>(p.refined.axes.size()));
+  return s;
+}
+
+void check_inner(const Plan& planned, const Plan& wanted) {
+  const int64_t x = planned.get("threads_x"), y = planned.get("threads_y");
+  const bool serial = planned.get("serial") != 0;
+  const bool shared = static_cast<Place>(planned.get("place")) == Place::Shared;
+  const int64_t unroll = planned.get("unroll");
+  check_fields(planned, wanted,
+               {{"threads_x", serial ? std::min<int64_t>(warp, x) : x, most_threads / y},
+                {"unroll", serial ? 1 : unroll, shared ? 1 : 64},
+                {"rolled", shared ? 1 : 0, shared ? 16 : 0},
+                {"blocks", planned.get("blocks") ? 1 : 0, planned.get("blocks") ? 1 << 20 : 0}});
+  const int64_t threads = wanted.get("threads_x");
+  FUSER_CHECK((threads & (threads - 1)) == 0, User, "plan-1", "plan: threads_x=", threads,
+              " is not possible here; expected a power of two\n  planned: ", to_string(planned));
+  // A warp takes part in the reductions of one row or of several, and is whole.
+  FUSER_CHECK(threads * y % warp == 0, User, "plan-1", "plan: threads_x=", threads,
+              " is not possible here; expected a multiple of ", warp / y,
+              "\n  planned: ", to_string(planned));
+}
+
+}  // namespace fuser

@@ -1,0 +1,155 @@
+"""Losses of classification: methods of fd.ops as any other.
+
+Logits are [C] or [N, C, ...], classes as integers [] or [N, ...]. Half types are computed in
+float32, and the loss stays float32. A class outside [0, C) that is not `ignore_index` is an error
+in the debug mode of the host executor, and elsewhere reads the nearest class.
+"""
+
+from typing import TYPE_CHECKING
+
+from fuser._core import DataType, Tensor
+from fuser.errors import ShapeError, UserError
+
+if TYPE_CHECKING:
+    from fuser.ops import Ops
+
+__all__ = ["cross_entropy", "nll_loss"]
+
+
+def _check(op: str, logits: Tensor, target: Tensor, reduction: str, rank: int) -> None:
+    if reduction not in ("none", "sum", "mean"):
+        raise UserError(
+            f"{op}(): reduction: expected 'none', 'sum' or 'mean', got {reduction!r}", rule="loss-1"
+        )
+    if logits.ndim == 0 or target.ndim != rank:
+        raise ShapeError(
+            f"{op}(t{logits.id}, t{target.id}): expected a target of {max(rank, 0)} dims\n"
+            f"  {logits}  defined at {logits.location}\n  {target}  defined at {target.location}",
+            rule="loss-2",
+        )
+
+
+class _Classes:
+    """Targets that are classes: what is ignored, what each counts for, and how to look them up."""
+
+    def __init__(
+        self,
+        ops: "Ops",
+        logits: Tensor,
+        target: Tensor,
+        weight: Tensor | None,
+        ignore_index: int,
+    ) -> None:
+        self.ops, self.logits, self.weight = ops, logits, weight
+        self.dim = 1 if logits.ndim > 1 else 0
+        if target.dtype() != DataType.Int:
+            target = ops.cast(target, DataType.Int)
+        self.ignored = ops.eq(target, ignore_index)
+        self.place = ops.keep_dims(ops.where(self.ignored, 0, target), logits, [self.dim])
+        self.share = None if weight is None else self.zeroed(self.look_up(self.along(weight)))
+
+    def along(self, weight: Tensor) -> Tensor:
+        """weight[C] against the logits."""
+        return self.ops.keep_dims(
+            weight, self.logits, [d for d in range(self.logits.ndim) if d != self.dim]
+        )
+
+    def look_up(self, values: Tensor) -> Tensor:
+        """values at the target's classes."""
+        return self.ops.squeeze(self.ops.take_along_axis(values, self.place, self.dim), [self.dim])
+
+    def zeroed(self, loss: Tensor) -> Tensor:
+        """0 where the target is ignored."""
+        return self.ops.where(self.ignored, 0.0, loss)  # type: ignore[no-any-return]
+
+    def total(self) -> Tensor:
+        """The weight of all targets together."""
+        ops = self.ops
+        if self.share is not None:
+            return ops.sum(self.share)
+        return ops.sum(ops.logical_not(self.ignored))
+
+    def loss(self, chosen: Tensor, reduction: str) -> Tensor:
+        """Of the log probabilities of the target's classes."""
+        ops = self.ops
+        loss = ops.neg(chosen)
+        if self.share is not None:
+            loss = ops.mul(loss, self.share)
+        loss = self.zeroed(loss)
+        if reduction == "none":
+            return loss
+        loss = ops.sum(loss)
+        return ops.truediv(loss, self.total()) if reduction == "mean" else loss
+
+
+def nll_loss(
+    ops: "Ops",
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Tensor:
+    """-weight[target] * input[target], as torch.nn.functional.nll_loss: `input` are log
+    probabilities; 0 where the target is `ignore_index`. "mean" divides by the sum of the weights.
+
+    Raises UserError `loss-1` for another `reduction`, ShapeError `loss-2` for another rank of the
+    target.
+    """
+    _check("nll_loss", input, target, reduction, input.ndim - 1)
+    classes = _Classes(ops, input, target, weight, ignore_index)
+    return classes.loss(classes.look_up(input), reduction)
+
+
+def cross_entropy(
+    ops: "Ops",
+    logits: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """nll_loss(log_softmax(logits), target), as torch.nn.functional.cross_entropy. The target may
+    also be probabilities, floats of the shape of the logits.
+
+    The logits are read twice at most, and the log probabilities never stored. Raises as nll_loss().
+    """
+    probabilities = target.dtype().kind == "Float"
+    rank = logits.ndim if probabilities else logits.ndim - 1
+    _check("cross_entropy", logits, target, reduction, rank)
+    dim = 1 if logits.ndim > 1 else 0
+    largest = ops.max(logits, dim, True, identity=True)
+    distance = ops.sub(logits, largest)
+    log_total = ops.log(ops.sum(ops.exp(distance), dim, True))
+    count = logits.size(dim)
+    if probabilities:
+        if label_smoothing > 0:
+            smooth = ops.truediv(label_smoothing, count)
+            target = ops.add(ops.mul(target, 1.0 - label_smoothing), smooth)
+        terms = ops.mul(ops.sub(distance, log_total), target)
+        if weight is not None:
+            others = [d for d in range(logits.ndim) if d != dim]
+            terms = ops.mul(terms, ops.keep_dims(weight, logits, others))
+        loss = ops.neg(ops.sum(terms, dim))
+        if reduction == "none":
+            return loss  # type: ignore[no-any-return]
+        if reduction == "mean":
+            return ops.mean(loss)  # type: ignore[no-any-return]
+        return ops.sum(loss)
+
+    classes = _Classes(ops, logits, target, weight, ignore_index)
+    chosen = ops.sub(classes.look_up(logits), ops.squeeze(largest, [dim]))
+    loss = classes.loss(ops.sub(chosen, ops.squeeze(log_total, [dim])), reduction)
+    if label_smoothing == 0:
+        return loss
+    terms = ops.sub(distance, log_total)
+    if weight is not None:
+        terms = ops.mul(terms, classes.along(weight))
+    spread = classes.zeroed(ops.neg(ops.sum(terms, dim)))
+    if reduction != "none":
+        spread = ops.sum(spread)
+    if reduction == "mean":
+        spread = ops.truediv(spread, classes.total())
+    even = ops.mul(spread, ops.truediv(label_smoothing, count))
+    return ops.add(ops.mul(loss, 1.0 - label_smoothing), even)  # type: ignore[no-any-return]

@@ -1,0 +1,217 @@
+"""Statistics that are made of sums and maxima: methods of fd.ops as any other.
+
+They are written as two walks over the data (the mean, then the deviations from it; the maximum,
+then the exponentials): the compiler makes one of them where the data does not fit on the chip.
+Half types are computed in float32 and give float32; means of bool and integers have no type of
+their own and raise, as in torch.
+"""
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from fuser import _core
+from fuser._core import DataType, Tensor
+from fuser.arguments import Dims, as_dtype, count_over, reduced_dims
+from fuser.errors import DTypeError, UserError
+
+if TYPE_CHECKING:
+    from fuser.ops import Ops
+
+__all__ = [
+    "log_softmax",
+    "logsumexp",
+    "mean",
+    "norm",
+    "softmax",
+    "std",
+    "var",
+    "var_mean",
+    "welford",
+]
+
+
+def _floating(op: str, arg: Tensor, dtype: Any = None) -> None:
+    if dtype is None and arg.dtype().kind in ("Bool", "Int"):
+        raise DTypeError(
+            f"{op}(t{arg.id}): expected a floating point or complex tensor, got "
+            f"{arg.dtype().torch_name}\n  {arg}  defined at {arg.location}\n"
+            "  hint: cast it first",
+            rule="mean-dtype-1",
+        )
+
+
+def _which(op: str, arg: Tensor, dims: Dims) -> list[int]:
+    return reduced_dims(op, arg, dims)[0]
+
+
+def mean(
+    ops: "Ops",
+    arg: Tensor,
+    dims: Dims | DataType = None,
+    keepdim: bool = False,
+    dtype: Any = None,
+    *,
+    dim: int | None = None,
+) -> Tensor:
+    """sum(arg) / n over `dims`, as torch.mean; NaN over no elements. Arguments as of sum().
+
+    Raises DTypeError `mean-dtype-1` for bool and integers without `dtype`, and what sum() raises.
+    """
+    which, wanted = reduced_dims("mean", arg, dims, dtype, dim)
+    if wanted is not None and arg.dtype() != wanted:
+        arg = ops.cast(arg, wanted)
+    _floating("mean", arg)
+    # Multiplied by 1 / n, which the host computes, as torch does on GPUs.
+    share = ops.truediv(1.0, count_over(arg, which))
+    result: Tensor = ops.mul(ops.sum(arg, which, keepdim), share)
+    return _narrowed(ops, result, wanted)
+
+
+def _moments(ops: "Ops", op: str, arg: Tensor, which: list[int]) -> tuple[Tensor, Tensor]:
+    """The mean over `which`, and the sum of |arg - mean|^2."""
+    _floating(op, arg)
+    average = mean(ops, arg, which)
+    deviation = ops.sub(arg, ops.keep_dims(average, arg, which))
+    return average, ops.sum(_magnitude_squared(ops, deviation), which)
+
+
+def _magnitude_squared(ops: "Ops", x: Tensor) -> Tensor:
+    """|x|^2, real for complex x."""
+    if x.dtype().kind != "Complex":
+        return ops.mul(x, x)  # type: ignore[no-any-return]
+    real, imag = ops.real(x), ops.imag(x)
+    return ops.add(ops.mul(real, real), ops.mul(imag, imag))  # type: ignore[no-any-return]
+
+
+def var_mean(
+    ops: "Ops",
+    arg: Tensor,
+    dims: Dims = None,
+    correction: float = 1,
+    keepdim: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """The variance sum(|arg - mean|^2) / max(n - correction, 0) over `dims`, and the mean. As
+    torch.var_mean: real for complex numbers, NaN over no elements.
+
+    Raises DTypeError `mean-dtype-1` for bool and integers.
+    """
+    which = _which("var_mean", arg, dims)
+    average, total = _moments(ops, "var_mean", arg, which)
+    degrees = ops.maximum(ops.sub(count_over(arg, which), correction), 0)
+    variance = ops.truediv(total, degrees)
+    return (
+        ops.keep_dims(variance, arg, which, keepdim),
+        ops.keep_dims(average, arg, which, keepdim),
+    )
+
+
+def var(
+    ops: "Ops",
+    arg: Tensor,
+    dims: Dims = None,
+    correction: float = 1,
+    keepdim: bool = False,
+) -> Tensor:
+    """The variance over `dims`: the first result of var_mean()."""
+    return var_mean(ops, arg, dims, correction, keepdim)[0]
+
+
+def std(
+    ops: "Ops",
+    arg: Tensor,
+    dims: Dims = None,
+    correction: float = 1,
+    keepdim: bool = False,
+) -> Tensor:
+    """The square root of var()."""
+    result: Tensor = ops.sqrt(var(ops, arg, dims, correction, keepdim))
+    return result
+
+
+def welford(ops: "Ops", arg: Tensor, dims: Dims) -> tuple[Tensor, Tensor, Tensor]:
+    """The mean, the sum of |arg - mean|^2 and the count (int64) over `dims`."""
+    which = _which("welford", arg, dims)
+    average, total = _moments(ops, "welford", arg, which)
+    return average, total, ops.full(ops.shape(total), count_over(arg, which), DataType.Int)
+
+
+def norm(
+    ops: "Ops",
+    arg: Tensor,
+    p: float = 2,
+    dims: Dims = None,
+    keepdim: bool = False,
+    dtype: Any = None,
+) -> Tensor:
+    """sum(|arg|^p)^(1/p) over `dims`, as torch.linalg.vector_norm: the maximum of |arg| for
+    inf, the minimum for -inf, the count of what is not 0 for 0. `arg` is cast to `dtype` first.
+
+    Raises UserError `norm-1` for a p that is no number, DTypeError `mean-dtype-1` for bool and
+    integers; over no elements ShapeError `reduce-empty-1` for inf and -inf.
+    """
+    if isinstance(p, bool) or not isinstance(p, int | float) or math.isnan(p):
+        raise UserError(f"norm(): p: expected a number, got {p!r}", rule="norm-1")
+    wanted = None if dtype is None else as_dtype(dtype)
+    if wanted is not None and arg.dtype() != wanted:
+        arg = ops.cast(arg, wanted)
+    _floating("norm", arg)
+    which = _which("norm", arg, dims)
+    if p == 0:
+        real = _core.real_type(arg.dtype().compute)
+        result = ops.sum(ops.cast(ops.ne(arg, 0), real), which, keepdim)
+    elif math.isinf(p):
+        result = (ops.max if p > 0 else ops.min)(ops.abs(arg), which, keepdim)
+    elif p == 1:
+        result = ops.sum(ops.abs(arg), which, keepdim)
+    elif p == 2:
+        result = ops.sqrt(ops.sum(_magnitude_squared(ops, arg), which, keepdim))
+    else:
+        result = ops.pow(ops.sum(ops.pow(ops.abs(arg), float(p)), which, keepdim), 1.0 / p)
+    return _narrowed(ops, result, None if wanted is None else _core.real_type(wanted))
+
+
+def _shifted(ops: "Ops", x: Tensor, which: list[int]) -> tuple[Tensor, Tensor, Tensor]:
+    """The maximum over `which` (with these dims, of size 1), x minus it, and the sum of the
+    exponentials of that (with these dims)."""
+    largest = ops.max(x, which, True, identity=True)
+    distance = ops.sub(x, largest)
+    return largest, distance, ops.sum(ops.exp(distance), which, True)
+
+
+def _as_float(ops: "Ops", x: Tensor, dtype: Any = None) -> Tensor:
+    """x in `dtype`; bool and integers count as float32."""
+    if dtype is not None:
+        wanted = as_dtype(dtype)
+        return x if x.dtype() == wanted else ops.cast(x, wanted)
+    return ops.cast(x, DataType.Float) if x.dtype().kind in ("Bool", "Int") else x
+
+
+def _narrowed(ops: "Ops", result: Tensor, dtype: Any) -> Tensor:
+    return result if dtype is None or result.dtype() == as_dtype(dtype) else ops.cast(result, dtype)
+
+
+def logsumexp(ops: "Ops", arg: Tensor, dims: Dims, keepdim: bool = False) -> Tensor:
+    """log(sum(exp(arg))) over `dims` without overflow on the way, as torch.logsumexp: -inf over no
+    elements and over -inf alone, inf where an element is.
+    """
+    which = _which("logsumexp", arg, dims)
+    largest, _, total = _shifted(ops, _as_float(ops, arg), which)
+    # An infinite maximum is the answer; its distance to itself is NaN.
+    result: Tensor = ops.where(ops.isinf(largest), largest, ops.add(largest, ops.log(total)))
+    return result if keepdim or not which else ops.squeeze(result, which)
+
+
+def softmax(ops: "Ops", x: Tensor, dim: int, dtype: Any = None) -> Tensor:
+    """exp(x - max) / sum(exp(x - max)) along `dim`, as torch.softmax: x is cast to `dtype` first;
+    NaN where a row is -inf alone or holds inf. Accuracy: log2(n) + 16 units of the last place.
+    """
+    x = _as_float(ops, x, dtype)
+    _, distance, total = _shifted(ops, x, _which("softmax", x, dim))
+    return _narrowed(ops, ops.mul(ops.exp(distance), ops.reciprocal(total)), dtype)
+
+
+def log_softmax(ops: "Ops", x: Tensor, dim: int, dtype: Any = None) -> Tensor:
+    """log(softmax(x, dim, dtype)) as (x - max) - log(sum(exp(x - max)))."""
+    x = _as_float(ops, x, dtype)
+    _, distance, total = _shifted(ops, x, _which("log_softmax", x, dim))
+    return _narrowed(ops, ops.sub(distance, ops.log(total)), dtype)

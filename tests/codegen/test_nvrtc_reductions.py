@@ -1,0 +1,97 @@
+"""Kernels with reductions under NVRTC: one of each family, as planned for each GPU, compiles for it
+and spills nothing. Run with -s to see registers.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fuser.runtime import toolkit
+from fuser.runtime.cubin import cubin_info
+from tests.nvrtc12 import needs_nvrtc_12, run_under_nvrtc_12
+from tests.reducing import PROGRAMS, kernels_for
+
+F32, BF16 = torch.float32, torch.bfloat16
+
+
+@dataclass(frozen=True)
+class Family:
+    program: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype = BF16
+    holds: tuple[str, ...] = ()  # what its text on sm_90 calls
+
+
+FAMILIES = {
+    "short_rows": Family("softmax", (4096, 256), holds=("reduce_lanes", "load_raw")),
+    "odd_rows": Family("softmax", (4096, 1023), F32, ("load_raw_part",)),
+    "shared_rows": Family("layer_norm", (4096, 16_384), holds=("copy_async", "collect_warps")),
+    "odd_shared_rows": Family("softmax", (4096, 20_001), holds=("copy_async_part",)),
+    "clusters": Family("layer_norm", (4096, 200_000), holds=("collect_cluster",)),
+    "long_rows": Family("rms_norm", (4096, 3_000_000), F32),
+    "one_walk": Family("softmax", (4096, 3_000_001), holds=("OnlineState",)),
+    "few_rows": Family("sum_rows", (4, 1 << 20), holds=("last_block",)),
+    "argmax": Family("argmax_rows", (4096, 5000), holds=("ArgState",)),
+    "columns": Family("sum_columns", (1 << 20, 64), holds=("last_block", "reduce_rows")),
+    "short_columns": Family("softmax_columns", (64, 8192), F32, ("reduce_rows",)),
+    "backward": Family("norm_backward", (4096, 4096), holds=("grid_barrier", "copy_async")),
+    "short_backward": Family("norm_backward", (4096, 768), holds=("grid_barrier",)),
+    "odd_backward": Family("norm_backward", (4096, 999), holds=("grid_barrier",)),
+    "batch_norm": Family("batch_norm", (256, 16, 128, 128), F32, ("last_block",)),
+}
+# Those whose text differs between GPUs by more than numbers.
+DIFFERENT = [
+    *("odd_rows", "shared_rows", "odd_shared_rows", "one_walk"),
+    *("few_rows", "columns", "backward", "batch_norm"),
+]
+
+
+def texts(name: str, arch: int) -> list[Any]:
+    """The kernels of a family as CUDA C, on a GPU of this generation."""
+    family = FAMILIES[name]
+    program = PROGRAMS[family.program]
+    shapes = program.shapes(*family.shape)
+    fd = program.definition(family.dtype)
+    return [k["cuda"] for k in kernels_for(fd, shapes, arch, text=True)]
+
+
+@pytest.mark.parametrize(
+    ("arch", "name"),
+    [*((90, name) for name in FAMILIES), *((arch, n) for arch in (80, 100) for n in DIFFERENT)],
+)
+def test_compiles_and_spills_nothing(name: str, arch: int) -> None:
+    kernels = texts(name, arch)
+    if arch == 90:
+        whole = "".join(kernel.text for kernel in kernels)
+        for word in FAMILIES[name].holds:
+            assert word in whole, f"{name} is not the family that it is called after"
+    for kernel in kernels:
+        compiled = toolkit.compile(kernel.name, kernel.text, arch)
+        used = cubin_info(compiled.cubin)[kernel.name]
+        print(f"sm_{arch} {name}: {used.registers} registers, {kernel.threads} threads")
+        assert used.local_bytes == 0, f"{name}: {used}"
+        assert 0 < used.registers <= 255
+        assert used.registers * kernel.threads <= 65536
+
+
+@needs_nvrtc_12
+def test_volta(tmp_path: Path) -> None:
+    made = [(k.name, k.text) for name in DIFFERENT for k in texts(name, 70)]
+    file = tmp_path / "kernels.json"
+    file.write_text(json.dumps(made))
+    code = f"""
+import json
+from fuser.runtime import toolkit
+from fuser.runtime.cubin import cubin_info
+for name, text in json.load(open({str(file)!r})):
+    print(name, cubin_info(toolkit.compile(name, text, 70).cubin)[name].local_bytes)
+"""
+    lines = [line.split() for line in run_under_nvrtc_12(code).splitlines()]
+    assert len(lines) == len(made)
+    assert [name for name, spilled in lines if spilled != "0"] == []

@@ -1,0 +1,445 @@
+"""Which outputs share a kernel, and where a graph with reductions is cut."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fuser import DataType, FusionDefinition, Tensor, evaluate
+from tests.groups import Group, Grouped, check, values
+
+X = torch.randn(6, 8, generator=torch.Generator().manual_seed(0))
+
+
+def define(*ranks: int) -> tuple[FusionDefinition, list[Tensor]]:
+    fd = FusionDefinition()
+    return fd, [fd.define_tensor([-1] * rank) for rank in ranks]
+
+
+def shape_of(grouped: Grouped) -> list[tuple[list[int], int, int]]:
+    """(outputs, axes reduced, axes reduced by the second set) of each group."""
+    return [
+        (sorted(s["output"] for s in g["stores"]), len(g["rows"]), len(g["columns"]))
+        for g in grouped.groups
+    ]
+
+
+def layer_norm_backward(o: Any, dy: Any, x: Any, w: Any, mean: Any, rstd: Any) -> list[Any]:
+    """dx, dw, db of rows, operands as in native_layer_norm_backward."""
+    m, r = (o.broadcast(t, [False, True]) for t in (mean, rstd))
+    normal = (x - m) * r
+    g = dy * w
+    n = x.size(1)
+    dx = (g - o.sum(g, 1, True) / n - normal * (o.sum(g * normal, 1, True) / n)) * r
+    return [dx, o.sum(dy * normal, 0), o.sum(dy, 0)]
+
+
+def test_a_softmax_is_one_kernel() -> None:
+    for dim in (0, 1):
+        fd, (x,) = define(2)
+        fd.add_output(fd.ops.softmax(x, dim))
+        fd.add_output(fd.ops.log_softmax(x, dim))
+        got = check(fd, [X], lambda x, d=dim: (x.softmax(d), x.log_softmax(d)))
+        assert shape_of(got) == [([0, 1], 1, 0)]
+        assert len(values(got.groups[0], "reduce")) == 2
+
+
+def test_a_layer_norm_is_one_kernel() -> None:
+    fd, (x, w, b) = define(2, 1, 1)
+    for t in fd.ops.layer_norm(x, [x.size(1)], w, b):
+        fd.add_output(t)
+    got = check(
+        fd,
+        [X, X[0], X[1]],
+        lambda x, w, b: torch.native_layer_norm(x, [8], w, b, 1e-5),
+    )
+    assert shape_of(got) == [([0, 1, 2], 1, 0)]
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
+def test_a_layer_norm_backward_is_one_kernel_with_two_sets(order: tuple[int, ...]) -> None:
+    """The gradients of weight and bias are sums over all rows, which dx does not wait for."""
+    fd, (dy, x, w, mean, rstd) = define(2, 2, 1, 1, 1)
+    results = layer_norm_backward(fd.ops, dy, x, w, mean, rstd)
+    for i in order:
+        fd.add_output(results[i])
+
+    def expected(dy: Any, x: Any, w: Any, mean: Any, rstd: Any) -> Any:
+        normal = (x - mean[:, None]) * rstd[:, None]
+        g = dy * w
+        dx = g - g.mean(1, True) - normal * (g * normal).mean(1, True)
+        results = (dx * rstd[:, None], (dy * normal).sum(0), dy.sum(0))
+        return tuple(results[i] for i in order)
+
+    inputs = [X, X.flip(0), X[0], X.mean(1), X.var(1)]
+    got = check(fd, inputs, expected)
+    assert shape_of(got) == [([0, 1, 2], 1, 1)]
+    (group,) = got.groups
+    dx = group["stores"][order.index(0)]
+    assert [f"a{a}" for a in group["rows"]] == [dx["at"][1]]
+    # The gradients need no second walk, and are a kernel of their own beside the sums of the rows.
+    columns, first, second = got.pieces()
+    assert not columns["columns"]
+    assert not first["columns"]
+    assert len(columns["stores"]) == 2
+    assert [s["output"] for s in second["stores"]] == [order.index(0)]
+
+
+def test_statistics_that_are_computed_again_stay_in_the_backward() -> None:
+    """Values over all axes may use results of the rows, and be summed over the columns."""
+    fd, (dy, x, w) = define(2, 2, 1)
+    var, mean = fd.ops.var_mean(x, 1, 0)
+    for t in layer_norm_backward(fd.ops, dy, x, w, mean, fd.ops.rsqrt(var + 1e-5)):
+        fd.add_output(t)
+    assert shape_of(check(fd, [X, X.flip(0), X[0]])) == [([0, 1, 2], 1, 1)]
+
+
+def test_an_rms_norm_and_what_it_adds_up() -> None:
+    fd, (x, residual, w) = define(2, 2, 1)
+    total = x + residual
+    fd.add_output(total)
+    y, rstd = fd.ops.rms_norm(total, [x.size(1)], w)
+    fd.add_output(fd.ops.cast(y, DataType.BFloat16))
+    fd.add_output(rstd)
+    got = check(fd, [X, X * 2, X[0]], tolerance=1e-2)
+    assert shape_of(got) == [([0, 1, 2], 1, 0)]
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_a_batch_norm_is_one_kernel_or_two(channels_last: bool) -> None:
+    fd, (x, w, b, mean, var) = define(4, 1, 1, 1, 1)
+    for t in fd.ops.batch_norm(x, w, b, mean, var, 0.1, 1e-5, True, channels_last):
+        fd.add_output(t)
+    c = 5
+    inputs = [torch.randn(4, c, 3, 2), *(torch.rand(4, c) + 0.5)]
+    if channels_last:
+        inputs[0] = torch.randn(4, 3, 2, c)
+
+    def expected(x: Any, w: Any, b: Any, mean: Any, var: Any) -> Any:
+        rows = x.movedim(3, 1) if channels_last else x
+        y = nn.functional.batch_norm(rows, mean, var, w, b, True, 0.1, 1e-5)
+        save = rows.movedim(1, 0).reshape(c, -1)
+        rstd = 1 / torch.sqrt(save.var(1, unbiased=False) + 1e-5)
+        return mean, var, y.movedim(1, 3) if channels_last else y, save.mean(1), rstd
+
+    got = check(fd, inputs, expected)
+    assert shape_of(got) == [([0, 1, 2, 3, 4], 3, 0)]
+    statistics, normalized = got.pieces()
+    assert [s["output"] for s in statistics["stores"]] == [0, 1, 3, 4]
+    assert [s["output"] for s in normalized["stores"]] == [2]
+    # Mean and rstd are outputs: they are read back from there.
+    assert not got.temps
+
+
+def test_an_instance_norm_takes_means_over_the_batch_in_a_second_kernel() -> None:
+    fd, (x, mean, var) = define(3, 1, 1)
+    for t in fd.ops.instance_norm(x, None, None, mean, var, 0.1, 1e-5, True):
+        fd.add_output(t)
+    got = check(fd, [torch.randn(4, 5, 6), torch.rand(5), torch.rand(5)])
+    assert [g["rows"] for g in got.groups] == [[2], [1]]
+    assert [s["output"] for s in got.groups[1]["stores"]] == [0, 1]
+
+
+def test_a_group_norm_of_split_channels() -> None:
+    fd, (x, w) = define(4, 2)
+    y, mean, _, rstd = _standardized(fd, x, [2, 3])
+    fd.add_output(y * fd.ops.broadcast(w, [True, False, False, True]))
+    fd.add_output(mean)
+    fd.add_output(rstd)
+    got = check(fd, [torch.randn(2, 3, 4, 5), torch.randn(3, 4)])
+    assert shape_of(got) == [([0, 1, 2], 2, 0)]
+
+
+def _standardized(
+    fd: FusionDefinition, x: Any, dims: list[int], eps: float = 1e-5
+) -> tuple[Any, ...]:
+    var, mean = fd.ops.var_mean(x, dims, 0, True)
+    rstd = fd.ops.rsqrt(var + eps)
+    return (x - mean) * rstd, mean, var, rstd
+
+
+def test_sums_of_rows_and_of_columns_are_one_kernel() -> None:
+    fd, (x,) = define(2)
+    fd.add_output(fd.ops.sum(x, 1))
+    fd.add_output(fd.ops.sum(x, 0))
+    got = check(fd, [X], lambda x: (x.sum(1), x.sum(0)))
+    assert shape_of(got) == [([0, 1], 1, 1)]
+    assert len(got.pieces()) == 2
+    (problem,) = got.problems()
+    assert (problem["reduced"], problem["columns"]) == ([1], [0])
+    # The rows are the axis that lies innermost.
+    (problem,) = Grouped(fd, [X.T.contiguous().T]).problems()
+    assert (problem["reduced"], problem["columns"]) == ([0], [1])
+
+
+def test_a_third_set_is_a_kernel_of_its_own() -> None:
+    fd, (x,) = define(2)
+    for dims in (1, 0, [0, 1]):
+        fd.add_output(fd.ops.sum(x, dims))
+    got = check(fd, [X], lambda x: (x.sum(1), x.sum(0), x.sum()))
+    assert shape_of(got) == [([0, 1], 1, 1), ([2], 2, 0)]
+
+
+def test_a_second_set_that_leaves_an_axis_is_a_kernel_of_its_own() -> None:
+    fd, (x,) = define(3)
+    fd.add_output(fd.ops.sum(x, 2))
+    fd.add_output(fd.ops.sum(x, 0))
+    fd.add_output(fd.ops.sum(x, [0, 1]))
+    got = check(fd, [torch.randn(2, 3, 4)])
+    assert shape_of(got) == [([0, 2], 1, 2), ([1], 1, 0)]
+
+
+def test_a_loss_of_rows_and_its_mean_are_two_kernels() -> None:
+    fd, (x,) = define(2)
+    target = fd.define_tensor([-1], dtype=DataType.Int)
+    fd.add_output(fd.ops.cross_entropy(x, target))
+    got = check(fd, [X, torch.arange(6)], lambda x, t: nn.functional.cross_entropy(x, t))
+    assert [(g["rows"], len(g["axes"])) for g in got.groups] == [([1], 2), ([0], 1)]
+    # What is handed over is the loss of each row, not a maximum and a sum.
+    assert len(got.temps) == 1
+
+
+def test_what_is_handed_over_is_the_last_and_narrowest_of_its_size() -> None:
+    fd, (x,) = define(2)
+    scale = fd.ops.cast(fd.ops.rsqrt(fd.ops.mean(x * x, 0) + 1.0), DataType.BFloat16)
+    fd.add_output(fd.ops.softmax(x * scale, 1))
+    got = check(fd, [X], tolerance=1e-2)
+    assert len(got.groups) == 2
+    (temp,) = got.temps
+    assert got.records[temp]["dtype"] == DataType.BFloat16
+
+
+def test_a_norm_of_a_softmax_over_the_same_axis_is_one_kernel() -> None:
+    fd, (x,) = define(2)
+    fd.add_output(fd.ops.layer_norm(fd.ops.softmax(x, 1), [x.size(1)])[0])
+    got = check(fd, [X], lambda x: nn.functional.layer_norm(x.softmax(1), [8]))
+    assert shape_of(got) == [([0], 1, 0)]
+    # Maximum and sum, mean and variance, result.
+    assert len(got.pieces()) == 3
+
+
+def test_a_norm_of_a_softmax_over_another_axis_is_cut() -> None:
+    fd, (x,) = define(2)
+    fd.add_output(fd.ops.layer_norm(fd.ops.softmax(x, 0), [x.size(1)])[0])
+    got = check(fd, [X], lambda x: nn.functional.layer_norm(x.softmax(0), [8]))
+    assert shape_of(got) == [([1, 2], 1, 0), ([0], 1, 0)]
+    # Not the softmax: a maximum, and a sum with a dim of size 1.
+    assert [len(got.records[t]["shape"]) for t in got.temps] == [1, 2]
+
+
+def test_a_matrix_and_its_transpose() -> None:
+    fd, (x,) = define(2)
+    fd.add_output(fd.ops.softmax(x - fd.ops.permute(x, [1, 0]), 1))
+    assert shape_of(check(fd, [X[:, :6]], lambda x: (x - x.T).softmax(1))) == [([0], 1, 0)]
+
+
+def test_a_sum_that_is_needed_at_two_coordinates_is_handed_over() -> None:
+    """x / sqrt(degree[i] degree[j]): one of them has the reduced axis as its coordinate."""
+    fd, (x,) = define(2)
+    degree = fd.ops.sum(x, 1)
+    fd.add_output(
+        x * fd.ops.broadcast(degree, [False, True]) * fd.ops.broadcast(degree, [True, False])
+    )
+    got = check(fd, [X[:, :6]], lambda x: x * x.sum(1)[:, None] * x.sum(1))
+    assert [(g["rows"], len(g["stores"])) for g in got.groups] == [([1], 1), ([], 1)]
+
+
+def test_both_means_of_a_matrix() -> None:
+    """Neither is terminal: that of the columns is handed over."""
+    fd, (x,) = define(2)
+    fd.add_output(x - fd.ops.mean(x, 0, True) - fd.ops.mean(x, 1, True))
+    got = check(fd, [X], lambda x: x - x.mean(0) - x.mean(1, True))
+    assert [g["rows"] for g in got.groups] == [[1], [1]]
+    assert len(got.temps) == 1
+
+
+def test_a_diamond_is_cut_once() -> None:
+    fd, (x,) = define(2)
+    mean = fd.ops.mean(x, 0, True)
+    left, right = fd.ops.softmax(x - mean, 1), fd.ops.softmax(x * mean, 1)
+    fd.add_output(left + right)
+    fd.add_output(left)
+    got = check(fd, [X])
+    assert shape_of(got) == [([2], 1, 0), ([0, 1], 1, 0)]
+
+
+def test_a_cut_that_is_an_output_is_stored_once() -> None:
+    fd, (x,) = define(2)
+    mean = fd.ops.mean(x, 0)
+    fd.add_output(mean)
+    fd.add_output(fd.ops.softmax(x - mean, 1))
+    got = check(fd, [X])
+    assert shape_of(got) == [([0], 1, 0), ([1], 1, 0)]
+    assert not got.temps
+
+
+def test_elementwise_outputs_join_where_they_are_over_all_axes() -> None:
+    fd, (x, w) = define(2, 1)
+    fd.add_output(x * 2.0)
+    fd.add_output(fd.ops.softmax(x * w, 1))
+    fd.add_output(fd.ops.sum(x, 1))
+    fd.add_output(w + 1.0)  # over R alone, and no reduction leads to it
+    fd.add_output(fd.ops.permute(x, [1, 0]) - 1.0)
+    assert shape_of(check(fd, [X, X[0]])) == [([0, 1, 2, 4], 1, 0), ([3], 0, 0)]
+
+
+def test_parameters_of_rows_and_of_columns_enter_arguments() -> None:
+    fd, (x, w, m) = define(2, 1, 1)
+    fd.add_output(fd.ops.sum((x - fd.ops.broadcast(m, [False, True])) * w, 1))
+    fd.add_output(fd.ops.max(fd.ops.broadcast(w, [True, False]) * x, 1))
+    got = check(fd, [X, X[0], X[:, 0]])
+    assert shape_of(got) == [([0, 1], 1, 0)]
+
+
+def test_a_reduction_of_less_than_the_kernel_walks_is_a_kernel_before() -> None:
+    """Every row would compute it again."""
+    fd, (x, w) = define(2, 1)
+    fd.add_output(fd.ops.softmax(x / fd.ops.sum(w), 1))
+    got = check(fd, [X, X[0]])
+    assert [len(g["axes"]) for g in got.groups] == [1, 2]
+
+
+def test_graphs_that_share_nothing_share_no_kernel() -> None:
+    fd, (x, y) = define(2, 2)
+    fd.add_output(fd.ops.softmax(x, 1))
+    fd.add_output(fd.ops.softmax(y, 1))
+    assert shape_of(check(fd, [X, X])) == [([0], 1, 0), ([1], 1, 0)]
+
+
+def test_pieces_hand_over_results_and_nothing_of_the_size_of_a_row() -> None:
+    fd, (x,) = define(2)
+    fd.add_output(fd.ops.softmax(fd.ops.tanh(x), 1))
+    got = check(fd, [X])
+    first, second = got.pieces()
+    assert [s["at"] for s in first["stores"]] == [["a0"], ["a0", "0"]]
+    assert second["rows"] == []
+    reads = values(second, "read")
+    assert sorted(len(v["axes"]) for v in reads) == [1, 1, 2]
+
+
+@pytest.mark.parametrize(("length", "alternate"), [(3, True), (12, True), (150, False), (60, True)])
+def test_long_chains_of_norms(length: int, alternate: bool) -> None:
+    """More statements than a kernel holds: handed over in full where that is cheapest."""
+    fd, (x,) = define(2)
+    y = x
+    for i in range(length):
+        dim = i % 2 if alternate else 1
+        y = (y - fd.ops.mean(y, [dim], True)) * fd.ops.rsqrt(fd.ops.mean(y * y, [dim], True) + 1.0)
+    fd.add_output(y)
+    start = time.monotonic()
+    got = Grouped(fd, [X])
+    assert time.monotonic() - start < 60  # a guard against exponential work, not a speed test
+    assert all(len(g["values"]) <= 512 for g in got.groups)
+    result = got.run()[0]
+    (wanted,) = evaluate(fd, [X])
+    assert result is not None
+    torch.testing.assert_close(result, wanted, rtol=1e-6, atol=1e-6)
+
+
+def test_many_reductions_of_one_tensor() -> None:
+    fd, (x,) = define(2)
+    for i in range(120):
+        fd.add_output(fd.ops.sum(x * float(i), i % 2))
+    got = check(fd, [X])
+    assert 2 <= len(got.groups) <= 6
+
+
+class Maker:
+    """Random definitions: reductions, norms, lookups, movement, arithmetic."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self.rng = rng
+        self.fd = FusionDefinition()
+        self.inputs: list[torch.Tensor] = []
+        self.nodes: list[tuple[Any, tuple[int, ...]]] = []
+        self.rank = self.pick([1, 2, 2, 2, 3, 3])
+        self.sizes = [self.pick([2, 3, 4, 5]) for _ in range(self.rank)]
+        if rng.random() < 0.3:
+            self.sizes = [self.sizes[0]] * self.rank
+        self.static = rng.random() < 0.3
+
+    def pick(self, items: list[Any]) -> Any:
+        return items[int(self.rng.integers(len(items)))]
+
+    def add_input(self, dims: list[int | None]) -> None:
+        sizes = [1 if d is None else self.sizes[d] for d in dims]
+        shape = sizes if self.static else [1 if d is None else -1 for d in dims]
+        dtype = self.pick([DataType.Float, DataType.Double])
+        self.nodes.append((self.fd.define_tensor(shape, dtype=dtype), tuple(sizes)))
+        value = torch.from_numpy(self.rng.standard_normal(sizes))
+        self.inputs.append(value.to(getattr(torch, dtype.torch_name)))
+
+    def reduction(self, t: Any, sizes: tuple[int, ...]) -> None:
+        o, dims = self.fd.ops, [self.pick(list(range(len(sizes))))]
+        if self.rng.random() < 0.4:
+            dims = [d for d in range(len(sizes)) if self.rng.random() < 0.5 or d == dims[0]]
+        keep = bool(self.rng.random() < 0.7)
+        t = self.pick([o.sum, o.sum, o.max, o.mean, o.min])(t, dims, keep)
+        kept = [1 if d in dims else n for d, n in enumerate(sizes) if keep or d not in dims]
+        self.nodes.append((o.tanh(t) if self.rng.random() < 0.5 else t, tuple(kept)))
+
+    def norm(self, t: Any, sizes: tuple[int, ...]) -> None:
+        d = self.pick(list(range(len(sizes))))
+        if self.rng.random() < 0.5:
+            self.nodes.append((self.fd.ops.softmax(t, d), sizes))
+        else:
+            # A small eps would make large numbers of the rounding of a row of equal elements.
+            self.nodes.append((_standardized(self.fd, t, [d], 1.0)[0], sizes))
+
+    def lookup(self, t: Any, sizes: tuple[int, ...]) -> None:
+        o, d = self.fd.ops, self.pick(list(range(len(sizes))))
+        index = o.cast(o.sum(t, [d], True) * 3.0, DataType.Int)
+        kept = tuple(1 if i == d else n for i, n in enumerate(sizes))
+        self.nodes.append((o.take_along_axis(t, index, d), kept))
+
+    def permute(self, t: Any, sizes: tuple[int, ...]) -> None:
+        dims = [int(d) for d in self.rng.permutation(len(sizes))]
+        self.nodes.append((self.fd.ops.permute(t, dims), tuple(sizes[d] for d in dims)))
+
+    def arithmetic(self, t: Any, sizes: tuple[int, ...]) -> None:
+        other, others = self.pick(self.nodes)
+        try:
+            met = tuple(torch.broadcast_shapes(sizes, others))
+        except RuntimeError:
+            return
+        o = self.fd.ops
+        self.nodes.append((o.tanh(self.pick([o.add, o.mul, o.sub])(t, other)), met))
+
+    def make(self) -> None:
+        for _ in range(self.pick([1, 2, 3])):
+            self.add_input(list(range(self.rank)))
+        for _ in range(self.pick([0, 1, 2])):
+            self.add_input([d if self.rng.random() < 0.5 else None for d in range(self.rank)])
+        given = len(self.nodes)
+        steps: list[Callable[[Any, tuple[int, ...]], None]] = [self.arithmetic] * 4
+        steps += [self.reduction] * 3 + [self.norm] * 2 + [self.permute, self.lookup]
+        for _ in range(self.pick(list(range(2, 15)))):
+            t, sizes = self.pick(self.nodes[-6:] if self.rng.random() < 0.7 else self.nodes)
+            self.pick(steps if sizes else [self.arithmetic])(t, sizes)
+        made = self.nodes[given:] or self.nodes
+        for i in self.rng.permutation(len(made))[: self.pick([1, 2, 3, 4])]:
+            self.fd.add_output(made[int(i)][0])
+
+
+def test_random_graphs(rng: np.random.Generator) -> None:
+    """Every output is stored once, what is read was stored before, and the results are those of the
+    definition: whole, in pieces, and in one pass where there is a way."""
+    seen: list[Group] = []
+    for _ in range(150):
+        maker = Maker(rng)
+        maker.make()
+        try:
+            got = check(maker.fd, maker.inputs)
+            got.problems()
+        except BaseException:
+            print(maker.fd)
+            raise
+        seen += got.groups
+    assert any(g["columns"] for g in seen)
+    assert any(not g["rows"] for g in seen)

@@ -1,0 +1,176 @@
+"""Kernels with reductions: every way through csrc/lower/tiles, run with all checks of the host
+executor's debug mode, against float64.
+
+Which way a kernel takes follows from its shape and the generation of GPU that the host executor
+is dressed as; each case says what its plan has to be, so that no way is left out unseen.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fuser import FusionDefinition, _core
+from fuser.testing import compile_batch
+from tests.reducing import (
+    PROGRAMS,
+    REGISTERS,
+    RELOAD,
+    SHARED,
+    Inputs,
+    assert_close,
+    random_inputs,
+)
+
+F32, F64, BF16, F16 = torch.float32, torch.float64, torch.bfloat16, torch.float16
+
+
+@dataclass(frozen=True)
+class Case:
+    program: str
+    shape: tuple[int, ...]
+    arch: int = 80
+    dtype: torch.dtype = F32
+    plan: dict[str, int] = field(default_factory=dict, hash=False)  # of the first kernel
+    scheduler: str = "inner"
+    kernels: int = 1
+
+    def __str__(self) -> str:
+        size = "x".join(map(str, self.shape))
+        return f"{self.program}-{size}-{str(self.dtype).removeprefix('torch.')}-sm_{self.arch}"
+
+
+def case(program: str, *shape: int, **fields: Any) -> Case:
+    own = {k: fields.pop(k) for k in tuple(fields) if k in Case.__dataclass_fields__}
+    return Case(program, shape, plan=fields, **own)
+
+
+NORM_BACKWARD = {"scheduler": "inner_outer"}
+COLUMNS = {"scheduler": "outer"}
+
+CASES = [
+    # Rows in registers: a warp or less each, a block each, odd ones element by element.
+    case("softmax", 37, 8, place=REGISTERS, vector=4),
+    case("softmax", 5, 256, place=REGISTERS, vector=4),
+    case("softmax", 9, 7, place=REGISTERS, vector=1),
+    case("softmax", 3, 1, scheduler="pointwise"),
+    case("layer_norm", 7, 1000, place=REGISTERS, vector=4),
+    case("layer_norm", 7, 1000, dtype=BF16, place=REGISTERS, vector=8),
+    case("rms_norm", 4, 96, dtype=F16, place=REGISTERS, vector=8),
+    case("softmax", 6, 130, dtype=F64, place=REGISTERS, vector=2),
+    case("softmax", 6, 129, dtype=F64, place=REGISTERS, vector=1),
+    case("over_norm", 3, 500, place=REGISTERS),
+    # Rows whose length is no multiple of a vector start at the boundary before them.
+    case("softmax", 6, 1021, place=REGISTERS, skew=1),
+    case("layer_norm", 5, 1539, dtype=BF16, place=REGISTERS, skew=1),
+    # Rows in shared memory.
+    case("softmax", 3, 4000, place=SHARED, cluster=1),
+    case("layer_norm", 3, 4000, place=SHARED, cluster=1),
+    case("softmax", 5, 4001, place=SHARED, skew=1),
+    case("layer_norm", 3, 7003, dtype=BF16, place=SHARED, skew=1),
+    case("layer_norm", 3, 4000, arch=70, place=SHARED),
+    # Over a cluster.
+    case("softmax", 2, 20000, arch=90, place=SHARED, cluster=4),
+    case("layer_norm", 2, 20001, arch=90, place=SHARED, cluster=4, skew=1),
+    case("over_norm", 3, 20000, arch=90, place=SHARED, cluster=4),
+    # Read again: in one walk less where there is a form for it.
+    case("softmax", 2, 20000, place=RELOAD, single_pass=1),
+    case("layer_norm", 2, 20001, place=RELOAD, single_pass=1, skew=1),
+    case("over_norm", 3, 20000, place=RELOAD, single_pass=0),
+    case("layer_norm", 2, 20000, arch=70, dtype=BF16),
+    # Reductions alone.
+    case("sum_rows", 9, 100, place=RELOAD, blocks=0),
+    case("sum_rows", 3, 999, place=RELOAD, skew=1),
+    case("sum_rows", 300, 1, scheduler="pointwise"),
+    case("var_rows", 5, 777),
+    case("max_rows", 5, 777, dtype=torch.int32),
+    case("argmax_rows", 5, 1234),
+    case("argmax_rows", 70, 3, dtype=torch.uint8),
+    case("logsumexp", 4, 3000),
+    # One long row: many blocks, and the last one finishes.
+    case("sum_rows", 1, 100_000, blocks=8),
+    case("sum_rows", 1, 99_999, blocks=8, skew=1),
+    case("logsumexp", 1, 50_001, blocks=8, single_pass=1),
+    case("argmax_rows", 1, 50_000, blocks=8),
+    case("sum_all", 33, 777, blocks=8),
+    case("sum_all", 8, 8, blocks=0),
+    case("sum_all", 3, 5, dtype=F64),
+    # Its results over the row take a second kernel.
+    case("softmax", 1, 100_000, kernels=2, blocks=8),
+    # Columns: threads above each other, the grid, its last block.
+    case("sum_columns", 50, 300, **COLUMNS, blocks=0, vector=4),
+    case("sum_columns", 3, 37, **COLUMNS, vector=1),
+    case("sum_columns", 5000, 24, **COLUMNS, blocks=8, vector=4),
+    case("sum_columns", 5001, 7, **COLUMNS, blocks=8, vector=1),
+    case("sum_columns", 3000, 56, dtype=BF16, **COLUMNS, blocks=8, vector=8),
+    case("var_columns", 3001, 70, **COLUMNS, kernels=1),
+    case("softmax_columns", 50, 300, **COLUMNS, place=REGISTERS),
+    case("softmax_columns", 11, 7, **COLUMNS, place=REGISTERS),
+    case("softmax_columns", 300, 600, **COLUMNS, place=RELOAD, single_pass=1),
+    case("softmax_columns", 300, 40, **COLUMNS, kernels=2, blocks=8),
+    case("softmax_columns", 300, 70, **COLUMNS, single_pass=1),
+    # Rows and columns at once: a cooperative grid, with rows copied ahead from sm_80 on.
+    case("centered", 19, 2048, **NORM_BACKWARD, ring=2),
+    case("centered", 3, 2004, **NORM_BACKWARD, ring=2),
+    case("centered", 8, 4096, dtype=BF16, **NORM_BACKWARD, ring=2),
+    case("centered", 19, 2048, arch=70, **NORM_BACKWARD, ring=0),
+    case("norm_backward", 40, 256, **NORM_BACKWARD, threads_y=8),
+    case("norm_backward", 40, 256, arch=70, **NORM_BACKWARD),
+    case("norm_backward", 9, 1000, dtype=BF16, **NORM_BACKWARD),
+    case("norm_backward", 37, 33, **NORM_BACKWARD, vector=1),
+    case("norm_backward", 1, 64, scheduler="inner"),
+    case("norm_backward", 5, 4099, **NORM_BACKWARD, ring=0),
+    # Batch norm: in one kernel where a channel fits, else in pieces.
+    case("batch_norm", 4, 3, 20, 20),
+    case("batch_norm", 3, 5, 7, 3),
+    case("batch_norm", 2, 1, 200, 200, kernels=2, blocks=8),
+]
+
+
+@dataclass
+class Run:
+    fd: FusionDefinition
+    inputs: Inputs
+
+
+@pytest.fixture(scope="module")
+def runs(request: pytest.FixtureRequest) -> Iterator[dict[Case, Run]]:
+    """Definitions and inputs of every case, compiled in one go for each generation."""
+    seed = request.config.option.seed
+    print(f"seed {seed}: repeat with --seed={seed}")
+    made = {}
+    for c in CASES:
+        rng = np.random.default_rng([seed, zlib.crc32(str(c).encode())])
+        made[c] = Run(
+            PROGRAMS[c.program].definition(c.dtype),
+            random_inputs(c.program, c.shape, c.dtype, rng),
+        )
+    before = {n: _core.get_option(n) for n in ("FUSER_HOST_ARCH", "FUSER_HOST_DEBUG")}
+    _core.set_option("FUSER_HOST_DEBUG", "1")
+    for arch in (70, 80, 90):
+        _core.set_option("FUSER_HOST_ARCH", str(arch))
+        compile_batch([(r.fd, r.inputs) for c, r in made.items() if c.arch == arch])
+    yield made
+    for name, value in before.items():
+        _core.set_option(name, value)
+
+
+@pytest.mark.parametrize("c", CASES, ids=str)
+def test_paths(c: Case, runs: dict[Case, Run], set_option: Any) -> None:
+    set_option("FUSER_HOST_ARCH", c.arch)
+    fd, inputs = runs[c].fd, runs[c].inputs
+    plans = fd.plan(inputs)
+    plans = plans if isinstance(plans, tuple) else (plans,)
+    assert len(plans) == c.kernels, plans
+    assert plans[0]["scheduler"] == c.scheduler
+    assert {name: plans[0][name] for name in c.plan} == c.plan, plans[0]
+    exact = PROGRAMS[c.program].exact(inputs)
+    got = fd.execute([x.clone() for x in inputs])
+    for one, expected in zip(got, exact, strict=True):
+        assert_close(one, expected.reshape(one.shape), c.dtype)

@@ -1,0 +1,105 @@
+"""How a value comes out of its operands in kernels with reductions, and the names of memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from fuser import DataType, FusionDefinition
+from tests.reducing import kernels_for
+from tests.stages import stage_text
+
+
+def ir_of(define: Callable[..., Any], *dtypes: DataType, shape: Any = (64, 1024)) -> str:
+    """The final Kernel IR of a definition on tensors of one shape."""
+    fd = FusionDefinition()
+    fd.add_output(
+        define(fd.ops, *(fd.define_tensor([-1] * len(shape), dtype=dtype) for dtype in dtypes))
+    )
+    (kernel,) = kernels_for(fd, [shape] * len(dtypes), text=True)
+    text: str = kernel["ir"]
+    return text
+
+
+F32, BF16 = DataType.Float, DataType.BFloat16
+
+
+def test_buffers_are_called_by_their_use() -> None:
+    text = ir_of(lambda o, x, y: o.sum(x * y, 1), F32, BF16)
+    assert re.findall(r"buffer (g_\w+) (\w+) (.*)", text) == [
+        ("g_in0", "f32", "read restrict"),
+        ("g_in1", "bf16", "read restrict"),
+        ("g_out0", "f32", "written restrict"),
+    ]
+
+
+def test_what_is_written_in_place_is_not_restrict() -> None:
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1, -1])
+    fd.add_output(fd.ops.softmax(x, 1), x)
+    text = stage_text(fd, [torch.ones(6, 256)], "loops")
+    assert "buffer g_in0 f32 read written\n" in text
+    assert "g_out" not in text
+
+
+def test_halves_are_computed_in_float32() -> None:
+    text = ir_of(lambda o, x: o.sum(o.exp(x), 1), BF16)
+    assert re.search(r"v\d+ : f32 = exp\w*\(f32\(r_in0\[v\d+\]\)\)", text)
+    assert "array r_sum2 f32" in text or re.search(r"array r_sum\d+ f32 8 state sum", text)
+
+
+def test_a_condition_stays_bool() -> None:
+    text = ir_of(lambda o, x, y: o.sum(o.where(x > y, x, y), 1), F32, BF16)
+    assert re.search(r"v(\d+) : bool = gt\(.*\)", text)
+    assert re.search(r"where\(v\d+, r_in0\[v\d+\], f32\(r_in1\[v\d+\]\)\)", text)
+
+
+def test_set_is_its_operand() -> None:
+    text = ir_of(lambda o, x: o.sum(o.set(x), 1), F32)
+    assert re.search(r"accumulate r_sum\d+\[v\d+\] \(r_in0\[v\d+\]\)", text)
+
+
+def test_a_value_that_several_use_is_computed_once() -> None:
+    def define(ops: Any, x: Any) -> Any:
+        e = ops.exp(x)
+        return ops.sum(e * e + e, 1)
+
+    text = ir_of(define, F32)
+    body = text[text.index("accumulate") - 600 :]
+    assert body.count("exp(") in (1, 2), "in the fast form of a step, and in that at its end"
+
+
+def test_what_varies_with_rows_alone_is_computed_between_walks() -> None:
+    def define(ops: Any, x: Any) -> Any:
+        total = ops.broadcast(ops.exp(ops.sum(x, 1)), [False, True])
+        return x * total
+
+    text = ir_of(define, F32)
+    indent = {len(line) - len(line.lstrip()) for line in text.splitlines() if "exp(" in line}
+    assert indent == {2}, "outside of every loop"
+
+
+def test_sizes_in_arithmetic_are_parameters() -> None:
+    text = ir_of(lambda o, x: o.mean(x, 1), F32)
+    assert re.search(r"param p\d+ : f32 (inverse|real) size\(0, 1\)", text)
+
+
+def test_a_scalar_may_be_reduced() -> None:
+    fd = FusionDefinition()
+    s, x = fd.define_scalar(F32), fd.define_tensor([-1, -1])
+    fd.add_output(fd.ops.sum(fd.ops.full([x.size(0), x.size(1)], s, F32), 1))
+    (got,) = fd.execute([2.0, torch.ones(4, 8)])
+    assert got.tolist() == [16.0] * 4
+
+
+def test_coordinates_in_arithmetic() -> None:
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1, -1])
+    fd.add_output(fd.ops.argmax(x, 1))
+    (kernel,) = kernels_for(fd, [(64, 1024)], text=True)
+    text = kernel["ir"]
+    assert re.search(r"accumulate r_argmax\d+\[v\d+\] \(r_in0\[v\d+\], v\d+\)", text)
+    assert ".f1" in text

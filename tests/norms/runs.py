@@ -1,0 +1,76 @@
+"""Runs a table of normalizations on the host executor: all kernels of a file are built at once for
+each generation of devices, in the plain and in the debug mode."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fuser import FusionDefinition, _core, testing
+from tests.norms.cases import DTYPES, ROWS, WIDE, Norm, Shape, normal
+from tests.norms.samples import Sample
+
+# Every dtype with the features of sm_80; plans of sm_70, and those with clusters of sm_90, on two.
+VARIANTS = [(80, dtype) for dtype in DTYPES]
+VARIANTS += [(arch, dtype) for arch in (70, 90) for dtype in (torch.float32, torch.bfloat16)]
+
+
+@dataclass
+class Run:
+    """One definition on one sample, as a device of one generation would run it."""
+
+    sample: Sample
+    arch: int
+    fd: FusionDefinition
+
+    @property
+    def debug(self) -> bool:
+        return self.sample.shape not in WIDE
+
+    def select(self) -> None:
+        """Sets the options that it runs with."""
+        _core.set_option("FUSER_HOST_ARCH", str(self.arch))
+        _core.set_option("FUSER_HOST_DEBUG", "1" if self.debug else "0")
+
+    def results(self) -> list[Tensor]:
+        """Those returned, behind them those written into (copies of) inputs."""
+        self.select()
+        given = [t.clone(memory_format=torch.preserve_format) for t in self.sample.inputs]
+        return [*self.fd.execute(given), *(given[place] for place in self.sample.norm.written)]
+
+
+def bits(t: Tensor) -> Tensor:
+    """The bytes of a tensor in logical order."""
+    return t.contiguous().reshape(-1).view(torch.uint8)
+
+
+def shapes_of(norm: Norm, dtype: torch.dtype) -> tuple[Shape, ...]:
+    wide = norm.small is ROWS and dtype == torch.float32
+    return (*norm.small, *WIDE) if wide else norm.small
+
+
+def make_runs(table: Iterable[Norm], seed: int) -> dict[Any, list[Run]]:
+    """(name, arch, dtype) -> its runs on all shapes, compiled."""
+    found: dict[Any, list[Run]] = {}
+    for norm in table:
+        samples = {}
+        for dtype in DTYPES:
+            draw = normal(norm.name, dtype, seed)
+            shapes = shapes_of(norm, dtype)
+            samples[dtype] = [Sample(norm, shape, norm.make(shape, draw)) for shape in shapes]
+        for arch, dtype in VARIANTS:
+            # A definition of its own: plans are kept with it, and they are for one device.
+            fd = norm.definition(samples[dtype][0].inputs)
+            found[norm.name, arch, dtype] = [Run(sample, arch, fd) for sample in samples[dtype]]
+    everything = [run for runs in found.values() for run in runs]
+    for arch in sorted({run.arch for run in everything}):
+        for debug in (True, False):
+            chosen = [run for run in everything if (run.arch, run.debug) == (arch, debug)]
+            if chosen:
+                chosen[0].select()
+                testing.compile_batch((run.fd, run.sample.inputs) for run in chosen)
+    return found

@@ -1,0 +1,109 @@
+"""Inputs of the cases, what should come out, and how far a result may be from it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tests.norms.cases import Norm, Shape, widened
+
+
+def roundings(terms: int) -> float:
+    """Of a result that comes from a sum of so many terms, in pairs: a few for each level, and those
+    of exp, division and square root."""
+    return 32.0 + 2.0 * math.log2(max(terms, 1))
+
+
+def nudged(t: Tensor, unit: float, generator: torch.Generator) -> Tensor:
+    """t with every float off by a normal number times `unit` times itself."""
+    if not t.is_floating_point():
+        return t
+    draw = torch.randn(t.shape, generator=generator, device=t.device, dtype=torch.float64)
+    return t.double() * (1 + unit * draw)
+
+
+def moved(
+    norm: Norm, inputs: Sequence[Tensor], exact: Sequence[Tensor], unit: float
+) -> list[Tensor]:
+    """How far each result moves (root mean square) when every input is rounded once, by a normal
+    number times `unit`: its condition."""
+    generator = torch.Generator(inputs[0].device).manual_seed(1)
+    squares = [torch.zeros_like(e, dtype=torch.float64) for e in exact]
+    draws = 12
+    for _ in range(draws):
+        rounded = [nudged(t, unit, generator) for t in inputs]
+        for square, value, other in zip(squares, norm.exact(rounded), exact, strict=True):
+            square += ((value - other) ** 2).nan_to_num(0.0, 0.0, 0.0) / draws
+    return [square.sqrt() for square in squares]
+
+
+@dataclass(frozen=True)
+class Expected:
+    """A result, and how far another one may be from it: computed in float32 (or float64) as
+    roundings() of every input and of the result allow; rounded to a half type, half a step more."""
+
+    value: Tensor
+    wide: Tensor
+    floor: float
+
+    def bound(self, dtype: torch.dtype) -> Tensor:
+        bound = self.wide
+        if dtype.itemsize < 4:
+            half = torch.finfo(dtype)
+            # Half a step, and the short forms for narrow results: up to 2^-13 of an operand.
+            bound = bound + self.value.abs() * (half.eps * 0.5625) + half.tiny * half.eps
+            bound = bound + 2.0**-13 * self.floor
+        return torch.where(self.value.isfinite(), bound, 0.0)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Inputs of one shape, and what should come out."""
+
+    norm: Norm
+    shape: Shape
+    inputs: list[Tensor]
+
+    @cached_property
+    def expected(self) -> list[Expected]:
+        norm, inputs = self.norm, self.inputs
+        exact = norm.exact(inputs)
+        compute = torch.float64 if inputs[0].dtype == torch.float64 else torch.float32
+        unit = torch.finfo(compute).eps / 2
+        seen = max(unit, 2.0**-48)  # below it the roundings of the reference itself would show
+        moves = [move * (unit / seen) for move in moved(norm, inputs, exact, seen)]
+        slack = roundings(norm.reduced(self.shape))
+        absolute: Any = norm.floor
+        if callable(absolute):
+            absolute = absolute(*(widened(t) for t in inputs))
+        number = norm.floor if isinstance(norm.floor, float) else 0.0
+        found = []
+        for place, (value, move) in enumerate(zip(exact, moves, strict=True)):
+            size = value.abs() + (absolute if place == 0 else 0.0)
+            found.append(Expected(value, slack * (move + unit * size), number))
+        return found
+
+    def check(self, got: Sequence[Tensor]) -> None:
+        """Asserts that the results are right."""
+        for place, (one, expected) in enumerate(zip(got, self.expected, strict=True)):
+            where = f"{self.norm.name} {list(self.shape)} {self.inputs[0].dtype}: result {place}"
+            value = expected.value
+            assert one.shape == value.shape, f"{where}: shape {list(one.shape)}"
+            if not one.numel():
+                continue
+            bound = expected.bound(one.dtype)
+            same = (one.double() == value) | (one.isnan() & value.isnan())
+            wrong = ~(same | ((one.double() - value).abs() <= bound))
+            if wrong.any():
+                at = tuple(wrong.nonzero()[0].tolist())
+                raise AssertionError(
+                    f"{where}: {int(wrong.sum())} of {one.numel()} wrong, at {list(at)} "
+                    f"{one[at].item()!r}, exact {value[at].item()!r}, "
+                    f"allowed +-{bound[at].item():.3g}"
+                )

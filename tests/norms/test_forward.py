@@ -1,0 +1,39 @@
+"""Normalizations, softmax and cross entropy on the host executor, against float64: every dtype,
+around the widths where plans change, as devices of several generations would run them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+
+from tests.norms.cases import FORWARD
+from tests.norms.runs import VARIANTS, Run, bits, make_runs
+
+
+@cache
+def runs(seed: int) -> dict[Any, list[Run]]:
+    return make_runs(FORWARD, seed)
+
+
+@pytest.fixture(autouse=True)
+def own_options(set_option: Callable[[str, object], None]) -> None:
+    set_option("FUSER_CACHE", 0)
+    set_option("FUSER_HOST_ARCH", 80)
+    set_option("FUSER_HOST_DEBUG", 0)
+
+
+@pytest.mark.parametrize(("arch", "dtype"), VARIANTS, ids=str)
+@pytest.mark.parametrize("name", [norm.name for norm in FORWARD])
+def test_forward(name: str, arch: int, dtype: torch.dtype, request: pytest.FixtureRequest) -> None:
+    seed = request.config.option.seed
+    print(f"seed {seed}: repeat with --seed={seed}")
+    for run in runs(seed)[name, arch, dtype]:
+        results = run.results()
+        run.sample.check(results)
+        for one, other in zip(results, run.results(), strict=True):
+            assert torch.equal(bits(one), bits(other)), f"{run.sample.shape}: two runs differ"

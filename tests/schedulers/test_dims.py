@@ -1,0 +1,122 @@
+"""What schedulers of reductions see of layouts: which axes are one run of memory, what 16-byte
+access takes, how often a row is walked and what stays on chip."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from fuser import DataType, FusionDefinition
+from fuser.ops import as_dtype
+from tests.reducing import REGISTERS, RELOAD, SHARED, kernels_for
+
+Define = Callable[..., Any]
+
+
+def plan_of(
+    define: Define,
+    *layouts: tuple[Sequence[int], Sequence[int]],
+    dtype: torch.dtype = torch.float32,
+) -> dict[str, Any]:
+    """The plan of a definition that is one kernel, for inputs of these sizes and strides."""
+    fd = FusionDefinition()
+    tensors = [fd.define_tensor([-1] * len(size), dtype=as_dtype(dtype)) for size, _ in layouts]
+    results = define(fd.ops, *tensors)
+    for result in results if isinstance(results, tuple) else (results,):
+        fd.add_output(result)
+    (kernel,) = kernels_for(fd, [s for s, _ in layouts], strides=[s for _, s in layouts])
+    plan: dict[str, Any] = kernel["plan"]
+    return plan
+
+
+def rows(ops: Any, x: Any) -> Any:
+    return ops.sum(x, [1, 2])
+
+
+@pytest.mark.parametrize(
+    ("strides", "vector", "whole"),
+    [
+        ((128, 16, 1), 4, 1),  # one run
+        ((256, 16, 1), 4, 1),  # one run, with room between
+        ((256, 20, 1), 4, 1),  # the inner axis alone, of which each vector is a part
+        ((256, 17, 1), 1, 0),  # rows begin anywhere
+        ((129, 16, 1), 1, 0),
+        ((256, 32, 2), 1, 0),  # no neighbours
+        ((128, 0, 1), 4, 1),  # expanded
+    ],
+)
+def test_runs_of_memory(strides: tuple[int, ...], vector: int, whole: int) -> None:
+    plan = plan_of(rows, ((300, 8, 16), strides))
+    assert (plan["scheduler"], plan["vector"], plan["whole"]) == ("inner", vector, whole)
+
+
+def test_a_run_over_axes_that_do_not_divide() -> None:
+    """8 x 15 elements are a multiple of 4, but a vector crosses from one 15 to the next."""
+    plan = plan_of(rows, ((300, 8, 15), (120, 15, 1)))
+    assert (plan["vector"], plan["whole"]) == (4, 0)
+    apart = plan_of(rows, ((300, 8, 15), (160, 20, 1)))
+    assert apart["vector"] == 1
+
+
+def test_the_layout_says_which_axis_is_innermost() -> None:
+    columns = plan_of(lambda o, x: o.sum(x, 1), ((64, 300), (1, 64)))
+    assert (columns["scheduler"], columns["vector"]) == ("outer", 4)
+    plan = plan_of(lambda o, x: o.sum(x, 0), ((300, 64), (1, 300)))
+    assert (plan["scheduler"], plan["vector"]) == ("inner", 4)
+
+
+def bias(ops: Any, x: Any, b: Any) -> Any:
+    return ops.softmax(x + b, 1)
+
+
+def test_each_access_is_wide_by_its_own_strides() -> None:
+    x = (64, 1024), (1024, 1)
+    assert plan_of(bias, x, ((1, 1024), (1024, 1)))["wide"] == 0b111
+    every_second = plan_of(bias, x, ((1, 1024), (2048, 2)))
+    assert every_second["wide"] == 0b101
+    per_row = plan_of(bias, x, ((64, 1), (1, 1)))
+    assert per_row["wide"] == 0b101
+    padded = plan_of(bias, x, ((64, 1024), (1025, 1)))
+    assert padded["wide"] == 0b101
+
+
+def test_the_widest_type_counts() -> None:
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1, -1], dtype=DataType.BFloat16)
+    fd.add_output(fd.ops.softmax(x, 1))  # float32
+    (kernel,) = kernels_for(fd, [(64, 1024)])
+    assert kernel["plan"]["vector"] == 4
+    half = FusionDefinition()
+    x = half.define_tensor([-1, -1], dtype=DataType.BFloat16)
+    half.add_output(half.ops.softmax(x, 1, DataType.BFloat16))
+    (kernel,) = kernels_for(half, [(64, 1024)])
+    assert kernel["plan"]["vector"] == 8
+
+
+ROW = (4096, 1024), (1024, 1)
+
+
+@pytest.mark.parametrize(
+    ("define", "place"),
+    [
+        (lambda o, x: o.sum(x, 1), RELOAD),  # one walk
+        (lambda o, x: o.sum(o.exp(x), 1), RELOAD),
+        (lambda o, x: o.logsumexp(x, 1), RELOAD),  # one walk, in the online form
+        (lambda o, x: (o.sum(x, 1), o.max(x, 1)), RELOAD),  # two that do not
+        (lambda o, x: o.softmax(x, 1), REGISTERS),
+        (lambda o, x: x - o.broadcast(o.max(x, 1), [False, True]), REGISTERS),
+    ],
+)
+def test_a_row_stays_where_it_is_walked_again(define: Define, place: int) -> None:
+    assert plan_of(define, ROW)["place"] == place
+
+
+def test_all_reads_of_a_row_count() -> None:
+    """Two tensors fill the registers at half the length."""
+    one = plan_of(lambda o, x: o.softmax(x, 1), ROW)
+    two = plan_of(lambda o, x, y: o.softmax(x * y, 1), ROW, ROW)
+    assert one["unroll"] == 2
+    assert (one["place"], two["place"]) == (REGISTERS, SHARED)

@@ -1,0 +1,236 @@
+"""Plans of reductions along rows: what they depend on and how they change with length, rows,
+alignment and GPU. Nothing is compiled but for changed plans, which run on the host executor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fuser import Plan, UserError, _core
+from tests.reducing import (
+    PROGRAMS,
+    REGISTERS,
+    RELOAD,
+    SHARED,
+    assert_close,
+    kernels_for,
+    plan_for,
+    plans_for,
+    random_inputs,
+)
+
+F32, BF16 = torch.float32, torch.bfloat16
+ARCHS = [70, 80, 90, 100]
+LENGTHS = [2, 3, 64, 100, 256, 1000, 1023, 4096, 8192, 10_000, 32_768, 65_536, 131_072, 300_000]
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("dtype", [F32, BF16], ids=str)
+@pytest.mark.parametrize("name", ["softmax", "layer_norm", "sum_rows", "over_norm"])
+def test_what_holds_of_every_plan(name: str, dtype: torch.dtype, arch: int) -> None:
+    device = _core.known_device(arch)
+    program = PROGRAMS[name]
+    fd = program.definition(dtype)
+    for length in LENGTHS:
+        for rows in (4096, 200, 2):
+            shapes = program.shapes(rows, length)
+            for kernel in kernels_for(fd, shapes, arch, text=True):
+                plan, cuda = kernel["plan"], kernel["cuda"]
+                if plan["scheduler"] != "inner":
+                    continue
+                threads = plan["threads_x"] * plan["threads_y"]
+                assert threads == cuda.threads
+                assert 64 <= threads <= 1024
+                assert threads % 32 == 0
+                assert plan["threads_x"] & (plan["threads_x"] - 1) == 0, "lanes combine by halves"
+                assert cuda.shared_bytes <= device.shared_per_block
+                assert cuda.cluster == plan["cluster"]
+                assert plan["cluster"] in ((1, 2, 4, 8) if device.clusters else (1,))
+                assert plan["vector"] in (1, 16 // dtype.itemsize)
+                assert bool(plan["wide"]) == (plan["vector"] > 1)
+                # A row is walked whole: by one group of threads, in a loop, or over the grid.
+                if not plan["serial"]:
+                    walked = plan["threads_x"] * plan["unroll"] * plan["vector"]
+                    assert walked * plan["cluster"] >= length
+
+
+# Length of softmax rows: where a row lies between its walks.
+PLACES = {
+    (BF16, 80): [(64, REGISTERS), (1000, REGISTERS), (16_384, SHARED), (300_000, RELOAD)],
+    (BF16, 90): [(64, REGISTERS), (1000, REGISTERS), (16_384, SHARED), (200_000, SHARED)],
+    (F32, 70): [(100, REGISTERS), (1000, REGISTERS), (300_000, RELOAD)],
+    (F32, 90): [(100, REGISTERS), (1000, REGISTERS), (8192, SHARED), (100_000, SHARED)],
+}
+
+
+@pytest.mark.parametrize(("dtype", "arch"), PLACES, ids=str)
+def test_the_longer_a_row_the_further_out_it_lies(dtype: torch.dtype, arch: int) -> None:
+    for length, place in PLACES[dtype, arch]:
+        assert plan_for("softmax", (4096, length), dtype, arch)["place"] == place, length
+
+
+def test_clusters_from_sm_90_on_only() -> None:
+    length = 131_072
+    assert plan_for("softmax", (4096, length), BF16, 90)["cluster"] > 1
+    for arch in (70, 75, 80, 86, 89):
+        for name in ("softmax", "layer_norm"):
+            plan = plan_for(name, (4096, length), BF16, arch)
+            assert (plan["cluster"], plan["place"], plan["single_pass"]) == (1, RELOAD, 1)
+
+
+def test_longer_rows_get_larger_clusters() -> None:
+    sizes = [
+        plan_for("softmax", (4096, n), BF16, 90)["cluster"]
+        for n in (8192, 65_536, 131_072, 250_000)
+    ]
+    assert sizes == sorted(sizes)
+    assert len(set(sizes)) > 2
+
+
+def test_short_rows_share_a_block_and_long_ones_fill_it() -> None:
+    plans = [plan_for("softmax", (4096, n), BF16) for n in (16, 64, 256, 1024, 4096)]
+    along = [p["threads_x"] for p in plans]
+    assert along == sorted(along)
+    assert along[0] <= 2
+    assert along[-1] >= 128
+    across = [p["threads_y"] for p in plans]
+    assert across == sorted(across, reverse=True)
+    assert across[0] > 32
+    assert across[-1] == 1
+
+
+def test_a_reduction_alone_keeps_nothing() -> None:
+    for length in (100, 4096, 100_000):
+        plan = plan_for("sum_rows", (4096, length))
+        assert (plan["place"], plan["single_pass"], plan["rolled"]) == (RELOAD, 0, 0)
+
+
+def test_few_long_rows_are_cut_over_the_grid() -> None:
+    for arch in ARCHS:
+        processors = _core.known_device(arch).processors
+        for rows in (1, 4, 32):
+            plan = plan_for("sum_rows", (rows, 1 << 20), arch=arch)
+            assert processors <= plan["blocks"] <= 8 * processors
+            assert plan["serial"]
+        assert plan_for("sum_rows", (8192, 1 << 20), arch=arch)["blocks"] == 0
+        assert plan_for("sum_rows", (4, 256), arch=arch)["blocks"] == 0
+
+
+def test_two_reductions_over_few_long_rows_become_one() -> None:
+    plan = plan_for("logsumexp", (4, 1 << 20))
+    assert plan["single_pass"]
+    assert plan["blocks"] > 0
+    assert not plan_for("logsumexp", (8192, 256))["single_pass"]
+
+
+def test_results_over_few_long_rows_take_a_second_kernel() -> None:
+    first, second = plans_for("softmax", (4, 1 << 20))
+    assert first["blocks"] > 0
+    assert second["scheduler"] == "pointwise"
+    assert len(plans_for("softmax", (4, 1 << 14))) == 1
+
+
+# ---- Odd lengths, alignment
+
+
+@pytest.mark.parametrize("dtype", [F32, BF16], ids=str)
+@pytest.mark.parametrize("length", [2047, 4099, 20_001, 100_001])
+def test_odd_rows_are_walked_from_a_boundary(length: int, dtype: torch.dtype) -> None:
+    odd = plan_for("softmax", (4096, length), dtype)
+    even = plan_for("softmax", (4096, length // 64 * 64), dtype)
+    assert (odd["skew"], odd["vector"]) == (1, 16 // dtype.itemsize)
+    assert (even["skew"], even["vector"]) == (0, odd["vector"])
+    assert odd["whole"] == 0
+    assert even["whole"] == 1
+
+
+def test_short_odd_rows_are_walked_by_elements() -> None:
+    for length in (3, 63, 129):
+        plan = plan_for("softmax", (4096, length))
+        assert (plan["vector"], plan["skew"], plan["wide"]) == (1, 0, 0)
+
+
+def test_what_is_not_aligned_moves_by_elements() -> None:
+    program = PROGRAMS["softmax"]
+    (aligned,) = kernels_for(program.definition(), [(64, 1024)])
+    (shifted,) = kernels_for(program.definition(), [(64, 1024)], address=4)
+    assert aligned["plan"]["wide"] == 0b11, "the read and the store"
+    assert shifted["plan"]["wide"] == 0b10, "outputs are always aligned"
+
+
+# ---- Hints
+
+
+def bucket(n: int) -> int:
+    return max(0, _core.driver_testing.bucket_of(n))
+
+
+@pytest.mark.parametrize("name", ["softmax", "layer_norm", "sum_rows"])
+def test_a_plan_sees_no_size(name: str, rng: np.random.Generator) -> None:
+    """Sizes with the same bits, as far as vectors and powers of two go, have the same plan."""
+    program = PROGRAMS[name]
+    fd = program.definition()
+    seen: dict[Any, Any] = {}
+    met = 0
+    for _ in range(800):
+        rows = int(2 ** rng.uniform(1, 14))
+        length = int(2 ** rng.uniform(1, 18)) // 2 * 2 + int(rng.integers(0, 2))
+        # Of a second kernel, which is pointwise, all elements together count.
+        facts = bucket(rows), bucket(length), length % 4 == 0, rows * length % 4 == 0
+        plans = [k["plan"] for k in kernels_for(fd, program.shapes(rows, length))]
+        met += facts in seen
+        assert seen.setdefault(facts, plans) == plans, (rows, length)
+    assert met > 30  # equal hints were met often enough to tell
+
+
+# ---- Changed plans
+
+
+@pytest.mark.parametrize(
+    ("shape", "changes"),
+    [
+        ((5, 256), {"threads_x": 64}),
+        ((5, 256), {"unroll": 4}),
+        ((5, 256), {"unroll": 7}),
+        ((3, 4000), {"threads_x": 512}),
+        ((2, 20000), {"unroll": 8}),
+        ((2, 20000), {"threads_x": 1024}),
+    ],
+)
+def test_changed_plans_run(shape: Any, changes: dict[str, int], rng: np.random.Generator) -> None:
+    program = PROGRAMS["softmax"]
+    fd, inputs = program.definition(), random_inputs("softmax", shape, F32, rng)
+    plan = fd.plan(inputs)
+    assert isinstance(plan, Plan)
+    assert {name: plan[name] for name in changes} != changes
+    (got,) = fd.execute(inputs, plan=plan.replace(**changes))
+    assert_close(got, program.exact(inputs)[0], F32)
+
+
+@pytest.mark.parametrize(
+    ("shape", "changes"),
+    [
+        ((5, 256), {"threads_x": 16}),  # the row would not be walked whole
+        ((5, 256), {"unroll": 1}),
+        ((5, 256), {"unroll": 65}),
+        ((5, 256), {"threads_x": 2048}),
+        ((5, 256), {"threads_y": 8}),
+        ((5, 256), {"cluster": 2}),
+        ((5, 256), {"place": SHARED}),
+        ((5, 256), {"vector": 2}),
+        ((5, 256), {"threads_x": 48}),
+        ((5, 256), {"threads_x": 512}),
+        ((3, 4000), {"unroll": 2}),
+    ],
+)
+def test_plan_1(shape: Any, changes: dict[str, int], rng: np.random.Generator) -> None:
+    fd = PROGRAMS["softmax"].definition()
+    inputs = random_inputs("softmax", shape, F32, rng)
+    plan = fd.plan(inputs)
+    assert isinstance(plan, Plan)
+    with pytest.raises(UserError, match="is not possible here; expected") as caught:
+        fd.execute(inputs, plan=plan.replace(**changes))
+    assert caught.value.rule == "plan-1"

@@ -1,0 +1,101 @@
+"""Plans of kernels that reduce rows and, at their end, columns: one persistent cooperative grid."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from fuser import Plan, UserError, _core
+from tests.reducing import (
+    PROGRAMS,
+    assert_close,
+    kernels_for,
+    plan_for,
+    random_inputs,
+)
+
+F32, BF16 = torch.float32, torch.bfloat16
+ARCHS = [70, 80, 90, 100]
+LENGTHS = [32, 33, 64, 100, 768, 1024, 1023, 4096, 5120, 8192, 16_384]
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("dtype", [F32, BF16], ids=str)
+@pytest.mark.parametrize("name", ["norm_backward", "centered"])
+def test_what_holds_of_every_plan(name: str, dtype: torch.dtype, arch: int) -> None:
+    device = _core.known_device(arch)
+    program = PROGRAMS[name]
+    fd = program.definition(dtype)
+    for length in LENGTHS:
+        (kernel,) = kernels_for(fd, program.shapes(4096, length), arch, text=True)
+        plan, cuda = kernel["plan"], kernel["cuda"]
+        assert plan["scheduler"] == "inner_outer"
+        threads = plan["threads_x"] * plan["threads_y"]
+        assert threads == cuda.threads
+        assert 256 <= threads <= 1024
+        assert plan["threads_x"] * plan["unroll"] * plan["vector"] >= length
+        # All blocks are resident at once, or the grid's barrier would never open.
+        assert cuda.cooperative
+        assert plan["blocks"] == device.processors * plan["min_blocks"]
+        assert plan["min_blocks"] * threads <= device.threads_per_processor
+        assert plan["min_blocks"] * cuda.shared_bytes <= device.shared_per_processor
+        assert cuda.shared_bytes <= device.shared_per_block
+
+
+def test_rows_are_copied_ahead_from_sm_80_on() -> None:
+    for length in (64, 1024, 4096):
+        assert plan_for("norm_backward", (4096, length), BF16, 70)["ring"] == 0
+        for arch in (80, 90, 100):
+            assert plan_for("norm_backward", (4096, length), BF16, arch)["ring"] >= 2
+    assert plan_for("norm_backward", (4096, 999), BF16, 90)["ring"] == 0, "no 16-byte accesses"
+
+
+def test_short_rows_share_a_block() -> None:
+    plans = [plan_for("norm_backward", (4096, n), BF16) for n in (64, 256, 1024, 8192)]
+    assert [p["threads_y"] > 1 for p in plans] == [True, True, True, False]
+
+
+def test_a_plan_sees_no_size(rng: np.random.Generator) -> None:
+    program = PROGRAMS["norm_backward"]
+    fd = program.definition()
+    seen: dict[object, object] = {}
+    met = 0
+    for _ in range(300):
+        rows, length = int(2 ** rng.uniform(1, 14)), int(2 ** rng.uniform(1, 13))
+        if rows == 1 or length == 1:
+            continue
+        facts = _core.driver_testing.bucket_of(length), length % 4 == 0
+        plans = [k["plan"] for k in kernels_for(fd, program.shapes(rows, length))]
+        met += facts in seen
+        assert seen.setdefault(facts, plans) == plans, (rows, length)
+    assert met > 100
+
+
+def test_rows_that_are_too_long_take_several_kernels() -> None:
+    program = PROGRAMS["norm_backward"]
+    assert len(kernels_for(program.definition(), program.shapes(4096, 65_536))) > 1
+
+
+@pytest.mark.parametrize("blocks", [1, 3])
+def test_changed_plans_run(blocks: int, rng: np.random.Generator) -> None:
+    program = PROGRAMS["norm_backward"]
+    fd, inputs = program.definition(), random_inputs("norm_backward", (40, 256), F32, rng)
+    plan = fd.plan(inputs)
+    assert isinstance(plan, Plan)
+    got = fd.execute(inputs, plan=plan.replace(blocks=blocks))
+    for one, exact in zip(got, program.exact(inputs), strict=True):
+        assert_close(one, exact, F32)
+
+
+@pytest.mark.parametrize("changes", [{"blocks": 0}, {"blocks": 5}, {"ring": 2}, {"threads_x": 64}])
+def test_plan_1(changes: dict[str, int], rng: np.random.Generator) -> None:
+    """More blocks than are resident would wait for each other for ever."""
+    fd = PROGRAMS["norm_backward"].definition()
+    inputs = random_inputs("norm_backward", (40, 256), F32, rng)
+    plan = fd.plan(inputs)
+    assert isinstance(plan, Plan)
+    assert plan["blocks"] == 4
+    with pytest.raises(UserError, match="is not possible here; expected") as caught:
+        fd.execute(inputs, plan=plan.replace(**changes))
+    assert caught.value.rule == "plan-1"

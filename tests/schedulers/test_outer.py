@@ -1,0 +1,138 @@
+"""Plans of reductions along outer axes: lanes are columns, threads above each other share one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from fuser import FusionDefinition, Plan, UserError, _core
+from tests.reducing import (
+    PROGRAMS,
+    REGISTERS,
+    RELOAD,
+    assert_close,
+    kernels_for,
+    plan_for,
+    plans_for,
+    random_inputs,
+)
+
+F32, BF16 = torch.float32, torch.bfloat16
+ARCHS = [70, 80, 90, 100]
+SHAPES = [(4096, 4096), (1 << 20, 64), (64, 65_536), (7, 33), (1000, 7), (300, 100_001), (2, 2)]
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("dtype", [F32, BF16], ids=str)
+@pytest.mark.parametrize("name", ["sum_columns", "softmax_columns", "var_columns"])
+def test_what_holds_of_every_plan(name: str, dtype: torch.dtype, arch: int) -> None:
+    device = _core.known_device(arch)
+    program = PROGRAMS[name]
+    fd = program.definition(dtype)
+    for shape in SHAPES:
+        for kernel in kernels_for(fd, program.shapes(*shape), arch, text=True):
+            plan, cuda = kernel["plan"], kernel["cuda"]
+            if plan["scheduler"] != "outer":
+                continue
+            threads = plan["threads_x"] * plan["threads_y"]
+            assert threads == cuda.threads
+            assert threads <= 1024
+            assert cuda.shared_bytes <= device.shared_per_block
+            assert cuda.cluster == 1
+            assert plan["vector"] in (1, 16 // dtype.itemsize)
+            if not plan["serial"]:
+                assert plan["threads_y"] * plan["unroll"] >= shape[0]
+
+
+def test_few_columns_are_cut_over_the_grid() -> None:
+    for arch in ARCHS:
+        processors = _core.known_device(arch).processors
+        few = plan_for("sum_columns", (1 << 20, 64), arch=arch)
+        assert processors <= few["blocks"] <= 8 * processors
+        assert few["serial"]
+        assert plan_for("sum_columns", (1 << 14, 1 << 18), arch=arch)["blocks"] == 0
+        assert plan_for("sum_columns", (64, 65_536), arch=arch)["blocks"] == 0, "short columns"
+
+
+def test_short_columns_stay_in_registers() -> None:
+    for rows in (2, 16, 64):
+        plan = plan_for("softmax_columns", (rows, 8192))
+        assert (plan["place"], plan["serial"]) == (REGISTERS, 0)
+    assert all(p.get("place") != REGISTERS for p in plans_for("softmax_columns", (65, 8192)))
+
+
+def test_long_columns_are_read_again_or_take_two_kernels() -> None:
+    many = plan_for("softmax_columns", (4096, 1 << 16))
+    assert (many["place"], many["single_pass"]) == (RELOAD, 1)
+    statistics, stores = plans_for("softmax_columns", (4096, 128))
+    assert statistics["blocks"] > 0
+    assert stores["scheduler"] == "pointwise"
+
+
+def test_vectors_lie_along_columns() -> None:
+    assert plan_for("sum_columns", (100, 4096), BF16)["vector"] == 8
+    assert plan_for("sum_columns", (100, 4095), BF16)["vector"] == 1
+    assert plan_for("sum_columns", (101, 4096))["vector"] == 4
+
+
+def test_reduced_dims_need_not_be_neighbours() -> None:
+    """Over dims 0 and 2 of 4 in memory, with the innermost kept."""
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1] * 4)
+    fd.add_output(fd.ops.sum(x, [0, 2]))
+    (kernel,) = kernels_for(fd, [(8, 5, 9, 64)])
+    assert kernel["plan"]["scheduler"] == "outer"
+    given = torch.randn(8, 5, 9, 64)
+    (got,) = fd.execute([given])
+    assert_close(got, given.double().sum((0, 2)), F32)
+
+
+def bucket(n: int) -> int:
+    return max(0, _core.driver_testing.bucket_of(n))
+
+
+def test_a_plan_sees_no_size(rng: np.random.Generator) -> None:
+    fd = PROGRAMS["sum_columns"].definition()
+    seen: dict[object, object] = {}
+    met = 0
+    for _ in range(800):
+        rows, columns = int(2 ** rng.uniform(1, 16)), int(2 ** rng.uniform(1, 14))
+        facts = bucket(rows), bucket(columns), columns % 4 == 0
+        plans = [k["plan"] for k in kernels_for(fd, [(rows, columns)])]
+        met += facts in seen
+        assert seen.setdefault(facts, plans) == plans, (rows, columns)
+    assert met > 30  # equal hints were met often enough to tell
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "unroll"),
+    [
+        ("sum_columns", (50, 300), 9),
+        ("sum_columns", (5000, 24), 32),
+        ("softmax_columns", (50, 300), 16),
+    ],
+)
+def test_changed_plans_run(
+    name: str, shape: tuple[int, int], unroll: int, rng: np.random.Generator
+) -> None:
+    program = PROGRAMS[name]
+    fd, inputs = program.definition(), random_inputs(name, shape, F32, rng)
+    plan = fd.plan(inputs)
+    assert isinstance(plan, Plan)
+    assert plan["unroll"] != unroll
+    (got,) = fd.execute(inputs, plan=plan.replace(unroll=unroll))
+    assert_close(got, program.exact(inputs)[0], F32)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"unroll": 33}, {"threads_x": 64}, {"unroll": 0}, {"blocks": 3}]
+)
+def test_plan_1(changes: dict[str, int], rng: np.random.Generator) -> None:
+    fd = PROGRAMS["sum_columns"].definition()
+    inputs = random_inputs("sum_columns", (500, 30), F32, rng)
+    plan = fd.plan(inputs)
+    assert isinstance(plan, Plan)
+    with pytest.raises(UserError, match="is not possible here; expected") as caught:
+        fd.execute(inputs, plan=plan.replace(**changes))
+    assert caught.value.rule == "plan-1"
