@@ -115,7 +115,9 @@ void Builder::make_walk() {
   for (const Loop& l : loops) grids += l.bind == Bind::Grid;
   for (size_t i = loops.size(); i-- > 0;) {
     if (loops[i].bind != Bind::Grid) continue;
-    index[i] = grids == 1 ? block : index_let(exprs().mod(block, counts[i]));
+    index[i] = counts[i]->is_constant(1) ? constant(0)
+               : grids == 1              ? block
+                                         : index_let(exprs().mod(block, counts[i]));
     if (grids > 1) block = index_let(exprs().div(block, counts[i]));
     --grids;
     kernel.blocks = exprs().mul(kernel.blocks, counts[i]);
@@ -175,7 +177,8 @@ Guard Builder::guard(AxisSet axes, Expr lane) {
   Guard g;
   if (!checks) return g;
   for (int d : {K, R}) {
-    if (!over(axes, d)) continue;
+    // A single row: threads that have none neither read nor write, for it may be updated in place.
+    if (!over(axes, d) && !schedule.dims[d].axes.empty()) continue;
     if (d == lane_dim && lanes > 1 && schedule.tail) {
       g.count = exprs().sub(extents[d], walk[d].index);
       if (skew) g.first = exprs().sub(constant(0), walk[d].index);
