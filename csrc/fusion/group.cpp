@@ -18,11 +18,12 @@ AxisSet bit(Expr axis) { return AxisSet{1} << axis->a; }
 // (outer, inner) as one coordinate; `merges` remembers it for split().
 Expr merge(Exprs& exprs, Merges& merges, Expr outer, Expr inner, Expr size) {
   const Expr one = exprs.add(exprs.mul(outer, size), inner);
-  merges.try_emplace({one, size}, outer, inner);
+  if (!size->is_constant(0)) merges.try_emplace({one, size}, outer, inner);
   return one;
 }
 
 std::pair<Expr, Expr> split(Exprs& exprs, const Merges& merges, Expr one, Expr size) {
+  if (size->is_constant(0)) return {one, exprs.constant(0)};  // there are no elements
   const auto it = merges.find({one, size});
   if (it != merges.end()) return it->second;
   return {exprs.div(one, size), exprs.mod(one, size)};
@@ -420,10 +421,10 @@ std::vector<Point> ValueGroup::needs(const Point& p) {
       refuse(&t);
   } else if (const auto* result = std::get_if<Result>(&t.definition)) {
     Point all = operand(result->reduction, p.at);
-    if (!cut.count(all.tensor->id) && admit(all))
-      out.push_back(std::move(all));
-    else
+    if (cut.count(all.tensor->id) || !admit(all))
       refuse(&t);
+    else if (reducing_.at(all).over)  // else of one element, whose position needs nothing
+      out.push_back(std::move(all));
   } else if (const auto* take = std::get_if<TakeAlongAxis>(&t.definition)) {
     out.push_back(operand(take->index, p.at));
   }
@@ -554,11 +555,12 @@ void ValueGroup::compute(const Point& p) {
     reduce(p, *reduction);
   } else if (const auto* result = std::get_if<Result>(&t.definition)) {
     const Point all = operand(result->reduction, p.at);
-    const ValueId of = known_.at(all);
-    if (reducing_.at(all).over)
-      append(p, t.dtype, Pick{of, result->index}, refined_.values[of].axes);
-    else  // of one element: its position
+    if (!reducing_.at(all).over) {
       append(p, t.dtype, Uniform{refined_.exprs.constant(0)}, 0);
+    } else {
+      const ValueId of = known_.at(all);
+      append(p, t.dtype, Pick{of, result->index}, refined_.values[of].axes);
+    }
   } else {
     FUSER_ASSERT(false, "t", t.id, " has no value of its own");
   }

@@ -116,6 +116,7 @@ struct Dims {
           } else if constexpr (std::is_same_v<D, MergeDims>) {
             for (int i = 0; i < d.arg->rank(); ++i)
               if (i < d.dim || i > d.dim + 1) take(d.arg, i, i < d.dim ? i : i - 1);
+            if (t.shape[d.dim]->is_constant(0)) return;  // coordinates that nothing is at
             out[d.dim] = graph.factors[d.arg->id][d.dim];
             const std::vector<Expr>& inner = graph.factors[d.arg->id][d.dim + 1];
             out[d.dim].insert(out[d.dim].end(), inner.begin(), inner.end());
@@ -161,8 +162,11 @@ struct Dims {
   // The same by factor.
   std::vector<int> factors_of(const Tensor& t, const Tensor* a) {
     std::vector<int> image(count(a), -1);
-    if (std::holds_alternative<MergeDims>(t.definition)) {
-      std::iota(image.begin(), image.end(), 0);
+    if (const auto* d = std::get_if<MergeDims>(&t.definition)) {
+      const size_t begin = first(a, d->dim), end = first(a, d->dim + 2);
+      const size_t gone = image.size() - count(&t);  // of a merged dim without elements
+      for (size_t i = 0; i < image.size(); ++i)
+        if (i < begin || i >= end || !gone) image[i] = static_cast<int>(i < end ? i : i - gone);
       return image;
     }
     if (const auto* d = std::get_if<SplitDim>(&t.definition)) {

@@ -159,6 +159,19 @@ struct Segmenter {
     return out;
   }
 
+  // Reductions that nothing comes from: those of an index into what is the same everywhere.
+  static std::vector<const Tensor*> unused(const Refined& r) {
+    std::vector<bool> live(r.values.size(), false);
+    for (const Store& s : r.stores) live[s.access.value] = true;
+    std::vector<const Tensor*> out;
+    for (size_t v = live.size(); v-- > 0;) {
+      if (live[v]) visit_operands(r.values[v], [&](ValueId a) { live[a] = true; });
+      if (!live[v] && std::holds_alternative<Reduced>(r.values[v].how))
+        out.push_back(r.values[v].tensor);
+    }
+    return out;
+  }
+
   // Of two sets of which neither is terminal: the reductions of the one farther from the output.
   std::vector<const Tensor*> misfits(const ValueGroup& group) const {
     const Refined& r = group.refined();
@@ -260,7 +273,9 @@ struct Segmenter {
       Alone out{.group = ValueGroup(graph), .cut = {}};
       out.group.cut = cut;
       out.group.add(output, out.group.fresh(t), false);
+      const std::vector<Value>& values = out.group.refined().values;
       std::vector<const Tensor*> refused = out.group.refused;
+      if (refused.empty()) refused = unused(out.group.refined());
       if (refused.empty()) refused = misfits(out.group);
       refused = handed_over(out.group, refused, root);
       if (refused.empty()) {
@@ -268,7 +283,7 @@ struct Segmenter {
         for (const Tensor* r : refused) large.insert(r->id);
       }
       if (refused.empty()) {
-        for (const Value& v : out.group.refined().values)
+        for (const Value& v : values)
           if (std::holds_alternative<Read>(v.how) &&
               !std::holds_alternative<Input>(v.tensor->definition))
             out.cut.insert(v.tensor->id);
@@ -358,7 +373,9 @@ struct Segmenter {
     std::vector<Refined> out;
     for (size_t i : order) {
       check_size(groups[i]);
-      Refined r = groups[i].take();
+      const Refined& made = groups[i].refined();
+      std::vector<ValueId> image;
+      Refined r = extract(made.axes, made.values, made.stores, image);
       for (Value& v : r.values)
         if (std::holds_alternative<Read>(v.how) &&
             !std::holds_alternative<Input>(v.tensor->definition))

@@ -29,6 +29,14 @@ int ceil_pow2(int64_t n) {
   return p;
 }
 
+// Is it of the rows themselves, not of something that all rows read (a weight) or that has one
+// element a row?
+bool is_row(Problem& p, const MemoryAccess& a) {
+  const AxisSet axes = axes_of(p, a);
+  const bool single = kept_axes(p).empty();
+  return (axes & p.reduced) && !is_loaded(a) && (single || (axes & ~p.reduced));
+}
+
 struct Rows {
   std::vector<AxisId> axes, inner;  // of R; of its innermost run that all whole-row accesses walk
   bool one_run = false;
@@ -39,12 +47,8 @@ Rows rows_of(Problem& p) {
   Rows r;
   r.axes = reduced_axes(p);
   std::vector<const MemoryAccess*> whole;
-  for (const MemoryAccess& a : p.accesses) {
-    const AxisSet axes = axes_of(p, a);
-    if ((axes & p.reduced) && !is_loaded(a) &&
-        ((axes & ~p.reduced) || p.reduced == (AxisSet{1} << p.refined.axes.size()) - 1))
-      whole.push_back(&a);
-  }
+  for (const MemoryAccess& a : p.accesses)
+    if (is_row(p, a)) whole.push_back(&a);
   const Dims runs = collapse(p, r.axes, whole);
   r.inner = runs.back();
   r.one_run = runs.size() == 1;
@@ -103,11 +107,10 @@ int64_t shifted(Problem& p, const Rows& r, const Hints& hints, int64_t wide) {
 }
 
 // Can all reads that stay on chip be copied to shared memory?
-bool copied(const Problem& p, int64_t wide, int vector) {
+bool copied(Problem& p, int64_t wide, int vector) {
   for (size_t i = 0; i < p.accesses.size(); ++i) {
     const MemoryAccess& a = p.accesses[i];
-    const AxisSet axes = axes_of(p, a);
-    if (a.store || !(axes & p.reduced) || !(axes & ~p.reduced) || is_loaded(a)) continue;
+    if (a.store || !is_row(p, a)) continue;
     if (i >= 63 || !(wide >> i & 1) || vector * size_of(a.dtype) < 4) return false;
   }
   return true;
@@ -313,13 +316,7 @@ Schedule schedule_inner(Problem& both, const Plan& plan) {
   const auto place = static_cast<Place>(plan.get("place"));
   for (size_t i = 0; i < p.accesses.size(); ++i) {
     const MemoryAccess& a = p.accesses[i];
-    const AxisSet axes = axes_of(p, a);
-    const bool row = !a.store && (axes & p.reduced) && !is_loaded(a) &&
-                     ((axes & ~p.reduced) || s.dims[K].axes.empty());
-    const bool copied = s.widths[i] > 1 && vector * size_of(a.dtype) >= 4;
-    s.places.push_back(!row || place == Place::Reload     ? Place::Reload
-                       : place == Place::Shared && copied ? Place::Shared
-                                                          : Place::Registers);
+    s.places.push_back(!a.store && is_row(p, a) ? place : Place::Reload);
   }
   verify(s, static_cast<int>(p.refined.axes.size()));
   return s;

@@ -443,3 +443,40 @@ def test_random_graphs(rng: np.random.Generator) -> None:
         seen += got.groups
     assert any(g["columns"] for g in seen)
     assert any(not g["rows"] for g in seen)
+
+
+def runs(fd: FusionDefinition, *inputs: torch.Tensor) -> list[torch.Tensor]:
+    """The results, which must be those of evaluate()."""
+    got = fd.execute(list(inputs))
+    for mine, exact in zip(got, evaluate(fd, list(inputs)), strict=True):
+        assert torch.equal(mine.double(), exact.double())
+    return got
+
+
+def test_the_position_of_one_element_needs_no_reduction() -> None:
+    fd, (x,) = define(1)
+    one = fd.ops.broadcast(fd.ops.sum(x, [0]), [True])
+    fd.add_output(fd.ops.broadcast(fd.ops.argmax(one, 0), [True]))
+    assert runs(fd, X[0])[0].item() == 0
+
+
+def test_an_index_into_what_is_the_same_everywhere() -> None:
+    """The index is computed from a reduction over another axis, and needed for nothing."""
+    fd, (x, y) = define(2, 2)
+    index = fd.ops.cast(fd.ops.sum(x, [0], keepdim=True) * 0.0, DataType.Int)
+    rows = fd.ops.max(y, [1], keepdim=True)
+    same = fd.ops.expand(rows, [-1, 8])
+    fd.add_output(fd.ops.take_along_axis(same, fd.ops.expand(index, [6, -1]), 1))
+    runs(fd, X, X + 1)
+
+
+def test_outputs_without_elements_have_no_kernel() -> None:
+    fd = FusionDefinition()
+    x = fd.define_tensor([2, -1, -1, 0], dtype=DataType.Int32)
+    merged = fd.ops.merge_dims(x, dim=2)
+    fd.add_output(fd.ops.argmin(fd.ops.all(merged, [1]), 0))
+    fd.add_output(fd.ops.sum(x))
+    got = fd.execute([torch.zeros(2, 3, 4, 0, dtype=torch.int32)])
+    assert list(got[0].shape) == [0]
+    assert got[1].item() == 0
+    assert len(fd.fec.executor.kernels()) == 1

@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from fuser import FusionDefinition, _core
+from fuser.ops import as_dtype
 from fuser.testing import compile_batch
 from tests.reducing import (
     PROGRAMS,
@@ -174,3 +175,18 @@ def test_paths(c: Case, runs: dict[Case, Run], set_option: Any) -> None:
     got = fd.execute([x.clone() for x in inputs])
     for one, expected in zip(got, exact, strict=True):
         assert_close(one, expected.reshape(one.shape), c.dtype)
+
+
+@pytest.mark.parametrize("dtype", [F32, BF16], ids=str)
+@pytest.mark.parametrize("length", [2, 33, 700])
+def test_a_single_row_in_place(length: int, dtype: torch.dtype, set_option: Any) -> None:
+    """Threads without a row of their own leave alone what the first one updates."""
+    set_option("FUSER_HOST_DEBUG", 1)
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1], dtype=as_dtype(dtype))
+    total = fd.ops.broadcast(fd.ops.sum(x, [0]), [True])
+    fd.add_output(fd.ops.cast(x + total, as_dtype(dtype)), x)
+    given = torch.arange(length).remainder(3).sub(1).to(dtype)
+    exact = given.double() + given.double().sum()
+    fd.execute([given])
+    assert torch.equal(given.double(), exact)
