@@ -242,17 +242,21 @@ struct Printer {
     }
     const bool state = a.state.has_value() && kernel.buffers[s.buffer].state.has_value();
     if (state) {
-      FUSER_ASSERT(s.width == 1 && !s.count, "partial results move one by one");
+      FUSER_ASSERT(!s.count, "partial results move whole");
       const std::string e = text(a.name, "[", element, "]");
-      const std::string move =
-          store ? text("store_partial(", at, ", ", e, ");") : text(e, " = load_partial(", at, ");");
+      const std::string some = text("partials<", s.width, ">(");
+      const std::string move = s.width > 1 ? store ? text("store_", some, at, ", &", e, ");")
+                                                   : text("load_", some, "&", e, ", ", at, ");")
+                               : store     ? text("store_partial(", at, ", ", e, ");")
+                                           : text(e, " = load_partial(", at, ");");
       line(s.in ? text("if (", expression(s.in, true), ") ", move) : move);
       return;
     }
     if constexpr (!store) {
       if (s.shifted) {
         line(text("load_shifted(", a.name, ", ", kernel.buffers[s.buffer].name, ", ",
-                  expression(s.offset, true), ", ", expression(s.count, true), ");"));
+                  expression(s.offset, true),
+                  s.count ? text(", ", expression(s.count, true)) : std::string(), ");"));
         return;
       }
     }
@@ -362,8 +366,10 @@ struct Printer {
               for (Expr e : n.values) call += text(", ", expression(e, false));
               line(n.in ? text("if (", expression(n.in, true), ") ", call, ");") : call + ");");
             } else if constexpr (std::is_same_v<N, AccumulateAll>) {
-              line(text("accumulate_(", combine_of(n.array), "(), ", kernel.arrays[n.array].name,
-                        "[0], ", kernel.arrays[n.values].name, ");"));
+              const Array& to = kernel.arrays[n.array];
+              line(text(to.extent == 1 ? "accumulate_(" : "accumulate_each(", combine_of(n.array),
+                        "(), ", to.name, to.extent == 1 ? "[0], " : ", ",
+                        kernel.arrays[n.values].name, ");"));
             } else if constexpr (std::is_same_v<N, Merge>) {
               const std::string to =
                   text(kernel.arrays[n.array].name, "[", expression(n.element, true), "]");

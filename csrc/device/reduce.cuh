@@ -252,9 +252,10 @@ DEVICE void accumulate_(Welford, WelfordState<T>& s, T x) {
   s.f0 = mean;
   s.f2 = count;
 }
-// N elements at the price of one reciprocal: their own mean and deviations, merged.
+// N elements at the price of one reciprocal: their own mean and deviations, merged. `share` is 1 of
+// the elements of both.
 template <i32 N, class T>
-DEVICE void accumulate_(Welford, WelfordState<T>& s, const T (&x)[N]) {
+DEVICE void welford_take_(WelfordState<T>& s, const T (&x)[N], T count, T share) {
   T sums[N];
   UNROLL for (i32 n = 0; n < N; ++n) sums[n] = x[n];
   UNROLL for (i32 width = N; width > 1; width = (width + 1) / 2) {
@@ -268,10 +269,14 @@ DEVICE void accumulate_(Welford, WelfordState<T>& s, const T (&x)[N]) {
     const T d = x[n] - mean;
     squares = fma_rn(d, d, squares);
   }
-  const T count = s.f2 + (T)N, share = one_over_(count), delta = mean - s.f0;
-  s.f1 = s.f1 + fma_rn(delta * (s.f2 * (T)N * share), delta, squares);
+  const T delta = mean - s.f0;
+  s.f1 = s.f1 + fma_rn(delta * (count * (T)N * share), delta, squares);
   s.f0 = fma_rn(delta, (T)N * share, s.f0);
-  s.f2 = count;
+  s.f2 = count + (T)N;
+}
+template <i32 N, class T>
+DEVICE void accumulate_(Welford, WelfordState<T>& s, const T (&x)[N]) {
+  welford_take_(s, x, s.f2, one_over_(s.f2 + (T)N));
 }
 // Chan's formula, from the middle of both means so that nothing tells a from b; the middle is exact
 // for equal means, as is the result where a state is empty.
@@ -343,6 +348,29 @@ DEVICE OnlineState<T> merge_(OnlineSoftmax, OnlineState<T> a, OnlineState<T> b) 
 template <class R, i32 N, class S>
 DEVICE void reset(S (&r)[N]) {
   UNROLL for (i32 n = 0; n < N; ++n) identity_(R{}, r[n]);
+}
+
+//@ accumulate_each
+// s[n] takes in x[n], x[N + n], x[2 N + n] and so on.
+template <class R, i32 N, i32 COUNT, class S, class T>
+DEVICE void accumulate_each(R, S (&s)[N], const T (&x)[COUNT]) {
+  T own[COUNT / N];
+  UNROLL for (i32 n = 0; n < N; ++n) {
+    UNROLL for (i32 k = 0; k < COUNT / N; ++k) own[k] = x[k * N + n];
+    accumulate_(R{}, s[n], own);
+  }
+}
+
+//@ accumulate_each : Welford
+// One reciprocal for all: the states hold equally many elements.
+template <i32 N, i32 COUNT, class T>
+DEVICE void accumulate_each(Welford, WelfordState<T> (&s)[N], const T (&x)[COUNT]) {
+  const T count = s[0].f2, share = one_over_(count + (T)(COUNT / N));
+  T own[COUNT / N];
+  UNROLL for (i32 n = 0; n < N; ++n) {
+    UNROLL for (i32 k = 0; k < COUNT / N; ++k) own[k] = x[k * N + n];
+    welford_take_(s[n], own, count, share);
+  }
 }
 
 //@ fold
@@ -521,63 +549,3 @@ DEVICE bool last_block(u32* counter, u32 count, u32* slot) {
   sync_block();
   return get_state_((const u32*)slot) == count - 1;
 }
-
-//@ Word_
-// The largest word that a type of this alignment is made of.
-#ifndef FUSER_HOST
-template <i32 ALIGN>
-struct Word_ {
-  typedef u64 Type;
-};
-template <>
-struct Word_<4> {
-  typedef u32 Type;
-};
-template <>
-struct Word_<2> {
-  typedef u16 Type;
-};
-template <>
-struct Word_<1> {
-  typedef u8 Type;
-};
-#endif
-
-//@ load_partial
-// A state that another block stored; not from L1, where an older one may lie.
-#ifdef FUSER_HOST
-template <class S>
-DEVICE S load_partial(const S* p) {
-  return get_state_(p);
-}
-#else
-template <class S>
-DEVICE S load_partial(const S* p) {
-  typedef typename Word_<(i32)alignof(S)>::Type Word;
-  Word words[sizeof(S) / sizeof(Word)];
-  UNROLL for (i32 i = 0; i < (i32)(sizeof(S) / sizeof(Word)); ++i) {
-    words[i] = __ldcg((const Word*)p + i);
-  }
-  S x;
-  memcpy(&x, words, sizeof(S));
-  return x;
-}
-#endif
-
-//@ store_partial
-#ifdef FUSER_HOST
-template <class S>
-DEVICE void store_partial(S* p, S x) {
-  put_state_(p, x);
-}
-#else
-template <class S>
-DEVICE void store_partial(S* p, S x) {
-  typedef typename Word_<(i32)alignof(S)>::Type Word;
-  Word words[sizeof(S) / sizeof(Word)];
-  memcpy(words, &x, sizeof(S));
-  UNROLL for (i32 i = 0; i < (i32)(sizeof(S) / sizeof(Word)); ++i) {
-    __stcg((Word*)p + i, words[i]);
-  }
-}
-#endif

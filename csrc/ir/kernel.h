@@ -99,7 +99,9 @@ struct Load {
   Expr in = nullptr;     // bool, or nullptr: always
   Expr count = nullptr;  // number of elements that exist, may be <= 0 or > width; nullptr: all
   Expr first = nullptr;  // with count: elements before it do not exist, may be < 0; nullptr: 0
-  bool shifted = false;  // offset is no multiple of width; the buffer is aligned, all exist
+  // The offset is no multiple of width; the buffer is aligned and all elements exist. What lies in
+  // the two vectors around them is read whole where there is no count.
+  bool shifted = false;
   // Elements along rows: the first is `column` elements into a row of `columns`; where a row ends,
   // the next element lies `jump` further on. nullptr: all are neighbours.
   Expr column = nullptr, columns = nullptr, jump = nullptr;
@@ -149,7 +151,7 @@ struct Accumulate {  // array[element] takes in one element of the reduction, wh
   std::vector<Expr> values;  // the reduction's operands; of a sum also two, whose product it is
   Expr in = nullptr;
 };
-struct AccumulateAll {  // array[0] takes in every element of the array `values`
+struct AccumulateAll {  // array[k % its extent] takes in values[k]; the states hold equally many
   int array = 0;
   int values = 0;
 };

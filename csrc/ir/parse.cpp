@@ -34,7 +34,7 @@
 //       'barrier'
 //       'reset' ARRAY
 //       'accumulate' ARRAY '[' expr ']' '(' expr ',' ... ')' ['in' expr]
-//       'accumulate_all' ARRAY ARRAY                 every element of the second
+//       'accumulate_all' ARRAY ARRAY                 the second's, in turn
 //       'merge' ARRAY '[' expr ']' ARRAY '[' expr ']'          takes in the second
 //       'fold' ARRAY
 //       'combine' '(' ARRAY ',' ... ')' 'lanes' INT ['slots' '(' BUFFER ',' ... ')']

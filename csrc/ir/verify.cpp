@@ -290,7 +290,7 @@ struct Verifier {
           } else if constexpr (std::is_same_v<S, AccumulateAll>) {
             const Array &to = state_at(s.array), &from = array_at(s.values);
             FUSER_ASSERT(row(to.state->op).operands == 1 && from.dtype == to.dtype && !from.state &&
-                             !from.chunk,
+                             !from.chunk && from.extent % to.extent == 0,
                          here(), from.name, " holds no elements that ", to.name, " takes in");
           } else if constexpr (std::is_same_v<S, Merge>) {
             const Array &to = state_at(s.array), &from = state_at(s.other);

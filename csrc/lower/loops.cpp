@@ -37,11 +37,6 @@ struct Builder {
         for (AxisId a : schedule.dims[l.dim].axes) lane_axes |= AxisSet{1} << a;
       }
     const int thread = new_var();
-    kernel.body.push_back({Let{.var = thread,
-                               .value = exprs().add(exprs().mul(exprs().symbol(Symbol::Block, 0),
-                                                                exprs().constant(schedule.threads)),
-                                                    exprs().symbol(Symbol::Thread, 0)),
-                               .index = true}});
     Expr rest = var(thread);
     Expr work = exprs().constant(1);
     std::vector<LinearAxes> walked(schedule.dims.size());
@@ -64,6 +59,14 @@ struct Builder {
     // With one dim the count alone says that a thread past the end has nothing.
     if (!count || schedule.dims.size() > 1) in = exprs().apply(Op::lt, {var(thread), work});
     kernel.blocks = exprs().ceil_div(work, schedule.threads);
+    Expr block = exprs().symbol(Symbol::Block, 0);
+    if (schedule.backward)
+      block = exprs().sub(exprs().sub(kernel.blocks, exprs().constant(1)), block);
+    kernel.body.push_back(
+        {Let{.var = thread,
+             .value = exprs().add(exprs().mul(block, exprs().constant(schedule.threads)),
+                                  exprs().symbol(Symbol::Thread, 0)),
+             .index = true}});
     kernel.axes = std::move(walked);
   }
 

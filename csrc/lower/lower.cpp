@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/log.h"
 #include "lower/passes.h"
@@ -20,12 +22,19 @@ constexpr Pass passes[] = {
     {"renumber", renumber, "last: names follow the order of the final text"},
 };
 
+// Threads of a block along one dim, or above each other: not one line of threads over the grid.
+bool is_tile(const Schedule& schedule) {
+  const std::vector<Loop>& loops = schedule.stages[0].loops;
+  return std::any_of(loops.begin(), loops.end(),
+                     [](const Loop& l) { return l.bind == Bind::ThreadX; });
+}
+
 }  // namespace
 
 KernelIR lower(const Problem& problem, const Schedule& schedule, bool index64,
                const std::string& name) {
   KernelIR kernel =
-      problem.reduced ? tiles(problem, schedule, index64) : loops(problem, schedule, index64);
+      is_tile(schedule) ? tiles(problem, schedule, index64) : loops(problem, schedule, index64);
   kernel.name = name;
   if (dump_enabled("loops", name)) dump("loops", name, to_text(kernel));
   verify(kernel);

@@ -34,6 +34,7 @@ struct Builder {
   Expr extents[2] = {nullptr, nullptr};
   int lanes = 1, unroll = 1;
   int lane_dim = R;
+  AxisSet lane_axes = 0;      // that lanes walk along
   int columns = 1, rows = 1;  // threads along and across: threads = rows * columns
   Expr x = nullptr, y = nullptr, rank = nullptr;
   int serial_var = -1, unroll_var = -1, lane_var = -1, row_var = -1;
@@ -43,7 +44,8 @@ struct Builder {
   Expr skew = nullptr;
   std::vector<LinearAxes> walk;
 
-  bool checks = true;  // false: inside a condition that says that all lanes exist
+  bool checks = true;      // false: inside a condition that says that all lanes exist
+  bool all_exist = false;  // inside one that says it of all lanes of all steps
 
   // By value.
   std::vector<int> phase;        // the walk in or before which it is known
@@ -52,6 +54,7 @@ struct Builder {
   std::vector<int> state_of;     // array of a Reduced value's partial results
   std::vector<int> product_of;   // the product that a sum takes in without rounding it, or -1
   std::vector<int> taken_of;     // array of the elements that a partial result takes in at once
+  std::vector<int> slots_of;     // shared memory in which threads above each other combine it
   std::vector<int> array_of;     // register array of a lane of a value over K (columns)
   std::vector<int> raw_of;       // by access: array that holds it as loaded, or -1
   std::vector<int> shared_of;    // by access: buffer in shared memory, or -1
@@ -67,7 +70,8 @@ struct Builder {
   Expr both(Expr a, Expr b) { return !a ? b : !b ? a : exprs().apply(Op::logical_and, {a, b}); }
   Expr less(Expr a, Expr b) { return exprs().apply(Op::lt, {a, b}); }
   bool over(AxisSet axes, int dim) const { return (axes & axes_of_dim[dim]) != 0; }
-  bool in_lanes(AxisSet axes) const { return lanes > 1 && over(axes, lane_dim); }
+  // Does it differ between the lanes of a vector?
+  bool in_lanes(AxisSet axes) const { return lanes > 1 && (axes & lane_axes) != 0; }
   Expr ceil_div(Expr a, Expr b);
   // A position in registers: that of the unrolled step and of the lane.
   Expr element(Expr lane, int per_step);
@@ -103,6 +107,8 @@ struct Builder {
 
   // One partial result a thread, for all of its lanes.
   static bool takes_arrays(ReduceOp op);
+  // Takes the elements of a column's steps at once.
+  bool takes_steps(ValueId v) const;
 
   // A product that nothing but one sum reads is part of that sum, as mul and add become fma.
   void find_products();
@@ -125,6 +131,7 @@ struct Builder {
   std::string name_of(const char* prefix, int access);
 
   bool is_wide(int access) const;
+  bool is_shifted(int access) const;  // its vectors lie at any element
   Place place_of(int access) const;
   bool stays(int access) const;
 
@@ -186,6 +193,7 @@ struct Builder {
   // A step where it exists: whole, without a question for each lane; or, at the ends of a row that
   // is no multiple of a vector, lane by lane.
   Body existing(const std::function<Body()>& step);
+  Expr all_steps_in(bool shifts);
 
   // Stores the lanes of an output; `owner`: which thread does.
   void store(Body& body, int access, const Known& known, Expr owner);

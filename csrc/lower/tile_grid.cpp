@@ -14,12 +14,17 @@ void Builder::combine(Body& body, const std::vector<ValueId>& reduced, Expr pari
     return new_shared(text("s_", row(r.op).name, slot_index++), r.compute,
                       states * (parity ? 2 : 1), State{r.op});
   };
+  // The last block of a tile uses them again, with barriers in between.
+  const auto shared_by_rows = [&](ValueId v, int states) {
+    if (slots_of[v] < 0) slots_of[v] = shared_for(v, states);
+    return slots_of[v];
+  };
   if (lanes > 1 && lane_dim == K) {
     if (rows == 1) return;
     CombineRows c{.rows = rows, .columns = columns};
     for (ValueId v : reduced) {
       c.arrays.push_back(state_of[v]);
-      c.slots.push_back(shared_for(v, lanes * schedule.threads));
+      c.slots.push_back(shared_by_rows(v, lanes * schedule.threads));
     }
     body.push_back({std::move(c)});
     return;
@@ -29,7 +34,7 @@ void Builder::combine(Body& body, const std::vector<ValueId>& reduced, Expr pari
     CombineRows c{.rows = rows, .columns = columns};
     for (ValueId v : reduced) {
       c.arrays.push_back(state_of[v]);
-      c.slots.push_back(shared_for(v, schedule.threads));
+      c.slots.push_back(shared_by_rows(v, schedule.threads));
     }
     if (rows > 1) body.push_back({std::move(c)});
     return;
@@ -66,38 +71,31 @@ void Builder::last_block(Body& body, const std::vector<ValueId>& reduced, const 
     partials.push_back(new_scratch(text("g_partial", partials.size()), Buffer::Kind::Workspace,
                                    r.compute, exprs().mul(padded, splits), State{r.op}));
   }
-  const auto at = [&](Expr which, Expr lane) {
-    Expr within = by_columns ? exprs().add(exprs().mul(x, constant(lanes)), lane) : y;
+  const auto at = [&](Expr which) {
+    Expr within = by_columns ? exprs().mul(x, constant(lanes)) : y;
     Expr e = exprs().add(exprs().mul(tile, constant(per_tile)), within);
     return by_columns ? exprs().add(exprs().mul(which, padded), e)
                       : exprs().add(exprs().mul(e, splits), which);
   };
-  const auto each_lane = [&](Body& to, const std::function<void(Body&, Expr)>& make) {
-    if (!by_columns || lanes == 1) return make(to, constant(0));
-    For loop{.var = lane_var, .extent = lanes, .body = {}};
-    make(loop.body, var(lane_var));
-    to.push_back({std::move(loop)});
-  };
   Expr owner = exprs().apply(Op::eq, {by_columns ? y : x, constant(0)});
   if ((by_columns ? rows : columns) == 1) owner = nullptr;
-  each_lane(body, [&](Body& b, Expr lane) {
-    for (size_t i = 0; i < reduced.size(); ++i)
-      b.push_back({Write{.array = state_of[reduced[i]],
-                         .element = by_columns ? lane : constant(0),
-                         .width = 1,
-                         .buffer = partials[i],
-                         .offset = at(split, lane),
-                         .in = owner}});
-  });
+  const int per_lane = by_columns ? lanes : 1;
+  for (size_t i = 0; i < reduced.size(); ++i)
+    body.push_back({Write{.array = state_of[reduced[i]],
+                          .element = constant(0),
+                          .width = per_lane,
+                          .buffer = partials[i],
+                          .offset = at(split),
+                          .in = owner}});
   const int is_last = new_var();
   body.push_back(
       {Last{.var = is_last, .counters = counters, .index = tile, .count = splits, .slot = flag}});
   If then{.condition = exprs().symbol(Symbol::Var, is_last, 0, DType::Bool), .uniform = true};
   // Several partial results are on their way at once; those that do not exist are identities.
-  const int per_lane = by_columns ? lanes : 1, ahead_var = new_var();
+  const int ahead_var = new_var();
   int fields = 0;
   for (ValueId v : reduced) fields += row(std::get<Reduced>(values()[v].how).op).results;
-  const int ahead = std::clamp(32 / (per_lane * fields), 1, 8);  // registers
+  const int ahead = std::clamp(32 / (per_lane * fields), 2, 8);  // registers
   std::vector<int> read;
   for (ValueId v : reduced) {
     const auto& r = std::get<Reduced>(values()[v].how);
@@ -120,22 +118,27 @@ void Builder::last_block(Body& body, const std::vector<ValueId>& reduced, const 
     return per_lane > 1 ? exprs().add(first, lane) : first;
   };
   for (size_t i = 0; i < reduced.size(); ++i) loop.body.push_back({Reset{read[i]}});
-  each_lane(loads.body, [&](Body& b, Expr lane) {
+  for (size_t i = 0; i < reduced.size(); ++i)
+    loads.body.push_back({Load{.array = read[i],
+                               .element = place(constant(0)),
+                               .width = per_lane,
+                               .buffer = partials[i],
+                               .offset = at(which),
+                               .in = less(which, splits)}});
+  const auto merge = [&](Body& to, Expr lane) {
     for (size_t i = 0; i < reduced.size(); ++i)
-      b.push_back({Load{.array = read[i],
-                        .element = place(lane),
-                        .width = 1,
-                        .buffer = partials[i],
-                        .offset = at(which, lane),
-                        .in = less(which, splits)}});
-  });
-  each_lane(merges.body, [&](Body& b, Expr lane) {
-    for (size_t i = 0; i < reduced.size(); ++i)
-      b.push_back({Merge{.array = state_of[reduced[i]],
-                         .element = by_columns ? lane : constant(0),
-                         .other = read[i],
-                         .other_element = place(lane)}});
-  });
+      to.push_back({Merge{.array = state_of[reduced[i]],
+                          .element = lane,
+                          .other = read[i],
+                          .other_element = place(lane)}});
+  };
+  if (per_lane > 1) {
+    For each{.var = lane_var, .extent = lanes, .body = {}};
+    merge(each.body, var(lane_var));
+    merges.body.push_back({std::move(each)});
+  } else {
+    merge(merges.body, constant(0));
+  }
   loop.body.push_back({std::move(loads)});
   loop.body.push_back({std::move(merges)});
   then.body.push_back({std::move(loop)});

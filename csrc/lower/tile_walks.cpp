@@ -20,7 +20,7 @@ int Builder::plain_array(int access, bool all_steps) {
   if (array < 0) {
     const AxisSet axes = axes_of(problem, problem.accesses[access]);
     const int per_step = in_lanes(axes) ? lanes : 1;
-    array = new_array(name_of("r", access), problem.accesses[access].dtype,
+    array = new_array(name_of(all_exist ? "w" : "r", access), problem.accesses[access].dtype,
                       all_steps ? per_step * unroll : per_step);
   }
   return array;
@@ -33,14 +33,14 @@ void Builder::load_step(Body& body, int access, const Known& known, bool all_ste
   const int array = plain_array(access, all_steps);
   const bool lanewise = in_lanes(axes);
   const int per_step = all_steps ? (lanewise ? lanes : 1) : 0;
-  if (lanewise && !is_wide(access) && !checks && !all_steps && access < 63 &&
-      (schedule.shifted >> access & 1)) {
+  if (!checks && !all_steps && is_shifted(access)) {
+    Expr count = exprs().sub(extents[lane_dim], walk[lane_dim].index);
     body.push_back({Load{.array = array,
                          .element = constant(0),
                          .width = lanes,
                          .buffer = a.buffer,
                          .offset = offset_of(kernel, a, known),
-                         .count = exprs().sub(extents[lane_dim], walk[lane_dim].index),
+                         .count = all_exist ? nullptr : count,
                          .shifted = true}});
     return;
   }
@@ -180,11 +180,12 @@ void Builder::between_walks(Body& body, int p, Known& known) {
 void Builder::accumulate(Body& body, ValueId v, Expr lane, const Known& known) {
   const auto& r = std::get<Reduced>(values()[v].how);
   const bool one = takes_arrays(r.op) && lane_dim == R && lanes > 1;
-  if (one && !checks) {  // behind the loop over the lanes
+  const bool by_steps = takes_steps(v) && all_exist;
+  if ((one && !checks) || by_steps) {  // behind the loop over lanes or steps
     int& array = taken_of[v];
-    if (array < 0) array = new_array(text("r_x", v), r.compute, lanes);
+    if (array < 0) array = new_array(text("r_x", v), r.compute, by_steps ? lanes * unroll : lanes);
     body.push_back({Assign{.array = array,
-                           .element = lane,
+                           .element = by_steps ? element(lane, lanes) : lane,
                            .value = exprs().cast(r.compute, operand(kernel, r.args[0], known))}});
     return;
   }
@@ -223,34 +224,41 @@ void Builder::nest(Body& out, int p, const Known& outer) {
   for (ValueId v : reductions)
     if (!reduces_columns(values()[v])) out.push_back({Reset{state_of[v]}});
 
-  // Reads first, of all steps: they are in flight together.
-  Body first;
   std::vector<bool> all_steps(problem.accesses.size(), false);  // side by side in plain arrays
+  std::vector<int> read;
   for (ValueId v : wanted) {
     const int access = access_of[v];
     if (access < 0 || is_loaded(problem.accesses[access]) || shared_of[access] >= 0) continue;
     // What varies over R alone is in cache: read where it is used.
     if (axes_of_dim[K] && !over(values()[v].axes, K)) continue;
-    if (is_wide(access)) {
-      const bool fresh = raw_of[access] < 0;
-      if (fresh)
-        raw_of[access] = new_array(name_of("q", access), values()[v].dtype, unroll, {}, lanes);
-      if (!fresh && stays(access)) continue;
-      const Guard g = guard(values()[v].axes, nullptr);
+    all_steps[access] = !is_wide(access);
+    const bool fresh = (is_wide(access) ? raw_of : elements_of)[access] < 0;
+    if (fresh || !stays(access)) read.push_back(access);
+  }
+  // Reads first, of all steps: they are in flight together.
+  const auto reads = [&] {
+    Body first;
+    for (int access : read) {
+      if (all_exist && is_shifted(access)) continue;  // in each step, with nothing between them
+      if (all_steps[access]) {
+        load_step(first, access, outer, true);
+        continue;
+      }
+      const MemoryAccess& a = problem.accesses[access];
+      if (raw_of[access] < 0)
+        raw_of[access] = new_array(name_of("q", access), a.dtype, unroll, {}, lanes);
+      const Guard g = guard(axes_of(problem, a), nullptr);
       first.push_back({Load{.array = raw_of[access],
                             .element = unroll > 1 ? var(unroll_var) : constant(0),
                             .width = lanes,
-                            .buffer = problem.accesses[access].buffer,
-                            .offset = offset_of(kernel, problem.accesses[access], outer),
+                            .buffer = a.buffer,
+                            .offset = offset_of(kernel, a, outer),
                             .in = g.in,
                             .count = g.count,
                             .first = g.first}});
-    } else {
-      const bool fresh = elements_of[access] < 0;
-      all_steps[access] = true;
-      if (fresh || !stays(access)) load_step(first, access, outer, true);
     }
-  }
+    return first;
+  };
   for (int i : stores)
     if (output_of[i] < 0)
       output_of[i] = new_array(name_of("r", i), problem.accesses[i].dtype, lanes);
@@ -313,8 +321,31 @@ void Builder::nest(Body& out, int p, const Known& outer) {
     for (int i : stores) store(body, i, known, nullptr);
     return body;
   };
-  Body walked = rolled() ? std::move(first) : unrolled(std::move(first));
-  append(walked, rolled() ? existing(step) : unrolled(existing(step)));
+  const auto steps = [&] {
+    Body body = rolled() ? reads() : unrolled(reads());
+    append(body, rolled() ? existing(step) : unrolled(existing(step)));
+    return body;
+  };
+  Body walked = steps();
+  const bool shifts = std::any_of(read.begin(), read.end(), [&](int a) { return is_shifted(a); });
+  if (Expr all = all_steps_in(shifts)) {
+    const std::vector<int> by_lane = elements_of;
+    for (int access : read)
+      if (is_shifted(access)) all_steps[access] = false, elements_of[access] = -1;
+    checks = false;
+    all_exist = true;
+    If whole{.condition = all, .body = steps()};
+    all_exist = false;
+    checks = true;
+    elements_of = by_lane;
+    for (ValueId v : reductions)
+      if (takes_steps(v))
+        whole.body.push_back({AccumulateAll{.array = state_of[v], .values = taken_of[v]}});
+    If part{.condition = exprs().apply(Op::logical_not, {all}), .body = std::move(walked)};
+    walked.clear();
+    walked.push_back({std::move(whole)});
+    walked.push_back({std::move(part)});
+  }
   if (serial_var >= 0) {
     out.push_back({Serial{.var = serial_var,
                           .extent = serial_count,
@@ -323,6 +354,19 @@ void Builder::nest(Body& out, int p, const Known& outer) {
   } else {
     append(out, std::move(walked));
   }
+}
+
+// Do all unrolled steps of a column's walk exist? nullptr where nobody asks: the walk is no loop,
+// or its steps are not along columns. A shifted vector lies in two whole ones, the second of which
+// may reach into the next step.
+Expr Builder::all_steps_in(bool shifts) {
+  if (serial_var < 0 || unroll == 1 || !across_rows()) return nullptr;
+  Guard g = guard(axes_of_dim[K] | axes_of_dim[R], nullptr);
+  if (shifts) g.in = less(exprs().add(walk[R].index, constant(1)), extents[R]);
+  if (g.count) g.in = both(g.in, less(constant(lanes - 1), g.count));
+  return rewrite(exprs(), g.in, [&](Expr e) -> Expr {
+    return e->is_symbol(Symbol::Var) && e->a == unroll_var ? constant(unroll - 1) : nullptr;
+  });
 }
 
 // A step where it exists: whole, without a question for each lane; or, at the ends of a row that
@@ -338,9 +382,10 @@ Body Builder::existing(const std::function<Body()>& step) {
     out.push_back({Let{.var = name, .value = whole, .index = true}});
     whole = exprs().symbol(Symbol::Var, name, 0, DType::Bool);
   }
+  const bool checked = checks;
   checks = false;
   Body fast = step();
-  checks = true;
+  checks = checked;
   if (!whole) return fast;
   out.push_back({If{.condition = whole, .body = std::move(fast)}});
   if (g.count) {

@@ -84,6 +84,10 @@ void Builder::make_walk() {
     if (l.bind == Bind::ThreadY) rows = extent;
     if (l.bind == Bind::Cluster) kernel.cluster = extent;
   }
+  const std::vector<AxisId>& lane_run = schedule.dims[lane_dim].axes;
+  const size_t within = schedule.whole ? schedule.whole : lane_run.size();
+  for (size_t i = lane_run.size() - within; i < lane_run.size(); ++i)
+    lane_axes |= AxisSet{1} << lane_run[i];
   FUSER_ASSERT(rows * columns == schedule.threads, rows, " x ", columns, " threads of ",
                schedule.threads);
   // Trip counts: what is left of a dim when the other loops took theirs.
@@ -112,7 +116,13 @@ void Builder::make_walk() {
   kernel.blocks = constant(kernel.cluster);
   std::vector<Expr> index(loops.size(), nullptr);
   size_t grids = 0;
-  for (const Loop& l : loops) grids += l.bind == Bind::Grid;
+  Expr all_blocks = constant(1);
+  for (size_t i = 0; i < loops.size(); ++i) {
+    if (loops[i].bind != Bind::Grid) continue;
+    ++grids;
+    all_blocks = exprs().mul(all_blocks, counts[i]);
+  }
+  if (schedule.backward) block = exprs().sub(exprs().sub(all_blocks, constant(1)), block);
   for (size_t i = loops.size(); i-- > 0;) {
     if (loops[i].bind != Bind::Grid) continue;
     index[i] = counts[i]->is_constant(1) ? constant(0)
@@ -161,7 +171,7 @@ void Builder::make_walk() {
       stride = exprs().mul(stride, counts[i]);
     }
     w.vector = lanes > 1 && lane_dim == d;
-    w.whole = w.vector && schedule.whole;
+    w.whole = w.vector && schedule.whole == 1;
     walk.push_back(std::move(w));
   }
   if (schedule.dims[R].skew) {
@@ -236,6 +246,7 @@ void Builder::analyse() {
   state_of.assign(n, -1);
   array_of.assign(n, -1);
   taken_of.assign(n, -1);
+  slots_of.assign(n, -1);
   find_products();
   for (size_t i = 0; i < problem.accesses.size(); ++i)
     if (!problem.accesses[i].store) access_of[problem.accesses[i].index] = static_cast<int>(i);
@@ -260,6 +271,11 @@ void Builder::analyse() {
 // One partial result a thread, for all of its lanes.
 bool Builder::takes_arrays(ReduceOp op) {
   return op == ReduceOp::welford || op == ReduceOp::online_softmax;
+}
+
+bool Builder::takes_steps(ValueId v) const {
+  return takes_arrays(std::get<Reduced>(values()[v].how).op) && unroll > 1 && serial_var >= 0 &&
+         across_rows() && !reduces_columns(values()[v]);
 }
 
 // A product that nothing but one sum reads is part of that sum, as mul and add become fma.
@@ -333,6 +349,11 @@ std::vector<ValueId> Builder::needed(const std::vector<ValueId>& roots, const Kn
 bool Builder::is_wide(int access) const {
   return lanes > 1 && schedule.widths[access] == lanes &&
          in_lanes(axes_of(problem, problem.accesses[access]));
+}
+
+bool Builder::is_shifted(int access) const {
+  return lanes > 1 && !is_wide(access) && in_lanes(axes_of(problem, problem.accesses[access])) &&
+         access < 63 && (schedule.shifted >> access & 1);
 }
 
 Place Builder::place_of(int access) const {

@@ -73,10 +73,13 @@ struct Schedule {
   int64_t shifted = 0;      // accesses, as bits, whose vectors lie at any element
   bool tail = false;        // the vector loop may run past the end of its dim
   int threads = 256, min_blocks = 0;
+  bool backward = false;  // the first blocks have the last elements
 
   // With reductions: dims are {K, R}, one stage says how they are walked by every nest.
   bool single_pass = false;  // of Problem::single_pass
-  bool whole = false;        // the lanes of a vector never cross the innermost axis of their dim
+  // The lanes of a vector never leave so many innermost axes of their dim: what varies over none of
+  // them is one value for all lanes. 0: they may leave any.
+  int whole = 0;
   // Reads of whole rows, by access, that stay on chip between the walks over a row: Registers or
   // Shared; Reload elsewhere.
   std::vector<Place> places;

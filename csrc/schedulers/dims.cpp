@@ -66,6 +66,17 @@ bool can_vector(Problem& p, const MemoryAccess& access, const std::vector<AxisId
                      [&](Expr e) { return hints.divides(e, vector); });
 }
 
+int axes_of_lanes(const Problem& p, const std::vector<AxisId>& axes,
+                  const std::vector<AxisId>& inner, const Hints& hints, int vector) {
+  if (hints.divides(p.refined.axes[axes.back()].extent, vector)) return 1;
+  return inner.size() < axes.size() ? static_cast<int>(inner.size()) : 0;
+}
+
+bool reads_earlier(const Problem& p) {
+  return std::any_of(p.buffers.begin(), p.buffers.end(),
+                     [](const BufferUse& b) { return b.output >= 0 && b.read && !b.written; });
+}
+
 namespace {
 
 std::vector<AxisId> axes_in(const Problem& p, bool reduced) {
@@ -79,6 +90,11 @@ std::vector<AxisId> axes_in(const Problem& p, bool reduced) {
 
 std::vector<AxisId> kept_axes(const Problem& p) { return axes_in(p, false); }
 std::vector<AxisId> reduced_axes(const Problem& p) { return axes_in(p, true); }
+
+bool moves_rows(const Problem& p, const MemoryAccess& a) {
+  const AxisSet axes = axes_of(p, a);
+  return (axes & p.reduced) == p.reduced && ((axes & ~p.reduced) || kept_axes(p).empty());
+}
 
 Shape shape_of(const Problem& p) {
   Shape s;
@@ -105,11 +121,12 @@ Shape shape_of(const Problem& p) {
     const bool whole = (axes & p.reduced) != 0;
     const bool kept = (axes & ~p.reduced) != 0 || kept_axes(p).empty();
     s.stores_rows = s.stores_rows || (a.store && whole && kept);
-    if (!a.store && whole && kept) {
+    if (!a.store && moves_rows(p, a)) {
       ++s.staged;
       s.staged_bytes += size_of(a.dtype);
     }
-    if (whole && kept && !is_loaded(a)) s.widest = std::max(s.widest, size_of(a.dtype));
+    if (whole && kept && (axes >> p.order.back() & 1) && !is_loaded(a))
+      s.widest = std::max(s.widest, size_of(a.dtype));
   }
   s.walks = s.phases + (s.stores_rows || p.columns ? 1 : 0);
   return s;

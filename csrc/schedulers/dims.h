@@ -30,20 +30,33 @@ std::optional<std::vector<Expr>> vector_needs(Problem& problem, const MemoryAcce
 bool can_vector(Problem& problem, const MemoryAccess& access, const std::vector<AxisId>& inner,
                 const Hints& hints, int vector);
 
+// How many of the innermost of `axes` the lanes of a vector stay within (Schedule::whole): the last
+// one, or else `inner`, of whose extent the vector is a divisor.
+int axes_of_lanes(const Problem& problem, const std::vector<AxisId>& axes,
+                  const std::vector<AxisId>& inner, const Hints& hints, int vector);
+
+// Does it read what an earlier kernel of the same definition stored? That one has just walked the
+// large inputs of both, and L2 holds their ends.
+bool reads_earlier(const Problem& problem);
+
 // ---- Problems with reductions
 
 // The axes of K or R in the order of memory.
 std::vector<AxisId> kept_axes(const Problem& problem);
 std::vector<AxisId> reduced_axes(const Problem& problem);
 
+// Does it move whole rows: over all of R, and over K where there is one? What misses an axis of R
+// is read again and again, from cache.
+bool moves_rows(const Problem& problem, const MemoryAccess& access);
+
 // How a problem with reductions looks to its schedulers.
 struct Shape {
   int walks = 0;             // over R: one for each reduction that waits for another, one to store
   int phases = 0;            // reductions that wait for each other
   bool stores_rows = false;  // an output over K and R
-  int staged = 0;            // reads over K and R: what would stay on chip
+  int staged = 0;            // reads of whole rows: what would stay on chip
   int staged_bytes = 0;      // of one element of each
-  int widest = 1;            // bytes of the widest element over K and R that moves
+  int widest = 1;            // bytes of the widest element over K and R that lanes move
 };
 Shape shape_of(const Problem& problem);
 

@@ -110,7 +110,7 @@ int64_t shifted(Problem& p, const Rows& r, const Hints& hints, int64_t wide) {
 bool copied(Problem& p, int64_t wide, int vector) {
   for (size_t i = 0; i < p.accesses.size(); ++i) {
     const MemoryAccess& a = p.accesses[i];
-    if (a.store || !is_row(p, a)) continue;
+    if (a.store || !moves_rows(p, a) || is_loaded(a)) continue;
     if (i >= 63 || !(wide >> i & 1) || vector * size_of(a.dtype) < 4) return false;
   }
   return true;
@@ -165,8 +165,7 @@ Plan plan_inner(Problem& p, const Hints& hints, const Device& device) {
     skew = wide != 0;
   }
   if (!wide) vector = 1;
-  const bool whole =
-      vector > 1 && hints.divides(p.refined.axes[r.axes.back()].extent, vector) && !skew;
+  const int whole = vector > 1 && !skew ? axes_of_lanes(p, r.axes, r.inner, hints, vector) : 0;
 
   // Threads and steps of a row.
   const int64_t vectors = (length + vector - 1) / vector;
@@ -283,7 +282,7 @@ Schedule schedule_inner(Problem& both, const Plan& plan) {
   s.dims = {{.axes = kept_axes(p)}, {.axes = reduced_axes(p)}};
   s.threads = static_cast<int>(x * y);
   s.rolled = static_cast<int>(plan.get("rolled"));
-  s.whole = plan.get("whole") != 0;
+  s.whole = static_cast<int>(plan.get("whole"));
   s.tail = plan.get("skew") != 0;
   s.widths = widths_of(p, plan.get("wide"), vector);
   s.shifted = plan.get("shifted");
@@ -316,7 +315,8 @@ Schedule schedule_inner(Problem& both, const Plan& plan) {
   const auto place = static_cast<Place>(plan.get("place"));
   for (size_t i = 0; i < p.accesses.size(); ++i) {
     const MemoryAccess& a = p.accesses[i];
-    s.places.push_back(!a.store && is_row(p, a) ? place : Place::Reload);
+    const bool stays = !a.store && moves_rows(p, a) && !is_loaded(a);
+    s.places.push_back(stays ? place : Place::Reload);
   }
   verify(s, static_cast<int>(p.refined.axes.size()));
   return s;

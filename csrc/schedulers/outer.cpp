@@ -15,13 +15,24 @@ namespace fuser {
 namespace {
 
 constexpr int warp = 32;
-constexpr int most_steps = 8;         // rows in flight a thread
+constexpr int most_steps = 8;  // rows in flight a thread
+constexpr int block_threads = 256;
+constexpr int shifted_elements = 32;  // of a thread, in flight
+constexpr int taken_elements = 64;    // of a thread, by a mean with its deviations
+constexpr int least_vectors = 8;      // of a row whose vectors are shifted
 constexpr int resident_rows = 8 * 8;  // of a column that stays in registers: threads x steps
 
 int ceil_pow2(int64_t n) {
   int p = 1;
   while (p < n) p *= 2;
   return p;
+}
+
+bool takes_arrays(const Problem& p) {
+  return std::any_of(p.refined.values.begin(), p.refined.values.end(), [](const Value& v) {
+    const auto* r = std::get_if<Reduced>(&v.how);
+    return r && r->op == ReduceOp::welford;
+  });
 }
 
 struct Columns {
@@ -38,6 +49,58 @@ Columns columns_of(Problem& p) {
   c.inner = collapse(p, c.axes, whole).back();
   c.vector = std::max(1, vector_bytes / shape_of(p).widest);
   return c;
+}
+
+// Rows that are not multiples of a vector, as bits by access: their vectors lie at any element, and
+// the last one of a row is no whole one. For long columns that nothing is stored of. Rows follow
+// each other: what is read behind one is the next.
+int64_t shifted_columns(Problem& p, const Columns& c, const Hints& hints) {
+  if (c.vector == 1 || c.inner.size() != c.axes.size() || shape_of(p).stores_rows ||
+      hints.at_most(extent_of(p, reduced_axes(p))) <= resident_rows ||
+      hints.at_most(extent_of(p, c.axes)) < least_vectors * c.vector)
+    return 0;
+  int64_t shifted = 0;
+  for (size_t i = 0; i < p.accesses.size() && i < 63; ++i) {
+    const MemoryAccess& a = p.accesses[i];
+    if (a.store || !moves_rows(p, a) || is_loaded(a)) continue;
+    if (coefficient(p, a, reduced_axes(p)) != extent_of(p, c.axes)) continue;
+    Expr along = coefficient(p, a, c.inner);
+    const int bytes = c.vector * size_of(a.dtype);
+    if (along && along->is_constant(1) && hints.aligned[a.buffer] && bytes >= 4 &&
+        bytes <= vector_bytes)
+      shifted |= int64_t{1} << i;
+  }
+  return shifted;
+}
+
+// How columns are walked that are too long for registers.
+struct Walk {
+  int threads_y, unroll;
+  bool serial;
+  int64_t blocks = 0;
+};
+
+Walk walk_of(const Problem& p, const Shape& shape, const Device& device, int64_t length,
+             int64_t tiles, int threads_x, int vector, bool shifted) {
+  const bool takes = takes_arrays(p), many_registers = takes || shape.staged > 1;
+  const bool cut = shape.walks == 1 && tiles < 4 * device.processors;
+  // What many blocks found for few columns is merged by one: large blocks leave it less.
+  const bool large = cut && many_registers && threads_x < warp && 4 * tiles <= device.processors;
+  int threads = large ? 2 * block_threads : block_threads;
+  while (threads > 64 && threads / threads_x > length) threads /= 2;
+  Walk w{.threads_y = std::max(1, threads / threads_x)};
+  int most = shape.staged > 1 ? most_steps / 2 : most_steps;
+  if (takes)
+    most = std::min(most, std::max(2, taken_elements / vector));
+  else if (shifted)
+    most = std::min(most, shifted_elements / vector);
+  const int64_t steps = (length + w.threads_y - 1) / w.threads_y;
+  w.unroll = static_cast<int>(std::clamp<int64_t>(ceil_pow2(steps), 1, most));
+  w.serial = int64_t{w.threads_y} * w.unroll < length;
+  // As many as are resident at once, lest a second wave is half empty.
+  const int resident = large ? 1 : many_registers ? 2 : 4;
+  if (w.serial && cut) w.blocks = resident * device.processors;
+  return w;
 }
 
 }  // namespace
@@ -76,8 +139,9 @@ Plan plan_outer(Problem& p, const Hints& hints, const Device& device) {
       if (axes_of(p, p.accesses[i]) & ~p.reduced &&
           can_vector(p, p.accesses[i], c.inner, hints, vector))
         wide |= int64_t{1} << i;
-  if (!wide) vector = 1;
-  const bool whole = vector > 1 && hints.divides(p.refined.axes[c.axes.back()].extent, vector);
+  const int64_t shifted = wide ? 0 : shifted_columns(p, c, hints);
+  if (!wide && !shifted) vector = 1;
+  const int whole = wide ? axes_of_lanes(p, c.axes, c.inner, hints, vector) : 0;
 
   Shape shape = shape_of(p);
   bool single_pass = false;
@@ -85,7 +149,6 @@ Plan plan_outer(Problem& p, const Hints& hints, const Device& device) {
   const int64_t vectors = (width + vector - 1) / vector;
   const int threads_x =
       static_cast<int>(std::min<int64_t>(vectors < 8 * warp ? 8 : warp, ceil_pow2(vectors)));
-  int threads = 256;
   Place place = Place::Reload;
   int threads_y, unroll;
   bool serial = false;
@@ -102,13 +165,12 @@ Plan plan_outer(Problem& p, const Hints& hints, const Device& device) {
     const int64_t tiles = (width + threads_x * vector - 1) / (threads_x * vector);
     if (shape.walks > 1 && hints.pieces && tiles < 2 * device.processors)
       return {.scheduler = "pieces", .fields = {}};
-    while (threads > 64 && threads / threads_x > length) threads /= 2;
-    threads_y = std::max(1, threads / threads_x);
-    unroll = static_cast<int>(
-        std::clamp<int64_t>(ceil_pow2((length + threads_y - 1) / threads_y), 1, most_steps));
-    if (shape.staged > 1) unroll = std::min(unroll, most_steps / 2);
-    serial = int64_t{threads_y} * unroll < length;
-    if (serial && shape.walks == 1 && tiles < 4 * device.processors) blocks = 4 * device.processors;
+    const Walk walk = walk_of(single_pass ? *p.single_pass : p, shape, device, length, tiles,
+                              threads_x, vector, shifted != 0);
+    threads_y = walk.threads_y;
+    unroll = walk.unroll;
+    serial = walk.serial;
+    blocks = walk.blocks;
   }
   return {.scheduler = "outer",
           .fields = {{"threads_x", threads_x},
@@ -120,7 +182,8 @@ Plan plan_outer(Problem& p, const Hints& hints, const Device& device) {
                      {"blocks", blocks},
                      {"single_pass", single_pass},
                      {"whole", whole},
-                     {"wide", wide}}};
+                     {"wide", wide},
+                     {"shifted", shifted}}};
 }
 
 Schedule schedule_outer(Problem& both, const Plan& plan) {
@@ -133,8 +196,10 @@ Schedule schedule_outer(Problem& both, const Plan& plan) {
   enum { K, R };
   s.dims = {{.axes = kept_axes(p)}, {.axes = reduced_axes(p)}};
   s.threads = static_cast<int>(x * y);
-  s.whole = plan.get("whole") != 0;
+  s.whole = static_cast<int>(plan.get("whole"));
   s.widths = widths_of(p, plan.get("wide"), vector);
+  s.shifted = plan.get("shifted");
+  s.tail = s.shifted != 0;
   Stage stage;
   const auto loop = [&](DimId dim, Bind bind, int64_t extent, Expr count = nullptr) {
     stage.loops.push_back({.dim = dim, .extent = extent, .bind = bind, .count = count});
@@ -157,8 +222,7 @@ Schedule schedule_outer(Problem& both, const Plan& plan) {
   s.stages.push_back(std::move(stage));
   const auto place = static_cast<Place>(plan.get("place"));
   for (const MemoryAccess& a : p.accesses) {
-    const AxisSet axes = axes_of(p, a);
-    const bool column = !a.store && (axes & p.reduced) && (axes & ~p.reduced) && !is_loaded(a);
+    const bool column = !a.store && moves_rows(p, a) && !is_loaded(a);
     s.places.push_back(column ? place : Place::Reload);
   }
   verify(s, static_cast<int>(p.refined.axes.size()));
@@ -166,7 +230,16 @@ Schedule schedule_outer(Problem& both, const Plan& plan) {
 }
 
 void check_outer(const Plan& planned, const Plan& wanted) {
-  check_fields(planned, wanted, {{"unroll", planned.get("unroll"), 32}});
+  const int64_t x = planned.get("threads_x"), blocks = planned.get("blocks");
+  const bool serial = planned.get("serial") != 0;  // else each step of a column needs its thread
+  check_fields(planned, wanted,
+               {{"threads_y", serial ? 1 : planned.get("threads_y"), 1024 / x},
+                {"unroll", serial ? 1 : planned.get("unroll"), 32},
+                {"blocks", blocks ? 1 : 0, blocks ? 1 << 20 : 0}});
+  FUSER_CHECK(x * wanted.get("threads_y") % warp == 0, User, "plan-1",
+              "plan: threads_y=", wanted.get("threads_y"), " is not possible here; expected ",
+              "a multiple of ", std::max<int64_t>(1, warp / x),
+              "\n  planned: ", to_string(planned));
 }
 
 }  // namespace fuser

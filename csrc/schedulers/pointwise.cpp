@@ -34,10 +34,12 @@ Dims merge(Dims dims, int merged) {
 
 // Elements per thread: 16 bytes of the widest dtype that moves (wider runs need strided accesses
 // there: 90 against 99% of a copy), fewer when the loads of one thread would not fit its registers.
+// What does not vary along the elements is one element.
 int widest_vector(const Problem& p) {
   int widest = 1, bytes = 0;
   for (const MemoryAccess& a : p.accesses) {
-    widest = std::max(widest, size_of(a.dtype));
+    if (!p.order.empty() && (axes_of(p, a) >> p.order.back() & 1))
+      widest = std::max(widest, size_of(a.dtype));
     bytes += size_of(a.dtype);
   }
   int vector = std::max(1, vector_bytes / widest);
@@ -106,6 +108,7 @@ Schedule schedule_pointwise(Problem& p, const Plan& plan) {
   Schedule s;
   s.threads = static_cast<int>(plan.get("threads"));
   s.tail = plan.get("tail") != 0;
+  s.backward = reads_earlier(p);
   const auto vector = plan.get("vector");
   const int64_t wide = plan.get("wide");
   for (auto& axes :

@@ -11,6 +11,8 @@ constexpr Scheduler list[] = {
     {"inner", match_inner, plan_inner, schedule_inner, check_inner,
      "takes reductions whose innermost axis is reduced"},
     {"outer", match_outer, plan_outer, schedule_outer, check_outer, "takes the other reductions"},
+    {"broadcast", match_broadcast, plan_broadcast, schedule_broadcast, check_broadcast,
+     "takes what reads much along its columns and reduces nothing"},
     {"pointwise", match_pointwise, plan_pointwise, schedule_pointwise, check_pointwise,
      "takes everything without a reduction, so it stands last"},
 };

@@ -39,6 +39,8 @@ FAMILIES = {
     "few_rows": Family("sum_rows", (4, 1 << 20), holds=("last_block",)),
     "argmax": Family("argmax_rows", (4096, 5000), holds=("ArgState",)),
     "columns": Family("sum_columns", (1 << 20, 64), holds=("last_block", "reduce_rows")),
+    "odd_columns": Family("sum_columns", (1 << 20, 65), holds=("load_shifted",)),
+    "deviations": Family("var_columns", (1 << 20, 64), holds=("accumulate_each", "load_partials")),
     "short_columns": Family("softmax_columns", (64, 8192), F32, ("reduce_rows",)),
     "backward": Family("norm_backward", (4096, 4096), holds=("grid_barrier", "copy_async")),
     "short_backward": Family("norm_backward", (4096, 768), holds=("grid_barrier",)),
@@ -48,7 +50,7 @@ FAMILIES = {
 # Those whose text differs between GPUs by more than numbers.
 DIFFERENT = [
     *("odd_rows", "shared_rows", "odd_shared_rows", "one_walk"),
-    *("few_rows", "columns", "backward", "batch_norm"),
+    *("few_rows", "columns", "odd_columns", "deviations", "backward", "batch_norm"),
 ]
 
 

@@ -61,6 +61,21 @@ def test_a_run_over_axes_that_do_not_divide() -> None:
     assert apart["vector"] == 1
 
 
+def group_norm(ops: Any, x: Any, w: Any, b: Any) -> Any:
+    return ops.group_norm(x, 4, w, b, 1e-5)[0]
+
+
+def test_what_is_the_same_for_all_lanes_is_read_once() -> None:
+    """A weight of a channel of 28 x 28: a vector of 8 leaves the row of an image, not the image."""
+    fd = FusionDefinition()
+    x, w, b = (fd.define_tensor([-1] * rank, dtype=DataType.BFloat16) for rank in (4, 1, 1))
+    fd.add_output(fd.ops.cast(group_norm(fd.ops, x, w, b), DataType.BFloat16))
+    (kernel,) = kernels_for(fd, [(64, 64, 28, 28), (64,), (64,)], text=True)
+    assert (kernel["plan"]["vector"], kernel["plan"]["whole"]) == (8, 2)
+    assert "array r_in1 bf16 1\n" in kernel["ir"]
+    assert kernel["plan"]["wide"] == 0b1001
+
+
 def test_the_layout_says_which_axis_is_innermost() -> None:
     columns = plan_of(lambda o, x: o.sum(x, 1), ((64, 300), (1, 64)))
     assert (columns["scheduler"], columns["vector"]) == ("outer", 4)

@@ -1,0 +1,133 @@
+// Pointwise kernels that read much along their columns: a batch norm with its statistics, weights
+// and biases. A thread keeps what belongs to its columns, and what is computed from that alone, in
+// registers and walks several rows; all of their loads stand before any store.
+//
+// Without that, the 16 bytes of a row that a thread owns take 128 bytes of float32 statistics out
+// of L1 and their arithmetic, more than memory leaves time for.
+#include <algorithm>
+
+#include "base/error.h"
+#include "schedulers/dims.h"
+#include "schedulers/schedulers.h"
+
+namespace fuser {
+namespace {
+
+constexpr int warp = 32;
+constexpr int block_threads = 256;
+constexpr int rows_in_flight = 4;
+// What is read along a column outweighs what moves of one of its elements by so much.
+constexpr int least_ratio = 2;
+constexpr int column_registers = 64;  // of a thread, for what it keeps of its columns
+
+enum { K, R };
+
+struct Columns {
+  Dims dims;  // K and R
+  int vector = 1;
+};
+
+// The innermost run of axes that all accesses walk as one, and the rest of them as another run.
+std::optional<Columns> columns_of(Problem& p) {
+  Dims runs = collapse(p, p.order, all_accesses(p));
+  if (runs.size() != 2) return std::nullopt;
+  Columns c{.dims = {std::move(runs[1]), std::move(runs[0])}};
+  AxisSet k = 0, r = 0;
+  for (AxisId a : c.dims[K]) k |= AxisSet{1} << a;
+  for (AxisId a : c.dims[R]) r |= AxisSet{1} << a;
+  int moved = 0, kept = 0, widest = 1;
+  for (const MemoryAccess& a : p.accesses) {
+    const AxisSet axes = axes_of(p, a);
+    const bool element = (axes & k) && (axes & r);
+    if (is_loaded(a) || (a.store && !element)) return std::nullopt;
+    if (element) {
+      moved += size_of(a.dtype);
+      widest = std::max(widest, size_of(a.dtype));
+    } else if (axes & k) {
+      kept += size_of(a.dtype);
+    }
+  }
+  if (kept < least_ratio * moved) return std::nullopt;
+  c.vector = std::max(1, vector_bytes / widest);
+  while (c.vector > 1 && kept * c.vector / 4 > column_registers) c.vector /= 2;
+  return c;
+}
+
+}  // namespace
+
+Verdict match_broadcast(Problem& p) {
+  Verdict verdict;
+  const auto refuse = [&](const char* rule, const char* text) {
+    verdict.reject = Reject{.rule = rule, .text = text, .tensor = -1};
+    return verdict;
+  };
+  if (p.reduced) return refuse("broadcast-1", "it reduces");
+  const auto c = columns_of(p);
+  if (!c) return refuse("broadcast-2", "what it reads along columns is little");
+  const auto ask = [&](Expr value) {
+    if (c->vector > 1 && !value->is_constant()) verdict.facts.push_back({value, c->vector});
+  };
+  ask(extent_of(p, c->dims[K]));
+  for (const MemoryAccess& a : p.accesses)
+    if (const auto needs = vector_needs(p, a, c->dims[K]))
+      for (Expr e : *needs) ask(e);
+  verdict.extents = {extent_of(p, c->dims[K])};
+  return verdict;
+}
+
+Plan plan_broadcast(Problem& p, const Hints& hints, const Device&) {
+  const Columns c = *columns_of(p);
+  int vector = c.vector;
+  int64_t wide = 0;
+  if (vector > 1 && hints.divides(extent_of(p, c.dims[K]), vector))
+    for (size_t i = 0; i < p.accesses.size() && i < 63; ++i)
+      if (can_vector(p, p.accesses[i], c.dims[K], hints, vector)) wide |= int64_t{1} << i;
+  if (!wide) vector = 1;
+  int threads_x = 1;
+  while (threads_x < warp && int64_t{threads_x} * vector < hints.at_most(extent_of(p, c.dims[K])))
+    threads_x *= 2;
+  return {.scheduler = "broadcast",
+          .fields = {{"threads_x", threads_x},
+                     {"threads_y", block_threads / threads_x},
+                     {"unroll", vector > 1 ? rows_in_flight : 2 * rows_in_flight},
+                     {"vector", vector},
+                     {"backward", reads_earlier(p)},
+                     {"wide", wide}}};
+}
+
+Schedule schedule_broadcast(Problem& p, const Plan& plan) {
+  Schedule s;
+  const auto vector = static_cast<int>(plan.get("vector"));
+  const int64_t x = plan.get("threads_x"), y = plan.get("threads_y");
+  Columns c = *columns_of(p);
+  for (auto& axes : c.dims) s.dims.push_back({.axes = std::move(axes)});
+  s.threads = static_cast<int>(x * y);
+  s.backward = plan.get("backward") != 0;
+  s.widths = widths_of(p, plan.get("wide"), vector);
+  Stage stage;
+  const auto loop = [&](DimId dim, Bind bind, int64_t extent) {
+    stage.loops.push_back({.dim = dim, .extent = extent, .bind = bind});
+  };
+  loop(R, Bind::Grid, 0);
+  loop(K, Bind::Grid, 0);
+  loop(R, Bind::Unroll, plan.get("unroll"));
+  loop(R, Bind::ThreadY, y);
+  loop(K, Bind::ThreadX, x);
+  if (vector > 1) loop(K, Bind::Vector, vector);
+  s.stages.push_back(std::move(stage));
+  verify(s, static_cast<int>(p.refined.axes.size()));
+  return s;
+}
+
+void check_broadcast(const Plan& planned, const Plan& wanted) {
+  check_fields(
+      planned, wanted,
+      {{"threads_y", 1, 1024 / planned.get("threads_x")}, {"unroll", 1, 16}, {"backward", 0, 1}});
+  const int64_t threads = planned.get("threads_x") * wanted.get("threads_y");
+  FUSER_CHECK(threads % warp == 0, User, "plan-1", "plan: threads_y=", wanted.get("threads_y"),
+              " is not possible here; expected a multiple of ",
+              std::max<int64_t>(1, warp / planned.get("threads_x")),
+              "\n  planned: ", to_string(planned));
+}
+
+}  // namespace fuser
