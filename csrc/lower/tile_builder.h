@@ -55,6 +55,7 @@ struct Builder {
   std::vector<int> product_of;   // the product that a sum takes in without rounding it, or -1
   std::vector<int> taken_of;     // array of the elements that a partial result takes in at once
   std::vector<int> slots_of;     // shared memory in which threads above each other combine it
+  std::vector<int> kept_of;      // array that keeps it for later walks, or -1
   std::vector<int> array_of;     // register array of a lane of a value over K (columns)
   std::vector<int> raw_of;       // by access: array that holds it as loaded, or -1
   std::vector<int> shared_of;    // by access: buffer in shared memory, or -1
@@ -102,7 +103,7 @@ struct Builder {
 
   static std::vector<ValueId> operands_of(const Value& v);
 
-  // The last walk in which the argument of a reduction over K is needed: the last one of all.
+  // When each value is known, and the arrays of partial results.
   void analyse();
 
   // One partial result a thread, for all of its lanes.
@@ -188,7 +189,12 @@ struct Builder {
 
   void accumulate(Body& body, ValueId v, Expr lane, const Known& known);
 
-  void nest(Body& out, int p, const Known& outer);
+  // Values that are kept for later walks are known from there on.
+  void nest(Body& out, int p, Known& outer);
+
+  // Is v in registers from the first walk that computes it to the last?
+  bool is_kept(ValueId v) const;
+  void keep(Body& body, ValueId v, Expr lane, Expr value);
 
   // A step where it exists: whole, without a question for each lane; or, at the ends of a row that
   // is no multiple of a vector, lane by lane.
@@ -231,6 +237,10 @@ struct Builder {
   // arrived, each takes some of the columns and merges the blocks in order.
 
   void finish_columns();
+  std::vector<int> write_columns(const std::vector<ValueId>& reduced);
+  void merge_blocks(Body& body, const std::vector<ValueId>& reduced,
+                    const std::vector<int>& partials, Expr column, Expr y, Known& known);
+  void store_columns(Body& body, Expr column, Expr owner, Known& known);
 
   void build();
 };

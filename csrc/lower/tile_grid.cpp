@@ -208,10 +208,8 @@ void Builder::store_kept(Body& body, const Known& known) {
   }
 }
 
-void Builder::finish_columns() {
-  std::vector<ValueId> reduced;
-  for (size_t v = 0; v < values().size(); ++v)
-    if (reduces_columns(values()[v])) reduced.push_back(static_cast<ValueId>(v));
+// Partial results of a block's columns, by reduction: [block][column].
+std::vector<int> Builder::write_columns(const std::vector<ValueId>& reduced) {
   Body& body = kernel.body;
   if (rows > 1) {
     CombineRows c{.rows = rows, .columns = columns};
@@ -223,80 +221,89 @@ void Builder::finish_columns() {
     }
     body.push_back({std::move(c)});
   }
-  const int barrier = new_scratch("g_barrier", Buffer::Kind::Counters, DType::Int32, constant(3));
   std::vector<int> partials;
+  // Lanes along R are whole vectors of it: they exist together and are stored together.
+  Body writes;
+  Expr start = exprs().mul(exprs().symbol(Symbol::Block, 0), extents[R]);
+  Expr in = exists(axes_of_dim[R], nullptr);
+  if (rows > 1) in = both(exprs().apply(Op::eq, {y, constant(0)}), in);
   for (ValueId v : reduced) {
     const auto& r = std::get<Reduced>(values()[v].how);
     partials.push_back(new_scratch(text("g_partial", partials.size()), Buffer::Kind::Workspace,
                                    r.compute, exprs().mul(extents[R], kernel.blocks), State{r.op}));
+    writes.push_back({Write{.array = state_of[v],
+                            .element = element(constant(0), lanes),
+                            .width = lanes,
+                            .buffer = partials.back(),
+                            .offset = exprs().add(start, walk[R].index),
+                            .in = in}});
   }
-  Body writes;
-  for_lanes(writes, Known(values().size(), nullptr), [&](Body& b, Expr lane, Known&) {
-    Expr at = exprs().add(walk[R].index, lane);
-    Expr in = exists(axes_of_dim[R], lane);
-    if (rows > 1) in = both(exprs().apply(Op::eq, {y, constant(0)}), in);
-    for (size_t i = 0; i < reduced.size(); ++i)
-      b.push_back({Write{
-          .array = state_of[reduced[i]],
-          .element = element(lane, lanes),
-          .width = 1,
-          .buffer = partials[i],
-          .offset = exprs().add(exprs().mul(exprs().symbol(Symbol::Block, 0), extents[R]), at),
-          .in = in}});
-  });
   append(body, unrolled(std::move(writes)));
-  body.push_back({SyncGrid{barrier}});
+  return partials;
+}
 
-  // 32 columns at a time, threads above each other share them.
-  const int height = schedule.threads / warp;
-  const int group = new_var(), step = new_var();
-  Expr thread = exprs().symbol(Symbol::Thread, 0);
-  Expr fx = index_let(exprs().mod(thread, constant(warp)));
-  Expr fy = index_let(exprs().div(thread, constant(warp)));
-  Expr groups = exprs().ceil_div(extents[R], warp);
-  Expr column = exprs().add(exprs().mul(exprs().add(exprs().mul(var(group), kernel.blocks),
-                                                    exprs().symbol(Symbol::Block, 0)),
-                                        constant(warp)),
-                            fx);
-  Expr in = less(column, extents[R]);
-  Serial outer{.var = group, .extent = ceil_div(groups, kernel.blocks), .body = {}};
-  std::vector<int> states, read;
-  Serial inner{.var = step, .extent = ceil_div(kernel.blocks, constant(height)), .body = {}};
-  Expr which = exprs().add(exprs().mul(var(step), constant(height)), fy);
-  CombineRows c{.rows = height, .columns = warp};
+// Merges the partial results of all blocks for one column a thread; threads above each other share
+// it and have several of them on their way at once. The results are left in `known`.
+void Builder::merge_blocks(Body& body, const std::vector<ValueId>& reduced,
+                           const std::vector<int>& partials, Expr column, Expr y, Known& known) {
+  const int across = schedule.finish_columns, height = schedule.threads / across;
+  const int ahead = std::clamp(20 / static_cast<int>(reduced.size()), 1, 10);
+  const int step = new_var(), ahead_var = new_var();
+  Serial loop{.var = step,
+              .extent = ceil_div(kernel.blocks, constant(int64_t{height} * ahead)),
+              .unroll = 1,
+              .body = {}};
+  Expr first = exprs().add(exprs().mul(var(step), constant(ahead)), var(ahead_var));
+  Expr which = exprs().add(exprs().mul(first, constant(height)), y);
+  For loads{.var = ahead_var, .extent = ahead, .body = {}};
+  For merges{.var = ahead_var, .extent = ahead, .body = {}};
+  // One condition for all: each is a branch.
+  If there{.condition = both(less(column, extents[R]), less(which, kernel.blocks)), .body = {}};
+  // Reductions that are alike lie side by side in one array, to be combined together.
+  std::vector<int> totals;
   for (size_t i = 0; i < reduced.size(); ++i) {
     const auto& r = std::get<Reduced>(values()[reduced[i]].how);
-    states.push_back(new_array(text("r_total", i), r.compute, 1, State{r.op}));
-    read.push_back(new_array(text("r_partial", i), r.compute, 1, State{r.op}));
-    outer.body.push_back({Reset{states[i]}});
-    If there{.condition = both(in, less(which, kernel.blocks))};
-    there.body.push_back({Load{.array = read[i],
-                               .element = constant(0),
+    auto total = std::find_if(totals.begin(), totals.end(), [&](int t) {
+      return kernel.arrays[t].state == State{r.op} && kernel.arrays[t].dtype == r.compute;
+    });
+    if (total == totals.end()) {
+      totals.push_back(new_array(text("r_total", totals.size()), r.compute, 0, State{r.op}));
+      total = totals.end() - 1;
+    }
+    Expr place = constant(kernel.arrays[*total].extent++);
+    known[reduced[i]] = exprs().element(*total, place, result_dtype(r.op, r.compute, 0), 0);
+    const int read = new_array(text("r_partial", i), r.compute, ahead, State{r.op});
+    loop.body.push_back({Reset{read}});
+    there.body.push_back({Load{.array = read,
+                               .element = var(ahead_var),
                                .width = 1,
                                .buffer = partials[i],
                                .offset = exprs().add(exprs().mul(which, extents[R]), column)}});
-    there.body.push_back({Merge{.array = states[i],
-                                .element = constant(0),
-                                .other = read[i],
-                                .other_element = constant(0)}});
-    inner.body.push_back({std::move(there)});
-    c.arrays.push_back(states[i]);
-    c.slots.push_back(new_shared(text("s_", row(r.op).name, slot_index++), r.compute,
-                                 schedule.threads, State{r.op}));
+    merges.body.push_back(
+        {Merge{.array = *total, .element = place, .other = read, .other_element = var(ahead_var)}});
   }
-  outer.body.push_back({std::move(inner)});
-  if (height > 1) outer.body.push_back({std::move(c)});
+  for (int total : totals) body.push_back({Reset{total}});
+  loads.body.push_back({std::move(there)});
+  loop.body.push_back({std::move(loads)});
+  loop.body.push_back({std::move(merges)});
+  body.push_back({std::move(loop)});
+  if (height == 1) return;
+  CombineRows c{.rows = height, .columns = across};
+  for (int total : totals) {
+    const Array& a = kernel.arrays[total];
+    c.arrays.push_back(total);
+    c.slots.push_back(new_shared(text("s_", row(a.state->op).name, slot_index++), a.dtype,
+                                 schedule.threads * a.extent, a.state));
+  }
+  body.push_back({std::move(c)});
+}
 
-  // What is computed from them, one column a thread.
+// What is computed from them, one column a thread; the first of those above each other stores.
+void Builder::store_columns(Body& body, Expr column, Expr owner, Known& known) {
   std::vector<LinearAxes> columns_walk = walk;
   columns_walk[R].index = column;
   columns_walk[R].vector = false;
-  Known known(values().size(), nullptr);
-  for (size_t i = 0; i < reduced.size(); ++i) {
-    const auto& r = std::get<Reduced>(values()[reduced[i]].how);
-    known[reduced[i]] =
-        exprs().element(states[i], constant(0), result_dtype(r.op, r.compute, 0), 0);
-  }
+  const auto place = [&](Expr e) { return address(exprs(), columns_walk, e, nullptr); };
   std::vector<int> stores;
   std::vector<ValueId> roots;
   for (size_t i = 0; i < problem.accesses.size(); ++i) {
@@ -304,51 +311,72 @@ void Builder::finish_columns() {
     stores.push_back(static_cast<int>(i));
     roots.push_back(stored_value(static_cast<int>(i)));
   }
-  const auto place = [&](Expr e) { return address(exprs(), columns_walk, e, nullptr); };
+  Expr in = less(column, extents[R]);
   for (ValueId v : needed(roots, known)) {
     const Value& value = values()[v];
     if (const auto* p = std::get_if<Pick>(&value.how)) {
       const auto& r = std::get<Reduced>(values()[p->reduced].how);
-      const size_t i = std::find(reduced.begin(), reduced.end(), p->reduced) - reduced.begin();
-      known[v] = exprs().element(states[i], constant(0), result_dtype(r.op, r.compute, p->result),
+      Expr whole = known[p->reduced];
+      known[v] = exprs().element(whole->a, whole->args[0], result_dtype(r.op, r.compute, p->result),
                                  p->result);
     } else if (access_of[v] >= 0) {
       const MemoryAccess& a = problem.accesses[access_of[v]];
       const int array = new_array(text(name_of("r", access_of[v]), "_end"), a.dtype, 1);
-      outer.body.push_back({Load{.array = array,
-                                 .element = constant(0),
-                                 .width = 1,
-                                 .buffer = a.buffer,
-                                 .offset = place(offset_of(kernel, a, known)),
-                                 .in = in}});
+      body.push_back({Load{.array = array,
+                           .element = constant(0),
+                           .width = 1,
+                           .buffer = a.buffer,
+                           .offset = place(offset_of(kernel, a, known)),
+                           .in = in}});
       known[v] = exprs().element(array, constant(0), a.dtype);
     } else if (const auto* at = std::get_if<Coordinate>(&value.how)) {
       const int name = new_var();
-      outer.body.push_back(
-          {Let{.var = name, .value = place(import(kernel, at->at)), .index = true}});
+      body.push_back({Let{.var = name, .value = place(import(kernel, at->at)), .index = true}});
       known[v] = var(name);
     } else {
-      compute(v, known, outer.body, constant(0));
+      compute(v, known, body, constant(0));
     }
   }
   for (int i : stores) {
     const MemoryAccess& a = problem.accesses[i];
     const int array = new_array(name_of("r", i), a.dtype, 1);
-    outer.body.push_back(
+    body.push_back(
         {Assign{.array = array,
                 .element = constant(0),
                 .value = exprs().cast(
                     a.dtype, operand(kernel, problem.refined.stores[a.index].access, known))}});
-    Expr mine = height > 1 ? both(exprs().apply(Op::eq, {fy, constant(0)}), in) : in;
-    outer.body.push_back({Write{.array = array,
-                                .element = constant(0),
-                                .width = 1,
-                                .buffer = a.buffer,
-                                .offset = place(offset_of(kernel, a, known)),
-                                .in = mine}});
+    body.push_back({Write{.array = array,
+                          .element = constant(0),
+                          .width = 1,
+                          .buffer = a.buffer,
+                          .offset = place(offset_of(kernel, a, known)),
+                          .in = both(owner, in)}});
   }
-  outer.body.push_back({Barrier{}});
-  body.push_back({std::move(outer)});
+}
+
+void Builder::finish_columns() {
+  std::vector<ValueId> reduced;
+  for (size_t v = 0; v < values().size(); ++v)
+    if (reduces_columns(values()[v])) reduced.push_back(static_cast<ValueId>(v));
+  const int barrier = new_scratch("g_barrier", Buffer::Kind::Counters, DType::Int32, constant(3));
+  const std::vector<int> partials = write_columns(reduced);
+  kernel.body.push_back({SyncGrid{barrier}});
+
+  // Groups of columns in turn.
+  const int across = schedule.finish_columns, group = new_var();
+  Expr thread = exprs().symbol(Symbol::Thread, 0), block = exprs().symbol(Symbol::Block, 0);
+  Expr fx = index_let(exprs().mod(thread, constant(across)));
+  Expr fy = index_let(exprs().div(thread, constant(across)));
+  Expr mine = exprs().add(exprs().mul(var(group), kernel.blocks), block);
+  Expr column = exprs().add(exprs().mul(mine, constant(across)), fx);
+  Expr groups = exprs().ceil_div(extents[R], across);
+  Serial loop{.var = group, .extent = ceil_div(groups, kernel.blocks), .unroll = 1, .body = {}};
+  Known known(values().size(), nullptr);
+  merge_blocks(loop.body, reduced, partials, column, fy, known);
+  Expr owner = exprs().apply(Op::eq, {fy, constant(0)});
+  store_columns(loop.body, column, schedule.threads > across ? owner : nullptr, known);
+  loop.body.push_back({Barrier{}});
+  kernel.body.push_back({std::move(loop)});
 }
 
 }  // namespace fuser::tile

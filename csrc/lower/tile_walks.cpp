@@ -205,7 +205,19 @@ void Builder::accumulate(Body& body, ValueId v, Expr lane, const Known& known) {
   body.push_back({std::move(s)});
 }
 
-void Builder::nest(Body& out, int p, const Known& outer) {
+bool Builder::is_kept(ValueId v) const {
+  return std::any_of(schedule.stored.begin(), schedule.stored.end(),
+                     [&](const Stored& s) { return s.value == v; });
+}
+
+void Builder::keep(Body& body, ValueId v, Expr lane, Expr value) {
+  FUSER_ASSERT(serial_var < 0, "value ", v, " is kept of a row that is walked in a loop");
+  int& array = kept_of[v];
+  if (array < 0) array = new_array(text("r_v", v), value->dtype, unroll * lanes);
+  body.push_back({Assign{.array = array, .element = element(lane, lanes), .value = value}});
+}
+
+void Builder::nest(Body& out, int p, Known& outer) {
   const std::vector<ValueId> reductions = reductions_of(p);
   std::vector<int> stores;
   if (p == phases)
@@ -290,21 +302,18 @@ void Builder::nest(Body& out, int p, const Known& outer) {
       else
         load_step(body, access, known, false);
     }
-    for (ValueId v : wanted) {
-      if (in_lanes(values()[v].axes)) continue;
-      if (Expr e = read_here(v, constant(0)))
-        known[v] = e;
+    const auto find = [&](Body& inner, ValueId v, Expr lane, Known& here) {
+      if (Expr e = read_here(v, lane))
+        here[v] = e;
       else
-        compute(v, known, body, constant(0));
-    }
+        compute(v, here, inner, lane);
+      if (p < phases && is_kept(v)) keep(inner, v, lane, here[v]);
+    };
+    for (ValueId v : wanted)
+      if (!in_lanes(values()[v].axes)) find(body, v, constant(0), known);
     for_lanes(body, known, [&](Body& inner, Expr lane, Known& here) {
-      for (ValueId v : wanted) {
-        if (here[v]) continue;
-        if (Expr e = read_here(v, lane))
-          here[v] = e;
-        else
-          compute(v, here, inner, lane);
-      }
+      for (ValueId v : wanted)
+        if (!here[v]) find(inner, v, lane, here);
       for (ValueId v : reductions) accumulate(inner, v, lane, here);
       for (int i : stores)
         inner.push_back({Assign{
@@ -353,6 +362,11 @@ void Builder::nest(Body& out, int p, const Known& outer) {
                           .body = std::move(walked)}});
   } else {
     append(out, std::move(walked));
+  }
+  for (ValueId v : wanted) {
+    if (kept_of[v] < 0) continue;
+    Expr at = element(lanes > 1 ? var(lane_var) : constant(0), lanes);
+    outer[v] = exprs().element(kept_of[v], at, kernel.arrays[kept_of[v]].dtype);
   }
 }
 

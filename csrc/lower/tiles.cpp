@@ -237,7 +237,6 @@ std::vector<ValueId> Builder::operands_of(const Value& v) {
   return out;
 }
 
-// The last walk in which the argument of a reduction over K is needed: the last one of all.
 void Builder::analyse() {
   const size_t n = values().size();
   phase.assign(n, 0);
@@ -247,6 +246,7 @@ void Builder::analyse() {
   array_of.assign(n, -1);
   taken_of.assign(n, -1);
   slots_of.assign(n, -1);
+  kept_of.assign(n, -1);
   find_products();
   for (size_t i = 0; i < problem.accesses.size(); ++i)
     if (!problem.accesses[i].store) access_of[problem.accesses[i].index] = static_cast<int>(i);
@@ -296,12 +296,13 @@ void Builder::find_products() {
   }
 }
 
-// What a walk is for: reductions that end with it, or the stores.
+// What a walk is for: reductions that end with it, or the stores. A reduction over K takes part in
+// the first walk that has its operands.
 std::vector<ValueId> Builder::reductions_of(int p) const {
   std::vector<ValueId> out;
   for (size_t v = 0; v < values().size(); ++v) {
     if (!is_reduced(static_cast<ValueId>(v))) continue;
-    if (reduces_columns(values()[v]) ? p == phases : phase[v] == p + 1)
+    if (phase[v] == (reduces_columns(values()[v]) ? p : p + 1))
       out.push_back(static_cast<ValueId>(v));
   }
   return out;
@@ -510,6 +511,7 @@ void Builder::walk_row(Body& body) {
     nest(body, p, known);
     if (p == phases) break;
     std::vector<ValueId> reduced = reductions_of(p);
+    std::erase_if(reduced, [&](ValueId v) { return reduces_columns(values()[v]); });
     // Slots are used again one iteration later: with a single barrier between, they alternate.
     Expr parity = row_var >= 0 && combines == 1 ? exprs().mod(var(row_var), constant(2)) : nullptr;
     combine(body, reduced, parity);

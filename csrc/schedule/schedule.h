@@ -54,7 +54,7 @@ struct Stage {
   std::vector<Loop> loops;  // outer to inner
   std::vector<ValueId> computed;
 };
-struct Stored {  // a value that crosses a stage
+struct Stored {  // a value that crosses a stage, or is kept from one walk over R to the later ones
   ValueId value = 0;
   Place place{};
 };
@@ -87,6 +87,7 @@ struct Schedule {
   int ring = 0;    // rows that are copied ahead into Shared memory, with a Serial loop over K
   // Reductions that the whole grid takes part in: over R (LastBlock) or over K (Cooperative).
   Finish finish = Finish::InTile;
+  int finish_columns = 32;  // of a Cooperative finish: those that a block merges at once
 };
 
 struct Part {

@@ -96,26 +96,58 @@ bool moves_rows(const Problem& p, const MemoryAccess& a) {
   return (axes & p.reduced) == p.reduced && ((axes & ~p.reduced) || kept_axes(p).empty());
 }
 
+namespace {
+
+// Reductions over R that a value waits for, its own included.
+std::vector<int> phases_of(const Problem& p) {
+  std::vector<int> phase(p.refined.values.size(), 0);
+  for (size_t v = 0; v < phase.size(); ++v) {
+    const Value& value = p.refined.values[v];
+    visit_operands(value, [&](ValueId o) { phase[v] = std::max(phase[v], phase[o]); });
+    const auto* r = std::get_if<Reduced>(&value.how);
+    if (r && r->over == p.reduced) ++phase[v];
+  }
+  return phase;
+}
+
+}  // namespace
+
+std::vector<ValueId> computed_again(const Problem& p) {
+  const std::vector<Value>& values = p.refined.values;
+  const std::vector<int> phase = phases_of(p);
+  const size_t last = phase.empty() ? 0 : *std::max_element(phase.begin(), phase.end());
+  // By walk: what it takes in or stores, then all that these are computed from.
+  std::vector<std::vector<bool>> needs(last + 1, std::vector<bool>(values.size(), false));
+  std::vector<bool> kept(values.size(), false), before(values.size(), false);
+  for (size_t v = 0; v < values.size(); ++v) {
+    const auto* r = std::get_if<Reduced>(&values[v].how);
+    if (!r) continue;
+    const int walk = phase[v] - (r->over == p.reduced ? 1 : 0);
+    visit_operands(values[v], [&](ValueId o) { needs[walk][o] = true; });
+  }
+  for (const Store& s : p.refined.stores)
+    if (s.access.value >= 0) needs[last][s.access.value] = true;
+  for (std::vector<bool>& need : needs) {
+    for (size_t v = values.size(); v-- > 0;) {
+      if (!need[v] || !(values[v].axes & p.reduced)) continue;
+      if (std::holds_alternative<Reduced>(values[v].how)) continue;
+      if (before[v] && std::holds_alternative<Apply>(values[v].how))
+        kept[v] = true;  // its operands are not asked for
+      else
+        visit_operands(values[v], [&](ValueId o) { need[o] = true; });
+    }
+    for (size_t v = 0; v < values.size(); ++v) before[v] = before[v] || need[v];
+  }
+  std::vector<ValueId> out;
+  for (size_t v = 0; v < values.size(); ++v)
+    if (kept[v] && (values[v].axes & p.reduced) && (values[v].axes & ~p.reduced))
+      out.push_back(static_cast<ValueId>(v));
+  return out;
+}
+
 Shape shape_of(const Problem& p) {
   Shape s;
-  std::vector<int> phase(p.refined.values.size(), 0);
-  for (size_t v = 0; v < p.refined.values.size(); ++v) {
-    const Value& value = p.refined.values[v];
-    const auto from = [&](const Access& a) {
-      if (a.value >= 0) phase[v] = std::max(phase[v], phase[a.value]);
-    };
-    if (const auto* a = std::get_if<Apply>(&value.how)) {
-      for (const Access& arg : a->args) from(arg);
-    } else if (const auto* c = std::get_if<Convert>(&value.how)) {
-      from(c->arg);
-    } else if (const auto* k = std::get_if<Pick>(&value.how)) {
-      phase[v] = phase[k->reduced];
-    } else if (const auto* r = std::get_if<Reduced>(&value.how)) {
-      for (const Access& arg : r->args) from(arg);
-      if (r->over == p.reduced) ++phase[v];
-    }
-    s.phases = std::max(s.phases, phase[v]);
-  }
+  for (int phase : phases_of(p)) s.phases = std::max(s.phases, phase);
   for (const MemoryAccess& a : p.accesses) {
     const AxisSet axes = axes_of(p, a);
     const bool whole = (axes & p.reduced) != 0;

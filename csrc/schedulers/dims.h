@@ -60,6 +60,10 @@ struct Shape {
 };
 Shape shape_of(const Problem& problem);
 
+// What several walks over R need and an earlier one computes: the values that are worth a register
+// for each element, because nothing else that they are computed from is needed again.
+std::vector<ValueId> computed_again(const Problem& problem);
+
 // A plan's choices as named integers, checked against what a user may write.
 struct Field {
   const char* name;

@@ -4,7 +4,8 @@
 // A persistent grid: each block takes every so many rows, keeps the partial results of the columns
 // in registers, and copies the next rows into shared memory while it works on the present one
 // (without that prefetch 23 to 85% of a copy on an H200, with it 90 to 98%). At the end the whole
-// grid meets, and each block merges the partial results of some of the columns in block order.
+// grid meets, and each block merges the partial results of some of the columns in block order: all
+// blocks take part, with many loads on their way at once, or that end costs a tenth of the time.
 #include <algorithm>
 
 #include "base/error.h"
@@ -15,7 +16,9 @@ namespace fuser {
 namespace {
 
 constexpr int warp = 32;
-constexpr int most_columns = 64;  // partial results a thread keeps in registers
+constexpr int most_columns = 64;     // partial results a thread keeps in registers
+constexpr int other_registers = 40;  // of a thread, beside those for each of its elements
+constexpr int registers_a_processor = 1 << 16;
 
 int ceil_pow2(int64_t n) {
   int p = 1;
@@ -86,10 +89,8 @@ Plan plan_inner_outer(Problem& p, const Hints& hints, const Device& device) {
   int threads_x;
   if (vectors <= warp)
     threads_x = static_cast<int>(vectors);
-  else if (vectors <= 4 * warp)
-    threads_x = warp;
   else if (vectors <= 32 * warp)
-    threads_x = static_cast<int>(std::min<int64_t>(256, vectors / 2));
+    threads_x = static_cast<int>(std::clamp<int64_t>(vectors / 2, warp, 256));
   else
     threads_x = static_cast<int>(std::min<int64_t>(1024, vectors / 4));
   const int threads = std::max(256, threads_x);
@@ -109,13 +110,23 @@ Plan plan_inner_outer(Problem& p, const Hints& hints, const Device& device) {
         3, std::min<int64_t>(room, device.shared_per_block - 4 * 1024 - slots) / row));
     if (ring < 2) ring = 0;
   }
+  // What the second walk would compute again stays in registers where there are enough; one more
+  // an element is for what all rows read.
+  const auto kept = static_cast<int64_t>(computed_again(p).size());
+  const int64_t registers = unroll * vector * (results + kept + 1) + other_registers;
+  const bool keep = registers * threads * blocks_a_processor <= registers_a_processor;
+  // As many groups of columns as there are blocks.
+  const int64_t blocks = int64_t{device.processors} * blocks_a_processor;
+  const int finish = std::clamp(ceil_pow2((length + blocks - 1) / blocks), 8, threads / 4);
   return {.scheduler = "inner_outer",
           .fields = {{"threads_x", threads_x},
                      {"threads_y", threads / threads_x},
                      {"unroll", unroll},
                      {"vector", vector},
                      {"ring", ring},
-                     {"blocks", device.processors * blocks_a_processor},
+                     {"keep", keep},
+                     {"finish", finish},
+                     {"blocks", blocks},
                      {"min_blocks", blocks_a_processor},
                      {"whole", whole},
                      {"wide", wide}}};
@@ -134,6 +145,9 @@ Schedule schedule_inner_outer(Problem& p, const Plan& plan) {
   s.widths = widths_of(p, plan.get("wide"), vector);
   s.ring = static_cast<int>(plan.get("ring"));
   s.finish = Finish::Cooperative;
+  s.finish_columns = static_cast<int>(plan.get("finish"));
+  if (plan.get("keep"))
+    for (ValueId v : computed_again(p)) s.stored.push_back({v, Place::Registers});
   Stage stage;
   const auto loop = [&](DimId dim, Bind bind, int64_t extent, Expr count = nullptr) {
     stage.loops.push_back({.dim = dim, .extent = extent, .bind = bind, .count = count});
@@ -165,6 +179,7 @@ Schedule schedule_inner_outer(Problem& p, const Plan& plan) {
 void check_inner_outer(const Plan& planned, const Plan& wanted) {
   check_fields(planned, wanted,
                {{"blocks", 1, planned.get("blocks")},
+                {"keep", 0, 1},
                 {"ring", 0, planned.get("ring")},
                 {"min_blocks", 1, 8}});
 }

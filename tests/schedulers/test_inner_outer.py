@@ -35,6 +35,7 @@ def test_what_holds_of_every_plan(name: str, dtype: torch.dtype, arch: int) -> N
         assert threads == cuda.threads
         assert 256 <= threads <= 1024
         assert plan["threads_x"] * plan["unroll"] * plan["vector"] >= length
+        assert threads % plan["finish"] == 0
         # All blocks are resident at once, or the grid's barrier would never open.
         assert cuda.cooperative
         assert plan["blocks"] == device.processors * plan["min_blocks"]
@@ -86,6 +87,28 @@ def test_changed_plans_run(blocks: int, rng: np.random.Generator) -> None:
     got = fd.execute(inputs, plan=plan.replace(blocks=blocks))
     for one, exact in zip(got, program.exact(inputs), strict=True):
         assert_close(one, exact, F32)
+
+
+@pytest.mark.parametrize("shape", [(40, 1024), (33, 999)])
+def test_values_kept_between_walks_change_no_bit(
+    shape: tuple[int, int], rng: np.random.Generator
+) -> None:
+    program = PROGRAMS["norm_backward"]
+    fd, inputs = program.definition(), random_inputs("norm_backward", shape, F32, rng)
+    plan = fd.plan(inputs)
+    assert isinstance(plan, Plan)
+    results = [fd.execute(inputs, plan=plan.replace(keep=keep)) for keep in (0, 1)]
+    for again, kept in zip(*results, strict=True):
+        assert torch.equal(again, kept)
+
+
+def test_values_are_kept_where_registers_last() -> None:
+    kept = {n: plan_for("norm_backward", (4096, n), BF16)["keep"] for n in (1024, 4096, 16_384)}
+    assert kept == {1024: 1, 4096: 1, 16_384: 0}
+    program = PROGRAMS["norm_backward"]
+    (kernel,) = kernels_for(program.definition(BF16), program.shapes(4096, 4096), text=True)
+    second = kernel["cuda"].text.split("collect_warps")[-1].split("grid_barrier(")[0]
+    assert "unpack(" not in second, "the second walk reads its row again"
 
 
 @pytest.mark.parametrize("changes", [{"blocks": 0}, {"blocks": 5}, {"ring": 2}, {"threads_x": 64}])

@@ -4,7 +4,6 @@ KERNEL2(256, 2) void inner_outer(const bf16* __restrict__ g_in0, const bf16* __r
   f32* s_sum0 = (f32*)(shared_memory() + 49152);
   f32* s_sum1 = (f32*)(shared_memory() + 49216);
   f32* s_sum2 = (f32*)(shared_memory() + 49280);
-  f32* s_sum3 = (f32*)(shared_memory() + 50304);
   f32 r_sum3[8];
   f32 r_sum12[8];
   f32 r_sum19[16];
@@ -17,11 +16,12 @@ KERNEL2(256, 2) void inner_outer(const bf16* __restrict__ g_in0, const bf16* __r
   bf16 r_in0[8];
   bf16 r_in1[8];
   bf16 r_in2[8];
+  f32 r_v2[16];
+  f32 r_v10[16];
   bf16 r_out0[8];
-  f32 r_total0[1];
-  f32 r_partial0[1];
-  f32 r_total1[1];
-  f32 r_partial1[1];
+  f32 r_total0[2];
+  f32 r_partial0[10];
+  f32 r_partial1[10];
   bf16 r_out1[1];
   bf16 r_out2[1];
   reset<Sum>(r_sum19);
@@ -106,10 +106,14 @@ KERNEL2(256, 2) void inner_outer(const bf16* __restrict__ g_in0, const bf16* __r
         load(r_in2, s_in2 + v46);
         UNROLL for (i32 v47 = 0; v47 < 8; ++v47) {
           const f32 v48 = to<f32>(r_in0[v47]) * to<f32>(r_in1[v47]);
+          r_v2[(v1 * 8) + v47] = v48;
           const f32 v49 = to<f32>(r_in2[v47]) - to<f32>(r_in3[0]);
           const f32 v50 = v49 * to<f32>(r_in4[0]);
+          r_v10[(v1 * 8) + v47] = v50;
           accumulate_(Sum(), r_sum3[v47], v48);
           accumulate_(Sum(), r_sum12[v47], v48, v50);
+          accumulate_(Sum(), r_sum19[(v1 * 8) + v47], to<f32>(r_in0[v47]), v50);
+          accumulate_(Sum(), r_sum21[(v1 * 8) + v47], to<f32>(r_in0[v47]));
         }
       }
     }
@@ -131,72 +135,62 @@ KERNEL2(256, 2) void inner_outer(const bf16* __restrict__ g_in0, const bf16* __r
       const bool v56 = v55 < p0;
       const bool v57 = v39 && v56;
       if (v57) {
-        const i32 v58 = ((v1 * 256) + thread_x()) * 8;
-        const i32 v59 = v40 + v58;
-        load(r_in0, s_in0 + v59);
-        unpack(r_in1, q_in1[v1]);
-        load(r_in2, s_in2 + v59);
         UNROLL for (i32 v47 = 0; v47 < 8; ++v47) {
-          const f32 v60 = to<f32>(r_in0[v47]) * to<f32>(r_in1[v47]);
-          const f32 v61 = v60 - v51;
-          const f32 v62 = to<f32>(r_in2[v47]) - to<f32>(r_in3[0]);
-          const f32 v63 = v62 * to<f32>(r_in4[0]);
-          const f32 v64 = -v63;
-          const f32 v65 = fma_rn(v64, v52, v61);
-          const f32 v66 = v65 * to<f32>(r_in4[0]);
-          const bf16 v67 = to<bf16>(v66);
-          accumulate_(Sum(), r_sum19[(v1 * 8) + v47], to<f32>(r_in0[v47]), v63);
-          accumulate_(Sum(), r_sum21[(v1 * 8) + v47], to<f32>(r_in0[v47]));
-          r_out0[v47] = v67;
+          const f32 v58 = r_v2[(v1 * 8) + v47] - v51;
+          const f32 v59 = -r_v10[(v1 * 8) + v47];
+          const f32 v60 = fma_rn(v59, v52, v58);
+          const f32 v61 = v60 * to<f32>(r_in4[0]);
+          const bf16 v62 = to<bf16>(v61);
+          r_out0[v47] = v62;
         }
         store(g_out0 + ((v0 + v53) + v54), r_out0);
       }
     }
   }
   UNROLL for (i32 v1 = 0; v1 < 2; ++v1) {
-    const i32 v68 = v1 * 2048;
-    const i32 v69 = (v0 + v6) + v68;
-    const i32 v70 = v0 + v68;
-    const bool v71 = v70 < p0;
-    UNROLL for (i32 v47 = 0; v47 < 8; ++v47) {
-      const i32 v72 = v47 + v69;
-      if (v71) store_partial(g_partial0 + v72, r_sum19[(v1 * 8) + v47]);
-      if (v71) store_partial(g_partial1 + v72, r_sum21[(v1 * 8) + v47]);
-    }
+    const i32 v63 = v1 * 2048;
+    const i32 v64 = (v0 + v6) + v63;
+    const i32 v65 = v0 + v63;
+    const bool v66 = v65 < p0;
+    if (v66) store_partials<8>(g_partial0 + v64, &r_sum19[v1 * 8]);
+    if (v66) store_partials<8>(g_partial1 + v64, &r_sum21[v1 * 8]);
   }
   grid_barrier(g_barrier);
-  const i32 v73 = thread_x() % 32;
-  const i32 v74 = thread_x() / 32;
-  const bool v75 = v74 == 0;
-  for (i32 v76 = 0; v76 < p5; ++v76) {
+  const i32 v67 = thread_x() % 16;
+  const i32 v68 = thread_x() / 16;
+  const bool v69 = v68 == 0;
+  _Pragma("unroll 1")
+  for (i32 v70 = 0; v70 < p5; ++v70) {
     reset<Sum>(r_total0);
-    reset<Sum>(r_total1);
-    const i32 v77 = ((v76 * p2) + block_x()) * 32;
-    const i32 v78 = v73 + v77;
-    const bool v79 = v78 < p0;
-    for (i32 v80 = 0; v80 < p6; ++v80) {
-      const i32 v81 = (v80 * 8) + v74;
-      const bool v82 = v79 && (v81 < p2);
-      if (v82) {
-        const i32 v83 = ((v81 * p0) + v73) + v77;
-        r_partial0[0] = load_partial(g_partial0 + v83);
-        r_total0[0] = merge_(Sum(), r_total0[0], r_partial0[0]);
+    const i32 v71 = ((v70 * p2) + block_x()) * 16;
+    const i32 v72 = v67 + v71;
+    const bool v73 = v72 < p0;
+    _Pragma("unroll 1")
+    for (i32 v74 = 0; v74 < p6; ++v74) {
+      reset<Sum>(r_partial0);
+      reset<Sum>(r_partial1);
+      const i32 v75 = v74 * 10;
+      UNROLL for (i32 v76 = 0; v76 < 10; ++v76) {
+        const i32 v77 = ((v75 + v76) * 16) + v68;
+        if (v73 && (v77 < p2)) {
+          const i32 v78 = ((v77 * p0) + v67) + v71;
+          r_partial0[v76] = load_partial(g_partial0 + v78);
+          r_partial1[v76] = load_partial(g_partial1 + v78);
+        }
       }
-      if (v82) {
-        const i32 v84 = ((v81 * p0) + v73) + v77;
-        r_partial1[0] = load_partial(g_partial1 + v84);
-        r_total1[0] = merge_(Sum(), r_total1[0], r_partial1[0]);
+      UNROLL for (i32 v76 = 0; v76 < 10; ++v76) {
+        r_total0[0] = merge_(Sum(), r_total0[0], r_partial0[v76]);
+        r_total0[1] = merge_(Sum(), r_total0[1], r_partial1[v76]);
       }
     }
-    reduce_rows<Sum, 8, 32>(r_total0, s_sum2);
-    reduce_rows<Sum, 8, 32>(r_total1, s_sum3);
-    const bf16 v85 = to<bf16>(r_total0[0]);
-    const bf16 v86 = to<bf16>(r_total1[0]);
-    r_out1[0] = v85;
-    const bool v87 = v75 && v79;
-    store_if(g_out1 + v78, r_out1, v87);
-    r_out2[0] = v86;
-    store_if(g_out2 + v78, r_out2, v87);
+    reduce_rows<Sum, 16, 16>(r_total0, s_sum2);
+    const bf16 v79 = to<bf16>(r_total0[0]);
+    const bf16 v80 = to<bf16>(r_total0[1]);
+    r_out1[0] = v79;
+    const bool v81 = v69 && v73;
+    store_if(g_out1 + v72, r_out1, v81);
+    r_out2[0] = v80;
+    store_if(g_out2 + v72, r_out2, v81);
     sync_block();
   }
 }
