@@ -120,10 +120,8 @@ class _Run:
     def require_scalars(self, record: dict[str, Any]) -> None:
         """Evaluates those that the definition of a tensor reads; sizes of tensors are among them,
         so that not all can be known before the first tensor."""
-        places = [*record["shape"], *record.get("sizes", ())]
-        places += [record[name] for name in ("value", "size") if name in record]
-        places += [place for is_tensor, place in record.get("args", ()) if not is_tensor]
-        for scalar in self.scalar_records[len(self.scalars) : max(places, default=-1) + 1]:
+        end = max(record["scalars"], default=-1) + 1
+        for scalar in self.scalar_records[len(self.scalars) : end]:
             self.scalars.append(self.scalar(scalar))
 
     def scalar(self, record: tuple[Any, ...]) -> torch.Tensor:
@@ -193,7 +191,28 @@ class _Run:
                 return self.regrouped(record, 1, sizes)
             case "MergeDims":
                 return self.regrouped(record, 2, [self.number(record["size"])])
+            case "Slice":
+                bounds = zip(record["starts"], record["ends"], record["steps"], strict=True)
+                parts = [slice(self.number(a), self.number(b), step) for a, b, step in bounds]
+                return self.values[record["arg"]][tuple(parts)]
+            case "Flip":
+                return self.values[record["arg"]].flip(record["dims"])
+            case "Pad":
+                return self.padded(record)
+            case "Cat":
+                return torch.cat([self.values[t] for t in record["operands"]], record["dim"])
         raise AssertionError(f"evaluate() does not know the tensor op {record['kind']}")
+
+    def padded(self, record: dict[str, Any]) -> torch.Tensor:
+        widths: list[int] = []  # innermost dim first
+        for d in reversed(range(len(record["before"]))):
+            widths += [self.number(record["before"][d]), self.number(record["after"][d])]
+        value: torch.Tensor = self.values[record["arg"]]
+        fill = convert(self.scalars[record["value"]], record["dtype"])
+        inside = torch.ones(value.shape, dtype=torch.bool)
+        pad = torch.nn.functional.pad
+        moved = pad(value.to(torch.float64) if value.dtype == torch.bool else value, widths)
+        return torch.where(pad(inside, widths), moved.to(value.dtype), fill)
 
     def reduction(self, record: dict[str, Any]) -> torch.Tensor:
         """Its result 0; all of them are kept."""

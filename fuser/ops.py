@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from typing import Any
 
-from fuser import _core, composites, losses, normalizations, reductions
+from fuser import _core, composites, losses, normalizations, reductions, shapes
 from fuser._core import DataType, Scalar, Tensor
 from fuser.arguments import Dims, Number, Operand, Size, as_dtype, reduced_dims
 
@@ -409,6 +409,6 @@ def _method(number: int, row: _core.OpRow) -> Callable[..., Any]:
 for _number, _row in enumerate(_core.op_rows()):
     if not is_internal(_row.name):
         setattr(Ops, _row.name, _method(_number, _row))
-for _module in (composites, reductions, normalizations, losses):
+for _module in (composites, reductions, normalizations, losses, shapes):
     for _name in _module.__all__:
         setattr(Ops, _name, getattr(_module, _name))

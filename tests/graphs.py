@@ -427,6 +427,78 @@ class Reducer(Maker):
         return [*super().steps(), self.reduce, self.reduce, self.reduce, self.take, self.regroup]
 
 
+class Mover(Reducer):
+    """Also cuts dims, turns them round, pads, joins and reshapes."""
+
+    def resize(self) -> None:
+        a = self.one_of(self.nodes)
+        rank = len(a.sizes)
+        if not rank:
+            return
+        dim, n = self.pick(rank), 0
+        n = a.sizes[dim]
+        how = self.pick(6)
+        if how == 0:
+            start, end = self.pick(2 * n + 3) - n - 1, self.pick(2 * n + 3) - n - 1
+            step = 1 + self.pick(3) // 2
+            starts = [start if d == dim else 0 for d in range(rank)]
+            ends = [end if d == dim else None for d in range(rank)]
+            steps = [step if d == dim else 1 for d in range(rank)]
+            size = len(range(n)[start:end:step])
+            self.keep_resized(lambda: self.fd.ops.slice(a.tensor, starts, ends, steps), a, dim, size)
+        elif how == 1:
+            result = self.fd.ops.flip(a.tensor, self.dims(rank))
+            self.keep(result, a.sizes, a.bound, a.static_one)
+        elif how == 2:
+            before, after = self.pick(5) - 2, self.pick(5) - 2
+            size = n + before + after
+            if size >= 0 and n + min(before, 0) + min(after, 0) >= 0 and a.bound <= EXACT:
+                widths = [0, 0] * (rank - 1 - dim) + [before, after]
+                value = self.one_of([0, 1])
+                self.keep_resized(lambda: self.fd.ops.pad(a.tensor, widths, value), a, dim, size)
+        elif how == 3:
+            fits = [
+                b
+                for b in self.nodes
+                if len(b.sizes) == rank
+                and b.tensor.dtype() == a.tensor.dtype()
+                and all(d == dim or b.sizes[d] == a.sizes[d] for d in range(rank))
+                and all(d == dim or b.static_one[d] == a.static_one[d] for d in range(rank))
+            ]
+            parts = [a, *(self.one_of(fits) for _ in range(self.pick(3)))]
+            size = sum(b.sizes[dim] for b in parts)
+            bound = max(b.bound for b in parts)
+            tensors = [b.tensor for b in parts]
+            self.keep_resized(lambda: self.fd.ops.cat(tensors, dim), a, dim, size, bound)
+        elif how == 4 and n:
+            result = self.fd.ops.roll(a.tensor, self.pick(2 * n) - n, dim)
+            self.keep(result, a.sizes, a.bound, [False] * rank)
+        elif how == 5:
+            total = math.prod(a.sizes)
+            outer = self.one_of([k for k in (1, 2, 3, 4, 6, 8) if total % k == 0])
+            if total and total // outer != 1:
+                result = self.fd.ops.reshape(a.tensor, [outer, -1])
+                self.keep(result, (outer, total // outer), a.bound, [outer == 1, False])
+
+    def keep_resized(
+        self, make: Callable[[], Any], a: Node, dim: int, size: int, bound: float | None = None
+    ) -> None:
+        """A dim that is found to be 1 only when the graph runs does not broadcast: left out."""
+        if size == 1 or math.prod(a.sizes[:dim] + a.sizes[dim + 1 :]) * size > 2 * ELEMENTS:
+            return
+        ones = [one and d != dim for d, one in enumerate(a.static_one)]
+        sizes = (*a.sizes[:dim], size, *a.sizes[dim + 1 :])
+        self.keep(make(), sizes, a.bound if bound is None else bound, ones)
+
+    def steps(self) -> list[Callable[[], None]]:
+        return [*super().steps(), *[self.resize] * 6]
+
+
+def random_moving_graph(pick: Pick) -> Graph:
+    """The same with dims that are cut, padded, joined and reshaped."""
+    return Mover(pick).make()
+
+
 def random_reducing_graph(pick: Pick) -> Graph:
     """The same with reductions and what goes with them."""
     return Reducer(pick).make()

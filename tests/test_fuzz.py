@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import fuser
 from fuser import testing
-from tests.graphs import Graph, Pick, random_graph, random_reducing_graph
+from tests.graphs import Graph, Pick, random_graph, random_moving_graph, random_reducing_graph
 
 BATCH = 24  # graphs that are compiled together
 BATCHES = {"debug": 45, "plain": 10}
@@ -21,6 +21,7 @@ BATCHES = {"debug": 45, "plain": 10}
 MAKERS: dict[str, Callable[[Pick], Graph]] = {
     "elements": random_graph,
     "reductions": random_reducing_graph,
+    "movement": random_moving_graph,
 }
 
 

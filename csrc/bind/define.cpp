@@ -204,6 +204,44 @@ void bind_define(py::module_& m) {
         return TensorHandle{builder, merge_dims(*builder, t, dim, n, user_line())};
       },
       py::arg("builder"), py::arg("arg"), py::arg("dim"), py::arg("size"));
+  m.def(
+      "slice",
+      [](const BuilderRef& builder, const TensorHandle& arg, const py::sequence& starts,
+         const py::sequence& ends, const std::vector<int64_t>& steps) {
+        const Tensor* t = argument(builder, arg, "slice");
+        const std::vector<Expr> first = to_sizes(*builder, starts, "slice");
+        const std::vector<Expr> last = to_sizes(*builder, ends, "slice");
+        return TensorHandle{builder, slice(*builder, t, first, last, steps, user_line())};
+      },
+      py::arg("builder"), py::arg("arg"), py::arg("start_indices"), py::arg("end_indices"),
+      py::arg("strides"));
+  m.def(
+      "flip",
+      [](const BuilderRef& builder, const TensorHandle& arg, const std::vector<int64_t>& dims) {
+        const Tensor* t = argument(builder, arg, "flip");
+        return TensorHandle{builder, flip(*builder, t, dims, user_line())};
+      },
+      py::arg("builder"), py::arg("arg"), py::arg("dims"));
+  m.def(
+      "pad",
+      [](const BuilderRef& builder, const TensorHandle& arg, const py::sequence& before,
+         const py::sequence& after, py::handle value) {
+        const Tensor* t = argument(builder, arg, "pad");
+        const std::vector<Expr> low = to_sizes(*builder, before, "pad");
+        const std::vector<Expr> high = to_sizes(*builder, after, "pad");
+        const Expr fill = to_scalar(*builder, value, {"pad", "value"});
+        return TensorHandle{builder, pad(*builder, t, low, high, fill, user_line())};
+      },
+      py::arg("builder"), py::arg("arg"), py::arg("before"), py::arg("after"), py::arg("value"));
+  m.def(
+      "cat",
+      [](const BuilderRef& builder, const std::vector<TensorHandle>& tensors, int64_t dim) {
+        std::vector<const Tensor*> args;
+        for (const TensorHandle& t : tensors) args.push_back(argument(builder, t, "cat"));
+        check_open(*builder);
+        return TensorHandle{builder, cat(*builder, args, dim, user_line())};
+      },
+      py::arg("builder"), py::arg("tensors"), py::arg("dim"));
   m.def("size", &size, py::arg("builder"), py::arg("arg"), py::arg("dim"));
   m.def("shape", &shape, py::arg("builder"), py::arg("arg"));
   m.def(

@@ -103,6 +103,14 @@ const std::vector<Expr>& wanted_shape(const Tensor& t) {
   return expand ? expand->shape : t.shape;
 }
 
+// What must be known before the tensor can be computed.
+std::vector<Expr> scalars_of(const Tensor& t) {
+  std::vector<Expr> out = wanted_shape(t);
+  const std::vector<Expr> written = written_scalars(t);
+  out.insert(out.end(), written.begin(), written.end());
+  return out;
+}
+
 // The definition as plain Python data, operands before their users; see Fusion.records.
 struct Records {
   const Fusion& fusion;
@@ -111,14 +119,8 @@ struct Records {
   py::list scalars() {
     std::vector<Expr> roots;
     for (const Tensor& t : fusion.tensors) {
-      roots.insert(roots.end(), wanted_shape(t).begin(), wanted_shape(t).end());
-      if (const auto* split = std::get_if<SplitDim>(&t.definition))
-        roots.insert(roots.end(), split->sizes.begin(), split->sizes.end());
-      if (const auto* merge = std::get_if<MergeDims>(&t.definition)) roots.push_back(merge->size);
-      if (const auto* full = std::get_if<Full>(&t.definition)) roots.push_back(full->value);
-      if (const auto* pointwise = std::get_if<Pointwise>(&t.definition))
-        for (const Operand& a : pointwise->args)
-          if (a.scalar) roots.push_back(a.scalar);
+      const std::vector<Expr> mine = scalars_of(t);
+      roots.insert(roots.end(), mine.begin(), mine.end());
     }
     py::list records;
     visit(roots, [&](Expr e) {
@@ -150,6 +152,12 @@ struct Records {
     return py::tuple();
   }
 
+  std::vector<int> all_places(const std::vector<Expr>& list) const {
+    std::vector<int> out;
+    for (Expr e : list) out.push_back(places.at(e));
+    return out;
+  }
+
   py::dict tensor(const Tensor& t) const {
     py::dict record;
     py::list shape;
@@ -158,6 +166,7 @@ struct Records {
     record["kind"] = struct_name(t.definition);
     record["dtype"] = t.dtype;
     record["shape"] = shape;
+    record["scalars"] = all_places(scalars_of(t));
     record["location"] = t.location;
     py::list read;
     for (const Tensor* a : operands(t)) read.append(a->id);
@@ -179,7 +188,17 @@ struct Records {
           }
           if constexpr (std::is_same_v<D, MergeDims>) record["size"] = places.at(d.size);
           if constexpr (std::is_same_v<D, SplitDim>)
-            record["sizes"] = std::vector<int>{places.at(d.sizes[0]), places.at(d.sizes[1])};
+            record["sizes"] = all_places(d.sizes);
+          if constexpr (std::is_same_v<D, Slice>) {
+            record["starts"] = all_places(d.starts);
+            record["ends"] = all_places(d.ends);
+            record["steps"] = d.steps;
+          }
+          if constexpr (std::is_same_v<D, Pad>) {
+            record["before"] = all_places(d.before);
+            record["after"] = all_places(d.after);
+            record["value"] = places.at(d.value);
+          }
           if constexpr (requires { d.compute; }) {
             record["op"] = row(d.op).name;
             record["compute"] = d.compute;
@@ -281,6 +300,10 @@ void bind_fusion(py::module_& m) {
       m, "Scalar", "A scalar of a definition: an input, a size, a constant or arithmetic.");
   scalar.def(
             "dtype", [](const ScalarHandle& s) { return s.expr->dtype; }, "Its DataType.")
+      .def(
+          "is_same",
+          [](const ScalarHandle& s, const ScalarHandle& other) { return s.expr == other.expr; },
+          py::arg("other"), "Are both the same by their structure, whatever the inputs are?")
       .def_property_readonly(
           "value",
           [](const ScalarHandle& s) -> py::object {

@@ -79,6 +79,8 @@ py::dict plain(const Value& v) {
         } else if constexpr (std::is_same_v<H, Convert>) {
           out["how"] = "convert";
           args.append(plain(how.arg));
+        } else if constexpr (std::is_same_v<H, Choose>) {
+          out["how"] = "choose";
         } else if constexpr (std::is_same_v<H, Uniform>) {
           out["how"] = "uniform";
           args.append(tree(how.scalar));

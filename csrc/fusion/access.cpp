@@ -21,7 +21,7 @@ void visit_operands(const Value& value, const std::function<void(ValueId)>& visi
       [&](const auto& how) {
         using H = std::decay_t<decltype(how)>;
         if constexpr (std::is_same_v<H, Read>)
-          for (Expr e : value.at) loaded(e);
+          for (Expr e : value.at) loaded(e);  // those of its bounds are among them
         if constexpr (std::is_same_v<H, Coordinate>) loaded(how.at);
         if constexpr (requires { how.args; })
           for (const Access& a : how.args) access(a);
@@ -59,9 +59,12 @@ Refined extract(const std::vector<Axis>& axes, const std::vector<Value>& values,
     for (Expr& e : list) e = copy(e);
     return list;
   };
+  const auto bounds = [&](Pred& in) {
+    for (Pred::Bound& b : in.bounds) b = {copy(b.coord), copy(b.lo), copy(b.hi)};
+  };
   const auto access = [&](Access& a) {
     if (a.value >= 0) a.value = image[a.value];
-    for (Pred::Bound& b : a.in.bounds) b = {copy(b.coord), copy(b.lo), copy(b.hi)};
+    bounds(a.in);
     a.otherwise = copy(a.otherwise);
   };
   for (const Axis& a : axes) out.axes.push_back({.extent = copy(a.extent)});
@@ -85,6 +88,7 @@ Refined extract(const std::vector<Axis>& axes, const std::vector<Value>& values,
           if constexpr (requires { how.args; })
             for (Access& a : how.args) access(a);
           if constexpr (std::is_same_v<H, Convert>) access(how.arg);
+          if constexpr (std::is_same_v<H, Read>) bounds(how.in);
           if constexpr (std::is_same_v<H, Uniform>) how.scalar = copy(how.scalar);
           if constexpr (std::is_same_v<H, Coordinate>) how.at = copy(how.at);
           if constexpr (std::is_same_v<H, Pick>) how.reduced = image[how.reduced];

@@ -29,7 +29,7 @@ struct Axis {
   Expr extent = nullptr;
 };
 
-// lo <= coord < hi for each bound; no bounds: always.
+// lo <= coord < hi for each bound (nullptr: on that side always); no bounds: always.
 struct Pred {
   struct Bound {
     Expr coord, lo, hi;
@@ -37,16 +37,17 @@ struct Pred {
   std::vector<Bound> bounds;
 };
 
-// One operand of a value, or one store: a value where `in` holds, `otherwise` elsewhere. A scalar
-// operand has no value and `otherwise` alone.
+// One operand of a value, or one store. A scalar operand has no value but `otherwise`. `in`: see
+// Choose; elsewhere without bounds.
 struct Access {
   ValueId value = -1;
   Pred in;
   Expr otherwise = nullptr;
 };
 
-struct Read {       // from the memory of the value's tensor
+struct Read {       // from the memory of the value's tensor, 0 where the coordinates leave it
   int output = -1;  // that of this fusion output, which an earlier kernel stores; -1: of an input
+  Pred in{};        // coordinates that may leave it: those that a pad or cat led to
 };
 struct Apply {
   Op op{};
@@ -55,6 +56,9 @@ struct Apply {
 };
 struct Convert {
   Access arg;
+};
+struct Choose {  // the first of them whose `in` holds
+  std::vector<Access> args;
 };
 struct Uniform {  // a scalar, the same at every coordinate
   Expr scalar = nullptr;
@@ -77,7 +81,7 @@ struct Value {
   const Tensor* tensor = nullptr;  // nullptr: no tensor's (a negated operand, an index in range)
   std::vector<Expr> at;            // one coordinate per dim of the tensor
   DType dtype{};
-  std::variant<Read, Apply, Convert, Uniform, Coordinate, Reduced, Pick> how;
+  std::variant<Read, Apply, Convert, Choose, Uniform, Coordinate, Reduced, Pick> how;
   AxisSet axes = 0;  // what it varies over
 };
 
@@ -131,7 +135,7 @@ std::vector<Refined> refine(Fusion& fusion);
 
 // The same stores by several kernels that need no row to stay on chip: values over K that depend on
 // a reduction and that values over R read become temporaries. Empty where there are none.
-std::vector<Refined> pieces(Fusion& fusion, const Refined& whole);
+std::vector<Refined> pieces(Fusion& fusion, Refined& whole);
 
 // The same values with two walks over the data made one: sum((x - sum(x) / n)^2) becomes Welford,
 // sum(exp(x - max(x))) the online form. Nothing where there is no such pair.

@@ -432,13 +432,16 @@ Fusion rebuild(const Fusion& fusion, const SizeReplacement& leaf) {
       return n->is_symbol(Symbol::Size) ? image[n] = leaf(out.exprs, n) : nullptr;
     });
   };
+  const auto map_all = [&](std::vector<Expr> list) {
+    for (Expr& e : list) e = map_expr(e);
+    return list;
+  };
   const auto at = [&](const Tensor* t) -> const Tensor* { return &out.tensors[t->id]; };
   for (const ScalarInput& s : fusion.scalars) {
     out.scalars.push_back({.dtype = s.dtype, .symbol = map_expr(s.symbol)});
   }
   for (const Tensor& t : fusion.tensors) {
-    std::vector<Expr> shape;
-    for (Expr e : t.shape) shape.push_back(map_expr(e));
+    std::vector<Expr> shape = map_all(t.shape);
     std::visit(
         [&](const auto& d) {
           using D = std::decay_t<decltype(d)>;
@@ -457,9 +460,7 @@ Fusion rebuild(const Fusion& fusion, const SizeReplacement& leaf) {
           } else if constexpr (std::is_same_v<D, Broadcast>) {
             broadcast(out, at(d.arg), d.is_broadcast, t.location);
           } else if constexpr (std::is_same_v<D, Expand>) {
-            std::vector<Expr> wanted;
-            for (Expr e : d.shape) wanted.push_back(map_expr(e));
-            expand(out, at(d.arg), wanted, t.location);
+            expand(out, at(d.arg), map_all(d.shape), t.location);
           } else if constexpr (std::is_same_v<D, Squeeze>) {
             squeeze(out, at(d.arg), d.dims, d.squeeze_expanded, t.location);
           } else if constexpr (std::is_same_v<D, Permute>) {
@@ -479,6 +480,16 @@ Fusion rebuild(const Fusion& fusion, const SizeReplacement& leaf) {
                       t.location);
           } else if constexpr (std::is_same_v<D, MergeDims>) {
             merge_dims(out, at(d.arg), d.dim, map_expr(d.size), t.location);
+          } else if constexpr (std::is_same_v<D, Slice>) {
+            slice(out, at(d.arg), map_all(d.starts), map_all(d.ends), d.steps, t.location);
+          } else if constexpr (std::is_same_v<D, Flip>) {
+            flip(out, at(d.arg), d.dims, t.location);
+          } else if constexpr (std::is_same_v<D, Pad>) {
+            pad(out, at(d.arg), map_all(d.before), map_all(d.after), map_expr(d.value), t.location);
+          } else if constexpr (std::is_same_v<D, Cat>) {
+            std::vector<const Tensor*> args;
+            for (const Tensor* a : d.args) args.push_back(at(a));
+            cat(out, args, d.dim, t.location);
           } else {
             static_assert(std::is_same_v<D, std::monostate>,
                           "rebuild() does not know this tensor op");

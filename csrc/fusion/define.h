@@ -63,6 +63,18 @@ const Tensor* split_dim(Fusion& fusion, const Tensor* arg, int64_t dim, Expr out
 const Tensor* merge_dims(Fusion& fusion, const Tensor* arg, int64_t dim, Expr size,
                          std::string location);
 
+// Elements starts[d], starts[d] + steps[d], ... before ends[d] of each dim, bounds clamped as torch
+// does.
+const Tensor* slice(Fusion& fusion, const Tensor* arg, std::span<const Expr> starts,
+                    std::span<const Expr> ends, std::span<const int64_t> steps,
+                    std::string location);
+const Tensor* flip(Fusion& fusion, const Tensor* arg, std::span<const int64_t> dims,
+                   std::string location);
+const Tensor* pad(Fusion& fusion, const Tensor* arg, std::span<const Expr> before,
+                  std::span<const Expr> after, Expr value, std::string location);
+const Tensor* cat(Fusion& fusion, std::span<const Tensor* const> args, int64_t dim,
+                  std::string location);
+
 void add_output(Fusion& fusion, const Tensor* tensor, int alias = -1);
 
 // The ShapeError "reduce-empty-1" of a rule of Fusion::nonempty that does not hold.

@@ -197,7 +197,8 @@ struct Maker {
                           .dtype = value.dtype,
                           .at = value.at,
                           .tensor_strides = {},
-                          .strides = {}};
+                          .strides = {},
+                          .in = read->in};
       if (read->output >= 0) {
         buffer(value.tensor, -1, read->output, access.buffer).read = true;
         const std::vector<int>& order = orders.at(read->output);
@@ -251,7 +252,8 @@ struct Maker {
                         .dtype = o.tensor->dtype,
                         .at = s.at,
                         .tensor_strides = {},
-                        .strides = {}};
+                        .strides = {},
+                        .in = {}};
     std::vector<int> order;
     if (stored_in_place(s)) {
       const Tensor& target = *fusion.inputs[o.alias];

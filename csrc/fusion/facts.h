@@ -38,6 +38,7 @@ struct MemoryAccess {
   std::vector<Expr> at;
   std::vector<Expr> tensor_strides;
   std::optional<Linear> strides;  // by axis; nothing: irregular
+  Pred in{};                      // of a read: elsewhere it is 0
 };
 
 // A buffer of a kernel: which tensor's memory it is.

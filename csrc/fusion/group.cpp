@@ -29,9 +29,15 @@ std::pair<Expr, Expr> split(Exprs& exprs, const Merges& merges, Expr one, Expr s
   return {exprs.div(one, size), exprs.mod(one, size)};
 }
 
-// One step of a movement op: where its operand is read. `import` copies a size to `exprs`.
+// One step of a movement op: where its operand is read. `import` copies a size to `exprs`; what
+// comes of a coordinate in `outside` joins it.
 template <class Import>
-Point step(Exprs& exprs, Merges& merges, const Import& import, const Point& p) {
+Point step(Exprs& exprs, Merges& merges, std::unordered_set<Expr>& outside, const Import& import,
+           const Point& p) {
+  const auto derived = [&](Expr from, Expr to) {
+    if (outside.count(from)) outside.insert(to);
+    return to;
+  };
   return std::visit(
       [&](const auto& d) -> Point {
         using D = std::decay_t<decltype(d)>;
@@ -60,14 +66,27 @@ Point step(Exprs& exprs, Merges& merges, const Import& import, const Point& p) {
           at = p.at;
           at[d.dim] = merge(exprs, merges, p.at[d.dim], p.at[d.dim + 1],
                             import(p.tensor->shape[d.dim + 1]));
+          for (int i : {0, 1}) derived(p.at[d.dim + i], at[d.dim]);
           at.erase(at.begin() + d.dim + 1);
           return {d.arg, std::move(at)};
         } else if constexpr (std::is_same_v<D, MergeDims>) {
           at = p.at;
           const auto [outer, inner] =
               split(exprs, merges, p.at[d.dim], import(d.arg->shape[d.dim + 1]));
-          at[d.dim] = outer;
-          at.insert(at.begin() + d.dim + 1, inner);
+          at[d.dim] = derived(p.at[d.dim], outer);
+          at.insert(at.begin() + d.dim + 1, derived(p.at[d.dim], inner));
+          return {d.arg, std::move(at)};
+        } else if constexpr (std::is_same_v<D, Slice>) {
+          for (size_t i = 0; i < d.steps.size(); ++i)
+            at.push_back(derived(
+                p.at[i], exprs.add(exprs.mul(p.at[i], exprs.constant(d.steps[i])), import(d.first[i]))));
+          return {d.arg, std::move(at)};
+        } else if constexpr (std::is_same_v<D, Flip>) {
+          at = p.at;
+          for (int64_t i : d.dims) {
+            const Expr last = exprs.sub(import(d.arg->shape[i]), exprs.constant(1));
+            at[i] = derived(p.at[i], exprs.add(exprs.mul(p.at[i], exprs.constant(-1)), last));
+          }
           return {d.arg, std::move(at)};
         } else {
           FUSER_ASSERT(false, "t", p.tensor->id, " does not move elements");
@@ -81,6 +100,7 @@ Point step(Exprs& exprs, Merges& merges, const Import& import, const Point& p) {
 std::optional<Origin> anchor(const Tensor* t) {
   Exprs exprs;
   Merges merges;
+  std::unordered_set<Expr> outside;
   Point p{t, {}};
   for (int d = 0; d < t->rank(); ++d) p.at.push_back(exprs.symbol(Symbol::Axis, d));
   const auto extent_count = [](const Tensor* x) {
@@ -89,7 +109,7 @@ std::optional<Origin> anchor(const Tensor* t) {
   };
   while (true) {
     if (is_movement(*p.tensor)) {
-      p = step(exprs, merges, [](Expr e) { return e; }, p);
+      p = step(exprs, merges, outside, [](Expr e) { return e; }, p);
       continue;
     }
     const std::vector<const Tensor*> args = operands(*p.tensor);
@@ -122,7 +142,8 @@ bool is_movement(const Tensor& t) {
          std::holds_alternative<Permute>(t.definition) ||
          std::holds_alternative<StrideOrder>(t.definition) ||
          std::holds_alternative<SplitDim>(t.definition) ||
-         std::holds_alternative<MergeDims>(t.definition);
+         std::holds_alternative<MergeDims>(t.definition) ||
+         std::holds_alternative<Slice>(t.definition) || std::holds_alternative<Flip>(t.definition);
 }
 
 Expr ValueGroup::import(Expr e) {
@@ -221,10 +242,77 @@ Point ValueGroup::operand(const Tensor* arg, const std::vector<Expr>& at) {
     if (arg->shape[d]->is_constant(1)) p.at[d] = refined_.exprs.constant(0);
   while (is_movement(*p.tensor)) {
     if (!graph_.plain) offer_origins(p);
-    p = step(refined_.exprs, merges_, [&](Expr e) { return import(e); }, p);
+    p = step(refined_.exprs, merges_, outside_, [&](Expr e) { return import(e); }, p);
   }
   p.tensor = graph_.same[p.tensor->id];
   return p;
+}
+
+// Where a pad or cat reads its operands. A coordinate may leave an operand there.
+std::vector<Point> ValueGroup::sources(const Point& p) {
+  Exprs& exprs = refined_.exprs;
+  std::vector<Point> out;
+  if (const auto* d = std::get_if<Pad>(&p.tensor->definition)) {
+    std::vector<Expr> at = p.at;
+    for (size_t i = 0; i < at.size(); ++i) {
+      if (d->before[i]->is_constant(0) && d->after[i]->is_constant(0)) continue;
+      at[i] = exprs.sub(at[i], import(d->before[i]));
+      outside_.insert(at[i]);
+    }
+    out.push_back(operand(d->arg, at));
+  } else if (const auto* d = std::get_if<Cat>(&p.tensor->definition)) {
+    Expr end = exprs.constant(0);
+    for (const Tensor* a : d->args) {
+      std::vector<Expr> at = p.at;
+      at[d->dim] = exprs.sub(at[d->dim], end);
+      if (d->args.size() > 1) outside_.insert(at[d->dim]);
+      end = exprs.add(end, import(a->shape[d->dim]));
+      out.push_back(operand(a, at));
+    }
+  }
+  return out;
+}
+
+// A pad or cat at `p`, whose sources are known.
+Choose ValueGroup::chosen(const Point& p) {
+  Exprs& exprs = refined_.exprs;
+  const std::vector<Point> from = sources(p);
+  Choose out;
+  if (const auto* d = std::get_if<Pad>(&p.tensor->definition)) {
+    Access inside{.value = known_.at(from[0])};
+    for (size_t i = 0; i < p.at.size(); ++i) {
+      const Expr before = import(d->before[i]), size = import(d->arg->shape[i]);
+      if (before->is_constant(0) && d->after[i]->is_constant(0)) continue;
+      inside.in.bounds.push_back({.coord = p.at[i],
+                                  .lo = before->is_constant(0) ? nullptr : before,
+                                  .hi = exprs.add(before, size)});
+    }
+    out.args = {inside, {.otherwise = exprs.cast(p.tensor->dtype, import(d->value))}};
+    return out;
+  }
+  const auto& d = std::get<Cat>(p.tensor->definition);
+  Expr end = exprs.constant(0);
+  for (size_t i = 0; i < d.args.size(); ++i) {
+    Access arg{.value = known_.at(from[i])};
+    end = exprs.add(end, import(d.args[i]->shape[d.dim]));
+    if (i + 1 < d.args.size())
+      arg.in.bounds.push_back({.coord = p.at[d.dim], .lo = nullptr, .hi = end});
+    out.args.push_back(std::move(arg));
+  }
+  return out;
+}
+
+void ValueGroup::bound_reads() {
+  for (Value& v : refined_.values) {
+    auto* read = std::get_if<Read>(&v.how);
+    if (!read) continue;
+    read->in.bounds.clear();
+    for (size_t d = 0; d < v.at.size(); ++d)
+      if (outside_.count(v.at[d]))
+        read->in.bounds.push_back({.coord = v.at[d],
+                                   .lo = refined_.exprs.constant(0),
+                                   .hi = import(v.tensor->shape[d])});
+  }
 }
 
 // Notes that `t` is read, or going to be, at these coordinates.
@@ -427,6 +515,8 @@ std::vector<Point> ValueGroup::needs(const Point& p) {
       out.push_back(std::move(all));
   } else if (const auto* take = std::get_if<TakeAlongAxis>(&t.definition)) {
     out.push_back(operand(take->index, p.at));
+  } else {
+    out = sources(p);
   }
   return out;
 }
@@ -550,6 +640,12 @@ void ValueGroup::compute(const Point& p) {
   } else if (const auto* d = std::get_if<Pointwise>(&t.definition)) {
     Apply how = apply(t, *d, p.at);
     const AxisSet axes = axes_of(how.args);
+    append(p, t.dtype, std::move(how), axes);
+  } else if (std::holds_alternative<Pad>(t.definition) || std::holds_alternative<Cat>(t.definition)) {
+    Choose how = chosen(p);
+    AxisSet axes = axes_of(how.args);
+    for (const Access& a : how.args)
+      for (const Pred::Bound& b : a.in.bounds) axes |= axes_of({b.coord});
     append(p, t.dtype, std::move(how), axes);
   } else if (const auto* reduction = std::get_if<Reduction>(&t.definition)) {
     reduce(p, *reduction);

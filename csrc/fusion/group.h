@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -56,7 +57,8 @@ class ValueGroup {
   explicit ValueGroup(const Graph& graph) : graph_(graph) {}
 
   const Refined& refined() const { return refined_; }
-  Refined take() { return std::move(refined_); }
+  // Says of each read which of its coordinates may leave its tensor.
+  void bound_reads();
   int reads_and_stores() const;
 
   // New axes for the dims of `t`.
@@ -106,6 +108,8 @@ class ValueGroup {
   std::vector<Expr> extents(const Tensor* t);
 
   Point operand(const Tensor* arg, const std::vector<Expr>& at);
+  Choose chosen(const Point& p);
+  std::vector<Point> sources(const Point& p);
   void offer(const Tensor* t, std::vector<Expr> at);
   void offer_origins(const Point& p);
   std::optional<std::vector<Expr>> join(const Tensor* t, const Origin& origin,
@@ -134,6 +138,7 @@ class ValueGroup {
   std::map<Point, State::Reducing> reducing_;
   std::unordered_map<Expr, Expr> imported_;
   Merges merges_;
+  std::unordered_set<Expr> outside_;  // coordinates that may leave their tensor
   // Coordinates at which tensors that Origin names are read or are going to be, by tensor id.
   std::map<int, std::vector<std::vector<Expr>>> read_at_;
   std::vector<AxisSet> overs_;  // the sets of axes that are reduced

@@ -39,23 +39,40 @@ std::vector<uint64_t> definition_key(const Tensor& t, const std::vector<const Te
   };
   for (const Tensor* a : operands(t)) key.push_back(static_cast<uint64_t>(same[a->id]->id));
   for (Expr e : t.shape) scalar(e);
+  if (const auto* p = std::get_if<Pointwise>(&t.definition)) {
+    for (const Operand& a : p->args) scalar(a.scalar);  // and where they stand
+  } else {
+    for (Expr e : written_scalars(t)) scalar(e);
+  }
   std::visit(
       [&](const auto& d) {
         using D = std::decay_t<decltype(d)>;
         if constexpr (std::is_same_v<D, Input>) key.push_back(static_cast<uint64_t>(d.index));
-        if constexpr (std::is_same_v<D, Full>) scalar(d.value);
-        if constexpr (std::is_same_v<D, Pointwise>)
-          for (const Operand& a : d.args) scalar(a.scalar);
         if constexpr (requires { d.op; }) key.push_back(static_cast<uint64_t>(d.op));
         if constexpr (requires { d.compute; }) key.push_back(static_cast<uint64_t>(d.compute));
         if constexpr (requires { d.dims; }) numbers(d.dims);
         if constexpr (requires { d.order; }) numbers(d.order);
+        if constexpr (requires { d.steps; }) numbers(d.steps);
         if constexpr (requires { d.is_broadcast; }) numbers(d.is_broadcast);
         if constexpr (requires { d.dim; }) key.push_back(static_cast<uint64_t>(d.dim));
         if constexpr (std::is_same_v<D, Result>) key.push_back(static_cast<uint64_t>(d.index));
       },
       t.definition);
   return key;
+}
+
+// Ops whose results may be shorter or longer than their operands.
+template <class D>
+constexpr bool resizes = std::is_same_v<D, Slice> || std::is_same_v<D, Pad>;
+
+bool makes_dims(const Tensor& t) {
+  return std::visit(
+      [](const auto& d) {
+        using D = std::decay_t<decltype(d)>;
+        return resizes<D> || std::is_same_v<D, Flip> || std::is_same_v<D, Cat> ||
+               std::is_same_v<D, TakeAlongAxis>;
+      },
+      t.definition);
 }
 
 // Fills factors and origins, one tensor after the other.
@@ -151,6 +168,17 @@ struct Dims {
             for (int i = 0; i < a->rank(); ++i) image[i] = i;
             if constexpr (std::is_same_v<D, TakeAlongAxis>)
               if (a == d.arg && a != d.index) image[d.dim] = -1;
+            if constexpr (std::is_same_v<D, Flip>)
+              for (int64_t i : d.dims) image[i] = -1;
+            if constexpr (std::is_same_v<D, Cat>) image[d.dim] = -1;
+            if constexpr (std::is_same_v<D, Slice>)
+              for (size_t i = 0; i < d.steps.size(); ++i)
+                if (!d.first[i]->is_constant(0) || d.steps[i] != 1) image[i] = -1;
+            if constexpr (std::is_same_v<D, Pad>)
+              for (size_t i = 0; i < d.before.size(); ++i)
+                if (!d.before[i]->is_constant(0)) image[i] = -1;
+            for (int i = 0; i < a->rank(); ++i)
+              if (a->shape[i] != t.shape[i] && image[i] >= 0 && resizes<D>) image[i] = -1;
           }
         },
         t.definition);
@@ -199,8 +227,9 @@ struct Dims {
     if (std::holds_alternative<Input>(t.definition)) return itself();
     const auto* split = std::get_if<SplitDim>(&t.definition);
     const bool splits = split && !nests(t, *split);
-    // A reduction may be handed over in memory: then it is what tensors have in common.
-    if (splits || std::holds_alternative<Reduction>(t.definition)) itself();
+    // A reduction may be handed over in memory: then it is what tensors have in common. So is what
+    // has dims that no operand has.
+    if (splits || std::holds_alternative<Reduction>(t.definition) || makes_dims(t)) itself();
     for (const Tensor* a : operands(t)) {
       const std::vector<int> image = factors_of(t, a);
       for (const Origin& o : graph.origins[a->id]) {
@@ -223,6 +252,16 @@ struct Dims {
   }
 };
 
+// Is an element computed from those of the operands at the same place, but for the order of dims?
+bool keeps_places(const Tensor& t) {
+  return std::visit(
+      [](const auto& d) {
+        using D = std::decay_t<decltype(d)>;
+        return !std::is_same_v<D, SplitDim> && !std::is_same_v<D, MergeDims>;
+      },
+      t.definition) && !makes_dims(t);
+}
+
 }  // namespace
 
 Graph make_graph(const Fusion& fusion) {
@@ -240,10 +279,7 @@ Graph make_graph(const Fusion& fusion) {
     graph.reduces[t.id] = std::holds_alternative<Reduction>(t.definition);
     for (const Tensor* a : operands(t))
       graph.reduces[t.id] = graph.reduces[t.id] || graph.reduces[a->id];
-    graph.plain = graph.plain && !graph.reduces[t.id] &&
-                  !std::holds_alternative<TakeAlongAxis>(t.definition) &&
-                  !std::holds_alternative<SplitDim>(t.definition) &&
-                  !std::holds_alternative<MergeDims>(t.definition);
+    graph.plain = graph.plain && !graph.reduces[t.id] && keeps_places(t);
   }
   if (graph.plain) return graph;
   std::map<std::vector<uint64_t>, const Tensor*> first;

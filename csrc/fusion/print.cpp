@@ -42,24 +42,6 @@ bool is_natural(DType d) {
   return d == DType::Bool || d == DType::Int64 || d == DType::Float64 || d == DType::Complex128;
 }
 
-// The scalars that stand in the text of a tensor's definition; other extents follow from the
-// operands.
-std::vector<Expr> written_scalars(const Tensor& t) {
-  std::vector<Expr> out;
-  if (const auto* full = std::get_if<Full>(&t.definition)) out.push_back(full->value);
-  if (std::holds_alternative<Full>(t.definition) || std::holds_alternative<Iota>(t.definition))
-    out.insert(out.end(), t.shape.begin(), t.shape.end());
-  if (const auto* split = std::get_if<SplitDim>(&t.definition))
-    out.insert(out.end(), split->sizes.begin(), split->sizes.end());
-  if (const auto* merge = std::get_if<MergeDims>(&t.definition)) out.push_back(merge->size);
-  if (const auto* expand = std::get_if<Expand>(&t.definition))
-    out.insert(out.end(), expand->shape.begin(), expand->shape.end());
-  if (const auto* pointwise = std::get_if<Pointwise>(&t.definition))
-    for (const Operand& a : pointwise->args)
-      if (a.scalar) out.push_back(a.scalar);
-  return out;
-}
-
 bool is_computed(Expr e) {
   return e->kind == ExprNode::Kind::Apply || e->kind == ExprNode::Kind::Cast;
 }
@@ -227,6 +209,23 @@ struct Printer {
           } else if constexpr (std::is_same_v<D, MergeDims>) {
             const std::string size = d.size->is_constant(-1) ? "" : ", size=" + scalar(d.size);
             return text("fd.ops.merge_dims(T", d.arg->id, ", dim=", d.dim, size, ")");
+          } else if constexpr (std::is_same_v<D, Slice>) {
+            return text("fd.ops.slice(T", d.arg->id, ", start_indices=", shape(d.starts),
+                        ", end_indices=", shape(d.ends), ", strides=[", joined(d.steps), "])");
+          } else if constexpr (std::is_same_v<D, Flip>) {
+            return text("fd.ops.flip(T", d.arg->id, ", dims=[", joined(d.dims), "])");
+          } else if constexpr (std::is_same_v<D, Pad>) {
+            std::vector<std::string> widths;  // innermost dim first
+            for (size_t i = d.before.size(); i-- > 0;) {
+              widths.push_back(scalar(d.before[i]));
+              widths.push_back(scalar(d.after[i]));
+            }
+            return text("fd.ops.pad(T", d.arg->id, ", pad_widths=[", joined(widths),
+                        "], value=", scalar(d.value), ")");
+          } else if constexpr (std::is_same_v<D, Cat>) {
+            std::vector<std::string> args;
+            for (const Tensor* a : d.args) args.push_back(text("T", a->id));
+            return text("fd.ops.cat([", joined(args), "], dim=", d.dim, ")");
           } else {
             static_assert(std::is_same_v<D, std::monostate>,
                           "to_python() does not know this tensor op");
@@ -238,6 +237,34 @@ struct Printer {
 };
 
 }  // namespace
+
+std::vector<Expr> written_scalars(const Tensor& t) {
+  std::vector<Expr> out;
+  if (const auto* full = std::get_if<Full>(&t.definition)) out.push_back(full->value);
+  if (std::holds_alternative<Full>(t.definition) || std::holds_alternative<Iota>(t.definition))
+    out.insert(out.end(), t.shape.begin(), t.shape.end());
+  if (const auto* split = std::get_if<SplitDim>(&t.definition))
+    out.insert(out.end(), split->sizes.begin(), split->sizes.end());
+  if (const auto* merge = std::get_if<MergeDims>(&t.definition)) out.push_back(merge->size);
+  const auto all = [&](const std::vector<Expr>& list) {
+    out.insert(out.end(), list.begin(), list.end());
+  };
+  if (const auto* slice = std::get_if<Slice>(&t.definition)) {
+    all(slice->starts);
+    all(slice->ends);
+  }
+  if (const auto* pad = std::get_if<Pad>(&t.definition)) {
+    all(pad->before);
+    all(pad->after);
+    out.push_back(pad->value);
+  }
+  if (const auto* expand = std::get_if<Expand>(&t.definition))
+    out.insert(out.end(), expand->shape.begin(), expand->shape.end());
+  if (const auto* pointwise = std::get_if<Pointwise>(&t.definition))
+    for (const Operand& a : pointwise->args)
+      if (a.scalar) out.push_back(a.scalar);
+  return out;
+}
 
 std::vector<const Tensor*> operands(const Tensor& tensor) {
   return std::visit(
@@ -251,6 +278,8 @@ std::vector<const Tensor*> operands(const Tensor& tensor) {
           out.push_back(d.reduction);
         } else if constexpr (std::is_same_v<D, TakeAlongAxis>) {
           out = {d.arg, d.index};
+        } else if constexpr (std::is_same_v<D, Cat>) {
+          out = d.args;
         } else if constexpr (requires { d.arg; }) {
           out.push_back(d.arg);
         }

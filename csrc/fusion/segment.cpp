@@ -70,8 +70,13 @@ bool terminal(const Refined& r, const std::vector<AxisSet>& overs, const std::ve
 
 std::optional<ReductionSets> reduction_sets(const Refined& r) {
   const std::vector<AxisSet> overs = reduced_sets(r);
-  if (overs.empty()) return ReductionSets{};
   const AxisSet all = all_axes(r);
+  if (overs.empty()) {
+    // An element that many threads stored would be stored by none along an axis of size 0.
+    for (const Store& s : r.stores)
+      if (axes_of(s.at) != all) return std::nullopt;
+    return ReductionSets{};
+  }
   if (overs.size() > 2 || (overs.size() == 2 && overs[0] != (all & ~overs[1]))) return std::nullopt;
   for (const Value& v : r.values)
     if (const auto* reduced = std::get_if<Reduced>(&v.how))
@@ -373,13 +378,14 @@ struct Segmenter {
     std::vector<Refined> out;
     for (size_t i : order) {
       check_size(groups[i]);
+      groups[i].bound_reads();
       const Refined& made = groups[i].refined();
       std::vector<ValueId> image;
       Refined r = extract(made.axes, made.values, made.stores, image);
       for (Value& v : r.values)
         if (std::holds_alternative<Read>(v.how) &&
             !std::holds_alternative<Input>(v.tensor->definition))
-          v.how = Read{.output = output_of_tensor.at(v.tensor->id)};
+          std::get<Read>(v.how).output = output_of_tensor.at(v.tensor->id);
       out.push_back(std::move(r));
     }
     return out;
@@ -404,29 +410,41 @@ std::vector<Refined> refine(Fusion& fusion) { return Segmenter(fusion).run(); }
 
 namespace {
 
+// Does the coordinate walk along all of a dim of this size, once: axes nested in each other?
+bool covers(Exprs& exprs, Expr coordinate, Expr size, const std::vector<Axis>& axes) {
+  const auto form = linear(exprs, coordinate, static_cast<int>(axes.size()));
+  if (!form || !form->rest->is_constant(0)) return false;
+  Expr stride = exprs.constant(1);
+  AxisSet left = axes_of({coordinate});
+  while (left) {
+    AxisId next = -1;
+    for (size_t a = 0; a < axes.size() && next < 0; ++a)
+      if ((left >> a & 1) && form->coefficients[a] == stride) next = static_cast<AxisId>(a);
+    if (next < 0) return false;
+    stride = exprs.mul(stride, axes[next].extent);
+    left &= ~(AxisSet{1} << next);
+  }
+  return stride == rewrite(exprs, size, [](Expr) -> Expr { return nullptr; });
+}
+
 // May memory of the value's tensor stand for the value: is each element of it computed?
-bool is_whole(const Value& value) {
+bool is_whole(Exprs& exprs, const Value& value, const std::vector<Axis>& axes) {
   if (!value.tensor || std::holds_alternative<Read>(value.how)) return false;
   AxisSet used = 0;
-  bool loaded = false;
   for (int d = 0; d < value.tensor->rank(); ++d) {
     if (value.tensor->shape[d]->is_constant(1)) continue;
-    const AxisSet axes = axes_of({value.at[d]});
-    if (!axes || (axes & used)) return false;
-    used |= axes;
-    visit(value.at[d], [&](Expr e) {
-      loaded = loaded || e->is_symbol(Symbol::Loaded) ||
-               (e->kind == ExprNode::Kind::Apply && e->op != Op::add && e->op != Op::mul);
-    });
+    const AxisSet mine = axes_of({value.at[d]});
+    if ((mine & used) || !covers(exprs, value.at[d], value.tensor->shape[d], axes)) return false;
+    used |= mine;
   }
-  return !loaded && used == value.axes;
+  return used == value.axes;
 }
 
 }  // namespace
 
-std::vector<Refined> pieces(Fusion& fusion, const Refined& whole) {
-  const std::optional<Refined> shorter = single_pass(whole);
-  const Refined& from = shorter ? *shorter : whole;
+std::vector<Refined> pieces(Fusion& fusion, Refined& whole) {
+  std::optional<Refined> shorter = single_pass(whole);
+  Refined& from = shorter ? *shorter : whole;
   const auto sets = reduction_sets(from);
   FUSER_ASSERT(sets, "what is to be cut is no kernel");
   const std::vector<AxisSet> overs = reduced_sets(from);
@@ -468,7 +486,7 @@ std::vector<Refined> pieces(Fusion& fusion, const Refined& whole) {
     v.at = s.at;
     output_of[s.access.value] = s.output;
   }
-  const auto handed_over = [&](ValueId v) { return is_result(v) && is_whole(from.values[v]); };
+  const auto handed_over = [&](ValueId v) { return is_result(v) && is_whole(from.exprs, from.values[v], from.axes); };
 
   std::vector<Refined> out;
   std::vector<bool> made(from.values.size(), false);  // an output for it alone
@@ -501,7 +519,7 @@ std::vector<Refined> pieces(Fusion& fusion, const Refined& whole) {
           output_of[v] = static_cast<int>(fusion.outputs.size());
           fusion.outputs.push_back({.tensor = values[v].tensor, .alias = -1, .temp = true});
         }
-        piece.values[image[v]].how = Read{.output = output_of[v]};
+        std::get<Read>(piece.values[image[v]].how).output = output_of[v];
       }
       out.push_back(std::move(piece));
     }

@@ -105,6 +105,26 @@ struct MergeDims {  // dims dim and dim + 1 become one: (o, i) is o * inner + i
   Expr size = nullptr;  // as wanted; -1: the product
 };
 
+struct Slice {  // element i of a dim is element first + i * step of arg
+  const Tensor* arg = nullptr;
+  std::vector<Expr> starts, ends;  // as wanted: negative ones count from the end
+  std::vector<int64_t> steps;
+  std::vector<Expr> first;  // starts in range
+};
+struct Flip {  // these dims backwards
+  const Tensor* arg = nullptr;
+  std::vector<int64_t> dims;  // sorted
+};
+struct Pad {  // `value` before and after arg; negative widths remove elements
+  const Tensor* arg = nullptr;
+  std::vector<Expr> before, after;  // by dim
+  Expr value = nullptr;
+};
+struct Cat {  // one after the other along dim
+  std::vector<const Tensor*> args;
+  int64_t dim = 0;
+};
+
 using Definition = std::variant<
 #define FUSER_TENSOR_OP(name, text) name,
 #include "ir/tensor_ops.def"
@@ -178,6 +198,10 @@ std::string to_python(const Fusion& fusion);
 // The structure as canonical bytes: equal for two fusions exactly when they compute the same by the
 // same ops in the same order. Locations do not count.
 std::string structure(const Fusion& fusion);
+
+// The scalars that stand in the text of a tensor's definition, in order; other extents follow from
+// the operands.
+std::vector<Expr> written_scalars(const Tensor& tensor);
 
 // "float32[128, size(t0, 1)]".
 std::string describe(const Tensor& tensor);

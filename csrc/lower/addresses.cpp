@@ -51,6 +51,12 @@ std::optional<Rows> rows(KernelIR& kernel, Expr offset, int axes) {
   return std::nullopt;
 }
 
+bool speaks_of_axes(Expr e) {
+  bool out = false;
+  if (e) visit(e, [&](Expr x) { out |= x->is_symbol(Symbol::Axis); });
+  return out;
+}
+
 // A loop that moves one element per lane: accesses whose lanes run along rows leave it as accesses
 // of their own.
 template <class Access>
@@ -60,7 +66,7 @@ bool leave_loop(KernelIR& kernel, Access access, const For& loop, Body& out, int
   // Where a coordinate was loaded, the access stands behind that load.
   bool loaded = false;
   visit(access.offset, [&](Expr e) { loaded |= e->is_symbol(Symbol::Var); });
-  if (loaded) return false;
+  if (loaded || speaks_of_axes(access.in)) return false;
   const auto along = rows(kernel, access.offset, axes);
   if (!along) return false;
   access.element = kernel.exprs.constant(0);
@@ -113,10 +119,8 @@ Body apply(KernelIR& kernel, Body body, Expr lane, int axes) {
 }  // namespace
 
 Expr address(Exprs& exprs, const std::vector<LinearAxes>& walk, Expr offset, Expr lane) {
-  bool speaks_of_axes = false;
+  if (!speaks_of_axes(offset)) return offset;
   int axes = 0;
-  visit(offset, [&](Expr e) { speaks_of_axes |= e->is_symbol(Symbol::Axis); });
-  if (!speaks_of_axes) return offset;
   for (const LinearAxes& w : walk)
     for (int a : w.axes) axes = std::max(axes, a + 1);
   const auto index_of = [&](const LinearAxes& w) {

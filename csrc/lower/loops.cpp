@@ -22,6 +22,7 @@ struct Builder {
   Exprs& exprs() { return kernel.exprs; }
   Expr import(Expr e) { return fuser::import(kernel, e); }
   Expr offset(const MemoryAccess& a) { return offset_of(kernel, a, uniform); }
+  Expr inside(const MemoryAccess& a) { return both(exprs(), in, within(kernel, a.in)); }
   int new_var() { return kernel.vars++; }
   Expr var(int v, DType dtype = DType::Int64) { return exprs().symbol(Symbol::Var, v, 0, dtype); }
   bool varies(AxisSet axes) const { return lanes > 1 && (axes & lane_axes) != 0; }
@@ -108,7 +109,7 @@ struct Builder {
                                   .width = per_lane ? lanes : 1,
                                   .buffer = a.buffer,
                                   .offset = offset(a),
-                                  .in = in,
+                                  .in = inside(a),
                                   .count = count}});
     }
     if (by_lane.empty()) return;
@@ -120,7 +121,7 @@ struct Builder {
                              .width = 1,
                              .buffer = a.buffer,
                              .offset = offset(a),
-                             .in = in,
+                             .in = inside(a),
                              .count = lane_count(lane)}});
       }
     }));
@@ -134,6 +135,8 @@ struct Builder {
       body.push_back({Let{.var = name, .value = import(c->at), .index = true}});
       return var(name);
     }
+    if (const auto* c = std::get_if<Choose>(&value.how))
+      return chosen(kernel, body, *c, value.dtype, known, [](Expr e) { return e; });
     if (!std::holds_alternative<Read>(value.how))
       return named(kernel, body, arithmetic(problem, kernel, v, known));
     for (size_t i = 0; i < problem.accesses.size(); ++i) {
@@ -147,7 +150,7 @@ struct Builder {
                              .width = 1,
                              .buffer = a.buffer,
                              .offset = offset_of(kernel, a, known),
-                             .in = in,
+                             .in = inside(a),
                              .count = count ? lane_count(lane) : nullptr}});
       return exprs().element(array_of_access[i], element, a.dtype);
     }

@@ -68,7 +68,8 @@ struct Builder {
   Expr constant(int64_t v) { return exprs().constant(v); }
   Expr var(int v) { return exprs().symbol(Symbol::Var, v); }
   int new_var() { return kernel.vars++; }
-  Expr both(Expr a, Expr b) { return !a ? b : !b ? a : exprs().apply(Op::logical_and, {a, b}); }
+  Expr both(Expr a, Expr b) { return fuser::both(exprs(), a, b); }
+  Expr inside(const Guard& g, const MemoryAccess& a) { return both(g.in, within(kernel, a.in)); }
   Expr less(Expr a, Expr b) { return exprs().apply(Op::lt, {a, b}); }
   bool over(AxisSet axes, int dim) const { return (axes & axes_of_dim[dim]) != 0; }
   // Does it differ between the lanes of a vector?

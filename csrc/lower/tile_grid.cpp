@@ -322,17 +322,20 @@ void Builder::store_columns(Body& body, Expr column, Expr owner, Known& known) {
     } else if (access_of[v] >= 0) {
       const MemoryAccess& a = problem.accesses[access_of[v]];
       const int array = new_array(text(name_of("r", access_of[v]), "_end"), a.dtype, 1);
+      const Expr inside = within(kernel, a.in);
       body.push_back({Load{.array = array,
                            .element = constant(0),
                            .width = 1,
                            .buffer = a.buffer,
                            .offset = place(offset_of(kernel, a, known)),
-                           .in = in}});
+                           .in = both(in, inside ? place(inside) : nullptr)}});
       known[v] = exprs().element(array, constant(0), a.dtype);
     } else if (const auto* at = std::get_if<Coordinate>(&value.how)) {
       const int name = new_var();
       body.push_back({Let{.var = name, .value = place(import(kernel, at->at)), .index = true}});
       known[v] = var(name);
+    } else if (const auto* choose = std::get_if<Choose>(&value.how)) {
+      known[v] = chosen(kernel, body, *choose, value.dtype, known, place);
     } else {
       compute(v, known, body, constant(0));
     }

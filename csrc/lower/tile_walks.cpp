@@ -53,7 +53,7 @@ void Builder::load_step(Body& body, int access, const Known& known, bool all_ste
                               .width = 1,
                               .buffer = a.buffer,
                               .offset = offset_of(kernel, a, known),
-                              .in = g.in,
+                              .in = inside(g, a),
                               .count = g.count,
                               .first = g.first}});
     body.push_back({std::move(loop)});
@@ -65,7 +65,7 @@ void Builder::load_step(Body& body, int access, const Known& known, bool all_ste
                        .width = lanewise ? lanes : 1,
                        .buffer = a.buffer,
                        .offset = offset_of(kernel, a, known),
-                       .in = g.in,
+                       .in = inside(g, a),
                        .count = lanewise ? g.count : nullptr,
                        .first = lanewise ? g.first : nullptr}});
 }
@@ -79,6 +79,8 @@ void Builder::compute(ValueId v, Known& known, Body& body, Expr lane) {
     known[v] = var(name);
   } else if (const auto* p = std::get_if<Pick>(&value.how)) {
     known[v] = result(p->reduced, p->result, lane);
+  } else if (const auto* choose = std::get_if<Choose>(&value.how)) {
+    known[v] = chosen(kernel, body, *choose, value.dtype, known, [](Expr e) { return e; });
   } else if (std::holds_alternative<Read>(value.how)) {
     if (access_of[v] < 0) {
       known[v] = exprs().symbol(Symbol::Value, std::get<Input>(value.tensor->definition).index, 0,
@@ -96,7 +98,7 @@ void Builder::compute(ValueId v, Known& known, Body& body, Expr lane) {
                          .width = 1,
                          .buffer = a.buffer,
                          .offset = offset_of(kernel, a, known),
-                         .in = g.in,
+                         .in = inside(g, a),
                          .count = g.count,
                          .first = g.first}});
     const int name = new_var();
@@ -265,7 +267,7 @@ void Builder::nest(Body& out, int p, Known& outer) {
                             .width = lanes,
                             .buffer = a.buffer,
                             .offset = offset_of(kernel, a, outer),
-                            .in = g.in,
+                            .in = inside(g, a),
                             .count = g.count,
                             .first = g.first}});
     }

@@ -219,21 +219,7 @@ bool Builder::reduces_columns(const Value& v) const {
 
 std::vector<ValueId> Builder::operands_of(const Value& v) {
   std::vector<ValueId> out;
-  const auto add = [&](const Access& a) {
-    if (a.value >= 0) out.push_back(a.value);
-  };
-  if (const auto* a = std::get_if<Apply>(&v.how)) {
-    for (const Access& arg : a->args) add(arg);
-  } else if (const auto* c = std::get_if<Convert>(&v.how)) {
-    add(c->arg);
-  } else if (const auto* r = std::get_if<Reduced>(&v.how)) {
-    for (const Access& arg : r->args) add(arg);
-  } else if (const auto* p = std::get_if<Pick>(&v.how)) {
-    out.push_back(p->reduced);
-  }
-  visit(v.at, [&](Expr e) {
-    if (e->is_symbol(Symbol::Loaded) && std::holds_alternative<Read>(v.how)) out.push_back(e->a);
-  });
+  visit_operands(v, [&](ValueId a) { out.push_back(a); });
   return out;
 }
 
@@ -440,7 +426,7 @@ Body Builder::copies(Expr row, Expr step_of_ring, const Known& known) {
                          .width = lanes,
                          .buffer = a.buffer,
                          .offset = at_row(offset_of(kernel, a, known), row),
-                         .in = at_row(g.in, row),
+                         .in = at_row(inside(g, a), row),
                          .count = at_row(g.count, row),
                          .first = at_row(g.first, row)}});
   }
@@ -469,7 +455,7 @@ Body Builder::read_ahead(Expr row) {
               .width = 1,
               .buffer = a.buffer,
               .offset = at_row(offset_of(kernel, a, Known(values().size(), nullptr)), row),
-              .in = at_row(g.in, row)}});
+              .in = at_row(inside(g, a), row)}});
   }
   return body;
 }
@@ -540,7 +526,7 @@ void Builder::rows_loop() {
                           .width = lanes,
                           .buffer = a.buffer,
                           .offset = offset_of(kernel, a, Known(values().size(), nullptr)),
-                          .in = g.in}});
+                          .in = inside(g, a)}});
   }
   append(kernel.body, unrolled(std::move(first)));
   append(kernel.body, read_ahead(constant(0)));

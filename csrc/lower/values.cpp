@@ -53,6 +53,42 @@ Expr arithmetic(const Problem& problem, KernelIR& kernel, ValueId v,
       value.how);
 }
 
+Expr both(Exprs& exprs, Expr a, Expr b) {
+  return !a ? b : !b ? a : exprs.apply(Op::logical_and, {a, b});
+}
+
+Expr within(KernelIR& kernel, const Pred& in) {
+  Exprs& exprs = kernel.exprs;
+  Expr all = nullptr;
+  for (const Pred::Bound& b : in.bounds) {
+    const Expr at = import(kernel, b.coord);
+    if (b.lo) {
+      const Expr below = exprs.sub(import(kernel, b.lo), exprs.constant(1));
+      all = both(exprs, all, exprs.apply(Op::lt, {below, at}));
+    }
+    if (b.hi) all = both(exprs, all, exprs.apply(Op::lt, {at, import(kernel, b.hi)}));
+  }
+  return all;
+}
+
+Expr chosen(KernelIR& kernel, Body& body, const Choose& how, DType dtype,
+            const std::vector<Expr>& known, const std::function<Expr(Expr)>& place) {
+  Exprs& exprs = kernel.exprs;
+  Expr out = nullptr;
+  for (size_t i = how.args.size(); i-- > 0;) {
+    const Expr mine = exprs.cast(dtype, operand(kernel, how.args[i], known));
+    const Expr in = within(kernel, how.args[i].in);
+    if (!in || !out) {
+      out = mine;
+      continue;
+    }
+    const int name = kernel.vars++;
+    body.push_back({Let{.var = name, .value = place(in), .index = true}});
+    out = exprs.apply(Op::where, {exprs.symbol(Symbol::Var, name, 0, DType::Bool), mine, out});
+  }
+  return named(kernel, body, out);
+}
+
 Expr named(KernelIR& kernel, Body& body, Expr value) {
   if (value->kind != ExprNode::Kind::Apply && value->kind != ExprNode::Kind::Cast) return value;
   const int var = kernel.vars++;

@@ -19,6 +19,15 @@ Expr arithmetic(const Problem& problem, KernelIR& kernel, ValueId v,
                 const std::vector<Expr>& known);
 Expr operand(KernelIR& kernel, const Access& access, const std::vector<Expr>& known);
 
+// A value that is one of several, by where it stands: names the conditions in `body`. `place`: what
+// an expression over axes is in the builder's walk.
+Expr chosen(KernelIR& kernel, Body& body, const Choose& how, DType dtype,
+            const std::vector<Expr>& known, const std::function<Expr(Expr)>& place);
+// Where an access is inside its tensor, over axes; nullptr: always.
+Expr within(KernelIR& kernel, const Pred& in);
+// Both conditions, nullptr being true.
+Expr both(Exprs& exprs, Expr a, Expr b);
+
 // A name for `value` in `body` where it is more than a name already.
 Expr named(KernelIR& kernel, Body& body, Expr value);
 

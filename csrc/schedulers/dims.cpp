@@ -14,6 +14,11 @@ Expr extent_of(Problem& p, const std::vector<AxisId>& axes) {
 
 Expr coefficient(Problem& p, const MemoryAccess& access, const std::vector<AxisId>& axes) {
   if (!access.strides) return nullptr;
+  // Where a part of an axis is read, axes that are walked as one would have to be divided again.
+  if (axes.size() > 1)
+    for (const Pred::Bound& b : access.in.bounds)
+      for (AxisId a : axes)
+        if (axes_of({b.coord}) >> a & 1) return nullptr;
   Exprs& exprs = p.refined.exprs;
   const auto& c = access.strides->coefficients;
   for (size_t i = 0; i + 1 < axes.size(); ++i)
@@ -55,6 +60,17 @@ std::optional<std::vector<Expr>> vector_needs(Problem& p, const MemoryAccess& ac
     if (std::find(inner.begin(), inner.end(), static_cast<AxisId>(a)) == inner.end())
       multiples.push_back(access.strides->coefficients[a]);
   multiples.push_back(access.strides->rest);
+  // A vector is read as a whole or not at all.
+  for (const Pred::Bound& b : access.in.bounds) {
+    const auto form = linear(p.refined.exprs, b.coord, static_cast<int>(p.refined.axes.size()));
+    if (!form) return std::nullopt;
+    Expr mine = form->coefficients[inner.back()];
+    if (mine->is_constant(0)) continue;
+    if (!mine->is_constant(1)) return std::nullopt;
+    for (size_t a = 0; a < form->coefficients.size(); ++a)
+      if (static_cast<AxisId>(a) != inner.back()) multiples.push_back(form->coefficients[a]);
+    multiples.insert(multiples.end(), {form->rest, b.lo, b.hi});
+  }
   return multiples;
 }
 

@@ -87,7 +87,10 @@ int64_t skewed(Problem& p, const Rows& r, const Hints& hints, Expr& skew) {
 
 bool has_coordinates(const Problem& p) {
   return std::any_of(p.refined.values.begin(), p.refined.values.end(), [&](const Value& v) {
-    return std::holds_alternative<Coordinate>(v.how) && (v.axes & p.reduced);
+    const auto* read = std::get_if<Read>(&v.how);
+    return (std::holds_alternative<Coordinate>(v.how) || std::holds_alternative<Choose>(v.how) ||
+            (read && !read->in.bounds.empty())) &&
+           (v.axes & p.reduced);
   });
 }
 

@@ -1,0 +1,391 @@
+"""Ops that move elements or pick them by index: methods of fd.ops as any other.
+
+slice, flip, pad and cat are the compiler's own: they are coordinates of what is read, not copies.
+The others are made of them, of split_dim and merge_dims, of iota and of take_along_axis.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from fuser import _core
+from fuser._core import DataType, Scalar, Tensor
+from fuser.arguments import Number, Size
+from fuser.errors import ShapeError, UserError
+
+if TYPE_CHECKING:
+    from fuser.ops import Ops
+
+__all__ = [
+    "cat",
+    "chunk",
+    "embedding_fwd",
+    "eye",
+    "flip",
+    "index_select",
+    "pad",
+    "reshape",
+    "roll",
+    "select",
+    "slice",
+    "stack",
+    "tril",
+    "triu",
+    "unsqueeze",
+]
+
+
+def slice(
+    ops: "Ops",
+    arg: Tensor,
+    start_indices: Sequence[Size],
+    end_indices: Sequence[Size | None],
+    strides: Sequence[int] | None = None,
+    manual_normalization: bool = False,
+) -> Tensor:
+    """Elements start, start + stride, ... before end, of each dim. Free.
+
+    Bounds may be Scalars; negative ones count from the end and all are clamped into the dim, as in
+    torch indexing; an end of None is the size. `manual_normalization` says that bounds are in range
+    already; it changes nothing here. Raises ShapeError `slice-1` unless there is one of each for
+    every dim, `slice-2` for strides below 1, DTypeError `slice-3` for bounds that are no integers.
+    """
+    ends = [
+        arg.size(d) if e is None and d < arg.ndim else e for d, e in enumerate(end_indices)
+    ]
+    steps = [1] * len(ends) if strides is None else list(strides)
+    return _core.slice(ops._builder, arg, list(start_indices), ends, steps)
+
+
+def flip(ops: "Ops", arg: Tensor, dims: Sequence[int]) -> Tensor:
+    """These dims backwards, as torch.flip. Free. Raises ShapeError `flip-1` for a dim out of range,
+    `flip-2` for one that is named twice.
+    """
+    return _core.flip(ops._builder, arg, list(dims))
+
+
+def pad(
+    ops: "Ops",
+    arg: Tensor,
+    pad_widths: Sequence[Size],
+    value: Scalar | Number | None = None,
+) -> Tensor:
+    """`value` (default 0) before and after, as torch.nn.functional.pad: pad_widths has two numbers a
+    dim, before and after, the innermost dim first; dims without stay. Negative widths remove
+    elements. Nothing is read for what is padded.
+
+    Raises ShapeError `pad-1` for an odd number of widths or too many, `pad-3` for a size below 0,
+    DTypeError `pad-2` for widths that are no integers.
+    """
+    widths = list(pad_widths)
+    if len(widths) % 2 or len(widths) > 2 * arg.ndim:
+        raise ShapeError(
+            f"pad(): expected two widths for each of at most {arg.ndim} dims, got {len(widths)}",
+            rule="pad-1",
+        )
+    before: list[Size] = [0] * arg.ndim
+    after: list[Size] = [0] * arg.ndim
+    for i in range(len(widths) // 2):
+        before[arg.ndim - 1 - i] = widths[2 * i]
+        after[arg.ndim - 1 - i] = widths[2 * i + 1]
+    return _core.pad(ops._builder, arg, before, after, 0 if value is None else value)
+
+
+def cat(
+    ops: "Ops", tensors: Sequence[Tensor], dim: int = 0, manual_padding: bool = False
+) -> Tensor:
+    """The tensors one after the other along `dim`, of their common type, as torch.cat. Each is read
+    where it stands. `manual_padding` is nvFuser's and changes nothing here.
+
+    Raises ShapeError `cat-1` for no tensors, `cat-2` for a dim out of range, `cat-3` for different
+    ranks, `cat-5` for different sizes elsewhere.
+    """
+    given = list(tensors)
+    if given:
+        dtype = given[0].dtype()
+        for t in given[1:]:
+            dtype = _core.promote_types(dtype, t.dtype())
+        given = [t if t.dtype() == dtype else ops.cast(t, dtype) for t in given]
+    return _core.cat(ops._builder, given, dim)
+
+
+def stack(ops: "Ops", tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """The tensors along a new dim, as torch.stack. Raises as cat() does."""
+    return cat(ops, [unsqueeze(ops, t, dim) for t in tensors], dim)
+
+
+def chunk(ops: "Ops", arg: Tensor, chunks: int, dim: int = 0) -> list[Tensor]:
+    """`chunks` parts of equal size along `dim`, the last ones smaller or empty where it does not
+    divide; as torch.chunk but for their number. Free.
+    """
+    if chunks < 1:
+        raise UserError(f"chunk(): expected at least one chunk, got {chunks}", rule="chunk-1")
+    place = _place("chunk", arg, dim)
+    length = ops.div(ops.add(arg.size(place), chunks - 1), chunks)
+    bounds = [ops.mul(length, i) for i in range(chunks + 1)]
+    return [_part(ops, arg, place, *bounds[i : i + 2]) for i in range(chunks)]
+
+
+def select(ops: "Ops", arg: Tensor, index: Size, dim: int) -> Tensor:
+    """Element `index` along `dim`, which goes; negative from the end. As torch.select. Free; an
+    index out of range reads the nearest element.
+    """
+    place = _place("select", arg, dim)
+    at = ops.iota(1)
+    at = ops.add(at, index)
+    shape = [d == place for d in range(arg.ndim)]
+    wide = ops.broadcast_in_dim(at, [1] * arg.ndim, [place]) if shape else at
+    return ops.squeeze(ops.take_along_axis(arg, wide, place), [place])
+
+
+def index_select(ops: "Ops", arg: Tensor, index: Tensor, dim: int) -> Tensor:
+    """The elements `index`, of one dim or none, names along `dim`, as torch.index_select.
+
+    Raises ShapeError `index-select-1` for an index of more dims, and what take_along_axis() raises.
+    """
+    place = _place("index_select", arg, dim)
+    if index.ndim > 1:
+        raise ShapeError(
+            f"index_select(): expected an index of one dim, got {index.ndim}", rule="index-select-1"
+        )
+    if index.ndim == 0:
+        index = ops.broadcast(index, [True])
+    wide = ops.broadcast(index, [d != place for d in range(arg.ndim)])
+    return ops.take_along_axis(arg, wide, place)
+
+
+def embedding_fwd(
+    ops: "Ops",
+    input: Tensor,
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float | None = None,
+    scale_grad_by_freq: bool | None = None,
+    sparse: bool | None = None,
+) -> Tensor:
+    """The rows of `weight` that `input` names, [*input.shape, weight.size(1)], as
+    torch.nn.functional.embedding. padding_idx, scale_grad_by_freq and sparse concern gradients.
+
+    Raises UserError `embedding-1` for max_norm, which would change `weight`.
+    """
+    if max_norm is not None:
+        raise UserError(
+            "embedding_fwd(): max_norm renormalizes the weight in place, which a definition cannot;"
+            " do it before",
+            rule="embedding-1",
+        )
+    rank = input.ndim
+    table = ops.broadcast(weight, [True] * rank + [False, False])
+    index = ops.broadcast(input, [False] * rank + [True, True])
+    return ops.squeeze(ops.take_along_axis(table, index, rank), [rank])
+
+
+def roll(ops: "Ops", arg: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int]) -> Tensor:
+    """Elements moved by `shifts` along `dims`, those that leave come in on the other side. As
+    torch.roll with dims. Free.
+    """
+    moves = [shifts] if isinstance(shifts, int) else list(shifts)
+    places = [dims] if isinstance(dims, int) else list(dims)
+    if len(moves) != len(places):
+        raise ShapeError(
+            f"roll(): expected as many shifts as dims, got {len(moves)} and {len(places)}",
+            rule="roll-1",
+        )
+    for shift, dim in zip(moves, places, strict=True):
+        place = _place("roll", arg, dim)
+        size = arg.size(place)
+        count = ops.maximum(size, 1)
+        moved = ops.mod(ops.add(ops.mod(shift, count), count), count)
+        start = ops.sub(size, moved)
+        arg = cat(
+            ops,
+            [_part(ops, arg, place, start, size), _part(ops, arg, place, 0, start)],
+            place,
+        )
+    return arg
+
+
+def triu(ops: "Ops", arg: Tensor, diagonal: Size = 0) -> Tensor:
+    """`arg` on and above a diagonal of its last two dims, 0 elsewhere, as torch.triu. The result
+    has the type of `arg`. Raises ShapeError `triu-1` for fewer than two dims.
+    """
+    return _triangle(ops, "triu", arg, diagonal)
+
+
+def tril(ops: "Ops", arg: Tensor, diagonal: Size = 0) -> Tensor:
+    """`arg` on and below a diagonal, otherwise as triu()."""
+    return _triangle(ops, "tril", arg, diagonal)
+
+
+def eye(ops: "Ops", rows: Size, columns: Size | None = None, dtype: Any = DataType.Float) -> Tensor:
+    """1 on the main diagonal, 0 elsewhere, as torch.eye."""
+    i, j = ops.iota(rows), ops.iota(rows if columns is None else columns)
+    return ops.cast(
+        ops.eq(ops.broadcast(i, [False, True]), ops.broadcast(j, [True, False])), dtype
+    )
+
+
+def unsqueeze(ops: "Ops", arg: Tensor, dim: int) -> Tensor:
+    """A dim of size 1 at `dim`, as torch.unsqueeze. Free."""
+    rank = arg.ndim + 1
+    if not -rank <= dim < rank:
+        raise ShapeError(
+            f"unsqueeze(): dim {dim} is out of range for a result of rank {rank}",
+            rule="unsqueeze-1",
+        )
+    return ops.broadcast(arg, [d == dim % rank for d in range(rank)])
+
+
+def reshape(ops: "Ops", arg: Tensor, new_shape: Sequence[Size]) -> Tensor:
+    """The same elements in their order as a tensor of this shape, one size of which may be -1. As
+    torch.reshape. Free where dims are only split or merged; otherwise coordinates are divided.
+
+    Sizes may be Scalars: those that are made of the operand's sizes are matched with them, others
+    are compared when it runs. Raises ShapeError `reshape-1` for more than one -1, `reshape-2` for
+    another number of elements.
+    """
+    wanted = list(new_shape)
+    open_dims = [d for d, size in enumerate(wanted) if _known(size) == -1]
+    if len(open_dims) > 1:
+        raise ShapeError(f"reshape(): expected at most one -1, got {wanted}", rule="reshape-1")
+    sizes = [arg.size(d) for d in range(arg.ndim)]
+    have, want = [_known(s) for s in sizes], [_known(s) for s in wanted]
+    if None not in have and None not in want:
+        return _reshape_known(ops, arg, [int(n or 0) for n in have], [int(n or 0) for n in want])
+    return _reshape_open(ops, arg, wanted)
+
+
+def _known(size: Size) -> int | None:
+    if isinstance(size, int):
+        return size
+    number = size.value
+    return None if number is None else int(number)
+
+
+def _reshape_known(ops: "Ops", arg: Tensor, have: list[int], want: list[int]) -> Tensor:
+    """Dims of both sides are grouped from the left by equal products, and each group merged to one
+    dim and split again.
+    """
+    total = math.prod(have)
+    if -1 in want:
+        rest = -math.prod(want)
+        if rest == 0 or total % rest:
+            raise ShapeError(
+                f"reshape(): {have} cannot become {want}: {total} elements do not divide",
+                rule="reshape-2",
+            )
+        want = [total // rest if n == -1 else n for n in want]
+    if math.prod(want) != total:
+        raise ShapeError(
+            f"reshape(): {have} has {total} elements, {want} has {math.prod(want)}",
+            rule="reshape-2",
+        )
+    if total == 0:
+        return ops.full(want, 0, arg.dtype())
+    # Dims of size 1 go first and come back last: they belong to no group.
+    ones = [d for d, n in enumerate(have) if n == 1]
+    result = ops.squeeze(arg, ones) if ones else arg
+    left = [n for n in have if n != 1]
+    right = [n for n in want if n != 1]
+    dim = 0
+    while left or right:
+        mine, theirs = [left.pop(0)], [right.pop(0)]
+        while math.prod(mine) != math.prod(theirs):
+            if math.prod(mine) < math.prod(theirs):
+                mine.append(left.pop(0))
+            else:
+                theirs.append(right.pop(0))
+        for _ in mine[1:]:
+            result = ops.merge_dims(result, dim)
+        for i in range(len(theirs) - 1):
+            result = ops.split_dim(result, dim + i, [theirs[i], math.prod(theirs[i + 1 :])])
+        dim += len(theirs)
+    if result is arg and not ones and have == want:
+        return ops.set(arg)
+    if 1 in want:
+        result = ops.broadcast(result, [n == 1 for n in want])
+    return result
+
+
+def _reshape_open(ops: "Ops", arg: Tensor, want: list[Size]) -> Tensor:
+    """Sizes that are only known when it runs: equal sizes at both ends stay, what is between
+    becomes one dim and is split again.
+    """
+    first = 0
+    while first < min(arg.ndim, len(want)) and _same(arg.size(first), want[first]):
+        first += 1
+    last = 0
+    while last < min(arg.ndim, len(want)) - first and _same(
+        arg.size(arg.ndim - 1 - last), want[len(want) - 1 - last]
+    ):
+        last += 1
+    middle = want[first : len(want) - last]
+    count = arg.ndim - first - last
+    result = arg
+    if count == 0:
+        for i, size in enumerate(middle):
+            if _known(size) not in (1, -1):
+                raise ShapeError(
+                    f"reshape(): a size of {size} has no elements of the operand to take",
+                    rule="reshape-2",
+                )
+            result = unsqueeze(ops, result, first + i)
+        return result
+    if not middle:
+        for _ in range(count):
+            result = ops.squeeze(result, [first])
+        return result
+    for _ in range(count - 1):
+        result = ops.merge_dims(result, first)
+    if len(middle) == 1:
+        open_size = _known(middle[0]) == -1
+        return result if open_size else _renamed(ops, result, first, middle[0])
+    where_open = [i for i, size in enumerate(middle) if _known(size) == -1]
+    at = where_open[0] if where_open else 0
+    # Split off from the left up to the open size, and from the right behind it.
+    for i in range(at):
+        result = ops.split_dim(result, first + i, [middle[i], -1])
+    for i in range(len(middle) - 1, at, -1):
+        result = ops.split_dim(result, first + at, [-1, middle[i]])
+    if not where_open:
+        result = _renamed(ops, result, first, middle[0])
+    return result
+
+
+def _renamed(ops: "Ops", arg: Tensor, dim: int, size: Size) -> Tensor:
+    """The dim under another name for its size, which is compared when it runs."""
+    return ops.merge_dims(unsqueeze(ops, arg, dim), dim, size)
+
+
+def _same(a: Size, b: Size) -> bool:
+    if isinstance(a, int) or isinstance(b, int):
+        return _known(a) is not None and _known(a) == _known(b)
+    return a.is_same(b)
+
+
+def _place(op: str, arg: Tensor, dim: int) -> int:
+    if not -arg.ndim <= dim < arg.ndim:
+        raise ShapeError(
+            f"{op}(): dim {dim} is out of range for rank {arg.ndim}", rule=f"{op}-dim".replace("_", "-")
+        )
+    return dim % arg.ndim
+
+
+def _part(ops: "Ops", arg: Tensor, dim: int, start: Size, end: Size) -> Tensor:
+    """arg[start:end] along one dim."""
+    starts: list[Size] = [0] * arg.ndim
+    ends: list[Size] = [arg.size(d) for d in range(arg.ndim)]
+    starts[dim], ends[dim] = start, end
+    return slice(ops, arg, starts, ends)
+
+
+def _triangle(ops: "Ops", op: str, arg: Tensor, diagonal: Size) -> Tensor:
+    if arg.ndim < 2:
+        raise ShapeError(f"{op}(): expected at least two dims, got {arg.ndim}", rule="triu-1")
+    row = ops.broadcast(ops.iota(arg.size(-2)), [False, True])
+    column = ops.broadcast(ops.iota(arg.size(-1)), [True, False])
+    away = ops.sub(column, row)
+    inside = ops.ge(away, diagonal) if op == "triu" else ops.le(away, diagonal)
+    kept = ops.where(inside, arg, 0)
+    return kept if kept.dtype() == arg.dtype() else ops.cast(kept, arg.dtype())
