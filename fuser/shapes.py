@@ -50,9 +50,12 @@ def slice(
     already; it changes nothing here. Raises ShapeError `slice-1` unless there is one of each for
     every dim, `slice-2` for strides below 1, DTypeError `slice-3` for bounds that are no integers.
     """
-    ends = [
-        arg.size(d) if e is None and d < arg.ndim else e for d, e in enumerate(end_indices)
-    ]
+    if len(end_indices) != arg.ndim:
+        raise ShapeError(
+            f"slice(): expected {arg.ndim} end_indices, one for each dim, got {len(end_indices)}",
+            rule="slice-1",
+        )
+    ends: list[Size] = [arg.size(d) if e is None else e for d, e in enumerate(end_indices)]
     steps = [1] * len(ends) if strides is None else list(strides)
     return _core.slice(ops._builder, arg, list(start_indices), ends, steps)
 
@@ -70,8 +73,8 @@ def pad(
     pad_widths: Sequence[Size],
     value: Scalar | Number | None = None,
 ) -> Tensor:
-    """`value` (default 0) before and after, as torch.nn.functional.pad: pad_widths has two numbers a
-    dim, before and after, the innermost dim first; dims without stay. Negative widths remove
+    """`value` (default 0) before and after, as torch.nn.functional.pad: pad_widths has two numbers
+    a dim, before and after, the innermost dim first; dims without stay. Negative widths remove
     elements. Nothing is read for what is padded.
 
     Raises ShapeError `pad-1` for an odd number of widths or too many, `pad-3` for a size below 0,
@@ -221,9 +224,9 @@ def tril(ops: "Ops", arg: Tensor, diagonal: Size = 0) -> Tensor:
 def eye(ops: "Ops", rows: Size, columns: Size | None = None, dtype: Any = DataType.Float) -> Tensor:
     """1 on the main diagonal, 0 elsewhere, as torch.eye."""
     i, j = ops.iota(rows), ops.iota(rows if columns is None else columns)
-    return ops.cast(
-        ops.eq(ops.broadcast(i, [False, True]), ops.broadcast(j, [True, False])), dtype
-    )
+    same = ops.eq(ops.broadcast(i, [False, True]), ops.broadcast(j, [True, False]))
+    result: Tensor = ops.cast(same, dtype)
+    return result
 
 
 def unsqueeze(ops: "Ops", arg: Tensor, dim: int) -> Tensor:
@@ -301,11 +304,7 @@ def _reshape_known(ops: "Ops", arg: Tensor, have: list[int], want: list[int]) ->
         for i in range(len(theirs) - 1):
             result = ops.split_dim(result, dim + i, [theirs[i], math.prod(theirs[i + 1 :])])
         dim += len(theirs)
-    if result is arg and not ones and have == want:
-        return ops.set(arg)
-    if 1 in want:
-        result = ops.broadcast(result, [n == 1 for n in want])
-    return result
+    return ops.broadcast(result, [n == 1 for n in want]) if 1 in want else result
 
 
 def _reshape_open(ops: "Ops", arg: Tensor, want: list[Size]) -> Tensor:
@@ -367,7 +366,8 @@ def _same(a: Size, b: Size) -> bool:
 def _place(op: str, arg: Tensor, dim: int) -> int:
     if not -arg.ndim <= dim < arg.ndim:
         raise ShapeError(
-            f"{op}(): dim {dim} is out of range for rank {arg.ndim}", rule=f"{op}-dim".replace("_", "-")
+            f"{op}(): dim {dim} is out of range for rank {arg.ndim}",
+            rule=f"{op.replace('_', '-')}-dim",
         )
     return dim % arg.ndim
 
@@ -387,5 +387,5 @@ def _triangle(ops: "Ops", op: str, arg: Tensor, diagonal: Size) -> Tensor:
     column = ops.broadcast(ops.iota(arg.size(-1)), [True, False])
     away = ops.sub(column, row)
     inside = ops.ge(away, diagonal) if op == "triu" else ops.le(away, diagonal)
-    kept = ops.where(inside, arg, 0)
+    kept: Tensor = ops.where(inside, arg, 0)
     return kept if kept.dtype() == arg.dtype() else ops.cast(kept, arg.dtype())

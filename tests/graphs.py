@@ -445,7 +445,8 @@ class Mover(Reducer):
             ends = [end if d == dim else None for d in range(rank)]
             steps = [step if d == dim else 1 for d in range(rank)]
             size = len(range(n)[start:end:step])
-            self.keep_resized(lambda: self.fd.ops.slice(a.tensor, starts, ends, steps), a, dim, size)
+            cut = self.fd.ops.slice
+            self.keep_resized(lambda: cut(a.tensor, starts, ends, steps), a, dim, size)
         elif how == 1:
             result = self.fd.ops.flip(a.tensor, self.dims(rank))
             self.keep(result, a.sizes, a.bound, a.static_one)

@@ -123,8 +123,18 @@ def normalizations(fd: FusionDefinition) -> None:
     fd.add_output(fd.ops.cross_entropy(x, target, label_smoothing=0.1))
 
 
+def shapes(fd: FusionDefinition) -> None:
+    x = fd.define_tensor([-1, 12], dtype=DataType.Half)
+    half = x.size(0) // 2
+    low = fd.ops.slice(x, [0, -7], [half, None], [1, 2])
+    fd.add_output(fd.ops.cat([low, fd.ops.flip(low, [0])], 0))
+    fd.add_output(fd.ops.pad(x, [half, -1, 0, 2], 1.5))
+    fd.add_output(fd.ops.reshape(x, [x.size(0), 3, -1]))
+    fd.add_output(fd.ops.roll(x, 5, 0))
+
+
 BODIES = [scalars, constants, sizes, movement, aliases, shared_scalars, order_of_sums]
-BODIES += [reductions, normalizations]
+BODIES += [reductions, normalizations, shapes]
 
 
 @pytest.mark.parametrize("body", BODIES)

@@ -187,8 +187,7 @@ struct Records {
             record["args"] = args;
           }
           if constexpr (std::is_same_v<D, MergeDims>) record["size"] = places.at(d.size);
-          if constexpr (std::is_same_v<D, SplitDim>)
-            record["sizes"] = all_places(d.sizes);
+          if constexpr (std::is_same_v<D, SplitDim>) record["sizes"] = all_places(d.sizes);
           if constexpr (std::is_same_v<D, Slice>) {
             record["starts"] = all_places(d.starts);
             record["ends"] = all_places(d.ends);

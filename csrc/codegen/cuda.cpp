@@ -199,8 +199,10 @@ struct Printer {
     if (!s.count) return in.empty() ? Guard{} : Guard{.form = "_if", .arguments = text(", ", in)};
     std::string count = expression(s.count, true);
     if (s.in) count = text(wrapped(in), " ? ", wrapped(count), " : 0");
-    if (!s.first) return {.form = "_some", .arguments = text(", ", count)};
-    return {.form = "_part", .arguments = text(", ", expression(s.first, true), ", ", count)};
+    if constexpr (requires { s.first; })
+      if (s.first)
+        return {.form = "_part", .arguments = text(", ", expression(s.first, true), ", ", count)};
+    return {.form = "_some", .arguments = text(", ", count)};
   }
 
   // Does the one element of a narrow access exist?
@@ -255,8 +257,7 @@ struct Printer {
     if constexpr (!store) {
       if (s.shifted) {
         line(text("load_shifted(", a.name, ", ", kernel.buffers[s.buffer].name, ", ",
-                  expression(s.offset, true),
-                  s.count ? text(", ", expression(s.count, true)) : std::string(), ");"));
+                  expression(s.offset, true), ");"));
         return;
       }
     }
@@ -304,7 +305,18 @@ struct Printer {
       const std::string& name = kernel.buffers[buffer].name;
       return s.parity ? text(name, " + ", size, " * ", wrapped(expression(s.parity, true))) : name;
     };
-    if (warps > 1) {
+    if (kernel.cluster > 1) {
+      const int block = kernel.threads / warp, size = kernel.cluster * block;
+      each([&](const std::string& r, const char*, size_t i) {
+        return text("publish_cluster<", kernel.cluster, ", ", block, ">(",
+                    slot(s.cluster_slots[i], size), ", ", r, "[0]);");
+      });
+      line("sync_cluster();");
+      each([&](const std::string& r, const char* c, size_t i) {
+        return text(r, "[0] = collect_cluster<", c, ", ", size, ">(",
+                    slot(s.cluster_slots[i], size), ");");
+      });
+    } else if (warps > 1) {
       const int size = kernel.threads / warp;
       each([&](const std::string& r, const char*, size_t i) {
         return text("publish_warp(", slot(s.slots[i], size), ", ", r, "[0]);");
@@ -312,17 +324,6 @@ struct Printer {
       line("sync_block();");
       each([&](const std::string& r, const char* c, size_t i) {
         return text(r, "[0] = collect_warps<", c, ", ", warps, ">(", slot(s.slots[i], size), ");");
-      });
-    }
-    if (kernel.cluster > 1) {
-      each([&](const std::string& r, const char*, size_t i) {
-        return text("publish_cluster<", kernel.cluster, ">(",
-                    slot(s.cluster_slots[i], kernel.cluster), ", ", r, "[0]);");
-      });
-      line("sync_cluster_published();");
-      each([&](const std::string& r, const char* c, size_t i) {
-        return text(r, "[0] = collect_cluster<", c, ", ", kernel.cluster, ">(",
-                    slot(s.cluster_slots[i], kernel.cluster), ");");
       });
     }
   }
@@ -391,9 +392,8 @@ struct Printer {
             } else if constexpr (std::is_same_v<N, Copy>) {
               const std::string& shared = kernel.buffers[n.shared].name;
               const Guard g = guard(n);
-              line(text("copy_async", n.count ? "_part" : "", "<", n.width, ">(", shared, " + ",
+              line(text("copy_async", n.count ? g.form : "", "<", n.width, ">(", shared, " + ",
                         wrapped(expression(n.element, true)), ", ", address(n.buffer, n.offset),
-                        n.count && !n.first ? ", 0" : "",
                         n.in || n.count ? g.arguments : std::string(", true"), ");"));
             } else if constexpr (std::is_same_v<N, Unpack>) {
               line(text("unpack(", kernel.arrays[n.array].name, ", ", kernel.arrays[n.raw].name,

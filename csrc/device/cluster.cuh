@@ -28,22 +28,6 @@ DEVICE void sync_cluster() {
 }
 #endif
 
-//@ sync_cluster_published
-// The same where only the first warp of each block has something to publish: the others do not wait
-// for their stores.
-#ifdef FUSER_HOST
-DEVICE void sync_cluster_published() { sync_cluster(); }
-#else
-DEVICE void sync_cluster_published() {
-  if (threadIdx.x < 32) {
-    asm volatile("barrier.cluster.arrive.release;" ::: "memory");
-  } else {
-    asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
-  }
-  asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
-}
-#endif
-
 //@ cluster_size
 #ifndef FUSER_HOST
 DEVICE i32 cluster_size() {

@@ -98,14 +98,16 @@ DEVICE void load_raw_if(R& r, const T* p, bool in) {
 
 //@ load_raw_part
 // Elements first <= v < count exist.
-template <i32 N, class R, class T, class I>
-DEVICE void load_raw_part(R& r, const T* p, I first, I count) {
+template <i32 N, class R, class T, class F, class I>
+DEVICE void load_raw_part(R& r, const T* p, F first, I count) {
   if (first <= 0 && count >= N) {
     load_raw(r, p);
   } else {
     raw_zero_(r);
-    UNROLL for (i32 v = 0; v < N; ++v)
-      if (first <= v && v < count) raw_set_(r, v, load1(p + v));
+    if (first < N && count > 0) {
+      UNROLL for (i32 v = 0; v < N; ++v)
+        if (first <= v && v < count) raw_set_(r, v, load1(p + v));
+    }
   }
 }
 
@@ -164,12 +166,12 @@ DEVICE void store_part(T* p, const T (&r)[N], I first, I count) {
 }
 
 //@ load_shifted
-// N elements from base[offset] on; base is aligned to 16 bytes, the offset need not be: the two
-// vectors they lie in are read, whole, and shifted.
+// N elements from base[offset] on; base is aligned to 16 bytes, the offset is not: the two vectors
+// they lie in are read, whole, and shifted.
 #ifdef FUSER_HOST
 template <i32 N, class T, class I>
 DEVICE void load_shifted(T (&r)[N], const T* base, I offset) {
-  const i32 shift = (i32)(offset % N);
+  const I shift = offset % N;
   debug_access(base + (offset - shift), (i32)((shift ? 2 * N : N) * sizeof(T)), 1, false);
   UNROLL for (i32 v = 0; v < N; ++v) r[v] = load1(base + offset + v);
 }
@@ -177,43 +179,24 @@ DEVICE void load_shifted(T (&r)[N], const T* base, I offset) {
 template <i32 N, class T, class I>
 DEVICE void load_shifted(T (&r)[N], const T* base, I offset) {
   constexpr i32 words = N * (i32)sizeof(T) / 4;
-  typedef Access<words, u32> Unit;
   const i32 shift = (i32)((u32)offset % (u32)N);
-  const Unit* p = (const Unit*)(base + (offset - shift));
-  const Unit a = p[0], b = p[shift != 0];
+  const T* p = base + (offset - shift);
+  Raw<T, N, true> a, b;
+  load_raw(a, p);
+  load_raw_if(b, p + N, shift != 0);
   u32 w[2 * words];
   UNROLL for (i32 i = 0; i < words; ++i) {
-    w[i] = a.v[i];
-    w[words + i] = b.v[i];
+    w[i] = a.w[i];
+    w[words + i] = b.w[i];
   }
   const i32 bytes = shift * (i32)sizeof(T);
   UNROLL for (i32 step = words / 2; step > 0; step /= 2) {
     const bool move = (bytes / 4 & step) != 0;
     UNROLL for (i32 i = 0; i + step < 2 * words; ++i) w[i] = move ? w[i + step] : w[i];
   }
-  Raw<T, N, true> raw;
   UNROLL for (i32 i = 0; i < words; ++i) {
-    raw.w[i] = __funnelshift_r(w[i], w[i + 1], (bytes % 4) * 8);
+    a.w[i] = sizeof(T) >= 4 ? w[i] : __funnelshift_r(w[i], w[i + 1], (bytes % 4) * 8);
   }
-  unpack(r, raw);
-}
-#endif
-
-//@ load_shifted
-// The same, of which `count` >= N exist: what lies behind the last element is not read.
-#ifdef FUSER_HOST
-template <i32 N, class T, class I>
-DEVICE void load_shifted(T (&r)[N], const T* base, I offset, I) {
-  UNROLL for (i32 v = 0; v < N; ++v) r[v] = load1(base + offset + v);
-}
-#else
-template <i32 N, class T, class I>
-DEVICE void load_shifted(T (&r)[N], const T* base, I offset, I count) {
-  const i32 shift = (i32)(offset % N);
-  if (shift + count >= 2 * N || shift == 0) {
-    load_shifted(r, base, offset);
-  } else {
-    UNROLL for (i32 v = 0; v < N; ++v) r[v] = load1(base + offset + v);
-  }
+  unpack(r, a);
 }
 #endif

@@ -235,7 +235,7 @@ DEVICE ArgState<T> merge_(ArgMin, ArgState<T> a, ArgState<T> b) {
 DEVICE f32 one_over_(f32 x) { return rcp_approx(x); }
 DEVICE f64 one_over_(f64 x) { return 1.0 / x; }
 
-//@ identity_ accumulate_ merge_ : Welford
+//@ identity_ accumulate_ merge_ welford_take_ : Welford
 // float32: the reciprocal adds 2^-23 of each step of the mean to its error, no more than the step's
 // own rounding. Counts are exact up to 2^24, so a thread takes in at most that many elements. An
 // infinite element leaves no finite deviations.
@@ -476,20 +476,25 @@ DEVICE S collect_warps(const S* slots) {
 // ---- clusters
 
 //@ publish_cluster
-// N slots in each of the N blocks of the cluster, in the order of their ranks. x is the same in
-// threads 0 to N - 1, each of which writes one block's slot; then comes sync_cluster. All blocks
-// have met (cluster.cuh) before the first publish, and again between the reads of slots and the
-// next publish to them.
-template <i32 N, class S>
+// A slot for each of the W warps of the N blocks of the cluster, in each of these blocks: block
+// after block in the order of their ranks. x is the same in all lanes of a warp, N of which write
+// one block's slot each; then comes sync_cluster. All blocks have met (cluster.cuh) before the first
+// publish, and again between the reads of slots and the next publish to them.
+template <i32 N, i32 W, class S>
 DEVICE void publish_cluster(S* slots, S x) {
-  if (thread_x() < N) put_state_(map_shared_rank(slots, thread_x()) + cluster_rank(), x);
+  const i32 lane = thread_x() & 31, at = cluster_rank() * W + (thread_x() >> 5);
+  if (lane < N) put_state_(map_shared_rank(slots, lane) + at, x);
 }
 
 //@ collect_cluster
-// After publish_cluster and sync_cluster; every thread gets the result.
-template <class R, i32 N, class S>
+// After publish_cluster and sync_cluster: merges all COUNT slots, a power of two; every thread gets
+// the result.
+template <class R, i32 COUNT, class S>
 DEVICE S collect_cluster(const S* slots) {
-  return reduce_lanes<R, N>(get_state_(slots + (thread_x() & (N - 1))));
+  const i32 lane = thread_x() & 31;
+  S x = get_state_(slots + (lane & (COUNT - 1)));
+  UNROLL for (i32 i = 32; i < COUNT; i += 32) x = merge_(R{}, x, get_state_(slots + (i + lane)));
+  return reduce_lanes<R, COUNT < 32 ? COUNT : 32>(x);
 }
 
 // ---- rows of a block

@@ -143,9 +143,8 @@ const Tensor* cat(Fusion& fusion, std::span<const Tensor* const> args, int64_t d
   for (const Tensor* t : args.subspan(1)) {
     FUSER_CHECK(t->rank() == first->rank(), Shape, "cat-3", what,
                 ": expected operands of equal rank", rules::lines(operands));
-    FUSER_CHECK(t->dtype == first->dtype, DType, "cat-4", what,
-                ": expected operands of one type", rules::lines(operands),
-                "\n  hint: cast them first");
+    FUSER_CHECK(t->dtype == first->dtype, DType, "cat-4", what, ": expected operands of one type",
+                rules::lines(operands), "\n  hint: cast them first");
     for (int d = 0; d < t->rank(); ++d) {
       const Expr mine = t->shape[d];
       if (d == dim) {

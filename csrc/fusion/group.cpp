@@ -1,6 +1,6 @@
 // Values of one kernel, computed from its outputs back: every op says where it reads its operands,
-// reductions get axes. See access.h for what coordinates are, group.h for the parts. One file because
-// each op is one case of the same three questions.
+// reductions get axes. See access.h for what coordinates are, group.h for the parts.
+// One file because each op is one case of the same three questions.
 #include "fusion/group.h"
 
 #include <algorithm>
@@ -78,8 +78,8 @@ Point step(Exprs& exprs, Merges& merges, std::unordered_set<Expr>& outside, cons
           return {d.arg, std::move(at)};
         } else if constexpr (std::is_same_v<D, Slice>) {
           for (size_t i = 0; i < d.steps.size(); ++i)
-            at.push_back(derived(
-                p.at[i], exprs.add(exprs.mul(p.at[i], exprs.constant(d.steps[i])), import(d.first[i]))));
+            at.push_back(derived(p.at[i], exprs.add(exprs.mul(p.at[i], exprs.constant(d.steps[i])),
+                                                    import(d.first[i]))));
           return {d.arg, std::move(at)};
         } else if constexpr (std::is_same_v<D, Flip>) {
           at = p.at;
@@ -309,9 +309,8 @@ void ValueGroup::bound_reads() {
     read->in.bounds.clear();
     for (size_t d = 0; d < v.at.size(); ++d)
       if (outside_.count(v.at[d]))
-        read->in.bounds.push_back({.coord = v.at[d],
-                                   .lo = refined_.exprs.constant(0),
-                                   .hi = import(v.tensor->shape[d])});
+        read->in.bounds.push_back(
+            {.coord = v.at[d], .lo = refined_.exprs.constant(0), .hi = import(v.tensor->shape[d])});
   }
 }
 
@@ -641,7 +640,8 @@ void ValueGroup::compute(const Point& p) {
     Apply how = apply(t, *d, p.at);
     const AxisSet axes = axes_of(how.args);
     append(p, t.dtype, std::move(how), axes);
-  } else if (std::holds_alternative<Pad>(t.definition) || std::holds_alternative<Cat>(t.definition)) {
+  } else if (std::holds_alternative<Pad>(t.definition) ||
+             std::holds_alternative<Cat>(t.definition)) {
     Choose how = chosen(p);
     AxisSet axes = axes_of(how.args);
     for (const Access& a : how.args)

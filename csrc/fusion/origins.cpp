@@ -255,11 +255,12 @@ struct Dims {
 // Is an element computed from those of the operands at the same place, but for the order of dims?
 bool keeps_places(const Tensor& t) {
   return std::visit(
-      [](const auto& d) {
-        using D = std::decay_t<decltype(d)>;
-        return !std::is_same_v<D, SplitDim> && !std::is_same_v<D, MergeDims>;
-      },
-      t.definition) && !makes_dims(t);
+             [](const auto& d) {
+               using D = std::decay_t<decltype(d)>;
+               return !std::is_same_v<D, SplitDim> && !std::is_same_v<D, MergeDims>;
+             },
+             t.definition) &&
+         !makes_dims(t);
 }
 
 }  // namespace

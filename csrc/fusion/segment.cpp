@@ -486,7 +486,9 @@ std::vector<Refined> pieces(Fusion& fusion, Refined& whole) {
     v.at = s.at;
     output_of[s.access.value] = s.output;
   }
-  const auto handed_over = [&](ValueId v) { return is_result(v) && is_whole(from.exprs, from.values[v], from.axes); };
+  const auto handed_over = [&](ValueId v) {
+    return is_result(v) && is_whole(from.exprs, from.values[v], from.axes);
+  };
 
   std::vector<Refined> out;
   std::vector<bool> made(from.values.size(), false);  // an output for it alone

@@ -67,6 +67,15 @@ int64_t apply_integer(Op op, int64_t x, int64_t y) {
       return y == 0 ? -1 : y == -1 ? static_cast<int64_t>(-ux) : x / y;
     case Op::mod:
       return y == 0 ? x : y == -1 ? 0 : x % y;
+    case Op::floor_divide:
+    case Op::ceil_div:
+    case Op::remainder: {
+      const int64_t quotient = apply_integer(Op::div, x, y), rest = apply_integer(Op::mod, x, y);
+      const bool between = y != 0 && rest != 0, below = (rest < 0) != (y < 0);
+      if (op == Op::remainder) return between && below ? rest + y : rest;
+      if (op == Op::floor_divide) return between && below ? quotient - 1 : quotient;
+      return between && !below ? quotient + 1 : quotient;
+    }
     case Op::maximum:
       return std::max(x, y);
     case Op::minimum:
@@ -78,13 +87,16 @@ int64_t apply_integer(Op op, int64_t x, int64_t y) {
   }
   throw Fault(
       FaultKind::Unsupported, "size-arithmetic-1",
-      text("a size may be computed with add, sub, mul, div, mod, minimum, maximum and neg; got ",
-           row(op).name, "; compute it in Python and pass it as a scalar input"));
+      text(
+          "a size may be computed with add, sub, mul, div, mod, floor_divide, ceil_div, remainder, "
+          "minimum, maximum and neg; got ",
+          row(op).name, "; compute it in Python and pass it as a scalar input"));
 }
 
 bool folds(Op op) {
   return op == Op::add || op == Op::sub || op == Op::mul || op == Op::div || op == Op::mod ||
-         op == Op::maximum || op == Op::minimum;
+         op == Op::floor_divide || op == Op::ceil_div || op == Op::remainder || op == Op::maximum ||
+         op == Op::minimum;
 }
 
 }  // namespace
@@ -177,6 +189,8 @@ Expr Exprs::fold_integer(Op op, Expr a, Expr b) {
       if (a->is_constant(0) || b->is_constant(0)) return constant(0);
       break;
     case Op::div:
+    case Op::floor_divide:
+    case Op::ceil_div:
       if (b->is_constant(1)) return a;
       break;
     case Op::mod:

@@ -53,7 +53,7 @@ void fields(S& s, Index index, Value value) {
           index(n.index);
           index(n.count);
         } else if constexpr (std::is_same_v<N, Copy>) {
-          for (auto* e : {&n.element, &n.offset, &n.in, &n.count, &n.first}) index(*e);
+          for (auto* e : {&n.element, &n.offset, &n.in, &n.count}) index(*e);
         } else if constexpr (std::is_same_v<N, Unpack>) {
           value(n.chunk);
         } else {

@@ -167,8 +167,8 @@ struct Fold {  // array[0] = all of its elements, pairwise
 // array[0] of each array becomes the merge over a group of `lanes` neighbouring threads (a power
 // of two up to the block), and over the blocks of the cluster where that is more than one. All of
 // them get the result; every thread of the block arrives. Beyond a warp, slots[i] is Shared memory
-// of one state per warp (cluster_slots: per block of the cluster) that nothing reads or writes
-// between this point and the next barrier.
+// of one state per warp that nothing reads or writes between this point and the next barrier; in a
+// cluster cluster_slots[i], of one per warp of all its blocks, takes its place.
 struct Combine {
   std::vector<int> arrays;
   int lanes = 1;
@@ -201,7 +201,7 @@ struct Copy {
   int buffer = 0;
   Expr offset = nullptr;
   Expr in = nullptr;
-  Expr count = nullptr, first = nullptr;  // as in Load
+  Expr count = nullptr;  // as in Load
 };
 struct Unpack {  // array = the elements of chunk `chunk` of a raw array
   int array = 0;

@@ -481,7 +481,8 @@ struct Parser : TokenReader {
   template <class Access>
   void guards(Access& s) {
     if (accept("in")) s.in = expression();
-    if (accept("first")) s.first = expression();
+    if constexpr (requires { s.first; })
+      if (accept("first")) s.first = expression();
     if (accept("count")) s.count = expression();
     if constexpr (requires { s.column; }) {
       if (accept("column")) {

@@ -227,7 +227,7 @@ struct Writer {
   template <class Access>
   void guards(const Access& a) {
     clause(" in ", a.in);
-    clause(" first ", a.first);
+    if constexpr (requires { a.first; }) clause(" first ", a.first);
     clause(" count ", a.count);
     if constexpr (requires { a.column; }) {
       clause(" column ", a.column);

@@ -308,8 +308,11 @@ struct Verifier {
                 here(), s.lanes, " lanes of ", kernel.threads, " threads");
             for (size_t i = 0; i < s.arrays.size(); ++i) {
               state_at(s.arrays[i]);
-              if (s.lanes > 32) slot(s.arrays, i, s.slots, kernel.threads / 32);
-              if (kernel.cluster > 1) slot(s.arrays, i, s.cluster_slots, kernel.cluster);
+              const int warps = kernel.threads / 32;
+              if (kernel.cluster > 1)
+                slot(s.arrays, i, s.cluster_slots, kernel.cluster * warps);
+              else if (s.lanes > 32)
+                slot(s.arrays, i, s.slots, warps);
             }
             if (s.parity) expr(s.parity, DType::Int64, "the parity");
           } else if constexpr (std::is_same_v<S, CombineRows>) {
@@ -337,7 +340,6 @@ struct Verifier {
             expr(s.offset, DType::Int64, "the offset");
             if (s.in) expr(s.in, DType::Bool, "the predicate");
             if (s.count) expr(s.count, DType::Int64, "the count");
-            if (s.first) expr(s.first, DType::Int64, "the first element");
           } else if constexpr (std::is_same_v<S, Unpack>) {
             const Array &to = array_at(s.array), &from = array_at(s.raw);
             FUSER_ASSERT(from.chunk == to.extent && from.dtype == to.dtype && !to.chunk, here(),

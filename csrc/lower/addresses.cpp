@@ -9,9 +9,10 @@ namespace {
 
 // Coordinate of axis i of a walked run, from the run's linear index without and with the lane.
 Expr divided(Exprs& exprs, const LinearAxes& w, size_t i, Expr index, Expr with_lane) {
+  if (w.axes.size() == 1) return with_lane;
   Expr inner = exprs.constant(1);
   for (size_t j = i + 1; j < w.axes.size(); ++j) inner = exprs.mul(inner, w.extents[j]);
-  if (w.whole && i + 1 == w.axes.size() && w.axes.size() > 1)
+  if (w.whole && i + 1 == w.axes.size())
     return exprs.add(exprs.mod(index, w.extents[i]), exprs.sub(with_lane, index));
   Expr c = exprs.div(w.whole ? index : with_lane, inner);
   return i == 0 ? c : exprs.mod(c, w.extents[i]);

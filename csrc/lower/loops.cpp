@@ -22,7 +22,9 @@ struct Builder {
   Exprs& exprs() { return kernel.exprs; }
   Expr import(Expr e) { return fuser::import(kernel, e); }
   Expr offset(const MemoryAccess& a) { return offset_of(kernel, a, uniform); }
-  Expr inside(const MemoryAccess& a) { return both(exprs(), in, within(kernel, a.in)); }
+  Expr inside(const MemoryAccess& a, const std::vector<Expr>& known) {
+    return both(exprs(), in, within(kernel, a.in, known));
+  }
   int new_var() { return kernel.vars++; }
   Expr var(int v, DType dtype = DType::Int64) { return exprs().symbol(Symbol::Var, v, 0, dtype); }
   bool varies(AxisSet axes) const { return lanes > 1 && (axes & lane_axes) != 0; }
@@ -109,7 +111,7 @@ struct Builder {
                                   .width = per_lane ? lanes : 1,
                                   .buffer = a.buffer,
                                   .offset = offset(a),
-                                  .in = inside(a),
+                                  .in = inside(a, uniform),
                                   .count = count}});
     }
     if (by_lane.empty()) return;
@@ -121,7 +123,7 @@ struct Builder {
                              .width = 1,
                              .buffer = a.buffer,
                              .offset = offset(a),
-                             .in = inside(a),
+                             .in = inside(a, uniform),
                              .count = lane_count(lane)}});
       }
     }));
@@ -150,7 +152,7 @@ struct Builder {
                              .width = 1,
                              .buffer = a.buffer,
                              .offset = offset_of(kernel, a, known),
-                             .in = inside(a),
+                             .in = inside(a, known),
                              .count = count ? lane_count(lane) : nullptr}});
       return exprs().element(array_of_access[i], element, a.dtype);
     }

@@ -37,7 +37,9 @@ struct Builder {
   AxisSet lane_axes = 0;      // that lanes walk along
   int columns = 1, rows = 1;  // threads along and across: threads = rows * columns
   Expr x = nullptr, y = nullptr, rank = nullptr;
-  int serial_var = -1, unroll_var = -1, lane_var = -1, row_var = -1;
+  int serial_var = -1, unroll_var = -1, pair_var = -1, lane_var = -1, row_var = -1;
+  bool pairs = false;                                // the unrolled steps are walked two by two
+  Expr step_at = nullptr;                            // index of the unrolled step
   Expr serial_count = nullptr, row_count = nullptr;  // trip counts, or nullptr
   Expr splits = nullptr, split = nullptr;            // of R over the grid
   Expr tile = nullptr;                               // index of the block along K
@@ -61,6 +63,7 @@ struct Builder {
   std::vector<int> shared_of;    // by access: buffer in shared memory, or -1
   std::vector<int> elements_of;  // by access: plain register array
   std::vector<int> output_of;    // by access (stores)
+  std::vector<Expr> span_of;     // by access: elements of its tensor's memory, with a skew
   int phases = 0;                // number of reductions that wait for each other
 
   const std::vector<Value>& values() const { return problem.refined.values; }
@@ -69,7 +72,9 @@ struct Builder {
   Expr var(int v) { return exprs().symbol(Symbol::Var, v); }
   int new_var() { return kernel.vars++; }
   Expr both(Expr a, Expr b) { return fuser::both(exprs(), a, b); }
-  Expr inside(const Guard& g, const MemoryAccess& a) { return both(g.in, within(kernel, a.in)); }
+  Expr inside(const Guard& g, const MemoryAccess& a, const Known& known = {}) {
+    return both(g.in, within(kernel, a.in, known));
+  }
   Expr less(Expr a, Expr b) { return exprs().apply(Op::lt, {a, b}); }
   bool over(AxisSet axes, int dim) const { return (axes & axes_of_dim[dim]) != 0; }
   // Does it differ between the lanes of a vector?
@@ -90,10 +95,14 @@ struct Builder {
   Expr index_let(Expr value);
 
   void make_walk();
+  bool walks_pairs() const;
 
   // What exists for something that varies over `axes`; `lane`: of one lane of it, nullptr: of the
   // whole vector.
   Guard guard(AxisSet axes, Expr lane);
+
+  // What may be read of the vectors of an access: no less than what exists.
+  Guard readable(int access);
 
   // Does the element of a lane exist, as one condition?
   Expr exists(AxisSet axes, Expr lane);
@@ -143,7 +152,8 @@ struct Builder {
   // Reads the lanes of one step into its plain array.
   void load_step(Body& body, int access, const Known& known, bool all_steps);
 
-  Body unrolled(Body body);
+  // `reads` of a pair of steps come before both.
+  Body unrolled(Body body, Body reads = {});
   // A row in shared memory is walked step by step, in a loop that is not unrolled.
   bool rolled() const { return serial_var >= 0 && schedule.rolled > 0; }
   Body stepped(Body body);
@@ -157,6 +167,7 @@ struct Builder {
   std::vector<int> before_of;  // by access: rows of its own dtype that lie before its row
 
   void declare_places();
+  void declare_spans();
 
   // Copies of one row into shared memory; `row`: its index along the Serial loop over K.
   Body copies(Expr row, Expr step_of_ring, const Known& known);
@@ -198,8 +209,9 @@ struct Builder {
   void keep(Body& body, ValueId v, Expr lane, Expr value);
 
   // A step where it exists: whole, without a question for each lane; or, at the ends of a row that
-  // is no multiple of a vector, lane by lane.
-  Body existing(const std::function<Body()>& step);
+  // is no multiple of a vector, lane by lane. `reach`: the elements that must exist from its first
+  // one on for it to be whole; 0: only the stores ask.
+  Body existing(const std::function<Body()>& step, int reach);
   Expr all_steps_in(bool shifts);
 
   // Stores the lanes of an output; `owner`: which thread does.

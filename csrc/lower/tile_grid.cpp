@@ -43,8 +43,11 @@ void Builder::combine(Body& body, const std::vector<ValueId>& reduced, Expr pari
   for (ValueId v : reduced) {
     body.push_back({Fold{state_of[v]}});
     c.arrays.push_back(state_of[v]);
-    if (columns > warp) c.slots.push_back(shared_for(v, schedule.threads / warp));
-    if (kernel.cluster > 1) c.cluster_slots.push_back(shared_for(v, kernel.cluster));
+    const int warps = schedule.threads / warp;
+    if (kernel.cluster > 1)
+      c.cluster_slots.push_back(shared_for(v, kernel.cluster * warps));
+    else if (columns > warp)
+      c.slots.push_back(shared_for(v, warps));
   }
   if (columns > 1 || kernel.cluster > 1) body.push_back({std::move(c)});
 }
@@ -322,7 +325,7 @@ void Builder::store_columns(Body& body, Expr column, Expr owner, Known& known) {
     } else if (access_of[v] >= 0) {
       const MemoryAccess& a = problem.accesses[access_of[v]];
       const int array = new_array(text(name_of("r", access_of[v]), "_end"), a.dtype, 1);
-      const Expr inside = within(kernel, a.in);
+      const Expr inside = within(kernel, a.in, known);
       body.push_back({Load{.array = array,
                            .element = constant(0),
                            .width = 1,

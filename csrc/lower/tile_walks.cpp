@@ -26,6 +26,35 @@ int Builder::plain_array(int access, bool all_steps) {
   return array;
 }
 
+// How many elements the memory of each tensor has that a skewed walk reads beyond its rows.
+void Builder::declare_spans() {
+  span_of.assign(problem.accesses.size(), nullptr);
+  for (size_t i = 0; i < problem.accesses.size(); ++i) {
+    const MemoryAccess& a = problem.accesses[i];
+    if (!skew || a.store || !is_wide(static_cast<int>(i))) continue;
+    Expr span = constant(1);
+    const std::vector<Expr>& shape = problem.buffers[a.buffer].tensor->shape;
+    for (size_t d = 0; d < shape.size(); ++d)
+      span = exprs().add(span, exprs().mul(exprs().sub(import(kernel, shape[d]), constant(1)),
+                                           import(kernel, a.tensor_strides[d])));
+    span_of[i] = index_let(span);
+  }
+}
+
+// In a skewed walk the first and the last vector of a row hold elements of the rows beside it. They
+// are read whole, as all others are, and nothing takes in the strange elements: threads that read
+// lane by lane would keep their warp waiting. Only the end of the tensor's memory cuts a vector.
+Guard Builder::readable(int access) {
+  const MemoryAccess& a = problem.accesses[access];
+  Guard g = guard(axes_of(problem, a), nullptr);
+  if (!skew || !g.count || !is_wide(access)) return g;
+  Expr offset = offset_of(kernel, a, Known(values().size(), nullptr));
+  g.in = both(g.in, less(walk[lane_dim].index, extents[lane_dim]));
+  g.count = exprs().sub(span_of[access], address(exprs(), walk, offset, nullptr));
+  g.first = nullptr;
+  return g;
+}
+
 // Reads the lanes of one step into its plain array.
 void Builder::load_step(Body& body, int access, const Known& known, bool all_steps) {
   const MemoryAccess& a = problem.accesses[access];
@@ -33,14 +62,12 @@ void Builder::load_step(Body& body, int access, const Known& known, bool all_ste
   const int array = plain_array(access, all_steps);
   const bool lanewise = in_lanes(axes);
   const int per_step = all_steps ? (lanewise ? lanes : 1) : 0;
-  if (!checks && !all_steps && is_shifted(access)) {
-    Expr count = exprs().sub(extents[lane_dim], walk[lane_dim].index);
+  if (lanewise && !checks && !all_steps && is_shifted(access)) {
     body.push_back({Load{.array = array,
                          .element = constant(0),
                          .width = lanes,
                          .buffer = a.buffer,
                          .offset = offset_of(kernel, a, known),
-                         .count = all_exist ? nullptr : count,
                          .shifted = true}});
     return;
   }
@@ -53,19 +80,19 @@ void Builder::load_step(Body& body, int access, const Known& known, bool all_ste
                               .width = 1,
                               .buffer = a.buffer,
                               .offset = offset_of(kernel, a, known),
-                              .in = inside(g, a),
+                              .in = inside(g, a, known),
                               .count = g.count,
                               .first = g.first}});
     body.push_back({std::move(loop)});
     return;
   }
-  const Guard g = guard(axes, nullptr);
+  const Guard g = readable(access);
   body.push_back({Load{.array = array,
                        .element = all_steps ? element(constant(0), per_step) : constant(0),
                        .width = lanewise ? lanes : 1,
                        .buffer = a.buffer,
                        .offset = offset_of(kernel, a, known),
-                       .in = inside(g, a),
+                       .in = inside(g, a, known),
                        .count = lanewise ? g.count : nullptr,
                        .first = lanewise ? g.first : nullptr}});
 }
@@ -98,7 +125,7 @@ void Builder::compute(ValueId v, Known& known, Body& body, Expr lane) {
                          .width = 1,
                          .buffer = a.buffer,
                          .offset = offset_of(kernel, a, known),
-                         .in = inside(g, a),
+                         .in = inside(g, a, known),
                          .count = g.count,
                          .first = g.first}});
     const int name = new_var();
@@ -239,20 +266,24 @@ void Builder::nest(Body& out, int p, Known& outer) {
     if (!reduces_columns(values()[v])) out.push_back({Reset{state_of[v]}});
 
   std::vector<bool> all_steps(problem.accesses.size(), false);  // side by side in plain arrays
+  std::vector<bool> in_pairs(problem.accesses.size(), false);
   std::vector<int> read;
   for (ValueId v : wanted) {
     const int access = access_of[v];
     if (access < 0 || is_loaded(problem.accesses[access]) || shared_of[access] >= 0) continue;
-    // What varies over R alone is in cache: read where it is used.
-    if (axes_of_dim[K] && !over(values()[v].axes, K)) continue;
+    // What varies over R alone is in cache: read where it is used, for two steps at a time.
+    const bool in_cache = axes_of_dim[K] && !over(values()[v].axes, K);
+    in_pairs[access] = in_cache && pairs && is_wide(access);
+    if (in_cache && !in_pairs[access]) continue;
     all_steps[access] = !is_wide(access);
     const bool fresh = (is_wide(access) ? raw_of : elements_of)[access] < 0;
     if (fresh || !stays(access)) read.push_back(access);
   }
-  // Reads first, of all steps: they are in flight together.
-  const auto reads = [&] {
+  // Reads first, of all steps: they are in flight together. `beside`: those of a pair of steps.
+  const auto reads = [&](bool beside) {
     Body first;
     for (int access : read) {
+      if (in_pairs[access] != beside) continue;
       if (all_exist && is_shifted(access)) continue;  // in each step, with nothing between them
       if (all_steps[access]) {
         load_step(first, access, outer, true);
@@ -260,10 +291,11 @@ void Builder::nest(Body& out, int p, Known& outer) {
       }
       const MemoryAccess& a = problem.accesses[access];
       if (raw_of[access] < 0)
-        raw_of[access] = new_array(name_of("q", access), a.dtype, unroll, {}, lanes);
-      const Guard g = guard(axes_of(problem, a), nullptr);
+        raw_of[access] =
+            new_array(name_of("q", access), a.dtype, in_pairs[access] ? 2 : unroll, {}, lanes);
+      const Guard g = readable(access);
       first.push_back({Load{.array = raw_of[access],
-                            .element = unroll > 1 ? var(unroll_var) : constant(0),
+                            .element = in_pairs[access] ? var(unroll_var) : step_at,
                             .width = lanes,
                             .buffer = a.buffer,
                             .offset = offset_of(kernel, a, outer),
@@ -300,7 +332,7 @@ void Builder::nest(Body& out, int p, Known& outer) {
       else if (raw_of[access] >= 0)
         body.push_back({Unpack{.array = plain_array(access, false),
                                .raw = raw_of[access],
-                               .chunk = unroll > 1 ? var(unroll_var) : constant(0)}});
+                               .chunk = in_pairs[access] ? var(unroll_var) : step_at}});
       else
         load_step(body, access, known, false);
     }
@@ -333,8 +365,14 @@ void Builder::nest(Body& out, int p, Known& outer) {
     return body;
   };
   const auto steps = [&] {
-    Body body = rolled() ? reads() : unrolled(reads());
-    append(body, rolled() ? existing(step) : unrolled(existing(step)));
+    // A shifted vector lies in two whole ones.
+    const bool shifts = std::any_of(wanted.begin(), wanted.end(), [&](ValueId v) {
+      return access_of[v] >= 0 && is_shifted(access_of[v]) && !all_steps[access_of[v]];
+    });
+    const bool only_stores = reductions.empty() && lane_dim == R;
+    Body body = unrolled(reads(false));
+    Body walked = existing(step, shifts ? 2 * lanes - 1 : only_stores ? 0 : lanes);
+    append(body, unrolled(std::move(walked), reads(true)));
     return body;
   };
   Body walked = steps();
@@ -376,7 +414,7 @@ void Builder::nest(Body& out, int p, Known& outer) {
 // or its steps are not along columns. A shifted vector lies in two whole ones, the second of which
 // may reach into the next step.
 Expr Builder::all_steps_in(bool shifts) {
-  if (serial_var < 0 || unroll == 1 || !across_rows()) return nullptr;
+  if (serial_var < 0 || unroll == 1 || pairs || !across_rows()) return nullptr;
   Guard g = guard(axes_of_dim[K] | axes_of_dim[R], nullptr);
   if (shifts) g.in = less(exprs().add(walk[R].index, constant(1)), extents[R]);
   if (g.count) g.in = both(g.in, less(constant(lanes - 1), g.count));
@@ -386,13 +424,18 @@ Expr Builder::all_steps_in(bool shifts) {
 }
 
 // A step where it exists: whole, without a question for each lane; or, at the ends of a row that
-// is no multiple of a vector, lane by lane.
-Body Builder::existing(const std::function<Body()>& step) {
+// is no multiple of a vector, lane by lane. `reach`: the elements that must exist from its first
+// one on for it to be whole; 0: only the stores ask.
+Body Builder::existing(const std::function<Body()>& step, int reach) {
   const Guard g = guard(axes_of_dim[K] | axes_of_dim[R], nullptr);
   Body out;
+  if (g.count && !reach) {
+    out.push_back({If{.condition = both(g.in, less(constant(0), g.count)), .body = step()}});
+    return out;
+  }
   Expr whole = g.in;
   if (g.count) {
-    whole = both(whole, less(constant(lanes - 1), g.count));
+    whole = both(whole, less(constant(reach - 1), g.count));
     if (g.first) whole = both(whole, less(g.first, constant(1)));
     const int name = new_var();
     out.push_back({Let{.var = name, .value = whole, .index = true}});

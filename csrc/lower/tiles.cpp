@@ -21,7 +21,7 @@ Expr Builder::ceil_div(Expr a, Expr b) {
 
 // A position in registers: that of the unrolled step and of the lane.
 Expr Builder::element(Expr lane, int per_step) {
-  Expr step = unroll > 1 ? exprs().mul(var(unroll_var), constant(per_step)) : constant(0);
+  Expr step = exprs().mul(step_at, constant(per_step));
   return per_step > 1 ? exprs().add(step, lane) : step;
 }
 
@@ -135,6 +135,10 @@ void Builder::make_walk() {
     if (loops[i].dim == R) splits = counts[i], split = index[i];  // at least 1
   }
   if (!tile) tile = constant(0);
+  pairs = walks_pairs();
+  step_at = unroll > 1 ? var(unroll_var = new_var()) : constant(0);
+  if (pairs && unroll > 2)
+    step_at = exprs().add(exprs().mul(var(pair_var = new_var()), constant(2)), step_at);
   for (size_t i = 0; i < loops.size(); ++i) {
     switch (loops[i].bind) {
       case Bind::Serial:
@@ -142,7 +146,7 @@ void Builder::make_walk() {
         (loops[i].dim == K ? row_count : serial_count) = counts[i];
         break;
       case Bind::Unroll:
-        index[i] = unroll > 1 ? var(unroll_var = new_var()) : constant(0);
+        index[i] = step_at;
         break;
       case Bind::ThreadX:
         index[i] = x;
@@ -179,6 +183,21 @@ void Builder::make_walk() {
     walk[R].index = exprs().sub(walk[R].index, skew);
   }
   kernel.axes = walk;
+}
+
+// Vectors of what varies over R alone come from L2, one after the other where each waits for its
+// step; more than two of them side by side take registers that blocks use better.
+bool Builder::walks_pairs() const {
+  const bool looped = schedule.rolled > 0;
+  if (unroll % 2 || (unroll == 2 && !looped) || !axes_of_dim[K]) return false;
+  for (const Loop& l : schedule.stages[0].loops)
+    if (l.bind == Bind::Serial && l.dim == K) return false;
+  for (size_t i = 0; i < problem.accesses.size(); ++i) {
+    const MemoryAccess& a = problem.accesses[i];
+    const AxisSet axes = axes_of(problem, a);
+    if (!a.store && is_wide(static_cast<int>(i)) && over(axes, R) && !over(axes, K)) return true;
+  }
+  return false;
 }
 
 // What exists for something that varies over `axes`; `lane`: of one lane of it, nullptr: of the
@@ -351,12 +370,18 @@ bool Builder::stays(int access) const {
   return place_of(access) == Place::Registers || place_of(access) == Place::Shared;
 }
 
-Body Builder::unrolled(Body body) {
+Body Builder::unrolled(Body body, Body reads) {
   if (unroll == 1 || body.empty()) return body;
-  For loop{.var = unroll_var, .extent = unroll, .body = std::move(body)};
   Body out;
-  out.push_back({std::move(loop)});
-  return out;
+  for (Body* part : {&reads, &body})
+    if (!part->empty())
+      out.push_back(
+          {For{.var = unroll_var, .extent = pairs ? 2 : unroll, .body = std::move(*part)}});
+  if (pair_var < 0) return out;
+  For all{.var = pair_var, .extent = unroll / 2, .body = std::move(out)};
+  Body looped;
+  looped.push_back({std::move(all)});
+  return looped;
 }
 
 Body Builder::stepped(Body body) {
@@ -366,7 +391,7 @@ Body Builder::stepped(Body body) {
     out.push_back({Serial{.var = serial_var,
                           .extent = serial_count,
                           .unroll = schedule.rolled,
-                          .body = std::move(body)}});
+                          .body = unrolled(std::move(body))}});
   return out;
 }
 
@@ -377,9 +402,9 @@ void Builder::append(Body& to, Body from) {
 // Where a thread keeps its part of a row in shared memory: it alone reads what it copied.
 Expr Builder::shared_element(int access, Expr step_of_ring) {
   Expr t = exprs().add(exprs().mul(y, constant(columns)), x);
-  Expr step = constant(0);
-  if (unroll > 1) step = exprs().mul(var(unroll_var), constant(schedule.threads));
-  if (rolled()) step = exprs().mul(var(serial_var), constant(schedule.threads));
+  Expr step = step_at;
+  if (rolled()) step = exprs().add(exprs().mul(var(serial_var), constant(unroll)), step);
+  step = exprs().mul(step, constant(schedule.threads));
   Expr at = exprs().mul(exprs().add(step, t), constant(lanes));
   if (rolled()) at = exprs().add(at, exprs().mul(row_elements(), constant(before_of[access])));
   if (!step_of_ring) return at;
@@ -388,7 +413,7 @@ Expr Builder::shared_element(int access, Expr step_of_ring) {
 
 // Of a row in shared memory, in the part of this block of the cluster.
 Expr Builder::row_elements() {
-  return exprs().mul(serial_count, constant(int64_t{schedule.threads} * lanes));
+  return exprs().mul(serial_count, constant(int64_t{schedule.threads} * unroll * lanes));
 }
 
 void Builder::declare_places() {
@@ -420,15 +445,14 @@ Body Builder::copies(Expr row, Expr step_of_ring, const Known& known) {
   for (size_t i = 0; i < problem.accesses.size(); ++i) {
     if (shared_of[i] < 0) continue;
     const MemoryAccess& a = problem.accesses[i];
-    const Guard g = guard(axes_of(problem, a), nullptr);
+    const Guard g = readable(static_cast<int>(i));
     body.push_back({Copy{.shared = shared_of[i],
                          .element = shared_element(static_cast<int>(i), step_of_ring),
                          .width = lanes,
                          .buffer = a.buffer,
                          .offset = at_row(offset_of(kernel, a, known), row),
                          .in = at_row(inside(g, a), row),
-                         .count = at_row(g.count, row),
-                         .first = at_row(g.first, row)}});
+                         .count = at_row(g.count, row)}});
   }
   body = stepped(std::move(body));
   body.push_back({Commit{}});
@@ -522,7 +546,7 @@ void Builder::rows_loop() {
     raw_of[i] = new_array(name_of("q", static_cast<int>(i)), a.dtype, unroll, {}, lanes);
     const Guard g = guard(axes, nullptr);
     first.push_back({Load{.array = raw_of[i],
-                          .element = unroll > 1 ? var(unroll_var) : constant(0),
+                          .element = step_at,
                           .width = lanes,
                           .buffer = a.buffer,
                           .offset = offset_of(kernel, a, Known(values().size(), nullptr)),
@@ -547,6 +571,7 @@ void Builder::build() {
   make_walk();
   analyse();
   declare_places();
+  declare_spans();
   declare_ahead();
   if (kernel.cluster > 1) kernel.body.push_back({SyncCluster{}});
   for (size_t v = 0; v < values().size(); ++v)
@@ -561,7 +586,6 @@ void Builder::build() {
 }  // namespace fuser::tile
 
 namespace fuser {
-
 KernelIR tiles(const Problem& whole, const Schedule& schedule, bool index64) {
   const Problem& problem = schedule.single_pass ? *whole.single_pass : whole;
   tile::Builder b{.problem = problem, .schedule = schedule, .kernel = {}};

@@ -57,11 +57,21 @@ Expr both(Exprs& exprs, Expr a, Expr b) {
   return !a ? b : !b ? a : exprs.apply(Op::logical_and, {a, b});
 }
 
-Expr within(KernelIR& kernel, const Pred& in) {
+namespace {
+
+// The same with the values that loaded coordinates name.
+Expr resolved(Exprs& exprs, Expr e, const std::vector<Expr>& known) {
+  return rewrite(exprs, e,
+                 [&](Expr n) { return n->is_symbol(Symbol::Loaded) ? known[n->a] : nullptr; });
+}
+
+}  // namespace
+
+Expr within(KernelIR& kernel, const Pred& in, const std::vector<Expr>& known) {
   Exprs& exprs = kernel.exprs;
   Expr all = nullptr;
   for (const Pred::Bound& b : in.bounds) {
-    const Expr at = import(kernel, b.coord);
+    const Expr at = resolved(exprs, import(kernel, b.coord), known);
     if (b.lo) {
       const Expr below = exprs.sub(import(kernel, b.lo), exprs.constant(1));
       all = both(exprs, all, exprs.apply(Op::lt, {below, at}));
@@ -77,7 +87,7 @@ Expr chosen(KernelIR& kernel, Body& body, const Choose& how, DType dtype,
   Expr out = nullptr;
   for (size_t i = how.args.size(); i-- > 0;) {
     const Expr mine = exprs.cast(dtype, operand(kernel, how.args[i], known));
-    const Expr in = within(kernel, how.args[i].in);
+    const Expr in = within(kernel, how.args[i].in, known);
     if (!in || !out) {
       out = mine;
       continue;
@@ -101,8 +111,7 @@ Expr offset_of(KernelIR& kernel, const MemoryAccess& a, const std::vector<Expr>&
   Expr sum = exprs.constant(0);
   for (size_t d = 0; d < a.at.size(); ++d)
     sum = exprs.add(sum, exprs.mul(import(kernel, a.at[d]), import(kernel, a.tensor_strides[d])));
-  return rewrite(exprs, sum,
-                 [&](Expr e) { return e->is_symbol(Symbol::Loaded) ? known[e->a] : nullptr; });
+  return resolved(exprs, sum, known);
 }
 
 }  // namespace fuser

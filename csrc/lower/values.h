@@ -23,8 +23,9 @@ Expr operand(KernelIR& kernel, const Access& access, const std::vector<Expr>& kn
 // an expression over axes is in the builder's walk.
 Expr chosen(KernelIR& kernel, Body& body, const Choose& how, DType dtype,
             const std::vector<Expr>& known, const std::function<Expr(Expr)>& place);
-// Where an access is inside its tensor, over axes; nullptr: always.
-Expr within(KernelIR& kernel, const Pred& in);
+// Where an access is inside its tensor, over axes; nullptr: always. What a loaded coordinate is
+// comes from `known`.
+Expr within(KernelIR& kernel, const Pred& in, const std::vector<Expr>& known);
 // Both conditions, nullptr being true.
 Expr both(Exprs& exprs, Expr a, Expr b);
 

@@ -19,7 +19,7 @@ namespace {
 constexpr int warp = 32;
 constexpr int block_threads = 128;  // of rows that a warp or less serves
 constexpr int most_threads = 1024;
-constexpr int cluster_vectors = 4096;  // of a row that one block holds; more are cut over a cluster
+constexpr int cluster_vectors = 5120;  // of a row that one block holds; more are cut over a cluster
 constexpr int grid_row = 4096;         // elements from which few rows are cut
 constexpr int grid_waves = 4;          // blocks a processor that a cut aims at
 
@@ -101,6 +101,7 @@ int64_t shifted(Problem& p, const Rows& r, const Hints& hints, int64_t wide) {
     const MemoryAccess& a = p.accesses[i];
     if (a.store || !(axes_of(p, a) & p.reduced) || is_loaded(a) || !wide || (wide >> i & 1))
       continue;
+    if (!a.in.bounds.empty()) continue;
     Expr along = coefficient(p, a, r.axes);
     if (along && along->is_constant(1) && hints.aligned[a.buffer] &&
         r.vector * size_of(a.dtype) >= 4 && r.vector * size_of(a.dtype) <= vector_bytes)
@@ -173,6 +174,14 @@ Plan plan_inner(Problem& p, const Hints& hints, const Device& device) {
   // Threads and steps of a row.
   const int64_t vectors = (length + vector - 1) / vector;
   const int staged = std::max(1, shape.staged);
+  // One walk is enough for what a long row is only reduced to.
+  bool single_pass = false;
+  Shape used_shape = shape;
+  if (p.single_pass && !shape.stores_rows && shape.walks > 1 && vectors > 4 * warp) {
+    single_pass = true;
+    used_shape = shape_of(*p.single_pass);
+  }
+  const bool stays = used_shape.walks > 1;
   int threads_x, cluster = 1;
   if (vectors <= 2 * warp) {  // two vectors a thread: half as many partial results to combine
     threads_x = vectors > 1 ? ceil_pow2(vectors) / 2 : 1;
@@ -183,26 +192,26 @@ Plan plan_inner(Problem& p, const Hints& hints, const Device& device) {
   } else {
     threads_x = 512;
   }
-  // One walk is enough for what a long row is only reduced to.
-  bool single_pass = false;
-  Shape used_shape = shape;
-  if (p.single_pass && !shape.stores_rows && shape.walks > 1 && vectors > 4 * warp) {
-    single_pass = true;
-    used_shape = shape_of(*p.single_pass);
-  }
-  const bool stays = used_shape.walks > 1;
   // A skewed walk may need one vector more.
-  int unroll = static_cast<int>((ceil_pow2(vectors) + skew + threads_x - 1) / threads_x);
+  const bool exact = skew && !stays;
+  int unroll =
+      static_cast<int>(((exact ? vectors : ceil_pow2(vectors)) + skew + threads_x - 1) / threads_x);
   bool serial = false, split = false;
   Place place = Place::Registers;
   if (stays) {
-    const int64_t row_bytes = (vectors + skew) * vector * shape.staged_bytes;
+    const int64_t row_bytes = vectors * vector * shape.staged_bytes;
     const int64_t per_block = device.shared_per_processor / 2 - 2048;
     // A register holds 4 bytes; 8 vectors a thread leave room for arithmetic.
     const bool in_registers = unroll * staged <= 8 && (vector > 1 || unroll * staged <= 32);
     const bool can_copy = vector > 1 && copied(p, wide, vector);
     if (unroll * staged >= 4 && can_copy && row_bytes <= per_block) {
       place = Place::Shared;
+      // A skewed walk has a last step with little to do. The fewer blocks a processor has room for,
+      // the more threads each needs all the same.
+      if (skew) {
+        const int64_t kib = row_bytes / 1024;
+        threads_x = kib > 80 ? most_threads : kib > 44 ? 512 : kib > 16 ? 256 : 128;
+      }
     } else if (!in_registers) {
       const int largest = device.clusters && can_copy ? 8 : 1;
       int64_t part = row_bytes;
@@ -251,10 +260,10 @@ Plan plan_inner(Problem& p, const Hints& hints, const Device& device) {
   const int threads_y = std::max(1, block_threads / threads_x);
   int rolled = 0;
   if (place == Place::Shared) {  // walked in a loop, as many steps as the row has
-    unroll = 1;
     serial = true;
-    rolled = 1;  // more of them side by side take registers that more blocks use better
-    if (cluster >= 8) threads_x = 256;
+    rolled = 1;
+    unroll = skew ? 1 : 2;  // side by side: more take registers that more blocks use better
+    if (cluster >= 8 && skew) threads_x = 256;
   }
   return {.scheduler = "inner",
           .fields = {{"threads_x", threads_x},
@@ -332,7 +341,7 @@ void check_inner(const Plan& planned, const Plan& wanted) {
   const int64_t unroll = planned.get("unroll");
   check_fields(planned, wanted,
                {{"threads_x", serial ? std::min<int64_t>(warp, x) : x, most_threads / y},
-                {"unroll", serial ? 1 : unroll, shared ? 1 : 64},
+                {"unroll", serial ? 1 : unroll, shared ? 8 : 64},
                 {"rolled", shared ? 1 : 0, shared ? 16 : 0},
                 {"blocks", planned.get("blocks") ? 1 : 0, planned.get("blocks") ? 1 << 20 : 0}});
   const int64_t threads = wanted.get("threads_x");

@@ -62,7 +62,7 @@ int64_t shifted_columns(Problem& p, const Columns& c, const Hints& hints) {
   int64_t shifted = 0;
   for (size_t i = 0; i < p.accesses.size() && i < 63; ++i) {
     const MemoryAccess& a = p.accesses[i];
-    if (a.store || !moves_rows(p, a) || is_loaded(a)) continue;
+    if (a.store || !moves_rows(p, a) || is_loaded(a) || !a.in.bounds.empty()) continue;
     if (coefficient(p, a, reduced_axes(p)) != extent_of(p, c.axes)) continue;
     Expr along = coefficient(p, a, c.inner);
     const int bytes = c.vector * size_of(a.dtype);

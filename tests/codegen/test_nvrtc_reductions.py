@@ -32,7 +32,7 @@ FAMILIES = {
     "short_rows": Family("softmax", (4096, 256), holds=("reduce_lanes", "load_raw")),
     "odd_rows": Family("softmax", (4096, 1023), F32, ("load_raw_part",)),
     "shared_rows": Family("layer_norm", (4096, 16_384), holds=("copy_async", "collect_warps")),
-    "odd_shared_rows": Family("softmax", (4096, 20_001), holds=("copy_async_part",)),
+    "odd_shared_rows": Family("softmax", (4096, 20_001), holds=("copy_async_some",)),
     "clusters": Family("layer_norm", (4096, 200_000), holds=("collect_cluster",)),
     "long_rows": Family("rms_norm", (4096, 3_000_000), F32),
     "one_walk": Family("softmax", (4096, 3_000_001), holds=("OnlineState",)),

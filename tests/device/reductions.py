@@ -300,19 +300,16 @@ def cluster_program() -> Program:
         + """
 template <class R, i32 N, class T, class S>
 DEVICE void cluster(i32 turns, i32 count, const void* x, void* out) {
-  S* warps = (S*)shared_memory();
-  S* slots = warps + 2;
+  S* slots = (S*)shared_memory();
   arrive_cluster();
   wait_cluster();
   for (i32 turn = 0; turn < turns; ++turn) {
     const T* row = (const T*)x + (i64)(block_x() / N) * count;
     const i32 first = cluster_rank() * 64 + thread_x();
     S s = thread_row<R, T, S>(row, turn % 2 ? count / 2 : count, first, 64 * N);
-    publish_warp(warps, reduce_lanes<R, 32>(s));
-    sync_block();
-    publish_cluster<N>(slots, collect_warps<R, 2>((const S*)warps));
+    publish_cluster<N, 2>(slots, reduce_lanes<R, 32>(s));
     sync_cluster();
-    s = collect_cluster<R, N>((const S*)slots);
+    s = collect_cluster<R, 2 * N>((const S*)slots);
     put_state_((S*)out + ((turn * grid_dim_x() + block_x()) * 64 + thread_x()), s);
     sync_cluster();
   }

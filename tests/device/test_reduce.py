@@ -161,7 +161,7 @@ def test_cluster(run: Kernels, which: int, rng: np.random.Generator) -> None:
     count = 1234
     x = special_rows(r, count, rng)
     out = empty(r, 3, len(x), size * 64)
-    shared = (2 + size) * r.state.itemsize
+    shared = 2 * size * r.state.itemsize
     run("clusters", size * len(x), 64, which, 3, count, x, out, shared=shared, cluster=size)
     for turn in range(3):
         for row, copies in zip(x, out[turn], strict=True):

@@ -282,6 +282,16 @@ def test_programs_wrap_narrow_arithmetic(a: Arena) -> None:
     assert ir.run(a.neg(x), lambda *_: -(2**31)) == -(2**31)
 
 
+@pytest.mark.parametrize("y", [-3, -1, 1, 2, 5])
+@pytest.mark.parametrize("x", [-7, -6, -1, 0, 1, 6, 7])
+def test_programs_divide_as_python_does(x: int, y: int, a: Arena) -> None:
+    given = {0: x, 1: y}
+    for op, exact in (("floor_divide", x // y), ("ceil_div", -(-x // y)), ("remainder", x % y)):
+        root = getattr(a, op)(a.var(0), a.var(1))
+        assert ir.run(root, lambda _, place, *rest: given[place]) == exact
+        assert ir.run(getattr(a, op)(a.int(x), a.int(y)), lambda *_: 0) == exact
+
+
 def test_size_arithmetic_1(a: Arena) -> None:
     for root in (
         a.bitwise_and(a.var(0), a.var(1)),

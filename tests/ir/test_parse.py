@@ -84,7 +84,7 @@ kernel reductions threads 256 min_blocks 0 index 64 cluster 2 cooperative {
   wait_cluster
   reset r_sum1
   reset r_welford2
-  copy s_in0[thread * 8] width 8 g_in0[a0 * size(0, 1) + a1] in v0 < 7 first 3 - thread count 9
+  copy s_in0[thread * 8] width 8 g_in0[a0 * size(0, 1) + a1] in v0 < 7 count 9
   commit
   wait 0
   serial v1 < (size(0, 1) + 2047) / 2048 {

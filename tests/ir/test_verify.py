@@ -121,7 +121,7 @@ kernel k threads 256 min_blocks 0 index 32 cluster 2 cooperative {
   buffer g_counters i32 counters size(0, 0) read written
   buffer s_in bf16 shared 4096 read written restrict
   buffer s_sum f32 state sum shared 8 read written restrict
-  buffer s_blocks f32 state sum shared 2 read written restrict
+  buffer s_blocks f32 state sum shared 16 read written restrict
   buffer s_rows f32 state sum shared 512 read written restrict
   buffer s_last i32 shared 1 read written restrict
   param p0 : f32 real size(0, 1)
@@ -136,7 +136,7 @@ kernel k threads 256 min_blocks 0 index 32 cluster 2 cooperative {
   v1 = thread
   wait_cluster
   reset r_sum
-  copy s_in[v1 * 8] width 8 g_in[v1] in v1 < 7 first 0 count 9
+  copy s_in[v1 * 8] width 8 g_in[v1] in v1 < 7 count 9
   commit
   wait 0
   serial v2 < size(0, 1) {
@@ -239,27 +239,15 @@ def test_good_reductions() -> None:
         ("lanes 256", "lanes 96", "96 lanes of 256 threads"),
         ("lanes 256", "lanes 512", "512 lanes of 256 threads"),
         (
-            "s_sum f32 state sum shared 8",
-            "s_sum f32 state sum shared 7",
-            "s_sum has no room for 8 partial results of r_sum",
-        ),
-        (
-            "s_blocks f32 state sum shared 2",
-            "s_blocks f32 state sum shared 1",
-            "s_blocks has no room for 2 partial results of r_sum",
+            "s_blocks f32 state sum shared 16",
+            "s_blocks f32 state sum shared 15",
+            "s_blocks has no room for 16 partial results of r_sum",
         ),
         (
             "s_rows f32 state sum shared 512",
             "s_rows f32 state sum shared 511",
             "s_rows has no room for 512 partial results of r_sum",
         ),
-        (
-            "s_sum f32 state sum",
-            "s_sum f32 state max",
-            "s_sum has no room for 8 partial results of r_sum",
-        ),
-        ("slots (s_sum)", "slots (g_partial)", "g_partial is memory of another kind"),
-        (" slots (s_sum)", "", "0 slots for 1 partial results"),
         (" cluster (s_blocks)", "", "0 slots for 1 partial results"),
         (" slots (s_rows)", "", "0 slots for 1 partial results"),
         ("parity v2 % 2", "parity p0", "the parity has dtype f32, expected i64"),
@@ -278,8 +266,8 @@ def test_good_reductions() -> None:
         ("width 8 g_in[v1]", "width 16 g_in[v1]", "a copy of 32 bytes, expected 4, 8 or 16"),
         ("in v1 < 7", "in v1", "the predicate has dtype i64, expected bool"),
         ("copy s_in[v1 * 8]", "copy s_in[p0]", "the element has dtype f32, expected i64"),
-        ("first 0 count 9", "first p0 count 9", "the first element has dtype f32"),
-        ("first 0 count 9", "first 0 count p0", "the count has dtype f32, expected i64"),
+        ("first 1 - v2 count 4", "first p0 count 4", "the first element has dtype f32"),
+        ("v1 < 7 count 9", "v1 < 7 count p0", "the count has dtype f32, expected i64"),
         ("width 8 g_in[v2]", "width 4 g_in[v2]", "width 4 of chunks of 8"),
         ("load q_in[1]", "load q_in[2]", "elements 2 to 2 of q_in, which has 2"),
         ("first 1 - v2 count 4", "first 1 - v2", "a first element without a count"),
@@ -305,6 +293,29 @@ def test_each_rule_of_reductions(good: str, bad: str, message: str) -> None:
     found = error_of(REDUCTIONS.replace(good, bad, 1))
     assert "kernel k: " in found
     assert message in found
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "message"),
+    [
+        (
+            "s_sum f32 state sum shared 8",
+            "s_sum f32 state sum shared 7",
+            "s_sum has no room for 8 partial results of r_sum",
+        ),
+        (
+            "s_sum f32 state sum",
+            "s_sum f32 state max",
+            "s_sum has no room for 8 partial results of r_sum",
+        ),
+        ("slots (s_sum)", "slots (g_partial)", "g_partial is memory of another kind"),
+        (" slots (s_sum)", "", "0 slots for 1 partial results"),
+    ],
+)
+def test_slots_of_a_block_without_a_cluster(good: str, bad: str, message: str) -> None:
+    alone = REDUCTIONS.replace(" cluster 2 cooperative", " cooperative")
+    alone = alone.replace(" cluster (s_blocks)", "").replace("  wait_cluster\n", "")
+    assert message in error_of(alone.replace(good, bad, 1))
 
 
 @pytest.mark.parametrize(

@@ -190,3 +190,22 @@ def test_a_single_row_in_place(length: int, dtype: torch.dtype, set_option: Any)
     exact = given.double() + given.double().sum()
     fd.execute([given])
     assert torch.equal(given.double(), exact)
+
+
+@pytest.mark.parametrize("length", [4099, 20_001])
+def test_vectors_beyond_a_row(length: int, set_option: Any, rng: np.random.Generator) -> None:
+    """The vectors at the ends of an odd row reach into its neighbours: their NaN is not taken in,
+    and what lies behind the tensor is not read, which the debug mode sees.
+    """
+    set_option("FUSER_HOST_ARCH", 90)
+    set_option("FUSER_HOST_DEBUG", 1)
+    program = PROGRAMS["layer_norm"]
+    x, *weights = random_inputs("layer_norm", (3, length), BF16, rng)
+    wide = torch.full((3, length + 2), torch.nan, dtype=BF16)
+    wide[:, :length] = x
+    fd = program.definition(BF16)
+    (plan,) = [fd.plan([wide[:, :length], *weights])]
+    assert plan["skew"] == 1
+    got = fd.execute([wide[:, :length], *weights])
+    for one, expected in zip(got, program.exact([x, *weights]), strict=True):
+        assert_close(one, expected, BF16)

@@ -32,7 +32,9 @@ def plan_of(shape: tuple[int, ...], dtype: torch.dtype = F32, arch: int = 90) ->
     return plan
 
 
-def inputs_of(shape: tuple[int, ...], dtype: torch.dtype, rng: np.random.Generator) -> list[torch.Tensor]:
+def inputs_of(
+    shape: tuple[int, ...], dtype: torch.dtype, rng: np.random.Generator
+) -> list[torch.Tensor]:
     sizes = [shape, *[shape[-1:]] * 4]
     made = [torch.from_numpy(rng.normal(size=size)).to(F32) for size in sizes]
     return [made[0].to(dtype), *made[1:]]

@@ -1,0 +1,259 @@
+"""fuser/shapes.py against torch: values, number of kernels, and what is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn import functional as F
+
+from fuser import DataType, FusionDefinition, ShapeError, UserError, evaluate
+from fuser.testing import compile_batch
+
+X = torch.arange(48.0).reshape(6, 8)
+Y = -torch.arange(48.0).reshape(6, 8)
+Z = torch.arange(4 * 16 * 32.0).remainder(61).reshape(4, 16, 32)
+INDEX = torch.tensor([3, 1, 1, 7, 0])
+
+Case = tuple[str, Callable[..., Any], Callable[..., Any], list[Any], int]
+
+
+def rope(o: Any, q: Any, cos: Any, sin: Any) -> Any:
+    """Half-split rotary embedding of q [b, s, d] by cos and sin [s, d]."""
+    half = q.size(2) // 2
+    low = o.slice(q, [0, 0, 0], [None, None, half])
+    high = o.slice(q, [0, 0, half], [None, None, None])
+    turned = o.cat([-high, low], 2)
+    return q * cos + turned * sin
+
+
+def less_largest(o: Any, x: Any, y: Any) -> Any:
+    joined = o.cat([x, y], 1)
+    return joined - o.max(joined, [1], keepdim=True)
+
+
+def torch_rope(q: Any, cos: Any, sin: Any) -> Any:
+    half = q.shape[2] // 2
+    return q * cos + torch.cat([-q[..., half:], q[..., :half]], 2) * sin
+
+
+# Name, definition, torch, inputs, kernels.
+CASES: list[Case] = [
+    ("slice", lambda o, x: o.slice(x, [1, 2], [5, 8]), lambda x: x[1:5, 2:8], [X], 1),
+    ("steps", lambda o, x: o.slice(x, [1, 0], [6, None], [2, 3]), lambda x: x[1:6:2, ::3], [X], 1),
+    ("flip", lambda o, x: o.flip(x, [1]) + x, lambda x: x.flip(1) + x, [X], 1),
+    (
+        "pad",
+        lambda o, x: o.pad(x, [1, 2, 3, 4], 7.0),
+        lambda x: F.pad(x, (1, 2, 3, 4), value=7.0),
+        [X],
+        1,
+    ),
+    (
+        "pad of a pad",
+        lambda o, x: o.pad(o.pad(x, [1, 2], 1.0) * 2.0, [-2, 5], 3.0),
+        lambda x: F.pad(F.pad(x, (1, 2), value=1.0) * 2, (-2, 5), value=3.0),
+        [X],
+        1,
+    ),
+    ("cat rows", lambda o, x, y: o.cat([x, y], 0), lambda x, y: torch.cat([x, y]), [X, Y], 1),
+    (
+        "cat columns",
+        lambda o, x, y: o.cat([x, y * 2.0, x], 1) + 1.0,
+        lambda x, y: torch.cat([x, y * 2, x], 1) + 1,
+        [X, Y],
+        1,
+    ),
+    (
+        "cat of types",
+        lambda o, x, i: o.cat([o.slice(x, [0, 0], [1, 5]), o.broadcast(i, [True, False])]),
+        lambda x, i: torch.cat([x[:1, :5], i[None]]),
+        [X, INDEX],
+        1,
+    ),
+    ("stack", lambda o, x, y: o.stack([x, y], 1), lambda x, y: torch.stack([x, y], 1), [X, Y], 1),
+    (
+        "sum of a cat",
+        lambda o, x, y: o.sum(o.cat([x, y], 1), 1),
+        lambda x, y: torch.cat([x, y], 1).sum(1),
+        [X, Y],
+        1,
+    ),
+    (
+        "norm of a cat",
+        less_largest,
+        lambda x, y: torch.cat([x, y], 1) - torch.cat([x, y], 1).amax(1, keepdim=True),
+        [X, Y],
+        1,
+    ),
+    (
+        "cat of sums",
+        lambda o, x, y: o.cat([o.sum(x, 1), o.sum(y, 1)], 0),
+        lambda x, y: torch.cat([x.sum(1), y.sum(1)]),
+        [X, Y],
+        2,
+    ),
+    ("roll", lambda o, x: o.roll(x, [3, -2], [0, 1]), lambda x: x.roll((3, -2), (0, 1)), [X], 1),
+    ("triu", lambda o, x: o.triu(x, 1), lambda x: x.triu(1), [X], 1),
+    ("tril", lambda o, x: o.tril(x, -1), lambda x: x.tril(-1), [X], 1),
+    (
+        "eye",
+        lambda o, x: o.eye(x.size(0), x.size(1)) + x,
+        lambda x: torch.eye(6, 8) + x,
+        [X],
+        1,
+    ),
+    ("select", lambda o, x: o.select(x, -2, 1), lambda x: x.select(1, -2), [X], 1),
+    (
+        "index_select",
+        lambda o, x, i: o.index_select(x, i, 1),
+        lambda x, i: x.index_select(1, i),
+        [X, INDEX],
+        1,
+    ),
+    (
+        "embedding",
+        lambda o, i, x: o.embedding_fwd(i, x),
+        lambda i, x: F.embedding(i, x),
+        [INDEX.remainder(6).reshape(5, 1), X],
+        1,
+    ),
+    (
+        "index into a cat",
+        lambda o, x, i: o.index_select(o.cat([x, x * 2.0], 1), i * 2, 1),
+        lambda x, i: torch.cat([x, x * 2], 1).index_select(1, i * 2),
+        [X, INDEX],
+        1,
+    ),
+    (
+        "windows",
+        lambda o, x: o.slice(x, [0, 0], [None, 6]) + o.slice(x, [0, 2], [None, 8]),
+        lambda x: x[:, :6] + x[:, 2:],
+        [X],
+        1,
+    ),
+    ("rope", rope, torch_rope, [Z, Z[0] / 64, 1 - Z[0] / 64], 1),
+    (
+        "heads",
+        lambda o, z: o.permute(o.reshape(z, [4, 16, 4, 8]), [0, 2, 1, 3]) * 2.0,
+        lambda z: z.reshape(4, 16, 4, 8).permute(0, 2, 1, 3) * 2,
+        [Z],
+        1,
+    ),
+    ("flatten", lambda o, z: o.reshape(z, [64, -1]) + 1.0, lambda z: z.reshape(64, -1) + 1, [Z], 1),
+    (
+        "regroup",
+        lambda o, x: o.reshape(x, [16, 3]) + 1.0,
+        lambda x: x.reshape(16, 3) + 1,
+        [X],
+        1,
+    ),
+    (
+        "sums of a regrouped tensor",
+        lambda o, x: o.sum(o.reshape(x, [16, 3]), 1),
+        lambda x: x.reshape(16, 3).sum(1),
+        [X],
+        1,
+    ),
+]
+
+
+def define(case: Case, dynamic: bool) -> FusionDefinition:
+    fd = FusionDefinition()
+    tensors = [fd.from_pytorch(x, static_sizes=not dynamic) for x in case[3]]
+    fd.add_output(case[1](fd.ops, *tensors))
+    return fd
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+def test_against_torch(dynamic: bool, set_option: Callable[[str, object], None]) -> None:
+    set_option("FUSER_HOST_DEBUG", 1)
+    made = [(case, define(case, dynamic)) for case in CASES]
+    compile_batch((fd, case[3]) for case, fd in made)
+    for case, fd in made:
+        name, _, reference, inputs, kernels = case
+        (got,) = fd.execute(inputs)
+        assert torch.equal(got, reference(*inputs)), name
+        assert torch.equal(evaluate(fd, inputs)[0].double(), got.double()), name
+        assert len(fd.fec.executor.kernels()) == kernels, name
+
+
+def test_parts_of_one_tensor_share_a_kernel() -> None:
+    fd = FusionDefinition()
+    x = fd.define_tensor([4, 16, 96], dtype=DataType.BFloat16)
+    for part in fd.ops.chunk(x, 3, 2):
+        fd.add_output(fd.ops.permute(fd.ops.reshape(part, [4, 16, 4, 8]), [0, 2, 1, 3]))
+    given = torch.randn(4, 16, 96, generator=torch.Generator().manual_seed(0)).bfloat16()
+    got = fd.execute([given])
+    for mine, part in zip(got, given.chunk(3, 2), strict=True):
+        assert torch.equal(mine, part.reshape(4, 16, 4, 8).permute(0, 2, 1, 3))
+    assert len(fd.fec.executor.kernels()) == 1
+
+
+def test_half_types_move_as_they_are() -> None:
+    for dtype in (torch.bfloat16, torch.float16, torch.float8_e5m2):
+        fd = FusionDefinition()
+        x = fd.from_pytorch(X.to(dtype))
+        fd.add_output(fd.ops.cat([fd.ops.flip(x, [0]), fd.ops.pad(x, [0, 0, 1, -1], 2.0)], 1))
+        (got,) = fd.execute([X.to(dtype)])
+        exact = X.to(dtype).float()
+        exact = torch.cat([exact.flip(0), F.pad(exact, (0, 0, 1, -1), value=2.0)], 1)
+        assert got.dtype == dtype
+        assert torch.equal(got.float(), exact)
+
+
+@settings(max_examples=25)
+@given(st.data())
+def test_reshapes(data: st.DataObject) -> None:
+    """Any two ways to write one number of elements, symbolic or not, with and without a -1."""
+    total = data.draw(st.sampled_from([0, 1, 6, 24, 36, 60]))
+
+    def shape() -> list[int]:
+        rest, sizes = total, []
+        while rest > 1 and len(sizes) < 3:
+            sizes.append(
+                data.draw(st.sampled_from([n for n in range(1, rest + 1) if rest % n == 0]))
+            )
+            rest //= sizes[-1]
+        return [*sizes, rest]
+
+    have, want = shape(), shape()
+    x = torch.arange(float(total)).reshape(have)
+    asked = list(want)
+    if total and data.draw(st.booleans()):
+        asked[data.draw(st.integers(0, len(want) - 1))] = -1
+    fd = FusionDefinition()
+    t = fd.define_tensor(have if data.draw(st.booleans()) else [-1 if n > 1 else n for n in have])
+    try:
+        fd.add_output(fd.ops.reshape(t, asked))
+    except ShapeError:
+        assert total == 0
+        return
+    (got,) = fd.execute([x])
+    assert torch.equal(got, x.reshape(want))
+
+
+def test_wrong_reshapes() -> None:
+    fd = FusionDefinition()
+    x = fd.define_tensor([4, 6])
+    for shape, rule in (([5, 5], "reshape-2"), ([7, -1], "reshape-2"), ([-1, -1], "reshape-1")):
+        with pytest.raises(ShapeError) as caught:
+            fd.ops.reshape(x, shape)
+        assert caught.value.rule == rule
+    fd = FusionDefinition()
+    y = fd.define_tensor([-1, 6])
+    fd.add_output(fd.ops.reshape(y, [3, 4]))
+    assert list(fd.execute([torch.ones(2, 6)])[0].shape) == [3, 4]
+    with pytest.raises(ShapeError):
+        fd.execute([torch.ones(3, 6)])
+
+
+def test_an_embedding_cannot_change_its_weight() -> None:
+    fd = FusionDefinition()
+    i, w = fd.define_tensor([-1], dtype=DataType.Int), fd.define_tensor([-1, -1])
+    with pytest.raises(UserError, match="max_norm"):
+        fd.ops.embedding_fwd(i, w, max_norm=1.0)
