@@ -223,6 +223,13 @@ class FusionDefinition:
         """`size` int64 inputs, as for a shape that is known when it runs."""
         return [self.define_scalar(DataType.Int) for _ in range(size)]
 
+    def random_state(self, ops: int = 1) -> tuple[Scalar, Scalar]:
+        """Seed and offset of each run for the next `ops` random ops, at distances of 4: taken from
+        torch's default generator of the device, which the run moves on. fd.ops.uniform() and its
+        like call it where they are given none. Raises UserError `random-1` for no op.
+        """
+        return _core.random_state(self._builder, ops)
+
     def add_output(self, output: Tensor, alias_input: Tensor | None = None) -> None:
         """`output` becomes a result; with `alias_input` it is written into that input instead and
         not returned.

@@ -23,6 +23,8 @@ def evaluate(
     bool, in the order of add_output(); those written into inputs are among them only with
     `aliased`. The inputs are not changed.
 
+    Random numbers are those that execute() would give now; torch's generator stays where it is.
+
     Raises UserError `argument-count` and `argument-type`, ShapeError `argument-rank` and
     `argument-size`, DTypeError `argument-dtype` for inputs that do not fit, as execute() does;
     ShapeError `evaluate-1` where sizes do not go together.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fuser._core import DataType
+from fuser._native import load_torch
 from fuser.errors import DTypeError, ShapeError, UserError
 from fuser.reference import REDUCTIONS, REFERENCES
 
@@ -38,7 +39,12 @@ def interpret_terms(
     One pass over the definition; a value is freed after its last use.
     """
     records = fd.fusion.records()
-    run = _Run(records, _bind(records, inputs))
+    bound = _bind(records, inputs)
+    seed, offset, random_ops = records["random"]
+    if random_ops:
+        position = _next_random_position(inputs, random_ops)
+        bound[False, seed], bound[False, offset] = position
+    run = _Run(records, bound)
     kept = {tensor for tensor, _ in records["outputs"]}
     last_use = {t: r["id"] for r in records["tensors"] for t in r["operands"]}
     terms: dict[int, int] = {}
@@ -62,6 +68,23 @@ def interpret_terms(
                 run.values.pop(t, None)
                 run.results.pop(t, None)
     return [(run.values[t], terms[t]) for t, alias in records["outputs"] if aliased or alias < 0]
+
+
+def _next_random_position(inputs: Sequence[Any], ops: int) -> tuple[int, int]:
+    """Seed and offset that execute() would take now; the generator stays where it is."""
+    tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
+    device = next((t.get_device() for t in tensors if t.is_cuda), -1)
+    if not tensors and torch.cuda.is_available():
+        device = torch.cuda.current_device()
+    state = torch.get_rng_state() if device < 0 else torch.cuda.get_rng_state(device)
+    try:
+        position: tuple[int, int] = load_torch().take_random_position(device, ops)
+        return position
+    finally:
+        if device < 0:
+            torch.set_rng_state(state)
+        else:
+            torch.cuda.set_rng_state(state, device)
 
 
 def _bind(records: dict[str, Any], inputs: Sequence[Any]) -> dict[tuple[bool, int], Any]:

@@ -1,8 +1,8 @@
 """fd.ops: every operation of a definition.
 
 Scalar ops come from the table of the compiler (csrc/ir/ops.def): one row there is one method here.
-Movement ops and reductions are written out; composites.py, reductions.py, normalizations.py and
-losses.py add what is made of several.
+Movement ops and reductions are written out; composites.py, reductions.py, normalizations.py,
+losses.py, shapes.py and random_numbers.py add what is made of several.
 """
 
 import inspect
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from typing import Any
 
-from fuser import _core, composites, losses, normalizations, reductions, shapes
+from fuser import _core, composites, losses, normalizations, random_numbers, reductions, shapes
 from fuser._core import DataType, Scalar, Tensor
 from fuser.arguments import Dims, Number, Operand, Size, as_dtype, reduced_dims
 
@@ -30,6 +30,8 @@ _ARGUMENTS = {
     "where": ("c", "x", "y"),
     "clamp": ("x", "min", "max"),
     "threshold": ("x", "thr", "value"),
+    "random32": ("index", "seed", "offset"),
+    "random64": ("index", "seed", "offset"),
 }
 
 _RESULTS = {
@@ -409,6 +411,6 @@ def _method(number: int, row: _core.OpRow) -> Callable[..., Any]:
 for _number, _row in enumerate(_core.op_rows()):
     if not is_internal(_row.name):
         setattr(Ops, _row.name, _method(_number, _row))
-for _module in (composites, reductions, normalizations, losses, shapes):
+for _module in (composites, reductions, normalizations, losses, shapes, random_numbers):
     for _name in _module.__all__:
         setattr(Ops, _name, getattr(_module, _name))

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["REDUCTIONS", "REFERENCES"]
+__all__ = ["REDUCTIONS", "REFERENCES", "philox"]
 
 
 def _nonzero(b: Tensor) -> Tensor:
@@ -133,6 +133,37 @@ def _add(a: Tensor, b: Tensor) -> Tensor:
     return a | b if a.dtype == torch.bool else a + b
 
 
+def philox(low: Tensor, high: Tensor, key: Tensor) -> list[Tensor]:
+    """Philox4x32-10 (csrc/device/random.cuh): four words in [0, 2^32) of a counter and a key, each
+    as the bits of int64."""
+    mask = 0xFFFFFFFF
+    a, b, c, d = low & mask, (low >> 32) & mask, high & mask, (high >> 32) & mask
+    k0, k1 = key & mask, (key >> 32) & mask
+
+    def product(x: Tensor, factor: int) -> tuple[Tensor, Tensor]:
+        # Wraps to 64 bits, whose high half is then wanted without their sign.
+        both = x * factor
+        return (both >> 32) & mask, both & mask
+
+    for _ in range(10):
+        p, q = product(a, 0xD2511F53), product(c, 0xCD9E8D57)
+        a, b, c, d = q[0] ^ b ^ k0, q[1], p[0] ^ d ^ k1, p[1]
+        k0, k1 = (k0 + 0x9E3779B9) & mask, (k1 + 0xBB67AE85) & mask
+    return [a, b, c, d]
+
+
+def _random(index: Tensor, seed: Tensor, offset: Tensor, words: int) -> Tensor:
+    """Word index % 4 of call index / 4, or two of them as one of 64 bits."""
+    seed, offset = seed.long(), offset.long()
+    index = index.long().expand((index | seed | offset).shape)
+    shift = 2 if words == 1 else 1
+    call = (index >> shift) & ((1 << (64 - shift)) - 1)
+    all_words = torch.stack(philox((offset >> 2) & ((1 << 62) - 1), call, seed), -1)
+    place = (index & (4 // words - 1)) * words
+    taken = [all_words.gather(-1, (place + i).unsqueeze(-1)).squeeze(-1) for i in range(words)]
+    return taken[0] if words == 1 else taken[0] | (taken[1] << 32)
+
+
 REFERENCES: dict[str, Callable[..., Tensor]] = {
     "set": lambda a: a,
     "real": lambda a: a.real,
@@ -191,6 +222,8 @@ REFERENCES: dict[str, Callable[..., Tensor]] = {
     "bitwise_left_shift": lambda a, count: _shift(a, count, "left"),
     "bitwise_right_shift": lambda a, count: _shift(a, count, "arithmetic"),
     "logical_right_shift": lambda a, count: _shift(a, count, "logical"),
+    "random32": lambda index, seed, offset: _random(index, seed, offset, 1),
+    "random64": lambda index, seed, offset: _random(index, seed, offset, 2),
     "pow": torch.pow,
     "sqrt": torch.sqrt,
     "rsqrt": torch.rsqrt,

@@ -78,6 +78,14 @@ void bind_define(py::module_& m) {
       },
       py::arg("builder"), py::arg("dtype"));
   m.def(
+      "random_state",
+      [](const BuilderRef& builder, int64_t ops) {
+        check_open(*builder);
+        const auto [seed, offset] = take_random(*builder, ops);
+        return std::pair(ScalarHandle{builder, seed}, ScalarHandle{builder, offset});
+      },
+      py::arg("builder"), py::arg("ops"));
+  m.def(
       "constant",
       [](const BuilderRef& builder, py::handle value, std::optional<DType> dtype) {
         check_open(*builder);

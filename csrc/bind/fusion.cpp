@@ -229,6 +229,7 @@ py::dict records(const Fusion& fusion) {
   out["nonempty"] = nonempty;
   out["tensors"] = tensors;
   out["arguments"] = arguments;
+  out["random"] = py::make_tuple(fusion.random.seed, fusion.random.offset, fusion.random.ops);
   out["outputs"] = outputs;
   return out;
 }
@@ -258,11 +259,13 @@ void bind_fusion(py::module_& m) {
       .def(
           "structure", [](const Fusion& f) { return py::bytes(structure(f)); },
           "Canonical bytes: equal exactly for definitions that are equal.")
-      .def("records", &records,
-           "Plain data: scalars (kind, dtype, ...), tensors (dicts), arguments (is_tensor, id or "
-           "index, dtype), outputs (id, id of the input that is overwritten or -1) and nonempty "
-           "(op, axis, id of the tensor whose axis must not have size 0); operands are ids, "
-           "scalars places in `scalars`.");
+      .def(
+          "records", &records,
+          "Plain data: scalars (kind, dtype, ...), tensors (dicts), arguments (is_tensor, id or "
+          "index, dtype), random (scalars that hold seed and offset or -1, number of ops), outputs "
+          "(id, id of the input that is overwritten or -1) and nonempty (op, axis, id of the "
+          "tensor whose axis must not have size 0); operands are ids, "
+          "scalars places in `scalars`.");
   py::class_<Builder, Fusion, BuilderRef>(m, "Builder", "A Fusion that is being defined.")
       .def(py::init<>())
       .def(

@@ -500,6 +500,7 @@ Fusion rebuild(const Fusion& fusion, const SizeReplacement& leaf) {
                  t.id);
   }
   out.arguments = fusion.arguments;
+  out.random = fusion.random;
   for (const Output& o : fusion.outputs) add_output(out, at(o.tensor), o.alias);
   return out;
 }

@@ -20,6 +20,9 @@ const Tensor* define_tensor(Fusion& fusion, std::span<const int64_t> shape, DTyp
                             Input input, std::string location);
 Expr define_scalar(Fusion& fusion, DType dtype);
 
+// Seed and offset for the next `ops` random ops, which follow each other at distances of 4.
+std::pair<Expr, Expr> take_random(Fusion& fusion, int64_t ops);
+
 const Tensor* pointwise(Fusion& fusion, Op op, std::span<const Operand> args, std::string location);
 // The same op on scalars only.
 Expr pointwise_scalar(Fusion& fusion, Op op, std::span<const Expr> args);

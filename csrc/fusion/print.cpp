@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <unordered_map>
+#include <utility>
 
 #include "base/error.h"
 #include "ir/fusion.h"
@@ -56,6 +57,7 @@ struct Printer {
   std::vector<Expr> computed{};  // what is used of it, by id
   size_t next_computed = 0;
   size_t next_argument = 0;
+  bool random_printed = false;
   std::vector<size_t> input_places{}, scalar_places{};  // in fusion.arguments
   std::unordered_map<Expr, std::string> names{};        // of computed scalars that are printed
 
@@ -80,15 +82,26 @@ struct Printer {
     for (; next_argument < end; ++next_argument) {
       const Argument& a = fusion.arguments[next_argument];
       if (a.is_tensor) continue;
+      if (a.index > fusion.random.offset) random_state();
       out += text("    S", a.index,
                   " = fd.define_scalar(None, dtype=", dtype_text(fusion.scalars[a.index].dtype),
                   ")\n");
     }
   }
 
+  // Prints where seed and offset come from, between the scalar inputs where they stand.
+  void random_state() {
+    const RandomState& random = fusion.random;
+    if (!random.ops || std::exchange(random_printed, true)) return;
+    if (random.seed > 0) arguments_before(scalar_places[random.seed - 1] + 1);
+    out +=
+        text("    S", random.seed, ", S", random.offset, " = fd.random_state(", random.ops, ")\n");
+  }
+
   // Makes sure that the statements stand which `root` names.
   void require(Expr root) {
     if (root->is_symbol(Symbol::Scalar)) {
+      if (root->a == fusion.random.seed || root->a == fusion.random.offset) return random_state();
       if (scalar_places[root->a] >= next_argument) arguments_before(scalar_places[root->a] + 1);
     }
     if (is_computed(root)) computed_before(root->id + 1);
@@ -298,6 +311,7 @@ std::string to_python(const Fusion& fusion) {
   Printer print(fusion);
   for (const Tensor& t : fusion.tensors) print.statement(t);
   print.arguments_before(fusion.arguments.size());
+  print.random_state();
   for (const Output& o : fusion.outputs) {
     print.out += text("    fd.add_output(T", o.tensor->id);
     if (o.alias >= 0) print.out += text(", alias_input=T", fusion.inputs[o.alias]->id);

@@ -146,6 +146,13 @@ struct ScalarInput {
   Expr symbol = nullptr;  // Symbol::Scalar
 };
 
+// What each run takes from torch's generator: two scalar inputs that no argument fills. Random op k
+// of the definition stands at offset + 4 * k, where the next op of torch's would.
+struct RandomState {
+  int seed = -1, offset = -1;  // among the scalars; -1: the definition takes none
+  int64_t ops = 0;             // the run advances the generator as so many of torch's ops do
+};
+
 struct Output {
   const Tensor* tensor = nullptr;
   int alias = -1;     // tensor input that is overwritten with it, or -1: a result
@@ -181,6 +188,7 @@ struct Fusion {
   std::vector<const Tensor*> inputs;
   std::vector<ScalarInput> scalars;
   std::vector<Argument> arguments;
+  RandomState random;
   std::vector<Output> outputs;
   std::vector<Constraint> constraints;
   std::vector<NonEmpty> nonempty;

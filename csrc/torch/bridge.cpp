@@ -83,24 +83,6 @@ DType from_torch(c10::ScalarType s, size_t position) {
                    ", which fuser does not know"));
 }
 
-// torch's current stream of a CUDA device, through the C function that libtorch_cuda exports for
-// compiled models: the same binary then serves CPU and CUDA builds of torch.
-CuStream current_stream(int device) {
-  using Function = int32_t (*)(int32_t, void**);
-  static const Function function = [] {
-    void* library = dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD);
-    return library
-               ? reinterpret_cast<Function>(dlsym(library, "aoti_torch_get_current_cuda_stream"))
-               : nullptr;
-  }();
-  FUSER_CHECK(function, Launch, "torch-cuda",
-              "this build of torch has no CUDA; install a CUDA build of torch");
-  void* stream = nullptr;
-  FUSER_CHECK(function(device, &stream) == 0, Launch, "torch-cuda",
-              "torch gave no current stream for cuda:", device);
-  return stream;
-}
-
 // Torch's caching allocator of CUDA memory, where it is registered under its device type.
 c10::Allocator* cuda_allocator() {
   static c10::Allocator* const allocator = []() -> c10::Allocator* {
@@ -146,6 +128,22 @@ struct Scratch {
 };
 
 }  // namespace
+
+CuStream current_stream(int device) {
+  using Function = int32_t (*)(int32_t, void**);
+  static const Function function = [] {
+    void* library = dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD);
+    return library
+               ? reinterpret_cast<Function>(dlsym(library, "aoti_torch_get_current_cuda_stream"))
+               : nullptr;
+  }();
+  FUSER_CHECK(function, Launch, "torch-cuda",
+              "this build of torch has no CUDA; install a CUDA build of torch");
+  void* stream = nullptr;
+  FUSER_CHECK(function(device, &stream) == 0, Launch, "torch-cuda",
+              "torch gave no current stream for cuda:", device);
+  return stream;
+}
 
 TensorView view_of(const at::Tensor& t, size_t position) {
   // Fake tensors and other wrappers in Python say that they are on a device, but have no memory

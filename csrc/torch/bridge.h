@@ -23,6 +23,10 @@ struct TorchArguments {
 // and DTypeError for a dtype outside the table.
 TensorView view_of(const at::Tensor& tensor, size_t position);
 
+// torch's current stream of a CUDA device, through the C function that libtorch_cuda exports for
+// compiled models: the same binary then serves CPU and CUDA builds of torch.
+CuStream current_stream(int device);
+
 // Runs a record: allocates the outputs from torch's allocator, queues its steps on torch's current
 // stream of the device, and returns the results in output order (outputs in place are not among
 // them).

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "bind/handles.h"
 #include "torch/bridge.h"
+#include "torch/random.h"
 
 namespace py = pybind11;
 
@@ -183,9 +184,15 @@ struct TorchExecutor {
   }
 
   py::list execute(const py::sequence& inputs, const py::object& device, const py::object& plan) {
-    const TorchArguments args = arguments(inputs, device);
+    TorchArguments args = arguments(inputs, device);
     const RecordRef record = executor.record(args.view(), plans_of(plan));
     if (log_enabled()) log_record(*record);
+    // After everything that may refuse the call: only a run moves the generator.
+    if (const RandomState& random = executor.fusion().random; random.ops > 0) {
+      const RandomPosition at = take_random_position(args.device, random.ops);
+      args.scalars[random.seed] = {.integer = at.seed};
+      args.scalars[random.offset] = {.integer = at.offset};
+    }
     std::vector<at::Tensor> results;
     if (args.device == cpu_device) {
       // The host executor computes for as long as it takes; other Python threads go on.
@@ -275,6 +282,15 @@ PYBIND11_MODULE(_torch, m) {
           },
           py::arg("inputs"), py::arg("device") = py::none());
 
+  m.def(
+      "take_random_position",
+      [](int device, int64_t ops) {
+        const RandomPosition at = take_random_position(device, ops);
+        return std::pair(at.seed, at.offset);
+      },
+      py::arg("device"), py::arg("ops"),
+      "Seed and offset of so many random ops, from torch's default generator of the device (-1: "
+      "CPU), which moves on.");
   m.def(
       "compile_batch",
       [](const std::vector<std::pair<TorchExecutor*, py::sequence>>& calls) {

@@ -1,0 +1,43 @@
+// Random bits that depend on coordinates alone: no state, so a value may be computed anywhere,
+// twice, or by another kernel, and stays what it is.
+//
+// Element i of an op (row-major in the shape of that op) takes word i % 4 of call i / 4, or for 64
+// bits words 2 (i % 2) (low) and 2 (i % 2) + 1 (high) of call i / 2. A call is Philox4x32-10 with
+// the seed as its key and the counter (offset / 4, call), each 64 bits, low word first: what curand
+// gives to subsequence `call` at `offset`. Torch numbers its threads by launch, so its numbers are
+// others.
+
+//@ Philox philox_
+// Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3" (2011).
+struct Philox {
+  u32 a, b, c, d;
+};
+DEVICE Philox philox_(u64 low, u64 high, u64 key) {
+  Philox x = {(u32)low, (u32)(low >> 32), (u32)high, (u32)(high >> 32)};
+  u32 k0 = (u32)key, k1 = (u32)(key >> 32);
+  UNROLL for (int round = 0; round < 10; ++round) {
+    const u64 p = (u64)0xd2511f53u * x.a, q = (u64)0xcd9e8d57u * x.c;
+    x = {(u32)(q >> 32) ^ x.b ^ k0, (u32)q, (u32)(p >> 32) ^ x.d ^ k1, (u32)p};
+    k0 += 0x9e3779b9u;
+    k1 += 0xbb67ae85u;
+  }
+  return x;
+}
+
+//@ random32_
+// Operands of narrower types are widened, the result wraps to theirs where it is assigned. Selects,
+// not an array: one that is indexed at run time would live in local memory.
+DEVICE i64 random32_(i64 index, i64 seed, i64 offset) {
+  const u64 i = (u64)index;
+  const Philox x = philox_((u64)offset >> 2, i >> 2, (u64)seed);
+  const u32 low = (i & 1) != 0 ? x.b : x.a, high = (i & 1) != 0 ? x.d : x.c;
+  return (i & 2) != 0 ? high : low;
+}
+
+//@ random64_
+DEVICE i64 random64_(i64 index, i64 seed, i64 offset) {
+  const u64 i = (u64)index;
+  const Philox x = philox_((u64)offset >> 2, i >> 1, (u64)seed);
+  const u32 low = (i & 1) != 0 ? x.c : x.a, high = (i & 1) != 0 ? x.d : x.b;
+  return (i64)((u64)high << 32 | low);
+}

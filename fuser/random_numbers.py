@@ -1,0 +1,194 @@
+"""Ops that give random numbers: methods of fd.ops as any other.
+
+Element i of an op, row-major in the op's own shape, depends on (seed, offset, i) alone: see
+csrc/device/random.cuh. So the numbers are the same in every kernel, schedule and layout. Without
+explicit ones, seed and offset come from torch's default generator of the device in each run, which
+each op moves on as an op of torch does: torch.manual_seed() repeats them. They are not the numbers
+that torch would give.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from fuser import _core
+from fuser._core import DataType, Scalar, Tensor
+from fuser.arguments import Number, Size, as_dtype
+from fuser.errors import DTypeError, UserError
+
+if TYPE_CHECKING:
+    from fuser.ops import Ops
+
+__all__ = ["dropout", "normal", "rand_like", "randn_like", "uniform"]
+
+# Bits of a number in [0, 1) that the type holds exactly. Fewer than 24 for half types: 1 - 2^-24
+# would round to 1.
+_DIGITS = {
+    DataType.Double: 53,
+    DataType.Float: 24,
+    DataType.Half: 11,
+    DataType.BFloat16: 8,
+    DataType.Float8_e4m3fn: 4,
+    DataType.Float8_e5m2: 3,
+}
+
+
+def uniform(
+    ops: "Ops",
+    minval: Scalar | Number,
+    maxval: Scalar | Number,
+    shape: Sequence[Size],
+    *,
+    rng_seed: Scalar | int | None = None,
+    rng_offset: Scalar | int | None = None,
+    dtype: Any = DataType.Float,
+) -> Tensor:
+    """Numbers minval + u * (maxval - minval), where u = k / 2^d is uniform in [0, 1) and d the
+    digits of `dtype`: 53 of float64, 24 of float32, 11 of float16, 8 of bfloat16. That sum rounds,
+    so `maxval` may occur unless it is u itself.
+
+    `rng_seed` and `rng_offset` (a multiple of 4) go together; equal ones give equal numbers.
+    Raises UserError `random-2` for one without the other, DTypeError `random-3` for a `dtype` that
+    is not of real floats, ShapeError `full-1` for a negative size.
+    """
+    dtype = _real("uniform", dtype)
+    state = _state(ops, "uniform", rng_seed, rng_offset)
+    unit = _unit(ops, _elements(ops, shape), state, dtype)
+    if not (_is(minval, 0) and _is(maxval, 1)):
+        unit = ops.add(ops.mul(unit, _difference(ops, maxval, minval)), minval)
+    return _as(ops, unit, dtype)
+
+
+def normal(
+    ops: "Ops",
+    mean: Scalar | Number,
+    std: Scalar | Number,
+    shape: Sequence[Size],
+    *,
+    rng_seed: Scalar | int | None = None,
+    rng_offset: Scalar | int | None = None,
+    dtype: Any = DataType.Float,
+) -> Tensor:
+    """Normal numbers mean + std * sqrt(-2 log(u)) * cos(2 pi v) (Box and Muller 1958), u in (0, 1]
+    and v in [0, 1) of 24 bits each, of 53 where `dtype` is float64. Otherwise as uniform()."""
+    dtype = _real("normal", dtype)
+    state = _state(ops, "normal", rng_seed, rng_offset)
+    index = _elements(ops, shape)
+    if dtype == DataType.Double:
+        pairs = ops.mul(index, 2)
+        first = ops.logical_right_shift(ops.random64(pairs, *state), 11)
+        second = ops.logical_right_shift(ops.random64(ops.add(pairs, 1), *state), 11)
+        wide, digits = DataType.Double, 53
+    else:
+        bits = ops.random64(index, *state)
+        first = ops.cast(ops.logical_right_shift(bits, 40), DataType.Int32)
+        second = ops.logical_right_shift(ops.cast(bits, DataType.Int32), 8)
+        wide, digits = DataType.Float, 24
+    u = ops.mul(ops.cast(ops.add(first, 1), wide), 2.0**-digits)
+    angle = ops.mul(ops.cast(second, wide), 2 * math.pi * 2.0**-digits)
+    result = ops.mul(ops.sqrt(ops.mul(ops.log(u), -2.0)), ops.cos(angle))
+    if not _is(std, 1):
+        result = ops.mul(result, std)
+    if not _is(mean, 0):
+        result = ops.add(result, mean)
+    return _as(ops, result, dtype)
+
+
+def rand_like(ops: "Ops", x: Tensor) -> Tensor:
+    """uniform() in [0, 1) with the shape and type of `x`, as torch.rand_like."""
+    return uniform(ops, 0, 1, ops.shape(x), dtype=x.dtype())
+
+
+def randn_like(ops: "Ops", x: Tensor) -> Tensor:
+    """normal() of mean 0 and deviation 1 with the shape and type of `x`, as torch.randn_like."""
+    return normal(ops, 0, 1, ops.shape(x), dtype=x.dtype())
+
+
+def dropout(ops: "Ops", x: Tensor, p: float, training: bool = True) -> tuple[Tensor, Tensor]:
+    """(result, mask) as torch.native_dropout: each element of `x` with probability 1 - p, which the
+    mask says, divided by 1 - p; 0 elsewhere, also for NaN. Without `training` all of them as they
+    are. Half types stay float32 until they are cast. Raises UserError `dropout-1` unless p is a
+    number in [0, 1].
+    """
+    if not (isinstance(p, int | float) and 0 <= p <= 1):
+        raise UserError(f"dropout(): p: expected a number in [0, 1], got {p!r}", rule="dropout-1")
+    if not training:
+        return ops.set(x), ops.full(ops.shape(x), True, DataType.Bool)
+    draw = uniform(ops, 0, 1, ops.shape(x))
+    mask = ops.lt(draw, 1.0 - p)
+    scaled = ops.mul(x, 0.0 if p == 1 else 1.0 / (1.0 - p))
+    return ops.where(mask, scaled, 0.0), mask
+
+
+def _real(op: str, dtype: Any) -> DataType:
+    found = as_dtype(dtype)
+    if found not in _DIGITS:
+        raise DTypeError(
+            f"{op}(): dtype: expected a type of real floats, got {found.torch_name}",
+            rule="random-3",
+        )
+    return found
+
+
+def _state(
+    ops: "Ops", op: str, seed: Scalar | int | None, offset: Scalar | int | None
+) -> tuple[Scalar | int, Scalar | int]:
+    if seed is None and offset is None:
+        return _core.random_state(ops._builder, 1)
+    if seed is None or offset is None:
+        raise UserError(
+            f"{op}(): rng_seed and rng_offset go together, got one of them\n"
+            "  hint: leave out both to take them from torch's generator",
+            rule="random-2",
+        )
+    return seed, offset
+
+
+def _elements(ops: "Ops", shape: Sequence[Size]) -> Tensor:
+    """The row-major number of each element, as int64."""
+    sizes = list(shape)
+    if any(_is(_number(n), 0) for n in sizes):
+        return ops.full(sizes, 0, DataType.Int)
+    if not sizes:
+        return ops.full([], 0, DataType.Int)
+    behind: list[Size] = [sizes[-1]]  # behind[-1 - d]: elements of the dims from d on
+    for size in reversed(sizes[:-1]):
+        rest = behind[-1]
+        both = isinstance(size, int) and isinstance(rest, int)
+        behind.append(size * rest if both else ops.mul(size, rest))
+    index = ops.iota(behind[-1])
+    for d, size in enumerate(sizes[:-1]):
+        index = ops.split_dim(index, d, [size, behind[-2 - d]])
+    return index
+
+
+def _unit(
+    ops: "Ops", index: Tensor, state: tuple[Scalar | int, Scalar | int], dtype: DataType
+) -> Tensor:
+    """u of uniform(), in the type in which `dtype` is computed."""
+    digits = _DIGITS[dtype]
+    if dtype == DataType.Double:
+        bits = ops.logical_right_shift(ops.random64(index, *state), 64 - digits)
+    else:
+        word = ops.cast(ops.random32(index, *state), DataType.Int32)
+        bits = ops.logical_right_shift(word, 32 - digits)
+    unit: Tensor = ops.mul(ops.cast(bits, dtype.compute), 2.0**-digits)
+    return unit
+
+
+def _as(ops: "Ops", value: Tensor, dtype: DataType) -> Tensor:
+    return value if value.dtype() == dtype else ops.cast(value, dtype)
+
+
+def _number(size: Size) -> Any:
+    return size if isinstance(size, int) else size.value
+
+
+def _is(value: Any, number: int) -> bool:
+    return isinstance(value, int | float) and value == number
+
+
+def _difference(ops: "Ops", a: Scalar | Number, b: Scalar | Number) -> Any:
+    if isinstance(a, Scalar) or isinstance(b, Scalar):
+        return ops.sub(a, b)
+    return a - b

@@ -1,0 +1,258 @@
+"""fuser/random_numbers: what the numbers are, that they are the same wherever they are computed,
+and how they are distributed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fuser import DataType, DTypeError, FusionDefinition, UserError
+from fuser.reference import philox
+from fuser.runtime import toolkit
+
+FIXED: dict[str, Any] = {"rng_seed": 1234567890123, "rng_offset": 8}
+COUNT = 1 << 16
+
+
+def run(build: Callable[[FusionDefinition], Any], inputs: list[Any]) -> list[Tensor]:
+    fd = FusionDefinition()
+    outputs = build(fd)
+    for t in outputs if isinstance(outputs, list | tuple) else [outputs]:
+        fd.add_output(t)
+    return fd.validate(inputs, device="cpu")
+
+
+def plain(shape: list[int], op: str = "uniform", **kwargs: Any) -> Tensor:
+    return run(lambda fd: getattr(fd.ops, op)(0, 1, shape, **(FIXED | kwargs)), [])[0]
+
+
+# ---- the generator
+
+
+@pytest.mark.parametrize(
+    ("counter", "key", "expected"),
+    [
+        (0, 0, "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
+        (-1, -1, "408f276d 41c83b0e a20bc7c6 6d5451fd"),
+    ],
+)
+def test_known_answers(counter: int, key: int, expected: str) -> None:
+    """Those of Random123, whose second counter no offset reaches."""
+    words = philox(torch.tensor(counter), torch.tensor(counter), torch.tensor(key))
+    assert [f"{w.item():08x}" for w in words] == expected.split()
+
+
+def test_words_of_a_kernel() -> None:
+    """All of call 0 under key 0, as 32 and as 64 bits."""
+
+    def bits(fd: FusionDefinition) -> list[Any]:
+        return [fd.ops.random32(fd.ops.iota(4), 0, 0), fd.ops.random64(fd.ops.iota(2), 0, 0)]
+
+    words, pairs = run(bits, [])
+    assert [f"{w:08x}" for w in words.tolist()] == ["6627e8d5", "e169c58d", "bc57ac4c", "9b00dbd8"]
+    halves = [(p >> shift) & 0xFFFFFFFF for p in pairs.tolist() for shift in (0, 32)]
+    assert halves == words.tolist()
+
+
+def test_uniform_is_the_upper_bits() -> None:
+    index, key = torch.arange(10) // 4, torch.tensor(FIXED["rng_seed"])
+    words = torch.stack(philox(torch.tensor(2), index, key))[torch.arange(10) % 4, range(10)]
+    assert plain([10]).equal((words >> 8).float() * 2.0**-24)
+
+
+# ---- the same numbers everywhere
+
+
+@pytest.mark.parametrize("op", ["uniform", "normal"])
+def test_the_shape_counts_by_its_elements(op: str) -> None:
+    flat = plain([60], op)
+    for shape in ([3, 20], [3, 4, 5], [60, 1], [1, 2, 30], [2, 1, 3, 1, 10]):
+        assert plain(shape, op).equal(flat.view(shape))
+    assert plain([7], op).equal(flat[:7])
+    assert plain([], op).equal(flat[0])
+    assert plain([0, 4], op).shape == (0, 4)
+
+
+@pytest.mark.parametrize("shape", [(8, 64), (5, 7), (3, 1), (1, 9), (2, 0), (1, 1)])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_added_to_an_input_of_any_layout(shape: tuple[int, int], transposed: bool) -> None:
+    def build(fd: FusionDefinition) -> Any:
+        x = fd.define_tensor([-1, -1])
+        return fd.ops.add(x, fd.ops.uniform(0, 1, fd.ops.shape(x), **FIXED))
+
+    x = torch.zeros(shape[::-1]).t() if transposed else torch.zeros(shape)
+    assert run(build, [x])[0].equal(plain(list(shape)))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+def test_every_vector_width(dtype: torch.dtype) -> None:
+    def build(fd: FusionDefinition) -> Any:
+        x = fd.define_tensor([-1], dtype=dtype)
+        return fd.ops.add(x, fd.ops.uniform(0, 1, [x.size(0)], **FIXED))
+
+    for count in (1, 3, 64, 1001, 4096):
+        got = run(build, [torch.zeros(count + 1, dtype=dtype)[count % 2 :][:count]])[0]
+        assert got.to(torch.float32).equal(plain([count])), count
+
+
+def test_inside_a_softmax() -> None:
+    def build(fd: FusionDefinition) -> Any:
+        x = fd.define_tensor([-1, -1])
+        noise = fd.ops.uniform(0, 1, fd.ops.shape(x), **FIXED)
+        return [fd.ops.softmax(fd.ops.add(x, noise), 1), noise]
+
+    for columns in (33, 5000):
+        x = torch.zeros(6, columns)
+        softmax, noise = run(build, [x])
+        assert noise.equal(plain([6, columns]))
+        assert torch.allclose(softmax, torch.softmax(noise, 1))
+
+
+def test_a_permuted_result_keeps_its_numbers() -> None:
+    def build(fd: FusionDefinition) -> Any:
+        return fd.ops.permute(fd.ops.uniform(0, 1, [6, 10], **FIXED), [1, 0])
+
+    assert run(build, [])[0].equal(plain([6, 10]).t())
+
+
+def test_ops_differ_unless_seed_and_offset_are_equal() -> None:
+    def build(fd: FusionDefinition) -> Any:
+        x = fd.define_tensor([-1])
+        shape = fd.ops.shape(x)
+        own = [fd.ops.rand_like(x), fd.ops.rand_like(x)]
+        given = [fd.ops.uniform(0, 1, shape, rng_seed=3, rng_offset=o) for o in (0, 0, 4)]
+        # A reduction, so that values are compared (csrc/fusion/origins.cpp).
+        return [*own, *given, fd.ops.sum(fd.ops.sub(own[0], own[1]), [0])]
+
+    a, b, c, d, e, difference = run(build, [torch.zeros(1000)])
+    assert not a.equal(b)
+    assert c.equal(d)
+    assert not c.equal(e)
+    assert difference.item() != 0
+
+
+def test_seed_and_offset_may_be_inputs() -> None:
+    def build(fd: FusionDefinition) -> Any:
+        seed, offset = fd.define_vector(2)
+        return fd.ops.uniform(0, 1, [100], rng_seed=seed, rng_offset=offset)
+
+    assert run(build, [FIXED["rng_seed"], 8])[0].equal(plain([100]))
+    assert not run(build, [FIXED["rng_seed"], 12])[0].equal(plain([100]))
+    run(build, [-1, 2**62])
+
+
+# ---- distributions
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_uniform(dtype: torch.dtype) -> None:
+    u = plain([COUNT], dtype=dtype).double()
+    assert u.min() >= 0
+    assert u.max() < 1
+    digits = {torch.float64: 53, torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}[dtype]
+    assert (u * 2.0**digits).frac().eq(0).all()
+    assert abs(u.mean() + 2.0 ** -(digits + 1) - 0.5) < 5 * math.sqrt(1 / 12 / COUNT)
+    assert abs(u.var() - 1 / 12) < 5 * math.sqrt(1 / 180 / COUNT)
+    assert (u.histc(16, 0, 1) - COUNT / 16).abs().max() < 5 * math.sqrt(COUNT / 16)
+    assert abs((u[1:] * u[:-1]).mean() - u.mean() ** 2) < 5 / math.sqrt(COUNT) / 4
+
+
+def test_uniform_between_bounds() -> None:
+    def build(fd: FusionDefinition) -> Any:
+        low = fd.define_scalar(DataType.Double)
+        return fd.ops.uniform(low, 5.0, [COUNT], **FIXED)
+
+    u = run(build, [-3.0])[0]
+    assert u.min() >= -3
+    assert u.max() <= 5
+    assert abs(u.mean() - 1) < 0.1
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_normal(dtype: torch.dtype) -> None:
+    z = plain([COUNT], "normal", dtype=dtype).double()
+    assert z.isfinite().all()
+    for power, moment, spread in ((1, 0, 1), (2, 1, 2), (3, 0, 15), (4, 3, 96)):
+        assert abs((z**power).mean() - moment) < 5 * math.sqrt(spread / COUNT) + 1e-3, power
+    assert abs((z.abs() < 1).double().mean() - 0.6827) < 0.01
+    assert abs((z[1:] * z[:-1]).mean()) < 5 / math.sqrt(COUNT)
+
+
+def test_normal_with_mean_and_deviation() -> None:
+    z = plain([1000], "normal")
+    moved = run(lambda fd: fd.ops.normal(2.0, 3.0, [1000], **FIXED), [])[0]
+    assert torch.allclose(moved, 2 + 3 * z, atol=1e-5)
+
+
+@pytest.mark.parametrize("op", ["rand_like", "randn_like"])
+def test_like_an_input(op: str) -> None:
+    def build(fd: FusionDefinition) -> Any:
+        return getattr(fd.ops, op)(fd.define_tensor([-1, -1], dtype=DataType.BFloat16))
+
+    got = run(build, [torch.zeros(40, 50, dtype=torch.bfloat16)])[0]
+    assert got.dtype == torch.bfloat16
+    assert got.shape == (40, 50)
+    assert len({*got.flatten().tolist()}) > 100
+
+
+@pytest.mark.parametrize("p", [0.0, 0.1, 0.5, 0.9, 1.0])
+def test_dropout(p: float) -> None:
+    def build(fd: FusionDefinition) -> Any:
+        return fd.ops.dropout(fd.define_tensor([-1]), p)
+
+    x = torch.arange(1.0, COUNT + 1)
+    y, mask = run(build, [x])
+    assert abs(mask.double().mean() - (1 - p)) <= 5 * math.sqrt(p * (1 - p) / COUNT)
+    assert y[~mask].eq(0).all()
+    assert torch.allclose(y[mask], x[mask] / (1 - p)) if p < 1 else not mask.any()
+
+
+def test_dropout_of_what_is_not_training() -> None:
+    x = torch.randn(100)
+    y, mask = run(lambda fd: fd.ops.dropout(fd.define_tensor([-1]), 0.5, False), [x])
+    assert y.equal(x)
+    assert mask.all()
+
+
+def test_random_2() -> None:
+    with pytest.raises(UserError, match="go together") as caught:
+        FusionDefinition().ops.normal(0, 1, [3], rng_seed=1)
+    assert caught.value.rule == "random-2"
+
+
+def test_random_3() -> None:
+    with pytest.raises(DTypeError, match="int64") as caught:
+        FusionDefinition().ops.uniform(0, 1, [3], dtype=DataType.Int)
+    assert caught.value.rule == "random-3"
+
+
+def test_dropout_1() -> None:
+    fd = FusionDefinition()
+    x = fd.define_tensor([3])
+    with pytest.raises(UserError, match="expected a number in") as caught:
+        fd.ops.dropout(x, 1.5)
+    assert caught.value.rule == "dropout-1"
+
+
+@pytest.mark.parametrize("dtype", [DataType.Float, DataType.Double])
+def test_nvrtc_compiles_it(dtype: DataType) -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], dtype=dtype)
+        noise = fd.ops.normal(0, 1, fd.ops.shape(x), dtype=dtype)
+        fd.add_output(fd.ops.dropout(fd.ops.add(x, noise), 0.1)[0])
+    code = fd.cuda_code_for([torch.zeros(64, 64, dtype=getattr(torch, dtype.torch_name))], True)
+    assert toolkit.ptx(code, 90)
+
+
+@pytest.mark.gpu
+def test_a_gpu_gives_the_numbers_of_the_cpu() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1])
+        fd.add_output(fd.ops.add(x, fd.ops.uniform(0, 1, fd.ops.shape(x), **FIXED)))
+    for shape in ((64, 64), (5, 7), (1, 4097)):
+        assert fd.execute([torch.zeros(shape, device="cuda")])[0].cpu().equal(plain(list(shape)))
