@@ -11,7 +11,7 @@ import torch
 from fuser._core import DataType
 from fuser._native import load_torch
 from fuser.errors import DTypeError, ShapeError, UserError
-from fuser.reference import REDUCTIONS, REFERENCES
+from fuser.reference import LIBRARY, REDUCTIONS, REFERENCES
 
 if TYPE_CHECKING:
     from fuser.definition import FusionDefinition
@@ -63,6 +63,8 @@ def interpret_terms(
         if record.get("op") in ("sum", "prod"):
             length = math.prod(run.values[operands[0]].shape[d] for d in record["dims"])
             terms[place] = max(terms[place], length)
+        if record["kind"] == "Library":
+            terms[place] = max(terms[place], run.library_terms(record))
         for t in operands:
             if last_use[t] == place and t not in kept:
                 run.values.pop(t, None)
@@ -222,6 +224,8 @@ class _Run:
                 return self.values[record["arg"]].flip(record["dims"])
             case "Pad":
                 return self.padded(record)
+            case "Library":
+                return self.library(record)
             case "Cat":
                 return torch.cat([self.values[t] for t in record["operands"]], record["dim"])
         raise AssertionError(f"evaluate() does not know the tensor op {record['kind']}")
@@ -249,6 +253,21 @@ class _Run:
         rows = _exact(value, compute).permute(last).reshape(*kept, length)
         self.results[record["id"]] = REDUCTIONS[op](rows)
         return self.results[record["id"]][0]
+
+    def library(self, record: dict[str, Any]) -> torch.Tensor:
+        """Its result 0; all of them are kept. They lie in memory, so that they round."""
+        args = [self.values[t] for t in record["operands"]]
+        given = LIBRARY[record["op"]].compute(*args, **record["attributes"])
+        results = given if isinstance(given, tuple) else (given,)
+        first = convert(results[0], record["dtype"])
+        self.results[record["id"]] = (first, *results[1:])
+        return first
+
+    def library_terms(self, record: dict[str, Any]) -> int:
+        """Of the sums or products in it."""
+        args = [self.values[t] for t in record["operands"]]
+        row = LIBRARY[record["op"]]
+        return row.terms(*args, **record["attributes"]) if row.terms else 1
 
     def take_along_axis(self, record: dict[str, Any]) -> torch.Tensor:
         value, index = (self.values[t] for t in record["operands"])

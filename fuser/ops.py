@@ -2,7 +2,8 @@
 
 Scalar ops come from the table of the compiler (csrc/ir/ops.def): one row there is one method here.
 Movement ops and reductions are written out; composites.py, reductions.py, normalizations.py,
-losses.py, shapes.py and random_numbers.py add what is made of several.
+losses.py, shapes.py and random_numbers.py add what is made of several, library.py what torch
+computes.
 """
 
 import inspect
@@ -10,7 +11,16 @@ from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from typing import Any
 
-from fuser import _core, composites, losses, normalizations, random_numbers, reductions, shapes
+from fuser import (
+    _core,
+    composites,
+    library,
+    losses,
+    normalizations,
+    random_numbers,
+    reductions,
+    shapes,
+)
 from fuser._core import DataType, Scalar, Tensor
 from fuser.arguments import Dims, Number, Operand, Size, as_dtype, reduced_dims
 
@@ -200,11 +210,11 @@ class Ops:
         """
         return _core.reduce(self._builder, op, arg, list(dims), identity)
 
-    def result(self, reduction: Tensor, index: int) -> Tensor:
-        """Result `index` (1, 2, ...) of a reduction that has several. Raises UserError `result-1`
-        for another tensor, `result-2` for an index that it lacks.
+    def result(self, of: Tensor, index: int) -> Tensor:
+        """Result `index` (1, 2, ...) of a reduction or library op that has several. Raises
+        UserError `result-1` for another tensor, `result-2` for an index that it lacks.
         """
-        return _core.result(self._builder, reduction, index)
+        return _core.result(self._builder, of, index)
 
     def sum(
         self,
@@ -411,6 +421,6 @@ def _method(number: int, row: _core.OpRow) -> Callable[..., Any]:
 for _number, _row in enumerate(_core.op_rows()):
     if not is_internal(_row.name):
         setattr(Ops, _row.name, _method(_number, _row))
-for _module in (composites, reductions, normalizations, losses, shapes, random_numbers):
+for _module in (composites, reductions, normalizations, losses, shapes, random_numbers, library):
     for _name in _module.__all__:
         setattr(Ops, _name, getattr(_module, _name))

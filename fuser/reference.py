@@ -1,5 +1,5 @@
-"""What each scalar op and each reduction means: one line per row of csrc/ir/ops.def and of
-csrc/ir/reductions.def, by torch ops on CPU tensors.
+"""What each scalar op, reduction and library op means: one line per row of csrc/ir/ops.def,
+reductions.def and library.def, by torch ops on CPU tensors.
 
 `fuser.evaluate` and the tests compare with these. Operands: floats as float64, complex as
 complex128, bool as bool, integers in the integer dtype in which the op is computed (it decides
@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["REDUCTIONS", "REFERENCES", "philox"]
+__all__ = ["LIBRARY", "REDUCTIONS", "REFERENCES", "LibraryReference", "philox"]
 
 
 def _nonzero(b: Tensor) -> Tensor:
@@ -307,4 +308,48 @@ REDUCTIONS: dict[str, Callable[[Tensor], tuple[Tensor, ...]]] = {
     "all": lambda x: (x.all(-1),),
     "argmax": lambda x: _place(x, True),
     "argmin": lambda x: _place(x, False),
+}
+
+
+class LibraryReference(NamedTuple):
+    """A row of csrc/ir/library.def: what it computes, and the length of its sums or products."""
+
+    compute: Callable[..., Any]
+    terms: Callable[..., int] | None = None
+
+
+def _length(x: Tensor, dim: int) -> int:
+    return x.shape[dim] if x.dim() else 1
+
+
+def _matmul_terms(a: Tensor, b: Tensor, bias: Tensor | None = None) -> int:
+    return max(a.shape[-1], 1)
+
+
+LIBRARY: dict[str, LibraryReference] = {
+    "matmul": LibraryReference(torch.matmul, _matmul_terms),
+    "linear": LibraryReference(torch.nn.functional.linear, _matmul_terms),
+    "baddbmm": LibraryReference(torch.baddbmm, lambda _, a, b: _matmul_terms(a, b)),
+    "topk": LibraryReference(
+        lambda x, k, dim, largest, sorted: tuple(torch.topk(x, k, dim, bool(largest), bool(sorted)))
+    ),
+    "sort": LibraryReference(
+        lambda x, dim, descending, stable: tuple(
+            torch.sort(x, stable=bool(stable), dim=dim, descending=bool(descending))
+        )
+    ),
+    "argsort": LibraryReference(
+        lambda x, dim, descending, stable: torch.argsort(
+            x, dim=dim, descending=bool(descending), stable=bool(stable)
+        )
+    ),
+    "cumsum": LibraryReference(lambda x, dim: torch.cumsum(x, dim, dtype=x.dtype), _length),
+    "cumprod": LibraryReference(lambda x, dim: torch.cumprod(x, dim, dtype=x.dtype), _length),
+    "cummax": LibraryReference(lambda x, dim: torch.cummax(x, dim).values),
+    "cummin": LibraryReference(lambda x, dim: torch.cummin(x, dim).values),
+    "scatter": LibraryReference(lambda x, index, src, dim: torch.scatter(x, dim, index, src)),
+    "index_put_accumulate": LibraryReference(
+        lambda x, index, value: torch.index_put(x, (index,), value, accumulate=True),
+        lambda x, index, value: index.numel() + 1,
+    ),
 }

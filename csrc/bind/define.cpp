@@ -31,6 +31,13 @@ ReduceOp reduction_op(const std::string& name) {
   return op;
 }
 
+LibraryOp library_op(const std::string& name) {
+  LibraryOp op{};
+  FUSER_CHECK(find_library_op(name, op), User, "library-1", "library(): there is no library op ",
+              name);
+  return op;
+}
+
 int input_index(const Tensor* alias, const Tensor* output) {
   const auto* input = std::get_if<Input>(&alias->definition);
   FUSER_CHECK(input, User, "alias-4", "add_output(t", output->id, ", t", alias->id,
@@ -169,12 +176,12 @@ void bind_define(py::module_& m) {
       py::arg("builder"), py::arg("op"), py::arg("arg"), py::arg("dims"), py::arg("identity"));
   m.def(
       "result",
-      [](const BuilderRef& builder, const TensorHandle& reduction, int index) {
+      [](const BuilderRef& builder, const TensorHandle& of, int index) {
         check_open(*builder);
-        const Tensor* t = to_tensor(*builder, reduction, {"result", "reduction"});
+        const Tensor* t = to_tensor(*builder, of, {"result", "of"});
         return TensorHandle{builder, result(*builder, t, index, user_line())};
       },
-      py::arg("builder"), py::arg("reduction"), py::arg("index"));
+      py::arg("builder"), py::arg("of"), py::arg("index"));
   m.def(
       "iota",
       [](const BuilderRef& builder, py::handle length) {
@@ -250,6 +257,33 @@ void bind_define(py::module_& m) {
         return TensorHandle{builder, cat(*builder, args, dim, user_line())};
       },
       py::arg("builder"), py::arg("tensors"), py::arg("dim"));
+  m.def(
+      "library",
+      [](const BuilderRef& builder, const std::string& op, const std::vector<TensorHandle>& tensors,
+         const std::vector<int64_t>& attributes) {
+        std::vector<const Tensor*> args;
+        for (const TensorHandle& t : tensors) args.push_back(argument(builder, t, "library"));
+        check_open(*builder);
+        return TensorHandle{builder,
+                            library(*builder, library_op(op), args, attributes, user_line())};
+      },
+      py::arg("builder"), py::arg("op"), py::arg("tensors"), py::arg("attributes"));
+  m.def(
+      "library_attributes",
+      [](const std::string& op) {
+        std::vector<std::string> names;
+        for (std::string_view name : attribute_names(library_op(op))) names.emplace_back(name);
+        return names;
+      },
+      py::arg("op"), "Names of the attributes of a library op, in order.");
+  m.def(
+      "library_ops",
+      [] {
+        std::vector<std::string> names;
+        for (const LibraryRow& r : library_rows()) names.emplace_back(r.name);
+        return names;
+      },
+      "Names of the ops that a library computes.");
   m.def("size", &size, py::arg("builder"), py::arg("arg"), py::arg("dim"));
   m.def("shape", &shape, py::arg("builder"), py::arg("arg"));
   m.def(

@@ -87,6 +87,8 @@ py::dict specialized(const BuilderRef& definition, const std::vector<Layout>& in
   for (const Step& step : s->program.steps) {
     if (const auto* kernel = std::get_if<KernelStep>(&step))
       steps.append(py::make_tuple("kernel", kernel->group));
+    else if (const auto* library = std::get_if<LibraryCall>(&step))
+      steps.append(py::make_tuple(row(library->op).name, library->outputs));
     else
       steps.append(py::make_tuple("copy", std::get<CopyStep>(step).output));
   }

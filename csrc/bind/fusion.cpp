@@ -202,6 +202,14 @@ struct Records {
             record["op"] = row(d.op).name;
             record["compute"] = d.compute;
           }
+          if constexpr (std::is_same_v<D, Library>) {
+            const auto names = attribute_names(d.op);
+            py::dict attributes;
+            for (size_t i = 0; i < names.size(); ++i)
+              attributes[py::str(names[i].data(), names[i].size())] = d.attributes[i];
+            record["op"] = row(d.op).name;
+            record["attributes"] = attributes;
+          }
           if constexpr (std::is_same_v<D, Reduction>) record["identity"] = d.identity;
           if constexpr (std::is_same_v<D, Result>) record["index"] = d.index;
           if constexpr (std::is_same_v<D, TakeAlongAxis>) record["index"] = d.index->id;

@@ -150,7 +150,7 @@ py::dict plain(const Problem& p) {
   return out;
 }
 
-// A definition for inputs of these layouts, in groups.
+// A definition for inputs of these layouts, in groups; library calls between them are left out.
 struct Groups {
   Fusion fusion;
   std::vector<LayoutClass> layouts;
@@ -167,7 +167,8 @@ Groups make(const Fusion& definition, const std::vector<Layout>& inputs) {
     ones.push_back(g.layouts.back().one);
   }
   g.fusion = specialize(definition, ones);
-  g.groups = refine(g.fusion);
+  for (Segment& segment : refine(g.fusion))
+    if (auto* kernel = std::get_if<Refined>(&segment)) g.groups.push_back(std::move(*kernel));
   return g;
 }
 

@@ -1,6 +1,7 @@
 #include "driver/compile.h"
 
 #include <algorithm>
+#include <numeric>
 #include <unordered_set>
 
 #include "base/error.h"
@@ -77,12 +78,16 @@ struct Kernels {
 };
 
 // May output `o` be stored into its alias input by the kernel that computes it? Only if no other
-// group reads that memory; pieces of the same group may, before.
+// group and no library call reads that memory; pieces of the same group may, before.
 bool may_store_in_place(const Fusion& fusion, const std::vector<Kernels>& groups, int output,
+                        const std::vector<LibraryCall>& calls,
                         const std::vector<bool>& overlapping) {
   const int input = fusion.outputs[output].alias;
   if (input < 0 || overlapping[input]) return false;
   const Tensor* target = fusion.inputs[input];
+  for (const LibraryCall& c : calls)
+    for (const LibraryCall::Source& s : c.args)
+      if (s.input == input) return false;
   for (const Kernels& g : groups) {
     const Store* store = store_of(g.whole, output);
     if (!store) {
@@ -129,6 +134,12 @@ int add_group(Specialized& specialized, Refined refined, OutputOrders& orders) {
 
 }  // namespace
 
+std::vector<int> row_major(int rank) {
+  std::vector<int> order(rank);
+  std::iota(order.begin(), order.end(), 0);
+  return order;
+}
+
 std::unique_ptr<Specialized> specialize_fusion(const Fusion& fusion,
                                                std::vector<LayoutClass> layouts,
                                                const std::vector<bool>& overlapping) {
@@ -141,16 +152,30 @@ std::unique_ptr<Specialized> specialize_fusion(const Fusion& fusion,
   if (dump_enabled("fusion", "")) dump("fusion", "fusion", to_python(out->fusion));
   // Both append temporaries to the outputs.
   std::vector<Kernels> kernels;
-  for (Refined& r : refine(out->fusion)) kernels.push_back({.whole = std::move(r), .pieces = {}});
+  std::vector<LibraryCall> calls;
+  for (Segment& segment : refine(out->fusion)) {
+    if (auto* call = std::get_if<LibraryCall>(&segment)) {
+      calls.push_back(*call);
+      out->program.steps.emplace_back(std::move(*call));
+    } else {
+      out->program.steps.emplace_back(KernelStep{static_cast<int>(kernels.size())});
+      kernels.push_back({.whole = std::move(std::get<Refined>(segment)), .pieces = {}});
+    }
+  }
   for (Kernels& k : kernels)
     if (has_reductions(k.whole)) k.pieces = pieces(out->fusion, k.whole);
   for (size_t o = 0; o < out->fusion.outputs.size(); ++o)
     out->in_place.push_back(
-        may_store_in_place(out->fusion, kernels, static_cast<int>(o), overlapping));
+        may_store_in_place(out->fusion, kernels, static_cast<int>(o), calls, overlapping));
   OutputOrders orders;
-  for (Kernels& k : kernels) {
-    const int whole = add_group(*out, std::move(k.whole), orders);
-    out->program.steps.emplace_back(KernelStep{whole});
+  for (const LibraryCall& c : calls)
+    for (int o : c.outputs)
+      if (o >= 0) orders.emplace(o, row_major(out->fusion.outputs[o].tensor->rank()));
+  for (Step& step : out->program.steps) {
+    auto* kernel = std::get_if<KernelStep>(&step);
+    if (!kernel) continue;
+    Kernels& k = kernels[kernel->group];
+    const int whole = kernel->group = add_group(*out, std::move(k.whole), orders);
     for (Refined& piece : k.pieces) {
       const int index = add_group(*out, std::move(piece), orders);
       out->groups[whole].pieces.push_back(index);

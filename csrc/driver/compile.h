@@ -63,7 +63,7 @@ struct KernelStep {
 struct CopyStep {  // an in-place output that could not be stored directly: temporary -> input
   int output = 0;
 };
-using Step = std::variant<KernelStep, CopyStep>;
+using Step = std::variant<KernelStep, LibraryCall, CopyStep>;
 struct Program {
   std::vector<Step> steps;
 };
@@ -78,6 +78,9 @@ struct Specialized {
   IntProgram shapes;                          // sizes of the outputs
   std::vector<std::vector<int>> shape_slots;  // by output and dim
 };
+
+// The order of dims, outermost first, that results of library calls have.
+std::vector<int> row_major(int rank);
 
 // overlapping[i]: tensor input i is written in place and another argument shares its memory.
 std::unique_ptr<Specialized> specialize_fusion(const Fusion& fusion,

@@ -145,16 +145,19 @@ struct Executor::Call {
   std::vector<std::shared_ptr<const Variant>> variants;
   std::vector<GroupSizes> sizes;  // by group
 
-  // The groups whose kernels run, in order.
+  // The groups whose kernels run, in order: of one step, of all.
+  std::vector<int> running(const KernelStep& step) const {
+    std::vector<int> out;
+    if (variants[step.group]) out.push_back(step.group);
+    for (int piece : specialized->groups[step.group].pieces)
+      if (variants[piece]) out.push_back(piece);
+    return out;
+  }
   std::vector<int> running() const {
     std::vector<int> out;
-    for (const Step& step : specialized->program.steps) {
-      const auto* kernel = std::get_if<KernelStep>(&step);
-      if (!kernel) continue;
-      if (variants[kernel->group]) out.push_back(kernel->group);
-      for (int piece : specialized->groups[kernel->group].pieces)
-        if (variants[piece]) out.push_back(piece);
-    }
+    for (const Step& step : specialized->program.steps)
+      if (const auto* kernel = std::get_if<KernelStep>(&step))
+        for (int group : running(*kernel)) out.push_back(group);
     return out;
   }
 };
@@ -302,15 +305,29 @@ RecordRef Executor::build(Call& call, const Arguments& arguments) {
   };
   // What runs has the last word: results with nothing to store are laid out by no kernel.
   for (const Group& g : s.groups) lay_out(g.problem, false);
-  for (size_t i = 0; i < running.size(); ++i) {
-    const Group& g = s.groups[running[i]];
-    lay_out(g.problem, true);
-    record->steps.emplace_back(
-        make_launch(g, call.variants[running[i]], loaded[i], s.fusion, arguments));
+  size_t next = 0;
+  for (const Step& step : s.program.steps) {
+    if (const auto* kernel = std::get_if<KernelStep>(&step)) {
+      for (int group : call.running(*kernel)) {
+        const Group& g = s.groups[group];
+        lay_out(g.problem, true);
+        record->steps.emplace_back(
+            make_launch(g, call.variants[group], loaded[next++], s.fusion, arguments));
+      }
+    } else if (const auto* library = std::get_if<LibraryCall>(&step)) {
+      // It reads tensors without elements too, which no kernel stores.
+      for (const LibraryCall::Source& a : library->args)
+        if (a.output >= 0) record->outputs[a.output].allocate = true;
+      for (int o : library->outputs) {
+        if (o < 0) continue;
+        record->outputs[o].library = record->outputs[o].allocate = true;
+        set_strides(record->outputs[o], row_major(s.fusion.outputs[o].tensor->rank()));
+      }
+      record->steps.emplace_back(*library);
+    } else {
+      record->steps.emplace_back(CopyRecord{std::get<CopyStep>(step).output});
+    }
   }
-  for (const Step& step : s.program.steps)
-    if (const auto* copy = std::get_if<CopyStep>(&step))
-      record->steps.emplace_back(CopyRecord{copy->output});
   return record;
 }
 

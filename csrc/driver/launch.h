@@ -23,6 +23,7 @@ struct OutputSpec {
   std::vector<int64_t> sizes, strides;
   int alias = -1;        // tensor input it belongs to, or -1
   bool temp = false;     // handed from one kernel to another, not to the caller
+  bool library = false;  // a library call makes it, row-major; nobody else allocates it
   bool allocate = true;  // no: stored straight into the input, or a temporary of no kernel here
 };
 
@@ -60,7 +61,7 @@ void add_scratch(LaunchRecord& launch, std::string name, bool counters, int64_t 
 struct CopyRecord {
   int output = 0;  // temporary -> its alias input
 };
-using StepRecord = std::variant<LaunchRecord, CopyRecord>;
+using StepRecord = std::variant<LaunchRecord, LibraryCall, CopyRecord>;
 
 // Immutable once published.
 struct Record {

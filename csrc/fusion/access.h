@@ -123,15 +123,28 @@ std::vector<int> contract(const Fusion& fusion);
 // Tensors, by id, that reach memory only as floats of 16 bits or fewer; see narrow.cpp.
 std::vector<bool> ends_narrow(const Fusion& fusion);
 
-// The outputs of the fusion, grouped by what shares an iteration space, one kernel each, in an
-// order in which they can run. Tensors that one kernel hands to another are appended to
-// fusion.outputs (Output::temp).
+// A library's part between kernels, in terms of the fusion's memory.
+struct LibraryCall {
+  struct Source {  // an operand: an input or an output, dims of which are permuted if `dims` is set
+    int input = -1, output = -1;
+    std::vector<int64_t> dims;
+  };
+  LibraryOp op{};
+  std::vector<int64_t> attributes;
+  std::vector<Source> args;
+  std::vector<int> outputs;  // by result, -1: of no use
+};
+using Segment = std::variant<Refined, LibraryCall>;
+
+// The outputs of the fusion, grouped by what shares an iteration space, one kernel each, and what a
+// library computes, in an order in which they can run. Tensors that one of them hands to another
+// are appended to fusion.outputs (Output::temp).
 //
 // In one kernel all reductions are over one set of axes, R; the others are K. Values over K alone
 // may feed values over K and R (a normalization). A kernel may also have terminal reductions over
 // all of K, which no value over K and R reads (norm backward: gradients of weight and bias). Raises
 // Unsupported ("kernel-size-1") for a single output that takes more statements than a kernel holds.
-std::vector<Refined> refine(Fusion& fusion);
+std::vector<Segment> refine(Fusion& fusion);
 
 // The same stores by several kernels that need no row to stay on chip: values over K that depend on
 // a reduction and that values over R read become temporaries. Empty where there are none.

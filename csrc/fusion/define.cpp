@@ -470,7 +470,7 @@ Fusion rebuild(const Fusion& fusion, const SizeReplacement& leaf) {
           } else if constexpr (std::is_same_v<D, Reduction>) {
             reduce(out, d.op, at(d.arg), d.dims, d.identity, t.location);
           } else if constexpr (std::is_same_v<D, Result>) {
-            result(out, at(d.reduction), d.index, t.location);
+            result(out, at(d.of), d.index, t.location);
           } else if constexpr (std::is_same_v<D, Iota>) {
             iota(out, shape[0], t.location);
           } else if constexpr (std::is_same_v<D, TakeAlongAxis>) {
@@ -490,6 +490,10 @@ Fusion rebuild(const Fusion& fusion, const SizeReplacement& leaf) {
             std::vector<const Tensor*> args;
             for (const Tensor* a : d.args) args.push_back(at(a));
             cat(out, args, d.dim, t.location);
+          } else if constexpr (std::is_same_v<D, Library>) {
+            std::vector<const Tensor*> args;
+            for (const Tensor* a : d.args) args.push_back(at(a));
+            library(out, d.op, args, d.attributes, t.location);
           } else {
             static_assert(std::is_same_v<D, std::monostate>,
                           "rebuild() does not know this tensor op");

@@ -53,8 +53,8 @@ Expr extent(Fusion& fusion, const Tensor* tensor, int dim);
 // tensor of the kept dims. `identity`: see Reduction.
 const Tensor* reduce(Fusion& fusion, ReduceOp op, const Tensor* arg, std::span<const int64_t> dims,
                      bool identity, std::string location);
-// Result 1, 2, ... of a reduction of several, with the tensor that is its result 0.
-const Tensor* result(Fusion& fusion, const Tensor* reduction, int index, std::string location);
+// Result 1, 2, ... of a reduction or library op of several, with the tensor that is its result 0.
+const Tensor* result(Fusion& fusion, const Tensor* of, int index, std::string location);
 // 0, 1, ..., length - 1 in int64.
 const Tensor* iota(Fusion& fusion, Expr length, std::string location);
 const Tensor* take_along_axis(Fusion& fusion, const Tensor* arg, const Tensor* index, int64_t dim,
@@ -77,6 +77,10 @@ const Tensor* pad(Fusion& fusion, const Tensor* arg, std::span<const Expr> befor
                   std::span<const Expr> after, Expr value, std::string location);
 const Tensor* cat(Fusion& fusion, std::span<const Tensor* const> args, int64_t dim,
                   std::string location);
+
+// What a library computes of these tensors; attributes as the row names them.
+const Tensor* library(Fusion& fusion, LibraryOp op, std::span<const Tensor* const> args,
+                      std::span<const int64_t> attributes, std::string location);
 
 void add_output(Fusion& fusion, const Tensor* tensor, int alias = -1);
 

@@ -90,16 +90,19 @@ const Tensor* reduce(Fusion& fusion, ReduceOp op, const Tensor* arg, std::span<c
                 std::move(location));
 }
 
-const Tensor* result(Fusion& fusion, const Tensor* reduction, int index, std::string location) {
-  const auto* d = std::get_if<Reduction>(&reduction->definition);
-  FUSER_CHECK(d, User, "result-1", "result(t", reduction->id, ", ", index,
-              "): expected the tensor of a reduction\n  ", where(*reduction));
-  FUSER_CHECK(index >= 1 && index < row(d->op).results, User, "result-2", "result(t", reduction->id,
-              ", ", index, "): ", row(d->op).name, " has ", int(row(d->op).results),
-              row(d->op).results == 1 ? " result" : " results", "; t", reduction->id,
-              " is result 0\n  ", where(*reduction));
-  return append(fusion, result_dtype(d->op, d->compute, index), reduction->shape,
-                Result{.reduction = reduction, .index = index}, std::move(location));
+const Tensor* result(Fusion& fusion, const Tensor* of, int index, std::string location) {
+  const auto* reduction = std::get_if<Reduction>(&of->definition);
+  const auto* library = std::get_if<Library>(&of->definition);
+  FUSER_CHECK(reduction || library, User, "result-1", "result(t", of->id, ", ", index,
+              "): expected the tensor of a reduction or of a library op\n  ", where(*of));
+  const int results =
+      reduction ? row(reduction->op).results : static_cast<int>(row(library->op).results.size());
+  FUSER_CHECK(index >= 1 && index < results, User, "result-2", "result(t", of->id, ", ", index,
+              "): ", reduction ? row(reduction->op).name : row(library->op).name, " has ", results,
+              results == 1 ? " result" : " results", "; t", of->id, " is result 0\n  ", where(*of));
+  const DType dtype = reduction ? result_dtype(reduction->op, reduction->compute, index)
+                                : result_dtype(library->op, library->args[0]->dtype, index);
+  return append(fusion, dtype, of->shape, Result{.of = of, .index = index}, std::move(location));
 }
 
 const Tensor* iota(Fusion& fusion, Expr length, std::string location) {

@@ -507,7 +507,7 @@ std::vector<Point> ValueGroup::needs(const Point& p) {
     else
       refuse(&t);
   } else if (const auto* result = std::get_if<Result>(&t.definition)) {
-    Point all = operand(result->reduction, p.at);
+    Point all = operand(result->of, p.at);
     if (cut.count(all.tensor->id) || !admit(all))
       refuse(&t);
     else if (reducing_.at(all).over)  // else of one element, whose position needs nothing
@@ -650,7 +650,7 @@ void ValueGroup::compute(const Point& p) {
   } else if (const auto* reduction = std::get_if<Reduction>(&t.definition)) {
     reduce(p, *reduction);
   } else if (const auto* result = std::get_if<Result>(&t.definition)) {
-    const Point all = operand(result->reduction, p.at);
+    const Point all = operand(result->of, p.at);
     if (!reducing_.at(all).over) {
       append(p, t.dtype, Uniform{refined_.exprs.constant(0)}, 0);
     } else {

@@ -30,6 +30,7 @@ struct Graph {
   std::vector<int> component;                // by tensor: tensors of a component are connected
   std::vector<const Tensor*> same;           // by tensor: the first one that is computed alike
   std::vector<bool> reduces;                 // by tensor: is computed from a reduction
+  std::vector<bool> waits;                   // by tensor: other kernels or calls may come first
   std::vector<std::vector<Origin>> origins;  // by tensor, those that tell most dims first
   // By tensor and dim: sizes, outermost first, of the dims that were merged to it.
   std::vector<std::vector<std::vector<Expr>>> factors;

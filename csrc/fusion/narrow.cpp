@@ -26,7 +26,8 @@ bool passes_on(const Tensor& t) {
   if (!p)
     return !std::holds_alternative<Input>(t.definition) &&
            !std::holds_alternative<Reduction>(t.definition) &&
-           !std::holds_alternative<Result>(t.definition);
+           !std::holds_alternative<Result>(t.definition) &&
+           !std::holds_alternative<Library>(t.definition);
   if (p->compute != DType::Float32) return false;
   switch (p->op) {
     case Op::add:

@@ -53,6 +53,7 @@ std::vector<uint64_t> definition_key(const Tensor& t, const std::vector<const Te
         if constexpr (requires { d.dims; }) numbers(d.dims);
         if constexpr (requires { d.order; }) numbers(d.order);
         if constexpr (requires { d.steps; }) numbers(d.steps);
+        if constexpr (requires { d.attributes; }) numbers(d.attributes);
         if constexpr (requires { d.is_broadcast; }) numbers(d.is_broadcast);
         if constexpr (requires { d.dim; }) key.push_back(static_cast<uint64_t>(d.dim));
         if constexpr (std::is_same_v<D, Result>) key.push_back(static_cast<uint64_t>(d.index));
@@ -70,7 +71,7 @@ bool makes_dims(const Tensor& t) {
       [](const auto& d) {
         using D = std::decay_t<decltype(d)>;
         return resizes<D> || std::is_same_v<D, Flip> || std::is_same_v<D, Cat> ||
-               std::is_same_v<D, TakeAlongAxis>;
+               std::is_same_v<D, TakeAlongAxis> || std::is_same_v<D, Library>;
       },
       t.definition);
 }
@@ -164,7 +165,7 @@ struct Dims {
               if (!std::binary_search(d.dims.begin(), d.dims.end(), i)) image[i] = next++;
           } else if constexpr (std::is_same_v<D, Permute>) {
             for (size_t i = 0; i < d.dims.size(); ++i) image[d.dims[i]] = static_cast<int>(i);
-          } else {
+          } else if constexpr (!std::is_same_v<D, Library>) {
             for (int i = 0; i < a->rank(); ++i) image[i] = i;
             if constexpr (std::is_same_v<D, TakeAlongAxis>)
               if (a == d.arg && a != d.index) image[d.dim] = -1;
@@ -273,6 +274,7 @@ Graph make_graph(const Fusion& fusion) {
               .component = components(fusion),
               .same = std::vector<const Tensor*>(tensors),
               .reduces = std::vector<bool>(tensors, false),
+              .waits = std::vector<bool>(tensors, false),
               .origins = {},
               .factors = {}};
   for (const Tensor& t : fusion.tensors) {
@@ -280,7 +282,9 @@ Graph make_graph(const Fusion& fusion) {
     graph.reduces[t.id] = std::holds_alternative<Reduction>(t.definition);
     for (const Tensor* a : operands(t))
       graph.reduces[t.id] = graph.reduces[t.id] || graph.reduces[a->id];
-    graph.plain = graph.plain && !graph.reduces[t.id] && keeps_places(t);
+    graph.waits[t.id] = graph.reduces[t.id] || std::holds_alternative<Library>(t.definition);
+    for (const Tensor* a : operands(t)) graph.waits[t.id] = graph.waits[t.id] || graph.waits[a->id];
+    graph.plain = graph.plain && !graph.waits[t.id] && keeps_places(t);
   }
   if (graph.plain) return graph;
   std::map<std::vector<uint64_t>, const Tensor*> first;

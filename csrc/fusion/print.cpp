@@ -174,6 +174,18 @@ struct Printer {
     return out + ")";
   }
 
+  // Ops of one result by their own name; the method of others gives all results at once.
+  static std::string library(const Library& d) {
+    std::vector<std::string> args, attributes;
+    for (const Tensor* a : d.args) args.push_back(text("T", a->id));
+    const auto names = attribute_names(d.op);
+    for (size_t i = 0; i < names.size(); ++i)
+      attributes.push_back(text(", ", names[i], "=", d.attributes[i]));
+    const bool one = row(d.op).results.size() == 1;
+    return text("fd.ops.", one ? row(d.op).name : text("library(\"", row(d.op).name, "\", "),
+                one ? "(" : "[", joined(args), one ? "" : "]", joined(attributes, ""), ")");
+  }
+
   std::string definition(const Tensor& t) const {
     return std::visit(
         [&](const auto& d) -> std::string {
@@ -210,7 +222,7 @@ struct Printer {
             return text("fd.ops.", call, "T", d.arg->id, ", dims=[", joined(d.dims),
                         d.identity ? "], identity=True)" : "])");
           } else if constexpr (std::is_same_v<D, Result>) {
-            return text("fd.ops.result(T", d.reduction->id, ", ", d.index, ")");
+            return text("fd.ops.result(T", d.of->id, ", ", d.index, ")");
           } else if constexpr (std::is_same_v<D, Iota>) {
             return text("fd.ops.iota(", scalar(t.shape[0]), ")");
           } else if constexpr (std::is_same_v<D, TakeAlongAxis>) {
@@ -239,6 +251,8 @@ struct Printer {
             std::vector<std::string> args;
             for (const Tensor* a : d.args) args.push_back(text("T", a->id));
             return text("fd.ops.cat([", joined(args), "], dim=", d.dim, ")");
+          } else if constexpr (std::is_same_v<D, Library>) {
+            return library(d);
           } else {
             static_assert(std::is_same_v<D, std::monostate>,
                           "to_python() does not know this tensor op");
@@ -288,10 +302,10 @@ std::vector<const Tensor*> operands(const Tensor& tensor) {
           for (const Operand& a : d.args)
             if (a.tensor) out.push_back(a.tensor);
         } else if constexpr (std::is_same_v<D, Result>) {
-          out.push_back(d.reduction);
+          out.push_back(d.of);
         } else if constexpr (std::is_same_v<D, TakeAlongAxis>) {
           out = {d.arg, d.index};
-        } else if constexpr (std::is_same_v<D, Cat>) {
+        } else if constexpr (std::is_same_v<D, Cat> || std::is_same_v<D, Library>) {
           out = d.args;
         } else if constexpr (requires { d.arg; }) {
           out.push_back(d.arg);
@@ -299,6 +313,12 @@ std::vector<const Tensor*> operands(const Tensor& tensor) {
         return out;
       },
       tensor.definition);
+}
+
+const Tensor* library_call(const Tensor& tensor) {
+  const auto* result = std::get_if<Result>(&tensor.definition);
+  const Tensor* first = result ? result->of : &tensor;
+  return std::holds_alternative<Library>(first->definition) ? first : nullptr;
 }
 
 std::string describe(const Tensor& t) {

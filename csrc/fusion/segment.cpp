@@ -4,7 +4,8 @@
 // cut: what they come to, while it is still as small as they are, is handed over in memory by a
 // kernel that runs before. Then the output joins a group at its own level (how many kernels must
 // have run before it): what is read is on a lower level, so groups never wait for each other in a
-// circle.
+// circle. A library call is a step of its own, with a level like a kernel: it reads and stores
+// memory only, so that its results are cut in every kernel.
 #include <algorithm>
 #include <deque>
 
@@ -111,11 +112,19 @@ struct Segmenter {
   std::vector<int> level_of_group{}, component_of_group{};
   std::vector<int> level{};  // by output, -1: in no group yet
   std::set<int> large{};     // tensors cut because a kernel was too large: for all kernels then
+  std::set<int> library{};   // tensors that a library computes
+  struct Call {
+    int level = 0;
+    LibraryCall call;
+  };
+  std::map<int, Call> calls{};            // by id of the tensor that is result 0
   std::map<int, int> output_of_tensor{};  // where cut tensors are stored
   std::map<int, Alone> alone{};           // by output, while it waits for what it reads
 
   explicit Segmenter(Fusion& f) : fusion(f), graph(make_graph(f)) {
     level.assign(fusion.outputs.size(), -1);
+    for (const Tensor& t : fusion.tensors)
+      if (library_call(t)) library.insert(t.id);
   }
 
   // The tensors to hand over in place of those that are refused: what each comes to, the last and
@@ -274,6 +283,7 @@ struct Segmenter {
     root = graph.same[root->id];
     std::set<int> cut = large;
     cut.erase(root->id);
+    cut.insert(library.begin(), library.end());
     while (true) {
       Alone out{.group = ValueGroup(graph), .cut = {}};
       out.group.cut = cut;
@@ -345,6 +355,56 @@ struct Segmenter {
     component_of_group.push_back(graph.component[t->id]);
   }
 
+  // Does the call itself store the output? Other outputs of the same tensor are copies of that one.
+  bool is_stored_by_call(int output) {
+    const Tensor* t = fusion.outputs[output].tensor;
+    return library.count(t->id) && graph.same[t->id] == t && output_of(t->id) == output;
+  }
+
+  LibraryCall::Source source_of(const Tensor* operand) {
+    LibraryCall::Source out;
+    while (const auto* permute = std::get_if<Permute>(&operand->definition)) {
+      for (int64_t& d : out.dims) d = permute->dims[d];
+      if (out.dims.empty()) out.dims = permute->dims;
+      operand = permute->arg;
+    }
+    operand = graph.same[operand->id];
+    if (const auto* input = std::get_if<Input>(&operand->definition))
+      out.input = input->index;
+    else
+      out.output = output_of(operand->id);
+    return out;
+  }
+
+  // Appends to `open` the operands of the call behind `t` that no step stores yet; its level.
+  int prepare_call(const Tensor& t, std::vector<int>& open) {
+    int at_level = 0;
+    for (const Tensor* operand : operands(*library_call(t))) {
+      const int output = source_of(operand).output;
+      if (output < 0) continue;
+      if (level[output] < 0) open.push_back(output);
+      at_level = std::max(at_level, level[output] + 1);
+    }
+    return at_level;
+  }
+
+  void add_call(int output, int at_level) {
+    level[output] = at_level;
+    const Tensor* t = fusion.outputs[output].tensor;
+    const Tensor* first = library_call(*t);
+    const auto [it, fresh] = calls.try_emplace(first->id);
+    LibraryCall& call = it->second.call;
+    if (fresh) {
+      const auto& d = std::get<Library>(first->definition);
+      it->second.level = at_level;
+      call = {.op = d.op, .attributes = d.attributes, .args = {}, .outputs = {}};
+      call.outputs.assign(row(d.op).results.size(), -1);
+      for (const Tensor* operand : d.args) call.args.push_back(source_of(operand));
+    }
+    const auto* result = std::get_if<Result>(&t->definition);
+    call.outputs[result ? result->index : 0] = output;
+  }
+
   // Places an output and, before it, what it reads.
   void place(int first) {
     std::vector<int> open{first};
@@ -353,8 +413,12 @@ struct Segmenter {
       const Tensor* t = fusion.outputs[output].tensor;
       if (level[output] >= 0) {
         open.pop_back();
-      } else if (!graph.reduces[t->id]) {
+      } else if (!graph.waits[t->id]) {
         place(output, 0, nullptr);
+      } else if (is_stored_by_call(output)) {
+        const size_t before = open.size();
+        const int at_level = prepare_call(*t, open);
+        if (open.size() == before) add_call(output, at_level);
       } else if (!alone.count(output)) {
         const Alone& own = alone.emplace(output, build(output)).first->second;
         for (int tensor : own.cut) open.push_back(output_of(tensor));
@@ -368,26 +432,27 @@ struct Segmenter {
     }
   }
 
-  std::vector<Refined> run() {
+  std::vector<Segment> run() {
     const size_t given = fusion.outputs.size();
     for (size_t o = 0; o < given; ++o) place(static_cast<int>(o));
-    std::vector<size_t> order(groups.size());
-    for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-    std::stable_sort(order.begin(), order.end(),
-                     [&](size_t x, size_t y) { return level_of_group[x] < level_of_group[y]; });
-    std::vector<Refined> out;
-    for (size_t i : order) {
+    std::vector<std::pair<int, Segment>> made;  // level
+    for (auto& [tensor, call] : calls) made.emplace_back(call.level, std::move(call.call));
+    for (size_t i = 0; i < groups.size(); ++i) {
       check_size(groups[i]);
       groups[i].bound_reads();
-      const Refined& made = groups[i].refined();
+      const Refined& whole = groups[i].refined();
       std::vector<ValueId> image;
-      Refined r = extract(made.axes, made.values, made.stores, image);
+      Refined r = extract(whole.axes, whole.values, whole.stores, image);
       for (Value& v : r.values)
         if (std::holds_alternative<Read>(v.how) &&
             !std::holds_alternative<Input>(v.tensor->definition))
           std::get<Read>(v.how).output = output_of_tensor.at(v.tensor->id);
-      out.push_back(std::move(r));
+      made.emplace_back(level_of_group[i], std::move(r));
     }
+    std::stable_sort(made.begin(), made.end(),
+                     [](const auto& x, const auto& y) { return x.first < y.first; });
+    std::vector<Segment> out;
+    for (auto& [at_level, segment] : made) out.push_back(std::move(segment));
     return out;
   }
 
@@ -406,7 +471,7 @@ struct Segmenter {
 
 }  // namespace
 
-std::vector<Refined> refine(Fusion& fusion) { return Segmenter(fusion).run(); }
+std::vector<Segment> refine(Fusion& fusion) { return Segmenter(fusion).run(); }
 
 namespace {
 

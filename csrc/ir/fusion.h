@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "ir/expr.h"
+#include "ir/library.h"
 #include "ir/reductions.h"
 
 namespace fuser {
@@ -76,8 +77,8 @@ struct Reduction {  // drops `dims`; the tensor is result 0
   // 0.
   bool identity = false;
 };
-struct Result {  // a further result of a reduction of several
-  const Tensor* reduction = nullptr;
+struct Result {  // a further result of a reduction or library op of several
+  const Tensor* of = nullptr;
   int index = 1;
 };
 struct Iota {};  // of one dim, int64: the coordinate itself
@@ -123,6 +124,14 @@ struct Pad {  // `value` before and after arg; negative widths remove elements
 struct Cat {  // one after the other along dim
   std::vector<const Tensor*> args;
   int64_t dim = 0;
+};
+
+// Computed by a library between kernels: operands and results lie in memory. The tensor is result
+// 0.
+struct Library {
+  LibraryOp op{};
+  std::vector<const Tensor*> args;
+  std::vector<int64_t> attributes;  // as the row names them
 };
 
 using Definition = std::variant<
@@ -200,6 +209,8 @@ struct Fusion {
 
 // The tensors a definition reads, in operand order.
 std::vector<const Tensor*> operands(const Tensor& tensor);
+// Where a library computes the tensor: result 0 of that call; nullptr elsewhere.
+const Tensor* library_call(const Tensor& tensor);
 
 // Runnable Python that rebuilds the definition: a function `nvfuser_fusion(fd)`; the bug report.
 std::string to_python(const Fusion& fusion);

@@ -132,11 +132,8 @@ struct Builder {
   // The expression of value v, with a Let in `body` where it is more than a name.
   Expr compute(ValueId v, const std::vector<Expr>& known, Body& body, Expr lane) {
     const Value& value = problem.refined.values[v];
-    if (const auto* c = std::get_if<Coordinate>(&value.how)) {
-      const int name = new_var();
-      body.push_back({Let{.var = name, .value = import(c->at), .index = true}});
-      return var(name);
-    }
+    if (const auto* c = std::get_if<Coordinate>(&value.how))
+      return coordinate(kernel, body, import(c->at));
     if (const auto* c = std::get_if<Choose>(&value.how))
       return chosen(kernel, body, *c, value.dtype, known, [](Expr e) { return e; });
     if (!std::holds_alternative<Read>(value.how))

@@ -81,6 +81,13 @@ Expr within(KernelIR& kernel, const Pred& in, const std::vector<Expr>& known) {
   return all;
 }
 
+Expr coordinate(KernelIR& kernel, Body& body, Expr at) {
+  const int index = kernel.vars++, wide = kernel.vars++;
+  body.push_back({Let{.var = index, .value = at, .index = true}});
+  body.push_back({Let{.var = wide, .value = kernel.exprs.symbol(Symbol::Var, index)}});
+  return kernel.exprs.symbol(Symbol::Var, wide);
+}
+
 Expr chosen(KernelIR& kernel, Body& body, const Choose& how, DType dtype,
             const std::vector<Expr>& known, const std::function<Expr(Expr)>& place) {
   Exprs& exprs = kernel.exprs;

@@ -19,6 +19,8 @@ Expr arithmetic(const Problem& problem, KernelIR& kernel, ValueId v,
                 const std::vector<Expr>& known);
 Expr operand(KernelIR& kernel, const Access& access, const std::vector<Expr>& known);
 
+// A coordinate as an int64 value: the index itself may have 32 bits, its products need not.
+Expr coordinate(KernelIR& kernel, Body& body, Expr at);
 // A value that is one of several, by where it stands: names the conditions in `body`. `place`: what
 // an expression over axes is in the builder's walk.
 Expr chosen(KernelIR& kernel, Body& body, const Choose& how, DType dtype,

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "torch/library.h"
 
 namespace fuser {
 namespace {
@@ -177,7 +178,7 @@ std::vector<at::Tensor> run(const Record& record, const TorchArguments& argument
   std::vector<char*> memory(record.outputs.size(), nullptr);
   for (size_t o = 0; o < outputs.size(); ++o) {
     const OutputSpec& spec = record.outputs[o];
-    if (!spec.allocate) continue;
+    if (!spec.allocate || spec.library) continue;
     outputs[o] = allocate(spec.sizes, spec.strides, to_torch(spec.dtype), arguments.device);
     memory[o] = static_cast<char*>(outputs[o].data_ptr());
   }
@@ -188,6 +189,10 @@ std::vector<at::Tensor> run(const Record& record, const TorchArguments& argument
     if (const auto* launch = std::get_if<LaunchRecord>(&step)) {
       run_launch(*launch, view, memory, record, stream, source);
       scratch.held.clear();  // the next launch on the stream may have it
+    } else if (const auto* call = std::get_if<LibraryCall>(&step)) {
+      run_library(*call, record, arguments.tensors, arguments.device, outputs);
+      for (int o : call->outputs)
+        if (o >= 0) memory[o] = static_cast<char*>(outputs[o].data_ptr());
     } else {
       const int o = std::get<CopyRecord>(step).output;
       arguments.tensors[record.outputs[o].alias].detach().copy_(outputs[o]);

@@ -415,6 +415,38 @@ def test_in_place_of_a_reduction(
     assert (("copy", target) in found["steps"]) != direct
 
 
+def linear_between(fd: FusionDefinition) -> None:
+    x, w = fd.define_tensor([-1, -1]), fd.define_tensor([-1, -1])
+    y = fd.ops.linear(fd.ops.relu(x), w)
+    fd.add_output(fd.ops.tanh(y))
+    fd.add_output(fd.ops.exp(x), alias_input=x)
+
+
+def linear_of_a_target(fd: FusionDefinition) -> None:
+    x, w = fd.define_tensor([-1, -1]), fd.define_tensor([-1, -1])
+    fd.add_output(fd.ops.linear(x, w))
+    fd.add_output(fd.ops.exp(x), alias_input=x)
+
+
+def test_library_calls_stand_between_what_they_read_and_what_reads_them() -> None:
+    found = specialized(linear_between, [5, 7], [3, 7])
+    call = next(i for i, step in enumerate(found["steps"]) if step[0] == "linear")
+    ((_, (result,)),) = [found["steps"][call]]
+    assert found["temps"][result]
+    before, after = (
+        [found["groups"][group] for kind, group in steps if kind == "kernel"]
+        for steps in (found["steps"][:call], found["steps"][call + 1 :])
+    )
+    assert any(found["temps"][o] and o != result for g in before for o in g["stores"])
+    assert [g["reads"] for g in after] == [[result]]
+
+
+def test_what_a_library_call_reads_is_written_behind_it() -> None:
+    found = specialized(linear_of_a_target, [5, 7], [3, 7])
+    assert found["in_place"] == [False, False]
+    assert found["steps"].index(("linear", [0])) < found["steps"].index(("copy", 1))
+
+
 def test_pieces_stand_behind_their_group_and_hand_over_temporaries() -> None:
     found = specialized(centered, [5, 7])
     whole, *others = found["groups"]

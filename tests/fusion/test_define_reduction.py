@@ -300,7 +300,8 @@ ERRORS: list[Error] = [
     (
         UserError,
         "result-1",
-        "result(t0, 1): expected the tensor of a reduction\n  t0: float32[2, 3]  defined at {0}",
+        "result(t0, 1): expected the tensor of a reduction or of a library op\n"
+        "  t0: float32[2, 3]  defined at {0}",
         lambda fd, x, y: fd.ops.result(x, 1),
     ),
     (

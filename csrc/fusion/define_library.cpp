@@ -1,0 +1,192 @@
+// Shape and dtype rules of what a library computes (ir/library.def).
+#include <algorithm>
+
+#include "base/error.h"
+#include "fusion/define.h"
+#include "fusion/rules.h"
+
+namespace fuser {
+namespace {
+
+// A call while its shape is found.
+struct Call {
+  Fusion& fusion;
+  LibraryOp op;
+  std::span<const Tensor* const> args;
+  std::vector<int64_t> attributes;
+  std::vector<Operand> operands{};
+  std::string what{};
+  std::vector<Constraint> constraints{};
+
+  Expr size(size_t arg, int dim) const {
+    const Tensor& t = *args[arg];
+    return t.shape[dim < 0 ? dim + t.rank() : dim];
+  }
+
+  void rank(size_t arg, int least, int most = 64) const {
+    const int rank = args[arg]->rank();
+    FUSER_CHECK(rank >= least && rank <= most, Shape, "library-rank-1", what, ": operand ", arg,
+                " has ", rank, rank == 1 ? " dim" : " dims", ", expected ",
+                least == most ? "" : "at least ", least, rules::lines(operands));
+  }
+
+  // Both sizes must be equal; with `most` the first may be less.
+  void equal(size_t arg, int dim, size_t other, int other_dim, bool most = false) {
+    const Expr mine = size(arg, dim), theirs = size(other, other_dim);
+    if (mine == theirs) return;
+    const int axis = dim < 0 ? dim + args[arg]->rank() : dim;
+    if (mine->is_constant() && theirs->is_constant()) {
+      FUSER_CHECK(most && mine->value.integer <= theirs->value.integer, Shape, "library-size-1",
+                  what, ": axis ", axis, " of operand ", arg, " has size ", to_string(mine),
+                  ", expected ", most ? "at most " : "", to_string(theirs), " as in operand ",
+                  other, rules::lines(operands));
+      return;
+    }
+    require(mine, most ? fusion.exprs.apply(Op::minimum, {mine, theirs}) : theirs, axis, arg,
+            other);
+  }
+
+  void require(Expr left, Expr right, int axis, size_t arg, size_t other) {
+    constraints.push_back({.left = left,
+                           .right = right,
+                           .op = what,
+                           .axis = axis,
+                           .left_tensor = args[arg],
+                           .right_tensor = args[other]});
+  }
+
+  // The attribute `dim` counted from the front.
+  int64_t dim() {
+    const auto names = attribute_names(op);
+    const auto at = std::find(names.begin(), names.end(), "dim") - names.begin();
+    return attributes[at] = rules::dim_of(what, "library-dim-1", *args[0], attributes[at]);
+  }
+};
+
+std::vector<Expr> product(Call& c) {
+  const Tensor &a = *c.args[0], &b = *c.args[1];
+  c.rank(0, 1);
+  c.rank(1, 1);
+  c.equal(0, -1, 1, b.rank() == 1 ? 0 : -2);
+  const int batch = std::max({a.rank(), b.rank(), 2}) - 2;
+  std::vector<Expr> shape;
+  for (int d = 0; d < batch; ++d) {
+    const int x = d - batch + a.rank() - 2, y = d - batch + b.rank() - 2;
+    if (x < 0 || y < 0)
+      shape.push_back(x < 0 ? b.shape[y] : a.shape[x]);
+    else
+      shape.push_back(rules::meet(row(c.op).name, c.operands, d, a.shape[x], &a, b.shape[y], &b,
+                                  c.constraints));
+  }
+  if (a.rank() > 1) shape.push_back(c.size(0, -2));
+  if (b.rank() > 1) shape.push_back(c.size(1, -1));
+  return shape;
+}
+
+std::vector<Expr> affine(Call& c) {
+  c.rank(0, 1);
+  c.rank(1, 2, 2);
+  c.equal(0, -1, 1, -1);
+  if (c.args.size() > 2) {
+    c.rank(2, 1, 1);
+    c.equal(2, 0, 1, 0);
+  }
+  std::vector<Expr> shape = c.args[0]->shape;
+  shape.back() = c.size(1, 0);
+  return shape;
+}
+
+std::vector<Expr> batched(Call& c) {
+  for (size_t i = 0; i < 3; ++i) c.rank(i, 3, 3);
+  c.equal(0, 0, 1, 0);
+  c.equal(2, 0, 1, 0);
+  c.equal(0, 1, 1, 1);
+  c.equal(0, 2, 2, 2);
+  c.equal(1, 2, 2, 1);
+  return c.args[0]->shape;
+}
+
+std::vector<Expr> along(Call& c) {
+  c.dim();
+  return c.args[0]->shape;
+}
+
+std::vector<Expr> top(Call& c) {
+  const int64_t k = c.attributes[0];
+  const auto dim = static_cast<int>(c.dim());
+  const Expr size = c.size(0, dim), wanted = c.fusion.exprs.constant(k);
+  FUSER_CHECK(k >= 0 && (!size->is_constant() || k <= size->value.integer), Shape, "topk-1", c.what,
+              ": expected k between 0 and the size of axis ", dim, ", got ", k,
+              rules::lines(c.operands));
+  if (!size->is_constant())
+    c.require(wanted, c.fusion.exprs.apply(Op::minimum, {wanted, size}), dim, 0, 0);
+  std::vector<Expr> shape = c.args[0]->shape;
+  shape[dim] = wanted;
+  return shape;
+}
+
+std::vector<Expr> scattered(Call& c) {
+  const int64_t dim = c.dim();
+  const int rank = c.args[0]->rank();
+  for (size_t i : {1, 2}) c.rank(i, rank, rank);
+  for (int d = 0; d < rank; ++d) {
+    c.equal(1, d, 2, d, true);
+    if (d != dim) c.equal(1, d, 0, d, true);
+  }
+  return c.args[0]->shape;
+}
+
+// Along dim 0: values have the shape of the index in its place.
+std::vector<Expr> put(Call& c) {
+  c.rank(0, 1);
+  const int index = c.args[1]->rank(), rank = c.args[0]->rank();
+  c.rank(2, index + rank - 1, index + rank - 1);
+  for (int d = 0; d < index; ++d) c.equal(2, d, 1, d);
+  for (int d = 1; d < rank; ++d) c.equal(2, index + d - 1, 0, d);
+  return c.args[0]->shape;
+}
+
+using Rule = std::vector<Expr> (*)(Call&);
+constexpr Rule rules_by_op[] = {
+#define FUSER_LIBRARY(name, operands, required, attributes, results, accepts, shape) &shape,
+#include "ir/library.def"
+#undef FUSER_LIBRARY
+};
+
+}  // namespace
+
+const Tensor* library(Fusion& fusion, LibraryOp op, std::span<const Tensor* const> args,
+                      std::span<const int64_t> attributes, std::string location) {
+  const LibraryRow& r = row(op);
+  FUSER_CHECK(static_cast<int>(args.size()) >= r.required && args.size() <= r.operands.size(), User,
+              "library-2", r.name, "(): expected ", r.required, " to ", r.operands.size(),
+              " tensors, got ", args.size());
+  FUSER_ASSERT(attributes.size() == attribute_names(op).size(), r.name, "() with ",
+               attributes.size(), " attributes, expected ", r.attributes);
+  Call call{.fusion = fusion,
+            .op = op,
+            .args = args,
+            .attributes = {attributes.begin(), attributes.end()}};
+  for (const Tensor* t : args) call.operands.push_back({.tensor = t});
+  call.what = rules::call(r.name, call.operands);
+  const DType values = args[0]->dtype;
+  FUSER_CHECK(accepts(op, values), DType, "library-dtype-1", call.what,
+              ": the type of operand 0 is not one that it computes on", rules::lines(call.operands),
+              "\n  hint: cast the operand first");
+  for (size_t i = 0; i < args.size(); ++i) {
+    const bool index = r.operands[i] == 'i';
+    const DType wanted = index ? DType::Int64 : values;
+    FUSER_CHECK(args[i]->dtype == wanted, DType, "library-dtype-2", call.what, ": operand ", i,
+                " is of type ", row(args[i]->dtype).torch, ", expected ", row(wanted).torch,
+                rules::lines(call.operands), "\n  hint: cast it first");
+  }
+  std::vector<Expr> shape = rules_by_op[static_cast<int>(op)](call);
+  for (Constraint& c : call.constraints) fusion.constraints.push_back(std::move(c));
+  return rules::append(
+      fusion, result_dtype(op, values, 0), std::move(shape),
+      Library{
+          .op = op, .args = {args.begin(), args.end()}, .attributes = std::move(call.attributes)},
+      std::move(location));
+}
+
+}  // namespace fuser

@@ -1,0 +1,333 @@
+"""fuser/library.py against torch: values, number of kernels, and what stands around a call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from fuser import DataType, FusionDefinition, ShapeError, evaluate
+from fuser.plan import Plan
+
+Define = Callable[..., Any]
+Case = tuple[str, Define, Callable[..., Any], list[torch.Tensor], int]
+
+torch.manual_seed(0)
+X, W, BIAS = torch.randn(5, 7), torch.randn(3, 7), torch.randn(3)
+A, B = torch.randn(4, 1, 5, 7), torch.randn(2, 7, 3)
+WIDE = torch.arange(60.0).mul(37).remainder(59).reshape(5, 12)  # two elements are equal
+INTS = torch.arange(60).mul(37).remainder(101).reshape(5, 12)
+PLACES = torch.tensor([[0, 2, 1], [4, 0, 3]])
+ROWS = torch.tensor([3, 0, 3])
+
+
+def define(make: Define, *inputs: torch.Tensor) -> FusionDefinition:
+    with FusionDefinition() as fd:
+        made = make(fd.ops, *[fd.from_pytorch(x) for x in inputs])
+        for out in made if isinstance(made, tuple) else (made,):
+            fd.add_output(out)
+    return fd
+
+
+def kernels(fd: FusionDefinition, inputs: list[torch.Tensor]) -> int:
+    plans = fd.plan(inputs)
+    return 1 if isinstance(plans, Plan) else len(plans)
+
+
+def attention(o: Any, q: Any, k: Any, v: Any) -> Any:
+    scores = o.matmul(q, o.permute(k, [0, 2, 1])) * 0.5
+    shifted = o.exp(scores - o.max(scores, [2], keepdim=True))
+    return o.matmul(shifted / o.sum(shifted, [2], keepdim=True), v)
+
+
+# Name, definition, torch, inputs, kernels.
+CASES: list[Case] = [
+    ("matmul", lambda o, x, w: o.matmul(x, o.permute(w, [1, 0])), lambda x, w: x @ w.T, [X, W], 0),
+    ("vectors", lambda o, x, y: o.matmul(x, y), torch.matmul, [X[0], X[1]], 0),
+    ("matrix by vector", lambda o, x, y: o.matmul(x, y), torch.matmul, [X, W[0]], 0),
+    ("vector by matrices", lambda o, x, y: o.matmul(x, y), torch.matmul, [X[0], B], 0),
+    ("batches that broadcast", lambda o, x, y: o.matmul(x, y), torch.matmul, [A, B], 0),
+    ("linear", lambda o, x, w, b: o.linear(x, w, b), F.linear, [A, W, BIAS], 0),
+    (
+        "bias and gelu",
+        lambda o, x, w, b: o.gelu(o.linear(x, w) + b),
+        lambda x, w, b: F.gelu(F.linear(x, w) + b),
+        [X, W, BIAS],
+        1,
+    ),
+    (
+        "kernel, matmul, kernel",
+        lambda o, x, w, b: o.gelu(o.linear(o.relu(x), w) + b),
+        lambda x, w, b: F.gelu(F.linear(F.relu(x), w) + b),
+        [X, W, BIAS],
+        2,
+    ),
+    (
+        "two layers",
+        lambda o, x, w, b: o.matmul(o.tanh(o.linear(x, w, b)), w),
+        lambda x, w, b: torch.tanh(F.linear(x, w, b)) @ w,
+        [X, W, BIAS],
+        1,
+    ),
+    (
+        "attention",
+        attention,
+        lambda q, k, v: torch.softmax(q @ k.mT * 0.5, 2) @ v,
+        [torch.randn(2, 5, 4), torch.randn(2, 6, 4), torch.randn(2, 6, 3)],
+        1,
+    ),
+    (
+        "its result and what comes of it",
+        lambda o, x, w: (
+            o.linear(x, w),
+            o.sum(o.linear(x, w), [1]),
+            o.permute(o.linear(x, w), [1, 0]),
+        ),
+        lambda x, w: ((y := F.linear(x, w)), y.sum(1), y.T),
+        [X, W],
+        2,
+    ),
+    (
+        "of a transposed result",
+        lambda o, x, w: o.matmul(o.permute(o.linear(x, w), [1, 0]), x),
+        lambda x, w: F.linear(x, w).T @ x,
+        [X, W],
+        0,
+    ),
+    (
+        "of a reduction",
+        lambda o, x, w: o.linear(x / o.sum(x, [1], keepdim=True), w) * 2.0,
+        lambda x, w: F.linear(x / x.sum(1, keepdim=True), w) * 2,
+        [X.abs(), W],
+        2,
+    ),
+    (
+        "baddbmm",
+        lambda o, c, a, b: o.baddbmm(c, a, b),
+        torch.baddbmm,
+        [torch.randn(2, 5, 3), torch.randn(2, 5, 7), B],
+        0,
+    ),
+    (
+        "topk",
+        lambda o, x: o.topk(-x, 3, dim=1, sorted=True),
+        lambda x: tuple(torch.topk(-x, 3, 1)),
+        [WIDE],
+        1,
+    ),
+    (
+        "least, of dim 0",
+        lambda o, x: o.topk(x, 2, 0, False, True),
+        lambda x: tuple(torch.topk(x, 2, 0, False)),
+        [WIDE],
+        0,
+    ),
+    (
+        "indices only",
+        lambda o, x: o.topk(x, 3, sorted=True)[1] + 1,
+        lambda x: torch.topk(x, 3)[1] + 1,
+        [WIDE],
+        1,
+    ),
+    (
+        "gather of sorted",
+        lambda o, x: o.gather(x, o.argsort(x, 1, stable=True), 1) + o.sort(x, 1)[0],
+        lambda x: 2 * x.sort(1)[0],
+        [WIDE],
+        1,
+    ),
+    (
+        "sort",
+        lambda o, x: o.sort(x, 0, descending=True, stable=True),
+        lambda x: tuple(torch.sort(x, stable=True, dim=0, descending=True)),
+        [INTS],
+        0,
+    ),
+    (
+        "scans",
+        lambda o, x: (o.cumsum(x, 1), o.cumprod(x, -1), o.cummax(x, 0), o.cummin(x, 1)),
+        lambda x: (x.cumsum(1), x.cumprod(1), x.cummax(0)[0], x.cummin(1)[0]),
+        [WIDE / 30],
+        0,
+    ),
+    (
+        "scatter",
+        lambda o, x, i, s: o.scatter(x, i, s * 2.0, 0),
+        lambda x, i, s: x.scatter(0, i, s * 2),
+        [X, PLACES, torch.randn(2, 3)],
+        1,
+    ),
+    (
+        "index_put_accumulate",
+        lambda o, x, i, v: o.index_put_accumulate(x, i, v),
+        lambda x, i, v: x.index_put((i,), v, accumulate=True),
+        [X, ROWS, torch.randn(3, 7)],
+        0,
+    ),
+    (
+        "index of int32",
+        lambda o, x, i, v: o.index_put_accumulate(x, i, v),
+        lambda x, i, v: x.index_put((i.long(),), v, accumulate=True),
+        [X, ROWS.int(), torch.randn(3, 7)],
+        1,
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case[0])
+def test_case(case: Case, set_option: Any) -> None:
+    """Also with every access checked, and again from what the definition prints."""
+    set_option("FUSER_HOST_DEBUG", "1")
+    _, make, reference, inputs, count = case
+    fd = define(make, *inputs)
+    got, wanted = fd.validate(inputs), reference(*inputs)
+    for x, y in zip(got, wanted if isinstance(wanted, tuple) else (wanted,), strict=True):
+        torch.testing.assert_close(x, y, rtol=1e-4, atol=1e-5)
+    assert kernels(fd, inputs) == count
+    scope: dict[str, Any] = {"FusionDefinition": FusionDefinition, "DataType": DataType}
+    exec(repr(fd), scope)
+    with FusionDefinition() as again:
+        scope["nvfuser_fusion"](again)
+    assert repr(again) == repr(fd)
+    for x, y in zip(again.execute(inputs), got, strict=True):
+        assert torch.equal(x, y)
+
+
+DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, torch.complex64, torch.complex128])
+def test_products_keep_the_type(dtype: torch.dtype) -> None:
+    inputs = [X.to(dtype), W.to(dtype), BIAS.to(dtype)]
+    fd = define(lambda o, x, w, b: (o.linear(x, w, b), o.matmul(o.linear(x, w), w)), *inputs)
+    first, second = fd.execute(inputs)
+    assert first.dtype == second.dtype == dtype
+    assert torch.equal(first, F.linear(*inputs))
+    assert torch.equal(second, F.linear(inputs[0], inputs[1]) @ inputs[1])
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int32, torch.uint8, *DTYPES])
+def test_others_keep_the_type(dtype: torch.dtype) -> None:
+    x = INTS.to(dtype)
+    fd = define(lambda o, x: (o.cumsum(x, 1), *o.sort(x, 1, stable=True), o.cummax(x, 0)), x)
+    total, values, indices, most = fd.execute([x])
+    assert total.dtype == values.dtype == most.dtype == dtype
+    assert torch.equal(total, x.cumsum(1, dtype=dtype))
+    assert torch.equal(values, x.sort(dim=1, stable=True)[0])
+    assert torch.equal(indices, x.sort(dim=1, stable=True)[1])
+
+
+def test_a_half_result_rounds_before_it_is_used() -> None:
+    x, w = X.bfloat16(), W.bfloat16()
+    fd = define(lambda o, x, w: o.linear(x, w) * 1.0, x, w)
+    (got,) = fd.execute([x, w])
+    assert got.dtype == torch.float32
+    assert torch.equal(got, F.linear(x, w).float())
+    assert torch.equal(evaluate(fd, [x, w])[0].bfloat16().double(), evaluate(fd, [x, w])[0])
+
+
+@pytest.mark.parametrize(
+    "sizes", [(5, 7, 3), (1, 7, 3), (5, 1, 3), (0, 7, 3), (5, 0, 3), (1, 1, 1)]
+)
+def test_sizes_of_one_definition(sizes: tuple[int, int, int]) -> None:
+    """Empty ones and those of 1 too: a tensor that no kernel stores is still an operand."""
+    m, k, n = sizes
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1])
+        w = fd.define_tensor([-1, -1])
+        y = fd.ops.linear(fd.ops.relu(x), w)
+        fd.add_output(y)
+        fd.add_output(fd.ops.gelu(y) + 1.0)
+    for scale in (1, 3):
+        inputs = [torch.randn(m * scale, k), torch.randn(n * scale, k)]
+        y, z = fd.execute(inputs)
+        expected = F.linear(inputs[0].relu(), inputs[1])
+        torch.testing.assert_close(y, expected)
+        torch.testing.assert_close(z, F.gelu(expected) + 1)
+
+
+def test_strides_of_operands() -> None:
+    x, w = torch.randn(7, 5).T, torch.randn(3, 14)[:, ::2]
+    fd = define(lambda o, x, w: o.linear(x, w), x, w)
+    torch.testing.assert_close(fd.execute([x, w])[0], F.linear(x, w))
+
+
+def test_equal_calls_run_once() -> None:
+    fd = define(lambda o, x, w: o.linear(x, w) + o.exp(o.linear(x, w)), X, W)
+    y = F.linear(X, W)
+    torch.testing.assert_close(fd.execute([X, W])[0], y + y.exp())
+    records = [r["kind"] for r in fd.fusion.records()["tensors"]]
+    assert records.count("Library") == 2
+
+
+def test_a_result_that_is_several_outputs() -> None:
+    fd = define(lambda o, x, w: (y := o.linear(x, w), y), X, W)
+    first, second = fd.execute([X, W])
+    assert torch.equal(first, F.linear(X, W))
+    assert torch.equal(first, second)
+    assert first.data_ptr() != second.data_ptr()
+
+
+@pytest.mark.parametrize("also", [False, True])
+def test_in_place(also: bool) -> None:
+    """A call reads the input that its own result is written into, and a kernel's."""
+    x, w = torch.randn(4, 4), torch.randn(4, 4)
+    with FusionDefinition() as fd:
+        a, b = fd.define_tensor([-1, -1]), fd.define_tensor([-1, -1])
+        y = fd.ops.matmul(a, b)
+        fd.add_output(a * 2.0 if also else y, alias_input=a)
+        fd.add_output(y + 1.0)
+    expected, version = x @ w, x._version
+    doubled = x * 2
+    (got,) = fd.execute([x, w])
+    torch.testing.assert_close(got, expected + 1)
+    torch.testing.assert_close(x, doubled if also else expected)
+    assert x._version > version
+
+
+def test_modes_of_the_caller_do_not_count() -> None:
+    """Gradients are not followed, autocast changes no type."""
+    fd = define(lambda o, x, w: o.linear(x, w), X, W)
+    x = X.clone().requires_grad_()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        (got,) = fd.execute([x, W])
+    assert got.dtype == torch.float32
+    assert not got.requires_grad
+    assert torch.equal(got, F.linear(X, W))
+
+
+def test_sizes_that_do_not_fit_in_a_run() -> None:
+    with FusionDefinition() as fd:
+        x, w = fd.define_tensor([-1, -1]), fd.define_tensor([-1, -1])
+        fd.add_output(fd.ops.linear(x, w))
+        fd.add_output(fd.ops.topk(x, 4, 1)[0])
+    with pytest.raises(ShapeError, match=r"linear\(t0, t1\)"):
+        fd.execute([torch.randn(3, 5), torch.randn(3, 6)])
+    with pytest.raises(ShapeError, match=r"topk\(t0\)"):
+        fd.execute([torch.randn(2, 3), torch.randn(2, 3)])
+
+
+def test_what_is_shown_of_a_call_alone() -> None:
+    fd = define(lambda o, x, w: o.linear(x, w), X, W)
+    fd.execute([X, W])
+    assert fd.plan([X, W]) == ()
+    assert fd.fec.get_cuda_kernel([X, W]) == ""
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case[0])
+def test_case_on_a_gpu(case: Case) -> None:
+    _, make, reference, inputs, _ = case
+    here = [x.cuda() for x in inputs]
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):  # in order with kernels
+        got = define(make, *here).execute(here)
+    torch.cuda.current_stream().wait_stream(side)
+    wanted = reference(*here)
+    for x, y in zip(got, wanted if isinstance(wanted, tuple) else (wanted,), strict=True):
+        assert x.device == here[0].device
+        torch.testing.assert_close(x, y, rtol=1e-3, atol=1e-4)
