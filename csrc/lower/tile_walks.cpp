@@ -368,9 +368,9 @@ void Builder::nest(Body& out, int p, Known& outer) {
       return access_of[v] >= 0 && is_shifted(access_of[v]) && !all_steps[access_of[v]];
     });
     const bool only_stores = reductions.empty() && lane_dim == R;
-    Body body = unrolled(reads(false));
+    Body body = unrolled(reads(false)), beside = reads(true);
     Body walked = existing(step, shifts ? 2 * lanes - 1 : only_stores ? 0 : lanes);
-    append(body, unrolled(std::move(walked), reads(true)));
+    append(body, unrolled(std::move(walked), std::move(beside)));
     return body;
   };
   Body walked = steps();
