@@ -409,6 +409,8 @@ class Reducer(Maker):
         if self.pick(2) and rank < 6:
             n = a.sizes[dim]
             outer = self.one_of([k for k in (1, 2, 3, 4, 8) if n % k == 0])
+            if n == outer and not a.static_one[dim]:
+                return  # a dim that is found to be 1 only when the graph runs does not broadcast
             result = self.fd.ops.split_dim(a.tensor, dim, [outer, -1])
             sizes = (*a.sizes[:dim], outer, n // outer, *a.sizes[dim + 1 :])
             # What is left of a symbolic size is symbolic.

@@ -125,6 +125,8 @@ struct Printer {
         return text(wrapped(a[0]), " + ", wrapped(a[1]));
       case Op::sub:
         return text(wrapped(a[0]), " - ", wrapped(a[1]));
+      case Op::neg:
+        return text("-", wrapped(a[0]));
       case Op::mul:
         return text(wrapped(a[0]), " * ", wrapped(a[1]));
       case Op::div:

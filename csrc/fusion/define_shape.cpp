@@ -43,7 +43,7 @@ Expr clamped(Exprs& exprs, Expr bound, Expr size) {
     if (b < 0) return exprs.apply(Op::maximum, {exprs.add(size, bound), zero});
   } else if (!is_natural_number(bound)) {
     // 1 below zero, else 0.
-    Expr below = exprs.apply(Op::maximum, {exprs.apply(Op::neg, {bound}), zero});
+    Expr below = exprs.apply(Op::maximum, {exprs.sub(zero, bound), zero});
     below = exprs.apply(Op::minimum, {below, exprs.constant(1)});
     bound = exprs.add(bound, exprs.mul(below, size));
     bound = exprs.apply(Op::maximum, {bound, zero});
