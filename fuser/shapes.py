@@ -134,10 +134,8 @@ def select(ops: "Ops", arg: Tensor, index: Size, dim: int) -> Tensor:
     index out of range reads the nearest element.
     """
     place = _place("select", arg, dim)
-    at = ops.iota(1)
-    at = ops.add(at, index)
-    shape = [d == place for d in range(arg.ndim)]
-    wide = ops.broadcast_in_dim(at, [1] * arg.ndim, [place]) if shape else at
+    at = ops.add(ops.iota(1), index)
+    wide = ops.broadcast(at, [d != place for d in range(arg.ndim)])
     return ops.squeeze(ops.take_along_axis(arg, wide, place), [place])
 
 

@@ -437,7 +437,7 @@ class Mover(Reducer):
         rank = len(a.sizes)
         if not rank:
             return
-        dim, n = self.pick(rank), 0
+        dim = self.pick(rank)
         n = a.sizes[dim]
         how = self.pick(6)
         if how == 0:
