@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+from tests.sampling import VARIABLE as THOROUGH_VARIABLE
+
 # Options are read when the library is loaded, so this stands before any import of fuser. Workers of
 # pytest-xdist inherit the controller's folder. The user's own cache is neither used nor filled.
 _OWNS_CACHE = "PYTEST_XDIST_WORKER" not in os.environ
@@ -33,11 +35,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="write the golden files anew; read the diff"
     )
+    parser.addoption(
+        "--thorough", action="store_true", help="all of the big tables, not a fixed part of each"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.option.seed is None:
         config.option.seed = CI_SEED if IN_CI else random.randrange(2**31)
+    if config.option.thorough:
+        os.environ[THOROUGH_VARIABLE] = "1"
 
 
 def pytest_report_header(config: pytest.Config) -> str:

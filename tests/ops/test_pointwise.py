@@ -1,8 +1,9 @@
 """Every row of the op table x dtype x layout, through the whole compiler on the host executor.
 
-A family is one definition: up to CHUNK ops of equal operand types, each an output. It runs on every
-layout of LAYOUTS; all kernels of the file are built in two batches, in the plain and in the debug
-mode of the host executor, which also checks every access.
+A family is one definition: up to CHUNK ops of equal operand types, each an output. It runs
+contiguous in the plain mode of the host executor, and on other layouts (two in turn, all with
+--thorough) in the debug mode, which also checks every access. All kernels of the file are built in
+two batches.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from fuser.interpreter import torch_dtype
 from fuser.ops import is_internal
 from tests.ops.accuracy import cast, check, check_narrow
 from tests.ops.cases import cases
+from tests.sampling import rotated
 
 CHUNK = 12
 TYPES = [
@@ -138,8 +140,14 @@ def zero_dim(draw: Draw) -> list[Tensor]:
     return [t.reshape(()) for t in draw(1)]
 
 
-LAYOUTS = [contiguous, odd, strided, broadcast, misaligned, zero_dim, empty]
-PLAIN = {contiguous}  # in the plain mode; the others run in the debug mode
+PLAIN = [contiguous]  # in the plain mode
+CHECKED = [odd, strided, broadcast, misaligned, zero_dim]  # in the debug mode, and
+TRIVIAL = [empty]
+RUNS = [
+    (family, layout)
+    for place, family in enumerate(FAMILIES)
+    for layout in (*PLAIN, *rotated(CHECKED, place, 2), *TRIVIAL)
+]
 
 
 class Pool:
@@ -181,20 +189,20 @@ class Run:
 def runs(seed: int) -> dict[tuple[str, str], Run]:
     """All runs of the file, compiled."""
     found = {}
-    for family in FAMILIES:
-        pool = Pool(family, seed)
-        definitions = {rank: family.define(rank) for rank in (0, 2)}
-        for layout in LAYOUTS:
-            inputs = layout(pool.draw)
-            found[family.name, layout.__name__] = Run(definitions[inputs[0].dim()], inputs)
+    pools = {family.name: Pool(family, seed) for family in FAMILIES}
+    definitions = {(f.name, rank): f.define(rank) for f in FAMILIES for rank in (0, 2)}
+    for family, layout in RUNS:
+        inputs = layout(pools[family.name].draw)
+        fd = definitions[family.name, inputs[0].dim()]
+        found[family.name, layout.__name__] = Run(fd, inputs)
     for plain in (True, False):
         _core.set_option("FUSER_HOST_DEBUG", "0" if plain else "1")
-        testing.compile_batch(
-            (found[f.name, layout.__name__].fd, found[f.name, layout.__name__].inputs)
-            for f in FAMILIES
-            for layout in LAYOUTS
+        chosen = [
+            run
+            for (_, layout), run in zip(RUNS, found.values(), strict=True)
             if (layout in PLAIN) == plain
-        )
+        ]
+        testing.compile_batch((run.fd, run.inputs) for run in chosen)
     return found
 
 
@@ -213,8 +221,9 @@ def compute_of(fd: FusionDefinition, place: int) -> torch.dtype:
     return torch_dtype(record["compute"])
 
 
-@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda f: f.name)
+@pytest.mark.parametrize(
+    ("family", "layout"), RUNS, ids=[f"{f.name}-{layout.__name__}" for f, layout in RUNS]
+)
 def test_op(
     family: Family, layout: Callable[[Draw], list[Tensor]], request: pytest.FixtureRequest
 ) -> None:
