@@ -217,6 +217,10 @@ struct Builder {
   // Stores the lanes of an output; `owner`: which thread does.
   void store(Body& body, int access, const Known& known, Expr owner);
 
+  // Would all arrays together take so many registers that the compiler, left to itself, spills a
+  // few bytes for one resident block more?
+  bool is_crowded() const;
+
   // ---- Combining
 
   int slot_index = 0;

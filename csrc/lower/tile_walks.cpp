@@ -452,6 +452,18 @@ Body Builder::existing(const std::function<Body()>& step, int reach) {
   return out;
 }
 
+bool Builder::is_crowded() const {
+  constexpr int weighed_registers = 72;
+  int registers = 0;
+  for (const Array& a : kernel.arrays) {
+    const int bytes = a.chunk   ? a.chunk * size_of(a.dtype)
+                      : a.state ? state_bytes(a.state->op, a.dtype)
+                                : size_of(a.dtype);
+    registers += a.extent * std::max(4, bytes) / 4;
+  }
+  return registers > weighed_registers;
+}
+
 // Stores the lanes of an output; `owner`: which thread does.
 void Builder::store(Body& body, int access, const Known& known, Expr owner) {
   const MemoryAccess& a = problem.accesses[access];

@@ -590,10 +590,10 @@ KernelIR tiles(const Problem& whole, const Schedule& schedule, bool index64) {
   const Problem& problem = schedule.single_pass ? *whole.single_pass : whole;
   tile::Builder b{.problem = problem, .schedule = schedule, .kernel = {}};
   b.kernel.threads = schedule.threads;
-  b.kernel.min_blocks = schedule.min_blocks;
   b.kernel.cooperative = schedule.finish == Finish::Cooperative;
   b.kernel.index64 = index64;
   b.build();
+  b.kernel.min_blocks = schedule.min_blocks ? schedule.min_blocks : b.is_crowded();
   return std::move(b.kernel);
 }
 

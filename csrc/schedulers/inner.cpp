@@ -8,6 +8,7 @@
 // The numbers of threads and steps are those that were fastest on an H200 for rows of 256 to
 // 262,144 elements: at least 16 to 64 bytes in flight a thread, two blocks or more a processor.
 #include <algorithm>
+#include <bit>
 
 #include "base/error.h"
 #include "schedulers/dims.h"
@@ -19,6 +20,9 @@ namespace {
 constexpr int warp = 32;
 constexpr int block_threads = 128;  // of rows that a warp or less serves
 constexpr int most_threads = 1024;
+constexpr int elements = 4;  // of a thread, of rows without vectors: few kernels serve them all
+constexpr int register_vectors = 8;    // of a thread: more leave no room for arithmetic
+constexpr int skewed_steps = 3;        // of a skewed row in registers: each is there twice
 constexpr int cluster_vectors = 5120;  // of a row that one block holds; more are cut over a cluster
 constexpr int grid_row = 4096;         // elements from which few rows are cut
 constexpr int grid_waves = 4;          // blocks a processor that a cut aims at
@@ -120,6 +124,72 @@ bool copied(Problem& p, int64_t wide, int vector) {
   return true;
 }
 
+// Blocks of a cluster. Those of 16 need as many processors side by side, as whole GPUs for data
+// centers have them: half as much of a row in each block then leaves room for a second one.
+int largest_cluster(const Device& device) {
+  if (!device.clusters) return 1;
+  return device.processors >= 100 && device.shared_per_processor >= 200 << 10 ? 16 : 8;
+}
+
+// Where a row of several walks lies between them, and who walks it.
+struct OnChip {
+  Place place = Place::Registers;
+  int threads_x = 1, unroll = 1, cluster = 1;
+  // For other blocks, or with no other block beside it: one walk less then gains more than it
+  // costs.
+  bool waits = false;
+};
+
+// `planned`: as it would lie in registers. `shifted_reads`: vectors beside the row's own that a
+// step of a skewed walk puts together; two of them leave no registers for several steps.
+OnChip on_chip(const Device& device, const Shape& shape, const OnChip& planned, int64_t vectors,
+               int vector, bool skew, int shifted_reads, bool can_copy) {
+  OnChip o = planned;
+  const int staged = std::max(1, shape.staged);
+  const auto steps_of = [&](int threads) {
+    return static_cast<int>((vectors + skew + threads - 1) / threads);
+  };
+  const int64_t row_bytes = vectors * vector * shape.staged_bytes;
+  const int64_t per_block = device.shared_per_processor / 2 - 2048;
+  const bool crowded = shifted_reads > 1;
+  if (o.unroll * staged >= (crowded ? 3 : 4) && can_copy && row_bytes <= per_block) {
+    if (skew && !crowded && steps_of(o.threads_x) * staged <= skewed_steps) {
+      o.unroll = steps_of(o.threads_x);
+      return o;
+    }
+    o.place = Place::Shared;
+    // The fewer blocks a processor has room for, the more threads each needs all the same; the last
+    // step of a skewed walk has little to do.
+    const int64_t kib = row_bytes / 1024;
+    if (kib > 80)
+      o.threads_x = most_threads;
+    else if (skew)
+      o.threads_x = kib > 44 ? 512 : kib > 16 ? 256 : 128;
+    return o;
+  }
+  if (o.unroll * staged <= register_vectors) return o;
+  if (vector > 1 && steps_of(most_threads) * staged <= register_vectors) {
+    o.threads_x = most_threads;
+    o.unroll = steps_of(most_threads);
+    o.waits = true;
+    return o;
+  }
+  const int largest = can_copy ? largest_cluster(device) : 1;
+  int64_t part = row_bytes;
+  while (o.cluster < largest && (part > per_block || vectors / o.cluster > cluster_vectors)) {
+    o.cluster *= 2;
+    part = row_bytes / o.cluster;
+  }
+  if (o.cluster > 1 && part <= device.shared_per_block - 2048) {
+    o.place = Place::Shared;
+    o.waits = true;
+  } else {
+    o.place = Place::Reload;
+    o.cluster = 1;
+  }
+  return o;
+}
+
 Problem& used(Problem& p, bool single_pass) { return single_pass ? *p.single_pass : p; }
 
 }  // namespace
@@ -173,18 +243,22 @@ Plan plan_inner(Problem& p, const Hints& hints, const Device& device) {
 
   // Threads and steps of a row.
   const int64_t vectors = (length + vector - 1) / vector;
-  const int staged = std::max(1, shape.staged);
-  // One walk is enough for what a long row is only reduced to.
+  // One walk is enough for what a long row is only reduced to; of a short one, combining the
+  // larger partial results costs more than a walk over registers.
   bool single_pass = false;
   Shape used_shape = shape;
-  if (p.single_pass && !shape.stores_rows && shape.walks > 1 && vectors > 4 * warp) {
+  if (p.single_pass && !shape.stores_rows && shape.walks > 1 && vectors > 16 * warp) {
     single_pass = true;
     used_shape = shape_of(*p.single_pass);
   }
   const bool stays = used_shape.walks > 1;
   int threads_x, cluster = 1;
-  if (vectors <= 2 * warp) {  // two vectors a thread: half as many partial results to combine
-    threads_x = vectors > 1 ? ceil_pow2(vectors) / 2 : 1;
+  if (vector == 1 && vectors <= 32 * warp) {
+    threads_x = 1;
+    while (threads_x * elements < vectors) threads_x *= elements;
+  } else if (vectors <= 2 * warp) {
+    // Two vectors a thread: half as many partial results to combine.
+    threads_x = vectors > 1 ? std::max(4, ceil_pow2(vectors) / 2) : 1;
   } else if (vectors <= 16 * warp) {  // two to four vectors a thread
     threads_x = ceil_pow2(vectors) / 2;
   } else if (vectors <= 32 * warp) {
@@ -196,38 +270,22 @@ Plan plan_inner(Problem& p, const Hints& hints, const Device& device) {
   const bool exact = skew && !stays;
   int unroll =
       static_cast<int>(((exact ? vectors : ceil_pow2(vectors)) + skew + threads_x - 1) / threads_x);
+  // Rows of few elements share kernels.
+  if (vector == 1)
+    unroll = std::max(unroll, elements);
+  else if (vectors > 1)
+    unroll = std::max(unroll, vectors <= 2 * warp ? 2 : 1);
   bool serial = false, split = false;
   Place place = Place::Registers;
   if (stays) {
-    const int64_t row_bytes = vectors * vector * shape.staged_bytes;
-    const int64_t per_block = device.shared_per_processor / 2 - 2048;
-    // A register holds 4 bytes; 8 vectors a thread leave room for arithmetic.
-    const bool in_registers = unroll * staged <= 8 && (vector > 1 || unroll * staged <= 32);
-    const bool can_copy = vector > 1 && copied(p, wide, vector);
-    if (unroll * staged >= 4 && can_copy && row_bytes <= per_block) {
-      place = Place::Shared;
-      // A skewed walk has a last step with little to do. The fewer blocks a processor has room for,
-      // the more threads each needs all the same.
-      if (skew) {
-        const int64_t kib = row_bytes / 1024;
-        threads_x = kib > 80 ? most_threads : kib > 44 ? 512 : kib > 16 ? 256 : 128;
-      }
-    } else if (!in_registers) {
-      const int largest = device.clusters && can_copy ? 8 : 1;
-      int64_t part = row_bytes;
-      while (cluster < largest && (part > per_block || vectors / cluster > cluster_vectors)) {
-        cluster *= 2;
-        part = row_bytes / cluster;
-      }
-      if (can_copy && part <= device.shared_per_block - 2048 &&
-          (cluster > 1 || row_bytes <= per_block)) {
-        place = Place::Shared;
-      } else {
-        place = Place::Reload;
-        cluster = 1;
-      }
-    }
-    if (place == Place::Registers && unroll > 16) place = Place::Reload;
+    const int shifts = std::popcount(static_cast<uint64_t>(shifted(p, r, hints, wide)));
+    const OnChip kept = on_chip(device, shape, {.threads_x = threads_x, .unroll = unroll}, vectors,
+                                vector, skew, shifts, vector > 1 && copied(p, wide, vector));
+    place = kept.place;
+    threads_x = kept.threads_x;
+    unroll = kept.unroll;
+    cluster = kept.cluster;
+    if (p.single_pass && kept.waits) single_pass = true;
   } else {
     place = Place::Reload;
   }
@@ -251,10 +309,12 @@ Plan plan_inner(Problem& p, const Hints& hints, const Device& device) {
   }
   if (place == Place::Reload) {
     single_pass = single_pass || (stays && p.single_pass != nullptr);
-    const int most = vector > 1 ? (shape.staged > 1 ? 4 : 8) : 8;
+    // What takes in several elements at once has enough to do with four steps side by side.
+    const int most = vector > 1 && (shape.staged > 1 || (single_pass && !split)) ? 4 : 8;
     if (unroll > most || split) {
       serial = true;
-      unroll = split ? std::min(8, most) : 4;
+      unroll = split ? most : 4;
+      if (skew && single_pass) threads_x = 256;
     }
   }
   const int threads_y = std::max(1, block_threads / threads_x);
@@ -262,8 +322,9 @@ Plan plan_inner(Problem& p, const Hints& hints, const Device& device) {
   if (place == Place::Shared) {  // walked in a loop, as many steps as the row has
     serial = true;
     rolled = 1;
-    unroll = skew ? 1 : 2;  // side by side: more take registers that more blocks use better
-    if (cluster >= 8 && skew) threads_x = 256;
+    if (cluster >= 8 && (skew || single_pass)) threads_x = 256;
+    // Side by side: more take registers that more blocks use better.
+    unroll = skew || threads_x == most_threads ? 1 : 2;
   }
   return {.scheduler = "inner",
           .fields = {{"threads_x", threads_x},

@@ -16,7 +16,9 @@ namespace fuser {
 namespace {
 
 constexpr int warp = 32;
+constexpr int most_threads = 512;    // more leave each too few registers for its columns
 constexpr int most_columns = 64;     // partial results a thread keeps in registers
+constexpr int least_registers = 32;  // of a thread, beside its columns and what it has loaded
 constexpr int other_registers = 40;  // of a thread, beside those for each of its elements
 constexpr int registers_a_processor = 1 << 16;
 
@@ -92,12 +94,10 @@ Plan plan_inner_outer(Problem& p, const Hints& hints, const Device& device) {
   else if (vectors <= 32 * warp)
     threads_x = static_cast<int>(std::clamp<int64_t>(vectors / 2, warp, 256));
   else
-    threads_x = static_cast<int>(std::min<int64_t>(1024, vectors / 4));
+    threads_x = static_cast<int>(std::min<int64_t>(most_threads, vectors / 4));
   const int threads = std::max(256, threads_x);
   const auto unroll = static_cast<int>(vectors / threads_x);
   const int results = std::max(1, column_results(p));
-  if (hints.pieces && (!device.cooperative || unroll * vector * results > most_columns))
-    return {.scheduler = "pieces", .fields = {}};
   const int blocks_a_processor = unroll * vector * results > 32 || threads >= 512 ? 1 : 2;
   int ring = 0;
   if (device.arch >= 80 && vector > 1) {
@@ -110,6 +110,13 @@ Plan plan_inner_outer(Problem& p, const Hints& hints, const Device& device) {
         3, std::min<int64_t>(room, device.shared_per_block - 4 * 1024 - slots) / row));
     if (ring < 2) ring = 0;
   }
+  // A row that is not copied ahead stays in registers, as it was loaded.
+  const int loaded =
+      ring ? 0 : unroll * (vector > 1 ? vector * shape.staged_bytes / 4 : shape.staged);
+  const int columns = unroll * vector * results;
+  if (hints.pieces && (!device.cooperative || columns > most_columns ||
+                       (columns + loaded + least_registers) * threads > registers_a_processor))
+    return {.scheduler = "pieces", .fields = {}};
   // What the second walk would compute again stays in registers where there are enough; one more
   // an element is for what all rows read.
   const auto kept = static_cast<int64_t>(computed_again(p).size());

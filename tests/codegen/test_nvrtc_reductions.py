@@ -14,7 +14,9 @@ import torch
 
 from fuser.runtime import toolkit
 from fuser.runtime.cubin import cubin_info
+from tests.norms.cases import BACKWARD, normal
 from tests.nvrtc12 import needs_nvrtc_12, run_under_nvrtc_12
+from tests.ops.test_reductions import FAMILIES as REDUCTIONS
 from tests.reducing import PROGRAMS, kernels_for
 
 F32, BF16 = torch.float32, torch.bfloat16
@@ -83,6 +85,37 @@ def test_compiles_and_spills_nothing(name: str, arch: int) -> None:
         assert used.local_bytes == 0, f"{name}: {used}"
         assert 0 < used.registers <= 255
         assert used.registers * kernel.threads <= 65536
+
+
+# Where registers are short: states of 16 bytes and more, many elements a thread, short columns of
+# several tensors, columns of long rows that are no multiple of a vector.
+SHORT_OF_REGISTERS = {
+    "float64-inner-logsumexp": (2, 300_001),
+    "float64-outer-logsumexp": (1025, 300),
+    "complex128-outer-mean": (300_001, 2),
+    "float8_e4m3fn-inner-mean": (2, 300_001),
+    "batch_norm in NHWC": (2, 32, 4, 4),
+    "rms_norm": (8, 50_257),
+    "layer_norm": (8, 9_999),
+}
+
+
+@pytest.mark.parametrize("name", SHORT_OF_REGISTERS)
+def test_spills_nothing_where_registers_are_short(name: str) -> None:
+    shape = SHORT_OF_REGISTERS[name]
+    family = next((f for f in REDUCTIONS if f.key == name), None)
+    if family:
+        fd = family.define()
+        inputs = [torch.empty(family.arranged(*shape), dtype=family.dtype, device="meta")]
+    else:
+        norm = next(n for n in BACKWARD if n.name == name)
+        inputs = norm.make(shape, normal(name, F32, 0))
+        fd = norm.definition(inputs)
+    strides = [t.stride() for t in inputs]
+    for kernel in kernels_for(fd, [t.shape for t in inputs], text=True, strides=strides):
+        text = kernel["cuda"]
+        used = cubin_info(toolkit.compile(text.name, text.text, 90).cubin)[text.name]
+        assert used.local_bytes == 0, f"{name}: {used}"
 
 
 @needs_nvrtc_12

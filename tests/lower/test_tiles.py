@@ -26,6 +26,7 @@ from tests.reducing import (
     SHARED,
     Inputs,
     assert_close,
+    kernels_for,
     random_inputs,
 )
 
@@ -69,7 +70,7 @@ CASES = [
     case("over_norm", 3, 500, place=REGISTERS),
     # Rows whose length is no multiple of a vector start at the boundary before them.
     case("softmax", 6, 1021, place=REGISTERS, skew=1),
-    case("layer_norm", 5, 1539, dtype=BF16, place=REGISTERS, skew=1),
+    case("rms_norm", 5, 1539, dtype=BF16, place=REGISTERS, skew=1),
     # Rows in shared memory.
     case("softmax", 3, 4000, place=SHARED, cluster=1),
     case("layer_norm", 3, 4000, place=SHARED, cluster=1),
@@ -77,13 +78,16 @@ CASES = [
     case("layer_norm", 3, 7003, dtype=BF16, place=SHARED, skew=1),
     case("layer_norm", 3, 4000, arch=70, place=SHARED),
     # Over a cluster.
-    case("softmax", 2, 20000, arch=90, place=SHARED, cluster=4),
-    case("layer_norm", 2, 20001, arch=90, place=SHARED, cluster=4, skew=1),
-    case("over_norm", 3, 20000, arch=90, place=SHARED, cluster=4),
+    case("softmax", 2, 33000, arch=90, place=SHARED, cluster=8, single_pass=1),
+    case("layer_norm", 2, 33001, arch=90, place=SHARED, cluster=8, skew=1),
+    case("over_norm", 3, 33000, arch=90, place=SHARED, cluster=8),
+    # A processor for itself.
+    case("layer_norm", 2, 20000, place=REGISTERS, threads_x=1024, single_pass=1),
+    case("softmax", 2, 20001, dtype=BF16, place=REGISTERS, threads_x=1024, skew=1),
     # Read again: in one walk less where there is a form for it.
-    case("softmax", 2, 20000, place=RELOAD, single_pass=1),
-    case("layer_norm", 2, 20001, place=RELOAD, single_pass=1, skew=1),
-    case("over_norm", 3, 20000, place=RELOAD, single_pass=0),
+    case("softmax", 2, 33000, place=RELOAD, single_pass=1),
+    case("layer_norm", 2, 33001, place=RELOAD, single_pass=1, skew=1),
+    case("over_norm", 3, 33000, place=RELOAD, single_pass=0),
     case("layer_norm", 2, 20000, arch=70, dtype=BF16),
     # Reductions alone.
     case("sum_rows", 9, 100, place=RELOAD, blocks=0),
@@ -209,3 +213,19 @@ def test_vectors_beyond_a_row(length: int, set_option: Any, rng: np.random.Gener
     got = fd.execute([wide[:, :length], *weights])
     for one, expected in zip(got, program.exact([x, *weights]), strict=True):
         assert_close(one, expected, BF16)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "dtype", "blocks"),
+    [
+        ("softmax", (4096, 4096), BF16, 0),  # the compiler's choice
+        ("softmax_columns", (4096, 4096), F64, 1),  # two registers a number: it would spill
+        ("norm_backward", (4096, 1024), F32, 2),  # stated by the plan
+    ],
+)
+def test_a_bound_is_stated_where_registers_are_short(
+    name: str, shape: tuple[int, ...], dtype: torch.dtype, blocks: int
+) -> None:
+    program = PROGRAMS[name]
+    kernel = kernels_for(program.definition(dtype), program.shapes(*shape), text=True)[0]
+    assert f" min_blocks {blocks} " in kernel["ir"]

@@ -154,6 +154,12 @@ def gradient_of_softmax(log: bool, dim: int) -> Callable[[Shape, Normal], list[T
     return make
 
 
+def projection(dy: Tensor, y: Tensor) -> Tensor:
+    """What the gradient of log_softmax takes from dy: where a probability is near 1, what it and
+    the product are rounded by stays when both cancel, though y moves neither."""
+    return y.exp() * dy.sum(1, keepdim=True).abs()
+
+
 def saved(x: Tensor, dims: Any) -> tuple[Tensor, Tensor]:
     """Mean and rstd in float64, without dims; 0 and 1 where there is nothing."""
     wide = x.double()
@@ -489,6 +495,7 @@ BACKWARD = (
         lambda dy, y: aten._log_softmax_backward_data(dy, y, -1, y.dtype),
         width,
         "x",
+        floor=projection,
     ),
     Norm(
         "layer_norm",

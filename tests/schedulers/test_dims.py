@@ -112,6 +112,7 @@ def test_the_widest_type_counts() -> None:
 
 
 ROW = (4096, 1024), (1024, 1)
+LONG_ROW = (4096, 16384), (16384, 1)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +120,7 @@ ROW = (4096, 1024), (1024, 1)
     [
         (lambda o, x: o.sum(x, 1), RELOAD),  # one walk
         (lambda o, x: o.sum(o.exp(x), 1), RELOAD),
-        (lambda o, x: o.logsumexp(x, 1), RELOAD),  # one walk, in the online form
+        (lambda o, x: o.logsumexp(x, 1), REGISTERS),  # two walks, short enough
         (lambda o, x: (o.sum(x, 1), o.max(x, 1)), RELOAD),  # two that do not
         (lambda o, x: o.softmax(x, 1), REGISTERS),
         (lambda o, x: x - o.broadcast(o.max(x, 1), [False, True]), REGISTERS),
@@ -127,6 +128,10 @@ ROW = (4096, 1024), (1024, 1)
 )
 def test_a_row_stays_where_it_is_walked_again(define: Define, place: int) -> None:
     assert plan_of(define, ROW)["place"] == place
+
+
+def test_a_long_row_is_walked_once_in_the_online_form() -> None:
+    assert plan_of(lambda o, x: o.logsumexp(x, 1), LONG_ROW)["place"] == RELOAD
 
 
 def test_all_reads_of_a_row_count() -> None:
