@@ -24,6 +24,7 @@ COVERED = {
     "csrc/lower/tile_walks.cpp": ("tests/lower/test_tiles.py", "a part of the builder of tiles"),
     "csrc/lower/tile_grid.cpp": ("tests/lower/test_tiles.py", "a part of the builder of tiles"),
     "csrc/fusion/origins.cpp": ("tests/fusion/test_segment.py", "what outputs have in common"),
+    "csrc/fusion/pieces.cpp": ("tests/fusion/test_segment.py", "a kernel cut once more"),
     "fuser/__main__.py": ("tests/test_cli.py", "the command line"),
     "fuser/errors.py": ("tests/base/test_errors.py", "the classes mirror csrc/base/error.h"),
 }

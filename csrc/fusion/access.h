@@ -136,6 +136,12 @@ struct LibraryCall {
 };
 using Segment = std::variant<Refined, LibraryCall>;
 
+// Why a tensor is stored by a kernel that could not be one with another, for people.
+struct Parting {
+  int tensor = 0;  // by id
+  std::string why;
+};
+
 // The outputs of the fusion, grouped by what shares an iteration space, one kernel each, and what a
 // library computes, in an order in which they can run. Tensors that one of them hands to another
 // are appended to fusion.outputs (Output::temp).
@@ -143,8 +149,9 @@ using Segment = std::variant<Refined, LibraryCall>;
 // In one kernel all reductions are over one set of axes, R; the others are K. Values over K alone
 // may feed values over K and R (a normalization). A kernel may also have terminal reductions over
 // all of K, which no value over K and R reads (norm backward: gradients of weight and bias). Raises
-// Unsupported ("kernel-size-1") for a single output that takes more statements than a kernel holds.
-std::vector<Segment> refine(Fusion& fusion);
+// Unsupported ("kernel-size-1", "kernel-size-2") where one op alone takes more than a kernel holds.
+// `partings`: what was not fused, appended.
+std::vector<Segment> refine(Fusion& fusion, std::vector<Parting>* partings = nullptr);
 
 // The same stores by several kernels that need no row to stay on chip: values over K that depend on
 // a reduction and that values over R read become temporaries. Empty where there are none.

@@ -484,11 +484,26 @@ void ValueGroup::refuse(const Tensor* t) {
   refused.push_back(t);
 }
 
+// Is it computed at as many coordinates as one kernel should, and more than a few statements?
+bool ValueGroup::is_repeated(const Tensor* t) const {
+  constexpr int most_tuples = 8;
+  if (graph_.cost[t->id] <= few_statements) return false;
+  auto it = known_.lower_bound({t, {}});
+  int tuples = 0;
+  while (it != known_.end() && it->first.tensor == t && tuples < most_tuples) ++it, ++tuples;
+  return tuples == most_tuples;
+}
+
 // The points that the value at p is computed from; fma operands in place of an absorbed product.
 std::vector<Point> ValueGroup::needs(const Point& p) {
   std::vector<Point> out;
   const Tensor& t = *p.tensor;
   if (cut.count(t.id)) return out;
+  if (is_repeated(&t)) {
+    repeated.insert(t.id);
+    refuse(&t);
+    return out;
+  }
   if (const auto* d = std::get_if<Pointwise>(&t.definition)) {
     for (const Operand& a : d->args) {
       if (!a.tensor) continue;
@@ -723,6 +738,7 @@ void ValueGroup::restore(State s) {
   all_ = s.all;
   cut = std::move(s.cut);
   refused.clear();
+  repeated.clear();
 }
 
 }  // namespace fuser

@@ -14,6 +14,9 @@
 
 namespace fuser {
 
+// Tensors of at most so many statements are computed at any number of coordinates.
+inline constexpr int few_statements = 16;
+
 // A tensor whose coordinates tell those of another one. Dims are counted after merged ones were
 // taken apart (Graph::factors).
 struct Origin {
@@ -31,6 +34,7 @@ struct Graph {
   std::vector<const Tensor*> same;           // by tensor: the first one that is computed alike
   std::vector<bool> reduces;                 // by tensor: is computed from a reduction
   std::vector<bool> waits;                   // by tensor: other kernels or calls may come first
+  std::vector<int> cost;                     // by tensor: statements if none were shared, capped
   std::vector<std::vector<Origin>> origins;  // by tensor, those that tell most dims first
   // By tensor and dim: sizes, outermost first, of the dims that were merged to it.
   std::vector<std::vector<std::vector<Expr>>> factors;
@@ -73,6 +77,9 @@ class ValueGroup {
   // the group is of no use any more: false.
   bool add(int output, const std::vector<Expr>& at, bool strict);
   std::vector<const Tensor*> refused;
+  // Those that were refused because the kernel would compute them again and again, at other
+  // coordinates each time (x -> x[1:] + x[:-1] -> ...), by id.
+  std::set<int> repeated;
   std::set<int> cut;  // tensors, by id, that are read from memory
 
   // The value of a tensor at the coordinates at which it was computed first; -1: nowhere.
@@ -118,6 +125,7 @@ class ValueGroup {
 
   bool takes(AxisSet over, AxisSet kept) const;
   bool admit(const Point& p);
+  bool is_repeated(const Tensor* t) const;
   void refuse(const Tensor* t);
   std::vector<Point> needs(const Point& p);
   ValueId append(const Point& p, DType dtype, decltype(Value::how) how, AxisSet axes);

@@ -275,6 +275,7 @@ Graph make_graph(const Fusion& fusion) {
               .same = std::vector<const Tensor*>(tensors),
               .reduces = std::vector<bool>(tensors, false),
               .waits = std::vector<bool>(tensors, false),
+              .cost = std::vector<int>(tensors, 0),
               .origins = {},
               .factors = {}};
   for (const Tensor& t : fusion.tensors) {
@@ -283,7 +284,11 @@ Graph make_graph(const Fusion& fusion) {
     for (const Tensor* a : operands(t))
       graph.reduces[t.id] = graph.reduces[t.id] || graph.reduces[a->id];
     graph.waits[t.id] = graph.reduces[t.id] || std::holds_alternative<Library>(t.definition);
-    for (const Tensor* a : operands(t)) graph.waits[t.id] = graph.waits[t.id] || graph.waits[a->id];
+    if (!std::holds_alternative<Library>(t.definition)) graph.cost[t.id] = 1;
+    for (const Tensor* a : operands(t)) {
+      graph.waits[t.id] = graph.waits[t.id] || graph.waits[a->id];
+      graph.cost[t.id] = std::min(graph.cost[t.id] + graph.cost[a->id], max_values);
+    }
     graph.plain = graph.plain && !graph.waits[t.id] && keeps_places(t);
   }
   if (graph.plain) return graph;

@@ -109,10 +109,11 @@ struct Segmenter {
   Fusion& fusion;
   const Graph graph;
   std::deque<ValueGroup> groups{};
-  std::vector<int> level_of_group{}, component_of_group{};
-  std::vector<int> level{};  // by output, -1: in no group yet
-  std::set<int> large{};     // tensors cut because a kernel was too large: for all kernels then
-  std::set<int> library{};   // tensors that a library computes
+  std::vector<int> level_of_group{};
+  std::map<std::pair<int, int>, std::vector<size_t>> groups_of{};  // by component and level
+  std::vector<int> level{};                                        // by output, -1: in no group yet
+  std::set<int> large{};    // tensors cut because a kernel was too large: for all kernels then
+  std::set<int> library{};  // tensors that a library computes
   struct Call {
     int level = 0;
     LibraryCall call;
@@ -120,6 +121,7 @@ struct Segmenter {
   std::map<int, Call> calls{};            // by id of the tensor that is result 0
   std::map<int, int> output_of_tensor{};  // where cut tensors are stored
   std::map<int, Alone> alone{};           // by output, while it waits for what it reads
+  std::vector<Parting> partings{};
 
   explicit Segmenter(Fusion& f) : fusion(f), graph(make_graph(f)) {
     level.assign(fusion.outputs.size(), -1);
@@ -227,46 +229,58 @@ struct Segmenter {
     return out;
   }
 
+  // What a value that is handed over costs: bytes by how many axes they are needed for.
+  static int64_t handing_over(const Value& value, const Tensor* root) {
+    if (!value.tensor || value.tensor == root) return int64_t{1} << 45;  // cannot be
+    constexpr int64_t more_axes = 1 << 10;
+    int64_t cost = size_of(value.dtype);
+    for (int a = std::min(__builtin_popcountll(value.axes), 3); a > 0; --a) cost *= more_axes;
+    return cost;
+  }
+
   // Where a kernel would be too large, or computes much again that led to what it reads: the
-  // tensors that the later half of its values reads of the earlier one, cut where they are fewest
-  // and smallest.
+  // tensors that stretches of its values read of earlier ones, cut where they are fewest and
+  // smallest. The stretches fit, all of them: the work is linear in the number of values.
   std::vector<const Tensor*> excess(const ValueGroup& group, const Tensor* root) const {
     const Refined& r = group.refined();
-    if (fits(group, group.cut.empty() ? 1 : 2)) return {};
+    const bool recomputes = std::any_of(group.cut.begin(), group.cut.end(),
+                                        [&](int tensor) { return !large.count(tensor); });
+    const int part = recomputes ? 2 : 1;
+    if (fits(group, part)) return {};
     const size_t count = r.values.size();
     std::vector<size_t> last(count, 0);  // user
     for (size_t v = 0; v < count; ++v) visit_operands(r.values[v], [&](ValueId a) { last[a] = v; });
-    const auto crosses = [&](size_t v, size_t at) {
+    const auto is_handed_over = [&](size_t v) {
       const Value& value = r.values[v];
-      return last[v] >= at && !std::holds_alternative<Read>(value.how) &&
+      return last[v] > v && !std::holds_alternative<Read>(value.how) &&
              !std::holds_alternative<Uniform>(value.how);
     };
-    // Bytes by how many axes they are needed for, added up over what crosses each place.
-    constexpr int64_t more_axes = 1 << 10;
-    std::vector<int64_t> change(count + 1, 0);
+    std::vector<int64_t> cost(count + 1, 0);  // of a cut before each value
     for (size_t v = 0; v < count; ++v) {
-      if (!crosses(v, v + 1)) continue;
-      const Value& value = r.values[v];
-      int64_t cost = size_of(value.dtype);
-      for (int a = std::min(__builtin_popcountll(value.axes), 3); a > 0; --a) cost *= more_axes;
-      if (!value.tensor || value.tensor == root) cost = int64_t{1} << 45;  // cannot be handed over
-      change[v + 1] += cost;
-      change[last[v] + 1 <= count ? last[v] + 1 : count] -= cost;
+      if (!is_handed_over(v)) continue;
+      const int64_t own = handing_over(r.values[v], root);
+      cost[v + 1] += own;
+      cost[last[v] + 1] -= own;
     }
-    size_t best = 0;
-    int64_t least = 0, cost = 0;
-    for (size_t at = 1; at < count; ++at) {
-      cost += change[at];
-      if (at < count / 4 || at > count * 3 / 4) continue;
-      if (best == 0 || cost < least) {
-        best = at;
-        least = cost;
-      }
+    for (size_t at = 1; at <= count; ++at) cost[at] += cost[at - 1];
+    // Stretches of three quarters of what fits leave each cut some room to move.
+    const size_t most = static_cast<size_t>(max_values) / part;
+    const size_t stretches = std::max<size_t>(2, (4 * count + 3 * most - 1) / (3 * most));
+    const size_t length = count / stretches;
+    const size_t room = std::min(length / 2, length < most ? (most - length) / 2 : 0);
+    std::vector<size_t> cuts;
+    for (size_t i = 1; i < stretches; ++i) {
+      const auto from =
+          cost.begin() + static_cast<ptrdiff_t>(std::max<size_t>(1, i * length - room));
+      const auto to = cost.begin() + static_cast<ptrdiff_t>(std::min(count, i * length + room + 1));
+      if (from < to) cuts.push_back(static_cast<size_t>(std::min_element(from, to) - cost.begin()));
     }
     std::vector<const Tensor*> out;
-    for (size_t v = 0; v < best; ++v)
-      if (crosses(v, best) && r.values[v].tensor && r.values[v].tensor != root)
-        out.push_back(r.values[v].tensor);
+    for (size_t v = 0; v < count; ++v) {
+      if (!is_handed_over(v) || !r.values[v].tensor || r.values[v].tensor == root) continue;
+      const auto cut = std::upper_bound(cuts.begin(), cuts.end(), v);
+      if (cut != cuts.end() && *cut <= last[v]) out.push_back(r.values[v].tensor);
+    }
     return out;
   }
 
@@ -274,6 +288,26 @@ struct Segmenter {
   static bool fits(const ValueGroup& group, int part = 1) {
     return static_cast<int>(group.refined().values.size()) <= max_values / part &&
            group.reads_and_stores() <= max_buffers / part;
+  }
+
+  // Of tensors that would be computed again and again, those to hand over: the first ones, and
+  // others where more than a few statements lie between.
+  std::vector<const Tensor*> rare(const std::set<int>& repeated) const {
+    std::vector<const Tensor*> out;
+    std::vector<int> cost(static_cast<size_t>(*repeated.rbegin()) + 1, 0);  // since memory
+    for (int id = 0; id <= *repeated.rbegin(); ++id) {
+      const Tensor& t = fusion.tensors[id];
+      const bool stored = std::holds_alternative<Input>(t.definition) || library_call(t);
+      if (stored || large.count(id)) continue;
+      cost[id] = 1;
+      for (const Tensor* a : operands(t)) cost[id] = std::min(cost[id] + cost[a->id], max_values);
+      if (cost[id] <= few_statements || !repeated.count(id)) continue;
+      out.push_back(&t);
+      cost[id] = 0;
+    }
+    if (out.empty())
+      for (int id : repeated) out.push_back(&fusion.tensors[id]);
+    return out;
   }
 
   Alone build(int output) {
@@ -290,13 +324,30 @@ struct Segmenter {
       out.group.add(output, out.group.fresh(t), false);
       const std::vector<Value>& values = out.group.refined().values;
       std::vector<const Tensor*> refused = out.group.refused;
-      if (refused.empty()) refused = unused(out.group.refined());
-      if (refused.empty()) refused = misfits(out.group);
-      refused = handed_over(out.group, refused, root);
-      if (refused.empty()) {
-        refused = excess(out.group, root);
-        for (const Tensor* r : refused) large.insert(r->id);
+      bool everywhere = true;  // cut for other kernels too
+      const char* why = "it would be computed at many places of the kernel";
+      if (!out.group.repeated.empty()) {
+        refused = rare(out.group.repeated);
+      } else {
+        why = "its reduction is over axes that are neither those reduced nor those kept there";
+        if (refused.empty()) {
+          why = "its reduction is needed for an index that decides nothing";
+          refused = unused(out.group.refined());
+        }
+        if (refused.empty()) {
+          why = "rows and columns are reduced, and both are waited for";
+          refused = misfits(out.group);
+        }
+        everywhere = refused.empty();
+        if (everywhere) why = "a kernel holds 512 statements and 96 tensors";
+        refused = everywhere ? excess(out.group, root) : handed_over(out.group, refused, root);
       }
+      for (const Tensor* r : refused)
+        partings.push_back(
+            {.tensor = r->id,
+             .why = text("handed over in memory to the kernel of t", t->id, ": ", why)});
+      if (everywhere)
+        for (const Tensor* r : refused) large.insert(r->id);
       if (refused.empty()) {
         for (const Value& v : values)
           if (std::holds_alternative<Read>(v.how) &&
@@ -324,35 +375,57 @@ struct Segmenter {
     return it->second = static_cast<int>(fusion.outputs.size()) - 1;
   }
 
-  // The newest group of the component and level takes the output, or a new one is opened: linear in
-  // the number of outputs.
+  // Is the kernel still of a good size after it took values of an output to the `before` that it
+  // had? Beyond half of what it holds it takes what it computes for the most part already.
+  static bool is_worth(const ValueGroup& group, size_t before, const ValueGroup& alone) {
+    const size_t more = group.refined().values.size() - before;
+    return fits(group, 2) || (fits(group) && 2 * more <= alone.refined().values.size());
+  }
+
+  // The newest groups of the component and level may take the output, or a new one is opened:
+  // linear in the number of outputs. `own`: nullptr where the output is so small that it cannot
+  // make a kernel too large.
   void place(int output, int at_level, Alone* own) {
+    constexpr size_t most_tries = 4;
     level[output] = at_level;
     const Tensor* t = fusion.outputs[output].tensor;
-    for (size_t i = groups.size(); i-- > 0;) {
-      ValueGroup& g = groups[i];
-      if (component_of_group[i] != graph.component[t->id] || level_of_group[i] != at_level)
-        continue;
-      if (!fits(g, 2)) break;
+    const char* why = "no axes in common are offered by a tensor that both read";
+    std::vector<size_t>& candidates = groups_of[{graph.component[t->id], at_level}];
+    for (size_t tries = 0; tries < std::min(most_tries, candidates.size()); ++tries) {
+      ValueGroup& g = groups[candidates[candidates.size() - 1 - tries]];
+      if (!own && !fits(g, 2)) continue;
       for (const std::vector<Expr>& at : g.offers(t)) {
         if (!own) {
           g.add(output, at, false);
           return;
         }
-        ValueGroup::State before = g.state();
+        const size_t before = g.refined().values.size();
+        ValueGroup::State state = g.state();
         g.cut.insert(own->cut.begin(), own->cut.end());
-        if (g.add(output, at, true) && reduction_sets(g.refined()) && fits(g)) return;
-        g.restore(std::move(before));
+        if (g.add(output, at, true) && reduction_sets(g.refined()) &&
+            is_worth(g, before, own->group))
+          return;
+        why = fits(g) ? "their reductions do not go together" : "one kernel would be too large";
+        g.restore(std::move(state));
       }
     }
+    if (!candidates.empty())
+      note_apart(t, groups[candidates.back()], why);
+    else if (!groups.empty() && level_of_group.back() == at_level)
+      note_apart(t, groups.back(), "they have no tensor in common");
+    candidates.push_back(groups.size());
+    level_of_group.push_back(at_level);
     if (own) {
       groups.push_back(std::move(own->group));
     } else {
       ValueGroup& g = groups.emplace_back(graph);
       g.add(output, g.fresh(t), false);
     }
-    level_of_group.push_back(at_level);
-    component_of_group.push_back(graph.component[t->id]);
+  }
+
+  void note_apart(const Tensor* t, const ValueGroup& from, const char* why) {
+    const int other = fusion.outputs[from.refined().stores[0].output].tensor->id;
+    partings.push_back({.tensor = t->id, .why = text("not in the kernel of t", other, ": ", why)});
   }
 
   // Does the call itself store the output? Other outputs of the same tensor are copies of that one.
@@ -396,6 +469,10 @@ struct Segmenter {
     LibraryCall& call = it->second.call;
     if (fresh) {
       const auto& d = std::get<Library>(first->definition);
+      partings.push_back({.tensor = first->id,
+                          .why = text("torch computes ", row(d.op).name,
+                                      ": its operands and "
+                                      "results lie in memory")});
       it->second.level = at_level;
       call = {.op = d.op, .attributes = d.attributes, .args = {}, .outputs = {}};
       call.outputs.assign(row(d.op).results.size(), -1);
@@ -413,7 +490,7 @@ struct Segmenter {
       const Tensor* t = fusion.outputs[output].tensor;
       if (level[output] >= 0) {
         open.pop_back();
-      } else if (!graph.waits[t->id]) {
+      } else if (!graph.waits[t->id] && graph.cost[t->id] <= max_buffers / 2) {
         place(output, 0, nullptr);
       } else if (is_stored_by_call(output)) {
         const size_t before = open.size();
@@ -471,127 +548,10 @@ struct Segmenter {
 
 }  // namespace
 
-std::vector<Segment> refine(Fusion& fusion) { return Segmenter(fusion).run(); }
-
-namespace {
-
-// Does the coordinate walk along all of a dim of this size, once: axes nested in each other?
-bool covers(Exprs& exprs, Expr coordinate, Expr size, const std::vector<Axis>& axes) {
-  const auto form = linear(exprs, coordinate, static_cast<int>(axes.size()));
-  if (!form || !form->rest->is_constant(0)) return false;
-  Expr stride = exprs.constant(1);
-  AxisSet left = axes_of({coordinate});
-  while (left) {
-    AxisId next = -1;
-    for (size_t a = 0; a < axes.size() && next < 0; ++a)
-      if ((left >> a & 1) && form->coefficients[a] == stride) next = static_cast<AxisId>(a);
-    if (next < 0) return false;
-    stride = exprs.mul(stride, axes[next].extent);
-    left &= ~(AxisSet{1} << next);
-  }
-  return stride == rewrite(exprs, size, [](Expr) -> Expr { return nullptr; });
-}
-
-// May memory of the value's tensor stand for the value: is each element of it computed?
-bool is_whole(Exprs& exprs, const Value& value, const std::vector<Axis>& axes) {
-  if (!value.tensor || std::holds_alternative<Read>(value.how)) return false;
-  AxisSet used = 0;
-  for (int d = 0; d < value.tensor->rank(); ++d) {
-    if (value.tensor->shape[d]->is_constant(1)) continue;
-    const AxisSet mine = axes_of({value.at[d]});
-    if ((mine & used) || !covers(exprs, value.at[d], value.tensor->shape[d], axes)) return false;
-    used |= mine;
-  }
-  return used == value.axes;
-}
-
-}  // namespace
-
-std::vector<Refined> pieces(Fusion& fusion, Refined& whole) {
-  std::optional<Refined> shorter = single_pass(whole);
-  Refined& from = shorter ? *shorter : whole;
-  const auto sets = reduction_sets(from);
-  FUSER_ASSERT(sets, "what is to be cut is no kernel");
-  const std::vector<AxisSet> overs = reduced_sets(from);
-  const std::vector<uint8_t> fed = fed_by(from, overs);
-  uint8_t by_rows = 0, by_columns = 0;
-  for (size_t s = 0; s < overs.size(); ++s)
-    (overs[s] == sets->rows ? by_rows : by_columns) |= static_cast<uint8_t>(1 << s);
-
-  // A value over K that a reduction over R led to.
-  const auto is_result = [&](ValueId v) {
-    return (fed[v] & by_rows) && !(from.values[v].axes & sets->rows);
-  };
-  // How often rows must have been walked before the value can be computed.
-  std::vector<int> stage(from.values.size(), 0);
-  int last = 0;
-  for (size_t v = 0; v < stage.size(); ++v) {
-    const Value& value = from.values[v];
-    const bool walks = (value.axes & sets->rows) || std::holds_alternative<Reduced>(value.how);
-    visit_operands(value, [&](ValueId a) {
-      stage[v] = std::max(stage[v], stage[a] + (walks && is_result(a)));
-    });
-  }
-  std::vector<int> stage_of_store;
-  for (const Store& s : from.stores) {
-    const ValueId v = s.access.value;
-    stage_of_store.push_back(stage[v] + (is_result(v) && (axes_of(s.at) & sets->rows)));
-    last = std::max(last, stage_of_store.back());
-  }
-  if (last == 0 && !sets->columns) return {};
-
-  // What is stored anyway is read back from there.
-  std::vector<int> output_of(from.values.size(), -1);
-  std::vector<Value> read = from.values;
-  for (const Store& s : from.stores) {
-    const Output& o = fusion.outputs[s.output];
-    Value& v = read[s.access.value];
-    if (o.alias >= 0 || output_of[s.access.value] >= 0 || axes_of(s.at) != v.axes) continue;
-    v.tensor = o.tensor;
-    v.at = s.at;
-    output_of[s.access.value] = s.output;
-  }
-  const auto handed_over = [&](ValueId v) {
-    return is_result(v) && is_whole(from.exprs, from.values[v], from.axes);
-  };
-
-  std::vector<Refined> out;
-  std::vector<bool> made(from.values.size(), false);  // an output for it alone
-  for (int now = last; now >= 0; --now) {
-    std::vector<Value> values = from.values;
-    std::vector<Store> stores;
-    for (size_t i = 0; i < from.stores.size(); ++i)
-      if (stage_of_store[i] == now) stores.push_back(from.stores[i]);
-    for (size_t v = 0; v < values.size(); ++v) {
-      if (made[v] && stage[v] == now)
-        stores.push_back({.output = output_of[v],
-                          .access = {.value = static_cast<ValueId>(v)},
-                          .at = values[v].at});
-      if (!handed_over(static_cast<ValueId>(v)) || stage[v] >= now) continue;
-      values[v] = read[v];
-      values[v].how = Read{};
-    }
-    // Reductions over K are a kernel of their own.
-    for (const bool columns : {true, false}) {
-      std::vector<Store> here;
-      for (const Store& s : stores)
-        if (((fed[s.access.value] & by_columns) != 0) == columns) here.push_back(s);
-      if (here.empty()) continue;
-      std::vector<ValueId> image;
-      Refined piece = extract(from.axes, values, here, image);
-      for (size_t v = 0; v < values.size(); ++v) {
-        if (image[v] < 0 || !handed_over(static_cast<ValueId>(v)) || stage[v] >= now) continue;
-        if (output_of[v] < 0) {
-          made[v] = true;
-          output_of[v] = static_cast<int>(fusion.outputs.size());
-          fusion.outputs.push_back({.tensor = values[v].tensor, .alias = -1, .temp = true});
-        }
-        std::get<Read>(piece.values[image[v]].how).output = output_of[v];
-      }
-      out.push_back(std::move(piece));
-    }
-  }
-  std::reverse(out.begin(), out.end());
+std::vector<Segment> refine(Fusion& fusion, std::vector<Parting>* partings) {
+  Segmenter segmenter(fusion);
+  std::vector<Segment> out = segmenter.run();
+  if (partings) *partings = std::move(segmenter.partings);
   return out;
 }
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-import time
 
-import pytest
 import torch
 
-from fuser import DataType, FusionDefinition, Tensor, Unsupported
+from fuser import DataType, FusionDefinition, Tensor
 from tests.groups import Grouped, check, values
 from tests.stages import stage_text, stage_texts
 
@@ -108,21 +106,6 @@ def test_a_dim_of_size_1_broadcasts() -> None:
     assert "g_in1[a1]" in text
 
 
-@pytest.mark.parametrize("count", [600, 10_000])
-def test_a_chain_too_long_for_a_kernel(count: int) -> None:
-    """Refused at once and without recursion; the message says what to do."""
-    fd, (x,) = define(1)
-    for _ in range(count):
-        x = fd.ops.sin(x)
-    fd.add_output(x)
-    start = time.monotonic()
-    with pytest.raises(Unsupported, match="split the definition in two") as caught:
-        fd.execute([torch.ones(8)])
-    assert caught.value.rule == "kernel-size-1"
-    assert time.monotonic() - start < 30  # a guard against quadratic work, not a speed test
-    assert repr(fd).count("fd.ops.sin") == count
-
-
 def test_many_outputs_become_several_kernels() -> None:
     fd, (x,) = define(1)
     for i in range(150):
@@ -139,9 +122,9 @@ def test_more_inputs_than_a_kernel_takes() -> None:
     for t in tensors[1:]:
         total = total + t
     fd.add_output(total)
-    with pytest.raises(Unsupported) as caught:
-        fd.execute([torch.ones(4)] * 120)
-    assert caught.value.rule == "kernel-size-2"
+    (got,) = fd.execute([torch.ones(4)] * 120)
+    assert torch.equal(got, torch.full([4], 120.0))
+    assert len(fd.fec.executor.kernels(None)) == 2
 
 
 def test_full_and_scalars_read_nothing() -> None:

@@ -342,6 +342,48 @@ def test_long_chains_of_norms(length: int, alternate: bool) -> None:
     torch.testing.assert_close(result, wanted, rtol=1e-6, atol=1e-6)
 
 
+def long_chain(length: int) -> FusionDefinition:
+    fd, (x,) = define(1)
+    y = x
+    for i in range(length):
+        y = fd.ops.sin(y) if i % 3 else y + x
+    fd.add_output(y)
+    return fd
+
+
+@pytest.mark.parametrize("length", [600, 1500])
+def test_a_chain_too_long_for_a_kernel_is_cut_where_one_tensor_is_live(length: int) -> None:
+    got = check(long_chain(length), [X[0]], tolerance=1e-5)
+    assert all(len(g["values"]) <= 512 for g in got.groups)
+    assert all(len(g["stores"]) == 1 for g in got.groups)
+    assert len(got.groups) <= length // 256
+
+
+def test_a_chain_of_ten_thousand_ops_meets_no_limit() -> None:
+    """No recursion, and nothing that grows faster than the chain: a guard, not a speed test."""
+    start = time.monotonic()
+    fd = long_chain(10_000)
+    assert len(Grouped(fd, [X[0]]).groups) <= 40
+    assert repr(fd).count("fd.ops.sin") == 6666
+    assert hash(fd.fusion) == hash(long_chain(10_000).fusion)
+    (result,) = evaluate(fd, [X[0]])
+    assert result.shape == (8,)
+    assert time.monotonic() - start < 30
+
+
+def test_shifts_of_shifts_are_stored_before_they_multiply() -> None:
+    """Inline, each op would be computed at more places than the one behind it."""
+    fd, size = FusionDefinition(), 200
+    y = fd.define_tensor([size])
+    for shift in range(1, 17):
+        size -= shift
+        y = fd.ops.sin(fd.ops.slice(y, [0], [size])) + fd.ops.slice(y, [shift], [size + shift])
+    fd.add_output(y)
+    got = check(fd, [torch.linspace(-1, 1, 200)], tolerance=1e-4)
+    assert 2 <= len(got.groups) <= 8
+    assert all(len(g["values"]) <= 64 for g in got.groups)
+
+
 def test_many_reductions_of_one_tensor() -> None:
     fd, (x,) = define(2)
     for i in range(120):

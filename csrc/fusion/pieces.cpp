@@ -1,0 +1,130 @@
+// A kernel as several that hand over what rows come to, so that no row need stay on chip.
+#include <algorithm>
+
+#include "base/error.h"
+#include "fusion/group.h"
+
+namespace fuser {
+namespace {
+
+// Does the coordinate walk along all of a dim of this size, once: axes nested in each other?
+bool covers(Exprs& exprs, Expr coordinate, Expr size, const std::vector<Axis>& axes) {
+  const auto form = linear(exprs, coordinate, static_cast<int>(axes.size()));
+  if (!form || !form->rest->is_constant(0)) return false;
+  Expr stride = exprs.constant(1);
+  AxisSet left = axes_of({coordinate});
+  while (left) {
+    AxisId next = -1;
+    for (size_t a = 0; a < axes.size() && next < 0; ++a)
+      if ((left >> a & 1) && form->coefficients[a] == stride) next = static_cast<AxisId>(a);
+    if (next < 0) return false;
+    stride = exprs.mul(stride, axes[next].extent);
+    left &= ~(AxisSet{1} << next);
+  }
+  return stride == rewrite(exprs, size, [](Expr) -> Expr { return nullptr; });
+}
+
+// May memory of the value's tensor stand for the value: is each element of it computed?
+bool is_whole(Exprs& exprs, const Value& value, const std::vector<Axis>& axes) {
+  if (!value.tensor || std::holds_alternative<Read>(value.how)) return false;
+  AxisSet used = 0;
+  for (int d = 0; d < value.tensor->rank(); ++d) {
+    if (value.tensor->shape[d]->is_constant(1)) continue;
+    const AxisSet mine = axes_of({value.at[d]});
+    if ((mine & used) || !covers(exprs, value.at[d], value.tensor->shape[d], axes)) return false;
+    used |= mine;
+  }
+  return used == value.axes;
+}
+
+}  // namespace
+
+std::vector<Refined> pieces(Fusion& fusion, Refined& whole) {
+  std::optional<Refined> shorter = single_pass(whole);
+  Refined& from = shorter ? *shorter : whole;
+  const auto sets = reduction_sets(from);
+  FUSER_ASSERT(sets, "what is to be cut is no kernel");
+  const std::vector<AxisSet> overs = reduced_sets(from);
+  const std::vector<uint8_t> fed = fed_by(from, overs);
+  uint8_t by_rows = 0, by_columns = 0;
+  for (size_t s = 0; s < overs.size(); ++s)
+    (overs[s] == sets->rows ? by_rows : by_columns) |= static_cast<uint8_t>(1 << s);
+
+  // A value over K that a reduction over R led to.
+  const auto is_result = [&](ValueId v) {
+    return (fed[v] & by_rows) && !(from.values[v].axes & sets->rows);
+  };
+  // How often rows must have been walked before the value can be computed.
+  std::vector<int> stage(from.values.size(), 0);
+  int last = 0;
+  for (size_t v = 0; v < stage.size(); ++v) {
+    const Value& value = from.values[v];
+    const bool walks = (value.axes & sets->rows) || std::holds_alternative<Reduced>(value.how);
+    visit_operands(value, [&](ValueId a) {
+      stage[v] = std::max(stage[v], stage[a] + (walks && is_result(a)));
+    });
+  }
+  std::vector<int> stage_of_store;
+  for (const Store& s : from.stores) {
+    const ValueId v = s.access.value;
+    stage_of_store.push_back(stage[v] + (is_result(v) && (axes_of(s.at) & sets->rows)));
+    last = std::max(last, stage_of_store.back());
+  }
+  if (last == 0 && !sets->columns) return {};
+
+  // What is stored anyway is read back from there.
+  std::vector<int> output_of(from.values.size(), -1);
+  std::vector<Value> read = from.values;
+  for (const Store& s : from.stores) {
+    const Output& o = fusion.outputs[s.output];
+    Value& v = read[s.access.value];
+    if (o.alias >= 0 || output_of[s.access.value] >= 0 || axes_of(s.at) != v.axes) continue;
+    v.tensor = o.tensor;
+    v.at = s.at;
+    output_of[s.access.value] = s.output;
+  }
+  const auto handed_over = [&](ValueId v) {
+    return is_result(v) && is_whole(from.exprs, from.values[v], from.axes);
+  };
+
+  std::vector<Refined> out;
+  std::vector<bool> made(from.values.size(), false);  // an output for it alone
+  for (int now = last; now >= 0; --now) {
+    std::vector<Value> values = from.values;
+    std::vector<Store> stores;
+    for (size_t i = 0; i < from.stores.size(); ++i)
+      if (stage_of_store[i] == now) stores.push_back(from.stores[i]);
+    for (size_t v = 0; v < values.size(); ++v) {
+      if (made[v] && stage[v] == now)
+        stores.push_back({.output = output_of[v],
+                          .access = {.value = static_cast<ValueId>(v)},
+                          .at = values[v].at});
+      if (!handed_over(static_cast<ValueId>(v)) || stage[v] >= now) continue;
+      values[v] = read[v];
+      values[v].how = Read{};
+    }
+    // Reductions over K are a kernel of their own.
+    for (const bool columns : {true, false}) {
+      std::vector<Store> here;
+      for (const Store& s : stores)
+        if (((fed[s.access.value] & by_columns) != 0) == columns) here.push_back(s);
+      if (here.empty()) continue;
+      std::vector<ValueId> image;
+      Refined piece = extract(from.axes, values, here, image);
+      for (size_t v = 0; v < values.size(); ++v) {
+        if (image[v] < 0 || !handed_over(static_cast<ValueId>(v)) || stage[v] >= now) continue;
+        if (output_of[v] < 0) {
+          made[v] = true;
+          output_of[v] = static_cast<int>(fusion.outputs.size());
+          fusion.outputs.push_back({.tensor = values[v].tensor, .alias = -1, .temp = true});
+        }
+        std::get<Read>(piece.values[image[v]].how).output = output_of[v];
+      }
+      out.push_back(std::move(piece));
+    }
+  }
+  std::reverse(out.begin(), out.end());
+  return out;
+}
+
+}  // namespace fuser

@@ -1,0 +1,293 @@
+"""Thirty fusions that a compiler like this one is likely to split, to spill or to get wrong: how
+many kernels each becomes, and that its results are those of fuser.evaluate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from fuser import DataType, FusionDefinition, Tensor, testing
+
+BF16, HALF, INT = DataType.BFloat16, DataType.Half, DataType.Int
+Case = tuple[FusionDefinition, list[Any]]
+
+
+class Definition:
+    """A definition and the inputs that it is tried on."""
+
+    def __init__(self) -> None:
+        self.fd = FusionDefinition()
+        self.ops = self.fd.ops
+        self.inputs: list[Any] = []
+        self.generator = torch.Generator().manual_seed(0)
+
+    def tensor(self, *sizes: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        value = torch.randn(sizes, generator=self.generator).to(dtype)
+        return self.given(value)
+
+    def given(self, value: torch.Tensor, static: bool = False) -> Tensor:
+        self.inputs.append(value)
+        return self.fd.from_pytorch(value, static_sizes=static)
+
+    def indices(self, limit: int, *sizes: int) -> Tensor:
+        return self.given(torch.randint(0, limit, sizes, generator=self.generator))
+
+
+CASES: dict[str, tuple[int, Callable[[Definition], list[Tensor]]]] = {}
+Maker = Callable[[Definition], list[Tensor]]
+
+
+def case(kernels: int) -> Callable[[Maker], Maker]:
+    def add(make: Maker) -> Maker:
+        CASES[make.__name__] = (kernels, make)
+        return make
+
+    return add
+
+
+@case(1)
+def bias_gelu_of_mixed_types(d: Definition) -> list[Tensor]:
+    x, bias = d.tensor(6, 40, dtype=torch.bfloat16), d.tensor(40)
+    return [d.ops.cast(d.ops.gelu(x + bias), BF16)]
+
+
+@case(1)
+def channels_last_with_row_major(d: Definition) -> list[Tensor]:
+    x = torch.randn(2, 8, 5, 6, generator=d.generator)
+    a = d.given(x.to(memory_format=torch.channels_last))
+    return [a + d.tensor(2, 8, 5, 6)]
+
+
+@case(1)
+def softmax_with_mask_and_dropout(d: Definition) -> list[Tensor]:
+    x, mask = d.tensor(2, 3, 8, 16), d.tensor(2, 1, 8, 16)
+    return list(d.ops.dropout(d.ops.softmax(x + mask, 3), 0.25))
+
+
+@case(1)
+def layer_norm_forward(d: Definition) -> list[Tensor]:
+    x, w, b = d.tensor(6, 40), d.tensor(40), d.tensor(40)
+    return list(d.ops.layer_norm(x, [x.size(1)], w, b))
+
+
+@case(1)
+def layer_norm_backward(d: Definition) -> list[Tensor]:
+    dy, x, w = d.tensor(6, 40), d.tensor(6, 40), d.tensor(40)
+    var, mean = d.ops.var_mean(x, [1], 0, True)
+    normal = (x - mean) * d.ops.rsqrt(var + 1e-5)
+    g = dy * w
+    dx = g - d.ops.mean(g, [1], True) - normal * d.ops.mean(g * normal, [1], True)
+    return [
+        dx * d.ops.rsqrt(var + 1e-5),
+        d.ops.sum(dy * normal, [0]),
+        d.ops.sum(dy, [0]),
+    ]
+
+
+@case(1)
+def batch_norm_in_training(d: Definition) -> list[Tensor]:
+    x, w, b = d.tensor(4, 5, 3, 2), d.tensor(5), d.tensor(5)
+    mean, var = d.tensor(5), d.given(torch.rand(5, generator=d.generator) + 0.5)
+    return list(d.ops.batch_norm(x, w, b, mean, var, 0.1, 1e-5, True))
+
+
+@case(1)
+def group_norm_affine_silu(d: Definition) -> list[Tensor]:
+    x = d.given(torch.randn(2, 6, 4, 5, generator=d.generator), static=True)
+    w, b = d.tensor(6), d.tensor(6)
+    return [d.ops.silu(d.ops.group_norm(x, 3, w, b)[0])]
+
+
+@case(2)
+def cross_entropy(d: Definition) -> list[Tensor]:
+    """A kernel for the rows, and one that sums over them."""
+    return [d.ops.cross_entropy(d.tensor(7, 33), d.indices(33, 7))]
+
+
+@case(1)
+def rope_of_halves(d: Definition) -> list[Tensor]:
+    x, cos, sin = d.tensor(2, 3, 5, 8), d.tensor(5, 8), d.tensor(5, 8)
+    first = d.ops.slice(x, [0, 0, 0, 0], [None] * 3 + [4])
+    second = d.ops.slice(x, [0, 0, 0, 4], [None] * 3 + [8])
+    return [x * cos + d.ops.cat([-second, first], 3) * sin]
+
+
+@case(1)
+def qkv_split_permute_scale(d: Definition) -> list[Tensor]:
+    qkv = d.given(torch.randn(2, 5, 3, 4, 8, generator=d.generator), static=True)
+    parts = [d.ops.permute(d.ops.select(qkv, i, 2), [0, 2, 1, 3]) for i in range(3)]
+    return [parts[0] * 0.5, parts[1] * 1.5, parts[2] * 2.5]
+
+
+@case(1)
+def cat_along_rows_then_norm(d: Definition) -> list[Tensor]:
+    x = d.ops.cat([d.ops.relu(d.tensor(6, n)) for n in (8, 5, 11)], 1)
+    return [d.ops.softmax(x, 1)]
+
+
+@case(1)
+def roll_by_a_run_time_amount(d: Definition) -> list[Tensor]:
+    x = d.tensor(6, 20)
+    n = d.fd.define_scalar(INT)
+    d.inputs.append(7)
+    left = d.ops.slice(x, [0, n], [None, None])
+    right = d.ops.slice(x, [0, 0], [None, n])
+    return [d.ops.cat([left, right], 1) * 2.0]
+
+
+@case(1)
+def reshape_of_unknown_sizes(d: Definition) -> list[Tensor]:
+    x, bias = d.tensor(2, 5, 12), d.tensor(4)
+    return [d.ops.reshape(d.ops.relu(x), [10, 3, 4]) + bias]
+
+
+@case(1)
+def reshape_that_does_not_nest(d: Definition) -> list[Tensor]:
+    x = d.given(torch.randn(6, 4, generator=d.generator), static=True)
+    bias = d.given(torch.randn(4, generator=d.generator), static=True)
+    return [d.ops.relu(d.ops.reshape(x + bias, [8, 3]))]
+
+
+@case(1)
+def row_sum_and_column_sum(d: Definition) -> list[Tensor]:
+    x = d.tensor(6, 40)
+    return [d.ops.sum(x, [1]), d.ops.sum(x, [0])]
+
+
+@case(1)
+def sum_over_outer_and_inner(d: Definition) -> list[Tensor]:
+    return [d.ops.sum(d.tensor(4, 6, 10), [0, 2])]
+
+
+@case(1)
+def layer_norm_of_softmax(d: Definition) -> list[Tensor]:
+    x = d.tensor(6, 40)
+    return [d.ops.layer_norm(d.ops.softmax(x, 1), [x.size(1)])[0]]
+
+
+@case(2)
+def layer_norm_of_softmax_over_another_axis(d: Definition) -> list[Tensor]:
+    x = d.tensor(6, 40)
+    return [d.ops.layer_norm(d.ops.softmax(x, 0), [x.size(1)])[0]]
+
+
+@case(1)
+def transpose_with_a_reduction(d: Definition) -> list[Tensor]:
+    return [d.ops.sum(d.ops.permute(d.tensor(6, 40), [1, 0]) + d.tensor(40, 6), [1])]
+
+
+@case(1)
+def three_innermost_axes(d: Definition) -> list[Tensor]:
+    x = torch.randn(4, 5, 6, generator=d.generator)
+    y = torch.randn(5, 6, 4, generator=d.generator).permute(2, 0, 1)
+    z = torch.randn(4, 6, 5, generator=d.generator).permute(0, 2, 1)
+    return [d.given(x) + d.given(y) * d.given(z)]
+
+
+@case(2)
+def cumsum_with_pointwise(d: Definition) -> list[Tensor]:
+    """A kernel before and one after torch's scan."""
+    return [d.ops.relu(d.ops.cumsum(d.ops.sin(d.tensor(6, 40)), 1))]
+
+
+@case(1)
+def embedding_and_take_along_axis(d: Definition) -> list[Tensor]:
+    table, tokens = d.tensor(11, 8), d.indices(11, 5)
+    rows = d.ops.embedding_fwd(tokens, table)
+    return [d.ops.take_along_axis(rows * 2.0, d.indices(8, 5, 3), 1)]
+
+
+@case(1)
+def argmax_with_its_maximum(d: Definition) -> list[Tensor]:
+    x = d.tensor(6, 40)
+    return [d.ops.argmax(x, 1), d.ops.max(x, [1])]
+
+
+@case(1)
+def doubles_complex_and_bool(d: Definition) -> list[Tensor]:
+    x, c = d.tensor(6, 10, dtype=torch.float64), d.tensor(6, 10, dtype=torch.complex64)
+    return [d.ops.where(d.ops.gt(x, 0.0), c * 2.0, c), d.ops.lt(x, 0.5)]
+
+
+@case(1)
+def no_elements_and_no_dims(d: Definition) -> list[Tensor]:
+    return [d.ops.sum(d.tensor(0, 6), [0]) + d.tensor()]
+
+
+@case(1)
+def random_numbers_of_two_ops(d: Definition) -> list[Tensor]:
+    x = d.tensor(6, 10)
+    return [x + d.ops.rand_like(x), x * d.ops.randn_like(x)]
+
+
+@case(2)
+def two_independent_fusions(d: Definition) -> list[Tensor]:
+    """Two spaces; one launch would need kernels of several parts."""
+    return [d.ops.sin(d.tensor(9)), d.ops.cos(d.tensor(6, 10))]
+
+
+@case(1)
+def two_hundred_ops_thirty_inputs(d: Definition) -> list[Tensor]:
+    inputs = [d.tensor(64) for _ in range(30)]
+    values = list(inputs)
+    for i in range(170):
+        values.append(d.ops.sin(values[-1] + values[len(values) - 1 - i % 30]))
+    return values[-30:]
+
+
+@case(1)
+def softmax_of_odd_rows(d: Definition) -> list[Tensor]:
+    return [d.ops.softmax(d.tensor(3, 1001, dtype=torch.bfloat16), 1)]
+
+
+@pytest.fixture(scope="module")
+def compiled() -> dict[str, Case]:
+    made: dict[str, Case] = {}
+    for name, (_, make) in CASES.items():
+        d = Definition()
+        for result in make(d):
+            d.fd.add_output(result)
+        made[name] = (d.fd, d.inputs)
+    testing.compile_batch(made.values())
+    return made
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_results_and_kernels(name: str, compiled: dict[str, Case]) -> None:
+    fd, inputs = compiled[name]
+    torch.manual_seed(0)
+    fd.validate(inputs)
+    assert len(fd.fec.executor.kernels(None)) == CASES[name][0]
+
+
+def test_outputs_in_place_are_stored_after_all_reads() -> None:
+    d = Definition()
+    x = d.tensor(5, 5)
+    d.fd.add_output(x + d.ops.permute(x, [1, 0]), x)
+    before = d.inputs[0].clone()
+    d.fd.execute(d.inputs)
+    assert torch.equal(d.inputs[0], before + before.T)
+
+
+def test_adam_on_many_tensors_is_a_kernel_for_each_tensor() -> None:
+    d = Definition()
+    for size in (3, 17, 64):
+        p, g, m, v = (d.tensor(size) for _ in range(4))
+        mean = m * 0.9 + g * 0.1
+        square = v * 0.99 + g * g * 0.01
+        d.fd.add_output(p - mean / (d.ops.sqrt(d.ops.abs(square)) + 1e-8) * 1e-3, p)
+        d.fd.add_output(mean, m)
+        d.fd.add_output(square, v)
+    wanted = []
+    for p, g, m, v in zip(*(iter(x.clone() for x in d.inputs),) * 4, strict=True):
+        mean, square = m * 0.9 + g * 0.1, v * 0.99 + g * g * 0.01
+        wanted += [p - mean / (square.abs().sqrt() + 1e-8) * 1e-3, mean, square]
+    d.fd.execute(d.inputs)
+    written = [x for i, x in enumerate(d.inputs) if i % 4 != 1]
+    for got, want in zip(written, (w for w in wanted), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+    assert len(d.fd.fec.executor.kernels(None)) == 3
