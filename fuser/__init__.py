@@ -25,6 +25,7 @@ from fuser.errors import (  # noqa: E402
     UserError,
 )
 from fuser.evaluate import evaluate  # noqa: E402
+from fuser.explain import explain  # noqa: E402
 from fuser.layout import compute_tensor_descriptor  # noqa: E402
 from fuser.plan import Plan  # noqa: E402
 
@@ -51,4 +52,5 @@ __all__ = [
     "clear_caches",
     "compute_tensor_descriptor",
     "evaluate",
+    "explain",
 ]

@@ -153,7 +153,7 @@ std::unique_ptr<Specialized> specialize_fusion(const Fusion& fusion,
   // Both append temporaries to the outputs.
   std::vector<Kernels> kernels;
   std::vector<LibraryCall> calls;
-  for (Segment& segment : refine(out->fusion)) {
+  for (Segment& segment : refine(out->fusion, &out->partings)) {
     if (auto* call = std::get_if<LibraryCall>(&segment)) {
       calls.push_back(*call);
       out->program.steps.emplace_back(std::move(*call));

@@ -77,6 +77,7 @@ struct Specialized {
   Constraints constraints;
   IntProgram shapes;                          // sizes of the outputs
   std::vector<std::vector<int>> shape_slots;  // by output and dim
+  std::vector<Parting> partings;              // for people: what was not fused
 };
 
 // The order of dims, outermost first, that results of library calls have.

@@ -391,6 +391,69 @@ std::string Executor::signature(const Arguments& arguments) {
   return out;
 }
 
+Explanation Executor::explain(const Arguments& arguments) {
+  const Call call = prepare(arguments, {});
+  const Specialized& s = *call.specialized;
+  thread_local std::vector<int64_t> sizes;
+  s.shapes.run(SizeLeaf{arguments}, sizes);
+  const auto output = [&](int o) {
+    const Tensor& t = *s.fusion.outputs[o].tensor;
+    int64_t bytes = size_of(t.dtype);
+    for (int slot : s.shape_slots[o]) bytes *= sizes[slot];
+    return Explanation::Use{.tensor = t.id, .bytes = bytes};
+  };
+  const auto input = [&](int i) {
+    const TensorView& view = arguments.tensors[i];
+    int64_t bytes = size_of(view.dtype);  // an expanded dim is one element in memory
+    for (int d = 0; d < view.rank; ++d)
+      bytes *= view.strides[d] || !view.sizes[d] ? view.sizes[d] : 1;
+    return Explanation::Use{.tensor = s.fusion.inputs[i]->id, .bytes = bytes};
+  };
+  const auto memory = [&](int i, int o) { return i >= 0 ? input(i) : output(o); };
+
+  Explanation out{.steps = {}, .ideal_bytes = 0, .partings = s.partings};
+  std::set<int> inputs_read;
+  for (const Step& step : s.program.steps) {
+    if (const auto* kernel = std::get_if<KernelStep>(&step)) {
+      for (int group : call.running(*kernel)) {
+        const Variant& v = *call.variants[group];
+        Explanation::Step& info = out.steps.emplace_back();
+        info = {.kind = "kernel",
+                .name = v.text.name,
+                .plan = to_string(v.plan),
+                .reads = {},
+                .writes = {}};
+        for (const BufferUse& b : s.groups[group].problem.buffers) {
+          if (b.read) info.reads.push_back(memory(b.input, b.output));
+          if (b.read && b.input >= 0) inputs_read.insert(b.input);
+          if (b.written) info.writes.push_back(memory(b.input, b.output));
+        }
+      }
+    } else if (const auto* library = std::get_if<LibraryCall>(&step)) {
+      Explanation::Step& info = out.steps.emplace_back();
+      info = {
+          .kind = "library", .name = row(library->op).name, .plan = "", .reads = {}, .writes = {}};
+      for (const LibraryCall::Source& a : library->args) {
+        info.reads.push_back(memory(a.input, a.output));
+        if (a.input >= 0) inputs_read.insert(a.input);
+      }
+      for (int o : library->outputs)
+        if (o >= 0) info.writes.push_back(output(o));
+    } else {
+      const int o = std::get<CopyStep>(step).output;
+      out.steps.push_back({.kind = "copy",
+                           .name = "copy",
+                           .plan = "",
+                           .reads = {output(o)},
+                           .writes = {input(s.fusion.outputs[o].alias)}});
+    }
+  }
+  for (int i : inputs_read) out.ideal_bytes += input(i).bytes;
+  for (size_t o = 0; o < s.fusion.outputs.size(); ++o)
+    if (!s.fusion.outputs[o].temp) out.ideal_bytes += output(static_cast<int>(o)).bytes;
+  return out;
+}
+
 std::vector<KernelInfo> Executor::kernels(const Record& record) {
   std::vector<KernelInfo> out;
   for (const StepRecord& step : record.steps) {

@@ -20,6 +20,21 @@ struct KernelInfo {
   double build_seconds = 0.0;          // 0: it came from disk
 };
 
+// How a call runs, for people: what each step reads and writes, counting whole tensors once.
+struct Explanation {
+  struct Use {
+    int tensor = 0;  // by id
+    int64_t bytes = 0;
+  };
+  struct Step {
+    std::string kind, name, plan;  // kind: kernel, library or copy
+    std::vector<Use> reads, writes;
+  };
+  std::vector<Step> steps;
+  int64_t ideal_bytes = 0;  // each input that is read once, each result written once
+  std::vector<Parting> partings;
+};
+
 class Executor {
  public:
   // Raises UserError for a definition without outputs. The fusion must outlive the executor.
@@ -37,6 +52,7 @@ class Executor {
   // The same way down, for inspection; these compile nothing beyond planning.
   std::vector<Plan> plans(const Arguments& arguments);
   std::string signature(const Arguments& arguments);
+  Explanation explain(const Arguments& arguments);
   // The kernels of a record; last(): that of the latest call, or nullptr.
   static std::vector<KernelInfo> kernels(const Record& record);
   RecordRef last();

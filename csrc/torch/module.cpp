@@ -214,6 +214,20 @@ struct TorchExecutor {
   }
 };
 
+// (steps, ideal bytes, partings) as plain data; fuser/explain.py gives it names.
+py::tuple explanation(const Explanation& e) {
+  const auto uses = [](const std::vector<Explanation::Use>& list) {
+    py::list out;
+    for (const Explanation::Use& u : list) out.append(py::make_tuple(u.tensor, u.bytes));
+    return out;
+  };
+  py::list steps, partings;
+  for (const Explanation::Step& s : e.steps)
+    steps.append(py::make_tuple(s.kind, s.name, s.plan, uses(s.reads), uses(s.writes)));
+  for (const Parting& p : e.partings) partings.append(py::make_tuple(p.tensor, p.why));
+  return py::make_tuple(steps, e.ideal_bytes, partings);
+}
+
 py::dict plan_dict(const Plan& plan) {
   py::dict d;
   d["scheduler"] = plan.scheduler;
@@ -259,6 +273,12 @@ PYBIND11_MODULE(_torch, m) {
           "signature",
           [](TorchExecutor& self, const py::sequence& inputs, const py::object& device) {
             return self.executor.signature(self.arguments(inputs, device).view());
+          },
+          py::arg("inputs"), py::arg("device") = py::none())
+      .def(
+          "explain",
+          [](TorchExecutor& self, const py::sequence& inputs, const py::object& device) {
+            return explanation(self.executor.explain(self.arguments(inputs, device).view()));
           },
           py::arg("inputs"), py::arg("device") = py::none())
       .def(
