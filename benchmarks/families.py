@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks import channels, losses, norms, pointwise, softmax, sums
+from benchmarks import channels, losses, norms, pointwise, softmax, sums, transposes
 from benchmarks.case import Row
 
 TABLES: dict[str, tuple[Row, ...]] = {
@@ -15,4 +15,5 @@ TABLES: dict[str, tuple[Row, ...]] = {
     "rms_norm": norms.RMS_NORM,
     "norm_backward": norms.BACKWARD,
     "channels": channels.TABLE,
+    "transposes": transposes.TABLE,
 }

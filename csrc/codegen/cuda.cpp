@@ -263,13 +263,14 @@ struct Printer {
         return;
       }
     }
-    if (s.width == a.extent) {
+    if (s.width > 1 || a.extent == 1) {
       const Guard g = guard(s);
-      line(store ? text(verb, g.form, "(", at, ", ", a.name, g.arguments, ");")
-                 : text(verb, g.form, "(", a.name, ", ", at, g.arguments, ");"));
+      const std::string r =
+          s.width == a.extent ? a.name : text("part<", s.width, ">(", a.name, ", ", element, ")");
+      line(store ? text(verb, g.form, "(", at, ", ", r, g.arguments, ");")
+                 : text(verb, g.form, "(", r, ", ", at, g.arguments, ");"));
       return;
     }
-    FUSER_ASSERT(s.width == 1, "an access of ", s.width, " elements to an array of ", a.extent);
     const std::string e = text(a.name, "[", element, "]");
     const std::string exists = one_exists(s);
     if (store) {

@@ -79,6 +79,13 @@ DEVICE void store_access_(T* p, const T* r) {
 }
 #endif
 
+//@ part
+// N elements of an array, from `first` on, as an array of their own.
+template <i32 N, class T, i32 M>
+DEVICE T (&part(T (&r)[M], i32 first))[N] {
+  return *(T(*)[N])(r + first);
+}
+
 //@ load
 template <i32 N, class T>
 DEVICE void load(T (&r)[N], const T* p) {

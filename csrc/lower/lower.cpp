@@ -13,7 +13,7 @@ struct Pass {
   const char* reason;  // why it stands there
 };
 
-// The pass list. `loops` comes before it: it makes the KernelIR.
+// The pass list. `loops`, `tiles` or `stages` comes before it: it makes the KernelIR.
 constexpr Pass passes[] = {
     {"addresses", addresses, "first: everything after it sees plain integers, no axes"},
     {"parameters", parameters, "after addresses, whose divisions decide what becomes a divisor"},
@@ -22,19 +22,20 @@ constexpr Pass passes[] = {
     {"renumber", renumber, "last: names follow the order of the final text"},
 };
 
-// Threads of a block along one dim, or above each other: not one line of threads over the grid.
-bool is_tile(const Schedule& schedule) {
-  const std::vector<Loop>& loops = schedule.stages[0].loops;
-  return std::any_of(loops.begin(), loops.end(),
-                     [](const Loop& l) { return l.bind == Bind::ThreadX; });
+KernelIR build(const Problem& problem, const Schedule& schedule, bool index64) {
+  if (schedule.stages.size() > 1) return stages(problem, schedule, index64);
+  // Threads of a block along one dim, or above each other: not one line of threads over the grid.
+  const std::vector<Loop>& nest = schedule.stages[0].loops;
+  const bool tile =
+      std::any_of(nest.begin(), nest.end(), [](const Loop& l) { return l.bind == Bind::ThreadX; });
+  return tile ? tiles(problem, schedule, index64) : loops(problem, schedule, index64);
 }
 
 }  // namespace
 
 KernelIR lower(const Problem& problem, const Schedule& schedule, bool index64,
                const std::string& name) {
-  KernelIR kernel =
-      is_tile(schedule) ? tiles(problem, schedule, index64) : loops(problem, schedule, index64);
+  KernelIR kernel = build(problem, schedule, index64);
   kernel.name = name;
   if (dump_enabled("loops", name)) dump("loops", name, to_text(kernel));
   verify(kernel);

@@ -23,6 +23,12 @@ KernelIR loops(const Problem& problem, const Schedule& schedule, bool index64);
 // the grid, and stores in the last walk.
 KernelIR tiles(const Problem& problem, const Schedule& schedule, bool index64);
 
+// The same for kernels of several stages, which walk the tile of a block in different ways.
+// does:   computes in each stage what the schedule says, hands over through shared memory what a
+// later one needs, a barrier between. The loads of a stage stand before the barrier.
+// after:  no axes: each stage resolves its addresses in its own walk.
+KernelIR stages(const Problem& problem, const Schedule& schedule, bool index64);
+
 // before: offsets over axes.
 // does:   replaces each axis by what it is in the walk; an offset that is linear in the whole index
 // of a dim uses that

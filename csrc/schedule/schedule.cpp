@@ -27,6 +27,7 @@ std::string to_string(const Schedule& s) {
       if (l.extent) out += text("(", l.extent, ")");
     }
     out += text(" computes ", stage.computed.size());
+    if (s.stages.size() > 1) out += text(" stores ", stage.stores.size());
   }
   return out +
          text("; widths [", joined(s.widths), "]; tail ", s.tail ? 1 : 0, "; threads ", s.threads);

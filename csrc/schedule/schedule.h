@@ -53,6 +53,7 @@ struct Loop {
 struct Stage {
   std::vector<Loop> loops;  // outer to inner
   std::vector<ValueId> computed;
+  std::vector<int> stores{};  // of Refined::stores; a single stage has them all
 };
 struct Stored {  // a value that crosses a stage, or is kept from one walk over R to the later ones
   ValueId value = 0;

@@ -11,6 +11,8 @@ constexpr Scheduler list[] = {
     {"inner", match_inner, plan_inner, schedule_inner, check_inner,
      "takes reductions whose innermost axis is reduced"},
     {"outer", match_outer, plan_outer, schedule_outer, check_outer, "takes the other reductions"},
+    {"transpose", match_transpose, plan_transpose, schedule_transpose, check_transpose,
+     "takes what is contiguous along different axes, which the two below move element by element"},
     {"broadcast", match_broadcast, plan_broadcast, schedule_broadcast, check_broadcast,
      "takes what reads much along its columns and reduces nothing"},
     {"pointwise", match_pointwise, plan_pointwise, schedule_pointwise, check_pointwise,

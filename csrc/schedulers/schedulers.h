@@ -14,6 +14,7 @@ namespace fuser {
 FUSER_SCHEDULER(inner_outer)
 FUSER_SCHEDULER(inner)
 FUSER_SCHEDULER(outer)
+FUSER_SCHEDULER(transpose)
 FUSER_SCHEDULER(broadcast)
 FUSER_SCHEDULER(pointwise)
 #undef FUSER_SCHEDULER

@@ -141,9 +141,11 @@ def kernels() -> list[Kernel]:
     for name, (fd, inputs) in runs.items():
         plan = fd.plan(inputs)
         assert isinstance(plan, Plan)
-        widest = vector = int(plan["vector"])
+        # One width, or one along each side of a transpose.
+        widths = {field: int(plan[field]) for field in plan if field.startswith("vector")}
+        widest = vector = max(widths.values())
         while vector >= 1:
-            changed = dict(plan.replace(vector=vector))
+            changed = dict(plan.replace(**{f: min(w, vector) for f, w in widths.items()}))
             (info,) = fd.fec.executor.kernels(inputs, None, changed)
             wide = FAMILIES[name].wide if vector == widest else 0
             found.append(Kernel(name, vector, info.name, info.text, wide))

@@ -77,6 +77,19 @@ def test_golden_reductions(name: str, request: pytest.FixtureRequest) -> None:
     assert text == path.read_text(), "pytest --update-golden, and read the diff"
 
 
+def test_golden_transpose(request: pytest.FixtureRequest) -> None:
+    """relu(x).T row by row: a thread turns 8 x 4 elements; rows of the tile are rotated."""
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1, -1], dtype=DataType.BFloat16)
+    fd.add_output(fd.ops.stride_order(fd.ops.permute(fd.ops.relu(x), [1, 0]), [1, 0]))
+    (kernel,) = kernels_for(fd, [(4096, 1024)], text=True)
+    text = without_digest(own_text(kernel["cuda"].text))
+    path = GOLDEN / "transpose.cu"
+    if request.config.option.update_golden:
+        path.write_text(text)
+    assert text == path.read_text(), "pytest --update-golden, and read the diff"
+
+
 # ---- names
 
 

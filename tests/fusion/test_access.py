@@ -22,12 +22,12 @@ def loads(kernel: str) -> list[str]:
 
 
 def test_one_tensor_at_two_coordinates_is_two_values() -> None:
-    fd, (x,) = define(2)
-    fd.add_output(x - fd.ops.permute(x, [1, 0]))
-    text = stage_text(fd, [torch.ones(6, 6)], "loops")
+    fd, (x,) = define(3)
+    fd.add_output(x - fd.ops.permute(x, [1, 0, 2]))
+    text = stage_text(fd, [torch.ones(6, 6, 5)], "loops")
     assert loads(text) == ["g_in0", "g_in0"]
-    assert "g_in0[size(0, 0) * a0 + a1]" in text
-    assert "g_in0[size(0, 0) * a1 + a0]" in text
+    assert "g_in0[size(0, 0) * size(0, 2) * a0 + size(0, 2) * a1 + a2]" in text
+    assert "g_in0[size(0, 0) * size(0, 2) * a1 + size(0, 2) * a0 + a2]" in text
 
 
 def test_movement_leaves_no_value_behind() -> None:

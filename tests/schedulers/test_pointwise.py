@@ -47,10 +47,6 @@ def twice(fd: FusionDefinition, t: list[Any]) -> Any:
     return t[0] * 2.0
 
 
-def transposed(fd: FusionDefinition, t: list[Any]) -> Any:
-    return t[0] - fd.ops.permute(t[0], [1, 0])
-
-
 HALF = torch.bfloat16
 
 # name: ops, inputs, (vector, merged, tail, wide), dims of the schedule. `wide` counts accesses,
@@ -93,7 +89,6 @@ PROBLEMS: dict[str, tuple[Build, list[Tensor], tuple[int, int, int, int], str]] 
         (4, 1, 0, 3),
         "[a0 a2 a3 a1]",
     ),
-    "transposed": (transposed, [dense(8, 8)], (4, 1, 0, 5), "[a0] [a1]"),
     "0-dim": (twice, [dense()], (1, 1, 0, 0), ""),
 }
 

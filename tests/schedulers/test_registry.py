@@ -9,10 +9,19 @@ from fuser import FusionDefinition, Plan, UserError
 def test_pointwise_takes_what_has_no_reduction() -> None:
     fd = FusionDefinition()
     x = fd.define_tensor([-1, -1])
-    fd.add_output(x - fd.ops.permute(x, [1, 0]))
+    fd.add_output(x * 2.0)
     plan = fd.plan([torch.ones(3, 3)])
     assert isinstance(plan, Plan)
     assert plan.scheduler == "pointwise"
+
+
+def test_transpose_takes_what_lies_along_two_axes() -> None:
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1, -1])
+    fd.add_output(x - fd.ops.permute(x, [1, 0]))
+    plan = fd.plan([torch.ones(3, 3)])
+    assert isinstance(plan, Plan)
+    assert plan.scheduler == "transpose"
 
 
 def test_a_plan_of_another_scheduler_is_refused() -> None:

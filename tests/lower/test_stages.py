@@ -1,0 +1,113 @@
+"""Kernels whose stages walk a tile along different axes: statements, and banks of shared memory."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import torch
+
+from fuser import FusionDefinition
+from fuser.ops import as_dtype
+from tests.stages import stage_text, statements
+
+
+def flipped(fd: FusionDefinition, x: Any) -> Any:
+    return fd.ops.permute(x, [1, 0])
+
+
+def transposed(dtype: torch.dtype) -> FusionDefinition:
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1, -1], dtype=as_dtype(dtype))
+    fd.add_output(fd.ops.stride_order(flipped(fd, x), [1, 0]))
+    return fd
+
+
+def accesses(text: str) -> list[str]:
+    """Accesses and barriers in order: "load g_in"."""
+    out = []
+    for line in text.splitlines():
+        if found := re.search(r"load \w+\[.*?\] width \d+ (\w+)\[", line):
+            out.append("load " + found[1].rstrip("0123456789"))
+        elif found := re.search(r"write (\w+)\[", line):
+            out.append("write " + found[1].rstrip("0123456789"))
+        elif "barrier" in line:
+            out.append("barrier")
+    # Blocks that are whole and those that are not store in code of their own.
+    return [a for i, a in enumerate(out) if a != "write g_out" or a not in out[i - 1 : i]]
+
+
+def test_two_stages() -> None:
+    text = statements(stage_text(transposed(torch.float32), [torch.ones(64, 64)], "loops"))
+    assert accesses(text) == ["load g_in", "write tile", "barrier", "load tile", "write g_out"]
+
+
+def test_a_stage_loads_before_it_waits() -> None:
+    fd = FusionDefinition()
+    x, y = fd.define_tensor([-1, -1]), fd.define_tensor([-1, -1])
+    fd.add_output(x + flipped(fd, y))
+    text = statements(stage_text(fd, [torch.ones(64, 64)] * 2, "loops"))
+    assert accesses(text) == [
+        *("load g_in", "write tile", "load g_in", "barrier"),
+        *("load tile", "write g_out"),
+    ]
+
+
+def test_lanes_that_turn_twice() -> None:
+    """Outputs along both axes, each of both inputs: what the first stage read is still there in
+    the third one."""
+    fd = FusionDefinition()
+    x, y = fd.define_tensor([-1, -1]), fd.define_tensor([-1, -1])
+    fd.add_output(x + flipped(fd, y))
+    fd.add_output(fd.ops.stride_order(flipped(fd, x) - y, [1, 0]))
+    text = statements(stage_text(fd, [torch.ones(64, 64)] * 2, "loops"))
+    assert accesses(text) == [
+        *("load g_in", "write tile"),
+        *("load g_in", "barrier", "load tile", "write tile", "write g_out"),
+        *("barrier", "load tile", "write g_out"),
+    ]
+
+
+def test_what_does_not_vary_along_the_tile_is_read_once() -> None:
+    fd = FusionDefinition()
+    x, rows = fd.define_tensor([-1, -1]), fd.define_tensor([-1])
+    fd.add_output(fd.ops.stride_order(flipped(fd, x + rows), [1, 0]))
+    text = statements(stage_text(fd, [torch.ones(64, 64), torch.ones(64)], "loops"))
+    outside = [line for line in text.splitlines() if not line.startswith(" ")]
+    assert any(re.match(r"load r_in1\[0\] width 4 g_in1", line) for line in outside)
+
+
+def tile_accesses(text: str) -> list[tuple[str, int]]:
+    """Offset in the tile and elements of each access to shared memory."""
+    found = re.findall(
+        r"write tile\d+\[(.*)\] width (\d+) t|load s\d+\[.*?\] width (\d+) tile\d+\[(.*)\]", text
+    )
+    return [(a or b, int(m or n)) for a, m, n, b in found]
+
+
+def most_in_a_bank(addresses: list[int], width: int) -> int:
+    """How many words of one bank the threads want that are served at once."""
+    at_once, most = min(32, 128 // width), 0
+    for first in range(0, 32, at_once):
+        words = {
+            word
+            for address in addresses[first : first + at_once]
+            for word in range(address // 4, (address + width - 1) // 4 + 1)
+        }
+        most = max(most, *(sum(word % 32 == bank for word in words) for bank in range(32)))
+    return most
+
+
+@pytest.mark.parametrize("shape", [(256, 256), (255, 256), (256, 255), (255, 255)], ids=str)
+@pytest.mark.parametrize(
+    "dtype", [torch.int8, torch.bfloat16, torch.float32, torch.float64], ids=str
+)
+def test_no_bank_conflicts(dtype: torch.dtype, shape: tuple[int, int]) -> None:
+    text = stage_text(transposed(dtype), [torch.ones(shape, dtype=dtype)], "loops")
+    found = tile_accesses(text)
+    assert len(found) == 2
+    for offset, width in found:
+        code = re.sub(r"v\d+", "0", offset).replace("/", "//")
+        addresses = [eval(code, {"thread": t}) * dtype.itemsize for t in range(32)]
+        assert most_in_a_bank(addresses, width * dtype.itemsize) == 1, (offset, width)

@@ -1,0 +1,327 @@
+"""Tensors that disagree on the innermost axis: plans, and values that are bit for bit torch's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from fuser import FusionDefinition, Plan, UserError, testing
+from fuser.ops import as_dtype
+from tests.reducing import kernels_for
+
+BF16, F32, F64, I8 = torch.bfloat16, torch.float32, torch.float64, torch.int8
+BOOL, I64, C64 = torch.bool, torch.int64, torch.complex64
+
+
+def row_major(fd: FusionDefinition, t: Any, rank: int = 2) -> Any:
+    return fd.ops.stride_order(t, list(reversed(range(rank))))
+
+
+def permuted(*dims: int, output: torch.dtype | None = None) -> Callable[..., Any]:
+    def build(fd: FusionDefinition, x: Any) -> Any:
+        y = fd.ops.permute(x, dims)
+        return row_major(fd, fd.ops.cast(y, as_dtype(output)) if output else y, len(dims))
+
+    return build
+
+
+def define(build: Callable[..., Any], ranks: list[int], *dtypes: torch.dtype) -> FusionDefinition:
+    fd = FusionDefinition()
+    tensors = [
+        fd.define_tensor([-1] * rank, dtype=as_dtype(dtype))
+        for rank, dtype in zip(ranks, dtypes, strict=True)
+    ]
+    results = build(fd, *tensors)
+    for result in results if isinstance(results, list) else [results]:
+        fd.add_output(result)
+    return fd
+
+
+def plan_of(
+    build: Callable[..., Any], shapes: list[tuple[int, ...]], *dtypes: torch.dtype, **how: Any
+) -> dict[str, Any]:
+    fd = define(build, [len(shape) for shape in shapes], *dtypes)
+    (kernel,) = kernels_for(fd, shapes, **how)
+    plan: dict[str, Any] = kernel["plan"]
+    return plan
+
+
+TRANSPOSED = permuted(1, 0)
+
+
+@pytest.mark.parametrize("arch", [70, 80, 90, 100])
+@pytest.mark.parametrize("dtype", [I8, BF16, F32, F64], ids=str)
+def test_16_bytes_on_both_sides(dtype: torch.dtype, arch: int) -> None:
+    plan = plan_of(TRANSPOSED, [(4096, 4096)], dtype, arch=arch)
+    assert plan["scheduler"] == "transpose"
+    # Of bytes it is 8: 16 x 16 of them in registers would be too many.
+    assert plan["vector_x"] * plan["vector_y"] == min(64, (16 // dtype.itemsize) ** 2)
+    assert plan["wide"] == 3
+    assert plan["tile_x"] * plan["tile_y"] * dtype.itemsize <= 64 << 10
+
+
+def test_each_side_by_its_own_width() -> None:
+    """X is the side that moves more bytes."""
+    plan = plan_of(permuted(1, 0, output=F32), [(4096, 4096)], BF16)
+    assert (plan["vector_x"], plan["vector_y"]) == (4, 8)
+    plan = plan_of(permuted(1, 0, output=BF16), [(4096, 4096)], F32)
+    assert (plan["vector_x"], plan["vector_y"]) == (4, 8)
+
+
+def test_odd_sizes_and_addresses() -> None:
+    """Where rows do not begin at 16 bytes, neighbouring threads have neighbouring elements."""
+    plan = plan_of(TRANSPOSED, [(4095, 4096)], F32)
+    assert (plan["vector_x"], plan["vector_y"], plan["wide"]) == (4, 1, 1)
+    plan = plan_of(TRANSPOSED, [(4096, 4095)], F32)
+    assert (plan["vector_x"], plan["vector_y"], plan["wide"]) == (1, 4, 2)
+    plan = plan_of(TRANSPOSED, [(4096, 4096)], F32, address=4)
+    assert (plan["vector_x"], plan["vector_y"], plan["wide"]) == (1, 4, 2)
+
+
+def test_one_plan_for_many_sizes() -> None:
+    sizes = [(128, 256), (4096, 4096), (1000, 72), (8, 1 << 20)]
+    plans = [plan_of(TRANSPOSED, [size], BF16) for size in sizes[:3]]
+    assert plans[0] == plans[1]
+    assert plans[2]["vector_y"] == 8
+
+
+def test_axes_that_both_sides_walk_as_one() -> None:
+    fd = define(permuted(0, 2, 3, 1), [4], BF16)
+    (kernel,) = kernels_for(fd, [(8, 64, 56, 56)], text=True)
+    assert kernel["schedule"].startswith("dims [a0] [a3] [a1 a2]; stage ")
+
+
+def test_tiles_fit_the_axes() -> None:
+    """64 channels in bfloat16 are half of a tile's row: the tile is as much longer."""
+    plan = plan_of(permuted(0, 2, 1), [(8, 64, 12544)], BF16)
+    assert (plan["tile_x"], plan["tile_y"], plan["threads"]) == (256, 64, 128)
+
+
+@pytest.mark.parametrize("shape", [(1 << 20, 3), (3, 1 << 20)])
+def test_short_axes(shape: tuple[int, int]) -> None:
+    """Three channels: a tile of four is as wide as it needs to be, and all threads have work."""
+    plan = plan_of(TRANSPOSED, [shape], F32)
+    assert min(plan["tile_x"], plan["tile_y"]) == 4
+    assert plan["threads"] == 256
+
+
+def outer(fd: FusionDefinition, x: Any, y: Any) -> Any:
+    return fd.ops.broadcast(x, [False, True]) + fd.ops.broadcast(y, [True, False])
+
+
+REFUSED: dict[str, tuple[Callable[..., Any], list[int]]] = {
+    "one layout": (lambda fd, x, y: x + y, [2, 2]),
+    "rows and a row": (lambda fd, x, y: x + y, [2, 1]),
+    "outer": (outer, [1, 1]),
+    "heads": (lambda fd, x, y: row_major(fd, fd.ops.permute(x + y, [1, 0, 2]), 3), [3, 3]),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_it_leaves_to_others(name: str) -> None:
+    build, ranks = REFUSED[name]
+    plan = plan_of(build, [(64,) * rank for rank in ranks], F32, F32)
+    assert plan["scheduler"] == "pointwise"
+
+
+def test_the_fewest_bytes_cross() -> None:
+    """The sum where it is narrower than its operands, the operand where it is narrower."""
+
+    def of(build: Callable[..., Any], *dtypes: torch.dtype) -> str:
+        fd = define(build, [2] * len(dtypes), *dtypes)
+        (kernel,) = kernels_for(fd, [(256, 256)] * len(dtypes), text=True)
+        tiles = [line for line in kernel["ir"].splitlines() if "shared" in line]
+        (tile,) = tiles
+        return str(tile.split()[2])
+
+    assert of(lambda fd, x, y: row_major(fd, fd.ops.permute(x + y, [1, 0])), F32, F32) == "f32"
+    assert of(permuted(1, 0, output=F64), BF16) == "bf16"
+    assert of(permuted(1, 0, output=BF16), F64) == "bf16"
+
+    def two(fd: FusionDefinition, x: Any) -> Any:
+        y = fd.ops.permute(x, [1, 0])
+        return [row_major(fd, y * 2.0), row_major(fd, fd.ops.exp(y))]
+
+    assert of(two, F32) == "f32"
+
+
+# ---- Values: what is stored is bit for bit what torch stores.
+
+
+@dataclass(frozen=True)
+class Sample:
+    build: Callable[..., Any]
+    reference: Callable[..., Any]
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[torch.dtype, ...]
+
+    def inputs(self, rng: np.random.Generator) -> list[Tensor]:
+        made = []
+        for shape, dtype in zip(self.shapes, self.dtypes, strict=True):
+            x = torch.from_numpy(rng.integers(-64, 64, size=(*shape, 2)).astype(np.float64))
+            x = torch.view_as_complex(x) if dtype.is_complex else x[..., 0].contiguous()
+            made.append((x > 0) if dtype == BOOL else x.to(dtype))
+        return made
+
+
+def copied(shape: tuple[int, ...], dtype: torch.dtype, *dims: int, to: Any = None) -> Sample:
+    order = dims or (1, 0)
+    return Sample(
+        permuted(*order, output=to),
+        lambda x: x.permute(order).contiguous().to(to or dtype),
+        (shape,),
+        (dtype,),
+    )
+
+
+def flipped(fd: FusionDefinition, x: Any) -> Any:
+    return fd.ops.permute(x, [1, 0])
+
+
+def with_both_layouts(fd: FusionDefinition, x: Any, y: Any) -> Any:
+    return [x + flipped(fd, y), row_major(fd, flipped(fd, x) * 2.0 - y)]
+
+
+def with_biases(fd: FusionDefinition, x: Any, a: Any, b: Any) -> Any:
+    return row_major(fd, flipped(fd, x + a) * 2.0 + b)
+
+
+def chain(fd: FusionDefinition, x: Any) -> Any:
+    y = fd.ops.relu(x) * 2.0
+    return [y, row_major(fd, flipped(fd, y)), row_major(fd, flipped(fd, y - x))]
+
+
+def padded(fd: FusionDefinition, x: Any) -> Any:
+    return row_major(fd, flipped(fd, fd.ops.pad(x, [2, 3, 1, 4])))
+
+
+def sliced(fd: FusionDefinition, x: Any) -> Any:
+    return row_major(fd, flipped(fd, fd.ops.slice(x, [3, 5], [60, 77], [1, 2])))
+
+
+SIZES = [(128, 256), (40, 72), (33, 65), (129, 130), (8, 300)]
+SAMPLES: dict[str, Sample] = {
+    **{f"{d} {s}": copied(s, d) for d in (BF16, F32, I8) for s in SIZES},
+    **{f"{d}": copied((34, 50), d) for d in (F64, BOOL, I64, C64, torch.int16)},
+    "bf16 to f32": copied((136, 72), BF16, to=F32),
+    "f32 to bf16": copied((136, 72), F32, to=BF16),
+    "i8 to f64": copied((65, 48), I8, to=F64),
+    "batch": copied((3, 24, 40), BF16, 0, 2, 1),
+    "batch inside": copied((24, 3, 40), BF16, 2, 1, 0),
+    "heads": copied((2, 40, 3, 16), F32, 0, 2, 3, 1),
+    "channels last": copied((2, 24, 7, 9), BF16, 0, 2, 3, 1),
+    "channels first": copied((2, 8, 8, 24), BF16, 0, 3, 1, 2),
+    "reversed": copied((9, 10, 11, 12), F32, 3, 2, 1, 0),
+    "add": Sample(
+        lambda fd, x, y: x + flipped(fd, y),
+        lambda x, y: x + y.t(),
+        ((72, 72), (72, 72)),
+        (F32, F32),
+    ),
+    "antisymmetric": Sample(
+        lambda fd, x: x - flipped(fd, x), lambda x: x - x.t(), ((131, 131),), (F32,)
+    ),
+    "both layouts": Sample(
+        with_both_layouts,
+        lambda x, y: [x + y.t(), (x.t() * 2 - y).contiguous()],
+        ((68, 68), (68, 68)),
+        (F32, F32),
+    ),
+    "chain": Sample(
+        chain,
+        lambda x: [x.relu() * 2, (x.relu() * 2).t(), (x.relu() * 2 - x).t()],
+        ((70, 90),),
+        (F32,),
+    ),
+    "biases": Sample(
+        with_biases,
+        lambda x, a, b: (x + a).t() * 2 + b,
+        ((72, 40), (40,), (72,)),
+        (F32, F32, F32),
+    ),
+    "pad": Sample(
+        padded, lambda x: torch.nn.functional.pad(x, (2, 3, 1, 4)).t(), ((64, 80),), (F32,)
+    ),
+    "slice": Sample(sliced, lambda x: x[3:60, 5:77:2].t(), ((64, 80),), (F32,)),
+}
+
+
+def test_values(rng: np.random.Generator, set_option: Callable[[str, Any], None]) -> None:
+    set_option("FUSER_HOST_DEBUG", 1)
+    made = [
+        (name, s, define(s.build, [len(x) for x in s.shapes], *s.dtypes), s.inputs(rng))
+        for name, s in SAMPLES.items()
+    ]
+    testing.compile_batch((fd, inputs) for _, _, fd, inputs in made)
+    for name, sample, fd, inputs in made:
+        plan = fd.plan(inputs)
+        assert isinstance(plan, Plan)
+        assert plan.scheduler == "transpose", name
+        wanted = sample.reference(*inputs)
+        for got, want in zip(
+            fd.execute(inputs), wanted if isinstance(wanted, list) else [wanted], strict=True
+        ):
+            assert torch.equal(got, want), name
+
+
+def test_views(rng: np.random.Generator) -> None:
+    """Padded rows, an address that is not aligned, every second element, an output in place."""
+    base = torch.from_numpy(rng.normal(size=(140, 308))).to(F32)
+    fd = define(TRANSPOSED, [2], F32)
+    for view in (base[:128, :256], base[1:, 3:203], base[:, ::2], base[::2, 4:]):
+        fd = FusionDefinition()
+        fd.add_output(row_major(fd, flipped(fd, fd.from_pytorch(view))))
+        (got,) = fd.execute([view])
+        assert torch.equal(got, view.t()), view.stride()
+
+
+@pytest.mark.parametrize("same", [False, True], ids=["of another", "of itself"])
+def test_in_place(same: bool, rng: np.random.Generator) -> None:
+    """What is read where another thread stores goes through a temporary."""
+    fd = FusionDefinition()
+    x, y = (fd.define_tensor([-1, -1], contiguity=True) for _ in range(2))
+    fd.add_output(x + flipped(fd, x if same else y), x)
+    inputs = [torch.from_numpy(rng.normal(size=(70, 70))).to(F32) for _ in range(2)]
+    want = inputs[0] + inputs[not same].t()
+    fd.execute(inputs)
+    assert torch.equal(inputs[0], want)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"threads": 64},
+        {"tile_x": 128, "threads": 512},
+        {"tile_y": 16, "threads": 64},
+        {"vector_x": 1},
+        {"min_blocks": 2},
+        {"tail": 1},
+    ],
+    ids=str,
+)
+def test_changed_plans_run(changes: dict[str, int], rng: np.random.Generator) -> None:
+    fd = define(TRANSPOSED, [2], F32)
+    x = torch.from_numpy(rng.normal(size=(100, 200))).to(F32)
+    plan = fd.plan([x])
+    assert isinstance(plan, Plan)
+    (got,) = fd.execute([x], plan=plan.replace(**changes))
+    assert torch.equal(got, x.t())
+
+
+@pytest.mark.parametrize(
+    "changes", [{"threads": 2048}, {"tile_x": 48}, {"vector_x": 8}, {"wide": 1}, {"tile_x": 1}]
+)
+def test_plan_1(changes: dict[str, int]) -> None:
+    fd = define(TRANSPOSED, [2], F32)
+    x = torch.ones(64, 64)
+    plan = fd.plan([x])
+    assert isinstance(plan, Plan)
+    with pytest.raises(UserError, match="is not possible here; expected") as caught:
+        fd.execute([x], plan=plan.replace(**changes))
+    assert caught.value.rule == "plan-1"
