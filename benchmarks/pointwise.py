@@ -143,6 +143,33 @@ def quickstart(shape: Shape, dtype: torch.dtype) -> Case:
     )
 
 
+def bias_add(shape: Shape, dtype: torch.dtype) -> Case:
+    """x + bias + residual: what bias_dropout_add does beside its dropout."""
+    return _bias_add("bias_add", shape, dtype, lambda ops, x: x)
+
+
+def bias_dropout_add(shape: Shape, dtype: torch.dtype) -> Case:
+    """dropout(x + bias) + residual. Of probability 0, so that the result is known: the numbers are
+    drawn and compared all the same."""
+    return _bias_add("bias_dropout_add", shape, dtype, lambda ops, x: ops.dropout(x, 0.0)[0])
+
+
+def _bias_add(name: str, shape: Shape, dtype: torch.dtype, op: Callable[..., Any]) -> Case:
+    return Case(
+        name=name,
+        shape=shape,
+        dtype=dtype,
+        make=lambda data: [
+            data.normal(shape, dtype),
+            data.normal(shape[-1:], dtype),
+            data.normal(shape, dtype),
+        ],
+        eager=lambda x, b, r: x + b + r,
+        define=lambda ops, x, b, r: op(ops, x + b) + r,
+        outputs=(dtype,),
+    )
+
+
 def swiglu(shape: Shape, dtype: torch.dtype) -> Case:
     return _plain(
         "swiglu",
@@ -270,6 +297,10 @@ TABLE = (
     Row(bias_gelu_tanh, (8191, 12287), bf16, main=True),
     Row(quickstart, (8192, 12288), bf16, main=True),
     Row(quickstart, (4096, 5120), bf16),
+    Row(bias_add, (8192, 8192), bf16),
+    Row(bias_add, (8192, 8192), f32),
+    Row(bias_dropout_add, (8192, 8192), bf16, main=True),
+    Row(bias_dropout_add, (8192, 8192), f32, main=True),
     Row(swiglu, (8192, 14336), bf16, main=True),
     Row(adamw, (64 << 20,), f32, main=True),
     Row(cast_to(f32), (8192, 16384), bf16, main=True),

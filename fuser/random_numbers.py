@@ -94,14 +94,28 @@ def normal(
     return _as(ops, result, dtype)
 
 
-def rand_like(ops: "Ops", x: Tensor) -> Tensor:
+def rand_like(
+    ops: "Ops",
+    x: Tensor,
+    *,
+    rng_seed: Scalar | int | None = None,
+    rng_offset: Scalar | int | None = None,
+) -> Tensor:
     """uniform() in [0, 1) with the shape and type of `x`, as torch.rand_like."""
-    return uniform(ops, 0, 1, ops.shape(x), dtype=x.dtype())
+    shape = ops.shape(x)
+    return uniform(ops, 0, 1, shape, rng_seed=rng_seed, rng_offset=rng_offset, dtype=x.dtype())
 
 
-def randn_like(ops: "Ops", x: Tensor) -> Tensor:
+def randn_like(
+    ops: "Ops",
+    x: Tensor,
+    *,
+    rng_seed: Scalar | int | None = None,
+    rng_offset: Scalar | int | None = None,
+) -> Tensor:
     """normal() of mean 0 and deviation 1 with the shape and type of `x`, as torch.randn_like."""
-    return normal(ops, 0, 1, ops.shape(x), dtype=x.dtype())
+    shape = ops.shape(x)
+    return normal(ops, 0, 1, shape, rng_seed=rng_seed, rng_offset=rng_offset, dtype=x.dtype())
 
 
 def dropout(ops: "Ops", x: Tensor, p: float, training: bool = True) -> tuple[Tensor, Tensor]:

@@ -146,6 +146,35 @@ def test_seed_and_offset_may_be_inputs() -> None:
     run(build, [-1, 2**62])
 
 
+def scaled(ops: Any, x: Any, row: Any) -> Any:
+    return x * row
+
+
+def softmax(ops: Any, x: Any, row: Any) -> Any:
+    return ops.softmax(x, 1)
+
+
+def alone(ops: Any, x: Any, row: Any) -> Any:
+    return x
+
+
+@pytest.mark.parametrize("beside", [alone, scaled, softmax])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_lanes_share_a_call(beside: Callable[..., Any], dtype: torch.dtype) -> None:
+    """Four neighbours of a thread take their words from one call of ten rounds. Of a few the first
+    rounds, which differ in little, are computed apart."""
+    lanes = 16 // dtype.itemsize
+    inputs = [torch.zeros(64, 64, dtype=dtype), torch.zeros(64, dtype=dtype)]
+    with FusionDefinition() as fd:
+        x, row = fd.define_tensor([-1, -1], dtype=dtype), fd.define_tensor([-1], dtype=dtype)
+        noise = fd.ops.rand_like(fd.ops.cast(x, DataType.Float))
+        fd.add_output(fd.ops.cast(beside(fd.ops, x, row) + noise, dtype))
+    text = fd.cuda_code_for(inputs, True)
+    loops = 2 if beside is softmax else 1  # a step with and one without questions for each lane
+    rounds = toolkit.ptx(text, 90).count(str(0xD2511F53))
+    assert rounds <= loops * (10 * lanes // 4 + 3), rounds
+
+
 # ---- distributions
 
 

@@ -133,6 +133,8 @@ struct Printer {
         return text(wrapped(a[0]), " / ", wrapped(a[1]));
       case Op::mod:
         return text(wrapped(a[0]), " % ", wrapped(a[1]));
+      case Op::bitwise_and:  // of the first of several neighbours
+        return text("aligned_(", a[0], ", ", a[1], ")");
       case Op::lt:
         return text(wrapped(a[0]), " < ", wrapped(a[1]));
       case Op::eq:

@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <optional>
+#include <set>
+#include <unordered_map>
 
 #include "fusion/access.h"
 #include "lower/passes.h"
@@ -93,7 +95,61 @@ bool over_lanes(const KernelIR& kernel, const For& loop) {
   return !walks;
 }
 
-Body apply(KernelIR& kernel, Body body, Expr lane, int axes) {
+// The index Lets that say which element of a random op a value is: operand 0 of random32 and
+// random64, through casts and names.
+std::set<int> drawn(const KernelIR& kernel) {
+  std::unordered_map<int, const Let*> lets;
+  std::set<int> out;
+  visit(kernel.body, [&](const Stmt& s) {
+    if (const auto* let = std::get_if<Let>(&s.node)) lets[let->var] = let;
+    for (Expr e : expressions(s))
+      visit(e, [&](Expr x) {
+        if (x->kind != ExprNode::Kind::Apply || (x->op != Op::random32 && x->op != Op::random64))
+          return;
+        for (Expr at = x->args[0]; at;) {
+          if (at->kind == ExprNode::Kind::Cast) {
+            at = at->args[0];
+            continue;
+          }
+          const auto found = at->is_symbol(Symbol::Var) ? lets.find(at->a) : lets.end();
+          if (found != lets.end() && found->second->index) out.insert(at->a);
+          at = found != lets.end() && !found->second->index ? found->second->value : nullptr;
+        }
+      });
+  });
+  return out;
+}
+
+// Is `e` seen to be a multiple of `lanes`, which divide `extent`?
+bool is_multiple(Expr e, int lanes, Expr extent) {
+  if (e == extent) return true;
+  if (e->is_constant()) return e->value.integer % lanes == 0;
+  return e->kind == ExprNode::Kind::Apply && e->op == Op::mul &&
+         (is_multiple(e->args[0], lanes, extent) || is_multiple(e->args[1], lanes, extent));
+}
+
+// Are the lanes neighbours in `offset`, the first of them at a multiple of their number?
+bool aligned_run(KernelIR& kernel, Expr offset, int lanes, int axes) {
+  const auto form = linear(kernel.exprs, offset, axes);
+  const auto vector = std::find_if(kernel.axes.begin(), kernel.axes.end(),
+                                   [](const LinearAxes& w) { return w.vector; });
+  if (!form || vector == kernel.axes.end()) return false;
+  const Expr extent = vector->whole ? vector->extents.back() : nullptr;
+  if (!form->coefficients[vector->axes.back()]->is_constant(1) ||
+      !is_multiple(form->rest, lanes, extent))
+    return false;
+  const bool one_run = walks_whole(kernel.exprs, *form, *vector);
+  if (!one_run && !extent) return false;
+  for (const LinearAxes& w : kernel.axes)
+    for (int a : w.axes) {
+      const bool covered = &w == &*vector && (one_run || a == w.axes.back());
+      if (!covered && !is_multiple(form->coefficients[a], lanes, extent)) return false;
+    }
+  return true;
+}
+
+Body apply(KernelIR& kernel, Body body, Expr lane, int lanes, const std::set<int>& draws,
+           int axes) {
   Body out;
   for (Stmt& s : body) {
     if (auto* loop = std::get_if<For>(&s.node); loop && over_lanes(kernel, *loop)) {
@@ -106,11 +162,19 @@ Body apply(KernelIR& kernel, Body body, Expr lane, int axes) {
         kept.push_back(std::move(inner));
       }
       if (kept.empty()) continue;
-      loop->body =
-          apply(kernel, std::move(kept), kernel.exprs.symbol(Symbol::Var, loop->var), axes);
+      loop->body = apply(kernel, std::move(kept), kernel.exprs.symbol(Symbol::Var, loop->var),
+                         loop->extent, draws, axes);
+    } else if (auto* let = std::get_if<Let>(&s.node);
+               let && lane && draws.contains(let->var) &&
+               aligned_run(kernel, let->value, lanes, axes)) {
+      // Said in the text (device/random.cuh: aligned_), so that lanes share their calls.
+      const Expr first = address(kernel.exprs, kernel.axes, let->value, nullptr);
+      const Expr mask = kernel.exprs.constant(-int64_t{lanes});
+      let->value = kernel.exprs.add(kernel.exprs.apply(Op::bitwise_and, {first, mask}), lane);
     } else {
       for (Expr* field : index_fields(s)) *field = address(kernel.exprs, kernel.axes, *field, lane);
-      if (Body* inner = inner_body(s)) *inner = apply(kernel, std::move(*inner), lane, axes);
+      if (Body* inner = inner_body(s))
+        *inner = apply(kernel, std::move(*inner), lane, lanes, draws, axes);
     }
     out.push_back(std::move(s));
   }
@@ -155,7 +219,7 @@ Expr address(Exprs& exprs, const std::vector<LinearAxes>& walk, Expr offset, Exp
 void addresses(KernelIR& kernel) {
   int axes = 0;
   for (const LinearAxes& w : kernel.axes) axes += static_cast<int>(w.axes.size());
-  kernel.body = apply(kernel, std::move(kernel.body), nullptr, axes);
+  kernel.body = apply(kernel, std::move(kernel.body), nullptr, 1, drawn(kernel), axes);
   kernel.axes.clear();
 }
 

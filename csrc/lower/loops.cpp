@@ -57,6 +57,7 @@ struct Builder {
       rest = d == 0 ? rest : exprs().div(rest, steps);
       w.vector = per_thread[d] > 1;
       w.index = exprs().mul(position, exprs().constant(per_thread[d]));
+      w.whole = w.vector && !schedule.tail && w.axes.size() == 1;
       if (w.vector && schedule.tail) count = exprs().sub(extent, w.index);
     }
     // With one dim the count alone says that a thread past the end has nothing.

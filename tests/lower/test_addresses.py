@@ -134,3 +134,32 @@ def test_columns_stay_in_the_loop() -> None:
     """,
     )
     assert "g_in0[(v0 * 4 + v1) / size(0, 1)]" in got
+
+
+RANDOM = """
+      for v1 < 4 {
+        v2 = size(0, 1) * a0 + a1
+        v3 : i64 = v2
+        v4 : i64 = random32(v3, scalar(0), scalar(1))
+        r_out0[v1] = f32(v4)
+      }
+"""
+
+
+def test_the_first_of_neighbours_that_draw_is_a_multiple() -> None:
+    """Known where rows are of whole vectors, and where the walk is one run."""
+    for walk in (
+        "axes [a0] extents [size(0, 0)] index v0 / 8\n"
+        "axes [a1] extents [size(0, 1)] index v0 % 8 * 4 vector whole",
+        "axes [a0 a1] extents [size(0, 0), size(0, 1)] index v0 * 4 vector",
+    ):
+        head = BUFFERS + walk + "\nblocks size(0, 0) * size(0, 1)\n"
+        got = after("addresses", head, "v0 = block * 256 + thread\n" + RANDOM)
+        assert "bitwise_and(" in got, got
+        assert "-4" in got
+        got = after(
+            "addresses",
+            head.replace(" whole", "").replace("[a0 a1]", "[a1 a0]"),
+            "v0 = block * 256 + thread\n" + RANDOM,
+        )
+        assert "bitwise_and(" not in got, got

@@ -30,7 +30,7 @@ def test_rows() -> None:
           array r_in1 f32 4
           array r_out0 f32 4
           axes [a0] extents [size(0, 0)] index v0 / ((size(0, 1) + 3) / 4)
-          axes [a1] extents [size(0, 1)] index v0 % ((size(0, 1) + 3) / 4) * 4 vector
+          axes [a1] extents [size(0, 1)] index v0 % ((size(0, 1) + 3) / 4) * 4 vector whole
           blocks ({points} + {int(threads[1]) - 1}) / T
           v0 = block * T + thread
           load r_in0[0] width 4 g_in0[size(0, 1) * a0 + a1] in v0 < {points}
