@@ -206,7 +206,8 @@ class _Run:
             case "Reduction":
                 return self.reduction(record)
             case "Result":
-                return self.results[record["operands"][0]][int(record["index"])]
+                value = self.results[record["operands"][0]][int(record["index"])]
+                return convert(value, dtype)
             case "Iota":
                 return torch.arange(self.sizes(record)[0])
             case "TakeAlongAxis":

@@ -5,12 +5,14 @@ kernels, on its current stream: what it reads and gives lies in memory, and what
 after is fused as ever.
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from fuser import _core
-from fuser._core import DataType, Tensor
-from fuser.errors import UserError
+from fuser._core import DataType, Scalar, Tensor
+from fuser.arguments import Number, as_dtype
+from fuser.errors import Unsupported, UserError
 
 if TYPE_CHECKING:
     from fuser.ops import Ops
@@ -22,31 +24,36 @@ __all__ = [
     "cummin",
     "cumprod",
     "cumsum",
+    "grouped_mm",
     "index_put_accumulate",
     "library",
     "linear",
     "matmul",
+    "scaled_mm",
     "scatter",
+    "sdpfa_bwd",
+    "sdpfa_fwd",
     "sort",
     "topk",
 ]
 
 
-def library(ops: "Ops", op: str, tensors: Sequence[Tensor], **attributes: int) -> Tensor:
+def library(ops: "Ops", op: str, tensors: Sequence[Tensor], **attributes: Any) -> Tensor:
     """Result 0 of the library op of that name (csrc/ir/library.def); others are result(..., 1).
 
     Raises UserError `library-1` for a name that there is not, `library-2` for a wrong number of
-    tensors or other attributes; DTypeError `library-dtype-1` for a type that it does not compute
-    on, `library-dtype-2` for operands of different types or an index that is not int64; ShapeError
-    `library-rank-1` and `library-size-1` for shapes that do not go together, `library-dim-1` for a
-    dim out of range.
+    tensors or other attributes, `library-3` for an attribute of another type; DTypeError
+    `library-dtype-1` for a type that it does not compute on, `library-dtype-2` for operands of
+    other types than its row says; ShapeError `library-rank-1` and `library-size-1` for shapes that
+    do not go together, `library-dim-1` for a dim out of range. A run raises Unsupported
+    `library-torch` where the installed torch lacks it for the device or type.
     """
     names = _core.library_attributes(op)
     if set(attributes) != set(names):
         raise UserError(
             f"{op}(): expected the attributes {names}, got {list(attributes)}", rule="library-2"
         )
-    return _core.library(ops._builder, op, list(tensors), [int(attributes[n]) for n in names])
+    return _core.library(ops._builder, op, list(tensors), [attributes[n] for n in names])
 
 
 def matmul(ops: "Ops", arg1: Tensor, arg2: Tensor) -> Tensor:
@@ -69,6 +76,124 @@ def baddbmm(ops: "Ops", arg: Tensor, batch1: Tensor, batch2: Tensor) -> Tensor:
     Raises as library() does.
     """
     return library(ops, "baddbmm", [arg, batch1, batch2])
+
+
+def grouped_mm(
+    ops: "Ops",
+    mat1: Tensor,
+    mat2: Tensor,
+    offsets: Tensor,
+    scale1: Tensor | None = None,
+    scale2: Tensor | None = None,
+    alpha: Tensor | None = None,
+    bias: Tensor | None = None,
+    beta: Tensor | None = None,
+    dtype: Any = DataType.BFloat16,
+    output_block_scale_size: int = 0,
+    output_block_scale_dtype: Any = DataType.BFloat16,
+    output_gamma: bool = False,
+) -> Tensor:
+    """Products of groups of matrices, as torch.nn.functional.grouped_mm: mat1 [m, k] by mat2
+    [g, k, n] in groups of rows, [g, m, k] by [k, n] in groups of columns, both [m, n], or [m, k] by
+    [k, n] in groups of terms, [g, m, n]. Group i ends before offsets[i].
+
+    Raises Unsupported `grouped-mm-1` for the arguments behind `offsets`, which are those of
+    block-scaled types, and as library() does.
+    """
+    _without(
+        "grouped_mm",
+        "grouped-mm-1",
+        scale1=scale1,
+        scale2=scale2,
+        alpha=alpha,
+        bias=bias,
+        beta=beta,
+        output_block_scale_size=output_block_scale_size,
+        output_gamma=output_gamma,
+    )
+    return library(ops, "grouped_mm", [mat1, mat2, _index(ops, offsets, DataType.Int32)])
+
+
+def scaled_mm(
+    ops: "Ops",
+    mat1: Tensor,
+    mat2: Tensor,
+    scale1: Tensor,
+    scale2: Tensor,
+    alpha: Tensor | None = None,
+    bias: Tensor | None = None,
+    beta: Tensor | None = None,
+    dtype: Any = DataType.BFloat16,
+    output_block_scale_size: int = 0,
+    output_block_scale_dtype: Any = DataType.BFloat16,
+    output_gamma: bool = False,
+) -> Tensor:
+    """(mat1 * scale1) @ (mat2 * scale2) + bias in `dtype`, of float8 [m, k] and [k, n] and float32
+    scales of one element, or [m, 1] and [1, n]. As torch.nn.functional.scaled_mm; mat2 is read by
+    columns, so pass a transposed one.
+
+    Raises Unsupported `scaled-mm-1` for alpha, beta, output_block_scale_size and output_gamma,
+    which are those of block-scaled types, and as library() does.
+    """
+    _without(
+        "scaled_mm",
+        "scaled-mm-1",
+        alpha=alpha,
+        beta=beta,
+        output_block_scale_size=output_block_scale_size,
+        output_gamma=output_gamma,
+    )
+    tensors = [mat1, mat2, scale1, scale2] + ([] if bias is None else [bias])
+    return library(ops, "scaled_mm", tensors, dtype=as_dtype(dtype))
+
+
+def sdpfa_fwd(
+    ops: "Ops",
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bias: Tensor | None = None,
+    mask: Tensor | None = None,
+    dropout_p: float | None = None,
+    is_causal: bool | None = None,
+    scale: float | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """softmax(query @ key^T * scale + bias) @ value by torch's flash attention, of [batch, heads,
+    length, head size]: (result, logsumexp, philox_seed, philox_offset), of which sdpfa_bwd() takes
+    the last three. `mask` is true where a key counts; scale is 1 / sqrt(head size) by default.
+
+    GPUs: float16 and bfloat16, heads of at most 256, no bias, no mask. CPU: no dropout. A run
+    raises Unsupported `sdpfa-...` for what its device lacks, and for is_causal of different
+    lengths. Raises UserError `sdpfa-1` for a scale of 0, and as library() does.
+    """
+    if mask is not None:
+        allowed = 0.0 if bias is None else bias
+        bias = ops.cast(ops.where(mask, allowed, -math.inf), query.dtype())
+    tensors = [query, key, value] + ([] if bias is None else [bias])
+    out = library(ops, "sdpfa_fwd", tensors, **_attention("sdpfa_fwd", dropout_p, is_causal, scale))
+    return out, ops.result(out, 1), ops.result(out, 2), ops.result(out, 3)
+
+
+def sdpfa_bwd(
+    ops: "Ops",
+    grad_output: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    output: Tensor,
+    logsumexp: Tensor,
+    dropout_p: float | None,
+    is_causal: bool | None,
+    philox_seed: Tensor,
+    philox_offset: Tensor,
+    scale: float | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of query, key and value in sdpfa_fwd() without bias and mask. Raises as it
+    does.
+    """
+    tensors = [grad_output, query, key, value, output, logsumexp, philox_seed, philox_offset]
+    out = library(ops, "sdpfa_bwd", tensors, **_attention("sdpfa_bwd", dropout_p, is_causal, scale))
+    return out, ops.result(out, 1), ops.result(out, 2)
 
 
 def topk(
@@ -96,30 +221,31 @@ def argsort(
     return library(ops, "argsort", [arg], dim=dim, descending=descending, stable=stable)
 
 
-def cumsum(ops: "Ops", arg: Tensor, dim: int) -> Tensor:
-    """Sums of the elements up to each one along `dim`, in the type of `arg`: integers wrap, where
-    torch.cumsum widens them. Raises as library() does.
+def cumsum(ops: "Ops", arg: Tensor, dim: int, init: Scalar | Number | None = None) -> Tensor:
+    """Sums of the elements up to each one along `dim`, and of `init`, in the type of `arg`:
+    integers wrap, where torch.cumsum widens them. Raises as library() does.
     """
-    return library(ops, "cumsum", [arg], dim=dim)
+    return _scan(ops, "cumsum", arg, dim, init, ops.add)
 
 
-def cumprod(ops: "Ops", arg: Tensor, dim: int) -> Tensor:
-    """Products of the elements up to each one along `dim`, in the type of `arg`. Raises as
-    library() does.
+def cumprod(ops: "Ops", arg: Tensor, dim: int, init: Scalar | Number | None = None) -> Tensor:
+    """Products of the elements up to each one along `dim`, and of `init`, in the type of `arg`.
+    Raises as library() does.
     """
-    return library(ops, "cumprod", [arg], dim=dim)
+    return _scan(ops, "cumprod", arg, dim, init, ops.mul)
 
 
-def cummax(ops: "Ops", arg: Tensor, dim: int) -> Tensor:
-    """The greatest of the elements up to each one along `dim`; NaN wins. Raises as library()
+def cummax(ops: "Ops", arg: Tensor, dim: int, init: Scalar | Number | None = None) -> Tensor:
+    """The greatest of `init` and the elements up to each one along `dim`; NaN wins. Without `init`
+    result(..., 1) is the int64 index of that element, as torch.cummax gives it. Raises as library()
     does.
     """
-    return library(ops, "cummax", [arg], dim=dim)
+    return _scan(ops, "cummax", arg, dim, init, ops.maximum)
 
 
-def cummin(ops: "Ops", arg: Tensor, dim: int) -> Tensor:
-    """The least of the elements up to each one along `dim`; NaN wins. Raises as library() does."""
-    return library(ops, "cummin", [arg], dim=dim)
+def cummin(ops: "Ops", arg: Tensor, dim: int, init: Scalar | Number | None = None) -> Tensor:
+    """The least of `init` and the elements up to each one along `dim`; otherwise as cummax()."""
+    return _scan(ops, "cummin", arg, dim, init, ops.minimum)
 
 
 def scatter(ops: "Ops", arg: Tensor, index: Tensor, src: Tensor, dim: int) -> Tensor:
@@ -142,7 +268,42 @@ def _pair(ops: "Ops", op: str, arg: Tensor, **attributes: int) -> tuple[Tensor, 
     return values, ops.result(values, 1)
 
 
-def _index(ops: "Ops", index: Tensor) -> Tensor:
-    """int64, where it is another integer."""
+def _index(ops: "Ops", index: Tensor, wanted: DataType = DataType.Int) -> Tensor:
+    """An index of the wanted integers, where it is of others."""
     dtype = index.dtype()
-    return ops.cast(index, DataType.Int) if dtype.kind == "Int" and dtype != DataType.Int else index
+    return ops.cast(index, wanted) if dtype.kind == "Int" and dtype != wanted else index
+
+
+def _scan(
+    ops: "Ops",
+    op: str,
+    arg: Tensor,
+    dim: int,
+    init: Scalar | Number | None,
+    combine: Callable[[Any, Any], Tensor],
+) -> Tensor:
+    scan = library(ops, op, [arg], dim=dim)
+    return scan if init is None else ops.cast(combine(scan, init), arg.dtype())
+
+
+def _attention(
+    op: str, dropout_p: float | None, is_causal: bool | None, scale: float | None
+) -> dict[str, Any]:
+    if scale == 0:
+        raise UserError(f"{op}(): scale: expected a number other than 0", rule="sdpfa-1")
+    return {
+        "dropout_p": float(dropout_p or 0.0),
+        "is_causal": int(bool(is_causal)),
+        "scale": float(scale or 0.0),
+    }
+
+
+def _without(op: str, rule: str, **arguments: Any) -> None:
+    """Raises Unsupported for an argument that is given."""
+    for name, value in arguments.items():
+        if isinstance(value, Tensor) or value:
+            raise Unsupported(
+                f"{op}(): {name} is of block-scaled types (nvfp4, mxfp8), which DataType lacks\n"
+                "  hint: scale in float32, before or after the product",
+                rule=rule,
+            )

@@ -18,6 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fuser.errors import Unsupported
+
 __all__ = ["LIBRARY", "REDUCTIONS", "REFERENCES", "LibraryReference", "philox"]
 
 
@@ -326,10 +328,67 @@ def _matmul_terms(a: Tensor, b: Tensor, bias: Tensor | None = None) -> int:
     return max(a.shape[-1], 1)
 
 
+def _grouped_mm(a: Tensor, b: Tensor, offsets: Tensor) -> Tensor:
+    ends = offsets.tolist()
+    bounds = list(zip([0, *ends], ends, strict=False))
+    if a.dim() == b.dim() == 3:
+        return a @ b
+    if a.dim() == b.dim() == 2:
+        return torch.stack([a[:, i:j] @ b[i:j] for i, j in bounds])
+    if b.dim() == 3:
+        return torch.cat([a[i:j] @ m for (i, j), m in zip(bounds, b, strict=True)])
+    return torch.cat([m @ b[:, i:j] for (i, j), m in zip(bounds, a, strict=True)], 1)
+
+
+def _weights(
+    q: Tensor, k: Tensor, bias: Tensor | float, dropout_p: float, is_causal: int, scale: float
+) -> tuple[Tensor, Tensor]:
+    """Of the keys for each query, and the logarithm of what they were divided by."""
+    if dropout_p:
+        raise Unsupported(
+            "evaluate(): attention with dropout takes numbers that only torch's kernel knows",
+            rule="evaluate-2",
+        )
+    scores = q @ k.mT * (scale or 1 / math.sqrt(max(q.shape[-1], 1))) + bias
+    if is_causal:
+        scores = scores.masked_fill(torch.ones(scores.shape[-2:]).triu(1).bool(), -math.inf)
+    total = scores.logsumexp(-1)
+    return (scores - total.unsqueeze(-1)).exp(), total
+
+
+def _attention(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | float = 0.0, **attributes: Any
+) -> tuple[Tensor, ...]:
+    weights, total = _weights(q, k, bias, **attributes)
+    # The state of the random numbers, which nothing took.
+    return weights @ v, total, torch.zeros(2, dtype=torch.int64), torch.tensor(0)
+
+
+def _attention_gradients(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, output: Tensor, *_: Tensor, **attributes: Any
+) -> tuple[Tensor, ...]:
+    weights, _total = _weights(q, k, 0.0, **attributes)
+    scale = attributes["scale"] or 1 / math.sqrt(max(q.shape[-1], 1))
+    inner = weights * (grad @ v.mT - (grad * output).sum(-1, keepdim=True)) * scale
+    return inner @ k, inner.mT @ q, weights.mT @ grad
+
+
 LIBRARY: dict[str, LibraryReference] = {
     "matmul": LibraryReference(torch.matmul, _matmul_terms),
     "linear": LibraryReference(torch.nn.functional.linear, _matmul_terms),
     "baddbmm": LibraryReference(torch.baddbmm, lambda _, a, b: _matmul_terms(a, b)),
+    "grouped_mm": LibraryReference(_grouped_mm, lambda a, b, offsets: _matmul_terms(a, b)),
+    "scaled_mm": LibraryReference(
+        lambda a, b, scale1, scale2, bias=0.0, dtype=None: (a * scale1) @ (b * scale2) + bias,
+        lambda a, b, *_, dtype: _matmul_terms(a, b),
+    ),
+    "sdpfa_fwd": LibraryReference(
+        _attention, lambda q, k, v, *_, **attributes: max(q.shape[-1], k.shape[-2])
+    ),
+    "sdpfa_bwd": LibraryReference(
+        _attention_gradients,
+        lambda _, q, k, v, *__, **attributes: max(v.shape[-1], k.shape[-2], q.shape[-2]),
+    ),
     "topk": LibraryReference(
         lambda x, k, dim, largest, sorted: tuple(torch.topk(x, k, dim, bool(largest), bool(sorted)))
     ),
@@ -345,8 +404,8 @@ LIBRARY: dict[str, LibraryReference] = {
     ),
     "cumsum": LibraryReference(lambda x, dim: torch.cumsum(x, dim, dtype=x.dtype), _length),
     "cumprod": LibraryReference(lambda x, dim: torch.cumprod(x, dim, dtype=x.dtype), _length),
-    "cummax": LibraryReference(lambda x, dim: torch.cummax(x, dim).values),
-    "cummin": LibraryReference(lambda x, dim: torch.cummin(x, dim).values),
+    "cummax": LibraryReference(lambda x, dim: tuple(torch.cummax(x, dim))),
+    "cummin": LibraryReference(lambda x, dim: tuple(torch.cummin(x, dim))),
     "scatter": LibraryReference(lambda x, index, src, dim: torch.scatter(x, dim, index, src)),
     "index_put_accumulate": LibraryReference(
         lambda x, index, value: torch.index_put(x, (index,), value, accumulate=True),

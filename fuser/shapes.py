@@ -123,17 +123,26 @@ def chunk(ops: "Ops", arg: Tensor, chunks: int, dim: int = 0) -> list[Tensor]:
     """
     if chunks < 1:
         raise UserError(f"chunk(): expected at least one chunk, got {chunks}", rule="chunk-1")
-    place = _place("chunk", arg, dim)
-    length = ops.div(ops.add(arg.size(place), chunks - 1), chunks)
+    place = _core.dim_of(arg, "chunk", dim)
+    length = ops.ceil_div(arg.size(place), chunks)
     bounds = [ops.mul(length, i) for i in range(chunks + 1)]
     return [_part(ops, arg, place, *bounds[i : i + 2]) for i in range(chunks)]
 
 
 def select(ops: "Ops", arg: Tensor, index: Size, dim: int) -> Tensor:
     """Element `index` along `dim`, which goes; negative from the end. As torch.select. Free; an
-    index out of range reads the nearest element.
+    index out of range that only the run knows reads the nearest element.
+
+    Raises ShapeError `select-dim` for a dim, `select-1` for an index that is out of range.
     """
-    place = _place("select", arg, dim)
+    place = _core.dim_of(arg, "select", dim)
+    size, known = _known(arg.size(place)), _known(index)
+    if size is not None and known is not None and not -size <= known < size:
+        raise ShapeError(
+            f"select(t{arg.id}): index {known} is out of range for size {size} of dim {place}\n"
+            f"  {arg}  defined at {arg.location}",
+            rule="select-1",
+        )
     at = ops.add(ops.iota(1), index)
     wide = ops.broadcast(at, [d != place for d in range(arg.ndim)])
     return ops.squeeze(ops.take_along_axis(arg, wide, place), [place])
@@ -144,7 +153,7 @@ def index_select(ops: "Ops", arg: Tensor, index: Tensor, dim: int) -> Tensor:
 
     Raises ShapeError `index-select-1` for an index of more dims, and what take_along_axis() raises.
     """
-    place = _place("index_select", arg, dim)
+    place = _core.dim_of(arg, "index_select", dim)
     if index.ndim > 1:
         raise ShapeError(
             f"index_select(): expected an index of one dim, got {index.ndim}", rule="index-select-1"
@@ -194,11 +203,9 @@ def roll(ops: "Ops", arg: Tensor, shifts: int | Sequence[int], dims: int | Seque
             rule="roll-1",
         )
     for shift, dim in zip(moves, places, strict=True):
-        place = _place("roll", arg, dim)
+        place = _core.dim_of(arg, "roll", dim)
         size = arg.size(place)
-        count = ops.maximum(size, 1)
-        moved = ops.mod(ops.add(ops.mod(shift, count), count), count)
-        start = ops.sub(size, moved)
+        start = ops.sub(size, ops.remainder(shift, ops.maximum(size, 1)))
         arg = cat(
             ops,
             [_part(ops, arg, place, start, size), _part(ops, arg, place, 0, start)],
@@ -229,13 +236,8 @@ def eye(ops: "Ops", rows: Size, columns: Size | None = None, dtype: Any = DataTy
 
 def unsqueeze(ops: "Ops", arg: Tensor, dim: int) -> Tensor:
     """A dim of size 1 at `dim`, as torch.unsqueeze. Free."""
-    rank = arg.ndim + 1
-    if not -rank <= dim < rank:
-        raise ShapeError(
-            f"unsqueeze(): dim {dim} is out of range for a result of rank {rank}",
-            rule="unsqueeze-1",
-        )
-    return ops.broadcast(arg, [d == dim % rank for d in range(rank)])
+    place = _core.dim_of(arg, "unsqueeze", dim, more=1)
+    return ops.broadcast(arg, [d == place for d in range(arg.ndim + 1)])
 
 
 def reshape(ops: "Ops", arg: Tensor, new_shape: Sequence[Size]) -> Tensor:
@@ -359,15 +361,6 @@ def _same(a: Size, b: Size) -> bool:
     if isinstance(a, int) or isinstance(b, int):
         return _known(a) is not None and _known(a) == _known(b)
     return a.is_same(b)
-
-
-def _place(op: str, arg: Tensor, dim: int) -> int:
-    if not -arg.ndim <= dim < arg.ndim:
-        raise ShapeError(
-            f"{op}(): dim {dim} is out of range for rank {arg.ndim}",
-            rule=f"{op.replace('_', '-')}-dim",
-        )
-    return dim % arg.ndim
 
 
 def _part(ops: "Ops", arg: Tensor, dim: int, start: Size, end: Size) -> Tensor:

@@ -9,7 +9,15 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from fuser import DataType, FusionDefinition, ShapeError, evaluate
+from fuser import (
+    DataType,
+    DTypeError,
+    FusionDefinition,
+    ShapeError,
+    Unsupported,
+    UserError,
+    evaluate,
+)
 from fuser.plan import Plan
 
 Define = Callable[..., Any]
@@ -331,3 +339,189 @@ def test_case_on_a_gpu(case: Case) -> None:
     for x, y in zip(got, wanted if isinstance(wanted, tuple) else (wanted,), strict=True):
         assert x.device == here[0].device
         torch.testing.assert_close(x, y, rtol=1e-3, atol=1e-4)
+
+
+# ---- attention and products of groups
+
+
+def attend(o: Any, q: Any, k: Any, v: Any, *rest: Any, **attributes: Any) -> Any:
+    """The result, and the gradients for a gradient of `rest`."""
+    out, total, seed, offset = o.sdpfa_fwd(q, k, v, **attributes)
+    if not rest:
+        return out, total
+    arguments = {"dropout_p": None, "is_causal": None, "scale": None} | attributes
+    return out, *o.sdpfa_bwd(
+        rest[0],
+        q,
+        k,
+        v,
+        out,
+        total,
+        arguments["dropout_p"],
+        arguments["is_causal"],
+        seed,
+        offset,
+        arguments["scale"],
+    )
+
+
+def attention_by_torch(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, g: torch.Tensor, **attributes: Any
+) -> list[torch.Tensor]:
+    leaves = [t.double().requires_grad_() for t in (q, k, v)]
+    out = F.scaled_dot_product_attention(*leaves, **attributes)
+    return [out.detach(), *torch.autograd.grad(out, leaves, g.double())]
+
+
+def heads(length: int, keys: int, size: int, dtype: torch.dtype, device: str) -> list[torch.Tensor]:
+    """Query, key, value and a gradient of the result."""
+    made = [torch.randn(2, 3, n, size) for n in (length, keys, keys, length)]
+    return [t.to(device, dtype) for t in made]
+
+
+ATTENTION: list[tuple[int, int, int, dict[str, Any]]] = [
+    (16, 16, 8, {}),
+    (16, 16, 8, {"is_causal": True}),
+    (5, 9, 20, {"scale": 0.3}),
+]
+
+
+@pytest.mark.parametrize(("length", "keys", "size", "attributes"), ATTENTION)
+def test_attention_and_its_gradients(
+    length: int, keys: int, size: int, attributes: dict[str, Any]
+) -> None:
+    inputs = heads(length, keys, size, torch.float32, "cpu")
+    fd = define(lambda o, *t: attend(o, *t, **attributes), *inputs)
+    got = fd.validate(inputs)
+    for x, y in zip(got, attention_by_torch(*inputs, **attributes), strict=True):
+        torch.testing.assert_close(x.double(), y, rtol=1e-4, atol=1e-5)
+    assert kernels(fd, inputs) == 0
+
+
+def test_attention_with_mask_and_bias() -> None:
+    q, k, v, _ = heads(5, 9, 8, torch.float32, "cpu")
+    bias, mask = torch.randn(2, 3, 5, 9), torch.rand(2, 1, 5, 9) < 0.7
+    fd = define(lambda o, q, k, v, b, m: o.sdpfa_fwd(q, k, v, b, m)[0], q, k, v, bias, mask)
+    (got,) = fd.validate([q, k, v, bias, mask])
+    allowed = bias.masked_fill(~mask, -torch.inf)
+    torch.testing.assert_close(got, F.scaled_dot_product_attention(q, k, v, attn_mask=allowed))
+
+
+@pytest.mark.parametrize("attributes", [{"dropout_p": 0.5}, {"is_causal": True}])
+def test_attention_that_torch_lacks(attributes: dict[str, Any]) -> None:
+    q, k, v, _ = heads(5, 9, 8, torch.float32, "cpu")
+    fd = define(lambda o, q, k, v: attend(o, q, k, v, **attributes), q, k, v)
+    with pytest.raises(Unsupported, match=r"sdpfa_fwd\(\)"):
+        fd.execute([q, k, v])
+
+
+# GPUs want groups of whole 16 bytes.
+ENDS = torch.tensor([8, 8, 16])
+GROUPS = [
+    ((16, 16), (3, 16, 8)),
+    ((3, 8, 16), (16, 16)),
+    ((8, 16), (16, 8)),
+    ((3, 8, 16), (3, 16, 8)),
+]
+
+
+@pytest.mark.parametrize(("a", "b"), GROUPS[:2] + GROUPS[3:])
+def test_grouped_mm(a: tuple[int, ...], b: tuple[int, ...]) -> None:
+    inputs = [torch.randn(a), torch.randn(b), ENDS]
+    fd = define(lambda o, x, y, ends: o.grouped_mm(x, y, ends), *inputs)
+    if len(a) == len(b) == 3:
+        torch.testing.assert_close(evaluate(fd, inputs)[0].float(), inputs[0] @ inputs[1])
+    else:
+        fd.validate(inputs)
+
+
+@pytest.mark.parametrize("rows", [False, True])
+def test_scaled_mm(rows: bool) -> None:
+    x = torch.randn(16, 32).to(torch.float8_e4m3fn)
+    w = torch.randn(48, 32).to(torch.float8_e4m3fn)
+    scales = [torch.rand(16, 1), torch.rand(1, 48)] if rows else [torch.rand(1), torch.rand(1)]
+    inputs = [x, w, *scales]
+    fd = define(lambda o, x, w, s, t: o.scaled_mm(x, o.permute(w, [1, 0]), s, t), *inputs)
+    (got,) = fd.validate(inputs)
+    wanted = (x.float() * scales[0]) @ (w.float().T * scales[1])
+    torch.testing.assert_close(got.float(), wanted, rtol=2e-2, atol=2e-2)
+    assert got.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("op", ["cumsum", "cumprod", "cummax", "cummin"])
+def test_scans_that_start_at(op: str) -> None:
+    fd = define(lambda o, x: getattr(o, op)(x, 1, 3), INTS)
+    (got,) = fd.execute([INTS])
+    first = torch.full((5, 1), 3)
+    scan = getattr(torch, op)(torch.cat([first, INTS], 1), 1)
+    assert torch.equal(got, (scan if op.startswith("cums") or op == "cumprod" else scan[0])[:, 1:])
+
+
+@pytest.mark.parametrize("op", ["cummax", "cummin"])
+def test_places_of_extremes(op: str) -> None:
+    fd = define(lambda o, x: o.result(getattr(o, op)(x, 1), 1), INTS)
+    assert torch.equal(fd.execute([INTS])[0], getattr(torch, op)(INTS, 1)[1])
+
+
+REFUSED: list[tuple[str, type[Exception], Callable[[Any, Any], Any]]] = [
+    ("sdpfa-1", UserError, lambda o, x: o.sdpfa_fwd(x, x, x, scale=0.0)),
+    ("grouped-mm-1", Unsupported, lambda o, x: o.grouped_mm(x, x, x, scale1=x)),
+    ("scaled-mm-1", Unsupported, lambda o, x: o.scaled_mm(x, x, x, x, output_gamma=True)),
+    ("library-3", UserError, lambda o, x: o.library("cumsum", [x], dim=0.5)),
+    ("library-dtype-1", DTypeError, lambda o, x: o.scaled_mm(x, x, x, x)),
+    ("library-rank-1", ShapeError, lambda o, x: o.sdpfa_fwd(x, x, x)),
+]
+
+
+@pytest.mark.parametrize(("rule", "kind", "make"), REFUSED, ids=[r[0] for r in REFUSED])
+def test_refused(rule: str, kind: type[Exception], make: Callable[[Any, Any], Any]) -> None:
+    fd = FusionDefinition()
+    x = fd.define_tensor([4, 4])
+    with pytest.raises(kind) as caught:
+        make(fd.ops, x)
+    assert caught.value.rule == rule  # type: ignore[attr-defined]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("length", "keys", "size", "attributes"), ATTENTION)
+def test_attention_on_a_gpu(length: int, keys: int, size: int, attributes: dict[str, Any]) -> None:
+    inputs = heads(length, keys, size, torch.bfloat16, "cuda")
+    got = define(lambda o, *t: attend(o, *t, **attributes), *inputs).execute(inputs)
+    for x, y in zip(got, attention_by_torch(*inputs, **attributes), strict=True):
+        torch.testing.assert_close(x.double(), y, rtol=3e-2, atol=3e-2)
+
+
+@pytest.mark.gpu
+def test_attention_with_dropout_on_a_gpu() -> None:
+    inputs = heads(64, 64, 32, torch.bfloat16, "cuda")
+    fd = define(lambda o, *t: attend(o, *t, dropout_p=0.3), *inputs)
+    runs = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        runs.append(fd.execute(inputs))
+    assert torch.equal(runs[0][0], runs[1][0])
+    assert not torch.equal(runs[0][0], runs[2][0])
+    wide = [t.float() for t in inputs]
+    fd = define(lambda o, *t: attend(o, *t), *wide)
+    with pytest.raises(Unsupported, match="bfloat16"):
+        fd.execute(wide)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("a", "b"), GROUPS[:3])
+def test_grouped_mm_on_a_gpu(a: tuple[int, ...], b: tuple[int, ...]) -> None:
+    inputs = [torch.randn(a).cuda().bfloat16(), torch.randn(b).cuda().bfloat16()]
+    ends = ENDS.cuda()
+    define(lambda o, x, y, e: o.grouped_mm(x, y, e), *inputs, ends).validate([*inputs, ends])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("rows", [False, True])
+def test_scaled_mm_on_a_gpu(rows: bool) -> None:
+    x = torch.randn(16, 32).cuda().to(torch.float8_e4m3fn)
+    w = torch.randn(48, 32).cuda().to(torch.float8_e4m3fn)
+    scales = [torch.rand(16, 1), torch.rand(1, 48)] if rows else [torch.rand(1), torch.rand(1)]
+    inputs = [x, w, *[s.cuda() for s in scales]]
+    define(lambda o, x, w, s, t: o.scaled_mm(x, o.permute(w, [1, 0]), s, t), *inputs).validate(
+        inputs
+    )

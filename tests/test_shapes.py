@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from fuser import DataType, FusionDefinition, ShapeError, UserError, evaluate
+from fuser import DataType, DTypeError, FusionDefinition, ShapeError, UserError, evaluate
 from fuser.testing import compile_batch
 
 X = torch.arange(48.0).reshape(6, 8)
@@ -250,6 +250,57 @@ def test_wrong_reshapes() -> None:
     assert list(fd.execute([torch.ones(2, 6)])[0].shape) == [3, 4]
     with pytest.raises(ShapeError):
         fd.execute([torch.ones(3, 6)])
+
+
+Refusal = tuple[str, type[UserError], str, Callable[[Any, Any, Any], Any]]
+# What an op made of others refuses by itself, of x: float32[2, 3] and i: int64[2, 3].
+REFUSALS: list[Refusal] = [
+    ("unsqueeze-dim", ShapeError, "unsqueeze(t0): dim 3", lambda o, x, i: o.unsqueeze(x, 3)),
+    ("unsqueeze-dim", ShapeError, "unsqueeze(t0): dim -4", lambda o, x, i: o.stack([x, x], -4)),
+    ("chunk-dim", ShapeError, "chunk(t0): dim 2", lambda o, x, i: o.chunk(x, 2, 2)),
+    ("chunk-1", UserError, "chunk(): expected at least one", lambda o, x, i: o.chunk(x, 0)),
+    ("select-dim", ShapeError, "select(t0): dim -3", lambda o, x, i: o.select(x, 0, -3)),
+    ("select-1", ShapeError, "select(t0): index 3", lambda o, x, i: o.select(x, 3, 1)),
+    ("select-1", ShapeError, "select(t0): index -3", lambda o, x, i: o.select(x, -3, 0)),
+    (
+        "index-select-dim",
+        ShapeError,
+        "index_select(t0): dim 2",
+        lambda o, x, i: o.index_select(x, o.iota(2), 2),
+    ),
+    (
+        "index-select-1",
+        ShapeError,
+        "index_select(): expected an index of one dim, got 2",
+        lambda o, x, i: o.index_select(x, i, 0),
+    ),
+    (
+        "index-dtype-1",
+        DTypeError,
+        "take_along_axis(t",
+        lambda o, x, i: o.index_select(x, o.iota(2, dtype=DataType.Float), 0),
+    ),
+    ("index-dtype-1", DTypeError, "take_along_axis(t", lambda o, x, i: o.embedding_fwd(x, x)),
+    ("roll-dim", ShapeError, "roll(t0): dim 2", lambda o, x, i: o.roll(x, 1, 2)),
+    ("roll-1", ShapeError, "roll(): expected as many", lambda o, x, i: o.roll(x, [1, 2], [0])),
+    ("triu-1", ShapeError, "tril(): expected at least two", lambda o, x, i: o.tril(o.iota(3))),
+    ("iota-1", ShapeError, "iota(", lambda o, x, i: o.eye(-1)),
+    ("full-1", ShapeError, "full(", lambda o, x, i: o.full([2, -1], 0, DataType.Float)),
+    ("iota-1", ShapeError, "iota(", lambda o, x, i: o.uniform(0, 1, [-3])),
+    ("reshape-2", ShapeError, "reshape(): [2, 3] has 6", lambda o, x, i: o.reshape(x, [4, 2])),
+]
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda r: f"{r[0]}: {r[2]}")
+def test_refusals(refusal: Refusal) -> None:
+    """They name the op, the operand and where it was defined."""
+    rule, kind, message, define = refusal
+    fd = FusionDefinition()
+    x, i = fd.define_tensor([2, 3]), fd.define_tensor([2, 3], dtype=DataType.Int)
+    with pytest.raises(kind) as caught:
+        define(fd.ops, x, i)
+    assert message in str(caught.value)
+    assert caught.value.rule == rule
 
 
 def test_an_embedding_cannot_change_its_weight() -> None:

@@ -3,9 +3,12 @@
 
 #include <pybind11/stl.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "bind/bind.h"
 #include "bind/handles.h"
+#include "fusion/rules.h"
 
 namespace py = pybind11;
 
@@ -36,6 +39,36 @@ LibraryOp library_op(const std::string& name) {
   FUSER_CHECK(find_library_op(name, op), User, "library-1", "library(): there is no library op ",
               name);
   return op;
+}
+
+// The values of a call's attributes, one for each of the row.
+std::vector<int64_t> held_attributes(LibraryOp op, const py::sequence& values) {
+  const std::vector<LibraryAttribute> wanted = attributes_of(op);
+  std::vector<int64_t> out;
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const py::object value = values[i];
+    try {
+      switch (wanted[i].kind) {
+        case LibraryAttribute::Kind::Int:
+          out.push_back(value.cast<int64_t>());
+          break;
+        case LibraryAttribute::Kind::Real:
+          out.push_back(held(value.cast<double>()));
+          break;
+        case LibraryAttribute::Kind::Type:
+          out.push_back(static_cast<int64_t>(value.cast<DType>()));
+          break;
+      }
+    } catch (const py::cast_error&) {
+      throw Fault(FaultKind::User, "library-3",
+                  text(row(op).name, "(): ", wanted[i].name, ": got ",
+                       std::string(py::str(py::type::of(value).attr("__name__"))), ", expected ",
+                       wanted[i].kind == LibraryAttribute::Kind::Int    ? "an integer"
+                       : wanted[i].kind == LibraryAttribute::Kind::Real ? "a number"
+                                                                        : "a DataType"));
+    }
+  }
+  return out;
 }
 
 int input_index(const Tensor* alias, const Tensor* output) {
@@ -231,6 +264,16 @@ void bind_define(py::module_& m) {
       py::arg("builder"), py::arg("arg"), py::arg("start_indices"), py::arg("end_indices"),
       py::arg("strides"));
   m.def(
+      "dim_of",
+      [](const TensorHandle& arg, const std::string& op, int64_t dim, int more) {
+        std::string rule = op + "-dim";
+        std::replace(rule.begin(), rule.end(), '_', '-');
+        return rules::dim_of(text(op, "(t", arg.tensor->id, ")"), rule, *arg.tensor, dim, more);
+      },
+      py::arg("arg"), py::arg("op"), py::arg("dim"), py::arg("more") = 0,
+      "The dim counted from the front, of a result that has `more` dims than `arg`. Raises "
+      "ShapeError `<op>-dim`.");
+  m.def(
       "flip",
       [](const BuilderRef& builder, const TensorHandle& arg, const std::vector<int64_t>& dims) {
         const Tensor* t = argument(builder, arg, "flip");
@@ -260,19 +303,20 @@ void bind_define(py::module_& m) {
   m.def(
       "library",
       [](const BuilderRef& builder, const std::string& op, const std::vector<TensorHandle>& tensors,
-         const std::vector<int64_t>& attributes) {
+         const py::sequence& attributes) {
         std::vector<const Tensor*> args;
         for (const TensorHandle& t : tensors) args.push_back(argument(builder, t, "library"));
         check_open(*builder);
-        return TensorHandle{builder,
-                            library(*builder, library_op(op), args, attributes, user_line())};
+        const LibraryOp wanted = library_op(op);
+        return TensorHandle{builder, library(*builder, wanted, args,
+                                             held_attributes(wanted, attributes), user_line())};
       },
       py::arg("builder"), py::arg("op"), py::arg("tensors"), py::arg("attributes"));
   m.def(
       "library_attributes",
       [](const std::string& op) {
         std::vector<std::string> names;
-        for (std::string_view name : attribute_names(library_op(op))) names.emplace_back(name);
+        for (const LibraryAttribute& a : attributes_of(library_op(op))) names.emplace_back(a.name);
         return names;
       },
       py::arg("op"), "Names of the attributes of a library op, in order.");

@@ -203,10 +203,16 @@ struct Records {
             record["compute"] = d.compute;
           }
           if constexpr (std::is_same_v<D, Library>) {
-            const auto names = attribute_names(d.op);
+            const auto row_attributes = attributes_of(d.op);
             py::dict attributes;
-            for (size_t i = 0; i < names.size(); ++i)
-              attributes[py::str(names[i].data(), names[i].size())] = d.attributes[i];
+            for (size_t i = 0; i < row_attributes.size(); ++i) {
+              const auto [name, kind] = row_attributes[i];
+              const int64_t held = d.attributes[i];
+              attributes[py::str(name.data(), name.size())] =
+                  kind == LibraryAttribute::Kind::Int    ? py::cast(held)
+                  : kind == LibraryAttribute::Kind::Real ? py::cast(real_of(held))
+                                                         : py::cast(static_cast<DType>(held));
+            }
             record["op"] = row(d.op).name;
             record["attributes"] = attributes;
           }

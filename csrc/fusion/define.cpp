@@ -57,10 +57,13 @@ Expr meet(std::string_view op, std::span<const Operand> args, int axis, Expr lef
   return right->is_constant() ? right : left;
 }
 
-int64_t dim_of(const std::string& what, const char* rule, const Tensor& arg, int64_t dim) {
-  FUSER_CHECK(dim >= -arg.rank() && dim < arg.rank(), Shape, rule, what, ": dim ", dim,
-              " is out of range for rank ", arg.rank(), "\n  ", where(arg));
-  return dim < 0 ? dim + arg.rank() : dim;
+int64_t dim_of(const std::string& what, std::string_view rule, const Tensor& arg, int64_t dim,
+               int more) {
+  const int rank = arg.rank() + more;
+  FUSER_CHECK(dim >= -rank && dim < rank, Shape, std::string(rule), what, ": dim ", dim,
+              " is out of range for ", more ? "a result of " : "", "rank ", rank, "\n  ",
+              where(arg));
+  return dim < 0 ? dim + rank : dim;
 }
 
 }  // namespace rules

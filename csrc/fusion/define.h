@@ -81,6 +81,8 @@ const Tensor* cat(Fusion& fusion, std::span<const Tensor* const> args, int64_t d
 // What a library computes of these tensors; attributes as the row names them.
 const Tensor* library(Fusion& fusion, LibraryOp op, std::span<const Tensor* const> args,
                       std::span<const int64_t> attributes, std::string location);
+// The shape of a further result (1, 2, ...) of the library op that gives `call`.
+std::vector<Expr> result_shape(Fusion& fusion, const Tensor& call, int result);
 
 void add_output(Fusion& fusion, const Tensor* tensor, int alias = -1);
 

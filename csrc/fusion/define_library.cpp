@@ -57,8 +57,10 @@ struct Call {
 
   // The attribute `dim` counted from the front.
   int64_t dim() {
-    const auto names = attribute_names(op);
-    const auto at = std::find(names.begin(), names.end(), "dim") - names.begin();
+    const auto row_attributes = attributes_of(op);
+    const auto at = std::find_if(row_attributes.begin(), row_attributes.end(),
+                                 [](const LibraryAttribute& a) { return a.name == "dim"; }) -
+                    row_attributes.begin();
     return attributes[at] = rules::dim_of(what, "library-dim-1", *args[0], attributes[at]);
   }
 };
@@ -146,6 +148,75 @@ std::vector<Expr> put(Call& c) {
   return c.args[0]->shape;
 }
 
+// Matrices in groups: of [m, k] and [g, k, n] rows, of [g, m, k] and [k, n] columns, of [m, k] and
+// [k, n] terms; offsets say where each group ends.
+std::vector<Expr> grouped(Call& c) {
+  for (size_t i : {0, 1}) c.rank(i, 2, 3);
+  c.rank(2, 1, 1);
+  c.equal(0, -1, 1, -2);
+  const bool first = c.args[0]->rank() == 3, second = c.args[1]->rank() == 3;
+  if (first || second) c.equal(2, 0, first ? 0 : 1, 0);
+  if (first && second) {
+    c.equal(1, 0, 0, 0);
+    return {c.size(0, 0), c.size(0, 1), c.size(1, 2)};
+  }
+  std::vector<Expr> shape{c.size(0, -2), c.size(1, -1)};
+  if (!first && !second) shape.insert(shape.begin(), c.size(2, 0));
+  return shape;
+}
+
+// Scales: one of a whole matrix, of any rank, or [m, 1] and [1, n].
+std::vector<Expr> scaled(Call& c) {
+  for (size_t i : {0, 1}) c.rank(i, 2, 2);
+  c.equal(0, 1, 1, 0);
+  for (size_t i : {2, 3}) {
+    const Tensor& scale = *c.args[i];
+    const bool whole = std::all_of(scale.shape.begin(), scale.shape.end(),
+                                   [](Expr n) { return n->is_constant(1); });
+    if (whole) continue;
+    c.rank(i, 2, 2);
+    c.equal(i, i == 2 ? 0 : 1, i - 2, i == 2 ? 0 : 1);
+  }
+  if (c.args.size() > 4) {
+    c.rank(4, 1, 1);
+    c.equal(4, 0, 1, 1);
+  }
+  return {c.size(0, 0), c.size(1, 1)};
+}
+
+// Query, key and value from operand `first` on: [batch, heads, length, head size].
+void check_heads(Call& c, size_t first) {
+  for (size_t i = first; i < first + 3; ++i) {
+    c.rank(i, 4, 4);
+    for (int d : {0, 1})
+      if (i > first) c.equal(i, d, first, d);
+  }
+  c.equal(first + 1, 3, first, 3);
+  c.equal(first + 2, 2, first + 1, 2);
+}
+
+std::vector<Expr> attended(Call& c) {
+  check_heads(c, 0);
+  if (c.args.size() > 3) {
+    c.rank(3, 4, 4);
+    for (int d = 0; d < 4; ++d)
+      if (!c.size(3, d)->is_constant(1)) c.equal(3, d, d < 3 ? 0 : 1, d < 3 ? d : 2);
+  }
+  return {c.size(0, 0), c.size(0, 1), c.size(0, 2), c.size(2, 3)};
+}
+
+std::vector<Expr> attended_backward(Call& c) {
+  check_heads(c, 1);
+  for (size_t i : {0, 4}) {
+    c.rank(i, 4, 4);
+    for (int d : {0, 1, 2}) c.equal(i, d, 1, d);
+    c.equal(i, 3, 3, 3);
+  }
+  c.rank(5, 3, 3);
+  for (int d : {0, 1, 2}) c.equal(5, d, 1, d);
+  return c.args[1]->shape;
+}
+
 using Rule = std::vector<Expr> (*)(Call&);
 constexpr Rule rules_by_op[] = {
 #define FUSER_LIBRARY(name, operands, required, attributes, results, accepts, shape) &shape,
@@ -161,8 +232,8 @@ const Tensor* library(Fusion& fusion, LibraryOp op, std::span<const Tensor* cons
   FUSER_CHECK(static_cast<int>(args.size()) >= r.required && args.size() <= r.operands.size(), User,
               "library-2", r.name, "(): expected ", r.required, " to ", r.operands.size(),
               " tensors, got ", args.size());
-  FUSER_ASSERT(attributes.size() == attribute_names(op).size(), r.name, "() with ",
-               attributes.size(), " attributes, expected ", r.attributes);
+  FUSER_ASSERT(attributes.size() == attributes_of(op).size(), r.name, "() with ", attributes.size(),
+               " attributes, expected ", r.attributes);
   Call call{.fusion = fusion,
             .op = op,
             .args = args,
@@ -174,19 +245,30 @@ const Tensor* library(Fusion& fusion, LibraryOp op, std::span<const Tensor* cons
               ": the type of operand 0 is not one that it computes on", rules::lines(call.operands),
               "\n  hint: cast the operand first");
   for (size_t i = 0; i < args.size(); ++i) {
-    const bool index = r.operands[i] == 'i';
-    const DType wanted = index ? DType::Int64 : values;
+    const bool any = r.operands[i] == 'x' && accepts(op, args[i]->dtype);
+    const DType wanted =
+        any ? args[i]->dtype : dtype_of(op, r.operands[i], values, call.attributes);
     FUSER_CHECK(args[i]->dtype == wanted, DType, "library-dtype-2", call.what, ": operand ", i,
                 " is of type ", row(args[i]->dtype).torch, ", expected ", row(wanted).torch,
                 rules::lines(call.operands), "\n  hint: cast it first");
   }
   std::vector<Expr> shape = rules_by_op[static_cast<int>(op)](call);
   for (Constraint& c : call.constraints) fusion.constraints.push_back(std::move(c));
+  const DType dtype = dtype_of(op, r.results[0], values, call.attributes);
   return rules::append(
-      fusion, result_dtype(op, values, 0), std::move(shape),
+      fusion, dtype, std::move(shape),
       Library{
           .op = op, .args = {args.begin(), args.end()}, .attributes = std::move(call.attributes)},
       std::move(location));
+}
+
+std::vector<Expr> result_shape(Fusion& fusion, const Tensor& call, int result) {
+  const auto& d = std::get<Library>(call.definition);
+  if (d.op == LibraryOp::sdpfa_bwd) return d.args[1 + result]->shape;
+  if (d.op != LibraryOp::sdpfa_fwd) return call.shape;
+  // Log-sum-exp of each row; then the state of the random numbers: [2] and [].
+  if (result == 1) return {call.shape.begin(), call.shape.end() - 1};
+  return result == 2 ? std::vector<Expr>{fusion.exprs.constant(2)} : std::vector<Expr>{};
 }
 
 }  // namespace fuser

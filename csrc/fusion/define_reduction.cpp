@@ -100,9 +100,14 @@ const Tensor* result(Fusion& fusion, const Tensor* of, int index, std::string lo
   FUSER_CHECK(index >= 1 && index < results, User, "result-2", "result(t", of->id, ", ", index,
               "): ", reduction ? row(reduction->op).name : row(library->op).name, " has ", results,
               results == 1 ? " result" : " results", "; t", of->id, " is result 0\n  ", where(*of));
-  const DType dtype = reduction ? result_dtype(reduction->op, reduction->compute, index)
-                                : result_dtype(library->op, library->args[0]->dtype, index);
-  return append(fusion, dtype, of->shape, Result{.of = of, .index = index}, std::move(location));
+  if (library)
+    return append(fusion,
+                  dtype_of(library->op, row(library->op).results[index], library->args[0]->dtype,
+                           library->attributes),
+                  result_shape(fusion, *of, index), Result{.of = of, .index = index},
+                  std::move(location));
+  return append(fusion, result_dtype(reduction->op, reduction->compute, index), of->shape,
+                Result{.of = of, .index = index}, std::move(location));
 }
 
 const Tensor* iota(Fusion& fusion, Expr length, std::string location) {

@@ -68,12 +68,13 @@ constexpr bool resizes = std::is_same_v<D, Slice> || std::is_same_v<D, Pad>;
 
 bool makes_dims(const Tensor& t) {
   return std::visit(
-      [](const auto& d) {
-        using D = std::decay_t<decltype(d)>;
-        return resizes<D> || std::is_same_v<D, Flip> || std::is_same_v<D, Cat> ||
-               std::is_same_v<D, TakeAlongAxis> || std::is_same_v<D, Library>;
-      },
-      t.definition);
+             [](const auto& d) {
+               using D = std::decay_t<decltype(d)>;
+               return resizes<D> || std::is_same_v<D, Flip> || std::is_same_v<D, Cat> ||
+                      std::is_same_v<D, TakeAlongAxis>;
+             },
+             t.definition) ||
+         library_call(t);
 }
 
 // Fills factors and origins, one tensor after the other.
@@ -152,6 +153,7 @@ struct Dims {
   // For each dim of operand `a` the dim of t that indexes it, -1: none. Not for splits and merges.
   static std::vector<int> dims_of(const Tensor& t, const Tensor* a) {
     std::vector<int> image(a->rank(), -1);
+    if (library_call(t)) return image;
     std::visit(
         [&](const auto& d) {
           using D = std::decay_t<decltype(d)>;
@@ -165,7 +167,7 @@ struct Dims {
               if (!std::binary_search(d.dims.begin(), d.dims.end(), i)) image[i] = next++;
           } else if constexpr (std::is_same_v<D, Permute>) {
             for (size_t i = 0; i < d.dims.size(); ++i) image[d.dims[i]] = static_cast<int>(i);
-          } else if constexpr (!std::is_same_v<D, Library>) {
+          } else {
             for (int i = 0; i < a->rank(); ++i) image[i] = i;
             if constexpr (std::is_same_v<D, TakeAlongAxis>)
               if (a == d.arg && a != d.index) image[d.dim] = -1;

@@ -174,13 +174,26 @@ struct Printer {
     return out + ")";
   }
 
+  static std::string attribute(const LibraryAttribute& of, int64_t held) {
+    switch (of.kind) {
+      case LibraryAttribute::Kind::Int:
+        return std::to_string(held);
+      case LibraryAttribute::Kind::Real:
+        return literal(DType::Float64, {.real = real_of(held)});
+      case LibraryAttribute::Kind::Type:
+        return dtype_text(static_cast<DType>(held));
+    }
+    return {};
+  }
+
   // Ops of one result by their own name; the method of others gives all results at once.
   static std::string library(const Library& d) {
     std::vector<std::string> args, attributes;
     for (const Tensor* a : d.args) args.push_back(text("T", a->id));
-    const auto names = attribute_names(d.op);
-    for (size_t i = 0; i < names.size(); ++i)
-      attributes.push_back(text(", ", names[i], "=", d.attributes[i]));
+    const auto row_attributes = attributes_of(d.op);
+    for (size_t i = 0; i < row_attributes.size(); ++i)
+      attributes.push_back(
+          text(", ", row_attributes[i].name, "=", attribute(row_attributes[i], d.attributes[i])));
     const bool one = row(d.op).results.size() == 1;
     return text("fd.ops.", one ? row(d.op).name : text("library(\"", row(d.op).name, "\", "),
                 one ? "(" : "[", joined(args), one ? "" : "]", joined(attributes, ""), ")");

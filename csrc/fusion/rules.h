@@ -21,8 +21,10 @@ std::string call(std::string_view op, std::span<const Operand> args);
 // A line `where` for each tensor, each after a newline.
 std::string lines(std::span<const Operand> args);
 
-// The dim counted from the front, or ShapeError `rule`: "<what>: dim 2 is out of range ...".
-int64_t dim_of(const std::string& what, const char* rule, const Tensor& arg, int64_t dim);
+// The dim counted from the front, or ShapeError `rule`: "<what>: dim 2 is out of range ...". It is
+// one of a result that has `more` dims than `arg`.
+int64_t dim_of(const std::string& what, std::string_view rule, const Tensor& arg, int64_t dim,
+               int more = 0);
 
 // The extent of a result axis where two operands meet, by the broadcast rule.
 Expr meet(std::string_view op, std::span<const Operand> args, int axis, Expr left,

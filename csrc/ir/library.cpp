@@ -24,12 +24,19 @@ bool find_library_op(std::string_view name, LibraryOp& op) {
   return true;
 }
 
-std::vector<std::string_view> attribute_names(LibraryOp op) {
-  std::vector<std::string_view> out;
+std::vector<LibraryAttribute> attributes_of(LibraryOp op) {
+  using Kind = LibraryAttribute::Kind;
+  std::vector<LibraryAttribute> out;
   std::string_view rest = row(op).attributes;
   while (!rest.empty()) {
     const size_t end = std::min(rest.find(' '), rest.size());
-    out.push_back(rest.substr(0, end));
+    const std::string_view word = rest.substr(0, end);
+    const size_t colon = std::min(word.find(':'), word.size());
+    const std::string_view kind = word.substr(colon);
+    out.push_back({.name = word.substr(0, colon),
+                   .kind = kind == ":real"    ? Kind::Real
+                           : kind == ":dtype" ? Kind::Type
+                                              : Kind::Int});
     rest.remove_prefix(std::min(end + 1, rest.size()));
   }
   return out;
@@ -43,15 +50,30 @@ bool accepts(LibraryOp op, DType dtype) {
     case Kind::Int:
       return wanted & kInt;
     case Kind::Float:
-      return (wanted & kFloat) && size_of(dtype) > 1;
+      return wanted & (size_of(dtype) > 1 ? uint8_t{kFloat} : kFloat8);
     case Kind::Complex:
       return wanted & kComplex;
   }
   return false;
 }
 
-DType result_dtype(LibraryOp op, DType values, int result) {
-  return row(op).results[result] == 'i' ? DType::Int64 : values;
+DType dtype_of(LibraryOp op, char letter, DType values, std::span<const int64_t> attributes) {
+  switch (letter) {
+    case 'a':
+      return compute_type(values);
+    case 'i':
+      return DType::Int64;
+    case 'n':
+      return DType::Int32;
+    case 't': {
+      const std::vector<LibraryAttribute> names = attributes_of(op);
+      for (size_t i = 0; i < names.size(); ++i)
+        if (names[i].kind == LibraryAttribute::Kind::Type) return static_cast<DType>(attributes[i]);
+      return values;
+    }
+    default:
+      return values;
+  }
 }
 
 }  // namespace fuser

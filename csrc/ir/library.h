@@ -2,6 +2,7 @@
 // operands and results lie in memory.
 #pragma once
 
+#include <bit>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -11,12 +12,23 @@
 namespace fuser {
 
 struct LibraryRow {
-  const char* name;           // frontend name: "matmul"
-  std::string_view operands;  // by operand: 'v' values, all of one dtype, 'i' an int64 index
-  int required;               // operands behind so many may be left out
-  const char* attributes;     // names, with spaces between
-  std::string_view results;   // by result: 'v' of the values' dtype, 'i' int64
-  uint8_t accepts;            // Accepts bits of the values; no float8
+  const char* name;  // frontend name: "matmul"
+  // By operand, the dtype: 'v' that of operand 0, 'x' any that the row accepts, 'a' the one in
+  // which values of operand 0 are summed, 'i' int64, 'n' int32, 't' the attribute `dtype`.
+  std::string_view operands;
+  int required;              // operands behind so many may be left out
+  const char* attributes;    // names, with spaces between; "name:real" and "name:dtype" are no ints
+  std::string_view results;  // by result, the same letters
+  uint8_t accepts;           // Accepts bits of the values, or kFloat8
+};
+
+constexpr uint8_t kFloat8 = 16;  // floats of 8 bits, which kFloat leaves out
+
+// Attributes are held as int64: an integer, the bits of a float64, or the number of a dtype.
+struct LibraryAttribute {
+  enum class Kind : uint8_t { Int, Real, Type };
+  std::string_view name;
+  Kind kind{};
 };
 
 enum class LibraryOp : uint8_t {
@@ -29,11 +41,14 @@ std::span<const LibraryRow> library_rows();
 inline const LibraryRow& row(LibraryOp op) { return library_rows()[static_cast<int>(op)]; }
 // Returns false when no row has that name.
 bool find_library_op(std::string_view name, LibraryOp& op);
-// Names of the row's attributes, in order.
-std::vector<std::string_view> attribute_names(LibraryOp op);
+// The row's attributes, in order.
+std::vector<LibraryAttribute> attributes_of(LibraryOp op);
+inline int64_t held(double real) { return std::bit_cast<int64_t>(real); }
+inline double real_of(int64_t held) { return std::bit_cast<double>(held); }
 
 // Is a tensor of this dtype among the row's values?
 bool accepts(LibraryOp op, DType dtype);
-DType result_dtype(LibraryOp op, DType values, int result);
+// The dtype that a letter of the row stands for, of a call on `values` with these attributes.
+DType dtype_of(LibraryOp op, char letter, DType values, std::span<const int64_t> attributes);
 
 }  // namespace fuser

@@ -10,7 +10,6 @@
 #include "torch/library.h"
 
 namespace fuser {
-namespace {
 
 c10::ScalarType to_torch(DType d) {
   switch (d) {
@@ -45,6 +44,8 @@ c10::ScalarType to_torch(DType d) {
   }
   return at::kFloat;
 }
+
+namespace {
 
 DType from_torch(c10::ScalarType s, size_t position) {
   switch (s) {

@@ -23,6 +23,8 @@ struct TorchArguments {
 // and DTypeError for a dtype outside the table.
 TensorView view_of(const at::Tensor& tensor, size_t position);
 
+c10::ScalarType to_torch(DType dtype);
+
 // torch's current stream of a CUDA device, through the C function that libtorch_cuda exports for
 // compiled models: the same binary then serves CPU and CUDA builds of torch.
 CuStream current_stream(int device);

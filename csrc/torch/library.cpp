@@ -1,8 +1,15 @@
 #include "torch/library.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/_grouped_mm.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_backward.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
+#include <ATen/ops/_scaled_mm.h>
 #include <ATen/ops/argsort.h>
 #include <ATen/ops/baddbmm.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/cummax.h>
 #include <ATen/ops/cummin.h>
 #include <ATen/ops/cumprod.h>
@@ -13,15 +20,103 @@
 #include <ATen/ops/scatter.h>
 #include <ATen/ops/sort.h>
 #include <ATen/ops/topk.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "base/error.h"
+#include "torch/bridge.h"
 
 namespace fuser {
 namespace {
 
 std::vector<at::Tensor> both(std::tuple<at::Tensor, at::Tensor> results) {
   return {std::move(std::get<0>(results)), std::move(std::get<1>(results))};
+}
+
+// ---- attention: dropout_p, is_causal and scale (0: 1 / sqrt of the head size) are a[0..2]
+
+double scale_of(const at::Tensor& query, const std::vector<int64_t>& a) {
+  const double scale = real_of(a[2]);
+  return scale != 0.0 ? scale
+                      : 1.0 / std::sqrt(static_cast<double>(std::max<int64_t>(query.size(-1), 1)));
+}
+
+void check_attention(const char* op, const at::Tensor& query, const at::Tensor& key,
+                     const std::vector<int64_t>& a) {
+  FUSER_CHECK(!a[1] || query.size(2) == key.size(2), Unsupported, "sdpfa-causal", op,
+              "(): is_causal with ", query.size(2), " queries and ", key.size(2),
+              " keys, of which torch's kernels mean different things by device\n"
+              "  hint: pass a mask");
+  if (query.is_cpu()) {
+    FUSER_CHECK(real_of(a[0]) == 0.0, Unsupported, "sdpfa-dropout", op,
+                "(): torch has no dropout in its attention on the CPU");
+    return;
+  }
+  FUSER_CHECK(query.scalar_type() == at::kHalf || query.scalar_type() == at::kBFloat16, Unsupported,
+              "sdpfa-dtype", op,
+              "(): torch's flash attention on GPUs is for float16 and bfloat16, "
+              "got ",
+              c10::toString(query.scalar_type()));
+  FUSER_CHECK(query.size(3) <= 256 && key.size(3) == query.size(3), Unsupported, "sdpfa-head", op,
+              "(): torch's flash attention on GPUs is for heads of at most 256, got ",
+              query.size(3));
+}
+
+// As torch's GPU kernels want it: heads of a multiple of 8, their elements neighbours.
+at::Tensor of_heads(const at::Tensor& t) {
+  const int64_t missing = -t.size(-1) & 7;
+  if (missing) return at::constant_pad_nd(t, {0, missing});
+  return t.stride(-1) == 1 ? t : t.contiguous();
+}
+
+std::vector<at::Tensor> attend(const std::vector<at::Tensor>& t, const std::vector<int64_t>& a) {
+  check_attention("sdpfa_fwd", t[0], t[1], a);
+  const double scale = scale_of(t[0], a);
+  const auto bias = t.size() > 3 ? std::optional(t[3]) : std::nullopt;
+  const auto state = t[0].options().dtype(at::kLong);
+  if (t[0].is_cpu()) {
+    auto [output, logsumexp] = at::_scaled_dot_product_flash_attention_for_cpu(
+        t[0], t[1], t[2], 0.0, a[1] != 0, bias, scale);
+    return {output, logsumexp, at::zeros({2}, state), at::zeros({}, state)};
+  }
+  FUSER_CHECK(!bias, Unsupported, "sdpfa-bias",
+              "sdpfa_fwd(): torch's flash attention on GPUs takes no bias and no mask");
+  FUSER_CHECK(t[2].size(3) == t[0].size(3), Unsupported, "sdpfa-head",
+              "sdpfa_fwd(): torch's flash attention on GPUs wants heads of one size, got ",
+              t[0].size(3), " and ", t[2].size(3));
+  auto r = at::_scaled_dot_product_flash_attention(of_heads(t[0]), of_heads(t[1]), of_heads(t[2]),
+                                                   real_of(a[0]), a[1] != 0,
+                                                   /*return_debug_mask=*/false, scale);
+  return {std::get<0>(r).narrow(-1, 0, t[2].size(3)), std::get<1>(r),
+          std::get<6>(r).view(at::kLong), std::get<7>(r).view(at::kLong)};
+}
+
+std::vector<at::Tensor> attend_backward(const std::vector<at::Tensor>& t,
+                                        const std::vector<int64_t>& a) {
+  check_attention("sdpfa_bwd", t[1], t[2], a);
+  const double scale = scale_of(t[1], a);
+  if (t[0].is_cpu()) {
+    auto [q, k, v] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+        t[0], t[1], t[2], t[3], t[4], t[5], 0.0, a[1] != 0, std::nullopt, scale);
+    return {q, k, v};
+  }
+  auto [q, k, v] = at::_scaled_dot_product_flash_attention_backward(
+      of_heads(t[0]), of_heads(t[1]), of_heads(t[2]), of_heads(t[3]), of_heads(t[4]), t[5],
+      /*cum_seq_q=*/{}, /*cum_seq_k=*/{}, t[1].size(2), t[2].size(2), real_of(a[0]), a[1] != 0,
+      t[6].view(at::kUInt64), t[7].view(at::kUInt64), scale);
+  const int64_t head = t[1].size(3);
+  return {q.narrow(-1, 0, head), k.narrow(-1, 0, head), v.narrow(-1, 0, t[3].size(3))};
+}
+
+// torch's kernels of 8-bit floats read the second matrix by columns.
+at::Tensor scaled_product(const std::vector<at::Tensor>& t, DType dtype) {
+  const at::Tensor second = t[1].stride(0) == 1 ? t[1] : t[1].t().contiguous().t();
+  const auto bias = t.size() > 4 ? std::optional(t[4]) : std::nullopt;
+  return at::_scaled_mm(t[0].contiguous(), second, t[2].contiguous(), t[3].contiguous(), bias,
+                        /*scale_result=*/std::nullopt, to_torch(dtype));
 }
 
 }  // namespace
@@ -36,6 +131,14 @@ std::vector<at::Tensor> call_library(LibraryOp op, const std::vector<at::Tensor>
       return {at::linear(t[0], t[1], t.size() > 2 ? std::optional(t[2]) : std::nullopt)};
     case LibraryOp::baddbmm:
       return {at::baddbmm(t[0], t[1], t[2])};
+    case LibraryOp::grouped_mm:
+      return {at::_grouped_mm(t[0], t[1], t[2])};
+    case LibraryOp::scaled_mm:
+      return {scaled_product(t, static_cast<DType>(a[0]))};
+    case LibraryOp::sdpfa_fwd:
+      return attend(t, a);
+    case LibraryOp::sdpfa_bwd:
+      return attend_backward(t, a);
     case LibraryOp::topk:
       return both(at::topk(t[0], a[0], a[1], a[2] != 0, a[3] != 0));
     case LibraryOp::sort:
@@ -48,9 +151,9 @@ std::vector<at::Tensor> call_library(LibraryOp op, const std::vector<at::Tensor>
     case LibraryOp::cumprod:
       return {at::cumprod(t[0], a[0], dtype)};
     case LibraryOp::cummax:
-      return {std::get<0>(at::cummax(t[0], a[0]))};
+      return both(at::cummax(t[0], a[0]));
     case LibraryOp::cummin:
-      return {std::get<0>(at::cummin(t[0], a[0]))};
+      return both(at::cummin(t[0], a[0]));
     case LibraryOp::scatter:
       return {at::scatter(t[0], a[0], t[1], t[2])};
     case LibraryOp::index_put_accumulate:
@@ -73,7 +176,15 @@ void run_library(const LibraryCall& call, const Record& record,
       t = t.to(c10::Device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device)));
     args.push_back(source.dims.empty() ? std::move(t) : t.permute(source.dims));
   }
-  std::vector<at::Tensor> results = call_library(call.op, args, call.attributes);
+  std::vector<at::Tensor> results;
+  try {
+    results = call_library(call.op, args, call.attributes);
+  } catch (const c10::NotImplementedError& missing) {
+    throw Fault(FaultKind::Unsupported, "library-torch",
+                text(row(call.op).name, "(): the installed torch has no such function for ",
+                     args[0].is_cpu() ? "CPU" : "CUDA", " tensors of ",
+                     c10::toString(args[0].scalar_type()), ": ", missing.what_without_backtrace()));
+  }
   for (size_t i = 0; i < results.size(); ++i) {
     if (call.outputs[i] < 0) continue;
     const OutputSpec& spec = record.outputs[call.outputs[i]];

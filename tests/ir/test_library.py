@@ -17,6 +17,7 @@ def test_every_row_has_its_method_and_reference() -> None:
 def test_attributes_are_found_by_name() -> None:
     assert _core.library_attributes("matmul") == []
     assert _core.library_attributes("cumsum") == ["dim"]
+    assert _core.library_attributes("sdpfa_fwd") == ["dropout_p", "is_causal", "scale"]
     assert _core.library_attributes("topk") == ["k", "dim", "largest", "sorted"]
 
 
