@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fuser.ops import Operand, Ops
 
 __all__ = [
+    "add_alpha",
     "addcdiv",
     "addcmul",
     "celu",
@@ -39,6 +40,7 @@ __all__ = [
     "softshrink",
     "softsign",
     "square",
+    "sub_alpha",
     "tanhshrink",
     "xlogy",
 ]
@@ -51,6 +53,16 @@ _SELU_SCALE = 1.0507009873554804934193349852946
 def segment_set(ops: "Ops", x: "Operand") -> Any:
     """x itself. Elsewhere a hint where to cut into kernels; here the cuts are found."""
     return ops.set(x)
+
+
+def add_alpha(ops: "Ops", a: "Operand", b: "Operand", alpha: "Operand") -> Any:
+    """a + alpha * b."""
+    return ops.add(a, _scaled(ops, alpha, b))
+
+
+def sub_alpha(ops: "Ops", a: "Operand", b: "Operand", alpha: "Operand") -> Any:
+    """a - alpha * b."""
+    return ops.sub(a, _scaled(ops, alpha, b))
 
 
 def rsub(ops: "Ops", a: "Operand", b: "Operand", alpha: "Operand" = 1) -> Any:

@@ -3,7 +3,7 @@
 Scalar ops come from the table of the compiler (csrc/ir/ops.def): one row there is one method here.
 Movement ops and reductions are written out; composites.py, reductions.py, normalizations.py,
 losses.py, shapes.py and random_numbers.py add what is made of several, library.py what torch
-computes.
+computes; those of block_scaled.py only say that they are not there.
 """
 
 import inspect
@@ -13,6 +13,7 @@ from typing import Any
 
 from fuser import (
     _core,
+    block_scaled,
     composites,
     library,
     losses,
@@ -376,6 +377,14 @@ class Ops:
         """All sizes as int64 Scalars."""
         return _core.shape(self._builder, arg)
 
+    def tensor_sizes(self, arg: Tensor) -> list[Scalar]:
+        """shape() by its older name."""
+        return self.shape(arg)
+
+    def at(self, vector: Sequence[Scalar], index: int) -> Scalar:
+        """vector[index], of what shape() and define_vector() give."""
+        return vector[index]
+
 
 def _argument_names(row: _core.OpRow) -> tuple[str, ...]:
     return _ARGUMENTS.get(row.name) or {1: ("x",), 2: ("a", "b"), 3: ("a", "b", "c")}[row.arity]
@@ -421,6 +430,15 @@ def _method(number: int, row: _core.OpRow) -> Callable[..., Any]:
 for _number, _row in enumerate(_core.op_rows()):
     if not is_internal(_row.name):
         setattr(Ops, _row.name, _method(_number, _row))
-for _module in (composites, reductions, normalizations, losses, shapes, random_numbers, library):
+for _module in (
+    composites,
+    reductions,
+    normalizations,
+    losses,
+    shapes,
+    random_numbers,
+    library,
+    block_scaled,
+):
     for _name in _module.__all__:
         setattr(Ops, _name, getattr(_module, _name))

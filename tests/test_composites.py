@@ -48,6 +48,8 @@ UNARY: list[tuple[str, dict[str, Any], Op]] = [
 BINARY: list[tuple[str, dict[str, Any], Op]] = [
     ("rsub", {}, torch.rsub),
     ("rsub", {"alpha": 2.5}, lambda a, b: torch.rsub(a, b, alpha=2.5)),
+    ("add_alpha", {"alpha": 2.5}, lambda a, b: torch.add(a, b, alpha=2.5)),
+    ("sub_alpha", {"alpha": 2.5}, lambda a, b: torch.sub(a, b, alpha=2.5)),
     ("hypot", {}, torch.hypot),
     ("log_add_exp", {}, torch.logaddexp),
     ("xlogy", {}, torch.xlogy),

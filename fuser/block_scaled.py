@@ -1,0 +1,46 @@
+"""Ops on block-scaled 4-bit numbers (nvfp4): methods of fd.ops that say what is missing.
+
+DataType has no type of 4 bits, so that their operands cannot be defined. They stand here so that a
+program that was written for them is told so by name.
+"""
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from fuser.errors import Unsupported
+
+if TYPE_CHECKING:
+    from fuser.ops import Ops
+
+__all__ = [
+    "cutlass_nvfp4_grouped_mm",
+    "nv_block_quantize",
+    "nv_grouped_block_quantize",
+    "preprocess_grouped_matmul_input_sf",
+]
+
+
+def cutlass_nvfp4_grouped_mm(ops: "Ops", *args: Any, **kwargs: Any) -> NoReturn:
+    """Raises Unsupported `block-scaled-1`."""
+    _refuse("cutlass_nvfp4_grouped_mm", "grouped_mm() takes float16, bfloat16 and float32")
+
+
+def preprocess_grouped_matmul_input_sf(ops: "Ops", *args: Any, **kwargs: Any) -> NoReturn:
+    """Raises Unsupported `block-scaled-1`."""
+    _refuse("preprocess_grouped_matmul_input_sf", "grouped_mm() takes no scales")
+
+
+def nv_block_quantize(ops: "Ops", *args: Any, **kwargs: Any) -> NoReturn:
+    """Raises Unsupported `block-scaled-1`."""
+    _refuse("nv_block_quantize", "cast() gives float8_e4m3fn and float8_e5m2")
+
+
+def nv_grouped_block_quantize(ops: "Ops", *args: Any, **kwargs: Any) -> NoReturn:
+    """Raises Unsupported `block-scaled-1`."""
+    _refuse("nv_grouped_block_quantize", "cast() gives float8_e4m3fn and float8_e5m2")
+
+
+def _refuse(op: str, hint: str) -> NoReturn:
+    raise Unsupported(
+        f"{op}(): needs float4_e2m1fn, a type that DataType lacks\n  hint: {hint}",
+        rule="block-scaled-1",
+    )

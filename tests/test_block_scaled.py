@@ -1,0 +1,15 @@
+"""fuser/block_scaled.py: what cannot be defined says what it lacks."""
+
+import pytest
+
+from fuser import FusionDefinition, Unsupported, block_scaled
+
+
+@pytest.mark.parametrize("op", block_scaled.__all__)
+def test_block_scaled_1(op: str) -> None:
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1, -1])
+    with pytest.raises(Unsupported, match="float4_e2m1fn") as caught:
+        getattr(fd.ops, op)(x, x)
+    assert caught.value.rule == "block-scaled-1"
+    assert op in str(caught.value)
