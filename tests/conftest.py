@@ -33,6 +33,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--seed", type=int, help="seed of the random tests (default: a new one, but in CI)"
     )
     parser.addoption(
+        "--fuzz",
+        type=int,
+        metavar="N",
+        help="about so many random definitions in tests/test_fuzz.py, shared among its tests",
+    )
+    parser.addoption(
         "--update-golden", action="store_true", help="write the golden files anew; read the diff"
     )
     parser.addoption(

@@ -323,6 +323,10 @@ class Maker:
         steps = [self.unary, self.binary, self.binary, self.binary, self.where, self.cast]
         return [*steps, self.with_number, self.move, self.move, self.full]
 
+    def count(self) -> int:
+        """Of ops."""
+        return 1 + self.pick(10)
+
     def make(self) -> Graph:
         self.dense: list[bool] = []
         self.tensor_place: list[int] = []
@@ -333,7 +337,7 @@ class Maker:
             self.add_input(dense)
         self.tensor_inputs = len(self.nodes)
         steps = self.steps()
-        for _ in range(1 + self.pick(10)):
+        for _ in range(self.count()):
             steps[self.pick(len(steps))]()
         return self.outputs()
 

@@ -1,4 +1,7 @@
-"""Random definitions on random layouts against fuser.evaluate, every access checked."""
+"""Random definitions on random layouts against fuser.evaluate, every access checked.
+
+A fixed number of them by default; `python -m pytest tests/test_fuzz.py --fuzz 20000` runs so many.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +14,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import fuser
-from fuser import testing
+from fuser import FusionDefinition, testing
+from tests.calls import random_calling_graph
 from tests.graphs import Graph, Pick, random_graph, random_moving_graph, random_reducing_graph
 
 BATCH = 24  # graphs that are compiled together
 BATCHES = {"debug": 45, "plain": 10}
+LARGE = {"calls": 15}  # graphs of these makers take so many times as long: fewer of them
 
 
 MAKERS: dict[str, Callable[[Pick], Graph]] = {
     "elements": random_graph,
     "reductions": random_reducing_graph,
     "movement": random_moving_graph,
+    "calls": random_calling_graph,
 }
 
 
@@ -41,6 +47,11 @@ def same(got: torch.Tensor, expected: torch.Tensor) -> bool:
 
 def check(graph: Graph) -> None:
     """Runs the graph and compares its results, those in place too."""
+    again = FusionDefinition()
+    scope = {"DataType": fuser.DataType, "FusionDefinition": FusionDefinition}
+    exec(repr(graph.fd), scope)
+    scope["nvfuser_fusion"](again)
+    assert again.fusion == graph.fd.fusion, f"text rebuilds another definition:\n{graph!r}"
     expected = fuser.evaluate(graph.fd, graph.inputs, aliased=True)
     records = graph.fd.fusion.records()
     ids = [place for is_tensor, place, *_ in records["arguments"]]
@@ -51,6 +62,14 @@ def check(graph: Graph) -> None:
         assert same(got, want), f"t{tensor} of\n{graph!r}\ngot {got}\nexact {want}"
 
 
+def batches(mode: str, maker: str, wanted: int | None) -> int:
+    """How many, in a run that wants so many definitions in all (None: the default)."""
+    if wanted is None:
+        return max(1, BATCHES[mode] // LARGE.get(maker, 1))
+    share = wanted * BATCHES[mode] / (sum(BATCHES.values()) * len(MAKERS) * BATCH)
+    return max(1, round(share))
+
+
 @pytest.mark.parametrize("maker", MAKERS)
 @pytest.mark.parametrize("mode", BATCHES)
 def test_graphs(
@@ -58,11 +77,12 @@ def test_graphs(
 ) -> None:
     seed = request.config.option.seed
     print(f"seed {seed}: repeat with --seed={seed}")
+    count = batches(mode, maker, request.config.option.fuzz)
     set_option("FUSER_CACHE", 0)
     set_option("FUSER_HOST_DEBUG", int(mode == "debug"))
 
     @hypothesis.seed(seed)
-    @settings(max_examples=BATCHES[mode], suppress_health_check=list(HealthCheck), database=None)
+    @settings(max_examples=count, suppress_health_check=list(HealthCheck), database=None)
     @given(st.lists(graphs(MAKERS[maker]), min_size=BATCH, max_size=BATCH))
     def run(batch: list[Graph]) -> None:
         testing.compile_batch((graph.fd, graph.inputs) for graph in batch)
