@@ -1,0 +1,16 @@
+"""THE table of the ops of torch that a definition can express: which, how, and why one call cannot.
+
+Adapters meet ops of torch by the name of an overload ("aten.add.Tensor") and ask here:
+
+    name = "aten.add.Tensor"
+    args, kwargs = bind(name, args, kwargs)            # all arguments in the schema's order
+    if row(name) and refusal(name, args, kwargs) is None:
+        result = emit(fd, name, args, kwargs)          # fuser Tensors where torch has tensors
+
+A row is one line where fd.ops has an op of the same meaning; the files of this folder hold the
+lines by theme. Shapes and types of results are torch's.
+"""
+
+from fuser.adapters.aten.table import Row, bind, decompositions, emit, refusal, row, rows
+
+__all__ = ["Row", "bind", "decompositions", "emit", "refusal", "row", "rows"]

@@ -1,0 +1,204 @@
+"""What rows of the table write with: fd.ops, torch's rules for types, and values before rounding.
+
+Torch rounds the result of every op to its dtype. A kernel keeps float32 between ops of half types,
+as those who fuse by hand do: `narrow` gives the rounded tensor, which is what leaves the
+definition, and remembers the wide one, from which later ops compute. A cast that the program asks
+for rounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+
+from fuser import DataType, FusionDefinition, Scalar, Tensor, Unsupported, _core
+from fuser.arguments import as_dtype
+
+_HALF = (DataType.Half, DataType.BFloat16, DataType.Float8_e4m3fn, DataType.Float8_e5m2)
+_CATEGORY = {"Bool": 0, "Int": 1, "Float": 2, "Complex": 3}
+
+# By definition, and in it by the id of the rounded tensor.
+_WIDE: WeakKeyDictionary[FusionDefinition, dict[int, Tensor]] = WeakKeyDictionary()
+
+
+class Emitter:
+    """The definition that is written to, as rows see it."""
+
+    def __init__(self, fd: FusionDefinition) -> None:
+        self.fd = fd
+        self.ops: Any = fd.ops
+        self._wide = _WIDE.setdefault(fd, {})
+
+    # ---- values of half types
+
+    def wide(self, x: Tensor) -> Tensor:
+        """x as it was computed, before it was rounded to its dtype."""
+        return self._wide.get(x.id, x)
+
+    def narrow(self, value: Tensor, dtype: Any) -> Tensor:
+        """`value` as a tensor of `dtype`, for which computing goes on with `value` itself."""
+        dtype = as_dtype(dtype)
+        if value.dtype() == dtype:
+            return value
+        rounded: Tensor = self.ops.cast(value, dtype)
+        if dtype in _HALF and value.dtype() == DataType.Float:
+            self._wide[rounded.id] = value
+        return rounded
+
+    def same(self, result: Tensor, x: Tensor) -> Tensor:
+        """`result`, whose elements are those of wide(x) moved, as a tensor of x's dtype."""
+        return self.narrow(result, x.dtype())
+
+    # ---- types
+
+    def common(self, operands: Iterable[Any]) -> DataType:
+        """The dtype in which torch computes an op of these operands: tensors count before tensors
+        without dims, and these before numbers, unless the kind of number is another.
+        """
+        with_dims = without = number = None
+        for x in operands:
+            if isinstance(x, Tensor):
+                if x.ndim:
+                    with_dims = _joined(with_dims, x.dtype())
+                else:
+                    without = _joined(without, x.dtype())
+            elif x is not None:
+                number = _joined(number, _type_of(x))
+        found = _ranked(with_dims, _ranked(without, number))
+        if found is None:
+            raise Unsupported("an op without operands")
+        return found
+
+    def to_float(self, dtype: DataType) -> DataType:
+        """Of the ops that give floats: bool and integers count as torch's default dtype."""
+        if dtype.kind in ("Bool", "Int"):
+            return as_dtype(torch.get_default_dtype())
+        return dtype
+
+    def computed(self, x: Any, dtype: DataType) -> Any:
+        """An operand as an op that computes in `dtype` takes it."""
+        if not isinstance(x, Tensor):
+            return _number(x, dtype)
+        value = self.wide(x)
+        if dtype in _HALF:
+            return value if value.dtype() in (dtype, DataType.Float) else self.cast_wide(value)
+        return value if value.dtype() == dtype else self.ops.cast(value, dtype)
+
+    def cast_wide(self, value: Tensor) -> Tensor:
+        """In float32."""
+        result: Tensor = self.ops.cast(value, DataType.Float)
+        return result
+
+    # ---- elementwise ops
+
+    def pointwise(
+        self, op: str | Callable[..., Any], *operands: Any, rule: str = "same", extra: Any = ()
+    ) -> Tensor:
+        """One op of fd.ops on operands that are brought to their common dtype. The result is of
+        that dtype; rule "float": of a floating one, "bool": bool, "real": without imaginary part.
+        `extra` are arguments that take no part in the types.
+        """
+        dtype = self.common(operands)
+        if rule == "float":
+            dtype = self.to_float(dtype)
+        function = getattr(self.ops, op) if isinstance(op, str) else op
+        result = function(*(self.computed(x, dtype) for x in operands), *extra)
+        if not isinstance(result, Tensor):
+            raise Unsupported("an op on numbers alone")
+        if rule == "bool":
+            return result
+        if rule == "real" and dtype.kind == "Complex":
+            dtype = _core.real_type(dtype)
+        return self.narrow(result, dtype)
+
+    # ---- shapes
+
+    def dims(self, dim: Any, rank: int) -> list[int]:
+        """Dims as torch names them: one, several, or None or [] for all; from 0 on."""
+        if dim is None:
+            return list(range(rank))
+        listed = [dim] if isinstance(dim, int) else [int(d) for d in dim]
+        if rank == 0:
+            return []
+        return [d % rank for d in listed] or list(range(rank))
+
+    def size(self, x: Tensor, dim: int) -> Any:
+        """A size: an int where it is known."""
+        size = x.size(dim)
+        return size if size.value is None else int(size.value)
+
+    def sizes(self, x: Tensor) -> list[Any]:
+        """All sizes of x."""
+        return [self.size(x, d) for d in range(x.ndim)]
+
+
+def default_float() -> DataType:
+    """Torch's default dtype."""
+    return as_dtype(torch.get_default_dtype())
+
+
+def known(size: Any) -> int | None:
+    """The number that a size is, where it is one before the run."""
+    if isinstance(size, Scalar):
+        return None if size.value is None else int(size.value)
+    return size if isinstance(size, int) else None
+
+
+def _joined(a: DataType | None, b: DataType) -> DataType:
+    return b if a is None else _core.promote_types(a, b)
+
+
+def _type_of(number: Any) -> DataType:
+    """The dtype of a number among tensors."""
+    if isinstance(number, Scalar):
+        kind = number.dtype().kind
+    elif isinstance(number, bool | torch.SymBool):
+        kind = "Bool"
+    elif isinstance(number, int | torch.SymInt):
+        kind = "Int"
+    else:
+        kind = "Complex" if isinstance(number, complex) else "Float"
+    if kind == "Bool":
+        return DataType.Bool
+    if kind == "Int":
+        return DataType.Int
+    if kind == "Float":
+        return default_float()
+    double = default_float() == DataType.Double
+    return DataType.ComplexDouble if double else DataType.ComplexFloat
+
+
+def _ranked(high: DataType | None, low: DataType | None) -> DataType | None:
+    """The types of two levels of operands as one: the lower level counts by its kind only."""
+    if high is None or low is None:
+        return high or low
+    if _CATEGORY[low.kind] <= _CATEGORY[high.kind]:
+        return high
+    if high.kind == "Float":  # against a complex number: the complex type of this precision
+        narrow = DataType.ComplexFloat
+        return DataType.ComplexDouble if high == DataType.Double else narrow
+    return low
+
+
+def _number(x: Any, dtype: DataType) -> Any:
+    """A number as a constant of an op that computes in `dtype`; integers wrap."""
+    if isinstance(x, Scalar) or not isinstance(x, bool | int | float | complex):
+        return x
+    if dtype.kind == "Float":
+        return x if isinstance(x, complex) else float(x)
+    if dtype.kind == "Int" and isinstance(x, int) and dtype != DataType.Int:
+        bits = 8 * dtype.bytes
+        x = int(x) & ((1 << bits) - 1)
+        return x - (1 << bits) if dtype != DataType.Byte and x >> (bits - 1) else x
+    return x
+
+
+def together(values: Sequence[Any]) -> Any:
+    """Their product; 1 without any."""
+    product: Any = 1
+    for value in values:
+        product = value if isinstance(product, int) and product == 1 else product * value
+    return product

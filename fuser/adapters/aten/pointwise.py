@@ -1,0 +1,576 @@
+"""Rows of elementwise ops, their gradients, and conversions of type."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from fuser import DataType, Tensor, Unsupported
+from fuser.adapters.aten.emitter import Emitter, known
+from fuser.arguments import as_dtype
+
+Row = Callable[..., Any]
+
+
+def _op(op: str, rule: str = "same", operands: int = 1) -> Row:
+    """The op of fd.ops of that meaning; `operands` of the arguments take part in types."""
+
+    def write(e: Emitter, *args: Any, **_: Any) -> Tensor:
+        return e.pointwise(op, *args[:operands], rule=rule, extra=args[operands:])
+
+    return write
+
+
+def _unary(names: str, rule: str) -> dict[str, Row]:
+    """Ops that torch and fd.ops call alike."""
+    return {f"aten.{name}.default": _op(name, rule) for name in names.split()}
+
+
+def _binary(
+    names: str, op: str = "", rule: str = "same", overloads: str = "Tensor Scalar"
+) -> dict[str, Row]:
+    return {
+        f"aten.{name}.{overload}": _op(op or name, rule, 2)
+        for name in names.split()
+        for overload in overloads.split()
+    }
+
+
+def _scaled(e: Emitter, x: Any, alpha: Any) -> Any:
+    """x * alpha of add, sub and their like; 1 costs nothing. In the type of both operands, which
+    x may not have yet: so as a function of what is computed."""
+    return x if known(alpha) == 1 or alpha == 1 else e.ops.mul(x, alpha)
+
+
+def _alpha(op: str, swapped: bool = False) -> Row:
+    """a op alpha * b; with `swapped` b op alpha * a."""
+
+    def write(e: Emitter, a: Any, b: Any, alpha: Any = 1, **_: Any) -> Tensor:
+        def both(x: Any, y: Any) -> Any:
+            if swapped:
+                x, y = y, x
+            return getattr(e.ops, op)(x, _scaled(e, y, alpha))
+
+        if op == "sub" and e.common([a, b]) == DataType.Bool:
+            raise Unsupported("bool numbers are not subtracted")
+        return e.pointwise(both, a, b)
+
+    return write
+
+
+def _divide(e: Emitter, a: Any, b: Any, rounding_mode: str | None = None, **_: Any) -> Tensor:
+    if rounding_mode is None:
+        return e.pointwise("truediv", a, b, rule="float")
+    if rounding_mode == "floor":
+        return e.pointwise("floor_divide", a, b)
+    integers = e.common([a, b]).kind == "Int"
+    whole = e.ops.div if integers else lambda x, y: e.ops.trunc(e.ops.truediv(x, y))
+    return e.pointwise(whole, a, b)
+
+
+def _power(e: Emitter, a: Any, b: Any, **_: Any) -> Tensor:
+    """Small powers as torch computes them: by multiplication and square root."""
+    ops = e.ops
+    float_result = e.common([a, b]).kind == "Float"
+    short: dict[float, Callable[[Any, Any], Any]] = {2: lambda x, _: ops.mul(x, x)}
+    if float_result:
+        short |= {
+            1: lambda x, _: ops.set(x),
+            3: lambda x, _: ops.mul(ops.mul(x, x), x),
+            0.5: lambda x, _: ops.sqrt(x),
+            -0.5: lambda x, _: ops.rsqrt(x),
+            -1: lambda x, _: ops.reciprocal(x),
+            -2: lambda x, _: ops.reciprocal(ops.mul(x, x)),
+        }
+    exponent = b if isinstance(b, int | float) and not isinstance(b, bool) else None
+    if not isinstance(a, Tensor) or exponent not in short:
+        return e.pointwise("pow", a, b)
+    return e.pointwise(short[exponent], a, b)
+
+
+def _clamp(e: Emitter, x: Any, low: Any = None, high: Any = None, **_: Any) -> Tensor:
+    if low is not None and high is not None:
+        return e.pointwise("clamp", x, low, high)
+    if low is None and high is None:
+        raise Unsupported("clamp without bounds")
+    return e.pointwise("minimum" if low is None else "maximum", x, high if low is None else low)
+
+
+def _where(e: Emitter, condition: Tensor, a: Any, b: Any) -> Tensor:
+    test = condition if condition.dtype() == DataType.Bool else e.ops.ne(condition, 0)
+    return e.pointwise(lambda x, y: e.ops.where(test, x, y), a, b)
+
+
+def _masked_fill(e: Emitter, x: Tensor, mask: Tensor, value: Any) -> Tensor:
+    dtype = x.dtype()
+    return e.narrow(e.ops.where(mask, e.computed(value, dtype), e.wide(x)), dtype)
+
+
+def _addcmul(op: str) -> Row:
+    def write(e: Emitter, x: Any, a: Any, b: Any, value: Any = 1, **_: Any) -> Tensor:
+        rule = "float" if op == "addcdiv" else "same"
+        return e.pointwise(op, x, a, b, rule=rule, extra=(value,))
+
+    return write
+
+
+def _logical(op: str) -> Row:
+    """Operands of different types count as true or false."""
+
+    def write(e: Emitter, *operands: Any) -> Tensor:
+        return e.pointwise(op, *operands, rule="bool")
+
+    return write
+
+
+def _float_test(op: str, of_integers: bool) -> Row:
+    """isnan and its like: of integers the answer is known."""
+
+    def write(e: Emitter, x: Tensor) -> Tensor:
+        if x.dtype().kind in ("Bool", "Int"):
+            return e.ops.full(e.sizes(x), of_integers, DataType.Bool)  # type: ignore[no-any-return]
+        return e.pointwise(op, x, rule="bool")
+
+    return write
+
+
+def _integer_free(op: str) -> Row:
+    """Rounding: integers are rounded already, bool has none."""
+
+    def write(e: Emitter, x: Tensor, **_: Any) -> Tensor:
+        if x.dtype().kind == "Int":
+            return e.ops.set(x)  # type: ignore[no-any-return]
+        return e.pointwise(op, x)
+
+    return write
+
+
+def _round(e: Emitter, x: Tensor, decimals: int = 0, **_: Any) -> Tensor:
+    if decimals:
+        raise Unsupported("round to decimals")
+    return _integer_free("round")(e, x)
+
+
+def _sgn(e: Emitter, x: Tensor) -> Tensor:
+    if x.dtype().kind == "Bool":
+        return e.ops.set(x)  # type: ignore[no-any-return]
+    return e.pointwise("sign", x)
+
+
+def _abs(e: Emitter, x: Tensor) -> Tensor:
+    return e.pointwise("abs", x, rule="real")
+
+
+def _logit(e: Emitter, x: Tensor, eps: float | None = None) -> Tensor:
+    def logit(v: Any) -> Any:
+        return e.ops.logit(v if eps is None else e.ops.clamp(v, eps, 1.0 - eps))
+
+    return e.pointwise(logit, x, rule="float")
+
+
+def _logaddexp(e: Emitter, a: Tensor, b: Tensor) -> Tensor:
+    return e.pointwise("log_add_exp", a, b, rule="float")
+
+
+def _nan_to_num(
+    e: Emitter, x: Tensor, nan: Any = None, posinf: Any = None, neginf: Any = None
+) -> Tensor:
+    import torch
+
+    dtype = x.dtype()
+    if dtype.kind != "Float":
+        if dtype.kind == "Complex":
+            raise Unsupported("nan_to_num of complex numbers")
+        return e.ops.set(x)  # type: ignore[no-any-return]
+    limits = torch.finfo(getattr(torch, dtype.torch_name))
+    ops = e.ops
+
+    def replaced(v: Any) -> Any:
+        w = ops.where(ops.isnan(v), 0.0 if nan is None else float(nan), v)
+        w = ops.where(ops.isposinf(v), limits.max if posinf is None else float(posinf), w)
+        return ops.where(ops.isneginf(v), limits.min if neginf is None else float(neginf), w)
+
+    return e.pointwise(replaced, x)
+
+
+def _heaviside(e: Emitter, x: Tensor, values: Tensor) -> Tensor:
+    ops = e.ops
+    return e.pointwise(
+        lambda v, w: ops.where(
+            ops.eq(v, 0), w, ops.where(ops.gt(v, 0), ops.add(ops.mul(w, 0), 1), ops.mul(w, 0))
+        ),
+        x,
+        values,
+    )
+
+
+# ---- activations
+
+
+def _activation(op: str) -> Row:
+    """A composite of fd.ops whose further arguments are numbers."""
+
+    def write(e: Emitter, x: Tensor, *numbers: Any, **named: Any) -> Tensor:
+        function = getattr(e.ops, op)
+        return e.pointwise(lambda v: function(v, *numbers, **named), x, rule="float")
+
+    return write
+
+
+def _elu(e: Emitter, x: Tensor, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Tensor:
+    ops = e.ops
+    return e.pointwise(
+        lambda v: ops.where(
+            ops.gt(v, 0.0),
+            ops.mul(v, scale),
+            ops.mul(ops.expm1(ops.mul(v, input_scale)), alpha * scale),
+        ),
+        x,
+        rule="float",
+    )
+
+
+def _hardtanh(e: Emitter, x: Tensor, low: Any = -1, high: Any = 1) -> Tensor:
+    return e.pointwise("clamp", x, extra=(e.computed(low, x.dtype()), e.computed(high, x.dtype())))
+
+
+def _threshold(e: Emitter, x: Tensor, threshold: Any, value: Any) -> Tensor:
+    dtype = x.dtype()
+    extra = (e.computed(threshold, dtype), e.computed(value, dtype))
+    return e.pointwise("threshold", x, extra=extra)
+
+
+def _leaky_relu(e: Emitter, x: Tensor, slope: Any = 0.01) -> Tensor:
+    return e.pointwise("leaky_relu", x, extra=(slope,))
+
+
+def _prelu(e: Emitter, x: Tensor, weight: Tensor) -> Tensor:
+    return e.pointwise("prelu", x, weight)
+
+
+def _softplus(e: Emitter, x: Tensor, beta: Any = 1, threshold: Any = 20) -> Tensor:
+    return e.pointwise("softplus", x, rule="float", extra=(float(beta), float(threshold)))
+
+
+def _log_sigmoid_forward(e: Emitter, x: Tensor) -> tuple[Tensor, Tensor]:
+    """The second result is scratch of torch's kernel for CPUs; empty on GPUs."""
+    return e.pointwise("logsigmoid", x, rule="float"), e.ops.full([0], 0, x.dtype())
+
+
+def _glu(e: Emitter, x: Tensor, dim: int = -1) -> Tensor:
+    dim %= x.ndim
+    value, gate = (e.same(t, x) for t in e.ops.chunk(e.wide(x), 2, dim))
+    return e.pointwise(lambda a, b: e.ops.mul(a, e.ops.sigmoid(b)), value, gate)
+
+
+# ---- gradients: of the result, then what the forward pass read or gave
+
+
+def _gradient(function: Callable[..., Any], tensors: int = 2) -> Row:
+    """function(e.ops, the tensors, numbers)."""
+
+    def write(e: Emitter, *args: Any, **named: Any) -> Tensor:
+        def whole(*values: Any) -> Any:
+            return function(e.ops, *values, *args[tensors:], **named)
+
+        return e.pointwise(whole, *args[:tensors], rule="float")
+
+    return write
+
+
+def _where_else_zero(ops: Any, test: Any, value: Any) -> Any:
+    return ops.where(test, value, 0.0)
+
+
+def _tanh_gradient(ops: Any, g: Any, y: Any) -> Any:
+    return ops.mul(g, ops.sub(1.0, ops.mul(y, y)))
+
+
+def _sigmoid_gradient(ops: Any, g: Any, y: Any) -> Any:
+    return ops.mul(ops.mul(g, ops.sub(1.0, y)), y)
+
+
+def _silu_gradient(ops: Any, g: Any, x: Any) -> Any:
+    s = ops.sigmoid(x)
+    return ops.mul(ops.mul(g, s), ops.add(ops.mul(x, ops.sub(1.0, s)), 1.0))
+
+
+def _gelu_gradient(ops: Any, g: Any, x: Any, approximate: str = "none") -> Any:
+    """g * (Phi(x) + x * phi(x)), or the derivative of the tanh form."""
+    if approximate == "none":
+        cdf = ops.mul(ops.add(ops.erf(ops.mul(x, math.sqrt(0.5))), 1.0), 0.5)
+        density = ops.mul(ops.exp(ops.mul(ops.mul(x, x), -0.5)), 1 / math.sqrt(2 * math.pi))
+        return ops.mul(g, ops.add(cdf, ops.mul(x, density)))
+    scale, cubic = math.sqrt(2 / math.pi), 0.044715
+    square = ops.mul(x, x)
+    inner = ops.mul(ops.mul(x, scale), ops.add(ops.mul(square, cubic), 1.0))
+    t = ops.tanh(inner)
+    slope = ops.mul(ops.add(ops.mul(square, 3 * cubic), 1.0), scale)
+    left = ops.mul(ops.add(t, 1.0), 0.5)
+    right = ops.mul(ops.mul(ops.mul(x, 0.5), ops.sub(1.0, ops.mul(t, t))), slope)
+    return ops.mul(g, ops.add(left, right))
+
+
+def _threshold_gradient(ops: Any, g: Any, x: Any, threshold: Any) -> Any:
+    return ops.where(ops.le(x, threshold), 0.0, g)
+
+
+def _hardtanh_gradient(ops: Any, g: Any, x: Any, low: Any, high: Any) -> Any:
+    outside = ops.logical_or(ops.le(x, low), ops.ge(x, high))
+    return ops.where(outside, 0.0, g)
+
+
+def _hardsigmoid_gradient(ops: Any, g: Any, x: Any) -> Any:
+    inside = ops.logical_and(ops.gt(x, -3.0), ops.lt(x, 3.0))
+    return _where_else_zero(ops, inside, ops.mul(g, 1 / 6))
+
+
+def _hardswish_gradient(ops: Any, g: Any, x: Any) -> Any:
+    middle = ops.mul(g, ops.add(ops.truediv(x, 3.0), 0.5))
+    inner = ops.where(ops.lt(x, 3.0), middle, g)
+    return ops.where(ops.le(x, -3.0), 0.0, inner)
+
+
+def _leaky_relu_gradient(ops: Any, g: Any, x: Any, slope: Any, self_is_result: Any) -> Any:
+    del self_is_result  # of a slope that is not negative the sign is the same
+    return ops.where(ops.gt(x, 0.0), g, ops.mul(g, slope))
+
+
+def _elu_gradient(
+    ops: Any, g: Any, x: Any, alpha: Any, scale: Any, input_scale: Any, is_result: bool
+) -> Any:
+    slope = alpha * scale
+    if is_result:
+        left = ops.mul(ops.mul(g, input_scale), ops.add(x, slope))
+    else:
+        left = ops.mul(ops.mul(g, slope * input_scale), ops.exp(ops.mul(x, input_scale)))
+    return ops.where(ops.le(x, 0.0), left, ops.mul(g, scale))
+
+
+def _elu_backward(
+    e: Emitter, g: Tensor, alpha: Any, scale: Any, input_scale: Any, is_result: bool, x: Tensor
+) -> Tensor:
+    return _gradient(_elu_gradient)(e, g, x, alpha, scale, input_scale, is_result)
+
+
+def _softplus_gradient(ops: Any, g: Any, x: Any, beta: Any, threshold: Any) -> Any:
+    scaled = ops.mul(x, float(beta))
+    return ops.where(ops.gt(scaled, float(threshold)), g, ops.mul(g, ops.sigmoid(scaled)))
+
+
+def _log_sigmoid_gradient(ops: Any, g: Any, x: Any, buffer: Any) -> Any:
+    del buffer
+    return ops.mul(g, ops.sigmoid(ops.neg(x)))
+
+
+def _shrink_gradient(ops: Any, g: Any, x: Any, limit: Any) -> Any:
+    inside = ops.logical_and(ops.ge(x, -limit), ops.le(x, limit))
+    return ops.where(inside, 0.0, g)
+
+
+def _mish_gradient(ops: Any, g: Any, x: Any) -> Any:
+    t = ops.tanh(ops.softplus(x))
+    slope = ops.mul(ops.mul(x, ops.sigmoid(x)), ops.sub(1.0, ops.mul(t, t)))
+    return ops.mul(g, ops.add(t, slope))
+
+
+def _logit_gradient(ops: Any, g: Any, x: Any, eps: float | None = None) -> Any:
+    value = ops.truediv(g, ops.mul(x, ops.sub(1.0, x)))
+    low, high = (0.0, 1.0) if eps is None else (eps, 1.0 - eps)
+    inside = ops.logical_and(ops.ge(x, low), ops.le(x, high))
+    return ops.where(inside, value, math.nan if eps is None else 0.0)
+
+
+# ---- conversions
+
+
+def _convert(e: Emitter, x: Tensor, dtype: Any) -> Tensor:
+    """What the program asks for: rounds, unlike `narrow`."""
+    wanted = as_dtype(dtype)
+    if x.dtype() == wanted:
+        return x
+    if wanted == DataType.Float and e.wide(x) is not x:
+        return e.wide(x)
+    return e.ops.cast(x, wanted)  # type: ignore[no-any-return]
+
+
+def _to_copy(e: Emitter, x: Tensor, dtype: Any = None, **_: Any) -> Tensor:
+    return e.ops.set(x) if dtype in (None, x.dtype()) else _convert(e, x, dtype)
+
+
+def _to_dtype(e: Emitter, x: Tensor, dtype: Any, *_: Any, **__: Any) -> Tensor:
+    return _convert(e, x, dtype)
+
+
+def _type_as(e: Emitter, x: Tensor, other: Tensor) -> Tensor:
+    return _convert(e, x, other.dtype())
+
+
+def _reduced_precision(
+    e: Emitter, x: Tensor, cuda: bool, cpu: bool, cuda_dtype: Any, cpu_dtype: Any
+) -> Tensor:
+    """Autocast of scripts; it is enabled for one device, that of the tensors."""
+    if x.dtype() != DataType.Float or not (cuda or cpu):
+        return x
+    return _convert(e, x, cuda_dtype if cuda else cpu_dtype)
+
+
+def _full_precision(e: Emitter, x: Tensor, cuda: bool, cpu: bool) -> Tensor:
+    half = x.dtype() in (DataType.Half, DataType.BFloat16)
+    return _convert(e, x, DataType.Float) if half and (cuda or cpu) else x
+
+
+def _copy(e: Emitter, x: Tensor, *_: Any, **__: Any) -> Tensor:
+    return e.same(e.ops.set(e.wide(x)), x)
+
+
+def _copy_to(e: Emitter, x: Tensor, source: Tensor, *_: Any) -> Tensor:
+    """copy(x, source): source in the shape and dtype of x."""
+    value = e.computed(source, x.dtype())
+    if source.ndim != x.ndim or x.ndim:
+        value = e.ops.broadcast_in_dim(value, e.sizes(x), list(range(x.ndim - source.ndim, x.ndim)))
+    return e.narrow(value, x.dtype())
+
+
+ROWS: dict[str, Row] = {
+    # arithmetic
+    **{f"aten.add.{o}": _alpha("add") for o in ("Tensor", "Scalar")},
+    **{f"aten.sub.{o}": _alpha("sub") for o in ("Tensor", "Scalar")},
+    **{f"aten.rsub.{o}": _alpha("sub", swapped=True) for o in ("Tensor", "Scalar")},
+    **_binary("mul remainder fmod"),
+    "aten.remainder.Scalar_Tensor": _op("remainder", "same", 2),
+    **{f"aten.div.{o}": _divide for o in ("Tensor", "Scalar", "Tensor_mode", "Scalar_mode")},
+    "aten.true_divide.Tensor": _divide,
+    "aten.floor_divide.default": _op("floor_divide", "same", 2),
+    "aten.floor_divide.Scalar": _op("floor_divide", "same", 2),
+    **{f"aten.pow.Tensor_{o}": _power for o in ("Tensor", "Scalar")},
+    "aten.pow.Scalar": _power,
+    **_binary("minimum maximum gcd", overloads="default"),
+    "aten.max.other": _op("maximum", "same", 2),
+    "aten.min.other": _op("minimum", "same", 2),
+    "aten.atan2.default": _op("atan2", "float", 2),
+    "aten.hypot.default": _op("hypot", "float", 2),
+    "aten.nextafter.default": _op("nextafter", "same", 2),
+    "aten.logaddexp.default": _logaddexp,
+    **{
+        f"aten.xlogy.{o}": _op("xlogy", "float", 2)
+        for o in ("Tensor", "Scalar_Self", "Scalar_Other")
+    },
+    "aten.heaviside.default": _heaviside,
+    **{f"aten.lerp.{o}": _op("lerp", "float", 3) for o in ("Tensor", "Scalar")},
+    "aten.addcmul.default": _addcmul("addcmul"),
+    "aten.addcdiv.default": _addcmul("addcdiv"),
+    "prims.fma.default": lambda e, a, b, c: e.pointwise(
+        lambda x, y, z: e.ops.add(e.ops.mul(x, y), z), a, b, c
+    ),
+    "prim.add_optional.default": lambda e, x, bias: (
+        x if bias is None else e.pointwise("add", x, bias)
+    ),
+    # bits and logic
+    **_binary(
+        "bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift",
+        overloads="Tensor Scalar Scalar_Tensor Tensor_Scalar",
+    ),
+    **_binary("__and__", "bitwise_and"),
+    **_binary("__or__", "bitwise_or"),
+    **_binary("__xor__", "bitwise_xor"),
+    **_binary("__lshift__", "bitwise_left_shift"),
+    **_binary("__rshift__", "bitwise_right_shift"),
+    "aten.bitwise_not.default": _op("bitwise_not"),
+    "aten.logical_not.default": _logical("logical_not"),
+    **{f"aten.{n}.default": _logical(n) for n in ("logical_and", "logical_or", "logical_xor")},
+    # comparisons and choice
+    **_binary("eq ne lt le gt ge", rule="bool"),
+    "aten.isnan.default": _float_test("isnan", False),
+    "aten.isinf.default": _float_test("isinf", False),
+    "aten.isfinite.default": _float_test("isfinite", True),
+    "aten.isneginf.default": _float_test("isneginf", False),
+    "aten.isposinf.default": _float_test("isposinf", False),
+    "aten.isreal.default": _float_test("isreal", True),
+    "aten.signbit.default": _op("signbit", "bool"),
+    **{f"aten.where.{o}": _where for o in ("self", "ScalarSelf", "ScalarOther", "Scalar")},
+    **{f"aten.masked_fill.{o}": _masked_fill for o in ("Scalar", "Tensor")},
+    **{f"aten.clamp.{o}": _clamp for o in ("default", "Tensor")},
+    **{f"aten.clamp_min.{o}": _clamp for o in ("default", "Tensor")},
+    **{
+        f"aten.clamp_max.{o}": lambda e, x, high: _clamp(e, x, None, high)
+        for o in ("default", "Tensor")
+    },
+    "aten.nan_to_num.default": _nan_to_num,
+    # functions of one operand
+    **_unary("neg", "same"),
+    **{f"aten.{n}.default": _integer_free(n) for n in ("ceil", "floor", "trunc")},
+    "aten.round.default": _round,
+    "aten.round.decimals": _round,
+    "aten.frac.default": _op("frac"),
+    "aten.sign.default": _sgn,
+    "aten.abs.default": _abs,
+    "aten.relu.default": _op("relu"),
+    "aten.square.default": lambda e, x: _power(e, x, 2),
+    **_unary(
+        "reciprocal sqrt rsqrt exp exp2 expm1 log log1p log2 log10 sin cos tan asin acos atan "
+        "sinh cosh tanh asinh acosh atanh sigmoid silu erf erfc erfinv lgamma mish",
+        "float",
+    ),
+    "aten.logit.default": _logit,
+    # activations
+    "aten.gelu.default": _activation("gelu"),
+    "aten.elu.default": _elu,
+    "aten.celu.default": lambda e, x, alpha=1.0: e.pointwise(
+        "celu", x, rule="float", extra=(float(alpha),)
+    ),
+    "aten.selu.default": _activation("selu"),
+    "aten.relu6.default": lambda e, x: _hardtanh(e, x, 0, 6),
+    "aten.hardtanh.default": _hardtanh,
+    "aten.hardsigmoid.default": _activation("hardsigmoid"),
+    "aten.hardswish.default": _activation("hardswish"),
+    "aten.hardshrink.default": _activation("hardshrink"),
+    "aten.softshrink.default": _activation("softshrink"),
+    "aten.leaky_relu.default": _leaky_relu,
+    "aten.prelu.default": lambda e, x, w: _prelu(e, x, _channelwise(e, x, w)),
+    "aten._prelu_kernel.default": _prelu,
+    "aten.softplus.default": _softplus,
+    "aten.threshold.default": _threshold,
+    "aten.log_sigmoid.default": lambda e, x: _log_sigmoid_forward(e, x)[0],
+    "aten.log_sigmoid_forward.default": _log_sigmoid_forward,
+    "aten.glu.default": _glu,
+    # gradients
+    "aten.tanh_backward.default": _gradient(_tanh_gradient),
+    "aten.sigmoid_backward.default": _gradient(_sigmoid_gradient),
+    "aten.silu_backward.default": _gradient(_silu_gradient),
+    "aten.gelu_backward.default": _gradient(_gelu_gradient),
+    "aten.threshold_backward.default": _gradient(_threshold_gradient),
+    "aten.hardtanh_backward.default": _gradient(_hardtanh_gradient),
+    "aten.hardsigmoid_backward.default": _gradient(_hardsigmoid_gradient),
+    "aten.hardswish_backward.default": _gradient(_hardswish_gradient),
+    "aten.leaky_relu_backward.default": _gradient(_leaky_relu_gradient),
+    "aten.elu_backward.default": _elu_backward,
+    "aten.softplus_backward.default": _gradient(_softplus_gradient),
+    "aten.log_sigmoid_backward.default": lambda e, g, x, buffer: e.pointwise(
+        lambda a, b: _log_sigmoid_gradient(e.ops, a, b, None), g, x, rule="float"
+    ),
+    "aten.hardshrink_backward.default": _gradient(_shrink_gradient),
+    "aten.softshrink_backward.default": _gradient(_shrink_gradient),
+    "aten.mish_backward.default": _gradient(_mish_gradient),
+    "aten.logit_backward.default": _gradient(_logit_gradient),
+    # conversions and copies
+    "aten._to_copy.default": _to_copy,
+    "prims.convert_element_type.default": _to_dtype,
+    "aten.to.dtype": _to_dtype,
+    "aten.type_as.default": _type_as,
+    "aten._autocast_to_reduced_precision.default": _reduced_precision,
+    "aten._autocast_to_full_precision.default": _full_precision,
+    "aten.clone.default": _copy,
+    "aten.copy.default": _copy_to,
+}
+
+
+def _channelwise(e: Emitter, x: Tensor, weight: Tensor) -> Tensor:
+    """A weight for each channel (dim 1) of x, or one for all."""
+    if weight.ndim != 1 or x.ndim == 0:
+        return weight
+    one = known(e.size(weight, 0)) == 1
+    channel = x.ndim - 1 if x.ndim < 2 or one else 1
+    places = [d != channel for d in range(x.ndim)]
+    return e.same(e.ops.broadcast(e.wide(weight), places), weight)

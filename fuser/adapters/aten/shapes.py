@@ -1,0 +1,528 @@
+"""Rows of views, of movements of elements, and of tensors that are made from nothing.
+
+Sizes and bounds are ints or Scalars; where ints do, no arithmetic enters the definition.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fuser import DataType, Tensor, Unsupported
+from fuser.adapters.aten.emitter import Emitter, default_float, known
+from fuser.arguments import as_dtype
+
+Row = Callable[..., Any]
+
+
+def _moved(function: Callable[..., Tensor]) -> Row:
+    """A row that moves elements: function(e, wide x, ...), in the dtype of x."""
+
+    def write(e: Emitter, x: Tensor, *args: Any, **named: Any) -> Tensor:
+        return e.same(function(e, e.wide(x), *args, **named), x)
+
+    return write
+
+
+def _parts(function: Callable[..., Sequence[Tensor]]) -> Row:
+    def write(e: Emitter, x: Tensor, *args: Any, **named: Any) -> list[Tensor]:
+        return [e.same(t, x) for t in function(e, e.wide(x), *args, **named)]
+
+    return write
+
+
+def _itself(e: Emitter, x: Tensor, *_: Any, **__: Any) -> Tensor:
+    del e
+    return x
+
+
+# ---- views
+
+
+def _view(e: Emitter, x: Tensor, size: Sequence[Any], *_: Any, **__: Any) -> Tensor:
+    result: Tensor = e.ops.reshape(x, list(size))
+    return result
+
+
+def _flatten(e: Emitter, x: Tensor, start: int = 0, end: int = -1) -> Tensor:
+    if x.ndim == 0:
+        return e.ops.broadcast(x, [True])  # type: ignore[no-any-return]
+    start, end = start % x.ndim, end % x.ndim
+    for _ in range(end - start):
+        x = e.ops.merge_dims(x, start)
+    return x
+
+
+def _unflatten(e: Emitter, x: Tensor, dim: int, sizes: Sequence[Any]) -> Tensor:
+    dim %= x.ndim
+    old = e.sizes(x)
+    return _view(e, x, [*old[:dim], *sizes, *old[dim + 1 :]])
+
+
+def _permute(e: Emitter, x: Tensor, dims: Sequence[int]) -> Tensor:
+    result: Tensor = e.ops.permute(x, [d % x.ndim for d in dims])
+    return result
+
+
+def _transpose(e: Emitter, x: Tensor, a: int, b: int) -> Tensor:
+    if x.ndim == 0:
+        return e.ops.set(x)  # type: ignore[no-any-return]
+    dims = list(range(x.ndim))
+    dims[a], dims[b] = dims[b], dims[a]
+    return _permute(e, x, dims)
+
+
+def _t(e: Emitter, x: Tensor) -> Tensor:
+    return e.ops.set(x) if x.ndim < 2 else _transpose(e, x, 0, 1)
+
+
+def _expand(e: Emitter, x: Tensor, sizes: Sequence[Any], **_: Any) -> Tensor:
+    new = len(sizes) - x.ndim
+    if new:
+        x = e.ops.broadcast(x, [d < new for d in range(len(sizes))])
+    wanted = [e.size(x, d) if known(n) == -1 else n for d, n in enumerate(sizes)]
+    if all(known(n) is not None and known(n) == known(e.size(x, d)) for d, n in enumerate(wanted)):
+        return x if new else e.ops.set(x)
+    result: Tensor = e.ops.expand(x, wanted)
+    return result
+
+
+def _expand_as(e: Emitter, x: Tensor, other: Tensor) -> Tensor:
+    return e.same(_expand(e, e.wide(x), e.sizes(other)), x)
+
+
+def _squeeze(e: Emitter, x: Tensor, dim: Any = None) -> Tensor:
+    """Only dims whose size is known to be 1: others of the named ones stay, as in torch."""
+    if dim is None:
+        places = list(range(x.ndim))
+    elif isinstance(dim, int):
+        places = [dim % x.ndim] if x.ndim else []
+    else:
+        places = [d % x.ndim for d in dim]
+    ones = [d for d in places if known(e.size(x, d)) == 1]
+    return e.ops.squeeze(x, ones) if ones else e.ops.set(x)  # type: ignore[no-any-return]
+
+
+def _unsqueeze(e: Emitter, x: Tensor, dim: int) -> Tensor:
+    result: Tensor = e.ops.unsqueeze(x, dim)
+    return result
+
+
+def _select(e: Emitter, x: Tensor, dim: int, index: Any) -> Tensor:
+    """One element along `dim`: a slice of it where the index is known."""
+    dim %= x.ndim
+    at = known(index)
+    if at is None:
+        return e.ops.select(x, index, dim)  # type: ignore[no-any-return]
+    size = known(e.size(x, dim))
+    if size is not None and not -size <= at < size:
+        raise Unsupported(f"index {at} of a dim of {size}")
+    if at < 0:
+        start = e.ops.add(x.size(dim), at) if size is None else size + at
+        end = e.ops.add(x.size(dim), at + 1) if size is None else size + at + 1
+    else:
+        start, end = at, at + 1
+    part = _between(e, x, dim, start, end)
+    if known(part.size(dim).value) != 1:
+        return e.ops.select(x, index, dim)  # type: ignore[no-any-return]
+    return e.ops.squeeze(part, [dim])  # type: ignore[no-any-return]
+
+
+def _between(e: Emitter, x: Tensor, dim: int, start: Any, end: Any, step: int = 1) -> Tensor:
+    starts: list[Any] = [0] * x.ndim
+    ends: list[Any] = [None] * x.ndim
+    steps = [1] * x.ndim
+    starts[dim], ends[dim], steps[dim] = start, end, step
+    result: Tensor = e.ops.slice(x, starts, ends, steps)
+    return result
+
+
+def _slice(
+    e: Emitter, x: Tensor, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
+) -> Tensor:
+    dim %= x.ndim
+    first = 0 if start is None else start
+    last = known(end)
+    to_end = end is None or (last is not None and last >= 2**62)
+    if known(first) == 0 and to_end and known(step) == 1:
+        return e.ops.set(x)  # type: ignore[no-any-return]
+    steps = known(step)
+    if steps is None:
+        raise Unsupported("a slice with a step that is known when it runs")
+    return _between(e, x, dim, first, None if to_end else end, steps)
+
+
+def _narrow(e: Emitter, x: Tensor, dim: int, start: Any, length: Any) -> Tensor:
+    return _between(e, x, dim % x.ndim, start, _sum(e, start, length))
+
+
+def _sum(e: Emitter, *values: Any) -> Any:
+    total: Any = 0
+    for v in values:
+        if isinstance(total, int) and isinstance(v, int):
+            total += v
+        else:
+            total = e.ops.add(total, v)
+    return total
+
+
+def _less(e: Emitter, a: Any, b: Any) -> Any:
+    return a - b if isinstance(a, int) and isinstance(b, int) else e.ops.sub(a, b)
+
+
+def _split_with_sizes(e: Emitter, x: Tensor, sizes: Sequence[Any], dim: int = 0) -> list[Tensor]:
+    parts, start = [], 0
+    for size in sizes:
+        end = _sum(e, start, size)
+        parts.append(_between(e, x, dim % x.ndim, start, end))
+        start = end
+    return parts
+
+
+def _split(e: Emitter, x: Tensor, size: Any, dim: int = 0) -> list[Tensor]:
+    total, width = known(e.size(x, dim)), known(size)
+    if total is None or width is None:
+        raise Unsupported("a number of parts that is known when it runs")
+    if width == 0 or total == 0:
+        return [e.ops.set(x)]
+    sizes = [min(width, total - i) for i in range(0, total, width)]
+    return _split_with_sizes(e, x, sizes, dim)
+
+
+def _chunk(e: Emitter, x: Tensor, chunks: int, dim: int = 0) -> list[Tensor]:
+    total = known(e.size(x, dim))
+    if total is None:
+        return e.ops.chunk(x, chunks, dim)  # type: ignore[no-any-return]
+    return _split(e, x, -(-total // chunks), dim)
+
+
+def _unbind(e: Emitter, x: Tensor, dim: int = 0) -> list[Tensor]:
+    total = known(e.size(x, dim))
+    if total is None:
+        raise Unsupported("a number of parts that is known when it runs")
+    return [_select(e, x, dim, i) for i in range(total)]
+
+
+def _movedim(e: Emitter, x: Tensor, source: int, target: int) -> Tensor:
+    dims = list(range(x.ndim))
+    dims.insert(target % x.ndim, dims.pop(source % x.ndim))
+    return _permute(e, x, dims)
+
+
+# ---- movements
+
+
+def _cat(e: Emitter, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    # Torch lets empty tensors of one dim take part in any cat.
+    given = [t for t in tensors if not (t.ndim == 1 and known(e.size(t, 0)) == 0)]
+    given = given or list(tensors[:1])
+    dtype = e.common(list(tensors))
+    result = e.ops.cat([e.computed(t, dtype) for t in given], dim)
+    return e.narrow(result, dtype)
+
+
+def _stack(e: Emitter, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    dtype = e.common(list(tensors))
+    return e.narrow(e.ops.stack([e.computed(t, dtype) for t in tensors], dim), dtype)
+
+
+def _flip(e: Emitter, x: Tensor, dims: Sequence[int]) -> Tensor:
+    return e.ops.flip(x, [d % x.ndim for d in dims])  # type: ignore[no-any-return]
+
+
+def _roll(e: Emitter, x: Tensor, shifts: Any, dims: Any = ()) -> Tensor:
+    moves = [shifts] if isinstance(shifts, int) else list(shifts)
+    places = [dims] if isinstance(dims, int) else list(dims)
+    if places:
+        return e.ops.roll(x, moves, places)  # type: ignore[no-any-return]
+    flat = e.ops.roll(_flatten(e, x), moves, [0])
+    return _view(e, flat, e.sizes(x))
+
+
+def _repeat(e: Emitter, x: Tensor, repeats: Sequence[Any]) -> Tensor:
+    """A dim of repeats before each dim, expanded and merged."""
+    new = len(repeats) - x.ndim
+    if new:
+        x = e.ops.broadcast(x, [d < new for d in range(len(repeats))])
+    for d in reversed(range(len(repeats))):
+        if known(repeats[d]) == 1:
+            continue
+        wide = e.ops.unsqueeze(x, d)
+        x = e.ops.merge_dims(_expand(e, wide, [*[-1] * d, repeats[d], *[-1] * (x.ndim - d)]), d)
+    return x
+
+
+def _pad(e: Emitter, x: Tensor, widths: Sequence[Any], value: Any = 0, *_: Any) -> Tensor:
+    return e.ops.pad(x, list(widths), value or 0)  # type: ignore[no-any-return]
+
+
+def _slice_backward(
+    e: Emitter, g: Tensor, sizes: Sequence[Any], dim: int, start: Any, end: Any, step: Any
+) -> Tensor:
+    if known(step) != 1:
+        raise Unsupported("the gradient of a slice with steps")
+    del end
+    dim %= g.ndim
+    size = sizes[dim]
+    begin = known(start)
+    if begin is None:
+        first = start
+    else:
+        whole = known(size)
+        if begin < 0:
+            first = max(whole + begin, 0) if whole is not None else _sum(e, size, begin)
+        else:
+            first = begin if whole is None else min(begin, whole)
+    return _placed(e, g, size, dim, first)
+
+
+def _select_backward(e: Emitter, g: Tensor, sizes: Sequence[Any], dim: int, index: Any) -> Tensor:
+    dim %= len(sizes)
+    at = known(index)
+    first = _sum(e, sizes[dim], at) if at is not None and at < 0 else index
+    return _placed(e, e.ops.unsqueeze(g, dim), sizes[dim], dim, first)
+
+
+def _placed(e: Emitter, g: Tensor, size: Any, dim: int, first: Any) -> Tensor:
+    """g at `first` of a dim of `size` zeros."""
+    after = _less(e, _less(e, size, first), e.size(g, dim))
+    widths = [0, 0] * (g.ndim - 1 - dim) + [first, after]
+    return e.ops.pad(g, widths, 0)  # type: ignore[no-any-return]
+
+
+def _triangle(op: str) -> Row:
+    def write(e: Emitter, x: Tensor, diagonal: Any = 0) -> Tensor:
+        return getattr(e.ops, op)(x, diagonal)  # type: ignore[no-any-return]
+
+    return _moved(write)
+
+
+# ---- elements by index
+
+
+def _index_select(e: Emitter, x: Tensor, dim: int, index: Tensor) -> Tensor:
+    if x.ndim == 0:
+        raise Unsupported("index_select of a tensor without dims")
+    return e.ops.index_select(x, index, dim)  # type: ignore[no-any-return]
+
+
+def _gather(e: Emitter, x: Tensor, dim: int, index: Tensor, **_: Any) -> Tensor:
+    if x.ndim == 0 or index.ndim == 0:
+        raise Unsupported("gather without dims")
+    dim %= x.ndim
+    for d in range(x.ndim):
+        have, want = known(e.size(x, d)), known(e.size(index, d))
+        if d != dim and (have is None or have != want):
+            x = _between(e, x, d, 0, e.size(index, d))
+    return e.ops.gather(x, index, dim)  # type: ignore[no-any-return]
+
+
+def _embedding(e: Emitter, weight: Tensor, indices: Tensor, *_: Any) -> Tensor:
+    return e.same(e.ops.embedding_fwd(indices, e.wide(weight)), weight)
+
+
+def _index(e: Emitter, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
+    """x[:, i]: one tensor of indices, of one dim."""
+    given = [(d, t) for d, t in enumerate(indices) if t is not None]
+    if len(given) != 1 or given[0][1].dtype().kind != "Int":
+        raise Unsupported("indexing by masks or several tensors")
+    dim, index = given[0]
+    if index.ndim == 1:
+        return e.ops.index_select(x, index, dim)  # type: ignore[no-any-return]
+    flat = e.ops.index_select(x, _flatten(e, index), dim)
+    old = e.sizes(x)
+    return _view(e, flat, [*old[:dim], *e.sizes(index), *old[dim + 1 :]])
+
+
+# ---- from nothing
+
+
+def _type_of_fill(value: Any) -> DataType:
+    if isinstance(value, bool):
+        return DataType.Bool
+    if isinstance(value, float):
+        return default_float()
+    if isinstance(value, complex):
+        return DataType.ComplexFloat
+    return DataType.Int
+
+
+def _full(e: Emitter, size: Sequence[Any], value: Any, dtype: Any = None, **_: Any) -> Tensor:
+    wanted = _type_of_fill(value) if dtype is None else as_dtype(dtype)
+    return e.ops.full(list(size), value, wanted)  # type: ignore[no-any-return]
+
+
+def _filled(value: Any) -> Row:
+    def write(e: Emitter, size: Sequence[Any], dtype: Any = None, **_: Any) -> Tensor:
+        return _full(e, size, value, dtype or default_float())
+
+    return write
+
+
+def _full_like(e: Emitter, x: Tensor, value: Any, dtype: Any = None, **_: Any) -> Tensor:
+    return _full(e, e.sizes(x), value, dtype or x.dtype())
+
+
+def _filled_like(value: Any) -> Row:
+    def write(e: Emitter, x: Tensor, dtype: Any = None, **_: Any) -> Tensor:
+        return _full_like(e, x, value, dtype)
+
+    return write
+
+
+def _new(value: Any) -> Row:
+    def write(e: Emitter, x: Tensor, size: Sequence[Any], dtype: Any = None, **_: Any) -> Tensor:
+        return _full(e, size, value, dtype or x.dtype())
+
+    return write
+
+
+def _new_full(
+    e: Emitter, x: Tensor, size: Sequence[Any], value: Any, dtype: Any = None, **_: Any
+) -> Tensor:
+    return _full(e, size, value, dtype or x.dtype())
+
+
+def _fill(e: Emitter, x: Tensor, value: Any) -> Tensor:
+    if isinstance(value, Tensor):
+        wide = e.computed(value, x.dtype())
+        return e.narrow(e.ops.expand(e.ops.broadcast(wide, [True] * x.ndim), e.sizes(x)), x.dtype())
+    return _full(e, e.sizes(x), value, x.dtype())
+
+
+def _arange(e: Emitter, start: Any, end: Any, step: Any = 1, dtype: Any = None, **_: Any) -> Tensor:
+    numbers = [start, end, step]
+    whole = all(isinstance(n, int) or not isinstance(n, float) for n in numbers)
+    wanted = as_dtype(dtype) if dtype is not None else DataType.Int if whole else default_float()
+    if all(known(n) is not None for n in numbers):
+        length: Any = max(0, -((start - end) // step))
+    elif all(isinstance(n, int | float) for n in numbers):
+        length = max(0, math.ceil((end - start) / step))
+    elif whole:
+        span = _less(e, end, start)
+        length = span if known(step) == 1 else e.ops.ceil_div(span, step)
+    else:
+        raise Unsupported("arange over numbers that are known when it runs")
+    return e.ops.iota(length, start, step, wanted)  # type: ignore[no-any-return]
+
+
+def _iota(e: Emitter, length: Any, *, start: Any, step: Any, dtype: Any, **_: Any) -> Tensor:
+    return e.ops.iota(length, start, step, as_dtype(dtype))  # type: ignore[no-any-return]
+
+
+def _scalar_tensor(e: Emitter, value: Any, dtype: Any = None, **_: Any) -> Tensor:
+    return _full(e, [], value, dtype or default_float())
+
+
+def _eye(e: Emitter, rows: Any, columns: Any = None, dtype: Any = None, **_: Any) -> Tensor:
+    return e.ops.eye(rows, columns, as_dtype(dtype or default_float()))  # type: ignore[no-any-return]
+
+
+def _views(names: str, function: Callable[..., Tensor]) -> dict[str, Row]:
+    return {f"aten.{name}": _moved(function) for name in names.split()}
+
+
+VIEWS: dict[str, Row] = {
+    **{
+        f"aten.{name}": _itself
+        for name in (
+            "alias.default detach.default lift_fresh_copy.default contiguous.default "
+            "alias_copy.default detach_copy.default lift_fresh.default"
+        ).split()
+    },
+    **_views(
+        "view.default _unsafe_view.default reshape.default view_copy.default "
+        "_reshape_copy.default _reshape_alias.default",
+        _view,
+    ),
+    "prim.view_copy.default": _moved(_view),
+    "prim.reshape_copy.default": _moved(_view),
+    **_views("flatten.using_ints", _flatten),
+    "prim.flatten_copy.default": _moved(_flatten),
+    **_views("unflatten.int", _unflatten),
+    **_views("permute.default permute_copy.default permute_copy.int", _permute),
+    "prim.permute_copy.default": _moved(_permute),
+    "prim.permute_copy.int": _moved(_permute),
+    **_views("transpose.int transpose_copy.int swapaxes.default swapdims.default", _transpose),
+    "prim.transpose_copy.int": _moved(_transpose),
+    **_views("t.default t_copy.default", _t),
+    "prim.t_copy.default": _moved(_t),
+    **_views("movedim.int", _movedim),
+    **_views("expand.default expand_copy.default", _expand),
+    "prim.expand_copy.default": _moved(_expand),
+    "aten.expand_as.default": _expand_as,
+    "prim.expand_as_copy.default": _expand_as,
+    **_views(
+        "squeeze.default squeeze.dim squeeze.dims squeeze_copy.default squeeze_copy.dim "
+        "squeeze_copy.dims",
+        _squeeze,
+    ),
+    "prim.squeeze_copy.default": _moved(_squeeze),
+    "prim.squeeze_copy.dim": _moved(_squeeze),
+    **_views("unsqueeze.default unsqueeze_copy.default", _unsqueeze),
+    "prim.unsqueeze_copy.default": _moved(_unsqueeze),
+    **_views("select.int select_copy.int", _select),
+    **_views("slice.Tensor slice_copy.Tensor", _slice),
+    **_views("narrow.default narrow_copy.default", _narrow),
+    **{
+        f"aten.{name}": _parts(function)
+        for names, function in (
+            ("split.Tensor split_copy.Tensor", _split),
+            (
+                "split_with_sizes.default split_with_sizes_copy.default split.sizes",
+                _split_with_sizes,
+            ),
+            ("chunk.default", _chunk),
+            ("unbind.int unbind_copy.int", _unbind),
+        )
+        for name in names.split()
+    },
+    "prims.broadcast_in_dim.default": _moved(
+        lambda e, x, shape, dims: e.ops.broadcast_in_dim(x, list(shape), list(dims))
+    ),
+    "prims.squeeze.default": _moved(_squeeze),
+    "prims.transpose.default": _moved(_permute),
+    "prims.split_dim.default": _moved(
+        lambda e, x, dim, outer: e.ops.split_dim(x, dim, [outer, -1])
+    ),
+}
+
+ROWS: dict[str, Row] = {
+    "aten.cat.default": _cat,
+    "aten.stack.default": _stack,
+    "aten.flip.default": _moved(_flip),
+    "aten.roll.default": _moved(_roll),
+    "aten.repeat.default": _moved(_repeat),
+    "aten.constant_pad_nd.default": _moved(_pad),
+    "aten.slice_backward.default": _moved(_slice_backward),
+    "aten.select_backward.default": _moved(_select_backward),
+    "aten.tril.default": _triangle("tril"),
+    "aten.triu.default": _triangle("triu"),
+    "aten.index_select.default": _moved(_index_select),
+    "aten.gather.default": _moved(_gather),
+    "aten.embedding.default": _embedding,
+    "aten.index.Tensor": _moved(_index),
+    # What is made in the shape of another tensor takes that from its sizes.
+    "aten.full_like.default": _full_like,
+    "aten.zeros_like.default": _filled_like(0),
+    "aten.ones_like.default": _filled_like(1),
+    "aten.fill.Scalar": _fill,
+    "aten.fill.Tensor": _fill,
+    "aten.new_zeros.default": _new(0),
+    "aten.new_ones.default": _new(1),
+    "aten.new_full.default": _new_full,
+}
+
+CREATIONS: dict[str, Row] = {
+    "aten.full.default": _full,
+    "aten.zeros.default": _filled(0),
+    "aten.ones.default": _filled(1),
+    "aten.scalar_tensor.default": _scalar_tensor,
+    "aten.arange.default": lambda e, end, **named: _arange(e, 0, end, 1, **named),
+    "aten.arange.start": _arange,
+    "aten.arange.start_step": _arange,
+    "prims.iota.default": _iota,
+    "aten.eye.default": lambda e, n, **named: _eye(e, n, None, **named),
+    "aten.eye.m": _eye,
+}

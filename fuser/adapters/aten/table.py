@@ -1,0 +1,198 @@
+"""The table's interface: rows by name, arguments in order, refusals, emission."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from fuser import FusionDefinition, Tensor, Unsupported, UserError
+from fuser.adapters.aten import (
+    losses,
+    norms,
+    pointwise,
+    random_numbers,
+    reductions,
+    shapes,
+)
+from fuser.adapters.aten.emitter import Emitter
+from fuser.arguments import as_dtype
+
+Kind = Literal["compute", "view", "create", "random", "library"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One op of torch.
+
+    kind  "compute": reads and writes elements. "view": in torch a view of its first argument, which
+          costs nothing where it need not be fused. "create": reads no tensor. "random": takes from
+          torch's generator. "library": torch computes it, as a step between kernels.
+    """
+
+    name: str
+    kind: Kind
+    write: Callable[..., Any]
+
+
+def _table() -> dict[str, Row]:
+    parts: list[tuple[Kind, Mapping[str, Callable[..., Any]]]] = [
+        ("compute", pointwise.ROWS),
+        ("compute", reductions.ROWS),
+        ("compute", norms.ROWS),
+        ("compute", losses.ROWS),
+        ("compute", shapes.ROWS),
+        ("view", shapes.VIEWS),
+        ("create", shapes.CREATIONS),
+        ("random", random_numbers.ROWS),
+        ("compute", random_numbers.GRADIENTS),
+        ("library", reductions.LIBRARY),
+    ]
+    table: dict[str, Row] = {}
+    for kind, rows_of in parts:
+        for name, write in rows_of.items():
+            assert name not in table, name
+            table[name] = Row(name, kind, write)
+    return table
+
+
+_ROWS = _table()
+
+
+def rows() -> Mapping[str, Row]:
+    """All rows, by name."""
+    return _ROWS
+
+
+def row(name: str) -> Row | None:
+    """The row of an overload, "aten.add.Tensor"."""
+    return _ROWS.get(name)
+
+
+def bind(
+    name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """Positional arguments in the schema's order and keyword-only ones by name, defaults filled in.
+
+    Ops that this torch lacks come back as they are.
+    """
+    schema = _schema(name)
+    if schema is None:
+        return list(args), dict(kwargs)
+    bound: list[Any] = []
+    named: dict[str, Any] = {}
+    for place, argument in enumerate(schema.arguments):
+        if argument.name in kwargs:
+            value = kwargs[argument.name]
+        elif not argument.kwarg_only and place < len(args):
+            value = args[place]
+        else:
+            value = argument.default_value if argument.has_default_value() else None
+        if argument.kwarg_only:
+            named[argument.name] = value
+        else:
+            bound.append(value)
+    return bound, named
+
+
+def _schema(name: str) -> Any:
+    namespace, _, rest = name.partition(".")
+    op, _, overload = rest.partition(".")
+    packet = getattr(getattr(torch.ops, namespace), op, None)
+    found = getattr(packet, overload or "default", None)
+    return getattr(found, "_schema", None)
+
+
+def emit(fd: FusionDefinition, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """The op in `fd`, on bound arguments with Tensors of `fd` in place of tensors: a Tensor, or a
+    tuple or list of them as torch gives (None where a result was not asked for).
+
+    Sizes may be ints or Scalars of `fd`. Results have torch's dtypes, but that statistics of norms
+    stay in the type they are computed in: torch gives these by device. Raises Unsupported, with the
+    reason.
+    """
+    found = _ROWS.get(name)
+    if found is None:
+        raise Unsupported(f"{name}: no row in the table", rule="adapter-row")
+    try:
+        return found.write(Emitter(fd), *args, **kwargs)
+    except Unsupported:
+        raise
+    except (UserError, TypeError, ValueError, AttributeError, IndexError) as error:
+        # A form of the op for which the definition has no words; torch says whether it is right.
+        raise Unsupported(f"{name}: {error}", rule="adapter-form") from error
+
+
+def refusal(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
+    """Why this call cannot be part of a definition, or None where it can: it is tried on one.
+
+    For each tensor stands something with dtype, ndim, shape and device.
+    """
+    found = _ROWS.get(name)
+    if found is None:
+        return "no row in the table"
+    fd = FusionDefinition()
+    devices: list[torch.device] = []
+
+    def stand_in(value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return type(value)(stand_in(v) for v in value)
+        if not (hasattr(value, "dtype") and hasattr(value, "ndim")):
+            return 2 if isinstance(value, torch.SymInt) else value
+        if value.ndim or not devices:
+            devices.append(torch.device(value.device))
+        shape = [n if isinstance(n, int) else -1 for n in value.shape]
+        return fd.define_tensor(shape=shape, dtype=as_dtype(value.dtype))
+
+    try:
+        given = [stand_in(a) for a in args]
+        named = {key: stand_in(a) for key, a in kwargs.items()}
+        wide = [d for d in devices if d != devices[0]]
+        if wide:
+            return f"tensors on {devices[0]} and {wide[0]}"
+        wanted = kwargs.get("device")
+        if wanted is not None and devices and not _same_device(torch.device(wanted), devices[0]):
+            return f"moves from {devices[0]} to {wanted}"
+        emit(fd, name, given, named)
+    except (Unsupported, UserError) as error:
+        return str(error).split("\n")[0]
+    return None
+
+
+def _same_device(a: torch.device, b: torch.device) -> bool:
+    return a.type == b.type and (a.index is None or b.index is None or a.index == b.index)
+
+
+def decompositions() -> dict[Any, Callable[..., Any]]:
+    """Torch's own decompositions of what is better fused in pieces: ops without a row that come
+    apart into ops with one. What a row writes whole (norms, softmax, dropout) stays whole, and
+    what a library computes stays a call.
+    """
+    from torch._decomp import get_decompositions
+
+    aten = torch.ops.aten
+    table = get_decompositions([getattr(aten, name) for name in _BROKEN_UP if hasattr(aten, name)])
+    return {op: how for op, how in table.items() if str(op) not in _ROWS}
+
+
+# By packet; overloads that have a row of their own are kept.
+_BROKEN_UP = (
+    "addcdiv addcmul_ celu dist elu_ frac_ glu glu_backward hinge_embedding_loss hypot "
+    "im2col_none isin lerp_ linspace log_softmax logaddexp2 logspace masked_fill_ "
+    "masked_fill mvlgamma native_batch_norm nan_to_num norm prelu _prelu_kernel "
+    "_prelu_kernel_backward rot90 rrelu_with_noise sgn softshrink special_entr "
+    "special_log_ndtr special_xlog1py std std_mean tril_ triu_ trace unbind "
+    "unfold_copy xlogy zero_ _fused_rms_norm _fused_rms_norm_backward "
+    "addmv deg2rad rad2deg fill nansum"
+).split()
+
+
+def tensors_of(value: Any) -> list[Tensor]:
+    """The Tensors of an op's result, in order."""
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, list | tuple):
+        return [t for v in value for t in tensors_of(v)]
+    return []
