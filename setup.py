@@ -89,6 +89,9 @@ class CMakeBuild(build_ext):
             place(folder / f"_torch{suffix}", package / f"_torch{suffix}")
         else:
             (package / f"_torch{suffix}").unlink(missing_ok=True)  # one of another environment
+        if in_place:
+            # Beside the package, so that torch finds the entry point of a checkout on the path.
+            self.run_command("egg_info")
         # The host executor's compiler reads these when it builds a kernel.
         for header in sorted((ROOT / "csrc" / "device").glob("*.[ch]*")):
             if header.suffix in (".h", ".cuh"):

@@ -1,5 +1,8 @@
 """A just-in-time fusion compiler for PyTorch on NVIDIA GPUs."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from fuser._native import load_core
 
 load_core()  # says how to build it where it is missing
@@ -29,6 +32,22 @@ from fuser.explain import explain  # noqa: E402
 from fuser.layout import compute_tensor_descriptor  # noqa: E402
 from fuser.plan import Plan  # noqa: E402
 
+if TYPE_CHECKING:
+    from fuser.adapters.functorch import compile, memory_efficient_fusion
+
+# Names whose modules import torch, which `import fuser` does not.
+_ADAPTERS = {
+    "compile": "fuser.adapters.functorch",
+    "memory_efficient_fusion": "fuser.adapters.functorch",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ADAPTERS:
+        raise AttributeError(f"module 'fuser' has no attribute {name!r}")
+    return getattr(import_module(_ADAPTERS[name]), name)
+
+
 __all__ = [
     "BuildMismatch",
     "CacheInfo",
@@ -50,7 +69,9 @@ __all__ = [
     "UserError",
     "cache_info",
     "clear_caches",
+    "compile",
     "compute_tensor_descriptor",
     "evaluate",
     "explain",
+    "memory_efficient_fusion",
 ]

@@ -11,6 +11,28 @@ A row is one line where fd.ops has an op of the same meaning; the files of this 
 lines by theme. Shapes and types of results are torch's.
 """
 
-from fuser.adapters.aten.table import Row, bind, decompositions, emit, refusal, row, rows
+from fuser.adapters.aten.table import (
+    Row,
+    bind,
+    decompositions,
+    emit,
+    moves,
+    reduces,
+    refusal,
+    row,
+    rows,
+    tensors_of,
+)
 
-__all__ = ["Row", "bind", "decompositions", "emit", "refusal", "row", "rows"]
+__all__ = [
+    "Row",
+    "bind",
+    "decompositions",
+    "emit",
+    "moves",
+    "reduces",
+    "refusal",
+    "row",
+    "rows",
+    "tensors_of",
+]

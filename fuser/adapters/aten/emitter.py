@@ -52,6 +52,10 @@ class Emitter:
         """`result`, whose elements are those of wide(x) moved, as a tensor of x's dtype."""
         return self.narrow(result, x.dtype())
 
+    def copy(self, x: Tensor) -> Tensor:
+        """The same values as a tensor of its own."""
+        return self.same(self.ops.set(self.wide(x)), x)
+
     # ---- types
 
     def common(self, operands: Iterable[Any]) -> DataType:

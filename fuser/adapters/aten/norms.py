@@ -247,13 +247,13 @@ def _batch_norm_functional(
     if not training:
         y, _, _ = ops.batch_norm(wide, scale, shift, mean, var, momentum, eps, False)
         nothing = ops.full([0], 0, x.dtype().compute)
-        kept = tuple(ops.set(t) for t in (mean, var) if t is not None)
+        kept = tuple(e.copy(t) for t in (mean, var) if t is not None)
         return (e.same(y, x), nothing, nothing, *kept)
     y, own_mean, rstd = ops.batch_norm(wide, scale, shift, None, None, momentum, eps, True)
     result: tuple[Tensor, ...] = (e.same(y, x), own_mean, rstd)
     if mean is None or var is None:
         return result
-    # From rstd it would cancel where eps is large: it is taken from the data again, in the same walk.
+    # From rstd it would cancel where eps is large: taken from the data again, in the same walk.
     spread, _ = ops.var_mean(_float(e, x), [d for d in range(x.ndim) if d != 1], 1)
     return (*result, _moved(e, mean, own_mean, momentum), _moved(e, var, spread, momentum))
 

@@ -140,7 +140,7 @@ def _integer_free(op: str) -> Row:
 
     def write(e: Emitter, x: Tensor, **_: Any) -> Tensor:
         if x.dtype().kind == "Int":
-            return e.ops.set(x)  # type: ignore[no-any-return]
+            return e.copy(x)
         return e.pointwise(op, x)
 
     return write
@@ -149,12 +149,12 @@ def _integer_free(op: str) -> Row:
 def _round(e: Emitter, x: Tensor, decimals: int = 0, **_: Any) -> Tensor:
     if decimals:
         raise Unsupported("round to decimals")
-    return _integer_free("round")(e, x)
+    return e.copy(x) if x.dtype().kind == "Int" else e.pointwise("round", x)
 
 
 def _sgn(e: Emitter, x: Tensor) -> Tensor:
     if x.dtype().kind == "Bool":
-        return e.ops.set(x)  # type: ignore[no-any-return]
+        return e.copy(x)
     return e.pointwise("sign", x)
 
 
@@ -182,7 +182,7 @@ def _nan_to_num(
     if dtype.kind != "Float":
         if dtype.kind == "Complex":
             raise Unsupported("nan_to_num of complex numbers")
-        return e.ops.set(x)  # type: ignore[no-any-return]
+        return e.copy(x)
     limits = torch.finfo(getattr(torch, dtype.torch_name))
     ops = e.ops
 
@@ -351,7 +351,12 @@ def _elu_gradient(
 def _elu_backward(
     e: Emitter, g: Tensor, alpha: Any, scale: Any, input_scale: Any, is_result: bool, x: Tensor
 ) -> Tensor:
-    return _gradient(_elu_gradient)(e, g, x, alpha, scale, input_scale, is_result)
+    return e.pointwise(
+        lambda a, b: _elu_gradient(e.ops, a, b, alpha, scale, input_scale, is_result),
+        g,
+        x,
+        rule="float",
+    )
 
 
 def _softplus_gradient(ops: Any, g: Any, x: Any, beta: Any, threshold: Any) -> Any:
@@ -396,7 +401,7 @@ def _convert(e: Emitter, x: Tensor, dtype: Any) -> Tensor:
 
 
 def _to_copy(e: Emitter, x: Tensor, dtype: Any = None, **_: Any) -> Tensor:
-    return e.ops.set(x) if dtype in (None, x.dtype()) else _convert(e, x, dtype)
+    return e.copy(x) if dtype in (None, x.dtype()) else _convert(e, x, dtype)
 
 
 def _to_dtype(e: Emitter, x: Tensor, dtype: Any, *_: Any, **__: Any) -> Tensor:
@@ -422,7 +427,7 @@ def _full_precision(e: Emitter, x: Tensor, cuda: bool, cpu: bool) -> Tensor:
 
 
 def _copy(e: Emitter, x: Tensor, *_: Any, **__: Any) -> Tensor:
-    return e.same(e.ops.set(e.wide(x)), x)
+    return e.copy(x)
 
 
 def _copy_to(e: Emitter, x: Tensor, source: Tensor, *_: Any) -> Tensor:
@@ -468,9 +473,9 @@ ROWS: dict[str, Row] = {
         x if bias is None else e.pointwise("add", x, bias)
     ),
     # bits and logic
+    **_binary("bitwise_and bitwise_or bitwise_xor", overloads="Tensor Scalar Scalar_Tensor"),
     **_binary(
-        "bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift",
-        overloads="Tensor Scalar Scalar_Tensor Tensor_Scalar",
+        "bitwise_left_shift bitwise_right_shift", overloads="Tensor Tensor_Scalar Scalar_Tensor"
     ),
     **_binary("__and__", "bitwise_and"),
     **_binary("__or__", "bitwise_or"),

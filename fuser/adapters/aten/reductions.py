@@ -70,7 +70,7 @@ def _extreme_with_index(op: str) -> Row:
 
     def write(e: Emitter, x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
         if x.ndim == 0:
-            return e.ops.set(x), e.ops.full([], 0, DataType.Int)
+            return e.copy(x), e.ops.full([], 0, DataType.Int)
         wide = e.wide(x)
         value = e.ops.reduction(f"arg{op}", wide, [dim])
         index = e.ops.result(value, 1)
@@ -284,7 +284,8 @@ ROWS: dict[str, Row] = {
     "aten.argmin.default": _index_of("argmin"),
     **_with_dims("any", _truth("any"), "dim dims"),
     **_with_dims("all", _truth("all"), "dim dims"),
-    **_with_dims("count_nonzero", _count_nonzero, "dim_IntList"),
+    "aten.count_nonzero.default": _count_nonzero,
+    "aten.count_nonzero.dim_IntList": _count_nonzero,
     **_spreads("var", _spread(pair=False, root=False)),
     **_spreads("std", _spread(pair=False, root=True)),
     **_spreads("var_mean", _spread(pair=True, root=False)),

@@ -67,14 +67,14 @@ def _permute(e: Emitter, x: Tensor, dims: Sequence[int]) -> Tensor:
 
 def _transpose(e: Emitter, x: Tensor, a: int, b: int) -> Tensor:
     if x.ndim == 0:
-        return e.ops.set(x)  # type: ignore[no-any-return]
+        return e.copy(x)
     dims = list(range(x.ndim))
     dims[a], dims[b] = dims[b], dims[a]
     return _permute(e, x, dims)
 
 
 def _t(e: Emitter, x: Tensor) -> Tensor:
-    return e.ops.set(x) if x.ndim < 2 else _transpose(e, x, 0, 1)
+    return e.copy(x) if x.ndim < 2 else _transpose(e, x, 0, 1)
 
 
 def _expand(e: Emitter, x: Tensor, sizes: Sequence[Any], **_: Any) -> Tensor:
@@ -83,7 +83,7 @@ def _expand(e: Emitter, x: Tensor, sizes: Sequence[Any], **_: Any) -> Tensor:
         x = e.ops.broadcast(x, [d < new for d in range(len(sizes))])
     wanted = [e.size(x, d) if known(n) == -1 else n for d, n in enumerate(sizes)]
     if all(known(n) is not None and known(n) == known(e.size(x, d)) for d, n in enumerate(wanted)):
-        return x if new else e.ops.set(x)
+        return x if new else e.copy(x)
     result: Tensor = e.ops.expand(x, wanted)
     return result
 
@@ -101,7 +101,7 @@ def _squeeze(e: Emitter, x: Tensor, dim: Any = None) -> Tensor:
     else:
         places = [d % x.ndim for d in dim]
     ones = [d for d in places if known(e.size(x, d)) == 1]
-    return e.ops.squeeze(x, ones) if ones else e.ops.set(x)  # type: ignore[no-any-return]
+    return e.ops.squeeze(x, ones) if ones else e.copy(x)
 
 
 def _unsqueeze(e: Emitter, x: Tensor, dim: int) -> Tensor:
@@ -146,7 +146,7 @@ def _slice(
     last = known(end)
     to_end = end is None or (last is not None and last >= 2**62)
     if known(first) == 0 and to_end and known(step) == 1:
-        return e.ops.set(x)  # type: ignore[no-any-return]
+        return e.copy(x)
     steps = known(step)
     if steps is None:
         raise Unsupported("a slice with a step that is known when it runs")
@@ -185,7 +185,7 @@ def _split(e: Emitter, x: Tensor, size: Any, dim: int = 0) -> list[Tensor]:
     if total is None or width is None:
         raise Unsupported("a number of parts that is known when it runs")
     if width == 0 or total == 0:
-        return [e.ops.set(x)]
+        return [e.copy(x)]
     sizes = [min(width, total - i) for i in range(0, total, width)]
     return _split_with_sizes(e, x, sizes, dim)
 
@@ -424,13 +424,9 @@ def _views(names: str, function: Callable[..., Tensor]) -> dict[str, Row]:
 
 
 VIEWS: dict[str, Row] = {
-    **{
-        f"aten.{name}": _itself
-        for name in (
-            "alias.default detach.default lift_fresh_copy.default contiguous.default "
-            "alias_copy.default detach_copy.default lift_fresh.default"
-        ).split()
-    },
+    **{f"aten.{name}.default": _itself for name in ("alias", "detach", "contiguous")},
+    **{f"aten.{name}.default": _itself for name in ("alias_copy", "detach_copy")},
+    **{f"aten.{name}.default": _itself for name in ("lift_fresh", "lift_fresh_copy")},
     **_views(
         "view.default _unsafe_view.default reshape.default view_copy.default "
         "_reshape_copy.default _reshape_alias.default",

@@ -71,6 +71,16 @@ def row(name: str) -> Row | None:
     return _ROWS.get(name)
 
 
+def reduces(name: str) -> bool:
+    """Does the op walk over its data more than once in torch: reductions, norms, losses?"""
+    return any(name in part.ROWS for part in (reductions, norms, losses))
+
+
+def moves(name: str) -> bool:
+    """Is the op a view or a movement, which may name sizes?"""
+    return name in shapes.VIEWS or name in shapes.ROWS
+
+
 def bind(
     name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[list[Any], dict[str, Any]]:
@@ -178,15 +188,14 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 
 
 # By packet; overloads that have a row of their own are kept.
-_BROKEN_UP = (
-    "addcdiv addcmul_ celu dist elu_ frac_ glu glu_backward hinge_embedding_loss hypot "
-    "im2col_none isin lerp_ linspace log_softmax logaddexp2 logspace masked_fill_ "
-    "masked_fill mvlgamma native_batch_norm nan_to_num norm prelu _prelu_kernel "
-    "_prelu_kernel_backward rot90 rrelu_with_noise sgn softshrink special_entr "
-    "special_log_ndtr special_xlog1py std std_mean tril_ triu_ trace unbind "
-    "unfold_copy xlogy zero_ _fused_rms_norm _fused_rms_norm_backward "
-    "addmv deg2rad rad2deg fill nansum"
-).split()
+_BROKEN_UP = [
+    *("addr", "dist", "glu_backward", "hinge_embedding_loss", "isin", "logaddexp2", "mvlgamma"),
+    *("_prelu_kernel_backward", "rot90", "rrelu_with_noise", "special_entr", "special_log_ndtr"),
+    *("special_xlog1py", "trace", "addmv", "deg2rad", "rad2deg", "fmin", "fmax", "copysign"),
+    *("diag_embed", "linspace", "logspace", "pixel_shuffle", "pixel_unshuffle", "index_fill"),
+    *("reflection_pad1d", "reflection_pad2d", "replication_pad2d", "aminmax", "sinc", "std_mean"),
+    *("channel_shuffle", "select_scatter", "slice_scatter", "diagonal_scatter", "nan_to_num"),
+]
 
 
 def tensors_of(value: Any) -> list[Tensor]:

@@ -1,0 +1,46 @@
+"""memory_efficient_fusion and compile: functions of tensors, forward and backward, without Dynamo's
+guards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from functorch.compile import aot_function, aot_module
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+from fuser.adapters import aten
+from fuser.adapters.dynamo import Options, compilers
+
+
+def memory_efficient_fusion(fn: Callable[..., Any] | torch.nn.Module, **kwargs: Any) -> Any:
+    """`fn`, a function of tensors or a module, traced at its first call and compiled, with its
+    gradients; values that are cheap to compute again are not kept for the backward pass. As
+    functorch.compile.memory_efficient_fusion, with this compiler.
+
+    Keyword arguments go to functorch.compile.aot_function (aot_module): dynamic=True traces with
+    symbolic sizes. As there, the first trace is used for all calls, whatever else changes.
+    """
+    config: dict[str, Any] = {
+        **compilers(Options()),
+        "partition_fn": min_cut_rematerialization_partition,
+        "decompositions": aten.decompositions(),
+    }
+    config.update(kwargs)
+    made = aot_module if isinstance(fn, torch.nn.Module) else aot_function
+    return made(fn, **config)
+
+
+def compile(fn: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
+    """torch.compile(fn, backend="fuser", **kwargs): as a function or a decorator."""
+    if fn is None:
+        return lambda f: compile(f, **kwargs)
+    return torch.compile(fn, backend=_backend(), **kwargs)
+
+
+def _backend() -> Callable[..., Any]:
+    from fuser.adapters.dynamo import backend
+
+    return backend

@@ -1,0 +1,344 @@
+"""Which nodes of a graph of torch's ops become one definition: regions.
+
+A node joins the regions that it reads from, so a region is one connected piece of work; two regions
+that read the same tensor become one. No region may wait for itself: a path may not leave a region
+and come back. Everything is decided in one walk in the graph's order, with one bit set for each
+region that says for which regions it waits.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+
+from fuser.adapters import aten
+
+# A region of more nodes gains nothing: it becomes several kernels anyway.
+LARGEST = 256
+
+
+@dataclass
+class Region:
+    """Nodes of one definition, in the graph's order, and what it waits for."""
+
+    number: int
+    epoch: int
+    nodes: list[fx.Node] = field(default_factory=list)
+    waits: int = 0  # bits of the regions that must run before, by any path
+
+
+@dataclass
+class Partition:
+    """Regions in the order of their first nodes, and for nodes left to torch the reason."""
+
+    regions: list[list[fx.Node]]
+    left: dict[fx.Node, str]
+
+
+def tensor_of(node: fx.Node) -> Any:
+    """The FakeTensor that the node gives, None where it gives none or several."""
+    value = node.meta.get("val")
+    return value if isinstance(value, torch.Tensor) else None
+
+
+def tensor_inputs(node: fx.Node) -> list[fx.Node]:
+    """Nodes that it reads tensors from."""
+    return [n for n in node.all_input_nodes if not is_number(n)]
+
+
+def is_number(node: fx.Node) -> bool:
+    """Does it give a size or another number?"""
+    value = node.meta.get("val")
+    return isinstance(value, int | float | bool | torch.SymInt | torch.SymFloat | torch.SymBool)
+
+
+def kind_of(node: fx.Node) -> str:
+    """The kind of its row; "part" for a result of an op that has several, "" without a row."""
+    if node.op != "call_function":
+        return ""
+    if node.target is operator.getitem:
+        return "part"
+    found = aten.row(str(node.target))
+    return found.kind if found else ""
+
+
+def is_view(node: fx.Node) -> bool:
+    """Is it a view of what it reads, or one of several views?"""
+    kind = kind_of(node)
+    if kind == "part":
+        source = node.args[0]
+        return isinstance(source, fx.Node) and kind_of(source) == "view"
+    return kind == "view"
+
+
+def writes(node: fx.Node) -> bool:
+    """Does it write into one of its arguments?"""
+    schema = getattr(node.target, "_schema", None)
+    return bool(schema is not None and schema.is_mutable)
+
+
+def why_not(node: fx.Node) -> str | None:
+    """Why torch computes this node; None where a definition can."""
+    if node.op != "call_function":
+        return node.op
+    if node.target is operator.getitem:
+        source = node.args[0]
+        assert isinstance(source, fx.Node)
+        return why_not(source)
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return "not an op of torch"
+    name = str(node.target)
+    found = aten.row(name)
+    if found is None:
+        return "no row in the table"
+    if found.kind == "library":
+        return "a library call"
+    values = [node.meta.get("val"), *(n.meta.get("val") for n in node.all_input_nodes)]
+    reason = _foreign(values)
+    if reason:
+        return reason
+    args, kwargs = aten.bind(name, *_values(node.args, node.kwargs))
+    return aten.refusal(name, args, kwargs)
+
+
+def _values(args: Any, kwargs: Any) -> Any:
+    """Arguments with what the nodes give."""
+    return fx.node.map_arg((args, kwargs), lambda n: n.meta.get("val"))
+
+
+def _foreign(values: Iterable[Any]) -> str | None:
+    for value in values:
+        for t in value if isinstance(value, list | tuple) else [value]:
+            if not isinstance(t, torch.Tensor):
+                continue
+            if t.layout != torch.strided or t.is_quantized:
+                return "not a plain tensor"
+            if t.device.type not in ("cpu", "cuda"):
+                return f"a tensor on {t.device.type}"
+            if t.dtype.is_complex:
+                return "complex numbers"
+            if any(isinstance(n, int) and n == 0 for n in t.shape):
+                return "a tensor without elements"
+    return None
+
+
+class _Walk:
+    """State of the walk over one graph."""
+
+    def __init__(self) -> None:
+        self.epoch = 0  # grows with every op that writes into a tensor: no region spans it
+        self.regions: dict[int, Region] = {}
+        self.home: dict[fx.Node, Region] = {}
+        self.waits: dict[fx.Node, int] = {}  # of nodes outside regions
+        self.left: dict[fx.Node, str] = {}
+
+    # ---- what waits for what
+
+    def behind(self, node: fx.Node) -> int:
+        """Bits of all regions that must have run before this node's value is there."""
+        home = self.home.get(node)
+        if home is not None:
+            return home.waits | 1 << home.number
+        return self.closed(self.waits.get(node, 0))
+
+    def closed(self, bits: int) -> int:
+        result = bits
+        for region in self.regions.values():
+            if bits >> region.number & 1:
+                result |= region.waits
+        return result
+
+    def grow(self, region: Region, bits: int) -> None:
+        """`region` waits for these too, and so does all that waits for it."""
+        bits &= ~(1 << region.number)
+        if not bits & ~region.waits:
+            return
+        region.waits |= bits
+        for other in self.regions.values():
+            if other.waits >> region.number & 1:
+                other.waits |= bits
+
+    def returns_to(self, region: Region, nodes: Iterable[fx.Node], within: set[int]) -> bool:
+        """Does one of these nodes, computed outside the regions `within`, wait for `region`?"""
+        for node in nodes:
+            home = self.home.get(node)
+            if home is not None and home.number in within:
+                continue
+            if self.behind(node) >> region.number & 1:
+                return True
+        return False
+
+    # ---- joining
+
+    def visit(self, node: fx.Node) -> None:
+        inputs = node.all_input_nodes
+        reason = why_not(node)
+        if reason is None and kind_of(node) == "part":
+            home = self.home.get(inputs[0])
+            reason = "a part of what torch computes" if home is None else None
+            if home is not None:
+                self.add(home, node)
+                return
+        if reason is not None:
+            if node.op == "call_function" and not is_number(node) and kind_of(node) != "part":
+                self.left[node] = reason
+                self.epoch += writes(node)
+            self.waits[node] = self.before(inputs)
+            return
+        if kind_of(node) == "create":
+            # Made again in every region that reads it; torch makes it for others.
+            self.waits[node] = self.before(inputs)
+            return
+        joined: Region | None = None
+        for source in inputs:
+            region = self.home.get(source)
+            if region is None or region is joined:
+                continue
+            if joined is None:
+                if self.fits(region, node):
+                    joined = region
+            elif self.mergeable(joined, region) and not self.blocked(joined, region, node):
+                joined = self.merge(joined, region)
+        self.add(joined or self.new(), node)
+
+    def before(self, inputs: Iterable[fx.Node]) -> int:
+        bits = 0
+        for source in inputs:
+            bits |= self.behind(source)
+        return bits
+
+    def new(self) -> Region:
+        region = Region(len(self.waits) + len(self.home), self.epoch)
+        self.regions[region.number] = region
+        return region
+
+    def add(self, region: Region, node: fx.Node) -> None:
+        region.nodes.append(node)
+        self.home[node] = region
+        self.grow(
+            region, self.before(n for n in node.all_input_nodes if self.home.get(n) is not region)
+        )
+
+    def fits(self, region: Region, node: fx.Node) -> bool:
+        if len(region.nodes) >= LARGEST or region.epoch != self.epoch:
+            return False
+        if device_of(region.nodes[0]) != device_of(node):
+            return False
+        return not self.returns_to(region, node.all_input_nodes, {region.number})
+
+    def blocked(self, a: Region, b: Region, node: fx.Node) -> bool:
+        """Would the two, as one, wait for another input of `node`, which waits for them?"""
+        both = {a.number, b.number}
+        inputs = node.all_input_nodes
+        return self.returns_to(a, inputs, both) or self.returns_to(b, inputs, both)
+
+    def mergeable(self, a: Region, b: Region) -> bool:
+        if len(a.nodes) + len(b.nodes) > LARGEST or a.epoch != b.epoch:
+            return False
+        if device_of(a.nodes[0]) != device_of(b.nodes[0]):
+            return False
+        both = {a.number, b.number}
+        # A path from one to the other through a third is an input of the latter.
+        if b.waits >> a.number & 1 and self.returns_to(a, _sources(b), both):
+            return False
+        return not (a.waits >> b.number & 1 and self.returns_to(b, _sources(a), both))
+
+    def merge(self, a: Region, b: Region) -> Region:
+        """b becomes part of a."""
+        for node in b.nodes:
+            self.home[node] = a
+        a.nodes += b.nodes
+        del self.regions[b.number]
+        gone, here = 1 << b.number, 1 << a.number
+        bits = (a.waits | b.waits) & ~(gone | here)
+        a.waits &= ~gone
+        for other in self.regions.values():
+            if other.waits & gone:
+                other.waits = other.waits & ~gone | here
+                other.waits |= bits
+        for node, waits in self.waits.items():
+            if waits & gone:
+                self.waits[node] = waits & ~gone | here
+        self.grow(a, bits)
+        return a
+
+    # ---- siblings
+
+    def join_siblings(self, nodes: Iterable[fx.Node]) -> None:
+        """Regions that read one tensor become one where they walk over as many elements as it
+        has."""
+        for node in nodes:
+            if tensor_of(node) is None or not _large(node):
+                continue
+            first: Region | None = None
+            for user in node.users:
+                region = self.home.get(user)
+                if region is None or region is self.home.get(node) or region is first:
+                    continue
+                if first is None:
+                    first = region
+                elif self.mergeable(first, region):
+                    first = self.merge(first, region)
+
+
+def _sources(region: Region) -> list[fx.Node]:
+    return [n for node in region.nodes for n in node.all_input_nodes]
+
+
+def device_of(node: fx.Node) -> Any:
+    """Where its first result lies, None of a number."""
+    value = node.meta.get("val")
+    while isinstance(value, list | tuple):
+        value = next((v for v in value if v is not None), None)
+    return getattr(value, "device", None)
+
+
+def _large(node: fx.Node) -> bool:
+    """Worth reading once instead of twice: not a parameter of a row, not a statistic."""
+    return bool(tensor_of(node).ndim > 1)
+
+
+def partition(graph: fx.Graph, smallest: int = 2) -> Partition:
+    """The regions of a graph whose nodes carry FakeTensors in meta["val"].
+
+    A region has at least `smallest` nodes that compute, or one that reduces. Views at its borders
+    are not part of it: torch makes them without touching data. Nothing is compared whose size is
+    symbolic, so no guard is added.
+    """
+    order = {node: i for i, node in enumerate(graph.nodes)}
+    walk = _Walk()
+    for node in graph.nodes:
+        walk.visit(node)
+    walk.join_siblings(graph.nodes)
+    kept: list[list[fx.Node]] = []
+    for region in walk.regions.values():
+        nodes = _without_borders(sorted(region.nodes, key=order.__getitem__))
+        if _pays(nodes, smallest):
+            kept.append(nodes)
+        else:
+            walk.left.update(dict.fromkeys(nodes, "alone"))
+    kept.sort(key=lambda nodes: order[nodes[0]])
+    return Partition(kept, walk.left)
+
+
+def _without_borders(nodes: list[fx.Node]) -> list[fx.Node]:
+    """Without views that read from outside only, or that only the outside reads."""
+    inside = set(nodes)
+    for node in nodes:
+        if is_view(node) and not any(n in inside for n in tensor_inputs(node)):
+            inside.discard(node)
+    for node in reversed(nodes):
+        if node in inside and is_view(node) and not any(user in inside for user in node.users):
+            inside.discard(node)
+    return [n for n in nodes if n in inside]
+
+
+def _pays(nodes: list[fx.Node], smallest: int) -> bool:
+    """More than torch's own kernels would do one by one."""
+    computing = [n for n in nodes if kind_of(n) in ("compute", "random")]
+    return len(computing) >= smallest or any(aten.reduces(str(n.target)) for n in computing)

@@ -1,0 +1,266 @@
+"""A compiled graph as one flat Python function: torch's ops and regions in order, each value
+dropped after its last use.
+
+    def call(args):
+        p0, p1, s0 = args
+        args.clear()
+        v0 = f0(p0, p1)
+        del p1
+        v1, v2 = r0([v0, p0, s0])
+        del p0
+        return [v1, v2]
+"""
+
+from __future__ import annotations
+
+import heapq
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+
+from fuser import InternalError, Unsupported, UserError, _core
+from fuser.adapters.partition import Partition, is_number, is_view, kind_of, writes
+from fuser.adapters.region import Definition, runner
+from fuser.adapters.report import note_fallback
+
+
+@dataclass
+class _Step:
+    """One line: a node that torch computes, or a region."""
+
+    position: int
+    reads: list[fx.Node]
+    gives: list[fx.Node]
+    text: Callable[[_Writer], str]
+    after: set[int] = field(default_factory=set)
+
+
+class _Writer:
+    """Names of values and constants of a function that is being written."""
+
+    def __init__(self) -> None:
+        self.names: dict[fx.Node, str] = {}
+        self.globals: dict[str, Any] = {}
+        self.constants: dict[int, str] = {}
+
+    def name(self, node: fx.Node, letter: str = "v") -> str:
+        return self.names.setdefault(node, f"{letter}{len(self.names)}")
+
+    def constant(self, value: Any, letter: str = "c") -> str:
+        found = self.constants.get(id(value))
+        if found is None:
+            found = self.constants[id(value)] = f"{letter}{len(self.constants)}"
+            self.globals[found] = value
+        return found
+
+    def argument(self, value: Any) -> str:
+        if isinstance(value, fx.Node):
+            return self.name(value)
+        if isinstance(value, list | tuple):
+            inner = ", ".join(self.argument(v) for v in value)
+            return f"[{inner}]" if isinstance(value, list) else f"({inner}{',' * bool(inner)})"
+        if value is None or type(value) in (bool, int, str) or _plain_float(value):
+            return repr(value)
+        return self.constant(value)
+
+    def call(self, node: fx.Node) -> str:
+        """The line of a node that torch computes."""
+        name = self.name(node)
+        if node.target is operator.getitem:
+            source, index = node.args
+            return f"{name} = {self.argument(source)}[{self.argument(index)}]"
+        function = node.target
+        if isinstance(function, torch._ops.OpOverload):
+            function = function._op  # without the wrapper's frame
+        arguments = [self.argument(a) for a in node.args]
+        arguments += [f"{key}={self.argument(a)}" for key, a in node.kwargs.items()]
+        return f"{name} = {self.constant(function, 'f')}({', '.join(arguments)})"
+
+
+def _plain_float(value: Any) -> bool:
+    return type(value) is float and value - value == 0  # neither infinite nor NaN
+
+
+def program(
+    module: fx.GraphModule, parts: Partition, strict: bool
+) -> tuple[Callable[[list[Any]], Any], list[Definition]]:
+    """The boxed function of a graph: it takes a list of arguments, which it empties."""
+    order = {node: i for i, node in enumerate(module.graph.nodes)}
+    definitions: list[Definition] = []
+    home: dict[fx.Node, int] = {}
+    again: set[fx.Node] = set()  # views inside regions that torch makes for the outside
+    for nodes in parts.regions:
+        outputs, views = _leaving(nodes)
+        try:
+            definition = Definition(nodes, outputs)
+        except (Unsupported, UserError, InternalError) as error:
+            if strict:
+                raise
+            note_fallback(nodes, error)
+            continue
+        home.update(dict.fromkeys(nodes, len(definitions)))
+        again |= views
+        definitions.append(definition)
+
+    writer = _Writer()
+    steps: list[_Step] = []
+    for definition in definitions:
+        run = runner(definition, _instead(definition), strict)
+        steps.append(_region_step(definition, order, run))
+    needed = _needed(module.graph, home, again)
+    steps += [_node_step(node, order) for node in needed if node.op == "call_function"]
+    placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
+    for node in module.graph.nodes:
+        if node.op == "get_attr":
+            writer.names[node] = writer.constant(_attribute(module, str(node.target)))
+    result = next(n for n in module.graph.nodes if n.op == "output").args[0]
+    ordered = _ordered(steps, order)
+    return _compiled(writer, placeholders, ordered, result), definitions
+
+
+def _leaving(nodes: Sequence[fx.Node]) -> tuple[list[fx.Node], set[fx.Node]]:
+    """Nodes whose values leave the region; and views that do: torch makes these again, from what
+    they are views of, so that no view is written out.
+    """
+    inside = set(nodes)
+    outputs: list[fx.Node] = []
+    again: set[fx.Node] = set()
+    for node in reversed(nodes):
+        if not any(user not in inside or user in again for user in node.users):
+            continue
+        if is_view(node):
+            again.add(node)
+        elif not isinstance(node.meta.get("val"), list | tuple):
+            outputs.append(node)
+    return outputs[::-1], again
+
+
+def _needed(graph: fx.Graph, home: dict[fx.Node, int], again: set[fx.Node]) -> list[fx.Node]:
+    """Nodes that torch computes: outside regions, and read by something outside."""
+    needed: set[fx.Node] = set()
+    for node in reversed(graph.nodes):
+        if node in home and node not in again:
+            continue
+        made_inside = kind_of(node) == "create"
+        readers = [u for u in node.users if u in needed or u.op == "output"]
+        readers += [u for u in node.users if u in home and not made_inside]
+        if readers or writes(node) or (node.op == "call_function" and node.is_impure()):
+            needed.add(node)
+    return [n for n in graph.nodes if n in needed]
+
+
+def _node_step(node: fx.Node, order: dict[fx.Node, int]) -> _Step:
+    return _Step(order[node], list(node.all_input_nodes), [node], lambda w: w.call(node))
+
+
+def _region_step(
+    definition: Definition, order: dict[fx.Node, int], run: Callable[..., Any]
+) -> _Step:
+    def text(w: _Writer) -> str:
+        results = ", ".join(w.name(n) for n in definition.outputs)
+        arguments = ", ".join(w.name(n) for n in definition.arguments)
+        return f"{results}, = {w.constant(run, 'r')}([{arguments}])"
+
+    last = max(order[n] for n in definition.nodes)
+    return _Step(last, list(definition.arguments), list(definition.outputs), text)
+
+
+def _ordered(steps: list[_Step], order: dict[fx.Node, int]) -> list[_Step]:
+    """Steps so that each stands behind what it reads, otherwise in the graph's order. What writes
+    into a tensor stands behind all that came before it.
+    """
+    maker = {node: i for i, step in enumerate(steps) for node in step.gives}
+    waiting: list[set[int]] = []
+    for step in steps:
+        before = {maker[n] for n in step.reads if n in maker}
+        if any(writes(n) for n in step.gives):
+            before |= {i for i, other in enumerate(steps) if other.position < step.position}
+        waiting.append(before)
+    followers: list[list[int]] = [[] for _ in steps]
+    for i, before in enumerate(waiting):
+        for j in before:
+            followers[j].append(i)
+    ready = [(step.position, i) for i, step in enumerate(steps) if not waiting[i]]
+    heapq.heapify(ready)
+    result: list[_Step] = []
+    while ready:
+        _, i = heapq.heappop(ready)
+        result.append(steps[i])
+        for j in followers[i]:
+            waiting[j].discard(i)
+            if not waiting[j]:
+                heapq.heappush(ready, (steps[j].position, j))
+    if len(result) != len(steps):
+        raise InternalError("the regions of a graph wait for each other")
+    return result
+
+
+def _compiled(
+    writer: _Writer, inputs: Iterable[fx.Node], steps: Sequence[_Step], result: Any
+) -> Callable[[list[Any]], Any]:
+    names = [writer.name(n, "p") for n in inputs]
+    lines = ["def call(args):"]
+    if names:
+        lines.append(f"    {', '.join(names)}, = args")
+    lines.append("    args.clear()")
+    kept = set(_nodes_in(result))
+    last: dict[fx.Node, int] = {}
+    for i, step in enumerate(steps):
+        last.update(dict.fromkeys((*step.reads, *step.gives), i))
+    dying: dict[int, list[fx.Node]] = {}
+    for node, i in last.items():
+        if node not in kept and node.op != "get_attr":
+            dying.setdefault(i, []).append(node)
+    for i, step in enumerate(steps):
+        lines.append(f"    {step.text(writer)}")
+        if i in dying:
+            lines.append(f"    del {', '.join(writer.name(n) for n in dying[i])}")
+    lines.append(f"    return {writer.argument(result)}")
+    text = "\n".join(lines)
+    code = compile(text, "<fuser graph>", "exec")
+    exec(code, writer.globals)
+    call: Callable[[list[Any]], Any] = writer.globals["call"]
+    call._boxed_call = True  # type: ignore[attr-defined]
+    call.text = text  # type: ignore[attr-defined]
+    return call
+
+
+def _instead(definition: Definition) -> Callable[..., Any]:
+    """The nodes of a definition as torch computes them, from its arguments."""
+    nodes, inputs = definition.nodes, definition.arguments
+    made: Callable[..., Any] | None = None
+    numbers: list[fx.Node] = []
+
+    def call(*arguments: Any) -> Any:
+        nonlocal made, numbers
+        if made is None:
+            known = {*nodes, *inputs}
+            extra = dict.fromkeys(n for m in nodes for n in m.all_input_nodes if n not in known)
+            numbers = [n for n in extra if is_number(n)]
+            made_here = [n for n in extra if not is_number(n)]
+            order = {n: i for i, n in enumerate((*made_here, *nodes))}
+            steps = [_node_step(n, order) for n in order]
+            outputs = list(definition.outputs)
+            made = _compiled(_Writer(), (*inputs, *numbers), _ordered(steps, order), outputs)
+        return made([*arguments, *definition.numbers(numbers, arguments)])
+
+    return call
+
+
+def _nodes_in(value: Any) -> list[fx.Node]:
+    found: list[fx.Node] = []
+    fx.node.map_arg(value, found.append)
+    return found
+
+
+def _attribute(module: fx.GraphModule, path: str) -> Any:
+    return operator.attrgetter(path)(module)
+
+
+def strict_from_environment() -> bool:
+    """FUSER_STRICT: errors are raised instead of falling back."""
+    return str(_core.get_option("FUSER_STRICT")) == "1"

@@ -1,0 +1,248 @@
+"""A region of a graph as a definition that runs in place of its nodes."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+from sympy import Integer
+from torch import fx
+
+from fuser import (
+    CompileError,
+    FusionDefinition,
+    InternalError,
+    LRUCache,
+    Tensor,
+    Unsupported,
+    UserError,
+    _core,
+)
+from fuser.adapters import aten
+from fuser.adapters.partition import device_of, is_number, kind_of, tensor_of
+from fuser.adapters.report import note_fallback
+from fuser.arguments import as_dtype
+from fuser.layout import compute_tensor_descriptor
+
+# What a definition may raise where torch's own ops would run.
+RECOVERABLE = (Unsupported, UserError, CompileError, InternalError)
+
+# Equal regions, the layers of a network, share their kernels.
+_DEFINITIONS = LRUCache()
+
+# Movements that only rename dims: their sizes need no numbers.
+_RENAMING = {
+    *("aten.permute.default", "aten.transpose.int", "aten.t.default", "aten.movedim.int"),
+    *("aten.unsqueeze.default", "aten.squeeze.dim", "aten.squeeze.dims", "aten.squeeze.default"),
+    *("aten.alias.default", "aten.detach.default", "aten.expand.default"),
+}
+
+
+class Definition:
+    """fd, the nodes it takes its arguments from, and the nodes whose values it gives."""
+
+    def __init__(self, nodes: Sequence[fx.Node], outputs: Sequence[fx.Node]) -> None:
+        self.nodes, self.outputs = nodes, outputs
+        self.inside = set(nodes)
+        self.fd = FusionDefinition()
+        self.arguments: list[fx.Node] = []
+        self.values: dict[fx.Node, Any] = {}
+        self.sizes: dict[Any, Any] = {}  # by sympy expression
+        self.fixed = any(
+            aten.moves(str(n.target)) and str(n.target) not in _RENAMING for n in nodes
+        )
+        self.define_inputs()
+        for node in nodes:
+            self.write(node)
+        for node in outputs:
+            self.add_output(node)
+        self.fd.validate_definition()
+        self.fd.fec = _DEFINITIONS.cache_compile(self.fd.fusion)
+
+    # ---- inputs
+
+    def define_inputs(self) -> None:
+        device = next(d for d in map(device_of, self.nodes) if d is not None)
+        for node in self.nodes:
+            for source in node.all_input_nodes:
+                if source in self.inside or source in self.values or is_number(source):
+                    continue
+                if kind_of(source) == "create":
+                    continue  # written where it is read
+                self.define_tensor(source, device)
+
+    def define_tensor(self, node: fx.Node, device: Any) -> None:
+        value = tensor_of(node)
+        if value is None:
+            raise Unsupported(f"{node}: not a tensor")
+        on_host = value.ndim == 0 and value.device.type == "cpu" and device.type != "cpu"
+        if value.device != device and not on_host:
+            raise Unsupported(f"{node}: on {value.device} in a region on {device}")
+        shape = [n if isinstance(n, int) and (n < 2 or self.fixed) else -1 for n in value.shape]
+        t = self.fd.define_tensor(shape=shape, dtype=as_dtype(value.dtype), is_cpu=on_host)
+        for d, n in enumerate(value.shape):
+            if isinstance(n, torch.SymInt):
+                self.sizes.setdefault(n.node.expr, t.size(d))
+        self.values[node] = t
+        self.arguments.append(node)
+
+    def number(self, node: fx.Node) -> Any:
+        """A size or other number: of the sizes of inputs where it can be, else an argument."""
+        value = node.meta["val"]
+        if not isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+            return value
+        if isinstance(value, torch.SymInt):
+            found = self.of_sizes(value.node.expr)
+            if found is not None:
+                return found
+        dtype = _core.DataType.Int if isinstance(value, torch.SymInt) else _core.DataType.Double
+        if isinstance(value, torch.SymBool):
+            raise Unsupported(f"{node}: a condition that is known when it runs")
+        scalar = self.values[node] = self.fd.define_scalar(dtype)
+        self.arguments.append(node)
+        if isinstance(value, torch.SymInt):
+            self.sizes.setdefault(value.node.expr, scalar)
+        return scalar
+
+    def of_sizes(self, expr: Any) -> Any:
+        """A sympy expression in the Scalars of the definition, None where a symbol is unknown."""
+        return _evaluated(expr, self.sizes)
+
+    def numbers(self, nodes: Sequence[fx.Node], arguments: Sequence[Any]) -> list[Any]:
+        """What nodes that give sizes are in a run with these arguments."""
+        table: dict[Any, Any] = {}
+        for node, value in zip(self.arguments, arguments, strict=True):
+            if is_number(node):
+                if isinstance(node.meta["val"], torch.SymInt):
+                    table[node.meta["val"].node.expr] = value
+                continue
+            for symbolic, size in zip(tensor_of(node).shape, value.shape, strict=True):
+                if isinstance(symbolic, torch.SymInt):
+                    table[symbolic.node.expr] = size
+        return [_evaluated(_expression(n.meta["val"]), table) for n in nodes]
+
+    # ---- nodes
+
+    def value(self, node: fx.Node) -> Any:
+        if node in self.values:
+            return self.values[node]
+        if is_number(node):
+            return self.number(node)
+        self.write(node)  # made from nothing, here too
+        return self.values[node]
+
+    def argument(self, value: Any) -> Any:
+        """An argument of a node as rows take it."""
+        if isinstance(value, fx.Node):
+            return self.value(value)
+        if isinstance(value, list | tuple):
+            return [self.argument(v) for v in value]
+        return value
+
+    def write(self, node: fx.Node) -> None:
+        if node.target is operator.getitem:
+            source, index = node.args
+            assert isinstance(source, fx.Node)
+            self.values[node] = self.values[source][index]
+            return
+        name = str(node.target)
+        args, kwargs = aten.bind(name, node.args, node.kwargs)
+        given = [self.argument(a) for a in args]
+        named = {key: self.argument(a) for key, a in kwargs.items()}
+        result = aten.emit(self.fd, name, given, named)
+        wanted = tensor_of(node)
+        if isinstance(result, Tensor) and wanted is not None and result.ndim != wanted.ndim:
+            raise InternalError(f"{name}: {result.ndim} dims where torch gives {wanted.ndim}")
+        self.values[node] = result
+
+    # ---- outputs
+
+    def add_output(self, node: fx.Node) -> None:
+        value, result = tensor_of(node), self.values[node]
+        if value is None or not isinstance(result, Tensor):
+            raise Unsupported(f"{node}: not one tensor")
+        dtype, ops = as_dtype(value.dtype), self.fd.ops
+        if result.dtype() != dtype:
+            result = ops.cast(result, dtype)
+        # Always stated: without it the layout of the operands decides.
+        self.fd.add_output(ops.stride_order(result, stride_order(value)))
+
+
+def _expression(value: Any) -> Any:
+    """The sympy expression of a size."""
+    return value.node.expr if isinstance(value, torch.SymInt) else Integer(value)
+
+
+def _evaluated(expr: Any, table: dict[Any, Any]) -> Any:
+    """A sum or product of what the table knows; None of anything else."""
+    if expr.is_Integer:
+        return int(expr)
+    if expr in table:
+        return table[expr]
+    if not (expr.is_Mul or expr.is_Add):
+        return None
+    terms = [_evaluated(term, table) for term in expr.args]
+    if any(term is None for term in terms):
+        return None
+    combine = operator.mul if expr.is_Mul else operator.add
+    result = terms[0]
+    for term in terms[1:]:
+        result = combine(result, term)
+    table[expr] = result
+    return result
+
+
+def stride_order(value: torch.Tensor) -> list[int]:
+    """The order of the dims of a dense tensor in memory, 0 the innermost; found from the hints of
+    symbolic sizes, so that nothing is guarded. Raises Unsupported where memory has gaps or
+    overlaps.
+    """
+    sizes, strides = ([_hint(n) for n in numbers] for numbers in (value.shape, value.stride()))
+    contiguity, order = compute_tensor_descriptor(sizes, strides)
+    spread = any(n > 1 and s == 0 for n, s in zip(sizes, strides, strict=True))
+    if spread or any(c is False for c in contiguity):
+        raise Unsupported(f"a result with strides {strides} for sizes {sizes}")
+    if any(n == 1 for n in sizes):
+        order = _ordered_past_ones(sizes, strides)
+    return order
+
+
+def _ordered_past_ones(sizes: Sequence[int], strides: Sequence[int]) -> list[int]:
+    """Row-major where only dims of size 1, whose strides mean nothing, say otherwise."""
+    real = [d for d in range(len(sizes)) if sizes[d] != 1]
+    if all(strides[a] >= strides[b] for a, b in pairwise(real)):
+        return list(range(len(sizes) - 1, -1, -1))
+    return compute_tensor_descriptor(sizes, strides)[1]
+
+
+def _hint(n: Any) -> int:
+    if isinstance(n, int):
+        return n
+    hint = n.node.hint
+    return int(hint) if hint is not None else 2
+
+
+def runner(definition: Definition, instead: Callable[..., Any], strict: bool) -> Callable[..., Any]:
+    """The definition as a function of a list of arguments, giving a list. Where it cannot run,
+    `instead` does, from then on, and the log says so once.
+    """
+    run: Any = definition.fd.execute
+    failed = False
+
+    def call(arguments: list[Any]) -> Any:
+        nonlocal run, failed
+        if failed:
+            return instead(*arguments)
+        try:
+            return run(arguments)
+        except RECOVERABLE as error:
+            if strict:
+                raise
+            note_fallback(definition.nodes, error)
+            failed = True
+            return instead(*arguments)
+
+    return call

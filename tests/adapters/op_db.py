@@ -1,0 +1,201 @@
+"""torch's own op suite against the table: every call of an op that its samples make, forward and
+backward, is written as a definition and evaluated, and compared with what torch gave.
+
+    python -m tests.adapters.op_db --share 1 --dtype float32      all samples; prints what fails
+    python -m tests.adapters.op_db --share 1 --left               and the ops without a row
+
+No kernel is built (fuser.evaluate runs the definition), so that thousands of samples take a minute.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+import fuser
+from fuser.adapters import aten
+
+# Relative and absolute, by dtype of the result.
+TOLERANCES = {
+    torch.float16: 4e-3,
+    torch.bfloat16: 3e-2,
+    torch.float32: 3e-5,
+    torch.float64: 1e-9,
+}
+# Ops of the suite whose samples have no defined values, or need a GPU.
+SKIPPED = ("empty", "new_empty", "jiterator", "linalg", "sparse", "to_sparse", "polar")
+
+
+@dataclass
+class Result:
+    """What a sweep found, by name of op."""
+
+    right: Counter[str] = field(default_factory=Counter)
+    wrong: dict[str, list[str]] = field(default_factory=dict)
+    refused: dict[str, set[str]] = field(default_factory=dict)
+    left: Counter[str] = field(default_factory=Counter)
+
+
+def chosen(name: str, share: float) -> bool:
+    """Is a sample of this name in the sweep? The same ones everywhere."""
+    digest = hashlib.sha256(name.encode()).hexdigest()
+    return int(digest[:8], 16) < share * 2**32
+
+
+class Check(TorchDispatchMode):
+    """Compares each call below it."""
+
+    def __init__(self, result: Result) -> None:
+        super().__init__()
+        self.result = result
+        self.seen: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name, kwargs = str(func), kwargs or {}
+        if aten.row(name) is None:
+            self.result.left[name] += 1
+            return func(*args, **kwargs)
+        bound, named = aten.bind(name, args, kwargs)
+        key = name + str(tree_map(_described, (bound, named)))
+        tensors = [t for t in tree_leaves((bound, named)) if isinstance(t, torch.Tensor)]
+        if key in self.seen or any(not _plain(t) for t in tensors):
+            return func(*args, **kwargs)
+        self.seen.add(key)
+        given = tree_map(lambda t: t.clone() if isinstance(t, torch.Tensor) else t, (bound, named))
+        reason = aten.refusal(name, bound, named)
+        expected = func(*args, **kwargs)
+        if reason is not None:
+            self.result.refused.setdefault(name, set()).add(reason)
+            return expected
+        fault = compared(name, *given, expected)
+        if fault:
+            self.result.wrong.setdefault(name, []).append(f"{fault}: {key}"[:400])
+        else:
+            self.result.right[name] += 1
+        return expected
+
+
+def _plain(t: torch.Tensor) -> bool:
+    empty = t.numel() == 0
+    return t.layout == torch.strided and not t.is_quantized and not t.is_complex() and not empty
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"{value.dtype}{list(value.shape)}"
+    return repr(value)
+
+
+def compared(name: str, args: Any, kwargs: Any, expected: Any) -> str | None:
+    """The fault of an op's row on these arguments, None where it is right. Sizes are known to half
+    of the definitions, and symbols in the other half.
+    """
+    fd = fuser.FusionDefinition()
+    inputs: list[torch.Tensor] = []
+    known = chosen(name + str(tree_map(_described, (args, kwargs))), 0.5) or aten.moves(name)
+
+    def defined(value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return type(value)(defined(v) for v in value)
+        if not isinstance(value, torch.Tensor):
+            return value
+        inputs.append(value)
+        shape = [n if known or n < 2 else -1 for n in value.shape]
+        return fd.define_tensor(shape=shape, dtype=value.dtype)
+
+    try:
+        given = defined(list(args))
+        written = aten.emit(fd, name, given, {k: defined(v) for k, v in kwargs.items()})
+    except fuser.Unsupported as error:
+        return str(error)
+    several = isinstance(written, list | tuple)
+    pairs = list(
+        zip(written if several else [written], expected if several else [expected], strict=False)
+    )
+    pairs = [(t, e) for t, e in pairs if isinstance(t, fuser.Tensor) and e is not None]
+    if not pairs or aten.rows()[name].kind == "random":
+        return None
+    for t, _ in pairs:
+        fd.add_output(fd.ops.stride_order(t, list(range(t.ndim - 1, -1, -1))))
+    for i, (got, (t, want)) in enumerate(zip(fuser.evaluate(fd, inputs), pairs, strict=True)):
+        fault = _differs(name, i, got.to(getattr(torch, t.dtype().torch_name)), want)
+        if fault:
+            return f"result {i}: {fault}"
+    return None
+
+
+def _differs(name: str, place: int, got: torch.Tensor, want: torch.Tensor) -> str | None:
+    if want.numel() == 0 and got.numel() == 0:
+        return None
+    if "log_sigmoid_forward" in name and place:
+        return None  # scratch of torch's kernel
+    if got.shape != want.shape:
+        return f"shape {list(got.shape)}, expected {list(want.shape)}"
+    if got.dtype != want.dtype and not ("norm" in name and place):
+        return f"{got.dtype}, expected {want.dtype}"
+    tolerance = TOLERANCES.get(want.dtype, 0.0)
+    a, b = got.double(), want.double()
+    if torch.allclose(a, b, rtol=tolerance, atol=tolerance, equal_nan=True):
+        return None
+    return f"differs by {float((a - b).abs().nan_to_num().max()):.2e}"
+
+
+def sweep(share: float, dtype: torch.dtype, only: str = "") -> Result:
+    """The samples that `chosen` takes of all ops whose name contains `only`."""
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    result = Result()
+    check = Check(result)
+    for op in op_db:
+        name = f"{op.name}.{op.variant_test_name}"
+        if dtype not in op.dtypes or only not in op.name or op.name.startswith(SKIPPED):
+            continue
+        if not chosen(name, share**0.5):  # making the samples costs more than checking them
+            continue
+        gradients = op.supports_autograd and dtype.is_floating_point
+        torch.manual_seed(0)
+        try:
+            samples = list(op.sample_inputs("cpu", dtype, requires_grad=gradients))
+        except Exception:  # of the suite: a library that this build of torch lacks
+            continue
+        for i, sample in enumerate(samples):
+            if not chosen(f"{name}.{i}", share**0.5):
+                continue
+            try:
+                with check:
+                    out = op(sample.input, *sample.args, **sample.kwargs)
+                    roots = [t for t in tree_leaves(out) if getattr(t, "requires_grad", False)]
+                    if roots:
+                        torch.autograd.backward(roots, [torch.randn_like(t) for t in roots])
+            except RuntimeError:  # torch refuses its own sample on this machine
+                continue
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--share", type=float, default=0.1)
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--only", default="")
+    parser.add_argument("--left", action="store_true")
+    options = parser.parse_args()
+    result = sweep(options.share, getattr(torch, options.dtype), options.only)
+    print(f"{len(result.right)} ops right in {sum(result.right.values())} calls")
+    for name, reasons in sorted(result.refused.items()):
+        print(f"refused {name}: {'; '.join(sorted(reasons)[:3])}")
+    for name, faults in sorted(result.wrong.items()):
+        print(f"WRONG {name}: {len(faults)} calls, such as {faults[0]}")
+    if options.left:
+        for name, count in result.left.most_common():
+            print(f"left {name}: {count}")
+
+
+if __name__ == "__main__":
+    main()

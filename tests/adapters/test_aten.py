@@ -1,0 +1,123 @@
+"""fuser/adapters/aten: the table of torch's ops."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fuser import FusionDefinition, Unsupported
+from fuser.adapters import aten
+
+# What scripts of torch have had fused so far, by overload: none of these may lose its row.
+SCRIPTED = """
+add.Tensor add.Scalar sub.Tensor sub.Scalar rsub.Tensor rsub.Scalar div.Tensor div.Scalar
+atan2.default mul.Tensor mul.Scalar max.other min.other pow.Tensor_Tensor pow.Tensor_Scalar
+pow.Scalar remainder.Tensor fmod.Tensor bitwise_and.Tensor __and__.Tensor bitwise_or.Tensor
+__or__.Tensor bitwise_xor.Tensor __xor__.Tensor bitwise_left_shift.Tensor __lshift__.Tensor
+bitwise_right_shift.Tensor __rshift__.Tensor eq.Tensor eq.Scalar ne.Tensor ne.Scalar ge.Tensor
+ge.Scalar gt.Tensor gt.Scalar le.Tensor le.Scalar lt.Tensor lt.Scalar abs.default
+bitwise_not.default ceil.default floor.default frac.default neg.default relu.default round.default
+silu.default trunc.default log.default log10.default log1p.default log2.default lgamma.default
+exp.default expm1.default erf.default erfc.default cos.default acos.default cosh.default
+sin.default asin.default sinh.default tan.default atan.default tanh.default atanh.default
+sqrt.default rsqrt.default reciprocal.default sigmoid.default isfinite.default isinf.default
+isnan.default isneginf.default isposinf.default isreal.default rand_like.default softplus.default
+threshold.default threshold_backward.default clamp.default where.self lerp.Scalar lerp.Tensor
+addcmul.default native_dropout.default dropout.default native_dropout_backward.default
+instance_norm.default _batch_norm_impl_index.default native_batch_norm.default batch_norm.default
+_batch_norm_impl_index_backward.default native_batch_norm_backward.default
+native_layer_norm.default layer_norm.default native_layer_norm_backward.default softmax.int
+log_softmax.int _softmax.default _log_softmax_backward_data.default _softmax_backward_data.default
+var.dim std.dim sum.dim_IntList mean.dim _grad_sum_to_size.default sum_to_size.default
+_autocast_to_reduced_precision.default _autocast_to_full_precision.default to.dtype
+type_as.default linear.default gelu.default gelu_backward.default tanh_backward.default
+amax.default amin.default reshape.default view.default flatten.using_ints _to_copy.default
+leaky_relu.default exp2.default erfinv.default acosh.default asinh.default index_select.default
+gather.default permute.default transpose.int _reshape_copy.default view_copy.default
+squeeze_copy.default squeeze_copy.dim unsqueeze_copy.default expand_copy.default
+permute_copy.default transpose_copy.int t_copy.default
+""".split()  # noqa: SIM905
+
+
+@pytest.mark.parametrize("name", SCRIPTED)
+def test_ops_of_scripts_have_rows(name: str) -> None:
+    assert aten.row(f"aten.{name}") is not None
+
+
+def test_names_are_those_of_this_torch() -> None:
+    """A row under a misspelled name would never be found. Names that only other releases have are
+    listed."""
+    elsewhere = {"prim", "prims.fma.default", "aten.permute_copy.int", "aten._reshape_copy.default"}
+    missing = set()
+    for name in aten.rows():
+        space, op, overload = name.split(".")
+        packet = getattr(getattr(torch.ops, space), op, None)
+        if space != "prim" and getattr(packet, overload, None) is None:
+            missing.add(name)
+    assert missing <= elsewhere
+
+
+def test_bind() -> None:
+    assert aten.bind("aten.add.Tensor", [1], {"other": 2}) == ([1, 2], {"alpha": 1})
+    assert aten.bind("aten._softmax.default", [1, 2, False], {}) == ([1, 2, False], {})
+    assert aten.bind("prim.add_optional.default", [1, None], {}) == ([1, None], {})
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "reason"),
+    [
+        ("aten.mkldnn.default", [], "no row in the table"),
+        ("aten.add.Tensor", [torch.ones(3), torch.ones(3, device="meta"), 1], "tensors on"),
+        ("aten.sub.Tensor", [torch.ones(3) > 0, torch.ones(3) > 0], "bool"),
+        ("aten.index.Tensor", [torch.ones(3), [torch.ones(3) > 0]], "masks"),
+    ],
+    ids=["unknown", "devices", "bool", "masks"],
+)
+def test_refusal(name: str, args: list, reason: str) -> None:
+    args, kwargs = aten.bind(name, args, {}) if name != "aten.mkldnn.default" else (args, {})
+    assert reason in str(aten.refusal(name, args, kwargs))
+
+
+def test_unknown_op() -> None:
+    with pytest.raises(Unsupported):
+        aten.emit(FusionDefinition(), "aten.mkldnn.default", [], {})
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        (torch.ones(2, dtype=torch.bfloat16), torch.ones((), dtype=torch.float32)),
+        (torch.ones(2, dtype=torch.int32), 2.5),
+        (torch.ones(2, dtype=torch.uint8), torch.ones((), dtype=torch.int64)),
+        (torch.ones(2, dtype=torch.bool), 3),
+        (torch.ones((), dtype=torch.int64), torch.ones(2, dtype=torch.float16)),
+        (torch.ones(2, dtype=torch.float16), torch.ones(2, dtype=torch.bfloat16)),
+        (torch.ones(2, dtype=torch.int8), torch.ones((), dtype=torch.float64)),
+    ],
+    ids=lambda v: f"{v.dtype}-{v.ndim}" if isinstance(v, torch.Tensor) else repr(v),
+)
+def test_types_of_mixed_operands(left: torch.Tensor, right: object) -> None:
+    fd = FusionDefinition()
+    args = [
+        fd.define_tensor(shape=list(t.shape), dtype=t.dtype) if isinstance(t, torch.Tensor) else t
+        for t in (left, right)
+    ]
+    result = aten.emit(fd, "aten.mul.Tensor", args, {})
+    assert f"torch.{result.dtype().torch_name}" == str(torch.result_type(left, right))
+
+
+def test_decompositions_keep_what_has_a_row() -> None:
+    table = aten.decompositions()
+    assert table
+    assert not [op for op in table if aten.row(str(op))]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64"])
+def test_the_op_suite(dtype: str) -> None:
+    """A fixed share of torch's samples; all of them: python -m tests.adapters.op_db --share 1."""
+    pytest.importorskip("expecttest")
+    from tests.adapters.op_db import sweep
+
+    result = sweep(0.01, getattr(torch, dtype))
+    assert result.wrong == {}
+    assert sum(result.right.values()) > 30

@@ -1,0 +1,205 @@
+"""fuser/adapters/dynamo.py: torch.compile(backend="fuser") on CPU tensors."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import fuser
+from fuser.adapters import report
+
+BACKEND = "fuser"
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+
+
+def compiled(function, **kwargs):
+    return torch.compile(function, backend=BACKEND, **kwargs)
+
+
+def test_the_name_is_known_without_importing_fuser() -> None:
+    assert "fuser" in torch._dynamo.list_backends()
+
+
+class ConvNet(nn.Module):
+    """Convolution, batch norm, squeeze and excitation, group norm, layer norm, loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3, padding=1)
+        self.batch = nn.BatchNorm2d(8)
+        self.squeeze, self.excite = nn.Conv2d(8, 2, 1), nn.Conv2d(2, 8, 1)
+        self.group, self.layer = nn.GroupNorm(2, 8), nn.LayerNorm(8)
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        x = F.silu(self.batch(self.conv(x)))
+        x = x * self.excite(F.relu(self.squeeze(F.adaptive_avg_pool2d(x, 1)))).sigmoid()
+        x = F.hardswish(self.group(x)) + x
+        x = self.layer(x.permute(0, 2, 3, 1)).mean((1, 2))
+        return F.cross_entropy(self.head(x), labels, label_smoothing=0.1)
+
+
+class Attention(nn.Module):
+    """A transformer layer and a loss over classes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(11, 16)
+        self.layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+        self.layer.activation = F.gelu
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        y = self.layer(self.embed(x)) @ self.embed.weight.t()  # tied
+        return F.cross_entropy(y.flatten(0, 1), labels.flatten())
+
+
+def tokens(length: int = 5) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.randint(0, 11, (2, length)), torch.randint(0, 11, (2, length))
+
+
+def agree(model: nn.Module, inputs: tuple[torch.Tensor, ...], **kwargs) -> None:
+    """Loss, gradients and buffers: no further from float64 than 4 times eager's float32, or 1e-5
+    of the largest element."""
+    eager, wide = copy.deepcopy(model), copy.deepcopy(model).double()
+    step = compiled(model, **kwargs)
+    step(*inputs).backward()
+    eager(*inputs).backward()
+    wide(*(t.double() if t.is_floating_point() else t for t in inputs)).backward()
+    for a, b, c in zip(model.parameters(), eager.parameters(), wide.parameters(), strict=True):
+        noise = (b.grad - c.grad).abs().max()
+        scale = max(1.0, float(c.grad.abs().max()))
+        assert (a.grad - c.grad).abs().max() <= 4 * noise + 1e-5 * scale
+    for a, b in zip(model.buffers(), eager.buffers(), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_a_convolutional_net() -> None:
+    x = torch.randn(4, 3, 6, 6).to(memory_format=torch.channels_last)
+    with report.recording() as seen:
+        agree(ConvNet().to(memory_format=torch.channels_last), (x, torch.tensor([0, 1, 2, 3])))
+    assert not any(graph.fallbacks for graph in seen.graphs)
+    assert sum(graph.fused for graph in seen.graphs) > 60
+
+
+def test_a_transformer() -> None:
+    with report.recording() as seen:
+        agree(Attention(), tokens())
+    assert not any(graph.fallbacks for graph in seen.graphs)
+
+
+def test_new_lengths_compile_once() -> None:
+    """The second length makes sizes symbols; no later one compiles a graph."""
+    model = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.LayerNorm(8))
+    step = compiled(model)
+    with report.recording() as seen, torch.no_grad():
+        for length in (5, 7, 9, 12, 4):
+            x = torch.randn(2, length, 8)
+            torch.testing.assert_close(step(x), model(x), rtol=1e-5, atol=1e-5)
+    assert len(seen.graphs) == 2
+
+
+def test_autocast() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.LayerNorm(8), nn.Linear(8, 8))
+    x = torch.randn(4, 8)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        result, expected = compiled(model)(x), model(x)
+    assert result.dtype == expected.dtype
+    torch.testing.assert_close(result, expected, rtol=0.05, atol=0.05)
+    result.float().sum().backward()
+    assert all(p.grad is not None for p in model.parameters())
+
+
+def test_aliases_and_mutation() -> None:
+    def f(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        x.add_(1.0)
+        z = (x * 2 + y).relu()
+        y.mul_(z.sum(1, keepdim=True))
+        return z, x.view(-1), x[1:], z.t()
+
+    mine = [torch.randn(4, 8), torch.randn(4, 8)]
+    theirs = [t.clone() for t in mine]
+    results, expected = compiled(f)(*mine), f(*theirs)
+    for a, b in zip((*results, *mine), (*expected, *theirs), strict=True):
+        torch.testing.assert_close(a, b)
+        assert a.stride() == b.stride()
+    assert results[1].data_ptr() == mine[0].data_ptr()
+
+
+def test_graph_breaks() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        y = x.sin() * 2 + 1
+        torch._dynamo.graph_break()
+        return (y.cos() * y).sum()
+
+    x, y = (torch.linspace(0, 1, 6).requires_grad_() for _ in range(2))
+    compiled(f)(x).backward()
+    f(y).backward()
+    torch.testing.assert_close(x.grad, y.grad)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode], ids=lambda m: m.__name__)
+def test_inference(mode) -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.LayerNorm(8), nn.Dropout(0.5)).eval()
+    x = torch.randn(3, 8)
+    with mode():
+        torch.testing.assert_close(compiled(model)(x), model(x), rtol=1e-5, atol=1e-5)
+
+
+def test_dropout_repeats_with_its_seed() -> None:
+    """The numbers are fuser's own; the generator is torch's, and moves on."""
+    f = compiled(lambda x: F.dropout(x, 0.25) * 2)
+    x = torch.ones(64, 128, requires_grad=True)
+    torch.manual_seed(3)
+    first, second = f(x), f(x)
+    torch.manual_seed(3)
+    assert torch.equal(first, f(x))
+    assert not torch.equal(first, second)
+    assert abs(float((first == 0).float().mean()) - 0.25) < 0.02
+    first.sum().backward()
+    assert torch.equal(x.grad == 0, first == 0)
+
+
+def test_checkpointing_repeats_the_mask() -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return checkpoint(lambda t: F.dropout(t.sin() + 2, 0.5) * 3, x, use_reentrant=False)
+
+    x = torch.randn(32, 32, requires_grad=True)
+    result = compiled(f)(x)
+    (gradient,) = torch.autograd.grad(result.sum(), x)
+    assert torch.equal(gradient == 0, result == 0)
+
+
+def test_double_backward_is_refused() -> None:
+    x = torch.randn(4, requires_grad=True)
+    (g,) = torch.autograd.grad(compiled(lambda x: (x.sin() * x).sum())(x), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="double backward"):
+        g.sum().backward()
+
+
+def test_options() -> None:
+    x = torch.ones(3)
+    with report.recording() as seen:
+        compiled(lambda x: x.sin(), options={"min_nodes": 1})(x)
+    assert seen.graphs[0].regions == [["aten.sin.default"]]
+    with pytest.raises(Exception, match="no option 'fast'"):
+        compiled(lambda x: x.sin(), options={"fast": True})(x)
+
+
+def test_equal_layers_share_their_kernels() -> None:
+    blocks = nn.Sequential(*(nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8)) for _ in range(4)))
+    x = torch.randn(3, 8)
+    before = fuser.cache_info().definitions
+    with torch.no_grad():
+        compiled(blocks)(x)
+    assert fuser.cache_info().definitions - before <= 1

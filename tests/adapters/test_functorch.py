@@ -1,0 +1,107 @@
+"""fuser/adapters/functorch.py: the tutorial's functions through memory_efficient_fusion."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import fuser
+from fuser import _core
+from fuser.adapters import report
+
+
+def composite(input1, input2, weight, bias1, bias2, p: float = 0.0, axis: int = 2):
+    res = F.dropout(input1 + bias1, p, training=True) + input2
+    return F.layer_norm(res, (input1.size(axis),), weight, bias2)
+
+
+def primitive(input1, input2, weight, bias1, bias2):
+    res = F.dropout(input1 + bias1, 0.0, training=True) + input2
+    mean = res.mean(2, keepdim=True)
+    diff = res - mean
+    var = (diff * diff).mean(2, keepdim=True)
+    return weight * (diff / torch.sqrt(var + 1e-12)) + bias2
+
+
+def rms(input1, input2, weight, bias1, bias2):
+    res = F.dropout(input1 + bias1, 0.0) + input2
+    var = res.mul(res).mean(2, keepdim=True)
+    return weight * (res / torch.sqrt(var + 1e-12)) + 0 * bias2
+
+
+def arguments(batch: int = 4) -> list[torch.Tensor]:
+    shapes = [(batch, 8, 16), (batch, 8, 16), (16,), (16,), (16,)]
+    return [torch.randn(shape, requires_grad=True) for shape in shapes]
+
+
+def compare(compiled, function, inputs: list[torch.Tensor]) -> None:
+    """Result and gradients, float32 against float64: 1e-5 of the largest element."""
+    wide = [t.detach().double().requires_grad_() for t in inputs]
+    expected, result = function(*wide), compiled(*inputs)
+    gradient = torch.rand(result.shape)
+    found = (result, *torch.autograd.grad(result, inputs, gradient))
+    wanted = (expected, *torch.autograd.grad(expected, wide, gradient.double()))
+    for a, b in zip(found, wanted, strict=True):
+        assert (a.double() - b).abs().max() <= 1e-5 * b.abs().max().clamp(min=1.0)
+
+
+@pytest.mark.parametrize("function", [composite, primitive, rms], ids=lambda f: f.__name__)
+def test_the_tutorial(function) -> None:
+    with report.recording() as seen:
+        compare(fuser.memory_efficient_fusion(function), function, arguments())
+    assert [len(graph.regions) for graph in seen.graphs] == [1, 1]
+    assert not any(graph.left or graph.fallbacks for graph in seen.graphs)
+
+
+def test_layer_norm_is_one_kernel_forward_and_at_most_two_backward(monkeypatch) -> None:
+    from fuser.adapters import program
+
+    kernels: list[int] = []
+    make = program.runner
+
+    def counting(definition, instead, strict):
+        run = make(definition, instead, strict)
+
+        def call(given):
+            results = run(given)
+            kernels.append(len(definition.fd.fec.executor.kernels()))
+            return results
+
+        return call
+
+    monkeypatch.setattr(program, "runner", counting)
+    compare(fuser.memory_efficient_fusion(composite), composite, arguments())
+    assert kernels[0] == 1
+    assert kernels[1] <= 2
+
+
+def test_dynamic_shapes_are_traced_once() -> None:
+    compiled = fuser.memory_efficient_fusion(composite, dynamic=True)
+    with report.recording() as seen:
+        for batch in (4, 6, 3):
+            compare(compiled, composite, arguments(batch))
+    assert len(seen.graphs) == 2
+
+
+def test_a_module() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU(), torch.nn.LayerNorm(8))
+    x = torch.randn(3, 8)
+    torch.testing.assert_close(
+        fuser.memory_efficient_fusion(module)(x), module(x), rtol=1e-4, atol=1e-5
+    )
+
+
+def test_compile_is_torch_compile() -> None:
+    x = torch.randn(3, 8)
+    torch.testing.assert_close(fuser.compile(lambda x: x.sin() * 2)(x), x.sin() * 2)
+
+    @fuser.compile(dynamic=True)
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x.cos() * 2
+
+    torch.testing.assert_close(f(x), x.cos() * 2)
+
+
+def test_flags_are_known() -> None:
+    assert _core.get_option("FUSER_STRICT") == "0"

@@ -1,0 +1,116 @@
+"""fuser/adapters/partition.py: which nodes become one definition."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fuser.adapters.partition import partition
+from tests.adapters.graphs import names, traced
+
+
+def regions(function, *inputs, **kwargs) -> list[list[str]]:
+    return [names(nodes) for nodes in partition(traced(function, *inputs).graph, **kwargs).regions]
+
+
+def test_a_chain_is_one_region() -> None:
+    assert regions(lambda x: (x.sin() * 2 + 1).relu(), torch.ones(3, 4)) == [
+        ["sin", "mul", "add", "relu"]
+    ]
+
+
+def test_a_library_call_cuts() -> None:
+    x = torch.ones(4, 4)
+    assert regions(lambda x: (x.sin() + 1).mm(x).cos() * 2, x) == [["sin", "add"], ["cos", "mul"]]
+
+
+def test_a_region_never_waits_for_itself() -> None:
+    """sin and the product both enter add: one region of all would wait for mm, which waits for
+    it."""
+
+    def diamond(x: torch.Tensor) -> torch.Tensor:
+        a = x.sin() * 2
+        return (a.mm(x) + a).cos() * 3
+
+    assert regions(diamond, torch.ones(4, 4)) == [["sin", "mul"], ["add", "cos", "mul"]]
+
+
+def test_waiting_through_two_other_regions() -> None:
+    """c and d are independent until e joins; whichever it joins, no circle may arise."""
+
+    def crossing(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        a, b = x.sin() * 2, y.cos() * 2
+        c, d = a.mm(a), b.mm(b)
+        return (a * d).exp() + 1, (b * c).exp() + 1
+
+    found = regions(crossing, torch.ones(4, 4), torch.ones(4, 4))
+    assert sum(map(len, found)) == 10
+    assert len(found) >= 3
+
+
+def test_siblings_that_read_one_tensor_are_one_region() -> None:
+    found = regions(
+        lambda x, y: ((x + 1).sin() @ y, (x * 2).cos() @ y), torch.ones(4, 4), torch.ones(4, 4)
+    )
+    assert found == [["add", "sin", "mul", "cos"]]
+
+
+def test_unrelated_work_stays_apart() -> None:
+    found = regions(lambda x, y: ((x + 1).sin(), (y * 2).cos()), torch.ones(4, 4), torch.ones(5))
+    assert found == [["add", "sin"], ["mul", "cos"]]
+
+
+def test_views_at_the_borders_stay_outside() -> None:
+    assert regions(lambda x: (x.t().sin() + 1).t().view(-1), torch.ones(4, 3)) == [["sin", "add"]]
+    assert regions(lambda x: x.t()[1:].t(), torch.ones(4, 3)) == []
+
+
+def test_views_inside_stay_inside() -> None:
+    found = regions(lambda x: (x.sin() * 2).view(2, 6).sum(0), torch.ones(4, 3))
+    assert found == [["sin", "mul", "view", "sum"]]
+
+
+def test_a_single_op_is_left_to_torch_unless_it_reduces() -> None:
+    assert regions(lambda x: x.sin(), torch.ones(3)) == []
+    assert regions(lambda x: x.sin(), torch.ones(3), smallest=1) == [["sin"]]
+    assert regions(lambda x: x.softmax(0), torch.ones(3)) == [["_softmax"]]
+
+
+def test_no_region_spans_a_write() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        y = x.sin() * 2
+        x.copy_(y)
+        return (y + x).cos()
+
+    assert regions(f, torch.ones(3)) == [["sin", "mul"], ["add", "cos"]]
+
+
+@pytest.mark.parametrize(
+    ("x", "reason"),
+    [
+        (torch.ones(3, dtype=torch.complex64), "complex numbers"),
+        (torch.ones(0, 3), "a tensor without elements"),
+    ],
+    ids=["complex", "empty"],
+)
+def test_reasons(x: torch.Tensor, reason: str) -> None:
+    parts = partition(traced(lambda x: x * x + x, x).graph)
+    assert not parts.regions
+    assert set(parts.left.values()) == {reason}
+
+
+def test_reasons_of_ops() -> None:
+    parts = partition(traced(lambda x: torch.linalg.inv(x.mm(x)), torch.eye(3)).graph)
+    assert sorted(set(parts.left.values())) == ["a library call", "no row in the table"]
+
+
+def test_ten_thousand_ops() -> None:
+    """The walk is near linear: no recursion, no pairs."""
+
+    def deep(x: torch.Tensor) -> torch.Tensor:
+        graph_input = x
+        for _ in range(300):
+            x = (x.sin() + 1).mm(graph_input)
+        return x
+
+    assert len(regions(deep, torch.ones(2, 2))) == 300

@@ -1,0 +1,79 @@
+"""fuser/adapters/region.py: a region as a definition."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fuser import Unsupported
+from fuser.adapters.partition import partition
+from fuser.adapters.region import Definition, stride_order
+from tests.adapters.graphs import traced
+
+
+def definition(function, *inputs, dynamic: bool = False) -> Definition:
+    graph = traced(function, *inputs, dynamic=dynamic).graph
+    (nodes,) = partition(graph).regions
+    inside = set(nodes)
+    return Definition(nodes, [n for n in nodes if any(u not in inside for u in n.users)])
+
+
+def test_results_have_the_strides_that_torch_gives() -> None:
+    x = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    for f in (lambda x: x.sin() * 2, lambda x: (x.sin() * 2).contiguous(), lambda x: x.sum(1) * 2):
+        (result,) = definition(f, x).fd.execute([x])
+        torch.testing.assert_close(result, f(x))
+        assert result.stride() == f(x).stride()
+
+
+def test_half_types_are_rounded_once() -> None:
+    x = torch.randn(64, 32, dtype=torch.bfloat16)
+    (result,) = definition(lambda x: (x * 3).exp() / 7, x).fd.execute([x])
+    assert result.dtype == torch.bfloat16
+    assert torch.equal(result, ((x.float() * 3).exp() / 7).bfloat16())
+
+
+def test_a_cast_of_the_program_rounds() -> None:
+    x = torch.randn(64)
+    f = lambda x: x.to(torch.bfloat16).float() * 3  # noqa: E731
+    (result,) = definition(f, x).fd.execute([x])
+    assert torch.equal(result, f(x))
+
+
+def test_sizes_come_from_the_operands() -> None:
+    """Symbolic sizes that an operand has are not arguments."""
+    x = torch.randn(3, 4)
+    made = definition(lambda x: (x.sin() + 1).sum(1) / x.size(1), x, dynamic=True)
+    assert [n.op for n in made.arguments] == ["placeholder"]
+    for size in (4, 7):
+        x = torch.randn(3, size)
+        (result,) = made.fd.execute([x])
+        torch.testing.assert_close(result, (x.sin() + 1).sum(1) / size)
+
+
+def test_numbers_for_torch_in_its_place() -> None:
+    x = torch.randn(3, 4)
+    made = definition(lambda x: (x.sin() + 1).sum(1) / x.size(1), x, dynamic=True)
+    numbers = [n for m in made.nodes for n in m.all_input_nodes if n.op == "call_function"]
+    sizes = [n for n in numbers if isinstance(n.meta["val"], torch.SymInt)]
+    assert made.numbers(sizes, [torch.randn(5, 6)]) == [6]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "strides", "order"),
+    [
+        ((2, 3), (3, 1), [1, 0]),
+        ((2, 3), (1, 2), [0, 1]),
+        ((2, 1, 3), (3, 77, 1), [2, 1, 0]),
+        ((1, 3, 2), (6, 1, 3), [2, 0, 1]),
+    ],
+)
+def test_stride_order(sizes: tuple, strides: tuple, order: list[int]) -> None:
+    assert stride_order(torch.empty_strided(sizes, strides)) == order
+
+
+def test_gaps_are_unsupported() -> None:
+    with pytest.raises(Unsupported):
+        stride_order(torch.empty_strided((2, 3), (4, 1)))
+    with pytest.raises(Unsupported):
+        stride_order(torch.empty(3).expand(2, 3))

@@ -1,0 +1,23 @@
+"""fuser/adapters/report.py: what was fused, what was not, and why."""
+
+from __future__ import annotations
+
+import torch
+
+from fuser.adapters.report import explain_model
+
+
+def test_explain_model() -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return (x.sin() * 2).mm(x).cos() * 3
+
+    report = explain_model(model, torch.ones(4, 4, requires_grad=True))
+    forward, backward = report.graphs
+    assert (forward.name, backward.name) == ("forward", "backward")
+    assert forward.regions == [
+        ["aten.sin.default", "aten.mul.Tensor"],
+        ["aten.cos.default", "aten.mul.Tensor"],
+    ]
+    assert forward.left == {("aten.mm.default", "a library call"): 1}
+    assert str(report).startswith("forward: 4 ops in 2 regions, 1 left to torch\n")
+    assert not forward.fallbacks
