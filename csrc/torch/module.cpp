@@ -7,9 +7,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "base/log.h"
-#include "bind/handles.h"
-#include "torch/bridge.h"
+#include "torch/executor.h"
 #include "torch/random.h"
 
 namespace py = pybind11;
@@ -83,13 +81,9 @@ Number to_number(py::handle value, DType wanted, size_t position) {
   return {};
 }
 
-struct TorchExecutor {
-  BuilderRef builder;  // owns the fusion
-  Executor executor;
-
-  explicit TorchExecutor(BuilderRef b) : builder(std::move(b)), executor(*builder) {
-    builder->sealed = true;
-  }
+// The Python face of an executor.
+struct PythonExecutor : TorchExecutor {
+  using TorchExecutor::TorchExecutor;
 
   TorchArguments arguments(const py::sequence& inputs, const py::object& device) {
     const Fusion& fusion = executor.fusion();
@@ -185,14 +179,7 @@ struct TorchExecutor {
 
   py::list execute(const py::sequence& inputs, const py::object& device, const py::object& plan) {
     TorchArguments args = arguments(inputs, device);
-    const RecordRef record = executor.record(args.view(), plans_of(plan));
-    if (log_enabled()) log_record(*record);
-    // After everything that may refuse the call: only a run moves the generator.
-    if (const RandomState& random = executor.fusion().random; random.ops > 0) {
-      const RandomPosition at = take_random_position(args.device, random.ops);
-      args.scalars[random.seed] = {.integer = at.seed};
-      args.scalars[random.offset] = {.integer = at.offset};
-    }
+    const RecordRef record = prepare(executor, args, plans_of(plan));
     std::vector<at::Tensor> results;
     if (args.device == cpu_device) {
       // The host executor computes for as long as it takes; other Python threads go on.
@@ -205,12 +192,6 @@ struct TorchExecutor {
     for (size_t i = 0; i < results.size(); ++i)
       PyList_SET_ITEM(out.ptr(), i, THPVariable_Wrap(std::move(results[i])));
     return out;
-  }
-
-  static void log_record(const Record& record) {
-    for (const KernelInfo& k : Executor::kernels(record))
-      log(text("launch ", k.name, " grid ", k.grid, " ", k.plan, " registers ", k.registers,
-               " built in ", std::lround(k.build_seconds * 1e3), " ms"));
   }
 };
 
@@ -256,13 +237,14 @@ PYBIND11_MODULE(_torch, m) {
       .def_readonly("cluster", &KernelInfo::cluster, "Blocks of a cluster.")
       .def_readonly("build_seconds", &KernelInfo::build_seconds, "0 when it came from disk.");
 
-  py::class_<TorchExecutor>(m, "Executor", "Compiles and runs one definition.")
+  py::class_<TorchExecutor>(m, "CompiledDefinition", "What csrc/torch runs without Python.");
+  py::class_<PythonExecutor, TorchExecutor>(m, "Executor", "Compiles and runs one definition.")
       .def(py::init<BuilderRef>(), py::arg("definition"))
-      .def("execute", &TorchExecutor::execute, py::arg("inputs"), py::arg("device") = py::none(),
+      .def("execute", &PythonExecutor::execute, py::arg("inputs"), py::arg("device") = py::none(),
            py::arg("plan") = py::none())
       .def(
           "plans",
-          [](TorchExecutor& self, const py::sequence& inputs, const py::object& device) {
+          [](PythonExecutor& self, const py::sequence& inputs, const py::object& device) {
             py::list out;
             const TorchArguments args = self.arguments(inputs, device);
             for (const Plan& p : self.executor.plans(args.view())) out.append(plan_dict(p));
@@ -271,19 +253,19 @@ PYBIND11_MODULE(_torch, m) {
           py::arg("inputs"), py::arg("device") = py::none())
       .def(
           "signature",
-          [](TorchExecutor& self, const py::sequence& inputs, const py::object& device) {
+          [](PythonExecutor& self, const py::sequence& inputs, const py::object& device) {
             return self.executor.signature(self.arguments(inputs, device).view());
           },
           py::arg("inputs"), py::arg("device") = py::none())
       .def(
           "explain",
-          [](TorchExecutor& self, const py::sequence& inputs, const py::object& device) {
+          [](PythonExecutor& self, const py::sequence& inputs, const py::object& device) {
             return explanation(self.executor.explain(self.arguments(inputs, device).view()));
           },
           py::arg("inputs"), py::arg("device") = py::none())
       .def(
           "kernels",
-          [](TorchExecutor& self, const py::object& inputs, const py::object& device,
+          [](PythonExecutor& self, const py::object& inputs, const py::object& device,
              const py::object& plan) {
             if (inputs.is_none()) {
               const RecordRef last = self.executor.last();
@@ -291,13 +273,13 @@ PYBIND11_MODULE(_torch, m) {
             }
             const TorchArguments args = self.arguments(inputs, device);
             return Executor::kernels(
-                *self.executor.record(args.view(), TorchExecutor::plans_of(plan)));
+                *self.executor.record(args.view(), PythonExecutor::plans_of(plan)));
           },
           py::arg("inputs") = py::none(), py::arg("device") = py::none(),
           py::arg("plan") = py::none())
       .def(
           "is_compiled",
-          [](TorchExecutor& self, const py::sequence& inputs, const py::object& device) {
+          [](PythonExecutor& self, const py::sequence& inputs, const py::object& device) {
             return self.executor.is_compiled(self.arguments(inputs, device).view());
           },
           py::arg("inputs"), py::arg("device") = py::none());
@@ -313,7 +295,7 @@ PYBIND11_MODULE(_torch, m) {
       "CPU), which moves on.");
   m.def(
       "compile_batch",
-      [](const std::vector<std::pair<TorchExecutor*, py::sequence>>& calls) {
+      [](const std::vector<std::pair<PythonExecutor*, py::sequence>>& calls) {
         std::vector<KernelText> texts;
         int device = cpu_device;
         for (const auto& [executor, inputs] : calls) {

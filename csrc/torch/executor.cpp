@@ -1,0 +1,32 @@
+#include "torch/executor.h"
+
+#include <cmath>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "torch/random.h"
+
+namespace fuser {
+namespace {
+
+void log_record(const Record& record) {
+  for (const KernelInfo& k : Executor::kernels(record))
+    log(text("launch ", k.name, " grid ", k.grid, " ", k.plan, " registers ", k.registers,
+             " built in ", std::lround(k.build_seconds * 1e3), " ms"));
+}
+
+}  // namespace
+
+RecordRef prepare(Executor& executor, TorchArguments& arguments, const std::vector<Plan>& plans) {
+  RecordRef record = executor.record(arguments.view(), plans);
+  if (log_enabled()) log_record(*record);
+  // After everything that may refuse the call: only a run moves the generator.
+  if (const RandomState& random = executor.fusion().random; random.ops > 0) {
+    const RandomPosition at = take_random_position(arguments.device, random.ops);
+    arguments.scalars[random.seed] = {.integer = at.seed};
+    arguments.scalars[random.offset] = {.integer = at.offset};
+  }
+  return record;
+}
+
+}  // namespace fuser

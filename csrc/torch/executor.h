@@ -1,0 +1,22 @@
+// The executor of one definition on torch tensors, as everything in csrc/torch calls it.
+#pragma once
+
+#include "bind/handles.h"
+#include "torch/bridge.h"
+
+namespace fuser {
+
+struct TorchExecutor {
+  BuilderRef builder;  // owns the fusion
+  Executor executor;
+
+  explicit TorchExecutor(BuilderRef b) : builder(std::move(b)), executor(*builder) {
+    builder->sealed = true;
+  }
+};
+
+// Everything that may refuse a call: plans, compiles, and then takes the random numbers of the run,
+// which are written into the arguments. With or without the interpreter's lock.
+RecordRef prepare(Executor& executor, TorchArguments& arguments, const std::vector<Plan>& plans);
+
+}  // namespace fuser
