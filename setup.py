@@ -85,10 +85,11 @@ class CMakeBuild(build_ext):
         suffix = sysconfig.get_config_var("EXT_SUFFIX")
         place(folder / "libfuser.so", package / "libfuser.so")
         place(folder / f"_core{suffix}", package / f"_core{suffix}")
-        if (folder / f"_torch{suffix}").exists():
-            place(folder / f"_torch{suffix}", package / f"_torch{suffix}")
-        else:
-            (package / f"_torch{suffix}").unlink(missing_ok=True)  # one of another environment
+        for name in (f"_torch{suffix}", f"_torchscript{suffix}"):
+            if (folder / name).exists():
+                place(folder / name, package / name)
+            else:
+                (package / name).unlink(missing_ok=True)  # one of another environment
         if in_place:
             # Beside the package, so that torch finds the entry point of a checkout on the path.
             self.run_command("egg_info")

@@ -7,7 +7,7 @@ from fuser._native import load_core
 
 load_core()  # says how to build it where it is missing
 
-from fuser._core import DataType, Scalar, Tensor  # noqa: E402
+from fuser._core import DataType, Scalar, Tensor, get_option  # noqa: E402
 from fuser.cache import (  # noqa: E402
     CacheInfo,
     FusionExecutorCache,
@@ -34,11 +34,14 @@ from fuser.plan import Plan  # noqa: E402
 
 if TYPE_CHECKING:
     from fuser.adapters.functorch import compile, memory_efficient_fusion
+    from fuser.adapters.torchscript import enable_torchscript_fuser, torchscript_fuser
 
 # Names whose modules import torch, which `import fuser` does not.
 _ADAPTERS = {
     "compile": "fuser.adapters.functorch",
+    "enable_torchscript_fuser": "fuser.adapters.torchscript",
     "memory_efficient_fusion": "fuser.adapters.functorch",
+    "torchscript_fuser": "fuser.adapters.torchscript",
 }
 
 
@@ -71,7 +74,12 @@ __all__ = [
     "clear_caches",
     "compile",
     "compute_tensor_descriptor",
+    "enable_torchscript_fuser",
     "evaluate",
     "explain",
     "memory_efficient_fusion",
+    "torchscript_fuser",
 ]
+
+if get_option("FUSER_TORCHSCRIPT") == "1":
+    __getattr__("enable_torchscript_fuser")()

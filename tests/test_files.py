@@ -23,6 +23,11 @@ COVERED = {
     "csrc/fusion/group.cpp": ("tests/fusion/test_access.py", "what access.h promises"),
     "csrc/lower/tile_walks.cpp": ("tests/lower/test_tiles.py", "a part of the builder of tiles"),
     "csrc/lower/tile_grid.cpp": ("tests/lower/test_tiles.py", "a part of the builder of tiles"),
+    "csrc/torch/executor.cpp": ("tests/torch/test_module.py", "what the module's executor runs"),
+    **{
+        f"csrc/torch/torchscript_{part}.cpp": ("tests/torch/test_torchscript.py", "one fuser")
+        for part in ("group", "partition", "pass", "region", "rewrite")
+    },
     "csrc/fusion/origins.cpp": ("tests/fusion/test_segment.py", "what outputs have in common"),
     "csrc/fusion/pieces.cpp": ("tests/fusion/test_segment.py", "a kernel cut once more"),
     "fuser/adapters/aten": ("tests/adapters/test_aten.py", "the table is tested as one"),

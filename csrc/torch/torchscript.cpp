@@ -1,0 +1,160 @@
+// The Python module fuser._torchscript: switches the TorchScript fuser, and shows Python graphs as
+// data.
+#include "torch/torchscript.h"
+
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/passes/pass_manager.h>
+#include <torch/csrc/jit/runtime/profiling_record.h>
+
+#include "torch/torchscript_python.h"
+
+namespace py = pybind11;
+
+namespace fuser {
+namespace {
+
+using namespace torch::jit;  // NOLINT: half the names of this file are its
+using torch::jit::Value;
+
+// fuser.adapters.torchscript; leaked, as scripts may run until the process ends.
+PyObject* adapter = nullptr;
+
+py::object to_python(const c10::IValue& v) {
+  if (v.isNone()) return py::none();
+  if (v.isBool()) return py::bool_(v.toBool());
+  if (v.isInt()) return py::int_(v.toInt());
+  if (v.isDouble()) return py::float_(v.toDouble());
+  if (v.isString()) return py::str(v.toStringRef());
+  if (v.isDevice()) return py::str(v.toDevice().str());
+  if (v.isTensor()) return py::reinterpret_steal<py::object>(THPVariable_Wrap(v.toTensor()));
+  if (v.isList()) {
+    py::list out;
+    for (const c10::IValue& item : v.toListRef()) out.append(to_python(item));
+    return out;
+  }
+  throw std::runtime_error("a constant of type " + v.tagKind());
+}
+
+py::list ids(at::ArrayRef<const Value*> values) {
+  py::list out;
+  for (const Value* v : values) out.append(v->unique());
+  return out;
+}
+
+py::tuple graph_data(const Graph& graph);
+
+// (inputs, nodes, outputs): values are numbers, a node is (name, attributes, inputs, outputs).
+py::tuple block_data(const Block& block) {
+  py::list nodes;
+  for (const Node* n : block.nodes()) {
+    py::dict attributes;
+    if (n->kind() == prim::Constant) {
+      attributes["value"] = to_python(toIValue(n->output()).value_or(c10::IValue()));
+    } else if (n->kind() == prim::ConstantChunk) {
+      attributes["chunks"] = n->i(attr::chunks);
+      attributes["dim"] = n->i(attr::dim);
+    } else if (n->kind() == script_region()) {
+      attributes["body"] = graph_data(*n->g(script_region_body()));
+    }
+    if (!n->blocks().empty()) {
+      py::list blocks;
+      for (const Block* inner : n->blocks()) blocks.append(block_data(*inner));
+      attributes["blocks"] = blocks;
+    }
+    nodes.append(py::make_tuple(overload_name(n), attributes, ids(n->inputs()), ids(n->outputs())));
+  }
+  return py::make_tuple(ids(block.inputs()), nodes, ids(block.outputs()));
+}
+
+py::tuple graph_data(const Graph& graph) { return block_data(*graph.block()); }
+
+}  // namespace
+
+bool python_alive() {
+#if PY_VERSION_HEX >= 0x030d0000
+  return Py_IsInitialized() && !Py_IsFinalizing();
+#else
+  return Py_IsInitialized() && !_Py_IsFinalizing();
+#endif
+}
+
+Specialization write_definition(const Graph& graph, const std::vector<ArgumentRole>& roles,
+                                c10::ArrayRef<c10::IValue> arguments) {
+  const py::gil_scoped_acquire gil;
+  try {
+    py::list given, names;
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      given.append(to_python(arguments[i]));
+      names.append(static_cast<int>(roles[i]));
+    }
+    const py::tuple made =
+        py::handle(adapter).attr("write_definition")(graph_data(graph), names, given);
+    const auto executor = made[0].cast<py::object>();
+    Specialization out{.executor = executor.cast<TorchExecutor*>(), .outputs = {}};
+    for (const auto& [result, value] :
+         made[1].cast<std::vector<std::pair<int, std::optional<int64_t>>>>())
+      out.outputs.push_back(
+          {.result = result, .value = value ? c10::IValue(*value) : c10::IValue(at::Tensor())});
+    executor.inc_ref();  // it is used without the lock from now on, and never freed
+    return out;
+  } catch (const py::error_already_set& error) {
+    throw std::runtime_error(error.what());
+  }
+}
+
+bool report_fallback(const Graph& graph, const std::string& error) {
+  if (!python_alive()) return false;
+  const py::gil_scoped_acquire gil;
+  try {
+    return py::handle(adapter).attr("report_fallback")(graph.toString(false), error).cast<bool>();
+  } catch (const py::error_already_set& raised) {
+    throw std::runtime_error(raised.what());
+  }
+}
+
+namespace {
+
+void install(const py::object& module) {
+  if (adapter) return;
+  adapter = module.inc_ref().ptr();
+  register_script_operators();
+  registerPrePass(fuse_script);
+  // Without it the executor profiles no operand of ops that only gradients use.
+  RegisterProfilingNode([](const Node* n) {
+    const ScriptRulesRef rules = script_rules();
+    return (rules->cuda || rules->cpu) && find_op(*rules, n);
+  });
+}
+
+void set_rules(bool cuda, bool cpu,
+               const std::unordered_map<std::string, std::pair<bool, int>>& ops) {
+  ScriptRules rules{.cuda = cuda, .cpu = cpu, .ops = {}};
+  for (const auto& [name, op] : ops)
+    rules.ops[name] = {.computes = op.first, .sizes = static_cast<SizesOf>(op.second)};
+  set_script_rules(std::move(rules));
+}
+
+}  // namespace
+}  // namespace fuser
+
+PYBIND11_MODULE(_torchscript, m) {
+  using namespace fuser;
+  py::module_::import("fuser._torch");  // the class of executors
+  m.def("install", &install, py::arg("adapter"),
+        "Registers pass and operators with torch, once for the process.");
+  m.def(
+      "set_rules", &set_rules, py::arg("cuda"), py::arg("cpu"), py::arg("ops"),
+      "What the pass takes from now on. ops: by overload, whether it computes, and what its sizes "
+      "are (0 unknown, 1 those of the first tensor, 2 of all, broadcast).");
+  m.def("counters", [] {
+    const GroupCounters& c = group_counters();
+    py::dict out;
+    out["definitions"] = c.definitions.load();
+    out["runs"] = c.runs.load();
+    out["fallbacks"] = c.fallbacks.load();
+    return out;
+  });
+}

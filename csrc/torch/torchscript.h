@@ -1,0 +1,78 @@
+// The TorchScript fuser: a pass of torch's profiling executor, and the operators that it leaves in
+// a graph.
+//
+// The pass (torchscript_pass.cpp) collects nodes into prim::CudaFusionGroup and puts each group
+// behind a prim::CudaFusionGuard. A group's operator (torchscript_group.cpp) has Python write its
+// subgraph as a definition, once for each kind of arguments, and from then on runs it without
+// Python.
+#pragma once
+
+#include <torch/csrc/jit/ir/alias_analysis.h>
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace fuser {
+
+// What the sizes of an op's first result are.
+enum class SizesOf {
+  Unknown,
+  First,      // those of its first tensor
+  Broadcast,  // of all its tensors, broadcast
+};
+
+// An op that a group may hold.
+struct ScriptOp {
+  bool computes = true;  // false: only moves or renames elements; a group of such ops is of no use
+  SizesOf sizes = SizesOf::Unknown;
+};
+
+// What the pass goes by. Immutable: switching the fuser on or off publishes another.
+struct ScriptRules {
+  bool cuda = false, cpu = false;                 // the devices whose tensors are taken
+  std::unordered_map<std::string, ScriptOp> ops;  // by overload: "aten::add.Tensor"
+};
+using ScriptRulesRef = std::shared_ptr<const ScriptRules>;
+
+ScriptRulesRef script_rules();
+void set_script_rules(ScriptRules rules);
+
+// "aten::add.Tensor", "aten::relu"; "" for a node without a schema.
+std::string overload_name(const torch::jit::Node* node);
+const ScriptOp* find_op(const ScriptRules& rules, const torch::jit::Node* node);
+
+bool is_group(const torch::jit::Node* node);
+bool is_tensor(const torch::jit::Value* value);
+bool is_tensor_list(const torch::jit::Value* value);
+// May a result be a view of the node's first operand? By the schema.
+bool may_alias(const torch::jit::Node* node);
+
+// The pass. Before: after differentiation, with profile nodes. After: groups behind guards.
+void fuse_script(std::shared_ptr<torch::jit::Graph>& graph);
+
+// Its steps (torchscript_rewrite.cpp, torchscript_partition.cpp), on a block with profiled types:
+// sizes of what a group may compute are computed from the sizes of its operands;
+void move_sizes_out(torch::jit::Block* block, const ScriptRules& rules);
+// an If whose branches follow numbers and hold what a definition can express becomes one node,
+// fuser::region, with its graph as an attribute;
+void make_regions(torch::jit::Block* block, const ScriptRules& rules, torch::jit::AliasDb& aliases);
+c10::Symbol script_region();
+c10::Symbol script_region_body();
+// nodes become groups;
+std::vector<torch::jit::Node*> partition(torch::jit::Block* block, const ScriptRules& rules,
+                                         torch::jit::AliasDb& aliases);
+// what eager would return as a view of another tensor stands behind the group, and what nobody uses
+// goes;
+void trim_group(torch::jit::Node* group);
+// regions outside of groups are what they were;
+void inline_regions(torch::jit::Block* block);
+// the group stands behind a guard, with the unfused graph on the other side.
+void guard_group(torch::jit::Node* group);
+
+// The operators of groups and guards.
+void register_script_operators();
+
+}  // namespace fuser

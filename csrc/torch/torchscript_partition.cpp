@@ -1,0 +1,218 @@
+#include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/passes/utils/subgraph_utils.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "torch/torchscript.h"
+
+namespace fuser {
+namespace {
+
+using namespace torch::jit;  // NOLINT: half the names of this file are its
+
+// More arguments than a kernel can be given.
+constexpr size_t most_values = 96;
+constexpr int64_t most_dims = 8;
+
+// Does a norm write running statistics, as its schema does not say?
+bool updates_statistics(const Node* n) {
+  const auto* schema = n->maybeSchema();
+  if (!schema || schema->name().find("backward") != std::string::npos) return false;
+  const auto running = schema->argumentIndexWithName("running_mean");
+  if (!running || n->input(*running)->mustBeNone()) return false;
+  for (const char* name : {"training", "train", "use_input_stats"})
+    if (const auto place = schema->argumentIndexWithName(name)) {
+      const auto flag = toIValue(n->input(*place));
+      return !flag || !flag->isBool() || flag->toBool();
+    }
+  return false;
+}
+
+// A Partitioner works on one block.
+class Partitioner {
+ public:
+  Partitioner(Block* block, const ScriptRules& rules, AliasDb& aliases)
+      : block_(block), rules_(rules), aliases_(aliases) {}
+
+  // Consumers take their producers in, from the last node upwards; then groups that read the same
+  // tensors are joined. Returns the groups worth keeping.
+  std::vector<Node*> run() {
+    for (auto it = block_->nodes().rbegin(); it != block_->nodes().rend();) {
+      Node* const n = *it;
+      Node* const grown = fusable(n) ? grow(n) : n;
+      it = ++grown->reverseIterator();
+    }
+    join_siblings();
+    std::vector<Node*> kept;
+    for (Node* n : groups()) {
+      const auto inputs = n->inputs();
+      if (computing_nodes(n) >= 2 && std::none_of(inputs.begin(), inputs.end(), is_tensor_list)) {
+        kept.push_back(n);
+      } else {
+        SubgraphUtils::unmergeSubgraph(n);
+      }
+    }
+    return kept;
+  }
+
+ private:
+  bool takes(const Value* v) const {
+    const auto type = v->type()->cast<TensorType>();
+    if (!type || !type->scalarType() || !type->dim() || !type->device()) return false;
+    if (type->requiresGrad().value_or(false) || static_cast<int64_t>(*type->dim()) > most_dims)
+      return false;
+    return type->device()->is_cuda() ? rules_.cuda : type->device()->is_cpu() && rules_.cpu;
+  }
+
+  bool takes_operand(const Node* user, const Value* v) const {
+    if (is_tensor(v)) return takes(v);
+    if (is_tensor_list(v)) {
+      const Node* list = v->node();
+      return list->kind() == prim::ListConstruct && v->uses().size() == 1 &&
+             list->owningBlock() == user->owningBlock() &&
+             std::all_of(list->inputs().begin(), list->inputs().end(),
+                         [&](const Value* t) { return takes(t); });
+    }
+    const TypeKind kind = v->type()->kind();
+    if (toIValue(v).has_value()) return true;
+    if (kind == TypeKind::OptionalType)
+      return !v->type()->expectRef<OptionalType>().getElementType()->isSubtypeOf(
+          *TensorType::get());
+    if (kind == TypeKind::ListType) {
+      const TypeKind element = v->type()->expectRef<ListType>().getElementType()->kind();
+      return element == TypeKind::IntType || element == TypeKind::BoolType;
+    }
+    return kind == TypeKind::IntType || kind == TypeKind::FloatType || kind == TypeKind::BoolType ||
+           kind == TypeKind::NumberType || kind == TypeKind::NoneType;
+  }
+
+  bool fusable(const Node* n) const {
+    if (is_group(n)) return true;
+    // The parts of a list stand for the op that makes the list.
+    if (n->kind() == prim::ListUnpack) {
+      const Node* made = n->input()->node();
+      return n->input()->uses().size() == 1 && made->owningBlock() == block_ &&
+             is_tensor_list(n->input()) && fusable_op(made);
+    }
+    const bool lists = std::any_of(n->outputs().begin(), n->outputs().end(),
+                                   [](const Value* v) { return !is_tensor(v); });
+    return !lists && fusable_op(n);
+  }
+
+  bool fusable_op(const Node* n) const {
+    if (n->owningBlock() != block_ || !find_op(rules_, n)) return false;
+    if ((n->maybeSchema() && n->schema().is_mutable()) || updates_statistics(n)) return false;
+    bool reads = false;
+    for (const Value* v : n->inputs()) {
+      if (!takes_operand(n, v)) return false;
+      reads |= is_tensor(v) || is_tensor_list(v);
+    }
+    return reads && same_device(n) && !(may_alias(n) && aliases_.hasWriters(n));
+  }
+
+  // Tensors of one device, beside which those of the CPU without dims stand like numbers.
+  static bool same_device(const Node* n) {
+    std::optional<c10::Device> device;
+    for (const Value* v : n->inputs()) {
+      const auto type = v->type()->cast<TensorType>();
+      if (!type || !type->device() || (type->device()->is_cpu() && type->dim() == 0)) continue;
+      if (device && *device != *type->device()) return false;
+      device = type->device();
+    }
+    return true;
+  }
+
+  static std::optional<c10::Device> device_of(const Node* n) {
+    for (const Value* v : n->inputs())
+      if (const auto type = v->type()->cast<TensorType>())
+        if (type->device() && !(type->device()->is_cpu() && type->dim() == 0))
+          return type->device();
+    return std::nullopt;
+  }
+
+  Node* grow(Node* n) {
+    Node* group = is_group(n) ? n
+                              : SubgraphUtils::createSingletonSubgraphAndUpdateAliasing(
+                                    n, prim::CudaFusionGroup, aliases_);
+    for (bool grew = true; grew;) {
+      grew = false;
+      for (Node* producer : producers(group)) {
+        if (!merge(producer, group)) continue;
+        grew = true;
+        break;
+      }
+    }
+    return group;
+  }
+
+  // The nodes that a group reads from, the latest first.
+  std::vector<Node*> producers(const Node* group) const {
+    std::vector<Node*> out;
+    for (const Value* v : group->inputs())
+      if (Node* n = const_cast<Value*>(v)->node(); n->owningBlock() == block_) out.push_back(n);
+    std::sort(out.begin(), out.end(), [](Node* a, Node* b) { return a->isAfter(b); });
+    out.erase(std::unique(out.begin(), out.end()), out.end());
+    return out;
+  }
+
+  bool merge(Node* producer, Node* group) {
+    // Lists never cross the border of a group.
+    const bool list = producer->outputs().size() == 1 && is_tensor_list(producer->output());
+    if (!(list ? producer->kind() == prim::ListConstruct || fusable_op(producer)
+               : fusable(producer)))
+      return false;
+    const auto mine = device_of(group), others = device_of(producer);
+    if (mine && others && *mine != *others) return false;
+    if (group->inputs().size() + group->outputs().size() + producer->inputs().size() +
+            producer->outputs().size() >
+        most_values)
+      return false;
+    if (!aliases_.moveBeforeTopologicallyValid(producer, group)) return false;
+    SubgraphUtils::mergeNodeIntoSubgraphAndUpdateAliasing(producer, group, aliases_);
+    return true;
+  }
+
+  std::vector<Node*> groups() const {
+    std::vector<Node*> out;
+    for (Node* n : block_->nodes())
+      if (is_group(n)) out.push_back(n);
+    return out;
+  }
+
+  void join_siblings() {
+    for (bool joined = true; joined;) {
+      joined = false;
+      const std::vector<Node*> all = groups();
+      for (size_t i = 0; i < all.size() && !joined; ++i)
+        for (size_t j = i + 1; j < all.size() && !joined; ++j)
+          joined = share_a_tensor(all[i], all[j]) && merge(all[i], all[j]);
+    }
+  }
+
+  static bool share_a_tensor(const Node* a, const Node* b) {
+    return std::any_of(a->inputs().begin(), a->inputs().end(), [&](const Value* v) {
+      const auto others = b->inputs();
+      return is_tensor(v) && std::find(others.begin(), others.end(), v) != others.end();
+    });
+  }
+
+  size_t computing_nodes(const Node* group) const {
+    size_t count = 0;
+    for (const Node* n : group->g(attr::Subgraph)->nodes())
+      if (const ScriptOp* op = find_op(rules_, n)) count += op->computes;
+    return count;
+  }
+
+  Block* block_;
+  const ScriptRules& rules_;
+  AliasDb& aliases_;
+};
+
+}  // namespace
+
+std::vector<Node*> partition(Block* block, const ScriptRules& rules, AliasDb& aliases) {
+  return Partitioner(block, rules, aliases).run();
+}
+
+}  // namespace fuser

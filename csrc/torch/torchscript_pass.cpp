@@ -1,0 +1,111 @@
+#include <torch/csrc/jit/passes/common_subexpression_elimination.h>
+#include <torch/csrc/jit/passes/dead_code_elimination.h>
+#include <torch/csrc/jit/passes/remove_mutation.h>
+#include <torch/csrc/jit/passes/tensorexpr_fuser.h>
+
+#include <algorithm>
+#include <mutex>
+
+#include "torch/torchscript.h"
+
+namespace fuser {
+namespace {
+
+using namespace torch::jit;  // NOLINT: half the names of this file are its
+
+struct Published {
+  std::mutex mutex;
+  ScriptRulesRef rules = std::make_shared<ScriptRules>();
+};
+
+// Leaked: scripts may run until the process ends.
+Published& published() {
+  static auto* const it = new Published;
+  return *it;
+}
+
+// x.relu_() can be y = x.relu() where nobody else sees x change; torch's pass finds out.
+void remove_mutation(const std::shared_ptr<Graph>& graph, const ScriptRules& rules) {
+  RemoveTensorMutation(graph, [&](Node* n) {
+    std::string name = overload_name(n);
+    const size_t end = std::min(name.find('.'), name.size());
+    if (end == 0 || name[end - 1] != '_') return false;
+    name.erase(end - 1, 1);
+    return rules.ops.count(name) > 0;
+  });
+}
+
+void fuse_block(Block* block, const ScriptRules& rules, AliasDb& aliases,
+                std::vector<Node*>& groups) {
+  for (Node* n : block->nodes())
+    for (Block* inner : n->blocks()) fuse_block(inner, rules, aliases, groups);
+  for (Node* group : partition(block, rules, aliases)) groups.push_back(group);
+}
+
+}  // namespace
+
+ScriptRulesRef script_rules() {
+  const std::lock_guard<std::mutex> lock(published().mutex);
+  return published().rules;
+}
+
+void set_script_rules(ScriptRules rules) {
+  auto next = std::make_shared<const ScriptRules>(std::move(rules));
+  const std::lock_guard<std::mutex> lock(published().mutex);
+  published().rules = std::move(next);
+}
+
+std::string overload_name(const Node* node) {
+  const auto* schema = node->maybeSchema();
+  if (!schema) return node->kind().toQualString();
+  return schema->overload_name().empty() ? schema->name()
+                                         : schema->name() + "." + schema->overload_name();
+}
+
+const ScriptOp* find_op(const ScriptRules& rules, const Node* node) {
+  if (node->kind() == prim::Constant || node->kind() == prim::Param) return nullptr;
+  const auto found = rules.ops.find(overload_name(node));
+  return found == rules.ops.end() ? nullptr : &found->second;
+}
+
+bool is_group(const Node* n) { return n->kind() == prim::CudaFusionGroup; }
+bool is_tensor(const Value* v) { return v->type()->isSubtypeOf(*TensorType::get()); }
+bool is_tensor_list(const Value* v) { return v->type()->isSubtypeOf(*ListType::ofTensors()); }
+
+bool may_alias(const Node* n) {
+  if (n->kind() == prim::ConstantChunk) return true;
+  const auto* schema = n->maybeSchema();
+  if (!schema) return false;
+  return std::any_of(schema->returns().begin(), schema->returns().end(),
+                     [](const c10::Argument& r) { return r.alias_info() != nullptr; });
+}
+
+void fuse_script(std::shared_ptr<Graph>& graph) {
+  const ScriptRulesRef rules = script_rules();
+  if (!rules->cuda && !rules->cpu) return;
+  // A graph without a group stays as other fusers want to find it.
+  std::shared_ptr<Graph> fused = graph->copy();
+  RemoveProfileNodesAndSpecializeTypes(fused);
+  remove_mutation(fused, *rules);
+  move_sizes_out(fused->block(), *rules);
+  EliminateDeadCode(fused);
+  EliminateCommonSubexpression(fused);
+  {
+    AliasDb aliases(fused);
+    make_regions(fused->block(), *rules, aliases);
+  }
+  std::vector<Node*> groups;
+  {
+    AliasDb aliases(fused);
+    fuse_block(fused->block(), *rules, aliases, groups);
+  }
+  if (groups.empty()) return;
+  for (Node* group : groups) trim_group(group);
+  for (Node* group : groups) guard_group(group);
+  inline_regions(fused->block());
+  RemoveTensorTypeSpecializations(fused);
+  EliminateDeadCode(fused);
+  graph = std::move(fused);
+}
+
+}  // namespace fuser

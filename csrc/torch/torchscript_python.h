@@ -1,0 +1,23 @@
+// The part of the TorchScript fuser that Python plays: graphs as data, the writer of definitions.
+#pragma once
+
+#include <torch/csrc/jit/ir/ir.h>
+
+#include "torch/torchscript_group.h"
+
+namespace fuser {
+
+// False once the interpreter goes down: nobody may wait for it any more.
+bool python_alive();
+
+// The definition of `graph` for these arguments, written by fuser.adapters.torchscript. Takes the
+// interpreter's lock. Raises what Python raised, as std::runtime_error: Unsupported, mostly.
+Specialization write_definition(const torch::jit::Graph& graph,
+                                const std::vector<ArgumentRole>& roles,
+                                c10::ArrayRef<c10::IValue> arguments);
+
+// Tells the user, once for a group, that eager computes it. Returns whether the error is to be
+// raised instead (FUSER_STRICT).
+bool report_fallback(const torch::jit::Graph& graph, const std::string& error);
+
+}  // namespace fuser

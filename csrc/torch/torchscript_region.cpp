@@ -1,0 +1,143 @@
+// Control flow that follows numbers, not tensors: which dims a mean was over, whether it kept them.
+// Such an If is one node of a group; the definition is written along the branch that the numbers
+// choose, and they belong to what chooses the definition.
+#include <torch/csrc/jit/passes/dead_code_elimination.h>
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "torch/torchscript.h"
+
+namespace fuser {
+namespace {
+
+using namespace torch::jit;  // NOLINT: half the names of this file are its
+
+bool changes_a_list(const Node* n) {
+  return n->kind() == aten::_set_item || n->kind() == aten::append;
+}
+
+// On numbers and lists of them; fuser/adapters/torchscript.py has the same list.
+bool on_numbers(const Node* n) {
+  static const auto* kinds =
+      new std::unordered_set<Symbol>{prim::Constant,    prim::ListConstruct,
+                                     aten::len,         aten::add,
+                                     aten::sub,         aten::mul,
+                                     aten::eq,          aten::ne,
+                                     aten::lt,          aten::le,
+                                     aten::gt,          aten::ge,
+                                     aten::__not__,     aten::__round_to_zero_floordiv,
+                                     aten::__getitem__, aten::_set_item,
+                                     aten::append,      aten::dim};
+  if (!kinds->count(n->kind())) return false;
+  const auto number = [](const Value* v) { return !is_tensor(v) && !is_tensor_list(v); };
+  return std::all_of(n->outputs().begin(), n->outputs().end(), number) &&
+         std::all_of(n->inputs().begin(), n->inputs().end(),
+                     [&](const Value* v) { return n->kind() == aten::dim || number(v); });
+}
+
+// What a node with blocks reads from outside of it, in order of appearance.
+struct Captured {
+  std::unordered_set<const Value*> inside;
+  std::vector<Value*> values;
+
+  void use(Value* v) {
+    if (inside.count(v) || std::find(values.begin(), values.end(), v) != values.end()) return;
+    values.push_back(v);
+  }
+  void visit(Node* n) {
+    for (Value* v : n->inputs()) use(v);
+    for (Block* b : n->blocks()) {
+      inside.insert(b->inputs().begin(), b->inputs().end());
+      for (Node* each : b->nodes()) {
+        visit(each);
+        inside.insert(each->outputs().begin(), each->outputs().end());
+      }
+      for (Value* v : b->outputs()) use(v);
+    }
+  }
+};
+
+bool stands_in(const Node* n, const Node* outer) {
+  while (n && n != outer) n = n->owningBlock()->owningNode();
+  return n == outer;
+}
+
+// Do the blocks of n, which is `outer` or stands in it, hold nothing but what a definition can be
+// written along? Lists that change must be made in `outer`.
+bool writable(const Node* n, const Node* outer, const ScriptRules& rules) {
+  for (const Block* b : n->blocks()) {
+    for (const Node* each : b->nodes()) {
+      if (each->kind() == prim::If || each->kind() == prim::Loop) {
+        if (!writable(each, outer, rules)) return false;
+      } else if (!on_numbers(each) && !find_op(rules, each)) {
+        return false;
+      }
+      if (each->maybeSchema() && each->schema().is_mutable() && !changes_a_list(each)) return false;
+      if (changes_a_list(each) && !stands_in(each->input(0)->node(), outer)) return false;
+    }
+  }
+  return true;
+}
+
+void make_region(Node* n, const std::vector<Value*>& captured) {
+  auto body = std::make_shared<Graph>();
+  std::unordered_map<Value*, Value*> known;
+  for (Value* v : captured) known[v] = body->addInput()->copyMetadata(v);
+  Node* copy = body->insertNode(body->createClone(n, [&](Value* v) { return known.at(v); }));
+  for (Value* v : copy->outputs()) body->registerOutput(v);
+  Graph& graph = *n->owningGraph();
+  Node* region = graph.create(script_region(), captured, n->outputs().size())->insertBefore(n);
+  region->g_(script_region_body(), body);
+  for (size_t i = 0; i < n->outputs().size(); ++i) {
+    region->output(i)->copyMetadata(n->output(i));
+    n->output(i)->replaceAllUsesWith(region->output(i));
+  }
+  n->destroy();
+}
+
+}  // namespace
+
+Symbol script_region() {
+  static const Symbol kind = Symbol::fromQualString("fuser::region");
+  return kind;
+}
+
+Symbol script_region_body() {
+  static const Symbol name = Symbol::fromQualString("attr::body");
+  return name;
+}
+
+void make_regions(Block* block, const ScriptRules& rules, AliasDb& aliases) {
+  for (auto it = block->nodes().begin(); it != block->nodes().end();) {
+    Node* const n = *it++;
+    const bool makes_tensors =
+        !n->outputs().empty() && std::all_of(n->outputs().begin(), n->outputs().end(), is_tensor);
+    if (n->kind() == prim::If && makes_tensors && writable(n, n, rules)) {
+      Captured captured;
+      captured.visit(n);
+      const bool written = std::any_of(captured.values.begin(), captured.values.end(),
+                                       [&](Value* v) { return aliases.hasWriters(v); });
+      if (!written) {
+        make_region(n, captured.values);
+        continue;
+      }
+    }
+    for (Block* inner : n->blocks()) make_regions(inner, rules, aliases);
+  }
+}
+
+void inline_regions(Block* block) {
+  for (auto it = block->nodes().begin(); it != block->nodes().end();) {
+    Node* const n = *it++;
+    for (Block* inner : n->blocks()) inline_regions(inner);
+    if (n->kind() != script_region()) continue;
+    WithInsertPoint at(n);
+    const auto results =
+        insertGraph(*block->owningGraph(), *n->g(script_region_body()), n->inputs());
+    for (size_t i = 0; i < results.size(); ++i) n->output(i)->replaceAllUsesWith(results[i]);
+    n->destroy();
+  }
+}
+
+}  // namespace fuser

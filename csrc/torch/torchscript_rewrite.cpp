@@ -1,0 +1,212 @@
+#include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/passes/dead_code_elimination.h>
+#include <torch/csrc/jit/passes/tensorexpr_fuser.h>
+#include <torch/csrc/jit/runtime/graph_executor.h>
+
+#include <algorithm>
+
+#include "torch/torchscript.h"
+
+namespace fuser {
+namespace {
+
+using namespace torch::jit;  // NOLINT: half the names of this file are its
+
+// ---- sizes
+
+// Sizes of values, written in front of the nodes that ask for them.
+struct Sizes {
+  Graph& graph;
+  const ScriptRules& rules;
+
+  // The tensors from whose sizes those of v follow; {v} where no op says it.
+  std::vector<Value*> sources(Value* v) const {
+    const ScriptOp* op = find_op(rules, v->node());
+    if (!op || op->sizes == SizesOf::Unknown || v->offset() > 0) return {v};
+    std::vector<Value*> out;
+    for (Value* operand : v->node()->inputs()) {
+      if (!is_tensor(operand)) {
+        if (operand->type()->kind() == TypeKind::OptionalType && !toIValue(operand)) return {v};
+        continue;
+      }
+      for (Value* s : sources(operand))
+        if (std::find(out.begin(), out.end(), s) == out.end()) out.push_back(s);
+      if (op->sizes == SizesOf::First) break;
+    }
+    return out.empty() ? std::vector<Value*>{v} : out;
+  }
+
+  void rewrite(Node* size) const {
+    Value* const v = size->input(0);
+    const std::vector<Value*> from = sources(v);
+    if (from.size() == 1) {
+      size->replaceInput(0, from[0]);
+      return;
+    }
+    WithInsertPoint at(size);
+    std::vector<Value*> all;
+    for (Value* s : from) all.push_back(graph.insert(aten::size, {s}));
+    Value* joint = graph.insertNode(graph.create(prim::BroadcastSizes, all))->output();
+    joint->setType(ListType::ofInts());
+    Value* result = joint;
+    if (size->inputs().size() == 2)
+      result = graph.insert(aten::__getitem__, {joint, size->input(1)});
+    size->output()->replaceAllUsesWith(result);
+    size->destroy();
+  }
+};
+
+// ---- views
+
+// Is v the first operand, seen otherwise? A cast makes memory of its own.
+bool is_view(const Value* v) {
+  const Node* n = v->node();
+  if (!may_alias(n) || n->inputs().empty()) return false;
+  const auto of = n->input(0)->type()->cast<TensorType>();
+  const auto to = v->type()->cast<TensorType>();
+  return of && to && of->scalarType() == to->scalarType();
+}
+
+// To what the memory of v belongs.
+const Value* root_of(const Value* v) {
+  while (is_view(v)) v = v->node()->input(0);
+  return v;
+}
+
+// Output i of the group, a view, computed behind it instead. False where its arguments are known
+// inside only.
+bool move_view_behind(Node* group, size_t i) {
+  Graph& inner = *group->g(attr::Subgraph);
+  Graph& outer = *group->owningGraph();
+  Value* const v = inner.outputs()[i];
+  Node* const view = v->node();
+  const auto outside = [](const Value* a) {
+    return a->node()->kind() == prim::Param || a->node()->kind() == prim::Constant;
+  };
+  const auto arguments = view->inputs().slice(1);
+  if (!std::all_of(arguments.begin(), arguments.end(), outside)) return false;
+  WithInsertPoint at(group->next());
+  std::unordered_map<Value*, Value*> known;
+  for (Value* a : view->inputs()) {
+    if (a->node()->kind() == prim::Constant) {
+      known[a] = outer.insertConstant(*toIValue(a));
+    } else if (a->node()->kind() == prim::Param) {
+      known[a] = group->input(a->offset());
+    } else {
+      const auto outputs = inner.outputs();
+      const auto place = std::find(outputs.begin(), outputs.end(), a);
+      if (place != outputs.end()) {
+        known[a] = group->output(place - outputs.begin());
+      } else {
+        inner.registerOutput(a);
+        known[a] = group->addOutput()->copyMetadata(a);
+      }
+    }
+  }
+  Node* copy = outer.insertNode(outer.createClone(view, [&](Value* a) { return known.at(a); }));
+  group->output(i)->replaceAllUsesWith(copy->output(v->offset()));
+  group->eraseOutput(i);
+  inner.eraseOutput(i);
+  return true;
+}
+
+// Output of a group that shares memory with an input or with another output where eager runs it.
+bool move_a_view_behind(Node* group) {
+  const auto outputs = group->g(attr::Subgraph)->outputs();
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (!is_view(outputs[i])) continue;
+    const Value* const root = root_of(outputs[i]);
+    bool shared = root->node()->kind() == prim::Param;
+    for (size_t j = 0; j < outputs.size(); ++j) shared |= j != i && root_of(outputs[j]) == root;
+    if (shared && move_view_behind(group, i)) return true;
+  }
+  return false;
+}
+
+// The dtype of a result is known where the definition is written; the tensor need not leave for it.
+void take_dtypes_in(Node* group) {
+  Graph& inner = *group->g(attr::Subgraph);
+  for (size_t i = 0; i < group->outputs().size(); ++i) {
+    const std::vector<Use> uses = group->output(i)->uses();
+    Value* inside = nullptr;
+    Value* outside = nullptr;
+    for (const Use& use : uses) {
+      if (use.user->kind() != prim::dtype) continue;
+      if (!outside) {
+        WithInsertPoint at(inner.return_node());
+        inside = inner.insertNode(inner.create(prim::dtype, {inner.outputs()[i]}))->output();
+        inside->setType(IntType::get());
+        inner.registerOutput(inside);
+        outside = group->addOutput()->setType(IntType::get());
+      }
+      use.user->output()->replaceAllUsesWith(outside);
+      use.user->destroy();
+    }
+  }
+}
+
+}  // namespace
+
+void move_sizes_out(Block* block, const ScriptRules& rules) {
+  const Sizes sizes{*block->owningGraph(), rules};
+  for (auto it = block->nodes().begin(); it != block->nodes().end();) {
+    Node* const n = *it++;
+    for (Block* inner : n->blocks()) move_sizes_out(inner, rules);
+    if (n->kind() == aten::size) sizes.rewrite(n);
+  }
+}
+
+void trim_group(Node* group) {
+  Graph& inner = *group->g(attr::Subgraph);
+  const auto drop_unused = [&] {
+    for (size_t i = group->outputs().size(); i-- > 0;) {
+      if (group->output(i)->hasUses()) continue;
+      group->eraseOutput(i);
+      inner.eraseOutput(i);
+    }
+  };
+  take_dtypes_in(group);
+  drop_unused();
+  while (move_a_view_behind(group)) drop_unused();
+  EliminateDeadCode(inner.block());
+  for (size_t i = group->inputs().size(); i-- > 0;) {
+    if (inner.inputs()[i]->hasUses()) continue;
+    inner.eraseInput(i);
+    group->removeInput(i);
+  }
+}
+
+void guard_group(Node* group) {
+  Graph& graph = *group->owningGraph();
+  std::vector<Value*> tensors;
+  std::vector<TypePtr> types;
+  for (Value* v : group->inputs()) {
+    if (!is_tensor(v)) continue;
+    tensors.push_back(v);
+    types.push_back(v->type());
+  }
+  Node* const guard = graph.create(prim::CudaFusionGuard, tensors, 1)->insertBefore(group);
+  guard->tys_(attr::types, types);
+  guard->output()->setType(BoolType::get());
+  Node* const branch = graph.create(prim::If, {guard->output()}, group->outputs().size());
+  branch->insertBefore(group);
+  for (size_t i = 0; i < group->outputs().size(); ++i) {
+    branch->output(i)->copyMetadata(group->output(i));
+    group->output(i)->replaceAllUsesWith(branch->output(i));
+  }
+  Block* const fused = branch->addBlock();
+  Block* const unfused = branch->addBlock();
+  {
+    WithInsertPoint at(unfused->return_node());
+    for (Value* v : insertGraph(graph, *group->g(attr::Subgraph), group->inputs()))
+      unfused->registerOutput(v);
+    // It is profiled again when it runs, and must not believe what held for the group.
+    inline_regions(unfused);
+    removeTensorTypeSpecializations(unfused);
+    replaceBlockWithFallbackGraph(unfused, group->inputs());
+  }
+  group->moveBefore(fused->return_node());
+  for (Value* v : group->outputs()) fused->registerOutput(v);
+}
+
+}  // namespace fuser

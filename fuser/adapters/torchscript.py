@@ -1,0 +1,417 @@
+"""TorchScript: scripted and traced functions run on our kernels, forward and backward.
+
+    fuser.enable_torchscript_fuser()          # from now on, for what is compiled from now on
+    with fuser.torchscript_fuser(cpu=True):   # or for a while; cpu: scripts on CPU tensors too
+
+A pass of torch's executor, in C++, collects nodes into groups once a function was profiled (by its
+second call, or third with gradients). A group's first call with arguments of a new kind (ranks,
+dtypes, which sizes are 1, values that shape the computation) comes here: write_definition() writes
+it as a definition. Later calls do not touch Python.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import operator
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from fuser import DataType, FusionDefinition, Tensor, Unsupported, _core
+from fuser._native import load_torch
+from fuser.adapters import aten
+from fuser.adapters.aten import pointwise
+from fuser.interpreter import torch_dtype
+
+# How a group takes an argument: ArgumentRole of csrc/torch/torchscript_group.h.
+_TENSOR, _NUMBER, _SIZES, _CONSTANT = range(4)
+# What the sizes of a first result are: SizesOf of csrc/torch/torchscript.h.
+_UNKNOWN, _FIRST, _BROADCAST = range(3)
+
+# (name, attributes, operands, results); values are numbers.
+Node = tuple[str, Mapping[str, Any], Sequence[int], Sequence[int]]
+Graph = tuple[Sequence[int], Sequence[Node], Sequence[int]]
+
+
+# ---- switching
+
+
+def enable_torchscript_fuser(enabled: bool = True, cpu: bool = False) -> None:
+    """Fuse what torch.jit compiles from now on, on CUDA tensors and with `cpu` on CPU tensors.
+
+    Functions that torch has optimized already keep what they have. Other fusers' switches stay as
+    they are: ours looks at a graph before them.
+    """
+    global _state
+    _state = (enabled, cpu)
+    _set_rules(enabled)
+
+
+@contextmanager
+def torchscript_fuser(cpu: bool = False) -> Iterator[None]:
+    """enable_torchscript_fuser() for the length of a `with`."""
+    global _state
+    before = _state
+    enable_torchscript_fuser(True, cpu)
+    try:
+        yield
+    finally:
+        _state = before
+        _set_rules(before[0])
+
+
+_state = (False, False)
+_on = False  # are the rules set?
+
+
+def _set_rules(on: bool) -> None:
+    global _on
+    if on or _on:
+        _module().set_rules(on, on and _state[1], _ops() if on else {})
+    _on = on
+
+
+@functools.cache
+def _module() -> Any:
+    load_torch()
+    module = importlib.import_module("fuser._torchscript")
+    module.install(importlib.import_module(__name__))
+
+    # torch.jit.fuser("fuser2") switches nvFuser on by these two, which have no other use any more;
+    # while ours is enabled they switch ours.
+    def set_enabled(enable: bool) -> bool:
+        was = _on
+        if _state[0]:
+            _set_rules(enable)
+        return was
+
+    torch._C._jit_set_nvfuser_enabled = set_enabled
+    torch._C._jit_nvfuser_enabled = lambda: _on
+    return module
+
+
+def counters() -> dict[str, int]:
+    """Of this process: definitions written for groups, runs of groups, and runs that fell back."""
+    return _module().counters()  # type: ignore[no-any-return]
+
+
+# ---- which nodes
+
+
+@functools.cache
+def _ops() -> dict[str, tuple[bool, int]]:
+    """By overload as TorchScript names it: does it compute, and what are its sizes."""
+    found: dict[str, tuple[bool, int]] = {}
+    for row in aten.rows().values():
+        if row.kind in ("create", "library"):
+            continue
+        found[_script_name(row.name)] = (row.kind != "view", _sizes_of(row.name))
+    for name in (*_OWN, "fuser::region"):
+        found[name] = (False, _FIRST if "autocast" in name else _UNKNOWN)
+    return found
+
+
+def _script_name(name: str) -> str:
+    """ "aten.relu.default" as "aten::relu"."""
+    namespace, _, rest = name.partition(".")
+    return f"{namespace}::{rest.removesuffix('.default')}"
+
+
+def _sizes_of(name: str) -> int:
+    if name.split(".")[1] in _LIKE_FIRST:
+        return _FIRST
+    return _BROADCAST if name in pointwise.ROWS else _UNKNOWN
+
+
+# By name, without the overload.
+_LIKE_FIRST = {
+    "to",
+    "type_as",
+    "_to_copy",
+    "dropout",
+    "native_dropout",
+    "native_dropout_backward",
+    "softmax",
+    "_softmax",
+    "log_softmax",
+    "_log_softmax",
+    "_softmax_backward_data",
+    "_log_softmax_backward_data",
+    "layer_norm",
+    "native_layer_norm",
+    "batch_norm",
+    "native_batch_norm",
+    "instance_norm",
+    "rand_like",
+    "contiguous",
+    "detach",
+}
+
+
+# ---- ops that only TorchScript has
+
+
+def _grad_sum_to_size(fd: FusionDefinition, x: Tensor, size: Any) -> Any:
+    if size is None:
+        return x
+    return aten.emit(fd, "aten.sum_to_size.default", [x, size], {})
+
+
+def _to_reduced_precision(
+    fd: FusionDefinition, x: Tensor, cuda: bool, cpu: bool, cuda_dtype: int, cpu_dtype: int
+) -> Any:
+    """Of float32 only, in the dtype of the device for which autocast is on."""
+    if x.dtype() != DataType.Float or not (cuda or cpu):
+        return x
+    return _cast(fd, x, _DTYPES[cuda_dtype if cuda else cpu_dtype])
+
+
+def _to_full_precision(fd: FusionDefinition, x: Tensor, cuda: bool, cpu: bool) -> Any:
+    if x.dtype() not in (DataType.Half, DataType.BFloat16) or not (cuda or cpu):
+        return x
+    return _cast(fd, x, torch.float32)
+
+
+def _cast(fd: FusionDefinition, x: Tensor, dtype: torch.dtype) -> Any:
+    return aten.emit(fd, "aten.to.dtype", [x, dtype, False, False, None], {})
+
+
+def _chunks(fd: FusionDefinition, x: Tensor, *, chunks: int, dim: int) -> Any:
+    return aten.emit(fd, "aten.chunk.default", [x, chunks, dim], {})
+
+
+_OWN: dict[str, Callable[..., Any]] = {
+    "aten::_grad_sum_to_size": _grad_sum_to_size,
+    "aten::_autocast_to_reduced_precision": _to_reduced_precision,
+    "aten::_autocast_to_full_precision": _to_full_precision,
+    "prim::ConstantChunk": _chunks,
+}
+
+
+# ---- writing definitions
+
+
+def write_definition(
+    graph: Graph, roles: Sequence[int], arguments: Sequence[Any]
+) -> tuple[Any, list[tuple[int, int | None]]]:
+    """The executor of the definition of a group; and of each output of the group the result that it
+    is, or (-1, number), or (-1, None) for an undefined tensor. Called from C++. Raises Unsupported
+    where there is no definition.
+    """
+    inputs, nodes, outputs = graph
+    fd = FusionDefinition()
+    on_gpu = any(isinstance(a, torch.Tensor) and not a.is_cpu for a in arguments)
+    values = {
+        value: _argument(fd, role, given, on_gpu)
+        for value, role, given in zip(inputs, roles, arguments, strict=True)
+    }
+    for node in nodes:
+        _write(fd, node, values)
+    places: list[tuple[int, int | None]] = []
+    results = 0
+    for output in outputs:
+        value = values[output]
+        if isinstance(value, Tensor):
+            fd.add_output(value)
+            places.append((results, None))
+            results += 1
+        elif value is None or type(value) is int:
+            places.append((-1, value))
+        else:
+            raise Unsupported("an output that is no tensor", rule="script-output")
+    return fd.fec.executor, places
+
+
+def _argument(fd: FusionDefinition, role: int, given: Any, on_gpu: bool) -> Any:
+    """An argument as the definition sees it. What C++ passes to a run comes in this order."""
+    if isinstance(given, torch.Tensor):
+        return fd.define_tensor(
+            shape=[1 if n == 1 else -1 for n in given.shape],
+            contiguity=False,
+            dtype=given.dtype,
+            is_cpu=on_gpu and given.is_cpu,
+        )
+    if role == _NUMBER and type(given) in (int, float):
+        return fd.define_scalar(DataType.Int if type(given) is int else DataType.Double)
+    if role == _SIZES and type(given) is int:
+        return _size(fd, given)
+    if role == _SIZES and isinstance(given, list):
+        return [_size(fd, n) for n in given]
+    return given
+
+
+def _size(fd: FusionDefinition, n: int) -> Any:
+    return fd.define_scalar(DataType.Int) if 1 < n < 1 << 40 else n
+
+
+def _write(fd: FusionDefinition, node: Node, values: dict[int, Any]) -> None:
+    name, attributes, operands, results = node
+    given = [values[v] for v in operands]
+    if name in _STRUCTURE:
+        made = _STRUCTURE[name](fd, values, given, **attributes)
+    elif name in _OWN:
+        made = _one_or_all(_OWN[name](fd, *given, **attributes), results)
+    elif name.partition(".")[0] in _ON_NUMBERS and not any(isinstance(g, Tensor) for g in given):
+        made = [_ON_NUMBERS[name.partition(".")[0]](*given)]
+    else:
+        args, kwargs = _by_schema(name, given)
+        made = _one_or_all(aten.emit(fd, _table_name(name), args, kwargs), results)
+    for value, result in zip(results, made, strict=True):
+        values[value] = result
+
+
+def _one_or_all(made: Any, results: Sequence[int]) -> Any:
+    return [made] if len(results) == 1 else made
+
+
+# ---- structure: nodes that hold other nodes, lists and constants
+
+Values = dict[int, Any]
+
+
+def _block(fd: FusionDefinition, values: Values, block: Graph, given: Sequence[Any]) -> list[Any]:
+    inputs, nodes, outputs = block
+    values.update(zip(inputs, given, strict=True))
+    for node in nodes:
+        _write(fd, node, values)
+    return [values[v] for v in outputs]
+
+
+def _region(fd: FusionDefinition, _: Values, given: Sequence[Any], body: Graph) -> list[Any]:
+    return _block(fd, {}, body, given)
+
+
+def _if(
+    fd: FusionDefinition, values: Values, given: Sequence[Any], blocks: Sequence[Graph]
+) -> list[Any]:
+    return _block(fd, values, blocks[0 if _known(given[0]) else 1], [])
+
+
+def _loop(
+    fd: FusionDefinition, values: Values, given: Sequence[Any], blocks: Sequence[Graph]
+) -> list[Any]:
+    count, goes_on, *carried = given
+    turn = 0
+    while turn < _known(count) and _known(goes_on):
+        goes_on, *carried = _block(fd, values, blocks[0], [turn, *carried])
+        turn += 1
+    return carried
+
+
+def _known(value: Any) -> Any:
+    if isinstance(value, bool | int):
+        return value
+    raise Unsupported("a branch that follows a number of the run", rule="script-branch")
+
+
+_STRUCTURE: dict[str, Callable[..., Sequence[Any]]] = {
+    "prim::Constant": lambda fd, values, given, value: [_constant(fd, value)],
+    "prim::ListConstruct": lambda fd, values, given: [given],
+    "prim::ListUnpack": lambda fd, values, given: given[0],
+    "prim::dtype": lambda fd, values, given: [_DTYPE_NUMBERS[torch_dtype(given[0].dtype())]],
+    "prim::If": _if,
+    "prim::Loop": _loop,
+    "fuser::region": _region,
+}
+
+
+def _set_item(items: list[Any], place: int, value: Any) -> list[Any]:
+    items[place] = value
+    return items
+
+
+def _append(items: list[Any], value: Any) -> list[Any]:
+    items.append(value)
+    return items
+
+
+# What a region may do with numbers and lists of them, as csrc/torch/torchscript_region.cpp says.
+_ON_NUMBERS: dict[str, Callable[..., Any]] = {
+    "aten::len": len,
+    "aten::add": operator.add,
+    "aten::sub": operator.sub,
+    "aten::mul": lambda a, b: list(a) * b if isinstance(a, list) else a * b,
+    "aten::eq": operator.eq,
+    "aten::ne": operator.ne,
+    "aten::lt": operator.lt,
+    "aten::le": operator.le,
+    "aten::gt": operator.gt,
+    "aten::ge": operator.ge,
+    "aten::__not__": operator.not_,
+    "aten::__round_to_zero_floordiv": lambda a, b: int(a / b),
+    "aten::__getitem__": operator.getitem,
+    "aten::_set_item": _set_item,
+    "aten::append": _append,
+}
+
+
+def _constant(fd: FusionDefinition, value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    if value.ndim:
+        raise Unsupported("a constant tensor", rule="script-constant")
+    return fd.ops.full([], value.item(), value.dtype)
+
+
+def _table_name(name: str) -> str:
+    namespace, _, rest = name.partition("::")
+    return f"{namespace}.{rest}" if "." in rest else f"{namespace}.{rest}.default"
+
+
+def _by_schema(name: str, given: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+    """TorchScript passes all arguments by position, and dtypes as numbers."""
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
+    for (argument, by_name, is_dtype), value in zip(_signature(name), given, strict=False):
+        if is_dtype and isinstance(value, int):
+            value = _DTYPES[value]
+        if by_name:
+            kwargs[argument] = value
+        else:
+            args.append(value)
+    return args, kwargs
+
+
+@functools.cache
+def _signature(name: str) -> list[tuple[str, bool, bool]]:
+    """Of each argument its name, whether it goes by name only, and whether it is a dtype."""
+    base, _, overload = name.partition(".")
+    schema = torch._C._get_schema(base, overload)
+    return [(a.name, a.kwarg_only, "ScalarType" in str(a.real_type)) for a in schema.arguments]
+
+
+# By the number that torch gives them.
+_DTYPES: dict[int, torch.dtype] = {
+    0: torch.uint8,
+    1: torch.int8,
+    2: torch.int16,
+    3: torch.int32,
+    4: torch.int64,
+    5: torch.float16,
+    6: torch.float32,
+    7: torch.float64,
+    9: torch.complex64,
+    10: torch.complex128,
+    11: torch.bool,
+    15: torch.bfloat16,
+    23: torch.float8_e5m2,
+    24: torch.float8_e4m3fn,
+}
+
+_DTYPE_NUMBERS: dict[torch.dtype, int] = {dtype: number for number, dtype in _DTYPES.items()}
+
+
+def report_fallback(graph: str, error: str) -> bool:
+    """Says, once for a group, that eager computes it, and why. True: raise the error instead."""
+    if _core.get_option("FUSER_STRICT") == "1":
+        return True
+    warnings.warn(
+        f"a fused group of a script runs unfused: {error}\n"
+        f"FUSER_STRICT=1 raises the error. The group, as torch._C.parse_ir reads it:\n{graph}",
+        stacklevel=1,
+    )
+    return False

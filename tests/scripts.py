@@ -1,0 +1,105 @@
+"""Scripts that tests fuse: the tutorial's functions, and how a scripted function is compared with
+eager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+
+def composite(
+    input1: torch.Tensor,
+    input2: torch.Tensor,
+    weight: torch.Tensor,
+    bias1: torch.Tensor,
+    bias2: torch.Tensor,
+    axis: int,
+    p: float,
+) -> torch.Tensor:
+    x = F.dropout(input1 + bias1, p, training=True) + input2
+    return F.layer_norm(x, (input1.size(axis),), weight, bias2)
+
+
+def primitive(
+    input1: torch.Tensor,
+    input2: torch.Tensor,
+    weight: torch.Tensor,
+    bias1: torch.Tensor,
+    bias2: torch.Tensor,
+    axis: int,
+    p: float,
+    keepdim: bool,
+) -> torch.Tensor:
+    x = F.dropout(input1 + bias1, p, training=True) + input2
+    mean = x.mean(axis, keepdim)
+    difference = x - mean
+    var = (difference * difference).mean(axis, keepdim)
+    y = (x - mean) / torch.sqrt(var + 1e-12)
+    return weight * y + bias2
+
+
+def rms(
+    input1: torch.Tensor,
+    input2: torch.Tensor,
+    weight: torch.Tensor,
+    bias1: torch.Tensor,
+    axis: int,
+    p: float,
+    keepdim: bool,
+) -> torch.Tensor:
+    x = F.dropout(input1 + bias1, p, training=True) + input2
+    var = x.mul(x).mean(axis, keepdim)
+    y = x / torch.sqrt(var + 1e-12)
+    return weight * y
+
+
+def tutorial_inputs(
+    rows: tuple[int, int], width: int, vectors: int, device: str = "cpu"
+) -> list[torch.Tensor]:
+    shapes = [(*rows, width)] * 2 + [(width,)] * vectors
+    return [torch.rand(s, device=device, requires_grad=True) for s in shapes]
+
+
+def groups(graph: Any) -> int:
+    """Groups in a graph, in its blocks and in its differentiable parts."""
+    count = 0
+    for node in graph.nodes():
+        count += node.kind() == "prim::CudaFusionGroup"
+        if node.kind() == "prim::DifferentiableGraph":
+            count += groups(node.g("Subgraph"))
+        count += sum(groups(block) for block in node.blocks())
+    return count
+
+
+def last_graph() -> Any:
+    return torch.jit.last_executed_optimized_graph()
+
+
+def with_gradients(
+    function: Callable[..., torch.Tensor], tensors: Sequence[torch.Tensor], *rest: Any
+) -> list[torch.Tensor]:
+    """The result on copies of the tensors, and what arrives at each that requires a gradient."""
+    copies = [t.detach().clone().requires_grad_(t.requires_grad) for t in tensors]
+    result = function(*copies, *rest)
+    wanted = [t for t in copies if t.requires_grad]
+    if wanted and result.requires_grad:
+        gradient = torch.linspace(-1, 1, result.numel(), dtype=result.dtype, device=result.device)
+        result.backward(gradient.view(result.shape))
+    return [result.detach(), *(t.grad for t in wanted if t.grad is not None)]
+
+
+def assert_same(
+    got: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], loosen: float = 1.0
+) -> None:
+    """Within what one more or one fewer rounding of intermediate results can change."""
+    assert len(got) == len(expected)
+    for a, b in zip(got, expected, strict=True):
+        epsilon = torch.finfo(b.dtype).eps if b.is_floating_point() else 0.0
+        scale = float(b.detach().abs().max()) if b.numel() and b.is_floating_point() else 0.0
+        torch.testing.assert_close(
+            a, b, rtol=16 * loosen * epsilon, atol=16 * loosen * epsilon * max(scale, 1.0)
+        )

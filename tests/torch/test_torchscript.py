@@ -1,0 +1,314 @@
+"""csrc/torch/torchscript: groups, guards, and what runs behind them."""
+
+from __future__ import annotations
+
+import io
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import fuser
+from fuser.adapters import torchscript
+from tests.scripts import (
+    assert_same,
+    composite,
+    groups,
+    last_graph,
+    primitive,
+    rms,
+    tutorial_inputs,
+    with_gradients,
+)
+
+
+@pytest.fixture(autouse=True)
+def _fused() -> Iterator[None]:
+    with fuser.torchscript_fuser(cpu=True), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=DeprecationWarning)
+        yield
+
+
+def fallbacks() -> int:
+    return torchscript.counters()["fallbacks"]
+
+
+def warmed(function: Callable[..., Any], *args: Any) -> Any:
+    scripted = torch.jit.script(function)
+    for _ in range(3):
+        scripted(*args)
+    return scripted
+
+
+def gate(x: torch.Tensor, y: torch.Tensor, a: float) -> torch.Tensor:
+    z = (x + y) * a
+    return torch.sigmoid(z) + x
+
+
+def test_a_pointwise_function_is_one_group_at_any_shape() -> None:
+    f = warmed(gate, torch.randn(4, 8), torch.randn(8), 2.0)
+    written, unfused = torchscript.counters()["definitions"], fallbacks()
+    for rows, columns, a in [(4, 8, 2.0), (5, 8, 0.5), (3, 16, -1.0), (7, 9, 3.0)]:
+        x, y = torch.randn(rows, columns), torch.randn(columns)
+        assert_same([f(x, y, a)], [gate(x, y, a)])
+    assert groups(f.graph_for(torch.randn(4, 8), torch.randn(8), 2.0)) == 1
+    assert fallbacks() == unfused
+    assert torchscript.counters()["definitions"] == written
+
+
+def test_sizes_of_one_and_none_choose_definitions_of_their_own() -> None:
+    f = warmed(gate, torch.randn(4, 8), torch.randn(8), 2.0)
+    for x, y in [((4, 1), (8,)), ((1, 8), (1,)), ((0, 8), (8,)), ((4, 8), (1,))]:
+        a, b = torch.randn(x), torch.randn(y)
+        assert_same([f(a, b, 2.0)], [gate(a, b, 2.0)])
+
+
+@pytest.mark.parametrize("change", ["dtype", "rank", "requires_grad", "strides"])
+def test_a_failed_guard_runs_the_function_all_the_same(change: str) -> None:
+    f = warmed(gate, torch.randn(4, 8), torch.randn(8), 2.0)
+    x, y = torch.randn(4, 8), torch.randn(8)
+    x = {
+        "dtype": x.double(),
+        "rank": x[None],
+        "requires_grad": x.clone().requires_grad_(),
+        "strides": torch.randn(8, 4).t(),
+    }[change]
+    for _ in range(4):
+        assert_same(with_gradients(f, [x, y], 2.0), with_gradients(gate, [x, y], 2.0))
+
+
+@pytest.mark.parametrize(
+    ("function", "vectors", "rest", "backward"),
+    [
+        (composite, 3, (2, 0.0), 1),
+        (primitive, 3, (2, 0.0, True), 2),
+        (rms, 2, (2, 0.0, True), 2),
+    ],
+    ids=["composite", "primitive", "rms"],
+)
+def test_the_tutorial_trains_in_one_group_and_few_backward(
+    function: Any, vectors: int, rest: Any, backward: int
+) -> None:
+    """Axis and keepdim are arguments; new shapes write no definition."""
+    f = torch.jit.script(function)
+    for _ in range(4):
+        with_gradients(f, tutorial_inputs((4, 8), 16, vectors), *rest)
+    assert 1 <= groups(last_graph()) <= backward
+    before = torchscript.counters()
+    for rows in [(4, 8), (5, 8), (6, 7), (3, 9)]:
+        tensors = tutorial_inputs(rows, 16, vectors)
+        expected = with_gradients(function, tensors, *rest)
+        assert_same(with_gradients(f, tensors, *rest), expected, 4)
+    after = torchscript.counters()
+    assert after["definitions"] == before["definitions"]
+    assert after["fallbacks"] == before["fallbacks"]
+    assert groups(f.graph_for(*tensors, *rest)) == 1
+
+
+def test_dropout_drops_its_share_and_scales_gradients_alike() -> None:
+    def dropped(x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return F.dropout(x + b, 0.25, training=True) * 2.0
+
+    f = torch.jit.script(dropped)
+    for _ in range(4):
+        x = torch.ones(64, 128, requires_grad=True)
+        y = f(x, torch.ones(128))
+        y.sum().backward()
+    share = (y == 0).float().mean().item()
+    assert abs(share - 0.25) < 0.03
+    assert x.grad is not None
+    assert_same([x.grad], [torch.where(y.detach() == 0, 0.0, 2.0 / 0.75)])
+
+
+def test_in_place_ops_on_fresh_tensors_are_fused() -> None:
+    def activate(x: torch.Tensor) -> torch.Tensor:
+        y = x + 1
+        y.mul_(2.0)
+        y.relu_()
+        return y
+
+    x = torch.randn(4, 8)
+    f = warmed(activate, x)
+    assert_same([f(x)], [activate(x)])
+    graph = f.graph_for(x)
+    assert groups(graph) == 1
+    assert "aten::relu_" not in str(graph).split("fallback")[0]
+
+
+def test_in_place_ops_on_arguments_change_them() -> None:
+    def accumulate(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        z = (x * y).sigmoid()
+        x.add_(z)
+        return (x + z) * 2.0
+
+    f = torch.jit.script(accumulate)
+    x, y = torch.randn(4, 8), torch.randn(4, 8)
+    expected = x.clone()
+    for _ in range(4):
+        assert_same([f(x, y)], [accumulate(expected, y)])
+        assert_same([x], [expected])
+
+
+def test_views_stay_views_for_the_caller() -> None:
+    def split(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = (x * 2).relu()
+        return y, y.view(-1)
+
+    x = torch.randn(4, 8)
+    y, flat = warmed(split, x)(x)
+    assert flat.data_ptr() == y.data_ptr()
+    assert_same([flat], [(x * 2).relu().view(-1)])
+
+    def first(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        t = x.t()
+        return t, (t + 1) * 2
+
+    t, moved = warmed(first, x)(x)
+    assert t.data_ptr() == x.data_ptr()
+    assert_same([moved], [(x.t() + 1) * 2])
+
+
+def test_views_and_parts_inside_a_group() -> None:
+    def heads(x: torch.Tensor, n: int) -> torch.Tensor:
+        b, s, h = x.shape
+        y = (x + 1).view(b, s, n, h // n).transpose(1, 2)
+        return torch.tanh(y) * 2.0
+
+    x = torch.randn(2, 3, 8)
+    f = warmed(heads, x, 2)
+    for shape in [(2, 3, 8), (4, 5, 12)]:
+        x = torch.randn(shape)
+        assert_same([f(x, 2)], [heads(x, 2)])
+    assert groups(f.graph_for(x, 2)) == 1
+
+    def gated(x: torch.Tensor) -> torch.Tensor:
+        a, b = (x * 2).chunk(2, dim=-1)
+        return torch.cat([a.sigmoid() * b, b + 1], dim=0)
+
+    f = warmed(gated, x)
+    for shape in [(2, 3, 8), (4, 5, 12)]:
+        x = torch.randn(shape)
+        assert_same([f(x)], [gated(x)])
+    assert groups(f.graph_for(x)) == 1
+
+
+def test_autocast() -> None:
+    def mixed(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        y = torch.mm(x, w)
+        return (y * 2).relu() + y
+
+    x, w = torch.randn(8, 8), torch.randn(8, 8)
+    f = torch.jit.script(mixed)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        expected = mixed(x, w)
+        for _ in range(3):
+            got = f(x, w)
+    assert_same([got.float()], [expected.float()], 2**16)
+
+
+def test_optional_arguments_and_branches() -> None:
+    def maybe(x: torch.Tensor, b: torch.Tensor | None, scale: bool) -> torch.Tensor:
+        y = x.exp() + 1
+        if b is not None:
+            y = y + b
+        if scale:
+            y = y * 2.0
+        return y.log()
+
+    x = torch.randn(4, 8)
+    f = torch.jit.script(maybe)
+    for _ in range(3):
+        for b in (None, torch.ones(8)):
+            for scale in (True, False):
+                assert_same([f(x, b, scale)], [maybe(x, b, scale)])
+
+
+def test_batch_norm_keeps_its_running_statistics() -> None:
+    def normed(
+        x: torch.Tensor, mean: torch.Tensor, var: torch.Tensor, training: bool
+    ) -> torch.Tensor:
+        return F.batch_norm((x + 1) * 2, mean, var, None, None, training).relu() * 2
+
+    x = torch.randn(4, 3, 5)
+    for training in (True, False):
+        f = torch.jit.script(normed)
+        got, expected = ([torch.zeros(3), torch.ones(3)] for _ in range(2))
+        for _ in range(4):
+            assert_same([f(x, *got, training)], [normed(x, *expected, training)], 4)
+            assert_same(got, expected, 4)
+
+
+def test_scripts_on_cpu_are_left_alone_by_default() -> None:
+    def alone(x: torch.Tensor) -> torch.Tensor:
+        return (x + 1).relu() * 2
+
+    with fuser.torchscript_fuser():
+        x = torch.randn(4, 8)
+        f = warmed(alone, x)
+        assert groups(f.graph_for(x)) == 0
+
+
+class Cell(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = torch.nn.LayerNorm(8)
+        self.line = torch.nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = F.gelu(self.line(self.norm(x)))
+        return torch.tanh(y) * torch.sigmoid(x) + x
+
+
+def test_modules_frozen_traced_saved_and_loaded() -> None:
+    model = Cell().eval()
+    x = torch.randn(4, 8)
+    buffer = io.BytesIO()
+    torch.jit.save(torch.jit.script(model), buffer)
+    buffer.seek(0)
+    variants = [
+        torch.jit.script(model),
+        torch.jit.trace(model, x),
+        torch.jit.freeze(torch.jit.script(model)),
+        torch.jit.load(buffer),
+    ]
+    with torch.no_grad():
+        for variant in variants:
+            for _ in range(3):
+                assert_same([variant(x)], [model(x)], 4)
+
+
+def test_threads_and_forks() -> None:
+    x, y = torch.randn(16, 8), torch.randn(8)
+    expected = gate(x, y, 2.0)
+    f = torch.jit.script(gate)
+    wrong: list[int] = []
+
+    def work(number: int) -> None:
+        for _ in range(5):
+            if not torch.allclose(f(x, y, 2.0), expected, atol=1e-5):
+                wrong.append(number)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+    @torch.jit.script
+    def forked(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        a = torch.jit.fork(gate_script, x, y)
+        return torch.jit.wait(a) + gate_script(x, y)
+
+    for _ in range(3):
+        assert_same([forked(x, y)], [2 * gate(x, y, 2.0)])
+
+
+@torch.jit.script
+def gate_script(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    z = (x + y) * 2.0
+    return torch.sigmoid(z) + x
