@@ -7,6 +7,7 @@ import torch
 
 from fuser import FusionDefinition, Unsupported
 from fuser.adapters import aten
+from tests.sampling import thorough
 
 # What scripts of torch have had fused so far, by overload: none of these may lose its row.
 SCRIPTED = """
@@ -114,10 +115,11 @@ def test_decompositions_keep_what_has_a_row() -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64"])
 def test_the_op_suite(dtype: str) -> None:
-    """A fixed share of torch's samples; all of them: python -m tests.adapters.op_db --share 1."""
+    """A fixed share of torch's samples; all of them: python -m tests.adapters.op_db --share 1,
+    or this with --thorough."""
     pytest.importorskip("expecttest")
     from tests.adapters.op_db import sweep
 
-    result = sweep(0.01, getattr(torch, dtype))
+    result = sweep(1.0 if thorough() else 0.01, getattr(torch, dtype))
     assert result.wrong == {}
     assert sum(result.right.values()) > 30

@@ -17,11 +17,10 @@ import torch
 import fuser
 from fuser import Unsupported
 from fuser.adapters import torchscript
+from tests.sampling import thorough
 from tests.scripts import assert_same, groups, with_gradients
 
-# Beyond the sample that CI runs: FUSER_TEST_SCRIPTS=200 runs so many random scripts, and the op
-# list in every dtype.
-SCRIPTS = int(os.environ.get("FUSER_TEST_SCRIPTS", "0"))
+SCRIPTS = 200 if thorough() else 2  # random ones
 
 
 @pytest.fixture(autouse=True)
@@ -118,15 +117,17 @@ def batch_inputs(shape: tuple[int, int], dtype: torch.dtype) -> list[torch.Tenso
 DTYPES = [torch.float32, torch.bfloat16, torch.float64]
 
 
-DTYPE_SAMPLE = (torch.bfloat16, "norms")
+OPS = [
+    (batch, dtype)
+    for batch in BATCHES
+    for dtype in DTYPES
+    if thorough() or dtype == torch.float32 or (batch, dtype) == ("norms", torch.bfloat16)
+]
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: str(d).removeprefix("torch."))
-@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize(("batch", "dtype"), OPS, ids=str)
 def test_ops(batch: str, dtype: torch.dtype) -> None:
     """Scripted against eager, at shapes that the script was not warmed up on."""
-    if not SCRIPTS and dtype != torch.float32 and (dtype, batch) != DTYPE_SAMPLE:
-        pytest.skip("sampled: FUSER_TEST_SCRIPTS runs all")
     source = batch_source(BATCHES[batch])
     expected = eager(source)
     f = torch.jit.CompilationUnit(source).f
@@ -270,7 +271,7 @@ def random_script(rng: np.random.Generator) -> str:
     return "\n".join(lines) + "\n"
 
 
-@pytest.mark.parametrize("number", range(SCRIPTS or 2))
+@pytest.mark.parametrize("number", range(SCRIPTS))
 def test_random_scripts(number: int) -> None:
     from typing import Optional
 
