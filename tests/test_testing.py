@@ -22,12 +22,14 @@ def scaled(factor: float) -> FusionDefinition:
 def test_a_batch_is_compiled_at_once_and_once(set_option: Callable[[str, object], None]) -> None:
     set_option("FUSER_CACHE", 0)
     x = torch.randn(8)
-    definitions = [scaled(0.5 + i / 64) for i in range(5)]
+    # Of these kernels no other test has one: those of a process are kept.
+    factors = [0.5 + (2 * i + 1) / 1024 for i in range(5)]
+    definitions = [scaled(factor) for factor in factors]
     before = fuser.cache_info().kernels_compiled
     assert compile_batch((fd, [x]) for fd in definitions) == 5
     assert fuser.cache_info().kernels_compiled == before + 5
-    for i, fd in enumerate(definitions):
-        assert torch.equal(fd.execute([x])[0], x * (0.5 + i / 64))
+    for factor, fd in zip(factors, definitions, strict=True):
+        assert torch.equal(fd.execute([x])[0], x * factor)
     assert fuser.cache_info().kernels_compiled == before + 5
     assert compile_batch([]) == 0
 
