@@ -294,31 +294,6 @@ def _impl_index(e: Emitter, *args: Any) -> tuple[Any, ...]:
     return y, mean, rstd, e.ops.full([0], 0, DataType.Byte), 0
 
 
-def _no_training(
-    e: Emitter,
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    mean: Tensor,
-    var: Tensor,
-    momentum: float,
-    eps: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    return _native_batch_norm(e, x, weight, bias, mean, var, False, momentum, eps)
-
-
-def _no_stats(
-    e: Emitter,
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    return _native_batch_norm(e, x, weight, bias, None, None, training, momentum, eps)
-
-
 def _with_update(
     e: Emitter,
     x: Tensor,
@@ -403,45 +378,6 @@ def _batch_norm_backward(
     )
 
 
-def _batch_norm_backward_reserved(
-    e: Emitter,
-    g: Tensor,
-    x: Tensor,
-    weight: Tensor | None,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    save_mean: Tensor | None,
-    save_rstd: Tensor | None,
-    update: bool,
-    eps: float,
-    mask: Mask,
-    reserve: Tensor,
-) -> tuple[Tensor | None, ...]:
-    del reserve
-    statistics = running_mean, running_var, save_mean, save_rstd
-    return _batch_norm_backward(e, g, x, weight, *statistics, update, eps, mask)
-
-
-def _impl_index_backward(
-    e: Emitter,
-    index: int,
-    x: Tensor,
-    g: Tensor,
-    weight: Tensor | None,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    save_mean: Tensor | None,
-    save_rstd: Tensor | None,
-    train: bool,
-    eps: float,
-    mask: Mask,
-    reserve: Tensor,
-) -> tuple[Tensor | None, ...]:
-    del index, reserve
-    statistics = running_mean, running_var, save_mean, save_rstd
-    return _batch_norm_backward(e, g, x, weight, *statistics, train, eps, mask)
-
-
 ROWS: dict[str, Row] = {
     "aten.native_layer_norm.default": _native_layer_norm,
     "aten.layer_norm.default": _layer_norm,
@@ -456,14 +392,22 @@ ROWS: dict[str, Row] = {
     "aten.native_group_norm_backward.default": _group_norm_backward,
     "aten.native_batch_norm.default": _native_batch_norm,
     "aten._native_batch_norm_legit.default": _native_batch_norm,
-    "aten._native_batch_norm_legit.no_stats": _no_stats,
-    "aten._native_batch_norm_legit_no_training.default": _no_training,
+    "aten._native_batch_norm_legit.no_stats": lambda e, x, weight, bias, *rest: _native_batch_norm(
+        e, x, weight, bias, None, None, *rest
+    ),
+    "aten._native_batch_norm_legit_no_training.default": (
+        lambda e, x, weight, bias, mean, var, *rest: _native_batch_norm(
+            e, x, weight, bias, mean, var, False, *rest
+        )
+    ),
     "aten._native_batch_norm_legit_functional.default": _batch_norm_functional,
     "aten._batch_norm_with_update_functional.default": _with_update,
     "aten.batch_norm.default": _batch_norm,
     "aten._batch_norm_impl_index.default": _impl_index,
     "aten.instance_norm.default": _instance_norm,
     "aten.native_batch_norm_backward.default": _batch_norm_backward,
-    "aten.batch_norm_backward.default": _batch_norm_backward_reserved,
-    "aten._batch_norm_impl_index_backward.default": _impl_index_backward,
+    "aten.batch_norm_backward.default": _batch_norm_backward,  # and what torch keeps in reserve
+    "aten._batch_norm_impl_index_backward.default": lambda e, index, x, g, *rest: (
+        _batch_norm_backward(e, g, x, *rest)
+    ),
 }
