@@ -4,7 +4,6 @@ dtype, around the widths where plans change, as devices of several generations w
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -18,13 +17,6 @@ from tests.norms.runs import VARIANTS, Run, bits, make_runs
 @cache
 def runs(seed: int) -> dict[Any, list[Run]]:
     return make_runs(BACKWARD, seed)
-
-
-@pytest.fixture(autouse=True)
-def own_options(set_option: Callable[[str, object], None]) -> None:
-    set_option("FUSER_CACHE", 0)
-    set_option("FUSER_HOST_ARCH", 80)
-    set_option("FUSER_HOST_DEBUG", 0)
 
 
 @pytest.mark.parametrize(("arch", "dtype"), VARIANTS, ids=str)
