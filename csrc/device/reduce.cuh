@@ -499,6 +499,29 @@ DEVICE S collect_cluster(const S* slots) {
 
 // ---- rows of a block
 
+//@ merge_rows_
+// Leaves the merge of ROWS rows of PITCH states in row 0: of each column by one thread, the first of
+// which is thread t's, so many threads apart. It keeps four states, s[k] of the rows k, k + 4, ....
+template <class R, i32 ROWS, i32 PITCH, i32 THREADS, class S>
+CALLED void merge_rows_(S* slots, i32 t) {
+  constexpr i32 kept = ROWS < 4 ? ROWS : 4, rest = ROWS % kept;
+  _Pragma("unroll 1") for (i32 c = t; c < PITCH; c += THREADS) {
+    S s[kept];
+    UNROLL for (i32 k = 0; k < kept; ++k) s[k] = get_state_(slots + (k * PITCH + c));
+    i32 row = kept;
+    _Pragma("unroll 1") for (; row < ROWS - rest; row += kept) {
+      UNROLL for (i32 k = 0; k < kept; ++k) {
+        s[k] = merge_(R{}, s[k], get_state_(slots + ((row + k) * PITCH + c)));
+      }
+    }
+    UNROLL for (i32 k = 0; k < rest; ++k) {
+      s[k] = merge_(R{}, s[k], get_state_(slots + ((row + k) * PITCH + c)));
+    }
+    fold<R>(s);
+    put_state_(slots + c, s[0]);
+  }
+}
+
 //@ reduce_rows
 // Thread t = y * COLUMNS + x of ROWS * COLUMNS threads: merges r[n] over y for each x and n; every
 // y gets the result. If ROWS * COLUMNS is no multiple of 32, threads beyond it may come and get
@@ -522,24 +545,7 @@ DEVICE void reduce_rows(S (&r)[N], S* slots) {
       UNROLL for (i32 n = 0; n < N; ++n) put_state_(slots + ((y * N + n) * COLUMNS + x), r[n]);
     }
     sync_block();
-    // Each of the N * COLUMNS columns is one thread's. It keeps four states, s[k] of the rows k,
-    // k + 4, ..., and leaves the whole in row 0.
-    constexpr i32 kept = rows < 4 ? rows : 4, rest = rows % kept, pitch = N * COLUMNS;
-    _Pragma("unroll 1") for (i32 c = (i32)t; c < pitch; c += ROWS * COLUMNS) {
-      S s[kept];
-      UNROLL for (i32 k = 0; k < kept; ++k) s[k] = get_state_(slots + (k * pitch + c));
-      i32 row = kept;
-      for (; row < rows - rest; row += kept) {
-        UNROLL for (i32 k = 0; k < kept; ++k) {
-          s[k] = merge_(R{}, s[k], get_state_(slots + ((row + k) * pitch + c)));
-        }
-      }
-      UNROLL for (i32 k = 0; k < rest; ++k) {
-        s[k] = merge_(R{}, s[k], get_state_(slots + ((row + k) * pitch + c)));
-      }
-      fold<R>(s);
-      put_state_(slots + c, s[0]);
-    }
+    merge_rows_<R, rows, N * COLUMNS, ROWS * COLUMNS>(slots, (i32)t);
     sync_block();
     UNROLL for (i32 n = 0; n < N; ++n) r[n] = get_state_(slots + (n * COLUMNS + x));
   }

@@ -7,6 +7,14 @@
 #define DEVICE __device__ __forceinline__
 #endif
 
+//@ CALLED
+// A function that stays one: of what is long, and stands in more than one place.
+#ifdef FUSER_HOST
+#define CALLED inline
+#else
+#define CALLED __device__ __noinline__
+#endif
+
 //@ KERNEL
 #ifdef FUSER_HOST
 #define KERNEL(threads) inline __attribute__((always_inline))
