@@ -29,6 +29,7 @@ from benchmarks.harness import (
     build,
     method_check,
     run_case,
+    time_alone,
     watch_compilation,
 )
 from benchmarks.report import case_header, case_row, markdown, table
@@ -126,6 +127,9 @@ def _run_tables(
                 kernels = build([c for cases in todo.values() for c in cases], setting)
                 seconds = time.perf_counter() - start
                 print(f"{kernels} kernels built in {seconds:.1f} s", file=sys.stderr, flush=True)
+                if setting.device.type == "cuda":
+                    major, minor = torch.cuda.get_device_capability(setting.device)
+                    time_alone(compile_ms, 10 * major + minor)
             for family, cases in todo.items():
                 start = time.perf_counter()
                 _run_family(results, family, cases, setting, compile_ms, keep)

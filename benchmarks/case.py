@@ -105,6 +105,8 @@ class Case:
     peers    by contender
     needs    ops of fd.ops that `define` uses and an older frontend may lack
     reads    it writes next to nothing: timed beside the read-only probe too
+    twice    inputs that are read at two coordinates too far apart for a cache: their bytes count
+             twice
     """
 
     name: str
@@ -122,6 +124,7 @@ class Case:
     peers: Mapping[str, Peer] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
     reads: bool = False
+    twice: tuple[int, ...] = ()
     goal: Goal = Goal()
 
     @property
@@ -222,7 +225,8 @@ def case_bytes(case: Case, inputs: Sequence[Tensor], expected: Sequence[Tensor])
     """
     dtypes = [*case.outputs, *(inputs[i].dtype for i in case.updates)]
     pairs = zip(expected, dtypes, strict=True)
-    return moved_bytes(inputs, []) + sum(t.numel() * dtype.itemsize for t, dtype in pairs)
+    read = [*inputs, *(inputs[i] for i in case.twice)]
+    return moved_bytes(read, []) + sum(t.numel() * dtype.itemsize for t, dtype in pairs)
 
 
 def error(

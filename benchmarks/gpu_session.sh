@@ -42,21 +42,8 @@ step environment "$python" -m fuser env
 step gpu_tests timeout 400 "$python" -m pytest -m gpu -q tests
 step benchmarks timeout 500 "$python" -m benchmarks --json "$out/benchmarks.json" \
   --markdown "$out/benchmarks.md" "${options[@]}"
-if command -v compute-sanitizer >/dev/null; then
-  # One or a few kernels of each family, on a few hundred elements.
-  checked=()
-  for family in $("$python" -c 'from benchmarks.families import TABLES; print(*TABLES)'); do
-    if ((${#families[@]} == 0)) || [[ " ${families[*]} " == *" $family "* ]]; then
-      checked+=("$family")
-    fi
-  done
-  for tool in memcheck racecheck; do
-    step "$tool" timeout 300 compute-sanitizer --tool "$tool" --error-exitcode 9 \
-      "$python" -m benchmarks --tiny --main --samples 2 --contenders fuser \
-      --families "$(IFS=,; echo "${checked[*]}")"
-  done
-else
-  echo "memcheck, racecheck: skipped, no compute-sanitizer on PATH"
-fi
+for tool in memcheck racecheck; do
+  step "$tool" timeout 200 "$python" -m benchmarks.sanitize --tools "$tool"
+done
 if [[ $steps == *" benchmarks "* ]]; then tail -n 60 "$out/benchmarks.log"; fi
 exit "$failed"

@@ -180,7 +180,7 @@ def method_check(setting: Setting, total_bytes: int = 512 << 20) -> dict[str, fl
 @contextmanager
 def watch_compilation() -> Iterator[dict[str, float]]:
     """Milliseconds that NVRTC takes for each kernel text while this is open. Kernels of a batch are
-    compiled side by side, which costs each of them a little.
+    compiled side by side, where each takes twice as long: see time_alone().
     """
     from fuser.runtime import toolkit
 
@@ -197,6 +197,21 @@ def watch_compilation() -> Iterator[dict[str, float]]:
         yield times
     finally:
         toolkit.compile = compile_text
+
+
+_ALONE = 3  # one kernel of so many
+
+
+def time_alone(times: dict[str, float], arch: int) -> None:
+    """Compiles every third of these texts again, one after the other, while watch_compilation() is
+    open, and forgets the times of the others: those of a batch say how busy the cores were.
+    """
+    from fuser.runtime import toolkit
+
+    texts = sorted(times)[::_ALONE]
+    times.clear()
+    for text in texts:
+        toolkit.compile("alone", text, arch)
 
 
 _BATCH_BYTES = 24 << 30  # of inputs that are held at once

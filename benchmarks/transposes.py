@@ -63,7 +63,11 @@ def cast_transposed(output: torch.dtype) -> Callable[[Shape, torch.dtype], Case]
 
 
 def _matrices(
-    name: str, count: int, function: Callable[..., Any], outputs: int = 1
+    name: str,
+    count: int,
+    function: Callable[..., Any],
+    outputs: int = 1,
+    twice: tuple[int, ...] = (),
 ) -> Callable[[Shape, torch.dtype], Case]:
     """`function` of `count` row-major matrices and of what permutes them and lays them out."""
 
@@ -87,6 +91,7 @@ def _matrices(
             eager=eager,
             define=define,
             outputs=(dtype,) * outputs,
+            twice=twice,
             goal=_GOAL,
         )
 
@@ -94,7 +99,7 @@ def _matrices(
 
 
 add_transposed = _matrices("add_transposed", 2, lambda t, rows, x, y: rows(x + t(y)))
-antisymmetric = _matrices("antisymmetric", 1, lambda t, rows, x: rows(x - t(x)))
+antisymmetric = _matrices("antisymmetric", 1, lambda t, rows, x: rows(x - t(x)), twice=(0,))
 both_layouts = _matrices(
     "both_layouts", 1, lambda t, rows, x: (rows(x * 1.5), rows(t(x * 1.5))), outputs=2
 )

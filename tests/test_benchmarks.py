@@ -11,7 +11,18 @@ import pytest
 import torch
 
 from benchmarks import __main__ as command
-from benchmarks import harness, host, peers, pointwise, probe, report, rows, sums
+from benchmarks import (
+    harness,
+    host,
+    peers,
+    pointwise,
+    probe,
+    report,
+    rows,
+    sanitize,
+    sums,
+    transposes,
+)
 from benchmarks.case import Bound, Case, Data, Row, case_bytes, error, error_of_norm, moved_bytes
 from benchmarks.families import TABLES
 from benchmarks.harness import Setting, measure, run_case
@@ -286,6 +297,16 @@ def test_moved_bytes() -> None:
     assert moved_bytes([x], [x.bfloat16()]) == 8 * 16 * (4 + 2)
     assert moved_bytes([x[:1].expand(8, 16)], []) == 16 * 4
     assert moved_bytes([x[:, :4]], []) == 8 * 4 * 4
+    case = transposes.antisymmetric((8, 8), torch.float32)
+    inputs = case.make(Data(CPU))
+    assert case_bytes(case, inputs, case.reference(inputs)) == 3 * 8 * 8 * 4
+
+
+@pytest.mark.parametrize("family", sanitize.ROWS)
+def test_what_sanitizers_run(family: str) -> None:
+    assert set(sanitize.ROWS) == set(TABLES)
+    for row in sanitize.ROWS[family][:1]:
+        sanitize.run_case(row.case())
 
 
 def test_contenders_take_turns() -> None:
@@ -344,6 +365,22 @@ def test_watch_compilation() -> None:
     assert list(times) == [text]
     assert times[text] > 0
     assert toolkit.compile is before
+
+
+def test_compilations_are_timed_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = []
+
+    def fake(name: str, text: str, arch: int, extra: Any = ()) -> toolkit.Compiled:
+        compiled.append((text, arch))
+        return toolkit.Compiled(b"", f"sm_{arch}", "", len(compiled))
+
+    monkeypatch.setattr(toolkit, "compile", fake)
+    with harness.watch_compilation() as times:
+        for text in "dabc":
+            toolkit.compile("kernel", text, 90)
+        harness.time_alone(times, 90)
+    assert compiled[4:] == [("a", 90), ("d", 90)]
+    assert times == {"a": 5e3, "d": 6e3}
 
 
 def test_build_compiles_what_it_can() -> None:
