@@ -64,13 +64,7 @@ Verdict match_broadcast(Problem& p) {
   if (p.reduced) return refuse("broadcast-1", "it reduces");
   const auto c = columns_of(p);
   if (!c) return refuse("broadcast-2", "what it reads along columns is little");
-  const auto ask = [&](Expr value) {
-    if (c->vector > 1 && !value->is_constant()) verdict.facts.push_back({value, c->vector});
-  };
-  ask(extent_of(p, c->dims[K]));
-  for (const MemoryAccess& a : p.accesses)
-    if (const auto needs = vector_needs(p, a, c->dims[K]))
-      for (Expr e : *needs) ask(e);
+  ask_vectors(p, verdict, c->dims[K], c->vector);
   verdict.extents = {extent_of(p, c->dims[K])};
   return verdict;
 }
@@ -79,9 +73,8 @@ Plan plan_broadcast(Problem& p, const Hints& hints, const Device&) {
   const Columns c = *columns_of(p);
   int vector = c.vector;
   int64_t wide = 0;
-  if (vector > 1 && hints.divides(extent_of(p, c.dims[K]), vector))
-    for (size_t i = 0; i < p.accesses.size() && i < 63; ++i)
-      if (can_vector(p, p.accesses[i], c.dims[K], hints, vector)) wide |= int64_t{1} << i;
+  if (hints.divides(extent_of(p, c.dims[K]), vector))
+    wide = wide_accesses(p, ~AxisSet{0}, c.dims[K], hints, vector);
   if (!wide) vector = 1;
   int threads_x = 1;
   while (threads_x < warp && int64_t{threads_x} * vector < hints.at_most(extent_of(p, c.dims[K])))

@@ -6,6 +6,12 @@
 
 namespace fuser {
 
+int ceil_pow2(int64_t n) {
+  int p = 1;
+  while (p < n) p *= 2;
+  return p;
+}
+
 Expr extent_of(Problem& p, const std::vector<AxisId>& axes) {
   Expr e = p.refined.exprs.constant(1);
   for (AxisId a : axes) e = p.refined.exprs.mul(e, p.refined.axes[a].extent);
@@ -80,6 +86,26 @@ bool can_vector(Problem& p, const MemoryAccess& access, const std::vector<AxisId
   return needs && hints.aligned[access.buffer] &&
          std::all_of(needs->begin(), needs->end(),
                      [&](Expr e) { return hints.divides(e, vector); });
+}
+
+void ask_divides(Verdict& verdict, Expr value, int64_t divisor) {
+  if (divisor > 1 && !value->is_constant()) verdict.facts.push_back({value, divisor});
+}
+
+void ask_vectors(Problem& p, Verdict& verdict, const std::vector<AxisId>& inner, int vector) {
+  ask_divides(verdict, extent_of(p, inner), vector);
+  for (const MemoryAccess& a : p.accesses)
+    if (const auto needs = vector_needs(p, a, inner))
+      for (Expr e : *needs) ask_divides(verdict, e, vector);
+}
+
+int64_t wide_accesses(Problem& p, AxisSet axes, const std::vector<AxisId>& inner,
+                      const Hints& hints, int vector) {
+  int64_t wide = 0;
+  for (size_t i = 0; vector > 1 && i < p.accesses.size() && i < 63; ++i)
+    if ((axes_of(p, p.accesses[i]) & axes) && can_vector(p, p.accesses[i], inner, hints, vector))
+      wide |= int64_t{1} << i;
+  return wide;
 }
 
 int axes_of_lanes(const Problem& p, const std::vector<AxisId>& axes,
@@ -169,6 +195,7 @@ Shape shape_of(const Problem& p) {
     const bool whole = (axes & p.reduced) != 0;
     const bool kept = (axes & ~p.reduced) != 0 || kept_axes(p).empty();
     s.stores_rows = s.stores_rows || (a.store && whole && kept);
+    if (!a.store && whole && !kept) s.cached_bytes += size_of(a.dtype);
     if (!a.store && moves_rows(p, a)) {
       ++s.staged;
       s.staged_bytes += size_of(a.dtype);
@@ -176,6 +203,8 @@ Shape shape_of(const Problem& p) {
     if (whole && kept && (axes >> p.order.back() & 1) && !is_loaded(a))
       s.widest = std::max(s.widest, size_of(a.dtype));
   }
+  for (const Value& v : p.refined.values)
+    s.operations += std::holds_alternative<Apply>(v.how) && (v.axes & p.reduced);
   s.walks = s.phases + (s.stores_rows || p.columns ? 1 : 0);
   return s;
 }

@@ -12,6 +12,9 @@ using Dims = std::vector<std::vector<AxisId>>;  // outermost first
 
 inline constexpr int vector_bytes = 16;
 
+// The least power of two that is not less than n.
+int ceil_pow2(int64_t n);
+
 Expr extent_of(Problem& problem, const std::vector<AxisId>& axes);
 
 // Coefficient of the one linear index over `axes` (outermost first) in the access, or nullptr where
@@ -29,6 +32,15 @@ std::optional<std::vector<Expr>> vector_needs(Problem& problem, const MemoryAcce
                                               const std::vector<AxisId>& inner);
 bool can_vector(Problem& problem, const MemoryAccess& access, const std::vector<AxisId>& inner,
                 const Hints& hints, int vector);
+
+// Asks, where it is not known, whether `divisor` divides `value`.
+void ask_divides(Verdict& verdict, Expr value, int64_t divisor);
+// Asks all that vectors along `inner` take: of its extent and of each access.
+void ask_vectors(Problem& problem, Verdict& verdict, const std::vector<AxisId>& inner, int vector);
+// The accesses over some of `axes` that move vectors along `inner`, as bits; none where `vector`
+// is 1.
+int64_t wide_accesses(Problem& problem, AxisSet axes, const std::vector<AxisId>& inner,
+                      const Hints& hints, int vector);
 
 // How many of the innermost of `axes` the lanes of a vector stay within (Schedule::whole): the last
 // one, or else `inner`, of whose extent the vector is a divisor.
@@ -56,6 +68,8 @@ struct Shape {
   bool stores_rows = false;  // an output over K and R
   int staged = 0;            // reads of whole rows: what would stay on chip
   int staged_bytes = 0;      // of one element of each
+  int cached_bytes = 0;      // of one element of each read that all rows share
+  int operations = 0;        // on elements of rows
   int widest = 1;            // bytes of the widest element over K and R that lanes move
 };
 Shape shape_of(const Problem& problem);

@@ -22,12 +22,6 @@ constexpr int least_registers = 32;  // of a thread, beside its columns and what
 constexpr int other_registers = 40;  // of a thread, beside those for each of its elements
 constexpr int registers_a_processor = 1 << 16;
 
-int ceil_pow2(int64_t n) {
-  int p = 1;
-  while (p < n) p *= 2;
-  return p;
-}
-
 struct Rows {
   std::vector<AxisId> axes, inner;
   int vector = 1;
@@ -61,14 +55,8 @@ Verdict match_inner_outer(Problem& p) {
   };
   if (!p.columns) return refuse("inner-outer-1", "it does not reduce both rows and columns");
   const Rows r = rows_of(p);
-  const auto ask = [&](Expr value, int64_t divisor) {
-    if (divisor > 1 && !value->is_constant()) verdict.facts.push_back({value, divisor});
-  };
-  ask(extent_of(p, r.inner), r.vector);
-  ask(p.refined.axes[r.axes.back()].extent, r.vector);
-  for (const MemoryAccess& a : p.accesses)
-    if (const auto needs = vector_needs(p, a, r.inner))
-      for (Expr e : *needs) ask(e, r.vector);
+  ask_divides(verdict, p.refined.axes[r.axes.back()].extent, r.vector);
+  ask_vectors(p, verdict, r.inner, r.vector);
   verdict.extents = {extent_of(p, r.axes), extent_of(p, kept_axes(p))};
   return verdict;
 }
@@ -79,11 +67,8 @@ Plan plan_inner_outer(Problem& p, const Hints& hints, const Device& device) {
   const int64_t length = hints.at_most(extent_of(p, r.axes));
   int vector = r.vector;
   int64_t wide = 0;
-  if (vector > 1 && hints.divides(extent_of(p, r.inner), vector))
-    for (size_t i = 0; i < p.accesses.size() && i < 63; ++i)
-      if (axes_of(p, p.accesses[i]) & p.reduced &&
-          can_vector(p, p.accesses[i], r.inner, hints, vector))
-        wide |= int64_t{1} << i;
+  if (hints.divides(extent_of(p, r.inner), vector))
+    wide = wide_accesses(p, p.reduced, r.inner, hints, vector);
   if (!wide) vector = 1;
   const bool whole = vector > 1 && hints.divides(p.refined.axes[r.axes.back()].extent, vector);
 

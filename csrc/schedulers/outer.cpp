@@ -22,12 +22,6 @@ constexpr int taken_elements = 64;    // of a thread, by a mean with its deviati
 constexpr int least_vectors = 8;      // of a row whose vectors are shifted
 constexpr int resident_rows = 8 * 8;  // of a column that stays in registers: threads x steps
 
-int ceil_pow2(int64_t n) {
-  int p = 1;
-  while (p < n) p *= 2;
-  return p;
-}
-
 bool takes_arrays(const Problem& p) {
   return std::any_of(p.refined.values.begin(), p.refined.values.end(), [](const Value& v) {
     const auto* r = std::get_if<Reduced>(&v.how);
@@ -116,14 +110,8 @@ Verdict match_outer(Problem& p) {
   if (p.order.empty() || (p.reduced >> p.order.back() & 1))
     return refuse("outer-3", "the innermost axis is reduced");
   const Columns c = columns_of(p);
-  const auto ask = [&](Expr value, int64_t divisor) {
-    if (divisor > 1 && !value->is_constant()) verdict.facts.push_back({value, divisor});
-  };
-  ask(extent_of(p, c.inner), c.vector);
-  ask(p.refined.axes[c.axes.back()].extent, c.vector);
-  for (const MemoryAccess& a : p.accesses)
-    if (const auto needs = vector_needs(p, a, c.inner))
-      for (Expr e : *needs) ask(e, c.vector);
+  ask_divides(verdict, p.refined.axes[c.axes.back()].extent, c.vector);
+  ask_vectors(p, verdict, c.inner, c.vector);
   verdict.extents = {extent_of(p, reduced_axes(p)), extent_of(p, c.axes)};
   return verdict;
 }
@@ -134,11 +122,8 @@ Plan plan_outer(Problem& p, const Hints& hints, const Device& device) {
   const int64_t width = hints.at_most(extent_of(p, c.axes));
   int vector = c.vector;
   int64_t wide = 0;
-  if (vector > 1 && hints.divides(extent_of(p, c.inner), vector))
-    for (size_t i = 0; i < p.accesses.size() && i < 63; ++i)
-      if (axes_of(p, p.accesses[i]) & ~p.reduced &&
-          can_vector(p, p.accesses[i], c.inner, hints, vector))
-        wide |= int64_t{1} << i;
+  if (hints.divides(extent_of(p, c.inner), vector))
+    wide = wide_accesses(p, ~p.reduced, c.inner, hints, vector);
   const int64_t shifted = wide ? 0 : shifted_columns(p, c, hints);
   if (!wide && !shifted) vector = 1;
   const int whole = wide ? axes_of_lanes(p, c.axes, c.inner, hints, vector) : 0;

@@ -55,17 +55,11 @@ Verdict match_pointwise(Problem& p) {
     verdict.reject = Reject{.rule = "pointwise-1", .text = "it reduces", .tensor = -1};
     return verdict;
   }
-  const auto ask = [&](Expr value, int64_t divisor) {
-    if (divisor > 1 && !value->is_constant()) verdict.facts.push_back({value, divisor});
-  };
   const Dims dims = collapse(p, p.order, all_accesses(p));
   const int vector = widest_vector(p);
   for (int merged = 1; merged <= static_cast<int>(dims.size()); ++merged) {
     const Dims walked = merge(dims, merged);
-    ask(extent_of(p, walked.back()), vector);
-    for (const MemoryAccess& a : p.accesses)
-      if (const auto needs = vector_needs(p, a, walked.back()))
-        for (Expr e : *needs) ask(e, vector);
+    ask_vectors(p, verdict, walked.back(), vector);
   }
   return verdict;
 }
@@ -96,11 +90,9 @@ Plan plan_pointwise(Problem& p, const Hints& hints, const Device&) {
       .scheduler = "pointwise",
       .fields = {
           {"threads", block_threads}, {"vector", vector}, {"merged", merged}, {"tail", tail}}};
-  int64_t wide = 0;
-  for (size_t i = 0; i < p.accesses.size() && i < 63; ++i)
-    if (vector > 1 && can_vector(p, p.accesses[i], merge(dims, merged).back(), hints, vector))
-      wide |= int64_t{1} << i;
-  plan.fields.emplace_back("wide", wide);
+  plan.fields.emplace_back(
+      "wide",
+      vector == 1 ? 0 : wide_accesses(p, ~AxisSet{0}, merge(dims, merged).back(), hints, vector));
   return plan;
 }
 

@@ -35,7 +35,7 @@ FAMILIES = {
     "odd_rows": Family("softmax", (4096, 1023), F32, ("load_raw_part",)),
     # Weights are read for two vectors before either is computed.
     "shared_rows": Family(
-        "layer_norm", (4096, 16_384), holds=("copy_async", "collect_warps", "unpack(r_in1, q_in1")
+        "layer_norm", (4096, 20_000), holds=("copy_async", "collect_warps", "unpack(r_in1, q_in1")
     ),
     "odd_shared_rows": Family("softmax", (4096, 20_001), holds=("copy_async_some",)),
     "clusters": Family("layer_norm", (4096, 200_000), holds=("collect_cluster",)),

@@ -250,3 +250,14 @@ def test_plan_1(shape: Any, changes: dict[str, int], rng: np.random.Generator) -
     with pytest.raises(UserError, match="is not possible here; expected") as caught:
         fd.execute(inputs, plan=plan.replace(**changes))
     assert caught.value.rule == "plan-1"
+
+
+def test_what_rows_share_stays_in_l1() -> None:
+    """Rows in shared memory would take its place from weight and bias of 64 KB, not from less."""
+    plan = plan_for("layer_norm", (4096, 16_384), BF16, 90)
+    assert (plan["place"], plan["threads_x"], plan["unroll"]) == (REGISTERS, 512, 4)
+    assert plan["min_blocks"] == 3
+    assert plan_for("layer_norm", (4096, 16_384), BF16, 75)["min_blocks"] == 2
+    for name in ("softmax", "rms_norm"):
+        plan = plan_for(name, (4096, 16_384), BF16, 90)
+        assert (plan["place"], plan["min_blocks"]) == (SHARED, 0)
