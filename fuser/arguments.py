@@ -5,7 +5,7 @@ from typing import Any
 
 from fuser import _core
 from fuser._core import DataType, Scalar, Tensor
-from fuser.errors import UserError
+from fuser.errors import Unsupported, UserError
 
 Number = bool | int | float | complex
 Operand = Tensor | Scalar | Number
@@ -41,6 +41,21 @@ def reduced_dims(
     if arg.ndim == 0:
         listed = [d for d in listed if d not in (0, -1)]
     return listed, None if dtype is None else as_dtype(dtype)
+
+
+def known_number(op: str, name: str, value: Any) -> Any:
+    """A number, of a Scalar that is one; others are given back as they are. Raises Unsupported
+    `number-1` for a Scalar that only the run knows.
+    """
+    if not isinstance(value, Scalar):
+        return value
+    if value.value is None:
+        raise Unsupported(
+            f"{op}(): {name}: expected a number, got a scalar that only the run knows\n"
+            "  hint: a definition for each value",
+            rule="number-1",
+        )
+    return value.value
 
 
 def count_over(arg: Tensor, dims: Sequence[int]) -> Any:

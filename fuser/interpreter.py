@@ -278,6 +278,8 @@ class _Run:
         size = value.shape[dim]
         index = index.long()
         index = torch.where(index < 0, index + size, index).clamp(0, max(size - 1, 0))
+        if record["same_sizes"]:
+            return value.gather(dim, index)
         return torch.take_along_dim(value, index, dim)
 
     def regrouped(self, record: dict[str, Any], count: int, wanted: list[int]) -> torch.Tensor:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fuser import _core
 from fuser._core import DataType, Scalar, Tensor
-from fuser.arguments import Number, as_dtype
+from fuser.arguments import Number, Size, as_dtype, known_number
 from fuser.errors import Unsupported, UserError
 
 if TYPE_CHECKING:
@@ -66,8 +66,11 @@ def matmul(ops: "Ops", arg1: Tensor, arg2: Tensor) -> Tensor:
 
 def linear(ops: "Ops", arg1: Tensor, arg2: Tensor, bias: Tensor | None = None) -> Tensor:
     """arg1 [..., k] times arg2 [n, k] transposed, plus bias [n], as torch.nn.functional.linear.
-    Types are those of matmul. Raises as library() does.
+    Types are those of matmul. An arg2 of one dim stands for its only row, whose dim of the result
+    goes. Raises as library() does.
     """
+    if arg2.ndim == 1 and bias is None:
+        return matmul(ops, arg1, arg2)
     return library(ops, "linear", [arg1, arg2] if bias is None else [arg1, arg2, bias])
 
 
@@ -154,9 +157,9 @@ def sdpfa_fwd(
     value: Tensor,
     bias: Tensor | None = None,
     mask: Tensor | None = None,
-    dropout_p: float | None = None,
-    is_causal: bool | None = None,
-    scale: float | None = None,
+    dropout_p: Scalar | float | None = None,
+    is_causal: Scalar | bool | None = None,
+    scale: Scalar | float | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """softmax(query @ key^T * scale + bias) @ value by torch's flash attention, of [batch, heads,
     length, head size]: (result, logsumexp, philox_seed, philox_offset), of which sdpfa_bwd() takes
@@ -182,11 +185,11 @@ def sdpfa_bwd(
     value: Tensor,
     output: Tensor,
     logsumexp: Tensor,
-    dropout_p: float | None,
-    is_causal: bool | None,
+    dropout_p: Scalar | float | None,
+    is_causal: Scalar | bool | None,
     philox_seed: Tensor,
     philox_offset: Tensor,
-    scale: float | None = None,
+    scale: Scalar | float | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of query, key and value in sdpfa_fwd() without bias and mask. Raises as it
     does.
@@ -197,11 +200,16 @@ def sdpfa_bwd(
 
 
 def topk(
-    ops: "Ops", arg: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = False
+    ops: "Ops", arg: Tensor, k: Size, dim: int = -1, largest: bool = True, sorted: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """The k largest (smallest) elements along `dim` and their int64 indices, as torch.topk. Raises
-    ShapeError `topk-1` for a k out of range, and as library() does.
+    """The k largest (smallest) elements along `dim` and their int64 indices, as torch.topk. Where
+    only the run knows k they are the first ones of a sort. Raises ShapeError `topk-1` for a k out
+    of range, and as library() does.
     """
+    if isinstance(k, Scalar):
+        if k.value is None:
+            return _first_of_sort(ops, arg, k, dim, largest)
+        k = int(k.value)
     return _pair(ops, "topk", arg, k=k, dim=dim, largest=largest, sorted=sorted)
 
 
@@ -248,10 +256,15 @@ def cummin(ops: "Ops", arg: Tensor, dim: int, init: Scalar | Number | None = Non
     return _scan(ops, "cummin", arg, dim, init, ops.minimum)
 
 
-def scatter(ops: "Ops", arg: Tensor, index: Tensor, src: Tensor, dim: int) -> Tensor:
-    """`arg` with src[i, j] at [index[i, j], j] (for dim 0), as torch.scatter: which of several at
-    one place wins is not defined, and indices must be in range. Raises as library() does.
+def scatter(
+    ops: "Ops", arg: Tensor, index: Tensor, src: Tensor | Scalar | Number, dim: int
+) -> Tensor:
+    """`arg` with src[i, j] at [index[i, j], j] (for dim 0), or with the number `src` there, as
+    torch.scatter: which of several at one place wins is not defined, and indices must be in range.
+    Raises as library() does.
     """
+    if not isinstance(src, Tensor):
+        src = ops.full(ops.shape(index), src, arg.dtype())
     return library(ops, "scatter", [arg, _index(ops, index), src], dim=dim)
 
 
@@ -261,6 +274,23 @@ def index_put_accumulate(ops: "Ops", acc: Tensor, index: Tensor, value: Tensor) 
     Raises as library() does.
     """
     return library(ops, "index_put_accumulate", [acc, _index(ops, index), value])
+
+
+def _first_of_sort(
+    ops: "Ops", arg: Tensor, k: Scalar, dim: int, largest: bool
+) -> tuple[Tensor, Tensor]:
+    place = _core.dim_of(arg, "topk", dim)
+    starts: list[Size] = [0] * arg.ndim
+    ends: list[Size | None] = [None] * arg.ndim
+    ends[place] = k
+    first, where = (
+        ops.slice(t, starts, ends) for t in sort(ops, arg, place, descending=largest, stable=True)
+    )
+
+    def sized(t: Tensor) -> Tensor:
+        return ops.merge_dims(ops.unsqueeze(t, place), place, k)
+
+    return sized(first), sized(where)
 
 
 def _pair(ops: "Ops", op: str, arg: Tensor, **attributes: int) -> tuple[Tensor, Tensor]:
@@ -287,14 +317,20 @@ def _scan(
 
 
 def _attention(
-    op: str, dropout_p: float | None, is_causal: bool | None, scale: float | None
+    op: str,
+    dropout_p: Scalar | float | None,
+    is_causal: Scalar | bool | None,
+    scale: Scalar | float | None,
 ) -> dict[str, Any]:
-    if scale == 0:
+    probability = known_number(op, "dropout_p", dropout_p)
+    causal = known_number(op, "is_causal", is_causal)
+    factor = known_number(op, "scale", scale)
+    if factor == 0:
         raise UserError(f"{op}(): scale: expected a number other than 0", rule="sdpfa-1")
     return {
-        "dropout_p": float(dropout_p or 0.0),
-        "is_causal": int(bool(is_causal)),
-        "scale": float(scale or 0.0),
+        "dropout_p": float(probability or 0.0),
+        "is_causal": int(bool(causal)),
+        "scale": float(factor or 0.0),
     }
 
 

@@ -70,6 +70,17 @@ class Ops:
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise AttributeError(f"fd.ops has no op {name!r}{hint}", name=name, obj=self)
 
+    def set(self, x: Operand, /) -> Any:
+        """set(x), elementwise.
+
+        Shape: that of x; a Scalar gives a Scalar.
+        Types: all; the result has that of x, half types too.
+        Accuracy: exact, or correctly rounded. NaN is passed on. Raises nothing.
+        """
+        if isinstance(x, Tensor) and x.dtype() != x.dtype().compute:
+            return self.cast(x, x.dtype())
+        return _core.pointwise(self._builder, _SET, x)
+
     def cast(self, arg: Operand, dtype: Any) -> Any:
         """`arg` converted to `dtype`, a DataType or a torch.dtype; the only op that gives a half
         type.
@@ -330,7 +341,7 @@ class Ops:
         elif arg.dtype().kind in ("Bool", "Int"):
             result = self.cast(arg, DataType.Int)
         else:
-            result = self.set(arg)
+            result = self.cast(arg, arg.dtype().compute)
         return self.cast(result, dtype) if dtype not in (None, result.dtype()) else result
 
     def _choice(
@@ -348,7 +359,8 @@ class Ops:
             reduced = self.reduction(op, arg, which, identity)
             result = self.keep_dims(reduced, arg, which, keepdim)
         else:
-            result = self.cast(arg, DataType.Bool) if op in ("any", "all") else self.set(arg)
+            wanted = DataType.Bool if op in ("any", "all") else arg.dtype().compute
+            result = self.cast(arg, wanted)
         return self.cast(result, dtype) if dtype not in (None, result.dtype()) else result
 
     def _index(self, op: str, arg: Tensor, dim: int | None, keepdim: bool) -> Tensor:
@@ -428,7 +440,9 @@ def _method(number: int, row: _core.OpRow) -> Callable[..., Any]:
 
 
 for _number, _row in enumerate(_core.op_rows()):
-    if not is_internal(_row.name):
+    if _row.name == "set":
+        _SET = _number
+    elif not is_internal(_row.name):
         setattr(Ops, _row.name, _method(_number, _row))
 for _module in (
     composites,

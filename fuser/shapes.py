@@ -35,6 +35,10 @@ __all__ = [
 ]
 
 
+# A cat of more tensors is one of cats: a kernel reads a limited number, and may then stand between.
+_MOST = 48
+
+
 def slice(
     ops: "Ops",
     arg: Tensor,
@@ -104,6 +108,9 @@ def cat(
     ranks, `cat-5` for different sizes elsewhere.
     """
     given = list(tensors)
+    if len(given) > _MOST:
+        parts = [cat(ops, given[i : i + _MOST], dim) for i in range(0, len(given), _MOST)]
+        return cat(ops, parts, dim)
     if given:
         dtype = given[0].dtype()
         for t in given[1:]:
@@ -254,6 +261,9 @@ def reshape(ops: "Ops", arg: Tensor, new_shape: Sequence[Size]) -> Tensor:
         raise ShapeError(f"reshape(): expected at most one -1, got {wanted}", rule="reshape-1")
     sizes = [arg.size(d) for d in range(arg.ndim)]
     have, want = [_known(s) for s in sizes], [_known(s) for s in wanted]
+    if 0 in want and -1 not in want:
+        _renamed(ops, reshape(ops, arg, [-1]), 0, 0)  # the operand has no elements either
+        return ops.full(wanted, 0, arg.dtype())
     if None not in have and None not in want:
         return _reshape_known(ops, arg, [int(n or 0) for n in have], [int(n or 0) for n in want])
     return _reshape_open(ops, arg, wanted)

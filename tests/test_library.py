@@ -45,6 +45,35 @@ def kernels(fd: FusionDefinition, inputs: list[torch.Tensor]) -> int:
     return 1 if isinstance(plans, Plan) else len(plans)
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_topk_of_a_scalar(known: bool) -> None:
+    fd = FusionDefinition()
+    x = fd.from_pytorch(INTS)
+    k = fd.define_scalar(3) if known else fd.define_scalar(DataType.Int)
+    for out in (*fd.ops.topk(x, k, sorted=True), *fd.ops.topk(x, k, 0, False, True)):
+        fd.add_output(out)
+    got = fd.execute([INTS] if known else [INTS, 3])
+    want = (*INTS.topk(3), *INTS.topk(3, 0, False))
+    assert all(torch.equal(a, b) for a, b in zip(got, want, strict=True))
+    if not known:
+        with pytest.raises(ShapeError, match="12 against 13"):
+            fd.execute([INTS, 13])
+
+
+def test_numbers_as_scalars() -> None:
+    q = torch.randn(2, 2, 4, 8)
+    fd = FusionDefinition()
+    x, run = fd.from_pytorch(q), fd.define_scalar()
+    causal, scale = fd.define_scalar(True), fd.define_scalar(0.3)
+    fd.add_output(fd.ops.sdpfa_fwd(x, x, x, None, None, fd.define_scalar(0.0), causal, scale)[0])
+    (got,) = fd.execute([q, 0.5])
+    want = F.scaled_dot_product_attention(q, q, q, is_causal=True, scale=0.3)
+    torch.testing.assert_close(got, want)
+    with pytest.raises(Unsupported) as caught:
+        fd.ops.sdpfa_fwd(x, x, x, scale=run)
+    assert caught.value.rule == "number-1"
+
+
 def attention(o: Any, q: Any, k: Any, v: Any) -> Any:
     scores = o.matmul(q, o.permute(k, [0, 2, 1])) * 0.5
     shifted = o.exp(scores - o.max(scores, [2], keepdim=True))
@@ -59,6 +88,14 @@ CASES: list[Case] = [
     ("vector by matrices", lambda o, x, y: o.matmul(x, y), torch.matmul, [X[0], B], 0),
     ("batches that broadcast", lambda o, x, y: o.matmul(x, y), torch.matmul, [A, B], 0),
     ("linear", lambda o, x, w, b: o.linear(x, w, b), F.linear, [A, W, BIAS], 0),
+    ("linear by a row", lambda o, x, w: o.linear(x, w), F.linear, [A, W[0]], 0),
+    (
+        "scatter of a number",
+        lambda o, x, i: o.scatter(x, i, 2, 1),
+        lambda x, i: x.scatter(1, i, 2.0),
+        [X, PLACES],
+        1,
+    ),
     (
         "bias and gelu",
         lambda o, x, w, b: o.gelu(o.linear(x, w) + b),

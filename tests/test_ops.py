@@ -330,3 +330,23 @@ def test_handles_keep_their_definition(fd: FusionDefinition) -> None:
     x = FusionDefinition().define_tensor([2])
     gc.collect()
     assert str(x + x) == "t1: float32[2]"
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float8_e4m3fn])
+def test_set_keeps_the_type(dtype: torch.dtype) -> None:
+    x = torch.arange(8.0).to(dtype)
+    fd = FusionDefinition()
+    fd.add_output(fd.ops.set(fd.from_pytorch(x)))
+    fd.add_output(fd.ops.segment_set(fd.from_pytorch(x)))
+    for got in fd.execute([x, x]):
+        assert got.dtype == dtype
+        assert got.float().equal(x.float())
+
+
+@pytest.mark.parametrize("value", [1.0, 2, 1j, True])
+def test_where_of_numbers_has_the_type_that_torch_gives(value: Any) -> None:
+    mask = torch.tensor([True, False])
+    fd = FusionDefinition()
+    fd.add_output(fd.ops.where(fd.from_pytorch(mask), value, value))
+    (got,) = fd.execute([mask])
+    assert got.dtype == torch.where(mask, value, value).dtype

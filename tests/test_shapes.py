@@ -162,6 +162,24 @@ CASES: list[Case] = [
 ]
 
 
+CASES += [
+    (
+        "gather of fewer",
+        lambda o, x, i: o.gather(x, i, 0) + 1.0,
+        lambda x, i: x.gather(0, i) + 1,
+        [X, INDEX.remainder(6).reshape(1, 5)],
+        1,
+    ),
+    (
+        "no elements",
+        lambda o, x: o.reshape(o.slice(x, [2, 0], [2, None]), [4, 0, 3]),
+        lambda x: x[2:2].reshape(4, 0, 3),
+        [X],
+        0,
+    ),
+]
+
+
 def define(case: Case, dynamic: bool) -> FusionDefinition:
     fd = FusionDefinition()
     tensors = [fd.from_pytorch(x, static_sizes=not dynamic) for x in case[3]]
@@ -204,6 +222,39 @@ def test_half_types_move_as_they_are() -> None:
         exact = torch.cat([exact.flip(0), F.pad(exact, (0, 0, 1, -1), value=2.0)], 1)
         assert got.dtype == dtype
         assert torch.equal(got.float(), exact)
+
+
+def test_a_kernel_for_every_96_tensors() -> None:
+    given = [X + i for i in range(120)]
+    fd = FusionDefinition()
+    fd.add_output(fd.ops.sum(fd.ops.stack([fd.from_pytorch(x) for x in given]), 0))
+    (got,) = fd.execute(given)
+    assert torch.equal(got, torch.stack(given).sum(0))
+    assert len(fd.fec.executor.kernels()) > 1
+
+
+@pytest.mark.parametrize("start", [0, 2, 5])
+def test_a_size_that_turns_out_to_be_1_broadcasts(start: int) -> None:
+    """One definition, whose slice has 6, 4 and 1 rows; what broadcasts in the last names others."""
+    fd = FusionDefinition()
+    x, y, k = fd.from_pytorch(X), fd.from_pytorch(Y), fd.define_scalar(DataType.Int)
+    part = fd.ops.slice(x, [k, 0], [None, None])
+    both = part + fd.ops.slice(y, [k % 5, 0], [None, None])
+    fd.add_output(both)
+    fd.add_output(both + fd.ops.full([both.size(0), 1], 1.0, DataType.Float))
+    fd.add_output(fd.ops.sum(both, 0))
+    want = X[start:] + Y[0 if start == 5 else start :]
+    for got, exact in zip(fd.execute([X, Y, start]), [want, want + 1, want.sum(0)], strict=True):
+        assert torch.equal(got, exact)
+
+
+def test_other_sizes_do_not_broadcast() -> None:
+    fd = FusionDefinition()
+    x, k = fd.from_pytorch(X), fd.define_scalar(DataType.Int)
+    fd.add_output(fd.ops.slice(x, [k, 0], [None, None]) + x)
+    fd.execute([X, 5])
+    with pytest.raises(ShapeError, match="2 against 6"):
+        fd.execute([X, 4])
 
 
 @settings(max_examples=25)

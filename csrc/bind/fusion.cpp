@@ -218,7 +218,10 @@ struct Records {
           }
           if constexpr (std::is_same_v<D, Reduction>) record["identity"] = d.identity;
           if constexpr (std::is_same_v<D, Result>) record["index"] = d.index;
-          if constexpr (std::is_same_v<D, TakeAlongAxis>) record["index"] = d.index->id;
+          if constexpr (std::is_same_v<D, TakeAlongAxis>) {
+            record["index"] = d.index->id;
+            record["same_sizes"] = d.same_sizes;
+          }
         },
         t.definition);
     return record;

@@ -142,11 +142,12 @@ std::vector<int> row_major(int rank) {
 
 std::unique_ptr<Specialized> specialize_fusion(const Fusion& fusion,
                                                std::vector<LayoutClass> layouts,
-                                               const std::vector<bool>& overlapping) {
+                                               const std::vector<bool>& overlapping,
+                                               const Units& units) {
   std::vector<std::vector<bool>> ones;
   for (const LayoutClass& l : layouts) ones.push_back(l.one);
   auto out = std::make_unique<Specialized>();
-  out->fusion = specialize(fusion, ones);
+  out->fusion = specialize(fusion, ones, units);
   out->layouts = std::move(layouts);
   out->constraints = constraints_of(out->fusion);
   if (dump_enabled("fusion", "")) dump("fusion", "fusion", to_python(out->fusion));

@@ -34,7 +34,7 @@ struct Variant {
 
   // The kernel once it was loaded, so that a new shape need not look for it by its text.
   mutable std::mutex loaded_mutex;
-  mutable LoadedKernelRef loaded;
+  mutable LoadedKernelRef loaded, loaded_parts;  // of one set of arguments, of several
 };
 
 // The kernel-to-be of one group of outputs.
@@ -83,10 +83,12 @@ struct Specialized {
 // The order of dims, outermost first, that results of library calls have.
 std::vector<int> row_major(int rank);
 
-// overlapping[i]: tensor input i is written in place and another argument shares its memory.
+// overlapping[i]: tensor input i is written in place and another argument shares its memory. units:
+// dims that are computed, and of size 1: they broadcast.
 std::unique_ptr<Specialized> specialize_fusion(const Fusion& fusion,
                                                std::vector<LayoutClass> layouts,
-                                               const std::vector<bool>& overlapping);
+                                               const std::vector<bool>& overlapping,
+                                               const Units& units = {});
 
 // The device a plan is made for.
 Device planning_device(int device);

@@ -193,22 +193,33 @@ Executor::Call Executor::prepare(const Arguments& arguments, const std::vector<P
   for (int i : rules_.in_place_inputs) key.push_back(overlapping[i]);
 
   const std::lock_guard lock(plan_mutex_);
-  std::shared_ptr<Specialized>& specialized = specialized_[key];
-  if (!specialized) {
-    try {
-      specialized = specialize_fusion(fusion_, std::move(layouts), overlapping);
-    } catch (...) {
-      specialized_.erase(key);
-      throw;
+  std::shared_ptr<Specialized>& specialized = call.specialized;
+  // Extents that are computed, and 1 in this call, broadcast as those of inputs do.
+  Units units;
+  for (;;) {
+    specialized = specialized_[key];
+    if (!specialized) {
+      try {
+        specialized = specialize_fusion(fusion_, layouts, overlapping, units);
+      } catch (...) {
+        specialized_.erase(key);
+        throw;
+      }
+      specialized_[key] = specialized;
+    }
+    const Units found = check_constraints(specialized->fusion, specialized->constraints, arguments);
+    if (found.empty()) break;
+    for (const auto& [tensor, dim] : found) {
+      const bool fresh = units.insert({tensor, dim}).second;
+      FUSER_ASSERT(fresh, "dim ", dim, " of t", tensor, " does not broadcast");
+      key.push_back(static_cast<uint64_t>(tensor) << 32 | static_cast<uint64_t>(dim));
     }
   }
-  call.specialized = specialized;
-  check_constraints(specialized->fusion, specialized->constraints, arguments);
   call.variants.resize(specialized->groups.size());
   call.sizes.resize(specialized->groups.size());
   size_t kernels = 0;
   // The variant of a group, or nullptr where it has nothing to store.
-  const auto find = [&](int index) -> std::shared_ptr<const Variant> {
+  const auto variant_of = [&](int index) -> std::shared_ptr<const Variant> {
     Group& g = specialized->groups[index];
     GroupSizes& sizes = call.sizes[index] = group_sizes(*specialized, g, arguments);
     if (sizes.empty) return nullptr;
@@ -222,10 +233,10 @@ Executor::Call Executor::prepare(const Arguments& arguments, const std::vector<P
   for (const Step& step : specialized->program.steps) {
     const auto* kernel = std::get_if<KernelStep>(&step);
     if (!kernel) continue;
-    auto variant = find(kernel->group);
+    auto variant = variant_of(kernel->group);
     if (variant && variant->plan.in_pieces())
       for (int piece : specialized->groups[kernel->group].pieces)
-        call.variants[piece] = find(piece);
+        call.variants[piece] = variant_of(piece);
     else
       call.variants[kernel->group] = std::move(variant);
   }

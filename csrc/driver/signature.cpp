@@ -5,7 +5,6 @@
 #include <unordered_set>
 
 #include "base/error.h"
-#include "fusion/define.h"
 
 namespace fuser {
 
@@ -191,23 +190,27 @@ Constraints constraints_of(const Fusion& fusion) {
   return out;
 }
 
-void check_constraints(const Fusion& fusion, const Constraints& constraints,
-                       const Arguments& arguments) {
-  if (constraints.equal.empty() && constraints.nonempty.empty()) return;
+Units check_constraints(const Fusion& fusion, const Constraints& constraints,
+                        const Arguments& arguments) {
+  if (constraints.equal.empty() && constraints.nonempty.empty()) return {};
   thread_local std::vector<int64_t> values;
   constraints.program.run(SizeLeaf{arguments}, values);
   for (size_t i = 0; i < constraints.equal.size(); ++i) {
     const auto [left_slot, right_slot] = constraints.equal[i];
     const int64_t left = values[left_slot], right = values[right_slot];
+    if (left == right) continue;
     const Constraint& c = fusion.constraints[i];
+    if (c.left_dim >= 0 && left == 1) return units_of(c, false);
+    if (c.right_dim >= 0 && right == 1) return units_of(c, true);
     const bool same = c.left_tensor == c.right_tensor;
-    FUSER_CHECK(left == right, Shape, "broadcast-1", c.op, ": operands do not broadcast\n  ",
-                defined(*c.left_tensor), same ? std::string() : "\n  " + defined(*c.right_tensor),
-                "\n  axis ", c.axis, ": ", left, " against ", right,
-                "; expected equal, or one of them 1");
+    throw Fault(FaultKind::Shape, "broadcast-1",
+                text(c.op, ": operands do not broadcast\n  ", defined(*c.left_tensor),
+                     same ? std::string() : "\n  " + defined(*c.right_tensor), "\n  axis ", c.axis,
+                     ": ", left, " against ", right, "; expected equal, or one of them 1"));
   }
   for (size_t i = 0; i < constraints.nonempty.size(); ++i)
     if (values[constraints.nonempty[i]] == 0) raise_empty(fusion.nonempty[i]);
+  return {};
 }
 
 }  // namespace fuser

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "fusion/define.h"
 #include "fusion/facts.h"
 #include "ir/fusion.h"
 
@@ -37,6 +38,8 @@ struct Arguments {
   std::span<const TensorView> tensors;
   std::span<const Number> scalars;  // converted to the dtype of their ScalarInput
   int device = cpu_device;          // that the call runs on
+  // By scalar: what lies there on the GPU is added to it (Symbol::Drawn only); empty: nowhere.
+  std::span<const int64_t* const> added{};
 };
 
 using Key = std::vector<uint64_t>;
@@ -72,9 +75,11 @@ struct Constraints {
   std::vector<int> nonempty;               // by Fusion::nonempty
 };
 Constraints constraints_of(const Fusion& fusion);
-// Raises ShapeError where sizes that must be equal are not, or one is 0 that must not be.
-void check_constraints(const Fusion& fusion, const Constraints& constraints,
-                       const Arguments& arguments);
+// Raises ShapeError where sizes that must be equal are not, or one is 0 that must not be. Where a
+// rule would hold if the fusion knew that a dim has size 1 and broadcasts, that dim (or several of
+// one tensor): what depends on it has other sizes then, and is not checked.
+Units check_constraints(const Fusion& fusion, const Constraints& constraints,
+                        const Arguments& arguments);
 
 // The leaves of an integer program over the sizes of a call (IntProgram::run).
 struct SizeLeaf {

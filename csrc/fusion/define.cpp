@@ -38,6 +38,11 @@ const Tensor* append(Fusion& fusion, DType dtype, std::vector<Expr> shape, Defin
   return &fusion.tensors.back();
 }
 
+int dim_of_size(const Tensor* t, Expr size) {
+  const auto it = std::find(t->shape.begin(), t->shape.end(), size);
+  return it == t->shape.end() ? -1 : static_cast<int>(it - t->shape.begin());
+}
+
 Expr meet(std::string_view op, std::span<const Operand> args, int axis, Expr left,
           const Tensor* left_tensor, Expr right, const Tensor* right_tensor,
           std::vector<Constraint>& constraints) {
@@ -52,7 +57,9 @@ Expr meet(std::string_view op, std::span<const Operand> args, int axis, Expr lef
                          .op = call(op, args),
                          .axis = axis,
                          .left_tensor = left_tensor,
-                         .right_tensor = right_tensor});
+                         .right_tensor = right_tensor,
+                         .left_dim = dim_of_size(left_tensor, left),
+                         .right_dim = dim_of_size(right_tensor, right)});
   // A static size is the better name for both.
   return right->is_constant() ? right : left;
 }
@@ -95,7 +102,7 @@ Kind category(const Operand& o) { return kind_of(o.tensor ? o.tensor->dtype : o.
 
 }  // namespace
 
-DType common_dtype(std::span<const Operand> operands) {
+DType common_dtype(std::span<const Operand> operands, bool gives_tensor) {
   // torch's rule: each priority level promotes within itself; a lower level counts only by a higher
   // category.
   std::optional<DType> level[3];
@@ -106,7 +113,7 @@ DType common_dtype(std::span<const Operand> operands) {
   }
   // A Python float does not make anything float64: alone above ints it stands for float32, torch's
   // default.
-  if (level[2] && (level[0] || level[1])) {
+  if (level[2] && (gives_tensor || level[0] || level[1])) {
     if (*level[2] == DType::Float64) level[2] = DType::Float32;
     if (*level[2] == DType::Complex128) level[2] = DType::Complex64;
   }
@@ -195,7 +202,7 @@ std::span<const Operand> valued(Op op, std::span<const Operand> args) {
 const Tensor* pointwise(Fusion& fusion, Op op, std::span<const Operand> args,
                         std::string location) {
   check_arity(op, args.size());
-  const DType compute = compute_for(op, common_dtype(valued(op, args)), args);
+  const DType compute = compute_for(op, common_dtype(valued(op, args), true), args);
   if (row(op).rule == ResultRule::Condition)
     FUSER_CHECK(category(args[0]) == Kind::Bool || category(args[0]) == Kind::Int, DType, "where-1",
                 call(row(op).name, args), ": expected a bool condition", lines(args),
@@ -316,7 +323,8 @@ const Tensor* expand(Fusion& fusion, const Tensor* arg, std::span<const Expr> sh
                              .op = text("expand(t", arg->id, ", shape)"),
                              .axis = d,
                              .left_tensor = arg,
-                             .right_tensor = arg});
+                             .right_tensor = arg,
+                             .left_dim = d});
   }
   for (Constraint& c : constraints) fusion.constraints.push_back(std::move(c));
   return append(fusion, arg->dtype, std::move(extents),
@@ -424,7 +432,21 @@ void add_output(Fusion& fusion, const Tensor* tensor, int alias) {
   fusion.outputs.push_back({.tensor = tensor, .alias = alias});
 }
 
-Fusion rebuild(const Fusion& fusion, const SizeReplacement& leaf) {
+Units units_of(const Constraint& constraint, bool right) {
+  const Tensor* t = right ? constraint.right_tensor : constraint.left_tensor;
+  const Expr size = t->shape[right ? constraint.right_dim : constraint.left_dim];
+  for (const Tensor* from = t; from; t = from ? from : t) {
+    from = nullptr;
+    for (const Tensor* a : operands(*t))
+      if (!from && rules::dim_of_size(a, size) >= 0) from = a;
+  }
+  Units out;
+  for (int d = 0; d < t->rank(); ++d)
+    if (t->shape[d] == size) out.insert({t->id, d});
+  return out;
+}
+
+Fusion rebuild(const Fusion& fusion, const SizeReplacement& leaf, const Units& units) {
   Fusion out;
   std::unordered_map<Expr, Expr> image;
   const auto map_expr = [&](Expr e) {
@@ -505,17 +527,22 @@ Fusion rebuild(const Fusion& fusion, const SizeReplacement& leaf) {
         t.definition);
     FUSER_ASSERT(out.tensors.size() == static_cast<size_t>(t.id) + 1, "rebuild() lost the ids at t",
                  t.id);
+    for (auto u = units.lower_bound({t.id, 0}); u != units.end() && u->first == t.id; ++u)
+      out.tensors.back().shape[u->second] = out.exprs.constant(1);
   }
   out.arguments = fusion.arguments;
   out.random = fusion.random;
-  for (const Output& o : fusion.outputs) add_output(out, at(o.tensor), o.alias);
+  for (const Output& o : fusion.outputs)
+    if (!o.temp) add_output(out, at(o.tensor), o.alias);
   return out;
 }
 
-Fusion specialize(const Fusion& fusion, const std::vector<std::vector<bool>>& ones) {
-  Fusion first = rebuild(fusion, [&](Exprs& target, Expr s) -> Expr {
+Fusion specialize(const Fusion& fusion, const std::vector<std::vector<bool>>& ones,
+                  const Units& units) {
+  const auto size = [&](Exprs& target, Expr s) -> Expr {
     return ones[s->a][s->b] ? target.constant(1) : target.symbol(Symbol::Size, s->a, s->b);
-  });
+  };
+  Fusion first = rebuild(fusion, size, units);
   // Sizes that must be equal get one name: the static size if there is one, else the first symbol.
   std::unordered_map<Expr, Expr> parent;
   const auto find = [&](Expr e) {
@@ -531,11 +558,14 @@ Fusion specialize(const Fusion& fusion, const std::vector<std::vector<bool>>& on
     parent[b] = a;
   }
   if (parent.empty()) return first;
-  Fusion second = rebuild(first, [&](Exprs& target, Expr s) -> Expr {
-    Expr r = find(s);
-    return r->is_constant() ? target.constant(r->value.integer)
-                            : target.symbol(Symbol::Size, r->a, r->b);
-  });
+  Fusion second = rebuild(
+      first,
+      [&](Exprs& target, Expr s) -> Expr {
+        Expr r = find(s);
+        return r->is_constant() ? target.constant(r->value.integer)
+                                : target.symbol(Symbol::Size, r->a, r->b);
+      },
+      units);
   // The rules that gave the names are no longer visible in the second graph; they are still to be
   // checked.
   std::vector<Constraint> constraints;
@@ -543,12 +573,11 @@ Fusion specialize(const Fusion& fusion, const std::vector<std::vector<bool>>& on
     const auto copy = [&](Expr e) {
       return rewrite(second.exprs, e, [](Expr) -> Expr { return nullptr; });
     };
-    constraints.push_back({.left = copy(c.left),
-                           .right = copy(c.right),
-                           .op = c.op,
-                           .axis = c.axis,
-                           .left_tensor = &second.tensors[c.left_tensor->id],
-                           .right_tensor = &second.tensors[c.right_tensor->id]});
+    Constraint& same = constraints.emplace_back(c);
+    same.left = copy(c.left);
+    same.right = copy(c.right);
+    same.left_tensor = &second.tensors[c.left_tensor->id];
+    same.right_tensor = &second.tensors[c.right_tensor->id];
   }
   second.constraints = std::move(constraints);
   return second;

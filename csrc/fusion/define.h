@@ -4,8 +4,10 @@
 // UserError and leaves the Fusion as it was. `location` is the user's source line, for messages.
 #pragma once
 
+#include <set>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "ir/fusion.h"
 
@@ -13,7 +15,7 @@ namespace fuser {
 
 // The dtype in which torch computes on these operands, half types widened to float32: tensors with
 // dims decide within a category over 0-dim tensors, and those over scalars.
-DType common_dtype(std::span<const Operand> operands);
+DType common_dtype(std::span<const Operand> operands, bool gives_tensor = false);
 
 // shape: -1 symbolic, otherwise the static size (1 broadcasts).
 const Tensor* define_tensor(Fusion& fusion, std::span<const int64_t> shape, DType dtype,
@@ -91,13 +93,18 @@ void add_output(Fusion& fusion, const Tensor* tensor, int alias = -1);
 
 // The fusion again with some of its size symbols replaced: leaf(symbol) gives an expression of
 // `target`, or nullptr to keep it. Shape rules run again, so that dims that became 1 broadcast.
-// Tensor ids are kept.
+// Tensor ids are kept. units: dims, by tensor id, that are known to have size 1.
 using SizeReplacement = std::function<Expr(Exprs& target, Expr symbol)>;
-Fusion rebuild(const Fusion& fusion, const SizeReplacement& leaf);
+using Units = std::set<std::pair<int, int>>;
+Fusion rebuild(const Fusion& fusion, const SizeReplacement& leaf, const Units& units = {});
+
+// The dims whose size the side of a rule is, of the tensor where that size first occurs.
+Units units_of(const Constraint& constraint, bool right);
 
 // The fusion for inputs whose symbolic dims flagged in ones[input][dim] have size 1, with sizes
 // that its constraints make equal replaced by one symbol (so that equality of extents is
 // structural). The constraints stay, to be checked.
-Fusion specialize(const Fusion& fusion, const std::vector<std::vector<bool>>& ones);
+Fusion specialize(const Fusion& fusion, const std::vector<std::vector<bool>>& ones,
+                  const Units& units = {});
 
 }  // namespace fuser

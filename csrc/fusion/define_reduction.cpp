@@ -138,12 +138,15 @@ const Tensor* take_along_axis(Fusion& fusion, const Tensor* arg, const Tensor* i
       continue;
     }
     if (mine == wanted) continue;
-    FUSER_CHECK(!mine->is_constant() || !wanted->is_constant(), Shape, "gather-1", what, ": axis ",
-                d, ": ", to_string(mine), " against ", to_string(wanted), "; expected equal",
-                rules::lines(args), "\n  hint: slice t", arg->id, " to the sizes of t", index->id,
-                " first; take_along_axis broadcasts sizes of 1");
-    constraints.push_back({.left = mine,
-                           .right = wanted,
+    if (mine->is_constant() && wanted->is_constant()) {
+      FUSER_CHECK(wanted->value.integer <= mine->value.integer, Shape, "gather-1", what, ": axis ",
+                  d, ": an index of size ", to_string(wanted), " for ", to_string(mine),
+                  "; expected at most that", rules::lines(args),
+                  "\n  hint: take_along_axis broadcasts sizes of 1");
+      continue;
+    }
+    constraints.push_back({.left = wanted,
+                           .right = fusion.exprs.apply(Op::minimum, {wanted, mine}),
                            .op = what,
                            .axis = d,
                            .left_tensor = arg,

@@ -26,6 +26,9 @@ std::string lines(std::span<const Operand> args);
 int64_t dim_of(const std::string& what, std::string_view rule, const Tensor& arg, int64_t dim,
                int more = 0);
 
+// The first dim of this size, or -1.
+int dim_of_size(const Tensor* t, Expr size);
+
 // The extent of a result axis where two operands meet, by the broadcast rule.
 Expr meet(std::string_view op, std::span<const Operand> args, int axis, Expr left,
           const Tensor* left_tensor, Expr right, const Tensor* right_tensor,

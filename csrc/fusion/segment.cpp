@@ -265,15 +265,23 @@ struct Segmenter {
     for (size_t at = 1; at <= count; ++at) cost[at] += cost[at - 1];
     // Stretches of three quarters of what fits leave each cut some room to move.
     const size_t most = static_cast<size_t>(max_values) / part;
-    const size_t stretches = std::max<size_t>(2, (4 * count + 3 * most - 1) / (3 * most));
+    const auto stretches_of = [part](size_t have, int hold) {
+      const size_t three = 3 * static_cast<size_t>(hold / part);
+      return (4 * have + three - 1) / three;
+    };
+    const size_t stretches =
+        std::max({size_t{2}, stretches_of(count, max_values),
+                  stretches_of(static_cast<size_t>(group.reads_and_stores()), max_buffers)});
     const size_t length = count / stretches;
     const size_t room = std::min(length / 2, length < most ? (most - length) / 2 : 0);
     std::vector<size_t> cuts;
     for (size_t i = 1; i < stretches; ++i) {
-      const auto from =
-          cost.begin() + static_cast<ptrdiff_t>(std::max<size_t>(1, i * length - room));
-      const auto to = cost.begin() + static_cast<ptrdiff_t>(std::min(count, i * length + room + 1));
-      if (from < to) cuts.push_back(static_cast<size_t>(std::min_element(from, to) - cost.begin()));
+      // Behind what can be handed over: a cut between reads hands over nothing.
+      size_t best = 0;
+      for (size_t at = std::max<size_t>(1, i * length - room);
+           at < std::min(count, i * length + room + 1); ++at)
+        if (is_handed_over(at - 1) && (!best || cost[at] < cost[best])) best = at;
+      if (best && (cuts.empty() || cuts.back() < best)) cuts.push_back(best);
     }
     std::vector<const Tensor*> out;
     for (size_t v = 0; v < count; ++v) {

@@ -84,8 +84,8 @@ struct Result {  // a further result of a reduction or library op of several
 struct Iota {};  // of one dim, int64: the coordinate itself
 // Where the result has coordinates at, the element of arg at those with coordinate `dim` replaced
 // by the value of index, which wraps once if negative. In dim the result has the size of index; in
-// the others arg and index broadcast (coordinate 0 along a size of 1), or with same_sizes are
-// equal.
+// the others arg and index broadcast (coordinate 0 along a size of 1), or with same_sizes those of
+// index count, which are no larger.
 struct TakeAlongAxis {
   const Tensor* arg = nullptr;
   const Tensor* index = nullptr;
@@ -175,6 +175,9 @@ struct Constraint {
   std::string op;  // "add(t0, t1)"
   int axis = 0;
   const Tensor *left_tensor = nullptr, *right_tensor = nullptr;
+  // The dim of the side's tensor, where it may turn out to be 1 and broadcast: specialize() with it
+  // among the units. -1: it may not.
+  int left_dim = -1, right_dim = -1;
 };
 
 // An extent that must not be 0, checked against concrete sizes: raise_empty() of fusion/define.h.
