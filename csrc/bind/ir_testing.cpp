@@ -114,6 +114,7 @@ void bind_exprs(py::module_& m) {
       .value("Size", Symbol::Size)
       .value("Stride", Symbol::Stride)
       .value("Scalar", Symbol::Scalar)
+      .value("Drawn", Symbol::Drawn)
       .value("Value", Symbol::Value)
       .value("Axis", Symbol::Axis)
       .value("Var", Symbol::Var)

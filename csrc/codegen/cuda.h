@@ -12,13 +12,23 @@ struct KernelText {
                      // unique and stable
   std::string text;  // device helpers it uses, then the kernel
   bool collectives = false;
-  int threads = 256;         // per block
-  int shared_bytes = 0;      // dynamic, per block
+  int threads = 256;          // per block
+  int shared_bytes = 0;       // dynamic, per block
   bool shared_grows = false;  // a launch adds to them
-  int cluster = 1;           // blocks of a cluster
-  bool cooperative = false;  // all blocks must be resident at once
+  int cluster = 1;            // blocks of a cluster
+  bool cooperative = false;   // all blocks must be resident at once
 };
 
 KernelText print_cuda(const KernelIR& kernel);
+
+// Several sets of arguments for one launch, which runs the blocks of one after those of another: a
+// table of the first block of each, and behind it the arguments as a launch of one set takes them.
+struct PartsLayout {
+  int most = 0;  // sets in a table; fewer than 2: the kernel cannot be run so
+  int part_bytes = 0, part_offset = 0;
+};
+PartsLayout parts_layout(const KernelIR& kernel);
+// The kernel that takes such a table. Unused entries of it start at the last block there can be.
+KernelText print_parts(const KernelIR& kernel);
 
 }  // namespace fuser

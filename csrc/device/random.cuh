@@ -7,6 +7,15 @@
 // gives to subsequence `call` at `offset`. Torch numbers its threads by launch, so its numbers are
 // others.
 
+//@ Drawn drawn_
+// A seed or an offset. In a CUDA graph it is what lies at `at` when the graph runs, plus a number
+// that was known when it was captured; elsewhere the number alone.
+struct Drawn {
+  i64 number;
+  const i64* at;
+};
+DEVICE i64 drawn_(Drawn d) { return d.at ? d.number + *d.at : d.number; }
+
 //@ Philox philox_
 // Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3" (2011).
 struct Philox {

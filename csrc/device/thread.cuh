@@ -15,6 +15,28 @@ DEVICE i32 block_y() { return (i32)blockIdx.y; }
 DEVICE i32 block_z() { return (i32)blockIdx.z; }
 #endif
 
+//@ PARTS
+// An argument that is read where the launch put it, never copied.
+#ifdef FUSER_HOST
+#define PARTS const
+#else
+#define PARTS const __grid_constant__
+#endif
+
+//@ part_at_
+// The last of `count` parts that starts at or before this block.
+DEVICE i32 part_at_(const i32* first, i32 count) {
+  i32 low = 0, high = count;
+  while (high - low > 1) {
+    const i32 middle = (low + high) / 2;
+    if (first[middle] <= block_x())
+      low = middle;
+    else
+      high = middle;
+  }
+  return low;
+}
+
 //@ block_dim_x block_dim_y block_dim_z
 #ifndef FUSER_HOST
 DEVICE i32 block_dim_x() { return (i32)blockDim.x; }

@@ -89,6 +89,17 @@ LaunchRecord make_launch(const Group& group, std::shared_ptr<const Variant> made
                                   : append(out.bytes, static_cast<float>(real)));
         break;
       }
+      case Param::Kind::Drawn: {
+        const uint16_t at = append(out.bytes, int64_t{0});
+        append(out.bytes, static_cast<const int64_t*>(nullptr));
+        out.offsets.push_back(at);
+        out.patches.push_back({.kind = Patch::Kind::Drawn,
+                               .dtype = p.dtype,
+                               .given = p.dtype,
+                               .index = static_cast<uint16_t>(p.index),
+                               .offset = at});
+        break;
+      }
       case Param::Kind::Scalar:
       case Param::Kind::Value: {
         const auto size = static_cast<size_t>(size_of(p.dtype));

@@ -171,6 +171,12 @@ void run_launch(const LaunchRecord& launch, const Arguments& arguments,
       case Patch::Kind::Scalar:
         write_scalar(at, p.dtype, arguments.scalars[p.index], p.given);
         break;
+      case Patch::Kind::Drawn: {
+        const int64_t* const added = arguments.added.empty() ? nullptr : arguments.added[p.index];
+        std::memcpy(at, &arguments.scalars[p.index].integer, sizeof(int64_t));
+        std::memcpy(at + sizeof(int64_t), &added, sizeof added);
+        break;
+      }
       case Patch::Kind::Value:
         std::memcpy(at, arguments.tensors[p.index].data, static_cast<size_t>(size_of(p.dtype)));
         break;

@@ -37,7 +37,7 @@ struct ScratchSpec {
 
 // Where an argument of a launch comes from; its place in the block of argument bytes is fixed.
 struct Patch {
-  enum class Kind : uint8_t { Input, Output, Scalar, Value, Scratch };
+  enum class Kind : uint8_t { Input, Output, Scalar, Drawn, Value, Scratch };
   Kind kind{};
   DType dtype{};        // Scalar, Value: as the kernel takes it
   DType given{};        // Scalar: as the definition declares it

@@ -12,7 +12,7 @@ std::pair<Expr, Expr> take_random(Fusion& fusion, int64_t ops) {
     if (index < 0) {
       index = static_cast<int>(fusion.scalars.size());
       fusion.scalars.push_back(
-          {.dtype = DType::Int64, .symbol = fusion.exprs.symbol(Symbol::Scalar, index)});
+          {.dtype = DType::Int64, .symbol = fusion.exprs.symbol(Symbol::Drawn, index)});
     }
     return fusion.scalars[index].symbol;
   };

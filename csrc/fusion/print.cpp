@@ -100,8 +100,8 @@ struct Printer {
 
   // Makes sure that the statements stand which `root` names.
   void require(Expr root) {
+    if (root->is_symbol(Symbol::Drawn)) return random_state();
     if (root->is_symbol(Symbol::Scalar)) {
-      if (root->a == fusion.random.seed || root->a == fusion.random.offset) return random_state();
       if (scalar_places[root->a] >= next_argument) arguments_before(scalar_places[root->a] + 1);
     }
     if (is_computed(root)) computed_before(root->id + 1);
@@ -111,7 +111,7 @@ struct Printer {
     for (; next_computed < computed.size() && computed[next_computed]->id < id; ++next_computed) {
       Expr e = computed[next_computed];
       for (Expr a : e->operands())
-        if (a->is_symbol(Symbol::Scalar)) require(a);
+        if (a->is_symbol(Symbol::Scalar) || a->is_symbol(Symbol::Drawn)) require(a);
       std::vector<std::string> args;
       for (Expr a : e->operands()) args.push_back(scalar(a));
       std::string& name = names[e] = text("E", next_computed);
@@ -130,7 +130,7 @@ struct Printer {
                  ? value
                  : text("fd.define_scalar(", value, ", dtype=", dtype_text(e->dtype), ")");
     }
-    if (e->is_symbol(Symbol::Scalar)) return text("S", e->a);
+    if (e->is_symbol(Symbol::Scalar) || e->is_symbol(Symbol::Drawn)) return text("S", e->a);
     if (e->is_symbol(Symbol::Extent)) return text("fd.ops.size(T", e->a, ", ", e->b, ")");
     if (e->is_symbol(Symbol::Size))
       return text("fd.ops.size(T", fusion.inputs[e->a]->id, ", ", e->b, ")");

@@ -31,6 +31,7 @@ enum class Symbol : uint8_t {
   Size,    // size of dim b of tensor input a
   Stride,  // stride, in elements, of dim b of tensor input a
   Scalar,  // scalar input a
+  Drawn,   // scalar input a, which each run takes from torch's generator (RandomState)
   Value,   // the one element of tensor input a, a CPU tensor that is passed by value
   Axis,    // refined axis a
   Var,     // variable a of a kernel: a loop index or a Let

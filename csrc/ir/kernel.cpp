@@ -191,7 +191,9 @@ int KernelIR::argument_bytes() const {
   for (const Param& p : params) {
     // A 32-bit divisor is three words (device/integer.cuh: FastDiv).
     const bool fast = p.kind == Param::Kind::Divisor && p.dtype == DType::Int32;
-    const int size = fast ? 12 : size_of(p.dtype), align = fast ? 4 : size;
+    const int align = fast ? 4 : size_of(p.dtype);
+    // A number and an address (device/random.cuh: Drawn).
+    const int size = fast ? 12 : p.kind == Param::Kind::Drawn ? 16 : align;
     bytes = (bytes + align - 1) / align * align + size;
   }
   return bytes;

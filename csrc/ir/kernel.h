@@ -50,12 +50,13 @@ struct Param {
     Divisor,  // the same, as a number to divide by (device/integer.cuh: FastDiv)
     Real,     // the same as a float, or 1 / it if `inverse`
     Scalar,   // scalar input `index`, converted to dtype
+    Drawn,    // the same, and what lies where the launch says, added: inside a CUDA graph
     Value,    // the one element of tensor input `index`, a CPU tensor, by value
   };
   Kind kind{};
   DType dtype = DType::Int64;  // Int, Divisor: Int32 where offsets are 32-bit
   Expr value = nullptr;        // Int, Divisor: over Symbol::Size, Stride, Scalar
-  int index = 0;               // Scalar, Value
+  int index = 0;               // Scalar, Drawn, Value
   bool inverse = false;        // Real
 };
 

@@ -56,7 +56,8 @@
 //       DTYPE(x)     a cast: f32(x)
 //       ARRAY[x]   ARRAY[x].f<i>   (x), where f<i> is a field of a partial result
 //       size(i, dim)   stride(i, dim)   a<i>   v<i>   p<i>   thread   block
-//       scalar(i)   value(i)   scalar(i):f32   value(i):bf16   an input, of int64 or of DTYPE
+//       scalar(i)   drawn(i)   value(i)   scalar(i):f32   value(i):bf16   an input, of int64 or
+//       of DTYPE
 //       3   3:i32   1.5:f32   true:bool   {1.5, -2.0}:c64
 //       inf:f32   -inf:f32   nan:f32   nan(0x7ff8000000000001):f32, the bits of a float64
 //
@@ -188,7 +189,8 @@ struct Parser : TokenReader {
     }
     const bool leads_call = peek(1).text == "(";
     if (leads_call && (t.text == "size" || t.text == "stride")) return extent();
-    if (leads_call && (t.text == "scalar" || t.text == "value")) return input();
+    if (leads_call && (t.text == "scalar" || t.text == "drawn" || t.text == "value"))
+      return input();
     int i = 0;
     if (numbered(t.text, 'a', i)) {
       ++position;
@@ -219,7 +221,9 @@ struct Parser : TokenReader {
   }
 
   Expr input() {
-    const Symbol symbol = at("scalar") ? Symbol::Scalar : Symbol::Value;
+    const Symbol symbol = at("scalar")  ? Symbol::Scalar
+                          : at("drawn") ? Symbol::Drawn
+                                        : Symbol::Value;
     position += 2;
     const int number = integer("the number of an input");
     expect(")");
@@ -393,11 +397,14 @@ struct Parser : TokenReader {
       p.kind = Param::Kind::Real;
       p.inverse = tokens[position - 1].text == "inverse";
       p.value = expression();
-    } else if (accept("scalar") || accept("value")) {
-      p.kind = tokens[position - 1].text == "scalar" ? Param::Kind::Scalar : Param::Kind::Value;
+    } else if (accept("scalar") || accept("drawn") || accept("value")) {
+      const std::string_view kind = tokens[position - 1].text;
+      p.kind = kind == "scalar"  ? Param::Kind::Scalar
+               : kind == "drawn" ? Param::Kind::Drawn
+                                 : Param::Kind::Value;
       p.index = integer("the number of an input");
     } else {
-      fail(peek(), "int, divisor, real, inverse, scalar or value");
+      fail(peek(), "int, divisor, real, inverse, scalar, drawn or value");
     }
     kernel.params.push_back(p);
   }

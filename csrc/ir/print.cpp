@@ -158,6 +158,9 @@ struct Writer {
       case Symbol::Scalar:
         input("scalar", "s", e);
         return;
+      case Symbol::Drawn:
+        input("drawn", "s", e);
+        return;
       case Symbol::Value:
         input("value", "t", e);
         return;
@@ -388,6 +391,9 @@ struct Writer {
         break;
       case Param::Kind::Scalar:
         out += text(" scalar ", p.index);
+        break;
+      case Param::Kind::Drawn:
+        out += text(" drawn ", p.index);
         break;
       case Param::Kind::Value:
         out += text(" value ", p.index);

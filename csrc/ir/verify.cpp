@@ -95,6 +95,7 @@ struct Verifier {
                      " is walked by none of the declared axes");
         return;
       case Symbol::Scalar:
+      case Symbol::Drawn:
       case Symbol::Value:
         return;
       case Symbol::Size:

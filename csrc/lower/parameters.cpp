@@ -78,6 +78,7 @@ struct Parameters {
         if (const Real r = real(e); r.integer && same[r.integer])
           return make(Param::Kind::Real, e->dtype, r.integer, 0, r.inverse);
       if (e->is_symbol(Symbol::Value)) return make(Param::Kind::Value, e->dtype, nullptr, e->a);
+      if (e->is_symbol(Symbol::Drawn)) return make(Param::Kind::Drawn, e->dtype, nullptr, e->a);
       if (e->is_symbol(Symbol::Scalar)) {
         if (host_converts(e->dtype)) return make(Param::Kind::Scalar, e->dtype, nullptr, e->a);
         const DType wide = kind_of(e->dtype) == Kind::Float ? DType::Float64 : DType::Int64;

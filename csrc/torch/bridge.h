@@ -14,9 +14,12 @@ struct TorchArguments {
   std::vector<at::Tensor> tensors;
   std::vector<TensorView> views;
   std::vector<Number> scalars;
+  std::vector<const int64_t*> added{};  // Arguments::added
   int device = cpu_device;
 
-  Arguments view() const { return {.tensors = views, .scalars = scalars, .device = device}; }
+  Arguments view() const {
+    return {.tensors = views, .scalars = scalars, .device = device, .added = added};
+  }
 };
 
 // Describes a tensor. Raises UserError for what has no plain memory (sparse, fake, meta tensors)

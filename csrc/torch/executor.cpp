@@ -25,6 +25,11 @@ RecordRef prepare(Executor& executor, TorchArguments& arguments, const std::vect
     const RandomPosition at = take_random_position(arguments.device, random.ops);
     arguments.scalars[random.seed] = {.integer = at.seed};
     arguments.scalars[random.offset] = {.integer = at.offset};
+    if (at.seed_at) {
+      arguments.added.assign(arguments.scalars.size(), nullptr);
+      arguments.added[random.seed] = at.seed_at;
+      arguments.added[random.offset] = at.offset_at;
+    }
   }
   return record;
 }

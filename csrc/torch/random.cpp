@@ -2,7 +2,9 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
+#include <dlfcn.h>
 
+#include <ATen/cuda/detail/PhiloxCudaStateRaw.cuh>
 #include <mutex>
 
 #include "base/error.h"
@@ -10,6 +12,32 @@
 #include "torch/bridge.h"
 
 namespace fuser {
+namespace {
+
+// A graph that is replayed must not repeat its numbers: torch's generator keeps the seed and the
+// offset of each replay in the GPU's memory and says where. The function is a member of its class,
+// which only a build with CUDA's headers could call by name.
+RandomPosition captured_position(const at::Generator& generator, uint64_t taken) {
+  using Function = at::PhiloxCudaState (*)(c10::GeneratorImpl*, uint64_t);
+  static const Function function = [] {
+    void* library = dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD);
+    return library ? reinterpret_cast<Function>(
+                         dlsym(library, "_ZN2at17CUDAGeneratorImpl17philox_cuda_stateEm"))
+                   : nullptr;
+  }();
+  FUSER_CHECK(function, Unsupported, "rng-capture-1",
+              "execute(): the definition takes random numbers from torch's generator, whose state "
+              "inside a CUDA graph this version of torch does not give\n"
+              "  hint: pass rng_seed and rng_offset as scalar inputs");
+  const at::PhiloxCudaState state = function(generator.unsafeGetGeneratorImpl(), taken);
+  FUSER_ASSERT(state.captured_, "torch's generator does not know of the capture");
+  return {.seed = 0,
+          .offset = static_cast<int64_t>(state.offset_intragraph_),
+          .seed_at = state.seed_.ptr,
+          .offset_at = state.offset_.ptr};
+}
+
+}  // namespace
 
 RandomPosition take_random_position(int device, int64_t ops) {
   if (device == cpu_device) {
@@ -20,15 +48,13 @@ RandomPosition take_random_position(int device, int64_t ops) {
     for (int64_t i = 1; i < ops; ++i) (void)cpu->random64();
     return {.seed = static_cast<int64_t>(seed)};
   }
-  // A replay of the graph must not repeat its numbers; torch passes pointers to such kernels.
-  FUSER_CHECK(!stream_is_capturing(current_stream(device)), Unsupported, "rng-capture-1",
-              "execute(): the definition takes random numbers from torch's generator, which a CUDA "
-              "graph cannot capture\n  hint: pass rng_seed and rng_offset as scalar inputs");
   at::Generator generator = at::globalContext().defaultGenerator(
       at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(device)));
   const std::lock_guard<std::mutex> lock(generator.mutex());
+  const uint64_t taken = 4 * static_cast<uint64_t>(ops);
+  if (stream_is_capturing(current_stream(device))) return captured_position(generator, taken);
   const uint64_t offset = generator.get_offset();
-  generator.set_offset(offset + 4 * static_cast<uint64_t>(ops));
+  generator.set_offset(offset + taken);
   return {.seed = static_cast<int64_t>(generator.current_seed()),
           .offset = static_cast<int64_t>(offset)};
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fuser import FusionDefinition, Unsupported
+from fuser import FusionDefinition
 from fuser._native import load_torch
 
 
@@ -75,10 +75,15 @@ def test_the_offset_of_a_gpu_moves_by_4_an_op() -> None:
 
 
 @pytest.mark.gpu
-def test_rng_capture_1() -> None:
-    fd, x = draws(1), torch.zeros(100, device="cuda")
-    fd.execute([x])
+def test_a_replay_draws_what_a_run_would() -> None:
+    fd, x = draws(3), torch.zeros(100, device="cuda")
+    torch.cuda.manual_seed(7)
+    runs = [[*fd.execute([x]), torch.rand(100, device="cuda"), *fd.execute([x])] for _ in range(2)]
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph), pytest.raises(Unsupported) as caught:
-        fd.execute([x])
-    assert caught.value.rule == "rng-capture-1"
+    with torch.cuda.graph(graph):
+        captured = [*fd.execute([x]), torch.rand(100, device="cuda"), *fd.execute([x])]
+    torch.cuda.manual_seed(7)
+    for run in runs:
+        graph.replay()
+        assert all(a.equal(b) for a, b in zip(captured, run, strict=True))
+    assert torch.cuda.default_generators[torch.cuda.current_device()].get_offset() == 56
