@@ -127,7 +127,8 @@ def dropout(ops: "Ops", x: Tensor, p: float, training: bool = True) -> tuple[Ten
     if not (isinstance(p, int | float) and 0 <= p <= 1):
         raise UserError(f"dropout(): p: expected a number in [0, 1], got {p!r}", rule="dropout-1")
     if not training:
-        return ops.set(x), ops.full(ops.shape(x), True, DataType.Bool)
+        wide = ops.cast(x, x.dtype().compute)
+        return wide, ops.full(ops.shape(x), True, DataType.Bool)
     draw = uniform(ops, 0, 1, ops.shape(x))
     mask = ops.lt(draw, 1.0 - p)
     scaled = ops.mul(x, 0.0 if p == 1 else 1.0 / (1.0 - p))

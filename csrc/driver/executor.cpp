@@ -4,10 +4,12 @@
 #include <atomic>
 #include <cstring>
 #include <set>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/options.h"
+#include "driver/parts.h"
 #include "ir/fast_div.h"
 
 namespace fuser {
@@ -171,6 +173,20 @@ struct Executor::Call {
         for (int group : running(*kernel)) out.push_back(group);
     return out;
   }
+  std::vector<RunningKernel> kernels() const {
+    std::vector<RunningKernel> out;
+    bool behind_other = false;
+    for (const Step& step : specialized->program.steps) {
+      const auto* kernel = std::get_if<KernelStep>(&step);
+      behind_other |= !kernel;
+      if (!kernel) continue;
+      for (int group : running(*kernel))
+        out.push_back({.group = &specialized->groups[group],
+                       .variant = variants[group],
+                       .behind_other = std::exchange(behind_other, false)});
+    }
+    return out;
+  }
 };
 
 Executor::Executor(const Fusion& fusion) : fusion_(fusion), rules_(key_rules(fusion)) {
@@ -258,32 +274,45 @@ Executor::Call Executor::prepare(const Arguments& arguments, const std::vector<P
 
 namespace {
 
-// The kernels of the groups that run, in memory: those that a variant holds, and the others in one
-// batch.
-std::vector<LoadedKernelRef> load(const std::vector<std::shared_ptr<const Variant>>& variants,
-                                  const std::vector<int>& running, int device) {
+// What is compiled for a launch of these kernels.
+KernelText text_of(const std::vector<RunningKernel>& kernels, const std::vector<size_t>& launch) {
+  const Variant& v = *kernels[launch[0]].variant;
+  return launch.size() > 1 ? print_parts(v.ir) : v.text;
+}
+
+// The kernels of the launches, in memory: those that a variant holds, and the others in one batch.
+std::vector<LoadedKernelRef> load(const std::vector<RunningKernel>& kernels,
+                                  const std::vector<std::vector<size_t>>& launches, int device) {
   const Target target = target_of(device);
-  std::vector<LoadedKernelRef> out(running.size());
+  std::vector<LoadedKernelRef> out(launches.size());
+  const auto held = [&](size_t launch) -> LoadedKernelRef& {
+    const Variant& v = *kernels[launches[launch][0]].variant;
+    return launches[launch].size() > 1 ? v.loaded_parts : v.loaded;
+  };
+  const auto mutex = [&](size_t launch) -> std::mutex& {
+    return kernels[launches[launch][0]].variant->loaded_mutex;
+  };
   std::vector<size_t> missing;
-  for (size_t i = 0; i < running.size(); ++i) {
-    const Variant& v = *variants[running[i]];
-    const std::lock_guard lock(v.loaded_mutex);
-    if (v.loaded && v.loaded->target == target)
-      out[i] = v.loaded;
+  for (size_t i = 0; i < launches.size(); ++i) {
+    const std::lock_guard lock(mutex(i));
+    if (held(i) && held(i)->target == target)
+      out[i] = held(i);
     else
       missing.push_back(i);
   }
   if (missing.empty()) return out;
   std::vector<KernelText> texts;
-  for (size_t i : missing) texts.push_back(variants[running[i]]->text);
+  for (size_t i : missing) texts.push_back(text_of(kernels, launches[i]));
   const std::vector<LoadedKernelRef> loaded = load_kernels(target, device, texts);
   for (size_t k = 0; k < missing.size(); ++k) {
-    const Variant& v = *variants[running[missing[k]]];
-    const std::lock_guard lock(v.loaded_mutex);
-    v.loaded = out[missing[k]] = loaded[k];
+    const std::lock_guard lock(mutex(missing[k]));
+    held(missing[k]) = out[missing[k]] = loaded[k];
   }
   return out;
 }
+
+// On a CPU a launch costs no more than its blocks: joined there only where it is to be tested.
+bool joins_launches(int device) { return device != cpu_device || options().host_debug; }
 
 // Dense in the planned order; torch's rule for sizes of 0: as if they were 1.
 void set_strides(OutputSpec& spec, const std::vector<int>& order) {
@@ -299,8 +328,9 @@ void set_strides(OutputSpec& spec, const std::vector<int>& order) {
 
 RecordRef Executor::build(Call& call, const Arguments& arguments) {
   const Specialized& s = *call.specialized;
-  const std::vector<int> running = call.running();
-  const std::vector<LoadedKernelRef> loaded = load(call.variants, running, arguments.device);
+  const std::vector<RunningKernel> kernels = call.kernels();
+  const auto launches = launches_of(kernels, joins_launches(arguments.device));
+  const std::vector<LoadedKernelRef> loaded = load(kernels, launches, arguments.device);
   thread_local std::vector<int64_t> sizes;
   s.shapes.run(SizeLeaf{arguments}, sizes);
 
@@ -327,14 +357,19 @@ RecordRef Executor::build(Call& call, const Arguments& arguments) {
   };
   // What runs has the last word: results with nothing to store are laid out by no kernel.
   for (const Group& g : s.groups) lay_out(g.problem, false);
-  size_t next = 0;
+  size_t kernel = 0, launch = 0;  // the next ones
   for (const Step& step : s.program.steps) {
-    if (const auto* kernel = std::get_if<KernelStep>(&step)) {
-      for (int group : call.running(*kernel)) {
-        const Group& g = s.groups[group];
-        lay_out(g.problem, true);
-        record->steps.emplace_back(
-            make_launch(g, call.variants[group], loaded[next++], s.fusion, arguments));
+    if (const auto* group = std::get_if<KernelStep>(&step)) {
+      for (size_t count = call.running(*group).size(); count > 0; --count, ++kernel) {
+        lay_out(kernels[kernel].group->problem, true);
+        if (launch == launches.size() || launches[launch][0] != kernel) continue;
+        std::vector<LaunchRecord> parts;
+        for (size_t i : launches[launch])
+          parts.push_back(make_launch(*kernels[i].group, kernels[i].variant, loaded[launch],
+                                      s.fusion, arguments));
+        record->steps.emplace_back(parts.size() > 1 ? join_launches(parts, loaded[launch])
+                                                    : std::move(parts[0]));
+        ++launch;
       }
     } else if (const auto* library = std::get_if<LibraryCall>(&step)) {
       // It reads tensors without elements too, which no kernel stores.
@@ -482,8 +517,8 @@ std::vector<KernelInfo> Executor::kernels(const Record& record) {
     const auto* l = std::get_if<LaunchRecord>(&step);
     if (!l) continue;
     const Variant& v = *l->variant;
-    out.push_back({.name = v.text.name,
-                   .text = v.text.text,
+    out.push_back({.name = l->kernel->source.name,
+                   .text = l->kernel->source.text,
                    .ir = to_text(v.ir),
                    .plan = to_string(v.plan),
                    .schedule = to_string(v.schedule),
@@ -505,7 +540,9 @@ RecordRef Executor::last() {
 
 void Executor::collect(const Arguments& arguments, std::vector<KernelText>& texts) {
   const Call call = prepare(arguments, {});
-  for (int g : call.running()) texts.push_back(call.variants[g]->text);
+  const std::vector<RunningKernel> kernels = call.kernels();
+  for (const auto& launch : launches_of(kernels, joins_launches(arguments.device)))
+    texts.push_back(text_of(kernels, launch));
 }
 
 void Executor::clear() {

@@ -12,6 +12,7 @@ from torch import Tensor
 
 import fuser
 from fuser import DataType, FusionDefinition
+from tests.driver.test_parts import adam, step
 
 pytestmark = pytest.mark.gpu
 
@@ -100,6 +101,24 @@ def test_capture_of_an_unknown_shape(device: torch.device) -> None:
     graph.replay()
     torch.cuda.synchronize()
     assert bool((y == 3.0).all())
+
+
+def test_an_optimizer_over_many_tensors(device: torch.device) -> None:
+    """100 tensors of several sizes in two launches, and again in a graph."""
+    fd = adam(100)
+    given = [torch.rand(4 * (1 + 37 * i % 501)) for i in range(100) for _ in range(4)]
+    exact = [t.double() for t in given]
+    args = [0.1, *(t.to(device) for t in given)]
+    fd.execute(args)
+    assert len(fd.fec.executor.kernels()) == 2
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        fd.execute(args)
+    graph.replay()
+    for _ in range(2):
+        step(0.1, exact)
+    for got, want in zip(args[1:], exact, strict=True):
+        torch.testing.assert_close(got.cpu().double(), want, rtol=1e-5, atol=1e-6)
 
 
 PROGRAM = """
