@@ -196,10 +196,11 @@ class Ops:
         return _core.take_along_axis(self._builder, arg, index, dim, False)
 
     def gather(self, arg: Tensor, index: Tensor, dim: int) -> Tensor:
-        """take_along_axis() where the other sizes are equal, as in torch.gather.
+        """take_along_axis() where the other sizes do not broadcast but are those of `index`, which
+        are no larger than those of `arg`; as torch.gather.
 
-        Raises ShapeError `gather-1` where `index` is smaller than `arg` in another dim (slice `arg`
-        first), and what take_along_axis() raises.
+        Raises ShapeError `gather-1` where `index` is larger than `arg` in another dim, and what
+        take_along_axis() raises.
         """
         return _core.take_along_axis(self._builder, arg, index, dim, True)
 

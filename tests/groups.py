@@ -30,7 +30,7 @@ ONE_PASS: dict[str, Callable[[torch.Tensor], tuple[torch.Tensor, ...]]] = {
         (x - x.amax(-1, keepdim=True)).exp().sum(-1),
     ),
 }
-SIZE, SCALAR, AXIS, LOADED = 0, 2, 4, 9  # ir/expr.h: Symbol
+SIZE, SCALAR, AXIS, LOADED = 0, 2, 5, 10  # ir/expr.h: Symbol
 
 
 class Grouped:

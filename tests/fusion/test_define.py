@@ -89,7 +89,7 @@ def test_a_symbolic_scalar_promotes_as_a_number(fd: FusionDefinition) -> None:
         ("isnan", DataType.ComplexDouble, DataType.Bool),
         ("neg", DataType.Float8_e4m3fn, DataType.Float),
         ("bitwise_not", DataType.Byte, DataType.Byte),
-        ("set", DataType.Half, DataType.Float),
+        ("set", DataType.Half, DataType.Half),
     ],
 )
 def test_result_types(fd: FusionDefinition, op: str, given: DataType, result: DataType) -> None:

@@ -108,8 +108,8 @@ ERRORS: list[Error] = [
     (
         ShapeError,
         "library-rank-1",
-        "linear(t0, t2): operand 1 has 1 dim, expected 2",
-        lambda fd, x, i: fd.ops.linear(x, tensor(fd, 3)),
+        "linear(t0, t2, t3): operand 1 has 1 dim, expected 2",
+        lambda fd, x, i: fd.ops.linear(x, tensor(fd, 3), tensor(fd, 3)),
     ),
     (
         ShapeError,
