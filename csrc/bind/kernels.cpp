@@ -1,9 +1,15 @@
 // driver/kernels.h: the compilers, which are Python's.
 #include "driver/kernels.h"
 
-#include <memory>
+#include <pthread.h>
 
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+
+#include "base/error.h"
 #include "bind/bind.h"
+#include "driver/background.h"
 
 namespace py = pybind11;
 
@@ -14,17 +20,64 @@ namespace {
 // carrier can be handed to Python only once.
 struct Raised : std::exception {
   std::shared_ptr<PyObject> error;
+  std::shared_ptr<PyObject> traceback;  // to the compiler; nullptr: it was never raised
 
   explicit Raised(const py::object& value)
-      : error(value.inc_ref().ptr(), [](PyObject* object) {
-          const py::gil_scoped_acquire gil;  // the last owner may be a thread without it
-          Py_DECREF(object);
-        }) {}
+      : error(owned(value.inc_ref().ptr())),
+        traceback(owned(PyException_GetTraceback(value.ptr()))) {}
+
+  static std::shared_ptr<PyObject> owned(PyObject* reference) {
+    return {reference, [](PyObject* object) {
+              if (!Py_IsInitialized()) return;
+              const py::gil_scoped_acquire gil;  // the last owner may be a thread without it
+              Py_XDECREF(object);
+            }};
+  }
   const char* what() const noexcept override { return "a compiler raised an exception of Python"; }
 };
 
+// Threads inside the compilers. The interpreter waits for them before it ends: a thread that asked
+// for its lock afterwards would take the process with it.
+struct Gate {
+  std::mutex mutex;
+  std::condition_variable left;
+  int inside = 0;
+  bool closed = false;
+
+  void enter() {
+    const std::lock_guard lock(mutex);
+    FUSER_CHECK(!closed, Unsupported, "interpreter-exit",
+                "a kernel is not compiled while the interpreter ends");
+    ++inside;
+  }
+  void leave() {
+    const std::lock_guard lock(mutex);
+    --inside;
+    left.notify_all();
+  }
+  void close() {
+    std::unique_lock lock(mutex);
+    closed = true;
+    left.wait(lock, [&] { return inside == 0; });
+  }
+};
+
+// Leaked, and replaced in a forked child, which has none of its parent's threads.
+Gate& gate() {
+  static Gate* current = nullptr;
+  static const int registered = [] {
+    current = new Gate;
+    return pthread_atfork(nullptr, nullptr, [] { current = new Gate; });
+  }();
+  (void)registered;
+  return *current;
+}
+
 template <class Call>
 auto call_python(const Call& call) {
+  Gate& through = gate();
+  through.enter();
+  const std::shared_ptr<void> leave(nullptr, [&](void*) { through.leave(); });
   const py::gil_scoped_acquire gil;
   try {
     return call();
@@ -33,10 +86,45 @@ auto call_python(const Call& call) {
   }
 }
 
+// What runs in compilers ends, and nothing new begins.
+void stop_compiling() {
+  stop_background();
+  gate().close();
+}
+
+// (index, (payload, registers, local bytes, shared bytes)) or (index, exception).
+void hand_over(const py::handle& item, const Target& target, const Toolchain::Deliver& deliver) {
+  const auto [index, result] = item.cast<std::tuple<size_t, py::object>>();
+  Toolchain::Outcome outcome;
+  if (PyExceptionInstance_Check(result.ptr())) {
+    outcome = std::make_exception_ptr(Raised(result));
+  } else {
+    const auto built = result.cast<std::tuple<py::bytes, int, int, int>>();
+    outcome = Binary{.kind = target.host ? BinaryKind::HostObject : BinaryKind::Cubin,
+                     .registers = std::get<1>(built),
+                     .local_bytes = std::get<2>(built),
+                     .shared_bytes = std::get<3>(built),
+                     .payload = std::get<0>(built)};
+  }
+  const py::gil_scoped_release release;
+  deliver(index, std::move(outcome));
+}
+
+void build(PyObject* toolchain, const Target& target, std::span<const KernelText> texts,
+           const Toolchain::Deliver& deliver) {
+  py::list list;
+  for (const KernelText& t : texts) list.append(t);
+  for (const py::handle item : py::handle(toolchain).attr("build")(target, list))
+    hand_over(item, target, deliver);
+}
+
 void translate(std::exception_ptr pointer) {
   try {
     if (pointer) std::rethrow_exception(pointer);
   } catch (const Raised& raised) {
+    // Each raise adds its own callers to the traceback, and only they.
+    PyException_SetTraceback(raised.error.get(),
+                             raised.traceback ? raised.traceback.get() : Py_None);
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(raised.error.get())), raised.error.get());
   }
 }
@@ -64,22 +152,9 @@ void bind_kernels(py::module_& m) {
                   });
                 },
             .build =
-                [object](const Target& target, std::span<const KernelText> texts) {
-                  return call_python([&] {
-                    py::list list;
-                    for (const KernelText& t : texts) list.append(t);
-                    std::vector<Binary> out;
-                    for (const py::handle item : py::handle(object).attr("build")(target, list)) {
-                      const auto built = item.cast<std::tuple<py::bytes, int, int, int>>();
-                      out.push_back(
-                          {.kind = target.host ? BinaryKind::HostObject : BinaryKind::Cubin,
-                           .registers = std::get<1>(built),
-                           .local_bytes = std::get<2>(built),
-                           .shared_bytes = std::get<3>(built),
-                           .payload = std::get<0>(built)});
-                    }
-                    return out;
-                  });
+                [object](const Target& target, std::span<const KernelText> texts,
+                         const Toolchain::Deliver& deliver) {
+                  call_python([&] { build(object, target, texts, deliver); });
                 },
             .while_waiting =
                 [](const std::function<void()>& wait) {
@@ -93,9 +168,13 @@ void bind_kernels(py::module_& m) {
         });
       },
       py::arg("toolchain"),
-      "Sets the object whose fingerprint(target) -> bytes and build(target, texts) -> [(payload, "
-      "registers, "
-      "local_bytes, shared_bytes)] compile kernels.");
+      "Sets the object whose fingerprint(target) -> bytes and build(target, texts) -> iterator of "
+      "(index, (payload, registers, local_bytes, shared_bytes) or CompileError) compile kernels.");
+  m.def("wait_for_background", &wait_for_background, py::call_guard<py::gil_scoped_release>(),
+        "Returns when nothing is compiled in the background any more.");
+  m.def("stop_compiling", &stop_compiling, py::call_guard<py::gil_scoped_release>(),
+        "Compiles nothing any more, and returns when nothing is under way: for the interpreter's "
+        "exit.");
 }
 
 }  // namespace fuser

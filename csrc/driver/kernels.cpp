@@ -1,6 +1,7 @@
 #include "driver/kernels.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 
 #include <chrono>
 #include <future>
@@ -29,9 +30,21 @@ struct KernelCache {
   std::string store_directory_option;
 };
 
-// Never destroyed: kernels may be asked for by threads that outlive main().
+// Never destroyed: kernels may be asked for by threads that outlive main(). In a forked child,
+// which has none of its parent's threads, nobody brings what was under way.
 KernelCache& cache() {
-  static auto* instance = new KernelCache;
+  static KernelCache* const instance = [] {
+    static auto* const made = new KernelCache;
+    pthread_atfork([] { made->mutex.lock(); }, [] { made->mutex.unlock(); },
+                   [] {
+                     std::erase_if(made->kernels, [](const auto& item) {
+                       return item.second.wait_for(std::chrono::seconds(0)) !=
+                              std::future_status::ready;
+                     });
+                     made->mutex.unlock();
+                   });
+    return made;
+  }();
   return *instance;
 }
 
@@ -89,105 +102,156 @@ void set_toolchain(Toolchain toolchain) {
   c.toolchain = std::move(toolchain);
 }
 
-std::vector<LoadedKernelRef> load_kernels(const Target& target, int device,
-                                          std::span<const KernelText> texts) {
-  KernelCache& c = cache();
-  const Toolchain toolchain = [&] {
-    const std::lock_guard lock(c.mutex);
-    return c.toolchain;
-  }();
-  FUSER_ASSERT(toolchain.build, "no toolchain is set");
-  const std::string fingerprint = toolchain.fingerprint(target);
-  const int slot = target.host ? -1 : device;
+namespace {
 
-  struct Job {
-    size_t index;
-    Digest key;
-    std::promise<LoadedKernelRef> promise;
-  };
-  std::vector<Job> jobs;
-  std::vector<std::shared_future<LoadedKernelRef>> futures;
-  DiskStore* store = nullptr;
-  {
-    const std::lock_guard lock(c.mutex);
-    store = store_of(c);
-    for (size_t i = 0; i < texts.size(); ++i) {
-      const Digest key = sha256_of_parts(
-          {format_version, texts[i].text, fingerprint, target.host ? "host" : "cuda",
-           target.debug ? "debug" : "", text(target.arch), launch_key(texts[i])});
-      auto& entry = c.kernels[{key, slot}];
-      if (!entry.valid()) {
-        jobs.push_back({.index = i, .key = key, .promise = {}});
-        entry = jobs.back().promise.get_future().share();
-      }
-      futures.push_back(entry);
-    }
+// A kernel that this caller brings, for itself and for whoever else asks meanwhile.
+struct Job {
+  size_t index;  // of its text
+  Digest key;
+  std::promise<LoadedKernelRef> promise;
+  bool open = true;  // nobody was told yet
+
+  void succeed(LoadedKernelRef kernel) {
+    open = false;
+    promise.set_value(std::move(kernel));
   }
+  void fail(std::exception_ptr error) {
+    open = false;
+    promise.set_exception(std::move(error));
+  }
+};
 
-  const auto fail = [&](Job& job, std::exception_ptr error) {
+// One call of load_kernels().
+struct Loading {
+  const Target& target;
+  int device;
+  std::span<const KernelText> texts;
+  Purpose purpose;
+  KernelCache& c;
+  Toolchain toolchain;
+  std::string fingerprint;
+  DiskStore* store = nullptr;
+  std::vector<Job> jobs;
+
+  int slot() const { return target.host ? -1 : device; }
+
+  std::vector<std::shared_future<LoadedKernelRef>> claim();
+  bool from_disk(Job& job);
+  void build(std::span<Job* const> missing);
+  void forget_open_jobs(const std::exception_ptr& error);
+};
+
+// A future for each text; what nobody brings yet becomes a job of ours.
+std::vector<std::shared_future<LoadedKernelRef>> Loading::claim() {
+  fingerprint = toolchain.fingerprint(target);
+  std::vector<std::shared_future<LoadedKernelRef>> futures;
+  const std::lock_guard lock(c.mutex);
+  store = store_of(c);
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const Digest key =
+        sha256_of_parts({format_version, texts[i].text, fingerprint, target.host ? "host" : "cuda",
+                         target.debug ? "debug" : "", text(target.arch), launch_key(texts[i])});
+    auto& entry = c.kernels[{key, slot()}];
+    if (!entry.valid()) {
+      jobs.push_back({.index = i, .key = key, .promise = {}});
+      entry = jobs.back().promise.get_future().share();
+    }
+    futures.push_back(entry);
+  }
+  return futures;
+}
+
+bool Loading::from_disk(Job& job) {
+  const auto binary = store ? store->get(job.key) : std::nullopt;
+  if (!binary) return false;
+  try {
+    LoadedKernelRef kernel = load(target, device, texts[job.index], *binary, nullptr, 0.0);
+    if (purpose == Purpose::Call) {
+      const std::lock_guard lock(c.mutex);
+      ++c.counters.from_disk;
+    }
+    job.succeed(std::move(kernel));
+    return true;
+  } catch (const std::exception& error) {
+    log_line(text("kernel ", texts[job.index].name, " on disk does not load (", error.what(),
+                  "); building it again"));
+    return false;
+  }
+}
+
+void Loading::build(std::span<Job* const> missing) {
+  using Clock = std::chrono::steady_clock;
+  std::vector<KernelText> wanted;
+  for (const Job* job : missing) wanted.push_back(texts[job->index]);
+  const Clock::time_point start = Clock::now();
+  const auto seconds = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
+  std::optional<HostModule> module;  // of a host batch: its kernels share their payload
+  int64_t built = 0;
+  toolchain.build(target, wanted, [&](size_t index, Toolchain::Outcome outcome) {
+    FUSER_ASSERT(index < missing.size() && missing[index]->open, "the toolchain delivered kernel ",
+                 index, " of ", missing.size(), " out of turn");
+    Job& job = *missing[index];
+    if (const auto* refusal = std::get_if<std::exception_ptr>(&outcome)) return job.fail(*refusal);
+    const Binary& binary = std::get<Binary>(outcome);
+    if (target.host && !module) module = load_host_bytes(binary.payload);
+    const double share = seconds() / static_cast<double>(missing.size());
+    job.succeed(load(target, device, wanted[index], binary, module ? &*module : nullptr, share));
+    // The compiler may turn out to be another one than the last process saw.
+    if (store && toolchain.fingerprint(target) == fingerprint) store->put(job.key, binary);
+    ++built;
+  });
+  for (const Job* job : missing)
+    FUSER_ASSERT(!job->open, "the toolchain did not deliver kernel ", texts[job->index].name);
+  if (purpose != Purpose::Call) return;
+  const std::lock_guard lock(c.mutex);
+  c.counters.compiled += built;
+  c.counters.compile_seconds += seconds();
+}
+
+// Who waits gets the error; whoever asks again tries again.
+void Loading::forget_open_jobs(const std::exception_ptr& error) {
+  for (Job& job : jobs) {
+    if (!job.open) continue;
     {
       const std::lock_guard lock(c.mutex);
-      c.kernels.erase({job.key, slot});
+      c.kernels.erase({job.key, slot()});
     }
-    job.promise.set_exception(error);
-  };
-  std::vector<Job*> missing;
-  for (Job& job : jobs) {
-    const auto binary = store ? store->get(job.key) : std::nullopt;
-    if (!binary) {
-      missing.push_back(&job);
-      continue;
-    }
-    try {
-      LoadedKernelRef kernel = load(target, device, texts[job.index], *binary, nullptr, 0.0);
-      {
-        const std::lock_guard lock(c.mutex);
-        ++c.counters.from_disk;
-      }
-      job.promise.set_value(std::move(kernel));
-    } catch (const std::exception& error) {
-      log_line(text("kernel ", texts[job.index].name, " on disk does not load (", error.what(),
-                    "); building it again"));
-      missing.push_back(&job);
-    }
+    job.fail(error);
   }
-  if (!missing.empty()) {
-    std::vector<KernelText> wanted;
-    for (const Job* job : missing) wanted.push_back(texts[job->index]);
-    try {
-      const auto start = std::chrono::steady_clock::now();
-      const std::vector<Binary> built = toolchain.build(target, wanted);
-      FUSER_ASSERT(built.size() == wanted.size(), "the toolchain built ", built.size(), " of ",
-                   wanted.size(), " kernels");
-      const double seconds =
-          std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-      // One module for a host batch: its kernels share their payload.
-      std::optional<HostModule> module;
-      if (target.host) module = load_host_bytes(built[0].payload);
-      for (size_t i = 0; i < missing.size(); ++i) {
-        missing[i]->promise.set_value(load(target, device, wanted[i], built[i],
-                                           module ? &*module : nullptr,
-                                           seconds / static_cast<double>(missing.size())));
-        if (store) store->put(missing[i]->key, built[i]);
-      }
-      const std::lock_guard lock(c.mutex);
-      c.counters.compiled += static_cast<int64_t>(missing.size());
-      c.counters.compile_seconds += seconds;
-    } catch (...) {
-      for (Job* job : missing) {
-        try {
-          fail(*job, std::current_exception());
-        } catch (const std::future_error&) {
-          // This one was delivered before the failure.
-        }
-      }
-      throw;
-    }
+}
+
+}  // namespace
+
+std::vector<LoadedKernelRef> load_kernels(const Target& target, int device,
+                                          std::span<const KernelText> texts, Purpose purpose) {
+  KernelCache& c = cache();
+  Loading loading{.target = target,
+                  .device = device,
+                  .texts = texts,
+                  .purpose = purpose,
+                  .c = c,
+                  .toolchain = {},
+                  .fingerprint = {},
+                  .jobs = {}};
+  {
+    const std::lock_guard lock(c.mutex);
+    loading.toolchain = c.toolchain;
+  }
+  FUSER_ASSERT(loading.toolchain.build, "no toolchain is set");
+  const auto futures = loading.claim();
+  try {
+    std::vector<Job*> missing;
+    for (Job& job : loading.jobs)
+      if (!loading.from_disk(job)) missing.push_back(&job);
+    if (!missing.empty()) loading.build(missing);
+  } catch (...) {
+    loading.forget_open_jobs(std::current_exception());
+    throw;
   }
   std::vector<LoadedKernelRef> out;
-  for (auto& future : futures) {
+  for (const auto& future : futures) {
     if (future.wait_for(std::chrono::seconds(0)) != std::future_status::ready)
-      toolchain.while_waiting([&] { future.wait(); });
+      loading.toolchain.while_waiting([&] { future.wait(); });
     out.push_back(future.get());
   }
   return out;

@@ -10,6 +10,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "codegen/cuda.h"
@@ -28,10 +29,15 @@ struct Target {
 };
 
 struct Toolchain {
+  // What became of a text: code, or why the compiler refuses it now and ever.
+  using Outcome = std::variant<Binary, std::exception_ptr>;
+  using Deliver = std::function<void(size_t index, Outcome outcome)>;
+
   // Compiler, version and flags as bytes: part of the key on disk.
   std::function<std::string(const Target&)> fingerprint;
-  // One Binary per kernel; kernels of one host batch share their payload.
-  std::function<std::vector<Binary>(const Target&, std::span<const KernelText>)> build;
+  // Delivers each kernel as soon as it is there, on this thread; kernels of one host batch share
+  // their payload. Raises what concerns no single text.
+  std::function<void(const Target&, std::span<const KernelText>, const Deliver&)> build;
   // Blocks until ready() without holding what the builder needs (the interpreter lock).
   std::function<void(const std::function<void()>& wait)> while_waiting;
 };
@@ -48,11 +54,19 @@ struct LoadedKernel {
 };
 using LoadedKernelRef = std::shared_ptr<const LoadedKernel>;
 
+enum class Purpose : uint8_t {
+  Call,            // a caller waits for it
+  Specialization,  // in the background; counted by who asked
+};
+
 // One per text, in the order given. `device` is the CUDA ordinal to load for (ignored for the
-// host). What is neither in memory nor on disk is built in one batch. Raises what the compiler
-// raised; the failure is not remembered, and no half-built kernel stays behind.
+// host). What is neither in memory nor on disk is built in one batch; others who wait for a kernel
+// of it get it as soon as it is there. Raises what the compiler raised. That it refused a text is
+// remembered, and raised again without another try; any other failure is not, and leaves nothing
+// behind.
 std::vector<LoadedKernelRef> load_kernels(const Target& target, int device,
-                                          std::span<const KernelText> texts);
+                                          std::span<const KernelText> texts,
+                                          Purpose purpose = Purpose::Call);
 
 struct KernelCounters {
   int64_t compiled = 0, from_disk = 0;

@@ -18,12 +18,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from fuser.errors import CompileError
-from fuser.runtime import elf
+from fuser.runtime import elf, remembered
 
 # No contraction of a * b + c: where an fma is wanted it is spelled. Functions need no __device__.
 _FLAGS = ("--std=c++17", "--fmad=false", "--device-as-default-execution-space")
@@ -103,7 +103,19 @@ def nvrtc() -> Toolkit:
             f"  searched by {sys.executable}: {type(error).__name__}: {error}",
             rule="nvrtc-missing",
         ) from error
-    return Toolkit((major, minor), build, path, tuple(sorted(archs)))
+    found = Toolkit((major, minor), build, path, tuple(sorted(archs)))
+    remembered.store(asdict(found))
+    return found
+
+
+def known() -> Toolkit:
+    """nvrtc(), or as an earlier process found it, which spares this one to load it: a process that
+    has its kernels on disk compiles nothing.
+    """
+    if not nvrtc.cache_info().currsize and (fields := remembered.load()):
+        version, archs = tuple(fields["version"]), tuple(fields["archs"])
+        return Toolkit((version[0], version[1]), fields["build"], fields["path"], archs)
+    return nvrtc()
 
 
 def compile(name: str, text: str, arch: int, extra: Sequence[str] = ()) -> Compiled:

@@ -118,10 +118,59 @@ def test_threads_that_open_a_definition_together(folder: Path) -> None:
     assert fuser.cache_info().kernels_compiled == 1
 
 
+def test_a_kernel_of_a_batch_is_handed_over_at_once(folder: Path, monkeypatch: Any) -> None:
+    """Who needs one kernel does not wait for the others that somebody compiles with it."""
+    build, go_on, began = Toolchain.build, threading.Event(), threading.Event()
+
+    def slow(self: Toolchain, target: Any, texts: Any) -> Any:
+        for outcome in build(self, target, texts):
+            yield outcome
+            if len(texts) > 1:
+                began.set()
+                assert go_on.wait(60)
+
+    first, second = scaled(15.5), scaled(16.5)
+    monkeypatch.setattr(Toolchain, "build", slow)
+    thread = threading.Thread(target=compile_batch, args=([(first, [X]), (second, [X])],))
+    thread.start()
+    assert began.wait(60)
+    assert first.execute([X])[0].equal(X * 15.5)
+    assert thread.is_alive()
+    go_on.set()
+    thread.join()
+    assert second.execute([X])[0].equal(X * 16.5)
+    assert fuser.cache_info().kernels_compiled == 2
+
+
+def test_a_refused_text_is_not_tried_again(folder: Path, monkeypatch: Any) -> None:
+    calls = []
+
+    def refuse(self: Toolchain, target: Any, texts: Any) -> Any:
+        for i, text in enumerate(texts):
+            calls.append(text.name)
+            yield i, CompileError("refused", rule="nvrtc-compile", source_path="kernel.cu")
+
+    fd = scaled(17.5)
+    with monkeypatch.context() as patch:
+        patch.setattr(Toolchain, "build", refuse)
+        for _ in range(3):
+            with pytest.raises(CompileError) as caught:
+                fd.execute([X])
+            assert caught.value.source_path == "kernel.cu"
+            assert len(caught.traceback) < 10, "callers of earlier raises are not kept"
+        with pytest.raises(CompileError):
+            scaled(17.5).execute([X])
+    assert len(calls) == 1
+    with pytest.raises(CompileError):
+        fd.execute([X])
+    fuser.clear_caches()
+    assert fd.execute([X])[0].equal(X * 17.5)
+
+
 def test_a_failure_reaches_all_who_wait_and_is_forgotten(folder: Path, monkeypatch: Any) -> None:
     calls = []
 
-    def fail(*_: object) -> None:
+    def fail(*_: object) -> Any:
         calls.append(1)
         time.sleep(0.2)  # so that the others wait for this one
         raise CompileError("no luck", rule="host-compile", log="the log")
@@ -143,7 +192,11 @@ def test_a_failure_reaches_all_who_wait_and_is_forgotten(folder: Path, monkeypat
     assert (info.kernels_compiled, info.misses, info.hits) == (1, 9, 0)
 
 
-@pytest.mark.parametrize("built", [[], [(b"not an object", 0, 0, 0)]], ids=["none", "no object"])
+@pytest.mark.parametrize(
+    "built",
+    [[], [(0, (b"not an object", 0, 0, 0))], [(1, (b"", 0, 0, 0))]],
+    ids=["none", "no object", "of another text"],
+)
 def test_a_toolchain_that_builds_nonsense(built: object, folder: Path, monkeypatch: Any) -> None:
     fd = scaled(9.5)
     with monkeypatch.context() as patch:

@@ -1,0 +1,77 @@
+"""fuser/runtime/remembered: which compiler was found, between processes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fuser.runtime import remembered
+
+FIELDS = {"version": [13, 0], "build": "abc", "archs": [75, 90]}
+
+
+@pytest.fixture
+def fields(tmp_path: Path, set_option: Callable[[str, object], None]) -> dict[str, object]:
+    """Those of a library in a file, with a cache folder of the test's own."""
+    set_option("FUSER_CACHE_DIR", tmp_path / "cache")
+    library = tmp_path / "libnvrtc.so"
+    library.write_bytes(b"code")
+    return {**FIELDS, "path": str(library)}
+
+
+def test_round_trip(fields: dict[str, object]) -> None:
+    assert remembered.load() is None
+    remembered.store(fields)
+    assert remembered.load() == fields
+
+
+def test_another_file(fields: dict[str, object]) -> None:
+    remembered.store(fields)
+    library = Path(str(fields["path"]))
+    library.write_bytes(b"other code")
+    assert remembered.load() is None
+    remembered.store(fields)
+    assert remembered.load() == fields
+    library.unlink()
+    assert remembered.load() is None
+
+
+def test_another_search_path(fields: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+    remembered.store(fields)
+    monkeypatch.setenv("CUDA_HOME", "/elsewhere")
+    remembered._key.cache_clear()
+    assert remembered.load() is None
+    monkeypatch.undo()
+    remembered._key.cache_clear()
+    assert remembered.load() == fields
+
+
+def test_switched_off(fields: dict[str, object], set_option: Callable[[str, object], None]) -> None:
+    set_option("FUSER_CACHE", 0)
+    remembered.store(fields)
+    set_option("FUSER_CACHE", 1)
+    assert remembered.load() is None
+
+
+def test_a_process_that_compiles_nothing_loads_no_compiler(tmp_path: Path) -> None:
+    program = (
+        "import sys; from fuser.runtime import toolkit; "
+        "known = toolkit.known(); print(known, 'cuda.bindings.nvrtc' in sys.modules)"
+    )
+    root = str(Path(__file__).resolve().parents[2])
+    lines = [
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={"PATH": "", "PYTHONPATH": root, "FUSER_CACHE_DIR": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.split()
+        for _ in range(2)
+    ]
+    assert lines[0][:-1] == lines[1][:-1]
+    assert (lines[0][-1], lines[1][-1]) == ("True", "False")

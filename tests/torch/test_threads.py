@@ -1,0 +1,144 @@
+"""Many threads, and the places where compiling while somebody waits could hang: each program has a
+limit of time.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import torch
+
+import fuser
+from fuser import DataType, FusionDefinition
+from tests.definitions import gained
+
+ROOT = Path(__file__).resolve().parents[2]
+SECONDS = 60
+THREADS, CALLS = 8, 1000
+
+
+def normalized() -> FusionDefinition:
+    """x minus its mean over the last dim, for rows of any length."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], True, DataType.Float)
+        fd.add_output(x - fd.ops.mean(x, [1], True))
+    return fd
+
+
+def test_threads_of_mixed_shapes() -> None:
+    """The results, kernels and counters of one thread."""
+    shapes = [(1 + n % 5, 1 + n % 13) for n in range(40)]
+    inputs = [torch.randn(shape) for shape in shapes]
+    alone = normalized()
+    before = fuser.cache_info()
+    expected = [alone.execute([x])[0] for x in inputs]
+    wanted = gained(before)
+    shared = normalized()
+    shared.fec  # noqa: B018  the executor itself is made by one thread
+    before = fuser.cache_info()
+    start, failures = threading.Barrier(THREADS), []
+
+    def work(number: int) -> None:
+        start.wait()
+        for call in range(CALLS):
+            place = (call * (2 * number + 1)) % len(inputs)
+            (result,) = shared.execute([inputs[place]])
+            if not result.equal(expected[place]):
+                failures.append((number, call))
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    gain = gained(before)
+    assert gain.plans == wanted.plans
+    assert gain.kernels_compiled == 0, "those of the other definition"
+    assert gain.hits + gain.misses == THREADS * CALLS
+    # A shape that several threads meet first is a miss of each.
+    assert wanted.misses <= gain.misses <= THREADS * wanted.misses
+
+
+COMMON = """
+import signal, threading, time
+import torch, fuser
+count = iter(range(10**6))
+def compile_one(x):
+    "A kernel that nobody has compiled."
+    fd = fuser.FusionDefinition()
+    fd.add_output(fd.define_tensor([-1]) * (2.0 + next(count)))
+    return fd.execute([x])[0]
+x = torch.ones(100)
+"""
+
+BACKWARD = """
+class Scale(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return compile_one(x)
+    @staticmethod
+    def backward(ctx, g):
+        return compile_one(g)
+def train():
+    leaf = torch.ones(100, requires_grad=True)
+    Scale.apply(leaf).sum().backward()
+    assert leaf.grad.shape == (100,)
+threads = [threading.Thread(target=train) for _ in range(3)]
+for t in threads: t.start()
+train()
+for t in threads: t.join()
+"""
+
+JIT_FORK = """
+@torch.jit.ignore
+def compiled(x: torch.Tensor) -> torch.Tensor:
+    return compile_one(x)
+@torch.jit.script
+def both(x: torch.Tensor):
+    later = torch.jit.fork(compiled, x)
+    now = compiled(x)
+    return torch.jit.wait(later) + now
+assert both(x).shape == (100,)
+"""
+
+SIGNAL = """
+class Stop(Exception): pass
+def stop(*_): raise Stop
+signal.signal(signal.SIGALRM, stop)
+stopped = 0
+for delay in (0.02, 0.05, 0.1):
+    signal.setitimer(signal.ITIMER_REAL, delay)
+    try:
+        compile_one(x)
+        time.sleep(0.2)
+    except Stop:
+        stopped += 1
+assert stopped
+assert compile_one(x).shape == (100,)
+"""
+
+
+def test_nothing_hangs(tmp_path: Path) -> None:
+    """Compiling in a backward pass, in torch.jit.fork, and when a signal arrives."""
+    file = tmp_path / "program.py"  # torch.jit.script reads sources
+    file.write_text(COMMON + BACKWARD + JIT_FORK + SIGNAL + 'print("last line")')
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "FUSER_CACHE_DIR": str(tmp_path / "cache"),
+        "OMP_NUM_THREADS": "1",
+    }
+    done = subprocess.run(
+        [sys.executable, str(file)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "last line\n"), done.stderr
