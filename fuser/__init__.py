@@ -15,6 +15,7 @@ from fuser.cache import (  # noqa: E402
     LruFusionCache,
     cache_info,
     clear_caches,
+    specialize_after,
 )
 from fuser.definition import Fusion, FusionDefinition  # noqa: E402
 from fuser.errors import (  # noqa: E402
@@ -78,6 +79,7 @@ __all__ = [
     "evaluate",
     "explain",
     "memory_efficient_fusion",
+    "specialize_after",
     "torchscript_fuser",
 ]
 

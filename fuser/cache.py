@@ -32,6 +32,8 @@ class CacheInfo(NamedTuple):
     hits: int  # runs that found everything ready
     misses: int  # runs that had to look up or build
     compile_seconds: float
+    kernels_specialized: int  # kernels with constant sizes, made in the background
+    specializations_failed: int  # calls that keep their generic kernels for good
 
 
 def cache_info() -> CacheInfo:
@@ -44,6 +46,16 @@ def clear_caches(disk: bool = False) -> None:
     while one runs.
     """
     load_torch().clear_caches(disk)
+
+
+def specialize_after(runs: int) -> None:
+    """A shape that runs so often gets kernels with its sizes as constants, compiled in the
+    background and exchanged between two calls; results keep their bits. 0: never, the default.
+
+    The option FUSER_SPECIALIZE_AFTER. Worth a try where kernels take 2 us: larger ones wait for
+    memory and gain nothing. At most 16 shapes of a definition; cache_info() counts the kernels.
+    """
+    _core.set_option("FUSER_SPECIALIZE_AFTER", str(runs))
 
 
 class FusionExecutorCache:

@@ -106,6 +106,8 @@ def test_cache_info_and_clear() -> None:
         "hits",
         "misses",
         "compile_seconds",
+        "kernels_specialized",
+        "specializations_failed",
     )
     assert after.misses - start.misses == 1
     assert after.hits - start.hits == 2

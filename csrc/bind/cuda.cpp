@@ -1,6 +1,8 @@
 // codegen/cuda.h: Kernel IR as CUDA C.
 #include "codegen/cuda.h"
 
+#include <pybind11/stl.h>
+
 #include "bind/bind.h"
 
 namespace py = pybind11;
@@ -16,7 +18,18 @@ void bind_cuda(py::module_& m) {
       .def_readonly("shared_bytes", &KernelText::shared_bytes, "Dynamic, per block.")
       .def_readonly("cluster", &KernelText::cluster, "Blocks of a cluster.")
       .def_readonly("cooperative", &KernelText::cooperative, "Are all blocks resident at once?");
-  m.def("print_cuda", &print_cuda, py::arg("kernel"), "The text of a final kernel.");
+  m.def(
+      "print_cuda",
+      [](const KernelIR& kernel, const std::vector<std::optional<double>>& constants) {
+        Constants values;
+        for (const std::optional<double>& v : constants)
+          values.push_back(
+              v ? std::optional(Number{.integer = static_cast<int64_t>(*v), .real = *v})
+                : std::nullopt);
+        return print_cuda(kernel, values);
+      },
+      py::arg("kernel"), py::arg("constants") = py::list(),
+      "The text of a final kernel. constants: by parameter, its value, or None.");
 }
 
 }  // namespace fuser

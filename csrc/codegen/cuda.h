@@ -1,7 +1,9 @@
 // Kernel IR printed as CUDA C. No decision is made here: every statement has one text.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "ir/kernel.h"
 
@@ -19,7 +21,12 @@ struct KernelText {
   bool cooperative = false;   // all blocks must be resident at once
 };
 
-KernelText print_cuda(const KernelIR& kernel);
+// By parameter: the value that stands in the text in its place; none, or past the end: it stays a
+// parameter.
+using Constants = std::vector<std::optional<Number>>;
+
+// With constants the text differs in these declarations alone, so its arithmetic is the same.
+KernelText print_cuda(const KernelIR& kernel, const Constants& constants = {});
 
 // Several sets of arguments for one launch, which runs the blocks of one after those of another: a
 // table of the first block of each, and behind it the arguments as a launch of one set takes them.

@@ -351,4 +351,11 @@ bool stream_is_capturing(CuStream stream) {
   return status != 0;
 }
 
+BesideCaptures::BesideCaptures() : mode_(2) {  // CU_STREAM_CAPTURE_MODE_RELAXED
+  check_cuda(cuda_api().cuThreadExchangeStreamCaptureMode(&mode_), "cuda-load",
+             "setting the capture mode of a thread");
+}
+
+BesideCaptures::~BesideCaptures() { cuda_api().cuThreadExchangeStreamCaptureMode(&mode_); }
+
 }  // namespace fuser

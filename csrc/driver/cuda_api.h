@@ -128,4 +128,16 @@ void enter_device(int device);
 uint64_t stream_id(CuStream stream);
 bool stream_is_capturing(CuStream stream);
 
+// While it lives, this thread may load code although another thread captures a CUDA graph: the
+// capture of that thread, which knows nothing of us, would fail otherwise.
+class BesideCaptures {
+ public:
+  BesideCaptures();
+  ~BesideCaptures();
+  BesideCaptures(const BesideCaptures&) = delete;
+
+ private:
+  int mode_;  // of the thread; the other one while this lives
+};
+
 }  // namespace fuser

@@ -4,18 +4,19 @@
 #include <atomic>
 #include <cstring>
 #include <set>
-#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/options.h"
-#include "driver/parts.h"
+#include "driver/background.h"
+#include "driver/specialize.h"
 #include "ir/fast_div.h"
 
 namespace fuser {
 namespace {
 
 constexpr size_t max_records = 4096;  // per definition; the least recently used half goes
+constexpr int max_specialized = 16;   // records of a definition that get kernels of their own
 
 struct Totals {
   std::atomic<int64_t> definitions{0}, plans{0}, hits{0}, misses{0};
@@ -91,17 +92,6 @@ LaunchRecord make_launch(const Group& group, std::shared_ptr<const Variant> made
                                   : append(out.bytes, static_cast<float>(real)));
         break;
       }
-      case Param::Kind::Drawn: {
-        const uint16_t at = append(out.bytes, int64_t{0});
-        append(out.bytes, static_cast<const int64_t*>(nullptr));
-        out.offsets.push_back(at);
-        out.patches.push_back({.kind = Patch::Kind::Drawn,
-                               .dtype = p.dtype,
-                               .given = p.dtype,
-                               .index = static_cast<uint16_t>(p.index),
-                               .offset = at});
-        break;
-      }
       case Param::Kind::Scalar:
       case Param::Kind::Value: {
         const auto size = static_cast<size_t>(size_of(p.dtype));
@@ -173,20 +163,6 @@ struct Executor::Call {
         for (int group : running(*kernel)) out.push_back(group);
     return out;
   }
-  std::vector<RunningKernel> kernels() const {
-    std::vector<RunningKernel> out;
-    bool behind_other = false;
-    for (const Step& step : specialized->program.steps) {
-      const auto* kernel = std::get_if<KernelStep>(&step);
-      behind_other |= !kernel;
-      if (!kernel) continue;
-      for (int group : running(*kernel))
-        out.push_back({.group = &specialized->groups[group],
-                       .variant = variants[group],
-                       .behind_other = std::exchange(behind_other, false)});
-    }
-    return out;
-  }
 };
 
 Executor::Executor(const Fusion& fusion) : fusion_(fusion), rules_(key_rules(fusion)) {
@@ -220,33 +196,22 @@ Executor::Call Executor::prepare(const Arguments& arguments, const std::vector<P
   for (int i : rules_.in_place_inputs) key.push_back(overlapping[i]);
 
   const std::lock_guard lock(plan_mutex_);
-  std::shared_ptr<Specialized>& specialized = call.specialized;
-  // Extents that are computed, and 1 in this call, broadcast as those of inputs do.
-  Units units;
-  for (;;) {
-    specialized = specialized_[key];
-    if (!specialized) {
-      try {
-        specialized = specialize_fusion(fusion_, layouts, overlapping, units);
-      } catch (...) {
-        specialized_.erase(key);
-        throw;
-      }
-      specialized_[key] = specialized;
-    }
-    const Units found = check_constraints(specialized->fusion, specialized->constraints, arguments);
-    if (found.empty()) break;
-    for (const auto& [tensor, dim] : found) {
-      const bool fresh = units.insert({tensor, dim}).second;
-      FUSER_ASSERT(fresh, "dim ", dim, " of t", tensor, " does not broadcast");
-      key.push_back(static_cast<uint64_t>(tensor) << 32 | static_cast<uint64_t>(dim));
+  std::shared_ptr<Specialized>& specialized = specialized_[key];
+  if (!specialized) {
+    try {
+      specialized = specialize_fusion(fusion_, std::move(layouts), overlapping);
+    } catch (...) {
+      specialized_.erase(key);
+      throw;
     }
   }
+  call.specialized = specialized;
+  check_constraints(specialized->fusion, specialized->constraints, arguments);
   call.variants.resize(specialized->groups.size());
   call.sizes.resize(specialized->groups.size());
   size_t kernels = 0;
   // The variant of a group, or nullptr where it has nothing to store.
-  const auto variant_of = [&](int index) -> std::shared_ptr<const Variant> {
+  const auto find = [&](int index) -> std::shared_ptr<const Variant> {
     Group& g = specialized->groups[index];
     GroupSizes& sizes = call.sizes[index] = group_sizes(*specialized, g, arguments);
     if (sizes.empty) return nullptr;
@@ -260,10 +225,10 @@ Executor::Call Executor::prepare(const Arguments& arguments, const std::vector<P
   for (const Step& step : specialized->program.steps) {
     const auto* kernel = std::get_if<KernelStep>(&step);
     if (!kernel) continue;
-    auto variant = variant_of(kernel->group);
+    auto variant = find(kernel->group);
     if (variant && variant->plan.in_pieces())
       for (int piece : specialized->groups[kernel->group].pieces)
-        call.variants[piece] = variant_of(piece);
+        call.variants[piece] = find(piece);
     else
       call.variants[kernel->group] = std::move(variant);
   }
@@ -274,45 +239,43 @@ Executor::Call Executor::prepare(const Arguments& arguments, const std::vector<P
 
 namespace {
 
-// What is compiled for a launch of these kernels.
-KernelText text_of(const std::vector<RunningKernel>& kernels, const std::vector<size_t>& launch) {
-  const Variant& v = *kernels[launch[0]].variant;
-  return launch.size() > 1 ? print_parts(v.ir) : v.text;
-}
-
-// The kernels of the launches, in memory: those that a variant holds, and the others in one batch.
-std::vector<LoadedKernelRef> load(const std::vector<RunningKernel>& kernels,
-                                  const std::vector<std::vector<size_t>>& launches, int device) {
+// The kernels of the groups that run, in memory: those that a variant holds, and the others in one
+// batch.
+std::vector<LoadedKernelRef> load(const std::vector<std::shared_ptr<const Variant>>& variants,
+                                  const std::vector<int>& running, int device) {
   const Target target = target_of(device);
-  std::vector<LoadedKernelRef> out(launches.size());
-  const auto held = [&](size_t launch) -> LoadedKernelRef& {
-    const Variant& v = *kernels[launches[launch][0]].variant;
-    return launches[launch].size() > 1 ? v.loaded_parts : v.loaded;
-  };
-  const auto mutex = [&](size_t launch) -> std::mutex& {
-    return kernels[launches[launch][0]].variant->loaded_mutex;
-  };
+  std::vector<LoadedKernelRef> out(running.size());
   std::vector<size_t> missing;
-  for (size_t i = 0; i < launches.size(); ++i) {
-    const std::lock_guard lock(mutex(i));
-    if (held(i) && held(i)->target == target)
-      out[i] = held(i);
+  for (size_t i = 0; i < running.size(); ++i) {
+    const Variant& v = *variants[running[i]];
+    const std::lock_guard lock(v.loaded_mutex);
+    if (v.loaded && v.loaded->target == target)
+      out[i] = v.loaded;
     else
       missing.push_back(i);
   }
   if (missing.empty()) return out;
   std::vector<KernelText> texts;
-  for (size_t i : missing) texts.push_back(text_of(kernels, launches[i]));
+  for (size_t i : missing) texts.push_back(variants[running[i]]->text);
   const std::vector<LoadedKernelRef> loaded = load_kernels(target, device, texts);
   for (size_t k = 0; k < missing.size(); ++k) {
-    const std::lock_guard lock(mutex(missing[k]));
-    held(missing[k]) = out[missing[k]] = loaded[k];
+    const Variant& v = *variants[running[missing[k]]];
+    const std::lock_guard lock(v.loaded_mutex);
+    v.loaded = out[missing[k]] = loaded[k];
   }
   return out;
 }
 
-// On a CPU a launch costs no more than its blocks: joined there only where it is to be tested.
-bool joins_launches(int device) { return device != cpu_device || options().host_debug; }
+// The least recently used half of the records goes where there are too many.
+template <class Entries>
+void make_room(Entries& entries) {
+  if (entries.size() < max_records) return;
+  std::vector<uint64_t> ages;
+  for (const auto& [key, entry] : entries) ages.push_back(entry.used);
+  std::nth_element(ages.begin(), ages.begin() + max_records / 2, ages.end());
+  const uint64_t median = ages[max_records / 2];
+  std::erase_if(entries, [&](const auto& item) { return item.second.used < median; });
+}
 
 // Dense in the planned order; torch's rule for sizes of 0: as if they were 1.
 void set_strides(OutputSpec& spec, const std::vector<int>& order) {
@@ -328,9 +291,8 @@ void set_strides(OutputSpec& spec, const std::vector<int>& order) {
 
 RecordRef Executor::build(Call& call, const Arguments& arguments) {
   const Specialized& s = *call.specialized;
-  const std::vector<RunningKernel> kernels = call.kernels();
-  const auto launches = launches_of(kernels, joins_launches(arguments.device));
-  const std::vector<LoadedKernelRef> loaded = load(kernels, launches, arguments.device);
+  const std::vector<int> running = call.running();
+  const std::vector<LoadedKernelRef> loaded = load(call.variants, running, arguments.device);
   thread_local std::vector<int64_t> sizes;
   s.shapes.run(SizeLeaf{arguments}, sizes);
 
@@ -357,19 +319,14 @@ RecordRef Executor::build(Call& call, const Arguments& arguments) {
   };
   // What runs has the last word: results with nothing to store are laid out by no kernel.
   for (const Group& g : s.groups) lay_out(g.problem, false);
-  size_t kernel = 0, launch = 0;  // the next ones
+  size_t next = 0;
   for (const Step& step : s.program.steps) {
-    if (const auto* group = std::get_if<KernelStep>(&step)) {
-      for (size_t count = call.running(*group).size(); count > 0; --count, ++kernel) {
-        lay_out(kernels[kernel].group->problem, true);
-        if (launch == launches.size() || launches[launch][0] != kernel) continue;
-        std::vector<LaunchRecord> parts;
-        for (size_t i : launches[launch])
-          parts.push_back(make_launch(*kernels[i].group, kernels[i].variant, loaded[launch],
-                                      s.fusion, arguments));
-        record->steps.emplace_back(parts.size() > 1 ? join_launches(parts, loaded[launch])
-                                                    : std::move(parts[0]));
-        ++launch;
+    if (const auto* kernel = std::get_if<KernelStep>(&step)) {
+      for (int group : call.running(*kernel)) {
+        const Group& g = s.groups[group];
+        lay_out(g.problem, true);
+        record->steps.emplace_back(
+            make_launch(g, call.variants[group], loaded[next++], s.fusion, arguments));
       }
     } else if (const auto* library = std::get_if<LibraryCall>(&step)) {
       // It reads tensors without elements too, which no kernel stores.
@@ -392,38 +349,64 @@ RecordRef Executor::record(const Arguments& arguments, const std::vector<Plan>& 
   thread_local Key key;
   key.clear();
   record_key(arguments, rules_, plans, key);
+  RecordRef found;
+  bool specialize = false;
   {
-    const std::lock_guard lock(records_mutex_);
-    const auto it = records_.find(key);
-    if (it != records_.end()) {
-      it->second.used = ++clock_;
-      last_ = it->second.record;
-      totals().hits.fetch_add(1, std::memory_order_relaxed);
-      return it->second.record;
+    const std::lock_guard lock(records_->mutex);
+    const auto it = records_->entries.find(key);
+    if (it != records_->entries.end()) {
+      Entry& entry = it->second;
+      entry.used = ++records_->clock;
+      records_->last = found = entry.record;
+      specialize = should_specialize(*records_, entry);
     }
+  }
+  if (found) {
+    totals().hits.fetch_add(1, std::memory_order_relaxed);
+    if (specialize) specialize_in_background(key, found);
+    return found;
   }
   const Key mine = key;  // compiling may run other definitions on this thread
   totals().misses.fetch_add(1, std::memory_order_relaxed);
   Call call = prepare(arguments, plans);
   RecordRef made = build(call, arguments);
-  const std::lock_guard lock(records_mutex_);
-  if (records_.size() >= max_records) {
-    std::vector<uint64_t> ages;
-    for (const auto& [k, entry] : records_) ages.push_back(entry.used);
-    std::nth_element(ages.begin(), ages.begin() + max_records / 2, ages.end());
-    const uint64_t median = ages[max_records / 2];
-    std::erase_if(records_, [&](const auto& item) { return item.second.used < median; });
-  }
-  records_[mine] = {.record = made, .used = ++clock_};
-  last_ = made;
+  const std::lock_guard lock(records_->mutex);
+  make_room(records_->entries);
+  records_->entries[mine] = {.record = made, .used = ++records_->clock};
+  records_->last = made;
   return made;
+}
+
+// Call with the mutex held. True once for a record, and for so many of a definition.
+bool Executor::should_specialize(Records& records, Entry& entry) {
+  const int64_t threshold = options().specialize_after;
+  if (++entry.runs < threshold || threshold == 0 || entry.specialized) return false;
+  if (records.specialized >= max_specialized) return false;
+  ++records.specialized;
+  return entry.specialized = true;
+}
+
+void Executor::specialize_in_background(const Key& key, const RecordRef& record) {
+  run_in_background([records = std::weak_ptr(records_), key, record] {
+    RecordRef better;
+    try {
+      better = with_constant_sizes(*record);
+    } catch (...) {
+      ++specialization_counters().failures;
+    }
+    const std::shared_ptr<Records> alive = records.lock();
+    if (!better || !alive) return;
+    const std::lock_guard lock(alive->mutex);
+    const auto it = alive->entries.find(key);
+    if (it != alive->entries.end() && it->second.record == record) it->second.record = better;
+  });
 }
 
 bool Executor::is_compiled(const Arguments& arguments) {
   Key key;
   record_key(arguments, rules_, {}, key);
-  const std::lock_guard lock(records_mutex_);
-  return records_.count(key) != 0;
+  const std::lock_guard lock(records_->mutex);
+  return records_->entries.count(key) != 0;
 }
 
 std::vector<Plan> Executor::plans(const Arguments& arguments) {
@@ -517,8 +500,9 @@ std::vector<KernelInfo> Executor::kernels(const Record& record) {
     const auto* l = std::get_if<LaunchRecord>(&step);
     if (!l) continue;
     const Variant& v = *l->variant;
-    out.push_back({.name = l->kernel->source.name,
-                   .text = l->kernel->source.text,
+    const KernelText& source = l->kernel->source;  // of the same plan, perhaps with its sizes
+    out.push_back({.name = source.name,
+                   .text = source.text,
                    .ir = to_text(v.ir),
                    .plan = to_string(v.plan),
                    .schedule = to_string(v.schedule),
@@ -534,22 +518,21 @@ std::vector<KernelInfo> Executor::kernels(const Record& record) {
 }
 
 RecordRef Executor::last() {
-  const std::lock_guard lock(records_mutex_);
-  return last_;
+  const std::lock_guard lock(records_->mutex);
+  return records_->last;
 }
 
 void Executor::collect(const Arguments& arguments, std::vector<KernelText>& texts) {
   const Call call = prepare(arguments, {});
-  const std::vector<RunningKernel> kernels = call.kernels();
-  for (const auto& launch : launches_of(kernels, joins_launches(arguments.device)))
-    texts.push_back(text_of(kernels, launch));
+  for (int g : call.running()) texts.push_back(call.variants[g]->text);
 }
 
 void Executor::clear() {
   {
-    const std::lock_guard lock(records_mutex_);
-    records_.clear();
-    last_.reset();
+    const std::lock_guard lock(records_->mutex);
+    records_->entries.clear();
+    records_->specialized = 0;
+    records_->last.reset();
   }
   const std::lock_guard lock(plan_mutex_);
   specialized_.clear();
@@ -557,7 +540,13 @@ void Executor::clear() {
 
 CacheCounters cache_counters() {
   Totals& t = totals();
-  return {.definitions = t.definitions, .plans = t.plans, .hits = t.hits, .misses = t.misses};
+  const SpecializationCounters& s = specialization_counters();
+  return {.definitions = t.definitions,
+          .plans = t.plans,
+          .hits = t.hits,
+          .misses = t.misses,
+          .specialized = s.kernels,
+          .not_specialized = s.failures};
 }
 
 void clear_executors() {
@@ -565,6 +554,7 @@ void clear_executors() {
   const std::lock_guard lock(t.mutex);
   for (Executor* e : t.executors) e->clear();
   t.definitions = t.plans = t.hits = t.misses = 0;
+  specialization_counters().kernels = specialization_counters().failures = 0;
 }
 
 }  // namespace fuser

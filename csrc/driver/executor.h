@@ -69,26 +69,36 @@ class Executor {
   const Fusion& fusion_;
   const KeyRules rules_;
 
-  std::mutex records_mutex_;  // look-up and insertion only
   struct HashKey {
     size_t operator()(const Key& k) const { return hash_of(k); }
   };
   struct Entry {
     RecordRef record;
     uint64_t used = 0;
+    int64_t runs = 0;
+    bool specialized = false;  // or about to be
   };
-  std::unordered_map<Key, Entry, HashKey> records_;
-  uint64_t clock_ = 0;
-  RecordRef last_;
+  struct Records {
+    std::mutex mutex;  // look-up, insertion and exchange only
+    std::unordered_map<Key, Entry, HashKey> entries;
+    uint64_t clock = 0;
+    int specialized = 0;
+    RecordRef last;
+  };
+  static bool should_specialize(Records& records, Entry& entry);
+  void specialize_in_background(const Key& key, const RecordRef& record);
+  // Shared with jobs in the background, which may outlive the executor.
+  const std::shared_ptr<Records> records_ = std::make_shared<Records>();
 
   std::mutex plan_mutex_;  // planning and lowering; never while compiling
   std::unordered_map<Key, std::shared_ptr<Specialized>, HashKey> specialized_;
 };
 
 struct CacheCounters {
-  int64_t definitions = 0;       // executors made
-  int64_t plans = 0;             // variants lowered
-  int64_t hits = 0, misses = 0;  // of records
+  int64_t definitions = 0;                       // executors made
+  int64_t plans = 0;                             // variants lowered
+  int64_t hits = 0, misses = 0;                  // of records
+  int64_t specialized = 0, not_specialized = 0;  // kernels; records whose kernels did not build
 };
 CacheCounters cache_counters();
 // Empties the caches of every executor and sets the counters to 0.

@@ -320,6 +320,8 @@ PYBIND11_MODULE(_torch, m) {
     d["hits"] = c.hits;
     d["misses"] = c.misses;
     d["compile_seconds"] = k.compile_seconds;
+    d["kernels_specialized"] = c.specialized;
+    d["specializations_failed"] = c.not_specialized;
     return d;
   });
   m.def(

@@ -166,4 +166,10 @@ int cuMemsetD32Async(uint64_t address, unsigned value, size_t count, void* strea
          (int)(intptr_t)stream, (int)(intptr_t)current);
   return current != NULL ? 0 : 201;
 }
+static __thread int capture_mode = 0;
+int cuThreadExchangeStreamCaptureMode(int* mode) {
+  int before = capture_mode;
+  capture_mode = *mode;
+  return *mode = before, 0;
+}
 int cuStreamIsCapturing(void* stream, int* status) { return *status = stream == (void*)5, 0; }

@@ -99,7 +99,7 @@ def test_clear_caches_forgets_everything(
         return fuser.cache_info()
 
     fuser.clear_caches()
-    assert fuser.cache_info() == (0, 0, 0, 0, 0, 0, 0.0)
+    assert not any(fuser.cache_info())
     info = run()
     assert (info.kernels_compiled, info.kernels_from_disk, info.misses) == (1, 0, 1)
     assert info.compile_seconds > 0

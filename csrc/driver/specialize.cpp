@@ -1,0 +1,94 @@
+#include "driver/specialize.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+#include "driver/compile.h"
+#include "ir/fast_div.h"
+
+namespace fuser {
+namespace {
+
+template <class T>
+T read_as(const char* at) {
+  T value;
+  std::memcpy(&value, at, sizeof value);
+  return value;
+}
+
+// What a parameter is worth in a launch; none: it is not known from sizes alone.
+std::optional<Number> constant(const Param& p, const char* at) {
+  switch (p.kind) {
+    case Param::Kind::Int:
+      return Number{.integer =
+                        p.dtype == DType::Int64 ? read_as<int64_t>(at) : read_as<int32_t>(at)};
+    case Param::Kind::Divisor:
+      return Number{.integer = p.dtype == DType::Int64 ? read_as<int64_t>(at)
+                                                       : read_as<FastDiv>(at).divisor};
+    case Param::Kind::Real:
+      return Number{.real = p.dtype == DType::Float64 ? read_as<double>(at) : read_as<float>(at)};
+    case Param::Kind::Scalar:
+    case Param::Kind::Value:
+      break;
+  }
+  return std::nullopt;
+}
+
+// By parameter. The arguments of a launch are its buffers, then its parameters.
+Constants constants_of(const LaunchRecord& launch) {
+  const std::vector<Param>& params = launch.variant->ir.params;
+  const size_t buffers = launch.offsets.size() - params.size();
+  Constants out;
+  for (size_t i = 0; i < params.size(); ++i)
+    out.push_back(constant(params[i], launch.bytes.data() + launch.offsets[buffers + i]));
+  return out;
+}
+
+// The argument bytes stay as they are; those of constants are passed no more.
+void drop_arguments(LaunchRecord& launch, const Constants& constants) {
+  const size_t buffers = launch.offsets.size() - constants.size();
+  std::vector<uint16_t> kept(launch.offsets.begin(), launch.offsets.begin() + buffers);
+  for (size_t i = 0; i < constants.size(); ++i)
+    if (!constants[i]) kept.push_back(launch.offsets[buffers + i]);
+  launch.offsets = std::move(kept);
+}
+
+}  // namespace
+
+RecordRef with_constant_sizes(const Record& record) {
+  auto out = std::make_shared<Record>(record);
+  struct Change {
+    LaunchRecord* launch;
+    Constants constants;
+  };
+  std::vector<Change> changes;
+  std::vector<KernelText> texts;
+  for (StepRecord& step : out->steps) {
+    auto* launch = std::get_if<LaunchRecord>(&step);
+    if (!launch) continue;
+    Constants constants = constants_of(*launch);
+    if (std::none_of(constants.begin(), constants.end(), [](const auto& c) { return c; })) continue;
+    texts.push_back(print_cuda(launch->variant->ir, constants));
+    changes.push_back({launch, std::move(constants)});
+  }
+  if (changes.empty()) return nullptr;
+  const LoadedKernel& first = *changes[0].launch->kernel;
+  std::optional<BesideCaptures> beside;
+  if (!first.target.host) beside.emplace();
+  const std::vector<LoadedKernelRef> loaded =
+      load_kernels(first.target, first.cuda.device, texts, Purpose::Specialization);
+  for (size_t i = 0; i < changes.size(); ++i) {
+    changes[i].launch->kernel = loaded[i];
+    drop_arguments(*changes[i].launch, changes[i].constants);
+  }
+  specialization_counters().kernels += static_cast<int64_t>(changes.size());
+  return out;
+}
+
+SpecializationCounters& specialization_counters() {
+  static auto* counters = new SpecializationCounters;
+  return *counters;
+}
+
+}  // namespace fuser

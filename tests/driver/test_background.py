@@ -1,0 +1,90 @@
+"""csrc/driver/background: the thread that compiles beside calls, at exit and after a fork."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SECONDS = 60  # a deadlock ends here
+
+COMMON = """
+import atexit, os, threading, time, torch, fuser
+from fuser import _core
+def scaled(factor):
+    fd = fuser.FusionDefinition()
+    fd.add_output(fd.define_tensor([-1]) * factor)
+    return fd
+x = torch.ones(1000)
+def often(fd, times=40):
+    for _ in range(times):
+        (y,) = fd.execute([x])
+    return y
+"""
+
+# What waits is dropped, what is under way ends, also that of threads which the interpreter does not
+# wait for, and nothing crashes. A handler that runs at exit, but before ours, may still compile.
+AT_EXIT = """
+def work(start):
+    try:
+        while True:
+            start += 1.0
+            scaled(start).execute([x])
+    except fuser.Unsupported:
+        pass
+often(scaled(2.0))
+for n in range(3):
+    threading.Thread(target=work, args=(1000.0 * n,), daemon=True).start()
+time.sleep(0.3)
+for n in range(4):
+    often(scaled(0.25 + n))
+atexit.register(lambda: scaled(0.125).execute([x]))
+print("last line")
+"""
+
+# The child has the parent's definitions and kernels, compiles new ones, and has a thread of its
+# own; the parent's queue is the parent's.
+FORK = """
+fd = scaled(2.0)
+often(fd)
+child = os.fork()
+if child == 0:
+    assert often(fd)[0] == 2.0
+    assert often(scaled(3.0))[0] == 3.0
+    _core.wait_for_background()
+    assert fuser.cache_info().kernels_specialized >= 1
+    os._exit(7)
+_core.wait_for_background()
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+print("last line")
+"""
+
+
+def run(program: str, folder: Path) -> None:
+    """The program prints its last line and ends well, in time."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "FUSER_CACHE_DIR": str(folder),
+        "FUSER_SPECIALIZE_AFTER": "20",
+        "OMP_NUM_THREADS": "1",
+    }
+    done = subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-c", COMMON + program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "last line\n", "")
+
+
+def test_exit_while_something_is_compiled(tmp_path: Path) -> None:
+    run(AT_EXIT, tmp_path)
+
+
+def test_fork(tmp_path: Path) -> None:
+    run(FORK, tmp_path)
