@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
 import statistics
+import subprocess
+import sys
+import tempfile
+import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -39,6 +46,40 @@ def _sum_relu(count: int) -> Case:
     )
 
 
+def _layer_norm() -> Case:
+    columns = _SHAPE[-1]
+
+    def define(ops: Any, x: Any, weight: Any, bias: Any) -> Any:
+        variance, mean = ops.var_mean(x, [1], 0, True)
+        return (x - mean) * ops.rsqrt(variance + 1e-5) * weight + bias
+
+    return Case(
+        name="layer norm",
+        shape=_SHAPE,
+        dtype=torch.float32,
+        make=lambda data: [
+            data.normal(shape, torch.float32) for shape in (_SHAPE, (columns,), (columns,))
+        ],
+        eager=lambda x, w, b: torch.nn.functional.layer_norm(x, (columns,), w, b),
+        define=define,
+        outputs=(torch.float32,),
+    )
+
+
+def _twelve_steps() -> Case:
+    """Twelve kernels in one definition: their tensors have nothing in common."""
+    shapes = [(8 + n, 64) for n in range(12)]
+    return Case(
+        name="twelve kernels",
+        shape=_SHAPE,
+        dtype=torch.float32,
+        make=lambda data: [data.normal(shape, torch.float32) for shape in shapes],
+        eager=lambda *tensors: [torch.relu(t * 2.0 + 1.0) for t in tensors],
+        define=lambda ops, *tensors: [ops.relu(t * 2.0 + 1.0) for t in tensors],
+        outputs=(torch.float32,) * 12,
+    )
+
+
 def _wall(call: Call, calls: int, setting: Setting, drain: bool) -> float:
     """Microseconds a call; with `drain` the clock stops only when the GPU is done."""
     _synchronize(setting)
@@ -64,8 +105,7 @@ def call_times(setting: Setting, repeats: int = 15, calls: int = 2000) -> list[d
     batch      100 calls into an empty queue, until the last one is enqueued
     """
     records = []
-    for count in (1, 2, 8):
-        case = _sum_relu(count)
+    for case in (_sum_relu(1), _sum_relu(2), _sum_relu(8), _layer_norm(), _twelve_steps()):
         inputs = case.make(Data(setting.device))
         fd = case.definition(inputs)
         ways: dict[str, Call] = {}
@@ -91,35 +131,136 @@ def call_times(setting: Setting, repeats: int = 15, calls: int = 2000) -> list[d
     return records
 
 
-def new_shape_times(setting: Setting, shapes: int = 200) -> dict[str, float]:
-    """Microseconds of the first call on a shape whose kernel is compiled already."""
+def new_shape_times(setting: Setting, shapes: int = 200) -> dict[str, Any]:
+    """Microseconds of single calls, each after the queue was drained and new inputs were made.
+
+    new shape  a shape that was never met, whose kernel is compiled already
+    hit        the same call again
+    eager      its ops one by one; compile: torch.compile(dynamic=True) on shapes of its own
+    """
+
+    def eager(x: Tensor, b: Tensor) -> Tensor:
+        return torch.relu(x * 2.0 + b)
+
     fd = FusionDefinition()
     x = fd.define_tensor([-1, -1], True, DataType.Float)
     b = fd.define_tensor([-1], True, DataType.Float)
     fd.add_output(fd.ops.relu(x * 2.0 + b))
+    ways: dict[str, Callable[[list[Tensor]], object]] = {"new shape": fd.execute, "hit": fd.execute}
+    if "eager" in setting.contenders:
+        ways["eager"] = lambda inputs: eager(*inputs)
+    if "compile" in setting.contenders:
+        torch._dynamo.reset()
+        compiled = torch.compile(eager, dynamic=True)
+        ways["compile"] = lambda inputs: compiled(*inputs)
 
-    def inputs(rows: int, columns: int) -> list[Tensor]:
+    def inputs(rows: int) -> list[Tensor]:
         data = Data(setting.device)
-        return [
-            data.normal((rows, columns), torch.float32),
-            data.normal((columns,), torch.float32),
-        ]
+        return [data.normal((rows, 128), torch.float32), data.normal((128,), torch.float32)]
 
     for rows in (17, 300, 2000):
-        fd.execute(inputs(rows, 64))
-    compiled = fuser.cache_info().kernels_compiled
-    times = []
+        for way in ways.values():
+            way(inputs(rows))
+    before = fuser.cache_info().kernels_compiled
+    times: dict[str, list[float]] = {name: [] for name in ways}
     for n in range(shapes):
-        arguments = inputs(18 + n, 128)
-        _synchronize(setting)
-        start = time.perf_counter()
-        fd.execute(arguments)
-        times.append((time.perf_counter() - start) * 1e6)
+        for name, way in ways.items():
+            arguments = inputs(18 + n)
+            _synchronize(setting)
+            start = time.perf_counter()
+            way(arguments)
+            times[name].append((time.perf_counter() - start) * 1e6)
     _synchronize(setting)
     return {
-        "median_us": statistics.median(times),
-        "largest_us": max(times),
-        "kernels_compiled_on_the_way": float(fuser.cache_info().kernels_compiled - compiled),
+        "median_us": {name: statistics.median(values) for name, values in times.items()},
+        "largest_us": {name: max(values) for name, values in times.items()},
+        "kernels_compiled_on_the_way": fuser.cache_info().kernels_compiled - before,
+    }
+
+
+# One process: the imports, and the first call of a definition of one kernel.
+_FIRST_CALL = """
+import json, sys, time
+times = [time.perf_counter()]
+import torch
+times.append(time.perf_counter())
+import fuser
+times.append(time.perf_counter())
+x = torch.ones(64, 64, device=sys.argv[1]) + 1  # torch's own first calls
+if x.is_cuda: torch.cuda.synchronize()
+fd = fuser.FusionDefinition()
+t = fd.define_tensor([-1, -1], True, fuser.DataType.Float)
+fd.add_output(fd.ops.relu(t * 2.0 + 1.0))
+times.append(time.perf_counter())
+fd.execute([x])
+if x.is_cuda: torch.cuda.synchronize()
+times.append(time.perf_counter())
+info = fuser.cache_info()
+print(json.dumps([(b - a) * 1e3 for a, b in zip(times, times[1:])] + [info.kernels_compiled]))
+"""
+
+
+def first_call_times(setting: Setting, repeats: int = 3) -> dict[str, float]:
+    """Milliseconds in new processes, medians: `import fuser` behind `import torch`, and the first
+    call of a definition of one kernel, with an empty cache folder (cold) and with the kernel there.
+    """
+
+    def process(folder: str) -> list[float]:
+        root = str(Path(fuser.__file__).resolve().parents[1])
+        environment = {**os.environ, "PYTHONPATH": root, "FUSER_CACHE_DIR": folder}
+        command = [sys.executable, "-c", _FIRST_CALL, str(setting.device)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        return json.loads(done.stdout)  # type: ignore[no-any-return]
+
+    cold, warm = [], []
+    for _ in range(repeats):
+        with tempfile.TemporaryDirectory() as folder:
+            cold.append(process(folder))
+            warm.append(process(folder))
+    return {
+        "import_ms": statistics.median(times[1] for times in cold + warm),
+        "cold_ms": statistics.median(times[3] for times in cold),
+        "warm_ms": statistics.median(times[3] for times in warm),
+        "warm_compiled": max(times[4] for times in warm),
+    }
+
+
+def thread_times(setting: Setting, threads: int = 8, calls: int = 1000) -> dict[str, float]:
+    """Calls per second on mixed known shapes, of `threads` together with `calls` each, and of one
+    thread that makes as many calls as they.
+    """
+    case = _sum_relu(2)
+    shapes = [(2 + n % 7, 16 + n % 9) for n in range(60)]
+    data = Data(setting.device)
+    inputs = [[data.normal(shape, torch.float32) for _ in range(2)] for shape in shapes]
+    fd = case.definition(inputs[0])
+    for tensors in inputs:
+        fd.execute(tensors)
+
+    def rate(count: int) -> float:
+        start = threading.Barrier(count + 1)
+
+        def work() -> None:
+            start.wait()
+            for call in range(threads * calls // count):
+                fd.execute(inputs[call % len(inputs)])
+
+        workers = [threading.Thread(target=work) for _ in range(count)]
+        for worker in workers:
+            worker.start()
+        start.wait()
+        began = time.perf_counter()
+        for worker in workers:
+            worker.join()
+        seconds = time.perf_counter() - began
+        _synchronize(setting)
+        return threads * calls / seconds
+
+    rates = [(rate(1), rate(threads)) for _ in range(3)]
+    return {
+        "threads": threads,
+        "calls_per_second_alone": statistics.median(alone for alone, _ in rates),
+        "calls_per_second_together": statistics.median(together for _, together in rates),
     }
 
 

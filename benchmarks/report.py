@@ -233,12 +233,32 @@ def host_tables(host: Record) -> str:
             for r in host["calls"]
         ]
         parts.append("Microseconds a call, saturated / in batches of 100:\n")
-        parts.append(table(["float32 64x64", *names], rows))
+        parts.append(table(["float32, rows of 64", *names], rows))
     if "new_shape" in host:
         new = host["new_shape"]
         parts.append(
-            f"\nA new shape, kernel known: median {new['median_us']:.1f} us, largest "
-            f"{new['largest_us']:.1f} us, {new['kernels_compiled_on_the_way']:.0f} kernels compiled"
+            "\nMicroseconds of a single call after the queue was drained and inputs were made "
+            f"({new['kernels_compiled_on_the_way']} kernels compiled on the way):\n"
+        )
+        names = list(new["median_us"])
+        rows = [
+            [kind.removesuffix("_us"), *(f"{new[kind][n]:.1f}" for n in names)]
+            for kind in ("median_us", "largest_us")
+        ]
+        parts.append(table(["", *names], rows))
+    if "first_call" in host:
+        first = host["first_call"]
+        parts.append(
+            f"\nA new process: import of fuser behind torch {first['import_ms']:.0f} ms; first "
+            f"call of one kernel {first['cold_ms']:.0f} ms cold, {first['warm_ms']:.0f} ms from "
+            "disk"
+        )
+    if "threads" in host:
+        t = host["threads"]
+        alone, together = t["calls_per_second_alone"], t["calls_per_second_together"]
+        parts.append(
+            f"\nMixed shapes: {alone:.0f} calls a second by one thread, {together:.0f} by "
+            f"{t['threads']} threads ({together / alone:.2f})"
         )
     if "compile" in host:
         c = host["compile"]

@@ -458,12 +458,19 @@ def test_contenders_by_default() -> None:
 
 def test_host_times() -> None:
     records = host.call_times(SETTING, repeats=2, calls=5)
-    assert [r["case"] for r in records] == ["1 input", "2 inputs", "8 inputs"]
+    cases = ["1 input", "2 inputs", "8 inputs", "layer norm", "twelve kernels"]
+    assert [r["case"] for r in records] == cases
     assert all(set(r["saturated_us"]) == {"eager", "fuser"} for r in records)
     new = host.new_shape_times(SETTING, shapes=5)
     assert new["kernels_compiled_on_the_way"] == 0
-    text = report.host_tables({"calls": records, "new_shape": new})
+    first = host.first_call_times(SETTING, repeats=1)
+    assert first["warm_compiled"] == 0
+    together = host.thread_times(SETTING, threads=2, calls=10)
+    text = report.host_tables(
+        {"calls": records, "new_shape": new, "first_call": first, "threads": together}
+    )
     assert "| 8 inputs |" in text
+    assert "by 2 threads" in text
 
 
 def test_compile_times(monkeypatch: pytest.MonkeyPatch) -> None:
