@@ -327,10 +327,13 @@ def partition(graph: fx.Graph, smallest: int = 2) -> Partition:
 
 
 def _without_borders(nodes: list[fx.Node]) -> list[fx.Node]:
-    """Without views that read from outside only, or that only the outside reads."""
+    """Without views that read from outside only, or that only the outside reads. What is made from
+    nothing is inside wherever it is read.
+    """
     inside = set(nodes)
     for node in nodes:
-        if is_view(node) and not any(n in inside for n in tensor_inputs(node)):
+        sources = tensor_inputs(node)
+        if is_view(node) and not any(n in inside or kind_of(n) == "create" for n in sources):
             inside.discard(node)
     for node in reversed(nodes):
         if node in inside and is_view(node) and not any(user in inside for user in node.users):

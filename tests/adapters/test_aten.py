@@ -107,10 +107,40 @@ def test_types_of_mixed_operands(left: torch.Tensor, right: object) -> None:
     assert f"torch.{result.dtype().torch_name}" == str(torch.result_type(left, right))
 
 
-def test_decompositions_keep_what_has_a_row() -> None:
-    table = aten.decompositions()
-    assert table
-    assert not [op for op in table if aten.row(str(op))]
+def test_decompositions_keep_norms_over_rows_and_dropout() -> None:
+    table = {str(op) for op in aten.decompositions()}
+    assert "aten._log_softmax.default" in table
+    assert not table & {"aten.native_layer_norm.default", "aten.native_dropout.default"}
+
+
+@pytest.mark.parametrize("reduction", [0, 1, 2])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("shape", [(4, 5), (5,), (4, 5, 3, 2)], ids=str)
+def test_the_gradient_of_a_loss_over_classes(
+    shape: tuple[int, ...], weighted: bool, reduction: int
+) -> None:
+    name = "nll_loss2d" if len(shape) == 4 else "nll_loss"
+    backward = getattr(torch.ops.aten, f"{name}_backward").default
+    x = torch.randn(shape)
+    target = torch.randint(0, 5, (*shape[:1], *shape[2:]) if len(shape) > 1 else ())
+    weight = torch.rand(5) if weighted else None
+    rest = target, weight, reduction, 2
+    loss, total = getattr(torch.ops.aten, f"{name}_forward")(x, *rest)
+    g = torch.randn(loss.shape)
+    found = aten.decompositions()[backward](g, x, *rest, total)
+    torch.testing.assert_close(found, backward(g, x, *rest, total), equal_nan=True)
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_group_norm_in_pieces(layout: torch.memory_format, dtype: torch.dtype) -> None:
+    op = torch.ops.aten.native_group_norm.default
+    x = torch.randn(3, 8, 4, 5, dtype=dtype).to(memory_format=layout)
+    weight, bias = torch.rand(8, dtype=dtype), torch.rand(8, dtype=dtype)
+    found = aten.decompositions()[op](x, weight, bias, 3, 8, 20, 2, 1e-5)
+    for a, b in zip(found, op(x, weight, bias, 3, 8, 20, 2, 1e-5), strict=True):
+        torch.testing.assert_close(a, b)
+        assert a.stride() == b.stride()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64"])

@@ -11,10 +11,10 @@ A row is one line where fd.ops has an op of the same meaning; the files of this 
 lines by theme. Shapes and types of results are torch's.
 """
 
+from fuser.adapters.aten.decompositions import decompositions
 from fuser.adapters.aten.table import (
     Row,
     bind,
-    decompositions,
     emit,
     moves,
     reduces,

@@ -175,29 +175,6 @@ def _same_device(a: torch.device, b: torch.device) -> bool:
     return a.type == b.type and (a.index is None or b.index is None or a.index == b.index)
 
 
-def decompositions() -> dict[Any, Callable[..., Any]]:
-    """Torch's own decompositions of what is better fused in pieces: ops without a row that come
-    apart into ops with one. What a row writes whole (norms, softmax, dropout) stays whole, and
-    what a library computes stays a call.
-    """
-    from torch._decomp import get_decompositions
-
-    aten = torch.ops.aten
-    table = get_decompositions([getattr(aten, name) for name in _BROKEN_UP if hasattr(aten, name)])
-    return {op: how for op, how in table.items() if str(op) not in _ROWS}
-
-
-# By packet; overloads that have a row of their own are kept.
-_BROKEN_UP = [
-    *("addr", "dist", "glu_backward", "hinge_embedding_loss", "isin", "logaddexp2", "mvlgamma"),
-    *("_prelu_kernel_backward", "rot90", "rrelu_with_noise", "special_entr", "special_log_ndtr"),
-    *("special_xlog1py", "trace", "addmv", "deg2rad", "rad2deg", "fmin", "fmax", "copysign"),
-    *("diag_embed", "linspace", "logspace", "pixel_shuffle", "pixel_unshuffle", "index_fill"),
-    *("reflection_pad1d", "reflection_pad2d", "replication_pad2d", "aminmax", "sinc", "std_mean"),
-    *("channel_shuffle", "select_scatter", "slice_scatter", "diagonal_scatter", "nan_to_num"),
-]
-
-
 def tensors_of(value: Any) -> list[Tensor]:
     """The Tensors of an op's result, in order."""
     if isinstance(value, Tensor):

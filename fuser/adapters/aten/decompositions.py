@@ -1,0 +1,110 @@
+"""Ops that come apart before a graph is cut into forward and backward.
+
+Most because their parts have rows and they have none. Softmax, losses of classes and norms over
+channels have rows, but as one op each their results would be kept for the backward pass; in pieces
+these are computed again from what is kept anyway: inputs and the statistics of their rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fuser.adapters.aten.table import row
+
+# By packet; overloads that have a row of their own are kept.
+_BROKEN_UP = [
+    *("addr", "dist", "glu_backward", "hinge_embedding_loss", "isin", "logaddexp2", "mvlgamma"),
+    *("_prelu_kernel_backward", "rot90", "rrelu_with_noise", "special_entr", "special_log_ndtr"),
+    *("special_xlog1py", "trace", "addmv", "deg2rad", "rad2deg", "fmin", "fmax", "copysign"),
+    *("diag_embed", "linspace", "logspace", "pixel_shuffle", "pixel_unshuffle", "index_fill"),
+    *("reflection_pad1d", "reflection_pad2d", "replication_pad2d", "aminmax", "sinc", "std_mean"),
+    *("channel_shuffle", "select_scatter", "slice_scatter", "diagonal_scatter", "nan_to_num"),
+]
+
+_RECOMPUTED = [
+    "detach",  # what autograd keeps of a result stands between it and those who could recompute it
+    *("_softmax", "_softmax_backward_data", "_log_softmax", "_log_softmax_backward_data"),
+    "_safe_softmax",
+    "_native_batch_norm_legit_functional",
+]
+
+
+def decompositions() -> dict[Any, Callable[..., Any]]:
+    """Of torch where it has what is wanted, and ours. What a row writes whole and a library
+    computes stays whole.
+    """
+    parts = _of_torch(_BROKEN_UP)
+    return {op: how for op, how in parts.items() if row(str(op)) is None} | (
+        _of_torch(_RECOMPUTED) | _OURS
+    )
+
+
+def _of_torch(names: list[str]) -> dict[Any, Callable[..., Any]]:
+    from torch._decomp import get_decompositions
+
+    aten = torch.ops.aten
+    return get_decompositions([getattr(aten, name) for name in names if hasattr(aten, name)])
+
+
+def _nll_loss_backward(
+    g: Tensor,
+    x: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    reduction: int,
+    ignore_index: int,
+    total: Tensor,
+) -> Tensor:
+    """The gradient of a loss over classes, x[N, C, ...]; of x it takes the shape alone."""
+    dim = 1 if x.ndim > 1 else 0
+    ignored = target == ignore_index
+    share = -g / total if reduction == 1 else -g
+    if weight is not None:
+        share = share * weight[torch.where(ignored, 0, target)]
+    place = torch.where(ignored, -1, target)
+    if target.ndim < x.ndim:
+        place = place.unsqueeze(dim)
+        share = share.unsqueeze(dim) if share.ndim else share
+    classes = torch.arange(x.shape[dim], device=x.device)
+    hot = place == classes.view([-1 if d == dim else 1 for d in range(x.ndim)])
+    return torch.where(hot, share, 0.0).to(x.dtype)
+
+
+def _native_group_norm(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    samples: Any,
+    channels: Any,
+    rest: Any,
+    groups: int,
+    eps: float,
+) -> tuple[Tensor, ...]:
+    """(result, mean, rstd); the result is laid out as x."""
+    del samples, rest
+    dtype = torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
+    sizes = (x.shape[0], groups, channels // groups, *x.shape[2:])
+    grouped = x.view(sizes).to(dtype)
+    var, mean = torch.var_mean(grouped, list(range(2, grouped.ndim)), correction=0, keepdim=True)
+    rstd = torch.rsqrt(var + eps)
+    y = (grouped - mean) * rstd
+    each = (1, groups, channels // groups, *(1 for _ in range(x.ndim - 2)))
+    if weight is not None:
+        y = y * weight.view(each)
+    if bias is not None:
+        y = y + bias.view(each)
+    statistics = (
+        t.flatten(1).to(x.dtype if weight is None else weight.dtype) for t in (mean, rstd)
+    )
+    return y.flatten(1, 2).to(x.dtype), *statistics
+
+
+_OURS: dict[Any, Callable[..., Any]] = {
+    torch.ops.aten.nll_loss_backward.default: _nll_loss_backward,
+    torch.ops.aten.nll_loss2d_backward.default: _nll_loss_backward,
+    torch.ops.aten.native_group_norm.default: _native_group_norm,
+}
