@@ -81,6 +81,44 @@ Number to_number(py::handle value, DType wanted, size_t position) {
   return {};
 }
 
+// Arguments of a call that is yet to come: a tensor is (sizes, strides,
+// dtype, offset in bytes, device).
+struct DescribedArguments {
+  std::vector<std::vector<int64_t>> numbers;  // sizes and strides, which the views point to
+  std::vector<TensorView> views;
+  std::vector<Number> scalars;
+  int device = cpu_device;
+
+  Arguments view() const { return {.tensors = views, .scalars = scalars, .device = device}; }
+};
+
+DescribedArguments described(const Fusion& fusion, const py::sequence& inputs, int device) {
+  DescribedArguments out;
+  out.device = device;
+  out.numbers.reserve(2 * inputs.size());
+  out.scalars.resize(fusion.scalars.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Argument& a = fusion.arguments[i];
+    if (!a.is_tensor) {
+      out.scalars[a.index] = to_number(inputs[i], fusion.scalars[a.index].dtype, i);
+      continue;
+    }
+    const py::tuple t = inputs[i];
+    out.numbers.push_back(t[0].cast<std::vector<int64_t>>());
+    const std::vector<int64_t>& sizes = out.numbers.back();
+    out.numbers.push_back(t[1].cast<std::vector<int64_t>>());
+    // No memory: an address of its own for each, as aligned as the tensor will be.
+    const uintptr_t address = (i + 1) << 44 | (t[3].cast<uintptr_t>() & 0xff);
+    out.views.push_back({.data = reinterpret_cast<char*>(address),
+                         .sizes = sizes.data(),
+                         .strides = out.numbers.back().data(),
+                         .rank = static_cast<int>(sizes.size()),
+                         .dtype = t[2].cast<DType>(),
+                         .device = t[4].cast<int>()});
+  }
+  return out;
+}
+
 // The Python face of an executor.
 struct PythonExecutor : TorchExecutor {
   using TorchExecutor::TorchExecutor;
@@ -309,6 +347,19 @@ PYBIND11_MODULE(_torch, m) {
       py::arg("calls"),
       "Builds the kernels of many (executor, inputs) at once; all on one device. Returns their "
       "number.");
+  m.def(
+      "compile_described",
+      [](const std::vector<std::pair<PythonExecutor*, py::sequence>>& calls, int device) {
+        std::vector<KernelText> texts;
+        for (const auto& [executor, inputs] : calls)
+          executor->executor.collect(described(executor->executor.fusion(), inputs, device).view(),
+                                     texts);
+        if (!texts.empty()) load_kernels(target_of(device), device, texts);
+        return texts.size();
+      },
+      py::arg("calls"), py::arg("device"),
+      "compile_batch() before there are tensors: for each stands (sizes, strides, DataType, offset "
+      "in bytes, device).");
   m.def("cache_info", [] {
     const CacheCounters c = cache_counters();
     const KernelCounters k = kernel_counters();

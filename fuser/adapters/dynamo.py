@@ -2,7 +2,8 @@
 
 Dynamo and AOTAutograd make graphs of torch's ops, forward and backward, without mutation; each is
 cut into regions, these become definitions, and what is left stays torch's. Compilation sees
-FakeTensors only and adds no guards: kernels are built when a graph first runs.
+FakeTensors only and adds no guards; the kernels of a graph are built at once, for the sizes that it
+was traced with.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from fuser import UserError
 from fuser.adapters import aten
 from fuser.adapters.partition import partition
 from fuser.adapters.program import program, strict_from_environment
+from fuser.adapters.region import build_together
 from fuser.adapters.report import note_graph
 
 
@@ -33,13 +35,22 @@ class Options:
 
 
 def options_of(given: Mapping[str, Any] | None) -> Options:
-    """Raises UserError `compile-option` for a name that is none."""
+    """Raises UserError `compile-option` for a name that is none, `compile-option-type` for a value
+    of another type.
+    """
     names = [f.name for f in fields(Options)]
     for name in given or {}:
         if name not in names:
             raise UserError(
                 f"backend='fuser': no option {name!r}; expected one of {', '.join(names)}",
                 rule="compile-option",
+            )
+    for f in fields(Options):
+        if type((given or {}).get(f.name, f.default)) is not type(f.default):
+            raise UserError(
+                f"backend='fuser': option {f.name}: expected {type(f.default).__name__}, got "
+                f"{(given or {})[f.name]!r}",
+                rule="compile-option-type",
             )
     return Options(**(given or {}))
 
@@ -50,7 +61,8 @@ def compile_graph(
     """A graph whose nodes carry FakeTensors as a boxed function; what AOTAutograd calls."""
     del inputs
     parts = partition(module.graph, options.min_nodes)
-    call, _ = program(module, parts, strict_from_environment())
+    call, definitions = program(module, parts, strict_from_environment())
+    build_together(definitions)
     note_graph(name, parts.regions, parts.left)
     return call
 

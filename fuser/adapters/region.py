@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
@@ -21,6 +22,7 @@ from fuser import (
     UserError,
     _core,
 )
+from fuser._native import load_torch
 from fuser.adapters import aten
 from fuser.adapters.partition import device_of, is_number, kind_of, tensor_of
 from fuser.adapters.report import note_fallback
@@ -124,6 +126,10 @@ class Definition:
                     table[symbolic.node.expr] = size
         return [_evaluated(_expression(n.meta["val"]), table) for n in nodes]
 
+    def described(self) -> list[Any]:
+        """Its arguments as compile_described() takes them: hints of sizes, no memory."""
+        return [_described(node) for node in self.arguments]
+
     # ---- nodes
 
     def value(self, node: fx.Node) -> Any:
@@ -223,6 +229,36 @@ def _hint(n: Any) -> int:
         return n
     hint = n.node.hint
     return int(hint) if hint is not None else 2
+
+
+def _described(node: fx.Node) -> Any:
+    value = node.meta["val"]
+    if not isinstance(value, torch.Tensor):
+        return _hint(value) if isinstance(value, int | torch.SymInt) else 1.0
+    sizes, strides = ([_hint(n) for n in numbers] for numbers in (value.shape, value.stride()))
+    offset = _hint(value.storage_offset()) * value.element_size()
+    return sizes, strides, as_dtype(value.dtype), offset, _ordinal(value.device)
+
+
+def _ordinal(device: torch.device) -> int:
+    """-1: the CPU."""
+    if device.type == "cpu":
+        return -1
+    return torch.cuda.current_device() if device.index is None else device.index
+
+
+def build_together(definitions: Sequence[Definition]) -> None:
+    """Compiles what the first run of a graph will need, all kernels at once. What this cannot
+    foresee, or what does not compile, is left to that run.
+    """
+    by_device: dict[int, list[Any]] = {}
+    for definition in definitions:
+        device = next(d for d in map(device_of, definition.nodes) if d is not None)
+        call = definition.fd.fec.executor, definition.described()
+        by_device.setdefault(_ordinal(device), []).append(call)
+    for device, calls in by_device.items():
+        with suppress(*RECOVERABLE):
+            load_torch().compile_described(calls, device)
 
 
 def runner(definition: Definition, instead: Callable[..., Any], strict: bool) -> Callable[..., Any]:

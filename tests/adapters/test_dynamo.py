@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -11,6 +9,7 @@ from torch import nn
 
 import fuser
 from fuser.adapters import report
+from tests.adapters.training import Attention, ConvNet, agree, tokens
 
 BACKEND = "fuser"
 
@@ -29,70 +28,21 @@ def test_the_name_is_known_without_importing_fuser() -> None:
     assert "fuser" in torch._dynamo.list_backends()
 
 
-class ConvNet(nn.Module):
-    """Convolution, batch norm, squeeze and excitation, group norm, layer norm, loss."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(3, 8, 3, padding=1)
-        self.batch = nn.BatchNorm2d(8)
-        self.squeeze, self.excite = nn.Conv2d(8, 2, 1), nn.Conv2d(2, 8, 1)
-        self.group, self.layer = nn.GroupNorm(2, 8), nn.LayerNorm(8)
-        self.head = nn.Linear(8, 4)
-
-    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        x = F.silu(self.batch(self.conv(x)))
-        x = x * self.excite(F.relu(self.squeeze(F.adaptive_avg_pool2d(x, 1)))).sigmoid()
-        x = F.hardswish(self.group(x)) + x
-        x = self.layer(x.permute(0, 2, 3, 1)).mean((1, 2))
-        return F.cross_entropy(self.head(x), labels, label_smoothing=0.1)
-
-
-class Attention(nn.Module):
-    """A transformer layer and a loss over classes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed = nn.Embedding(11, 16)
-        self.layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
-        self.layer.activation = F.gelu
-
-    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        y = self.layer(self.embed(x)) @ self.embed.weight.t()  # tied
-        return F.cross_entropy(y.flatten(0, 1), labels.flatten())
-
-
-def tokens(length: int = 5) -> tuple[torch.Tensor, torch.Tensor]:
-    return torch.randint(0, 11, (2, length)), torch.randint(0, 11, (2, length))
-
-
-def agree(model: nn.Module, inputs: tuple[torch.Tensor, ...], **kwargs) -> None:
-    """Loss, gradients and buffers: no further from float64 than 4 times eager's float32, or 1e-5
-    of the largest element."""
-    eager, wide = copy.deepcopy(model), copy.deepcopy(model).double()
-    step = compiled(model, **kwargs)
-    step(*inputs).backward()
-    eager(*inputs).backward()
-    wide(*(t.double() if t.is_floating_point() else t for t in inputs)).backward()
-    for a, b, c in zip(model.parameters(), eager.parameters(), wide.parameters(), strict=True):
-        noise = (b.grad - c.grad).abs().max()
-        scale = max(1.0, float(c.grad.abs().max()))
-        assert (a.grad - c.grad).abs().max() <= 4 * noise + 1e-5 * scale
-    for a, b in zip(model.buffers(), eager.buffers(), strict=True):
-        torch.testing.assert_close(a, b)
-
-
 def test_a_convolutional_net() -> None:
     x = torch.randn(4, 3, 6, 6).to(memory_format=torch.channels_last)
     with report.recording() as seen:
-        agree(ConvNet().to(memory_format=torch.channels_last), (x, torch.tensor([0, 1, 2, 3])))
+        agree(
+            ConvNet().to(memory_format=torch.channels_last),
+            (x, torch.tensor([0, 1, 2, 3])),
+            backend=BACKEND,
+        )
     assert not any(graph.fallbacks for graph in seen.graphs)
     assert sum(graph.fused for graph in seen.graphs) > 60
 
 
 def test_a_transformer() -> None:
     with report.recording() as seen:
-        agree(Attention(), tokens())
+        agree(Attention(), tokens(), backend=BACKEND)
     assert not any(graph.fallbacks for graph in seen.graphs)
 
 
@@ -194,6 +144,8 @@ def test_options() -> None:
     assert seen.graphs[0].regions == [["aten.sin.default"]]
     with pytest.raises(Exception, match="no option 'fast'"):
         compiled(lambda x: x.sin(), options={"fast": True})(x)
+    with pytest.raises(Exception, match="min_nodes: expected int, got 'two'"):
+        compiled(lambda x: x.cos(), options={"min_nodes": "two"})(x)
 
 
 def test_equal_layers_share_their_kernels() -> None:
