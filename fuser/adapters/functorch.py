@@ -5,6 +5,7 @@ guards.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from functorch.compile import aot_function, aot_module
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 from fuser.adapters import aten
+from fuser.adapters.direct import direct
 from fuser.adapters.dynamo import Options, compilers
 
 
@@ -23,14 +25,28 @@ def memory_efficient_fusion(fn: Callable[..., Any] | torch.nn.Module, **kwargs: 
     Keyword arguments go to functorch.compile.aot_function (aot_module): dynamic=True traces with
     symbolic sizes. As there, the first trace is used for all calls, whatever else changes.
     """
+    ours = compilers(Options())
     config: dict[str, Any] = {
-        **compilers(Options()),
+        **ours,
         "partition_fn": min_cut_rematerialization_partition,
         "decompositions": aten.decompositions(),
     }
     config.update(kwargs)
-    made = aot_module if isinstance(fn, torch.nn.Module) else aot_function
-    return made(fn, **config)
+    if isinstance(fn, torch.nn.Module):
+        return aot_module(fn, **config)
+    if kwargs:
+        return aot_function(fn, **config)
+    run: Callable[..., Any] | None = None
+
+    @wraps(fn)
+    def traced(*args: Any, **named: Any) -> Any:
+        nonlocal run
+        if run is None:
+            plain = None if named else direct(fn, args, ours["fw_compiler"], ours["bw_compiler"])
+            run = plain or aot_function(fn, **config)
+        return run(*args, **named)
+
+    return traced
 
 
 def compile(fn: Callable[..., Any] | None = None, **kwargs: Any) -> Any:

@@ -39,7 +39,7 @@ def compare(compiled, function, inputs: list[torch.Tensor]) -> None:
     """Result and gradients, float32 against float64: 1e-5 of the largest element."""
     wide = [t.detach().double().requires_grad_() for t in inputs]
     expected, result = function(*wide), compiled(*inputs)
-    gradient = torch.rand(result.shape)
+    gradient = torch.rand(result.shape, device=result.device)
     found = (result, *torch.autograd.grad(result, inputs, gradient))
     wanted = (expected, *torch.autograd.grad(expected, wide, gradient.double()))
     for a, b in zip(found, wanted, strict=True):
