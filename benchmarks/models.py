@@ -1,0 +1,261 @@
+"""Training steps of networks: time, peak memory and the first step, in eager mode, compiled by
+Inductor, and compiled by fuser.
+
+    python -m benchmarks.models                               all networks
+    python -m benchmarks.models bert4 unet --contenders eager fuser --json FILE
+    python -m benchmarks.models bert4 --first                 what of the first step is torch's own
+
+Each network has a process of its own, which warms up all contenders; when those of one batch
+(--jobs) are ready, they are timed one after another. A step is forward, backward and SGD.
+Contenders take turns; the figure is the median of rounds of steps by the wall clock, so host time
+counts; "GPU ms" is what the kernels of a step take, from torch's profiler in further steps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import multiprocessing
+import statistics
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.networks import NETWORKS, Network
+from benchmarks.report import table
+from fuser.adapters import report
+
+# Dynamo and AOTAutograd with Inductor's decompositions and nothing behind them.
+FRONT = "aot_eager_decomp_partition"
+CONTENDERS = ("eager", "inductor", "fuser")
+_WARM_UP = 3
+
+
+def compiled(module: torch.nn.Module, contender: str) -> Callable[..., Any]:
+    """The module as a contender runs it."""
+    if contender == "eager":
+        return module
+    if contender == "fuser":
+        from fuser.adapters.dynamo import backend
+
+        return torch.compile(module, backend=backend)  # type: ignore[no-any-return]
+    return torch.compile(module, backend=contender)  # type: ignore[no-any-return]
+
+
+def training_step(network: Network, run: Callable[..., Any]) -> Callable[[], torch.Tensor]:
+    """One step of SGD, which gives the loss."""
+    device = network.inputs[0].device
+    optimizer = torch.optim.SGD(network.module.parameters(), 1e-3)
+
+    def step() -> torch.Tensor:
+        with torch.autocast(device.type, network.autocast, network.autocast is not None):
+            loss: torch.Tensor = run(*network.inputs)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    return step
+
+
+def _synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _seconds(step: Callable[[], Any], device: torch.device, steps: int = 1) -> float:
+    start = time.perf_counter()
+    for _ in range(steps):
+        step()
+    _synchronize(device)
+    return (time.perf_counter() - start) / steps
+
+
+def _peak(step: Callable[[], Any], device: torch.device) -> float:
+    """Megabytes."""
+    if device.type != "cuda":
+        return math.nan
+    torch.cuda.reset_peak_memory_stats(device)
+    step()
+    _synchronize(device)
+    return torch.cuda.max_memory_allocated(device) / 1e6
+
+
+def _kernels(step: Callable[[], Any], device: torch.device, steps: int = 3) -> dict[str, float]:
+    """Milliseconds that each kernel of a step runs on the GPU, the longest first."""
+    if device.type != "cuda":
+        return {}
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA]) as profiled:
+        for _ in range(steps):
+            step()
+        _synchronize(device)
+    times: Counter[str] = Counter()
+    for event in profiled.key_averages():
+        times[event.key] += event.self_device_time_total / 1e3 / steps
+    return {name: ms for name, ms in times.most_common() if ms > 0}
+
+
+def measure(
+    name: str, options: argparse.Namespace, ready: Callable[[], None] = lambda: None
+) -> dict[str, Any]:
+    """The record of one network; `ready` is called between warming up and timing."""
+    device = torch.device(options.device)
+    torch.manual_seed(0)
+    network = NETWORKS[name](device, options.small)
+    steps: dict[str, Callable[[], torch.Tensor]] = {}
+    record: dict[str, Any] = {"network": name, "failed": {}}
+    record |= {field: {} for field in ("first_s", "ms", "gpu_ms", "mb", "kernels")}
+    for contender in (*options.contenders, *([FRONT] if options.first else [])):
+        try:
+            step = training_step(network, compiled(network.module, contender))
+            with report.recording() as seen:
+                record["first_s"][contender] = _seconds(step, device)
+                _seconds(step, device, _WARM_UP)
+        except Exception as error:
+            traceback.print_exc()
+            record["failed"][contender] = f"{type(error).__name__}: {error}".split("\n")[0]
+            continue
+        for graph in seen.graphs:
+            for ops, why in graph.fallbacks:
+                record["failed"][f"a region of {len(ops)} ops"] = why
+        if contender in options.contenders:
+            steps[contender] = step
+    ready()
+    rounds: dict[str, list[float]] = {contender: [] for contender in steps}
+    for _ in range(options.rounds):
+        for contender, step in steps.items():
+            rounds[contender].append(_seconds(step, device, options.steps) * 1e3)
+    for contender, step in steps.items():
+        record["ms"][contender] = statistics.median(rounds[contender])
+        record["mb"][contender] = _peak(step, device)
+    for contender, step in steps.items():
+        kernels = _kernels(step, device)
+        record["gpu_ms"][contender] = sum(kernels.values())
+        record["kernels"][contender] = dict(list(kernels.items())[: options.kernels])
+    return record
+
+
+def _worker(name: str, options: argparse.Namespace, pipe: Connection) -> None:
+    def ready() -> None:
+        pipe.send("ready")
+        pipe.recv()
+
+    try:
+        pipe.send(measure(name, options, ready))
+    except Exception as error:
+        traceback.print_exc()
+        pipe.send({"network": name, "failed": {"all": f"{type(error).__name__}: {error}"}})
+
+
+def _together(names: Sequence[str], options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Records of networks that warm up at once."""
+    context = multiprocessing.get_context("spawn")
+    pipes: dict[str, Connection] = {}
+    processes = []
+    for name in names:
+        pipes[name], theirs = context.Pipe()
+        processes.append(context.Process(target=_worker, args=(name, options, theirs)))
+        processes[-1].start()
+        theirs.close()
+    records, waiting = [], dict(pipes)
+    end = time.monotonic() + options.patience
+    ready = []
+    while waiting and (left := end - time.monotonic()) > 0:
+        for name in [n for n, p in waiting.items() if p in wait(list(waiting.values()), left)]:
+            del waiting[name]
+            message = _received(name, pipes[name])
+            if message == "ready":
+                ready.append(name)
+            else:
+                records.append(message)
+    for name in waiting:
+        records.append({"network": name, "failed": {"all": f"not ready in {options.patience} s"}})
+    for name in ready:
+        pipes[name].send("go")
+        records.append(_received(name, pipes[name]))
+    for process in processes:
+        process.kill()
+        process.join()
+    return records
+
+
+def _received(name: str, pipe: Connection) -> Any:
+    try:
+        return pipe.recv()
+    except EOFError:
+        return {"network": name, "failed": {"all": "its process ended"}}
+
+
+def rows(records: Sequence[dict[str, Any]], contenders: Sequence[str]) -> list[list[str]]:
+    """Milliseconds a step and of its kernels, megabytes at most, seconds of the first step."""
+    lines = []
+    for record in records:
+        cells = [record["network"]]
+        for field, form in (("ms", ".2f"), ("gpu_ms", ".2f"), ("mb", ".0f"), ("first_s", ".1f")):
+            values = record.get(field, {})
+            cells += [format(values[c], form) if c in values else "-" for c in contenders]
+        ms = record.get("ms", {})
+        for other in ("eager", "inductor"):
+            both = other in ms and "fuser" in ms
+            cells.append(f"{ms[other] / ms['fuser']:.2f}" if both else "-")
+        cells.append("; ".join(f"{k}: {v}"[:80] for k, v in record.get("failed", {}).items()))
+        lines.append(cells)
+    return lines
+
+
+def _report(records: Sequence[dict[str, Any]], options: argparse.Namespace) -> str:
+    contenders = [*options.contenders, *([FRONT] if options.first else [])]
+    header = ["network"]
+    for unit in ("ms", "GPU ms", "MB", "first s"):
+        header += [f"{c} {unit}" for c in contenders]
+    text = table([*header, "x eager", "x inductor", "failed"], rows(records, contenders))
+    for other in ("eager", "inductor"):
+        ratios = [
+            r["ms"][other] / r["ms"]["fuser"]
+            for r in records
+            if other in r.get("ms", {}) and "fuser" in r.get("ms", {})
+        ]
+        if ratios:
+            text += f"\n{statistics.geometric_mean(ratios):.3f} x {other}, geometric mean"
+    for record in records if options.kernels else ():
+        for contender, kernels in record.get("kernels", {}).items():
+            text += f"\n{record['network']}, {contender}: ms of kernels in a step"
+            text += "".join(f"\n{ms:8.3f} {name[:100]}" for name, ms in kernels.items())
+    return text
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("networks", nargs="*", default=list(NETWORKS))
+    parser.add_argument("--contenders", nargs="+", default=list(CONTENDERS), choices=CONTENDERS)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--small", action="store_true", help="two layers, few inputs")
+    parser.add_argument("--first", action="store_true", help="the first step of torch alone, too")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--steps", type=int, default=10, help="steps of a round")
+    parser.add_argument("--jobs", type=int, default=4, help="networks that warm up at once")
+    parser.add_argument("--patience", type=float, default=900, help="seconds to warm up in")
+    parser.add_argument("--kernels", type=int, default=0, help="print so many kernels of each")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    if unknown := sorted(set(options.networks) - set(NETWORKS)):
+        parser.error(f"no network {', '.join(unknown)}; expected some of {', '.join(NETWORKS)}")
+    records: list[dict[str, Any]] = []
+    for start in range(0, len(options.networks), options.jobs):
+        records += _together(options.networks[start : start + options.jobs], options)
+        if options.json:
+            options.json.write_text(json.dumps(records, indent=1))
+    print(_report(records, options))
+
+
+if __name__ == "__main__":
+    main()
