@@ -3,8 +3,10 @@ backward, is written as a definition and evaluated, and compared with what torch
 
     python -m tests.adapters.op_db --share 1 --dtype float32      all samples; prints what fails
     python -m tests.adapters.op_db --share 1 --left               and the ops without a row
+    python -m tests.adapters.op_db --share 0.1 --kernels          compiled, not evaluated
 
-No kernel is built (fuser.evaluate runs the definition), so that thousands of samples take a minute.
+Without --kernels none is built (fuser.evaluate runs the definition), so that thousands of samples
+take a minute.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 import fuser
+from fuser import testing
 from fuser.adapters import aten
 
 # Relative and absolute, by dtype of the result.
@@ -41,6 +44,18 @@ class Result:
     wrong: dict[str, list[str]] = field(default_factory=dict)
     refused: dict[str, set[str]] = field(default_factory=dict)
     left: Counter[str] = field(default_factory=Counter)
+    waiting: list[Waiting] | None = None  # calls whose kernels are built together at the end
+
+
+@dataclass
+class Waiting:
+    """A call as a definition that is yet to run, and what torch gave."""
+
+    name: str
+    key: str
+    fd: fuser.FusionDefinition
+    inputs: list[torch.Tensor]
+    pairs: list[tuple[Any, torch.Tensor]]
 
 
 def chosen(name: str, share: float) -> bool:
@@ -68,18 +83,32 @@ class Check(TorchDispatchMode):
         if key in self.seen or any(not _plain(t) for t in tensors):
             return func(*args, **kwargs)
         self.seen.add(key)
-        given = tree_map(lambda t: t.clone() if isinstance(t, torch.Tensor) else t, (bound, named))
+        given = _copied((bound, named))
         reason = aten.refusal(name, bound, named)
         expected = func(*args, **kwargs)
         if reason is not None:
             self.result.refused.setdefault(name, set()).add(reason)
             return expected
-        fault = compared(name, *given, expected)
-        if fault:
-            self.result.wrong.setdefault(name, []).append(f"{fault}: {key}"[:400])
-        else:
-            self.result.right[name] += 1
+        written = defined(name, *given, _copied(expected))
+        if isinstance(written, Waiting) and self.result.waiting is not None:
+            written.key = key
+            self.result.waiting.append(written)
+            return expected
+        fault = written if isinstance(written, str | None) else evaluated(written)
+        count(self.result, name, key, fault)
         return expected
+
+
+def count(result: Result, name: str, key: str, fault: str | None) -> None:
+    if fault:
+        result.wrong.setdefault(name, []).append(f"{fault}: {key}"[:400])
+    else:
+        result.right[name] += 1
+
+
+def _copied(values: Any) -> Any:
+    """What is written into later stays as it was."""
+    return tree_map(lambda t: t.clone() if isinstance(t, torch.Tensor) else t, values)
 
 
 def _plain(t: torch.Tensor) -> bool:
@@ -93,17 +122,17 @@ def _described(value: Any) -> str:
     return repr(value)
 
 
-def compared(name: str, args: Any, kwargs: Any, expected: Any) -> str | None:
-    """The fault of an op's row on these arguments, None where it is right. Sizes are known to half
-    of the definitions, and symbols in the other half.
+def defined(name: str, args: Any, kwargs: Any, expected: Any) -> Waiting | str | None:
+    """An op's row on these arguments as a definition; its fault, or None where there is nothing to
+    compare. Sizes are known to half of the definitions, and symbols in the other half.
     """
     fd = fuser.FusionDefinition()
     inputs: list[torch.Tensor] = []
     known = chosen(name + str(tree_map(_described, (args, kwargs))), 0.5) or aten.moves(name)
 
-    def defined(value: Any) -> Any:
+    def input_of(value: Any) -> Any:
         if isinstance(value, list | tuple):
-            return type(value)(defined(v) for v in value)
+            return type(value)(input_of(v) for v in value)
         if not isinstance(value, torch.Tensor):
             return value
         inputs.append(value)
@@ -111,8 +140,8 @@ def compared(name: str, args: Any, kwargs: Any, expected: Any) -> str | None:
         return fd.define_tensor(shape=shape, dtype=value.dtype)
 
     try:
-        given = defined(list(args))
-        written = aten.emit(fd, name, given, {k: defined(v) for k, v in kwargs.items()})
+        given = input_of(list(args))
+        written = aten.emit(fd, name, given, {k: input_of(v) for k, v in kwargs.items()})
     except fuser.Unsupported as error:
         return str(error)
     several = isinstance(written, list | tuple)
@@ -124,11 +153,37 @@ def compared(name: str, args: Any, kwargs: Any, expected: Any) -> str | None:
         return None
     for t, _ in pairs:
         fd.add_output(fd.ops.stride_order(t, list(range(t.ndim - 1, -1, -1))))
-    for i, (got, (t, want)) in enumerate(zip(fuser.evaluate(fd, inputs), pairs, strict=True)):
-        fault = _differs(name, i, got.to(getattr(torch, t.dtype().torch_name)), want)
+    return Waiting(name, "", fd, inputs, pairs)
+
+
+def evaluated(call: Waiting) -> str | None:
+    """The fault of a definition in float64, None where it is right."""
+    return compared(call, fuser.evaluate(call.fd, call.inputs))
+
+
+def compared(call: Waiting, results: list[torch.Tensor]) -> str | None:
+    for i, (got, (t, want)) in enumerate(zip(results, call.pairs, strict=True)):
+        fault = _differs(call.name, i, got.to(getattr(torch, t.dtype().torch_name)), want)
         if fault:
             return f"result {i}: {fault}"
     return None
+
+
+def run_kernels(result: Result, together: int = 256) -> None:
+    """Compiles and runs what waits, many at once."""
+    calls = result.waiting or []
+    for start in range(0, len(calls), together):
+        ready = []
+        for call in calls[start : start + together]:
+            try:
+                call.fd.plan(call.inputs)
+                ready.append(call)
+            except fuser.Unsupported as error:
+                reason = str(error).split("\n")[0]
+                result.refused.setdefault(call.name, set()).add(reason)
+        testing.compile_batch((call.fd, call.inputs) for call in ready)
+        for call in ready:
+            count(result, call.name, call.key, compared(call, call.fd.execute(call.inputs)))
 
 
 def _differs(name: str, place: int, got: torch.Tensor, want: torch.Tensor) -> str | None:
@@ -147,11 +202,12 @@ def _differs(name: str, place: int, got: torch.Tensor, want: torch.Tensor) -> st
     return f"differs by {float((a - b).abs().nan_to_num().max()):.2e}"
 
 
-def sweep(share: float, dtype: torch.dtype, only: str = "") -> Result:
-    """The samples that `chosen` takes of all ops whose name contains `only`."""
+def sweep(share: float, dtype: torch.dtype, only: str = "", kernels: bool = False) -> Result:
+    """The samples that `chosen` takes of all ops whose name contains `only`; with `kernels`
+    compiled."""
     from torch.testing._internal.common_methods_invocations import op_db
 
-    result = Result()
+    result = Result(waiting=[] if kernels else None)
     check = Check(result)
     for op in op_db:
         name = f"{op.name}.{op.variant_test_name}"
@@ -176,6 +232,7 @@ def sweep(share: float, dtype: torch.dtype, only: str = "") -> Result:
                         torch.autograd.backward(roots, [torch.randn_like(t) for t in roots])
             except RuntimeError:  # torch refuses its own sample on this machine
                 continue
+    run_kernels(result)
     return result
 
 
@@ -185,8 +242,10 @@ def main() -> None:
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--only", default="")
     parser.add_argument("--left", action="store_true")
+    parser.add_argument("--kernels", action="store_true")
     options = parser.parse_args()
-    result = sweep(options.share, getattr(torch, options.dtype), options.only)
+    dtype = getattr(torch, options.dtype)
+    result = sweep(options.share, dtype, options.only, options.kernels)
     print(f"{len(result.right)} ops right in {sum(result.right.values())} calls")
     for name, reasons in sorted(result.refused.items()):
         print(f"refused {name}: {'; '.join(sorted(reasons)[:3])}")
