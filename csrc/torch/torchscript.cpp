@@ -38,6 +38,12 @@ py::object to_python(const c10::IValue& v) {
   throw std::runtime_error("a constant of type " + v.tagKind());
 }
 
+// Without the stack that led here, which is the executor's.
+std::string message_of(const py::error_already_set& error) {
+  return py::str(error.type().attr("__name__")).cast<std::string>() + ": " +
+         py::str(error.value()).cast<std::string>();
+}
+
 py::list ids(at::ArrayRef<const Value*> values) {
   py::list out;
   for (const Value* v : values) out.append(v->unique());
@@ -71,6 +77,22 @@ py::tuple block_data(const Block& block) {
 
 py::tuple graph_data(const Graph& graph) { return block_data(*graph.block()); }
 
+// Sizes and strides of tensors as they were profiled; None where they differed.
+py::list layouts(at::ArrayRef<const Value*> values) {
+  py::list out;
+  for (const Value* v : values) {
+    const auto type = v->type()->cast<c10::TensorType>();
+    const auto sizes = type ? type->sizes().concrete_sizes() : std::nullopt;
+    const auto strides = type ? type->strides().concrete_sizes() : std::nullopt;
+    if (sizes && strides) {
+      out.append(py::make_tuple(*sizes, *strides));
+    } else {
+      out.append(py::none());
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 bool python_alive() {
@@ -90,10 +112,13 @@ Specialization write_definition(const Graph& graph, const std::vector<ArgumentRo
       given.append(to_python(arguments[i]));
       names.append(static_cast<int>(roles[i]));
     }
-    const py::tuple made =
-        py::handle(adapter).attr("write_definition")(graph_data(graph), names, given);
+    const py::tuple made = py::handle(adapter).attr("write_definition")(
+        graph_data(graph), names, given, layouts(graph.inputs()), layouts(graph.outputs()));
     const auto executor = made[0].cast<py::object>();
-    Specialization out{.executor = executor.cast<TorchExecutor*>(), .outputs = {}};
+    Specialization out{.signature = {},
+                       .by_value = false,
+                       .executor = executor.cast<TorchExecutor*>(),
+                       .outputs = {}};
     for (const auto& [result, value] :
          made[1].cast<std::vector<std::pair<int, std::optional<int64_t>>>>())
       out.outputs.push_back(
@@ -101,17 +126,22 @@ Specialization write_definition(const Graph& graph, const std::vector<ArgumentRo
     executor.inc_ref();  // it is used without the lock from now on, and never freed
     return out;
   } catch (const py::error_already_set& error) {
-    throw std::runtime_error(error.what());
+    throw std::runtime_error(message_of(error));
   }
 }
 
-bool report_fallback(const Graph& graph, const std::string& error) {
+bool report_fallback(const Graph& graph, c10::ArrayRef<c10::IValue> arguments,
+                     const std::string& error) {
   if (!python_alive()) return false;
   const py::gil_scoped_acquire gil;
   try {
-    return py::handle(adapter).attr("report_fallback")(graph.toString(false), error).cast<bool>();
+    py::list given;
+    for (const c10::IValue& v : arguments) given.append(to_python(v));
+    return py::handle(adapter)
+        .attr("report_fallback")(graph.toString(false), given, error)
+        .cast<bool>();
   } catch (const py::error_already_set& raised) {
-    throw std::runtime_error(raised.what());
+    throw std::runtime_error(message_of(raised));
   }
 }
 
@@ -129,9 +159,10 @@ void install(const py::object& module) {
   });
 }
 
-void set_rules(bool cuda, bool cpu,
+void set_rules(bool cuda, bool cpu, bool single_nodes, bool siblings,
                const std::unordered_map<std::string, std::pair<bool, int>>& ops) {
-  ScriptRules rules{.cuda = cuda, .cpu = cpu, .ops = {}};
+  ScriptRules rules{
+      .cuda = cuda, .cpu = cpu, .single_nodes = single_nodes, .siblings = siblings, .ops = {}};
   for (const auto& [name, op] : ops)
     rules.ops[name] = {.computes = op.first, .sizes = static_cast<SizesOf>(op.second)};
   set_script_rules(std::move(rules));
@@ -145,10 +176,12 @@ PYBIND11_MODULE(_torchscript, m) {
   py::module_::import("fuser._torch");  // the class of executors
   m.def("install", &install, py::arg("adapter"),
         "Registers pass and operators with torch, once for the process.");
-  m.def(
-      "set_rules", &set_rules, py::arg("cuda"), py::arg("cpu"), py::arg("ops"),
-      "What the pass takes from now on. ops: by overload, whether it computes, and what its sizes "
-      "are (0 unknown, 1 those of the first tensor, 2 of all, broadcast).");
+  m.def("set_rules", &set_rules, py::arg("cuda"), py::arg("cpu"), py::arg("single_nodes"),
+        py::arg("siblings"), py::arg("ops"),
+        "What the pass takes from now on. single_nodes: a node that computes is a group by itself. "
+        "siblings: groups that read the same tensor are joined. ops: by overload, whether it "
+        "computes, and what its sizes are (0 unknown, 1 those of the first tensor, 2 of all, "
+        "broadcast).");
   m.def("counters", [] {
     const GroupCounters& c = group_counters();
     py::dict out;

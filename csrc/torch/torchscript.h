@@ -33,6 +33,8 @@ struct ScriptOp {
 // What the pass goes by. Immutable: switching the fuser on or off publishes another.
 struct ScriptRules {
   bool cuda = false, cpu = false;                 // the devices whose tensors are taken
+  bool single_nodes = false;                      // a node that computes is a group by itself
+  bool siblings = true;                           // groups that read the same tensor are joined
   std::unordered_map<std::string, ScriptOp> ops;  // by overload: "aten::add.Tensor"
 };
 using ScriptRulesRef = std::shared_ptr<const ScriptRules>;
@@ -56,6 +58,8 @@ void fuse_script(std::shared_ptr<torch::jit::Graph>& graph);
 // Its steps (torchscript_rewrite.cpp, torchscript_partition.cpp), on a block with profiled types:
 // sizes of what a group may compute are computed from the sizes of its operands;
 void move_sizes_out(torch::jit::Block* block, const ScriptRules& rules);
+// the bias of a linear is added by a node of its own where what follows can be fused with it;
+void split_biases(torch::jit::Block* block, const ScriptRules& rules);
 // an If whose branches follow numbers and hold what a definition can express becomes one node,
 // fuser::region, with its graph as an attribute;
 void make_regions(torch::jit::Block* block, const ScriptRules& rules, torch::jit::AliasDb& aliases);
@@ -67,12 +71,16 @@ std::vector<torch::jit::Node*> partition(torch::jit::Block* block, const ScriptR
 // what eager would return as a view of another tensor stands behind the group, and what nobody uses
 // goes;
 void trim_group(torch::jit::Node* group);
-// regions outside of groups are what they were;
-void inline_regions(torch::jit::Block* block);
-// the group stands behind a guard, with the unfused graph on the other side.
+// the group stands behind a guard, with the unfused graph on the other side;
 void guard_group(torch::jit::Node* group);
+// views inside of the group bear the names of copies, prim::view_copy for aten::view, as nobody
+// sees the memory of their operands through them;
+void name_copies(torch::jit::Node* group);
+// regions outside of groups are what they were.
+void inline_regions(torch::jit::Block* block);
 
-// The operators of groups and guards.
+// The operators of groups and guards, and of the copies (torchscript_copies.cpp).
 void register_script_operators();
+void register_copies();
 
 }  // namespace fuser

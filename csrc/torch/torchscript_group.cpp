@@ -62,7 +62,7 @@ int64_t bits_of(double v) {
 }
 
 // The kind of a value and, where it chooses the definition, the value itself.
-void sign(const c10::IValue& v, ArgumentRole role, std::vector<int64_t>& out) {
+void sign(const c10::IValue& v, ArgumentRole role, Signature& out) {
   if (v.isTensor()) {
     const at::Tensor& t = v.toTensor();
     if (!t.defined()) {
@@ -88,7 +88,7 @@ void sign(const c10::IValue& v, ArgumentRole role, std::vector<int64_t>& out) {
   } else if (v.isNone()) {
     out.push_back(-8);
   } else if (v.isIntList()) {
-    const auto list = v.toIntVector();
+    const auto list = v.toDimVector();
     out.push_back(-9);
     out.push_back(static_cast<int64_t>(list.size()));
     for (int64_t n : list) out.push_back(role == ArgumentRole::Sizes && is_size(n) ? -2 : n);
@@ -97,6 +97,9 @@ void sign(const c10::IValue& v, ArgumentRole role, std::vector<int64_t>& out) {
     out.push_back(-10);
     out.push_back(static_cast<int64_t>(list.size()));
     for (bool b : list) out.push_back(b);
+  } else if (v.isString()) {
+    out.push_back(-11);
+    out.push_back(static_cast<int64_t>(std::hash<std::string>()(v.toStringRef())));
   } else {
     throw Fault(FaultKind::Unsupported, "script-argument",
                 text("a fused group was given a ", v.tagKind()));
@@ -124,38 +127,43 @@ ArgumentRole ScriptGroup::role(size_t place, bool by_value) const {
   return by_value && role != ArgumentRole::Tensor ? ArgumentRole::Constant : role;
 }
 
-ScriptGroup::Signature ScriptGroup::signature(c10::ArrayRef<c10::IValue> arguments,
-                                              bool by_value) const {
+Signature ScriptGroup::signature(c10::ArrayRef<c10::IValue> arguments, bool by_value) const {
   Signature out;
-  out.reserve(2 * arguments.size() + 1);
   out.push_back(by_value);
   for (size_t i = 0; i < arguments.size(); ++i) sign(arguments[i], role(i, by_value), out);
   return out;
 }
 
-ScriptGroup::SpecializationRef ScriptGroup::find(const Signature& signature) {
+const Specialization* ScriptGroup::find(const Signature& signature) {
+  const Specialization* const last = last_.load(std::memory_order_acquire);
+  if (last && last->signature == signature) return last;
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = specializations_.find(signature);
-  return found == specializations_.end() ? nullptr : found->second;
+  if (found == specializations_.end()) return nullptr;
+  last_.store(found->second, std::memory_order_release);
+  return found->second;
 }
 
-ScriptGroup::SpecializationRef ScriptGroup::specialize(const Signature& signature,
-                                                       c10::ArrayRef<c10::IValue> arguments,
-                                                       bool by_value) {
-  // Two threads may write the same definition at a time; the first one stays.
+const Specialization* ScriptGroup::specialize(const Signature& signature,
+                                              c10::ArrayRef<c10::IValue> arguments, bool by_value) {
   std::vector<ArgumentRole> roles;
   for (size_t i = 0; i < roles_.size(); ++i) roles.push_back(role(i, by_value));
-  auto made = std::make_shared<Specialization>(write_definition(*graph_, roles, arguments));
-  made->by_value = by_value;
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const auto [place, inserted] = specializations_.emplace(signature, std::move(made));
-  if (inserted) ++group_counters().definitions;
-  return place->second;
+  Specialization made = write_definition(*graph_, roles, arguments);
+  made.signature = signature;
+  made.by_value = by_value;
+  return keep(std::move(made), false);
 }
 
-void ScriptGroup::forget(const Signature& signature) {
+// Two threads may write the same definition at a time; the first one stays, unless it failed.
+const Specialization* ScriptGroup::keep(Specialization made, bool replace) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  specializations_[signature] = std::make_shared<Specialization>();
+  const Specialization*& place = specializations_[made.signature];
+  if (place && !replace) return place;
+  if (made.executor) ++group_counters().definitions;
+  all_.push_back(std::make_unique<const Specialization>(std::move(made)));
+  place = all_.back().get();
+  last_.store(place, std::memory_order_release);
+  return place;
 }
 
 TorchArguments ScriptGroup::bind(const Specialization& how,
@@ -184,7 +192,7 @@ TorchArguments ScriptGroup::bind(const Specialization& how,
           (how_taken == ArgumentRole::Sizes && is_size(v.toInt())))
         number({.integer = v.toInt()});
     } else if (how_taken == ArgumentRole::Sizes && v.isIntList()) {
-      for (int64_t n : v.toIntVector())
+      for (int64_t n : v.toDimVector())
         if (is_size(n)) number({.integer = n});
     }
   }
@@ -193,7 +201,7 @@ TorchArguments ScriptGroup::bind(const Specialization& how,
 
 // False: eager is to compute it.
 bool ScriptGroup::run_fused(c10::ArrayRef<c10::IValue> arguments, std::vector<at::Tensor>& results,
-                            SpecializationRef& how) {
+                            const Specialization*& how) {
   const bool by_value = by_value_;
   const Signature key = signature(arguments, by_value);
   how = find(key);
@@ -215,8 +223,8 @@ bool ScriptGroup::run_fused(c10::ArrayRef<c10::IValue> arguments, std::vector<at
       by_value_ = true;
       return run_fused(arguments, results, how);
     }
-    forget(key);
-    if (!reported_.exchange(true) && report_fallback(*graph_, error.what())) {
+    keep({.signature = key, .by_value = by_value, .executor = nullptr, .outputs = {}}, true);
+    if (!reported_.exchange(true) && report_fallback(*graph_, arguments, error.what())) {
       reported_ = false;
       throw;
     }
@@ -227,7 +235,7 @@ bool ScriptGroup::run_fused(c10::ArrayRef<c10::IValue> arguments, std::vector<at
 void ScriptGroup::run(Stack& stack) {
   const size_t count = roles_.size();
   std::vector<at::Tensor> results;
-  SpecializationRef how;
+  const Specialization* how = nullptr;
   if (!run_fused(torch::jit::last(stack, count), results, how)) {
     run_unfused(stack);
     return;
@@ -250,32 +258,43 @@ void ScriptGroup::run_unfused(Stack& stack) {
 
 namespace {
 
-// May the group behind the guard run on these tensors? Sizes and strides are its own business.
-bool guard_holds(c10::ArrayRef<c10::IValue> arguments, const std::vector<c10::TypePtr>& types) {
-  const bool gradients = c10::GradMode::is_enabled();
-  for (size_t i = 0; i < types.size(); ++i) {
-    if (!arguments[i].isTensor()) return false;
-    const at::Tensor& t = arguments[i].toTensor();
-    const auto& type = types[i]->expectRef<c10::TensorType>();
-    if (!t.defined() || t.scalar_type() != *type.scalarType() || t.device() != *type.device() ||
-        t.dim() != static_cast<int64_t>(*type.dim()) || (gradients && t.requires_grad()))
-      return false;
+// What a guard asks of a tensor. Sizes and strides are the group's own business.
+struct Expected {
+  c10::ScalarType dtype;
+  c10::Device device;
+  int64_t rank;
+
+  explicit Expected(const c10::TypePtr& type)
+      : dtype(*type->expectRef<c10::TensorType>().scalarType()),
+        device(*type->expectRef<c10::TensorType>().device()),
+        rank(static_cast<int64_t>(*type->expectRef<c10::TensorType>().dim())) {}
+
+  bool holds(const c10::IValue& v, bool gradients) const {
+    if (!v.isTensor()) return false;
+    const at::Tensor& t = v.toTensor();
+    return t.defined() && t.scalar_type() == dtype && t.device() == device && t.dim() == rank &&
+           !(gradients && t.requires_grad());
   }
-  return true;
-}
+};
 
 }  // namespace
 
 void register_script_operators() {
+  register_copies();
   using torch::jit::Operator;
   const auto group = [](const Node* node) -> torch::jit::Operation {
     const auto run = std::make_shared<ScriptGroup>(node->g(torch::jit::attr::Subgraph)->copy());
     return [run](Stack& stack) { run->run(stack); };
   };
   const auto guard = [](const Node* node) -> torch::jit::Operation {
-    return [types = node->tys(torch::jit::attr::types)](Stack& stack) {
-      const bool holds = guard_holds(torch::jit::last(stack, types.size()), types);
-      torch::jit::drop(stack, types.size());
+    const auto& types = node->tys(torch::jit::attr::types);
+    return [expected = std::vector<Expected>(types.begin(), types.end())](Stack& stack) {
+      const auto arguments = torch::jit::last(stack, expected.size());
+      const bool gradients = c10::GradMode::is_enabled();
+      bool holds = true;
+      for (size_t i = 0; i < expected.size() && holds; ++i)
+        holds = expected[i].holds(arguments[i], gradients);
+      torch::jit::drop(stack, expected.size());
       stack.emplace_back(holds);
     };
   };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/core/stack.h>
+#include <c10/util/SmallVector.h>
 #include <torch/csrc/jit/runtime/interpreter.h>
 
 #include <atomic>
@@ -23,8 +24,12 @@ enum class ArgumentRole {
   Constant  // its value chooses the definition
 };
 
+// The kind of arguments: see sign().
+using Signature = c10::SmallVector<int64_t, 32>;
+
 // A definition for one kind of arguments.
 struct Specialization {
+  Signature signature;
   bool by_value = false;              // no argument is a number of the run
   TorchExecutor* executor = nullptr;  // nullptr: there is none, eager computes; never freed
   // Of each output of the group: the result that it is; or no tensor at all; or a number.
@@ -47,22 +52,20 @@ class ScriptGroup {
   void run(torch::jit::Stack& stack);
 
  private:
-  using SpecializationRef = std::shared_ptr<const Specialization>;
-  using Signature = std::vector<int64_t>;
   struct Hash {
     size_t operator()(const Signature& s) const;
   };
 
   ArgumentRole role(size_t place, bool by_value) const;
   Signature signature(c10::ArrayRef<c10::IValue> arguments, bool by_value) const;
-  SpecializationRef find(const Signature& signature);
-  SpecializationRef specialize(const Signature& signature, c10::ArrayRef<c10::IValue> arguments,
-                               bool by_value);
+  const Specialization* find(const Signature& signature);
+  const Specialization* specialize(const Signature& signature, c10::ArrayRef<c10::IValue> arguments,
+                                   bool by_value);
+  const Specialization* keep(Specialization made, bool replace);
   TorchArguments bind(const Specialization& how, c10::ArrayRef<c10::IValue> arguments) const;
   bool run_fused(c10::ArrayRef<c10::IValue> arguments, std::vector<at::Tensor>& results,
-                 SpecializationRef& how);
+                 const Specialization*& how);
   void run_unfused(torch::jit::Stack& stack);
-  void forget(const Signature& signature);
 
   const std::shared_ptr<torch::jit::Graph> graph_;
   const torch::jit::Code unfused_;
@@ -71,8 +74,10 @@ class ScriptGroup {
   std::atomic<bool> by_value_{false};
   std::atomic<bool> reported_{false};
 
-  std::mutex mutex_;  // look-up and insertion only
-  std::unordered_map<Signature, SpecializationRef, Hash> specializations_;
+  std::atomic<const Specialization*> last_{nullptr};  // most calls are like the one before
+  std::mutex mutex_;                                  // look-up and insertion only
+  std::unordered_map<Signature, const Specialization*, Hash> specializations_;
+  std::vector<std::unique_ptr<const Specialization>> all_;  // what runs may use; never freed before
 };
 
 }  // namespace fuser

@@ -15,18 +15,27 @@ using namespace torch::jit;  // NOLINT: half the names of this file are its
 constexpr size_t most_values = 96;
 constexpr int64_t most_dims = 8;
 
-// Does a norm write running statistics, as its schema does not say?
-bool updates_statistics(const Node* n) {
+// Norms write running statistics, as their schemas do not say; a definition writes its inputs. So
+// each must come from outside, and nobody else may read or write it here.
+bool may_write_statistics(const ScriptRules& rules, const Node* n) {
   const auto* schema = n->maybeSchema();
-  if (!schema || schema->name().find("backward") != std::string::npos) return false;
-  const auto running = schema->argumentIndexWithName("running_mean");
-  if (!running || n->input(*running)->mustBeNone()) return false;
-  for (const char* name : {"training", "train", "use_input_stats"})
-    if (const auto place = schema->argumentIndexWithName(name)) {
-      const auto flag = toIValue(n->input(*place));
-      return !flag || !flag->isBool() || flag->toBool();
-    }
-  return false;
+  if (!schema || schema->name().find("backward") != std::string::npos) return true;
+  for (const char* name : {"running_mean", "running_var"}) {
+    const auto place = schema->argumentIndexWithName(name);
+    if (!place) continue;
+    const Value* v = n->input(*place);
+    if (!v->mustBeNone() && (v->uses().size() > 1 || find_op(rules, v->node()))) return false;
+  }
+  return true;
+}
+
+// Does an op give what a group can give: tensors, and numbers that follow from its arguments?
+bool gives_tensors(const Node* n) {
+  const auto outputs = n->outputs();
+  return std::any_of(outputs.begin(), outputs.end(), is_tensor) &&
+         std::all_of(outputs.begin(), outputs.end(), [](const Value* v) {
+           return is_tensor(v) || v->type()->kind() == TypeKind::IntType;
+         });
 }
 
 // A Partitioner works on one block.
@@ -38,16 +47,15 @@ class Partitioner {
   // Consumers take their producers in, from the last node upwards; then groups that read the same
   // tensors are joined. Returns the groups worth keeping.
   std::vector<Node*> run() {
-    for (auto it = block_->nodes().rbegin(); it != block_->nodes().rend();) {
-      Node* const n = *it;
-      Node* const grown = fusable(n) ? grow(n) : n;
-      it = ++grown->reverseIterator();
+    while (walk()) {
     }
-    join_siblings();
+    if (rules_.siblings) join_siblings();
+    const size_t least = rules_.single_nodes ? 1 : 2;
     std::vector<Node*> kept;
     for (Node* n : groups()) {
       const auto inputs = n->inputs();
-      if (computing_nodes(n) >= 2 && std::none_of(inputs.begin(), inputs.end(), is_tensor_list)) {
+      if (computing_nodes(n->g(attr::Subgraph)->block()) >= least &&
+          std::none_of(inputs.begin(), inputs.end(), is_tensor_list)) {
         kept.push_back(n);
       } else {
         SubgraphUtils::unmergeSubgraph(n);
@@ -57,6 +65,20 @@ class Partitioner {
   }
 
  private:
+  // False once no node is left that could be in a group and is in none. A producer that moves up to
+  // its consumers sends what else follows from it behind them, where the walk has been already.
+  bool walk() {
+    bool found = false;
+    for (auto it = block_->nodes().rbegin(); it != block_->nodes().rend();) {
+      Node* const n = *it;
+      const bool fuses = fusable(n);
+      found |= fuses && !is_group(n);
+      Node* const grown = fuses ? grow(n) : n;
+      it = ++grown->reverseIterator();
+    }
+    return found;
+  }
+
   bool takes(const Value* v) const {
     const auto type = v->type()->cast<TensorType>();
     if (!type || !type->scalarType() || !type->dim() || !type->device()) return false;
@@ -84,7 +106,8 @@ class Partitioner {
       return element == TypeKind::IntType || element == TypeKind::BoolType;
     }
     return kind == TypeKind::IntType || kind == TypeKind::FloatType || kind == TypeKind::BoolType ||
-           kind == TypeKind::NumberType || kind == TypeKind::NoneType;
+           kind == TypeKind::NumberType || kind == TypeKind::NoneType ||
+           kind == TypeKind::StringType;
   }
 
   bool fusable(const Node* n) const {
@@ -95,14 +118,13 @@ class Partitioner {
       return n->input()->uses().size() == 1 && made->owningBlock() == block_ &&
              is_tensor_list(n->input()) && fusable_op(made);
     }
-    const bool lists = std::any_of(n->outputs().begin(), n->outputs().end(),
-                                   [](const Value* v) { return !is_tensor(v); });
-    return !lists && fusable_op(n);
+    return gives_tensors(n) && fusable_op(n);
   }
 
   bool fusable_op(const Node* n) const {
     if (n->owningBlock() != block_ || !find_op(rules_, n)) return false;
-    if ((n->maybeSchema() && n->schema().is_mutable()) || updates_statistics(n)) return false;
+    if (n->maybeSchema() && n->schema().is_mutable()) return false;
+    if (!may_write_statistics(rules_, n)) return false;
     bool reads = false;
     for (const Value* v : n->inputs()) {
       if (!takes_operand(n, v)) return false;
@@ -114,13 +136,16 @@ class Partitioner {
   // Tensors of one device, beside which those of the CPU without dims stand like numbers.
   static bool same_device(const Node* n) {
     std::optional<c10::Device> device;
-    for (const Value* v : n->inputs()) {
+    const auto same = [&](const Value* v) {
       const auto type = v->type()->cast<TensorType>();
-      if (!type || !type->device() || (type->device()->is_cpu() && type->dim() == 0)) continue;
+      if (!type || !type->device() || (type->device()->is_cpu() && type->dim() == 0)) return true;
       if (device && *device != *type->device()) return false;
       device = type->device();
-    }
-    return true;
+      return true;
+    };
+    const auto inputs = n->inputs(), outputs = n->outputs();
+    return std::all_of(inputs.begin(), inputs.end(), same) &&
+           std::all_of(outputs.begin(), outputs.end(), same);
   }
 
   static std::optional<c10::Device> device_of(const Node* n) {
@@ -197,10 +222,18 @@ class Partitioner {
     });
   }
 
-  size_t computing_nodes(const Node* group) const {
+  // Of branches the one with the most counts.
+  size_t computing_nodes(const Block* block) const {
     size_t count = 0;
-    for (const Node* n : group->g(attr::Subgraph)->nodes())
-      if (const ScriptOp* op = find_op(rules_, n)) count += op->computes;
+    for (const Node* n : block->nodes()) {
+      const ScriptOp* op = find_op(rules_, n);
+      count += op && op->computes;
+      if (n->kind() == script_region())
+        count += computing_nodes(n->g(script_region_body())->block());
+      size_t most = 0;
+      for (const Block* inner : n->blocks()) most = std::max(most, computing_nodes(inner));
+      count += most;
+    }
     return count;
   }
 

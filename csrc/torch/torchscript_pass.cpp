@@ -88,6 +88,7 @@ void fuse_script(std::shared_ptr<Graph>& graph) {
   RemoveProfileNodesAndSpecializeTypes(fused);
   remove_mutation(fused, *rules);
   move_sizes_out(fused->block(), *rules);
+  split_biases(fused->block(), *rules);
   EliminateDeadCode(fused);
   EliminateCommonSubexpression(fused);
   {
@@ -102,6 +103,7 @@ void fuse_script(std::shared_ptr<Graph>& graph) {
   if (groups.empty()) return;
   for (Node* group : groups) trim_group(group);
   for (Node* group : groups) guard_group(group);
+  for (Node* group : groups) name_copies(group);
   inline_regions(fused->block());
   RemoveTensorTypeSpecializations(fused);
   EliminateDeadCode(fused);

@@ -16,8 +16,9 @@ Specialization write_definition(const torch::jit::Graph& graph,
                                 const std::vector<ArgumentRole>& roles,
                                 c10::ArrayRef<c10::IValue> arguments);
 
-// Tells the user, once for a group, that eager computes it. Returns whether the error is to be
-// raised instead (FUSER_STRICT).
-bool report_fallback(const torch::jit::Graph& graph, const std::string& error);
+// Tells the user, once for a group, that eager computes it, with a program that repeats the error
+// on such arguments. Returns whether the error is to be raised instead (FUSER_STRICT).
+bool report_fallback(const torch::jit::Graph& graph, c10::ArrayRef<c10::IValue> arguments,
+                     const std::string& error);
 
 }  // namespace fuser

@@ -123,6 +123,24 @@ bool move_a_view_behind(Node* group) {
   return false;
 }
 
+// A tensor that is a constant of the script, a weight of a frozen module, is an argument of the
+// group: its elements are no part of the definition. One without dims is a number.
+void lift_constants(Node* group) {
+  Graph& inner = *group->g(attr::Subgraph);
+  Graph& outer = *group->owningGraph();
+  for (auto it = inner.nodes().begin(); it != inner.nodes().end();) {
+    Node* const n = *it++;
+    if (n->kind() != prim::Constant || !is_tensor(n->output())) continue;
+    const at::Tensor tensor = toIValue(n->output())->toTensor();
+    if (!tensor.defined() || tensor.dim() == 0) continue;
+    WithInsertPoint at(group);
+    Value* const outside = outer.insertConstant(tensor);
+    group->addInput(outside);
+    n->output()->replaceAllUsesWith(inner.addInput()->setType(outside->type()));
+    n->destroy();
+  }
+}
+
 // The dtype of a result is known where the definition is written; the tensor need not leave for it.
 void take_dtypes_in(Node* group) {
   Graph& inner = *group->g(attr::Subgraph);
@@ -156,6 +174,33 @@ void move_sizes_out(Block* block, const ScriptRules& rules) {
   }
 }
 
+void split_biases(Block* block, const ScriptRules& rules) {
+  const auto dtype = [](const Value* v) {
+    const auto type = v->type()->cast<TensorType>();
+    return type ? type->scalarType() : std::nullopt;
+  };
+  for (auto it = block->nodes().begin(); it != block->nodes().end();) {
+    Node* const n = *it++;
+    for (Block* inner : n->blocks()) split_biases(inner, rules);
+    if (n->kind() != aten::linear || !is_tensor(n->input(2))) continue;
+    Value* const result = n->output();
+    const std::vector<Use>& uses = result->uses();
+    const bool fused = std::any_of(uses.begin(), uses.end(), [&](const Use& use) {
+      const ScriptOp* op = find_op(rules, use.user);
+      return op && op->computes && use.user->owningBlock() == block;
+    });
+    // Autocast may have linear work in another dtype than that of its operands.
+    if (!fused || !dtype(result) || dtype(result) != dtype(n->input(2))) continue;
+    Graph& graph = *block->owningGraph();
+    Value* const bias = n->input(2);
+    WithInsertPoint at(n->next());
+    Value* const sum = graph.insert(aten::add, {result, bias})->copyMetadata(result);
+    result->replaceAllUsesAfterNodeWith(sum->node(), sum);
+    n->replaceInput(2, graph.insertConstant(c10::IValue()));
+    n->input(2)->node()->moveBefore(n);
+  }
+}
+
 void trim_group(Node* group) {
   Graph& inner = *group->g(attr::Subgraph);
   const auto drop_unused = [&] {
@@ -165,6 +210,7 @@ void trim_group(Node* group) {
       inner.eraseOutput(i);
     }
   };
+  lift_constants(group);
   take_dtypes_in(group);
   drop_unused();
   while (move_a_view_behind(group)) drop_unused();

@@ -17,6 +17,7 @@ import operator
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -26,6 +27,7 @@ from fuser._native import load_torch
 from fuser.adapters import aten
 from fuser.adapters.aten import pointwise
 from fuser.interpreter import torch_dtype
+from fuser.repro import input_spec, input_text
 
 # How a group takes an argument: ArgumentRole of csrc/torch/torchscript_group.h.
 _TENSOR, _NUMBER, _SIZES, _CONSTANT = range(4)
@@ -68,10 +70,23 @@ _state = (False, False)
 _on = False  # are the rules set?
 
 
+@dataclass
+class _Modes:
+    single_nodes: bool = False
+    siblings: bool = True
+    skipped: frozenset[str] = frozenset()  # kinds of nodes: "aten::add"
+
+
+_modes = _Modes()
+
+
 def _set_rules(on: bool) -> None:
     global _on
     if on or _on:
-        _module().set_rules(on, on and _state[1], _ops() if on else {})
+        taken = {n: op for n, op in _ops().items() if n.partition(".")[0] not in _modes.skipped}
+        _module().set_rules(
+            on, on and _state[1], _modes.single_nodes, _modes.siblings, taken if on else {}
+        )
     _on = on
 
 
@@ -80,18 +95,44 @@ def _module() -> Any:
     load_torch()
     module = importlib.import_module("fuser._torchscript")
     module.install(importlib.import_module(__name__))
-
-    # torch.jit.fuser("fuser2") switches nvFuser on by these two, which have no other use any more;
-    # while ours is enabled they switch ours.
-    def set_enabled(enable: bool) -> bool:
-        was = _on
-        if _state[0]:
-            _set_rules(enable)
-        return was
-
-    torch._C._jit_set_nvfuser_enabled = set_enabled
-    torch._C._jit_nvfuser_enabled = lambda: _on
+    for name, function in _SWITCHES.items():
+        setattr(torch._C, name, function)
     return module
+
+
+def _enable(enable: bool) -> bool:
+    was = _on
+    if _state[0]:
+        _set_rules(enable)
+    return was
+
+
+def _set_mode(name: str, value: Any) -> Any:
+    was = getattr(_modes, name)
+    setattr(_modes, name, value)
+    _set_rules(_on)
+    return was
+
+
+def _skip(kind: str, flip: bool = True) -> bool:
+    """Is the kind of nodes left to torch? `flip`: from now on the other way."""
+    if flip:
+        _set_mode("skipped", _modes.skipped ^ {kind})
+    return kind in _modes.skipped
+
+
+# The switches of nvFuser, which torch keeps without any use of its own: while our fuser is enabled
+# they are its switches. torch.jit.fuser("fuser2") calls the first.
+_SWITCHES: dict[str, Callable[..., Any]] = {
+    "_jit_set_nvfuser_enabled": _enable,
+    "_jit_nvfuser_enabled": lambda: _on,
+    "_jit_nvfuser_can_be_enabled": lambda: True,
+    "_jit_set_nvfuser_single_node_mode": functools.partial(_set_mode, "single_nodes"),
+    "_jit_nvfuser_single_node_mode": lambda: _modes.single_nodes,
+    "_jit_set_nvfuser_horizontal_mode": functools.partial(_set_mode, "siblings"),
+    "_jit_nvfuser_horizontal_mode": lambda: _modes.siblings,
+    "_jit_set_nvfuser_skip_node_kind": _skip,
+}
 
 
 def counters() -> dict[str, int]:
@@ -184,7 +225,24 @@ def _chunks(fd: FusionDefinition, x: Tensor, *, chunks: int, dim: int) -> Any:
     return aten.emit(fd, "aten.chunk.default", [x, chunks, dim], {})
 
 
+def _unbind(fd: FusionDefinition, x: Tensor, dim: int, *, parts: int) -> Any:
+    return [aten.emit(fd, "aten.select.int", [x, dim, n], {}) for n in range(parts)]
+
+
+def _split(fd: FusionDefinition, x: Tensor, size: Any, dim: int, *, parts: int) -> Any:
+    """The last part is what is left."""
+    if not isinstance(size, int):
+        raise Unsupported("parts of a size that is known when it runs", rule="script-split")
+    bounds = [(n * size, (n + 1) * size) for n in range(parts - 1)]
+    return [
+        aten.emit(fd, "aten.slice.Tensor", [x, dim, start, end, 1], {})
+        for start, end in [*bounds, ((parts - 1) * size, None)]
+    ]
+
+
 _OWN: dict[str, Callable[..., Any]] = {
+    "aten::unbind.int": _unbind,
+    "aten::split.Tensor": _split,
     "aten::_grad_sum_to_size": _grad_sum_to_size,
     "aten::_autocast_to_reduced_precision": _to_reduced_precision,
     "aten::_autocast_to_full_precision": _to_full_precision,
@@ -195,12 +253,23 @@ _OWN: dict[str, Callable[..., Any]] = {
 # ---- writing definitions
 
 
+# Sizes and strides of a tensor in the profiled run; None where it is none or they differed.
+Layout = tuple[Sequence[int], Sequence[int]] | None
+
+
 def write_definition(
-    graph: Graph, roles: Sequence[int], arguments: Sequence[Any]
+    graph: Graph,
+    roles: Sequence[int],
+    arguments: Sequence[Any],
+    inputs_as: Sequence[Layout],
+    outputs_as: Sequence[Layout],
 ) -> tuple[Any, list[tuple[int, int | None]]]:
     """The executor of the definition of a group; and of each output of the group the result that it
     is, or (-1, number), or (-1, None) for an undefined tensor. Called from C++. Raises Unsupported
     where there is no definition.
+
+    Layouts follow the operands, as most of eager's do, unless the profiled run had operands that
+    were not row-major: then eager's results tell which dim is where.
     """
     inputs, nodes, outputs = graph
     fd = FusionDefinition()
@@ -209,14 +278,18 @@ def write_definition(
         value: _argument(fd, role, given, on_gpu)
         for value, role, given in zip(inputs, roles, arguments, strict=True)
     }
-    for node in nodes:
+    for node in _with_parts(nodes):
         _write(fd, node, values)
+    if not on_gpu:
+        _narrow_statistics(fd, nodes, values)
     places: list[tuple[int, int | None]] = []
     results = 0
-    for output in outputs:
+    stated = any(_order(given) not in (None, _row_major(given)) for given in inputs_as)
+    for output, layout in zip(outputs, outputs_as, strict=True):
         value = values[output]
         if isinstance(value, Tensor):
-            fd.add_output(value)
+            order = _order(layout) if stated else None
+            fd.add_output(fd.ops.stride_order(value, order) if order else value)
             places.append((results, None))
             results += 1
         elif value is None or type(value) is int:
@@ -224,6 +297,30 @@ def write_definition(
         else:
             raise Unsupported("an output that is no tensor", rule="script-output")
     return fd.fec.executor, places
+
+
+def _order(layout: Layout) -> list[int] | None:
+    """Of each dim of a dense tensor its place in memory, 0 the innermost; those of size 1, whose
+    strides mean nothing, are outermost where it is not row-major.
+    """
+    if layout is None:
+        return None
+    sizes, strides = layout
+    real = [d for d, n in enumerate(sizes) if n != 1]
+    outer_first = sorted(real, key=lambda d: -strides[d])
+    expected = 1
+    for d in reversed(outer_first):
+        if strides[d] != expected:
+            return None
+        expected *= sizes[d]
+    if outer_first == real:
+        return _row_major(layout)
+    outer_first = [d for d, n in enumerate(sizes) if n == 1] + outer_first
+    return [len(sizes) - 1 - outer_first.index(d) for d in range(len(sizes))]
+
+
+def _row_major(layout: Layout) -> list[int] | None:
+    return None if layout is None else list(reversed(range(len(layout[0]))))
 
 
 def _argument(fd: FusionDefinition, role: int, given: Any, on_gpu: bool) -> Any:
@@ -248,8 +345,23 @@ def _size(fd: FusionDefinition, n: int) -> Any:
     return fd.define_scalar(DataType.Int) if 1 < n < 1 << 40 else n
 
 
+def _with_parts(nodes: Sequence[Node]) -> list[Node]:
+    """Ops whose schema does not say into how many parts they cut are told by who takes the list."""
+    parts = {operands[0]: len(results) for name, _, operands, results in nodes if name == _UNPACK}
+    return [
+        (name, {**attributes, "parts": parts.get(results[0], 0)}, operands, results)
+        if name in ("aten::unbind.int", "aten::split.Tensor")
+        else (name, attributes, operands, results)
+        for name, attributes, operands, results in nodes
+    ]
+
+
+_UNPACK = "prim::ListUnpack"
+
+
 def _write(fd: FusionDefinition, node: Node, values: dict[int, Any]) -> None:
     name, attributes, operands, results = node
+    name = _view_name(name)
     given = [values[v] for v in operands]
     if name in _STRUCTURE:
         made = _STRUCTURE[name](fd, values, given, **attributes)
@@ -264,6 +376,26 @@ def _write(fd: FusionDefinition, node: Node, values: dict[int, Any]) -> None:
         values[value] = result
 
 
+# Norms that give mean and rstd behind their result, and the place of their weight. On a GPU these
+# are of the type in which they are computed, as definitions have them; on the CPU of that of the
+# weight, or else of the input.
+_WEIGHTS = {
+    "aten::native_layer_norm": 2,
+    "aten::native_batch_norm": 1,
+    "aten::_batch_norm_impl_index": 1,
+}
+
+
+def _narrow_statistics(fd: FusionDefinition, nodes: Sequence[Node], values: dict[int, Any]) -> None:
+    for name, _, operands, results in nodes:
+        if name not in _WEIGHTS:
+            continue
+        weight, x = values[operands[_WEIGHTS[name]]], values[operands[0]]
+        dtype = torch_dtype((x if weight is None else weight).dtype())
+        for result in results[1:3]:
+            values[result] = _cast(fd, values[result], dtype)
+
+
 def _one_or_all(made: Any, results: Sequence[int]) -> Any:
     return [made] if len(results) == 1 else made
 
@@ -276,7 +408,7 @@ Values = dict[int, Any]
 def _block(fd: FusionDefinition, values: Values, block: Graph, given: Sequence[Any]) -> list[Any]:
     inputs, nodes, outputs = block
     values.update(zip(inputs, given, strict=True))
-    for node in nodes:
+    for node in _with_parts(nodes):
         _write(fd, node, values)
     return [values[v] for v in outputs]
 
@@ -362,6 +494,13 @@ def _table_name(name: str) -> str:
     return f"{namespace}.{rest}" if "." in rest else f"{namespace}.{rest}.default"
 
 
+def _view_name(name: str) -> str:
+    """prim::view_copy as aten::view: all results of a definition are tensors of their own."""
+    if not name.startswith("prim::") or "_copy" not in name:
+        return name
+    return name.replace("prim::", "aten::").replace("_copy", "")
+
+
 def _by_schema(name: str, given: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
     """TorchScript passes all arguments by position, and dtypes as numbers."""
     args: list[Any] = []
@@ -405,13 +544,31 @@ _DTYPES: dict[int, torch.dtype] = {
 _DTYPE_NUMBERS: dict[torch.dtype, int] = {dtype: number for number, dtype in _DTYPES.items()}
 
 
-def report_fallback(graph: str, error: str) -> bool:
-    """Says, once for a group, that eager computes it, and why. True: raise the error instead."""
+def report_fallback(graph: str, arguments: Sequence[Any], error: str) -> bool:
+    """Says, once for a group, that eager computes it, why, and by which program one sees it again.
+    True: raise the error instead.
+    """
     if _core.get_option("FUSER_STRICT") == "1":
         return True
+    lines = "".join(f"    {input_text(input_spec(a))},\n" for a in arguments)
     warnings.warn(
         f"a fused group of a script runs unfused: {error}\n"
-        f"FUSER_STRICT=1 raises the error. The group, as torch._C.parse_ir reads it:\n{graph}",
+        "FUSER_STRICT=1 raises the error; this program repeats it:\n"
+        + _PROGRAM.format(graph=graph, inputs=lines),
         stacklevel=1,
     )
     return False
+
+
+_PROGRAM = """\
+import torch
+
+import fuser
+
+fuser.enable_torchscript_fuser(cpu=True)
+f = torch._C._create_function_from_graph("f", torch._C.parse_ir(\'\'\'{graph}\'\'\'))
+inputs = [
+{inputs}]
+for _ in range(3):
+    f(*inputs)
+"""

@@ -17,6 +17,7 @@ import torch
 import fuser
 from fuser import Unsupported
 from fuser.adapters import torchscript
+from tests.adapters.script_ops import BATCHES, WITH_GRADIENTS, check_batch, check_gradients
 from tests.sampling import thorough
 from tests.scripts import assert_same, groups, with_gradients
 
@@ -34,85 +35,7 @@ def compiled(source: str) -> Any:
     return torch.jit.CompilationUnit(textwrap.dedent(source)).f
 
 
-# ---- the op list, a batch of ops to a script; x and y are of one shape, w and b of its last dim
-
-BATCHES = {
-    "arithmetic": (
-        "x + y; x - y * 2; x * y; x / y; torch.rsub(x, y); torch.rsub(x, 2.0); torch.atan2(x, y); "
-        "torch.max(x, y); torch.min(x, y); torch.pow(x, 2); torch.pow(x.abs() + 1, y); 2.0 ** x; "
-        "torch.remainder(x, 2.0); torch.fmod(x, y); torch.lerp(x, y, 0.25); torch.lerp(x, y, x); "
-        "torch.addcmul(x, y, x, value=0.5); torch.where(x > y, x, y); torch.clamp(x, -0.5, 0.5)"
-    ),
-    "exponents": (
-        "x.abs(); x.ceil(); x.floor(); x.frac(); -x; x.round(); x.trunc(); x.exp(); x.expm1(); "
-        "x.exp2(); x.abs().log(); (x.abs() + 1).log10(); x.abs().log1p(); x.abs().log2(); "
-        "x.abs().sqrt(); (x.abs() + 1).rsqrt(); x.reciprocal(); x.erf(); x.erfc(); "
-        "(x * 0.2).erfinv(); (x.abs() + 1).lgamma()"
-    ),
-    "trigonometry": (
-        "x.cos(); x.sin(); x.tan(); x.tanh(); x.sinh(); x.cosh(); x.atan(); torch.asin(x * 0.2); "
-        "torch.acos(x * 0.2); torch.atanh(x * 0.2); torch.acosh(x.abs() + 1); torch.asinh(x)"
-    ),
-    "activations": (
-        "x.relu(); x.sigmoid(); F.silu(x); F.gelu(x); F.gelu(x, approximate='tanh'); "
-        "F.softplus(x, 1.0, 20.0); F.threshold(x, 0.1, 0.2); F.leaky_relu(x, 0.1); "
-        "F.hardtanh(x); F.elu(x); F.relu6(x); F.hardswish(x); x.type_as(y) * 2; x.to(y.dtype) + 1"
-    ),
-    "comparisons": (
-        "x == y; x != y; x > y; x >= y; x < y; x <= y; x == 1.0; x > 0.5; x.isfinite(); x.isinf(); "
-        "x.isnan(); x.isneginf(); x.isposinf(); x.isreal(); (x > y) & (y > 0); (x > y) | (y > 0); "
-        "(x > y) ^ (y > 0); ~(x > y)"
-    ),
-    "views": (
-        "x.view(-1) + 1; x.reshape(-1) * 2; x.flatten(0, 1) + y.flatten(); "
-        "(x + 1).permute(1, 0) * 2; x.transpose(0, 1) * 2; x.t() + 1; x.unsqueeze(0) * y; "
-        "x.unsqueeze(1).squeeze(1) + y; b.expand(3, -1) * 2; b.expand_as(x) + x"
-    ),
-    "reductions": (
-        "x.sum([1]); x.mean([1], True); x.amax([1]); x.amin([1], True); x.var([1]); "
-        "x.std([1], False); x.softmax(1); x.log_softmax(1)"
-    ),
-    "norms": "F.layer_norm(x, [x.size(1)], w, b, 1e-5); F.layer_norm(x, [x.size(1)]) * 2",
-    "parts": "x.index_select(1, i) * 2; x.gather(1, i.expand(x.size(0), -1)) + 1",
-}
-# The second script of each is a sum over the ops, differentiated.
-WITH_GRADIENTS = {
-    "arithmetic": "x + y; x - y * 2; x * y; x / (y * y + 1); x ** 2; torch.where(x > y, x, y); "
-    "torch.rsub(x, 2.0); torch.lerp(x, y, 0.25); torch.addcmul(x, y, x, value=0.5)",
-    "functions": "x.exp(); (x.abs() + 1).log(); (x * x + 1).sqrt(); (x * x + 1).rsqrt(); x.erf(); "
-    "x.sin(); x.cos(); x.tanh(); x.sigmoid(); x.relu(); F.gelu(x); F.silu(x); x.neg(); "
-    "F.hardswish(x); F.leaky_relu(x, 0.1)",
-    "reductions": "x - x.mean([1], True); x.softmax(1); x.log_softmax(1); "
-    "x * x.var([1], True, True); "
-    "F.layer_norm(x, [x.size(1)], w, b)",
-    "views": "x.t().t() * y; x.view(-1).view(x.size(0), x.size(1)) * 2; b.expand_as(x) * x",
-}
-
-
-def batch_source(ops: str) -> str:
-    arguments = ", ".join(f"{name}: Tensor" for name in "xywbi")
-    lines = [f"r{n} = {op.strip()}" for n, op in enumerate(ops.split(";"))]
-    names = ", ".join(f"r{n}" for n in range(len(lines)))
-    body = "\n    ".join([*lines, f"return [{names}]"])
-    return f"def f({arguments}) -> List[Tensor]:\n    {body}\n".replace(
-        "F.", "torch.nn.functional."
-    )
-
-
-def eager(source: str) -> Any:
-    from typing import List  # noqa: UP035
-
-    names = {"torch": torch, "Tensor": torch.Tensor, "List": List}  # noqa: UP006
-    exec(source, names)
-    return names["f"]
-
-
-def batch_inputs(shape: tuple[int, int], dtype: torch.dtype) -> list[torch.Tensor]:
-    generator = torch.Generator().manual_seed(shape[0])
-    vectors = [torch.randn(shape[1], generator=generator, dtype=torch.float64) for _ in range(2)]
-    tensors = [torch.rand(shape, generator=generator, dtype=torch.float64) * 4 - 2 for _ in "xy"]
-    return [*(t.to(dtype) for t in [*tensors, *vectors]), torch.tensor([0, 2, 1])]
-
+# ---- the op list
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float64]
 
@@ -127,35 +50,12 @@ OPS = [
 
 @pytest.mark.parametrize(("batch", "dtype"), OPS, ids=str)
 def test_ops(batch: str, dtype: torch.dtype) -> None:
-    """Scripted against eager, at shapes that the script was not warmed up on."""
-    source = batch_source(BATCHES[batch])
-    expected = eager(source)
-    f = torch.jit.CompilationUnit(source).f
-    unfused = torchscript.counters()["fallbacks"]
-    for shape in [(3, 8), (3, 8), (3, 8), (3, 6), (3, 12)]:
-        inputs = batch_inputs(shape, dtype)
-        for place, (a, b) in enumerate(zip(f(*inputs), expected(*inputs), strict=True)):
-            assert a.dtype == b.dtype, place
-            try:
-                assert_same([a], [b], 2)
-            except AssertionError as error:
-                raise AssertionError(BATCHES[batch].split(";")[place]) from error
-    assert torchscript.counters()["fallbacks"] == unfused
-    assert groups(f.graph_for(*inputs)) == 1
+    check_batch(batch, dtype, torch.device("cpu"))
 
 
 @pytest.mark.parametrize("batch", WITH_GRADIENTS)
 def test_gradients(batch: str) -> None:
-    terms = " + ".join(f"({op.strip()})" for op in WITH_GRADIENTS[batch].split(";"))
-    source = f"def f(x: Tensor, y: Tensor, w: Tensor, b: Tensor):\n    return {terms}\n"
-    source = source.replace("F.", "torch.nn.functional.")
-    expected, f = eager(source), torch.jit.CompilationUnit(source).f
-    unfused = torchscript.counters()["fallbacks"]
-    for shape in [(3, 8), (3, 8), (3, 8), (4, 6)]:
-        inputs = [t.requires_grad_() for t in batch_inputs(shape, torch.float32)[:4]]
-        assert_same(with_gradients(f, inputs), with_gradients(expected, inputs), 32)
-    assert torchscript.counters()["fallbacks"] == unfused
-    assert groups(f.graph_for(*inputs)) == 1
+    check_gradients(batch, torch.device("cpu"))
 
 
 # ---- switches and errors
@@ -195,6 +95,30 @@ def test_the_switch_leaves_others_alone() -> None:
     assert switches() == before
 
 
+def test_switches_of_nvfuser_are_ours() -> None:
+    x = torch.randn(4, 8)
+
+    def count(body: str) -> int:
+        f = compiled(f"def f(x: Tensor, y: Tensor, z: Tensor):\n    return {body}\n")
+        for _ in range(3):
+            f(x, x + 1, x + 2)
+        return groups(f.graph_for(x, x, x))
+
+    siblings = "(x * y).relu(), (x * z).sigmoid()"
+    assert (count("x.relu()"), count(siblings)) == (0, 1)
+    single = torch._C._jit_set_nvfuser_single_node_mode(True)
+    horizontal = torch._C._jit_set_nvfuser_horizontal_mode(False)
+    try:
+        assert (count("x.relu()"), count(siblings)) == (1, 2)
+        assert torch._C._jit_set_nvfuser_skip_node_kind("aten::relu", True)
+        assert count("x.relu()") == 0
+        assert not torch._C._jit_set_nvfuser_skip_node_kind("aten::relu", True)
+    finally:
+        torch._C._jit_set_nvfuser_single_node_mode(single)
+        torch._C._jit_set_nvfuser_horizontal_mode(horizontal)
+    assert (single, horizontal) == (False, True)
+
+
 def test_what_cannot_be_written_runs_unfused(
     monkeypatch: pytest.MonkeyPatch, set_option: Any
 ) -> None:
@@ -206,8 +130,12 @@ def test_what_cannot_be_written_runs_unfused(
     f = compiled("def f(x: Tensor):\n    return (x + 1).relu() * 2\n")
     unfused = torchscript.counters()["fallbacks"]
     f(x)
-    with pytest.warns(UserWarning, match="not today"):
+    with pytest.warns(UserWarning, match="not today") as seen:
         f(x)
+    program = str(seen[0].message).partition("this program repeats it:\n")[2]
+    with pytest.warns(UserWarning, match="not today"):
+        exec(program, {})
+    fuser.enable_torchscript_fuser(True, cpu=True)
     for _ in range(2):
         assert_same([f(x)], [(x + 1).relu() * 2])
     assert torchscript.counters()["fallbacks"] > unfused
@@ -291,5 +219,16 @@ def test_random_scripts(number: int) -> None:
             expected = with_gradients(names["f"], tensors, *rest)
         except RuntimeError:
             continue  # eager refuses to change what a gradient needs
-        assert_same(with_gradients(f, tensors, *rest), expected, 32)
+        try:
+            got = with_gradients(f, tensors, *rest)
+        except RuntimeError:
+            # A script keeps more for gradients than eager; unfused it refuses as well.
+            with torch.jit.fuser("none"):
+                alone = torch.jit.CompilationUnit(source).f
+                for _ in range(turn):
+                    with_gradients(alone, tensors, *rest)
+                with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                    with_gradients(alone, tensors, *rest)
+            return
+        assert_same(got, expected, 32)
     assert torchscript.counters()["fallbacks"] == unfused, source

@@ -13,17 +13,9 @@ import torch
 import torch.nn.functional as F
 
 import fuser
+from benchmarks.tutorial import composite, primitive, rms
 from fuser.adapters import torchscript
-from tests.scripts import (
-    assert_same,
-    composite,
-    groups,
-    last_graph,
-    primitive,
-    rms,
-    tutorial_inputs,
-    with_gradients,
-)
+from tests.scripts import assert_same, groups, last_graph, tutorial_inputs, with_gradients
 
 
 @pytest.fixture(autouse=True)
@@ -240,6 +232,122 @@ def test_batch_norm_keeps_its_running_statistics() -> None:
         for _ in range(4):
             assert_same([f(x, *got, training)], [normed(x, *expected, training)], 4)
             assert_same(got, expected, 4)
+        assert groups(f.graph_for(x, *got, training)) == 1
+
+
+def test_batch_norm_trains_with_running_statistics() -> None:
+    def normed(
+        x: torch.Tensor, w: torch.Tensor, mean: torch.Tensor, var: torch.Tensor
+    ) -> torch.Tensor:
+        return F.batch_norm(x * 2, mean, var, w, None, True).relu() + x
+
+    f = torch.jit.script(normed)
+    got, expected = ([torch.zeros(3), torch.ones(3)] for _ in range(2))
+    for _ in range(4):
+        x, w = torch.randn(4, 3, 5, requires_grad=True), torch.rand(3, requires_grad=True)
+
+        def run(f: Any, x: torch.Tensor, w: torch.Tensor, statistics: Any) -> list[torch.Tensor]:
+            return with_gradients(lambda x, w: f(x, w, *statistics), [x, w])
+
+        assert_same(run(f, x, w, got), run(normed, x, w, expected), 8)
+        assert_same(got, expected, 4)
+    assert groups(f.graph_for(x, w, *got)) == 1
+
+
+def test_a_bias_is_added_by_what_follows() -> None:
+    def line(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return F.linear(x, w, b).relu()
+
+    x, w, b = (torch.randn(s, requires_grad=True) for s in [(4, 8), (3, 8), (3,)])
+    f = torch.jit.script(line)
+    for _ in range(4):
+        assert_same(with_gradients(f, [x, w, b]), with_gradients(line, [x, w, b]), 4)
+    assert groups(f.graph_for(x, w, b)) == 1
+
+    def alone(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return F.linear(x, w, b)
+
+    assert groups(warmed(alone, x, w, b).graph_for(x, w, b)) == 0
+
+
+def test_what_a_growing_group_moves_behind_it_is_fused_too() -> None:
+    def late(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        b = x * 2 / (y.abs() + 1)
+        d = (b * y).sum([0])
+        c = b.sum([1], True)
+        return d.view(2, 4), c * b
+
+    x, y = torch.randn(4, 8), torch.randn(4, 8)
+    f = warmed(late, x, y)
+    assert_same(f(x, y), late(x, y), 4)
+    assert groups(f.graph_for(x, y)) == 1
+
+
+def test_results_lie_in_memory_as_those_of_eager() -> None:
+    def rows(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        z = F.layer_norm(x * 2, [x.size(2)])
+        return z + 1, x + y, y + x
+
+    x, y = torch.randn(4, 5, 6).permute(2, 0, 1), torch.randn(6, 4, 5)
+    f = warmed(rows, x, y)
+    for got, expected in zip(f(x, y), rows(x, y), strict=True):
+        assert_same([got], [expected], 4)
+        assert got.stride() == expected.stride()
+
+
+def test_parts_whose_number_the_script_says() -> None:
+    def parts(x: torch.Tensor) -> torch.Tensor:
+        a, b = torch.split(x * 2, 5, -1)  # 5 and 3
+        c, d = (x + 1).unbind(0)
+        return a.sum() + b.sum() + (c * d).sum()
+
+    x = torch.randn(2, 8)
+    f = warmed(parts, x)
+    unfused = fallbacks()
+    assert_same([f(x)], [parts(x)], 4)
+    assert fallbacks() == unfused
+    assert groups(f.graph_for(x)) == 1
+
+
+def test_views_in_a_group_bear_the_names_of_copies() -> None:
+    def moved(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return (x * 2).view(-1, 4).transpose(0, 1) + y
+
+    x, y = torch.randn(4, 8), torch.randn(8)
+    f = warmed(moved, x, y)
+    graph = str(f.graph_for(x, y))
+    assert "prim::view_copy" in graph
+    assert "prim::transpose_copy" in graph
+    copy = torch._C.parse_ir(
+        "graph(%x : Tensor):\n  %n : int = prim::Constant[value=0]()\n"
+        "  %y : Tensor = prim::unsqueeze_copy(%x, %n)\n  return (%y)"
+    )
+    alone = torch._C._create_function_from_graph("alone", copy)(x)
+    assert_same([alone], [x.unsqueeze(0)])
+    assert alone.data_ptr() != x.data_ptr()
+
+
+def test_a_branch_of_several_ops_is_a_group() -> None:
+    def either(x: torch.Tensor, scale: bool) -> torch.Tensor:
+        return (x * 2 + 1).relu() if scale else x
+
+    x = torch.randn(4, 8)
+    f = warmed(either, x, True)
+    for scale in (True, False):
+        assert_same([f(x, scale)], [either(x, scale)])
+    assert groups(f.graph_for(x, True)) == 1
+
+
+def test_what_moves_to_another_device_stays_outside() -> None:
+    def moved(x: torch.Tensor) -> torch.Tensor:
+        return (x * 2 + 1).to(torch.device("meta"))
+
+    x = torch.randn(4, 8)
+    unfused = fallbacks()
+    f = warmed(moved, x)
+    assert f(x).device.type == "meta"
+    assert fallbacks() == unfused
+    assert groups(f.graph_for(x)) == 1
 
 
 def test_scripts_on_cpu_are_left_alone_by_default() -> None:
@@ -277,8 +385,11 @@ def test_modules_frozen_traced_saved_and_loaded() -> None:
     ]
     with torch.no_grad():
         for variant in variants:
+            unfused = fallbacks()
             for _ in range(3):
                 assert_same([variant(x)], [model(x)], 4)
+            assert fallbacks() == unfused
+            assert groups(variant.graph_for(x)) >= 1
 
 
 def test_threads_and_forks() -> None:
