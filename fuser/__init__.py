@@ -15,7 +15,6 @@ from fuser.cache import (  # noqa: E402
     LruFusionCache,
     cache_info,
     clear_caches,
-    specialize_after,
 )
 from fuser.definition import Fusion, FusionDefinition  # noqa: E402
 from fuser.errors import (  # noqa: E402
@@ -32,6 +31,7 @@ from fuser.evaluate import evaluate  # noqa: E402
 from fuser.explain import explain  # noqa: E402
 from fuser.layout import compute_tensor_descriptor  # noqa: E402
 from fuser.plan import Plan  # noqa: E402
+from fuser.report import report  # noqa: E402
 
 if TYPE_CHECKING:
     from fuser.adapters.functorch import compile, memory_efficient_fusion
@@ -79,7 +79,7 @@ __all__ = [
     "evaluate",
     "explain",
     "memory_efficient_fusion",
-    "specialize_after",
+    "report",
     "torchscript_fuser",
 ]
 

@@ -1,15 +1,22 @@
-"""fuser.explain: how a definition runs, what it moves, and what was not fused and why."""
+"""fuser.explain: how a definition or a model runs, what it moves, how long that should take and
+takes, and what was not fused and why.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
+
+from fuser.cost import Machine, machine_of
+from fuser.definition import FusionDefinition
+from fuser.measure import Measured, measure
+from fuser.tables import colours_wanted, duration, size, styled, table
 
 if TYPE_CHECKING:
-    from fuser.definition import FusionDefinition
+    from fuser.adapters.report import ModelReport
 
-__all__ = ["Explanation", "Step", "Use", "explain"]
+__all__ = ["Explanation", "Step", "Use", "arguments_of", "explain"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +36,9 @@ class Step:
     plan: str  # "inner(threads=128, ...)"; empty for what is no kernel of ours
     reads: tuple[Use, ...]
     writes: tuple[Use, ...]
+    computes: tuple[int, ...]  # the tensors computed in it; one may be computed in two steps
+    predicted_us: float | None  # by fuser.cost; None for a library call
+    measured_us: float | None  # None unless asked for
 
     @property
     def bytes(self) -> int:
@@ -38,68 +48,145 @@ class Step:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What explain() finds; str() is a report for people."""
+    """What explain() finds of a definition; str() is a report for people."""
 
     steps: tuple[Step, ...]
     ideal_bytes: int  # each input that is read once, each result written once
     apart: tuple[tuple[int, str], ...]  # (tensor, why it is not in one kernel with another)
+    machine: Machine  # that predicted times are for
+    measured: Measured | None
 
     @property
     def bytes(self) -> int:
         """Of all steps: what is handed from one to another counts on both sides."""
         return sum(step.bytes for step in self.steps)
 
+    @property
+    def predicted_us(self) -> float:
+        """Of the steps that have a prediction."""
+        return sum(step.predicted_us or 0.0 for step in self.steps)
+
     def __str__(self) -> str:
-        return "\n".join(report(self))
+        return self.text(colours_wanted())
+
+    def text(self, colours: bool = False) -> str:
+        """The report, with the colours of a terminal or without."""
+        return "\n".join([*_steps_table(self, colours), *_sums(self), *_reasons(self, colours)])
 
 
-def explain(fd: FusionDefinition, inputs: Sequence[Any], device: Any = None) -> Explanation:
-    """The steps of fd.execute(inputs): scheduler, plan and bytes of each, the bytes of all against
-    the ideal, and every reason why two parts of the definition are not one kernel. Plans, and
-    compiles nothing. Bytes count whole tensors, also where a step reads a part of one.
+@overload
+def explain(
+    target: FusionDefinition, *inputs: Any, device: Any = ..., measured: bool = ...
+) -> Explanation: ...
+@overload
+def explain(target: Callable[..., Any], *inputs: Any, **named: Any) -> ModelReport: ...
+def explain(
+    target: Any, *inputs: Any, device: Any = None, measured: bool = False, **named: Any
+) -> Any:
+    """How `target`, a definition, a module or a function on tensors, runs on these inputs.
 
-        print(fuser.explain(fd, inputs))
+        print(fuser.explain(fd, x, bias))
+        print(fuser.explain(model, batch))
 
-    Raises what execute() does for inputs that do not fit.
+    Of a definition: the Explanation of fd.execute(inputs), with scheduler, plan and bytes of each
+    step, the bytes of all against the ideal, predicted times, and every reason why two parts are
+    not one kernel. Plans, and compiles nothing, unless `measured` asks for times: then it runs.
+    Bytes count whole tensors, also where a step reads a part of one. The inputs may come as one
+    list, as execute() takes them.
+
+    Of a model: the ModelReport of a run of torch.compile(target, backend="fuser"), forward and,
+    where a result wants gradients, backward: ops by region, those left to torch with the reasons,
+    and the Explanation of each region.
+
+    Raises what running does for inputs that do not fit.
     """
-    steps, ideal, apart = fd.fec.executor.explain(inputs, device)
-    return Explanation(
-        steps=tuple(
-            Step(kind, name, plan, _uses(reads), _uses(writes))
-            for kind, name, plan, reads, writes in steps
-        ),
-        ideal_bytes=ideal,
-        apart=tuple(apart),
-    )
+    if not isinstance(target, FusionDefinition):
+        from fuser.adapters.report import explain_model
+
+        named |= {} if device is None else {"device": device}
+        return explain_model(target, *inputs, measured=measured, **named)
+    return _explain_definition(target, arguments_of(inputs), device, measured)
 
 
-def report(found: Explanation) -> list[str]:
-    """The lines of str(found)."""
-    lines = []
-    for i, step in enumerate(found.steps):
-        lines.append(f"step {i}: {step.kind} {step.name}")
-        if step.plan:
-            lines.append(f"  plan   {step.plan}")
-        lines.append(f"  reads  {_tensors(step.reads)}")
-        lines.append(f"  writes {_tensors(step.writes)}")
-    ratio = f", {found.bytes / found.ideal_bytes:.2f} times the ideal" if found.ideal_bytes else ""
-    lines.append(f"moved: {_size(found.bytes)} of {_size(found.ideal_bytes)}{ratio}")
-    lines.append("not fused:" if found.apart else "not fused: nothing")
-    lines += [f"  T{tensor}: {why}" for tensor, why in found.apart]
-    return lines
+def arguments_of(inputs: Sequence[Any]) -> list[Any]:
+    """The inputs of a definition, which may come one by one or as one list."""
+    one = len(inputs) == 1 and isinstance(inputs[0], list | tuple)
+    return list(inputs[0] if one else inputs)
+
+
+def _explain_definition(
+    fd: FusionDefinition, inputs: list[Any], device: Any, measured: bool
+) -> Explanation:
+    steps, ideal, apart, ordinal = fd.fec.executor.explain(inputs, device)
+    machine = machine_of(ordinal)
+    times = measure(fd, inputs, device) if measured else None
+    us: Sequence[float | None] = [None] * len(steps)
+    if times and len(times.step_us) == len(steps):
+        us = times.step_us
+    found = []
+    for (kind, name, plan, reads, writes, computes), step_us in zip(steps, us, strict=True):
+        moved = sum(count for _, count in (*reads, *writes))
+        found.append(
+            Step(
+                *(kind, name, plan, _uses(reads), _uses(writes), tuple(computes)),
+                predicted_us=machine.us(kind, moved),
+                measured_us=step_us,
+            )
+        )
+    return Explanation(tuple(found), ideal, tuple(apart), machine, times)
 
 
 def _uses(pairs: Sequence[tuple[int, int]]) -> tuple[Use, ...]:
     return tuple(Use(tensor, count) for tensor, count in pairs)
 
 
-def _tensors(uses: Sequence[Use]) -> str:
-    return ", ".join(f"T{use.tensor} ({_size(use.bytes)})" for use in uses) or "nothing"
+# ---- as text
 
 
-def _size(count: int) -> str:
-    """Bytes in the largest unit of which there is one."""
-    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if count >= size:
-            return f"{count / size:.2f} {unit}"
-    return f"{count} B"
+def _steps_table(found: Explanation, colours: bool) -> list[str]:
+    """A line for each step, and its plan, without what is off, below it."""
+    header = ["step", "", "reads", "writes", "moved", "predicted"]
+    if found.measured:
+        header.append("measured")
+    rows = []
+    for i, step in enumerate(found.steps):
+        what = step.name if step.kind != "library" else f"torch's {step.name}"
+        row = [str(i), what, _names(step.reads), _names(step.writes)]
+        row += [size(step.bytes), duration(step.predicted_us)]
+        rows.append(row + ([duration(step.measured_us)] if found.measured else []))
+    lines = table(header, rows, right="r   rrr", colours=colours)
+    for i in reversed(range(len(found.steps))):
+        if found.steps[i].plan:
+            plan = shortened_plan(found.steps[i].plan)
+            lines.insert(i + 2, styled(f"      {plan}", "dim", colours))
+    return lines
+
+
+def _sums(found: Explanation) -> list[str]:
+    here = "" if found.machine.present else f" on {found.machine.name}"
+    predicted = f"predicted{here}: {duration(found.predicted_us)}"
+    if found.measured:
+        predicted += f"; a call measured: {duration(found.measured.call_us)}"
+    ratio = f", {found.bytes / found.ideal_bytes:.2f} times the ideal" if found.ideal_bytes else ""
+    return [predicted, f"moved: {size(found.bytes)} of {size(found.ideal_bytes)}{ratio}"]
+
+
+def _reasons(found: Explanation, colours: bool) -> list[str]:
+    if not found.apart:
+        return [styled("not fused: nothing", "green", colours)]
+    reasons = [f"  T{tensor}: {why}" for tensor, why in found.apart]
+    return [styled("not fused:", "yellow", colours), *reasons]
+
+
+def shortened_plan(plan: str) -> str:
+    """ "inner(threads=128, skew=0)" without the fields that are 0."""
+    name, _, fields = plan.rstrip(")").partition("(")
+    kept = [field for field in fields.split(", ") if not field.endswith("=0")]
+    return f"{name}({', '.join(kept)})"
+
+
+def _names(uses: Sequence[Use]) -> str:
+    names = [f"T{use.tensor}" for use in uses]
+    if len(names) > 5:
+        names = [*names[:4], f"+{len(names) - 4}"]
+    return " ".join(names) or "nothing"

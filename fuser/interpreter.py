@@ -72,6 +72,20 @@ def interpret_terms(
     return [(run.values[t], terms[t]) for t, alias in records["outputs"] if aliased or alias < 0]
 
 
+def tensor_sizes(fd: FusionDefinition, inputs: Sequence[Any]) -> dict[int, tuple[int, ...]]:
+    """The sizes of every tensor of the definition on these inputs, by id; computes no tensor."""
+    records = fd.fusion.records()
+    bound = _bind(records, inputs)
+    seed, offset, random_ops = records["random"]
+    if random_ops:
+        bound[False, seed] = bound[False, offset] = 0
+    run = _Run(records, bound)
+    for record in records["tensors"]:
+        run.require_scalars(record)
+        run.shapes[record["id"]] = torch.Size(run.sizes(record))
+    return {tensor: tuple(sizes) for tensor, sizes in run.shapes.items()}
+
+
 def _next_random_position(inputs: Sequence[Any], ops: int) -> tuple[int, int]:
     """Seed and offset that execute() would take now; the generator stays where it is."""
     tensors = [value for value in inputs if isinstance(value, torch.Tensor)]

@@ -28,10 +28,46 @@ def test_one_kernel_moves_what_it_must() -> None:
     (step,) = found.steps
     assert step.kind == "kernel"
     assert step.plan.startswith("pointwise")
+    assert step.computes == (3, 4)
     assert step.reads == (Use(0, X.numel() * 4), Use(1, 16 * 4))
     assert found.bytes == found.ideal_bytes == 2 * X.numel() * 4 + 16 * 4
     assert found.apart == ()
-    assert str(found).endswith("1.00 times the ideal\nnot fused: nothing")
+    assert found.text().endswith("1.00 times the ideal\nnot fused: nothing")
+    assert found.machine.us("kernel", found.bytes) == step.predicted_us
+    assert step.measured_us is found.measured is None
+
+
+def test_inputs_come_one_by_one_or_as_a_list() -> None:
+    fd, (x, y) = define(2, 2)
+    fd.add_output(x + y)
+    assert fuser.explain(fd, X, X) == fuser.explain(fd, [X, X])
+
+
+def test_measured_times_are_of_each_step() -> None:
+    fd, (x, y) = define(2, 2)
+    fd.add_output(fd.ops.relu(fd.ops.matmul(x, y)))
+    found = fuser.explain(fd, X, X.T.contiguous(), measured=True)
+    assert found.measured is not None
+    assert [step.measured_us for step in found.steps] == list(found.measured.step_us)
+    assert "measured" in found.text()
+    assert found.steps[0].predicted_us is None, "a matrix product is not bound by its bytes"
+
+
+def test_a_function_is_explained_as_a_model() -> None:
+    found = fuser.explain(lambda x: (x * 2).relu(), X)
+    (graph,) = found.graphs
+    assert graph.fused == 2
+    assert "pointwise" in found.explanations[0].steps[0].plan
+    assert "region 0\nstep" in found.text()
+
+
+def test_colours_only_where_asked_for() -> None:
+    fd, (x,) = define(2)
+    fd.add_output(fd.ops.relu(x))
+    found = fuser.explain(fd, X)
+    assert "\x1b" not in found.text()
+    assert "\x1b" not in str(found), "pytest is no terminal"
+    assert "\x1b[1m" in found.text(colours=True)
 
 
 def test_an_expanded_input_is_one_row_in_memory() -> None:

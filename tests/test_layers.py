@@ -35,7 +35,10 @@ HEAVY_HEADERS = {"torch/extension.h", "torch/torch.h", "torch/all.h"}
 # The version check, and what answers with torch's own arithmetic: evaluate(), validate(), repros.
 TORCH_FILES = {
     f"fuser/{name}.py"
-    for name in ("_native", "interpreter", "reference", "validation", "repro", "testing")
+    for name in (
+        *("_native", "interpreter", "reference", "validation", "repro", "testing"),
+        "measure",
+    )
 }
 TORCH_FOLDERS = ("fuser/adapters/",)
 CUDA_FILES = {"fuser/runtime/toolkit.py"}

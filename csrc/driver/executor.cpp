@@ -297,6 +297,10 @@ RecordRef Executor::build(Call& call, const Arguments& arguments) {
   s.shapes.run(SizeLeaf{arguments}, sizes);
 
   auto record = std::make_shared<Record>();
+  const std::string& location = fusion_.outputs.back().tensor->location;
+  record->name = "fuser definition";
+  if (!location.empty())
+    record->name += " at " + location.substr(location.rfind('/') + 1);  // npos + 1 is 0
   record->outputs.reserve(s.fusion.outputs.size());
   for (size_t o = 0; o < s.fusion.outputs.size(); ++o) {
     const Output& output = s.fusion.outputs[o];
@@ -462,7 +466,13 @@ Explanation Executor::explain(const Arguments& arguments) {
                 .name = v.text.name,
                 .plan = to_string(v.plan),
                 .reads = {},
-                .writes = {}};
+                .writes = {},
+                .computes = {}};
+        std::set<int> computed;
+        for (const Value& value : s.groups[group].problem.refined.values)
+          if (value.tensor && !std::holds_alternative<Read>(value.how))
+            computed.insert(value.tensor->id);
+        info.computes.assign(computed.begin(), computed.end());
         for (const BufferUse& b : s.groups[group].problem.buffers) {
           if (b.read) info.reads.push_back(memory(b.input, b.output));
           if (b.read && b.input >= 0) inputs_read.insert(b.input);
@@ -471,21 +481,27 @@ Explanation Executor::explain(const Arguments& arguments) {
       }
     } else if (const auto* library = std::get_if<LibraryCall>(&step)) {
       Explanation::Step& info = out.steps.emplace_back();
-      info = {
-          .kind = "library", .name = row(library->op).name, .plan = "", .reads = {}, .writes = {}};
+      info = {.kind = "library",
+              .name = row(library->op).name,
+              .plan = "",
+              .reads = {},
+              .writes = {},
+              .computes = {}};
       for (const LibraryCall::Source& a : library->args) {
         info.reads.push_back(memory(a.input, a.output));
         if (a.input >= 0) inputs_read.insert(a.input);
       }
       for (int o : library->outputs)
         if (o >= 0) info.writes.push_back(output(o));
+      for (const Explanation::Use& use : info.writes) info.computes.push_back(use.tensor);
     } else {
       const int o = std::get<CopyStep>(step).output;
       out.steps.push_back({.kind = "copy",
                            .name = "copy",
                            .plan = "",
                            .reads = {output(o)},
-                           .writes = {input(s.fusion.outputs[o].alias)}});
+                           .writes = {input(s.fusion.outputs[o].alias)},
+                           .computes = {}});
     }
   }
   for (int i : inputs_read) out.ideal_bytes += input(i).bytes;

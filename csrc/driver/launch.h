@@ -65,6 +65,7 @@ using StepRecord = std::variant<LaunchRecord, LibraryCall, CopyRecord>;
 
 // Immutable once published.
 struct Record {
+  std::string name;  // for profilers: "fuser definition at train.py:41"
   std::vector<OutputSpec> outputs;
   std::vector<StepRecord> steps;
 };

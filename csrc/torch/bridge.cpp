@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "torch/library.h"
+#include "torch/profile.h"
 
 namespace fuser {
 
@@ -168,6 +169,8 @@ TensorView view_of(const at::Tensor& t, size_t position) {
 }
 
 std::vector<at::Tensor> run(const Record& record, const TorchArguments& arguments) {
+  const bool profiled = profiler_listens();
+  const ProfilerRange whole(profiled ? record.name : std::string());
   const bool cuda = arguments.device != cpu_device;
   c10::OptionalDeviceGuard guard;
   CuStream stream = nullptr;
@@ -187,6 +190,7 @@ std::vector<at::Tensor> run(const Record& record, const TorchArguments& argument
   Scratch scratch{.device = arguments.device, .held = {}};
   const ScratchSource source{.context = &scratch, .allocate = &Scratch::allocate_bytes};
   for (const StepRecord& step : record.steps) {
+    const ProfilerRange range(profiled ? profiler_name(step) : std::string());
     if (const auto* launch = std::get_if<LaunchRecord>(&step)) {
       run_launch(*launch, view, memory, record, stream, source);
       scratch.held.clear();  // the next launch on the stream may have it

@@ -233,8 +233,8 @@ struct PythonExecutor : TorchExecutor {
   }
 };
 
-// (steps, ideal bytes, partings) as plain data; fuser/explain.py gives it names.
-py::tuple explanation(const Explanation& e) {
+// (steps, ideal bytes, partings, device) as plain data; fuser/explain.py gives it names.
+py::tuple explanation(const Explanation& e, int device) {
   const auto uses = [](const std::vector<Explanation::Use>& list) {
     py::list out;
     for (const Explanation::Use& u : list) out.append(py::make_tuple(u.tensor, u.bytes));
@@ -242,9 +242,10 @@ py::tuple explanation(const Explanation& e) {
   };
   py::list steps, partings;
   for (const Explanation::Step& s : e.steps)
-    steps.append(py::make_tuple(s.kind, s.name, s.plan, uses(s.reads), uses(s.writes)));
+    steps.append(py::make_tuple(s.kind, s.name, s.plan, uses(s.reads), uses(s.writes),
+                                py::cast(s.computes)));
   for (const Parting& p : e.partings) partings.append(py::make_tuple(p.tensor, p.why));
-  return py::make_tuple(steps, e.ideal_bytes, partings);
+  return py::make_tuple(steps, e.ideal_bytes, partings, device);
 }
 
 py::dict plan_dict(const Plan& plan) {
@@ -298,7 +299,8 @@ PYBIND11_MODULE(_torch, m) {
       .def(
           "explain",
           [](PythonExecutor& self, const py::sequence& inputs, const py::object& device) {
-            return explanation(self.executor.explain(self.arguments(inputs, device).view()));
+            const TorchArguments args = self.arguments(inputs, device);
+            return explanation(self.executor.explain(args.view()), args.device);
           },
           py::arg("inputs"), py::arg("device") = py::none())
       .def(

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from sympy import Integer
 from torch import fx
+from torch.utils import _pytree as pytree
 
 from fuser import (
     CompileError,
@@ -25,7 +26,7 @@ from fuser import (
 from fuser._native import load_torch
 from fuser.adapters import aten
 from fuser.adapters.partition import device_of, is_number, kind_of, tensor_of
-from fuser.adapters.report import note_fallback
+from fuser.adapters.report import is_recording, note_fallback, note_run
 from fuser.arguments import as_dtype
 from fuser.layout import compute_tensor_descriptor
 
@@ -52,6 +53,7 @@ class Definition:
         self.fd = FusionDefinition()
         self.arguments: list[fx.Node] = []
         self.values: dict[fx.Node, Any] = {}
+        self.traces: list[tuple[int, str]] = []  # the last tensor that a node defined, its origin
         self.sizes: dict[Any, Any] = {}  # by sympy expression
         self.fixed = any(
             aten.moves(str(n.target)) and str(n.target) not in _RENAMING for n in nodes
@@ -163,6 +165,8 @@ class Definition:
         if isinstance(result, Tensor) and wanted is not None and result.ndim != wanted.ndim:
             raise InternalError(f"{name}: {result.ndim} dims where torch gives {wanted.ndim}")
         self.values[node] = result
+        ids = [t.id for t in pytree.tree_leaves(result) if isinstance(t, Tensor)]
+        self.traces.append((max(ids, default=-1), node.meta.get("stack_trace") or ""))
 
     # ---- outputs
 
@@ -272,6 +276,8 @@ def runner(definition: Definition, instead: Callable[..., Any], strict: bool) ->
         nonlocal run, failed
         if failed:
             return instead(*arguments)
+        if is_recording():
+            note_run(definition.fd, arguments, definition.traces)
         try:
             return run(arguments)
         except RECOVERABLE as error:

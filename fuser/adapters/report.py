@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from torch import fx
 
 from fuser import _core
+from fuser.definition import FusionDefinition
+from fuser.explain import Explanation, explain
+from fuser.tables import colours_wanted
 
 
 @dataclass
@@ -29,12 +34,27 @@ class GraphReport:
 
 
 @dataclass
+class Run:
+    """A region that ran. places: the user's line that each tensor of the definition comes from."""
+
+    fd: FusionDefinition
+    inputs: list[Any]
+    places: dict[int, str]  # "train.py:41"
+
+
+@dataclass
 class ModelReport:
-    """All graphs that were compiled while it was recording."""
+    """All graphs that were compiled, and all regions that ran, while it was recording."""
 
     graphs: list[GraphReport] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
+    explanations: list[Explanation] = field(default_factory=list)  # of the runs, by explain_model
 
     def __str__(self) -> str:
+        return self.text(colours_wanted())
+
+    def text(self, colours: bool = False) -> str:
+        """The report, with the colours of a terminal or without."""
         lines = []
         for graph in self.graphs:
             left = sum(graph.left.values())
@@ -46,6 +66,8 @@ class ModelReport:
                 f"  {count:4} {op}: {reason}" for (op, reason), count in graph.left.most_common()
             ]
             lines += [f"  fell back: {', '.join(ops)}: {why}" for ops, why in graph.fallbacks]
+        for number, explanation in enumerate(self.explanations):
+            lines += ["", f"region {number}", explanation.text(colours)]
         return "\n".join(lines)
 
 
@@ -71,10 +93,43 @@ def note_fallback(nodes: Sequence[fx.Node], error: BaseException) -> None:
     line = f"{len(ops)} ops ({', '.join(ops[:6])}) are left to torch: {why}"
     if line not in _logged:
         _logged.add(line)
-        _core.log_line(line)
+        for text in (line, *getattr(error, "__notes__", ())):
+            _core.log_line(text)
     for model in _recording:
         if model.graphs:
             model.graphs[-1].fallbacks.append((ops, why))
+
+
+def is_recording() -> bool:
+    """Does anybody want to know what runs?"""
+    return bool(_recording)
+
+
+def note_run(
+    fd: FusionDefinition, inputs: Sequence[Any], traces: Sequence[tuple[int, str]]
+) -> None:
+    """A region runs on these inputs. traces: of each of its nodes, in their order, the last tensor
+    that it defined and the stack from which torch recorded it.
+    """
+    places: dict[int, str] = {}
+    first = 0
+    for last, trace in traces:
+        if place := _place(trace):
+            places.update(dict.fromkeys(range(first, last + 1), place))
+        first = max(first, last + 1)
+    for model in _recording:
+        model.runs.append(Run(fd, list(inputs), places))
+
+
+_FRAME = re.compile(r'File "(.+)", line (\d+)')
+_TORCH = str(Path(fx.__file__).parents[1])
+
+
+def _place(trace: str) -> str:
+    """The innermost line that is not torch's own."""
+    frames = _FRAME.findall(trace)
+    users = [frame for frame in frames if not frame[0].startswith(_TORCH)]
+    return ":".join((users or frames or [("", "")])[-1]).strip(":")
 
 
 @contextmanager
@@ -88,10 +143,10 @@ def recording() -> Iterator[ModelReport]:
         _recording.remove(report)
 
 
-def explain_model(model: Callable[..., Any], *inputs: Any, **named: Any) -> ModelReport:
-    """What torch.compile(model, backend="fuser") fuses in a run on these inputs, forward and,
-    where a result wants gradients, backward: ops by region, and those left to torch with reasons.
-    """
+def explain_model(
+    model: Callable[..., Any], *inputs: Any, measured: bool = False, **named: Any
+) -> ModelReport:
+    """What torch.compile(model, backend="fuser") fuses in a run on these inputs; see explain()."""
     import torch
     from torch.utils._pytree import tree_leaves
 
@@ -109,6 +164,7 @@ def explain_model(model: Callable[..., Any], *inputs: Any, **named: Any) -> Mode
                 [torch.ones_like(t) for t in leaves],
                 allow_unused=True,
             )
+    report.explanations = [explain(r.fd, r.inputs, measured=measured) for r in report.runs]
     return report
 
 

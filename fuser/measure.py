@@ -1,0 +1,112 @@
+"""Times of the steps of a definition, from torch's profiler, which knows them by name."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fuser.definition import FusionDefinition
+
+_CALL, _STEP = "fuser.measure call", "fuser: "  # names of ranges; the second as csrc/torch/profile
+
+
+@dataclass(frozen=True)
+class Span:
+    """Something that ran, in microseconds from the start of its call."""
+
+    name: str
+    lane: str  # "CPU" or "GPU"
+    start: float
+    stop: float
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Of some calls of a definition."""
+
+    step_us: tuple[float, ...]  # medians: on the GPU where it runs there, else on the CPU
+    call_us: float  # median: from the call until its results are there
+    timeline: tuple[Span, ...]  # of the call in the middle
+
+
+def measure(
+    fd: FusionDefinition, inputs: Sequence[Any], device: Any = None, calls: int = 9
+) -> Measured:
+    """Runs fd so many times, with nothing in L2 on a GPU. Inputs that are written in place are
+    copied before; the generator of random numbers is put back.
+    """
+    import torch
+    from torch.profiler import ProfilerActivity, profile, record_function
+
+    cuda = [t for t in inputs if isinstance(t, torch.Tensor) and t.is_cuda]
+    inputs = _own(fd, inputs)
+    flush = _flush(cuda[0].device) if cuda else (lambda: None)
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
+    with torch.random.fork_rng(devices=[t.device for t in cuda[:1]]):
+        for _ in range(2):
+            fd.execute(inputs, device=device)
+        with profile(activities=activities) as found:
+            for _ in range(calls):
+                flush()
+                with record_function(_CALL):
+                    fd.execute(inputs, device=device)
+                    if cuda:
+                        torch.cuda.synchronize(cuda[0].device)
+    return _read(list(found.events() or []), on_gpu=bool(cuda))
+
+
+def _own(fd: FusionDefinition, inputs: Sequence[Any]) -> list[Any]:
+    """The inputs, copies in place of those that runs write."""
+    records = fd.fusion.records()
+    written = {alias for _, alias in records["outputs"] if alias >= 0}
+    return [
+        value.clone() if is_tensor and index in written else value
+        for value, (is_tensor, index, _) in zip(inputs, records["arguments"], strict=True)
+    ]
+
+
+def _flush(device: Any) -> Callable[[], Any]:
+    import torch
+
+    l2 = torch.cuda.get_device_properties(device).L2_cache_size
+    return torch.empty(max(256 << 20, 3 * l2), dtype=torch.uint8, device=device).zero_
+
+
+def _read(events: list[Any], on_gpu: bool) -> Measured:
+    from torch._C._autograd import DeviceType
+
+    # On the GPU a range stands once more, from its first kernel to its last.
+    steps = sorted((e for e in events if e.name.startswith(_STEP)), key=_start)
+    calls = []
+    for call in (e for e in events if e.name == _CALL and e.device_type == DeviceType.CPU):
+        inside = [e for e in steps if _within(e, call)]
+        here = [e for e in inside if e.device_type == DeviceType.CPU]
+        calls.append((call, here, [e for e in inside if e.device_type == DeviceType.CUDA]))
+    us = [
+        [e.time_range.elapsed_us() for e in (there if on_gpu else here)] for _, here, there in calls
+    ]
+    calls.sort(key=lambda c: c[0].time_range.elapsed_us())
+    call, here, there = calls[len(calls) // 2]
+    spans = [_span(e, "CPU", call) for e in here] + [_span(e, "GPU", call) for e in there]
+    return Measured(
+        step_us=tuple(statistics.median(times) for times in zip(*us, strict=True)),
+        call_us=statistics.median(c[0].time_range.elapsed_us() for c in calls),
+        timeline=tuple(spans),
+    )
+
+
+def _start(event: Any) -> float:
+    return float(event.time_range.start)
+
+
+def _within(event: Any, call: Any) -> bool:
+    return bool(call.time_range.start <= event.time_range.start <= call.time_range.end)
+
+
+def _span(event: Any, lane: str, call: Any) -> Span:
+    start, stop = event.time_range.start, event.time_range.end
+    begin = call.time_range.start
+    return Span(event.name.removeprefix(_STEP), lane, start - begin, stop - begin)

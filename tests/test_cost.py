@@ -1,0 +1,21 @@
+"""fuser/cost.py: what a step should take."""
+
+from __future__ import annotations
+
+import pytest
+
+from fuser import _core
+from fuser.cost import COPY_SHARE, LAUNCH_US, machine_of
+
+
+def test_a_kernel_takes_a_launch_and_its_bytes() -> None:
+    machine = machine_of(-1)
+    device = _core.nearest_known_device(int(_core.get_option("FUSER_HOST_ARCH")))
+    assert (machine.name, machine.arch, machine.present) == (device.name, device.arch, False)
+    assert machine.us("kernel", 0) == LAUNCH_US
+    second = machine.us("kernel", int(device.bandwidth * COPY_SHARE))
+    assert second == pytest.approx(1e6 + LAUNCH_US)
+
+
+def test_a_library_call_has_no_prediction() -> None:
+    assert machine_of(-1).us("library", 1 << 20) is None
