@@ -2,6 +2,8 @@
 
     python -m fuser --help    subcommands, every FUSER_* variable, the environment
     python -m fuser env       the environment alone, for bug reports
+    python -m fuser manual    API.md, made from the docstrings
+    python -m fuser repro F   runs a repro script, and makes it smaller while it fails alike
 
 A line never fails: what is missing is said in its place.
 """
@@ -145,6 +147,19 @@ def show_environment(_: argparse.Namespace) -> int:
     return 0
 
 
+def run_repro(arguments: argparse.Namespace) -> int:
+    from fuser import shrink
+
+    return shrink.run(arguments.file)
+
+
+def print_manual(_: argparse.Namespace) -> int:
+    from fuser.manual import manual
+
+    print(manual(), end="")
+    return 0
+
+
 class _Parser(argparse.ArgumentParser):
     """Looks at the machine only when help is asked for."""
 
@@ -165,6 +180,11 @@ def parser() -> argparse.ArgumentParser:
     )
     env = commands.add_parser("env", help="print the environment, for bug reports")
     env.set_defaults(run=show_environment)
+    pages = commands.add_parser("manual", help="print API.md, made from the docstrings")
+    pages.set_defaults(run=print_manual)
+    repro = commands.add_parser("repro", help="run a repro script, and shrink it to what fails")
+    repro.add_argument("file", type=Path)
+    repro.set_defaults(run=run_repro)
     return top
 
 

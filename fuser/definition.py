@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, overload
 from fuser import _core
 from fuser._core import DataType, Scalar, Tensor
 from fuser.cache import FusionExecutorCache, options_set
-from fuser.errors import ShapeError, UserError
+from fuser.errors import CompileError, InternalError, LaunchError, ShapeError, UserError
 from fuser.layout import compute_tensor_descriptor
 from fuser.ops import Number, Ops, as_dtype
 from fuser.plan import Plan, Plans
-from fuser.repro import input_spec, repro_script
+from fuser.repro import input_spec, keep_repro, repro_script
 
 if TYPE_CHECKING:
     import torch
@@ -281,16 +281,20 @@ class FusionDefinition:
         FUSER_HOST_DEBUG
 
         Raises UserError `definition-1`, `definition-2`, and for inputs that do not fit UserError,
-        ShapeError or DTypeError; Unsupported where no kernel can be made; CompileError and
-        LaunchError from below.
+        ShapeError or DTypeError; Unsupported where no kernel can be made; CompileError, LaunchError
+        and InternalError from below, with the run as a script in a file that a note names.
         """
         run = self._run or self._open()
-        if plan is None and not (save_repro_inputs or _enable_options or _disable_options):
-            return run(inputs, device)  # type: ignore[no-any-return]
-        if save_repro_inputs:
-            self._saved_inputs = [input_spec(value) for value in inputs]
-        with options_set(_enable_options, _disable_options):
-            return run(inputs, device, _plan_fields(plan))  # type: ignore[no-any-return]
+        try:
+            if plan is None and not (save_repro_inputs or _enable_options or _disable_options):
+                return run(inputs, device)  # type: ignore[no-any-return]
+            if save_repro_inputs:
+                self._saved_inputs = [input_spec(value) for value in inputs]
+            with options_set(_enable_options, _disable_options):
+                return run(inputs, device, _plan_fields(plan))  # type: ignore[no-any-return]
+        except (CompileError, LaunchError, InternalError) as error:
+            keep_repro(repr(self), inputs, error)
+            raise
 
     def _open(self) -> Any:
         """Closes the definition and makes its executor."""

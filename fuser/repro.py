@@ -1,9 +1,15 @@
-"""Repro scripts: a definition and inputs of the same layout as runnable Python, without the
-data.
+"""Repro scripts: a definition and inputs of the same layout as runnable Python, without the data.
+
+A compile, launch or internal error of execute() writes one by itself and says where; `python -m
+fuser repro FILE` runs it and makes it smaller (fuser/shrink.py).
 """
 
+import functools
+import hashlib
 import math
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 _HEAD = """\
@@ -50,12 +56,35 @@ def repro_script(definition: str, inputs: Sequence[Any] | None) -> str:
     text = _HEAD + definition + _BODY
     if inputs is None:
         return text + "print(fd)\n"
-    lines = "".join(f"    {input_text(value)},\n" for value in inputs)
+    lines = "".join(f"    {_input_text(value)},\n" for value in inputs)
     return f"{text}inputs = [\n{lines}]\nfor result in fd.execute(inputs):\n    print(result)\n"
 
 
-def input_text(value: Any) -> str:
-    """An expression that makes such an input, from what input_spec gives."""
+def keep_repro(definition: str, inputs: Sequence[Any], error: BaseException) -> Path | None:
+    """Writes the script of a run that failed, and adds a note to the error that says where. Returns
+    its path; None where it cannot be written, because the error matters more.
+    """
+    try:
+        script = repro_script(definition, [input_spec(value) for value in inputs])
+        raised = "".join(f"# {line}\n" for line in f"{type(error).__name__}: {error}".split("\n"))
+        name = hashlib.sha256(script.encode()).hexdigest()[:12]
+        path = _folder() / f"repro_{name}.py"
+        path.write_text(raised + script)
+    except Exception:
+        return None
+    error.add_note(
+        f"this run as a script: {path}\n  python -m fuser repro {path} runs and shrinks it"
+    )
+    return path
+
+
+@functools.cache
+def _folder() -> Path:
+    """Of this process: nobody else can have put anything there."""
+    return Path(tempfile.mkdtemp(prefix="fuser-repro-"))
+
+
+def _input_text(value: Any) -> str:
     if not isinstance(value, InputSpec):
         return _number_text(value)
     extent = 0
