@@ -3,6 +3,9 @@ as JSON.
 
 The JSON is written after each case; a second run with the same file goes on where it stopped. A
 contender that fails, is wrong or is not installed is named in the tables and stops nothing.
+
+    python -m benchmarks --results benchmarks/results/h200      everything, tables and plots
+    python -m benchmarks --compare benchmarks/results/h200/results.json   what got slower since
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from typing import Any
 import torch
 
 import fuser
-from benchmarks import host, peers
+from benchmarks import compare, host, peers, plots
 from benchmarks.case import Case
 from benchmarks.families import TABLES
 from benchmarks.harness import (
@@ -37,11 +40,16 @@ from fuser import _core
 
 FAMILIES = (*TABLES, "host", "compile")
 _QUICK_SAMPLES, _QUICK_BUDGET = 20, 0.25  # a case; seconds
+_ASKED_FOR = ("autotune", "fuser_compile")  # they compile for long
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Returns 1 where ours failed or was wrong in a case."""
+    """Returns 1 where ours failed or was wrong in a case, or got slower than in --compare."""
     options = _parser().parse_args(arguments)
+    if options.results:
+        options.results.mkdir(parents=True, exist_ok=True)
+        options.json = options.json or options.results / "results.json"
+        options.markdown = options.markdown or options.results / "results.md"
     versions, missing = peers.available()
     setting = _setting(options, missing)
     results = _start(options.json, setting, versions)
@@ -64,11 +72,19 @@ def main(arguments: list[str] | None = None) -> int:
     if "compile" in families:
         _once(times, "compile", keep, lambda: host.compile_times(setting, options.main))
     text = markdown(results, setting.contenders)
+    worse = False
+    if options.compare:
+        found = compare.changes(json.loads(options.compare.read_text()), results)
+        text += f"\n## Against {options.compare}\n\n{compare.comparison(found)}\n"
+        worse = bool(compare.slower(found))
     if options.markdown:
         options.markdown.write_text(text)
+    if options.results:
+        for path in plots.write(results, options.results):
+            print(path, file=sys.stderr)
     print(text)
     print(f"{time.perf_counter() - started:.0f} s")
-    return 1 if results["failures"] else 0
+    return 1 if results["failures"] or worse else 0
 
 
 def _fewer(quick: bool) -> dict[str, int]:
@@ -174,7 +190,7 @@ def _setting(options: argparse.Namespace, missing: Mapping[str, str]) -> Setting
     if options.contenders:
         contenders = _chosen(options.contenders, CONTENDERS)
     else:
-        contenders = [n for n in CONTENDERS if n != "autotune" or options.autotune]
+        contenders = [n for n in CONTENDERS if options.all or n not in _ASKED_FOR]
     samples, budget = (_QUICK_SAMPLES, _QUICK_BUDGET) if options.quick else (60, 2.0)
     return Setting(
         device=torch.device(options.device),
@@ -217,13 +233,10 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--families", default=",".join(FAMILIES), help="default: %(default)s")
     parser.add_argument(
-        "--contenders", help=f"some of {','.join(CONTENDERS)}; default: all but autotune"
+        "--contenders",
+        help=f"some of {','.join(CONTENDERS)}; default: all but {','.join(_ASKED_FOR)}",
     )
-    parser.add_argument(
-        "--autotune",
-        action="store_true",
-        help="also torch.compile with max-autotune-no-cudagraphs, whose compilation is slow",
-    )
+    parser.add_argument("--all", action="store_true", help="all contenders")
     parser.add_argument("--case", default="", help="only cases whose key contains this text")
     parser.add_argument("--main", action="store_true", help="one or a few cases of each kind")
     parser.add_argument(
@@ -236,6 +249,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--budget", type=float, help="seconds of sampling a case; default: 2")
     parser.add_argument("--json", type=Path, help="every figure; resumed if it exists")
     parser.add_argument("--markdown", type=Path, help="the printed report, as a file")
+    parser.add_argument(
+        "--results", type=Path, help="a folder for JSON, Markdown and plots (benchmarks/results/x)"
+    )
+    parser.add_argument(
+        "--compare", type=Path, help="JSON of an earlier run: name what got slower beyond noise"
+    )
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     return parser
 

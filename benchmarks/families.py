@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from benchmarks import channels, losses, norms, pointwise, softmax, sums, transposes
+from benchmarks import chains, channels, losses, moves, norms, pointwise, softmax, sums, transposes
 from benchmarks.case import Row
 
 TABLES: dict[str, tuple[Row, ...]] = {
     "pointwise": pointwise.TABLE,
+    "chains": chains.TABLE,
     "sums": sums.TABLE,
     "softmax": softmax.FORWARD,
     "softmax_backward": softmax.BACKWARD,
@@ -16,4 +17,5 @@ TABLES: dict[str, tuple[Row, ...]] = {
     "norm_backward": norms.BACKWARD,
     "channels": channels.TABLE,
     "transposes": transposes.TABLE,
+    "moves": moves.TABLE,
 }

@@ -34,8 +34,14 @@ from fuser._native import load_torch
 
 Call = Callable[[], object]
 
-CONTENDERS = ("eager", "compile", "autotune", "quack", "liger", "fuser")
-COMPILE_MODES = {"compile": None, "autotune": "max-autotune-no-cudagraphs"}
+# The last two are ours: a definition, and torch.compile(backend="fuser").
+CONTENDERS = ("eager", "compile", "autotune", "quack", "liger", "fuser", "fuser_compile")
+OURS = ("fuser", "fuser_compile")
+COMPILE: dict[str, dict[str, Any]] = {
+    "compile": {},
+    "autotune": {"mode": "max-autotune-no-cudagraphs"},
+    "fuser_compile": {"backend": "fuser"},
+}
 YARDSTICKS = ("memcpy", "copy kernel", "read torch", "read loads", "read ring")
 SLOW = 3.0
 _WARM_UP = 3
@@ -99,7 +105,7 @@ def measure(calls: Mapping[str, Call], setting: Setting) -> dict[str, list[float
 def _slow(times: Mapping[str, Sequence[float]]) -> set[str]:
     """The contenders that are not worth more samples; neither a yardstick nor ours."""
     us = {name: statistics.median(v) for name, v in times.items() if name not in YARDSTICKS}
-    return {name for name in us if name != "fuser" and us[name] > SLOW * min(us.values())}
+    return {name for name in us if name not in OURS and us[name] > SLOW * min(us.values())}
 
 
 def _rounds(calls: Collection[str], samples: int) -> Iterator[str]:
@@ -332,8 +338,8 @@ def _way(
     """How a contender computes the case; None where it has no such kernel. Ours goes into `fd`."""
     if name == "eager":
         return case.eager
-    if name in COMPILE_MODES:
-        return torch.compile(case.compiled or case.eager, dynamic=False, mode=COMPILE_MODES[name])  # type: ignore[no-any-return]
+    if name in COMPILE:
+        return torch.compile(case.compiled or case.eager, dynamic=False, **COMPILE[name])  # type: ignore[no-any-return]
     if name == "fuser":
         missing = case.missing()
         if missing:

@@ -181,6 +181,31 @@ def swiglu(shape: Shape, dtype: torch.dtype) -> Case:
     )
 
 
+def geglu(shape: Shape, dtype: torch.dtype) -> Case:
+    return _plain(
+        "geglu",
+        shape,
+        dtype,
+        2,
+        lambda gate, up: F.gelu(gate, approximate="tanh") * up,
+        lambda ops, gate, up: ops.gelu(gate, approximate="tanh") * up,
+    )
+
+
+def relu_squared(shape: Shape, dtype: torch.dtype) -> Case:
+    def squared(y: Any) -> Any:
+        return y * y
+
+    return _plain(
+        "relu_squared",
+        shape,
+        dtype,
+        1,
+        lambda x: squared(torch.relu(x)),
+        lambda ops, x: squared(ops.relu(x)),
+    )
+
+
 def adamw(shape: Shape, dtype: torch.dtype) -> Case:
     """One step on parameter, gradient and both moments; three of them are updated in place."""
     rate, beta1, beta2, epsilon, decay = 1e-3, 0.9, 0.999, 1e-8, 0.01
@@ -302,6 +327,10 @@ TABLE = (
     Row(bias_dropout_add, (8192, 8192), bf16, main=True),
     Row(bias_dropout_add, (8192, 8192), f32, main=True),
     Row(swiglu, (8192, 14336), bf16, main=True),
+    Row(geglu, (8192, 14336), bf16, main=True),
+    Row(relu_squared, (8192, 12288), f16, main=True),
+    Row(adamw, (1 << 20,), f32),
+    Row(adamw, (16 << 20,), f32),
     Row(adamw, (64 << 20,), f32, main=True),
     Row(cast_to(f32), (8192, 16384), bf16, main=True),
     Row(cast_to(bf16), (8192, 16384), f32, main=True),

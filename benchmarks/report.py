@@ -89,12 +89,12 @@ def shares(record: Record, records: Records) -> dict[str, float]:
 
 def best_peer(record: Record) -> str | None:
     """The fastest contender beside ours that is correct."""
-    from benchmarks.harness import CONTENDERS
+    from benchmarks.harness import CONTENDERS, OURS
 
     peers = [
         name
         for name in record["us"]
-        if name in CONTENDERS and name != "fuser" and name not in record["wrong"]
+        if name in CONTENDERS and name not in OURS and name not in record["wrong"]
     ]
     return min(peers, key=lambda name: record["us"][name]) if peers else None
 
@@ -176,7 +176,7 @@ def summary(records: Records) -> str:
         f"least {100 * speeds[0][0]:.1f}% ({speeds[0][1]}), "
         f"{sum(s >= 0.96 for s, _ in speeds)} of {len(speeds)} at 96% or more"
     ]
-    for other in ("eager", "compile", "autotune", "quack", "liger"):
+    for other in ("eager", "compile", "autotune", "quack", "liger", "fuser_compile"):
         ratios = sorted(
             (r["us"][other] / r["us"]["fuser"], _name(r)) for r in done if other in r["us"]
         )

@@ -1,0 +1,120 @@
+"""The family of what rearranges: rotary embeddings, the split of q, k and v, cat, and padding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks.case import Case, Data, Row, Shape
+
+bf16, f16, f32 = torch.bfloat16, torch.float16, torch.float32
+
+
+def rope_halves(shape: Shape, dtype: torch.dtype) -> Case:
+    """x[batch, length, heads, dim] turned by angles of its place, first half against second."""
+    _, length, _, dim = shape
+
+    def make(data: Data) -> list[Tensor]:
+        return [data.normal(shape, dtype), *(data.normal((length, dim), f32) for _ in range(2))]
+
+    def eager(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        first, second = x.chunk(2, -1)
+        turned = torch.cat([-second, first], -1)
+        return (x * cos[:, None, :] + turned * sin[:, None, :]).to(x.dtype)
+
+    def define(ops: Any, x: Any, cos: Any, sin: Any) -> Any:
+        first, second = ops.chunk(x, 2, -1)
+        turned = ops.cat([-second, first], -1)
+        cos, sin = (ops.broadcast(t, [True, False, True, False]) for t in (cos, sin))
+        return x * cos + turned * sin
+
+    return Case(
+        name="rope_halves",
+        shape=shape,
+        dtype=dtype,
+        make=make,
+        eager=eager,
+        define=define,
+        outputs=(dtype,),
+    )
+
+
+def split_heads(shape: Shape, dtype: torch.dtype) -> Case:
+    """qkv[batch, length, 3 heads dim] as three tensors [batch, heads, length, dim]; q is scaled."""
+    batch, length, width = shape
+    dim = 128 if width % 384 == 0 else width // 3
+    heads = width // 3 // dim
+
+    def eager(x: Tensor) -> list[Tensor]:
+        parts = x.reshape(batch, length, 3, heads, dim).permute(2, 0, 3, 1, 4)
+        return [parts[0] * 0.125, parts[1].contiguous(), parts[2].contiguous()]
+
+    def define(ops: Any, x: Any) -> list[Any]:
+        parts = ops.permute(ops.reshape(x, [batch, length, 3, heads, dim]), [2, 0, 3, 1, 4])
+        q, k, v = (ops.select(parts, i, 0) for i in range(3))
+        return [ops.stride_order(t, [3, 2, 1, 0]) for t in (q * 0.125, k, v)]
+
+    return Case(
+        name="split_heads",
+        shape=shape,
+        dtype=dtype,
+        make=lambda data: [data.normal(shape, dtype)],
+        eager=eager,
+        define=define,
+        outputs=(dtype,) * 3,
+        needs=("select",),
+    )
+
+
+def cat_relu(shape: Shape, dtype: torch.dtype) -> Case:
+    """relu of three tensors side by side; the middle one is half as wide."""
+    rows, width = shape
+    widths = (width, max(1, width // 2), width)
+
+    return Case(
+        name="cat_relu",
+        shape=shape,
+        dtype=dtype,
+        make=lambda data: [data.normal((rows, w), dtype) for w in widths],
+        eager=lambda *t: torch.relu(torch.cat(t, 1)),
+        define=lambda ops, *t: ops.relu(ops.cat(list(t), 1)),
+        outputs=(dtype,),
+    )
+
+
+def pad_scale(shape: Shape, dtype: torch.dtype) -> Case:
+    """1.5 x, its images without their rims, with zeros around."""
+
+    def eager(x: Tensor) -> Tensor:
+        return torch.nn.functional.pad(x[:, :, 1:-1, 1:-1] * 1.5, (2, 2, 2, 2))
+
+    def define(ops: Any, x: Any) -> Any:
+        n, c, h, w = shape
+        inner = ops.slice(x, [0, 0, 1, 1], [n, c, h - 1, w - 1])
+        return ops.pad(inner * 1.5, [2, 2, 2, 2])
+
+    return Case(
+        name="pad_scale",
+        shape=shape,
+        dtype=dtype,
+        make=lambda data: [data.normal(shape, dtype)],
+        eager=eager,
+        define=define,
+        outputs=(dtype,),
+    )
+
+
+_HEADS = ((2, 3, 4, 8), (2, 3, 5, 6))  # of even width
+_WIDE = ((2, 4, 12), (2, 3, 15))
+
+TABLE = (
+    Row(rope_halves, (4, 2048, 32, 128), bf16, main=True, tiny=_HEADS),
+    Row(rope_halves, (4, 8192, 32, 128), f16, tiny=_HEADS),
+    Row(split_heads, (4, 2048, 12288), bf16, main=True, tiny=_WIDE),
+    Row(split_heads, (4, 2048, 12288), f32, tiny=_WIDE),
+    Row(cat_relu, (8192, 8192), bf16, main=True),
+    Row(cat_relu, (8192, 8191), f32),
+    Row(pad_scale, (32, 256, 56, 56), bf16, main=True),
+)
