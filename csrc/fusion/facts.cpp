@@ -332,6 +332,10 @@ AxisSet axes_of(const Problem& problem, const MemoryAccess& access) {
   return axes;
 }
 
+bool waits_for_reads(const Problem& problem, const MemoryAccess& store) {
+  return problem.buffers[store.buffer].read;
+}
+
 bool is_loaded(const MemoryAccess& access) {
   bool found = false;
   visit(access.at, [&](Expr e) { found |= e->is_symbol(Symbol::Loaded); });

@@ -79,6 +79,9 @@ Problem make_problem(const Fusion& fusion, Refined refined, const std::vector<La
 AxisSet axes_of(const Problem& problem, const MemoryAccess& access);
 // Does where it lies depend on a value that was read?
 bool is_loaded(const MemoryAccess& access);
+// A row is stored in the walk that knows its values, but for what is updated in place: later walks
+// may still read the old values.
+bool waits_for_reads(const Problem& problem, const MemoryAccess& store);
 
 // "divisor divides value", asked by a scheduler, answered for concrete sizes.
 struct Fact {

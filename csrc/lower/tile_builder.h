@@ -132,6 +132,7 @@ struct Builder {
   std::vector<int> stores_over(bool k, bool r) const;
   ValueId stored_value(int access) const;
   bool is_finish_store(int access) const;
+  int walk_of_store(int access) const;  // over K and R
 
   // Values that `roots` are computed from inside a walk, operands first; those known already and
   // those over K alone are not among them.

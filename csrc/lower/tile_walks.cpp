@@ -244,12 +244,17 @@ void Builder::keep(Body& body, ValueId v, Expr lane, Expr value) {
   body.push_back({Assign{.array = array, .element = element(lane, lanes), .value = value}});
 }
 
+int Builder::walk_of_store(int access) const {
+  const ValueId v = stored_value(access);
+  if (waits_for_reads(problem, problem.accesses[access])) return phases;
+  return v >= 0 ? phase[v] : 0;
+}
+
 void Builder::nest(Body& out, int p, Known& outer) {
   const std::vector<ValueId> reductions = reductions_of(p);
   std::vector<int> stores;
-  if (p == phases)
-    for (int i : stores_over(true, true))
-      if (!is_finish_store(i)) stores.push_back(i);
+  for (int i : stores_over(true, true))
+    if (!is_finish_store(i) && walk_of_store(i) == p) stores.push_back(i);
   if (reductions.empty() && stores.empty()) return;
 
   std::vector<ValueId> roots;

@@ -508,9 +508,6 @@ void Builder::walk_row(Body& body) {
   Known known(values().size(), nullptr);
   between_walks(body, 0, known);
   if (row_var >= 0) append(body, read_ahead(exprs().add(var(row_var), constant(1))));
-  std::vector<std::vector<ValueId>> combined;
-  int combines = 0;
-  for (int p = 0; p < phases; ++p) ++combines;
   for (int p = 0; p <= phases; ++p) {
     if (p > 0) between_walks(body, p, known);
     if (p == 0 && has_copies() && row_var < 0) {
@@ -523,7 +520,7 @@ void Builder::walk_row(Body& body) {
     std::vector<ValueId> reduced = reductions_of(p);
     std::erase_if(reduced, [&](ValueId v) { return reduces_columns(values()[v]); });
     // Slots are used again one iteration later: with a single barrier between, they alternate.
-    Expr parity = row_var >= 0 && combines == 1 ? exprs().mod(var(row_var), constant(2)) : nullptr;
+    Expr parity = row_var >= 0 && phases == 1 ? exprs().mod(var(row_var), constant(2)) : nullptr;
     combine(body, reduced, parity);
     if (splits) {
       FUSER_ASSERT(phases == 1, "a reduction over the grid is the last one");

@@ -140,6 +140,13 @@ bool moves_rows(const Problem& p, const MemoryAccess& a) {
 
 namespace {
 
+// The walk that stores an output over K and R.
+int walk_of_store(const Problem& p, const MemoryAccess& store, const std::vector<int>& phase) {
+  const ValueId v = p.refined.stores[store.index].access.value;
+  if (waits_for_reads(p, store)) return *std::max_element(phase.begin(), phase.end());
+  return v >= 0 ? phase[v] : 0;
+}
+
 // Reductions over R that a value waits for, its own included.
 std::vector<int> phases_of(const Problem& p) {
   std::vector<int> phase(p.refined.values.size(), 0);
@@ -167,8 +174,11 @@ std::vector<ValueId> computed_again(const Problem& p) {
     const int walk = phase[v] - (r->over == p.reduced ? 1 : 0);
     visit_operands(values[v], [&](ValueId o) { needs[walk][o] = true; });
   }
-  for (const Store& s : p.refined.stores)
-    if (s.access.value >= 0) needs[last][s.access.value] = true;
+  for (const MemoryAccess& a : p.accesses) {
+    if (!a.store) continue;
+    const ValueId v = p.refined.stores[a.index].access.value;
+    if (v >= 0) needs[walk_of_store(p, a, phase)][v] = true;
+  }
   for (std::vector<bool>& need : needs) {
     for (size_t v = values.size(); v-- > 0;) {
       if (!need[v] || !(values[v].axes & p.reduced)) continue;
@@ -189,12 +199,16 @@ std::vector<ValueId> computed_again(const Problem& p) {
 
 Shape shape_of(const Problem& p) {
   Shape s;
-  for (int phase : phases_of(p)) s.phases = std::max(s.phases, phase);
+  const std::vector<int> phase = phases_of(p);
+  for (int reductions : phase) s.phases = std::max(s.phases, reductions);
   for (const MemoryAccess& a : p.accesses) {
     const AxisSet axes = axes_of(p, a);
     const bool whole = (axes & p.reduced) != 0;
     const bool kept = (axes & ~p.reduced) != 0 || kept_axes(p).empty();
-    s.stores_rows = s.stores_rows || (a.store && whole && kept);
+    if (a.store && whole && kept) {
+      s.stores_rows = true;
+      s.stores_last = s.stores_last || walk_of_store(p, a, phase) == s.phases;
+    }
     if (!a.store && whole && !kept) s.cached_bytes += size_of(a.dtype);
     if (!a.store && moves_rows(p, a)) {
       ++s.staged;
@@ -205,7 +219,7 @@ Shape shape_of(const Problem& p) {
   }
   for (const Value& v : p.refined.values)
     s.operations += std::holds_alternative<Apply>(v.how) && (v.axes & p.reduced);
-  s.walks = s.phases + (s.stores_rows || p.columns ? 1 : 0);
+  s.walks = s.phases + (s.stores_last || p.columns ? 1 : 0);
   return s;
 }
 

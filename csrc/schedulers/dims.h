@@ -66,6 +66,7 @@ struct Shape {
   int walks = 0;             // over R: one for each reduction that waits for another, one to store
   int phases = 0;            // reductions that wait for each other
   bool stores_rows = false;  // an output over K and R
+  bool stores_last = false;  // one that waits for all reductions
   int staged = 0;            // reads of whole rows: what would stay on chip
   int staged_bytes = 0;      // of one element of each
   int cached_bytes = 0;      // of one element of each read that all rows share

@@ -244,7 +244,7 @@ Plan plan_inner(Problem& p, const Hints& hints, const Device& device) {
   // larger partial results costs more than a walk over registers.
   bool single_pass = false;
   Shape used_shape = shape;
-  if (p.single_pass && !shape.stores_rows && shape.walks > 1 && vectors > 16 * warp) {
+  if (p.single_pass && !shape.stores_last && shape.walks > 1 && vectors > 16 * warp) {
     single_pass = true;
     used_shape = shape_of(*p.single_pass);
   }
@@ -291,7 +291,7 @@ Plan plan_inner(Problem& p, const Hints& hints, const Device& device) {
   const int rows_a_block = std::max(1, block_threads / threads_x);
   const int64_t blocks = (rows + rows_a_block - 1) / rows_a_block * cluster;
   const bool few = blocks < device.processors && length >= grid_row;
-  if (few && !shape.stores_rows) {
+  if (few && !shape.stores_last) {
     if (shape.phases > 1 && p.single_pass) single_pass = true;
     const int phases = single_pass ? shape_of(*p.single_pass).phases : shape.phases;
     split = phases == 1;

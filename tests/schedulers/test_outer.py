@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fuser import FusionDefinition, Plan, UserError, _core
+from fuser import DataType, FusionDefinition, Plan, UserError, _core
 from tests.reducing import (
     PROGRAMS,
     REGISTERS,
@@ -53,6 +53,18 @@ def test_few_columns_are_cut_over_the_grid() -> None:
         assert few["serial"]
         assert plan_for("sum_columns", (1 << 14, 1 << 18), arch=arch)["blocks"] == 0
         assert plan_for("sum_columns", (64, 65_536), arch=arch)["blocks"] == 0, "short columns"
+
+
+def test_few_columns_are_cut_where_rows_are_stored_too() -> None:
+    """The gradient of an activation with that of a bias: rows are stored as they are summed up."""
+    fd = FusionDefinition()
+    g, x = (fd.define_tensor([-1, -1], True, DataType.BFloat16) for _ in range(2))
+    product = fd.ops.mul(fd.ops.gelu(x), g)
+    fd.add_output(fd.ops.cast(product, DataType.BFloat16))
+    fd.add_output(fd.ops.sum(product, [0]))
+    (kernel,) = kernels_for(fd, [(8192, 3072)] * 2)
+    assert kernel["plan"]["scheduler"] == "outer"
+    assert kernel["plan"]["blocks"] >= _core.known_device(90).processors
 
 
 def test_short_columns_stay_in_registers() -> None:
