@@ -115,8 +115,12 @@ Schedule schedule_pointwise(Problem& p, const Plan& plan) {
   for (size_t v = 0; v < p.refined.values.size(); ++v)
     stage.computed.push_back(static_cast<ValueId>(v));
   s.stages.push_back(std::move(stage));
-  for (size_t i = 0; i < p.accesses.size(); ++i)
+  for (size_t i = 0; i < p.accesses.size(); ++i) {
     s.widths.push_back(i < 63 && (wide >> i & 1) ? static_cast<int>(vector) : 1);
+    // Where each lane has a condition and an address of its own, the compiler, left to itself,
+    // spills a few bytes for one resident block more.
+    if (vector > 1 && s.widths[i] == 1 && !p.accesses[i].in.bounds.empty()) s.min_blocks = 1;
+  }
   verify(s, static_cast<int>(p.refined.axes.size()));
   return s;
 }
