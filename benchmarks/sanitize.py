@@ -17,7 +17,17 @@ import time
 
 import torch
 
-from benchmarks import channels, losses, norms, pointwise, softmax, sums, transposes
+from benchmarks import (
+    chains,
+    channels,
+    losses,
+    moves,
+    norms,
+    pointwise,
+    softmax,
+    sums,
+    transposes,
+)
 from benchmarks.case import Case, Data, Row, error
 
 bf16, f32, i8 = torch.bfloat16, torch.float32, torch.int8
@@ -32,6 +42,11 @@ ROWS: dict[str, tuple[Row, ...]] = {
         Row(pointwise.bias_add, (17, 1001), bf16),
         Row(pointwise.column_scale, (40, 128), bf16),
         Row(pointwise.slice_scale, (16, 256), bf16),
+    ),
+    "chains": (Row(chains.chain(8), (33, 1000), f32),),
+    "moves": (
+        Row(moves.rope_halves, (2, 17, 4, 64), bf16),
+        Row(moves.split_heads, (2, 17, 192), bf16),
     ),
     "sums": (
         Row(sums.sum_inner, (37, 256), bf16),

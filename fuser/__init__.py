@@ -15,6 +15,7 @@ from fuser.cache import (  # noqa: E402
     LruFusionCache,
     cache_info,
     clear_caches,
+    specialize_after,
 )
 from fuser.definition import Fusion, FusionDefinition  # noqa: E402
 from fuser.errors import (  # noqa: E402
@@ -80,6 +81,7 @@ __all__ = [
     "explain",
     "memory_efficient_fusion",
     "report",
+    "specialize_after",
     "torchscript_fuser",
 ]
 

@@ -56,7 +56,7 @@ def repro_script(definition: str, inputs: Sequence[Any] | None) -> str:
     text = _HEAD + definition + _BODY
     if inputs is None:
         return text + "print(fd)\n"
-    lines = "".join(f"    {_input_text(value)},\n" for value in inputs)
+    lines = "".join(f"    {input_text(value)},\n" for value in inputs)
     return f"{text}inputs = [\n{lines}]\nfor result in fd.execute(inputs):\n    print(result)\n"
 
 
@@ -84,7 +84,8 @@ def _folder() -> Path:
     return Path(tempfile.mkdtemp(prefix="fuser-repro-"))
 
 
-def _input_text(value: Any) -> str:
+def input_text(value: Any) -> str:
+    """An expression that makes such an input, from what input_spec gives."""
     if not isinstance(value, InputSpec):
         return _number_text(value)
     extent = 0

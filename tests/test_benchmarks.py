@@ -6,7 +6,6 @@ import json
 import math
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 import torch
@@ -15,16 +14,16 @@ import fuser
 from benchmarks import __main__ as command
 from benchmarks import (
     chains,
-    compare,
     harness,
     host,
     peers,
-    plots,
     pointwise,
     probe,
     report,
     rows,
+    sanitize,
     sums,
+    transposes,
 )
 from benchmarks.case import Bound, Case, Data, Row, case_bytes, error, error_of_norm, moved_bytes
 from benchmarks.families import TABLES
@@ -307,6 +306,16 @@ def test_moved_bytes() -> None:
     assert moved_bytes([x], [x.bfloat16()]) == 8 * 16 * (4 + 2)
     assert moved_bytes([x[:1].expand(8, 16)], []) == 16 * 4
     assert moved_bytes([x[:, :4]], []) == 8 * 4 * 4
+    case = transposes.antisymmetric((8, 8), torch.float32)
+    inputs = case.make(Data(CPU))
+    assert case_bytes(case, inputs, case.reference(inputs)) == 3 * 8 * 8 * 4
+
+
+@pytest.mark.parametrize("family", sanitize.ROWS)
+def test_what_sanitizers_run(family: str) -> None:
+    assert set(sanitize.ROWS) == set(TABLES)
+    for row in sanitize.ROWS[family][:1]:
+        sanitize.run_case(row.case())
 
 
 def test_contenders_take_turns() -> None:
@@ -365,6 +374,22 @@ def test_watch_compilation() -> None:
     assert list(times) == [text]
     assert times[text] > 0
     assert toolkit.compile is before
+
+
+def test_compilations_are_timed_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = []
+
+    def fake(name: str, text: str, arch: int, extra: Any = ()) -> toolkit.Compiled:
+        compiled.append((text, arch))
+        return toolkit.Compiled(b"", f"sm_{arch}", "", len(compiled))
+
+    monkeypatch.setattr(toolkit, "compile", fake)
+    with harness.watch_compilation() as times:
+        for text in "dabc":
+            toolkit.compile("kernel", text, 90)
+        harness.time_alone(times, 90)
+    assert compiled[4:] == [("a", 90), ("d", 90)]
+    assert times == {"a": 5e3, "d": 6e3}
 
 
 def test_build_compiles_what_it_can() -> None:
@@ -440,12 +465,19 @@ def test_contenders_by_default() -> None:
 
 def test_host_times() -> None:
     records = host.call_times(SETTING, repeats=2, calls=5)
-    assert [r["case"] for r in records] == ["1 input", "2 inputs", "8 inputs"]
+    cases = ["1 input", "2 inputs", "8 inputs", "layer norm", "twelve kernels"]
+    assert [r["case"] for r in records] == cases
     assert all(set(r["saturated_us"]) == {"eager", "fuser"} for r in records)
     new = host.new_shape_times(SETTING, shapes=5)
     assert new["kernels_compiled_on_the_way"] == 0
-    text = report.host_tables({"calls": records, "new_shape": new})
+    first = host.first_call_times(SETTING, repeats=1)
+    assert first["warm_compiled"] == 0
+    together = host.thread_times(SETTING, threads=2, calls=10)
+    text = report.host_tables(
+        {"calls": records, "new_shape": new, "first_call": first, "threads": together}
+    )
     assert "| 8 inputs |" in text
+    assert "by 2 threads" in text
 
 
 def test_compile_times(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -512,70 +544,6 @@ def test_misses() -> None:
     assert "MISSED softmax float32 8192x4097: 83.3% of aligned, 91.7%" in summary.replace(";", ",")
     slow = record("a", [4], {"fuser": 1.0}, kernels=[{"local_bytes": 0, "compile_ms": 300.0}])
     assert report.family_row("a", {"": slow})[-1] == "300 MISSED"
-
-
-def fake_results(us: dict[str, float], spread: float = 0.01) -> dict[str, Any]:
-    """A family of cases that took so long, beside a copy of 100 us."""
-    goal = vars(pointwise.scale((4, 32), torch.float32).goal)
-    records = {
-        name: {
-            "case": name,
-            "dtype": "float32",
-            "shape": [n + 1, 4],
-            "goal": goal,
-            "kernels": [],
-            "us": {"fuser": t, "eager": 150.0, "memcpy": 100.0},
-            "copy_us": 100.0,
-            "bytes": 10 ** (n + 4),
-            "failed": {},
-            "wrong": {},
-            "inexact": {},
-            "spread": {"fuser": spread, "memcpy": spread},
-        }
-        for n, (name, t) in enumerate(us.items())
-    }
-    return {"environment": {}, "families": {"pointwise": records}, "failures": {}}
-
-
-def test_compare_names_what_got_slower() -> None:
-    old = fake_results({"a": 100.0, "b": 100.0, "c": 100.0, "gone": 100.0})
-    new = fake_results({"a": 120.0, "b": 102.0, "c": 50.0, "new": 100.0})
-    found = compare.changes(old, new)
-    assert [c.key for c in found] == ["a", "b", "c"]
-    assert [c.key for c in compare.slower(found)] == ["a"]
-    text = compare.comparison(found)
-    assert text.startswith("1 slower, 1 faster, 1 the same within noise")
-    assert "| pointwise | a | 100.0 | 120.0 | +20.0% | 3.0% |" in text
-    assert not compare.slower(compare.changes(fake_results({"a": 100.0}, 0.2), new)), "noisy"
-
-
-def test_compare_takes_times_beside_a_copy() -> None:
-    """On a board with a slower clock everything takes longer, and nothing got slower."""
-    old, new = fake_results({"a": 100.0}), fake_results({"a": 200.0})
-    new["families"]["pointwise"]["a"]["copy_us"] = 200.0
-    assert compare.changes(old, new)[0].ratio == 1.0
-
-
-def test_plots(tmp_path: Path) -> None:
-    paths = plots.write(fake_results({"a<b": 100.0, "b": 60.0}), tmp_path / "results")
-    assert [p.name for p in paths] == ["bandwidth.svg", "copy_share.svg", "best_peer.svg"]
-    for path in paths:
-        root = ElementTree.parse(path).getroot()
-        assert root.tag.endswith("svg")
-    assert paths[0].read_text().count("<circle") == 2 + 1  # a case each, and the legend
-    assert "2.50" in paths[2].read_text()
-    assert plots.write(fake_results({}), tmp_path) == []
-
-
-def test_command_writes_a_folder_and_compares(tmp_path: Path) -> None:
-    arguments = ["--tiny", "--device", "cpu", "--samples", "2", "--contenders", "eager,fuser"]
-    arguments += ["--families", "pointwise", "--case", "swiglu", "--results", str(tmp_path / "r")]
-    assert command.main(arguments) == 0
-    names = {p.name for p in (tmp_path / "r").iterdir()}
-    assert names >= {"results.json", "results.md", "bandwidth.svg", "best_peer.svg"}
-    old = tmp_path / "r" / "results.json"
-    assert command.main([*arguments, "--compare", str(old)]) == 0
-    assert "0 slower, 0 faster, 1 the same" in (tmp_path / "r" / "results.md").read_text()
 
 
 def test_ours_through_torch_compile() -> None:

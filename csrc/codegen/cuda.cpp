@@ -93,6 +93,7 @@ std::string type_of(DType dtype, const std::optional<State>& state) {
 struct Printer {
   const KernelIR& kernel;
   const Constants& constants;
+  bool in_parts = false;  // the block is that of a part (print_parts)
   std::string out;
   int depth = 1;
 
@@ -107,6 +108,7 @@ struct Printer {
       case Symbol::Thread:
         return kernel.index64 ? "(i64)thread_x()" : "thread_x()";
       case Symbol::Block:
+        if (in_parts) return kernel.index64 ? "(i64)block_" : "block_";
         return kernel.index64 ? "(i64)block_x()" : "block_x()";
       default:
         break;
@@ -430,6 +432,12 @@ struct Printer {
     return b.kind == Buffer::Kind::Counters ? "u32" : type_of(b.dtype, b.state);
   }
 
+  void drawn() {
+    for (size_t i = 0; i < kernel.params.size(); ++i)
+      if (kernel.params[i].kind == Param::Kind::Drawn)
+        line(text("const i64 p", i, " = drawn_(d", i, ");"));
+  }
+
   // Shared memory, cut up in the order of the buffers.
   void shared() {
     int offset = 0;
@@ -451,18 +459,39 @@ struct Printer {
   }
 
   static std::string param_type(const Param& p) {
+    if (p.kind == Param::Kind::Drawn) return "Drawn";
     return is_fast_divisor(p) ? "FastDiv" : row(p.dtype).device;
   }
 
-  std::string signature() const {
-    std::vector<std::string> args;
+  struct Argument {
+    std::string type, qualifier, name;
+  };
+  std::vector<Argument> arguments() const {
+    std::vector<Argument> args;
     for (const Buffer& b : kernel.buffers)
       if (b.kind != Buffer::Kind::Shared)
-        args.push_back(text(b.written ? "" : "const ", buffer_type(b), "* ",
-                            b.restrict_ ? "__restrict__ " : "", b.name));
+        args.push_back({.type = text(b.written ? "" : "const ", buffer_type(b), "*"),
+                        .qualifier = b.restrict_ ? "__restrict__ " : "",
+                        .name = b.name});
     for (size_t i = 0; i < kernel.params.size(); ++i)
-      if (!is_constant(i)) args.push_back(text(param_type(kernel.params[i]), " p", i));
-    return joined(args);
+      if (!is_constant(i))
+        args.push_back({.type = param_type(kernel.params[i]),
+                        .qualifier = "",
+                        .name = text(kernel.params[i].kind == Param::Kind::Drawn ? "d" : "p", i)});
+    return args;
+  }
+
+  // What the kernel does, its arguments in variables of their names.
+  void statements() {
+    constant_params();
+    drawn();
+    shared();
+    for (const Array& a : kernel.arrays) {
+      const std::string type = a.chunk ? text("Raw<", row(a.dtype).device, ", ", a.chunk, ">")
+                                       : type_of(a.dtype, a.state);
+      line(text(type, " ", a.name, "[", a.extent, "];"));
+    }
+    body(kernel.body);
   }
 
   void constant_params() {
@@ -479,23 +508,14 @@ struct Printer {
   }
 };
 
-}  // namespace
-
-KernelText print_cuda(const KernelIR& kernel, const Constants& constants) {
-  Printer printer{.kernel = kernel, .constants = constants, .out = {}};
-  printer.constant_params();
-  printer.shared();
-  for (const Array& a : kernel.arrays) {
-    const std::string type =
-        a.chunk ? text("Raw<", row(a.dtype).device, ", ", a.chunk, ">") : type_of(a.dtype, a.state);
-    printer.line(text(type, " ", a.name, "[", a.extent, "];"));
-  }
-  printer.body(kernel.body);
-  const std::string rest = text("(", printer.signature(), ") {\n", printer.out, "}\n");
+// `before`: what stands in front of the function; `signature`: its arguments.
+KernelText finished(const KernelIR& kernel, const std::string& before, const std::string& signature,
+                    const std::string& statements) {
+  const std::string rest = text("(", signature, ") {\n", statements, "}\n");
   const std::string bounds = kernel.min_blocks
                                  ? text("KERNEL2(", kernel.threads, ", ", kernel.min_blocks, ")")
                                  : text("KERNEL(", kernel.threads, ")");
-  const std::string head = bounds + " void ";
+  const std::string head = before + bounds + " void ";
   const std::string helpers = device_text(head + rest);
   const std::string name =
       text(kernel.name, "_", hex(sha256(helpers + head + kernel.name + rest)).substr(0, 8));
@@ -507,6 +527,53 @@ KernelText print_cuda(const KernelIR& kernel, const Constants& constants) {
           .shared_grows = kernel.shared_rows != nullptr,
           .cluster = kernel.cluster,
           .cooperative = kernel.cooperative};
+}
+
+}  // namespace
+
+KernelText print_cuda(const KernelIR& kernel, const Constants& constants) {
+  Printer printer{.kernel = kernel, .constants = constants, .out = {}};
+  printer.statements();
+  std::vector<std::string> signature;
+  for (const Printer::Argument& a : printer.arguments())
+    signature.push_back(text(a.type, " ", a.qualifier, a.name));
+  return finished(kernel, "", joined(signature), printer.out);
+}
+
+PartsLayout parts_layout(const KernelIR& kernel) {
+  const auto shares_grid = [](const Buffer& b) {
+    return b.kind == Buffer::Kind::Workspace || b.kind == Buffer::Kind::Counters;
+  };
+  // A struct of both compilers: nothing in it is aligned to more than 8 bytes.
+  const auto wide = [](const Param& p) { return size_of(p.dtype) > 8; };
+  if (kernel.cooperative || kernel.cluster > 1 ||
+      std::any_of(kernel.buffers.begin(), kernel.buffers.end(), shares_grid) ||
+      std::any_of(kernel.params.begin(), kernel.params.end(), wide))
+    return {};
+  constexpr int room = 4096;  // of the arguments of a launch
+  PartsLayout out;
+  out.part_bytes = (kernel.argument_bytes() + 7) / 8 * 8;
+  out.most = (room - 12) / (out.part_bytes + 4);
+  out.part_offset = ((out.most + 1) * 4 + 7) / 8 * 8;
+  return out;
+}
+
+KernelText print_parts(const KernelIR& kernel) {
+  const int most = parts_layout(kernel).most;
+  const Constants none;
+  Printer printer{.kernel = kernel, .constants = none, .in_parts = true, .out = {}};
+  std::string fields;
+  printer.line(text("const i32 place_ = part_at_(parts.first, ", most, ");"));
+  printer.line("const Part& part_ = parts.part[place_];");
+  printer.line("const i32 block_ = block_x() - parts.first[place_];");
+  for (const Printer::Argument& a : printer.arguments()) {
+    fields += text("  ", a.type, " ", a.name, ";\n");
+    printer.line(text(a.type, " ", a.qualifier, a.name, " = part_.", a.name, ";"));
+  }
+  printer.statements();
+  const std::string structs = text("struct Part {\n", fields, "};\nstruct Parts {\n  i32 first[",
+                                   most + 1, "];\n  Part part[", most, "];\n};\n");
+  return finished(kernel, structs, "PARTS Parts parts", printer.out);
 }
 
 }  // namespace fuser

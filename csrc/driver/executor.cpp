@@ -2,15 +2,15 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <set>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "driver/background.h"
+#include "driver/parts.h"
 #include "driver/specialize.h"
-#include "ir/fast_div.h"
 
 namespace fuser {
 namespace {
@@ -26,102 +26,6 @@ struct Totals {
 Totals& totals() {
   static auto* t = new Totals;
   return *t;
-}
-
-// Appends a value at its natural alignment; returns its offset.
-template <class T>
-uint16_t append(std::vector<char>& bytes, const T& value, size_t align = sizeof(T)) {
-  bytes.resize((bytes.size() + align - 1) / align * align);
-  const auto at = static_cast<uint16_t>(bytes.size());
-  bytes.resize(at + sizeof value);
-  std::memcpy(bytes.data() + at, &value, sizeof value);
-  return at;
-}
-
-LaunchRecord make_launch(const Group& group, std::shared_ptr<const Variant> made_for,
-                         LoadedKernelRef kernel, const Fusion& fusion, const Arguments& arguments) {
-  const Variant& variant = *made_for;
-  LaunchRecord out;
-  out.kernel = std::move(kernel);
-  out.variant = std::move(made_for);
-  thread_local std::vector<int64_t> values;
-  variant.sizes.run(SizeLeaf{arguments}, values);
-  size_t tensors = 0;
-  for (size_t i = 0; i < variant.ir.buffers.size(); ++i) {
-    const Buffer& buffer = variant.ir.buffers[i];
-    if (buffer.kind == Buffer::Kind::Shared) continue;
-    const uint16_t at = append(out.bytes, static_cast<char*>(nullptr));
-    out.offsets.push_back(at);
-    Patch patch{.kind = Patch::Kind::Scratch, .dtype = {}, .given = {}, .index = 0, .offset = at};
-    if (buffer.kind == Buffer::Kind::Tensor) {
-      const BufferUse& use = group.problem.buffers[tensors++];
-      patch.kind = use.input >= 0 ? Patch::Kind::Input : Patch::Kind::Output;
-      patch.index = static_cast<uint16_t>(use.input >= 0 ? use.input : use.output);
-    } else {
-      patch.index = static_cast<uint16_t>(out.scratch.size());
-      const int bytes =
-          buffer.state ? state_bytes(buffer.state->op, buffer.dtype) : size_of(buffer.dtype);
-      add_scratch(out, buffer.name, buffer.kind == Buffer::Kind::Counters,
-                  values[variant.buffer_slots[i]], bytes);
-    }
-    out.patches.push_back(patch);
-  }
-  for (size_t i = 0; i < variant.ir.params.size(); ++i) {
-    const Param& p = variant.ir.params[i];
-    switch (p.kind) {
-      case Param::Kind::Int:
-      case Param::Kind::Divisor: {
-        // What an empty axis would be divided by is never used.
-        const int64_t value = p.kind == Param::Kind::Divisor
-                                  ? std::max<int64_t>(1, values[variant.param_slots[i]])
-                                  : values[variant.param_slots[i]];
-        if (p.dtype == DType::Int64) {
-          out.offsets.push_back(append(out.bytes, value));
-        } else if (p.kind == Param::Kind::Divisor) {
-          out.offsets.push_back(append(out.bytes, make_fast_div(static_cast<uint32_t>(value)), 4));
-        } else {
-          out.offsets.push_back(append(out.bytes, static_cast<int32_t>(value)));
-        }
-        break;
-      }
-      case Param::Kind::Real: {
-        const auto whole = static_cast<double>(values[variant.param_slots[i]]);
-        const double real = p.inverse ? 1.0 / whole : whole;
-        out.offsets.push_back(p.dtype == DType::Float64
-                                  ? append(out.bytes, real)
-                                  : append(out.bytes, static_cast<float>(real)));
-        break;
-      }
-      case Param::Kind::Scalar:
-      case Param::Kind::Value: {
-        const auto size = static_cast<size_t>(size_of(p.dtype));
-        const char zero[16] = {};
-        out.bytes.resize((out.bytes.size() + size - 1) / size * size);
-        const auto at = static_cast<uint16_t>(out.bytes.size());
-        out.bytes.insert(out.bytes.end(), zero, zero + size);
-        out.offsets.push_back(at);
-        const bool scalar = p.kind == Param::Kind::Scalar;
-        out.patches.push_back({.kind = scalar ? Patch::Kind::Scalar : Patch::Kind::Value,
-                               .dtype = p.dtype,
-                               .given = scalar ? fusion.scalars[p.index].dtype : p.dtype,
-                               .index = static_cast<uint16_t>(p.index),
-                               .offset = at});
-        break;
-      }
-    }
-  }
-  // Where an axis that is reduced is empty, the identity is still to be stored.
-  const KernelText& k = variant.text;
-  const int64_t blocks = std::max<int64_t>(k.cluster, values[variant.blocks_slot]);
-  FUSER_CHECK(blocks <= INT32_MAX, Unsupported, "grid-1", "kernel ", variant.text.name,
-              " would need ", blocks, " blocks; a grid holds ", INT32_MAX);
-  const int64_t rows = k.shared_grows ? values[variant.shared_slot] : 0;
-  out.shape = {.grid = {static_cast<uint32_t>(blocks), 1, 1},
-               .block = {static_cast<uint32_t>(k.threads), 1, 1},
-               .shared_bytes = static_cast<uint32_t>(k.shared_bytes + rows),
-               .cluster = {static_cast<uint32_t>(k.cluster), 1, 1},
-               .cooperative = k.cooperative};
-  return out;
 }
 
 // The key of a record: the exact key and what the caller asks for beside it.
@@ -163,6 +67,20 @@ struct Executor::Call {
         for (int group : running(*kernel)) out.push_back(group);
     return out;
   }
+  std::vector<RunningKernel> kernels() const {
+    std::vector<RunningKernel> out;
+    bool behind_other = false;
+    for (const Step& step : specialized->program.steps) {
+      const auto* kernel = std::get_if<KernelStep>(&step);
+      behind_other |= !kernel;
+      if (!kernel) continue;
+      for (int group : running(*kernel))
+        out.push_back({.group = &specialized->groups[group],
+                       .variant = variants[group],
+                       .behind_other = std::exchange(behind_other, false)});
+    }
+    return out;
+  }
 };
 
 Executor::Executor(const Fusion& fusion) : fusion_(fusion), rules_(key_rules(fusion)) {
@@ -196,22 +114,33 @@ Executor::Call Executor::prepare(const Arguments& arguments, const std::vector<P
   for (int i : rules_.in_place_inputs) key.push_back(overlapping[i]);
 
   const std::lock_guard lock(plan_mutex_);
-  std::shared_ptr<Specialized>& specialized = specialized_[key];
-  if (!specialized) {
-    try {
-      specialized = specialize_fusion(fusion_, std::move(layouts), overlapping);
-    } catch (...) {
-      specialized_.erase(key);
-      throw;
+  std::shared_ptr<Specialized>& specialized = call.specialized;
+  // Extents that are computed, and 1 in this call, broadcast as those of inputs do.
+  Units units;
+  for (;;) {
+    specialized = specialized_[key];
+    if (!specialized) {
+      try {
+        specialized = specialize_fusion(fusion_, layouts, overlapping, units);
+      } catch (...) {
+        specialized_.erase(key);
+        throw;
+      }
+      specialized_[key] = specialized;
+    }
+    const Units found = check_constraints(specialized->fusion, specialized->constraints, arguments);
+    if (found.empty()) break;
+    for (const auto& [tensor, dim] : found) {
+      const bool fresh = units.insert({tensor, dim}).second;
+      FUSER_ASSERT(fresh, "dim ", dim, " of t", tensor, " does not broadcast");
+      key.push_back(static_cast<uint64_t>(tensor) << 32 | static_cast<uint64_t>(dim));
     }
   }
-  call.specialized = specialized;
-  check_constraints(specialized->fusion, specialized->constraints, arguments);
   call.variants.resize(specialized->groups.size());
   call.sizes.resize(specialized->groups.size());
   size_t kernels = 0;
   // The variant of a group, or nullptr where it has nothing to store.
-  const auto find = [&](int index) -> std::shared_ptr<const Variant> {
+  const auto variant_of = [&](int index) -> std::shared_ptr<const Variant> {
     Group& g = specialized->groups[index];
     GroupSizes& sizes = call.sizes[index] = group_sizes(*specialized, g, arguments);
     if (sizes.empty) return nullptr;
@@ -225,10 +154,10 @@ Executor::Call Executor::prepare(const Arguments& arguments, const std::vector<P
   for (const Step& step : specialized->program.steps) {
     const auto* kernel = std::get_if<KernelStep>(&step);
     if (!kernel) continue;
-    auto variant = find(kernel->group);
+    auto variant = variant_of(kernel->group);
     if (variant && variant->plan.in_pieces())
       for (int piece : specialized->groups[kernel->group].pieces)
-        call.variants[piece] = find(piece);
+        call.variants[piece] = variant_of(piece);
     else
       call.variants[kernel->group] = std::move(variant);
   }
@@ -239,32 +168,45 @@ Executor::Call Executor::prepare(const Arguments& arguments, const std::vector<P
 
 namespace {
 
-// The kernels of the groups that run, in memory: those that a variant holds, and the others in one
-// batch.
-std::vector<LoadedKernelRef> load(const std::vector<std::shared_ptr<const Variant>>& variants,
-                                  const std::vector<int>& running, int device) {
+// What is compiled for a launch of these kernels.
+KernelText text_of(const std::vector<RunningKernel>& kernels, const std::vector<size_t>& launch) {
+  const Variant& v = *kernels[launch[0]].variant;
+  return launch.size() > 1 ? print_parts(v.ir) : v.text;
+}
+
+// The kernels of the launches, in memory: those that a variant holds, and the others in one batch.
+std::vector<LoadedKernelRef> load(const std::vector<RunningKernel>& kernels,
+                                  const std::vector<std::vector<size_t>>& launches, int device) {
   const Target target = target_of(device);
-  std::vector<LoadedKernelRef> out(running.size());
+  std::vector<LoadedKernelRef> out(launches.size());
+  const auto held = [&](size_t launch) -> LoadedKernelRef& {
+    const Variant& v = *kernels[launches[launch][0]].variant;
+    return launches[launch].size() > 1 ? v.loaded_parts : v.loaded;
+  };
+  const auto mutex = [&](size_t launch) -> std::mutex& {
+    return kernels[launches[launch][0]].variant->loaded_mutex;
+  };
   std::vector<size_t> missing;
-  for (size_t i = 0; i < running.size(); ++i) {
-    const Variant& v = *variants[running[i]];
-    const std::lock_guard lock(v.loaded_mutex);
-    if (v.loaded && v.loaded->target == target)
-      out[i] = v.loaded;
+  for (size_t i = 0; i < launches.size(); ++i) {
+    const std::lock_guard lock(mutex(i));
+    if (held(i) && held(i)->target == target)
+      out[i] = held(i);
     else
       missing.push_back(i);
   }
   if (missing.empty()) return out;
   std::vector<KernelText> texts;
-  for (size_t i : missing) texts.push_back(variants[running[i]]->text);
+  for (size_t i : missing) texts.push_back(text_of(kernels, launches[i]));
   const std::vector<LoadedKernelRef> loaded = load_kernels(target, device, texts);
   for (size_t k = 0; k < missing.size(); ++k) {
-    const Variant& v = *variants[running[missing[k]]];
-    const std::lock_guard lock(v.loaded_mutex);
-    v.loaded = out[missing[k]] = loaded[k];
+    const std::lock_guard lock(mutex(missing[k]));
+    held(missing[k]) = out[missing[k]] = loaded[k];
   }
   return out;
 }
+
+// On a CPU a launch costs no more than its blocks: joined there only where it is to be tested.
+bool joins_launches(int device) { return device != cpu_device || options().host_debug; }
 
 // The least recently used half of the records goes where there are too many.
 template <class Entries>
@@ -291,8 +233,9 @@ void set_strides(OutputSpec& spec, const std::vector<int>& order) {
 
 RecordRef Executor::build(Call& call, const Arguments& arguments) {
   const Specialized& s = *call.specialized;
-  const std::vector<int> running = call.running();
-  const std::vector<LoadedKernelRef> loaded = load(call.variants, running, arguments.device);
+  const std::vector<RunningKernel> kernels = call.kernels();
+  const auto launches = launches_of(kernels, joins_launches(arguments.device));
+  const std::vector<LoadedKernelRef> loaded = load(kernels, launches, arguments.device);
   thread_local std::vector<int64_t> sizes;
   s.shapes.run(SizeLeaf{arguments}, sizes);
 
@@ -323,14 +266,19 @@ RecordRef Executor::build(Call& call, const Arguments& arguments) {
   };
   // What runs has the last word: results with nothing to store are laid out by no kernel.
   for (const Group& g : s.groups) lay_out(g.problem, false);
-  size_t next = 0;
+  size_t kernel = 0, launch = 0;  // the next ones
   for (const Step& step : s.program.steps) {
-    if (const auto* kernel = std::get_if<KernelStep>(&step)) {
-      for (int group : call.running(*kernel)) {
-        const Group& g = s.groups[group];
-        lay_out(g.problem, true);
-        record->steps.emplace_back(
-            make_launch(g, call.variants[group], loaded[next++], s.fusion, arguments));
+    if (const auto* group = std::get_if<KernelStep>(&step)) {
+      for (size_t count = call.running(*group).size(); count > 0; --count, ++kernel) {
+        lay_out(kernels[kernel].group->problem, true);
+        if (launch == launches.size() || launches[launch][0] != kernel) continue;
+        std::vector<LaunchRecord> parts;
+        for (size_t i : launches[launch])
+          parts.push_back(make_launch(*kernels[i].group, kernels[i].variant, loaded[launch],
+                                      s.fusion, arguments));
+        record->steps.emplace_back(parts.size() > 1 ? join_launches(parts, loaded[launch])
+                                                    : std::move(parts[0]));
+        ++launch;
       }
     } else if (const auto* library = std::get_if<LibraryCall>(&step)) {
       // It reads tensors without elements too, which no kernel stores.
@@ -540,7 +488,9 @@ RecordRef Executor::last() {
 
 void Executor::collect(const Arguments& arguments, std::vector<KernelText>& texts) {
   const Call call = prepare(arguments, {});
-  for (int g : call.running()) texts.push_back(call.variants[g]->text);
+  const std::vector<RunningKernel> kernels = call.kernels();
+  for (const auto& launch : launches_of(kernels, joins_launches(arguments.device)))
+    texts.push_back(text_of(kernels, launch));
 }
 
 void Executor::clear() {

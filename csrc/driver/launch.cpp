@@ -8,7 +8,9 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/options.h"
+#include "driver/compile.h"
 #include "host/executor.h"
+#include "ir/fast_div.h"
 
 namespace fuser {
 namespace {
@@ -128,7 +130,114 @@ void run_on_host(const LaunchRecord& launch, const Arguments& arguments,
                 launch.shape.shared_bytes, parameters, host);
 }
 
+// Appends a value at its natural alignment; returns its offset.
+template <class T>
+uint16_t append(std::vector<char>& bytes, const T& value, size_t align = sizeof(T)) {
+  bytes.resize((bytes.size() + align - 1) / align * align);
+  const auto at = static_cast<uint16_t>(bytes.size());
+  bytes.resize(at + sizeof value);
+  std::memcpy(bytes.data() + at, &value, sizeof value);
+  return at;
+}
+
 }  // namespace
+
+LaunchRecord make_launch(const Group& group, std::shared_ptr<const Variant> made_for,
+                         LoadedKernelRef kernel, const Fusion& fusion, const Arguments& arguments) {
+  const Variant& variant = *made_for;
+  LaunchRecord out;
+  out.kernel = std::move(kernel);
+  out.variant = std::move(made_for);
+  thread_local std::vector<int64_t> values;
+  variant.sizes.run(SizeLeaf{arguments}, values);
+  size_t tensors = 0;
+  for (size_t i = 0; i < variant.ir.buffers.size(); ++i) {
+    const Buffer& buffer = variant.ir.buffers[i];
+    if (buffer.kind == Buffer::Kind::Shared) continue;
+    const uint16_t at = append(out.bytes, static_cast<char*>(nullptr));
+    out.offsets.push_back(at);
+    Patch patch{.kind = Patch::Kind::Scratch, .dtype = {}, .given = {}, .index = 0, .offset = at};
+    if (buffer.kind == Buffer::Kind::Tensor) {
+      const BufferUse& use = group.problem.buffers[tensors++];
+      patch.kind = use.input >= 0 ? Patch::Kind::Input : Patch::Kind::Output;
+      patch.index = static_cast<uint16_t>(use.input >= 0 ? use.input : use.output);
+    } else {
+      patch.index = static_cast<uint16_t>(out.scratch.size());
+      const int bytes =
+          buffer.state ? state_bytes(buffer.state->op, buffer.dtype) : size_of(buffer.dtype);
+      add_scratch(out, buffer.name, buffer.kind == Buffer::Kind::Counters,
+                  values[variant.buffer_slots[i]], bytes);
+    }
+    out.patches.push_back(patch);
+  }
+  for (size_t i = 0; i < variant.ir.params.size(); ++i) {
+    const Param& p = variant.ir.params[i];
+    switch (p.kind) {
+      case Param::Kind::Int:
+      case Param::Kind::Divisor: {
+        // What an empty axis would be divided by is never used.
+        const int64_t value = p.kind == Param::Kind::Divisor
+                                  ? std::max<int64_t>(1, values[variant.param_slots[i]])
+                                  : values[variant.param_slots[i]];
+        if (p.dtype == DType::Int64) {
+          out.offsets.push_back(append(out.bytes, value));
+        } else if (p.kind == Param::Kind::Divisor) {
+          out.offsets.push_back(append(out.bytes, make_fast_div(static_cast<uint32_t>(value)), 4));
+        } else {
+          out.offsets.push_back(append(out.bytes, static_cast<int32_t>(value)));
+        }
+        break;
+      }
+      case Param::Kind::Real: {
+        const auto whole = static_cast<double>(values[variant.param_slots[i]]);
+        const double real = p.inverse ? 1.0 / whole : whole;
+        out.offsets.push_back(p.dtype == DType::Float64
+                                  ? append(out.bytes, real)
+                                  : append(out.bytes, static_cast<float>(real)));
+        break;
+      }
+      case Param::Kind::Drawn: {
+        const uint16_t at = append(out.bytes, int64_t{0});
+        append(out.bytes, static_cast<const int64_t*>(nullptr));
+        out.offsets.push_back(at);
+        out.patches.push_back({.kind = Patch::Kind::Drawn,
+                               .dtype = p.dtype,
+                               .given = p.dtype,
+                               .index = static_cast<uint16_t>(p.index),
+                               .offset = at});
+        break;
+      }
+      case Param::Kind::Scalar:
+      case Param::Kind::Value: {
+        const auto size = static_cast<size_t>(size_of(p.dtype));
+        const char zero[16] = {};
+        out.bytes.resize((out.bytes.size() + size - 1) / size * size);
+        const auto at = static_cast<uint16_t>(out.bytes.size());
+        out.bytes.insert(out.bytes.end(), zero, zero + size);
+        out.offsets.push_back(at);
+        const bool scalar = p.kind == Param::Kind::Scalar;
+        out.patches.push_back({.kind = scalar ? Patch::Kind::Scalar : Patch::Kind::Value,
+                               .dtype = p.dtype,
+                               .given = scalar ? fusion.scalars[p.index].dtype : p.dtype,
+                               .index = static_cast<uint16_t>(p.index),
+                               .offset = at});
+        break;
+      }
+    }
+  }
+  // Where an axis that is reduced is empty, the identity is still to be stored.
+  const KernelText& k = variant.text;
+  const int64_t blocks = std::max<int64_t>(k.cluster, values[variant.blocks_slot]);
+  FUSER_CHECK(blocks <= INT32_MAX, Unsupported, "grid-1", "kernel ", variant.text.name,
+              " would need ", blocks, " blocks; a grid holds ", INT32_MAX);
+  const int64_t rows = k.shared_grows ? values[variant.shared_slot] : 0;
+  out.shape = {.grid = {static_cast<uint32_t>(blocks), 1, 1},
+               .block = {static_cast<uint32_t>(k.threads), 1, 1},
+               .shared_bytes = static_cast<uint32_t>(k.shared_bytes + rows),
+               .cluster = {static_cast<uint32_t>(k.cluster), 1, 1},
+               .cooperative = k.cooperative};
+  return out;
+}
 
 void add_scratch(LaunchRecord& launch, std::string name, bool counters, int64_t elements,
                  int element_bytes) {

@@ -15,6 +15,7 @@
 
 namespace fuser {
 
+struct Group;    // driver/compile.h
 struct Variant;  // driver/compile.h
 
 // An output to allocate: a result, or a temporary between kernels or of an in-place output.
@@ -55,6 +56,10 @@ struct LaunchRecord {
   int64_t workspace_bytes = 0, counters = 0;  // of all scratch
   std::shared_ptr<const Variant> variant;     // how it came about, for people
 };
+// The launch of one kernel of a group for arguments of these sizes; pointers and scalars are left to
+// be patched. Raises Unsupported "grid-1".
+LaunchRecord make_launch(const Group& group, std::shared_ptr<const Variant> made_for,
+                         LoadedKernelRef kernel, const Fusion& fusion, const Arguments& arguments);
 // Gives a launch one more workspace, or more counters.
 void add_scratch(LaunchRecord& launch, std::string name, bool counters, int64_t elements,
                  int element_bytes);

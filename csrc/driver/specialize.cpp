@@ -30,6 +30,7 @@ std::optional<Number> constant(const Param& p, const char* at) {
       return Number{.real = p.dtype == DType::Float64 ? read_as<double>(at) : read_as<float>(at)};
     case Param::Kind::Scalar:
     case Param::Kind::Value:
+    case Param::Kind::Drawn:
       break;
   }
   return std::nullopt;
@@ -66,7 +67,8 @@ RecordRef with_constant_sizes(const Record& record) {
   std::vector<KernelText> texts;
   for (StepRecord& step : out->steps) {
     auto* launch = std::get_if<LaunchRecord>(&step);
-    if (!launch) continue;
+    // A launch that runs several kernels has their arguments in a table.
+    if (!launch || launch->kernel->source.name != launch->variant->text.name) continue;
     Constants constants = constants_of(*launch);
     if (std::none_of(constants.begin(), constants.end(), [](const auto& c) { return c; })) continue;
     texts.push_back(print_cuda(launch->variant->ir, constants));

@@ -12,7 +12,6 @@ from typing import Any
 from fuser.cache import kernel_text
 from fuser.definition import FusionDefinition
 from fuser.explain import Explanation, Step, arguments_of, explain, shortened_plan
-from fuser.interpreter import tensor_sizes
 from fuser.report.graph import graph
 from fuser.report.kernels import MachineCode, machine_code
 from fuser.report.plots import roofline, timeline
@@ -127,6 +126,8 @@ def _section(
     found = explain(fd, inputs, device=device, measured=measured)
     kernels = fd.fec.executor.kernels(inputs, device)
     records = fd.fusion.records()["tensors"]
+    from fuser.interpreter import tensor_sizes  # imports torch, which `import fuser` does not
+
     shapes = tensor_sizes(fd, inputs)
     with ThreadPoolExecutor() as pool:  # NVRTC releases the interpreter lock
         code = list(pool.map(lambda kernel: machine_code(kernel, found.machine.arch), kernels))

@@ -1,11 +1,13 @@
 """The compilers as the driver calls them: NVRTC, and the system's C++ compiler for the host."""
 
+import atexit
 import os
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
 from fuser import _core
+from fuser.errors import CompileError
 from fuser.progress import Progress
 from fuser.runtime import host
 
@@ -24,26 +26,37 @@ class Toolchain:
             return host.fingerprint(target.debug)
         from fuser.runtime import toolkit
 
-        found = toolkit.nvrtc()
+        found = toolkit.known()
         parts = [*map(str, found.version), found.build, *found.flags(found.target(target.arch))]
         return "\0".join(parts).encode()
 
-    def build(self, target: Any, texts: Sequence[Any]) -> list[Built]:
-        """One result per text. Host kernels are compiled in one batch and share their payload."""
+    def build(self, target: Any, texts: Sequence[Any]) -> Iterator[tuple[int, Built | Exception]]:
+        """Each text's number and what it became, in the order in which they are done.
+
+        A CompileError stands where the compiler refuses the text and would again; what concerns no
+        single text is raised. Host kernels are compiled in one batch and share their payload.
+        """
+        if target.host:
+            results = self._host_objects(target, texts)
+        else:
+            results = in_parallel(lambda text: self._cubin(target.arch, text), texts)
         with Progress(len(texts)) as progress:
-            if target.host:
-                sources = [host.HostSource(t.name, t.text, t.collectives) for t in texts]
-                payload = host.build(sources, debug=target.debug)
-                return [(payload, 0, 0, 0)] * len(sources)
-
-            def compiled(text: Any) -> Built:
-                built = self._cubin(target.arch, text)
+            for result in results:
                 progress.done()
-                return built
+                yield result
 
-            # NVRTC releases the interpreter lock and really compiles in parallel.
-            with ThreadPoolExecutor(min(len(texts), os.cpu_count() or 1)) as pool:
-                return list(pool.map(compiled, texts))
+    def _host_objects(
+        self, target: Any, texts: Sequence[Any]
+    ) -> Iterator[tuple[int, Built | Exception]]:
+        sources = [host.HostSource(t.name, t.text, t.collectives) for t in texts]
+        try:
+            payload = host.build(sources, debug=target.debug)
+        except CompileError as error:
+            if len(texts) > 1 or not refused(error):
+                raise
+            yield 0, error
+        else:
+            yield from ((i, (payload, 0, 0, 0)) for i in range(len(texts)))
 
     def _cubin(self, arch: int, text: Any) -> Built:
         from fuser.runtime import cubin, toolkit
@@ -55,6 +68,38 @@ class Toolchain:
         return compiled.cubin, used.registers, used.local_bytes, used.shared_bytes
 
 
+def in_parallel(
+    work: Callable[[Any], Built], texts: Sequence[Any]
+) -> Iterator[tuple[int, Built | Exception]]:
+    """work(text) for each, by threads: NVRTC releases the interpreter lock and really compiles in
+    parallel.
+    """
+    if len(texts) == 1:
+        yield 0, outcome(work, texts[0])
+        return
+    with ThreadPoolExecutor(min(len(texts), os.cpu_count() or 1)) as pool:
+        numbers = {pool.submit(outcome, work, text): i for i, text in enumerate(texts)}
+        for done in as_completed(numbers):
+            yield numbers[done], done.result()
+
+
+def outcome(work: Callable[[Any], Built], text: Any) -> Built | Exception:
+    """work(text), or that the compiler refuses it."""
+    try:
+        return work(text)
+    except CompileError as error:
+        if not refused(error):
+            raise
+        return error
+
+
+def refused(error: CompileError) -> bool:
+    """Did the compiler refuse the text, as it would again? It may also be missing, or fail."""
+    return error.rule in ("nvrtc-compile", "host-compile")
+
+
 def install() -> None:
     """Gives the driver its compilers; none of them is imported or looked for before a miss."""
     _core.set_toolchain(Toolchain())
+    # A thread that is inside a compiler when the interpreter ends would take the process with it.
+    atexit.register(_core.stop_compiling)

@@ -96,11 +96,13 @@ def check_batch(batch: str, dtype: torch.dtype, device: torch.device) -> None:
     expected = eager(source)
     f = torch.jit.CompilationUnit(source).f
     unfused = torchscript.counters()["fallbacks"]
-    for shape in [(3, 8), (3, 8), (3, 8), (3, 6), (3, 12)]:
+    for run, shape in enumerate([(3, 8), (3, 8), (3, 8), (3, 6), (3, 12)]):
         on_cpu = batch_inputs(shape, dtype)
         inputs = [t.to(device) for t in on_cpu]
-        # Torch's kernels for CUDA have some constants (hardswish: 1 / 6) in float32 only.
-        wanted = expected(*(on_cpu if dtype == torch.float64 else inputs))
+        # Torch's kernels for CUDA have some constants (hardswish: 1 / 6) in float32 only. The first
+        # run, which is profiled, is torch's own.
+        by_cpu = dtype == torch.float64 and run > 0
+        wanted = expected(*(on_cpu if by_cpu else inputs))
         for place, (a, b) in enumerate(zip(f(*inputs), wanted, strict=True)):
             assert a.dtype == b.dtype, place
             try:

@@ -284,7 +284,11 @@ def test_parse_1(line: str, column: int, expected: str) -> None:
         ("buffer t f32 counters read", 25, "expected an expression, got 'read'"),
         ("param p1 : i32 int 4", 9, "expected p0, got 'p1'"),
         ("param p0 int 4", 12, "expected ':', got 'int'"),
-        ("param p0 : i32 4", 18, "expected int, divisor, real, inverse, scalar or value, got '4'"),
+        (
+            "param p0 : i32 4",
+            18,
+            "expected int, divisor, real, inverse, scalar, drawn or value, got '4'",
+        ),
         ("axes [a0, a1] extents [1, 2]", 11, "expected an axis, such as a0, or ']', got ','"),
         ("axes [a0] extents 4", 21, "expected '[', got '4'"),
     ],

@@ -213,12 +213,14 @@ def own_options(set_option: Callable[[str, object], None]) -> None:
 
 
 def compute_of(fd: FusionDefinition, place: int) -> torch.dtype:
-    """The dtype in which output `place` is computed, its cast to a half type left out."""
+    """The dtype in which output `place` is computed, its cast to a half type left out; that of the
+    output where it is only passed on.
+    """
     records = fd.fusion.records()
     record = records["tensors"][records["outputs"][place][0]]
     if record["kind"] == "Cast":
         record = records["tensors"][record["arg"]]
-    return torch_dtype(record["compute"])
+    return torch_dtype(record.get("compute", record["dtype"]))
 
 
 @pytest.mark.parametrize(

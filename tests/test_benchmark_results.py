@@ -1,0 +1,76 @@
+"""What the benchmark command keeps and draws: comparisons with an older run, plots, a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import torch
+
+from benchmarks import __main__ as command
+from benchmarks import compare, plots, pointwise
+
+
+def fake_results(us: dict[str, float], spread: float = 0.01) -> dict[str, Any]:
+    """A family of cases that took so long, beside a copy of 100 us."""
+    goal = vars(pointwise.scale((4, 32), torch.float32).goal)
+    records = {
+        name: {
+            "case": name,
+            "dtype": "float32",
+            "shape": [n + 1, 4],
+            "goal": goal,
+            "kernels": [],
+            "us": {"fuser": t, "eager": 150.0, "memcpy": 100.0},
+            "copy_us": 100.0,
+            "bytes": 10 ** (n + 4),
+            "failed": {},
+            "wrong": {},
+            "inexact": {},
+            "spread": {"fuser": spread, "memcpy": spread},
+        }
+        for n, (name, t) in enumerate(us.items())
+    }
+    return {"environment": {}, "families": {"pointwise": records}, "failures": {}}
+
+
+def test_compare_names_what_got_slower() -> None:
+    old = fake_results({"a": 100.0, "b": 100.0, "c": 100.0, "gone": 100.0})
+    new = fake_results({"a": 120.0, "b": 102.0, "c": 50.0, "new": 100.0})
+    found = compare.changes(old, new)
+    assert [c.key for c in found] == ["a", "b", "c"]
+    assert [c.key for c in compare.slower(found)] == ["a"]
+    text = compare.comparison(found)
+    assert text.startswith("1 slower, 1 faster, 1 the same within noise")
+    assert "| pointwise | a | 100.0 | 120.0 | +20.0% | 3.0% |" in text
+    assert not compare.slower(compare.changes(fake_results({"a": 100.0}, 0.2), new)), "noisy"
+
+
+def test_compare_takes_times_beside_a_copy() -> None:
+    """On a board with a slower clock everything takes longer, and nothing got slower."""
+    old, new = fake_results({"a": 100.0}), fake_results({"a": 200.0})
+    new["families"]["pointwise"]["a"]["copy_us"] = 200.0
+    assert compare.changes(old, new)[0].ratio == 1.0
+
+
+def test_plots(tmp_path: Path) -> None:
+    paths = plots.write(fake_results({"a<b": 100.0, "b": 60.0}), tmp_path / "results")
+    assert [p.name for p in paths] == ["bandwidth.svg", "copy_share.svg", "best_peer.svg"]
+    for path in paths:
+        root = ElementTree.parse(path).getroot()
+        assert root.tag.endswith("svg")
+    assert paths[0].read_text().count("<circle") == 2 + 1  # a case each, and the legend
+    assert "2.50" in paths[2].read_text()
+    assert plots.write(fake_results({}), tmp_path) == []
+
+
+def test_command_writes_a_folder_and_compares(tmp_path: Path) -> None:
+    arguments = ["--tiny", "--device", "cpu", "--samples", "2", "--contenders", "eager,fuser"]
+    arguments += ["--families", "pointwise", "--case", "swiglu", "--results", str(tmp_path / "r")]
+    assert command.main(arguments) == 0
+    names = {p.name for p in (tmp_path / "r").iterdir()}
+    assert names >= {"results.json", "results.md", "bandwidth.svg", "best_peer.svg"}
+    old = tmp_path / "r" / "results.json"
+    assert command.main([*arguments, "--compare", str(old)]) == 0
+    assert "0 slower, 0 faster, 1 the same" in (tmp_path / "r" / "results.md").read_text()
