@@ -1,6 +1,7 @@
 #include "ir/expr.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <tuple>
 
@@ -192,9 +193,11 @@ Expr Exprs::fold_integer(Op op, Expr a, Expr b) {
     case Op::floor_divide:
     case Op::ceil_div:
       if (b->is_constant(1)) return a;
+      if (b->is_constant(0)) return constant(-1);
       break;
     case Op::mod:
       if (b->is_constant(1)) return constant(0);
+      if (b->is_constant(0)) return a;
       break;
     case Op::maximum:
     case Op::minimum:
@@ -272,8 +275,35 @@ DType compute_dtype(Expr e) {
   return row(e->op).rule == ResultRule::Condition ? e->args[1]->dtype : e->args[0]->dtype;
 }
 
+namespace {
+
+// What a walk has seen. Most walks are over a handful of nodes, for which a table is dear.
+class Seen {
+ public:
+  bool count(Expr e) const {
+    if (count_ > few) return all_.count(e);
+    return std::find(first_.begin(), first_.begin() + count_, e) != first_.begin() + count_;
+  }
+  void insert(Expr e) {
+    if (count_ == few) all_.insert(first_.begin(), first_.end());
+    if (count_ < few)
+      first_[count_] = e;
+    else
+      all_.insert(e);
+    ++count_;
+  }
+
+ private:
+  static constexpr int few = 16;
+  std::array<Expr, few> first_;
+  int count_ = 0;
+  std::unordered_set<Expr> all_;
+};
+
+}  // namespace
+
 void visit(std::span<const Expr> roots, const std::function<void(Expr)>& f) {
-  std::unordered_set<Expr> done;
+  Seen done;
   std::vector<std::pair<Expr, bool>> open;
   for (auto it = roots.rbegin(); it != roots.rend(); ++it) open.emplace_back(*it, false);
   while (!open.empty()) {

@@ -134,7 +134,7 @@ struct Builder {
   Expr compute(ValueId v, const std::vector<Expr>& known, Body& body, Expr lane) {
     const Value& value = problem.refined.values[v];
     if (const auto* c = std::get_if<Coordinate>(&value.how))
-      return coordinate(kernel, body, import(c->at));
+      return coordinate(kernel, body, *c, known, [](Expr e) { return e; });
     if (const auto* c = std::get_if<Choose>(&value.how))
       return chosen(kernel, body, *c, value.dtype, known, [](Expr e) { return e; });
     if (!std::holds_alternative<Read>(value.how))

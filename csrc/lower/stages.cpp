@@ -413,7 +413,7 @@ struct Builder {
   Expr compute(size_t s, ValueId v, const Known& known, Body& body, Expr lane) {
     const Value& value = values()[v];
     if (const auto* c = std::get_if<Coordinate>(&value.how))
-      return coordinate(kernel, body, import(kernel, c->at));
+      return coordinate(kernel, body, *c, known, [](Expr e) { return e; });
     if (const auto* c = std::get_if<Choose>(&value.how))
       return chosen(kernel, body, *c, value.dtype, known, [](Expr e) { return e; });
     if (!std::holds_alternative<Read>(value.how))

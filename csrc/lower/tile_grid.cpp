@@ -334,7 +334,7 @@ void Builder::store_columns(Body& body, Expr column, Expr owner, Known& known) {
                            .in = both(in, inside ? place(inside) : nullptr)}});
       known[v] = exprs().element(array, constant(0), a.dtype);
     } else if (const auto* at = std::get_if<Coordinate>(&value.how)) {
-      known[v] = coordinate(kernel, body, place(import(kernel, at->at)));
+      known[v] = coordinate(kernel, body, *at, known, place);
     } else if (const auto* choose = std::get_if<Choose>(&value.how)) {
       known[v] = chosen(kernel, body, *choose, value.dtype, known, place);
     } else {

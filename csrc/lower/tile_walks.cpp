@@ -101,7 +101,7 @@ void Builder::load_step(Body& body, int access, const Known& known, bool all_ste
 void Builder::compute(ValueId v, Known& known, Body& body, Expr lane) {
   const Value& value = values()[v];
   if (const auto* c = std::get_if<Coordinate>(&value.how)) {
-    known[v] = coordinate(kernel, body, import(kernel, c->at));
+    known[v] = coordinate(kernel, body, *c, known, [](Expr e) { return e; });
   } else if (const auto* p = std::get_if<Pick>(&value.how)) {
     known[v] = result(p->reduced, p->result, lane);
   } else if (const auto* choose = std::get_if<Choose>(&value.how)) {

@@ -81,7 +81,9 @@ Expr within(KernelIR& kernel, const Pred& in, const std::vector<Expr>& known) {
   return all;
 }
 
-Expr coordinate(KernelIR& kernel, Body& body, Expr at) {
+Expr coordinate(KernelIR& kernel, Body& body, const Coordinate& how, const std::vector<Expr>& known,
+                const std::function<Expr(Expr)>& place) {
+  const Expr at = place(resolved(kernel.exprs, import(kernel, how.at), known));
   const int index = kernel.vars++, wide = kernel.vars++;
   body.push_back({Let{.var = index, .value = at, .index = true}});
   body.push_back({Let{.var = wide, .value = kernel.exprs.symbol(Symbol::Var, index)}});

@@ -20,9 +20,11 @@ Expr arithmetic(const Problem& problem, KernelIR& kernel, ValueId v,
 Expr operand(KernelIR& kernel, const Access& access, const std::vector<Expr>& known);
 
 // A coordinate as an int64 value: the index itself may have 32 bits, its products need not.
-Expr coordinate(KernelIR& kernel, Body& body, Expr at);
-// A value that is one of several, by where it stands: names the conditions in `body`. `place`: what
-// an expression over axes is in the builder's walk.
+// `place`: what an expression over axes is in the builder's walk.
+Expr coordinate(KernelIR& kernel, Body& body, const Coordinate& how, const std::vector<Expr>& known,
+                const std::function<Expr(Expr)>& place);
+// A value that is one of several, by where it stands: names the conditions in `body`. `place`: as
+// of coordinate().
 Expr chosen(KernelIR& kernel, Body& body, const Choose& how, DType dtype,
             const std::vector<Expr>& known, const std::function<Expr(Expr)>& place);
 // Where an access is inside its tensor, over axes; nullptr: always. What a loaded coordinate is

@@ -7,8 +7,9 @@
 namespace fuser {
 
 int ceil_pow2(int64_t n) {
+  constexpr int most = 1 << 30;
   int p = 1;
-  while (p < n) p *= 2;
+  while (p < n && p < most) p *= 2;
   return p;
 }
 
