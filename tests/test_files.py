@@ -21,6 +21,8 @@ COVERED = {
     "csrc/bind": ("tests/base/test_errors.py", "no logic; every test goes through it"),
     "csrc/base/error.h": ("tests/base/test_errors.py", "the header's plural is the Python module"),
     "csrc/fusion/group.cpp": ("tests/fusion/test_access.py", "what access.h promises"),
+    "csrc/fusion/moves.cpp": ("tests/fusion/test_access.py", "where ops read, as access.h says"),
+    "csrc/fusion/offers.cpp": ("tests/fusion/test_segment.py", "what outputs have in common"),
     "csrc/lower/tile_walks.cpp": ("tests/lower/test_tiles.py", "a part of the builder of tiles"),
     "csrc/lower/tile_grid.cpp": ("tests/lower/test_tiles.py", "a part of the builder of tiles"),
     "csrc/torch/executor.cpp": ("tests/torch/test_module.py", "what the module's executor runs"),

@@ -9,6 +9,7 @@
 #include "base/options.h"
 #include "driver/cuda_api.h"
 #include "fusion/define.h"
+#include "fusion/views.h"
 
 namespace fuser {
 namespace {
@@ -140,6 +141,28 @@ std::vector<int> row_major(int rank) {
   return order;
 }
 
+namespace {
+
+// Marks the outputs that are views of inputs, and how they lie there. An input that is overwritten,
+// or may be under another name, has none: a result holds what it was.
+void find_views(Specialized& s, const std::vector<bool>& overlapping) {
+  std::vector<bool> written = overlapping;
+  for (const Output& o : s.fusion.outputs)
+    if (o.alias >= 0) written[o.alias] = true;
+  const bool shared = std::find(overlapping.begin(), overlapping.end(), true) != overlapping.end();
+  for (Output& o : s.fusion.outputs) {
+    Specialized::ViewSlots& slots = s.views.emplace_back();
+    if (shared || o.alias >= 0) continue;
+    const auto view = input_view(s.fusion, *o.tensor, s.layouts);
+    if (!view || written[view->input]) continue;
+    o.view = true;
+    slots = {.input = view->input, .offset = s.shapes.add(view->offset), .strides = {}};
+    for (Expr e : view->strides) slots.strides.push_back(s.shapes.add(e));
+  }
+}
+
+}  // namespace
+
 std::unique_ptr<Specialized> specialize_fusion(const Fusion& fusion,
                                                std::vector<LayoutClass> layouts,
                                                const std::vector<bool>& overlapping,
@@ -151,6 +174,7 @@ std::unique_ptr<Specialized> specialize_fusion(const Fusion& fusion,
   out->layouts = std::move(layouts);
   out->constraints = constraints_of(out->fusion);
   if (dump_enabled("fusion", "")) dump("fusion", "fusion", to_python(out->fusion));
+  find_views(*out, overlapping);
   // Both append temporaries to the outputs.
   std::vector<Kernels> kernels;
   std::vector<LibraryCall> calls;

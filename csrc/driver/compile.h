@@ -77,7 +77,13 @@ struct Specialized {
   Constraints constraints;
   IntProgram shapes;                          // sizes of the outputs
   std::vector<std::vector<int>> shape_slots;  // by output and dim
-  std::vector<Parting> partings;              // for people: what was not fused
+  struct ViewSlots {
+    int input = -1;  // -1: the output is no view of one
+    int offset = 0;
+    std::vector<int> strides;
+  };
+  std::vector<ViewSlots> views;   // by output, in `shapes`
+  std::vector<Parting> partings;  // for people: what was not fused
 };
 
 // The order of dims, outermost first, that results of library calls have.

@@ -229,6 +229,37 @@ void set_strides(OutputSpec& spec, const std::vector<int>& order) {
   }
 }
 
+// When memory is needed: from the first step that names it, where it is no result to the last one.
+void set_lifetimes(Record& record) {
+  const size_t steps = record.steps.size();
+  record.allocated.resize(steps + 1);
+  record.released.resize(steps);
+  std::vector<size_t> first(record.outputs.size(), steps), last = first;
+  for (size_t i = 0; i < steps; ++i) {
+    const auto use = [&](int output) {
+      first[output] = std::min(first[output], i);
+      last[output] = i;
+    };
+    if (const auto* launch = std::get_if<LaunchRecord>(&record.steps[i])) {
+      for (const Patch& p : launch->patches)
+        if (p.kind == Patch::Kind::Output) use(p.index);
+    } else if (const auto* call = std::get_if<LibraryCall>(&record.steps[i])) {
+      for (const LibraryCall::Source& a : call->args)
+        if (a.output >= 0) use(a.output);
+      for (int o : call->outputs)
+        if (o >= 0) use(o);
+    } else {
+      use(std::get<CopyRecord>(record.steps[i]).output);
+    }
+  }
+  for (size_t o = 0; o < record.outputs.size(); ++o) {
+    const OutputSpec& spec = record.outputs[o];
+    if (spec.allocate && !spec.library) record.allocated[first[o]].push_back(static_cast<int>(o));
+    if ((spec.temp || spec.alias >= 0) && last[o] < steps)
+      record.released[last[o]].push_back(static_cast<int>(o));
+  }
+}
+
 }  // namespace
 
 RecordRef Executor::build(Call& call, const Arguments& arguments) {
@@ -251,9 +282,14 @@ RecordRef Executor::build(Call& call, const Arguments& arguments) {
     spec.dtype = output.tensor->dtype;
     spec.alias = output.alias;
     spec.temp = output.temp;
-    spec.allocate = !s.in_place[o] && !output.temp;
+    spec.allocate = !s.in_place[o] && !output.temp && !output.view;
     spec.sizes.reserve(s.shape_slots[o].size());
     for (int slot : s.shape_slots[o]) spec.sizes.push_back(sizes[slot]);
+    if (!output.view) continue;
+    const Specialized::ViewSlots& view = s.views[o];
+    spec.view = view.input;
+    spec.offset = sizes[view.offset];
+    for (int slot : view.strides) spec.strides.push_back(sizes[slot]);
   }
   const auto lay_out = [&](const Problem& p, bool runs) {
     for (size_t i = 0; i < p.refined.stores.size(); ++i) {
@@ -294,6 +330,7 @@ RecordRef Executor::build(Call& call, const Arguments& arguments) {
       record->steps.emplace_back(CopyRecord{std::get<CopyStep>(step).output});
     }
   }
+  set_lifetimes(*record);
   return record;
 }
 
@@ -454,7 +491,8 @@ Explanation Executor::explain(const Arguments& arguments) {
   }
   for (int i : inputs_read) out.ideal_bytes += input(i).bytes;
   for (size_t o = 0; o < s.fusion.outputs.size(); ++o)
-    if (!s.fusion.outputs[o].temp) out.ideal_bytes += output(static_cast<int>(o)).bytes;
+    if (!s.fusion.outputs[o].temp && !s.fusion.outputs[o].view)
+      out.ideal_bytes += output(static_cast<int>(o)).bytes;
   return out;
 }
 

@@ -25,7 +25,10 @@ struct OutputSpec {
   int alias = -1;        // tensor input it belongs to, or -1
   bool temp = false;     // handed from one kernel to another, not to the caller
   bool library = false;  // a library call makes it, row-major; nobody else allocates it
-  bool allocate = true;  // no: stored straight into the input, or a temporary of no kernel here
+  bool allocate =
+      true;            // no: stored straight into the input, a view, a temporary of no kernel here
+  int view = -1;       // tensor input that it is a view of, or -1
+  int64_t offset = 0;  // of a view: elements from the first one of the input
 };
 
 // A buffer of a kernel that is no tensor, in bytes from the start of the launch's workspaces or
@@ -56,8 +59,8 @@ struct LaunchRecord {
   int64_t workspace_bytes = 0, counters = 0;  // of all scratch
   std::shared_ptr<const Variant> variant;     // how it came about, for people
 };
-// The launch of one kernel of a group for arguments of these sizes; pointers and scalars are left to
-// be patched. Raises Unsupported "grid-1".
+// The launch of one kernel of a group for arguments of these sizes; pointers and scalars are left
+// to be patched. Raises Unsupported "grid-1".
 LaunchRecord make_launch(const Group& group, std::shared_ptr<const Variant> made_for,
                          LoadedKernelRef kernel, const Fusion& fusion, const Arguments& arguments);
 // Gives a launch one more workspace, or more counters.
@@ -73,6 +76,9 @@ struct Record {
   std::string name;  // for profilers: "fuser definition at train.py:41"
   std::vector<OutputSpec> outputs;
   std::vector<StepRecord> steps;
+  // Outputs by step: those to be allocated before it (behind the last step: those that none names),
+  // and those that are no results and that nobody needs after it.
+  std::vector<std::vector<int>> allocated, released;
 };
 using RecordRef = std::shared_ptr<const Record>;
 

@@ -142,9 +142,9 @@ struct Parting {
   std::string why;
 };
 
-// The outputs of the fusion, grouped by what shares an iteration space, one kernel each, and what a
-// library computes, in an order in which they can run. Tensors that one of them hands to another
-// are appended to fusion.outputs (Output::temp).
+// The outputs of the fusion but for views, grouped by what shares an iteration space, one kernel
+// each, and what a library computes, in an order in which they can run. Tensors that one of them
+// hands to another are appended to fusion.outputs (Output::temp).
 //
 // In one kernel all reductions are over one set of axes, R; the others are K. Values over K alone
 // may feed values over K and R (a normalization). A kernel may also have terminal reductions over

@@ -8,10 +8,7 @@
 #include "base/error.h"
 
 namespace fuser {
-namespace {
 
-// The input's strides as expressions: 0, 1, products of inner sizes where contiguous, else a
-// symbol.
 std::vector<Expr> input_strides(Exprs& exprs, const Tensor& tensor, int input,
                                 const LayoutClass& layout, const std::vector<Expr>& extents) {
   std::vector<Expr> strides(tensor.rank(), exprs.constant(0));
@@ -23,6 +20,8 @@ std::vector<Expr> input_strides(Exprs& exprs, const Tensor& tensor, int input,
   }
   return strides;
 }
+
+namespace {
 
 std::vector<Expr> dense_strides(Exprs& exprs, const std::vector<Expr>& extents,
                                 const std::vector<int>& order) {

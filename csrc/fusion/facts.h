@@ -28,6 +28,10 @@ struct LayoutClass {
 LayoutClass layout_class(std::span<const int64_t> sizes, std::span<const int64_t> strides);
 void append_key(const LayoutClass& layout, std::vector<uint64_t>& key);
 std::string to_string(const LayoutClass& layout);
+// The strides of a tensor input by dim: 0, 1, products of inner sizes where contiguous, else a
+// symbol. extents: its sizes, in `exprs`.
+std::vector<Expr> input_strides(Exprs& exprs, const Tensor& tensor, int input,
+                                const LayoutClass& layout, const std::vector<Expr>& extents);
 
 // One memory access of a kernel: a Read value or a Store.
 struct MemoryAccess {

@@ -1,8 +1,10 @@
 // Values under construction: what is known of a fusion's tensors before they get coordinates, and
 // one kernel's values while they are computed from its outputs back. Inside of fusion/ only:
-// origins.cpp fills the Graph, access.cpp computes values, segment.cpp decides what they are of.
+// origins.cpp fills the Graph; group.cpp computes values, moves.cpp says where ops read, offers.cpp
+// which axes are shared; segment.cpp decides what the values are of.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <set>
 #include <unordered_map>
@@ -56,6 +58,11 @@ bool is_movement(const Tensor& t);
 // (coordinate, size of the inner part) -> (outer, inner), for coordinates that were merged.
 using Merges = std::map<std::pair<Expr, Expr>, std::pair<Expr, Expr>>;
 
+// One step of a movement op: where its operand is read. `import` copies a size to `exprs`; what
+// comes of a coordinate in `outside` joins it.
+Point step(Exprs& exprs, Merges& merges, std::unordered_set<Expr>& outside,
+           const std::function<Expr(Expr)>& import, const Point& p);
+
 // One kernel's values while outputs are added.
 class ValueGroup {
  public:
@@ -81,6 +88,9 @@ class ValueGroup {
   // coordinates each time (x -> x[1:] + x[:-1] -> ...), by id.
   std::set<int> repeated;
   std::set<int> cut;  // tensors, by id, that are read from memory
+  // By tensor: read from memory by every kernel, but for `except`; nullptr: none is.
+  const std::vector<bool>* cut_everywhere = nullptr;
+  int except = -1;
 
   // The value of a tensor at the coordinates at which it was computed first; -1: nowhere.
   ValueId value_of(const Tensor* t) const;
@@ -125,6 +135,7 @@ class ValueGroup {
 
   bool takes(AxisSet over, AxisSet kept) const;
   bool admit(const Point& p);
+  bool is_cut(const Tensor* t) const;
   bool is_repeated(const Tensor* t) const;
   void refuse(const Tensor* t);
   std::vector<Point> needs(const Point& p);

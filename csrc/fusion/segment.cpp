@@ -114,6 +114,7 @@ struct Segmenter {
   std::vector<int> level{};                                        // by output, -1: in no group yet
   std::set<int> large{};    // tensors cut because a kernel was too large: for all kernels then
   std::set<int> library{};  // tensors that a library computes
+  std::vector<bool> everywhere{};  // by tensor: is one of these
   struct Call {
     int level = 0;
     LibraryCall call;
@@ -127,6 +128,8 @@ struct Segmenter {
     level.assign(fusion.outputs.size(), -1);
     for (const Tensor& t : fusion.tensors)
       if (library_call(t)) library.insert(t.id);
+    everywhere.assign(fusion.tensors.size(), false);
+    for (int tensor : library) everywhere[tensor] = true;
   }
 
   // The tensors to hand over in place of those that are refused: what each comes to, the last and
@@ -243,7 +246,8 @@ struct Segmenter {
   // smallest. The stretches fit, all of them: the work is linear in the number of values.
   std::vector<const Tensor*> excess(const ValueGroup& group, const Tensor* root) const {
     const Refined& r = group.refined();
-    const bool recomputes = std::any_of(group.cut.begin(), group.cut.end(),
+    const bool recomputes =
+        !library.empty() || std::any_of(group.cut.begin(), group.cut.end(),
                                         [&](int tensor) { return !large.count(tensor); });
     const int part = recomputes ? 2 : 1;
     if (fits(group, part)) return {};
@@ -301,17 +305,28 @@ struct Segmenter {
   // Of tensors that would be computed again and again, those to hand over: the first ones, and
   // others where more than a few statements lie between.
   std::vector<const Tensor*> rare(const std::set<int>& repeated) const {
+    const auto stored = [&](const Tensor& t) {
+      return std::holds_alternative<Input>(t.definition) || everywhere[t.id];
+    };
+    // What they are computed from since memory, and what that costs.
+    std::map<int, int> cost;
+    std::vector<const Tensor*> open;
+    for (int id : repeated) open.push_back(&fusion.tensors[id]);
+    while (!open.empty()) {
+      const Tensor* t = open.back();
+      open.pop_back();
+      if (stored(*t) || !cost.try_emplace(t->id, 1).second) continue;
+      for (const Tensor* a : operands(*t)) open.push_back(a);
+    }
     std::vector<const Tensor*> out;
-    std::vector<int> cost(static_cast<size_t>(*repeated.rbegin()) + 1, 0);  // since memory
-    for (int id = 0; id <= *repeated.rbegin(); ++id) {
+    for (auto& [id, own] : cost) {
       const Tensor& t = fusion.tensors[id];
-      const bool stored = std::holds_alternative<Input>(t.definition) || library_call(t);
-      if (stored || large.count(id)) continue;
-      cost[id] = 1;
-      for (const Tensor* a : operands(t)) cost[id] = std::min(cost[id] + cost[a->id], max_values);
-      if (cost[id] <= few_statements || !repeated.count(id)) continue;
+      for (const Tensor* a : operands(t))
+        if (const auto from = cost.find(a->id); from != cost.end())
+          own = std::min(own + from->second, max_values);
+      if (own <= few_statements || !repeated.count(id)) continue;
       out.push_back(&t);
-      cost[id] = 0;
+      own = 0;
     }
     if (out.empty())
       for (int id : repeated) out.push_back(&fusion.tensors[id]);
@@ -323,16 +338,16 @@ struct Segmenter {
     const Tensor* root = t;
     while (is_movement(*root)) root = operands(*root)[0];
     root = graph.same[root->id];
-    std::set<int> cut = large;
-    cut.erase(root->id);
-    cut.insert(library.begin(), library.end());
+    std::set<int> cut;  // for this output alone
     while (true) {
       Alone out{.group = ValueGroup(graph), .cut = {}};
       out.group.cut = cut;
+      out.group.cut_everywhere = &everywhere;
+      if (!library.count(root->id)) out.group.except = root->id;
       out.group.add(output, out.group.fresh(t), false);
       const std::vector<Value>& values = out.group.refined().values;
       std::vector<const Tensor*> refused = out.group.refused;
-      bool everywhere = true;  // cut for other kernels too
+      bool for_all = true;  // cut for other kernels too
       const char* why = "it would be computed at many places of the kernel";
       if (!out.group.repeated.empty()) {
         refused = rare(out.group.repeated);
@@ -346,22 +361,26 @@ struct Segmenter {
           why = "rows and columns are reduced, and both are waited for";
           refused = misfits(out.group);
         }
-        everywhere = refused.empty();
-        if (everywhere) why = "a kernel holds 512 statements and 96 tensors";
-        refused = everywhere ? excess(out.group, root) : handed_over(out.group, refused, root);
+        for_all = refused.empty();
+        if (for_all) why = "a kernel holds 512 statements and 96 tensors";
+        refused = for_all ? excess(out.group, root) : handed_over(out.group, refused, root);
       }
       for (const Tensor* r : refused)
         partings.push_back(
             {.tensor = r->id,
              .why = text("handed over in memory to the kernel of t", t->id, ": ", why)});
-      if (everywhere)
-        for (const Tensor* r : refused) large.insert(r->id);
+      if (for_all)
+        for (const Tensor* r : refused) {
+          large.insert(r->id);
+          everywhere[r->id] = true;
+        }
       if (refused.empty()) {
         for (const Value& v : values)
           if (std::holds_alternative<Read>(v.how) &&
               !std::holds_alternative<Input>(v.tensor->definition))
             out.cut.insert(v.tensor->id);
         out.group.cut = out.cut;
+        out.group.cut_everywhere = nullptr;
         return out;
       }
       const size_t before = cut.size();
@@ -376,7 +395,8 @@ struct Segmenter {
     const auto [it, fresh] = output_of_tensor.try_emplace(tensor, -1);
     if (!fresh) return it->second;
     for (size_t o = 0; o < fusion.outputs.size(); ++o)
-      if (fusion.outputs[o].tensor->id == tensor && fusion.outputs[o].alias < 0)
+      if (fusion.outputs[o].tensor->id == tensor && fusion.outputs[o].alias < 0 &&
+          !fusion.outputs[o].view)
         return it->second = static_cast<int>(o);
     fusion.outputs.push_back({.tensor = &fusion.tensors[tensor], .alias = -1, .temp = true});
     level.push_back(-1);
@@ -519,7 +539,8 @@ struct Segmenter {
 
   std::vector<Segment> run() {
     const size_t given = fusion.outputs.size();
-    for (size_t o = 0; o < given; ++o) place(static_cast<int>(o));
+    for (size_t o = 0; o < given; ++o)
+      if (!fusion.outputs[o].view) place(static_cast<int>(o));
     std::vector<std::pair<int, Segment>> made;  // level
     for (auto& [tensor, call] : calls) made.emplace_back(call.level, std::move(call.call));
     for (size_t i = 0; i < groups.size(); ++i) {

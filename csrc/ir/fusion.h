@@ -166,6 +166,7 @@ struct Output {
   const Tensor* tensor = nullptr;
   int alias = -1;     // tensor input that is overwritten with it, or -1: a result
   bool temp = false;  // handed from one kernel to another, not to the caller
+  bool view = false;  // a view of an input: nobody stores it
 };
 
 // Two extents that must be equal, found while the graph was built and checked against concrete

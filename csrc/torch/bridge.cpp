@@ -180,16 +180,19 @@ std::vector<at::Tensor> run(const Record& record, const TorchArguments& argument
   }
   std::vector<at::Tensor> outputs(record.outputs.size());
   std::vector<char*> memory(record.outputs.size(), nullptr);
-  for (size_t o = 0; o < outputs.size(); ++o) {
-    const OutputSpec& spec = record.outputs[o];
-    if (!spec.allocate || spec.library) continue;
-    outputs[o] = allocate(spec.sizes, spec.strides, to_torch(spec.dtype), arguments.device);
-    memory[o] = static_cast<char*>(outputs[o].data_ptr());
-  }
+  const auto allocate_before = [&](size_t step) {
+    for (int o : record.allocated[step]) {
+      const OutputSpec& spec = record.outputs[o];
+      outputs[o] = allocate(spec.sizes, spec.strides, to_torch(spec.dtype), arguments.device);
+      memory[o] = static_cast<char*>(outputs[o].data_ptr());
+    }
+  };
   const Arguments view = arguments.view();
   Scratch scratch{.device = arguments.device, .held = {}};
   const ScratchSource source{.context = &scratch, .allocate = &Scratch::allocate_bytes};
-  for (const StepRecord& step : record.steps) {
+  for (size_t i = 0; i < record.steps.size(); ++i) {
+    const StepRecord& step = record.steps[i];
+    allocate_before(i);
     const ProfilerRange range(profiled ? profiler_name(step) : std::string());
     if (const auto* launch = std::get_if<LaunchRecord>(&step)) {
       run_launch(*launch, view, memory, record, stream, source);
@@ -202,13 +205,19 @@ std::vector<at::Tensor> run(const Record& record, const TorchArguments& argument
       const int o = std::get<CopyRecord>(step).output;
       arguments.tensors[record.outputs[o].alias].detach().copy_(outputs[o]);
     }
+    for (int o : record.released[i]) outputs[o].reset();  // the next step may have its memory
   }
+  allocate_before(record.steps.size());
   std::vector<at::Tensor> results;
   results.reserve(outputs.size());
   for (size_t o = 0; o < outputs.size(); ++o) {
     const OutputSpec& spec = record.outputs[o];
     const int alias = spec.alias;
-    if (alias < 0) {
+    if (spec.view >= 0) {
+      const at::Tensor& base = arguments.tensors[spec.view];
+      results.push_back(
+          base.detach().as_strided(spec.sizes, spec.strides, base.storage_offset() + spec.offset));
+    } else if (alias < 0) {
       if (!spec.temp) results.push_back(std::move(outputs[o]));
     } else if (!spec.allocate && !arguments.tensors[alias].is_inference()) {
       // Autograd must see that a saved tensor was overwritten; copy_ above tells it by itself.

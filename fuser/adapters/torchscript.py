@@ -289,7 +289,8 @@ def write_definition(
         value = values[output]
         if isinstance(value, Tensor):
             order = _order(layout) if stated else None
-            fd.add_output(fd.ops.stride_order(value, order) if order else value)
+            # set: also what is a view of an operand has memory of its own.
+            fd.add_output(fd.ops.stride_order(value, order) if order else fd.ops.set(value))
             places.append((results, None))
             results += 1
         elif value is None or type(value) is int:

@@ -1,0 +1,217 @@
+// Where the ops that move elements read: coordinates of dims that were split and merged, one step
+// of a movement op, the operands of pads and cats.
+#include "base/error.h"
+#include "fusion/group.h"
+
+namespace fuser {
+namespace {
+
+// (outer, inner) as one coordinate; `merges` remembers it for split().
+Expr merge(Exprs& exprs, Merges& merges, Expr outer, Expr inner, Expr size) {
+  const Expr one = exprs.add(exprs.mul(outer, size), inner);
+  if (!size->is_constant(0)) merges.try_emplace({one, size}, outer, inner);
+  return one;
+}
+
+std::pair<Expr, Expr> split(Exprs& exprs, const Merges& merges, Expr one, Expr size) {
+  if (size->is_constant(0)) return {one, exprs.constant(0)};  // there are no elements
+  const auto it = merges.find({one, size});
+  if (it != merges.end()) return it->second;
+  return {exprs.div(one, size), exprs.mod(one, size)};
+}
+
+}  // namespace
+
+Point step(Exprs& exprs, Merges& merges, std::unordered_set<Expr>& outside,
+           const std::function<Expr(Expr)>& import, const Point& p) {
+  const auto derived = [&](Expr from, Expr to) {
+    if (outside.count(from)) outside.insert(to);
+    return to;
+  };
+  return std::visit(
+      [&](const auto& d) -> Point {
+        using D = std::decay_t<decltype(d)>;
+        std::vector<Expr> at;
+        if constexpr (std::is_same_v<D, Broadcast>) {
+          for (size_t i = 0; i < d.is_broadcast.size(); ++i)
+            if (!d.is_broadcast[i]) at.push_back(p.at[i]);
+          return {d.arg, std::move(at)};
+        } else if constexpr (std::is_same_v<D, Expand>) {
+          for (int i = 0; i < d.arg->rank(); ++i)
+            at.push_back(d.arg->shape[i]->is_constant(1) ? exprs.constant(0) : p.at[i]);
+          return {d.arg, std::move(at)};
+        } else if constexpr (std::is_same_v<D, Squeeze>) {
+          size_t next = 0;
+          for (int i = 0; i < d.arg->rank(); ++i)
+            at.push_back(std::binary_search(d.dims.begin(), d.dims.end(), i) ? exprs.constant(0)
+                                                                             : p.at[next++]);
+          return {d.arg, std::move(at)};
+        } else if constexpr (std::is_same_v<D, Permute>) {
+          at.resize(d.dims.size());
+          for (size_t i = 0; i < d.dims.size(); ++i) at[d.dims[i]] = p.at[i];
+          return {d.arg, std::move(at)};
+        } else if constexpr (std::is_same_v<D, StrideOrder>) {
+          return {d.arg, p.at};
+        } else if constexpr (std::is_same_v<D, SplitDim>) {
+          at = p.at;
+          at[d.dim] = merge(exprs, merges, p.at[d.dim], p.at[d.dim + 1],
+                            import(p.tensor->shape[d.dim + 1]));
+          for (int i : {0, 1}) derived(p.at[d.dim + i], at[d.dim]);
+          at.erase(at.begin() + d.dim + 1);
+          return {d.arg, std::move(at)};
+        } else if constexpr (std::is_same_v<D, MergeDims>) {
+          at = p.at;
+          const auto [outer, inner] =
+              split(exprs, merges, p.at[d.dim], import(d.arg->shape[d.dim + 1]));
+          at[d.dim] = derived(p.at[d.dim], outer);
+          at.insert(at.begin() + d.dim + 1, derived(p.at[d.dim], inner));
+          return {d.arg, std::move(at)};
+        } else if constexpr (std::is_same_v<D, Slice>) {
+          for (size_t i = 0; i < d.steps.size(); ++i)
+            at.push_back(derived(p.at[i], exprs.add(exprs.mul(p.at[i], exprs.constant(d.steps[i])),
+                                                    import(d.first[i]))));
+          return {d.arg, std::move(at)};
+        } else if constexpr (std::is_same_v<D, Flip>) {
+          at = p.at;
+          for (int64_t i : d.dims) {
+            const Expr last = exprs.sub(import(d.arg->shape[i]), exprs.constant(1));
+            at[i] = derived(p.at[i], exprs.add(exprs.mul(p.at[i], exprs.constant(-1)), last));
+          }
+          return {d.arg, std::move(at)};
+        } else {
+          FUSER_ASSERT(false, "t", p.tensor->id, " does not move elements");
+        }
+      },
+      p.tensor->definition);
+}
+
+bool is_movement(const Tensor& t) {
+  return std::holds_alternative<Broadcast>(t.definition) ||
+         std::holds_alternative<Expand>(t.definition) ||
+         std::holds_alternative<Squeeze>(t.definition) ||
+         std::holds_alternative<Permute>(t.definition) ||
+         std::holds_alternative<StrideOrder>(t.definition) ||
+         std::holds_alternative<SplitDim>(t.definition) ||
+         std::holds_alternative<MergeDims>(t.definition) ||
+         std::holds_alternative<Slice>(t.definition) || std::holds_alternative<Flip>(t.definition);
+}
+
+// The coordinates of a dim that was merged of others, or the coordinate itself.
+std::vector<Expr> ValueGroup::parts(const Tensor* t, int dim, Expr coordinate) {
+  const std::vector<Expr> factors = graph_.factors_of(t, dim);
+  std::vector<Expr> out(factors.size());
+  for (size_t i = factors.size(); i-- > 1;)
+    std::tie(coordinate, out[i]) = split(refined_.exprs, merges_, coordinate, import(factors[i]));
+  out[0] = coordinate;
+  return out;
+}
+
+std::vector<Expr> ValueGroup::parts(const Tensor* t, const std::vector<Expr>& at) {
+  std::vector<Expr> out;
+  for (int d = 0; d < t->rank(); ++d)
+    for (Expr e : parts(t, d, at[d])) out.push_back(e);
+  return out;
+}
+
+// The other way round: one coordinate for each dim.
+std::vector<Expr> ValueGroup::coordinates(const Tensor* t, const std::vector<Expr>& parts) {
+  std::vector<Expr> at;
+  size_t next = 0;
+  for (int d = 0; d < t->rank(); ++d) {
+    const std::vector<Expr> factors = graph_.factors_of(t, d);
+    Expr e = parts[next++];
+    for (size_t i = 1; i < factors.size(); ++i)
+      e = merge(refined_.exprs, merges_, e, parts[next++], import(factors[i]));
+    at.push_back(e);
+  }
+  return at;
+}
+
+// Sizes of the dims as parts() counts them.
+std::vector<Expr> ValueGroup::extents(const Tensor* t) {
+  std::vector<Expr> out;
+  for (int d = 0; d < t->rank(); ++d)
+    for (Expr e : graph_.factors_of(t, d)) out.push_back(import(e));
+  return out;
+}
+
+// An operand of a pointwise op: the same coordinates, 0 along its dims of size 1.
+Point ValueGroup::operand(const Tensor* arg, const std::vector<Expr>& at) {
+  Point p{arg, at};
+  for (int d = 0; d < arg->rank(); ++d)
+    if (arg->shape[d]->is_constant(1)) p.at[d] = refined_.exprs.constant(0);
+  while (is_movement(*p.tensor)) {
+    if (!graph_.plain) offer_origins(p);
+    p = step(refined_.exprs, merges_, outside_, [&](Expr e) { return import(e); }, p);
+  }
+  p.tensor = graph_.same[p.tensor->id];
+  return p;
+}
+
+// Where a pad or cat reads its operands. A coordinate may leave an operand there.
+std::vector<Point> ValueGroup::sources(const Point& p) {
+  Exprs& exprs = refined_.exprs;
+  std::vector<Point> out;
+  if (const auto* d = std::get_if<Pad>(&p.tensor->definition)) {
+    std::vector<Expr> at = p.at;
+    for (size_t i = 0; i < at.size(); ++i) {
+      if (d->before[i]->is_constant(0) && d->after[i]->is_constant(0)) continue;
+      at[i] = exprs.sub(at[i], import(d->before[i]));
+      outside_.insert(at[i]);
+    }
+    out.push_back(operand(d->arg, at));
+  } else if (const auto* d = std::get_if<Cat>(&p.tensor->definition)) {
+    Expr end = exprs.constant(0);
+    for (const Tensor* a : d->args) {
+      std::vector<Expr> at = p.at;
+      at[d->dim] = exprs.sub(at[d->dim], end);
+      if (d->args.size() > 1) outside_.insert(at[d->dim]);
+      end = exprs.add(end, import(a->shape[d->dim]));
+      out.push_back(operand(a, at));
+    }
+  }
+  return out;
+}
+
+// A pad or cat at `p`, whose sources are known.
+Choose ValueGroup::chosen(const Point& p) {
+  Exprs& exprs = refined_.exprs;
+  const std::vector<Point> from = sources(p);
+  Choose out;
+  if (const auto* d = std::get_if<Pad>(&p.tensor->definition)) {
+    Access inside{.value = known_.at(from[0])};
+    for (size_t i = 0; i < p.at.size(); ++i) {
+      const Expr before = import(d->before[i]), size = import(d->arg->shape[i]);
+      if (before->is_constant(0) && d->after[i]->is_constant(0)) continue;
+      inside.in.bounds.push_back({.coord = p.at[i],
+                                  .lo = before->is_constant(0) ? nullptr : before,
+                                  .hi = exprs.add(before, size)});
+    }
+    out.args = {inside, {.otherwise = exprs.cast(p.tensor->dtype, import(d->value))}};
+    return out;
+  }
+  const auto& d = std::get<Cat>(p.tensor->definition);
+  Expr end = exprs.constant(0);
+  for (size_t i = 0; i < d.args.size(); ++i) {
+    Access arg{.value = known_.at(from[i])};
+    end = exprs.add(end, import(d.args[i]->shape[d.dim]));
+    if (i + 1 < d.args.size())
+      arg.in.bounds.push_back({.coord = p.at[d.dim], .lo = nullptr, .hi = end});
+    out.args.push_back(std::move(arg));
+  }
+  return out;
+}
+
+void ValueGroup::bound_reads() {
+  for (Value& v : refined_.values) {
+    auto* read = std::get_if<Read>(&v.how);
+    if (!read) continue;
+    read->in.bounds.clear();
+    for (size_t d = 0; d < v.at.size(); ++d)
+      if (outside_.count(v.at[d]))
+        read->in.bounds.push_back(
+            {.coord = v.at[d], .lo = refined_.exprs.constant(0), .hi = import(v.tensor->shape[d])});
+  }
+}
+
+}  // namespace fuser

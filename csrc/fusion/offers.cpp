@@ -1,0 +1,213 @@
+// How outputs and reductions come to share axes: what tensors that are read already offer, and what
+// a kernel takes.
+#include <algorithm>
+
+#include "fusion/group.h"
+
+namespace fuser {
+namespace {
+
+constexpr size_t most_reads = 8;  // coordinates of one tensor that are offered
+
+AxisSet bit(Expr axis) { return AxisSet{1} << axis->a; }
+
+// Where the largest operand chain of `t` ends: an input. One path, so that the cost does not grow
+// with the graph's width.
+std::optional<Origin> anchor(const Tensor* t) {
+  Exprs exprs;
+  Merges merges;
+  std::unordered_set<Expr> outside;
+  Point p{t, {}};
+  for (int d = 0; d < t->rank(); ++d) p.at.push_back(exprs.symbol(Symbol::Axis, d));
+  const auto extent_count = [](const Tensor* x) {
+    return std::count_if(x->shape.begin(), x->shape.end(),
+                         [](Expr e) { return !e->is_constant(1); });
+  };
+  while (true) {
+    if (is_movement(*p.tensor)) {
+      p = step(exprs, merges, outside, [](Expr e) { return e; }, p);
+      continue;
+    }
+    const std::vector<const Tensor*> args = operands(*p.tensor);
+    if (args.empty()) break;
+    const Tensor* best = *std::max_element(
+        args.begin(), args.end(),
+        [&](const Tensor* x, const Tensor* y) { return extent_count(x) < extent_count(y); });
+    for (int d = 0; d < best->rank(); ++d)
+      if (best->shape[d]->is_constant(1)) p.at[d] = exprs.constant(0);
+    p.tensor = best;
+  }
+  if (!std::holds_alternative<Input>(p.tensor->definition)) return std::nullopt;
+  Origin origin{.tensor = p.tensor, .dims = {}};
+  for (Expr e : p.at) origin.dims.push_back(e->is_symbol(Symbol::Axis) ? e->a : -1);
+  return origin;
+}
+
+}  // namespace
+
+// Notes that `t` is read, or going to be, at these coordinates.
+void ValueGroup::offer(const Tensor* t, std::vector<Expr> at) {
+  std::vector<std::vector<Expr>>& reads = read_at_[t->id];
+  if (reads.size() < (graph_.plain ? 1 : most_reads) &&
+      std::find(reads.begin(), reads.end(), at) == reads.end())
+    reads.push_back(std::move(at));
+}
+
+// What `p` tells about the tensors that it comes from.
+void ValueGroup::offer_origins(const Point& p) {
+  const std::vector<Expr> mine = parts(p.tensor, p.at);
+  for (const Origin& o : graph_.origins[p.tensor->id]) {
+    const std::vector<Expr> sizes = extents(o.tensor);
+    std::vector<Expr> at;
+    for (size_t d = 0; d < o.dims.size(); ++d) {
+      if (o.dims[d] >= 0) at.push_back(mine[o.dims[d]]);
+      if (o.dims[d] < 0 && sizes[d]->is_constant(1)) at.push_back(refined_.exprs.constant(0));
+    }
+    if (at.size() == o.dims.size()) offer(o.tensor, std::move(at));
+  }
+}
+
+// Coordinates for the dims of `t` where it stands on a tensor that is read at `read`; nothing where
+// the offer does not hold.
+std::optional<std::vector<Expr>> ValueGroup::join(const Tensor* t, const Origin& origin,
+                                                  const std::vector<Expr>& read) {
+  const std::vector<Expr> sizes = extents(t);
+  std::vector<Expr> at(sizes.size(), nullptr);
+  for (size_t d = 0; d < at.size(); ++d)
+    if (sizes[d]->is_constant(1)) at[d] = refined_.exprs.constant(0);
+  for (size_t d = 0; d < origin.dims.size(); ++d)
+    if (origin.dims[d] >= 0 && read[d]->is_symbol(Symbol::Axis)) at[origin.dims[d]] = read[d];
+  AxisSet used = 0;
+  for (size_t d = 0; d < at.size(); ++d) {
+    if (!at[d]) return std::nullopt;
+    if (!at[d]->is_symbol(Symbol::Axis)) continue;
+    if ((used & bit(at[d])) || refined_.axes[at[d]->a].extent != sizes[d]) return std::nullopt;
+    used |= bit(at[d]);
+  }
+  if (!graph_.reduces[t->id] &&
+      static_cast<size_t>(__builtin_popcountll(used)) != refined_.axes.size())
+    return std::nullopt;
+  return coordinates(t, at);
+}
+
+std::vector<std::vector<Expr>> ValueGroup::offers(const Tensor* t) {
+  std::vector<std::vector<Expr>> out;
+  const auto take = [&](std::vector<Expr> at) {
+    if (std::find(out.begin(), out.end(), at) == out.end()) out.push_back(std::move(at));
+  };
+  std::vector<Origin> origins;
+  if (!graph_.plain) {
+    origins = graph_.origins[t->id];
+  } else if (auto at_input = anchor(t)) {
+    origins.push_back(std::move(*at_input));
+  }
+  for (const Origin& o : origins) {
+    const auto reads = read_at_.find(o.tensor->id);
+    if (reads == read_at_.end()) continue;
+    for (const std::vector<Expr>& read : reads->second)
+      if (auto at = join(t, o, read)) take(std::move(*at));
+  }
+  const bool covers =
+      static_cast<size_t>(__builtin_popcountll(axes_of(shape_at_))) == refined_.axes.size();
+  if (t->shape == shape_ && (covers || graph_.reduces[t->id])) take(shape_at_);
+  return out;
+}
+
+// Gives the reduction at `p` its axes, shared with what is read already where that is offered.
+// false: this kernel cannot take it (see refine() in access.h).
+bool ValueGroup::admit(const Point& p) {
+  if (reducing_.count(p)) return true;
+  const auto& d = std::get<Reduction>(p.tensor->definition);
+  AxisSet kept = 0;
+  for (Expr e : parts(p.tensor, p.at)) {
+    if (e->is_constant()) continue;
+    if (!e->is_symbol(Symbol::Axis) || (kept & bit(e))) return false;
+    kept |= bit(e);
+  }
+  const std::vector<Expr> sizes = extents(d.arg);
+  std::vector<Expr> at;  // by part; nullptr: to be found
+  size_t next = 0;
+  for (int i = 0; i < d.arg->rank(); ++i) {
+    const size_t count = graph_.factors_of(d.arg, i).size();
+    if (std::binary_search(d.dims.begin(), d.dims.end(), i)) {
+      at.insert(at.end(), count, nullptr);
+    } else {
+      for (Expr e : parts(d.arg, i, p.at[next])) at.push_back(e);
+      ++next;
+    }
+  }
+  for (size_t i = 0; i < at.size(); ++i)
+    if (sizes[i]->is_constant(1)) at[i] = refined_.exprs.constant(0);
+
+  AxisSet over = 0;
+  for (const Origin& o : graph_.origins[d.arg->id]) {
+    const auto reads = read_at_.find(o.tensor->id);
+    if (reads == read_at_.end()) continue;
+    for (const std::vector<Expr>& read : reads->second) {
+      bool fits = true;
+      for (size_t k = 0; k < read.size() && fits; ++k)
+        fits = o.dims[k] < 0 || !at[o.dims[k]] || at[o.dims[k]] == read[k];
+      for (size_t k = 0; k < read.size() && fits; ++k) {
+        if (o.dims[k] < 0 || at[o.dims[k]] || !read[k]->is_symbol(Symbol::Axis)) continue;
+        if (refined_.axes[read[k]->a].extent != sizes[o.dims[k]]) continue;
+        if ((kept | over) & bit(read[k])) continue;
+        at[o.dims[k]] = read[k];
+        over |= bit(read[k]);
+      }
+    }
+  }
+  // Axes that are reduced already, where nothing was offered and the sizes are equal.
+  const auto missing = static_cast<size_t>(std::count(at.begin(), at.end(), nullptr));
+  for (size_t s = 0; s < overs_.size() && !over; ++s) {
+    if ((overs_[s] & kept) || static_cast<size_t>(__builtin_popcountll(overs_[s])) != missing)
+      continue;
+    std::vector<Expr> all = at;
+    AxisId axis = 0;
+    bool fits = true;
+    for (size_t i = 0; i < at.size() && fits; ++i) {
+      if (at[i]) continue;
+      while (!(overs_[s] >> axis & 1)) ++axis;
+      fits = refined_.axes[axis].extent == sizes[i];
+      all[i] = refined_.exprs.symbol(Symbol::Axis, axis++);
+    }
+    if (!fits) continue;
+    at = std::move(all);
+    over = overs_[s];
+  }
+  std::vector<Axis> more = refined_.axes;
+  for (size_t i = 0; i < at.size(); ++i) {
+    if (at[i]) continue;
+    if (more.size() >= 64) return false;
+    at[i] = refined_.exprs.symbol(Symbol::Axis, static_cast<int>(more.size()));
+    over |= bit(at[i]);
+    more.push_back({.extent = sizes[i]});
+  }
+
+  if (over && !takes(over, kept)) return false;
+  refined_.axes = std::move(more);
+  reducing_[p] = {.over = over, .at = coordinates(d.arg, at)};
+  offer_origins({d.arg, reducing_[p].at});
+  if (over) {
+    all_ |= over | kept;
+    if (std::find(overs_.begin(), overs_.end(), over) == overs_.end()) overs_.push_back(over);
+  }
+  return true;
+}
+
+// Every reduction of a kernel is over one set of its axes and keeps the others, or over those that
+// the first set keeps.
+bool ValueGroup::takes(AxisSet over, AxisSet kept) const {
+  const AxisSet both = over | kept;
+  if (all_ & ~both) return false;
+  if (overs_.empty()) {
+    return std::all_of(refined_.stores.begin(), refined_.stores.end(), [&](const Store& s) {
+      const AxisSet axes = axes_of(s.at);
+      return axes == both || axes == kept;
+    });
+  }
+  if (both != all_) return false;
+  return std::find(overs_.begin(), overs_.end(), over) != overs_.end() ||
+         (overs_.size() == 1 && over == (all_ & ~overs_[0]));
+}
+
+}  // namespace fuser

@@ -1,0 +1,143 @@
+"""Which outputs are views of inputs: they share memory, everything else has its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from fuser import DataType, FusionDefinition
+
+X = torch.arange(120.0).reshape(4, 5, 6)
+Define = Callable[[Any, Any], Any]
+
+VIEWS: dict[str, tuple[Define, Callable[[torch.Tensor], torch.Tensor]]] = {
+    "itself": (lambda o, x: x, lambda x: x),
+    "permute": (lambda o, x: o.permute(x, [2, 0, 1]), lambda x: x.permute(2, 0, 1)),
+    "slice": (
+        lambda o, x: o.slice(x, [1, 0, 2], [3, None, 6], [1, 2, 1]),
+        lambda x: x[1:3, ::2, 2:6],
+    ),
+    "negative bounds": (lambda o, x: o.slice(x, [0, -3, 0], [4, -1, 6]), lambda x: x[:, -3:-1]),
+    "nothing": (lambda o, x: o.slice(x, [4, 0, 0], [4, 5, 6]), lambda x: x[4:4]),
+    "select": (lambda o, x: o.select(x, -2, 1), lambda x: x.select(1, -2)),
+    "reshape": (lambda o, x: o.reshape(x, [10, -1]), lambda x: x.view(10, 12)),
+    "unsqueeze": (lambda o, x: o.unsqueeze(x, 1), lambda x: x.unsqueeze(1)),
+    "expand": (
+        lambda o, x: o.broadcast_in_dim(x, [4, 3, 5, 6], [0, 2, 3]),
+        lambda x: x.unsqueeze(1).expand(4, 3, 5, 6),
+    ),
+    "some of them": (
+        lambda o, x: o.split_dim(
+            o.slice(o.permute(x, [1, 0, 2]), [1, 0, 0], [4, 4, 6]), 2, [2, -1]
+        ),
+        lambda x: x.permute(1, 0, 2)[1:4].unflatten(2, (2, 3)),
+    ),
+}
+COPIES: dict[str, tuple[Define, Callable[[torch.Tensor], torch.Tensor]]] = {
+    "set": (lambda o, x: o.set(x), lambda x: x),
+    "stride_order": (
+        lambda o, x: o.stride_order(o.permute(x, [2, 1, 0]), [2, 1, 0]),
+        lambda x: x.permute(2, 1, 0).contiguous(),
+    ),
+    "flip": (lambda o, x: o.flip(x, [0]), lambda x: x.flip(0)),
+    "merged apart": (
+        lambda o, x: o.reshape(o.permute(x, [1, 0, 2]), [20, 6]),
+        lambda x: x.permute(1, 0, 2).reshape(20, 6),
+    ),
+    "computed": (lambda o, x: o.permute(x + 1.0, [1, 0, 2]), lambda x: (x + 1).permute(1, 0, 2)),
+}
+
+
+def run(define: Define, x: torch.Tensor, static: bool) -> torch.Tensor:
+    fd = FusionDefinition()
+    fd.add_output(define(fd.ops, fd.from_pytorch(x, static_sizes=static)))
+    (got,) = fd.execute([x])
+    return got
+
+
+def share(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
+
+
+@pytest.mark.parametrize("static", [True, False])
+@pytest.mark.parametrize("name", VIEWS)
+def test_views(name: str, static: bool) -> None:
+    define, torch_form = VIEWS[name]
+    wide = torch.cat([X, X])
+    for x in (X, wide[2:6], X[..., :1]) if name in ("itself", "permute", "unsqueeze") else (X,):
+        got, want = run(define, x, static), torch_form(x)
+        assert share(got, x)
+        assert torch.equal(got, want)
+        real = [d for d in range(want.dim()) if want.shape[d] != 1]
+        assert [got.stride(d) for d in real] == [want.stride(d) for d in real]
+        assert got.storage_offset() == want.storage_offset() or not want.numel()
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_copies(name: str) -> None:
+    define, torch_form = COPIES[name]
+    got = run(define, X, True)
+    assert not share(got, X)
+    assert torch.equal(got, torch_form(X))
+
+
+def test_views_take_no_kernel() -> None:
+    fd = FusionDefinition()
+    x = fd.from_pytorch(X)
+    fd.add_output(fd.ops.permute(x, [2, 1, 0]))
+    fd.add_output(fd.ops.relu(x))
+    fd.add_output(x)
+    turned, computed, same = fd.execute([X])
+    assert len(fd.fec.executor.kernels(None)) == 1
+    assert share(turned, X)
+    assert share(same, X)
+    assert torch.equal(computed, X)
+
+
+def test_merged_dims_are_a_view_where_they_lie_together() -> None:
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1, -1, -1])
+    fd.add_output(fd.ops.reshape(x, [-1]))
+    assert share(fd.execute([X])[0], X)
+    turned = X.permute(2, 1, 0)
+    (got,) = fd.execute([turned])
+    assert not share(got, X)
+    assert torch.equal(got, turned.reshape(-1))
+
+
+def test_results_keep_what_an_input_was() -> None:
+    """An input that is overwritten has no views, nor has what may lie in its memory."""
+    fd = FusionDefinition()
+    x, y = fd.from_pytorch(X), fd.from_pytorch(X)
+    fd.add_output(x + 1.0, x)
+    fd.add_output(fd.ops.permute(x, [1, 0, 2]))
+    fd.add_output(fd.ops.slice(y, [0, 0, 0], [2, 5, 6]))
+    a, b = X.clone(), X.clone()
+    old, part = fd.execute([a, b])
+    assert torch.equal(old, X.permute(1, 0, 2))
+    assert share(part, b)
+    a = X.clone()
+    old, part = fd.execute([a, a])
+    assert torch.equal(old, X.permute(1, 0, 2))
+    assert torch.equal(part, X[:2])
+    assert torch.equal(a, X + 1)
+
+
+def test_bounds_that_only_the_run_knows() -> None:
+    fd = FusionDefinition()
+    x, n = fd.define_tensor([-1, -1, -1]), fd.define_scalar(DataType.Int)
+    fd.add_output(fd.ops.slice(x, [n, 0, 0], [None, None, None]))
+    for start in (0, 2, -1, 9):
+        (got,) = fd.execute([X, start])
+        assert torch.equal(got, X[start:])
+        assert share(got, X)
+
+
+def test_autograd_does_not_see_them() -> None:
+    x = X.clone().requires_grad_()
+    got = run(lambda o, t: o.permute(t, [1, 0, 2]), x, False)
+    assert not got.requires_grad
+    assert share(got, x)
