@@ -11,7 +11,7 @@ from fuser._core import DataType, Scalar, Tensor
 from fuser.cache import FusionExecutorCache, options_set
 from fuser.errors import CompileError, InternalError, LaunchError, ShapeError, UserError
 from fuser.layout import compute_tensor_descriptor
-from fuser.ops import Number, Ops, as_dtype
+from fuser.ops import Number, Ops, Size, as_dtype
 from fuser.plan import Plan, Plans
 from fuser.repro import input_spec, keep_repro, repro_script
 
@@ -219,9 +219,13 @@ class FusionDefinition:
             return _core.define_scalar(self._builder, as_dtype(dtype or DataType.Double))
         return _core.constant(self._builder, value, None if dtype is None else as_dtype(dtype))
 
-    def define_vector(self, size: int) -> list[Scalar]:
-        """`size` int64 inputs, as for a shape that is known when it runs."""
-        return [self.define_scalar(DataType.Int) for _ in range(size)]
+    def define_vector(self, size: int | Sequence[Size], dtype: Any = DataType.Int) -> list[Scalar]:
+        """`size` inputs of the runs, as for a shape that only they know; or of a list its numbers
+        as constants.
+        """
+        if isinstance(size, int):
+            return [self.define_scalar(as_dtype(dtype)) for _ in range(size)]
+        return [n if isinstance(n, Scalar) else self.define_scalar(n, dtype) for n in size]
 
     def random_state(self, ops: int = 1) -> tuple[Scalar, Scalar]:
         """Seed and offset of each run for the next `ops` random ops, at distances of 4: taken from
@@ -230,14 +234,30 @@ class FusionDefinition:
         """
         return _core.random_state(self._builder, ops)
 
-    def add_output(self, output: Tensor, alias_input: Tensor | None = None) -> None:
+    def add_output(
+        self,
+        output: Tensor,
+        alias_input: Tensor | Sequence[int] | None = None,
+        *,
+        stride_order: Sequence[int] | None = None,
+    ) -> None:
         """`output` becomes a result; with `alias_input` it is written into that input instead and
         not returned.
+
+        A result of which no element is computed is a view of its input where torch's would be: an
+        input itself, its slices, permutes, and reshapes of what lies together. fd.ops.set() gives
+        it memory of its own. So has a result whose input the definition overwrites: it holds what
+        was there before. `stride_order`, which may stand second, is that of
+        fd.ops.stride_order().
 
         Raises ShapeError `alias-1` for another rank, DTypeError `alias-2` for another type,
         UserError `alias-3` for an input that is written already, `alias-4` for a tensor that is not
         an input.
         """
+        if alias_input is not None and not isinstance(alias_input, Tensor):
+            alias_input, stride_order = None, alias_input
+        if stride_order:
+            output = self.ops.stride_order(output, stride_order)
         _core.add_output(self._builder, output, alias_input)
 
     def validate_definition(self) -> None:

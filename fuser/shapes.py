@@ -5,6 +5,7 @@ The others are made of them, of split_dim and merge_dims, of iota and of take_al
 """
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +57,8 @@ def slice(
     """
     if len(end_indices) != arg.ndim:
         raise ShapeError(
-            f"slice(): expected {arg.ndim} end_indices, one for each dim, got {len(end_indices)}",
+            f"slice(t{arg.id}): expected {arg.ndim} end_indices, one for each dim, got "
+            f"{len(end_indices)}{_defined(arg)}",
             rule="slice-1",
         )
     ends: list[Size] = [arg.size(d) if e is None else e for d, e in enumerate(end_indices)]
@@ -87,7 +89,8 @@ def pad(
     widths = list(pad_widths)
     if len(widths) % 2 or len(widths) > 2 * arg.ndim:
         raise ShapeError(
-            f"pad(): expected two widths for each of at most {arg.ndim} dims, got {len(widths)}",
+            f"pad(t{arg.id}): expected two widths for each of at most {arg.ndim} dims, got "
+            f"{len(widths)}{_defined(arg)}",
             rule="pad-1",
         )
     before: list[Size] = [0] * arg.ndim
@@ -137,19 +140,23 @@ def chunk(ops: "Ops", arg: Tensor, chunks: int, dim: int = 0) -> list[Tensor]:
 
 
 def select(ops: "Ops", arg: Tensor, index: Size, dim: int) -> Tensor:
-    """Element `index` along `dim`, which goes; negative from the end. As torch.select. Free; an
-    index out of range that only the run knows reads the nearest element.
+    """Element `index` along `dim`, which goes; negative from the end. As torch.select. Free. A
+    Scalar that is out of range in a run reads the nearest element.
 
-    Raises ShapeError `select-dim` for a dim, `select-1` for an index that is out of range.
+    Raises ShapeError `select-dim` for a dim, `select-1` for an index that is out of range,
+    `broadcast-1` where only the run knows it.
     """
     place = _core.dim_of(arg, "select", dim)
     size, known = _known(arg.size(place)), _known(index)
     if size is not None and known is not None and not -size <= known < size:
         raise ShapeError(
-            f"select(t{arg.id}): index {known} is out of range for size {size} of dim {place}\n"
-            f"  {arg}  defined at {arg.location}",
+            f"select(t{arg.id}): index {known} is out of range for size {size} of dim {place}"
+            f"{_defined(arg)}",
             rule="select-1",
         )
+    if known is not None:
+        end = known + 1 or arg.size(place)
+        return ops.squeeze(_part(ops, arg, place, known, end), [place])
     at = ops.add(ops.iota(1), index)
     wide = ops.broadcast(at, [d != place for d in range(arg.ndim)])
     return ops.squeeze(ops.take_along_axis(arg, wide, place), [place])
@@ -163,7 +170,9 @@ def index_select(ops: "Ops", arg: Tensor, index: Tensor, dim: int) -> Tensor:
     place = _core.dim_of(arg, "index_select", dim)
     if index.ndim > 1:
         raise ShapeError(
-            f"index_select(): expected an index of one dim, got {index.ndim}", rule="index-select-1"
+            f"index_select(t{arg.id}, t{index.id}): expected an index of one dim, got {index.ndim}"
+            f"{_defined(arg, index)}",
+            rule="index-select-1",
         )
     if index.ndim == 0:
         index = ops.broadcast(index, [True])
@@ -206,7 +215,8 @@ def roll(ops: "Ops", arg: Tensor, shifts: int | Sequence[int], dims: int | Seque
     places = [dims] if isinstance(dims, int) else list(dims)
     if len(moves) != len(places):
         raise ShapeError(
-            f"roll(): expected as many shifts as dims, got {len(moves)} and {len(places)}",
+            f"roll(t{arg.id}): expected as many shifts as dims, got {len(moves)} and "
+            f"{len(places)}{_defined(arg)}",
             rule="roll-1",
         )
     for shift, dim in zip(moves, places, strict=True):
@@ -253,14 +263,22 @@ def reshape(ops: "Ops", arg: Tensor, new_shape: Sequence[Size]) -> Tensor:
 
     Sizes may be Scalars: those that are made of the operand's sizes are matched with them, others
     are compared when it runs. Raises ShapeError `reshape-1` for more than one -1, `reshape-2` for
-    another number of elements.
+    another number of elements, `reshape-3` for a negative size.
     """
-    wanted = list(new_shape)
+    wanted = [s if isinstance(s, Scalar) else operator.index(s) for s in new_shape]
     open_dims = [d for d, size in enumerate(wanted) if _known(size) == -1]
     if len(open_dims) > 1:
-        raise ShapeError(f"reshape(): expected at most one -1, got {wanted}", rule="reshape-1")
+        raise ShapeError(
+            f"reshape(t{arg.id}): expected at most one -1, got {wanted}{_defined(arg)}",
+            rule="reshape-1",
+        )
     sizes = [arg.size(d) for d in range(arg.ndim)]
     have, want = [_known(s) for s in sizes], [_known(s) for s in wanted]
+    if any(n is not None and n < -1 for n in want):
+        raise ShapeError(
+            f"reshape(t{arg.id}): expected sizes of at least 0, or -1, got {wanted}{_defined(arg)}",
+            rule="reshape-3",
+        )
     if 0 in want and -1 not in want:
         _renamed(ops, reshape(ops, arg, [-1]), 0, 0)  # the operand has no elements either
         return ops.full(wanted, 0, arg.dtype())
@@ -276,6 +294,11 @@ def _known(size: Size) -> int | None:
     return None if number is None else int(number)
 
 
+def _defined(*tensors: Tensor) -> str:
+    """What messages say of operands."""
+    return "".join(f"\n  {t}  defined at {t.location}" for t in tensors)
+
+
 def _reshape_known(ops: "Ops", arg: Tensor, have: list[int], want: list[int]) -> Tensor:
     """Dims of both sides are grouped from the left by equal products, and each group merged to one
     dim and split again.
@@ -285,13 +308,15 @@ def _reshape_known(ops: "Ops", arg: Tensor, have: list[int], want: list[int]) ->
         rest = -math.prod(want)
         if rest == 0 or total % rest:
             raise ShapeError(
-                f"reshape(): {have} cannot become {want}: {total} elements do not divide",
+                f"reshape(t{arg.id}): {have} cannot become {want}: {total} elements do not divide"
+                f"{_defined(arg)}",
                 rule="reshape-2",
             )
         want = [total // rest if n == -1 else n for n in want]
     if math.prod(want) != total:
         raise ShapeError(
-            f"reshape(): {have} has {total} elements, {want} has {math.prod(want)}",
+            f"reshape(t{arg.id}): {have} has {total} elements, {want} has {math.prod(want)}"
+            f"{_defined(arg)}",
             rule="reshape-2",
         )
     if total == 0:
@@ -336,7 +361,8 @@ def _reshape_open(ops: "Ops", arg: Tensor, want: list[Size]) -> Tensor:
         for i, size in enumerate(middle):
             if _known(size) not in (1, -1):
                 raise ShapeError(
-                    f"reshape(): a size of {size} has no elements of the operand to take",
+                    f"reshape(t{arg.id}): a size of {size} has no elements of the operand to take"
+                    f"{_defined(arg)}",
                     rule="reshape-2",
                 )
             result = unsqueeze(ops, result, first + i)
@@ -383,7 +409,10 @@ def _part(ops: "Ops", arg: Tensor, dim: int, start: Size, end: Size) -> Tensor:
 
 def _triangle(ops: "Ops", op: str, arg: Tensor, diagonal: Size) -> Tensor:
     if arg.ndim < 2:
-        raise ShapeError(f"{op}(): expected at least two dims, got {arg.ndim}", rule="triu-1")
+        raise ShapeError(
+            f"{op}(t{arg.id}): expected at least two dims, got {arg.ndim}{_defined(arg)}",
+            rule="triu-1",
+        )
     row = ops.broadcast(ops.iota(arg.size(-2)), [False, True])
     column = ops.broadcast(ops.iota(arg.size(-1)), [True, False])
     away = ops.sub(column, row)

@@ -381,3 +381,21 @@ def test_repro_scripts_run() -> None:
         )
         assert done.returncode == 0, done.stderr
         assert done.stdout
+
+
+def test_outputs_are_laid_out_as_asked() -> None:
+    """By name, or second, where an input to write into may stand too."""
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1, -1])
+    fd.add_output(x + 1.0, [0, 1])
+    fd.add_output(x + 1.0, stride_order=[1, 0])
+    turned, rows = fd.execute([torch.ones(4, 6)])
+    assert turned.stride() == (1, 4)
+    assert rows.stride() == (6, 1)
+
+
+def test_vectors_of_numbers() -> None:
+    fd = FusionDefinition()
+    n = fd.define_scalar(DataType.Int)
+    fd.add_output(fd.ops.full(fd.define_vector([2, n]), 1.0, DataType.Float))
+    assert fd.execute([3], device="cpu")[0].shape == (2, 3)

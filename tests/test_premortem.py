@@ -102,6 +102,31 @@ def group_norm_affine_silu(d: Definition) -> list[Tensor]:
     return [d.ops.silu(d.ops.group_norm(x, 3, w, b)[0])]
 
 
+@case(1)
+def batch_norm_channels_last(d: Definition) -> list[Tensor]:
+    x = torch.randn(4, 5, 3, 2, generator=d.generator).to(memory_format=torch.channels_last)
+    w, b, mean = d.tensor(5), d.tensor(5), d.tensor(5)
+    var = d.given(torch.rand(5, generator=d.generator) + 0.5)
+    return list(d.ops.batch_norm(d.given(x), w, b, mean, var, 0.1, 1e-5, True))
+
+
+@case(1)
+def group_norm_channels_last(d: Definition) -> list[Tensor]:
+    x = torch.randn(2, 6, 4, 5, generator=d.generator).to(memory_format=torch.channels_last)
+    w, b = d.tensor(6), d.tensor(6)
+    return [d.ops.silu(d.ops.group_norm(d.given(x, static=True), 3, w, b)[0])]
+
+
+@case(1)
+def cross_entropy_backward(d: Definition) -> list[Tensor]:
+    """The softmax again, less one at the target, times the gradient of the row."""
+    x, target, gradient = d.tensor(7, 33), d.indices(33, 7), d.tensor(7)
+    classes = d.ops.broadcast(d.ops.iota(x.size(1)), [True, False])
+    hit = d.ops.eq(classes, d.ops.broadcast(target, [False, True]))
+    rest = d.ops.softmax(x, 1) - d.ops.cast(hit, DataType.Float)
+    return [rest * d.ops.broadcast(gradient, [False, True])]
+
+
 @case(2)
 def cross_entropy(d: Definition) -> list[Tensor]:
     """A kernel for the rows, and one that sums over them."""

@@ -43,8 +43,15 @@ def torch_rope(q: Any, cos: Any, sin: Any) -> Any:
 
 # Name, definition, torch, inputs, kernels.
 CASES: list[Case] = [
-    ("slice", lambda o, x: o.slice(x, [1, 2], [5, 8]), lambda x: x[1:5, 2:8], [X], 1),
-    ("steps", lambda o, x: o.slice(x, [1, 0], [6, None], [2, 3]), lambda x: x[1:6:2, ::3], [X], 1),
+    ("slice", lambda o, x: -o.slice(x, [1, 2], [5, 8]), lambda x: -x[1:5, 2:8], [X], 1),
+    ("view", lambda o, x: o.slice(x, [1, 2], [5, 8]), lambda x: x[1:5, 2:8], [X], 0),
+    (
+        "steps",
+        lambda o, x: -o.slice(x, [1, 0], [6, None], [2, 3]),
+        lambda x: -x[1:6:2, ::3],
+        [X],
+        1,
+    ),
     ("flip", lambda o, x: o.flip(x, [1]) + x, lambda x: x.flip(1) + x, [X], 1),
     (
         "pad",
@@ -107,7 +114,21 @@ CASES: list[Case] = [
         [X],
         1,
     ),
-    ("select", lambda o, x: o.select(x, -2, 1), lambda x: x.select(1, -2), [X], 1),
+    ("select", lambda o, x: o.select(x, -2, 1) * 2.0, lambda x: x.select(1, -2) * 2, [X], 1),
+    (
+        "places at an index",
+        lambda o, i: o.index_select(o.reshape(o.iota(48), [6, 8]), i, 1),
+        lambda i: torch.arange(48).reshape(6, 8).index_select(1, i),
+        [INDEX],
+        1,
+    ),
+    (
+        "sum of places at an index",
+        lambda o, i: o.sum(o.index_select(o.reshape(o.iota(48), [6, 8]), i, 1), 1),
+        lambda i: torch.arange(48).reshape(6, 8).index_select(1, i).sum(1),
+        [INDEX],
+        1,
+    ),
     (
         "index_select",
         lambda o, x, i: o.index_select(x, i, 1),
@@ -204,7 +225,8 @@ def test_parts_of_one_tensor_share_a_kernel() -> None:
     fd = FusionDefinition()
     x = fd.define_tensor([4, 16, 96], dtype=DataType.BFloat16)
     for part in fd.ops.chunk(x, 3, 2):
-        fd.add_output(fd.ops.permute(fd.ops.reshape(part, [4, 16, 4, 8]), [0, 2, 1, 3]))
+        heads = fd.ops.permute(fd.ops.reshape(part, [4, 16, 4, 8]), [0, 2, 1, 3])
+        fd.add_output(heads, stride_order=[3, 2, 1, 0])
     given = torch.randn(4, 16, 96, generator=torch.Generator().manual_seed(0)).bfloat16()
     got = fd.execute([given])
     for mine, part in zip(got, given.chunk(3, 2), strict=True):
@@ -322,7 +344,7 @@ REFUSALS: list[Refusal] = [
     (
         "index-select-1",
         ShapeError,
-        "index_select(): expected an index of one dim, got 2",
+        "index_select(t0, t1): expected an index of one dim, got 2",
         lambda o, x, i: o.index_select(x, i, 0),
     ),
     (
@@ -333,12 +355,13 @@ REFUSALS: list[Refusal] = [
     ),
     ("index-dtype-1", DTypeError, "take_along_axis(t", lambda o, x, i: o.embedding_fwd(x, x)),
     ("roll-dim", ShapeError, "roll(t0): dim 2", lambda o, x, i: o.roll(x, 1, 2)),
-    ("roll-1", ShapeError, "roll(): expected as many", lambda o, x, i: o.roll(x, [1, 2], [0])),
-    ("triu-1", ShapeError, "tril(): expected at least two", lambda o, x, i: o.tril(o.iota(3))),
+    ("roll-1", ShapeError, "roll(t0): expected as many", lambda o, x, i: o.roll(x, [1, 2], [0])),
+    ("triu-1", ShapeError, "tril(t2): expected at least two", lambda o, x, i: o.tril(o.iota(3))),
     ("iota-1", ShapeError, "iota(", lambda o, x, i: o.eye(-1)),
     ("full-1", ShapeError, "full(", lambda o, x, i: o.full([2, -1], 0, DataType.Float)),
     ("iota-1", ShapeError, "iota(", lambda o, x, i: o.uniform(0, 1, [-3])),
-    ("reshape-2", ShapeError, "reshape(): [2, 3] has 6", lambda o, x, i: o.reshape(x, [4, 2])),
+    ("reshape-2", ShapeError, "reshape(t0): [2, 3] has 6", lambda o, x, i: o.reshape(x, [4, 2])),
+    ("reshape-3", ShapeError, "reshape(t0): expected", lambda o, x, i: o.reshape(x, [-2, 3])),
 ]
 
 

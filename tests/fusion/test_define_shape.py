@@ -90,7 +90,7 @@ ERRORS: list[Error] = [
     (
         ShapeError,
         "slice-1",
-        "slice(): expected 2 end_indices, one for each dim, got 1",
+        "slice(t0): expected 2 end_indices, one for each dim, got 1",
         lambda fd, x, y: fd.ops.slice(x, [0, 0], [1]),
     ),
     (
@@ -120,7 +120,7 @@ ERRORS: list[Error] = [
     (
         ShapeError,
         "pad-1",
-        "pad(): expected two widths for each of at most 2 dims, got 3",
+        "pad(t0): expected two widths for each of at most 2 dims, got 3",
         lambda fd, x, y: fd.ops.pad(x, [1, 1, 1]),
     ),
     (

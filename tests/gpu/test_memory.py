@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -160,3 +163,83 @@ def test_2d_beyond_32_bits(device: torch.device) -> None:
     fd.add_output(fd.from_pytorch(x) + fd.from_pytorch(bias))
     (y,) = fd.execute([x, bias])
     assert torch.equal(y, x.add_(bias))
+
+
+def test_temporaries_are_given_back(device: torch.device) -> None:
+    """Sixteen of them, two or three at a time."""
+    x = torch.rand(1024, 4096, device=device)
+    fd = FusionDefinition()
+    y = fd.from_pytorch(x)
+    for _ in range(8):
+        y = fd.ops.cumsum(fd.ops.relu(y) * 0.001, 1)
+    fd.add_output(y)
+    fd.execute([x])
+    before = torch.cuda.memory_allocated(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    fd.execute([x])
+    size = x.numel() * x.itemsize
+    assert torch.cuda.max_memory_allocated(device) - before <= 4 * size
+
+
+COUNT = (1 << 31) + 40_000
+# Of x, int8[COUNT], and of rows, int8[65537, 32768], which lie in its memory.
+WIDE: dict[str, tuple[Callable[[Any, Any, Any], Any], Callable[[Tensor, Tensor], Tensor]]] = {
+    "sum": (lambda o, x, m: o.sum(x), lambda x, m: x.sum(dtype=torch.int64)),
+    "maximum": (lambda o, x, m: o.max(x), lambda x, m: x.amax()),
+    "place": (lambda o, x, m: o.argmax(x), lambda x, m: torch.tensor(COUNT - 3)),
+    "columns": (lambda o, x, m: o.sum(m, [0]), lambda x, m: m.sum(0)),
+    "rows": (lambda o, x, m: o.sum(m, [1]), lambda x, m: m.sum(1)),
+    "transpose": (
+        lambda o, x, m: o.stride_order(o.permute(m, [1, 0]), [1, 0]),
+        lambda x, m: m.T.contiguous(),
+    ),
+    "slice": (
+        lambda o, x, m: o.slice(x, [(1 << 31) - 5], [None]) + 1,
+        lambda x, m: x[(1 << 31) - 5 :] + 1,
+    ),
+    "steps": (
+        lambda o, x, m: o.slice(x, [1], [None], [1 << 20]) + 1,
+        lambda x, m: x[1 :: 1 << 20] + 1,
+    ),
+    "flip": (lambda o, x, m: o.flip(x, [0]), lambda x, m: x.flip(0)),
+    "pad": (
+        lambda o, x, m: o.pad(x, [3, 5], 7),
+        lambda x, m: torch.nn.functional.pad(x, (3, 5), value=7),
+    ),
+    "regroup": (lambda o, x, m: o.reshape(x, [8, -1]) + 1, lambda x, m: x.reshape(8, -1) + 1),
+    "index": (
+        lambda o, x, m: o.index_select(x, o.iota(4, COUNT - 1, -(1 << 29)), 0),
+        lambda x, m: x[torch.arange(4, device=x.device) * -(1 << 29) + COUNT - 1],
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def wide(device: torch.device) -> Tensor:
+    need(device, 16)
+    x = torch.randint(-50, 50, (COUNT,), dtype=torch.int8, device=device)
+    x[-3] = 100
+    return x
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_beyond_32_bits(name: str, wide: Tensor) -> None:
+    define, torch_form = WIDE[name]
+    rows = wide[: 65537 * 32768].view(65537, 32768)
+    fd = FusionDefinition()
+    fd.add_output(define(fd.ops, fd.from_pytorch(wide), fd.from_pytorch(rows)))
+    (got,) = fd.execute([wide, rows])
+    assert torch.equal(got, torch_form(wide, rows).to(got.device))
+
+
+def test_softmax_beyond_32_bits(device: torch.device) -> None:
+    need(device, 24)
+    x = torch.randn(32_808, 65_600, dtype=torch.bfloat16, device=device)
+    fd = FusionDefinition()
+    t = fd.from_pytorch(x)
+    for dim in (1, 0):
+        fd.add_output(fd.ops.cast(fd.ops.softmax(t, dim), DataType.BFloat16))
+    for got, dim in zip(fd.execute([x]), (1, 0), strict=True):
+        want = torch.softmax(x, dim)
+        torch.testing.assert_close(got[-100:], want[-100:], rtol=2**-7, atol=1e-7)
+        torch.testing.assert_close(got[:, -100:], want[:, -100:], rtol=2**-7, atol=1e-7)
