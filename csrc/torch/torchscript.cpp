@@ -77,22 +77,6 @@ py::tuple block_data(const Block& block) {
 
 py::tuple graph_data(const Graph& graph) { return block_data(*graph.block()); }
 
-// Sizes and strides of tensors as they were profiled; None where they differed.
-py::list layouts(at::ArrayRef<const Value*> values) {
-  py::list out;
-  for (const Value* v : values) {
-    const auto type = v->type()->cast<c10::TensorType>();
-    const auto sizes = type ? type->sizes().concrete_sizes() : std::nullopt;
-    const auto strides = type ? type->strides().concrete_sizes() : std::nullopt;
-    if (sizes && strides) {
-      out.append(py::make_tuple(*sizes, *strides));
-    } else {
-      out.append(py::none());
-    }
-  }
-  return out;
-}
-
 }  // namespace
 
 bool python_alive() {
@@ -104,7 +88,8 @@ bool python_alive() {
 }
 
 Specialization write_definition(const Graph& graph, const std::vector<ArgumentRole>& roles,
-                                c10::ArrayRef<c10::IValue> arguments) {
+                                c10::ArrayRef<c10::IValue> arguments,
+                                const std::vector<Places>& results_as) {
   const py::gil_scoped_acquire gil;
   try {
     py::list given, names;
@@ -112,8 +97,8 @@ Specialization write_definition(const Graph& graph, const std::vector<ArgumentRo
       given.append(to_python(arguments[i]));
       names.append(static_cast<int>(roles[i]));
     }
-    const py::tuple made = py::handle(adapter).attr("write_definition")(
-        graph_data(graph), names, given, layouts(graph.inputs()), layouts(graph.outputs()));
+    const py::tuple made =
+        py::handle(adapter).attr("write_definition")(graph_data(graph), names, given, results_as);
     const auto executor = made[0].cast<py::object>();
     Specialization out{.signature = {},
                        .by_value = false,

@@ -48,6 +48,7 @@ const ScriptOp* find_op(const ScriptRules& rules, const torch::jit::Node* node);
 
 bool is_group(const torch::jit::Node* node);
 bool is_tensor(const torch::jit::Value* value);
+bool is_optional_tensor(const torch::jit::Value* value);
 bool is_tensor_list(const torch::jit::Value* value);
 // May a result be a view of the node's first operand? By the schema.
 bool may_alias(const torch::jit::Node* node);

@@ -4,6 +4,7 @@
 #include <torch/csrc/jit/runtime/custom_operator.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "base/error.h"
 #include "torch/torchscript.h"
@@ -61,6 +62,91 @@ int64_t bits_of(double v) {
   return bits;
 }
 
+// ---- how tensors lie in memory
+
+// A dim of one element, or without a stride, tells nothing.
+bool tells(int64_t size, int64_t stride) { return size != 1 && stride != 0; }
+
+bool row_major(at::IntArrayRef sizes, at::IntArrayRef strides) {
+  int64_t outer = std::numeric_limits<int64_t>::max();
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    if (!tells(sizes[d], strides[d])) continue;
+    if (strides[d] > outer) return false;
+    outer = strides[d];
+  }
+  return true;
+}
+
+// Dims that tell nothing stand outside of the others where it is not row-major.
+Places places(at::IntArrayRef sizes, at::IntArrayRef strides) {
+  const int64_t rank = static_cast<int64_t>(sizes.size());
+  Places out(rank);
+  if (row_major(sizes, strides)) {
+    for (int64_t d = 0; d < rank; ++d) out[d] = rank - 1 - d;
+    return out;
+  }
+  std::vector<int64_t> outer_first, silent;
+  for (int64_t d = 0; d < rank; ++d)
+    (tells(sizes[d], strides[d]) ? outer_first : silent).push_back(d);
+  std::stable_sort(outer_first.begin(), outer_first.end(),
+                   [&](int64_t a, int64_t b) { return strides[a] > strides[b]; });
+  outer_first.insert(outer_first.begin(), silent.begin(), silent.end());
+  for (int64_t i = 0; i < rank; ++i) out[outer_first[i]] = rank - 1 - i;
+  return out;
+}
+
+Arrangement arrangement(at::IntArrayRef sizes, at::IntArrayRef strides) {
+  Arrangement out;
+  for (size_t d = 0; d < sizes.size(); ++d) out.ones |= int64_t{sizes[d] == 1} << d;
+  if (row_major(sizes, strides)) return out;
+  for (int64_t place : places(sizes, strides)) out.order = out.order << 4 | place;
+  return out;
+}
+
+// Nothing where it was not profiled, or differed.
+std::optional<std::pair<std::vector<int64_t>, std::vector<int64_t>>> profiled(const Value* v) {
+  const auto type = v->type()->cast<c10::TensorType>();
+  const auto sizes = type ? type->sizes().concrete_sizes() : std::nullopt;
+  const auto strides = type ? type->strides().concrete_sizes() : std::nullopt;
+  if (!sizes || !strides) return std::nullopt;
+  return std::make_pair(*sizes, *strides);
+}
+
+std::vector<std::optional<Arrangement>> profiled_inputs(const Graph& graph) {
+  std::vector<std::optional<Arrangement>> out;
+  for (const Value* v : graph.inputs()) {
+    const auto layout = profiled(v);
+    out.push_back(layout ? std::optional(arrangement(layout->first, layout->second))
+                         : std::nullopt);
+  }
+  return out;
+}
+
+std::optional<std::vector<Places>> profiled_outputs(const Graph& graph) {
+  std::vector<Places> out;
+  for (const Value* v : graph.outputs()) {
+    const auto layout = profiled(v);
+    if (is_tensor(v) && !layout) return std::nullopt;
+    out.push_back(layout ? places(layout->first, layout->second) : Places());
+  }
+  return out;
+}
+
+// Does any value lie otherwise than row-major?
+bool moves(const torch::jit::Block& block) {
+  for (const Node* n : block.nodes()) {
+    if (n->kind() == script_region() && moves(*n->g(script_region_body())->block())) return true;
+    for (const torch::jit::Block* inner : n->blocks())
+      if (moves(*inner)) return true;
+    for (const Value* v : n->outputs())
+      if (const auto layout = profiled(v); layout && !row_major(layout->first, layout->second))
+        return true;
+  }
+  return false;
+}
+
+// ---- signatures
+
 // The kind of a value and, where it chooses the definition, the value itself.
 void sign(const c10::IValue& v, ArgumentRole role, Signature& out) {
   if (v.isTensor()) {
@@ -69,12 +155,11 @@ void sign(const c10::IValue& v, ArgumentRole role, Signature& out) {
       out.push_back(-1);
       return;
     }
-    int64_t ones = 0;
-    const auto sizes = t.sizes();
-    for (size_t d = 0; d < sizes.size(); ++d) ones |= int64_t{sizes[d] == 1} << d;
+    const Arrangement lies = arrangement(t.sizes(), t.strides());
     const int64_t device = t.is_cpu() ? 0 : t.get_device() + 1;
-    out.push_back(static_cast<int64_t>(t.scalar_type()) | static_cast<int64_t>(sizes.size()) << 8 |
-                  device << 16 | ones << 32);
+    out.push_back(static_cast<int64_t>(t.scalar_type()) | t.dim() << 8 | device << 16 |
+                  int64_t{lies.order != 0} << 30 | lies.ones << 32);
+    if (lies.order) out.push_back(lies.order);
   } else if (v.isInt()) {
     const int64_t n = v.toInt();
     const bool of_run = role == ArgumentRole::Number || (role == ArgumentRole::Sizes && is_size(n));
@@ -120,7 +205,12 @@ size_t ScriptGroup::Hash::operator()(const Signature& s) const {
 }
 
 ScriptGroup::ScriptGroup(std::shared_ptr<Graph> graph)
-    : graph_(std::move(graph)), unfused_(graph_, "unfused_group"), roles_(roles_of(*graph_)) {}
+    : graph_(std::move(graph)),
+      unfused_(graph_, "unfused_group"),
+      roles_(roles_of(*graph_)),
+      inputs_as_(profiled_inputs(*graph_)),
+      outputs_as_(profiled_outputs(*graph_)),
+      moves_(moves(*graph_->block())) {}
 
 ArgumentRole ScriptGroup::role(size_t place, bool by_value) const {
   const ArgumentRole role = roles_[place];
@@ -144,11 +234,31 @@ const Specialization* ScriptGroup::find(const Signature& signature) {
   return found->second;
 }
 
+// How eager's results lie in memory for such arguments: as the operands do where all is row-major,
+// as profiled where arguments lie as they did then. Nothing: eager has to show it once.
+std::optional<std::vector<Places>> ScriptGroup::example_for(const Signature& signature,
+                                                            c10::ArrayRef<c10::IValue> arguments) {
+  bool plain = !moves_, as_profiled = outputs_as_.has_value();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (!arguments[i].isTensor() || !arguments[i].toTensor().defined()) continue;
+    const at::Tensor& t = arguments[i].toTensor();
+    const Arrangement lies = arrangement(t.sizes(), t.strides());
+    plain &= lies.order == 0;
+    as_profiled &= inputs_as_[i] && *inputs_as_[i] == lies;
+  }
+  if (plain) return std::vector<Places>(graph_->outputs().size());
+  if (as_profiled) return outputs_as_;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = examples_.find(signature);
+  return found == examples_.end() ? std::nullopt : std::optional(found->second);
+}
+
 const Specialization* ScriptGroup::specialize(const Signature& signature,
-                                              c10::ArrayRef<c10::IValue> arguments, bool by_value) {
+                                              c10::ArrayRef<c10::IValue> arguments, bool by_value,
+                                              const std::vector<Places>& results_as) {
   std::vector<ArgumentRole> roles;
   for (size_t i = 0; i < roles_.size(); ++i) roles.push_back(role(i, by_value));
-  Specialization made = write_definition(*graph_, roles, arguments);
+  Specialization made = write_definition(*graph_, roles, arguments, results_as);
   made.signature = signature;
   made.by_value = by_value;
   return keep(std::move(made), false);
@@ -199,81 +309,123 @@ TorchArguments ScriptGroup::bind(const Specialization& how,
   return out;
 }
 
-// False: eager is to compute it.
-bool ScriptGroup::run_fused(c10::ArrayRef<c10::IValue> arguments, std::vector<at::Tensor>& results,
-                            const Specialization*& how) {
-  const bool by_value = by_value_;
-  const Signature key = signature(arguments, by_value);
-  how = find(key);
+// A run through kernels, or what eager, which runs instead, is to be followed by.
+struct ScriptGroup::Attempt {
+  const Specialization* how = nullptr;
+  std::vector<at::Tensor> results;
+  bool done = false;
+  Signature key;
+  bool by_value = false;
+  bool shows = false;         // eager shows how results lie in memory
+  std::exception_ptr failed;  // what kernels could not do
+};
+
+void ScriptGroup::run_fused(c10::ArrayRef<c10::IValue> arguments, bool by_value, Attempt& attempt) {
+  attempt.by_value = by_value;
+  attempt.key = signature(arguments, by_value);
+  const Specialization*& how = attempt.how;
+  how = find(attempt.key);
   try {
     if (!how) {
-      if (!python_alive()) return false;
-      how = specialize(key, arguments, by_value);
+      if (!python_alive()) return;
+      const auto results_as = example_for(attempt.key, arguments);
+      attempt.shows = !results_as;
+      if (attempt.shows) return;
+      how = specialize(attempt.key, arguments, by_value, *results_as);
     }
-    if (!how->executor) return false;
+    if (!how->executor) return;
     TorchArguments bound = bind(*how, arguments);
     const RecordRef record = prepare(how->executor->executor, bound, {});
-    results = fuser::run(*record, bound);
-    return true;
-  } catch (const std::exception& error) {
+    attempt.results = fuser::run(*record, bound);
+    attempt.done = true;
+  } catch (const std::exception&) {
     const bool numbers = std::any_of(roles_.begin(), roles_.end(), [](ArgumentRole r) {
       return r == ArgumentRole::Number || r == ArgumentRole::Sizes;
     });
     if (!how && numbers && !by_value) {
       by_value_ = true;
-      return run_fused(arguments, results, how);
+      return run_fused(arguments, true, attempt);
     }
-    keep({.signature = key, .by_value = by_value, .executor = nullptr, .outputs = {}}, true);
-    if (!reported_.exchange(true) && report_fallback(*graph_, arguments, error.what())) {
-      reported_ = false;
-      throw;
-    }
-    return false;
+    attempt.failed = std::current_exception();
   }
 }
 
 void ScriptGroup::run(Stack& stack) {
   const size_t count = roles_.size();
-  std::vector<at::Tensor> results;
-  const Specialization* how = nullptr;
-  if (!run_fused(torch::jit::last(stack, count), results, how)) {
-    run_unfused(stack);
+  Attempt attempt;
+  run_fused(torch::jit::last(stack, count), by_value_, attempt);
+  if (!attempt.done) {
+    run_unfused(stack, attempt);
     return;
   }
   ++group_counters().runs;
   torch::jit::drop(stack, count);
-  for (const Specialization::Output& o : how->outputs) {
+  for (const Specialization::Output& o : attempt.how->outputs) {
     if (o.result < 0) {
       stack.push_back(o.value);
     } else {
-      stack.emplace_back(results[o.result]);
+      stack.emplace_back(attempt.results[o.result]);
     }
   }
 }
 
-void ScriptGroup::run_unfused(Stack& stack) {
-  ++group_counters().fallbacks;
+// An error of eager is the user's and nothing is remembered. What eager can do and kernels cannot
+// is told once, and left to eager from then on.
+void ScriptGroup::run_unfused(Stack& stack, const Attempt& attempt) {
+  const auto given = torch::jit::last(stack, roles_.size());
+  const std::vector<c10::IValue> arguments =
+      attempt.failed ? given.vec() : std::vector<c10::IValue>();
   torch::jit::InterpreterState(unfused_).run(stack);
+  if (attempt.shows) {
+    std::vector<Places> results_as;
+    for (const c10::IValue& v : torch::jit::last(stack, graph_->outputs().size())) {
+      const bool tensor = v.isTensor() && v.toTensor().defined();
+      results_as.push_back(tensor ? places(v.toTensor().sizes(), v.toTensor().strides())
+                                  : Places());
+    }
+    const std::lock_guard<std::mutex> lock(mutex_);
+    examples_.emplace(attempt.key, std::move(results_as));
+    return;
+  }
+  ++group_counters().fallbacks;
+  if (!attempt.failed) return;
+  keep({.signature = attempt.key, .by_value = attempt.by_value, .executor = nullptr, .outputs = {}},
+       true);
+  if (reported_.exchange(true)) return;
+  try {
+    std::rethrow_exception(attempt.failed);
+  } catch (const std::exception& error) {
+    if (!report_fallback(*graph_, arguments, error.what())) return;
+    reported_ = false;
+    throw;
+  }
 }
 
 namespace {
 
-// What a guard asks of a tensor. Sizes and strides are the group's own business.
+// What a guard asks of a tensor. Sizes and strides are the group's own business, and so is all of
+// an optional one but whether gradients arrive at it.
 struct Expected {
-  c10::ScalarType dtype;
-  c10::Device device;
-  int64_t rank;
+  bool optional = false;
+  c10::ScalarType dtype = c10::ScalarType::Undefined;
+  c10::Device device = c10::kCPU;
+  int64_t rank = 0;
 
-  explicit Expected(const c10::TypePtr& type)
-      : dtype(*type->expectRef<c10::TensorType>().scalarType()),
-        device(*type->expectRef<c10::TensorType>().device()),
-        rank(static_cast<int64_t>(*type->expectRef<c10::TensorType>().dim())) {}
+  explicit Expected(const c10::TypePtr& given) {
+    const auto type = given->cast<c10::TensorType>();
+    optional = !type;
+    if (optional) return;
+    dtype = *type->scalarType();
+    device = *type->device();
+    rank = static_cast<int64_t>(*type->dim());
+  }
 
   bool holds(const c10::IValue& v, bool gradients) const {
+    if (v.isNone()) return optional;
     if (!v.isTensor()) return false;
     const at::Tensor& t = v.toTensor();
-    return t.defined() && t.scalar_type() == dtype && t.device() == device && t.dim() == rank &&
-           !(gradients && t.requires_grad());
+    if (!t.defined() || (gradients && t.requires_grad())) return false;
+    return optional || (t.scalar_type() == dtype && t.device() == device && t.dim() == rank);
   }
 };
 

@@ -27,6 +27,16 @@ enum class ArgumentRole {
 // The kind of arguments: see sign().
 using Signature = c10::SmallVector<int64_t, 32>;
 
+// How a tensor lies in memory: the place of each of its dims there, 0 the innermost.
+using Places = std::vector<int64_t>;
+
+// Of tensors that lie alike: which dims have one element, and the places of the dims; 0 where they
+// are row-major.
+struct Arrangement {
+  int64_t ones = 0, order = 0;
+  bool operator==(const Arrangement& o) const { return ones == o.ones && order == o.order; }
+};
+
 // A definition for one kind of arguments.
 struct Specialization {
   Signature signature;
@@ -59,17 +69,24 @@ class ScriptGroup {
   ArgumentRole role(size_t place, bool by_value) const;
   Signature signature(c10::ArrayRef<c10::IValue> arguments, bool by_value) const;
   const Specialization* find(const Signature& signature);
+  std::optional<std::vector<Places>> example_for(const Signature& signature,
+                                                 c10::ArrayRef<c10::IValue> arguments);
   const Specialization* specialize(const Signature& signature, c10::ArrayRef<c10::IValue> arguments,
-                                   bool by_value);
+                                   bool by_value, const std::vector<Places>& results_as);
   const Specialization* keep(Specialization made, bool replace);
   TorchArguments bind(const Specialization& how, c10::ArrayRef<c10::IValue> arguments) const;
-  bool run_fused(c10::ArrayRef<c10::IValue> arguments, std::vector<at::Tensor>& results,
-                 const Specialization*& how);
-  void run_unfused(torch::jit::Stack& stack);
+  struct Attempt;
+  void run_fused(c10::ArrayRef<c10::IValue> arguments, bool by_value, Attempt& attempt);
+  void run_unfused(torch::jit::Stack& stack, const Attempt& attempt);
 
   const std::shared_ptr<torch::jit::Graph> graph_;
   const torch::jit::Code unfused_;
   const std::vector<ArgumentRole> roles_;
+  // As profiled: where it was, how arguments and results lay in memory, and whether any value of
+  // the graph lay otherwise than row-major.
+  const std::vector<std::optional<Arrangement>> inputs_as_;
+  const std::optional<std::vector<Places>> outputs_as_;
+  const bool moves_;
   // The definition cannot be written with numbers of the run; every value chooses one.
   std::atomic<bool> by_value_{false};
   std::atomic<bool> reported_{false};
@@ -77,6 +94,7 @@ class ScriptGroup {
   std::atomic<const Specialization*> last_{nullptr};  // most calls are like the one before
   std::mutex mutex_;                                  // look-up and insertion only
   std::unordered_map<Signature, const Specialization*, Hash> specializations_;
+  std::unordered_map<Signature, std::vector<Places>, Hash> examples_;  // how eager's results lay
   std::vector<std::unique_ptr<const Specialization>> all_;  // what runs may use; never freed before
 };
 

@@ -38,6 +38,16 @@ bool gives_tensors(const Node* n) {
          });
 }
 
+// Torch's alias analysis loses track of gradients that it sums with those of optional tensors.
+bool summed_with_optional(const Node* n) {
+  for (const Value* v : n->outputs())
+    for (const Use& use : v->uses())
+      if (use.user->kind() == prim::AutogradAdd &&
+          (is_optional_tensor(use.user->input(0)) || is_optional_tensor(use.user->input(1))))
+        return true;
+  return false;
+}
+
 // A Partitioner works on one block.
 class Partitioner {
  public:
@@ -98,9 +108,7 @@ class Partitioner {
     }
     const TypeKind kind = v->type()->kind();
     if (toIValue(v).has_value()) return true;
-    if (kind == TypeKind::OptionalType)
-      return !v->type()->expectRef<OptionalType>().getElementType()->isSubtypeOf(
-          *TensorType::get());
+    if (kind == TypeKind::OptionalType) return true;
     if (kind == TypeKind::ListType) {
       const TypeKind element = v->type()->expectRef<ListType>().getElementType()->kind();
       return element == TypeKind::IntType || element == TypeKind::BoolType;
@@ -124,7 +132,7 @@ class Partitioner {
   bool fusable_op(const Node* n) const {
     if (n->owningBlock() != block_ || !find_op(rules_, n)) return false;
     if (n->maybeSchema() && n->schema().is_mutable()) return false;
-    if (!may_write_statistics(rules_, n)) return false;
+    if (!may_write_statistics(rules_, n) || summed_with_optional(n)) return false;
     bool reads = false;
     for (const Value* v : n->inputs()) {
       if (!takes_operand(n, v)) return false;

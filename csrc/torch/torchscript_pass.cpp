@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <mutex>
 
+#include "base/error.h"
+#include "base/log.h"
 #include "torch/torchscript.h"
 
 namespace fuser {
@@ -70,6 +72,10 @@ const ScriptOp* find_op(const ScriptRules& rules, const Node* node) {
 
 bool is_group(const Node* n) { return n->kind() == prim::CudaFusionGroup; }
 bool is_tensor(const Value* v) { return v->type()->isSubtypeOf(*TensorType::get()); }
+bool is_optional_tensor(const Value* v) {
+  return v->type()->kind() == TypeKind::OptionalType &&
+         v->type()->expectRef<OptionalType>().getElementType()->isSubtypeOf(*TensorType::get());
+}
 bool is_tensor_list(const Value* v) { return v->type()->isSubtypeOf(*ListType::ofTensors()); }
 
 bool may_alias(const Node* n) {
@@ -80,34 +86,49 @@ bool may_alias(const Node* n) {
                      [](const c10::Argument& r) { return r.alias_info() != nullptr; });
 }
 
-void fuse_script(std::shared_ptr<Graph>& graph) {
-  const ScriptRulesRef rules = script_rules();
-  if (!rules->cuda && !rules->cpu) return;
-  // A graph without a group stays as other fusers want to find it.
-  std::shared_ptr<Graph> fused = graph->copy();
+namespace {
+
+// Returns the graph with groups; nullptr where it has none.
+std::shared_ptr<Graph> with_groups(Graph& graph, const ScriptRules& rules) {
+  std::shared_ptr<Graph> fused = graph.copy();
   RemoveProfileNodesAndSpecializeTypes(fused);
-  remove_mutation(fused, *rules);
-  move_sizes_out(fused->block(), *rules);
-  split_biases(fused->block(), *rules);
+  remove_mutation(fused, rules);
+  move_sizes_out(fused->block(), rules);
+  split_biases(fused->block(), rules);
   EliminateDeadCode(fused);
   EliminateCommonSubexpression(fused);
   {
     AliasDb aliases(fused);
-    make_regions(fused->block(), *rules, aliases);
+    make_regions(fused->block(), rules, aliases);
   }
   std::vector<Node*> groups;
   {
     AliasDb aliases(fused);
-    fuse_block(fused->block(), *rules, aliases, groups);
+    fuse_block(fused->block(), rules, aliases, groups);
   }
-  if (groups.empty()) return;
+  if (groups.empty()) return nullptr;
   for (Node* group : groups) trim_group(group);
   for (Node* group : groups) guard_group(group);
   for (Node* group : groups) name_copies(group);
   inline_regions(fused->block());
   RemoveTensorTypeSpecializations(fused);
   EliminateDeadCode(fused);
-  graph = std::move(fused);
+  return fused;
+}
+
+}  // namespace
+
+void fuse_script(std::shared_ptr<Graph>& graph) {
+  const ScriptRulesRef rules = script_rules();
+  if (!rules->cuda && !rules->cpu) return;
+  // A graph without a group stays as other fusers want to find it, and so does one on whose copy
+  // torch's own passes fail.
+  try {
+    if (auto fused = with_groups(*graph, *rules)) graph = std::move(fused);
+  } catch (const std::exception& error) {
+    if (options().strict) throw;
+    log_line(text("a script stays unfused: ", error.what()));
+  }
 }
 
 }  // namespace fuser

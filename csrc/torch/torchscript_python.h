@@ -10,11 +10,13 @@ namespace fuser {
 // False once the interpreter goes down: nobody may wait for it any more.
 bool python_alive();
 
-// The definition of `graph` for these arguments, written by fuser.adapters.torchscript. Takes the
-// interpreter's lock. Raises what Python raised, as std::runtime_error: Unsupported, mostly.
+// The definition of `graph` for these arguments, written by fuser.adapters.torchscript; its results
+// lie in memory as said, those without places as the operands do. Takes the interpreter's lock.
+// Raises what Python raised, as std::runtime_error: Unsupported, mostly.
 Specialization write_definition(const torch::jit::Graph& graph,
                                 const std::vector<ArgumentRole>& roles,
-                                c10::ArrayRef<c10::IValue> arguments);
+                                c10::ArrayRef<c10::IValue> arguments,
+                                const std::vector<Places>& results_as);
 
 // Tells the user, once for a group, that eager computes it, with a program that repeats the error
 // on such arguments. Returns whether the error is to be raised instead (FUSER_STRICT).

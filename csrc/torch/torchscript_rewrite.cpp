@@ -227,7 +227,7 @@ void guard_group(Node* group) {
   std::vector<Value*> tensors;
   std::vector<TypePtr> types;
   for (Value* v : group->inputs()) {
-    if (!is_tensor(v)) continue;
+    if (!is_tensor(v) && !is_optional_tensor(v)) continue;
     tensors.push_back(v);
     types.push_back(v->type());
   }

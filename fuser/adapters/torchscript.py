@@ -27,7 +27,7 @@ from fuser._native import load_torch
 from fuser.adapters import aten
 from fuser.adapters.aten import pointwise
 from fuser.interpreter import torch_dtype
-from fuser.repro import input_spec, input_text
+from fuser.repro import input_spec, input_text, keep_script, said_where
 
 # How a group takes an argument: ArgumentRole of csrc/torch/torchscript_group.h.
 _TENSOR, _NUMBER, _SIZES, _CONSTANT = range(4)
@@ -221,18 +221,44 @@ def _cast(fd: FusionDefinition, x: Tensor, dtype: torch.dtype) -> Any:
     return aten.emit(fd, "aten.to.dtype", [x, dtype, False, False, None], {})
 
 
+# A script says into how many names a list is taken apart, and torch raises where that is not how
+# many parts there are; a definition checks it in each run.
+
+
+def _check_parts(fd: FusionDefinition, count: Any, parts: Any) -> None:
+    if not (isinstance(count, int) and isinstance(parts, int)):
+        fd.ops.reshape(fd.ops.full([count], 0.0, DataType.Float), [parts])
+    elif count != parts:
+        raise Unsupported(f"{count} parts for {parts} names", rule="script-parts")
+
+
+def _size(x: Tensor, dim: int) -> Any:
+    size = x.size(dim)
+    return size if size.value is None else int(size.value)
+
+
+def _parts_of_size(fd: FusionDefinition, total: Any, size: Any) -> Any:
+    return -(-total // size) if isinstance(total, int) else fd.ops.ceil_div(total, size)
+
+
 def _chunks(fd: FusionDefinition, x: Tensor, *, chunks: int, dim: int) -> Any:
+    total = _size(x, dim)
+    if isinstance(total, int) and total == 0:
+        raise Unsupported("parts of nothing", rule="script-parts")
+    _check_parts(fd, _parts_of_size(fd, total, _parts_of_size(fd, total, chunks)), chunks)
     return aten.emit(fd, "aten.chunk.default", [x, chunks, dim], {})
 
 
 def _unbind(fd: FusionDefinition, x: Tensor, dim: int, *, parts: int) -> Any:
+    _check_parts(fd, _size(x, dim), parts)
     return [aten.emit(fd, "aten.select.int", [x, dim, n], {}) for n in range(parts)]
 
 
 def _split(fd: FusionDefinition, x: Tensor, size: Any, dim: int, *, parts: int) -> Any:
     """The last part is what is left."""
-    if not isinstance(size, int):
+    if not isinstance(size, int) or size < 1:
         raise Unsupported("parts of a size that is known when it runs", rule="script-split")
+    _check_parts(fd, _parts_of_size(fd, _size(x, dim), size), parts)
     bounds = [(n * size, (n + 1) * size) for n in range(parts - 1)]
     return [
         aten.emit(fd, "aten.slice.Tensor", [x, dim, start, end, 1], {})
@@ -240,7 +266,14 @@ def _split(fd: FusionDefinition, x: Tensor, size: Any, dim: int, *, parts: int) 
     ]
 
 
+def _split_with_sizes(fd: FusionDefinition, x: Tensor, sizes: Sequence[Any], dim: int) -> Any:
+    _check_parts(fd, _size(x, dim), sum(sizes))
+    return aten.emit(fd, "aten.split_with_sizes.default", [x, sizes, dim], {})
+
+
 _OWN: dict[str, Callable[..., Any]] = {
+    "aten::split_with_sizes": _split_with_sizes,
+    "aten::split.sizes": _split_with_sizes,
     "aten::unbind.int": _unbind,
     "aten::split.Tensor": _split,
     "aten::_grad_sum_to_size": _grad_sum_to_size,
@@ -253,23 +286,18 @@ _OWN: dict[str, Callable[..., Any]] = {
 # ---- writing definitions
 
 
-# Sizes and strides of a tensor in the profiled run; None where it is none or they differed.
-Layout = tuple[Sequence[int], Sequence[int]] | None
-
-
 def write_definition(
     graph: Graph,
     roles: Sequence[int],
     arguments: Sequence[Any],
-    inputs_as: Sequence[Layout],
-    outputs_as: Sequence[Layout],
+    results_as: Sequence[Sequence[int]],
 ) -> tuple[Any, list[tuple[int, int | None]]]:
     """The executor of the definition of a group; and of each output of the group the result that it
     is, or (-1, number), or (-1, None) for an undefined tensor. Called from C++. Raises Unsupported
     where there is no definition.
 
-    Layouts follow the operands, as most of eager's do, unless the profiled run had operands that
-    were not row-major: then eager's results tell which dim is where.
+    `results_as`: of each output the places of its dims in memory, 0 the innermost, as eager has
+    them; [] follows the operands.
     """
     inputs, nodes, outputs = graph
     fd = FusionDefinition()
@@ -284,11 +312,9 @@ def write_definition(
         _narrow_statistics(fd, nodes, values)
     places: list[tuple[int, int | None]] = []
     results = 0
-    stated = any(_order(given) not in (None, _row_major(given)) for given in inputs_as)
-    for output, layout in zip(outputs, outputs_as, strict=True):
+    for output, order in zip(outputs, results_as, strict=True):
         value = values[output]
         if isinstance(value, Tensor):
-            order = _order(layout) if stated else None
             # set: also what is a view of an operand has memory of its own.
             fd.add_output(fd.ops.stride_order(value, order) if order else fd.ops.set(value))
             places.append((results, None))
@@ -298,30 +324,6 @@ def write_definition(
         else:
             raise Unsupported("an output that is no tensor", rule="script-output")
     return fd.fec.executor, places
-
-
-def _order(layout: Layout) -> list[int] | None:
-    """Of each dim of a dense tensor its place in memory, 0 the innermost; those of size 1, whose
-    strides mean nothing, are outermost where it is not row-major.
-    """
-    if layout is None:
-        return None
-    sizes, strides = layout
-    real = [d for d, n in enumerate(sizes) if n != 1]
-    outer_first = sorted(real, key=lambda d: -strides[d])
-    expected = 1
-    for d in reversed(outer_first):
-        if strides[d] != expected:
-            return None
-        expected *= sizes[d]
-    if outer_first == real:
-        return _row_major(layout)
-    outer_first = [d for d, n in enumerate(sizes) if n == 1] + outer_first
-    return [len(sizes) - 1 - outer_first.index(d) for d in range(len(sizes))]
-
-
-def _row_major(layout: Layout) -> list[int] | None:
-    return None if layout is None else list(reversed(range(len(layout[0]))))
 
 
 def _argument(fd: FusionDefinition, role: int, given: Any, on_gpu: bool) -> Any:
@@ -336,13 +338,13 @@ def _argument(fd: FusionDefinition, role: int, given: Any, on_gpu: bool) -> Any:
     if role == _NUMBER and type(given) in (int, float):
         return fd.define_scalar(DataType.Int if type(given) is int else DataType.Double)
     if role == _SIZES and type(given) is int:
-        return _size(fd, given)
+        return _size_argument(fd, given)
     if role == _SIZES and isinstance(given, list):
-        return [_size(fd, n) for n in given]
+        return [_size_argument(fd, n) for n in given]
     return given
 
 
-def _size(fd: FusionDefinition, n: int) -> Any:
+def _size_argument(fd: FusionDefinition, n: int) -> Any:
     return fd.define_scalar(DataType.Int) if 1 < n < 1 << 40 else n
 
 
@@ -546,16 +548,16 @@ _DTYPE_NUMBERS: dict[torch.dtype, int] = {dtype: number for number, dtype in _DT
 
 
 def report_fallback(graph: str, arguments: Sequence[Any], error: str) -> bool:
-    """Says, once for a group, that eager computes it, why, and by which program one sees it again.
+    """Says, once for a group, that eager computes it, why, and where the program is that shows it.
     True: raise the error instead.
     """
     if _core.get_option("FUSER_STRICT") == "1":
         return True
     lines = "".join(f"    {input_text(input_spec(a))},\n" for a in arguments)
+    path = keep_script(_PROGRAM.format(graph=graph, inputs=lines), error)
     warnings.warn(
         f"a fused group of a script runs unfused: {error}\n"
-        "FUSER_STRICT=1 raises the error; this program repeats it:\n"
-        + _PROGRAM.format(graph=graph, inputs=lines),
+        f"FUSER_STRICT=1 raises the error; {said_where(path)}",
         stacklevel=1,
     )
     return False
@@ -565,7 +567,9 @@ _PROGRAM = """\
 import torch
 
 import fuser
+from fuser import _core
 
+_core.set_option("FUSER_STRICT", "1")
 fuser.enable_torchscript_fuser(cpu=True)
 f = torch._C._create_function_from_graph("f", torch._C.parse_ir(\'\'\'{graph}\'\'\'))
 inputs = [

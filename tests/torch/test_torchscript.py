@@ -295,6 +295,51 @@ def test_results_lie_in_memory_as_those_of_eager() -> None:
         assert got.stride() == expected.stride()
 
 
+def test_results_lie_as_those_of_eager_in_every_layout() -> None:
+    """Eager shows once how its results lie for operands in a new order."""
+
+    def reduced(x: torch.Tensor) -> list[torch.Tensor]:
+        y = x * 2
+        z = F.layer_norm(x.transpose(1, 2) + 1, [x.size(1)])
+        return [y, y.sum(0), y.softmax(1), y.transpose(0, 1) + 1, z * 2]
+
+    x = torch.randn(3, 4, 5)
+    f = warmed(reduced, x)
+    unfused = fallbacks()
+    for order in [(0, 1, 2), (1, 2, 0), (0, 2, 1)]:
+        back = [order.index(d) for d in range(3)]
+        for _ in range(3):
+            x = torch.randn([(3, 4, 5)[d] for d in order]).permute(back)
+            for got, expected in zip(f(x), reduced(x), strict=True):
+                assert_same([got], [expected], 4)
+                assert got.stride() == expected.stride()
+    assert fallbacks() == unfused
+    assert groups(f.graph_for(x)) == 1
+
+
+def test_optional_tensors_in_a_group() -> None:
+    """Whether there is one chooses the definition; one with a gradient fails the guard."""
+
+    def normed(
+        x: torch.Tensor, w: torch.Tensor | None, b: torch.Tensor | None, n: int
+    ) -> torch.Tensor:
+        return F.layer_norm(x + 1, [n], w, b) * 2
+
+    x, w, b = torch.randn(4, 8), torch.randn(8), torch.randn(8)
+    f = warmed(normed, x, w, None, 8)
+    unfused = fallbacks()
+    for given in [(w, None), (None, None), (w, b), (None, b)]:
+        assert_same([f(x, *given, 8)], [normed(x, *given, 8)], 4)
+    assert fallbacks() == unfused
+    assert groups(f.graph_for(x, w, b, 8)) == 1
+    for _ in range(4):
+        weight = w.clone().requires_grad_()
+        got, expected = f(x, weight, b, 8), normed(x, weight, b, 8)
+        assert_same([got.detach()], [expected.detach()], 4)
+        gradients = [torch.autograd.grad(y.sum(), weight)[0] for y in (got, expected)]
+        assert_same(gradients[:1], gradients[1:], 4)
+
+
 def test_parts_whose_number_the_script_says() -> None:
     def parts(x: torch.Tensor) -> torch.Tensor:
         a, b = torch.split(x * 2, 5, -1)  # 5 and 3
@@ -305,6 +350,31 @@ def test_parts_whose_number_the_script_says() -> None:
     f = warmed(parts, x)
     unfused = fallbacks()
     assert_same([f(x)], [parts(x)], 4)
+    assert fallbacks() == unfused
+    assert groups(f.graph_for(x)) == 1
+
+
+@pytest.mark.parametrize(
+    ("parts", "right", "wrong"),
+    [
+        ("torch.split(x * 2, 4, dim=1)", 8, 9),
+        ("torch.split(x * 2, 4, dim=1)", 7, 4),
+        ("torch.split(x * 2, [3, 5], dim=1)", 8, 9),
+        ("(x * 2).unbind(1)", 2, 3),
+        ("(x * 2).chunk(2, 1)", 8, 1),
+    ],
+)
+def test_another_number_of_parts_is_an_error(parts: str, right: int, wrong: int) -> None:
+    """As torch words it; calls that are right stay fused."""
+    source = f"def f(x: Tensor):\n    a, b = {parts}\n    return a + 1, b * 2\n"
+    f = torch.jit.CompilationUnit(source).f
+    x = torch.randn(4, right)
+    for _ in range(3):
+        expected = f(x)
+    unfused = fallbacks()
+    with pytest.raises(RuntimeError):
+        f(torch.randn(4, wrong))
+    assert_same(f(x), expected)
     assert fallbacks() == unfused
     assert groups(f.graph_for(x)) == 1
 
