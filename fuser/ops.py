@@ -6,6 +6,7 @@ losses.py, shapes.py and random_numbers.py add what is made of several, library.
 computes; those of block_scaled.py only say that they are not there.
 """
 
+import functools
 import inspect
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
@@ -24,6 +25,7 @@ from fuser import (
 )
 from fuser._core import DataType, Scalar, Tensor
 from fuser.arguments import Dims, Number, Operand, Size, as_dtype, reduced_dims
+from fuser.naming import word
 
 __all__ = ["Number", "Operand", "Ops", "Size", "as_dtype", "is_internal"]
 
@@ -37,6 +39,7 @@ def is_internal(name: str) -> bool:
 # Argument names where they say more than their place.
 _ARGUMENTS = {
     "complex": ("real", "imag"),
+    "copysign": ("x", "sign"),
     "lerp": ("start", "end", "weight"),
     "where": ("c", "x", "y"),
     "clamp": ("x", "min", "max"),
@@ -44,6 +47,9 @@ _ARGUMENTS = {
     "random32": ("index", "seed", "offset"),
     "random64": ("index", "seed", "offset"),
 }
+
+# What becomes of a NaN, where it is not that each gives NaN.
+_NANS = {"isnan": "NaN is tested for", "copysign": "a NaN x gives NaN; the sign of a NaN counts"}
 
 _RESULTS = {
     "Same": "the common type of the operands (float16, bfloat16 and float8 give float32)",
@@ -411,8 +417,8 @@ def _documentation(row: _core.OpRow) -> str:
     accuracy = (
         "exact, or correctly rounded" if row.ulp == 0 else f"within {row.ulp:g} ULP in float32"
     )
-    nan = "NaN is tested for" if row.name == "isnan" else "a NaN operand gives NaN"
-    if row.rule in ("Predicate", "Condition") and row.name != "isnan":
+    nan = _NANS.get(row.name, "a NaN operand gives NaN")
+    if row.rule in ("Predicate", "Condition") and row.name not in _NANS:
         nan = "NaN compares as in IEEE 754" if row.rule == "Predicate" else "NaN is passed on"
     return (
         f"{row.name}({', '.join(_argument_names(row))}), elementwise.\n\n"
@@ -440,6 +446,25 @@ def _method(number: int, row: _core.OpRow) -> Callable[..., Any]:
     return op
 
 
+def _recorded(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function on Ops as a method, whose statements bear its name."""
+
+    name = word(function.__name__)
+
+    @functools.wraps(function)
+    def method(ops: Ops, *args: Any, **named: Any) -> Any:
+        builder = ops._builder
+        if builder.composite:  # a part of another one
+            return function(ops, *args, **named)
+        builder.composite = name
+        try:
+            return function(ops, *args, **named)
+        finally:
+            builder.composite = ""
+
+    return method
+
+
 for _number, _row in enumerate(_core.op_rows()):
     if _row.name == "set":
         _SET = _number
@@ -456,4 +481,4 @@ for _module in (
     block_scaled,
 ):
     for _name in _module.__all__:
-        setattr(Ops, _name, getattr(_module, _name))
+        setattr(Ops, _name, _recorded(getattr(_module, _name)))

@@ -96,6 +96,8 @@ py::object cast_operand(const BuilderRef& builder, py::handle value, DType dtype
 }  // namespace
 
 void bind_define(py::module_& m) {
+  m.def("skip_frames_in", &skip_frames_in, py::arg("folder"),
+        "Code in files whose path starts so is not the user's, whose line a definition notes.");
   m.def(
       "define_tensor",
       [](const BuilderRef& builder, const std::vector<int64_t>& shape,

@@ -289,6 +289,8 @@ void bind_fusion(py::module_& m) {
       .def(
           "seal", [](Builder& b) { b.sealed = true; }, "Nothing may be added any more.")
       .def_readonly("sealed", &Builder::sealed)
+      .def_readwrite("composite", &Builder::composite,
+                     "What records statements from here on, for names of kernels.")
       .def("inputs", &inputs, "Tensors and symbolic scalars in the order of execute()'s list.")
       .def("outputs", &outputs,
            "In the order of add_output(), those written into inputs among them.");

@@ -7,13 +7,20 @@ namespace py = pybind11;
 namespace fuser {
 namespace {
 
-// "fuser/" as the code objects of this package spell it.
-std::string_view package_folder() {
-  static const auto* folder =
-      new std::string(py::str(py::module_::import("fuser").attr("__path__").attr("__getitem__")(0))
-                          .cast<std::string>() +
-                      "/");
-  return *folder;
+// Folders of code that is not the user's, as code objects spell them: "fuser/" to begin with. Read
+// and written with the interpreter's lock.
+std::vector<std::string>& folders_of_others() {
+  static auto* folders = new std::vector<std::string>{
+      py::str(py::module_::import("fuser").attr("__path__").attr("__getitem__")(0))
+          .cast<std::string>() +
+      "/"};
+  return *folders;
+}
+
+bool is_users(std::string_view file) {
+  for (const std::string& folder : folders_of_others())
+    if (file.starts_with(folder)) return false;
+  return true;
 }
 
 std::string to_string(Where where) {
@@ -53,7 +60,7 @@ std::string user_line() {
   while (frame && line.empty()) {
     PyCodeObject* code = PyFrame_GetCode(frame);
     const std::string_view file = PyUnicode_AsUTF8(code->co_filename);
-    if (!file.starts_with(package_folder())) line = text(file, ":", PyFrame_GetLineNumber(frame));
+    if (is_users(file)) line = text(file, ":", PyFrame_GetLineNumber(frame));
     Py_DECREF(code);
     PyFrameObject* caller = PyFrame_GetBack(frame);
     Py_DECREF(frame);
@@ -62,6 +69,8 @@ std::string user_line() {
   Py_XDECREF(frame);
   return line;
 }
+
+void skip_frames_in(std::string folder) { folders_of_others().push_back(std::move(folder)); }
 
 void check_open(const Builder& builder) {
   FUSER_CHECK(

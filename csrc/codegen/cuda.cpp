@@ -517,10 +517,11 @@ KernelText finished(const KernelIR& kernel, const std::string& before, const std
                                  : text("KERNEL(", kernel.threads, ")");
   const std::string head = before + bounds + " void ";
   const std::string helpers = device_text(head + rest);
-  const std::string name =
-      text(kernel.name, "_", hex(sha256(helpers + head + kernel.name + rest)).substr(0, 8));
+  const Digest digest = sha256(helpers + head + rest);
+  const std::string name = text(kernel.name, "_", hex(digest).substr(0, 8));
   return {.name = name,
           .text = helpers + head + name + rest,
+          .digest = digest,
           .collectives = kernel.collectives(),
           .threads = kernel.threads,
           .shared_bytes = kernel.shared_bytes(),
@@ -538,6 +539,13 @@ KernelText print_cuda(const KernelIR& kernel, const Constants& constants) {
   for (const Printer::Argument& a : printer.arguments())
     signature.push_back(text(a.type, " ", a.qualifier, a.name));
   return finished(kernel, "", joined(signature), printer.out);
+}
+
+KernelText renamed(KernelText kernel, const std::string& name) {
+  if (kernel.name == name) return kernel;
+  kernel.text.replace(kernel.text.rfind(kernel.name + "("), kernel.name.size(), name);
+  kernel.name = name;
+  return kernel;
 }
 
 PartsLayout parts_layout(const KernelIR& kernel) {

@@ -5,14 +5,15 @@
 #include <string>
 #include <vector>
 
+#include "base/sha256.h"
 #include "ir/kernel.h"
 
 namespace fuser {
 
 struct KernelText {
-  std::string name;  // of the function: the kernel's name and a digest of its text, so that it is
-                     // unique and stable
+  std::string name;  // of the function: the kernel's name and the start of the digest
   std::string text;  // device helpers it uses, then the kernel
+  Digest digest{};   // of the text without the name: kernels of one digest are the same
   bool collectives = false;
   int threads = 256;          // per block
   int shared_bytes = 0;       // dynamic, per block
@@ -20,6 +21,9 @@ struct KernelText {
   int cluster = 1;            // blocks of a cluster
   bool cooperative = false;   // all blocks must be resident at once
 };
+
+// The same kernel under another name of its function.
+KernelText renamed(KernelText kernel, const std::string& name);
 
 // By parameter: the value that stands in the text in its place; none, or past the end: it stays a
 // parameter.

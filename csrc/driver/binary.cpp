@@ -12,7 +12,7 @@ static_assert(std::endian::native == std::endian::little,
               "the header is written as it lies in memory");
 
 constexpr std::array<char, 8> kMagic = {'f', 'u', 's', 'e', 'r', 'b', 'i', 'n'};
-constexpr uint32_t kFormat = 1;
+constexpr uint32_t kFormat = 2;
 
 struct Header {
   std::array<char, 8> magic;
@@ -23,10 +23,10 @@ struct Header {
   int32_t local_bytes;
   int32_t shared_bytes;
   int32_t replans;
-  uint64_t payload_bytes;
+  uint64_t name_bytes, payload_bytes;
 };
 constexpr size_t kSealed = offsetof(Header, kind);
-static_assert(sizeof(Header) == 72 && kSealed == 44, "the format on disk has no padding");
+static_assert(sizeof(Header) == 80 && kSealed == 44, "the format on disk has no padding");
 
 Digest digest_of(const Digest& key, std::string_view bytes) {
   return sha256_of_parts(
@@ -44,10 +44,11 @@ std::string seal(const Digest& key, const Binary& binary) {
                    binary.local_bytes,
                    binary.shared_bytes,
                    binary.replans,
+                   binary.name.size(),
                    binary.payload.size()};
   std::string bytes(sizeof header, '\0');
   std::memcpy(bytes.data(), &header, sizeof header);
-  bytes += binary.payload;
+  bytes += binary.name + binary.payload;
   header.digest = digest_of(key, bytes);
   std::memcpy(bytes.data(), &header, sizeof header);
   return bytes;
@@ -64,18 +65,24 @@ std::optional<Binary> unseal(const Digest& key, std::string_view bytes, std::str
     reason = "not an entry of this format";
     return std::nullopt;
   }
-  const std::string_view payload = bytes.substr(sizeof header);
-  if (payload.size() != header.payload_bytes) {
-    reason = text("truncated or extended: ", payload.size(), " bytes of payload, ",
-                  header.payload_bytes, " expected");
+  const std::string_view rest = bytes.substr(sizeof header);
+  const uint64_t expected = header.name_bytes + header.payload_bytes;
+  if (rest.size() != expected || header.name_bytes > rest.size()) {
+    reason =
+        text("truncated or extended: ", rest.size(), " bytes of payload, ", expected, " expected");
     return std::nullopt;
   }
   if (digest_of(key, bytes) != header.digest || header.kind > uint32_t(BinaryKind::HostObject)) {
     reason = "altered: the digest does not match";
     return std::nullopt;
   }
-  return Binary{BinaryKind(header.kind), header.registers, header.local_bytes,
-                header.shared_bytes,     header.replans,   std::string(payload)};
+  return Binary{.kind = BinaryKind(header.kind),
+                .registers = header.registers,
+                .local_bytes = header.local_bytes,
+                .shared_bytes = header.shared_bytes,
+                .replans = header.replans,
+                .name = std::string(rest.substr(0, header.name_bytes)),
+                .payload = std::string(rest.substr(header.name_bytes))};
 }
 
 }  // namespace fuser

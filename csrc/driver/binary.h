@@ -22,13 +22,14 @@ struct Binary {
   int local_bytes = 0;   // per thread: spills and stack
   int shared_bytes = 0;  // per block, static
   int replans = 0;       // how often the plan was made smaller until nothing spilled
+  std::string name;      // of the function
   std::string payload;
 
   bool operator==(const Binary&) const = default;
 };
 
-// magic | format version | SHA-256 | metadata | payload. The digest covers the key too, so an entry
-// that was renamed or copied to another key is as bad as one with a flipped bit.
+// magic | format version | SHA-256 | metadata | name | payload. The digest covers the key too, so
+// an entry that was renamed or copied to another key is as bad as one with a flipped bit.
 std::string seal(const Digest& key, const Binary& binary);
 
 // The inverse; nothing, with the reason, when a byte is missing, added or altered.

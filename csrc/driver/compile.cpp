@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "driver/cuda_api.h"
+#include "driver/kernel_name.h"
 #include "fusion/define.h"
 #include "fusion/views.h"
 
@@ -105,19 +106,6 @@ bool may_store_in_place(const Fusion& fusion, const std::vector<Kernels>& groups
     }
   }
   return true;
-}
-
-// "add_gelu_tanh_mul": the last ops of the kernel, as people would call it.
-std::string kernel_name(const Scheduler& scheduler, const Refined& refined) {
-  std::vector<std::string> ops;
-  for (const Value& v : refined.values) {
-    if (const auto* a = std::get_if<Apply>(&v.how)) ops.emplace_back(row(a->op).name);
-    if (const auto* r = std::get_if<Reduced>(&v.how)) ops.emplace_back(row(r->op).name);
-  }
-  constexpr size_t most = 4;
-  if (ops.size() > most) ops.erase(ops.begin(), ops.end() - most);
-  if (ops.empty()) ops.emplace_back("copy");
-  return text(scheduler.name, "_", joined(ops, "_"));
 }
 
 // Appends the group of these values; returns its index.
@@ -330,7 +318,7 @@ std::shared_ptr<const Variant> find_variant(Group& group, GroupSizes& sizes, int
     auto made = std::make_shared<Variant>();
     made->plan = std::move(plan);
     made->schedule = group.scheduler->schedule(group.problem, made->plan);
-    const std::string name = kernel_name(*group.scheduler, group.problem.refined);
+    const std::string name = kernel_name(group.problem.refined, group.scheduler->moves);
     if (dump_enabled("schedule", name))
       dump("schedule", name, text(to_string(made->plan), "\n", to_string(made->schedule), "\n"));
     made->ir = lower(group.problem, made->schedule, sizes.hints.index64, name);

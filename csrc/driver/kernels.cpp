@@ -18,7 +18,7 @@ namespace {
 
 // Part of every key: raise it when the meaning of a kernel's arguments changes without its text
 // changing.
-constexpr std::string_view format_version = "fuser-2";
+constexpr std::string_view format_version = "fuser-3";
 
 struct KernelCache {
   std::mutex mutex;  // held for look-ups only
@@ -77,17 +77,17 @@ HostKernel find_named(const HostModule& module, const std::string& name) {
 LoadedKernelRef load(const Target& target, int device, const KernelText& source,
                      const Binary& binary, const HostModule* module, double seconds) {
   auto loaded = std::make_shared<LoadedKernel>();
-  loaded->source = source;
+  loaded->source = renamed(source, binary.name);
   loaded->target = target;
   loaded->registers = binary.registers;
   loaded->local_bytes = binary.local_bytes;
   loaded->build_seconds = seconds;
   if (target.host) {
-    loaded->host = find_named(module ? *module : load_host_bytes(binary.payload), source.name);
+    loaded->host = find_named(module ? *module : load_host_bytes(binary.payload), binary.name);
   } else {
     const int shared =
         source.shared_grows ? cuda_device(device).shared_per_block : source.shared_bytes;
-    loaded->cuda = load_kernel(binary.payload, source.name, device, shared, source.cluster);
+    loaded->cuda = load_kernel(binary.payload, binary.name, device, shared, source.cluster);
     loaded->registers = loaded->cuda.registers;
     loaded->local_bytes = loaded->cuda.local_bytes;
   }
@@ -148,9 +148,10 @@ std::vector<std::shared_future<LoadedKernelRef>> Loading::claim() {
   const std::lock_guard lock(c.mutex);
   store = store_of(c);
   for (size_t i = 0; i < texts.size(); ++i) {
-    const Digest key =
-        sha256_of_parts({format_version, texts[i].text, fingerprint, target.host ? "host" : "cuda",
-                         target.debug ? "debug" : "", text(target.arch), launch_key(texts[i])});
+    // The name is in no key: a kernel that was built under another one keeps that.
+    const Digest key = sha256_of_parts({format_version, hex(texts[i].digest), fingerprint,
+                                        target.host ? "host" : "cuda", target.debug ? "debug" : "",
+                                        text(target.arch), launch_key(texts[i])});
     auto& entry = c.kernels[{key, slot()}];
     if (!entry.valid()) {
       jobs.push_back({.index = i, .key = key, .promise = {}});
@@ -192,7 +193,8 @@ void Loading::build(std::span<Job* const> missing) {
                  index, " of ", missing.size(), " out of turn");
     Job& job = *missing[index];
     if (const auto* refusal = std::get_if<std::exception_ptr>(&outcome)) return job.fail(*refusal);
-    const Binary& binary = std::get<Binary>(outcome);
+    Binary& binary = std::get<Binary>(outcome);
+    binary.name = wanted[index].name;
     if (target.host && !module) module = load_host_bytes(binary.payload);
     const double share = seconds() / static_cast<double>(missing.size());
     job.succeed(load(target, device, wanted[index], binary, module ? &*module : nullptr, share));

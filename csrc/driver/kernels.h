@@ -59,11 +59,11 @@ enum class Purpose : uint8_t {
   Specialization,  // in the background; counted by who asked
 };
 
-// One per text, in the order given. `device` is the CUDA ordinal to load for (ignored for the
-// host). What is neither in memory nor on disk is built in one batch; others who wait for a kernel
-// of it get it as soon as it is there. Raises what the compiler raised. That it refused a text is
-// remembered, and raised again without another try; any other failure is not, and leaves nothing
-// behind.
+// One per text, in the order given; where the same kernel was built under another name before, it
+// has that one. `device` is the CUDA ordinal to load for (ignored for the host). What is neither in
+// memory nor on disk is built in one batch; others who wait for a kernel of it get it as soon as it
+// is there. Raises what the compiler raised. That it refused a text is remembered, and raised again
+// without another try; any other failure is not, and leaves nothing behind.
 std::vector<LoadedKernelRef> load_kernels(const Target& target, int device,
                                           std::span<const KernelText> texts,
                                           Purpose purpose = Purpose::Call);

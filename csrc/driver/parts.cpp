@@ -39,8 +39,8 @@ struct Touched {
 
 std::vector<std::vector<size_t>> launches_of(const std::vector<RunningKernel>& kernels, bool join) {
   std::vector<std::vector<size_t>> out;
-  Touched touched;                       // by kernels none of which waits for another
-  std::map<std::string, size_t> newest;  // launch of one of these, by the name of its text
+  Touched touched;                  // by kernels none of which waits for another
+  std::map<Digest, size_t> newest;  // launch of one of these, by its kernel's digest
   for (size_t i = 0; i < kernels.size(); ++i) {
     const RunningKernel& k = kernels[i];
     if (k.behind_other || touched.waits(*k.group)) {
@@ -49,7 +49,7 @@ std::vector<std::vector<size_t>> launches_of(const std::vector<RunningKernel>& k
     }
     touched.add(*k.group);
     const auto most = static_cast<size_t>(join ? parts_layout(k.variant->ir).most : 1);
-    const auto [it, fresh] = newest.try_emplace(k.variant->text.name, out.size());
+    const auto [it, fresh] = newest.try_emplace(k.variant->text.digest, out.size());
     if (fresh || out[it->second].size() >= most) {
       it->second = out.size();
       out.emplace_back();

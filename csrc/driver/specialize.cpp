@@ -68,7 +68,7 @@ RecordRef with_constant_sizes(const Record& record) {
   for (StepRecord& step : out->steps) {
     auto* launch = std::get_if<LaunchRecord>(&step);
     // A launch that runs several kernels has their arguments in a table.
-    if (!launch || launch->kernel->source.name != launch->variant->text.name) continue;
+    if (!launch || launch->kernel->source.digest != launch->variant->text.digest) continue;
     Constants constants = constants_of(*launch);
     if (std::none_of(constants.begin(), constants.end(), [](const auto& c) { return c; })) continue;
     texts.push_back(print_cuda(launch->variant->ir, constants));

@@ -34,7 +34,8 @@ const Tensor* append(Fusion& fusion, DType dtype, std::vector<Expr> shape, Defin
                             .dtype = dtype,
                             .shape = std::move(shape),
                             .definition = std::move(definition),
-                            .location = std::move(location)});
+                            .location = std::move(location),
+                            .composite = fusion.composite});
   return &fusion.tensors.back();
 }
 
@@ -467,6 +468,7 @@ Fusion rebuild(const Fusion& fusion, const SizeReplacement& leaf, const Units& u
   }
   for (const Tensor& t : fusion.tensors) {
     std::vector<Expr> shape = map_all(t.shape);
+    out.composite = t.composite;
     std::visit(
         [&](const auto& d) {
           using D = std::decay_t<decltype(d)>;
@@ -530,6 +532,7 @@ Fusion rebuild(const Fusion& fusion, const SizeReplacement& leaf, const Units& u
     for (auto u = units.lower_bound({t.id, 0}); u != units.end() && u->first == t.id; ++u)
       out.tensors.back().shape[u->second] = out.exprs.constant(1);
   }
+  out.composite = fusion.composite;
   out.arguments = fusion.arguments;
   out.random = fusion.random;
   for (const Output& o : fusion.outputs)

@@ -145,7 +145,8 @@ struct Tensor {
   DType dtype{};
   std::vector<Expr> shape;
   Definition definition;
-  std::string location;  // the user's line that defined it: "train.py:41", or empty
+  std::string location;   // the user's line that defined it: "train.py:41", or empty
+  std::string composite;  // what recorded it among other statements: "softmax_fwd", or empty
 
   int rank() const { return static_cast<int>(shape.size()); }
 };
@@ -197,6 +198,7 @@ struct Argument {
 
 struct Fusion {
   Exprs exprs;
+  std::string composite;  // of the statements that are being recorded, for names of kernels
   std::deque<Tensor> tensors;
   std::vector<const Tensor*> inputs;
   std::vector<ScalarInput> scalars;

@@ -36,6 +36,8 @@ struct Scheduler {
   // elsewhere.
   void (*check)(const Plan& planned, const Plan& wanted);
   const char* reason;  // why it stands where it stands in the list
+  // What its kernels do beside their ops, in their names; empty: nothing.
+  const char* moves = "";
 };
 
 // All schedulers, most specific first (registry.cpp).

@@ -9,10 +9,10 @@
 
 namespace fuser {
 
-// Does a profiler listen on this thread? A few nanoseconds.
+// Does a profiler listen on this thread?
 bool profiler_listens();
 
-// "fuser: inner_exp_..." for a kernel, "fuser: matmul" for a library call, "fuser: copy".
+// "fuser: softmax_fwd_..." for a kernel, "fuser: matmul" for a library call, "fuser: copy".
 std::string profiler_name(const StepRecord& step);
 
 // A range from construction to destruction; none for an empty name.

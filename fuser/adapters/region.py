@@ -6,6 +6,7 @@ import operator
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -29,6 +30,10 @@ from fuser.adapters.partition import device_of, is_number, kind_of, tensor_of
 from fuser.adapters.report import is_recording, note_fallback, note_run
 from fuser.arguments import as_dtype
 from fuser.layout import compute_tensor_descriptor
+from fuser.naming import recorded_as
+
+# What torch calls us from is nobody's program.
+_core.skip_frames_in(str(Path(torch.__file__).parent) + "/")
 
 # What a definition may raise where torch's own ops would run.
 RECOVERABLE = (Unsupported, UserError, CompileError, InternalError)
@@ -160,7 +165,9 @@ class Definition:
         args, kwargs = aten.bind(name, node.args, node.kwargs)
         given = [self.argument(a) for a in args]
         named = {key: self.argument(a) for key, a in kwargs.items()}
-        result = aten.emit(self.fd, name, given, named)
+        # An op that was taken apart still names the kernel.
+        with recorded_as(self.fd.ops._builder, str(node.meta.get("original_aten") or name)):
+            result = aten.emit(self.fd, name, given, named)
         wanted = tensor_of(node)
         if isinstance(result, Tensor) and wanted is not None and result.ndim != wanted.ndim:
             raise InternalError(f"{name}: {result.ndim} dims where torch gives {wanted.ndim}")

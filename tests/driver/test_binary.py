@@ -13,6 +13,7 @@ BINARY = _core.Binary(
     local_bytes=16,
     shared_bytes=2048,
     replans=1,
+    name="gelu_0123abcd",
     payload=b"\x00\xffcode" * 50,
 )
 
@@ -31,8 +32,8 @@ def get(entry: Path) -> object:
 
 def test_layout(entry: Path) -> None:
     data = entry.read_bytes()
-    assert data.startswith(b"fuserbin\x01\x00\x00\x00")
-    assert len(data) == 72 + len(BINARY.payload)
+    assert data.startswith(b"fuserbin\x02\x00\x00\x00")
+    assert len(data) == 80 + len(BINARY.name) + len(BINARY.payload)
     assert data.endswith(BINARY.payload)
 
 

@@ -22,7 +22,7 @@ def test_rows() -> None:
     text = text.replace(threads[1], "T")
     points = "(size(0, 1) + 3) / 4 * size(0, 0)"
     assert text == dedent(f"""\
-        kernel pointwise_fma threads T min_blocks 0 index 32 {{
+        kernel add threads T min_blocks 0 index 32 {{
           buffer g_in0 f32 read restrict
           buffer g_in1 f32 read restrict
           buffer g_out0 f32 written restrict

@@ -158,7 +158,7 @@ def test_the_driver_s_own_objects_fit() -> None:
     assert type(target) is _core.Target
     assert (target.host, target.debug) == (True, False)
     (text,) = given
-    assert text.name.startswith("pointwise_mul_")
+    assert text.name.startswith("mul_")
     assert text.name in text.text
     assert not text.collectives
     assert text.threads % 32 == 0

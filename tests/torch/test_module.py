@@ -127,7 +127,7 @@ def test_log(capfd: pytest.CaptureFixture[str], set_option: Callable[[str, objec
     (line,) = [
         line for line in capfd.readouterr().err.splitlines() if line.startswith("fuser: launch ")
     ]
-    assert "pointwise_mul_" in line
+    assert "fuser: launch mul_" in line
     assert " grid 1 " in line
     assert "pointwise(threads=" in line
 

@@ -24,8 +24,19 @@ def test_steps_are_ranges_with_the_names_of_their_kernels() -> None:
     assert whole.startswith("fuser definition at test_profile.py:")
 
 
+def test_a_compiled_function_is_named_after_the_users_line() -> None:
+    function = torch.compile(lambda x: (x * 0.75).relu() + 1, backend="fuser")
+    x = torch.randn(8, 8)
+    function(x)
+    with profile(activities=[ProfilerActivity.CPU]) as found:
+        function(x)
+    names = [event.name for event in found.events() or []]
+    assert [n for n in names if n.startswith("fuser definition at test_profile.py:")]
+    assert [n for n in names if n.startswith("fuser: mul_relu_add_")]
+
+
 def test_names_are_the_same_in_another_process_and_say_the_ops() -> None:
-    """A name is the scheduler, the last ops, and a hash of the text."""
+    """A name is the main ops and a digest of the text."""
     fd = FusionDefinition()
     x = fd.define_tensor([-1, -1], contiguity=True)
     fd.add_output(fd.ops.gelu(x, approximate="tanh") * 2.0)
@@ -38,4 +49,4 @@ def test_names_are_the_same_in_another_process_and_say_the_ops() -> None:
         (kernel,) = definition.fec.executor.kernels()
         names.append(kernel.name)
     assert names[0] == names[1]
-    assert names[0].startswith("pointwise_gelu_tanh_mul_")
+    assert names[0].startswith("gelu_mul_")

@@ -19,6 +19,7 @@ from fuser.adapters.aten import (
 )
 from fuser.adapters.aten.emitter import Emitter
 from fuser.arguments import as_dtype
+from fuser.naming import recorded_as
 
 Kind = Literal["compute", "view", "create", "random", "library"]
 
@@ -127,7 +128,8 @@ def emit(fd: FusionDefinition, name: str, args: Sequence[Any], kwargs: Mapping[s
     if found is None:
         raise Unsupported(f"{name}: no row in the table", rule="adapter-row")
     try:
-        return found.write(Emitter(fd), *args, **kwargs)
+        with recorded_as(fd.ops._builder, name):
+            return found.write(Emitter(fd), *args, **kwargs)
     except Unsupported:
         raise
     except (UserError, TypeError, ValueError, AttributeError, IndexError) as error:

@@ -1,4 +1,4 @@
-KERNEL(128) void pointwise_add_gelu_tanh_half(const bf16* __restrict__ g_in0, const bf16* __restrict__ g_in1, bf16* __restrict__ g_out0, i32 p0, FastDiv p1, i32 p2, i32 p3) {
+KERNEL(128) void add_gelu(const bf16* __restrict__ g_in0, const bf16* __restrict__ g_in1, bf16* __restrict__ g_out0, i32 p0, FastDiv p1, i32 p2, i32 p3) {
   bf16 r_in0[8];
   bf16 r_in1[8];
   bf16 r_out0[8];
