@@ -1,8 +1,9 @@
 """What a step should take: the one model behind predicted times, in `explain` and in `report`.
 
-A kernel of ours either waits for memory or is so small that its launch is all there is, so its time
-is one launch and its bytes at the speed of a copy. Kernels that compute much for each byte take
-longer; the roofline of the report shows which may.
+A kernel's time is that of its launch, and then of its bytes at the speed of a copy or of its
+instructions at the speed at which the processors start them, whichever is longer. Instructions are
+issue slots of its ops from the table (csrc/driver/work.h): addresses, loops and what waits for each
+other are not in them, so a kernel of many odd rows or of little work takes longer than predicted.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from fuser import _core
 COPY_SHARE = 0.895
 # From the start of a kernel with next to nothing to do to its end, microseconds.
 LAUNCH_US = 2.5
-# Simple operations that a processor starts in a clock, and clocks a second, of every GPU since
-# Volta to within a fifth: good for one line of a roofline, no more.
-_LANES, _CLOCK_HZ = 128, 1.8e9
+# Issue slots that a processor has in a clock, and clocks a second, of every GPU since Volta to
+# within a fifth; what of them kernels that are bound by instructions fill (H200: 0.71 to 0.77).
+_LANES, _CLOCK_HZ, _ISSUE_SHARE = 128, 1.8e9, 0.75
 
 
 @dataclass(frozen=True)
@@ -30,16 +31,16 @@ class Machine:
     name: str
     arch: int  # 90 for sm_90
     copy_bandwidth: float  # bytes a second, read and written together
-    operations: float  # simple ones a second
+    slots: float  # issue slots a second
     present: bool  # do measured times come from it?
 
-    def us(self, kind: str, moved: int) -> float | None:
-        """Microseconds of a step that moves so many bytes; None for a library call, which may
-        compute for longer than its bytes take.
+    def us(self, kind: str, moved: int, slots: float = 0.0) -> float | None:
+        """Microseconds of a step that moves so many bytes and takes so many issue slots; None for a
+        library call, of which only its bytes are known.
         """
         if kind == "library":
             return None
-        return LAUNCH_US + moved / self.copy_bandwidth * 1e6
+        return LAUNCH_US + max(moved / self.copy_bandwidth, slots / self.slots) * 1e6
 
 
 def machine_of(device: int) -> Machine:
@@ -55,6 +56,6 @@ def _machine(device: Any, present: bool) -> Machine:
         name=device.name or f"sm_{device.arch}",
         arch=device.arch,
         copy_bandwidth=device.bandwidth * COPY_SHARE,
-        operations=device.processors * _LANES * _CLOCK_HZ,
+        slots=device.processors * _LANES * _CLOCK_HZ * _ISSUE_SHARE,
         present=present,
     )

@@ -37,6 +37,7 @@ class Step:
     reads: tuple[Use, ...]
     writes: tuple[Use, ...]
     computes: tuple[int, ...]  # the tensors computed in it; one may be computed in two steps
+    slots: float  # issue slots of its ops over all elements; 0 for what is no kernel of ours
     predicted_us: float | None  # by fuser.cost; None for a library call
     measured_us: float | None  # None unless asked for
 
@@ -124,12 +125,13 @@ def _explain_definition(
     if times and len(times.step_us) == len(steps):
         us = times.step_us
     found = []
-    for (kind, name, plan, reads, writes, computes), step_us in zip(steps, us, strict=True):
+    for (kind, name, plan, reads, writes, computes, slots), step_us in zip(steps, us, strict=True):
         moved = sum(count for _, count in (*reads, *writes))
         found.append(
             Step(
                 *(kind, name, plan, _uses(reads), _uses(writes), tuple(computes)),
-                predicted_us=machine.us(kind, moved),
+                slots=slots,
+                predicted_us=machine.us(kind, moved, slots),
                 measured_us=step_us,
             )
         )

@@ -17,5 +17,12 @@ def test_a_kernel_takes_a_launch_and_its_bytes() -> None:
     assert second == pytest.approx(1e6 + LAUNCH_US)
 
 
+def test_or_its_instructions() -> None:
+    machine = machine_of(-1)
+    moved = int(machine.copy_bandwidth / 1e6)  # a microsecond
+    assert machine.us("kernel", moved, 0.5e-6 * machine.slots) == pytest.approx(LAUNCH_US + 1)
+    assert machine.us("kernel", moved, 7e-6 * machine.slots) == pytest.approx(LAUNCH_US + 7)
+
+
 def test_a_library_call_has_no_prediction() -> None:
     assert machine_of(-1).us("library", 1 << 20) is None

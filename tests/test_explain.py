@@ -33,7 +33,7 @@ def test_one_kernel_moves_what_it_must() -> None:
     assert found.bytes == found.ideal_bytes == 2 * X.numel() * 4 + 16 * 4
     assert found.apart == ()
     assert found.text().endswith("1.00 times the ideal\nnot fused: nothing")
-    assert found.machine.us("kernel", found.bytes) == step.predicted_us
+    assert found.machine.us("kernel", found.bytes, step.slots) == step.predicted_us
     assert step.measured_us is found.measured is None
 
 

@@ -11,6 +11,7 @@
 #include "driver/background.h"
 #include "driver/parts.h"
 #include "driver/specialize.h"
+#include "driver/work.h"
 
 namespace fuser {
 namespace {
@@ -452,7 +453,8 @@ Explanation Executor::explain(const Arguments& arguments) {
                 .plan = to_string(v.plan),
                 .reads = {},
                 .writes = {},
-                .computes = {}};
+                .computes = {},
+                .slots = issue_slots(s.groups[group].problem.refined, call.sizes[group].extents)};
         std::set<int> computed;
         for (const Value& value : s.groups[group].problem.refined.values)
           if (value.tensor && !std::holds_alternative<Read>(value.how))

@@ -243,7 +243,7 @@ py::tuple explanation(const Explanation& e, int device) {
   py::list steps, partings;
   for (const Explanation::Step& s : e.steps)
     steps.append(py::make_tuple(s.kind, s.name, s.plan, uses(s.reads), uses(s.writes),
-                                py::cast(s.computes)));
+                                py::cast(s.computes), s.slots));
   for (const Parting& p : e.partings) partings.append(py::make_tuple(p.tensor, p.why));
   return py::make_tuple(steps, e.ideal_bytes, partings, device);
 }

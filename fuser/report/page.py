@@ -138,7 +138,7 @@ def _section(
     parts.append(_titled(prefix, "graph", "Graph and steps", picture))
     parts.append(_titled(prefix, "steps", "Steps", _steps_table(found, prefix)))
     parts.append(_titled(prefix, "cuts", "What is not one kernel, and why", _cuts(found)))
-    parts.append(_titled(prefix, "roofline", "Roofline", _roofline(found, records, shapes)))
+    parts.append(_titled(prefix, "roofline", "Roofline", _roofline(found)))
     if found.measured:
         picture = timeline(found.measured.timeline)
         about = "<p class=soft>From the call to its results; the median one of a few calls.</p>"
@@ -235,39 +235,15 @@ def _cuts(found: Explanation) -> str:
     return f"<ul>{rows}</ul>"
 
 
-def _roofline(
-    found: Explanation, records: Sequence[dict[str, Any]], shapes: dict[int, tuple[int, ...]]
-) -> str:
-    points = [
-        (step.name, _operations(records, shapes, step), float(step.bytes), step.measured_us)
-        for step in found.steps
-        if step.kind == "kernel"
-    ]
+def _roofline(found: Explanation) -> str:
+    kernels = [step for step in found.steps if step.kind == "kernel"]
     discs = "discs: measured" if found.machine.present else "no times of a GPU here"
     about = (
         f"{found.machine.name}: a copy moves {found.machine.copy_bandwidth / 1e9:.0f} GB/s. "
-        f"Rings: predicted from bytes and launch; {discs}."
+        f"Rings: predicted from launch, bytes and issue slots; {discs}."
     )
-    picture = roofline(found.machine, points)
+    picture = roofline(found.machine, kernels)
     return f'<p class="soft">{escape(about)}</p><div class="wide">{picture}</div>'
-
-
-def _operations(
-    records: Sequence[dict[str, Any]], shapes: dict[int, tuple[int, ...]], step: Step
-) -> float:
-    """Issue slots of the ops of a step over all elements."""
-    from fuser import _core
-
-    costs = {row.name: float(row.cost) for row in _core.op_rows()}
-    total = 0.0
-    for tensor in step.computes:
-        record = records[tensor]
-        over = record["operands"][0] if record["kind"] == "Reduction" else tensor
-        elements = 1.0
-        for n in shapes[over]:
-            elements *= n
-        total += elements * costs.get(str(record.get("op")), 1.0)
-    return total
 
 
 # ---- one step

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 
 from fuser.cost import Machine
+from fuser.explain import Step
 from fuser.measure import Span
 from fuser.report.svg import CHARACTER, element, picture, shortened, text, tooltip
 from fuser.tables import duration
@@ -16,21 +17,21 @@ _WIDTH, _HEIGHT = 640.0, 340.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64.0, 16.0, 16.0, 44.0
 
 
-def roofline(machine: Machine, points: Sequence[tuple[str, float, float, float | None]]) -> str:
-    """points: label, operations, bytes, measured microseconds. A step is drawn where the model puts
-    it (ring) and, measured on this machine, where it is (disc).
+def roofline(machine: Machine, steps: Sequence[Step]) -> str:
+    """A step is drawn where the model puts it (ring) and, measured on this machine, where it is
+    (disc). Its operations are its issue slots.
     """
-    known = [p for p in points if p[1] > 0 and p[2] > 0]
-    intensities = [operations / moved for _, operations, moved, _ in known] or [1.0]
-    ridge = machine.operations / machine.copy_bandwidth
+    known = [step for step in steps if step.slots > 0 and step.bytes > 0]
+    intensities = [step.slots / step.bytes for step in known] or [1.0]
+    ridge = machine.slots / machine.copy_bandwidth
     low_x = min(0.05, *intensities) / 1.5
     high_x = max(ridge * 4, *intensities) * 1.5
-    high_y = machine.operations * 2
+    high_y = machine.slots * 2
     rates = []
-    for label, operations, moved, us in known:
-        predicted = operations / ((machine.us("kernel", int(moved)) or 1.0) * 1e-6)
-        measured = operations / (us * 1e-6) if us and machine.present else None
-        rates.append((label, operations / moved, predicted, measured))
+    for step, intensity in zip(known, intensities, strict=False):
+        predicted = step.slots / ((step.predicted_us or 1.0) * 1e-6)
+        us = step.measured_us if machine.present else None
+        rates.append((step.name, intensity, predicted, step.slots / (us * 1e-6) if us else None))
     slow = [r for _, _, predicted, measured in rates for r in (predicted, measured) if r]
     low_y = min([machine.copy_bandwidth * low_x, *slow]) / 1.5
 
@@ -41,8 +42,8 @@ def roofline(machine: Machine, points: Sequence[tuple[str, float, float, float |
         return _HEIGHT - _BOTTOM - (_HEIGHT - _TOP - _BOTTOM) * _log_share(value, low_y, high_y)
 
     parts = _grid_x(x, low_x, high_x) + _grid_y(y, low_y, high_y)
-    roof = [(low_x, machine.copy_bandwidth * low_x), (ridge, machine.operations)]
-    roof.append((high_x, machine.operations))
+    roof = [(low_x, machine.copy_bandwidth * low_x), (ridge, machine.slots)]
+    roof.append((high_x, machine.slots))
     line = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in roof)
     parts.append(element("polyline", points=line, class_="roof"))
     for number, (label, intensity, predicted, measured) in enumerate(rates):
