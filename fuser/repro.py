@@ -66,16 +66,25 @@ def keep_repro(definition: str, inputs: Sequence[Any], error: BaseException) -> 
     """
     try:
         script = repro_script(definition, [input_spec(value) for value in inputs])
-        raised = "".join(f"# {line}\n" for line in f"{type(error).__name__}: {error}".split("\n"))
-        name = hashlib.sha256(script.encode()).hexdigest()[:12]
-        path = _folder() / f"repro_{name}.py"
-        path.write_text(raised + script)
+        path = keep_script(script, f"{type(error).__name__}: {error}")
     except Exception:
         return None
-    error.add_note(
-        f"this run as a script: {path}\n  python -m fuser repro {path} runs and shrinks it"
-    )
+    error.add_note(said_where(path))
     return path
+
+
+def keep_script(script: str, error: str) -> Path:
+    """Writes a script below the error that it shows, as a comment. Returns its path."""
+    raised = "".join(f"# {line}\n" for line in error.split("\n"))
+    name = hashlib.sha256(script.encode()).hexdigest()[:12]
+    path = _folder() / f"repro_{name}.py"
+    path.write_text(raised + script)
+    return path
+
+
+def said_where(path: Path) -> str:
+    """What a message says of a script that was kept."""
+    return f"this run as a script: {path}\n  python -m fuser repro {path} runs and shrinks it"
 
 
 @functools.cache

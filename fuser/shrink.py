@@ -130,6 +130,9 @@ def run(path: Path) -> int:
         )
         return 1
     print(f"{path}: {wanted}")
+    if not any(map(_OP.match, text.splitlines())):
+        print("  it has no definition, only a definition is made smaller")
+        return 0
     dies = wanted.startswith((_STICKY, "exit status"))
     small = shrunk(text, wanted, error_in_a_process if dies else error_of)
     target = path.with_suffix(".small.py")

@@ -1,11 +1,15 @@
-"""fuser/repro.py: the layout of inputs as text."""
+"""fuser/repro.py: the layout of inputs as text, and the scripts that adapters leave."""
 
 import math
+import re
+from collections.abc import Callable
 
 import pytest
 import torch
 
+import fuser
 from fuser.repro import InputSpec, input_spec, repro_script
+from fuser.shrink import error_of
 
 DEFINITION = "def nvfuser_fusion(fd: FusionDefinition) -> None:\n    pass\n"
 
@@ -51,3 +55,51 @@ def test_numbers_come_back() -> None:
 
 def test_without_inputs_the_definition_is_printed() -> None:
     assert repro_script(DEFINITION, None).endswith("    nvfuser_fusion(fd)\nprint(fd)\n")
+
+
+# ---- adapters
+
+
+@pytest.fixture
+def no_compiler(set_option: Callable[[str, object], None]) -> None:
+    """Kernels that are new to the cache do not compile."""
+    set_option("FUSER_CXX", "/nonexistent/c++")
+
+
+def script_named_in(text: str) -> str:
+    match = re.search(r"this run as a script: (\S+)", text)
+    assert match, text
+    with open(match.group(1)) as file:
+        return file.read()
+
+
+@pytest.mark.usefixtures("no_compiler")
+def test_a_region_of_torch_compile_leaves_a_script(capfd: pytest.CaptureFixture[str]) -> None:
+    x = torch.randn(4, 8)
+    got = torch.compile(lambda x: (x * 0.1387).relu() + 1, backend="fuser")(x)
+    torch.testing.assert_close(got, (x * 0.1387).relu() + 1)
+    script = script_named_in(capfd.readouterr().err)
+    assert "fd.ops.relu" in script
+    assert error_of(script) == "CompileError host-compiler"
+
+
+@pytest.mark.usefixtures("no_compiler")
+def test_a_group_of_a_script_leaves_a_script(
+    set_option: Callable[[str, object], None],
+) -> None:
+    x = torch.randn(4, 8)
+    with fuser.torchscript_fuser(cpu=True):
+        scripted = torch.jit.script(_scaled)
+        scripted(x)  # profiled
+        with pytest.warns(UserWarning, match="runs unfused") as caught:
+            results = [scripted(x) for _ in range(2)]
+    for result in results:
+        torch.testing.assert_close(result, _scaled(x))
+    script = script_named_in(str(caught[0].message))
+    set_option("FUSER_STRICT", 0)  # put back: the script switches it on
+    with fuser.torchscript_fuser(cpu=True):
+        assert error_of(script).startswith("RuntimeError")
+
+
+def _scaled(x: torch.Tensor) -> torch.Tensor:
+    return (x * 0.1389).relu() + 1
