@@ -194,6 +194,7 @@ REFERENCES: dict[str, Callable[..., Tensor]] = {
     "round": torch.round,
     "trunc": torch.trunc,
     "frac": torch.frac,
+    "copysign": torch.copysign,
     "nextafter": torch.nextafter,
     "minimum": torch.minimum,
     "maximum": torch.maximum,

@@ -15,6 +15,7 @@ from tests.scripts import assert_same, groups, with_gradients
 BATCHES = {
     "arithmetic": (
         "x + y; x - y * 2; x * y; x / y; torch.rsub(x, y); torch.rsub(x, 2.0); torch.atan2(x, y); "
+        "torch.copysign(x, y); "
         "torch.max(x, y); torch.min(x, y); torch.pow(x, 2); torch.pow(x.abs() + 1, y); 2.0 ** x; "
         "torch.remainder(x, 2.0); torch.fmod(x, y); torch.lerp(x, y, 0.25); torch.lerp(x, y, x); "
         "torch.addcmul(x, y, x, value=0.5); torch.where(x > y, x, y); torch.clamp(x, -0.5, 0.5)"

@@ -456,6 +456,7 @@ ROWS: dict[str, Row] = {
     "aten.min.other": _op("minimum", "same", 2),
     "aten.atan2.default": _op("atan2", "float", 2),
     "aten.hypot.default": _op("hypot", "float", 2),
+    **_binary("copysign", rule="float"),
     "aten.nextafter.default": _op("nextafter", "same", 2),
     "aten.logaddexp.default": _logaddexp,
     **{
