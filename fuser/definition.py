@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, overload
 
 from fuser import _core
@@ -94,12 +93,7 @@ class FusionDefinition:
     def __enter__(self) -> FusionDefinition:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
         """An error raised inside passes through."""
 
     def __repr__(self) -> str:

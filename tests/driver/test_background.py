@@ -62,7 +62,7 @@ print("last line")
 """
 
 
-def run(program: str, folder: Path) -> None:
+def check_ends_well(program: str, folder: Path) -> None:
     """The program prints its last line and ends well, in time."""
     environment = {
         **os.environ,
@@ -83,8 +83,8 @@ def run(program: str, folder: Path) -> None:
 
 
 def test_exit_while_something_is_compiled(tmp_path: Path) -> None:
-    run(AT_EXIT, tmp_path)
+    check_ends_well(AT_EXIT, tmp_path)
 
 
 def test_fork(tmp_path: Path) -> None:
-    run(FORK, tmp_path)
+    check_ends_well(FORK, tmp_path)

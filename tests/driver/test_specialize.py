@@ -148,10 +148,12 @@ def test_switched_off() -> None:
 
 def test_a_definition_that_goes_first() -> None:
     fd = scaled(5.25)
+    before = fuser.cache_info()
     for _ in range(AFTER + 1):
         fd.execute([X])
     del fd
     _core.wait_for_background()
+    assert gained(before).specializations_failed == 0
 
 
 def test_caches_that_are_cleared_meanwhile() -> None:

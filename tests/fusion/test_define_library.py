@@ -1,11 +1,11 @@
 """csrc/fusion/define_library.cpp: shapes, types, text and errors of what a library computes."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from fuser import DataType, DTypeError, FusionDefinition, ShapeError, Tensor, UserError
+from tests.refusals import Refusal, check_refused
 
 
 def tensor(fd: FusionDefinition, *shape: int, dtype: DataType = DataType.Float) -> Tensor:
@@ -60,88 +60,87 @@ def test_text(fd: FusionDefinition) -> None:
     ]
 
 
-Error = tuple[type[UserError], str, str, Callable[[FusionDefinition, Any, Any], Any]]
 # x: float32[2, 3], i: int64[2, 3]
-ERRORS: list[Error] = [
-    (
+REFUSALS = [
+    Refusal(
         UserError,
         "library-2",
         "matmul(): expected 2 to 2 tensors, got 1",
         lambda fd, x, i: fd.ops.library("matmul", [x]),
     ),
-    (
+    Refusal(
         UserError,
         "library-2",
         "cumsum(): expected the attributes ['dim'], got []",
         lambda fd, x, i: fd.ops.library("cumsum", [x]),
     ),
-    (
+    Refusal(
         UserError,
         "library-2",
         "cumsum(): expected the attributes ['dim'], got ['dims']",
         lambda fd, x, i: fd.ops.library("cumsum", [x], dims=0),
     ),
-    (
+    Refusal(
         DTypeError,
         "library-dtype-1",
         "matmul(t1, t1): the type of operand 0 is not one that it computes on",
         lambda fd, x, i: fd.ops.matmul(i, i),
     ),
-    (
+    Refusal(
         DTypeError,
         "library-dtype-1",
         "sort(t2): the type of operand 0 is not one that it computes on",
         lambda fd, x, i: fd.ops.sort(tensor(fd, 3, dtype=DataType.Float8_e4m3fn)),
     ),
-    (
+    Refusal(
         DTypeError,
         "library-dtype-2",
         "matmul(t0, t2): operand 1 is of type float64, expected float32",
         lambda fd, x, i: fd.ops.matmul(x, tensor(fd, 3, 3, dtype=DataType.Double)),
     ),
-    (
+    Refusal(
         DTypeError,
         "library-dtype-2",
         "scatter(t0, t0, t0): operand 1 is of type float32, expected int64",
         lambda fd, x, i: fd.ops.scatter(x, x, x, 0),
     ),
-    (
+    Refusal(
         ShapeError,
         "library-rank-1",
         "linear(t0, t2, t3): operand 1 has 1 dim, expected 2",
         lambda fd, x, i: fd.ops.linear(x, tensor(fd, 3), tensor(fd, 3)),
     ),
-    (
+    Refusal(
         ShapeError,
         "library-rank-1",
         "matmul(t2, t0): operand 0 has 0 dims, expected at least 1",
         lambda fd, x, i: fd.ops.matmul(tensor(fd), x),
     ),
-    (
+    Refusal(
         ShapeError,
         "library-size-1",
         "matmul(t0, t0): axis 1 of operand 0 has size 3, expected 2 as in operand 1",
         lambda fd, x, i: fd.ops.matmul(x, x),
     ),
-    (
+    Refusal(
         ShapeError,
         "library-size-1",
         "scatter(t0, t1, t2): axis 0 of operand 1 has size 2, expected at most 1 as in operand 2",
         lambda fd, x, i: fd.ops.scatter(x, i, tensor(fd, 1, 3), 0),
     ),
-    (
+    Refusal(
         ShapeError,
         "library-dim-1",
         "cumsum(t0): dim 2 is out of range for rank 2",
         lambda fd, x, i: fd.ops.cumsum(x, 2),
     ),
-    (
+    Refusal(
         ShapeError,
         "topk-1",
         "topk(t0): expected k between 0 and the size of axis 1, got 4",
         lambda fd, x, i: fd.ops.topk(x, 4),
     ),
-    (
+    Refusal(
         UserError,
         "result-2",
         "result(t2, 2): sort has 2 results; t2 is result 0",
@@ -152,12 +151,6 @@ ERRORS: list[Error] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("kind", "rule", "message", "make"), ERRORS, ids=[f"{e[1]}-{e[2][:40]}" for e in ERRORS]
-)
-def test_errors(fd: FusionDefinition, kind: Any, rule: str, message: str, make: Any) -> None:
-    x, index = tensor(fd, 2, 3), tensor(fd, 2, 3, dtype=DataType.Int)
-    with pytest.raises(kind) as error:
-        make(fd, x, index)
-    assert error.value.rule == rule
-    assert str(error.value).startswith(message)
+@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda r: r.id)
+def test_refusals(fd: FusionDefinition, refusal: Refusal) -> None:
+    check_refused(refusal, fd, tensor(fd, 2, 3), tensor(fd, 2, 3, dtype=DataType.Int))

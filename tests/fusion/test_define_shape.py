@@ -1,12 +1,10 @@
 """csrc/fusion/define_shape.cpp: shapes, text and errors of slice, flip, pad and cat."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 import torch
 
-from fuser import DataType, DTypeError, FusionDefinition, ShapeError, Tensor, UserError
+from fuser import DataType, DTypeError, FusionDefinition, ShapeError, Tensor
+from tests.refusals import Refusal, check_refused
 
 
 def tensor(fd: FusionDefinition, *shape: int, dtype: DataType = DataType.Float) -> Tensor:
@@ -79,81 +77,80 @@ def test_text(fd: FusionDefinition) -> None:
     ]
 
 
-Error = tuple[type[UserError], str, str, Callable[[FusionDefinition, Any, Any], Any]]
-ERRORS: list[Error] = [
-    (
+REFUSALS = [
+    Refusal(
         ShapeError,
         "slice-1",
         "slice(t0, ...): expected 2 start_indices (the rank of the operand), got 1",
         lambda fd, x, y: fd.ops.slice(x, [0], [1, 2]),
     ),
-    (
+    Refusal(
         ShapeError,
         "slice-1",
         "slice(t0): expected 2 end_indices, one for each dim, got 1",
         lambda fd, x, y: fd.ops.slice(x, [0, 0], [1]),
     ),
-    (
+    Refusal(
         ShapeError,
         "slice-2",
         "slice(t0, ...): expected strides of at least 1, got -1 in axis 1",
         lambda fd, x, y: fd.ops.slice(x, [0, 0], [1, 2], [1, -1]),
     ),
-    (
+    Refusal(
         DTypeError,
         "slice-3",
         "slice(t0, ...): expected an integer, got 0.5",
         lambda fd, x, y: fd.ops.slice(x, [0.5, 0], [1, 2]),
     ),
-    (
+    Refusal(
         ShapeError,
         "flip-1",
         "flip(t0, [2]): dim 2 is out of range for rank 2",
         lambda fd, x, y: fd.ops.flip(x, [2]),
     ),
-    (
+    Refusal(
         ShapeError,
         "flip-2",
         "flip(t0, [1, -1]): a dim is named twice",
         lambda fd, x, y: fd.ops.flip(x, [1, -1]),
     ),
-    (
+    Refusal(
         ShapeError,
         "pad-1",
         "pad(t0): expected two widths for each of at most 2 dims, got 3",
         lambda fd, x, y: fd.ops.pad(x, [1, 1, 1]),
     ),
-    (
+    Refusal(
         DTypeError,
         "pad-2",
         "pad(t0, ...): expected an integer, got 1.5",
         lambda fd, x, y: fd.ops.pad(x, [1.5, 1]),
     ),
-    (
+    Refusal(
         ShapeError,
         "pad-3",
         "pad(t0, ...): axis 1 would get a size of -1",
         lambda fd, x, y: fd.ops.pad(x, [-2, -2]),
     ),
-    (
+    Refusal(
         ShapeError,
         "cat-1",
         "cat([]): expected at least one tensor",
         lambda fd, x, y: fd.ops.cat([]),
     ),
-    (
+    Refusal(
         ShapeError,
         "cat-2",
         "cat(t0, t1): dim 2 is out of range for rank 2",
         lambda fd, x, y: fd.ops.cat([x, y], 2),
     ),
-    (
+    Refusal(
         ShapeError,
         "cat-3",
         "expected operands of equal rank",
         lambda fd, x, y: fd.ops.cat([x, fd.ops.squeeze(fd.ops.slice(x, [0, 0], [1, 3]), [0])]),
     ),
-    (
+    Refusal(
         ShapeError,
         "cat-5",
         "cat(t0, t1): axis 1 has sizes 3 and 4; expected equal sizes but in axis 0",
@@ -162,15 +159,9 @@ ERRORS: list[Error] = [
 ]
 
 
-@pytest.mark.parametrize("error", ERRORS, ids=lambda e: e[1])
-def test_errors(fd: FusionDefinition, error: Error) -> None:
-    kind, rule, text, provoke = error
-    x, y = tensor(fd, 2, 3), tensor(fd, 2, 4)
-    with pytest.raises(UserError) as caught:
-        provoke(fd, x, y)
-    assert type(caught.value) is kind
-    assert caught.value.rule == rule
-    assert text in str(caught.value)
+@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda r: r.id)
+def test_refusals(fd: FusionDefinition, refusal: Refusal) -> None:
+    check_refused(refusal, fd, tensor(fd, 2, 3), tensor(fd, 2, 4))
 
 
 def test_sizes_that_differ_when_it_runs(fd: FusionDefinition) -> None:

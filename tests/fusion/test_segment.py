@@ -487,7 +487,7 @@ def test_random_graphs(rng: np.random.Generator) -> None:
     assert any(not g["rows"] for g in seen)
 
 
-def runs(fd: FusionDefinition, *inputs: torch.Tensor) -> list[torch.Tensor]:
+def check_runs(fd: FusionDefinition, *inputs: torch.Tensor) -> list[torch.Tensor]:
     """The results, which must be those of evaluate()."""
     got = fd.execute(list(inputs))
     for mine, exact in zip(got, evaluate(fd, list(inputs)), strict=True):
@@ -499,7 +499,7 @@ def test_the_position_of_one_element_needs_no_reduction() -> None:
     fd, (x,) = define(1)
     one = fd.ops.broadcast(fd.ops.sum(x, [0]), [True])
     fd.add_output(fd.ops.broadcast(fd.ops.argmax(one, 0), [True]))
-    assert runs(fd, X[0])[0].item() == 0
+    assert check_runs(fd, X[0])[0].item() == 0
 
 
 def test_an_index_into_what_is_the_same_everywhere() -> None:
@@ -509,7 +509,7 @@ def test_an_index_into_what_is_the_same_everywhere() -> None:
     rows = fd.ops.max(y, [1], keepdim=True)
     same = fd.ops.expand(rows, [-1, 8])
     fd.add_output(fd.ops.take_along_axis(same, fd.ops.expand(index, [6, -1]), 1))
-    runs(fd, X, X + 1)
+    check_runs(fd, X, X + 1)
 
 
 def test_outputs_without_elements_have_no_kernel() -> None:
