@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from benchmarks import vision
+
 
 @dataclass
 class Network:
@@ -71,13 +73,12 @@ def _vit(device: torch.device, small: bool) -> Network:
     return Network(module, _images(device, 2 if small else 64), torch.bfloat16)
 
 
-def _timm(name: str, batch: int, channels_last: bool = True) -> Maker:
+def _vision(name: str) -> Maker:
     def make(device: torch.device, small: bool) -> Network:
-        import timm
-
-        layout = torch.channels_last if channels_last else torch.contiguous_format
-        module = _Classifier(timm.create_model(name)).to(device, memory_format=layout)
-        images, labels = _images(device, 2 if small else batch)
+        layout = torch.contiguous_format if name == "mixer" else torch.channels_last
+        module = _Classifier((vision.SMALL if small else vision.LARGE)[name]())
+        images, labels = _images(device, 2 if small else 64)
+        module = module.to(device, memory_format=layout)
         return Network(module, (images.to(memory_format=layout), labels), torch.bfloat16)
 
     return make
@@ -151,11 +152,6 @@ NETWORKS: dict[str, Maker] = {
         use_cache=False,
     ),
     "vit": _vit,
-    "resnet50": _timm("resnet50", 64),
-    "efficientnet": _timm("efficientnet_b0", 64),
-    "mobilenet": _timm("mobilenetv3_large_100", 64),
-    "convnext": _timm("convnext_tiny", 64),
-    "timm_vit": _timm("vit_base_patch16_224", 64, channels_last=False),
-    "mixer": _timm("mixer_b16_224", 64, channels_last=False),
+    **{name: _vision(name) for name in vision.LARGE},
     "unet": _unet,
 }

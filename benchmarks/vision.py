@@ -1,0 +1,181 @@
+"""Networks of images in the shapes of ResNet-50, EfficientNet-B0, ConvNeXt-T and Mixer-B/16,
+written out: what is fused depends on their blocks, not on who publishes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+CLASSES = 1000
+
+
+def _conv(before: int, after: int, size: int, stride: int = 1, groups: int = 1) -> nn.Conv2d:
+    return nn.Conv2d(before, after, size, stride, size // 2, groups=groups, bias=False)
+
+
+def _head(width: int) -> nn.Sequential:
+    return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, CLASSES))
+
+
+class _Bottleneck(nn.Module):
+    """1x1, 3x3, 1x1 with batch norm, and a residual."""
+
+    def __init__(self, before: int, width: int, stride: int) -> None:
+        super().__init__()
+        after = 4 * width
+        self.convs = nn.ModuleList(
+            [_conv(before, width, 1), _conv(width, width, 3, stride), _conv(width, after, 1)]
+        )
+        self.norms = nn.ModuleList(nn.BatchNorm2d(n) for n in (width, width, after))
+        self.skip = (
+            nn.Sequential(_conv(before, after, 1, stride), nn.BatchNorm2d(after))
+            if stride > 1 or before != after
+            else nn.Identity()
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = F.relu(self.norms[0](self.convs[0](x)))
+        y = F.relu(self.norms[1](self.convs[1](y)))
+        return F.relu(self.norms[2](self.convs[2](y)) + self.skip(x))
+
+
+def resnet(depths: Sequence[int] = (3, 4, 6, 3)) -> nn.Module:
+    layers: list[nn.Module] = [_conv(3, 64, 7, 2), nn.BatchNorm2d(64), nn.ReLU()]
+    layers.append(nn.MaxPool2d(3, 2, 1))
+    before = 64
+    for stage, depth in enumerate(depths):
+        for i in range(depth):
+            layers.append(_Bottleneck(before, 64 << stage, 2 if stage and not i else 1))
+            before = 256 << stage
+    return nn.Sequential(*layers, _head(before))
+
+
+class _Inverted(nn.Module):
+    """1x1 up, depthwise, squeeze and excitation, 1x1 down; a residual where the shapes allow."""
+
+    def __init__(self, before: int, after: int, size: int, stride: int, factor: int) -> None:
+        super().__init__()
+        wide = before * factor
+        self.up = _conv(before, wide, 1) if factor > 1 else nn.Identity()
+        self.depthwise = _conv(wide, wide, size, stride, wide)
+        self.down = _conv(wide, after, 1)
+        self.norms = nn.ModuleList(nn.BatchNorm2d(n) for n in (wide, wide, after))
+        self.reduce = nn.Conv2d(wide, max(1, before // 4), 1)
+        self.expand = nn.Conv2d(max(1, before // 4), wide, 1)
+        self.residual = stride == 1 and before == after
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = F.silu(self.norms[0](self.up(x)))
+        y = F.silu(self.norms[1](self.depthwise(y)))
+        gate = self.expand(F.silu(self.reduce(y.mean((2, 3), keepdim=True))))
+        y = self.norms[2](self.down(y * gate.sigmoid()))
+        return x + y if self.residual else y
+
+
+# (channels, kernel, stride, expansion, blocks)
+_STAGES = (
+    (16, 3, 1, 1, 1),
+    (24, 3, 2, 6, 2),
+    (40, 5, 2, 6, 2),
+    (80, 3, 2, 6, 3),
+    (112, 5, 1, 6, 3),
+    (192, 5, 2, 6, 4),
+    (320, 3, 1, 6, 1),
+)
+
+
+def efficientnet(stages: int = len(_STAGES)) -> nn.Module:
+    layers: list[nn.Module] = [_conv(3, 32, 3, 2), nn.BatchNorm2d(32), nn.SiLU()]
+    before = 32
+    for after, size, stride, factor, depth in _STAGES[:stages]:
+        for i in range(depth):
+            layers.append(_Inverted(before, after, size, 1 if i else stride, factor))
+            before = after
+    layers += [_conv(before, 1280, 1), nn.BatchNorm2d(1280), nn.SiLU()]
+    return nn.Sequential(*layers, _head(1280))
+
+
+class _ChannelsNorm(nn.LayerNorm):
+    """Layer norm over the channels of images."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = F.layer_norm(x.permute(0, 2, 3, 1), self.normalized_shape, self.weight, self.bias)
+        return y.permute(0, 3, 1, 2)
+
+
+class _Wide(nn.Module):
+    """Depthwise 7x7, layer norm, two linear layers with GELU, a scale and a residual."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.depthwise = nn.Conv2d(width, width, 7, padding=3, groups=width)
+        self.norm = nn.LayerNorm(width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.scale = nn.Parameter(torch.full((width,), 1e-6))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.norm(self.depthwise(x).permute(0, 2, 3, 1))
+        y = self.down(F.gelu(self.up(y))) * self.scale
+        return x + y.permute(0, 3, 1, 2)
+
+
+def convnext(depths: Sequence[int] = (3, 3, 9, 3), width: int = 96) -> nn.Module:
+    layers: list[nn.Module] = [nn.Conv2d(3, width, 4, 4), _ChannelsNorm(width)]
+    for stage, depth in enumerate(depths):
+        if stage:
+            layers += [_ChannelsNorm(width), nn.Conv2d(width, 2 * width, 2, 2)]
+            width *= 2
+        layers += [_Wide(width) for _ in range(depth)]
+    return nn.Sequential(*layers, _head(width))
+
+
+class _Mixing(nn.Module):
+    """Linear layers with GELU over tokens, then over channels, each behind a layer norm."""
+
+    def __init__(self, tokens: int, width: int) -> None:
+        super().__init__()
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
+        self.over_tokens = _feed_forward(tokens, width // 2)
+        self.over_channels = _feed_forward(width, 4 * width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x + self.over_tokens(self.norms[0](x).transpose(1, 2)).transpose(1, 2)
+        return x + self.over_channels(self.norms[1](x))
+
+
+def _feed_forward(width: int, inner: int) -> nn.Module:
+    return nn.Sequential(nn.Linear(width, inner), nn.GELU(), nn.Linear(inner, width))
+
+
+class _Mixer(nn.Module):
+    def __init__(self, depth: int, width: int) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, width, 16, 16)
+        self.blocks = nn.Sequential(*(_Mixing(196, width) for _ in range(depth)))
+        self.norm, self.last = nn.LayerNorm(width), nn.Linear(width, CLASSES)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        x = self.patches(images).flatten(2).transpose(1, 2)
+        return self.last(self.norm(self.blocks(x)).mean(1))  # type: ignore[no-any-return]
+
+
+def mixer(depth: int = 12, width: int = 768) -> nn.Module:
+    return _Mixer(depth, width)
+
+
+SMALL: dict[str, Callable[[], nn.Module]] = {
+    "resnet50": lambda: resnet((1, 1)),
+    "efficientnet": lambda: efficientnet(3),
+    "convnext": lambda: convnext((1, 1), 32),
+    "mixer": lambda: mixer(2, 64),
+}
+LARGE: dict[str, Callable[[], nn.Module]] = {
+    "resnet50": resnet,
+    "efficientnet": efficientnet,
+    "convnext": convnext,
+    "mixer": mixer,
+}
