@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import fx
 from torch._functorch.aot_autograd import aot_export_joint_simple
-from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from fuser.adapters import aten
+from fuser.adapters.dynamo import cut
 
 Compiler = Callable[[fx.GraphModule, Sequence[Any]], Callable[[list[Any]], Any]]
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -54,7 +54,7 @@ def direct(
         return None  # results that are no tensors, or have no gradient
     expected = [n.meta["val"] for n in tangents]
     shapes = [(tuple(v.shape), tuple(v.stride())) for v in expected]
-    graphs = min_cut_rematerialization_partition(joint, (), num_fwd_outputs=count)
+    graphs = cut(joint, (), num_fwd_outputs=count)
     forward, backward = (
         make(graph, [n.meta["val"] for n in _placeholders(graph)])
         for make, graph in zip((fw_compiler, bw_compiler), graphs, strict=True)

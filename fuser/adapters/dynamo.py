@@ -15,13 +15,17 @@ from typing import Any
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch._guards import TracingContext
 
 from fuser import UserError
 from fuser.adapters import aten
-from fuser.adapters.partition import partition
+from fuser.adapters.padding import pad_products, take_strides
+from fuser.adapters.partition import partition, tensor_of
 from fuser.adapters.program import program, strict_from_environment
 from fuser.adapters.region import build_together
 from fuser.adapters.report import note_graph
+from fuser.adapters.upsampling import repeat_by_views
+from fuser.adapters.views import drop_views
 
 
 @dataclass(frozen=True)
@@ -59,12 +63,54 @@ def compile_graph(
     module: fx.GraphModule, inputs: Sequence[Any], *, name: str = "graph", options: Options
 ) -> Callable[[list[Any]], Any]:
     """A graph whose nodes carry FakeTensors as a boxed function; what AOTAutograd calls."""
-    del inputs
-    parts = partition(module.graph, options.min_nodes)
+    graph = module.graph
+    if name == "inference":
+        repeat_by_views(graph)
+    take_strides(graph, inputs)
+    strides, places = _kept_for_backward(graph) if name == "forward" else (None, range(0))
+    drop_views(graph, places)
+    parts = partition(graph, options.min_nodes)
+    results = _results(graph)
+    kept = {results[i] for i in places} - {results[i] for i in range(places.start)}
+    pad_products(graph, {n for nodes in parts.regions for n in nodes}, kept)
+    results = _results(graph)
+    if strides is not None:
+        strides += [_strides(n) for n in results]
     call, definitions = program(module, parts, strict_from_environment())
     build_together(definitions)
     note_graph(name, parts.regions, parts.left)
     return call
+
+
+def _kept_for_backward(graph: fx.Graph) -> tuple[list[Any] | None, range]:
+    """The list in which AOTAutograd wants the strides of all results of a forward graph, None where
+    it does not ask; and the places of those that only the backward graph reads.
+    """
+    context = TracingContext.try_get()
+    if context is None or context.output_strides is None or context.fw_metadata is None:
+        return None, range(0)
+    return context.output_strides, range(context.fw_metadata.num_forward, len(_results(graph)))
+
+
+def _results(graph: fx.Graph) -> list[Any]:
+    return list(next(n for n in graph.nodes if n.op == "output").args[0])
+
+
+def _strides(result: Any) -> tuple[int, ...] | None:
+    """Of a tensor whose strides are numbers."""
+    value = tensor_of(result) if isinstance(result, fx.Node) else None
+    if value is None or not all(type(n) is int for n in value.stride()):
+        return None
+    return tuple(value.stride())
+
+
+def cut(joint: fx.GraphModule, inputs: Any, **kwargs: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
+    """The forward and the backward graph of a joint one: a partition_fn of AOTAutograd. What is
+    cheap to compute again is not kept.
+    """
+    repeat_by_views(joint.graph)
+    joint.recompile()
+    return min_cut_rematerialization_partition(joint, inputs, **kwargs)
 
 
 def compilers(options: Options) -> dict[str, Callable[..., Any]]:
@@ -94,7 +140,7 @@ def backend(
         raise UserError(f"backend='fuser': no mode {mode!r}", rule="compile-mode")
     compiled: Callable[..., Any] = aot_autograd(
         **compilers(options_of(options)),
-        partition_fn=min_cut_rematerialization_partition,
+        partition_fn=cut,
         decompositions=aten.decompositions(),
     )(module, inputs)
     return compiled

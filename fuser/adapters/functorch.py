@@ -10,11 +10,10 @@ from typing import Any
 
 import torch
 from functorch.compile import aot_function, aot_module
-from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 from fuser.adapters import aten
 from fuser.adapters.direct import direct
-from fuser.adapters.dynamo import Options, compilers
+from fuser.adapters.dynamo import Options, compilers, cut
 
 
 def memory_efficient_fusion(fn: Callable[..., Any] | torch.nn.Module, **kwargs: Any) -> Any:
@@ -28,7 +27,7 @@ def memory_efficient_fusion(fn: Callable[..., Any] | torch.nn.Module, **kwargs: 
     ours = compilers(Options())
     config: dict[str, Any] = {
         **ours,
-        "partition_fn": min_cut_rematerialization_partition,
+        "partition_fn": cut,
         "decompositions": aten.decompositions(),
     }
     config.update(kwargs)

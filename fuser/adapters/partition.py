@@ -9,7 +9,7 @@ region that says for which regions it waits.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,6 +44,16 @@ def tensor_of(node: fx.Node) -> Any:
     """The FakeTensor that the node gives, None where it gives none or several."""
     value = node.meta.get("val")
     return value if isinstance(value, torch.Tensor) else None
+
+
+def computed(node: fx.Node, instead: Mapping[fx.Node, torch.Tensor] | None = None) -> Any:
+    """What the node gives, by FakeTensors, with other values in place of those of some nodes."""
+    given = instead or {}
+    args, kwargs = fx.node.map_arg(
+        (node.args, node.kwargs), lambda n: given[n] if n in given else n.meta["val"]
+    )
+    target: Callable[..., Any] = node.target  # type: ignore[assignment]
+    return target(*args, **kwargs)
 
 
 def tensor_inputs(node: fx.Node) -> list[fx.Node]:

@@ -23,6 +23,7 @@ import torch
 from torch import fx
 
 from fuser import InternalError, Unsupported, UserError, _core
+from fuser.adapters.padding import write_by_copies
 from fuser.adapters.partition import Partition, is_number, is_view, kind_of, writes
 from fuser.adapters.region import Definition, runner
 from fuser.adapters.report import note_fallback
@@ -89,7 +90,6 @@ def program(
     module: fx.GraphModule, parts: Partition, strict: bool
 ) -> tuple[Callable[[list[Any]], Any], list[Definition]]:
     """The boxed function of a graph: it takes a list of arguments, which it empties."""
-    order = {node: i for i, node in enumerate(module.graph.nodes)}
     definitions: list[Definition] = []
     home: dict[fx.Node, int] = {}
     again: set[fx.Node] = set()  # views inside regions that torch makes for the outside
@@ -101,11 +101,13 @@ def program(
             if strict:
                 raise
             note_fallback(nodes, error)
+            write_by_copies(module.graph, nodes)
             continue
         home.update(dict.fromkeys(nodes, len(definitions)))
         again |= views
         definitions.append(definition)
 
+    order = {node: i for i, node in enumerate(module.graph.nodes)}
     writer = _Writer()
     steps: list[_Step] = []
     for definition in definitions:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,10 @@ from fuser import (
 )
 from fuser._native import load_torch
 from fuser.adapters import aten
+from fuser.adapters.padding import MEMORY
 from fuser.adapters.partition import device_of, is_number, kind_of, tensor_of
-from fuser.adapters.report import is_recording, note_fallback, note_run
+from fuser.adapters.products import with_zeros_behind, zeros_behind
+from fuser.adapters.report import is_keeping_runs, note_fallback, note_run
 from fuser.arguments import as_dtype
 from fuser.layout import compute_tensor_descriptor
 from fuser.naming import recorded_as
@@ -57,6 +60,7 @@ class Definition:
         self.inside = set(nodes)
         self.fd = FusionDefinition()
         self.arguments: list[fx.Node] = []
+        self.buffers: list[fx.Node] = []  # outputs whose memory is given, behind the arguments
         self.values: dict[fx.Node, Any] = {}
         self.traces: list[tuple[int, str]] = []  # the last tensor that a node defined, its origin
         self.sizes: dict[Any, Any] = {}  # by sympy expression
@@ -134,8 +138,8 @@ class Definition:
         return [_evaluated(_expression(n.meta["val"]), table) for n in nodes]
 
     def described(self) -> list[Any]:
-        """Its arguments as compile_described() takes them: hints of sizes, no memory."""
-        return [_described(node) for node in self.arguments]
+        """Its inputs as compile_described() takes them: hints of sizes, no memory."""
+        return [_described(node) for node in (*self.arguments, *self.buffers)]
 
     # ---- nodes
 
@@ -184,6 +188,10 @@ class Definition:
         dtype, ops = as_dtype(value.dtype), self.fd.ops
         if result.dtype() != dtype:
             result = ops.cast(result, dtype)
+        if MEMORY in node.meta:
+            self.buffers.append(node)
+            self.fd.add_output(result, self.fd.define_tensor([-1] * value.ndim, dtype=dtype))
+            return
         # Always stated: without it the layout of the operands decides.
         self.fd.add_output(ops.stride_order(result, stride_order(value)))
 
@@ -278,12 +286,16 @@ def runner(definition: Definition, instead: Callable[..., Any], strict: bool) ->
     """
     run: Any = definition.fd.execute
     failed = False
+    if definition.buffers:
+        run, instead = _with_buffers(definition, instead)
+    elif all(is_number(n) for n in definition.arguments):  # no tensor says where it runs
+        run = partial(run, device=next(d for d in map(device_of, definition.nodes) if d))
 
     def call(arguments: list[Any]) -> Any:
         nonlocal run, failed
         if failed:
             return instead(*arguments)
-        if is_recording():
+        if is_keeping_runs() and not definition.buffers:
             note_run(definition.fd, arguments, definition.traces)
         try:
             return run(arguments)
@@ -295,3 +307,26 @@ def runner(definition: Definition, instead: Callable[..., Any], strict: bool) ->
             return instead(*arguments)
 
     return call
+
+
+def _with_buffers(
+    definition: Definition, instead: Callable[..., Any]
+) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """How it runs, and torch in place of it, where some results are written into memory with zeros
+    behind them.
+    """
+    execute, outputs = definition.fd.execute, definition.outputs
+    full = [n.meta.get(MEMORY) for n in outputs]
+    values = [(n.meta["val"], n.meta[MEMORY]) for n in definition.buffers]
+    layouts = [(v.shape, sizes, v.dtype, v.device) for v, sizes in values]
+
+    def run(arguments: list[Any]) -> list[Any]:
+        buffers = [zeros_behind(*layout) for layout in layouts]
+        results, memory = iter(execute([*arguments, *buffers])), iter(buffers)
+        return [next(memory if sizes else results) for sizes in full]
+
+    def copied(*arguments: Any) -> list[Any]:
+        results = zip(instead(*arguments), full, strict=True)
+        return [with_zeros_behind(t, sizes) if sizes else t for t, sizes in results]
+
+    return run, copied

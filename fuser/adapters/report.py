@@ -44,8 +44,9 @@ class Run:
 
 @dataclass
 class ModelReport:
-    """All graphs that were compiled, and all regions that ran, while it was recording."""
+    """All graphs that were compiled while it was recording, and, if asked, regions that ran."""
 
+    keeps_runs: bool = False
     graphs: list[GraphReport] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
     explanations: list[Explanation] = field(default_factory=list)  # of the runs, by explain_model
@@ -100,9 +101,9 @@ def note_fallback(nodes: Sequence[fx.Node], error: BaseException) -> None:
             model.graphs[-1].fallbacks.append((ops, why))
 
 
-def is_recording() -> bool:
+def is_keeping_runs() -> bool:
     """Does anybody want to know what runs?"""
-    return bool(_recording)
+    return bool(_recording) and any(model.keeps_runs for model in _recording)
 
 
 def note_run(
@@ -118,7 +119,8 @@ def note_run(
             places.update(dict.fromkeys(range(first, last + 1), place))
         first = max(first, last + 1)
     for model in _recording:
-        model.runs.append(Run(fd, list(inputs), places))
+        if model.keeps_runs:
+            model.runs.append(Run(fd, list(inputs), places))
 
 
 _FRAME = re.compile(r'File "(.+)", line (\d+)')
@@ -133,9 +135,11 @@ def _place(trace: str) -> str:
 
 
 @contextmanager
-def recording() -> Iterator[ModelReport]:
-    """`with recording() as report:` collects the graphs compiled inside."""
-    report = ModelReport()
+def recording(keeps_runs: bool = False) -> Iterator[ModelReport]:
+    """`with recording() as report:` collects the graphs compiled inside; with `keeps_runs` also the
+    regions that run, with their inputs, whose memory it holds.
+    """
+    report = ModelReport(keeps_runs)
     _recording.append(report)
     try:
         yield report
@@ -151,7 +155,7 @@ def explain_model(
     from torch.utils._pytree import tree_leaves
 
     torch._dynamo.reset()
-    with recording() as report:
+    with recording(keeps_runs=True) as report:
         results = torch.compile(model, backend="fuser")(*inputs, **named)
         leaves = [
             t for t in tree_leaves(results) if isinstance(t, torch.Tensor) and t.requires_grad

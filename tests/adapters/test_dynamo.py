@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import fuser
-from fuser.adapters import report
+from fuser.adapters import dynamo, report
+from fuser.adapters.program import program
 from tests.adapters.training import Attention, ConvNet, agree, tokens
 
 BACKEND = "fuser"
@@ -155,3 +156,20 @@ def test_equal_layers_share_their_kernels() -> None:
     with torch.no_grad():
         compiled(blocks)(x)
     assert fuser.cache_info().definitions - before <= 1
+
+
+def test_what_is_kept_for_the_backward_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The input and the mask; softmax, dropout and what is transposed are computed again."""
+    kept: list[str] = []
+
+    def seen(module, parts, strict):
+        results = [n for n in list(module.graph.nodes)[-1].args[0] if isinstance(n, torch.fx.Node)]
+        kept.extend(str(n.meta["val"].dtype) for n in results if n.meta["val"].shape == (5, 17))
+        return program(module, parts, strict)
+
+    monkeypatch.setattr(dynamo, "program", seen)
+    x = torch.randn(5, 17, requires_grad=True)
+    torch.compile(
+        lambda x: F.dropout(x.softmax(-1), 0.5).transpose(0, 1).sin(), backend=dynamo.backend
+    )(x)
+    assert sorted(kept) == ["torch.bool", "torch.float32"]

@@ -7,7 +7,7 @@ import torch
 
 from fuser import Unsupported
 from fuser.adapters.partition import partition
-from fuser.adapters.region import Definition, stride_order
+from fuser.adapters.region import Definition, runner, stride_order
 from tests.adapters.graphs import traced
 
 
@@ -77,3 +77,10 @@ def test_gaps_are_unsupported() -> None:
         stride_order(torch.empty_strided((2, 3), (4, 1)))
     with pytest.raises(Unsupported):
         stride_order(torch.empty(3).expand(2, 3))
+
+
+def test_a_region_without_operands_runs_where_it_was_traced() -> None:
+    made = definition(lambda: (torch.arange(5, device="cpu") * 2 + 1).float())
+    (result,) = runner(made, lambda: None, strict=True)([])
+    assert result.device.type == "cpu"
+    assert result.tolist() == [1, 3, 5, 7, 9]

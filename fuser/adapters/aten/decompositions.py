@@ -1,8 +1,9 @@
 """Ops that come apart before a graph is cut into forward and backward.
 
-Most because their parts have rows and they have none. Softmax, losses of classes and norms over
-channels have rows, but as one op each their results would be kept for the backward pass; in pieces
-these are computed again from what is kept anyway: inputs and the statistics of their rows.
+Most because their parts have rows and they have none. Softmax, losses of classes, norms over
+channels and dropout have rows, but as one op each their results would be kept for the backward
+pass; in pieces these are computed again from what is kept anyway: inputs, the statistics of their
+rows, masks.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from fuser.adapters.aten.table import row
+from fuser.adapters.products import is_worth_padding, rounded
 
 # By packet; overloads that have a row of their own are kept.
 _BROKEN_UP = [
@@ -103,7 +105,35 @@ def _native_group_norm(
     return y.flatten(1, 2).to(x.dtype), *statistics
 
 
+def _addmm(bias: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    """In two where rows of the result are padded: what reads them adds the bias, which the library
+    would add to dense rows only.
+    """
+    if alpha != 1 or beta != 1 or not is_worth_padding(a, b) or b.shape[1] == rounded(b.shape[1]):
+        return NotImplemented
+    return torch.mm(a, b) + bias
+
+
+def _transpose(x: Tensor, a: int, b: int) -> Tensor:
+    """torch's partitioner computes permutations again, transpositions it keeps."""
+    dims = list(range(x.ndim))
+    if dims:
+        dims[a], dims[b] = dims[b], dims[a]
+    return x.permute(dims)
+
+
+def _native_dropout(x: Tensor, p: float, train: bool | None) -> Any:
+    """In pieces, so that the mask alone is kept: the result is computed again from it."""
+    if train is False or not 0 < p < 1 or not x.is_floating_point():
+        return NotImplemented
+    mask = torch.rand_like(x, dtype=torch.promote_types(x.dtype, torch.float32)) >= p
+    return x * mask * (1 / (1 - p)), mask
+
+
 _OURS: dict[Any, Callable[..., Any]] = {
+    torch.ops.aten.native_dropout.default: _native_dropout,
+    torch.ops.aten.transpose.int: _transpose,
+    torch.ops.aten.addmm.default: _addmm,
     torch.ops.aten.nll_loss_backward.default: _nll_loss_backward,
     torch.ops.aten.nll_loss2d_backward.default: _nll_loss_backward,
     torch.ops.aten.native_group_norm.default: _native_group_norm,

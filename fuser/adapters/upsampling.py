@@ -1,0 +1,160 @@
+"""Gathers that repeat each element, as torch traces the nearest neighbours of F.interpolate.
+
+Indices that the graph computes from nothing are computed when it is compiled. Where each place of
+a dim follows itself n times, the gather is an expanded view and its gradient a sum; torch would
+sort the indices of the gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.utils._pytree import tree_leaves
+
+from fuser.adapters.partition import computed, is_view, tensor_of
+
+aten = torch.ops.aten
+_LONGEST = 1 << 16  # elements of an index
+
+
+def repeat_by_views(graph: fx.Graph) -> None:
+    """Rewrites such gathers and their gradients. A gradient lies in memory as what it is a sum of,
+    and so does what is made of it, where torch would have it row-major.
+    """
+    gathers = (aten._unsafe_index.Tensor, aten._unsafe_index_put.default)
+    found = [node for node in graph.nodes if node.target in gathers]
+    moved: set[fx.Node] = set()
+    known: dict[fx.Node, torch.Tensor | None] = {}
+    for node in found:
+        source, indices = node.args[0], node.args[1]
+        sizes = tensor_of(source).shape
+        with unset_fake_temporarily():
+            given = [i and _constant(i, known) for i in indices]
+            is_known = all(i is None or t is not None for i, t in zip(indices, given, strict=True))
+            times = _repetitions(sizes, given) if is_known else None
+        if times is None:
+            continue
+        with graph.inserting_before(node):
+            if node.target is aten._unsafe_index.Tensor:
+                result = _repeated(graph, source, times)
+            elif len(node.args) == 4 and node.args[3] and _is_zero(source):
+                result = _summed(graph, node.args[2], sizes, times)
+                moved.add(result)
+            else:
+                continue
+        if result not in moved:
+            result.meta["val"] = tensor_of(node)
+        node.replace_all_uses_with(result)
+        graph.erase_node(node)
+    if found:
+        graph.eliminate_dead_code()
+        _lay_out(graph, moved)
+
+
+def _lay_out(graph: fx.Graph, moved: set[fx.Node]) -> None:
+    """What these nodes lead to, with the strides that follow."""
+    for node in graph.nodes:
+        if node.op != "call_function" or moved.isdisjoint(node.all_input_nodes):
+            continue
+        try:
+            value = computed(node)
+        except (RuntimeError, ValueError):
+            if not is_view(node):
+                raise
+            node.target = aten.reshape.default
+            value = computed(node)
+        before = [t.stride() for t in tree_leaves(node.meta["val"]) if isinstance(t, torch.Tensor)]
+        if before != [t.stride() for t in tree_leaves(value) if isinstance(t, torch.Tensor)]:
+            moved.add(node)
+        node.meta["val"] = value
+
+
+def _constant(node: fx.Node, known: dict[fx.Node, torch.Tensor | None]) -> torch.Tensor | None:
+    """What the node gives where that depends on nothing, on the CPU."""
+    if node not in known:
+        known[node] = None
+        value = tensor_of(node)
+        inputs = {n: _constant(n, known) for n in node.all_input_nodes}
+        if (
+            isinstance(node.target, torch._ops.OpOverload)
+            and torch.Tag.nondeterministic_seeded not in node.target.tags
+            and value is not None
+            and all(type(n) is int for n in value.shape)
+            and value.numel() <= _LONGEST
+            and all(t is not None for t in inputs.values())
+        ):
+            args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda n: inputs[n])
+            if "device" in kwargs:
+                kwargs = {**kwargs, "device": torch.device("cpu")}
+            known[node] = node.target(*args, **kwargs)
+    return known[node]
+
+
+def _repetitions(sizes: Sequence[Any], indices: Sequence[torch.Tensor | None]) -> list[int] | None:
+    """How often each dim's elements follow themselves; None for any other gather. The last dims are
+    indexed, each by a tensor of its own dim.
+    """
+    first = next((d for d, i in enumerate(indices) if i is not None), len(indices))
+    given = [i for i in indices[first:] if i is not None]
+    if len(indices) != len(sizes) or len(given) != len(sizes) - first or not given:
+        return None
+    times = [1] * first
+    for place, (size, index) in enumerate(zip(sizes[first:], given, strict=True)):
+        count = index.numel()
+        own = len(given) - 1 - place  # dims behind its own
+        shape = list(index.shape)
+        if shape[len(shape) - own :] != [1] * own or shape[: len(shape) - own] != [count]:
+            return None
+        if type(size) is not int or index.dtype != torch.int64 or count % size:
+            return None
+        if not torch.equal(index.flatten(), torch.arange(count) // (count // size)):
+            return None
+        times.append(count // size)
+    return times
+
+
+def _is_zero(node: Any) -> bool:
+    zeros = (aten.new_zeros.default, aten.zeros.default, aten.zeros_like.default)
+    full = (aten.full.default, aten.new_full.default)
+    return node.target in zeros or (node.target in full and node.args[-1] == 0)
+
+
+def _split(sizes: Sequence[int], times: Sequence[int]) -> list[int]:
+    """Sizes with a dim of `times` behind each dim that repeats."""
+    pairs = zip(sizes, times, strict=True)
+    return [n for size, t in pairs for n in ([size, t] if t > 1 else [size])]
+
+
+def _repeated(graph: fx.Graph, source: fx.Node, times: Sequence[int]) -> fx.Node:
+    sizes = tensor_of(source).shape
+    x = source
+    for dim in reversed([d for d, t in enumerate(times) if t > 1]):
+        x = _call(graph, aten.unsqueeze.default, x, dim + 1)
+    x = _call(graph, aten.expand.default, x, _split(sizes, times))
+    x = _call(graph, aten.clone.default, x, memory_format=torch.contiguous_format)
+    return _call(graph, aten.view.default, x, [n * t for n, t in zip(sizes, times, strict=True)])
+
+
+def _summed(graph: fx.Graph, g: fx.Node, sizes: Sequence[int], times: Sequence[int]) -> fx.Node:
+    x = _call(graph, aten.view.default, g, _split(sizes, times))
+    repeats = [d for d, t in enumerate(times) if t > 1]
+    result = _call(graph, aten.sum.dim_IntList, x, [d + i + 1 for i, d in enumerate(repeats)])
+    result.meta["val"] = _ordered_like(tensor_of(result), tensor_of(g))
+    return result
+
+
+def _ordered_like(value: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Dense, its dims in memory in the order of those of `other`."""
+    order = sorted(range(other.ndim), key=lambda d: -other.stride()[d])
+    inverse = [order.index(d) for d in range(other.ndim)]
+    return value.new_empty([value.shape[d] for d in order]).permute(inverse)
+
+
+def _call(graph: fx.Graph, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
+    node = graph.call_function(target, args, kwargs)
+    node.meta["val"] = computed(node)
+    return node

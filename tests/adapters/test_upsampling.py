@@ -1,0 +1,71 @@
+"""fuser/adapters/upsampling.py: gathers that repeat elements, without indices."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fuser.adapters import report
+from fuser.adapters.dynamo import backend
+
+
+def run(function, x: torch.Tensor) -> tuple[list[torch.Tensor], set[str]]:
+    """Its result and gradient, and the ops that were left to torch."""
+    torch._dynamo.reset()
+    x = x.detach().requires_grad_()
+    with report.recording() as seen:
+        result = torch.compile(function, backend=backend)(x)
+        (gradient,) = torch.autograd.grad(result, x, torch.ones_like(result).cumsum(-1))
+    return [result, gradient], {op for graph in seen.graphs for op, _ in graph.left}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "factor"),
+    [((2, 3, 4, 5), 2.0), ((2, 3, 4, 5), (3.0, 1.0)), ((2, 3, 4), 2.0), ((1, 2, 2, 3, 2), 2.0)],
+    ids=str,
+)
+def test_nearest_neighbours(sizes: tuple[int, ...], factor) -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return F.interpolate(x.sin(), scale_factor=factor) * 2
+
+    x = torch.randn(sizes, requires_grad=True)
+    (result, gradient), left = run(f, x)
+    expected = f(x)
+    (true,) = torch.autograd.grad(expected, x, torch.ones_like(expected).cumsum(-1))
+    torch.testing.assert_close(result, expected)
+    torch.testing.assert_close(gradient, true)
+    assert result.stride() == expected.stride()
+    assert not {op for op in left if "index" in op}
+
+
+def test_channels_last() -> None:
+    x = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    f = lambda x: F.interpolate(x, scale_factor=2.0).cos()  # noqa: E731
+    (result, gradient), left = run(f, x)
+    torch.testing.assert_close(result, f(x))
+    assert gradient.stride() == x.stride()
+    assert result.stride() == f(x).stride()
+    assert not {op for op in left if "index" in op}
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: F.interpolate(x, size=(6, 7)) * 2,
+        lambda x: x[:, :, torch.tensor([0, 0, 2, 1])] * 2,
+        lambda x: torch.ops.aten._unsafe_index(x, [None, None, x.new_tensor([0, 3]).long()]) * 2,
+        lambda x: torch.ops.aten._unsafe_index(
+            x, [None, None, x.argmax(2)[0, 0, :, None], torch.arange(10) // 2]
+        ),
+    ],
+    ids=["a_third", "given", "of_the_input", "one_given"],
+)
+def test_other_gathers_stay(function) -> None:
+    x = torch.randn(2, 3, 4, 5)
+    (result, gradient), _ = run(function, x)
+    wide = x.double().requires_grad_()
+    expected = function(wide)
+    (true,) = torch.autograd.grad(expected, wide, torch.ones_like(expected).cumsum(-1))
+    torch.testing.assert_close(result, expected.float())
+    torch.testing.assert_close(gradient, true.float())
