@@ -108,11 +108,11 @@ Executor::Call Executor::prepare(const Arguments& arguments, const std::vector<P
   std::vector<LayoutClass> layouts = layout_classes(arguments);
   Key key = layout_key(layouts, arguments);
   std::vector<bool> overlapping(arguments.tensors.size(), false);
-  for (int i : rules_.in_place_inputs)
-    for (size_t j = 0; j < arguments.tensors.size(); ++j)
-      if (static_cast<int>(j) != i && overlap(arguments.tensors[i], arguments.tensors[j]))
-        overlapping[i] = true;
-  for (int i : rules_.in_place_inputs) key.push_back(overlapping[i]);
+  std::vector<Overlap> overlaps;
+  find_overlaps(arguments, rules_, overlaps);
+  for (const Overlap& o : overlaps) overlapping[o.written] = true;
+  for (size_t i = 0; i < overlapping.size(); ++i)
+    if (rules_.written[i]) key.push_back(overlapping[i]);
 
   const std::lock_guard lock(plan_mutex_);
   std::shared_ptr<Specialized>& specialized = call.specialized;
@@ -347,7 +347,8 @@ RecordRef Executor::record(const Arguments& arguments, const std::vector<Plan>& 
     if (it != records_->entries.end()) {
       Entry& entry = it->second;
       entry.used = ++records_->clock;
-      records_->last = found = entry.record;
+      found = entry.record;
+      if (records_->last != found) records_->last = found;
       specialize = should_specialize(*records_, entry);
     }
   }

@@ -48,16 +48,38 @@ KeyRules key_rules(const Fusion& fusion) {
   }
   rules.shape_scalars.assign(scalars.begin(), scalars.end());
   std::sort(rules.shape_scalars.begin(), rules.shape_scalars.end());
-  for (const Output& o : fusion.outputs)
-    if (o.alias >= 0) rules.in_place_inputs.push_back(o.alias);
+  rules.written.resize(fusion.inputs.size());
+  for (const Output& o : fusion.outputs) {
+    if (o.alias < 0) continue;
+    rules.written[o.alias] = rules.in_place = true;
+  }
   return rules;
 }
 
-bool overlap(const TensorView& a, const TensorView& b) {
-  if (a.device != b.device) return false;
-  const char* a_end = a.data + a.span() * size_of(a.dtype);
-  const char* b_end = b.data + b.span() * size_of(b.dtype);
-  return a.data < b_end && b.data < a_end;
+void find_overlaps(const Arguments& arguments, const KeyRules& rules, std::vector<Overlap>& out) {
+  struct Extent {
+    const char *begin, *end;
+    uint32_t tensor;
+  };
+  thread_local std::vector<Extent> extents;
+  extents.clear();
+  out.clear();
+  for (uint32_t i = 0; i < arguments.tensors.size(); ++i) {
+    const TensorView& t = arguments.tensors[i];
+    const int64_t bytes = t.span() * size_of(t.dtype);
+    if (bytes > 0) extents.push_back({t.data, t.data + bytes, i});
+  }
+  std::sort(extents.begin(), extents.end(),
+            [](const Extent& a, const Extent& b) { return a.begin < b.begin; });
+  for (size_t a = 0; a < extents.size(); ++a) {
+    for (size_t b = a + 1; b < extents.size() && extents[b].begin < extents[a].end; ++b) {
+      const uint32_t i = extents[a].tensor, j = extents[b].tensor;
+      if (arguments.tensors[i].device != arguments.tensors[j].device) continue;
+      if (rules.written[i]) out.push_back({i, j});
+      if (rules.written[j]) out.push_back({j, i});
+    }
+  }
+  std::sort(out.begin(), out.end());
 }
 
 bool writable(const TensorView& t) {
@@ -91,21 +113,11 @@ void exact_key(const Arguments& arguments, const KeyRules& rules, Key& key) {
   }
   for (int s : rules.shape_scalars)
     key.push_back(static_cast<uint64_t>(arguments.scalars[s].integer));
-  for (int i : rules.in_place_inputs) {
-    uint64_t word = 0;
-    int bit = 0;
-    for (size_t j = 0; j < arguments.tensors.size(); ++j) {
-      word |=
-          uint64_t{static_cast<int>(j) != i && overlap(arguments.tensors[i], arguments.tensors[j])}
-          << bit;
-      if (++bit == 64) {
-        key.push_back(word);
-        word = 0;
-        bit = 0;
-      }
-    }
-    key.push_back(word);
-  }
+  if (!rules.in_place) return;
+  thread_local std::vector<Overlap> overlaps;
+  find_overlaps(arguments, rules, overlaps);
+  key.push_back(overlaps.size());
+  for (const Overlap& o : overlaps) key.push_back(uint64_t{o.written} << 32 | o.other);
 }
 
 std::vector<LayoutClass> layout_classes(const Arguments& arguments) {

@@ -6,6 +6,7 @@
 // it choose a kernel. Keys are compared in full.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -47,16 +48,23 @@ uint64_t hash_of(const Key& key);
 
 // What of a fusion's arguments counts in the exact key beside sizes and strides.
 struct KeyRules {
-  std::vector<int> shape_scalars;    // scalar inputs that reach a size or coordinate
-  std::vector<int> in_place_inputs;  // tensor inputs that an output is written into
+  std::vector<int> shape_scalars;  // scalar inputs that reach a size or coordinate
+  std::vector<bool> written;       // by tensor input: an output is written into it
+  bool in_place = false;           // into any of them
 };
 KeyRules key_rules(const Fusion& fusion);
 
 // Appends the exact key. Cheap: called on every launch.
 void exact_key(const Arguments& arguments, const KeyRules& rules, Key& key);
 
-// Do the memories of two tensors share a byte (by their extent, holes included)?
-bool overlap(const TensorView& a, const TensorView& b);
+// Tensor `written`, which an output is written into, and `other` share a byte of memory (by their
+// extents, holes included).
+struct Overlap {
+  uint32_t written, other;
+  auto operator<=>(const Overlap&) const = default;
+};
+// All of a call, ascending. By sorting: an optimizer's step has hundreds of tensors.
+void find_overlaps(const Arguments& arguments, const KeyRules& rules, std::vector<Overlap>& out);
 
 // Are all elements of the tensor at addresses of their own? False for expanded tensors of more than
 // one element.

@@ -178,8 +178,8 @@ std::vector<at::Tensor> run(const Record& record, const TorchArguments& argument
     guard.reset_device({c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(arguments.device)});
     stream = current_stream(arguments.device);
   }
-  std::vector<at::Tensor> outputs(record.outputs.size());
-  std::vector<char*> memory(record.outputs.size(), nullptr);
+  c10::SmallVector<at::Tensor, 8> outputs(record.outputs.size());
+  c10::SmallVector<char*, 8> memory(record.outputs.size(), nullptr);
   const auto allocate_before = [&](size_t step) {
     for (int o : record.allocated[step]) {
       const OutputSpec& spec = record.outputs[o];

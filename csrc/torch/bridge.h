@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
 
 #include <vector>
 
@@ -11,9 +12,9 @@ namespace fuser {
 
 // The arguments of one call, and what keeps their memory alive.
 struct TorchArguments {
-  std::vector<at::Tensor> tensors;
-  std::vector<TensorView> views;
-  std::vector<Number> scalars;
+  c10::SmallVector<at::Tensor, 8> tensors;
+  c10::SmallVector<TensorView, 8> views;
+  c10::SmallVector<Number, 4> scalars;
   std::vector<const int64_t*> added{};  // Arguments::added
   int device = cpu_device;
 

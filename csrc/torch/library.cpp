@@ -162,9 +162,8 @@ std::vector<at::Tensor> call_library(LibraryOp op, const std::vector<at::Tensor>
   throw Fault(FaultKind::Internal, "internal", "torch is not known to have this library op");
 }
 
-void run_library(const LibraryCall& call, const Record& record,
-                 const std::vector<at::Tensor>& inputs, int device,
-                 std::vector<at::Tensor>& outputs) {
+void run_library(const LibraryCall& call, const Record& record, std::span<const at::Tensor> inputs,
+                 int device, std::span<at::Tensor> outputs) {
   // What is computed is the definition, whatever the caller's modes are.
   const at::NoGradGuard no_grad;
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);

@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <span>
 #include <vector>
 
 #include "driver/launch.h"
@@ -17,8 +18,7 @@ std::vector<at::Tensor> call_library(LibraryOp op, const std::vector<at::Tensor>
 
 // Runs a call of a record: takes operands from inputs and outputs, and puts its results among the
 // outputs.
-void run_library(const LibraryCall& call, const Record& record,
-                 const std::vector<at::Tensor>& inputs, int device,
-                 std::vector<at::Tensor>& outputs);
+void run_library(const LibraryCall& call, const Record& record, std::span<const at::Tensor> inputs,
+                 int device, std::span<at::Tensor> outputs);
 
 }  // namespace fuser

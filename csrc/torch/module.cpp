@@ -123,9 +123,14 @@ DescribedArguments described(const Fusion& fusion, const py::sequence& inputs, i
 struct PythonExecutor : TorchExecutor {
   using TorchExecutor::TorchExecutor;
 
-  TorchArguments arguments(const py::sequence& inputs, const py::object& device) {
+  TorchArguments arguments(py::handle inputs, py::handle device) {
     const Fusion& fusion = executor.fusion();
-    const size_t given = inputs.size();
+    // Lists and tuples as they are, other sequences as a list. A number's own code may change them
+    // while they are read.
+    const auto items = py::reinterpret_steal<py::object>(
+        PySequence_Fast(inputs.ptr(), "execute(): inputs: expected a sequence"));
+    if (!items) throw py::error_already_set();
+    const auto given = static_cast<size_t>(PySequence_Fast_GET_SIZE(items.ptr()));
     FUSER_CHECK(given == fusion.arguments.size(), User, "argument-count", "execute(): expected ",
                 fusion.arguments.size(), " inputs (", fusion.inputs.size(), " tensors, ",
                 fusion.scalars.size(), " scalars, in the order of their define_ calls), got ",
@@ -135,7 +140,11 @@ struct PythonExecutor : TorchExecutor {
     out.views.reserve(fusion.inputs.size());
     out.scalars.resize(fusion.scalars.size());
     for (size_t i = 0; i < given; ++i) {
-      const py::object value = inputs[i];
+      const auto at = static_cast<Py_ssize_t>(i);
+      FUSER_CHECK(at < PySequence_Fast_GET_SIZE(items.ptr()), User, "argument-count",
+                  "execute(): the list of inputs became shorter while it was read");
+      const auto value =
+          py::reinterpret_borrow<py::object>(PySequence_Fast_GET_ITEM(items.ptr(), at));
       const Argument& a = fusion.arguments[i];
       if (!a.is_tensor) {
         out.scalars[a.index] = to_number(value, fusion.scalars[a.index].dtype, i);
@@ -159,8 +168,9 @@ struct PythonExecutor : TorchExecutor {
       out.tensors.push_back(std::move(t));
     }
     if (!device.is_none()) {
-      const int wanted =
-          py::isinstance<py::int_>(device) ? device.cast<int>() : device_index(device);
+      const int wanted = py::isinstance<py::int_>(device)
+                             ? device.cast<int>()
+                             : device_index(py::reinterpret_borrow<py::object>(device));
       FUSER_CHECK(out.device == wanted || fusion.inputs.empty() || all_cpu_scalars(out), User,
                   "argument-device",
                   "execute(): device=", wanted == cpu_device ? "cpu" : text("cuda:", wanted),
@@ -194,10 +204,12 @@ struct PythonExecutor : TorchExecutor {
                : index.cast<int>();
   }
 
-  static std::vector<Plan> plans_of(const py::object& plan) {
+  static std::vector<Plan> plans_of(py::handle plan) {
     std::vector<Plan> out;
     if (plan.is_none()) return out;
-    const py::list list = py::isinstance<py::dict>(plan) ? py::list() : py::list(plan);
+    const py::list list = py::isinstance<py::dict>(plan)
+                              ? py::list()
+                              : py::list(py::reinterpret_borrow<py::object>(plan));
     const auto add = [&](const py::dict& d) {
       Plan p;
       for (const auto& [key, value] : d) {
@@ -210,12 +222,12 @@ struct PythonExecutor : TorchExecutor {
       }
       out.push_back(std::move(p));
     };
-    if (py::isinstance<py::dict>(plan)) add(plan.cast<py::dict>());
+    if (py::isinstance<py::dict>(plan)) add(py::reinterpret_borrow<py::dict>(plan));
     for (const py::handle& item : list) add(item.cast<py::dict>());
     return out;
   }
 
-  py::list execute(const py::sequence& inputs, const py::object& device, const py::object& plan) {
+  py::list execute(py::handle inputs, py::handle device, py::handle plan) {
     TorchArguments args = arguments(inputs, device);
     const RecordRef record = prepare(executor, args, plans_of(plan));
     std::vector<at::Tensor> results;
@@ -232,6 +244,39 @@ struct PythonExecutor : TorchExecutor {
     return out;
   }
 };
+
+// `execute` of one executor as a C function of Python: pybind11's way through overloads and
+// conversions takes as long as the rest of a hit. Its `self` is a capsule, which owns the executor.
+constexpr const char* run_name = "fuser.run";
+
+PyObject* run_definition(PyObject* capsule, PyObject* const* given, Py_ssize_t count) noexcept {
+  try {
+    if (count < 1 || count > 3) throw py::type_error("expected (inputs, device=None, plan=None)");
+    auto* const self = static_cast<PythonExecutor*>(PyCapsule_GetPointer(capsule, run_name));
+    return self->execute(given[0], count > 1 ? given[1] : Py_None, count > 2 ? given[2] : Py_None)
+        .release()
+        .ptr();
+  } catch (...) {
+    py::detail::try_translate_exceptions();
+    return nullptr;
+  }
+}
+
+py::object run_function(py::object executor) {
+  static PyMethodDef definition = {
+      "execute", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(run_definition)),
+      METH_FASTCALL,
+      "execute(inputs, device=None, plan=None)\n--\n\nRuns the definition on these inputs."};
+  PyObject* const capsule = PyCapsule_New(executor.cast<PythonExecutor*>(), run_name, [](auto* c) {
+    Py_DECREF(static_cast<PyObject*>(PyCapsule_GetContext(c)));
+  });
+  if (!capsule) throw py::error_already_set();
+  PyCapsule_SetContext(capsule, executor.release().ptr());
+  PyObject* const function = PyCFunction_New(&definition, capsule);
+  Py_DECREF(capsule);
+  if (!function) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(function);
+}
 
 // (steps, ideal bytes, partings, device) as plain data; fuser/explain.py gives it names.
 py::tuple explanation(const Explanation& e, int device) {
@@ -279,8 +324,9 @@ PYBIND11_MODULE(_torch, m) {
   py::class_<TorchExecutor>(m, "CompiledDefinition", "What csrc/torch runs without Python.");
   py::class_<PythonExecutor, TorchExecutor>(m, "Executor", "Compiles and runs one definition.")
       .def(py::init<BuilderRef>(), py::arg("definition"))
-      .def("execute", &PythonExecutor::execute, py::arg("inputs"), py::arg("device") = py::none(),
-           py::arg("plan") = py::none())
+      .def_property_readonly("execute", &run_function,
+                             "execute(inputs, device=None, plan=None): a new function of the "
+                             "executor, which it keeps alive.")
       .def(
           "plans",
           [](PythonExecutor& self, const py::sequence& inputs, const py::object& device) {
