@@ -126,6 +126,20 @@ def test_few_elements(name: str, shape: tuple[int, ...]) -> None:
         close(a, b)
 
 
+@pytest.mark.parametrize("debug", [0, 1])
+def test_sums_over_extents_of_0_in_the_definition(
+    debug: int, set_option: Callable[[str, object], None]
+) -> None:
+    """Kernels that store nothing but the identity; no index is divided by 0 on the way."""
+    set_option("FUSER_HOST_DEBUG", debug)
+    shapes = {(3, 0, 4): [0, 1], (4, 3, 0): [1, 2], (0, 3, 4): [0], (4, 0): [1]}
+    with FusionDefinition() as fd:
+        for shape, dims in shapes.items():
+            fd.add_output(fd.ops.sum(fd.define_tensor(list(shape), True, DataType.Float), dims))
+    for result in fd.execute([torch.zeros(shape) for shape in shapes]):
+        assert result.equal(torch.zeros(4) if result.numel() == 4 else torch.zeros(3, 4))
+
+
 def test_norms_of_nothing() -> None:
     x = torch.zeros(3, 0, dtype=torch.float64)
     for p in (0, 1, 2, 3):

@@ -71,6 +71,7 @@ void bind_host(py::module_& m) {
         py::arg("stack_bytes") = HostOptions().stack_bytes, py::arg("threads") = 0,
         py::arg("seed") = 0, Unlocked(),
         "Runs a grid; `values` are the arguments as bytes, at most 64 each.");
+  m.attr("host_frame_bytes") = kFrameBytes;
   m.def("processor_count", &processor_count, "Processors this process may run on.");
 }
 

@@ -26,12 +26,17 @@ struct HostRange {
   bool scratch;  // filled with kPoisonByte before a debug launch: its contents mean nothing
 };
 
+// What a function of a kernel may keep on the stack of its fiber, where the register arrays live:
+// the C++ compiler is told to refuse more (fuser/runtime/host.py). The other half of a stack is for
+// what the function calls. Generated kernels take a few KB.
+constexpr size_t kFrameBytes = 64 << 10;
+
 struct HostOptions {
   int32_t cluster[3] = {1, 1, 1};
-  bool cooperative = false;       // all blocks alive at once, for sync_grid
-  size_t stack_bytes = 64 << 10;  // of a fiber; the register arrays of a kernel live there
-  int threads = 0;                // processors to use; 0 = all of this process
-  uint64_t seed = 0;              // debug: order of blocks and threads
+  bool cooperative = false;              // all blocks alive at once, for sync_grid
+  size_t stack_bytes = 2 * kFrameBytes;  // of a fiber
+  int threads = 0;                       // processors to use; 0 = all of this process
+  uint64_t seed = 0;                     // debug: order of blocks and threads
   // Debug: what the kernel may touch.
   std::span<const HostRange> ranges = {};
 };

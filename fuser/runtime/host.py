@@ -96,10 +96,12 @@ def flags(debug: bool, for_compiler: Compiler | None = None) -> tuple[str, ...]:
     -fno-trapping-math give up errno and exception flags only, never a result, and let selects
     become vector code.
     """
+    is_gcc = (for_compiler or compiler()).is_gcc
     chosen = [
-        *("-std=c++17", "-march=native", "-fPIC", "-fvisibility=hidden", "-w"),
+        *("-std=c++17", "-march=native", "-fPIC", "-fvisibility=hidden"),
         *("-ffp-contract=off", "-fwrapv", "-fno-strict-aliasing"),
         *("-fno-math-errno", "-fno-trapping-math"),
+        *_stack_flags(is_gcc),
     ]
     if debug:
         # A fault leaves a kernel as an exception; an array that was not written holds a pattern and
@@ -107,7 +109,7 @@ def flags(debug: bool, for_compiler: Compiler | None = None) -> tuple[str, ...]:
         chosen += ["-O1", "-DFUSER_DEBUG", "-fasynchronous-unwind-tables"]
         return (*chosen, "-ftrivial-auto-var-init=pattern")
     chosen.append("-O2")
-    if (for_compiler or compiler()).is_gcc:
+    if is_gcc:
         # The loops over the elements of a thread are vectorized as loops, selects included, only if
         # they are not unrolled before (cunrolli); afterwards they are, and their arrays become
         # registers if all loops cut them alike: 128 bits, the width of a GPU's access. 4 to 5 times
@@ -116,6 +118,16 @@ def flags(debug: bool, for_compiler: Compiler | None = None) -> tuple[str, ...]:
         if platform.machine() in {"x86_64", "AMD64"}:
             chosen.append("-mprefer-vector-width=128")
     return tuple(chosen)
+
+
+def _stack_flags(is_gcc: bool) -> tuple[str, ...]:
+    """A kernel whose arrays do not fit on the stack of a fiber does not compile; and however large
+    a frame is, it touches each page, so that what comes past the guard page ends the process there
+    and never writes into the next stack.
+    """
+    limit = f"frame-larger-than={_core.host_frame_bytes}"
+    refuse = (f"-Werror={limit}",) if is_gcc else (f"-W{limit}", "-Werror=frame-larger-than")
+    return ("-fstack-clash-protection", *refuse)
 
 
 def fingerprint(debug: bool = False) -> bytes:

@@ -1,13 +1,18 @@
 """launch(): grids in parallel, several callers at once, forks, and shapes that are refused."""
 
 import os
+import signal
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fuser.errors import LaunchError
+from fuser import _core
+from fuser.errors import CompileError, LaunchError
 from tests.host.kernels import Built, build
 
 INDEX = """KERNEL(1024) void index(i32* out) {
@@ -100,6 +105,44 @@ def test_stacks_are_as_large_as_asked(built: Built) -> None:
         built("deep", 1, 32, out, 10000, stack_bytes=stack_bytes)
         expected = [int((np.arange(10000) ^ t).sum()) for t in range(32)]
         assert out.tolist() == expected
+
+
+# A frame of 34 KB on stacks of 16 KB, used at its far end alone: past the guard page, in the stack of
+# the thread before, where it would go unnoticed.
+FAR = """__attribute__((noinline)) i32 sum_of(i32 n) {
+  volatile i32 big[8500];
+  i32 sum = 0;
+  for (i32 i = 0; i < n; ++i) big[i] = i;
+  for (i32 i = 0; i < n; ++i) sum += big[i];
+  return sum;
+}
+KERNEL(32) void far(i32* out, i32 n) {
+  if (thread_x() > 1) out[thread_x()] = sum_of(n);
+  sync_block();
+}"""
+OVERFLOW = """
+import numpy as np
+from tests.host.kernels import build
+from tests.host.test_executor import FAR
+print("launching", flush=True)
+build(("far", FAR, True))("far", 1, 32, np.zeros(32, np.int32), 10, stack_bytes=16 << 10)
+print("went on")
+"""
+
+
+def test_an_overflow_ends_the_process_at_the_guard_page() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    command = [sys.executable, "-X", "faulthandler=0", "-c", OVERFLOW]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (-signal.SIGSEGV, "launching\n"), done.stderr
+
+
+def test_a_frame_that_no_stack_holds_does_not_compile() -> None:
+    ints = _core.host_frame_bytes // 4 + 100
+    large = DEEP.replace("10000", str(ints)).replace("deep", "large")
+    with pytest.raises(CompileError, match="frame") as raised:
+        build(("large", large, True))
+    assert raised.value.rule == "host-compile"
 
 
 @pytest.mark.parametrize("blocks", [1, 2, 100])
