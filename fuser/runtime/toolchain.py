@@ -1,15 +1,15 @@
-"""The compilers as the driver calls them: NVRTC, and the system's C++ compiler for the host."""
+"""The compilers as the driver calls them: NVRTC, and the system's C++ compiler for the host.
+
+A process that finds its kernels on disk imports none of what compiles.
+"""
 
 import atexit
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
 from fuser import _core
 from fuser.errors import CompileError
-from fuser.progress import Progress
-from fuser.runtime import host
 
 __all__ = ["Toolchain", "install"]
 
@@ -23,10 +23,12 @@ class Toolchain:
     def fingerprint(self, target: Any) -> bytes:
         """What machine code depends on beside the text: the compiler, its flags, its target."""
         if target.host:
-            return host.fingerprint(target.debug)
-        from fuser.runtime import toolkit
+            from fuser.runtime import host
 
-        found = toolkit.known()
+            return host.fingerprint(target.debug)
+        from fuser.runtime.known import known
+
+        found = known()
         parts = [*map(str, found.version), found.build, *found.flags(found.target(target.arch))]
         return "\0".join(parts).encode()
 
@@ -40,6 +42,8 @@ class Toolchain:
             results = self._host_objects(target, texts)
         else:
             results = in_parallel(lambda text: self._cubin(target.arch, text), texts)
+        from fuser.progress import Progress
+
         with Progress(len(texts)) as progress:
             for result in results:
                 progress.done()
@@ -48,6 +52,8 @@ class Toolchain:
     def _host_objects(
         self, target: Any, texts: Sequence[Any]
     ) -> Iterator[tuple[int, Built | Exception]]:
+        from fuser.runtime import host
+
         sources = [host.HostSource(t.name, t.text, t.collectives) for t in texts]
         try:
             payload = host.build(sources, debug=target.debug)
@@ -77,6 +83,8 @@ def in_parallel(
     if len(texts) == 1:
         yield 0, outcome(work, texts[0])
         return
+    from concurrent.futures import ThreadPoolExecutor, as_completed
+
     with ThreadPoolExecutor(min(len(texts), os.cpu_count() or 1)) as pool:
         numbers = {pool.submit(outcome, work, text): i for i, text in enumerate(texts)}
         for done in as_completed(numbers):

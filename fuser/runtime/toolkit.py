@@ -18,55 +18,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fuser.errors import CompileError
 from fuser.runtime import elf, remembered
-
-# No contraction of a * b + c: where an fma is wanted it is spelled. Functions need no __device__.
-_FLAGS = ("--std=c++17", "--fmad=false", "--device-as-default-execution-space")
-# Flags that older versions do not know: without the runtime's texture classes the front end is 4 ms
-# faster; NVRTC's own disk cache would keep each kernel a second time, beside our store.
-_FLAGS_SINCE = (("--minimal", (12, 4)), ("--no-cache", (12, 9)))
+from fuser.runtime.known import Toolkit, dotted
 
 _EXCERPTS = 3  # errors shown with their lines
 _LINES_AROUND = 2
-
-
-@dataclass(frozen=True)
-class Toolkit:
-    """The NVRTC of this process; cuda-python holds one at most."""
-
-    version: tuple[int, int]
-    build: str  # tells apart two builds of one version: the library's build id, or its size
-    path: str  # of the library
-    archs: tuple[int, ...]  # in ascending order: 90 for sm_90
-
-    def target(self, arch: int) -> str:
-        """What to compile for on a GPU of `arch`: "sm_90", or "compute_90" for PTX.
-
-        Machine code where this NVRTC knows the GPU, else PTX for the newest architecture before it,
-        which the driver finishes. Raises CompileError "nvrtc-arch" for a GPU that it has dropped.
-        """
-        if arch in self.archs:
-            return f"sm_{arch}"
-        older = [known for known in self.archs if known < arch]
-        if older:
-            return f"compute_{older[-1]}"
-        raise CompileError(
-            f"NVRTC {_dotted(self.version)} ({self.path}) cannot compile for sm_{arch}; "
-            f"it knows {', '.join(map(str, self.archs))}\n"
-            '  hint: pip install "cuda-python==12.9.*" "nvidia-cuda-nvrtc-cu12==12.9.*" brings '
-            "NVRTC 12.9, which knows sm_50 and later",
-            rule="nvrtc-arch",
-        )
-
-    def flags(self, target: str) -> tuple[str, ...]:
-        """The flags of a compilation for a target; part of the key of a kernel on disk."""
-        since = tuple(flag for flag, version in _FLAGS_SINCE if self.version >= version)
-        return (f"--gpu-architecture={target}", *_FLAGS, *since)
 
 
 @dataclass(frozen=True)
@@ -104,18 +65,8 @@ def nvrtc() -> Toolkit:
             rule="nvrtc-missing",
         ) from error
     found = Toolkit((major, minor), build, path, tuple(sorted(archs)))
-    remembered.store(asdict(found))
+    remembered.store(found._asdict())
     return found
-
-
-def known() -> Toolkit:
-    """nvrtc(), or as an earlier process found it, which spares this one to load it: a process that
-    has its kernels on disk compiles nothing.
-    """
-    if not nvrtc.cache_info().currsize and (fields := remembered.load()):
-        version, archs = tuple(fields["version"]), tuple(fields["archs"])
-        return Toolkit((version[0], version[1]), fields["build"], fields["path"], archs)
-    return nvrtc()
 
 
 def compile(name: str, text: str, arch: int, extra: Sequence[str] = ()) -> Compiled:
@@ -202,7 +153,7 @@ def _refusal(
     arch = target.partition("_")[2]
     command = shlex.join([sys.executable, "-m", "fuser.runtime.toolkit", path, "--arch", arch])
     parts = [
-        f"NVRTC {_dotted(nvrtc().version)} refused kernel {name} for {target} ({status}); "
+        f"NVRTC {dotted(nvrtc().version)} refused kernel {name} for {target} ({status}); "
         "this is a bug of fuser, please report it",
         *("  " + line for line in log.splitlines()),
         *_excerpts(name, text, log),
@@ -218,10 +169,6 @@ def _refusal(
         flags=flags,
         command=command,
     )
-
-
-def _dotted(version: tuple[int, int]) -> str:
-    return ".".join(map(str, version))
 
 
 def _dump(name: str, text: str) -> str:
