@@ -68,6 +68,7 @@ def main(arguments: list[str] | None = None) -> int:
         _once(times, "calls", keep, lambda: host.call_times(setting, **_fewer(options.quick)))
         _once(times, "new_shape", keep, lambda: host.new_shape_times(setting))
         _once(times, "first_call", keep, lambda: host.first_call_times(setting))
+        _once(times, "tensors", keep, lambda: host.tensor_times(setting))
         _once(times, "threads", keep, lambda: host.thread_times(setting))
     if "compile" in families:
         _once(times, "compile", keep, lambda: host.compile_times(setting, options.main))

@@ -253,6 +253,13 @@ def host_tables(host: Record) -> str:
             f"call of one kernel {first['cold_ms']:.0f} ms cold, {first['warm_ms']:.0f} ms from "
             "disk"
         )
+    if "tensors" in host:
+        t = host["tensors"]
+        parts.append(
+            f"\nA step of Adam is enqueued in {t['one_us']:.1f} us over one parameter, in "
+            f"{t['many_us']:.0f} us over {t['tensors'] // 7} ({t['many_us'] / t['tensors']:.2f} us "
+            "a tensor)"
+        )
     if "threads" in host:
         t = host["threads"]
         alone, together = t["calls_per_second_alone"], t["calls_per_second_together"]

@@ -473,10 +473,19 @@ def test_host_times() -> None:
     first = host.first_call_times(SETTING, repeats=1)
     assert first["warm_compiled"] == 0
     together = host.thread_times(SETTING, threads=2, calls=10)
+    many = host.tensor_times(SETTING, parameters=3, repeats=1)
+    assert many["tensors"] == 21
     text = report.host_tables(
-        {"calls": records, "new_shape": new, "first_call": first, "threads": together}
+        {
+            "calls": records,
+            "new_shape": new,
+            "first_call": first,
+            "tensors": many,
+            "threads": together,
+        }
     )
     assert "| 8 inputs |" in text
+    assert "us over 3 (" in text
     assert "by 2 threads" in text
 
 
