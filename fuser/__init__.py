@@ -8,6 +8,7 @@ from fuser._native import load_core
 load_core()  # says how to build it where it is missing
 
 from fuser._core import DataType, Scalar, Tensor, get_option  # noqa: E402
+from fuser.autotune import autotune  # noqa: E402
 from fuser.cache import (  # noqa: E402
     CacheInfo,
     FusionExecutorCache,
@@ -72,6 +73,7 @@ __all__ = [
     "Tensor",
     "Unsupported",
     "UserError",
+    "autotune",
     "cache_info",
     "clear_caches",
     "compile",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, overload
 
@@ -16,6 +18,18 @@ from fuser.repro import input_spec, keep_repro, repro_script
 
 if TYPE_CHECKING:
     import torch
+
+
+# Held while a definition gets its executor: threads that meet it together share one.
+_first_use = threading.Lock()
+
+
+def _after_fork() -> None:
+    global _first_use
+    _first_use = threading.Lock()  # the other may be held by a thread that the child has not
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class Fusion:
@@ -355,7 +369,9 @@ class FusionDefinition:
         unless that one's definition is equal."""
         if self._fec is None:
             self.validate_definition()
-            self._fec = FusionExecutorCache(Fusion(self._builder))
+            with _first_use:
+                if self._fec is None:
+                    self._fec = FusionExecutorCache(Fusion(self._builder))
         return self._fec
 
     @fec.setter

@@ -1,11 +1,14 @@
-"""Times of the steps of a definition, from torch's profiler, which knows them by name."""
+"""Times of the steps of a definition, from torch's profiler, which knows them by name, and of whole
+runs.
+"""
 
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from fuser.definition import FusionDefinition
@@ -56,6 +59,48 @@ def measure(
                     if cuda:
                         torch.cuda.synchronize(cuda[0].device)
     return _read(list(found.events() or []), on_gpu=bool(cuda))
+
+
+def timer(
+    fd: FusionDefinition, inputs: Sequence[Any], device: Any = None, calls: int = 9
+) -> Callable[[Any], float]:
+    """A function of plans, as the executor takes them: the median seconds of so many runs, on a GPU
+    of its own time and with nothing in L2. Inputs and the generator are treated as by measure().
+    """
+    import torch
+
+    cuda = [t.device for t in inputs if isinstance(t, torch.Tensor) and t.is_cuda][:1]
+    inputs = _own(fd, inputs)
+    flush = _flush(cuda[0]) if cuda else (lambda: None)
+    run, event = fd.fec.executor.execute, cast(Any, torch.cuda.Event)
+
+    def once(plans: Any) -> float:
+        if not cuda:
+            start = time.perf_counter()
+            run(inputs, device, plans)
+            return time.perf_counter() - start
+        begin, end = event(enable_timing=True), event(enable_timing=True)
+        flush()
+        begin.record()
+        run(inputs, device, plans)
+        end.record()
+        end.synchronize()
+        return float(begin.elapsed_time(end)) * 1e-3
+
+    def median(plans: Any) -> float:
+        with torch.random.fork_rng(devices=cuda), torch.cuda.device(cuda[0] if cuda else -1):
+            run(inputs, device, plans)
+            return statistics.median(once(plans) for _ in range(calls))
+
+    return median
+
+
+def processor_of(inputs: Sequence[Any]) -> str:
+    """The name of the GPU that the inputs are on, else "cpu"."""
+    import torch
+
+    cuda = [t.device for t in inputs if isinstance(t, torch.Tensor) and t.is_cuda]
+    return torch.cuda.get_device_name(cuda[0]) if cuda else "cpu"
 
 
 def _own(fd: FusionDefinition, inputs: Sequence[Any]) -> list[Any]:

@@ -280,7 +280,7 @@ Key hints_key(const Hints& hints, Key key) {
 }  // namespace
 
 std::shared_ptr<const Variant> find_variant(Group& group, GroupSizes& sizes, int device,
-                                            const Plan* wanted) {
+                                            const Plan* wanted, bool prefer) {
   const Key place = place_key(device, sizes.hints.index64);
   const Key seen = hints_key(sizes.hints, place);
   if (!wanted) {
@@ -334,7 +334,7 @@ std::shared_ptr<const Variant> find_variant(Group& group, GroupSizes& sizes, int
     if (dump_enabled("cuda", made->text.name)) dump("cuda", made->text.name, made->text.text);
     variant = std::move(made);
   }
-  if (!wanted) group.by_hints[seen] = variant;
+  if (!wanted || prefer) group.by_hints[seen] = variant;
   return variant;
 }
 

@@ -7,7 +7,6 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <variant>
@@ -32,8 +31,8 @@ struct Variant {
   std::vector<int> buffer_slots;  // elements, by buffer; -1: not scratch
   int blocks_slot = 0, shared_slot = 0;
 
-  // The kernel once it was loaded, so that a new shape need not look for it by its text.
-  mutable std::mutex loaded_mutex;
+  // The kernel once it was loaded, so that a new shape need not look for it by its text. Under
+  // the lock of the executor's records.
   mutable LoadedKernelRef loaded, loaded_parts;  // of one set of arguments, of several
 };
 
@@ -110,8 +109,9 @@ struct GroupSizes {
 GroupSizes group_sizes(const Specialized& specialized, Group& group, const Arguments& arguments);
 
 // The variant for these sizes, planned and lowered but not yet loaded. `wanted`: the user's plan,
-// or nullptr; it does not count where the group's values are computed in pieces.
+// or nullptr; it does not count where the group's values are computed in pieces. `prefer`: it is
+// the one for all sizes with these hints from now on.
 std::shared_ptr<const Variant> find_variant(Group& group, GroupSizes& sizes, int device,
-                                            const Plan* wanted);
+                                            const Plan* wanted, bool prefer);
 
 }  // namespace fuser

@@ -1,5 +1,7 @@
 #include "driver/executor.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <atomic>
 #include <set>
@@ -17,7 +19,8 @@ namespace fuser {
 namespace {
 
 constexpr size_t max_records = 4096;  // per definition; the least recently used half goes
-constexpr int max_specialized = 16;   // records of a definition that get kernels of their own
+constexpr int64_t max_brief_elements = 1 << 14;  // computed: microseconds on one processor
+constexpr int max_specialized = 16;  // records of a definition that get kernels of their own
 
 struct Totals {
   std::atomic<int64_t> definitions{0}, plans{0}, hits{0}, misses{0};
@@ -25,7 +28,10 @@ struct Totals {
   std::set<Executor*> executors;
 };
 Totals& totals() {
-  static auto* t = new Totals;
+  static auto* t = [] {
+    pthread_atfork(hold_for_fork, let_go_after_fork, let_go_after_fork);
+    return new Totals;
+  }();
   return *t;
 }
 
@@ -68,6 +74,17 @@ struct Executor::Call {
         for (int group : running(*kernel)) out.push_back(group);
     return out;
   }
+  // That are computed, in all kernels.
+  int64_t elements() const {
+    int64_t total = 0;
+    for (int group : running()) {
+      int64_t elements = 1;
+      for (int64_t extent : sizes[group].extents)
+        if (__builtin_mul_overflow(elements, extent, &elements)) return INT64_MAX;
+      if (__builtin_add_overflow(total, elements, &total)) return INT64_MAX;
+    }
+    return total;
+  }
   std::vector<RunningKernel> kernels() const {
     std::vector<RunningKernel> out;
     bool behind_other = false;
@@ -102,7 +119,26 @@ Executor::~Executor() {
   t.executors.erase(this);
 }
 
-Executor::Call Executor::prepare(const Arguments& arguments, const std::vector<Plan>& plans) {
+void hold_for_fork() {
+  Totals& t = totals();
+  t.mutex.lock();
+  for (Executor* e : t.executors) {
+    e->plan_mutex_.lock();
+    e->records_->mutex.lock();
+  }
+}
+
+void let_go_after_fork() {
+  Totals& t = totals();
+  for (Executor* e : t.executors) {
+    e->records_->mutex.unlock();
+    e->plan_mutex_.unlock();
+  }
+  t.mutex.unlock();
+}
+
+Executor::Call Executor::prepare(const Arguments& arguments, const std::vector<Plan>& plans,
+                                 bool prefer) {
   check_arguments(fusion_, arguments);
   Call call;
   std::vector<LayoutClass> layouts = layout_classes(arguments);
@@ -147,7 +183,7 @@ Executor::Call Executor::prepare(const Arguments& arguments, const std::vector<P
     if (sizes.empty) return nullptr;
     const size_t before = g.variants.size();
     const Plan* wanted = kernels < plans.size() ? &plans[kernels] : nullptr;
-    auto variant = find_variant(g, sizes, arguments.device, wanted);
+    auto variant = find_variant(g, sizes, arguments.device, wanted, prefer);
     totals().plans += static_cast<int64_t>(g.variants.size() - before);
     kernels += !variant->plan.in_pieces();
     return variant;
@@ -176,33 +212,32 @@ KernelText text_of(const std::vector<RunningKernel>& kernels, const std::vector<
 }
 
 // The kernels of the launches, in memory: those that a variant holds, and the others in one batch.
+// `mutex`: of what the variants hold.
 std::vector<LoadedKernelRef> load(const std::vector<RunningKernel>& kernels,
-                                  const std::vector<std::vector<size_t>>& launches, int device) {
+                                  const std::vector<std::vector<size_t>>& launches, int device,
+                                  std::mutex& mutex) {
   const Target target = target_of(device);
   std::vector<LoadedKernelRef> out(launches.size());
   const auto held = [&](size_t launch) -> LoadedKernelRef& {
     const Variant& v = *kernels[launches[launch][0]].variant;
     return launches[launch].size() > 1 ? v.loaded_parts : v.loaded;
   };
-  const auto mutex = [&](size_t launch) -> std::mutex& {
-    return kernels[launches[launch][0]].variant->loaded_mutex;
-  };
   std::vector<size_t> missing;
-  for (size_t i = 0; i < launches.size(); ++i) {
-    const std::lock_guard lock(mutex(i));
-    if (held(i) && held(i)->target == target)
-      out[i] = held(i);
-    else
-      missing.push_back(i);
+  {
+    const std::lock_guard lock(mutex);
+    for (size_t i = 0; i < launches.size(); ++i) {
+      if (held(i) && held(i)->target == target)
+        out[i] = held(i);
+      else
+        missing.push_back(i);
+    }
   }
   if (missing.empty()) return out;
   std::vector<KernelText> texts;
   for (size_t i : missing) texts.push_back(text_of(kernels, launches[i]));
   const std::vector<LoadedKernelRef> loaded = load_kernels(target, device, texts);
-  for (size_t k = 0; k < missing.size(); ++k) {
-    const std::lock_guard lock(mutex(missing[k]));
-    held(missing[k]) = out[missing[k]] = loaded[k];
-  }
+  const std::lock_guard lock(mutex);
+  for (size_t k = 0; k < missing.size(); ++k) held(missing[k]) = out[missing[k]] = loaded[k];
   return out;
 }
 
@@ -267,11 +302,13 @@ RecordRef Executor::build(Call& call, const Arguments& arguments) {
   const Specialized& s = *call.specialized;
   const std::vector<RunningKernel> kernels = call.kernels();
   const auto launches = launches_of(kernels, joins_launches(arguments.device));
-  const std::vector<LoadedKernelRef> loaded = load(kernels, launches, arguments.device);
+  const std::vector<LoadedKernelRef> loaded =
+      load(kernels, launches, arguments.device, records_->mutex);
   thread_local std::vector<int64_t> sizes;
   s.shapes.run(SizeLeaf{arguments}, sizes);
 
   auto record = std::make_shared<Record>();
+  record->brief = arguments.device == cpu_device;
   const std::string& location = fusion_.outputs.back().tensor->location;
   record->name = "fuser definition";
   if (!location.empty())
@@ -327,11 +364,13 @@ RecordRef Executor::build(Call& call, const Arguments& arguments) {
         set_strides(record->outputs[o], row_major(s.fusion.outputs[o].tensor->rank()));
       }
       record->steps.emplace_back(*library);
+      record->brief = false;
     } else {
       record->steps.emplace_back(CopyRecord{std::get<CopyStep>(step).output});
     }
   }
   set_lifetimes(*record);
+  record->brief &= call.elements() <= max_brief_elements;
   return record;
 }
 
@@ -400,9 +439,9 @@ bool Executor::is_compiled(const Arguments& arguments) {
   return records_->entries.count(key) != 0;
 }
 
-std::vector<Plan> Executor::plans(const Arguments& arguments) {
+std::vector<Plan> Executor::plans(const Arguments& arguments, const std::vector<Plan>& wanted) {
   std::vector<Plan> out;
-  const Call call = prepare(arguments, {});
+  const Call call = prepare(arguments, wanted);
   for (int g : call.running()) out.push_back(call.variants[g]->plan);
   return out;
 }
@@ -534,13 +573,20 @@ void Executor::collect(const Arguments& arguments, std::vector<KernelText>& text
     texts.push_back(text_of(kernels, launch));
 }
 
+void Executor::prefer(const Arguments& arguments, const std::vector<Plan>& plans) {
+  prepare(arguments, plans, true);
+  records_->clear();
+}
+
+void Executor::Records::clear() {
+  const std::lock_guard lock(mutex);
+  entries.clear();
+  specialized = 0;
+  last.reset();
+}
+
 void Executor::clear() {
-  {
-    const std::lock_guard lock(records_->mutex);
-    records_->entries.clear();
-    records_->specialized = 0;
-    records_->last.reset();
-  }
+  records_->clear();
   const std::lock_guard lock(plan_mutex_);
   specialized_.clear();
 }

@@ -52,7 +52,7 @@ class Executor {
   bool is_compiled(const Arguments& arguments);
 
   // The same way down, for inspection; these compile nothing beyond planning.
-  std::vector<Plan> plans(const Arguments& arguments);
+  std::vector<Plan> plans(const Arguments& arguments, const std::vector<Plan>& wanted = {});
   std::string signature(const Arguments& arguments);
   Explanation explain(const Arguments& arguments);
   // The kernels of a record; last(): that of the latest call, or nullptr.
@@ -61,11 +61,14 @@ class Executor {
   // Kernels of a call that are not in memory yet are appended, to be built in one batch.
   void collect(const Arguments& arguments, std::vector<KernelText>& texts);
 
+  // Calls whose sizes have the hints of these run these plans from now on.
+  void prefer(const Arguments& arguments, const std::vector<Plan>& plans);
+
   void clear();
 
  private:
   struct Call;  // a call on its way from arguments to a record
-  Call prepare(const Arguments& arguments, const std::vector<Plan>& plans);
+  Call prepare(const Arguments& arguments, const std::vector<Plan>& plans, bool prefer = false);
   RecordRef build(Call& call, const Arguments& arguments);
 
   const Fusion& fusion_;
@@ -81,8 +84,9 @@ class Executor {
     bool specialized = false;  // or about to be
   };
   struct Records {
-    std::mutex mutex;  // look-up, insertion and exchange only
+    std::mutex mutex;  // look-up, insertion and exchange only; of Variant::loaded too
     std::unordered_map<Key, Entry, HashKey> entries;
+    void clear();
     uint64_t clock = 0;
     int specialized = 0;
     RecordRef last;
@@ -92,9 +96,18 @@ class Executor {
   // Shared with jobs in the background, which may outlive the executor.
   const std::shared_ptr<Records> records_ = std::make_shared<Records>();
 
-  std::mutex plan_mutex_;  // planning and lowering; never while compiling
+  // Planning and lowering; never while compiling. A fork waits for it (hold_for_fork): nothing
+  // under it takes the interpreter's lock.
+  std::mutex plan_mutex_;
+  friend void hold_for_fork();
+  friend void let_go_after_fork();
   std::unordered_map<Key, std::shared_ptr<Specialized>, HashKey> specialized_;
 };
+
+// Around a fork: no thread is planning or changing records meanwhile, so that the child, which has
+// none of these threads, finds nothing half done.
+void hold_for_fork();
+void let_go_after_fork();
 
 struct CacheCounters {
   int64_t definitions = 0;                       // executors made

@@ -79,6 +79,8 @@ struct Record {
   // Outputs by step: those to be allocated before it (behind the last step: those that none names),
   // and those that are no results and that nobody needs after it.
   std::vector<std::vector<int>> allocated, released;
+  // The host executor runs it in less time than handing the interpreter's lock over and back takes.
+  bool brief = false;
 };
 using RecordRef = std::shared_ptr<const Record>;
 

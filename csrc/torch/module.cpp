@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "base/error.h"
 #include "torch/executor.h"
@@ -127,8 +128,10 @@ struct PythonExecutor : TorchExecutor {
     const Fusion& fusion = executor.fusion();
     // Lists and tuples as they are, other sequences as a list. A number's own code may change them
     // while they are read.
-    const auto items = py::reinterpret_steal<py::object>(
-        PySequence_Fast(inputs.ptr(), "execute(): inputs: expected a sequence"));
+    constexpr const char* expected = "execute(): inputs: expected a list of tensors and numbers";
+    if (!PySequence_Check(inputs.ptr()) || THPVariable_Check(inputs.ptr()))
+      throw py::type_error(expected);
+    const auto items = py::reinterpret_steal<py::object>(PySequence_Fast(inputs.ptr(), expected));
     if (!items) throw py::error_already_set();
     const auto given = static_cast<size_t>(PySequence_Fast_GET_SIZE(items.ptr()));
     FUSER_CHECK(given == fusion.arguments.size(), User, "argument-count", "execute(): expected ",
@@ -231,11 +234,11 @@ struct PythonExecutor : TorchExecutor {
     TorchArguments args = arguments(inputs, device);
     const RecordRef record = prepare(executor, args, plans_of(plan));
     std::vector<at::Tensor> results;
-    if (args.device == cpu_device) {
-      // The host executor computes for as long as it takes; other Python threads go on.
-      const py::gil_scoped_release release;
-      results = run(*record, args);
-    } else {
+    {
+      // The host executor computes for as long as it takes; other Python threads go on. A GPU takes
+      // launches in a few microseconds.
+      std::optional<py::gil_scoped_release> release;
+      if (args.device == cpu_device && !record->brief) release.emplace();
       results = run(*record, args);
     }
     py::list out(results.size());
@@ -329,13 +332,25 @@ PYBIND11_MODULE(_torch, m) {
                              "executor, which it keeps alive.")
       .def(
           "plans",
-          [](PythonExecutor& self, const py::sequence& inputs, const py::object& device) {
+          [](PythonExecutor& self, const py::sequence& inputs, const py::object& device,
+             const py::object& plan) {
             py::list out;
             const TorchArguments args = self.arguments(inputs, device);
-            for (const Plan& p : self.executor.plans(args.view())) out.append(plan_dict(p));
+            for (const Plan& p : self.executor.plans(args.view(), PythonExecutor::plans_of(plan)))
+              out.append(plan_dict(p));
             return out;
           },
-          py::arg("inputs"), py::arg("device") = py::none())
+          py::arg("inputs"), py::arg("device") = py::none(), py::arg("plan") = py::none(),
+          "How a call would run, with these plans where some are given. Compiles nothing.")
+      .def(
+          "prefer",
+          [](PythonExecutor& self, const py::sequence& inputs, const py::object& device,
+             const py::object& plan) {
+            const TorchArguments args = self.arguments(inputs, device);
+            self.executor.prefer(args.view(), PythonExecutor::plans_of(plan));
+          },
+          py::arg("inputs"), py::arg("device"), py::arg("plan"),
+          "Calls whose sizes have the same hints run these plans from now on.")
       .def(
           "signature",
           [](PythonExecutor& self, const py::sequence& inputs, const py::object& device) {

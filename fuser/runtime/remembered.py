@@ -22,7 +22,7 @@ _VARIABLES = ("CONDA_PREFIX", "CUDA_HOME", "CUDA_PATH", "LD_LIBRARY_PATH", "PYTH
 
 def load() -> dict[str, Any] | None:
     """The fields that store() was given last; None where nothing is kept or it holds no more."""
-    store = _store()
+    store = disk_store()
     entry = store.get(_key()) if store else None
     if entry is None:
         return None
@@ -33,11 +33,12 @@ def load() -> dict[str, Any] | None:
 def store(fields: Mapping[str, Any]) -> None:
     """Keeps the fields, of which "path" is the library's file."""
     kept = {**fields, "file": _stamp(fields["path"])}
-    if place := _store():
+    if place := disk_store():
         place.put(_key(), _core.Binary(payload=json.dumps(kept)))
 
 
-def _store() -> Any:
+def disk_store() -> Any:
+    """The folder of the present options; None where it is switched off."""
     if _core.get_option("FUSER_CACHE") != "1":
         return None
     folder, megabytes = map(_core.get_option, ("FUSER_CACHE_DIR", "FUSER_CACHE_MB"))

@@ -107,8 +107,8 @@ def test_stacks_are_as_large_as_asked(built: Built) -> None:
         assert out.tolist() == expected
 
 
-# A frame of 34 KB on stacks of 16 KB, used at its far end alone: past the guard page, in the stack of
-# the thread before, where it would go unnoticed.
+# A frame of 34 KB on stacks of 16 KB, used at its far end alone: past the guard page, in the stack
+# of the thread before, where it would go unnoticed.
 FAR = """__attribute__((noinline)) i32 sum_of(i32 n) {
   volatile i32 big[8500];
   i32 sum = 0;

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -38,7 +39,6 @@ def test_threads_of_mixed_shapes() -> None:
     expected = [alone.execute([x])[0] for x in inputs]
     wanted = gained(before)
     shared = normalized()
-    shared.fec  # noqa: B018  the executor itself is made by one thread
     before = fuser.cache_info()
     start, failures = threading.Barrier(THREADS), []
 
@@ -62,6 +62,65 @@ def test_threads_of_mixed_shapes() -> None:
     assert gain.hits + gain.misses == THREADS * CALLS
     # A shape that several threads meet first is a miss of each.
     assert wanted.misses <= gain.misses <= THREADS * wanted.misses
+
+
+def test_threads_that_use_a_definition_first() -> None:
+    """Together they make one executor."""
+
+    def executors() -> int:
+        fd, start, met = normalized(), threading.Barrier(THREADS), []
+
+        def work() -> None:
+            start.wait()
+            met.append(fd.fec)
+
+        threads = [threading.Thread(target=work) for _ in range(THREADS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return len({id(fec) for fec in met})
+
+    assert [executors() for _ in range(20)] == [1] * 20
+
+
+def written(factor: float) -> FusionDefinition:
+    """A result, and x + 1 in place of x."""
+    with FusionDefinition() as fd:
+        x, y = (fd.define_tensor([-1, -1], True, DataType.Float) for _ in range(2))
+        fd.add_output(fd.ops.relu(x * factor + y))
+        fd.add_output(x + 1.0, alias_input=x)
+    return fd
+
+
+def test_threads_that_plan_compile_specialize_and_look(
+    set_option: Callable[[str, object], None],
+) -> None:
+    """All at once, in definitions that nobody used before."""
+    set_option("FUSER_SPECIALIZE_AFTER", 10)
+    definitions = {factor: written(factor) for factor in (2.0, 4.0, 6.0)}
+    start, failures = threading.Barrier(THREADS), []
+
+    def work(number: int) -> None:
+        start.wait()
+        for call in range(60):
+            factor = 2.0 * (1 + (call + number) % 3)
+            fd, shape = definitions[factor], (1 + call * (number + 1) % 7, 3 + (call + number) % 5)
+            inputs = [torch.ones(shape), torch.ones(shape)]
+            if number == 0 and call % 3 == 0:
+                fuser.cache_info()
+                fd.plan(inputs)
+            (result,) = fd.execute(inputs)
+            fd.fec.is_compiled(inputs)
+            if not (result.eq(factor + 1.0).all() and inputs[0].eq(2.0).all()):
+                failures.append((number, call))
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
 
 
 COMMON = """
