@@ -207,15 +207,12 @@ struct Printer {
     const char* form = "";
     std::string arguments;
   };
-  template <class Access>  // Load, Write or Copy
+  template <class Access>  // Load or Write
   Guard guard(const Access& s) const {
     const std::string in = s.in ? expression(s.in, true) : "";
     if (!s.count) return in.empty() ? Guard{} : Guard{.form = "_if", .arguments = text(", ", in)};
     std::string count = expression(s.count, true);
     if (s.in) count = text(wrapped(in), " ? ", wrapped(count), " : 0");
-    if constexpr (requires { s.first; })
-      if (s.first)
-        return {.form = "_part", .arguments = text(", ", expression(s.first, true), ", ", count)};
     return {.form = "_some", .arguments = text(", ", count)};
   }
 
@@ -225,7 +222,6 @@ struct Printer {
     std::vector<std::string> all;
     if (s.in) all.push_back(wrapped(expression(s.in, true)));
     if (s.count) all.push_back(text(wrapped(expression(s.count, true)), " > 0"));
-    if (s.first) all.push_back(text(wrapped(expression(s.first, true)), " <= 0"));
     return all.size() == 1 && s.in ? expression(s.in, true) : joined(all, " && ");
   }
 
@@ -248,12 +244,11 @@ struct Printer {
     const std::string element = expression(s.element, true);
     if (a.chunk) {
       const Guard g = guard(s);
-      const std::string first = s.first ? "" : ", 0";
       FUSER_ASSERT(!store && s.width == a.chunk, "an access of ", s.width,
                    " elements to chunks of ", a.chunk);
-      const bool part = s.count != nullptr;
-      line(text("load_raw", part ? text("_part<", s.width, ">") : g.form, "(", a.name, "[", element,
-                "], ", at, part ? first : "", g.arguments, ");"));
+      if constexpr (!store)
+        line(text("load_raw", g.form, s.once ? "<true>" : "", "(", a.name, "[", element, "], ", at,
+                  g.arguments, ");"));
       return;
     }
     const bool state = a.state.has_value() && kernel.buffers[s.buffer].state.has_value();
@@ -270,7 +265,8 @@ struct Printer {
     }
     if constexpr (!store) {
       if (s.shifted) {
-        line(text("load_shifted(", a.name, ", ", kernel.buffers[s.buffer].name, ", ",
+        const std::string by = s.words < 0 ? "" : text("_by<", s.words, ">");
+        line(text("load_shifted", by, "(", a.name, ", ", kernel.buffers[s.buffer].name, ", ",
                   expression(s.offset, true), ");"));
         return;
       }
@@ -406,10 +402,9 @@ struct Printer {
                         expression(n.count, true), ", (u32*)", kernel.buffers[n.slot].name, ");"));
             } else if constexpr (std::is_same_v<N, Copy>) {
               const std::string& shared = kernel.buffers[n.shared].name;
-              const Guard g = guard(n);
-              line(text("copy_async", n.count ? g.form : "", "<", n.width, ">(", shared, " + ",
+              line(text("copy_async<", n.width, ">(", shared, " + ",
                         wrapped(expression(n.element, true)), ", ", address(n.buffer, n.offset),
-                        n.in || n.count ? g.arguments : std::string(", true"), ");"));
+                        ", ", n.in ? expression(n.in, true) : "true", ");"));
             } else if constexpr (std::is_same_v<N, Unpack>) {
               line(text("unpack(", kernel.arrays[n.array].name, ", ", kernel.arrays[n.raw].name,
                         "[", expression(n.chunk, true), "]);"));

@@ -31,29 +31,6 @@ DEVICE void copy_async(T* s, const T* g, bool in) {
 }
 #endif
 
-//@ copy_async_some
-// Elements v < count exist, the others become zero and are not read.
-template <i32 N, class T, class I>
-DEVICE void copy_async_some(T* s, const T* g, I count) {
-#if !defined(FUSER_HOST) && __CUDA_ARCH__ >= 800
-  if constexpr (N * sizeof(T) == 16) {
-    const u32 to = (u32)__cvta_generic_to_shared(s);
-    const u64 from = (u64)__cvta_generic_to_global(g);
-    const i32 size = (i32)(count < 0 ? 0 : count < N ? count : N) * (i32)sizeof(T);
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
-                 :: "r"(to), "l"(from), "r"(size) : "memory");
-    return;
-  }
-#endif
-  if (count >= N) {
-    copy_async<N>(s, g, true);
-  } else {
-    T r[N];
-    UNROLL for (i32 v = 0; v < N; ++v) r[v] = v < count ? load1(g + v) : T{};
-    store(s, r);
-  }
-}
-
 //@ commit_copies
 // Closes a group: the copies issued since the last commit, which may be none.
 #ifndef FUSER_HOST

@@ -39,76 +39,39 @@ DEVICE void raw_zero_(Raw<T, N, false>& r) {
 }
 #endif
 
-//@ raw_set_
-// Puts element v, which is known when the text is compiled.
-#ifdef FUSER_HOST
-template <class T, i32 N>
-DEVICE void raw_set_(Raw<T, N>& r, i32 v, T x) {
-  r.v[v] = x;
-}
-#else
-template <class T, i32 N>
-DEVICE void raw_set_(Raw<T, N, false>& r, i32 v, T x) {
-  r.v[v] = x;
-}
-template <class T, i32 N>
-DEVICE void raw_set_(Raw<T, N, true>& r, i32 v, T x) {
-  if constexpr (sizeof(T) >= 4) {
-    Access<1, T> a;
-    a.v[0] = x;
-    const Access<sizeof(T) / 4, u32> words = *(const Access<sizeof(T) / 4, u32>*)&a;
-    UNROLL for (i32 i = 0; i < (i32)sizeof(T) / 4; ++i) r.w[v * (i32)sizeof(T) / 4 + i] = words.v[i];
-  } else {
-    u32 bits;
-    if constexpr (sizeof(T) == 2) bits = *(const u16*)&x;
-    else bits = *(const u8*)&x;
-    const i32 byte = v * (i32)sizeof(T);
-    r.w[byte / 4] |= bits << (8 * (byte % 4));
-  }
-}
-#endif
-
 //@ load_raw
+// ONCE: nothing else reads it, and it takes no place in L1.
 #ifdef FUSER_HOST
-template <class T, i32 N>
+template <bool ONCE = false, class T, i32 N>
 DEVICE void load_raw(Raw<T, N>& r, const T* p) {
   load(r.v, p);
 }
 #else
-template <class T, i32 N>
+template <bool ONCE = false, class T, i32 N>
 DEVICE void load_raw(Raw<T, N, true>& r, const T* p) {
   constexpr i32 words = N * sizeof(T) / 4, step = words < 4 ? words : 4;
   UNROLL for (i32 i = 0; i < words; i += step) {
-    const Access<step, u32> a = ((const Access<step, u32>*)p)[i / step];
-    UNROLL for (i32 k = 0; k < step; ++k) r.w[i + k] = a.v[k];
+    if constexpr (ONCE && step == 4) {
+      asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(r.w[i]), "=r"(r.w[i + 1]), "=r"(r.w[i + 2]), "=r"(r.w[i + 3])
+                   : "l"((const u32*)p + i));
+    } else {
+      const Access<step, u32> a = ((const Access<step, u32>*)p)[i / step];
+      UNROLL for (i32 k = 0; k < step; ++k) r.w[i + k] = a.v[k];
+    }
   }
 }
-template <class T, i32 N>
+template <bool ONCE = false, class T, i32 N>
 DEVICE void load_raw(Raw<T, N, false>& r, const T* p) {
   load(r.v, p);
 }
 #endif
 
 //@ load_raw_if
-template <class R, class T>
+template <bool ONCE = false, class R, class T>
 DEVICE void load_raw_if(R& r, const T* p, bool in) {
-  if (in) load_raw(r, p);
+  if (in) load_raw<ONCE>(r, p);
   else raw_zero_(r);
-}
-
-//@ load_raw_part
-// Elements first <= v < count exist.
-template <i32 N, class R, class T, class F, class I>
-DEVICE void load_raw_part(R& r, const T* p, F first, I count) {
-  if (first <= 0 && count >= N) {
-    load_raw(r, p);
-  } else {
-    raw_zero_(r);
-    if (first < N && count > 0) {
-      UNROLL for (i32 v = 0; v < N; ++v)
-        if (first <= v && v < count) raw_set_(r, v, load1(p + v));
-    }
-  }
 }
 
 //@ unpack
@@ -139,31 +102,6 @@ DEVICE void unpack(T (&r)[N], Raw<T, N, false>& raw) {
   UNROLL for (i32 v = 0; v < N; ++v) r[v] = raw.v[v];
 }
 #endif
-
-//@ load_part
-// Elements first <= v < count exist, the others read as zero.
-template <i32 N, class T, class I>
-DEVICE void load_part(T (&r)[N], const T* p, I first, I count) {
-  if (first <= 0 && count >= N) {
-    load(r, p);
-  } else {
-    UNROLL for (i32 v = 0; v < N; ++v) {
-      if (first <= v && v < count) r[v] = load1(p + v);
-      else r[v] = T{};
-    }
-  }
-}
-
-//@ store_part
-template <i32 N, class T, class I>
-DEVICE void store_part(T* p, const T (&r)[N], I first, I count) {
-  if (first <= 0 && count >= N) {
-    store(p, r);
-  } else {
-    UNROLL for (i32 v = 0; v < N; ++v)
-      if (first <= v && v < count) store1(p + v, r[v]);
-  }
-}
 
 //@ load_shifted
 // N elements from base[offset] on; base is aligned to 16 bytes, the offset is not: the two vectors
@@ -196,6 +134,38 @@ DEVICE void load_shifted(T (&r)[N], const T* base, I offset) {
   }
   UNROLL for (i32 i = 0; i < words; ++i) {
     a.w[i] = sizeof(T) >= 4 ? w[i] : __funnelshift_r(w[i], w[i + 1], (bytes % 4) * 8);
+  }
+  unpack(r, a);
+}
+#endif
+
+//@ load_shifted_by
+// The same where the shift is WORDS whole words and less than another: no word is chosen.
+#ifdef FUSER_HOST
+template <i32 WORDS, i32 N, class T, class I>
+DEVICE void load_shifted_by(T (&r)[N], const T* base, I offset) {
+  load_shifted(r, base, offset);
+}
+#else
+template <i32 WORDS, i32 N, class T, class I>
+DEVICE void load_shifted_by(T (&r)[N], const T* base, I offset) {
+  constexpr i32 words = N * (i32)sizeof(T) / 4, behind = WORDS + (sizeof(T) < 4 ? 1 : 0);
+  constexpr i32 read = behind > 2 ? 4 : behind;  // of the second vector
+  const i32 shift = (i32)((u32)offset % (u32)N);
+  const T* p = base + (offset - shift);
+  Raw<T, N, true> a;
+  load_raw(a, p);
+  u32 w[2 * words + 4];
+  UNROLL for (i32 i = 0; i < words; ++i) w[i] = a.w[i];
+  if constexpr (read > 0) {
+    Access<read, u32> b{};
+    if (WORDS > 0 || shift != 0) b = *(const Access<read, u32>*)(p + N);
+    UNROLL for (i32 i = 0; i < read; ++i) w[words + i] = b.v[i];
+  }
+  UNROLL for (i32 i = 0; i < words; ++i) {
+    const u32 low = w[i + WORDS];
+    if constexpr (sizeof(T) >= 4) a.w[i] = low;
+    else a.w[i] = __funnelshift_r(low, w[i + WORDS + 1], (shift * (i32)sizeof(T) % 4) * 8);
   }
   unpack(r, a);
 }

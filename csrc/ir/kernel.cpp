@@ -31,8 +31,7 @@ void fields(S& s, Index index, Value value) {
           n.index ? index(n.value) : value(n.value);
         } else if constexpr (std::is_same_v<N, Load> || std::is_same_v<N, Write>) {
           value(n.element);
-          for (auto* e : {&n.offset, &n.in, &n.count, &n.first, &n.column, &n.columns, &n.jump})
-            index(*e);
+          for (auto* e : {&n.offset, &n.in, &n.count, &n.column, &n.columns, &n.jump}) index(*e);
         } else if constexpr (std::is_same_v<N, Assign>) {
           value(n.element);
           value(n.value);
@@ -53,7 +52,7 @@ void fields(S& s, Index index, Value value) {
           index(n.index);
           index(n.count);
         } else if constexpr (std::is_same_v<N, Copy>) {
-          for (auto* e : {&n.element, &n.offset, &n.in, &n.count}) index(*e);
+          for (auto* e : {&n.element, &n.offset, &n.in}) index(*e);
         } else if constexpr (std::is_same_v<N, Unpack>) {
           value(n.chunk);
         } else {

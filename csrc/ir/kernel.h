@@ -67,7 +67,7 @@ struct Array {
   int extent = 1;
   std::optional<State> state;  // its elements are partial results computed in dtype
   // > 0: held as loaded, in `extent` chunks of so many elements; read by Unpack alone, and the
-  // element of a Load counts chunks.
+  // element of a Load, which has no count, counts chunks.
   int chunk = 0;
 };
 
@@ -89,8 +89,8 @@ struct Let {  // const v<var> = value
   bool index =
       false;  // an offset or coordinate, kept in the kernel's index type; else of value's dtype
 };
-// array[element + k] = buffer[offset + k] for k < width. Where `in` is false, k < first or
-// k >= count, zeros are read.
+// array[element + k] = buffer[offset + k] for k < width. Where `in` is false or k >= count, zeros
+// are read.
 struct Load {
   int array = 0;
   Expr element = nullptr;
@@ -99,10 +99,11 @@ struct Load {
   Expr offset = nullptr;
   Expr in = nullptr;     // bool, or nullptr: always
   Expr count = nullptr;  // number of elements that exist, may be <= 0 or > width; nullptr: all
-  Expr first = nullptr;  // with count: elements before it do not exist, may be < 0; nullptr: 0
   // The offset is no multiple of width; the buffer is aligned and all elements exist. What lies in
   // the two vectors around them is read whole where there is no count.
   bool shifted = false;
+  int words = -1;     // of a shift: whole 32-bit words, where they are known
+  bool once = false;  // into chunks; nothing else reads it, and it takes no place in L1
   // Elements along rows: the first is `column` elements into a row of `columns`; where a row ends,
   // the next element lies `jump` further on. nullptr: all are neighbours.
   Expr column = nullptr, columns = nullptr, jump = nullptr;
@@ -112,7 +113,7 @@ struct Assign {  // array[element] = value
   Expr element = nullptr;
   Expr value = nullptr;
 };
-// buffer[offset + k] = array[element + k] for k < width, where `in` holds and first <= k < count.
+// buffer[offset + k] = array[element + k] for k < width, where `in` holds and k < count.
 struct Write {
   int array = 0;
   Expr element = nullptr;
@@ -121,7 +122,6 @@ struct Write {
   Expr offset = nullptr;
   Expr in = nullptr;
   Expr count = nullptr;
-  Expr first = nullptr;
   Expr column = nullptr, columns = nullptr, jump = nullptr;
 };
 struct For {  // v<var> = 0 .. extent - 1, fully unrolled: it indexes registers
@@ -202,7 +202,6 @@ struct Copy {
   int buffer = 0;
   Expr offset = nullptr;
   Expr in = nullptr;
-  Expr count = nullptr;  // as in Load
 };
 struct Unpack {  // array = the elements of chunk `chunk` of a raw array
   int array = 0;

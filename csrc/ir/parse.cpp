@@ -26,7 +26,7 @@
 //       v<i> ':' DTYPE '=' expr                      any other Let; DTYPE is that of expr
 //       ARRAY '[' expr ']' '=' expr
 //       'load' ARRAY '[' expr ']' 'width' INT BUFFER '[' expr ']' exists [row]
-//           ['shifted']
+//           ['once'] ['shifted' ['by' INT]]
 //       'write' BUFFER '[' expr ']' 'width' INT ARRAY '[' expr ']' exists [row]
 //       'for' v<i> '<' INT '{' {statement} '}'       '}' on a line of its own
 //       'serial' v<i> '<' expr ['unroll' INT] '{' {statement} '}'
@@ -41,14 +41,14 @@
 //           ['cluster' '(' BUFFER ',' ... ')'] ['parity' expr]
 //       'combine_rows' '(' ARRAY ',' ... ')' 'rows' INT 'columns' INT ['slots' '(' BUFFER ... ')']
 //       v<i> '=' 'last' BUFFER '[' expr ']' 'of' expr 'slot' BUFFER
-//       'copy' BUFFER '[' expr ']' 'width' INT BUFFER '[' expr ']' exists
+//       'copy' BUFFER '[' expr ']' 'width' INT BUFFER '[' expr ']' ['in' expr]
 //       'unpack' ARRAY ARRAY '[' expr ']'
 //       'commit'
 //       'wait' INT
 //       'arrive_cluster'
 //       'wait_cluster'
 //       'sync_grid' BUFFER
-//   exists      ['in' expr] ['first' expr] ['count' expr]
+//   exists      ['in' expr] ['count' expr]
 //   row         'column' expr 'of' expr 'jump' expr
 //   expr
 //       x + y   x - y   x * y   x / y   x % y   x < y     of int64, * / % before + - before <
@@ -488,9 +488,8 @@ struct Parser : TokenReader {
   template <class Access>
   void guards(Access& s) {
     if (accept("in")) s.in = expression();
-    if constexpr (requires { s.first; })
-      if (accept("first")) s.first = expression();
-    if (accept("count")) s.count = expression();
+    if constexpr (requires { s.count; })
+      if (accept("count")) s.count = expression();
     if constexpr (requires { s.column; }) {
       if (accept("column")) {
         s.column = expression();
@@ -504,7 +503,9 @@ struct Parser : TokenReader {
 
   Stmt shiftable(Load s) {
     guards(s);
+    s.once = accept("once");
     s.shifted = accept("shifted");
+    if (s.shifted && accept("by")) s.words = integer("the words of the shift");
     return {s};
   }
 

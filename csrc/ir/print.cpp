@@ -230,15 +230,16 @@ struct Writer {
   template <class Access>
   void guards(const Access& a) {
     clause(" in ", a.in);
-    if constexpr (requires { a.first; }) clause(" first ", a.first);
-    clause(" count ", a.count);
+    if constexpr (requires { a.count; }) clause(" count ", a.count);
     if constexpr (requires { a.column; }) {
       clause(" column ", a.column);
       clause(" of ", a.columns);
       clause(" jump ", a.jump);
     }
+    if constexpr (requires { a.once; })
+      if (a.once) out += " once";
     if constexpr (requires { a.shifted; })
-      if (a.shifted) out += " shifted";
+      if (a.shifted) out += a.words < 0 ? " shifted" : text(" shifted by ", a.words);
   }
 
   void names(const char* before, void (Writer::*name)(int), const std::vector<int>& numbers) {

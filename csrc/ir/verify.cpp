@@ -220,8 +220,7 @@ struct Verifier {
                  " of chunks of ", array.chunk);
     within(array, s.element, array.chunk ? 1 : s.width);
     expr(s.offset, DType::Int64, "the offset");
-    FUSER_ASSERT(!s.first || s.count, here(), "a first element without a count");
-    if (s.first) expr(s.first, DType::Int64, "the first element");
+    FUSER_ASSERT(!array.chunk || !s.count, here(), "a part of a chunk");
     if (s.in) expr(s.in, DType::Bool, "the predicate");
     if (s.count) expr(s.count, DType::Int64, "the count");
     FUSER_ASSERT(!s.column == !s.columns && !s.column == !s.jump, here(),
@@ -340,7 +339,6 @@ struct Verifier {
             expr(s.element, DType::Int64, "the element");
             expr(s.offset, DType::Int64, "the offset");
             if (s.in) expr(s.in, DType::Bool, "the predicate");
-            if (s.count) expr(s.count, DType::Int64, "the count");
           } else if constexpr (std::is_same_v<S, Unpack>) {
             const Array &to = array_at(s.array), &from = array_at(s.raw);
             FUSER_ASSERT(from.chunk == to.extent && from.dtype == to.dtype && !to.chunk, here(),

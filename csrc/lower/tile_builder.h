@@ -21,7 +21,7 @@ using Known = std::vector<Expr>;  // by value: its expression where it is in sco
 
 // What exists of an access or an element.
 struct Guard {
-  Expr in = nullptr, count = nullptr, first = nullptr;
+  Expr in = nullptr, count = nullptr;
 };
 
 struct Builder {
@@ -43,8 +43,18 @@ struct Builder {
   Expr serial_count = nullptr, row_count = nullptr;  // trip counts, or nullptr
   Expr splits = nullptr, split = nullptr;            // of R over the grid
   Expr tile = nullptr;                               // index of the block along K
-  Expr skew = nullptr;
   std::vector<LinearAxes> walk;
+
+  // Rows that are no multiple of a vector: see peel().
+  bool peeled = false;
+  int reach = 1;                  // elements from a vector's first one on that exist where it does
+  std::vector<LinearAxes> edges;  // of the one element of a thread that no vector holds
+  Expr at_edge = nullptr;         // is there one?
+  std::vector<int> edge_of;       // by access: array that holds it, or -1
+  // Which of `parts` equal parts of a vector what all rows read is shifted by: as a variable
+  // (nullptr: nobody asks), and inside a condition that says which (-1: elsewhere).
+  Expr shift_part = nullptr;
+  int part_here = -1, parts = 1;
 
   bool checks = true;      // false: inside a condition that says that all lanes exist
   bool all_exist = false;  // inside one that says it of all lanes of all steps
@@ -63,7 +73,6 @@ struct Builder {
   std::vector<int> shared_of;    // by access: buffer in shared memory, or -1
   std::vector<int> elements_of;  // by access: plain register array
   std::vector<int> output_of;    // by access (stores)
-  std::vector<Expr> span_of;     // by access: elements of its tensor's memory, with a skew
   int phases = 0;                // number of reductions that wait for each other
 
   const std::vector<Value>& values() const { return problem.refined.values; }
@@ -95,14 +104,16 @@ struct Builder {
   Expr index_let(Expr value);
 
   void make_walk();
+  bool peels() const { return schedule.tail && lane_dim == R && lanes > 1; }
+  void peel();
+  bool at_edges() const { return peeled && lanes == 1; }
+  Body on_edges(const std::function<void(Body&)>& make);
+  Body read_edges(const Known& known);
   bool walks_pairs() const;
 
   // What exists for something that varies over `axes`; `lane`: of one lane of it, nullptr: of the
   // whole vector.
   Guard guard(AxisSet axes, Expr lane);
-
-  // What may be read of the vectors of an access: no less than what exists.
-  Guard readable(int access);
 
   // Does the element of a lane exist, as one condition?
   Expr exists(AxisSet axes, Expr lane);
@@ -144,6 +155,8 @@ struct Builder {
 
   bool is_wide(int access) const;
   bool is_shifted(int access) const;  // its vectors lie at any element
+  // Is it shifted by as much as the walk starts behind its row?
+  bool follows_rows(int access) const;
   Place place_of(int access) const;
   bool stays(int access) const;
 
@@ -168,7 +181,6 @@ struct Builder {
   std::vector<int> before_of;  // by access: rows of its own dtype that lie before its row
 
   void declare_places();
-  void declare_spans();
 
   // Copies of one row into shared memory; `row`: its index along the Serial loop over K.
   Body copies(Expr row, Expr step_of_ring, const Known& known);
@@ -209,10 +221,11 @@ struct Builder {
   bool is_kept(ValueId v) const;
   void keep(Body& body, ValueId v, Expr lane, Expr value);
 
-  // A step where it exists: whole, without a question for each lane; or, at the ends of a row that
-  // is no multiple of a vector, lane by lane. `reach`: the elements that must exist from its first
-  // one on for it to be whole; 0: only the stores ask.
-  Body existing(const std::function<Body()>& step, int reach);
+  // A step where it exists: whole, without a question for each lane; or, at the end of columns that
+  // are no multiple of a vector, lane by lane. `extent`: the elements that must exist from its
+  // first one on for it to be whole.
+  Body existing(const std::function<Body()>& step, int extent);
+  Body by_shift(const std::function<Body()>& step);
   Expr all_steps_in(bool shifts);
 
   // Stores the lanes of an output; `owner`: which thread does.

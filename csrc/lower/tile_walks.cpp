@@ -20,39 +20,13 @@ int Builder::plain_array(int access, bool all_steps) {
   if (array < 0) {
     const AxisSet axes = axes_of(problem, problem.accesses[access]);
     const int per_step = in_lanes(axes) ? lanes : 1;
-    array = new_array(name_of(all_exist ? "w" : "r", access), problem.accesses[access].dtype,
-                      all_steps ? per_step * unroll : per_step);
+    array = new_array(name_of(all_exist    ? "w"
+                              : at_edges() ? "e"
+                                           : "r",
+                              access),
+                      problem.accesses[access].dtype, all_steps ? per_step * unroll : per_step);
   }
   return array;
-}
-
-// How many elements the memory of each tensor has that a skewed walk reads beyond its rows.
-void Builder::declare_spans() {
-  span_of.assign(problem.accesses.size(), nullptr);
-  for (size_t i = 0; i < problem.accesses.size(); ++i) {
-    const MemoryAccess& a = problem.accesses[i];
-    if (!skew || a.store || !is_wide(static_cast<int>(i))) continue;
-    Expr span = constant(1);
-    const std::vector<Expr>& shape = problem.buffers[a.buffer].tensor->shape;
-    for (size_t d = 0; d < shape.size(); ++d)
-      span = exprs().add(span, exprs().mul(exprs().sub(import(kernel, shape[d]), constant(1)),
-                                           import(kernel, a.tensor_strides[d])));
-    span_of[i] = index_let(span);
-  }
-}
-
-// In a skewed walk the first and the last vector of a row hold elements of the rows beside it. They
-// are read whole, as all others are, and nothing takes in the strange elements: threads that read
-// lane by lane would keep their warp waiting. Only the end of the tensor's memory cuts a vector.
-Guard Builder::readable(int access) {
-  const MemoryAccess& a = problem.accesses[access];
-  Guard g = guard(axes_of(problem, a), nullptr);
-  if (!skew || !g.count || !is_wide(access)) return g;
-  Expr offset = offset_of(kernel, a, Known(values().size(), nullptr));
-  g.in = both(g.in, less(walk[lane_dim].index, extents[lane_dim]));
-  g.count = exprs().sub(span_of[access], address(exprs(), walk, offset, nullptr));
-  g.first = nullptr;
-  return g;
 }
 
 // Reads the lanes of one step into its plain array.
@@ -63,12 +37,15 @@ void Builder::load_step(Body& body, int access, const Known& known, bool all_ste
   const bool lanewise = in_lanes(axes);
   const int per_step = all_steps ? (lanewise ? lanes : 1) : 0;
   if (lanewise && !checks && !all_steps && is_shifted(access)) {
-    body.push_back({Load{.array = array,
-                         .element = constant(0),
-                         .width = lanes,
-                         .buffer = a.buffer,
-                         .offset = offset_of(kernel, a, known),
-                         .shifted = true}});
+    const bool known_words = part_here >= 0 && follows_rows(access);
+    body.push_back(
+        {Load{.array = array,
+              .element = constant(0),
+              .width = lanes,
+              .buffer = a.buffer,
+              .offset = offset_of(kernel, a, known),
+              .shifted = true,
+              .words = known_words ? part_here * (lanes / parts) * size_of(a.dtype) / 4 : -1}});
     return;
   }
   if (lanewise && !is_wide(access)) {
@@ -81,20 +58,18 @@ void Builder::load_step(Body& body, int access, const Known& known, bool all_ste
                               .buffer = a.buffer,
                               .offset = offset_of(kernel, a, known),
                               .in = inside(g, a, known),
-                              .count = g.count,
-                              .first = g.first}});
+                              .count = g.count}});
     body.push_back({std::move(loop)});
     return;
   }
-  const Guard g = readable(access);
+  const Guard g = guard(axes, nullptr);
   body.push_back({Load{.array = array,
                        .element = all_steps ? element(constant(0), per_step) : constant(0),
                        .width = lanewise ? lanes : 1,
                        .buffer = a.buffer,
                        .offset = offset_of(kernel, a, known),
                        .in = inside(g, a, known),
-                       .count = lanewise ? g.count : nullptr,
-                       .first = lanewise ? g.first : nullptr}});
+                       .count = lanewise ? g.count : nullptr}});
 }
 
 // Value v in the present scope: loads what is not loaded yet, names what is computed.
@@ -124,8 +99,7 @@ void Builder::compute(ValueId v, Known& known, Body& body, Expr lane) {
                          .buffer = a.buffer,
                          .offset = offset_of(kernel, a, known),
                          .in = inside(g, a, known),
-                         .count = g.count,
-                         .first = g.first}});
+                         .count = g.count}});
     const int name = new_var();
     body.push_back({Let{.var = name, .value = exprs().element(array, constant(0), a.dtype)}});
     known[v] = exprs().symbol(Symbol::Var, name, 0, a.dtype);
@@ -296,7 +270,7 @@ void Builder::nest(Body& out, int p, Known& outer) {
       if (raw_of[access] < 0)
         raw_of[access] =
             new_array(name_of("q", access), a.dtype, in_pairs[access] ? 2 : unroll, {}, lanes);
-      const Guard g = readable(access);
+      const Guard g = guard(axes_of(problem, a), nullptr);
       first.push_back({Load{.array = raw_of[access],
                             .element = in_pairs[access] ? var(unroll_var) : step_at,
                             .width = lanes,
@@ -304,7 +278,7 @@ void Builder::nest(Body& out, int p, Known& outer) {
                             .offset = offset_of(kernel, a, outer),
                             .in = inside(g, a),
                             .count = g.count,
-                            .first = g.first}});
+                            .once = schedule.once && stays(access)}});
     }
     return first;
   };
@@ -372,9 +346,8 @@ void Builder::nest(Body& out, int p, Known& outer) {
     const bool shifts = std::any_of(wanted.begin(), wanted.end(), [&](ValueId v) {
       return access_of[v] >= 0 && is_shifted(access_of[v]) && !all_steps[access_of[v]];
     });
-    const bool only_stores = reductions.empty() && lane_dim == R;
     Body body = unrolled(reads(false)), beside = reads(true);
-    Body walked = existing(step, shifts ? 2 * lanes - 1 : only_stores ? 0 : lanes);
+    Body walked = existing(step, shifts ? 2 * lanes - 1 : lanes);
     append(body, unrolled(std::move(walked), std::move(beside)));
     return body;
   };
@@ -406,6 +379,10 @@ void Builder::nest(Body& out, int p, Known& outer) {
   } else {
     append(out, std::move(walked));
   }
+  if (peeled) {
+    for (size_t i = 0; i < all_steps.size(); ++i) all_steps[i] = edge_of[i] >= 0;
+    append(out, on_edges([&](Body& body) { append(body, step()); }));
+  }
   for (ValueId v : wanted) {
     if (kept_of[v] < 0) continue;
     Expr at = element(lanes > 1 ? var(lane_var) : constant(0), lanes);
@@ -426,27 +403,22 @@ Expr Builder::all_steps_in(bool shifts) {
   });
 }
 
-// A step where it exists: whole, without a question for each lane; or, at the ends of a row that
-// is no multiple of a vector, lane by lane. `reach`: the elements that must exist from its first
-// one on for it to be whole; 0: only the stores ask.
-Body Builder::existing(const std::function<Body()>& step, int reach) {
+// A step where it exists: whole, without a question for each lane; or, at the end of columns that
+// are no multiple of a vector, lane by lane. `extent`: the elements that must exist from its first
+// one on for it to be whole.
+Body Builder::existing(const std::function<Body()>& step, int extent) {
   const Guard g = guard(axes_of_dim[K] | axes_of_dim[R], nullptr);
   Body out;
-  if (g.count && !reach) {
-    out.push_back({If{.condition = both(g.in, less(constant(0), g.count)), .body = step()}});
-    return out;
-  }
   Expr whole = g.in;
   if (g.count) {
-    whole = both(whole, less(constant(reach - 1), g.count));
-    if (g.first) whole = both(whole, less(g.first, constant(1)));
+    whole = both(whole, less(constant(extent - 1), g.count));
     const int name = new_var();
     out.push_back({Let{.var = name, .value = whole, .index = true}});
     whole = exprs().symbol(Symbol::Var, name, 0, DType::Bool);
   }
   const bool checked = checks;
   checks = false;
-  Body fast = step();
+  Body fast = shift_part && extent > lanes ? by_shift(step) : step();
   checks = checked;
   if (!whole) return fast;
   out.push_back({If{.condition = whole, .body = std::move(fast)}});
@@ -486,7 +458,6 @@ void Builder::store(Body& body, int access, const Known& known, Expr owner) {
     w.width = 1;
     w.in = both(owner, g.in);
     w.count = g.count;
-    w.first = g.first;
     loop.body.push_back({w});
     body.push_back({std::move(loop)});
     return;
@@ -494,7 +465,6 @@ void Builder::store(Body& body, int access, const Known& known, Expr owner) {
   const Guard g = guard(axes, nullptr);
   w.in = both(owner, g.in);
   w.count = lanewise ? g.count : nullptr;
-  w.first = lanewise ? g.first : nullptr;
   body.push_back({w});
 }
 

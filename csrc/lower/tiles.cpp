@@ -98,8 +98,9 @@ void Builder::make_walk() {
     Expr others = constant(1);
     for (size_t i = 0; i < loops.size(); ++i)
       if (loops[i].dim == d && counts[i]) others = exprs().mul(others, counts[i]);
+    // Whole vectors only.
     Expr extent = extents[d];
-    if (schedule.dims[d].skew) extent = exprs().add(extent, constant(lanes - 1));
+    if (d == R && peels()) extent = exprs().sub(extent, constant(lanes - 1));
     for (size_t i = 0; i < loops.size(); ++i)
       if (loops[i].dim == d && !counts[i]) counts[i] = ceil_div(extent, others);
   }
@@ -178,10 +179,7 @@ void Builder::make_walk() {
     w.whole = w.vector && schedule.whole == 1;
     walk.push_back(std::move(w));
   }
-  if (schedule.dims[R].skew) {
-    skew = index_let(address(exprs(), walk, import(kernel, schedule.dims[R].skew), nullptr));
-    walk[R].index = exprs().sub(walk[R].index, skew);
-  }
+  if (peels()) peel();
   kernel.axes = walk;
 }
 
@@ -208,13 +206,11 @@ Guard Builder::guard(AxisSet axes, Expr lane) {
   for (int d : {K, R}) {
     // A single row: threads that have none neither read nor write, for it may be updated in place.
     if (!over(axes, d) && !schedule.dims[d].axes.empty()) continue;
-    if (d == lane_dim && lanes > 1 && schedule.tail) {
+    if (peeled && d == R) {
+      g.in = both(g.in, less(exprs().add(walk[d].index, constant(reach - 1)), extents[d]));
+    } else if (d == lane_dim && lanes > 1 && schedule.tail) {
       g.count = exprs().sub(extents[d], walk[d].index);
-      if (skew) g.first = exprs().sub(constant(0), walk[d].index);
-      if (lane) {
-        g.count = exprs().sub(g.count, lane);
-        if (g.first) g.first = exprs().sub(g.first, lane);
-      }
+      if (lane) g.count = exprs().sub(g.count, lane);
     } else {
       g.in = both(g.in, less(walk[d].index, extents[d]));
     }
@@ -227,7 +223,6 @@ Expr Builder::exists(AxisSet axes, Expr lane) {
   const Guard g = guard(axes, lane);
   Expr e = g.in;
   if (g.count) e = both(e, less(constant(0), g.count));
-  if (g.first) e = both(e, less(g.first, constant(1)));
   return e;
 }
 
@@ -420,6 +415,7 @@ void Builder::declare_places() {
   raw_of.assign(problem.accesses.size(), -1);
   shared_of.assign(problem.accesses.size(), -1);
   elements_of.assign(problem.accesses.size(), -1);
+  edge_of.assign(problem.accesses.size(), -1);
   output_of.assign(problem.accesses.size(), -1);
   before_of.assign(problem.accesses.size(), 0);
   // Wide dtypes first: what lies before a row is a multiple of its elements.
@@ -445,14 +441,13 @@ Body Builder::copies(Expr row, Expr step_of_ring, const Known& known) {
   for (size_t i = 0; i < problem.accesses.size(); ++i) {
     if (shared_of[i] < 0) continue;
     const MemoryAccess& a = problem.accesses[i];
-    const Guard g = readable(static_cast<int>(i));
+    const Guard g = guard(axes_of(problem, a), nullptr);
     body.push_back({Copy{.shared = shared_of[i],
                          .element = shared_element(static_cast<int>(i), step_of_ring),
                          .width = lanes,
                          .buffer = a.buffer,
                          .offset = at_row(offset_of(kernel, a, known), row),
-                         .in = at_row(inside(g, a), row),
-                         .count = at_row(g.count, row)}});
+                         .in = at_row(inside(g, a), row)}});
   }
   body = stepped(std::move(body));
   body.push_back({Commit{}});
@@ -510,6 +505,7 @@ void Builder::walk_row(Body& body) {
   if (row_var >= 0) append(body, read_ahead(exprs().add(var(row_var), constant(1))));
   for (int p = 0; p <= phases; ++p) {
     if (p > 0) between_walks(body, p, known);
+    if (p == 0 && peeled) append(body, read_edges(known));
     if (p == 0 && has_copies() && row_var < 0) {
       append(body, copies(nullptr, nullptr, known));
       body.push_back({Wait{0}});
@@ -568,7 +564,6 @@ void Builder::build() {
   make_walk();
   analyse();
   declare_places();
-  declare_spans();
   declare_ahead();
   if (kernel.cluster > 1) kernel.body.push_back({SyncCluster{}});
   for (size_t v = 0; v < values().size(); ++v)

@@ -39,7 +39,7 @@ enum class Finish : uint8_t { InTile, LastBlock, Cooperative };  // where the la
 
 struct Dim {  // adjacent axes as one linear index
   std::vector<AxisId> axes;
-  Expr skew = nullptr;  // loops start at -skew (head peel); nullptr: 0
+  Expr skew = nullptr;  // elements before it that a vector starts; loops start behind that vector
 };
 // Trip count of a loop: a constant of the plan, or (0) what is left of the dim when the inner loops
 // took theirs.
@@ -84,8 +84,9 @@ struct Schedule {
   // Reads of whole rows, by access, that stay on chip between the walks over a row: Registers or
   // Shared; Reload elsewhere.
   std::vector<Place> places;
-  int rolled = 0;  // rows in shared memory are walked in a loop, so many steps side by side
-  int ring = 0;    // rows that are copied ahead into Shared memory, with a Serial loop over K
+  bool once = false;  // those in Registers take no place in L1, which has what all rows read
+  int rolled = 0;     // rows in shared memory are walked in a loop, so many steps side by side
+  int ring = 0;       // rows that are copied ahead into Shared memory, with a Serial loop over K
   // Reductions that the whole grid takes part in: over R (LastBlock) or over K (Cooperative).
   Finish finish = Finish::InTile;
   int finish_columns = 32;  // of a Cooperative finish: those that a block merges at once

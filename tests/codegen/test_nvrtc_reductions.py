@@ -32,12 +32,12 @@ class Family:
 
 FAMILIES = {
     "short_rows": Family("softmax", (4096, 256), holds=("reduce_lanes", "load_raw")),
-    "odd_rows": Family("softmax", (4096, 1023), F32, ("load_raw_part",)),
+    "odd_rows": Family("softmax", (4096, 1023), F32, ("load_raw",)),
     # Weights are read for two vectors before either is computed.
     "shared_rows": Family(
         "layer_norm", (4096, 20_000), holds=("copy_async", "collect_warps", "unpack(r_in1, q_in1")
     ),
-    "odd_shared_rows": Family("softmax", (4096, 20_001), holds=("copy_async_some",)),
+    "odd_shared_rows": Family("softmax", (4096, 20_001), holds=("copy_async",)),
     "clusters": Family("layer_norm", (4096, 200_000), holds=("collect_cluster",)),
     "long_rows": Family("rms_norm", (4096, 3_000_000), F32),
     "one_walk": Family("softmax", (4096, 3_000_001), holds=("OnlineState",)),

@@ -74,8 +74,8 @@ EVERY_FIELD_OF_REDUCTIONS = """\
     merge r_sum[v0 % 4] r_more[v0 % 3]
     combine (r_sum) lanes 32 parity v0 % 2
   }
-  copy s[v0] width 4 g[v0 * 2] in v0 < 13 count v0 - 8
-  load q[v0 % 2] width 4 g[v0 * 3] first v0 - 7 count v0 - 6
+  copy s[v0] width 4 g[v0 * 2] in v0 < 13
+  load q[v0 % 2] width 4 g[v0 * 3] in v0 < 7
   unpack r q[v0 / 9]
   v2 = last g_counters[v0 - 5] of v0 * 4 slot s_last
 }
@@ -94,8 +94,8 @@ def test_map_expressions_reaches_every_field_of_reductions() -> None:
     merge r_sum[2] r_more[1]
     combine (r_sum) lanes 32 parity 0
   }
-  copy s[10] width 4 g[20] in 10 < 13 count 2
-  load q[0] width 4 g[30] first 3 count 4
+  copy s[10] width 4 g[20] in 10 < 13
+  load q[0] width 4 g[30] in 10 < 7
   unpack r q[1]
   v2 = last g_counters[5] of 40 slot s_last
 }

@@ -84,11 +84,11 @@ kernel reductions threads 256 min_blocks 0 index 64 cluster 2 cooperative {
   wait_cluster
   reset r_sum1
   reset r_welford2
-  copy s_in0[thread * 8] width 8 g_in0[a0 * size(0, 1) + a1] in v0 < 7 count 9
+  copy s_in0[thread * 8] width 8 g_in0[a0 * size(0, 1) + a1] in v0 < 7
   commit
   wait 0
   serial v1 < (size(0, 1) + 2047) / 2048 {
-    load q_in0[0] width 8 g_in0[v1] first 1 - v1 count size(0, 1) - v1
+    load q_in0[0] width 8 g_in0[v1] in v1 < size(0, 1) once
     unpack r_in0 q_in0[0]
     v2 = v1 < 5
     if v2 {
@@ -115,6 +115,8 @@ kernel reductions threads 256 min_blocks 0 index 64 cluster 2 cooperative {
     v7 : f32 = div(v6, r_welford2[0].f2)
     v8 = r_argmax3[0].f1
     write g_out0[v8] width 4 r_sum1[0] column v8 of size(0, 1) jump 9
+    load r_in0[0] width 8 g_in0[v8] shifted
+    load r_in0[0] width 8 g_in0[v8] shifted by 2
     barrier
   }
   sync_grid g_barrier

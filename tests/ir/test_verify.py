@@ -141,11 +141,11 @@ kernel k threads 256 min_blocks 0 index 32 cluster 2 cooperative {
   v1 = thread
   wait_cluster
   reset r_sum
-  copy s_in[v1 * 8] width 8 g_in[v1] in v1 < 7 count 9
+  copy s_in[v1 * 8] width 8 g_in[v1] in v1 < 7
   commit
   wait 0
   serial v2 < size(0, 1) {
-    load q_in[1] width 8 g_in[v2] first 1 - v2 count 4
+    load q_in[1] width 8 g_in[v2] in v2 < 4
     unpack r_in q_in[1]
     if v1 < 3 {
       accumulate r_sum[1] (f32(r_in[0])) in v1 < 2
@@ -271,11 +271,9 @@ def test_good_reductions() -> None:
         ("width 8 g_in[v1]", "width 16 g_in[v1]", "a copy of 32 bytes, expected 4, 8 or 16"),
         ("in v1 < 7", "in v1", "the predicate has dtype i64, expected bool"),
         ("copy s_in[v1 * 8]", "copy s_in[p0]", "the element has dtype f32, expected i64"),
-        ("first 1 - v2 count 4", "first p0 count 4", "the first element has dtype f32"),
-        ("v1 < 7 count 9", "v1 < 7 count p0", "the count has dtype f32, expected i64"),
         ("width 8 g_in[v2]", "width 4 g_in[v2]", "width 4 of chunks of 8"),
         ("load q_in[1]", "load q_in[2]", "elements 2 to 2 of q_in, which has 2"),
-        ("first 1 - v2 count 4", "first 1 - v2", "a first element without a count"),
+        ("in v2 < 4", "count 4", "a part of a chunk"),
         ("unpack r_in q_in[1]", "unpack r_in q_in[2]", "elements 2 to 2 of q_in, which has 2"),
         ("unpack r_in q_in", "unpack r_out q_in", "chunks of 8 elements become 1"),
         ("unpack r_in q_in", "unpack r_in r_in", "chunks of 0 elements become 8"),
