@@ -2,8 +2,9 @@
 //
 // A row that is walked more than once stays on chip: in registers as loaded, in shared memory, or
 // cut over the blocks of a cluster; the largest ones are read again, through L2. Rows that are not
-// multiples of a vector start their walk at the 16-byte boundary before them, so that the accesses
-// in between stay whole. Few rows are cut over the grid and the last block of each finishes.
+// multiples of a vector are walked from the first 16-byte boundary in them, so that all accesses
+// are whole; the elements at their ends have a thread each. Few rows are cut over the grid and the
+// last block of each finishes.
 //
 // The numbers of threads and steps are those that were fastest on an H200 for rows of 256 to
 // 262,144 elements: at least 16 to 64 bytes in flight a thread, two blocks or more a processor.
@@ -22,7 +23,8 @@ constexpr int block_threads = 128;  // of rows that a warp or less serves
 constexpr int most_threads = 1024;
 constexpr int elements = 4;  // of a thread, of rows without vectors: few kernels serve them all
 constexpr int register_vectors = 8;     // of a thread: more leave no room for arithmetic
-constexpr int skewed_steps = 3;         // of a skewed row in registers: each is there twice
+constexpr int skewed_steps = 5;         // of a skewed row in registers, 256 threads or less
+constexpr int wide_steps = 3;           // of one that 512 threads serve
 constexpr int least_cached = 48 << 10;  // bytes that L1 does not hold beside rows in shared memory
 constexpr int few_operations = 12;      // for which 40 registers do, 16 of them holding the row
 constexpr int cluster_vectors = 5120;  // of a row that one block holds; more are cut over a cluster
@@ -135,6 +137,7 @@ struct OnChip {
   // For other blocks, or with no other block beside it: one walk less then gains more than it
   // costs.
   bool waits = false;
+  bool once = false;  // takes no place in L1, which has too little for what all rows read
 };
 
 // `planned`: as it would lie in registers. `shifted_reads`: vectors beside the row's own that a
@@ -144,11 +147,26 @@ OnChip on_chip(const Device& device, const Shape& shape, const OnChip& planned, 
   OnChip o = planned;
   const int staged = std::max(1, shape.staged);
   const auto steps_of = [&](int threads) {
-    return static_cast<int>((vectors + skew + threads - 1) / threads);
+    return static_cast<int>((vectors + threads - 1) / threads);
   };
   const int64_t row_bytes = vectors * vector * shape.staged_bytes;
   const int64_t per_block = device.shared_per_processor / 2 - 2048;
   const bool crowded = shifted_reads > 1;
+  // More threads rather than more registers: rows of two tensors, and rows of four vectors a
+  // thread, gain 2 to 12% of a copy over rows in shared memory.
+  const bool whole = vector > 1 && !skew;
+  // What rows are only reduced to: combining costs more than reading, and fewer threads combine.
+  if (whole && !shape.stores_rows && staged == 1 && o.threads_x == 256 && o.unroll == 2) {
+    o.threads_x /= 2;
+    o.unroll *= 2;
+    return o;
+  }
+  while (whole && o.unroll > 1 && o.unroll * staged >= 4 && o.threads_x < 512) {
+    o.threads_x *= 2;
+    o.unroll = (o.unroll + 1) / 2;
+  }
+  if (whole && o.threads_x * o.unroll <= 32 * warp && o.unroll * staged <= 4) return o;
+  if (skew && staged == 1 && o.threads_x <= 256) return o;
   // What all rows read comes from L1 where rows in shared memory do not take its place: a layer
   // norm of 16384 elements of bfloat16 goes from 91 to 96% of a copy with three blocks, to 94 with
   // two.
@@ -159,7 +177,7 @@ OnChip on_chip(const Device& device, const Shape& shape, const OnChip& planned, 
     return o;
   }
   if (o.unroll * staged >= (crowded ? 3 : 4) && can_copy && row_bytes <= per_block) {
-    if (skew && !crowded && steps_of(o.threads_x) * staged <= skewed_steps) {
+    if (skew && !crowded && steps_of(o.threads_x) * staged <= wide_steps) {
       o.unroll = steps_of(o.threads_x);
       return o;
     }
@@ -168,16 +186,17 @@ OnChip on_chip(const Device& device, const Shape& shape, const OnChip& planned, 
     // step of a skewed walk has little to do.
     const int64_t kib = row_bytes / 1024;
     if (kib > 80)
-      o.threads_x = most_threads;
+      o.threads_x = crowded ? 512 : most_threads;
     else if (skew)
-      o.threads_x = kib > 44 ? 512 : kib > 16 ? 256 : 128;
+      o.threads_x = kib > 32 ? 512 : kib > 16 ? 256 : 128;
     return o;
   }
   if (o.unroll * staged <= register_vectors) return o;
   if (vector > 1 && steps_of(most_threads) * staged <= register_vectors) {
     o.threads_x = most_threads;
     o.unroll = steps_of(most_threads);
-    o.waits = true;
+    o.once = shape.cached_bytes * vectors * vector > device.shared_per_processor;
+    o.waits = !o.once;
     return o;
   }
   const int largest = can_copy ? largest_cluster(device) : 1;
@@ -258,21 +277,21 @@ Plan plan_inner(Problem& p, const Hints& hints, const Device& device) {
     threads_x = vectors > 1 ? std::max(4, ceil_pow2(vectors) / 2) : 1;
   } else if (vectors <= 16 * warp) {  // two to four vectors a thread
     threads_x = ceil_pow2(vectors) / 2;
+  } else if (skew && vectors <= skewed_steps * 256) {
+    threads_x = vectors <= skewed_steps * 128 ? 128 : 256;
   } else if (vectors <= 32 * warp) {
     threads_x = 256;
   } else {
     threads_x = 512;
   }
-  // A skewed walk may need one vector more.
-  const bool exact = skew && !stays;
   int unroll =
-      static_cast<int>(((exact ? vectors : ceil_pow2(vectors)) + skew + threads_x - 1) / threads_x);
+      static_cast<int>(((skew ? vectors : ceil_pow2(vectors)) + threads_x - 1) / threads_x);
   // Rows of few elements share kernels.
   if (vector == 1)
     unroll = std::max(unroll, elements);
   else if (vectors > 1)
     unroll = std::max(unroll, vectors <= 2 * warp ? 2 : 1);
-  bool serial = false, split = false;
+  bool serial = false, split = false, once = false;
   Place place = Place::Registers;
   if (stays) {
     const int shifts = std::popcount(static_cast<uint64_t>(shifted(p, r, hints, wide)));
@@ -283,6 +302,7 @@ Plan plan_inner(Problem& p, const Hints& hints, const Device& device) {
     unroll = kept.unroll;
     cluster = kept.cluster;
     min_blocks = kept.min_blocks;
+    once = kept.once;
     if (p.single_pass && kept.waits) single_pass = true;
   } else {
     place = Place::Reload;
@@ -336,6 +356,7 @@ Plan plan_inner(Problem& p, const Hints& hints, const Device& device) {
                      {"cluster", cluster},
                      {"blocks", split ? grid_waves * device.processors : 0},
                      {"min_blocks", min_blocks},
+                     {"once", once},
                      {"single_pass", single_pass},
                      {"skew", skew},
                      {"whole", whole},
@@ -357,6 +378,7 @@ Schedule schedule_inner(Problem& both, const Plan& plan) {
   s.min_blocks = static_cast<int>(plan.get("min_blocks"));
   s.rolled = static_cast<int>(plan.get("rolled"));
   s.whole = static_cast<int>(plan.get("whole"));
+  s.once = plan.get("once") != 0;
   s.tail = plan.get("skew") != 0;
   s.widths = widths_of(p, plan.get("wide"), vector);
   s.shifted = plan.get("shifted");
@@ -401,8 +423,11 @@ void check_inner(const Plan& planned, const Plan& wanted) {
   const bool serial = planned.get("serial") != 0;
   const bool shared = static_cast<Place>(planned.get("place")) == Place::Shared;
   const int64_t unroll = planned.get("unroll");
+  // Of a skewed row, each element that no vector holds has a thread: at most three vectors of them.
+  const int least = planned.get("skew") ? 2 * warp : warp;
   check_fields(planned, wanted,
-               {{"threads_x", serial ? std::min<int64_t>(warp, x) : x, most_threads / y},
+               {{"once", 0, 1},
+                {"threads_x", serial ? std::min<int64_t>(least, x) : x, most_threads / y},
                 {"unroll", serial ? 1 : unroll, shared ? 8 : 64},
                 {"min_blocks", 0, 8},
                 {"rolled", shared ? 1 : 0, shared ? 16 : 0},

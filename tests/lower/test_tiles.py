@@ -68,22 +68,30 @@ CASES = [
     case("softmax", 6, 130, dtype=F64, place=REGISTERS, vector=2),
     case("softmax", 6, 129, dtype=F64, place=REGISTERS, vector=1),
     case("over_norm", 3, 500, place=REGISTERS),
-    # Rows whose length is no multiple of a vector start at the boundary before them.
+    case("layer_norm", 3, 4000, place=REGISTERS, threads_x=512, unroll=2),
+    # Rows whose length is no multiple of a vector are walked from the first boundary in them.
     case("softmax", 6, 1021, place=REGISTERS, skew=1),
     case("rms_norm", 5, 1539, dtype=BF16, place=REGISTERS, skew=1),
     # Rows in shared memory.
-    case("softmax", 3, 4000, place=SHARED, cluster=1),
-    case("layer_norm", 3, 4000, place=SHARED, cluster=1),
-    case("softmax", 5, 4001, place=SHARED, skew=1),
-    case("layer_norm", 3, 7003, dtype=BF16, place=SHARED, skew=1),
-    case("layer_norm", 3, 4000, arch=70, place=SHARED),
+    case("softmax", 3, 9000, dtype=BF16, place=SHARED, cluster=1),
+    case("layer_norm", 3, 9000, dtype=BF16, place=SHARED, cluster=1),
+    case("softmax", 5, 4001, place=REGISTERS, skew=1),
+    case("layer_norm", 3, 7003, dtype=BF16, place=REGISTERS, skew=1),
+    # Rows that start at each element of a vector: weights are shifted by as much.
+    case("layer_norm", 8, 4097, dtype=BF16, place=REGISTERS, skew=1),
+    case("layer_norm", 8, 4103, dtype=F16, place=REGISTERS, skew=1),
+    case("layer_norm", 4, 4099, place=REGISTERS, skew=1),
+    case("rms_norm", 2, 4095, dtype=F64, skew=1),
+    case("layer_norm", 3, 9000, dtype=F16, arch=70, place=SHARED),
     # Over a cluster.
     case("softmax", 2, 33000, arch=90, place=SHARED, cluster=8, single_pass=1),
     case("layer_norm", 2, 33001, arch=90, place=SHARED, cluster=8, skew=1),
     case("over_norm", 3, 33000, arch=90, place=SHARED, cluster=8),
     # A processor for itself.
-    case("layer_norm", 2, 20000, place=REGISTERS, threads_x=1024, single_pass=1),
-    case("softmax", 2, 20001, dtype=BF16, place=REGISTERS, threads_x=1024, skew=1),
+    case("over_norm", 2, 20000, place=REGISTERS, threads_x=1024),
+    # What all rows read takes more than L1 has: rows leave it alone.
+    case("layer_norm", 2, 20000, place=REGISTERS, threads_x=1024, once=1, single_pass=0),
+    case("softmax", 2, 20001, dtype=BF16, place=REGISTERS, threads_x=512, skew=1),
     # Read again: in one walk less where there is a form for it.
     case("softmax", 2, 33000, place=RELOAD, single_pass=1),
     case("layer_norm", 2, 33001, place=RELOAD, single_pass=1, skew=1),
@@ -198,8 +206,8 @@ def test_a_single_row_in_place(length: int, dtype: torch.dtype, set_option: Any)
 
 @pytest.mark.parametrize("length", [4099, 20_001])
 def test_vectors_beyond_a_row(length: int, set_option: Any, rng: np.random.Generator) -> None:
-    """The vectors at the ends of an odd row reach into its neighbours: their NaN is not taken in,
-    and what lies behind the tensor is not read, which the debug mode sees.
+    """What lies between odd rows is not taken in, and what lies behind the tensor is not read, as
+    the debug mode sees.
     """
     set_option("FUSER_HOST_ARCH", 90)
     set_option("FUSER_HOST_DEBUG", 1)
