@@ -27,6 +27,25 @@ DEVICE void element_(u32 bits, f8e4m3& x) { x.bits = (u8)bits; }
 //@ element_ : f8e5m2
 DEVICE void element_(u32 bits, f8e5m2& x) { x.bits = (u8)bits; }
 
+//@ bits_of_
+// The bits of an element of less than a word, the upper ones 0.
+DEVICE u32 bits_of_(bool x) { return x; }
+DEVICE u32 bits_of_(u8 x) { return x; }
+DEVICE u32 bits_of_(i8 x) { return (u8)x; }
+DEVICE u32 bits_of_(i16 x) { return (u16)x; }
+
+//@ bits_of_ : f16
+DEVICE u32 bits_of_(f16 x) { return x.bits; }
+
+//@ bits_of_ : bf16
+DEVICE u32 bits_of_(bf16 x) { return x.bits; }
+
+//@ bits_of_ : f8e4m3
+DEVICE u32 bits_of_(f8e4m3 x) { return x.bits; }
+
+//@ bits_of_ : f8e5m2
+DEVICE u32 bits_of_(f8e5m2 x) { return x.bits; }
+
 //@ load_access_
 // One access. A bool in memory is true where its byte is not 0.
 #ifdef FUSER_HOST
@@ -73,9 +92,22 @@ DEVICE void store_access_(T* p, const T* r) {
 #else
 template <i32 N, class T>
 DEVICE void store_access_(T* p, const T* r) {
-  Access<N, T> a;
-  UNROLL for (i32 v = 0; v < N; ++v) a.v[v] = r[v];
-  *(Access<N, T>*)p = a;
+  if constexpr (sizeof(T) < 4 && N * sizeof(T) >= 4) {
+    // Words, made as the loads cut them: what was loaded side by side stays the word that it was,
+    // and there is a third less for the compiler to do.
+    constexpr i32 all = N * sizeof(T) / 4, each = 4 / sizeof(T);
+    Access<all, u32> a;
+    UNROLL for (i32 w = 0; w < all; ++w) {
+      a.v[w] = 0;
+      UNROLL for (i32 v = 0; v < each; ++v)
+        a.v[w] |= bits_of_(r[each * w + v]) << (8 * (i32)sizeof(T) * v);
+    }
+    *(Access<all, u32>*)p = a;
+  } else {
+    Access<N, T> a;
+    UNROLL for (i32 v = 0; v < N; ++v) a.v[v] = r[v];
+    *(Access<N, T>*)p = a;
+  }
 }
 #endif
 

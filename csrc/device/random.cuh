@@ -16,6 +16,19 @@ struct Drawn {
 };
 DEVICE i64 drawn_(Drawn d) { return d.at ? d.number + *d.at : d.number; }
 
+//@ mul_wide_
+// The 64 bits of the product, in one instruction: as a product of 64-bit numbers, ptxas adds a zero
+// to its upper half each time.
+DEVICE u64 mul_wide_(u32 a, u32 b) {
+#ifdef FUSER_HOST
+  return (u64)a * b;
+#else
+  u64 product;
+  asm("mul.wide.u32 %0, %1, %2;" : "=l"(product) : "r"(a), "r"(b));
+  return product;
+#endif
+}
+
 //@ Philox philox_
 // Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3" (2011).
 struct Philox {
@@ -25,7 +38,7 @@ DEVICE Philox philox_(u64 low, u64 high, u64 key) {
   Philox x = {(u32)low, (u32)(low >> 32), (u32)high, (u32)(high >> 32)};
   u32 k0 = (u32)key, k1 = (u32)(key >> 32);
   UNROLL for (int round = 0; round < 10; ++round) {
-    const u64 p = (u64)0xd2511f53u * x.a, q = (u64)0xcd9e8d57u * x.c;
+    const u64 p = mul_wide_(0xd2511f53u, x.a), q = mul_wide_(0xcd9e8d57u, x.c);
     x = {(u32)(q >> 32) ^ x.b ^ k0, (u32)q, (u32)(p >> 32) ^ x.d ^ k1, (u32)p};
     k0 += 0x9e3779b9u;
     k1 += 0xbb67ae85u;
@@ -54,7 +67,8 @@ DEVICE i64 random64_(i64 index, i64 seed, i64 offset) {
 //@ aligned_
 // An index that is a multiple of -mask (a power of two) already, as the first of so many
 // neighbours: the compiler sees that these share their calls. It would not, were it free to spread
-// what the index is made of over sums that each neighbour has of its own.
+// what the index is made of over sums that each neighbour has of its own. Nor where the sign might
+// be that of a negative number, which no index has.
 #ifdef FUSER_HOST
 template <class T>
 DEVICE T aligned_(T index, i32 mask) {
@@ -63,10 +77,10 @@ DEVICE T aligned_(T index, i32 mask) {
 #else
 DEVICE i32 aligned_(i32 index, i32 mask) {
   asm("mov.b32 %0, %0;" : "+r"(index));
-  return index & mask;
+  return index & (mask & 0x7fffffff);
 }
 DEVICE i64 aligned_(i64 index, i32 mask) {
   asm("mov.b64 %0, %0;" : "+l"(index));
-  return index & mask;
+  return index & (mask & 0x7fffffffffffffff);
 }
 #endif
