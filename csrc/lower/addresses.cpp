@@ -20,15 +20,6 @@ Expr divided(Exprs& exprs, const LinearAxes& w, size_t i, Expr index, Expr with_
   return i == 0 ? c : exprs.mod(c, w.extents[i]);
 }
 
-// Is the linear form linear in the run's index as a whole?
-bool walks_whole(Exprs& exprs, const Linear& form, const LinearAxes& w) {
-  for (size_t i = 0; i + 1 < w.axes.size(); ++i)
-    if (form.coefficients[w.axes[i]] !=
-        exprs.mul(form.coefficients[w.axes[i + 1]], w.extents[i + 1]))
-      return false;
-  return true;
-}
-
 // How the lanes of an access run along rows: its innermost axis is contiguous, and what is outside
 // that axis in the run is linear too. Nothing where that does not hold, or where the access is
 // linear in the whole run anyway.
@@ -182,6 +173,14 @@ Body apply(KernelIR& kernel, Body body, Expr lane, int lanes, const std::set<int
 }
 
 }  // namespace
+
+bool walks_whole(Exprs& exprs, const Linear& form, const LinearAxes& w) {
+  for (size_t i = 0; i + 1 < w.axes.size(); ++i)
+    if (form.coefficients[w.axes[i]] !=
+        exprs.mul(form.coefficients[w.axes[i + 1]], w.extents[i + 1]))
+      return false;
+  return true;
+}
 
 Expr address(Exprs& exprs, const std::vector<LinearAxes>& walk, Expr offset, Expr lane) {
   if (!speaks_of_axes(offset)) return offset;

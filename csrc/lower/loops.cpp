@@ -15,7 +15,7 @@ struct Builder {
   KernelIR kernel;
   int lanes = 1;
   AxisSet lane_axes = 0;
-  Expr in = nullptr, count = nullptr;  // of this thread
+  Expr in = nullptr, count = nullptr;  // of this thread; `in` stands around all that it does
   std::vector<int> array_of_access;    // register array each access loads into or stores from
   std::vector<Expr> uniform, in_lane;  // by value: its expression outside and inside the lane loop
 
@@ -23,7 +23,7 @@ struct Builder {
   Expr import(Expr e) { return fuser::import(kernel, e); }
   Expr offset(const MemoryAccess& a) { return offset_of(kernel, a, uniform); }
   Expr inside(const MemoryAccess& a, const std::vector<Expr>& known) {
-    return both(exprs(), in, within(kernel, a.in, known));
+    return within(kernel, a.in, known);
   }
   int new_var() { return kernel.vars++; }
   Expr var(int v, DType dtype = DType::Int64) { return exprs().symbol(Symbol::Var, v, 0, dtype); }
@@ -131,12 +131,16 @@ struct Builder {
   }
 
   // The expression of value v, with a Let in `body` where it is more than a name.
-  Expr compute(ValueId v, const std::vector<Expr>& known, Body& body, Expr lane) {
+  // Inside the loop over the lanes, `outside` is what stands before it.
+  Expr compute(ValueId v, const std::vector<Expr>& known, Body& body, Expr lane,
+               Body* outside = nullptr) {
     const Value& value = problem.refined.values[v];
     if (const auto* c = std::get_if<Coordinate>(&value.how))
       return coordinate(kernel, body, *c, known, [](Expr e) { return e; });
     if (const auto* c = std::get_if<Choose>(&value.how))
-      return chosen(kernel, body, *c, value.dtype, known, [](Expr e) { return e; });
+      return chosen(
+          kernel, body, *c, value.dtype, known, [](Expr e) { return e; },
+          schedule.one_side ? outside : nullptr);
     if (!std::holds_alternative<Read>(value.how))
       return named(kernel, body, arithmetic(problem, kernel, v, known));
     for (size_t i = 0; i < problem.accesses.size(); ++i) {
@@ -183,7 +187,7 @@ struct Builder {
     kernel.body.push_back(lane_loop([&](Body& body, Expr lane) {
       for (size_t v = 0; v < values.size(); ++v)
         if (varies(values[v].axes))
-          in_lane[v] = compute(static_cast<ValueId>(v), in_lane, body, lane);
+          in_lane[v] = compute(static_cast<ValueId>(v), in_lane, body, lane, &kernel.body);
       assign(body, in_lane, lane);
     }));
   }
@@ -202,7 +206,6 @@ struct Builder {
                                    .width = lanes,
                                    .buffer = a.buffer,
                                    .offset = offset(a),
-                                   .in = in,
                                    .count = count}});
     }
     if (by_lane.empty()) return;
@@ -214,7 +217,6 @@ struct Builder {
                               .width = 1,
                               .buffer = a.buffer,
                               .offset = offset(a),
-                              .in = in,
                               .count = lane_count(lane)}});
       }
     }));
@@ -237,9 +239,15 @@ KernelIR loops(const Problem& problem, const Schedule& schedule, bool index64) {
   b.kernel.index64 = index64;
   declare_buffers(problem, b.kernel);
   b.walk();
+  Body walked = std::move(b.kernel.body);
   b.loads();
   b.compute_values();
   b.stores();
+  if (b.in)
+    walked.push_back({If{.condition = b.in, .body = std::move(b.kernel.body)}});
+  else
+    std::move(b.kernel.body.begin(), b.kernel.body.end(), std::back_inserter(walked));
+  b.kernel.body = std::move(walked);
   return std::move(b.kernel);
 }
 

@@ -23,11 +23,12 @@ constexpr Pass passes[] = {
 };
 
 KernelIR build(const Problem& problem, const Schedule& schedule, bool index64) {
-  if (schedule.stages.size() > 1) return stages(problem, schedule, index64);
+  const Stage& first = schedule.stages[0];
+  if (schedule.stages.size() > 1 || !first.stores.empty())
+    return stages(problem, schedule, index64);
   // Threads of a block along one dim, or above each other: not one line of threads over the grid.
-  const std::vector<Loop>& nest = schedule.stages[0].loops;
-  const bool tile =
-      std::any_of(nest.begin(), nest.end(), [](const Loop& l) { return l.bind == Bind::ThreadX; });
+  const bool tile = std::any_of(first.loops.begin(), first.loops.end(),
+                                [](const Loop& l) { return l.bind == Bind::ThreadX; });
   return tile ? tiles(problem, schedule, index64) : loops(problem, schedule, index64);
 }
 

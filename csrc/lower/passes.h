@@ -38,6 +38,8 @@ KernelIR stages(const Problem& problem, const Schedule& schedule, bool index64);
 void addresses(KernelIR& kernel);
 // The same for one expression and a walk of its own; `lane`: of the vector, or nullptr.
 Expr address(Exprs& exprs, const std::vector<LinearAxes>& walk, Expr offset, Expr lane);
+// Is the linear form linear in the run's index as a whole?
+bool walks_whole(Exprs& exprs, const Linear& form, const LinearAxes& walked);
 
 // before: expressions over sizes, strides and scalar inputs.
 // does:   makes each largest subexpression that is the same for all threads a kernel parameter;

@@ -13,11 +13,13 @@ constexpr int warp = 32;
 
 // How the threads of a block walk its tile in one stage.
 struct Walk {
-  std::vector<LinearAxes> axes;  // by dim
-  std::vector<Loop> steps;       // Unroll loops, outer to inner
-  std::vector<Expr> step;        // their variables
-  std::vector<Expr> in_tile;     // by dim: where lane 0 stands
-  std::vector<Expr> run;         // the same, counted in runs of the dim's innermost loop
+  std::vector<LinearAxes> axes;   // by dim
+  std::vector<LinearAxes> start;  // the same in the first step
+  std::vector<Loop> steps;        // Unroll loops, outer to inner
+  std::vector<Expr> step;         // their variables
+  std::vector<int64_t> stride;    // how far a step leads along its dim
+  std::vector<Expr> in_tile;      // by dim: where lane 0 stands
+  std::vector<Expr> run;          // the same, counted in runs of the dim's innermost loop
   DimId lane_dim = 0;
   int lanes = 1;
   int lane_var = -1;
@@ -31,8 +33,9 @@ struct Crossing {
   size_t from = 0;  // stage
   DimId along = 0;  // the dim of a row, across: the lanes of the stage it comes from
   DimId across = 0;
-  int run = 1;   // elements of one access: what a lane of `across` holds of a row
-  int turn = 1;  // runs by which a row is rotated against the one before
+  int run = 1;    // elements of one access: what a lane of `across` holds of a row
+  int turn = 1;   // runs by which a row is rotated against the one before
+  int pitch = 0;  // elements from one row to the next
   int buffer = 0;
   int turned = -1;  // array of a thread's elements, run by run
   int array = -1;   // the same as the later stage reads them
@@ -122,6 +125,7 @@ struct Builder {
     w.in_tile.assign(dims, constant(0));
     w.run.assign(dims, constant(0));
     std::vector<int64_t> inner(dims, 1), run(dims, 0);
+    std::vector<Expr> start(dims, constant(0));
     int64_t threads = 1;
     for (size_t i = stage.loops.size(); i-- > 0;) {
       const Loop& l = stage.loops[i];
@@ -135,6 +139,7 @@ struct Builder {
         if (l.extent > 1) at = var(new_var());
         w.steps.insert(w.steps.begin(), l);
         w.step.insert(w.step.begin(), at);
+        w.stride.insert(w.stride.begin(), inner[l.dim]);
       } else {
         FUSER_ASSERT(l.bind == Bind::ThreadX || l.bind == Bind::ThreadY,
                      "stages() knows grid, thread, unrolled and vector loops");
@@ -142,6 +147,7 @@ struct Builder {
         threads *= l.extent;
         if (l.bind == Bind::ThreadX) w.threads_x = static_cast<int>(l.extent);
         at = threads == schedule.threads ? thread : exprs().mod(thread, constant(l.extent));
+        start[l.dim] = exprs().add(start[l.dim], exprs().mul(at, constant(inner[l.dim])));
       }
       w.in_tile[l.dim] = exprs().add(w.in_tile[l.dim], exprs().mul(at, constant(inner[l.dim])));
       if (run[l.dim])
@@ -162,8 +168,19 @@ struct Builder {
       }
       axes.index = exprs().add(exprs().mul(block_at[d], constant(tile[d])), w.in_tile[d]);
       axes.vector = static_cast<DimId>(d) == w.lane_dim && w.lanes > 1;
+      w.start.push_back(axes);
+      w.start.back().index = exprs().add(exprs().mul(block_at[d], constant(tile[d])), start[d]);
     }
     return w;
+  }
+
+  // How far the steps have led along a dim.
+  Expr stepped(const Walk& w, DimId dim) {
+    Expr sum = constant(0);
+    for (size_t i = 0; i < w.steps.size(); ++i)
+      if (w.steps[i].dim == dim)
+        sum = exprs().add(sum, exprs().mul(w.step[i], constant(w.stride[i])));
+    return sum;
   }
 
   // What exists of something that varies over `axes`; lane: of one lane of it, nullptr: of a
@@ -174,12 +191,15 @@ struct Builder {
   Guard guard(const Walk& w, AxisSet axes, Expr lane) {
     Guard g;
     for (DimId d = 0; d < static_cast<int>(tile.size()); ++d) {
-      if (tile[d] == 1 || !over(axes, d)) continue;
+      if (tile[d] == 1 || schedule.dims[d].exact || !over(axes, d)) continue;
       if (d == w.lane_dim && w.lanes > 1 && schedule.tail) {
         g.count = exprs().sub(extents[d], w.axes[d].index);
         if (lane) g.count = exprs().sub(g.count, lane);
       } else {
-        g.in = both(exprs(), g.in, exprs().apply(Op::lt, {w.axes[d].index, extents[d]}));
+        // One limit for all steps.
+        Expr steps = stepped(w, d), at = steps->is_constant() ? w.axes[d].index : steps;
+        Expr end = at == steps ? exprs().sub(extents[d], w.start[d].index) : extents[d];
+        g.in = both(exprs(), g.in, exprs().apply(Op::lt, {at, end}));
       }
     }
     return g;
@@ -226,6 +246,27 @@ struct Builder {
 
   // ---- Memory
 
+  // Offset of an access: where its first step lies, named before the loops, and from there the same
+  // few numbers for all threads. Axes that the access does not walk as one are divided up inside.
+  using Offset = std::function<Expr(Expr lane)>;
+  Offset offset(const Walk& w, const MemoryAccess& a, Body& body) {
+    Expr whole = offset_of(kernel, a, {});
+    const auto form = linear(exprs(), whole, static_cast<int>(problem.refined.axes.size()));
+    const bool linear_in_dims =
+        form && std::all_of(w.axes.begin(), w.axes.end(), [&](const LinearAxes& walked) {
+          return walked.axes.empty() || walks_whole(exprs(), *form, walked);
+        });
+    if (!linear_in_dims) return [whole](Expr) { return whole; };
+    Expr at = index_let(body, address(exprs(), w.start, whole, nullptr));
+    for (DimId d = 0; d < static_cast<int>(tile.size()); ++d) {
+      const std::vector<int>& axes = w.axes[d].axes;
+      if (!axes.empty())
+        at = exprs().add(at, exprs().mul(form->coefficients[axes.back()], stepped(w, d)));
+    }
+    Expr along = w.lanes > 1 ? form->coefficients[w.axes[w.lane_dim].axes.back()] : constant(0);
+    return [=, this](Expr lane) { return exprs().add(at, exprs().mul(along, lane)); };
+  }
+
   bool is_wide(const Walk& w, int access) const {
     return w.lanes > 1 && schedule.widths[access] == w.lanes;
   }
@@ -255,13 +296,14 @@ struct Builder {
       const AxisSet axes = axes_of(problem, a);
       const int array = new_array(name_of("r", access, s), a.dtype, elements(w, axes));
       array_of[s][access] = array;
+      const Offset at = offset(w, a, body);
       const auto load = [&](Body& out, Expr lane, int width) {
         const Guard g = guard(w, axes, width == 1 ? lane : nullptr);
         out.push_back({Load{.array = array,
                             .element = element(w, axes, lane),
                             .width = width,
                             .buffer = a.buffer,
-                            .offset = offset_of(kernel, a, {}),
+                            .offset = at(lane),
                             .in = both(exprs(), g.in, within(kernel, a.in, {})),
                             .count = g.count}});
       };
@@ -278,13 +320,14 @@ struct Builder {
     for (int access : stored_by(s)) {
       const MemoryAccess& a = problem.accesses[access];
       const AxisSet axes = axes_of(problem, a);
+      const Offset at = offset(w, a, body);
       const auto write = [&](Body& out, Expr lane, int width) {
         const Guard g = guard(w, axes, width == 1 ? lane : nullptr);
         out.push_back({Write{.array = array_of[s][access],
                              .element = element(w, axes, lane),
                              .width = width,
                              .buffer = a.buffer,
-                             .offset = offset_of(kernel, a, {}),
+                             .offset = at(lane),
                              .in = g.in,
                              .count = g.count}});
       };
@@ -324,6 +367,12 @@ struct Builder {
       const int bytes = c.run * size_of(v.dtype);
       const int at_once = std::min(warp, warp * bank_bytes / bytes);
       c.turn = std::max({1, bank_bytes / bytes, at_once / walks[c.from].threads_x});
+      c.pitch = static_cast<int>(tile[c.along]);
+      // Single elements: rows that end one bank further on do the same with constant offsets.
+      if (c.run == 1 && walks[c.from].lanes == 1) {
+        c.turn = 0;
+        c.pitch += std::max(1, bank_bytes / bytes);
+      }
       c.turned = new_array(text("t", c.value), v.dtype,
                            elements(walks[c.from], axes_of_dim[c.along] | axes_of_dim[c.across]));
       c.array =
@@ -334,7 +383,7 @@ struct Builder {
                                 .read = true,
                                 .written = true,
                                 .kind = Buffer::Kind::Shared,
-                                .elements = constant(tile[c.along] * tile[c.across])});
+                                .elements = constant(c.pitch * tile[c.across])});
       c.buffer = static_cast<int>(kernel.buffers.size()) - 1;
       crossings.push_back(c);
     }
@@ -353,11 +402,11 @@ struct Builder {
   // threads that write one column of runs, and threads that read one row of them, are spread over
   // all banks.
   Expr tile_offset(const Walk& w, const Crossing& c, Expr lane) {
+    Expr row = exprs().mul(exprs().add(w.in_tile[c.across], lane), constant(c.pitch));
+    if (!c.turn) return exprs().add(row, w.run[c.along]);
     Expr turn = exprs().mul(w.run[c.across], constant(c.turn));
     Expr run = exprs().mod(exprs().add(w.run[c.along], turn), constant(tile[c.along] / c.run));
-    Expr row = exprs().add(w.in_tile[c.across], lane);
-    return exprs().add(exprs().mul(row, constant(tile[c.along])),
-                       exprs().mul(run, constant(c.run)));
+    return exprs().add(row, exprs().mul(run, constant(c.run)));
   }
 
   // The place of an element among a thread's runs; `within`: in its run.
@@ -410,12 +459,15 @@ struct Builder {
 
   // ---- Values
 
-  Expr compute(size_t s, ValueId v, const Known& known, Body& body, Expr lane) {
+  // Inside the loop over the lanes, `outside` is what stands before it.
+  Expr compute(size_t s, ValueId v, const Known& known, Body& body, Expr lane, Body* outside) {
     const Value& value = values()[v];
     if (const auto* c = std::get_if<Coordinate>(&value.how))
       return coordinate(kernel, body, *c, known, [](Expr e) { return e; });
     if (const auto* c = std::get_if<Choose>(&value.how))
-      return chosen(kernel, body, *c, value.dtype, known, [](Expr e) { return e; });
+      return chosen(
+          kernel, body, *c, value.dtype, known, [](Expr e) { return e; },
+          schedule.one_side ? outside : nullptr);
     if (!std::holds_alternative<Read>(value.how))
       return named(kernel, body, arithmetic(problem, kernel, v, known));
     if (access_of[v] < 0)
@@ -434,9 +486,9 @@ struct Builder {
   void compute_stage(size_t s, Body& body) {
     const Walk& w = walks[s];
     Known known(values().size(), nullptr);
-    const auto at_depth = [&](Depth d, Body& out, Expr lane) {
+    const auto at_depth = [&](Depth d, Body& out, Expr lane, Body* outside = nullptr) {
       for (ValueId v : schedule.stages[s].computed)
-        if (depth(w, values()[v].axes) == d) known[v] = compute(s, v, known, out, lane);
+        if (depth(w, values()[v].axes) == d) known[v] = compute(s, v, known, out, lane, outside);
     };
     at_depth(Outside, body, constant(0));
     for (int access : stored_by(s)) {
@@ -451,7 +503,7 @@ struct Builder {
           if (c.from + 1 == s)
             known[c.value] =
                 exprs().element(c.array, element(w, ~AxisSet{0}, lane), values()[c.value].dtype);
-        at_depth(Lane, lane_body, lane);
+        at_depth(Lane, lane_body, lane, &out);
         assign(s, lane_body, known, lane);
       });
     });

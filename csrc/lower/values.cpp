@@ -72,7 +72,8 @@ Expr within(KernelIR& kernel, const Pred& in, const std::vector<Expr>& known) {
   Expr all = nullptr;
   for (const Pred::Bound& b : in.bounds) {
     const Expr at = resolved(exprs, import(kernel, b.coord), known);
-    if (b.lo) {
+    const bool is_place = b.coord->is_symbol(Symbol::Axis);  // never negative
+    if (b.lo && !(is_place && b.lo->is_constant() && b.lo->value.integer <= 0)) {
       const Expr below = exprs.sub(import(kernel, b.lo), exprs.constant(1));
       all = both(exprs, all, exprs.apply(Op::lt, {below, at}));
     }
@@ -91,7 +92,8 @@ Expr coordinate(KernelIR& kernel, Body& body, const Coordinate& how, const std::
 }
 
 Expr chosen(KernelIR& kernel, Body& body, const Choose& how, DType dtype,
-            const std::vector<Expr>& known, const std::function<Expr(Expr)>& place) {
+            const std::vector<Expr>& known, const std::function<Expr(Expr)>& place,
+            Body* conditions) {
   Exprs& exprs = kernel.exprs;
   Expr out = nullptr;
   for (size_t i = how.args.size(); i-- > 0;) {
@@ -102,7 +104,8 @@ Expr chosen(KernelIR& kernel, Body& body, const Choose& how, DType dtype,
       continue;
     }
     const int name = kernel.vars++;
-    body.push_back({Let{.var = name, .value = place(in), .index = true}});
+    Body& where = conditions ? *conditions : body;
+    where.push_back({Let{.var = name, .value = place(in), .index = true}});
     out = exprs.apply(Op::where, {exprs.symbol(Symbol::Var, name, 0, DType::Bool), mine, out});
   }
   return named(kernel, body, out);

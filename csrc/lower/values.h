@@ -23,10 +23,11 @@ Expr operand(KernelIR& kernel, const Access& access, const std::vector<Expr>& kn
 // `place`: what an expression over axes is in the builder's walk.
 Expr coordinate(KernelIR& kernel, Body& body, const Coordinate& how, const std::vector<Expr>& known,
                 const std::function<Expr(Expr)>& place);
-// A value that is one of several, by where it stands: names the conditions in `body`. `place`: as
-// of coordinate().
+// A value that is one of several, by where it stands: names the conditions in `conditions`, which
+// is `body` where it is nullptr. `place`: as of coordinate().
 Expr chosen(KernelIR& kernel, Body& body, const Choose& how, DType dtype,
-            const std::vector<Expr>& known, const std::function<Expr(Expr)>& place);
+            const std::vector<Expr>& known, const std::function<Expr(Expr)>& place,
+            Body* conditions = nullptr);
 // Where an access is inside its tensor, over axes; nullptr: always. What a loaded coordinate is
 // comes from `known`.
 Expr within(KernelIR& kernel, const Pred& in, const std::vector<Expr>& known);

@@ -40,6 +40,7 @@ enum class Finish : uint8_t { InTile, LastBlock, Cooperative };  // where the la
 struct Dim {  // adjacent axes as one linear index
   std::vector<AxisId> axes;
   Expr skew = nullptr;  // elements before it that a vector starts; loops start behind that vector
+  bool exact = false;   // the tiles of several stages end where it ends
 };
 // Trip count of a loop: a constant of the plan, or (0) what is left of the dim when the inner loops
 // took theirs.
@@ -53,7 +54,9 @@ struct Loop {
 struct Stage {
   std::vector<Loop> loops;  // outer to inner
   std::vector<ValueId> computed;
-  std::vector<int> stores{};  // of Refined::stores; a single stage has them all
+  // Of Refined::stores. A single stage has them all; it names them where its tile is one of more
+  // than the two dims K and R.
+  std::vector<int> stores{};
 };
 struct Stored {  // a value that crosses a stage, or is kept from one walk over R to the later ones
   ValueId value = 0;
@@ -73,6 +76,7 @@ struct Schedule {
   std::vector<int> widths;  // elements per memory access, by access (Problem::accesses)
   int64_t shifted = 0;      // accesses, as bits, whose vectors lie at any element
   bool tail = false;        // the vector loop may run past the end of its dim
+  bool one_side = false;    // what is chosen by place is the same for all lanes of a vector
   int threads = 256, min_blocks = 0;
   bool backward = false;  // the first blocks have the last elements
 

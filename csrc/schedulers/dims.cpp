@@ -1,6 +1,7 @@
 #include "schedulers/dims.h"
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "base/error.h"
 
@@ -57,9 +58,105 @@ std::vector<const MemoryAccess*> all_accesses(const Problem& p) {
   return out;
 }
 
+namespace {
+
+bool is_uniform(Expr e) {
+  bool loaded = false;
+  visit(e, [&](Expr x) { loaded = loaded || x->is_symbol(Symbol::Loaded); });
+  return !loaded && !axes_of({e});
+}
+
+// Appends what must be multiples of a number for `e` to be one; false where no such list is known.
+bool multiple_needs(Problem& p, Expr e, std::vector<Expr>& multiples) {
+  if (const auto form = linear(p.refined.exprs, e, static_cast<int>(p.refined.axes.size()))) {
+    multiples.insert(multiples.end(), form->coefficients.begin(), form->coefficients.end());
+    multiples.push_back(form->rest);
+    return true;
+  }
+  if (e->kind != ExprNode::Kind::Apply || e->op != Op::mul) return false;
+  for (Expr factor : e->operands())
+    if (is_uniform(factor)) {
+      multiples.push_back(factor);
+      return true;
+    }
+  return false;
+}
+
+// Does a coordinate grow by one from lane to lane of a vector along `inner`, from a multiple of its
+// length on, or stay as it is? Nothing where neither is known. Appends what must be multiples of
+// the length for that: also where a reshape divides by sizes in which places are not known to nest.
+std::optional<bool> grows(Problem& p, Expr coordinate, AxisId inner, std::vector<Expr>& multiples) {
+  std::unordered_map<Expr, std::optional<bool>> memo;
+  const auto of_apply = [&](Expr e) -> std::optional<bool> {
+    bool any = false;
+    for (Expr o : e->operands()) {
+      if (!memo[o]) return std::nullopt;
+      any = any || *memo[o];
+    }
+    if (!any) return false;
+    if (e->arity != 2) return std::nullopt;
+    Expr a = e->args[0], b = e->args[1];
+    if (e->op == Op::add && *memo[b]) std::swap(a, b);
+    if (*memo[b]) return std::nullopt;
+    if (e->op == Op::add || e->op == Op::sub)
+      return multiple_needs(p, b, multiples) ? std::optional(true) : std::nullopt;
+    if ((e->op != Op::div && e->op != Op::mod) || !is_uniform(b)) return std::nullopt;
+    multiples.push_back(b);
+    return e->op == Op::mod;
+  };
+  visit(coordinate, [&](Expr e) {
+    if (e->kind == ExprNode::Kind::Apply)
+      memo.insert_or_assign(e, of_apply(e));
+    else if (e->is_symbol(Symbol::Axis))
+      memo.insert_or_assign(e, e->a == inner);
+    else
+      memo.insert_or_assign(e, is_uniform(e) ? std::optional(false) : std::nullopt);
+  });
+  return memo[coordinate];
+}
+
+// Appends what must be multiples of a vector's length for `in` to hold for all of its lanes along
+// `inner` or for none; false where no such multiples say so.
+bool bound_needs(Problem& p, const Pred& in, const std::vector<AxisId>& inner,
+                 std::vector<Expr>& multiples) {
+  for (const Pred::Bound& b : in.bounds) {
+    const AxisSet axes = axes_of({b.coord});
+    const bool along =
+        std::any_of(inner.begin(), inner.end(), [&](AxisId a) { return (axes >> a & 1) != 0; });
+    // Axes that are walked as one would have to be divided again.
+    if (along && inner.size() > 1) return false;
+    const auto moves = grows(p, b.coord, inner.back(), multiples);
+    if (!moves) return false;
+    if (!*moves) continue;
+    if (b.lo) multiples.push_back(b.lo);
+    if (b.hi) multiples.push_back(b.hi);
+  }
+  return true;
+}
+
+// vector_needs() of an access that is not linear in the axes.
+std::optional<std::vector<Expr>> divided_needs(Problem& p, const MemoryAccess& access,
+                                               const std::vector<AxisId>& inner) {
+  std::vector<Expr> multiples;
+  int along = 0;
+  for (size_t d = 0; d < access.at.size(); ++d) {
+    Expr stride = access.tensor_strides[d];
+    const auto moves = grows(p, access.at[d], inner.back(), multiples);
+    if (!moves || (*moves && !stride->is_constant(1))) return std::nullopt;
+    along += *moves;
+    if (!*moves && !multiple_needs(p, p.refined.exprs.mul(access.at[d], stride), multiples))
+      return std::nullopt;
+  }
+  if (along != 1 || !bound_needs(p, access.in, inner, multiples)) return std::nullopt;
+  return multiples;
+}
+
+}  // namespace
+
 std::optional<std::vector<Expr>> vector_needs(Problem& p, const MemoryAccess& access,
                                               const std::vector<AxisId>& inner) {
   if (inner.empty()) return std::nullopt;
+  if (!access.strides && inner.size() == 1) return divided_needs(p, access, inner);
   Expr along = coefficient(p, access, inner);
   if (!along || !along->is_constant(1)) return std::nullopt;
   std::vector<Expr> multiples;
@@ -68,17 +165,36 @@ std::optional<std::vector<Expr>> vector_needs(Problem& p, const MemoryAccess& ac
       multiples.push_back(access.strides->coefficients[a]);
   multiples.push_back(access.strides->rest);
   // A vector is read as a whole or not at all.
-  for (const Pred::Bound& b : access.in.bounds) {
-    const auto form = linear(p.refined.exprs, b.coord, static_cast<int>(p.refined.axes.size()));
-    if (!form) return std::nullopt;
-    Expr mine = form->coefficients[inner.back()];
-    if (mine->is_constant(0)) continue;
-    if (!mine->is_constant(1)) return std::nullopt;
-    for (size_t a = 0; a < form->coefficients.size(); ++a)
-      if (static_cast<AxisId>(a) != inner.back()) multiples.push_back(form->coefficients[a]);
-    multiples.insert(multiples.end(), {form->rest, b.lo, b.hi});
-  }
+  if (!bound_needs(p, access.in, inner, multiples)) return std::nullopt;
   return multiples;
+}
+
+std::optional<std::vector<Expr>> one_side_needs(Problem& p, const std::vector<AxisId>& inner) {
+  std::vector<Expr> multiples;
+  bool chosen = false;
+  for (const Value& v : p.refined.values)
+    if (const auto* choose = std::get_if<Choose>(&v.how)) {
+      chosen = true;
+      for (const Access& a : choose->args)
+        if (!bound_needs(p, a.in, inner, multiples)) return std::nullopt;
+    }
+  return chosen ? std::optional(multiples) : std::nullopt;
+}
+
+void ask_one_side(Problem& p, Verdict& verdict, const std::vector<AxisId>& inner, int vector) {
+  if (const auto needs = one_side_needs(p, inner))
+    for (Expr e : *needs) ask_divides(verdict, e, vector);
+}
+
+bool one_side(Problem& p, const std::vector<AxisId>& inner, const Hints& hints, int vector) {
+  const auto needs = one_side_needs(p, inner);
+  return needs && std::all_of(needs->begin(), needs->end(),
+                              [&](Expr e) { return hints.divides(e, vector); });
+}
+
+bool is_conditional(const Problem& p) {
+  return std::any_of(p.accesses.begin(), p.accesses.end(),
+                     [](const MemoryAccess& a) { return !a.in.bounds.empty(); });
 }
 
 bool can_vector(Problem& p, const MemoryAccess& access, const std::vector<AxisId>& inner,

@@ -30,6 +30,13 @@ std::vector<const MemoryAccess*> all_accesses(const Problem& problem);
 // else what must be multiples of the vector's length.
 std::optional<std::vector<Expr>> vector_needs(Problem& problem, const MemoryAccess& access,
                                               const std::vector<AxisId>& inner);
+// The same of the conditions by which its values choose: for the lanes of a vector along `inner` to
+// lie on one side of every boundary. Nothing where they may not, or where none is chosen.
+std::optional<std::vector<Expr>> one_side_needs(Problem& problem, const std::vector<AxisId>& inner);
+void ask_one_side(Problem& problem, Verdict& verdict, const std::vector<AxisId>& inner, int vector);
+bool one_side(Problem& problem, const std::vector<AxisId>& inner, const Hints& hints, int vector);
+// Do its reads depend on where they stand (a pad, a cat)?
+bool is_conditional(const Problem& problem);
 bool can_vector(Problem& problem, const MemoryAccess& access, const std::vector<AxisId>& inner,
                 const Hints& hints, int vector);
 

@@ -32,14 +32,14 @@ Dims merge(Dims dims, int merged) {
   return dims;
 }
 
-// Elements per thread: 16 bytes of the widest dtype that moves (wider runs need strided accesses
-// there: 90 against 99% of a copy), fewer when the loads of one thread would not fit its registers.
-// What does not vary along the elements is one element.
-int widest_vector(const Problem& p) {
+}  // namespace
+
+int pointwise_vector(const Problem& p) {
+  AxisSet all = 0;
+  for (AxisId a : p.order) all |= AxisSet{1} << a;
   int widest = 1, bytes = 0;
   for (const MemoryAccess& a : p.accesses) {
-    if (!p.order.empty() && (axes_of(p, a) >> p.order.back() & 1))
-      widest = std::max(widest, size_of(a.dtype));
+    if (axes_of(p, a) == all) widest = std::max(widest, size_of(a.dtype));
     bytes += size_of(a.dtype);
   }
   int vector = std::max(1, vector_bytes / widest);
@@ -47,26 +47,33 @@ int widest_vector(const Problem& p) {
   return vector;
 }
 
-}  // namespace
-
 Verdict match_pointwise(Problem& p) {
   Verdict verdict;
   if (p.reduced) {
     verdict.reject = Reject{.rule = "pointwise-1", .text = "it reduces", .tensor = -1};
     return verdict;
   }
-  const Dims dims = collapse(p, p.order, all_accesses(p));
-  const int vector = widest_vector(p);
-  for (int merged = 1; merged <= static_cast<int>(dims.size()); ++merged) {
-    const Dims walked = merge(dims, merged);
-    ask_vectors(p, verdict, walked.back(), vector);
-  }
+  ask_pointwise(p, p.order, verdict);
   return verdict;
 }
 
+void ask_pointwise(Problem& p, const std::vector<AxisId>& order, Verdict& verdict) {
+  const Dims dims = collapse(p, order, all_accesses(p));
+  const int vector = pointwise_vector(p);
+  for (int merged = 1; merged <= static_cast<int>(dims.size()); ++merged) {
+    const Dims walked = merge(dims, merged);
+    ask_vectors(p, verdict, walked.back(), vector);
+    ask_one_side(p, verdict, walked.back(), vector);
+  }
+}
+
 Plan plan_pointwise(Problem& p, const Hints& hints, const Device&) {
-  const Dims dims = collapse(p, p.order, all_accesses(p));
-  int vector = widest_vector(p);
+  return plan_pointwise(p, p.order, hints);
+}
+
+Plan plan_pointwise(Problem& p, const std::vector<AxisId>& order, const Hints& hints) {
+  const Dims dims = collapse(p, order, all_accesses(p));
+  int vector = pointwise_vector(p);
   // The merge that moves most bytes by vectors wins; among equals the one that merges least,
   // because every merge costs divisions.
   int merged = 1, best = -1;
@@ -84,27 +91,30 @@ Plan plan_pointwise(Problem& p, const Hints& hints, const Device&) {
     vector = 1;  // nothing moves in vectors: neighbouring threads then own neighbouring elements
     merged = 1;
   }
-  const bool tail =
-      !dims.empty() && !hints.divides(extent_of(p, merge(dims, merged).back()), vector);
-  Plan plan{
-      .scheduler = "pointwise",
-      .fields = {
-          {"threads", block_threads}, {"vector", vector}, {"merged", merged}, {"tail", tail}}};
-  plan.fields.emplace_back(
-      "wide",
-      vector == 1 ? 0 : wide_accesses(p, ~AxisSet{0}, merge(dims, merged).back(), hints, vector));
-  return plan;
+  const std::vector<AxisId> inner = dims.empty() ? order : merge(dims, merged).back();
+  return {.scheduler = "pointwise",
+          .fields = {{"threads", block_threads},
+                     {"vector", vector},
+                     {"merged", merged},
+                     {"tail", !hints.divides(extent_of(p, inner), vector)},
+                     {"wide", wide_accesses(p, ~AxisSet{0}, inner, hints, vector)},
+                     {"one_side", vector > 1 && one_side(p, inner, hints, vector)}}};
 }
 
 Schedule schedule_pointwise(Problem& p, const Plan& plan) {
+  return schedule_pointwise(p, p.order, plan);
+}
+
+Schedule schedule_pointwise(Problem& p, const std::vector<AxisId>& order, const Plan& plan) {
   Schedule s;
   s.threads = static_cast<int>(plan.get("threads"));
   s.tail = plan.get("tail") != 0;
+  s.one_side = plan.get("one_side") != 0;
   s.backward = reads_earlier(p);
   const auto vector = plan.get("vector");
   const int64_t wide = plan.get("wide");
   for (auto& axes :
-       merge(collapse(p, p.order, all_accesses(p)), static_cast<int>(plan.get("merged"))))
+       merge(collapse(p, order, all_accesses(p)), static_cast<int>(plan.get("merged"))))
     s.dims.push_back({.axes = std::move(axes)});
   Stage stage;
   for (DimId d = 0; d < static_cast<int>(s.dims.size()); ++d)
@@ -135,7 +145,7 @@ void check_pointwise(const Plan& planned, const Plan& wanted) {
         "a multiple of 32 from 32 to 1024");
   check(vector >= 1 && planned.get("vector") % vector == 0, "vector",
         text("a divisor of ", planned.get("vector")));
-  for (const char* field : {"merged", "wide"})
+  for (const char* field : {"merged", "wide", "one_side"})
     check(wanted.get(field) == planned.get(field), field, text(planned.get(field)));
   check(wanted.get("tail") == 1 || planned.get("tail") == 0, "tail", "1");
 }

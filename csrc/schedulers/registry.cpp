@@ -16,6 +16,8 @@ constexpr Scheduler list[] = {
      "transpose"},
     {"broadcast", match_broadcast, plan_broadcast, schedule_broadcast, check_broadcast,
      "takes what reads much along its columns and reduces nothing"},
+    {"rows", match_rows, plan_rows, schedule_rows, check_rows,
+     "takes what rows have much of in common, or choose by place"},
     {"pointwise", match_pointwise, plan_pointwise, schedule_pointwise, check_pointwise,
      "takes everything without a reduction, so it stands last"},
 };

@@ -3,11 +3,16 @@
 // X, the rest by threads whose lanes run along Y, 16 bytes at a time on both sides; what one side
 // needs of the other crosses in shared memory (lower/stages.cpp).
 //
+// Where a row along one side is only a few elements long, a tile of such rows would move little at
+// once: the pointwise scheduler then walks the kernel in the order of what is stored, and what lies
+// otherwise is read element by element, from cache.
+//
 // Only values that are computed from one side alone cross: as few bytes as possible, as read or as
 // late as possible. What needs both sides is computed behind the crossing.
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cstdlib>
 
 #include "base/error.h"
 #include "schedulers/dims.h"
@@ -19,8 +24,10 @@ namespace {
 constexpr int block_threads = 256;
 constexpr int threads_along = 16;       // of a row of the tile
 constexpr int scalar_tile = 128;        // elements of it where nothing is moved by vectors
+constexpr int short_row = 8;            // elements
 constexpr int live_registers = 96;      // for the loads of one side
-constexpr int turned_elements = 64;     // of the values that cross, by one thread
+constexpr int turned_elements = 64;     // of the values that cross, by one thread: so many,
+constexpr int turned_bytes = 128;       // or more where they are this small
 constexpr int shared_bytes = 64 << 10;  // of a block: three of them and more share a processor
 
 enum Side { X, Y, None };
@@ -46,10 +53,17 @@ bool varies(const Problem& p, const MemoryAccess& a, AxisId axis) {
 // The axis along which the elements of an access lie close to each other, -1: none.
 AxisId near_axis(const MemoryAccess& a) {
   if (!a.strides) return -1;
-  for (size_t i = 0; i < a.strides->coefficients.size(); ++i)
-    if (a.strides->coefficients[i]->is_constant() && !a.strides->coefficients[i]->is_constant(0))
-      return static_cast<AxisId>(i);
-  return -1;
+  AxisId nearest = -1;
+  int64_t least = 0;
+  for (size_t i = 0; i < a.strides->coefficients.size(); ++i) {
+    Expr c = a.strides->coefficients[i];
+    const int64_t distance = c->is_constant() ? std::abs(c->value.integer) : 0;
+    if (distance && (nearest < 0 || distance < least)) {
+      nearest = static_cast<AxisId>(i);
+      least = distance;
+    }
+  }
+  return nearest;
 }
 
 // The two axes along which most bytes lie; nothing where there is only one.
@@ -124,12 +138,16 @@ std::array<int, 2> vectors_of(const Problem& p, const Sides& sides) {
   for (const Side s : {X, Y}) v[s] = std::max(1, vector_bytes / widest[s]);
   const int bytes = std::max(loaded[X], loaded[Y]);
   // Where both sides load, those of the second are under way while the first one's cross.
-  const auto crossing =
-      std::max(static_cast<int>(sides.crossing[X].size() + sides.crossing[Y].size()),
-               loaded[X] && loaded[Y] ? 2 : 1);
-  while (v[X] * v[Y] > 1 &&
-         (crossing * v[X] * v[Y] > turned_elements || bytes * v[X] * v[Y] / 4 > live_registers))
-    (v[X] > v[Y] ? v[X] : v[Y]) /= 2;
+  const bool both = loaded[X] && loaded[Y];
+  const auto count = static_cast<int>(sides.crossing[X].size() + sides.crossing[Y].size());
+  const int crossing = std::max(count, both ? 2 : 1);
+  const int crossing_bytes = (bytes_of(p, sides.crossing[X]) + bytes_of(p, sides.crossing[Y])) *
+                             crossing / std::max(1, count);
+  const auto fits = [&](int elements) {
+    return (crossing * elements <= turned_elements || crossing_bytes * elements <= turned_bytes) &&
+           bytes * elements / 4 <= live_registers;
+  };
+  while (v[X] * v[Y] > 1 && !fits(v[X] * v[Y])) (v[X] > v[Y] ? v[X] : v[Y]) /= 2;
   return v;
 }
 
@@ -178,7 +196,7 @@ Found find_sides(Problem& p) {
     else
       s.dims.push_back(std::move(dim));
   }
-  FUSER_ASSERT(last.size() == 2, "two innermost axes are walked as one");
+  if (last.size() != 2) return refuse("transpose-6", "its innermost axes are walked as one");
   std::move(last.begin(), last.end(), std::back_inserter(s.dims));
   return {.sides = std::move(s)};
 }
@@ -197,6 +215,22 @@ Side lanes_of(const Problem& p, const Sides& s, size_t access) {
   return None;
 }
 
+// The axes in the order of most bytes that are stored.
+std::vector<AxisId> order_of_stores(const Problem& p, const Sides& s) {
+  std::array<int, 2> bytes{};
+  for (size_t i = 0; i < p.accesses.size(); ++i)
+    if (p.accesses[i].store && s.of[i] != None) bytes[s.of[i]] += size_of(p.accesses[i].dtype);
+  Dims dims = s.dims;
+  if (bytes[Y] > bytes[X]) std::swap(dims[dims.size() - 1], dims[dims.size() - 2]);
+  std::vector<AxisId> order;
+  for (const auto& axes : dims) order.insert(order.end(), axes.begin(), axes.end());
+  return order;
+}
+
+// The tile along a side that does best where nothing else speaks against it. Where the extents are
+// multiples, no element is asked whether it exists.
+int whole_tile(const Sides& s, Side side) { return threads_along * s.vector[side]; }
+
 }  // namespace
 
 Verdict match_transpose(Problem& p) {
@@ -210,12 +244,14 @@ Verdict match_transpose(Problem& p) {
   for (const Side side : {X, Y}) {
     Expr extent = extent_of(p, s.axes(side));
     ask_divides(verdict, extent, s.vector[side]);
+    ask_divides(verdict, extent, whole_tile(s, side));
     verdict.extents.push_back(extent);
   }
   for (size_t i = 0; i < p.accesses.size(); ++i)
     if (const Side side = lanes_of(p, s, i); side != None)
       if (const auto needs = vector_needs(p, p.accesses[i], s.axes(side)))
         for (Expr e : *needs) ask_divides(verdict, e, s.vector[side]);
+  ask_pointwise(p, order_of_stores(p, s), verdict);
   return verdict;
 }
 
@@ -238,6 +274,8 @@ Plan plan_transpose(Problem& p, const Hints& hints, const Device& device) {
   std::array<int64_t, 2> tile{};
   for (const Side side : {X, Y}) {
     if (2 * whole[side] < all[side]) vector[side] = 1;
+    if (vector[side] == 1 && most[side] <= short_row && s.vector[side] > 1)
+      return plan_pointwise(p, order_of_stores(p, s), hints);
     tail = tail || !hints.divides(extent_of(p, s.axes(side)), vector[side]);
     tile[side] =
         s.vector[side] > 1 && vector[side] == 1 ? scalar_tile : threads_along * vector[side];
@@ -255,12 +293,13 @@ Plan plan_transpose(Problem& p, const Hints& hints, const Device& device) {
     }
   const int limit = std::min(shared_bytes, device.shared_per_block);
   while (bytes * tile[X] * tile[Y] > limit) (tile[X] > tile[Y] ? tile[X] : tile[Y]) /= 2;
-  // Who turns 64 elements turns twice as many: 95% of a copy on an H200 in bfloat16, against 86.
   // Who moves single elements has half as many: 59% of a copy for odd rows of bfloat16, against 55.
   const int turned = vector[X] * vector[Y];
-  const int wanted = turned == 1                ? 2 * block_threads
-                     : turned < turned_elements ? block_threads
-                                                : block_threads / 2;
+  std::array<bool, 2> exact{};
+  for (const Side side : {X, Y})
+    exact[side] = whole_tile(s, side) % tile[side] == 0 &&
+                  hints.divides(extent_of(p, s.axes(side)), whole_tile(s, side));
+  const int wanted = turned == 1 ? 2 * block_threads : block_threads;
   const int64_t threads = std::min<int64_t>(wanted, tile[X] * tile[Y] / turned);
   return {.scheduler = "transpose",
           .fields = {{"threads", threads},
@@ -270,6 +309,8 @@ Plan plan_transpose(Problem& p, const Hints& hints, const Device& device) {
                      {"vector_y", vector[Y]},
                      {"min_blocks", 0},
                      {"tail", tail},
+                     {"exact_x", exact[X]},
+                     {"exact_y", exact[Y]},
                      {"wide", wide}}};
 }
 
@@ -297,6 +338,7 @@ void compute(const Problem& p, const Sides& s, Stage& stage, Side side, bool cro
 
 Schedule schedule_transpose(Problem& p, const Plan& plan) {
   const Sides s = sides_of(p);
+  if (plan.scheduler == "pointwise") return schedule_pointwise(p, order_of_stores(p, s), plan);
   Schedule out;
   out.threads = static_cast<int>(plan.get("threads"));
   out.min_blocks = static_cast<int>(plan.get("min_blocks"));
@@ -306,6 +348,8 @@ Schedule schedule_transpose(Problem& p, const Plan& plan) {
   const std::array<int64_t, 2> vector{plan.get("vector_x"), plan.get("vector_y")};
   for (const auto& axes : s.dims) out.dims.push_back({.axes = axes});
   const auto dims = static_cast<DimId>(s.dims.size());
+  out.dims[dims - 1].exact = plan.get("exact_x") != 0;
+  out.dims[dims - 2].exact = plan.get("exact_y") != 0;
   for (size_t i = 0; i < s.stages.size(); ++i) {
     const Side side = s.stages[i], across = other(side);
     const DimId lanes = side == X ? dims - 1 : dims - 2, rows = side == X ? dims - 2 : dims - 1;
@@ -343,6 +387,7 @@ Schedule schedule_transpose(Problem& p, const Plan& plan) {
 }
 
 void check_transpose(const Plan& planned, const Plan& wanted) {
+  if (planned.scheduler == "pointwise") return check_pointwise(planned, wanted);
   check_fields(planned, wanted,
                {{"threads", 32, 1024},
                 {"tile_x", 1, 512},
@@ -350,7 +395,13 @@ void check_transpose(const Plan& planned, const Plan& wanted) {
                 {"vector_x", 1, planned.get("vector_x")},
                 {"vector_y", 1, planned.get("vector_y")},
                 {"min_blocks", 0, 16},
-                {"tail", planned.get("tail"), 1}});
+                {"tail", planned.get("tail"), 1},
+                {"exact_x", 0, planned.get("exact_x")},
+                {"exact_y", 0, planned.get("exact_y")}});
+  for (const auto& [exact, tile] : {std::pair{"exact_x", "tile_x"}, {"exact_y", "tile_y"}})
+    FUSER_CHECK(!wanted.get(exact) || wanted.get(tile) <= planned.get(tile), User, "plan-1",
+                "plan: ", tile, "=", wanted.get(tile), " is not possible here; expected at most ",
+                planned.get(tile), ", or ", exact, "=0\n  planned: ", to_string(planned));
   const int64_t threads = wanted.get("threads");
   const int64_t x = wanted.get("tile_x") / wanted.get("vector_x");
   const int64_t y = wanted.get("tile_y") / wanted.get("vector_y");

@@ -267,7 +267,7 @@ def test_a_barrier_makes_a_collective() -> None:
 
 def test_only_the_helpers_that_are_used() -> None:
     text = scaled(2.0).cuda_code_for([torch.ones(8)], intrinsic_code=True)
-    assert "load_if" in text
+    assert "load_access_" in text
     assert "gelu" not in text
     assert "bf16" not in own_text(text)
     assert text.rstrip().endswith("}")

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fuser import DataType, FusionDefinition, Plan, UserError
+from fuser import DataType, FusionDefinition, Plan, UserError, testing
 from fuser.ops import as_dtype
 from tests.stages import stage_text
 
@@ -161,3 +161,76 @@ def test_a_plan_without_tail_is_refused_where_rows_are_odd() -> None:
     assert isinstance(plan, Plan)
     with pytest.raises(UserError, match="tail=0 is not possible here"):
         fd.execute([x], plan=plan.replace(tail=0))
+
+
+# ---- Conditions: what is chosen by place
+
+
+def beside(*widths: int) -> tuple[Build, list[tuple[int, ...]], Callable[..., Tensor]]:
+    """Tensors of these widths side by side."""
+    return (
+        lambda fd, t: fd.ops.cat(t, 1),
+        [(5, width) for width in widths],
+        lambda *t: torch.cat(t, 1),
+    )
+
+
+def rimmed(
+    *around: int, rows: int = 12, columns: int = 24
+) -> tuple[Build, list[tuple[int, ...]], Callable[..., Tensor]]:
+    """A matrix with ones around, or without its rim."""
+    return (
+        lambda fd, t: fd.ops.pad(t[0], list(around), 1),
+        [(rows, columns)],
+        lambda x: torch.nn.functional.pad(x, around, value=1),
+    )
+
+
+# name: ops, shapes, meaning; (scheduler, vector, one_side) of float32
+CHOICES = {
+    "whole vectors": (*beside(8, 16, 4), ("pointwise", 4, 1)),
+    "pairs": (*beside(6, 2, 10), ("rows", 2, 1)),
+    "odd": (*beside(3, 5, 8), ("pointwise", 4, 0)),
+    "odd rows": (*beside(3, 4), ("pointwise", 4, 0)),
+    "one is empty": (*beside(0, 8, 4), None),
+    "rim of vectors": (*rimmed(4, 8, 1, 0), ("pointwise", 4, 1)),
+    "rim of pairs": (*rimmed(2, 4, 3, 3), ("rows", 2, 1)),
+    "odd rim": (*rimmed(1, 3), ("pointwise", 4, 0)),
+    "without a rim": (*rimmed(-2, -2, 1, 1), None),
+    "rows around": (*rimmed(0, 0, 2, 1), ("pointwise", 4, 1)),
+}
+
+
+@pytest.mark.parametrize("name", [name for name, choice in CHOICES.items() if choice[-1]])
+def test_vectors_on_one_side_of_every_boundary(name: str) -> None:
+    build, shapes, _, wanted = CHOICES[name]
+    inputs = [dense(*shape) for shape in shapes]
+    plan = define(build, inputs).plan(inputs)
+    assert isinstance(plan, Plan)
+    assert (plan.scheduler, plan.vector, plan.one_side) == wanted, str(plan)
+
+
+TYPES = (torch.float32, torch.bfloat16, torch.int8, torch.bool, torch.float64, torch.complex64)
+
+
+def test_values_of_choices(rng: Any, set_option: Callable[[str, Any], None]) -> None:
+    set_option("FUSER_HOST_DEBUG", 1)
+    made = []
+    for name, (build, shapes, reference, _) in CHOICES.items():
+        for dtype in TYPES:
+            inputs = [torch.from_numpy(rng.integers(-9, 9, size=s)).to(dtype) for s in shapes]
+            made.append((f"{name} {dtype}", define(build, inputs), inputs, reference))
+    testing.compile_batch((fd, inputs) for _, fd, inputs, _ in made)
+    for name, fd, inputs, reference in made:
+        (got,) = fd.execute(inputs)
+        assert torch.equal(got, reference(*inputs)), name
+
+
+def test_what_comes_from_cache_makes_no_vector_shorter() -> None:
+    """A float32 row beside bfloat16 matrices; a float32 matrix is moved by memory."""
+    matrix, row = dense(6, 16, dtype=HALF), dense(16)
+    for other, vector in ((row, 8), (dense(6, 16), 4)):
+        inputs = [matrix, other]
+        plan = define(gelu_to_half, inputs).plan(inputs)
+        assert isinstance(plan, Plan)
+        assert plan.vector == vector

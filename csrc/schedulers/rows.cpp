@@ -1,0 +1,185 @@
+// Pointwise kernels whose rows have much in common: what is read along their columns alone (the
+// angles of rotary embeddings, for all heads), or conditions and places that cost more than the
+// element itself (a pad whose rows are no whole 16-byte vectors). A thread takes the same columns
+// of several rows: what they share is read and computed once, and a step to the next row is one
+// addition. All loads of a thread stand before any store.
+//
+// Where neither pays for the sizes at hand, the pointwise scheduler plans the kernel.
+#include <algorithm>
+
+#include "base/error.h"
+#include "schedulers/dims.h"
+#include "schedulers/schedulers.h"
+
+namespace fuser {
+namespace {
+
+constexpr int warp = 32;
+constexpr int block_threads = 128;
+// Rotary embeddings of half types on an H200, share of a copy: 2 rows a thread 90 and 89%, 4 of
+// them 63 and 87, one 86 and 80. Pads with pairs of half types: 4 rows 54%, 8 rows 47, 16 rows 69.
+constexpr int rows_that_keep = 2, rows_of_a_vector = 4;
+constexpr int live_registers = 96;  // of a thread, for all that it loads
+// What is read along a column outweighs what moves of one of its elements by so much.
+constexpr int least_ratio = 2;
+
+struct Rows {
+  Dims dims;        // outermost first, the columns last
+  DimId along = 0;  // whose neighbours a thread takes
+  int kept = 0;     // bytes read along a column for all of them
+  int loaded = 0;   // bytes of an element of each, as often as they are read
+  int moved = 0;    // the same by tensor: what memory moves
+  int vector = 1;   // 16 bytes of the widest element
+};
+
+std::optional<Rows> rows_of(Problem& p) {
+  Rows r{.dims = collapse(p, p.order, all_accesses(p))};
+  const auto dims = static_cast<DimId>(r.dims.size());
+  if (dims < 2) return std::nullopt;
+  const auto over = [&](const MemoryAccess& a, DimId d) {
+    const AxisSet axes = axes_of(p, a);
+    return std::any_of(r.dims[d].begin(), r.dims[d].end(),
+                       [&](AxisId axis) { return (axes >> axis & 1) != 0; });
+  };
+  for (const MemoryAccess& a : p.accesses) {
+    if (is_loaded(a)) return std::nullopt;
+    for (DimId d = 0; a.store && d < dims; ++d)
+      if (!over(a, d)) return std::nullopt;
+  }
+  r.along = dims - 2;
+  for (DimId d = dims - 1; d-- > 0;) {
+    int kept = 0;
+    for (const MemoryAccess& a : p.accesses)
+      if (over(a, dims - 1) && !over(a, d)) kept += size_of(a.dtype);
+    if (kept > r.kept) {
+      r.kept = kept;
+      r.along = d;
+    }
+  }
+  std::vector<bool> seen(p.buffers.size(), false);
+  for (const MemoryAccess& a : p.accesses) {
+    if (!over(a, dims - 1) || !over(a, r.along)) continue;
+    r.loaded += size_of(a.dtype);
+    if (!seen[a.buffer]) r.moved += size_of(a.dtype);
+    seen[a.buffer] = true;
+  }
+  r.vector = pointwise_vector(p);
+  return r;
+}
+
+bool keeps_much(const Rows& r) { return r.kept >= least_ratio * r.moved; }
+
+// The least vectors that pay: narrow ones where a place costs much.
+int least_vector(const Problem& p, const Rows& r) { return is_conditional(p) ? 2 : r.vector; }
+
+// The widest vectors of which rows are made, each stored as a whole; 1: none that pays.
+int vector_of(Problem& p, const Rows& r, const Hints& hints) {
+  const std::vector<AxisId>& columns = r.dims.back();
+  for (int vector = r.vector; vector >= std::max(2, least_vector(p, r)); vector /= 2) {
+    const bool stored =
+        std::all_of(p.accesses.begin(), p.accesses.end(), [&](const MemoryAccess& a) {
+          return !a.store || can_vector(p, a, columns, hints, vector);
+        });
+    if (stored && hints.divides(extent_of(p, columns), vector)) return vector;
+  }
+  return 1;
+}
+
+}  // namespace
+
+Verdict match_rows(Problem& p) {
+  Verdict verdict;
+  const auto refuse = [&](const char* rule, const char* text) {
+    verdict.reject = Reject{.rule = rule, .text = text, .tensor = -1};
+    return verdict;
+  };
+  if (p.reduced) return refuse("rows-1", "it reduces");
+  const auto r = rows_of(p);
+  if (!r || (!is_conditional(p) && !keeps_much(*r)))
+    return refuse("rows-2", "its rows have little in common");
+  for (int vector = r->vector; vector >= least_vector(p, *r); vector /= 2) {
+    ask_vectors(p, verdict, r->dims.back(), vector);
+    ask_one_side(p, verdict, r->dims.back(), vector);
+  }
+  for (DimId d : {r->along, static_cast<DimId>(r->dims.size()) - 1})
+    verdict.extents.push_back(extent_of(p, r->dims[d]));
+  ask_pointwise(p, p.order, verdict);
+  return verdict;
+}
+
+Plan plan_rows(Problem& p, const Hints& hints, const Device&) {
+  const Rows r = *rows_of(p);
+  const std::vector<AxisId>& columns = r.dims.back();
+  const int vector = vector_of(p, r, hints);
+  if (vector == 1 || (vector == r.vector && !keeps_much(r)))
+    return plan_pointwise(p, p.order, hints);
+  const int64_t most_columns = hints.at_most(extent_of(p, columns));
+  const int64_t most_rows = hints.at_most(extent_of(p, r.dims[r.along]));
+  int x = 1, y = 1;
+  int unroll = vector == r.vector ? rows_that_keep : rows_of_a_vector * r.vector / vector;
+  while (x < block_threads && int64_t{x} * vector < most_columns) x *= 2;
+  while (unroll > 1 &&
+         (unroll > most_rows || (unroll * r.loaded + r.kept) * vector / 4 > live_registers))
+    unroll /= 2;
+  while (x * y < block_threads && int64_t{y} * unroll < most_rows) y *= 2;
+  return {.scheduler = "rows",
+          .fields = {{"threads_x", x},
+                     {"threads_y", y},
+                     {"threads_z", std::max(1, warp / (x * y))},
+                     {"unroll", unroll},
+                     {"vector", vector},
+                     {"wide", wide_accesses(p, ~AxisSet{0}, columns, hints, vector)},
+                     {"one_side", one_side(p, columns, hints, vector)}}};
+}
+
+Schedule schedule_rows(Problem& p, const Plan& plan) {
+  if (plan.scheduler == "pointwise") return schedule_pointwise(p, p.order, plan);
+  Rows r = *rows_of(p);
+  Schedule s;
+  const int64_t x = plan.get("threads_x"), y = plan.get("threads_y"), z = plan.get("threads_z");
+  const auto vector = static_cast<int>(plan.get("vector"));
+  s.threads = static_cast<int>(x * y * z);
+  s.one_side = plan.get("one_side") != 0;
+  s.backward = reads_earlier(p);
+  s.widths = widths_of(p, plan.get("wide"), vector);
+  const auto columns = static_cast<DimId>(r.dims.size()) - 1;
+  // Threads that are left over stand side by side along a third dim, or along the rows.
+  const DimId rest = columns < 2 ? r.along : r.along == columns - 1 ? columns - 2 : columns - 1;
+  Stage stage;
+  const auto loop = [&](DimId dim, Bind bind, int64_t extent) {
+    if (extent != 1) stage.loops.push_back({.dim = dim, .extent = extent, .bind = bind});
+  };
+  for (DimId d = 0; d <= columns; ++d) {
+    s.dims.push_back({.axes = std::move(r.dims[d])});
+    loop(d, Bind::Grid, 0);
+  }
+  loop(rest, Bind::ThreadY, z);
+  loop(r.along, Bind::Unroll, plan.get("unroll"));
+  loop(r.along, Bind::ThreadY, y);
+  stage.loops.push_back({.dim = columns, .extent = x, .bind = Bind::ThreadX});
+  loop(columns, Bind::Vector, vector);
+  // As in the pointwise scheduler.
+  for (size_t i = 0; i < p.accesses.size(); ++i)
+    if (s.widths[i] == 1 && !p.accesses[i].in.bounds.empty()) s.min_blocks = 1;
+  for (size_t v = 0; v < p.refined.values.size(); ++v)
+    stage.computed.push_back(static_cast<ValueId>(v));
+  for (size_t i = 0; i < p.refined.stores.size(); ++i) stage.stores.push_back(static_cast<int>(i));
+  s.stages.push_back(std::move(stage));
+  verify(s, static_cast<int>(p.refined.axes.size()));
+  return s;
+}
+
+void check_rows(const Plan& planned, const Plan& wanted) {
+  if (planned.scheduler == "pointwise") return check_pointwise(planned, wanted);
+  check_fields(planned, wanted,
+               {{"threads_y", 1, 1024}, {"threads_z", 1, 1024}, {"unroll", 1, 16}});
+  const int64_t threads =
+      planned.get("threads_x") * wanted.get("threads_y") * wanted.get("threads_z");
+  FUSER_CHECK(threads % warp == 0 && threads <= 1024, User, "plan-1",
+              "plan: threads_y=", wanted.get("threads_y"),
+              " and threads_z=", wanted.get("threads_z"),
+              " are not possible here; expected threads that are a ",
+              "multiple of 32 and at most 1024\n  planned: ", to_string(planned));
+}
+
+}  // namespace fuser

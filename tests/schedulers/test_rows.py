@@ -1,0 +1,154 @@
+"""Plans and values of pointwise kernels whose rows have much in common: several rows a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from fuser import FusionDefinition, Plan, UserError, testing
+from fuser.ops import as_dtype
+from tests.reducing import kernels_for
+
+F32, BF16, F16 = torch.float32, torch.bfloat16, torch.float16
+
+
+def rope(dtype: torch.dtype) -> FusionDefinition:
+    """x[batch, length, heads, dim] turned by float32 angles [length, dim]."""
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1] * 4, dtype=as_dtype(dtype))
+    cos, sin = (
+        fd.ops.broadcast(fd.define_tensor([-1, -1]), [True, False, True, False]) for _ in range(2)
+    )
+    first, second = fd.ops.chunk(x, 2, -1)
+    turned = fd.ops.cat([-second, first], -1)
+    fd.add_output(fd.ops.cast(x * cos + turned * sin, as_dtype(dtype)))
+    return fd
+
+
+def rope_shapes(*shape: int) -> list[tuple[int, ...]]:
+    return [shape, (shape[1], shape[3]), (shape[1], shape[3])]
+
+
+def padded(dtype: torch.dtype, rank: int, around: list[int]) -> FusionDefinition:
+    fd = FusionDefinition()
+    fd.add_output(fd.ops.pad(fd.define_tensor([-1] * rank, dtype=as_dtype(dtype)), around))
+    return fd
+
+
+def plan_of(fd: FusionDefinition, shapes: list[tuple[int, ...]], **how: Any) -> dict[str, Any]:
+    (kernel,) = kernels_for(fd, shapes, text=True, **how)
+    plan: dict[str, Any] = kernel["plan"]
+    if plan["scheduler"] == "rows":
+        threads = plan["threads_x"] * plan["threads_y"] * plan["threads_z"]
+        assert kernel["cuda"].threads == threads
+    return plan
+
+
+@pytest.mark.parametrize("arch", [70, 80, 90, 100])
+def test_heads_share_their_angles(arch: int) -> None:
+    plan = plan_of(rope(BF16), rope_shapes(4, 2048, 32, 128), arch=arch)
+    assert (plan["scheduler"], plan["vector"], plan["threads_x"]) == ("rows", 8, 16)
+    assert (plan["unroll"], plan["threads_y"]) == (2, 8)
+    assert plan["wide"] == 0b111111
+
+
+def test_what_is_shared_must_outweigh_what_moves() -> None:
+    """In float32 the angles are as many bytes as a head and its result."""
+    assert plan_of(rope(F32), rope_shapes(4, 2048, 32, 128))["scheduler"] == "pointwise"
+
+
+def test_a_block_has_a_warp_at_least() -> None:
+    plan = plan_of(rope(BF16), rope_shapes(4, 2048, 1, 16))
+    assert plan["threads_x"] * plan["threads_y"] * plan["threads_z"] == 32
+
+
+@pytest.mark.parametrize(
+    ("columns", "around", "wanted"),
+    [
+        (56, [1, 1, 1, 1], ("rows", 2)),  # a pair may stand on both sides of a boundary
+        (54, [2, 2, 2, 2], ("rows", 2)),
+        (56, [4, 4, 1, 1], ("pointwise", 4)),
+        (55, [1, 1, 0, 0], ("pointwise", 4)),
+        (56, [0, 0, 1, 1], ("pointwise", 4)),
+    ],
+    ids=str,
+)
+def test_rims(columns: int, around: list[int], wanted: tuple[str, int]) -> None:
+    """A rim that leaves vectors whole, or rows that are no pairs, are no case for it."""
+    plan = plan_of(padded(F32, 4, around), [(8, 64, 56, columns)])
+    assert (plan["scheduler"], plan["vector"]) == wanted
+
+
+def test_heads_that_are_no_whole_vectors() -> None:
+    plan = plan_of(rope(BF16), rope_shapes(2, 16, 4, 50))
+    assert (plan["scheduler"], plan["vector"], plan["one_side"]) == ("rows", 2, 0)
+
+
+# ---- Values
+
+
+def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    wide = x.double()
+    first, second = wide.chunk(2, -1)
+    other = torch.cat([-second, first], -1)
+    return wide * cos.double()[:, None, :] + other * sin.double()[:, None, :]
+
+
+def test_values(rng: np.random.Generator, set_option: Callable[[str, Any], None]) -> None:
+    """Numbers of few digits, so that every sum and product is exact."""
+    set_option("FUSER_HOST_DEBUG", 1)
+    made = []
+    for dtype in (BF16, F16):
+        for shape in ((2, 3, 4, 32), (1, 5, 7, 16), (2, 1, 1, 48), (3, 2, 33, 16), (0, 3, 4, 32)):
+            inputs = [
+                torch.from_numpy(rng.integers(-4, 5, size=size)).to(dtype if i == 0 else F32)
+                for i, size in enumerate(rope_shapes(*shape))
+            ]
+            made.append((rope(dtype), inputs, turned(*inputs)))
+    for dtype in (F32, torch.int8, torch.bool, torch.float64, torch.complex64):
+        for shape in ((3, 2, 9, 10), (2, 1, 1, 6), (1, 0, 4, 10), (2, 3, 40, 130)):
+            x = torch.from_numpy(rng.integers(-9, 9, size=shape)).to(dtype)
+            want = torch.nn.functional.pad(x, (2, 2, 1, 2))
+            made.append((padded(dtype, 4, [2, 2, 1, 2]), [x], want))
+    testing.compile_batch((fd, inputs) for fd, inputs, _ in made)
+    taken = 0
+    for fd, inputs, want in made:
+        plan = fd.plan(inputs)
+        taken += isinstance(plan, Plan) and plan.scheduler == "rows"  # nothing runs for no element
+        (got,) = fd.execute(inputs)
+        assert torch.equal(got, want.to(got.dtype)), (inputs[0].dtype, inputs[0].shape)
+    assert taken >= 10
+
+
+@pytest.mark.parametrize(
+    "changes", [{"unroll": 1}, {"unroll": 3}, {"threads_y": 4}, {"threads_z": 2}], ids=str
+)
+def test_changed_plans_run(changes: dict[str, int], rng: np.random.Generator) -> None:
+    inputs = [
+        torch.from_numpy(rng.integers(-4, 5, size=s)).to(F32) for s in rope_shapes(2, 5, 6, 64)
+    ]
+    inputs[0] = inputs[0].to(BF16)
+    fd = rope(BF16)
+    plan = fd.plan(inputs)
+    assert isinstance(plan, Plan)
+    (got,) = fd.execute(inputs, plan=plan.replace(**changes))
+    assert torch.equal(got, turned(*inputs).to(BF16))
+
+
+@pytest.mark.parametrize(
+    "changes", [{"threads_x": 4}, {"threads_y": 1024}, {"vector": 4}, {"wide": 0}], ids=str
+)
+def test_plan_1(changes: dict[str, int]) -> None:
+    inputs = [torch.ones(s) for s in rope_shapes(2, 5, 6, 64)]
+    inputs[0] = inputs[0].to(BF16)
+    fd = rope(BF16)
+    plan = fd.plan(inputs)
+    assert isinstance(plan, Plan)
+    with pytest.raises(UserError, match="possible here; expected") as caught:
+        fd.execute(inputs, plan=plan.replace(**changes))
+    assert caught.value.rule == "plan-1"
