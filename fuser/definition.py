@@ -227,6 +227,10 @@ class FusionDefinition:
             return _core.define_scalar(self._builder, as_dtype(dtype or DataType.Double))
         return _core.constant(self._builder, value, None if dtype is None else as_dtype(dtype))
 
+    def define_constant(self, value: Number, dtype: Any = None) -> Scalar:
+        """define_scalar() of a value, under the name that older definitions use."""
+        return self.define_scalar(value, dtype)
+
     def define_vector(self, size: int | Sequence[Size], dtype: Any = DataType.Int) -> list[Scalar]:
         """`size` inputs of the runs, as for a shape that only they know; or of a list its numbers
         as constants.

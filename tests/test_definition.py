@@ -147,6 +147,12 @@ def test_define_scalar() -> None:
     assert len(fd.fusion.inputs()) == 5
 
 
+def test_define_constant() -> None:
+    fd = FusionDefinition()
+    assert str(fd.define_constant(2.5)) == str(fd.define_scalar(2.5))
+    assert str(fd.define_constant(2, DataType.Int32)) == str(fd.define_scalar(2, DataType.Int32))
+
+
 def test_define_vector() -> None:
     fd = FusionDefinition()
     assert [str(s) for s in fd.define_vector(3)] == ["int64 s0", "int64 s1", "int64 s2"]

@@ -87,15 +87,10 @@ struct Parameters {
       if (e->kind == ExprNode::Kind::Cast && e->args[0]->is_symbol(Symbol::Scalar) &&
           host_converts(e->dtype) && (kind_of(e->args[0]->dtype) <= kind_of(e->dtype)))
         return make(Param::Kind::Scalar, e->dtype, nullptr, e->args[0]->a);
-      if (index && e->kind == ExprNode::Kind::Apply && (e->op == Op::div || e->op == Op::mod)) {
-        if (same[e->args[1]])
-          return kernel.exprs.apply(e->op, {convert(e->args[0], true),
-                                            make(Param::Kind::Divisor, index_type, e->args[1], 0)});
-        // By the extent of an empty axis: nothing uses it, but a CPU would end the process. As a
-        // parameter it is 1 (driver/launch.cpp).
-        if (e->args[1]->is_constant(0))
-          return kernel.exprs.apply(e->op, {convert(e->args[0], true), kernel.exprs.constant(1)});
-      }
+      if (index && e->kind == ExprNode::Kind::Apply && (e->op == Op::div || e->op == Op::mod) &&
+          same[e->args[1]])
+        return kernel.exprs.apply(e->op, {convert(e->args[0], true),
+                                          make(Param::Kind::Divisor, index_type, e->args[1], 0)});
       return nullptr;
     });
   }

@@ -112,12 +112,3 @@ def test_sizes_in_arithmetic_are_numbers() -> None:
       r_out0[0] = f32(size(0, 0))
     """)
     assert kept == "param p0 : f32 real size(0, 0)"
-
-
-def test_an_extent_of_0_divides_nothing() -> None:
-    """Of an empty axis, in a kernel that runs all the same to store what it reduces to."""
-    _, body = parameters("""
-      v0 = block * 256 + thread
-      load r_in0[0] width 1 g_in0[v0 / 0 * 7 + v0 % 0] in v0 < 0
-    """)
-    assert body.endswith("g_in0[v0 * 7] in v0 < 0")
