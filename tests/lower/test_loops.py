@@ -33,13 +33,15 @@ def test_rows() -> None:
           axes [a1] extents [size(0, 1)] index v0 % ((size(0, 1) + 3) / 4) * 4 vector whole
           blocks ({points} + {int(threads[1]) - 1}) / T
           v0 = block * T + thread
-          load r_in0[0] width 4 g_in0[size(0, 1) * a0 + a1] in v0 < {points}
-          load r_in1[0] width 4 g_in1[a1] in v0 < {points}
-          for v1 < 4 {{
-            v2 : f32 = fma(r_in0[v1], r_in1[v1], 1.0:f32)
-            r_out0[v1] = v2
+          if v0 < {points} {{
+            load r_in0[0] width 4 g_in0[size(0, 1) * a0 + a1]
+            load r_in1[0] width 4 g_in1[a1]
+            for v1 < 4 {{
+              v2 : f32 = fma(r_in0[v1], r_in1[v1], 1.0:f32)
+              r_out0[v1] = v2
+            }}
+            write g_out0[size(0, 1) * a0 + a1] width 4 r_out0[0]
           }}
-          write g_out0[size(0, 1) * a0 + a1] width 4 r_out0[0] in v0 < {points}
         }}
         """)
 
@@ -105,7 +107,7 @@ def test_0_dim() -> None:
     fd.add_output(fd.define_tensor([]) * 2.0)
     text = body(fd, torch.tensor(1.0))
     assert "for " not in text
-    assert "load r_in0[0] width 1 g_in0[0] in v0 < 1" in text
+    assert "if v0 < 1 {\n  load r_in0[0] width 1 g_in0[0]\n" in text
 
 
 @pytest.mark.parametrize("width", [1, 2, 4])
