@@ -211,4 +211,4 @@ def test_sizes_may_be_symbolic() -> None:
 @pytest.mark.parametrize("name", normalizations.__all__)
 def test_every_normalization_is_documented_and_a_method(name: str) -> None:
     assert inspect.getdoc(getattr(normalizations, name))
-    assert getattr(Ops, name) is getattr(normalizations, name)
+    assert inspect.unwrap(getattr(Ops, name)) is getattr(normalizations, name)

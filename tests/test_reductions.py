@@ -251,4 +251,4 @@ def test_written_as_two_walks() -> None:
 @pytest.mark.parametrize("name", reductions.__all__)
 def test_every_statistic_is_documented_and_a_method(name: str) -> None:
     assert inspect.getdoc(getattr(reductions, name))
-    assert getattr(Ops, name) is getattr(reductions, name)
+    assert inspect.unwrap(getattr(Ops, name)) is getattr(reductions, name)

@@ -308,4 +308,34 @@ void run_launch(const LaunchRecord& launch, const Arguments& arguments,
   }
 }
 
+void set_lifetimes(Record& record) {
+  const size_t steps = record.steps.size();
+  record.allocated.resize(steps + 1);
+  record.released.resize(steps);
+  std::vector<size_t> first(record.outputs.size(), steps), last = first;
+  for (size_t i = 0; i < steps; ++i) {
+    const auto use = [&](int output) {
+      first[output] = std::min(first[output], i);
+      last[output] = i;
+    };
+    if (const auto* launch = std::get_if<LaunchRecord>(&record.steps[i])) {
+      for (const Patch& p : launch->patches)
+        if (p.kind == Patch::Kind::Output) use(p.index);
+    } else if (const auto* call = std::get_if<LibraryCall>(&record.steps[i])) {
+      for (const LibraryCall::Source& a : call->args)
+        if (a.output >= 0) use(a.output);
+      for (int o : call->outputs)
+        if (o >= 0) use(o);
+    } else {
+      use(std::get<CopyRecord>(record.steps[i]).output);
+    }
+  }
+  for (size_t o = 0; o < record.outputs.size(); ++o) {
+    const OutputSpec& spec = record.outputs[o];
+    if (spec.allocate && !spec.library) record.allocated[first[o]].push_back(static_cast<int>(o));
+    if ((spec.temp || spec.alias >= 0) && last[o] < steps)
+      record.released[last[o]].push_back(static_cast<int>(o));
+  }
+}
+
 }  // namespace fuser

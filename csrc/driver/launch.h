@@ -83,6 +83,8 @@ struct Record {
   bool brief = false;
 };
 using RecordRef = std::shared_ptr<const Record>;
+// Says when memory is needed: from the first step that names it, where it is no result to the last.
+void set_lifetimes(Record& record);
 
 // Queues one launch on `stream` (CUDA), or runs it (host executor). outputs[i]: memory of output i.
 // What `scratch` gave may be taken back when it returns.
