@@ -188,18 +188,19 @@ OnChip on_chip(const Device& device, const Shape& shape, const OnChip& planned, 
     if (kib > 80)
       o.threads_x = crowded ? 512 : most_threads;
     else if (skew)
-      o.threads_x = kib > 32 ? 512 : kib > 16 ? 256 : 128;
+      o.threads_x = kib > 16 ? 512 : 128;
     return o;
   }
   if (o.unroll * staged <= register_vectors) return o;
-  if (vector > 1 && steps_of(most_threads) * staged <= register_vectors) {
+  const int largest = can_copy ? largest_cluster(device) : 1;
+  // Odd rows are cut over a cluster where there is one: few kernels serve them all.
+  if (vector > 1 && !(skew && largest > 1) && steps_of(most_threads) * staged <= register_vectors) {
     o.threads_x = most_threads;
     o.unroll = steps_of(most_threads);
     o.once = shape.cached_bytes * vectors * vector > device.shared_per_processor;
     o.waits = !o.once;
     return o;
   }
-  const int largest = can_copy ? largest_cluster(device) : 1;
   int64_t part = row_bytes;
   while (o.cluster < largest && (part > per_block || vectors / o.cluster > cluster_vectors)) {
     o.cluster *= 2;
@@ -275,10 +276,10 @@ Plan plan_inner(Problem& p, const Hints& hints, const Device& device) {
   } else if (vectors <= 2 * warp) {
     // Two vectors a thread: half as many partial results to combine.
     threads_x = vectors > 1 ? std::max(4, ceil_pow2(vectors) / 2) : 1;
+  } else if (skew && vectors > 8 * warp && vectors <= skewed_steps * 256) {
+    threads_x = vectors <= skewed_steps * 128 ? 128 : 256;
   } else if (vectors <= 16 * warp) {  // two to four vectors a thread
     threads_x = ceil_pow2(vectors) / 2;
-  } else if (skew && vectors <= skewed_steps * 256) {
-    threads_x = vectors <= skewed_steps * 128 ? 128 : 256;
   } else if (vectors <= 32 * warp) {
     threads_x = 256;
   } else {
@@ -286,9 +287,11 @@ Plan plan_inner(Problem& p, const Hints& hints, const Device& device) {
   }
   int unroll =
       static_cast<int>(((skew ? vectors : ceil_pow2(vectors)) + threads_x - 1) / threads_x);
-  // Rows of few elements share kernels.
+  // Rows of few elements share kernels, and so do odd ones in registers.
   if (vector == 1)
     unroll = std::max(unroll, elements);
+  else if (skew && vectors > 8 * warp && vectors <= skewed_steps * 256)
+    unroll = skewed_steps;
   else if (vectors > 1)
     unroll = std::max(unroll, vectors <= 2 * warp ? 2 : 1);
   bool serial = false, split = false, once = false;
