@@ -188,7 +188,7 @@ OnChip on_chip(const Device& device, const Shape& shape, const OnChip& planned, 
     if (kib > 80)
       o.threads_x = crowded ? 512 : most_threads;
     else if (skew)
-      o.threads_x = kib > 16 ? 512 : 128;
+      o.threads_x = kib > 20 ? 512 : kib > 16 ? 256 : 128;
     return o;
   }
   if (o.unroll * staged <= register_vectors) return o;

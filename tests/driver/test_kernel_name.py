@@ -33,7 +33,7 @@ def names(write: Callable[[FusionDefinition, Tensor], Tensor], rows: int = 4) ->
         ("add", lambda fd, x: x * 2.0 + 1.0),  # one fma, which is the value of the sum
         ("exp_sum", lambda fd, x: fd.ops.sum(fd.ops.exp(x), [1])),
         ("cast", lambda fd, x: fd.ops.cast(x, DataType.Half)),
-        ("copy", lambda fd, x: fd.ops.permute(x, [1, 0])),
+        ("set", lambda fd, x: fd.ops.set(fd.ops.permute(x, [1, 0]))),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -11,7 +11,7 @@ import torch
 
 from fuser import DataType, FusionDefinition
 from fuser.ops import as_dtype
-from tests.reducing import REGISTERS, RELOAD, SHARED, kernels_for
+from tests.reducing import REGISTERS, RELOAD, kernels_for
 
 Define = Callable[..., Any]
 
@@ -135,8 +135,9 @@ def test_a_long_row_is_walked_once_in_the_online_form() -> None:
 
 
 def test_all_reads_of_a_row_count() -> None:
-    """Two tensors fill the registers at half the length."""
+    """Rows of two tensors are spread over twice the threads."""
     one = plan_of(lambda o, x: o.softmax(x, 1), ROW)
     two = plan_of(lambda o, x, y: o.softmax(x * y, 1), ROW, ROW)
-    assert one["unroll"] == 2
-    assert (one["place"], two["place"]) == (REGISTERS, SHARED)
+    assert (one["place"], two["place"]) == (REGISTERS, REGISTERS)
+    assert (one["unroll"], two["unroll"]) == (2, 1)
+    assert two["threads_x"] == 2 * one["threads_x"]

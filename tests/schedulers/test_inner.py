@@ -191,7 +191,7 @@ def test_a_plan_sees_no_size(name: str, rng: np.random.Generator) -> None:
     fd = program.definition()
     seen: dict[Any, Any] = {}
     met = 0
-    for _ in range(800):
+    for _ in range(1200):
         rows = int(2 ** rng.uniform(1, 14))
         length = int(2 ** rng.uniform(1, 18)) // 2 * 2 + int(rng.integers(0, 2))
         # Of a second kernel, which is pointwise, all elements together count.

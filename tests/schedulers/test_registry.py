@@ -19,7 +19,7 @@ def test_transpose_takes_what_lies_along_two_axes() -> None:
     fd = FusionDefinition()
     x = fd.define_tensor([-1, -1])
     fd.add_output(x - fd.ops.permute(x, [1, 0]))
-    plan = fd.plan([torch.ones(3, 3)])
+    plan = fd.plan([torch.ones(64, 64)])
     assert isinstance(plan, Plan)
     assert plan.scheduler == "transpose"
 
