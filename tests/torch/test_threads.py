@@ -30,6 +30,21 @@ def normalized() -> FusionDefinition:
     return fd
 
 
+def at_once(work: Callable[[int], None]) -> None:
+    """Runs work(n) in THREADS threads, which begin together, until all have ended."""
+    start = threading.Barrier(THREADS)
+
+    def run(number: int) -> None:
+        start.wait()
+        work(number)
+
+    threads = [threading.Thread(target=run, args=(n,)) for n in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
 def test_threads_of_mixed_shapes() -> None:
     """The results, kernels and counters of one thread."""
     shapes = [(1 + n % 5, 1 + n % 13) for n in range(40)]
@@ -40,21 +55,16 @@ def test_threads_of_mixed_shapes() -> None:
     wanted = gained(before)
     shared = normalized()
     before = fuser.cache_info()
-    start, failures = threading.Barrier(THREADS), []
+    failures: list[tuple[int, int]] = []
 
     def work(number: int) -> None:
-        start.wait()
         for call in range(CALLS):
             place = (call * (2 * number + 1)) % len(inputs)
             (result,) = shared.execute([inputs[place]])
             if not result.equal(expected[place]):
                 failures.append((number, call))
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(work)
     assert failures == []
     gain = gained(before)
     assert gain.plans == wanted.plans
@@ -68,17 +78,12 @@ def test_threads_that_use_a_definition_first() -> None:
     """Together they make one executor."""
 
     def executors() -> int:
-        fd, start, met = normalized(), threading.Barrier(THREADS), []
+        fd, met = normalized(), []
 
-        def work() -> None:
-            start.wait()
+        def work(_: int) -> None:
             met.append(fd.fec)
 
-        threads = [threading.Thread(target=work) for _ in range(THREADS)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        at_once(work)
         return len({id(fec) for fec in met})
 
     assert [executors() for _ in range(20)] == [1] * 20
@@ -99,10 +104,9 @@ def test_threads_that_plan_compile_specialize_and_look(
     """All at once, in definitions that nobody used before."""
     set_option("FUSER_SPECIALIZE_AFTER", 10)
     definitions = {factor: written(factor) for factor in (2.0, 4.0, 6.0)}
-    start, failures = threading.Barrier(THREADS), []
+    failures: list[tuple[int, int]] = []
 
     def work(number: int) -> None:
-        start.wait()
         for call in range(60):
             factor = 2.0 * (1 + (call + number) % 3)
             fd, shape = definitions[factor], (1 + call * (number + 1) % 7, 3 + (call + number) % 5)
@@ -115,11 +119,7 @@ def test_threads_that_plan_compile_specialize_and_look(
             if not (result.eq(factor + 1.0).all() and inputs[0].eq(2.0).all()):
                 failures.append((number, call))
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(work)
     assert failures == []
 
 
