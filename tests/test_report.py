@@ -31,7 +31,7 @@ def definition() -> FusionDefinition:
 class Page(HTMLParser):
     """The ids, links and unclosed tags of a page."""
 
-    VOID = frozenset({"meta", "br", "link"})
+    VOID = frozenset({"meta", "br", "wbr", "link"})
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -69,6 +69,12 @@ def test_it_is_one_file_with_all_sections(page: Path) -> None:
     assert "handed over in memory" in text
     assert "registers a thread" in text
     assert "torch computes matmul" in text
+
+
+def test_report_path(tmp_path: Path) -> None:
+    with pytest.raises(fuser.UserError, match="no folder") as error:
+        fuser.report(definition(), X, Y, path=tmp_path / "absent" / "r.html")
+    assert error.value.rule == "report-path"
 
 
 def test_what_users_write_is_escaped(page: Path) -> None:
@@ -168,12 +174,52 @@ BROWSER = next(
 )
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1280, "light")])
-def test_in_a_browser(page: Path, tmp_path: Path, width: int, scheme: str) -> None:
-    """Nothing is wider than the window, nothing is loaded, every part opens by a click."""
+# Texts that stick out of the box that stands before them, or of their picture.
+CUT = """() => {
+  const out = [];
+  for (const svg of document.querySelectorAll("svg")) {
+    const whole = svg.getBoundingClientRect();
+    let box = whole;
+    if (whole.width === 0) continue;  // in a part that is closed
+    for (const e of svg.querySelectorAll("rect, text")) {
+      const r = e.getBoundingClientRect();
+      if (e.tagName === "rect") { box = e.classList.contains("node") ? r : whole; continue; }
+      if (r.left < box.left || r.right > box.right || r.top < whole.top || r.bottom > whole.bottom)
+        out.push(e.textContent);
+    }
+  }
+  return out;
+}"""
+
+
+@pytest.fixture(scope="module")
+def model_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two regions, the second with a long name."""
+
+    def block(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        z = (x * 2).relu() @ y
+        return torch.layer_norm(torch.nn.functional.gelu(z.softmax(0)).sigmoid(), [16]).log_softmax(
+            -1
+        )
+
+    path = tmp_path_factory.mktemp("model") / "m.html"
+    return fuser.report(block, X, Y, path=path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "width", "scheme"),
+    [("page", 390, "dark"), ("page", 1280, "light"), ("model_page", 390, "light")],
+)
+def test_in_a_browser(
+    kind: str, width: int, scheme: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Nothing is wider than the window or its box, nothing is loaded, every part opens by a click,
+    every link leads to something that is seen.
+    """
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     if BROWSER is None:
         pytest.skip("no Chromium on the PATH")
+    page: Path = request.getfixturevalue(kind)
     with playwright.sync_playwright() as p:
         browser = p.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
         tab = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
@@ -181,15 +227,24 @@ def test_in_a_browser(page: Path, tmp_path: Path, width: int, scheme: str) -> No
         tab.on("request", lambda request: loaded.append(request.url))
         tab.goto(page.as_uri())
         assert loaded == [page.as_uri()]
-        for summary in tab.query_selector_all("summary"):
-            summary.scroll_into_view_if_needed()
-            before = summary.evaluate("e => e.parentElement.open")
-            summary.click()
-            assert summary.evaluate("e => e.parentElement.open") != before
-        for link in tab.query_selector_all("nav a"):
+        for link in tab.query_selector_all('a[href^="#"]'):
+            if not link.is_visible():
+                continue
             link.click()
-            assert tab.url.endswith(str(link.get_attribute("href")))
+            anchor = str(link.get_attribute("href"))
+            assert tab.url.endswith(anchor)
+            assert tab.query_selector(anchor).is_visible(), "following it opens what it is in"
+        for summary in tab.query_selector_all("summary"):
+            if summary.evaluate("e => e.parentElement.open"):
+                continue
+            summary.scroll_into_view_if_needed()
+            summary.click()
+            assert summary.evaluate("e => e.parentElement.open")
         assert tab.evaluate("document.documentElement.scrollWidth") <= width
+        assert tab.evaluate(CUT) == []
         shot = tab.screenshot(path=str(tmp_path / f"{scheme}.png"))
         assert len(shot) > 10_000
+        for summary in reversed(tab.query_selector_all("summary")):
+            summary.click()
+            assert not summary.evaluate("e => e.parentElement.open")
         browser.close()

@@ -56,6 +56,13 @@ class ModelReport:
 
     def text(self, colours: bool = False) -> str:
         """The report, with the colours of a terminal or without."""
+        lines = [self.counts()]
+        for number, explanation in enumerate(self.explanations):
+            lines += ["", f"region {number}", explanation.text(colours)]
+        return "\n".join(lines)
+
+    def counts(self) -> str:
+        """By graph: how much was fused, and what was left to torch and why."""
         lines = []
         for graph in self.graphs:
             left = sum(graph.left.values())
@@ -67,8 +74,6 @@ class ModelReport:
                 f"  {count:4} {op}: {reason}" for (op, reason), count in graph.left.most_common()
             ]
             lines += [f"  fell back: {', '.join(ops)}: {why}" for ops, why in graph.fallbacks]
-        for number, explanation in enumerate(self.explanations):
-            lines += ["", f"region {number}", explanation.text(colours)]
         return "\n".join(lines)
 
 

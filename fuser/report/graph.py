@@ -10,16 +10,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fuser.explain import Explanation, Step
-from fuser.report.svg import CHARACTER, element, picture, shortened, text
+from fuser.report.layered import Cell, layered
+from fuser.report.svg import CHARACTER, element, picture, text
 from fuser.tables import duration, size
 
 _HEIGHT, _GAP, _ROW_GAP = 34.0, 14.0, 26.0  # pixels of a node, beside and below it
-_MARGIN, _HEAD = 16.0, 46.0  # of a frame: inside, and its title
+_MARGIN, _HEAD = 16.0, 50.0  # of a frame: inside, and its title
+_TITLE, _NOTE = CHARACTER * 12 / 11, CHARACTER * 10 / 11  # pixels of a character, style.css
 _MOST_IN_ROW = 7
 _MOST_LAYERS = 36  # of the ops of a step; longer ones are shown from both ends
 
 
-@dataclass
+@dataclass(eq=False)
 class Node:
     """One box. kind: "read", "write", "op", "view" (no work of its own: coordinates, or the same as
     another one) or "more".
@@ -30,8 +32,6 @@ class Node:
     under: str  # a second line
     operands: list[Node] = field(default_factory=list)
     layer: int = 0
-    x: float = 0.0
-    y: float = 0.0
 
     @property
     def width(self) -> float:
@@ -43,11 +43,11 @@ def graph(
     records: Sequence[dict[str, Any]], found: Explanation, shapes: dict[int, tuple[int, ...]]
 ) -> str:
     """The picture of all steps, one below the other. records: of the definition's tensors."""
-    frames = [_Frame(records, step, shapes) for step in found.steps]
+    frames = [_Frame(records, step, shapes, i) for i, step in enumerate(found.steps)]
     width = max(frame.width for frame in frames) + 2 * _MARGIN if frames else 200.0
     parts, y = [], _MARGIN
     for number, frame in enumerate(frames):
-        parts += frame.draw((width - frame.width) / 2, y, number)
+        parts.append(frame.draw((width - frame.width) / 2, y))
         y += frame.height + _MARGIN
         if number + 1 < len(frames):
             middle = width / 2
@@ -77,6 +77,7 @@ class _Frame:
         records: Sequence[dict[str, Any]],
         step: Step,
         shapes: dict[int, tuple[int, ...]],
+        number: int,
     ) -> None:
         self.records, self.step, self.shapes = records, step, shapes
         self.nodes: dict[int, Node] = {}
@@ -87,9 +88,18 @@ class _Frame:
             chip.operands.append(self.node(source))
         for use in step.reads:
             self.node(use.tensor)
-        rows = _rows([*self.nodes.values(), *writes])
-        self.width, self.height = self.place(rows)
-        self.rows = rows
+        self.rows = layered(
+            _rows([*self.nodes.values(), *writes]), lambda n: n.operands, lambda n: n.width, _GAP
+        )
+        self.title = f"{number}  {step.kind} {step.name}"
+        self.times = f"moves {size(step.bytes)}, predicted {duration(step.predicted_us)}"
+        if step.measured_us is not None:
+            self.times += f", measured {duration(step.measured_us)}"
+        ends = [cell.x + cell.width / 2 for row in self.rows for cell in row]
+        self.inner = max(ends, default=0.0)
+        inside = max(self.inner, len(self.title) * _TITLE, len(self.times) * _NOTE)
+        self.width = inside + 2 * _MARGIN
+        self.height = _HEAD + len(self.rows) * (_HEIGHT + _ROW_GAP) - _ROW_GAP + _MARGIN
 
     def node(self, tensor: int) -> Node:
         """The box of a tensor inside this step, made with all that it comes from."""
@@ -125,39 +135,20 @@ class _Frame:
         shape = "x".join(map(str, self.shapes.get(tensor, ()))) or "scalar"
         return Node(kind, f"{label} {shape}", "" if count is None else size(count))
 
-    def place(self, rows: list[list[Node]]) -> tuple[float, float]:
-        """Gives every node its place; returns width and height of the frame."""
-        widths = [sum(n.width for n in row) + _GAP * (len(row) - 1) for row in rows]
-        inner = max([*widths, 400.0, (len(self.step.name) + 12) * CHARACTER * 1.1])
-        y = _HEAD
-        for row, width in zip(rows, widths, strict=True):
-            x = _MARGIN + (inner - width) / 2
-            for node in row:
-                node.x, node.y = x, y
-                x += node.width + _GAP
-            y += _HEIGHT + _ROW_GAP
-        return inner + 2 * _MARGIN, y - _ROW_GAP + _MARGIN
-
-    def draw(self, x: float, y: float, number: int) -> list[str]:
-        step = self.step
+    def draw(self, x: float, y: float) -> str:
         frame = element(
-            "rect", x=0, y=0, width=self.width, height=self.height, rx=8, class_=step.kind
+            "rect", x=0, y=0, width=self.width, height=self.height, rx=8, class_=self.step.kind
         )
-        times = f"moves {size(step.bytes)}, predicted {duration(step.predicted_us)}"
-        if step.measured_us is not None:
-            times += f", measured {duration(step.measured_us)}"
-        title = f"{number}  {step.kind} {step.name}"
         parts = [
             frame,
-            text(_MARGIN, 20, shortened(title, self.width - 2 * _MARGIN), "title"),
-            text(_MARGIN, 35, shortened(times, self.width - 2 * _MARGIN), "note"),
+            text(_MARGIN, 20, self.title, "title"),
+            text(_MARGIN, 35, self.times, "note"),
         ]
-        shown = {id(node) for row in self.rows for node in row}
-        for row in self.rows:
-            for node in row:
-                parts += [_edge(o, node) for o in node.operands if id(o) in shown]
-        parts += [_box(node) for row in self.rows for node in row]
-        return [element("g", "".join(parts), transform=f"translate({x:.1f},{y:.1f})")]
+        cells = [cell for row in self.rows for cell in row]
+        left = (self.width - self.inner) / 2
+        parts += [_edge(a, b, left) for b in cells for a in b.above]
+        parts += [_box(cell.box, cell.x + left, _top(cell)) for cell in cells if cell.box]
+        return element("g", "".join(parts), transform=f"translate({x:.1f},{y:.1f})")
 
 
 def _rows(nodes: Sequence[Node]) -> list[list[Node]]:
@@ -171,21 +162,11 @@ def _rows(nodes: Sequence[Node]) -> list[list[Node]]:
     inner = [layers[i] for i in sorted(layers)]
     if len(inner) > _MOST_LAYERS:
         inner = _without_middle(inner)
-    rows: list[list[Node]] = []
-    position: dict[int, float] = {}
-    for layer in (reads, *inner, writes):
-        # Below the middle of what they come from, so that few edges cross.
-        layer = sorted(layer, key=lambda n: _mean(position, n.operands))
-        for i in range(0, len(layer), _MOST_IN_ROW):
-            row = layer[i : i + _MOST_IN_ROW]
-            position |= {id(n): (k + 0.5) / len(row) for k, n in enumerate(row)}
-            rows.append(row)
-    return rows
-
-
-def _mean(position: dict[int, float], operands: Sequence[Node]) -> float:
-    known = [position[id(o)] for o in operands if id(o) in position]
-    return sum(known) / len(known) if known else 0.5
+    return [
+        layer[i : i + _MOST_IN_ROW]
+        for layer in (reads, *inner, writes)
+        for i in range(0, len(layer), _MOST_IN_ROW)
+    ]
 
 
 def _without_middle(layers: list[list[Node]]) -> list[list[Node]]:
@@ -201,29 +182,33 @@ def _without_middle(layers: list[list[Node]]) -> list[list[Node]]:
     return [*layers[:half], [more], *layers[-half:]]
 
 
-def _edge(source: Node, target: Node) -> str:
-    x0, y0 = source.x + source.width / 2, source.y + _HEIGHT
-    x1, y1 = target.x + target.width / 2, target.y
-    bend = max(10.0, min(60.0, (y1 - y0) / 2))
-    aside = 0.0
-    if y1 - y0 > _HEIGHT + 2 * _ROW_GAP:  # past other nodes: around them, on the nearer side
-        aside = min(150.0, 55 + (y1 - y0) / 6) * (1 if x0 >= x1 else -1)
-    first, second = f"{x0 + aside:.1f},{y0 + bend:.1f}", f"{x1 + aside:.1f},{y1 - bend:.1f}"
-    path = f"M{x0:.1f},{y0:.1f} C{first} {second} {x1:.1f},{y1 - 2:.1f}"
+def _top(cell: Cell[Node]) -> float:
+    return _HEAD + cell.row * (_HEIGHT + _ROW_GAP)
+
+
+def _edge(source: Cell[Node], target: Cell[Node], left: float) -> str:
+    """From one row to the next, and straight on through a bend."""
+    x0, y0 = source.x + left, _top(source) + _HEIGHT
+    x1, y1 = target.x + left, _top(target)
+    middle = (y0 + y1) / 2
+    is_bend = target.box is None
+    end = y1 if is_bend else y1 - 2
+    path = f"M{x0:.1f},{y0:.1f} C{x0:.1f},{middle:.1f} {x1:.1f},{middle:.1f} {x1:.1f},{end:.1f}"
+    if is_bend:
+        return element("path", d=f"{path} v{_HEIGHT:.0f}", class_="edge")
     return element("path", d=path, class_="edge", marker_end="url(#arrow)")
 
 
-def _box(node: Node) -> str:
-    middle = node.x + node.width / 2
+def _box(node: Node, middle: float, top: float) -> str:
     radius = 17 if node.kind in ("read", "write") else 5
     shape = element(
-        "rect", x=node.x, y=node.y, width=node.width, height=_HEIGHT, rx=radius,
+        "rect", x=middle - node.width / 2, y=top, width=node.width, height=_HEIGHT, rx=radius,
         class_=f"node {node.kind}",
     )  # fmt: skip
     if not node.under:
-        return shape + text(middle, node.y + 21, node.label, "label", "middle")
+        return shape + text(middle, top + 21, node.label, "label", "middle")
     return (
         shape
-        + text(middle, node.y + 15, node.label, "label", "middle")
-        + text(middle, node.y + 27, node.under, "under", "middle")
+        + text(middle, top + 15, node.label, "label", "middle")
+        + text(middle, top + 27, node.under, "under", "middle")
     )

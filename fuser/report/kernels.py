@@ -14,11 +14,11 @@ _CLASSES = (
     ("loads", re.compile(r"ld\.global|ld\.param|ld\.volatile|ldu")),
     ("stores", re.compile(r"st\.global|red\.|atom\.")),
     ("shared memory", re.compile(r"(ld|st)\.shared|mapa|cp\.async")),
-    ("shuffles, barriers", re.compile(r"shfl|bar\.|barrier|vote|fence|membar|mbarrier")),
+    ("shuffles and barriers", re.compile(r"shfl|bar\.|barrier|vote|fence|membar|mbarrier")),
     ("transcendental", re.compile(r"ex2|lg2|rcp|sqrt|rsqrt|sin|cos|tanh")),
     ("floating point", re.compile(r"\w+(\.\w+)*\.(f16|f16x2|bf16|bf16x2|f32|f64)\b")),
     ("control", re.compile(r"bra|ret|call|setp|selp")),
-    ("integer, moves", re.compile(r".")),
+    ("integer and moves", re.compile(r".")),
 )
 
 

@@ -5,18 +5,23 @@ from __future__ import annotations
 import importlib.resources
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fuser.cache import kernel_text
 from fuser.definition import FusionDefinition
+from fuser.errors import UserError
 from fuser.explain import Explanation, Step, arguments_of, explain, shortened_plan
 from fuser.report.graph import graph
 from fuser.report.kernels import MachineCode, machine_code
 from fuser.report.plots import roofline, timeline
 from fuser.report.source import SourceLine, source_lines
 from fuser.tables import duration, size
+
+if TYPE_CHECKING:
+    from fuser.adapters.report import Run
 
 _MOST_REGIONS = 24  # of a model that get a section each; equal ones count once
 
@@ -41,26 +46,26 @@ def report(
     backend="fuser"). Builds the kernels; with `measured` it runs them a few times, on copies of
     inputs that are written in place. The file loads nothing from elsewhere.
 
-    Raises what running does for inputs that do not fit.
+    Raises what explain() does, and UserError `report-path` where there is no folder for the file.
     """
-    runs: list[tuple[FusionDefinition, list[Any], dict[int, str]]]
+    place = Path(path)
+    if not place.parent.is_dir():  # said before the work, which takes a while
+        raise UserError(f"no folder {place.parent} for the report", rule="report-path")
     if isinstance(target, FusionDefinition):
-        runs, notes = [(target, arguments_of(inputs), {})], ""
         title = _title_of(target)
+        body = _section(_explained(target, arguments_of(inputs), {}, device, measured), "")
     else:
         named |= {} if device is None else {"device": device}
-        found = explain(target, *inputs, **named)
-        runs, notes = _different(found.runs), found.text()
+        model = explain(target, *inputs, **named)
         title = getattr(target, "__name__", type(target).__name__)
-    sections = [
-        _section(fd, given, places, device, measured, number if notes else None)
-        for number, (fd, given, places) in enumerate(runs[:_MOST_REGIONS])
-    ]
-    body = [f"<h1>{escape(title)}</h1>"]
-    if notes:
-        body.append(_model(notes, runs))
-    text = _PAGE.format(title=escape(title), style=_style(), body="".join([*body, *sections]))
-    place = Path(path)
+        runs = _different(model.runs)
+        regions = [
+            _explained(run.fd, run.inputs, run.places, device, measured)
+            for run in runs[:_MOST_REGIONS]
+        ]
+        body = _model(model.counts(), len(runs), regions)
+    body = f"<h1>{escape(title)}</h1>{body}"
+    text = _PAGE.format(title=escape(title), style=_style(), body=body)
     place.write_text(text, encoding="utf-8")
     return place
 
@@ -91,47 +96,92 @@ def _title_of(fd: FusionDefinition) -> str:
     return f"Definition at {Path(places[-1]).name}" if places[-1] else "Definition"
 
 
-def _different(runs: Sequence[Any]) -> list[tuple[FusionDefinition, list[Any], dict[int, str]]]:
+# ---- a model
+
+
+def _different(runs: Sequence[Run]) -> list[Run]:
     """The runs without those that have the same definition and sizes as an earlier one."""
-    seen: dict[Any, Any] = {}
+    seen: dict[Any, Run] = {}
     for run in runs:
         shapes = tuple(tuple(getattr(value, "shape", ())) for value in run.inputs)
-        key = (run.fd.fusion.structure(), shapes)
-        seen.setdefault(key, (run.fd, run.inputs, run.places))
+        seen.setdefault((run.fd.fusion.structure(), shapes), run)
     return list(seen.values())
 
 
-def _model(notes: str, runs: Sequence[Any]) -> str:
-    counted = notes.split("\n\nregion 0")[0]
-    more = f" The first {_MOST_REGIONS} are shown." if len(runs) > _MOST_REGIONS else ""
-    links = "".join(f'<a href="#r{i}">region {i}</a>' for i in range(min(len(runs), _MOST_REGIONS)))
-    return (
-        f"<p>{len(runs)} different regions became definitions.{more}</p><nav>{links}</nav>"
-        f"<details><summary>what was fused, and what was left to torch</summary>"
-        f"<pre>{escape(counted)}</pre></details>"
-    )
+def _model(counts: str, different: int, regions: Sequence[_Region]) -> str:
+    more = f" The first {len(regions)} are shown." if different > len(regions) else ""
+    parts = [
+        f"<p>{_counted(different, 'different region')} became definitions.{more}</p>",
+        _regions_table(regions),
+        "<details><summary>what was fused, and what was left to torch</summary>"
+        f"<pre>{escape(counts)}</pre></details>",
+    ]
+    for number, region in enumerate(regions):
+        # The target of the link is inside, so that following it opens the region.
+        opened = " open" if number == 0 else ""
+        title = f"<h2>Region {number}</h2> {_breakable(_summary(region.found))}"
+        text = _section(region, f"r{number}-")
+        parts.append(
+            f'<details{opened}><summary>{title}</summary><div id="r{number}">{text}</div></details>'
+        )
+    return "".join(parts)
+
+
+def _regions_table(regions: Sequence[_Region]) -> str:
+    rows = []
+    for number, region in enumerate(regions):
+        found = region.found
+        measured = sum(found.measured.step_us) if found.measured else None
+        rows.append(
+            [
+                f'<a href="#r{number}">region&nbsp;{number}</a>',
+                f'<span class="mono">{_breakable(_summary(found))}</span>',
+                duration(found.predicted_us),
+                duration(measured),
+                size(found.bytes),
+                str(len(found.steps)),
+            ]
+        )
+    return _table(["", "what", "predicted", "measured", "moved", "steps"], rows, texts=2)
+
+
+def _summary(found: Explanation) -> str:
+    names = ", ".join(step.name for step in found.steps[:3])
+    return f"{names}{' …' if len(found.steps) > 3 else ''}"
 
 
 # ---- one definition
 
 
-def _section(
+@dataclass(frozen=True)
+class _Region:
+    """A definition with inputs, and what is known of it."""
+
+    fd: FusionDefinition
+    inputs: list[Any]
+    places: Mapping[int, str]  # the user's line of a tensor, where better known than by the tensor
+    kernels: Sequence[Any]  # of executor.kernels(), one for each step that is a kernel
+    found: Explanation
+
+
+def _explained(
     fd: FusionDefinition,
     inputs: list[Any],
     places: Mapping[int, str],
     device: Any,
     measured: bool,
-    number: int | None,
-) -> str:
+) -> _Region:
     found = explain(fd, inputs, device=device, measured=measured)
-    kernels = fd.fec.executor.kernels(inputs, device)
-    records = fd.fusion.records()["tensors"]
+    return _Region(fd, inputs, places, fd.fec.executor.kernels(inputs, device), found)
+
+
+def _section(region: _Region, prefix: str) -> str:
+    """All of one definition; `prefix` sets its anchors apart from those of others."""
     from fuser.interpreter import tensor_sizes  # imports torch, which `import fuser` does not
 
-    shapes = tensor_sizes(fd, inputs)
-    with ThreadPoolExecutor() as pool:  # NVRTC releases the interpreter lock
-        code = list(pool.map(lambda kernel: machine_code(kernel, found.machine.arch), kernels))
-    prefix = "" if number is None else f"r{number}-"
+    found = region.found
+    records = region.fd.fusion.records()["tensors"]
+    shapes = tensor_sizes(region.fd, region.inputs)
     parts = [_facts(found), _links(prefix, found)]
     picture = graph(records, found, shapes)
     picture = f'<p class="soft">{_LEGEND}</p><div class="wide">{picture}</div>'
@@ -141,36 +191,34 @@ def _section(
     parts.append(_titled(prefix, "roofline", "Roofline", _roofline(found)))
     if found.measured:
         picture = timeline(found.measured.timeline)
-        about = "<p class=soft>From the call to its results; the median one of a few calls.</p>"
-        text = f'{about}<div class="wide">{picture}</div>'
+        about = '<p class="soft">From the call to its results; the median one of a few calls.</p>'
+        text = f'{about}<div class="wide plot">{picture}</div>'
         parts.append(_titled(prefix, "timeline", "One call in time", text))
-    own = iter(zip(kernels, code, strict=True))
-    details = []
-    for i, step in enumerate(found.steps):
-        kernel = next(own, None) if step.kind == "kernel" else None
-        lines = source_lines(records, step.computes, places)
-        details.append(_step(step, i, kernel, lines, found, prefix))
-    parts.append(_titled(prefix, "kernels", "Each step in detail", "".join(details)))
-    definition = f"<details><summary>as Python</summary><pre>{escape(repr(fd))}</pre></details>"
+    details = _details(region, records, prefix)
+    parts.append(_titled(prefix, "kernels", "Each step in detail", details))
+    definition = escape(repr(region.fd))
+    definition = f"<details><summary>as Python</summary><pre>{definition}</pre></details>"
     parts.append(_titled(prefix, "definition", "The definition", definition))
-    text = "".join(parts)
-    if number is None:
-        return text
-    # The target of the link is inside, so that following it opens the region.
-    opened = " open" if number == 0 else ""
-    title = f"<h2>Region {number}</h2> {escape(_summary(found))}"
-    return f'<details{opened}><summary>{title}</summary><div id="r{number}">{text}</div></details>'
+    return "".join(parts)
+
+
+def _details(region: _Region, records: Sequence[dict[str, Any]], prefix: str) -> str:
+    arch = region.found.machine.arch
+    with ThreadPoolExecutor() as pool:  # NVRTC releases the interpreter lock
+        code = list(pool.map(lambda kernel: machine_code(kernel, arch), region.kernels))
+    own = iter(zip(region.kernels, code, strict=True))
+    details = []
+    for number, step in enumerate(region.found.steps):
+        kernel = next(own, None) if step.kind == "kernel" else None
+        lines = source_lines(records, step.computes, region.places)
+        details.append(_step(step, f"{prefix}step{number}", number, kernel, lines))
+    return "".join(details)
 
 
 _LEGEND = (
     "A frame is a step. Round: in memory; dashed: no work of its own, being coordinates or the "
     "same as another op."
 )
-
-
-def _summary(found: Explanation) -> str:
-    names = ", ".join(step.name for step in found.steps[:3])
-    return f"{names}{' …' if len(found.steps) > 3 else ''}"
 
 
 _SECTIONS = ("graph", "steps", "cuts", "roofline", "timeline", "kernels", "definition")
@@ -189,7 +237,7 @@ def _links(prefix: str, found: Explanation) -> str:
 def _facts(found: Explanation) -> str:
     ratio = f"{found.bytes / found.ideal_bytes:.2f}x" if found.ideal_bytes else "-"
     values = [
-        (str(len(found.steps)), "steps"),
+        (str(len(found.steps)), "step" if len(found.steps) == 1 else "steps"),
         (size(found.bytes), "moved"),
         (ratio, f"the ideal, {size(found.ideal_bytes)}"),
         (duration(found.predicted_us), f"predicted, {found.machine.name}"),
@@ -202,22 +250,42 @@ def _facts(found: Explanation) -> str:
 
 
 def _steps_table(found: Explanation, prefix: str) -> str:
-    header = ["", "step", "reads", "writes", "moved", "predicted", "measured", "of a copy"]
-    numbers = {"moved", "predicted", "measured", "of a copy"}
-    cells = "".join(f"<th{' class=number' if h in numbers else ''}>{h}</th>" for h in header)
+    header = ["", "step", "predicted", "measured", "of a copy", "moved", "reads", "writes"]
     rows = []
     for i, step in enumerate(found.steps):
-        link = f'<a class="mono" href="#{prefix}step{i}">{escape(step.name)}</a>'
+        link = f'<a class="mono" href="#{prefix}step{i}">{_breakable(step.name)}</a>'
+        figures = [duration(step.predicted_us), duration(step.measured_us), _of_copy(found, step)]
         uses = [", ".join(f"T{use.tensor}" for use in u) for u in (step.reads, step.writes)]
-        figures = [size(step.bytes), duration(step.predicted_us), duration(step.measured_us)]
-        row = [str(i), link, *uses]
-        rows.append(
-            "<tr>"
-            + "".join(f"<td>{cell}</td>" for cell in row)
-            + "".join(f"<td class=number>{f}</td>" for f in [*figures, _of_copy(found, step)])
-            + "</tr>"
+        rows.append([str(i), link, *figures, size(step.bytes), *uses])
+    return _table(header, rows, texts=2, last_texts=2)
+
+
+def _table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], texts: int, last_texts: int = 0
+) -> str:
+    """Cells of HTML; all columns but so many first and last ones are numbers."""
+    numbers = range(texts, len(header) - last_texts)
+
+    def line(tag: str, cells: Sequence[str]) -> str:
+        classes = [
+            "number" if i in numbers else "name" if i == 1 else "" for i in range(len(cells))
+        ]
+        return "".join(
+            f"<{tag} class={kind}>{cell}</{tag}>" if kind else f"<{tag}>{cell}</{tag}>"
+            for kind, cell in zip(classes, cells, strict=True)
         )
-    return f'<div class="wide"><table><tr>{cells}</tr>{"".join(rows)}</table></div>'
+
+    body = "".join(f"<tr>{line('td', row)}</tr>" for row in rows)
+    return f'<div class="wide"><table><tr>{line("th", header)}</tr>{body}</table></div>'
+
+
+def _breakable(name: str) -> str:
+    """Names of kernels are long: lines may end behind an underscore."""
+    return escape(name).replace("_", "_<wbr>")
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _of_copy(found: Explanation, step: Step) -> str:
@@ -243,7 +311,7 @@ def _roofline(found: Explanation) -> str:
         f"Rings: predicted from launch, bytes and issue slots; {discs}."
     )
     picture = roofline(found.machine, kernels)
-    return f'<p class="soft">{escape(about)}</p><div class="wide">{picture}</div>'
+    return f'<p class="soft">{escape(about)}</p><div class="wide plot">{picture}</div>'
 
 
 # ---- one step
@@ -251,11 +319,10 @@ def _roofline(found: Explanation) -> str:
 
 def _step(
     step: Step,
+    anchor: str,
     number: int,
     kernel: tuple[Any, MachineCode] | None,
     lines: Sequence[SourceLine],
-    found: Explanation,
-    prefix: str,
 ) -> str:
     parts = [f"<h3>{number}. {escape(step.kind)} <code>{escape(step.name)}</code></h3>"]
     if step.plan:
@@ -267,7 +334,7 @@ def _step(
         parts += [_launch(info, code), _code_beside_source(info, lines), _texts(info, code)]
     elif lines:
         parts.append(_source(lines))
-    return f'<div class="step" id="{prefix}step{number}">{"".join(parts)}</div>'
+    return f'<div class="step" id="{anchor}">{"".join(parts)}</div>'
 
 
 def _uses(step: Step) -> str:

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Sequence
 from fuser.cost import Machine
 from fuser.explain import Step
 from fuser.measure import Span
-from fuser.report.svg import CHARACTER, element, picture, shortened, text, tooltip
+from fuser.report.svg import CHARACTER, element, picture, text, tooltip
 from fuser.tables import duration
 
 Scale = Callable[[float], float]  # a value to pixels
 
-_WIDTH, _HEIGHT = 640.0, 340.0
-_LEFT, _RIGHT, _TOP, _BOTTOM = 64.0, 16.0, 16.0, 44.0
+_WIDTH, _HEIGHT = 440.0, 280.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 52.0, 14.0, 22.0, 40.0
 
 
 def roofline(machine: Machine, steps: Sequence[Step]) -> str:
@@ -58,7 +58,7 @@ def roofline(machine: Machine, steps: Sequence[Step]) -> str:
     parts += _step_labels([(x(i), y(p)) for _, i, p, _ in rates])
     middle = (_LEFT + _WIDTH - _RIGHT) / 2
     parts.append(text(middle, _HEIGHT - 8, "operations a byte", "axis", "middle"))
-    parts.append(text(8, _TOP - 3, "operations a second", "axis"))
+    parts.append(text(8, 12, "operations a second", "axis"))
     return picture(_WIDTH, _HEIGHT, parts, f"roofline of {machine.name}")
 
 
@@ -74,32 +74,35 @@ def _step_labels(places: Sequence[tuple[float, float]]) -> list[str]:
     labels = []
     for x, y, numbers in groups:
         what = ", ".join(map(str, numbers[:4])) + (" …" if len(numbers) > 4 else "")
-        labels.append(text(x + 9, y + 4, what, "label"))
+        labels.append(text(x + 9, y - 5, what, "label"))
     return labels
 
 
+_MOST_SPANS = 60
+
+
 def timeline(spans: Sequence[Span]) -> str:
-    """A row for each thing that ran, lanes below each other; the bar says when."""
-    spans = sorted(spans, key=lambda s: (s.lane, s.start))[:60]
+    """A row for each thing that ran, lanes below each other: its name, and a bar that says when."""
+    spans = sorted(spans, key=lambda s: (s.lane, s.start))[:_MOST_SPANS]
     end = max((s.stop for s in spans), default=1.0) or 1.0
-    name_width, row = 250.0, 24.0
-    width = 760.0
-    scale = (width - name_width - 90) / end
+    row, width = 34.0, 440.0
+    names = [f"{span.lane}  {span.name}" for span in spans]
+    width = max([width, *(len(name) * CHARACTER + 16 for name in names)])
+    scale = (width - 90) / end
     parts = []
-    for i, span in enumerate(spans):
-        top = 10 + i * row
-        name = shortened(f"{span.lane}  {span.name}", name_width - 12)
-        parts.append(text(8, top + 14, name, "label"))
+    for i, (name, span) in enumerate(zip(names, spans, strict=True)):
+        top = 8 + i * row
+        parts.append(text(8, top + 9, name, "label"))
         bar = max(1.5, (span.stop - span.start) * scale)
-        left = name_width + span.start * scale
+        left = 8 + span.start * scale
         title = tooltip(f"{span.name}, from {duration(span.start)}")
         parts.append(
-            element("rect", title, x=left, y=top + 3, width=bar, height=row - 8, rx=2,
+            element("rect", title, x=left, y=top + 14, width=bar, height=row - 22, rx=2,
                     class_=f"span {span.lane}")
         )  # fmt: skip
         took = duration(span.stop - span.start)
-        parts.append(text(left + bar + 5, top + 14, took, "under"))
-    return picture(width, 20 + len(spans) * row, parts, "timeline of one call")
+        parts.append(text(left + bar + 5, top + 23, took, "under"))
+    return picture(width, 12 + len(spans) * row, parts, "timeline of one call")
 
 
 def _log_share(value: float, low: float, high: float) -> float:

@@ -29,12 +29,18 @@ def tooltip(what: str) -> str:
     return element("title", escape(what))
 
 
+_LEAST = 0.8  # of a picture's size: text of 11 px is still read at 9
+
+
 def picture(width: float, height: float, parts: Iterable[str], title: str) -> str:
-    """A whole picture, as wide as it wants to be; the page lets wide ones scroll."""
+    """A whole picture. In a page it shrinks to the room there is, as long as its text can be read;
+    wider ones the page lets scroll.
+    """
     body = tooltip(title) + "".join(parts)
     size = {"width": round(width), "height": round(height)}
     box = f"0 0 {size['width']} {size['height']}"
-    return element("svg", body, xmlns=_NAMESPACE, viewBox=box, role="img", **size)
+    least = f"min-width: {round(_LEAST * width)}px"
+    return element("svg", body, xmlns=_NAMESPACE, viewBox=box, role="img", style=least, **size)
 
 
 def shortened(what: str, width: float) -> str:
