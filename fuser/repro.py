@@ -60,6 +60,37 @@ def repro_script(definition: str, inputs: Sequence[Any] | None) -> str:
     return f"{text}inputs = [\n{lines}]\nfor result in fd.execute(inputs):\n    print(result)\n"
 
 
+def graph_script(graph: str, inputs: Sequence[Any]) -> str:
+    """Runnable Python: a graph of TorchScript, as torch prints it, and its execution by our fuser.
+    `inputs` as input_spec gives them.
+    """
+    lines = "".join(f"    {input_text(value)},\n" for value in inputs)
+    # A function that is made of a graph returns one value.
+    head, _, results = graph.rstrip().rpartition("\n  return (")
+    names = results.rstrip(")")
+    if "," in names:
+        types = ", ".join("Tensor" for _ in names.split(","))
+        head += f"\n  %results : ({types}) = prim::TupleConstruct({names})"
+        names = "%results"
+    return _GRAPH.format(graph=f"{head}\n  return ({names})\n", inputs=lines)
+
+
+_GRAPH = """\
+import torch
+
+import fuser
+from fuser import _core
+
+_core.set_option("FUSER_STRICT", "1")
+fuser.enable_torchscript_fuser(cpu=True)
+f = torch._C._create_function_from_graph("f", torch._C.parse_ir(\'\'\'{graph}\'\'\'))
+inputs = [
+{inputs}]
+for _ in range(3):
+    f(*inputs)
+"""
+
+
 def keep_repro(definition: str, inputs: Sequence[Any], error: BaseException) -> Path | None:
     """Writes the script of a run that failed, and adds a note to the error that says where. Returns
     its path; None where it cannot be written, because the error matters more.

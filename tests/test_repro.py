@@ -8,8 +8,9 @@ import pytest
 import torch
 
 import fuser
+from fuser.adapters import torchscript
 from fuser.repro import InputSpec, input_spec, repro_script
-from fuser.shrink import error_of
+from fuser.shrink import error_of, shrunk
 
 DEFINITION = "def nvfuser_fusion(fd: FusionDefinition) -> None:\n    pass\n"
 
@@ -96,10 +97,46 @@ def test_a_group_of_a_script_leaves_a_script(
     for result in results:
         torch.testing.assert_close(result, _scaled(x))
     script = script_named_in(str(caught[0].message))
-    set_option("FUSER_STRICT", 0)  # put back: the script switches it on
-    with fuser.torchscript_fuser(cpu=True):
-        assert error_of(script).startswith("RuntimeError")
+    assert "CompileError: " in str(caught[0].message)
+    assert "fd.ops.relu" in script
+    assert error_of(script) == "CompileError host-compiler"
+    assert shrunk(script, "CompileError host-compiler").count("= fd.ops.") == 1
 
 
 def _scaled(x: torch.Tensor) -> torch.Tensor:
     return (x * 0.1389).relu() + 1
+
+
+def test_numbers_and_sizes_of_a_script_are_inputs_of_its_definition() -> None:
+    """In the order in which the definition takes them, without those that chose it."""
+    x = torch.randn(3, 4)
+    inputs = torchscript._run_inputs(
+        [0, 1, 2, 2, 3], [x, 2.5, [3, 1, 4, -1], 1, "tanh"]
+    )  # TENSOR, NUMBER, SIZES, SIZES, CONSTANT
+    assert inputs[0] is x
+    assert inputs[1:] == [2.5, 3, 4]
+
+
+def test_a_group_without_a_definition_leaves_its_graph(
+    set_option: Callable[[str, object], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise fuser.Unsupported("not today", rule="test")
+
+    x = torch.randn(4, 8)
+    monkeypatch.setattr(torchscript, "write_definition", refuse)
+    with fuser.torchscript_fuser(cpu=True):
+        scripted = torch.jit.script(_two_results)
+        scripted(x)
+        with pytest.warns(UserWarning, match="Unsupported: not today") as caught:
+            results = [scripted(x) for _ in range(2)]
+    monkeypatch.undo()
+    torch.testing.assert_close(results[0], _two_results(x))
+    set_option("FUSER_STRICT", 0)  # put back: the script switches it on
+    with fuser.torchscript_fuser(cpu=True):
+        assert error_of(script_named_in(str(caught[0].message))) == "", "it has two results"
+
+
+def _two_results(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    y = (x * 0.1391).relu()
+    return y, y.tanh()

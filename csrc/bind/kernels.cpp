@@ -21,10 +21,12 @@ namespace {
 struct Raised : std::exception {
   std::shared_ptr<PyObject> error;
   std::shared_ptr<PyObject> traceback;  // to the compiler; nullptr: it was never raised
+  std::string message;                  // for callers without Python: "CompileError: ..."
 
   explicit Raised(const py::object& value)
       : error(owned(value.inc_ref().ptr())),
-        traceback(owned(PyException_GetTraceback(value.ptr()))) {}
+        traceback(owned(PyException_GetTraceback(value.ptr()))),
+        message(text(Py_TYPE(value.ptr())->tp_name, ": ", std::string(py::str(value)))) {}
 
   static std::shared_ptr<PyObject> owned(PyObject* reference) {
     return {reference, [](PyObject* object) {
@@ -33,7 +35,7 @@ struct Raised : std::exception {
               Py_XDECREF(object);
             }};
   }
-  const char* what() const noexcept override { return "a compiler raised an exception of Python"; }
+  const char* what() const noexcept override { return message.c_str(); }
 };
 
 // Threads inside the compilers. The interpreter waits for them before it ends: a thread that asked

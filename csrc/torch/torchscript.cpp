@@ -22,6 +22,13 @@ using torch::jit::Value;
 // fuser.adapters.torchscript; leaked, as scripts may run until the process ends.
 PyObject* adapter = nullptr;
 
+// The FusionDefinition that an executor is of. Both are used until the process ends, without the
+// interpreter's lock, and so never freed; the map is only looked at under it.
+std::unordered_map<const TorchExecutor*, py::handle>& definitions() {
+  static auto* map = new std::unordered_map<const TorchExecutor*, py::handle>;
+  return *map;
+}
+
 py::object to_python(const c10::IValue& v) {
   if (v.isNone()) return py::none();
   if (v.isBool()) return py::bool_(v.toBool());
@@ -36,6 +43,18 @@ py::object to_python(const c10::IValue& v) {
     return out;
   }
   throw std::runtime_error("a constant of type " + v.tagKind());
+}
+
+py::list to_python(c10::ArrayRef<c10::IValue> values) {
+  py::list out;
+  for (const c10::IValue& v : values) out.append(to_python(v));
+  return out;
+}
+
+py::list to_python(const std::vector<ArgumentRole>& roles) {
+  py::list out;
+  for (ArgumentRole role : roles) out.append(static_cast<int>(role));
+  return out;
 }
 
 // Without the stack that led here, which is the executor's.
@@ -92,14 +111,10 @@ Specialization write_definition(const Graph& graph, const std::vector<ArgumentRo
                                 const std::vector<Places>& results_as) {
   const py::gil_scoped_acquire gil;
   try {
-    py::list given, names;
-    for (size_t i = 0; i < arguments.size(); ++i) {
-      given.append(to_python(arguments[i]));
-      names.append(static_cast<int>(roles[i]));
-    }
-    const py::tuple made =
-        py::handle(adapter).attr("write_definition")(graph_data(graph), names, given, results_as);
-    const auto executor = made[0].cast<py::object>();
+    const py::tuple made = py::handle(adapter).attr("write_definition")(
+        graph_data(graph), to_python(roles), to_python(arguments), results_as);
+    const py::object definition = made[0];
+    py::object executor = definition.attr("fec").attr("executor");
     Specialization out{.signature = {},
                        .by_value = false,
                        .executor = executor.cast<TorchExecutor*>(),
@@ -108,22 +123,27 @@ Specialization write_definition(const Graph& graph, const std::vector<ArgumentRo
          made[1].cast<std::vector<std::pair<int, std::optional<int64_t>>>>())
       out.outputs.push_back(
           {.result = result, .value = value ? c10::IValue(*value) : c10::IValue(at::Tensor())});
-    executor.inc_ref();  // it is used without the lock from now on, and never freed
+    executor.release();
+    definitions()[out.executor] = definition.inc_ref();
     return out;
   } catch (const py::error_already_set& error) {
     throw std::runtime_error(message_of(error));
   }
 }
 
-bool report_fallback(const Graph& graph, c10::ArrayRef<c10::IValue> arguments,
+bool report_fallback(const Graph& graph, const TorchExecutor* executor,
+                     const std::vector<ArgumentRole>& roles, c10::ArrayRef<c10::IValue> arguments,
                      const std::string& error) {
   if (!python_alive()) return false;
   const py::gil_scoped_acquire gil;
   try {
-    py::list given;
-    for (const c10::IValue& v : arguments) given.append(to_python(v));
+    const auto found = definitions().find(executor);
+    const py::object definition = found == definitions().end()
+                                      ? py::none()
+                                      : py::reinterpret_borrow<py::object>(found->second);
     return py::handle(adapter)
-        .attr("report_fallback")(graph.toString(false), given, error)
+        .attr("report_fallback")(graph.toString(false), definition, to_python(roles),
+                                 to_python(arguments), error)
         .cast<bool>();
   } catch (const py::error_already_set& raised) {
     throw std::runtime_error(message_of(raised));

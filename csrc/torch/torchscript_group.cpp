@@ -395,7 +395,8 @@ void ScriptGroup::run_unfused(Stack& stack, const Attempt& attempt) {
   try {
     std::rethrow_exception(attempt.failed);
   } catch (const std::exception& error) {
-    if (!report_fallback(*graph_, arguments, error.what())) return;
+    const TorchExecutor* executor = attempt.how ? attempt.how->executor : nullptr;
+    if (!report_fallback(*graph_, executor, roles_, arguments, error.what())) return;
     reported_ = false;
     throw;
   }

@@ -19,8 +19,11 @@ Specialization write_definition(const torch::jit::Graph& graph,
                                 const std::vector<Places>& results_as);
 
 // Tells the user, once for a group, that eager computes it, with a program that repeats the error
-// on such arguments. Returns whether the error is to be raised instead (FUSER_STRICT).
-bool report_fallback(const torch::jit::Graph& graph, c10::ArrayRef<c10::IValue> arguments,
+// on such arguments: of the definition that was written for them, or where there is none
+// (`executor` is nullptr) of the graph. Returns whether the error is to be raised instead
+// (FUSER_STRICT).
+bool report_fallback(const torch::jit::Graph& graph, const TorchExecutor* executor,
+                     const std::vector<ArgumentRole>& roles, c10::ArrayRef<c10::IValue> arguments,
                      const std::string& error);
 
 }  // namespace fuser

@@ -27,7 +27,7 @@ from fuser._native import load_torch
 from fuser.adapters import aten
 from fuser.adapters.aten import pointwise
 from fuser.interpreter import torch_dtype
-from fuser.repro import input_spec, input_text, keep_script, said_where
+from fuser.repro import graph_script, input_spec, keep_script, said_where
 
 # How a group takes an argument: ArgumentRole of csrc/torch/torchscript_group.h.
 _TENSOR, _NUMBER, _SIZES, _CONSTANT = range(4)
@@ -291,10 +291,10 @@ def write_definition(
     roles: Sequence[int],
     arguments: Sequence[Any],
     results_as: Sequence[Sequence[int]],
-) -> tuple[Any, list[tuple[int, int | None]]]:
-    """The executor of the definition of a group; and of each output of the group the result that it
-    is, or (-1, number), or (-1, None) for an undefined tensor. Called from C++. Raises Unsupported
-    where there is no definition.
+) -> tuple[FusionDefinition, list[tuple[int, int | None]]]:
+    """The definition of a group; and of each output of the group the result that it is, or (-1,
+    number), or (-1, None) for an undefined tensor. Called from C++. Raises Unsupported where there
+    is no definition.
 
     `results_as`: of each output the places of its dims in memory, 0 the innermost, as eager has
     them; [] follows the operands.
@@ -323,7 +323,7 @@ def write_definition(
             places.append((-1, value))
         else:
             raise Unsupported("an output that is no tensor", rule="script-output")
-    return fd.fec.executor, places
+    return fd, places
 
 
 def _argument(fd: FusionDefinition, role: int, given: Any, on_gpu: bool) -> Any:
@@ -345,7 +345,14 @@ def _argument(fd: FusionDefinition, role: int, given: Any, on_gpu: bool) -> Any:
 
 
 def _size_argument(fd: FusionDefinition, n: int) -> Any:
-    return fd.define_scalar(DataType.Int) if 1 < n < 1 << 40 else n
+    return fd.define_scalar(DataType.Int) if _is_size(n) else n
+
+
+def _is_size(n: int) -> bool:
+    """Is it a number of the run, as is_size() of torchscript_group.cpp says? Others choose the
+    definition.
+    """
+    return 1 < n < 1 << 40
 
 
 def _with_parts(nodes: Sequence[Node]) -> list[Node]:
@@ -547,14 +554,23 @@ _DTYPES: dict[int, torch.dtype] = {
 _DTYPE_NUMBERS: dict[torch.dtype, int] = {dtype: number for number, dtype in _DTYPES.items()}
 
 
-def report_fallback(graph: str, arguments: Sequence[Any], error: str) -> bool:
-    """Says, once for a group, that eager computes it, why, and where the program is that shows it.
-    True: raise the error instead.
+def report_fallback(
+    graph: str,
+    definition: FusionDefinition | None,
+    roles: Sequence[int],
+    arguments: Sequence[Any],
+    error: str,
+) -> bool:
+    """Says, once for a group, that eager computes it, why, and where the program is that shows it:
+    of its definition, where it could be written, else of the graph. True: raise the error instead.
     """
     if _core.get_option("FUSER_STRICT") == "1":
         return True
-    lines = "".join(f"    {input_text(input_spec(a))},\n" for a in arguments)
-    path = keep_script(_PROGRAM.format(graph=graph, inputs=lines), error)
+    if definition is None:
+        script = graph_script(graph, [input_spec(value) for value in arguments])
+    else:
+        script = definition.repro_script_for(_run_inputs(roles, arguments))
+    path = keep_script(script, error)
     warnings.warn(
         f"a fused group of a script runs unfused: {error}\n"
         f"FUSER_STRICT=1 raises the error; {said_where(path)}",
@@ -563,17 +579,13 @@ def report_fallback(graph: str, arguments: Sequence[Any], error: str) -> bool:
     return False
 
 
-_PROGRAM = """\
-import torch
-
-import fuser
-from fuser import _core
-
-_core.set_option("FUSER_STRICT", "1")
-fuser.enable_torchscript_fuser(cpu=True)
-f = torch._C._create_function_from_graph("f", torch._C.parse_ir(\'\'\'{graph}\'\'\'))
-inputs = [
-{inputs}]
-for _ in range(3):
-    f(*inputs)
-"""
+def _run_inputs(roles: Sequence[int], arguments: Sequence[Any]) -> list[Any]:
+    """What a run passes to the definition: of what _argument() defined an input for."""
+    found: list[Any] = []
+    for role, given in zip(roles, arguments, strict=True):
+        if role == _SIZES:
+            sizes = given if isinstance(given, list) else [given]
+            found += [n for n in sizes if type(n) is int and _is_size(n)]
+        elif isinstance(given, torch.Tensor) or (role == _NUMBER and type(given) in (int, float)):
+            found.append(given)
+    return found
