@@ -51,7 +51,7 @@ def measure(
     with torch.random.fork_rng(devices=[t.device for t in cuda[:1]]):
         for _ in range(2):
             fd.execute(inputs, device=device)
-        with profile(activities=activities) as found:
+        with profile(activities=activities, acc_events=True) as found:
             for _ in range(calls):
                 flush()
                 with record_function(_CALL):
