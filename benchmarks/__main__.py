@@ -46,6 +46,7 @@ _ASKED_FOR = ("autotune", "fuser_compile")  # they compile for long
 def main(arguments: list[str] | None = None) -> int:
     """Returns 1 where ours failed or was wrong in a case, or got slower than in --compare."""
     options = _parser().parse_args(arguments)
+    older = _older(options.compare) if options.compare else None
     if options.results:
         options.results.mkdir(parents=True, exist_ok=True)
         options.json = options.json or options.results / "results.json"
@@ -74,8 +75,8 @@ def main(arguments: list[str] | None = None) -> int:
         _once(times, "compile", keep, lambda: host.compile_times(setting, options.main))
     text = markdown(results, setting.contenders)
     worse = False
-    if options.compare:
-        found = compare.changes(json.loads(options.compare.read_text()), results)
+    if older:
+        found = compare.changes(older, results)
         text += f"\n## Against {options.compare}\n\n{compare.comparison(found)}\n"
         worse = bool(compare.slower(found))
     if options.markdown:
@@ -86,6 +87,17 @@ def main(arguments: list[str] | None = None) -> int:
     print(text)
     print(f"{time.perf_counter() - started:.0f} s")
     return 1 if results["failures"] or worse else 0
+
+
+def _older(path: Path) -> dict[str, Any]:
+    """The results in --compare; read before the hours that a run takes."""
+    try:
+        results: dict[str, Any] = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"--compare {path}: {error}") from None
+    if "families" not in results:
+        raise SystemExit(f"--compare {path}: no results of python -m benchmarks --json")
+    return results
 
 
 def _fewer(quick: bool) -> dict[str, int]:

@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.case import PEER
 from benchmarks.report import best_peer
-from fuser.report.svg import element, picture, shortened, text, tooltip
+from fuser.report.svg import CHARACTER, element, picture, shortened, text, tooltip
 
 _WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM, _LEGEND = 860.0, 420.0, 60.0, 30.0, 44.0, 190.0
 _STYLE = (
@@ -82,8 +83,9 @@ def _scatter(
         at = x(10.0**exponent)
         parts.append(element("path", d=f"M{at:.1f},{_TOP} V{_HEIGHT - _BOTTOM}", class_="grid"))
         parts.append(text(at, _HEIGHT - _BOTTOM + 16, f"{10.0**exponent:g} MB", "", "middle"))
-    for i in range(5):
-        v = top * i / 4
+    step = _round_step(top)
+    for i in range(math.floor(top / step) + 1):
+        v = step * i
         end = _WIDTH - _LEGEND
         parts.append(element("path", d=f"M{_LEFT},{y(v):.1f} H{end}", class_="grid"))
         label = f"{100 * v:.0f}%" if top < 20 else f"{v:.0f}"
@@ -103,8 +105,14 @@ def _scatter(
     return picture(_WIDTH, _HEIGHT, parts, title)
 
 
+def _round_step(top: float) -> float:
+    """The distance of some five lines up to `top`: 1, 2 or 5 times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(top / 5))
+    return min((f * power for f in (1, 2, 5, 10)), key=lambda step: abs(top / step - 5))
+
+
 def _map(families: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
-    """A row for each kind of case, a square for each shape; green is ahead of the best peer."""
+    """A row for each kind of case, a square for each shape, the smallest first."""
     rows: dict[tuple[str, str], list[tuple[Mapping[str, Any], float]]] = {}
     for family, records in families.items():
         for r in records:
@@ -114,13 +122,15 @@ def _map(families: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
                 rows.setdefault((family, f"{r['case']} {r['dtype']}"), []).append((r, ratio))
     if not rows:
         return ""
-    left, size, gap = 330.0, 44.0, 22.0
-    width = left + size * max(map(len, rows.values())) + 20
-    title = "speed against the best other contender (1.00: level)"
+    labels = {key: f"{key[0]}: {key[1]}" for key in rows}
+    left = 20 + CHARACTER * max(map(len, labels.values()))
+    size, gap = 44.0, 22.0
+    title = "speed against the best other contender, by size (1.00: level)"
+    width = max(left + size * max(map(len, rows.values())) + 20, 9.0 * len(title))
     parts = [_STYLE, text(10, 18, title, "title")]
-    for i, ((family, kind), cells) in enumerate(rows.items()):
+    for i, (kind, cells) in enumerate(rows.items()):
         top = 32 + i * gap
-        parts.append(text(10, top + 14, shortened(f"{family}: {kind}", left - 20)))
+        parts.append(text(10, top + 14, labels[kind]))
         for j, (r, ratio) in enumerate(sorted(cells, key=lambda c: c[0]["bytes"])):
             name = tooltip(f"{_name(r)} against {best_peer(dict(r))}")
             at = {"x": left + j * size, "y": top, "width": size - 2, "height": gap - 2}
@@ -131,7 +141,9 @@ def _map(families: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
 
 
 def _shade(ratio: float) -> str:
-    """White at 1, green above, red below, full at a factor of 2."""
+    """Green above 1 and red below, full at a factor of 2; white where PEER calls it level."""
+    if PEER <= ratio <= 1 / PEER:
+        return "hsl(0, 0%, 97%)"
     depth = max(-1.0, min(1.0, math.log2(ratio)))
     if depth >= 0:
         return f"hsl(145, 55%, {95 - 40 * depth:.0f}%)"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import pytest
 import torch
 
 from benchmarks import __main__ as command
@@ -65,12 +67,44 @@ def test_plots(tmp_path: Path) -> None:
     assert plots.write(fake_results({}), tmp_path) == []
 
 
-def test_command_writes_a_folder_and_compares(tmp_path: Path) -> None:
+def test_command_writes_a_folder_resumes_and_compares(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "r"
     arguments = ["--tiny", "--device", "cpu", "--samples", "2", "--contenders", "eager,fuser"]
-    arguments += ["--families", "pointwise", "--case", "swiglu", "--results", str(tmp_path / "r")]
+    arguments += ["--families", "pointwise", "--case", "swiglu", "--results", str(folder)]
     assert command.main(arguments) == 0
-    names = {p.name for p in (tmp_path / "r").iterdir()}
+    names = {p.name for p in folder.iterdir()}
     assert names >= {"results.json", "results.md", "bandwidth.svg", "best_peer.svg"}
-    old = tmp_path / "r" / "results.json"
-    assert command.main([*arguments, "--compare", str(old)]) == 0
-    assert "0 slower, 0 faster, 1 the same" in (tmp_path / "r" / "results.md").read_text()
+    first = (folder / "results.json").read_text()
+    assert "pointwise: 1 cases" in capsys.readouterr().err
+
+    assert command.main([*arguments, "--compare", str(folder / "results.json")]) == 0
+    assert "pointwise: 0 cases" in capsys.readouterr().err, "it goes on where it stopped"
+    assert (folder / "results.json").read_text() == first
+    assert "0 slower, 0 faster, 1 the same" in (folder / "results.md").read_text()
+
+    # An older run that was three times as fast: what it is compared with got slower.
+    old = json.loads(first)
+    for record in old["families"]["pointwise"].values():
+        record["us"]["fuser"] /= 3
+        record["spread"] = {}
+    results = json.loads(first)
+    for record in results["families"]["pointwise"].values():
+        record["spread"] = {}  # two samples on a CPU say nothing of noise
+    (folder / "results.json").write_text(json.dumps(results))
+    (tmp_path / "old.json").write_text(json.dumps(old))
+    capsys.readouterr()
+    assert command.main([*arguments, "--compare", str(tmp_path / "old.json")]) == 1
+    printed = capsys.readouterr().out
+    assert "1 slower, 0 faster, 0 the same within noise" in printed
+    assert "| pointwise | swiglu" in printed
+    assert "| +200.0% | 3.0% |" in printed
+
+
+def test_an_older_run_that_cannot_be_read_is_named_before_any_work(tmp_path: Path) -> None:
+    broken = tmp_path / "old.json"
+    broken.write_text("{}")
+    for path in (broken, tmp_path / "absent.json"):
+        with pytest.raises(SystemExit, match=path.name):
+            command.main(["--families", "pointwise", "--compare", str(path)])
