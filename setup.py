@@ -9,6 +9,7 @@ CMAKE_BUILD_PARALLEL_LEVEL (jobs).
 """
 
 import fcntl
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -100,9 +101,20 @@ class CMakeBuild(build_ext):
 
     def compile(self) -> Path:
         """Configure if the environment changed, build, and return the folder of the binaries."""
+        if importlib.util.find_spec("pybind11") is None:
+            sys.exit(
+                f"fuser: the build needs pybind11, which {sys.executable} does not find\n"
+                "  hint: `pip install pybind11 cmake ninja`, or `pip install .`, which brings them"
+            )
         import pybind11
 
         torch_folder, torch_version = find_torch()
+        if not torch_version:
+            print(
+                f"fuser: {sys.executable} has no torch: what is built runs nothing on tensors\n"
+                "  hint: install torch, 2.11 or newer, and build again",
+                file=sys.stderr,
+            )
         key = f"{sys.implementation.cache_tag}-torch{torch_version or 'none'}"
         if not Path(pybind11.__file__).is_relative_to(sys.prefix):
             key += "-isolated"  # pip's throw-away environment: other header paths, so another build

@@ -153,6 +153,13 @@ def run_repro(arguments: argparse.Namespace) -> int:
     return shrink.run(arguments.file)
 
 
+def _file(name: str) -> Path:
+    path = Path(name)
+    if not path.is_file():
+        raise argparse.ArgumentTypeError(f"there is no file {name}")
+    return path
+
+
 def print_manual(_: argparse.Namespace) -> int:
     from fuser.manual import manual
 
@@ -176,14 +183,19 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m fuser", description="A fusion compiler for PyTorch on NVIDIA GPUs."
     )
     commands = top.add_subparsers(
-        title="subcommands", metavar="", parser_class=argparse.ArgumentParser
+        title="subcommands", metavar="COMMAND", parser_class=argparse.ArgumentParser
     )
     env = commands.add_parser("env", help="print the environment, for bug reports")
     env.set_defaults(run=show_environment)
     pages = commands.add_parser("manual", help="print API.md, made from the docstrings")
     pages.set_defaults(run=print_manual)
-    repro = commands.add_parser("repro", help="run a repro script, and shrink it to what fails")
-    repro.add_argument("file", type=Path)
+    repro = commands.add_parser(
+        "repro",
+        help="run a repro script, and shrink it to what fails",
+        description="Runs a repro script, says what it raises, and writes the smallest script that "
+        "raises the same beside it: FILE.small.py. The exit status is 1 where it raises nothing.",
+    )
+    repro.add_argument("file", type=_file, metavar="FILE", help="as the note of an error names it")
     repro.set_defaults(run=run_repro)
     return top
 

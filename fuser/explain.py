@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from fuser.cost import Machine, machine_of
 from fuser.definition import FusionDefinition
+from fuser.errors import UserError
 from fuser.measure import Measured, measure
 from fuser.tables import colours_wanted, duration, size, styled, table
 
@@ -99,9 +100,16 @@ def explain(
     where a result wants gradients, backward: ops by region, those left to torch with the reasons,
     and the Explanation of each region.
 
-    Raises what running does for inputs that do not fit.
+    Raises what running does for inputs that do not fit; UserError `explain-target` for a target
+    that is neither a definition nor can be called.
     """
     if not isinstance(target, FusionDefinition):
+        if not callable(target):
+            raise UserError(
+                "expected a FusionDefinition, a module or a function of tensors, got "
+                f"{type(target).__name__}",
+                rule="explain-target",
+            )
         from fuser.adapters.report import explain_model
 
         named |= {} if device is None else {"device": device}

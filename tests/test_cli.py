@@ -68,6 +68,19 @@ def test_unknown_subcommand_is_an_error() -> None:
     assert "invalid choice: 'nonsense'" in done.stderr
 
 
+def test_repro_of_no_file_is_an_error() -> None:
+    done = run("repro", "absent.py")
+    assert done.returncode == 2
+    assert "there is no file absent.py" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["env", "manual", "repro"])
+def test_subcommands_have_help(command: str) -> None:
+    done = run(command, "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"usage: python -m fuser {command}")
+
+
 def test_a_missing_compiler_is_said_in_its_line() -> None:
     done = run("env", FUSER_CXX="no-such-compiler")
     assert done.returncode == 0

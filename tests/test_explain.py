@@ -61,6 +61,13 @@ def test_a_function_is_explained_as_a_model() -> None:
     assert "region 0\nstep" in found.text()
 
 
+@pytest.mark.parametrize("target", [None, "a name", X], ids=["None", "str", "Tensor"])
+def test_explain_target(target: object) -> None:
+    with pytest.raises(UserError, match="expected a FusionDefinition, a module or a function") as e:
+        fuser.explain(target, X)  # type: ignore[call-overload]
+    assert e.value.rule == "explain-target"
+
+
 def test_colours_only_where_asked_for() -> None:
     fd, (x,) = define(2)
     fd.add_output(fd.ops.relu(x))
