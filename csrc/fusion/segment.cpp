@@ -368,7 +368,7 @@ struct Segmenter {
       for (const Tensor* r : refused)
         partings.push_back(
             {.tensor = r->id,
-             .why = text("handed over in memory to the kernel of t", t->id, ": ", why)});
+             .why = text("handed over in memory to the kernel of T", t->id, ": ", why)});
       if (for_all)
         for (const Tensor* r : refused) {
           large.insert(r->id);
@@ -453,7 +453,7 @@ struct Segmenter {
 
   void note_apart(const Tensor* t, const ValueGroup& from, const char* why) {
     const int other = fusion.outputs[from.refined().stores[0].output].tensor->id;
-    partings.push_back({.tensor = t->id, .why = text("not in the kernel of t", other, ": ", why)});
+    partings.push_back({.tensor = t->id, .why = text("not in the kernel of T", other, ": ", why)});
   }
 
   // Does the call itself store the output? Other outputs of the same tensor are copies of that one.
