@@ -15,9 +15,9 @@ namespace {
 // What a fiber waits in: the four scopes' barriers, then shuffles by mode, then ballots.
 enum MeetingKind : uint32_t { kBarrier = 0, kShuffle = 4, kBallot = 8 };
 
-const char* const kMeetingNames[] = {"sync_warp",     "sync_block",   "sync_cluster",
-                                     "sync_grid",     "shuffle",      "shuffle_up",
-                                     "shuffle_down",  "shuffle_xor",  "vote"};
+const char* const kMeetingNames[] = {"sync_warp",    "sync_block",  "sync_cluster",
+                                     "sync_grid",    "shuffle",     "shuffle_up",
+                                     "shuffle_down", "shuffle_xor", "vote"};
 
 // Fibers [first, first + members) meet here, again and again.
 struct Meeting {
@@ -98,12 +98,12 @@ Fault never_met(const Group& group) {
   std::string rest = text(finished, " of ", group.fibers.size(), " threads have finished");
   if (other) {
     rest = text("block (", joined(std::span(other->at.block)), "), thread (",
-                joined(std::span(other->at.thread)), ") waits in ",
-                kMeetingNames[other->waits_in], ", ", rest);
+                joined(std::span(other->at.thread)), ") waits in ", kMeetingNames[other->waits_in],
+                ", ", rest);
   }
-  return kernel_fault(*group.launch, waiting->at, "debug-converge",
-                      text("waits in ", kMeetingNames[waiting->waits_in],
-                           " for threads that never come: ", rest));
+  return kernel_fault(
+      *group.launch, waiting->at, "debug-converge",
+      text("waits in ", kMeetingNames[waiting->waits_in], " for threads that never come: ", rest));
 }
 
 void suspend(Fiber& fiber) {

@@ -62,9 +62,9 @@ void check_access(const HostLaunch* launch, const HostPosition* position, const 
     writable |= range.writable;
   }
   if (!readable) {
-    throw kernel_fault(*launch, *position, "debug-bounds",
-                       text(verb, " of ", bytes, " bytes out of bounds, at ",
-                            place(ranges, address, bytes)));
+    throw kernel_fault(
+        *launch, *position, "debug-bounds",
+        text(verb, " of ", bytes, " bytes out of bounds, at ", place(ranges, address, bytes)));
   }
   if (store && !writable) {
     throw kernel_fault(

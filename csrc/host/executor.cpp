@@ -31,8 +31,8 @@ constexpr uint64_t kInlineFiberThreads = 256;
 constexpr uint64_t kPiecesPerThread = 8;
 
 constexpr HostRuntime kRuntime = {
-    kHostAbi,   run_fibers, sync_scope,   shuffle_lanes, ballot_lanes, cluster_rank,
-    map_shared, check_access, check_index,
+    kHostAbi,     run_fibers, sync_scope,   shuffle_lanes, ballot_lanes,
+    cluster_rank, map_shared, check_access, check_index,
 };
 
 void check_shape(const HostEntry& entry, const uint32_t grid[3], const uint32_t block[3],

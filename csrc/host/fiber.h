@@ -32,8 +32,7 @@ struct Context {
 
 // Makes `context` start in entry(argument) on the stack [low, low + bytes) when first switched to.
 // entry must not return: it switches away for the last time instead.
-void start_context(Context& context, char* low, size_t bytes, void (*entry)(void*),
-                   void* argument);
+void start_context(Context& context, char* low, size_t bytes, void (*entry)(void*), void* argument);
 
 // Saves the running context into `from` and resumes `to`.
 #ifdef FUSER_FIBER_UCONTEXT
