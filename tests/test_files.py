@@ -41,7 +41,9 @@ COVERED = {
 
 
 def project_files() -> list[Path]:
-    found = [p for p in ROOT.iterdir() if p.is_file() and not p.name.endswith((".so", ".log"))]
+    # .git: a file in a linked worktree.
+    others = (".so", ".log", ".git")
+    found = [p for p in ROOT.iterdir() if p.is_file() and not p.name.endswith(others)]
     for folder in FOLDERS:
         found += [p for p in (ROOT / folder).rglob("*") if p.is_file()]
     generated = ("__pycache__", "fuser/device/")
