@@ -8,11 +8,64 @@
 // does not compile, because only HostFiber has them.
 #pragma once
 
-#include <math.h>
 #include <stdint.h>
-#include <string.h>
 
 #include "host_abi.h"
+
+// What texts call of the C library. To read math.h, which in C++ brings most of the standard
+// library's templates, takes longer than to compile a kernel.
+extern "C" {
+void* memcpy(void*, const void*, __SIZE_TYPE__) noexcept;
+void* memset(void*, int, __SIZE_TYPE__) noexcept;
+#define FUSER_HOST_MATH_1(name) \
+  double name(double) noexcept; \
+  float name##f(float) noexcept;
+#define FUSER_HOST_MATH_2(name)         \
+  double name(double, double) noexcept; \
+  float name##f(float, float) noexcept;
+FUSER_HOST_MATH_1(acos)
+FUSER_HOST_MATH_1(acosh)
+FUSER_HOST_MATH_1(asin)
+FUSER_HOST_MATH_1(asinh)
+FUSER_HOST_MATH_1(atan)
+FUSER_HOST_MATH_1(atanh)
+FUSER_HOST_MATH_1(ceil)
+FUSER_HOST_MATH_1(cos)
+FUSER_HOST_MATH_1(cosh)
+FUSER_HOST_MATH_1(erf)
+FUSER_HOST_MATH_1(erfc)
+FUSER_HOST_MATH_1(exp)
+FUSER_HOST_MATH_1(exp2)
+FUSER_HOST_MATH_1(expm1)
+FUSER_HOST_MATH_1(fabs)
+FUSER_HOST_MATH_1(floor)
+FUSER_HOST_MATH_1(lgamma)
+FUSER_HOST_MATH_1(log)
+FUSER_HOST_MATH_1(log10)
+FUSER_HOST_MATH_1(log1p)
+FUSER_HOST_MATH_1(log2)
+FUSER_HOST_MATH_1(rint)
+FUSER_HOST_MATH_1(sin)
+FUSER_HOST_MATH_1(sinh)
+FUSER_HOST_MATH_1(sqrt)
+FUSER_HOST_MATH_1(tan)
+FUSER_HOST_MATH_1(tanh)
+FUSER_HOST_MATH_1(trunc)
+FUSER_HOST_MATH_2(atan2)
+FUSER_HOST_MATH_2(copysign)
+FUSER_HOST_MATH_2(fmax)
+FUSER_HOST_MATH_2(fmin)
+FUSER_HOST_MATH_2(fmod)
+FUSER_HOST_MATH_2(hypot)
+FUSER_HOST_MATH_2(nextafter)
+FUSER_HOST_MATH_2(pow)
+#undef FUSER_HOST_MATH_1
+#undef FUSER_HOST_MATH_2
+double fma(double, double, double) noexcept;
+float fmaf(float, float, float) noexcept;
+}
+#define HUGE_VAL __builtin_huge_val()
+#define NAN __builtin_nanf("")
 
 #define FUSER_HOST 1
 #define FUSER_HOST_INLINE inline __attribute__((always_inline))
@@ -89,10 +142,8 @@ struct HostThread {
 
 #ifdef FUSER_DEBUG
   HostPosition position() const {
-    return {{thread_[0], thread_[1], thread_[2]},
-            {block_[0], block_[1], block_[2]},
-            shared_,
-            fiber_};
+    return {
+        {thread_[0], thread_[1], thread_[2]}, {block_[0], block_[1], block_[2]}, shared_, fiber_};
   }
   // Every load and store of `bytes` at `address` passes here first; `align` is what the access
   // assumes.
@@ -304,9 +355,10 @@ struct HostRunner<kernel> {
 #endif
 
 // Export kernel `name` of struct `type` as fuser_entry_<index>.
-#define FUSER_HOST_ENTRY(index, type, name, collectives, run)                          \
-  extern "C" __attribute__((visibility("default"))) const ::fuser::HostEntry           \
-      fuser_entry_##index = {::fuser::kHostAbi, collectives, FUSER_HOST_DEBUG, #name,  \
-                             ::fuser::HostRunner<&type::name>::run};
+#define FUSER_HOST_ENTRY(index, type, name, collectives, run)                     \
+  extern "C" __attribute__((visibility("default")))                               \
+  const ::fuser::HostEntry fuser_entry_##index = {::fuser::kHostAbi, collectives, \
+                                                  FUSER_HOST_DEBUG, #name,        \
+                                                  ::fuser::HostRunner<&type::name>::run};
 #define FUSER_HOST_PLAIN(index, type, name) FUSER_HOST_ENTRY(index, type, name, 0, run_plain)
 #define FUSER_HOST_FIBERS(index, type, name) FUSER_HOST_ENTRY(index, type, name, 1, run_fibers)

@@ -11,6 +11,7 @@ import hashlib
 import importlib.resources
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
@@ -21,6 +22,7 @@ from pathlib import Path
 
 from fuser import _core
 from fuser.errors import CompileError
+from fuser.runtime import remembered
 
 __all__ = ["Compiler", "HostSource", "build", "compiler", "fingerprint", "flags"]
 
@@ -28,7 +30,7 @@ _CANDIDATES = ("c++", "g++", "clang++")
 _HEADERS = ("host_abi.h", "host_cuda.h")
 
 # Below this many bytes of kernel text one compiler process is as fast as two.
-_SPLIT_BYTES = 64 << 10
+_SPLIT_BYTES = 16 << 10
 
 
 @dataclass(frozen=True)
@@ -77,15 +79,21 @@ def compiler(wanted: str = "") -> Compiler:
 
 @functools.cache
 def _probe(command: tuple[str, ...]) -> Compiler:
+    name, path = shlex.join(command), os.path.realpath(shutil.which(command[0]) or command[0])
+    # One that only calls another (a script, ccache) stays as it is when that one changes.
+    is_compiler = bool(re.search(r"(g\+\+|clang)[^/]*$", path)) and Path(path).is_file()
+    if is_compiler and (fields := remembered.load(name)) and fields["path"] == path:
+        return Compiler(command, fields["version"])
     try:
         done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError) as error:
         raise CompileError(
-            f"the C++ compiler {shlex.join(command)} does not start: {error}; "
-            "set FUSER_CXX to another one",
+            f"the C++ compiler {name} does not start: {error}; set FUSER_CXX to another one",
             rule="host-compiler",
             command=shlex.join([*command, "--version"]),
         ) from None
+    if is_compiler:
+        remembered.store(name, {"path": path, "version": done.stdout})
     return Compiler(command, done.stdout)
 
 
@@ -106,7 +114,7 @@ def flags(debug: bool, for_compiler: Compiler | None = None) -> tuple[str, ...]:
     if debug:
         # A fault leaves a kernel as an exception; an array that was not written holds a pattern and
         # not a lucky zero.
-        chosen += ["-O1", "-DFUSER_DEBUG", "-fasynchronous-unwind-tables"]
+        chosen += ["-Og", "-DFUSER_DEBUG", "-fasynchronous-unwind-tables"]
         return (*chosen, "-ftrivial-auto-var-init=pattern")
     chosen.append("-O2")
     if is_gcc:
@@ -130,6 +138,13 @@ def _stack_flags(is_gcc: bool) -> tuple[str, ...]:
     return ("-fstack-clash-protection", *refuse)
 
 
+def _link_flags(is_gcc: bool) -> tuple[str, ...]:
+    """Kernels call the C library and the compiler's own helpers. To have the C++ library looked
+    through for nothing takes half as long as to compile a small kernel.
+    """
+    return ("-nostartfiles", "-nodefaultlibs", "-lm", "-lc", "-lgcc") if is_gcc else ()
+
+
 def fingerprint(debug: bool = False) -> bytes:
     """32 bytes for the key of the disk cache.
 
@@ -137,7 +152,7 @@ def fingerprint(debug: bool = False) -> bytes:
     the flags, host_cuda.h and this processor.
     """
     chosen = compiler()
-    return _fingerprint(chosen, flags(debug, chosen))
+    return _fingerprint(chosen, (*flags(debug, chosen), *_link_flags(chosen.is_gcc)))
 
 
 @functools.cache
@@ -194,7 +209,8 @@ def _build_in(
     parts = _split(sources)
     if len(parts) == 1:
         source = _write(directory / "kernels.cpp", parts[0])
-        _run([([*base, "-shared", str(source), "-o", str(output)], source)], chosen_flags)
+        link = ["-shared", str(source), "-o", str(output), *_link_flags(chosen.is_gcc)]
+        _run([([*base, *link], source)], chosen_flags)
         return output.read_bytes()
     jobs, objects = [], []
     for number, part in enumerate(parts):
@@ -202,8 +218,8 @@ def _build_in(
         objects.append(str(source.with_suffix(".o")))
         jobs.append(([*base, "-c", str(source), "-o", objects[-1]], source))
     _run(jobs, chosen_flags)
-    link = [*chosen.command, "-shared", *objects, "-o", str(output)]
-    _run([(link, directory)], chosen_flags)
+    link = ["-shared", *objects, "-o", str(output), *_link_flags(chosen.is_gcc)]
+    _run([([*chosen.command, *link], directory)], chosen_flags)
     return output.read_bytes()
 
 

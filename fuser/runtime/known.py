@@ -54,7 +54,7 @@ def known() -> Toolkit:
     """
     compiler = sys.modules.get("fuser.runtime.toolkit")
     loaded = compiler is not None and compiler.nvrtc.cache_info().currsize
-    if not loaded and (fields := remembered.load()):
+    if not loaded and (fields := remembered.load("nvrtc")):
         version, archs = tuple(fields["version"]), tuple(fields["archs"])
         return Toolkit((version[0], version[1]), fields["build"], fields["path"], archs)
     from fuser.runtime import toolkit

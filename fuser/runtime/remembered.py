@@ -1,6 +1,7 @@
-"""Which compiler a process like this one found, kept between processes beside the kernels.
+"""Which compilers a process like this one found, kept between processes beside the kernels.
 
-To load NVRTC only to learn its version costs a process 0.1 s, when all of its kernels are on disk.
+To load NVRTC only to learn its version costs a process 0.1 s, to start a C++ compiler for the same
+25 ms, when all of its kernels are on disk.
 What is kept holds for the same interpreter, packages and search paths, while the library's file is
 the same. It may still be wrong, where a library appeared elsewhere: whoever compiles asks the real
 one, and stores nothing under the name of another.
@@ -20,21 +21,23 @@ from fuser import _core
 _VARIABLES = ("CONDA_PREFIX", "CUDA_HOME", "CUDA_PATH", "LD_LIBRARY_PATH", "PYTHONPATH")
 
 
-def load() -> dict[str, Any] | None:
-    """The fields that store() was given last; None where nothing is kept or it holds no more."""
+def load(compiler: str) -> dict[str, Any] | None:
+    """The fields that store() was given last for a compiler of this name; None where nothing is
+    kept or it holds no more.
+    """
     store = disk_store()
-    entry = store.get(_key()) if store else None
+    entry = store.get(_key(compiler)) if store else None
     if entry is None:
         return None
     fields: dict[str, Any] = json.loads(entry.payload)
     return fields if fields.pop("file") == _stamp(fields["path"]) else None
 
 
-def store(fields: Mapping[str, Any]) -> None:
-    """Keeps the fields, of which "path" is the library's file."""
+def store(compiler: str, fields: Mapping[str, Any]) -> None:
+    """Keeps the fields, of which "path" is the compiler's file."""
     kept = {**fields, "file": _stamp(fields["path"])}
     if place := disk_store():
-        place.put(_key(), _core.Binary(payload=json.dumps(kept)))
+        place.put(_key(compiler), _core.Binary(payload=json.dumps(kept)))
 
 
 def disk_store() -> Any:
@@ -55,9 +58,9 @@ def _stamp(path: str) -> list[int]:
 
 
 @functools.cache
-def _key() -> bytes:
+def _key(compiler: str) -> bytes:
     # The time of a folder of packages changes with each that is installed.
     packages = [path for path in sys.path if path.endswith("-packages")]
     parts = [sys.version, sys.prefix, *(f"{path} {_stamp(path)}" for path in packages)]
     parts += [f"{name}={os.environ.get(name, '')}" for name in _VARIABLES]
-    return hashlib.sha256("\0".join(["compiler 1", *parts]).encode()).digest()
+    return hashlib.sha256("\0".join(["compiler 2", compiler, *parts]).encode()).digest()

@@ -65,7 +65,7 @@ def nvrtc() -> Toolkit:
             rule="nvrtc-missing",
         ) from error
     found = Toolkit((major, minor), build, path, tuple(sorted(archs)))
-    remembered.store(found._asdict())
+    remembered.store("nvrtc", found._asdict())
     return found
 
 

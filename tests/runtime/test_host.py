@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -108,6 +109,27 @@ def test_a_compiler_that_does_not_start(wanted: str) -> None:
     with pytest.raises(CompileError, match="does not start") as raised:
         host.compiler(wanted)
     assert raised.value.rule == "host-compiler"
+
+
+def test_a_compiler_that_an_earlier_process_asked_is_not_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, set_option: Callable[[str, object], None]
+) -> None:
+    set_option("FUSER_CACHE_DIR", tmp_path / "cache")
+    real, other = tmp_path / "g++-1", tmp_path / "wrapper"
+    for path in (real, other):
+        path.write_text("#!/bin/sh\necho version of $0\n")
+        path.chmod(0o755)
+    link = tmp_path / "c++"
+    link.symlink_to(real)
+    answers = [host._probe.__wrapped__((str(path),)) for path in (link, other)]
+    assert [a.version.split()[-1] for a in answers] == [str(link), str(other)]
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("it was started"))
+    assert host._probe.__wrapped__((str(link),)) == answers[0]
+    with pytest.raises(pytest.fail.Exception):  # it may have become another one unseen
+        host._probe.__wrapped__((str(other),))
+    real.write_text("#!/bin/sh\necho newer\n")
+    with pytest.raises(pytest.fail.Exception):
+        host._probe.__wrapped__((str(link),))
 
 
 def test_the_fingerprint_depends_on_flags_and_compiler(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,34 +22,34 @@ def fields(tmp_path: Path, set_option: Callable[[str, object], None]) -> dict[st
 
 
 def test_round_trip(fields: dict[str, object]) -> None:
-    assert remembered.load() is None
-    remembered.store(fields)
-    assert remembered.load() == fields
+    assert remembered.load("it") is None
+    remembered.store("it", fields)
+    assert remembered.load("it") == fields
 
 
 def test_another_file(fields: dict[str, object]) -> None:
-    remembered.store(fields)
+    remembered.store("it", fields)
     library = Path(str(fields["path"]))
     library.write_bytes(b"other code")
-    assert remembered.load() is None
-    remembered.store(fields)
-    assert remembered.load() == fields
+    assert remembered.load("it") is None
+    remembered.store("it", fields)
+    assert remembered.load("it") == fields
     library.unlink()
-    assert remembered.load() is None
+    assert remembered.load("it") is None
 
 
 def test_another_search_path(fields: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
-    remembered.store(fields)
+    remembered.store("it", fields)
     monkeypatch.setenv("CUDA_HOME", "/elsewhere")
     remembered._key.cache_clear()
-    assert remembered.load() is None
+    assert remembered.load("it") is None
     monkeypatch.undo()
     remembered._key.cache_clear()
-    assert remembered.load() == fields
+    assert remembered.load("it") == fields
 
 
 def test_switched_off(fields: dict[str, object], set_option: Callable[[str, object], None]) -> None:
     set_option("FUSER_CACHE", 0)
-    remembered.store(fields)
+    remembered.store("it", fields)
     set_option("FUSER_CACHE", 1)
-    assert remembered.load() is None
+    assert remembered.load("it") is None
