@@ -221,13 +221,14 @@ GroupSizes group_sizes(const Specialized& specialized, Group& group, const Argum
   AxisSet no_elements = 0;
   int64_t elements = 1;
   bool many = false;
+  out.extents.resize(group.extent_slots.size());
   for (size_t i = 0; i < group.extent_slots.size(); ++i) {
     const int64_t e = values[group.extent_slots[i]];
     FUSER_CHECK(e >= 0, Shape, "size-1", "a size of ", e, " was computed for axis ", i,
                 " of output t",
                 specialized.fusion.outputs[group.problem.refined.stores[0].output].tensor->id,
                 "; expected at least 0");
-    out.extents.push_back(e);
+    out.extents[i] = e;
     if (e == 0) no_elements |= AxisSet{1} << i;
     many |= __builtin_mul_overflow(elements, e, &elements);
   }
@@ -235,9 +236,12 @@ GroupSizes group_sizes(const Specialized& specialized, Group& group, const Argum
   out.empty = std::all_of(group.store_axes.begin(), group.store_axes.end(),
                           [&](AxisSet axes) { return (axes & no_elements) != 0; });
   if (out.empty) return out;
+  out.hints.truth.reserve(group.fact_slots.size());
   for (size_t i = 0; i < group.fact_slots.size(); ++i)
     out.hints.truth.push_back(values[group.fact_slots[i]] % group.verdict.facts[i].divisor == 0);
   out.hints.pieces = !group.pieces.empty();
+  out.hints.buckets.reserve(group.bucket_slots.size());
+  out.hints.aligned.reserve(group.problem.buffers.size());
   for (int slot : group.bucket_slots) out.hints.buckets.push_back(bucket_of(values[slot]));
   // Threads past the end still compute an index: leave room for a block of them.
   constexpr int64_t limit = (int64_t{1} << 31) - (1 << 16);
@@ -257,13 +261,14 @@ GroupSizes group_sizes(const Specialized& specialized, Group& group, const Argum
 namespace {
 
 // Where a kernel runs, and what it is planned as: a GPU, or the host executor dressed as one.
-Key place_key(int device, bool index64) {
+void append_place(int device, bool index64, Key& key) {
   const int64_t arch = device == cpu_device ? options().host_arch : cuda_device(device).arch;
-  return {static_cast<uint64_t>(static_cast<uint32_t>(device)), static_cast<uint64_t>(arch),
-          index64};
+  key.push_back(static_cast<uint64_t>(static_cast<uint32_t>(device)));
+  key.push_back(static_cast<uint64_t>(arch));
+  key.push_back(index64);
 }
 
-Key hints_key(const Hints& hints, Key key) {
+void append_hints(const Hints& hints, Key& key) {
   for (const auto* bits : {&hints.truth, &hints.aligned}) {
     for (size_t i = 0; i < bits->size(); ++i) {
       if (i % 64 == 0) key.push_back(0);
@@ -274,15 +279,16 @@ Key hints_key(const Hints& hints, Key key) {
     if (i % 8 == 0) key.push_back(0);
     key.back() |= static_cast<uint64_t>(hints.buckets[i]) << (8 * (i % 8));
   }
-  return key;
 }
 
 }  // namespace
 
 std::shared_ptr<const Variant> find_variant(Group& group, GroupSizes& sizes, int device,
                                             const Plan* wanted, bool prefer) {
-  const Key place = place_key(device, sizes.hints.index64);
-  const Key seen = hints_key(sizes.hints, place);
+  thread_local Key seen;
+  seen.clear();
+  append_place(device, sizes.hints.index64, seen);
+  append_hints(sizes.hints, seen);
   if (!wanted) {
     const auto it = group.by_hints.find(seen);
     if (it != group.by_hints.end()) return it->second;
@@ -311,7 +317,8 @@ std::shared_ptr<const Variant> find_variant(Group& group, GroupSizes& sizes, int
     group.scheduler->check(plan, merged);
     plan = std::move(merged);
   }
-  Key plan_key = place;
+  Key plan_key;
+  append_place(device, sizes.hints.index64, plan_key);
   for (const auto& field : plan.fields) plan_key.push_back(static_cast<uint64_t>(field.second));
   std::shared_ptr<const Variant>& variant = group.variants[plan_key];
   if (!variant) {

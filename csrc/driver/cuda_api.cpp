@@ -338,6 +338,11 @@ void enter_device(int device) {
                device);
 }
 
+bool device_is_entered(int device) {
+  CuContext current = nullptr;
+  return cuda_api().cuCtxGetCurrent(&current) == 0 && current == primary_context(device);
+}
+
 uint64_t stream_id(CuStream stream) {
   unsigned long long id = 0;
   check_cuda(cuda_api().cuStreamGetId(stream, &id), "cuda-launch", "the id of a stream");

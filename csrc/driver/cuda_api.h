@@ -122,6 +122,8 @@ int resident_blocks(const CudaKernel& kernel, int threads, int shared_bytes);
 // Gives a thread that has not called CUDA yet the device's primary context; torch's guard leaves it
 // without one while the device is number 0.
 void enter_device(int device);
+// Is it current on this thread already? Cheap.
+bool device_is_entered(int device);
 
 // Identifies a stream among all of the process; unlike the handle it is never used again. The
 // default stream is that of the thread's context.

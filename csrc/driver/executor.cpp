@@ -59,31 +59,29 @@ struct Executor::Call {
   std::vector<std::shared_ptr<const Variant>> variants;
   std::vector<GroupSizes> sizes;  // by group
 
-  // The groups whose kernels run, in order: of one step, of all.
-  std::vector<int> running(const KernelStep& step) const {
-    std::vector<int> out;
-    if (variants[step.group]) out.push_back(step.group);
+  // visitor(group) for those whose kernels run, in order: of one step, of all.
+  template <class Visitor>
+  void visit_running(const KernelStep& step, Visitor&& visitor) const {
+    if (variants[step.group]) visitor(step.group);
     for (int piece : specialized->groups[step.group].pieces)
-      if (variants[piece]) out.push_back(piece);
-    return out;
+      if (variants[piece]) visitor(piece);
   }
-  std::vector<int> running() const {
-    std::vector<int> out;
+  template <class Visitor>
+  void visit_running(Visitor&& visitor) const {
     for (const Step& step : specialized->program.steps)
-      if (const auto* kernel = std::get_if<KernelStep>(&step))
-        for (int group : running(*kernel)) out.push_back(group);
-    return out;
+      if (const auto* kernel = std::get_if<KernelStep>(&step)) visit_running(*kernel, visitor);
   }
   // That are computed, in all kernels.
   int64_t elements() const {
     int64_t total = 0;
-    for (int group : running()) {
+    bool many = false;
+    visit_running([&](int group) {
       int64_t elements = 1;
       for (int64_t extent : sizes[group].extents)
-        if (__builtin_mul_overflow(elements, extent, &elements)) return INT64_MAX;
-      if (__builtin_add_overflow(total, elements, &total)) return INT64_MAX;
-    }
-    return total;
+        many |= __builtin_mul_overflow(elements, extent, &elements);
+      many |= __builtin_add_overflow(total, elements, &total);
+    });
+    return many ? INT64_MAX : total;
   }
   std::vector<RunningKernel> kernels() const {
     std::vector<RunningKernel> out;
@@ -92,16 +90,30 @@ struct Executor::Call {
       const auto* kernel = std::get_if<KernelStep>(&step);
       behind_other |= !kernel;
       if (!kernel) continue;
-      for (int group : running(*kernel))
+      visit_running(*kernel, [&](int group) {
         out.push_back({.group = &specialized->groups[group],
                        .variant = variants[group],
                        .behind_other = std::exchange(behind_other, false)});
+      });
     }
     return out;
   }
 };
 
-Executor::Executor(const Fusion& fusion) : fusion_(fusion), rules_(key_rules(fusion)) {
+namespace {
+
+std::string name_of(const Fusion& fusion) {
+  const std::string location = fusion.outputs.empty() ? "" : fusion.outputs.back().tensor->location;
+  return location.empty() ? "fuser definition"  // below: npos + 1 is 0
+                          : "fuser definition at " + location.substr(location.rfind('/') + 1);
+}
+
+}  // namespace
+
+Executor::Executor(const Fusion& fusion)
+    : fusion_(fusion),
+      rules_(key_rules(fusion)),
+      name_(std::make_shared<const std::string>(name_of(fusion))) {
   FUSER_CHECK(!fusion.tensors.empty(), User, "definition-empty",
               "the definition is empty; define tensors and ops between `with FusionDefinition() as "
               "fd:` and execute()");
@@ -141,28 +153,33 @@ Executor::Call Executor::prepare(const Arguments& arguments, const std::vector<P
                                  bool prefer) {
   check_arguments(fusion_, arguments);
   Call call;
-  std::vector<LayoutClass> layouts = layout_classes(arguments);
-  Key key = layout_key(layouts, arguments);
   std::vector<bool> overlapping(arguments.tensors.size(), false);
-  std::vector<Overlap> overlaps;
-  find_overlaps(arguments, rules_, overlaps);
-  for (const Overlap& o : overlaps) overlapping[o.written] = true;
-  for (size_t i = 0; i < overlapping.size(); ++i)
-    if (rules_.written[i]) key.push_back(overlapping[i]);
+  thread_local Key key;
+  key.clear();
+  append_layout_key(arguments, key);
+  if (rules_.in_place) {
+    std::vector<Overlap> overlaps;
+    find_overlaps(arguments, rules_, overlaps);
+    for (const Overlap& o : overlaps) overlapping[o.written] = true;
+    for (size_t i = 0; i < overlapping.size(); ++i)
+      if (rules_.written[i]) key.push_back(overlapping[i]);
+  }
 
   const std::lock_guard lock(plan_mutex_);
   std::shared_ptr<Specialized>& specialized = call.specialized;
   // Extents that are computed, and 1 in this call, broadcast as those of inputs do.
   Units units;
   for (;;) {
-    specialized = specialized_[key];
-    if (!specialized) {
-      try {
-        specialized = specialize_fusion(fusion_, layouts, overlapping, units);
-      } catch (...) {
-        specialized_.erase(key);
-        throw;
-      }
+    const auto known = specialized_.find(key);
+    if (known != specialized_.end()) {
+      specialized = known->second;
+    } else {
+      std::vector<LayoutClass> layouts = layout_classes(arguments);
+      const Key classes = layout_key(layouts, arguments);
+      FUSER_ASSERT(
+          classes.size() <= key.size() && std::equal(classes.begin(), classes.end(), key.begin()),
+          "the key of a call is not that of its layout classes");
+      specialized = specialize_fusion(fusion_, std::move(layouts), overlapping, units);
       specialized_[key] = specialized;
     }
     const Units found = check_constraints(specialized->fusion, specialized->constraints, arguments);
@@ -205,42 +222,6 @@ Executor::Call Executor::prepare(const Arguments& arguments, const std::vector<P
 
 namespace {
 
-// What is compiled for a launch of these kernels.
-KernelText text_of(const std::vector<RunningKernel>& kernels, const std::vector<size_t>& launch) {
-  const Variant& v = *kernels[launch[0]].variant;
-  return launch.size() > 1 ? print_parts(v.ir) : v.text;
-}
-
-// The kernels of the launches, in memory: those that a variant holds, and the others in one batch.
-// `mutex`: of what the variants hold.
-std::vector<LoadedKernelRef> load(const std::vector<RunningKernel>& kernels,
-                                  const std::vector<std::vector<size_t>>& launches, int device,
-                                  std::mutex& mutex) {
-  const Target target = target_of(device);
-  std::vector<LoadedKernelRef> out(launches.size());
-  const auto held = [&](size_t launch) -> LoadedKernelRef& {
-    const Variant& v = *kernels[launches[launch][0]].variant;
-    return launches[launch].size() > 1 ? v.loaded_parts : v.loaded;
-  };
-  std::vector<size_t> missing;
-  {
-    const std::lock_guard lock(mutex);
-    for (size_t i = 0; i < launches.size(); ++i) {
-      if (held(i) && held(i)->target == target)
-        out[i] = held(i);
-      else
-        missing.push_back(i);
-    }
-  }
-  if (missing.empty()) return out;
-  std::vector<KernelText> texts;
-  for (size_t i : missing) texts.push_back(text_of(kernels, launches[i]));
-  const std::vector<LoadedKernelRef> loaded = load_kernels(target, device, texts);
-  const std::lock_guard lock(mutex);
-  for (size_t k = 0; k < missing.size(); ++k) held(missing[k]) = out[missing[k]] = loaded[k];
-  return out;
-}
-
 // On a CPU a launch costs no more than its blocks: joined there only where it is to be tested.
 bool joins_launches(int device) { return device != cpu_device || options().host_debug; }
 
@@ -272,16 +253,14 @@ RecordRef Executor::build(Call& call, const Arguments& arguments) {
   const std::vector<RunningKernel> kernels = call.kernels();
   const auto launches = launches_of(kernels, joins_launches(arguments.device));
   const std::vector<LoadedKernelRef> loaded =
-      load(kernels, launches, arguments.device, records_->mutex);
+      load_launches(kernels, launches, arguments.device, records_->mutex);
   thread_local std::vector<int64_t> sizes;
   s.shapes.run(SizeLeaf{arguments}, sizes);
 
   auto record = std::make_shared<Record>();
   record->brief = arguments.device == cpu_device;
-  const std::string& location = fusion_.outputs.back().tensor->location;
-  record->name = "fuser definition";
-  if (!location.empty())
-    record->name += " at " + location.substr(location.rfind('/') + 1);  // npos + 1 is 0
+  record->name = name_;
+  record->steps.reserve(s.program.steps.size());
   record->outputs.reserve(s.fusion.outputs.size());
   for (size_t o = 0; o < s.fusion.outputs.size(); ++o) {
     const Output& output = s.fusion.outputs[o];
@@ -307,22 +286,28 @@ RecordRef Executor::build(Call& call, const Arguments& arguments) {
       set_strides(spec, p.output_order[i]);
     }
   };
+  const auto launch_of = [&](const std::vector<size_t>& kernels_of, const LoadedKernelRef& code) {
+    const auto made = [&](size_t i) {
+      return make_launch(*kernels[i].group, kernels[i].variant, code, s.fusion, arguments);
+    };
+    if (kernels_of.size() == 1) return made(kernels_of[0]);
+    std::vector<LaunchRecord> parts;
+    for (size_t i : kernels_of) parts.push_back(made(i));
+    return join_launches(parts, code);
+  };
   // What runs has the last word: results with nothing to store are laid out by no kernel.
   for (const Group& g : s.groups) lay_out(g.problem, false);
   size_t kernel = 0, launch = 0;  // the next ones
   for (const Step& step : s.program.steps) {
     if (const auto* group = std::get_if<KernelStep>(&step)) {
-      for (size_t count = call.running(*group).size(); count > 0; --count, ++kernel) {
+      call.visit_running(*group, [&](int) {
         lay_out(kernels[kernel].group->problem, true);
-        if (launch == launches.size() || launches[launch][0] != kernel) continue;
-        std::vector<LaunchRecord> parts;
-        for (size_t i : launches[launch])
-          parts.push_back(make_launch(*kernels[i].group, kernels[i].variant, loaded[launch],
-                                      s.fusion, arguments));
-        record->steps.emplace_back(parts.size() > 1 ? join_launches(parts, loaded[launch])
-                                                    : std::move(parts[0]));
-        ++launch;
-      }
+        if (launch < launches.size() && launches[launch][0] == kernel) {
+          record->steps.emplace_back(launch_of(launches[launch], loaded[launch]));
+          ++launch;
+        }
+        ++kernel;
+      });
     } else if (const auto* library = std::get_if<LibraryCall>(&step)) {
       // It reads tensors without elements too, which no kernel stores.
       for (const LibraryCall::Source& a : library->args)
@@ -339,7 +324,7 @@ RecordRef Executor::build(Call& call, const Arguments& arguments) {
     }
   }
   set_lifetimes(*record);
-  record->brief &= call.elements() <= max_brief_elements;
+  record->brief = record->brief && call.elements() <= max_brief_elements;
   return record;
 }
 
@@ -365,13 +350,14 @@ RecordRef Executor::record(const Arguments& arguments, const std::vector<Plan>& 
     if (specialize) specialize_in_background(key, found);
     return found;
   }
-  const Key mine = key;  // compiling may run other definitions on this thread
+  Key mine = key;  // compiling may run other definitions on this thread
   totals().misses.fetch_add(1, std::memory_order_relaxed);
   Call call = prepare(arguments, plans);
   RecordRef made = build(call, arguments);
   const std::lock_guard lock(records_->mutex);
   make_room(records_->entries);
-  records_->entries[mine] = {.record = made, .used = ++records_->clock};
+  records_->entries.insert_or_assign(std::move(mine),
+                                     Entry{.record = made, .used = ++records_->clock});
   records_->last = made;
   return made;
 }
@@ -411,7 +397,7 @@ bool Executor::is_compiled(const Arguments& arguments) {
 std::vector<Plan> Executor::plans(const Arguments& arguments, const std::vector<Plan>& wanted) {
   std::vector<Plan> out;
   const Call call = prepare(arguments, wanted);
-  for (int g : call.running()) out.push_back(call.variants[g]->plan);
+  call.visit_running([&](int g) { out.push_back(call.variants[g]->plan); });
   return out;
 }
 
@@ -424,9 +410,10 @@ std::string Executor::signature(const Arguments& arguments) {
         "; t", fusion_.inputs[i]->id, " ", row(arguments.tensors[i].dtype).torch,
         to_string(call.specialized->layouts[i]),
         reinterpret_cast<uintptr_t>(arguments.tensors[i].data) % 16 == 0 ? " 16B" : " element");
-  for (int g : call.running())
+  call.visit_running([&](int g) {
     out += text("; ", to_string(call.variants[g]->plan),
                 call.sizes[g].hints.index64 ? " index64" : " index32");
+  });
   return out;
 }
 
@@ -454,7 +441,7 @@ Explanation Executor::explain(const Arguments& arguments) {
   std::set<int> inputs_read;
   for (const Step& step : s.program.steps) {
     if (const auto* kernel = std::get_if<KernelStep>(&step)) {
-      for (int group : call.running(*kernel)) {
+      call.visit_running(*kernel, [&](int group) {
         const Variant& v = *call.variants[group];
         Explanation::Step& info = out.steps.emplace_back();
         info = {.kind = "kernel",
@@ -474,7 +461,7 @@ Explanation Executor::explain(const Arguments& arguments) {
           if (b.read && b.input >= 0) inputs_read.insert(b.input);
           if (b.written) info.writes.push_back(memory(b.input, b.output));
         }
-      }
+      });
     } else if (const auto* library = std::get_if<LibraryCall>(&step)) {
       Explanation::Step& info = out.steps.emplace_back();
       info = {.kind = "library",
@@ -539,7 +526,7 @@ void Executor::collect(const Arguments& arguments, std::vector<KernelText>& text
   const Call call = prepare(arguments, {});
   const std::vector<RunningKernel> kernels = call.kernels();
   for (const auto& launch : launches_of(kernels, joins_launches(arguments.device)))
-    texts.push_back(text_of(kernels, launch));
+    texts.push_back(text_of_launch(kernels, launch));
 }
 
 void Executor::prefer(const Arguments& arguments, const std::vector<Plan>& plans) {

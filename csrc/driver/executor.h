@@ -73,6 +73,7 @@ class Executor {
 
   const Fusion& fusion_;
   const KeyRules rules_;
+  const std::shared_ptr<const std::string> name_;  // Record::name
 
   struct HashKey {
     size_t operator()(const Key& k) const { return hash_of(k); }

@@ -150,6 +150,10 @@ LaunchRecord make_launch(const Group& group, std::shared_ptr<const Variant> made
   out.variant = std::move(made_for);
   thread_local std::vector<int64_t> values;
   variant.sizes.run(SizeLeaf{arguments}, values);
+  const size_t count = variant.ir.buffers.size() + variant.ir.params.size();
+  out.offsets.reserve(count);
+  out.patches.reserve(count);
+  out.bytes.reserve(16 * count);
   size_t tensors = 0;
   for (size_t i = 0; i < variant.ir.buffers.size(); ++i) {
     const Buffer& buffer = variant.ir.buffers[i];
@@ -312,7 +316,9 @@ void set_lifetimes(Record& record) {
   const size_t steps = record.steps.size();
   record.allocated.resize(steps + 1);
   record.released.resize(steps);
-  std::vector<size_t> first(record.outputs.size(), steps), last = first;
+  thread_local std::vector<size_t> first, last;
+  first.assign(record.outputs.size(), steps);
+  last.assign(record.outputs.size(), steps);
   for (size_t i = 0; i < steps; ++i) {
     const auto use = [&](int output) {
       first[output] = std::min(first[output], i);

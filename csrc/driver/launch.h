@@ -73,7 +73,7 @@ using StepRecord = std::variant<LaunchRecord, LibraryCall, CopyRecord>;
 
 // Immutable once published.
 struct Record {
-  std::string name;  // for profilers: "fuser definition at train.py:41"
+  std::shared_ptr<const std::string> name;  // for profilers: "fuser definition at train.py:41"
   std::vector<OutputSpec> outputs;
   std::vector<StepRecord> steps;
   // Outputs by step: those to be allocated before it (behind the last step: those that none names),

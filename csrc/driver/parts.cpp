@@ -38,6 +38,7 @@ struct Touched {
 }  // namespace
 
 std::vector<std::vector<size_t>> launches_of(const std::vector<RunningKernel>& kernels, bool join) {
+  if (kernels.size() == 1) return {{0}};
   std::vector<std::vector<size_t>> out;
   Touched touched;                  // by kernels none of which waits for another
   std::map<Digest, size_t> newest;  // launch of one of these, by its kernel's digest
@@ -56,6 +57,40 @@ std::vector<std::vector<size_t>> launches_of(const std::vector<RunningKernel>& k
     }
     out[it->second].push_back(i);
   }
+  return out;
+}
+
+KernelText text_of_launch(const std::vector<RunningKernel>& kernels,
+                          const std::vector<size_t>& launch) {
+  const Variant& v = *kernels[launch[0]].variant;
+  return launch.size() > 1 ? print_parts(v.ir) : v.text;
+}
+
+std::vector<LoadedKernelRef> load_launches(const std::vector<RunningKernel>& kernels,
+                                           const std::vector<std::vector<size_t>>& launches,
+                                           int device, std::mutex& mutex) {
+  const Target target = target_of(device);
+  std::vector<LoadedKernelRef> out(launches.size());
+  const auto held = [&](size_t launch) -> LoadedKernelRef& {
+    const Variant& v = *kernels[launches[launch][0]].variant;
+    return launches[launch].size() > 1 ? v.loaded_parts : v.loaded;
+  };
+  std::vector<size_t> missing;
+  {
+    const std::lock_guard lock(mutex);
+    for (size_t i = 0; i < launches.size(); ++i) {
+      if (held(i) && held(i)->target == target)
+        out[i] = held(i);
+      else
+        missing.push_back(i);
+    }
+  }
+  if (missing.empty()) return out;
+  std::vector<KernelText> texts;
+  for (size_t i : missing) texts.push_back(text_of_launch(kernels, launches[i]));
+  const std::vector<LoadedKernelRef> loaded = load_kernels(target, device, texts);
+  const std::lock_guard lock(mutex);
+  for (size_t k = 0; k < missing.size(); ++k) held(missing[k]) = out[missing[k]] = loaded[k];
   return out;
 }
 

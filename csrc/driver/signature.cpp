@@ -137,6 +137,35 @@ Key layout_key(const std::vector<LayoutClass>& layouts, const Arguments& argumen
   return key;
 }
 
+void append_layout_key(const Arguments& arguments, Key& key) {
+  key.push_back(static_cast<uint64_t>(static_cast<uint32_t>(arguments.device)));
+  for (const TensorView& t : arguments.tensors) {
+    const bool by_value = arguments.device != cpu_device && t.device == cpu_device;
+    uint64_t one = by_value ? uint64_t{1} << 63 : 0, expanded = 0, contiguous = 0;
+    const size_t at = key.size();
+    key.resize(at + 3);
+    for (int d = 0; d < t.rank; ++d) {
+      if (t.sizes[d] == 1) {
+        one |= uint64_t{1} << d;
+      } else if (t.strides[d] == 0) {
+        expanded |= uint64_t{1} << d;
+      } else {
+        // Behind all dims of strides at least as large.
+        key.push_back(static_cast<uint64_t>(d));
+        for (size_t i = key.size() - 1; i > at + 3 && t.strides[key[i - 1]] < t.strides[d]; --i)
+          std::swap(key[i], key[i - 1]);
+      }
+    }
+    int64_t expected = 1;
+    for (size_t i = key.size(); i-- > at + 3;) {
+      const uint64_t d = key[i];
+      contiguous |= uint64_t{t.strides[d] == expected} << (i - at - 3);
+      expected = t.strides[d] * t.sizes[d];
+    }
+    key[at] = one, key[at + 1] = expanded, key[at + 2] = contiguous;
+  }
+}
+
 std::string describe(const TensorView& t) {
   return text(row(t.dtype).torch, "[", joined(std::span(t.sizes, t.rank)), "] strides [",
               joined(std::span(t.strides, t.rank)), "] ",

@@ -72,6 +72,8 @@ bool writable(const TensorView& tensor);
 
 std::vector<LayoutClass> layout_classes(const Arguments& arguments);
 Key layout_key(const std::vector<LayoutClass>& layouts, const Arguments& arguments);
+// Appends the same key without making the classes: for each new shape.
+void append_layout_key(const Arguments& arguments, Key& key);
 
 // Raises UserError, ShapeError or DTypeError naming the argument where the call does not fit the
 // definition.

@@ -115,7 +115,7 @@ at::Tensor allocate(at::IntArrayRef sizes, at::IntArrayRef strides, c10::ScalarT
 // Memory of the launches of one call beside their tensors.
 struct Scratch {
   int device = cpu_device;
-  std::vector<at::Tensor> held;
+  c10::SmallVector<at::Tensor, 2> held;
 
   // ScratchSource::allocate.
   static char* allocate_bytes(void* context, int64_t bytes, bool keep) {
@@ -142,6 +142,11 @@ CuStream current_stream(int device) {
   }();
   FUSER_CHECK(function, Launch, "torch-cuda",
               "this build of torch has no CUDA; install a CUDA build of torch");
+  // The function enters the device and leaves it; the default stream needs no asking.
+  const c10::Device here(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device));
+  if (c10::impl::getDeviceGuardImpl(here.type())->getStream(here) ==
+      c10::Stream(c10::Stream::DEFAULT, here))
+    return nullptr;
   void* stream = nullptr;
   FUSER_CHECK(function(device, &stream) == 0, Launch, "torch-cuda",
               "torch gave no current stream for cuda:", device);
@@ -168,14 +173,18 @@ TensorView view_of(const at::Tensor& t, size_t position) {
           .device = t.is_cpu() ? cpu_device : static_cast<int>(t.get_device())};
 }
 
-std::vector<at::Tensor> run(const Record& record, const TorchArguments& arguments) {
+Results run(const Record& record, const TorchArguments& arguments) {
   const bool profiled = profiler_listens();
-  const ProfilerRange whole(profiled ? record.name : std::string());
+  const ProfilerRange whole(profiled ? *record.name : std::string());
   const bool cuda = arguments.device != cpu_device;
   c10::OptionalDeviceGuard guard;
   CuStream stream = nullptr;
   if (cuda) {
-    guard.reset_device({c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(arguments.device)});
+    // A guard asks the driver several times; mostly there is nothing to guard.
+    const c10::Device here(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(arguments.device));
+    const bool entered = device_is_entered(arguments.device) &&
+                         c10::impl::getDeviceGuardImpl(here.type())->getDevice() == here;
+    if (!entered) guard.reset_device(here);
     stream = current_stream(arguments.device);
   }
   c10::SmallVector<at::Tensor, 8> outputs(record.outputs.size());
@@ -208,7 +217,7 @@ std::vector<at::Tensor> run(const Record& record, const TorchArguments& argument
     for (int o : record.released[i]) outputs[o].reset();  // the next step may have its memory
   }
   allocate_before(record.steps.size());
-  std::vector<at::Tensor> results;
+  Results results;
   results.reserve(outputs.size());
   for (size_t o = 0; o < outputs.size(); ++o) {
     const OutputSpec& spec = record.outputs[o];

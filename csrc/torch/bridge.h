@@ -36,6 +36,7 @@ CuStream current_stream(int device);
 // Runs a record: allocates the outputs from torch's allocator, queues its steps on torch's current
 // stream of the device, and returns the results in output order (outputs in place are not among
 // them).
-std::vector<at::Tensor> run(const Record& record, const TorchArguments& arguments);
+using Results = c10::SmallVector<at::Tensor, 8>;
+Results run(const Record& record, const TorchArguments& arguments);
 
 }  // namespace fuser

@@ -233,7 +233,7 @@ struct PythonExecutor : TorchExecutor {
   py::list execute(py::handle inputs, py::handle device, py::handle plan) {
     TorchArguments args = arguments(inputs, device);
     const RecordRef record = prepare(executor, args, plans_of(plan));
-    std::vector<at::Tensor> results;
+    Results results;
     {
       // The host executor computes for as long as it takes; other Python threads go on. A GPU takes
       // launches in a few microseconds.

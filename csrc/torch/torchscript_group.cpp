@@ -312,7 +312,7 @@ TorchArguments ScriptGroup::bind(const Specialization& how,
 // A run through kernels, or what eager, which runs instead, is to be followed by.
 struct ScriptGroup::Attempt {
   const Specialization* how = nullptr;
-  std::vector<at::Tensor> results;
+  Results results;
   bool done = false;
   Signature key;
   bool by_value = false;
