@@ -246,26 +246,41 @@ def tensor_times(setting: Setting, parameters: int = 100, repeats: int = 9) -> d
     return {"tensors": 7 * parameters, "one_us": step(1), "many_us": step(parameters)}
 
 
-def thread_times(setting: Setting, threads: int = 8, calls: int = 1000) -> dict[str, float]:
+def thread_times(setting: Setting, threads: int = 8, calls: int = 1000) -> dict[str, Any]:
     """Calls per second on mixed known shapes, of `threads` together with `calls` each, and of one
     thread that makes as many calls as they.
+
+    A call holds CPython's lock for as long as it takes, so threads hand it over at CPython's own
+    interval and nothing runs side by side. `python`, a call that knows nothing of fuser or torch
+    and takes about as long, shows what handing over alone costs on this machine.
     """
     case = _sum_relu(2)
     shapes = [(2 + n % 7, 16 + n % 9) for n in range(60)]
     data = Data(setting.device)
     inputs = [[data.normal(shape, torch.float32) for _ in range(2)] for shape in shapes]
     fd = case.definition(inputs[0])
-    for tensors in inputs:
-        fd.execute(tensors)
+    numbers = range(400)
+    ways: dict[str, Callable[[list[Tensor]], object]] = {
+        "fuser": fd.execute,
+        "python": lambda tensors: sum(numbers),
+        "eager": lambda tensors: case.eager(*tensors),
+    }
+    ways = {
+        name: way for name, way in ways.items() if name != "eager" or "eager" in setting.contenders
+    }
+    for way in ways.values():
+        for tensors in inputs:
+            way(tensors)
 
-    def rate(count: int) -> float:
+    def rate(way: Callable[[list[Tensor]], object], count: int) -> float:
         start = threading.Barrier(count + 1)
 
         def work() -> None:
-            fd.execute(inputs[0])  # the driver's own first call in a thread
+            for tensors in inputs:  # the driver's own first call in a thread, cold caches
+                way(tensors)
             start.wait()
             for call in range(threads * calls // count):
-                fd.execute(inputs[call % len(inputs)])
+                way(inputs[call % len(inputs)])
 
         workers = [threading.Thread(target=work) for _ in range(count)]
         for worker in workers:
@@ -278,11 +293,14 @@ def thread_times(setting: Setting, threads: int = 8, calls: int = 1000) -> dict[
         _synchronize(setting)
         return threads * calls / seconds
 
-    rates = [(rate(1), rate(threads)) for _ in range(3)]
+    rates: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+    for _ in range(5):
+        for name, way in ways.items():
+            rates[name].append((rate(way, 1), rate(way, threads)))
     return {
         "threads": threads,
-        "calls_per_second_alone": statistics.median(alone for alone, _ in rates),
-        "calls_per_second_together": statistics.median(together for _, together in rates),
+        "alone": {name: statistics.median(a for a, _ in pairs) for name, pairs in rates.items()},
+        "together": {name: statistics.median(t for _, t in pairs) for name, pairs in rates.items()},
     }
 
 

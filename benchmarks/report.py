@@ -262,11 +262,19 @@ def host_tables(host: Record) -> str:
         )
     if "threads" in host:
         t = host["threads"]
-        alone, together = t["calls_per_second_alone"], t["calls_per_second_together"]
         parts.append(
-            f"\nMixed shapes: {alone:.0f} calls a second by one thread, {together:.0f} by "
-            f"{t['threads']} threads ({together / alone:.2f})"
+            "\nThousands of calls a second on mixed shapes; python: a call without tensors:\n"
         )
+        rows = [
+            [
+                name,
+                f"{alone / 1e3:.0f}",
+                f"{t['together'][name] / 1e3:.0f}",
+                f"{t['together'][name] / alone:.2f}",
+            ]
+            for name, alone in t["alone"].items()
+        ]
+        parts.append(table(["", "one thread", f"{t['threads']} threads", "ratio"], rows))
     if "compile" in host:
         c = host["compile"]
         parts.append(

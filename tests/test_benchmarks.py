@@ -486,7 +486,8 @@ def test_host_times() -> None:
     )
     assert "| 8 inputs |" in text
     assert "us over 3 (" in text
-    assert "by 2 threads" in text
+    assert "| one thread | 2 threads |" in text
+    assert set(together["together"]) == {"fuser", "python", "eager"}
 
 
 def test_compile_times(monkeypatch: pytest.MonkeyPatch) -> None:
