@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+from tests.gpus import visible_devices
 from tests.sampling import VARIABLE as THOROUGH_VARIABLE
 
 # Options are read when the library is loaded, so this stands before any import of fuser. Workers of
@@ -18,6 +19,10 @@ from tests.sampling import VARIABLE as THOROUGH_VARIABLE
 _OWNS_CACHE = "PYTEST_XDIST_WORKER" not in os.environ
 if _OWNS_CACHE:
     os.environ["FUSER_CACHE_DIR"] = tempfile.mkdtemp(prefix="fuser-test-cache-")
+
+# Before torch, which reads it once.
+if gpus := visible_devices(os.environ):
+    os.environ["CUDA_VISIBLE_DEVICES"] = gpus
 
 # A first example may compile a kernel, so no deadline. A failure prints how to repeat it.
 settings.register_profile("fuser", deadline=None, print_blob=True)

@@ -182,10 +182,74 @@ assert compile_one(x).shape == (100,)
 """
 
 
+# A thread without the interpreter's lock is held in the middle of planning, because it writes a
+# dump into a pipe that nobody reads before the main thread forks.
+FORK = """
+import os, signal, subprocess, sys, threading, time
+from pathlib import Path
+import torch, fuser
+from fuser import _core
+
+folder = Path(sys.argv[1])
+
+@torch.jit.script
+def f(x: torch.Tensor, y: torch.Tensor):
+    return (x + y) * 2.0 - y
+
+def reference(x, y):
+    return (x + y) * 2.0 - y
+
+x = torch.rand(4, 8)
+first, second = (x[:, ::2].t(), x[:, :4]), (x[:, :4].t(), x[:, :4])
+with fuser.torchscript_fuser(cpu=True), torch.no_grad():
+    for _ in range(3):
+        f(x, x)
+    f(*second)  # as eager does it, which is asked how results lie
+    _core.set_option("FUSER_DUMP", "fusion,schedule")
+    _core.set_option("FUSER_DUMP_DIR", str(folder))
+    f(*first)
+    schedule = next(p for p in folder.iterdir() if p.name.startswith("00001."))
+    held = folder / schedule.name.replace("00001", "00003")
+    os.mkfifo(held)
+    wait = f"until [ -e {folder}/forking ]; do sleep 0.05; done; sleep 0.5; touch {folder}/read"
+    reader = subprocess.Popen(["sh", "-c", f"{wait}; cat {held} > {folder}/dump"])
+    results = []
+    thread = threading.Thread(target=lambda: results.append(f(*second)))
+    thread.start()
+    while not (folder / "00002.fusion.fusion.txt").exists():  # it plans
+        time.sleep(0.01)
+    (folder / "forking").touch()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)
+        _core.set_option("FUSER_DUMP", "")
+        right = torch.allclose(f(*second), reference(*second))
+        fd = fuser.FusionDefinition()
+        fd.add_output(fd.define_tensor([-1, -1]) * 3.0)
+        os._exit(0 if right and fd.execute([x])[0].equal(x * 3.0) else 1)
+    assert (folder / "read").exists(), "the fork did not wait until the plan was made"
+    thread.join()
+    assert torch.allclose(results[0], reference(*second))
+    assert os.waitpid(child, 0)[1] == 0
+    assert reader.wait() == 0
+"""
+
+
 def test_nothing_hangs(tmp_path: Path) -> None:
     """Compiling in a backward pass, in torch.jit.fork, and when a signal arrives."""
+    run_program(COMMON + BACKWARD + JIT_FORK + SIGNAL, tmp_path)
+
+
+def test_a_fork_while_another_thread_plans(tmp_path: Path) -> None:
+    """It waits for the plan; the child, which has not that thread, plans and runs by itself."""
+    run_program(FORK, tmp_path)
+
+
+def run_program(text: str, tmp_path: Path) -> None:
+    """Runs it with an empty folder as its argument, and fails where it does not end in time."""
     file = tmp_path / "program.py"  # torch.jit.script reads sources
-    file.write_text(COMMON + BACKWARD + JIT_FORK + SIGNAL + 'print("last line")')
+    file.write_text(text + 'print("last line")')
+    (tmp_path / "folder").mkdir()
     environment = {
         **os.environ,
         "PYTHONPATH": str(ROOT),
@@ -193,7 +257,7 @@ def test_nothing_hangs(tmp_path: Path) -> None:
         "OMP_NUM_THREADS": "1",
     }
     done = subprocess.run(
-        [sys.executable, str(file)],
+        [sys.executable, str(file), str(tmp_path / "folder")],
         env=environment,
         capture_output=True,
         text=True,
