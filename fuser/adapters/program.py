@@ -17,6 +17,7 @@ import heapq
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from types import BuiltinFunctionType
 from typing import Any
 
 import torch
@@ -24,9 +25,10 @@ from torch import fx
 
 from fuser import InternalError, Unsupported, UserError, _core
 from fuser.adapters.padding import write_by_copies
-from fuser.adapters.partition import Partition, is_number, is_view, kind_of, writes
+from fuser.adapters.partition import Partition, is_number, is_view, kind_of, tensor_of, writes
 from fuser.adapters.region import Definition, runner
 from fuser.adapters.report import note_fallback
+from fuser.adapters.views import bases_of_views, has_numbers, laid_out, reinterpreted
 
 
 @dataclass
@@ -47,6 +49,7 @@ class _Writer:
         self.names: dict[fx.Node, str] = {}
         self.globals: dict[str, Any] = {}
         self.constants: dict[int, str] = {}
+        self.checked: set[fx.Node] = set()  # views count on how these lie in memory
 
     def name(self, node: fx.Node, letter: str = "v") -> str:
         return self.names.setdefault(node, f"{letter}{len(self.names)}")
@@ -76,10 +79,38 @@ class _Writer:
             return f"{name} = {self.argument(source)}[{self.argument(index)}]"
         function = node.target
         if isinstance(function, torch._ops.OpOverload):
-            function = function._op  # without the wrapper's frame
+            function = _quickest(function, node)
         arguments = [self.argument(a) for a in node.args]
         arguments += [f"{key}={self.argument(a)}" for key, a in node.kwargs.items()]
         return f"{name} = {self.constant(function, 'f')}({', '.join(arguments)})"
+
+    def view(self, node: fx.Node, base: fx.Node) -> str:
+        """The line of a view, made from what it is a view of over all others."""
+        value, whole = tensor_of(node), tensor_of(base)
+        offset = value.storage_offset() - whole.storage_offset()
+        layout = f"{tuple(value.shape)}, {tuple(value.stride())}, {offset}"
+        view = self.constant(reinterpreted, "f")
+        return f"{self.name(node)} = {view}({self.name(base)}, {layout})"
+
+    def checks(self, nodes: Iterable[fx.Node]) -> list[str]:
+        """The lines behind what gives these."""
+        lines = []
+        for node in nodes:
+            if node in self.checked:
+                name, strides = self.name(node), tuple(tensor_of(node).stride())
+                copy = self.constant(laid_out, "f")
+                lines.append(f"if {name}.stride() != {strides}: {name} = {copy}({name}, {strides})")
+        return lines
+
+
+def _quickest(op: torch._ops.OpOverload, node: fx.Node) -> Callable[..., Any]:
+    """An op without its wrapper's frame; torch's own function where it takes tensors only, since it
+    reads its arguments in half of the time.
+    """
+    found = getattr(torch, op._opname, None) if op._overloadname == "default" else None
+    tensors = all(isinstance(a, fx.Node) and tensor_of(a) is not None for a in node.args)
+    plain = found is not None and op.namespace == "aten" and not node.kwargs and tensors
+    return found if plain and isinstance(found, BuiltinFunctionType) else op._op
 
 
 def _plain_float(value: Any) -> bool:
@@ -113,8 +144,11 @@ def program(
     for definition in definitions:
         run = runner(definition, _instead(definition), strict)
         steps.append(_region_step(definition, order, run))
-    needed = _needed(module.graph, home, again)
-    steps += [_node_step(node, order) for node in needed if node.op == "call_function"]
+    bases = bases_of_views(module.graph)
+    needed = _needed(module.graph, home, again, bases)
+    steps += [_node_step(node, order, bases) for node in needed]
+    counted_on = {bases[n] for n in needed if n in bases}
+    writer.checked = {n for n in counted_on if n not in home and n.op != "get_attr"}
     placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
     for node in module.graph.nodes:
         if node.op == "get_attr":
@@ -141,21 +175,31 @@ def _leaving(nodes: Sequence[fx.Node]) -> tuple[list[fx.Node], set[fx.Node]]:
     return outputs[::-1], again
 
 
-def _needed(graph: fx.Graph, home: dict[fx.Node, int], again: set[fx.Node]) -> list[fx.Node]:
+def _needed(
+    graph: fx.Graph, home: dict[fx.Node, int], again: set[fx.Node], bases: dict[fx.Node, fx.Node]
+) -> list[fx.Node]:
     """Nodes that torch computes: outside regions, and read by something outside."""
-    needed: set[fx.Node] = set()
+    needed: list[fx.Node] = []
+    read: set[fx.Node] = set()
     for node in reversed(graph.nodes):
-        if node in home and node not in again:
+        if node.op == "output":
+            read.update(node.all_input_nodes)
+        if node in home:  # it makes what is made from nothing itself
+            read.update(n for n in node.all_input_nodes if kind_of(n) != "create")
+        if node.op != "call_function" or (node in home and node not in again):
             continue
-        made_inside = kind_of(node) == "create"
-        readers = [u for u in node.users if u in needed or u.op == "output"]
-        readers += [u for u in node.users if u in home and not made_inside]
-        if readers or writes(node) or (node.op == "call_function" and node.is_impure()):
-            needed.add(node)
-    return [n for n in graph.nodes if n in needed]
+        if node in read or writes(node) or node.is_impure():
+            needed.append(node)
+            read.update([bases[node]] if node in bases else node.all_input_nodes)
+    return needed[::-1]
 
 
-def _node_step(node: fx.Node, order: dict[fx.Node, int]) -> _Step:
+def _node_step(
+    node: fx.Node, order: dict[fx.Node, int], bases: dict[fx.Node, fx.Node] | None = None
+) -> _Step:
+    base = (bases or {}).get(node)
+    if base is not None:
+        return _Step(order[node], [base], [node], lambda w: w.view(node, base))
     return _Step(order[node], list(node.all_input_nodes), [node], lambda w: w.call(node))
 
 
@@ -209,6 +253,7 @@ def _compiled(
     if names:
         lines.append(f"    {', '.join(names)}, = args")
     lines.append("    args.clear()")
+    lines += [f"    {line}" for line in writer.checks(writer.names)]
     kept = set(_nodes_in(result))
     last: dict[fx.Node, int] = {}
     for i, step in enumerate(steps):
@@ -219,6 +264,7 @@ def _compiled(
             dying.setdefault(i, []).append(node)
     for i, step in enumerate(steps):
         lines.append(f"    {step.text(writer)}")
+        lines += [f"    {line}" for line in writer.checks(step.gives)]
         if i in dying:
             lines.append(f"    del {', '.join(writer.name(n) for n in dying[i])}")
     lines.append(f"    return {writer.argument(result)}")
@@ -246,8 +292,9 @@ def _instead(definition: Definition) -> Callable[..., Any]:
             made_here = [n for n in extra if not is_number(n)]
             order = {n: i for i, n in enumerate((*made_here, *nodes))}
             steps = [_node_step(n, order) for n in order]
-            outputs = list(definition.outputs)
-            made = _compiled(_Writer(), (*inputs, *numbers), _ordered(steps, order), outputs)
+            outputs, writer = list(definition.outputs), _Writer()
+            writer.checked = {n for n in outputs if has_numbers(n)}
+            made = _compiled(writer, (*inputs, *numbers), _ordered(steps, order), outputs)
         return made([*arguments, *definition.numbers(numbers, arguments)])
 
     return call

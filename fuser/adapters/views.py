@@ -1,14 +1,19 @@
-"""Views that a graph makes in vain: in torch each costs the host as much as a launch."""
+"""Views that a graph makes in vain, and views as one step from the memory that they show: in torch
+each costs the host as much as a launch.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
 from torch import fx
 
-from fuser.adapters.partition import is_view, tensor_of
+from fuser.adapters.partition import is_view, tensor_of, writes
+
+# A view by sizes, strides and a distance from the tensor's beginning, past torch's dispatcher.
+reinterpreted: Any = torch._C._dynamo.guards._reinterpret_tensor  # type: ignore[attr-defined]
 
 _RESHAPES = {torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default}
 
@@ -43,9 +48,7 @@ def _shorten(node: fx.Node) -> None:
         return
     source = first.args[0]
     assert isinstance(source, fx.Node)
-    value = tensor_of(source)
-    numbers = () if value is None else (*value.shape, *value.stride())
-    if numbers and all(type(n) is int for n in numbers) and value.is_contiguous():
+    if has_numbers(source) and tensor_of(source).is_contiguous():
         node.args = (source, *node.args[1:])
 
 
@@ -69,3 +72,48 @@ def _layout(node: fx.Node) -> Any:
         return None
     numbers = (*value.shape, *value.stride(), value.storage_offset())
     return value.dtype, *(n.node.expr if isinstance(n, torch.SymInt) else n for n in numbers)
+
+
+def bases_of_views(graph: fx.Graph) -> dict[fx.Node, fx.Node]:
+    """For views inside the graph what they are views of in the end, where all sizes are numbers.
+
+    Not for its results, which share the version of what they are views of, nor where that is
+    written: the view is to be of the memory that is written.
+    """
+    written = {n for node in graph.nodes if writes(node) for n in node.all_input_nodes}
+    results = {n for node in graph.nodes if node.op == "output" for n in node.all_input_nodes}
+    bases: dict[fx.Node, fx.Node] = {}
+    for node in graph.nodes:
+        base = node
+        while is_view(base) and (tensor_of(base) is None or _shares_memory(base, node)):
+            source = base.args[0]
+            assert isinstance(source, fx.Node)
+            base = source
+        if base is node or base in written or node in results or not _shares_memory(base, node):
+            continue
+        if has_numbers(node) and has_numbers(base) and not tensor_of(node).dtype.is_complex:
+            bases[node] = base
+    return bases
+
+
+def has_numbers(node: fx.Node) -> bool:
+    """Does it give a tensor whose layout has no symbols?"""
+    value = tensor_of(node)
+    if value is None:
+        return False
+    numbers = (*value.shape, *value.stride(), value.storage_offset())
+    return all(type(n) is int for n in numbers)
+
+
+def _shares_memory(a: fx.Node, b: fx.Node) -> bool:
+    """Are both tensors of one dtype in one memory?"""
+    x, y = tensor_of(a), tensor_of(b)
+    if x is None or y is None or x.dtype != y.dtype:
+        return False
+    return bool(x.untyped_storage()._cdata == y.untyped_storage()._cdata)
+
+
+def laid_out(given: torch.Tensor, strides: Sequence[int]) -> torch.Tensor:
+    """A copy with these strides."""
+    memory = torch.empty_strided(given.shape, strides, dtype=given.dtype, device=given.device)
+    return memory.copy_(given)

@@ -61,6 +61,23 @@ def test_a_view_that_both_sides_read_is_not_written_out() -> None:
         assert a.stride() == b.stride()
 
 
+def test_a_layout_that_was_not_traced() -> None:
+    """Views count on the strides of the trace: what lies otherwise is copied first."""
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x.view(2, 8).t().mm(x.view(2, 8))
+
+    call, _ = compiled(f, torch.ones(4, 4))
+    assert "if p0.stride() != (4, 1)" in call.text
+    for x in (torch.randn(4, 4), torch.randn(4, 4).t(), torch.randn(8, 8)[::2, 1:5]):
+        torch.testing.assert_close(call([x]), f(x.contiguous()))
+
+
+def test_ops_of_tensors_alone_are_called_by_torchs_own_functions() -> None:
+    call, _ = compiled(lambda x: x.mm(x), torch.ones(4, 4))
+    assert torch.mm in call.__globals__.values()
+
+
 def test_writes_stay_in_order() -> None:
     def f(x: torch.Tensor) -> torch.Tensor:
         y = x.sin() * 2

@@ -1,11 +1,11 @@
-"""fuser/adapters/views.py: views without a difference are dropped."""
+"""fuser/adapters/views.py: views without a difference are dropped, others made in one step."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from fuser.adapters.views import drop_views
+from fuser.adapters.views import bases_of_views, drop_views, laid_out, reinterpreted
 from tests.adapters.graphs import names, traced
 
 
@@ -59,3 +59,45 @@ def test_another_layout_stays() -> None:
     before = [op for op in left(module) if op != "detach"]
     drop_views(module.graph, range(0))
     assert left(module) == before
+
+
+def test_a_view_of_views_is_one_of_their_memory() -> None:
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        a, b = x.sin().view(2, 6).split(3, 1)
+        return a.t().mm(b.t().t()), x.t()
+
+    module = traced(f, torch.ones(4, 3))
+    nodes = {n.name: n for n in module.graph.nodes}
+    bases = bases_of_views(module.graph)
+    assert {bases[n] for n in bases if not n.name.startswith("split")} == {nodes["sin"]}
+    assert nodes["t_3"] not in bases  # a result shares the version of x
+    x = torch.randn(4, 3).sin()
+    for node, base in bases.items():
+        value, offset = node.meta["val"], node.meta["val"].storage_offset()
+        if base is nodes["sin"]:
+            shown = reinterpreted(x, value.shape, value.stride(), offset)
+            assert torch.equal(shown, x.as_strided(value.shape, value.stride(), offset))
+
+
+def test_symbols_and_other_types_stay_views() -> None:
+    module = traced(lambda x: (x.sin().t().mm(x),), torch.ones(4, 3), dynamic=True)
+    assert not bases_of_views(module.graph)
+    module = traced(lambda x: (x.sin().view(torch.int32).t() + 1,), torch.ones(4, 3))
+    bases = bases_of_views(module.graph)
+    assert set(names(list(bases.values()))) == {"view"}
+
+
+def test_views_of_what_is_written_stay() -> None:
+    def f(x: torch.Tensor) -> tuple[torch.Tensor]:
+        y = x.t()
+        x.copy_(y.sin())
+        return (y.mm(y),)
+
+    assert not bases_of_views(traced(f, torch.ones(3, 3)).graph)
+
+
+def test_laid_out() -> None:
+    x = torch.randn(3, 4)
+    y = laid_out(x, (1, 3))
+    assert y.stride() == (1, 3)
+    assert torch.equal(x, y)
