@@ -20,6 +20,8 @@ from fuser.adapters import aten
 
 # A region of more nodes gains nothing: it becomes several kernels anyway.
 LARGEST = 256
+# Elements that a GPU computes in the time of a launch.
+SMALL = 1 << 22
 
 
 @dataclass
@@ -326,14 +328,49 @@ def partition(graph: fx.Graph, smallest: int = 2) -> Partition:
         walk.visit(node)
     walk.join_siblings(graph.nodes)
     kept: list[list[fx.Node]] = []
+    alone: list[fx.Node] = []
     for region in walk.regions.values():
         nodes = _without_borders(sorted(region.nodes, key=order.__getitem__))
         if _pays(nodes, smallest):
             kept.append(nodes)
         else:
-            walk.left.update(dict.fromkeys(nodes, "alone"))
+            alone += nodes
+    if walk.epoch == 0:
+        kept += _at_the_edges(sorted(alone, key=order.__getitem__), smallest)
+    inside = {n for nodes in kept for n in nodes}
+    walk.left.update((n, "alone") for n in alone if n not in inside)
     kept.sort(key=lambda nodes: order[nodes[0]])
     return Partition(kept, walk.left)
+
+
+def _at_the_edges(alone: Iterable[fx.Node], smallest: int) -> list[list[fx.Node]]:
+    """Regions of small ops that stand alone, such as the casts of weights and of gradients: their
+    kernels, mostly of one text, are one launch. They run at the beginning of the graph, where they
+    read its inputs only, or at its end, where nothing else reads them; and their results live until
+    its end anyway, so that no memory is held for longer than the small operands.
+    """
+    found: dict[Any, list[fx.Node]] = {}
+    for node in alone:
+        if kind_of(node) != "compute" or not _is_small(node):
+            continue
+        first = all(n.op == "placeholder" for n in node.all_input_nodes) and _stays(node)
+        if first or all(user.op == "output" for user in node.users):
+            found.setdefault((device_of(node), first), []).append(node)
+    regions = [
+        nodes[i : i + LARGEST] for nodes in found.values() for i in range(0, len(nodes), LARGEST)
+    ]
+    return [nodes for nodes in regions if len(nodes) >= smallest]
+
+
+def _is_small(node: fx.Node) -> bool:
+    """Does its kernel take no longer than a launch?"""
+    value = tensor_of(node)
+    return value is not None and all(type(n) is int for n in value.shape) and value.numel() <= SMALL
+
+
+def _stays(node: fx.Node) -> bool:
+    """Is it, or a view of it, a result of the graph?"""
+    return any(user.op == "output" or (is_view(user) and _stays(user)) for user in node.users)
 
 
 def _without_borders(nodes: list[fx.Node]) -> list[fx.Node]:

@@ -24,6 +24,18 @@ def test_a_library_call_cuts() -> None:
     assert regions(lambda x: (x.sin() + 1).mm(x).cos() * 2, x) == [["sin", "add"], ["cos", "mul"]]
 
 
+def test_small_casts_of_inputs_and_results_are_together() -> None:
+    def f(x: torch.Tensor, w: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        a, b = w.half(), v.half()
+        y = x.mm(a).mm(b)
+        return y, a, b.t(), y.mm(a).float(), y.mm(b).float()
+
+    x, v = torch.ones(4, 4), torch.ones(4, 4)
+    assert regions(f, x.half(), x, v) == [["_to_copy", "_to_copy"], ["_to_copy", "_to_copy"]]
+    # What is no result is not held from the graph's beginning.
+    assert regions(lambda x, w, v: x.mm(w.half()).mm(v.half()), x.half(), x, v) == []
+
+
 def test_a_region_never_waits_for_itself() -> None:
     """sin and the product both enter add: one region of all would wait for mm, which waits for
     it."""
