@@ -19,6 +19,7 @@ from torch._guards import TracingContext
 
 from fuser import UserError
 from fuser.adapters import aten
+from fuser.adapters.layouts import lay_out_for_convolutions
 from fuser.adapters.padding import pad_products, take_strides
 from fuser.adapters.partition import partition, tensor_of
 from fuser.adapters.program import program, strict_from_environment
@@ -72,10 +73,12 @@ def compile_graph(
     parts = partition(graph, options.min_nodes)
     results = _results(graph)
     kept = {results[i] for i in places} - {results[i] for i in range(places.start)}
-    pad_products(graph, {n for nodes in parts.regions for n in nodes}, kept)
+    makers = {n for nodes in parts.regions for n in nodes}
+    lay_out_for_convolutions(graph, makers, kept)
+    pad_products(graph, makers, kept)
     results = _results(graph)
     if strides is not None:
-        strides += [_strides(n) for n in results]
+        strides += [_strides(n) for n in results[_tokens() :]]
     call, definitions = program(module, parts, strict_from_environment())
     build_together(definitions)
     note_graph(name, parts.regions, parts.left)
@@ -89,7 +92,17 @@ def _kept_for_backward(graph: fx.Graph) -> tuple[list[Any] | None, range]:
     context = TracingContext.try_get()
     if context is None or context.output_strides is None or context.fw_metadata is None:
         return None, range(0)
-    return context.output_strides, range(context.fw_metadata.num_forward, len(_results(graph)))
+    first = _tokens() + context.fw_metadata.num_forward
+    return context.output_strides, range(first, len(_results(graph)))
+
+
+def _tokens() -> int:
+    """How many results of a forward graph only keep ops with effects in order; they come first, and
+    AOTAutograd does not count them.
+    """
+    context = TracingContext.try_get()
+    metadata = context.fw_metadata if context is not None else None
+    return len(metadata.tokens) if metadata is not None else 0
 
 
 def _results(graph: fx.Graph) -> list[Any]:
@@ -129,6 +142,16 @@ def compilers(options: Options) -> dict[str, Callable[..., Any]]:
     }
 
 
+def autograd(options: Options | None = None, **instead: Any) -> Callable[..., Any]:
+    """AOTAutograd with these compilers as a backend of Dynamo; `instead` replaces its arguments."""
+    arguments = {
+        **compilers(options or Options()),
+        "partition_fn": cut,
+        "decompositions": aten.decompositions(),
+    }
+    return aot_autograd(**arguments | instead)
+
+
 def backend(
     module: fx.GraphModule,
     inputs: Sequence[Any],
@@ -138,9 +161,5 @@ def backend(
     """The backend that torch.compile looks up by the name "fuser"."""
     if mode not in (None, "default"):
         raise UserError(f"backend='fuser': no mode {mode!r}", rule="compile-mode")
-    compiled: Callable[..., Any] = aot_autograd(
-        **compilers(options_of(options)),
-        partition_fn=cut,
-        decompositions=aten.decompositions(),
-    )(module, inputs)
+    compiled: Callable[..., Any] = autograd(options_of(options))(module, inputs)
     return compiled

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from fuser.adapters.layouts import followed, lay_out
 from fuser.adapters.partition import computed, is_view, tensor_of
 from fuser.adapters.products import (
     PRODUCTS,
@@ -103,8 +104,8 @@ def _pad(
     kept = {*kept, part} if node in kept else kept
     if strides == traced.stride():
         return
-    if (views := _followed(part, part.meta["val"], makers, kept)) is not None:
-        _update(views)
+    if (views := followed(part, part.meta["val"], makers, kept, PRODUCTS)) is not None:
+        lay_out(views)
         return
     with graph.inserting_after(part):  # somebody counts on the strides that were traced
         copy = graph.call_function(_CLONE, (part,), {"memory_format": torch.contiguous_format})
@@ -154,7 +155,7 @@ def _is_followed_by_zeros(
     elif value.is_contiguous():
         whole = value.new_empty(padded_sizes(value.shape))
         part = whole.as_strided(value.shape, whole.stride())
-        views = _followed(source, part, makers, kept) or {}
+        views = followed(source, part, makers, kept, PRODUCTS) or {}
     else:
         views = {}
     if matrix not in views:
@@ -163,7 +164,7 @@ def _is_followed_by_zeros(
     if not short <= _short_sides(views[source]):
         return False
     source.meta[MEMORY] = padded_sizes(value.shape)
-    _update(views)
+    lay_out(views)
     return True
 
 
@@ -171,11 +172,6 @@ def _short_sides(value: torch.Tensor) -> set[tuple[int, int]]:
     """Size and stride of each side of a matrix that has to be longer."""
     sides = zip(value.shape[-2:], value.stride()[-2:], strict=True)
     return {(size, stride) for size, stride in sides if size != rounded(size)}
-
-
-def _update(views: dict[fx.Node, torch.Tensor]) -> None:
-    for node, value in views.items():
-        node.meta["val"] = value
 
 
 def _lay_out(node: fx.Node, value: torch.Tensor) -> None:
@@ -189,31 +185,3 @@ def _lay_out(node: fx.Node, value: torch.Tensor) -> None:
             user.target = torch.ops.aten.reshape.default
             continue
         _lay_out(user, viewed)
-
-
-def _followed(
-    node: fx.Node,
-    value: torch.Tensor,
-    makers: Collection[fx.Node],
-    kept: Collection[fx.Node],
-) -> dict[fx.Node, torch.Tensor] | None:
-    """`node` as `value`, which lies elsewhere in memory, and all views of it; None where something
-    reads it that counts on the strides that were traced.
-    """
-    found = {node: value}
-    for user in node.users:
-        if user.op == "output":
-            if node not in kept:
-                return None
-        elif is_view(user):
-            try:
-                viewed = computed(user, {node: value})
-            except (RuntimeError, ValueError):  # there is no such view
-                return None
-            views = _followed(user, viewed, makers, kept)
-            if views is None:
-                return None
-            found |= views
-        elif user not in makers and user.target not in PRODUCTS:
-            return None
-    return found

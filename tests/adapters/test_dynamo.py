@@ -173,3 +173,18 @@ def test_what_is_kept_for_the_backward_graph(monkeypatch: pytest.MonkeyPatch) ->
         lambda x: F.dropout(x.softmax(-1), 0.5).transpose(0, 1).sin(), backend=dynamo.backend
     )(x)
     assert sorted(kept) == ["torch.bool", "torch.float32"]
+
+
+def test_ops_with_effects_do_not_shift_what_is_kept() -> None:
+    """torch.linalg.inv checks for errors: an effect, whose token is the first result."""
+
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = x @ x.t() + torch.eye(4)
+        return torch.linalg.inv(y).sin() * 2, torch.linalg.det(y) + torch.linalg.norm(x)
+
+    x = torch.randn(4, 6, dtype=torch.float64, requires_grad=True)
+    found, wanted = torch.compile(f, backend=dynamo.backend)(x), f(x)
+    torch.testing.assert_close(found, wanted)
+    for a, b in zip(found, wanted, strict=True):
+        (ours,), (theirs,) = (torch.autograd.grad(t.sum(), x, retain_graph=True) for t in (a, b))
+        torch.testing.assert_close(ours, theirs)

@@ -1,0 +1,43 @@
+"""fuser/adapters/layouts.py: what regions write for convolutions."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+from fuser.adapters.layouts import lay_out_for_convolutions
+from fuser.adapters.partition import partition
+from fuser.adapters.program import program
+from tests.adapters.graphs import traced
+
+LAST = torch.channels_last
+
+
+def made(function, *inputs: torch.Tensor):
+    module = traced(function, *inputs)
+    parts = partition(module.graph)
+    lay_out_for_convolutions(module.graph, {n for nodes in parts.regions for n in nodes}, set())
+    images = [n.args[0] for n in module.graph.nodes if "convolution" in str(n.target)]
+    call, _ = program(module, parts, strict=True)
+    return call, [n.meta["val"].is_contiguous(memory_format=LAST) for n in images]
+
+
+def test_images_for_convolutions() -> None:
+    """Channels last for a weight that lies so, but not what the caller gets too."""
+    x, w = torch.randn(2, 4, 5, 5), torch.randn(3, 4, 3, 3)
+
+    def conv(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return F.conv2d((x.sin() * 2).contiguous(), w)
+
+    def given(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = x.sin() * 2
+        return F.conv2d(y, w), y
+
+    for function, weight, wanted in (
+        (conv, w.to(memory_format=LAST), True),
+        (conv, w, False),
+        (given, w.to(memory_format=LAST), False),
+    ):
+        call, found = made(function, x, weight)
+        assert found == [wanted]
+        torch.testing.assert_close(call([x, weight]), function(x, weight))
