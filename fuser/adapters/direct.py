@@ -19,7 +19,7 @@ from fuser.adapters import aten
 from fuser.adapters.dynamo import cut
 
 Compiler = Callable[[fx.GraphModule, Sequence[Any]], Callable[[list[Any]], Any]]
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
+PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 def direct(
@@ -31,7 +31,7 @@ def direct(
     """`function` with its gradients, traced on `inputs` and valid for inputs like these; None where
     it is not as plain as that.
     """
-    if not torch.is_grad_enabled() or any(type(t) not in _PLAIN for t in inputs):
+    if not torch.is_grad_enabled() or any(type(t) not in PLAIN for t in inputs):
         return None
     if not any(t.requires_grad for t in inputs):
         return None
@@ -46,7 +46,7 @@ def direct(
         joint: Any = aot_export_joint_simple(
             flat, tuple(inputs), trace_joint=True, decompositions=aten.decompositions()
         )
-    except RuntimeError:  # it mutates inputs, or gives them back
+    except Exception:  # it mutates inputs, gives them back, captures tensors, asks for values, ...
         return None
     tangents = [n for n in _placeholders(joint) if n.name.startswith("tangents")]
     count: int = spec.num_leaves

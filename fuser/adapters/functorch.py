@@ -1,61 +1,86 @@
-"""memory_efficient_fusion and compile: functions of tensors, forward and backward, without Dynamo's
-guards.
-"""
+"""memory_efficient_fusion and compile: functions and modules, forward and backward."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from functools import wraps
 from typing import Any
 
 import torch
-from functorch.compile import aot_function, aot_module
+from torch._dynamo.convert_frame import compile_lock
 
-from fuser.adapters import aten
-from fuser.adapters.direct import direct
-from fuser.adapters.dynamo import Options, compilers, cut
+from fuser.adapters.direct import PLAIN, direct
+from fuser.adapters.dynamo import Options, autograd, backend, compilers
+
+# Traces of one function; calls that none of them is for are Dynamo's, which finds dynamic sizes.
+_MOST_TRACES = 8
 
 
 def memory_efficient_fusion(fn: Callable[..., Any] | torch.nn.Module, **kwargs: Any) -> Any:
-    """`fn`, a function of tensors or a module, traced at its first call and compiled, with its
-    gradients; values that are cheap to compute again are not kept for the backward pass. As
-    functorch.compile.memory_efficient_fusion, with this compiler.
+    """`fn`, a function or a module, compiled with its gradients; values that are cheap to compute
+    again are not kept for the backward pass. As functorch.compile.memory_efficient_fusion, with
+    this compiler.
 
-    Keyword arguments go to functorch.compile.aot_function (aot_module): dynamic=True traces with
-    symbolic sizes. As there, the first trace is used for all calls, whatever else changes.
+    A function of tensors is traced once for each layout of its arguments and runs without guards:
+    values that it reads from elsewhere are those of the trace, as in functorch. All else, modules,
+    other arguments, captured and mutated tensors, is torch.compile(fn, backend="fuser"), which
+    watches what it depends on. dynamic=True traces with symbolic sizes. Other keyword arguments
+    replace what AOTAutograd is given: compilers, partition_fn, decompositions.
     """
+    given = {name: value for name, value in kwargs.items() if name != "dynamic"}
+    if "fw_compiler" in given:
+        given.setdefault("inference_compiler", given["fw_compiler"])
+    how = autograd(**given) if given else backend
+    watched = torch.compile(fn, backend=how, dynamic=kwargs.get("dynamic"))
+    if kwargs or isinstance(fn, torch.nn.Module):
+        return watched
     ours = compilers(Options())
-    config: dict[str, Any] = {
-        **ours,
-        "partition_fn": cut,
-        "decompositions": aten.decompositions(),
-    }
-    config.update(kwargs)
-    if isinstance(fn, torch.nn.Module):
-        return aot_module(fn, **config)
-    if kwargs:
-        return aot_function(fn, **config)
-    run: Callable[..., Any] | None = None
+    traces: dict[Hashable, Callable[..., Any]] = {}
+
+    def trace(key: Hashable, args: Sequence[Any]) -> Callable[..., Any]:
+        with compile_lock:
+            if key not in traces:
+                made = direct(fn, args, ours["fw_compiler"], ours["bw_compiler"])
+                traces[key] = made or watched
+            return traces[key]
 
     @wraps(fn)
     def traced(*args: Any, **named: Any) -> Any:
-        nonlocal run
+        if torch.compiler.is_dynamo_compiling() or _is_transformed():
+            return fn(*args, **named)
+        key = None if named else _layouts(args)
+        run = traces.get(key)
         if run is None:
-            plain = None if named else direct(fn, args, ours["fw_compiler"], ours["bw_compiler"])
-            run = plain or aot_function(fn, **config)
+            full = key is None or len(traces) >= _MOST_TRACES
+            run = watched if full else trace(key, args)
         return run(*args, **named)
 
     return traced
+
+
+def _is_transformed() -> bool:
+    """Does a transformation of functorch or a tracer see the ops that run?"""
+    transforms: Any = torch._C._functorch.peek_interpreter_stack()
+    return transforms is not None or torch._C._len_torch_dispatch_stack() > 0
+
+
+def _layouts(args: Sequence[Any]) -> Hashable | None:
+    """What a trace on these arguments depends on; None where no trace is made of them."""
+    if not torch.is_grad_enabled():
+        return None
+    key: list[Hashable] = []
+    for t in args:
+        if type(t) not in PLAIN or t.layout is not torch.strided:
+            return None
+        key += (t.shape, t.stride(), t.dtype, t.device, t.requires_grad)
+    if torch._C._is_any_autocast_enabled():
+        devices = {t.device.type for t in args}
+        key += ((d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in devices)
+    return tuple(key)
 
 
 def compile(fn: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
     """torch.compile(fn, backend="fuser", **kwargs): as a function or a decorator."""
     if fn is None:
         return lambda f: compile(f, **kwargs)
-    return torch.compile(fn, backend=_backend(), **kwargs)
-
-
-def _backend() -> Callable[..., Any]:
-    from fuser.adapters.dynamo import backend
-
-    return backend
+    return torch.compile(fn, backend=backend, **kwargs)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -90,6 +92,103 @@ def test_a_module() -> None:
     torch.testing.assert_close(
         fuser.memory_efficient_fusion(module)(x), module(x), rtol=1e-4, atol=1e-5
     )
+
+
+def test_layouts_have_traces_of_their_own() -> None:
+    """Sizes, ranks, strides and who requires a gradient may change from call to call."""
+    f = fuser.memory_efficient_fusion(mean_of_squares)
+    shapes = [(4, 6), (2, 3), (2, 4, 6)]
+    inputs = [torch.randn(shape, requires_grad=True) for shape in shapes]
+    inputs += [torch.randn(6, 4).t().requires_grad_(), torch.randn(4, 6)]
+    for x in inputs:
+        y = torch.randn(x.shape[-1:], requires_grad=True)
+        found, wanted = f(x, y), mean_of_squares(x, y)
+        torch.testing.assert_close(found, wanted)
+        wanting = [t for t in (x, y) if t.requires_grad]
+        for a, b in zip(
+            torch.autograd.grad(found, wanting), torch.autograd.grad(wanted, wanting), strict=True
+        ):
+            torch.testing.assert_close(a, b)
+
+
+def mean_of_squares(x, y):
+    return ((x * y).reshape(-1).sin() ** 2).sum() / x.numel()
+
+
+def test_the_first_call_may_be_without_gradients() -> None:
+    f = fuser.memory_efficient_fusion(lambda x: x.sin() * 2)
+    x = torch.randn(4, requires_grad=True)
+    with torch.no_grad():
+        assert not f(x).requires_grad
+    f(x).sum().backward()
+    torch.testing.assert_close(x.grad, 2 * x.cos())
+
+
+def test_results_keep_their_types() -> None:
+    f = fuser.memory_efficient_fusion(lambda x: (x.sin() * 2, None, {"n": x.shape[0]}, [x > 0]))
+    x = torch.randn(4, requires_grad=True)
+    result = f(x)
+    assert isinstance(result, tuple)
+    assert result[1:3] == (None, {"n": 4})
+    assert isinstance(result[3], list)
+
+
+def test_captured_parameters_get_gradients() -> None:
+    weight = torch.nn.Parameter(torch.randn(4))
+    f = fuser.memory_efficient_fusion(lambda x: x.sin() * weight)
+    x = torch.randn(3, 4, requires_grad=True)
+    f(x).sum().backward()
+    torch.testing.assert_close(weight.grad, x.sin().sum(0))
+
+
+def test_transforms_of_functorch_see_the_function() -> None:
+    f = fuser.memory_efficient_fusion(lambda x: (x.sin() * x).sum())
+    x = torch.randn(3, 4, requires_grad=True)
+    f(x)
+    wanted = x.cos() * x + x.sin()
+    torch.testing.assert_close(torch.func.grad(f)(x), wanted)
+    torch.testing.assert_close(torch.func.vmap(torch.func.grad(f))(x), wanted)
+
+
+def test_one_function_inside_of_another() -> None:
+    inner = fuser.memory_efficient_fusion(lambda x: x.sin() * 2)
+    outer = fuser.memory_efficient_fusion(lambda x: inner(x).exp() + x)
+    x = torch.randn(4, requires_grad=True)
+    for _ in range(2):
+        torch.testing.assert_close(outer(x), (x.sin() * 2).exp() + x)
+        inner(x)
+
+
+def test_threads_trace_one_after_another() -> None:
+    f = fuser.memory_efficient_fusion(lambda x: (x.sin() * 2).softmax(-1))
+    xs = [torch.randn(n, 5, requires_grad=True) for n in (2, 3, 2, 3)]
+    with ThreadPoolExecutor(len(xs)) as pool:
+        for x, y in zip(xs, pool.map(f, xs), strict=True):
+            torch.testing.assert_close(y, (x.sin() * 2).softmax(-1))
+
+
+def test_tied_weights() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh(), torch.nn.Linear(4, 4))
+    module[2].weight = module[0].weight
+    x = torch.randn(3, 4)
+    found, wanted = fuser.memory_efficient_fusion(module)(x), module(x)
+    torch.testing.assert_close(found, wanted)
+
+
+def test_compilers_may_be_given() -> None:
+    """As functorch takes them, for gradients and without."""
+    seen = []
+
+    def keep(module, inputs):
+        seen.append(module)
+        return module
+
+    f = fuser.memory_efficient_fusion(lambda x: x.sin() * 2, fw_compiler=keep, bw_compiler=keep)
+    x = torch.randn(4, requires_grad=True)
+    f(x).sum().backward()
+    torch.testing.assert_close(x.grad, 2 * x.cos())
+    f(x.detach())
+    assert len(seen) == 3
 
 
 def test_compile_is_torch_compile() -> None:
