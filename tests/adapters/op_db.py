@@ -2,8 +2,9 @@
 backward, is written as a definition and evaluated, and compared with what torch gave.
 
     python -m tests.adapters.op_db --share 1 --dtype float32      all samples; prints what fails
-    python -m tests.adapters.op_db --share 1 --left               and the ops without a row
+    python -m tests.adapters.op_db --share 1 --left               counts calls with and without rows
     python -m tests.adapters.op_db --share 0.1 --kernels          compiled, not evaluated
+    python -m tests.adapters.op_db --share 0.1 --device cuda      compiled for the GPU
 
 Without --kernels none is built (fuser.evaluate runs the definition), so that thousands of samples
 take a minute.
@@ -202,7 +203,9 @@ def _differs(name: str, place: int, got: torch.Tensor, want: torch.Tensor) -> st
     return f"differs by {float((a - b).abs().nan_to_num().max()):.2e}"
 
 
-def sweep(share: float, dtype: torch.dtype, only: str = "", kernels: bool = False) -> Result:
+def sweep(
+    share: float, dtype: torch.dtype, only: str = "", kernels: bool = False, device: str = "cpu"
+) -> Result:
     """The samples that `chosen` takes of all ops whose name contains `only`; with `kernels`
     compiled."""
     from torch.testing._internal.common_methods_invocations import op_db
@@ -218,7 +221,7 @@ def sweep(share: float, dtype: torch.dtype, only: str = "", kernels: bool = Fals
         gradients = op.supports_autograd and dtype.is_floating_point
         torch.manual_seed(0)
         try:
-            samples = list(op.sample_inputs("cpu", dtype, requires_grad=gradients))
+            samples = list(op.sample_inputs(device, dtype, requires_grad=gradients))
         except Exception:  # of the suite: a library that this build of torch lacks
             continue
         for i, sample in enumerate(samples):
@@ -242,16 +245,20 @@ def main() -> None:
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--only", default="")
     parser.add_argument("--left", action="store_true")
+    parser.add_argument("--device", default="cpu", help="cuda: kernels run on the GPU")
     parser.add_argument("--kernels", action="store_true")
     options = parser.parse_args()
     dtype = getattr(torch, options.dtype)
-    result = sweep(options.share, dtype, options.only, options.kernels)
+    kernels = options.kernels or options.device != "cpu"
+    result = sweep(options.share, dtype, options.only, kernels, options.device)
     print(f"{len(result.right)} ops right in {sum(result.right.values())} calls")
     for name, reasons in sorted(result.refused.items()):
         print(f"refused {name}: {'; '.join(sorted(reasons)[:3])}")
     for name, faults in sorted(result.wrong.items()):
         print(f"WRONG {name}: {len(faults)} calls, such as {faults[0]}")
     if options.left:
+        for name, count in result.right.most_common():
+            print(f"taken {name}: {count}")
         for name, count in result.left.most_common():
             print(f"left {name}: {count}")
 

@@ -24,7 +24,7 @@ _BROKEN_UP = [
     *("special_xlog1py", "trace", "addmv", "deg2rad", "rad2deg", "fmin", "fmax", "copysign"),
     *("diag_embed", "linspace", "logspace", "pixel_shuffle", "pixel_unshuffle", "index_fill"),
     *("reflection_pad1d", "reflection_pad2d", "replication_pad2d", "aminmax", "sinc", "std_mean"),
-    *("channel_shuffle", "select_scatter", "slice_scatter", "diagonal_scatter", "nan_to_num"),
+    *("channel_shuffle", "select_scatter", "slice_scatter", "nan_to_num"),
 ]
 
 _RECOMPUTED = [
