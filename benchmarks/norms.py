@@ -22,6 +22,7 @@ bf16, f32 = torch.bfloat16, torch.float32
 
 _BACKWARD = 0.88  # of a copy
 _WIDE_LAYER_NORM_BACKWARD = 0.80  # from 16,384 on
+_LONG_BACKWARD = 0.75  # from 32,768 on: rows that no block has room for
 
 # The residual sum is rounded to half before the norm, or it is not: half a step of a number below
 # 8, times a weight of 4.
@@ -246,7 +247,7 @@ def _backward_case(
         bounds=(Bound(), *[Bound(1e-5 * math.sqrt(shape[0]))] * (results - 1)),
         peers=peer,
         needs=("sum", "mean"),
-        goal=Goal(copy=share),
+        goal=Goal(copy=_LONG_BACKWARD if shape[1] >= 32768 else share),
     )
 
 
@@ -266,10 +267,12 @@ BACKWARD = (
     Row(layer_norm_backward, (32768, 1024), bf16, main=True),
     Row(layer_norm_backward, (16384, 4096), bf16, main=True),
     Row(layer_norm_backward, (8192, 16384), bf16),
+    Row(layer_norm_backward, (2048, 65536), bf16),
     Row(layer_norm_backward, (32768, 1024), f32),
     Row(layer_norm_backward, (8192, 4096), f32),
     Row(rms_norm_backward, (32768, 1024), bf16),
     Row(rms_norm_backward, (16384, 4096), bf16, main=True),
     Row(rms_norm_backward, (8192, 16384), bf16),
+    Row(rms_norm_backward, (2048, 65536), bf16),
     Row(rms_norm_backward, (8192, 4096), f32),
 )

@@ -42,7 +42,7 @@ struct Builder {
   Expr step_at = nullptr;                            // index of the unrolled step
   Expr serial_count = nullptr, row_count = nullptr;  // trip counts, or nullptr
   Expr splits = nullptr, split = nullptr;            // of R over the grid
-  Expr tile = nullptr;                               // index of the block along K
+  Expr tile = nullptr, tiles = nullptr;              // index of the block along K, and their number
   std::vector<LinearAxes> walk;
 
   // Rows that are no multiple of a vector: see peel().

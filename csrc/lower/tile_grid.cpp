@@ -211,7 +211,7 @@ void Builder::store_kept(Body& body, const Known& known) {
   }
 }
 
-// Partial results of a block's columns, by reduction: [block][column].
+// Partial results of a block's columns, by reduction: [block along K][column].
 std::vector<int> Builder::write_columns(const std::vector<ValueId>& reduced) {
   Body& body = kernel.body;
   if (rows > 1) {
@@ -227,13 +227,13 @@ std::vector<int> Builder::write_columns(const std::vector<ValueId>& reduced) {
   std::vector<int> partials;
   // Lanes along R are whole vectors of it: they exist together and are stored together.
   Body writes;
-  Expr start = exprs().mul(exprs().symbol(Symbol::Block, 0), extents[R]);
+  Expr start = exprs().mul(tile, extents[R]);
   Expr in = exists(axes_of_dim[R], nullptr);
   if (rows > 1) in = both(exprs().apply(Op::eq, {y, constant(0)}), in);
   for (ValueId v : reduced) {
     const auto& r = std::get<Reduced>(values()[v].how);
     partials.push_back(new_scratch(text("g_partial", partials.size()), Buffer::Kind::Workspace,
-                                   r.compute, exprs().mul(extents[R], kernel.blocks), State{r.op}));
+                                   r.compute, exprs().mul(extents[R], tiles), State{r.op}));
     writes.push_back({Write{.array = state_of[v],
                             .element = element(constant(0), lanes),
                             .width = lanes,
@@ -253,7 +253,7 @@ void Builder::merge_blocks(Body& body, const std::vector<ValueId>& reduced,
   const int ahead = std::clamp(20 / static_cast<int>(reduced.size()), 1, 10);
   const int step = new_var(), ahead_var = new_var();
   Serial loop{.var = step,
-              .extent = ceil_div(kernel.blocks, constant(int64_t{height} * ahead)),
+              .extent = ceil_div(tiles, constant(int64_t{height} * ahead)),
               .unroll = 1,
               .body = {}};
   Expr first = exprs().add(exprs().mul(var(step), constant(ahead)), var(ahead_var));
@@ -261,7 +261,7 @@ void Builder::merge_blocks(Body& body, const std::vector<ValueId>& reduced,
   For loads{.var = ahead_var, .extent = ahead, .body = {}};
   For merges{.var = ahead_var, .extent = ahead, .body = {}};
   // One condition for all: each is a branch.
-  If there{.condition = both(less(column, extents[R]), less(which, kernel.blocks)), .body = {}};
+  If there{.condition = both(less(column, extents[R]), less(which, tiles)), .body = {}};
   // Reductions that are alike lie side by side in one array, to be combined together.
   std::vector<int> totals;
   for (size_t i = 0; i < reduced.size(); ++i) {

@@ -132,7 +132,7 @@ void Builder::make_walk() {
     if (grids > 1) block = index_let(exprs().div(block, counts[i]));
     --grids;
     kernel.blocks = exprs().mul(kernel.blocks, counts[i]);
-    if (loops[i].dim == K) tile = index[i];
+    if (loops[i].dim == K) tile = index[i], tiles = counts[i];
     if (loops[i].dim == R) splits = counts[i], split = index[i];  // at least 1
   }
   if (!tile) tile = constant(0);
@@ -510,7 +510,8 @@ void Builder::walk_row(Body& body) {
       append(body, copies(nullptr, nullptr, known));
       body.push_back({Wait{0}});
     }
-    if (p == 0 && kernel.cluster > 1) body.push_back({SyncCluster{SyncCluster::Part::Wait}});
+    if (p == 0 && kernel.cluster > 1 && row_var < 0)
+      body.push_back({SyncCluster{SyncCluster::Part::Wait}});
     nest(body, p, known);
     if (p == phases) break;
     std::vector<ValueId> reduced = reductions_of(p);
@@ -556,6 +557,7 @@ void Builder::rows_loop() {
     body.push_back({Wait{ahead}});
   }
   walk_row(body);
+  if (kernel.cluster > 1) kernel.body.push_back({SyncCluster{SyncCluster::Part::Wait}});
   kernel.body.push_back({Serial{.var = row_var, .extent = row_count, .body = std::move(body)}});
 }
 

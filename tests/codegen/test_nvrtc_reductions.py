@@ -48,6 +48,9 @@ FAMILIES = {
     "deviations": Family("var_columns", (1 << 20, 64), holds=("accumulate_each", "load_partials")),
     "short_columns": Family("softmax_columns", (64, 8192), F32, ("reduce_rows",)),
     "backward": Family("norm_backward", (4096, 4096), holds=("grid_barrier", "copy_async")),
+    "long_backward": Family(
+        "norm_backward", (4096, 65_536), holds=("grid_barrier", "copy_async", "collect_cluster")
+    ),
     "short_backward": Family("norm_backward", (4096, 768), holds=("grid_barrier",)),
     "odd_backward": Family("norm_backward", (4096, 999), holds=("grid_barrier",)),
     "batch_norm": Family("batch_norm", (256, 16, 128, 128), F32, ("last_block",)),

@@ -39,6 +39,7 @@ def test_what_holds_of_every_plan(name: str, dtype: torch.dtype, arch: int) -> N
         # All blocks are resident at once, or the grid's barrier would never open.
         assert cuda.cooperative
         assert plan["blocks"] == device.processors * plan["min_blocks"]
+        assert plan["cluster"] == 1
         assert plan["min_blocks"] * threads <= device.threads_per_processor
         assert plan["min_blocks"] * cuda.shared_bytes <= device.shared_per_processor
         assert cuda.shared_bytes <= device.shared_per_block
@@ -73,12 +74,34 @@ def test_a_plan_sees_no_size(rng: np.random.Generator) -> None:
     assert met > 100
 
 
+@pytest.mark.parametrize("arch", [90, 100])
+@pytest.mark.parametrize("dtype", [F32, BF16], ids=str)
+def test_long_rows_are_cut_over_a_cluster(dtype: torch.dtype, arch: int) -> None:
+    device = _core.known_device(arch)
+    program = PROGRAMS["norm_backward"]
+    clusters = []
+    for length in (20_000, 32_768, 50_256, 65_536):
+        shapes = program.shapes(4096, length)
+        (kernel,) = kernels_for(program.definition(dtype), shapes, arch, text=True)
+        plan, cuda = kernel["plan"], kernel["cuda"]
+        assert cuda.cluster == plan["cluster"]
+        per_block = plan["threads_x"] * plan["unroll"] * plan["vector"]
+        assert per_block * plan["cluster"] >= length > per_block
+        assert plan["ring"] >= 2
+        assert cuda.shared_bytes <= device.shared_per_block
+        assert plan["blocks"] % plan["cluster"] == 0
+        assert plan["blocks"] <= device.processors, "all of them are resident at once"
+        clusters.append(plan["cluster"])
+    assert clusters == sorted(clusters)
+
+
 def test_rows_that_are_too_long_take_several_kernels() -> None:
     program = PROGRAMS["norm_backward"]
-    assert len(kernels_for(program.definition(), program.shapes(4096, 65_536))) > 1
+    assert len(kernels_for(program.definition(), program.shapes(4096, 1 << 20))) > 1
+    assert len(kernels_for(program.definition(), program.shapes(4096, 65_536), 80)) > 1
     # Neither copied ahead nor held in registers beside the columns.
-    assert len(kernels_for(program.definition(), program.shapes(4096, 16_384))) > 1
-    assert len(kernels_for(program.definition(BF16), program.shapes(4096, 16_384))) == 1
+    assert len(kernels_for(program.definition(), program.shapes(4096, 16_384), 80)) > 1
+    assert len(kernels_for(program.definition(BF16), program.shapes(4096, 16_384), 80)) == 1
     assert len(kernels_for(program.definition(BF16), program.shapes(4096, 9999))) > 1
 
 
