@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <tuple>
+#include <utility>
 
 #include "base/error.h"
 #include "lower/passes.h"
@@ -16,6 +18,7 @@ struct Builder {
   int lanes = 1;
   AxisSet lane_axes = 0;
   Expr in = nullptr, count = nullptr;  // of this thread; `in` stands around all that it does
+  const char* prefix = "r";            // of the names of arrays
   std::vector<int> array_of_access;    // register array each access loads into or stores from
   std::vector<Expr> uniform, in_lane;  // by value: its expression outside and inside the lane loop
 
@@ -100,8 +103,9 @@ struct Builder {
       const std::string& buffer = kernel.buffers[a.buffer].name;
       // A buffer that is read at several coordinates has one array for each: r_in0, r_in0_1 ...
       const int earlier = accesses_of_buffer[a.buffer]++;
-      array_of_access[i] = new_array(text("r", buffer.substr(1), earlier ? text("_", earlier) : ""),
-                                     a.dtype, per_lane || a.store);
+      array_of_access[i] =
+          new_array(text(prefix, buffer.substr(1), earlier ? text("_", earlier) : ""), a.dtype,
+                    per_lane || a.store);
       if (a.store || is_loaded(a)) continue;
       if (per_lane && schedule.widths[i] == 1) {
         by_lane.push_back(i);
@@ -221,6 +225,44 @@ struct Builder {
       }
     }));
   }
+
+  // All that a thread does.
+  Body point() {
+    kernel.body.clear();
+    loads();
+    compute_values();
+    stores();
+    return std::exchange(kernel.body, {});
+  }
+
+  // The same where the lanes of a vector exist and lie in one row of the innermost axis: what does
+  // not vary along it is one value for all of them. `there`: the condition.
+  Body in_one_row(Expr& there) {
+    std::vector<LinearAxes> walked = kernel.axes;
+    LinearAxes& w = *std::find_if(walked.begin(), walked.end(),
+                                  [](const LinearAxes& axes) { return axes.vector; });
+    w.whole = true;
+    Expr last = exprs().add(exprs().mod(w.index, w.extents.back()), exprs().constant(lanes - 1));
+    there = exprs().apply(Op::lt, {last, w.extents.back()});
+    if (count)
+      there = both(exprs(), there, exprs().apply(Op::lt, {exprs().constant(lanes - 1), count}));
+    const auto before = std::make_tuple(prefix, lane_axes, count);
+    prefix = "w";
+    lane_axes = AxisSet{1} << w.axes.back();
+    count = nullptr;
+    Body body = point();
+    std::tie(prefix, lane_axes, count) = before;
+    place(body, walked, nullptr);
+    return body;
+  }
+
+  void place(Body& body, const std::vector<LinearAxes>& walked, Expr lane) {
+    for (Stmt& s : body) {
+      for (Expr* e : index_fields(s)) *e = address(exprs(), walked, *e, lane);
+      const auto* loop = std::get_if<For>(&s.node);
+      if (Body* inner = inner_body(s)) place(*inner, walked, loop ? var(loop->var) : lane);
+    }
+  }
 };
 
 }  // namespace
@@ -239,14 +281,20 @@ KernelIR loops(const Problem& problem, const Schedule& schedule, bool index64) {
   b.kernel.index64 = index64;
   declare_buffers(problem, b.kernel);
   b.walk();
-  Body walked = std::move(b.kernel.body);
-  b.loads();
-  b.compute_values();
-  b.stores();
+  Body walked = std::move(b.kernel.body), body;
+  if (schedule.one_row) {
+    Expr there = nullptr;
+    Body row = b.in_one_row(there);
+    Expr elsewhere = b.exprs().apply(Op::logical_not, {there});
+    body.push_back({If{.condition = there, .body = std::move(row)}});
+    body.push_back({If{.condition = elsewhere, .body = b.point()}});
+  } else {
+    body = b.point();
+  }
   if (b.in)
-    walked.push_back({If{.condition = b.in, .body = std::move(b.kernel.body)}});
+    walked.push_back({If{.condition = b.in, .body = std::move(body)}});
   else
-    std::move(b.kernel.body.begin(), b.kernel.body.end(), std::back_inserter(walked));
+    std::move(body.begin(), body.end(), std::back_inserter(walked));
   b.kernel.body = std::move(walked);
   return std::move(b.kernel);
 }

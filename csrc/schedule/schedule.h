@@ -76,6 +76,7 @@ struct Schedule {
   std::vector<int> widths;  // elements per memory access, by access (Problem::accesses)
   int64_t shifted = 0;      // accesses, as bits, whose vectors lie at any element
   bool tail = false;        // the vector loop may run past the end of its dim
+  bool one_row = false;     // vectors that lie in one innermost row are walked apart from the others
   bool one_side = false;    // what is chosen by place is the same for all lanes of a vector
   int threads = 256, min_blocks = 0;
   bool backward = false;  // the first blocks have the last elements

@@ -20,6 +20,7 @@ namespace {
 // threads 84.4%, 128 99.96%, 256 99.8%, 512 98.3%; the more arithmetic, the more smaller blocks win
 // (odd rows: 97.0 against 93.3%).
 constexpr int block_threads = 128;
+constexpr int least_vectors = 32;   // of a row for which a path of its own pays
 constexpr int live_registers = 96;  // at the point where all loads are in flight
 
 // The innermost `merged` dims as one.
@@ -30,6 +31,18 @@ Dims merge(Dims dims, int merged) {
     dims.back().insert(dims.back().end(), last.begin(), last.end());
   }
   return dims;
+}
+
+// Does it read what belongs to rows of the innermost axis, in the merged dim whose last axes are
+// `inner`? Vectors that lie in one row, as nearly all do where rows are long, have one place in it.
+bool reads_of_rows(const Problem& p, const std::vector<AxisId>& inner) {
+  if (inner.size() < 2) return false;
+  AxisSet merged = 0;
+  for (AxisId a : inner) merged |= AxisSet{1} << a;
+  return std::any_of(p.accesses.begin(), p.accesses.end(), [&](const MemoryAccess& a) {
+    const AxisSet axes = axes_of(p, a);
+    return !a.store && (axes & merged) && !(axes >> inner.back() & 1);
+  });
 }
 
 }  // namespace
@@ -64,6 +77,8 @@ void ask_pointwise(Problem& p, const std::vector<AxisId>& order, Verdict& verdic
     const Dims walked = merge(dims, merged);
     ask_vectors(p, verdict, walked.back(), vector);
     ask_one_side(p, verdict, walked.back(), vector);
+    if (reads_of_rows(p, walked.back()))
+      verdict.extents.push_back(p.refined.axes[walked.back().back()].extent);
   }
 }
 
@@ -92,12 +107,15 @@ Plan plan_pointwise(Problem& p, const std::vector<AxisId>& order, const Hints& h
     merged = 1;
   }
   const std::vector<AxisId> inner = dims.empty() ? order : merge(dims, merged).back();
+  const bool one_row = vector > 1 && reads_of_rows(p, inner) &&
+                       hints.at_most(p.refined.axes[inner.back()].extent) >= least_vectors * vector;
   return {.scheduler = "pointwise",
           .fields = {{"threads", block_threads},
                      {"vector", vector},
                      {"merged", merged},
                      {"tail", !hints.divides(extent_of(p, inner), vector)},
                      {"wide", wide_accesses(p, ~AxisSet{0}, inner, hints, vector)},
+                     {"one_row", one_row},
                      {"one_side", vector > 1 && one_side(p, inner, hints, vector)}}};
 }
 
@@ -109,6 +127,7 @@ Schedule schedule_pointwise(Problem& p, const std::vector<AxisId>& order, const 
   Schedule s;
   s.threads = static_cast<int>(plan.get("threads"));
   s.tail = plan.get("tail") != 0;
+  s.one_row = plan.get("one_row") != 0;
   s.one_side = plan.get("one_side") != 0;
   s.backward = reads_earlier(p);
   const auto vector = plan.get("vector");
@@ -145,7 +164,7 @@ void check_pointwise(const Plan& planned, const Plan& wanted) {
         "a multiple of 32 from 32 to 1024");
   check(vector >= 1 && planned.get("vector") % vector == 0, "vector",
         text("a divisor of ", planned.get("vector")));
-  for (const char* field : {"merged", "wide", "one_side"})
+  for (const char* field : {"merged", "wide", "one_row", "one_side"})
     check(wanted.get(field) == planned.get(field), field, text(planned.get(field)));
   check(wanted.get("tail") == 1 || planned.get("tail") == 0, "tail", "1");
 }

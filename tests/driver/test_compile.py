@@ -25,7 +25,16 @@ def inputs(rows: int = 37, columns: int = 64) -> list[torch.Tensor]:
 def test_plan_of_a_call() -> None:
     plan = bias_gelu().plan(inputs())
     assert isinstance(plan, Plan)
-    assert list(plan) == ["scheduler", "threads", "vector", "merged", "tail", "wide", "one_side"]
+    assert list(plan) == [
+        "scheduler",
+        "threads",
+        "vector",
+        "merged",
+        "tail",
+        "wide",
+        "one_row",
+        "one_side",
+    ]
     assert plan.scheduler == "pointwise"
     assert (plan.vector, plan.merged, plan.tail, plan.wide) == (8, 1, 0, 0b111)
     odd = bias_gelu().plan(inputs(columns=63))

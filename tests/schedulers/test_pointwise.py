@@ -93,6 +93,22 @@ PROBLEMS: dict[str, tuple[Build, list[Tensor], tuple[int, int, int, int], str]] 
 }
 
 
+def per_row(fd: FusionDefinition, t: list[Any]) -> Any:
+    return fd.ops.cast(t[0] * t[1], DataType.BFloat16)
+
+
+@pytest.mark.parametrize("length", [99, 257, 1001])
+def test_what_is_of_a_row_is_read_once_for_a_vector_in_it(length: int, set_option: Any) -> None:
+    set_option("FUSER_HOST_DEBUG", 1)
+    inputs = [torch.randn(9, length).to(HALF), torch.randn(9, 1).to(HALF)]
+    fd = define(per_row, inputs)
+    plan = fd.plan(inputs)
+    assert isinstance(plan, Plan)
+    assert (plan.merged, plan.one_row) == (2, length > 99)
+    (got,) = fd.execute(inputs)
+    assert torch.equal(got, (inputs[0].float() * inputs[1].float()).to(HALF))
+
+
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_plans(problem: str) -> None:
     build, inputs, fields, dims = PROBLEMS[problem]
