@@ -270,14 +270,14 @@ void Builder::nest(Body& out, int p, Known& outer) {
       if (raw_of[access] < 0)
         raw_of[access] =
             new_array(name_of("q", access), a.dtype, in_pairs[access] ? 2 : unroll, {}, lanes);
-      const Guard g = guard(axes_of(problem, a), nullptr);
+      Guard g = guard(axes_of(problem, a), nullptr);
+      if (g.count) g.in = both(g.in, less(constant(lanes - 1), g.count));
       first.push_back({Load{.array = raw_of[access],
                             .element = in_pairs[access] ? var(unroll_var) : step_at,
                             .width = lanes,
                             .buffer = a.buffer,
                             .offset = offset_of(kernel, a, outer),
                             .in = inside(g, a),
-                            .count = g.count,
                             .once = schedule.once && stays(access)}});
     }
     return first;
@@ -286,8 +286,10 @@ void Builder::nest(Body& out, int p, Known& outer) {
     if (output_of[i] < 0)
       output_of[i] = new_array(name_of("r", i), problem.accesses[i].dtype, lanes);
 
-  // One step: what was read is unpacked, values are computed, taken in and stored.
+  // One step: what was read is unpacked, values are computed, taken in and stored. Vectors are read
+  // before as a whole, and a part of one here.
   const auto step = [&] {
+    const bool in_part = checks && schedule.tail && lane_dim == K;
     Body body;
     Known known = outer;
     const auto read_here = [&](ValueId v, Expr lane) -> Expr {
@@ -306,7 +308,7 @@ void Builder::nest(Body& out, int p, Known& outer) {
                              .width = lanes,
                              .buffer = shared_of[access],
                              .offset = shared_element(access, ring_step())}});
-      else if (raw_of[access] >= 0)
+      else if (raw_of[access] >= 0 && !in_part)
         body.push_back({Unpack{.array = plain_array(access, false),
                                .raw = raw_of[access],
                                .chunk = in_pairs[access] ? var(unroll_var) : step_at}});

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
 from fuser import DataType, FusionDefinition, Plan, UserError, _core
+from fuser.ops import as_dtype
 from tests.reducing import (
     PROGRAMS,
     REGISTERS,
@@ -97,6 +100,46 @@ def test_long_columns_of_odd_rows_are_read_by_shifted_vectors() -> None:
     assert plan_for("softmax_columns", (1 << 14, 65_537))["shifted"] == 0, "its stores are narrow"
 
 
+def stores_and_sums(dtype: torch.dtype) -> FusionDefinition:
+    """2 x in place, and its sum over the rows."""
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1, -1], dtype=as_dtype(dtype))
+    twice = x * 2.0
+    fd.add_output(fd.ops.cast(twice, as_dtype(dtype)), x)
+    fd.add_output(fd.ops.sum(twice, [0]))
+    return fd
+
+
+def test_rows_that_start_at_whole_vectors_end_in_a_part_of_one() -> None:
+    def plan(columns: int, stride: int) -> dict[str, int]:
+        strides = [[stride, 1]]
+        (kernel,) = kernels_for(stores_and_sums(BF16), [(8192, columns)], strides=strides)
+        found: dict[str, int] = kernel["plan"]
+        return found
+
+    padded = plan(30_522, 30_528)
+    assert (padded["vector"], padded["tail"]) == (8, 1)
+    assert padded["wide"] & 3 == 3, "what is read and what is stored"
+    assert plan(30_528, 30_528)["tail"] == 0
+    assert (plan(30_522, 30_522)["vector"], plan(30_522, 30_522)["tail"]) == (2, 0)
+    assert plan(30_521, 30_521)["vector"] == 1
+    assert plan(30, 32)["vector"] == 1, "hardly a whole vector"
+
+
+@pytest.mark.parametrize("dtype", [F32, BF16], ids=str)
+@pytest.mark.parametrize("shape", [(70, 1002), (5, 67), (300, 77)], ids=str)
+def test_values_of_padded_rows(shape: tuple[int, int], dtype: torch.dtype, set_option: Any) -> None:
+    set_option("FUSER_HOST_DEBUG", 1)
+    rows, columns = shape
+    wide = torch.full((rows, -(-columns // 8) * 8), torch.nan, dtype=dtype)
+    x = wide[:, :columns].normal_()
+    before = x.double()
+    *_, total = stores_and_sums(dtype).execute([x])
+    assert torch.equal(x.double(), 2 * before)
+    assert wide[:, columns:].isnan().all(), "what lies between rows"
+    assert_close(total, 2 * before.sum(0), F32, scale=4.0)
+
+
 @pytest.mark.parametrize("dtype", [F32, BF16], ids=str)
 @pytest.mark.parametrize("name", ["sum_columns", "var_columns"])
 def test_values_of_long_columns(name: str, dtype: torch.dtype, rng: np.random.Generator) -> None:
@@ -139,7 +182,7 @@ def test_a_plan_sees_no_size(rng: np.random.Generator) -> None:
     met = 0
     for _ in range(800):
         rows, columns = int(2 ** rng.uniform(1, 16)), int(2 ** rng.uniform(1, 14))
-        facts = bucket(rows), bucket(columns), columns % 4 == 0
+        facts = bucket(rows), bucket(columns), columns % 4 == 0, columns % 2 == 0
         plans = [k["plan"] for k in kernels_for(fd, [(rows, columns)])]
         met += facts in seen
         assert seen.setdefault(facts, plans) == plans, (rows, columns)
