@@ -22,6 +22,12 @@ bool sums_exponentials(const Tensor& t) {
 bool passes_on(const Tensor& t) {
   if (sums_exponentials(t)) return true;
   const auto* p = std::get_if<Pointwise>(&t.definition);
+  // A relative error becomes an absolute one: as small beside what a sum of them is the log of.
+  if (p && p->op == Op::log) {
+    const Tensor* of = p->args[0].tensor;
+    while (const auto* b = of ? std::get_if<Broadcast>(&of->definition) : nullptr) of = b->arg;
+    return of && sums_exponentials(*of);
+  }
   // Movement does; the elements of another reduction are many, and their errors may add up.
   if (!p)
     return !std::holds_alternative<Input>(t.definition) &&

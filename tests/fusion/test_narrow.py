@@ -40,6 +40,9 @@ SHORT: dict[str, Define] = {
         fd.ops.cast(fd.ops.broadcast(fd.ops.exp(x), [True, False]), DataType.Half)
     ),
     "every use": both_uses,
+    "the log of their sum": lambda fd, x: fd.add_output(
+        fd.ops.cast(fd.ops.log_softmax(x, -1), DataType.Half)
+    ),
 }
 
 
