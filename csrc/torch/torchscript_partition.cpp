@@ -94,8 +94,11 @@ class Partitioner {
     if (!type || !type->scalarType() || !type->dim() || !type->device()) return false;
     if (type->requiresGrad().value_or(false) || static_cast<int64_t>(*type->dim()) > most_dims)
       return false;
-    return type->device()->is_cuda() ? rules_.cuda : type->device()->is_cpu() && rules_.cpu;
+    return type->device()->is_cuda() ? rules_.cuda : type->device()->is_cpu() && takes_cpu(v);
   }
+
+  // Where scripts on the CPU are left alone, its tensors without dims come beside others only.
+  bool takes_cpu(const Value* v) const { return rules_.cpu || (rules_.cuda && like_number(v)); }
 
   bool takes_operand(const Node* user, const Value* v) const {
     if (is_tensor(v)) return takes(v);
@@ -136,32 +139,45 @@ class Partitioner {
     bool reads = false;
     for (const Value* v : n->inputs()) {
       if (!takes_operand(n, v)) return false;
-      reads |= is_tensor(v) || is_tensor_list(v);
+      reads |= is_tensor_list(v) || (is_tensor(v) && (rules_.cpu || !like_number(v)));
     }
     return reads && same_device(n) && !(may_alias(n) && aliases_.hasWriters(n));
   }
 
-  // Tensors of one device, beside which those of the CPU without dims stand like numbers.
+  // Operands of one device, beside which those of the CPU without dims stand like numbers, and
+  // results on it.
   static bool same_device(const Node* n) {
-    std::optional<c10::Device> device;
-    const auto same = [&](const Value* v) {
-      const auto type = v->type()->cast<TensorType>();
-      if (!type || !type->device() || (type->device()->is_cpu() && type->dim() == 0)) return true;
-      if (device && *device != *type->device()) return false;
-      device = type->device();
-      return true;
-    };
+    const c10::Device device = device_of(n);
     const auto inputs = n->inputs(), outputs = n->outputs();
-    return std::all_of(inputs.begin(), inputs.end(), same) &&
-           std::all_of(outputs.begin(), outputs.end(), same);
+    return std::all_of(inputs.begin(), inputs.end(),
+                       [&](const Value* v) {
+                         const auto there = device_of(v);
+                         return !there || like_number(v) || *there == device;
+                       }) &&
+           std::all_of(outputs.begin(), outputs.end(), [&](const Value* v) {
+             const auto there = device_of(v);
+             return !there || *there == device;
+           });
   }
 
-  static std::optional<c10::Device> device_of(const Node* n) {
-    for (const Value* v : n->inputs())
-      if (const auto type = v->type()->cast<TensorType>())
-        if (type->device() && !(type->device()->is_cpu() && type->dim() == 0))
-          return type->device();
-    return std::nullopt;
+  static std::optional<c10::Device> device_of(const Value* v) {
+    const auto type = v->type()->cast<TensorType>();
+    return type ? type->device() : std::nullopt;
+  }
+
+  // A tensor of the CPU without dims.
+  static bool like_number(const Value* v) {
+    const auto device = device_of(v);
+    return device && device->is_cpu() && v->type()->expectRef<TensorType>().dim() == 0;
+  }
+
+  // That of its first operand that has dims; a list stands for what it was made of.
+  static c10::Device device_of(const Node* n) {
+    for (const Value* v : n->inputs()) {
+      if (is_tensor_list(v)) return device_of(v->node());
+      if (const auto device = device_of(v); device && !like_number(v)) return *device;
+    }
+    return c10::kCPU;
   }
 
   Node* grow(Node* n) {
@@ -195,8 +211,7 @@ class Partitioner {
     if (!(list ? producer->kind() == prim::ListConstruct || fusable_op(producer)
                : fusable(producer)))
       return false;
-    const auto mine = device_of(group), others = device_of(producer);
-    if (mine && others && *mine != *others) return false;
+    if (device_of(group) != device_of(producer)) return false;
     if (group->inputs().size() + group->outputs().size() + producer->inputs().size() +
             producer->outputs().size() >
         most_values)

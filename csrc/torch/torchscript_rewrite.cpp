@@ -110,15 +110,35 @@ bool move_view_behind(Node* group, size_t i) {
   return true;
 }
 
-// Output of a group that shares memory with an input or with another output where eager runs it.
+// Did the elements lie side by side, each once, when it was profiled? Those of a part of a tensor
+// do not, nor do those of an expanded one; memory of its own would be laid out otherwise.
+bool lies_dense(const Value* v) {
+  const auto type = v->type()->cast<TensorType>();
+  const auto sizes = type ? type->sizes().concrete_sizes() : std::nullopt;
+  const auto strides = type ? type->strides().concrete_sizes() : std::nullopt;
+  if (!sizes || !strides) return true;
+  std::vector<std::pair<int64_t, int64_t>> inner_first;
+  for (size_t d = 0; d < sizes->size(); ++d)
+    if ((*sizes)[d] != 1) inner_first.emplace_back((*strides)[d], (*sizes)[d]);
+  std::sort(inner_first.begin(), inner_first.end());
+  int64_t step = 1;
+  for (const auto& [stride, size] : inner_first) {
+    if (stride != step) return false;
+    step *= size;
+  }
+  return true;
+}
+
+// Output of a group that shares memory with an input or with another output where eager runs it, or
+// that lies in a part of its tensor.
 bool move_a_view_behind(Node* group) {
   const auto outputs = group->g(attr::Subgraph)->outputs();
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (!is_view(outputs[i])) continue;
     const Value* const root = root_of(outputs[i]);
-    bool shared = root->node()->kind() == prim::Param;
-    for (size_t j = 0; j < outputs.size(); ++j) shared |= j != i && root_of(outputs[j]) == root;
-    if (shared && move_view_behind(group, i)) return true;
+    bool moves = root->node()->kind() == prim::Param || !lies_dense(outputs[i]);
+    for (size_t j = 0; j < outputs.size(); ++j) moves |= j != i && root_of(outputs[j]) == root;
+    if (moves && move_view_behind(group, i)) return true;
   }
   return false;
 }

@@ -83,6 +83,22 @@ def test_dropout_in_training(device: torch.device) -> None:
     assert not torch.equal(results[-1], results[-2])
 
 
+def test_tensors_of_the_cpu_without_dims(device: torch.device) -> None:
+    """They stand beside others like numbers; what is computed of them alone stays on the CPU."""
+
+    def scaled(x: torch.Tensor, s: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        t = s * 2
+        return torch.where(x > s, (x * s + 1).relu(), t), t
+
+    x, f = torch.randn(4, 8, device=device), torch.jit.script(scaled)
+    for value in (0.5, 0.5, 0.5, 1.25):
+        got = f(x, torch.tensor(value))
+        expected = scaled(x, torch.tensor(value))
+        assert [t.device for t in got] == [t.device for t in expected]
+        assert_same(got, expected)
+    assert groups(f.graph_for(x, torch.tensor(0.5))) == 1
+
+
 def mixed(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     y = F.gelu(F.linear(x, w) + b)
     return F.layer_norm(y, [y.size(-1)]) * 2.0 + x

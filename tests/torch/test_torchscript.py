@@ -270,6 +270,32 @@ def test_a_bias_is_added_by_what_follows() -> None:
     assert groups(warmed(alone, x, w, b).graph_for(x, w, b)) == 0
 
 
+def test_the_kind_and_shape_of_another_tensor() -> None:
+    def alike(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        z = x * 2
+        return z.to(y) + y.view_as(x), z.view_as(y) * 3, (z + 1).reshape_as(y)
+
+    f = warmed(alike, torch.randn(4, 6), torch.randn(8, 3, dtype=torch.float64))
+    for shapes in [((4, 6), (8, 3)), ((2, 9), (6, 3)), ((1, 4), (2, 2))]:
+        x, y = torch.randn(shapes[0]), torch.randn(shapes[1], dtype=torch.float64)
+        assert_same(f(x, y), alike(x, y))
+    assert groups(f.graph_for(x, y)) == 1
+
+
+def test_parts_of_a_tensor_lie_in_it() -> None:
+    def parts(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        a, b = (x * 2).chunk(2, 1)
+        return a + 1, b, (x + 3).unsqueeze(0).expand(2, -1, -1)
+
+    f = warmed(parts, torch.randn(4, 8))
+    for shape in [(4, 8), (3, 6)]:
+        x = torch.randn(shape)
+        got, expected = f(x), parts(x)
+        assert_same(got, expected)
+        assert [t.stride() for t in got] == [t.stride() for t in expected]
+    assert groups(f.graph_for(x)) == 1
+
+
 def test_what_a_growing_group_moves_behind_it_is_fused_too() -> None:
     def late(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         b = x * 2 / (y.abs() + 1)
