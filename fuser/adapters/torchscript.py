@@ -221,6 +221,15 @@ def _cast(fd: FusionDefinition, x: Tensor, dtype: torch.dtype) -> Any:
     return aten.emit(fd, "aten.to.dtype", [x, dtype, False, False, None], {})
 
 
+def _to_other(fd: FusionDefinition, x: Tensor, other: Tensor, *_: Any) -> Any:
+    return _cast(fd, x, torch_dtype(other.dtype()))
+
+
+def _view_as(fd: FusionDefinition, x: Tensor, other: Tensor) -> Any:
+    sizes = [_size(other, d) for d in range(other.ndim)]
+    return aten.emit(fd, "aten.view.default", [x, sizes], {})
+
+
 # A script says into how many names a list is taken apart, and torch raises where that is not how
 # many parts there are; a definition checks it in each run.
 
@@ -277,6 +286,9 @@ _OWN: dict[str, Callable[..., Any]] = {
     "aten::unbind.int": _unbind,
     "aten::split.Tensor": _split,
     "aten::_grad_sum_to_size": _grad_sum_to_size,
+    "aten::to.other": _to_other,
+    "aten::view_as": _view_as,
+    "aten::reshape_as": _view_as,
     "aten::_autocast_to_reduced_precision": _to_reduced_precision,
     "aten::_autocast_to_full_precision": _to_full_precision,
     "prim::ConstantChunk": _chunks,

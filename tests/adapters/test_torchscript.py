@@ -60,6 +60,14 @@ def test_gradients(batch: str) -> None:
     check_gradients(batch, torch.device("cpu"))
 
 
+def test_a_sum_of_bools_to_a_size_counts() -> None:
+    f = compiled("def f(x: Tensor, y: Tensor):\n    return (x & y).sum_to_size([1, 6]) * 2\n")
+    x, y = torch.rand(4, 6) > 0.3, torch.rand(4, 6) > 0.3
+    for _ in range(3):
+        assert_same([f(x, y)], [(x & y).sum_to_size([1, 6]) * 2])
+    assert groups(f.graph_for(x, y)) == 1
+
+
 # ---- switches and errors
 
 

@@ -159,6 +159,8 @@ def _sgn(e: Emitter, x: Tensor) -> Tensor:
 
 
 def _abs(e: Emitter, x: Tensor) -> Tensor:
+    if x.dtype() == DataType.Bool:
+        return e.copy(x)
     return e.pointwise("abs", x, rule="real")
 
 

@@ -220,12 +220,16 @@ def _sum_to_size(e: Emitter, x: Tensor, size: Sequence[Any] | None) -> Tensor:
     ones = [
         d + new for d, n in enumerate(wanted) if known(n) == 1 and known(e.size(x, d + new)) != 1
     ]
+    if not (ones or new):
+        return x
+    if x.dtype() == DataType.Bool:
+        x = e.ops.cast(x, DataType.Int)
     value = e.wide(x)
     if ones:
         value = e.ops.sum(value, ones, True)
     if new:
         value = e.ops.sum(value, list(range(new)))
-    return e.same(value, x) if ones or new else x
+    return e.same(value, x)
 
 
 # ---- library
