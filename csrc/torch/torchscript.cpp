@@ -157,10 +157,10 @@ void install(const py::object& module) {
   adapter = module.inc_ref().ptr();
   register_script_operators();
   registerPrePass(fuse_script);
-  // Without it the executor profiles no operand of ops that only gradients use.
+  // Without it the executor profiles no operand of ops that only gradients use, and no bias.
   RegisterProfilingNode([](const Node* n) {
     const ScriptRulesRef rules = script_rules();
-    return (rules->cuda || rules->cpu) && find_op(*rules, n);
+    return (rules->cuda || rules->cpu) && (find_op(*rules, n) || adds_a_bias(n));
   });
 }
 

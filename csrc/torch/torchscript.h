@@ -53,13 +53,18 @@ bool is_tensor_list(const torch::jit::Value* value);
 // May a result be a view of the node's first operand? By the schema.
 bool may_alias(const torch::jit::Node* node);
 
+// Products that add a bias to each channel. In a result the channels stand in front of as many dims
+// as the weight has behind its first two.
+bool adds_a_bias(const torch::jit::Node* node);
+
 // The pass. Before: after differentiation, with profile nodes. After: groups behind guards.
 void fuse_script(std::shared_ptr<torch::jit::Graph>& graph);
 
 // Its steps (torchscript_rewrite.cpp, torchscript_partition.cpp), on a block with profiled types:
 // sizes of what a group may compute are computed from the sizes of its operands;
 void move_sizes_out(torch::jit::Block* block, const ScriptRules& rules);
-// the bias of a linear is added by a node of its own where what follows can be fused with it;
+// the bias of a linear or a convolution is added by a node of its own where what follows can be
+// fused with it;
 void split_biases(torch::jit::Block* block, const ScriptRules& rules);
 // an If whose branches follow numbers and hold what a definition can express becomes one node,
 // fuser::region, with its graph as an attribute;

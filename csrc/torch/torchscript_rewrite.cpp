@@ -194,27 +194,53 @@ void move_sizes_out(Block* block, const ScriptRules& rules) {
   }
 }
 
+bool adds_a_bias(const Node* n) {
+  switch (n->kind()) {
+    case aten::linear:
+    case aten::conv1d:
+    case aten::conv2d:
+    case aten::conv3d:
+    case aten::_convolution:
+      return is_tensor(n->input(2));
+    default:
+      return false;
+  }
+}
+
+namespace {
+
+// The bias as it is added to a result with `behind` dims behind its channels.
+Value* along_channels(Graph& graph, Value* bias, int64_t behind) {
+  if (behind == 0) return bias;
+  std::vector<int64_t> sizes(behind + 1, 1);
+  sizes[0] = -1;
+  Value* const view = graph.insert(aten::view, {bias, sizes});
+  return view->setType(bias->type()->expectRef<TensorType>().withDim(behind + 1));
+}
+
+}  // namespace
+
 void split_biases(Block* block, const ScriptRules& rules) {
-  const auto dtype = [](const Value* v) {
-    const auto type = v->type()->cast<TensorType>();
-    return type ? type->scalarType() : std::nullopt;
-  };
+  const auto tensor = [](const Value* v) { return v->type()->cast<TensorType>(); };
   for (auto it = block->nodes().begin(); it != block->nodes().end();) {
     Node* const n = *it++;
     for (Block* inner : n->blocks()) split_biases(inner, rules);
-    if (n->kind() != aten::linear || !is_tensor(n->input(2))) continue;
+    if (!adds_a_bias(n)) continue;
     Value* const result = n->output();
+    Value* const bias = n->input(2);
+    const auto made = tensor(result), added = tensor(bias), weight = tensor(n->input(1));
     const std::vector<Use>& uses = result->uses();
     const bool fused = std::any_of(uses.begin(), uses.end(), [&](const Use& use) {
       const ScriptOp* op = find_op(rules, use.user);
       return op && op->computes && use.user->owningBlock() == block;
     });
-    // Autocast may have linear work in another dtype than that of its operands.
-    if (!fused || !dtype(result) || dtype(result) != dtype(n->input(2))) continue;
+    // Autocast may have the product work in another dtype than that of its operands.
+    if (!fused || !made->scalarType() || made->scalarType() != added->scalarType()) continue;
+    if (made->requiresGrad().value_or(false) || !weight || weight->dim().value_or(0) < 2) continue;
     Graph& graph = *block->owningGraph();
-    Value* const bias = n->input(2);
     WithInsertPoint at(n->next());
-    Value* const sum = graph.insert(aten::add, {result, bias})->copyMetadata(result);
+    Value* const along = along_channels(graph, bias, static_cast<int64_t>(*weight->dim()) - 2);
+    Value* const sum = graph.insert(aten::add, {result, along})->copyMetadata(result);
     result->replaceAllUsesAfterNodeWith(sum->node(), sum);
     n->replaceInput(2, graph.insertConstant(c10::IValue()));
     n->input(2)->node()->moveBefore(n);

@@ -270,6 +270,18 @@ def test_a_bias_is_added_by_what_follows() -> None:
     assert groups(warmed(alone, x, w, b).graph_for(x, w, b)) == 0
 
 
+@pytest.mark.parametrize("dims", [1, 2])
+def test_a_bias_of_a_convolution_is_added_by_what_follows(dims: int) -> None:
+    conv = torch.nn.Conv1d if dims == 1 else torch.nn.Conv2d
+    model = torch.nn.Sequential(conv(3, 4, 3, padding=1), torch.nn.ReLU()).eval()
+    x = torch.randn(2, 3, *[8] * dims)
+    for f in (torch.jit.trace(model, x), torch.jit.freeze(torch.jit.script(model))):
+        with torch.no_grad():
+            for _ in range(3):
+                assert_same([f(x)], [model(x)], 4)
+            assert groups(f.graph_for(x)) == 1
+
+
 def test_the_kind_and_shape_of_another_tensor() -> None:
     def alike(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         z = x * 2
