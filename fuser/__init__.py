@@ -5,12 +5,16 @@ from typing import TYPE_CHECKING, Any
 
 from fuser._native import load_core
 
+__version__ = "0.1.0"
+
 load_core()  # says how to build it where it is missing
 
+from fuser import refused  # noqa: E402
 from fuser._core import DataType, Scalar, Tensor, get_option  # noqa: E402
 from fuser.autotune import autotune  # noqa: E402
 from fuser.cache import (  # noqa: E402
     CacheInfo,
+    FusionCache,
     FusionExecutorCache,
     LRUCache,
     LruFusionCache,
@@ -32,6 +36,13 @@ from fuser.errors import (  # noqa: E402
 from fuser.evaluate import evaluate  # noqa: E402
 from fuser.explain import explain  # noqa: E402
 from fuser.layout import compute_tensor_descriptor  # noqa: E402
+from fuser.legacy import (  # noqa: E402
+    clone,
+    compute_contiguity,
+    disable_automatic_serialization,
+    enable_automatic_serialization,
+    translate_fusion,
+)
 from fuser.plan import Plan  # noqa: E402
 from fuser.report import report  # noqa: E402
 
@@ -48,10 +59,16 @@ _ADAPTERS = {
 }
 
 
+def version() -> str:
+    """The version of this package."""
+    return __version__
+
+
 def __getattr__(name: str) -> Any:
-    if name not in _ADAPTERS:
+    module = "fuser.refused" if name in refused.NAMES else _ADAPTERS.get(name)
+    if module is None:
         raise AttributeError(f"module 'fuser' has no attribute {name!r}")
-    return getattr(import_module(_ADAPTERS[name]), name)
+    return getattr(import_module(module), name)
 
 
 __all__ = [
@@ -61,6 +78,7 @@ __all__ = [
     "DTypeError",
     "DataType",
     "Fusion",
+    "FusionCache",
     "FusionDefinition",
     "FusionExecutorCache",
     "InternalError",
@@ -76,8 +94,12 @@ __all__ = [
     "autotune",
     "cache_info",
     "clear_caches",
+    "clone",
     "compile",
+    "compute_contiguity",
     "compute_tensor_descriptor",
+    "disable_automatic_serialization",
+    "enable_automatic_serialization",
     "enable_torchscript_fuser",
     "evaluate",
     "explain",
@@ -85,6 +107,8 @@ __all__ = [
     "report",
     "specialize_after",
     "torchscript_fuser",
+    "translate_fusion",
+    "version",
 ]
 
 if get_option("FUSER_TORCHSCRIPT") == "1":

@@ -8,10 +8,11 @@ _Number = bool | int | float | complex
 
 class DataType:
     """Element type of tensors and scalars (csrc/ir/dtypes.def); `Null` means "not given" and is
-    None.
+    None; `Index` is another name of Int.
     """
 
     Null: None
+    Index: DataType
     Bool: DataType
     Byte: DataType
     Char: DataType

@@ -13,12 +13,31 @@ Size = int | Scalar
 Dims = int | Sequence[int] | None
 
 
+class AbsentType:
+    """A type of nvFuser's DataType that fuser lacks: it can be named, and is refused where used."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"DataType.{self.name}"
+
+
+for _name in ("UInt16", "UInt32", "UInt64", "Float8_e8m0fnu", "Float4_e2m1fn", "Float4_e2m1fn_x2"):
+    setattr(DataType, _name, AbsentType(_name))
+
+
 def as_dtype(dtype: Any) -> DataType:
-    """The DataType of a DataType or of a torch.dtype. Raises DTypeError `dtype-torch` for a type
-    fuser lacks.
+    """The DataType of a DataType or of a torch.dtype. Raises Unsupported `dtype-absent` for an
+    AbsentType, DTypeError `dtype-torch` for a type of torch that fuser lacks.
     """
     if isinstance(dtype, DataType):
         return dtype
+    if isinstance(dtype, AbsentType):
+        raise Unsupported(
+            f"{dtype} is a type that fuser lacks\n  hint: it has {', '.join(DataType.__members__)}",
+            rule="dtype-absent",
+        )
     return _core.dtype_from_torch(str(dtype).removeprefix("torch."))
 
 

@@ -5,14 +5,18 @@ caches hold.
 from __future__ import annotations
 
 import functools
+import hashlib
+import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from weakref import WeakValueDictionary
 
 from fuser import _core
 from fuser._native import load_torch
-from fuser.errors import UserError
+from fuser.errors import Unsupported, UserError
+from fuser.refused import ONE_DEVICE, refuse
 
 if TYPE_CHECKING:
     import torch
@@ -77,6 +81,7 @@ class FusionExecutorCache:
         self._builder = fusion.builder
         self._builder.seal()
         self.executor = load_torch().Executor(self._builder)
+        FusionCache.get().note(self)
 
     def fusion(self) -> Fusion:
         """The definition that is compiled."""
@@ -110,7 +115,7 @@ class FusionExecutorCache:
         `intrinsic_code`.
         """
         kernels = self._kernels(inputs, device)
-        return "\n".join(kernel_text(kernel.text, intrinsic_code) for kernel in kernels)
+        return "\n".join(kernel_text(kernel.text, intrinsic_code) for kernel in kernels) or _NONE
 
     def get_scheduled_ir(
         self, inputs: Sequence[Any], tensor_transforms: bool = False, device: Any = None
@@ -124,17 +129,21 @@ class FusionExecutorCache:
         """
         return self._schedules(None, tensor_transforms, None)
 
+    def get_output_shardings(self) -> NoReturn:
+        """Raises Unsupported `devices-1`."""
+        refuse("fec.get_output_shardings()", ONE_DEVICE, "devices-1")
+
     def _schedules(self, inputs: Sequence[Any] | None, with_plans: bool, device: Any) -> str:
         parts = []
         for kernel in self._kernels(inputs, device):
             parts.append(kernel.schedule)
             if with_plans:
                 parts.append(str(kernel.plan))
-        return "\n".join(parts)
+        return "\n".join(parts) or _NONE
 
     def _kernels(self, inputs: Sequence[Any] | None, device: Any) -> list[Any]:
         kernels: list[Any] = self.executor.kernels(inputs, device)
-        if inputs is None and not kernels:
+        if inputs is None and not self.executor.has_run():
             raise UserError(
                 "nothing has run yet\n  hint: call execute(inputs) first, or pass inputs",
                 rule="last-run-1",
@@ -148,16 +157,43 @@ def kernel_text(text: str, intrinsic_code: bool) -> str:
     return text if intrinsic_code or start < 0 else text[start + 1 :]
 
 
+# The text of the kernels of a run that has none.
+_NONE = "// no kernel runs: every result is a view, has no elements, or is computed by torch\n"
+
+
+# Switches of nvFuser, which ours does not have: what they choose is chosen otherwise here.
+_SWITCHES_OF_NVFUSER = (
+    # to enable
+    "cutlass_scheduler fast_math fuse_matmul fuse_multiple_matmuls host_ir_jit host_ir_lowering "
+    "id_model id_model_extra_validation insert_resharding_after io_to_lower_precision kernel_db "
+    "kernel_debug kernel_lineinfo kernel_profile memory_promotion multicast_protocol p2p_protocol "
+    "p2p_transport reuse_zeroed_memory static_fusion_count tma_inner_persistent tma_pointwise "
+    "tma_reduction wait_debugger warn_register_spill ws_normalization "
+    # to disable
+    "compile_to_sass contig_indexing expr_simplify fallback fma greedy_scheduler "
+    "grouped_grid_welford_outer_opt index_hoist infer_contiguity kernel_reuse magic_zero "
+    "matmul_expr_eval multidevice nvrtc_caching nvtx parallel_compile predicate_elimination "
+    "python_inline_definitions resize_scheduler reuse_mismatched_type_registers "
+    "var_name_remapping welford_vectorization"
+)
+
+
 @contextmanager
 def options_set(enabled: Sequence[str], disabled: Sequence[str]) -> Iterator[None]:
     """`with options_set(["host_debug"], ["cache"]):` FUSER_HOST_DEBUG is 1 and FUSER_CACHE 0
-    inside.
+    inside. The switches of nvFuser change nothing.
 
     Raises UserError `option-flag` for a name that is not a switch.
     """
-    wanted = {_variable(name): "1" for name in enabled} | {
-        _variable(name): "0" for name in disabled
-    }
+    wanted = {variable: "1" for name in enabled if (variable := _variable(name))}
+    wanted |= {variable: "0" for name in disabled if (variable := _variable(name))}
+    with options_being(wanted):
+        yield
+
+
+@contextmanager
+def options_being(wanted: dict[str, str]) -> Iterator[None]:
+    """Inside, options have these values: {"FUSER_HOST_DEBUG": "1"}."""
     before = {variable: _core.get_option(variable) for variable in wanted}
     try:
         for variable, value in wanted.items():
@@ -168,15 +204,99 @@ def options_set(enabled: Sequence[str], disabled: Sequence[str]) -> Iterator[Non
             _core.set_option(variable, value)
 
 
-def _variable(name: str) -> str:
+def _variable(name: str) -> str | None:
+    """FUSER_HOST_DEBUG of "host_debug"; None for a switch of nvFuser, which may have arguments:
+    "id_model(all)"."""
     flags = [variable for variable, kind, *_ in _core.option_rows() if kind == "Flag"]
     variable = f"FUSER_{name.upper()}"
     if variable not in flags:
+        if name.partition("(")[0] in _SWITCHES_OF_NVFUSER.split():
+            return None
         known = ", ".join(v.removeprefix("FUSER_").lower() for v in flags)
         raise UserError(
             f"no option {name!r} to enable or disable; expected one of {known}", rule="option-flag"
         )
     return variable
+
+
+class FusionCache:
+    """The definitions that this process has closed, by structure, under the numbers of fd.id().
+
+    FusionCache.get() is the only one. It keeps digests, and what is alive by itself: a definition
+    that nobody holds any more leaves its number only. Kernels are kept, and kept on disk, without
+    it; see cache_info() and FUSER_CACHE_DIR.
+    """
+
+    _the_one: FusionCache | None = None
+
+    def __init__(self) -> None:
+        self._numbers: dict[bytes, int] = {}
+        self._next = itertools.count()
+        self._alive: WeakValueDictionary[int, FusionExecutorCache] = WeakValueDictionary()
+
+    @classmethod
+    def get(
+        cls,
+        max_fusions: int = 16384,
+        selected_device: int | None = None,
+        load_from_default_workspace: bool = True,
+    ) -> FusionCache:
+        """The only one. The arguments are nvFuser's and change nothing."""
+        if cls._the_one is None:
+            cls._the_one = FusionCache()
+        return cls._the_one
+
+    @classmethod
+    def reset(cls) -> None:
+        """Forgets all numbers, and every compiled kernel of this process. Definitions that live go
+        on to run."""
+        cls._the_one = None
+        clear_caches()
+
+    def note(self, executors: FusionExecutorCache) -> int:
+        """The number of its definition."""
+        digest = hashlib.sha256(executors.fusion().structure()).digest()
+        number = self._numbers.get(digest)
+        if number is None:  # a counter, because threads may come here at once
+            number = self._numbers.setdefault(digest, next(self._next))
+        self._alive.setdefault(number, executors)
+        return number
+
+    def find(self, number: int) -> FusionExecutorCache:
+        """What runs the definition of that number. Raises UserError `fusion-id-1` where none that
+        is alive has it.
+        """
+        found = self._alive.get(number)
+        if found is None:
+            raise UserError(
+                f"FusionDefinition(id={number}): no definition that is alive has this id\n"
+                "  hint: keep the definition that fd.id() was asked of",
+                rule="fusion-id-1",
+            )
+        return found
+
+    def num_fusions(self) -> int:
+        """Different definitions that were closed, by a run or a look at their kernels."""
+        return len(self._numbers)
+
+    def stats(self) -> str:
+        """One line: definitions, and what cache_info() counts."""
+        counts = ", ".join(f"{name} {value:g}" for name, value in cache_info()._asdict().items())
+        return f"{self.num_fusions()} fusions; {counts}"
+
+    def print_stats(self) -> None:
+        """Prints stats()."""
+        print(self.stats())
+
+    def serialize(self, filename: str = "") -> NoReturn:
+        """Raises Unsupported `serialize-1`: kernels are kept on disk by themselves."""
+        raise Unsupported(
+            "FusionCache: there is no file to write or read\n  hint: compiled kernels are kept in "
+            "the folder FUSER_CACHE_DIR by themselves; define the definition again and run it",
+            rule="serialize-1",
+        )
+
+    deserialize = serialize
 
 
 class LRUCache:

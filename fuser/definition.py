@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, overload
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, Self, overload
 
 from fuser import _core
 from fuser._core import DataType, Scalar, Tensor
-from fuser.cache import FusionExecutorCache, options_set
+from fuser.cache import FusionCache, FusionExecutorCache, options_set
 from fuser.errors import CompileError, InternalError, LaunchError, ShapeError, UserError
 from fuser.layout import compute_tensor_descriptor
+from fuser.legacy import LegacyDefinition, captured_dumps
+from fuser.measure import profiled
 from fuser.ops import Number, Ops, Size, as_dtype
 from fuser.plan import Plan, Plans
+from fuser.refused import ONE_DEVICE, refuse
 from fuser.repro import input_spec, keep_repro, repro_script
 
 if TYPE_CHECKING:
@@ -84,7 +88,7 @@ class Fusion:
         return self.builder.to_python()
 
 
-class FusionDefinition:
+class FusionDefinition(LegacyDefinition):
     """A computation on tensors, defined once and run on any sizes, as few kernels as it fits into.
 
         with FusionDefinition() as fd:
@@ -94,23 +98,52 @@ class FusionDefinition:
         (y,) = fd.execute([x_data, bias_data])
 
     The `with` is optional. repr(fd) is Python that rebuilds the definition. The first execute()
-    closes it: later definitions raise UserError `definition-3`.
+    closes it: later definitions raise UserError `definition-3`. A subclass may define in its method
+    definition() instead.
+
+    id                        fd.id() of another definition, which this one is then too
+    max_length                taken for compatibility; definitions have any length
+    use_multidevice_executor  refused as Unsupported `devices-1`, like a backend_type
     """
 
-    def __init__(self) -> None:
-        self._builder = _core.Builder()
-        self.ops = Ops(self._builder)
-        self._fec: FusionExecutorCache | None = None
-        self._run: Any = None  # Executor.execute, once there is one
+    def __init__(
+        self,
+        id: int | None = None,
+        max_length: int = 9999,
+        use_multidevice_executor: bool = False,
+        backend_type: Any = None,
+    ) -> None:
+        if use_multidevice_executor or backend_type is not None:
+            refuse("FusionDefinition(use_multidevice_executor=True)", ONE_DEVICE, "devices-1")
+        self._fec: FusionExecutorCache | None = None if id is None else FusionCache.get().find(id)
         self._saved_inputs: list[Any] | None = None
+        self._begin(self._fec.fusion().builder if self._fec else _core.Builder())
 
-    def __enter__(self) -> FusionDefinition:
+    def _begin(self, builder: _core.Builder) -> None:
+        self._builder = builder
+        self.ops = Ops(builder)
+        self._run: Any = None  # Executor.execute, once there is one
+        self._is_defined = not self._overrides("definition")
+
+    def _define(self) -> None:
+        """Calls definition() of a subclass, once. Where it raises nothing half-built is left."""
+        if self._is_defined:
+            return
+        self._is_defined = True
+        try:
+            self.definition()
+        except BaseException:
+            self._begin(_core.Builder())
+            raise
+
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
         """An error raised inside passes through."""
 
     def __repr__(self) -> str:
+        self._define()
         return self._builder.to_python()
 
     # ---- defining
@@ -137,14 +170,16 @@ class FusionDefinition:
         """An input tensor, in one of two forms:
 
             define_tensor(shape, contiguity=False, dtype=DataType.Float, is_cpu=False,
-            stride_order=[]) define_tensor(sizes, strides, dtype=DataType.Float, static_sizes=False,
-            is_cpu=False)
+                          stride_order=[])
+            define_tensor(sizes, strides, dtype=DataType.Float, static_sizes=False, is_cpu=False)
 
-        shape         a size per dim: -1 symbolic (any size), otherwise fixed; 1 broadcasts
+        shape         a size per dim: -1 symbolic (any size), otherwise fixed; 1 broadcasts. Older
+                      programs call it symbolic_sizes
         contiguity    as compute_tensor_descriptor() gives it, or one bool for all dims
         stride_order  place of each dim counted from the innermost; [] is row-major
         sizes         sizes of an example tensor: 0 and 1 are fixed, others symbolic unless
-        `static_sizes` strides       of the example tensor, in elements
+                      static_sizes
+        strides       of the example tensor, in elements
         is_cpu        a 0-dim tensor on the CPU that is read like a scalar by a GPU kernel
 
         Contiguity and strides are a description; runs take any strides and find the layout by
@@ -152,6 +187,8 @@ class FusionDefinition:
         contiguity of another length, `define-tensor-3` for a stride_order that is not a
         permutation.
         """
+        if "symbolic_sizes" in kwargs:
+            kwargs["shape"] = kwargs.pop("symbolic_sizes")
         if "strides" in kwargs or "sizes" in kwargs or (len(args) > 1 and _are_strides(args[1])):
             return self._define_by_strides(*args, **kwargs)
         return self._define_by_shape(*args, **kwargs)
@@ -248,13 +285,13 @@ class FusionDefinition:
 
     def add_output(
         self,
-        output: Tensor,
+        output: Tensor | Scalar,
         alias_input: Tensor | Sequence[int] | None = None,
         *,
         stride_order: Sequence[int] | None = None,
     ) -> None:
         """`output` becomes a result; with `alias_input` it is written into that input instead and
-        not returned.
+        not returned. A Scalar becomes a tensor of no dims.
 
         A result of which no element is computed is a view of its input where torch's would be: an
         input itself, its slices, permutes, and reshapes of what lies together. fd.ops.set() gives
@@ -268,6 +305,8 @@ class FusionDefinition:
         """
         if alias_input is not None and not isinstance(alias_input, Tensor):
             alias_input, stride_order = None, alias_input
+        if isinstance(output, Scalar):
+            output = self.ops.full([], output, output.dtype())
         if stride_order:
             output = self.ops.stride_order(output, stride_order)
         _core.add_output(self._builder, output, alias_input)
@@ -276,6 +315,7 @@ class FusionDefinition:
         """Raises UserError `definition-1` for an empty definition, `definition-2` for one without
         an output.
         """
+        self._define()
         if not self._builder.inputs() and not self._builder.outputs():
             raise UserError(
                 "the definition is empty\n  hint: define inputs with fd.define_tensor(...) "
@@ -295,6 +335,10 @@ class FusionDefinition:
         inputs: Sequence[Any],
         *,
         device: Any = None,
+        override_user_schedule: bool = False,
+        capture_debug_output: bool = False,
+        print_repro: bool = False,
+        profile: bool = False,
         save_repro_inputs: bool = False,
         plan: Plans | None = None,
         _enable_options: Sequence[str] = (),
@@ -307,31 +351,55 @@ class FusionDefinition:
         order of add_output(); those written into inputs are not among them. The first run of a kind
         of layout compiles; later ones only launch.
 
-        save_repro_inputs  keep the layout (no data) of the inputs for last_repro_script()
-        plan               run this plan, of fd.plan(inputs), instead of the one that would be
-        chosen _enable_options, _disable_options  switches of this call by name: "host_debug" is
-        FUSER_HOST_DEBUG
+        override_user_schedule  run although a subclass has a schedule(), which is refused otherwise
+        capture_debug_output    keep what FUSER_DUMP selects for debug_output()
+        print_repro             print repro_script_for(inputs) before the run
+        profile                 keep the times of this run for profile()
+        save_repro_inputs       keep the layout (no data) of the inputs for last_repro_script()
+        plan                    run this plan, of fd.plan(inputs), instead of the chosen one
+        _enable_options         switches of this call by name: "host_debug" is FUSER_HOST_DEBUG=1;
+        _disable_options        those of nvFuser are taken and change nothing
 
         Raises UserError `definition-1`, `definition-2`, and for inputs that do not fit UserError,
         ShapeError or DTypeError; Unsupported where no kernel can be made; CompileError, LaunchError
         and InternalError from below, with the run as a script in a file that a note names.
         """
-        run = self._run or self._open()
+        run = self._run or self._open(override_user_schedule)
         try:
-            if plan is None and not (save_repro_inputs or _enable_options or _disable_options):
+            if plan is None and not (
+                save_repro_inputs
+                or _enable_options
+                or _disable_options
+                or capture_debug_output
+                or print_repro
+                or profile
+            ):
                 return run(inputs, device)  # type: ignore[no-any-return]
             if save_repro_inputs:
                 self._saved_inputs = [input_spec(value) for value in inputs]
-            with options_set(_enable_options, _disable_options):
-                return run(inputs, device, _plan_fields(plan))  # type: ignore[no-any-return]
+            if print_repro:
+                print(self.repro_script_for(inputs))
+            with (
+                options_set(_enable_options, _disable_options),
+                captured_dumps(self) if capture_debug_output else nullcontext(),
+            ):
+                if not profile:
+                    return run(inputs, device, _plan_fields(plan))  # type: ignore[no-any-return]
+                found: list[torch.Tensor]
+                found, self._profile = profiled(run, inputs, device, _plan_fields(plan))
+                return found
         except (CompileError, LaunchError, InternalError) as error:
             keep_repro(repr(self), inputs, error)
             raise
 
-    def _open(self) -> Any:
-        """Closes the definition and makes its executor."""
-        self._run = self.fec.executor.execute
-        return self._run
+    def _open(self, override_user_schedule: bool) -> Any:
+        """Closes the definition and makes its executor, or raises for a schedule by hand."""
+        self._define()
+        self._check_schedules(override_user_schedule)
+        run = self.fec.executor.execute
+        if not self._overrides("schedule"):  # else every run is asked
+            self._run = run
+        return run
 
     def validate(
         self,
@@ -380,7 +448,7 @@ class FusionDefinition:
 
     @fec.setter
     def fec(self, executors: FusionExecutorCache) -> None:
-        if executors.fusion() != Fusion(self._builder):
+        if executors.fusion() != self.fusion:
             raise UserError(
                 "fd.fec: the executor is of another definition\n"
                 "  hint: compare fd.fusion with its fusion()",
@@ -392,17 +460,26 @@ class FusionDefinition:
     # ---- looking
 
     @property
-    def fusion(self) -> Fusion:
+    def fusion(self) -> Fusion:  # type: ignore[override]
         """The graph, for printing and comparison."""
+        self._define()
         return self._fec.fusion() if self._fec else Fusion(self._builder)
 
-    def cuda_code_for(self, inputs: Sequence[Any], intrinsic_code: bool = False) -> str:
+    def cuda_code_for(
+        self,
+        inputs: Sequence[Any],
+        intrinsic_code: bool = False,
+        override_user_schedule: bool = False,
+        device: Any = None,
+    ) -> str:
         """CUDA C of the kernels for `inputs`, with the helpers that they use if
-        `intrinsic_code`.
+        `intrinsic_code`; a comment where no kernel runs.
         """
-        return self.fec.get_cuda_kernel(inputs, intrinsic_code)
+        return self.fec.get_cuda_kernel(inputs, intrinsic_code, device)
 
-    def last_cuda_code(self, intrinsic_code: bool = False) -> str:
+    def last_cuda_code(
+        self, intrinsic_code: bool = False, override_user_schedule: bool = False
+    ) -> str:
         """CUDA C of the kernels of the last run. Raises UserError `last-run-1` before the first."""
         return self.fec.get_cuda_kernel(None, intrinsic_code)
 

@@ -61,6 +61,22 @@ def measure(
     return _read(list(found.events() or []), on_gpu=bool(cuda))
 
 
+def profiled(
+    run: Callable[..., Any], inputs: Sequence[Any], device: Any, plans: Any
+) -> tuple[Any, Measured]:
+    """What one run gives, and its times."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile, record_function
+
+    cuda = [t for t in inputs if isinstance(t, torch.Tensor) and t.is_cuda]
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
+    with profile(activities=activities) as found, record_function(_CALL):
+        results = run(inputs, device, plans)
+        if cuda:
+            torch.cuda.synchronize(cuda[0].device)
+    return results, _read(list(found.events() or []), on_gpu=bool(cuda))
+
+
 def timer(
     fd: FusionDefinition, inputs: Sequence[Any], device: Any = None, calls: int = 9
 ) -> Callable[[Any], float]:

@@ -25,6 +25,7 @@ from fuser import (
 )
 from fuser._core import DataType, Scalar, Tensor
 from fuser.arguments import Dims, Number, Operand, Size, as_dtype, reduced_dims
+from fuser.errors import UserError
 from fuser.naming import word
 
 __all__ = ["Number", "Operand", "Ops", "Size", "as_dtype", "is_internal"]
@@ -447,7 +448,7 @@ def _method(number: int, row: _core.OpRow) -> Callable[..., Any]:
 
 
 def _recorded(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function on Ops as a method, whose statements bear its name."""
+    """A function on Ops as a method, whose statements and errors bear its name."""
 
     name = word(function.__name__)
 
@@ -459,6 +460,10 @@ def _recorded(function: Callable[..., Any]) -> Callable[..., Any]:
         builder.composite = name
         try:
             return function(ops, *args, **named)
+        except UserError as error:  # of one of the ops that it is made of?
+            if str(error).startswith(function.__name__):
+                raise
+            raise type(error)(f"{function.__name__}(): {error}", rule=error.rule) from None
         finally:
             builder.composite = ""
 

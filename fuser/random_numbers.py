@@ -169,8 +169,8 @@ def _elements(ops: "Ops", shape: Sequence[Size]) -> Tensor:
     behind: list[Size] = [sizes[-1]]  # behind[-1 - d]: elements of the dims from d on
     for size in reversed(sizes[:-1]):
         rest = behind[-1]
-        both = isinstance(size, int) and isinstance(rest, int)
-        behind.append(size * rest if both else ops.mul(size, rest))
+        either = isinstance(size, Scalar) or isinstance(rest, Scalar)
+        behind.append(ops.mul(size, rest) if either else size * rest)
     index = ops.iota(behind[-1])
     for d, size in enumerate(sizes[:-1]):
         index = ops.split_dim(index, d, [size, behind[-2 - d]])
@@ -196,7 +196,7 @@ def _as(ops: "Ops", value: Tensor, dtype: DataType) -> Tensor:
 
 
 def _number(size: Size) -> Any:
-    return size if isinstance(size, int) else size.value
+    return size.value if isinstance(size, Scalar) else size
 
 
 def _is(value: Any, number: int) -> bool:

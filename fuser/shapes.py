@@ -288,10 +288,9 @@ def reshape(ops: "Ops", arg: Tensor, new_shape: Sequence[Size]) -> Tensor:
 
 
 def _known(size: Size) -> int | None:
-    if isinstance(size, int):
-        return size
-    number = size.value
-    return None if number is None else int(number)
+    if not isinstance(size, Scalar):
+        return operator.index(size)
+    return None if size.value is None else int(size.value)
 
 
 def _defined(*tensors: Tensor) -> str:
@@ -394,9 +393,9 @@ def _renamed(ops: "Ops", arg: Tensor, dim: int, size: Size) -> Tensor:
 
 
 def _same(a: Size, b: Size) -> bool:
-    if isinstance(a, int) or isinstance(b, int):
-        return _known(a) is not None and _known(a) == _known(b)
-    return a.is_same(b)
+    if isinstance(a, Scalar) and isinstance(b, Scalar):
+        return a.is_same(b)
+    return _known(a) is not None and _known(a) == _known(b)
 
 
 def _part(ops: "Ops", arg: Tensor, dim: int, start: Size, end: Size) -> Tensor:

@@ -305,11 +305,13 @@ def test_options_of_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seen == ["1", "0", before]
     assert fuser._core.get_option("FUSER_HOST_DEBUG") == before
     with pytest.raises(UserError) as caught:
-        fd.execute(INPUTS, _enable_options=["fuse_matmul"])
+        fd.execute(INPUTS, _enable_options=["fast_matmul"])
     assert caught.value.rule == "option-flag"
     assert str(caught.value).startswith(
-        "no option 'fuse_matmul' to enable or disable; expected one of "
+        "no option 'fast_matmul' to enable or disable; expected one of "
     )
+    fd.execute(INPUTS, _enable_options=["fuse_matmul"], _disable_options=["id_model(all)", "fma"])
+    assert seen[3:] == [before]
 
 
 # ---- looking

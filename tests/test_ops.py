@@ -259,12 +259,14 @@ def test_foreign_types(fd: FusionDefinition) -> None:
 
 
 def test_numbers_of_numpy(fd: FusionDefinition) -> None:
-    """float64 and complex128 are Python numbers; numpy leaves the operator to us."""
+    """They are the numbers of Python that they hold; numpy leaves the operator to us. Arrays are
+    data."""
     x = fd.define_tensor([2])
-    assert isinstance(np.float64(0.5) * x, Tensor)
-    assert last_line(fd) == "T1 = fd.ops.mul(0.5, T0)"
+    for number in (np.float64(0.5), np.float32(0.5), np.float16(0.5)):
+        assert isinstance(number * x, Tensor)
+        assert last_line(fd).endswith(" = fd.ops.mul(0.5, T0)")
     with pytest.raises(TypeError):
-        np.float32(0.5) * x
+        np.full(2, 0.5) * x
 
 
 def test_a_number_beyond_int64(fd: FusionDefinition) -> None:

@@ -37,7 +37,8 @@ void bind_dtype(py::module_& m) {
   py::enum_<DType> type(m, "DataType", "Element type of tensors and scalars.");
   const std::span<const DTypeRow> rows = dtype_rows();
   for (size_t i = 0; i < rows.size(); ++i) type.value(rows[i].member, static_cast<DType>(i));
-  type.attr("Null") = py::none();  // "no type given", as in the reference system
+  type.attr("Null") = py::none();         // "no type given", as in the reference system
+  type.attr("Index") = type.attr("Int");  // what sizes and indices are
   type.def_property_readonly(
       "torch_name", [](DType dtype) { return row(dtype).torch; }, "Name of the torch dtype.");
   type.def_property_readonly(

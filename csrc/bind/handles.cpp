@@ -47,6 +47,19 @@ void check_owner(const Builder& builder, const Handle& value, Where where) {
               "\n  hint: define the value again in the definition that uses it");
 }
 
+// Numbers of numpy count as those of Python that they hold; float64 and complex128 are such
+// already.
+bool is_numpy_number(py::handle value) {
+  for (const PyTypeObject* t = Py_TYPE(value.ptr()); t; t = t->tp_base)
+    if (std::string_view(t->tp_name) == "numpy.generic") return true;
+  return false;
+}
+
+bool is_python_number(py::handle v) {
+  return PyBool_Check(v.ptr()) || PyLong_Check(v.ptr()) || PyFloat_Check(v.ptr()) ||
+         PyComplex_Check(v.ptr());
+}
+
 std::string type_name(py::handle value) {
   return py::str(py::type::of(value).attr("__name__")).cast<std::string>();
 }
@@ -81,8 +94,7 @@ void check_open(const Builder& builder) {
 
 bool is_operand(py::handle v) {
   return py::isinstance<TensorHandle>(v) || py::isinstance<ScalarHandle>(v) ||
-         PyBool_Check(v.ptr()) || PyLong_Check(v.ptr()) || PyFloat_Check(v.ptr()) ||
-         PyComplex_Check(v.ptr());
+         is_python_number(v) || is_numpy_number(v);
 }
 
 const Tensor* to_tensor(const Builder& builder, const TensorHandle& value, Where where) {
@@ -95,6 +107,10 @@ Expr to_scalar(Builder& builder, py::handle value, Where where) {
     const auto& scalar = value.cast<const ScalarHandle&>();
     check_owner(builder, scalar, where);
     return scalar.expr;
+  }
+  if (!is_python_number(value) && is_numpy_number(value)) {
+    const py::object held = value.attr("item")();
+    if (is_python_number(held)) return to_scalar(builder, held, where);
   }
   PyObject* number = value.ptr();
   if (PyBool_Check(number))

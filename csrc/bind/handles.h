@@ -39,7 +39,7 @@ void skip_frames_in(std::string folder);
 // Raises User "definition-3" once the definition is compiled.
 void check_open(const Builder& builder);
 
-// Is it a Tensor, a Scalar, or a Python bool, int, float or complex?
+// Is it a Tensor, a Scalar, a Python bool, int, float or complex, or a number of numpy?
 bool is_operand(pybind11::handle value);
 
 // An argument as messages name it: "add(): operand 1", "full(): fill_value".

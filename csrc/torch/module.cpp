@@ -37,6 +37,11 @@ double rounded(DType dtype, double v) {
   }
 }
 
+bool is_numpy_bool(const PyObject* value) {
+  const std::string_view name = Py_TYPE(value)->tp_name;
+  return name == "numpy.bool" || name == "numpy.bool_";  // from numpy 2 on, and before
+}
+
 Number to_number(py::handle value, DType wanted, size_t position) {
   const auto refuse = [&](const char* expected) {
     return Fault(
@@ -48,8 +53,8 @@ Number to_number(py::handle value, DType wanted, size_t position) {
   PyObject* o = value.ptr();
   switch (kind_of(wanted)) {
     case Kind::Bool:
-      if (!PyBool_Check(o)) throw refuse("a bool");
-      return {.integer = o == Py_True};
+      if (!PyBool_Check(o) && !is_numpy_bool(o)) throw refuse("a bool");
+      return {.integer = PyObject_IsTrue(o)};
     case Kind::Int: {
       if (!PyIndex_Check(o) || THPVariable_Check(o)) throw refuse("an int");
       const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(o));
@@ -378,6 +383,7 @@ PYBIND11_MODULE(_torch, m) {
           },
           py::arg("inputs") = py::none(), py::arg("device") = py::none(),
           py::arg("plan") = py::none())
+      .def("has_run", [](PythonExecutor& self) { return self.executor.last() != nullptr; })
       .def(
           "is_compiled",
           [](PythonExecutor& self, const py::sequence& inputs, const py::object& device) {

@@ -1,0 +1,209 @@
+"""What nvFuser's FusionDefinition had beside defining and running, and the functions around it.
+
+Programs that were written for it find it here: answered by what fuser has for the purpose, or
+refused as Unsupported with a hint where there is no such thing.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from fuser._core import Scalar, Tensor
+from fuser.cache import FusionCache, FusionExecutorCache, options_being
+from fuser.errors import UserError
+from fuser.layout import compute_tensor_descriptor
+from fuser.refused import BY_HAND, ONE_DEVICE, Schedules, refuse
+
+if TYPE_CHECKING:
+    import torch
+
+    from fuser.definition import Fusion, FusionDefinition
+    from fuser.measure import Measured
+
+__all__ = [
+    "LegacyDefinition",
+    "clone",
+    "compute_contiguity",
+    "disable_automatic_serialization",
+    "enable_automatic_serialization",
+    "translate_fusion",
+]
+
+
+class LegacyDefinition:
+    """Methods of FusionDefinition that are spelled otherwise today, and those to override."""
+
+    _debug_output: str | None = None
+    _profile: Measured | None = None
+    fec: FusionExecutorCache
+    fusion: Fusion
+
+    # ---- for subclasses
+
+    def definition(self) -> None:
+        """A subclass defines here, instead of in a `with`: called once, before the first use."""
+        refuse(
+            "fd.definition()",
+            "this definition is none of a subclass that overrides it\n"
+            "  hint: with FusionDefinition() as fd: ...",
+            "subclass-1",
+        )
+
+    def schedule(self) -> None:
+        """Schedules by hand are refused: execute() of a subclass that overrides it raises
+        Unsupported `by-hand-1` but with override_user_schedule=True."""
+        refuse("fd.schedule()", BY_HAND, "by-hand-1")
+
+    def multidevice_schedule(self) -> None:
+        """Raises Unsupported `devices-1`, as a subclass does that overrides it."""
+        refuse("fd.multidevice_schedule()", ONE_DEVICE, "devices-1")
+
+    def _overrides(self, method: str) -> bool:
+        return getattr(type(self), method) is not getattr(LegacyDefinition, method)
+
+    def _check_schedules(self, overridden: bool) -> None:
+        if self._overrides("multidevice_schedule"):
+            LegacyDefinition.multidevice_schedule(self)
+        if self._overrides("schedule") and not overridden:
+            refuse(
+                f"{type(self).__name__}.schedule()",
+                f"{BY_HAND}\n  hint: execute(inputs, override_user_schedule=True) leaves it out",
+                "by-hand-1",
+            )
+
+    @property
+    def sched(self) -> Schedules:
+        """Calls raise Unsupported `by-hand-1`."""
+        return Schedules()
+
+    # ---- looking
+
+    def id(self) -> int:
+        """The number of this definition in FusionCache: equal ones share it. FusionDefinition(id)
+        is the same definition again. Closes this one.
+        """
+        return FusionCache.get().note(self.fec)
+
+    def inputs(self) -> list[Tensor | Scalar]:
+        """fd.fusion.inputs()."""
+        return self.fusion.inputs()
+
+    def outputs(self) -> list[Tensor]:
+        """fd.fusion.outputs()."""
+        return self.fusion.outputs()
+
+    def extents(self) -> list[Scalar]:
+        """The sizes of all input tensors, as Scalars."""
+        return [n for t in self.inputs() if isinstance(t, Tensor) for n in t.shape()]
+
+    def fusion_ir(self) -> str:
+        """The definition as text: repr(fd)."""
+        return repr(self)
+
+    def last_scheduled_fusion_ir(
+        self, tensor_transforms: bool = False, override_user_schedule: bool = False
+    ) -> str:
+        """fd.fec.get_most_recent_scheduled_ir(tensor_transforms)."""
+        return self.fec.get_most_recent_scheduled_ir(tensor_transforms)
+
+    def scheduled_fusion_ir_for(
+        self,
+        inputs: Sequence[Any],
+        tensor_transforms: bool = False,
+        override_user_schedule: bool = False,
+        device: Any = None,
+    ) -> str:
+        """fd.fec.get_scheduled_ir(inputs, tensor_transforms)."""
+        return self.fec.get_scheduled_ir(inputs, tensor_transforms, device)
+
+    def debug_output(self) -> str:
+        """What FUSER_DUMP selected during the last execute(..., capture_debug_output=True); kernels
+        that were there already dump nothing. Raises UserError `debug-output-1` if there was none.
+        """
+        if self._debug_output is None:
+            raise UserError(
+                "no output was captured\n"
+                "  hint: set FUSER_DUMP=fusion,schedule,cuda and call "
+                "execute(inputs, capture_debug_output=True)",
+                rule="debug-output-1",
+            )
+        return self._debug_output
+
+    def profile(self) -> Measured:
+        """Times of the last execute(..., profile=True). Raises UserError `profile-1` if there was
+        none.
+        """
+        if self._profile is None:
+            raise UserError(
+                "no run was profiled\n  hint: call execute(inputs, profile=True), or "
+                "fuser.explain(fd, inputs) for predicted and measured times",
+                rule="profile-1",
+            )
+        return self._profile
+
+    # ---- refused
+
+    def segment(self, inputs: Sequence[Any]) -> NoReturn:
+        """Raises Unsupported `by-hand-1`; fuser.explain(fd, inputs) shows how it is cut."""
+        refuse(
+            "fd.segment()",
+            "a definition is cut into kernels by execute()\n  hint: fuser.explain(fd, inputs)",
+            "by-hand-1",
+        )
+
+    def manual_execute(self, inputs: Sequence[Any], heuristic_params: Any = None) -> NoReturn:
+        """Raises Unsupported `by-hand-1`."""
+        refuse("fd.manual_execute()", BY_HAND, "by-hand-1")
+
+    def manual_validate(
+        self, inputs: Sequence[Any], reference_outputs: Sequence[torch.Tensor] | None = None
+    ) -> NoReturn:
+        """Raises Unsupported `by-hand-1`."""
+        refuse("fd.manual_validate()", BY_HAND, "by-hand-1")
+
+
+@contextmanager
+def captured_dumps(into: LegacyDefinition) -> Iterator[None]:
+    """What FUSER_DUMP writes inside becomes into.debug_output()."""
+    with tempfile.TemporaryDirectory(prefix="fuser-dump-") as folder:
+        with options_being({"FUSER_DUMP_DIR": folder}):
+            yield
+        files = sorted(Path(folder).iterdir())  # their names begin with a number
+        into._debug_output = "\n".join(f"---- {f.name}\n{f.read_text()}" for f in files)
+
+
+def clone(source: FusionDefinition, target: FusionDefinition) -> None:
+    """Defines in `target`, which is empty, what `source` defines. Raises UserError `clone-1` for
+    another `target`.
+    """
+    if target.fusion.inputs() or target.fusion.outputs():
+        raise UserError(
+            "clone(): the target defines something already\n"
+            "  hint: clone(fd, copy := FusionDefinition())",
+            rule="clone-1",
+        )
+    program: dict[str, Any] = {}
+    exec(f"from fuser import DataType, FusionDefinition\n{source!r}", program)
+    program["nvfuser_fusion"](target)
+
+
+def compute_contiguity(sizes: Sequence[int], strides: Sequence[int]) -> list[bool | None]:
+    """The contiguity of compute_tensor_descriptor(sizes, strides)."""
+    return compute_tensor_descriptor(sizes, strides)[0]
+
+
+def translate_fusion(fusion: Fusion) -> str:
+    """Python that rebuilds the definition: repr(fd)."""
+    return repr(fusion)
+
+
+def enable_automatic_serialization(*args: Any) -> None:
+    """Taken for compatibility, as disable_automatic_serialization() is: kernels are kept on disk
+    unless FUSER_CACHE=0."""
+
+
+disable_automatic_serialization = enable_automatic_serialization

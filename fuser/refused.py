@@ -1,0 +1,149 @@
+"""Names of nvFuser that programs write for schedules by hand and for several devices.
+
+They can be imported and named, so that a program which never comes to use them runs as it is; what
+would use them raises Unsupported, which says what to do instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, NoReturn
+
+from fuser._core import Tensor
+from fuser.errors import Unsupported
+
+BY_HAND = (
+    "schedules are not written by hand here: every definition is scheduled\n"
+    "  hint: fd.plan(inputs) gives the plan, "
+    "fd.execute(inputs, plan=plan.replace(...)) runs a changed one"
+)
+ONE_DEVICE = (
+    "a definition runs on one device\n"
+    "  hint: run a definition on each, and torch.distributed between them"
+)
+_TORCH_PROFILER = (
+    "times of a run come from torch\n"
+    "  hint: fd.execute(inputs, profile=True) and fd.profile(), or torch.profiler with step names"
+)
+
+ParallelType = Enum(
+    "ParallelType",
+    "device_x device_y device_z mesh_x mesh_y mesh_z grid_x grid_y grid_z block_x block_y block_z "
+    "mma tma vectorize unroll unswitch group serial stream cluster_x",
+)
+MemoryType = Enum("MemoryType", "local shared global tensor symmetric")
+SchedulerType = Enum(
+    "SchedulerType",
+    "none no_op pointwise matmul reduction inner_persistent inner_outer_persistent "
+    "outer_persistent transpose expr_eval resize communication cutlass greedy",
+)
+LoadStoreOpType = Enum("LoadStoreOpType", "set segment_set ld_matrix cp_async tma")
+CommunicatorBackend = Enum("CommunicatorBackend", "none nccl ucc cuda")
+IdMappingMode = Enum("IdMappingMode", "exact almost_exact broadcast permissive loop")
+
+
+def refuse(what: str, why: str, rule: str) -> NoReturn:
+    """Raises Unsupported `rule`."""
+    raise Unsupported(f"{what}: {why}", rule=rule)
+
+
+class _Refused:
+    """A class of nvFuser; making one raises Unsupported."""
+
+    _why, _rule = BY_HAND, "by-hand-1"
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        refuse(f"{type(self).__name__}()", self._why, self._rule)
+
+
+class KernelExecutor(_Refused):
+    """One kernel of a schedule by hand."""
+
+
+class LaunchParams(_Refused):
+    """Numbers of blocks and threads."""
+
+
+class CompileParams(_Refused):
+    """How a kernel of a schedule by hand is compiled."""
+
+
+class PointwiseParams(_Refused):
+    """Choices of a scheduler; see fuser.Plan."""
+
+
+class ReductionParams(_Refused):
+    """Choices of a scheduler; see fuser.Plan."""
+
+
+class MatmulParams(_Refused):
+    """Choices of a scheduler; torch multiplies matrices here."""
+
+
+class DeviceMesh(_Refused):
+    """Devices that share a tensor."""
+
+    _why, _rule = ONE_DEVICE, "devices-1"
+
+
+class Communicator(_Refused):
+    """Devices that exchange tensors."""
+
+    _why, _rule = ONE_DEVICE, "devices-1"
+
+
+class PythonProfiler(_Refused):
+    """Times of what runs in a `with`."""
+
+    _why, _rule = _TORCH_PROFILER, "profiler-1"
+
+
+class Schedules:
+    """fd.sched: calling any method raises Unsupported `by-hand-1`."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+
+        def method(*args: Any, **kwargs: Any) -> NoReturn:
+            refuse(f"fd.sched.{name}()", BY_HAND, "by-hand-1")
+
+        return method
+
+
+# Methods of nvFuser's TensorView that change or read a schedule.
+_OF_SCHEDULES = (
+    *("axis", "cache_after", "cache_before", "domain", "get_logical_domain", "get_loop_domain"),
+    *("get_root_domain", "has_root", "inner_split", "merge", "outer_split", "reorder", "rfactor"),
+    *("set_allocation_domain", "set_memory_type", "split", "swizzle", "swizzle1d"),
+)
+
+
+def _refused_method(name: str, why: str, rule: str) -> Callable[..., NoReturn]:
+    def method(*args: Any, **kwargs: Any) -> NoReturn:
+        refuse(f"Tensor.{name}()", why, rule)
+
+    return method
+
+
+for _names, _why, _rule in [
+    (_OF_SCHEDULES, BY_HAND, "by-hand-1"),
+    (("set_device_mesh",), ONE_DEVICE, "devices-1"),
+]:
+    for _name in _names:
+        setattr(Tensor, _name, _refused_method(_name, _why, _rule))
+
+
+def execute_with_dtensors(*args: Any, **kwargs: Any) -> NoReturn:
+    """Raises Unsupported `devices-1`."""
+    refuse("execute_with_dtensors()", ONE_DEVICE, "devices-1")
+
+
+# What `from fuser import ...` finds of them.
+NAMES = (
+    *("CommunicatorBackend", "IdMappingMode", "LoadStoreOpType", "MemoryType", "ParallelType"),
+    *("SchedulerType", "CompileParams", "KernelExecutor", "LaunchParams", "MatmulParams"),
+    *("PointwiseParams", "ReductionParams", "Communicator", "DeviceMesh", "PythonProfiler"),
+    "execute_with_dtensors",
+)

@@ -1,0 +1,246 @@
+"""fuser/legacy.py: definitions as nvFuser's programs write, run and look at them."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import fuser
+from fuser import DataType, FusionCache, FusionDefinition, Unsupported, UserError
+
+ROOT = Path(__file__).resolve().parent.parent
+X = torch.tensor([[-1.0, 2.0, 0.5], [3.0, -0.25, 4.0]])
+
+
+class Doubled(FusionDefinition):
+    """2 * relu(x), defined by a subclass."""
+
+    def __init__(self, example: torch.Tensor, factor: Any = 2.0) -> None:
+        super().__init__()
+        self.example, self.factor = example, factor
+
+    def definition(self) -> None:
+        x = self.from_pytorch(self.example)
+        self.add_output(self.ops.relu(x) * self.factor)
+
+
+class Scheduled(Doubled):
+    """With a schedule by hand."""
+
+    def schedule(self) -> None:
+        self.sched.split(0, 0, 4)
+
+
+class OverDevices(Doubled):
+    """With one for several devices."""
+
+    def multidevice_schedule(self) -> None:
+        pass
+
+
+# ---- subclasses
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda fd: fd.execute([X]),
+        lambda fd: fd.validate([X]),
+        lambda fd: fd.fec.execute([X]),
+        lambda fd: FusionDefinition(fd.id()).execute([X]),
+    ],
+    ids=["execute", "validate", "fec", "id"],
+)
+def test_a_subclass_defines_itself(use: Callable[[FusionDefinition], list[torch.Tensor]]) -> None:
+    assert use(Doubled(X))[0].equal(2 * X.relu())
+
+
+def test_a_subclass_can_be_looked_at_before_it_runs() -> None:
+    written = FusionDefinition()
+    x = written.from_pytorch(X)
+    written.add_output(written.ops.relu(x) * 2.0)
+    assert repr(Doubled(X)) == repr(written) == Doubled(X).fusion_ir()
+    assert Doubled(X).fusion == written.fusion
+    assert [str(t) for t in Doubled(X).inputs()] == [str(x)]
+    assert [str(n) for n in Doubled(X).extents()] == ["int64 size(t0, 0)", "int64 size(t0, 1)"]
+    assert len(Doubled(X).outputs()) == 1
+    Doubled(X).validate_definition()
+
+
+def test_a_definition_that_raises_leaves_nothing_behind() -> None:
+    fd = Doubled(X, factor="two")
+    for _ in range(2):
+        with pytest.raises(TypeError):
+            fd.execute([X])
+    fd.factor = 2
+    assert fd.execute([X])[0].equal(2 * X.relu())
+
+
+def test_a_schedule_by_hand_is_refused_or_left_out() -> None:
+    fd = Scheduled(X)
+    with pytest.raises(Unsupported, match="override_user_schedule=True") as caught:
+        fd.execute([X])
+    assert caught.value.rule == "by-hand-1"
+    assert fd.execute([X], override_user_schedule=True)[0].equal(2 * X.relu())
+    with pytest.raises(Unsupported):
+        fd.execute([X])
+
+
+@pytest.mark.parametrize(
+    ("use", "rule"),
+    [
+        (lambda: OverDevices(X).execute([X]), "devices-1"),
+        (lambda: FusionDefinition(use_multidevice_executor=True), "devices-1"),
+        (lambda: FusionDefinition(backend_type=fuser.CommunicatorBackend.nccl), "devices-1"),
+        (lambda: Doubled(X).sched.merge(0, 0), "by-hand-1"),
+        (lambda: Doubled(X).segment([X]), "by-hand-1"),
+        (lambda: Doubled(X).manual_execute([X]), "by-hand-1"),
+        (lambda: Doubled(X).manual_validate([X]), "by-hand-1"),
+        (lambda: FusionDefinition().definition(), "subclass-1"),
+        (lambda: FusionDefinition().schedule(), "by-hand-1"),
+    ],
+    ids=str,
+)
+def test_refusals(use: Callable[[], Any], rule: str) -> None:
+    with pytest.raises(Unsupported) as caught:
+        use()
+    assert caught.value.rule == rule
+    assert "hint: " in str(caught.value)
+
+
+# ---- arguments of execute()
+
+
+def test_debug_output(set_option: Callable[[str, str], None]) -> None:
+    fd = Doubled(X, factor=2.125)  # a kernel of its own: what is there already dumps nothing
+    with pytest.raises(UserError) as caught:
+        fd.debug_output()
+    assert caught.value.rule == "debug-output-1"
+    set_option("FUSER_DUMP", "fusion,cuda")
+    fd.execute([X], capture_debug_output=True)
+    assert repr(fd) in fd.debug_output()
+    assert "KERNEL(" in fd.debug_output()
+    assert fuser._core.get_option("FUSER_DUMP_DIR") == ""
+
+
+def test_print_repro(capsys: pytest.CaptureFixture[str]) -> None:
+    fd = Doubled(X)
+    fd.execute([X], print_repro=True)
+    assert capsys.readouterr().out == fd.repro_script_for([X]) + "\n"
+
+
+def test_profile() -> None:
+    fd = Doubled(X)
+    with pytest.raises(UserError) as caught:
+        fd.profile()
+    assert caught.value.rule == "profile-1"
+    assert fd.execute([X], profile=True)[0].equal(2 * X.relu())
+    assert len(fd.profile().step_us) == 1
+
+
+def test_arguments_that_there_are_not() -> None:
+    for arguments in ({"schedule": 1}, {"Device": 0}):
+        with pytest.raises(TypeError):
+            Doubled(X).execute([X], **arguments)  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        FusionDefinition(name="x")  # type: ignore[call-arg]
+
+
+def test_scheduled_ir() -> None:
+    fd = Doubled(X)
+    fd.execute([X])
+    assert fd.last_scheduled_fusion_ir() == fd.scheduled_fusion_ir_for([X])
+    text = fd.last_scheduled_fusion_ir(tensor_transforms=True, override_user_schedule=True)
+    assert text.splitlines()[-1].startswith("pointwise(threads=")
+
+
+# ---- operands
+
+
+@pytest.mark.parametrize(
+    "number", [np.float32(1.5), np.float16(2), np.int64(3), np.uint8(3), np.bool_(True), 2, 2.5]
+)
+def test_numbers_of_numpy_are_those_of_python(number: Any) -> None:
+    fd, plain = FusionDefinition(), FusionDefinition()
+    for target, value in ((fd, number), (plain, getattr(number, "item", lambda: number)())):
+        x, s = target.define_tensor([-1]), target.define_scalar(DataType.Double)
+        for result in (x + value, value - x, x / value, value**x, s * value + x, value * s + x):
+            target.add_output(result)
+        target.add_output(target.ops.where(x > value, value, x))
+    assert fd.fusion == plain.fusion
+
+
+def test_numpy_elsewhere() -> None:
+    fd = FusionDefinition()
+    x, flag = fd.define_tensor([-1, 4]), fd.define_scalar(DataType.Bool)
+    y = fd.ops.reshape(x, [np.int64(2), np.int64(-1)])
+    y = fd.ops.permute(
+        fd.ops.select(fd.ops.unsqueeze(y, 0), np.int64(-1), 0), list(np.array([1, 0]))
+    )
+    fd.add_output(fd.ops.where(flag, y, np.float32(0)))
+    given = torch.arange(8.0).view(2, 4)
+    assert fd.execute([given, np.bool_(True)])[0].equal(given.t())
+    with pytest.raises(TypeError):
+        x + np.ones(3)  # type: ignore[operator]
+
+
+def test_types_of_nvfuser() -> None:
+    assert DataType.Index == DataType.Int
+    for name in ("UInt64", "Float4_e2m1fn"):
+        with pytest.raises(Unsupported) as caught:
+            FusionDefinition().define_tensor([2], dtype=getattr(DataType, name))
+        assert caught.value.rule == "dtype-absent"
+
+
+# ---- functions
+
+
+def test_clone() -> None:
+    fd, copy = Doubled(X), FusionDefinition()
+    fuser.clone(fd, copy)
+    assert copy.fusion == fd.fusion
+    with pytest.raises(UserError) as caught:
+        fuser.clone(fd, copy)
+    assert caught.value.rule == "clone-1"
+    assert fuser.translate_fusion(fd.fusion) == repr(fd)
+
+
+def test_small_functions() -> None:
+    assert fuser.compute_contiguity([2, 3], [3, 1]) == [True, True]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert fuser.version() == fuser.__version__ == project["version"]
+    fuser.enable_automatic_serialization()
+    fuser.disable_automatic_serialization()
+
+
+# ---- FusionCache
+
+
+def test_fusion_cache(capsys: pytest.CaptureFixture[str]) -> None:
+    cache = FusionCache.get(max_fusions=100)
+    assert FusionCache.get() is cache
+    before = cache.num_fusions()
+    one, same, other = Doubled(X, 41.0), Doubled(X, 41.0), Doubled(X, 43.0)
+    for fd in (one, same, other):
+        fd.execute([X])
+    assert cache.num_fusions() == before + 2
+    assert one.id() == same.id() != other.id()
+    again = FusionDefinition(other.id())
+    assert again.fusion == other.fusion
+    with pytest.raises(UserError) as caught:
+        FusionDefinition(id=10**6)
+    assert caught.value.rule == "fusion-id-1"
+    for store in (cache.serialize, cache.deserialize):
+        with pytest.raises(Unsupported, match="FUSER_CACHE_DIR"):
+            store("file")
+    cache.print_stats()
+    assert capsys.readouterr().out.startswith(f"{before + 2} fusions; definitions ")
+    FusionCache.reset()
+    assert FusionCache.get().num_fusions() == 0
+    assert one.execute([X])[0].equal(41 * X.relu())

@@ -1,0 +1,38 @@
+"""fuser/refused.py: names that can be imported, and are refused where used."""
+
+from __future__ import annotations
+
+from enum import EnumType
+
+import pytest
+
+import fuser
+from fuser import FusionDefinition, Unsupported
+from fuser.refused import NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_is_there_and_refused(name: str) -> None:
+    found = getattr(fuser, name)
+    if isinstance(found, EnumType):
+        assert len(found) > 1
+        return
+    with pytest.raises(Unsupported) as caught:
+        found()
+    assert str(caught.value).startswith(f"{name}(): ")
+    assert "hint: " in str(caught.value)
+    assert caught.value.rule in ("by-hand-1", "devices-1", "profiler-1")
+
+
+def test_schedules_of_tensors() -> None:
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1])
+    fd.add_output(x)
+    for call, rule in [
+        (lambda: x.split(0, 4), "by-hand-1"),  # type: ignore[attr-defined]
+        (lambda: x.set_device_mesh(None), "devices-1"),  # type: ignore[attr-defined]
+        (lambda: fd.fec.get_output_shardings(), "devices-1"),
+    ]:
+        with pytest.raises(Unsupported, match="hint: ") as caught:
+            call()  # type: ignore[no-untyped-call]
+        assert caught.value.rule == rule
