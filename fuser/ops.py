@@ -118,7 +118,7 @@ class Ops:
 
         Raises ShapeError `broadcast-in-dim-1` for a wrong number of dims, `broadcast-in-dim-2`
         unless they increase and lie below the rank, `expand-2` where a size is neither 1 nor the
-        one wanted.
+        one wanted, `expand-3` for a negative size.
         """
         return _core.broadcast_in_dim(self._builder, arg, shape, list(broadcast_dims))
 
@@ -126,7 +126,7 @@ class Ops:
         """Dims of size 1 grown to `shape`; -1 keeps a size. Free.
 
         Raises ShapeError `expand-1` for another rank, `expand-2` where a size other than 1 would
-        change.
+        change, `expand-3` for a size below -1.
         """
         return _core.expand(self._builder, arg, shape)
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 #include <unordered_set>
 
 #include "base/error.h"
@@ -131,21 +132,44 @@ std::vector<int> row_major(int rank) {
 
 namespace {
 
-// Marks the outputs that are views of inputs, and how they lie there. An input that is overwritten,
-// or may be under another name, has none: a result holds what it was.
+// Is it an input, or one with its dims in another order? A library call reads both as they are.
+bool is_permuted_input(const Tensor* t) {
+  while (const auto* permute = std::get_if<Permute>(&t->definition)) t = permute->arg;
+  return std::holds_alternative<Input>(t->definition);
+}
+
+// Marks the outputs that are views of inputs, and how they lie there; operands of library calls
+// that are such views become temporary outputs. An input that is overwritten, or may be under
+// another name, has none: a result holds what it was.
 void find_views(Specialized& s, const std::vector<bool>& overlapping) {
   std::vector<bool> written = overlapping;
   for (const Output& o : s.fusion.outputs)
     if (o.alias >= 0) written[o.alias] = true;
   const bool shared = std::find(overlapping.begin(), overlapping.end(), true) != overlapping.end();
-  for (Output& o : s.fusion.outputs) {
-    Specialized::ViewSlots& slots = s.views.emplace_back();
-    if (shared || o.alias >= 0) continue;
+  const auto find = [&](const Output& o, Specialized::ViewSlots& slots) {
+    if (shared || o.alias >= 0) return false;
     const auto view = input_view(s.fusion, *o.tensor, s.layouts);
-    if (!view || written[view->input]) continue;
-    o.view = true;
+    if (!view || written[view->input]) return false;
     slots = {.input = view->input, .offset = s.shapes.add(view->offset), .strides = {}};
     for (Expr e : view->strides) slots.strides.push_back(s.shapes.add(e));
+    return true;
+  };
+  std::set<const Tensor*> known;
+  for (Output& o : s.fusion.outputs) {
+    o.view = find(o, s.views.emplace_back());
+    if (o.view) known.insert(o.tensor);
+  }
+  for (const Tensor& t : s.fusion.tensors) {
+    const auto* call = std::get_if<Library>(&t.definition);
+    if (!call) continue;
+    for (const Tensor* operand : call->args) {
+      if (is_permuted_input(operand) || !known.insert(operand).second) continue;
+      const Output output{.tensor = operand, .alias = -1, .temp = true, .view = true};
+      Specialized::ViewSlots slots;
+      if (!find(output, slots)) continue;
+      s.fusion.outputs.push_back(output);
+      s.views.push_back(std::move(slots));
+    }
   }
 }
 

@@ -311,7 +311,8 @@ RecordRef Executor::build(Call& call, const Arguments& arguments) {
     } else if (const auto* library = std::get_if<LibraryCall>(&step)) {
       // It reads tensors without elements too, which no kernel stores.
       for (const LibraryCall::Source& a : library->args)
-        if (a.output >= 0) record->outputs[a.output].allocate = true;
+        if (a.output >= 0 && !s.fusion.outputs[a.output].view)
+          record->outputs[a.output].allocate = true;
       for (int o : library->outputs) {
         if (o < 0) continue;
         record->outputs[o].library = record->outputs[o].allocate = true;
@@ -473,6 +474,8 @@ Explanation Executor::explain(const Arguments& arguments) {
       for (const LibraryCall::Source& a : library->args) {
         info.reads.push_back(memory(a.input, a.output));
         if (a.input >= 0) inputs_read.insert(a.input);
+        if (a.output >= 0 && s.fusion.outputs[a.output].view)
+          inputs_read.insert(s.views[a.output].input);
       }
       for (int o : library->outputs)
         if (o >= 0) info.writes.push_back(output(o));

@@ -125,7 +125,8 @@ std::vector<bool> ends_narrow(const Fusion& fusion);
 
 // A library's part between kernels, in terms of the fusion's memory.
 struct LibraryCall {
-  struct Source {  // an operand: an input or an output, dims of which are permuted if `dims` is set
+  struct Source {  // an operand: an input or an output (a view of an input among them), dims of
+                   // which are permuted if `dims` is set
     int input = -1, output = -1;
     std::vector<int64_t> dims;
   };

@@ -311,6 +311,11 @@ const Tensor* expand(Fusion& fusion, const Tensor* arg, std::span<const Expr> sh
       wanted.push_back(fusion.exprs.constant(-1));
       continue;
     }
+    FUSER_CHECK(
+        kind_of(want->dtype) == Kind::Int && !(want->is_constant() && want->value.integer < 0),
+        Shape, "expand-3", "expand(t", arg->id,
+        ", shape): expected a size of at least 0, or -1, in axis ", d, ", got ", to_string(want),
+        "\n  ", where(*arg));
     FUSER_CHECK(!want->is_constant() || !arg->shape[d]->is_constant() ||
                     arg->shape[d]->is_constant(1) || want == arg->shape[d],
                 Shape, "expand-2", "expand(t", arg->id, ", shape): axis ", d, " has size ",

@@ -121,6 +121,7 @@ struct Segmenter {
   };
   std::map<int, Call> calls{};            // by id of the tensor that is result 0
   std::map<int, int> output_of_tensor{};  // where cut tensors are stored
+  std::map<int, int> views{};             // by tensor: the output that is it, as a view of an input
   std::map<int, Alone> alone{};           // by output, while it waits for what it reads
   std::vector<Parting> partings{};
 
@@ -128,6 +129,8 @@ struct Segmenter {
     level.assign(fusion.outputs.size(), -1);
     for (const Tensor& t : fusion.tensors)
       if (library_call(t)) library.insert(t.id);
+    for (size_t o = 0; o < fusion.outputs.size(); ++o)
+      if (fusion.outputs[o].view) views.emplace(fusion.outputs[o].tensor->id, static_cast<int>(o));
     everywhere.assign(fusion.tensors.size(), false);
     for (int tensor : library) everywhere[tensor] = true;
   }
@@ -464,6 +467,10 @@ struct Segmenter {
 
   LibraryCall::Source source_of(const Tensor* operand) {
     LibraryCall::Source out;
+    if (const auto view = views.find(operand->id); view != views.end()) {
+      out.output = view->second;
+      return out;
+    }
     while (const auto* permute = std::get_if<Permute>(&operand->definition)) {
       for (int64_t& d : out.dims) d = permute->dims[d];
       if (out.dims.empty()) out.dims = permute->dims;
@@ -482,7 +489,7 @@ struct Segmenter {
     int at_level = 0;
     for (const Tensor* operand : operands(*library_call(t))) {
       const int output = source_of(operand).output;
-      if (output < 0) continue;
+      if (output < 0 || fusion.outputs[output].view) continue;
       if (level[output] < 0) open.push_back(output);
       at_level = std::max(at_level, level[output] + 1);
     }

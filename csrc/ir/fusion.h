@@ -166,7 +166,7 @@ struct RandomState {
 struct Output {
   const Tensor* tensor = nullptr;
   int alias = -1;     // tensor input that is overwritten with it, or -1: a result
-  bool temp = false;  // handed from one kernel to another, not to the caller
+  bool temp = false;  // handed from one step to another, not to the caller
   bool view = false;  // a view of an input: nobody stores it
 };
 

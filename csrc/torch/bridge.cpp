@@ -196,6 +196,13 @@ Results run(const Record& record, const TorchArguments& arguments) {
       memory[o] = static_cast<char*>(outputs[o].data_ptr());
     }
   };
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    const OutputSpec& spec = record.outputs[o];
+    if (spec.view < 0) continue;
+    const at::Tensor& base = arguments.tensors[spec.view];
+    outputs[o] =
+        base.detach().as_strided(spec.sizes, spec.strides, base.storage_offset() + spec.offset);
+  }
   const Arguments view = arguments.view();
   Scratch scratch{.device = arguments.device, .held = {}};
   const ScratchSource source{.context = &scratch, .allocate = &Scratch::allocate_bytes};
@@ -222,11 +229,7 @@ Results run(const Record& record, const TorchArguments& arguments) {
   for (size_t o = 0; o < outputs.size(); ++o) {
     const OutputSpec& spec = record.outputs[o];
     const int alias = spec.alias;
-    if (spec.view >= 0) {
-      const at::Tensor& base = arguments.tensors[spec.view];
-      results.push_back(
-          base.detach().as_strided(spec.sizes, spec.strides, base.storage_offset() + spec.offset));
-    } else if (alias < 0) {
+    if (alias < 0) {
       if (!spec.temp) results.push_back(std::move(outputs[o]));
     } else if (!spec.allocate && !arguments.tensors[alias].is_inference()) {
       // Autograd must see that a saved tensor was overwritten; copy_ above tells it by itself.

@@ -183,6 +183,9 @@ void run_library(const LibraryCall& call, const Record& record, std::span<const 
                 text(row(call.op).name, "(): the installed torch has no such function for ",
                      args[0].is_cpu() ? "CPU" : "CUDA", " tensors of ",
                      c10::toString(args[0].scalar_type()), ": ", missing.what_without_backtrace()));
+  } catch (const c10::IndexError& wrong) {
+    throw Fault(FaultKind::User, "library-index",
+                text(row(call.op).name, "(): ", wrong.what_without_backtrace()));
   }
   for (size_t i = 0; i < results.size(); ++i) {
     if (call.outputs[i] < 0) continue;

@@ -1,4 +1,5 @@
 // The Python module fuser._torch: executors of definitions on torch tensors.
+#include <c10/util/Exception.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -34,6 +35,18 @@ double rounded(DType dtype, double v) {
       return narrow;
     default:
       return v;
+  }
+}
+
+// Errors of torch as torch raises them itself, without the stack of C++.
+void translate_torch_error(std::exception_ptr pointer) {
+  try {
+    if (pointer) std::rethrow_exception(pointer);
+  } catch (const c10::OutOfMemoryError& error) {
+    const py::object type = py::module_::import("torch").attr("OutOfMemoryError");
+    PyErr_SetString(type.ptr(), error.what_without_backtrace());
+  } catch (const c10::Error& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what_without_backtrace());
   }
 }
 
@@ -314,6 +327,7 @@ py::dict plan_dict(const Plan& plan) {
 PYBIND11_MODULE(_torch, m) {
   using namespace fuser;
   py::module_::import("fuser._core");  // the classes of definitions
+  py::register_local_exception_translator(&translate_torch_error);
 
   py::class_<KernelInfo>(m, "KernelInfo", "One kernel of a call.")
       .def_readonly("name", &KernelInfo::name)

@@ -272,6 +272,13 @@ ERRORS: list[Error] = [
     ),
     (
         ShapeError,
+        "expand-3",
+        "expand(t0, shape): expected a size of at least 0, or -1, in axis 0, got -3\n"
+        "  t0: float32[2, 3]  defined at {0}",
+        lambda fd, x, y: fd.ops.expand(x, [-3, 3]),
+    ),
+    (
+        ShapeError,
         "broadcast-in-dim-1",
         "broadcast_in_dim(t0, shape, [0]): expected 2 broadcast_dims (the rank of the operand), "
         "got 1\n  t0: float32[2, 3]  defined at {0}",
