@@ -2,7 +2,7 @@
 
 A kernel's time is that of its launch, and then of its bytes at the speed of a copy or of its
 instructions at the speed at which the processors start them, whichever is longer. Instructions are
-issue slots of its ops from the table (csrc/driver/work.h): addresses, loops and what waits for each
+issue slots of its ops from the table (csrc/fusion/work.h): addresses, loops and what waits for each
 other are not in them, so a kernel of many odd rows or of little work takes longer than predicted.
 """
 

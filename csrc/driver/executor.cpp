@@ -13,7 +13,7 @@
 #include "driver/background.h"
 #include "driver/parts.h"
 #include "driver/specialize.h"
-#include "driver/work.h"
+#include "fusion/work.h"
 
 namespace fuser {
 namespace {

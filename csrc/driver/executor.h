@@ -30,7 +30,7 @@ struct Explanation {
     std::string kind, name, plan;  // kind: kernel, library or copy
     std::vector<Use> reads, writes;
     std::vector<int> computes;  // tensors by id, ascending; what two steps compute is in both
-    double slots = 0.0;         // of a kernel: driver/work.h
+    double slots = 0.0;         // of a kernel: fusion/work.h
   };
   std::vector<Step> steps;
   int64_t ideal_bytes = 0;  // each input that is read once, each result written once

@@ -66,7 +66,7 @@ std::vector<Expr> ValueGroup::fresh(const Tensor* t) {
 }
 
 bool ValueGroup::is_cut(const Tensor* t) const {
-  return (cut_everywhere && (*cut_everywhere)[t->id] && t->id != except) || cut.count(t->id);
+  return (cut_everywhere && (*cut_everywhere)[t->id] && !except.count(t->id)) || cut.count(t->id);
 }
 
 void ValueGroup::refuse(const Tensor* t) {
@@ -329,6 +329,28 @@ void ValueGroup::restore(State s) {
   cut = std::move(s.cut);
   refused.clear();
   repeated.clear();
+}
+
+std::vector<AxisSet> reduced_sets(const Refined& refined) {
+  std::vector<AxisSet> sets;
+  for (const Value& v : refined.values)
+    if (const auto* r = std::get_if<Reduced>(&v.how))
+      if (std::find(sets.begin(), sets.end(), r->over) == sets.end()) sets.push_back(r->over);
+  return sets;
+}
+
+std::vector<uint8_t> fed_by(const Refined& refined, const std::vector<AxisSet>& overs) {
+  std::vector<uint8_t> fed(refined.values.size(), 0);
+  for (size_t v = 0; v < fed.size(); ++v) {
+    const Value& value = refined.values[v];
+    if (const auto* r = std::get_if<Reduced>(&value.how)) {
+      for (size_t s = 0; s < overs.size(); ++s)
+        if (overs[s] == r->over) fed[v] = static_cast<uint8_t>(1 << s);
+    } else {
+      visit_operands(value, [&](ValueId a) { fed[v] |= fed[a]; });
+    }
+  }
+  return fed;
 }
 
 }  // namespace fuser

@@ -63,6 +63,9 @@ using Merges = std::map<std::pair<Expr, Expr>, std::pair<Expr, Expr>>;
 Point step(Exprs& exprs, Merges& merges, std::unordered_set<Expr>& outside,
            const std::function<Expr(Expr)>& import, const Point& p);
 
+// May memory of the value's tensor stand for the value: is each element of it computed?
+bool is_whole(Exprs& exprs, const Value& value, const std::vector<Axis>& axes);
+
 // One kernel's values while outputs are added.
 class ValueGroup {
  public:
@@ -88,9 +91,13 @@ class ValueGroup {
   // coordinates each time (x -> x[1:] + x[:-1] -> ...), by id.
   std::set<int> repeated;
   std::set<int> cut;  // tensors, by id, that are read from memory
-  // By tensor: read from memory by every kernel, but for `except`; nullptr: none is.
+  // By tensor: read from memory by every kernel, but for those in `except`; nullptr: none is.
   const std::vector<bool>* cut_everywhere = nullptr;
-  int except = -1;
+  std::set<int> except;
+
+  bool is_whole(ValueId v) {
+    return fuser::is_whole(refined_.exprs, refined_.values[v], refined_.axes);
+  }
 
   // The value of a tensor at the coordinates at which it was computed first; -1: nowhere.
   ValueId value_of(const Tensor* t) const;
@@ -168,6 +175,14 @@ class ValueGroup {
   std::vector<Expr> shape_at_;
 };
 
+// The tensors that the kernel of `root` should read, as every other one then, though it could
+// compute them: those before it compute them too, and that takes longer than to store and read
+// them. Each list is for one kernel to store. `in_memory`: by tensor, those that every kernel reads
+// already. `results`: those that are stored in any case.
+std::vector<std::vector<const Tensor*>> worth_storing(const Graph& graph, ValueGroup& group,
+                                                      const std::vector<bool>& in_memory,
+                                                      const std::set<int>& results,
+                                                      const Tensor* root);
 // By value: which of `overs` it is computed from with no other reduction between.
 std::vector<uint8_t> fed_by(const Refined& refined, const std::vector<AxisSet>& overs);
 // The distinct sets of axes that are reduced, in value order.

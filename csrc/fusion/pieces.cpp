@@ -24,7 +24,8 @@ bool covers(Exprs& exprs, Expr coordinate, Expr size, const std::vector<Axis>& a
   return stride == rewrite(exprs, size, [](Expr) -> Expr { return nullptr; });
 }
 
-// May memory of the value's tensor stand for the value: is each element of it computed?
+}  // namespace
+
 bool is_whole(Exprs& exprs, const Value& value, const std::vector<Axis>& axes) {
   if (!value.tensor || std::holds_alternative<Read>(value.how)) return false;
   AxisSet used = 0;
@@ -36,8 +37,6 @@ bool is_whole(Exprs& exprs, const Value& value, const std::vector<Axis>& axes) {
   }
   return used == value.axes;
 }
-
-}  // namespace
 
 std::vector<Refined> pieces(Fusion& fusion, Refined& whole) {
   std::optional<Refined> shorter = single_pass(whole);

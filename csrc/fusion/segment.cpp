@@ -14,28 +14,6 @@
 
 namespace fuser {
 
-std::vector<AxisSet> reduced_sets(const Refined& refined) {
-  std::vector<AxisSet> sets;
-  for (const Value& v : refined.values)
-    if (const auto* r = std::get_if<Reduced>(&v.how))
-      if (std::find(sets.begin(), sets.end(), r->over) == sets.end()) sets.push_back(r->over);
-  return sets;
-}
-
-std::vector<uint8_t> fed_by(const Refined& refined, const std::vector<AxisSet>& overs) {
-  std::vector<uint8_t> fed(refined.values.size(), 0);
-  for (size_t v = 0; v < fed.size(); ++v) {
-    const Value& value = refined.values[v];
-    if (const auto* r = std::get_if<Reduced>(&value.how)) {
-      for (size_t s = 0; s < overs.size(); ++s)
-        if (overs[s] == r->over) fed[v] = static_cast<uint8_t>(1 << s);
-    } else {
-      visit_operands(value, [&](ValueId a) { fed[v] |= fed[a]; });
-    }
-  }
-  return fed;
-}
-
 namespace {
 
 AxisSet all_axes(const Refined& refined) {
@@ -112,9 +90,11 @@ struct Segmenter {
   std::vector<int> level_of_group{};
   std::map<std::pair<int, int>, std::vector<size_t>> groups_of{};  // by component and level
   std::vector<int> level{};                                        // by output, -1: in no group yet
-  std::set<int> large{};    // tensors cut because a kernel was too large: for all kernels then
+  std::set<int> large{};    // tensors cut for all kernels: one was too large, or took too long
   std::set<int> library{};  // tensors that a library computes
-  std::vector<bool> everywhere{};  // by tensor: is one of these
+  std::vector<bool> everywhere{};              // by tensor: is one of these
+  std::set<int> results{};                     // tensors that are stored in any case
+  std::map<int, std::set<int>> stored_with{};  // by tensor: those that its kernel stores as well
   struct Call {
     int level = 0;
     LibraryCall call;
@@ -133,6 +113,7 @@ struct Segmenter {
       if (fusion.outputs[o].view) views.emplace(fusion.outputs[o].tensor->id, static_cast<int>(o));
     everywhere.assign(fusion.tensors.size(), false);
     for (int tensor : library) everywhere[tensor] = true;
+    for (const Output& o : fusion.outputs) results.insert(graph.same[o.tensor->id]->id);
   }
 
   // The tensors to hand over in place of those that are refused: what each comes to, the last and
@@ -336,6 +317,18 @@ struct Segmenter {
     return out;
   }
 
+  // What the kernel of `root` should read rather than compute again.
+  std::vector<const Tensor*> stored_instead(ValueGroup& group, const Tensor* root) {
+    std::vector<const Tensor*> out;
+    for (const auto& kernel : worth_storing(graph, group, everywhere, results, root)) {
+      std::set<int> all;
+      for (const Tensor* t : kernel) all.insert(t->id);
+      for (const Tensor* t : kernel) stored_with[t->id] = all;
+      out.insert(out.end(), kernel.begin(), kernel.end());
+    }
+    return out;
+  }
+
   Alone build(int output) {
     const Tensor* t = fusion.outputs[output].tensor;
     const Tensor* root = t;
@@ -346,7 +339,8 @@ struct Segmenter {
       Alone out{.group = ValueGroup(graph), .cut = {}};
       out.group.cut = cut;
       out.group.cut_everywhere = &everywhere;
-      if (!library.count(root->id)) out.group.except = root->id;
+      if (!library.count(root->id)) out.group.except = stored_with[root->id];
+      if (!library.count(root->id)) out.group.except.insert(root->id);
       out.group.add(output, out.group.fresh(t), false);
       const std::vector<Value>& values = out.group.refined().values;
       std::vector<const Tensor*> refused = out.group.refused;
@@ -365,8 +359,14 @@ struct Segmenter {
           refused = misfits(out.group);
         }
         for_all = refused.empty();
-        if (for_all) why = "a kernel holds 512 statements and 96 tensors";
-        refused = for_all ? excess(out.group, root) : handed_over(out.group, refused, root);
+        if (!for_all) {
+          refused = handed_over(out.group, refused, root);
+        } else if (refused = stored_instead(out.group, root); !refused.empty()) {
+          why = "kernels before it compute it too, which takes longer than to store and read it";
+        } else {
+          why = "a kernel holds 512 statements and 96 tensors";
+          refused = excess(out.group, root);
+        }
       }
       for (const Tensor* r : refused)
         partings.push_back(

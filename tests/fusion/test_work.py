@@ -1,4 +1,4 @@
-"""csrc/driver/work.cpp: issue slots of kernels, through fuser.explain."""
+"""csrc/fusion/work.cpp: issue slots of kernels, through fuser.explain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-#include "driver/work.h"
+#include "fusion/work.h"
 
 namespace fuser {
 namespace {
@@ -10,8 +10,10 @@ double elements(AxisSet axes, std::span<const int64_t> extents) {
   return count;
 }
 
-// Of one element. A reduction whose state has several fields decides between two of them.
+}  // namespace
+
 int slots(const Value& v) {
+  // A reduction whose state has several fields decides between two of them.
   constexpr int access = 1, convert = 1, choose = 2, accumulate = 1, merge = 6;
   if (const auto* a = std::get_if<Apply>(&v.how)) return row(a->op).cost;
   if (const auto* r = std::get_if<Reduced>(&v.how)) return *row(r->op).state ? merge : accumulate;
@@ -19,8 +21,6 @@ int slots(const Value& v) {
   if (std::holds_alternative<Convert>(v.how)) return convert;
   return std::holds_alternative<Choose>(v.how) ? choose : 0;
 }
-
-}  // namespace
 
 double issue_slots(const Refined& refined, std::span<const int64_t> extents) {
   double total = 0.0;

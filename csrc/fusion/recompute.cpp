@@ -1,0 +1,289 @@
+// Computed again or stored: what a kernel and those that it waits for both lead back to. Statistics
+// that it reads were computed by a walk over values that it walks over as well. These are computed
+// in both where that is cheap beside the bytes that move anyway, else stored once and read.
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <numeric>
+
+#include "fusion/group.h"
+#include "fusion/work.h"
+
+namespace fuser {
+namespace {
+
+// Less of a gain than this share is within the error of the model.
+constexpr double least_gain = 0.1;
+constexpr int most_walks = 64;  // of a kernel over its rows that are told apart
+
+// A kernel of the values before `end`, of which it stores some.
+struct Kernel {
+  size_t end = 0;
+  std::vector<bool> stores;  // by value
+};
+
+// Of one element of the space that a kernel walks: bytes read and stored, issue slots.
+struct Work {
+  double read = 0.0, stored = 0.0, slots = 0.0;
+  double time() const { return time_of(read + stored, slots); }
+};
+
+// Issue slots of some values, by walk: a kernel keeps what it reads of a row, and computes the rest
+// again in each walk that needs it.
+struct Slots {
+  double once = 0.0;
+  std::array<double, most_walks> by_walk{};
+
+  void add(double slots, uint64_t walks) {
+    once += slots;
+    for (; walks; walks &= walks - 1) by_walk[std::countr_zero(walks)] += slots;
+  }
+  double until(int walk) const {
+    return std::accumulate(by_walk.begin(), by_walk.begin() + walk + 1, 0.0);
+  }
+  double all() const { return until(most_walks - 1); }
+};
+
+// What is used behind a cut, in bytes of an element.
+struct Live {
+  double bytes = 0.0, computed = 0.0;  // in all, and of what does not lie in memory
+  double results = 0.0;                // of what is computed, what is stored in any case
+  int impossible = 0;                  // values that cannot be handed over
+
+  void add(const Live& other, int sign) {
+    bytes += sign * other.bytes;
+    computed += sign * other.computed;
+    results += sign * other.results;
+    impossible += sign * other.impossible;
+  }
+};
+
+struct Recomputed {
+  const Graph& graph;
+  ValueGroup& group;
+  const std::vector<bool>& in_memory;  // by tensor, for every kernel
+  const std::set<int>& results;        // tensors that are stored in any case
+  const Tensor* root;
+  const std::vector<Value>& values = group.refined().values;
+  AxisSet all = 0;
+  std::vector<bool> waits{};  // by value: for a reduction of this kernel
+  // By value: the last tensor, by id, that other kernels hand over for it, and the last one for the
+  // reductions of this kernel that it waits for; -1: none.
+  std::vector<int> given{}, given_before{};
+
+  void prepare() {
+    waits.assign(values.size(), false);
+    given.assign(values.size(), -1);
+    given_before = given;
+    for (size_t v = 0; v < values.size(); ++v) {
+      all |= values[v].axes;
+      visit_operands(values[v], [&](ValueId a) {
+        waits[v] = waits[v] || waits[a];
+        given[v] = std::max(given[v], given[a]);
+        given_before[v] = std::max(given_before[v], given_before[a]);
+      });
+      if (is_handed_over(v)) given[v] = std::max(given[v], values[v].tensor->id);
+      if (!std::holds_alternative<Reduced>(values[v].how)) continue;
+      waits[v] = true;
+      given_before[v] = given[v];
+    }
+  }
+
+  // By value: which walks over the rows need it, as bits, and in `walk` the first that can: behind
+  // the reductions that it waits for.
+  std::vector<uint64_t> walks(const Kernel& kernel, std::vector<int>& walk) const {
+    walk.assign(kernel.end, 0);
+    for (size_t v = 0; v < kernel.end; ++v)
+      visit_operands(values[v], [&](ValueId a) {
+        const bool behind = waits[a] && !is_full(a) && is_walked(v);
+        walk[v] = std::min(std::max(walk[v], walk[a] + behind), most_walks - 1);
+      });
+    std::vector<uint64_t> out(kernel.end, 0);
+    for (size_t v = kernel.end; v-- > 0;) {
+      const uint64_t mine = uint64_t{1} << walk[v];
+      if (kernel.stores[v]) out[v] |= mine;
+      if (std::holds_alternative<Reduced>(values[v].how)) out[v] = mine;  // its result is kept
+      if (is_walked(v)) visit_operands(values[v], [&](ValueId a) { out[a] |= out[v]; });
+    }
+    return out;
+  }
+
+  // Is it a result of another kernel, which others compute from what they read?
+  bool is_handed_over(size_t v) const {
+    const Tensor* t = values[v].tensor;
+    return is_read(v) && !std::holds_alternative<Input>(t->definition) && !in_memory[t->id];
+  }
+
+  bool is_read(size_t v) const { return std::holds_alternative<Read>(values[v].how); }
+  bool is_full(size_t v) const { return values[v].axes == all; }
+  bool is_walked(size_t v) const {
+    const auto* r = std::get_if<Reduced>(&values[v].how);
+    return (values[v].axes | (r ? r->over : 0)) == all;
+  }
+
+  // By value of the kernel: does it lead to what the kernel reads of others, in these?
+  std::vector<bool> shared(size_t end) const {
+    std::map<int, std::vector<size_t>> here;  // by tensor
+    std::vector<const Tensor*> open;
+    for (size_t v = 0; v < end; ++v) {
+      const Tensor* t = values[v].tensor;
+      if (!t) continue;
+      if (is_handed_over(v))
+        open.push_back(t);
+      else
+        here[t->id].push_back(v);
+    }
+    std::vector<bool> out(end, false);
+    std::set<int> seen;
+    // What lies farther back than a kernel holds is computed by yet another one.
+    while (!open.empty() && static_cast<int>(seen.size()) < max_values) {
+      const Tensor* t = open.back();
+      open.pop_back();
+      for (const Tensor* operand : operands(*t)) {
+        const Tensor* a = graph.same[operand->id];
+        if (!seen.insert(a->id).second) continue;
+        if (const auto it = here.find(a->id); it != here.end())
+          for (size_t v : it->second) out[v] = true;
+        else if (!in_memory[a->id])
+          open.push_back(a);
+      }
+    }
+    for (size_t v = end; v-- > 0;)
+      if (out[v]) visit_operands(values[v], [&](ValueId a) { out[a] = true; });
+    return out;
+  }
+
+  // The last user of each value, the kernel's end for users that are not shared.
+  std::vector<size_t> last_uses(const Kernel& kernel, const std::vector<bool>& shared) const {
+    std::vector<size_t> last(kernel.end);
+    std::iota(last.begin(), last.end(), size_t{0});
+    for (size_t v = 0; v < kernel.end; ++v) {
+      const size_t at = shared[v] ? v : kernel.end;
+      visit_operands(values[v], [&](ValueId a) { last[a] = std::max(last[a], at); });
+      if (kernel.stores[v]) last[v] = kernel.end;
+    }
+    return last;
+  }
+
+  Live live(size_t v) const {
+    Live out{.bytes = is_full(v) ? static_cast<double>(size_of(values[v].dtype)) : 0.0};
+    if (is_read(v)) return out;
+    const Tensor* t = values[v].tensor;
+    out.computed = out.bytes;
+    // What waits for a statistic at once would take it from the kernel that computes both.
+    out.impossible =
+        !t || t == root || given[v] > given_before[v] || !group.is_whole(static_cast<ValueId>(v));
+    if (t && results.count(t->id)) out.results = out.bytes;
+    return out;
+  }
+
+  // Read or stored, for an element of the space.
+  double bytes(const Kernel& kernel, size_t v) const {
+    return is_read(v) || kernel.stores[v] ? size_of(values[v].dtype) : 0.0;
+  }
+
+  // By value of a kernel.
+  struct Shape {
+    std::vector<bool> member;      // may be stored and read; small values stay in each kernel
+    std::vector<size_t> last;      // last_uses()
+    std::vector<int> walk;         // walks()
+    std::vector<uint64_t> needed;  // walks()
+  };
+  Shape shape_of(const Kernel& kernel) const {
+    Shape out{.member = shared(kernel.end)};
+    out.last = last_uses(kernel, out.member);
+    for (size_t v = 0; v < kernel.end; ++v)
+      out.member[v] = out.member[v] && (is_walked(v) || waits[v]);
+    out.needed = walks(kernel, out.walk);
+    return out;
+  }
+
+  // How much less time kernels take where one stores what lives behind these values and others read
+  // it: this kernel, the one before it that computes the same values, and, where they wait for a
+  // reduction of this kernel, one that computes it for that one.
+  static double gain(const Work& whole, double read, const Slots& before, const Live& live,
+                     int walk, bool waited) {
+    const Work again{.read = read, .stored = live.results, .slots = before.once};
+    const double other = waited ? Work{.read = read, .slots = before.once}.time() : 0.0;
+    const double was = whole.time() + again.time() + other;
+    const Work rest{.read = whole.read - read + live.bytes,
+                    .stored = whole.stored,
+                    .slots = whole.slots - before.all()};
+    const Work storing{.read = read, .stored = live.computed, .slots = before.until(walk)};
+    const double is = rest.time() + time_of(live.bytes, 0.0) + storing.time();
+    return was - is > least_gain * was ? was - is : 0.0;
+  }
+
+  // The value behind which a cut saves most; the kernel's end where none saves anything.
+  size_t best_cut(const Kernel& kernel, const Shape& shape) const {
+    Slots all_slots;
+    Work whole;
+    std::vector<Live> begins(kernel.end + 1), ends(kernel.end + 1);
+    for (size_t v = 0; v < kernel.end; ++v) {
+      if (is_walked(v)) all_slots.add(slots(values[v]), shape.needed[v]);
+      if (is_full(v)) (is_read(v) ? whole.read : whole.stored) += bytes(kernel, v);
+      if (!shape.member[v] || shape.last[v] == v) continue;
+      begins[v] = live(v);
+      ends[shape.last[v]].add(begins[v], 1);
+    }
+    whole.slots = all_slots.all();
+    double read = 0.0, most = 0.0;
+    Slots before;
+    Live now;
+    bool waited = false;
+    size_t best = kernel.end;
+    for (size_t v = 0; v < kernel.end; ++v) {
+      now.add(ends[v], -1);
+      now.add(begins[v], 1);
+      if (!shape.member[v]) continue;
+      if (is_walked(v)) before.add(slots(values[v]), shape.needed[v]);
+      if (is_full(v) && is_read(v)) read += bytes(kernel, v);
+      waited = waited || waits[v];
+      if (now.impossible || now.computed == 0.0) continue;
+      const double saved = gain(whole, read, before, now, shape.walk[v], waited);
+      if (saved <= most) continue;
+      most = saved;
+      best = v;
+    }
+    return best;
+  }
+
+  // The tensors that the kernel should read, at the cut that saves most; none where none does.
+  // `kernel` becomes the one that stores them.
+  std::vector<const Tensor*> cut(Kernel& kernel) const {
+    const Shape shape = shape_of(kernel);
+    const size_t best = best_cut(kernel, shape);
+    std::vector<const Tensor*> out;
+    if (best == kernel.end) return out;
+    Kernel storing{.end = best + 1, .stores = std::vector<bool>(best + 1, false)};
+    for (size_t v = 0; v <= best; ++v) {
+      if (!shape.member[v] || shape.last[v] <= best || is_read(v)) continue;
+      storing.stores[v] = true;
+      out.push_back(values[v].tensor);
+    }
+    kernel = std::move(storing);
+    return out;
+  }
+};
+
+}  // namespace
+
+std::vector<std::vector<const Tensor*>> worth_storing(const Graph& graph, ValueGroup& group,
+                                                      const std::vector<bool>& in_memory,
+                                                      const std::set<int>& results,
+                                                      const Tensor* root) {
+  Recomputed of{
+      .graph = graph, .group = group, .in_memory = in_memory, .results = results, .root = root};
+  of.prepare();
+  Kernel kernel{.end = of.values.size(), .stores = std::vector<bool>(of.values.size(), false)};
+  for (const Store& s : group.refined().stores) kernel.stores[s.access.value] = true;
+  // What stores them may read others in turn: found at once, not by computing all of it again.
+  std::vector<std::vector<const Tensor*>> out;
+  while (true) {
+    std::vector<const Tensor*> more = of.cut(kernel);
+    if (more.empty()) return out;
+    out.push_back(std::move(more));
+  }
+}
+
+}  // namespace fuser
