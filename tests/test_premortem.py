@@ -142,6 +142,16 @@ def rope_of_halves(d: Definition) -> list[Tensor]:
 
 
 @case(1)
+def rope_of_neighbours(d: Definition) -> list[Tensor]:
+    """Pairs that lie beside each other, rather than halves."""
+    x, cos, sin = d.tensor(2, 3, 5, 8), d.tensor(5, 4), d.tensor(5, 4)
+    pairs = d.ops.reshape(x, [x.size(0), x.size(1), x.size(2), -1, 2])
+    a, b = (d.ops.select(pairs, i, 4) for i in range(2))
+    turned = d.ops.stack([a * cos - b * sin, a * sin + b * cos], 4)
+    return [d.ops.reshape(turned, [x.size(0), x.size(1), x.size(2), -1])]
+
+
+@case(1)
 def qkv_split_permute_scale(d: Definition) -> list[Tensor]:
     qkv = d.given(torch.randn(2, 5, 3, 4, 8, generator=d.generator), static=True)
     parts = [d.ops.permute(d.ops.select(qkv, i, 2), [0, 2, 1, 3]) for i in range(3)]
@@ -162,6 +172,29 @@ def roll_by_a_run_time_amount(d: Definition) -> list[Tensor]:
     left = d.ops.slice(x, [0, n], [None, None])
     right = d.ops.slice(x, [0, 0], [None, n])
     return [d.ops.cat([left, right], 1) * 2.0]
+
+
+@case(1)
+def means_of_overlapping_windows(d: Definition) -> list[Tensor]:
+    x = d.given(torch.randn(6, 20, generator=d.generator), static=True)
+    windows = [d.ops.slice(x, [0, i], [6, i + 18]) for i in range(3)]
+    return [(windows[0] + windows[1] + windows[2]) / 3.0]
+
+
+@case(1)
+def sums_of_two_halves(d: Definition) -> list[Tensor]:
+    x = d.given(torch.randn(6, 40, generator=d.generator), static=True)
+    left, right = (d.ops.slice(x, [0, i], [6, i + 20]) for i in (0, 20))
+    return [d.ops.sum(left, [1]) + d.ops.sum(right, [1])]
+
+
+@case(1)
+def norms_around_a_reshape_of_unknown_sizes(d: Definition) -> list[Tensor]:
+    """Rows stay rows: found when it runs."""
+    x = d.tensor(4, 5, 12)
+    sizes = [d.fd.define_scalar(INT) for _ in range(2)]
+    d.inputs += [20, 12]
+    return [d.ops.softmax(d.ops.reshape(d.ops.softmax(x, 2), sizes), 1)]
 
 
 @case(1)
@@ -198,6 +231,15 @@ def layer_norm_of_softmax(d: Definition) -> list[Tensor]:
 def layer_norm_of_softmax_over_another_axis(d: Definition) -> list[Tensor]:
     x = d.tensor(6, 40)
     return [d.ops.layer_norm(d.ops.softmax(x, 0), [x.size(1)])[0]]
+
+
+@case(7)
+def softmaxes_of_rows_and_columns_in_turn(d: Definition) -> list[Tensor]:
+    """Two kernels for each pair, what columns come to and both softmaxes; sums of rows once more."""
+    x = d.tensor(6, 40)
+    for i in range(6):
+        x = d.ops.softmax(x * 2.0, i % 2)
+    return [x]
 
 
 @case(1)

@@ -167,8 +167,10 @@ Executor::Call Executor::prepare(const Arguments& arguments, const std::vector<P
 
   const std::lock_guard lock(plan_mutex_);
   std::shared_ptr<Specialized>& specialized = call.specialized;
-  // Extents that are computed, and 1 in this call, broadcast as those of inputs do.
+  // Extents that are computed, and 1 in this call, broadcast as those of inputs do; reshapes that
+  // regroup dims in this call are known to.
   Units units;
+  Nested nested;
   for (;;) {
     const auto known = specialized_.find(key);
     if (known != specialized_.end()) {
@@ -179,11 +181,11 @@ Executor::Call Executor::prepare(const Arguments& arguments, const std::vector<P
       FUSER_ASSERT(
           classes.size() <= key.size() && std::equal(classes.begin(), classes.end(), key.begin()),
           "the key of a call is not that of its layout classes");
-      specialized = specialize_fusion(fusion_, std::move(layouts), overlapping, units);
+      specialized = specialize_fusion(fusion_, std::move(layouts), overlapping, units, nested);
       specialized_[key] = specialized;
     }
     const Units found = check_constraints(specialized->fusion, specialized->constraints, arguments);
-    if (found.empty()) break;
+    if (found.empty() && !add_nested(specialized->nestings, arguments, nested, key)) break;
     for (const auto& [tensor, dim] : found) {
       const bool fresh = units.insert({tensor, dim}).second;
       FUSER_ASSERT(fresh, "dim ", dim, " of t", tensor, " does not broadcast");

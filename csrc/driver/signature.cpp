@@ -254,4 +254,28 @@ Units check_constraints(const Fusion& fusion, const Constraints& constraints,
   return {};
 }
 
+Nestings nestings_of(Fusion& fusion) {
+  Nestings out{.open = open_nestings(fusion)};
+  for (const Nesting& n : out.open)
+    out.slots.emplace_back(out.program.add(n.inner), out.program.add(n.given));
+  return out;
+}
+
+bool add_nested(const Nestings& nestings, const Arguments& arguments, Nested& nested, Key& key) {
+  if (nestings.open.empty()) return false;
+  thread_local std::vector<int64_t> values;
+  nestings.program.run(SizeLeaf{arguments}, values);
+  bool added = false;
+  for (size_t i = 0; i < nestings.open.size(); ++i) {
+    const Nesting& n = nestings.open[i];
+    const auto [inner, given] = nestings.slots[i];
+    if (values[inner] == 0 || values[inner] != values[given]) continue;
+    if (!nested.try_emplace(n.tensor, n.outer, n.inner).second) continue;
+    constexpr uint64_t mark = uint64_t{1} << 63;  // not a dim of Units
+    key.push_back(mark | static_cast<uint64_t>(n.tensor) << 32 | i);
+    added = true;
+  }
+  return added;
+}
+
 }  // namespace fuser

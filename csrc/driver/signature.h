@@ -91,6 +91,17 @@ Constraints constraints_of(const Fusion& fusion);
 Units check_constraints(const Fusion& fusion, const Constraints& constraints,
                         const Arguments& arguments);
 
+// Reshapes of which sizes decide whether they only regroup dims, ready to be evaluated.
+struct Nestings {
+  IntProgram program;
+  std::vector<Nesting> open;
+  std::vector<std::pair<int, int>> slots;  // by nesting: of `inner` and `given`
+};
+Nestings nestings_of(Fusion& fusion);
+// Adds those that hold in this call to `nested` and to the key; false: there is none that is not
+// there already. What has no elements tells nothing.
+bool add_nested(const Nestings& nestings, const Arguments& arguments, Nested& nested, Key& key);
+
 // The leaves of an integer program over the sizes of a call (IntProgram::run).
 struct SizeLeaf {
   const Arguments& arguments;

@@ -452,7 +452,8 @@ Units units_of(const Constraint& constraint, bool right) {
   return out;
 }
 
-Fusion rebuild(const Fusion& fusion, const SizeReplacement& leaf, const Units& units) {
+Fusion rebuild(const Fusion& fusion, const SizeReplacement& leaf, const Units& units,
+               const Nested& nested) {
   Fusion out;
   std::unordered_map<Expr, Expr> image;
   const auto map_expr = [&](Expr e) {
@@ -508,8 +509,10 @@ Fusion rebuild(const Fusion& fusion, const SizeReplacement& leaf, const Units& u
           } else if constexpr (std::is_same_v<D, TakeAlongAxis>) {
             take_along_axis(out, at(d.arg), at(d.index), d.dim, d.same_sizes, t.location);
           } else if constexpr (std::is_same_v<D, SplitDim>) {
-            split_dim(out, at(d.arg), d.dim, map_expr(d.sizes[0]), map_expr(d.sizes[1]),
-                      t.location);
+            const auto it = nested.find(t.id);
+            const auto [outer, inner] =
+                it != nested.end() ? it->second : std::pair(d.sizes[0], d.sizes[1]);
+            split_dim(out, at(d.arg), d.dim, map_expr(outer), map_expr(inner), t.location);
           } else if constexpr (std::is_same_v<D, MergeDims>) {
             merge_dims(out, at(d.arg), d.dim, map_expr(d.size), t.location);
           } else if constexpr (std::is_same_v<D, Slice>) {
@@ -546,11 +549,11 @@ Fusion rebuild(const Fusion& fusion, const SizeReplacement& leaf, const Units& u
 }
 
 Fusion specialize(const Fusion& fusion, const std::vector<std::vector<bool>>& ones,
-                  const Units& units) {
+                  const Units& units, const Nested& nested) {
   const auto size = [&](Exprs& target, Expr s) -> Expr {
     return ones[s->a][s->b] ? target.constant(1) : target.symbol(Symbol::Size, s->a, s->b);
   };
-  Fusion first = rebuild(fusion, size, units);
+  Fusion first = rebuild(fusion, size, units, nested);
   // Sizes that must be equal get one name: the static size if there is one, else the first symbol.
   std::unordered_map<Expr, Expr> parent;
   const auto find = [&](Expr e) {

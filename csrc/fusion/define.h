@@ -4,6 +4,7 @@
 // UserError and leaves the Fusion as it was. `location` is the user's source line, for messages.
 #pragma once
 
+#include <map>
 #include <set>
 #include <span>
 #include <string>
@@ -93,10 +94,13 @@ void add_output(Fusion& fusion, const Tensor* tensor, int alias = -1);
 
 // The fusion again with some of its size symbols replaced: leaf(symbol) gives an expression of
 // `target`, or nullptr to keep it. Shape rules run again, so that dims that became 1 broadcast.
-// Tensor ids are kept. units: dims, by tensor id, that are known to have size 1.
+// Tensor ids are kept. units: dims, by tensor id, that are known to have size 1. nested: by the id
+// of a SplitDim, known sizes of its two parts.
 using SizeReplacement = std::function<Expr(Exprs& target, Expr symbol)>;
 using Units = std::set<std::pair<int, int>>;
-Fusion rebuild(const Fusion& fusion, const SizeReplacement& leaf, const Units& units = {});
+using Nested = std::map<int, std::pair<Expr, Expr>>;
+Fusion rebuild(const Fusion& fusion, const SizeReplacement& leaf, const Units& units = {},
+               const Nested& nested = {});
 
 // The dims whose size the side of a rule is, of the tensor where that size first occurs.
 Units units_of(const Constraint& constraint, bool right);
@@ -105,6 +109,16 @@ Units units_of(const Constraint& constraint, bool right);
 // that its constraints make equal replaced by one symbol (so that equality of extents is
 // structural). The constraints stay, to be checked.
 Fusion specialize(const Fusion& fusion, const std::vector<std::vector<bool>>& ones,
-                  const Units& units = {});
+                  const Units& units = {}, const Nested& nested = {});
+
+// A dim that is split, where the parts may turn out to be some of the dims each that were merged to
+// it: then the reshape between regroups dims and divides no coordinate.
+struct Nesting {
+  int tensor = 0;                         // the SplitDim, by id
+  Expr outer = nullptr, inner = nullptr;  // sizes of the merged dims that are the parts
+  Expr given = nullptr;                   // size of the inner part as it is defined
+};
+// Those that sizes decide; the expressions are of the fusion's arena.
+std::vector<Nesting> open_nestings(Fusion& fusion);
 
 }  // namespace fuser

@@ -61,10 +61,13 @@ Point step(Exprs& exprs, Merges& merges, std::unordered_set<Expr>& outside,
           return {d.arg, std::move(at)};
         } else if constexpr (std::is_same_v<D, MergeDims>) {
           at = p.at;
-          const auto [outer, inner] =
-              split(exprs, merges, p.at[d.dim], import(d.arg->shape[d.dim + 1]));
-          at[d.dim] = derived(p.at[d.dim], outer);
-          at.insert(at.begin() + d.dim + 1, derived(p.at[d.dim], inner));
+          at.insert(at.begin() + d.dim, exprs.constant(0));
+          if (!d.arg->shape[d.dim]->is_constant(1)) {
+            const auto [outer, inner] =
+                split(exprs, merges, p.at[d.dim], import(d.arg->shape[d.dim + 1]));
+            at[d.dim] = derived(p.at[d.dim], outer);
+            at[d.dim + 1] = derived(p.at[d.dim], inner);
+          }
           return {d.arg, std::move(at)};
         } else if constexpr (std::is_same_v<D, Slice>) {
           for (size_t i = 0; i < d.steps.size(); ++i)

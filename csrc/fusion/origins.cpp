@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "fusion/define.h"
 #include "fusion/group.h"
 
 namespace fuser {
@@ -305,6 +306,35 @@ Graph make_graph(const Fusion& fusion) {
     dims.set_origins(t);
   }
   return graph;
+}
+
+std::vector<Nesting> open_nestings(Fusion& fusion) {
+  std::vector<Nesting> out;
+  const auto splits = [](const Tensor& t) {
+    return std::holds_alternative<SplitDim>(t.definition);
+  };
+  if (std::none_of(fusion.tensors.begin(), fusion.tensors.end(), splits)) return out;
+  Graph graph{.fusion = &fusion};
+  graph.factors.resize(fusion.tensors.size());
+  Dims dims{.graph = graph, .exprs = {}};
+  for (const Tensor& t : fusion.tensors) {
+    dims.set_factors(t);
+    const auto* d = std::get_if<SplitDim>(&t.definition);
+    if (!d || dims.nests(t, *d)) continue;
+    const std::vector<Expr>& merged = graph.factors[d->arg->id][d->dim];
+    const auto product = [&](size_t from, size_t to) {
+      Expr size = fusion.exprs.constant(1);
+      for (size_t i = from; i < to; ++i) size = fusion.exprs.mul(size, merged[i]);
+      return size;
+    };
+    const Expr given = t.shape[d->dim + 1];
+    for (size_t i = 1; i < merged.size(); ++i) {
+      const Expr inner = product(i, merged.size());
+      if (!inner->is_constant() || !given->is_constant())
+        out.push_back({.tensor = t.id, .outer = product(0, i), .inner = inner, .given = given});
+    }
+  }
+  return out;
 }
 
 }  // namespace fuser

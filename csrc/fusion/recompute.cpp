@@ -75,8 +75,8 @@ struct Recomputed {
     waits.assign(values.size(), false);
     given.assign(values.size(), -1);
     given_before = given;
+    for (const Value& value : values) all |= value.axes;
     for (size_t v = 0; v < values.size(); ++v) {
-      all |= values[v].axes;
       visit_operands(values[v], [&](ValueId a) {
         waits[v] = waits[v] || waits[a];
         given[v] = std::max(given[v], given[a]);
@@ -108,10 +108,11 @@ struct Recomputed {
     return out;
   }
 
-  // Is it a result of another kernel, which others compute from what they read?
+  // Is it a statistic of another kernel, of values over the axes that this one walks too?
   bool is_handed_over(size_t v) const {
     const Tensor* t = values[v].tensor;
-    return is_read(v) && !std::holds_alternative<Input>(t->definition) && !in_memory[t->id];
+    return is_read(v) && !is_full(v) && !in_memory[t->id] &&
+           !std::holds_alternative<Input>(t->definition);
   }
 
   bool is_read(size_t v) const { return std::holds_alternative<Read>(values[v].how); }
@@ -224,6 +225,7 @@ struct Recomputed {
       if (is_full(v)) (is_read(v) ? whole.read : whole.stored) += bytes(kernel, v);
       if (!shape.member[v] || shape.last[v] == v) continue;
       begins[v] = live(v);
+      begins[v].impossible |= kernel.stores[v];
       ends[shape.last[v]].add(begins[v], 1);
     }
     whole.slots = all_slots.all();

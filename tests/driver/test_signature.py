@@ -340,3 +340,57 @@ def test_reduce_empty_1() -> None:
     assert caught.value.rule == "reduce-empty-1"
     assert "max(t0, dims=[1]): axis 1 has size 0" in str(caught.value)
     assert "test_signature.py" in str(caught.value), "the line that defined the operand"
+
+
+def norm_of_reshaped(sizes: int) -> FusionDefinition:
+    """A softmax of rows, a reshape to sizes that only the call tells, and a softmax again."""
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1, -1, -1], contiguity=True)
+    wanted = [fd.define_scalar(DataType.Int) for _ in range(sizes)]
+    y = fd.ops.softmax(x, 2)
+    fd.add_output(fd.ops.softmax(fd.ops.reshape(y, wanted), sizes - 1))
+    return fd
+
+
+@pytest.mark.parametrize(
+    ("wanted", "kernels"),
+    [
+        ((6, 4), 1),  # rows stay rows
+        ((3, 2, 4), 1),  # as they were
+        ((6, 2, 2), 2),  # the rows themselves are split
+        ((4, 6), 2),  # rows of other elements
+        ((24, 1), 2),
+    ],
+)
+def test_reshapes_that_regroup_dims_in_this_call_end_no_kernel(
+    wanted: tuple[int, ...], kernels: int
+) -> None:
+    fd, x = norm_of_reshaped(len(wanted)), torch.randn(3, 2, 4)
+    fd.validate([x, *wanted])
+    assert len(fd.fec.executor.kernels()) == kernels
+
+
+def test_a_kernel_of_regrouped_dims_runs_for_no_other_sizes() -> None:
+    fd = norm_of_reshaped(2)
+    kernels = []
+    for sizes, wanted in (
+        *(((3, 2, 4), (6, 4)), ((3, 2, 4), (2, 12)), ((5, 7, 2), (35, 2)), ((3, 2, 4), (6, 4))),
+        *(((1, 2, 4), (2, 4)), ((2, 3, 8), (12, 4)), ((3, 2, 4), (1, 24))),
+    ):
+        fd.validate([torch.randn(sizes), *wanted])
+        kernels.append(len(fd.fec.executor.kernels()))
+    assert kernels[:4] == [1, 2, 1, 1]  # of each call
+
+
+def test_a_reshape_back_to_the_dims_that_were_merged() -> None:
+    """By a number that only the call tells."""
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1, -1, -1], contiguity=True)
+    batch = fd.define_scalar(DataType.Int)
+    rows = fd.ops.softmax(fd.ops.reshape(x, [-1, x.size(2)]), 1)
+    fd.add_output(fd.ops.reshape(rows, [batch, -1, x.size(2)]))
+    for sizes in ((3, 2, 4), (5, 1, 6), (2, 7, 3)):
+        fd.validate([torch.randn(sizes), sizes[0]])
+    assert all(step.kind == "kernel" for step in fuser.explain(fd, torch.randn(3, 2, 4), 3).steps)
+    assert len(fuser.explain(fd, torch.randn(3, 2, 4), 3).steps) == 1
+    fd.validate([torch.randn(4, 6, 4), 8])  # other dims than were merged

@@ -42,7 +42,7 @@ def test_a_kernel_computes_no_more_than_two_softmaxes(length: int) -> None:
     fd, x = define()
     fd.add_output(alternating(fd, x, length))
     got = check(fd, [X], tolerance=1e-6)
-    assert len(got.groups) == length
+    assert length <= len(got.groups) <= length + 1
     assert max(exponentials(g) for g in got.groups) == 2
     assert whole_temps(got) == length // 2 - 1
 
