@@ -20,10 +20,11 @@ namespace fuser {
 namespace {
 
 constexpr int warp = 32;
-constexpr int most_threads = 512;    // more leave each too few registers for its columns
-constexpr int most_columns = 64;     // partial results a thread keeps in registers
-constexpr int least_registers = 32;  // of a thread, beside its columns and what it has loaded
-constexpr int other_registers = 40;  // of a thread, beside those for each of its elements
+constexpr int most_threads = 512;     // more leave each too few registers for its columns
+constexpr int most_columns = 64;      // partial results a thread keeps in registers
+constexpr int least_registers = 32;   // of a thread, beside its columns and what it has loaded
+constexpr int of_loaded_vectors = 8;  // and their alignment (float32 RMS norm: 56 bytes spilled)
+constexpr int other_registers = 40;   // of a thread, beside those for each of its elements
 constexpr int registers_a_processor = 1 << 16;
 constexpr int most_blocks = 8;  // of a cluster that shares a row
 constexpr int processor_groups = 8;
@@ -85,8 +86,9 @@ Tile tile_of(const Device& device, const Shape& shape, int64_t length, int vecto
   const int loaded =
       t.ring ? 0 : t.unroll * (vector > 1 ? vector * shape.staged_bytes / 4 : shape.staged);
   const int columns = t.unroll * vector * results;
-  t.fits = columns <= most_columns &&
-           (columns + loaded + least_registers) * t.threads <= registers_a_processor;
+  const int others = least_registers + (loaded && vector > 1 ? of_loaded_vectors : 0);
+  t.fits =
+      columns <= most_columns && (columns + loaded + others) * t.threads <= registers_a_processor;
   return t;
 }
 

@@ -21,6 +21,7 @@ namespace {
 // (odd rows: 97.0 against 93.3%).
 constexpr int block_threads = 128;
 constexpr int least_vectors = 32;   // of a row for which a path of its own pays
+constexpr int few_of_rows = 4;      // values of a row for which the compiler has registers
 constexpr int live_registers = 96;  // at the point where all loads are in flight
 
 // The innermost `merged` dims as one.
@@ -144,12 +145,17 @@ Schedule schedule_pointwise(Problem& p, const std::vector<AxisId>& order, const 
   for (size_t v = 0; v < p.refined.values.size(); ++v)
     stage.computed.push_back(static_cast<ValueId>(v));
   s.stages.push_back(std::move(stage));
+  // Where each lane has a condition and an address of its own, and where many values of a row stand
+  // beside a vector, the compiler, left to itself, spills a few bytes for one resident block more.
+  bool lanes = false;
+  int of_rows = 0;
   for (size_t i = 0; i < p.accesses.size(); ++i) {
     s.widths.push_back(i < 63 && (wide >> i & 1) ? static_cast<int>(vector) : 1);
-    // Where each lane has a condition and an address of its own, the compiler, left to itself,
-    // spills a few bytes for one resident block more.
-    if (vector > 1 && s.widths[i] == 1 && !p.accesses[i].in.bounds.empty()) s.min_blocks = 1;
+    if (vector == 1 || s.widths[i] > 1) continue;
+    lanes |= !p.accesses[i].in.bounds.empty();
+    of_rows += s.one_row;
   }
+  if (lanes || of_rows > few_of_rows) s.min_blocks = 1;
   verify(s, static_cast<int>(p.refined.axes.size()));
   return s;
 }
