@@ -1,8 +1,8 @@
 """Losses of classification: methods of fd.ops as any other.
 
 Logits are [C] or [N, C, ...], classes as integers [] or [N, ...]. Half types are computed in
-float32, and the loss stays float32. A class outside [0, C) that is not `ignore_index` is an error
-in the debug mode of the host executor, and elsewhere reads the nearest class.
+float32, and the loss stays float32. A class outside [0, C) that is not `ignore_index` reads the
+nearest class.
 """
 
 from typing import TYPE_CHECKING

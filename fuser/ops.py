@@ -194,11 +194,10 @@ class Ops:
         """arg[..., index[..., i, ...], ...] along `dim`. As torch.take_along_dim: the other sizes
         broadcast, the result has the type of `arg`.
 
-        A negative index counts from the end; one outside the range reads the nearest element, and
-        is an error in the debug mode of the host executor. Raises ShapeError `take-along-axis-1`
-        for another rank, `take-along-axis-2` for a dim out of range, `broadcast-1` for sizes that
-        do not broadcast, `reduce-empty-1` for an `arg` of size 0 in `dim`; DTypeError
-        `index-dtype-1` for an index that is not of integers.
+        A negative index counts from the end; one outside the range reads the nearest element.
+        Raises ShapeError `take-along-axis-1` for another rank, `take-along-axis-2` for a dim out of
+        range, `broadcast-1` for sizes that do not broadcast, `reduce-empty-1` for an `arg` of size
+        0 in `dim`; DTypeError `index-dtype-1` for an index that is not of integers.
         """
         return _core.take_along_axis(self._builder, arg, index, dim, False)
 

@@ -105,7 +105,7 @@ def test_a_schedule_by_hand_is_refused_or_left_out() -> None:
         (lambda: FusionDefinition().definition(), "subclass-1"),
         (lambda: FusionDefinition().schedule(), "by-hand-1"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_refusals(use: Callable[[], Any], rule: str) -> None:
     with pytest.raises(Unsupported) as caught:

@@ -478,6 +478,10 @@ def test_scaled_mm(rows: bool) -> None:
     w = torch.randn(48, 32).to(torch.float8_e4m3fn)
     scales = [torch.rand(16, 1), torch.rand(1, 48)] if rows else [torch.rand(1), torch.rand(1)]
     inputs = [x, w, *scales]
+    try:
+        torch._scaled_mm(x, w.t(), *scales, out_dtype=torch.bfloat16)
+    except RuntimeError as error:  # of torch 2.11 and rows
+        pytest.skip(f"torch cannot do it on this CPU: {str(error).splitlines()[0]}")
     fd = define(lambda o, x, w, s, t: o.scaled_mm(x, o.permute(w, [1, 0]), s, t), *inputs)
     (got,) = fd.validate(inputs)
     wanted = (x.float() * scales[0]) @ (w.float().T * scales[1])

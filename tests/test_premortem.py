@@ -235,7 +235,7 @@ def layer_norm_of_softmax_over_another_axis(d: Definition) -> list[Tensor]:
 
 @case(7)
 def softmaxes_of_rows_and_columns_in_turn(d: Definition) -> list[Tensor]:
-    """Two kernels for each pair, what columns come to and both softmaxes; sums of rows once more."""
+    """Two kernels for each pair: what columns come to, and both softmaxes; sums of rows again."""
     x = d.tensor(6, 40)
     for i in range(6):
         x = d.ops.softmax(x * 2.0, i % 2)

@@ -1,6 +1,7 @@
 """csrc/fusion/define_random.cpp: where definitions get seed and offset, and their text."""
 
 import pytest
+import torch
 
 from fuser import DataType, FusionDefinition, UserError, evaluate
 
@@ -54,7 +55,8 @@ def test_seed_and_offset_are_scalars() -> None:
         for t in both:
             fd.add_output(t)
     expected = [t.item() for t in evaluate(fd, [])]
-    assert [t.item() for t in fd.execute([], device="cpu")] == expected
+    device = "cuda" if torch.cuda.is_available() else "cpu"  # as evaluate() takes it
+    assert [t.item() for t in fd.execute([], device=device)] == expected
 
 
 def test_random_1() -> None:

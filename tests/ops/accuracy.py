@@ -72,10 +72,10 @@ def real_error(row: Any, inputs: Sequence[Tensor], got: Tensor, exact: Tensor) -
     return error
 
 
-def complex_error(got: Tensor, exact: Tensor) -> Tensor:
-    """|error| against |result| in units of the last place; 0 where the reference is not finite."""
+def complex_error(op: str, inputs: Sequence[Tensor], got: Tensor, exact: Tensor) -> Tensor:
+    """|error| in units of the last place of scale_of(); 0 where the reference is not finite."""
     info = torch.finfo(got.dtype)
-    size = exact.abs().clamp(min=info.smallest_normal)
+    size = scale_of(op, inputs, exact, got.dtype).clamp(min=info.smallest_normal)
     error = (got.to(torch.complex128) - exact).abs() / size / info.eps
     error = torch.where(error.isnan(), math.inf, error)
     return torch.where(exact.isfinite() & (exact.abs() < info.max / 4), error, 0.0)
@@ -105,7 +105,8 @@ def error_of(row: Any, inputs: Sequence[Tensor], got: Tensor, dtype: torch.dtype
     if not (got.is_floating_point() or got.is_complex()):
         return torch.where(got == exact.to(got.dtype), 0.0, math.inf)
     if got.is_complex() or dtype.is_complex:
-        return complex_error(got, exact) / growth(row.name, [widen(t) for t in inputs], exact)
+        wide = [widen(t) for t in inputs]
+        return complex_error(row.name, wide, got, exact) / growth(row.name, wide, exact)
     return real_error(row, [widen(t) for t in inputs], got, exact.double())
 
 
