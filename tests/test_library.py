@@ -1,4 +1,6 @@
-"""fuser/library.py against torch: values, number of kernels, and what stands around a call."""
+"""fuser/library.py against torch: values, number of kernels, and what stands around a call. It is
+one file because every library op stands in the same tables.
+"""
 
 from __future__ import annotations
 

@@ -562,7 +562,6 @@ _DTYPES: dict[int, torch.dtype] = {
     23: torch.float8_e5m2,
     24: torch.float8_e4m3fn,
 }
-
 _DTYPE_NUMBERS: dict[torch.dtype, int] = {dtype: number for number, dtype in _DTYPES.items()}
 
 
@@ -582,12 +581,8 @@ def report_fallback(
         script = graph_script(graph, [input_spec(value) for value in arguments])
     else:
         script = definition.repro_script_for(_run_inputs(roles, arguments))
-    path = keep_script(script, error)
-    warnings.warn(
-        f"a fused group of a script runs unfused: {error}\n"
-        f"FUSER_STRICT=1 raises the error; {said_where(path)}",
-        stacklevel=1,
-    )
+    strict = f"FUSER_STRICT=1 raises the error; {said_where(keep_script(script, error))}"
+    warnings.warn(f"a fused group of a script runs unfused: {error}\n{strict}", stacklevel=1)
     return False
 
 

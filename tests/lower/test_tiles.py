@@ -140,7 +140,7 @@ CASES = [
     case("norm_backward", 1, 64, scheduler="inner"),
     case("norm_backward", 5, 4099, **NORM_BACKWARD, ring=0),
     case("norm_backward", 3, 20_000, arch=90, **NORM_BACKWARD, cluster=4),
-    case("norm_backward", 5, 18_000, dtype=BF16, arch=90, **NORM_BACKWARD, cluster=2),
+    case("norm_backward", 5, 18_000, dtype=BF16, arch=90, **NORM_BACKWARD, cluster=4),
     # Batch norm: in one kernel where a channel fits, else in pieces.
     case("batch_norm", 4, 3, 20, 20),
     case("batch_norm", 3, 5, 7, 3),

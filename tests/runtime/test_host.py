@@ -65,7 +65,7 @@ def test_large_batches_are_split_evenly_and_keep_their_numbers() -> None:
     sources = [host.HostSource(f"scale_{i}", scale(i) + "\n" + padding, False) for i in range(40)]
     parts = host._split(sources)
     assert len(parts) == min(
-        len(os.sched_getaffinity(0)), 1 + 40 * len(sources[0].text) // (64 << 10)
+        len(os.sched_getaffinity(0)), 1 + 40 * len(sources[0].text) // (16 << 10)
     )
     assert sorted(index for part in parts for index, _ in part) == list(range(40))
     assert max(map(len, parts)) - min(map(len, parts)) <= 1

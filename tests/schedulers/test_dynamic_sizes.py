@@ -81,8 +81,12 @@ def test_forward_normalizations_are_one_kernel(name: str, length: int, arch: int
 @pytest.mark.parametrize("arch", [70, 80, 90, 100])
 @pytest.mark.parametrize("length", [64, 1000, 1023, 4096, 16_384])
 def test_layer_norm_backward_is_one_kernel(length: int, arch: int) -> None:
-    """With the gradients of weight and bias."""
-    (plan,) = plans_for("norm_backward", (2048, length), BF16, arch)
+    """With the gradients of weight and bias. Without copies ahead the longest row is too long."""
+    plans = plans_for("norm_backward", (2048, length), BF16, arch)
+    if (length, arch) == (16_384, 70):
+        assert len(plans) == 3
+        return
+    (plan,) = plans
     assert plan["scheduler"] == "inner_outer"
 
 
