@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from fuser.adapters import aten
 from fuser.adapters.dynamo import cut
+from fuser.adapters.views import laid_out
 
 Compiler = Callable[[fx.GraphModule, Sequence[Any]], Callable[[list[Any]], Any]]
 PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -130,5 +131,4 @@ def _laid_out(
     """A gradient in memory as it was traced; torch gives expanded ones."""
     if tuple(gradient.shape) != sizes:
         return gradient.contiguous()
-    result = torch.empty_strided(sizes, strides, dtype=gradient.dtype, device=gradient.device)
-    return result.copy_(gradient)
+    return laid_out(gradient, strides)

@@ -70,8 +70,13 @@ def _layout(node: fx.Node) -> Any:
     value = tensor_of(node)
     if value is None:
         return None
-    numbers = (*value.shape, *value.stride(), value.storage_offset())
-    return value.dtype, *(n.node.expr if isinstance(n, torch.SymInt) else n for n in numbers)
+    expressions = (n.node.expr if isinstance(n, torch.SymInt) else n for n in _numbers(value))
+    return value.dtype, *expressions
+
+
+def _numbers(value: torch.Tensor) -> tuple[int | torch.SymInt, ...]:
+    """What says where its elements lie in its memory."""
+    return *value.shape, *value.stride(), value.storage_offset()
 
 
 def bases_of_views(graph: fx.Graph) -> dict[fx.Node, fx.Node]:
@@ -99,10 +104,7 @@ def bases_of_views(graph: fx.Graph) -> dict[fx.Node, fx.Node]:
 def has_numbers(node: fx.Node) -> bool:
     """Does it give a tensor whose layout has no symbols?"""
     value = tensor_of(node)
-    if value is None:
-        return False
-    numbers = (*value.shape, *value.stride(), value.storage_offset())
-    return all(type(n) is int for n in numbers)
+    return value is not None and all(type(n) is int for n in _numbers(value))
 
 
 def _shares_memory(a: fx.Node, b: fx.Node) -> bool:
