@@ -182,7 +182,16 @@ class _Run:
         return int(self.scalars[place].item())
 
     def sizes(self, record: dict[str, Any]) -> list[int]:
-        return [self.number(place) for place in record["shape"]]
+        sizes = [self.number(place) for place in record["shape"]]
+        for d, size in enumerate(sizes):
+            if size < 0:
+                name = record["composite"] or record["kind"].lower()
+                raise ShapeError(
+                    f"{name}(): axis {d} gets a size of {size}; expected at least 0"
+                    f"{self.describe(record)}",
+                    rule="size-1",
+                )
+        return sizes
 
     def tensor(self, record: dict[str, Any]) -> torch.Tensor:
         dtype = record["dtype"]
@@ -207,10 +216,17 @@ class _Run:
                     value = value.unsqueeze(d) if new else value
                 return value
             case "Expand":
-                return self.values[record["arg"]].expand(self.sizes(record))
+                wanted = [self.number(place) for place in record["shape"]]
+                return self.values[record["arg"]].expand(wanted)  # -1 keeps a size
             case "Squeeze":
                 value = self.values[record["arg"]]
                 for d in reversed(record["dims"]):
+                    if value.shape[d] != 1 and not record["squeeze_expanded"]:
+                        raise ShapeError(
+                            f"{record['composite'] or 'squeeze'}(): axis {d} has size "
+                            f"{value.shape[d]}, expected 1{self.describe(record)}",
+                            rule="squeeze-2",
+                        )
                     value = value.select(d, 0)
                 return value
             case "Permute":
@@ -228,9 +244,9 @@ class _Run:
                 return self.take_along_axis(record)
             case "SplitDim":
                 sizes = [self.number(place) for place in record["sizes"]]
-                return self.regrouped(record, 1, sizes)
+                return self.regrouped("split_dim", record, 1, sizes)
             case "MergeDims":
-                return self.regrouped(record, 2, [self.number(record["size"])])
+                return self.regrouped("merge_dims", record, 2, [self.number(record["size"])])
             case "Slice":
                 bounds = zip(record["starts"], record["ends"], record["steps"], strict=True)
                 parts = [slice(self.number(a), self.number(b), step) for a, b, step in bounds]
@@ -296,7 +312,9 @@ class _Run:
             return value.gather(dim, index)
         return torch.take_along_dim(value, index, dim)
 
-    def regrouped(self, record: dict[str, Any], count: int, wanted: list[int]) -> torch.Tensor:
+    def regrouped(
+        self, op: str, record: dict[str, Any], count: int, wanted: list[int]
+    ) -> torch.Tensor:
         """`count` dims from `dim` on as dims of these sizes, one of which may be -1."""
         value: torch.Tensor = self.values[record["arg"]]
         before, dim = list(value.shape), record["dim"]
@@ -305,7 +323,8 @@ class _Run:
         after = [product // max(known, 1) if n == -1 else n for n in wanted]
         if math.prod(after) != product:
             raise ShapeError(
-                f"{record['kind']}: sizes {before[dim : dim + count]} cannot become {wanted}"
+                f"{record['composite'] or op}(): sizes "
+                f"{before[dim : dim + count]} cannot become {wanted}: expected as many elements"
                 f"{self.describe(record)}",
                 rule="evaluate-1",
             )

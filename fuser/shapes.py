@@ -4,6 +4,7 @@ slice, flip, pad and cat are the compiler's own: they are coordinates of what is
 The others are made of them, of split_dim and merge_dims, of iota and of take_along_axis.
 """
 
+import functools
 import math
 import operator
 from collections.abc import Sequence
@@ -144,7 +145,7 @@ def select(ops: "Ops", arg: Tensor, index: Size, dim: int) -> Tensor:
     Scalar that is out of range in a run reads the nearest element.
 
     Raises ShapeError `select-dim` for a dim, `select-1` for an index that is out of range,
-    `broadcast-1` where only the run knows it.
+    `squeeze-2` where only the run knows the size.
     """
     place = _core.dim_of(arg, "select", dim)
     size, known = _known(arg.size(place)), _known(index)
@@ -279,11 +280,11 @@ def reshape(ops: "Ops", arg: Tensor, new_shape: Sequence[Size]) -> Tensor:
             f"reshape(t{arg.id}): expected sizes of at least 0, or -1, got {wanted}{_defined(arg)}",
             rule="reshape-3",
         )
+    if None not in have and None not in want:
+        return _reshape_known(ops, arg, [int(n or 0) for n in have], [int(n or 0) for n in want])
     if 0 in want and -1 not in want:
         _renamed(ops, reshape(ops, arg, [-1]), 0, 0)  # the operand has no elements either
         return ops.full(wanted, 0, arg.dtype())
-    if None not in have and None not in want:
-        return _reshape_known(ops, arg, [int(n or 0) for n in have], [int(n or 0) for n in want])
     return _reshape_open(ops, arg, wanted)
 
 
@@ -376,15 +377,22 @@ def _reshape_open(ops: "Ops", arg: Tensor, want: list[Size]) -> Tensor:
         open_size = _known(middle[0]) == -1
         return result if open_size else _renamed(ops, result, first, middle[0])
     where_open = [i for i, size in enumerate(middle) if _known(size) == -1]
-    at = where_open[0] if where_open else 0
+    if not where_open:
+        # The first one compares all elements with all sizes; the others divide what it made.
+        for i in range(len(middle) - 1, 0, -1):
+            result = ops.split_dim(result, first, [_product(ops, middle[:i]), middle[i]])
+        return result
+    at = where_open[0]
     # Split off from the left up to the open size, and from the right behind it.
     for i in range(at):
         result = ops.split_dim(result, first + i, [middle[i], -1])
     for i in range(len(middle) - 1, at, -1):
         result = ops.split_dim(result, first + at, [-1, middle[i]])
-    if not where_open:
-        result = _renamed(ops, result, first, middle[0])
     return result
+
+
+def _product(ops: "Ops", sizes: list[Size]) -> Size:
+    return functools.reduce(ops.mul, sizes) if len(sizes) > 1 else sizes[0]
 
 
 def _renamed(ops: "Ops", arg: Tensor, dim: int, size: Size) -> Tensor:

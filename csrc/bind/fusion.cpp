@@ -169,6 +169,7 @@ struct Records {
     record["shape"] = shape;
     record["scalars"] = all_places(scalars_of(t));
     record["location"] = t.location;
+    record["composite"] = t.composite;
     py::list read;
     for (const Tensor* a : operands(t)) read.append(a->id);
     record["operands"] = read;
@@ -178,6 +179,8 @@ struct Records {
           if constexpr (requires { d.arg; }) record["arg"] = d.arg->id;
           if constexpr (requires { d.is_broadcast; }) record["is_broadcast"] = d.is_broadcast;
           if constexpr (requires { d.dims; }) record["dims"] = d.dims;
+          if constexpr (requires { d.squeeze_expanded; })
+            record["squeeze_expanded"] = d.squeeze_expanded;
           if constexpr (requires { d.dim; }) record["dim"] = d.dim;
           if constexpr (std::is_same_v<D, Full>) record["value"] = places.at(d.value);
           if constexpr (std::is_same_v<D, Pointwise>) {

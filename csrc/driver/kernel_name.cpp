@@ -7,18 +7,9 @@
 #include "base/error.h"
 
 namespace fuser {
-namespace {
-
-constexpr size_t most_words = 4, most_letters = 48;
-
-struct Word {
-  std::string text;
-  int work = 0;  // in issue slots; a reduction outweighs what is elementwise
-};
-
-// What a tensor's definition is called in a program. The value may be another op: an fma, a short
-// form.
 std::string op_of(const Tensor& t) {
+  // The value may be another op: an fma, a short form.
+  if (!t.composite.empty()) return t.composite;
   static constexpr const char* names[] = {
 #define FUSER_TENSOR_OP(name, text) text,
 #include "ir/tensor_ops.def"
@@ -28,6 +19,15 @@ std::string op_of(const Tensor& t) {
   if (const auto* r = std::get_if<Reduction>(&t.definition)) return row(r->op).name;
   return names[t.definition.index()];
 }
+
+namespace {
+
+constexpr size_t most_words = 4, most_letters = 48;
+
+struct Word {
+  std::string text;
+  int work = 0;  // in issue slots; a reduction outweighs what is elementwise
+};
 
 int work_of(const Value& v) {
   constexpr int reduction = 1000;
@@ -43,7 +43,7 @@ std::vector<Word> words_of(const Refined& refined) {
     const bool computed =
         !std::holds_alternative<Read>(v.how) && !std::holds_alternative<Pick>(v.how);
     if (!v.tensor || !computed) continue;
-    std::string name = v.tensor->composite.empty() ? op_of(*v.tensor) : v.tensor->composite;
+    std::string name = op_of(*v.tensor);
     for (char& c : name)
       if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
     const auto it =

@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "base/error.h"
+#include "driver/kernel_name.h"
 
 namespace fuser {
 
@@ -228,12 +229,19 @@ Constraints constraints_of(const Fusion& fusion) {
   for (const Constraint& c : fusion.constraints)
     out.equal.emplace_back(out.program.add(c.left), out.program.add(c.right));
   for (const NonEmpty& n : fusion.nonempty) out.nonempty.push_back(out.program.add(n.extent));
+  std::unordered_set<Expr> seen;
+  for (const Tensor& t : fusion.tensors)
+    for (int d = 0; d < t.rank(); ++d)
+      if (const Expr e = t.shape[d];
+          !e->is_constant() && !e->is_symbol(Symbol::Size) && seen.insert(e).second)
+        out.computed.push_back({.slot = out.program.add(e), .dim = d, .tensor = &t});
   return out;
 }
 
 Units check_constraints(const Fusion& fusion, const Constraints& constraints,
                         const Arguments& arguments) {
-  if (constraints.equal.empty() && constraints.nonempty.empty()) return {};
+  if (constraints.equal.empty() && constraints.nonempty.empty() && constraints.computed.empty())
+    return {};
   thread_local std::vector<int64_t> values;
   constraints.program.run(SizeLeaf{arguments}, values);
   for (size_t i = 0; i < constraints.equal.size(); ++i) {
@@ -244,13 +252,17 @@ Units check_constraints(const Fusion& fusion, const Constraints& constraints,
     if (c.left_dim >= 0 && left == 1) return units_of(c, false);
     if (c.right_dim >= 0 && right == 1) return units_of(c, true);
     const bool same = c.left_tensor == c.right_tensor;
-    throw Fault(FaultKind::Shape, "broadcast-1",
-                text(c.op, ": operands do not broadcast\n  ", defined(*c.left_tensor),
+    throw Fault(FaultKind::Shape, c.law.rule,
+                text(c.op, ": ", c.law.broken, "\n  ", defined(*c.left_tensor),
                      same ? std::string() : "\n  " + defined(*c.right_tensor), "\n  axis ", c.axis,
-                     ": ", left, " against ", right, "; expected equal, or one of them 1"));
+                     ": ", left, " against ", right, "; expected ", c.law.expected));
   }
   for (size_t i = 0; i < constraints.nonempty.size(); ++i)
     if (values[constraints.nonempty[i]] == 0) raise_empty(fusion.nonempty[i]);
+  for (const Constraints::Size& s : constraints.computed)
+    FUSER_CHECK(values[s.slot] >= 0, Shape, "size-1", op_of(*s.tensor), "(): axis ", s.dim,
+                " gets a size of ", values[s.slot], "; expected at least 0\n  ",
+                defined(*s.tensor));
   return {};
 }
 

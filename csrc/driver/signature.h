@@ -83,11 +83,16 @@ struct Constraints {
   IntProgram program;
   std::vector<std::pair<int, int>> equal;  // slots of both sides, by Fusion::constraints
   std::vector<int> nonempty;               // by Fusion::nonempty
+  struct Size {
+    int slot = 0, dim = 0;
+    const Tensor* tensor = nullptr;
+  };
+  std::vector<Size> computed;  // sizes that are neither given nor constant: may be negative
 };
 Constraints constraints_of(const Fusion& fusion);
-// Raises ShapeError where sizes that must be equal are not, or one is 0 that must not be. Where a
-// rule would hold if the fusion knew that a dim has size 1 and broadcasts, that dim (or several of
-// one tensor): what depends on it has other sizes then, and is not checked.
+// Raises ShapeError where sizes that must be equal are not, one is 0 that must not be, or negative.
+// Where a rule would hold if the fusion knew that a dim has size 1 and broadcasts, that dim (or
+// several of one tensor): what depends on it has other sizes then, and is not checked.
 Units check_constraints(const Fusion& fusion, const Constraints& constraints,
                         const Arguments& arguments);
 

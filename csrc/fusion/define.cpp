@@ -8,73 +8,6 @@
 #include "fusion/rules.h"
 
 namespace fuser {
-namespace rules {
-
-std::string where(const Tensor& t) {
-  return text("t", t.id, ": ", describe(t), t.location.empty() ? "" : "  defined at " + t.location);
-}
-
-std::string call(std::string_view op, std::span<const Operand> args) {
-  std::vector<std::string> names;
-  for (const Operand& a : args)
-    names.push_back(a.tensor ? text("t", a.tensor->id) : to_string(a.scalar));
-  return text(op, "(", joined(names), ")");
-}
-
-std::string lines(std::span<const Operand> args) {
-  std::string out;
-  for (const Operand& a : args)
-    if (a.tensor) out += "\n  " + where(*a.tensor);
-  return out;
-}
-
-const Tensor* append(Fusion& fusion, DType dtype, std::vector<Expr> shape, Definition definition,
-                     std::string location) {
-  fusion.tensors.push_back({.id = static_cast<int>(fusion.tensors.size()),
-                            .dtype = dtype,
-                            .shape = std::move(shape),
-                            .definition = std::move(definition),
-                            .location = std::move(location),
-                            .composite = fusion.composite});
-  return &fusion.tensors.back();
-}
-
-int dim_of_size(const Tensor* t, Expr size) {
-  const auto it = std::find(t->shape.begin(), t->shape.end(), size);
-  return it == t->shape.end() ? -1 : static_cast<int>(it - t->shape.begin());
-}
-
-Expr meet(std::string_view op, std::span<const Operand> args, int axis, Expr left,
-          const Tensor* left_tensor, Expr right, const Tensor* right_tensor,
-          std::vector<Constraint>& constraints) {
-  if (left == right || right->is_constant(1)) return left;
-  if (left->is_constant(1)) return right;
-  FUSER_CHECK(!(left->is_constant() && right->is_constant()), Shape, "broadcast-1", call(op, args),
-              ": operands do not broadcast", lines(args), "\n  axis ", axis, ": ",
-              left->value.integer, " against ", right->value.integer,
-              "; expected equal, or one of them 1");
-  constraints.push_back({.left = left,
-                         .right = right,
-                         .op = call(op, args),
-                         .axis = axis,
-                         .left_tensor = left_tensor,
-                         .right_tensor = right_tensor,
-                         .left_dim = dim_of_size(left_tensor, left),
-                         .right_dim = dim_of_size(right_tensor, right)});
-  // A static size is the better name for both.
-  return right->is_constant() ? right : left;
-}
-
-int64_t dim_of(const std::string& what, std::string_view rule, const Tensor& arg, int64_t dim,
-               int more) {
-  const int rank = arg.rank() + more;
-  FUSER_CHECK(dim >= -rank && dim < rank, Shape, std::string(rule), what, ": dim ", dim,
-              " is out of range for ", more ? "a result of " : "", "rank ", rank, "\n  ",
-              where(arg));
-  return dim < 0 ? dim + rank : dim;
-}
-
-}  // namespace rules
 
 using rules::append;
 using rules::call;
@@ -229,7 +162,7 @@ const Tensor* pointwise(Fusion& fusion, Op op, std::span<const Operand> args,
       extent = met;
     }
   }
-  for (Constraint& c : constraints) fusion.constraints.push_back(std::move(c));
+  for (Constraint& c : constraints) rules::require(fusion, std::move(c));
   // Operands of lower rank get leading dims of size 1, as a statement of their own: every later
   // stage then sees operands of equal rank.
   for (Operand& a : aligned) {
@@ -330,9 +263,12 @@ const Tensor* expand(Fusion& fusion, const Tensor* arg, std::span<const Expr> sh
                              .axis = d,
                              .left_tensor = arg,
                              .right_tensor = arg,
-                             .left_dim = d});
+                             .left_dim = d,
+                             .law = {.rule = "expand-2",
+                                     .broken = "a dim cannot become another size",
+                                     .expected = "equal; only size 1 grows"}});
   }
-  for (Constraint& c : constraints) fusion.constraints.push_back(std::move(c));
+  for (Constraint& c : constraints) rules::require(fusion, std::move(c));
   return append(fusion, arg->dtype, std::move(extents),
                 Expand{.arg = arg, .shape = std::move(wanted)}, std::move(location));
 }
@@ -371,12 +307,15 @@ const Tensor* squeeze(Fusion& fusion, const Tensor* arg, std::span<const int64_t
     FUSER_CHECK(!extent->is_constant(), Shape, "squeeze-2", "squeeze(t", arg->id, ", [",
                 joined(dims), "]): axis ", d, " has size ", extent->value.integer,
                 ", expected 1\n  ", where(*arg));
-    fusion.constraints.push_back({.left = extent,
-                                  .right = fusion.exprs.constant(1),
-                                  .op = text("squeeze(t", arg->id, ", [", joined(dims), "])"),
-                                  .axis = static_cast<int>(d),
-                                  .left_tensor = arg,
-                                  .right_tensor = arg});
+    rules::require(fusion, {.left = extent,
+                            .right = fusion.exprs.constant(1),
+                            .op = text("squeeze(t", arg->id, ", [", joined(dims), "])"),
+                            .axis = static_cast<int>(d),
+                            .left_tensor = arg,
+                            .right_tensor = arg,
+                            .law = {.rule = "squeeze-2",
+                                    .broken = "a dim that is dropped has not one element",
+                                    .expected = "1"}});
   }
   std::vector<Expr> shape;
   for (int d = 0; d < arg->rank(); ++d)
@@ -428,12 +367,15 @@ void add_output(Fusion& fusion, const Tensor* tensor, int alias) {
                   "): t", o.tensor->id, " is written into that input already");
     for (int d = 0; d < tensor->rank(); ++d)
       if (tensor->shape[d] != target.shape[d])
-        fusion.constraints.push_back({.left = tensor->shape[d],
-                                      .right = target.shape[d],
-                                      .op = text("add_output(t", tensor->id, ", t", target.id, ")"),
-                                      .axis = d,
-                                      .left_tensor = tensor,
-                                      .right_tensor = &target});
+        rules::require(fusion, {.left = tensor->shape[d],
+                                .right = target.shape[d],
+                                .op = text("add_output(t", tensor->id, ", t", target.id, ")"),
+                                .axis = d,
+                                .left_tensor = tensor,
+                                .right_tensor = &target,
+                                .law = {.rule = "alias-4",
+                                        .broken = "an output written into an input needs its sizes",
+                                        .expected = "equal"}});
   }
   fusion.outputs.push_back({.tensor = tensor, .alias = alias});
 }
@@ -513,6 +455,15 @@ Fusion rebuild(const Fusion& fusion, const SizeReplacement& leaf, const Units& u
             const auto [outer, inner] =
                 it != nested.end() ? it->second : std::pair(d.sizes[0], d.sizes[1]);
             split_dim(out, at(d.arg), d.dim, map_expr(outer), map_expr(inner), t.location);
+            // The size that is known in place of the one that was wanted.
+            if (it != nested.end() && !d.sizes[0]->is_constant(-1))
+              rules::require(out, {.left = map_expr(d.sizes[0]),
+                                   .right = map_expr(outer),
+                                   .op = text("split_dim(t", d.arg->id, ", ", d.dim, ")"),
+                                   .axis = static_cast<int>(d.dim),
+                                   .left_tensor = at(d.arg),
+                                   .right_tensor = at(d.arg),
+                                   .law = rules::split_law});
           } else if constexpr (std::is_same_v<D, MergeDims>) {
             merge_dims(out, at(d.arg), d.dim, map_expr(d.size), t.location);
           } else if constexpr (std::is_same_v<D, Slice>) {

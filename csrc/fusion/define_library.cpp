@@ -52,7 +52,10 @@ struct Call {
                            .op = what,
                            .axis = axis,
                            .left_tensor = args[arg],
-                           .right_tensor = args[other]});
+                           .right_tensor = args[other],
+                           .law = {.rule = "library-size-1",
+                                   .broken = "sizes of the operands do not go together",
+                                   .expected = "equal"}});
   }
 
   // The attribute `dim` counted from the front.
@@ -253,7 +256,7 @@ const Tensor* library(Fusion& fusion, LibraryOp op, std::span<const Tensor* cons
                 rules::lines(call.operands), "\n  hint: cast it first");
   }
   std::vector<Expr> shape = rules_by_op[static_cast<int>(op)](call);
-  for (Constraint& c : call.constraints) fusion.constraints.push_back(std::move(c));
+  for (Constraint& c : call.constraints) rules::require(fusion, std::move(c));
   const DType dtype = dtype_of(op, r.results[0], values, call.attributes);
   return rules::append(
       fusion, dtype, std::move(shape),

@@ -150,10 +150,13 @@ const Tensor* take_along_axis(Fusion& fusion, const Tensor* arg, const Tensor* i
                            .op = what,
                            .axis = d,
                            .left_tensor = arg,
-                           .right_tensor = index});
+                           .right_tensor = index,
+                           .law = {.rule = "gather-1",
+                                   .broken = "the index is larger than what it picks from",
+                                   .expected = "at most that, but along the dim itself"}});
   }
   require_elements(fusion, what, arg, dim);
-  for (Constraint& c : constraints) fusion.constraints.push_back(std::move(c));
+  for (Constraint& c : constraints) rules::require(fusion, std::move(c));
   return append(fusion, arg->dtype, std::move(shape),
                 TakeAlongAxis{.arg = arg, .index = index, .dim = dim, .same_sizes = same_sizes},
                 std::move(location));
@@ -188,12 +191,13 @@ const Tensor* split_dim(Fusion& fusion, const Tensor* arg, int64_t dim, Expr out
               "split-dim-3", what, ": axis ", dim, " has size ", to_string(extent),
               ", the product of the sizes is ", to_string(product), "\n  ", where(*arg));
   if (product != extent)
-    fusion.constraints.push_back({.left = extent,
-                                  .right = product,
-                                  .op = what,
-                                  .axis = static_cast<int>(dim),
-                                  .left_tensor = arg,
-                                  .right_tensor = arg});
+    rules::require(fusion, {.left = extent,
+                            .right = product,
+                            .op = what,
+                            .axis = static_cast<int>(dim),
+                            .left_tensor = arg,
+                            .right_tensor = arg,
+                            .law = rules::split_law});
   std::vector<Expr> shape = arg->shape;
   shape[dim] = outer;
   shape.insert(shape.begin() + dim + 1, inner);
@@ -216,12 +220,15 @@ const Tensor* merge_dims(Fusion& fusion, const Tensor* arg, int64_t dim, Expr si
               "merge-dims-2", what, ": the dims have ", to_string(product),
               " elements together, expected ", to_string(size), "\n  ", where(*arg));
   if (product != size)
-    fusion.constraints.push_back({.left = product,
-                                  .right = size,
-                                  .op = what,
-                                  .axis = static_cast<int>(dim),
-                                  .left_tensor = arg,
-                                  .right_tensor = arg});
+    rules::require(fusion, {.left = product,
+                            .right = size,
+                            .op = what,
+                            .axis = static_cast<int>(dim),
+                            .left_tensor = arg,
+                            .right_tensor = arg,
+                            .law = {.rule = "merge-dims-2",
+                                    .broken = "the dims have another number of elements together",
+                                    .expected = "as many elements as before"}});
   std::vector<Expr> shape = arg->shape;
   shape[dim] = size;
   shape.erase(shape.begin() + dim + 1);

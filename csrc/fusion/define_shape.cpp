@@ -155,19 +155,23 @@ const Tensor* cat(Fusion& fusion, std::span<const Tensor* const> args, int64_t d
       FUSER_CHECK(!(mine->is_constant() && shape[d]->is_constant()), Shape, "cat-5", what,
                   ": axis ", d, " has sizes ", to_string(shape[d]), " and ", to_string(mine),
                   "; expected equal sizes but in axis ", dim, rules::lines(operands));
-      constraints.push_back({.left = shape[d],
-                             .right = mine,
-                             .op = what,
-                             .axis = d,
-                             .left_tensor = owner[d],
-                             .right_tensor = t});
+      constraints.push_back(
+          {.left = shape[d],
+           .right = mine,
+           .op = what,
+           .axis = d,
+           .left_tensor = owner[d],
+           .right_tensor = t,
+           .law = {.rule = "cat-5",
+                   .broken = "sizes differ outside of the dim along which it goes",
+                   .expected = "equal sizes"}});
       if (mine->is_constant()) {  // the better name for both
         shape[d] = mine;
         owner[d] = t;
       }
     }
   }
-  for (Constraint& c : constraints) fusion.constraints.push_back(std::move(c));
+  for (Constraint& c : constraints) rules::require(fusion, std::move(c));
   return append(fusion, first->dtype, std::move(shape),
                 Cat{.args = {args.begin(), args.end()}, .dim = dim}, std::move(location));
 }

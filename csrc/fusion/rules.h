@@ -26,6 +26,15 @@ std::string lines(std::span<const Operand> args);
 int64_t dim_of(const std::string& what, std::string_view rule, const Tensor& arg, int64_t dim,
                int more = 0);
 
+// To be checked when it runs. Its op is named with what it is a part of: "reshape():
+// merge_dims(t0)".
+void require(Fusion& fusion, Constraint constraint);
+
+// The parts of a dim that is split have its elements.
+inline constexpr Constraint::Law split_law = {.rule = "split-dim-3",
+                                              .broken = "the sizes have another product",
+                                              .expected = "as many elements as before"};
+
 // The first dim of this size, or -1.
 int dim_of_size(const Tensor* t, Expr size);
 

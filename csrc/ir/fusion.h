@@ -173,6 +173,11 @@ struct Output {
 // Two extents that must be equal, found while the graph was built and checked against concrete
 // sizes.
 struct Constraint {
+  struct Law {
+    const char* rule = "broadcast-1";
+    const char* broken = "operands do not broadcast";
+    const char* expected = "equal, or one of them 1";
+  };
   Expr left = nullptr, right = nullptr;
   std::string op;  // "add(t0, t1)"
   int axis = 0;
@@ -180,6 +185,7 @@ struct Constraint {
   // The dim of the side's tensor, where it may turn out to be 1 and broadcast: specialize() with it
   // among the units. -1: it may not.
   int left_dim = -1, right_dim = -1;
+  Law law{};
 };
 
 // An extent that must not be 0, checked against concrete sizes: raise_empty() of fusion/define.h.

@@ -515,7 +515,8 @@ def test_size_1() -> None:
     with pytest.raises(fuser.ShapeError) as caught:
         fd.execute([-3], device="cpu")
     assert caught.value.rule == "size-1"
-    assert "a size of -3 was computed for axis 0 of output t0; expected at least 0" in str(
-        caught.value
+    message = (
+        "full(): axis 0 gets a size of -3; expected at least 0\n  t0: float32[s0]  defined at "
     )
+    assert str(caught.value).startswith(message)
     assert fd.execute([0], device="cpu")[0].shape == (0,)

@@ -1,0 +1,80 @@
+#include "fusion/rules.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace fuser::rules {
+
+std::string where(const Tensor& t) {
+  return text("t", t.id, ": ", describe(t), t.location.empty() ? "" : "  defined at " + t.location);
+}
+
+std::string call(std::string_view op, std::span<const Operand> args) {
+  std::vector<std::string> names;
+  for (const Operand& a : args)
+    names.push_back(a.tensor ? text("t", a.tensor->id) : to_string(a.scalar));
+  return text(op, "(", joined(names), ")");
+}
+
+std::string lines(std::span<const Operand> args) {
+  std::string out;
+  for (const Operand& a : args)
+    if (a.tensor) out += "\n  " + where(*a.tensor);
+  return out;
+}
+
+const Tensor* append(Fusion& fusion, DType dtype, std::vector<Expr> shape, Definition definition,
+                     std::string location) {
+  fusion.tensors.push_back({.id = static_cast<int>(fusion.tensors.size()),
+                            .dtype = dtype,
+                            .shape = std::move(shape),
+                            .definition = std::move(definition),
+                            .location = std::move(location),
+                            .composite = fusion.composite});
+  return &fusion.tensors.back();
+}
+
+void require(Fusion& fusion, Constraint constraint) {
+  const std::string& whole = fusion.composite;
+  if (!whole.empty() && !constraint.op.starts_with(whole))
+    constraint.op = text(whole, "(): ", constraint.op);
+  fusion.constraints.push_back(std::move(constraint));
+}
+
+int dim_of_size(const Tensor* t, Expr size) {
+  const auto it = std::find(t->shape.begin(), t->shape.end(), size);
+  return it == t->shape.end() ? -1 : static_cast<int>(it - t->shape.begin());
+}
+
+Expr meet(std::string_view op, std::span<const Operand> args, int axis, Expr left,
+          const Tensor* left_tensor, Expr right, const Tensor* right_tensor,
+          std::vector<Constraint>& constraints) {
+  if (left == right || right->is_constant(1)) return left;
+  if (left->is_constant(1)) return right;
+  FUSER_CHECK(!(left->is_constant() && right->is_constant()), Shape, "broadcast-1", call(op, args),
+              ": operands do not broadcast", lines(args), "\n  axis ", axis, ": ",
+              left->value.integer, " against ", right->value.integer,
+              "; expected equal, or one of them 1");
+  constraints.push_back({.left = left,
+                         .right = right,
+                         .op = call(op, args),
+                         .axis = axis,
+                         .left_tensor = left_tensor,
+                         .right_tensor = right_tensor,
+                         .left_dim = dim_of_size(left_tensor, left),
+                         .right_dim = dim_of_size(right_tensor, right)});
+  // A static size is the better name for both.
+  return right->is_constant() ? right : left;
+}
+
+int64_t dim_of(const std::string& what, std::string_view rule, const Tensor& arg, int64_t dim,
+               int more) {
+  const int rank = arg.rank() + more;
+  FUSER_CHECK(dim >= -rank && dim < rank, Shape, std::string(rule), what, ": dim ", dim,
+              " is out of range for ", more ? "a result of " : "", "rank ", rank, "\n  ",
+              where(arg));
+  return dim < 0 ? dim + rank : dim;
+}
+
+}  // namespace fuser::rules
