@@ -194,7 +194,8 @@ class Ops:
         """arg[..., index[..., i, ...], ...] along `dim`. As torch.take_along_dim: the other sizes
         broadcast, the result has the type of `arg`.
 
-        A negative index counts from the end; one outside the range reads the nearest element.
+        A negative index counts from the end; one outside the range reads the nearest element, and
+        is a UserError `index-range-1` on the CPU with FUSER_HOST_DEBUG=1.
         Raises ShapeError `take-along-axis-1` for another rank, `take-along-axis-2` for a dim out of
         range, `broadcast-1` for sizes that do not broadcast, `reduce-empty-1` for an `arg` of size
         0 in `dim`; DTypeError `index-dtype-1` for an index that is not of integers.

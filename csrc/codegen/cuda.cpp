@@ -408,6 +408,10 @@ struct Printer {
             } else if constexpr (std::is_same_v<N, Unpack>) {
               line(text("unpack(", kernel.arrays[n.array].name, ", ", kernel.arrays[n.raw].name,
                         "[", expression(n.chunk, true), "]);"));
+            } else if constexpr (std::is_same_v<N, Check>) {
+              line(text(n.in ? text("if (", expression(n.in, true), ") ") : "", "check_index(",
+                        expression(n.index, false), ", ", expression(n.extent, true), ", ",
+                        n.number, ");"));
             } else if constexpr (std::is_same_v<N, Commit>) {
               line("commit_copies();");
             } else if constexpr (std::is_same_v<N, Wait>) {

@@ -9,7 +9,7 @@
 
 namespace fuser {
 
-constexpr uint32_t kHostAbi = 1;
+constexpr uint32_t kHostAbi = 2;
 constexpr int32_t kWarpSize = 32;
 
 // Who takes part in a barrier. Collectives are convergent: every thread of the scope arrives, or it
@@ -48,7 +48,7 @@ struct HostRuntime {
   void (*check_access)(const HostLaunch* launch, const HostPosition* position, const void* address,
                        int64_t bytes, int64_t align, uint32_t store);
   void (*check_index)(const HostLaunch* launch, const HostPosition* position, int64_t index,
-                      int64_t bound);
+                      int64_t size, int32_t number);
 };
 
 // A run of consecutive units of a grid: blocks, or clusters of a cluster launch, or the whole grid

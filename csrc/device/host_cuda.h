@@ -151,14 +151,14 @@ struct HostThread {
     const HostPosition at = position();
     launch_->runtime->check_access(launch_, &at, address, bytes, align, store);
   }
-  // An index that must lie in [0, bound).
-  void debug_index(int64_t index, int64_t bound) const {
+  // An index of a dim, negative ones from its end; `number`: into HostOptions::checked.
+  void debug_index(int64_t index, int64_t size, int32_t number) const {
     const HostPosition at = position();
-    launch_->runtime->check_index(launch_, &at, index, bound);
+    launch_->runtime->check_index(launch_, &at, index, size, number);
   }
 #else
   FUSER_HOST_INLINE void debug_access(const void*, int, int, bool) const {}
-  FUSER_HOST_INLINE void debug_index(int64_t, int64_t) const {}
+  FUSER_HOST_INLINE void debug_index(int64_t, int64_t, int32_t) const {}
 #endif
 
   // Copies of N elements from global to shared memory: here they are done at once, in debug builds

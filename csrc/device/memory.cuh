@@ -46,6 +46,14 @@ DEVICE u32 bits_of_(f8e4m3 x) { return x.bits; }
 //@ bits_of_ : f8e5m2
 DEVICE u32 bits_of_(f8e5m2 x) { return x.bits; }
 
+//@ check_index
+// Before an access at an index that was read, which is in range by then: was it as it was given?
+#ifdef FUSER_HOST
+DEVICE void check_index(i64 index, i64 size, i32 number) { debug_index(index, size, number); }
+#else
+DEVICE void check_index(i64, i64, i32) {}
+#endif
+
 //@ load_access_
 // One access. A bool in memory is true where its byte is not 0.
 #ifdef FUSER_HOST

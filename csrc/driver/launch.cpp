@@ -125,6 +125,7 @@ void run_on_host(const LaunchRecord& launch, const Arguments& arguments,
       }
     }
     host.ranges = ranges;
+    host.checked = launch.variant->ir.checked;
   }
   fuser::launch(launch.kernel->host, launch.shape.grid.data(), launch.shape.block.data(),
                 launch.shape.shared_bytes, parameters, host);
@@ -336,6 +337,8 @@ void set_lifetimes(Record& record) {
       use(std::get<CopyRecord>(record.steps[i]).output);
     }
   }
+  for (const OutputSpec& spec : record.outputs)
+    if (spec.view_of_output >= 0) last[spec.view_of_output] = steps;
   for (size_t o = 0; o < record.outputs.size(); ++o) {
     const OutputSpec& spec = record.outputs[o];
     if (spec.allocate && !spec.library) record.allocated[first[o]].push_back(static_cast<int>(o));

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/options.h"
 
 namespace fuser {
 namespace {
@@ -49,7 +50,9 @@ std::vector<std::vector<size_t>> launches_of(const std::vector<RunningKernel>& k
       newest.clear();
     }
     touched.add(*k.group);
-    const auto most = static_cast<size_t>(join ? parts_layout(k.variant->ir).most : 1);
+    // Each part would name its own tensors.
+    const bool named = options().host_debug && !k.variant->ir.checked.empty();
+    const auto most = static_cast<size_t>(join && !named ? parts_layout(k.variant->ir).most : 1);
     const auto [it, fresh] = newest.try_emplace(k.variant->text.digest, out.size());
     if (fresh || out[it->second].size() >= most) {
       it->second = out.size();

@@ -20,8 +20,10 @@ void visit_operands(const Value& value, const std::function<void(ValueId)>& visi
   std::visit(
       [&](const auto& how) {
         using H = std::decay_t<decltype(how)>;
-        if constexpr (std::is_same_v<H, Read>)
+        if constexpr (std::is_same_v<H, Read>) {
           for (Expr e : value.at) loaded(e);  // those of its bounds are among them
+          for (const GivenIndex& i : how.indices) visit_value(i.given);
+        }
         if constexpr (std::is_same_v<H, Coordinate>) loaded(how.at);
         if constexpr (requires { how.args; })
           for (const Access& a : how.args) access(a);
@@ -88,7 +90,14 @@ Refined extract(const std::vector<Axis>& axes, const std::vector<Value>& values,
           if constexpr (requires { how.args; })
             for (Access& a : how.args) access(a);
           if constexpr (std::is_same_v<H, Convert>) access(how.arg);
-          if constexpr (std::is_same_v<H, Read>) bounds(how.in);
+          if constexpr (std::is_same_v<H, Read>) {
+            bounds(how.in);
+            for (GivenIndex& i : how.indices) {
+              i.given = image[i.given];
+              i.size = copy(i.size);
+              bounds(i.in);
+            }
+          }
           if constexpr (std::is_same_v<H, Uniform>) how.scalar = copy(how.scalar);
           if constexpr (std::is_same_v<H, Coordinate>) how.at = copy(how.at);
           if constexpr (std::is_same_v<H, Pick>) how.reduced = image[how.reduced];

@@ -45,9 +45,17 @@ struct Access {
   Expr otherwise = nullptr;
 };
 
+// An index that was read and became a coordinate, wrapped and clamped (Symbol::Loaded).
+struct GivenIndex {
+  ValueId given = -1;          // as it was read
+  Expr size = nullptr;         // of the dim that it indexes
+  Pred in{};                   // where a result is wanted
+  const Tensor* op = nullptr;  // the TakeAlongAxis
+};
 struct Read {       // from the memory of the value's tensor, 0 where the coordinates leave it
   int output = -1;  // that of this fusion output, which an earlier kernel stores; -1: of an input
   Pred in{};        // coordinates that may leave it: those that a pad or cat led to
+  std::vector<GivenIndex> indices{};  // among its coordinates
 };
 struct Apply {
   Op op{};

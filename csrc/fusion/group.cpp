@@ -176,6 +176,12 @@ Point ValueGroup::taken(const Point& p) {
     const Access last{.otherwise = exprs.sub(size, exprs.constant(1))};
     const Access low = apply(Op::minimum, DType::Int64, {wrapped, last});
     clamped = apply(Op::maximum, DType::Int64, {low, zero}).value;
+    GivenIndex& known = indices_[clamped];
+    known = {.given = index.value, .size = size, .in = {}, .op = p.tensor};
+    for (size_t i = 0; i < p.at.size(); ++i)
+      if (outside_.count(p.at[i]) && (axes_of({p.at[i]}) & ~axes) == 0)
+        known.in.bounds.push_back(
+            {.coord = p.at[i], .lo = exprs.constant(0), .hi = import(p.tensor->shape[i])});
   }
   std::vector<Expr> at = p.at;
   at[d.dim] = exprs.symbol(Symbol::Loaded, clamped);
@@ -312,7 +318,7 @@ bool ValueGroup::add(int output, const std::vector<Expr>& at, bool strict) {
 
 ValueGroup::State ValueGroup::state() const {
   return {refined_.axes, refined_.values, refined_.stores, known_, taken_, clamped_,
-          reducing_,     read_at_,        overs_,          all_,   cut};
+          indices_,      reducing_,       read_at_,        overs_, all_,   cut};
 }
 
 void ValueGroup::restore(State s) {
@@ -322,6 +328,7 @@ void ValueGroup::restore(State s) {
   known_ = std::move(s.known);
   taken_ = std::move(s.taken);
   clamped_ = std::move(s.clamped);
+  indices_ = std::move(s.indices);
   reducing_ = std::move(s.reducing);
   read_at_ = std::move(s.read_at);
   overs_ = std::move(s.overs);

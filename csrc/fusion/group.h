@@ -72,7 +72,7 @@ class ValueGroup {
   explicit ValueGroup(const Graph& graph) : graph_(graph) {}
 
   const Refined& refined() const { return refined_; }
-  // Says of each read which of its coordinates may leave its tensor.
+  // Says of each read which of its coordinates may leave its tensor, and which were read.
   void bound_reads();
   int reads_and_stores() const;
 
@@ -110,6 +110,7 @@ class ValueGroup {
     std::map<Point, ValueId> known;
     std::map<Point, Point> taken;
     std::map<std::pair<ValueId, Expr>, ValueId> clamped;
+    std::map<ValueId, GivenIndex> indices;
     struct Reducing {
       AxisSet over = 0;
       std::vector<Expr> at;  // of the argument
@@ -162,6 +163,7 @@ class ValueGroup {
   std::map<Point, Point> taken_;  // where TakeAlongAxis reads its argument
   // The index in range, by the index as given and the size.
   std::map<std::pair<ValueId, Expr>, ValueId> clamped_;
+  std::map<ValueId, GivenIndex> indices_;  // by the index in range
   std::map<Point, State::Reducing> reducing_;
   std::unordered_map<Expr, Expr> imported_;
   Merges merges_;

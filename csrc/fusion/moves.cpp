@@ -210,6 +210,10 @@ void ValueGroup::bound_reads() {
     auto* read = std::get_if<Read>(&v.how);
     if (!read) continue;
     read->in.bounds.clear();
+    read->indices.clear();
+    visit(v.at, [&](Expr e) {
+      if (e->is_symbol(Symbol::Loaded)) read->indices.push_back(indices_.at(e->a));
+    });
     for (size_t d = 0; d < v.at.size(); ++d)
       if (outside_.count(v.at[d]))
         read->in.bounds.push_back(

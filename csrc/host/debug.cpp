@@ -79,10 +79,19 @@ void check_access(const HostLaunch* launch, const HostPosition* position, const 
 }
 
 void check_index(const HostLaunch* launch, const HostPosition* position, int64_t index,
-                 int64_t bound) {
-  if (index >= 0 && index < bound) return;
-  throw kernel_fault(*launch, *position, "debug-index",
-                     text("index ", index, " outside [0, ", bound, ")"));
+                 int64_t size, int32_t number) {
+  if (index >= -size && index < size) return;
+  const std::span<const std::string> names = state_of(*launch).options->checked;
+  const std::string message = text("index ", index, " is out of range for size ", size,
+                                   "; expected ", -size, " to ", size - 1);
+  if (static_cast<size_t>(number) >= names.size())
+    throw kernel_fault(*launch, *position, "index-range-1", message);
+  const std::string& name = names[number];  // a line, and lines about its operands
+  const size_t line = name.find('\n');
+  throw Fault(
+      FaultKind::User, "index-range-1",
+      text(name.substr(0, line), ": ", message, name.substr(line),
+           "\n  hint: without FUSER_HOST_DEBUG it reads the nearest element that there is"));
 }
 
 }  // namespace fuser

@@ -18,7 +18,7 @@ Fault kernel_fault(const HostLaunch& launch, const HostPosition& at, const char*
 void check_access(const HostLaunch* launch, const HostPosition* position, const void* address,
                   int64_t bytes, int64_t align, uint32_t store);
 void check_index(const HostLaunch* launch, const HostPosition* position, int64_t index,
-                 int64_t bound);
+                 int64_t size, int32_t number);
 
 // Numbers for orders: small, seeded, equal on every machine (splitmix64).
 struct OrderRandom {

@@ -37,8 +37,9 @@ struct HostOptions {
   size_t stack_bytes = 2 * kFrameBytes;  // of a fiber
   int threads = 0;                       // processors to use; 0 = all of this process
   uint64_t seed = 0;                     // debug: order of blocks and threads
-  // Debug: what the kernel may touch.
+  // Debug: what the kernel may touch, and what its indices are of.
   std::span<const HostRange> ranges = {};
+  std::span<const std::string> checked = {};
 };
 
 // All ones is a NaN in every floating type, and as an index it lies outside everything.
@@ -46,8 +47,8 @@ constexpr unsigned char kPoisonByte = 0xFF;
 
 // args: addresses of the argument values, in order, with the types of the kernel's parameters.
 // Raises Launch "host-launch" for a grid that no device takes, Internal "debug-bounds",
-// "debug-readonly", "debug-align", "debug-index" (debug builds only) and "debug-converge" (any
-// build that would otherwise wait forever).
+// "debug-readonly", "debug-align" and User "index-range-1" (debug builds only), Internal
+// "debug-converge" (any build that would otherwise wait forever).
 void launch(const HostKernel& kernel, const uint32_t grid[3], const uint32_t block[3],
             size_t shared_bytes, void* const* args, const HostOptions& options);
 

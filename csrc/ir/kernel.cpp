@@ -55,6 +55,10 @@ void fields(S& s, Index index, Value value) {
           for (auto* e : {&n.element, &n.offset, &n.in}) index(*e);
         } else if constexpr (std::is_same_v<N, Unpack>) {
           value(n.chunk);
+        } else if constexpr (std::is_same_v<N, Check>) {
+          value(n.index);
+          index(n.extent);
+          index(n.in);
         } else {
           static_assert(std::is_same_v<N, For> || std::is_same_v<N, Barrier> ||
                             std::is_same_v<N, AccumulateAll> || std::is_same_v<N, Reset> ||

@@ -208,6 +208,12 @@ struct Unpack {  // array = the elements of chunk `chunk` of a raw array
   int raw = 0;
   Expr chunk = nullptr;
 };
+// In debug builds of the host executor a fault unless -extent <= index < extent, where `in` holds;
+// elsewhere nothing. It stands before a load that addresses by the index.
+struct Check {
+  Expr index = nullptr, extent = nullptr, in = nullptr;
+  int number = 0;  // into KernelIR::checked
+};
 struct Commit {};  // closes a group of this thread's copies
 struct Wait {      // until at most `pending` groups of this thread are under way
   int pending = 0;
@@ -222,8 +228,8 @@ struct SyncGrid {    // every thread of the grid arrives (cooperative)
 
 struct Stmt {
   std::variant<Let, Load, Assign, Write, For, Serial, If, Barrier, Reset, Accumulate, AccumulateAll,
-               Merge, Fold, Combine, CombineRows, Last, Copy, Unpack, Commit, Wait, SyncCluster,
-               SyncGrid>
+               Merge, Fold, Combine, CombineRows, Last, Copy, Unpack, Check, Commit, Wait,
+               SyncCluster, SyncGrid>
       node;
 };
 
@@ -243,9 +249,10 @@ struct KernelIR {
   Body body;
   Exprs exprs;
 
-  bool collectives() const;    // threads meet: the host executor needs fibers
-  int shared_bytes() const;    // dynamic shared memory of a block, of a constant size
-  Expr shared_rows = nullptr;  // bytes behind it, known at the launch; nullptr: none
+  bool collectives() const;          // threads meet: the host executor needs fibers
+  int shared_bytes() const;          // dynamic shared memory of a block, of a constant size
+  std::vector<std::string> checked;  // whose index a Check is about, for people; in no text
+  Expr shared_rows = nullptr;        // bytes behind it, known at the launch; nullptr: none
   // Bytes of the parameter block of a launch.
   int argument_bytes() const;
 };

@@ -43,6 +43,7 @@
 //       v<i> '=' 'last' BUFFER '[' expr ']' 'of' expr 'slot' BUFFER
 //       'copy' BUFFER '[' expr ']' 'width' INT BUFFER '[' expr ']' ['in' expr]
 //       'unpack' ARRAY ARRAY '[' expr ']'
+//       'check' INT expr 'of' expr ['in' expr]       an index and its extent
 //       'commit'
 //       'wait' INT
 //       'arrive_cluster'
@@ -568,6 +569,14 @@ struct Parser : TokenReader {
       Unpack s{.array = declared(arrays, "a declared array")};
       s.raw = declared(arrays, "a declared array");
       s.chunk = subscript();
+      return {s};
+    }
+    if (accept("check")) {
+      Check s{.number = integer("the number of the check")};
+      s.index = expression();
+      expect("of");
+      s.extent = expression();
+      if (accept("in")) s.in = expression();
       return {s};
     }
     if (auto s = reduction()) return std::move(*s);

@@ -337,6 +337,11 @@ struct Writer {
             array(n.array);
             out += " ";
             subscript(&Writer::array, n.raw, n.chunk);
+          } else if constexpr (std::is_same_v<N, Check>) {
+            out += text("check ", n.number);
+            clause(" ", n.index);
+            clause(" of ", n.extent);
+            clause(" in ", n.in);
           } else if constexpr (std::is_same_v<N, Commit>) {
             out += "commit";
           } else if constexpr (std::is_same_v<N, Wait>) {

@@ -345,6 +345,12 @@ struct Verifier {
                          "chunks of ", from.chunk, " elements become ", to.extent);
             expr(s.chunk, DType::Int64, "the chunk");
             within(from, s.chunk, 1);
+          } else if constexpr (std::is_same_v<S, Check>) {
+            expr(s.index, s.index->dtype, "the index");
+            FUSER_ASSERT(kind_of(s.index->dtype) == Kind::Int, here(), "an index of dtype ",
+                         device_name(s.index->dtype));
+            expr(s.extent, DType::Int64, "the extent");
+            if (s.in) expr(s.in, DType::Bool, "the predicate");
           } else if constexpr (std::is_same_v<S, SyncGrid>) {
             converge(s);
             buffer_at(s.counters, Buffer::Kind::Counters);

@@ -152,14 +152,19 @@ struct Builder {
       if (a.store || a.index != v) continue;
       const Expr element =
           kernel.arrays[array_of_access[i]].extent > 1 ? lane : exprs().constant(0);
-      if (is_loaded(a))
+      if (is_loaded(a)) {
+        const Expr here = inside(a, known), left = count ? lane_count(lane) : nullptr;
+        const Expr exists = left ? exprs().apply(Op::lt, {exprs().constant(0), left}) : nullptr;
+        check_indices(problem, kernel, body, a, both(exprs(), exists, here), known,
+                      [](Expr e) { return e; });
         body.push_back({Load{.array = array_of_access[i],
                              .element = element,
                              .width = 1,
                              .buffer = a.buffer,
                              .offset = offset_of(kernel, a, known),
-                             .in = inside(a, known),
-                             .count = count ? lane_count(lane) : nullptr}});
+                             .in = here,
+                             .count = left}});
+      }
       return exprs().element(array_of_access[i], element, a.dtype);
     }
     // No memory access: a CPU tensor of no dims, passed by value.

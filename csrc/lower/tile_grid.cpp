@@ -325,13 +325,15 @@ void Builder::store_columns(Body& body, Expr column, Expr owner, Known& known) {
     } else if (access_of[v] >= 0) {
       const MemoryAccess& a = problem.accesses[access_of[v]];
       const int array = new_array(text(name_of("r", access_of[v]), "_end"), a.dtype, 1);
-      const Expr inside = within(kernel, a.in, known);
+      Expr inside = within(kernel, a.in, known);
+      inside = both(in, inside ? place(inside) : nullptr);
+      check_indices(problem, kernel, body, a, inside, known, place);
       body.push_back({Load{.array = array,
                            .element = constant(0),
                            .width = 1,
                            .buffer = a.buffer,
                            .offset = place(offset_of(kernel, a, known)),
-                           .in = both(in, inside ? place(inside) : nullptr)}});
+                           .in = inside}});
       known[v] = exprs().element(array, constant(0), a.dtype);
     } else if (const auto* at = std::get_if<Coordinate>(&value.how)) {
       known[v] = coordinate(kernel, body, *at, known, place);

@@ -93,12 +93,16 @@ void Builder::compute(ValueId v, Known& known, Body& body, Expr lane) {
     int& array = elements_of[access_of[v]];
     if (array < 0) array = new_array(name_of("r", access_of[v]), a.dtype, 1);
     const Guard g = guard(axes_of(problem, a), lane);
+    const Expr here = inside(g, a, known);
+    check_indices(problem, kernel, body, a,
+                  both(here, g.count ? less(constant(0), g.count) : nullptr), known,
+                  [](Expr e) { return e; });
     body.push_back({Load{.array = array,
                          .element = constant(0),
                          .width = 1,
                          .buffer = a.buffer,
                          .offset = offset_of(kernel, a, known),
-                         .in = inside(g, a, known),
+                         .in = here,
                          .count = g.count}});
     const int name = new_var();
     body.push_back({Let{.var = name, .value = exprs().element(array, constant(0), a.dtype)}});

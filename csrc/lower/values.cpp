@@ -1,6 +1,9 @@
 #include "lower/values.h"
 
+#include <algorithm>
+
 #include "base/error.h"
+#include "fusion/rules.h"
 
 namespace fuser {
 
@@ -116,6 +119,29 @@ Expr named(KernelIR& kernel, Body& body, Expr value) {
   const int var = kernel.vars++;
   body.push_back({Let{.var = var, .value = value}});
   return kernel.exprs.symbol(Symbol::Var, var, 0, value->dtype);
+}
+
+void check_indices(const Problem& problem, KernelIR& kernel, Body& body, const MemoryAccess& access,
+                   Expr in, const std::vector<Expr>& known,
+                   const std::function<Expr(Expr)>& place) {
+  for (const GivenIndex& i : std::get<Read>(problem.refined.values[access.index].how).indices) {
+    const auto& take = std::get<TakeAlongAxis>(i.op->definition);
+    const Operand args[] = {{.tensor = take.arg}, {.tensor = take.index}};
+    const std::string name = !i.op->composite.empty() ? i.op->composite
+                             : take.same_sizes        ? "gather"
+                                                      : "take_along_axis";
+    const std::string words =
+        text("execute(): ", rules::call(name, args), ", axis ", take.dim, rules::lines(args));
+    auto& all = kernel.checked;
+    const auto known_words = std::find(all.begin(), all.end(), words);
+    const auto number = static_cast<int>(known_words - all.begin());
+    if (known_words == all.end()) all.push_back(words);
+    const Expr wanted = within(kernel, i.in, known);
+    body.push_back({Check{.index = known[i.given],
+                          .extent = import(kernel, i.size),
+                          .in = both(kernel.exprs, in, wanted ? place(wanted) : nullptr),
+                          .number = number}});
+  }
 }
 
 Expr offset_of(KernelIR& kernel, const MemoryAccess& a, const std::vector<Expr>& known) {

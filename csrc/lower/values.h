@@ -37,6 +37,11 @@ Expr both(Exprs& exprs, Expr a, Expr b);
 // A name for `value` in `body` where it is more than a name already.
 Expr named(KernelIR& kernel, Body& body, Expr value);
 
+// Checks in `body` of the indices at which a load that follows reads; `in`: where it does. `place`:
+// as of coordinate().
+void check_indices(const Problem& problem, KernelIR& kernel, Body& body, const MemoryAccess& access,
+                   Expr in, const std::vector<Expr>& known, const std::function<Expr(Expr)>& place);
+
 // Offset of an access, over axes; what a loaded coordinate is comes from `known`.
 Expr offset_of(KernelIR& kernel, const MemoryAccess& access, const std::vector<Expr>& known);
 

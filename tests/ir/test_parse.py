@@ -90,6 +90,8 @@ kernel reductions threads 256 min_blocks 0 index 64 cluster 2 cooperative {
   serial v1 < (size(0, 1) + 2047) / 2048 {
     load q_in0[0] width 8 g_in0[v1] in v1 < size(0, 1) once
     unpack r_in0 q_in0[0]
+    check 0 v1 of size(0, 1)
+    check 1 i32(v1) of size(0, 0) in v1 < 5
     v2 = v1 < 5
     if v2 {
       for v3 < 8 {

@@ -147,6 +147,7 @@ kernel k threads 256 min_blocks 0 index 32 cluster 2 cooperative {
   serial v2 < size(0, 1) {
     load q_in[1] width 8 g_in[v2] in v2 < 4
     unpack r_in q_in[1]
+    check 0 v2 of size(0, 0) in v1 < 5
     if v1 < 3 {
       accumulate r_sum[1] (f32(r_in[0])) in v1 < 2
       accumulate r_argmax[0] (p0, v2)
@@ -274,6 +275,8 @@ def test_good_reductions() -> None:
         ("width 8 g_in[v2]", "width 4 g_in[v2]", "width 4 of chunks of 8"),
         ("load q_in[1]", "load q_in[2]", "elements 2 to 2 of q_in, which has 2"),
         ("in v2 < 4", "count 4", "a part of a chunk"),
+        ("check 0 v2", "check 0 f32(r_in[0])", "an index of dtype f32"),
+        ("of size(0, 0) in v1", "of v1 < 5 in v1", "the extent"),
         ("unpack r_in q_in[1]", "unpack r_in q_in[2]", "elements 2 to 2 of q_in, which has 2"),
         ("unpack r_in q_in", "unpack r_out q_in", "chunks of 8 elements become 1"),
         ("unpack r_in q_in", "unpack r_in r_in", "chunks of 0 elements become 8"),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from fuser import DataType, FusionDefinition, _core
+from fuser import DataType, FusionDefinition, UserError, _core
 from fuser.reference import LIBRARY
 
 X = torch.arange(12.0).mul(5).remainder(13).reshape(3, 4)
@@ -67,5 +67,6 @@ def test_an_index_out_of_range_is_told_by_torch() -> None:
     with FusionDefinition() as fd:
         x, i = fd.define_tensor([3, 4]), fd.from_pytorch(INDEX)
         fd.add_output(fd.ops.scatter(x, i, x, 0))
-    with pytest.raises(RuntimeError, match="out of bounds"):
+    with pytest.raises(UserError, match=r"scatter\(\): .*out of bounds") as caught:
         fd.execute([X, INDEX + 2])
+    assert caught.value.rule == "library-index"
