@@ -51,6 +51,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Thousands of definitions are shared among the processors, one thread each."""
+    on_host = "gpu" not in (config.option.markexpr or "")
+    if config.option.fuzz and on_host and getattr(config.option, "numprocesses", 0) is None:
+        config.option.numprocesses = max(1, len(os.sched_getaffinity(0)) * 3 // 4)
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     if config.option.seed is None:
         config.option.seed = CI_SEED if IN_CI else random.randrange(2**31)

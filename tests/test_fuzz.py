@@ -1,11 +1,13 @@
 """Random definitions on random layouts against fuser.evaluate, every access checked.
 
-A fixed number of them by default; `python -m pytest tests/test_fuzz.py --fuzz 20000` runs so many.
+A fixed number of them by default; `python -m pytest tests/test_fuzz.py --fuzz 20000` runs so many,
+on all processors where pytest-xdist is installed. With `-m gpu` they run on the GPU.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import hypothesis
 import pytest
@@ -19,7 +21,8 @@ from tests.calls import random_calling_graph
 from tests.graphs import Graph, Pick, random_graph, random_moving_graph, random_reducing_graph
 
 BATCH = 24  # graphs that are compiled together
-BATCHES = {"debug": 45, "plain": 10}
+BATCHES = {"debug": 45, "plain": 10, "gpu": 3}
+CHUNK = 4  # batches of a test, where so many are asked for that several processors share them
 LARGE = {"calls": 15}  # graphs of these makers take so many times as long: fewer of them
 
 
@@ -45,8 +48,24 @@ def same(got: torch.Tensor, expected: torch.Tensor) -> bool:
     return torch.equal(got, expected)
 
 
-def check(graph: Graph) -> None:
-    """Runs the graph and compares its results, those in place too."""
+def on_gpu(inputs: list[Any]) -> list[Any]:
+    """The same layouts in the GPU's memory; what shares memory shares it there."""
+    moved: dict[int, torch.Tensor] = {}
+
+    def move(t: torch.Tensor) -> torch.Tensor:
+        memory = t.untyped_storage()
+        if memory.data_ptr() not in moved:
+            whole = torch.tensor([], dtype=torch.uint8).set_(memory)
+            moved[memory.data_ptr()] = whole.cuda()
+        there = moved[memory.data_ptr()].untyped_storage()
+        empty = torch.tensor([], dtype=t.dtype, device="cuda")
+        return empty.set_(there, t.storage_offset(), t.shape, t.stride())
+
+    return [move(x) if isinstance(x, torch.Tensor) else x for x in inputs]
+
+
+def check(graph: Graph, inputs: list[Any]) -> None:
+    """Runs the graph and compares its results, those in place too. inputs: as it runs on them."""
     again = FusionDefinition()
     scope = {"DataType": fuser.DataType, "FusionDefinition": FusionDefinition}
     exec(repr(graph.fd), scope)
@@ -55,9 +74,9 @@ def check(graph: Graph) -> None:
     expected = fuser.evaluate(graph.fd, graph.inputs, aliased=True)
     records = graph.fd.fusion.records()
     ids = [place for is_tensor, place, *_ in records["arguments"]]
-    results = iter(graph.fd.execute(graph.inputs))
+    results = iter(graph.fd.execute(inputs))
     for (tensor, alias), want in zip(records["outputs"], expected, strict=True):
-        got = next(results) if alias < 0 else graph.inputs[ids.index(alias)]
+        got = (next(results) if alias < 0 else inputs[ids.index(alias)]).cpu()
         assert got.shape == want.shape, f"t{tensor}: {list(got.shape)}, not {list(want.shape)}"
         assert same(got, want), f"t{tensor} of\n{graph!r}\ngot {got}\nexact {want}"
 
@@ -66,27 +85,50 @@ def batches(mode: str, maker: str, wanted: int | None) -> int:
     """How many, in a run that wants so many definitions in all (None: the default)."""
     if wanted is None:
         return max(1, BATCHES[mode] // LARGE.get(maker, 1))
-    share = wanted * BATCHES[mode] / (sum(BATCHES.values()) * len(MAKERS) * BATCH)
-    return max(1, round(share))
+    together = sum(n for other, n in BATCHES.items() if (other == "gpu") == (mode == "gpu"))
+    return max(1, round(wanted * BATCHES[mode] / (together * len(MAKERS) * BATCH)))
 
 
-@pytest.mark.parametrize("maker", MAKERS)
-@pytest.mark.parametrize("mode", BATCHES)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    wanted = metafunc.config.option.fuzz
+    tests = []
+    for mode in BATCHES:
+        for maker in MAKERS:
+            count = batches(mode, maker, wanted)
+            size = CHUNK if wanted else count
+            for first in range(0, count, size):
+                marks = [pytest.mark.gpu] if mode == "gpu" else []
+                name = f"{mode}-{maker}-{first}"
+                tests.append(pytest.param(mode, maker, first, count - first, id=name, marks=marks))
+    metafunc.parametrize(("mode", "maker", "first", "left"), tests)
+
+
 def test_graphs(
-    mode: str, maker: str, request: pytest.FixtureRequest, set_option: Callable[[str, object], None]
+    mode: str,
+    maker: str,
+    first: int,
+    left: int,
+    request: pytest.FixtureRequest,
+    set_option: Callable[[str, object], None],
 ) -> None:
     seed = request.config.option.seed
     print(f"seed {seed}: repeat with --seed={seed}")
-    count = batches(mode, maker, request.config.option.fuzz)
+    count = min(left, CHUNK) if request.config.option.fuzz else left
     set_option("FUSER_CACHE", 0)
     set_option("FUSER_HOST_DEBUG", int(mode == "debug"))
+    ran = 0
 
-    @hypothesis.seed(seed)
+    @hypothesis.seed(seed + first)
     @settings(max_examples=count, suppress_health_check=list(HealthCheck), database=None)
     @given(st.lists(graphs(MAKERS[maker]), min_size=BATCH, max_size=BATCH))
     def run(batch: list[Graph]) -> None:
-        testing.compile_batch((graph.fd, graph.inputs) for graph in batch)
-        for graph in batch:
-            check(graph)
+        nonlocal ran
+        inputs = [on_gpu(g.inputs) if mode == "gpu" else g.inputs for g in batch]
+        testing.compile_batch((g.fd, x) for g, x in zip(batch, inputs, strict=True))
+        for graph, given_inputs in zip(batch, inputs, strict=True):
+            check(graph, given_inputs)
+        ran += len(batch)
 
     run()
+    print(f"{ran} definitions")
+    assert ran >= count * BATCH

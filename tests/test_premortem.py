@@ -118,6 +118,77 @@ def group_norm_channels_last(d: Definition) -> list[Tensor]:
 
 
 @case(1)
+def batch_norm_in_evaluation(d: Definition) -> list[Tensor]:
+    x, w, b, mean = d.tensor(4, 5, 3, 2), d.tensor(5), d.tensor(5), d.tensor(5)
+    var = d.given(torch.rand(5, generator=d.generator) + 0.5)
+    return [d.ops.batch_norm(x, w, b, mean, var, 0.1, 1e-5, False)[0]]
+
+
+def batch_norm_gradients(d: Definition, x: Tensor) -> list[Tensor]:
+    dy, w, mean, rstd = d.tensor(4, 5, 3, 2), d.tensor(5), d.tensor(5), d.tensor(5)
+    per_channel = [True, False, True, True]
+    mean, rstd, w = (d.ops.broadcast(t, per_channel) for t in (mean, rstd, w))
+    normal = (x - mean) * rstd
+    g = dy * w
+    over = [0, 2, 3]
+    dx = g - d.ops.mean(g, over, True) - normal * d.ops.mean(g * normal, over, True)
+    return [dx * rstd, d.ops.sum(dy * normal, over), d.ops.sum(dy, over)]
+
+
+@case(1)
+def batch_norm_backward(d: Definition) -> list[Tensor]:
+    return batch_norm_gradients(d, d.tensor(4, 5, 3, 2))
+
+
+@case(1)
+def batch_norm_backward_channels_last(d: Definition) -> list[Tensor]:
+    x = torch.randn(4, 5, 3, 2, generator=d.generator).to(memory_format=torch.channels_last)
+    return batch_norm_gradients(d, d.given(x))
+
+
+@case(1)
+def group_norm_with_its_statistics(d: Definition) -> list[Tensor]:
+    x = d.given(torch.randn(2, 6, 4, 5, generator=d.generator), static=True)
+    return list(d.ops.group_norm(x, 3, d.tensor(6), d.tensor(6)))
+
+
+@case(1)
+def group_norm_of_one_group(d: Definition) -> list[Tensor]:
+    x = torch.randn(2, 6, 4, 5, generator=d.generator).to(memory_format=torch.channels_last)
+    return [d.ops.group_norm(d.given(x, static=True), 1, d.tensor(6), d.tensor(6))[0]]
+
+
+@case(1)
+def cross_entropy_of_each_row(d: Definition) -> list[Tensor]:
+    return [d.ops.cross_entropy(d.tensor(7, 33), d.indices(33, 7), reduction="none")]
+
+
+@case(2)
+def cross_entropy_with_weights_and_smoothing(d: Definition) -> list[Tensor]:
+    x, target, weight = d.tensor(7, 33), d.indices(33, 7), d.tensor(33)
+    return [d.ops.cross_entropy(x, target, weight, 3, "mean", 0.1)]
+
+
+@case(2)
+def cross_entropy_that_keeps_what_its_backward_reads(d: Definition) -> list[Tensor]:
+    """The maximum and the logarithm of the sum of each row."""
+    x, target = d.tensor(7, 33), d.indices(33, 7)
+    most = d.ops.max(x, [1], True)
+    log = d.ops.log(d.ops.sum(d.ops.exp(x - most), [1], True))
+    hit = d.ops.take_along_axis(x, d.ops.broadcast(target, [False, True]), 1)
+    return [d.ops.mean(most + log - hit, [0, 1]), most, log]
+
+
+@case(1)
+def cross_entropy_backward_of_saved_rows(d: Definition) -> list[Tensor]:
+    """Elementwise: no row is reduced again."""
+    x, most, log, target = d.tensor(7, 33), d.tensor(7, 1), d.tensor(7, 1), d.indices(33, 7)
+    classes = d.ops.broadcast(d.ops.iota(x.size(1)), [True, False])
+    hit = d.ops.eq(classes, d.ops.broadcast(target, [False, True]))
+    return [(d.ops.exp(x - most - log) - d.ops.cast(hit, DataType.Float)) / 7.0]
+
+
+@case(1)
 def cross_entropy_backward(d: Definition) -> list[Tensor]:
     """The softmax again, less one at the target, times the gradient of the row."""
     x, target, gradient = d.tensor(7, 33), d.indices(33, 7), d.tensor(7)
@@ -162,6 +233,48 @@ def qkv_split_permute_scale(d: Definition) -> list[Tensor]:
 def cat_along_rows_then_norm(d: Definition) -> list[Tensor]:
     x = d.ops.cat([d.ops.relu(d.tensor(6, n)) for n in (8, 5, 11)], 1)
     return [d.ops.softmax(x, 1)]
+
+
+@case(1)
+def cat_along_rows_that_is_stored(d: Definition) -> list[Tensor]:
+    return [d.ops.cat([d.ops.relu(d.tensor(6, n)) for n in (8, 5, 11)], 1)]
+
+
+def parts(x: Tensor, bounds: list[Any], d: Definition) -> list[Tensor]:
+    ends = [*bounds[1:], None]
+    return [d.ops.slice(x, [0, a], [None, b]) for a, b in zip(bounds, ends, strict=True)]
+
+
+@case(1)
+def uneven_parts_changed_and_joined(d: Definition) -> list[Tensor]:
+    a, b, c = parts(d.tensor(6, 24), [0, 5, 13], d)
+    return [d.ops.cat([d.ops.silu(a), b * 2.0, -c], 1)]
+
+
+@case(1)
+def parts_of_run_time_sizes_changed_and_joined(d: Definition) -> list[Tensor]:
+    x = d.tensor(6, 24)
+    n = d.fd.define_scalar(INT)
+    d.inputs.append(9)
+    a, b = parts(x, [0, n], d)
+    return [d.ops.cat([d.ops.silu(a), b * 2.0], 1)]
+
+
+@case(1)
+def parts_joined_the_other_way_round_then_norm(d: Definition) -> list[Tensor]:
+    x = d.tensor(6, 24)
+    n = d.fd.define_scalar(INT)
+    d.inputs.append(9)
+    a, b = parts(x, [0, n], d)
+    return [d.ops.softmax(d.ops.cat([b * 2.0, d.ops.silu(a)], 1), 1)]
+
+
+@case(1)
+def pad_by_a_run_time_amount(d: Definition) -> list[Tensor]:
+    x = d.tensor(6, 20)
+    n = d.fd.define_scalar(INT)
+    d.inputs.append(3)
+    return [d.ops.relu(d.ops.pad(x, [n, 2])) + 1.0]
 
 
 @case(1)
