@@ -6,6 +6,7 @@
 #include "bind/bind.h"
 #include "fusion/define.h"
 #include "fusion/facts.h"
+#include "fusion/layouts.h"
 
 namespace py = pybind11;
 
@@ -174,7 +175,7 @@ Groups make(const Fusion& definition, const std::vector<Layout>& inputs) {
 
 py::list problems(Groups& g, const std::vector<bool>& in_place) {
   py::list out;
-  OutputOrders orders;
+  OutputOrders orders = result_orders(g.fusion, g.layouts);
   for (const Refined& whole : g.groups) {
     std::vector<ValueId> image;
     Refined copy = extract(whole.axes, whole.values, whole.stores, image);

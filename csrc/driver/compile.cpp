@@ -11,6 +11,7 @@
 #include "driver/cuda_api.h"
 #include "driver/kernel_name.h"
 #include "fusion/define.h"
+#include "fusion/layouts.h"
 #include "fusion/views.h"
 
 namespace fuser {
@@ -138,19 +139,36 @@ bool is_permuted_input(const Tensor* t) {
   return std::holds_alternative<Input>(t->definition);
 }
 
-// Marks the outputs that are views of inputs, and how they lie there; operands of library calls
-// that are such views become temporary outputs. An input that is overwritten, or may be under
-// another name, has none: a result holds what it was.
+// Marks the outputs that are views of inputs or of results of library calls, and how they lie
+// there; operands of library calls that are views of inputs become temporary outputs. An input that
+// is overwritten, or may be under another name, has none: a result holds what it was.
 void find_views(Specialized& s, const std::vector<bool>& overlapping) {
   std::vector<bool> written = overlapping;
   for (const Output& o : s.fusion.outputs)
     if (o.alias >= 0) written[o.alias] = true;
   const bool shared = std::find(overlapping.begin(), overlapping.end(), true) != overlapping.end();
+  // The output that holds a result of a library call; those made here stand behind all others.
+  std::vector<Output> made;
+  const auto stored = [&](const Tensor* t) {
+    const auto holds = [&](const Output& o) { return o.tensor == t && o.alias < 0; };
+    const auto& outputs = s.fusion.outputs;
+    const auto it = std::find_if(outputs.begin(), outputs.end(), holds);
+    if (it != outputs.end()) return static_cast<int>(it - outputs.begin());
+    const auto other = std::find_if(made.begin(), made.end(), holds);
+    const auto place = static_cast<int>(outputs.size() + (other - made.begin()));
+    if (other == made.end()) made.push_back({.tensor = t, .alias = -1, .temp = true});
+    return place;
+  };
   const auto find = [&](const Output& o, Specialized::ViewSlots& slots) {
     if (shared || o.alias >= 0) return false;
-    const auto view = input_view(s.fusion, *o.tensor, s.layouts);
-    if (!view || written[view->input]) return false;
-    slots = {.input = view->input, .offset = s.shapes.add(view->offset), .strides = {}};
+    const auto view = view_of(s.fusion, *o.tensor, s.layouts);
+    if (!view || (library_call(*view->base) && (view->base == o.tensor || o.temp))) return false;
+    const auto* input = std::get_if<Input>(&view->base->definition);
+    if (input && written[input->index]) return false;
+    slots = {.input = input ? input->index : -1,
+             .output = input ? -1 : stored(view->base),
+             .offset = s.shapes.add(view->offset),
+             .strides = {}};
     for (Expr e : view->strides) slots.strides.push_back(s.shapes.add(e));
     return true;
   };
@@ -158,6 +176,10 @@ void find_views(Specialized& s, const std::vector<bool>& overlapping) {
   for (Output& o : s.fusion.outputs) {
     o.view = find(o, s.views.emplace_back());
     if (o.view) known.insert(o.tensor);
+  }
+  for (const Output& o : made) {
+    s.fusion.outputs.push_back(o);
+    s.views.emplace_back();
   }
   for (const Tensor& t : s.fusion.tensors) {
     const auto* call = std::get_if<Library>(&t.definition);
@@ -205,7 +227,7 @@ std::unique_ptr<Specialized> specialize_fusion(const Fusion& fusion,
   for (size_t o = 0; o < out->fusion.outputs.size(); ++o)
     out->in_place.push_back(
         may_store_in_place(out->fusion, kernels, static_cast<int>(o), calls, overlapping));
-  OutputOrders orders;
+  OutputOrders orders = result_orders(out->fusion, out->layouts);
   for (const LibraryCall& c : calls)
     for (int o : c.outputs)
       if (o >= 0) orders.emplace(o, row_major(out->fusion.outputs[o].tensor->rank()));
@@ -249,10 +271,7 @@ GroupSizes group_sizes(const Specialized& specialized, Group& group, const Argum
   out.extents.resize(group.extent_slots.size());
   for (size_t i = 0; i < group.extent_slots.size(); ++i) {
     const int64_t e = values[group.extent_slots[i]];
-    FUSER_CHECK(e >= 0, Shape, "size-1", "a size of ", e, " was computed for axis ", i,
-                " of output t",
-                specialized.fusion.outputs[group.problem.refined.stores[0].output].tensor->id,
-                "; expected at least 0");
+    FUSER_ASSERT(e >= 0, "axis ", i, " has size ", e);
     out.extents[i] = e;
     if (e == 0) no_elements |= AxisSet{1} << i;
     many |= __builtin_mul_overflow(elements, e, &elements);

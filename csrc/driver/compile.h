@@ -78,7 +78,7 @@ struct Specialized {
   IntProgram shapes;                          // sizes of the outputs
   std::vector<std::vector<int>> shape_slots;  // by output and dim
   struct ViewSlots {
-    int input = -1;  // -1: the output is no view of one
+    int input = -1, output = -1;  // whose view the output is; -1: of none
     int offset = 0;
     std::vector<int> strides;
   };

@@ -276,6 +276,7 @@ RecordRef Executor::build(Call& call, const Arguments& arguments) {
     if (!output.view) continue;
     const Specialized::ViewSlots& view = s.views[o];
     spec.view = view.input;
+    spec.view_of_output = view.output;
     spec.offset = sizes[view.offset];
     for (int slot : view.strides) spec.strides.push_back(sizes[slot]);
   }

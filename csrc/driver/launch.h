@@ -26,9 +26,10 @@ struct OutputSpec {
   bool temp = false;     // handed from one kernel to another, not to the caller
   bool library = false;  // a library call makes it, row-major; nobody else allocates it
   bool allocate =
-      true;            // no: stored straight into the input, a view, a temporary of no kernel here
-  int view = -1;       // tensor input that it is a view of, or -1
-  int64_t offset = 0;  // of a view: elements from the first one of the input
+      true;       // no: stored straight into the input, a view, a temporary of no kernel here
+  int view = -1;  // tensor input that it is a view of, or -1
+  int view_of_output = -1;  // or output, of a library call
+  int64_t offset = 0;       // of a view: elements from the first one of what it is a view of
 };
 
 // A buffer of a kernel that is no tensor, in bytes from the start of the launch's workspaces or

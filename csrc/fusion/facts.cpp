@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "fusion/layouts.h"
 
 namespace fuser {
 
@@ -22,17 +23,6 @@ std::vector<Expr> input_strides(Exprs& exprs, const Tensor& tensor, int input,
 }
 
 namespace {
-
-std::vector<Expr> dense_strides(Exprs& exprs, const std::vector<Expr>& extents,
-                                const std::vector<int>& order) {
-  std::vector<Expr> strides(extents.size(), exprs.constant(0));
-  Expr next = exprs.constant(1);
-  for (size_t i = order.size(); i-- > 0;) {
-    strides[order[i]] = next;
-    next = exprs.mul(next, extents[order[i]]);
-  }
-  return strides;
-}
 
 // The axes of a coordinate that walks along them as nested loops do, outermost first: an axis, or
 // dims that were merged.
@@ -64,32 +54,6 @@ std::vector<int> ranks_by_axis(const std::vector<Expr>& at, const std::vector<in
   for (int d : order)
     for (AxisId a : axes_in(at[d])) rank[a] = next--;
   return rank;
-}
-
-// torch's rule for the layout of a pointwise result: go through the operands in order; the first
-// one in which both axes have a stride decides which of the two is inner.
-std::vector<AxisId> memory_order(int axes, const std::vector<AxisId>& logical,
-                                 const std::vector<std::vector<int>>& tellers) {
-  std::vector<AxisId> order = logical;
-  const auto outer_first = [&](AxisId x, AxisId y) {  // 1: x is outer, -1: y is, 0: nobody tells
-    for (const auto& rank : tellers)
-      if (rank[x] >= 0 && rank[y] >= 0 && rank[x] != rank[y]) return rank[x] > rank[y] ? 1 : -1;
-    return 0;
-  };
-  // Insertion sort, as torch's: with "nobody tells" between, the relation is no order for
-  // std::sort.
-  for (int i = 1; i < axes; ++i) {
-    int at = i;
-    for (int j = i - 1; j >= 0; --j) {
-      const int c = outer_first(order[j], order[at]);
-      if (c > 0) break;
-      if (c < 0) {
-        std::swap(order[j], order[at]);
-        at = j;
-      }
-    }
-  }
-  return order;
 }
 
 }  // namespace
@@ -217,18 +181,13 @@ struct Maker {
     return tellers;
   }
 
-  // The dims of an allocated output, outermost first: in the order of their axes; dims of size 1
-  // stay where they are.
+  // The dims of an allocated output, outermost first: of a result as result_orders() says, of what
+  // one kernel hands to another in the order of their axes; dims of size 1 stay where they are.
   std::vector<int> store_order(const Store& s) const {
     const Tensor& t = *fusion.outputs[s.output].tensor;
     const auto known = orders.find(s.output);
     if (known != orders.end()) return known->second;
     std::vector<int> order;
-    if (const auto* wanted = std::get_if<StrideOrder>(&t.definition)) {
-      order.resize(t.rank());
-      for (int d = 0; d < t.rank(); ++d) order[t.rank() - 1 - wanted->order[d]] = d;
-      return order;
-    }
     std::vector<int> dim_of_axis(p.refined.axes.size(), -1);  // by the innermost axis of a dim
     for (int d = 0; d < t.rank(); ++d)
       if (const std::vector<AxisId> axes = axes_in(s.at[d]); !axes.empty())

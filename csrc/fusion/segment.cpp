@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "fusion/group.h"
+#include "fusion/views.h"
 
 namespace fuser {
 
@@ -110,10 +111,15 @@ struct Segmenter {
     for (const Tensor& t : fusion.tensors)
       if (library_call(t)) library.insert(t.id);
     for (size_t o = 0; o < fusion.outputs.size(); ++o)
-      if (fusion.outputs[o].view) views.emplace(fusion.outputs[o].tensor->id, static_cast<int>(o));
+      if (fusion.outputs[o].view && is_of_input(fusion.outputs[o].tensor))
+        views.emplace(fusion.outputs[o].tensor->id, static_cast<int>(o));
     everywhere.assign(fusion.tensors.size(), false);
     for (int tensor : library) everywhere[tensor] = true;
     for (const Output& o : fusion.outputs) results.insert(graph.same[o.tensor->id]->id);
+  }
+
+  static bool is_of_input(const Tensor* t) {
+    return std::holds_alternative<Input>(base_of(*t)->definition);
   }
 
   // The tensors to hand over in place of those that are refused: what each comes to, the last and

@@ -1,10 +1,14 @@
 #include "fusion/views.h"
 
+#include <numeric>
+
+#include "fusion/layouts.h"
+
 namespace fuser {
 namespace {
 
 // The view after one op that moves no element; false where there is none.
-bool moved(Exprs& exprs, const Tensor& t, InputView& view) {
+bool moved(Exprs& exprs, const Tensor& t, View& view) {
   std::vector<Expr>& strides = view.strides;
   return std::visit(
       [&](const auto& d) {
@@ -52,22 +56,32 @@ bool moved(Exprs& exprs, const Tensor& t, InputView& view) {
 
 }  // namespace
 
-std::optional<InputView> input_view(Fusion& fusion, const Tensor& tensor,
-                                    const std::vector<LayoutClass>& layouts) {
-  std::vector<const Tensor*> chain;  // from the tensor to the input
-  for (const Tensor* t = &tensor; !std::holds_alternative<Input>(t->definition);) {
+const Tensor* base_of(const Tensor& tensor) {
+  const Tensor* t = &tensor;
+  while (!std::holds_alternative<Input>(t->definition) && !library_call(*t)) {
     const std::vector<const Tensor*> from = operands(*t);
-    if (from.size() != 1) return std::nullopt;
-    chain.push_back(t);
+    if (from.size() != 1) return nullptr;
     t = from[0];
   }
-  const Tensor& base = chain.empty() ? tensor : *operands(*chain.back())[0];
-  const int input = std::get<Input>(base.definition).index;
-  if (layouts[input].on_cpu_scalar) return std::nullopt;
+  return t;
+}
+
+std::optional<View> view_of(Fusion& fusion, const Tensor& tensor,
+                            const std::vector<LayoutClass>& layouts) {
+  const Tensor* base = base_of(tensor);
+  if (!base) return std::nullopt;
+  std::vector<const Tensor*> chain;  // from the tensor to its base
+  for (const Tensor* t = &tensor; t != base; t = operands(*t)[0]) chain.push_back(t);
   Exprs& exprs = fusion.exprs;
-  InputView view{.input = input,
-                 .strides = input_strides(exprs, base, input, layouts[input], base.shape),
-                 .offset = exprs.constant(0)};
+  View view{.base = base, .strides = {}, .offset = exprs.constant(0)};
+  if (const auto* input = std::get_if<Input>(&base->definition)) {
+    if (layouts[input->index].on_cpu_scalar) return std::nullopt;
+    view.strides = input_strides(exprs, *base, input->index, layouts[input->index], base->shape);
+  } else {
+    std::vector<int> row_major(base->rank());
+    std::iota(row_major.begin(), row_major.end(), 0);
+    view.strides = dense_strides(exprs, base->shape, row_major);
+  }
   for (size_t i = chain.size(); i-- > 0;)
     if (!moved(exprs, *chain[i], view)) return std::nullopt;
   // Strides of dims of size 1 say nothing; torch lets them span what is inside.

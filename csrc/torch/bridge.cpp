@@ -196,13 +196,13 @@ Results run(const Record& record, const TorchArguments& arguments) {
       memory[o] = static_cast<char*>(outputs[o].data_ptr());
     }
   };
-  for (size_t o = 0; o < outputs.size(); ++o) {
+  const auto make_view = [&](size_t o, const at::Tensor& base) {
     const OutputSpec& spec = record.outputs[o];
-    if (spec.view < 0) continue;
-    const at::Tensor& base = arguments.tensors[spec.view];
     outputs[o] =
         base.detach().as_strided(spec.sizes, spec.strides, base.storage_offset() + spec.offset);
-  }
+  };
+  for (size_t o = 0; o < outputs.size(); ++o)
+    if (const int base = record.outputs[o].view; base >= 0) make_view(o, arguments.tensors[base]);
   const Arguments view = arguments.view();
   Scratch scratch{.device = arguments.device, .held = {}};
   const ScratchSource source{.context = &scratch, .allocate = &Scratch::allocate_bytes};
@@ -224,6 +224,8 @@ Results run(const Record& record, const TorchArguments& arguments) {
     for (int o : record.released[i]) outputs[o].reset();  // the next step may have its memory
   }
   allocate_before(record.steps.size());
+  for (size_t o = 0; o < outputs.size(); ++o)
+    if (const int base = record.outputs[o].view_of_output; base >= 0) make_view(o, outputs[base]);
   Results results;
   results.reserve(outputs.size());
   for (size_t o = 0; o < outputs.size(); ++o) {

@@ -98,7 +98,7 @@ def test_reduced_axes_are_ordered_as_they_lie_in_memory() -> None:
     assert order(x, [0]) == ([2, 0, 1], [2], [0, 1])
     assert order(x, [0, 2]) == ([1, 0, 2], [1, 2], [0])
     assert order(x.transpose(1, 2), [1]) == ([0, 1, 2], [2], [0, 1])
-    assert order(x.permute(2, 1, 0), [2]) == ([2, 1, 0], [2], [1, 0])
+    assert order(x.permute(2, 1, 0), [2]) == ([2, 1, 0], [2], [0, 1])
     assert order(x, [0, 1, 2]) == ([0, 1, 2], [0, 1, 2], [])
 
 
@@ -129,14 +129,14 @@ def test_what_one_kernel_hands_to_another_is_read_as_it_was_stored() -> None:
     assert sorted(strides.values()) == ["0", "1", "size(0, 1)"] or "1" in strides.values()
 
 
-def test_outputs_over_some_axes_are_laid_out_as_the_whole() -> None:
+def test_outputs_over_some_axes_have_layouts_of_their_own() -> None:
     fd = FusionDefinition()
     x = fd.define_tensor([-1, -1, -1])
     fd.add_output(fd.ops.sum(x, 1))
     fd.add_output(x * 2.0)
     inputs = [X[:24].view(2, 3, 4).permute(2, 1, 0)]
     (problem,) = Grouped(fd, inputs).problems()
-    assert problem["output_order"] == [[1, 0], [2, 1, 0]]
+    assert problem["output_order"] == [[0, 1], [2, 1, 0]]
     assert (inputs[0] * 2).stride() == (1, 4, 12)
 
 

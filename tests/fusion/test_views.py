@@ -1,4 +1,6 @@
-"""Which outputs are views of inputs: they share memory, everything else has its own."""
+"""Which outputs are views of inputs, or of what a library made: they share memory, all else has its
+own.
+"""
 
 from __future__ import annotations
 
@@ -141,3 +143,48 @@ def test_autograd_does_not_see_them() -> None:
     got = run(lambda o, t: o.permute(t, [1, 0, 2]), x, False)
     assert not got.requires_grad
     assert share(got, x)
+
+
+def test_results_of_library_calls_have_views() -> None:
+    """One scan; its slices, rows and permutes share its memory, as torch's do."""
+    fd = FusionDefinition()
+    o, x = fd.ops, fd.define_tensor([-1, -1, -1])
+    total = o.cumsum(x, 1)
+    parts = [
+        o.permute(total, [2, 0, 1]),
+        o.slice(total, [0, 1, 0], [4, 5, 6], [1, 2, 1]),
+        o.select(total, 2, 1),
+        o.reshape(total, [20, -1]),
+        o.set(o.permute(total, [1, 0, 2])),
+    ]
+    for part in parts:
+        fd.add_output(part)
+    exact = X.cumsum(1)
+    want = [exact.permute(2, 0, 1), exact[:, 1::2], exact[:, 2], exact.view(20, 6)]
+    got = fd.execute([X])
+    for g, w in zip(got, want, strict=False):
+        assert torch.equal(g, w)
+        assert (g.stride(), g.storage_offset()) == (w.stride(), w.storage_offset())
+        assert share(g, got[0])
+    assert torch.equal(got[4], exact.permute(1, 0, 2))
+    assert not share(got[4], got[0])
+    assert len(fd.fec.executor.kernels(None)) == 1  # of the copy
+
+
+def test_a_library_result_beside_its_view_and_what_is_computed_of_it() -> None:
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1, -1])
+    values, places = fd.ops.sort(x, 1)
+    fd.add_output(fd.ops.permute(places, [1, 0]))
+    fd.add_output(values * 2.0)
+    fd.add_output(values)
+    fd.add_output(fd.ops.cumsum(fd.ops.permute(values, [1, 0]), 0))
+    fd.add_output(fd.ops.permute(values, [1, 0]))
+    x = torch.randn(5, 7)
+    exact, where = x.sort(1)
+    got = fd.execute([x])
+    for g, w in zip(got, [where.T, exact * 2, exact, exact.T.cumsum(0), exact.T], strict=True):
+        assert torch.equal(g, w)
+    assert share(got[4], got[2])
+    assert not share(got[2], x)
+    assert got[0].stride() == (1, 7)
