@@ -360,4 +360,65 @@ std::vector<uint8_t> fed_by(const Refined& refined, const std::vector<AxisSet>& 
   return fed;
 }
 
+uint8_t fed_operands(const Value& value, const std::vector<uint8_t>& fed) {
+  uint8_t out = 0;
+  visit_operands(value, [&](ValueId a) { out |= fed[a]; });
+  return out;
+}
+
+namespace {
+
+AxisSet all_axes(const Refined& refined) {
+  const size_t n = refined.axes.size();
+  return n == 64 ? ~AxisSet{0} : (AxisSet{1} << n) - 1;
+}
+
+// Are results of set `s` of two read by nothing but values over the axes that it keeps, which come
+// to be stored?
+bool terminal(const Refined& r, const std::vector<AxisSet>& overs, const std::vector<uint8_t>& fed,
+              size_t s) {
+  const auto mine = static_cast<uint8_t>(1 << s);
+  for (size_t v = 0; v < fed.size(); ++v) {
+    const Value& value = r.values[v];
+    if (std::holds_alternative<Reduced>(value.how)) {
+      if (fed_operands(value, fed) & mine) return false;
+    } else if ((fed[v] & mine) && (fed[v] != mine || (value.axes & overs[s]))) {
+      return false;
+    }
+  }
+  return std::none_of(r.stores.begin(), r.stores.end(), [&](const Store& store) {
+    return (fed[store.access.value] & mine) && (axes_of(store.at) & overs[s]);
+  });
+}
+
+}  // namespace
+
+std::optional<ReductionSets> reduction_sets(const Refined& r) {
+  const std::vector<AxisSet> overs = reduced_sets(r);
+  const AxisSet all = all_axes(r);
+  if (overs.empty()) {
+    // An element that many threads stored would be stored by none along an axis of size 0.
+    for (const Store& s : r.stores)
+      if (axes_of(s.at) != all) return std::nullopt;
+    return ReductionSets{};
+  }
+  if (overs.size() > 2 || (overs.size() == 2 && overs[0] != (all & ~overs[1]))) return std::nullopt;
+  for (const Value& v : r.values)
+    if (const auto* reduced = std::get_if<Reduced>(&v.how))
+      if ((reduced->over | v.axes) != all) return std::nullopt;
+  const std::vector<uint8_t> fed = fed_by(r, overs);
+  for (const Store& s : r.stores) {
+    const AxisSet axes = axes_of(s.at);
+    bool fits = axes == all;
+    for (size_t i = 0; i < overs.size(); ++i)
+      fits = fits || (axes == (all & ~overs[i]) && (fed[s.access.value] >> i & 1));
+    if (!fits) return std::nullopt;
+  }
+  if (overs.size() == 1) return ReductionSets{.rows = overs[0]};
+  const bool first = terminal(r, overs, fed, 0), second = terminal(r, overs, fed, 1);
+  if (!first && !second) return std::nullopt;
+  const size_t rows = second ? 0 : 1;
+  return ReductionSets{.rows = overs[rows], .columns = overs[1 - rows], .either = first && second};
+}
+
 }  // namespace fuser

@@ -187,6 +187,7 @@ std::vector<std::vector<const Tensor*>> worth_storing(const Graph& graph, ValueG
                                                       const Tensor* root);
 // By value: which of `overs` it is computed from with no other reduction between.
 std::vector<uint8_t> fed_by(const Refined& refined, const std::vector<AxisSet>& overs);
+uint8_t fed_operands(const Value& value, const std::vector<uint8_t>& fed);
 // The distinct sets of axes that are reduced, in value order.
 std::vector<AxisSet> reduced_sets(const Refined& refined);
 

@@ -17,67 +17,6 @@ namespace fuser {
 
 namespace {
 
-AxisSet all_axes(const Refined& refined) {
-  const size_t n = refined.axes.size();
-  return n == 64 ? ~AxisSet{0} : (AxisSet{1} << n) - 1;
-}
-
-uint8_t fed_operands(const Value& value, const std::vector<uint8_t>& fed) {
-  uint8_t out = 0;
-  visit_operands(value, [&](ValueId a) { out |= fed[a]; });
-  return out;
-}
-
-// Are results of set `s` of two read by nothing but values over the axes that it keeps, which come
-// to be stored?
-bool terminal(const Refined& r, const std::vector<AxisSet>& overs, const std::vector<uint8_t>& fed,
-              size_t s) {
-  const auto mine = static_cast<uint8_t>(1 << s);
-  for (size_t v = 0; v < fed.size(); ++v) {
-    const Value& value = r.values[v];
-    if (std::holds_alternative<Reduced>(value.how)) {
-      if (fed_operands(value, fed) & mine) return false;
-    } else if ((fed[v] & mine) && (fed[v] != mine || (value.axes & overs[s]))) {
-      return false;
-    }
-  }
-  return std::none_of(r.stores.begin(), r.stores.end(), [&](const Store& store) {
-    return (fed[store.access.value] & mine) && (axes_of(store.at) & overs[s]);
-  });
-}
-
-}  // namespace
-
-std::optional<ReductionSets> reduction_sets(const Refined& r) {
-  const std::vector<AxisSet> overs = reduced_sets(r);
-  const AxisSet all = all_axes(r);
-  if (overs.empty()) {
-    // An element that many threads stored would be stored by none along an axis of size 0.
-    for (const Store& s : r.stores)
-      if (axes_of(s.at) != all) return std::nullopt;
-    return ReductionSets{};
-  }
-  if (overs.size() > 2 || (overs.size() == 2 && overs[0] != (all & ~overs[1]))) return std::nullopt;
-  for (const Value& v : r.values)
-    if (const auto* reduced = std::get_if<Reduced>(&v.how))
-      if ((reduced->over | v.axes) != all) return std::nullopt;
-  const std::vector<uint8_t> fed = fed_by(r, overs);
-  for (const Store& s : r.stores) {
-    const AxisSet axes = axes_of(s.at);
-    bool fits = axes == all;
-    for (size_t i = 0; i < overs.size(); ++i)
-      fits = fits || (axes == (all & ~overs[i]) && (fed[s.access.value] >> i & 1));
-    if (!fits) return std::nullopt;
-  }
-  if (overs.size() == 1) return ReductionSets{.rows = overs[0]};
-  const bool first = terminal(r, overs, fed, 0), second = terminal(r, overs, fed, 1);
-  if (!first && !second) return std::nullopt;
-  const size_t rows = second ? 0 : 1;
-  return ReductionSets{.rows = overs[rows], .columns = overs[1 - rows], .either = first && second};
-}
-
-namespace {
-
 // An output in a group of its own, and the tensors (by id) that it reads from memory.
 struct Alone {
   ValueGroup group;
@@ -105,6 +44,14 @@ struct Segmenter {
   std::map<int, int> views{};             // by tensor: the output that is it, as a view of an input
   std::map<int, Alone> alone{};           // by output, while it waits for what it reads
   std::vector<Parting> partings{};
+  // Outputs that no kernel had axes for when their turn came: what follows them may bring such a
+  // kernel, as the result of a dropout does for its mask.
+  struct Waiting {
+    int output = 0, level = 0;
+    std::optional<Alone> own{};
+  };
+  std::vector<Waiting> waiting{};
+  bool last_turn = false;
 
   explicit Segmenter(Fusion& f) : fusion(f), graph(make_graph(f)) {
     level.assign(fusion.outputs.size(), -1);
@@ -427,11 +374,13 @@ struct Segmenter {
     level[output] = at_level;
     const Tensor* t = fusion.outputs[output].tensor;
     const char* why = "no axes in common are offered by a tensor that both read";
+    bool offered = false;
     std::vector<size_t>& candidates = groups_of[{graph.component[t->id], at_level}];
     for (size_t tries = 0; tries < std::min(most_tries, candidates.size()); ++tries) {
       ValueGroup& g = groups[candidates[candidates.size() - 1 - tries]];
       if (!own && !fits(g, 2)) continue;
       for (const std::vector<Expr>& at : g.offers(t)) {
+        offered = true;
         if (!own) {
           g.add(output, at, false);
           return;
@@ -445,6 +394,10 @@ struct Segmenter {
         why = fits(g) ? "their reductions do not go together" : "one kernel would be too large";
         g.restore(std::move(state));
       }
+    }
+    if (!offered && !candidates.empty() && !last_turn) {
+      waiting.push_back({output, at_level, own ? std::optional(std::move(*own)) : std::nullopt});
+      return;
     }
     if (!candidates.empty())
       note_apart(t, groups[candidates.back()], why);
@@ -554,6 +507,8 @@ struct Segmenter {
     const size_t given = fusion.outputs.size();
     for (size_t o = 0; o < given; ++o)
       if (!fusion.outputs[o].view) place(static_cast<int>(o));
+    last_turn = true;
+    for (Waiting& w : waiting) place(w.output, w.level, w.own ? &*w.own : nullptr);
     std::vector<std::pair<int, Segment>> made;  // level
     for (auto& [tensor, call] : calls) made.emplace_back(call.level, std::move(call.call));
     for (size_t i = 0; i < groups.size(); ++i) {

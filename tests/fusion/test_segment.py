@@ -305,6 +305,18 @@ def test_a_reduction_of_less_than_the_kernel_walks_is_a_kernel_before() -> None:
     assert [len(g["axes"]) for g in got.groups] == [1, 2]
 
 
+def test_a_mask_of_no_operand_joins_the_kernel_that_needs_it() -> None:
+    """It comes before the result by which it shares axes with the statistics."""
+    fd, (x,) = define(2)
+    row_max = fd.ops.max(x, 1, True)
+    rows, columns = fd.ops.size(x, 0), fd.ops.size(x, 1)
+    place = fd.ops.split_dim(fd.ops.iota(fd.ops.mul(rows, columns)), 0, [rows, columns])
+    keep = fd.ops.gt(fd.ops.remainder(place, 3), 0)
+    for output in (row_max, keep, fd.ops.exp(x - row_max) * fd.ops.cast(keep, DataType.Float)):
+        fd.add_output(output)
+    assert shape_of(check(fd, [X])) == [([0, 1, 2], 1, 0)]
+
+
 def test_graphs_that_share_nothing_share_no_kernel() -> None:
     fd, (x, y) = define(2, 2)
     fd.add_output(fd.ops.softmax(x, 1))
