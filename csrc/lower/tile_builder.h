@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "fusion/walks.h"
 #include "lower/passes.h"
 #include "lower/values.h"
 
@@ -60,7 +61,6 @@ struct Builder {
   bool all_exist = false;  // inside one that says it of all lanes of all steps
 
   // By value.
-  std::vector<int> phase;        // the walk in or before which it is known
   std::vector<bool> finish;      // depends on a reduction over K: known at the very end
   std::vector<int> access_of;    // its memory access, or -1
   std::vector<int> state_of;     // array of a Reduced value's partial results
@@ -73,7 +73,7 @@ struct Builder {
   std::vector<int> shared_of;    // by access: buffer in shared memory, or -1
   std::vector<int> elements_of;  // by access: plain register array
   std::vector<int> output_of;    // by access (stores)
-  int phases = 0;                // number of reductions that wait for each other
+  Walks walks;                   // what each is for
 
   const std::vector<Value>& values() const { return problem.refined.values; }
   Exprs& exprs() { return kernel.exprs; }
@@ -143,7 +143,6 @@ struct Builder {
   std::vector<int> stores_over(bool k, bool r) const;
   ValueId stored_value(int access) const;
   bool is_finish_store(int access) const;
-  int walk_of_store(int access) const;  // over K and R
 
   // Values that `roots` are computed from inside a walk, operands first; those known already and
   // those over K alone are not among them.

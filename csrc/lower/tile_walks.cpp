@@ -136,7 +136,7 @@ void Builder::between_walks(Body& body, int p, Known& known) {
   for (size_t i = 0; i < values().size(); ++i) {
     const auto v = static_cast<ValueId>(i);
     const Value& value = values()[v];
-    if (is_inner(v) || finish[v] || phase[v] != p || known[v]) continue;
+    if (is_inner(v) || finish[v] || walks.phase[v] != p || known[v]) continue;
     const bool in_memory = access_of[v] >= 0 && !is_loaded(problem.accesses[access_of[v]]);
     if (in_memory && next_of[access_of[v]] >= 0) {
       const int array = plain_array(access_of[v], false);
@@ -222,17 +222,11 @@ void Builder::keep(Body& body, ValueId v, Expr lane, Expr value) {
   body.push_back({Assign{.array = array, .element = element(lane, lanes), .value = value}});
 }
 
-int Builder::walk_of_store(int access) const {
-  const ValueId v = stored_value(access);
-  if (waits_for_reads(problem, problem.accesses[access])) return phases;
-  return v >= 0 ? phase[v] : 0;
-}
-
 void Builder::nest(Body& out, int p, Known& outer) {
   const std::vector<ValueId> reductions = reductions_of(p);
   std::vector<int> stores;
   for (int i : stores_over(true, true))
-    if (!is_finish_store(i) && walk_of_store(i) == p) stores.push_back(i);
+    if (!is_finish_store(i) && walks.store[i] == p) stores.push_back(i);
   if (reductions.empty() && stores.empty()) return;
 
   std::vector<ValueId> roots;
@@ -324,7 +318,7 @@ void Builder::nest(Body& out, int p, Known& outer) {
         here[v] = e;
       else
         compute(v, here, inner, lane);
-      if (p < phases && is_kept(v)) keep(inner, v, lane, here[v]);
+      if (p < walks.phases && is_kept(v)) keep(inner, v, lane, here[v]);
     };
     for (ValueId v : wanted)
       if (!in_lanes(values()[v].axes)) find(body, v, constant(0), known);

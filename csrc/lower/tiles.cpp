@@ -239,7 +239,7 @@ std::vector<ValueId> Builder::operands_of(const Value& v) {
 
 void Builder::analyse() {
   const size_t n = values().size();
-  phase.assign(n, 0);
+  walks = walks_of(problem);
   finish.assign(n, false);
   access_of.assign(n, -1);
   state_of.assign(n, -1);
@@ -251,20 +251,13 @@ void Builder::analyse() {
   for (size_t i = 0; i < problem.accesses.size(); ++i)
     if (!problem.accesses[i].store) access_of[problem.accesses[i].index] = static_cast<int>(i);
   for (size_t v = 0; v < n; ++v) {
-    for (ValueId o : operands_of(values()[v])) {
-      phase[v] = std::max(phase[v], phase[o]);
-      finish[v] = finish[v] || finish[o];
-    }
+    for (ValueId o : operands_of(values()[v])) finish[v] = finish[v] || finish[o];
     if (const auto* r = std::get_if<Reduced>(&values()[v].how)) {
-      if (reduces_columns(values()[v]))
-        finish[v] = true;
-      else
-        ++phase[v];
+      if (reduces_columns(values()[v])) finish[v] = true;
       int extent = takes_arrays(r->op) && lane_dim == R ? 1 : lanes;
       if (reduces_columns(values()[v])) extent *= unroll;
       state_of[v] = new_array(text("r_", row(r->op).name, v), r->compute, extent, State{r->op});
     }
-    if (!finish[v]) phases = std::max(phases, phase[v]);
   }
 }
 
@@ -302,7 +295,7 @@ std::vector<ValueId> Builder::reductions_of(int p) const {
   std::vector<ValueId> out;
   for (size_t v = 0; v < values().size(); ++v) {
     if (!is_reduced(static_cast<ValueId>(v))) continue;
-    if (phase[v] == (reduces_columns(values()[v]) ? p : p + 1))
+    if (walks.phase[v] == (reduces_columns(values()[v]) ? p : p + 1))
       out.push_back(static_cast<ValueId>(v));
   }
   return out;
@@ -503,7 +496,7 @@ void Builder::walk_row(Body& body) {
   Known known(values().size(), nullptr);
   between_walks(body, 0, known);
   if (row_var >= 0) append(body, read_ahead(exprs().add(var(row_var), constant(1))));
-  for (int p = 0; p <= phases; ++p) {
+  for (int p = 0; p <= walks.phases; ++p) {
     if (p > 0) between_walks(body, p, known);
     if (p == 0 && peeled) append(body, read_edges(known));
     if (p == 0 && has_copies() && row_var < 0) {
@@ -513,14 +506,15 @@ void Builder::walk_row(Body& body) {
     if (p == 0 && kernel.cluster > 1 && row_var < 0)
       body.push_back({SyncCluster{SyncCluster::Part::Wait}});
     nest(body, p, known);
-    if (p == phases) break;
+    if (p == walks.phases) break;
     std::vector<ValueId> reduced = reductions_of(p);
     std::erase_if(reduced, [&](ValueId v) { return reduces_columns(values()[v]); });
     // Slots are used again one iteration later: with a single barrier between, they alternate.
-    Expr parity = row_var >= 0 && phases == 1 ? exprs().mod(var(row_var), constant(2)) : nullptr;
+    Expr parity =
+        row_var >= 0 && walks.phases == 1 ? exprs().mod(var(row_var), constant(2)) : nullptr;
     combine(body, reduced, parity);
     if (splits) {
-      FUSER_ASSERT(phases == 1, "a reduction over the grid is the last one");
+      FUSER_ASSERT(walks.phases == 1, "a reduction over the grid is the last one");
       last_block(body, reduced, known);
       return;
     }

@@ -4,6 +4,8 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "fusion/walks.h"
+#include "fusion/work.h"
 
 namespace fuser {
 
@@ -257,49 +259,38 @@ bool moves_rows(const Problem& p, const MemoryAccess& a) {
 
 namespace {
 
-// The walk that stores an output over K and R.
-int walk_of_store(const Problem& p, const MemoryAccess& store, const std::vector<int>& phase) {
-  const ValueId v = p.refined.stores[store.index].access.value;
-  if (waits_for_reads(p, store)) return *std::max_element(phase.begin(), phase.end());
-  return v >= 0 ? phase[v] : 0;
+// By walk: the values that it takes in or stores.
+std::vector<std::vector<bool>> roots_of_walks(const Problem& p) {
+  const std::vector<Value>& values = p.refined.values;
+  const Walks walks = walks_of(p);
+  std::vector<std::vector<bool>> roots(walks.phases + 1, std::vector<bool>(values.size(), false));
+  for (size_t v = 0; v < values.size(); ++v) {
+    const auto* r = std::get_if<Reduced>(&values[v].how);
+    if (!r) continue;
+    const int walk = walks.phase[v] - (r->over == p.reduced ? 1 : 0);
+    visit_operands(values[v], [&](ValueId o) { roots[walk][o] = true; });
+  }
+  for (size_t i = 0; i < p.accesses.size(); ++i) {
+    if (!p.accesses[i].store) continue;
+    const ValueId v = p.refined.stores[p.accesses[i].index].access.value;
+    if (v >= 0) roots[walks.store[i]][v] = true;
+  }
+  return roots;
 }
 
-// Reductions over R that a value waits for, its own included.
-std::vector<int> phases_of(const Problem& p) {
-  std::vector<int> phase(p.refined.values.size(), 0);
-  for (size_t v = 0; v < phase.size(); ++v) {
-    const Value& value = p.refined.values[v];
-    visit_operands(value, [&](ValueId o) { phase[v] = std::max(phase[v], phase[o]); });
-    const auto* r = std::get_if<Reduced>(&value.how);
-    if (r && r->over == p.reduced) ++phase[v];
-  }
-  return phase;
+// Is it computed anew for each element of a row?
+bool is_of_walks(const Problem& p, const Value& v) {
+  return (v.axes & p.reduced) && !std::holds_alternative<Reduced>(v.how);
 }
 
 }  // namespace
 
 std::vector<ValueId> computed_again(const Problem& p) {
   const std::vector<Value>& values = p.refined.values;
-  const std::vector<int> phase = phases_of(p);
-  const size_t last = phase.empty() ? 0 : *std::max_element(phase.begin(), phase.end());
-  // By walk: what it takes in or stores, then all that these are computed from.
-  std::vector<std::vector<bool>> needs(last + 1, std::vector<bool>(values.size(), false));
   std::vector<bool> kept(values.size(), false), before(values.size(), false);
-  for (size_t v = 0; v < values.size(); ++v) {
-    const auto* r = std::get_if<Reduced>(&values[v].how);
-    if (!r) continue;
-    const int walk = phase[v] - (r->over == p.reduced ? 1 : 0);
-    visit_operands(values[v], [&](ValueId o) { needs[walk][o] = true; });
-  }
-  for (const MemoryAccess& a : p.accesses) {
-    if (!a.store) continue;
-    const ValueId v = p.refined.stores[a.index].access.value;
-    if (v >= 0) needs[walk_of_store(p, a, phase)][v] = true;
-  }
-  for (std::vector<bool>& need : needs) {
+  for (std::vector<bool>& need : roots_of_walks(p)) {
     for (size_t v = values.size(); v-- > 0;) {
-      if (!need[v] || !(values[v].axes & p.reduced)) continue;
-      if (std::holds_alternative<Reduced>(values[v].how)) continue;
+      if (!need[v] || !is_of_walks(p, values[v])) continue;
       if (before[v] && std::holds_alternative<Apply>(values[v].how))
         kept[v] = true;  // its operands are not asked for
       else
@@ -309,22 +300,37 @@ std::vector<ValueId> computed_again(const Problem& p) {
   }
   std::vector<ValueId> out;
   for (size_t v = 0; v < values.size(); ++v)
-    if (kept[v] && (values[v].axes & p.reduced) && (values[v].axes & ~p.reduced))
+    if (kept[v] && (values[v].axes >> p.order.back() & 1) && (values[v].axes & ~p.reduced))
       out.push_back(static_cast<ValueId>(v));
   return out;
 }
 
+bool instructions_decide(const Problem& p) {
+  const std::vector<Value>& values = p.refined.values;
+  double all = 0.0, bytes = 0.0;
+  for (std::vector<bool>& need : roots_of_walks(p))
+    for (size_t v = values.size(); v-- > 0;) {
+      if (!need[v] || !is_of_walks(p, values[v])) continue;
+      all += slots(values[v]);
+      visit_operands(values[v], [&](ValueId o) { need[o] = true; });
+    }
+  for (const MemoryAccess& a : p.accesses)
+    if (moves_rows(p, a)) bytes += size_of(a.dtype);
+  return time_of(bytes, all) > time_of(bytes, 0.0);
+}
+
 Shape shape_of(const Problem& p) {
   Shape s;
-  const std::vector<int> phase = phases_of(p);
-  for (int reductions : phase) s.phases = std::max(s.phases, reductions);
-  for (const MemoryAccess& a : p.accesses) {
+  const Walks walks = walks_of(p);
+  s.phases = walks.phases;
+  for (size_t i = 0; i < p.accesses.size(); ++i) {
+    const MemoryAccess& a = p.accesses[i];
     const AxisSet axes = axes_of(p, a);
     const bool whole = (axes & p.reduced) != 0;
     const bool kept = (axes & ~p.reduced) != 0 || kept_axes(p).empty();
     if (a.store && whole && kept) {
       s.stores_rows = true;
-      s.stores_last = s.stores_last || walk_of_store(p, a, phase) == s.phases;
+      s.stores_last = s.stores_last || walks.store[i] == s.phases;
     }
     if (!a.store && whole && !kept) s.cached_bytes += size_of(a.dtype);
     if (!a.store && moves_rows(p, a)) {

@@ -86,6 +86,9 @@ Shape shape_of(const Problem& problem);
 // for each element, because nothing else that they are computed from is needed again.
 std::vector<ValueId> computed_again(const Problem& problem);
 
+// Do all walks over R together, each computing what it needs, take longer than the bytes of rows?
+bool instructions_decide(const Problem& problem);
+
 // A plan's choices as named integers, checked against what a user may write.
 struct Field {
   const char* name;

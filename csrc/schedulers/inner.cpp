@@ -24,6 +24,7 @@ constexpr int most_threads = 1024;
 constexpr int elements = 4;  // of a thread, of rows without vectors: few kernels serve them all
 constexpr int register_vectors = 8;     // of a thread: more leave no room for arithmetic
 constexpr int register_elements = 32;   // of a thread, of rows that are combined once
+constexpr int busy_elements = 16;       // of a thread, where instructions decide
 constexpr int skewed_steps = 5;         // of a skewed row in registers, 256 threads or less
 constexpr int wide_steps = 3;           // of one that 512 threads serve
 constexpr int least_cached = 48 << 10;  // bytes that L1 does not hold beside rows in shared memory
@@ -141,10 +142,11 @@ struct OnChip {
   bool once = false;  // takes no place in L1, which has too little for what all rows read
 };
 
-// `planned`: as it would lie in registers. `shifted_reads`: vectors beside the row's own that a
-// step of a skewed walk puts together; two of them leave no registers for several steps.
-OnChip on_chip(const Device& device, const Shape& shape, const OnChip& planned, int64_t vectors,
-               int vector, bool skew, int shifted_reads, bool can_copy) {
+// `planned`: as it would lie in registers. `busy`: instructions decide. `shifted_reads`: vectors
+// beside the row's own that a step of a skewed walk puts together; two of them leave no registers
+// for several steps.
+OnChip on_chip(const Device& device, const Shape& shape, const OnChip& planned, bool busy,
+               int64_t vectors, int vector, bool skew, int shifted_reads, bool can_copy) {
   OnChip o = planned;
   const int staged = std::max(1, shape.staged);
   const auto steps_of = [&](int threads) {
@@ -156,6 +158,14 @@ OnChip on_chip(const Device& device, const Shape& shape, const OnChip& planned, 
   // More threads rather than more registers: rows of two tensors, and rows of four vectors a
   // thread, gain 2 to 12% of a copy over rows in shared memory.
   const bool whole = vector > 1 && !skew;
+  // The fewer threads, the fewer instructions to combine what they have: a softmax of 512 elements
+  // with a mask and dropout takes 108 us with one warp a row, 116 with two, and in steps of four
+  // elements 119, 122 and 148 us with one, two and four (H200, 50 million elements).
+  if (whole && busy && o.unroll * vector <= busy_elements) {
+    for (; o.threads_x > warp && 2 * o.unroll * vector <= busy_elements; o.threads_x /= 2)
+      o.unroll *= 2;
+    return o;
+  }
   // What rows are only reduced to: combining costs more than reading, and fewer threads combine.
   if (whole && !shape.stores_rows && staged == 1 && o.threads_x == 256 && o.unroll == 2) {
     o.threads_x /= 2;
@@ -301,12 +311,14 @@ Plan plan_inner(Problem& p, const Hints& hints, const Device& device) {
     unroll = skewed_steps;
   else if (vectors > 1)
     unroll = std::max(unroll, vectors <= 2 * warp ? 2 : 1);
+  const bool busy = instructions_decide(p);
   bool serial = false, split = false, once = false;
   Place place = Place::Registers;
   if (stays) {
     const int shifts = std::popcount(static_cast<uint64_t>(shifted(p, r, hints, wide)));
-    const OnChip kept = on_chip(device, shape, {.threads_x = threads_x, .unroll = unroll}, vectors,
-                                vector, skew, shifts, vector > 1 && copied(p, wide, vector));
+    const OnChip kept =
+        on_chip(device, shape, {.threads_x = threads_x, .unroll = unroll}, busy, vectors, vector,
+                skew, shifts, vector > 1 && copied(p, wide, vector));
     place = kept.place;
     threads_x = kept.threads_x;
     unroll = kept.unroll;
@@ -355,6 +367,11 @@ Plan plan_inner(Problem& p, const Hints& hints, const Device& device) {
     // Side by side: more take registers that more blocks use better.
     unroll = skew || threads_x == most_threads ? 1 : 2;
   }
+  // What a later walk would compute again stays beside the row.
+  const Problem& walked = used(p, single_pass);
+  const auto again = static_cast<int>(computed_again(walked).size());
+  const bool keep = place == Place::Registers && vector > 1 && !skew && !serial &&
+                    again * unroll * vector <= register_elements && busy;
   return {.scheduler = "inner",
           .fields = {{"threads_x", threads_x},
                      {"threads_y", threads_y},
@@ -368,6 +385,7 @@ Plan plan_inner(Problem& p, const Hints& hints, const Device& device) {
                      {"min_blocks", min_blocks},
                      {"once", once},
                      {"single_pass", single_pass},
+                     {"keep", again && keep},
                      {"skew", skew},
                      {"whole", whole},
                      {"wide", wide},
@@ -389,6 +407,8 @@ Schedule schedule_inner(Problem& both, const Plan& plan) {
   s.rolled = static_cast<int>(plan.get("rolled"));
   s.whole = static_cast<int>(plan.get("whole"));
   s.once = plan.get("once") != 0;
+  if (plan.get("keep"))
+    for (ValueId v : computed_again(p)) s.stored.push_back({v, Place::Registers});
   s.tail = plan.get("skew") != 0;
   s.widths = widths_of(p, plan.get("wide"), vector);
   s.shifted = plan.get("shifted");
@@ -429,26 +449,33 @@ Schedule schedule_inner(Problem& both, const Plan& plan) {
 }
 
 void check_inner(const Plan& planned, const Plan& wanted) {
-  const int64_t x = planned.get("threads_x"), y = planned.get("threads_y");
+  const int64_t x = planned.get("threads_x");
   const bool serial = planned.get("serial") != 0;
   const bool shared = static_cast<Place>(planned.get("place")) == Place::Shared;
   const int64_t unroll = planned.get("unroll");
   // Of a skewed row, each element that no vector holds has a thread: at most three vectors of them.
-  const int least = planned.get("skew") ? 2 * warp : warp;
+  const int64_t least = !planned.get("skew") ? 1 : serial ? std::min<int64_t>(2 * warp, x) : x;
   check_fields(planned, wanted,
                {{"once", 0, 1},
-                {"threads_x", serial ? std::min<int64_t>(least, x) : x, most_threads / y},
-                {"unroll", serial ? 1 : unroll, shared ? 8 : 64},
+                {"keep", 0, planned.get("keep")},
+                {"threads_x", least, most_threads},
+                {"threads_y", 1, most_threads},
+                {"unroll", 1, shared ? 8 : 64},
                 {"min_blocks", 0, 8},
                 {"rolled", shared ? 1 : 0, shared ? 16 : 0},
                 {"blocks", planned.get("blocks") ? 1 : 0, planned.get("blocks") ? 1 << 20 : 0}});
-  const int64_t threads = wanted.get("threads_x");
-  FUSER_CHECK((threads & (threads - 1)) == 0, User, "plan-1", "plan: threads_x=", threads,
-              " is not possible here; expected a power of two\n  planned: ", to_string(planned));
+  const auto check = [&](bool ok, const std::string& is, const std::string& expected) {
+    FUSER_CHECK(ok, User, "plan-1", "plan: ", is, " is not possible here; expected ", expected,
+                "\n  planned: ", to_string(planned));
+  };
+  const int64_t threads = wanted.get("threads_x"), all = threads * wanted.get("threads_y");
+  const int64_t taken = threads * wanted.get("unroll");
+  check((threads & (threads - 1)) == 0, text("threads_x=", threads), "a power of two");
+  check(serial || taken >= x * unroll, text("threads_x * unroll=", taken),
+        text("at least ", x * unroll, ", for the row"));
   // A warp takes part in the reductions of one row or of several, and is whole.
-  FUSER_CHECK(threads * y % warp == 0, User, "plan-1", "plan: threads_x=", threads,
-              " is not possible here; expected a multiple of ", warp / y,
-              "\n  planned: ", to_string(planned));
+  check(all % warp == 0 && all <= most_threads, text("threads_x * threads_y=", all),
+        text("a multiple of ", warp, " up to ", most_threads));
 }
 
 }  // namespace fuser

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from fuser import Plan, UserError, _core
+from fuser import DataType, FusionDefinition, Plan, UserError, _core
 from tests.reducing import (
     PROGRAMS,
     REGISTERS,
@@ -211,6 +211,8 @@ def test_a_plan_sees_no_size(name: str, rng: np.random.Generator) -> None:
         ((5, 256), {"threads_x": 64}),
         ((5, 256), {"unroll": 4}),
         ((5, 256), {"unroll": 7}),
+        ((5, 256), {"threads_x": 16, "unroll": 4}),
+        ((5, 256), {"threads_y": 8}),
         ((3, 8000), {"unroll": 5}),
         ((2, 20000), {"unroll": 8}),
         ((2, 40000), {"threads_x": 256}),
@@ -233,7 +235,8 @@ def test_changed_plans_run(shape: Any, changes: dict[str, int], rng: np.random.G
         ((5, 256), {"unroll": 1}),
         ((5, 256), {"unroll": 65}),
         ((5, 256), {"threads_x": 2048}),
-        ((5, 256), {"threads_y": 8}),
+        ((5, 256), {"threads_y": 64}),
+        ((5, 256), {"keep": 1}),  # nothing is computed twice
         ((5, 256), {"cluster": 2}),
         ((5, 256), {"place": SHARED}),
         ((5, 256), {"vector": 2}),
@@ -260,3 +263,38 @@ def test_what_rows_share_stays_in_l1() -> None:
     for name in ("softmax", "rms_norm"):
         plan = plan_for(name, (4096, 16_384), BF16, 90)
         assert (plan["place"], plan["min_blocks"]) == (SHARED, 0)
+
+
+def masked_softmax(ops: Any, x: Any, mask: Any) -> Any:
+    scores = ops.where(mask, x * 0.125, -1e30)
+    keep = ops.ge(ops.uniform(0.0, 1.0, [ops.size(x, 0), ops.size(x, 1)]), 0.1)
+    result = ops.softmax(scores, 1) * ops.cast(keep, DataType.Float)
+    return keep, ops.cast(result, DataType.BFloat16)
+
+
+def test_what_is_computed_again_is_kept_where_instructions_decide(rng: np.random.Generator) -> None:
+    """The exponentials, of which one warp a row has 16 a thread: the same bits as without."""
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1, -1], dtype=DataType.BFloat16)
+    mask = fd.define_tensor([-1, -1], dtype=DataType.Bool)
+    for output in masked_softmax(fd.ops, x, mask):
+        fd.add_output(output)
+    (kernel,) = kernels_for(fd, [(4096, 512)] * 2, text=True)
+    plan = kernel["plan"]
+    assert (plan["threads_x"], plan["unroll"], plan["vector"], plan["keep"]) == (32, 2, 8, 1)
+    assert kernel["ir"].count("exp_half(") == 1
+    assert plan_for("rms_norm", (4096, 512), BF16)["keep"] == 0
+    assert plan_for("softmax", (4096, 512), F32)["keep"] == 0, "bytes decide"
+
+    inputs = [
+        torch.from_numpy(rng.normal(size=(6, 512))).to(torch.bfloat16),
+        torch.from_numpy(rng.random((6, 512)) < 0.8),
+    ]
+    planned = fd.plan(inputs)
+    assert isinstance(planned, Plan)
+    results = []
+    for keep in (0, 1):
+        torch.manual_seed(5)
+        results.append(fd.execute(inputs, plan=planned.replace(keep=keep)))
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+    fd.validate(inputs)
