@@ -127,6 +127,9 @@ std::optional<ReductionSets> reduction_sets(const Refined& refined);
 
 // The mul that each add or sub takes up as an fma, by tensor id (-1: none); see contract.cpp.
 std::vector<int> contract(const Fusion& fusion);
+// Compares integers where that is the same: a float that is an integer times a power of two, both
+// exactly, against a constant.
+void compare_integers(Exprs& exprs, const std::vector<Value>& values, Apply& comparison);
 
 // Tensors, by id, that reach memory only as floats of 16 bits or fewer; see narrow.cpp.
 std::vector<bool> ends_narrow(const Fusion& fusion);

@@ -249,6 +249,7 @@ void ValueGroup::compute(const Point& p) {
     append(p, t.dtype, Convert{a}, axes_of({&a, 1}));
   } else if (const auto* d = std::get_if<Pointwise>(&t.definition)) {
     Apply how = apply(t, *d, p.at);
+    compare_integers(refined_.exprs, refined_.values, how);
     const AxisSet axes = axes_of(how.args);
     append(p, t.dtype, std::move(how), axes);
   } else if (std::holds_alternative<Pad>(t.definition) ||

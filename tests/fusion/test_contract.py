@@ -92,3 +92,49 @@ def test_the_product_is_not_rounded() -> None:
     assert exact.any()
     assert torch.equal(first.double(), exact)
     assert torch.equal(second.double(), -exact)
+
+
+# ---- Comparisons of integers
+
+
+def coins(op: str, unit: float, limit: float, bits: int = 8) -> FusionDefinition:
+    fd = FusionDefinition()
+    word = fd.define_tensor([-1], dtype=DataType.Int32)
+    number = fd.ops.cast(fd.ops.logical_right_shift(word, bits), DataType.Float)
+    fd.add_output(getattr(fd.ops, op)(fd.ops.mul(number, unit), limit))
+    return fd
+
+
+UNIT = 2.0**-24
+COMPARED = {"lt": torch.lt, "le": torch.le, "gt": torch.gt, "ge": torch.ge}
+
+
+@pytest.mark.parametrize("limit", [0.1, 0.5, 0.0, 1.0, 1 - UNIT, -0.25, 3 * UNIT, 1e-9, 2.0])
+@pytest.mark.parametrize("op", COMPARED)
+def test_a_coin_compares_integers(op: str, limit: float) -> None:
+    """Exactly what the floats would give, at every number around the limit."""
+    fd = coins(op, UNIT, limit)
+    near = torch.arange(-3, 4) + min(max(round(limit / UNIT), 3), 2**24 - 4)
+    numbers = torch.cat([near, torch.tensor([0, 1, 2**24 - 1, 2**23])])
+    words = (numbers << 8 | 0xA5).to(torch.int32)
+    assert "f32" not in stage_text(fd, [words], "loops").replace("p0", "")
+    (got,) = fd.execute([words])
+    exact = COMPARED[op](numbers.double() * UNIT, float(torch.tensor(limit, dtype=torch.float32)))
+    assert torch.equal(got, exact)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"unit": 0.1},  # the product is rounded
+        {"unit": -UNIT},  # the order turns around
+        {"bits": 7},  # 25 bits are no float32
+        {"limit": float("nan")},
+        {"limit": float("inf")},
+    ],
+)
+def test_what_is_not_exact_stays_a_comparison_of_floats(changes: dict[str, float]) -> None:
+    fd = coins(**({"op": "ge", "unit": UNIT, "limit": 0.1} | changes))  # type: ignore[arg-type]
+    words = torch.arange(-8, 8, dtype=torch.int32) * 123_456_789
+    assert "f32" in stage_text(fd, [words], "loops")
+    fd.validate([words])
