@@ -17,7 +17,8 @@ namespace {
 constexpr int warp = 32;
 constexpr int block_threads = 128;
 // Rotary embeddings of half types on an H200, share of a copy: 2 rows a thread 90 and 89%, 4 of
-// them 63 and 87, one 86 and 80. Pads with pairs of half types: 4 rows 54%, 8 rows 47, 16 rows 69.
+// them 63 and 87, one 86 and 80. Pads with pairs of half types: 4 rows 54%, 8 rows 47, 16 rows 69
+// in blocks of four warps, 81 in blocks of one.
 constexpr int rows_that_keep = 2, rows_of_a_vector = 4;
 constexpr int live_registers = 96;  // of a thread, for all that it loads
 // What is read along a column outweighs what moves of one of its elements by so much.
@@ -121,7 +122,8 @@ Plan plan_rows(Problem& p, const Hints& hints, const Device&) {
   while (unroll > 1 &&
          (unroll > most_rows || (unroll * r.loaded + r.kept) * vector / 4 > live_registers))
     unroll /= 2;
-  while (x * y < block_threads && int64_t{y} * unroll < most_rows) y *= 2;
+  const int threads = vector == r.vector ? block_threads : warp;
+  while (x * y < threads && int64_t{y} * unroll < most_rows) y *= 2;
   return {.scheduler = "rows",
           .fields = {{"threads_x", x},
                      {"threads_y", y},

@@ -156,6 +156,33 @@ def test_changed_plans_run(changes: dict[str, int]) -> None:
     assert torch.equal(got, x * 2)
 
 
+def sigmoids(count: int) -> Build:
+    def build(fd: FusionDefinition, t: list[Any]) -> Any:
+        for _ in range(count):
+            t = [fd.ops.sigmoid(t[0]) * 1.5 + 0.25]
+        return fd.ops.cast(t[0], DataType.BFloat16)
+
+    return build
+
+
+def drawn(fd: FusionDefinition, t: list[Any]) -> Any:
+    noise = fd.ops.uniform(0.0, 1.0, [fd.ops.size(t[0], 0)])
+    return sigmoids(40)(fd, [t[0] + noise])
+
+
+def test_fewer_elements_where_code_is_long() -> None:
+    """More would not stay in the caches of instructions, and no access needs to be wide then."""
+
+    def vector(build: Build) -> int:
+        x = [dense(256, dtype=HALF)]
+        plan = define(build, x).plan(x)
+        assert isinstance(plan, Plan)
+        return int(plan.vector)
+
+    assert [vector(sigmoids(n)) for n in (1, 8, 16, 40)] == [8, 8, 2, 1]
+    assert vector(drawn) == 4, "neighbours that share a call"
+
+
 @pytest.mark.parametrize(
     "changes",
     [{"threads": 100}, {"threads": 2048}, {"vector": 3}, {"vector": 8}, {"merged": 2}, {"wide": 0}],

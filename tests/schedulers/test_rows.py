@@ -84,6 +84,12 @@ def test_rims(columns: int, around: list[int], wanted: tuple[str, int]) -> None:
     assert (plan["scheduler"], plan["vector"]) == wanted
 
 
+def test_blocks_of_one_warp_where_places_cost_much() -> None:
+    plan = plan_of(padded(BF16, 4, [1, 1, 1, 1]), [(32, 256, 56, 56)])
+    assert (plan["vector"], plan["unroll"]) == (2, 16)
+    assert (plan["threads_x"], plan["threads_y"], plan["threads_z"]) == (32, 1, 1)
+
+
 def test_heads_that_are_no_whole_vectors() -> None:
     plan = plan_of(rope(BF16), rope_shapes(2, 16, 4, 50))
     assert (plan["scheduler"], plan["vector"], plan["one_side"]) == ("rows", 2, 0)
