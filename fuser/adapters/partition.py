@@ -22,6 +22,8 @@ from fuser.adapters import aten
 LARGEST = 256
 # Elements that a GPU computes in the time of a launch.
 SMALL = 1 << 22
+# Elements that may lie in memory for longer than they are needed: a bias, not a matrix.
+_TINY = 1 << 14
 
 
 @dataclass
@@ -347,13 +349,14 @@ def _at_the_edges(alone: Iterable[fx.Node], smallest: int) -> list[list[fx.Node]
     """Regions of small ops that stand alone, such as the casts of weights and of gradients: their
     kernels, mostly of one text, are one launch. They run at the beginning of the graph, where they
     read its inputs only, or at its end, where nothing else reads them; and their results live until
-    its end anyway, so that no memory is held for longer than the small operands.
+    its end anyway, or are tiny, so that no memory is held for longer than the small operands.
     """
     found: dict[Any, list[fx.Node]] = {}
     for node in alone:
-        if kind_of(node) != "compute" or not _is_small(node):
+        if kind_of(node) != "compute" or not is_small(node):
             continue
-        first = all(n.op == "placeholder" for n in node.all_input_nodes) and _stays(node)
+        first = all(n.op == "placeholder" for n in node.all_input_nodes)
+        first &= _stays(node) or tensor_of(node).numel() <= _TINY
         if first or all(user.op == "output" for user in node.users):
             found.setdefault((device_of(node), first), []).append(node)
     regions = [
@@ -362,7 +365,7 @@ def _at_the_edges(alone: Iterable[fx.Node], smallest: int) -> list[list[fx.Node]
     return [nodes for nodes in regions if len(nodes) >= smallest]
 
 
-def _is_small(node: fx.Node) -> bool:
+def is_small(node: fx.Node) -> bool:
     """Does its kernel take no longer than a launch?"""
     value = tensor_of(node)
     return value is not None and all(type(n) is int for n in value.shape) and value.numel() <= SMALL
