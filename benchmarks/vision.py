@@ -1,5 +1,5 @@
-"""Networks of images in the shapes of ResNet-50, EfficientNet-B0, ConvNeXt-T and Mixer-B/16,
-written out: what is fused depends on their blocks, not on who publishes them.
+"""Networks of images in the shapes of ResNet-50, EfficientNet-B0, MobileNetV3-L, ConvNeXt-T and
+Mixer-B/16, written out: what is fused depends on their blocks, not on who publishes them.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 CLASSES = 1000
+Activation = Callable[[torch.Tensor], torch.Tensor]
 
 
 def _conv(before: int, after: int, size: int, stride: int = 1, groups: int = 1) -> nn.Conv2d:
@@ -55,24 +56,40 @@ def resnet(depths: Sequence[int] = (3, 4, 6, 3)) -> nn.Module:
 
 
 class _Inverted(nn.Module):
-    """1x1 up, depthwise, squeeze and excitation, 1x1 down; a residual where the shapes allow."""
+    """1x1 up, depthwise, 1x1 down; a residual where the shapes allow. `squeezed` channels of
+    squeeze and excitation, None without.
+    """
 
-    def __init__(self, before: int, after: int, size: int, stride: int, factor: int) -> None:
+    def __init__(
+        self,
+        sizes: tuple[int, int, int],
+        size: int,
+        stride: int,
+        act: Activation,
+        squeezed: int | None,
+        excited: tuple[Activation, Activation] = (F.silu, torch.sigmoid),
+    ) -> None:
         super().__init__()
-        wide = before * factor
-        self.up = _conv(before, wide, 1) if factor > 1 else nn.Identity()
+        before, wide, after = sizes
+        self.up = _conv(before, wide, 1) if wide > before else nn.Identity()
         self.depthwise = _conv(wide, wide, size, stride, wide)
         self.down = _conv(wide, after, 1)
         self.norms = nn.ModuleList(nn.BatchNorm2d(n) for n in (wide, wide, after))
-        self.reduce = nn.Conv2d(wide, max(1, before // 4), 1)
-        self.expand = nn.Conv2d(max(1, before // 4), wide, 1)
+        self.act, self.excited = act, excited
+        self.reduce, self.expand = (
+            (nn.Conv2d(wide, squeezed, 1), nn.Conv2d(squeezed, wide, 1))
+            if squeezed
+            else (None, None)
+        )
         self.residual = stride == 1 and before == after
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = F.silu(self.norms[0](self.up(x)))
-        y = F.silu(self.norms[1](self.depthwise(y)))
-        gate = self.expand(F.silu(self.reduce(y.mean((2, 3), keepdim=True))))
-        y = self.norms[2](self.down(y * gate.sigmoid()))
+        y = self.act(self.norms[0](self.up(x)))
+        y = self.act(self.norms[1](self.depthwise(y)))
+        if self.reduce is not None and self.expand is not None:
+            inner, outer = self.excited
+            y = y * outer(self.expand(inner(self.reduce(y.mean((2, 3), keepdim=True)))))
+        y = self.norms[2](self.down(y))
         return x + y if self.residual else y
 
 
@@ -93,10 +110,44 @@ def efficientnet(stages: int = len(_STAGES)) -> nn.Module:
     before = 32
     for after, size, stride, factor, depth in _STAGES[:stages]:
         for i in range(depth):
-            layers.append(_Inverted(before, after, size, 1 if i else stride, factor))
+            sizes = (before, before * factor, after)
+            layers.append(_Inverted(sizes, size, 1 if i else stride, F.silu, max(1, before // 4)))
             before = after
     layers += [_conv(before, 1280, 1), nn.BatchNorm2d(1280), nn.SiLU()]
     return nn.Sequential(*layers, _head(1280))
+
+
+# (kernel, expanded, channels, squeezed, hardswish, stride)
+_MOBILE = (
+    (3, 16, 16, None, False, 1),
+    (3, 64, 24, None, False, 2),
+    (3, 72, 24, None, False, 1),
+    (5, 72, 40, 24, False, 2),
+    (5, 120, 40, 32, False, 1),
+    (5, 120, 40, 32, False, 1),
+    (3, 240, 80, None, True, 2),
+    (3, 200, 80, None, True, 1),
+    (3, 184, 80, None, True, 1),
+    (3, 184, 80, None, True, 1),
+    (3, 480, 112, 120, True, 1),
+    (3, 672, 112, 168, True, 1),
+    (5, 672, 160, 168, True, 2),
+    (5, 960, 160, 240, True, 1),
+    (5, 960, 160, 240, True, 1),
+)
+
+
+def mobilenet(blocks: int = len(_MOBILE)) -> nn.Module:
+    layers: list[nn.Module] = [_conv(3, 16, 3, 2), nn.BatchNorm2d(16), nn.Hardswish()]
+    before = 16
+    for size, wide, after, squeezed, hard, stride in _MOBILE[:blocks]:
+        act = F.hardswish if hard else F.relu
+        excited = (F.relu, F.hardsigmoid)
+        layers.append(_Inverted((before, wide, after), size, stride, act, squeezed, excited))
+        before = after
+    layers += [_conv(before, 6 * before, 1), nn.BatchNorm2d(6 * before), nn.Hardswish()]
+    layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6 * before, 1280)]
+    return nn.Sequential(*layers, nn.Hardswish(), nn.Linear(1280, CLASSES))
 
 
 class _ChannelsNorm(nn.LayerNorm):
@@ -170,12 +221,14 @@ def mixer(depth: int = 12, width: int = 768) -> nn.Module:
 SMALL: dict[str, Callable[[], nn.Module]] = {
     "resnet50": lambda: resnet((1, 1)),
     "efficientnet": lambda: efficientnet(3),
+    "mobilenetv3": lambda: mobilenet(5),
     "convnext": lambda: convnext((1, 1), 32),
     "mixer": lambda: mixer(2, 64),
 }
 LARGE: dict[str, Callable[[], nn.Module]] = {
     "resnet50": resnet,
     "efficientnet": efficientnet,
+    "mobilenetv3": mobilenet,
     "convnext": convnext,
     "mixer": mixer,
 }
