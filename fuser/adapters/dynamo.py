@@ -19,7 +19,7 @@ from torch._guards import TracingContext
 
 from fuser import UserError
 from fuser.adapters import aten
-from fuser.adapters.layouts import lay_out_for_convolutions
+from fuser.adapters.layouts import lay_out_for_readers
 from fuser.adapters.padding import pad_products, take_strides
 from fuser.adapters.partition import partition, tensor_of
 from fuser.adapters.program import program, strict_from_environment
@@ -74,7 +74,7 @@ def compile_graph(
     results = _results(graph)
     kept = {results[i] for i in places} - {results[i] for i in range(places.start)}
     makers = {n for nodes in parts.regions for n in nodes}
-    lay_out_for_convolutions(graph, makers, kept)
+    lay_out_for_readers(graph, makers, kept)
     pad_products(graph, makers, kept)
     results = _results(graph)
     if strides is not None:

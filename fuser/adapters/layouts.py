@@ -1,7 +1,8 @@
 """How the results of regions lie in memory, where only their readers have a say in it.
 
-What a convolution reads in a layout that is not its own, it copies first, on every call; a region
-writes any layout as fast as another.
+What a convolution reads in a layout that is not its own, it copies first, on every call; rows that
+do not lie together cost whoever normalizes them a transposition. A region writes any layout as fast
+as another.
 """
 
 from __future__ import annotations
@@ -23,27 +24,57 @@ CONVOLUTIONS: dict[object, tuple[tuple[int, ...], int]] = {
 }
 
 
-def lay_out_for_convolutions(
+_CAST = torch.ops.aten._to_copy.default
+
+# The place among the arguments of what is normalized along its last dims.
+NORMS: dict[object, int] = {
+    torch.ops.aten.native_layer_norm.default: 0,
+    torch.ops.aten.native_layer_norm_backward.default: 1,
+}
+
+
+def lay_out_for_readers(
     graph: fx.Graph, makers: Collection[fx.Node], kept: Collection[fx.Node]
 ) -> None:
-    """Images that regions make for convolutions with weights in channels-last get that layout.
+    """Images that regions make for convolutions with weights in channels-last get that layout;
+    where regions alone read what is normalized, its rows lie together.
 
     makers  nodes of regions: the memory of what they give is ours to lay out
     kept    results of the graph that only its own backward graph reads
     """
     for node in graph.nodes:
-        if node.target not in CONVOLUTIONS:
-            continue
-        places, weight = CONVOLUTIONS[node.target]
-        if not _is_channels_last(node.args[weight]):
-            continue
-        for image in (node.args[place] for place in places):
-            if image not in makers or not has_numbers(image) or _is_channels_last(image):
-                continue
-            wanted = tensor_of(image).contiguous(memory_format=torch.channels_last)
-            views = followed(image, wanted, makers, kept, CONVOLUTIONS)
-            if views is not None:
-                lay_out(views)
+        if node.target in CONVOLUTIONS:
+            places, weight = CONVOLUTIONS[node.target]
+            if _is_channels_last(node.args[weight]):
+                for place in places:
+                    _lay_out(node.args[place], torch.channels_last, makers, kept, CONVOLUTIONS)
+        elif node.target in NORMS and node in makers:
+            rows = node.args[NORMS[node.target]]
+            while rows in makers and not is_view(rows):
+                _lay_out(rows, torch.contiguous_format, makers, kept, ())
+                rows = rows.args[0] if rows.target is _CAST else None
+
+
+def _lay_out(
+    node: Any,
+    layout: torch.memory_format,
+    makers: Collection[fx.Node],
+    kept: Collection[fx.Node],
+    readers: Collection[object],
+) -> None:
+    """Gives what a region makes this layout, where `followed` finds that it may have it."""
+    if node not in makers or not has_numbers(node) or _has(node, layout):
+        return
+    wanted = tensor_of(node).contiguous(memory_format=layout)
+    views = followed(node, wanted, makers, kept, readers)
+    if views is not None:
+        lay_out(views)
+
+
+def _has(node: fx.Node, layout: torch.memory_format) -> bool:
+    if layout == torch.channels_last:
+        return _is_channels_last(node)
+    return bool(tensor_of(node).is_contiguous())
 
 
 def _is_channels_last(node: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from fuser.adapters.layouts import lay_out_for_convolutions
+from fuser.adapters.layouts import lay_out_for_readers
 from fuser.adapters.partition import partition
 from fuser.adapters.program import program
 from tests.adapters.graphs import traced
@@ -16,7 +16,7 @@ LAST = torch.channels_last
 def made(function, *inputs: torch.Tensor):
     module = traced(function, *inputs)
     parts = partition(module.graph)
-    lay_out_for_convolutions(module.graph, {n for nodes in parts.regions for n in nodes}, set())
+    lay_out_for_readers(module.graph, {n for nodes in parts.regions for n in nodes}, set())
     images = [n.args[0] for n in module.graph.nodes if "convolution" in str(n.target)]
     call, _ = program(module, parts, strict=True)
     return call, [n.meta["val"].is_contiguous(memory_format=LAST) for n in images]
@@ -41,3 +41,23 @@ def test_images_for_convolutions() -> None:
         call, found = made(function, x, weight)
         assert found == [wanted]
         torch.testing.assert_close(call([x, weight]), function(x, weight))
+
+
+def test_rows_of_norms_lie_together() -> None:
+    """Where only regions and the backward graph read them, not where the caller gets them."""
+
+    def mixed(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        z = x.transpose(1, 2) + y.transpose(1, 2)
+        return F.layer_norm(z.float(), (4,)).sin(), z
+
+    x, y = torch.randn(2, 4, 5).bfloat16(), torch.randn(2, 4, 5).bfloat16()
+    for is_kept in (True, False):
+        module = traced(mixed, x, y)
+        parts = partition(module.graph)
+        makers = {n for nodes in parts.regions for n in nodes}
+        (total,) = (n for n in makers if "add" in str(n.target))
+        lay_out_for_readers(module.graph, makers, {total} if is_kept else set())
+        call, _ = program(module, parts, strict=True)
+        results = call([x, y])
+        torch.testing.assert_close(results, list(mixed(x, y)), rtol=1e-2, atol=1e-2)
+        assert results[1].is_contiguous() == is_kept
