@@ -19,6 +19,7 @@ from torch._guards import TracingContext
 
 from fuser import UserError
 from fuser.adapters import aten
+from fuser.adapters.attention import drop_constant_masks
 from fuser.adapters.layouts import lay_out_for_readers
 from fuser.adapters.padding import pad_products, take_strides
 from fuser.adapters.partition import partition, tensor_of
@@ -161,5 +162,6 @@ def backend(
     """The backend that torch.compile looks up by the name "fuser"."""
     if mode not in (None, "default"):
         raise UserError(f"backend='fuser': no mode {mode!r}", rule="compile-mode")
+    drop_constant_masks(module)
     compiled: Callable[..., Any] = autograd(options_of(options))(module, inputs)
     return compiled

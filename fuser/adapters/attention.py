@@ -1,0 +1,132 @@
+"""Masks of attention that depend on no input.
+
+transformers makes its masks inside of the graph: all of them true, or what is_causal stands for. A
+mask is memory that torch's fastest kernels do not take, or read in vain.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import fx
+from torch.utils._python_dispatch import _disable_current_modes
+
+_ATTENTION = F.scaled_dot_product_attention
+_CREATIONS: set[Any] = {torch.arange, torch.full, torch.ones, torch.zeros, torch.tensor}
+_FUNCTIONS: set[Any] = {
+    *(operator.add, operator.sub, operator.mul, operator.neg, operator.getitem),
+    *(operator.ge, operator.gt, operator.le, operator.lt, operator.eq, operator.ne),
+    *(operator.and_, operator.or_, operator.invert),
+    *(torch.cumsum, torch.diff, torch.eq, torch.ge, torch.gt, torch.le, torch.lt, torch.ne),
+    *(torch.logical_and, torch.logical_not, torch.logical_or, torch.tril, torch.triu),
+}
+_READERS: set[Any] = {_ATTENTION, F.embedding, torch.cat, torch.matmul, torch.stack}
+_METHODS = {
+    *("bool", "contiguous", "cumsum", "diff", "expand", "flatten", "ge", "gt", "le", "long", "lt"),
+    *("new_ones", "repeat", "reshape", "to", "tril", "triu", "unsqueeze", "view"),
+}
+# Elements of a mask, without the dims that only repeat it, that are looked at.
+_MOST = 1 << 26
+
+
+def drop_constant_masks(module: fx.GraphModule) -> None:
+    """In a graph of Dynamo's: attention whose mask is true everywhere has none, one whose mask is a
+    lower triangle is causal.
+    """
+    changed = False
+    known: dict[fx.Node, str] = {}
+    for node in module.graph.nodes:
+        if node.op != "call_function" or node.target is not _ATTENTION:
+            continue
+        names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+        arguments = dict(zip(names, node.args, strict=False)) | node.kwargs
+        mask = arguments.get("attn_mask")
+        if not isinstance(mask, fx.Node) or arguments.get("is_causal", False) is not False:
+            continue
+        kind = known[mask] if mask in known else known.setdefault(mask, _kind(mask))
+        if kind:
+            arguments |= {"attn_mask": None, "is_causal": kind == "causal"}
+            node.args, node.kwargs = (), arguments
+            changed = True
+    if changed:
+        module.graph.eliminate_dead_code()
+        module.recompile()
+
+
+def _kind(mask: fx.Node) -> str:
+    """ "full", "causal", or "" for another mask, or one that is not known."""
+    example = mask.meta.get("example_value")
+    if not isinstance(example, torch.Tensor) or example.dtype != torch.bool or example.ndim < 2:
+        return ""
+    sizes = [*example.shape]
+    if not all(type(n) is int for n in sizes) or sizes[-1] * sizes[-2] > _MOST:
+        return ""
+    makers = _makers(mask)
+    if makers is None:
+        return ""
+    with _disable_current_modes(), torch.no_grad():
+        value = _evaluated(makers)
+        for dim, stride in enumerate(value.stride()):
+            value = value.narrow(dim, 0, 1) if stride == 0 else value
+        if value.numel() > _MOST:
+            return ""
+        if bool(value.all()):
+            return "full"
+        causal = torch.ones(sizes[-2:], dtype=torch.bool).tril()
+        return "causal" if sizes[-1] == sizes[-2] and bool((value == causal).all()) else ""
+
+
+def _makers(mask: fx.Node) -> list[fx.Node] | None:
+    """The nodes that make the mask out of nothing, in order; None where it has other sources, or
+    something writes into one of them.
+    """
+    found: dict[fx.Node, None] = {}
+    waiting = [mask]
+    while waiting:
+        node = waiting.pop()
+        if node in found:
+            continue
+        if not (_is_pure(node) and all(map(_only_reads, node.users))):
+            return None
+        if not node.all_input_nodes and node.target not in _CREATIONS:
+            return None
+        found[node] = None
+        waiting += node.all_input_nodes
+    return [n for n in mask.graph.nodes if n in found]
+
+
+def _only_reads(node: fx.Node) -> bool:
+    """Is it known to write into nothing that it is given?"""
+    if node.op == "call_method":
+        return not str(node.target).endswith("_")
+    return node.op == "output" or _is_pure(node) or node.target in _READERS
+
+
+def _is_pure(node: fx.Node) -> bool:
+    """Is it known to give the same each time?"""
+    if node.op == "call_method":
+        return str(node.target) in _METHODS
+    return node.op == "call_function" and (node.target in _FUNCTIONS or node.target in _CREATIONS)
+
+
+def _evaluated(nodes: list[fx.Node]) -> torch.Tensor:
+    """What the last of these nodes gives, on the CPU."""
+    values: dict[fx.Node, Any] = {}
+
+    def given(argument: Any) -> Any:
+        if isinstance(argument, torch.device):
+            return torch.device("cpu")
+        return values[argument] if isinstance(argument, fx.Node) else argument
+
+    for node in nodes:
+        args, kwargs = fx.node.map_aggregate((node.args, node.kwargs), given)
+        target: Any = node.target
+        if node.op == "call_method":
+            values[node] = getattr(args[0], target)(*args[1:], **kwargs)
+        else:
+            values[node] = target(*args, **kwargs)
+    result: torch.Tensor = values[nodes[-1]]
+    return result

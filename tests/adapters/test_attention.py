@@ -1,0 +1,99 @@
+"""fuser/adapters/attention.py: masks that depend on no input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fuser.adapters import dynamo
+from fuser.adapters.attention import drop_constant_masks
+
+
+def positions(n: int) -> tuple[torch.Tensor, torch.Tensor]:
+    at = torch.arange(n) + 0
+    return at[None, None, :, None], at[None, None, None, :]
+
+
+def full(n: int) -> torch.Tensor:
+    return (positions(n)[0] >= 0).expand(2, 1, n, n)
+
+
+def causal(n: int) -> torch.Tensor:
+    rows, columns = positions(n)
+    return (columns <= rows).expand(2, -1, n, n)
+
+
+def near(n: int) -> torch.Tensor:
+    rows, columns = positions(n)
+    return (columns <= rows) & (columns > rows - 2)
+
+
+def written(n: int) -> torch.Tensor:
+    mask = torch.ones(n, n, dtype=torch.bool)
+    mask[0, 1] = False
+    return mask
+
+
+def drawn(n: int) -> torch.Tensor:
+    return torch.rand(n, n) >= 0
+
+
+def attention(
+    mask: Callable[[int], torch.Tensor],
+) -> tuple[list[tuple[bool, bool]], torch.Tensor, torch.Tensor]:
+    """(has a mask, is causal) of each attention that is left in the graph, the result, eager's."""
+
+    def f(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        m = mask(q.shape[2])
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=m)
+        return F.scaled_dot_product_attention(y, k, v, m)
+
+    found: list[tuple[bool, bool]] = []
+
+    def backend(module: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Callable[..., object]:
+        drop_constant_masks(module)
+        for n in module.graph.nodes:
+            if n.target is F.scaled_dot_product_attention:
+                has = len(n.args) > 3 or n.kwargs.get("attn_mask") is not None
+                found.append((has, n.kwargs.get("is_causal", False)))
+        return dynamo.backend(module, inputs)
+
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    inputs = [torch.randn(2, 2, 5, 4) for _ in range(3)]
+    torch.manual_seed(1)
+    result = torch.compile(f, backend=backend)(*inputs)
+    torch.manual_seed(1)
+    return found, result, f(*inputs)
+
+
+@pytest.mark.parametrize(
+    ("mask", "left"),
+    [
+        (full, (False, False)),
+        (causal, (False, True)),
+        (near, (True, False)),
+        (written, (True, False)),
+        (drawn, (True, False)),
+    ],
+    ids=lambda v: getattr(v, "__name__", ""),
+)
+def test_masks(mask: Callable[[int], torch.Tensor], left: tuple[bool, bool]) -> None:
+    found, result, expected = attention(mask)
+    assert found == [left, left]
+    torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_masks_that_depend_on_an_input_stay() -> None:
+    def f(q: torch.Tensor, length: torch.Tensor) -> torch.Tensor:
+        mask = (torch.arange(5) < length).expand(5, 5)
+        return F.scaled_dot_product_attention(q, q, q, attn_mask=mask)
+
+    torch._dynamo.reset()
+    run = torch.compile(f, backend=dynamo.backend)
+    q = torch.randn(1, 2, 5, 4)
+    for n in (5, 3):
+        torch.testing.assert_close(run(q, torch.tensor(n)), f(q, torch.tensor(n)))
