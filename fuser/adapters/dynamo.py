@@ -12,10 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+import torch
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._guards import TracingContext
+from torch.utils.checkpoint import CheckpointPolicy
 
 from fuser import UserError
 from fuser.adapters import aten
@@ -123,8 +125,38 @@ def cut(joint: fx.GraphModule, inputs: Any, **kwargs: Any) -> tuple[fx.GraphModu
     cheap to compute again is not kept.
     """
     repeat_by_views(joint.graph)
+    _keep_what_is_widened(joint.graph)
     joint.recompile()
     return min_cut_rematerialization_partition(joint, inputs, **kwargs)
+
+
+def _keep_what_is_widened(graph: fx.Graph) -> None:
+    """Of a value of a half type and its copy in float32 the backward graph gets the former. Torch's
+    partitioner would keep the copy where it is read by an op that it does not fuse, a norm.
+    """
+    of_backward: set[fx.Node] = set()
+    for node in graph.nodes:
+        if node.op == "placeholder":
+            starts = str(node.target).startswith("tangents")
+        else:
+            starts = not of_backward.isdisjoint(node.all_input_nodes)
+        if starts:
+            of_backward.add(node)
+    for node in graph.nodes:
+        if node in of_backward or of_backward.isdisjoint(node.users) or not _widens(node):
+            continue
+        node.meta.setdefault("recompute", CheckpointPolicy.PREFER_RECOMPUTE)
+
+
+def _widens(node: fx.Node) -> bool:
+    if node.target is not torch.ops.aten._to_copy.default:
+        return False
+    source = node.args[0]
+    assert isinstance(source, fx.Node)
+    before, after = tensor_of(source), tensor_of(node)
+    if before is None or not before.is_floating_point() or before.device != after.device:
+        return False
+    return bool(before.dtype.itemsize == 2 and after.dtype == torch.float32)
 
 
 def compilers(options: Options) -> dict[str, Callable[..., Any]]:

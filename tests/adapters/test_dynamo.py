@@ -158,21 +158,40 @@ def test_equal_layers_share_their_kernels() -> None:
     assert fuser.cache_info().definitions - before <= 1
 
 
-def test_what_is_kept_for_the_backward_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The input and the mask; softmax, dropout and what is transposed are computed again."""
-    kept: list[str] = []
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The types of results of [5, 17] of forward graphs: what is kept for backward graphs."""
+    found: list[str] = []
 
     def seen(module, parts, strict):
         results = [n for n in list(module.graph.nodes)[-1].args[0] if isinstance(n, torch.fx.Node)]
-        kept.extend(str(n.meta["val"].dtype) for n in results if n.meta["val"].shape == (5, 17))
+        found.extend(str(n.meta["val"].dtype) for n in results if n.meta["val"].shape == (5, 17))
         return program(module, parts, strict)
 
     monkeypatch.setattr(dynamo, "program", seen)
+    return found
+
+
+def test_what_is_kept_for_the_backward_graph(kept: list[str]) -> None:
+    """The input and the mask; softmax, dropout and what is transposed are computed again."""
     x = torch.randn(5, 17, requires_grad=True)
     torch.compile(
         lambda x: F.dropout(x.softmax(-1), 0.5).transpose(0, 1).sin(), backend=dynamo.backend
     )(x)
     assert sorted(kept) == ["torch.bool", "torch.float32"]
+
+
+def test_halves_are_kept_not_their_copies_in_float32(kept: list[str]) -> None:
+    """Of what a norm in float32 reads; under autocast on a GPU all norms are."""
+    x = torch.randn(5, 17, dtype=torch.bfloat16, requires_grad=True)
+    weight = torch.randn(17, requires_grad=True)
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return F.layer_norm((x.sin() + x).float(), (17,), weight)
+
+    torch.compile(f, backend=dynamo.backend)(x)
+    assert kept.count("torch.bfloat16") == 1
+    assert kept.count("torch.float32") == 1  # the result itself
 
 
 def test_ops_with_effects_do_not_shift_what_is_kept() -> None:
