@@ -181,6 +181,19 @@ def test_what_is_kept_for_the_backward_graph(kept: list[str]) -> None:
     assert sorted(kept) == ["torch.bool", "torch.float32"]
 
 
+@pytest.mark.parametrize("function", [F.hardswish, F.mish, F.logsigmoid, F.leaky_relu, F.elu])
+def test_activations_are_computed_again(kept: list[str], function) -> None:
+    """From the input, the only tensor beside the result that leaves the forward graph."""
+    x, weight = torch.randn(5, 17, requires_grad=True), torch.randn(17, 17, requires_grad=True)
+    run = torch.compile(lambda x: function(x.sin() * 2).sin() @ weight, backend=dynamo.backend)
+    result = run(x)
+    assert len(kept) == 2
+    expected = function(x.sin() * 2).sin() @ weight
+    torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-4)
+    found, wanted = (torch.autograd.grad(t.sum(), x)[0] for t in (result, expected))
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+
+
 def test_halves_are_kept_not_their_copies_in_float32(kept: list[str]) -> None:
     """Of what a norm in float32 reads; under autocast on a GPU all norms are."""
     x = torch.randn(5, 17, dtype=torch.bfloat16, requires_grad=True)

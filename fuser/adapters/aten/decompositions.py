@@ -32,6 +32,10 @@ _RECOMPUTED = [
     *("_softmax", "_softmax_backward_data", "_log_softmax", "_log_softmax_backward_data"),
     "_safe_softmax",
     "_native_batch_norm_legit_functional",
+    # Elementwise, but not to torch's partitioner: it would keep what they read, and what they give.
+    *("_prelu_kernel", "elu_backward", "glu", "hardsigmoid_backward", "hardswish"),
+    *("hardswish_backward", "hardtanh_backward", "leaky_relu_backward", "log_sigmoid_backward"),
+    *("log_sigmoid_forward", "mish_backward", "softplus_backward"),
 ]
 
 
