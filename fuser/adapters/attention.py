@@ -6,28 +6,16 @@ mask is memory that torch's fastest kernels do not take, or read in vain.
 
 from __future__ import annotations
 
-import operator
+from types import BuiltinFunctionType
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import fx
-from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 _ATTENTION = F.scaled_dot_product_attention
 _CREATIONS: set[Any] = {torch.arange, torch.full, torch.ones, torch.zeros, torch.tensor}
-_FUNCTIONS: set[Any] = {
-    *(operator.add, operator.sub, operator.mul, operator.neg, operator.getitem),
-    *(operator.ge, operator.gt, operator.le, operator.lt, operator.eq, operator.ne),
-    *(operator.and_, operator.or_, operator.invert),
-    *(torch.cumsum, torch.diff, torch.eq, torch.ge, torch.gt, torch.le, torch.lt, torch.ne),
-    *(torch.logical_and, torch.logical_not, torch.logical_or, torch.tril, torch.triu),
-}
-_READERS: set[Any] = {_ATTENTION, F.embedding, torch.cat, torch.matmul, torch.stack}
-_METHODS = {
-    *("bool", "contiguous", "cumsum", "diff", "expand", "flatten", "ge", "gt", "le", "long", "lt"),
-    *("new_ones", "repeat", "reshape", "to", "tril", "triu", "unsqueeze", "view"),
-}
 # Elements of a mask, without the dims that only repeat it, that are looked at.
 _MOST = 1 << 26
 
@@ -68,7 +56,11 @@ def _kind(mask: fx.Node) -> str:
     if makers is None:
         return ""
     with _disable_current_modes(), torch.no_grad():
-        value = _evaluated(makers)
+        try:
+            with _Deterministic():  # type: ignore[no-untyped-call]
+                value = _evaluated(makers)
+        except Exception:  # of torch: what works on the GPU alone, or with a fixed device
+            return ""
         for dim, stride in enumerate(value.stride()):
             value = value.narrow(dim, 0, 1) if stride == 0 else value
         if value.numel() > _MOST:
@@ -89,7 +81,7 @@ def _makers(mask: fx.Node) -> list[fx.Node] | None:
         node = waiting.pop()
         if node in found:
             continue
-        if not (_is_pure(node) and all(map(_only_reads, node.users))):
+        if not (_is_pure(node) and all(map(_is_pure, node.users))):
             return None
         if not node.all_input_nodes and node.target not in _CREATIONS:
             return None
@@ -98,18 +90,26 @@ def _makers(mask: fx.Node) -> list[fx.Node] | None:
     return [n for n in mask.graph.nodes if n in found]
 
 
-def _only_reads(node: fx.Node) -> bool:
-    """Is it known to write into nothing that it is given?"""
+def _is_pure(node: fx.Node) -> bool:
+    """Does it write into nothing that it is given, as far as its name says?"""
     if node.op == "call_method":
         return not str(node.target).endswith("_")
-    return node.op == "output" or _is_pure(node) or node.target in _READERS
+    if node.op != "call_function":
+        return node.op == "output"
+    named = getattr(node.target, "__name__", "_")
+    builtin = isinstance(node.target, BuiltinFunctionType) and not named.endswith("_")
+    if builtin and getattr(node.target, "__module__", "") == "_operator":
+        return named in ("inv", "invert") or not named.startswith(("i", "set", "del"))
+    return (builtin or node.target is F.embedding) and "out" not in node.kwargs
 
 
-def _is_pure(node: fx.Node) -> bool:
-    """Is it known to give the same each time?"""
-    if node.op == "call_method":
-        return str(node.target) in _METHODS
-    return node.op == "call_function" and (node.target in _FUNCTIONS or node.target in _CREATIONS)
+class _Deterministic(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Raises for what takes random numbers."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            raise RuntimeError(f"{func} takes random numbers")
+        return func(*args, **(kwargs or {}))
 
 
 def _evaluated(nodes: list[fx.Node]) -> torch.Tensor:
