@@ -67,10 +67,11 @@ def matmul(ops: "Ops", arg1: Tensor, arg2: Tensor) -> Tensor:
 def linear(ops: "Ops", arg1: Tensor, arg2: Tensor, bias: Tensor | None = None) -> Tensor:
     """arg1 [..., k] times arg2 [n, k] transposed, plus bias [n], as torch.nn.functional.linear.
     Types are those of matmul. An arg2 of one dim stands for its only row, whose dim of the result
-    goes. Raises as library() does.
+    goes; its bias has no dims. Raises as library() does.
     """
-    if arg2.ndim == 1 and bias is None:
-        return matmul(ops, arg1, arg2)
+    if arg2.ndim == 1:
+        product = matmul(ops, arg1, arg2)
+        return product if bias is None else ops.cast(ops.add(product, bias), product.dtype())
     return library(ops, "linear", [arg1, arg2] if bias is None else [arg1, arg2, bias])
 
 

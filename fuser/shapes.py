@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fuser import _core
 from fuser._core import DataType, Scalar, Tensor
-from fuser.arguments import Number, Size
+from fuser.arguments import Number, Size, known_number
 from fuser.errors import ShapeError, UserError
 
 if TYPE_CHECKING:
@@ -185,27 +185,29 @@ def embedding_fwd(
     ops: "Ops",
     input: Tensor,
     weight: Tensor,
-    padding_idx: int | None = None,
-    max_norm: float | None = None,
-    norm_type: float | None = None,
-    scale_grad_by_freq: bool | None = None,
-    sparse: bool | None = None,
+    padding_idx: Scalar | int | None = None,
+    max_norm: Scalar | float | None = None,
+    norm_type: Scalar | float | None = None,
+    scale_grad_by_freq: Scalar | bool | None = None,
+    sparse: Scalar | bool | None = None,
 ) -> Tensor:
     """The rows of `weight` that `input` names, [*input.shape, weight.size(1)], as
     torch.nn.functional.embedding. padding_idx, scale_grad_by_freq and sparse concern gradients.
 
-    Raises UserError `embedding-1` for max_norm, which would change `weight`.
+    Rows whose `norm_type`-norm (default 2) is larger than `max_norm` are scaled to that norm, in
+    the result only: `weight` stays. Raises as take_along_axis() and norm() do.
     """
-    if max_norm is not None:
-        raise UserError(
-            "embedding_fwd(): max_norm renormalizes the weight in place, which a definition cannot;"
-            " do it before",
-            rule="embedding-1",
-        )
     rank = input.ndim
     table = ops.broadcast(weight, [True] * rank + [False, False])
     index = ops.broadcast(input, [False] * rank + [True, True])
-    return ops.squeeze(ops.take_along_axis(table, index, rank), [rank])
+    rows = ops.squeeze(ops.take_along_axis(table, index, rank), [rank])
+    if max_norm is None:
+        return rows
+    p = 2.0 if norm_type is None else known_number("embedding_fwd", "norm_type", norm_type)
+    size = ops.norm(rows, p, [-1], keepdim=True)
+    factor = ops.where(ops.gt(size, max_norm), ops.div(max_norm, ops.add(size, 1e-7)), 1.0)
+    scaled: Tensor = ops.cast(ops.mul(rows, factor), weight.dtype())
+    return scaled
 
 
 def roll(ops: "Ops", arg: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int]) -> Tensor:

@@ -91,6 +91,7 @@ CASES: list[Case] = [
     ("batches that broadcast", lambda o, x, y: o.matmul(x, y), torch.matmul, [A, B], 0),
     ("linear", lambda o, x, w, b: o.linear(x, w, b), F.linear, [A, W, BIAS], 0),
     ("linear by a row", lambda o, x, w: o.linear(x, w), F.linear, [A, W[0]], 0),
+    ("and a number", lambda o, x, w, b: o.linear(x, w, b), F.linear, [A, W[0], BIAS[0]], 1),
     (
         "scatter of a number",
         lambda o, x, i: o.scatter(x, i, 2, 1),

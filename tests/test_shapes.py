@@ -377,8 +377,15 @@ def test_refusals(refusal: Refusal) -> None:
     assert caught.value.rule == rule
 
 
-def test_an_embedding_cannot_change_its_weight() -> None:
-    fd = FusionDefinition()
-    i, w = fd.define_tensor([-1], dtype=DataType.Int), fd.define_tensor([-1, -1])
-    with pytest.raises(UserError, match="max_norm"):
-        fd.ops.embedding_fwd(i, w, max_norm=1.0)
+@pytest.mark.parametrize("norm_type", [None, 1.0, 3.0])
+def test_an_embedding_of_a_largest_norm(norm_type: float | None) -> None:
+    """In float32 within 10 ULP, those of the norm and of the scale; the weight stays."""
+    index, weight = INDEX.remainder(6).reshape(5, 1), X / 16
+    with FusionDefinition() as fd:
+        i, w = fd.from_pytorch(index), fd.from_pytorch(weight)
+        largest = fd.define_scalar(1.5)
+        fd.add_output(fd.ops.embedding_fwd(i, w, max_norm=largest, norm_type=norm_type))
+    expected = F.embedding(index, weight.double(), None, 1.5, norm_type or 2.0)
+    (result,) = fd.execute([index, weight])
+    torch.testing.assert_close(result.double(), expected, rtol=10 * 2**-23, atol=0)
+    assert torch.equal(weight, X / 16)

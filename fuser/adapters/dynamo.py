@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.guards import GuardBuilder
+from torch._dynamo.source import GlobalStateSource
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._guards import TracingContext
 from torch.utils.checkpoint import CheckpointPolicy
@@ -194,6 +196,24 @@ def backend(
     """The backend that torch.compile looks up by the name "fuser"."""
     if mode not in (None, "default"):
         raise UserError(f"backend='fuser': no mode {mode!r}", rule="compile-mode")
+    compile_module = autograd(options_of(options))
+    _guard_forward_ad()
+    if has_tangents():
+        return module
     drop_constant_masks(module)
-    compiled: Callable[..., Any] = autograd(options_of(options))(module, inputs)
+    compiled: Callable[..., Any] = compile_module(module, inputs)
     return compiled
+
+
+def has_tangents() -> bool:
+    """May tensors carry tangents of torch.autograd.forward_ad? Kernels would drop them: torch's ops
+    run.
+    """
+    return torch.autograd.forward_ad._current_level >= 0
+
+
+def _guard_forward_ad() -> None:
+    """Dynamo compiles again where has_tangents() changes."""
+    if (context := TracingContext.try_get()) is not None:
+        guard = GlobalStateSource().make_guard(GuardBuilder.DUAL_LEVEL)
+        context.guards_context.dynamo_guards.add(guard)

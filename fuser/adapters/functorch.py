@@ -10,10 +10,13 @@ import torch
 from torch._dynamo.convert_frame import compile_lock
 
 from fuser.adapters.direct import PLAIN, direct
-from fuser.adapters.dynamo import Options, autograd, backend, compilers
+from fuser.adapters.dynamo import Options, autograd, backend, compilers, has_tangents
 
 # Traces of one function; calls that none of them is for are Dynamo's, which finds dynamic sizes.
 _MOST_TRACES = 8
+
+# Arguments of functorch's that say what Dynamo finds by itself.
+_FOUND = ("dynamic", "enable_log", "num_params_buffers", "static_argnums")
 
 
 def memory_efficient_fusion(fn: Callable[..., Any] | torch.nn.Module, **kwargs: Any) -> Any:
@@ -24,10 +27,11 @@ def memory_efficient_fusion(fn: Callable[..., Any] | torch.nn.Module, **kwargs: 
     A function of tensors is traced once for each layout of its arguments and runs without guards:
     values that it reads from elsewhere are those of the trace, as in functorch. All else, modules,
     other arguments, captured and mutated tensors, is torch.compile(fn, backend="fuser"), which
-    watches what it depends on. dynamic=True traces with symbolic sizes. Other keyword arguments
-    replace what AOTAutograd is given: compilers, partition_fn, decompositions.
+    watches what it depends on. dynamic=True traces with symbolic sizes; static_argnums need not be
+    named. Other keyword arguments replace what AOTAutograd is given: compilers, partition_fn,
+    decompositions.
     """
-    given = {name: value for name, value in kwargs.items() if name != "dynamic"}
+    given = {name: value for name, value in kwargs.items() if name not in _FOUND}
     if "fw_compiler" in given:
         given.setdefault("inference_compiler", given["fw_compiler"])
     how = autograd(**given) if given else backend
@@ -59,9 +63,10 @@ def memory_efficient_fusion(fn: Callable[..., Any] | torch.nn.Module, **kwargs: 
 
 
 def _is_transformed() -> bool:
-    """Does a transformation of functorch or a tracer see the ops that run?"""
+    """Does a transformation of functorch, forward AD or a tracer see the ops that run?"""
     transforms: Any = torch._C._functorch.peek_interpreter_stack()
-    return transforms is not None or torch._C._len_torch_dispatch_stack() > 0
+    tracers = torch._C._len_torch_dispatch_stack()
+    return transforms is not None or tracers > 0 or has_tangents()
 
 
 def _layouts(args: Sequence[Any]) -> Hashable | None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import heapq
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from types import BuiltinFunctionType
 from typing import Any
@@ -25,7 +25,7 @@ from torch import fx
 
 from fuser import InternalError, Unsupported, UserError, _core
 from fuser.adapters.padding import write_by_copies
-from fuser.adapters.partition import Partition, is_number, is_view, kind_of, tensor_of, writes
+from fuser.adapters.partition import Partition, is_number, is_view, tensor_of, writes
 from fuser.adapters.region import Definition, runner
 from fuser.adapters.report import note_fallback
 from fuser.adapters.views import bases_of_views, has_numbers, laid_out, reinterpreted
@@ -145,7 +145,8 @@ def program(
         run = runner(definition, _instead(definition), strict)
         steps.append(_region_step(definition, order, run))
     bases = bases_of_views(module.graph)
-    needed = _needed(module.graph, home, again, bases)
+    read = {n for definition in definitions for n in definition.arguments}
+    needed = _needed(module.graph, home.keys() - again, read, bases)
     steps += [_node_step(node, order, bases) for node in needed]
     counted_on = {bases[n] for n in needed if n in bases}
     writer.checked = {n for n in counted_on if n not in home and n.op != "get_attr"}
@@ -176,17 +177,17 @@ def _leaving(nodes: Sequence[fx.Node]) -> tuple[list[fx.Node], set[fx.Node]]:
 
 
 def _needed(
-    graph: fx.Graph, home: dict[fx.Node, int], again: set[fx.Node], bases: dict[fx.Node, fx.Node]
+    graph: fx.Graph, inside: Set[fx.Node], read: set[fx.Node], bases: dict[fx.Node, fx.Node]
 ) -> list[fx.Node]:
-    """Nodes that torch computes: outside regions, and read by something outside."""
+    """Nodes that torch computes: not inside regions, and read by these (`read`), by such nodes or
+    by the caller.
+    """
     needed: list[fx.Node] = []
-    read: set[fx.Node] = set()
+    read = set(read)
     for node in reversed(graph.nodes):
         if node.op == "output":
             read.update(node.all_input_nodes)
-        if node in home:  # it makes what is made from nothing itself
-            read.update(n for n in node.all_input_nodes if kind_of(n) != "create")
-        if node.op != "call_function" or (node in home and node not in again):
+        if node.op != "call_function" or node in inside:
             continue
         if node in read or writes(node) or node.is_impure():
             needed.append(node)

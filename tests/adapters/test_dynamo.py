@@ -97,6 +97,15 @@ def test_graph_breaks() -> None:
     torch.testing.assert_close(x.grad, y.grad)
 
 
+def test_a_size_that_is_read_from_a_tensor() -> None:
+    """Only what a region makes from nothing reads it."""
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        f = compiled(lambda x, n: torch.zeros(n.item()) + x.sum())
+        x = torch.randn(3)
+        for n in (5, 7):
+            torch.testing.assert_close(f(x, torch.tensor(n)), x.sum().expand(n))
+
+
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode], ids=lambda m: m.__name__)
 def test_inference(mode) -> None:
     model = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.LayerNorm(8), nn.Dropout(0.5)).eval()

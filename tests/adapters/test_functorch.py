@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.autograd import forward_ad
 
 import fuser
 from fuser import _core
@@ -148,6 +149,25 @@ def test_transforms_of_functorch_see_the_function() -> None:
     wanted = x.cos() * x + x.sin()
     torch.testing.assert_close(torch.func.grad(f)(x), wanted)
     torch.testing.assert_close(torch.func.vmap(torch.func.grad(f))(x), wanted)
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("compile", [fuser.compile, fuser.memory_efficient_fusion])
+def test_forward_ad_sees_the_function(compile, requires_grad: bool) -> None:
+    f = compile(lambda x: (x.sin() * x).sum(-1))
+    x = torch.randn(3, 4, requires_grad=requires_grad)
+    f(x)  # its kernels drop tangents
+    with forward_ad.dual_level():
+        tangent = forward_ad.unpack_dual(f(forward_ad.make_dual(x, torch.ones_like(x)))).tangent
+        torch.testing.assert_close(tangent, (x.cos() * x + x.sin()).sum(-1))
+
+
+def test_arguments_of_functorchs_that_dynamo_finds() -> None:
+    f = fuser.memory_efficient_fusion(
+        lambda x, n: x * n, static_argnums=(1,), num_params_buffers=0, enable_log=False
+    )
+    x = torch.randn(4)
+    torch.testing.assert_close(f(x, 3), x * 3)
 
 
 def test_one_function_inside_of_another() -> None:
