@@ -107,6 +107,43 @@ def test_types_of_mixed_operands(left: torch.Tensor, right: object) -> None:
     assert f"torch.{result.dtype().torch_name}" == str(torch.result_type(left, right))
 
 
+_INF, _NAN = torch.inf, torch.nan
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "args"),
+    [
+        (
+            "heaviside.default",
+            torch.float32,
+            ([-1.0, 0.0, 2.0, _NAN, 3.0], [_NAN, 7.0, _INF, 5, 2]),
+        ),
+        ("div.Tensor_mode", torch.bfloat16, ([1.0, -1.0, 3.5], [0.1, 0.1, 0.7])),
+        ("div.Tensor_mode", torch.float16, ([1.0, 1.5, -1.5], [0.1, 0.3, 0.3])),
+        ("threshold.default", torch.int32, ([2**31 - 2, 0, 1], 0.5, 20.5)),
+    ],
+    ids=lambda v: str(v) if not isinstance(v, tuple) else "",
+)
+def test_values_that_only_torchs_order_of_roundings_gives(
+    name: str, dtype: torch.dtype, args: tuple
+) -> None:
+    given = [torch.tensor(a, dtype=dtype) if isinstance(a, list) else a for a in args]
+    fd = FusionDefinition()
+    named = {"rounding_mode": "trunc"} if name == "div.Tensor_mode" else {}
+    bound, named = aten.bind(f"aten.{name}", given, named)
+    tensors = [fd.from_pytorch(a) if isinstance(a, torch.Tensor) else a for a in bound]
+    fd.add_output(aten.emit(fd, f"aten.{name}", tensors, named))
+    (result,) = fd.execute([a for a in given if isinstance(a, torch.Tensor)])
+    op, _, overload = name.partition(".")
+    expected = getattr(getattr(torch.ops.aten, op), overload)(*bound, **named)
+    torch.testing.assert_close(result, expected, rtol=0, atol=0, equal_nan=True)
+
+
+def test_half_types_have_neighbours_of_their_own() -> None:
+    x = torch.ones(3, dtype=torch.bfloat16)
+    assert "half types" in str(aten.refusal("aten.nextafter.default", [x, x], {}))
+
+
 def test_decompositions_keep_norms_over_rows() -> None:
     table = {str(op) for op in aten.decompositions()}
     assert {"aten._log_softmax.default", "aten.native_dropout.default"} <= table

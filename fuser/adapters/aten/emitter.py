@@ -193,6 +193,8 @@ def _number(x: Any, dtype: DataType) -> Any:
         return x
     if dtype.kind == "Float":
         return x if isinstance(x, complex) else float(x)
+    if dtype.kind == "Int" and isinstance(x, float):
+        return int(x)
     if dtype.kind == "Int" and isinstance(x, int) and dtype != DataType.Int:
         bits = 8 * dtype.bytes
         x = int(x) & ((1 << bits) - 1)

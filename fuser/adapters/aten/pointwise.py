@@ -64,9 +64,18 @@ def _divide(e: Emitter, a: Any, b: Any, rounding_mode: str | None = None, **_: A
         return e.pointwise("truediv", a, b, rule="float")
     if rounding_mode == "floor":
         return e.pointwise("floor_divide", a, b)
-    integers = e.common([a, b]).kind == "Int"
-    whole = e.ops.div if integers else lambda x, y: e.ops.trunc(e.ops.truediv(x, y))
-    return e.pointwise(whole, a, b)
+    dtype = e.common([a, b])
+    if dtype.kind == "Int":
+        return e.pointwise("div", a, b)
+    # As torch does: of half types the quotient is rounded before it is cut off.
+    return e.pointwise(lambda x, y: e.ops.trunc(e.ops.cast(e.ops.truediv(x, y), dtype)), a, b)
+
+
+def _nextafter(e: Emitter, a: Any, b: Any) -> Tensor:
+    dtype = e.common([a, b])
+    if dtype != dtype.compute:
+        raise Unsupported("nextafter of half types, whose neighbours are not those of float32")
+    return e.pointwise("nextafter", a, b)
 
 
 def _power(e: Emitter, a: Any, b: Any, **_: Any) -> Tensor:
@@ -199,9 +208,7 @@ def _nan_to_num(
 def _heaviside(e: Emitter, x: Tensor, values: Tensor) -> Tensor:
     ops = e.ops
     return e.pointwise(
-        lambda v, w: ops.where(
-            ops.eq(v, 0), w, ops.where(ops.gt(v, 0), ops.add(ops.mul(w, 0), 1), ops.mul(w, 0))
-        ),
+        lambda v, w: ops.where(ops.eq(v, 0), w, ops.cast(ops.gt(v, 0), w.dtype())),
         x,
         values,
     )
@@ -459,7 +466,7 @@ ROWS: dict[str, Row] = {
     "aten.atan2.default": _op("atan2", "float", 2),
     "aten.hypot.default": _op("hypot", "float", 2),
     **_binary("copysign", rule="float"),
-    "aten.nextafter.default": _op("nextafter", "same", 2),
+    "aten.nextafter.default": _nextafter,
     "aten.logaddexp.default": _logaddexp,
     **{
         f"aten.xlogy.{o}": _op("xlogy", "float", 2)
