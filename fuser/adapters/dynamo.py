@@ -70,6 +70,8 @@ def compile_graph(
 ) -> Callable[[list[Any]], Any]:
     """A graph whose nodes carry FakeTensors as a boxed function; what AOTAutograd calls."""
     graph = module.graph
+    if name == "backward":
+        _give_back_donated()
     if name == "inference":
         repeat_by_views(graph)
     take_strides(graph, inputs)
@@ -88,6 +90,15 @@ def compile_graph(
     build_together(definitions)
     note_graph(name, parts.regions, parts.left)
     return call
+
+
+def _give_back_donated() -> None:
+    """AOTAutograd lets backward graphs write into what is kept for them, and then refuses a second
+    backward pass of them. Ours do not write.
+    """
+    context = TracingContext.try_get()
+    if context is not None and context.fw_metadata is not None:
+        context.fw_metadata.bw_donated_idxs = []
 
 
 def _kept_for_backward(graph: fx.Graph) -> tuple[list[Any] | None, range]:

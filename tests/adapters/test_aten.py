@@ -120,6 +120,8 @@ _INF, _NAN = torch.inf, torch.nan
         ),
         ("div.Tensor_mode", torch.bfloat16, ([1.0, -1.0, 3.5], [0.1, 0.1, 0.7])),
         ("div.Tensor_mode", torch.float16, ([1.0, 1.5, -1.5], [0.1, 0.3, 0.3])),
+        ("fmod.Scalar", torch.bfloat16, ([10.0, 88.0, -7.0], 0.7)),
+        ("remainder.Scalar", torch.float16, ([10.0, 88.0, -7.0], 0.7)),
         ("threshold.default", torch.int32, ([2**31 - 2, 0, 1], 0.5, 20.5)),
     ],
     ids=lambda v: str(v) if not isinstance(v, tuple) else "",

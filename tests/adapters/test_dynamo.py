@@ -97,6 +97,19 @@ def test_graph_breaks() -> None:
     torch.testing.assert_close(x.grad, y.grad)
 
 
+def test_a_graph_that_went_backward_once_may_be_kept_for_two_passes() -> None:
+    model = nn.Sequential(nn.Embedding(5, 8), nn.LayerNorm(8), nn.Linear(8, 8), nn.GELU())
+    f, i = compiled(model), torch.tensor([0, 3, 3])
+    with torch.autograd.graph.save_on_cpu():
+        f(i).sum().backward()
+    model.zero_grad()
+    loss = f(i).square().sum()
+    loss.backward(retain_graph=True)
+    once = model[2].weight.grad.clone()
+    loss.backward()
+    torch.testing.assert_close(model[2].weight.grad, 2 * once)
+
+
 def test_a_size_that_is_read_from_a_tensor() -> None:
     """Only what a region makes from nothing reads it."""
     with torch._dynamo.config.patch(capture_scalar_outputs=True):

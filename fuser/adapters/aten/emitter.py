@@ -96,6 +96,15 @@ class Emitter:
         result: Tensor = self.ops.cast(value, DataType.Float)
         return result
 
+    def rounded(self, x: Any, other: Any) -> Any:
+        """An operand as torch takes it beside `other`: a number in the dtype of both, for ops whose
+        results jump where that shows.
+        """
+        if not isinstance(x, float):
+            return x
+        dtype = self.common([x, other])
+        return torch.tensor(x, dtype=getattr(torch, dtype.torch_name)).item()
+
     # ---- elementwise ops
 
     def pointwise(

@@ -71,6 +71,10 @@ def _divide(e: Emitter, a: Any, b: Any, rounding_mode: str | None = None, **_: A
     return e.pointwise(lambda x, y: e.ops.trunc(e.ops.cast(e.ops.truediv(x, y), dtype)), a, b)
 
 
+def _modulo(op: str) -> Row:
+    return lambda e, a, b: e.pointwise(op, e.rounded(a, b), e.rounded(b, a))
+
+
 def _nextafter(e: Emitter, a: Any, b: Any) -> Tensor:
     dtype = e.common([a, b])
     if dtype != dtype.compute:
@@ -208,9 +212,7 @@ def _nan_to_num(
 def _heaviside(e: Emitter, x: Tensor, values: Tensor) -> Tensor:
     ops = e.ops
     return e.pointwise(
-        lambda v, w: ops.where(ops.eq(v, 0), w, ops.cast(ops.gt(v, 0), w.dtype())),
-        x,
-        values,
+        lambda v, w: ops.where(ops.eq(v, 0), w, ops.cast(ops.gt(v, 0), w.dtype())), x, values
     )
 
 
@@ -452,8 +454,13 @@ ROWS: dict[str, Row] = {
     **{f"aten.add.{o}": _alpha("add") for o in ("Tensor", "Scalar")},
     **{f"aten.sub.{o}": _alpha("sub") for o in ("Tensor", "Scalar")},
     **{f"aten.rsub.{o}": _alpha("sub", swapped=True) for o in ("Tensor", "Scalar")},
-    **_binary("mul remainder fmod"),
-    "aten.remainder.Scalar_Tensor": _op("remainder", "same", 2),
+    **_binary("mul"),
+    **{
+        f"aten.{op}.{of}": _modulo(op)
+        for op in ("fmod", "remainder")
+        for of in ("Tensor", "Scalar")
+    },
+    "aten.remainder.Scalar_Tensor": _modulo("remainder"),
     **{f"aten.div.{o}": _divide for o in ("Tensor", "Scalar", "Tensor_mode", "Scalar_mode")},
     "aten.true_divide.Tensor": _divide,
     "aten.floor_divide.default": _op("floor_divide", "same", 2),
