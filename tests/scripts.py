@@ -26,6 +26,13 @@ def groups(graph: Any) -> int:
     return count
 
 
+def warmed(function: Callable[..., Any], *args: Any) -> Any:
+    scripted = torch.jit.script(function)
+    for _ in range(3):
+        scripted(*args)
+    return scripted
+
+
 def last_graph() -> Any:
     return torch.jit.last_executed_optimized_graph()
 

@@ -34,6 +34,7 @@ COVERED = {
     "csrc/fusion/origins.cpp": ("tests/fusion/test_segment.py", "what outputs have in common"),
     "csrc/fusion/pieces.cpp": ("tests/fusion/test_segment.py", "a kernel cut once more"),
     "fuser/report": ("tests/test_report.py", "one page"),
+    "fuser/adapters/torchscript_ops.py": ("tests/adapters/test_torchscript.py", "one adapter"),
     "fuser/adapters/aten": ("tests/adapters/test_aten.py", "the table is tested as one"),
     "fuser/__main__.py": ("tests/test_cli.py", "the command line"),
     "fuser/errors.py": ("tests/base/test_errors.py", "the classes mirror csrc/base/error.h"),

@@ -56,6 +56,8 @@ bool may_alias(const torch::jit::Node* node);
 // Products that add a bias to each channel. In a result the channels stand in front of as many dims
 // as the weight has behind its first two.
 bool adds_a_bias(const torch::jit::Node* node);
+// fuser::add_bias, of such a result, its bias or None, and the number of dims behind its channels.
+c10::Symbol add_bias();
 
 // The pass. Before: after differentiation, with profile nodes. After: groups behind guards.
 void fuse_script(std::shared_ptr<torch::jit::Graph>& graph);

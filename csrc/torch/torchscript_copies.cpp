@@ -1,3 +1,5 @@
+// What stands in groups and is no op of torch, with what it means where a fused group runs unfused.
+//
 // Views inside of groups are copies: nobody outside sees the memory of their operands through them.
 // They bear the names by which tools know them.
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -65,8 +67,12 @@ void name_copies(Block* block) {
 
 void name_copies(Node* group) { name_copies(group->g(attr::Subgraph)->block()); }
 
+Symbol add_bias() {
+  static const Symbol kind = Symbol::fromQualString("fuser::add_bias");
+  return kind;
+}
+
 void register_copies() {
-  // Where a fused group runs unfused.
   const auto operation = [](const Node* n) -> Operation {
     const auto* copy = std::find_if(std::begin(copies), std::end(copies), [&](const Copy& c) {
       return n->schema().name() == name_of(c).toQualString() &&
@@ -84,6 +90,16 @@ void register_copies() {
   for (const Copy& copy : copies)
     operators.emplace_back(Operator(std::string("prim::") + copy.schema, operation,
                                     c10::AliasAnalysisKind::FROM_SCHEMA));
+  const auto add_a_bias = [](Stack& stack) {
+    std::vector<int64_t> sizes(pop(stack).toInt() + 1, 1);
+    sizes[0] = -1;
+    const auto bias = pop(stack).toOptional<at::Tensor>();
+    const at::Tensor result = pop(stack).toTensor();
+    push(stack, bias ? result.add(bias->to(result.scalar_type()).view(sizes)) : result.clone());
+  };
+  operators.emplace_back(
+      Operator("fuser::add_bias(Tensor result, Tensor? bias, int behind) -> Tensor", add_a_bias,
+               c10::AliasAnalysisKind::FROM_SCHEMA));
   const RegisterOperators registered(std::move(operators));
 }
 

@@ -15,16 +15,24 @@ using namespace torch::jit;  // NOLINT: half the names of this file are its
 constexpr size_t most_values = 96;
 constexpr int64_t most_dims = 8;
 
-// Norms write running statistics, as their schemas do not say; a definition writes its inputs. So
-// each must come from outside, and nobody else may read or write it here.
+// Norms that train write running statistics, as their schemas do not say; a definition writes its
+// inputs. So each must come from outside, and nobody else may read or write it here. The graph may
+// return it, to that of the gradients: it is the tensor that was given.
 bool may_write_statistics(const ScriptRules& rules, const Node* n) {
   const auto* schema = n->maybeSchema();
   if (!schema || schema->name().find("backward") != std::string::npos) return true;
+  if (const auto trains = schema->argumentIndexWithName("training"))
+    if (const auto known = toIValue(n->input(*trains)); known && !known->toBool()) return true;
   for (const char* name : {"running_mean", "running_var"}) {
     const auto place = schema->argumentIndexWithName(name);
     if (!place) continue;
     const Value* v = n->input(*place);
-    if (!v->mustBeNone() && (v->uses().size() > 1 || find_op(rules, v->node()))) return false;
+    if (v->mustBeNone()) continue;
+    const std::vector<Use>& uses = v->uses();
+    const bool alone = std::all_of(uses.begin(), uses.end(), [&](const Use& use) {
+      return use.user == n || use.user == n->owningGraph()->return_node();
+    });
+    if (!alone || find_op(rules, v->node())) return false;
   }
   return true;
 }

@@ -17,6 +17,10 @@ bool changes_a_list(const Node* n) {
   return n->kind() == aten::_set_item || n->kind() == aten::append;
 }
 
+bool asks_a_tensor(const Node* n) {
+  return n->kind() == aten::dim || n->kind() == aten::size || n->kind() == aten::numel;
+}
+
 // On numbers and lists of them; fuser/adapters/torchscript.py has the same list.
 bool on_numbers(const Node* n) {
   static const auto* kinds =
@@ -28,12 +32,43 @@ bool on_numbers(const Node* n) {
                                      aten::gt,          aten::ge,
                                      aten::__not__,     aten::__round_to_zero_floordiv,
                                      aten::__getitem__, aten::_set_item,
-                                     aten::append,      aten::dim};
-  if (!kinds->count(n->kind())) return false;
+                                     aten::append};
+  const bool asks = asks_a_tensor(n);
+  if (!asks && !kinds->count(n->kind())) return false;
   const auto number = [](const Value* v) { return !is_tensor(v) && !is_tensor_list(v); };
   return std::all_of(n->outputs().begin(), n->outputs().end(), number) &&
          std::all_of(n->inputs().begin(), n->inputs().end(),
-                     [&](const Value* v) { return n->kind() == aten::dim || number(v); });
+                     [&](const Value* v) { return asks || number(v); });
+}
+
+// Does a number follow from the size of a tensor, which only the run tells?
+bool follows_a_size(const Value* v) {
+  const Node* n = v->node();
+  if (n->kind() == aten::size || n->kind() == aten::numel) return true;
+  const auto any = [](at::ArrayRef<const Value*> values) {
+    return std::any_of(values.begin(), values.end(), follows_a_size);
+  };
+  if (n->kind() == prim::If)
+    return any(n->blocks()[0]->outputs()) || any(n->blocks()[1]->outputs());
+  return on_numbers(n) && n->kind() != aten::len && n->kind() != aten::dim && any(n->inputs());
+}
+
+// Is it to be known when the definition is written?
+bool decides(const Node* n) {
+  switch (n->kind()) {
+    case prim::If:
+    case prim::Loop:
+    case aten::eq:
+    case aten::ne:
+    case aten::lt:
+    case aten::le:
+    case aten::gt:
+    case aten::ge:
+    case aten::__round_to_zero_floordiv:
+      return true;
+    default:
+      return false;
+  }
 }
 
 // What a node with blocks reads from outside of it, in order of appearance.
@@ -68,6 +103,10 @@ bool stands_in(const Node* n, const Node* outer) {
 bool writable(const Node* n, const Node* outer, const ScriptRules& rules) {
   for (const Block* b : n->blocks()) {
     for (const Node* each : b->nodes()) {
+      if (decides(each) &&
+          std::any_of(each->inputs().begin(), each->inputs().end(),
+                      [](const Value* v) { return !is_tensor(v) && follows_a_size(v); }))
+        return false;
       if (each->kind() == prim::If || each->kind() == prim::Loop) {
         if (!writable(each, outer, rules)) return false;
       } else if (!on_numbers(each) && !find_op(rules, each)) {

@@ -201,24 +201,11 @@ bool adds_a_bias(const Node* n) {
     case aten::conv2d:
     case aten::conv3d:
     case aten::_convolution:
-      return is_tensor(n->input(2));
+      return is_tensor(n->input(2)) || is_optional_tensor(n->input(2));
     default:
       return false;
   }
 }
-
-namespace {
-
-// The bias as it is added to a result with `behind` dims behind its channels.
-Value* along_channels(Graph& graph, Value* bias, int64_t behind) {
-  if (behind == 0) return bias;
-  std::vector<int64_t> sizes(behind + 1, 1);
-  sizes[0] = -1;
-  Value* const view = graph.insert(aten::view, {bias, sizes});
-  return view->setType(bias->type()->expectRef<TensorType>().withDim(behind + 1));
-}
-
-}  // namespace
 
 void split_biases(Block* block, const ScriptRules& rules) {
   const auto tensor = [](const Value* v) { return v->type()->cast<TensorType>(); };
@@ -227,21 +214,19 @@ void split_biases(Block* block, const ScriptRules& rules) {
     for (Block* inner : n->blocks()) split_biases(inner, rules);
     if (!adds_a_bias(n)) continue;
     Value* const result = n->output();
-    Value* const bias = n->input(2);
-    const auto made = tensor(result), added = tensor(bias), weight = tensor(n->input(1));
+    const auto made = tensor(result), weight = tensor(n->input(1));
     const std::vector<Use>& uses = result->uses();
     const bool fused = std::any_of(uses.begin(), uses.end(), [&](const Use& use) {
       const ScriptOp* op = find_op(rules, use.user);
       return op && op->computes && use.user->owningBlock() == block;
     });
-    // Autocast may have the product work in another dtype than that of its operands.
-    if (!fused || !made->scalarType() || made->scalarType() != added->scalarType()) continue;
-    if (made->requiresGrad().value_or(false) || !weight || weight->dim().value_or(0) < 2) continue;
+    if (!fused || made->requiresGrad().value_or(false)) continue;
+    if (!weight || weight->dim().value_or(0) < 2) continue;
     Graph& graph = *block->owningGraph();
     WithInsertPoint at(n->next());
-    Value* const along = along_channels(graph, bias, static_cast<int64_t>(*weight->dim()) - 2);
-    Value* const sum = graph.insert(aten::add, {result, along})->copyMetadata(result);
-    result->replaceAllUsesAfterNodeWith(sum->node(), sum);
+    Value* const behind = graph.insertConstant(static_cast<int64_t>(*weight->dim()) - 2);
+    Node* const add = graph.insertNode(graph.create(add_bias(), {result, n->input(2), behind}));
+    result->replaceAllUsesAfterNodeWith(add, add->output()->copyMetadata(result));
     n->replaceInput(2, graph.insertConstant(c10::IValue()));
     n->input(2)->node()->moveBefore(n);
   }

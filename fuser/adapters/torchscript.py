@@ -22,9 +22,9 @@ from typing import Any
 
 import torch
 
-from fuser import DataType, FusionDefinition, Tensor, Unsupported, _core
+from fuser import DataType, FusionDefinition, Scalar, Tensor, Unsupported, _core
 from fuser._native import load_torch
-from fuser.adapters import aten
+from fuser.adapters import aten, torchscript_ops
 from fuser.adapters.aten import pointwise
 from fuser.interpreter import torch_dtype
 from fuser.repro import graph_script, input_spec, keep_script, said_where
@@ -151,8 +151,11 @@ def _ops() -> dict[str, tuple[bool, int]]:
         if row.kind in ("create", "library"):
             continue
         found[_script_name(row.name)] = (row.kind != "view", _sizes_of(row.name))
-    for name in (*_OWN, "fuser::region"):
-        found[name] = (False, _FIRST if "autocast" in name else _UNKNOWN)
+    for name in (*torchscript_ops.OPS, "fuser::region"):
+        found[name] = (
+            name == torchscript_ops.ADD_BIAS,
+            _FIRST if name in torchscript_ops.LIKE_FIRST else _UNKNOWN,
+        )
     return found
 
 
@@ -190,108 +193,6 @@ _LIKE_FIRST = {
     "rand_like",
     "contiguous",
     "detach",
-}
-
-
-# ---- ops that only TorchScript has
-
-
-def _grad_sum_to_size(fd: FusionDefinition, x: Tensor, size: Any) -> Any:
-    if size is None:
-        return x
-    return aten.emit(fd, "aten.sum_to_size.default", [x, size], {})
-
-
-def _to_reduced_precision(
-    fd: FusionDefinition, x: Tensor, cuda: bool, cpu: bool, cuda_dtype: int, cpu_dtype: int
-) -> Any:
-    """Of float32 only, in the dtype of the device for which autocast is on."""
-    if x.dtype() != DataType.Float or not (cuda or cpu):
-        return x
-    return _cast(fd, x, _DTYPES[cuda_dtype if cuda else cpu_dtype])
-
-
-def _to_full_precision(fd: FusionDefinition, x: Tensor, cuda: bool, cpu: bool) -> Any:
-    if x.dtype() not in (DataType.Half, DataType.BFloat16) or not (cuda or cpu):
-        return x
-    return _cast(fd, x, torch.float32)
-
-
-def _cast(fd: FusionDefinition, x: Tensor, dtype: torch.dtype) -> Any:
-    return aten.emit(fd, "aten.to.dtype", [x, dtype, False, False, None], {})
-
-
-def _to_other(fd: FusionDefinition, x: Tensor, other: Tensor, *_: Any) -> Any:
-    return _cast(fd, x, torch_dtype(other.dtype()))
-
-
-def _view_as(fd: FusionDefinition, x: Tensor, other: Tensor) -> Any:
-    sizes = [_size(other, d) for d in range(other.ndim)]
-    return aten.emit(fd, "aten.view.default", [x, sizes], {})
-
-
-# A script says into how many names a list is taken apart, and torch raises where that is not how
-# many parts there are; a definition checks it in each run.
-
-
-def _check_parts(fd: FusionDefinition, count: Any, parts: Any) -> None:
-    if not (isinstance(count, int) and isinstance(parts, int)):
-        fd.ops.reshape(fd.ops.full([count], 0.0, DataType.Float), [parts])
-    elif count != parts:
-        raise Unsupported(f"{count} parts for {parts} names", rule="script-parts")
-
-
-def _size(x: Tensor, dim: int) -> Any:
-    size = x.size(dim)
-    return size if size.value is None else int(size.value)
-
-
-def _parts_of_size(fd: FusionDefinition, total: Any, size: Any) -> Any:
-    return -(-total // size) if isinstance(total, int) else fd.ops.ceil_div(total, size)
-
-
-def _chunks(fd: FusionDefinition, x: Tensor, *, chunks: int, dim: int) -> Any:
-    total = _size(x, dim)
-    if isinstance(total, int) and total == 0:
-        raise Unsupported("parts of nothing", rule="script-parts")
-    _check_parts(fd, _parts_of_size(fd, total, _parts_of_size(fd, total, chunks)), chunks)
-    return aten.emit(fd, "aten.chunk.default", [x, chunks, dim], {})
-
-
-def _unbind(fd: FusionDefinition, x: Tensor, dim: int, *, parts: int) -> Any:
-    _check_parts(fd, _size(x, dim), parts)
-    return [aten.emit(fd, "aten.select.int", [x, dim, n], {}) for n in range(parts)]
-
-
-def _split(fd: FusionDefinition, x: Tensor, size: Any, dim: int, *, parts: int) -> Any:
-    """The last part is what is left."""
-    if not isinstance(size, int) or size < 1:
-        raise Unsupported("parts of a size that is known when it runs", rule="script-split")
-    _check_parts(fd, _parts_of_size(fd, _size(x, dim), size), parts)
-    bounds = [(n * size, (n + 1) * size) for n in range(parts - 1)]
-    return [
-        aten.emit(fd, "aten.slice.Tensor", [x, dim, start, end, 1], {})
-        for start, end in [*bounds, ((parts - 1) * size, None)]
-    ]
-
-
-def _split_with_sizes(fd: FusionDefinition, x: Tensor, sizes: Sequence[Any], dim: int) -> Any:
-    _check_parts(fd, _size(x, dim), sum(sizes))
-    return aten.emit(fd, "aten.split_with_sizes.default", [x, sizes, dim], {})
-
-
-_OWN: dict[str, Callable[..., Any]] = {
-    "aten::split_with_sizes": _split_with_sizes,
-    "aten::split.sizes": _split_with_sizes,
-    "aten::unbind.int": _unbind,
-    "aten::split.Tensor": _split,
-    "aten::_grad_sum_to_size": _grad_sum_to_size,
-    "aten::to.other": _to_other,
-    "aten::view_as": _view_as,
-    "aten::reshape_as": _view_as,
-    "aten::_autocast_to_reduced_precision": _to_reduced_precision,
-    "aten::_autocast_to_full_precision": _to_full_precision,
-    "prim::ConstantChunk": _chunks,
 }
 
 
@@ -387,10 +288,10 @@ def _write(fd: FusionDefinition, node: Node, values: dict[int, Any]) -> None:
     given = [values[v] for v in operands]
     if name in _STRUCTURE:
         made = _STRUCTURE[name](fd, values, given, **attributes)
-    elif name in _OWN:
-        made = _one_or_all(_OWN[name](fd, *given, **attributes), results)
+    elif name in torchscript_ops.OPS:
+        made = _one_or_all(torchscript_ops.OPS[name](fd, *given, **attributes), results)
     elif name.partition(".")[0] in _ON_NUMBERS and not any(isinstance(g, Tensor) for g in given):
-        made = [_ON_NUMBERS[name.partition(".")[0]](*given)]
+        made = [_on_numbers(fd, name.partition(".")[0], given)]
     else:
         args, kwargs = _by_schema(name, given)
         made = _one_or_all(aten.emit(fd, _table_name(name), args, kwargs), results)
@@ -415,7 +316,7 @@ def _narrow_statistics(fd: FusionDefinition, nodes: Sequence[Node], values: dict
         weight, x = values[operands[_WEIGHTS[name]]], values[operands[0]]
         dtype = torch_dtype((x if weight is None else weight).dtype())
         for result in results[1:3]:
-            values[result] = _cast(fd, values[result], dtype)
+            values[result] = torchscript_ops.cast(fd, values[result], dtype)
 
 
 def _one_or_all(made: Any, results: Sequence[int]) -> Any:
@@ -466,7 +367,13 @@ _STRUCTURE: dict[str, Callable[..., Sequence[Any]]] = {
     "prim::Constant": lambda fd, values, given, value: [_constant(fd, value)],
     "prim::ListConstruct": lambda fd, values, given: [given],
     "prim::ListUnpack": lambda fd, values, given: given[0],
-    "prim::dtype": lambda fd, values, given: [_DTYPE_NUMBERS[torch_dtype(given[0].dtype())]],
+    "prim::dtype": lambda fd, values, given: [
+        torchscript_ops.DTYPE_NUMBERS[torch_dtype(given[0].dtype())]
+    ],
+    "aten::dim": lambda fd, values, given: [given[0].ndim],
+    "aten::size": lambda fd, values, given: [torchscript_ops.sizes_of(given[0])],
+    "aten::size.int": lambda fd, values, given: [torchscript_ops.sizes_of(given[0])[given[1]]],
+    "aten::numel": lambda fd, values, given: [_product(fd, torchscript_ops.sizes_of(given[0]))],
     "prim::If": _if,
     "prim::Loop": _loop,
     "fuser::region": _region,
@@ -503,6 +410,19 @@ _ON_NUMBERS: dict[str, Callable[..., Any]] = {
 }
 
 
+def _on_numbers(fd: FusionDefinition, name: str, given: Sequence[Any]) -> Any:
+    """Of numbers of the run, sizes of tensors among them, there are sums and products."""
+    if not any(isinstance(g, Scalar) for g in given) or name in ("aten::_set_item", "aten::append"):
+        return _ON_NUMBERS[name](*given)
+    if name not in ("aten::add", "aten::sub", "aten::mul"):
+        raise Unsupported("a choice that follows a number of the run", rule="script-branch")
+    return getattr(fd.ops, name.removeprefix("aten::"))(*given)
+
+
+def _product(fd: FusionDefinition, sizes: Sequence[Any]) -> Any:
+    return functools.reduce(lambda a, b: _on_numbers(fd, "aten::mul", [a, b]), sizes, 1)
+
+
 def _constant(fd: FusionDefinition, value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
@@ -529,7 +449,7 @@ def _by_schema(name: str, given: Sequence[Any]) -> tuple[list[Any], dict[str, An
     kwargs: dict[str, Any] = {}
     for (argument, by_name, is_dtype), value in zip(_signature(name), given, strict=False):
         if is_dtype and isinstance(value, int):
-            value = _DTYPES[value]
+            value = torchscript_ops.DTYPES[value]
         if by_name:
             kwargs[argument] = value
         else:
@@ -543,26 +463,6 @@ def _signature(name: str) -> list[tuple[str, bool, bool]]:
     base, _, overload = name.partition(".")
     schema = torch._C._get_schema(base, overload)
     return [(a.name, a.kwarg_only, "ScalarType" in str(a.real_type)) for a in schema.arguments]
-
-
-# By the number that torch gives them.
-_DTYPES: dict[int, torch.dtype] = {
-    0: torch.uint8,
-    1: torch.int8,
-    2: torch.int16,
-    3: torch.int32,
-    4: torch.int64,
-    5: torch.float16,
-    6: torch.float32,
-    7: torch.float64,
-    9: torch.complex64,
-    10: torch.complex128,
-    11: torch.bool,
-    15: torch.bfloat16,
-    23: torch.float8_e5m2,
-    24: torch.float8_e4m3fn,
-}
-_DTYPE_NUMBERS: dict[torch.dtype, int] = {dtype: number for number, dtype in _DTYPES.items()}
 
 
 def report_fallback(

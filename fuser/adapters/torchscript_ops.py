@@ -1,0 +1,149 @@
+"""Ops that only TorchScript has, and those that take what only a script says: the names a list is
+taken apart into, dtypes as numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from fuser import DataType, FusionDefinition, Tensor, Unsupported
+from fuser.adapters import aten
+from fuser.interpreter import torch_dtype
+
+# By the number that torch gives them.
+DTYPES: dict[int, torch.dtype] = {
+    0: torch.uint8,
+    1: torch.int8,
+    2: torch.int16,
+    3: torch.int32,
+    4: torch.int64,
+    5: torch.float16,
+    6: torch.float32,
+    7: torch.float64,
+    9: torch.complex64,
+    10: torch.complex128,
+    11: torch.bool,
+    15: torch.bfloat16,
+    23: torch.float8_e5m2,
+    24: torch.float8_e4m3fn,
+}
+DTYPE_NUMBERS: dict[torch.dtype, int] = {dtype: number for number, dtype in DTYPES.items()}
+
+
+def _grad_sum_to_size(fd: FusionDefinition, x: Tensor, size: Any) -> Any:
+    if size is None:
+        return x
+    return aten.emit(fd, "aten.sum_to_size.default", [x, size], {})
+
+
+def _to_reduced_precision(
+    fd: FusionDefinition, x: Tensor, cuda: bool, cpu: bool, cuda_dtype: int, cpu_dtype: int
+) -> Any:
+    """Of float32 only, in the dtype of the device for which autocast is on."""
+    if x.dtype() != DataType.Float or not (cuda or cpu):
+        return x
+    return cast(fd, x, DTYPES[cuda_dtype if cuda else cpu_dtype])
+
+
+def _to_full_precision(fd: FusionDefinition, x: Tensor, cuda: bool, cpu: bool) -> Any:
+    if x.dtype() not in (DataType.Half, DataType.BFloat16) or not (cuda or cpu):
+        return x
+    return cast(fd, x, torch.float32)
+
+
+def cast(fd: FusionDefinition, x: Tensor, dtype: torch.dtype) -> Any:
+    return aten.emit(fd, "aten.to.dtype", [x, dtype, False, False, None], {})
+
+
+def _to_other(fd: FusionDefinition, x: Tensor, other: Tensor, *_: Any) -> Any:
+    return cast(fd, x, torch_dtype(other.dtype()))
+
+
+def _add_bias(fd: FusionDefinition, x: Tensor, bias: Tensor | None, behind: int) -> Any:
+    """As the product would have: in its dtype, which autocast may have chosen, and along the
+    channels, behind which so many dims stand.
+    """
+    if bias is None:
+        return x
+    along = aten.emit(fd, "aten.view.default", [bias, [-1, *[1] * behind]], {}) if behind else bias
+    return aten.emit(fd, "aten.add.Tensor", [x, cast(fd, along, torch_dtype(x.dtype()))], {})
+
+
+def _view_as(fd: FusionDefinition, x: Tensor, other: Tensor) -> Any:
+    return aten.emit(fd, "aten.view.default", [x, sizes_of(other)], {})
+
+
+# A script says into how many names a list is taken apart, and torch raises where that is not how
+# many parts there are; a definition checks it in each run.
+
+
+def _check_parts(fd: FusionDefinition, count: Any, parts: Any) -> None:
+    if not (isinstance(count, int) and isinstance(parts, int)):
+        fd.ops.reshape(fd.ops.full([count], 0.0, DataType.Float), [parts])
+    elif count != parts:
+        raise Unsupported(f"{count} parts for {parts} names", rule="script-parts")
+
+
+def _size(x: Tensor, dim: int) -> Any:
+    size = x.size(dim)
+    return size if size.value is None else int(size.value)
+
+
+def sizes_of(x: Tensor) -> list[Any]:
+    return [_size(x, d) for d in range(x.ndim)]
+
+
+def _parts_of_size(fd: FusionDefinition, total: Any, size: Any) -> Any:
+    return -(-total // size) if isinstance(total, int) else fd.ops.ceil_div(total, size)
+
+
+def _chunks(fd: FusionDefinition, x: Tensor, *, chunks: int, dim: int) -> Any:
+    total = _size(x, dim)
+    if isinstance(total, int) and total == 0:
+        raise Unsupported("parts of nothing", rule="script-parts")
+    _check_parts(fd, _parts_of_size(fd, total, _parts_of_size(fd, total, chunks)), chunks)
+    return aten.emit(fd, "aten.chunk.default", [x, chunks, dim], {})
+
+
+def _unbind(fd: FusionDefinition, x: Tensor, dim: int, *, parts: int) -> Any:
+    _check_parts(fd, _size(x, dim), parts)
+    return [aten.emit(fd, "aten.select.int", [x, dim, n], {}) for n in range(parts)]
+
+
+def _split(fd: FusionDefinition, x: Tensor, size: Any, dim: int, *, parts: int) -> Any:
+    """The last part is what is left."""
+    if not isinstance(size, int) or size < 1:
+        raise Unsupported("parts of a size that is known when it runs", rule="script-split")
+    _check_parts(fd, _parts_of_size(fd, _size(x, dim), size), parts)
+    bounds = [(n * size, (n + 1) * size) for n in range(parts - 1)]
+    return [
+        aten.emit(fd, "aten.slice.Tensor", [x, dim, start, end, 1], {})
+        for start, end in [*bounds, ((parts - 1) * size, None)]
+    ]
+
+
+def _split_with_sizes(fd: FusionDefinition, x: Tensor, sizes: Sequence[Any], dim: int) -> Any:
+    _check_parts(fd, _size(x, dim), sum(sizes))
+    return aten.emit(fd, "aten.split_with_sizes.default", [x, sizes, dim], {})
+
+
+ADD_BIAS = "fuser::add_bias"
+_REDUCED, _FULL = "aten::_autocast_to_reduced_precision", "aten::_autocast_to_full_precision"
+LIKE_FIRST = (ADD_BIAS, _REDUCED, _FULL)
+OPS: dict[str, Callable[..., Any]] = {
+    ADD_BIAS: _add_bias,
+    _REDUCED: _to_reduced_precision,
+    _FULL: _to_full_precision,
+    "aten::split_with_sizes": _split_with_sizes,
+    "aten::split.sizes": _split_with_sizes,
+    "aten::unbind.int": _unbind,
+    "aten::split.Tensor": _split,
+    "aten::_grad_sum_to_size": _grad_sum_to_size,
+    "aten::to.other": _to_other,
+    "aten::view_as": _view_as,
+    "aten::reshape_as": _view_as,
+    "prim::ConstantChunk": _chunks,
+}

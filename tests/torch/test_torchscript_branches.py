@@ -1,0 +1,189 @@
+"""csrc/torch/torchscript: branches, loops, optional tensors, and biases of products."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import fuser
+from fuser.adapters import torchscript
+from tests.scripts import assert_same, groups, last_graph, warmed, with_gradients
+
+
+@pytest.fixture(autouse=True)
+def _fused() -> Iterator[None]:
+    with fuser.torchscript_fuser(cpu=True), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=DeprecationWarning)
+        yield
+
+
+def fallbacks() -> int:
+    return torchscript.counters()["fallbacks"]
+
+
+@pytest.mark.parametrize(
+    "variance",
+    ["y.var([1], True, True)", "y.std([-1], False, True)", "torch.var_mean(y, [1], True, True)[0]"],
+)
+def test_the_gradient_of_a_variance_is_one_group(variance: str) -> None:
+    """Torch computes it along branches that follow ranks, with sizes in them."""
+    body = f"    y = x * w\n    v = {variance}\n    return y / (v + 1) + 1\n"
+    names: dict[str, Any] = {"torch": torch}
+    exec(f"def f(x, w):\n{body}", names)
+    f = torch.jit.CompilationUnit(f"def f(x: Tensor, w: Tensor):\n{body}").f
+    for shape in [(4, 8)] * 4 + [(3, 8), (5, 6)]:
+        x, w = torch.randn(shape, requires_grad=True), torch.rand(shape[1:], requires_grad=True)
+        assert_same(with_gradients(f, [x, w]), with_gradients(names["f"], [x, w]), 8)
+    assert groups(f.graph_for(x, w)) == groups(last_graph()) == 1
+
+
+def test_branches_that_follow_sizes_stay_outside() -> None:
+    def grows(x: torch.Tensor, deep: bool) -> torch.Tensor:
+        y = x * 2 + 1
+        if deep:
+            if x.size(0) > 4:
+                y = y.tanh() * 2
+            for _ in range(x.size(1) - 6):
+                y = (y + 1).sin() * x.numel()
+        return (y + 1) * 3
+
+    f = warmed(grows, torch.randn(4, 8), True)
+    unfused = fallbacks()
+    for shape in [(4, 8), (5, 8), (3, 7), (6, 1)]:
+        x = torch.randn(shape)
+        for deep in (True, False):
+            assert_same([f(x, deep)], [grows(x, deep)], 16)
+    assert fallbacks() == unfused
+
+
+def test_the_body_of_a_loop_is_a_group_for_any_number_of_turns() -> None:
+    def iterated(x: torch.Tensor, turns: int) -> torch.Tensor:
+        y = x
+        for _ in range(turns):
+            y = (y * 1.5 + x).tanh() * 0.5
+        return y
+
+    x = torch.randn(4, 8)
+    f = warmed(iterated, x, 3)
+    assert groups(f.graph_for(x, 3)) >= 1
+    before = torchscript.counters()
+    for turns in (3, 1, 0, 5, 10, 17):
+        assert_same([f(x, turns)], [iterated(x, turns)], 8)
+    after = torchscript.counters()
+    assert after["definitions"] <= before["definitions"] + 1  # eight turns, unrolled by torch
+    assert after["fallbacks"] == before["fallbacks"]
+    assert after["runs"] - before["runs"] == 3 + 1 + 0 + 5 + (1 + 2) + (2 + 1)
+
+
+def test_optional_arguments_and_branches() -> None:
+    def maybe(x: torch.Tensor, b: torch.Tensor | None, scale: bool) -> torch.Tensor:
+        y = x.exp() + 1
+        if b is not None:
+            y = y + b
+        if scale:
+            y = y * 2.0
+        return y.log()
+
+    x = torch.randn(4, 8)
+    f = torch.jit.script(maybe)
+    for _ in range(3):
+        for b in (None, torch.ones(8)):
+            for scale in (True, False):
+                assert_same([f(x, b, scale)], [maybe(x, b, scale)])
+
+
+def test_a_bias_is_added_by_what_follows() -> None:
+    def line(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return F.linear(x, w, b).relu()
+
+    x, w, b = (torch.randn(s, requires_grad=True) for s in [(4, 8), (3, 8), (3,)])
+    f = torch.jit.script(line)
+    for _ in range(4):
+        assert_same(with_gradients(f, [x, w, b]), with_gradients(line, [x, w, b]), 4)
+    assert groups(f.graph_for(x, w, b)) == 1
+
+    def alone(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return F.linear(x, w, b)
+
+    assert groups(warmed(alone, x, w, b).graph_for(x, w, b)) == 0
+
+
+@pytest.mark.parametrize("dims", [1, 2])
+@pytest.mark.parametrize("made_by", ["trace", "freeze", "script"])
+def test_a_bias_of_a_convolution_is_added_by_what_follows(dims: int, made_by: str) -> None:
+    """In a plain script it is an Optional."""
+    conv = torch.nn.Conv1d if dims == 1 else torch.nn.Conv2d
+    model = torch.nn.Sequential(conv(3, 4, 3, padding=1), torch.nn.ReLU()).eval()
+    x = torch.randn(2, 3, *[8] * dims)
+    f = torch.jit.trace(model, x) if made_by == "trace" else torch.jit.script(model)
+    if made_by == "freeze":
+        f = torch.jit.freeze(f)
+    unfused = fallbacks()
+    with torch.no_grad():
+        for _ in range(3):
+            assert_same([f(x)], [model(x)], 4)
+        assert groups(f.graph_for(x)) == 1
+        for autocast in (False, True):
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+                got, expected = f(x), model(x)
+            assert got.dtype == expected.dtype
+            assert_same([got], [expected], 4)
+    assert fallbacks() == unfused
+    if made_by == "script":  # the parameters' gradients fail the guard
+        for _ in range(3):
+            assert_same(with_gradients(f, [x]), with_gradients(model, [x]), 4)
+            wanted = list(model.parameters())
+            got, expected = (torch.autograd.grad(g(x).sum(), wanted) for g in (f, model))
+            assert_same(got, expected, 64)
+
+
+def test_the_other_side_of_a_guard_adds_a_bias_too() -> None:
+    def line(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None) -> torch.Tensor:
+        return F.linear(x, w, b).relu()
+
+    x, w, b = torch.randn(4, 8), torch.randn(3, 8), torch.randn(3)
+    f = warmed(line, x, w, b)
+    assert groups(f.graph_for(x, w, b)) == 1
+    for bias in (b, None):
+        for given in (x, x[None], x.double()):
+            args = (given, w.to(given.dtype), None if bias is None else bias.to(given.dtype))
+            assert_same([f(*args)], [line(*args)], 4)
+
+
+def test_optional_tensors_in_a_group() -> None:
+    """Whether there is one chooses the definition; one with a gradient fails the guard."""
+
+    def normed(
+        x: torch.Tensor, w: torch.Tensor | None, b: torch.Tensor | None, n: int
+    ) -> torch.Tensor:
+        return F.layer_norm(x + 1, [n], w, b) * 2
+
+    x, w, b = torch.randn(4, 8), torch.randn(8), torch.randn(8)
+    f = warmed(normed, x, w, None, 8)
+    unfused = fallbacks()
+    for given in [(w, None), (None, None), (w, b), (None, b)]:
+        assert_same([f(x, *given, 8)], [normed(x, *given, 8)], 4)
+    assert fallbacks() == unfused
+    assert groups(f.graph_for(x, w, b, 8)) == 1
+    for _ in range(4):
+        weight = w.clone().requires_grad_()
+        got, expected = f(x, weight, b, 8), normed(x, weight, b, 8)
+        assert_same([got.detach()], [expected.detach()], 4)
+        gradients = [torch.autograd.grad(y.sum(), weight)[0] for y in (got, expected)]
+        assert_same(gradients[:1], gradients[1:], 4)
+
+
+def test_a_branch_of_several_ops_is_a_group() -> None:
+    def either(x: torch.Tensor, scale: bool) -> torch.Tensor:
+        return (x * 2 + 1).relu() if scale else x
+
+    x = torch.randn(4, 8)
+    f = warmed(either, x, True)
+    for scale in (True, False):
+        assert_same([f(x, scale)], [either(x, scale)])
+    assert groups(f.graph_for(x, True)) == 1
