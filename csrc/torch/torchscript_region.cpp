@@ -18,7 +18,9 @@ bool changes_a_list(const Node* n) {
 }
 
 bool asks_a_tensor(const Node* n) {
-  return n->kind() == aten::dim || n->kind() == aten::size || n->kind() == aten::numel;
+  // torch 2.11 has no name for the last one.
+  static const Symbol numel = Symbol::fromQualString("aten::numel");
+  return n->kind() == aten::dim || n->kind() == aten::size || n->kind() == numel;
 }
 
 // On numbers and lists of them; fuser/adapters/torchscript.py has the same list.
@@ -44,7 +46,7 @@ bool on_numbers(const Node* n) {
 // Does a number follow from the size of a tensor, which only the run tells?
 bool follows_a_size(const Value* v) {
   const Node* n = v->node();
-  if (n->kind() == aten::size || n->kind() == aten::numel) return true;
+  if (asks_a_tensor(n) && n->kind() != aten::dim) return true;
   const auto any = [](at::ArrayRef<const Value*> values) {
     return std::any_of(values.begin(), values.end(), follows_a_size);
   };
