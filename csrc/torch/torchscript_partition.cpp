@@ -46,16 +46,6 @@ bool gives_tensors(const Node* n) {
          });
 }
 
-// Torch's alias analysis loses track of gradients that it sums with those of optional tensors.
-bool summed_with_optional(const Node* n) {
-  for (const Value* v : n->outputs())
-    for (const Use& use : v->uses())
-      if (use.user->kind() == prim::AutogradAdd &&
-          (is_optional_tensor(use.user->input(0)) || is_optional_tensor(use.user->input(1))))
-        return true;
-  return false;
-}
-
 // A Partitioner works on one block.
 class Partitioner {
  public:
@@ -143,7 +133,7 @@ class Partitioner {
   bool fusable_op(const Node* n) const {
     if (n->owningBlock() != block_ || !find_op(rules_, n)) return false;
     if (n->maybeSchema() && n->schema().is_mutable()) return false;
-    if (!may_write_statistics(rules_, n) || summed_with_optional(n)) return false;
+    if (!may_write_statistics(rules_, n)) return false;
     bool reads = false;
     for (const Value* v : n->inputs()) {
       if (!takes_operand(n, v)) return false;

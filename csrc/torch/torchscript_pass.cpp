@@ -44,6 +44,21 @@ void fuse_block(Block* block, const ScriptRules& rules, AliasDb& aliases,
   for (Node* group : partition(block, rules, aliases)) groups.push_back(group);
 }
 
+// Torch matches the results of a node that joins a group by their uses, and takes one without uses
+// for the ones behind it. So each has one while groups are made.
+void use_all_results(Block* block, std::vector<Node*>& uses) {
+  std::vector<Value*> unused;
+  for (Node* n : block->nodes()) {
+    for (Block* inner : n->blocks()) use_all_results(inner, uses);
+    if (n->outputs().size() < 2) continue;
+    for (Value* v : n->outputs())
+      if (is_tensor(v) && !v->hasUses()) unused.push_back(v);
+  }
+  if (unused.empty()) return;
+  Node* const use = block->owningGraph()->createTuple(unused);
+  uses.push_back(use->insertBefore(block->return_node()));
+}
+
 }  // namespace
 
 ScriptRulesRef script_rules() {
@@ -101,12 +116,14 @@ std::shared_ptr<Graph> with_groups(Graph& graph, const ScriptRules& rules) {
     AliasDb aliases(fused);
     make_regions(fused->block(), rules, aliases);
   }
-  std::vector<Node*> groups;
+  std::vector<Node*> groups, uses;
+  use_all_results(fused->block(), uses);
   {
     AliasDb aliases(fused);
     fuse_block(fused->block(), rules, aliases, groups);
   }
   if (groups.empty()) return nullptr;
+  for (Node* use : uses) use->destroy();
   for (Node* group : groups) trim_group(group);
   for (Node* group : groups) guard_group(group);
   for (Node* group : groups) name_copies(group);

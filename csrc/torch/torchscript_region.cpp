@@ -17,10 +17,14 @@ bool changes_a_list(const Node* n) {
   return n->kind() == aten::_set_item || n->kind() == aten::append;
 }
 
+// Not every torch has a name for it.
+Symbol numel() {
+  static const Symbol kind = Symbol::aten("numel");
+  return kind;
+}
+
 bool asks_a_tensor(const Node* n) {
-  // torch 2.11 has no name for the last one.
-  static const Symbol numel = Symbol::fromQualString("aten::numel");
-  return n->kind() == aten::dim || n->kind() == aten::size || n->kind() == numel;
+  return n->kind() == aten::dim || n->kind() == aten::size || n->kind() == numel();
 }
 
 // On numbers and lists of them; fuser/adapters/torchscript.py has the same list.

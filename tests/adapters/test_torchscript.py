@@ -68,6 +68,16 @@ def test_a_sum_of_bools_to_a_size_counts() -> None:
     assert groups(f.graph_for(x, y)) == 1
 
 
+@pytest.mark.parametrize("value", ["2.5", "v"])
+def test_a_fraction_scales_integers_as_an_integer(value: str) -> None:
+    body = f"(torch.addcmul(x, x, x, value={value}) + 1) * 2"
+    f = compiled(f"def f(x: Tensor, v: float):\n    return {body}\n")
+    x = torch.arange(-4, 8)
+    for _ in range(3):
+        assert_same([f(x, 2.5)], [(torch.addcmul(x, x, x, value=2.5) + 1) * 2])
+    assert groups(f.graph_for(x, 2.5)) == 1
+
+
 # ---- switches and errors
 
 

@@ -187,3 +187,48 @@ def test_a_branch_of_several_ops_is_a_group() -> None:
     for scale in (True, False):
         assert_same([f(x, scale)], [either(x, scale)])
     assert groups(f.graph_for(x, True)) == 1
+
+
+@pytest.mark.parametrize("wanted", ["wb", "xwb", "b", "xb"])
+def test_a_gradient_that_nobody_wants_leaves_the_others_fused(wanted: str) -> None:
+    """A layer norm at the front of a network: its input needs no gradient."""
+
+    def front(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(F.layer_norm(x, [8], w, b)) * 2
+
+    f = torch.jit.script(front)
+    for _ in range(4):
+        tensors = [
+            torch.randn(s, requires_grad=n in wanted)
+            for n, s in [("x", (4, 8)), ("w", 8), ("b", 8)]
+        ]
+        assert_same(with_gradients(f, tensors), with_gradients(front, tensors), 8)
+    assert groups(last_graph()) == 1
+
+
+def test_gradients_of_optional_tensors_are_one_group() -> None:
+    def maybe(x: torch.Tensor, w: torch.Tensor | None, b: torch.Tensor | None) -> torch.Tensor:
+        y = x * 2
+        if b is not None:
+            y = y + b
+        return F.layer_norm(y.tanh(), [8], w, b) * 1.5
+
+    f = torch.jit.script(maybe)
+
+    def tensors() -> list[torch.Tensor]:
+        return [torch.randn(s, requires_grad=True) for s in [(4, 8), (8,), (8,)]]
+
+    for _ in range(5):
+        given = tensors()
+        assert_same(with_gradients(f, given), with_gradients(maybe, given), 8)
+    assert groups(last_graph()) == 1
+    for left in ((True, False), (False, True), (False, False), (True, True)):
+        x, *others = tensors()
+        kept = [x, *(t for t, there in zip(others, left, strict=True) if there)]
+
+        def run(function: Any, *tensors: torch.Tensor, there: Any = left) -> torch.Tensor:
+            rest = iter(tensors[1:])
+            return function(tensors[0], *(next(rest) if t else None for t in there))  # type: ignore[no-any-return]
+
+        got = with_gradients(lambda *t: run(f, *t), kept)
+        assert_same(got, with_gradients(lambda *t: run(maybe, *t), kept), 8)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from fuser import DataType, Tensor, Unsupported
+from fuser import DataType, Scalar, Tensor, Unsupported
 from fuser.adapters.aten.emitter import Emitter, known
 from fuser.arguments import as_dtype
 
@@ -123,6 +123,8 @@ def _masked_fill(e: Emitter, x: Tensor, mask: Tensor, value: Any) -> Tensor:
 def _addcmul(op: str) -> Row:
     def write(e: Emitter, x: Any, a: Any, b: Any, value: Any = 1, **_: Any) -> Tensor:
         rule = "float" if op == "addcdiv" else "same"
+        if rule == "same" and e.common([x, a, b]).kind == "Int":  # torch makes 2.5 an integer
+            value = e.ops.cast(value, DataType.Int) if isinstance(value, Scalar) else int(value)
         return e.pointwise(op, x, a, b, rule=rule, extra=(value,))
 
     return write
