@@ -16,6 +16,8 @@ void bind_cuda_api(py::module_& m) {
   m.def("cuda_driver_version", &cuda_driver_version, Unlocked(), "12010 for CUDA 12.1; 0: none.");
   m.def("cuda_device_count", &cuda_device_count, Unlocked());
   m.def("cuda_device", &cuda_device, py::arg("ordinal"), Unlocked(), "The Device of a GPU.");
+  m.def("cuda_device_for_plans", &cuda_device_for_plans, py::arg("ordinal"), Unlocked(),
+        "The same, with the clusters that it says it holds.");
 
   py::class_<LaunchShape>(m, "LaunchShape", "Grid, block, cluster and dynamic shared memory.")
       .def(py::init([](std::array<uint32_t, 3> grid, std::array<uint32_t, 3> block,

@@ -21,6 +21,8 @@ void bind_device(py::module_& m) {
       .def_readwrite("l2_bytes", &Device::l2_bytes)
       .def_readwrite("bandwidth", &Device::bandwidth, "Bytes a second, nominal.")
       .def_readwrite("clusters", &Device::clusters)
+      .def_readwrite("resident_clusters", &Device::resident_clusters,
+                     "Of 2, 4, 8 and 16 blocks with a processor each, at once.")
       .def_readwrite("cooperative", &Device::cooperative)
       .def_readwrite("host", &Device::host)
       .def_readwrite("ordinal", &Device::ordinal)

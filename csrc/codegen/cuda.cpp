@@ -275,7 +275,7 @@ struct Printer {
       const Guard g = guard(s);
       const std::string r =
           s.width == a.extent ? a.name : text("part<", s.width, ">(", a.name, ", ", element, ")");
-      line(store ? text(verb, g.form, "(", at, ", ", r, g.arguments, ");")
+      line(store ? text(verb, g.form, s.once ? "<true>" : "", "(", at, ", ", r, g.arguments, ");")
                  : text(verb, g.form, "(", r, ", ", at, g.arguments, ");"));
       return;
     }

@@ -107,15 +107,30 @@ DEVICE u32 word_(const bool* r) {
 }
 #endif
 
+//@ store_words_
+#ifndef FUSER_HOST
+template <bool ONCE, class A>
+DEVICE void store_words_(A* p, const A& a) {
+  if constexpr (ONCE && sizeof(A) == 16) {
+    u32 w[4];
+    memcpy(w, &a, 16);
+    asm volatile("st.global.L1::no_allocate.v4.u32 [%0], {%1, %2, %3, %4};"
+                 :: "l"(p), "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]) : "memory");
+  } else {
+    *p = a;
+  }
+}
+#endif
+
 //@ store_access_
 #ifdef FUSER_HOST
-template <i32 N, class T>
+template <i32 N, bool ONCE = false, class T>
 DEVICE void store_access_(T* p, const T* r) {
   debug_access(p, (i32)(N * sizeof(T)), (i32)(N * sizeof(T)), true);
   __builtin_memcpy(p, r, N * sizeof(T));
 }
 #else
-template <i32 N, class T>
+template <i32 N, bool ONCE = false, class T>
 DEVICE void store_access_(T* p, const T* r) {
   if constexpr (sizeof(T) < 4 && N * sizeof(T) >= 4) {
     // Words, made as the loads cut them: what was loaded side by side stays the word that it was,
@@ -123,11 +138,11 @@ DEVICE void store_access_(T* p, const T* r) {
     constexpr i32 all = N * sizeof(T) / 4, each = 4 / sizeof(T);
     Access<all, u32> a;
     UNROLL for (i32 w = 0; w < all; ++w) a.v[w] = word_(r + each * w);
-    *(Access<all, u32>*)p = a;
+    store_words_<ONCE>((Access<all, u32>*)p, a);
   } else {
     Access<N, T> a;
     UNROLL for (i32 v = 0; v < N; ++v) a.v[v] = r[v];
-    *(Access<N, T>*)p = a;
+    store_words_<ONCE>((Access<N, T>*)p, a);
   }
 }
 #endif
@@ -145,10 +160,11 @@ DEVICE void load(T (&r)[N], const T* p) {
 }
 
 //@ store
-template <i32 N, class T>
+// ONCE: it takes no place in L1.
+template <bool ONCE = false, i32 N, class T>
 DEVICE void store(T* p, const T (&r)[N]) {
   constexpr i32 step = N * sizeof(T) <= 16 ? N : (i32)(16 / sizeof(T));
-  UNROLL for (i32 v = 0; v < N; v += step) store_access_<step>(p + v, r + v);
+  UNROLL for (i32 v = 0; v < N; v += step) store_access_<step, ONCE>(p + v, r + v);
 }
 
 //@ load1

@@ -25,9 +25,9 @@ DEVICE void load_some(T (&r)[N], const T* p, I count) {
 }
 
 //@ store_if
-template <i32 N, class T>
+template <bool ONCE = false, i32 N, class T>
 DEVICE void store_if(T* p, const T (&r)[N], bool in) {
-  if (in) store(p, r);
+  if (in) store<ONCE>(p, r);
 }
 
 //@ store_some

@@ -487,14 +487,20 @@ DEVICE void publish_cluster(S* slots, S x) {
 }
 
 //@ collect_cluster
-// After publish_cluster and sync_cluster: merges all COUNT slots, a power of two; every thread gets
-// the result.
+// After publish_cluster and sync_cluster: merges all COUNT slots; every thread gets the result.
 template <class R, i32 COUNT, class S>
 DEVICE S collect_cluster(const S* slots) {
   const i32 lane = thread_x() & 31;
-  S x = get_state_(slots + (lane & (COUNT - 1)));
-  UNROLL for (i32 i = 32; i < COUNT; i += 32) x = merge_(R{}, x, get_state_(slots + (i + lane)));
-  return reduce_lanes<R, COUNT < 32 ? COUNT : 32>(x);
+  if constexpr (COUNT < 32 && (COUNT & (COUNT - 1)) == 0) {
+    return reduce_lanes<R, COUNT>(get_state_(slots + (lane & (COUNT - 1))));
+  } else {
+    S x;
+    identity_(R{}, x);
+    UNROLL for (i32 i = 0; i < COUNT; i += 32) {
+      if (i + lane < COUNT) x = merge_(R{}, x, get_state_(slots + (i + lane)));
+    }
+    return reduce_lanes<R, 32>(x);
+  }
 }
 
 // ---- rows of a block

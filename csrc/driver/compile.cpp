@@ -253,7 +253,7 @@ std::unique_ptr<Specialized> specialize_fusion(const Fusion& fusion,
 
 Device planning_device(int device) {
   return device == cpu_device ? host_device(static_cast<int>(options().host_arch))
-                              : cuda_device(device);
+                              : cuda_device_for_plans(device);
 }
 
 Target target_of(int device) {

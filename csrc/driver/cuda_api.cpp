@@ -7,6 +7,8 @@
 #include <deque>
 #include <mutex>
 
+#include "base/log.h"
+
 namespace fuser {
 namespace {
 
@@ -47,8 +49,9 @@ constexpr int kFirstFaultOfKernel = 700;  // illegal address, timeout, trap ...:
 constexpr int kLastFaultOfKernel = 719;
 
 struct DeviceState {
-  std::once_flag described, retained;
+  std::once_flag described, retained, asked;
   Device device;
+  std::array<int, 4> clusters = {};
   CuContext context = nullptr;
 };
 
@@ -148,6 +151,7 @@ Device describe(int ordinal) {
   // Two transfers a clock.
   device.bandwidth = int64_t(attribute(kMemoryClockKhz)) * 1000 * 2 * attribute(kMemoryBusBits) / 8;
   device.clusters = attribute(kClusters) != 0;
+  if (device.clusters) device.resident_clusters = likely_clusters(device.processors);
   device.cooperative = attribute(kCooperative) != 0;
   device.ordinal = ordinal;
   device.name = name.data();
@@ -330,6 +334,24 @@ int resident_blocks(const CudaKernel& kernel, int threads, int shared_bytes) {
   return blocks;
 }
 
+int resident_clusters(const CudaKernel& kernel, int threads, int shared_bytes, int cluster) {
+  const ContextScope scope(kernel.device);
+  CuLaunchAttribute shape;
+  shape.id = CuLaunchAttribute::ClusterDimension;
+  shape.cluster = {uint32_t(cluster), 1, 1};
+  const CuLaunchConfig config = {{uint32_t(cluster), 1, 1},
+                                 {uint32_t(threads), 1, 1},
+                                 uint32_t(shared_bytes),
+                                 nullptr,
+                                 &shape,
+                                 1};
+  int clusters = 0;
+  check_cuda(cuda_api().cuOccupancyMaxActiveClusters(&clusters, kernel.function, &config),
+             "cuda-load", "clusters of ", cluster, " blocks of kernel ", kernel.name, " with ",
+             threads, " threads and ", shared_bytes, " bytes of shared memory");
+  return clusters;
+}
+
 void enter_device(int device) {
   const CudaApi& api = cuda_api();
   CuContext current = nullptr;
@@ -362,5 +384,29 @@ BesideCaptures::BesideCaptures() : mode_(2) {  // CU_STREAM_CAPTURE_MODE_RELAXED
 }
 
 BesideCaptures::~BesideCaptures() { cuda_api().cuThreadExchangeStreamCaptureMode(&mode_); }
+
+Device cuda_device_for_plans(int ordinal) {
+  Device device = cuda_device(ordinal);
+  if (!device.clusters) return device;
+  DeviceState& state = device_state(ordinal);
+  std::call_once(state.asked, [&] {
+    const BesideCaptures captures;
+    state.clusters = device.resident_clusters;
+    // So much shared memory that no processor has room for two blocks.
+    constexpr std::string_view nothing =
+        ".version 7.8\n.target sm_90\n.address_size 64\n.visible .entry nothing() { ret; }\n";
+    for (size_t i = 0; i < state.clusters.size(); ++i) {
+      const int blocks = 2 << i, shared = device.shared_per_block - 1024;
+      try {
+        const CudaKernel kernel = load_kernel(nothing, "nothing", ordinal, shared, blocks);
+        state.clusters[i] = resident_clusters(kernel, 128, shared, blocks);
+      } catch (const Fault& fault) {  // a driver without its compiler: as likely
+        log(text("device ", ordinal, ": clusters of ", blocks, " blocks: ", fault.what()));
+      }
+    }
+  });
+  device.resident_clusters = state.clusters;
+  return device;
+}
 
 }  // namespace fuser

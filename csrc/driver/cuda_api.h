@@ -119,6 +119,11 @@ void launch(const CudaKernel& kernel, const LaunchShape& shape, CuStream stream,
 // Blocks of this shape that one processor holds at once.
 int resident_blocks(const CudaKernel& kernel, int threads, int shared_bytes);
 
+// Clusters of so many blocks of this shape that the device holds at once.
+int resident_clusters(const CudaKernel& kernel, int threads, int shared_bytes, int cluster);
+// cuda_device() with the clusters that it said it holds, asked once.
+Device cuda_device_for_plans(int ordinal);
+
 // Gives a thread that has not called CUDA yet the device's primary context; torch's guard leaves it
 // without one while the device is number 0.
 void enter_device(int device);

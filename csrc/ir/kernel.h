@@ -122,6 +122,7 @@ struct Write {
   Expr offset = nullptr;
   Expr in = nullptr;
   Expr count = nullptr;
+  bool once = false;  // it takes no place in L1
   Expr column = nullptr, columns = nullptr, jump = nullptr;
 };
 struct For {  // v<var> = 0 .. extent - 1, fully unrolled: it indexes registers
@@ -166,10 +167,10 @@ struct Fold {  // array[0] = all of its elements, pairwise
   int array = 0;
 };
 // array[0] of each array becomes the merge over a group of `lanes` neighbouring threads (a power
-// of two up to the block), and over the blocks of the cluster where that is more than one. All of
-// them get the result; every thread of the block arrives. Beyond a warp, slots[i] is Shared memory
-// of one state per warp that nothing reads or writes between this point and the next barrier; in a
-// cluster cluster_slots[i], of one per warp of all its blocks, takes its place.
+// of two up to the block, or all of it), and over the blocks of the cluster where that is more than
+// one. All of them get the result; every thread of the block arrives. Beyond a warp, slots[i] is
+// Shared memory of one state per warp that nothing reads or writes between this point and the next
+// barrier; in a cluster cluster_slots[i], of one per warp of all its blocks, takes its place.
 struct Combine {
   std::vector<int> arrays;
   int lanes = 1;

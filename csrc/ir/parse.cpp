@@ -27,7 +27,7 @@
 //       ARRAY '[' expr ']' '=' expr
 //       'load' ARRAY '[' expr ']' 'width' INT BUFFER '[' expr ']' exists [row]
 //           ['once'] ['shifted' ['by' INT]]
-//       'write' BUFFER '[' expr ']' 'width' INT ARRAY '[' expr ']' exists [row]
+//       'write' BUFFER '[' expr ']' 'width' INT ARRAY '[' expr ']' exists [row] ['once']
 //       'for' v<i> '<' INT '{' {statement} '}'       '}' on a line of its own
 //       'serial' v<i> '<' expr ['unroll' INT] '{' {statement} '}'
 //       'if' ['uniform'] expr '{' {statement} '}'
@@ -500,11 +500,11 @@ struct Parser : TokenReader {
         s.jump = expression();
       }
     }
+    if constexpr (requires { s.once; }) s.once = accept("once");
   }
 
   Stmt shiftable(Load s) {
     guards(s);
-    s.once = accept("once");
     s.shifted = accept("shifted");
     if (s.shifted && accept("by")) s.words = integer("the words of the shift");
     return {s};

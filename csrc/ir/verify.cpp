@@ -303,9 +303,10 @@ struct Verifier {
             within(from, s.other_element, 1);
           } else if constexpr (std::is_same_v<S, Combine>) {
             converge(s);
-            FUSER_ASSERT(
-                s.lanes >= 1 && (s.lanes & (s.lanes - 1)) == 0 && kernel.threads % s.lanes == 0,
-                here(), s.lanes, " lanes of ", kernel.threads, " threads");
+            const bool block = s.lanes == kernel.threads && s.lanes % 32 == 0;
+            FUSER_ASSERT(block || (s.lanes >= 1 && (s.lanes & (s.lanes - 1)) == 0 &&
+                                   kernel.threads % s.lanes == 0),
+                         here(), s.lanes, " lanes of ", kernel.threads, " threads");
             for (size_t i = 0; i < s.arrays.size(); ++i) {
               state_at(s.arrays[i]);
               const int warps = kernel.threads / 32;

@@ -156,6 +156,7 @@ struct Builder {
   bool is_shifted(int access) const;  // its vectors lie at any element
   // Is it shifted by as much as the walk starts behind its row?
   bool follows_rows(int access) const;
+  bool is_once(int access) const { return access < 63 && (schedule.once >> access & 1); }
   Place place_of(int access) const;
   bool stays(int access) const;
 

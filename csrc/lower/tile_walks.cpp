@@ -276,7 +276,7 @@ void Builder::nest(Body& out, int p, Known& outer) {
                             .buffer = a.buffer,
                             .offset = offset_of(kernel, a, outer),
                             .in = inside(g, a),
-                            .once = schedule.once && stays(access)}});
+                            .once = is_once(access)}});
     }
     return first;
   };
@@ -465,6 +465,7 @@ void Builder::store(Body& body, int access, const Known& known, Expr owner) {
   const Guard g = guard(axes, nullptr);
   w.in = both(owner, g.in);
   w.count = lanewise ? g.count : nullptr;
+  w.once = lanewise && !w.count && is_once(access);
   body.push_back({w});
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <tuple>
 
 #include "base/error.h"
@@ -43,7 +44,7 @@ constexpr int kRegistersPerProcessor = 65536;
 auto plan_fields(const Device& d) {
   return std::tie(d.arch, d.processors, d.threads_per_processor, d.blocks_per_processor,
                   d.registers_per_processor, d.shared_per_processor, d.shared_per_block, d.l2_bytes,
-                  d.bandwidth, d.clusters, d.cooperative, d.host);
+                  d.bandwidth, d.clusters, d.resident_clusters, d.cooperative, d.host);
 }
 
 }  // namespace
@@ -61,10 +62,32 @@ uint64_t hash_of(const Device& device) {
           z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
           hash = z ^ (z >> 31);
         };
-        (mix(uint64_t(fields)), ...);
+        const auto mix_all = [&mix](auto field) {
+          if constexpr (requires { field.size(); })
+            for (int each : field) mix(uint64_t(each));
+          else
+            mix(uint64_t(field));
+        };
+        (mix_all(fields), ...);
         return hash;
       },
       plan_fields(device));
+}
+
+std::array<int, 4> likely_clusters(int processors) {
+  constexpr int groups = 8;
+  std::array<int, 4> out = {processors / 2};
+  for (size_t i = 1; i < out.size(); ++i) {
+    const int blocks = 2 << i;
+    out[i] = std::max(0, (processors - blocks / 2 * groups) / blocks);
+  }
+  return out;
+}
+
+int resident_clusters(const Device& device, int blocks) {
+  if (blocks == 1) return device.processors;
+  FUSER_ASSERT(std::has_single_bit(unsigned(blocks)) && blocks <= 16, "clusters of ", blocks);
+  return device.resident_clusters[std::countr_zero(unsigned(blocks)) - 1];
 }
 
 std::string to_string(const Device& device) {
@@ -88,6 +111,7 @@ Device known_device(int arch) {
   device.l2_bytes = found->l2_bytes;
   device.bandwidth = found->bandwidth;
   device.clusters = found->clusters;
+  if (device.clusters) device.resident_clusters = likely_clusters(device.processors);
   device.cooperative = true;
   device.name = found->name;
   return device;
@@ -112,6 +136,7 @@ Device host_device(int like_arch) {
               like_arch);
   Device device = known_device(like_arch);
   device.processors = 2;
+  if (device.clusters) device.resident_clusters = {1, 1, 1, 1};  // its blocks are fibers
   device.shared_per_processor = 48 * kKiB;
   device.shared_per_block = 48 * kKiB;
   device.l2_bytes = 1 * kMiB;

@@ -2,6 +2,7 @@
 // from the host executor's description, or from a table of known GPUs for compiling without one.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -17,8 +18,11 @@ struct Device {
   int shared_per_processor = 0;     // bytes
   int shared_per_block = 0;         // bytes, with the opt-in
   int l2_bytes = 0;
-  int64_t bandwidth = 0;     // bytes a second to memory, from the data sheet or the memory clock
-  bool clusters = false;     // thread block clusters, distributed shared memory
+  int64_t bandwidth = 0;  // bytes a second to memory, from the data sheet or the memory clock
+  bool clusters = false;  // thread block clusters, distributed shared memory
+  // Clusters of 2, 4, 8 and 16 blocks that are resident at once, with a processor for each block: a
+  // cluster does not leave its group of processors, and groups are of different sizes.
+  std::array<int, 4> resident_clusters = {};
   bool cooperative = false;  // grid barriers
   bool host = false;         // the host executor
 
@@ -31,6 +35,12 @@ struct Device {
 // kernels.
 bool operator==(const Device& a, const Device& b);
 uint64_t hash_of(const Device& device);
+
+// The same for a device that could not be asked: groups of processors, of which there are eight or
+// so with an even number in each, leave half a cluster over.
+std::array<int, 4> likely_clusters(int processors);
+// Clusters of so many blocks, a power of two; of one block as many as there are processors.
+int resident_clusters(const Device& device, int blocks);
 
 // One line: "NVIDIA H200 (sm_90, 132 processors, 60 MB L2, 4800 GB/s)".
 std::string to_string(const Device& device);

@@ -89,7 +89,8 @@ struct Schedule {
   // Reads of whole rows, by access, that stay on chip between the walks over a row: Registers or
   // Shared; Reload elsewhere.
   std::vector<Place> places;
-  bool once = false;  // those in Registers take no place in L1, which has what all rows read
+  // Accesses, as bits, that take no place in L1, which has what all rows read.
+  int64_t once = 0;
   int rolled = 0;     // rows in shared memory are walked in a loop, so many steps side by side
   int ring = 0;       // rows that are copied ahead into Shared memory, with a Serial loop over K
   // Reductions that the whole grid takes part in: over R (LastBlock) or over K (Cooperative).

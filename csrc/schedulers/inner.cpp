@@ -28,7 +28,8 @@ constexpr int busy_elements = 16;       // of a thread, where instructions decid
 constexpr int skewed_steps = 5;         // of a skewed row in registers, 256 threads or less
 constexpr int wide_steps = 3;           // of one that 512 threads serve
 constexpr int least_cached = 48 << 10;  // bytes that L1 does not hold beside rows in shared memory
-constexpr int few_operations = 12;      // for which 40 registers do, 16 of them holding the row
+constexpr int least_crowded = 128 << 10;  // bytes beside which stores take no place in L1
+constexpr int few_operations = 12;        // for which 40 registers do, 16 of them holding the row
 constexpr int cluster_vectors = 5120;  // of a row that one block holds; more are cut over a cluster
 constexpr int grid_row = 4096;         // elements from which few rows are cut
 constexpr int grid_waves = 4;          // blocks a processor that a cut aims at
@@ -139,7 +140,8 @@ struct OnChip {
   // For other blocks, or with no other block beside it: one walk less then gains more than it
   // costs.
   bool waits = false;
-  bool once = false;  // takes no place in L1, which has too little for what all rows read
+  // What takes no place in L1, which has too little for what all rows read.
+  enum class Once { None, Stores, Rows } once = Once::None;
 };
 
 // `planned`: as it would lie in registers. `busy`: instructions decide. `shifted_reads`: vectors
@@ -193,12 +195,25 @@ OnChip on_chip(const Device& device, const Shape& shape, const OnChip& planned, 
                             device.threads_per_processor / o.threads_x);
     return o;
   }
+  // The same in six steps, two blocks: of 24,576 elements from 88 to 95%.
+  if (whole && staged == 1 && o.threads_x == 512 && steps_of(512) == 6 &&
+      shape.operations <= few_operations && device.threads_per_processor >= 1024 &&
+      shape.cached_bytes * vectors * vector > least_cached) {
+    o.unroll = 6;
+    o.min_blocks = 2;
+    o.once = OnChip::Once::Stores;
+    return o;
+  }
   if (o.unroll * staged >= (crowded ? 3 : 4) && can_copy && row_bytes <= per_block) {
     if (skew && !crowded && steps_of(o.threads_x) * staged <= wide_steps) {
       o.unroll = steps_of(o.threads_x);
       return o;
     }
     o.place = Place::Shared;
+    // L1 has little beside the rows: a layer norm of 50,256 elements of bfloat16 goes from 81 to
+    // 84% of a copy, of 32,768 from 89 to 90%; an RMS norm of half their weights loses 1%.
+    if (!skew && shape.cached_bytes * vectors * vector >= least_crowded)
+      o.once = OnChip::Once::Stores;
     // The fewer blocks a processor has room for, the more threads each needs all the same; the last
     // step of a skewed walk has little to do.
     const int64_t kib = row_bytes / 1024;
@@ -214,8 +229,11 @@ OnChip on_chip(const Device& device, const Shape& shape, const OnChip& planned, 
   if (vector > 1 && !(skew && largest > 1) && steps_of(most_threads) * staged <= register_vectors) {
     o.threads_x = most_threads;
     o.unroll = steps_of(most_threads);
-    o.once = shape.cached_bytes * vectors * vector > device.shared_per_processor;
-    o.waits = !o.once;
+    // A layer norm of 65,536 elements of bfloat16 goes from 86 to 90% of a copy without its stores
+    // there.
+    if (shape.cached_bytes * vectors * vector > device.shared_per_processor)
+      o.once = OnChip::Once::Rows;
+    o.waits = o.once == OnChip::Once::None;
     return o;
   }
   int64_t part = row_bytes;
@@ -231,6 +249,19 @@ OnChip on_chip(const Device& device, const Shape& shape, const OnChip& planned, 
     o.cluster = 1;
   }
   return o;
+}
+
+// What moves whole rows and takes no place in L1, as bits by access. Rows in shared memory are
+// copied past it as they are.
+int64_t once_of(const Problem& p, OnChip::Once once) {
+  int64_t out = 0;
+  if (once == OnChip::Once::None) return out;
+  for (size_t i = 0; i < p.accesses.size() && i < 63; ++i) {
+    const MemoryAccess& a = p.accesses[i];
+    const bool wanted = a.store || once == OnChip::Once::Rows;
+    if (wanted && moves_rows(p, a) && !is_loaded(a)) out |= int64_t{1} << i;
+  }
+  return out;
 }
 
 Problem& used(Problem& p, bool single_pass) { return single_pass ? *p.single_pass : p; }
@@ -312,7 +343,8 @@ Plan plan_inner(Problem& p, const Hints& hints, const Device& device) {
   else if (vectors > 1)
     unroll = std::max(unroll, vectors <= 2 * warp ? 2 : 1);
   const bool busy = instructions_decide(p);
-  bool serial = false, split = false, once = false;
+  bool serial = false, split = false;
+  OnChip::Once once = OnChip::Once::None;
   Place place = Place::Registers;
   if (stays) {
     const int shifts = std::popcount(static_cast<uint64_t>(shifted(p, r, hints, wide)));
@@ -383,7 +415,7 @@ Plan plan_inner(Problem& p, const Hints& hints, const Device& device) {
                      {"cluster", cluster},
                      {"blocks", split ? grid_waves * device.processors : 0},
                      {"min_blocks", min_blocks},
-                     {"once", once},
+                     {"once", place == Place::Reload ? 0 : once_of(p, once)},
                      {"single_pass", single_pass},
                      {"keep", again && keep},
                      {"skew", skew},
@@ -406,7 +438,7 @@ Schedule schedule_inner(Problem& both, const Plan& plan) {
   s.min_blocks = static_cast<int>(plan.get("min_blocks"));
   s.rolled = static_cast<int>(plan.get("rolled"));
   s.whole = static_cast<int>(plan.get("whole"));
-  s.once = plan.get("once") != 0;
+  s.once = plan.get("once");
   if (plan.get("keep"))
     for (ValueId v : computed_again(p)) s.stored.push_back({v, Place::Registers});
   s.tail = plan.get("skew") != 0;
@@ -456,7 +488,7 @@ void check_inner(const Plan& planned, const Plan& wanted) {
   // Of a skewed row, each element that no vector holds has a thread: at most three vectors of them.
   const int64_t least = !planned.get("skew") ? 1 : serial ? std::min<int64_t>(2 * warp, x) : x;
   check_fields(planned, wanted,
-               {{"once", 0, 1},
+               {{"once", 0, int64_t{1} << 62},
                 {"keep", 0, planned.get("keep")},
                 {"threads_x", least, most_threads},
                 {"threads_y", 1, most_threads},

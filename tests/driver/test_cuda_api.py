@@ -82,6 +82,15 @@ def test_device_that_hides_its_memory_clock(run: Run) -> None:
     assert int(out) == _core.known_device(90).bandwidth
 
 
+def test_clusters_that_a_device_holds(run: Run) -> None:
+    """It is asked; without an answer a guess is made, without clusters there are none."""
+    code = "print(_core.cuda_device_for_plans(0).resident_clusters)"
+    assert run(code).splitlines()[-1] == "[62, 31, 15, 7]"
+    guess = str(_core.known_device(90).resident_clusters)
+    assert run(code, FAKE_PTX=0).splitlines()[-1] == guess
+    assert run(code, FAKE_CLUSTERS=0).splitlines()[-1] == "[0, 0, 0, 0]"
+
+
 def test_device_that_does_not_exist(run: Run) -> None:
     out = run("""
 for ordinal in (2, -1):

@@ -80,6 +80,21 @@ def test_every_plan_field_counts(field: str) -> None:
     assert hash(device) != hash(other)
 
 
+def test_resident_clusters() -> None:
+    """Not more than fit, and they count for plans."""
+    for arch in _core.known_archs():
+        device = _core.known_device(arch)
+        held = device.resident_clusters
+        assert any(held) == device.clusters
+        for i, clusters in enumerate(held):
+            assert clusters * (2 << i) <= device.processors
+        other = _core.known_device(arch)
+        other.resident_clusters = [*held[:3], held[3] + 1]
+        assert device != other
+        assert hash(device) != hash(other)
+    assert _core.host_device(90).resident_clusters == [1, 1, 1, 1]
+
+
 def test_name_and_ordinal_do_not_count() -> None:
     device, other = _core.known_device(90), _core.known_device(90)
     other.ordinal = 3

@@ -254,6 +254,25 @@ def test_plan_1(shape: Any, changes: dict[str, int], rng: np.random.Generator) -
     assert caught.value.rule == "plan-1"
 
 
+def test_stores_leave_l1_to_what_rows_share() -> None:
+    """Bits by access: x, weight, bias, y."""
+    once = {
+        n: plan_for("layer_norm", (4096, n), BF16)["once"] for n in (8192, 24_576, 50_256, 65_536)
+    }
+    assert once == {8192: 0, 24_576: 8, 50_256: 8, 65_536: 9}
+    assert plan_for("rms_norm", (4096, 50_256), BF16)["once"] == 0
+    program = PROGRAMS["layer_norm"]
+    shapes = program.shapes(4096, 65_536)
+    (kernel,) = kernels_for(program.definition(BF16), shapes, text=True)
+    assert (
+        "store<true>(g_out0" in kernel["cuda"].text
+        or "store_if<true>(g_out0" in kernel["cuda"].text
+    )
+    plan = plan_for("layer_norm", (4096, 24_576), BF16)
+    assert (plan["place"], plan["threads_x"], plan["unroll"]) == (REGISTERS, 512, 6)
+    assert plan["min_blocks"] == 2
+
+
 def test_what_rows_share_stays_in_l1() -> None:
     """Rows in shared memory would take its place from weight and bias of 64 KB, not from less."""
     plan = plan_for("layer_norm", (4096, 16_384), BF16, 90)

@@ -10,6 +10,7 @@ from fuser import Plan, UserError, _core
 from tests.reducing import (
     PROGRAMS,
     assert_close,
+    dense,
     kernels_for,
     plan_for,
     random_inputs,
@@ -79,7 +80,7 @@ def test_a_plan_sees_no_size(rng: np.random.Generator) -> None:
 def test_long_rows_are_cut_over_a_cluster(dtype: torch.dtype, arch: int) -> None:
     device = _core.known_device(arch)
     program = PROGRAMS["norm_backward"]
-    clusters = []
+    threads_a_row = []
     for length in (20_000, 32_768, 50_256, 65_536):
         shapes = program.shapes(4096, length)
         (kernel,) = kernels_for(program.definition(dtype), shapes, arch, text=True)
@@ -90,9 +91,40 @@ def test_long_rows_are_cut_over_a_cluster(dtype: torch.dtype, arch: int) -> None
         assert plan["ring"] >= 2
         assert cuda.shared_bytes <= device.shared_per_block
         assert plan["blocks"] % plan["cluster"] == 0
-        assert plan["blocks"] <= device.processors, "all of them are resident at once"
-        clusters.append(plan["cluster"])
-    assert clusters == sorted(clusters)
+        held = device.processors * plan["min_blocks"]
+        assert plan["blocks"] <= held, "all of them are resident at once"
+        assert plan["min_blocks"] * cuda.threads * 128 <= device.registers_per_processor
+        assert cuda.threads % plan["finish"] == 0
+        assert plan["cluster"] > 1
+        threads_a_row.append(plan["cluster"] * plan["threads_x"])
+    assert threads_a_row == sorted(threads_a_row)
+
+
+def test_as_many_clusters_as_the_device_holds() -> None:
+    program, device = PROGRAMS["norm_backward"], _core.known_device(90)
+    inputs = [(list(s), dense(s), 0) for s in program.shapes(4096, 65_536)]
+    for dtype, place, cluster in ((BF16, 1, 4), (F32, 2, 8)):
+        builder = program.definition(dtype)._builder
+        for clusters in (7, 11):
+            held = [0] * 4
+            held[place] = clusters
+            device.resident_clusters = held
+            (kernel,) = _core.plan_testing.plans(builder, inputs, device)
+            plan = kernel["plan"]
+            assert (plan["cluster"], plan["blocks"]) == (cluster, cluster * clusters)
+
+
+def test_smaller_blocks_share_a_processor() -> None:
+    """They wait for their clusters in turn; not where clusters of that size leave many idle."""
+    plan = plan_for("norm_backward", (4096, 20_000), BF16)
+    assert (plan["cluster"], plan["threads_x"], plan["min_blocks"]) == (4, 160, 3)
+    program, device = PROGRAMS["norm_backward"], _core.known_device(90)
+    builder = program.definition(BF16)._builder
+    inputs = [(list(s), dense(s), 0) for s in program.shapes(4096, 65_536)]
+    for clusters, chosen in ((12, (4, 512, 1)), (15, (8, 256, 2))):
+        device.resident_clusters = [66, 30, clusters, 7]
+        (kernel,) = _core.plan_testing.plans(builder, inputs, device)
+        assert tuple(kernel["plan"][k] for k in ("cluster", "threads_x", "min_blocks")) == chosen
 
 
 def test_rows_that_are_too_long_take_several_kernels() -> None:
