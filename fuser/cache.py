@@ -7,11 +7,12 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
-from weakref import WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary
 
 from fuser import _core
 from fuser._native import load_torch
@@ -69,6 +70,8 @@ class FusionExecutorCache:
     and `auto_schedule` are taken for compatibility: every definition is scheduled.
     """
 
+    _uncounted_by: FusionCache | None = None
+
     def __init__(self, fusion: Fusion, fusion_id: int = 0, auto_schedule: bool = True) -> None:
         if not auto_schedule:
             raise UserError(
@@ -81,7 +84,12 @@ class FusionExecutorCache:
         self._builder = fusion.builder
         self._builder.seal()
         self.executor = load_torch().Executor(self._builder)
-        FusionCache.get().note(self)
+        self._uncounted_by = FusionCache.get()
+        self._uncounted_by.note(self)
+
+    def __del__(self) -> None:
+        if self._uncounted_by is not None and not sys.is_finalizing():
+            self._uncounted_by.number(self)
 
     def fusion(self) -> Fusion:
         """The definition that is compiled."""
@@ -233,6 +241,9 @@ class FusionCache:
         self._numbers: dict[bytes, int] = {}
         self._next = itertools.count()
         self._alive: WeakValueDictionary[int, FusionExecutorCache] = WeakValueDictionary()
+        # A number is a digest of all ops, and few programs ask for one: it waits until somebody
+        # does, or the definition goes.
+        self._unnumbered: WeakSet[FusionExecutorCache] = WeakSet()
 
     @classmethod
     def get(
@@ -253,8 +264,14 @@ class FusionCache:
         cls._the_one = None
         clear_caches()
 
-    def note(self, executors: FusionExecutorCache) -> int:
+    def note(self, executors: FusionExecutorCache) -> None:
+        """Its definition counts from now on."""
+        self._unnumbered.add(executors)
+
+    def number(self, executors: FusionExecutorCache) -> int:
         """The number of its definition."""
+        self._unnumbered.discard(executors)
+        executors._uncounted_by = None
         digest = hashlib.sha256(executors.fusion().structure()).digest()
         number = self._numbers.get(digest)
         if number is None:  # a counter, because threads may come here at once
@@ -277,6 +294,8 @@ class FusionCache:
 
     def num_fusions(self) -> int:
         """Different definitions that were closed, by a run or a look at their kernels."""
+        for executors in list(self._unnumbered):
+            self.number(executors)
         return len(self._numbers)
 
     def stats(self) -> str:

@@ -86,7 +86,7 @@ class LegacyDefinition:
         """The number of this definition in FusionCache: equal ones share it. FusionDefinition(id)
         is the same definition again. Closes this one.
         """
-        return FusionCache.get().note(self.fec)
+        return FusionCache.get().number(self.fec)
 
     def inputs(self) -> list[Tensor | Scalar]:
         """fd.fusion.inputs()."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -244,3 +245,23 @@ def test_fusion_cache(capsys: pytest.CaptureFixture[str]) -> None:
     FusionCache.reset()
     assert FusionCache.get().num_fusions() == 0
     assert one.execute([X])[0].equal(41 * X.relu())
+
+
+def test_fusion_cache_digests_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = FusionCache.get().num_fusions()
+    asked, structure = [], fuser.Fusion.structure
+
+    def counted(fusion: fuser.Fusion) -> bytes:
+        asked.append(fusion)
+        return structure(fusion)
+
+    monkeypatch.setattr(fuser.Fusion, "structure", counted)
+    kept, gone = Doubled(X, 51.0), Doubled(X, 53.0)
+    for fd in (kept, gone):
+        fd.execute([X])
+    assert not asked
+    del fd, gone
+    gc.collect()
+    assert len(asked) == 1  # what nobody holds any more still counts
+    assert FusionCache.get().num_fusions() == FusionCache.get().num_fusions() == before + 2
+    assert len(asked) == 2
