@@ -250,9 +250,14 @@ def thread_times(setting: Setting, threads: int = 8, calls: int = 1000) -> dict[
     """Calls per second on mixed known shapes, of `threads` together with `calls` each, and of one
     thread that makes as many calls as they.
 
-    A call holds CPython's lock for as long as it takes, so threads hand it over at CPython's own
-    interval and nothing runs side by side. `python`, a call that knows nothing of fuser or torch
-    and takes about as long, shows what handing over alone costs on this machine.
+    A call holds CPython's lock for as long as it takes, so nothing runs side by side; what threads
+    lose is the price of handing the lock over. torch gives the lock up whenever the last reference
+    to a tensor goes, and with other threads waiting that is a call of the system each time. So:
+
+    fuser           the result of each call goes at once
+    results kept    the same calls; their results go when the clock has stopped
+    python          a call that knows nothing of fuser or torch and takes about as long
+    tensor dropped  the same, and the last reference to a tensor goes: what torch takes of `fuser`
     """
     case = _sum_relu(2)
     shapes = [(2 + n % 7, 16 + n % 9) for n in range(60)]
@@ -260,39 +265,49 @@ def thread_times(setting: Setting, threads: int = 8, calls: int = 1000) -> dict[
     inputs = [[data.normal(shape, torch.float32) for _ in range(2)] for shape in shapes]
     fd = case.definition(inputs[0])
     numbers = range(400)
+    kept: list[object] = []
+    some = data.normal((1,), torch.float32)
+
+    def keep(tensors: list[Tensor]) -> None:
+        kept.append(fd.execute(tensors))
+
+    def drop(tensors: list[Tensor]) -> None:
+        sum(numbers)
+        kept.pop()
+
     ways: dict[str, Callable[[list[Tensor]], object]] = {
         "fuser": fd.execute,
+        "fuser, results kept": keep,
         "python": lambda tensors: sum(numbers),
-        "eager": lambda tensors: case.eager(*tensors),
+        "python, tensor dropped": drop,
     }
-    ways = {
-        name: way for name, way in ways.items() if name != "eager" or "eager" in setting.contenders
-    }
-    for way in ways.values():
-        for tensors in inputs:
-            way(tensors)
+    if "eager" in setting.contenders:
+        ways["eager"] = lambda tensors: case.eager(*tensors)
 
     def rate(way: Callable[[list[Tensor]], object], count: int) -> float:
-        start = threading.Barrier(count + 1)
+        kept[:] = [some.detach() for _ in range(threads * calls + count * len(inputs))]
+        start = threading.Barrier(count)
+        spans: list[tuple[float, float]] = []
 
         def work() -> None:
             for tensors in inputs:  # the driver's own first call in a thread, cold caches
                 way(tensors)
             start.wait()
+            began = time.perf_counter()
             for call in range(threads * calls // count):
                 way(inputs[call % len(inputs)])
+            spans.append((began, time.perf_counter()))
 
         workers = [threading.Thread(target=work) for _ in range(count)]
         for worker in workers:
             worker.start()
-        start.wait()
-        began = time.perf_counter()
         for worker in workers:
             worker.join()
-        seconds = time.perf_counter() - began
         _synchronize(setting)
-        return threads * calls / seconds
+        return threads * calls / (max(end for _, end in spans) - min(begin for begin, _ in spans))
 
+    for way in ways.values():
+        rate(way, 1)
     rates: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
     for _ in range(5):
         for name, way in ways.items():

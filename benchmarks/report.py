@@ -263,7 +263,8 @@ def host_tables(host: Record) -> str:
     if "threads" in host:
         t = host["threads"]
         parts.append(
-            "\nThousands of calls a second on mixed shapes; python: a call without tensors:\n"
+            "\nThousands of calls a second on mixed shapes; python: a call without tensors, which "
+            "drops one: torch gives up CPython's lock there:\n"
         )
         rows = [
             [

@@ -15,6 +15,7 @@ import fuser
 from benchmarks.case import Case, Data
 from benchmarks.families import TABLES
 from fuser import DataType, FusionDefinition, _core
+from tests.threads import turns_of_another_thread
 
 pytestmark = pytest.mark.gpu
 
@@ -56,6 +57,12 @@ def test_a_grid_reduction_on_two_streams_and_in_a_graph(device: torch.device) ->
             wrong[2] += replayed != expected[2]
     torch.cuda.synchronize()
     assert wrong.tolist() == [0, 0, 0]
+
+
+def test_a_hit_keeps_the_interpreter_lock(device: torch.device) -> None:
+    fd, x = total(), torch.randn(1 << 18, device=device)
+    kept = [fd.execute([x])]
+    assert turns_of_another_thread(lambda: kept.append(fd.execute([x]))) == 0
 
 
 def test_threads_of_mixed_shapes(device: torch.device) -> None:

@@ -16,6 +16,7 @@ import torch
 import fuser
 from fuser import DataType, FusionDefinition
 from tests.definitions import gained
+from tests.threads import turns_of_another_thread
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 60
@@ -72,6 +73,13 @@ def test_threads_of_mixed_shapes() -> None:
     assert gain.hits + gain.misses == THREADS * CALLS
     # A shape that several threads meet first is a miss of each.
     assert wanted.misses <= gain.misses <= THREADS * wanted.misses
+
+
+def test_a_hit_keeps_the_interpreter_lock() -> None:
+    """Giving it up costs a call of the system where other threads wait."""
+    fd, x = normalized(), torch.randn(4, 4)
+    kept = [fd.execute([x])]  # torch gives it up when a tensor goes
+    assert turns_of_another_thread(lambda: kept.append(fd.execute([x]))) == 0
 
 
 def test_threads_that_use_a_definition_first() -> None:
