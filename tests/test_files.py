@@ -26,6 +26,8 @@ COVERED = {
     "csrc/lower/tile_walks.cpp": ("tests/lower/test_tiles.py", "a part of the builder of tiles"),
     "csrc/lower/tile_grid.cpp": ("tests/lower/test_tiles.py", "a part of the builder of tiles"),
     "csrc/lower/tile_edges.cpp": ("tests/lower/test_tiles.py", "a part of the builder of tiles"),
+    "csrc/driver/call.cpp": ("tests/driver/test_executor.py", "a part of the executor's way down"),
+    "csrc/driver/explanation.cpp": ("tests/test_explain.py", "what fuser.explain shows"),
     "csrc/torch/executor.cpp": ("tests/torch/test_module.py", "what the module's executor runs"),
     **{
         f"csrc/torch/torchscript_{part}.cpp": ("tests/torch/test_torchscript.py", "one fuser")

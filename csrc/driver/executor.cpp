@@ -13,7 +13,6 @@
 #include "driver/background.h"
 #include "driver/parts.h"
 #include "driver/specialize.h"
-#include "fusion/work.h"
 
 namespace fuser {
 namespace {
@@ -49,58 +48,6 @@ void record_key(const Arguments& arguments, const KeyRules& rules, const std::ve
     }
   }
 }
-
-}  // namespace
-
-struct Executor::Call {
-  std::shared_ptr<Specialized> specialized;
-  // By group; nullptr: its kernel does not run, because there is nothing to store or because its
-  // pieces do.
-  std::vector<std::shared_ptr<const Variant>> variants;
-  std::vector<GroupSizes> sizes;  // by group
-
-  // visitor(group) for those whose kernels run, in order: of one step, of all.
-  template <class Visitor>
-  void visit_running(const KernelStep& step, Visitor&& visitor) const {
-    if (variants[step.group]) visitor(step.group);
-    for (int piece : specialized->groups[step.group].pieces)
-      if (variants[piece]) visitor(piece);
-  }
-  template <class Visitor>
-  void visit_running(Visitor&& visitor) const {
-    for (const Step& step : specialized->program.steps)
-      if (const auto* kernel = std::get_if<KernelStep>(&step)) visit_running(*kernel, visitor);
-  }
-  // That are computed, in all kernels.
-  int64_t elements() const {
-    int64_t total = 0;
-    bool many = false;
-    visit_running([&](int group) {
-      int64_t elements = 1;
-      for (int64_t extent : sizes[group].extents)
-        many |= __builtin_mul_overflow(elements, extent, &elements);
-      many |= __builtin_add_overflow(total, elements, &total);
-    });
-    return many ? INT64_MAX : total;
-  }
-  std::vector<RunningKernel> kernels() const {
-    std::vector<RunningKernel> out;
-    bool behind_other = false;
-    for (const Step& step : specialized->program.steps) {
-      const auto* kernel = std::get_if<KernelStep>(&step);
-      behind_other |= !kernel;
-      if (!kernel) continue;
-      visit_running(*kernel, [&](int group) {
-        out.push_back({.group = &specialized->groups[group],
-                       .variant = variants[group],
-                       .behind_other = std::exchange(behind_other, false)});
-      });
-    }
-    return out;
-  }
-};
-
-namespace {
 
 std::string name_of(const Fusion& fusion) {
   const std::string location = fusion.outputs.empty() ? "" : fusion.outputs.back().tensor->location;
@@ -149,8 +96,7 @@ void let_go_after_fork() {
   t.mutex.unlock();
 }
 
-Executor::Call Executor::prepare(const Arguments& arguments, const std::vector<Plan>& plans,
-                                 bool prefer) {
+Call Executor::prepare(const Arguments& arguments, const std::vector<Plan>& plans, bool prefer) {
   check_arguments(fusion_, arguments);
   Call call;
   std::vector<bool> overlapping(arguments.tensors.size(), false);
@@ -422,82 +368,7 @@ std::string Executor::signature(const Arguments& arguments) {
 }
 
 Explanation Executor::explain(const Arguments& arguments) {
-  const Call call = prepare(arguments, {});
-  const Specialized& s = *call.specialized;
-  thread_local std::vector<int64_t> sizes;
-  s.shapes.run(SizeLeaf{arguments}, sizes);
-  const auto output = [&](int o) {
-    const Tensor& t = *s.fusion.outputs[o].tensor;
-    int64_t bytes = size_of(t.dtype);
-    for (int slot : s.shape_slots[o]) bytes *= sizes[slot];
-    return Explanation::Use{.tensor = t.id, .bytes = bytes};
-  };
-  const auto input = [&](int i) {
-    const TensorView& view = arguments.tensors[i];
-    int64_t bytes = size_of(view.dtype);  // an expanded dim is one element in memory
-    for (int d = 0; d < view.rank; ++d)
-      bytes *= view.strides[d] || !view.sizes[d] ? view.sizes[d] : 1;
-    return Explanation::Use{.tensor = s.fusion.inputs[i]->id, .bytes = bytes};
-  };
-  const auto memory = [&](int i, int o) { return i >= 0 ? input(i) : output(o); };
-
-  Explanation out{.steps = {}, .ideal_bytes = 0, .partings = s.partings};
-  std::set<int> inputs_read;
-  for (const Step& step : s.program.steps) {
-    if (const auto* kernel = std::get_if<KernelStep>(&step)) {
-      call.visit_running(*kernel, [&](int group) {
-        const Variant& v = *call.variants[group];
-        Explanation::Step& info = out.steps.emplace_back();
-        info = {.kind = "kernel",
-                .name = v.text.name,
-                .plan = to_string(v.plan),
-                .reads = {},
-                .writes = {},
-                .computes = {},
-                .slots = issue_slots(s.groups[group].problem.refined, call.sizes[group].extents)};
-        std::set<int> computed;
-        for (const Value& value : s.groups[group].problem.refined.values)
-          if (value.tensor && !std::holds_alternative<Read>(value.how))
-            computed.insert(value.tensor->id);
-        info.computes.assign(computed.begin(), computed.end());
-        for (const BufferUse& b : s.groups[group].problem.buffers) {
-          if (b.read) info.reads.push_back(memory(b.input, b.output));
-          if (b.read && b.input >= 0) inputs_read.insert(b.input);
-          if (b.written) info.writes.push_back(memory(b.input, b.output));
-        }
-      });
-    } else if (const auto* library = std::get_if<LibraryCall>(&step)) {
-      Explanation::Step& info = out.steps.emplace_back();
-      info = {.kind = "library",
-              .name = row(library->op).name,
-              .plan = "",
-              .reads = {},
-              .writes = {},
-              .computes = {}};
-      for (const LibraryCall::Source& a : library->args) {
-        info.reads.push_back(memory(a.input, a.output));
-        if (a.input >= 0) inputs_read.insert(a.input);
-        if (a.output >= 0 && s.fusion.outputs[a.output].view)
-          inputs_read.insert(s.views[a.output].input);
-      }
-      for (int o : library->outputs)
-        if (o >= 0) info.writes.push_back(output(o));
-      for (const Explanation::Use& use : info.writes) info.computes.push_back(use.tensor);
-    } else {
-      const int o = std::get<CopyStep>(step).output;
-      out.steps.push_back({.kind = "copy",
-                           .name = "copy",
-                           .plan = "",
-                           .reads = {output(o)},
-                           .writes = {input(s.fusion.outputs[o].alias)},
-                           .computes = {}});
-    }
-  }
-  for (int i : inputs_read) out.ideal_bytes += input(i).bytes;
-  for (size_t o = 0; o < s.fusion.outputs.size(); ++o)
-    if (!s.fusion.outputs[o].temp && !s.fusion.outputs[o].view)
-      out.ideal_bytes += output(static_cast<int>(o)).bytes;
-  return out;
+  return explanation_of(prepare(arguments, {}), arguments);
 }
 
 std::vector<KernelInfo> Executor::kernels(const Record& record) {

@@ -6,7 +6,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "driver/compile.h"
+#include "driver/call.h"
+#include "driver/explanation.h"
 #include "driver/launch.h"
 
 namespace fuser {
@@ -18,23 +19,6 @@ struct KernelInfo {
   int grid = 0, threads = 0;           // blocks, threads of a block
   int shared_bytes = 0, cluster = 1;   // dynamic, per block; blocks of a cluster
   double build_seconds = 0.0;          // 0: it came from disk
-};
-
-// How a call runs, for people: what each step reads and writes, counting whole tensors once.
-struct Explanation {
-  struct Use {
-    int tensor = 0;  // by id
-    int64_t bytes = 0;
-  };
-  struct Step {
-    std::string kind, name, plan;  // kind: kernel, library or copy
-    std::vector<Use> reads, writes;
-    std::vector<int> computes;  // tensors by id, ascending; what two steps compute is in both
-    double slots = 0.0;         // of a kernel: fusion/work.h
-  };
-  std::vector<Step> steps;
-  int64_t ideal_bytes = 0;  // each input that is read once, each result written once
-  std::vector<Parting> partings;
 };
 
 class Executor {
@@ -67,7 +51,6 @@ class Executor {
   void clear();
 
  private:
-  struct Call;  // a call on its way from arguments to a record
   Call prepare(const Arguments& arguments, const std::vector<Plan>& plans, bool prefer = false);
   RecordRef build(Call& call, const Arguments& arguments);
 
