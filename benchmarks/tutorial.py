@@ -5,10 +5,13 @@ scripts unfused; iterations per second of each, taken in turns.
     python -m benchmarks.tutorial [--device cpu] [--iterations 100] [--rounds 5] [--tiny]
 
 On 20 shapes: the same script, warmed up on the fixed shape only, on shapes whose first two sizes
-differ from it by up to 2, which are new in the first round. Two rows are bounds of what a fuser can
-reach under torch's autograd: one addition of two tensors of one element and its gradients, which is
-host time of torch alone, and on a GPU the iteration of our script replayed as a CUDA graph, which
-is the time of its kernels alone. --tiny: tensors so small that the times are those of the host.
+differ from it by up to 2, which are new in the first round. On 20 sets: on as many tensors of the
+fixed shape, which differ in memory only.
+
+Two rows are bounds of what a fuser can reach under torch's autograd: one addition of two tensors of
+one element and its gradients, which is host time of torch alone, and on a GPU the iteration of our
+script replayed as a CUDA graph, which is the time of its kernels alone. --tiny: tensors so small
+that the times are those of the host.
 """
 
 from __future__ import annotations
@@ -142,6 +145,7 @@ def steps(
     fixed = [data(variant, sizes, device)]
     shifts = torch.randint(-2, 3, (20, 2), generator=torch.Generator().manual_seed(0)).tolist()
     several = [data(variant, (sizes[0] + a, sizes[1] + b, sizes[2]), device) for a, b in shifts]
+    alike = [data(variant, sizes, device) for _ in shifts]
     on_several = step(variant.function, several, variant.rest)
     for number in range(len(several)):
         on_several(number)  # torch's allocator then has memory of these sizes, whoever asks for it
@@ -159,6 +163,7 @@ def steps(
             out["fuser script"](0)
         if device.type == "cuda":
             out["bound: its kernels"] = replayed(out["fuser script"])
+        out["fuser script, 20 sets"] = step(fused, alike, variant.rest)
         out["fuser script, 20 shapes"] = step(fused, several, variant.rest)
         from functorch.compile import memory_efficient_fusion
 
