@@ -73,7 +73,7 @@ Tile tile_of(const Device& device, const Shape& shape, int64_t length, int vecto
   t.threads = std::max(256, t.threads_x);
   t.unroll = static_cast<int>(vectors / t.threads_x);
   t.min_blocks = t.unroll * vector * results > 32 || t.threads >= 512 ? 1 : 2;
-  if (device.arch >= 80 && vector > 1) {
+  if (device.arch >= 80 && vector > 1 && shape.staged_bytes > 0) {
     const int64_t row = int64_t{t.unroll} * t.threads * vector * shape.staged_bytes;
     // Beside the rows: partial results of the columns, where several rows share a block.
     const int64_t slots =

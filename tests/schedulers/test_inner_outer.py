@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fuser import Plan, UserError, _core
+from fuser import FusionDefinition, Plan, UserError, _core
 from tests.reducing import (
     PROGRAMS,
     assert_close,
@@ -168,6 +168,23 @@ def test_values_are_kept_where_registers_last() -> None:
     (kernel,) = kernels_for(program.definition(BF16), program.shapes(4096, 4096), text=True)
     second = kernel["cuda"].text.split("collect_warps")[-1].split("grid_barrier(")[0]
     assert "unpack(" not in second, "the second walk reads its row again"
+
+
+def test_rows_that_nobody_reads() -> None:
+    """An outer product: there is no row of memory to copy ahead."""
+    fd = FusionDefinition()
+    x, y = fd.define_tensor([-1]), fd.define_tensor([-1])
+    product = fd.ops.broadcast(x, [False, True]) * fd.ops.broadcast(y, [True, False])
+    fd.add_output(fd.ops.sum(product, [0]))
+    fd.add_output(fd.ops.sum(product, [1]))
+    inputs = [torch.arange(64.0) % 5, torch.arange(256.0) % 7]
+    plan = fd.plan(inputs)
+    assert isinstance(plan, Plan)
+    assert (plan.scheduler, plan["ring"]) == ("inner_outer", 0)
+    exact = torch.outer(*inputs)
+    columns, rows = fd.execute(inputs)
+    assert torch.equal(columns, exact.sum(0))
+    assert torch.equal(rows, exact.sum(1))
 
 
 @pytest.mark.parametrize("changes", [{"blocks": 0}, {"blocks": 5}, {"ring": 2}, {"threads_x": 64}])
