@@ -55,7 +55,7 @@ py::list plans(const Fusion& fusion, const std::vector<Input>& inputs, const Dev
   py::list out;
   // False where the plan is in pieces.
   const auto add = [&](Group& g) {
-    GroupSizes sizes = group_sizes(*specialized, g, arguments);
+    GroupSizes sizes = group_sizes(g, arguments);
     if (sizes.empty) return true;
     sizes.hints.facts = g.verdict.facts;
     sizes.hints.extents = g.verdict.extents;

@@ -261,7 +261,7 @@ Target target_of(int device) {
   return {.host = false, .arch = cuda_device(device).arch, .debug = false};
 }
 
-GroupSizes group_sizes(const Specialized& specialized, Group& group, const Arguments& arguments) {
+GroupSizes group_sizes(Group& group, const Arguments& arguments) {
   GroupSizes out;
   thread_local std::vector<int64_t> values;
   group.sizes.run(SizeLeaf{arguments}, values);

@@ -144,7 +144,7 @@ Call Executor::prepare(const Arguments& arguments, const std::vector<Plan>& plan
   // The variant of a group, or nullptr where it has nothing to store.
   const auto variant_of = [&](int index) -> std::shared_ptr<const Variant> {
     Group& g = specialized->groups[index];
-    GroupSizes& sizes = call.sizes[index] = group_sizes(*specialized, g, arguments);
+    GroupSizes& sizes = call.sizes[index] = group_sizes(g, arguments);
     if (sizes.empty) return nullptr;
     const size_t before = g.variants.size();
     const Plan* wanted = kernels < plans.size() ? &plans[kernels] : nullptr;

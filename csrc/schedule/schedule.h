@@ -76,8 +76,8 @@ struct Schedule {
   std::vector<int> widths;  // elements per memory access, by access (Problem::accesses)
   int64_t shifted = 0;      // accesses, as bits, whose vectors lie at any element
   bool tail = false;        // the vector loop may run past the end of its dim
-  bool one_row = false;     // vectors that lie in one innermost row are walked apart from the others
-  bool one_side = false;    // what is chosen by place is the same for all lanes of a vector
+  bool one_row = false;   // vectors that lie in one innermost row are walked apart from the others
+  bool one_side = false;  // what is chosen by place is the same for all lanes of a vector
   int threads = 256, min_blocks = 0;
   bool backward = false;  // the first blocks have the last elements
 
@@ -91,8 +91,8 @@ struct Schedule {
   std::vector<Place> places;
   // Accesses, as bits, that take no place in L1, which has what all rows read.
   int64_t once = 0;
-  int rolled = 0;     // rows in shared memory are walked in a loop, so many steps side by side
-  int ring = 0;       // rows that are copied ahead into Shared memory, with a Serial loop over K
+  int rolled = 0;  // rows in shared memory are walked in a loop, so many steps side by side
+  int ring = 0;    // rows that are copied ahead into Shared memory, with a Serial loop over K
   // Reductions that the whole grid takes part in: over R (LastBlock) or over K (Cooperative).
   Finish finish = Finish::InTile;
   int finish_columns = 32;  // of a Cooperative finish: those that a block merges at once
