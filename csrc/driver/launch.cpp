@@ -125,7 +125,7 @@ void run_on_host(const LaunchRecord& launch, const Arguments& arguments,
       }
     }
     host.ranges = ranges;
-    host.checked = launch.variant->ir.checked;
+    if (launch.variant) host.checked = launch.variant->ir.checked;
   }
   fuser::launch(launch.kernel->host, launch.shape.grid.data(), launch.shape.block.data(),
                 launch.shape.shared_bytes, parameters, host);

@@ -139,7 +139,7 @@ def move_program() -> Program:
             lines.append(
                 f"    case {len(moves)}: {{ {device} r[{width}]; "
                 f"load<{width}>(r, (const {device}*)a + i * {width}); "
-                f"store<{width}>(({device}*)out + i * {width}, r); break; }}"
+                f"store(({device}*)out + i * {width}, r); break; }}"
             )
             moves.append((dtype, width))
     body = "\n".join(lines)

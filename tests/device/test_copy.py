@@ -48,7 +48,7 @@ DEVICE void ring_of(i32 limit, const void* x, void* out) {
     sync_block();
     T r[N];
     load<N>(r, (const T*)places + (step % 3 * 64 + left) * N);
-    store<N>((T*)out + (step * 64 + t) * N, r);
+    store((T*)out + (step * 64 + t) * N, r);
     sync_block();
   }
 }

@@ -79,7 +79,7 @@ def test_moves_sixteen_bytes_at_once(device: str, count: int) -> None:
     ptx = ptx_of(
         f"KERNEL(128) void k(const {device}* __restrict__ a, {device}* __restrict__ out) {{\n"
         f"  const i64 i = ((i64)block_x() * 128 + thread_x()) * {count};\n"
-        f"  {device} r[{count}];\n  load<{count}>(r, a + i);\n  store<{count}>(out + i, r);\n}}\n"
+        f"  {device} r[{count}];\n  load<{count}>(r, a + i);\n  store(out + i, r);\n}}\n"
     )
     loads = re.findall(r"ld\.global\.nc\.\S+", ptx)
     stores = re.findall(r"st\.global\.\S+", ptx)

@@ -90,7 +90,7 @@ CASES = [
     # A processor for itself.
     case("over_norm", 2, 20000, place=REGISTERS, threads_x=1024),
     # What all rows read takes more than L1 has: rows leave it alone.
-    case("layer_norm", 2, 20000, place=REGISTERS, threads_x=1024, once=1, single_pass=0),
+    case("layer_norm", 2, 20000, place=REGISTERS, threads_x=1024, once=0b1001, single_pass=0),
     case("softmax", 2, 20001, dtype=BF16, place=REGISTERS, threads_x=512, skew=1),
     # Read again: in one walk less where there is a form for it.
     case("softmax", 2, 33000, place=RELOAD, single_pass=1),
