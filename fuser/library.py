@@ -69,7 +69,7 @@ def linear(ops: "Ops", arg1: Tensor, arg2: Tensor, bias: Tensor | None = None) -
     Types are those of matmul. An arg2 of one dim stands for its only row, whose dim of the result
     goes; its bias has no dims. Raises as library() does.
     """
-    if arg2.ndim == 1:
+    if arg2.ndim == 1 and (bias is None or bias.ndim == 0):
         product = matmul(ops, arg1, arg2)
         return product if bias is None else ops.cast(ops.add(product, bias), product.dtype())
     return library(ops, "linear", [arg1, arg2] if bias is None else [arg1, arg2, bias])

@@ -89,7 +89,7 @@ CASES = [
     case("over_norm", 3, 33000, arch=90, place=SHARED, cluster=8),
     # A processor for itself.
     case("over_norm", 2, 20000, place=REGISTERS, threads_x=1024),
-    # What all rows read takes more than L1 has: rows leave it alone.
+    # What all rows read takes more than L1 has: rows, read and stored, leave it alone.
     case("layer_norm", 2, 20000, place=REGISTERS, threads_x=1024, once=0b1001, single_pass=0),
     case("softmax", 2, 20001, dtype=BF16, place=REGISTERS, threads_x=512, skew=1),
     # Read again: in one walk less where there is a form for it.
