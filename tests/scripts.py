@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
+
+import fuser
+from fuser.adapters import torchscript
+
+
+@contextmanager
+def fused(cpu: bool = True) -> Iterator[None]:
+    """Scripts are fused, and torch.jit does not say that it is deprecated."""
+    with fuser.torchscript_fuser(cpu=cpu), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=DeprecationWarning)
+        yield
+
+
+def fallbacks() -> int:
+    return torchscript.counters()["fallbacks"]
 
 
 def tutorial_inputs(

@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 import textwrap
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,15 +20,14 @@ from fuser import Unsupported
 from fuser.adapters import torchscript
 from tests.adapters.script_ops import BATCHES, WITH_GRADIENTS, check_batch, check_gradients
 from tests.sampling import thorough
-from tests.scripts import assert_same, groups, with_gradients
+from tests.scripts import assert_same, fused, groups, with_gradients
 
 SCRIPTS = 200 if thorough() else 2  # random ones
 
 
 @pytest.fixture(autouse=True)
 def _fused() -> Iterator[None]:
-    with fuser.torchscript_fuser(cpu=True), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", category=DeprecationWarning)
+    with fused():
         yield
 
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-import fuser
 from benchmarks.tutorial import VARIANTS, Variant
 from fuser.adapters import torchscript
 from tests.adapters.script_ops import BATCHES, WITH_GRADIENTS, check_batch, check_gradients
 from tests.sampling import rotated
-from tests.scripts import assert_same, groups, with_gradients
+from tests.scripts import assert_same, fused, groups, with_gradients
 
 pytestmark = pytest.mark.gpu
 
@@ -24,8 +22,7 @@ OPS = [(batch, dtype) for place, batch in enumerate(BATCHES) for dtype in rotate
 
 @pytest.fixture(autouse=True)
 def _fused() -> Iterator[None]:
-    with fuser.torchscript_fuser(), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", category=DeprecationWarning)
+    with fused(cpu=False):
         yield
 
 

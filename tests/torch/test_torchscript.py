@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import threading
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +16,8 @@ from benchmarks.tutorial import composite, primitive, rms
 from fuser.adapters import torchscript
 from tests.scripts import (
     assert_same,
+    fallbacks,
+    fused,
     groups,
     last_graph,
     tutorial_inputs,
@@ -27,13 +28,8 @@ from tests.scripts import (
 
 @pytest.fixture(autouse=True)
 def _fused() -> Iterator[None]:
-    with fuser.torchscript_fuser(cpu=True), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", category=DeprecationWarning)
+    with fused():
         yield
-
-
-def fallbacks() -> int:
-    return torchscript.counters()["fallbacks"]
 
 
 def gate(x: torch.Tensor, y: torch.Tensor, a: float) -> torch.Tensor:

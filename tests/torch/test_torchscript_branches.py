@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,20 +9,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-import fuser
 from fuser.adapters import torchscript
-from tests.scripts import assert_same, groups, last_graph, warmed, with_gradients
+from tests.scripts import assert_same, fallbacks, fused, groups, last_graph, warmed, with_gradients
 
 
 @pytest.fixture(autouse=True)
 def _fused() -> Iterator[None]:
-    with fuser.torchscript_fuser(cpu=True), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", category=DeprecationWarning)
+    with fused():
         yield
-
-
-def fallbacks() -> int:
-    return torchscript.counters()["fallbacks"]
 
 
 @pytest.mark.parametrize(
