@@ -34,9 +34,10 @@ def drop_constant_masks(module: fx.GraphModule) -> None:
         mask = arguments.get("attn_mask")
         if not isinstance(mask, fx.Node) or arguments.get("is_causal", False) is not False:
             continue
-        kind = known[mask] if mask in known else known.setdefault(mask, _kind(mask))
-        if kind:
-            arguments |= {"attn_mask": None, "is_causal": kind == "causal"}
+        if mask not in known:
+            known[mask] = _kind(mask)
+        if known[mask]:
+            arguments |= {"attn_mask": None, "is_causal": known[mask] == "causal"}
             node.args, node.kwargs = (), arguments
             changed = True
     if changed:

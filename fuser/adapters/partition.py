@@ -353,7 +353,7 @@ def _at_the_edges(alone: Iterable[fx.Node], smallest: int) -> list[list[fx.Node]
     """
     found: dict[Any, list[fx.Node]] = {}
     for node in alone:
-        if kind_of(node) != "compute" or not is_small(node):
+        if kind_of(node) != "compute" or not _is_small(node):
             continue
         first = all(n.op == "placeholder" for n in node.all_input_nodes)
         first &= _stays(node) or tensor_of(node).numel() <= _TINY
@@ -365,7 +365,7 @@ def _at_the_edges(alone: Iterable[fx.Node], smallest: int) -> list[list[fx.Node]
     return [nodes for nodes in regions if len(nodes) >= smallest]
 
 
-def is_small(node: fx.Node) -> bool:
+def _is_small(node: fx.Node) -> bool:
     """Does its kernel take no longer than a launch?"""
     value = tensor_of(node)
     return value is not None and all(type(n) is int for n in value.shape) and value.numel() <= SMALL
