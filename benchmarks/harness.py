@@ -31,6 +31,7 @@ import fuser
 from benchmarks.case import Case, Data, as_list, case_bytes, error, error_of_norm
 from benchmarks.probe import reads
 from fuser._native import load_torch
+from fuser.cost import Parts
 
 Call = Callable[[], object]
 
@@ -283,6 +284,7 @@ def run_case(
     ways = _correct_ways(case, setting, inputs, record, fd)
     if "fuser" in ways:
         record["kernels"] = [_kernel(k, compile_ms or {}) for k in fd[0].fec.executor.kernels()]
+        record["bounds_us"] = _bounds(fd[0], inputs)
 
     calls = copies(record["bytes"], setting.device)
     if case.reads:
@@ -379,6 +381,20 @@ def _way(
         return None
     call = case.peers[name](*inputs)
     return lambda *_: as_list(call())
+
+
+def _bounds(fd: fuser.FusionDefinition, inputs: list[Tensor]) -> dict[str, float]:
+    """What the cost model (fuser.cost) says of our time: in all, and of each thing that can limit
+    it alone. `passes`: bytes moved over the bytes that must move.
+    """
+    found = fuser.explain(fd, inputs)
+    steps = [(step.kind, step.bytes, step.slots) for step in found.steps]
+    parts = [found.machine.parts(*step) for step in steps]
+    return {
+        "predicted": found.predicted_us,
+        **{name: sum(getattr(part, name) for part in parts) for name in Parts._fields},
+        "passes": found.bytes / max(1, found.ideal_bytes),
+    }
 
 
 def _kernel(kernel: Any, compile_ms: Mapping[str, float]) -> dict[str, Any]:

@@ -1,16 +1,23 @@
-"""Results as Markdown tables, and what of them misses the goals of benchmarks.case."""
+"""Results as Markdown: tables of cases, of families, of what is asked of all, of host times."""
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Iterable, Mapping
-from typing import Any
 
-from benchmarks.case import COMPILE_MS, ODD_RATE, PEER
-
-Record = dict[str, Any]
-Records = Mapping[str, Record]  # by key
+from benchmarks import goals
+from benchmarks.case import COMPILE_MS, PEER
+from benchmarks.standing import (
+    Record,
+    Records,
+    asked,
+    best_peer,
+    copy_share,
+    mean,
+    misses,
+    name_of,
+    shares,
+)
 
 
 def table(header: list[str], rows: Iterable[list[str]]) -> str:
@@ -67,67 +74,6 @@ def _percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.0f}%"
 
 
-def shares(record: Record, records: Records) -> dict[str, float]:
-    """Our speed as a share of a copy's, of the probe's, of the best correct peer's, and of the
-    bytes a second of the case with aligned rows; empty where we have no time.
-    """
-    us = record["us"]
-    if "fuser" not in us:
-        return {}
-    ours = us["fuser"]
-    share = {"copy": record["copy_us"] / ours}
-    if "probe_us" in record:
-        share["probe"] = record["probe_us"] / ours
-    peer = best_peer(record)
-    if peer:
-        share["peer"] = us[peer] / ours
-    even = records.get(record["goal"].get("aligned") or "")
-    if even and "fuser" in even["us"]:
-        share["aligned"] = (record["bytes"] / ours) / (even["bytes"] / even["us"]["fuser"])
-    return share
-
-
-def best_peer(record: Record) -> str | None:
-    """The fastest contender beside ours that is correct."""
-    from benchmarks.harness import CONTENDERS, OURS
-
-    peers = [
-        name
-        for name in record["us"]
-        if name in CONTENDERS and name not in OURS and name not in record["wrong"]
-    ]
-    return min(peers, key=lambda name: record["us"][name]) if peers else None
-
-
-def asked(goal: Mapping[str, Any]) -> str:
-    """The goal of a case, beside PEER of the best peer."""
-    parts = [
-        f"{100 * goal[name]:.0f}% of {what}"
-        for name, what in (("copy", "copy"), ("probe", "read"))
-        if goal.get(name)
-    ]
-    if goal.get("aligned"):
-        parts.append(f"{100 * ODD_RATE:.0f}% of {goal['aligned'].rsplit('x', 1)[1]} wide")
-    return ", ".join(parts) or "-"
-
-
-def misses(record: Record, records: Records) -> list[str]:
-    """In what a case stays below its goals."""
-    share, goal = shares(record, records), record["goal"]
-    found = []
-    for name, what in (("copy", "copy"), ("probe", "read")):
-        if share and goal.get(name) and name in share and share[name] < goal[name]:
-            found.append(f"{100 * share[name]:.1f}% of {what}")
-    if share.get("aligned", ODD_RATE) < ODD_RATE:
-        found.append(f"{100 * share['aligned']:.1f}% of aligned")
-    if share.get("peer", PEER) < PEER:
-        found.append(f"{100 * share['peer']:.1f}% of {best_peer(record)}")
-    spills = sum(k["local_bytes"] for k in record.get("kernels", []))
-    if spills:
-        found.append(f"{spills} local bytes")
-    return found
-
-
 def family_row(name: str, records: Records) -> list[str]:
     """A family in one line: what is asked, and how far it is from it."""
     timed = [r for r in records.values() if "fuser" in r["us"]]
@@ -162,7 +108,7 @@ def _compile_ms(records: Iterable[Record]) -> float | None:
 
 def _extent(values: Iterable[float | None]) -> str:
     known = [v for v in values if v is not None]
-    return f"{100 * _mean(known):.1f}% ({100 * min(known):.0f}%)" if known else "-"
+    return f"{100 * mean(known):.1f}% ({100 * min(known):.0f}%)" if known else "-"
 
 
 def summary(records: Records) -> str:
@@ -170,25 +116,25 @@ def summary(records: Records) -> str:
     done = [r for r in records.values() if "fuser" in r["us"]]
     if not done:
         return "- fuser: no case was timed"
-    speeds = sorted((r["copy_us"] / r["us"]["fuser"], _name(r)) for r in done)
+    speeds = sorted((r["copy_us"] / r["us"]["fuser"], name_of(r)) for r in done)
     lines = [
-        f"- fuser: geometric mean {100 * _mean(s for s, _ in speeds):.1f}% of a copy, "
+        f"- fuser: geometric mean {100 * mean(s for s, _ in speeds):.1f}% of a copy, "
         f"least {100 * speeds[0][0]:.1f}% ({speeds[0][1]}), "
         f"{sum(s >= 0.96 for s, _ in speeds)} of {len(speeds)} at 96% or more"
     ]
     for other in ("eager", "compile", "autotune", "quack", "liger", "fuser_compile"):
         ratios = sorted(
-            (r["us"][other] / r["us"]["fuser"], _name(r)) for r in done if other in r["us"]
+            (r["us"][other] / r["us"]["fuser"], name_of(r)) for r in done if other in r["us"]
         )
         if ratios:
             lines.append(
-                f"- against {other}: geometric mean {_mean(s for s, _ in ratios):.2f}x, "
+                f"- against {other}: geometric mean {mean(s for s, _ in ratios):.2f}x, "
                 f"least {ratios[0][0]:.2f}x ({ratios[0][1]})"
             )
     for record in done:
         found = misses(record, records)
         if found:
-            lines.append(f"- MISSED {_name(record)}: {'; '.join(found)}; {_wanted(record)}")
+            lines.append(f"- MISSED {name_of(record)}: {'; '.join(found)}; {_wanted(record)}")
     return "\n".join(lines)
 
 
@@ -205,11 +151,11 @@ def not_timed(records: Records) -> list[str]:
     for record in records.values():
         for name, reason in record["failed"].items():
             if reason != "not installed" and name != "fuser":  # ours stands among the failures
-                lines.append(f"- {_name(record)}: {name}: {reason}")
+                lines.append(f"- {name_of(record)}: {name}: {reason}")
         for name, share in record["wrong"].items():
             lines.append(
-                f"- {_name(record)}: {name} is off by {share:.3g} times the tolerance; timed, but "
-                "no peer to compare with"
+                f"- {name_of(record)}: {name} is off by {share:.3g} times the tolerance; timed, "
+                "but no peer to compare with"
             )
     inexact = sorted({name for record in records.values() for name in record["inexact"]})
     if inexact:
@@ -286,6 +232,37 @@ def host_tables(host: Record) -> str:
     return "\n".join(parts)
 
 
+def _goals(families: Mapping[str, Records]) -> str:
+    """Every aim with what was found, how far the cost model is off, every miss with its limit."""
+    marks = {True: "met", False: "MISSED", None: "-"}
+    rows = ([aim.asked, aim.found, marks[aim.met]] for aim in goals.aims(families))
+    parts = [table(["asked", "found", ""], rows)]
+    if error := goals.prediction_error(families):
+        parts.append(
+            f"\nThe cost model is off by {100 * error.median:.0f}% in the median of {error.cases} "
+            f"cases, by less than {100 * error.most:.0f}% in nine of ten."
+        )
+    missed = [
+        [
+            *(name_of(record), f"{record['us']['fuser']:.1f}", f"{100 * copy_share(record):.0f}%"),
+            *(_peer(record), "; ".join(found), goals.limit(record)),
+        ]
+        for records in families.values()
+        for record in records.values()
+        if (found := misses(record, records))
+    ]
+    if missed:
+        parts.append(f"\n{len(missed)} cases miss a goal:\n")
+        header = ["case", "us", "of copy", "of best peer", "missed", "limited by"]
+        parts.append(table(header, missed))
+    return "\n".join(parts)
+
+
+def _peer(record: Record) -> str:
+    peer = best_peer(record)
+    return f"{_percent(record['us'][peer] / record['us']['fuser'])} of {peer}" if peer else "-"
+
+
 def markdown(results: Record, contenders: tuple[str, ...]) -> str:
     """The whole report."""
     environment = results["environment"]
@@ -314,6 +291,8 @@ def markdown(results: Record, contenders: tuple[str, ...]) -> str:
         )
         rows = (family_row(name, records) for name, records in families.items())
         parts.append(table(family_header(), rows))
+        parts.append("\n## What is asked of the table\n")
+        parts.append(_goals(families))
     if failures := results.get("failures"):
         parts.append("\n## Failures\n")
         parts += [f"- {name}: {message}" for name, message in failures.items()]
@@ -321,12 +300,3 @@ def markdown(results: Record, contenders: tuple[str, ...]) -> str:
         parts.append("\n## Host\n")
         parts.append(host_tables(host))
     return "\n".join(parts) + "\n"
-
-
-def _name(record: Record) -> str:
-    return f"{record['case']} {record['dtype']} {'x'.join(map(str, record['shape']))}"
-
-
-def _mean(values: Iterable[float]) -> float:
-    logs = [math.log(v) for v in values]
-    return math.exp(sum(logs) / len(logs))

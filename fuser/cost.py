@@ -9,7 +9,7 @@ other are not in them, so a kernel of many odd rows or of little work takes long
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from fuser import _core
 
@@ -20,6 +20,19 @@ LAUNCH_US = 2.5
 # Issue slots that a processor has in a clock, and clocks a second, of every GPU since Volta to
 # within a fifth; what of them kernels that are bound by instructions fill (H200: 0.71 to 0.77).
 _LANES, _CLOCK_HZ, _ISSUE_SHARE = 128, 1.8e9, 0.75
+
+
+class Parts(NamedTuple):
+    """Microseconds that a step would take if one thing alone limited it."""
+
+    launch: float
+    bytes: float
+    instructions: float
+
+    @property
+    def together(self) -> float:
+        """Bytes move while instructions are issued; neither begins before the launch."""
+        return self.launch + max(self.bytes, self.instructions)
 
 
 @dataclass(frozen=True)
@@ -38,9 +51,12 @@ class Machine:
         """Microseconds of a step that moves so many bytes and takes so many issue slots; None for a
         library call, of which only its bytes are known.
         """
-        if kind == "library":
-            return None
-        return LAUNCH_US + max(moved / self.copy_bandwidth, slots / self.slots) * 1e6
+        return None if kind == "library" else self.parts(kind, moved, slots).together
+
+    def parts(self, kind: str, moved: int, slots: float = 0.0) -> Parts:
+        """What limits such a step. The instructions of a library call are not known: none."""
+        known = 0.0 if kind == "library" else slots
+        return Parts(LAUNCH_US, moved / self.copy_bandwidth * 1e6, known / self.slots * 1e6)
 
 
 def machine_of(device: int) -> Machine:

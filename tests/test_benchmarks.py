@@ -22,6 +22,7 @@ from benchmarks import (
     report,
     rows,
     sanitize,
+    standing,
     sums,
     transposes,
 )
@@ -163,14 +164,14 @@ def test_a_wrong_peer_is_timed_and_named() -> None:
     inexact = changed(right, eager=lambda x: x * 1.500025, exact=lambda x: x * 1.5)
     record = run_case(inexact, SETTING)
     assert record["inexact"]["eager"] > 1.0
-    assert report.best_peer(record) == "eager"
+    assert standing.best_peer(record) == "eager"
     assert " ~" in report.case_row(record, SETTING.contenders, {})[6]
     assert "(eager)" in report.not_timed({"": record})[0]
     wrong = changed(right, eager=lambda x: x * 1.5001, exact=lambda x: x * 1.5)
     record = run_case(wrong, SETTING)
     assert record["wrong"]["eager"] > 1.0
     assert "eager" in record["us"]
-    assert report.best_peer(record) is None
+    assert standing.best_peer(record) is None
     assert " wrong" in report.case_row(record, SETTING.contenders, {})[6]
     assert "eager is off by" in report.not_timed({"": record})[0]
 
@@ -539,15 +540,15 @@ def test_misses() -> None:
         wrong={"eager": 7.0},
     )
     records = {even_key: even, "odd": odd}
-    assert report.misses(even, records) == []
-    assert report.misses({**even, "copy_us": 89.0}, records) == ["89.0% of copy"]
-    assert report.asked(odd["goal"]) == "85% of 4096 wide"
-    assert report.misses(odd, records) == ["83.3% of aligned", "91.7% of compile"]
-    assert report.misses(odd, {}) == ["91.7% of compile"]  # nothing to compare with
+    assert standing.misses(even, records) == []
+    assert standing.misses({**even, "copy_us": 89.0}, records) == ["89.0% of copy"]
+    assert standing.asked(odd["goal"]) == "85% of 4096 wide"
+    assert standing.misses(odd, records) == ["83.3% of aligned", "91.7% of compile"]
+    assert standing.misses(odd, {}) == ["91.7% of compile"]  # nothing to compare with
     spilling = {**even, "kernels": [{"registers": 255, "local_bytes": 24, "compile_ms": None}]}
-    assert report.misses(spilling, records) == ["24 local bytes"]
+    assert standing.misses(spilling, records) == ["24 local bytes"]
     reading = record("sum", [4], {"fuser": 100.0}, probe_us=89.0, goal={"probe": 0.90})
-    assert report.misses(reading, {}) == ["89.0% of read"]
+    assert standing.misses(reading, {}) == ["89.0% of read"]
     line = report.family_row("softmax", records)
     assert line[:4] == ["softmax", "2 of 2", "85% of 4096 wide; 90% of copy", "1, MISSED 1"]
     assert line[-1] == "100"
@@ -561,4 +562,4 @@ def test_ours_through_torch_compile() -> None:
     setting = Setting(device=CPU, samples=2, contenders=("fuser", "fuser_compile"))
     record = run_case(pointwise.scale((4, 32), torch.float32), setting)
     assert set(record["us"]) >= {"fuser", "fuser_compile"}
-    assert report.best_peer(record) is None, "ours are no peers of each other"
+    assert standing.best_peer(record) is None, "ours are no peers of each other"

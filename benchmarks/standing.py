@@ -1,0 +1,86 @@
+"""How a timed case stands: beside a copy, its best peer and its goals (benchmarks.case)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from benchmarks.case import ODD_RATE, PEER
+from benchmarks.harness import CONTENDERS, OURS
+
+Record = dict[str, Any]
+Records = Mapping[str, Record]  # by key
+
+
+def name_of(record: Record) -> str:
+    return f"{record['case']} {record['dtype']} {'x'.join(map(str, record['shape']))}"
+
+
+def mean(values: Iterable[float]) -> float:
+    logs = [math.log(v) for v in values]
+    return math.exp(sum(logs) / len(logs))
+
+
+def copy_share(record: Mapping[str, Any]) -> float:
+    """Our speed as a share of a copy's."""
+    return float(record["copy_us"] / record["us"]["fuser"])
+
+
+def shares(record: Record, records: Records) -> dict[str, float]:
+    """Our speed as a share of a copy's, of the probe's, of the best correct peer's, and of the
+    bytes a second of the case with aligned rows; empty where we have no time.
+    """
+    us = record["us"]
+    if "fuser" not in us:
+        return {}
+    ours = us["fuser"]
+    share = {"copy": record["copy_us"] / ours}
+    if "probe_us" in record:
+        share["probe"] = record["probe_us"] / ours
+    peer = best_peer(record)
+    if peer:
+        share["peer"] = us[peer] / ours
+    even = records.get(record["goal"].get("aligned") or "")
+    if even and "fuser" in even["us"]:
+        share["aligned"] = (record["bytes"] / ours) / (even["bytes"] / even["us"]["fuser"])
+    return share
+
+
+def best_peer(record: Record) -> str | None:
+    """The fastest contender beside ours that is correct."""
+    peers = [
+        name
+        for name in record["us"]
+        if name in CONTENDERS and name not in OURS and name not in record["wrong"]
+    ]
+    return min(peers, key=lambda name: record["us"][name]) if peers else None
+
+
+def asked(goal: Mapping[str, Any]) -> str:
+    """The goal of a case, beside PEER of the best peer."""
+    parts = [
+        f"{100 * goal[name]:.0f}% of {what}"
+        for name, what in (("copy", "copy"), ("probe", "read"))
+        if goal.get(name)
+    ]
+    if goal.get("aligned"):
+        parts.append(f"{100 * ODD_RATE:.0f}% of {goal['aligned'].rsplit('x', 1)[1]} wide")
+    return ", ".join(parts) or "-"
+
+
+def misses(record: Record, records: Records) -> list[str]:
+    """In what a case stays below its goals."""
+    share, goal = shares(record, records), record["goal"]
+    found = []
+    for name, what in (("copy", "copy"), ("probe", "read")):
+        if share and goal.get(name) and name in share and share[name] < goal[name]:
+            found.append(f"{100 * share[name]:.1f}% of {what}")
+    if share.get("aligned", ODD_RATE) < ODD_RATE:
+        found.append(f"{100 * share['aligned']:.1f}% of aligned")
+    if share.get("peer", PEER) < PEER:
+        found.append(f"{100 * share['peer']:.1f}% of {best_peer(record)}")
+    spills = sum(k["local_bytes"] for k in record.get("kernels", []))
+    if spills:
+        found.append(f"{spills} local bytes")
+    return found
