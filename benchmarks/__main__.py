@@ -5,15 +5,14 @@ The JSON is written after each case; a second run with the same file goes on whe
 contender that fails, is wrong or is not installed is named in the tables and stops nothing.
 
     python -m benchmarks --results benchmarks/results/h200      everything, tables and plots
+    benchmarks/full_table.sh benchmarks/results/h200            the same sooner, on all GPUs
     python -m benchmarks --compare benchmarks/results/h200/results.json   what got slower since
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
+import math
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -23,7 +22,8 @@ from typing import Any
 import torch
 
 import fuser
-from benchmarks import compare, host, peers, plots
+from benchmarks import compare, host, peers, plots, warm
+from benchmarks import results as stored
 from benchmarks.case import Case
 from benchmarks.families import TABLES
 from benchmarks.harness import (
@@ -41,39 +41,28 @@ from fuser import _core
 FAMILIES = (*TABLES, "host", "compile")
 _QUICK_SAMPLES, _QUICK_BUDGET = 20, 0.25  # a case; seconds
 _ASKED_FOR = ("autotune", "fuser_compile")  # they compile for long
+_ALWAYS_TIMED = 4  # contenders of a case beside its peers, about
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Returns 1 where ours failed or was wrong in a case, or got slower than in --compare."""
     options = _parser().parse_args(arguments)
-    older = _older(options.compare) if options.compare else None
+    older = stored.read(options.compare, "--compare") if options.compare else None
     if options.results:
         options.results.mkdir(parents=True, exist_ok=True)
         options.json = options.json or options.results / "results.json"
         options.markdown = options.markdown or options.results / "results.md"
-    versions, missing = peers.available()
-    setting = _setting(options, missing)
-    results = _start(options.json, setting, versions)
-    for name, reason in missing.items():
-        if name in setting.contenders:
-            results["missing"][name] = reason
-            print(f"{name} could not be imported: {reason}", file=sys.stderr, flush=True)
-    families = _chosen(options.families, FAMILIES)
-    keep = Keeper(results, options.json)
     started = time.perf_counter()
-    if setting.device.type == "cuda" and "method" not in results:
-        results["method"] = method_check(setting)
-    _run_tables(results, setting, options, keep, families)
-    times = results.setdefault("host", {})
-    if "host" in families:
-        _once(times, "calls", keep, lambda: host.call_times(setting, **_fewer(options.quick)))
-        _once(times, "new_shape", keep, lambda: host.new_shape_times(setting))
-        _once(times, "first_call", keep, lambda: host.first_call_times(setting))
-        _once(times, "tensors", keep, lambda: host.tensor_times(setting))
-        _once(times, "threads", keep, lambda: host.thread_times(setting))
-    if "compile" in families:
-        _once(times, "compile", keep, lambda: host.compile_times(setting, options.main))
-    text = markdown(results, setting.contenders)
+    if options.merge:
+        results = stored.merge(options.merge)
+        stored.Keeper(results, options.json)()
+    else:
+        versions, missing = peers.available()
+        setting = _setting(options, missing)
+        if options.warm:
+            return _warm(options, setting)
+        results = _run(options, setting, versions, started + options.limit)
+    text = markdown(results, tuple(results["environment"]["contenders"].split("+")))
     worse = False
     if older:
         found = compare.changes(older, results)
@@ -89,22 +78,55 @@ def main(arguments: list[str] | None = None) -> int:
     return 1 if results["failures"] or worse else 0
 
 
-def _older(path: Path) -> dict[str, Any]:
-    """The results in --compare; read before the hours that a run takes."""
-    try:
-        results: dict[str, Any] = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise SystemExit(f"--compare {path}: {error}") from None
-    if "families" not in results:
-        raise SystemExit(f"--compare {path}: no results of python -m benchmarks --json")
+def _run(
+    options: argparse.Namespace, setting: Setting, versions: Mapping[str, str], end: float
+) -> stored.Results:
+    """Measures what is not in the file yet; the results, old and new. No case starts after `end`,
+    in seconds of time.perf_counter().
+    """
+    results, anew = stored.start(options.json, setting, versions)
+    if anew:
+        print(f"{options.json} is of another environment: starting anew", file=sys.stderr)
+    for name, reason in setting.missing.items():
+        if name in setting.contenders:
+            results["missing"][name] = reason
+            print(f"{name} could not be imported: {reason}", file=sys.stderr, flush=True)
+    keep = stored.Keeper(results, options.json)
+    if setting.device.type == "cuda" and "method" not in results:
+        results["method"] = method_check(setting)
+    families = _families(options)
+    _run_tables(results, setting, _cases(options, families, results["families"]), keep, end)
+    times = results.setdefault("host", {})
+    if "host" in families:
+        _once(times, "calls", keep, lambda: host.call_times(setting, **_fewer(options.quick)))
+        _once(times, "new_shape", keep, lambda: host.new_shape_times(setting))
+        _once(times, "first_call", keep, lambda: host.first_call_times(setting))
+        _once(times, "tensors", keep, lambda: host.tensor_times(setting))
+        _once(times, "threads", keep, lambda: host.thread_times(setting))
+    if "compile" in families:
+        _once(times, "compile", keep, lambda: host.compile_times(setting, options.main))
     return results
+
+
+def _warm(options: argparse.Namespace, setting: Setting) -> int:
+    """Fills the caches of the contenders that keep something on disk; names what they compiled."""
+    cases = [
+        (family, case) for family, some in _cases(options, _families(options), {}) for case in some
+    ]
+    importable = [name for name in setting.contenders if name not in setting.missing]
+    todo = warm.tasks(cases, importable, options.tiny)
+    done = warm.fill(todo, setting.device, options.warm, options.limit)
+    if options.compiled:
+        warm.keep(done, options.compiled)
+    print(warm.summary(todo, done))
+    return 0
 
 
 def _fewer(quick: bool) -> dict[str, int]:
     return {"repeats": 5, "calls": 500} if quick else {}
 
 
-def _once(times: dict[str, Any], name: str, keep: Keeper, run: Callable[[], Any]) -> None:
+def _once(times: dict[str, Any], name: str, keep: stored.Keeper, run: Callable[[], Any]) -> None:
     """Runs what is not in the file yet."""
     if name not in times:
         print(f"{name} ...", file=sys.stderr, flush=True)
@@ -112,42 +134,58 @@ def _once(times: dict[str, Any], name: str, keep: Keeper, run: Callable[[], Any]
         keep()
 
 
-class Keeper:
-    """keep(): the results so far, in the file."""
+def _families(options: argparse.Namespace) -> list[str]:
+    """Those asked for; of --part, so that the parts take about as long."""
+    tables = options.families == "tables"
+    families = list(TABLES) if tables else _chosen(options.families, FAMILIES)
+    if not options.part:
+        return families
+    number, parts = options.part
+    loads = [0] * parts
+    mine = []
 
-    def __init__(self, results: dict[str, Any], path: Path | None) -> None:
-        self._results, self._path = results, path
+    def load(family: str) -> int:
+        cases = [row.case() for row in TABLES.get(family, ())]
+        return sum(_ALWAYS_TIMED + len(case.peers) for case in cases)
 
-    def __call__(self) -> None:
-        if self._path:
-            new = self._path.with_suffix(".new")
-            new.write_text(json.dumps(self._results, indent=1))
-            os.replace(new, self._path)
+    for family in sorted(families, key=load, reverse=True):
+        lightest = loads.index(min(loads))
+        loads[lightest] += load(family)
+        if lightest == number - 1:
+            mine.append(family)
+    return [family for family in families if family in mine]
 
 
-def _cases(options: argparse.Namespace, family: str, done: Mapping[str, Any]) -> list[Case]:
-    """The cases of a family that were asked for and have no record yet."""
-    cases: dict[str, Case] = {}
-    for row in TABLES[family]:
-        case = row.small() if options.tiny else row.case()
-        wanted = (row.main or not options.main) and options.case in case.key
-        if wanted and case.key not in done:
-            cases.setdefault(case.key, case)
-    return list(cases.values())
+def _cases(
+    options: argparse.Namespace, families: list[str], done: Mapping[str, Mapping[str, Any]]
+) -> list[tuple[str, list[Case]]]:
+    """By family, the cases that were asked for and have no record yet: first those of --main of all
+    families, so that a run which is cut short has seen each of them.
+    """
+    taken = {key for records in done.values() for key in records}
+    groups = []
+    for main in (True, False):
+        for family in families:
+            cases = []
+            for row in TABLES.get(family, ()):
+                case = row.small() if options.tiny else row.case()
+                if row.main == main and options.case in case.key and case.key not in taken:
+                    cases.append(case)
+                    taken.add(case.key)
+            if cases and (main or not options.main):
+                groups.append((family, cases))
+    return groups
 
 
 def _run_tables(
-    results: dict[str, Any],
+    results: stored.Results,
     setting: Setting,
-    options: argparse.Namespace,
-    keep: Keeper,
-    families: list[str],
+    todo: list[tuple[str, list[Case]]],
+    keep: stored.Keeper,
+    end: float,
 ) -> None:
-    todo = {
-        family: _cases(options, family, results["families"].setdefault(family, {}))
-        for family in families
-        if family in TABLES
-    }
+    count = sum(len(cases) for _, cases in todo)
+    print(f"{count} cases to run", file=sys.stderr, flush=True)
     # From disk, a kernel would not say how long it takes to compile.
     before = _core.get_option("FUSER_CACHE")
     _core.set_option("FUSER_CACHE", "0")
@@ -155,17 +193,17 @@ def _run_tables(
         with watch_compilation() as compile_ms:
             if "fuser" in setting.contenders:
                 start = time.perf_counter()
-                kernels = build([c for cases in todo.values() for c in cases], setting)
+                kernels = build([case for _, cases in todo for case in cases], setting)
                 seconds = time.perf_counter() - start
                 print(f"{kernels} kernels built in {seconds:.1f} s", file=sys.stderr, flush=True)
                 if setting.device.type == "cuda":
                     major, minor = torch.cuda.get_device_capability(setting.device)
                     time_alone(compile_ms, 10 * major + minor)
-            for family, cases in todo.items():
+            for family, cases in todo:
                 start = time.perf_counter()
-                _run_family(results, family, cases, setting, compile_ms, keep)
+                ran = _run_family(results, family, cases, setting, compile_ms, keep, end)
                 seconds = time.perf_counter() - start
-                print(f"{family}: {len(cases)} cases, {seconds:.1f} s", file=sys.stderr, flush=True)
+                print(f"{family}: {ran} cases, {seconds:.1f} s", file=sys.stderr, flush=True)
     finally:
         _core.set_option("FUSER_CACHE", before)
 
@@ -176,11 +214,15 @@ def _run_family(
     cases: list[Case],
     setting: Setting,
     compile_ms: Mapping[str, float],
-    keep: Keeper,
-) -> None:
-    done, failures = results["families"][family], results["failures"]
+    keep: stored.Keeper,
+    end: float,
+) -> int:
+    """Returns how many of the cases were run before the end."""
+    done, failures = results["families"].setdefault(family, {}), results["failures"]
     print(f"{family}\n" + table(case_header(setting.contenders), []), file=sys.stderr, flush=True)
-    for case in cases:
+    for number, case in enumerate(cases):
+        if time.perf_counter() > end:
+            return number
         failures.pop(case.key, None)
         try:
             done[case.key] = record = run_case(case, setting, compile_ms)
@@ -197,6 +239,7 @@ def _run_family(
         if setting.device.type == "cuda":
             torch.cuda.empty_cache()
         keep()
+    return len(cases)
 
 
 def _setting(options: argparse.Namespace, missing: Mapping[str, str]) -> Setting:
@@ -204,6 +247,8 @@ def _setting(options: argparse.Namespace, missing: Mapping[str, str]) -> Setting
         contenders = _chosen(options.contenders, CONTENDERS)
     else:
         contenders = [n for n in CONTENDERS if options.all or n not in _ASKED_FOR]
+    read = options.compiled and options.compiled.exists() and not options.warm
+    compiled = warm.compiled(options.compiled) if read else None
     samples, budget = (_QUICK_SAMPLES, _QUICK_BUDGET) if options.quick else (60, 2.0)
     return Setting(
         device=torch.device(options.device),
@@ -211,27 +256,8 @@ def _setting(options: argparse.Namespace, missing: Mapping[str, str]) -> Setting
         contenders=tuple(contenders),
         budget=options.budget or budget,
         missing=missing,
+        compiled=compiled,
     )
-
-
-def _start(path: Path | None, setting: Setting, versions: Mapping[str, str]) -> dict[str, Any]:
-    """The results of an earlier run of the same kind, or none yet."""
-    environment = {
-        "device": torch.cuda.get_device_name(setting.device)
-        if setting.device.type == "cuda"
-        else f"{platform.machine()} CPU, {os.cpu_count()} cores",
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        **versions,
-        "samples": setting.samples,
-        "contenders": "+".join(setting.contenders),
-    }
-    if path and path.exists():
-        earlier: dict[str, Any] = json.loads(path.read_text())
-        if earlier["environment"] == environment and "families" in earlier:
-            return earlier
-        print(f"{path} is of another environment: starting anew", file=sys.stderr)
-    return {"environment": environment, "missing": {}, "families": {}, "failures": {}}
 
 
 def _chosen(text: str, known: tuple[str, ...]) -> list[str]:
@@ -242,9 +268,20 @@ def _chosen(text: str, known: tuple[str, ...]) -> list[str]:
     return names
 
 
+def _part(text: str) -> tuple[int, int]:
+    number, parts = (int(n) for n in text.split("/"))
+    if not 1 <= number <= parts:
+        raise argparse.ArgumentTypeError(f"{text}: expected I/N with 1 <= I <= N")
+    return number, parts
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--families", default=",".join(FAMILIES), help="default: %(default)s")
+    parser.add_argument(
+        "--families",
+        default=",".join(FAMILIES),
+        help="tables: those of cases, without times of the host; default: %(default)s",
+    )
     parser.add_argument(
         "--contenders",
         help=f"some of {','.join(CONTENDERS)}; default: all but {','.join(_ASKED_FOR)}",
@@ -260,6 +297,27 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--tiny", action="store_true", help="a few hundred elements: does it work?")
     parser.add_argument("--samples", type=int, help="default: 60")
     parser.add_argument("--budget", type=float, help="seconds of sampling a case; default: 2")
+    parser.add_argument(
+        "--limit", type=float, default=math.inf, help="seconds after which nothing new is started"
+    )
+    parser.add_argument(
+        "--part", type=_part, help="I/N: the I-th of N sets of families that take about as long"
+    )
+    parser.add_argument(
+        "--merge", type=Path, nargs="+", help="JSON of parts: report them as one run, run nothing"
+    )
+    parser.add_argument(
+        "--warm",
+        type=int,
+        metavar="N",
+        help="time nothing; compile peers in N processes a GPU, for a run to find in the caches",
+    )
+    parser.add_argument(
+        "--compiled",
+        type=Path,
+        help="what --warm compiled, written by it; a run leaves out what is too slow to compile "
+        "and is not there",
+    )
     parser.add_argument("--json", type=Path, help="every figure; resumed if it exists")
     parser.add_argument("--markdown", type=Path, help="the printed report, as a file")
     parser.add_argument(

@@ -43,6 +43,7 @@ COMPILE: dict[str, dict[str, Any]] = {
     "autotune": {"mode": "max-autotune-no-cudagraphs"},
     "fuser_compile": {"backend": "fuser"},
 }
+SLOW_TO_COMPILE = ("autotune",)
 YARDSTICKS = ("memcpy", "copy kernel", "read torch", "read loads", "read ring")
 SLOW = 3.0
 _WARM_UP = 3
@@ -56,6 +57,8 @@ class Setting:
 
     budget   seconds of sampling a case, beyond which it gets fewer samples; at least _FIRST
     missing  contenders that cannot be imported here, and why
+    compiled contenders, with the keys of cases, that are compiled already: what compiles for long
+             and is not among them is left out; None: compile everything
     """
 
     device: torch.device
@@ -63,6 +66,7 @@ class Setting:
     contenders: tuple[str, ...] = ("eager", "compile", "quack", "liger", "fuser")
     budget: float = float("inf")
     missing: Mapping[str, str] = field(default_factory=dict)
+    compiled: Collection[tuple[str, str]] | None = None
 
 
 class Flush:
@@ -322,10 +326,13 @@ def _correct_ways(
         if name in setting.missing and name in case.peers:
             record["failed"][name] = "not installed"
             continue
+        if name in SLOW_TO_COMPILE and not _compiled(name, case, setting):
+            record["failed"][name] = "not compiled before the limit"
+            continue
         _poison(expected, case)
         start = time.perf_counter()
         try:
-            way = _way(name, case, inputs, fd)
+            way = way_of(name, case, inputs, fd)
             if way is None:
                 continue
             results = case.results(way, inputs)
@@ -363,7 +370,11 @@ def _is_fit(
     return True
 
 
-def _way(
+def _compiled(name: str, case: Case, setting: Setting) -> bool:
+    return setting.compiled is None or (name, case.key) in setting.compiled
+
+
+def way_of(
     name: str, case: Case, inputs: list[Tensor], fd: list[fuser.FusionDefinition]
 ) -> Way | None:
     """How a contender computes the case; None where it has no such kernel. Ours goes into `fd`."""

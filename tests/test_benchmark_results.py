@@ -12,6 +12,9 @@ import torch
 
 from benchmarks import __main__ as command
 from benchmarks import compare, plots, pointwise
+from benchmarks import results as stored
+from benchmarks.case import Case
+from benchmarks.families import TABLES
 
 
 def fake_results(us: dict[str, float], spread: float = 0.01) -> dict[str, Any]:
@@ -80,7 +83,7 @@ def test_command_writes_a_folder_resumes_and_compares(
     assert "pointwise: 1 cases" in capsys.readouterr().err
 
     assert command.main([*arguments, "--compare", str(folder / "results.json")]) == 0
-    assert "pointwise: 0 cases" in capsys.readouterr().err, "it goes on where it stopped"
+    assert "0 cases to run" in capsys.readouterr().err, "it goes on where it stopped"
     assert (folder / "results.json").read_text() == first
     assert "0 slower, 0 faster, 1 the same" in (folder / "results.md").read_text()
 
@@ -108,3 +111,91 @@ def test_an_older_run_that_cannot_be_read_is_named_before_any_work(tmp_path: Pat
     for path in (broken, tmp_path / "absent.json"):
         with pytest.raises(SystemExit, match=path.name):
             command.main(["--families", "pointwise", "--compare", str(path)])
+
+
+def write(path: Path, results: dict[str, Any], device: str = "a GPU") -> Path:
+    results["environment"] = {"device": device, "contenders": "eager+fuser"}
+    path.write_text(json.dumps(results))
+    return path
+
+
+def test_merge_puts_the_parts_of_a_run_together(tmp_path: Path) -> None:
+    one, two = fake_results({"a": 100.0, "b": 100.0}), fake_results({"b": 50.0})
+    one["failures"] = {"b": "out of memory", "c": "broken"}
+    one["missing"], two["host"] = {"quack": "no module"}, {"calls": []}
+    two["families"]["sums"] = {"s": two["families"]["pointwise"]["b"]}
+    merged = stored.merge([write(tmp_path / "1", one), write(tmp_path / "2", two)])
+    assert list(merged["families"]) == ["pointwise", "sums"]
+    times = {k: r["us"]["fuser"] for k, r in merged["families"]["pointwise"].items()}
+    assert times == {"a": 100.0, "b": 50.0}, "the later one counts"
+    assert merged["failures"] == {"c": "broken"}, "it ran in the other part"
+    assert (merged["missing"], merged["host"]) == ({"quack": "no module"}, {"calls": []})
+
+
+def test_merge_refuses_parts_of_another_environment(tmp_path: Path) -> None:
+    paths = [write(tmp_path / name, fake_results({"a": 1.0}), name) for name in ("1", "2")]
+    with pytest.raises(SystemExit, match="2: of another device"):
+        stored.merge(paths)
+
+
+def test_command_merges_reports_and_compares(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is merged is reported as a run is, and is the older run of another one."""
+    parts = [
+        write(tmp_path / "1", fake_results({"a": 100.0})),
+        write(tmp_path / "2", fake_results({"b": 60.0})),
+    ]
+    folder = tmp_path / "merged"
+    arguments = ["--merge", *map(str, parts), "--results", str(folder)]
+    assert command.main(arguments) == 0
+    printed = capsys.readouterr().out
+    assert "| pointwise | 2 of 2 |" in printed
+    assert "## What is asked of the table" in (folder / "results.md").read_text()
+    assert {p.name for p in folder.iterdir()} >= {"results.json", "copy_share.svg"}
+
+    write(parts[1], fake_results({"b": 80.0}))
+    older = tmp_path / "older.json"
+    (folder / "results.json").rename(older)
+    assert command.main([*arguments, "--compare", str(older)]) == 1
+    assert "| pointwise | b | 60.0 | 80.0 | +33.3% | 3.0% |" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_parts_are_all_families_about_evenly(count: int) -> None:
+    parts = []
+    for number in range(1, count + 1):
+        options = ["--families", "tables", "--part", f"{number}/{count}"]
+        parts.append(command._families(command._parser().parse_args(options)))
+    assert sorted(family for part in parts for family in part) == sorted(TABLES)
+    cases = [sum(len(TABLES[family]) for family in part) for part in parts]
+    assert max(cases) < 1.5 * min(cases)
+
+
+def test_part_is_one_of_so_many(capsys: pytest.CaptureFixture[str]) -> None:
+    for text in ("0/2", "3/2", "1"):
+        with pytest.raises(SystemExit):
+            command._parser().parse_args(["--part", text])
+        assert "argument --part" in capsys.readouterr().err
+
+
+def keys(groups: list[tuple[str, list[Case]]]) -> list[str]:
+    return [case.key for _, cases in groups for case in cases]
+
+
+def test_main_cases_of_all_families_come_first_and_a_limit_ends_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--tiny", "--device", "cpu", "--families", "chains,moves"]
+    options = command._parser().parse_args(arguments)
+    groups = command._cases(options, command._families(options), {})
+    assert [family for family, _ in groups] == ["chains", "moves", "chains", "moves"]
+    main = command._parser().parse_args([*arguments, "--main"])
+    first = command._cases(main, command._families(main), {})
+    assert keys(first) == keys(groups[:2])
+
+    path = tmp_path / "results.json"
+    arguments += ["--contenders", "eager", "--json", str(path), "--limit", "0"]
+    assert command.main(arguments) == 0
+    assert "chains: 0 cases, 0.0 s" in capsys.readouterr().err
+    assert not path.exists(), "nothing was measured"

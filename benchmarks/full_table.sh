@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# The table of all cases with all contenders on all GPUs of this machine, in minutes: first every
+# peer is compiled, in many processes (--warm), then each GPU times its part of the families.
+#   benchmarks/full_table.sh OUT [PYTHON [OPTION ...]]
+# OPTION: those of `python -m benchmarks`. In the environment: PROCESSES a GPU that compile, and the
+# seconds that compiling (COMPILE_LIMIT) and timing (TIME_LIMIT) may take. Run again with the same
+# OUT, it goes on where it stopped.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+out=$(mkdir -p "${1:?usage: benchmarks/full_table.sh OUT [PYTHON [OPTION ...]]}" && cd "$1" && pwd)
+python=${2:-python3}
+shift $(($# < 2 ? $# : 2))
+export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH}
+caches=${CACHES:-$out/caches}
+export TORCHINDUCTOR_CACHE_DIR=${TORCHINDUCTOR_CACHE_DIR:-$caches/inductor}
+export TRITON_CACHE_DIR=${TRITON_CACHE_DIR:-$caches/triton}
+export QUACK_CACHE_DIR=${QUACK_CACHE_DIR:-$caches/quack}
+
+options=(--families tables --all --compiled "$out/compiled.json" "$@")
+visible=${CUDA_VISIBLE_DEVICES-$(nvidia-smi --query-gpu=index --format=csv,noheader 2>/dev/null |
+  paste -sd,)}
+IFS=, read -ra gpus <<<"${visible:-none}"  # none: the CPU, which only shows that all of it works
+
+"$python" -m benchmarks "${options[@]}" --warm "${PROCESSES:-16}" \
+  --limit "${COMPILE_LIMIT:-900}" 2>"$out/warm.log"
+parts=() jobs=()
+for i in "${!gpus[@]}"; do
+  part=$((i + 1))
+  parts+=("$out/part$part.json")
+  CUDA_VISIBLE_DEVICES=${gpus[i]/none/} "$python" -m benchmarks "${options[@]}" \
+    --part "$part/${#gpus[@]}" --limit "${TIME_LIMIT:-3600}" --json "$out/part$part.json" \
+    >"$out/part$part.log" 2>&1 &
+  jobs+=($!)
+done
+wait "${jobs[@]}"
+exec "$python" -m benchmarks --merge "${parts[@]}" --results "$out"

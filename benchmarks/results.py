@@ -1,0 +1,92 @@
+"""The figures of a run as they are kept: JSON written case by case, resumed, read again, merged."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.harness import Setting
+
+Results = dict[str, Any]
+
+
+def start(path: Path | None, setting: Setting, versions: Mapping[str, str]) -> tuple[Results, bool]:
+    """The results of an earlier run of the same kind, or none yet; and whether the file is of
+    another kind and will be written anew.
+    """
+    environment = {
+        "device": torch.cuda.get_device_name(setting.device)
+        if setting.device.type == "cuda"
+        else f"{platform.machine()} CPU, {os.cpu_count()} cores",
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        **versions,
+        "samples": setting.samples,
+        "contenders": "+".join(setting.contenders),
+    }
+    anew = False
+    if path and path.exists():
+        earlier: Results = json.loads(path.read_text())
+        if earlier["environment"] == environment and "families" in earlier:
+            return earlier, False
+        anew = True
+    return {"environment": environment, "missing": {}, "families": {}, "failures": {}}, anew
+
+
+def read(path: Path, option: str) -> Results:
+    """The results of a run, for a command's option; SystemExit that names both where they cannot be
+    read.
+    """
+    try:
+        results: Results = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"{option} {path}: {error}") from None
+    if "families" not in results:
+        raise SystemExit(f"{option} {path}: no results of python -m benchmarks --json")
+    return results
+
+
+def merge(paths: Sequence[Path]) -> Results:
+    """The parts of one run as one. Where two have the same case, the later one counts.
+
+    SystemExit where they are of different environments: their times do not belong in one table.
+    """
+    merged: Results = {}
+    for path in paths:
+        part = read(path, "--merge")
+        if not merged:
+            merged = part
+            continue
+        other = {
+            name
+            for name in (*merged["environment"], *part["environment"])
+            if merged["environment"].get(name) != part["environment"].get(name)
+        }
+        if other:
+            raise SystemExit(f"--merge {path}: of another {', '.join(sorted(other))}")
+        for family, records in part["families"].items():
+            merged["families"].setdefault(family, {}).update(records)
+            for key in records:
+                merged["failures"].pop(key, None)
+        for name in ("missing", "failures", "host"):
+            merged.setdefault(name, {}).update(part.get(name, {}))
+    return merged
+
+
+class Keeper:
+    """keep(): the results so far, in the file."""
+
+    def __init__(self, results: Results, path: Path | None) -> None:
+        self._results, self._path = results, path
+
+    def __call__(self) -> None:
+        if self._path:
+            new = self._path.with_suffix(".new")
+            new.write_text(json.dumps(self._results, indent=1))
+            os.replace(new, self._path)
