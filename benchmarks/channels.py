@@ -1,9 +1,10 @@
 """The family of norms of images: batch norm in training, channels-last, with relu; group norm with
-silu.
+silu; instance norm; and the backward passes of batch and group norm.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -24,6 +25,10 @@ _GROUP_NORM = 0.80
 
 def _first(results: Any) -> Any:
     return results[0] if isinstance(results, tuple | list) else results
+
+
+def _groups(channels: int) -> int:
+    return 32 if channels % 32 == 0 else channels
 
 
 def batch_norm_relu(shape: Shape, dtype: torch.dtype) -> Case:
@@ -63,7 +68,7 @@ def batch_norm_relu(shape: Shape, dtype: torch.dtype) -> Case:
 def group_norm_silu(shape: Shape, dtype: torch.dtype) -> Case:
     """silu of the norm of [N, C, H, W] in 32 groups of channels, or in groups of one."""
     channels = shape[1]
-    groups = 32 if channels % 32 == 0 else channels
+    groups = _groups(channels)
 
     def make(data: Data) -> list[Tensor]:
         return [data.normal(s, dtype) for s in (shape, (channels,), (channels,))]
@@ -86,6 +91,128 @@ def group_norm_silu(shape: Shape, dtype: torch.dtype) -> Case:
     )
 
 
+def instance_norm(shape: Shape, dtype: torch.dtype) -> Case:
+    """The norm of each plane of [N, C, H, W]."""
+    channels = shape[1]
+    return Case(
+        name="instance_norm",
+        shape=shape,
+        dtype=dtype,
+        make=lambda data: [data.normal(s, dtype) for s in (shape, (channels,), (channels,))],
+        eager=lambda x, weight, bias: F.instance_norm(x, None, None, weight, bias, eps=EPS),
+        define=lambda ops, x, weight, bias: _first(
+            ops.instance_norm(x, weight, bias, None, None, _MOMENTUM, EPS, True)
+        ),
+        outputs=(dtype,),
+        bounds=(Bound(1e-5),),
+        needs=("instance_norm",),
+    )
+
+
+def batch_norm_backward(shape: Shape, dtype: torch.dtype) -> Case:
+    """dx, dweight and dbias of [N, H, W, C] in training, from the saved statistics."""
+    channels, rows = shape[-1], math.prod(shape[:-1])
+
+    def make(data: Data) -> list[Tensor]:
+        dy, x = data.normal(shape, dtype), data.normal(shape, dtype)
+        variance, mean = torch.var_mean(x.float(), (0, 1, 2), correction=0)
+        return [dy, x, mean, torch.rsqrt(variance + EPS), data.normal((channels,), f32)]
+
+    def eager(dy: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor) -> list[Tensor]:
+        images = (t.permute(0, 3, 1, 2) for t in (dy, x))
+        dx, dweight, dbias = torch.ops.aten.native_batch_norm_backward(
+            *images, weight, None, None, mean, rstd, True, EPS, [True, True, True]
+        )
+        return [dx.permute(0, 2, 3, 1), dweight, dbias]
+
+    def primitive(dy: Any, x: Any, mean: Any, rstd: Any, weight: Any) -> list[Any]:
+        dtype, dy, normal = x.dtype, dy.to(mean.dtype), (x.to(mean.dtype) - mean) * rstd
+        dbias, dweight = dy.sum((0, 1, 2)), (dy * normal).sum((0, 1, 2))
+        dx = (dy - dbias / rows - normal * (dweight / rows)) * (rstd * weight)
+        return [dx.to(dtype), dweight, dbias]
+
+    def define(ops: Any, dy: Any, x: Any, mean: Any, rstd: Any, weight: Any) -> list[Any]:
+        normal = (x - mean) * rstd
+        dbias, dweight = ops.sum(dy, [0, 1, 2]), ops.sum(dy * normal, [0, 1, 2])
+        dx = (dy - dbias / rows - normal * (dweight / rows)) * (rstd * weight)
+        return [dx, dweight, dbias]
+
+    return Case(
+        name="batch_norm_backward",
+        shape=shape,
+        dtype=dtype,
+        make=make,
+        eager=eager,
+        define=define,
+        compiled=primitive,
+        exact=primitive,
+        outputs=(dtype, f32, f32),
+        bounds=(Bound(1e-5, half=1e-4), *[Bound(1e-5 * math.sqrt(rows))] * 2),
+        needs=("sum",),
+    )
+
+
+def group_norm_backward(shape: Shape, dtype: torch.dtype) -> Case:
+    """dx, dweight and dbias of [N, C, H, W], from the saved statistics of the groups."""
+    size, channels, *image = shape
+    groups = _groups(channels)
+    grouped = (size, groups, channels // groups, math.prod(image))
+
+    def make(data: Data) -> list[Tensor]:
+        dy, x = data.normal(shape, dtype), data.normal(shape, dtype)
+        variance, mean = torch.var_mean(x.float().view(size, groups, -1), 2, correction=0)
+        return [dy, x, mean, torch.rsqrt(variance + EPS), data.normal((channels,), dtype)]
+
+    def primitive(dy: Any, x: Any, mean: Any, rstd: Any, weight: Any) -> list[Any]:
+        dtype, wide = x.dtype, mean.dtype
+        gradient, values = dy.to(wide).view(grouped), x.to(wide).view(grouped)
+        rstd = rstd[:, :, None, None]
+        normal = (values - mean[:, :, None, None]) * rstd
+        scaled = gradient * weight.to(wide).view(1, *grouped[1:3], 1)
+        shift = scaled.mean((2, 3), keepdim=True)
+        slope = (scaled * normal).mean((2, 3), keepdim=True)
+        dx = ((scaled - shift - normal * slope) * rstd).view(shape)
+        sums = ((gradient * normal).sum((0, 3)), gradient.sum((0, 3)))
+        return [t.to(dtype) for t in (dx, *(s.view(channels) for s in sums))]
+
+    def eager(dy: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor) -> Any:
+        if not x.is_cuda:  # there it wants statistics of the dtype of x
+            return primitive(dy, x, mean, rstd, weight)
+        return torch.ops.aten.native_group_norm_backward(
+            *(dy, x, mean.to(dtype), rstd.to(dtype), weight, size, channels, grouped[3]),
+            *(groups, [True, True, True]),
+        )
+
+    def define(ops: Any, dy: Any, x: Any, mean: Any, rstd: Any, weight: Any) -> list[Any]:
+        gradient, values = (ops.reshape(t, grouped) for t in (dy, x))
+        mean, rstd = (ops.broadcast(t, [False, False, True, True]) for t in (mean, rstd))
+        normal = (values - mean) * rstd
+        weight = ops.reshape(weight, [1, *grouped[1:3], 1])
+        scaled = gradient * weight
+        shift = ops.mean(scaled, [2, 3], keepdim=True)
+        slope = ops.mean(scaled * normal, [2, 3], keepdim=True)
+        dx = ops.reshape((scaled - shift - normal * slope) * rstd, shape)
+        sums = (ops.sum(gradient * normal, [0, 3]), ops.sum(gradient, [0, 3]))
+        return [dx, *(ops.reshape(s, [channels]) for s in sums)]
+
+    return Case(
+        name="group_norm_backward",
+        shape=shape,
+        dtype=dtype,
+        make=make,
+        eager=eager,
+        define=define,
+        compiled=primitive,
+        exact=primitive,
+        outputs=(dtype, dtype, dtype),
+        bounds=(
+            Bound(1e-5, half=1e-4),
+            *[Bound(1e-5 * math.sqrt(size * grouped[3]))] * 2,
+        ),
+        needs=("sum", "mean"),
+    )
+
+
 TABLE = (
     Row(batch_norm_relu, (128, 112, 112, 64), bf16, main=True),
     Row(batch_norm_relu, (128, 28, 28, 512), bf16),
@@ -93,4 +220,7 @@ TABLE = (
     Row(group_norm_silu, (16, 320, 64, 64), bf16, main=True),
     Row(group_norm_silu, (64, 320, 64, 64), bf16, main=True),
     Row(group_norm_silu, (16, 640, 64, 64), f32),
+    Row(instance_norm, (64, 64, 128, 128), f32, main=True),
+    Row(batch_norm_backward, (128, 56, 56, 256), bf16, main=True),
+    Row(group_norm_backward, (64, 320, 64, 64), bf16, main=True),
 )

@@ -97,6 +97,31 @@ def add_layer_norm(shape: Shape, dtype: torch.dtype) -> Case:
     )
 
 
+def dropout_add_layer_norm(shape: Shape, dtype: torch.dtype) -> Case:
+    """The norm of dropout(x + bias) + residual, of probability 0 as pointwise.bias_dropout_add."""
+    n = shape[-1]
+
+    def eager(x: Tensor, b: Tensor, residual: Tensor, weight: Tensor, bias: Tensor) -> list[Tensor]:
+        total = x + b + residual
+        return [F.layer_norm(total, [n], weight, bias, EPS), total]
+
+    def define(ops: Any, x: Any, b: Any, residual: Any, weight: Any, bias: Any) -> list[Any]:
+        total = ops.dropout(x + b, 0.0)[0] + residual
+        return [ops.layer_norm(total, [n], weight, bias, EPS)[0], total]
+
+    return Case(
+        name="dropout_add_layer_norm",
+        shape=shape,
+        dtype=dtype,
+        make=lambda data: [data.normal(s, dtype) for s in (shape, (n,), shape, (n,), (n,))],
+        eager=eager,
+        define=define,
+        outputs=(dtype, dtype),
+        bounds=(_RESIDUAL, Bound()),
+        needs=("layer_norm",),
+    )
+
+
 def add_rms_norm(shape: Shape, dtype: torch.dtype) -> Case:
     """The sum of two branches and its norm."""
     n = shape[-1]
@@ -256,6 +281,8 @@ LAYER_NORM = (
     Row(add_layer_norm, (32768, 1024), bf16),
     Row(add_layer_norm, (16384, 4096), bf16, main=True),
     Row(add_layer_norm, (8192, 4096), f32),
+    Row(dropout_add_layer_norm, (8192, 4096), bf16),
+    Row(dropout_add_layer_norm, (8192, 1024), f32, main=True),
 )
 RMS_NORM = (
     *rows.forward_rows(rms_norm),
