@@ -45,6 +45,8 @@ COMPILE: dict[str, dict[str, Any]] = {
 }
 SLOW_TO_COMPILE = ("autotune",)
 YARDSTICKS = ("memcpy", "copy kernel", "read torch", "read loads", "read ring")
+# Why a contender that was not tried has no time.
+NOT_INSTALLED, NOT_COMPILED = "not installed", "not compiled before the limit"
 SLOW = 3.0
 _WARM_UP = 3
 _INEXACT = 2.0  # relative tolerances that the norm of the error of a contender may have
@@ -324,10 +326,10 @@ def _correct_ways(
     torch._dynamo.reset()  # it would count the cases as recompilations of one function
     for name in setting.contenders:
         if name in setting.missing and name in case.peers:
-            record["failed"][name] = "not installed"
+            record["failed"][name] = NOT_INSTALLED
             continue
         if name in SLOW_TO_COMPILE and not _compiled(name, case, setting):
-            record["failed"][name] = "not compiled before the limit"
+            record["failed"][name] = NOT_COMPILED
             continue
         _poison(expected, case)
         start = time.perf_counter()

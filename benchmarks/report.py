@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from benchmarks import goals
 from benchmarks.case import COMPILE_MS, PEER
+from benchmarks.harness import NOT_COMPILED, NOT_INSTALLED
 from benchmarks.standing import (
     Record,
     Records,
@@ -18,6 +19,8 @@ from benchmarks.standing import (
     name_of,
     shares,
 )
+
+_NOT_TRIED = {NOT_INSTALLED: "missing", NOT_COMPILED: "not compiled"}
 
 
 def table(header: list[str], rows: Iterable[list[str]]) -> str:
@@ -67,7 +70,7 @@ def _cell(record: Record, name: str) -> str:
     reason = record["failed"].get(name)
     if reason is None:
         return "-"
-    return "missing" if reason == "not installed" else "failed"
+    return _NOT_TRIED.get(reason, "failed")
 
 
 def _percent(share: float | None) -> str:
@@ -150,7 +153,7 @@ def not_timed(records: Records) -> list[str]:
     lines = []
     for record in records.values():
         for name, reason in record["failed"].items():
-            if reason != "not installed" and name != "fuser":  # ours stands among the failures
+            if reason not in _NOT_TRIED and name != "fuser":  # ours stands among the failures
                 lines.append(f"- {name_of(record)}: {name}: {reason}")
         for name, share in record["wrong"].items():
             lines.append(

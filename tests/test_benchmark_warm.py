@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from benchmarks import __main__ as command
-from benchmarks import pointwise, softmax, warm
+from benchmarks import pointwise, report, softmax, warm
 from benchmarks.harness import Setting, run_case
 from benchmarks.warm import Done, Task
 
@@ -65,6 +65,9 @@ def test_a_run_leaves_out_what_takes_too_long_to_compile() -> None:
     record = run_case(pointwise.scale((4, 32), torch.float32), setting)
     assert record["failed"] == {"autotune": "not compiled before the limit"}
     assert "eager" in record["us"]
+    cells = report.case_row(record, setting.contenders, {})
+    assert "not compiled" in cells
+    assert not report.not_timed({"": record}), "it did not fail"
 
 
 def test_command_warms_and_reads_what_was_compiled(
