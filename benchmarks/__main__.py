@@ -115,6 +115,9 @@ def _warm(options: argparse.Namespace, setting: Setting) -> int:
     ]
     importable = [name for name in setting.contenders if name not in setting.missing]
     todo = warm.tasks(cases, importable, options.tiny)
+    if options.compiled and options.compiled.exists():  # an earlier, shorter one
+        earlier = warm.compiled(options.compiled)
+        todo = [task for task in todo if (task.contender, task.key) not in earlier]
     done = warm.fill(todo, setting.device, options.warm, options.limit)
     if options.compiled:
         warm.keep(done, options.compiled)

@@ -87,6 +87,8 @@ def test_command_warms_and_reads_what_was_compiled(
     assert "autotune: 0 of 1 cases compiled" in printed
     options = command._parser().parse_args(arguments)
     assert command._setting(options, {}).compiled == {("compile", "chain_of_8 bfloat16 4x32")}
+    assert command.main([*arguments, "--all", "--warm", "3", "--limit", "7"]) == 0
+    assert capsys.readouterr().out.startswith("autotune: 0 of 1"), "it goes on where it stopped"
 
 
 def test_the_script_for_all_of_it(tmp_path: Path) -> None:
