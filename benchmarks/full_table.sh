@@ -14,6 +14,7 @@ export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH}
 caches=${CACHES:-$out/caches}
 export TORCHINDUCTOR_CACHE_DIR=${TORCHINDUCTOR_CACHE_DIR:-$caches/inductor}
 export TRITON_CACHE_DIR=${TRITON_CACHE_DIR:-$caches/triton}
+export TORCHINDUCTOR_COMPILE_THREADS=1  # no pool of processes beside what is timed
 export QUACK_CACHE_DIR=${QUACK_CACHE_DIR:-$caches/quack}
 
 options=(--families tables --all --compiled "$out/compiled.json" "$@")
