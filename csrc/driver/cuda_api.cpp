@@ -385,26 +385,36 @@ BesideCaptures::BesideCaptures() : mode_(2) {  // CU_STREAM_CAPTURE_MODE_RELAXED
 
 BesideCaptures::~BesideCaptures() { cuda_api().cuThreadExchangeStreamCaptureMode(&mode_); }
 
+namespace {
+
+// How many clusters of each size the driver says are resident, where a processor has room for one
+// block; what `device` has where it does not say.
+std::array<int, 4> held_clusters(const Device& device) {
+  std::array<int, 4> held = device.resident_clusters;
+  constexpr std::string_view nothing =
+      ".version 7.8\n.target sm_90\n.address_size 64\n.visible .entry nothing() { ret; }\n";
+  // More than half of a processor's shared memory. The driver keeps a kilobyte of each block for
+  // itself (cudaDeviceProp::reservedSharedMemPerBlock).
+  const int shared = device.shared_per_block - 1024;
+  const BesideCaptures captures;
+  try {
+    const int largest = 1 << held.size();
+    const CudaKernel kernel = load_kernel(nothing, "nothing", device.ordinal, shared, largest);
+    for (size_t i = 0; i < held.size(); ++i)
+      held[i] = resident_clusters(kernel, 128, shared, 2 << i);
+  } catch (const Fault& fault) {  // a driver without its compiler
+    log(text("device ", device.ordinal, ": resident clusters: ", fault.what()));
+  }
+  return held;
+}
+
+}  // namespace
+
 Device cuda_device_for_plans(int ordinal) {
   Device device = cuda_device(ordinal);
   if (!device.clusters) return device;
   DeviceState& state = device_state(ordinal);
-  std::call_once(state.asked, [&] {
-    const BesideCaptures captures;
-    state.clusters = device.resident_clusters;
-    // So much shared memory that no processor has room for two blocks.
-    constexpr std::string_view nothing =
-        ".version 7.8\n.target sm_90\n.address_size 64\n.visible .entry nothing() { ret; }\n";
-    for (size_t i = 0; i < state.clusters.size(); ++i) {
-      const int blocks = 2 << i, shared = device.shared_per_block - 1024;
-      try {
-        const CudaKernel kernel = load_kernel(nothing, "nothing", ordinal, shared, blocks);
-        state.clusters[i] = resident_clusters(kernel, 128, shared, blocks);
-      } catch (const Fault& fault) {  // a driver without its compiler: as likely
-        log(text("device ", ordinal, ": clusters of ", blocks, " blocks: ", fault.what()));
-      }
-    }
-  });
+  std::call_once(state.asked, [&] { state.clusters = held_clusters(device); });
   device.resident_clusters = state.clusters;
   return device;
 }

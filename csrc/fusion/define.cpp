@@ -296,26 +296,20 @@ const Tensor* broadcast_in_dim(Fusion& fusion, const Tensor* arg, std::span<cons
 
 const Tensor* squeeze(Fusion& fusion, const Tensor* arg, std::span<const int64_t> dims,
                       bool squeeze_expanded, std::string location) {
+  const std::string what = text("squeeze(t", arg->id, ", [", joined(dims), "])");
   std::vector<int64_t> sorted(dims.begin(), dims.end());
-  for (int64_t& d : sorted)
-    d = rules::dim_of(text("squeeze(t", arg->id, ", [", joined(dims), "])"), "squeeze-1", *arg, d);
+  for (int64_t& d : sorted) d = rules::dim_of(what, "squeeze-1", *arg, d);
   std::sort(sorted.begin(), sorted.end());
   sorted.erase(std::unique(sorted.begin(), sorted.end()), sorted.end());
   for (int64_t d : sorted) {
     Expr extent = arg->shape[d];
     if (extent->is_constant(1) || squeeze_expanded) continue;
-    FUSER_CHECK(!extent->is_constant(), Shape, "squeeze-2", "squeeze(t", arg->id, ", [",
-                joined(dims), "]): axis ", d, " has size ", extent->value.integer,
-                ", expected 1\n  ", where(*arg));
-    rules::require(fusion, {.left = extent,
-                            .right = fusion.exprs.constant(1),
-                            .op = text("squeeze(t", arg->id, ", [", joined(dims), "])"),
-                            .axis = static_cast<int>(d),
-                            .left_tensor = arg,
-                            .right_tensor = arg,
-                            .law = {.rule = "squeeze-2",
-                                    .broken = "a dim that is dropped has not one element",
-                                    .expected = "1"}});
+    FUSER_CHECK(!extent->is_constant(), Shape, "squeeze-2", what, ": axis ", d, " has size ",
+                extent->value.integer, ", expected 1\n  ", where(*arg));
+    rules::require(fusion, what, arg, d, extent, fusion.exprs.constant(1),
+                   {.rule = "squeeze-2",
+                    .broken = "a dim that is dropped has not one element",
+                    .expected = "1"});
   }
   std::vector<Expr> shape;
   for (int d = 0; d < arg->rank(); ++d)
@@ -457,13 +451,8 @@ Fusion rebuild(const Fusion& fusion, const SizeReplacement& leaf, const Units& u
             split_dim(out, at(d.arg), d.dim, map_expr(outer), map_expr(inner), t.location);
             // The size that is known in place of the one that was wanted.
             if (it != nested.end() && !d.sizes[0]->is_constant(-1))
-              rules::require(out, {.left = map_expr(d.sizes[0]),
-                                   .right = map_expr(outer),
-                                   .op = text("split_dim(t", d.arg->id, ", ", d.dim, ")"),
-                                   .axis = static_cast<int>(d.dim),
-                                   .left_tensor = at(d.arg),
-                                   .right_tensor = at(d.arg),
-                                   .law = rules::split_law});
+              rules::require(out, text("split_dim(t", d.arg->id, ", ", d.dim, ")"), at(d.arg),
+                             d.dim, map_expr(d.sizes[0]), map_expr(outer), rules::split_law);
           } else if constexpr (std::is_same_v<D, MergeDims>) {
             merge_dims(out, at(d.arg), d.dim, map_expr(d.size), t.location);
           } else if constexpr (std::is_same_v<D, Slice>) {

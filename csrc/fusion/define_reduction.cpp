@@ -190,14 +190,7 @@ const Tensor* split_dim(Fusion& fusion, const Tensor* arg, int64_t dim, Expr out
   FUSER_CHECK(product == extent || !product->is_constant() || !extent->is_constant(), Shape,
               "split-dim-3", what, ": axis ", dim, " has size ", to_string(extent),
               ", the product of the sizes is ", to_string(product), "\n  ", where(*arg));
-  if (product != extent)
-    rules::require(fusion, {.left = extent,
-                            .right = product,
-                            .op = what,
-                            .axis = static_cast<int>(dim),
-                            .left_tensor = arg,
-                            .right_tensor = arg,
-                            .law = rules::split_law});
+  if (product != extent) rules::require(fusion, what, arg, dim, extent, product, rules::split_law);
   std::vector<Expr> shape = arg->shape;
   shape[dim] = outer;
   shape.insert(shape.begin() + dim + 1, inner);
@@ -220,15 +213,10 @@ const Tensor* merge_dims(Fusion& fusion, const Tensor* arg, int64_t dim, Expr si
               "merge-dims-2", what, ": the dims have ", to_string(product),
               " elements together, expected ", to_string(size), "\n  ", where(*arg));
   if (product != size)
-    rules::require(fusion, {.left = product,
-                            .right = size,
-                            .op = what,
-                            .axis = static_cast<int>(dim),
-                            .left_tensor = arg,
-                            .right_tensor = arg,
-                            .law = {.rule = "merge-dims-2",
-                                    .broken = "the dims have another number of elements together",
-                                    .expected = "as many elements as before"}});
+    rules::require(fusion, what, arg, dim, product, size,
+                   {.rule = "merge-dims-2",
+                    .broken = "the dims have another number of elements together",
+                    .expected = "as many elements as before"});
   std::vector<Expr> shape = arg->shape;
   shape[dim] = size;
   shape.erase(shape.begin() + dim + 1);

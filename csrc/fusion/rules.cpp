@@ -42,6 +42,17 @@ void require(Fusion& fusion, Constraint constraint) {
   fusion.constraints.push_back(std::move(constraint));
 }
 
+void require(Fusion& fusion, const std::string& what, const Tensor* arg, int64_t axis, Expr has,
+             Expr wanted, Constraint::Law law) {
+  require(fusion, {.left = has,
+                   .right = wanted,
+                   .op = what,
+                   .axis = static_cast<int>(axis),
+                   .left_tensor = arg,
+                   .right_tensor = arg,
+                   .law = law});
+}
+
 int dim_of_size(const Tensor* t, Expr size) {
   const auto it = std::find(t->shape.begin(), t->shape.end(), size);
   return it == t->shape.end() ? -1 : static_cast<int>(it - t->shape.begin());

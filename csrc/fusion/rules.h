@@ -29,6 +29,9 @@ int64_t dim_of(const std::string& what, std::string_view rule, const Tensor& arg
 // To be checked when it runs. Its op is named with what it is a part of: "reshape():
 // merge_dims(t0)".
 void require(Fusion& fusion, Constraint constraint);
+// The same of one tensor: what it has along `axis` against what the op `what` makes of it.
+void require(Fusion& fusion, const std::string& what, const Tensor* arg, int64_t axis, Expr has,
+             Expr wanted, Constraint::Law law);
 
 // The parts of a dim that is split have its elements.
 inline constexpr Constraint::Law split_law = {.rule = "split-dim-3",
