@@ -1,0 +1,30 @@
+"""What a source distribution holds: the build, the tests and the documents find all their files."""
+
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = ("csrc", "fuser", "tests", "benchmarks", "examples")
+# Made by a build or a run, and what only a checkout needs.
+OTHERS = ("*.so", "*.pyc", "__pycache__", "device", "results")
+
+
+def test_a_source_distribution_is_the_checkout(tmp_path: Path) -> None:
+    copy = tmp_path / "checkout"
+    copy.mkdir()
+    for path in ROOT.iterdir():
+        if path.is_file() and not path.name.startswith("."):
+            shutil.copy(path, copy)
+    for folder in FOLDERS:
+        # fuser/device is a copy that the build makes of csrc/device.
+        ignored = OTHERS if folder == "fuser" else tuple(o for o in OTHERS if o != "device")
+        shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns(*ignored))
+    wanted = {p.relative_to(copy).as_posix() for p in copy.rglob("*") if p.is_file()}
+    subprocess.run([sys.executable, "setup.py", "-q", "sdist"], cwd=copy, check=True)
+    (archive,) = (copy / "dist").iterdir()
+    with tarfile.open(archive) as held:
+        found = {name.partition("/")[2] for name in held.getnames()}
+    assert wanted - found == set()
