@@ -27,7 +27,8 @@ def evaluate(
 
     Raises UserError `argument-count` and `argument-type`, ShapeError `argument-rank` and
     `argument-size`, DTypeError `argument-dtype` for inputs that do not fit, as execute() does;
-    ShapeError `evaluate-1` where sizes do not go together.
+    ShapeError `evaluate-1` where sizes do not go together; Unsupported `evaluate-2` for attention
+    with dropout, whose numbers only torch's kernel knows.
     """
     # Here, not above: `import fuser` must not cost an import of torch.
     from fuser.interpreter import interpret

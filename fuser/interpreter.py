@@ -10,7 +10,7 @@ import torch
 
 from fuser._core import DataType
 from fuser._native import load_torch
-from fuser.errors import DTypeError, ShapeError, UserError
+from fuser.errors import DTypeError, ShapeError, Unsupported, UserError
 from fuser.reference import LIBRARY, REDUCTIONS, REFERENCES
 
 if TYPE_CHECKING:
@@ -54,6 +54,8 @@ def interpret_terms(
         run.require_scalars(record)
         try:
             run.values[place] = run.tensor(record)
+        except Unsupported:  # a RuntimeError too, of ours
+            raise
         except (RuntimeError, IndexError) as error:
             raise ShapeError(
                 f"{record.get('op', record['kind'].lower())}: {error}{run.describe(record)}",

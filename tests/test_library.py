@@ -447,12 +447,24 @@ def test_attention_with_mask_and_bias() -> None:
     torch.testing.assert_close(got, F.scaled_dot_product_attention(q, k, v, attn_mask=allowed))
 
 
-@pytest.mark.parametrize("attributes", [{"dropout_p": 0.5}, {"is_causal": True}])
-def test_attention_that_torch_lacks(attributes: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("rule", "attributes"),
+    [("sdpfa-dropout", {"dropout_p": 0.5}), ("sdpfa-causal", {"is_causal": True})],
+)
+def test_attention_that_torch_lacks(rule: str, attributes: dict[str, Any]) -> None:
     q, k, v, _ = heads(5, 9, 8, torch.float32, "cpu")
     fd = define(lambda o, q, k, v: attend(o, q, k, v, **attributes), q, k, v)
-    with pytest.raises(Unsupported, match=r"sdpfa_fwd\(\)"):
+    with pytest.raises(Unsupported, match=r"sdpfa_fwd\(\)") as caught:
         fd.execute([q, k, v])
+    assert caught.value.rule == rule
+
+
+def test_attention_with_dropout_has_no_reference() -> None:
+    q, k, v, _ = heads(5, 5, 8, torch.float32, "cpu")
+    fd = define(lambda o, q, k, v: attend(o, q, k, v, dropout_p=0.5), q, k, v)
+    with pytest.raises(Unsupported) as caught:
+        evaluate(fd, [q, k, v])
+    assert caught.value.rule == "evaluate-2"
 
 
 # GPUs want groups of whole 16 bytes.
