@@ -77,6 +77,16 @@ def test_fec_1() -> None:
     assert caught.value.rule == "fec-1"
 
 
+def test_definitions_that_give_nothing() -> None:
+    fd = FusionDefinition()
+    for rule in ("definition-empty", "definition-no-output"):
+        with pytest.raises(UserError) as caught:
+            FusionExecutorCache(fd.fusion)
+        assert caught.value.rule == rule
+        fd = FusionDefinition()
+        fd.define_tensor([2])
+
+
 def test_executor_cache_has_the_known_interface() -> None:
     executors = FusionExecutorCache(scaled(2.0).fusion)
     given = [torch.ones(4, dtype=torch.float64)]

@@ -238,8 +238,9 @@ def test_fusion_cache(capsys: pytest.CaptureFixture[str]) -> None:
         FusionDefinition(id=10**6)
     assert caught.value.rule == "fusion-id-1"
     for store in (cache.serialize, cache.deserialize):
-        with pytest.raises(Unsupported, match="FUSER_CACHE_DIR"):
+        with pytest.raises(Unsupported, match="FUSER_CACHE_DIR") as refused:
             store("file")
+        assert refused.value.rule == "serialize-1"
     cache.print_stats()
     assert capsys.readouterr().out.startswith(f"{before + 2} fusions; definitions ")
     FusionCache.reset()

@@ -80,8 +80,16 @@ def test_refusal(name: str, args: list, reason: str) -> None:
 
 
 def test_unknown_op() -> None:
-    with pytest.raises(Unsupported):
+    with pytest.raises(Unsupported) as caught:
         aten.emit(FusionDefinition(), "aten.mkldnn.default", [], {})
+    assert caught.value.rule == "adapter-row"
+
+
+def test_form_that_no_definition_has() -> None:
+    fd = FusionDefinition()
+    with pytest.raises(Unsupported, match=r"aten\.permute\.default: permute") as caught:
+        aten.emit(fd, "aten.permute.default", [fd.define_tensor([2, 2]), [0, 0]], {})
+    assert caught.value.rule == "adapter-form"
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import fx, nn
 
 import fuser
+from fuser import UserError
 from fuser.adapters import dynamo, report
 from fuser.adapters.program import program
 from tests.adapters.training import Attention, ConvNet, agree, tokens
@@ -169,6 +172,15 @@ def test_options() -> None:
         compiled(lambda x: x.sin(), options={"fast": True})(x)
     with pytest.raises(Exception, match="min_nodes: expected int, got 'two'"):
         compiled(lambda x: x.cos(), options={"min_nodes": "two"})(x)
+    wrong: list[tuple[str, dict[str, Any]]] = [
+        ("compile-option", {"options": {"fast": True}}),
+        ("compile-option-type", {"options": {"min_nodes": "two"}}),
+        ("compile-mode", {"mode": "max-autotune"}),
+    ]
+    for rule, arguments in wrong:
+        with pytest.raises(UserError) as caught:
+            dynamo.backend(fx.symbolic_trace(nn.Identity()), [x], **arguments)
+        assert caught.value.rule == rule
 
 
 def test_equal_layers_share_their_kernels() -> None:

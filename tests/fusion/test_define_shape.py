@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fuser import DataType, DTypeError, FusionDefinition, ShapeError, Tensor
+from fuser import DataType, DTypeError, FusionDefinition, ShapeError, Tensor, _core
 from tests.refusals import Refusal, check_refused
 
 
@@ -178,3 +178,11 @@ def test_a_size_below_zero_when_it_runs(fd: FusionDefinition) -> None:
     assert list(fd.execute([torch.ones(5)])[0].shape) == [1]
     with pytest.raises(ShapeError):
         fd.execute([torch.ones(3)])
+
+
+def test_cat_4() -> None:
+    fd = FusionDefinition()
+    x, y = fd.define_tensor([2]), fd.define_tensor([2], dtype=DataType.Int)
+    with pytest.raises(DTypeError, match="expected operands of one type") as caught:
+        _core.cat(fd.ops._builder, [x, y], 0)  # fd.ops.cat casts them before
+    assert caught.value.rule == "cat-4"

@@ -133,10 +133,6 @@ def width(shape: Shape) -> int:
     return shape[-1]
 
 
-def dims_but(channel: int, x: Tensor) -> list[int]:
-    return [d for d in range(x.dim()) if d != channel]
-
-
 def affine(shape: Shape, n: Normal) -> list[Tensor]:
     """x[..., C], weight[C], bias[C]."""
     return [n(*shape, mean=0.5, scale=2.0), n(shape[-1], mean=1.0), n(shape[-1])]

@@ -1,0 +1,66 @@
+"""Every law that an error names by its rule id is broken on purpose by some test."""
+
+import functools
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+ID = r'"([a-z][a-z0-9]*(?:-[a-z0-9]+)+)"'
+
+# How sources name the rule of an error, C++ and Python.
+NAMED = re.compile(
+    rf"""(?:FUSER_CHECK|check_cuda|Fault|refuse)\([^;]*?{ID}  # behind a condition or a kind
+    |\brule\s*=\s*{ID}""",
+    re.VERBOSE,
+)
+
+# No test breaks these; why.
+UNTESTED = {
+    "grid-1": "a grid of 2^31 blocks takes more memory than there is",
+    "interpreter-exit": "what it keeps from happening is a crash: tests/driver/test_background.py",
+    "kernel-size-1": "the segmenter cuts what is too large before",
+    "kernel-size-2": "the segmenter cuts what is too large before",
+    "library-torch": "the torch releases that are tested lack none of them",
+    "nvrtc-call": "NVRTC has no call that fails at will",
+    "no-scheduler-1": "the list of schedulers ends in two that take everything",
+    "script-argument": "the partition gives groups no such argument",
+    "torch-cuda": "torch with CUDA has what is looked for",
+    "rng-capture-1": "needs a torch whose generator was not told of the capture",
+    "sdpfa-bias": "only on a GPU",
+    "sdpfa-dtype": "only on a GPU",
+    "sdpfa-head": "only on a GPU",
+}
+# Why a scheduler leaves a problem to the next one: no error while one takes it.
+REJECTS = re.compile(r"(inner|inner-outer|outer|transpose|broadcast|rows|pointwise)-\d")
+
+
+def rules() -> list[str]:
+    found: set[str] = set()
+    for path in [*(ROOT / "csrc").rglob("*.cpp"), *(ROOT / "csrc").rglob("*.h")]:
+        found.update(a or b for a, b in NAMED.findall(path.read_text()))
+    for path in (ROOT / "fuser").rglob("*.py"):
+        found.update(a or b for a, b in NAMED.findall(path.read_text()))
+    return sorted(rule for rule in found if not REJECTS.fullmatch(rule))
+
+
+@functools.cache
+def named_by_tests() -> set[str]:
+    """Ids in their texts, and those that are the end of a test's name."""
+    texts = [p.read_text() for p in (ROOT / "tests").rglob("*.py") if p.name != Path(__file__).name]
+    words = set(re.findall(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)+", "".join(texts)))
+    tests = " ".join(re.findall(r"def (test_\w+)", "".join(texts))) + " "
+    return words | {rule for rule in rules() if f"_{rule.replace('-', '_')} " in tests}
+
+
+@pytest.mark.parametrize("rule", rules())
+def test_a_test_breaks_it(rule: str) -> None:
+    if rule in UNTESTED:
+        assert rule not in named_by_tests(), f"{rule} has a test now: take it off the list"
+    else:
+        assert rule in named_by_tests(), f"no test names {rule}"
+
+
+def test_the_list_names_what_exists() -> None:
+    assert UNTESTED.keys() <= set(rules())
