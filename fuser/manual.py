@@ -24,10 +24,10 @@ def manual() -> str:
         parts.append(f"## {title}\n")
         for name in names:
             parts += _entry(name, getattr(fuser, name))
-    parts.append("## Ops: the methods of fd.ops\n")
-    ops = fuser.FusionDefinition().ops
-    for name in _public(type(ops)):
-        parts.append(_function(f"fd.ops.{name}", getattr(type(ops), name), level=3))
+    ops = type(fuser.FusionDefinition().ops)
+    parts += ["## Ops: the methods of fd.ops\n", _text(ops)]
+    for name in _public(ops):
+        parts.append(_function(f"fd.ops.{name}", getattr(ops, name), level=3))
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -42,8 +42,9 @@ def _groups() -> dict[str, list[str]]:
         "Looking": ["explain", "report", "evaluate"],
         "Caches": [
             *("CacheInfo", "cache_info", "clear_caches"),
-            *("FusionExecutorCache", "LRUCache", "LruFusionCache"),
+            *("FusionCache", "FusionExecutorCache", "LRUCache", "LruFusionCache"),
         ],
+        "Tuning": ["autotune", "specialize_after"],
         "Errors": [name for name in fuser.__all__ if _is_error(getattr(fuser, name))],
     }
     known = {name for names in groups.values() for name in names}
@@ -104,10 +105,9 @@ def _signature(value: Any) -> str:
 def _text(value: Any) -> str:
     """The docstring as Markdown: what is indented in it becomes code."""
     text = inspect.getdoc(value) or ""
-    blocks, code = [], False
+    blocks = []
     for block in re.split(r"\n\s*\n", text):
-        code = block.startswith("    ")
-        if code:
+        if block.startswith("    "):
             blocks.append(f"```\n{textwrap.dedent(block)}\n```")
         elif re.search(r"^\w[\w, ]*  +\S", block, re.MULTILINE):
             blocks.append(f"```\n{block}\n```")  # a table of names and meanings
