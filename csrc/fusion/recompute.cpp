@@ -90,7 +90,8 @@ struct Recomputed {
   }
 
   // By value: which walks over the rows need it, as bits, and in `walk` the first that can: behind
-  // the reductions that it waits for.
+  // the reductions that it waits for. As walks_of() numbers them, before there is a Problem: of any
+  // first values of a group, and of reductions over rows and columns alike.
   std::vector<uint64_t> walks(const Kernel& kernel, std::vector<int>& walk) const {
     walk.assign(kernel.end, 0);
     for (size_t v = 0; v < kernel.end; ++v)

@@ -1,13 +1,10 @@
-// A Schedule says how: one iteration space per part of a kernel, as plain data, printable and
-// comparable.
-//
-// The space is scheduled once and each value only chooses a place; no transform is replayed onto
-// tensors. A Program is the list of steps that a definition becomes.
+// A Schedule says how a kernel walks its problem: one iteration space, as plain data that can be
+// printed. The space is scheduled once and each value only chooses a place; no transform is
+// replayed onto tensors.
 #pragma once
 
 #include <cstdint>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "fusion/access.h"
@@ -27,14 +24,7 @@ enum class Bind : uint8_t {
   Unroll,
   Vector,  // neighbouring elements of one memory access
 };
-enum class Place : uint8_t { Inline, Registers, Shared, Reload, Workspace };
-enum class Method : uint8_t {
-  Plain,
-  TwoPass,
-  Welford,
-  Online,
-  Scan
-};  // the formula of a reduction
+enum class Place : uint8_t { Registers = 1, Shared, Reload };    // where a value waits; in plans
 enum class Finish : uint8_t { InTile, LastBlock, Cooperative };  // where the last combine happens
 
 struct Dim {  // adjacent axes as one linear index
@@ -60,19 +50,12 @@ struct Stage {
 };
 struct Stored {  // a value that crosses a stage, or is kept from one walk over R to the later ones
   ValueId value = 0;
-  Place place{};
-};
-struct Reduce {
-  ValueId value = 0;
-  Method method{};
-  std::vector<AxisSet> folds;
-  Finish finish{};
+  Place place = Place::Registers;
 };
 struct Schedule {
   std::vector<Dim> dims;
   std::vector<Stage> stages;
   std::vector<Stored> stored;
-  std::vector<Reduce> reduces;
   std::vector<int> widths;  // elements per memory access, by access (Problem::accesses)
   int64_t shifted = 0;      // accesses, as bits, whose vectors lie at any element
   bool tail = false;        // the vector loop may run past the end of its dim
@@ -96,16 +79,6 @@ struct Schedule {
   // Reductions that the whole grid takes part in: over R (LastBlock) or over K (Cooperative).
   Finish finish = Finish::InTile;
   int finish_columns = 32;  // of a Cooperative finish: those that a block merges at once
-};
-
-struct Part {
-  Schedule schedule;
-  int count = 1;  // > 1: one code, a list of tensors (pointer and size table)
-};
-enum class Index : uint8_t { Bits32, Bits64 };
-struct Kernel {
-  std::vector<Part> parts;  // own ranges of blockIdx by prefix sums
-  Index index{};
 };
 
 // "dims [a0] [a1 a2]; stage: d0:GridThread d1:GridThread d1:Vector(8) ..."

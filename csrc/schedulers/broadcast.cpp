@@ -57,10 +57,6 @@ std::optional<Columns> columns_of(Problem& p) {
 
 Verdict match_broadcast(Problem& p) {
   Verdict verdict;
-  const auto refuse = [&](const char* rule, const char* text) {
-    verdict.reject = Reject{.rule = rule, .text = text, .tensor = -1};
-    return verdict;
-  };
   if (p.reduced) return refuse("broadcast-1", "it reduces");
   const auto c = columns_of(p);
   if (!c) return refuse("broadcast-2", "what it reads along columns is little");

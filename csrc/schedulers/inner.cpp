@@ -270,10 +270,6 @@ Problem& used(Problem& p, bool single_pass) { return single_pass ? *p.single_pas
 
 Verdict match_inner(Problem& p) {
   Verdict verdict;
-  const auto refuse = [&](const char* rule, const char* text) {
-    verdict.reject = Reject{.rule = rule, .text = text, .tensor = -1};
-    return verdict;
-  };
   if (!p.reduced) return refuse("inner-1", "it reduces nothing");
   if (p.columns) return refuse("inner-2", "it also reduces the kept axes");
   if (!p.order.empty() && !(p.reduced >> p.order.back() & 1))
@@ -342,7 +338,7 @@ Plan plan_inner(Problem& p, const Hints& hints, const Device& device) {
     unroll = skewed_steps;
   else if (vectors > 1)
     unroll = std::max(unroll, vectors <= 2 * warp ? 2 : 1);
-  const bool busy = instructions_decide(p);
+  const bool busy = stays && instructions_decide(p);
   bool serial = false, split = false;
   OnChip::Once once = OnChip::Once::None;
   Place place = Place::Registers;
@@ -401,7 +397,7 @@ Plan plan_inner(Problem& p, const Hints& hints, const Device& device) {
   }
   // What a later walk would compute again stays beside the row.
   const Problem& walked = used(p, single_pass);
-  const auto again = static_cast<int>(computed_again(walked).size());
+  const auto again = busy ? static_cast<int>(computed_again(walked).size()) : 0;
   const bool keep = place == Place::Registers && vector > 1 && !skew && !serial &&
                     again * unroll * vector <= register_elements && busy;
   return {.scheduler = "inner",

@@ -117,10 +117,6 @@ Tile smaller_tile(const Device& device, const Shape& shape, int64_t length, int 
 
 Verdict match_inner_outer(Problem& p) {
   Verdict verdict;
-  const auto refuse = [&](const char* rule, const char* text) {
-    verdict.reject = Reject{.rule = rule, .text = text, .tensor = -1};
-    return verdict;
-  };
   if (!p.columns) return refuse("inner-outer-1", "it does not reduce both rows and columns");
   const Rows r = rows_of(p);
   ask_divides(verdict, p.refined.axes[r.axes.back()].extent, r.vector);

@@ -118,10 +118,6 @@ Walk walk_of(const Problem& p, const Shape& shape, const Device& device, int64_t
 
 Verdict match_outer(Problem& p) {
   Verdict verdict;
-  const auto refuse = [&](const char* rule, const char* text) {
-    verdict.reject = Reject{.rule = rule, .text = text, .tensor = -1};
-    return verdict;
-  };
   if (!p.reduced) return refuse("outer-1", "it reduces nothing");
   if (p.columns) return refuse("outer-2", "it also reduces the kept axes");
   if (p.order.empty() || (p.reduced >> p.order.back() & 1))

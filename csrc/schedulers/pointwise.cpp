@@ -79,10 +79,7 @@ int pointwise_vector(const Problem& p) {
 
 Verdict match_pointwise(Problem& p) {
   Verdict verdict;
-  if (p.reduced) {
-    verdict.reject = Reject{.rule = "pointwise-1", .text = "it reduces", .tensor = -1};
-    return verdict;
-  }
+  if (p.reduced) return refuse("pointwise-1", "it reduces");
   ask_pointwise(p, p.order, verdict);
   return verdict;
 }

@@ -90,10 +90,6 @@ int vector_of(Problem& p, const Rows& r, const Hints& hints) {
 
 Verdict match_rows(Problem& p) {
   Verdict verdict;
-  const auto refuse = [&](const char* rule, const char* text) {
-    verdict.reject = Reject{.rule = rule, .text = text, .tensor = -1};
-    return verdict;
-  };
   if (p.reduced) return refuse("rows-1", "it reduces");
   const auto r = rows_of(p);
   if (!r || (!is_conditional(p) && !keeps_much(*r)))

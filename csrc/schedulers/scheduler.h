@@ -18,7 +18,6 @@ namespace fuser {
 struct Reject {
   std::string rule;  // id
   std::string text;  // for the user
-  int tensor = -1;   // the culprit, if one is
 };
 
 struct Verdict {
@@ -26,6 +25,9 @@ struct Verdict {
   std::vector<Fact> facts;       // for plan()
   std::vector<Expr> extents;     // whose buckets plan() asks for
 };
+inline Verdict refuse(const char* rule, const char* text) {
+  return {.reject = Reject{.rule = rule, .text = text}};
+}
 
 struct Scheduler {
   const char* name;

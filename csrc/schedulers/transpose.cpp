@@ -236,10 +236,7 @@ int whole_tile(const Sides& s, Side side) { return threads_along * s.vector[side
 Verdict match_transpose(Problem& p) {
   Verdict verdict;
   const Found found = find_sides(p);
-  if (!found.sides) {
-    verdict.reject = Reject{.rule = found.rule, .text = found.why, .tensor = -1};
-    return verdict;
-  }
+  if (!found.sides) return refuse(found.rule, found.why);
   const Sides& s = *found.sides;
   for (const Side side : {X, Y}) {
     Expr extent = extent_of(p, s.axes(side));
