@@ -6,6 +6,7 @@
 #include "bind/bind.h"
 #include "bind/handles.h"
 #include "driver/compile.h"
+#include "lower/passes.h"
 
 namespace py = pybind11;
 

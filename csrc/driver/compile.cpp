@@ -1,9 +1,7 @@
 #include "driver/compile.h"
 
 #include <algorithm>
-#include <numeric>
 #include <set>
-#include <unordered_set>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -13,6 +11,7 @@
 #include "fusion/define.h"
 #include "fusion/layouts.h"
 #include "fusion/views.h"
+#include "lower/passes.h"
 
 namespace fuser {
 namespace {
@@ -58,8 +57,7 @@ bool reads(const Refined& group, const Tensor* t) {
 // store there, and before it does? That is so at equal coordinates, in a group with reductions
 // - over all axes: a thread walks its own elements again and again, and stores in its last walk;
 // - over kept axes alone, unless what is read there goes into the rows: the threads of a row all
-// read
-//   it, and one of them stores while others may still need it for their elements.
+//   read it, and one of them stores while others may still need it for their elements.
 bool reads_own_elements(const Refined& group, const Store& store, const Tensor* target) {
   const AxisSet all = (group.axes.size() < 64 ? AxisSet{1} << group.axes.size() : 0) - 1;
   const ReductionSets sets = reduction_sets(group).value();
@@ -122,16 +120,6 @@ int add_group(Specialized& specialized, Refined refined, OutputOrders& orders) {
   for (const Store& s : g.problem.refined.stores) g.store_axes.push_back(axes_of(s.at));
   return static_cast<int>(specialized.groups.size()) - 1;
 }
-
-}  // namespace
-
-std::vector<int> row_major(int rank) {
-  std::vector<int> order(rank);
-  std::iota(order.begin(), order.end(), 0);
-  return order;
-}
-
-namespace {
 
 // Is it an input, or one with its dims in another order? A library call reads both as they are.
 bool is_permuted_input(const Tensor* t) {

@@ -7,15 +7,12 @@
 
 #include <map>
 #include <memory>
-#include <optional>
-#include <string>
 #include <variant>
 #include <vector>
 
 #include "driver/kernels.h"
 #include "driver/signature.h"
 #include "ir/kernel.h"
-#include "lower/passes.h"
 #include "schedulers/scheduler.h"
 
 namespace fuser {
@@ -85,9 +82,6 @@ struct Specialized {
   std::vector<ViewSlots> views;   // by output, in `shapes`
   std::vector<Parting> partings;  // for people: what was not fused
 };
-
-// The order of dims, outermost first, that results of library calls have.
-std::vector<int> row_major(int rank);
 
 // overlapping[i]: tensor input i is written in place and another argument shares its memory. units:
 // dims that are computed, and of size 1: they broadcast. nested: reshapes that regroup dims.

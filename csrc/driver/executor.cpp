@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "base/error.h"
@@ -13,6 +15,7 @@
 #include "driver/background.h"
 #include "driver/parts.h"
 #include "driver/specialize.h"
+#include "fusion/layouts.h"
 
 namespace fuser {
 namespace {
@@ -34,16 +37,26 @@ Totals& totals() {
   return *t;
 }
 
+// The characters themselves: a hash alone decides nothing.
+void append_text(std::string_view text, Key& key) {
+  key.push_back(text.size());
+  for (size_t i = 0; i < text.size(); i += sizeof(uint64_t)) {
+    uint64_t word = 0;
+    std::memcpy(&word, text.data() + i, std::min(sizeof word, text.size() - i));
+    key.push_back(word);
+  }
+}
+
 // The key of a record: the exact key and what the caller asks for beside it.
 void record_key(const Arguments& arguments, const KeyRules& rules, const std::vector<Plan>& plans,
                 Key& key) {
   exact_key(arguments, rules, key);
   key.push_back(arguments.device == cpu_device && options().host_debug);
   for (const Plan& p : plans) {
-    key.push_back(std::hash<std::string>{}(p.scheduler));
+    append_text(p.scheduler, key);
     key.push_back(p.fields.size());
     for (const auto& [name, value] : p.fields) {
-      key.push_back(std::hash<std::string>{}(name));
+      append_text(name, key);
       key.push_back(static_cast<uint64_t>(value));
     }
   }

@@ -30,6 +30,12 @@ std::vector<int> memory_order(int axes, const std::vector<int>& logical,
   return order;
 }
 
+std::vector<int> row_major(int rank) {
+  std::vector<int> order(rank);
+  std::iota(order.begin(), order.end(), 0);
+  return order;
+}
+
 std::vector<Expr> dense_strides(Exprs& exprs, const std::vector<Expr>& extents,
                                 const std::vector<int>& order) {
   std::vector<Expr> strides(extents.size(), exprs.constant(0));
@@ -72,9 +78,7 @@ Ranks elementwise(const Tensor& t, const std::vector<Ranks>& tellers) {
   };
   if (!tellers.empty() && tells_all(tellers[0])) return tellers[0];
   if (std::none_of(tellers.begin(), tellers.end(), tells_any)) return Ranks(t.rank(), -1);
-  std::vector<int> logical(t.rank());
-  std::iota(logical.begin(), logical.end(), 0);
-  return ranks_of(memory_order(t.rank(), logical, tellers), t.rank());
+  return ranks_of(memory_order(t.rank(), row_major(t.rank()), tellers), t.rank());
 }
 
 // A copy that torch makes in the memory format that all operands suggest.

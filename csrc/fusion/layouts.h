@@ -28,6 +28,8 @@ OutputOrders result_orders(const Fusion& fusion, const std::vector<LayoutClass>&
 std::vector<int> memory_order(int axes, const std::vector<int>& logical,
                               const std::vector<std::vector<int>>& tellers);
 
+// The order of the dims of row-major memory, outermost first.
+std::vector<int> row_major(int rank);
 // The strides of dense memory whose dims lie in this order, outermost first.
 std::vector<Expr> dense_strides(Exprs& exprs, const std::vector<Expr>& extents,
                                 const std::vector<int>& order);

@@ -1,7 +1,5 @@
 #include "fusion/views.h"
 
-#include <numeric>
-
 #include "fusion/layouts.h"
 
 namespace fuser {
@@ -78,9 +76,7 @@ std::optional<View> view_of(Fusion& fusion, const Tensor& tensor,
     if (layouts[input->index].on_cpu_scalar) return std::nullopt;
     view.strides = input_strides(exprs, *base, input->index, layouts[input->index], base->shape);
   } else {
-    std::vector<int> row_major(base->rank());
-    std::iota(row_major.begin(), row_major.end(), 0);
-    view.strides = dense_strides(exprs, base->shape, row_major);
+    view.strides = dense_strides(exprs, base->shape, row_major(base->rank()));
   }
   for (size_t i = chain.size(); i-- > 0;)
     if (!moved(exprs, *chain[i], view)) return std::nullopt;
