@@ -11,7 +11,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "driver/store.h"
-#include "host/executor.h"
 
 namespace fuser {
 namespace {

@@ -1,7 +1,6 @@
 #include "driver/signature.h"
 
 #include <algorithm>
-#include <bit>
 #include <unordered_set>
 
 #include "base/error.h"

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <numeric>
-#include <unordered_map>
 
 #include "base/error.h"
 #include "fusion/layouts.h"

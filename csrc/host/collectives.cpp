@@ -1,7 +1,6 @@
 #include "host/collectives.h"
 
 #include <exception>
-#include <optional>
 #include <vector>
 
 #include "base/error.h"

@@ -8,7 +8,6 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
 
 #if !defined(FUSER_FIBER_UCONTEXT) && !defined(__x86_64__) && !defined(__aarch64__)
 #define FUSER_FIBER_UCONTEXT 1

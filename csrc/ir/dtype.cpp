@@ -1,7 +1,6 @@
 #include "ir/dtype.h"
 
 #include <algorithm>
-#include <array>
 
 namespace fuser {
 namespace {

@@ -6,7 +6,6 @@
 #include <dlfcn.h>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "torch/library.h"
 #include "torch/profile.h"
 

@@ -1,7 +1,5 @@
 #include "torch/executor.h"
 
-#include <cmath>
-
 #include "base/error.h"
 #include "base/log.h"
 #include "torch/random.h"
