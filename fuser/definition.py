@@ -361,8 +361,10 @@ class FusionDefinition(LegacyDefinition):
         _disable_options        those of nvFuser are taken and change nothing
 
         Raises UserError `definition-1`, `definition-2`, and for inputs that do not fit UserError,
-        ShapeError or DTypeError; Unsupported where no kernel can be made; CompileError, LaunchError
-        and InternalError from below, with the run as a script in a file that a note names.
+        ShapeError or DTypeError `argument-...`; UserError `plan-1` to `plan-3` for a plan that does
+        not; Unsupported where no kernel can be made; CompileError, LaunchError (`cuda-...`,
+        `host-...`) and InternalError from below, with the run as a script in a file that a note
+        names.
         """
         run = self._run or self._open(override_user_schedule)
         try:
