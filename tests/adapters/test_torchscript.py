@@ -79,6 +79,28 @@ def test_a_fraction_scales_integers_as_an_integer(value: str) -> None:
 # ---- switches and errors
 
 
+CONSTANT = ("prim::Constant", {"value": torch.ones(2)}, [], [1])
+PARTS = ("aten::unbind.int", {}, [0, 1], [2])
+ZERO = ("prim::Constant", {"value": 0}, [], [1])
+THREE_NAMES = ("prim::ListUnpack", {}, [2], [3, 4, 5])
+SIZE = ("aten::size.int", {}, [0, 1], [2])
+REFUSED: list[tuple[str, list[torchscript.Node]]] = [
+    ("script-constant", [CONSTANT]),
+    ("script-parts", [ZERO, PARTS, THREE_NAMES]),  # of one row
+    ("script-split", [ZERO, ("aten::split.Tensor", {}, [0, 1, 1], [2])]),
+    ("script-branch", [ZERO, SIZE, ("prim::If", {"blocks": ()}, [2], [])]),
+    ("script-output", [ZERO, ("prim::ListConstruct", {}, [0, 1], [2])]),
+]
+
+
+@pytest.mark.parametrize(("rule", "nodes"), REFUSED, ids=[rule for rule, _ in REFUSED])
+def test_graphs_without_a_definition(rule: str, nodes: list[torchscript.Node]) -> None:
+    x = torch.ones(1, 3) if rule == "script-parts" else torch.ones(2, 3)
+    with pytest.raises(Unsupported) as caught:
+        torchscript.write_definition(([0], nodes, [2]), [torchscript._TENSOR], [x], [[]])
+    assert caught.value.rule == rule
+
+
 def test_fuser2_is_ours_while_enabled() -> None:
     source = "def f(x: Tensor):\n    return (x + 1).relu() * 2\n"
     x = torch.randn(4)
@@ -251,25 +273,3 @@ def test_random_scripts(number: int) -> None:
             return
         assert_same(got, expected, 32)
     assert torchscript.counters()["fallbacks"] == unfused, source
-
-
-CONSTANT = ("prim::Constant", {"value": torch.ones(2)}, [], [1])
-PARTS = ("aten::unbind.int", {}, [0, 1], [2])
-ZERO = ("prim::Constant", {"value": 0}, [], [1])
-THREE_NAMES = ("prim::ListUnpack", {}, [2], [3, 4, 5])
-SIZE = ("aten::size.int", {}, [0, 1], [2])
-REFUSED: list[tuple[str, list[torchscript.Node]]] = [
-    ("script-constant", [CONSTANT]),
-    ("script-parts", [ZERO, PARTS, THREE_NAMES]),  # of one row
-    ("script-split", [ZERO, ("aten::split.Tensor", {}, [0, 1, 1], [2])]),
-    ("script-branch", [ZERO, SIZE, ("prim::If", {"blocks": ()}, [2], [])]),
-    ("script-output", [ZERO, ("prim::ListConstruct", {}, [0, 1], [2])]),
-]
-
-
-@pytest.mark.parametrize(("rule", "nodes"), REFUSED, ids=[rule for rule, _ in REFUSED])
-def test_graphs_without_a_definition(rule: str, nodes: list[torchscript.Node]) -> None:
-    x = torch.ones(1, 3) if rule == "script-parts" else torch.ones(2, 3)
-    with pytest.raises(Unsupported) as caught:
-        torchscript.write_definition(([0], nodes, [2]), [torchscript._TENSOR], [x], [[]])
-    assert caught.value.rule == rule
