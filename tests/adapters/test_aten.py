@@ -131,6 +131,7 @@ _INF, _NAN = torch.inf, torch.nan
         ("fmod.Scalar", torch.bfloat16, ([10.0, 88.0, -7.0], 0.7)),
         ("remainder.Scalar", torch.float16, ([10.0, 88.0, -7.0], 0.7)),
         ("threshold.default", torch.int32, ([2**31 - 2, 0, 1], 0.5, 20.5)),
+        ("_to_copy.default", torch.float32, ([-1.0, -2.75, 255.5, 300.0, 3.0],)),
     ],
     ids=lambda v: str(v) if not isinstance(v, tuple) else "",
 )
@@ -139,7 +140,11 @@ def test_values_that_only_torchs_order_of_roundings_gives(
 ) -> None:
     given = [torch.tensor(a, dtype=dtype) if isinstance(a, list) else a for a in args]
     fd = FusionDefinition()
-    named = {"rounding_mode": "trunc"} if name == "div.Tensor_mode" else {}
+    modes = {
+        "div.Tensor_mode": {"rounding_mode": "trunc"},
+        "_to_copy.default": {"dtype": torch.uint8},
+    }
+    named: dict = modes.get(name, {})
     bound, named = aten.bind(f"aten.{name}", given, named)
     tensors = [fd.from_pytorch(a) if isinstance(a, torch.Tensor) else a for a in bound]
     fd.add_output(aten.emit(fd, f"aten.{name}", tensors, named))
@@ -147,6 +152,37 @@ def test_values_that_only_torchs_order_of_roundings_gives(
     op, _, overload = name.partition(".")
     expected = getattr(getattr(torch.ops.aten, op), overload)(*bound, **named)
     torch.testing.assert_close(result, expected, rtol=0, atol=0, equal_nan=True)
+
+
+_SIN = torch.linspace(-9, 9, 257).bfloat16()
+
+
+@pytest.mark.parametrize(
+    "decide",
+    [
+        lambda y: y == y.flip(0).amax(),
+        lambda y: y.gt(0.3),
+        lambda y: (y * 1e38).isinf(),
+        lambda y: (y * 1e-40).count_nonzero(),
+        lambda y: (y * 1e-40).any(),
+        lambda y: y.argmax(),
+        lambda y: y.min(0)[1],
+        lambda y: y.floor(),
+        lambda y: y // y.flip(0),
+        lambda y: y.remainder(y.flip(0)),
+        lambda y: (y * 1e38).nan_to_num(),
+    ],
+    ids=[
+        *("eq", "gt", "isinf", "count_nonzero", "any", "argmax", "min", "floor", "floor_divide"),
+        *("remainder", "nan_to_num"),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_what_jumps_follows_rounded_values(dtype: torch.dtype, decide) -> None:
+    """sin(x) of a half type is rounded before it is compared or cut off, as in torch."""
+    function = torch.compile(lambda x: decide(x.sin()), backend="fuser")
+    x = _SIN.to(dtype)
+    torch.testing.assert_close(function(x), decide(x.sin()), rtol=0, atol=0, equal_nan=True)
 
 
 def test_half_types_have_neighbours_of_their_own() -> None:

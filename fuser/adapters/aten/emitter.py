@@ -43,7 +43,7 @@ class Emitter:
         dtype = as_dtype(dtype)
         if value.dtype() == dtype:
             return value
-        rounded: Tensor = self.ops.cast(value, dtype)
+        rounded = self.cast(value, dtype)
         if dtype in _HALF and value.dtype() == DataType.Float:
             self._wide[rounded.id] = value
         return rounded
@@ -82,6 +82,14 @@ class Emitter:
             return as_dtype(torch.get_default_dtype())
         return dtype
 
+    def decided(self, x: Any, dtype: DataType) -> Any:
+        """An operand as an op takes it whose result jumps, or is a truth or a place: rounded to
+        `dtype`. A value that was not rounded, beside one that was, would be nobody's maximum.
+        """
+        if not isinstance(x, Tensor):
+            return _number(x, dtype)
+        return x if x.dtype() == dtype else self.cast(x, dtype)
+
     def computed(self, x: Any, dtype: DataType) -> Any:
         """An operand as an op that computes in `dtype` takes it."""
         if not isinstance(x, Tensor):
@@ -89,11 +97,17 @@ class Emitter:
         value = self.wide(x)
         if dtype in _HALF:
             return value if value.dtype() in (dtype, DataType.Float) else self.cast_wide(value)
-        return value if value.dtype() == dtype else self.ops.cast(value, dtype)
+        return value if value.dtype() == dtype else self.cast(value, dtype)
 
     def cast_wide(self, value: Tensor) -> Tensor:
         """In float32."""
-        result: Tensor = self.ops.cast(value, DataType.Float)
+        return self.cast(value, DataType.Float)
+
+    def cast(self, value: Tensor, dtype: DataType) -> Tensor:
+        """As torch converts: floats become uint8 by way of int64, so that -1 is 255."""
+        if dtype == DataType.Byte and value.dtype().kind == "Float":
+            value = self.ops.cast(value, DataType.Int)
+        result: Tensor = self.ops.cast(value, dtype)
         return result
 
     def rounded(self, x: Any, other: Any) -> Any:
@@ -108,17 +122,24 @@ class Emitter:
     # ---- elementwise ops
 
     def pointwise(
-        self, op: str | Callable[..., Any], *operands: Any, rule: str = "same", extra: Any = ()
+        self,
+        op: str | Callable[..., Any],
+        *operands: Any,
+        rule: str = "same",
+        extra: Any = (),
+        jumps: bool = False,
     ) -> Tensor:
         """One op of fd.ops on operands that are brought to their common dtype. The result is of
         that dtype; rule "float": of a floating one, "bool": bool, "real": without imaginary part.
-        `extra` are arguments that take no part in the types.
+        `extra` are arguments that take no part in the types. `jumps`: operands that differ in their
+        last bits may give another result altogether.
         """
         dtype = self.common(operands)
         if rule == "float":
             dtype = self.to_float(dtype)
         function = getattr(self.ops, op) if isinstance(op, str) else op
-        result = function(*(self.computed(x, dtype) for x in operands), *extra)
+        taken = self.decided if jumps or rule == "bool" else self.computed
+        result = function(*(taken(x, dtype) for x in operands), *extra)
         if not isinstance(result, Tensor):
             raise Unsupported("an op on numbers alone")
         if rule == "bool":

@@ -13,11 +13,11 @@ from fuser.arguments import as_dtype
 Row = Callable[..., Any]
 
 
-def _op(op: str, rule: str = "same", operands: int = 1) -> Row:
+def _op(op: str, rule: str = "same", operands: int = 1, jumps: bool = False) -> Row:
     """The op of fd.ops of that meaning; `operands` of the arguments take part in types."""
 
     def write(e: Emitter, *args: Any, **_: Any) -> Tensor:
-        return e.pointwise(op, *args[:operands], rule=rule, extra=args[operands:])
+        return e.pointwise(op, *args[:operands], rule=rule, extra=args[operands:], jumps=jumps)
 
     return write
 
@@ -59,20 +59,25 @@ def _alpha(op: str, swapped: bool = False) -> Row:
     return write
 
 
+_floor_divide = _op("floor_divide", operands=2, jumps=True)
+
+
 def _divide(e: Emitter, a: Any, b: Any, rounding_mode: str | None = None, **_: Any) -> Tensor:
     if rounding_mode is None:
         return e.pointwise("truediv", a, b, rule="float")
     if rounding_mode == "floor":
-        return e.pointwise("floor_divide", a, b)
+        return _floor_divide(e, a, b)  # type: ignore[no-any-return]
     dtype = e.common([a, b])
     if dtype.kind == "Int":
         return e.pointwise("div", a, b)
     # As torch does: of half types the quotient is rounded before it is cut off.
-    return e.pointwise(lambda x, y: e.ops.trunc(e.ops.cast(e.ops.truediv(x, y), dtype)), a, b)
+    return e.pointwise(
+        lambda x, y: e.ops.trunc(e.ops.cast(e.ops.truediv(x, y), dtype)), a, b, jumps=True
+    )
 
 
 def _modulo(op: str) -> Row:
-    return lambda e, a, b: e.pointwise(op, e.rounded(a, b), e.rounded(b, a))
+    return lambda e, a, b: e.pointwise(op, e.rounded(a, b), e.rounded(b, a), jumps=True)
 
 
 def _nextafter(e: Emitter, a: Any, b: Any) -> Tensor:
@@ -156,7 +161,7 @@ def _integer_free(op: str) -> Row:
     def write(e: Emitter, x: Tensor, **_: Any) -> Tensor:
         if x.dtype().kind == "Int":
             return e.copy(x)
-        return e.pointwise(op, x)
+        return e.pointwise(op, x, jumps=True)
 
     return write
 
@@ -164,19 +169,15 @@ def _integer_free(op: str) -> Row:
 def _round(e: Emitter, x: Tensor, decimals: int = 0, **_: Any) -> Tensor:
     if decimals:
         raise Unsupported("round to decimals")
-    return e.copy(x) if x.dtype().kind == "Int" else e.pointwise("round", x)
+    return e.copy(x) if x.dtype().kind == "Int" else e.pointwise("round", x, jumps=True)
 
 
 def _sgn(e: Emitter, x: Tensor) -> Tensor:
-    if x.dtype().kind == "Bool":
-        return e.copy(x)
-    return e.pointwise("sign", x)
+    return e.copy(x) if x.dtype().kind == "Bool" else e.pointwise("sign", x, jumps=True)
 
 
 def _abs(e: Emitter, x: Tensor) -> Tensor:
-    if x.dtype() == DataType.Bool:
-        return e.copy(x)
-    return e.pointwise("abs", x, rule="real")
+    return e.copy(x) if x.dtype() == DataType.Bool else e.pointwise("abs", x, rule="real")
 
 
 def _logit(e: Emitter, x: Tensor, eps: float | None = None) -> Tensor:
@@ -208,14 +209,14 @@ def _nan_to_num(
         w = ops.where(ops.isposinf(v), limits.max if posinf is None else float(posinf), w)
         return ops.where(ops.isneginf(v), limits.min if neginf is None else float(neginf), w)
 
-    return e.pointwise(replaced, x)
+    return e.pointwise(replaced, x, jumps=True)
 
 
 def _heaviside(e: Emitter, x: Tensor, values: Tensor) -> Tensor:
-    ops = e.ops
-    return e.pointwise(
-        lambda v, w: ops.where(ops.eq(v, 0), w, ops.cast(ops.gt(v, 0), w.dtype())), x, values
-    )
+    def step(v: Any, at_zero: Any) -> Any:
+        return e.ops.where(e.ops.eq(v, 0), at_zero, e.ops.cast(e.ops.gt(v, 0), at_zero.dtype()))
+
+    return e.pointwise(step, x, values, jumps=True)
 
 
 # ---- activations
@@ -410,7 +411,7 @@ def _convert(e: Emitter, x: Tensor, dtype: Any) -> Tensor:
         return x
     if wanted == DataType.Float and e.wide(x) is not x:
         return e.wide(x)
-    return e.ops.cast(x, wanted)  # type: ignore[no-any-return]
+    return e.cast(x, wanted)
 
 
 def _to_copy(e: Emitter, x: Tensor, dtype: Any = None, **_: Any) -> Tensor:
@@ -465,8 +466,7 @@ ROWS: dict[str, Row] = {
     "aten.remainder.Scalar_Tensor": _modulo("remainder"),
     **{f"aten.div.{o}": _divide for o in ("Tensor", "Scalar", "Tensor_mode", "Scalar_mode")},
     "aten.true_divide.Tensor": _divide,
-    "aten.floor_divide.default": _op("floor_divide", "same", 2),
-    "aten.floor_divide.Scalar": _op("floor_divide", "same", 2),
+    **{f"aten.floor_divide.{o}": _floor_divide for o in ("default", "Scalar")},
     **{f"aten.pow.Tensor_{o}": _power for o in ("Tensor", "Scalar")},
     "aten.pow.Scalar": _power,
     **_binary("minimum maximum gcd", overloads="default"),
@@ -527,7 +527,7 @@ ROWS: dict[str, Row] = {
     **{f"aten.{n}.default": _integer_free(n) for n in ("ceil", "floor", "trunc")},
     "aten.round.default": _round,
     "aten.round.decimals": _round,
-    "aten.frac.default": _op("frac"),
+    "aten.frac.default": _op("frac", jumps=True),
     "aten.sign.default": _sgn,
     "aten.abs.default": _abs,
     "aten.relu.default": _op("relu"),

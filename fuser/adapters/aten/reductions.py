@@ -71,10 +71,9 @@ def _extreme_with_index(op: str) -> Row:
     def write(e: Emitter, x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
         if x.ndim == 0:
             return e.copy(x), e.ops.full([], 0, DataType.Int)
-        wide = e.wide(x)
-        value = e.ops.reduction(f"arg{op}", wide, [dim])
+        value = e.ops.reduction(f"arg{op}", x, [dim])
         index = e.ops.result(value, 1)
-        kept = [e.ops.keep_dims(t, wide, [dim % x.ndim], keepdim) for t in (value, index)]
+        kept = [e.ops.keep_dims(t, x, [dim % x.ndim], keepdim) for t in (value, index)]
         return e.same(kept[0], x), kept[1]
 
     return write
@@ -84,7 +83,7 @@ def _index_of(op: str) -> Row:
     def write(e: Emitter, x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
         if dim is None and keepdim and x.ndim > 1:
             raise Unsupported("the index in a flattened tensor with dims kept")
-        return getattr(e.ops, op)(e.wide(x), dim, keepdim)  # type: ignore[no-any-return]
+        return getattr(e.ops, op)(x, dim, keepdim)  # type: ignore[no-any-return]
 
     return write
 
@@ -92,13 +91,13 @@ def _index_of(op: str) -> Row:
 def _truth(op: str) -> Row:
     def write(e: Emitter, x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
         dtype = DataType.Byte if x.dtype() == DataType.Byte else DataType.Bool
-        return e.narrow(getattr(e.ops, op)(e.wide(x), e.dims(dim, x.ndim), keepdim), dtype)
+        return e.narrow(getattr(e.ops, op)(x, e.dims(dim, x.ndim), keepdim), dtype)
 
     return write
 
 
 def _count_nonzero(e: Emitter, x: Tensor, dim: Any = None) -> Tensor:
-    return e.ops.sum(e.ops.ne(e.wide(x), 0), e.dims(dim, x.ndim))  # type: ignore[no-any-return]
+    return e.ops.sum(e.ops.ne(x, 0), e.dims(dim, x.ndim))  # type: ignore[no-any-return]
 
 
 # ---- moments
