@@ -26,7 +26,7 @@ from fuser.adapters import aten
 from fuser.adapters.attention import drop_constant_masks
 from fuser.adapters.layouts import lay_out_for_readers
 from fuser.adapters.padding import pad_products, take_strides
-from fuser.adapters.partition import partition, tensor_of
+from fuser.adapters.partition import is_view, kind_of, partition, tensor_of
 from fuser.adapters.program import program, strict_from_environment
 from fuser.adapters.region import build_together
 from fuser.adapters.report import note_graph
@@ -139,6 +139,7 @@ def cut(joint: fx.GraphModule, inputs: Any, **kwargs: Any) -> tuple[fx.GraphModu
     """
     repeat_by_views(joint.graph)
     _keep_what_is_widened(joint.graph)
+    _reduce_again_what_is_compared(joint.graph)
     joint.recompile()
     return min_cut_rematerialization_partition(joint, inputs, **kwargs)
 
@@ -159,6 +160,30 @@ def _keep_what_is_widened(graph: fx.Graph) -> None:
         if node in of_backward or of_backward.isdisjoint(node.users) or not _widens(node):
             continue
         node.meta.setdefault("recompute", CheckpointPolicy.PREFER_RECOMPUTE)
+
+
+def _reduce_again_what_is_compared(graph: fx.Graph) -> None:
+    """Where values are compared with their own maximum, as the gradient of amax does, the backward
+    graph has both from one kernel. Kept by the forward graph, where it was rounded, the maximum
+    may differ from all values that are computed again, and no place would be left.
+    """
+    for node in graph.nodes:
+        if node.target not in _EQUALITIES:
+            continue
+        sources = [_behind_views(n) for n in node.all_input_nodes]
+        reduced = [n for n in sources if aten.reduces(str(n.target))]
+        if any(kind_of(n) == "compute" for n in set(sources).difference(reduced)):
+            for n in reduced:
+                n.meta.setdefault("recompute", CheckpointPolicy.PREFER_RECOMPUTE)
+
+
+_EQUALITIES = {torch.ops.aten.eq.Tensor, torch.ops.aten.ne.Tensor}
+
+
+def _behind_views(node: fx.Node) -> fx.Node:
+    while is_view(node):
+        node = node.all_input_nodes[0]
+    return node
 
 
 def _widens(node: fx.Node) -> bool:

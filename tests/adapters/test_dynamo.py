@@ -241,6 +241,33 @@ def test_halves_are_kept_not_their_copies_in_float32(kept: list[str]) -> None:
     assert kept.count("torch.float32") == 1  # the result itself
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, w: x.sin().amax(-1),
+        lambda x, w: torch.exp(x.sin() - x.sin().amax(-1, keepdim=True)),
+        lambda x, w: (x * w * (x * w) + x).amax(0) + (x * w * (x * w)).sum(),
+        lambda x, w: (x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * w).amax(-1),
+        lambda x, w: torch.linalg.vector_norm(x.sin() * w, torch.inf),
+        lambda x, w: torch.where(x.sin() == x.sin().max(), x * w, x),
+    ],
+    ids=["amax", "exp", "twice", "rms", "norm", "where"],
+)
+def test_gradients_of_maxima(function, dtype: torch.dtype) -> None:
+    """The maximum that the forward graph kept need not equal a value that is computed again."""
+    torch.manual_seed(1)
+    x = torch.randn(16, 33).to(dtype).requires_grad_()
+    w = torch.randn(33).to(dtype).requires_grad_()
+    (found, wanted) = (f(x, w) for f in (compiled(function), function))
+    gradients = [
+        torch.autograd.grad(t.float().sum() + 0 * w.sum(), (x, w)) for t in (found, wanted)
+    ]
+    for a, b in zip(*gradients, strict=True):
+        scale = float(b.abs().max()) * 40 * torch.finfo(dtype).eps
+        torch.testing.assert_close(a, b, rtol=0, atol=scale)
+
+
 def test_ops_with_effects_do_not_shift_what_is_kept() -> None:
     """torch.linalg.inv checks for errors: an effect, whose token is the first result."""
 
