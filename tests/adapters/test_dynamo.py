@@ -268,6 +268,14 @@ def test_gradients_of_maxima(function, dtype: torch.dtype) -> None:
         torch.testing.assert_close(a, b, rtol=0, atol=scale)
 
 
+def test_index_fill_of_permuted_images() -> None:
+    x = torch.randn(2, 3, 4).permute(2, 0, 1)
+    result = compiled(lambda x: x.sin().index_fill(0, torch.tensor([0, 2]), 2.0) * 2 + 1)(x)
+    expected = x.sin().index_fill(0, torch.tensor([0, 2]), 2.0) * 2 + 1
+    torch.testing.assert_close(result, expected)
+    assert result.stride() == expected.stride()
+
+
 def test_ops_with_effects_do_not_shift_what_is_kept() -> None:
     """torch.linalg.inv checks for errors: an effect, whose token is the first result."""
 

@@ -22,7 +22,7 @@ _BROKEN_UP = [
     *("addr", "dist", "glu_backward", "hinge_embedding_loss", "isin", "logaddexp2", "mvlgamma"),
     *("_prelu_kernel_backward", "rot90", "rrelu_with_noise", "special_entr", "special_log_ndtr"),
     *("special_xlog1py", "trace", "addmv", "deg2rad", "rad2deg", "fmin", "fmax", "copysign"),
-    *("diag_embed", "linspace", "logspace", "pixel_shuffle", "pixel_unshuffle", "index_fill"),
+    *("diag_embed", "linspace", "logspace", "pixel_shuffle", "pixel_unshuffle"),
     *("reflection_pad1d", "reflection_pad2d", "replication_pad2d", "aminmax", "sinc", "std_mean"),
     *("channel_shuffle", "select_scatter", "slice_scatter", "nan_to_num"),
 ]
