@@ -154,7 +154,7 @@ def test_values_that_only_torchs_order_of_roundings_gives(
     torch.testing.assert_close(result, expected, rtol=0, atol=0, equal_nan=True)
 
 
-_SIN = torch.linspace(-9, 9, 257).bfloat16()
+_SIN = torch.cat([torch.linspace(-9, 9, 257), torch.tensor([0.1, 0.3047])]).bfloat16()
 
 
 @pytest.mark.parametrize(
@@ -167,14 +167,18 @@ _SIN = torch.linspace(-9, 9, 257).bfloat16()
         lambda y: (y * 1e-40).any(),
         lambda y: y.argmax(),
         lambda y: y.min(0)[1],
+        lambda y: y == 0.3,
+        lambda y: (y * 0 + 2048) == 2049,
+        lambda y: y.float() == y,
+        lambda y: y.div(0.1, rounding_mode="trunc"),
         lambda y: y.floor(),
         lambda y: y // y.flip(0),
         lambda y: y.remainder(y.flip(0)),
         lambda y: (y * 1e38).nan_to_num(),
     ],
     ids=[
-        *("eq", "gt", "isinf", "count_nonzero", "any", "argmax", "min", "floor", "floor_divide"),
-        *("remainder", "nan_to_num"),
+        *("eq", "gt", "isinf", "count_nonzero", "any", "argmax", "min", "number", "integer"),
+        *("mixed", "trunc", "floor", "floor_divide", "remainder", "nan_to_num"),
     ],
 )
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -83,11 +83,12 @@ class Emitter:
         return dtype
 
     def decided(self, x: Any, dtype: DataType) -> Any:
-        """An operand as an op takes it whose result jumps, or is a truth or a place: rounded to
-        `dtype`. A value that was not rounded, beside one that was, would be nobody's maximum.
+        """An operand as an op takes it whose result jumps, or is a truth or a place: as computed(),
+        but rounded where all operands are. A value that was not rounded, beside one that was, would
+        be nobody's maximum.
         """
-        if not isinstance(x, Tensor):
-            return _number(x, dtype)
+        if not isinstance(x, Tensor) or dtype not in _HALF:
+            return self.computed(x, dtype)
         return x if x.dtype() == dtype else self.cast(x, dtype)
 
     def computed(self, x: Any, dtype: DataType) -> Any:
@@ -110,14 +111,13 @@ class Emitter:
         result: Tensor = self.ops.cast(value, dtype)
         return result
 
-    def rounded(self, x: Any, other: Any) -> Any:
-        """An operand as torch takes it beside `other`: a number in the dtype of both, for ops whose
-        results jump where that shows.
+    def rounded(self, x: Any, dtype: DataType) -> Any:
+        """An operand as torch compares it, and divides by it with a rest: a number as `dtype` has
+        it.
         """
-        if not isinstance(x, float):
+        if dtype.kind != "Float" or not isinstance(x, int | float):
             return x
-        dtype = self.common([x, other])
-        return torch.tensor(x, dtype=getattr(torch, dtype.torch_name)).item()
+        return torch.tensor(float(x), dtype=getattr(torch, dtype.torch_name)).item()
 
     # ---- elementwise ops
 
@@ -138,6 +138,8 @@ class Emitter:
         if rule == "float":
             dtype = self.to_float(dtype)
         function = getattr(self.ops, op) if isinstance(op, str) else op
+        if rule == "bool":
+            operands = tuple(self.rounded(x, dtype) for x in operands)
         taken = self.decided if jumps or rule == "bool" else self.computed
         result = function(*(taken(x, dtype) for x in operands), *extra)
         if not isinstance(result, Tensor):

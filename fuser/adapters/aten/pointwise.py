@@ -70,14 +70,16 @@ def _divide(e: Emitter, a: Any, b: Any, rounding_mode: str | None = None, **_: A
     dtype = e.common([a, b])
     if dtype.kind == "Int":
         return e.pointwise("div", a, b)
-    # As torch does: of half types the quotient is rounded before it is cut off.
-    return e.pointwise(
-        lambda x, y: e.ops.trunc(e.ops.cast(e.ops.truediv(x, y), dtype)), a, b, jumps=True
-    )
+    # As torch does: of half types the quotient of tensors is rounded before it is cut off.
+    kept = dtype if isinstance(b, Tensor) else dtype.compute
+    cut = lambda x, y: e.ops.trunc(e.ops.cast(e.ops.truediv(x, y), kept))  # noqa: E731
+    return e.pointwise(cut, a, b, jumps=True)
 
 
 def _modulo(op: str) -> Row:
-    return lambda e, a, b: e.pointwise(op, e.rounded(a, b), e.rounded(b, a), jumps=True)
+    return lambda e, *operands: e.pointwise(
+        op, *(e.rounded(x, e.common(operands)) for x in operands), jumps=True
+    )
 
 
 def _nextafter(e: Emitter, a: Any, b: Any) -> Tensor:
@@ -185,10 +187,6 @@ def _logit(e: Emitter, x: Tensor, eps: float | None = None) -> Tensor:
         return e.ops.logit(v if eps is None else e.ops.clamp(v, eps, 1.0 - eps))
 
     return e.pointwise(logit, x, rule="float")
-
-
-def _logaddexp(e: Emitter, a: Tensor, b: Tensor) -> Tensor:
-    return e.pointwise("log_add_exp", a, b, rule="float")
 
 
 def _nan_to_num(
@@ -476,7 +474,7 @@ ROWS: dict[str, Row] = {
     "aten.hypot.default": _op("hypot", "float", 2),
     **_binary("copysign", rule="float"),
     "aten.nextafter.default": _nextafter,
-    "aten.logaddexp.default": _logaddexp,
+    "aten.logaddexp.default": _op("log_add_exp", "float", 2),
     **{
         f"aten.xlogy.{o}": _op("xlogy", "float", 2)
         for o in ("Tensor", "Scalar_Self", "Scalar_Other")
