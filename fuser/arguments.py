@@ -1,11 +1,21 @@
-"""What the methods of fd.ops take: the types of their arguments, and one form for each."""
+"""What the methods of fd.ops take: the types of their arguments, one form for each, and what is
+said of an argument of another type.
+"""
 
-from collections.abc import Sequence
+import functools
+import inspect
+import numbers
+import operator
+import re
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from fuser import _core
 from fuser._core import DataType, Scalar, Tensor
-from fuser.errors import Unsupported, UserError
+from fuser.errors import DTypeError, InternalError, Unsupported, UserError
 
 Number = bool | int | float | complex
 Operand = Tensor | Scalar | Number
@@ -38,7 +48,15 @@ def as_dtype(dtype: Any) -> DataType:
             f"{dtype} is a type that fuser lacks\n  hint: it has {', '.join(DataType.__members__)}",
             rule="dtype-absent",
         )
+    if not _is_torch_dtype(dtype):
+        raise DTypeError(
+            f"expected a DataType or a torch.dtype, got {_seen(dtype)}", rule="dtype-torch"
+        )
     return _core.dtype_from_torch(str(dtype).removeprefix("torch."))
+
+
+def _is_torch_dtype(value: Any) -> bool:
+    return (type(value).__module__, type(value).__name__) == ("torch", "dtype")
 
 
 def reduced_dims(
@@ -52,11 +70,11 @@ def reduced_dims(
     if dims is not None and dim is not None:
         raise UserError(f"{op}(): got both dims={dims!r} and dim={dim!r}", rule="reduce-dim-4")
     which = dims if dim is None else dim
-    if not (which is None or isinstance(which, int | Sequence)):
+    if isinstance(which, DataType | AbsentType) or _is_torch_dtype(which):
         which, dtype = None, which if dtype is None else dtype
     if which is None:
         which = range(arg.ndim)
-    listed = [which] if isinstance(which, int) else list(which)
+    listed = list(which) if isinstance(which, Iterable) else [operator.index(which)]
     if arg.ndim == 0:
         listed = [d for d in listed if d not in (0, -1)]
     return listed, None if dtype is None else as_dtype(dtype)
@@ -83,3 +101,139 @@ def count_over(arg: Tensor, dims: Sequence[int]) -> Any:
     for d in dims:
         count = arg.size(d) if isinstance(count, int) else count * arg.size(d)
     return count
+
+
+# What Python and the bindings raise where an argument has another type than is expected.
+TYPE_FAULTS = (
+    AttributeError,
+    IndexError,
+    InternalError,
+    KeyError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+
+
+def checked(method: Callable[..., Any], name: str = "") -> Callable[..., Any]:
+    """The method, whose failures on arguments of wrong types are UserErrors `argument-kind-1` that
+    name the argument, and the method by its name or `name`. Calls that succeed are not looked at.
+    """
+
+    @functools.wraps(method)
+    def call(self: Any, *args: Any, **named: Any) -> Any:
+        try:
+            return method(self, *args, **named)
+        except TYPE_FAULTS as error:
+
+            def given(signature: inspect.Signature) -> Mapping[str, Any]:
+                return signature.bind(self, *args, **named).arguments
+
+            blame(method, name or method.__name__, error, given)
+            raise
+
+    return call
+
+
+def blame(
+    method: Callable[..., Any],
+    name: str,
+    error: Exception,
+    arguments: Callable[[inspect.Signature], Mapping[str, Any]],
+) -> None:
+    """Raises UserError `argument-kind-1` in place of `error`, which a call of `method` raised,
+    where its arguments do not fit its annotations. `arguments` gives them by name.
+    """
+    if getattr(error, "rule", "") not in ("", "internal", "argument-kind-1"):
+        return
+    signature = inspect.signature(method)
+    shown = list(signature.parameters.values())[1:]  # without self
+    plain = [p.replace(annotation=p.empty) for p in shown]
+    usage = str(signature.replace(parameters=plain, return_annotation=signature.empty))
+    usage = name + re.sub(r"<(DataType\.\w+): \d+>", r"\1", usage)
+    expected = _annotations(method)
+    try:
+        given = arguments(signature)
+    except TypeError as unbound:
+        wrong = str(unbound)
+    else:
+        misfits = [
+            p.name
+            for p in shown
+            if p.name in given
+            and given[p.name] is not p.default
+            and not _fits(given[p.name], expected.get(p.name, Any))
+        ]
+        if not misfits:
+            return
+        first = misfits[0]
+        wrong = f"{first}: expected {_describe(expected[first])}, got {_seen(given[first])}"
+        if "requires_grad" in dir(given[first]):
+            usage += "; a tensor of torch is given to execute()"
+    raise UserError(f"{name}(): {wrong}\n  hint: {usage}", rule="argument-kind-1") from None
+
+
+def _seen(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        kinds = ", ".join(sorted({_name_of(item) for item in value}))
+        return f"a {type(value).__name__} of {kinds or 'nothing'}: {value!r:.60}"
+    shown = f" {value!r:.60}" if isinstance(value, str | numbers.Number) else ""
+    return _name_of(value) + shown
+
+
+def _name_of(value: Any) -> str:
+    kind = type(value)
+    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+
+
+def _annotations(method: Callable[..., Any]) -> dict[str, Any]:
+    written = inspect.unwrap(method)
+    if hasattr(written, "__signature__"):  # of a row of the op table
+        parameters = inspect.signature(written).parameters.values()
+        return {p.name: p.annotation for p in parameters if p.annotation is not p.empty}
+    known = {**globals(), "Ops": Any, "torch": sys.modules.get("torch")}
+    kinds = dict(written.__annotations__)
+    for parameter, kind in kinds.items():
+        if isinstance(kind, str):
+            try:
+                kinds[parameter] = eval(kind, written.__globals__, known)
+            except (AttributeError, NameError):  # a type that is imported for type checkers only
+                kinds[parameter] = Any
+    return kinds
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    origin = typing.get_origin(kind)
+    if origin in (typing.Union, types.UnionType):
+        return any(_fits(value, one) for one in typing.get_args(kind))
+    if origin in (Sequence, tuple):
+        if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+            return False
+        if hasattr(value, "requires_grad"):  # a tensor of torch is no list of its rows
+            return False
+        return all(_fits(item, typing.get_args(kind)[0]) for item in value)
+    if kind is int:
+        try:
+            return -(2**63) <= operator.index(value) < 2**63
+        except TypeError:
+            return False
+    if kind in (bool, float, complex):  # numpy's count as those of Python
+        return isinstance(value, numbers.Number) or type(value).__module__ == "numpy"
+    return kind is Any or not isinstance(kind, type) or isinstance(value, kind)
+
+
+_NAMES = {int: "an int", float: "a float", complex: "a number", bool: "a bool", str: "a str"}
+
+
+def _describe(kind: Any) -> str:
+    """A type in words: "a Tensor or None", "a list (each an int)"."""
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        narrower = (bool, int, float) if complex in inner else ()
+        *most, last = [_describe(k) for k in inner if k not in narrower]
+        return f"{', '.join(most)} or {last}" if most else last
+    if origin in (Sequence, tuple):
+        return f"a list (each {_describe(inner[0])})"
+    if kind is type(None):
+        return "None"
+    return _NAMES.get(kind, f"a {getattr(kind, '__name__', kind)}")

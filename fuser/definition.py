@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import threading
 from collections.abc import Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from fuser import _core
 from fuser._core import DataType, Scalar, Tensor
+from fuser.arguments import TYPE_FAULTS, blame, checked
 from fuser.cache import FusionCache, FusionExecutorCache, options_set
 from fuser.errors import CompileError, InternalError, LaunchError, ShapeError, UserError
 from fuser.layout import compute_tensor_descriptor
@@ -193,6 +196,7 @@ class FusionDefinition(LegacyDefinition):
             return self._define_by_strides(*args, **kwargs)
         return self._define_by_shape(*args, **kwargs)
 
+    @partial(checked, name="define_tensor")
     def _define_by_shape(
         self,
         shape: Sequence[int],
@@ -228,6 +232,7 @@ class FusionDefinition(LegacyDefinition):
             [] if order == row_major else order,
         )
 
+    @partial(checked, name="define_tensor")
     def _define_by_strides(
         self,
         sizes: Sequence[int],
@@ -261,7 +266,9 @@ class FusionDefinition(LegacyDefinition):
         if isinstance(value, DataType):
             value, dtype = None, value
         if value is None:
-            return _core.define_scalar(self._builder, as_dtype(dtype or DataType.Double))
+            return _core.define_scalar(
+                self._builder, as_dtype(DataType.Double if dtype is None else dtype)
+            )
         return _core.constant(self._builder, value, None if dtype is None else as_dtype(dtype))
 
     def define_constant(self, value: Number, dtype: Any = None) -> Scalar:
@@ -334,7 +341,7 @@ class FusionDefinition(LegacyDefinition):
         self,
         inputs: Sequence[Any],
         *,
-        device: Any = None,
+        device: torch.device | str | int | None = None,
         override_user_schedule: bool = False,
         capture_debug_output: bool = False,
         print_repro: bool = False,
@@ -393,6 +400,10 @@ class FusionDefinition(LegacyDefinition):
         except (CompileError, LaunchError, InternalError) as error:
             keep_repro(repr(self), inputs, error)
             raise
+        except TYPE_FAULTS as error:
+            given = locals()
+            blame(FusionDefinition.execute, "execute", error, lambda _: given)
+            raise
 
     def _open(self, override_user_schedule: bool) -> Any:
         """Closes the definition and makes its executor, or raises for a schedule by hand."""
@@ -407,7 +418,7 @@ class FusionDefinition(LegacyDefinition):
         self,
         inputs: Sequence[Any],
         reference_outputs: Sequence[torch.Tensor] | None = None,
-        device: Any = None,
+        device: torch.device | str | int | None = None,
         **kwargs: Any,
     ) -> list[torch.Tensor]:
         """execute(inputs, device=device, **kwargs), and its results once they agree with the
@@ -472,7 +483,7 @@ class FusionDefinition(LegacyDefinition):
         inputs: Sequence[Any],
         intrinsic_code: bool = False,
         override_user_schedule: bool = False,
-        device: Any = None,
+        device: torch.device | str | int | None = None,
     ) -> str:
         """CUDA C of the kernels for `inputs`, with the helpers that they use if
         `intrinsic_code`; a comment where no kernel runs.
@@ -514,3 +525,10 @@ def _plan_fields(plan: Plans | None) -> dict[str, Any] | list[dict[str, Any]] | 
     if plan is None:
         return None
     return dict(plan) if isinstance(plan, Plan) else [dict(p) for p in plan]
+
+
+for _type in (LegacyDefinition, FusionDefinition):
+    for _name, _written in list(vars(_type).items()):
+        # A call of execute() is too short for another one around it: it looks by itself.
+        if inspect.isfunction(_written) and not _name.startswith("_") and _name != "execute":
+            setattr(_type, _name, checked(_written))

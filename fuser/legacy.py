@@ -115,7 +115,7 @@ class LegacyDefinition:
         inputs: Sequence[Any],
         tensor_transforms: bool = False,
         override_user_schedule: bool = False,
-        device: Any = None,
+        device: torch.device | str | int | None = None,
     ) -> str:
         """fd.fec.get_scheduled_ir(inputs, tensor_transforms)."""
         return self.fec.get_scheduled_ir(inputs, tensor_transforms, device)

@@ -24,7 +24,7 @@ from fuser import (
     shapes,
 )
 from fuser._core import DataType, Scalar, Tensor
-from fuser.arguments import Dims, Number, Operand, Size, as_dtype, reduced_dims
+from fuser.arguments import Dims, Number, Operand, Size, as_dtype, checked, reduced_dims
 from fuser.errors import UserError
 from fuser.naming import word
 
@@ -72,6 +72,10 @@ class Ops:
     Where an op does not say otherwise, it is made of others: it takes and raises what they do, a
     NaN operand gives NaN, and it is off by a few units of the last place of its largest
     intermediate value.
+
+    Half types are computed in float32, and the result stays float32 until it is cast. An argument
+    of a type that a method does not take is a UserError `argument-kind-1`, or `operand-1` for one
+    of the op table's.
     """
 
     def __init__(self, builder: _core.Builder) -> None:
@@ -492,3 +496,6 @@ for _module in (
 ):
     for _name in _module.__all__:
         setattr(Ops, _name, _recorded(getattr(_module, _name)))
+for _name, _written in list(vars(Ops).items()):
+    if not _name.startswith("_"):
+        setattr(Ops, _name, checked(_written))

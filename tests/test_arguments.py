@@ -1,12 +1,17 @@
 """fuser/arguments.py: what methods of fd.ops take, in one form."""
 
+import functools
+import inspect
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from fuser import DataType, DTypeError, FusionDefinition, UserError
+from fuser import DataType, DTypeError, FusionDefinition, Tensor, UserError, errors
 from fuser.arguments import as_dtype, count_over, reduced_dims
+from fuser.ops import Ops
 
 
 def test_as_dtype() -> None:
@@ -54,3 +59,153 @@ def test_count_over() -> None:
     assert count_over(x, []) == 1
     assert count_over(x, [1, 2]).value == 12
     assert str(count_over(x, [0, -1])) == str(x.size(0) * 4)
+
+
+# Of no type that any argument has; "0" is a sequence, a tensor of torch looks like one of ours.
+MISFITS = (object(), "0", [object()], {}, torch.ones(2))
+NAMES = sorted(n for n in dir(Ops) if not n.startswith("_"))
+METHODS = sorted(
+    n
+    for n in dir(FusionDefinition)
+    if not n.startswith("_") and inspect.isfunction(getattr(FusionDefinition, n))
+)
+ANY = {"execute": {"device"}, "validate": {"device"}, "cuda_code_for": {"device"}}
+ANY["scheduled_fusion_ir_for"] = {"device"}  # of which torch says what is wrong with it
+
+
+def argument(x: Tensor, parameter: inspect.Parameter) -> Any:
+    """One that may fit, by name and annotation."""
+    named: dict[str, Any] = {
+        "dtype": DataType.Float,
+        "inputs": [torch.ones(4, 4)],
+        "tensor": torch.ones(2),
+        "output": x,
+    }
+    kind = str(parameter.annotation)
+    if parameter.name in named:
+        return named[parameter.name]
+    if "Sequence[Tensor]" in kind:
+        return [x, x]
+    if "Tensor" in kind and "Sequence" not in kind:
+        return x
+    return [1] if "Sequence" in kind else 1
+
+
+Call = tuple[str, Callable[[], Any]]
+
+
+def wrong_calls(of: Any, name: str, x: Tensor) -> Iterator[Call]:
+    """Calls of a method, each with one argument that nothing takes, or with too few or many."""
+    method = getattr(of, name)
+    parameters = list(inspect.signature(method).parameters.values())
+    for wrong in parameters:
+        if wrong.kind in (wrong.VAR_POSITIONAL, wrong.VAR_KEYWORD):
+            continue
+        for value in MISFITS:
+            if wrong.name in ANY.get(name, ()) and isinstance(value, str | bytes):
+                continue
+            positional, named = [], {}
+            for p in parameters:
+                if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+                    continue
+                if p is not wrong and p.default is not p.empty:
+                    continue
+                given = value if p is wrong else argument(x, p)
+                if p.kind == p.POSITIONAL_ONLY:
+                    positional.append(given)
+                else:
+                    named[p.name] = given
+            call = functools.partial(method, *positional, **named)
+            yield f"{name}({wrong.name}={value!r:.30})", call
+    # execute() is called as it is: of their number Python speaks.
+    if name != "execute" and not any(
+        p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters
+    ):
+        yield f"{name}() with 12", functools.partial(method, *[1] * 12)
+        yield f"{name}(axis=0)", functools.partial(method, axis=0)
+
+
+def strangers(calls: Iterator[Call]) -> list[str]:
+    """Calls that raise what is no error of ours."""
+    out = []
+    for text, call in calls:
+        try:
+            call()
+        except errors._Ruled:
+            continue
+        except Exception as error:
+            out.append(f"{text}: {type(error).__name__}: {error}"[:200])
+    return out
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_no_op_takes_is_the_users_error(name: str) -> None:
+    fd = FusionDefinition()
+    assert strangers(wrong_calls(fd.ops, name, fd.define_tensor([4, 4]))) == []
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_what_no_method_takes_is_the_users_error(name: str) -> None:
+    fd = FusionDefinition()
+    x = fd.define_tensor([4, 4])
+    fd.add_output(fd.ops.sin(x))
+    assert strangers(wrong_calls(fd, name, x)) == []
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (
+            lambda fd, x: fd.add_output(3),
+            "add_output(): output: expected a Tensor or a Scalar, got int 3\n"
+            "  hint: add_output(output, alias_input=None, *, stride_order=None)",
+        ),
+        (
+            lambda fd, x: fd.ops.sum(x, "0"),
+            "sum(): dims: expected an int, a list (each an int), None or a DataType, got str '0'\n"
+            "  hint: sum(arg, dims=None, keepdim=False, dtype=None, *, dim=None)",
+        ),
+        (
+            lambda fd, x: fd.ops.permute(x, [1.5, 0]),
+            "permute(): dims: expected a list (each an int), "
+            "got a list of float, int: [1.5, 0]\n  hint: permute(arg, dims)",
+        ),
+        (
+            lambda fd, x: fd.ops.softmax(torch.ones(2), 0),
+            "softmax(): x: expected a Tensor, got torch.Tensor\n"
+            "  hint: softmax(x, dim, dtype=None); a tensor of torch is given to execute()",
+        ),
+        (
+            lambda fd, x: fd.ops.mean(x, axis=0),
+            "mean(): got an unexpected keyword argument 'axis'\n"
+            "  hint: mean(arg, dims=None, keepdim=False, dtype=None, *, dim=None)",
+        ),
+        (
+            lambda fd, x: fd.define_tensor(3),
+            "define_tensor(): shape: expected a list (each an int), got int 3\n"
+            "  hint: define_tensor(shape, contiguity=False, dtype=DataType.Float, is_cpu=False, "
+            "stride_order=())",
+        ),
+        (
+            lambda fd, x: fd.ops.permute(x, [2**70, 0]),
+            "permute(): dims: expected a list (each an int), "
+            f"got a list of int: [{2**70}, 0]\n  hint: permute(arg, dims)",
+        ),
+    ],
+)
+def test_argument_kind_1(call: Callable[..., Any], text: str) -> None:
+    fd = FusionDefinition()
+    x = fd.define_tensor([2, 3])
+    with pytest.raises(UserError) as caught:
+        call(fd, x)
+    assert caught.value.rule == "argument-kind-1"
+    assert str(caught.value) == text
+
+
+def test_errors_of_arguments_that_fit_stay_what_they_are() -> None:
+    fd = FusionDefinition()
+    x = fd.define_tensor([2, 3])
+    with pytest.raises(IndexError):
+        fd.ops.at(fd.ops.shape(x), 5)
+    for dims in (np.array([0, 1]), (0, np.int32(1)), torch.Size([0, 1]), range(2)):
+        assert fd.ops.sum(x, dims).ndim == 0
