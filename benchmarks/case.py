@@ -71,11 +71,14 @@ class Goal:
     probe    share of a kernel that only reads as many bytes
     aligned  the key of the same case with rows of whole 16-byte vectors, ODD_RATE of whose bytes a
              second are asked
+    beside   the key of a case that does less on as many bytes, and the share of its bytes a second
+             that is asked
     """
 
     copy: float | None = None
     probe: float | None = None
     aligned: str | None = None
+    beside: tuple[str, float] | None = None
 
 
 PEER = 0.97  # of the speed of the best contender of the run, in every case

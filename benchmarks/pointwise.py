@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks.case import Case, Data, Row, Shape
+from benchmarks.case import PEER, Case, Data, Goal, Row, Shape, key
 
 bf16, f16, f32, f64 = torch.bfloat16, torch.float16, torch.float32, torch.float64
 i32, i64, c64 = torch.int32, torch.int64, torch.complex64
+
+_NO_GOAL = Goal()
 
 
 def _plain(
@@ -151,10 +153,14 @@ def bias_add(shape: Shape, dtype: torch.dtype) -> Case:
 def bias_dropout_add(shape: Shape, dtype: torch.dtype) -> Case:
     """dropout(x + bias) + residual. Of probability 0, so that the result is known: the numbers are
     drawn and compared all the same."""
-    return _bias_add("bias_dropout_add", shape, dtype, lambda ops, x: ops.dropout(x, 0.0)[0])
+    goal = Goal(beside=(key("bias_add", dtype, shape), PEER))
+    name = "bias_dropout_add"
+    return _bias_add(name, shape, dtype, lambda ops, x: ops.dropout(x, 0.0)[0], goal)
 
 
-def _bias_add(name: str, shape: Shape, dtype: torch.dtype, op: Callable[..., Any]) -> Case:
+def _bias_add(
+    name: str, shape: Shape, dtype: torch.dtype, op: Callable[..., Any], goal: Goal = _NO_GOAL
+) -> Case:
     return Case(
         name=name,
         shape=shape,
@@ -167,6 +173,7 @@ def _bias_add(name: str, shape: Shape, dtype: torch.dtype, op: Callable[..., Any
         eager=lambda x, b, r: x + b + r,
         define=lambda ops, x, b, r: op(ops, x + b) + r,
         outputs=(dtype,),
+        goal=goal,
     )
 
 
@@ -206,14 +213,19 @@ def relu_squared(shape: Shape, dtype: torch.dtype) -> Case:
     )
 
 
-def adamw(shape: Shape, dtype: torch.dtype) -> Case:
-    """One step on parameter, gradient and both moments; three of them are updated in place."""
+def _adamw(
+    name: str, tensors: int, shape: Shape, dtype: torch.dtype, goal: Goal = _NO_GOAL
+) -> Case:
+    """One step on parameters, gradients and both moments, `tensors` of each; three of them are
+    updated in place.
+    """
     rate, beta1, beta2, epsilon, decay = 1e-3, 0.9, 0.999, 1e-8, 0.01
     correction1, correction2 = 1 - beta1**10, 1 - beta2**10
+    each = (shape[0] // tensors,)
 
     def make(data: Data) -> list[Tensor]:
-        p, g, m, v = (data.normal(shape, dtype) for _ in range(4))
-        return [p, g, m, v.abs_()]
+        steps = [[data.normal(each, dtype) for _ in range(4)] for _ in range(tensors)]
+        return [t for p, g, m, v in steps for t in (p, g, m, v.abs_())]
 
     def update(p: Any, g: Any, m: Any, v: Any, sqrt: Callable[..., Any]) -> tuple[Any, Any, Any]:
         m = m * beta1 + g * (1 - beta1)
@@ -221,22 +233,37 @@ def adamw(shape: Shape, dtype: torch.dtype) -> Case:
         step = (m / correction1) / (sqrt(v / correction2) + epsilon)
         return p * (1 - rate * decay) - rate * step, m, v
 
-    def eager(p: Tensor, g: Tensor, m: Tensor, v: Tensor) -> None:
-        new_p, new_m, new_v = update(p, g, m, v, torch.sqrt)
-        p.copy_(new_p)
-        m.copy_(new_m)
-        v.copy_(new_v)
+    def eager(*given: Tensor) -> None:
+        for p, g, m, v in batched(given):
+            for old, new in zip((p, m, v), update(p, g, m, v, torch.sqrt), strict=True):
+                old.copy_(new)
+
+    def batched(given: Sequence[Any]) -> list[Sequence[Any]]:
+        return [given[i : i + 4] for i in range(0, len(given), 4)]
 
     return Case(
-        name="adamw",
+        name=name,
         shape=shape,
         dtype=dtype,
         make=make,
         eager=eager,
-        define=lambda ops, p, g, m, v: update(p, g, m, v, ops.sqrt),
-        outputs=(dtype,) * 3,
-        aliases=(0, 2, 3),
+        define=lambda ops, *given: [
+            new for one in batched(given) for new in update(*one, ops.sqrt)
+        ],
+        outputs=(dtype,) * (3 * tensors),
+        aliases=tuple(4 * i + place for i in range(tensors) for place in (0, 2, 3)),
+        goal=goal,
     )
+
+
+def adamw(shape: Shape, dtype: torch.dtype) -> Case:
+    return _adamw("adamw", 1, shape, dtype)
+
+
+def adamw_of_100(shape: Shape, dtype: torch.dtype) -> Case:
+    """The step on 100 tensors that have as many elements together as the one of adamw()."""
+    goal = Goal(beside=(key("adamw", dtype, shape), 0.95))
+    return _adamw("adamw_of_100", 100, shape, dtype, goal)
 
 
 def mask_mul(shape: Shape, dtype: torch.dtype) -> Case:
@@ -332,6 +359,8 @@ TABLE = (
     Row(adamw, (1 << 20,), f32),
     Row(adamw, (16 << 20,), f32),
     Row(adamw, (64 << 20,), f32, main=True),
+    Row(adamw, (100 << 18,), f32),
+    Row(adamw_of_100, (100 << 18,), f32, tiny=((400,), (900,))),
     Row(cast_to(f32), (8192, 16384), bf16, main=True),
     Row(cast_to(bf16), (8192, 16384), f32, main=True),
     Row(bias, (8192, 8192), f32),

@@ -29,7 +29,7 @@ def copy_share(record: Mapping[str, Any]) -> float:
 
 def shares(record: Record, records: Records) -> dict[str, float]:
     """Our speed as a share of a copy's, of the probe's, of the best correct peer's, and of the
-    bytes a second of the case with aligned rows; empty where we have no time.
+    bytes a second of the case with aligned rows or of another one; empty where we have no time.
     """
     us = record["us"]
     if "fuser" not in us:
@@ -41,9 +41,12 @@ def shares(record: Record, records: Records) -> dict[str, float]:
     peer = best_peer(record)
     if peer:
         share["peer"] = us[peer] / ours
-    even = records.get(record["goal"].get("aligned") or "")
-    if even and "fuser" in even["us"]:
-        share["aligned"] = (record["bytes"] / ours) / (even["bytes"] / even["us"]["fuser"])
+    goal = record["goal"]
+    beside, _ = goal.get("beside") or ("", 0)
+    for kind, key in (("aligned", goal.get("aligned")), ("beside", beside)):
+        other = records.get(key or "")
+        if other and "fuser" in other["us"]:
+            share[kind] = (record["bytes"] / ours) / (other["bytes"] / other["us"]["fuser"])
     return share
 
 
@@ -66,6 +69,9 @@ def asked(goal: Mapping[str, Any]) -> str:
     ]
     if goal.get("aligned"):
         parts.append(f"{100 * ODD_RATE:.0f}% of {goal['aligned'].rsplit('x', 1)[1]} wide")
+    if goal.get("beside"):
+        key, rate = goal["beside"]
+        parts.append(f"{100 * rate:.0f}% of {key}")
     return ", ".join(parts) or "-"
 
 
@@ -78,6 +84,8 @@ def misses(record: Record, records: Records) -> list[str]:
             found.append(f"{100 * share[name]:.1f}% of {what}")
     if share.get("aligned", ODD_RATE) < ODD_RATE:
         found.append(f"{100 * share['aligned']:.1f}% of aligned")
+    if goal.get("beside") and share.get("beside", 1) < goal["beside"][1]:
+        found.append(f"{100 * share['beside']:.1f}% of {goal['beside'][0]}")
     if share.get("peer", PEER) < PEER:
         found.append(f"{100 * share['peer']:.1f}% of {best_peer(record)}")
     spills = sum(k["local_bytes"] for k in record.get("kernels", []))

@@ -96,8 +96,9 @@ def test_normalized_rows_are_large() -> None:
 @pytest.mark.parametrize("family", TABLES)
 def test_goals_name_cases_that_are_there(family: str) -> None:
     keys = {row.case().key for row in TABLES[family]}
-    wanted = {row.case().goal.aligned for row in TABLES[family]} - {None}
-    assert wanted <= keys
+    goals = [row.case().goal for row in TABLES[family]]
+    assert {g.aligned for g in goals} - {None} <= keys
+    assert {g.beside[0] for g in goals if g.beside} <= keys
 
 
 def test_goals() -> None:
@@ -549,6 +550,10 @@ def test_misses() -> None:
     assert standing.misses(spilling, records) == ["24 local bytes"]
     reading = record("sum", [4], {"fuser": 100.0}, probe_us=89.0, goal={"probe": 0.90})
     assert standing.misses(reading, {}) == ["89.0% of read"]
+    same = record("scale", [4], {"fuser": 110.0}, goal={"beside": [even_key, 0.95]})
+    assert standing.asked(same["goal"]) == f"95% of {even_key}"
+    assert standing.misses(same, records) == [f"90.9% of {even_key}"]
+    assert standing.misses({**same, "us": {"fuser": 105.0}}, records) == []
     line = report.family_row("softmax", records)
     assert line[:4] == ["softmax", "2 of 2", "85% of 4096 wide; 90% of copy", "1, MISSED 1"]
     assert line[-1] == "100"
