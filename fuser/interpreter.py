@@ -183,6 +183,19 @@ class _Run:
     def number(self, place: int) -> int:
         return int(self.scalars[place].item())
 
+    def wanted(self, record: dict[str, Any], places: Sequence[int]) -> list[int]:
+        """Sizes, of which those that the definition itself names may be -1."""
+        sizes = [self.number(place) for place in places]
+        for place, size in zip(places, sizes, strict=True):
+            if size < 0 and self.scalar_records[place][0] != "constant":
+                raise ShapeError(
+                    f"{record['composite'] or record['kind'].lower()}(): a Scalar is a size of "
+                    f"{size} in this run; expected at least 0{self.describe(record)}\n"
+                    "  hint: -1 is written as a number in the definition",
+                    rule="size-1",
+                )
+        return sizes
+
     def sizes(self, record: dict[str, Any]) -> list[int]:
         sizes = [self.number(place) for place in record["shape"]]
         for d, size in enumerate(sizes):
@@ -218,7 +231,7 @@ class _Run:
                     value = value.unsqueeze(d) if new else value
                 return value
             case "Expand":
-                wanted = [self.number(place) for place in record["shape"]]
+                wanted = self.wanted(record, record["shape"])
                 return self.values[record["arg"]].expand(wanted)  # -1 keeps a size
             case "Squeeze":
                 value = self.values[record["arg"]]
@@ -245,10 +258,12 @@ class _Run:
             case "TakeAlongAxis":
                 return self.take_along_axis(record)
             case "SplitDim":
-                sizes = [self.number(place) for place in record["sizes"]]
+                sizes = self.wanted(record, record["sizes"])
                 return self.regrouped("split_dim", record, 1, sizes)
             case "MergeDims":
-                return self.regrouped("merge_dims", record, 2, [self.number(record["size"])])
+                return self.regrouped(
+                    "merge_dims", record, 2, self.wanted(record, [record["size"]])
+                )
             case "Slice":
                 bounds = zip(record["starts"], record["ends"], record["steps"], strict=True)
                 parts = [slice(self.number(a), self.number(b), step) for a, b, step in bounds]

@@ -285,7 +285,7 @@ def reshape(ops: "Ops", arg: Tensor, new_shape: Sequence[Size]) -> Tensor:
     if None not in have and None not in want:
         return _reshape_known(ops, arg, [int(n or 0) for n in have], [int(n or 0) for n in want])
     if 0 in want and -1 not in want:
-        _renamed(ops, reshape(ops, arg, [-1]), 0, 0)  # the operand has no elements either
+        renamed(ops, reshape(ops, arg, [-1]), 0, 0)  # the operand has no elements either
         return ops.full(wanted, 0, arg.dtype())
     return _reshape_open(ops, arg, wanted)
 
@@ -349,10 +349,10 @@ def _reshape_open(ops: "Ops", arg: Tensor, want: list[Size]) -> Tensor:
     becomes one dim and is split again.
     """
     first = 0
-    while first < min(arg.ndim, len(want)) and _same(arg.size(first), want[first]):
+    while first < min(arg.ndim, len(want)) and same_size(arg.size(first), want[first]):
         first += 1
     last = 0
-    while last < min(arg.ndim, len(want)) - first and _same(
+    while last < min(arg.ndim, len(want)) - first and same_size(
         arg.size(arg.ndim - 1 - last), want[len(want) - 1 - last]
     ):
         last += 1
@@ -377,7 +377,7 @@ def _reshape_open(ops: "Ops", arg: Tensor, want: list[Size]) -> Tensor:
         result = ops.merge_dims(result, first)
     if len(middle) == 1:
         open_size = _known(middle[0]) == -1
-        return result if open_size else _renamed(ops, result, first, middle[0])
+        return result if open_size else renamed(ops, result, first, middle[0])
     where_open = [i for i, size in enumerate(middle) if _known(size) == -1]
     if not where_open:
         # The first one compares all elements with all sizes; the others divide what it made.
@@ -397,12 +397,12 @@ def _product(ops: "Ops", sizes: list[Size]) -> Size:
     return functools.reduce(ops.mul, sizes) if len(sizes) > 1 else sizes[0]
 
 
-def _renamed(ops: "Ops", arg: Tensor, dim: int, size: Size) -> Tensor:
+def renamed(ops: "Ops", arg: Tensor, dim: int, size: Size) -> Tensor:
     """The dim under another name for its size, which is compared when it runs."""
     return ops.merge_dims(unsqueeze(ops, arg, dim), dim, size)
 
 
-def _same(a: Size, b: Size) -> bool:
+def same_size(a: Size, b: Size) -> bool:
     if isinstance(a, Scalar) and isinstance(b, Scalar):
         return a.is_same(b)
     return _known(a) is not None and _known(a) == _known(b)

@@ -1,6 +1,8 @@
 """fuser/evaluate.py: a definition op by op in float64."""
 
+import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -205,6 +207,28 @@ def test_evaluate_1() -> None:
     assert str(caught.value).endswith(
         f"\n  t0: sizes [3]\n  t1: sizes [4]\n  defined at {z.location}"
     )
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        lambda o, x, n: o.reshape(x, [n, 3]),
+        lambda o, x, n: o.reshape(x, [n]),
+        lambda o, x, n: o.reshape(x, [n, -1]),
+        lambda o, x, n: o.reshape(x, [2, n, 3]),
+        lambda o, x, n: o.expand(x, [n, 6]),
+        lambda o, x, n: o.broadcast_in_dim(x, [n, 3, 6], [1, 2]),
+        lambda o, x, n: o.full([n], 1.0, DataType.Float),
+    ],
+)
+def test_a_scalar_is_no_minus_one(wanted: Callable[..., Any]) -> None:
+    """A size of -1 stands in the definition; one that comes with the run is negative."""
+    fd = FusionDefinition()
+    x, n = fd.define_tensor([3, 6]), fd.define_scalar(DataType.Int)
+    fd.add_output(wanted(fd.ops, x, n))
+    for run in (fd.execute, functools.partial(evaluate, fd)):
+        with pytest.raises(ShapeError):
+            run([torch.zeros(3, 6), -1])
 
 
 def test_reductions(rng: np.random.Generator) -> None:

@@ -1,5 +1,6 @@
 """fuser/normalizations.py: what each normalization means, against torch in float64."""
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -206,6 +207,22 @@ def test_sizes_may_be_symbolic() -> None:
     x = fd.define_tensor([-1, -1])
     for shape in (7, [-1], x.size(1), [x.size(0), x.size(1)]):
         fd.ops.layer_norm(x, shape)
+
+
+@pytest.mark.parametrize("norm", ["layer_norm", "rms_norm"])
+def test_sizes_that_only_the_run_knows_are_compared_there(norm: str) -> None:
+    fd = FusionDefinition()
+    x, size = fd.define_tensor([-1, -1]), fd.define_scalar(DataType.Int)
+    for shape in ([5], [size]):
+        fd.add_output(getattr(fd.ops, norm)(x, shape)[0])
+    fits = torch.randn(3, 5)
+    expected = getattr(torch, norm)(fits, [5])
+    for y in fd.execute([fits, 5]):
+        torch.testing.assert_close(y, expected)
+    for inputs in ([torch.randn(3, 6), 5], [fits, 4]):
+        for run in (fd.execute, functools.partial(evaluate, fd)):
+            with pytest.raises(ShapeError, match=norm):
+                run(inputs)
 
 
 @pytest.mark.parametrize("name", normalizations.__all__)
