@@ -80,6 +80,34 @@ def reduced_dims(
     return listed, None if dtype is None else as_dtype(dtype)
 
 
+def along_a_dim(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of ops, a tensor and `dim`, for which tensors of no dims count as tensors of one
+    element along dim 0 or -1, as in torch; where all are such, the results have no dims again.
+    """
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def call(ops: Any, *args: Any, **named: Any) -> Any:
+        first = args[0] if args else next(iter(named.values()), None)
+        if not isinstance(first, Tensor) or first.ndim:
+            return function(ops, *args, **named)
+        bound = signature.bind(ops, *args, **named)
+        bound.apply_defaults()
+        given = bound.arguments
+        if given["dim"] not in (0, -1):
+            return function(ops, *args, **named)  # which refuses it
+        tensors = {name: t for name, t in given.items() if isinstance(t, Tensor)}
+        given.update({n: ops.broadcast(t, [True]) for n, t in tensors.items() if t.ndim == 0})
+        results = function(*bound.args, **bound.kwargs)
+        if any(t.ndim for t in tensors.values()):
+            return results
+        if isinstance(results, tuple):
+            return tuple(ops.squeeze(t, [0]) for t in results)
+        return ops.squeeze(results, [0])
+
+    return call
+
+
 def known_number(op: str, name: str, value: Any) -> Any:
     """A number, of a Scalar that is one; others are given back as they are. Raises Unsupported
     `number-1` for a Scalar that only the run knows.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fuser import _core
 from fuser._core import DataType, Scalar, Tensor
-from fuser.arguments import Number, Size, as_dtype, known_number
+from fuser.arguments import Number, Size, along_a_dim, as_dtype, known_number
 from fuser.errors import Unsupported, UserError
 
 if TYPE_CHECKING:
@@ -200,6 +200,7 @@ def sdpfa_bwd(
     return out, ops.result(out, 1), ops.result(out, 2)
 
 
+@along_a_dim
 def topk(
     ops: "Ops", arg: Tensor, k: Size, dim: int = -1, largest: bool = True, sorted: bool = False
 ) -> tuple[Tensor, Tensor]:
@@ -214,6 +215,7 @@ def topk(
     return _pair(ops, "topk", arg, k=k, dim=dim, largest=largest, sorted=sorted)
 
 
+@along_a_dim
 def sort(
     ops: "Ops", arg: Tensor, dim: int = -1, descending: bool = False, stable: bool = False
 ) -> tuple[Tensor, Tensor]:
@@ -223,6 +225,7 @@ def sort(
     return _pair(ops, "sort", arg, dim=dim, descending=descending, stable=stable)
 
 
+@along_a_dim
 def argsort(
     ops: "Ops", arg: Tensor, dim: int = -1, descending: bool = False, stable: bool = False
 ) -> Tensor:
@@ -230,6 +233,7 @@ def argsort(
     return library(ops, "argsort", [arg], dim=dim, descending=descending, stable=stable)
 
 
+@along_a_dim
 def cumsum(ops: "Ops", arg: Tensor, dim: int, init: Scalar | Number | None = None) -> Tensor:
     """Sums of the elements up to each one along `dim`, and of `init`, in the type of `arg`:
     integers wrap, where torch.cumsum widens them. Raises as library() does.
@@ -237,6 +241,7 @@ def cumsum(ops: "Ops", arg: Tensor, dim: int, init: Scalar | Number | None = Non
     return _scan(ops, "cumsum", arg, dim, init, ops.add)
 
 
+@along_a_dim
 def cumprod(ops: "Ops", arg: Tensor, dim: int, init: Scalar | Number | None = None) -> Tensor:
     """Products of the elements up to each one along `dim`, and of `init`, in the type of `arg`.
     Raises as library() does.
@@ -244,6 +249,7 @@ def cumprod(ops: "Ops", arg: Tensor, dim: int, init: Scalar | Number | None = No
     return _scan(ops, "cumprod", arg, dim, init, ops.mul)
 
 
+@along_a_dim
 def cummax(ops: "Ops", arg: Tensor, dim: int, init: Scalar | Number | None = None) -> Tensor:
     """The greatest of `init` and the elements up to each one along `dim`; NaN wins. Without `init`
     result(..., 1) is the int64 index of that element, as torch.cummax gives it. Raises as library()
@@ -252,11 +258,13 @@ def cummax(ops: "Ops", arg: Tensor, dim: int, init: Scalar | Number | None = Non
     return _scan(ops, "cummax", arg, dim, init, ops.maximum)
 
 
+@along_a_dim
 def cummin(ops: "Ops", arg: Tensor, dim: int, init: Scalar | Number | None = None) -> Tensor:
     """The least of `init` and the elements up to each one along `dim`; otherwise as cummax()."""
     return _scan(ops, "cummin", arg, dim, init, ops.minimum)
 
 
+@along_a_dim
 def scatter(
     ops: "Ops", arg: Tensor, index: Tensor, src: Tensor | Scalar | Number, dim: int
 ) -> Tensor:

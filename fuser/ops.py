@@ -24,7 +24,16 @@ from fuser import (
     shapes,
 )
 from fuser._core import DataType, Scalar, Tensor
-from fuser.arguments import Dims, Number, Operand, Size, as_dtype, checked, reduced_dims
+from fuser.arguments import (
+    Dims,
+    Number,
+    Operand,
+    Size,
+    along_a_dim,
+    as_dtype,
+    checked,
+    reduced_dims,
+)
 from fuser.errors import UserError
 from fuser.naming import word
 
@@ -211,6 +220,7 @@ class Ops:
         """
         return _core.take_along_axis(self._builder, arg, index, dim, False)
 
+    @along_a_dim
     def gather(self, arg: Tensor, index: Tensor, dim: int) -> Tensor:
         """take_along_axis() where the other sizes do not broadcast but are those of `index`, which
         are no larger than those of `arg`; as torch.gather.

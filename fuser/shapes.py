@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fuser import _core
 from fuser._core import DataType, Scalar, Tensor
-from fuser.arguments import Number, Size, known_number
+from fuser.arguments import Number, Size, along_a_dim, known_number
 from fuser.errors import ShapeError, UserError
 
 if TYPE_CHECKING:
@@ -163,6 +163,7 @@ def select(ops: "Ops", arg: Tensor, index: Size, dim: int) -> Tensor:
     return ops.squeeze(ops.take_along_axis(arg, wide, place), [place])
 
 
+@along_a_dim
 def index_select(ops: "Ops", arg: Tensor, index: Tensor, dim: int) -> Tensor:
     """The elements `index`, of one dim or none, names along `dim`, as torch.index_select.
 

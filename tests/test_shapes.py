@@ -389,3 +389,55 @@ def test_an_embedding_of_a_largest_norm(norm_type: float | None) -> None:
     (result,) = fd.execute([index, weight])
     torch.testing.assert_close(result.double(), expected, rtol=10 * 2**-23, atol=0)
     assert torch.equal(weight, X / 16)
+
+
+ZERO, FIRST, NINE = torch.tensor(2.5), torch.tensor(0), torch.tensor(9.0)
+# fd.ops first, then torch's, of tensors of no dims; `d` is the dim.
+OF_NO_DIMS: dict[str, tuple[Callable[..., Any], Callable[..., Any], list[torch.Tensor]]] = {
+    "gather": (lambda o, d, x, i: o.gather(x, i, d), lambda d, x, i: x.gather(d, i), [ZERO, FIRST]),
+    "gather of several": (
+        lambda o, d, x, i: o.gather(x, i, d),
+        lambda d, x, i: x.gather(d, i),
+        [ZERO, torch.zeros(3, dtype=torch.int64)],
+    ),
+    "index_select": (
+        lambda o, d, x, i: o.index_select(x, i, d),
+        lambda d, x, i: x.index_select(d, i),
+        [ZERO, FIRST],
+    ),
+    "scatter": (
+        lambda o, d, x, i, s: o.scatter(x, i, s, d),
+        lambda d, x, i, s: x.scatter(d, i, s),
+        [ZERO, FIRST, NINE],
+    ),
+    "sort": (lambda o, d, x: o.sort(x, d), lambda d, x: x.sort(d), [ZERO]),
+    "topk": (lambda o, d, x: o.topk(x, 1, dim=d), lambda d, x: x.topk(1, d), [ZERO]),
+    "argsort": (lambda o, d, x: o.argsort(x, d), lambda d, x: x.argsort(d), [ZERO]),
+    "cumsum": (lambda o, d, x: o.cumsum(x, d), lambda d, x: x.cumsum(d), [ZERO]),
+    "cumprod": (lambda o, d, x: o.cumprod(x, d), lambda d, x: x.cumprod(d), [ZERO]),
+    "cummax": (lambda o, d, x: o.cummax(x, d), lambda d, x: x.cummax(d)[0], [ZERO]),
+    "cummin": (lambda o, d, x: o.cummin(x, d), lambda d, x: x.cummin(d)[0], [ZERO]),
+}
+
+
+@pytest.mark.parametrize("dim", [0, -1])
+@pytest.mark.parametrize("op", OF_NO_DIMS)
+def test_a_tensor_of_no_dims_has_one_element_along_dim_0(op: str, dim: int) -> None:
+    ours, torchs, inputs = OF_NO_DIMS[op]
+    fd = FusionDefinition()
+    results = ours(fd.ops, dim, *(fd.from_pytorch(t) for t in inputs))
+    expected = torchs(dim, *inputs)
+    for result in results if isinstance(results, tuple) else [results]:
+        fd.add_output(result)
+    wanted = [expected] if isinstance(expected, torch.Tensor) else list(expected)
+    got = fd.execute(inputs)
+    assert [t.shape for t in got] == [t.shape for t in wanted]
+    assert all(torch.equal(a, b) for a, b in zip(got, wanted, strict=True))
+
+
+@pytest.mark.parametrize("op", OF_NO_DIMS)
+def test_a_tensor_of_no_dims_has_no_dim_1(op: str) -> None:
+    ours, _, inputs = OF_NO_DIMS[op]
+    fd = FusionDefinition()
+    with pytest.raises(ShapeError):
+        ours(fd.ops, 1, *(fd.from_pytorch(t) for t in inputs))
