@@ -20,6 +20,23 @@ std::pair<Expr, Expr> split(Exprs& exprs, const Merges& merges, Expr one, Expr s
   return {exprs.div(one, size), exprs.mod(one, size)};
 }
 
+// last - one, with the sum taken apart and what cancels gone: what is flipped twice is read where
+// it stands, so that coordinates do not grow with the number of flips.
+Expr reflected(Exprs& exprs, Expr one, Expr last) {
+  Expr sum = exprs.constant(0);
+  bool cancelled = false;
+  const auto subtract = [&](Expr term) {
+    if (term == last && !cancelled)
+      cancelled = true;
+    else
+      sum = exprs.add(sum, exprs.mul(term, exprs.constant(-1)));
+  };
+  for (; one->kind == ExprNode::Kind::Apply && one->op == Op::add; one = one->args[0])
+    subtract(one->args[1]);
+  subtract(one);
+  return cancelled ? sum : exprs.add(sum, last);
+}
+
 }  // namespace
 
 Point step(Exprs& exprs, Merges& merges, std::unordered_set<Expr>& outside,
@@ -78,7 +95,7 @@ Point step(Exprs& exprs, Merges& merges, std::unordered_set<Expr>& outside,
           at = p.at;
           for (int64_t i : d.dims) {
             const Expr last = exprs.sub(import(d.arg->shape[i]), exprs.constant(1));
-            at[i] = derived(p.at[i], exprs.add(exprs.mul(p.at[i], exprs.constant(-1)), last));
+            at[i] = derived(p.at[i], reflected(exprs, p.at[i], last));
           }
           return {d.arg, std::move(at)};
         } else {

@@ -303,6 +303,7 @@ class Seen {
 }  // namespace
 
 void visit(std::span<const Expr> roots, const std::function<void(Expr)>& f) {
+  if (roots.size() == 1 && roots[0]->arity == 0) return f(roots[0]);  // most walks are
   Seen done;
   std::vector<std::pair<Expr, bool>> open;
   for (auto it = roots.rbegin(); it != roots.rend(); ++it) open.emplace_back(*it, false);
@@ -310,7 +311,7 @@ void visit(std::span<const Expr> roots, const std::function<void(Expr)>& f) {
     auto [e, expanded] = open.back();
     open.pop_back();
     if (done.count(e)) continue;
-    if (expanded) {
+    if (expanded || e->arity == 0) {
       done.insert(e);
       f(e);
       continue;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 import torch
 
 from fuser import DataType, FusionDefinition, Tensor
@@ -37,6 +38,36 @@ def test_movement_leaves_no_value_behind() -> None:
     )
     fd.add_output(x + fd.ops.squeeze(moved, [0]))
     assert loads(stage_text(fd, [torch.ones(4, 8)], "loops")) == ["g_in0"]
+
+
+@pytest.mark.parametrize("rows", [-1, 6])
+def test_what_is_flipped_twice_is_read_where_it_stands(rows: int) -> None:
+    fd = FusionDefinition()
+    x = fd.define_tensor([rows])
+    fd.add_output(x + fd.ops.flip(fd.ops.flip(x, [0]), [0]))
+    assert loads(stage_text(fd, [torch.ones(6)], "loops")) == ["g_in0"]
+
+
+def test_many_flips_are_two_places() -> None:
+    """Each flips what the one before gave: coordinates do not grow, nothing is cut."""
+    fd, (x,) = define(1)
+    y = x
+    data = torch.randn(64)
+    expected = data.double()
+    for _ in range(40):
+        y = fd.ops.flip(y, [0]) * 0.5 + x
+        expected = expected.flip(0) * 0.5 + data.double()
+    fd.add_output(y)
+    assert len(loads(stage_text(fd, [data], "loops"))) == 2  # one kernel, or it raises
+    torch.testing.assert_close(fd.execute([data])[0], expected.float())
+
+
+def test_a_flip_of_a_slice_of_a_flip() -> None:
+    fd, (x,) = define(2)
+    turned = fd.ops.slice(fd.ops.flip(x, [0, 1]), [1, 2], [5, 8], [1, 2])
+    fd.add_output(fd.ops.flip(turned, [1, 0]) * 2.0)
+    data = torch.arange(48.0).reshape(6, 8)
+    assert torch.equal(fd.execute([data])[0], data.flip(0, 1)[1:5, 2::2].flip(0, 1) * 2)
 
 
 def test_outputs_side_by_side_share_reads() -> None:
