@@ -119,13 +119,33 @@ Ranks merged(const MergeDims& d, const Ranks& of) {
 }
 
 // One dim as two neighbours.
-Ranks split(const SplitDim& d, const Ranks& of) {
+Ranks split(int64_t dim, const Ranks& of) {
   Ranks out = of;
-  const int whole = of[d.dim];
+  const int whole = of[dim];
   for (int& r : out)
     if (r > whole && whole >= 0) ++r;
-  out.insert(out.begin() + d.dim, whole < 0 ? -1 : whole + 1);
+  out.insert(out.begin() + dim, whole < 0 ? -1 : whole + 1);
   return out;
+}
+
+// The tensor that got dim `dim`, and no other, by a broadcast; nullptr: `t` is no such tensor.
+const Tensor* unsqueezed(const Tensor& t, int64_t dim) {
+  const auto* d = std::get_if<Broadcast>(&t.definition);
+  const bool is = d && d->is_broadcast[dim] && t.rank() == d->arg->rank() + 1;
+  return is ? d->arg : nullptr;
+}
+
+// A cat along a dim that all operands got for it is a stack. torch's is a cat along the dim behind,
+// one that is taken apart then.
+Ranks cat(const Cat& d, int rank, const std::vector<Ranks>& known) {
+  std::vector<Ranks> operands, stacked;
+  for (const Tensor* a : d.args) {
+    operands.push_back(known[a->id]);
+    if (const Tensor* x = unsqueezed(*a, d.dim)) stacked.push_back(known[x->id]);
+  }
+  if (stacked.size() < operands.size()) return in_memory_format(rank, operands);
+  if (d.dim + 1 == rank) return row_major_ranks(rank);
+  return split(d.dim, in_memory_format(rank - 1, stacked));
 }
 
 Ranks ranks(const Tensor& t, const std::vector<LayoutClass>& layouts,
@@ -166,15 +186,13 @@ Ranks ranks(const Tensor& t, const std::vector<LayoutClass>& layouts,
         } else if constexpr (std::is_same_v<D, Slice>) {
           return of(d.arg);
         } else if constexpr (std::is_same_v<D, SplitDim>) {
-          return split(d, of(d.arg));
+          return split(d.dim, of(d.arg));
         } else if constexpr (std::is_same_v<D, MergeDims>) {
           return merged(d, of(d.arg));
         } else if constexpr (std::is_same_v<D, Pad>) {
           return in_memory_format(t.rank(), {of(d.arg)});
         } else if constexpr (std::is_same_v<D, Cat>) {
-          std::vector<Ranks> operands;
-          for (const Tensor* a : d.args) operands.push_back(of(a));
-          return in_memory_format(t.rank(), operands);
+          return cat(d, t.rank(), known);
         } else if constexpr (std::is_same_v<D, Iota>) {
           return {-1};
         } else {

@@ -5,6 +5,7 @@
 // | elementwise, cast, flip | by the first operand that tells which of two dims is outer |
 // | permute, slice, expand, squeeze, broadcast, reshapes that can be views | as the operand lies |
 // | cat, pad (and so roll) | row-major, or channels-last where all operands are |
+// | cat along a dim that broadcasts made (stack) | as a cat along the dim behind, taken apart |
 // | reductions, take_along_axis, full, other reshapes, library calls | row-major |
 // | iota | tells nothing: what is made of it follows its other operands |
 // | stride_order | as it says |

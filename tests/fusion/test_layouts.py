@@ -68,6 +68,17 @@ CASES: dict[str, Case] = {
     ),
     "cat": (lambda o, x, y: o.cat([x, x], 1), lambda x, y: torch.cat([x, x], 1)),
     "cat of two layouts": (lambda o, x, y: o.cat([x, y], 3), lambda x, y: torch.cat([x, y], 3)),
+    **{
+        f"stack {dim}": (
+            lambda o, x, y, dim=dim: o.stack([x, o.relu(x)], dim),
+            lambda x, y, dim=dim: torch.stack([x, x.relu()], dim),
+        )
+        for dim in range(5)
+    },
+    "stack of two layouts": (
+        lambda o, x, y: o.stack([x, y], 1),
+        lambda x, y: torch.stack([x, y], 1),
+    ),
     "merge": (
         lambda o, x, y: o.relu(o.reshape(x, [20, 6, 7])),
         lambda x, y: x.reshape(20, 6, 7).relu(),
