@@ -210,7 +210,7 @@ const Tensor* full(Fusion& fusion, std::span<const Expr> shape, Expr value, DTyp
     FUSER_CHECK(kind_of(shape[d]->dtype) == Kind::Int &&
                     !(shape[d]->is_constant() && shape[d]->value.integer < 0),
                 Shape, "full-1", "full(): expected a size of at least 0 in axis ", d, ", got ",
-                to_string(shape[d]));
+                rules::size_text(shape[d]));
   return append(fusion, dtype, {shape.begin(), shape.end()}, Full{.value = value},
                 std::move(location));
 }
@@ -247,8 +247,8 @@ const Tensor* expand(Fusion& fusion, const Tensor* arg, std::span<const Expr> sh
     FUSER_CHECK(
         kind_of(want->dtype) == Kind::Int && !(want->is_constant() && want->value.integer < 0),
         Shape, "expand-3", "expand(t", arg->id,
-        ", shape): expected a size of at least 0, or -1, in axis ", d, ", got ", to_string(want),
-        "\n  ", where(*arg));
+        ", shape): expected a size of at least 0, or -1, in axis ", d, ", got ",
+        rules::size_text(want), "\n  ", where(*arg));
     FUSER_CHECK(!want->is_constant() || !arg->shape[d]->is_constant() ||
                     arg->shape[d]->is_constant(1) || want == arg->shape[d],
                 Shape, "expand-2", "expand(t", arg->id, ", shape): axis ", d, " has size ",

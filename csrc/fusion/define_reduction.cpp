@@ -52,7 +52,7 @@ void require_elements(Fusion& fusion, const std::string& what, const Tensor* arg
 void check_size(const std::string& what, const char* rule, Expr size) {
   FUSER_CHECK(
       kind_of(size->dtype) == Kind::Int && !(size->is_constant() && size->value.integer < 0), Shape,
-      rule, what, ": expected a size of at least 0, got ", to_string(size));
+      rule, what, ": expected a size of at least 0, got ", rules::size_text(size));
 }
 
 }  // namespace

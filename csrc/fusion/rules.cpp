@@ -53,6 +53,12 @@ void require(Fusion& fusion, const std::string& what, const Tensor* arg, int64_t
                    .law = law});
 }
 
+std::string size_text(Expr size) {
+  if (kind_of(size->dtype) == Kind::Int) return to_string(size);
+  return text(to_string(size), " of type ", row(size->dtype).torch,
+              "\n  hint: a // b is the quotient of integers, a / b never one");
+}
+
 int dim_of_size(const Tensor* t, Expr size) {
   const auto it = std::find(t->shape.begin(), t->shape.end(), size);
   return it == t->shape.end() ? -1 : static_cast<int>(it - t->shape.begin());

@@ -26,6 +26,9 @@ std::string lines(std::span<const Operand> args);
 int64_t dim_of(const std::string& what, std::string_view rule, const Tensor& arg, int64_t dim,
                int more = 0);
 
+// "s0 + 1", or "truediv(s0, 2) of type float32, ..." where a size is no integer.
+std::string size_text(Expr size);
+
 // To be checked when it runs. Its op is named with what it is a part of: "reshape():
 // merge_dims(t0)".
 void require(Fusion& fusion, Constraint constraint);

@@ -299,6 +299,13 @@ ERRORS: list[Error] = [
     ),
     (
         ShapeError,
+        "full-1",
+        "full(): expected a size of at least 0 in axis 0, got truediv(2.0, 2.0) of "
+        "type float32\n  hint: a // b is the quotient of integers, a / b never one",
+        lambda fd, x, y: fd.ops.full([x.size(0) / 2], 0, DataType.Int),
+    ),
+    (
+        ShapeError,
         "size-dim-1",
         "size(t0, 2): dim is out of range for rank 2\n  t0: float32[2, 3]  defined at {0}",
         lambda fd, x, y: x.size(2),
