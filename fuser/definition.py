@@ -7,7 +7,6 @@ import os
 import threading
 from collections.abc import Sequence
 from contextlib import nullcontext
-from functools import partial
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from fuser import _core
@@ -196,7 +195,6 @@ class FusionDefinition(LegacyDefinition):
             return self._define_by_strides(*args, **kwargs)
         return self._define_by_shape(*args, **kwargs)
 
-    @partial(checked, name="define_tensor")
     def _define_by_shape(
         self,
         shape: Sequence[int],
@@ -232,7 +230,6 @@ class FusionDefinition(LegacyDefinition):
             [] if order == row_major else order,
         )
 
-    @partial(checked, name="define_tensor")
     def _define_by_strides(
         self,
         sizes: Sequence[int],
@@ -530,5 +527,6 @@ def _plan_fields(plan: Plans | None) -> dict[str, Any] | list[dict[str, Any]] | 
 for _type in (LegacyDefinition, FusionDefinition):
     for _name, _written in list(vars(_type).items()):
         # A call of execute() is too short for another one around it: it looks by itself.
-        if inspect.isfunction(_written) and not _name.startswith("_") and _name != "execute":
-            setattr(_type, _name, checked(_written))
+        _shown = "define_tensor" if _name.startswith("_define_by_") else _name
+        if inspect.isfunction(_written) and not _shown.startswith("_") and _name != "execute":
+            setattr(_type, _name, checked(_written, _shown))
