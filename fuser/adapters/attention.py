@@ -6,6 +6,7 @@ mask is memory that torch's fastest kernels do not take, or read in vain.
 
 from __future__ import annotations
 
+import operator
 from types import BuiltinFunctionType
 from typing import Any
 
@@ -16,6 +17,12 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 _ATTENTION = F.scaled_dot_product_attention
 _CREATIONS: set[Any] = {torch.arange, torch.full, torch.ones, torch.zeros, torch.tensor}
+# operator.iadd and its like; and_ and or_ bear their underscore for Python's sake.
+_OPERATORS_THAT_WRITE = {operator.setitem, operator.delitem} | {
+    getattr(operator, f"i{name.rstrip('_')}")
+    for name in vars(operator)
+    if not name.startswith("__") and hasattr(operator, f"i{name.rstrip('_')}")
+}
 # Elements of a mask, without the dims that only repeat it, that are looked at.
 _MOST = 1 << 26
 
@@ -97,11 +104,11 @@ def _is_pure(node: fx.Node) -> bool:
         return not str(node.target).endswith("_")
     if node.op != "call_function":
         return node.op == "output"
-    named = getattr(node.target, "__name__", "_")
-    builtin = isinstance(node.target, BuiltinFunctionType) and not named.endswith("_")
-    if builtin and getattr(node.target, "__module__", "") == "_operator":
-        return named in ("inv", "invert") or not named.startswith(("i", "set", "del"))
-    return (builtin or node.target is F.embedding) and "out" not in node.kwargs
+    target = node.target
+    if getattr(target, "__module__", "") == "_operator":
+        return target not in _OPERATORS_THAT_WRITE
+    builtin = isinstance(target, BuiltinFunctionType) and not target.__name__.endswith("_")
+    return (builtin or target is F.embedding) and "out" not in node.kwargs
 
 
 class _Deterministic(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -26,6 +26,15 @@ def causal(n: int) -> torch.Tensor:
     return (columns <= rows).expand(2, -1, n, n)
 
 
+def packed(n: int) -> torch.Tensor:
+    """As transformers makes it: causal, and within a sequence, of which there is one."""
+    rows, columns = positions(n)
+    places = (torch.arange(n) + 0)[None].expand(2, -1)
+    sequence = (torch.diff(places, prepend=places[:, :1] - 1, dim=-1) != 1).cumsum(-1)
+    same = sequence[:, None, :, None] == sequence[:, None, None, :]
+    return (rows.new_ones((), dtype=torch.bool) & same & (columns <= rows)) | (columns < 0)
+
+
 def near(n: int) -> torch.Tensor:
     rows, columns = positions(n)
     return (columns <= rows) & (columns > rows - 2)
@@ -75,6 +84,7 @@ def attention(
     [
         (full, (False, False)),
         (causal, (False, True)),
+        (packed, (False, True)),
         (near, (True, False)),
         (written, (True, False)),
         (drawn, (True, False)),
