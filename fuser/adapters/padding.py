@@ -36,12 +36,13 @@ def pad_products(graph: fx.Graph, makers: Collection[fx.Node], kept: Collection[
     makers  nodes of regions: the memory of what they give is ours to lay out
     kept    results of the graph that only its own backward graph reads
     """
+    copies: dict[fx.Node, fx.Node] = {}
     for node in list(graph.nodes):
         if node.target not in PRODUCTS:
             continue
         a, b = _matrices(node)
         if is_worth_padding(tensor_of(a), tensor_of(b)) and _bias_fits(node):
-            _pad(graph, node, makers, kept)
+            _pad(graph, node, makers, kept, copies)
 
 
 def write_by_copies(graph: fx.Graph, nodes: Sequence[fx.Node]) -> None:
@@ -88,13 +89,17 @@ def _bias_fits(node: fx.Node) -> bool:
 
 
 def _pad(
-    graph: fx.Graph, node: fx.Node, makers: Collection[fx.Node], kept: Collection[fx.Node]
+    graph: fx.Graph,
+    node: fx.Node,
+    makers: Collection[fx.Node],
+    kept: Collection[fx.Node],
+    copies: dict[fx.Node, fx.Node],
 ) -> None:
     """The product of padded matrices, and of it the beginning."""
     traced = tensor_of(node)
     for matrix in _matrices(node):
         with graph.inserting_before(node):
-            node.replace_input_with(matrix, _padded(graph, matrix, makers, kept))
+            node.replace_input_with(matrix, _padded(graph, matrix, makers, kept, copies))
     whole = node.meta["val"] = computed(node)
     strides = whole.stride()
     with graph.inserting_after(node):
@@ -120,7 +125,11 @@ def _replace(node: fx.Node, by: fx.Node) -> None:
 
 
 def _padded(
-    graph: fx.Graph, matrix: fx.Node, makers: Collection[fx.Node], kept: Collection[fx.Node]
+    graph: fx.Graph,
+    matrix: fx.Node,
+    makers: Collection[fx.Node],
+    kept: Collection[fx.Node],
+    copies: dict[fx.Node, fx.Node],
 ) -> fx.Node:
     """The larger matrix that `matrix` begins."""
     value = tensor_of(matrix)
@@ -128,14 +137,55 @@ def _padded(
     if full == tuple(value.shape):
         return matrix
     if not _is_followed_by_zeros(matrix, makers, kept):
-        copy = graph.call_function(with_zeros_behind, (matrix, full))
-        whole = value.new_empty(full)
-        copy.meta["val"] = whole.as_strided(value.shape, whole.stride())
-        matrix = copy
+        matrix = _copied(graph, matrix, copies)
     strides = tensor_of(matrix).stride()
     result = graph.call_function(_AS_STRIDED, (matrix, list(full), list(strides)))
     result.meta["val"] = value.new_empty_strided(full, strides)
     return result
+
+
+def _copied(graph: fx.Graph, matrix: fx.Node, copies: dict[fx.Node, fx.Node]) -> fx.Node:
+    """A copy of `matrix` with zeros behind it. Where it is a view, perhaps the transpose, of rows
+    that lie together, these are copied, once for all products that read them.
+    """
+    chain = [matrix]
+    while is_view(chain[-1]):
+        chain.append(chain[-1].args[0])
+    while (found := _viewed(chain)) is None:
+        chain.pop()
+    source = chain.pop()
+    if source not in copies:
+        full = padded_sizes(tensor_of(source).shape)
+        copies[source] = graph.call_function(with_zeros_behind, (source, full))
+        copies[source].meta["val"] = found[source]
+    known = {source: copies[source]}
+    for view in reversed(chain):
+        known[view] = graph.node_copy(view, lambda n: known.get(n, n))
+        known[view].meta["val"] = found[view]
+    return known[matrix]
+
+
+def _viewed(chain: Sequence[fx.Node]) -> dict[fx.Node, torch.Tensor] | None:
+    """A matrix and what it is a view of, step by step, where the last of these is a copy with zeros
+    behind it; None where there is no such view, or the last is neither the matrix nor dense.
+    """
+    matrix, source = chain[0], chain[-1]
+    value = tensor_of(source)
+    if value is None or value.ndim < 2 or not (matrix is source or value.is_contiguous()):
+        return None
+    found = {source: _with_zeros(value)}
+    try:
+        for view in reversed(chain[:-1]):
+            found[view] = computed(view, found)
+    except (RuntimeError, ValueError):
+        return None
+    return found if _short_sides(found[matrix]) <= _short_sides(found[source]) else None
+
+
+def _with_zeros(value: torch.Tensor) -> torch.Tensor:
+    """How it lies in memory where zeros follow it."""
+    whole = value.new_empty(padded_sizes(value.shape))
+    return whole.as_strided(value.shape, whole.stride())
 
 
 def _is_followed_by_zeros(
@@ -153,9 +203,7 @@ def _is_followed_by_zeros(
     if MEMORY in source.meta:
         views = {node: tensor_of(node) for node in (source, matrix)}
     elif value.is_contiguous():
-        whole = value.new_empty(padded_sizes(value.shape))
-        part = whole.as_strided(value.shape, whole.stride())
-        views = followed(source, part, makers, kept, PRODUCTS) or {}
+        views = followed(source, _with_zeros(value), makers, kept, PRODUCTS) or {}
     else:
         views = {}
     if matrix not in views:

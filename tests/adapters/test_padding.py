@@ -66,6 +66,21 @@ def test_a_region_writes_what_a_product_reads() -> None:
     assert [t.stride() for t in results] == [t.stride() for t in expected]
 
 
+def test_a_gradient_is_copied_once() -> None:
+    """Both products of a backward graph read rows that are no region's, one as they are, one
+    transposed.
+    """
+
+    def f(g, weight, x):
+        rows = g.view(-1, 63)
+        return (rows.mm(weight), rows.t().mm(x))
+
+    inputs = halves((4, 3, 63), (63, 16), (12, 16))
+    called, call = padded(f, *inputs)
+    assert called.count("with_zeros_behind") == 3  # of each input
+    close(call(list(inputs)), f(*inputs))
+
+
 @pytest.mark.parametrize("kept", [False, True])
 def test_what_the_user_sees_lies_as_torch_has_it(kept: bool) -> None:
     def f(a, b):
