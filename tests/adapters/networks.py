@@ -1,158 +1,154 @@
-"""Networks of transformers, random weights, one training step: loss and gradients of eager and of
-backend="fuser", each against the same step in float64.
+"""The networks of benchmarks.models, two layers of each, trained by eager and by backend="fuser",
+each against the same steps in float64.
 
-    python -m tests.adapters.networks                    all of them
-    python -m tests.adapters.networks bert llama --dynamic
-    python -m tests.adapters.networks gpt2 --autocast    bfloat16
+    python -m tests.adapters.networks                        ten steps of SGD of all of them
+    python -m tests.adapters.networks bert4 llama --dynamic
+    python -m tests.adapters.networks gpt2 --autocast bfloat16
+    python -m tests.adapters.networks bert4 --lengths 40     graphs compiled for so many lengths
+    python -m tests.adapters.networks bert4 --growth 2000    memory after so many steps
 
-Prints for each the distance of the loss, the relative distance of all gradients together, what was
-fused, and what fell back. Not a test of the suite: kernels of a network take minutes on a CPU.
+Prints for each how far the losses are from those of float64 at most, and the parameters at the end,
+relative to their size and to how far they went. Dropout is off, since eager draws other numbers.
+Ends with 1 where a network is farther than three times eager and what two runs of eager differ by.
+Not a test of the suite: kernels of a network take minutes on a CPU.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
+import gc
+import resource
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
+from benchmarks.networks import NETWORKS, Network
 from fuser.adapters import report
+from fuser.adapters.dynamo import backend
 
-Made = tuple[nn.Module, dict[str, torch.Tensor]]
-
-
-def tokens() -> dict[str, torch.Tensor]:
-    return {"input_ids": torch.randint(0, 50, (2, 8)), "labels": torch.randint(0, 50, (2, 8))}
+_RATE = 1e-2
+_SLACK = 1e-6  # losses that eager has exactly
 
 
-def of_text(config: str, model: str, **sizes: Any) -> Callable[[], Made]:
-    def make() -> Made:
-        import transformers
-
-        made = getattr(transformers, config)(vocab_size=50, **sizes)
-        return getattr(transformers, model)(made), tokens()
-
-    return make
-
-
-def vit() -> Made:
-    import transformers
-
-    config = transformers.ViTConfig(
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=64,
-        image_size=16,
-        patch_size=8,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-        num_labels=4,
-    )
-    inputs = {"pixel_values": torch.randn(2, 3, 16, 16), "labels": torch.tensor([1, 2])}
-    return transformers.ViTForImageClassification(config), inputs
-
-
-NETWORKS: dict[str, Callable[[], Made]] = {
-    "bert": of_text(
-        "BertConfig",
-        "BertForMaskedLM",
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=64,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-    ),
-    "distilbert": of_text(
-        "DistilBertConfig",
-        "DistilBertForMaskedLM",
-        dim=32,
-        n_layers=2,
-        n_heads=2,
-        hidden_dim=64,
-        dropout=0.0,
-        attention_dropout=0.0,
-    ),
-    "gpt2": of_text(
-        "GPT2Config",
-        "GPT2LMHeadModel",
-        n_embd=32,
-        n_layer=2,
-        n_head=2,
-        resid_pdrop=0.0,
-        embd_pdrop=0.0,
-        attn_pdrop=0.0,
-        use_cache=False,
-    ),
-    "llama": of_text(
-        "LlamaConfig",
-        "LlamaForCausalLM",
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        use_cache=False,
-    ),
-    "t5": of_text(
-        "T5Config",
-        "T5ForConditionalGeneration",
-        d_model=32,
-        d_kv=8,
-        d_ff=64,
-        num_layers=2,
-        num_heads=4,
-        dropout_rate=0.0,
-        use_cache=False,
-        decoder_start_token_id=0,
-        pad_token_id=0,
-    ),
-    "vit": vit,
-}
-
-
-def step(model: nn.Module, run: Any, inputs: dict[str, torch.Tensor], autocast: bool) -> Any:
-    """The loss and all gradients in one vector."""
-    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
-        loss = run(**inputs).loss
-    loss.backward()
-    grads = [p.grad.double().flatten() for p in model.parameters() if p.grad is not None]
-    return loss.detach().double(), torch.cat(grads)
-
-
-def compare(name: str, dynamic: bool, autocast: bool) -> None:
+def made(name: str, device: torch.device) -> Network:
     torch.manual_seed(1)
+    network = NETWORKS[name](device, True)
+    for module in network.module.modules():
+        module.training = isinstance(module, _BatchNorm)
+    return network
+
+
+def train(
+    module: nn.Module,
+    run: Callable[..., torch.Tensor],
+    inputs: tuple[torch.Tensor, ...],
+    steps: int,
+    autocast: torch.dtype | None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The losses, and all parameters in one vector, in float64."""
+    optimizer = torch.optim.SGD(module.parameters(), _RATE)
+    losses = []
+    for _ in range(steps):
+        with torch.autocast(inputs[0].device.type, autocast, autocast is not None):
+            loss = run(*inputs)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.detach().double())
+    return torch.stack(losses), _flat(module)
+
+
+def _flat(module: nn.Module) -> torch.Tensor:
+    return torch.cat([p.detach().double().flatten() for p in module.parameters()])
+
+
+def compare(name: str, options: argparse.Namespace) -> bool:
+    """Is it no farther from float64 than eager, but for noise?"""
     torch._dynamo.reset()
-    model, inputs = NETWORKS[name]()
-    eager, wide = copy.deepcopy(model), copy.deepcopy(model).double()
-    high = {k: t.double() if t.is_floating_point() else t for k, t in inputs.items()}
+    network = made(name, torch.device(options.device))
+    inputs, autocast = network.inputs, options.autocast and getattr(torch, options.autocast)
+    start = _flat(network.module)
+    wide = copy.deepcopy(network.module).double()
+    high = tuple(t.double() if t.is_floating_point() else t for t in inputs)
+    truth = train(wide, wide, high, options.steps, None)
+    del wide
+    eager = []
+    for _ in range(2):
+        module = copy.deepcopy(network.module)
+        eager.append(train(module, module, inputs, options.steps, autocast))
     with report.recording() as seen:
-        run = torch.compile(model, backend="fuser", dynamic=dynamic or None)
-        loss, grads = step(model, run, inputs, autocast)
-    eager_loss, eager_grads = step(eager, eager, inputs, autocast)
-    true_loss, true_grads = step(wide, wide, high, False)
-    size = true_grads.norm()
+        run = torch.compile(network.module, backend=backend, dynamic=options.dynamic or None)
+        found = train(network.module, run, inputs, options.steps, autocast)
+    scales = truth[0].abs(), (truth[1] - start).norm()
+    far = [_distances(result, truth, scales) for result in (found, *eager)]
+    noise = _distances(eager[1], eager[0], scales)
+    right = all(a <= 3 * max(b, c) + n + _SLACK for a, b, c, n in zip(*far, noise, strict=True))
+    fallbacks = [why for graph in seen.graphs for _, why in graph.fallbacks]
     print(
-        f"{name}: loss off by {abs(loss - true_loss):.1e} "
-        f"(eager {abs(eager_loss - true_loss):.1e}),"
-        f" gradients by {(grads - true_grads).norm() / size:.1e}"
-        f" (eager {(eager_grads - true_grads).norm() / size:.1e})"
+        f"{name}: {'right' if right and not fallbacks else 'FAR'}; losses of {options.steps} steps "
+        f"off by {far[0][0]:.1e} (eager {far[1][0]:.1e}, {far[2][0]:.1e}, between its two runs "
+        f"{noise[0]:.1e}), parameters {far[0][1]:.1e} (eager {far[1][1]:.1e}); "
+        f"last loss {truth[0][-1]:.4f}, first {truth[0][0]:.4f}; {len(seen.graphs)} graphs",
+        *fallbacks,
+        flush=True,
     )
-    print(seen)
+    return right and not fallbacks
+
+
+def _distances(found: Any, true: Any, scales: Any) -> tuple[float, float]:
+    """Of losses, the largest one relative to its size, and of parameters."""
+    losses = ((found[0] - true[0]).abs() / scales[0]).max()
+    return float(losses), float((found[1] - true[1]).norm() / scales[1])
+
+
+def lengths(name: str, options: argparse.Namespace) -> bool:
+    """Is nothing compiled after the second length? Each alignment is a graph's own business."""
+    torch._dynamo.reset()
+    network = made(name, torch.device(options.device))
+    run = torch.compile(network.module, backend=backend)
+    counts = []
+    for i in range(options.lengths):
+        cut = tuple(t.repeat(1, 3)[:, : 11 + 2 * i] for t in network.inputs)
+        with report.recording() as seen:
+            train(network.module, run, cut, 1, network.autocast)
+        counts.append(len(seen.graphs))
+    print(f"{name}: graphs compiled at each of {options.lengths} lengths: {counts}", flush=True)
+    return not any(counts[2:])
+
+
+def growth(name: str, options: argparse.Namespace) -> bool:
+    """Is as much memory in use at the end as after a tenth of the steps?"""
+    torch._dynamo.reset()
+    device = torch.device(options.device)
+    network = made(name, device)
+    run = torch.compile(network.module, backend=backend)
+    used = []
+    for steps in (options.growth // 10, options.growth - options.growth // 10):
+        train(network.module, run, network.inputs, steps, network.autocast)
+        gc.collect()
+        on_device = torch.cuda.memory_allocated() if device.type == "cuda" else 0
+        used.append((on_device, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024))
+    print(f"{name}: bytes on the device, largest MB of the host after a tenth and all: {used}")
+    return used[0][0] == used[1][0] and used[1][1] <= used[0][1] + 8
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", default=list(NETWORKS))
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--dynamic", action="store_true")
-    parser.add_argument("--autocast", action="store_true")
+    parser.add_argument("--autocast", choices=("bfloat16", "float16"))
+    parser.add_argument("--lengths", type=int, default=0)
+    parser.add_argument("--growth", type=int, default=0)
     options = parser.parse_args()
-    for name in options.names:
-        compare(name, options.dynamic, options.autocast)
+    check = lengths if options.lengths else growth if options.growth else compare
+    sys.exit(0 if all([check(name, options) for name in options.names]) else 1)
 
 
 if __name__ == "__main__":

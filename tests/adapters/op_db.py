@@ -5,6 +5,7 @@ backward, is written as a definition and evaluated, and compared with what torch
     python -m tests.adapters.op_db --share 1 --left               counts calls with and without rows
     python -m tests.adapters.op_db --share 0.1 --kernels          compiled, not evaluated
     python -m tests.adapters.op_db --share 0.1 --device cuda      compiled for the GPU
+    python -m tests.adapters.op_db --share 1 --device cuda --jobs 32    by so many processes
 
 Without --kernels none is built (fuser.evaluate runs the definition), so that thousands of samples
 take a minute.
@@ -14,7 +15,9 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import multiprocessing
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -204,15 +207,20 @@ def _differs(name: str, place: int, got: torch.Tensor, want: torch.Tensor) -> st
 
 
 def sweep(
-    share: float, dtype: torch.dtype, only: str = "", kernels: bool = False, device: str = "cpu"
+    share: float,
+    dtype: torch.dtype,
+    only: str = "",
+    kernels: bool = False,
+    device: str = "cpu",
+    part: tuple[int, int] = (0, 1),
 ) -> Result:
     """The samples that `chosen` takes of all ops whose name contains `only`; with `kernels`
-    compiled."""
+    compiled. Of `part` (i, n): every nth op from the ith on."""
     from torch.testing._internal.common_methods_invocations import op_db
 
     result = Result(waiting=[] if kernels else None)
     check = Check(result)
-    for op in op_db:
+    for op in op_db[part[0] :: part[1]]:
         name = f"{op.name}.{op.variant_test_name}"
         if dtype not in op.dtypes or only not in op.name or op.name.startswith(SKIPPED):
             continue
@@ -236,7 +244,29 @@ def sweep(
             except RuntimeError:  # torch refuses its own sample on this machine
                 continue
     run_kernels(result)
+    result.waiting = None
     return result
+
+
+def _swept(task: tuple[Any, ...]) -> Result:
+    torch.set_num_threads(1)
+    return sweep(*task)
+
+
+def swept_together(jobs: int, *task: Any) -> Iterator[Result]:
+    """The parts of a sweep as they end, each by a process of its own."""
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        parts = 4 * jobs  # some ops have a hundred times the samples of others
+        yield from pool.imap_unordered(_swept, [(*task, (i, parts)) for i in range(parts)])
+
+
+def add(total: Result, part: Result) -> None:
+    total.right += part.right
+    total.left += part.left
+    for name, faults in part.wrong.items():
+        total.wrong.setdefault(name, []).extend(faults)
+    for name, reasons in part.refused.items():
+        total.refused.setdefault(name, set()).update(reasons)
 
 
 def main() -> None:
@@ -247,10 +277,14 @@ def main() -> None:
     parser.add_argument("--left", action="store_true")
     parser.add_argument("--device", default="cpu", help="cuda: kernels run on the GPU")
     parser.add_argument("--kernels", action="store_true")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
     options = parser.parse_args()
     dtype = getattr(torch, options.dtype)
     kernels = options.kernels or options.device != "cpu"
-    result = sweep(options.share, dtype, options.only, kernels, options.device)
+    task = options.share, dtype, options.only, kernels, options.device
+    result = Result()
+    for part in swept_together(options.jobs, *task) if options.jobs > 1 else [sweep(*task)]:
+        add(result, part)
     print(f"{len(result.right)} ops right in {sum(result.right.values())} calls")
     for name, reasons in sorted(result.refused.items()):
         print(f"refused {name}: {'; '.join(sorted(reasons)[:3])}")
