@@ -230,6 +230,21 @@ def test_group_norm_in_pieces(layout: torch.memory_format, dtype: torch.dtype) -
         assert a.stride() == b.stride()
 
 
+@pytest.mark.parametrize("wanted", [(True, True), (False, True)])
+def test_the_gradient_of_a_bias_is_a_sum(wanted: tuple[bool, bool]) -> None:
+    """Beside the library's gradients, which are asked for none; without a bias nothing changes."""
+    op = torch.ops.aten.convolution_backward.default
+    x, weight, g = torch.randn(2, 4, 5, 5), torch.randn(6, 4, 3, 3), torch.randn(2, 6, 3, 3)
+    settings = ([1, 1], [0, 0], [1, 1], False, [0, 0], 1)
+    found = aten.decompositions()[op](g, x, weight, [6], *settings, [*wanted, True])
+    for a, b in zip(found, op(g, x, weight, [6], *settings, [*wanted, True]), strict=True):
+        assert (a is None) == (b is None)
+        if a is not None:
+            torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+    none = aten.decompositions()[op](g, x, weight, None, *settings, [*wanted, False])
+    assert none is NotImplemented
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64"])
 def test_the_op_suite(dtype: str) -> None:
     """A fixed share of torch's samples; all of them: python -m tests.adapters.op_db --share 1,

@@ -134,10 +134,23 @@ def _native_dropout(x: Tensor, p: float, train: bool | None) -> Any:
     return x * mask * (1 / (1 - p)), mask
 
 
+def _convolution_backward(g: Tensor, x: Tensor, weight: Tensor, sizes: Any, *settings: Any) -> Any:
+    """The gradient of the bias is a sum that what makes `g` computes beside it; the library would
+    read all of `g` for it, slowly.
+    """
+    wanted = settings[-1]
+    if sizes is None or not wanted[2]:
+        return NotImplemented
+    others = (*settings[:-1], [wanted[0], wanted[1], False])
+    dx, dw, _ = torch.ops.aten.convolution_backward(g, x, weight, sizes, *others)
+    return dx, dw, g.sum([0, *range(2, g.ndim)])
+
+
 _OURS: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.native_dropout.default: _native_dropout,
     torch.ops.aten.transpose.int: _transpose,
     torch.ops.aten.addmm.default: _addmm,
+    torch.ops.aten.convolution_backward.default: _convolution_backward,
     torch.ops.aten.nll_loss_backward.default: _nll_loss_backward,
     torch.ops.aten.nll_loss2d_backward.default: _nll_loss_backward,
     torch.ops.aten.native_group_norm.default: _native_group_norm,
