@@ -394,4 +394,25 @@ def _without_borders(nodes: list[fx.Node]) -> list[fx.Node]:
 def _pays(nodes: list[fx.Node], smallest: int) -> bool:
     """More than torch's own kernels would do one by one."""
     computing = [n for n in nodes if kind_of(n) in ("compute", "random")]
-    return len(computing) >= smallest or any(aten.reduces(str(n.target)) for n in computing)
+    return len(computing) >= smallest or any(
+        aten.reduces(str(n.target)) or _is_walked_by_elements(n) for n in computing
+    )
+
+
+def _is_walked_by_elements(node: fx.Node) -> bool:
+    """Would torch compute a large result without vectors? It does where an operand has another
+    dtype, or lies in another way.
+    """
+    result = tensor_of(node)
+    if result is None or _is_small(node):
+        return False
+    given = [t for n in node.all_input_nodes if (t := tensor_of(n)) is not None and t.ndim]
+    return any(
+        t.dtype != result.dtype or t.shape != result.shape or t.stride() != result.stride()
+        for t in given
+        if _has_numbers(t) and _has_numbers(result)
+    )
+
+
+def _has_numbers(value: torch.Tensor) -> bool:
+    return all(type(n) is int for n in (*value.shape, *value.stride()))

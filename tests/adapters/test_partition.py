@@ -40,6 +40,16 @@ def test_small_casts_of_inputs_and_results_are_together() -> None:
     assert regions(lambda x, w, v: x.mm(w.half()).mm(v.half()), x.half(), x, 2 * x) == []
 
 
+def test_what_torch_would_walk_by_elements(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One op alone is a region where its large operands differ in layout or dtype."""
+    monkeypatch.setattr("fuser.adapters.partition.SMALL", 8)
+    x, y = torch.ones(4, 4), torch.ones(4, 4)
+    assert regions(lambda x, y: x.mm(x) + y.mm(y), x, y) == []
+    assert regions(lambda x, y: x.mm(x) + y.mm(y).t(), x, y) == [["add"]]
+    assert regions(lambda x, y: x.mm(x) + y[0], x, y) == [["add"]]
+    assert regions(lambda x, y: x.mm(y).double(), x, y) == [["_to_copy"]]
+
+
 def test_a_region_never_waits_for_itself() -> None:
     """sin and the product both enter add: one region of all would wait for mm, which waits for
     it."""
