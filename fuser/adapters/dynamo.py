@@ -24,7 +24,7 @@ from torch.utils.checkpoint import CheckpointPolicy
 from fuser import UserError
 from fuser.adapters import aten
 from fuser.adapters.attention import drop_constant_masks
-from fuser.adapters.layouts import lay_out_for_readers
+from fuser.adapters.layouts import lay_out_for_readers, write_slices_apart
 from fuser.adapters.padding import pad_products, take_strides
 from fuser.adapters.partition import is_view, kind_of, partition, tensor_of
 from fuser.adapters.program import program, strict_from_environment
@@ -78,6 +78,7 @@ def compile_graph(
     strides, places = _kept_for_backward(graph) if name == "forward" else (None, range(0))
     drop_views(graph, places)
     parts = partition(graph, options.min_nodes)
+    write_slices_apart(graph, parts.regions)
     results = _results(graph)
     kept = {results[i] for i in places} - {results[i] for i in range(places.start)}
     makers = {n for nodes in parts.regions for n in nodes}

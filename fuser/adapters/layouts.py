@@ -7,7 +7,7 @@ as another.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -53,6 +53,46 @@ def lay_out_for_readers(
             while rows in makers and not is_view(rows):
                 _lay_out(rows, torch.contiguous_format, makers, kept, ())
                 rows = rows.args[0] if rows.target is _CAST else None
+
+
+def write_slices_apart(graph: fx.Graph, regions: Sequence[list[fx.Node]]) -> None:
+    """Where only slices of what a region makes are read outside of it, the region writes these and
+    not the whole, which would stay in memory as long as one of them.
+    """
+    makers = {n for nodes in regions for n in nodes}
+    for nodes in regions:
+        inside = set(nodes)
+        for node in list(nodes):
+            outside = [user for user in node.users if user not in inside]
+            if outside and not is_view(node) and all(_is_slice(user, node) for user in outside):
+                elements = sum(tensor_of(user).numel() for user in outside)
+                if elements < tensor_of(node).numel():
+                    for view in outside:
+                        _write_apart(graph, view, node, nodes, makers)
+
+
+def _is_slice(view: fx.Node, node: fx.Node) -> bool:
+    """Is it a part of what `node` gives, with numbers for its place?"""
+    return is_view(view) and view.all_input_nodes == [node] and has_numbers(view)
+
+
+def _write_apart(
+    graph: fx.Graph, view: fx.Node, node: fx.Node, nodes: list[fx.Node], makers: Collection[fx.Node]
+) -> None:
+    dense = tensor_of(view).clone()
+    views = followed(view, dense, makers, (), ())
+    if views is None:
+        return
+    with graph.inserting_after(node):
+        part = graph.node_copy(view)
+    with graph.inserting_after(part):
+        copy = graph.call_function(torch.ops.aten.clone.default, (part,))
+    copy.meta["val"] = dense
+    view.replace_all_uses_with(copy)
+    graph.erase_node(view)
+    place = nodes.index(node) + 1
+    nodes[place:place] = [part, copy]
+    lay_out({n: value for n, value in views.items() if n is not view})
 
 
 def _lay_out(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from fuser.adapters.layouts import lay_out_for_readers
+from fuser.adapters.layouts import lay_out_for_readers, write_slices_apart
 from fuser.adapters.partition import partition
 from fuser.adapters.program import program
 from tests.adapters.graphs import traced
@@ -61,3 +61,34 @@ def test_rows_of_norms_lie_together() -> None:
         results = call([x, y])
         torch.testing.assert_close(results, list(mixed(x, y)), rtol=1e-2, atol=1e-2)
         assert results[1].is_contiguous() == is_kept
+
+
+def test_slices_are_written_apart() -> None:
+    """The gradient of a concatenation, of which a part is read much later: the whole is never
+    stored. What the caller gets, or all of it taken apart, stays a view.
+    """
+
+    def gradient(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x.sin() * 2
+        z = y[:, :3].cos() + 1
+        return ((z.mm(w) + y[:, 3:5]).exp() * 2,)
+
+    def whole(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x.sin() * 2
+        return ((y[:, :4].mm(w) + y[:, 4:].mm(w)).exp() * 2,)
+
+    def given(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return ((x.sin() * 2)[:, 3:5],)
+
+    for function, rows, shapes in (
+        (gradient, 3, [(4, 2), (4, 3)]),
+        (whole, 4, [(4, 8)]),
+        (given, 4, [(4, 8)]),
+    ):
+        x, w = torch.randn(4, 8), torch.randn(rows, 2)
+        module = traced(function, x, w)
+        parts = partition(module.graph)
+        write_slices_apart(module.graph, parts.regions)
+        call, definitions = program(module, parts, strict=True)
+        assert sorted(tuple(n.meta["val"].shape) for n in definitions[0].outputs) == shapes
+        torch.testing.assert_close(call([x, w]), list(function(x, w)))
