@@ -150,7 +150,7 @@ def _copied(graph: fx.Graph, matrix: fx.Node, copies: dict[fx.Node, fx.Node]) ->
     """
     chain = [matrix]
     while is_view(chain[-1]):
-        chain.append(chain[-1].args[0])
+        chain.append(chain[-1].all_input_nodes[0])
     while (found := _viewed(chain)) is None:
         chain.pop()
     source = chain.pop()
