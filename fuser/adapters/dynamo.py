@@ -38,10 +38,12 @@ from fuser.adapters.views import drop_views
 class Options:
     """What torch.compile(..., options={...}) takes.
 
-    min_nodes  ops that a region has at least, unless one reduces
+    min_nodes   ops that a region has at least, unless one reduces
+    cudagraphs  each graph is recorded in its second run and replayed as a CUDA graph
     """
 
     min_nodes: int = 2
+    cudagraphs: bool = False
 
 
 def options_of(given: Mapping[str, Any] | None) -> Options:
@@ -90,6 +92,10 @@ def compile_graph(
     call, definitions = program(module, parts, strict_from_environment())
     build_together(definitions)
     note_graph(name, parts.regions, parts.left)
+    if options.cudagraphs:
+        from fuser.adapters.cudagraphs import captured  # loads half of Inductor
+
+        return captured(call, module, name)
     return call
 
 

@@ -5,6 +5,7 @@ eager and float64, forward and backward.
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,7 +16,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import fuser
-from fuser.adapters import report
+from fuser.adapters import dynamo, report
 from fuser.adapters.dynamo import backend
 from tests.adapters.test_functorch import arguments, compare, composite, primitive, rms
 from tests.adapters.training import Attention, ConvNet, agree, near, tokens
@@ -235,3 +236,58 @@ def test_memory_is_freed_at_its_last_use(device: torch.device) -> None:
             peaks.append(torch.cuda.max_memory_allocated() - before)
             assert torch.cuda.memory_allocated() == before
     assert peaks[1] <= peaks[0]
+
+
+# ---- CUDA graphs
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_cuda_graphs_train_as_eager_does(dynamic: bool, device: torch.device) -> None:
+    """Inputs lie elsewhere in each step, parameters change in place, sizes come back."""
+    model = Attention(64, 50).to(device)
+    eager = copy.deepcopy(model)
+    run = compiled(model, dynamic=dynamic, options={"cudagraphs": True})
+    optimizers = [torch.optim.SGD(m.parameters(), 0.1) for m in (model, eager)]
+    kept = []
+    for length in (16, 16, 16, 16, 24, 24, 24, 16, 24, 16):
+        batch = tokens(length, 4, device, 50)
+        kept.append(batch)
+        for f, optimizer in zip((run, eager), optimizers, strict=True):
+            loss = f(*batch)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            kept.append(loss.detach().clone())
+        torch.testing.assert_close(kept[-2], kept[-1], rtol=1e-4, atol=1e-5)
+    for a, b in zip(model.parameters(), eager.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
+
+
+def test_cuda_graphs_are_replayed(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The graph's function runs twice, once to be recorded; each replay draws other numbers."""
+    calls = 0
+    program = dynamo.program
+
+    def counted(*args: Any) -> Any:
+        call, definitions = program(*args)
+
+        def run(arguments: list[Any]) -> Any:
+            nonlocal calls
+            calls += 1
+            return call(arguments)
+
+        return run, definitions
+
+    monkeypatch.setattr(dynamo, "program", counted)
+
+    run = compiled(lambda x: F.dropout(x.sin(), 0.5) + 2, options={"cudagraphs": True})
+    x = torch.rand(64, 64, device=device) + 0.5
+    dropped = []
+    for i in range(6):
+        given = x + i / 4
+        y = run(given).clone()
+        dropped.append(y == 2)
+        expected = torch.where(dropped[-1], 2, 2 * given.sin() + 2)
+        torch.testing.assert_close(y, expected, rtol=1e-5, atol=1e-5)
+    assert calls == 2
+    assert all((a != b).any() for a, b in itertools.pairwise(dropped))
