@@ -68,6 +68,7 @@ class Definition:
             aten.moves(str(n.target)) and str(n.target) not in _RENAMING for n in nodes
         )
         self.define_inputs()
+        self.on_gpu = any(d.type != "cpu" for d in map(device_of, nodes) if d is not None)
         for node in nodes:
             self.write(node)
         for node in outputs:
@@ -171,7 +172,7 @@ class Definition:
         named = {key: self.argument(a) for key, a in kwargs.items()}
         # An op that was taken apart still names the kernel.
         with recorded_as(self.fd.ops._builder, str(node.meta.get("original_aten") or name)):
-            result = aten.emit(self.fd, name, given, named)
+            result = aten.emit(self.fd, name, given, named, self.on_gpu)
         wanted = tensor_of(node)
         if isinstance(result, Tensor) and wanted is not None and result.ndim != wanted.ndim:
             raise InternalError(f"{name}: {result.ndim} dims where torch gives {wanted.ndim}")

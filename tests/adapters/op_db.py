@@ -145,7 +145,8 @@ def defined(name: str, args: Any, kwargs: Any, expected: Any) -> Waiting | str |
 
     try:
         given = input_of(list(args))
-        written = aten.emit(fd, name, given, {k: input_of(v) for k, v in kwargs.items()})
+        named = {k: input_of(v) for k, v in kwargs.items()}
+        written = aten.emit(fd, name, given, named, any(t.is_cuda for t in inputs))
     except fuser.Unsupported as error:
         return str(error)
     several = isinstance(written, list | tuple)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fuser import FusionDefinition, Unsupported
+from fuser import FusionDefinition, Unsupported, evaluate
 from fuser.adapters import aten
 from tests.sampling import thorough
 
@@ -228,6 +228,22 @@ def test_group_norm_in_pieces(layout: torch.memory_format, dtype: torch.dtype) -
     for a, b in zip(found, op(x, weight, bias, 3, 8, 20, 2, 1e-5), strict=True):
         torch.testing.assert_close(a, b)
         assert a.stride() == b.stride()
+
+
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_statistics_that_batch_norm_is_given(on_gpu: bool) -> None:
+    """On a GPU it gives them back, on the CPU nothing."""
+    fd = FusionDefinition()
+    x, mean, var = torch.randn(3, 4), torch.randn(4), torch.rand(4)
+    given = [fd.define_tensor(shape=[*t.shape], dtype=t.dtype) for t in (x, mean, var)]
+    args = [given[0], None, None, *given[1:], False, 0.1, 1e-5]
+    name = "aten._native_batch_norm_legit.default"
+    for t in aten.emit(fd, name, args, {}, on_gpu):
+        fd.add_output(t)
+    found = evaluate(fd, [x, mean, var])[1:]
+    expected = [mean, (var.double() + 1e-5).rsqrt()] if on_gpu else [torch.zeros(0)] * 2
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a.double(), b.double(), rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize("wanted", [(True, True), (False, True)])

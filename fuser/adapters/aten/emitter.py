@@ -25,10 +25,13 @@ _WIDE: WeakKeyDictionary[FusionDefinition, dict[int, Tensor]] = WeakKeyDictionar
 
 
 class Emitter:
-    """The definition that is written to, as rows see it."""
+    """The definition that is written to, as rows see it.
 
-    def __init__(self, fd: FusionDefinition) -> None:
-        self.fd = fd
+    on_gpu  where it will run, for the few ops that give other things there
+    """
+
+    def __init__(self, fd: FusionDefinition, on_gpu: bool = False) -> None:
+        self.fd, self.on_gpu = fd, on_gpu
         self.ops: Any = fd.ops
         self._wide = _WIDE.setdefault(fd, {})
 

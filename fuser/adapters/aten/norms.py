@@ -246,9 +246,8 @@ def _batch_norm_functional(
     wide, scale, shift = e.wide(x), _optional(e, weight), _optional(e, bias)
     if not training:
         y, _, _ = ops.batch_norm(wide, scale, shift, mean, var, momentum, eps, False)
-        nothing = ops.full([0], 0, x.dtype().compute)
         kept = tuple(e.copy(t) for t in (mean, var) if t is not None)
-        return (e.same(y, x), nothing, nothing, *kept)
+        return (e.same(y, x), *_given_statistics(e, x, mean, var, eps), *kept)
     y, own_mean, rstd = ops.batch_norm(wide, scale, shift, None, None, momentum, eps, True)
     result: tuple[Tensor, ...] = (e.same(y, x), own_mean, rstd)
     if mean is None or var is None:
@@ -256,6 +255,16 @@ def _batch_norm_functional(
     # From rstd it would cancel where eps is large: taken from the data again, in the same walk.
     spread, _ = ops.var_mean(_float(e, x), [d for d in range(x.ndim) if d != 1], 1)
     return (*result, _moved(e, mean, own_mean, momentum), _moved(e, var, spread, momentum))
+
+
+def _given_statistics(
+    e: Emitter, x: Tensor, mean: Tensor | None, var: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor]:
+    """What batch norm saves of statistics that it is given: these on a GPU, nothing on the CPU."""
+    if not e.on_gpu or mean is None or var is None:
+        nothing = e.ops.full([0], 0, x.dtype().compute)
+        return nothing, nothing
+    return e.ops.set(_float(e, mean)), e.ops.rsqrt(e.ops.add(_float(e, var), eps))
 
 
 def _moved(e: Emitter, running: Tensor, value: Tensor, momentum: float) -> Tensor:
@@ -280,7 +289,7 @@ def _native_batch_norm(
     wide, scale, shift = e.wide(x), _optional(e, weight), _optional(e, bias)
     y, own_mean, rstd = e.ops.batch_norm(wide, scale, shift, mean, var, momentum, eps, training)
     if not training:
-        own_mean = rstd = e.ops.full([0], 0, x.dtype().compute)
+        own_mean, rstd = _given_statistics(e, x, mean, var, eps)
     return e.same(y, x), own_mean, rstd
 
 

@@ -116,7 +116,13 @@ def _schema(name: str) -> Any:
     return getattr(found, "_schema", None)
 
 
-def emit(fd: FusionDefinition, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def emit(
+    fd: FusionDefinition,
+    name: str,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    on_gpu: bool = False,
+) -> Any:
     """The op in `fd`, on bound arguments with Tensors of `fd` in place of tensors: a Tensor, or a
     tuple or list of them as torch gives (None where a result was not asked for).
 
@@ -129,7 +135,7 @@ def emit(fd: FusionDefinition, name: str, args: Sequence[Any], kwargs: Mapping[s
         raise Unsupported(f"{name}: no row in the table", rule="adapter-row")
     try:
         with recorded_as(fd.ops._builder, name):
-            return found.write(Emitter(fd), *args, **kwargs)
+            return found.write(Emitter(fd, on_gpu), *args, **kwargs)
     except Unsupported:
         raise
     except (UserError, TypeError, ValueError, AttributeError, IndexError) as error:
