@@ -85,7 +85,7 @@ def compile_graph(
     kept = {results[i] for i in places} - {results[i] for i in range(places.start)}
     makers = {n for nodes in parts.regions for n in nodes}
     lay_out_for_readers(graph, makers, kept)
-    pad_products(graph, makers, kept)
+    parts.regions += [[copy] for copy in pad_products(graph, makers, kept)]
     results = _results(graph)
     if strides is not None:
         strides += [_strides(n) for n in results[_tokens() :]]

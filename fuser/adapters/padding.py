@@ -30,19 +30,24 @@ _AS_STRIDED = torch.ops.aten.as_strided.default
 _CLONE = torch.ops.aten.clone.default
 
 
-def pad_products(graph: fx.Graph, makers: Collection[fx.Node], kept: Collection[fx.Node]) -> None:
-    """Rewrites the graph's products where that pays.
+def pad_products(
+    graph: fx.Graph, makers: Collection[fx.Node], kept: Collection[fx.Node]
+) -> list[fx.Node]:
+    """Rewrites the graph's products where that pays. Gives the copies that this takes: each is to
+    be a region, since torch copies rows of odd lengths element by element.
 
     makers  nodes of regions: the memory of what they give is ours to lay out
     kept    results of the graph that only its own backward graph reads
     """
     copies: dict[fx.Node, fx.Node] = {}
+    dense: list[fx.Node | None] = []
     for node in list(graph.nodes):
         if node.target not in PRODUCTS:
             continue
         a, b = _matrices(node)
         if is_worth_padding(tensor_of(a), tensor_of(b)) and _bias_fits(node):
-            _pad(graph, node, makers, kept, copies)
+            dense.append(_pad(graph, node, makers, kept, copies))
+    return [*copies.values(), *(copy for copy in dense if copy is not None)]
 
 
 def write_by_copies(graph: fx.Graph, nodes: Sequence[fx.Node]) -> None:
@@ -94,8 +99,10 @@ def _pad(
     makers: Collection[fx.Node],
     kept: Collection[fx.Node],
     copies: dict[fx.Node, fx.Node],
-) -> None:
-    """The product of padded matrices, and of it the beginning."""
+) -> fx.Node | None:
+    """The product of padded matrices, and of it the beginning; a copy of that, where somebody
+    counts on the strides that were traced.
+    """
     traced = tensor_of(node)
     for matrix in _matrices(node):
         with graph.inserting_before(node):
@@ -108,14 +115,15 @@ def _pad(
     _replace(node, part)
     kept = {*kept, part} if node in kept else kept
     if strides == traced.stride():
-        return
+        return None
     if (views := followed(part, part.meta["val"], makers, kept, PRODUCTS)) is not None:
         lay_out(views)
-        return
-    with graph.inserting_after(part):  # somebody counts on the strides that were traced
+        return None
+    with graph.inserting_after(part):
         copy = graph.call_function(_CLONE, (part,), {"memory_format": torch.contiguous_format})
     copy.meta["val"] = traced
     _replace(part, copy)
+    return copy
 
 
 def _replace(node: fx.Node, by: fx.Node) -> None:
@@ -155,9 +163,9 @@ def _copied(graph: fx.Graph, matrix: fx.Node, copies: dict[fx.Node, fx.Node]) ->
         chain.pop()
     source = chain.pop()
     if source not in copies:
+        copies[source] = graph.call_function(_CLONE, (source,))
         full = padded_sizes(tensor_of(source).shape)
-        copies[source] = graph.call_function(with_zeros_behind, (source, full))
-        copies[source].meta["val"] = found[source]
+        copies[source].meta |= {"val": found[source], MEMORY: full}
     known = {source: copies[source]}
     for view in reversed(chain):
         known[view] = graph.node_copy(view, lambda n: known.get(n, n))
