@@ -26,7 +26,7 @@ Boxed = Callable[[list[Any]], Any]
 
 
 def captured(call: Boxed, module: fx.GraphModule, name: str) -> Boxed:
-    """`call`, which runs this graph, recorded in its second run and replayed from then on. Where it
+    """`call`, which runs this graph, recorded in its third run and replayed from then on. Where it
     cannot be, `call`, with one line of log.
     """
     still = _places_that_stay(module, name)
@@ -39,22 +39,40 @@ def captured(call: Boxed, module: fx.GraphModule, name: str) -> Boxed:
 
     def run(arguments: list[Any]) -> Any:
         nonlocal replayed
-        if replayed is None:  # which arguments are sizes is known from now on
-            replayed = cudagraph_trees.cudagraphify_impl(
-                call,
-                arguments,
-                sorted(still),
-                device_index=device,
-                is_backward=name == "backward",
-                is_inference=name == "inference",
-                stack_traces=of_torch.get_stack_traces(module),
-                placeholders=get_placeholder_info(module.graph),
-                mutated_input_idxs=of_torch.find_input_mutations(module.graph),
-            )
-        return replayed(arguments)
+        if replayed is not None:
+            return replayed(arguments)
+        replayed = cudagraph_trees.cudagraphify_impl(
+            call,
+            list(arguments),  # which of them are sizes is known from now on
+            sorted(still),
+            device_index=device,
+            is_backward=name == "backward",
+            is_inference=name == "inference",
+            stack_traces=of_torch.get_stack_traces(module),
+            placeholders=get_placeholder_info(module.graph),
+            mutated_input_idxs=of_torch.find_input_mutations(module.graph),
+        )
+        return _outside_of_the_pool(call, arguments, device)
 
     run._boxed_call = True  # type: ignore[attr-defined]
     return run
+
+
+def _outside_of_the_pool(call: Boxed, arguments: list[Any], device: int) -> Any:
+    """A first run on the stream on which all are recorded: what stays allocated for a stream, the
+    counters of its grids, does not come from the pool of the graphs.
+    """
+    manager = cudagraph_trees.get_manager(device)
+    assert manager is not None
+    ours = torch.cuda.current_stream(device)
+    manager.stream.wait_stream(ours)
+    with torch.cuda.stream(manager.stream):
+        results = call(arguments)
+    ours.wait_stream(manager.stream)
+    for result in results:
+        if isinstance(result, torch.Tensor) and result.is_cuda:
+            result.record_stream(ours)
+    return results
 
 
 def _places_that_stay(module: fx.GraphModule, name: str) -> set[int]:

@@ -39,7 +39,7 @@ class Options:
     """What torch.compile(..., options={...}) takes.
 
     min_nodes   ops that a region has at least, unless one reduces
-    cudagraphs  each graph is recorded in its second run and replayed as a CUDA graph
+    cudagraphs  each graph is recorded in its third run and replayed as a CUDA graph
     """
 
     min_nodes: int = 2

@@ -113,7 +113,7 @@ def lengths(name: str, options: argparse.Namespace) -> bool:
     run = torch.compile(network.module, backend=backend)
     counts = []
     for i in range(options.lengths):
-        cut = tuple(t.repeat(1, 3)[:, : 11 + 2 * i] for t in network.inputs)
+        cut = tuple(t.repeat(1, 3)[:, : 11 + 2 * i].contiguous() for t in network.inputs)
         with report.recording() as seen:
             train(network.module, run, cut, 1, network.autocast)
         counts.append(len(seen.graphs))
