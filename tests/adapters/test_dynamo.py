@@ -183,20 +183,6 @@ def test_options() -> None:
         assert caught.value.rule == rule
 
 
-def test_no_cuda_graph_of_cpu_tensors(caplog: pytest.LogCaptureFixture) -> None:
-    """The option is taken, the log says why nothing is captured, and what runs is right."""
-    x = torch.randn(3, 4, requires_grad=True)
-    run = compiled(lambda x: x.sin() * x, options={"cudagraphs": True})
-    for _ in range(3):
-        (g,) = torch.autograd.grad(run(x).sum(), x)
-        torch.testing.assert_close(g, x.sin() + x * x.cos())
-    said = [r.message for r in caplog.records if "no CUDA graph" in r.message]
-    assert [m.split(":")[0] for m in said] == [
-        "no CUDA graph of a forward graph",
-        "no CUDA graph of a backward graph",
-    ]
-
-
 def test_equal_layers_share_their_kernels() -> None:
     blocks = nn.Sequential(*(nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8)) for _ in range(4)))
     x = torch.randn(3, 8)
