@@ -11,18 +11,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 import fuser
 from fuser import Unsupported
 from fuser.adapters import torchscript
-from tests.adapters.script_ops import BATCHES, WITH_GRADIENTS, check_batch, check_gradients
-from tests.sampling import thorough
-from tests.scripts import assert_same, fused, groups, with_gradients
-
-SCRIPTS = 200 if thorough() else 2  # random ones
+from tests.adapters.random_scripts import SCRIPTS, check_random_script
+from tests.adapters.script_models import MODELS, WAYS, check_model, check_threads_and_forks
+from tests.adapters.script_ops import (
+    BATCHES,
+    WITH_GRADIENTS,
+    check_batch,
+    check_gradients,
+)
+from tests.sampling import rotated, thorough
+from tests.scripts import assert_same, fused, groups
 
 
 @pytest.fixture(autouse=True)
@@ -199,77 +203,20 @@ def test_the_environment_switches_it_on() -> None:
     assert run.stdout.strip() == "(True, False) True"
 
 
-# ---- random scripts
-
-UNARY = ["relu", "sigmoid", "tanh", "exp", "neg", "abs", "sin"]
-BINARY = ["+", "-", "*"]
-
-
-def random_script(rng: np.random.Generator) -> str:
-    """A function of x and y [n, m], b [m] or None, a number and a flag; differentiable."""
-    lines = ["def f(x: Tensor, y: Tensor, b: Optional[Tensor], a: float, flag: bool):"]
-    names, fresh = ["x", "y"], []
-
-    def pick() -> str:
-        return names[rng.integers(len(names))]
-
-    for n in range(int(rng.integers(4, 10))):
-        name = f"v{n}"
-        kind = rng.integers(9)
-        if kind <= 1:
-            lines.append(f"    {name} = torch.tanh({pick()}).{UNARY[rng.integers(len(UNARY))]}()")
-        elif kind <= 3:
-            lines.append(f"    {name} = {pick()} {BINARY[rng.integers(3)]} {pick()} * a")
-        elif kind == 4:
-            lines.append(f"    {name} = {pick()} - {pick()}.mean([1], True)")
-        elif kind == 5:
-            lines.append(f"    {name} = ({pick()}.t() * 2).t() + 1")
-        elif kind == 6:
-            lines.append(f"    {name} = {pick()}.reshape(-1).view(x.size(0), -1) * 0.5")
-        elif kind == 7:
-            lines += [f"    {name} = {pick()} + 0.5", "    if b is not None:"]
-            lines.append(f"        {name} = {name} * b")
-        else:
-            lines += [f"    {name} = {pick()} * 0.5", "    if flag:"]
-            lines.append(f"        {name} = {name} + {pick()}")
-        if kind <= 5 and rng.integers(3) == 0:
-            lines.append(f"    {name}.mul_(0.5)")
-        names.append(name)
-        fresh.append(name)
-    lines.append(f"    return {' + '.join(fresh[-3:])}")
-    return "\n".join(lines) + "\n"
-
-
 @pytest.mark.parametrize("number", range(SCRIPTS))
 def test_random_scripts(number: int) -> None:
-    from typing import Optional
+    check_random_script(number, torch.device("cpu"))
 
-    source = random_script(np.random.default_rng([20260, number]))
-    names: dict[str, Any] = {"torch": torch, "Tensor": torch.Tensor, "Optional": Optional}
-    exec(source, names)
-    f = torch.jit.CompilationUnit(source).f
-    unfused = torchscript.counters()["fallbacks"]
-    for turn, shape in enumerate([(3, 8), (3, 8), (3, 8), (4, 8), (5, 6)]):
-        generator = torch.Generator().manual_seed(turn)
-        tensors = [torch.randn(shape, generator=generator) for _ in "xy"]
-        for t in tensors:
-            t.requires_grad_(number % 3 != 0)
-        b = torch.rand(shape[1], generator=generator) if number % 2 else None
-        rest = (b, 0.75, number % 4 < 2)
-        try:
-            expected = with_gradients(names["f"], tensors, *rest)
-        except RuntimeError:
-            continue  # eager refuses to change what a gradient needs
-        try:
-            got = with_gradients(f, tensors, *rest)
-        except RuntimeError:
-            # A script keeps more for gradients than eager; unfused it refuses as well.
-            with torch.jit.fuser("none"):
-                alone = torch.jit.CompilationUnit(source).f
-                for _ in range(turn):
-                    with_gradients(alone, tensors, *rest)
-                with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-                    with_gradients(alone, tensors, *rest)
-            return
-        assert_same(got, expected, 32)
-    assert torchscript.counters()["fallbacks"] == unfused, source
+
+# ---- models
+
+
+@pytest.mark.parametrize(
+    ("name", "how"), [(n, w) for place, n in enumerate(MODELS) for w in rotated(WAYS, place, 2)]
+)
+def test_models(name: str, how: str) -> None:
+    check_model(name, how, torch.device("cpu"))
+
+
+def test_threads_and_forks() -> None:
+    check_threads_and_forks(torch.device("cpu"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -10,6 +10,13 @@ import torch.nn.functional as F
 
 from benchmarks.tutorial import VARIANTS, Variant
 from fuser.adapters import torchscript
+from tests.adapters.random_scripts import SCRIPTS, check_random_script
+from tests.adapters.script_models import (
+    MODELS,
+    WAYS,
+    check_model,
+    check_threads_and_forks,
+)
 from tests.adapters.script_ops import BATCHES, WITH_GRADIENTS, check_batch, check_gradients
 from tests.sampling import rotated
 from tests.scripts import assert_same, fused, groups, with_gradients
@@ -34,6 +41,11 @@ def test_ops(batch: str, dtype: torch.dtype, device: torch.device) -> None:
 @pytest.mark.parametrize("batch", WITH_GRADIENTS)
 def test_gradients(batch: str, device: torch.device) -> None:
     check_gradients(batch, device)
+
+
+@pytest.mark.parametrize("number", range(SCRIPTS))
+def test_random_scripts(number: int, device: torch.device) -> None:
+    check_random_script(number, device)
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda v: v.name)
@@ -114,87 +126,11 @@ def test_autocast(device: torch.device) -> None:
         assert (a - b).abs().max() <= 0.02 * b.abs().max()
 
 
-class Block(torch.nn.Module):
-    """A residual block of a convolutional network."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv1 = torch.nn.Conv2d(8, 8, 3, padding=1, bias=False)
-        self.norm1 = torch.nn.BatchNorm2d(8)
-        self.conv2 = torch.nn.Conv2d(8, 8, 3, padding=1, bias=False)
-        self.norm2 = torch.nn.BatchNorm2d(8)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = F.relu(self.norm1(self.conv1(x)))
-        return F.relu(self.norm2(self.conv2(y)) + x)
-
-
-class Cell(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.gates = torch.nn.Linear(32, 64)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        h = c = x
-        for _ in range(3):
-            i, f, g, o = self.gates(torch.cat([x, h], 1)).chunk(4, 1)
-            c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-            h = torch.sigmoid(o) * torch.tanh(c)
-        return h
-
-
-class Encoder(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.qkv, self.out = torch.nn.Linear(32, 96), torch.nn.Linear(32, 32)
-        self.wide, self.back = torch.nn.Linear(32, 64), torch.nn.Linear(64, 32)
-        self.norm1, self.norm2 = torch.nn.LayerNorm(32), torch.nn.LayerNorm(32)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        b, s, h = x.shape
-        q, k, v = self.qkv(self.norm1(x)).view(b, s, 3, 4, h // 4).permute(2, 0, 3, 1, 4).unbind(0)
-        weights = torch.softmax(q @ k.transpose(-2, -1) * 0.35, -1)
-        x = x + self.out((weights @ v).transpose(1, 2).reshape(b, s, h))
-        return x + self.back(F.gelu(self.wide(self.norm2(x))))
-
-
-MODELS: dict[str, tuple[Callable[[], torch.nn.Module], tuple[int, ...]]] = {
-    "residual": (Block, (4, 8, 16, 16)),
-    "cell": (Cell, (8, 16)),
-    "encoder": (Encoder, (4, 10, 32)),
-}
-
-
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("how", ["script", "trace", "freeze", "optimize_for_inference"])
+@pytest.mark.parametrize("how", WAYS)
 def test_models(name: str, how: str, device: torch.device) -> None:
-    """Training (not the frozen ones) with all parameters and buffers; inference."""
-    make, shape = MODELS[name]
-    torch.manual_seed(0)
-    model = make().to(device)
-    trains = how in ("script", "trace")
-    model.train(trains)
-    other = make().to(device).train(trains)
-    other.load_state_dict(model.state_dict())
-    x = torch.randn(shape, device=device)
-    compiled = torch.jit.trace(model, x) if how == "trace" else torch.jit.script(model)
-    model.load_state_dict(other.state_dict())  # a trace has run the model
-    if how == "freeze":
-        compiled = torch.jit.freeze(compiled)
-    elif how == "optimize_for_inference":
-        compiled = torch.jit.optimize_for_inference(compiled)
-    for _ in range(4):
-        if not trains:
-            with torch.no_grad():
-                torch.testing.assert_close(compiled(x), other(x), rtol=1e-4, atol=1e-4)
-            continue
-        results = []
-        for each in (compiled, other):
-            each.zero_grad()
-            given = x.clone().requires_grad_()
-            y = each(given)
-            y.square().mean().backward()
-            gradients = [p.grad for p in each.parameters()]
-            results.append([y, given.grad, *gradients, *each.buffers()])
-        for a, b in zip(*results, strict=True):
-            torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
+    check_model(name, how, device)
+
+
+def test_threads_and_forks(device: torch.device) -> None:
+    check_threads_and_forks(device)
