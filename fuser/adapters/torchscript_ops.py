@@ -11,6 +11,7 @@ import torch
 
 from fuser import DataType, FusionDefinition, Tensor, Unsupported
 from fuser.adapters import aten
+from fuser.adapters.aten.emitter import Emitter
 from fuser.interpreter import torch_dtype
 
 # By the number that torch gives them.
@@ -76,17 +77,6 @@ def _view_as(fd: FusionDefinition, x: Tensor, other: Tensor) -> Any:
     return aten.emit(fd, "aten.view.default", [x, sizes_of(other)], {})
 
 
-# A script says into how many names a list is taken apart, and torch raises where that is not how
-# many parts there are; a definition checks it in each run.
-
-
-def _check_parts(fd: FusionDefinition, count: Any, parts: Any) -> None:
-    if not (isinstance(count, int) and isinstance(parts, int)):
-        fd.ops.reshape(fd.ops.full([count], 0.0, DataType.Float), [parts])
-    elif count != parts:
-        raise Unsupported(f"{count} parts for {parts} names", rule="script-parts")
-
-
 def _size(x: Tensor, dim: int) -> Any:
     size = x.size(dim)
     return size if size.value is None else int(size.value)
@@ -100,16 +90,20 @@ def _parts_of_size(fd: FusionDefinition, total: Any, size: Any) -> Any:
     return -(-total // size) if isinstance(total, int) else fd.ops.ceil_div(total, size)
 
 
+# A script says into how many names a list is taken apart, and torch raises where that is not how
+# many parts there are; a definition checks it in each run.
+
+
 def _chunks(fd: FusionDefinition, x: Tensor, *, chunks: int, dim: int) -> Any:
     total = _size(x, dim)
     if isinstance(total, int) and total == 0:
         raise Unsupported("parts of nothing", rule="script-parts")
-    _check_parts(fd, _parts_of_size(fd, total, _parts_of_size(fd, total, chunks)), chunks)
+    Emitter(fd).check_equal(_parts_of_size(fd, total, _parts_of_size(fd, total, chunks)), chunks)
     return aten.emit(fd, "aten.chunk.default", [x, chunks, dim], {})
 
 
 def _unbind(fd: FusionDefinition, x: Tensor, dim: int, *, parts: int) -> Any:
-    _check_parts(fd, _size(x, dim), parts)
+    Emitter(fd).check_equal(_size(x, dim), parts)
     return [aten.emit(fd, "aten.select.int", [x, dim, n], {}) for n in range(parts)]
 
 
@@ -117,7 +111,7 @@ def _split(fd: FusionDefinition, x: Tensor, size: Any, dim: int, *, parts: int) 
     """The last part is what is left."""
     if not isinstance(size, int) or size < 1:
         raise Unsupported("parts of a size that is known when it runs", rule="script-split")
-    _check_parts(fd, _parts_of_size(fd, _size(x, dim), size), parts)
+    Emitter(fd).check_equal(_parts_of_size(fd, _size(x, dim), size), parts)
     bounds = [(n * size, (n + 1) * size) for n in range(parts - 1)]
     return [
         aten.emit(fd, "aten.slice.Tensor", [x, dim, start, end, 1], {})
@@ -126,7 +120,7 @@ def _split(fd: FusionDefinition, x: Tensor, size: Any, dim: int, *, parts: int) 
 
 
 def _split_with_sizes(fd: FusionDefinition, x: Tensor, sizes: Sequence[Any], dim: int) -> Any:
-    _check_parts(fd, _size(x, dim), sum(sizes))
+    Emitter(fd).check_equal(_size(x, dim), sum(sizes))
     return aten.emit(fd, "aten.split_with_sizes.default", [x, sizes, dim], {})
 
 

@@ -24,7 +24,9 @@ BATCHES = {
         "x.abs(); x.ceil(); x.floor(); x.frac(); -x; x.round(); x.trunc(); x.exp(); x.expm1(); "
         "x.exp2(); x.abs().log(); (x.abs() + 1).log10(); x.abs().log1p(); x.abs().log2(); "
         "x.abs().sqrt(); (x.abs() + 1).rsqrt(); x.reciprocal(); x.erf(); x.erfc(); "
-        "(x * 0.2).erfinv(); (x.abs() + 1).lgamma()"
+        "(x * 0.2).erfinv(); (x.abs() + 1).lgamma(); torch.sinc(x); torch.sgn(x); "
+        "torch.deg2rad(x); torch.rad2deg(x); torch.positive(x) * 2; "
+        "torch.round(x, decimals=1); torch.round(x * 40, decimals=-1)"
     ),
     "trigonometry": (
         "x.cos(); x.sin(); x.tan(); x.tanh(); x.sinh(); x.cosh(); x.atan(); torch.asin(x * 0.2); "
@@ -43,7 +45,8 @@ BATCHES = {
     "views": (
         "x.view(-1) + 1; x.reshape(-1) * 2; x.flatten(0, 1) + y.flatten(); "
         "(x + 1).permute(1, 0) * 2; x.transpose(0, 1) * 2; x.t() + 1; x.unsqueeze(0) * y; "
-        "x.unsqueeze(1).squeeze(1) + y; b.expand(3, -1) * 2; b.expand_as(x) + x"
+        "x.unsqueeze(1).squeeze(1) + y; b.expand(3, -1) * 2; b.expand_as(x) + x; "
+        "(x + 1).mT * 2; (x + 1).T * 2"
     ),
     "reductions": (
         "x.sum([1]); x.mean([1], True); x.amax([1]); x.amin([1], True); x.var([1]); "

@@ -169,6 +169,13 @@ class Emitter:
         size = x.size(dim)
         return size if size.value is None else int(size.value)
 
+    def check_equal(self, size: Any, wanted: Any) -> None:
+        """A run is refused where these sizes differ; a reshape that nobody reads asks for it."""
+        if not (isinstance(size, int) and isinstance(wanted, int)):
+            self.ops.reshape(self.ops.full([size], 0.0, DataType.Float), [wanted])
+        elif size != wanted:
+            raise Unsupported(f"{size} elements for {wanted}", rule="aten-sizes")
+
     def sizes(self, x: Tensor) -> list[Any]:
         """All sizes of x."""
         return [self.size(x, d) for d in range(x.ndim)]

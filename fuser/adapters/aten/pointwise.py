@@ -169,9 +169,20 @@ def _integer_free(op: str) -> Row:
 
 
 def _round(e: Emitter, x: Tensor, decimals: int = 0, **_: Any) -> Tensor:
-    if decimals:
-        raise Unsupported("round to decimals")
-    return e.copy(x) if x.dtype().kind == "Int" else e.pointwise("round", x, jumps=True)
+    """To decimals as torch does: in the dtype of x, halves too."""
+    dtype = x.dtype()
+    if not decimals:
+        return e.copy(x) if dtype.kind == "Int" else e.pointwise("round", x, jumps=True)
+    if dtype.kind != "Float":
+        raise Unsupported("decimals of integers")
+    to, back = ("mul", "truediv") if decimals > 0 else ("truediv", "mul")
+    power = e.rounded(10.0 ** abs(decimals), dtype)
+
+    def rounded(v: Any) -> Any:
+        scaled = e.ops.cast(getattr(e.ops, to)(v, power), dtype)
+        return getattr(e.ops, back)(e.ops.round(scaled), power)
+
+    return e.pointwise(rounded, x, jumps=True)
 
 
 def _sgn(e: Emitter, x: Tensor) -> Tensor:
@@ -180,6 +191,19 @@ def _sgn(e: Emitter, x: Tensor) -> Tensor:
 
 def _abs(e: Emitter, x: Tensor) -> Tensor:
     return e.copy(x) if x.dtype() == DataType.Bool else e.pointwise("abs", x, rule="real")
+
+
+def _times(e: Emitter, x: Tensor, factor: float) -> Tensor:
+    return e.pointwise(lambda v: e.ops.mul(v, factor), x, rule="float")
+
+
+def _sinc(e: Emitter, x: Tensor) -> Tensor:
+    def sinc(v: Any) -> Any:
+        angle = e.ops.mul(v, math.pi)
+        quotient = e.ops.truediv(e.ops.sin(angle), angle)
+        return e.ops.where(e.ops.eq(v, 0), 1.0, quotient)
+
+    return e.pointwise(sinc, x, rule="float")
 
 
 def _logit(e: Emitter, x: Tensor, eps: float | None = None) -> Tensor:
@@ -268,135 +292,6 @@ def _softplus(e: Emitter, x: Tensor, beta: Any = 1, threshold: Any = 20) -> Tens
 def _log_sigmoid_forward(e: Emitter, x: Tensor) -> tuple[Tensor, Tensor]:
     """The second result is scratch of torch's kernel for CPUs; empty on GPUs."""
     return e.pointwise("logsigmoid", x, rule="float"), e.ops.full([0], 0, x.dtype())
-
-
-def _glu(e: Emitter, x: Tensor, dim: int = -1) -> Tensor:
-    dim %= x.ndim
-    value, gate = (e.same(t, x) for t in e.ops.chunk(e.wide(x), 2, dim))
-    return e.pointwise(lambda a, b: e.ops.mul(a, e.ops.sigmoid(b)), value, gate)
-
-
-# ---- gradients: of the result, then what the forward pass read or gave
-
-
-def _gradient(function: Callable[..., Any], tensors: int = 2) -> Row:
-    """function(e.ops, the tensors, numbers)."""
-
-    def write(e: Emitter, *args: Any, **named: Any) -> Tensor:
-        def whole(*values: Any) -> Any:
-            return function(e.ops, *values, *args[tensors:], **named)
-
-        return e.pointwise(whole, *args[:tensors], rule="float")
-
-    return write
-
-
-def _where_else_zero(ops: Any, test: Any, value: Any) -> Any:
-    return ops.where(test, value, 0.0)
-
-
-def _tanh_gradient(ops: Any, g: Any, y: Any) -> Any:
-    return ops.mul(g, ops.sub(1.0, ops.mul(y, y)))
-
-
-def _sigmoid_gradient(ops: Any, g: Any, y: Any) -> Any:
-    return ops.mul(ops.mul(g, ops.sub(1.0, y)), y)
-
-
-def _silu_gradient(ops: Any, g: Any, x: Any) -> Any:
-    s = ops.sigmoid(x)
-    return ops.mul(ops.mul(g, s), ops.add(ops.mul(x, ops.sub(1.0, s)), 1.0))
-
-
-def _gelu_gradient(ops: Any, g: Any, x: Any, approximate: str = "none") -> Any:
-    """g * (Phi(x) + x * phi(x)), or the derivative of the tanh form."""
-    if approximate == "none":
-        cdf = ops.mul(ops.add(ops.erf(ops.mul(x, math.sqrt(0.5))), 1.0), 0.5)
-        density = ops.mul(ops.exp(ops.mul(ops.mul(x, x), -0.5)), 1 / math.sqrt(2 * math.pi))
-        return ops.mul(g, ops.add(cdf, ops.mul(x, density)))
-    scale, cubic = math.sqrt(2 / math.pi), 0.044715
-    square = ops.mul(x, x)
-    inner = ops.mul(ops.mul(x, scale), ops.add(ops.mul(square, cubic), 1.0))
-    t = ops.tanh(inner)
-    slope = ops.mul(ops.add(ops.mul(square, 3 * cubic), 1.0), scale)
-    left = ops.mul(ops.add(t, 1.0), 0.5)
-    right = ops.mul(ops.mul(ops.mul(x, 0.5), ops.sub(1.0, ops.mul(t, t))), slope)
-    return ops.mul(g, ops.add(left, right))
-
-
-def _threshold_gradient(ops: Any, g: Any, x: Any, threshold: Any) -> Any:
-    return ops.where(ops.le(x, threshold), 0.0, g)
-
-
-def _hardtanh_gradient(ops: Any, g: Any, x: Any, low: Any, high: Any) -> Any:
-    outside = ops.logical_or(ops.le(x, low), ops.ge(x, high))
-    return ops.where(outside, 0.0, g)
-
-
-def _hardsigmoid_gradient(ops: Any, g: Any, x: Any) -> Any:
-    inside = ops.logical_and(ops.gt(x, -3.0), ops.lt(x, 3.0))
-    return _where_else_zero(ops, inside, ops.mul(g, 1 / 6))
-
-
-def _hardswish_gradient(ops: Any, g: Any, x: Any) -> Any:
-    middle = ops.mul(g, ops.add(ops.truediv(x, 3.0), 0.5))
-    inner = ops.where(ops.lt(x, 3.0), middle, g)
-    return ops.where(ops.le(x, -3.0), 0.0, inner)
-
-
-def _leaky_relu_gradient(ops: Any, g: Any, x: Any, slope: Any, self_is_result: Any) -> Any:
-    del self_is_result  # of a slope that is not negative the sign is the same
-    return ops.where(ops.gt(x, 0.0), g, ops.mul(g, slope))
-
-
-def _elu_gradient(
-    ops: Any, g: Any, x: Any, alpha: Any, scale: Any, input_scale: Any, is_result: bool
-) -> Any:
-    slope = alpha * scale
-    if is_result:
-        left = ops.mul(ops.mul(g, input_scale), ops.add(x, slope))
-    else:
-        left = ops.mul(ops.mul(g, slope * input_scale), ops.exp(ops.mul(x, input_scale)))
-    return ops.where(ops.le(x, 0.0), left, ops.mul(g, scale))
-
-
-def _elu_backward(
-    e: Emitter, g: Tensor, alpha: Any, scale: Any, input_scale: Any, is_result: bool, x: Tensor
-) -> Tensor:
-    return e.pointwise(
-        lambda a, b: _elu_gradient(e.ops, a, b, alpha, scale, input_scale, is_result),
-        g,
-        x,
-        rule="float",
-    )
-
-
-def _softplus_gradient(ops: Any, g: Any, x: Any, beta: Any, threshold: Any) -> Any:
-    scaled = ops.mul(x, float(beta))
-    return ops.where(ops.gt(scaled, float(threshold)), g, ops.mul(g, ops.sigmoid(scaled)))
-
-
-def _log_sigmoid_gradient(ops: Any, g: Any, x: Any, buffer: Any) -> Any:
-    del buffer
-    return ops.mul(g, ops.sigmoid(ops.neg(x)))
-
-
-def _shrink_gradient(ops: Any, g: Any, x: Any, limit: Any) -> Any:
-    inside = ops.logical_and(ops.ge(x, -limit), ops.le(x, limit))
-    return ops.where(inside, 0.0, g)
-
-
-def _mish_gradient(ops: Any, g: Any, x: Any) -> Any:
-    t = ops.tanh(ops.softplus(x))
-    slope = ops.mul(ops.mul(x, ops.sigmoid(x)), ops.sub(1.0, ops.mul(t, t)))
-    return ops.mul(g, ops.add(t, slope))
-
-
-def _logit_gradient(ops: Any, g: Any, x: Any, eps: float | None = None) -> Any:
-    value = ops.truediv(g, ops.mul(x, ops.sub(1.0, x)))
-    low, high = (0.0, 1.0) if eps is None else (eps, 1.0 - eps)
-    inside = ops.logical_and(ops.ge(x, low), ops.le(x, high))
-    return ops.where(inside, value, math.nan if eps is None else 0.0)
 
 
 # ---- conversions
@@ -527,6 +422,10 @@ ROWS: dict[str, Row] = {
     "aten.round.decimals": _round,
     "aten.frac.default": _op("frac", jumps=True),
     "aten.sign.default": _sgn,
+    "aten.sgn.default": _sgn,
+    "aten.deg2rad.default": lambda e, x: _times(e, x, math.pi / 180),
+    "aten.rad2deg.default": lambda e, x: _times(e, x, 180 / math.pi),
+    "aten.sinc.default": _sinc,
     "aten.abs.default": _abs,
     "aten.relu.default": _op("relu"),
     "aten.square.default": lambda e, x: _power(e, x, 2),
@@ -556,26 +455,6 @@ ROWS: dict[str, Row] = {
     "aten.threshold.default": _threshold,
     "aten.log_sigmoid.default": lambda e, x: _log_sigmoid_forward(e, x)[0],
     "aten.log_sigmoid_forward.default": _log_sigmoid_forward,
-    "aten.glu.default": _glu,
-    # gradients
-    "aten.tanh_backward.default": _gradient(_tanh_gradient),
-    "aten.sigmoid_backward.default": _gradient(_sigmoid_gradient),
-    "aten.silu_backward.default": _gradient(_silu_gradient),
-    "aten.gelu_backward.default": _gradient(_gelu_gradient),
-    "aten.threshold_backward.default": _gradient(_threshold_gradient),
-    "aten.hardtanh_backward.default": _gradient(_hardtanh_gradient),
-    "aten.hardsigmoid_backward.default": _gradient(_hardsigmoid_gradient),
-    "aten.hardswish_backward.default": _gradient(_hardswish_gradient),
-    "aten.leaky_relu_backward.default": _gradient(_leaky_relu_gradient),
-    "aten.elu_backward.default": _elu_backward,
-    "aten.softplus_backward.default": _gradient(_softplus_gradient),
-    "aten.log_sigmoid_backward.default": lambda e, g, x, buffer: e.pointwise(
-        lambda a, b: _log_sigmoid_gradient(e.ops, a, b, None), g, x, rule="float"
-    ),
-    "aten.hardshrink_backward.default": _gradient(_shrink_gradient),
-    "aten.softshrink_backward.default": _gradient(_shrink_gradient),
-    "aten.mish_backward.default": _gradient(_mish_gradient),
-    "aten.logit_backward.default": _gradient(_logit_gradient),
     # conversions and copies
     "aten._to_copy.default": _to_copy,
     "prims.convert_element_type.default": _to_dtype,

@@ -154,7 +154,14 @@ def _slice(
 
 
 def _narrow(e: Emitter, x: Tensor, dim: int, start: Any, length: Any) -> Tensor:
-    return _between(e, x, dim % x.ndim, start, _sum(e, start, length))
+    """Unlike a slice it may not end past the dim."""
+    dim %= x.ndim
+    first = known(start)
+    if first is not None and first < 0:
+        start = _sum(e, e.size(x, dim), start)
+    part = _between(e, x, dim, start, _sum(e, start, length))
+    e.check_equal(e.size(part, dim), length)
+    return part
 
 
 def _sum(e: Emitter, *values: Any) -> Any:
@@ -424,7 +431,7 @@ def _views(names: str, function: Callable[..., Tensor]) -> dict[str, Row]:
 
 
 VIEWS: dict[str, Row] = {
-    **{f"aten.{name}.default": _itself for name in ("alias", "detach", "contiguous")},
+    **{f"aten.{name}.default": _itself for name in ("alias", "detach", "contiguous", "positive")},
     **{f"aten.{name}.default": _itself for name in ("alias_copy", "detach_copy")},
     **{f"aten.{name}.default": _itself for name in ("lift_fresh", "lift_fresh_copy")},
     **_views(
@@ -444,6 +451,8 @@ VIEWS: dict[str, Row] = {
     "prim.transpose_copy.int": _moved(_transpose),
     **_views("t.default t_copy.default", _t),
     "prim.t_copy.default": _moved(_t),
+    **_views("mT.default", lambda e, x: _transpose(e, x, -2, -1)),
+    **_views("numpy_T.default", lambda e, x: _permute(e, x, list(range(x.ndim))[::-1])),
     **_views("movedim.int", _movedim),
     **_views("expand.default expand_copy.default", _expand),
     "prim.expand_copy.default": _moved(_expand),
@@ -484,7 +493,15 @@ VIEWS: dict[str, Row] = {
     ),
 }
 
+
+def _glu(e: Emitter, x: Tensor, dim: int = -1) -> Tensor:
+    dim %= x.ndim
+    value, gate = (e.same(t, x) for t in e.ops.chunk(e.wide(x), 2, dim))
+    return e.pointwise(lambda a, b: e.ops.mul(a, e.ops.sigmoid(b)), value, gate)
+
+
 ROWS: dict[str, Row] = {
+    "aten.glu.default": _glu,
     "aten.cat.default": _cat,
     "aten.stack.default": _stack,
     "aten.flip.default": _moved(_flip),

@@ -10,6 +10,7 @@ import torch
 
 from fuser import FusionDefinition, Tensor, Unsupported, UserError
 from fuser.adapters.aten import (
+    gradients,
     losses,
     norms,
     pointwise,
@@ -41,6 +42,7 @@ class Row:
 def _table() -> dict[str, Row]:
     parts: list[tuple[Kind, Mapping[str, Callable[..., Any]]]] = [
         ("compute", pointwise.ROWS),
+        ("compute", gradients.ROWS),
         ("compute", reductions.ROWS),
         ("compute", norms.ROWS),
         ("compute", losses.ROWS),
