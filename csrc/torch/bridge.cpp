@@ -152,14 +152,22 @@ CuStream current_stream(int device) {
   return stream;
 }
 
+namespace {
+
+// Fake tensors and other wrappers in Python say that they are on a device, but have no memory
+// there.
+bool is_wrapper(const at::Tensor& t) { return t.key_set().has(c10::DispatchKey::Python); }
+
+}  // namespace
+
+bool has_memory(const at::Tensor& t) {
+  return (t.is_cpu() || t.is_cuda()) && t.layout() == c10::kStrided && t.has_storage() &&
+         !t.is_nested() && !is_wrapper(t);
+}
+
 TensorView view_of(const at::Tensor& t, size_t position) {
-  // Fake tensors and other wrappers in Python say that they are on a device, but have no memory
-  // there.
-  const bool wrapper = t.key_set().has(c10::DispatchKey::Python);
-  const bool plain = t.layout() == c10::kStrided && t.has_storage() && !t.is_nested() && !wrapper &&
-                     (t.is_cpu() || t.is_cuda());
-  FUSER_CHECK(plain, User, "argument-tensor", "execute(): argument ", position, " is a ",
-              wrapper ? "tensor of a Python subclass" : t.toString(),
+  FUSER_CHECK(has_memory(t), User, "argument-tensor", "execute(): argument ", position, " is a ",
+              is_wrapper(t) ? "tensor of a Python subclass" : t.toString(),
               "; expected a strided CPU or CUDA tensor with memory\n  hint: pass .to_dense(), or a "
               "real tensor in place"
               " of a fake or meta one");

@@ -23,8 +23,12 @@ struct TorchArguments {
   }
 };
 
-// Describes a tensor. Raises UserError for what has no plain memory (sparse, fake, meta tensors)
-// and DTypeError for a dtype outside the table.
+// Is it a strided tensor in memory of a CPU or of CUDA? Sparse, nested, fake and meta tensors are
+// not, and neither are those of torch.func's transforms.
+bool has_memory(const at::Tensor& tensor);
+
+// Describes a tensor. Raises UserError for what has no such memory, and DTypeError for a dtype
+// outside the table.
 TensorView view_of(const at::Tensor& tensor, size_t position);
 
 c10::ScalarType to_torch(DType dtype);

@@ -160,16 +160,19 @@ void install(const py::object& module) {
   // Without it the executor profiles no operand of ops that only gradients use, and no bias.
   RegisterProfilingNode([](const Node* n) {
     const ScriptRulesRef rules = script_rules();
-    return (rules->cuda || rules->cpu) && (find_op(*rules, n) || adds_a_bias(n));
+    return (rules->cuda || rules->cpu) &&
+           (find_op(*rules, n) || find_in_place(*rules, n) || adds_a_bias(n));
   });
 }
 
 void set_rules(bool cuda, bool cpu, bool single_nodes, bool siblings,
-               const std::unordered_map<std::string, std::pair<bool, int>>& ops) {
+               const std::unordered_map<std::string, std::tuple<bool, int, bool>>& ops) {
   ScriptRules rules{
       .cuda = cuda, .cpu = cpu, .single_nodes = single_nodes, .siblings = siblings, .ops = {}};
   for (const auto& [name, op] : ops)
-    rules.ops[name] = {.computes = op.first, .sizes = static_cast<SizesOf>(op.second)};
+    rules.ops[name] = {.computes = std::get<0>(op),
+                       .sizes = static_cast<SizesOf>(std::get<1>(op)),
+                       .gives_bools = std::get<2>(op)};
   set_script_rules(std::move(rules));
 }
 
@@ -185,8 +188,8 @@ PYBIND11_MODULE(_torchscript, m) {
         py::arg("siblings"), py::arg("ops"),
         "What the pass takes from now on. single_nodes: a node that computes is a group by itself. "
         "siblings: groups that read the same tensor are joined. ops: by overload, whether it "
-        "computes, and what its sizes are (0 unknown, 1 those of the first tensor, 2 of all, "
-        "broadcast).");
+        "computes, what its sizes are (0 unknown, 1 those of the first tensor, 2 of all, "
+        "broadcast), and whether it gives bools.");
   m.def("counters", [] {
     const GroupCounters& c = group_counters();
     py::dict out;

@@ -28,6 +28,7 @@ enum class SizesOf {
 struct ScriptOp {
   bool computes = true;  // false: only moves or renames elements; a group of such ops is of no use
   SizesOf sizes = SizesOf::Unknown;
+  bool gives_bools = false;  // of operands of any type
 };
 
 // What the pass goes by. Immutable: switching the fuser on or off publishes another.
@@ -45,6 +46,8 @@ void set_script_rules(ScriptRules rules);
 // "aten::add.Tensor", "aten::relu"; "" for a node without a schema.
 std::string overload_name(const torch::jit::Node* node);
 const ScriptOp* find_op(const ScriptRules& rules, const torch::jit::Node* node);
+// Of x.relu_() the op x.relu(), where a group may hold it.
+const ScriptOp* find_in_place(const ScriptRules& rules, const torch::jit::Node* node);
 
 bool is_group(const torch::jit::Node* node);
 bool is_tensor(const torch::jit::Value* value);

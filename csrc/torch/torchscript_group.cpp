@@ -97,10 +97,18 @@ Places places(at::IntArrayRef sizes, at::IntArrayRef strides) {
 
 Arrangement arrangement(at::IntArrayRef sizes, at::IntArrayRef strides) {
   Arrangement out;
-  for (size_t d = 0; d < sizes.size(); ++d) out.ones |= int64_t{sizes[d] == 1} << d;
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    out.ones |= int64_t{sizes[d] == 1} << d;
+    out.expanded |= int64_t{sizes[d] != 1 && strides[d] == 0} << d;
+  }
   if (row_major(sizes, strides)) return out;
   for (int64_t place : places(sizes, strides)) out.order = out.order << 4 | place;
   return out;
+}
+
+bool is_moved(const c10::IValue& v) {
+  if (!v.isTensor() || !v.toTensor().defined()) return false;
+  return !row_major(v.toTensor().sizes(), v.toTensor().strides());
 }
 
 // Nothing where it was not profiled, or differed.
@@ -147,8 +155,9 @@ bool moves(const torch::jit::Block& block) {
 
 // ---- signatures
 
-// The kind of a value and, where it chooses the definition, the value itself.
-void sign(const c10::IValue& v, ArgumentRole role, Signature& out) {
+// The kind of a value and, where it chooses the definition, the value itself. `expanded`: also
+// which dims of tensors are.
+void sign(const c10::IValue& v, ArgumentRole role, bool expanded, Signature& out) {
   if (v.isTensor()) {
     const at::Tensor& t = v.toTensor();
     if (!t.defined()) {
@@ -160,6 +169,7 @@ void sign(const c10::IValue& v, ArgumentRole role, Signature& out) {
     out.push_back(static_cast<int64_t>(t.scalar_type()) | t.dim() << 8 | device << 16 |
                   int64_t{lies.order != 0} << 30 | lies.ones << 32);
     if (lies.order) out.push_back(lies.order);
+    if (expanded) out.push_back(lies.expanded);
   } else if (v.isInt()) {
     const int64_t n = v.toInt();
     const bool of_run = role == ArgumentRole::Number || (role == ArgumentRole::Sizes && is_size(n));
@@ -218,9 +228,13 @@ ArgumentRole ScriptGroup::role(size_t place, bool by_value) const {
 }
 
 Signature ScriptGroup::signature(c10::ArrayRef<c10::IValue> arguments, bool by_value) const {
+  // Results do not follow an operand along dims where it is expanded; that shows where others are
+  // not row-major.
+  const bool expanded = moves_ || std::any_of(arguments.begin(), arguments.end(), is_moved);
   Signature out;
-  out.push_back(by_value);
-  for (size_t i = 0; i < arguments.size(); ++i) sign(arguments[i], role(i, by_value), out);
+  out.push_back(by_value | expanded << 1);
+  for (size_t i = 0; i < arguments.size(); ++i)
+    sign(arguments[i], role(i, by_value), expanded, out);
   return out;
 }
 
@@ -404,8 +418,11 @@ void ScriptGroup::run_unfused(Stack& stack, const Attempt& attempt) {
 
 namespace {
 
+// Of forward-mode AD, which kernels would drop.
+bool has_tangent(const at::Tensor& t) { return t.unsafeGetTensorImpl()->_fw_grad(0, t).defined(); }
+
 // What a guard asks of a tensor. Sizes and strides are the group's own business, and so is all of
-// an optional one but whether gradients arrive at it.
+// an optional one but whether it has memory and gradients arrive at it.
 struct Expected {
   bool optional = false;
   c10::ScalarType dtype = c10::ScalarType::Undefined;
@@ -426,6 +443,7 @@ struct Expected {
     if (!v.isTensor()) return false;
     const at::Tensor& t = v.toTensor();
     if (!t.defined() || (gradients && t.requires_grad())) return false;
+    if (!has_memory(t) || has_tangent(t)) return false;
     return optional || (t.scalar_type() == dtype && t.device() == device && t.dim() == rank);
   }
 };

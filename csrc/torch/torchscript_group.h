@@ -30,11 +30,11 @@ using Signature = c10::SmallVector<int64_t, 32>;
 // How a tensor lies in memory: the place of each of its dims there, 0 the innermost.
 using Places = std::vector<int64_t>;
 
-// Of tensors that lie alike: which dims have one element, and the places of the dims; 0 where they
-// are row-major.
+// Of tensors that lie alike: which dims have one element, which are expanded, and the places of the
+// dims; 0 where they are row-major.
 struct Arrangement {
-  int64_t ones = 0, order = 0;
-  bool operator==(const Arrangement& o) const { return ones == o.ones && order == o.order; }
+  int64_t ones = 0, expanded = 0, order = 0;
+  bool operator==(const Arrangement&) const = default;
 };
 
 // A definition for one kind of arguments.

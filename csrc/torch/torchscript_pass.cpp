@@ -26,14 +26,35 @@ Published& published() {
   return *it;
 }
 
+// What an op in place gives is its first operand, and so of its type, which is profiled where only
+// that is used behind it. Views in place change the sizes.
+void type_results_in_place(Block* block, const ScriptRules& rules) {
+  for (Node* n : block->nodes()) {
+    for (Block* inner : n->blocks()) type_results_in_place(inner, rules);
+    const ScriptOp* op = find_in_place(rules, n);
+    if (op && op->computes) n->output()->setType(n->input(0)->type());
+  }
+}
+
+// In place a result is rounded to the type of its memory, which that of x.op(y) may differ from.
+bool keeps_type(const ScriptOp& op, const Node* n) {
+  const auto dtype = [](const Value* v) {
+    const auto type = v->type()->cast<TensorType>();
+    return type ? type->scalarType() : std::nullopt;
+  };
+  const auto own = dtype(n->input(0));
+  return own && (!op.gives_bools || own == at::kBool) &&
+         std::all_of(n->inputs().begin(), n->inputs().end(), [&](const Value* v) {
+           return !is_tensor(v) || dtype(v) == own || dtype(v) == at::kBool;
+         });
+}
+
 // x.relu_() can be y = x.relu() where nobody else sees x change; torch's pass finds out.
 void remove_mutation(const std::shared_ptr<Graph>& graph, const ScriptRules& rules) {
+  type_results_in_place(graph->block(), rules);
   RemoveTensorMutation(graph, [&](Node* n) {
-    std::string name = overload_name(n);
-    const size_t end = std::min(name.find('.'), name.size());
-    if (end == 0 || name[end - 1] != '_') return false;
-    name.erase(end - 1, 1);
-    return rules.ops.count(name) > 0;
+    const ScriptOp* op = find_in_place(rules, n);
+    return op && keeps_type(*op, n);
   });
 }
 
@@ -82,6 +103,15 @@ std::string overload_name(const Node* node) {
 const ScriptOp* find_op(const ScriptRules& rules, const Node* node) {
   if (node->kind() == prim::Constant || node->kind() == prim::Param) return nullptr;
   const auto found = rules.ops.find(overload_name(node));
+  return found == rules.ops.end() ? nullptr : &found->second;
+}
+
+const ScriptOp* find_in_place(const ScriptRules& rules, const Node* node) {
+  if (node->inputs().empty() || node->outputs().size() != 1) return nullptr;
+  std::string name = overload_name(node);
+  const size_t end = std::min(name.find('.'), name.size());
+  if (end == 0 || name[end - 1] != '_') return nullptr;
+  const auto found = rules.ops.find(name.erase(end - 1, 1));
   return found == rules.ops.end() ? nullptr : &found->second;
 }
 

@@ -25,7 +25,7 @@ import torch
 from fuser import DataType, FusionDefinition, Scalar, Tensor, Unsupported, _core
 from fuser._native import load_torch
 from fuser.adapters import aten, torchscript_ops
-from fuser.adapters.aten import pointwise
+from fuser.adapters.aten import gradients, pointwise
 from fuser.interpreter import torch_dtype
 from fuser.repro import graph_script, input_spec, keep_script, said_where
 
@@ -144,17 +144,19 @@ def counters() -> dict[str, int]:
 
 
 @functools.cache
-def _ops() -> dict[str, tuple[bool, int]]:
-    """By overload as TorchScript names it: does it compute, and what are its sizes."""
-    found: dict[str, tuple[bool, int]] = {}
+def _ops() -> dict[str, tuple[bool, int, bool]]:
+    """By overload as TorchScript names it: does it compute, what are its sizes, is it bools."""
+    found: dict[str, tuple[bool, int, bool]] = {}
     for row in aten.rows().values():
         if row.kind in ("create", "library"):
             continue
-        found[_script_name(row.name)] = (row.kind != "view", _sizes_of(row.name))
+        gives_bools = row.name.split(".")[1] in _GIVE_BOOLS
+        found[_script_name(row.name)] = (row.kind != "view", _sizes_of(row.name), gives_bools)
     for name in (*torchscript_ops.OPS, "fuser::region"):
         found[name] = (
             name == torchscript_ops.ADD_BIAS,
             _FIRST if name in torchscript_ops.LIKE_FIRST else _UNKNOWN,
+            False,
         )
     return found
 
@@ -168,10 +170,14 @@ def _script_name(name: str) -> str:
 def _sizes_of(name: str) -> int:
     if name.split(".")[1] in _LIKE_FIRST:
         return _FIRST
-    return _BROADCAST if name in pointwise.ROWS else _UNKNOWN
+    return _BROADCAST if name in _ELEMENTWISE else _UNKNOWN
 
 
-# By name, without the overload.
+_ELEMENTWISE = pointwise.ROWS.keys() | gradients.ROWS.keys()
+# By name, without the overload. Those that torch also has in place:
+_GIVE_BOOLS = frozenset(
+    "eq ne lt le gt ge logical_and logical_or logical_xor logical_not".split()  # noqa: SIM905
+)
 _LIKE_FIRST = {
     "to",
     "type_as",
@@ -193,6 +199,8 @@ _LIKE_FIRST = {
     "rand_like",
     "contiguous",
     "detach",
+    "prelu",
+    "copy",
 }
 
 

@@ -24,6 +24,7 @@ from tests.adapters.script_ops import (
     WITH_GRADIENTS,
     check_batch,
     check_gradients,
+    eager,
 )
 from tests.sampling import rotated, thorough
 from tests.scripts import assert_same, fused, groups
@@ -220,3 +221,31 @@ def test_models(name: str, how: str) -> None:
 
 def test_threads_and_forks() -> None:
     check_threads_and_forks(torch.device("cpu"))
+
+
+# ---- sizes that groups compute with
+
+
+@pytest.mark.parametrize("op", ["F.glu(x * 2, 1)", "F.prelu(x * 2, b)", "x.copy_(b[:, None])"])
+def test_sizes_of_what_is_not_elementwise(op: str) -> None:
+    """A size of a result that is in a group comes from the operands, by the op's own rule."""
+    source = f"def f(x: Tensor, b: Tensor):\n    y = {op}\n    return (y * y.size(1) + 1).relu()\n"
+    source = source.replace("F.", "torch.nn.functional.")
+    f, expected = compiled(source), eager(source)
+    for shape in [(3, 6, 5), (3, 6, 5), (3, 6, 5), (2, 6, 8)]:
+        x, b = torch.randn(shape), torch.randn(6)
+        assert_same([f(x.clone(), b)], [expected(x, b)])
+
+
+@pytest.mark.parametrize(("start", "length"), [(2, 3), (-3, 3), (-3, 2), (6, 3), (0, 9)])
+def test_narrow_ends_within_the_dim(start: int, length: int) -> None:
+    f = compiled("def f(x: Tensor, n: int, m: int):\n    return (x + 1).narrow(1, n, m) * 2\n")
+    x = torch.randn(4, 8)
+    for _ in range(3):
+        f(x, 3, 4)
+    if length <= (-start if start < 0 else 8 - start):
+        assert_same([f(x, start, length)], [(x + 1).narrow(1, start, length) * 2])
+        assert groups(f.graph_for(x, start, length)) == 1
+    else:
+        with pytest.raises(RuntimeError, match="exceeds dimension size"):
+            f(x, start, length)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import io
-import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 import fuser
 from benchmarks.tutorial import composite, primitive, rms
 from fuser.adapters import torchscript
+from tests.adapters.script_ops import eager
 from tests.scripts import (
     assert_same,
     fallbacks,
@@ -125,6 +126,48 @@ def test_in_place_ops_on_fresh_tensors_are_fused() -> None:
     graph = f.graph_for(x)
     assert groups(graph) == 1
     assert "aten::relu_" not in str(graph).split("fallback")[0]
+
+
+def test_in_place_ops_on_fresh_tensors_take_others() -> None:
+    """What only they read was profiled, and what they give is of a known kind."""
+
+    def mix(x: torch.Tensor, y: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        z = x * 2
+        z.masked_fill_(mask, 0.5)
+        z.add_(y)
+        z.lerp_(y, 0.25)
+        return z + 1
+
+    x, y, mask = torch.randn(4, 8), torch.randn(4, 8), torch.rand(4, 8) > 0.5
+    f = warmed(mix, x, y, mask)
+    assert_same([f(x, y, mask)], [mix(x, y, mask)])
+    graph = f.graph_for(x, y, mask)
+    assert groups(graph) == 1
+    inner = graph.findNode("prim::CudaFusionGroup").g("Subgraph")
+    assert {n.kind() for n in inner.nodes()} >= {"aten::masked_fill", "aten::lerp"}
+    assert not [n for n in graph.nodes() if n.kind().startswith("aten::")]
+
+
+@pytest.mark.parametrize("op", ["add_(y)", "eq_(y)", "logical_not_()"])
+def test_ops_in_place_keep_the_type_of_their_memory(op: str) -> None:
+    source = f"def f(x: Tensor, y: Tensor):\n    z = x * 2\n    z.{op}\n    return (z + 1) * z\n"
+    f, plain = torch.jit.CompilationUnit(source).f, eager(source)
+    x, y = torch.randn(4, 8).bfloat16(), torch.randn(4, 8)
+    for _ in range(3):
+        assert_same([f(x, y)], [plain(x, y)])
+
+
+def test_views_in_place_have_sizes_of_their_own() -> None:
+    def turn(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        z = x * 2
+        z.unsqueeze_(0)
+        z.transpose_(1, 2)
+        return z + y
+
+    x, y = torch.randn(4, 8), torch.randn(8, 4)
+    f = warmed(turn, x, y)
+    assert_same([f(x, y)], [turn(x, y)])
+    assert f(x, y).stride() == turn(x, y).stride()
 
 
 def test_in_place_ops_on_arguments_change_them() -> None:
@@ -308,6 +351,25 @@ def test_results_lie_as_those_of_eager_in_every_layout() -> None:
     assert groups(f.graph_for(x)) == 1
 
 
+def test_results_do_not_follow_an_operand_where_it_is_expanded() -> None:
+    def add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return (x + y).relu()
+
+    dense = torch.randn(2, 4, 5, 6)
+    images = dense.contiguous(memory_format=torch.channels_last)
+    f = warmed(add, dense, images)
+    for x in [
+        dense,
+        dense[:, :, :1, :1].expand_as(dense),
+        dense[:1, :, :1].expand_as(dense),
+        dense,
+    ]:
+        for _ in range(2):
+            got, expected = f(x, images), add(x, images)
+            assert_same([got], [expected])
+            assert got.stride() == expected.stride()
+
+
 def test_parts_whose_number_the_script_says() -> None:
     def parts(x: torch.Tensor) -> torch.Tensor:
         a, b = torch.split(x * 2, 5, -1)  # 5 and 3
@@ -419,34 +481,29 @@ def test_modules_frozen_traced_saved_and_loaded() -> None:
             assert groups(variant.graph_for(x)) >= 1
 
 
-def test_threads_and_forks() -> None:
-    x, y = torch.randn(16, 8), torch.randn(8)
-    expected = gate(x, y, 2.0)
-    f = torch.jit.script(gate)
-    wrong: list[int] = []
+@pytest.mark.parametrize("kind", ["tangent", "vmap", "fake"])
+def test_tensors_of_other_transforms_run_unfused(kind: str) -> None:
+    """Kernels would drop a tangent, and what others wrap has no memory for them."""
 
-    def work(number: int) -> None:
-        for _ in range(5):
-            if not torch.allclose(f(x, y, 2.0), expected, atol=1e-5):
-                wrong.append(number)
+    def bend(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return (x * y + 1).sigmoid() * x
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
-
-    @torch.jit.script
-    def forked(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        a = torch.jit.fork(gate_script, x, y)
-        return torch.jit.wait(a) + gate_script(x, y)
-
-    for _ in range(3):
-        assert_same([forked(x, y)], [2 * gate(x, y, 2.0)])
-
-
-@torch.jit.script
-def gate_script(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    z = (x + y) * 2.0
-    return torch.sigmoid(z) + x
+    x, y = torch.randn(3, 8), torch.randn(3, 8)
+    f = warmed(bend, x, y)
+    unfused = fallbacks()
+    if kind == "tangent":
+        got, expected = (torch.func.jvp(g, (x, y), (y, x)) for g in (f, bend))
+        assert_same(got, expected)
+    elif kind == "vmap":
+        in_dims = (None, 0)
+        several = torch.stack([y, y + 1])
+        got, expected = (torch.func.vmap(g, in_dims)(x, several) for g in (f, bend))
+        assert_same([got], [expected])
+    else:
+        with FakeTensorMode() as mode:
+            fakes = [mode.from_tensor(t) for t in (x, y)]
+            assert isinstance(f(*fakes), FakeTensor)
+    runs = torchscript.counters()["runs"]
+    assert_same([f(x, y)], [bend(x, y)])
+    assert torchscript.counters()["runs"] == runs + 1
+    assert fallbacks() == unfused
