@@ -318,14 +318,23 @@ struct Printer {
     };
     if (kernel.cluster > 1) {
       const int block = kernel.threads / warp, size = kernel.cluster * block;
+      const std::string arrival =
+          text(kernel.buffers[s.arrivals].name, " + ", wrapped(expression(s.arrival, true)));
+      const auto bytes = [&](size_t i) {
+        return element_bytes(kernel.buffers[s.cluster_slots[i]]);
+      };
+      const auto place = [&](size_t i) {
+        return slot(s.cluster_slots[i], size * std::max(1, least_sent_bytes / bytes(i)));
+      };
+      int sent = 0;
       each([&](const std::string& r, const char*, size_t i) {
-        return text("publish_cluster<", kernel.cluster, ", ", block, ">(",
-                    slot(s.cluster_slots[i], size), ", ", r, "[0]);");
+        sent += size * std::max(least_sent_bytes, bytes(i));
+        return text("publish_cluster<", kernel.cluster, ", ", block, ">(", place(i), ", ", r,
+                    "[0], ", arrival, ");");
       });
-      line("sync_cluster();");
+      line(text("await_cluster(", arrival, ", ", sent, ", ", expression(s.turn, true), ");"));
       each([&](const std::string& r, const char* c, size_t i) {
-        return text(r, "[0] = collect_cluster<", c, ", ", size, ">(",
-                    slot(s.cluster_slots[i], size), ");");
+        return text(r, "[0] = collect_cluster<", c, ", ", size, ">(", place(i), ");");
       });
     } else if (warps > 1) {
       const int size = kernel.threads / warp;
@@ -417,7 +426,10 @@ struct Printer {
             } else if constexpr (std::is_same_v<N, Wait>) {
               line(text("wait_copies<", n.pending, ">();"));
             } else if constexpr (std::is_same_v<N, SyncCluster>) {
-              line(n.part == SyncCluster::Part::Arrive ? "arrive_cluster();" : "wait_cluster();");
+              const Buffer* places = n.arrivals < 0 ? nullptr : &kernel.buffers[n.arrivals];
+              line(!places ? "wait_cluster();"
+                           : text("begin_cluster<", places->elements->value.integer, ">(",
+                                  places->name, ");"));
             } else {
               static_assert(std::is_same_v<N, SyncGrid>, "print_cuda() misses a statement");
               line(text("grid_barrier(", kernel.buffers[n.counters].name, ");"));

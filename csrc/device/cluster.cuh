@@ -2,8 +2,13 @@
 //
 // A block's shared memory exists from its start to its end. So before the first access to another
 // block's memory stands a barrier of the cluster, which all blocks have then reached, and after the
-// last such access another one, before which no block ends. arrive_cluster at the top of a kernel
-// and wait_cluster before the first access are that first barrier, its latency hidden.
+// last such access another one, before which no block ends, or a wait for all that was sent to the
+// block. begin_cluster at the top of a kernel and wait_cluster before the first access are that
+// first barrier, its latency hidden.
+//
+// After it blocks send partial results to each other's shared memory and wait for the bytes to
+// arrive, as no barrier of the cluster does: one that publishes waits for all stores of a thread
+// and for all that it copies ahead, and forgets what L1 holds (MEMBAR.ALL.GPU, CCTL.IVALL).
 
 //@ arrive_cluster
 // The first half of a barrier that publishes nothing: it lacks the fence of sync_cluster, which
@@ -55,5 +60,76 @@ DEVICE T* map_shared_rank(T* address, i32 rank) {
   u64 mapped;
   asm("mapa.u64 %0, %1, %2;" : "=l"(mapped) : "l"(address), "r"(rank));
   return (T*)mapped;
+}
+#endif
+
+//@ begin_cluster
+// Makes N places at which the block waits for what others send, and arrives.
+#ifdef FUSER_HOST
+template <i32 N>
+DEVICE void begin_cluster(i64*) {}
+#else
+template <i32 N>
+DEVICE void begin_cluster(i64* arrivals) {
+  if (thread_x() == 0) {
+    UNROLL for (i32 i = 0; i < N; ++i) {
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;"
+                   :
+                   : "r"((u32)__cvta_generic_to_shared(arrivals + i))
+                   : "memory");
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  arrive_cluster();
+}
+#endif
+
+//@ send_
+// The value to that place of the block of that rank, whose `arrival` counts the bytes.
+#ifndef FUSER_HOST
+template <class S>
+DEVICE void send_(S* to, S x, i64* arrival, i32 rank) {
+  u32 words[(sizeof(S) + 3) / 4] = {};
+  memcpy(words, &x, sizeof(S));
+  u32 at, counter;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;"
+      : "=r"(at)
+      : "r"((u32)__cvta_generic_to_shared(to)), "r"(rank));
+  asm("mapa.shared::cluster.u32 %0, %1, %2;"
+      : "=r"(counter)
+      : "r"((u32)__cvta_generic_to_shared(arrival)), "r"(rank));
+  UNROLL for (i32 i = 0; i < (i32)((sizeof(S) + 3) / 4); ++i) {
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%0], %1, [%2];"
+                 :
+                 : "r"(at + 4 * i), "r"(words[i]), "r"(counter)
+                 : "memory");
+  }
+}
+#endif
+
+//@ await_cluster
+// Until so many bytes have been sent to `arrival`; turn: how often it was waited there before,
+// modulo 2. Every thread of all blocks waits, and has sent what it sends.
+#ifdef FUSER_HOST
+DEVICE void await_cluster(i64*, i32, i32) { sync_cluster(); }
+#else
+DEVICE void await_cluster(i64* arrival, i32 bytes, i32 turn) {
+  const u32 at = (u32)__cvta_generic_to_shared(arrival);
+  if (thread_x() == 0) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+                 :
+                 : "r"(at), "r"(bytes)
+                 : "memory");
+  }
+  asm volatile(
+      "{\n"
+      ".reg .pred there;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 there, [%0], %1;\n"
+      "@!there bra again;\n"
+      "}"
+      :
+      : "r"(at), "r"(turn)
+      : "memory");
 }
 #endif

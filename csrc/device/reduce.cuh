@@ -466,38 +466,60 @@ DEVICE void publish_warp(S* slots, S x) {
 
 //@ collect_warps
 // After publish_warp and sync_block: merges over aligned groups of W warps, a power of two up to
-// 32 that divides the warps of the block; every thread gets its group's result.
+// 32 that divides the warps of the block, or all of them; every thread gets its group's result.
 template <class R, i32 W, class S>
 DEVICE S collect_warps(const S* slots) {
   const i32 warp = thread_x() >> 5, lane = thread_x() & 31;
-  return reduce_lanes<R, W>(get_state_(slots + ((warp & ~(W - 1)) + (lane & (W - 1)))));
+  if constexpr ((W & (W - 1)) == 0) {
+    return reduce_lanes<R, W>(get_state_(slots + ((warp & ~(W - 1)) + (lane & (W - 1)))));
+  } else {
+    S x;
+    identity_(R{}, x);
+    if (lane < W) x = merge_(R{}, x, get_state_(slots + lane));
+    return reduce_lanes<R, 32>(x);
+  }
 }
 
 // ---- clusters
 
+//@ ClusterSlot_
+// What is sent to other blocks is words: of smaller states several places are one slot.
+template <class S>
+struct ClusterSlot_ {
+  static constexpr i32 STATES = sizeof(S) < 4 ? 4 / (i32)sizeof(S) : 1;
+};
+
 //@ publish_cluster
 // A slot for each of the W warps of the N blocks of the cluster, in each of these blocks: block
 // after block in the order of their ranks. x is the same in all lanes of a warp, N of which write
-// one block's slot each; then comes sync_cluster. All blocks have met (cluster.cuh) before the first
-// publish, and again between the reads of slots and the next publish to them.
+// one block's slot each; then comes await_cluster. All blocks have met (cluster.cuh) before the
+// first publish, and each warp awaits another one between its reads of slots and the next publish
+// to them.
 template <i32 N, i32 W, class S>
-DEVICE void publish_cluster(S* slots, S x) {
+DEVICE void publish_cluster(S* slots, S x, i64* arrival) {
   const i32 lane = thread_x() & 31, at = cluster_rank() * W + (thread_x() >> 5);
-  if (lane < N) put_state_(map_shared_rank(slots, lane) + at, x);
+  if (lane >= N) return;
+  S* const slot = slots + at * ClusterSlot_<S>::STATES;
+#ifdef FUSER_HOST
+  put_state_(map_shared_rank(slot, lane), x);
+#else
+  send_(slot, x, arrival, lane);
+#endif
 }
 
 //@ collect_cluster
-// After publish_cluster and sync_cluster: merges all COUNT slots; every thread gets the result.
+// After publish_cluster and await_cluster: merges all COUNT slots; every thread gets the result.
 template <class R, i32 COUNT, class S>
 DEVICE S collect_cluster(const S* slots) {
+  constexpr i32 SLOT = ClusterSlot_<S>::STATES;
   const i32 lane = thread_x() & 31;
   if constexpr (COUNT < 32 && (COUNT & (COUNT - 1)) == 0) {
-    return reduce_lanes<R, COUNT>(get_state_(slots + (lane & (COUNT - 1))));
+    return reduce_lanes<R, COUNT>(get_state_(slots + (lane & (COUNT - 1)) * SLOT));
   } else {
     S x;
     identity_(R{}, x);
     UNROLL for (i32 i = 0; i < COUNT; i += 32) {
-      if (i + lane < COUNT) x = merge_(R{}, x, get_state_(slots + (i + lane)));
+      if (i + lane < COUNT) x = merge_(R{}, x, get_state_(slots + (i + lane) * SLOT));
     }
     return reduce_lanes<R, 32>(x);
   }

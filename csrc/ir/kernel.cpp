@@ -47,7 +47,7 @@ void fields(S& s, Index index, Value value) {
           value(n.element);
           value(n.other_element);
         } else if constexpr (std::is_same_v<N, Combine>) {
-          index(n.parity);
+          for (auto* e : {&n.parity, &n.arrival, &n.turn}) index(*e);
         } else if constexpr (std::is_same_v<N, Last>) {
           index(n.index);
           index(n.count);

@@ -170,14 +170,21 @@ struct Fold {  // array[0] = all of its elements, pairwise
 // of two up to the block, or all of it), and over the blocks of the cluster where that is more than
 // one. All of them get the result; every thread of the block arrives. Beyond a warp, slots[i] is
 // Shared memory of one state per warp that nothing reads or writes between this point and the next
-// barrier; in a cluster cluster_slots[i], of one per warp of all its blocks, takes its place.
+// barrier; in a cluster cluster_slots[i], of one per warp of all its blocks, takes its place. There
+// each block waits for what the others send to arrive, at arrivals[arrival].
 struct Combine {
   std::vector<int> arrays;
   int lanes = 1;
   std::vector<int> slots, cluster_slots;
   Expr parity =
       nullptr;  // 0 or 1: which half of doubled slots, inside a Serial loop; nullptr: not doubled
+  int arrivals = -1;
+  Expr arrival = nullptr;
+  Expr turn = nullptr;  // how often it was waited at before, modulo 2
 };
+// Words of 4 bytes in which a partial result is sent to the blocks of a cluster; one that is smaller
+// has a whole one.
+constexpr int least_sent_bytes = 4;
 // Every element of each array becomes the merge over the `rows` threads that lie `columns` threads
 // apart; rows * columns is the block. All get the result. slots[i]: Shared, extent * block states.
 struct CombineRows {
@@ -222,6 +229,7 @@ struct Wait {      // until at most `pending` groups of this thread are under wa
 struct SyncCluster {  // every thread of the cluster arrives; all have when the wait is over
   enum class Part : uint8_t { Arrive, Wait };
   Part part{};
+  int arrivals = -1;  // Arrive: Shared int64, all of which may be waited at after the Wait
 };
 struct SyncGrid {    // every thread of the grid arrives (cooperative)
   int counters = 0;  // three of them

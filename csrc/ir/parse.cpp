@@ -39,6 +39,7 @@
 //       'fold' ARRAY
 //       'combine' '(' ARRAY ',' ... ')' 'lanes' INT ['slots' '(' BUFFER ',' ... ')']
 //           ['cluster' '(' BUFFER ',' ... ')'] ['parity' expr]
+//           ['arrival' BUFFER '[' expr ']' 'turn' expr]
 //       'combine_rows' '(' ARRAY ',' ... ')' 'rows' INT 'columns' INT ['slots' '(' BUFFER ... ')']
 //       v<i> '=' 'last' BUFFER '[' expr ']' 'of' expr 'slot' BUFFER
 //       'copy' BUFFER '[' expr ']' 'width' INT BUFFER '[' expr ']' ['in' expr]
@@ -46,7 +47,7 @@
 //       'check' INT expr 'of' expr ['in' expr]       an index and its extent
 //       'commit'
 //       'wait' INT
-//       'arrive_cluster'
+//       'arrive_cluster' BUFFER
 //       'wait_cluster'
 //       'sync_grid' BUFFER
 //   exists      ['in' expr] ['count' expr]
@@ -553,7 +554,8 @@ struct Parser : TokenReader {
     if (accept("barrier")) return {Barrier{}};
     if (accept("commit")) return {Commit{}};
     if (accept("wait")) return {Wait{integer("the number of groups under way")}};
-    if (accept("arrive_cluster")) return {SyncCluster{SyncCluster::Part::Arrive}};
+    if (accept("arrive_cluster"))
+      return {SyncCluster{SyncCluster::Part::Arrive, declared(buffers, "a declared buffer")}};
     if (accept("wait_cluster")) return {SyncCluster{SyncCluster::Part::Wait}};
     if (accept("sync_grid")) return {SyncGrid{declared(buffers, "a declared buffer")}};
     if (accept("copy")) {
@@ -617,6 +619,12 @@ struct Parser : TokenReader {
       if (accept("slots")) s.slots = slots();
       if (accept("cluster")) s.cluster_slots = slots();
       if (accept("parity")) s.parity = expression();
+      if (accept("arrival")) {
+        s.arrivals = declared(buffers, "a declared buffer");
+        s.arrival = subscript();
+        expect("turn");
+        s.turn = expression();
+      }
       return Stmt{std::move(s)};
     }
     if (accept("combine_rows")) {

@@ -316,6 +316,11 @@ struct Writer {
             if (!n.slots.empty()) names(" slots (", &Writer::buffer, n.slots);
             if (!n.cluster_slots.empty()) names(" cluster (", &Writer::buffer, n.cluster_slots);
             clause(" parity ", n.parity);
+            if (n.arrival) {
+              out += " arrival ";
+              subscript(&Writer::buffer, n.arrivals, n.arrival);
+              clause(" turn ", n.turn);
+            }
           } else if constexpr (std::is_same_v<N, CombineRows>) {
             names("combine_rows (", &Writer::array, n.arrays);
             out += text(" rows ", n.rows, " columns ", n.columns);
@@ -347,7 +352,9 @@ struct Writer {
           } else if constexpr (std::is_same_v<N, Wait>) {
             out += text("wait ", n.pending);
           } else if constexpr (std::is_same_v<N, SyncCluster>) {
-            out += n.part == SyncCluster::Part::Arrive ? "arrive_cluster" : "wait_cluster";
+            const bool arrive = n.part == SyncCluster::Part::Arrive;
+            out += arrive ? "arrive_cluster " : "wait_cluster";
+            if (arrive) buffer(n.arrivals);
           } else {
             static_assert(std::is_same_v<N, SyncGrid>, "to_text() misses a statement");
             out += "sync_grid ";

@@ -311,11 +311,19 @@ struct Verifier {
               state_at(s.arrays[i]);
               const int warps = kernel.threads / 32;
               if (kernel.cluster > 1)
-                slot(s.arrays, i, s.cluster_slots, kernel.cluster * warps);
+                slot(s.arrays, i, s.cluster_slots,
+                     kernel.cluster * warps * words_of(kernel.arrays[s.arrays[i]]));
               else if (s.lanes > 32)
                 slot(s.arrays, i, s.slots, warps);
             }
             if (s.parity) expr(s.parity, DType::Int64, "the parity");
+            FUSER_ASSERT((kernel.cluster > 1) == (s.arrival != nullptr), here(),
+                         "an arrival is of the blocks of a cluster");
+            if (s.arrival) {
+              buffer_at(s.arrivals, Buffer::Kind::Shared);
+              expr(s.arrival, DType::Int64, "the arrival");
+              expr(s.turn, DType::Int64, "the turn");
+            }
           } else if constexpr (std::is_same_v<S, CombineRows>) {
             converge(s);
             FUSER_ASSERT(s.rows * s.columns == kernel.threads, here(), s.rows, " x ", s.columns,
@@ -356,7 +364,10 @@ struct Verifier {
             converge(s);
             buffer_at(s.counters, Buffer::Kind::Counters);
             FUSER_ASSERT(kernel.cooperative, here(), "in a kernel that is not cooperative");
-          } else if constexpr (std::is_same_v<S, Barrier> || std::is_same_v<S, SyncCluster>) {
+          } else if constexpr (std::is_same_v<S, SyncCluster>) {
+            converge(s);
+            if (s.part == SyncCluster::Part::Arrive) buffer_at(s.arrivals, Buffer::Kind::Shared);
+          } else if constexpr (std::is_same_v<S, Barrier>) {
             converge(s);
           } else {
             static_assert(std::is_same_v<S, Commit> || std::is_same_v<S, Wait>,
@@ -403,6 +414,10 @@ struct Verifier {
     FUSER_ASSERT(kernel.buffers[i].kind == kind, here(), kernel.buffers[i].name,
                  " is memory of another kind");
     return kernel.buffers[i];
+  }
+
+  static int words_of(const Array& a) {
+    return std::max(1, least_sent_bytes / state_bytes(a.state->op, a.dtype));
   }
 
   void slot(const std::vector<int>& arrays, size_t i, const std::vector<int>& slots, int states) {

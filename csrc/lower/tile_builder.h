@@ -238,6 +238,7 @@ struct Builder {
   // ---- Combining
 
   int slot_index = 0;
+  int arrivals = -1, places_of_arrival = 0;  // in shared memory, of the blocks of a cluster
   void combine(Body& body, const std::vector<ValueId>& reduced, Expr parity);
 
   // Do threads above each other (ThreadY) share a column, with one element a thread?

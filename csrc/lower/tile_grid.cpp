@@ -39,15 +39,29 @@ void Builder::combine(Body& body, const std::vector<ValueId>& reduced, Expr pari
     if (rows > 1) body.push_back({std::move(c)});
     return;
   }
+  // What is sent to other blocks is whole words.
+  const auto words_of = [&](ValueId v) {
+    const auto& r = std::get<Reduced>(values()[v].how);
+    return std::max(1, least_sent_bytes / state_bytes(r.op, r.compute));
+  };
   Combine c{.lanes = columns, .parity = parity};
   for (ValueId v : reduced) {
     body.push_back({Fold{state_of[v]}});
     c.arrays.push_back(state_of[v]);
     const int warps = schedule.threads / warp;
     if (kernel.cluster > 1)
-      c.cluster_slots.push_back(shared_for(v, kernel.cluster * warps));
+      c.cluster_slots.push_back(shared_for(v, kernel.cluster * warps * words_of(v)));
     else if (columns > warp)
       c.slots.push_back(shared_for(v, warps));
+  }
+  if (kernel.cluster > 1) {
+    c.arrivals = arrivals;
+    c.arrival = constant(places_of_arrival);
+    if (parity) c.arrival = exprs().add(c.arrival, parity);
+    const int repeats = parity ? 2 : 1;  // iterations after which it is waited at again
+    c.turn = row_var < 0 ? constant(0)
+                         : exprs().mod(exprs().div(var(row_var), constant(repeats)), constant(2));
+    places_of_arrival += repeats;
   }
   if (columns > 1 || kernel.cluster > 1) body.push_back({std::move(c)});
 }

@@ -561,7 +561,10 @@ void Builder::build() {
   analyse();
   declare_places();
   declare_ahead();
-  if (kernel.cluster > 1) kernel.body.push_back({SyncCluster{}});
+  if (kernel.cluster > 1) {
+    arrivals = new_shared("s_arrivals", DType::Int64, 0);
+    kernel.body.push_back({SyncCluster{SyncCluster::Part::Arrive, arrivals}});
+  }
   for (size_t v = 0; v < values().size(); ++v)
     if (reduces_columns(values()[v])) kernel.body.push_back({Reset{state_of[v]}});
   if (row_var >= 0)
@@ -569,6 +572,7 @@ void Builder::build() {
   else
     walk_row(kernel.body);
   if (problem.columns) finish_columns();
+  if (kernel.cluster > 1) kernel.buffers[arrivals].elements = constant(places_of_arrival);
 }
 
 }  // namespace fuser::tile

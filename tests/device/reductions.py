@@ -294,24 +294,28 @@ CLUSTERED = [
 
 def cluster_program() -> Program:
     """Clusters of 64 threads a block reduce a row of x each, in odd turns its front half;
-    out[turn][cluster][block][thread]."""
+    out[turn][cluster][block][thread]. Two arrivals and their slots take turns, so that blocks wait
+    once in each."""
     helper = (
         THREAD_ROW
         + """
 template <class R, i32 N, class T, class S>
 DEVICE void cluster(i32 turns, i32 count, const void* x, void* out) {
-  S* slots = (S*)shared_memory();
-  arrive_cluster();
+  i64* arrivals = (i64*)shared_memory();
+  S* slots = (S*)(arrivals + 2);
+  const i32 states = 2 * N * ClusterSlot_<S>::STATES;
+  begin_cluster<2>(arrivals);
   wait_cluster();
   for (i32 turn = 0; turn < turns; ++turn) {
+    i64* arrival = arrivals + turn % 2;
+    S* mine = slots + turn % 2 * states;
     const T* row = (const T*)x + (i64)(block_x() / N) * count;
     const i32 first = cluster_rank() * 64 + thread_x();
     S s = thread_row<R, T, S>(row, turn % 2 ? count / 2 : count, first, 64 * N);
-    publish_cluster<N, 2>(slots, reduce_lanes<R, 32>(s));
-    sync_cluster();
-    s = collect_cluster<R, 2 * N>((const S*)slots);
+    publish_cluster<N, 2>(mine, reduce_lanes<R, 32>(s), arrival);
+    await_cluster(arrival, states * (i32)sizeof(S), turn / 2 % 2);
+    s = collect_cluster<R, 2 * N>((const S*)mine);
     put_state_((S*)out + ((turn * grid_dim_x() + block_x()) * 64 + thread_x()), s);
-    sync_cluster();
   }
 }
 """

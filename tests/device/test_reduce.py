@@ -160,12 +160,13 @@ def test_cluster(run: Kernels, which: int, rng: np.random.Generator) -> None:
     r, size = CLUSTERED[which]
     count = 1234
     x = special_rows(r, count, rng)
-    out = empty(r, 3, len(x), size * 64)
-    shared = 2 * size * r.state.itemsize
-    run("clusters", size * len(x), 64, which, 3, count, x, out, shared=shared, cluster=size)
-    for turn in range(3):
+    turns = 5  # each of two places is waited at in both of its phases, and once more
+    out = empty(r, turns, len(x), size * 64)
+    shared = 16 + 2 * 2 * size * max(4, r.state.itemsize)
+    run("clusters", size * len(x), 64, which, turns, count, x, out, shared=shared, cluster=size)
+    for turn in range(turns):
         for row, copies in zip(x, out[turn], strict=True):
-            check_state(r, check_copies(r, copies), row[: count // 2] if turn == 1 else row)
+            check_state(r, check_copies(r, copies), row[: count // 2] if turn % 2 else row)
 
 
 @pytest.mark.parametrize("r", SOME, ids=by_name)

@@ -67,6 +67,7 @@ kernel reductions threads 256 min_blocks 0 index 64 cluster 2 cooperative {
   buffer s_w1 f32 state welford shared 16 read written restrict
   buffer s_sum2 f32 state sum shared 4 read written restrict
   buffer s_w3 f32 state welford shared 4 read written restrict
+  buffer s_arrivals i64 shared 3 read written restrict
   buffer s_sum4 f32 state sum shared 512 read written restrict
   buffer s_last i32 shared 1 read written restrict
   param p0 : f32 real size(0, 1)
@@ -81,6 +82,7 @@ kernel reductions threads 256 min_blocks 0 index 64 cluster 2 cooperative {
   axes [a1] extents [size(0, 1)] index thread * 8 vector whole
   blocks size(0, 0) * 2
   v0 = block / 2
+  arrive_cluster s_arrivals
   wait_cluster
   reset r_sum1
   reset r_welford2
@@ -104,6 +106,7 @@ kernel reductions threads 256 min_blocks 0 index 64 cluster 2 cooperative {
     merge r_welford2[0] r_partial[2]
     fold r_sum1
     combine (r_sum1, r_welford2) lanes 256 slots (s_sum0, s_w1) cluster (s_sum2, s_w3) parity v1
+    combine (r_sum1) lanes 256 cluster (s_sum2) arrival s_arrivals[v1 + 1] turn v1 / 2 % 2
   }
   combine (r_sum1) lanes 8
   combine_rows (r_sum1) rows 8 columns 32 slots (s_sum4)

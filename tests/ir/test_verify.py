@@ -129,6 +129,7 @@ kernel k threads 256 min_blocks 0 index 32 cluster 2 cooperative {
   buffer s_blocks f32 state sum shared 16 read written restrict
   buffer s_rows f32 state sum shared 512 read written restrict
   buffer s_last i32 shared 1 read written restrict
+  buffer s_a i64 shared 2 read written restrict
   param p0 : f32 real size(0, 1)
   array q_in bf16 2 chunk 8
   array r_in bf16 8
@@ -139,6 +140,7 @@ kernel k threads 256 min_blocks 0 index 32 cluster 2 cooperative {
   blocks size(0, 0) * 2
   v0 = block / 2
   v1 = thread
+  arrive_cluster s_a
   wait_cluster
   reset r_sum
   copy s_in[v1 * 8] width 8 g_in[v1] in v1 < 7
@@ -154,7 +156,7 @@ kernel k threads 256 min_blocks 0 index 32 cluster 2 cooperative {
     }
     merge r_sum[0] r_partial[0]
     fold r_sum
-    combine (r_sum) lanes 256 slots (s_sum) cluster (s_blocks) parity v2 % 2
+    combine (r_sum) lanes 256 slots (s_sum) cluster (s_blocks) parity v2 % 2 arrival s_a[0] turn v0
   }
   combine_rows (r_sum) rows 8 columns 32 slots (s_rows)
   write g_partial[v0] width 1 r_sum[0] in eq(v1, 0)
@@ -191,7 +193,7 @@ def test_good_reductions() -> None:
                 "barrier",
                 "wait_cluster",
                 "sync_grid g_counters",
-                "combine (r_sum) lanes 32 cluster (s_blocks)",
+                "combine (r_sum) lanes 32 cluster (s_blocks) arrival s_a[0] turn 0",
                 "combine_rows (r_sum) rows 8 columns 32 slots (s_rows)",
                 "v4 = last g_counters[0] of 1 slot s_last",
             )
@@ -257,6 +259,10 @@ def test_good_reductions() -> None:
         (" cluster (s_blocks)", "", "0 slots for 1 partial results"),
         (" slots (s_rows)", "", "0 slots for 1 partial results"),
         ("parity v2 % 2", "parity p0", "the parity has dtype f32, expected i64"),
+        ("s_a[0]", "s_blocks[p0]", "the arrival has dtype f32, expected i64"),
+        ("turn v0", "turn p0", "the turn has dtype f32, expected i64"),
+        (" arrival s_a[0] turn v0", "", "an arrival is of the blocks of a"),
+        ("arrive_cluster s_a", "arrive_cluster g_in", "g_in is memory of another kind"),
         ("rows 8 columns", "rows 4 columns", "4 x 32 of 256 threads"),
         ("last g_counters", "last g_partial", "g_partial is memory of another kind"),
         ("slot s_last", "slot g_counters", "g_counters is memory of another kind"),
@@ -321,6 +327,7 @@ def test_each_rule_of_reductions(good: str, bad: str, message: str) -> None:
 def test_slots_of_a_block_without_a_cluster(good: str, bad: str, message: str) -> None:
     alone = REDUCTIONS.replace(" cluster 2 cooperative", " cooperative")
     alone = alone.replace(" cluster (s_blocks)", "").replace("  wait_cluster\n", "")
+    alone = alone.replace(" arrival s_a[0] turn v0", "")
     assert message in error_of(alone.replace(good, bad, 1))
 
 
