@@ -45,7 +45,11 @@ def test_what_holds_of_every_plan(name: str, dtype: torch.dtype, arch: int) -> N
                 assert threads == cuda.threads
                 assert 64 <= threads <= 1024
                 assert threads % 32 == 0
-                assert plan["threads_x"] & (plan["threads_x"] - 1) == 0, "lanes combine by halves"
+                combined = plan["threads_x"]
+                assert combined & (combined - 1) == 0 or combined == threads, "by halves, or all"
+                if plan["ring"]:
+                    assert plan["blocks"] % plan["cluster"] == 0
+                    assert plan["blocks"] <= device.processors * plan["min_blocks"]
                 assert cuda.shared_bytes <= device.shared_per_block
                 assert cuda.cluster == plan["cluster"]
                 assert plan["cluster"] in ((1, 2, 4, 8, 16) if device.clusters else (1,))
@@ -60,9 +64,9 @@ def test_what_holds_of_every_plan(name: str, dtype: torch.dtype, arch: int) -> N
 # Length of softmax rows: where a row lies between its walks.
 PLACES = {
     (BF16, 80): [(64, REGISTERS), (1000, REGISTERS), (16_384, SHARED), (300_000, RELOAD)],
-    (BF16, 90): [(64, REGISTERS), (1000, REGISTERS), (16_384, SHARED), (200_000, SHARED)],
+    (BF16, 90): [(64, REGISTERS), (1000, REGISTERS), (16_384, SHARED), (57_000, REGISTERS)],
     (F32, 70): [(100, REGISTERS), (1000, REGISTERS), (300_000, RELOAD)],
-    (F32, 90): [(100, REGISTERS), (1000, REGISTERS), (8192, SHARED), (100_000, SHARED)],
+    (F32, 90): [(100, REGISTERS), (1000, REGISTERS), (8192, SHARED), (100_000, REGISTERS)],
 }
 
 
@@ -94,16 +98,35 @@ def test_a_row_that_only_all_registers_hold_has_a_processor_for_itself() -> None
     plan = plan_for("softmax", (4096, 65_536), BF16, 90)
     assert (plan["place"], plan["threads_x"], plan["unroll"]) == (REGISTERS, 1024, 8)
     assert plan["single_pass"]
-    assert plan_for("softmax", (4096, 50_256), BF16, 90)["place"] == SHARED
+    assert plan_for("softmax", (4096, 40_000), BF16, 90)["place"] == SHARED
 
 
 def test_rows_that_wait_for_other_blocks_are_combined_once() -> None:
-    for name in ("softmax", "layer_norm"):
-        for length, cluster in ((131_072, 4), (262_144, 8)):
-            plan = plan_for(name, (4096, length), BF16, 90)
-            assert (plan["cluster"], plan["single_pass"]) == (cluster, 1)
-        assert plan_for(name, (4096, 262_144), F32, 90)["cluster"] == 16
-        assert plan_for(name, (4096, 16_384), BF16, 90)["single_pass"] == 0
+    for length, cluster in ((131_072, 4), (262_144, 8)):
+        plan = plan_for("softmax", (4096, length), BF16, 90)
+        assert (plan["cluster"], plan["single_pass"]) == (cluster, 1)
+        assert (plan["place"], plan["threads_x"], plan["min_blocks"]) == (REGISTERS, 512, 2)
+    assert plan_for("softmax", (4096, 262_144), F32, 90)["cluster"] == 16
+    assert plan_for("softmax", (4096, 16_384), BF16, 90)["single_pass"] == 0
+
+
+def test_blocks_keep_what_outweighs_the_rows() -> None:
+    """Weight and bias of a wide layer norm, not the weight alone of an RMS norm."""
+    device = _core.known_device(90)
+    for length, cluster in ((50_256, 2), (131_072, 4), (262_144, 8)):
+        plan = plan_for("layer_norm", (4096, length), BF16)
+        assert (plan["ring"], plan["cluster"], plan["place"]) == (2, cluster, SHARED)
+        held = dict(zip((2, 4, 8, 16), device.resident_clusters, strict=True))
+        assert plan["blocks"] == held[cluster] * cluster
+        assert plan_for("rms_norm", (4096, length), BF16)["ring"] == 0
+    assert plan_for("layer_norm", (4096, 262_144), BF16, 80)["ring"] == 0, "no clusters"
+
+
+def test_odd_rows_of_two_shifted_reads_get_few_registers() -> None:
+    plan = plan_for("layer_norm", (4096, 16_385), BF16)
+    assert (plan["threads_x"], plan["min_blocks"], plan["once"]) == (384, 4, 8)
+    plan = plan_for("rms_norm", (4096, 16_385), BF16)
+    assert (plan["threads_x"], plan["min_blocks"], plan["once"]) == (512, 0, 0)
 
 
 def test_short_rows_share_a_block_and_long_ones_fill_it() -> None:
