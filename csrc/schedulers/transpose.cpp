@@ -240,14 +240,16 @@ Verdict match_transpose(Problem& p) {
   const Sides& s = *found.sides;
   for (const Side side : {X, Y}) {
     Expr extent = extent_of(p, s.axes(side));
-    ask_divides(verdict, extent, s.vector[side]);
     ask_divides(verdict, extent, whole_tile(s, side));
     verdict.extents.push_back(extent);
+    for (int vector = s.vector[side]; vector > 1; vector /= 2) {
+      ask_divides(verdict, extent, vector);
+      for (size_t i = 0; i < p.accesses.size(); ++i)
+        if (lanes_of(p, s, i) == side)
+          if (const auto needs = vector_needs(p, p.accesses[i], s.axes(side)))
+            for (Expr e : *needs) ask_divides(verdict, e, vector);
+    }
   }
-  for (size_t i = 0; i < p.accesses.size(); ++i)
-    if (const Side side = lanes_of(p, s, i); side != None)
-      if (const auto needs = vector_needs(p, p.accesses[i], s.axes(side)))
-        for (Expr e : *needs) ask_divides(verdict, e, s.vector[side]);
   ask_pointwise(p, order_of_stores(p, s), verdict);
   return verdict;
 }
@@ -257,21 +259,25 @@ Plan plan_transpose(Problem& p, const Hints& hints, const Device& device) {
   std::array<int64_t, 2> most{};
   for (const Side side : {X, Y}) most[side] = hints.at_most(extent_of(p, s.axes(side)));
 
-  // A side has vectors where they move most of its bytes.
-  std::array<int, 2> vector = s.vector, whole{0, 0}, all{0, 0};
+  // A side has the widest vectors that move most of its bytes.
+  std::array<int, 2> vector = s.vector;
   const auto moves_whole = [&](size_t i, Side side) {
     return vector[side] > 1 && can_vector(p, p.accesses[i], s.axes(side), hints, vector[side]);
   };
-  for (size_t i = 0; i < p.accesses.size(); ++i) {
-    if (s.of[i] == None) continue;
-    all[s.of[i]] += size_of(p.accesses[i].dtype);
-    if (moves_whole(i, s.of[i])) whole[s.of[i]] += size_of(p.accesses[i].dtype);
-  }
+  const auto moves_most = [&](Side side) {
+    int whole = 0, all = 0;
+    for (size_t i = 0; i < p.accesses.size(); ++i) {
+      if (s.of[i] != side) continue;
+      all += size_of(p.accesses[i].dtype);
+      if (moves_whole(i, side)) whole += size_of(p.accesses[i].dtype);
+    }
+    return 2 * whole >= all;
+  };
   bool tail = false;
   std::array<int64_t, 2> tile{};
   for (const Side side : {X, Y}) {
-    if (2 * whole[side] < all[side]) vector[side] = 1;
-    if (vector[side] == 1 && most[side] <= short_row && s.vector[side] > 1)
+    while (vector[side] > 1 && !moves_most(side)) vector[side] /= 2;
+    if (vector[side] < s.vector[side] && most[side] <= short_row)
       return plan_pointwise(p, order_of_stores(p, s), hints);
     tail = tail || !hints.divides(extent_of(p, s.axes(side)), vector[side]);
     tile[side] =

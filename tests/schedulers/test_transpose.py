@@ -84,6 +84,14 @@ def test_odd_sizes_and_addresses() -> None:
     assert (plan["vector_x"], plan["vector_y"], plan["wide"]) == (1, 4, 2)
 
 
+def test_the_widest_vectors_that_divide_a_row() -> None:
+    """196 tokens are 49 vectors of four halves."""
+    for size, vector in ((200, 8), (196, 4), (198, 2), (199, 1)):
+        plan = plan_of(permuted(0, 2, 1), [(64, 768, size)], BF16)
+        assert {plan["vector_x"], plan["vector_y"]} == {8, vector}
+        assert plan["wide"] == (3 if vector > 1 else 2)
+
+
 def test_one_plan_for_many_sizes() -> None:
     sizes = [(128, 256), (4096, 4096), (1000, 72), (8, 1 << 20)]
     plans = [plan_of(TRANSPOSED, [size], BF16) for size in sizes[:3]]
