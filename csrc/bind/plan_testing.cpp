@@ -2,6 +2,8 @@
 // inputs of which only the layout is known. Nothing is allocated, compiled or kept.
 #include <pybind11/stl.h>
 
+#include <functional>
+
 #include "base/error.h"
 #include "bind/bind.h"
 #include "bind/handles.h"
@@ -54,27 +56,22 @@ py::list plans(const Fusion& fusion, const std::vector<Input>& inputs, const Dev
   const auto specialized =
       specialize_fusion(fusion, layout_classes(arguments), std::vector<bool>(views.size(), false));
   py::list out;
-  // False where the plan is in pieces.
-  const auto add = [&](Group& g) {
+  const std::function<void(Group&)> add = [&](Group& g) {
     GroupSizes sizes = group_sizes(g, arguments);
-    if (sizes.empty) return true;
+    if (sizes.empty) return;
     sizes.hints.facts = g.verdict.facts;
     sizes.hints.extents = g.verdict.extents;
     Plan plan = g.scheduler->plan(g.problem, sizes.hints, device);
     if (plan.in_pieces()) {
       FUSER_ASSERT(!g.pieces.empty(), "a plan in pieces for a group that has none");
-      return false;
+      for (int piece : g.pieces) add(specialized->groups[piece]);
+      return;
     }
     out.append(planned(g, sizes, std::move(plan), text));
-    return true;
   };
-  for (const Step& step : specialized->program.steps) {
-    const auto* kernel = std::get_if<KernelStep>(&step);
-    if (!kernel) continue;
-    Group& g = specialized->groups[kernel->group];
-    if (add(g)) continue;
-    for (int piece : g.pieces) add(specialized->groups[piece]);
-  }
+  for (const Step& step : specialized->program.steps)
+    if (const auto* kernel = std::get_if<KernelStep>(&step))
+      add(specialized->groups[kernel->group]);
   return out;
 }
 

@@ -21,9 +21,12 @@ struct Call {
   // visitor(group) for those whose kernels run, in order: of one step, of all.
   template <class Visitor>
   void visit_running(const KernelStep& step, Visitor&& visitor) const {
-    if (variants[step.group]) visitor(step.group);
-    for (int piece : specialized->groups[step.group].pieces)
-      if (variants[piece]) visitor(piece);
+    visit_group(step.group, visitor);
+  }
+  template <class Visitor>
+  void visit_group(int group, Visitor& visitor) const {
+    if (variants[group]) return visitor(group);
+    for (int piece : specialized->groups[group].pieces) visit_group(piece, visitor);
   }
   template <class Visitor>
   void visit_running(Visitor&& visitor) const {

@@ -8,6 +8,7 @@
 #include "base/options.h"
 #include "driver/cuda_api.h"
 #include "driver/kernel_name.h"
+#include "fusion/across.h"
 #include "fusion/define.h"
 #include "fusion/layouts.h"
 #include "fusion/views.h"
@@ -121,6 +122,29 @@ int add_group(Specialized& specialized, Refined refined, OutputOrders& orders) {
   return static_cast<int>(specialized.groups.size()) - 1;
 }
 
+// The same with the groups of its pieces behind it.
+int add_groups(Specialized& s, Kernels kernels, OutputOrders& orders) {
+  const int whole = add_group(s, std::move(kernels.whole), orders);
+  const auto add_pieces = [&](int of, std::vector<Refined> pieces) {
+    for (Refined& piece : pieces) {
+      const int index = add_group(s, std::move(piece), orders);
+      s.groups[of].pieces.push_back(index);
+    }
+  };
+  AlongLanes along = along_lanes(s.fusion, s.groups[whole].problem, s.in_place, orders);
+  if (along.kernels.empty()) {
+    add_pieces(whole, std::move(kernels.pieces));
+    return whole;
+  }
+  // The kernel that is left may be in pieces itself.
+  std::vector<Refined> further = pieces(s.fusion, along.kernels[along.main]);
+  const auto main = s.groups.size() + along.main;
+  add_pieces(whole, std::move(along.kernels));
+  add_pieces(static_cast<int>(main), std::move(further));
+  s.groups[whole].across = true;
+  return whole;
+}
+
 // Is it an input, or one with its dims in another order? A library call reads both as they are.
 bool is_permuted_input(const Tensor* t) {
   while (const auto* permute = std::get_if<Permute>(&t->definition)) t = permute->arg;
@@ -219,16 +243,10 @@ std::unique_ptr<Specialized> specialize_fusion(const Fusion& fusion,
   for (const LibraryCall& c : calls)
     for (int o : c.outputs)
       if (o >= 0) orders.emplace(o, row_major(out->fusion.outputs[o].tensor->rank()));
-  for (Step& step : out->program.steps) {
-    auto* kernel = std::get_if<KernelStep>(&step);
-    if (!kernel) continue;
-    Kernels& k = kernels[kernel->group];
-    const int whole = kernel->group = add_group(*out, std::move(k.whole), orders);
-    for (Refined& piece : k.pieces) {
-      const int index = add_group(*out, std::move(piece), orders);
-      out->groups[whole].pieces.push_back(index);
-    }
-  }
+  for (Step& step : out->program.steps)
+    if (auto* kernel = std::get_if<KernelStep>(&step))
+      kernel->group = add_groups(*out, std::move(kernels[kernel->group]), orders);
+  out->in_place.resize(out->fusion.outputs.size(), false);
   for (const Output& o : out->fusion.outputs) {
     std::vector<int>& slots = out->shape_slots.emplace_back();
     for (Expr e : o.tensor->shape) slots.push_back(out->shapes.add(e));
@@ -272,6 +290,7 @@ GroupSizes group_sizes(Group& group, const Arguments& arguments) {
   for (size_t i = 0; i < group.fact_slots.size(); ++i)
     out.hints.truth.push_back(values[group.fact_slots[i]] % group.verdict.facts[i].divisor == 0);
   out.hints.pieces = !group.pieces.empty();
+  out.hints.across = group.across;
   out.hints.buckets.reserve(group.bucket_slots.size());
   out.hints.aligned.reserve(group.problem.buffers.size());
   for (int slot : group.bucket_slots) out.hints.buckets.push_back(bucket_of(values[slot]));

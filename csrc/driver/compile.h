@@ -48,8 +48,9 @@ struct Group {
   std::map<Key, std::shared_ptr<const Variant>> by_hints;
   // The same values as several kernels that hand over temporaries, by index into
   // Specialized::groups; run instead where the plan says so (`Plan::in_pieces`). Empty: one kernel
-  // serves always.
+  // serves always. One of them may be in pieces itself.
   std::vector<int> pieces;
+  bool across = false;  // they are those of along_lanes()
 };
 
 // Steps of a Program, in order.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <functional>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -166,16 +167,15 @@ Call Executor::prepare(const Arguments& arguments, const std::vector<Plan>& plan
     kernels += !variant->plan.in_pieces();
     return variant;
   };
-  for (const Step& step : specialized->program.steps) {
-    const auto* kernel = std::get_if<KernelStep>(&step);
-    if (!kernel) continue;
-    auto variant = variant_of(kernel->group);
+  const std::function<void(int)> add = [&](int group) {
+    auto variant = variant_of(group);
     if (variant && variant->plan.in_pieces())
-      for (int piece : specialized->groups[kernel->group].pieces)
-        call.variants[piece] = variant_of(piece);
+      for (int piece : specialized->groups[group].pieces) add(piece);
     else
-      call.variants[kernel->group] = std::move(variant);
-  }
+      call.variants[group] = std::move(variant);
+  };
+  for (const Step& step : specialized->program.steps)
+    if (const auto* kernel = std::get_if<KernelStep>(&step)) add(kernel->group);
   FUSER_CHECK(plans.size() <= kernels, User, "plan-3", "plan: ", plans.size(),
               " plans were given for ", kernels, " kernels");
   return call;

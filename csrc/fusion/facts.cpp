@@ -180,23 +180,12 @@ struct Maker {
   }
 
   // The dims of an allocated output, outermost first: of a result as result_orders() says, of what
-  // one kernel hands to another in the order of their axes; dims of size 1 stay where they are.
+  // one kernel hands to another in the order of their axes.
   std::vector<int> store_order(const Store& s) const {
     const Tensor& t = *fusion.outputs[s.output].tensor;
     const auto known = orders.find(s.output);
     if (known != orders.end()) return known->second;
-    std::vector<int> order;
-    std::vector<int> dim_of_axis(p.refined.axes.size(), -1);  // by the innermost axis of a dim
-    for (int d = 0; d < t.rank(); ++d)
-      if (const std::vector<AxisId> axes = axes_in(s.at[d]); !axes.empty())
-        dim_of_axis[axes.back()] = d;
-    std::vector<int> walked;
-    for (AxisId a : p.order)
-      if (dim_of_axis[a] >= 0) walked.push_back(dim_of_axis[a]);
-    size_t next = 0;
-    for (int d = 0; d < t.rank(); ++d)
-      order.push_back(axes_in(s.at[d]).empty() ? d : walked[next++]);
-    return order;
+    return dims_in_order(t.rank(), s.at, p.order);
   }
 
   void store(size_t i) {
@@ -277,6 +266,35 @@ Problem make_problem(const Fusion& fusion, Refined refined, const std::vector<La
                   p.single_pass->buffers.end(), same))
     p.single_pass.reset();
   return p;
+}
+
+std::vector<int> dims_in_order(int rank, const std::vector<Expr>& at,
+                               const std::vector<AxisId>& order) {
+  std::vector<int> dim_of_axis(order.size(), -1);  // by the innermost axis of a dim
+  for (int d = 0; d < rank; ++d)
+    if (const std::vector<AxisId> axes = axes_in(at[d]); !axes.empty())
+      dim_of_axis[axes.back()] = d;
+  std::vector<int> walked, out;
+  for (AxisId a : order)
+    if (dim_of_axis[a] >= 0) walked.push_back(dim_of_axis[a]);
+  size_t next = 0;
+  for (int d = 0; d < rank; ++d) out.push_back(axes_in(at[d]).empty() ? d : walked[next++]);
+  return out;
+}
+
+AxisId near_axis(const MemoryAccess& a) {
+  if (!a.strides) return -1;
+  AxisId nearest = -1;
+  int64_t least = 0;
+  for (size_t i = 0; i < a.strides->coefficients.size(); ++i) {
+    Expr c = a.strides->coefficients[i];
+    const int64_t distance = c->is_constant() ? std::abs(c->value.integer) : 0;
+    if (distance && (nearest < 0 || distance < least)) {
+      nearest = static_cast<AxisId>(i);
+      least = distance;
+    }
+  }
+  return nearest;
 }
 
 AxisSet axes_of(const Problem& problem, const MemoryAccess& access) {

@@ -81,6 +81,12 @@ Problem make_problem(const Fusion& fusion, Refined refined, const std::vector<La
 
 // The axes that an access varies over, those of loaded coordinates included.
 AxisSet axes_of(const Problem& problem, const MemoryAccess& access);
+// The axis along which its elements lie close to each other, -1: none.
+AxisId near_axis(const MemoryAccess& access);
+// The dims of a tensor at these coordinates, outermost first, in this order of the axes; dims of
+// size 1 stay where they are.
+std::vector<int> dims_in_order(int rank, const std::vector<Expr>& at,
+                               const std::vector<AxisId>& order);
 // Does where it lies depend on a value that was read?
 bool is_loaded(const MemoryAccess& access);
 // A row is stored in the walk that knows its values, but for what is updated in place: later walks
@@ -105,6 +111,7 @@ struct Hints {
   std::vector<Expr> extents;  // asked by a scheduler
   std::vector<int> buckets;   // by extent: bucket_of() its value
   bool pieces = false;        // the same values can be computed by several kernels instead
+  bool across = false;        // ... which copy what lies across the lanes (fusion/across.h)
   std::vector<bool> aligned;  // by buffer: its address is a multiple of 16 bytes
   bool index64 = false;
 

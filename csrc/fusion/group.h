@@ -63,6 +63,10 @@ using Merges = std::map<std::pair<Expr, Expr>, std::pair<Expr, Expr>>;
 Point step(Exprs& exprs, Merges& merges, std::unordered_set<Expr>& outside,
            const std::function<Expr(Expr)>& import, const Point& p);
 
+// Do these coordinates walk along all dims of the tensor, each axis along one of them?
+bool covers(Exprs& exprs, const Tensor& tensor, const std::vector<Expr>& at,
+            const std::vector<Axis>& axes);
+
 // May memory of the value's tensor stand for the value: is each element of it computed?
 bool is_whole(Exprs& exprs, const Value& value, const std::vector<Axis>& axes);
 

@@ -26,16 +26,21 @@ bool covers(Exprs& exprs, Expr coordinate, Expr size, const std::vector<Axis>& a
 
 }  // namespace
 
-bool is_whole(Exprs& exprs, const Value& value, const std::vector<Axis>& axes) {
-  if (!value.tensor || std::holds_alternative<Read>(value.how)) return false;
+bool covers(Exprs& exprs, const Tensor& tensor, const std::vector<Expr>& at,
+            const std::vector<Axis>& axes) {
   AxisSet used = 0;
-  for (int d = 0; d < value.tensor->rank(); ++d) {
-    if (value.tensor->shape[d]->is_constant(1)) continue;
-    const AxisSet mine = axes_of({value.at[d]});
-    if ((mine & used) || !covers(exprs, value.at[d], value.tensor->shape[d], axes)) return false;
+  for (int d = 0; d < tensor.rank(); ++d) {
+    if (tensor.shape[d]->is_constant(1)) continue;
+    const AxisSet mine = axes_of({at[d]});
+    if ((mine & used) || !covers(exprs, at[d], tensor.shape[d], axes)) return false;
     used |= mine;
   }
-  return used == value.axes;
+  return true;
+}
+
+bool is_whole(Exprs& exprs, const Value& value, const std::vector<Axis>& axes) {
+  if (!value.tensor || std::holds_alternative<Read>(value.how)) return false;
+  return axes_of(value.at) == value.axes && covers(exprs, *value.tensor, value.at, axes);
 }
 
 std::vector<Refined> pieces(Fusion& fusion, Refined& whole) {

@@ -68,6 +68,11 @@ std::vector<AxisId> reduced_axes(const Problem& problem);
 // is read again and again, from cache.
 bool moves_rows(const Problem& problem, const MemoryAccess& access);
 
+// Where something lies across the lanes: asks for what copies_across() wants to know, and whether a
+// copy along them takes less time than transactions of a sector for each element.
+void ask_across(Problem& problem, Verdict& verdict);
+bool copies_across(Problem& problem, const Hints& hints);
+
 // How a problem with reductions looks to its schedulers.
 struct Shape {
   int walks = 0;             // over R: one for each reduction that waits for another, one to store

@@ -124,10 +124,12 @@ Verdict match_inner_outer(Problem& p) {
   ask_divides(verdict, p.refined.axes[r.axes.back()].extent, r.vector);
   ask_vectors(p, verdict, r.inner, r.vector);
   verdict.extents = {extent_of(p, r.axes), extent_of(p, kept_axes(p))};
+  ask_across(p, verdict);
   return verdict;
 }
 
 Plan plan_inner_outer(Problem& p, const Hints& hints, const Device& device) {
+  if (copies_across(p, hints)) return {.scheduler = "pieces", .fields = {}};
   const Rows r = rows_of(p);
   const Shape shape = shape_of(p);
   const int64_t length = hints.at_most(extent_of(p, r.axes));

@@ -128,10 +128,12 @@ Verdict match_outer(Problem& p) {
     ask_vectors(p, verdict, c.inner, vector);
   }
   verdict.extents = {extent_of(p, reduced_axes(p)), extent_of(p, c.axes)};
+  ask_across(p, verdict);
   return verdict;
 }
 
 Plan plan_outer(Problem& p, const Hints& hints, const Device& device) {
+  if (copies_across(p, hints)) return {.scheduler = "pieces", .fields = {}};
   const Columns c = columns_of(p);
   const int64_t length = hints.at_most(extent_of(p, reduced_axes(p)));
   const int64_t width = hints.at_most(extent_of(p, c.axes));

@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cstdlib>
 
 #include "base/error.h"
 #include "schedulers/dims.h"
@@ -48,22 +47,6 @@ constexpr uint8_t bit(Side s) { return s == None ? 0 : static_cast<uint8_t>(1 <<
 
 bool varies(const Problem& p, const MemoryAccess& a, AxisId axis) {
   return axes_of(p, a) >> axis & 1;
-}
-
-// The axis along which the elements of an access lie close to each other, -1: none.
-AxisId near_axis(const MemoryAccess& a) {
-  if (!a.strides) return -1;
-  AxisId nearest = -1;
-  int64_t least = 0;
-  for (size_t i = 0; i < a.strides->coefficients.size(); ++i) {
-    Expr c = a.strides->coefficients[i];
-    const int64_t distance = c->is_constant() ? std::abs(c->value.integer) : 0;
-    if (distance && (nearest < 0 || distance < least)) {
-      nearest = static_cast<AxisId>(i);
-      least = distance;
-    }
-  }
-  return nearest;
 }
 
 // The two axes along which most bytes lie; nothing where there is only one.

@@ -1,0 +1,136 @@
+#include "fusion/across.h"
+
+#include <algorithm>
+
+#include "fusion/group.h"
+
+namespace fuser {
+namespace {
+
+// The axes along which a scheduler of reductions has its lanes.
+AxisSet lanes_of(const Problem& p) {
+  return p.columns || (p.reduced >> p.order.back() & 1) ? p.reduced : ~p.reduced;
+}
+
+// The axes in the order of memory that its lanes want, outermost first.
+std::vector<AxisId> order_along(const Problem& p) {
+  std::vector<AxisId> order = p.order;
+  if (!(lanes_of(p) >> order.back() & 1))
+    std::stable_partition(order.begin(), order.end(),
+                          [&](AxisId a) { return !(lanes_of(p) >> a & 1); });
+  return order;
+}
+
+ValueId value_of(const Problem& p, const MemoryAccess& a) {
+  return a.store ? p.refined.stores[a.index].access.value : a.index;
+}
+
+bool same_value(const std::vector<Value>& values, ValueId x, ValueId y) {
+  if (x == y) return true;
+  const auto* a = std::get_if<Convert>(&values[x].how);
+  const auto* b = std::get_if<Convert>(&values[y].how);
+  return a && b && values[x].dtype == values[y].dtype && a->arg.value == b->arg.value &&
+         a->arg.value >= 0;
+}
+
+}  // namespace
+
+std::vector<size_t> accesses_across(Problem& p, const std::vector<bool>& in_place) {
+  std::vector<size_t> out;
+  if (!p.reduced) return out;
+  const size_t axes_of_all = p.refined.axes.size();
+  const AxisSet lanes = lanes_of(p);
+  const AxisSet all = (axes_of_all < 64 ? AxisSet{1} << axes_of_all : 0) - 1;
+  for (size_t i = 0; i < p.accesses.size(); ++i) {
+    const MemoryAccess& a = p.accesses[i];
+    const AxisSet axes = axes_of(p, a);
+    if (axes != all || !a.strides || is_loaded(a)) continue;
+    if (!a.in.bounds.empty() || value_of(p, a) < 0) continue;
+    const AxisId near = near_axis(a);
+    if (near < 0 || (lanes >> near & 1) || !a.strides->coefficients[near]->is_constant(1)) continue;
+    bool expanded = false;
+    for (size_t x = 0; x < p.refined.axes.size(); ++x)
+      expanded |= (axes >> x & 1) && a.strides->coefficients[x]->is_constant(0);
+    if (expanded) continue;
+    const size_t output = a.store ? p.refined.stores[a.index].output : 0;
+    if (a.store && output < in_place.size() && in_place[output]) continue;
+    const Tensor& tensor = *p.buffers[a.buffer].tensor;
+    if (covers(p.refined.exprs, tensor, a.at, p.refined.axes)) out.push_back(i);
+  }
+  return out;
+}
+
+AlongLanes along_lanes(Fusion& fusion, Problem& p, const std::vector<bool>& in_place,
+                       OutputOrders& orders) {
+  const std::vector<size_t> across = accesses_across(p, in_place);
+  if (across.empty()) return {};
+  const Refined& whole = p.refined;
+  const std::vector<AxisId> order = order_along(p);
+  std::vector<ValueId> image;
+  // A temporary that holds what `tensor` does, along the lanes.
+  const auto make_output = [&](const Tensor* tensor, const std::vector<Expr>& at) {
+    const int output = static_cast<int>(fusion.outputs.size());
+    fusion.outputs.push_back({.tensor = tensor, .alias = -1, .temp = true});
+    orders.emplace(output, dims_in_order(tensor->rank(), at, order));
+    return output;
+  };
+  const auto is_across = [&](size_t access) {
+    return std::find(across.begin(), across.end(), access) != across.end();
+  };
+
+  std::vector<Refined> before, after;
+  std::vector<Value> values = whole.values;
+  std::vector<Store> stores;
+  for (size_t i = 0; i < p.accesses.size(); ++i) {
+    const MemoryAccess& a = p.accesses[i];
+    if (!a.store) {
+      if (!is_across(i)) continue;
+      const Value& read = whole.values[a.index];
+      const int copy = make_output(read.tensor, read.at);
+      before.push_back(extract(
+          whole.axes, whole.values,
+          {{.output = copy, .access = {.value = static_cast<ValueId>(a.index)}, .at = read.at}},
+          image));
+      values[a.index].how = Read{.output = copy};
+      continue;
+    }
+    const Store& store = whole.stores[a.index];
+    if (!is_across(i)) {
+      stores.push_back(store);
+      continue;
+    }
+    // What is stored along the lanes as well is read back from there.
+    const auto other =
+        std::find_if(p.accesses.begin(), p.accesses.end(), [&](const MemoryAccess& b) {
+          const size_t at = &b - p.accesses.data();
+          if (!b.store || is_across(at) || fusion.outputs[whole.stores[b.index].output].alias >= 0)
+            return false;
+          const Access& stored = whole.stores[b.index].access;
+          return stored.value >= 0 && same_value(whole.values, stored.value, store.access.value) &&
+                 axes_of(p, b) == axes_of(p, a) &&
+                 covers(p.refined.exprs, *p.buffers[b.buffer].tensor, b.at, whole.axes);
+        });
+    const bool given = other != p.accesses.end();
+    const Store from = given ? whole.stores[other->index]
+                             : Store{.output = make_output(p.buffers[a.buffer].tensor, store.at),
+                                     .access = store.access,
+                                     .at = store.at};
+    if (!given) stores.push_back(from);
+    const Tensor* tensor = fusion.outputs[from.output].tensor;
+    const std::vector<Value> stored{{.tensor = tensor,
+                                     .at = from.at,
+                                     .dtype = tensor->dtype,
+                                     .how = Read{.output = from.output},
+                                     .axes = axes_of(from.at)}};
+    after.push_back(extract(whole.axes, stored,
+                            {{.output = store.output, .access = {.value = 0}, .at = store.at}},
+                            image));
+  }
+  AlongLanes out{.kernels = std::move(before), .main = 0};
+  out.main = out.kernels.size();
+  out.kernels.push_back(extract(whole.axes, values, stores, image));
+  std::move(after.begin(), after.end(), std::back_inserter(out.kernels));
+  return out;
+}
+
+}  // namespace fuser
