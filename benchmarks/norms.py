@@ -23,6 +23,8 @@ bf16, f32 = torch.bfloat16, torch.float32
 _BACKWARD = 0.88  # of a copy
 _WIDE_LAYER_NORM_BACKWARD = 0.80  # from 16,384 on
 _LONG_BACKWARD = 0.75  # from 32,768 on: rows that no block has room for
+# Where a tensor lies across the rows: a transposed copy moves half as many bytes again.
+_ACROSS, _ACROSS_BACKWARD = 0.60, 0.52
 
 # The residual sum is rounded to half before the norm, or it is not: half a step of a number below
 # 8, times a weight of 4.
@@ -148,6 +150,45 @@ def add_rms_norm(shape: Shape, dtype: torch.dtype) -> Case:
     )
 
 
+def layer_norm_across(stored: bool) -> Callable[[Shape, torch.dtype], Case]:
+    """The sum of two branches and its norm over the channels of [images, tokens, channels], as in
+    Mixer: one branch, or the norm where `stored`, lies as [images, channels, tokens].
+    """
+
+    def build(shape: Shape, dtype: torch.dtype) -> Case:
+        n = shape[2]
+        across = (shape[0], n, shape[1])
+
+        def eager(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor) -> list[Tensor]:
+            total = x + (y if stored else y.transpose(1, 2))
+            norm = F.layer_norm(total, [n], weight, bias, EPS)
+            return [norm.transpose(1, 2).contiguous() if stored else norm, total]
+
+        def define(ops: Any, x: Any, y: Any, weight: Any, bias: Any) -> list[Any]:
+            total = x + (y if stored else ops.permute(y, [0, 2, 1]))
+            norm = ops.layer_norm(total, [n], weight, bias, EPS)[0]
+            if stored:
+                norm = ops.stride_order(ops.cast(ops.permute(norm, [0, 2, 1]), dtype), [2, 1, 0])
+            return [norm, total]
+
+        return Case(
+            name="add_layer_norm_stored_across" if stored else "add_layer_norm_across",
+            shape=shape,
+            dtype=dtype,
+            make=lambda data: [
+                data.normal(s, dtype) for s in (shape, shape if stored else across, (n,), (n,))
+            ],
+            eager=eager,
+            define=define,
+            outputs=(dtype, dtype),
+            bounds=(_RESIDUAL, Bound()),
+            needs=("layer_norm",),
+            goal=Goal(copy=_ACROSS),
+        )
+
+    return build
+
+
 def _gradients(
     dy: Any, hat: Any, rstd: Any, weight: Any, mean: Callable[[Any], Any], centred: bool
 ) -> Any:
@@ -200,6 +241,50 @@ def layer_norm_backward(shape: Shape, dtype: torch.dtype) -> Case:
         results=3,
         peer={"liger": peers.liger_layer_norm_backward},
         share=_WIDE_LAYER_NORM_BACKWARD if n >= 16384 else _BACKWARD,
+    )
+
+
+def layer_norm_backward_across(shape: Shape, dtype: torch.dtype) -> Case:
+    """layer_norm_backward over the channels of [images, tokens, channels], where dy lies as
+    [images, channels, tokens], and what flows past the norm is added to dx.
+    """
+    images, tokens, n = shape
+
+    def make(data: Data) -> list[Tensor]:
+        dy, x, past, weight = (
+            data.normal(s, dtype) for s in ((images, n, tokens), shape, shape, (n,))
+        )
+        variance, mean = torch.var_mean(x.float(), 2, correction=0, keepdim=True)
+        return [dy, x, past, mean, torch.rsqrt(variance + EPS), weight]
+
+    def eager(
+        dy: Tensor, x: Tensor, past: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor
+    ) -> Any:
+        dy, x, past, weight, dtype = *(t.to(rstd.dtype) for t in (dy, x, past, weight)), x.dtype
+        dy, hat = dy.transpose(1, 2), (x - mean) * rstd
+        dx = _gradients(dy, hat, rstd, weight, lambda t: t.mean(2, keepdim=True), centred=True)
+        return [t.to(dtype) for t in (past + dx, (dy * hat).sum((0, 1)), dy.sum((0, 1)))]
+
+    def define(
+        ops: Any, dy: Any, x: Any, past: Any, mean: Any, rstd: Any, weight: Any
+    ) -> list[Any]:
+        dy, hat = ops.permute(dy, [0, 2, 1]), (x - mean) * rstd
+        dx = _gradients(
+            dy, hat, rstd, weight, lambda t: ops.mean(t, [2], keepdim=True), centred=True
+        )
+        return [past + dx, ops.sum(dy * hat, [0, 1]), ops.sum(dy, [0, 1])]
+
+    return Case(
+        name="layer_norm_backward_across",
+        shape=shape,
+        dtype=dtype,
+        make=make,
+        eager=eager,
+        define=define,
+        outputs=(dtype,) * 3,
+        bounds=(Bound(), *[Bound(1e-5 * math.sqrt(images * tokens))] * 2),
+        needs=("sum", "mean"),
+        goal=Goal(copy=_ACROSS_BACKWARD),
     )
 
 
@@ -283,6 +368,8 @@ LAYER_NORM = (
     Row(add_layer_norm, (8192, 4096), f32),
     Row(dropout_add_layer_norm, (8192, 4096), bf16),
     Row(dropout_add_layer_norm, (8192, 1024), f32, main=True),
+    Row(layer_norm_across(stored=False), (64, 196, 768), bf16, main=True),
+    Row(layer_norm_across(stored=True), (64, 196, 768), bf16, main=True),
 )
 RMS_NORM = (
     *rows.forward_rows(rms_norm),
@@ -297,6 +384,7 @@ BACKWARD = (
     Row(layer_norm_backward, (2048, 65536), bf16),
     Row(layer_norm_backward, (32768, 1024), f32),
     Row(layer_norm_backward, (8192, 4096), f32),
+    Row(layer_norm_backward_across, (64, 196, 768), bf16, main=True),
     Row(rms_norm_backward, (32768, 1024), bf16),
     Row(rms_norm_backward, (16384, 4096), bf16, main=True),
     Row(rms_norm_backward, (8192, 16384), bf16),
