@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fuser import FusionDefinition, Unsupported, evaluate
+from fuser import DataType, FusionDefinition, Unsupported, evaluate
 from fuser.adapters import aten
 from tests.sampling import thorough
 
@@ -90,6 +90,15 @@ def test_form_that_no_definition_has() -> None:
     with pytest.raises(Unsupported, match=r"aten\.permute\.default: permute") as caught:
         aten.emit(fd, "aten.permute.default", [fd.define_tensor([2, 2]), [0, 0]], {})
     assert caught.value.rule == "adapter-form"
+
+
+def test_narrow_past_the_end_of_a_known_dim() -> None:
+    fd = FusionDefinition()
+    x = fd.define_tensor(shape=[2, 3], contiguity=[True, True], dtype=DataType.Float)
+    aten.emit(fd, "aten.narrow.default", [x, 1, 1, 2], {})
+    with pytest.raises(Unsupported, match="2 elements for 3") as caught:
+        aten.emit(fd, "aten.narrow.default", [x, 1, 1, 3], {})
+    assert caught.value.rule == "aten-sizes"
 
 
 @pytest.mark.parametrize(
