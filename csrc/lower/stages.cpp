@@ -267,8 +267,14 @@ struct Builder {
     return [=, this](Expr lane) { return exprs().add(at, exprs().mul(along, lane)); };
   }
 
+  // A width is that of one side. What varies along both is read in either stage: where lanes run
+  // across its rows, its elements do not lie side by side.
   bool is_wide(const Walk& w, int access) const {
-    return w.lanes > 1 && schedule.widths[access] == w.lanes;
+    if (w.lanes == 1 || schedule.widths[access] != w.lanes) return false;
+    const MemoryAccess& a = problem.accesses[access];
+    const AxisId innermost = w.axes[w.lane_dim].axes.back();
+    return a.strides ? a.strides->coefficients[innermost]->is_constant(1)
+                     : (axes_of(problem, a) >> innermost & 1) != 0;
   }
 
   std::string name_of(const char* prefix, int access, size_t stage) {

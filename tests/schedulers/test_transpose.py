@@ -357,6 +357,30 @@ def test_plan_1(changes: dict[str, int]) -> None:
 # ---- More than two layouts
 
 
+@pytest.mark.parametrize("channels_last", [0, 1])
+def test_what_neither_side_holds(channels_last: int, rng: np.random.Generator) -> None:
+    """An image that is enlarged varies along the rows of both sides, but not along the innermost
+    axis of both: its vectors are those of the stage whose lanes run along it.
+    """
+
+    def build(fd: FusionDefinition, x: Any, y: Any) -> Any:
+        ops = fd.ops
+        large = ops.broadcast(x, [False, False, False, True, False, True])
+        large = ops.expand(large, [2, 32, 16, 2, 16, 2])
+        large = ops.merge_dims(ops.merge_dims(large, 2), 3)
+        return ops.stride_order(ops.cat([large, y], 1), [3, 0, 2, 1])
+
+    x, y = (
+        torch.from_numpy(rng.normal(size=s)).float() for s in [(2, 32, 16, 16), (2, 16, 32, 32)]
+    )
+    x = x.contiguous(memory_format=torch.channels_last)
+    if channels_last:
+        y = y.contiguous(memory_format=torch.channels_last)
+    fd = define(build, [4, 4], F32, F32)
+    (got,) = fd.execute([x, y])
+    assert torch.equal(got, torch.cat([torch.nn.functional.interpolate(x, scale_factor=2.0), y], 1))
+
+
 def norm_backward(fd: FusionDefinition, x: Any, g: Any, mean: Any, rstd: Any) -> Any:
     """The gradient of a layer norm over the last of four dims."""
     ops, last = fd.ops, [False, False, False, True]
