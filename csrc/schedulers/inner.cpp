@@ -32,8 +32,7 @@ constexpr int least_cached = 48 << 10;  // bytes that L1 does not hold beside ro
 constexpr int least_crowded = 128 << 10;  // bytes beside which stores take no place in L1
 constexpr int few_operations = 12;        // for which 40 registers do, 16 of them holding the row
 constexpr int cluster_vectors = 5120;  // of a row that one block holds; more are cut over a cluster
-constexpr int one_block_row =
-    80 << 10;  // bytes; a block that holds more has a processor for itself
+constexpr int one_block_row = 80 << 10;  // bytes; a block of more has a processor for itself
 constexpr int held_steps = 6, held_threads = 704;  // of a block that keeps what all rows read
 constexpr int held_registers = 48;                 // of a thread, for that
 constexpr int grid_row = 4096;                     // elements from which few rows are cut
@@ -93,6 +92,12 @@ int64_t skewed(Problem& p, const Rows& r, const Hints& hints, Expr& skew) {
     if (mine == skew) wide |= int64_t{1} << i;
   }
   return skew ? wide : 0;
+}
+
+bool is_linear(Problem& p, const Rows& r) {
+  return std::all_of(p.accesses.begin(), p.accesses.end(), [&](const MemoryAccess& a) {
+    return !(axes_of(p, a) & p.reduced) || (!is_loaded(a) && coefficient(p, a, r.axes));
+  });
 }
 
 bool has_coordinates(const Problem& p) {
@@ -169,7 +174,8 @@ bool cut(OnChip& o, int64_t vectors, int steps, int most_threads, int largest) {
 // bias), the blocks are persistent and keep that in registers, or L2 would have to deliver three
 // times the bytes of the rows. On an H200 layer norms go from 78 to 93% of a copy (262,144 elements
 // of bfloat16), 84 to 88 (50,256), 87 to 90 (65,536 of float32); RMS norms from 89 to 96, 94 to 97
-// and 89 to 98; softmax from 86 to 93 (262,144), 93 to 98 (65,536 of float32).
+// and 89 to 98; softmax from 86 to 93 (262,144), 93 to 98 (65,536 of float32). Coordinates that are
+// divided (group norms) would spill.
 std::optional<OnChip> over_cluster(const Device& device, const Shape& shape, const OnChip& planned,
                                    int64_t vectors, int vector, int largest, bool can_copy) {
   OnChip o = planned;
@@ -195,9 +201,10 @@ std::optional<OnChip> over_cluster(const Device& device, const Shape& shape, con
 
 // `planned`: as it would lie in registers. `busy`: instructions decide. `shifted_reads`: vectors
 // beside the row's own that a step of a skewed walk puts together; two of them leave no registers
-// for several steps.
+// for several steps. `linear`: all accesses walk rows by one index.
 OnChip on_chip(const Device& device, const Shape& shape, const OnChip& planned, bool busy,
-               int64_t vectors, int vector, bool skew, int shifted_reads, bool can_copy) {
+               int64_t vectors, int vector, bool skew, int shifted_reads, bool can_copy,
+               bool linear) {
   OnChip o = planned;
   const int staged = std::max(1, shape.staged);
   const auto steps_of = [&](int threads) {
@@ -256,7 +263,7 @@ OnChip on_chip(const Device& device, const Shape& shape, const OnChip& planned, 
   const int largest = can_copy ? largest_cluster(device) : 1;
   const bool one_block =
       row_bytes > per_block && steps_of(most_threads) * staged <= register_vectors;
-  if (whole && largest > 1 && row_bytes > one_block_row && !one_block &&
+  if (whole && linear && largest > 1 && row_bytes > one_block_row && !one_block &&
       o.unroll * staged > register_vectors)
     if (const auto cluster =
             over_cluster(device, shape, planned, vectors, vector, largest, can_copy))
@@ -275,7 +282,8 @@ OnChip on_chip(const Device& device, const Shape& shape, const OnChip& planned, 
     // step of a skewed walk has little to do.
     const int64_t kib = row_bytes / 1024;
     if (row_bytes > one_block_row || (kib >= 64 && !skew && shape.phases == 1)) {
-      o.threads_x = most_threads;
+      // With 64 registers an RMS norm with a bias of 50,257 elements spills.
+      o.threads_x = crowded ? most_threads * 7 / 8 : most_threads;
       o.waits = crowded;
     } else if (skew) {
       o.threads_x = kib > 20 ? 512 : kib > 16 ? 256 : 128;
@@ -415,7 +423,7 @@ Plan plan_inner(Problem& p, const Hints& hints, const Device& device) {
     const int shifts = std::popcount(static_cast<uint64_t>(shifted(p, r, hints, wide)));
     const OnChip kept =
         on_chip(device, shape, {.threads_x = threads_x, .unroll = unroll}, busy, vectors, vector,
-                skew, shifts, vector > 1 && copied(p, wide, vector));
+                skew, shifts, vector > 1 && copied(p, wide, vector), is_linear(p, r));
     place = kept.place;
     threads_x = kept.threads_x;
     unroll = kept.unroll;
