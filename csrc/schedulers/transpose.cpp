@@ -21,9 +21,11 @@ namespace fuser {
 namespace {
 
 constexpr int block_threads = 256;
-constexpr int threads_along = 16;       // of a row of the tile
-constexpr int scalar_tile = 128;        // elements of it where nothing is moved by vectors
-constexpr int short_row = 8;            // elements
+constexpr int threads_along = 16;  // of a row of the tile
+constexpr int scalar_tile = 128;   // elements of it where nothing is moved by vectors
+constexpr int short_row = 8;       // elements
+constexpr int warp = 32;
+constexpr int run_bytes = 1 << 10;      // of a tile along odd rows: 31 whole sectors and two parts
 constexpr int live_registers = 96;      // for the loads of one side
 constexpr int turned_elements = 64;     // of the values that cross, by one thread: so many,
 constexpr int turned_bytes = 128;       // or more where they are this small
@@ -198,16 +200,38 @@ Side lanes_of(const Problem& p, const Sides& s, size_t access) {
   return None;
 }
 
-// The axes in the order of most bytes that are stored.
-std::vector<AxisId> order_of_stores(const Problem& p, const Sides& s) {
+// What is stored along each side, of one element.
+std::array<int, 2> stored_bytes(const Problem& p, const Sides& s) {
   std::array<int, 2> bytes{};
   for (size_t i = 0; i < p.accesses.size(); ++i)
     if (p.accesses[i].store && s.of[i] != None) bytes[s.of[i]] += size_of(p.accesses[i].dtype);
+  return bytes;
+}
+
+// The axes in the order of most bytes that are stored.
+std::vector<AxisId> order_of_stores(const Problem& p, const Sides& s) {
+  const std::array<int, 2> bytes = stored_bytes(p, s);
   Dims dims = s.dims;
   if (bytes[Y] > bytes[X]) std::swap(dims[dims.size() - 1], dims[dims.size() - 2]);
   std::vector<AxisId> order;
   for (const auto& axes : dims) order.insert(order.end(), axes.begin(), axes.end());
   return order;
+}
+
+// The side along which all is stored; None where both have stores.
+Side stored_side(const Problem& p, const Sides& s) {
+  const std::array<int, 2> bytes = stored_bytes(p, s);
+  return bytes[X] && bytes[Y] ? None : bytes[X] ? X : Y;
+}
+
+// What a tile has of rows that are stored element by element: an element for each thread. Tiles
+// that neighbour along such a row both store a part of the sector in which they meet, and a part
+// takes as long as a whole one: the longer the tile, the fewer there are.
+int64_t run_along(const Problem& p) {
+  int widest = 1;
+  for (const MemoryAccess& a : p.accesses)
+    if (a.store) widest = std::max(widest, size_of(a.dtype));
+  return std::min(block_threads, run_bytes / widest);
 }
 
 // The tile along a side that does best where nothing else speaks against it. Where the extents are
@@ -256,15 +280,23 @@ Plan plan_transpose(Problem& p, const Hints& hints, const Device& device) {
     }
     return 2 * whole >= all;
   };
-  bool tail = false;
-  std::array<int64_t, 2> tile{};
   for (const Side side : {X, Y}) {
     while (vector[side] > 1 && !moves_most(side)) vector[side] /= 2;
     if (vector[side] < s.vector[side] && most[side] <= short_row)
       return plan_pointwise(p, order_of_stores(p, s), hints);
+  }
+  // Few of the lanes of the last tile of a row may be idle: rows are several tiles long.
+  const Side stored = stored_side(p, s);
+  const bool runs = stored != None && s.vector[stored] > 1 && vector[stored] == 1 &&
+                    most[stored] > 4 * run_along(p);
+  if (runs) vector = {1, 1};
+  bool tail = false;
+  std::array<int64_t, 2> tile{};
+  for (const Side side : {X, Y}) {
     tail = tail || !hints.divides(extent_of(p, s.axes(side)), vector[side]);
     tile[side] =
         s.vector[side] > 1 && vector[side] == 1 ? scalar_tile : threads_along * vector[side];
+    if (runs) tile[side] = side == stored ? run_along(p) : warp;
   }
   int64_t wide = 0;
   for (size_t i = 0; i < p.accesses.size() && i < 63; ++i)
@@ -279,13 +311,14 @@ Plan plan_transpose(Problem& p, const Hints& hints, const Device& device) {
     }
   const int limit = std::min(shared_bytes, device.shared_per_block);
   while (bytes * tile[X] * tile[Y] > limit) (tile[X] > tile[Y] ? tile[X] : tile[Y]) /= 2;
-  // Who moves single elements has half as many: 59% of a copy for odd rows of bfloat16, against 55.
+  // Who moves single elements of a square has half as many: 59% of a copy for odd rows of bfloat16,
+  // against 55.
   const int turned = vector[X] * vector[Y];
   std::array<bool, 2> exact{};
   for (const Side side : {X, Y})
     exact[side] = whole_tile(s, side) % tile[side] == 0 &&
                   hints.divides(extent_of(p, s.axes(side)), whole_tile(s, side));
-  const int wanted = turned == 1 ? 2 * block_threads : block_threads;
+  const int wanted = turned == 1 && !runs ? 2 * block_threads : block_threads;
   const int64_t threads = std::min<int64_t>(wanted, tile[X] * tile[Y] / turned);
   return {.scheduler = "transpose",
           .fields = {{"threads", threads},

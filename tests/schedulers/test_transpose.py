@@ -76,12 +76,52 @@ def test_each_side_by_its_own_width() -> None:
 
 def test_odd_sizes_and_addresses() -> None:
     """Where rows do not begin at 16 bytes, neighbouring threads have neighbouring elements."""
-    plan = plan_of(TRANSPOSED, [(4095, 4096)], F32)
+    plan = plan_of(TRANSPOSED, [(999, 4096)], F32)
     assert (plan["vector_x"], plan["vector_y"], plan["wide"]) == (4, 1, 1)
     plan = plan_of(TRANSPOSED, [(4096, 4095)], F32)
     assert (plan["vector_x"], plan["vector_y"], plan["wide"]) == (1, 4, 2)
     plan = plan_of(TRANSPOSED, [(4096, 4096)], F32, address=4)
     assert (plan["vector_x"], plan["vector_y"], plan["wide"]) == (1, 4, 2)
+
+
+@pytest.mark.parametrize("arch", [70, 80, 90])
+@pytest.mark.parametrize(
+    ("dtype", "run"), [(I8, 256), (BF16, 256), (F32, 256), (F64, 128)], ids=str
+)
+def test_odd_rows_are_stored_in_long_runs(dtype: torch.dtype, run: int, arch: int) -> None:
+    """A tile stores an element of a row with each thread, and at most 1 KiB: X lies as the input,
+    Y as the output. What is loaded is moved element by element as well.
+    """
+    for shape, exact in (((8191, 8193), 0), ((8193, 8192), 1)):
+        plan = plan_of(TRANSPOSED, [shape], dtype, arch=arch)
+        assert (plan["tile_x"], plan["tile_y"], plan["threads"]) == (32, run, 256)
+        assert (plan["vector_x"], plan["vector_y"], plan["wide"]) == (1, 1, 0)
+        assert (plan["exact_x"], plan["exact_y"], plan["tail"]) == (exact, 0, 0)
+
+
+def test_no_runs_of_vectors_or_short_rows() -> None:
+    """Whole vectors are stored, rows are a few runs long, or both sides store."""
+    plan = plan_of(TRANSPOSED, [(8192, 8193)], BF16)
+    assert (plan["vector_x"], plan["vector_y"], plan["tile_y"]) == (1, 8, 128)
+    for size, tile in ((999, (128, 128)), (1025, (32, 256))):
+        plan = plan_of(TRANSPOSED, [(size, 999)], BF16)
+        assert (plan["tile_x"], plan["tile_y"]) == tile
+    plan = plan_of(with_both_layouts, [(8191, 8191)] * 2, BF16, BF16)
+    assert (plan["tile_x"], plan["tile_y"]) == (128, 128)
+
+
+def test_runs_lie_along_what_is_stored() -> None:
+    """X is the side that moves more bytes: here the output's, and an input's."""
+    plan = plan_of(lambda fd, x, y: x + flipped(fd, y), [(8191, 8191)] * 2, BF16, BF16)
+    assert (plan["tile_x"], plan["tile_y"], plan["threads"]) == (256, 32, 256)
+
+
+def test_runs_are_as_long_for_several_outputs() -> None:
+    def three(fd: FusionDefinition, x: Any) -> Any:
+        return [row_major(fd, flipped(fd, x) * factor) for factor in (2.0, 3.0, 5.0)]
+
+    plan = plan_of(three, [(8191, 8193)], F32)
+    assert {plan["tile_x"], plan["tile_y"]} == {32, 256}
 
 
 def test_the_widest_vectors_that_divide_a_row() -> None:
@@ -235,6 +275,14 @@ SIZES = [(128, 256), (40, 72), (33, 65), (129, 130), (8, 300), (3, 75), (75, 3),
 SAMPLES: dict[str, Sample] = {
     **{f"{d} {s}": copied(s, d) for d in (BF16, F32, I8) for s in SIZES},
     **{f"{d}": copied((34, 50), d) for d in (F64, BOOL, I64, C64, torch.int16)},
+    **{f"runs {d}": copied((1029, 35), d) for d in (I8, BF16, F32, F64)},
+    "runs of a multiple": copied((1025, 64), BF16),
+    "runs, both loaded": Sample(
+        lambda fd, x, y: x + flipped(fd, y),
+        lambda x, y: x + y.t(),
+        ((37, 1029), (1029, 37)),
+        (F32, F32),
+    ),
     "bf16 to f32": copied((136, 72), BF16, to=F32),
     "f32 to bf16": copied((136, 72), F32, to=BF16),
     "i8 to f64": copied((65, 48), I8, to=F64),
