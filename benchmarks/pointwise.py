@@ -360,7 +360,7 @@ TABLE = (
     Row(adamw, (16 << 20,), f32),
     Row(adamw, (64 << 20,), f32, main=True),
     Row(adamw, (100 << 18,), f32),
-    Row(adamw_of_100, (100 << 18,), f32, tiny=((400,), (900,))),
+    Row(adamw_of_100, (100 << 18,), f32, main=True, tiny=((400,), (900,))),
     Row(cast_to(f32), (8192, 16384), bf16, main=True),
     Row(cast_to(bf16), (8192, 16384), f32, main=True),
     Row(bias, (8192, 8192), f32),

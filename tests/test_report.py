@@ -119,7 +119,7 @@ def boxes(picture: str) -> list[tuple[float, float, float, float]]:
 def test_boxes_do_not_overlap() -> None:
     fd = FusionDefinition()
     tensors = [fd.define_tensor([-1, -1]) for _ in range(12)]
-    total = fd.ops.layer_norm(tensors[0], [1])[0]
+    total = fd.ops.layer_norm(tensors[0], [16])[0]
     for t in tensors[1:]:
         total = total + fd.ops.gelu(t) * fd.ops.sum(t, 1, keepdim=True)
     fd.add_output(total)

@@ -155,18 +155,15 @@ struct OnChip {
   enum class Once { None, Stores, Rows } once = Once::None;
 };
 
-// The row over a cluster of blocks that each hold their part in so many steps; false where it is
-// too long. Threads are no power of two, so that rows of any length fill them.
-bool cut(OnChip& o, int64_t vectors, int steps, int most_threads, int largest) {
-  int64_t part = vectors;
-  const auto threads = [&] { return static_cast<int>((part + steps * warp - 1) / (steps * warp)); };
-  for (o.cluster = 2;; o.cluster *= 2) {
-    part = (vectors + o.cluster - 1) / o.cluster;
-    if (threads() * warp <= most_threads || o.cluster >= largest) break;
-  }
-  o.threads_x = threads() * warp;
-  o.unroll = static_cast<int>((part + o.threads_x - 1) / o.threads_x);
-  return o.cluster <= largest && o.threads_x <= most_threads;
+// The row over the smallest cluster whose blocks hold their parts in so many steps; false where it
+// is too long. The last steps of shorter rows do nothing, so that rows of many lengths share
+// kernels.
+bool cut(OnChip& o, int64_t vectors, int steps, int threads, int largest) {
+  o.threads_x = threads;
+  o.unroll = steps;
+  for (o.cluster = 2; o.cluster < largest && vectors > int64_t{o.cluster} * steps * threads;)
+    o.cluster *= 2;
+  return vectors <= int64_t{o.cluster} * steps * threads;
 }
 
 // Rows that would leave a processor to one block, which waits when it combines: over a cluster, of
@@ -276,7 +273,9 @@ OnChip on_chip(const Device& device, const Shape& shape, const OnChip& planned, 
     o.place = Place::Shared;
     // L1 has little beside the rows: a layer norm of 50,256 elements of bfloat16 goes from 81 to
     // 84% of a copy, of 32,768 from 89 to 90%; an RMS norm of half their weights loses 1%.
-    if (skew ? crowded : shape.cached_bytes * vectors * vector >= least_crowded)
+    if (skew ? crowded
+             : shape.cached_bytes > shape.staged_bytes ||
+                   shape.cached_bytes * vectors * vector >= least_crowded)
       o.once = OnChip::Once::Stores;
     // The fewer blocks a processor has room for, the more threads each needs all the same; the last
     // step of a skewed walk has little to do.
@@ -290,7 +289,6 @@ OnChip on_chip(const Device& device, const Shape& shape, const OnChip& planned, 
       // With two shifted vectors 40 registers are enough: a layer norm of 16,385 elements of
       // bfloat16 goes from 76 to 83% of a copy, of 24,577 from 74 to 76.
       if (crowded && o.threads_x == 512) {
-        o.threads_x = kib > 40 ? 512 : 384;
         o.min_blocks =
             static_cast<int>(std::min<int64_t>(device.threads_per_processor * 3 / 4 / o.threads_x,
                                                device.shared_per_processor / (row_bytes + 2048)));

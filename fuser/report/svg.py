@@ -43,5 +43,11 @@ def picture(width: float, height: float, parts: Iterable[str], title: str) -> st
     return element("svg", body, xmlns=_NAMESPACE, viewBox=box, role="img", style=least, **size)
 
 
+def shortened(what: str, width: float) -> str:
+    """As much of `what` as fits into so many pixels."""
+    most = max(4, int(width / CHARACTER))
+    return what if len(what) <= most else what[: most - 1] + "…"
+
+
 def _number(value: object) -> str:
     return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)

@@ -91,7 +91,7 @@ THREE_NAMES = ("prim::ListUnpack", {}, [2], [3, 4, 5])
 SIZE = ("aten::size.int", {}, [0, 1], [2])
 REFUSED: list[tuple[str, list[torchscript.Node]]] = [
     ("script-constant", [CONSTANT]),
-    ("script-parts", [ZERO, PARTS, THREE_NAMES]),  # of one row
+    ("aten-sizes", [ZERO, PARTS, THREE_NAMES]),  # of one row
     ("script-split", [ZERO, ("aten::split.Tensor", {}, [0, 1, 1], [2])]),
     ("script-branch", [ZERO, SIZE, ("prim::If", {"blocks": ()}, [2], [])]),
     ("script-output", [ZERO, ("prim::ListConstruct", {}, [0, 1], [2])]),
@@ -100,7 +100,7 @@ REFUSED: list[tuple[str, list[torchscript.Node]]] = [
 
 @pytest.mark.parametrize(("rule", "nodes"), REFUSED, ids=[rule for rule, _ in REFUSED])
 def test_graphs_without_a_definition(rule: str, nodes: list[torchscript.Node]) -> None:
-    x = torch.ones(1, 3) if rule == "script-parts" else torch.ones(2, 3)
+    x = torch.ones(1, 3) if rule == "aten-sizes" else torch.ones(2, 3)
     with pytest.raises(Unsupported) as caught:
         torchscript.write_definition(([0], nodes, [2]), [torchscript._TENSOR], [x], [[]])
     assert caught.value.rule == rule
