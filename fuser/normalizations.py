@@ -34,25 +34,26 @@ def _floating(op: str, x: Tensor) -> None:
 
 def _inner_dims(
     ops: "Ops", op: str, x: Tensor, normalized_shape: Size | Sequence[Size]
-) -> tuple[Tensor, list[int]]:
-    """The last dims, as many as `normalized_shape` has sizes, and x; sizes that only the run knows
-    are compared then."""
+) -> list[int]:
+    """The last dims, as many as `normalized_shape` has sizes. Those that only the run knows are
+    compared then, by a tensor that nobody reads: x keeps its own sizes, so that one kernel serves
+    rows of all lengths.
+    """
     shape = [normalized_shape] if isinstance(normalized_shape, int | Scalar) else normalized_shape
     inner = list(range(x.ndim - len(shape), x.ndim))
     fits = bool(inner) and inner[0] >= 0
-    named = x
     for d, wanted in zip(inner if fits else [], shape, strict=False):
         known, given = x.size(d).value, wanted.value if isinstance(wanted, Scalar) else wanted
         fits = fits and (None in (known, given) or given in (-1, known))
         if fits and given != -1 and not same_size(x.size(d), wanted):
-            named = renamed(ops, named, d, wanted)
+            renamed(ops, x, d, wanted)
     if not fits:
         raise ShapeError(
             f"{op}(t{x.id}, normalized_shape={list(shape)}): expected the last sizes of t{x.id}, "
             f"at least one\n  {x}  defined at {x.location}",
             rule="norm-shape-1",
         )
-    return named, inner
+    return inner
 
 
 def _scaled(ops: "Ops", y: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
@@ -89,7 +90,7 @@ def layer_norm(
     is not how the shape of x ends, DTypeError `norm-dtype-1` unless x is of a floating point type.
     """
     _floating("layer_norm", x)
-    x, dims = _inner_dims(ops, "layer_norm", x, normalized_shape)
+    dims = _inner_dims(ops, "layer_norm", x, normalized_shape)
     y, mean, _, rstd = _standardized(ops, x, dims, eps)
     y = _scaled(ops, y, weight, bias)
     return y, ops.keep_dims(mean, x, dims), ops.keep_dims(rstd, x, dims)
@@ -108,7 +109,7 @@ def rms_norm(
     Zhang and Sennrich, "Root Mean Square Layer Normalization" (2019). Raises as layer_norm().
     """
     _floating("rms_norm", x)
-    x, dims = _inner_dims(ops, "rms_norm", x, normalized_shape)
+    dims = _inner_dims(ops, "rms_norm", x, normalized_shape)
     if eps is None:
         eps = _EPSILON[x.dtype().compute.torch_name]
     rstd = ops.rsqrt(ops.add(ops.mean(ops.mul(x, x), dims, True), eps))

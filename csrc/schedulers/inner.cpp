@@ -281,17 +281,16 @@ OnChip on_chip(const Device& device, const Shape& shape, const OnChip& planned, 
     // step of a skewed walk has little to do.
     const int64_t kib = row_bytes / 1024;
     if (row_bytes > one_block_row || (kib >= 64 && !skew && shape.phases == 1)) {
-      // With 64 registers an RMS norm with a bias of 50,257 elements spills.
-      o.threads_x = crowded ? most_threads * 7 / 8 : most_threads;
+      // Combined once, with 1024 threads an RMS norm with a bias spills.
+      o.threads_x = crowded && shape.phases == 1 ? 512 : most_threads;
       o.waits = crowded;
     } else if (skew) {
       o.threads_x = kib > 20 ? 512 : kib > 16 ? 256 : 128;
       // With two shifted vectors 40 registers are enough: a layer norm of 16,385 elements of
       // bfloat16 goes from 76 to 83% of a copy, of 24,577 from 74 to 76.
       if (crowded && o.threads_x == 512) {
-        o.min_blocks =
-            static_cast<int>(std::min<int64_t>(device.threads_per_processor * 3 / 4 / o.threads_x,
-                                               device.shared_per_processor / (row_bytes + 2048)));
+        o.threads_x = 384;
+        o.min_blocks = device.threads_per_processor * 3 / 4 / o.threads_x;
       }
     }
     return o;
