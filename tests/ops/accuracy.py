@@ -41,8 +41,9 @@ def scale_of(op: str, inputs: Sequence[Tensor], exact: Tensor, dtype: torch.dtyp
         return torch.stack([part.abs() for part in parts]).amax(0)
     if op == "fma" and dtype == torch.float64:  # the reference is not fused
         return torch.maximum(exact.abs(), (inputs[0] * inputs[1]).abs())
-    if op == "lgamma":  # its zeros between the poles
-        return torch.where(inputs[0] < 0, exact.abs().clamp(min=1), exact.abs())
+    if op == "lgamma":  # left of 0 it is log(pi / |sin(pi x)|) - lgamma(1 - x)
+        reflected = torch.special.gammaln(1 - inputs[0]).clamp(min=1)
+        return torch.where(inputs[0] < 0, torch.maximum(exact.abs(), reflected), exact.abs())
     return exact.abs()
 
 
