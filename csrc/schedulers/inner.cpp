@@ -169,9 +169,9 @@ bool cut(OnChip& o, int64_t vectors, int steps, int threads, int largest) {
 // Rows that would leave a processor to one block, which waits when it combines: over a cluster, of
 // which a processor has two. Where all rows read more than a row is (a layer norm's weight and
 // bias), the blocks are persistent and keep that in registers, or L2 would have to deliver three
-// times the bytes of the rows. On an H200 layer norms go from 78 to 93% of a copy (262,144 elements
-// of bfloat16), 84 to 88 (50,256), 87 to 90 (65,536 of float32); RMS norms from 89 to 96, 94 to 97
-// and 89 to 98; softmax from 86 to 93 (262,144), 93 to 98 (65,536 of float32). Coordinates that are
+// times the bytes of the rows. On an H200 layer norms go from 78 to 92% of a copy (262,144 elements
+// of bfloat16), 84 to 86 (50,256), 87 to 89 (65,536 of float32); RMS norms from 89 to 95, 94 to 97
+// and 89 to 97; softmax from 86 to 94 (262,144), 93 to 99 (65,536 of float32). Coordinates that are
 // divided (group norms) would spill.
 std::optional<OnChip> over_cluster(const Device& device, const Shape& shape, const OnChip& planned,
                                    int64_t vectors, int vector, int largest, bool can_copy) {
@@ -287,7 +287,7 @@ OnChip on_chip(const Device& device, const Shape& shape, const OnChip& planned, 
     } else if (skew) {
       o.threads_x = kib > 20 ? 512 : kib > 16 ? 256 : 128;
       // With two shifted vectors 40 registers are enough: a layer norm of 16,385 elements of
-      // bfloat16 goes from 76 to 83% of a copy, of 24,577 from 74 to 76.
+      // bfloat16 goes from 76 to 83% of a copy.
       if (crowded && o.threads_x == 512) {
         o.threads_x = 384;
         o.min_blocks = device.threads_per_processor * 3 / 4 / o.threads_x;
