@@ -12,7 +12,7 @@ import fuser._core as _core
 from fuser._core import Scalar, Tensor
 from fuser.arguments import Number, Size, count_over
 from fuser.errors import DTypeError, ShapeError
-from fuser.shapes import renamed, same_size
+from fuser.shapes import same_size
 
 if TYPE_CHECKING:
     from fuser.ops import Ops
@@ -46,7 +46,10 @@ def _inner_dims(
         known, given = x.size(d).value, wanted.value if isinstance(wanted, Scalar) else wanted
         fits = fits and (None in (known, given) or given in (-1, known))
         if fits and given != -1 and not same_size(x.size(d), wanted):
-            renamed(ops, x, d, wanted)
+            # Of twice the size: a dim that is compared itself would take the number as its size.
+            twice = ops.full([x.size(d), 2], 0.0, _core.DataType.Float)
+            double = ops.mul(wanted, 2) if isinstance(wanted, Scalar) else 2 * wanted
+            ops.merge_dims(twice, 0, double)
     if not fits:
         raise ShapeError(
             f"{op}(t{x.id}, normalized_shape={list(shape)}): expected the last sizes of t{x.id}, "
