@@ -127,9 +127,11 @@ def test_case_agrees_with_float64(key: str) -> None:
         assert all(t.dtype == torch.float64 for t in expected if t.is_floating_point())
         for way in filter(None, (case.eager, case.compiled)):
             results = case.results(way, inputs)
-            # Pointwise chains round to half after each op.
+            # Pointwise chains round to half after each op; so does torch's log_softmax of halves on
+            # the CPU, between the maximum and the logarithm, which cancel.
             right = error(results, expected, case.bounds)[1] <= 1.0
             chain = any(MAIN[key] in TABLES[f] for f in ("pointwise", "chains", "transposes"))
+            chain |= case.name == "log_softmax"
             assert right or (chain and error_of_norm(results, expected) < 2)
         assert len(expected) == len(case.outputs) + len(case.updates)
         assert case_bytes(case, inputs, expected) > moved_bytes(inputs, [])
