@@ -20,6 +20,7 @@ from fuser import (
     normalizations,
 )
 from fuser.ops import Ops
+from tests.reducing import kernels_for
 
 
 def run(op: Callable[..., Any], *inputs: torch.Tensor) -> list[torch.Tensor]:
@@ -223,6 +224,16 @@ def test_sizes_that_only_the_run_knows_are_compared_there(norm: str) -> None:
         for run in (fd.execute, functools.partial(evaluate, fd)):
             with pytest.raises(ShapeError, match=norm):
                 run(inputs)
+
+
+@pytest.mark.parametrize("norm", ["layer_norm", "rms_norm"])
+def test_a_length_that_is_only_named_stays_a_parameter(norm: str) -> None:
+    """Else each length would have a kernel, and loops that the compiler unrolls in full."""
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1, -1], dtype=DataType.BFloat16)
+    fd.add_output(fd.ops.cast(getattr(fd.ops, norm)(x, [65537])[0], DataType.BFloat16))
+    (kernel,) = kernels_for(fd, [(4096, 65537)], text=True)
+    assert "65537" not in kernel["cuda"].text
 
 
 @pytest.mark.parametrize("name", normalizations.__all__)
