@@ -163,6 +163,11 @@ def checked(method: Callable[..., Any], name: str = "") -> Callable[..., Any]:
     return call
 
 
+def defined(*tensors: Tensor) -> str:
+    """What messages say of operands."""
+    return "".join(f"\n  {t}  defined at {t.location}" for t in tensors)
+
+
 def blame(
     method: Callable[..., Any],
     name: str,

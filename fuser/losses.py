@@ -8,6 +8,7 @@ nearest class.
 from typing import TYPE_CHECKING
 
 from fuser._core import DataType, Tensor
+from fuser.arguments import defined
 from fuser.errors import ShapeError, UserError
 
 if TYPE_CHECKING:
@@ -23,8 +24,8 @@ def _check(op: str, logits: Tensor, target: Tensor, reduction: str, rank: int) -
         )
     if logits.ndim == 0 or target.ndim != rank:
         raise ShapeError(
-            f"{op}(t{logits.id}, t{target.id}): expected a target of {max(rank, 0)} dims\n"
-            f"  {logits}  defined at {logits.location}\n  {target}  defined at {target.location}",
+            f"{op}(t{logits.id}, t{target.id}): expected a target of {max(rank, 0)} dims"
+            f"{defined(logits, target)}",
             rule="loss-2",
         )
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import fuser._core as _core
 from fuser._core import Scalar, Tensor
-from fuser.arguments import Number, Size, count_over
+from fuser.arguments import Number, Size, count_over, defined
 from fuser.errors import DTypeError, ShapeError
 from fuser.shapes import same_size
 
@@ -26,8 +26,8 @@ _EPSILON = {"float32": 2.0**-23, "float64": 2.0**-52}
 def _floating(op: str, x: Tensor) -> None:
     if x.dtype().kind != "Float":
         raise DTypeError(
-            f"{op}(t{x.id}): expected a floating point tensor, got {x.dtype().torch_name}\n"
-            f"  {x}  defined at {x.location}\n  hint: cast it first",
+            f"{op}(t{x.id}): expected a floating point tensor, got {x.dtype().torch_name}"
+            f"{defined(x)}\n  hint: cast it first",
             rule="norm-dtype-1",
         )
 
@@ -53,7 +53,7 @@ def _inner_dims(
     if not fits:
         raise ShapeError(
             f"{op}(t{x.id}, normalized_shape={list(shape)}): expected the last sizes of t{x.id}, "
-            f"at least one\n  {x}  defined at {x.location}",
+            f"at least one{defined(x)}",
             rule="norm-shape-1",
         )
     return inner
@@ -154,8 +154,7 @@ def group_norm(
 def _ranked(op: str, x: Tensor) -> None:
     if x.ndim < 2:
         raise ShapeError(
-            f"{op}(t{x.id}): expected at least two dims, of samples and of channels\n"
-            f"  {x}  defined at {x.location}",
+            f"{op}(t{x.id}): expected at least two dims, of samples and of channels{defined(x)}",
             rule="norm-shape-2",
         )
 

@@ -32,9 +32,10 @@ from fuser.arguments import (
     along_a_dim,
     as_dtype,
     checked,
+    defined,
     reduced_dims,
 )
-from fuser.errors import UserError
+from fuser.errors import ShapeError, UserError
 from fuser.naming import word
 
 __all__ = ["Number", "Operand", "Ops", "Size", "as_dtype", "is_internal"]
@@ -172,11 +173,16 @@ class Ops:
         """Dim `dim` as two of these sizes, outer and inner; one of them may be -1: what the other
         leaves. As torch.unflatten. Free.
 
-        Raises ShapeError `split-dim-1` for a dim out of range, `split-dim-2` for sizes that are
-        negative or do not determine each other, `split-dim-3` for another product than the size.
+        Raises ShapeError `split-dim-1` for a dim out of range, `split-dim-2` for other than two
+        sizes, negative ones or such that do not determine each other, `split-dim-3` for another
+        product than the size.
         """
-        outer, inner = sizes
-        return _core.split_dim(self._builder, arg, dim, outer, inner)
+        if len(sizes) != 2:
+            raise ShapeError(
+                f"split_dim(t{arg.id}, {dim}): expected two sizes, got {len(sizes)}{defined(arg)}",
+                rule="split-dim-2",
+            )
+        return _core.split_dim(self._builder, arg, dim, *sizes)
 
     def merge_dims(self, arg: Tensor, dim: int, size: Size = -1) -> Tensor:
         """Dims `dim` and `dim + 1` as one, the latter running fastest. As torch.flatten. `size`

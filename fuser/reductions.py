@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fuser import _core
 from fuser._core import DataType, Tensor
-from fuser.arguments import Dims, as_dtype, count_over, reduced_dims
+from fuser.arguments import Dims, as_dtype, count_over, defined, reduced_dims
 from fuser.errors import DTypeError, UserError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def _floating(op: str, arg: Tensor, dtype: Any = None) -> None:
     if dtype is None and arg.dtype().kind in ("Bool", "Int"):
         raise DTypeError(
             f"{op}(t{arg.id}): expected a floating point or complex tensor, got "
-            f"{arg.dtype().torch_name}\n  {arg}  defined at {arg.location}\n"
+            f"{arg.dtype().torch_name}{defined(arg)}\n"
             "  hint: cast it first",
             rule="mean-dtype-1",
         )

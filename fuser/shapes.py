@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fuser import _core
 from fuser._core import DataType, Scalar, Tensor
-from fuser.arguments import Number, Size, along_a_dim, known_number
+from fuser.arguments import Number, Size, along_a_dim, defined, known_number
 from fuser.errors import ShapeError, UserError
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def slice(
     if len(end_indices) != arg.ndim:
         raise ShapeError(
             f"slice(t{arg.id}): expected {arg.ndim} end_indices, one for each dim, got "
-            f"{len(end_indices)}{_defined(arg)}",
+            f"{len(end_indices)}{defined(arg)}",
             rule="slice-1",
         )
     ends: list[Size] = [arg.size(d) if e is None else e for d, e in enumerate(end_indices)]
@@ -91,7 +91,7 @@ def pad(
     if len(widths) % 2 or len(widths) > 2 * arg.ndim:
         raise ShapeError(
             f"pad(t{arg.id}): expected two widths for each of at most {arg.ndim} dims, got "
-            f"{len(widths)}{_defined(arg)}",
+            f"{len(widths)}{defined(arg)}",
             rule="pad-1",
         )
     before: list[Size] = [0] * arg.ndim
@@ -152,7 +152,7 @@ def select(ops: "Ops", arg: Tensor, index: Size, dim: int) -> Tensor:
     if size is not None and known is not None and not -size <= known < size:
         raise ShapeError(
             f"select(t{arg.id}): index {known} is out of range for size {size} of dim {place}"
-            f"{_defined(arg)}",
+            f"{defined(arg)}",
             rule="select-1",
         )
     if known is not None:
@@ -173,7 +173,7 @@ def index_select(ops: "Ops", arg: Tensor, index: Tensor, dim: int) -> Tensor:
     if index.ndim > 1:
         raise ShapeError(
             f"index_select(t{arg.id}, t{index.id}): expected an index of one dim, got {index.ndim}"
-            f"{_defined(arg, index)}",
+            f"{defined(arg, index)}",
             rule="index-select-1",
         )
     if index.ndim == 0:
@@ -220,7 +220,7 @@ def roll(ops: "Ops", arg: Tensor, shifts: int | Sequence[int], dims: int | Seque
     if len(moves) != len(places):
         raise ShapeError(
             f"roll(t{arg.id}): expected as many shifts as dims, got {len(moves)} and "
-            f"{len(places)}{_defined(arg)}",
+            f"{len(places)}{defined(arg)}",
             rule="roll-1",
         )
     for shift, dim in zip(moves, places, strict=True):
@@ -273,14 +273,14 @@ def reshape(ops: "Ops", arg: Tensor, new_shape: Sequence[Size]) -> Tensor:
     open_dims = [d for d, size in enumerate(wanted) if _known(size) == -1]
     if len(open_dims) > 1:
         raise ShapeError(
-            f"reshape(t{arg.id}): expected at most one -1, got {wanted}{_defined(arg)}",
+            f"reshape(t{arg.id}): expected at most one -1, got {wanted}{defined(arg)}",
             rule="reshape-1",
         )
     sizes = [arg.size(d) for d in range(arg.ndim)]
     have, want = [_known(s) for s in sizes], [_known(s) for s in wanted]
     if any(n is not None and n < -1 for n in want):
         raise ShapeError(
-            f"reshape(t{arg.id}): expected sizes of at least 0, or -1, got {wanted}{_defined(arg)}",
+            f"reshape(t{arg.id}): expected sizes of at least 0, or -1, got {wanted}{defined(arg)}",
             rule="reshape-3",
         )
     if None not in have and None not in want:
@@ -297,11 +297,6 @@ def _known(size: Size) -> int | None:
     return None if size.value is None else int(size.value)
 
 
-def _defined(*tensors: Tensor) -> str:
-    """What messages say of operands."""
-    return "".join(f"\n  {t}  defined at {t.location}" for t in tensors)
-
-
 def _reshape_known(ops: "Ops", arg: Tensor, have: list[int], want: list[int]) -> Tensor:
     """Dims of both sides are grouped from the left by equal products, and each group merged to one
     dim and split again.
@@ -312,14 +307,14 @@ def _reshape_known(ops: "Ops", arg: Tensor, have: list[int], want: list[int]) ->
         if rest == 0 or total % rest:
             raise ShapeError(
                 f"reshape(t{arg.id}): {have} cannot become {want}: {total} elements do not divide"
-                f"{_defined(arg)}",
+                f"{defined(arg)}",
                 rule="reshape-2",
             )
         want = [total // rest if n == -1 else n for n in want]
     if math.prod(want) != total:
         raise ShapeError(
             f"reshape(t{arg.id}): {have} has {total} elements, {want} has {math.prod(want)}"
-            f"{_defined(arg)}",
+            f"{defined(arg)}",
             rule="reshape-2",
         )
     if total == 0:
@@ -365,7 +360,7 @@ def _reshape_open(ops: "Ops", arg: Tensor, want: list[Size]) -> Tensor:
             if _known(size) not in (1, -1):
                 raise ShapeError(
                     f"reshape(t{arg.id}): a size of {size} has no elements of the operand to take"
-                    f"{_defined(arg)}",
+                    f"{defined(arg)}",
                     rule="reshape-2",
                 )
             result = unsqueeze(ops, result, first + i)
@@ -420,7 +415,7 @@ def _part(ops: "Ops", arg: Tensor, dim: int, start: Size, end: Size) -> Tensor:
 def _triangle(ops: "Ops", op: str, arg: Tensor, diagonal: Size) -> Tensor:
     if arg.ndim < 2:
         raise ShapeError(
-            f"{op}(t{arg.id}): expected at least two dims, got {arg.ndim}{_defined(arg)}",
+            f"{op}(t{arg.id}): expected at least two dims, got {arg.ndim}{defined(arg)}",
             rule="triu-1",
         )
     row = ops.broadcast(ops.iota(arg.size(-2)), [False, True])

@@ -373,6 +373,12 @@ ERRORS: list[Error] = [
     (
         ShapeError,
         "split-dim-2",
+        "split_dim(t0, 1): expected two sizes, got 3\n  t0: float32[2, 3]  defined at {0}",
+        lambda fd, x, y: fd.ops.split_dim(x, 1, [1, 1, 3]),
+    ),
+    (
+        ShapeError,
+        "split-dim-2",
         "split_dim(t0, 1, [0, -1]): -1 beside a size of 0 could be anything\n"
         "  t0: float32[2, 3]  defined at {0}",
         lambda fd, x, y: fd.ops.split_dim(x, 1, [0, -1]),
