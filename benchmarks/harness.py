@@ -383,7 +383,7 @@ def way_of(
     if name == "eager":
         return case.eager
     if name in COMPILE:
-        return torch.compile(case.compiled or case.eager, dynamic=False, **COMPILE[name])  # type: ignore[no-any-return]
+        return torch.compile(case.compiled or case.eager, dynamic=False, **COMPILE[name])
     if name == "fuser":
         missing = case.missing()
         if missing:

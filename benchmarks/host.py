@@ -210,7 +210,7 @@ def first_call_times(setting: Setting, repeats: int = 3) -> dict[str, float]:
         environment = {**os.environ, "PYTHONPATH": root, "FUSER_CACHE_DIR": folder}
         command = [sys.executable, "-c", _FIRST_CALL, str(setting.device)]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-        return json.loads(done.stdout)  # type: ignore[no-any-return]
+        return json.loads(done.stdout)
 
     cold, warm = [], []
     for _ in range(repeats):

@@ -45,8 +45,8 @@ def compiled(module: torch.nn.Module, contender: str) -> Callable[..., Any]:
     if contender == "fuser":
         from fuser.adapters.dynamo import backend
 
-        return torch.compile(module, backend=backend)  # type: ignore[no-any-return]
-    return torch.compile(module, backend=contender)  # type: ignore[no-any-return]
+        return torch.compile(module, backend=backend)
+    return torch.compile(module, backend=contender)
 
 
 def training_step(network: Network, run: Callable[..., Any]) -> Callable[[], torch.Tensor]:

@@ -35,7 +35,7 @@ class _Language(nn.Module):
         self.model = model
 
     def forward(self, words: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        return self.model(input_ids=words, labels=labels).loss  # type: ignore[no-any-return]
+        return self.model(input_ids=words, labels=labels).loss
 
 
 class _Classifier(nn.Module):

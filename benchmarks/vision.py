@@ -211,7 +211,7 @@ class _Mixer(nn.Module):
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         x = self.patches(images).flatten(2).transpose(1, 2)
-        return self.last(self.norm(self.blocks(x)).mean(1))  # type: ignore[no-any-return]
+        return self.last(self.norm(self.blocks(x)).mean(1))
 
 
 def mixer(depth: int = 12, width: int = 768) -> nn.Module:

@@ -107,7 +107,7 @@ class FusionExecutorCache:
     ) -> list[torch.Tensor]:
         """The results of the definition on `inputs`; see FusionDefinition.execute."""
         with options_set(_enable_options, _disable_options):
-            return self.executor.execute(inputs, device, None)  # type: ignore[no-any-return]
+            return self.executor.execute(inputs, device, None)
 
     def is_compiled(self, inputs: Sequence[Any], device: Any = None) -> bool:
         """Would execute(inputs) compile nothing?"""

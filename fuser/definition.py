@@ -380,7 +380,7 @@ class FusionDefinition(LegacyDefinition):
                 or print_repro
                 or profile
             ):
-                return run(inputs, device)  # type: ignore[no-any-return]
+                return run(inputs, device)
             if save_repro_inputs:
                 self._saved_inputs = [input_spec(value) for value in inputs]
             if print_repro:
@@ -390,7 +390,7 @@ class FusionDefinition(LegacyDefinition):
                 captured_dumps(self) if capture_debug_output else nullcontext(),
             ):
                 if not profile:
-                    return run(inputs, device, _plan_fields(plan))  # type: ignore[no-any-return]
+                    return run(inputs, device, _plan_fields(plan))
                 found: list[torch.Tensor]
                 found, self._profile = profiled(run, inputs, device, _plan_fields(plan))
                 return found

@@ -78,9 +78,9 @@ def _moments(ops: "Ops", op: str, arg: Tensor, which: list[int]) -> tuple[Tensor
 def _magnitude_squared(ops: "Ops", x: Tensor) -> Tensor:
     """|x|^2, real for complex x."""
     if x.dtype().kind != "Complex":
-        return ops.mul(x, x)  # type: ignore[no-any-return]
+        return ops.mul(x, x)
     real, imag = ops.real(x), ops.imag(x)
-    return ops.add(ops.mul(real, real), ops.mul(imag, imag))  # type: ignore[no-any-return]
+    return ops.add(ops.mul(real, real), ops.mul(imag, imag))
 
 
 def var_mean(

@@ -49,16 +49,16 @@ class Grouped:
     @property
     def outputs(self) -> list[tuple[int, int, bool]]:
         """(tensor, alias, temp), those between kernels among them."""
-        return self.core.outputs  # type: ignore[no-any-return]
+        return self.core.outputs
 
     def pieces(self, group: int = 0) -> list[Group]:
-        return self.core.pieces(group)  # type: ignore[no-any-return]
+        return self.core.pieces(group)
 
     def single_pass(self, group: int = 0) -> Group | None:
-        return self.core.single_pass(group)  # type: ignore[no-any-return]
+        return self.core.single_pass(group)
 
     def problems(self, in_place: Sequence[bool] | None = None) -> list[Group]:
-        return self.core.problems(in_place or [False] * len(self.outputs))  # type: ignore[no-any-return]
+        return self.core.problems(in_place or [False] * len(self.outputs))
 
     def stored(self) -> list[list[int]]:
         """The outputs of each group."""

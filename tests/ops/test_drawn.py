@@ -26,7 +26,7 @@ SIZES = st.sampled_from([0, 1, 2, 3, 5, 8])
 
 
 def shape(data: Draw, least: int = 0, most: int = 4, sizes: Any = SIZES) -> list[int]:
-    return data.draw(st.lists(sizes, min_size=least, max_size=most), "shape")  # type: ignore[no-any-return]
+    return data.draw(st.lists(sizes, min_size=least, max_size=most), "shape")
 
 
 def values(data: Draw, sizes: list[int]) -> Tensor:
@@ -38,7 +38,7 @@ def values(data: Draw, sizes: list[int]) -> Tensor:
 
 
 def dim(data: Draw, rank: int) -> int:
-    return data.draw(st.integers(-rank, rank - 1), "dim")  # type: ignore[no-any-return]
+    return data.draw(st.integers(-rank, rank - 1), "dim")
 
 
 def unary(name: str, torchs: Callable[..., Any], *numbers: Any) -> Callable[[Draw], Drawn]:

@@ -44,14 +44,12 @@ class _Targets:
     def _at(self, weight: Tensor) -> Tensor:
         """weight[target]."""
         wide = self.ops.keep_dims(weight, self.x, self.others)
-        return self.ops.squeeze(  # type: ignore[no-any-return]
-            self.ops.take_along_axis(wide, self.place, self.dim), [self.dim]
-        )
+        return self.ops.squeeze(self.ops.take_along_axis(wide, self.place, self.dim), [self.dim])
 
     def chosen(self, x: Tensor) -> Tensor:
         """x at the targets, 0 where they are ignored."""
         taken = self.ops.squeeze(self.ops.take_along_axis(x, self.place, self.dim), [self.dim])
-        return self.ops.where(self.ignored, 0.0, taken)  # type: ignore[no-any-return]
+        return self.ops.where(self.ignored, 0.0, taken)
 
 
 def _nll_forward(
@@ -162,7 +160,7 @@ def _huber_slope(ops: Any, x: Any, y: Any, delta: float = 1.0) -> Any:
 
 
 def _huber_loss(e: Emitter, x: Tensor, y: Tensor, reduction: int = 1, delta: float = 1.0) -> Tensor:
-    return _pairwise(_huber, 1)(e, x, y, reduction, delta)  # type: ignore[no-any-return]
+    return _pairwise(_huber, 1)(e, x, y, reduction, delta)
 
 
 # ---- binary cross entropy
@@ -193,7 +191,7 @@ def _bce_backward(
         spread = ops.maximum(ops.mul(ops.sub(1.0, p), p), 1e-12)
         return _weighted(e, ops.truediv(ops.sub(p, t), spread), weight)
 
-    return _pairwise_gradient(slope)(e, g, x, y, reduction)  # type: ignore[no-any-return]
+    return _pairwise_gradient(slope)(e, g, x, y, reduction)
 
 
 def _bce_with_logits(

@@ -23,7 +23,7 @@ def _optional(e: Emitter, x: Tensor | None) -> Tensor | None:
 def _float(e: Emitter, x: Tensor) -> Tensor:
     """x in the type that it is computed in."""
     dtype = x.dtype().compute
-    return e.computed(x, dtype)  # type: ignore[no-any-return]
+    return e.computed(x, dtype)
 
 
 def _backward(
@@ -38,7 +38,7 @@ def _backward(
     shift = ops.mean(gradient, dims, True)
     slope = ops.mean(ops.mul(gradient, normal), dims, True)
     inner = ops.sub(ops.sub(gradient, shift), ops.mul(normal, slope))
-    return ops.mul(inner, rstd)  # type: ignore[no-any-return]
+    return ops.mul(inner, rstd)
 
 
 def _first(*tensors: Tensor | None) -> DataType:
@@ -357,7 +357,7 @@ def _batch_norm_backward(
     dy, wide = _float(e, g), _float(e, x)
 
     def along(t: Tensor) -> Tensor:
-        return ops.keep_dims(t, x, dims)  # type: ignore[no-any-return]
+        return ops.keep_dims(t, x, dims)
 
     if train:
         mean, rstd = save_mean, save_rstd

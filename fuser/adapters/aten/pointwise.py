@@ -66,7 +66,7 @@ def _divide(e: Emitter, a: Any, b: Any, rounding_mode: str | None = None, **_: A
     if rounding_mode is None:
         return e.pointwise("truediv", a, b, rule="float")
     if rounding_mode == "floor":
-        return _floor_divide(e, a, b)  # type: ignore[no-any-return]
+        return _floor_divide(e, a, b)
     dtype = e.common([a, b])
     if dtype.kind == "Int":
         return e.pointwise("div", a, b)
@@ -151,7 +151,7 @@ def _float_test(op: str, of_integers: bool) -> Row:
 
     def write(e: Emitter, x: Tensor) -> Tensor:
         if x.dtype().kind in ("Bool", "Int"):
-            return e.ops.full(e.sizes(x), of_integers, DataType.Bool)  # type: ignore[no-any-return]
+            return e.ops.full(e.sizes(x), of_integers, DataType.Bool)
         return e.pointwise(op, x, rule="bool")
 
     return write

@@ -23,7 +23,7 @@ def _drawn(op: str, low: float, high: float) -> Callable[..., Any]:
     ) -> Tensor:
         _default_generator(generator)
         wanted = default_float() if dtype is None else as_dtype(dtype)
-        return getattr(e.ops, op)(low, high, list(size), dtype=wanted)  # type: ignore[no-any-return]
+        return getattr(e.ops, op)(low, high, list(size), dtype=wanted)
 
     return write
 
@@ -32,7 +32,7 @@ def _drawn_like(op: str, low: float, high: float) -> Callable[..., Any]:
     draw = _drawn(op, low, high)
 
     def write(e: Emitter, x: Tensor, dtype: Any = None, **named: Any) -> Tensor:
-        return draw(e, e.sizes(x), dtype=dtype or x.dtype(), **named)  # type: ignore[no-any-return]
+        return draw(e, e.sizes(x), dtype=dtype or x.dtype(), **named)
 
     return write
 
@@ -40,7 +40,7 @@ def _drawn_like(op: str, low: float, high: float) -> Callable[..., Any]:
 def _uniform(
     e: Emitter, x: Tensor, low: float = 0.0, high: float = 1.0, generator: Any = None
 ) -> Tensor:
-    return _drawn_like("uniform", low, high)(e, x, generator=generator)  # type: ignore[no-any-return]
+    return _drawn_like("uniform", low, high)(e, x, generator=generator)
 
 
 def _bernoulli(e: Emitter, x: Tensor, p: float, generator: Any = None) -> Tensor:
@@ -54,7 +54,7 @@ def _bernoulli_of(e: Emitter, x: Tensor, generator: Any = None) -> Tensor:
 
 
 def _coin(e: Emitter, sizes: Sequence[Any], p: Any) -> Tensor:
-    return e.ops.cast(e.ops.lt(e.ops.uniform(0, 1, list(sizes)), p), DataType.Float)  # type: ignore[no-any-return]
+    return e.ops.cast(e.ops.lt(e.ops.uniform(0, 1, list(sizes)), p), DataType.Float)
 
 
 def _native_dropout(e: Emitter, x: Tensor, p: float, train: bool | None = True) -> Any:
@@ -63,7 +63,7 @@ def _native_dropout(e: Emitter, x: Tensor, p: float, train: bool | None = True) 
 
 
 def _dropout(e: Emitter, x: Tensor, p: float, train: bool) -> Tensor:
-    return _native_dropout(e, x, p, train)[0]  # type: ignore[no-any-return]
+    return _native_dropout(e, x, p, train)[0]
 
 
 def _dropout_backward(e: Emitter, g: Tensor, mask: Tensor, scale: float) -> Tensor:

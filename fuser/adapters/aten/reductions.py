@@ -55,7 +55,7 @@ def _nansum(
 ) -> Tensor:
     if x.dtype().kind == "Float":
         x = e.same(e.ops.where(e.ops.isnan(e.wide(x)), 0.0, e.wide(x)), x)
-    return _total("sum")(e, x, dim, keepdim, dtype=dtype)  # type: ignore[no-any-return]
+    return _total("sum")(e, x, dim, keepdim, dtype=dtype)
 
 
 def _extreme(op: str) -> Row:
@@ -83,7 +83,7 @@ def _index_of(op: str) -> Row:
     def write(e: Emitter, x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
         if dim is None and keepdim and x.ndim > 1:
             raise Unsupported("the index in a flattened tensor with dims kept")
-        return getattr(e.ops, op)(x, dim, keepdim)  # type: ignore[no-any-return]
+        return getattr(e.ops, op)(x, dim, keepdim)
 
     return write
 
@@ -97,7 +97,7 @@ def _truth(op: str) -> Row:
 
 
 def _count_nonzero(e: Emitter, x: Tensor, dim: Any = None) -> Tensor:
-    return e.ops.sum(e.ops.ne(x, 0), e.dims(dim, x.ndim))  # type: ignore[no-any-return]
+    return e.ops.sum(e.ops.ne(x, 0), e.dims(dim, x.ndim))
 
 
 # ---- moments
@@ -105,7 +105,7 @@ def _count_nonzero(e: Emitter, x: Tensor, dim: Any = None) -> Tensor:
 
 def _moments(e: Emitter, x: Tensor, dim: Any, correction: Any, keepdim: bool) -> tuple[Any, Any]:
     amount = 1 if correction is None else correction
-    return e.ops.var_mean(e.wide(x), e.dims(dim, x.ndim), amount, keepdim)  # type: ignore[no-any-return]
+    return e.ops.var_mean(e.wide(x), e.dims(dim, x.ndim), amount, keepdim)
 
 
 def _real(dtype: DataType) -> DataType:
@@ -253,7 +253,7 @@ def _linear(e: Emitter, x: Tensor, weight: Tensor, bias: Tensor | None = None) -
 
 
 def _matmul(e: Emitter, a: Tensor, b: Tensor) -> Tensor:
-    return e.ops.matmul(a, b)  # type: ignore[no-any-return]
+    return e.ops.matmul(a, b)
 
 
 def _with_dims(name: str, row: Row, dims: str) -> dict[str, Row]:

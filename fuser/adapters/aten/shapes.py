@@ -47,7 +47,7 @@ def _view(e: Emitter, x: Tensor, size: Sequence[Any], *_: Any, **__: Any) -> Ten
 
 def _flatten(e: Emitter, x: Tensor, start: int = 0, end: int = -1) -> Tensor:
     if x.ndim == 0:
-        return e.ops.broadcast(x, [True])  # type: ignore[no-any-return]
+        return e.ops.broadcast(x, [True])
     start, end = start % x.ndim, end % x.ndim
     for _ in range(end - start):
         x = e.ops.merge_dims(x, start)
@@ -114,7 +114,7 @@ def _select(e: Emitter, x: Tensor, dim: int, index: Any) -> Tensor:
     dim %= x.ndim
     at = known(index)
     if at is None:
-        return e.ops.select(x, index, dim)  # type: ignore[no-any-return]
+        return e.ops.select(x, index, dim)
     size = known(e.size(x, dim))
     if size is not None and not -size <= at < size:
         raise Unsupported(f"index {at} of a dim of {size}")
@@ -125,8 +125,8 @@ def _select(e: Emitter, x: Tensor, dim: int, index: Any) -> Tensor:
         start, end = at, at + 1
     part = _between(e, x, dim, start, end)
     if known(part.size(dim).value) != 1:
-        return e.ops.select(x, index, dim)  # type: ignore[no-any-return]
-    return e.ops.squeeze(part, [dim])  # type: ignore[no-any-return]
+        return e.ops.select(x, index, dim)
+    return e.ops.squeeze(part, [dim])
 
 
 def _between(e: Emitter, x: Tensor, dim: int, start: Any, end: Any, step: int = 1) -> Tensor:
@@ -200,7 +200,7 @@ def _split(e: Emitter, x: Tensor, size: Any, dim: int = 0) -> list[Tensor]:
 def _chunk(e: Emitter, x: Tensor, chunks: int, dim: int = 0) -> list[Tensor]:
     total = known(e.size(x, dim))
     if total is None:
-        return e.ops.chunk(x, chunks, dim)  # type: ignore[no-any-return]
+        return e.ops.chunk(x, chunks, dim)
     return _split(e, x, -(-total // chunks), dim)
 
 
@@ -235,14 +235,14 @@ def _stack(e: Emitter, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 
 
 def _flip(e: Emitter, x: Tensor, dims: Sequence[int]) -> Tensor:
-    return e.ops.flip(x, [d % x.ndim for d in dims])  # type: ignore[no-any-return]
+    return e.ops.flip(x, [d % x.ndim for d in dims])
 
 
 def _roll(e: Emitter, x: Tensor, shifts: Any, dims: Any = ()) -> Tensor:
     moves = [shifts] if isinstance(shifts, int) else list(shifts)
     places = [dims] if isinstance(dims, int) else list(dims)
     if places:
-        return e.ops.roll(x, moves, places)  # type: ignore[no-any-return]
+        return e.ops.roll(x, moves, places)
     flat = e.ops.roll(_flatten(e, x), moves, [0])
     return _view(e, flat, e.sizes(x))
 
@@ -261,7 +261,7 @@ def _repeat(e: Emitter, x: Tensor, repeats: Sequence[Any]) -> Tensor:
 
 
 def _pad(e: Emitter, x: Tensor, widths: Sequence[Any], value: Any = 0, *_: Any) -> Tensor:
-    return e.ops.pad(x, list(widths), value or 0)  # type: ignore[no-any-return]
+    return e.ops.pad(x, list(widths), value or 0)
 
 
 def _slice_backward(
@@ -295,12 +295,12 @@ def _placed(e: Emitter, g: Tensor, size: Any, dim: int, first: Any) -> Tensor:
     """g at `first` of a dim of `size` zeros."""
     after = _less(e, _less(e, size, first), e.size(g, dim))
     widths = [0, 0] * (g.ndim - 1 - dim) + [first, after]
-    return e.ops.pad(g, widths, 0)  # type: ignore[no-any-return]
+    return e.ops.pad(g, widths, 0)
 
 
 def _triangle(op: str) -> Row:
     def write(e: Emitter, x: Tensor, diagonal: Any = 0) -> Tensor:
-        return getattr(e.ops, op)(x, diagonal)  # type: ignore[no-any-return]
+        return getattr(e.ops, op)(x, diagonal)
 
     return _moved(write)
 
@@ -311,7 +311,7 @@ def _triangle(op: str) -> Row:
 def _index_select(e: Emitter, x: Tensor, dim: int, index: Tensor) -> Tensor:
     if x.ndim == 0:
         raise Unsupported("index_select of a tensor without dims")
-    return e.ops.index_select(x, index, dim)  # type: ignore[no-any-return]
+    return e.ops.index_select(x, index, dim)
 
 
 def _gather(e: Emitter, x: Tensor, dim: int, index: Tensor, **_: Any) -> Tensor:
@@ -322,7 +322,7 @@ def _gather(e: Emitter, x: Tensor, dim: int, index: Tensor, **_: Any) -> Tensor:
         have, want = known(e.size(x, d)), known(e.size(index, d))
         if d != dim and (have is None or have != want):
             x = _between(e, x, d, 0, e.size(index, d))
-    return e.ops.gather(x, index, dim)  # type: ignore[no-any-return]
+    return e.ops.gather(x, index, dim)
 
 
 def _embedding(e: Emitter, weight: Tensor, indices: Tensor, *_: Any) -> Tensor:
@@ -336,7 +336,7 @@ def _index(e: Emitter, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
         raise Unsupported("indexing by masks or several tensors")
     dim, index = given[0]
     if index.ndim == 1:
-        return e.ops.index_select(x, index, dim)  # type: ignore[no-any-return]
+        return e.ops.index_select(x, index, dim)
     flat = e.ops.index_select(x, _flatten(e, index), dim)
     old = e.sizes(x)
     return _view(e, flat, [*old[:dim], *e.sizes(index), *old[dim + 1 :]])
@@ -357,7 +357,7 @@ def _type_of_fill(value: Any) -> DataType:
 
 def _full(e: Emitter, size: Sequence[Any], value: Any, dtype: Any = None, **_: Any) -> Tensor:
     wanted = _type_of_fill(value) if dtype is None else as_dtype(dtype)
-    return e.ops.full(list(size), value, wanted)  # type: ignore[no-any-return]
+    return e.ops.full(list(size), value, wanted)
 
 
 def _filled(value: Any) -> Row:
@@ -411,11 +411,11 @@ def _arange(e: Emitter, start: Any, end: Any, step: Any = 1, dtype: Any = None, 
         length = span if known(step) == 1 else e.ops.ceil_div(span, step)
     else:
         raise Unsupported("arange over numbers that are known when it runs")
-    return e.ops.iota(length, start, step, wanted)  # type: ignore[no-any-return]
+    return e.ops.iota(length, start, step, wanted)
 
 
 def _iota(e: Emitter, length: Any, *, start: Any, step: Any, dtype: Any, **_: Any) -> Tensor:
-    return e.ops.iota(length, start, step, as_dtype(dtype))  # type: ignore[no-any-return]
+    return e.ops.iota(length, start, step, as_dtype(dtype))
 
 
 def _scalar_tensor(e: Emitter, value: Any, dtype: Any = None, **_: Any) -> Tensor:
@@ -423,7 +423,7 @@ def _scalar_tensor(e: Emitter, value: Any, dtype: Any = None, **_: Any) -> Tenso
 
 
 def _eye(e: Emitter, rows: Any, columns: Any = None, dtype: Any = None, **_: Any) -> Tensor:
-    return e.ops.eye(rows, columns, as_dtype(dtype or default_float()))  # type: ignore[no-any-return]
+    return e.ops.eye(rows, columns, as_dtype(dtype or default_float()))
 
 
 def _views(names: str, function: Callable[..., Tensor]) -> dict[str, Row]:
