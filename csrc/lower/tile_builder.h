@@ -178,6 +178,7 @@ struct Builder {
 
   // Of a row in shared memory, in the part of this block of the cluster.
   Expr row_elements();
+  bool grows();                // only the launch knows how long the rows are
   std::vector<int> before_of;  // by access: rows of its own dtype that lie before its row
 
   void declare_places();

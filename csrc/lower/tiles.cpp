@@ -394,7 +394,7 @@ Expr Builder::shared_element(int access, Expr step_of_ring) {
   if (rolled()) step = exprs().add(exprs().mul(var(serial_var), constant(unroll)), step);
   step = exprs().mul(step, constant(schedule.threads));
   Expr at = exprs().mul(exprs().add(step, t), constant(lanes));
-  if (rolled()) at = exprs().add(at, exprs().mul(row_elements(), constant(before_of[access])));
+  if (grows()) at = exprs().add(at, exprs().mul(row_elements(), constant(before_of[access])));
   if (!step_of_ring) return at;
   return exprs().add(at, exprs().mul(step_of_ring, constant(unroll * schedule.threads * lanes)));
 }
@@ -403,6 +403,10 @@ Expr Builder::shared_element(int access, Expr step_of_ring) {
 Expr Builder::row_elements() {
   return exprs().mul(serial_count, constant(int64_t{schedule.threads} * unroll * lanes));
 }
+
+// Each launch allots what it needs, one row behind another. Rows of a constant length are buffers
+// of a constant size, which have their places already.
+bool Builder::grows() { return rolled() && !row_elements()->is_constant(); }
 
 void Builder::declare_places() {
   raw_of.assign(problem.accesses.size(), -1);
@@ -425,7 +429,7 @@ void Builder::declare_places() {
                                 rolled() ? row_elements() : constant(stored));
     }
   }
-  if (rolled()) kernel.shared_rows = exprs().mul(row_elements(), constant(bytes));
+  if (grows()) kernel.shared_rows = exprs().mul(row_elements(), constant(bytes));
 }
 
 // Copies of one row into shared memory; `row`: its index along the Serial loop over K.

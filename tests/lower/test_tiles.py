@@ -225,6 +225,33 @@ def test_vectors_beyond_a_row(length: int, set_option: Any, rng: np.random.Gener
         assert_close(one, expected, BF16)
 
 
+@pytest.mark.parametrize(("length", "cluster"), [(9001, 2), (33_001, 8)])
+def test_rows_of_a_constant_length_lie_in_shared_memory_once(
+    length: int, cluster: int, set_option: Any, rng: np.random.Generator
+) -> None:
+    """Two of them, which are one behind another where only the launch knows their length."""
+    set_option("FUSER_HOST_ARCH", 90)
+    set_option("FUSER_HOST_DEBUG", 1)
+    x, y = (torch.from_numpy(rng.standard_normal((3, length))).to(BF16) for _ in range(2))
+    shared = []
+    for sizes in ([-1, -1], [3, length]):
+        fd = FusionDefinition()
+        a, b = (fd.ops.cast(fd.define_tensor(sizes, dtype=as_dtype(BF16)), as_dtype(F32)) for _ in "ab")
+        var, mean = fd.ops.var_mean(a, [1], keepdim=True)
+        centered = (a - mean) * fd.ops.rsqrt(var + 1e-5)
+        fd.add_output(fd.ops.cast(centered * fd.ops.max(b, [1], keepdim=True) + b, as_dtype(BF16)))
+        (plan,) = [fd.plan([x, y])]
+        assert (plan["place"], plan["cluster"]) == (SHARED, cluster)
+        (got,) = fd.execute([x, y])
+        wide, other = x.double(), y.double()
+        spread, middle = torch.var_mean(wide, 1, keepdim=True)
+        exact = (wide - middle) / (spread + 1e-5).sqrt() * other.max(1, keepdim=True).values
+        assert_close(got, exact + other, BF16)
+        (kernel,) = fd.fec.executor.kernels([x, y])
+        shared.append(kernel.shared_bytes)
+    assert shared[0] == shared[1]
+
+
 @pytest.mark.parametrize(
     ("name", "shape", "dtype", "blocks"),
     [
