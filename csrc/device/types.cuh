@@ -18,6 +18,9 @@
 //@ KERNEL
 #ifdef FUSER_HOST
 #define KERNEL(threads) inline __attribute__((always_inline))
+#elif defined(FUSER_ONE_BLOCK)
+// Where the compiler, left to itself, spills for one resident block more.
+#define KERNEL(threads) extern "C" __global__ __launch_bounds__(threads, 1)
 #else
 #define KERNEL(threads) extern "C" __global__ __launch_bounds__(threads)
 #endif

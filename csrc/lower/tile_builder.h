@@ -233,7 +233,8 @@ struct Builder {
   void store(Body& body, int access, const Known& known, Expr owner);
 
   // Would all arrays together take so many registers that the compiler, left to itself, spills a
-  // few bytes for one resident block more?
+  // few bytes for one resident block more? Of small blocks several should be resident all the same;
+  // one that does spill is compiled once more (fuser/runtime/toolchain.py).
   bool is_crowded() const;
 
   // ---- Combining

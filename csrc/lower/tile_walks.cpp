@@ -430,7 +430,7 @@ Body Builder::existing(const std::function<Body()>& step, int extent) {
 }
 
 bool Builder::is_crowded() const {
-  constexpr int weighed_registers = 72;
+  constexpr int weighed_registers = 72, many_of_a_block = 16 << 10;
   int registers = 0;
   for (const Array& a : kernel.arrays) {
     const int bytes = a.chunk   ? a.chunk * size_of(a.dtype)
@@ -438,7 +438,7 @@ bool Builder::is_crowded() const {
                                 : size_of(a.dtype);
     registers += a.extent * std::max(4, bytes) / 4;
   }
-  return registers > weighed_registers;
+  return registers > weighed_registers && registers * schedule.threads >= many_of_a_block;
 }
 
 // Stores the lanes of an output; `owner`: which thread does.

@@ -11,8 +11,10 @@ from typing import Any
 from fuser import _core
 from fuser.errors import CompileError
 
-__all__ = ["Toolchain", "install"]
+__all__ = ["Toolchain", "install", "machine_code"]
 
+# How a kernel begins whose text leaves the number of its resident blocks to the compiler.
+UNBOUND = "\nKERNEL("
 # What a kernel became: payload, registers per thread, local bytes per thread, static shared bytes.
 Built = tuple[bytes, int, int, int]
 
@@ -41,7 +43,7 @@ class Toolchain:
         if target.host:
             results = self._host_objects(target, texts)
         else:
-            results = in_parallel(lambda text: self._cubin(target.arch, text), texts)
+            results = in_parallel(lambda t: machine_code(t.name, t.text, target.arch), texts)
         from fuser.progress import Progress
 
         with Progress(len(texts)) as progress:
@@ -64,14 +66,22 @@ class Toolchain:
         else:
             yield from ((i, (payload, 0, 0, 0)) for i in range(len(texts)))
 
-    def _cubin(self, arch: int, text: Any) -> Built:
-        from fuser.runtime import cubin, toolkit
 
-        compiled = toolkit.compile(text.name, text.text, arch)
-        if compiled.target.startswith("compute_"):
-            return compiled.cubin, 0, 0, 0  # PTX: the driver counts when it has finished it
-        used = cubin.cubin_info(compiled.cubin)[text.name]
-        return compiled.cubin, used.registers, used.local_bytes, used.shared_bytes
+def machine_code(name: str, text: str, arch: int) -> Built:
+    """A kernel's text for a GPU of architecture `arch` (90 for sm_90). Raises CompileError."""
+    from fuser.runtime import cubin, toolkit
+
+    compiled = toolkit.compile(name, text, arch)
+    if compiled.target.startswith("compute_"):
+        return compiled.cubin, 0, 0, 0  # PTX: the driver counts when it has finished it
+    used = cubin.cubin_info(compiled.cubin)[name]
+    if used.local_bytes and UNBOUND in text:
+        # The compiler spilled for one resident block more: with all registers it need not.
+        again = toolkit.compile(name, text, arch, ["-DFUSER_ONE_BLOCK"])
+        alone = cubin.cubin_info(again.cubin)[name]
+        if alone.local_bytes < used.local_bytes:
+            compiled, used = again, alone
+    return compiled.cubin, used.registers, used.local_bytes, used.shared_bytes
 
 
 def in_parallel(

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from fuser.runtime import toolkit
-from fuser.runtime.cubin import cubin_info
+from fuser.runtime.toolchain import machine_code
 from tests.norms.cases import BACKWARD, normal
 from tests.nvrtc12 import needs_nvrtc_12, run_under_nvrtc_12
 from tests.ops.test_reductions import FAMILIES as REDUCTIONS
@@ -83,12 +82,11 @@ def test_compiles_and_spills_nothing(name: str, arch: int) -> None:
         for word in FAMILIES[name].holds:
             assert word in whole, f"{name} is not the family that it is called after"
     for kernel in kernels:
-        compiled = toolkit.compile(kernel.name, kernel.text, arch)
-        used = cubin_info(compiled.cubin)[kernel.name]
-        print(f"sm_{arch} {name}: {used.registers} registers, {kernel.threads} threads")
-        assert used.local_bytes == 0, f"{name}: {used}"
-        assert 0 < used.registers <= 255
-        assert used.registers * kernel.threads <= 65536
+        _, registers, local_bytes, _ = machine_code(kernel.name, kernel.text, arch)
+        print(f"sm_{arch} {name}: {registers} registers, {kernel.threads} threads")
+        assert local_bytes == 0, f"{name}: {local_bytes} bytes, {registers} registers"
+        assert 0 < registers <= 255
+        assert registers * kernel.threads <= 65536
 
 
 # Where registers are short: states of 16 bytes and more, many elements a thread, short columns of
@@ -122,8 +120,8 @@ def test_spills_nothing_where_registers_are_short(name: str, shape: tuple[int, .
     strides = [t.stride() for t in inputs]
     for kernel in kernels_for(fd, [t.shape for t in inputs], text=True, strides=strides):
         text = kernel["cuda"]
-        used = cubin_info(toolkit.compile(text.name, text.text, 90).cubin)[text.name]
-        assert used.local_bytes == 0, f"{name}: {used}"
+        _, registers, local_bytes, _ = machine_code(text.name, text.text, 90)
+        assert local_bytes == 0, f"{name}: {local_bytes} bytes, {registers} registers"
 
 
 @needs_nvrtc_12
@@ -133,10 +131,9 @@ def test_volta(tmp_path: Path) -> None:
     file.write_text(json.dumps(made))
     code = f"""
 import json
-from fuser.runtime import toolkit
-from fuser.runtime.cubin import cubin_info
+from fuser.runtime.toolchain import machine_code
 for name, text in json.load(open({str(file)!r})):
-    print(name, cubin_info(toolkit.compile(name, text, 70).cubin)[name].local_bytes)
+    print(name, machine_code(name, text, 70)[2])
 """
     lines = [line.split() for line in run_under_nvrtc_12(code).splitlines()]
     assert len(lines) == len(made)
