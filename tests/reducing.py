@@ -25,9 +25,13 @@ class Program:
     # Of the shape of the first input, the shapes of all.
     shapes: Callable[..., list[tuple[int, ...]]] = lambda *shape: [shape]
 
-    def definition(self, dtype: torch.dtype = torch.float32) -> FusionDefinition:
+    def definition(
+        self, dtype: torch.dtype = torch.float32, sizes: Sequence[Sequence[int]] | None = None
+    ) -> FusionDefinition:
+        """`sizes`: of all inputs, where they are part of the definition."""
         fd = FusionDefinition()
-        tensors = [fd.define_tensor([-1] * rank, dtype=as_dtype(dtype)) for rank in self.ranks]
+        sizes = sizes or [[-1] * rank for rank in self.ranks]
+        tensors = [fd.define_tensor(list(of), dtype=as_dtype(dtype)) for of in sizes]
         results = self.define(fd.ops, *tensors)
         for result in results if isinstance(results, tuple | list) else [results]:
             narrow = not dtype.is_floating_point or dtype.itemsize < 4

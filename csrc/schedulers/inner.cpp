@@ -284,6 +284,9 @@ OnChip on_chip(const Device& device, const Shape& shape, const OnChip& planned, 
       // Combined once, with 1024 threads an RMS norm with a bias spills.
       o.threads_x = crowded && shape.phases == 1 ? 512 : most_threads;
       o.waits = crowded;
+      // The compiler takes a few registers more where it knows the length, and one block remains.
+      if (skew && staged == 1 && shape.operations <= few_operations)
+        o.min_blocks = std::min(2, device.threads_per_processor / o.threads_x);
     } else if (skew) {
       o.threads_x = kib > 20 ? 512 : kib > 16 ? 256 : 128;
       // With two shifted vectors 40 registers are enough: a layer norm of 16,385 elements of

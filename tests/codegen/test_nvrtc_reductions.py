@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from fuser import _core
 from fuser.runtime.toolchain import machine_code
 from tests.norms.cases import BACKWARD, normal
 from tests.nvrtc12 import needs_nvrtc_12, run_under_nvrtc_12
@@ -122,6 +123,25 @@ def test_spills_nothing_where_registers_are_short(name: str, shape: tuple[int, .
         text = kernel["cuda"]
         _, registers, local_bytes, _ = machine_code(text.name, text.text, 90)
         assert local_bytes == 0, f"{name}: {local_bytes} bytes, {registers} registers"
+
+
+@pytest.mark.parametrize("static", [False, True], ids=["run-time", "constant"])
+@pytest.mark.parametrize("name", ["layer_norm", "rms_norm", "softmax"])
+def test_rows_of_which_two_fit_on_a_processor_leave_registers_for_two(
+    name: str, static: bool
+) -> None:
+    """Also where the compiler knows the length, and would take some more."""
+    device = _core.known_device(90)
+    program = PROGRAMS[name]
+    shapes = program.shapes(4096, 50_257)
+    fd = program.definition(BF16, shapes if static else None)
+    (kernel,) = kernels_for(fd, shapes, text=True)
+    text = kernel["cuda"]
+    _, registers, local_bytes, _ = machine_code(text.name, text.text, 90)
+    assert local_bytes == 0
+    assert 2 * registers * text.threads <= 65536
+    behind = 0 if static else 2 * 50_257  # bytes, which the launch adds
+    assert 2 * (text.shared_bytes + behind) <= device.shared_per_processor
 
 
 @needs_nvrtc_12

@@ -236,7 +236,9 @@ def test_rows_of_a_constant_length_lie_in_shared_memory_once(
     shared = []
     for sizes in ([-1, -1], [3, length]):
         fd = FusionDefinition()
-        a, b = (fd.ops.cast(fd.define_tensor(sizes, dtype=as_dtype(BF16)), as_dtype(F32)) for _ in "ab")
+        a, b = (
+            fd.ops.cast(fd.define_tensor(sizes, dtype=as_dtype(BF16)), as_dtype(F32)) for _ in "ab"
+        )
         var, mean = fd.ops.var_mean(a, [1], keepdim=True)
         centered = (a - mean) * fd.ops.rsqrt(var + 1e-5)
         fd.add_output(fd.ops.cast(centered * fd.ops.max(b, [1], keepdim=True) + b, as_dtype(BF16)))
