@@ -271,4 +271,4 @@ def test_only_the_helpers_that_are_used() -> None:
     assert "gelu" not in text
     assert "bf16" not in own_text(text)
     assert text.rstrip().endswith("}")
-    assert text.count("KERNEL(") == 3, "its two definitions and the kernel"
+    assert text.count("KERNEL(") == 4, "its three definitions and the kernel"
