@@ -181,4 +181,44 @@ std::optional<Linear> strides(Exprs& exprs, const std::vector<Expr>& at,
   return out;
 }
 
+namespace {
+
+// A coordinate as (of / divisor) % modulus; without a modulus: nullptr.
+struct Part {
+  Expr of, divisor, modulus = nullptr;
+};
+
+Part part_of(Exprs& exprs, Expr e) {
+  Part p{.of = e, .divisor = exprs.constant(1)};
+  const auto is = [&](Op op) { return p.of->kind == ExprNode::Kind::Apply && p.of->op == op; };
+  if (is(Op::mod)) {
+    p.modulus = p.of->args[1];
+    p.of = p.of->args[0];
+  }
+  while (is(Op::div)) {
+    p.divisor = exprs.mul(p.divisor, p.of->args[1]);
+    p.of = p.of->args[0];
+  }
+  return p;
+}
+
+}  // namespace
+
+void merge_parts(Exprs& exprs, std::vector<Expr>& at, const std::vector<Expr>& tensor_strides) {
+  for (size_t inner = at.size(); inner-- > 0;) {
+    Part p = part_of(exprs, at[inner]);
+    for (size_t outer = 0; p.modulus && outer < at.size(); ++outer) {
+      if (outer == inner || tensor_strides[outer] != exprs.mul(tensor_strides[inner], p.modulus))
+        continue;
+      const Part q = part_of(exprs, at[outer]);
+      if (q.of != p.of || q.divisor != exprs.mul(p.divisor, p.modulus)) continue;
+      at[inner] = exprs.div(p.of, p.divisor);
+      if (q.modulus) at[inner] = exprs.mod(at[inner], exprs.mul(p.modulus, q.modulus));
+      at[outer] = exprs.constant(0);
+      p = part_of(exprs, at[inner]);
+      outer = static_cast<size_t>(-1);  // from the first on: what lies behind this one
+    }
+  }
+}
+
 }  // namespace fuser

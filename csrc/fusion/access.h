@@ -190,4 +190,8 @@ std::optional<Linear> linear(Exprs& exprs, Expr coordinate, int axes);
 std::optional<Linear> strides(Exprs& exprs, const std::vector<Expr>& at,
                               const std::vector<Expr>& tensor_strides, int axes);
 
+// Coordinates that are what a division leaves and what it gives, of dims that lie in each other in
+// memory, become the one that was divided: it stands at the innermost of them, 0 at the others.
+void merge_parts(Exprs& exprs, std::vector<Expr>& at, const std::vector<Expr>& tensor_strides);
+
 }  // namespace fuser

@@ -240,8 +240,10 @@ struct Maker {
              : memory_order(static_cast<int>(p.refined.axes.size()), logical_order(p), tellers);
     if (sets->either && (p.columns >> p.order.back() & 1)) std::swap(p.reduced, p.columns);
     for (size_t i = 0; i < p.refined.stores.size(); ++i) store(i);
-    for (MemoryAccess& a : p.accesses)
+    for (MemoryAccess& a : p.accesses) {
+      merge_parts(exprs(), a.at, a.tensor_strides);
       a.strides = strides(exprs(), a.at, a.tensor_strides, static_cast<int>(p.refined.axes.size()));
+    }
     return std::move(p);
   }
 };
