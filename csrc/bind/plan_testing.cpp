@@ -53,8 +53,20 @@ py::list plans(const Fusion& fusion, const std::vector<Input>& inputs, const Dev
   }
   const Arguments arguments{.tensors = views, .scalars = scalars};
   check_arguments(fusion, arguments);
-  const auto specialized =
-      specialize_fusion(fusion, layout_classes(arguments), std::vector<bool>(views.size(), false));
+  // As the executor does for a call: what sizes tell is known one after the other.
+  const std::vector<bool> overlapping(views.size(), false);
+  std::vector<std::unique_ptr<Specialized>> made;  // `nested` speaks of them
+  Units units;
+  Nested nested;
+  for (Key key;;) {
+    made.push_back(
+        specialize_fusion(fusion, layout_classes(arguments), overlapping, units, nested));
+    const Specialized& s = *made.back();
+    const Units found = check_constraints(s.fusion, s.constraints, arguments);
+    if (found.empty() && !add_nested(s.nestings, arguments, nested, key)) break;
+    units.insert(found.begin(), found.end());
+  }
+  const auto& specialized = made.back();
   py::list out;
   const std::function<void(Group&)> add = [&](Group& g) {
     GroupSizes sizes = group_sizes(g, arguments);

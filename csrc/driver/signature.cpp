@@ -281,7 +281,9 @@ bool add_nested(const Nestings& nestings, const Arguments& arguments, Nested& ne
     const Nesting& n = nestings.open[i];
     const auto [inner, given] = nestings.slots[i];
     if (values[inner] == 0 || values[inner] != values[given]) continue;
-    if (!nested.try_emplace(n.tensor, n.outer, n.inner).second) continue;
+    const bool fresh = n.outer ? nested.parts.try_emplace(n.tensor, n.outer, n.inner).second
+                               : nested.sizes.try_emplace({n.inner->a, n.inner->b}, n.given).second;
+    if (!fresh) continue;
     constexpr uint64_t mark = uint64_t{1} << 63;  // not a dim of Units
     key.push_back(mark | static_cast<uint64_t>(n.tensor) << 32 | i);
     added = true;

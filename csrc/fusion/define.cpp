@@ -445,12 +445,12 @@ Fusion rebuild(const Fusion& fusion, const SizeReplacement& leaf, const Units& u
           } else if constexpr (std::is_same_v<D, TakeAlongAxis>) {
             take_along_axis(out, at(d.arg), at(d.index), d.dim, d.same_sizes, t.location);
           } else if constexpr (std::is_same_v<D, SplitDim>) {
-            const auto it = nested.find(t.id);
+            const auto it = nested.parts.find(t.id);
             const auto [outer, inner] =
-                it != nested.end() ? it->second : std::pair(d.sizes[0], d.sizes[1]);
+                it != nested.parts.end() ? it->second : std::pair(d.sizes[0], d.sizes[1]);
             split_dim(out, at(d.arg), d.dim, map_expr(outer), map_expr(inner), t.location);
             // The size that is known in place of the one that was wanted.
-            if (it != nested.end() && !d.sizes[0]->is_constant(-1))
+            if (it != nested.parts.end() && !d.sizes[0]->is_constant(-1))
               rules::require(out, text("split_dim(t", d.arg->id, ", ", d.dim, ")"), at(d.arg),
                              d.dim, map_expr(d.sizes[0]), map_expr(outer), rules::split_law);
           } else if constexpr (std::is_same_v<D, MergeDims>) {
@@ -491,6 +491,9 @@ Fusion rebuild(const Fusion& fusion, const SizeReplacement& leaf, const Units& u
 Fusion specialize(const Fusion& fusion, const std::vector<std::vector<bool>>& ones,
                   const Units& units, const Nested& nested) {
   const auto size = [&](Exprs& target, Expr s) -> Expr {
+    for (auto known = nested.sizes.end(); s->is_symbol(Symbol::Size); s = known->second)
+      if ((known = nested.sizes.find({s->a, s->b})) == nested.sizes.end()) break;
+    if (s->is_constant()) return target.constant(s->value.integer);
     return ones[s->a][s->b] ? target.constant(1) : target.symbol(Symbol::Size, s->a, s->b);
   };
   Fusion first = rebuild(fusion, size, units, nested);

@@ -94,11 +94,15 @@ void add_output(Fusion& fusion, const Tensor* tensor, int alias = -1);
 
 // The fusion again with some of its size symbols replaced: leaf(symbol) gives an expression of
 // `target`, or nullptr to keep it. Shape rules run again, so that dims that became 1 broadcast.
-// Tensor ids are kept. units: dims, by tensor id, that are known to have size 1. nested: by the id
-// of a SplitDim, known sizes of its two parts.
+// Tensor ids are kept. units: dims, by tensor id, that are known to have size 1.
 using SizeReplacement = std::function<Expr(Exprs& target, Expr symbol)>;
 using Units = std::set<std::pair<int, int>>;
-using Nested = std::map<int, std::pair<Expr, Expr>>;
+// What reshapes tell that regroup dims.
+struct Nested {
+  std::map<int, std::pair<Expr, Expr>> parts;  // by id of a SplitDim: sizes of its two parts
+  // By input and dim, what its size is: a constant, or that of another dim.
+  std::map<std::pair<int, int>, Expr> sizes = {};
+};
 Fusion rebuild(const Fusion& fusion, const SizeReplacement& leaf, const Units& units = {},
                const Nested& nested = {});
 
@@ -112,11 +116,14 @@ Fusion specialize(const Fusion& fusion, const std::vector<std::vector<bool>>& on
                   const Units& units = {}, const Nested& nested = {});
 
 // A dim that is split, where the parts may turn out to be some of the dims each that were merged to
-// it: then the reshape between regroups dims and divides no coordinate.
+// it, or parts of one of them: then the reshape between regroups dims and divides no coordinate.
 struct Nesting {
   int tensor = 0;                         // the SplitDim, by id
   Expr outer = nullptr, inner = nullptr;  // sizes of the merged dims that are the parts
   Expr given = nullptr;                   // size of the inner part as it is defined
+  // Without `outer`: `inner` is the size of an input's dim, and `given` that of the parts into
+  // which it is split here and by further splits, a constant, or that of a dim that it may be equal
+  // to.
 };
 // Those that sizes decide; the expressions are of the fusion's arena.
 std::vector<Nesting> open_nestings(Fusion& fusion);

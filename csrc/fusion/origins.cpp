@@ -12,6 +12,7 @@ namespace {
 
 // More say nothing new: a dim is told by any one of them.
 constexpr size_t most_origins = 8;
+constexpr size_t most_parts = 8;  // of a dim that is split, as reshapes do
 
 // Connected components of the graph, inputs included: fusions that share nothing are separate
 // kernels.
@@ -267,6 +268,52 @@ bool keeps_places(const Tensor& t) {
          !makes_dims(t);
 }
 
+// The tensors that split a dim, by its tensor and place.
+using Splits = std::multimap<std::pair<const Tensor*, int>, const Tensor*>;
+
+// The constant sizes that a dim which is split here, and whose parts are split in turn, has behind
+// each of the places at which it is cut.
+std::vector<int64_t> parts_of(const Tensor& split, const Splits& splits) {
+  std::vector<int64_t> out;
+  // Dims that lie side by side from some dim on, of which those inside have so many elements.
+  struct Part {
+    const Tensor* tensor;
+    int dim;
+    int64_t within;
+  };
+  std::vector<Part> open;
+  const auto cut = [&](const Tensor& t, int dim, int64_t within) {
+    const Expr inner = t.shape[dim + 1];
+    if (!inner->is_constant() || inner->value.integer <= 0) return;
+    int64_t behind = 0;
+    if (__builtin_mul_overflow(within, inner->value.integer, &behind)) return;
+    out.push_back(behind);
+    open.push_back({&t, dim + 1, within});
+    open.push_back({&t, dim, behind});
+  };
+  cut(split, std::get<SplitDim>(split.definition).dim, 1);
+  for (size_t i = 0; i < open.size() && out.size() < most_parts; ++i) {
+    const Part part = open[i];
+    const auto [begin, end] = splits.equal_range({part.tensor, part.dim});
+    for (auto it = begin; it != end; ++it) cut(*it->second, part.dim, part.within);
+  }
+  return out;
+}
+
+// What is multiplied, in the order in which it is.
+std::vector<Expr> factors_of(Expr product) {
+  std::vector<Expr> out, open{product};
+  while (!open.empty()) {
+    Expr e = open.back();
+    open.pop_back();
+    if (e->kind == ExprNode::Kind::Apply && e->op == Op::mul)
+      open.insert(open.end(), {e->args[1], e->args[0]});
+    else
+      out.push_back(e);
+  }
+  return out;
+}
+
 }  // namespace
 
 Graph make_graph(const Fusion& fusion) {
@@ -310,10 +357,23 @@ Graph make_graph(const Fusion& fusion) {
 
 std::vector<Nesting> open_nestings(Fusion& fusion) {
   std::vector<Nesting> out;
-  const auto splits = [](const Tensor& t) {
-    return std::holds_alternative<SplitDim>(t.definition);
-  };
-  if (std::none_of(fusion.tensors.begin(), fusion.tensors.end(), splits)) return out;
+  Splits splits;
+  for (const Tensor& t : fusion.tensors)
+    if (const auto* d = std::get_if<SplitDim>(&t.definition))
+      splits.insert({{d->arg, static_cast<int>(d->dim)}, &t});
+  // Products that are equal, factor by factor.
+  for (const Constraint& c : fusion.constraints) {
+    const std::vector<Expr> left = factors_of(c.left), right = factors_of(c.right);
+    for (size_t i = 0; i < left.size() && left.size() == right.size() && left.size() > 1; ++i)
+      if (left[i] != right[i] && left[i]->is_symbol(Symbol::Size) &&
+          right[i]->is_symbol(Symbol::Size)) {
+        const auto [first, second] = std::minmax(left[i], right[i], [](Expr x, Expr y) {
+          return std::pair(x->a, x->b) < std::pair(y->a, y->b);
+        });
+        out.push_back({.tensor = c.left_tensor->id, .inner = second, .given = first});
+      }
+  }
+  if (splits.empty()) return out;
   Graph graph{.fusion = &fusion};
   graph.factors.resize(fusion.tensors.size());
   Dims dims{.graph = graph, .exprs = {}};
@@ -328,10 +388,20 @@ std::vector<Nesting> open_nestings(Fusion& fusion) {
       return size;
     };
     const Expr given = t.shape[d->dim + 1];
+    const std::vector<int64_t> constants = parts_of(t, splits);
     for (size_t i = 1; i < merged.size(); ++i) {
       const Expr inner = product(i, merged.size());
       if (!inner->is_constant() || !given->is_constant())
         out.push_back({.tensor = t.id, .outer = product(0, i), .inner = inner, .given = given});
+      // The parts of one dim, where all that lies inside of it is known.
+      const Expr within = product(i + 1, merged.size());
+      if (!merged[i]->is_symbol(Symbol::Size) || !within->is_constant()) continue;
+      const int64_t elements = std::max<int64_t>(1, within->value.integer);
+      for (int64_t part : constants)
+        if (part % elements == 0)
+          out.push_back({.tensor = t.id,
+                         .inner = merged[i],
+                         .given = fusion.exprs.constant(part / elements)});
     }
   }
   return out;

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
 import fuser
 from fuser import DataType, DTypeError, FusionDefinition, ShapeError, UserError
@@ -394,3 +395,68 @@ def test_a_reshape_back_to_the_dims_that_were_merged() -> None:
     assert all(step.kind == "kernel" for step in fuser.explain(fd, torch.randn(3, 2, 4), 3).steps)
     assert len(fuser.explain(fd, torch.randn(3, 2, 4), 3).steps) == 1
     fd.validate([torch.randn(4, 6, 4), 8])  # other dims than were merged
+
+
+GROUPED = [4, 2, 5, 6]  # of images [4, 10, 2, 3]: two groups of five channels
+
+
+def centered_groups() -> FusionDefinition:
+    """Two images of run-time sizes, by numbers in groups, whose means go."""
+    fd = FusionDefinition()
+    images = [fd.define_tensor([-1, -1, -1, -1], contiguity=True) for _ in "xy"]
+    x, y = (fd.ops.reshape(t, GROUPED) for t in images)
+    weight = fd.ops.reshape(fd.define_tensor([-1], contiguity=True), [1, *GROUPED[1:3], 1])
+    scaled = x * weight
+    centered = (scaled - fd.ops.mean(scaled * y, [2, 3], keepdim=True)) * y
+    fd.add_output(centered)
+    return fd
+
+
+def centered_groups_of_torch(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+    x, y = (t.double().reshape(GROUPED) for t in (x, y))
+    scaled = x * weight.double().reshape(1, *GROUPED[1:3], 1)
+    return (scaled - (scaled * y).mean((2, 3), keepdim=True)) * y
+
+
+@pytest.mark.parametrize("sizes", [(4, 10, 2, 3), (4, 10, 3, 2), (2, 20, 3, 2), (4, 2, 15, 2)])
+def test_what_is_reshaped_by_constants_is_read_where_it_lies(
+    sizes: tuple[int, ...], set_option: Callable[[str, object], None]
+) -> None:
+    """Whatever the sizes are: dims, parts of dims, or all of a contiguous tensor. Only the weight
+    of the channels needs a division."""
+    set_option("FUSER_HOST_DEBUG", 1)
+    fd = centered_groups()
+    fd.validate([torch.randn(4, 10, 2, 3), torch.randn(4, 10, 2, 3), torch.randn(10)])
+    given = [torch.randn(sizes), torch.randn(sizes), torch.randn(10)]
+    (got,) = fd.execute(given)
+    assert torch.allclose(got.double(), centered_groups_of_torch(*given), rtol=1e-5, atol=1e-5)
+    (kernel,) = fd.fec.executor.kernels(given)
+    body = kernel.text[kernel.text.rindex("KERNEL") :]
+    assert "fast_mod" not in body
+    x, y = (re.findall(rf"load1\({image} \+ (\w+)\)", body) for image in ("g_in0", "g_in2"))
+    assert x
+    assert x == y
+
+
+def test_strides_of_what_is_reshaped_by_constants(
+    set_option: Callable[[str, object], None],
+) -> None:
+    """Where memory has another order, coordinates are divided, and right all the same."""
+    set_option("FUSER_HOST_DEBUG", 1)
+    fd = FusionDefinition()
+    images = [fd.define_tensor([-1, -1, -1, -1]) for _ in "xy"]
+    x, y = (fd.ops.reshape(t, GROUPED) for t in images)
+    fd.add_output(fd.ops.sum(x * y, [2, 3]))
+    for arrange in (
+        lambda t: t.contiguous(memory_format=torch.channels_last),
+        lambda t: t.transpose(0, 1).contiguous().transpose(0, 1),
+        lambda t: torch.stack([t, t], 4)[..., 0],
+        lambda t: t[:, :1].expand(4, 10, 2, 3),
+    ):
+        given = [arrange(torch.randn(4, 10, 2, 3)), torch.randn(4, 10, 2, 3)]
+        for pair in (given, given[::-1]):
+            a, b = (t.double().reshape(GROUPED) for t in pair)
+            (got,) = fd.execute(pair)
+            assert torch.allclose(got.double(), (a * b).sum((2, 3)), rtol=1e-5, atol=1e-5)
+    with pytest.raises(ShapeError):
+        fd.execute([torch.randn(4, 10, 2, 4), torch.randn(4, 10, 2, 4)])
