@@ -14,7 +14,7 @@ import torch
 from torch import fx
 from torch._prims_common import suggest_memory_format
 
-from fuser.adapters.partition import computed, is_view, tensor_of
+from fuser.adapters.partition import computed, is_view, reads_of, tensor_of
 from fuser.adapters.views import has_numbers
 
 # The places of the images, and of the weight, among the arguments.
@@ -143,19 +143,15 @@ def followed(
     `readers`.
     """
     found = {node: value}
-    for user in node.users:
+    for source, user in reads_of(node):
         if user.op == "output":
-            if node not in kept:
+            if source not in kept:
                 return None
         elif is_view(user):
             try:
-                viewed = computed(user, {node: value})
+                found[user] = computed(user, found)
             except (RuntimeError, ValueError):  # there is no such view
                 return None
-            views = followed(user, viewed, makers, kept, readers)
-            if views is None:
-                return None
-            found |= views
         elif user not in makers and user.target not in readers:
             return None
     return found

@@ -14,7 +14,7 @@ import torch
 from torch import fx
 
 from fuser.adapters.layouts import followed, lay_out
-from fuser.adapters.partition import computed, is_view, tensor_of
+from fuser.adapters.partition import computed, is_view, reads_of, tensor_of
 from fuser.adapters.products import (
     PRODUCTS,
     is_worth_padding,
@@ -232,12 +232,10 @@ def _short_sides(value: torch.Tensor) -> set[tuple[int, int]]:
 
 def _lay_out(node: fx.Node, value: torch.Tensor) -> None:
     node.meta["val"] = value
-    for user in node.users:
-        if not is_view(user) or tensor_of(user) is None:
+    for _, user in reads_of(node):
+        if not is_view(user):
             continue
         try:
-            viewed = computed(user)
+            user.meta["val"] = computed(user)
         except (RuntimeError, ValueError):  # there is no such view
             user.target = torch.ops.aten.reshape.default
-            continue
-        _lay_out(user, viewed)

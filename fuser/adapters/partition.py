@@ -9,14 +9,16 @@ region that says for which regions it waits.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import fx
 
 from fuser.adapters import aten
+
+T = TypeVar("T")
 
 # A region of more nodes gains nothing: it becomes several kernels anyway.
 LARGEST = 256
@@ -88,6 +90,31 @@ def is_view(node: fx.Node) -> bool:
         source = node.args[0]
         return isinstance(source, fx.Node) and kind_of(source) == "view"
     return kind == "view"
+
+
+def reads_of(node: fx.Node) -> Iterator[tuple[fx.Node, fx.Node]]:
+    """What reads `node` or a view of it, each behind the one of these that it reads. A view comes
+    before what reads it.
+    """
+    found = [node]
+    for source in found:  # grows
+        for user in source.users:
+            yield source, user
+            if is_view(user):
+                found.append(user)
+
+
+def in_order(wanted: T, needs: Callable[[T], Iterable[T]], known: Collection[T]) -> Iterator[T]:
+    """`wanted` and all that it needs and that is not `known`, each behind what it needs itself. The
+    caller makes known what is yielded.
+    """
+    waiting = [wanted]
+    while waiting:
+        missing = [n for n in needs(waiting[-1]) if n not in known]
+        if missing:
+            waiting += missing
+        elif (ready := waiting.pop()) not in known:
+            yield ready
 
 
 def writes(node: fx.Node) -> bool:
@@ -373,7 +400,7 @@ def _is_small(node: fx.Node) -> bool:
 
 def _stays(node: fx.Node) -> bool:
     """Is it, or a view of it, a result of the graph?"""
-    return any(user.op == "output" or (is_view(user) and _stays(user)) for user in node.users)
+    return any(user.op == "output" for _, user in reads_of(node))
 
 
 def _without_borders(nodes: list[fx.Node]) -> list[fx.Node]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import operator
+from collections import ChainMap
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import partial, reduce
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from fuser import (
 from fuser._native import load_torch
 from fuser.adapters import aten
 from fuser.adapters.padding import MEMORY
-from fuser.adapters.partition import device_of, is_number, kind_of, tensor_of
+from fuser.adapters.partition import device_of, in_order, is_number, kind_of, tensor_of
 from fuser.adapters.products import with_zeros_behind, zeros_behind
 from fuser.adapters.report import is_keeping_runs, note_fallback, note_run
 from fuser.arguments import as_dtype
@@ -203,22 +204,29 @@ def _expression(value: Any) -> Any:
 
 
 def _evaluated(expr: Any, table: dict[Any, Any]) -> Any:
-    """A sum or product of what the table knows; None of anything else."""
+    """A sum or product of what the table knows, and then has; None of anything else."""
     if expr.is_Integer:
         return int(expr)
-    if expr in table:
-        return table[expr]
-    if not (expr.is_Mul or expr.is_Add):
-        return None
-    terms = [_evaluated(term, table) for term in expr.args]
-    if any(term is None for term in terms):
-        return None
-    combine = operator.mul if expr.is_Mul else operator.add
-    result = terms[0]
-    for term in terms[1:]:
-        result = combine(result, term)
-    table[expr] = result
-    return result
+    unknown: dict[Any, None] = {}
+    known = ChainMap[Any, Any](table, unknown)
+    for part in in_order(expr, _terms, known):
+        values = (
+            [int(e) if e.is_Integer else known[e] for e in part.args] if _combines(part) else []
+        )
+        if not values or any(v is None for v in values):
+            unknown[part] = None
+        else:
+            table[part] = reduce(operator.mul if part.is_Mul else operator.add, values)
+    return known[expr]
+
+
+def _combines(expr: Any) -> bool:
+    return bool(expr.is_Mul or expr.is_Add)
+
+
+def _terms(expr: Any) -> list[Any]:
+    """The operands of a sum or product that are no numbers."""
+    return [e for e in expr.args if not e.is_Integer] if _combines(expr) else []
 
 
 def stride_order(value: torch.Tensor) -> list[int]:

@@ -7,7 +7,7 @@ sort the indices of the gradient.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from torch import fx
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.utils._pytree import tree_leaves
 
-from fuser.adapters.partition import computed, is_view, tensor_of
+from fuser.adapters.partition import computed, in_order, is_view, tensor_of
 
 aten = torch.ops.aten
 _LONGEST = 1 << 16  # elements of an index
@@ -75,23 +75,29 @@ def _lay_out(graph: fx.Graph, moved: set[fx.Node]) -> None:
 
 def _constant(node: fx.Node, known: dict[fx.Node, torch.Tensor | None]) -> torch.Tensor | None:
     """What the node gives where that depends on nothing, on the CPU."""
-    if node not in known:
-        known[node] = None
-        value = tensor_of(node)
-        inputs = {n: _constant(n, known) for n in node.all_input_nodes}
-        if (
-            isinstance(node.target, torch._ops.OpOverload)
-            and torch.Tag.nondeterministic_seeded not in node.target.tags
-            and value is not None
-            and all(type(n) is int for n in value.shape)
-            and value.numel() <= _LONGEST
-            and all(t is not None for t in inputs.values())
-        ):
-            args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda n: inputs[n])
-            if "device" in kwargs:
-                kwargs = {**kwargs, "device": torch.device("cpu")}
-            known[node] = node.target(*args, **kwargs)
+    for n in in_order(node, lambda n: n.all_input_nodes, known):
+        known[n] = _computed_here(n, known) if _is_constant(n, known) else None
     return known[node]
+
+
+def _is_constant(node: fx.Node, known: Mapping[fx.Node, torch.Tensor | None]) -> bool:
+    value = tensor_of(node)
+    return (
+        isinstance(node.target, torch._ops.OpOverload)
+        and torch.Tag.nondeterministic_seeded not in node.target.tags
+        and value is not None
+        and all(type(n) is int for n in value.shape)
+        and value.numel() <= _LONGEST
+        and all(known[n] is not None for n in node.all_input_nodes)
+    )
+
+
+def _computed_here(node: fx.Node, known: Mapping[fx.Node, torch.Tensor | None]) -> torch.Tensor:
+    args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda n: known[n])
+    if "device" in kwargs:
+        kwargs = {**kwargs, "device": torch.device("cpu")}
+    result: torch.Tensor = node.target(*args, **kwargs)  # type: ignore[operator]
+    return result
 
 
 def _repetitions(sizes: Sequence[Any], indices: Sequence[torch.Tensor | None]) -> list[int] | None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch import fx
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 
@@ -18,3 +20,40 @@ def traced(function: Callable[..., Any], *inputs: Any, dynamic: bool = False) ->
 def names(nodes: list[fx.Node]) -> list[str]:
     """The ops of nodes, without namespace and overload."""
     return [str(n.target).split(".")[1] for n in nodes]
+
+
+class Written:
+    """A graph written node by node: for chains so deep that a tracer takes minutes for them."""
+
+    def __init__(self) -> None:
+        self.graph = fx.Graph()
+        self.fakes = FakeTensorMode()
+
+    def input(self, *sizes: int) -> fx.Node:
+        return self._with(self.graph.placeholder(f"p{len(self.graph.nodes)}"), sizes, torch.float32)
+
+    def call(
+        self, target: Any, *args: Any, sizes: Sequence[int], dtype: torch.dtype = torch.float32
+    ) -> fx.Node:
+        """A node whose dense tensor has these sizes."""
+        return self._with(self.graph.call_function(target, args), sizes, dtype)
+
+    def views(self, node: fx.Node, count: int) -> fx.Node:
+        """The last of so many reshapes of a matrix, each of the one before and there and back."""
+        matrix = node.meta["val"]
+        with self.fakes:
+            vector = torch.empty(matrix.numel())
+        for i in range(count):
+            value = matrix if i % 2 else vector
+            node = self.graph.call_function(torch.ops.aten.view.default, (node, [*value.shape]))
+            node.meta["val"] = value
+        return node
+
+    def finished(self, *results: fx.Node) -> fx.Graph:
+        self.graph.output(results)
+        return self.graph
+
+    def _with(self, node: fx.Node, sizes: Sequence[int], dtype: torch.dtype) -> fx.Node:
+        with self.fakes:
+            node.meta["val"] = torch.empty(sizes, dtype=dtype)
+        return node

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from fuser.adapters.layouts import lay_out_for_readers, write_slices_apart
+from fuser.adapters.layouts import followed, lay_out_for_readers, write_slices_apart
 from fuser.adapters.partition import partition
 from fuser.adapters.program import program
-from tests.adapters.graphs import traced
+from tests.adapters.graphs import Written, traced
 
 LAST = torch.channels_last
 
@@ -92,3 +92,20 @@ def test_slices_are_written_apart() -> None:
         call, definitions = program(module, parts, strict=True)
         assert sorted(tuple(n.meta["val"].shape) for n in definitions[0].outputs) == shapes
         torch.testing.assert_close(call([x, w]), list(function(x, w)))
+
+
+def test_views_of_views_are_followed() -> None:
+    """As deep as they are: up to a reader that counts on the strides, where there is one."""
+    for reader, found in ((torch.ops.aten.mm.default, None), (torch.ops.aten.sin.default, 1501)):
+        made = Written()
+        node = made.call(torch.ops.aten.cos.default, made.input(4, 6), sizes=(4, 6))
+        last = made.views(node, 1500)
+        read = made.call(reader, last, *([last] if found is None else []), sizes=(4, 6))
+        made.finished(read)
+        wanted = node.meta["val"].clone()
+        makers = {node, read} if found else {node}
+        views = followed(node, wanted, makers, (), ())
+        assert (views and len(views)) == found
+        if views:
+            assert views[node] is wanted
+            assert views[last].shape == (4, 6)

@@ -15,7 +15,7 @@ from fuser.adapters import dynamo, region
 from fuser.adapters.padding import pad_products, take_strides
 from fuser.adapters.partition import partition
 from fuser.adapters.program import program
-from tests.adapters.graphs import names, traced
+from tests.adapters.graphs import Written, names, traced
 
 WORDS = 1001
 
@@ -191,3 +191,20 @@ def test_a_loss_over_words(bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     forward, backward = texts
     assert f"[64, {WORDS}], [1008, 1]" in forward
     assert "[64, 1008], [1008, 1]" in backward
+
+
+def test_strides_reach_views_of_views() -> None:
+    """Also those of an input that is split: what reads them sees the strides that there will be."""
+    made = Written()
+    x = made.input(4, 6)
+    last = made.views(x, 2000)
+    made.finished(last)
+    take_strides(made.graph, [torch.empty_strided((4, 6), (12, 1))])
+    first = next(iter(x.users))  # rows apart are no vector
+    assert first.target is torch.ops.aten.reshape.default
+    assert last.meta["val"].stride() == (6, 1)
+
+    graph = traced(lambda x: [part.t() for part in x.split([1, 3])], torch.empty(4, 6)).graph
+    take_strides(graph, [torch.empty_strided((4, 6), (12, 1))])
+    results = list(graph.nodes)[-1].args[0]
+    assert [n.meta["val"].stride() for n in results] == [(1, 12), (1, 12)]

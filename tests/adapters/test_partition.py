@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fuser.adapters.partition import partition
-from tests.adapters.graphs import names, traced
+from fuser.adapters.partition import in_order, partition
+from tests.adapters.graphs import Written, names, traced
 
 
 def regions(function, *inputs, **kwargs) -> list[list[str]]:
@@ -38,6 +38,30 @@ def test_small_casts_of_inputs_and_results_are_together() -> None:
     ]
     x = torch.ones(200, 200)
     assert regions(lambda x, w, v: x.mm(w.half()).mm(v.half()), x.half(), x, 2 * x) == []
+
+
+def test_views_of_views_of_results() -> None:
+    """As many as a program makes: casts of inputs are together where a view of each is a result."""
+    made, sizes = Written(), (200, 200)
+    casts = [
+        made.call(torch.ops.aten._to_copy.default, made.input(*sizes), sizes=sizes)
+        for _ in range(2)
+    ]
+    graph = made.finished(*(made.views(node, 10_000) for node in casts))
+    assert [names(nodes) for nodes in partition(graph).regions] == [["_to_copy", "_to_copy"]]
+
+
+def test_in_order() -> None:
+    """Each once, behind what it needs; nothing twice over that was known."""
+    needs: dict[int, list[int]] = {0: [], 1: [0], 2: [1, 0], 3: [2, 1], 4: [3, 2]}
+    known: set[int] = {0}
+    found = []
+    for n in in_order(4, needs.__getitem__, known):
+        assert known.issuperset(needs[n])
+        found.append(n)
+        known.add(n)
+    assert found == [1, 2, 3, 4]
+    assert list(in_order(4, needs.__getitem__, known)) == []
 
 
 def test_what_torch_would_walk_by_elements(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
+
 import pytest
+import sympy
 import torch
 
 from fuser import Unsupported
 from fuser.adapters.partition import partition
-from fuser.adapters.region import Definition, runner, stride_order
+from fuser.adapters.region import Definition, _evaluated, runner, stride_order
 from tests.adapters.graphs import traced
 
 
@@ -57,6 +61,27 @@ def test_numbers_for_torch_in_its_place() -> None:
     numbers = [n for m in made.nodes for n in m.all_input_nodes if n.op == "call_function"]
     sizes = [n for n in numbers if isinstance(n.meta["val"], torch.SymInt)]
     assert made.numbers(sizes, [torch.randn(5, 6)]) == [6]
+
+
+def test_sizes_of_sizes() -> None:
+    """However deep; a symbol that the table does not have leaves all that is made of it unknown."""
+    a, b = sympy.symbols("a b", integer=True)
+    deep, value = a, 3
+    for i in range(300):
+        deep, value = (
+            (deep + 1, value + 1) if i % 2 else (sympy.Mul(2, deep, evaluate=False), 2 * value)
+        )
+    table = {a: 3}
+    frames = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack()) + 60)
+    try:
+        assert _evaluated(deep, table) == value
+    finally:
+        sys.setrecursionlimit(frames)
+    assert table[deep] == value
+    assert _evaluated(deep + b, table) is None
+    assert _evaluated(sympy.Mod(a, 5), table) is None
+    assert b not in table
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,8 @@ import torch.nn.functional as F
 
 from fuser.adapters import report
 from fuser.adapters.dynamo import backend
+from fuser.adapters.upsampling import repeat_by_views
+from tests.adapters.graphs import Written, names
 
 
 def run(function, x: torch.Tensor) -> tuple[list[torch.Tensor], set[str]]:
@@ -69,3 +71,22 @@ def test_other_gathers_stay(function) -> None:
     (true,) = torch.autograd.grad(expected, wide, torch.ones_like(expected).cumsum(-1))
     torch.testing.assert_close(result, expected.float())
     torch.testing.assert_close(gradient, true.float())
+
+
+def test_indices_by_many_steps() -> None:
+    """Computed when the graph is compiled, however long the way to them is."""
+    aten, made = torch.ops.aten, Written()
+    x = made.input(2, 3)
+    index = made.call(aten.arange.default, 6, sizes=(6,), dtype=torch.int64)
+    for _ in range(10_000):
+        index = made.call(aten.add.Tensor, index, 0, sizes=(6,), dtype=torch.int64)
+    index = made.call(aten.div.Tensor_mode, index, 2, sizes=(6,), dtype=torch.int64)
+    index.kwargs = {"rounding_mode": "floor"}
+    gathered = made.call(aten._unsafe_index.Tensor, x, [None, index], sizes=(2, 6))
+    graph = made.finished(gathered)
+    with made.fakes:
+        repeat_by_views(graph)
+    left = names([n for n in graph.nodes if n.op == "call_function"])
+    assert left == ["unsqueeze", "expand", "clone", "view"]
+    call = torch.fx.GraphModule({}, graph)
+    assert torch.equal(call(torch.arange(6.0).view(2, 3))[0], torch.arange(12).view(2, 6) // 2)
