@@ -16,74 +16,119 @@ namespace fuser {
 namespace {
 
 using Sizes = std::vector<int64_t>;
-using Input = std::tuple<Sizes, Sizes, int64_t>;  // sizes, strides, address modulo 16
+using Layout = std::tuple<Sizes, Sizes, int64_t>;  // sizes, strides, address modulo 16
 
-py::dict planned(Group& group, GroupSizes& sizes, Plan plan, bool text) {
+std::vector<TensorView> views_of(const Fusion& fusion, const std::vector<Layout>& inputs) {
+  // Those of random numbers are nothing that a plan depends on.
+  FUSER_ASSERT(fusion.scalars.size() == (fusion.random.ops ? 2 : 0),
+               "plan_testing: definitions without scalars of their own only");
+  FUSER_CHECK(inputs.size() == fusion.inputs.size(), User, "argument-count",
+              "plan_testing: expected ", fusion.inputs.size(), " tensors, got ", inputs.size());
+  std::vector<TensorView> out;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const auto& [of, strides, address] = inputs[i];
+    FUSER_CHECK(of.size() == strides.size(), Shape, "argument-rank", "plan_testing: tensor ", i,
+                " has ", of.size(), " sizes and ", strides.size(), " strides");
+    // No input overlaps another.
+    const uintptr_t at = ((uintptr_t{i} + 1) << 48) + static_cast<uintptr_t>(address);
+    out.push_back({.data = reinterpret_cast<char*>(at),
+                   .sizes = of.data(),
+                   .strides = strides.data(),
+                   .rank = static_cast<int>(of.size()),
+                   .dtype = fusion.inputs[i]->dtype});
+  }
+  return out;
+}
+
+// A kernel of a definition, planned.
+struct Planned {
+  std::shared_ptr<const Specialized> definition;
+  Group& group;  // of it
+  Hints hints;
+  Plan plan;
+};
+
+py::dict plan_fields(const Planned& p) {
   py::dict fields;
-  fields["scheduler"] = plan.scheduler;
-  for (const auto& [name, value] : plan.fields) fields[name.c_str()] = value;
-  py::dict out;
-  out["plan"] = fields;
-  if (!text) return out;
-  const Schedule schedule = group.scheduler->schedule(group.problem, plan);
+  fields["scheduler"] = p.plan.scheduler;
+  for (const auto& [name, value] : p.plan.fields) fields[name.c_str()] = value;
+  return fields;
+}
+
+py::dict texts(const Planned& p) {
+  const Schedule schedule = p.group.scheduler->schedule(p.group.problem, p.plan);
   const KernelIR kernel =
-      lower(group.problem, schedule, sizes.hints.index64, group.scheduler->name);
+      lower(p.group.problem, schedule, p.hints.index64, p.group.scheduler->name);
+  py::dict out;
   out["schedule"] = to_string(schedule);
   out["ir"] = to_text(kernel);
   out["cuda"] = print_cuda(kernel);
   return out;
 }
 
-py::list plans(const Fusion& fusion, const std::vector<Input>& inputs, const Device& device,
-               bool text) {
-  // Those of random numbers are nothing that a plan depends on.
-  FUSER_ASSERT(fusion.scalars.size() == (fusion.random.ops ? 2 : 0),
-               "plan_testing: definitions without scalars of their own only");
-  const std::vector<Number> scalars(fusion.scalars.size());
-  std::vector<TensorView> views;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const auto& [of, strides, address] = inputs[i];
-    // No input overlaps another.
-    const uintptr_t at = ((uintptr_t{i} + 1) << 48) + static_cast<uintptr_t>(address);
-    views.push_back({.data = reinterpret_cast<char*>(at),
-                     .sizes = of.data(),
-                     .strides = strides.data(),
-                     .rank = static_cast<int>(of.size()),
-                     .dtype = fusion.inputs.at(i)->dtype});
-  }
-  const Arguments arguments{.tensors = views, .scalars = scalars};
-  check_arguments(fusion, arguments);
-  // As the executor does for a call: what sizes tell is known one after the other.
-  const std::vector<bool> overlapping(views.size(), false);
-  std::vector<std::unique_ptr<Specialized>> made;  // `nested` speaks of them
-  Units units;
-  Nested nested;
-  for (Key key;;) {
-    made.push_back(
-        specialize_fusion(fusion, layout_classes(arguments), overlapping, units, nested));
-    const Specialized& s = *made.back();
-    const Units found = check_constraints(s.fusion, s.constraints, arguments);
-    if (found.empty() && !add_nested(s.nestings, arguments, nested, key)) break;
-    units.insert(found.begin(), found.end());
-  }
-  const auto& specialized = made.back();
-  py::list out;
-  const std::function<void(Group&)> add = [&](Group& g) {
-    GroupSizes sizes = group_sizes(g, arguments);
-    if (sizes.empty) return;
-    sizes.hints.facts = g.verdict.facts;
-    sizes.hints.extents = g.verdict.extents;
-    Plan plan = g.scheduler->plan(g.problem, sizes.hints, device);
-    if (plan.in_pieces()) {
-      FUSER_ASSERT(!g.pieces.empty(), "a plan in pieces for a group that has none");
-      for (int piece : g.pieces) add(specialized->groups[piece]);
-      return;
+// A definition cut into kernels, for inputs with such layouts.
+class Segmented {
+ public:
+  Segmented(const Fusion& fusion, std::vector<Layout> inputs)
+      : inputs_(std::move(inputs)),
+        views_(views_of(fusion, inputs_)),
+        scalars_(fusion.scalars.size()) {
+    check_arguments(fusion, arguments());
+    // As the executor does for a call: what sizes tell is known one after the other.
+    const std::vector<bool> overlapping(views_.size(), false);
+    std::vector<std::shared_ptr<Specialized>> made;  // `nested` speaks of them
+    Units units;
+    Nested nested;
+    for (Key key;;) {
+      made.push_back(
+          specialize_fusion(fusion, layout_classes(arguments()), overlapping, units, nested));
+      const Specialized& s = *made.back();
+      const Units found = check_constraints(s.fusion, s.constraints, arguments());
+      if (found.empty() && !add_nested(s.nestings, arguments(), nested, key)) break;
+      units.insert(found.begin(), found.end());
     }
-    out.append(planned(g, sizes, std::move(plan), text));
-  };
-  for (const Step& step : specialized->program.steps)
-    if (const auto* kernel = std::get_if<KernelStep>(&step))
-      add(specialized->groups[kernel->group]);
+    specialized_ = made.back();
+  }
+
+  std::vector<Planned> planned(const Device& device) {
+    std::vector<Planned> out;
+    const std::function<void(Group&)> add = [&](Group& g) {
+      GroupSizes sizes = group_sizes(g, arguments());
+      if (sizes.empty) return;
+      sizes.hints.facts = g.verdict.facts;
+      sizes.hints.extents = g.verdict.extents;
+      Plan plan = g.scheduler->plan(g.problem, sizes.hints, device);
+      if (plan.in_pieces()) {
+        FUSER_ASSERT(!g.pieces.empty(), "a plan in pieces for a group that has none");
+        for (int piece : g.pieces) add(specialized_->groups[piece]);
+        return;
+      }
+      out.push_back({specialized_, g, std::move(sizes.hints), std::move(plan)});
+    };
+    for (const Step& step : specialized_->program.steps)
+      if (const auto* kernel = std::get_if<KernelStep>(&step))
+        add(specialized_->groups[kernel->group]);
+    return out;
+  }
+
+ private:
+  Arguments arguments() const { return {.tensors = views_, .scalars = scalars_}; }
+
+  const std::vector<Layout> inputs_;
+  const std::vector<TensorView> views_;
+  const std::vector<Number> scalars_;
+  std::shared_ptr<Specialized> specialized_;
+};
+
+py::list plans(const Fusion& fusion, const std::vector<Layout>& inputs, const Device& device,
+               bool text) {
+  Segmented segmented(fusion, inputs);
+  py::list out;
+  for (const Planned& p : segmented.planned(device)) {
+    py::dict kernel = text ? texts(p) : py::dict();
+    kernel["plan"] = plan_fields(p);
+    out.append(kernel);
+  }
   return out;
 }
 
@@ -95,6 +140,12 @@ void bind_plan_testing(py::module_& core) {
         py::arg("text") = false,
         "The kernels of a definition, in order, for (sizes, strides, address modulo 16) of each "
         "tensor input: a dict with `plan`, and with `text` `schedule`, `ir` and `cuda` too.");
+  py::class_<Planned>(m, "Planned", "One of them.")
+      .def("texts", &texts, "`schedule`, `ir` and `cuda`.");
+  py::class_<Segmented>(m, "Segmented", "The same step by step: the definition cut into kernels.")
+      .def(py::init<const Fusion&, std::vector<Layout>>(), py::arg("definition"), py::arg("inputs"),
+           py::keep_alive<1, 2>())
+      .def("planned", &Segmented::planned, py::arg("device"));
 }
 
 }  // namespace fuser

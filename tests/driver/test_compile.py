@@ -50,6 +50,22 @@ def test_planning_compiles_nothing() -> None:
     assert (gain.kernels_compiled, gain.kernels_from_disk, gain.misses) == (0, 0, 0)
 
 
+def test_planning_for_layouts_says_what_is_missing() -> None:
+    """Where nothing runs, tensors are described: too few, too many, and half described ones."""
+    fd = bias_gelu()
+    device, one = _core.known_device(90), ([4, 8], [8, 1], 0)
+    count = len(fd.fusion.inputs())
+    for inputs in ([], [one] * (count + 1)):
+        with pytest.raises(
+            UserError, match=f"expected {count} tensors, got {len(inputs)}"
+        ) as found:
+            _core.plan_testing.plans(fd._builder, inputs, device)
+        assert found.value.rule == "argument-count"
+    with pytest.raises(UserError, match="tensor 0 has 2 sizes and 1 strides") as found:
+        _core.plan_testing.plans(fd._builder, [([4, 8], [8], 0)] * count, device)
+    assert found.value.rule == "argument-rank"
+
+
 @pytest.mark.parametrize("columns", [64, 63])
 def test_every_legal_plan_gives_the_same_bits(columns: int) -> None:
     fd, given = bias_gelu(), inputs(columns=columns)
