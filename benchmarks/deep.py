@@ -1,9 +1,15 @@
-"""Deep graphs: seconds to define, print, hash and plan them, by their number of ops.
+"""Deep graphs: milliseconds of each step from a definition to kernels, by their number of ops.
 
-    python -m benchmarks.deep [--compile] [OPS ...]
+    python -m benchmarks.deep [--arch 90] [--nvrtc] [--compile] [OPS ...]
 
-Each column should grow as the number of ops does. With --compile the first run is timed too: all
-kernels of a graph are compiled in one batch.
+define   calls of fd.ops             segment  cut into kernels, with the coordinates of each access
+repr     its text as Python          plan     a plan for each kernel
+hash     its digest                  lower    schedule, passes, CUDA C
+
+for inputs of these layouts on a GPU of `arch`, which need not be there. Each column should grow as
+the number of ops does; 240 ops of `layers` are a network of 40 layers. --nvrtc compiles the
+distinct kernels too, one after the other; --compile runs the graph on the CPU for the first time,
+where all kernels are compiled in one batch.
 """
 
 from __future__ import annotations
@@ -11,13 +17,14 @@ from __future__ import annotations
 import argparse
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
 import torch
 
-from fuser import DataType, FusionDefinition
+from fuser import DataType, FusionDefinition, _core
+from fuser.runtime import toolkit
 
 Graph = tuple[FusionDefinition, list[torch.Tensor]]
 
@@ -66,30 +73,55 @@ def layers(ops: int) -> Graph:
     return fd, [torch.ones(8, 16), torch.ones(16)]
 
 
-def seconds(run: Callable[[], Any]) -> tuple[float, Any]:
+def milliseconds(run: Callable[[], Any]) -> tuple[float, Any]:
     start = time.perf_counter()
     result = run()
-    return time.perf_counter() - start, result
+    return (time.perf_counter() - start) * 1e3, result
+
+
+def steps(make: Callable[[int], Graph], ops: int, arch: int) -> tuple[dict[str, float], list[str]]:
+    """How long each step takes, and the texts of the kernels."""
+    took = {}
+    took["define"], (fd, inputs) = milliseconds(partial(make, ops))
+    took["repr"], _ = milliseconds(partial(repr, fd))
+    took["hash"], _ = milliseconds(partial(hash, fd.fusion))
+    layouts = [(list(t.shape), list(t.stride()), t.data_ptr() % 16) for t in inputs]
+    cut = partial(_core.plan_testing.Segmented, fd._builder, layouts)
+    took["segment"], segmented = milliseconds(cut)
+    took["plan"], kernels = milliseconds(partial(segmented.planned, _core.known_device(arch)))
+    took["lower"], texts = milliseconds(lambda: [kernel.texts()["cuda"].text for kernel in kernels])
+    return took, texts
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("ops", nargs="*", type=int, default=[240, 1000, 2000, 5000, 10_000])
-    parser.add_argument("--compile", action="store_true", help="time the first run too")
+    parser.add_argument("--arch", type=int, default=90, help="of the GPU: 90 is sm_90")
+    parser.add_argument("--nvrtc", action="store_true", help="compile the kernels for it")
+    parser.add_argument("--compile", action="store_true", help="time the first run on the CPU")
     arguments = parser.parse_args()
-    print(f"{'graph':<8}{'ops':>7}{'define':>9}{'repr':>9}{'hash':>9}{'plan':>9}  kernels")
     for make in (chain, mixed, layers):
         for ops in arguments.ops:
-            define, (fd, inputs) = seconds(partial(make, ops))
-            text, _ = seconds(partial(repr, fd))
-            digest, _ = seconds(partial(hash, fd.fusion))
-            plan, plans = seconds(partial(fd.plan, inputs))
-            kernels = len(plans) if isinstance(plans, tuple) else 1
-            line = f"{make.__name__:<8}{ops:>7}{define:>9.3f}{text:>9.3f}{digest:>9.3f}{plan:>9.3f}"
+            took, texts = steps(make, ops, arguments.arch)
+            distinct = dict.fromkeys(texts)
+            if arguments.nvrtc:
+                build = partial(_build, distinct, arguments.arch)
+                took["nvrtc"], _ = milliseconds(build)
             if arguments.compile:
-                first, _ = seconds(partial(fd.execute, inputs))
-                line += f"  first run {first:.1f}"
-            print(f"{line}  {kernels}", flush=True)
+                fd, inputs = make(ops)
+                took["first run"], _ = milliseconds(partial(fd.execute, inputs))
+            if make is chain and ops == arguments.ops[0]:
+                columns = "".join(f"{name:>10}" for name in (*took, "kernels", "distinct"))
+                print(f"{'graph':<8}{'ops':>7}{columns}")
+            times = "".join(f"{ms:>10.1f}" for ms in took.values())
+            print(
+                f"{make.__name__:<8}{ops:>7}{times}{len(texts):>10}{len(distinct):>10}", flush=True
+            )
+
+
+def _build(texts: Iterable[str], arch: int) -> None:
+    for text in texts:
+        toolkit.compile("kernel", text, arch)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import fuser
 from benchmarks import __main__ as command
 from benchmarks import (
     chains,
+    deep,
     harness,
     host,
     peers,
@@ -71,6 +72,15 @@ def test_ten_segments_are_many_kernels() -> None:
     case = chains.segments((4, 32), torch.float32)
     inputs = case.make(Data(CPU))
     assert len(fuser.explain(case.definition(inputs), inputs).steps) >= 10
+
+
+@pytest.mark.parametrize("make", [deep.chain, deep.mixed, deep.layers])
+def test_steps_of_deep_graphs(make) -> None:
+    """Each is timed, and the kernels are those that the definition runs."""
+    took, texts = deep.steps(make, 240, arch=90)
+    assert list(took) == ["define", "repr", "hash", "segment", "plan", "lower"]
+    fd, inputs = make(240)
+    assert len(texts) == len([s for s in fuser.explain(fd, inputs).steps if s.kind == "kernel"])
 
 
 def test_normalized_rows_are_large() -> None:
