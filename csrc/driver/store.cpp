@@ -11,6 +11,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <mutex>
+#include <set>
 #include <tuple>
 #include <vector>
 
@@ -141,8 +143,12 @@ std::string store_directory(const std::string& option) {
 DiskStore::DiskStore(std::string directory, int64_t capacity_bytes)
     : directory_(without_trailing_slash(std::move(directory))), capacity_(capacity_bytes) {}
 
-void DiskStore::warn_once(std::atomic<bool>& warned, const std::string& message) {
-  if (!warned.exchange(true)) log_line(message);
+// Kernels, compilers and tuned plans each have an object of their own for the same directory.
+void DiskStore::warn_once(Warning about, const std::string& message) {
+  static std::mutex mutex;
+  static auto& said = *new std::set<std::pair<std::string, Warning>>;  // outlives every thread
+  const std::lock_guard lock(mutex);
+  if (said.emplace(directory_, about).second) log_line(message);
 }
 
 // The directory, opened anew for each use: it may be removed, replaced or opened to others at any
@@ -170,7 +176,7 @@ int DiskStore::open_directory(bool create) {
   }
   if (fault.empty()) return descriptor;
   if (descriptor >= 0) ::close(descriptor);
-  warn_once(warned_directory_, text("cache directory ", directory_, " is not used: ", fault));
+  warn_once(Warning::Directory, text("cache directory ", directory_, " is not used: ", fault));
   return -1;
 }
 
@@ -217,7 +223,7 @@ void DiskStore::put(const Digest& key, const Binary& binary) {
   if (capacity_ <= 0) return;
   const std::string bytes = seal(key, binary);
   if (int64_t(bytes.size()) > capacity_) {
-    warn_once(warned_size_,
+    warn_once(Warning::Size,
               text("a kernel of ", bytes.size(), " bytes is not kept on disk: the cache in ",
                    directory_, " is limited to ", capacity_, " bytes"));
     return;
@@ -225,7 +231,7 @@ void DiskStore::put(const Digest& key, const Binary& binary) {
   const File directory(open_directory(true));
   if (!directory) return;
   if (!write_entry(directory.descriptor, hex(key), bytes)) {
-    warn_once(warned_write_,
+    warn_once(Warning::Write,
               text("the cache in ", directory_, " cannot be written: ", std::strerror(errno),
                    "; kernels are compiled again in the next process"));
     return;

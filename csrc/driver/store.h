@@ -2,8 +2,9 @@
 //
 // A wrong byte in an entry would become machine code, so the directory must be ours alone and each
 // entry carries the digest of its bytes. Nothing here is ever an error: a cache that cannot be used
-// is a miss and one log line. Any number of threads and processes may share a directory; there are
-// no locks (they do not work on every network file system), only files that appear whole by rename.
+// is a miss and one log line of the process, however many objects of it stand for the directory.
+// Any number of threads and processes may share a directory; there are no locks (they do not work
+// on every network file system), only files that appear whole by rename.
 #pragma once
 
 #include <atomic>
@@ -46,12 +47,12 @@ class DiskStore {
   int open_directory(bool create);
   bool write_entry(int directory, const std::string& name, const std::string& bytes);
   void account(int directory, int64_t written);
-  void warn_once(std::atomic<bool>& warned, const std::string& message);
+  enum class Warning : uint8_t { Directory, Write, Size };
+  void warn_once(Warning about, const std::string& message);
 
   const std::string directory_;
   const int64_t capacity_;
   std::atomic<int64_t> hits_ = 0, misses_ = 0, puts_ = 0, evicted_ = 0, bad_ = 0;
-  std::atomic<bool> warned_directory_ = false, warned_write_ = false, warned_size_ = false;
   // Bytes that may be written before the directory is measured again.
   std::atomic<int64_t> room_ = 0;
 };

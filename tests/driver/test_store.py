@@ -121,6 +121,17 @@ def assert_unused(store: Any, capfd: pytest.CaptureFixture[str], reason: str) ->
     assert reason in told[0]
 
 
+def test_a_directory_is_warned_of_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Kernels and compilers are kept there by different objects."""
+    for name in ("a", "b"):
+        (tmp_path / name).write_text("in the way")
+        for _ in range(3):
+            _core.Store(str(tmp_path / name)).put(key(0), binary(0))
+    told = lines(capfd)
+    assert len(told) == 2, told
+    assert all(f"{name} is not used" in line for name, line in zip("ab", told, strict=True))
+
+
 @pytest.mark.parametrize("mode", [0o770, 0o707, 0o777])
 def test_directory_that_others_may_write(
     mode: int, cache: Path, capfd: pytest.CaptureFixture[str]
