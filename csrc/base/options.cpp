@@ -10,35 +10,57 @@ namespace fuser {
 namespace {
 
 constexpr OptionRow rows[] = {
-#define FUSER_OPTION(name, variable, type, value, help) {variable, #type, value, help},
+#define FUSER_OPTION(name, variable, type, value, allowed, help) {variable, #type, value, help},
 #include "base/options.def"
 #undef FUSER_OPTION
 };
 
-void parse(std::string_view variable, std::string_view value, bool& out) {
-  FUSER_CHECK(value == "0" || value == "1", User, "option-value", variable, "=", value,
-              ": expected 0 or 1");
+// Is `word` one of the words between the commas of `allowed`?
+bool is_allowed(std::string_view allowed, std::string_view word) {
+  bool found = allowed.empty();
+  while (!found && !allowed.empty()) {
+    const size_t comma = allowed.find(", ");
+    found = word == allowed.substr(0, comma);
+    allowed = comma == allowed.npos ? std::string_view() : allowed.substr(comma + 2);
+  }
+  return found;
+}
+
+// `option`: "VARIABLE=value", for messages.
+void parse(std::string_view option, std::string_view value, std::string_view, bool& out) {
+  FUSER_CHECK(value == "0" || value == "1", User, "option-value", option, ": expected 0 or 1");
   out = value == "1";
 }
 
-void parse(std::string_view variable, std::string_view value, int64_t& out) {
+void parse(std::string_view option, std::string_view value, std::string_view allowed,
+           int64_t& out) {
   int64_t number = 0;
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
   const bool whole = error == std::errc() && end == value.data() + value.size() && !value.empty();
-  FUSER_CHECK(whole && number >= 0, User, "option-value", variable, "=", value,
+  FUSER_CHECK(whole && number >= 0, User, "option-value", option,
               ": expected an integer, 0 or larger");
+  FUSER_CHECK(is_allowed(allowed, value), User, "option-value", option, ": expected one of ",
+              allowed);
   out = number;
 }
 
-void parse(std::string_view, std::string_view value, std::string& out) { out = value; }
+void parse(std::string_view, std::string_view value, std::string_view, std::string& out) {
+  out = value;
+}
 
-void parse(std::string_view, std::string_view value, std::vector<std::string>& out) {
-  out.clear();
+void parse(std::string_view option, std::string_view value, std::string_view allowed,
+           std::vector<std::string>& out) {
+  std::vector<std::string> entries;
   while (!value.empty()) {
     const size_t comma = value.find(',');
-    if (comma != 0) out.emplace_back(value.substr(0, comma));
+    const std::string_view entry = value.substr(0, comma);
+    const std::string_view name = entry.substr(0, entry.find('@'));
+    FUSER_CHECK(entry.empty() || is_allowed(allowed, name), User, "option-value", option,
+                ": expected of each entry one of ", allowed, ", got ", name);
+    if (!entry.empty()) entries.emplace_back(entry);
     value = comma == value.npos ? std::string_view() : value.substr(comma + 1);
   }
+  out = std::move(entries);
 }
 
 std::string print(bool value) { return value ? "1" : "0"; }
@@ -46,27 +68,34 @@ std::string print(int64_t value) { return std::to_string(value); }
 std::string print(const std::string& value) { return value; }
 std::string print(const std::vector<std::string>& value) { return joined(value, ","); }
 
-// `act(field, variable)` on the option of that name.
+// `act(field, allowed)` on the option of that name.
 template <class Act>
 void with_option(Options& options, std::string_view wanted, const Act& act) {
-#define FUSER_OPTION(name, variable, type, value, help) \
-  if (wanted == variable) return act(options.name);
+#define FUSER_OPTION(name, variable, type, value, allowed, help) \
+  if (wanted == variable) return act(options.name, allowed);
 #include "base/options.def"
 #undef FUSER_OPTION
   throw Fault(FaultKind::User, "option-name",
               text("no option is called ", wanted, "; `python -m fuser --help` lists them"));
 }
 
+void assign(Options& options, std::string_view variable, std::string_view value) {
+  with_option(options, variable, [&](auto& field, std::string_view allowed) {
+    parse(text(variable, "=", value), value, allowed, field);
+  });
+}
+
 Options from_environment() {
   Options result;
-#define FUSER_OPTION(name, variable, type, value, help) parse(variable, value, result.name);
+#define FUSER_OPTION(name, variable, type, value, allowed, help) \
+  parse(variable, value, allowed, result.name);
 #include "base/options.def"
 #undef FUSER_OPTION
   for (const OptionRow& row : rows) {
     const char* value = std::getenv(row.variable);
     if (value == nullptr) continue;
     try {
-      with_option(result, row.variable, [&](auto& field) { parse(row.variable, value, field); });
+      assign(result, row.variable, value);
     } catch (const Fault& fault) {
       log_line(text(fault.what(), "; using the default, ", *row.value ? row.value : "empty"));
     }
@@ -84,13 +113,13 @@ std::span<const OptionRow> option_rows() { return rows; }
 
 std::string get_option(std::string_view variable) {
   std::string result;
-  with_option(detail::current_options, variable, [&](const auto& field) { result = print(field); });
+  with_option(detail::current_options, variable,
+              [&](const auto& field, std::string_view) { result = print(field); });
   return result;
 }
 
 void set_option(std::string_view variable, std::string_view value) {
-  with_option(detail::current_options, variable,
-              [&](auto& field) { parse(variable, value, field); });
+  assign(detail::current_options, variable, value);
 }
 
 }  // namespace fuser

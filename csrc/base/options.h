@@ -1,8 +1,9 @@
 // Every FUSER_* environment variable, from one table (options.def).
 //
 // The environment is read once, when the library is loaded; after that an option is a field of a
-// plain struct, cheap enough for the launch path. A value that does not parse leaves the default
-// and prints one line: a bad variable must not stop a training run.
+// plain struct, cheap enough for the launch path. A value that does not parse, or is none of those
+// that the option has, leaves the default and prints one line: a bad variable must not stop a
+// training run.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,7 @@ using List = std::vector<std::string>;
 }  // namespace option_type
 
 struct Options {
-#define FUSER_OPTION(name, variable, type, value, help) option_type::type name = {};
+#define FUSER_OPTION(name, variable, type, value, allowed, help) option_type::type name = {};
 #include "base/options.def"
 #undef FUSER_OPTION
 };
@@ -47,7 +48,8 @@ std::span<const OptionRow> option_rows();
 std::string get_option(std::string_view variable);
 
 // Changes an option of the running process. For tests and the command line: no launch may be under
-// way. Raises User "option-name" for a wrong name, "option-value" for a value that does not parse.
+// way. Raises User "option-name" for a wrong name, "option-value" for a value that does not parse
+// or is none of the option's.
 void set_option(std::string_view variable, std::string_view value);
 
 }  // namespace fuser

@@ -36,7 +36,6 @@ def test_log_prints_under_the_option_only(
         ("cuda@gelu", "cuda", "pointwise_add", False),
         ("cuda@gelu,cuda@add", "cuda", "pointwise_add", True),
         ("fusion@gelu,cuda", "fusion", "pointwise_add", False),
-        ("cud", "cuda", "pointwise_add", False),
         ("all", "schedule", "pointwise_add", True),
         ("all@gelu", "schedule", "pointwise_add", False),
     ],

@@ -55,14 +55,20 @@ def test_environment_is_read(variable: str, value: str, expected: str) -> None:
 
 @pytest.mark.parametrize(
     ("variable", "value"),
-    [("FUSER_LOG", "yes"), ("FUSER_CACHE_MB", "1G"), ("FUSER_CACHE_MB", "-1")],
+    [
+        ("FUSER_LOG", "yes"),
+        ("FUSER_CACHE_MB", "1G"),
+        ("FUSER_CACHE_MB", "-1"),
+        ("FUSER_HOST_ARCH", "75"),
+        ("FUSER_DUMP", "fusion,nonsense"),
+    ],
 )
 def test_bad_environment_keeps_the_default_and_says_so(variable: str, value: str) -> None:
     default = next(row[2] for row in ROWS if row[0] == variable)
     done = in_new_process(f"print(_core.get_option({variable!r}))", **{variable: value})
     assert done.stdout == default + "\n"
     assert done.stderr.startswith(f"fuser: {variable}={value}: expected ")
-    assert done.stderr.endswith(f"; using the default, {default}\n")
+    assert done.stderr.endswith(f"; using the default, {default or 'empty'}\n")
 
 
 def test_set_option(set_option: SetOption) -> None:
@@ -88,6 +94,10 @@ def test_option_name() -> None:
         ("FUSER_CACHE_MB", ""),
         ("FUSER_CACHE_MB", "1 "),
         ("FUSER_CACHE_MB", "9" * 30),
+        ("FUSER_HOST_ARCH", "75"),
+        ("FUSER_DUMP", "cud"),
+        ("FUSER_DUMP", "cuda,cud@gelu"),
+        ("FUSER_DUMP", "@gelu"),
     ],
 )
 def test_option_value(variable: str, value: str) -> None:
@@ -96,3 +106,11 @@ def test_option_value(variable: str, value: str) -> None:
         _core.set_option(variable, value)
     assert caught.value.rule == "option-value"
     assert _core.get_option(variable) == before
+
+
+def test_option_value_names_what_is_allowed() -> None:
+    with pytest.raises(fuser.errors.UserError, match="expected of each entry one of") as caught:
+        _core.set_option("FUSER_DUMP", "cuda,passes@gelu")
+    assert str(caught.value).endswith("share, renumber, cuda, all, got passes")
+    with pytest.raises(fuser.errors.UserError, match="=75: expected one of 70, 80, 90"):
+        _core.set_option("FUSER_HOST_ARCH", "75")

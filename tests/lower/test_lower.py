@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
-from fuser import FusionDefinition, InternalError, _core
+from fuser import FusionDefinition, InternalError, UserError, _core
 from tests.stages import stage_text
 
 PASSES = ["loops", "addresses", "parameters", "share", "renumber"]
@@ -26,6 +28,21 @@ def test_every_stage_parses_back_and_verifies() -> None:
         kernel = _core.parse_kernel(text)
         kernel.verify()
         assert kernel.text() == text
+
+
+def test_every_stage_can_be_selected(set_option: Callable[[str, object], None], tmp_path) -> None:
+    """FUSER_DUMP takes the names of the stages that there are, and no others."""
+    set_option("FUSER_DUMP", "all")
+    set_option("FUSER_DUMP_DIR", tmp_path)
+    fd, inputs = outer_difference()
+    fd.plan(inputs)
+    stages = {path.name.split(".")[-2] for path in tmp_path.iterdir()}
+    with pytest.raises(UserError, match="expected of each entry one of") as caught:
+        set_option("FUSER_DUMP", "nothing")
+    allowed = str(caught.value).split("one of ")[1].removesuffix(", got nothing")
+    assert {*allowed.split(", ")} == stages | {"all"}
+    for stage in stages:
+        set_option("FUSER_DUMP", f"{stage}@pointwise")
 
 
 def test_the_passes_by_hand_give_the_final_kernel() -> None:
