@@ -139,14 +139,9 @@ struct Builder {
   Expr compute(ValueId v, const std::vector<Expr>& known, Body& body, Expr lane,
                Body* outside = nullptr) {
     const Value& value = problem.refined.values[v];
-    if (const auto* c = std::get_if<Coordinate>(&value.how))
-      return coordinate(kernel, body, *c, known, [](Expr e) { return e; });
-    if (const auto* c = std::get_if<Choose>(&value.how))
-      return chosen(
-          kernel, body, *c, value.dtype, known, [](Expr e) { return e; },
-          schedule.one_side ? outside : nullptr);
-    if (!std::holds_alternative<Read>(value.how))
-      return named(kernel, body, arithmetic(problem, kernel, v, known));
+    Body* const conditions = schedule.one_side ? outside : nullptr;
+    if (Expr made = computed(problem, kernel, body, v, known, std::identity{}, conditions))
+      return made;
     for (size_t i = 0; i < problem.accesses.size(); ++i) {
       const MemoryAccess& a = problem.accesses[i];
       if (a.store || a.index != v) continue;

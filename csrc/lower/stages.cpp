@@ -468,14 +468,9 @@ struct Builder {
   // Inside the loop over the lanes, `outside` is what stands before it.
   Expr compute(size_t s, ValueId v, const Known& known, Body& body, Expr lane, Body* outside) {
     const Value& value = values()[v];
-    if (const auto* c = std::get_if<Coordinate>(&value.how))
-      return coordinate(kernel, body, *c, known, [](Expr e) { return e; });
-    if (const auto* c = std::get_if<Choose>(&value.how))
-      return chosen(
-          kernel, body, *c, value.dtype, known, [](Expr e) { return e; },
-          schedule.one_side ? outside : nullptr);
-    if (!std::holds_alternative<Read>(value.how))
-      return named(kernel, body, arithmetic(problem, kernel, v, known));
+    Body* const conditions = schedule.one_side ? outside : nullptr;
+    if (Expr made = computed(problem, kernel, body, v, known, std::identity{}, conditions))
+      return made;
     if (access_of[v] < 0)
       return exprs().symbol(Symbol::Value, std::get<Input>(value.tensor->definition).index, 0,
                             value.dtype);

@@ -121,6 +121,18 @@ Expr named(KernelIR& kernel, Body& body, Expr value) {
   return kernel.exprs.symbol(Symbol::Var, var, 0, value->dtype);
 }
 
+Expr computed(const Problem& problem, KernelIR& kernel, Body& body, ValueId v,
+              const std::vector<Expr>& known, const std::function<Expr(Expr)>& place,
+              Body* conditions) {
+  const Value& value = problem.refined.values[v];
+  if (const auto* c = std::get_if<Coordinate>(&value.how))
+    return coordinate(kernel, body, *c, known, place);
+  if (const auto* c = std::get_if<Choose>(&value.how))
+    return chosen(kernel, body, *c, value.dtype, known, place, conditions);
+  if (std::holds_alternative<Read>(value.how)) return nullptr;
+  return named(kernel, body, arithmetic(problem, kernel, v, known));
+}
+
 void check_indices(const Problem& problem, KernelIR& kernel, Body& body, const MemoryAccess& access,
                    Expr in, const std::vector<Expr>& known,
                    const std::function<Expr(Expr)>& place) {

@@ -28,6 +28,11 @@ Expr coordinate(KernelIR& kernel, Body& body, const Coordinate& how, const std::
 Expr chosen(KernelIR& kernel, Body& body, const Choose& how, DType dtype,
             const std::vector<Expr>& known, const std::function<Expr(Expr)>& place,
             Body* conditions = nullptr);
+// Value `v` where it is made from its operands or its place: named, by the three above. nullptr for
+// what is read; reductions are the builder's own.
+Expr computed(const Problem& problem, KernelIR& kernel, Body& body, ValueId v,
+              const std::vector<Expr>& known, const std::function<Expr(Expr)>& place,
+              Body* conditions = nullptr);
 // Where an access is inside its tensor, over axes; nullptr: always. What a loaded coordinate is
 // comes from `known`.
 Expr within(KernelIR& kernel, const Pred& in, const std::vector<Expr>& known);
