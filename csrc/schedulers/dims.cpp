@@ -275,6 +275,24 @@ bool copies_across(Problem& p, const Hints& hints) {
   });
 }
 
+Run run_of(Problem& p, std::vector<AxisId> axes, bool (*moves)(Problem&, const MemoryAccess&)) {
+  std::vector<const MemoryAccess*> moved;
+  for (const MemoryAccess& a : p.accesses)
+    if (moves(p, a)) moved.push_back(&a);
+  const Dims runs = collapse(p, axes, moved);
+  return {.axes = std::move(axes),
+          .inner = runs.back(),
+          .whole = runs.size() == 1,
+          .vector = std::max(1, vector_bytes / shape_of(p).widest)};
+}
+
+void ask_rows(Problem& p, Verdict& verdict, const Run& rows) {
+  ask_divides(verdict, p.refined.axes[rows.axes.back()].extent, rows.vector);
+  ask_vectors(p, verdict, rows.inner, rows.vector);
+  verdict.extents = {extent_of(p, rows.axes), extent_of(p, kept_axes(p))};
+  ask_across(p, verdict);
+}
+
 bool moves_rows(const Problem& p, const MemoryAccess& a) {
   const AxisSet axes = axes_of(p, a);
   return (axes & p.reduced) == p.reduced && ((axes & ~p.reduced) || kept_axes(p).empty());

@@ -73,6 +73,18 @@ bool moves_rows(const Problem& problem, const MemoryAccess& access);
 void ask_across(Problem& problem, Verdict& verdict);
 bool copies_across(Problem& problem, const Hints& hints);
 
+// The axes that lanes run along, the innermost run of them that all accesses which `moves` takes
+// walk as one, and the length of a vector of the widest element.
+struct Run {
+  std::vector<AxisId> axes, inner;
+  bool whole = false;  // is `inner` all of `axes`?
+  int vector = 1;
+};
+Run run_of(Problem& problem, std::vector<AxisId> axes,
+           bool (*moves)(Problem&, const MemoryAccess&));
+// What schedulers whose lanes run along rows of R ask.
+void ask_rows(Problem& problem, Verdict& verdict, const Run& rows);
+
 // How a problem with reductions looks to its schedulers.
 struct Shape {
   int walks = 0;             // over R: one for each reduction that waits for another, one to store

@@ -46,24 +46,7 @@ bool is_row(Problem& p, const MemoryAccess& a) {
   return (axes & p.reduced) && !is_loaded(a) && (single || (axes & ~p.reduced));
 }
 
-struct Rows {
-  std::vector<AxisId> axes, inner;  // of R; of its innermost run that all whole-row accesses walk
-  bool one_run = false;
-  int vector = 1;
-};
-
-Rows rows_of(Problem& p) {
-  Rows r;
-  r.axes = reduced_axes(p);
-  std::vector<const MemoryAccess*> whole;
-  for (const MemoryAccess& a : p.accesses)
-    if (is_row(p, a)) whole.push_back(&a);
-  const Dims runs = collapse(p, r.axes, whole);
-  r.inner = runs.back();
-  r.one_run = runs.size() == 1;
-  r.vector = std::max(1, vector_bytes / shape_of(p).widest);
-  return r;
-}
+Run rows_of(Problem& p) { return run_of(p, reduced_axes(p), is_row); }
 
 // Where a row starts, from the 16-byte boundary before it: the same for every access that moves
 // vectors when rows are not multiples of one.
@@ -77,7 +60,7 @@ Expr skew_of(Problem& p, const MemoryAccess& a, int vector) {
 }
 
 // The accesses that move vectors in a skewed walk, as bits, and their skew; 0 where none can.
-int64_t skewed(Problem& p, const Rows& r, const Hints& hints, Expr& skew) {
+int64_t skewed(Problem& p, const Run& r, const Hints& hints, Expr& skew) {
   int64_t wide = 0;
   skew = nullptr;
   for (size_t i = 0; i < p.accesses.size() && i < 63; ++i) {
@@ -94,7 +77,7 @@ int64_t skewed(Problem& p, const Rows& r, const Hints& hints, Expr& skew) {
   return skew ? wide : 0;
 }
 
-bool is_linear(Problem& p, const Rows& r) {
+bool is_linear(Problem& p, const Run& r) {
   return std::all_of(p.accesses.begin(), p.accesses.end(), [&](const MemoryAccess& a) {
     return !(axes_of(p, a) & p.reduced) || (!is_loaded(a) && coefficient(p, a, r.axes));
   });
@@ -110,7 +93,7 @@ bool has_coordinates(const Problem& p) {
 }
 
 // Reads of neighbouring elements that do not lie at multiples of a vector: two vectors and a shift.
-int64_t shifted(Problem& p, const Rows& r, const Hints& hints, int64_t wide) {
+int64_t shifted(Problem& p, const Run& r, const Hints& hints, int64_t wide) {
   int64_t out = 0;
   for (size_t i = 0; i < p.accesses.size() && i < 63; ++i) {
     const MemoryAccess& a = p.accesses[i];
@@ -348,17 +331,14 @@ Verdict match_inner(Problem& p) {
   if (p.columns) return refuse("inner-2", "it also reduces the kept axes");
   if (!p.order.empty() && !(p.reduced >> p.order.back() & 1))
     return refuse("inner-3", "the innermost axis is kept");
-  Rows r = rows_of(p);
-  ask_divides(verdict, p.refined.axes[r.axes.back()].extent, r.vector);
-  ask_vectors(p, verdict, r.inner, r.vector);
-  verdict.extents = {extent_of(p, r.axes), extent_of(p, kept_axes(p))};
-  ask_across(p, verdict);
+  const Run r = rows_of(p);
+  ask_rows(p, verdict, r);
   return verdict;
 }
 
 Plan plan_inner(Problem& p, const Hints& hints, const Device& device) {
   if (copies_across(p, hints)) return {.scheduler = "pieces", .fields = {}};
-  const Rows r = rows_of(p);
+  const Run r = rows_of(p);
   const Shape shape = shape_of(p);
   const int64_t length = hints.at_most(extent_of(p, r.axes));
   const int64_t rows = hints.at_most(extent_of(p, kept_axes(p)));
@@ -370,7 +350,7 @@ Plan plan_inner(Problem& p, const Hints& hints, const Device& device) {
   const bool divides = hints.divides(extent_of(p, r.inner), vector);
   if (vector > 1 && divides) {
     wide = wide_accesses(p, p.reduced, r.inner, hints, vector);
-  } else if (vector > 1 && r.one_run && !has_coordinates(p) && length > 4 * vector * warp) {
+  } else if (vector > 1 && r.whole && !has_coordinates(p) && length > 4 * vector * warp) {
     Expr unused;
     wide = skewed(p, r, hints, unused);
     skew = wide != 0;

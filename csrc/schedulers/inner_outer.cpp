@@ -30,20 +30,10 @@ constexpr int registers_a_processor = 1 << 16;
 constexpr int least_used = 85;  // percent of processors that clusters of twice the size have
 constexpr int most_blocks = 8;  // of a cluster that shares a row
 
-struct Rows {
-  std::vector<AxisId> axes, inner;
-  int vector = 1;
-};
-
-Rows rows_of(Problem& p) {
-  Rows r;
-  r.axes = reduced_axes(p);
-  std::vector<const MemoryAccess*> whole;
-  for (const MemoryAccess& a : p.accesses)
-    if ((axes_of(p, a) & p.reduced) && !is_loaded(a)) whole.push_back(&a);
-  r.inner = collapse(p, r.axes, whole).back();
-  r.vector = std::max(1, vector_bytes / shape_of(p).widest);
-  return r;
+Run rows_of(Problem& p) {
+  return run_of(p, reduced_axes(p), [](Problem& p, const MemoryAccess& a) {
+    return (axes_of(p, a) & p.reduced) && !is_loaded(a);
+  });
 }
 
 int column_results(const Problem& p) {
@@ -120,17 +110,14 @@ Tile smaller_tile(const Device& device, const Shape& shape, int64_t length, int 
 Verdict match_inner_outer(Problem& p) {
   Verdict verdict;
   if (!p.columns) return refuse("inner-outer-1", "it does not reduce both rows and columns");
-  const Rows r = rows_of(p);
-  ask_divides(verdict, p.refined.axes[r.axes.back()].extent, r.vector);
-  ask_vectors(p, verdict, r.inner, r.vector);
-  verdict.extents = {extent_of(p, r.axes), extent_of(p, kept_axes(p))};
-  ask_across(p, verdict);
+  const Run r = rows_of(p);
+  ask_rows(p, verdict, r);
   return verdict;
 }
 
 Plan plan_inner_outer(Problem& p, const Hints& hints, const Device& device) {
   if (copies_across(p, hints)) return {.scheduler = "pieces", .fields = {}};
-  const Rows r = rows_of(p);
+  const Run r = rows_of(p);
   const Shape shape = shape_of(p);
   const int64_t length = hints.at_most(extent_of(p, r.axes));
   int vector = r.vector;

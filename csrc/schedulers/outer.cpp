@@ -29,26 +29,16 @@ bool takes_arrays(const Problem& p) {
   });
 }
 
-struct Columns {
-  std::vector<AxisId> axes, inner;  // of K; of its innermost run
-  int vector = 1;
-};
-
-Columns columns_of(Problem& p) {
-  Columns c;
-  c.axes = kept_axes(p);
-  std::vector<const MemoryAccess*> whole;
-  for (const MemoryAccess& a : p.accesses)
-    if ((axes_of(p, a) & ~p.reduced) && !is_loaded(a)) whole.push_back(&a);
-  c.inner = collapse(p, c.axes, whole).back();
-  c.vector = std::max(1, vector_bytes / shape_of(p).widest);
-  return c;
+Run columns_of(Problem& p) {
+  return run_of(p, kept_axes(p), [](Problem& p, const MemoryAccess& a) {
+    return (axes_of(p, a) & ~p.reduced) && !is_loaded(a);
+  });
 }
 
 // Rows that are not multiples of a vector, as bits by access: their vectors lie at any element, and
 // the last one of a row is no whole one. For long columns that nothing is stored of. Rows follow
 // each other: what is read behind one is the next.
-int64_t shifted_columns(Problem& p, const Columns& c, const Hints& hints) {
+int64_t shifted_columns(Problem& p, const Run& c, const Hints& hints) {
   if (c.vector == 1 || c.inner.size() != c.axes.size() || shape_of(p).stores_rows ||
       hints.at_most(extent_of(p, reduced_axes(p))) <= resident_rows ||
       hints.at_most(extent_of(p, c.axes)) < least_vectors * c.vector)
@@ -69,7 +59,7 @@ int64_t shifted_columns(Problem& p, const Columns& c, const Hints& hints) {
 
 // The longest vectors at which each row starts, of all that moves rows: the last one may run past
 // the row's end. 1: none, or rows are short.
-int starting_vector(Problem& p, const Columns& c, const Hints& hints) {
+int starting_vector(Problem& p, const Run& c, const Hints& hints) {
   if (c.inner.size() != c.axes.size() ||
       hints.at_most(extent_of(p, c.axes)) < least_vectors * c.vector)
     return 1;
@@ -122,7 +112,7 @@ Verdict match_outer(Problem& p) {
   if (p.columns) return refuse("outer-2", "it also reduces the kept axes");
   if (p.order.empty() || (p.reduced >> p.order.back() & 1))
     return refuse("outer-3", "the innermost axis is reduced");
-  const Columns c = columns_of(p);
+  const Run c = columns_of(p);
   for (int vector = c.vector; vector > 1; vector /= 2) {
     ask_divides(verdict, p.refined.axes[c.axes.back()].extent, vector);
     ask_vectors(p, verdict, c.inner, vector);
@@ -134,7 +124,7 @@ Verdict match_outer(Problem& p) {
 
 Plan plan_outer(Problem& p, const Hints& hints, const Device& device) {
   if (copies_across(p, hints)) return {.scheduler = "pieces", .fields = {}};
-  const Columns c = columns_of(p);
+  const Run c = columns_of(p);
   const int64_t length = hints.at_most(extent_of(p, reduced_axes(p)));
   const int64_t width = hints.at_most(extent_of(p, c.axes));
   int vector = c.vector;
