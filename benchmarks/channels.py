@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks import peers
+from benchmarks import peers, rows
 from benchmarks.case import Bound, Case, Data, Goal, Row, Shape
 from benchmarks.peers import EPS
 
@@ -111,7 +111,7 @@ def instance_norm(shape: Shape, dtype: torch.dtype) -> Case:
 
 def batch_norm_backward(shape: Shape, dtype: torch.dtype) -> Case:
     """dx, dweight and dbias of [N, H, W, C] in training, from the saved statistics."""
-    channels, rows = shape[-1], math.prod(shape[:-1])
+    channels, count = shape[-1], math.prod(shape[:-1])
 
     def make(data: Data) -> list[Tensor]:
         dy, x = data.normal(shape, dtype), data.normal(shape, dtype)
@@ -128,27 +128,29 @@ def batch_norm_backward(shape: Shape, dtype: torch.dtype) -> Case:
     def primitive(dy: Any, x: Any, mean: Any, rstd: Any, weight: Any) -> list[Any]:
         dtype, dy, normal = x.dtype, dy.to(mean.dtype), (x.to(mean.dtype) - mean) * rstd
         dbias, dweight = dy.sum((0, 1, 2)), (dy * normal).sum((0, 1, 2))
-        dx = (dy - dbias / rows - normal * (dweight / rows)) * (rstd * weight)
+        dx = (dy - dbias / count - normal * (dweight / count)) * (rstd * weight)
         return [dx.to(dtype), dweight, dbias]
 
     def define(ops: Any, dy: Any, x: Any, mean: Any, rstd: Any, weight: Any) -> list[Any]:
         normal = (x - mean) * rstd
         dbias, dweight = ops.sum(dy, [0, 1, 2]), ops.sum(dy * normal, [0, 1, 2])
-        dx = (dy - dbias / rows - normal * (dweight / rows)) * (rstd * weight)
+        dx = (dy - dbias / count - normal * (dweight / count)) * (rstd * weight)
         return [dx, dweight, dbias]
 
-    return Case(
-        name="batch_norm_backward",
-        shape=shape,
-        dtype=dtype,
-        make=make,
-        eager=eager,
-        define=define,
-        compiled=primitive,
-        exact=primitive,
-        outputs=(dtype, f32, f32),
-        bounds=(Bound(1e-5, half=1e-4), *[Bound(1e-5 * math.sqrt(rows))] * 2),
-        needs=("sum",),
+    return rows.norm_backward(
+        Case(
+            name="batch_norm_backward",
+            shape=shape,
+            dtype=dtype,
+            make=make,
+            eager=eager,
+            define=define,
+            outputs=(dtype, f32, f32),
+            needs=("sum",),
+        ),
+        count,
+        primitive,
+        Bound(1e-5, half=1e-4),
     )
 
 
@@ -195,21 +197,20 @@ def group_norm_backward(shape: Shape, dtype: torch.dtype) -> Case:
         sums = (ops.sum(gradient * normal, [0, 3]), ops.sum(gradient, [0, 3]))
         return [dx, *(ops.reshape(s, [channels]) for s in sums)]
 
-    return Case(
-        name="group_norm_backward",
-        shape=shape,
-        dtype=dtype,
-        make=make,
-        eager=eager,
-        define=define,
-        compiled=primitive,
-        exact=primitive,
-        outputs=(dtype, dtype, dtype),
-        bounds=(
-            Bound(1e-5, half=1e-4),
-            *[Bound(1e-5 * math.sqrt(size * grouped[3]))] * 2,
+    return rows.norm_backward(
+        Case(
+            name="group_norm_backward",
+            shape=shape,
+            dtype=dtype,
+            make=make,
+            eager=eager,
+            define=define,
+            outputs=(dtype,) * 3,
+            needs=("sum", "mean"),
         ),
-        needs=("sum", "mean"),
+        size * grouped[3],
+        primitive,
+        Bound(1e-5, half=1e-4),
     )
 
 

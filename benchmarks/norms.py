@@ -6,7 +6,6 @@ step has them.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -230,17 +229,21 @@ def layer_norm_backward(shape: Shape, dtype: torch.dtype) -> Case:
         )
         return [dx, ops.sum(dy * hat, [0]), ops.sum(dy, [0])]
 
-    return _backward_case(
-        "layer_norm_backward",
-        shape,
-        dtype,
-        make,
-        eager,
-        define,
+    return rows.norm_backward(
+        Case(
+            name="layer_norm_backward",
+            shape=shape,
+            dtype=dtype,
+            make=make,
+            eager=eager,
+            define=define,
+            outputs=(dtype,) * 3,
+            peers={"liger": peers.liger_layer_norm_backward},
+            needs=("sum", "mean"),
+            goal=_backward_goal(n, _WIDE_LAYER_NORM_BACKWARD if n >= 16384 else _BACKWARD),
+        ),
+        shape[0],
         primitive,
-        results=3,
-        peer={"liger": peers.liger_layer_norm_backward},
-        share=_WIDE_LAYER_NORM_BACKWARD if n >= 16384 else _BACKWARD,
     )
 
 
@@ -274,17 +277,19 @@ def layer_norm_backward_across(shape: Shape, dtype: torch.dtype) -> Case:
         )
         return [past + dx, ops.sum(dy * hat, [0, 1]), ops.sum(dy, [0, 1])]
 
-    return Case(
-        name="layer_norm_backward_across",
-        shape=shape,
-        dtype=dtype,
-        make=make,
-        eager=eager,
-        define=define,
-        outputs=(dtype,) * 3,
-        bounds=(Bound(), *[Bound(1e-5 * math.sqrt(images * tokens))] * 2),
-        needs=("sum", "mean"),
-        goal=Goal(copy=_ACROSS_BACKWARD),
+    return rows.norm_backward(
+        Case(
+            name="layer_norm_backward_across",
+            shape=shape,
+            dtype=dtype,
+            make=make,
+            eager=eager,
+            define=define,
+            outputs=(dtype,) * 3,
+            needs=("sum", "mean"),
+            goal=Goal(copy=_ACROSS_BACKWARD),
+        ),
+        images * tokens,
     )
 
 
@@ -315,50 +320,26 @@ def rms_norm_backward(shape: Shape, dtype: torch.dtype) -> Case:
         )
         return [dx, ops.sum(dy * hat, [0])]
 
-    return _backward_case(
-        "rms_norm_backward",
-        shape,
-        dtype,
-        make,
-        eager,
-        define,
+    return rows.norm_backward(
+        Case(
+            name="rms_norm_backward",
+            shape=shape,
+            dtype=dtype,
+            make=make,
+            eager=eager,
+            define=define,
+            outputs=(dtype,) * 2,
+            peers={"quack": peers.quack_rms_norm_backward, "liger": peers.liger_rms_norm_backward},
+            needs=("sum", "mean"),
+            goal=_backward_goal(n, _BACKWARD),
+        ),
+        shape[0],
         primitive,
-        results=2,
-        peer={"quack": peers.quack_rms_norm_backward, "liger": peers.liger_rms_norm_backward},
-        share=_BACKWARD,
     )
 
 
-def _backward_case(
-    name: str,
-    shape: Shape,
-    dtype: torch.dtype,
-    make: Callable[[Data], list[Tensor]],
-    eager: Callable[..., Any],
-    define: Callable[..., Any],
-    primitive: Callable[..., Any],
-    results: int,
-    peer: dict[str, Any],
-    share: float,
-) -> Case:
-    """dx, and the sums over `shape[0]` rows that are the gradients of weight and bias. primitive:
-    `eager` in ops that a compiler fuses, in float64 too.
-    """
-    return Case(
-        name=name,
-        shape=shape,
-        dtype=dtype,
-        make=make,
-        eager=eager,
-        define=define,
-        compiled=primitive,
-        exact=primitive,
-        outputs=(dtype,) * results,
-        bounds=(Bound(), *[Bound(1e-5 * math.sqrt(shape[0]))] * (results - 1)),
-        peers=peer,
-        needs=("sum", "mean"),
-        goal=Goal(copy=_LONG_BACKWARD if shape[1] >= 32768 else share),
-    )
+def _backward_goal(length: int, share: float) -> Goal:
+    return Goal(copy=_LONG_BACKWARD if length >= 32768 else share)
 
 
 LAYER_NORM = (

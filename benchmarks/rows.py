@@ -1,12 +1,17 @@
-"""Shapes of the families that normalize rows, and the speed asked of each."""
+"""Shapes of the families that normalize rows, the speed asked of each, and what gradients of norms
+have in common.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import torch
 
-from benchmarks.case import Case, Goal, Row, Shape, key
+from benchmarks.case import Bound, Case, Goal, Row, Shape, key
 
 bf16, f32 = torch.bfloat16, torch.float32
 
@@ -38,6 +43,7 @@ _MAIN = {(bf16, 1024), (bf16, 16384), (bf16, 65536), (bf16, 262144), (f32, 4096)
 
 _SHARE = 0.94  # of a copy
 _WIDEST = 0.85  # of 262,144
+_USUAL = Bound()
 
 
 def forward_goal(
@@ -63,3 +69,16 @@ def forward_rows(build: Callable[[Shape, torch.dtype], Case]) -> tuple[Row, ...]
         for shape in (*shapes, *beside, *ODD[dtype]):
             rows.append(Row(build, shape, dtype, main=(dtype, shape[-1]) in _MAIN))
     return tuple(rows)
+
+
+def norm_backward(
+    case: Case,
+    rows: int,
+    primitive: Callable[..., Any] | None = None,
+    bound: Bound = _USUAL,
+) -> Case:
+    """A case that gives dx, within `bound`, and then gradients of weight and bias, sums over so
+    many rows. primitive: `eager` in ops that a compiler fuses, in float64 too.
+    """
+    sums = [Bound(1e-5 * math.sqrt(rows))] * (len(case.outputs) - 1)
+    return replace(case, compiled=primitive, exact=primitive, bounds=(bound, *sums))
