@@ -141,8 +141,10 @@ def chunk(ops: "Ops", arg: Tensor, chunks: int, dim: int = 0) -> list[Tensor]:
 
 
 def select(ops: "Ops", arg: Tensor, index: Size, dim: int) -> Tensor:
-    """Element `index` along `dim`, which goes; negative from the end. As torch.select. Free. A
-    Scalar that is out of range in a run reads the nearest element.
+    """Element `index` along `dim`, which goes; negative from the end. As torch.select. By a number
+    it is free, and as a result a view. By a Scalar it is a gather: a kernel reads it element by
+    element, and as a result it is a copy; one that is out of range in a run reads the nearest
+    element.
 
     Raises ShapeError `select-dim` for a dim, `select-1` for an index that is out of range,
     `squeeze-2` where only the run knows the size.
