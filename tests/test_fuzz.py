@@ -1,4 +1,5 @@
-"""Random definitions on random layouts against fuser.evaluate, every access checked.
+"""Random definitions on random layouts against fuser.evaluate, every access checked; and what the
+text of each rebuilds, bit for bit.
 
 A fixed number of them by default; `python -m pytest tests/test_fuzz.py --fuzz 20000` runs so many,
 on all processors where pytest-xdist is installed. With `-m gpu` they run on the GPU.
@@ -48,37 +49,69 @@ def same(got: torch.Tensor, expected: torch.Tensor) -> bool:
     return torch.equal(got, expected)
 
 
-def on_gpu(inputs: list[Any]) -> list[Any]:
-    """The same layouts in the GPU's memory; what shares memory shares it there."""
-    moved: dict[int, torch.Tensor] = {}
+def copied(inputs: list[Any], device: str) -> list[Any]:
+    """The same layouts in other memory; what shares memory shares it there."""
+    copies: dict[int, torch.Tensor] = {}
 
-    def move(t: torch.Tensor) -> torch.Tensor:
+    def copy(t: torch.Tensor) -> torch.Tensor:
         memory = t.untyped_storage()
-        if memory.data_ptr() not in moved:
-            whole = torch.tensor([], dtype=torch.uint8).set_(memory)
-            moved[memory.data_ptr()] = whole.cuda()
-        there = moved[memory.data_ptr()].untyped_storage()
-        empty = torch.tensor([], dtype=t.dtype, device="cuda")
+        if memory.data_ptr() not in copies:
+            whole = torch.tensor([], dtype=torch.uint8, device=t.device).set_(memory)
+            copies[memory.data_ptr()] = whole.to(device, copy=True)
+        there = copies[memory.data_ptr()].untyped_storage()
+        empty = torch.tensor([], dtype=t.dtype, device=device)
         return empty.set_(there, t.storage_offset(), t.shape, t.stride())
 
-    return [move(x) if isinstance(x, torch.Tensor) else x for x in inputs]
+    return [copy(x) if isinstance(x, torch.Tensor) else x for x in inputs]
 
 
-def check(graph: Graph, inputs: list[Any]) -> None:
-    """Runs the graph and compares its results, those in place too. inputs: as it runs on them."""
+def bits(t: torch.Tensor) -> list[int]:
+    """Sizes, strides, and every byte of the elements."""
+    elements = torch.empty(t.numel(), dtype=t.dtype).copy_(t.flatten())
+    return [*t.shape, *t.stride(), *elements.view(torch.uint8).tolist()]
+
+
+def rebuilt(fd: FusionDefinition) -> FusionDefinition:
+    """The definition that its text makes."""
     again = FusionDefinition()
     scope = {"DataType": fuser.DataType, "FusionDefinition": FusionDefinition}
-    exec(repr(graph.fd), scope)
+    exec(repr(fd), scope)
     scope["nvfuser_fusion"](again)
-    assert again.fusion == graph.fd.fusion, f"text rebuilds another definition:\n{graph!r}"
-    expected = fuser.evaluate(graph.fd, graph.inputs, aliased=True)
-    records = graph.fd.fusion.records()
-    ids = [place for is_tensor, place, *_ in records["arguments"]]
-    results = iter(graph.fd.execute(inputs))
-    for (tensor, alias), want in zip(records["outputs"], expected, strict=True):
-        got = (next(results) if alias < 0 else inputs[ids.index(alias)]).cpu()
-        assert got.shape == want.shape, f"t{tensor}: {list(got.shape)}, not {list(want.shape)}"
-        assert same(got, want), f"t{tensor} of\n{graph!r}\ngot {got}\nexact {want}"
+    return again
+
+
+class Run:
+    """A graph on inputs of its own, twice: as it was drawn, and rebuilt from its text."""
+
+    def __init__(self, graph: Graph, device: str) -> None:
+        self.graph, self.again = graph, rebuilt(graph.fd)
+        self.inputs, self.copies = (copied(graph.inputs, device) for _ in range(2))
+
+    def calls(self) -> list[tuple[FusionDefinition, list[Any]]]:
+        return [(self.graph.fd, self.inputs), (self.again, self.copies)]
+
+    def results(self, fd: FusionDefinition, inputs: list[Any]) -> list[torch.Tensor]:
+        """By output of the definition, those in place too."""
+        records = self.graph.fd.fusion.records()
+        ids = [place for is_tensor, place, *_ in records["arguments"]]
+        given = iter(fd.execute(inputs))
+        aliases = [alias for _, alias in records["outputs"]]
+        return [next(given) if alias < 0 else inputs[ids.index(alias)] for alias in aliases]
+
+    def check(self) -> None:
+        """Runs both and compares with the reference, and with one another to the bit."""
+        graph, fusion, again = self.graph, self.graph.fd.fusion, self.again.fusion
+        wrong = f"text rebuilds another definition:\n{graph!r}"
+        assert again == fusion, wrong
+        assert hash(again) == hash(fusion), wrong
+        expected = fuser.evaluate(graph.fd, graph.inputs, aliased=True)
+        results, others = (self.results(fd, inputs) for fd, inputs in self.calls())
+        tensors = [tensor for tensor, _ in fusion.records()["outputs"]]
+        for t, got, other, want in zip(tensors, results, others, expected, strict=True):
+            assert got.shape == want.shape, f"t{t}: {list(got.shape)}, not {list(want.shape)}"
+            where = f"t{t} of\n{graph!r}\ngot {got}\n"
+            assert same(got.cpu(), want), f"{where}exact {want}"
+            assert bits(got) == bits(other), f"{where}by its text {other}"
 
 
 def batches(mode: str, maker: str, wanted: int | None) -> int:
@@ -123,10 +156,10 @@ def test_graphs(
     @given(st.lists(graphs(MAKERS[maker]), min_size=BATCH, max_size=BATCH))
     def run(batch: list[Graph]) -> None:
         nonlocal ran
-        inputs = [on_gpu(g.inputs) if mode == "gpu" else g.inputs for g in batch]
-        testing.compile_batch((g.fd, x) for g, x in zip(batch, inputs, strict=True))
-        for graph, given_inputs in zip(batch, inputs, strict=True):
-            check(graph, given_inputs)
+        runs = [Run(graph, "cuda" if mode == "gpu" else "cpu") for graph in batch]
+        testing.compile_batch(call for each in runs for call in each.calls())
+        for each in runs:
+            each.check()
         ran += len(batch)
 
     run()
