@@ -16,8 +16,8 @@ from tests.sampling import VARIABLE as THOROUGH_VARIABLE
 
 # Options are read when the library is loaded, so this stands before any import of fuser. Workers of
 # pytest-xdist inherit the controller's folder. The user's own cache is neither used nor filled.
-_OWNS_CACHE = "PYTEST_XDIST_WORKER" not in os.environ
-if _OWNS_CACHE:
+_IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ
+if not _IS_WORKER:
     os.environ["FUSER_CACHE_DIR"] = tempfile.mkdtemp(prefix="fuser-test-cache-")
 
 # Before torch, which reads it once.
@@ -55,6 +55,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """Thousands of definitions are shared among the processors, one thread each."""
     on_host = "gpu" not in (config.option.markexpr or "")
+    if _IS_WORKER:  # which would start workers of its own
+        return
     if config.option.fuzz and on_host and getattr(config.option, "numprocesses", 0) is None:
         config.option.numprocesses = max(1, len(os.sched_getaffinity(0)) * 3 // 4)
         os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -72,7 +74,7 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_unconfigure() -> None:
-    if _OWNS_CACHE:
+    if not _IS_WORKER:
         shutil.rmtree(os.environ["FUSER_CACHE_DIR"], ignore_errors=True)
 
 

@@ -7,7 +7,11 @@ on all processors where pytest-xdist is installed. With `-m gpu` they run on the
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -20,6 +24,8 @@ import fuser
 from fuser import FusionDefinition, testing
 from tests.calls import random_calling_graph
 from tests.graphs import Graph, Pick, random_graph, random_moving_graph, random_reducing_graph
+
+ROOT = Path(__file__).resolve().parent.parent
 
 BATCH = 24  # graphs that are compiled together
 BATCHES = {"debug": 45, "plain": 10, "gpu": 3}
@@ -123,6 +129,8 @@ def batches(mode: str, maker: str, wanted: int | None) -> int:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "maker" not in metafunc.fixturenames:
+        return
     wanted = metafunc.config.option.fuzz
     tests = []
     for mode in BATCHES:
@@ -165,3 +173,15 @@ def test_graphs(
     run()
     print(f"{ran} definitions")
     assert ran >= count * BATCH
+
+
+def test_a_long_run_has_one_worker_a_processor() -> None:
+    """--fuzz brings workers; these bring none of their own."""
+    pytest.importorskip("xdist")
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
+    command = [sys.executable, "-m", "pytest", "tests/base/test_sha256.py", "-v", "--fuzz", "24"]
+    done = subprocess.run(
+        command, env=clean, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "[gw0]" in done.stdout
