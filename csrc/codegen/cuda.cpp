@@ -285,9 +285,8 @@ struct Printer {
       line(exists.empty() ? text("store1(", at, ", ", e, ");")
                           : text("if (", exists, ") store1(", at, ", ", e, ");"));
     } else {
-      const std::string type = row(a.dtype).device;
-      line(exists.empty() ? text(e, " = load1(", at, ");") : text(e, " = ", type, "{};"));
-      if (!exists.empty()) line(text("if (", exists, ") ", e, " = load1(", at, ");"));
+      line(exists.empty() ? text(e, " = load1(", at, ");")
+                          : text(e, " = load1_if(", at, ", ", exists, ");"));
     }
   }
 

@@ -54,6 +54,38 @@ DEVICE void check_index(i64 index, i64 size, i32 number) { debug_index(index, si
 DEVICE void check_index(i64, i64, i32) {}
 #endif
 
+//@ load_words_
+// One access of 1, 2, 4, 8 or 16 bytes as words; what is less than a word is the lowest of one.
+#ifndef FUSER_HOST
+template <i32 BYTES>
+DEVICE void load_words_(u32* w, const void* p) {
+  if constexpr (BYTES >= 4) {
+    const Access<BYTES / 4, u32> a = *(const Access<BYTES / 4, u32>*)p;
+    UNROLL for (i32 i = 0; i < BYTES / 4; ++i) w[i] = a.v[i];
+  } else if constexpr (BYTES == 2) {
+    w[0] = *(const u16*)p;
+  } else {
+    w[0] = *(const u8*)p;
+  }
+}
+#endif
+
+//@ cut_
+// Elements from the words that were loaded: an odd bf16 then becomes a float by one mask.
+#ifndef FUSER_HOST
+template <i32 N, class T>
+DEVICE void cut_(T* r, const u32* w) {
+  if constexpr (sizeof(T) >= 4) {
+    memcpy(r, w, N * sizeof(T));
+  } else {
+    UNROLL for (i32 v = 0; v < N; ++v) {
+      const i32 byte = v * (i32)sizeof(T);
+      element_(w[byte / 4] >> (8 * (byte % 4)), r[v]);
+    }
+  }
+}
+#endif
+
 //@ load_access_
 // One access. A bool in memory is true where its byte is not 0.
 #ifdef FUSER_HOST
@@ -71,22 +103,10 @@ DEVICE void load_access_(bool* r, const bool* p) {
 #else
 template <i32 N, class T>
 DEVICE void load_access_(T* r, const T* p) {
-  if constexpr (sizeof(T) >= 4) {
-    const Access<N, T> a = *(const Access<N, T>*)p;
-    UNROLL for (i32 v = 0; v < N; ++v) r[v] = a.v[v];
-  } else if constexpr (N * sizeof(T) >= 4) {
-    // Elements are cut from words: an odd bf16 then becomes a float by one mask.
-    const Access<N * sizeof(T) / 4, u32> a = *(const Access<N * sizeof(T) / 4, u32>*)p;
-    UNROLL for (i32 v = 0; v < N; ++v) {
-      const i32 byte = v * (i32)sizeof(T);
-      element_(a.v[byte / 4] >> (8 * (byte % 4)), r[v]);
-    }
-  } else if constexpr (N * sizeof(T) == 2) {
-    const u32 bits = *(const u16*)p;
-    UNROLL for (i32 v = 0; v < N; ++v) element_(bits >> (8 * v), r[v]);
-  } else {
-    element_(*(const u8*)p, r[0]);
-  }
+  constexpr i32 bytes = N * (i32)sizeof(T);
+  u32 w[(bytes + 3) / 4];
+  load_words_<bytes>(w, p);
+  cut_<N>(r, w);
 }
 #endif
 

@@ -226,7 +226,7 @@ def test_statements(statement: str, text: str) -> None:
 
 def test_a_predicated_element_is_0_elsewhere() -> None:
     lines = printed(BUFFERS + "  load r[2] width 1 g[v0] in v0 < 8\n")
-    assert lines[2:] == ["r[2] = f32{};", "if (v0 < 8) r[2] = load1(g + v0);"]
+    assert lines[2:] == ["r[2] = load1_if(g + v0, v0 < 8);"]
 
 
 def test_loops_are_unrolled() -> None:

@@ -89,6 +89,34 @@ def test_moves_sixteen_bytes_at_once(device: str, count: int) -> None:
 
 
 @pytest.mark.parametrize(
+    "load",
+    [
+        "load_if(r[k], x + 8 * i, i < n);",
+        "UNROLL for (i32 v = 0; v < 8; ++v) r[k][v] = load1_if(x + 8 * i + v, i < n - v);",
+    ],
+)
+def test_nothing_moves_into_the_branch_of_a_load(load: str) -> None:
+    """The compiler knows x * 1.5 - 0.25 of a zero: with it, every load would have the arithmetic
+    that waits for it behind it in a branch of its own.
+    """
+    ptx = ptx_of(
+        "KERNEL(128) void k(const bf16* __restrict__ x, bf16* __restrict__ out, i32 n) {\n"
+        "  bf16 r[4][8];\n"
+        "  UNROLL for (i32 k = 0; k < 4; ++k) {\n"
+        f"    const i32 i = k * 128 + thread_x();\n    {load}\n  }}\n"
+        "  UNROLL for (i32 k = 0; k < 4; ++k) {\n"
+        "    UNROLL for (i32 v = 0; v < 8; ++v)\n"
+        "      r[k][v] = to<bf16>(to<f32>(r[k][v]) * 1.5f - 0.25f);\n"
+        "    store(out + (k * 128 + thread_x()) * 8, r[k]);\n  }\n}\n"
+    )
+    blocks = [b for b in re.split(r"^\$L\w+:|\bbra\b", ptx, flags=re.M) if "ld.global" in b]
+    assert len(re.findall(r"ld\.global", ptx)) in (4, 32)
+    assert blocks
+    for block in blocks[1:]:
+        assert not re.search(r"(mul|sub|add|fma)\S*\.f32|cvt\S*\.bf16", block), block
+
+
+@pytest.mark.parametrize(
     ("text", "instructions"),
     [
         ("relu_(x)", ["max.NaN.f32"]),
