@@ -125,6 +125,11 @@ struct ReductionSets {
 // Nothing where the values are no kernel's.
 std::optional<ReductionSets> reduction_sets(const Refined& refined);
 
+// Tensors, by id, that an output is computed from. What else a definition holds is in no kernel,
+// and decides nothing about the arithmetic of one: the adapters round each value of a half type for
+// whoever may want it.
+std::vector<bool> wanted(const Fusion& fusion);
+
 // The mul that each add or sub takes up as an fma, by tensor id (-1: none); see contract.cpp.
 std::vector<int> contract(const Fusion& fusion);
 // Compares integers where that is the same: a float that is an integer times a power of two, both

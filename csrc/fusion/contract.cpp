@@ -65,10 +65,23 @@ void compare_integers(Exprs& exprs, const std::vector<Value>& values, Apply& com
                      {.otherwise = exprs.cast(DType::Int32, exprs.constant(int64_t(n)))}};
 }
 
+std::vector<bool> wanted(const Fusion& fusion) {
+  std::vector<bool> found(fusion.tensors.size(), false);
+  for (const Output& o : fusion.outputs) found[o.tensor->id] = true;
+  for (size_t i = fusion.tensors.size(); i-- > 0;) {
+    if (!found[i]) continue;
+    for (const Tensor* a : operands(fusion.tensors[i])) found[a->id] = true;
+  }
+  return found;
+}
+
 std::vector<int> contract(const Fusion& fusion) {
+  const std::vector<bool> counts = wanted(fusion);
   std::vector<int> uses(fusion.tensors.size(), 0);
-  for (const Tensor& t : fusion.tensors)
+  for (const Tensor& t : fusion.tensors) {
+    if (!counts[t.id]) continue;
     for (const Tensor* a : operands(t)) ++uses[a->id];
+  }
   for (const Output& o : fusion.outputs) ++uses[o.tensor->id];
 
   std::vector<int> absorbed(fusion.tensors.size(), -1);

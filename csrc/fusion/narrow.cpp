@@ -63,8 +63,10 @@ std::vector<bool> ends_narrow(const Fusion& fusion) {
     used[o.tensor->id] = true;
     narrow[o.tensor->id] = false;
   }
+  const std::vector<bool> counts = wanted(fusion);
   for (size_t i = fusion.tensors.size(); i-- > 0;) {
     const Tensor& t = fusion.tensors[i];
+    if (!counts[i]) continue;
     bool use_is_narrow = false;
     if (std::holds_alternative<Cast>(t.definition)) {
       use_is_narrow = kind_of(t.dtype) == Kind::Float && size_of(t.dtype) <= 2;

@@ -69,6 +69,19 @@ def test_other_products_stay(case: str) -> None:
     assert "fma(" not in got
 
 
+def test_a_product_that_is_cast_for_nobody_joins() -> None:
+    """The adapters round each value of a half type, whoever may want it."""
+
+    def cast_for_nobody(fd: FusionDefinition, x: Any, y: Any, z: Any) -> Any:
+        product = x * y
+        fd.ops.cast(product, DataType.Half)
+        return product + z
+
+    got = kernel(cast_for_nobody)
+    assert "mul(" not in got
+    assert got.count("fma(") == 1
+
+
 def test_of_two_products_the_first_joins() -> None:
     got = kernel(lambda fd, x, y, z: x * y + y * z)
     assert got.count("mul(") == 1

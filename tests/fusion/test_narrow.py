@@ -30,6 +30,12 @@ def ends(name: str) -> Define:
     return lambda fd, x: fd.add_output(fd.ops.cast(getattr(fd.ops, name)(x), DataType.Half))
 
 
+def read_by_nobody(fd: FusionDefinition, x: Any) -> None:
+    y = fd.ops.exp(x)
+    fd.ops.sin(y)
+    fd.add_output(fd.ops.cast(y, DataType.BFloat16))
+
+
 SHORT: dict[str, Define] = {
     "cast to half": lambda fd, x: fd.add_output(fd.ops.cast(fd.ops.exp(x), DataType.Half)),
     "cast to float8": lambda fd, x: fd.add_output(fd.ops.cast(fd.ops.exp(x), DataType.Float8_e5m2)),
@@ -40,6 +46,7 @@ SHORT: dict[str, Define] = {
         fd.ops.cast(fd.ops.broadcast(fd.ops.exp(x), [True, False]), DataType.Half)
     ),
     "every use": both_uses,
+    "every use that a result needs": read_by_nobody,
     "the log of their sum": lambda fd, x: fd.add_output(
         fd.ops.cast(fd.ops.log_softmax(x, -1), DataType.Half)
     ),
