@@ -412,10 +412,42 @@ def _without_borders(nodes: list[fx.Node]) -> list[fx.Node]:
         sources = tensor_inputs(node)
         if is_view(node) and not any(n in inside or kind_of(n) == "create" for n in sources):
             inside.discard(node)
+    inside |= _of_one_memory(nodes, inside)
     for node in reversed(nodes):
         if node in inside and is_view(node) and not any(user in inside for user in node.users):
             inside.discard(node)
     return [n for n in nodes if n in inside]
+
+
+def _of_one_memory(nodes: list[fx.Node], inside: set[fx.Node]) -> set[fx.Node]:
+    """Views at the beginning that give the others (`inside`) elements of a tensor more than once,
+    as the halves of what is read as a whole too. Inside, they are one operand at several places; as
+    operands of their own they would count as so many times the bytes.
+    """
+    border = {n: n.all_input_nodes[0] for n in nodes if n not in inside}
+    read = {n for node in inside for n in tensor_inputs(node) if n not in inside}
+    of: dict[fx.Node, list[fx.Node]] = {}  # what is read of a tensor, by what it is a view of
+    for node in read:
+        whole = node
+        while whole in border:
+            whole = border[whole]
+        of.setdefault(whole, []).append(node)
+    found: set[fx.Node] = set()
+    for whole, parts in of.items():
+        values = [tensor_of(n) for n in (whole, *parts)]
+        if len(parts) < 2 or not all(v is not None and _has_numbers(v) for v in values):
+            continue
+        if sum(v.numel() for v in values[1:]) <= values[0].numel():
+            continue
+        views: set[fx.Node] = set()
+        for node in parts:
+            while node in border and node not in views:
+                views.add(node)
+                node = border[node]
+        # What others read of them is torch's to make.
+        if all(user in inside or user in views for n in views for user in n.users):
+            found |= views
+    return found
 
 
 def _pays(nodes: list[fx.Node], smallest: int) -> bool:

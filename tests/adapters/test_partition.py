@@ -115,6 +115,28 @@ def test_views_at_the_borders_stay_outside() -> None:
     assert regions(lambda x: x.t()[1:].t(), torch.ones(4, 3)) == []
 
 
+def rotated(x: torch.Tensor) -> torch.Tensor:
+    first, second = x.chunk(2, -1)
+    return torch.cat([-second, first], -1) * 0.5 + x
+
+
+@pytest.mark.parametrize(
+    ("function", "operands"),
+    [
+        (rotated, 1),
+        (lambda x: x[:, 1:].relu() * x[:, :-1], 1),
+        (lambda x: x.relu() * x.t(), 1),
+        (lambda x: x[:, :2].relu() * x[:, 2:], 2),  # each element once
+        (lambda x: (x.relu() * x.t(), x.t().mm(x)), 1),  # two views, one is torch's
+        (lambda x: [x.relu() * (y := x.t()), y.mm(x)], 2),  # torch makes it anyway
+    ],
+)
+def test_what_is_read_twice_is_one_operand(function, operands: int) -> None:
+    (nodes,) = partition(traced(function, torch.ones(4, 4)).graph).regions
+    outside = {n for node in nodes for n in node.all_input_nodes if n not in nodes}
+    assert len(outside) == operands
+
+
 def test_views_inside_stay_inside() -> None:
     found = regions(lambda x: (x.sin() * 2).view(2, 6).sum(0), torch.ones(4, 3))
     assert found == [["sin", "mul", "view", "sum"]]
