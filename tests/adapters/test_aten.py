@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
 from fuser import DataType, FusionDefinition, Unsupported, evaluate
 from fuser.adapters import aten
+from tests.adapters.graphs import names, traced
 from tests.sampling import thorough
 
 # What scripts of torch have had fused so far, by overload: none of these may lose its row.
@@ -225,6 +227,42 @@ def test_the_gradient_of_a_loss_over_classes(
     g = torch.randn(loss.shape)
     found = aten.decompositions()[backward](g, x, *rest, total)
     torch.testing.assert_close(found, backward(g, x, *rest, total), equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    ("shape", "dim"), [((4, 33), -1), ((4, 33), 0), ((), 0), ((1,), 0)], ids=str
+)
+def test_softmax_divides_once_a_row(
+    shape: tuple[int, ...], dim: int, dtype: torch.dtype, rng: np.random.Generator
+) -> None:
+    op = torch.ops.aten._softmax.default
+    x = torch.tensor(8 * rng.standard_normal(shape), dtype=dtype)
+    softmax = aten.decompositions()[op]
+    found, exact = softmax(x, dim, False), op(x.double(), dim, False)
+    assert (found.dtype, found.stride()) == (dtype, op(x, dim, False).stride())
+    # float32: half a unit for each of exp, which is of a rounded difference below 64, the sum of
+    # 33, the division and the product.
+    relative = {torch.float64: 1e-13, torch.float32: 1e-5, torch.bfloat16: 2.0**-8}[dtype]
+    torch.testing.assert_close(found.double(), exact, rtol=relative, atol=0)
+    divided = [n for n in traced(lambda x: softmax(x, dim, False), x).graph.nodes if n.op[0] == "c"]
+    assert "div" not in names(divided)
+    assert names(divided).count("reciprocal") == 1
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan")])
+def test_softmax_of_what_is_no_number(value: float) -> None:
+    op = torch.ops.aten._softmax.default
+    x = torch.tensor([[value, 1.0, 2.0], [value, value, value]])
+    torch.testing.assert_close(
+        aten.decompositions()[op](x, 1, False), op(x, 1, False), equal_nan=True
+    )
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0)])
+def test_softmax_of_nothing(shape: tuple[int, ...]) -> None:
+    softmax = torch.compile(lambda x: x.softmax(1), backend="fuser")
+    assert softmax(torch.ones(shape)).shape == shape
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.fx.experimental.symbolic_shapes import guard_or_false
 
 from fuser.adapters.aten.table import row
 from fuser.adapters.products import is_worth_padding, rounded
@@ -29,7 +30,7 @@ _BROKEN_UP = [
 
 _RECOMPUTED = [
     "detach",  # what autograd keeps of a result stands between it and those who could recompute it
-    *("_softmax", "_softmax_backward_data", "_log_softmax", "_log_softmax_backward_data"),
+    *("_softmax_backward_data", "_log_softmax", "_log_softmax_backward_data"),
     "_safe_softmax",
     "_native_batch_norm_legit_functional",
     # Elementwise, but not to torch's partitioner: it would keep what they read, and what they give.
@@ -109,6 +110,17 @@ def _native_group_norm(
     return y.flatten(1, 2).to(x.dtype), *statistics
 
 
+def _softmax(x: Tensor, dim: int, half_to_float: bool) -> Any:
+    """With one division for each row, as Ops.softmax has: torch's has one for each element."""
+    if x.ndim and not guard_or_false(x.shape[dim] > 0):
+        return NotImplemented
+    dtype = torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
+    wide = x.contiguous().to(dtype)
+    powers = torch.exp(wide - torch.amax(wide, dim, keepdim=True))
+    result = powers * torch.reciprocal(powers.sum(dim, keepdim=True))
+    return result if half_to_float else result.to(x.dtype)
+
+
 def _addmm(bias: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
     """In two where rows of the result are padded: what reads them adds the bias, which the library
     would add to dense rows only.
@@ -147,6 +159,7 @@ def _convolution_backward(g: Tensor, x: Tensor, weight: Tensor, sizes: Any, *set
 
 
 _OURS: dict[Any, Callable[..., Any]] = {
+    torch.ops.aten._softmax.default: _softmax,
     torch.ops.aten.native_dropout.default: _native_dropout,
     torch.ops.aten.transpose.int: _transpose,
     torch.ops.aten.addmm.default: _addmm,
