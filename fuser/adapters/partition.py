@@ -348,8 +348,8 @@ def partition(graph: fx.Graph, smallest: int = 2) -> Partition:
     """The regions of a graph whose nodes carry FakeTensors in meta["val"].
 
     A region has at least `smallest` nodes that compute, or one that reduces. Views at its borders
-    are not part of it: torch makes them without touching data. Nothing is compared whose size is
-    symbolic, so no guard is added.
+    are not part of it, since torch makes them without touching data, but for those that read one
+    memory twice. Nothing is compared whose size is symbolic, so no guard is added.
     """
     order = {node: i for i, node in enumerate(graph.nodes)}
     walk = _Walk()
