@@ -152,6 +152,34 @@ struct Dims {
         t.definition);
   }
 
+  // Inputs have the factors of what is computed from them, where another operand alone was merged
+  // (weights repeated for each sample, beside samples that come merged): else a reduction of such
+  // an input would be at coordinates that are no axes.
+  void set_all_factors() {
+    const std::deque<Tensor>& tensors = graph.fusion->tensors;
+    for (const Tensor& t : tensors) set_factors(t);
+    for (size_t i = tensors.size(); i-- > 0;) give_factors(tensors[i]);
+    for (const Tensor& t : tensors) {
+      if (std::holds_alternative<Input>(t.definition)) continue;
+      graph.factors[t.id].clear();
+      set_factors(t);
+    }
+  }
+
+  void give_factors(const Tensor& t) {
+    if (std::holds_alternative<SplitDim>(t.definition) ||
+        std::holds_alternative<MergeDims>(t.definition))
+      return;
+    for (const Tensor* a : operands(t)) {
+      const std::vector<int> image = dims_of(t, a);
+      for (int i = 0; i < a->rank(); ++i) {
+        std::vector<Expr>& own = graph.factors[a->id][i];
+        if (image[i] >= 0 && own.size() == 1 && a->shape[i] == t.shape[image[i]])
+          own = graph.factors[t.id][image[i]];
+      }
+    }
+  }
+
   // For each dim of operand `a` the dim of t that indexes it, -1: none. Not for splits and merges.
   static std::vector<int> dims_of(const Tensor& t, const Tensor* a) {
     std::vector<int> image(a->rank(), -1);
@@ -348,10 +376,8 @@ Graph make_graph(const Fusion& fusion) {
   graph.factors.resize(tensors);
   graph.origins.resize(tensors);
   Dims dims{.graph = graph, .exprs = {}};
-  for (const Tensor& t : fusion.tensors) {
-    dims.set_factors(t);
-    dims.set_origins(t);
-  }
+  dims.set_all_factors();
+  for (const Tensor& t : fusion.tensors) dims.set_origins(t);
   return graph;
 }
 

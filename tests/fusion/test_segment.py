@@ -164,6 +164,26 @@ def _standardized(
     return (x - mean) * rstd, mean, var, rstd
 
 
+def test_weights_repeated_beside_samples_that_come_merged() -> None:
+    """As torch takes an instance norm apart: 3 samples of 4 channels are 12 channels of one."""
+    fd = FusionDefinition()
+    x, w = fd.define_tensor([1, 12, 6]), fd.define_tensor([4])
+    repeated = fd.ops.expand(fd.ops.broadcast(w, [True, False]), [3, 4])
+    weight = fd.ops.broadcast(fd.ops.merge_dims(repeated, 0), [True, False, True])
+    var, mean = fd.ops.var_mean(x, [0, 2], 0, keepdim=True)
+    fd.add_output((x - mean) * fd.ops.rsqrt(var + 1e-5) * weight)
+    fd.add_output(fd.ops.sum(x * weight, [0, 2]))
+
+    def norm(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        var, mean = torch.var_mean(x, 2, correction=0, keepdim=True)
+        weight = w.repeat(3).view(1, 12, 1)
+        return (x - mean) * (var + 1e-5).rsqrt() * weight, (x * weight).sum((0, 2))
+
+    data = torch.randn(1, 12, 6, generator=torch.Generator().manual_seed(1))
+    got = check(fd, [data, data[0, :4, 0].contiguous()], norm)
+    assert shape_of(got) == [([0, 1], 1, 0)]
+
+
 def test_sums_of_rows_and_of_columns_are_one_kernel() -> None:
     fd, (x,) = define(2)
     fd.add_output(fd.ops.sum(x, 1))
