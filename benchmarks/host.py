@@ -19,7 +19,7 @@ from torch import Tensor
 
 import fuser
 from benchmarks.case import Case, Data
-from benchmarks.harness import Call, Setting
+from benchmarks.harness import COMPILE, Call, Setting
 from benchmarks.pointwise import TABLE
 from fuser import DataType, FusionDefinition
 
@@ -111,10 +111,11 @@ def call_times(setting: Setting, repeats: int = 15, calls: int = 2000) -> list[d
         ways: dict[str, Call] = {}
         if "eager" in setting.contenders:
             ways["eager"] = lambda case=case, inputs=inputs: case.eager(*inputs)  # type: ignore[misc]
-        if "compile" in setting.contenders:
-            torch._dynamo.reset()
-            compiled = torch.compile(case.eager, dynamic=False)
-            ways["compile"] = lambda compiled=compiled, inputs=inputs: compiled(*inputs)  # type: ignore[misc]
+        torch._dynamo.reset()
+        for name in ("compile", "fuser_compile"):
+            if name in setting.contenders:
+                compiled = torch.compile(case.eager, dynamic=False, **COMPILE[name])
+                ways[name] = lambda compiled=compiled, inputs=inputs: compiled(*inputs)  # type: ignore[misc]
         if "fuser" in setting.contenders:
             ways["fuser"] = lambda fd=fd, inputs=inputs: fd.execute(inputs)  # type: ignore[misc]
         record: dict[str, Any] = {"case": case.name, "saturated_us": {}, "batch_us": {}}
