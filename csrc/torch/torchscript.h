@@ -55,6 +55,9 @@ bool is_optional_tensor(const torch::jit::Value* value);
 bool is_tensor_list(const torch::jit::Value* value);
 // May a result be a view of the node's first operand? By the schema.
 bool may_alias(const torch::jit::Node* node);
+// The values to whose memory that of v may belong, v itself where it is new; not those inside of
+// regions.
+std::vector<const torch::jit::Value*> roots_of(const torch::jit::Value* v);
 
 // Products that add a bias to each channel. In a result the channels stand in front of as many dims
 // as the weight has behind its first two.

@@ -125,6 +125,24 @@ bool writable(const Node* n, const Node* outer, const ScriptRules& rules) {
   return true;
 }
 
+// Does the If give back, to somebody who is no op of a group, what no group can have made? It would
+// be a copy from a group; left alone, its branches are looked at by themselves.
+bool gives_back(const Node* n, const ScriptRules& rules) {
+  const auto fuses = [&](const Node* other) {
+    return other->owningBlock() == n->owningBlock() && find_op(rules, other);
+  };
+  return std::any_of(n->outputs().begin(), n->outputs().end(), [&](const Value* v) {
+    const std::vector<Use>& uses = v->uses();
+    if (std::all_of(uses.begin(), uses.end(), [&](const Use& use) { return fuses(use.user); }))
+      return false;
+    const std::vector<const Value*> roots = roots_of(v);
+    return std::any_of(roots.begin(), roots.end(), [&](const Value* root) {
+      const Node* made_by = root->node();
+      return !fuses(made_by) && !stands_in(made_by, n);
+    });
+  });
+}
+
 void make_region(Node* n, const std::vector<Value*>& captured) {
   auto body = std::make_shared<Graph>();
   std::unordered_map<Value*, Value*> known;
@@ -158,7 +176,7 @@ void make_regions(Block* block, const ScriptRules& rules, AliasDb& aliases) {
     Node* const n = *it++;
     const bool makes_tensors =
         !n->outputs().empty() && std::all_of(n->outputs().begin(), n->outputs().end(), is_tensor);
-    if (n->kind() == prim::If && makes_tensors && writable(n, n, rules)) {
+    if (n->kind() == prim::If && makes_tensors && writable(n, n, rules) && !gives_back(n, rules)) {
       Captured captured;
       captured.visit(n);
       const bool written = std::any_of(captured.values.begin(), captured.values.end(),

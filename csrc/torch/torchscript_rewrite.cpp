@@ -4,6 +4,7 @@
 #include <torch/csrc/jit/runtime/graph_executor.h>
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "torch/torchscript.h"
 
@@ -58,32 +59,39 @@ struct Sizes {
 
 // ---- views
 
+// Eager gives back what a dropout that drops nothing was given; its schema does not say so.
+bool drops_nothing(const Node* n) {
+  if (n->kind() != aten::dropout) return false;
+  const auto share = toIValue(n->input(1)), trains = toIValue(n->input(2));
+  return (trains && !trains->toBool()) || (share && share->isDouble() && share->toDouble() == 0);
+}
+
 // Is v the first operand, seen otherwise? A cast makes memory of its own.
 bool is_view(const Value* v) {
   const Node* n = v->node();
-  if (!may_alias(n) || n->inputs().empty()) return false;
+  if ((!may_alias(n) && !drops_nothing(n)) || n->inputs().empty()) return false;
   const auto of = n->input(0)->type()->cast<TensorType>();
   const auto to = v->type()->cast<TensorType>();
   return of && to && of->scalarType() == to->scalarType();
 }
 
-// To what the memory of v belongs.
-const Value* root_of(const Value* v) {
-  while (is_view(v)) v = v->node()->input(0);
-  return v;
+// Is v made along a branch or in a loop, and so perhaps one of several values?
+bool is_chosen(const Value* v) {
+  const Symbol kind = v->node()->kind();
+  return kind == script_region() || kind == prim::If || kind == prim::Loop;
 }
 
-// Output i of the group, a view, computed behind it instead. False where its arguments are known
-// inside only.
+// Output i of the group, a view or what a branch gives back, computed behind it instead. False
+// where numbers that it takes are known inside only.
 bool move_view_behind(Node* group, size_t i) {
   Graph& inner = *group->g(attr::Subgraph);
   Graph& outer = *group->owningGraph();
   Value* const v = inner.outputs()[i];
   Node* const view = v->node();
   const auto outside = [](const Value* a) {
-    return a->node()->kind() == prim::Param || a->node()->kind() == prim::Constant;
+    return is_tensor(a) || a->node()->kind() == prim::Param || a->node()->kind() == prim::Constant;
   };
-  const auto arguments = view->inputs().slice(1);
+  const auto arguments = view->inputs();
   if (!std::all_of(arguments.begin(), arguments.end(), outside)) return false;
   WithInsertPoint at(group->next());
   std::unordered_map<Value*, Value*> known;
@@ -134,10 +142,16 @@ bool lies_dense(const Value* v) {
 bool move_a_view_behind(Node* group) {
   const auto outputs = group->g(attr::Subgraph)->outputs();
   for (size_t i = 0; i < outputs.size(); ++i) {
-    if (!is_view(outputs[i])) continue;
-    const Value* const root = root_of(outputs[i]);
-    bool moves = root->node()->kind() == prim::Param || !lies_dense(outputs[i]);
-    for (size_t j = 0; j < outputs.size(); ++j) moves |= j != i && root_of(outputs[j]) == root;
+    if (!is_view(outputs[i]) && !is_chosen(outputs[i])) continue;
+    const std::vector<const Value*> roots = roots_of(outputs[i]);
+    bool moves = !lies_dense(outputs[i]);
+    for (const Value* root : roots) moves |= root->node()->kind() == prim::Param;
+    for (size_t j = 0; j < outputs.size() && !moves; ++j) {
+      const std::vector<const Value*> others =
+          j == i ? std::vector<const Value*>() : roots_of(outputs[j]);
+      moves = std::find_first_of(roots.begin(), roots.end(), others.begin(), others.end()) !=
+              roots.end();
+    }
     if (moves && move_view_behind(group, i)) return true;
   }
   return false;
@@ -192,6 +206,39 @@ void move_sizes_out(Block* block, const ScriptRules& rules) {
     for (Block* inner : n->blocks()) move_sizes_out(inner, rules);
     if (n->kind() == aten::size) sizes.rewrite(n);
   }
+}
+
+std::vector<const Value*> roots_of(const Value* v) {
+  std::vector<const Value*> out;
+  std::unordered_set<const Value*> seen;
+  // With the region in whose body it stands.
+  std::vector<std::pair<const Value*, const Node*>> left{{v, nullptr}};
+  while (!left.empty()) {
+    const auto [value, region] = left.back();
+    left.pop_back();
+    if (!seen.insert(value).second) continue;
+    const Node* const n = value->node();
+    const Node* const holder = n->owningBlock()->owningNode();
+    const size_t place = value->offset();
+    if (n->kind() == prim::Param && holder && holder->kind() == prim::Loop) {
+      left.emplace_back(holder->input(place + 1), region);
+      left.emplace_back(holder->blocks()[0]->outputs()[place], region);
+    } else if (n->kind() == prim::Param && region) {
+      left.emplace_back(region->input(place), nullptr);
+    } else if (n->kind() == script_region()) {
+      left.emplace_back(n->g(script_region_body())->outputs()[place], n);
+    } else if (n->kind() == prim::If) {
+      for (const Block* b : n->blocks()) left.emplace_back(b->outputs()[place], region);
+    } else if (n->kind() == prim::Loop) {
+      left.emplace_back(n->input(place + 2), region);
+      left.emplace_back(n->blocks()[0]->outputs()[place + 1], region);
+    } else if (is_view(value)) {
+      left.emplace_back(n->input(0), region);
+    } else if (!region) {
+      out.push_back(value);
+    }
+  }
+  return out;
 }
 
 bool adds_a_bias(const Node* n) {

@@ -171,6 +171,41 @@ def test_optional_tensors_in_a_group() -> None:
         assert_same(gradients[:1], gradients[1:], 4)
 
 
+def test_a_branch_that_gives_back_what_it_was_given() -> None:
+    """It is no copy, as a group would make one; what stands before and after it is fused."""
+
+    def either(x: torch.Tensor, y: torch.Tensor, grow: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        z = (x * 2 + 1).relu()
+        out = y
+        if grow:
+            out = (z + y).tanh()
+        rows = z
+        if not grow:
+            rows = (z + 1) * 2
+        return out, (rows * 3 + y).relu()
+
+    x, y = torch.randn(4, 8), torch.randn(4, 8)
+    f = warmed(either, x, y, True)
+    unfused = fallbacks()
+    for grow in (True, False):
+        assert_same(f(x, y, grow), either(x, y, grow))
+    assert f(x, y, False)[0] is y
+    assert fallbacks() == unfused
+    assert groups(f.graph_for(x, y, True)) >= 1
+
+
+def test_what_a_dropout_that_drops_nothing_gives_back() -> None:
+    def kept(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        z = F.dropout(x, 0.5, training=False)
+        return z, (F.dropout(y, 0.0) * z).relu()
+
+    x, y = torch.randn(4, 8), torch.randn(4, 8)
+    f = warmed(kept, x, y)
+    assert f(x, y)[0].data_ptr() == x.data_ptr()
+    assert_same(f(x, y), kept(x, y))
+    assert groups(f.graph_for(x, y)) == 1
+
+
 def test_a_branch_of_several_ops_is_a_group() -> None:
     def either(x: torch.Tensor, scale: bool) -> torch.Tensor:
         return (x * 2 + 1).relu() if scale else x
