@@ -193,8 +193,10 @@ void sign(const c10::IValue& v, ArgumentRole role, bool expanded, Signature& out
     out.push_back(static_cast<int64_t>(list.size()));
     for (bool b : list) out.push_back(b);
   } else if (v.isString()) {
+    const std::string& text = v.toStringRef();
     out.push_back(-11);
-    out.push_back(static_cast<int64_t>(std::hash<std::string>()(v.toStringRef())));
+    out.push_back(static_cast<int64_t>(text.size()));
+    for (char each : text) out.push_back(each);
   } else {
     throw Fault(FaultKind::Unsupported, "script-argument",
                 text("a fused group was given a ", v.tagKind()));

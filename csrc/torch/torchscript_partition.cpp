@@ -108,12 +108,12 @@ class Partitioner {
                          [&](const Value* t) { return takes(t); });
     }
     const TypeKind kind = v->type()->kind();
-    if (toIValue(v).has_value()) return true;
-    if (kind == TypeKind::OptionalType) return true;
     if (kind == TypeKind::ListType) {
       const TypeKind element = v->type()->expectRef<ListType>().getElementType()->kind();
-      return element == TypeKind::IntType || element == TypeKind::BoolType;
+      return element == TypeKind::IntType || element == TypeKind::BoolType ||
+             (toIValue(v).has_value() && element != TypeKind::OptionalType);
     }
+    if (toIValue(v).has_value() || kind == TypeKind::OptionalType) return true;
     return kind == TypeKind::IntType || kind == TypeKind::FloatType || kind == TypeKind::BoolType ||
            kind == TypeKind::NumberType || kind == TypeKind::NoneType ||
            kind == TypeKind::StringType;

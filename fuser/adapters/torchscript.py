@@ -26,6 +26,7 @@ from fuser import DataType, FusionDefinition, Scalar, Tensor, Unsupported, _core
 from fuser._native import load_torch
 from fuser.adapters import aten, torchscript_ops
 from fuser.adapters.aten import gradients, pointwise
+from fuser.adapters.aten.emitter import Emitter
 from fuser.interpreter import torch_dtype
 from fuser.repro import graph_script, input_spec, keep_script, said_where
 
@@ -223,14 +224,13 @@ def write_definition(
     inputs, nodes, outputs = graph
     fd = FusionDefinition()
     on_gpu = any(isinstance(a, torch.Tensor) and not a.is_cpu for a in arguments)
+    emitter = Emitter(fd, on_gpu)
     values = {
         value: _argument(fd, role, given, on_gpu)
         for value, role, given in zip(inputs, roles, arguments, strict=True)
     }
     for node in _with_parts(nodes):
-        _write(fd, node, values)
-    if not on_gpu:
-        _narrow_statistics(fd, nodes, values)
+        _write(emitter, node, values)
     places: list[tuple[int, int | None]] = []
     results = 0
     for output, order in zip(outputs, results_as, strict=True):
@@ -290,19 +290,21 @@ def _with_parts(nodes: Sequence[Node]) -> list[Node]:
 _UNPACK = "prim::ListUnpack"
 
 
-def _write(fd: FusionDefinition, node: Node, values: dict[int, Any]) -> None:
+def _write(e: Emitter, node: Node, values: dict[int, Any]) -> None:
     name, attributes, operands, results = node
     name = _view_name(name)
     given = [values[v] for v in operands]
     if name in _STRUCTURE:
-        made = _STRUCTURE[name](fd, values, given, **attributes)
+        made = _STRUCTURE[name](e, values, given, **attributes)
     elif name in torchscript_ops.OPS:
-        made = _one_or_all(torchscript_ops.OPS[name](fd, *given, **attributes), results)
+        made = _one_or_all(torchscript_ops.OPS[name](e.fd, *given, **attributes), results)
     elif name.partition(".")[0] in _ON_NUMBERS and not any(isinstance(g, Tensor) for g in given):
-        made = [_on_numbers(fd, name.partition(".")[0], given)]
+        made = [_on_numbers(e.fd, name.partition(".")[0], given)]
     else:
         args, kwargs = _by_schema(name, given)
-        made = _one_or_all(aten.emit(fd, _table_name(name), args, kwargs), results)
+        made = _one_or_all(aten.emit(e.fd, _table_name(name), args, kwargs, e.on_gpu), results)
+        if name in _WEIGHTS and not e.on_gpu:
+            made = _with_narrow_statistics(e, made, given[0], given[_WEIGHTS[name]])
     for value, result in zip(results, made, strict=True):
         values[value] = result
 
@@ -312,19 +314,22 @@ def _write(fd: FusionDefinition, node: Node, values: dict[int, Any]) -> None:
 # weight, or else of the input.
 _WEIGHTS = {
     "aten::native_layer_norm": 2,
+    "aten::native_group_norm": 1,
     "aten::native_batch_norm": 1,
+    "aten::_native_batch_norm_legit": 1,
+    "aten::_native_batch_norm_legit.no_stats": 1,
+    "aten::_native_batch_norm_legit_functional": 1,
+    "aten::_native_batch_norm_legit_no_training": 1,
     "aten::_batch_norm_impl_index": 1,
 }
 
 
-def _narrow_statistics(fd: FusionDefinition, nodes: Sequence[Node], values: dict[int, Any]) -> None:
-    for name, _, operands, results in nodes:
-        if name not in _WEIGHTS:
-            continue
-        weight, x = values[operands[_WEIGHTS[name]]], values[operands[0]]
-        dtype = torch_dtype((x if weight is None else weight).dtype())
-        for result in results[1:3]:
-            values[result] = torchscript_ops.cast(fd, values[result], dtype)
+def _with_narrow_statistics(
+    e: Emitter, made: Sequence[Any], x: Tensor, weight: Tensor | None
+) -> list[Any]:
+    dtype = (x if weight is None else weight).dtype()
+    result, mean, rstd, *rest = made
+    return [result, e.narrow(mean, dtype), e.narrow(rstd, dtype), *rest]
 
 
 def _one_or_all(made: Any, results: Sequence[int]) -> Any:
@@ -336,31 +341,27 @@ def _one_or_all(made: Any, results: Sequence[int]) -> Any:
 Values = dict[int, Any]
 
 
-def _block(fd: FusionDefinition, values: Values, block: Graph, given: Sequence[Any]) -> list[Any]:
+def _block(e: Emitter, values: Values, block: Graph, given: Sequence[Any]) -> list[Any]:
     inputs, nodes, outputs = block
     values.update(zip(inputs, given, strict=True))
     for node in _with_parts(nodes):
-        _write(fd, node, values)
+        _write(e, node, values)
     return [values[v] for v in outputs]
 
 
-def _region(fd: FusionDefinition, _: Values, given: Sequence[Any], body: Graph) -> list[Any]:
-    return _block(fd, {}, body, given)
+def _region(e: Emitter, _: Values, given: Sequence[Any], body: Graph) -> list[Any]:
+    return _block(e, {}, body, given)
 
 
-def _if(
-    fd: FusionDefinition, values: Values, given: Sequence[Any], blocks: Sequence[Graph]
-) -> list[Any]:
-    return _block(fd, values, blocks[0 if _known(given[0]) else 1], [])
+def _if(e: Emitter, values: Values, given: Sequence[Any], blocks: Sequence[Graph]) -> list[Any]:
+    return _block(e, values, blocks[0 if _known(given[0]) else 1], [])
 
 
-def _loop(
-    fd: FusionDefinition, values: Values, given: Sequence[Any], blocks: Sequence[Graph]
-) -> list[Any]:
+def _loop(e: Emitter, values: Values, given: Sequence[Any], blocks: Sequence[Graph]) -> list[Any]:
     count, goes_on, *carried = given
     turn = 0
     while turn < _known(count) and _known(goes_on):
-        goes_on, *carried = _block(fd, values, blocks[0], [turn, *carried])
+        goes_on, *carried = _block(e, values, blocks[0], [turn, *carried])
         turn += 1
     return carried
 
@@ -372,16 +373,16 @@ def _known(value: Any) -> Any:
 
 
 _STRUCTURE: dict[str, Callable[..., Sequence[Any]]] = {
-    "prim::Constant": lambda fd, values, given, value: [_constant(fd, value)],
-    "prim::ListConstruct": lambda fd, values, given: [given],
-    "prim::ListUnpack": lambda fd, values, given: given[0],
-    "prim::dtype": lambda fd, values, given: [
+    "prim::Constant": lambda e, values, given, value: [_constant(e.fd, value)],
+    "prim::ListConstruct": lambda e, values, given: [given],
+    "prim::ListUnpack": lambda e, values, given: given[0],
+    "prim::dtype": lambda e, values, given: [
         torchscript_ops.DTYPE_NUMBERS[torch_dtype(given[0].dtype())]
     ],
-    "aten::dim": lambda fd, values, given: [given[0].ndim],
-    "aten::size": lambda fd, values, given: [torchscript_ops.sizes_of(given[0])],
-    "aten::size.int": lambda fd, values, given: [torchscript_ops.sizes_of(given[0])[given[1]]],
-    "aten::numel": lambda fd, values, given: [_product(fd, torchscript_ops.sizes_of(given[0]))],
+    "aten::dim": lambda e, values, given: [given[0].ndim],
+    "aten::size": lambda e, values, given: [torchscript_ops.sizes_of(given[0])],
+    "aten::size.int": lambda e, values, given: [torchscript_ops.sizes_of(given[0])[given[1]]],
+    "aten::numel": lambda e, values, given: [_product(e.fd, torchscript_ops.sizes_of(given[0]))],
     "prim::If": _if,
     "prim::Loop": _loop,
     "fuser::region": _region,

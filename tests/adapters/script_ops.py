@@ -80,9 +80,9 @@ def batch_source(ops: str) -> str:
 
 
 def eager(source: str) -> Any:
-    from typing import List  # noqa: UP035
+    from typing import List, Optional  # noqa: UP035
 
-    names = {"torch": torch, "Tensor": torch.Tensor, "List": List}  # noqa: UP006
+    names = {"torch": torch, "Tensor": torch.Tensor, "List": List, "Optional": Optional}  # noqa: UP006
     exec(source, names)
     return names["f"]
 

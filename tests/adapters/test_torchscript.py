@@ -106,6 +106,25 @@ def test_graphs_without_a_definition(rule: str, nodes: list[torchscript.Node]) -
     assert caught.value.rule == rule
 
 
+def test_statistics_that_batch_norm_is_given_on_a_gpu() -> None:
+    """It gives them back there, as torch does; on the CPU it gives nothing."""
+    norm = ("aten::native_batch_norm", {}, [0, 3, 3, 1, 2, 4, 5, 6], [7, 8, 9])
+    values = [(3, None), (4, False), (5, 0.1), (6, 1e-5)]
+    constants = [("prim::Constant", {"value": value}, [], [n]) for n, value in values]
+    given = [torch.randn(3, 4), torch.randn(4), torch.rand(4)]
+    roles, layouts = [torchscript._TENSOR] * 3, [[]] * 3
+    for device in ("cpu", "meta"):  # a device of its own to those who ask whether it is the CPU
+        arguments = [t.to(device) for t in given]
+        graph = ([0, 1, 2], [*constants, norm], [7, 8, 9])
+        fd, _ = torchscript.write_definition(graph, roles, arguments, layouts)
+        _, mean, rstd = fuser.evaluate(fd, given)
+        wanted = [given[1], (given[2].double() + 1e-5).rsqrt()]
+        if device == "cpu":
+            wanted = [torch.zeros(0)] * 2
+        for a, b in zip((mean, rstd), wanted, strict=True):
+            torch.testing.assert_close(a.double(), b.double(), rtol=1e-6, atol=0)
+
+
 def test_fuser2_is_ours_while_enabled() -> None:
     source = "def f(x: Tensor):\n    return (x + 1).relu() * 2\n"
     x = torch.randn(4)

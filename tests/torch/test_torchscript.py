@@ -278,6 +278,56 @@ def test_batch_norm_trains_with_running_statistics() -> None:
     assert "batch_norm" not in str(graph).split("prim::CudaFusionGroup_0 = graph")[0]
 
 
+STATISTICS = {
+    "native_layer_norm": "torch.native_layer_norm(x * 2, [6], v, v, 1e-5)",
+    "native_group_norm": "torch.native_group_norm(x * 2, w, w, 2, 4, 6, 2, 1e-5)",
+    "native_batch_norm": "torch.native_batch_norm(x * 2, w, w, m, n, True, 0.1, 1e-5)",
+    "native_batch_norm, given": "torch.native_batch_norm(x * 2, w, w, m, n, False, 0.1, 1e-5)",
+}
+
+
+@pytest.mark.parametrize("norm", STATISTICS)
+@pytest.mark.parametrize("weights", [None, torch.bfloat16, torch.float32], ids=str)
+def test_statistics_have_the_type_that_torch_gives_them(norm: str, weights: Any) -> None:
+    """Also for what computes with them."""
+    source = (
+        "def f(x: Tensor, w: Optional[Tensor], v: Optional[Tensor], m: Tensor, n: Tensor):\n"
+        f"    y, mean, rstd = {STATISTICS[norm]}\n    return y + 1, mean, rstd * 2\n"
+    )
+    f, expected = torch.jit.CompilationUnit(source).f, eager(source)
+    x = torch.randn(2, 4, 6, dtype=torch.bfloat16)
+    w, v = (None if weights is None else torch.rand(n).to(weights) + 1 for n in (4, 6))
+    unfused = fallbacks()
+    for _ in range(3):
+        ours, theirs = ([torch.ones(4, dtype=weights or x.dtype) for _ in "mn"] for _ in range(2))
+        assert_same(f(x, w, v, *ours), expected(x, w, v, *theirs))
+    assert fallbacks() == unfused
+    assert groups(f.graph_for(x, w, v, *ours)) == 1
+
+
+@pytest.mark.parametrize("indices", ["[[0, -1]]", "[:, [2, 0, 1]]", "[x > 0]"])
+def test_indices_that_stand_in_the_script(indices: str) -> None:
+    source = f"def f(x: Tensor):\n    return (x * 2 + 1){indices} * 2 + 1\n"
+    f, expected = torch.jit.CompilationUnit(source).f, eager(source)
+    x = torch.randn(4, 8)
+    unfused = fallbacks()
+    for _ in range(3):
+        assert_same([f(x)], [expected(x)])
+    assert fallbacks() == unfused
+    assert groups(f.graph_for(x)) >= 1
+
+
+def test_a_string_chooses_the_definition() -> None:
+    def divided(x: torch.Tensor, y: torch.Tensor, mode: str) -> torch.Tensor:
+        return torch.div(x * 4, y, rounding_mode=mode) + 1
+
+    x, y = torch.randn(4, 8), torch.rand(8) + 0.5
+    f = warmed(divided, x, y, "floor")
+    for mode in ("trunc", "floor", "trunc"):
+        assert_same([f(x, y, mode)], [divided(x, y, mode)])
+    assert groups(f.graph_for(x, y, "floor")) == 1
+
+
 def test_the_kind_and_shape_of_another_tensor() -> None:
     def alike(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         z = x * 2
