@@ -26,7 +26,6 @@ UNTESTED = {
     "nvrtc-call": "NVRTC has no call that fails at will",
     "no-scheduler-1": "the list of schedulers ends in two that take everything",
     "script-argument": "the partition gives groups no such argument",
-    "script-parts": "a size of 0 is one that only the run knows, which is checked by a step of it",
     "torch-cuda": "torch with CUDA has what is looked for",
     "rng-capture-1": "needs a torch whose generator was not told of the capture",
     "sdpfa-bias": "only on a GPU",

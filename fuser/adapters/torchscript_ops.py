@@ -96,8 +96,11 @@ def _parts_of_size(fd: FusionDefinition, total: Any, size: Any) -> Any:
 
 def _chunks(fd: FusionDefinition, x: Tensor, *, chunks: int, dim: int) -> Any:
     total = _size(x, dim)
-    if isinstance(total, int) and total == 0:
-        raise Unsupported("parts of nothing", rule="script-parts")
+    # Of nothing there are as many parts, as of one element for each.
+    if not isinstance(total, int):
+        total = total + chunks * (1 - fd.ops.minimum(total, 1))
+    elif total == 0:
+        return [x] * chunks
     Emitter(fd).check_equal(_parts_of_size(fd, total, _parts_of_size(fd, total, chunks)), chunks)
     return aten.emit(fd, "aten.chunk.default", [x, chunks, dim], {})
 

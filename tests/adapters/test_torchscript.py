@@ -245,6 +245,19 @@ def test_threads_and_forks() -> None:
 # ---- sizes that groups compute with
 
 
+@pytest.mark.parametrize("of", ["x * 2", "(x * 2)[:, :0]", "(x * 2).narrow(1, 1, 0)"])
+def test_parts_of_nothing(of: str) -> None:
+    """There are as many as of something."""
+    f = compiled(f"def f(x: Tensor):\n    a, b = ({of}).chunk(2, 1)\n    return a + 1, b * 2\n")
+    unfused = torchscript.counters()["fallbacks"]
+    for columns in (4, 4, 4, 0, 6, 0):
+        x = torch.randn(3, columns) if columns or of == "x * 2" else torch.randn(3, 5)
+        a, b = eval(of, {"x": x}).chunk(2, 1)
+        assert_same(f(x), [a + 1, b * 2])
+    assert torchscript.counters()["fallbacks"] == unfused
+    assert groups(f.graph_for(x)) == 1
+
+
 @pytest.mark.parametrize("op", ["F.glu(x * 2, 1)", "F.prelu(x * 2, b)", "x.copy_(b[:, None])"])
 def test_sizes_of_what_is_not_elementwise(op: str) -> None:
     """A size of a result that is in a group comes from the operands, by the op's own rule."""
