@@ -133,6 +133,8 @@ _SWITCHES: dict[str, Callable[..., Any]] = {
     "_jit_set_nvfuser_horizontal_mode": functools.partial(_set_mode, "siblings"),
     "_jit_nvfuser_horizontal_mode": lambda: _modes.siblings,
     "_jit_set_nvfuser_skip_node_kind": _skip,
+    "_jit_nvfuser_set_comparison_callback": lambda unfused, look: _module().compare(unfused, look),
+    "_jit_nvfuser_clear_comparison_callback": lambda: _module().compare(False, None),
 }
 
 

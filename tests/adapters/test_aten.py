@@ -8,6 +8,7 @@ import torch
 
 from fuser import DataType, FusionDefinition, Unsupported, evaluate
 from fuser.adapters import aten
+from fuser.interpreter import torch_dtype
 from tests.adapters.graphs import names, traced
 from tests.sampling import thorough
 
@@ -277,16 +278,18 @@ def test_group_norm_in_pieces(layout: torch.memory_format, dtype: torch.dtype) -
         assert a.stride() == b.stride()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("on_gpu", [False, True])
-def test_statistics_that_batch_norm_is_given(on_gpu: bool) -> None:
-    """On a GPU it gives them back, on the CPU nothing."""
+def test_statistics_that_batch_norm_is_given(on_gpu: bool, dtype: torch.dtype) -> None:
+    """On a GPU it gives them back, in the type in which it computes; on the CPU nothing."""
     fd = FusionDefinition()
-    x, mean, var = torch.randn(3, 4), torch.randn(4), torch.rand(4)
+    x, mean, var = torch.randn(3, 4, dtype=dtype), torch.randn(4), torch.rand(4)
     given = [fd.define_tensor(shape=[*t.shape], dtype=t.dtype) for t in (x, mean, var)]
     args = [given[0], None, None, *given[1:], False, 0.1, 1e-5]
     name = "aten._native_batch_norm_legit.default"
     for t in aten.emit(fd, name, args, {}, on_gpu):
         fd.add_output(t)
+        assert torch_dtype(t.dtype()) == dtype
     found = evaluate(fd, [x, mean, var])[1:]
     expected = [mean, (var.double() + 1e-5).rsqrt()] if on_gpu else [torch.zeros(0)] * 2
     for a, b in zip(found, expected, strict=True):

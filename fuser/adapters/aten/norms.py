@@ -164,11 +164,13 @@ def _native_group_norm(
     groups: int,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
+    """Its statistics are of the type of the weight, or else of x, on each device."""
     del samples, channels, rest  # sizes of x
     y, mean, rstd = e.ops.group_norm(
         e.wide(x), groups, _optional(e, weight), _optional(e, bias), eps
     )
-    return e.same(y, x), mean, rstd
+    dtype = _first(weight, x)
+    return e.same(y, x), e.narrow(mean, dtype), e.narrow(rstd, dtype)
 
 
 def _group_norm(
@@ -261,10 +263,12 @@ def _given_statistics(
     e: Emitter, x: Tensor, mean: Tensor | None, var: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor]:
     """What batch norm saves of statistics that it is given: these on a GPU, nothing on the CPU."""
+    dtype = x.dtype().compute
     if not e.on_gpu or mean is None or var is None:
-        nothing = e.ops.full([0], 0, x.dtype().compute)
+        nothing = e.ops.full([0], 0, dtype)
         return nothing, nothing
-    return e.ops.set(_float(e, mean)), e.ops.rsqrt(e.ops.add(_float(e, var), eps))
+    rstd = e.ops.rsqrt(e.ops.add(e.computed(var, dtype), eps))
+    return e.ops.set(e.computed(mean, dtype)), rstd
 
 
 def _moved(e: Emitter, running: Tensor, value: Tensor, momentum: float) -> Tensor:
