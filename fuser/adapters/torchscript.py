@@ -316,7 +316,6 @@ def _write(e: Emitter, node: Node, values: dict[int, Any]) -> None:
 # weight, or else of the input.
 _WEIGHTS = {
     "aten::native_layer_norm": 2,
-    "aten::native_group_norm": 1,
     "aten::native_batch_norm": 1,
     "aten::_native_batch_norm_legit": 1,
     "aten::_native_batch_norm_legit.no_stats": 1,
