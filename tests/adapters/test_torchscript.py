@@ -26,6 +26,7 @@ from tests.adapters.script_ops import (
     check_gradients,
     eager,
 )
+from tests.adapters.script_programs import check_script, script_program
 from tests.sampling import rotated, thorough
 from tests.scripts import assert_same, fused, groups
 
@@ -226,6 +227,15 @@ def test_the_environment_switches_it_on() -> None:
 @pytest.mark.parametrize("number", range(SCRIPTS))
 def test_random_scripts(number: int) -> None:
     check_random_script(number, torch.device("cpu"))
+
+
+@pytest.mark.parametrize("number", range(400 if thorough() else 6))
+def test_a_script_does_what_eager_does(number: int) -> None:
+    p = script_program(number)
+    if p is not None:
+        fault, fallen = check_script(p, "cpu")
+        assert fault is None, f"{fault}\n{p.text()}"
+        assert not fallen, f"{fallen}\n{p.text()}"
 
 
 # ---- models

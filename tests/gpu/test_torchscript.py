@@ -18,6 +18,7 @@ from tests.adapters.script_models import (
     check_threads_and_forks,
 )
 from tests.adapters.script_ops import BATCHES, WITH_GRADIENTS, check_batch, check_gradients
+from tests.adapters.script_programs import check_script, script_program
 from tests.sampling import rotated
 from tests.scripts import assert_same, fused, groups, with_gradients
 
@@ -46,6 +47,13 @@ def test_gradients(batch: str, device: torch.device) -> None:
 @pytest.mark.parametrize("number", range(SCRIPTS))
 def test_random_scripts(number: int, device: torch.device) -> None:
     check_random_script(number, device)
+
+
+@pytest.mark.parametrize("first", range(4))
+def test_scripts_do_what_eager_does(first: int, device: torch.device) -> None:
+    scripts = [p for p in map(script_program, range(first, 40, 4)) if p is not None]
+    found = [(p, check_script(p, device.type)[0]) for p in scripts]
+    assert not [f"{fault}\n{p.text()}" for p, fault in found if fault]
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda v: v.name)

@@ -1,0 +1,282 @@
+"""Random scripts of torch's ops: what TorchScript runs with our groups, beside eager.
+
+python -m tests.adapters.script_programs --count 1000 --seed 7          prints what differs
+python -m tests.adapters.script_programs --count 1 --first 31 --show    one of them, with its text
+
+A script holds what scripts hold beside ops: branches, loops, lists, Optional tensors, calls of
+other functions. What torch's own executor without a fuser gets wrong too counts as torch's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import time
+import warnings
+from collections import Counter
+from dataclasses import replace
+from typing import Any, Optional
+
+import torch
+
+from tests.adapters.compared import (
+    Outcome,
+    Program,
+    arguments,
+    difference,
+    run,
+    tolerance_of,
+)
+from tests.adapters.programs import Maker
+from tests.scripts import fused
+
+HELPERS = """
+def helper(x: Tensor, y: Tensor):
+    return torch.tanh(x) * 0.5 + y
+
+
+def half_of(x: Tensor, n: int):
+    if n > 1:
+        return x * 0.5
+    return x + 1
+"""
+TYPES: dict[str, Any] = {
+    "torch": torch,
+    "F": torch.nn.functional,
+    "Tensor": torch.Tensor,
+    "Optional": Optional,
+    "D": "cpu",
+}
+NAME = re.compile(r"\b[vn]\d+\b")
+
+
+def annotation(value: Any) -> str:
+    if value is None or isinstance(value, torch.Tensor):
+        return "Optional[Tensor]" if value is None else "Tensor"
+    return type(value).__name__
+
+
+def scripted(text: str) -> str:
+    """As the compiler of scripts wants it, which knows no F and no D."""
+    return re.sub(r"\bF\.", "torch.nn.functional.", text).replace("device=D", "device='cpu'")
+
+
+class ScriptMaker(Maker):
+    """Writes a script line by line, each of which compiles and runs in eager as it is written."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        exec(HELPERS, TYPES)
+        self.env |= TYPES
+
+    def attempt(self, line: str, *, wraps: bool = True) -> bool:
+        return self.block(self.wrapped(line) if wraps and self.chance(0.2) else [line])
+
+    def block(self, lines: list[str]) -> bool:
+        """Keeps them where a script may hold them and eager runs them."""
+        text = "\n".join(lines)
+        names = {n for n in NAME.findall(text) if n in self.env}
+        made = re.findall(r"^(v\d+) = ", text, re.MULTILINE)
+        heads = ", ".join(f"{n}: {annotation(self.env[n])}" for n in sorted(names - set(made)))
+        body = "\n".join("    " + line for line in [*lines, *(f"return {n}" for n in made[-1:])])
+        try:
+            torch.jit.CompilationUnit(scripted(f"{HELPERS}\ndef f({heads}):\n{body}\n"))
+            exec(text, self.env)
+        except Exception:
+            return False
+        self.lines += lines
+        return True
+
+    def condition(self) -> str:
+        x = self.tensor()
+        flags = [n for n, v in self.env.items() if n[0] == "n" and type(v) in (int, float, bool)]
+        return self.one(
+            f"{x}.dim() {self.one('>', '==')} 2",
+            f"{x}.size(0) > 2" if self.env[x].ndim else f"{x}.numel() == 1",
+            f"{x}.requires_grad",
+            *(f"{n} {self.one('>', '!=')} 1" for n in flags),
+            *(f"bool({n})" for n in flags),
+        )
+
+    def wrapped(self, line: str) -> list[str]:
+        """A line in a branch or a loop."""
+        name, equals, _ = line.partition(" = ")
+        if not equals or not NAME.fullmatch(name):
+            return [f"if {self.condition()}:", "    " + line]
+        other = f"    {name} = {self.tensor()}"
+        kind = self.rng.randrange(4)
+        if kind == 0:
+            return [f"if {self.condition()}:", "    " + line, "else:", other]
+        if kind == 1:
+            return [other.strip(), f"if {self.condition()}:", "    " + line]
+        x = self.tensor()
+        turns = self.one("2", "3", "0", f"{x}.dim()")
+        step = f"    {name} = {name} * 0.5 {self.one('+', '-')} {x}"
+        if kind == 2:
+            return [line, f"for i in range({turns}):", step]
+        return [line, "i = 0", f"while i < {turns}:", step, "    i += 1"]
+
+    def several(self) -> list[str]:
+        """Statements that only scripts have words for: lists, parts, Optional tensors, calls."""
+        x, y, name = self.ranked(1), self.tensor(), f"v{len(self.names)}"
+        d = self.dim(x)
+        n = self.env[x].shape[d]
+        absent = [k for k, v in self.env.items() if k[0] == "n" and v is None]
+        choices = [
+            [f"l = [{x}, {x} * 2]", f"l.append({x} + 1)", f"{name} = torch.cat(l, {d})"],
+            [f"l = [{x} * 2, {x}.exp()]", f"{name} = l[0] + l[1]"],
+            [f"a, b = {x}.chunk(2, {d})", f"{name} = a.sum() + b"],
+            [f"a, b = torch.split({x}, {-(-n // 2)}, {d})", f"{name} = a * 2 + b.mean()"],
+            [f"{name} = helper({x}, {y})"],
+            [f"{name} = half_of({x}, {x}.dim())"],
+            [f"{name} = {x} * {x}.size({d}) + {y}.numel()"],
+            [f"{name} = {x} / float({x}.size({d}))"],
+            [f"s = {x}.shape", f"{name} = ({x} * 2).view(s)"],
+            [f"m, s = torch.{self.one('var', 'std')}_mean({x}, {d})", f"{name} = m + s"],
+            [f"m, s = torch.max({x}, {d})", f"{name} = m + s"],
+            [f"t = ({x} * 2, {y} + 1)", f"{name} = t[0] - t[1]"],
+            [f"{name} = {x} + 1", f"{name} += {y}", f"{name} *= 0.5"],
+            [f"{name} = {x} * 2", f"{name}[0] = {self.number()}"],
+            [f"{name} = torch.zeros_like({x})", f"{name}.add_({y}).relu_()"],
+            [f"a = {x} * 2", "b = a.view(-1)", "b.add_(1)", f"{name} = a + 1"],
+            [f"{name} = torch.relu({x})", f"{name} = {name} if {self.condition()} else {x} + 1"],
+        ]
+        for k in absent:
+            choices.append(
+                [f"{name} = {x} + 1", f"if {k} is not None:", f"    {name} = {name} * {k}"]
+            )
+        found: list[str] = self.rng.choice(choices)
+        return found
+
+    def new_value(self) -> bool:
+        if not self.chance(0.25):
+            return super().new_value()
+        name = f"v{len(self.names)}"
+        try:
+            lines = self.several()
+        except LookupError:
+            return False
+        before = len(self.lines)
+        if not self.block(lines):
+            return False
+        value = self.env[name]
+        if not isinstance(value, torch.Tensor) or value.numel() > 40000 or value.ndim > 6:
+            del self.env[name], self.lines[before:]
+            return False
+        self.names.append(name)
+        return True
+
+    def step(self) -> None:
+        if self.chance(0.1):
+            try:
+                if self.attempt(self.in_place()):
+                    return
+            except LookupError:
+                return
+        self.new_value()
+
+    def result(self) -> str:
+        parts = [self.tensor() for _ in range(self.rng.randrange(8))]
+        made = [n for n in self.names if n in self.env][-1]
+        parts.append(made)
+        if self.chance(0.1) and self.env[made].is_contiguous():
+            parts.append(f"{made}.view(-1)")
+        text = ", ".join(parts)
+        return self.one(f"({text},)", f"[{text}]", made)
+
+    def script(self, number: int) -> Program | None:
+        made = self.program(number)
+        return None if made is None else replace(made, how="script", source=self.typed(made))
+
+    def typed(self, p: Program) -> str:
+        head, _, body = p.source.partition("\n")
+        names = re.findall(r"[vn]\d+", head)
+        given = arguments(p.calls[0], "cpu")
+        typed = ", ".join(f"{n}: {annotation(v)}" for n, v in zip(names, given, strict=True))
+        return f"{HELPERS}\n\ndef f({typed}):\n{body}"
+
+
+def script_program(number: int, seed: int = 0) -> Program | None:
+    """Script `number` of the family `seed`; None where this number gives none."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        p = ScriptMaker(seed * 1_000_003 + number).script(number)
+        if p is not None:
+            try:
+                torch.jit.CompilationUnit(scripted(p.source))
+            except RuntimeError:
+                return None
+        return p
+
+
+def outcomes(p: Program, device: str, script: Any) -> list[Outcome]:
+    """Of each call, several times, so that it runs profiled, fused and again."""
+    found = []
+    for call in p.calls:
+        try:
+            arguments(call, device)
+        except Exception:  # a view that these sizes do not have
+            continue
+        found += [run(script, call, device) for _ in range(4)]
+    return found
+
+
+def faults(p: Program, device: str, fuse: bool) -> list[str | None]:
+    scope = {**TYPES, "D": device}
+    exec(compile(p.source, f"<script {p.number}>", "exec"), scope)
+    wanted = outcomes(p, device, scope["f"])
+    text = scripted(p.source).replace("device='cpu'", f"device='{device}'")
+    with fused() if fuse else torch.jit.fuser("none"):
+        got = outcomes(p, device, torch.jit.CompilationUnit(text).f)
+    tolerance = tolerance_of(p)
+    return [difference(a, b, tolerance, p.random) for a, b in zip(got, wanted, strict=True)]
+
+
+def check_script(p: Program, device: str) -> tuple[str | None, list[str]]:
+    """What differs from eager but not without a fuser; and what fell back."""
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        ours = faults(p, device, True)
+        fallen = [str(w.message) for w in seen if "runs unfused" in str(w.message)]
+        theirs = faults(p, device, False) if any(ours) else ours
+    for i, (mine, other) in enumerate(zip(ours, theirs, strict=True)):
+        # What only the script changes in place is no longer changed in place.
+        if mine and not other and "modified by an inplace operation" not in mine:
+            return f"call {i // 4}, run {i % 4}: {mine}", fallen
+    return None, fallen
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--count", type=int, default=100)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--step", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=1e9)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--show", action="store_true")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    started = time.monotonic()
+    tally: Counter[str] = Counter()
+    for number in range(options.first, options.first + options.count * options.step, options.step):
+        if time.monotonic() - started > options.seconds:
+            break
+        p = script_program(number, options.seed)
+        if p is None:
+            continue
+        if options.show:
+            print(p.text(), flush=True)
+        fault, fallen = check_script(p, options.device)
+        tally["scripts"] += 1
+        tally["wrong"] += fault is not None
+        tally["fallen"] += bool(fallen)
+        if fallen:
+            print(f"[{number}] fell back: {fallen}"[:1500], flush=True)
+        if fault:
+            print(f"==== {fault}\n{p.text()}\n", flush=True)
+    print(dict(tally), f"{time.monotonic() - started:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
