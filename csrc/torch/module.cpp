@@ -2,6 +2,7 @@
 #include <c10/util/Exception.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
+#include <torch/csrc/autograd/python_function.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
@@ -47,6 +48,26 @@ void translate_torch_error(std::exception_ptr pointer) {
   } catch (const c10::Error& error) {
     PyErr_SetString(PyExc_RuntimeError, error.what_without_backtrace());
   }
+}
+
+// Of each input of a torch.autograd.Function that wants a gradient an empty tensor at its place in
+// the autograd graph; the input itself need not exist any more.
+std::vector<at::Tensor> stand_ins(const py::object& function) {
+  std::vector<at::Tensor> out;
+  const auto strong = [](const auto& held) {  // a std::weak_ptr in some releases of torch
+    if constexpr (requires { held.lock(); }) {
+      return held.lock();
+    } else {
+      return held;
+    }
+  };
+  const auto node = strong(reinterpret_cast<THPFunction*>(function.ptr())->cdata);
+  if (!node) return out;
+  for (const torch::autograd::Edge& edge : node->next_edges()) {
+    if (!edge.is_valid()) continue;
+    torch::autograd::impl::set_gradient_edge(out.emplace_back(at::empty({0})), edge);
+  }
+  return out;
 }
 
 bool is_numpy_bool(const PyObject* value) {
@@ -442,6 +463,9 @@ PYBIND11_MODULE(_torch, m) {
       py::arg("calls"), py::arg("device"),
       "compile_batch() before there are tensors: for each stands (sizes, strides, DataType, offset "
       "in bytes, device).");
+  m.def("stand_ins", &stand_ins, py::arg("function"),
+        "Of each input of a torch.autograd.Function, given as its ctx, that wants a gradient an "
+        "empty tensor at its place in the autograd graph.");
   m.def("cache_info", [] {
     const CacheCounters c = cache_counters();
     const KernelCounters k = kernel_counters();

@@ -15,6 +15,7 @@ from torch import fx
 from torch._functorch.aot_autograd import aot_export_joint_simple
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from fuser._native import load_torch
 from fuser.adapters import aten
 from fuser.adapters.dynamo import cut
 from fuser.adapters.views import laid_out
@@ -106,7 +107,7 @@ def _function(
         def backward(ctx: Any, *given: Any) -> Any:
             if torch.is_grad_enabled():
                 return _Once.apply(  # type: ignore[no-untyped-call]
-                    lambda: gradients(ctx, *given), torch.ones((), requires_grad=True)
+                    lambda: gradients(ctx, *given), *given, *load_torch().stand_ins(ctx)
                 )
             return gradients(ctx, *given)
 
@@ -114,10 +115,12 @@ def _function(
 
 
 class _Once(torch.autograd.Function):
-    """Gradients whose own gradients are refused: for that, something that requires one is given."""
+    """Gradients whose own gradients are refused, to whom they belong: `sources` are what they may
+    depend on.
+    """
 
     @staticmethod
-    def forward(ctx: Any, run: Callable[[], Any], differentiable: torch.Tensor) -> Any:
+    def forward(ctx: Any, run: Callable[[], Any], *sources: torch.Tensor) -> Any:
         return run()
 
     @staticmethod

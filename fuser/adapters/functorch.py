@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Hashable, Sequence
 from functools import wraps
 from typing import Any
 
 import torch
 from torch._dynamo.convert_frame import compile_lock
+from torch._functorch.aot_autograd import aot_module_simplified
 
+from fuser import UserError
 from fuser.adapters.direct import PLAIN, direct
 from fuser.adapters.dynamo import Options, autograd, backend, compilers, has_tangents
 
@@ -17,6 +20,8 @@ _MOST_TRACES = 8
 
 # Arguments of functorch's that say what Dynamo finds by itself.
 _FOUND = ("dynamic", "enable_log", "num_params_buffers", "static_argnums")
+# And those that AOTAutograd takes.
+_REPLACED = tuple(inspect.signature(aot_module_simplified).parameters)[2:]
 
 
 def memory_efficient_fusion(fn: Callable[..., Any] | torch.nn.Module, **kwargs: Any) -> Any:
@@ -30,7 +35,22 @@ def memory_efficient_fusion(fn: Callable[..., Any] | torch.nn.Module, **kwargs: 
     watches what it depends on. dynamic=True traces with symbolic sizes; static_argnums need not be
     named. Other keyword arguments replace what AOTAutograd is given: compilers, partition_fn,
     decompositions.
+
+    Gradients have no gradients of their own: asking for these raises RuntimeError. Raises UserError
+    `fusion-function` where fn cannot be called, `fusion-argument` for a keyword that is none.
     """
+    if not callable(fn):
+        raise UserError(
+            f"memory_efficient_fusion: expected a function or a module, got {fn!r}",
+            rule="fusion-function",
+        )
+    for name in kwargs:
+        if name not in _FOUND and name not in _REPLACED:
+            raise UserError(
+                f"memory_efficient_fusion: no argument {name!r}; expected one of "
+                f"{', '.join(sorted({*_FOUND, *_REPLACED}))}",
+                rule="fusion-argument",
+            )
     given = {name: value for name, value in kwargs.items() if name not in _FOUND}
     if "fw_compiler" in given:
         given.setdefault("inference_compiler", given["fw_compiler"])

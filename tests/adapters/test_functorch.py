@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch.autograd import forward_ad
 
 import fuser
-from fuser import _core
+from fuser import UserError, _core
 from fuser.adapters import report
 
 
@@ -132,6 +132,37 @@ def test_results_keep_their_types() -> None:
     assert isinstance(result, tuple)
     assert result[1:3] == (None, {"n": 4})
     assert isinstance(result[3], list)
+
+
+@pytest.mark.parametrize("function", [lambda x: x**3, torch.exp, torch.sin, lambda x: x * 1.5])
+def test_gradients_of_gradients_are_refused(function) -> None:
+    """Also where nobody but autograd.grad asks for them, and where inputs are not kept."""
+    f = fuser.memory_efficient_fusion(lambda x: function(x).sum())
+    x = torch.randn(4, requires_grad=True)
+    for source in (x, x * 2):
+        gradient = torch.autograd.grad(f(source), source, create_graph=True)[0]
+        wanted = torch.autograd.grad(function(source).sum(), source, create_graph=True)[0]
+        torch.testing.assert_close(gradient, wanted)
+        for allowed in (False, True):
+            with pytest.raises(RuntimeError, match="double backward"):
+                torch.autograd.grad(gradient.sum(), source, allow_unused=allowed, retain_graph=True)
+
+
+def test_gradients_are_not_differentiated_by_the_gradients_that_arrive() -> None:
+    f = fuser.memory_efficient_fusion(lambda x: x.sin() * 2)
+    x, v = torch.randn(4, requires_grad=True), torch.randn(4, requires_grad=True)
+    gradient = torch.autograd.grad(f(x), x, v, create_graph=True)[0]
+    with pytest.raises(RuntimeError, match="double backward"):
+        torch.autograd.grad(gradient.sum(), v)
+
+
+def test_what_is_no_function_or_no_argument_is_named() -> None:
+    with pytest.raises(UserError, match="expected a function or a module, got None") as caught:
+        fuser.memory_efficient_fusion(None)
+    assert caught.value.rule == "fusion-function"
+    with pytest.raises(UserError, match="no argument 'fw_compilr'; expected one of ") as caught:
+        fuser.memory_efficient_fusion(torch.sin, fw_compilr=None)
+    assert caught.value.rule == "fusion-argument"
 
 
 def test_captured_parameters_get_gradients() -> None:
