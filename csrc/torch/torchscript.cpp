@@ -165,6 +165,27 @@ void install(const py::object& module) {
   });
 }
 
+// `look` is a function of Python or None.
+void compare(bool unfused, const py::object& look) {
+  if (look.is_none()) return set_comparison(nullptr);
+  const std::shared_ptr<PyObject> kept(look.inc_ref().ptr(), [](PyObject* function) {
+    if (!python_alive()) return;
+    const py::gil_scoped_acquire gil;
+    Py_DECREF(function);
+  });
+  set_comparison(std::make_shared<Comparison>(Comparison{
+      unfused, [kept](c10::ArrayRef<c10::IValue> fused, c10::ArrayRef<c10::IValue> others,
+                      const Graph& graph) {
+        if (!python_alive()) return;
+        const py::gil_scoped_acquire gil;
+        try {
+          py::handle(kept.get())(to_python(fused), to_python(others), graph.toString(false));
+        } catch (const py::error_already_set& error) {
+          throw std::runtime_error(message_of(error));
+        }
+      }}));
+}
+
 void set_rules(bool cuda, bool cpu, bool single_nodes, bool siblings,
                const std::unordered_map<std::string, std::tuple<bool, int, bool>>& ops) {
   ScriptRules rules{
@@ -190,6 +211,9 @@ PYBIND11_MODULE(_torchscript, m) {
         "siblings: groups that read the same tensor are joined. ops: by overload, whether it "
         "computes, what its sizes are (0 unknown, 1 those of the first tensor, 2 of all, "
         "broadcast), and whether it gives bools.");
+  m.def("compare", &compare, py::arg("unfused"), py::arg("look"),
+        "From now on look(results, results of the unfused graph, graph as text) is called after "
+        "each fused run; without `unfused` the second list is empty. None: nothing is.");
   m.def("counters", [] {
     const GroupCounters& c = group_counters();
     py::dict out;

@@ -6,6 +6,7 @@
 #include <torch/csrc/jit/runtime/interpreter.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -54,6 +55,17 @@ struct GroupCounters {
   std::atomic<int64_t> definitions{0}, runs{0}, fallbacks{0};
 };
 GroupCounters& group_counters();
+
+// Who looks at each fused run: at its results, at those that the unfused graph gives for the same
+// arguments where these are wanted (none otherwise), and at the graph.
+struct Comparison {
+  bool unfused = false;
+  std::function<void(c10::ArrayRef<c10::IValue> fused, c10::ArrayRef<c10::IValue> unfused,
+                     const torch::jit::Graph& graph)>
+      look;
+};
+// nullptr: nobody.
+void set_comparison(std::shared_ptr<const Comparison> wanted);
 
 class ScriptGroup {
  public:

@@ -184,6 +184,47 @@ def test_switches_of_nvfuser_are_ours() -> None:
     assert (single, horizontal) == (False, True)
 
 
+@pytest.mark.parametrize("unfused", [True, False])
+def test_fused_runs_are_shown_beside_unfused_ones(unfused: bool) -> None:
+    """nvFuser's comparison callback."""
+    seen: list[Any] = []
+    f = compiled(
+        """
+        def f(x: Tensor, mean: Tensor, var: Tensor):
+            return torch.batch_norm(x * 2, None, None, mean, var, True, 0.1, 1e-5, False).relu()
+        """
+    )
+    x = torch.randn(4, 3)
+    statistics = [torch.zeros(3), torch.ones(3)]
+    torch._C._jit_nvfuser_set_comparison_callback(unfused, lambda *given: seen.append(given))
+    try:
+        results = [f(x, *statistics) for _ in range(3)]
+    finally:
+        torch._C._jit_nvfuser_clear_comparison_callback()
+    f(x, *statistics)
+    assert len(seen) == 2  # the first run was profiled, the last not looked at
+    for (fused_results, others, graph), result in zip(seen, results[1:], strict=True):
+        assert_same(fused_results, [result])
+        assert_same(others, [result] if unfused else [], 4)
+        assert "aten::relu" in graph
+    # The unfused run does not move the statistics a second time.
+    wanted = torch.zeros(3)
+    for _ in range(4):
+        wanted = 0.9 * wanted + 0.1 * (x * 2).mean(0)
+    assert_same([statistics[0]], [wanted], 4)
+
+    def refuse(*_: Any) -> None:
+        raise ValueError("not the same")
+
+    torch._C._jit_nvfuser_set_comparison_callback(unfused, refuse)
+    try:
+        with pytest.raises(RuntimeError, match="not the same"):
+            f(x, *statistics)
+    finally:
+        torch._C._jit_nvfuser_clear_comparison_callback()
+    f(x, *statistics)
+
+
 def test_what_cannot_be_written_runs_unfused(
     monkeypatch: pytest.MonkeyPatch, set_option: Any
 ) -> None:
