@@ -82,6 +82,19 @@ def test_a_fraction_scales_integers_as_an_integer(value: str) -> None:
     assert groups(f.graph_for(x, 2.5)) == 1
 
 
+@pytest.mark.parametrize("op", ["x % v", "torch.fmod(x, v)", "x == v", "x >= v"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_a_number_of_the_run_is_rounded_where_results_jump(op: str, dtype: torch.dtype) -> None:
+    """As torch has it beside tensors: in their type."""
+    source = f"def f(x: Tensor, v: float):\n    y = {op}\n    return y + 0, y == 1\n"
+    f, expected = compiled(source), eager(source)
+    for v in (0.1, 0.1, 0.1, 1 / 3, 2.7):
+        x = torch.tensor([v, 3 * v, -v, 7 * v, 1.0, 5.5]).to(dtype)
+        for a, b in zip(f(x, v), expected(x, v), strict=True):
+            assert torch.equal(a, b)
+    assert groups(f.graph_for(x, v)) == 1
+
+
 # ---- switches and errors
 
 

@@ -118,6 +118,8 @@ class Emitter:
         """An operand as torch compares it, and divides by it with a rest: a number as `dtype` has
         it.
         """
+        if dtype.kind == "Float" and isinstance(x, Scalar):
+            return x if x.dtype() == dtype else self.ops.cast(x, dtype)
         if dtype.kind != "Float" or not isinstance(x, int | float):
             return x
         return torch.tensor(float(x), dtype=getattr(torch, dtype.torch_name)).item()
