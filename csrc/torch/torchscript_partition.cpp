@@ -32,7 +32,7 @@ bool may_write_statistics(const ScriptRules& rules, const Node* n) {
     const bool alone = std::all_of(uses.begin(), uses.end(), [&](const Use& use) {
       return use.user == n || use.user == n->owningGraph()->return_node();
     });
-    if (!alone || find_op(rules, v->node())) return false;
+    if (!alone || find_op(rules, v->node()) || is_group(v->node())) return false;
   }
   return true;
 }

@@ -283,7 +283,7 @@ def _with_parts(nodes: Sequence[Node]) -> list[Node]:
     parts = {operands[0]: len(results) for name, _, operands, results in nodes if name == _UNPACK}
     return [
         (name, {**attributes, "parts": parts.get(results[0], 0)}, operands, results)
-        if name in ("aten::unbind.int", "aten::split.Tensor")
+        if name in torchscript_ops.PARTED
         else (name, attributes, operands, results)
         for name, attributes, operands, results in nodes
     ]

@@ -130,14 +130,20 @@ def _split_with_sizes(fd: FusionDefinition, x: Tensor, sizes: Sequence[Any], dim
 ADD_BIAS = "fuser::add_bias"
 _REDUCED, _FULL = "aten::_autocast_to_reduced_precision", "aten::_autocast_to_full_precision"
 LIKE_FIRST = (ADD_BIAS, _REDUCED, _FULL)
+# They take `parts`, into how many names the list is taken apart.
+PARTED: dict[str, Callable[..., Any]] = {
+    "aten::unbind.int": _unbind,
+    "aten::unbind_copy.int": _unbind,
+    "aten::split.Tensor": _split,
+    "aten::split_copy.Tensor": _split,
+}
 OPS: dict[str, Callable[..., Any]] = {
     ADD_BIAS: _add_bias,
     _REDUCED: _to_reduced_precision,
     _FULL: _to_full_precision,
     "aten::split_with_sizes": _split_with_sizes,
     "aten::split.sizes": _split_with_sizes,
-    "aten::unbind.int": _unbind,
-    "aten::split.Tensor": _split,
+    **PARTED,
     "aten::_grad_sum_to_size": _grad_sum_to_size,
     "aten::to.other": _to_other,
     "aten::view_as": _view_as,

@@ -283,7 +283,7 @@ def test_random_scripts(number: int) -> None:
     check_random_script(number, torch.device("cpu"))
 
 
-@pytest.mark.parametrize("number", range(400 if thorough() else 6))
+@pytest.mark.parametrize("number", range(100 if thorough() else 6))
 def test_a_script_does_what_eager_does(number: int) -> None:
     p = script_program(number)
     if p is not None:

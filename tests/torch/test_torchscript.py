@@ -328,6 +328,22 @@ def test_a_string_chooses_the_definition() -> None:
     assert groups(f.graph_for(x, y, "floor")) == 1
 
 
+@pytest.mark.parametrize("norm", ["batch_norm", "instance_norm"])
+def test_statistics_that_a_script_makes_are_its_own(norm: str) -> None:
+    """A norm writes into them; a group writes into what it is given only."""
+    source = f"""
+def f(x: Tensor, mean: Tensor, var: Tensor):
+    m, v = mean * 1, (var + 1) * 2
+    return torch.{norm}(x * 2, None, None, m, v, True, 0.1, 1e-5, False) + 1
+"""
+    f, expected = torch.jit.CompilationUnit(source).f, eager(source)
+    given = [torch.randn(4, 3, 5), torch.randn(3), torch.rand(3)]
+    unfused = fallbacks()
+    for _ in range(3):
+        assert_same([f(*given)], [expected(*given)], 4)
+    assert fallbacks() == unfused
+
+
 def test_the_kind_and_shape_of_another_tensor() -> None:
     def alike(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         z = x * 2
@@ -442,6 +458,8 @@ def test_parts_whose_number_the_script_says() -> None:
         ("torch.split(x * 2, [3, 5], dim=1)", 8, 9),
         ("(x * 2).unbind(1)", 2, 3),
         ("(x * 2).chunk(2, 1)", 8, 1),
+        ("torch.split_copy(x * 2, 4, 1)", 8, 9),
+        ("torch.unbind_copy(x * 2, 1)", 2, 3),
     ],
 )
 def test_another_number_of_parts_is_an_error(parts: str, right: int, wrong: int) -> None:
