@@ -215,6 +215,15 @@ def test_what_is_kept_for_the_backward_graph(kept: list[str]) -> None:
     assert sorted(kept) == ["torch.bool", "torch.float32"]
 
 
+def test_of_a_relu_before_dropout_its_mask_is_kept(kept: list[str]) -> None:
+    """And not what it is the relu of, which is two to four times as large."""
+    x, w = torch.randn(5, 17, requires_grad=True), torch.randn(17, 17, requires_grad=True)
+    run = torch.compile(lambda x: F.dropout((x @ w).relu(), 0.5) @ w, backend=dynamo.backend)
+    run(x)
+    # Beside the result; what the second product reads is kept as its transpose.
+    assert sorted(kept) == ["torch.bool", "torch.bool", "torch.float32"]
+
+
 @pytest.mark.parametrize("function", [F.hardswish, F.mish, F.logsigmoid, F.leaky_relu, F.elu])
 def test_activations_are_computed_again(kept: list[str], function) -> None:
     """From the input, the only tensor beside the result that leaves the forward graph."""

@@ -36,7 +36,7 @@ _RECOMPUTED = [
     # Elementwise, but not to torch's partitioner: it would keep what they read, and what they give.
     *("_prelu_kernel", "elu_backward", "glu", "hardsigmoid_backward", "hardswish"),
     *("hardswish_backward", "hardtanh_backward", "leaky_relu_backward", "log_sigmoid_backward"),
-    *("log_sigmoid_forward", "mish_backward", "softplus_backward"),
+    *("log_sigmoid_forward", "mish_backward", "softplus_backward", "threshold_backward"),
 ]
 
 
