@@ -3,10 +3,11 @@ Inductor, and compiled by fuser.
 
     python -m benchmarks.models                               all networks
     python -m benchmarks.models bert4 unet --contenders eager fuser --json FILE
-    python -m benchmarks.models bert4 --first                 what of the first step is torch's own
 
 Each network has a process of its own, which warms up all contenders; when those of one batch
 (--jobs) are ready, they are timed one after another. A step is forward, backward and SGD.
+The first step comes apart into Dynamo, AOTAutograd (trace and partition), and the rest: what the
+compiler takes itself, by phases, and the step; its share is the first step less the former two.
 Contenders take turns; the figure is the median of rounds of steps by the wall clock, so host time
 counts; "GPU ms" is what the kernels of a step take, from torch's profiler in further steps.
 """
@@ -27,13 +28,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch._dynamo.utils import compilation_time_metrics
 
 from benchmarks.networks import NETWORKS, Network
 from benchmarks.report import table
 from fuser.adapters import report
 
-# Dynamo and AOTAutograd with Inductor's decompositions and nothing behind them.
-FRONT = "aot_eager_decomp_partition"
 CONTENDERS = ("eager", "inductor", "fuser")
 _WARM_UP = 3
 
@@ -104,6 +104,33 @@ def _kernels(step: Callable[[], Any], device: torch.device, steps: int = 3) -> d
     return {name: ms for name, ms in times.most_common() if ms > 0}
 
 
+def parts_of_first(total: float, seen: report.ModelReport) -> dict[str, float]:
+    """Seconds of a first step, by torch's clocks and those of the graphs that were `seen`: Dynamo,
+    AOTAutograd, and what is the compiler's own; phases that this has clocks for; and what is left
+    of it, which is the step itself and, of Inductor, kernels that are tuned in it.
+    """
+    clocks = {name: sum(seconds) for name, seconds in compilation_time_metrics.items()}
+    forward = clocks.get("compile_fx.<locals>.fw_compiler_base", 0.0)
+    backward = clocks.get("compile_fx.<locals>.bw_compiler", 0.0)
+    phases = Counter({"graphs": forward + backward} if forward else {})
+    for graph in seen.graphs:
+        phases.update(graph.seconds)
+        spent = sum(graph.seconds.values())
+        if graph.name == "backward":
+            backward += spent
+        else:
+            forward += spent
+    called = clocks.get("OutputGraph.call_user_compiler", 0.0)
+    # Backward graphs are compiled in the backward pass where torch is in no hurry.
+    late = clocks.get("backward._backward_impl", 0.0) > 0
+    front = {
+        "dynamo": clocks.get("_compile.compile_inner", 0.0) - called,
+        "aotautograd": called - forward - (0.0 if late else backward),
+    }
+    own = total - sum(front.values())
+    return front | {"own": own, **phases, "rest": own - sum(phases.values())}
+
+
 def measure(
     name: str, options: argparse.Namespace, ready: Callable[[], None] = lambda: None
 ) -> dict[str, Any]:
@@ -113,12 +140,15 @@ def measure(
     network = NETWORKS[name](device, options.small)
     steps: dict[str, Callable[[], torch.Tensor]] = {}
     record: dict[str, Any] = {"network": name, "failed": {}}
-    record |= {field: {} for field in ("first_s", "ms", "gpu_ms", "mb", "kernels")}
-    for contender in (*options.contenders, *([FRONT] if options.first else [])):
+    record |= {field: {} for field in ("first_s", "parts_s", "ms", "gpu_ms", "mb", "kernels")}
+    for contender in options.contenders:
         try:
             step = training_step(network, compiled(network.module, contender))
+            compilation_time_metrics.clear()
             with report.recording() as seen:
-                record["first_s"][contender] = _seconds(step, device)
+                first = record["first_s"][contender] = _seconds(step, device)
+                if contender != "eager":
+                    record["parts_s"][contender] = parts_of_first(first, seen)
                 _seconds(step, device, _WARM_UP)
         except Exception as error:
             traceback.print_exc()
@@ -127,8 +157,7 @@ def measure(
         for graph in seen.graphs:
             for ops, why in graph.fallbacks:
                 record["failed"][f"a region of {len(ops)} ops"] = why
-        if contender in options.contenders:
-            steps[contender] = step
+        steps[contender] = step
     ready()
     rounds: dict[str, list[float]] = {contender: [] for contender in steps}
     for _ in range(options.rounds):
@@ -213,7 +242,7 @@ def rows(records: Sequence[dict[str, Any]], contenders: Sequence[str]) -> list[l
 
 
 def _report(records: Sequence[dict[str, Any]], options: argparse.Namespace) -> str:
-    contenders = [*options.contenders, *([FRONT] if options.first else [])]
+    contenders = options.contenders
     header = ["network"]
     for unit in ("ms", "GPU ms", "MB", "first s"):
         header += [f"{c} {unit}" for c in contenders]
@@ -226,6 +255,10 @@ def _report(records: Sequence[dict[str, Any]], options: argparse.Namespace) -> s
         ]
         if ratios:
             text += f"\n{statistics.geometric_mean(ratios):.3f} x {other}, geometric mean"
+    for record in records:
+        for contender, parts in record.get("parts_s", {}).items():
+            text += f"\n{record['network']}, {contender}: first step, s: "
+            text += ", ".join(f"{part} {seconds:.2f}" for part, seconds in parts.items())
     for record in records if options.kernels else ():
         for contender, kernels in record.get("kernels", {}).items():
             text += f"\n{record['network']}, {contender}: ms of kernels in a step"
@@ -239,7 +272,6 @@ def main() -> None:
     parser.add_argument("--contenders", nargs="+", default=list(CONTENDERS), choices=CONTENDERS)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--small", action="store_true", help="two layers, few inputs")
-    parser.add_argument("--first", action="store_true", help="the first step of torch alone, too")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=10, help="steps of a round")
     parser.add_argument("--jobs", type=int, default=4, help="networks that warm up at once")

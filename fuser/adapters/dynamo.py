@@ -26,7 +26,7 @@ from fuser.adapters import aten
 from fuser.adapters.attention import drop_constant_masks
 from fuser.adapters.layouts import lay_out_for_readers, write_slices_apart
 from fuser.adapters.padding import pad_products, take_strides
-from fuser.adapters.partition import is_view, kind_of, partition, tensor_of
+from fuser.adapters.partition import Partition, is_view, kind_of, partition, tensor_of
 from fuser.adapters.program import program, strict_from_environment
 from fuser.adapters.region import build_together
 from fuser.adapters.report import note_graph
@@ -71,7 +71,23 @@ def compile_graph(
     module: fx.GraphModule, inputs: Sequence[Any], *, name: str = "graph", options: Options
 ) -> Callable[[list[Any]], Any]:
     """A graph whose nodes carry FakeTensors as a boxed function; what AOTAutograd calls."""
-    graph = module.graph
+    report = note_graph(name)
+    with report.timed("regions"):
+        parts = _regions(module.graph, inputs, name, options.min_nodes)
+    report.note_parts(parts.regions, parts.left)
+    with report.timed("definitions"):
+        call, definitions = program(module, parts, strict_from_environment())
+    with report.timed("kernels"):
+        build_together(definitions)
+    if options.cudagraphs:
+        from fuser.adapters.cudagraphs import captured  # loads half of Inductor
+
+        return captured(call, module, name)
+    return call
+
+
+def _regions(graph: fx.Graph, inputs: Sequence[Any], name: str, min_nodes: int) -> Partition:
+    """The graph cut into regions, with views, slices and layouts as these want them."""
     if name == "backward":
         _give_back_donated()
     if name == "inference":
@@ -79,7 +95,7 @@ def compile_graph(
     take_strides(graph, inputs)
     strides, places = _kept_for_backward(graph) if name == "forward" else (None, range(0))
     drop_views(graph, places)
-    parts = partition(graph, options.min_nodes)
+    parts = partition(graph, min_nodes)
     write_slices_apart(graph, parts.regions)
     results = _results(graph)
     kept = {results[i] for i in places} - {results[i] for i in range(places.start)}
@@ -89,14 +105,7 @@ def compile_graph(
     results = _results(graph)
     if strides is not None:
         strides += [_strides(n) for n in results[_tokens() :]]
-    call, definitions = program(module, parts, strict_from_environment())
-    build_together(definitions)
-    note_graph(name, parts.regions, parts.left)
-    if options.cudagraphs:
-        from fuser.adapters.cudagraphs import captured  # loads half of Inductor
-
-        return captured(call, module, name)
-    return call
+    return parts
 
 
 def _give_back_donated() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,6 +27,22 @@ class GraphReport:
     regions: list[list[str]] = field(default_factory=list)  # op names of each region
     left: Counter[tuple[str, str]] = field(default_factory=Counter)  # (op, reason) -> calls
     fallbacks: list[tuple[list[str], str]] = field(default_factory=list)  # regions that did not run
+    seconds: dict[str, float] = field(default_factory=dict)  # that compiling took, by phase
+
+    @contextmanager
+    def timed(self, phase: str) -> Iterator[None]:
+        """Adds what runs inside to the seconds of a phase."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            spent = time.perf_counter() - start
+            self.seconds[phase] = self.seconds.get(phase, 0.0) + spent
+
+    def note_parts(self, regions: Sequence[Sequence[fx.Node]], left: dict[fx.Node, str]) -> None:
+        """What is fused, and what is left to torch and why."""
+        self.regions = [[str(n.target) for n in nodes] for nodes in regions]
+        self.left.update((str(node.target), reason) for node, reason in left.items())
 
     @property
     def fused(self) -> int:
@@ -81,12 +98,9 @@ _recording: list[ModelReport] = []
 _logged: set[str] = set()
 
 
-def note_graph(
-    name: str, regions: Sequence[Sequence[fx.Node]], left: dict[fx.Node, str]
-) -> GraphReport:
-    """A graph was compiled."""
-    report = GraphReport(name, [[str(n.target) for n in nodes] for nodes in regions])
-    report.left.update((str(node.target), reason) for node, reason in left.items())
+def note_graph(name: str) -> GraphReport:
+    """A graph is being compiled; what falls back from now on is of it."""
+    report = GraphReport(name)
     for model in _recording:
         model.graphs.append(report)
     return report

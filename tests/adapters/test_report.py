@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
+from fuser import Unsupported
 from fuser.adapters.report import explain_model
 
 
@@ -21,3 +23,16 @@ def test_explain_model() -> None:
     assert forward.left == {("aten.mm.default", "a library call"): 1}
     assert str(report).startswith("forward: 4 ops in 2 regions, 1 left to torch\n")
     assert not forward.fallbacks
+
+
+def test_a_region_that_falls_back_is_in_the_report_of_its_graph(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refused(*_: object) -> None:
+        raise Unsupported("not today")
+
+    monkeypatch.setattr("fuser.adapters.program.Definition", refused)
+    report = explain_model(lambda x: x.sin() * 2, torch.ones(4, 4))
+    (graph,) = report.graphs
+    assert graph.fallbacks == [(["aten.sin.default", "aten.mul.Tensor"], "not today")]
+    assert graph.seconds.keys() == {"regions", "definitions", "kernels"}

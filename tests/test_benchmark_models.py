@@ -1,0 +1,28 @@
+"""benchmarks/models.py: what the seconds of a first step are spent on."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import torch
+from torch._dynamo.utils import compilation_time_metrics
+
+from benchmarks.models import parts_of_first
+from fuser.adapters import report
+from fuser.adapters.dynamo import backend
+
+
+def test_the_parts_of_a_first_step_are_all_of_it() -> None:
+    torch._dynamo.reset()
+    compilation_time_metrics.clear()
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU(), torch.nn.LayerNorm(8))
+    start = time.perf_counter()
+    with report.recording() as seen:
+        torch.compile(model, backend=backend)(torch.randn(4, 8)).sum().backward()
+    total = time.perf_counter() - start
+    parts = parts_of_first(total, seen)
+    assert all(seconds > 0 for seconds in parts.values())
+    assert parts["dynamo"] + parts["aotautograd"] + parts["own"] == pytest.approx(total)
+    own = ("regions", "definitions", "kernels", "rest")
+    assert sum(parts[part] for part in own) == pytest.approx(parts["own"])
