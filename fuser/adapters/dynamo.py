@@ -8,6 +8,7 @@ was traced with.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -24,6 +25,7 @@ from torch.utils.checkpoint import CheckpointPolicy
 from fuser import UserError
 from fuser.adapters import aten
 from fuser.adapters.attention import drop_constant_masks
+from fuser.adapters.donation import take_memory
 from fuser.adapters.layouts import lay_out_for_readers, write_slices_apart
 from fuser.adapters.padding import pad_products, take_strides
 from fuser.adapters.partition import Partition, is_view, kind_of, partition, tensor_of
@@ -73,7 +75,7 @@ def compile_graph(
     """A graph whose nodes carry FakeTensors as a boxed function; what AOTAutograd calls."""
     report = note_graph(name)
     with report.timed("regions"):
-        parts = _regions(module.graph, inputs, name, options.min_nodes)
+        parts = _regions(module.graph, inputs, name, options)
     report.note_parts(parts.regions, parts.left)
     with report.timed("definitions"):
         call, definitions = program(module, parts, strict_from_environment())
@@ -86,16 +88,15 @@ def compile_graph(
     return call
 
 
-def _regions(graph: fx.Graph, inputs: Sequence[Any], name: str, min_nodes: int) -> Partition:
+def _regions(graph: fx.Graph, inputs: Sequence[Any], name: str, options: Options) -> Partition:
     """The graph cut into regions, with views, slices and layouts as these want them."""
-    if name == "backward":
-        _give_back_donated()
+    donated = _donated(graph) if name == "backward" else set()
     if name == "inference":
         repeat_by_views(graph)
     take_strides(graph, inputs)
     strides, places = _kept_for_backward(graph) if name == "forward" else (None, range(0))
     drop_views(graph, places)
-    parts = partition(graph, min_nodes)
+    parts = partition(graph, options.min_nodes)
     write_slices_apart(graph, parts.regions)
     results = _results(graph)
     kept = {results[i] for i in places} - {results[i] for i in range(places.start)}
@@ -105,16 +106,28 @@ def _regions(graph: fx.Graph, inputs: Sequence[Any], name: str, min_nodes: int) 
     results = _results(graph)
     if strides is not None:
         strides += [_strides(n) for n in results[_tokens() :]]
+    if not options.cudagraphs:  # what is replayed finds the arguments as they were recorded
+        take_memory(graph, parts.regions, donated)
     return parts
 
 
-def _give_back_donated() -> None:
-    """AOTAutograd lets backward graphs write into what is kept for them, and then refuses a second
-    backward pass of them. Ours do not write.
+def _donated(graph: fx.Graph) -> set[fx.Node]:
+    """What of that which is kept for a backward graph nobody reads behind it. AOTAutograd refuses a
+    second backward pass of graphs that may write there; ours look who calls, so it is not told.
     """
     context = TracingContext.try_get()
-    if context is not None and context.fw_metadata is not None:
-        context.fw_metadata.bw_donated_idxs = []
+    if context is None or context.fw_metadata is None:
+        return set()
+    places = context.fw_metadata.bw_donated_idxs or ()
+    context.fw_metadata.bw_donated_idxs = []
+    nodes = [n for n in graph.nodes if n.op == "placeholder"]
+    memory = Counter(map(_memory, nodes))
+    return {nodes[i] for i in places if memory[_memory(nodes[i])] == 1}
+
+
+def _memory(node: fx.Node) -> int | None:
+    value = tensor_of(node)
+    return None if value is None else value.untyped_storage()._cdata
 
 
 def _kept_for_backward(graph: fx.Graph) -> tuple[list[Any] | None, range]:

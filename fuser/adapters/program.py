@@ -24,11 +24,12 @@ import torch
 from torch import fx
 
 from fuser import InternalError, Unsupported, UserError, _core
+from fuser.adapters.donation import DONOR
 from fuser.adapters.padding import write_by_copies
 from fuser.adapters.partition import Partition, is_number, is_view, tensor_of, writes
 from fuser.adapters.region import Definition, runner
 from fuser.adapters.report import note_fallback
-from fuser.adapters.views import bases_of_views, has_numbers, laid_out, reinterpreted
+from fuser.adapters.views import bases_of_views, has_numbers, laid_out, owner_of, reinterpreted
 
 
 @dataclass
@@ -50,6 +51,7 @@ class _Writer:
         self.globals: dict[str, Any] = {}
         self.constants: dict[int, str] = {}
         self.checked: set[fx.Node] = set()  # views count on how these lie in memory
+        self.written: set[fx.Node] = set()  # memory of the caller's
 
     def name(self, node: fx.Node, letter: str = "v") -> str:
         return self.names.setdefault(node, f"{letter}{len(self.names)}")
@@ -102,6 +104,18 @@ class _Writer:
                 lines.append(f"if {name}.stride() != {strides}: {name} = {copy}({name}, {strides})")
         return lines
 
+    def copies(self) -> list[str]:
+        """The lines in front of all others, for what may be written into unless its caller will
+        read it again: a backward pass that keeps the graph.
+        """
+        if not self.written:
+            return []
+        keeps = self.constant(torch._C._autograd._get_current_graph_task_keep_graph, "f")
+        copy = self.constant(laid_out, "f")
+        names = sorted(map(self.name, self.written))
+        copies = [f"    {name} = {copy}({name}, {name}.stride())" for name in names]
+        return [f"if {keeps}():", *copies]
+
 
 def _quickest(op: torch._ops.OpOverload, node: fx.Node) -> Callable[..., Any]:
     """An op without its wrapper's frame; torch's own function where it takes tensors only, since it
@@ -149,7 +163,10 @@ def program(
     needed = _needed(module.graph, home.keys() - again, read, bases)
     steps += [_node_step(node, order, bases) for node in needed]
     counted_on = {bases[n] for n in needed if n in bases}
+    donors = {n.meta[DONOR] for d in definitions for n in d.outputs if DONOR in n.meta}
+    counted_on |= donors
     writer.checked = {n for n in counted_on if n not in home and n.op != "get_attr"}
+    writer.written = {n for n in map(owner_of, donors) if n.op == "placeholder"}
     placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
     for node in module.graph.nodes:
         if node.op == "get_attr":
@@ -255,6 +272,7 @@ def _compiled(
         lines.append(f"    {', '.join(names)}, = args")
     lines.append("    args.clear()")
     lines += [f"    {line}" for line in writer.checks(writer.names)]
+    lines += [f"    {line}" for line in writer.copies()]
     kept = set(_nodes_in(result))
     last: dict[fx.Node, int] = {}
     for i, step in enumerate(steps):

@@ -28,6 +28,7 @@ from fuser import (
 )
 from fuser._native import load_torch
 from fuser.adapters import aten
+from fuser.adapters.donation import DONOR
 from fuser.adapters.padding import MEMORY
 from fuser.adapters.partition import device_of, in_order, is_number, kind_of, tensor_of
 from fuser.adapters.products import with_zeros_behind, zeros_behind
@@ -190,6 +191,9 @@ class Definition:
         dtype, ops = as_dtype(value.dtype), self.fd.ops
         if result.dtype() != dtype:
             result = ops.cast(result, dtype)
+        if DONOR in node.meta:
+            self.fd.add_output(result, self.values[node.meta[DONOR]])
+            return
         if MEMORY in node.meta:
             self.buffers.append(node)
             self.fd.add_output(result, self.fd.define_tensor([-1] * value.ndim, dtype=dtype))
@@ -295,8 +299,8 @@ def runner(definition: Definition, instead: Callable[..., Any], strict: bool) ->
     """
     run: Any = definition.fd.execute
     failed = False
-    if definition.buffers:
-        run, instead = _with_buffers(definition, instead)
+    if any(MEMORY in n.meta or DONOR in n.meta for n in definition.outputs):
+        run, instead = _into_memory(definition, instead)
     elif all(is_number(n) for n in definition.arguments):  # no tensor says where it runs
         run = partial(run, device=next(d for d in map(device_of, definition.nodes) if d))
 
@@ -318,21 +322,24 @@ def runner(definition: Definition, instead: Callable[..., Any], strict: bool) ->
     return call
 
 
-def _with_buffers(
+def _into_memory(
     definition: Definition, instead: Callable[..., Any]
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """How it runs, and torch in place of it, where some results are written into memory with zeros
-    behind them.
+    """How it runs, and torch in place of it, where some results are written into an argument, or
+    into memory with zeros behind them.
     """
     execute, outputs = definition.fd.execute, definition.outputs
     full = [n.meta.get(MEMORY) for n in outputs]
     values = [(n.meta["val"], n.meta[MEMORY]) for n in definition.buffers]
     layouts = [(v.shape, sizes, v.dtype, v.device) for v, sizes in values]
+    sources = [*definition.arguments, *definition.buffers]
+    memory_at = {node: place for place, node in enumerate(sources)}
+    places = [memory_at.get(n.meta.get(DONOR, n)) for n in outputs]
 
     def run(arguments: list[Any]) -> list[Any]:
-        buffers = [zeros_behind(*layout) for layout in layouts]
-        results, memory = iter(execute([*arguments, *buffers])), iter(buffers)
-        return [next(memory if sizes else results) for sizes in full]
+        memory = [*arguments, *(zeros_behind(*layout) for layout in layouts)]
+        results = iter(execute(memory))
+        return [next(results) if place is None else memory[place] for place in places]
 
     def copied(*arguments: Any) -> list[Any]:
         results = zip(instead(*arguments), full, strict=True)

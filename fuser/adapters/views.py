@@ -15,7 +15,8 @@ from fuser.adapters.partition import is_view, tensor_of, writes
 # A view by sizes, strides and a distance from the tensor's beginning, past torch's dispatcher.
 reinterpreted: Any = torch._C._dynamo.guards._reinterpret_tensor  # type: ignore[attr-defined]
 
-_RESHAPES = {torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default}
+# Elements keep their row-major numbers.
+RESHAPES = {torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default}
 
 
 def drop_views(graph: fx.Graph, places: Collection[int]) -> None:
@@ -44,7 +45,7 @@ def drop_views(graph: fx.Graph, places: Collection[int]) -> None:
 def _shorten(node: fx.Node) -> None:
     """A tensor reshaped twice is reshaped once."""
     first = node.args[0] if node.args else None
-    if not (isinstance(first, fx.Node) and {node.target, first.target} <= _RESHAPES):
+    if not (isinstance(first, fx.Node) and {node.target, first.target} <= RESHAPES):
         return
     source = first.args[0]
     assert isinstance(source, fx.Node)
@@ -99,6 +100,20 @@ def bases_of_views(graph: fx.Graph) -> dict[fx.Node, fx.Node]:
         if has_numbers(node) and has_numbers(base) and not tensor_of(node).dtype.is_complex:
             bases[node] = base
     return bases
+
+
+def owner_of(node: fx.Node) -> fx.Node:
+    """The node whose memory this one's tensor lies in, as far as ops say."""
+    while is_view(node) or _may_alias(node):
+        node = node.all_input_nodes[0]
+    return node
+
+
+def _may_alias(node: fx.Node) -> bool:
+    """Does torch's schema say that the result is, or may be, an argument or a view of it?"""
+    schema = getattr(node.target, "_schema", None)
+    aliases = schema is not None and any(r.alias_info is not None for r in schema.returns)
+    return aliases and bool(node.all_input_nodes)
 
 
 def has_numbers(node: fx.Node) -> bool:

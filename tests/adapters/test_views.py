@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fuser.adapters.views import bases_of_views, drop_views, laid_out, reinterpreted
+from fuser.adapters.views import bases_of_views, drop_views, laid_out, owner_of, reinterpreted
 from tests.adapters.graphs import names, traced
 
 
@@ -101,3 +101,14 @@ def test_laid_out() -> None:
     y = laid_out(x, (1, 3))
     assert y.stride() == (1, 3)
     assert torch.equal(x, y)
+
+
+def test_whose_memory_a_tensor_lies_in() -> None:
+    def f(x: torch.Tensor) -> list[torch.Tensor]:
+        y = torch.ops.aten.mm(x, x)
+        views = [y.t(), torch.ops.aten._unsafe_view(y, [16]), torch.ops.aten.resolve_conj(y)]
+        return [*views, torch.ops.aten.clone(y)]
+
+    graph = traced(f, torch.ones(4, 4)).graph
+    results = next(n for n in graph.nodes if n.op == "output").args[0]
+    assert [owner_of(n).name for n in results] == ["mm", "mm", "mm", "clone"]

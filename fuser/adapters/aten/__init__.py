@@ -15,6 +15,7 @@ from fuser.adapters.aten.decompositions import decompositions
 from fuser.adapters.aten.table import (
     Row,
     bind,
+    by_element,
     emit,
     moves,
     reduces,
@@ -27,6 +28,7 @@ from fuser.adapters.aten.table import (
 __all__ = [
     "Row",
     "bind",
+    "by_element",
     "decompositions",
     "emit",
     "moves",

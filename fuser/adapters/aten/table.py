@@ -79,6 +79,11 @@ def reduces(name: str) -> bool:
     return any(name in part.ROWS for part in (reductions, norms, losses))
 
 
+def by_element(name: str) -> bool:
+    """Is each element of the result made of one element of each operand?"""
+    return name in pointwise.ROWS or name in gradients.ROWS
+
+
 def moves(name: str) -> bool:
     """Is the op a view or a movement, which may name sizes?"""
     return name in shapes.VIEWS or name in shapes.ROWS
