@@ -10,6 +10,7 @@ from fuser import DataType, FusionDefinition, Unsupported, evaluate
 from fuser.adapters import aten
 from fuser.interpreter import torch_dtype
 from tests.adapters.graphs import names, traced
+from tests.adapters.op_db import Check, Result
 from tests.sampling import thorough
 
 # What scripts of torch have had fused so far, by overload: none of these may lose its row.
@@ -125,6 +126,26 @@ def test_types_of_mixed_operands(left: torch.Tensor, right: object) -> None:
     ]
     result = aten.emit(fd, "aten.mul.Tensor", args, {})
     assert f"torch.{result.dtype().torch_name}" == str(torch.result_type(left, right))
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        *[(name, ([0],)) for name in ("squeeze.dims", "flip.default", "sum.dim_IntList")],
+        *[(name, ([-1],)) for name in ("mean.dim", "logsumexp.default", "amax.default")],
+        *[(name, (0,)) for name in ("squeeze.dim", "argmax.default", "any.dim", "max.dim")],
+        *[("transpose.int", (0, -1)), ("permute.default", ([],)), ("roll.default", ([2],))],
+        *[("_softmax.default", (0, False)), ("linalg_vector_norm.default", (2, [0]))],
+        ("unsqueeze.default", (-1,)),
+    ],
+)
+def test_dims_of_a_tensor_without_dims(name: str, args: tuple) -> None:
+    """It counts as having one."""
+    result, x = Result(), torch.tensor(1.5)
+    packet, overload = name.split(".")
+    with Check(result):
+        getattr(getattr(torch.ops.aten, packet), overload)(x, *args)
+    assert dict(result.right) == {f"aten.{name}": 1}, (result.wrong, result.refused)
 
 
 _INF, _NAN = torch.inf, torch.nan

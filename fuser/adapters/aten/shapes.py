@@ -96,10 +96,9 @@ def _squeeze(e: Emitter, x: Tensor, dim: Any = None) -> Tensor:
     """Only dims whose size is known to be 1: others of the named ones stay, as in torch."""
     if dim is None:
         places = list(range(x.ndim))
-    elif isinstance(dim, int):
-        places = [dim % x.ndim] if x.ndim else []
     else:
-        places = [d % x.ndim for d in dim]
+        dims = [dim] if isinstance(dim, int) else dim
+        places = [d % x.ndim for d in dims if x.ndim]
     ones = [d for d in places if known(e.size(x, d)) == 1]
     return e.ops.squeeze(x, ones) if ones else e.copy(x)
 
@@ -235,7 +234,7 @@ def _stack(e: Emitter, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 
 
 def _flip(e: Emitter, x: Tensor, dims: Sequence[int]) -> Tensor:
-    return e.ops.flip(x, [d % x.ndim for d in dims])
+    return e.ops.flip(x, [d % x.ndim for d in dims]) if x.ndim else e.copy(x)
 
 
 def _roll(e: Emitter, x: Tensor, shifts: Any, dims: Any = ()) -> Tensor:
