@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 import torch
 
 from fuser import DataType, FusionDefinition, Unsupported, evaluate
 from fuser.adapters import aten
+from fuser.adapters.report import explain_model
 from fuser.interpreter import torch_dtype
 from tests.adapters.graphs import names, traced
 from tests.adapters.op_db import Check, Result
@@ -285,6 +288,34 @@ def test_softmax_of_what_is_no_number(value: float) -> None:
 def test_softmax_of_nothing(shape: tuple[int, ...]) -> None:
     softmax = torch.compile(lambda x: x.softmax(1), backend="fuser")
     assert softmax(torch.ones(shape)).shape == shape
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+@pytest.mark.parametrize("start", [None, 0, 1, 3, -1, -2, 7, -9])
+@pytest.mark.parametrize("end", [None, 0, 1, 3, -1, 7, sys.maxsize, -9])
+def test_a_slice_between_what_lies_around_it(size: int, start: int | None, end: int | None) -> None:
+    op = torch.ops.aten.slice_scatter.default
+    x, part = (
+        torch.zeros(3, size, 4),
+        torch.ones(3, len(range(*slice(start, end).indices(size))), 4),
+    )
+    result = aten.decompositions()[op](x, part, 1, start, end)
+    assert torch.equal(result, op(x, part, 1, start, end))
+    assert result is not x
+
+
+def test_what_is_written_into_a_slice_is_fused() -> None:
+    def f(words: torch.Tensor) -> torch.Tensor:
+        shifted = words.new_zeros(words.shape)
+        shifted[..., 1:] = words[..., :-1].clone()
+        shifted[..., 0] = 3
+        return shifted * 2
+
+    torch._dynamo.reset()
+    words = torch.arange(12).view(3, 4)
+    report = explain_model(f, words)
+    assert torch.equal(torch.compile(f, backend="fuser")(words), f(words))
+    assert not any(graph.left or graph.fallbacks for graph in report.graphs)
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)

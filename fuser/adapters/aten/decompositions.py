@@ -8,6 +8,7 @@ rows, masks.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -25,7 +26,7 @@ _BROKEN_UP = [
     *("special_xlog1py", "trace", "addmv", "deg2rad", "rad2deg", "fmin", "fmax", "copysign"),
     *("diag_embed", "linspace", "logspace", "pixel_shuffle", "pixel_unshuffle"),
     *("reflection_pad1d", "reflection_pad2d", "replication_pad2d", "aminmax", "sinc", "std_mean"),
-    *("channel_shuffle", "select_scatter", "slice_scatter", "nan_to_num"),
+    *("channel_shuffle", "select_scatter", "nan_to_num"),
 ]
 
 _RECOMPUTED = [
@@ -138,6 +139,28 @@ def _transpose(x: Tensor, a: int, b: int) -> Tensor:
     return x.permute(dims)
 
 
+def _slice_scatter(
+    x: Tensor, part: Tensor, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
+) -> Any:
+    """What lies before the slice, the slice, and what lies behind. Torch would gather from `part`
+    at indices that it computes.
+    """
+    size = x.shape[dim]
+    if step != 1 or not x.is_contiguous() or x.dtype != part.dtype:
+        return NotImplemented
+    if all(n is None or type(n) is int for n in (size, start, end)):
+        first, last, _ = slice(start, end).indices(size)
+        last = max(first, last)
+    elif end in (None, sys.maxsize) and start in (None, 0, 1, 2):
+        first, last = start or 0, size  # no size that is a symbol is less than 2
+    else:
+        return NotImplemented
+    around = (x.narrow(dim, 0, first), part, x.narrow(dim, last, size - last))
+    empty = (first == 0, part.shape[dim] == 0, last is size or last == size)
+    parts = [t for t, without in zip(around, empty, strict=True) if not without]
+    return torch.cat(parts, dim) if len(parts) > 1 else parts[0].clone()
+
+
 def _native_dropout(x: Tensor, p: float, train: bool | None) -> Any:
     """In pieces, so that the mask alone is kept: the result is computed again from it."""
     if train is False or not 0 < p < 1 or not x.is_floating_point():
@@ -161,6 +184,7 @@ def _convolution_backward(g: Tensor, x: Tensor, weight: Tensor, sizes: Any, *set
 _OURS: dict[Any, Callable[..., Any]] = {
     torch.ops.aten._softmax.default: _softmax,
     torch.ops.aten.native_dropout.default: _native_dropout,
+    torch.ops.aten.slice_scatter.default: _slice_scatter,
     torch.ops.aten.transpose.int: _transpose,
     torch.ops.aten.addmm.default: _addmm,
     torch.ops.aten.convolution_backward.default: _convolution_backward,
