@@ -36,6 +36,8 @@ TOLERANCES = {
     torch.float32: 3e-5,
     torch.float64: 1e-9,
 }
+# Of ops that torch computes with constants of fewer bits: 1 / 6 is a float there.
+ROUGH = {"aten.hardsigmoid_backward.default": 1e-8}
 # Ops of the suite whose samples have no defined values, or need a GPU.
 SKIPPED = ("empty", "new_empty", "jiterator", "linalg", "sparse", "to_sparse", "polar")
 
@@ -204,7 +206,7 @@ def _differs(name: str, place: int, got: torch.Tensor, want: torch.Tensor) -> st
         return f"shape {list(got.shape)}, expected {list(want.shape)}"
     if got.dtype != want.dtype and not ("norm" in name and place):
         return f"{got.dtype}, expected {want.dtype}"
-    tolerance = TOLERANCES.get(want.dtype, 0.0)
+    tolerance = max(TOLERANCES.get(want.dtype, 0.0), ROUGH.get(name, 0.0))
     a, b = got.double(), want.double()
     if torch.allclose(a, b, rtol=tolerance, atol=tolerance, equal_nan=True):
         return None
