@@ -149,6 +149,8 @@ def measure(
                 first = record["first_s"][contender] = _seconds(step, device)
                 if contender != "eager":
                     record["parts_s"][contender] = parts_of_first(first, seen)
+            if contender == "fuser":
+                record["kept_mb"] = sum(graph.kept for graph in seen.graphs) / 1e6
                 _seconds(step, device, _WARM_UP)
         except Exception as error:
             traceback.print_exc()
@@ -259,6 +261,8 @@ def _report(records: Sequence[dict[str, Any]], options: argparse.Namespace) -> s
         for contender, parts in record.get("parts_s", {}).items():
             text += f"\n{record['network']}, {contender}: first step, s: "
             text += ", ".join(f"{part} {seconds:.2f}" for part, seconds in parts.items())
+        if "kept_mb" in record:
+            text += f"\n{record['network']}, fuser: {record['kept_mb']:.1f} MB kept for backward"
     for record in records if options.kernels else ():
         for contender, kernels in record.get("kernels", {}).items():
             text += f"\n{record['network']}, {contender}: ms of kernels in a step"

@@ -33,7 +33,7 @@ from fuser.adapters.program import program, strict_from_environment
 from fuser.adapters.region import build_together
 from fuser.adapters.report import note_graph
 from fuser.adapters.upsampling import repeat_by_views
-from fuser.adapters.views import drop_views
+from fuser.adapters.views import drop_views, owner_of, storage_of
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,8 @@ def compile_graph(
     report = note_graph(name)
     with report.timed("regions"):
         parts = _regions(module.graph, inputs, name, options)
+    if name == "forward":
+        report.kept = _kept_bytes(module.graph)
     report.note_parts(parts.regions, parts.left)
     with report.timed("definitions"):
         call, definitions = program(module, parts, strict_from_environment())
@@ -121,13 +123,9 @@ def _donated(graph: fx.Graph) -> set[fx.Node]:
     places = context.fw_metadata.bw_donated_idxs or ()
     context.fw_metadata.bw_donated_idxs = []
     nodes = [n for n in graph.nodes if n.op == "placeholder"]
-    memory = Counter(map(_memory, nodes))
-    return {nodes[i] for i in places if memory[_memory(nodes[i])] == 1}
-
-
-def _memory(node: fx.Node) -> int | None:
-    value = tensor_of(node)
-    return None if value is None else value.untyped_storage()._cdata
+    memory = Counter(storage._cdata for n in nodes if (storage := storage_of(n)) is not None)
+    given = ((nodes[i], storage_of(nodes[i])) for i in places)
+    return {n for n, storage in given if storage is not None and memory[storage._cdata] == 1}
 
 
 def _kept_for_backward(graph: fx.Graph) -> tuple[list[Any] | None, range]:
@@ -139,6 +137,16 @@ def _kept_for_backward(graph: fx.Graph) -> tuple[list[Any] | None, range]:
         return None, range(0)
     first = _tokens() + context.fw_metadata.num_forward
     return context.output_strides, range(first, len(_results(graph)))
+
+
+def _kept_bytes(graph: fx.Graph) -> int:
+    """Of memory that only the backward graph reads; no arguments of the graph."""
+    results, (_, places) = _results(graph), _kept_for_backward(graph)
+    seen = {owner_of(n) for n in results[: places.start] if isinstance(n, fx.Node)}
+    kept = {owner_of(results[i]) for i in places} - seen
+    storages = [storage_of(n) for n in kept if n.op == "call_function"]
+    sizes = [storage.nbytes() for storage in storages if storage is not None]
+    return sum(n for n in sizes if type(n) is int)
 
 
 def _tokens() -> int:

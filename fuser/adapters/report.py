@@ -28,6 +28,7 @@ class GraphReport:
     left: Counter[tuple[str, str]] = field(default_factory=Counter)  # (op, reason) -> calls
     fallbacks: list[tuple[list[str], str]] = field(default_factory=list)  # regions that did not run
     seconds: dict[str, float] = field(default_factory=dict)  # that compiling took, by phase
+    kept: int = 0  # bytes that a forward graph makes for its backward graph; 0 where symbolic
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:
@@ -83,9 +84,10 @@ class ModelReport:
         lines = []
         for graph in self.graphs:
             left = sum(graph.left.values())
+            kept = f", {graph.kept / 1e6:.1f} MB kept for backward" if graph.kept else ""
             lines.append(
                 f"{graph.name}: {graph.fused} ops in {len(graph.regions)} regions, "
-                f"{left} left to torch"
+                f"{left} left to torch{kept}"
             )
             lines += [
                 f"  {count:4} {op}: {reason}" for (op, reason), count in graph.left.most_common()

@@ -109,6 +109,14 @@ def owner_of(node: fx.Node) -> fx.Node:
     return node
 
 
+def storage_of(node: fx.Node) -> Any:
+    """The memory that the node's FakeTensor stands for; None where it gives no strided tensor."""
+    value = tensor_of(node)
+    if value is None or value.layout != torch.strided:
+        return None
+    return value.untyped_storage()
+
+
 def _may_alias(node: fx.Node) -> bool:
     """Does torch's schema say that the result is, or may be, an argument or a view of it?"""
     schema = getattr(node.target, "_schema", None)
