@@ -1,6 +1,7 @@
 #include "driver/compile.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 
 #include "base/error.h"
@@ -80,33 +81,92 @@ struct Kernels {
   std::vector<Refined> pieces;
 };
 
-// May output `o` be stored into its alias input by the kernel that computes it? Only if no other
-// group and no library call reads that memory; pieces of the same group may, before.
-bool may_store_in_place(const Fusion& fusion, const std::vector<Kernels>& groups, int output,
-                        const std::vector<LibraryCall>& calls,
-                        const std::vector<bool>& overlapping) {
+// Calls f(input, output) for all memory that this step reads, one of them -1.
+template <class F>
+void visit_reads(const Step& step, const std::vector<Kernels>& kernels, const F& f) {
+  if (const auto* call = std::get_if<LibraryCall>(&step)) {
+    for (const LibraryCall::Source& s : call->args) f(s.input, s.output);
+    return;
+  }
+  for (const Value& v : kernels[std::get<KernelStep>(step).group].whole.values) {
+    const auto* read = std::get_if<Read>(&v.how);
+    if (!read) continue;
+    const auto* input = std::get_if<Input>(&v.tensor->definition);
+    f(read->output < 0 && input ? input->index : -1, read->output);
+  }
+}
+
+// By tensor input, the last step that reads it, -1 without one.
+std::vector<int> last_reads(const Program& program, const Fusion& fusion,
+                            const std::vector<Kernels>& kernels) {
+  std::vector<int> out(fusion.inputs.size(), -1);
+  for (size_t i = 0; i < program.steps.size(); ++i)
+    visit_reads(program.steps[i], kernels, [&](int input, int) {
+      if (input >= 0) out[input] = static_cast<int>(i);
+    });
+  return out;
+}
+
+// Moves kernels that overwrite what later steps read, and give nothing to these, to the end of the
+// program: the counter of steps of an optimizer, which all of its kernels read, is counted up last.
+void write_after_reads(Program& program, const Fusion& fusion,
+                       const std::vector<Kernels>& kernels) {
+  const std::vector<int> last = last_reads(program, fusion, kernels);
+  std::vector<bool> read(fusion.outputs.size(), false);
+  for (const Step& step : program.steps)
+    visit_reads(step, kernels, [&](int, int output) {
+      if (output >= 0) read[output] = true;
+    });
+  std::vector<Step> early, late;
+  for (size_t i = 0; i < program.steps.size(); ++i) {
+    const auto* kernel = std::get_if<KernelStep>(&program.steps[i]);
+    bool overwrites = false, gives = false;
+    if (kernel) {
+      for (const Store& s : kernels[kernel->group].whole.stores) {
+        const int input = fusion.outputs[s.output].alias;
+        overwrites |= input >= 0 && last[input] > static_cast<int>(i);
+        gives |= read[s.output];
+      }
+    }
+    (overwrites && !gives ? late : early).push_back(std::move(program.steps[i]));
+  }
+  std::move(late.begin(), late.end(), std::back_inserter(early));
+  program.steps = std::move(early);
+}
+
+// May `kernels`, which run as step `at`, store output `output` into its alias input? Only if no
+// later step reads that memory; pieces of the same group may, before.
+bool may_store_in_place(const Fusion& fusion, const Kernels& kernels, int output, int at,
+                        const std::vector<int>& last_read, const std::vector<bool>& overlapping) {
   const int input = fusion.outputs[output].alias;
-  if (input < 0 || overlapping[input]) return false;
+  if (input < 0 || overlapping[input] || last_read[input] > at) return false;
   const Tensor* target = fusion.inputs[input];
-  for (const LibraryCall& c : calls)
-    for (const LibraryCall::Source& s : c.args)
-      if (s.input == input) return false;
-  for (const Kernels& g : groups) {
-    const Store* store = store_of(g.whole, output);
-    if (!store) {
-      if (reads(g.whole, target)) return false;
-      continue;
-    }
-    if (!reads_own_elements(g.whole, *store, target)) return false;
-    bool stored = false;
-    for (const Refined& piece : g.pieces) {
-      const Store* here = store_of(piece, output);
-      if (stored && reads(piece, target)) return false;
-      if (here && !reads_own_elements(piece, *here, target)) return false;
-      stored |= here != nullptr;
-    }
+  if (!reads_own_elements(kernels.whole, *store_of(kernels.whole, output), target)) return false;
+  bool stored = false;
+  for (const Refined& piece : kernels.pieces) {
+    const Store* here = store_of(piece, output);
+    if (stored && reads(piece, target)) return false;
+    if (here && !reads_own_elements(piece, *here, target)) return false;
+    stored |= here != nullptr;
   }
   return true;
+}
+
+// By output: is it stored straight into its alias input?
+std::vector<bool> find_in_place(const Program& program, const Fusion& fusion,
+                                const std::vector<Kernels>& kernels,
+                                const std::vector<bool>& overlapping) {
+  const std::vector<int> last = last_reads(program, fusion, kernels);
+  std::vector<bool> out(fusion.outputs.size(), false);
+  for (size_t i = 0; i < program.steps.size(); ++i) {
+    const auto* kernel = std::get_if<KernelStep>(&program.steps[i]);
+    if (!kernel) continue;
+    const Kernels& k = kernels[kernel->group];
+    for (const Store& s : k.whole.stores)
+      out[s.output] =
+          may_store_in_place(fusion, k, s.output, static_cast<int>(i), last, overlapping);
+  }
+  return out;
 }
 
 // Appends the group of these values; returns its index.
@@ -225,25 +285,25 @@ std::unique_ptr<Specialized> specialize_fusion(const Fusion& fusion,
   // Both append temporaries to the outputs.
   std::vector<Kernels> kernels;
   std::vector<LibraryCall> calls;
+  Program& program = out->program;
   for (Segment& segment : refine(out->fusion, &out->partings)) {
     if (auto* call = std::get_if<LibraryCall>(&segment)) {
       calls.push_back(*call);
-      out->program.steps.emplace_back(std::move(*call));
+      program.steps.emplace_back(std::move(*call));
     } else {
-      out->program.steps.emplace_back(KernelStep{static_cast<int>(kernels.size())});
+      program.steps.emplace_back(KernelStep{static_cast<int>(kernels.size())});
       kernels.push_back({.whole = std::move(std::get<Refined>(segment)), .pieces = {}});
     }
   }
   for (Kernels& k : kernels)
     if (has_reductions(k.whole)) k.pieces = pieces(out->fusion, k.whole);
-  for (size_t o = 0; o < out->fusion.outputs.size(); ++o)
-    out->in_place.push_back(
-        may_store_in_place(out->fusion, kernels, static_cast<int>(o), calls, overlapping));
+  write_after_reads(program, out->fusion, kernels);
+  out->in_place = find_in_place(program, out->fusion, kernels, overlapping);
   OutputOrders orders = result_orders(out->fusion, out->layouts);
   for (const LibraryCall& c : calls)
     for (int o : c.outputs)
       if (o >= 0) orders.emplace(o, row_major(out->fusion.outputs[o].tensor->rank()));
-  for (Step& step : out->program.steps)
+  for (Step& step : program.steps)
     if (auto* kernel = std::get_if<KernelStep>(&step))
       kernel->group = add_groups(*out, std::move(kernels[kernel->group]), orders);
   out->in_place.resize(out->fusion.outputs.size(), false);
@@ -253,7 +313,7 @@ std::unique_ptr<Specialized> specialize_fusion(const Fusion& fusion,
   }
   for (size_t o = 0; o < out->fusion.outputs.size(); ++o)
     if (out->fusion.outputs[o].alias >= 0 && !out->in_place[o])
-      out->program.steps.emplace_back(CopyStep{static_cast<int>(o)});
+      program.steps.emplace_back(CopyStep{static_cast<int>(o)});
   return out;
 }
 

@@ -288,6 +288,53 @@ def test_swap() -> None:
     assert b.equal(torch.arange(50.0))
 
 
+def counted(fd: FusionDefinition) -> None:
+    """A counter that is stored first and read by all, as the step of an optimizer is."""
+    x, count = matrix(fd), fd.define_tensor([])
+    fd.add_output(count + 1.0, count)
+    fd.add_output(x / (count + 1.0), x)
+    fd.add_output(fd.ops.sum(x * count, [0]))
+
+
+def test_what_others_read_is_overwritten_last() -> None:
+    found = specialized(counted, [5, 7], [])
+    assert found["in_place"] == [True, True, False]
+    stores = [found["groups"][group]["stores"] for _, group in found["steps"]]
+    assert stores[-1] == [0]
+    assert all(kind == "kernel" for kind, _ in found["steps"])
+
+
+def test_what_others_read_is_overwritten_last_in_values() -> None:
+    with FusionDefinition() as fd:
+        counted(fd)
+    x, count = torch.arange(35.0).view(5, 7), torch.tensor(3.0)
+    (result,) = fd.execute([x, count])
+    before = torch.arange(35.0).view(5, 7)
+    assert result.equal((before * 3).sum(0))
+    assert x.equal(before / 4)
+    assert count.item() == 4
+
+
+def test_two_kernels_that_overwrite_what_the_other_reads() -> None:
+    """One of them stores in place, behind the other, whose result is copied in the end."""
+
+    def crossed(fd: FusionDefinition) -> None:
+        x, y = vector(fd), matrix(fd)
+        first_row = fd.ops.squeeze(fd.ops.slice(y, [0, 0], [1, y.size(1)]), [0])
+        fd.add_output(x + first_row, x)
+        fd.add_output(y * fd.ops.broadcast(x, [True, False]), y)
+
+    found = specialized(crossed, [5], [7, 5])
+    assert sorted(found["in_place"]) == [False, True]
+    with FusionDefinition() as fd:
+        crossed(fd)
+    x, y = torch.arange(5.0), torch.arange(35.0).view(7, 5)
+    expected = [x + y[0], y * x]
+    assert fd.execute([x, y]) == []
+    assert x.equal(expected[0])
+    assert y.equal(expected[1])
+
+
 def test_aliased_outputs_are_not_returned() -> None:
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1])
@@ -421,14 +468,14 @@ def scale_of_all(fd: FusionDefinition) -> None:
     ("define", "inputs", "target", "direct"),
     [
         (centered, [[5, 7]], 0, True),
-        (centered_and_read_across, [[5, 5]], 0, False),
+        (centered_and_read_across, [[5, 5]], 0, True),
         (row_statistics, [[5, 7], [5]], 0, True),
         (column_statistics, [[5, 7], [7]], 0, True),
         (statistics_beside_rows, [[5, 7], [5]], 1, True),
         (statistics_used_in_rows, [[5, 7], [5]], 1, False),
         (statistics_that_are_reduced, [[5, 7], [5]], 0, False),
-        (read_by_another_kernel, [[5, 7], [5, 7]], 0, False),
-        (scale_of_all, [[5, 7], [7]], 1, False),
+        (read_by_another_kernel, [[5, 7], [5, 7]], 0, True),
+        (scale_of_all, [[5, 7], [7]], 1, True),
     ],
     ids=lambda v: v.__name__ if callable(v) else "",
 )
@@ -468,8 +515,9 @@ def test_library_calls_stand_between_what_they_read_and_what_reads_them() -> Non
 
 def test_what_a_library_call_reads_is_written_behind_it() -> None:
     found = specialized(linear_of_a_target, [5, 7], [3, 7])
-    assert found["in_place"] == [False, False]
-    assert found["steps"].index(("linear", [0])) < found["steps"].index(("copy", 1))
+    assert found["in_place"] == [False, True]
+    writer = next(i for i, g in enumerate(found["groups"]) if 1 in g["stores"])
+    assert found["steps"].index(("linear", [0])) < found["steps"].index(("kernel", writer))
 
 
 def test_pieces_stand_behind_their_group_and_hand_over_temporaries() -> None:
