@@ -27,6 +27,7 @@ from fuser.adapters import aten
 from fuser.adapters.attention import drop_constant_masks
 from fuser.adapters.donation import take_memory
 from fuser.adapters.layouts import lay_out_for_readers, write_slices_apart
+from fuser.adapters.mutation import final_writes, keep_old_values
 from fuser.adapters.padding import pad_products, take_strides
 from fuser.adapters.partition import Partition, is_view, kind_of, partition, tensor_of
 from fuser.adapters.program import program, strict_from_environment
@@ -98,7 +99,8 @@ def _regions(graph: fx.Graph, inputs: Sequence[Any], name: str, options: Options
     take_strides(graph, inputs)
     strides, places = _kept_for_backward(graph) if name == "forward" else (None, range(0))
     drop_views(graph, places)
-    parts = partition(graph, options.min_nodes)
+    keep_old_values(graph, places)
+    parts = partition(graph, options.min_nodes, final_writes(graph))
     write_slices_apart(graph, parts.regions)
     results = _results(graph)
     kept = {results[i] for i in places} - {results[i] for i in range(places.start)}
@@ -256,6 +258,7 @@ def autograd(options: Options | None = None, **instead: Any) -> Callable[..., An
         **compilers(options or Options()),
         "partition_fn": cut,
         "decompositions": aten.decompositions(),
+        "keep_inference_input_mutations": True,
     }
     return aot_autograd(**arguments | instead)
 

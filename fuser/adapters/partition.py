@@ -22,10 +22,24 @@ T = TypeVar("T")
 
 # A region of more nodes gains nothing: it becomes several kernels anyway.
 LARGEST = 256
+# What joins updates of inputs side by side: the kernels are those of the parts.
+LARGEST_UPDATE = 4096
 # Elements that a GPU computes in the time of a launch.
 SMALL = 1 << 22
 # Elements that may lie in memory for longer than they are needed: a bias, not a matrix.
 _TINY = 1 << 14
+
+
+@dataclass(frozen=True)
+class Write:
+    """A copy of a value into an input, at the end of a graph.
+
+    readers  nodes that read the old value, or a view of it
+    joins    may the region that computes the value write it?
+    """
+
+    readers: list[fx.Node]
+    joins: bool
 
 
 @dataclass
@@ -36,6 +50,7 @@ class Region:
     epoch: int
     nodes: list[fx.Node] = field(default_factory=list)
     waits: int = 0  # bits of the regions that must run before, by any path
+    after: list[fx.Node] = field(default_factory=list)  # they read what it overwrites
 
 
 @dataclass
@@ -123,6 +138,14 @@ def writes(node: fx.Node) -> bool:
     return bool(schema is not None and schema.is_mutable)
 
 
+def is_write(node: fx.Node) -> bool:
+    """Does it copy a value into an input of the graph?"""
+    if node.target is not torch.ops.aten.copy_.default:
+        return False
+    target = node.args[0]
+    return isinstance(target, fx.Node) and target.op == "placeholder"
+
+
 def why_not(node: fx.Node) -> str | None:
     """Why torch computes this node; None where a definition can."""
     if node.op != "call_function":
@@ -171,7 +194,8 @@ def _foreign(values: Iterable[Any]) -> str | None:
 class _Walk:
     """State of the walk over one graph."""
 
-    def __init__(self) -> None:
+    def __init__(self, final: Mapping[fx.Node, Write]) -> None:
+        self.final = final
         self.epoch = 0  # grows with every op that writes into a tensor: no region spans it
         self.regions: dict[int, Region] = {}
         self.home: dict[fx.Node, Region] = {}
@@ -247,6 +271,26 @@ class _Walk:
                 joined = self.merge(joined, region)
         self.add(joined or self.new(), node)
 
+    def overwrite(self, node: fx.Node) -> None:
+        """A copy at the graph's end joins the region that computes what it copies, if that can run
+        behind all that reads the old value.
+        """
+        write, value = self.final[node], node.args[1]
+        assert isinstance(value, fx.Node)
+        region = self.home.get(value)
+        if region is None and kind_of(value) == "create":
+            region = self.new()
+        if region is not None and write.joins and region.epoch == self.epoch:
+            others = [n for n in write.readers if self.home.get(n) is not region]
+            if not self.returns_to(region, others, {region.number}):
+                region.nodes.append(node)
+                region.after += others
+                self.home[node] = region
+                self.grow(region, self.before(others))
+                return
+        self.left[node] = "not the result of a region"
+        self.waits[node] = self.before([*node.all_input_nodes, *write.readers])
+
     def before(self, inputs: Iterable[fx.Node]) -> int:
         bits = 0
         for source in inputs:
@@ -278,8 +322,8 @@ class _Walk:
         inputs = node.all_input_nodes
         return self.returns_to(a, inputs, both) or self.returns_to(b, inputs, both)
 
-    def mergeable(self, a: Region, b: Region) -> bool:
-        if len(a.nodes) + len(b.nodes) > LARGEST or a.epoch != b.epoch:
+    def mergeable(self, a: Region, b: Region, largest: int = LARGEST) -> bool:
+        if len(a.nodes) + len(b.nodes) > largest or a.epoch != b.epoch:
             return False
         if device_of(a.nodes[0]) != device_of(b.nodes[0]):
             return False
@@ -294,6 +338,7 @@ class _Walk:
         for node in b.nodes:
             self.home[node] = a
         a.nodes += b.nodes
+        a.after += b.after
         del self.regions[b.number]
         gone, here = 1 << b.number, 1 << a.number
         bits = (a.waits | b.waits) & ~(gone | here)
@@ -326,9 +371,39 @@ class _Walk:
                 elif self.mergeable(first, region):
                     first = self.merge(first, region)
 
+    def join_updates(self, smallest: int) -> None:
+        """Regions that overwrite inputs of the graph, and that nobody waits for, become one: the
+        steps of an optimizer, whose kernels are few launches. They read what lies in memory anyway,
+        or is tiny, so that no memory is held for longer.
+        """
+        first: dict[Any, Region] = {}
+        for region in list(self.regions.values()):
+            if not _updates(region, smallest):
+                continue
+            known = first.setdefault(device_of(region.nodes[0]), region)
+            if known is region:
+                continue
+            if self.mergeable(known, region, LARGEST_UPDATE):
+                self.merge(known, region)
+            else:
+                first[device_of(region.nodes[0])] = region
+
+
+def _updates(region: Region, smallest: int) -> bool:
+    inside = set(region.nodes)
+    if not any(is_write(node) for node in region.nodes) or not _pays(region.nodes, smallest):
+        return False
+    if any(u.op != "output" and u not in inside for node in region.nodes for u in node.users):
+        return False
+    return all(
+        n in inside or n.op in ("placeholder", "get_attr") or _is_tiny(n)
+        for node in region.nodes
+        for n in tensor_inputs(node)
+    )
+
 
 def _sources(region: Region) -> list[fx.Node]:
-    return [n for node in region.nodes for n in node.all_input_nodes]
+    return [*region.after, *(n for node in region.nodes for n in node.all_input_nodes)]
 
 
 def device_of(node: fx.Node) -> Any:
@@ -344,18 +419,25 @@ def _large(node: fx.Node) -> bool:
     return bool(tensor_of(node).ndim > 1)
 
 
-def partition(graph: fx.Graph, smallest: int = 2) -> Partition:
-    """The regions of a graph whose nodes carry FakeTensors in meta["val"].
+def partition(
+    graph: fx.Graph, smallest: int = 2, final: Mapping[fx.Node, Write] | None = None
+) -> Partition:
+    """The regions of a graph whose nodes carry FakeTensors in meta["val"]. final: the copies into
+    inputs that stand at its end (fuser.adapters.mutation).
 
     A region has at least `smallest` nodes that compute, or one that reduces. Views at its borders
     are not part of it, since torch makes them without touching data, but for those that read one
     memory twice. Nothing is compared whose size is symbolic, so no guard is added.
     """
     order = {node: i for i, node in enumerate(graph.nodes)}
-    walk = _Walk()
+    walk = _Walk(final or {})
     for node in graph.nodes:
-        walk.visit(node)
+        if node not in walk.final:
+            walk.visit(node)
+    for node in walk.final:
+        walk.overwrite(node)
     walk.join_siblings(graph.nodes)
+    walk.join_updates(smallest)
     kept: list[list[fx.Node]] = []
     alone: list[fx.Node] = []
     for region in walk.regions.values():
@@ -383,13 +465,18 @@ def _at_the_edges(alone: Iterable[fx.Node], smallest: int) -> list[list[fx.Node]
         if kind_of(node) != "compute" or not _is_small(node):
             continue
         first = all(n.op == "placeholder" for n in node.all_input_nodes)
-        first &= _stays(node) or tensor_of(node).numel() <= _TINY
+        first &= _stays(node) or _is_tiny(node)
         if first or all(user.op == "output" for user in node.users):
             found.setdefault((device_of(node), first), []).append(node)
     regions = [
         nodes[i : i + LARGEST] for nodes in found.values() for i in range(0, len(nodes), LARGEST)
     ]
     return [nodes for nodes in regions if len(nodes) >= smallest]
+
+
+def _is_tiny(node: fx.Node) -> bool:
+    value = tensor_of(node)
+    return value is None or (_has_numbers(value) and value.numel() <= _TINY)
 
 
 def _is_small(node: fx.Node) -> bool:
@@ -452,7 +539,7 @@ def _of_one_memory(nodes: list[fx.Node], inside: set[fx.Node]) -> set[fx.Node]:
 
 def _pays(nodes: list[fx.Node], smallest: int) -> bool:
     """More than torch's own kernels would do one by one."""
-    computing = [n for n in nodes if kind_of(n) in ("compute", "random")]
+    computing = [n for n in nodes if kind_of(n) in ("compute", "random") or is_write(n)]
     return len(computing) >= smallest or any(
         aten.reduces(str(n.target)) or _is_walked_by_elements(n) for n in computing
     )

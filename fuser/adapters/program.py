@@ -25,6 +25,7 @@ from torch import fx
 
 from fuser import InternalError, Unsupported, UserError, _core
 from fuser.adapters.donation import DONOR
+from fuser.adapters.mutation import readers_before
 from fuser.adapters.padding import write_by_copies
 from fuser.adapters.partition import Partition, is_number, is_view, tensor_of, writes
 from fuser.adapters.region import Definition, runner
@@ -172,7 +173,8 @@ def program(
         if node.op == "get_attr":
             writer.names[node] = writer.constant(_attribute(module, str(node.target)))
     result = next(n for n in module.graph.nodes if n.op == "output").args[0]
-    ordered = _ordered(steps, order)
+    together = [*(d.nodes for d in definitions), *([node] for node in needed)]
+    ordered = _ordered(steps, order, readers_before(module.graph, together))
     return _compiled(writer, placeholders, ordered, result), definitions
 
 
@@ -227,20 +229,25 @@ def _region_step(
     def text(w: _Writer) -> str:
         results = ", ".join(w.name(n) for n in definition.outputs)
         arguments = ", ".join(w.name(n) for n in definition.arguments)
-        return f"{results}, = {w.constant(run, 'r')}([{arguments}])"
+        call = f"{w.constant(run, 'r')}([{arguments}])"
+        return f"{results}, = {call}" if results else call
 
     last = max(order[n] for n in definition.nodes)
     return _Step(last, list(definition.arguments), list(definition.outputs), text)
 
 
-def _ordered(steps: list[_Step], order: dict[fx.Node, int]) -> list[_Step]:
-    """Steps so that each stands behind what it reads, otherwise in the graph's order. What writes
-    into a tensor stands behind all that came before it.
+def _ordered(
+    steps: list[_Step], order: dict[fx.Node, int], after: Sequence[set[int]] | None = None
+) -> list[_Step]:
+    """Steps so that each stands behind what it reads, and behind those that `after` says, otherwise
+    in the graph's order. What writes into a tensor stands behind all that came before it.
     """
     maker = {node: i for i, step in enumerate(steps) for node in step.gives}
     waiting: list[set[int]] = []
-    for step in steps:
+    for number, step in enumerate(steps):
         before = {maker[n] for n in step.reads if n in maker}
+        if after is not None:
+            before |= after[number]
         if any(writes(n) for n in step.gives):
             before |= {i for i, other in enumerate(steps) if other.position < step.position}
         waiting.append(before)

@@ -30,7 +30,7 @@ from fuser._native import load_torch
 from fuser.adapters import aten
 from fuser.adapters.donation import DONOR
 from fuser.adapters.padding import MEMORY
-from fuser.adapters.partition import device_of, in_order, is_number, kind_of, tensor_of
+from fuser.adapters.partition import device_of, in_order, is_number, is_write, kind_of, tensor_of
 from fuser.adapters.products import with_zeros_behind, zeros_behind
 from fuser.adapters.report import is_keeping_runs, note_fallback, note_run
 from fuser.arguments import as_dtype
@@ -168,6 +168,9 @@ class Definition:
             assert isinstance(source, fx.Node)
             self.values[node] = self.values[source][index]
             return
+        if is_write(node):
+            self.overwrite(*node.args[:2])
+            return
         name = str(node.target)
         args, kwargs = aten.bind(name, node.args, node.kwargs)
         given = [self.argument(a) for a in args]
@@ -184,19 +187,26 @@ class Definition:
 
     # ---- outputs
 
-    def add_output(self, node: fx.Node) -> None:
-        value, result = tensor_of(node), self.values[node]
+    def result(self, node: fx.Node) -> Tensor:
+        """What the node gives, in torch's dtype."""
+        value, result = tensor_of(node), self.value(node)
         if value is None or not isinstance(result, Tensor):
             raise Unsupported(f"{node}: not one tensor")
-        dtype, ops = as_dtype(value.dtype), self.fd.ops
-        if result.dtype() != dtype:
-            result = ops.cast(result, dtype)
+        dtype = as_dtype(value.dtype)
+        return result if result.dtype() == dtype else self.fd.ops.cast(result, dtype)
+
+    def overwrite(self, target: Any, node: Any) -> None:
+        self.fd.add_output(self.result(node), alias_input=self.values[target])
+
+    def add_output(self, node: fx.Node) -> None:
+        value, result, ops = tensor_of(node), self.result(node), self.fd.ops
         if DONOR in node.meta:
             self.fd.add_output(result, self.values[node.meta[DONOR]])
             return
         if MEMORY in node.meta:
             self.buffers.append(node)
-            self.fd.add_output(result, self.fd.define_tensor([-1] * value.ndim, dtype=dtype))
+            memory = self.fd.define_tensor([-1] * value.ndim, dtype=result.dtype())
+            self.fd.add_output(result, memory)
             return
         # Always stated: without it the layout of the operands decides.
         self.fd.add_output(ops.stride_order(result, stride_order(value)))

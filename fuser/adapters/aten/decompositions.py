@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.symbolic_shapes import guard_or_false
 
+from fuser.adapters.aten import foreach
 from fuser.adapters.aten.table import row
 from fuser.adapters.products import is_worth_padding, rounded
 
@@ -47,7 +48,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     """
     parts = _of_torch(_BROKEN_UP)
     return {op: how for op, how in parts.items() if row(str(op)) is None} | (
-        _of_torch(_RECOMPUTED) | _OURS
+        _of_torch(_RECOMPUTED) | foreach.decompositions() | _OURS
     )
 
 

@@ -1,0 +1,66 @@
+"""Ops on lists of tensors, `_foreach_add` and its like, as the ops on their members: regions take
+these, and kernels of one text are one launch again.
+
+What reduces stays whole: torch walks over all tensors of a list at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+
+from fuser.adapters.aten.table import reduces, row
+
+_PREFIX = "_foreach_"
+
+# Members that torch calls otherwise.
+_MEMBERS = {"maximum": "clamp_min", "minimum": "clamp_max", "zero": "zeros_like"}
+# The keyword of a member for what stands behind its tensors.
+_KEYWORDS = {"addcmul": "value", "addcdiv": "value"}
+
+
+def decompositions() -> dict[Any, Callable[..., Any]]:
+    """For each op on lists whose members have rows, a function of the same arguments."""
+    found: dict[Any, Callable[..., Any]] = {}
+    for op in _ops():
+        name = op._opname.removeprefix(_PREFIX)
+        member = getattr(torch.ops.aten, _MEMBERS.get(name, name), None)
+        # One tensor of numbers, of which each member would take its own.
+        scalars = any(a.name == "scalars" and str(a.type) == "Tensor" for a in op._schema.arguments)
+        if member is not None and not scalars and _is_elementwise(member):
+            found[op] = partial(_by_members, op, member, _KEYWORDS.get(name))
+    return found
+
+
+def _ops() -> list[Any]:
+    names = {s.name.removeprefix("aten::") for s in torch._C._jit_get_all_schemas()}
+    packets = [getattr(torch.ops.aten, n) for n in sorted(names) if n.startswith(_PREFIX)]
+    ops = [getattr(packet, overload) for packet in packets for overload in packet.overloads()]
+    return [op for op in ops if not op._schema.is_mutable]
+
+
+def _is_elementwise(member: Any) -> bool:
+    names = [str(getattr(member, overload)) for overload in member.overloads()]
+    kinds = {found.kind for n in names if (found := row(n)) is not None}
+    return bool(kinds & {"compute", "create"}) and not any(reduces(n) for n in names)
+
+
+def _by_members(
+    op: Any, member: Callable[..., Any], keyword: str | None, *args: Any, **kwargs: Any
+) -> list[Any]:
+    """`member` on the first of each list, on the second, ...; other arguments are for all."""
+    given = dict(zip((a.name for a in op._schema.arguments), args, strict=False)) | kwargs
+    lists = {a.name for a in op._schema.arguments if str(a.type).startswith("List")}
+    named = {a.name for a in op._schema.arguments if a.kwarg_only}
+    plain = [name for name in given if name not in named]
+    behind = {plain.pop(): keyword} if keyword and len(plain) > 3 else {}
+
+    def call(i: int) -> Any:
+        one = {name: value[i] if name in lists else value for name, value in given.items()}
+        keywords = {behind.get(n, n): v for n, v in one.items() if n in named or n in behind}
+        return member(*(one[n] for n in plain), **keywords)
+
+    return [call(i) for i in range(len(next(given[name] for name in given if name in lists)))]

@@ -1,0 +1,123 @@
+"""What a graph writes into its inputs: AOTAutograd puts these copies at its end, behind a graph
+that changes nothing.
+
+    add = aten.add.Tensor(x, y)
+    copy_ = aten.copy_.default(x, add)
+
+A region that computes such a value writes it where it belongs (fuser.adapters.partition): there is
+no second tensor and no second kernel. That is the same as long as all that reads the old value runs
+before; within a region the core sees to that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import torch
+from torch import fx
+
+from fuser.adapters.partition import Write, is_write, tensor_of, writes
+
+
+def final_writes(graph: fx.Graph) -> dict[fx.Node, Write]:
+    """The copies into inputs behind which nothing is computed, in the graph's order."""
+    found: list[fx.Node] = []
+    for node in reversed(graph.nodes):
+        if node.op == "output":
+            continue
+        if not is_write(node) or node.users:
+            break
+        found.append(node)
+    if not found:
+        return {}
+    sharing = _by_memory(graph)
+    copied = {memory for node in found for memory in _memory(node.args[1])}
+    targets = [node.args[0] for node in found]
+    result: dict[fx.Node, Write] = {}
+    for node in reversed(found):
+        target, value = node.args[:2]
+        memory = _memory(target)
+        readers = [
+            user
+            for m in memory
+            for source in sharing[m]
+            for user in source.users
+            if user.op != "output" and user not in found
+        ]
+        joins = (
+            len(memory) == 1
+            and targets.count(target) == 1
+            # Nothing that is copied lies in an input; what is written here, no other copy reads.
+            and not any(n.op == "placeholder" for m in _memory(value) for n in sharing[m])
+            and copied.isdisjoint(memory)
+            and _fits(tensor_of(value), tensor_of(target))
+        )
+        result[node] = Write(list(dict.fromkeys(readers)), joins)
+    return result
+
+
+def keep_old_values(graph: fx.Graph, places: Collection[int]) -> None:
+    """Results at these places that lie in an input become copies where the graph overwrites it: the
+    backward graph wants what the forward graph read.
+    """
+    found = final_writes(graph)
+    overwritten = {m for node in found for m in _memory(node.args[0])}
+    output = next(n for n in graph.nodes if n.op == "output")
+    results = list(output.args[0])
+    copies: dict[fx.Node, fx.Node] = {}
+    for place in places:
+        node = results[place]
+        if not isinstance(node, fx.Node) or overwritten.isdisjoint(_memory(node)):
+            continue
+        if node not in copies:
+            with graph.inserting_before(next(iter(found))):
+                copy = graph.call_function(torch.ops.aten.clone.default, (node,))
+            copy.meta["val"] = tensor_of(node).clone()
+            copies[node] = copy
+        results[place] = copies[node]
+    output.args = (type(output.args[0])(results),)
+
+
+def _fits(value: Any, target: Any) -> bool:
+    """Are they alike, and is no element of the target written twice?"""
+    if value is None or value.dtype != target.dtype or value.device != target.device:
+        return False
+    if [_expression(n) for n in value.shape] != [_expression(n) for n in target.shape]:
+        return False
+    return not any(type(n) is int and n == 0 for n in target.stride())
+
+
+def _expression(size: Any) -> Any:
+    return size.node.expr if isinstance(size, torch.SymInt) else size
+
+
+def _memory(value: Any) -> set[int]:
+    """Where the tensors that a node gives lie."""
+    given = value.meta.get("val") if isinstance(value, fx.Node) else None
+    tensors = given if isinstance(given, list | tuple) else [given]
+    plain = (t for t in tensors if isinstance(t, torch.Tensor) and t.layout == torch.strided)
+    return {t.untyped_storage()._cdata for t in plain}
+
+
+def _by_memory(graph: fx.Graph) -> dict[int, list[fx.Node]]:
+    """Nodes by the memory that they give; what is written is the target's."""
+    found: dict[int, list[fx.Node]] = {}
+    for node in graph.nodes:
+        if node.op != "output" and not writes(node):
+            for memory in _memory(node):
+                found.setdefault(memory, []).append(node)
+    return found
+
+
+def readers_before(graph: fx.Graph, steps: Iterable[Collection[fx.Node]]) -> list[set[int]]:
+    """For each of these sets of nodes, which run together, those that have to run before because of
+    what it writes at the end of the graph.
+    """
+    listed = [set(step) for step in steps]
+    of = {node: i for i, step in enumerate(listed) for node in step}
+    before: list[set[int]] = [set() for _ in listed]
+    for node, write in final_writes(graph).items():
+        if node in of:
+            before[of[node]] |= {of[r] for r in write.readers if r in of} - {of[node]}
+    return before
