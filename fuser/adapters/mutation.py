@@ -21,39 +21,30 @@ from fuser.adapters.partition import Write, is_write, tensor_of, writes
 
 
 def final_writes(graph: fx.Graph) -> dict[fx.Node, Write]:
-    """The copies into inputs behind which nothing is computed, in the graph's order."""
-    found: list[fx.Node] = []
-    for node in reversed(graph.nodes):
-        if node.op == "output":
-            continue
-        if not is_write(node) or node.users:
-            break
-        found.append(node)
-    if not found:
+    """The copies into inputs behind which nothing reads these, in the graph's order."""
+    written = [node for node in graph.nodes if is_write(node) and not node.users]
+    if not written:
         return {}
+    order = {node: i for i, node in enumerate(graph.nodes)}
     sharing = _by_memory(graph)
-    copied = {memory for node in found for memory in _memory(node.args[1])}
-    targets = [node.args[0] for node in found]
+    copied = {memory for node in written for memory in _memory(node.args[1])}
+    targets = [node.args[0] for node in written]
     result: dict[fx.Node, Write] = {}
-    for node in reversed(found):
+    for node in written:
         target, value = node.args[:2]
         memory = _memory(target)
-        readers = [
-            user
-            for m in memory
-            for source in sharing[m]
-            for user in source.users
-            if user.op != "output" and user not in found
-        ]
+        users = [u for m in memory for n in sharing[m] for u in n.users if u.op != "output"]
+        readers = [user for user in dict.fromkeys(users) if user not in written]
+        if any(order[reader] > order[node] for reader in readers):
+            continue
         joins = (
-            len(memory) == 1
-            and targets.count(target) == 1
+            targets.count(target) == 1
             # Nothing that is copied lies in an input; what is written here, no other copy reads.
             and not any(n.op == "placeholder" for m in _memory(value) for n in sharing[m])
             and copied.isdisjoint(memory)
-            and _fits(tensor_of(value), tensor_of(target))
+            and _fits(_tensor(value), _tensor(target))
         )
-        result[node] = Write(list(dict.fromkeys(readers)), joins)
+        result[node] = Write(readers, joins)
     return result
 
 
@@ -61,8 +52,8 @@ def keep_old_values(graph: fx.Graph, places: Collection[int]) -> None:
     """Results at these places that lie in an input become copies where the graph overwrites it: the
     backward graph wants what the forward graph read.
     """
-    found = final_writes(graph)
-    overwritten = {m for node in found for m in _memory(node.args[0])}
+    written = [node for node in graph.nodes if is_write(node)]
+    overwritten = {m for node in written for m in _memory(node.args[0])}
     output = next(n for n in graph.nodes if n.op == "output")
     results = list(output.args[0])
     copies: dict[fx.Node, fx.Node] = {}
@@ -71,12 +62,16 @@ def keep_old_values(graph: fx.Graph, places: Collection[int]) -> None:
         if not isinstance(node, fx.Node) or overwritten.isdisjoint(_memory(node)):
             continue
         if node not in copies:
-            with graph.inserting_before(next(iter(found))):
+            with graph.inserting_before(written[0]):
                 copy = graph.call_function(torch.ops.aten.clone.default, (node,))
             copy.meta["val"] = tensor_of(node).clone()
             copies[node] = copy
         results[place] = copies[node]
     output.args = (type(output.args[0])(results),)
+
+
+def _tensor(value: Any) -> Any:
+    return tensor_of(value) if isinstance(value, fx.Node) else None
 
 
 def _fits(value: Any, target: Any) -> bool:
