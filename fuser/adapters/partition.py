@@ -492,13 +492,16 @@ def _stays(node: fx.Node) -> bool:
 
 def _without_borders(nodes: list[fx.Node]) -> list[fx.Node]:
     """Without views that read from outside only, or that only the outside reads. What is made from
-    nothing is inside wherever it is read.
+    nothing is inside wherever it is read; so are views of what the region overwrites, for as an
+    argument of their own they would be other memory that happens to overlap.
     """
     inside = set(nodes)
+    known = inside | {n.args[0] for n in nodes if is_write(n)}
     for node in nodes:
         sources = tensor_inputs(node)
-        if is_view(node) and not any(n in inside or kind_of(n) == "create" for n in sources):
+        if is_view(node) and not any(n in known or kind_of(n) == "create" for n in sources):
             inside.discard(node)
+            known.discard(node)
     inside |= _of_one_memory(nodes, inside)
     for node in reversed(nodes):
         if node in inside and is_view(node) and not any(user in inside for user in node.users):

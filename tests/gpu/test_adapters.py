@@ -157,6 +157,79 @@ def test_aliases_and_mutation(device: torch.device) -> None:
     assert results[1].data_ptr() == mine[0].data_ptr()
 
 
+def _adamw(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(parameters, 0.01, capturable=True)
+
+
+def _momentum(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, 0.01, momentum=0.9)
+
+
+@pytest.mark.parametrize("cudagraphs", [False, True])
+@pytest.mark.parametrize("make", [_adamw, _momentum])
+def test_the_step_of_an_optimizer(
+    make: Callable[..., Any], cudagraphs: bool, device: torch.device
+) -> None:
+    """Float32 against float64; parameters and moments are overwritten by few launches."""
+    shapes = [(64, 33), (1000,), (3, 5, 7), ()] * 10
+    wide = [nn.Parameter(torch.randn(s, dtype=torch.float64, device=device)) for s in shapes]
+    mine = [nn.Parameter(p.detach().float()) for p in wide]
+    optimizers = make(mine), make(wide)
+    options = {"cudagraphs": True} if cudagraphs else None
+    step = torch.compile(lambda: optimizers[0].step(), backend=backend, options=options)
+    gradients = [[torch.randn_like(p) for p in wide] for _ in range(6)]
+    for a in mine:
+        a.grad = torch.empty_like(a)
+    addresses = [p.data_ptr() for p in mine]
+    for one in gradients:
+        for a, b, g in zip(mine, wide, one, strict=True):
+            a.grad.copy_(g)
+            b.grad = g
+        step()
+        optimizers[1].step()
+    assert [p.data_ptr() for p in mine] == addresses
+    for a, b in zip(mine, wide, strict=True):
+        torch.testing.assert_close(a.double(), b, rtol=1e-4, atol=1e-5)
+    if not cudagraphs:
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
+            step()
+            torch.cuda.synchronize()
+        kernels = [e.name for e in seen.events() if e.device_type.name == "CUDA"]
+        assert not any("Memcpy" in name or "copy" in name for name in kernels)
+        assert len(kernels) <= 8
+
+
+@pytest.mark.parametrize("options", [None, {"cudagraphs": True}], ids=str)
+def test_running_statistics(options: Any, device: torch.device) -> None:
+    def network() -> nn.Module:
+        torch.manual_seed(1)
+        return nn.Sequential(nn.BatchNorm2d(8), nn.Tanh(), nn.BatchNorm2d(8)).to(device)
+
+    mine, theirs = network(), network().double()
+    run = torch.compile(mine, backend=backend, options=options)
+    for x in torch.randn(5, 16, 8, 9, 9, device=device):
+        for model, given in ((run, x), (theirs, x.double())):
+            model(given).square().mean().backward()
+    for a, b in zip(mine.buffers(), theirs.buffers(), strict=True):
+        torch.testing.assert_close(a.double(), b.double(), rtol=1e-4, atol=1e-5)
+    for a, b in zip(mine.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(a.grad.double(), b.grad, rtol=1e-3, atol=1e-4)
+
+
+def test_the_backward_graph_gets_what_was_overwritten(device: torch.device) -> None:
+    def f(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        y = (x.clone() * 2).sin() * w
+        with torch.no_grad():
+            x.add_(1)
+        return y
+
+    x, w = torch.randn(64, 96, device=device), torch.ones(64, 96, device=device).requires_grad_()
+    mine = x.clone()
+    (g,) = torch.autograd.grad(compiled(f)(mine, w).sum(), w)
+    assert mine.equal(x + 1)
+    torch.testing.assert_close(g.double(), (x.double() * 2).sin(), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode], ids=lambda m: m.__name__)
 def test_inference(mode: Any, device: torch.device) -> None:
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.GELU(), nn.Dropout(0.5))
