@@ -11,6 +11,7 @@ before; within a region the core sees to that.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import Any
 
@@ -22,26 +23,31 @@ from fuser.adapters.partition import Write, is_write, tensor_of, writes
 
 def final_writes(graph: fx.Graph) -> dict[fx.Node, Write]:
     """The copies into inputs behind which nothing reads these, in the graph's order."""
-    written = [node for node in graph.nodes if is_write(node) and not node.users]
+    written = dict.fromkeys(node for node in graph.nodes if is_write(node) and not node.users)
     if not written:
         return {}
     order = {node: i for i, node in enumerate(graph.nodes)}
-    sharing = _by_memory(graph)
-    copied = {memory for node in written for memory in _memory(node.args[1])}
-    targets = [node.args[0] for node in written]
+    memory = {node: _memory(node) for node in graph.nodes if not writes(node)}
+    sharing: dict[int, list[fx.Node]] = {}
+    for node, lies in memory.items():
+        for m in lies:
+            sharing.setdefault(m, []).append(node)
+    of_inputs = {m for node in memory if node.op == "placeholder" for m in memory[node]}
+    copied = {m for node in written for m in _memory(node.args[1])}
+    times = Counter(node.args[0] for node in written)
     result: dict[fx.Node, Write] = {}
     for node in written:
         target, value = node.args[:2]
-        memory = _memory(target)
-        users = [u for m in memory for n in sharing[m] for u in n.users if u.op != "output"]
+        lies = _memory(target)
+        users = [u for m in lies for n in sharing[m] for u in n.users if u.op != "output"]
         readers = [user for user in dict.fromkeys(users) if user not in written]
         if any(order[reader] > order[node] for reader in readers):
             continue
         joins = (
-            targets.count(target) == 1
+            times[target] == 1
             # Nothing that is copied lies in an input; what is written here, no other copy reads.
-            and not any(n.op == "placeholder" for m in _memory(value) for n in sharing[m])
-            and copied.isdisjoint(memory)
+            and of_inputs.isdisjoint(_memory(value))
+            and copied.isdisjoint(lies)
             and _fits(_tensor(value), _tensor(target))
         )
         result[node] = Write(readers, joins)
@@ -93,16 +99,6 @@ def _memory(value: Any) -> set[int]:
     tensors = given if isinstance(given, list | tuple) else [given]
     plain = (t for t in tensors if isinstance(t, torch.Tensor) and t.layout == torch.strided)
     return {t.untyped_storage()._cdata for t in plain}
-
-
-def _by_memory(graph: fx.Graph) -> dict[int, list[fx.Node]]:
-    """Nodes by the memory that they give; what is written is the target's."""
-    found: dict[int, list[fx.Node]] = {}
-    for node in graph.nodes:
-        if node.op != "output" and not writes(node):
-            for memory in _memory(node):
-                found.setdefault(memory, []).append(node)
-    return found
 
 
 def readers_before(graph: fx.Graph, steps: Iterable[Collection[fx.Node]]) -> list[set[int]]:

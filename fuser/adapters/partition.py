@@ -212,6 +212,8 @@ class _Walk:
         return self.closed(self.waits.get(node, 0))
 
     def closed(self, bits: int) -> int:
+        if not bits:
+            return 0
         result = bits
         for region in self.regions.values():
             if bits >> region.number & 1:
