@@ -1,7 +1,7 @@
 """torch.compile(model, backend="fuser").
 
-Dynamo and AOTAutograd make graphs of torch's ops, forward and backward, without mutation; each is
-cut into regions, these become definitions, and what is left stays torch's. Compilation sees
+Dynamo and AOTAutograd make graphs of torch's ops, forward and backward, without mutation but for
+copies into inputs at their ends; each is cut into regions, these become definitions, and what is left stays torch's. Compilation sees
 FakeTensors only and adds no guards; the kernels of a graph are built at once, for the sizes that it
 was traced with.
 """
@@ -42,7 +42,8 @@ class Options:
     """What torch.compile(..., options={...}) takes.
 
     min_nodes   ops that a region has at least, unless one reduces
-    cudagraphs  each graph is recorded in its third run and replayed as a CUDA graph
+    cudagraphs  each graph is recorded in its third run and replayed as a CUDA graph; not where it
+                writes into an input that is no parameter, buffer or state of an optimizer
     """
 
     min_nodes: int = 2
