@@ -1,9 +1,9 @@
 """torch.compile(model, backend="fuser").
 
 Dynamo and AOTAutograd make graphs of torch's ops, forward and backward, without mutation but for
-copies into inputs at their ends; each is cut into regions, these become definitions, and what is left stays torch's. Compilation sees
-FakeTensors only and adds no guards; the kernels of a graph are built at once, for the sizes that it
-was traced with.
+copies into inputs at their ends; each is cut into regions, these become definitions, and what is
+left stays torch's. Compilation sees FakeTensors only and adds no guards; the kernels of a graph are
+built at once, for the sizes that it was traced with.
 """
 
 from __future__ import annotations

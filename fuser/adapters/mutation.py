@@ -12,7 +12,7 @@ before; within a region the core sees to that.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -23,35 +23,59 @@ from fuser.adapters.partition import Write, is_write, tensor_of, writes
 
 def final_writes(graph: fx.Graph) -> dict[fx.Node, Write]:
     """The copies into inputs behind which nothing reads these, in the graph's order."""
-    written = dict.fromkeys(node for node in graph.nodes if is_write(node) and not node.users)
+    written = [node for node in graph.nodes if is_write(node) and not node.users]
     if not written:
         return {}
     order = {node: i for i, node in enumerate(graph.nodes)}
-    memory = {node: _memory(node) for node in graph.nodes if not writes(node)}
-    sharing: dict[int, list[fx.Node]] = {}
-    for node, lies in memory.items():
-        for m in lies:
-            sharing.setdefault(m, []).append(node)
-    of_inputs = {m for node in memory if node.op == "placeholder" for m in memory[node]}
+    inputs = {m for node in graph.nodes if node.op == "placeholder" for m in _memory(node)}
     copied = {m for node in written for m in _memory(node.args[1])}
     times = Counter(node.args[0] for node in written)
     result: dict[fx.Node, Write] = {}
-    for node in written:
+    for node, readers in _readers(graph, written).items():
         target, value = node.args[:2]
-        lies = _memory(target)
-        users = [u for m in lies for n in sharing[m] for u in n.users if u.op != "output"]
-        readers = [user for user in dict.fromkeys(users) if user not in written]
         if any(order[reader] > order[node] for reader in readers):
             continue
         joins = (
             times[target] == 1
             # Nothing that is copied lies in an input; what is written here, no other copy reads.
-            and of_inputs.isdisjoint(_memory(value))
-            and copied.isdisjoint(lies)
+            and inputs.isdisjoint(_memory(value))
+            and copied.isdisjoint(_memory(target))
             and _fits(_tensor(value), _tensor(target))
         )
         result[node] = Write(readers, joins)
     return result
+
+
+def readers_before(
+    graph: fx.Graph, final: Iterable[fx.Node], steps: Iterable[Collection[fx.Node]]
+) -> list[set[int]]:
+    """For each of these steps, nodes that run together, those that have to run before because of
+    what it writes at the end of the graph.
+    """
+    listed = [set(step) for step in steps]
+    of = {node: i for i, step in enumerate(listed) for node in step}
+    before: list[set[int]] = [set() for _ in listed]
+    for node, readers in _readers(graph, [node for node in final if node in of]).items():
+        before[of[node]] |= {of[r] for r in readers if r in of} - {of[node]}
+    return before
+
+
+def _readers(graph: fx.Graph, written: Sequence[fx.Node]) -> dict[fx.Node, list[fx.Node]]:
+    """For each of these copies the nodes that read what it overwrites, or a view of that."""
+    if not written:
+        return {}
+    others = set(written)
+    sharing: dict[int, list[fx.Node]] = {}
+    for node in graph.nodes:
+        if not writes(node):
+            for memory in _memory(node):
+                sharing.setdefault(memory, []).append(node)
+    found: dict[fx.Node, list[fx.Node]] = {}
+    for node in written:
+        users = (u for m in _memory(node.args[0]) for n in sharing[m] for u in n.users)
+        readers = (u for u in users if u.op != "output" and u not in others)
+        found[node] = list(dict.fromkeys(readers))
+    return found
 
 
 def keep_old_values(graph: fx.Graph, places: Collection[int]) -> None:
@@ -99,16 +123,3 @@ def _memory(value: Any) -> set[int]:
     tensors = given if isinstance(given, list | tuple) else [given]
     plain = (t for t in tensors if isinstance(t, torch.Tensor) and t.layout == torch.strided)
     return {t.untyped_storage()._cdata for t in plain}
-
-
-def readers_before(graph: fx.Graph, steps: Iterable[Collection[fx.Node]]) -> list[set[int]]:
-    """For each of these sets of nodes, which run together, those that have to run before because of
-    what it writes at the end of the graph.
-    """
-    listed = [set(step) for step in steps]
-    of = {node: i for i, step in enumerate(listed) for node in step}
-    before: list[set[int]] = [set() for _ in listed]
-    for node, write in final_writes(graph).items():
-        if node in of:
-            before[of[node]] |= {of[r] for r in write.readers if r in of} - {of[node]}
-    return before

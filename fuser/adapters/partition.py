@@ -55,10 +55,13 @@ class Region:
 
 @dataclass
 class Partition:
-    """Regions in the order of their first nodes, and for nodes left to torch the reason."""
+    """Regions in the order of their first nodes, and for nodes left to torch the reason. final: the
+    copies into inputs, which run behind all that reads these.
+    """
 
     regions: list[list[fx.Node]]
     left: dict[fx.Node, str]
+    final: Mapping[fx.Node, Write] = field(default_factory=dict)
 
 
 def tensor_of(node: fx.Node) -> Any:
@@ -453,7 +456,7 @@ def partition(
     inside = {n for nodes in kept for n in nodes}
     walk.left.update((n, "alone") for n in alone if n not in inside)
     kept.sort(key=lambda nodes: order[nodes[0]])
-    return Partition(kept, walk.left)
+    return Partition(kept, walk.left, walk.final)
 
 
 def _at_the_edges(alone: Iterable[fx.Node], smallest: int) -> list[list[fx.Node]]:

@@ -174,7 +174,7 @@ def program(
             writer.names[node] = writer.constant(_attribute(module, str(node.target)))
     result = next(n for n in module.graph.nodes if n.op == "output").args[0]
     together = [*(d.nodes for d in definitions), *([node] for node in needed)]
-    ordered = _ordered(steps, order, readers_before(module.graph, together))
+    ordered = _ordered(steps, order, readers_before(module.graph, parts.final, together))
     return _compiled(writer, placeholders, ordered, result), definitions
 
 

@@ -9,10 +9,12 @@ import pytest
 import torch
 from torch import nn
 
+from fuser import FusionDefinition, Unsupported
 from fuser.adapters import report
 from fuser.adapters.dynamo import backend
 from fuser.adapters.mutation import final_writes, keep_old_values
 from fuser.adapters.partition import partition
+from fuser.adapters.region import Definition
 from fuser.explain import explain
 from tests.adapters.graphs import names, traced
 
@@ -207,6 +209,33 @@ def test_swapped() -> None:
 
     agree(f, x_and_y())
     agree(lambda x, y: torch._foreach_copy_([x, y], [y.clone(), x.clone()]), x_and_y())
+
+
+def test_a_region_that_cannot_run_is_torchs(
+    monkeypatch: pytest.MonkeyPatch, seen: report.ModelReport
+) -> None:
+    """Torch's ops write the inputs then, from the first call on."""
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise Unsupported("for this test")
+
+    monkeypatch.setattr(FusionDefinition, "execute", refuse)
+    agree(and_returned, x_and_y())
+    (graph,) = seen.graphs
+    assert [why for _, why in graph.fallbacks] == ["for this test"]
+    graph.fallbacks.clear()
+
+
+def test_a_region_without_a_definition_is_torchs(
+    monkeypatch: pytest.MonkeyPatch, seen: report.ModelReport
+) -> None:
+    def refuse(*_: Any) -> Any:
+        raise Unsupported("for this test")
+
+    monkeypatch.setattr(Definition, "overwrite", refuse)
+    agree(and_returned, x_and_y())
+    assert [len(g.fallbacks) for g in seen.graphs] == [1]
+    seen.graphs[0].fallbacks.clear()
 
 
 # ---- inputs that share memory
