@@ -49,8 +49,10 @@ bool walks_whole(Exprs& exprs, const Linear& form, const LinearAxes& walked);
 void parameters(KernelIR& kernel);
 
 // before: integer subexpressions may be repeated between statements, and stand inside loops that
-// they do not vary with. does:   computes each repeated one once, in a Let at the outermost place
-// where its variables are known. after:  the same statements, shorter.
+// they do not vary with; so may arithmetic on values, where it reads parameters alone.
+// does:   computes each repeated one once, in a Let at the outermost place where its variables are
+// known, and cuts arithmetic on parameters that nests deep.
+// after:  the same statements, shorter.
 void share(KernelIR& kernel);
 
 // before: variables numbered as the passes made them.

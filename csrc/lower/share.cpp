@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <iterator>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -138,9 +140,71 @@ struct Sharing {
   }
 };
 
+// Compilers nest so deep at least.
+constexpr int kNesting = 32;
+
+// Names, at the top, what is the same for all threads in arithmetic on values and is used more than
+// once, or would nest too deep: a text without names doubles with each scalar that is used twice.
+void name_scalars(KernelIR& kernel) {
+  struct Scalar {
+    Expr image;
+    int nesting;  // of the text; 0: it has a name or is a leaf
+  };
+  std::vector<Expr> roots;
+  std::unordered_map<Expr, int> uses;
+  visit(kernel.body, [&](Stmt& s) {
+    for (Expr* field : value_fields(s)) {
+      roots.push_back(*field);
+      ++uses[*field];
+    }
+  });
+  visit(roots, [&](Expr e) {
+    for (Expr a : e->operands()) ++uses[a];
+  });
+
+  Body named;
+  std::unordered_map<Expr, Scalar> scalars;  // those that read a parameter
+  visit(roots, [&](Expr e) {
+    if (e->is_symbol(Symbol::Param)) scalars[e] = {e, 0};
+    if (e->kind != ExprNode::Kind::Apply && e->kind != ExprNode::Kind::Cast) return;
+    int nesting = 0;
+    bool is_scalar = false;
+    for (Expr a : e->operands()) {
+      const auto known = scalars.find(a);
+      if (known == scalars.end() && !a->is_constant()) return;
+      if (known == scalars.end()) continue;
+      is_scalar = true;
+      nesting = std::max(nesting, known->second.nesting);
+    }
+    if (!is_scalar) return;
+    Expr image = rewrite(kernel.exprs, e, [&](Expr n) -> Expr {
+      const auto known = n == e ? scalars.end() : scalars.find(n);
+      return known == scalars.end() ? nullptr : known->second.image;
+    });
+    if (uses[e] > 1 || ++nesting == kNesting) {
+      nesting = 0;
+      const int v = kernel.vars++;
+      named.push_back({Let{.var = v, .value = image}});
+      image = kernel.exprs.symbol(Symbol::Var, v, 0, e->dtype);
+    }
+    scalars[e] = {image, nesting};
+  });
+  if (named.empty()) return;
+  visit(kernel.body, [&](Stmt& s) {
+    for (Expr* field : value_fields(s))
+      *field = rewrite(kernel.exprs, *field, [&](Expr n) -> Expr {
+        const auto known = scalars.find(n);
+        return known == scalars.end() ? nullptr : known->second.image;
+      });
+  });
+  kernel.body.insert(kernel.body.begin(), std::make_move_iterator(named.begin()),
+                     std::make_move_iterator(named.end()));
+}
+
 }  // namespace
 
 void share(KernelIR& kernel) {
+  name_scalars(kernel);
   Sharing sharing{.kernel = kernel, .index_vars = {}, .uses = {}, .named = {}, .known_vars = {}};
   sharing.count(kernel.body);
   kernel.body = sharing.run(std::move(kernel.body));
