@@ -1,6 +1,7 @@
 """Plans: how a kernel was chosen to run, as values that can be printed, changed and passed back."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from fuser.errors import UserError
@@ -52,6 +53,9 @@ class Plan(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._fields)
+
+    def __reduce__(self) -> tuple[Callable[[], "Plan"], tuple[()]]:
+        return partial(Plan, **self._fields), ()
 
     def __hash__(self) -> int:
         return hash(repr(self))

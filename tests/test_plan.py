@@ -1,5 +1,8 @@
 """fuser/plan.py: plans are values."""
 
+import copy
+import pickle
+
 import pytest
 
 from fuser import Plan, UserError
@@ -31,6 +34,12 @@ def test_plan_1() -> None:
     assert str(caught.value) == "plan has no field 'thread'; its fields: scheduler, threads, width"
     with pytest.raises(AttributeError, match="plan has no field 'thread'"):
         PLAN.thread  # noqa: B018
+
+
+def test_copies_and_pickles_are_equal_plans() -> None:
+    for made in (copy.copy(PLAN), copy.deepcopy(PLAN), pickle.loads(pickle.dumps(PLAN))):
+        assert type(made) is Plan
+        assert made == PLAN
 
 
 def test_immutable() -> None:
