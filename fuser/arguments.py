@@ -10,7 +10,7 @@ import re
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from fuser import _core
@@ -201,9 +201,16 @@ def blame(
             return
         first = misfits[0]
         wrong = f"{first}: expected {_describe(expected[first])}, got {_seen(given[first])}"
-        if "requires_grad" in dir(given[first]):
-            usage += "; a tensor of torch is given to execute()"
+        if hasattr(given[first], "requires_grad"):
+            usage += f"; {_for_tensors(expected[first])}"
     raise UserError(f"{name}(): {wrong}\n  hint: {usage}", rule="argument-kind-1") from None
+
+
+def _for_tensors(kind: Any) -> str:
+    """What to do with a tensor of torch that stands where `kind` is expected."""
+    if typing.get_origin(kind) is Sequence and typing.get_args(kind) == (Any,):
+        return "one tensor is a list too: [x]"
+    return "a tensor of torch is given to execute()"
 
 
 def _seen(value: Any) -> str:
@@ -240,7 +247,7 @@ def _fits(value: Any, kind: Any) -> bool:
     if origin in (typing.Union, types.UnionType):
         return any(_fits(value, one) for one in typing.get_args(kind))
     if origin in (Sequence, tuple):
-        if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        if isinstance(value, str | bytes | Mapping) or not isinstance(value, Collection):
             return False
         if hasattr(value, "requires_grad"):  # a tensor of torch is no list of its rows
             return False
@@ -266,7 +273,7 @@ def _describe(kind: Any) -> str:
         *most, last = [_describe(k) for k in inner if k not in narrower]
         return f"{', '.join(most)} or {last}" if most else last
     if origin in (Sequence, tuple):
-        return f"a list (each {_describe(inner[0])})"
+        return "a list" if inner[0] is Any else f"a list (each {_describe(inner[0])})"
     if kind is type(None):
         return "None"
     return _NAMES.get(kind, f"a {getattr(kind, '__name__', kind)}")

@@ -191,11 +191,21 @@ def test_what_no_method_takes_is_the_users_error(name: str) -> None:
             "permute(): dims: expected a list (each an int), "
             f"got a list of int: [{2**70}, 0]\n  hint: permute(arg, dims)",
         ),
+        (
+            lambda fd, x: fd.signature(torch.ones(2, 3)),
+            "signature(): inputs: expected a list, got torch.Tensor\n"
+            "  hint: signature(inputs); one tensor is a list too: [x]",
+        ),
+        (
+            lambda fd, x: fd.signature(iter([torch.ones(2, 3)])),
+            "signature(): inputs: expected a list, got list_iterator\n  hint: signature(inputs)",
+        ),
     ],
 )
 def test_argument_kind_1(call: Callable[..., Any], text: str) -> None:
     fd = FusionDefinition()
     x = fd.define_tensor([2, 3])
+    fd.add_output(x * 2)
     with pytest.raises(UserError) as caught:
         call(fd, x)
     assert caught.value.rule == "argument-kind-1"
