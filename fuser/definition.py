@@ -258,7 +258,9 @@ class FusionDefinition(LegacyDefinition):
         """A scalar: an input of the runs where `value` is None or a type, otherwise the constant.
 
         define_scalar() and define_scalar(None) are float64 inputs, define_scalar(DataType.Int) an
-        int64 one. Constants are bool, int64, float64 or complex128 unless `dtype` says otherwise.
+        int64 one. Constants are bool, int64, float64 or complex128 unless `dtype` says otherwise:
+        DTypeError `cast-1` for a complex value of a real type, `scalar-fits-1` for an integer that
+        the type does not hold.
         """
         if isinstance(value, DataType):
             value, dtype = None, value
@@ -274,9 +276,13 @@ class FusionDefinition(LegacyDefinition):
 
     def define_vector(self, size: int | Sequence[Size], dtype: Any = DataType.Int) -> list[Scalar]:
         """`size` inputs of the runs, as for a shape that only they know; or of a list its numbers
-        as constants.
+        as constants. Raises ShapeError `define-vector-1` for a negative size.
         """
         if isinstance(size, int):
+            if size < 0:
+                raise ShapeError(
+                    f"define_vector({size}): expected a size of at least 0", rule="define-vector-1"
+                )
             return [self.define_scalar(as_dtype(dtype)) for _ in range(size)]
         return [n if isinstance(n, Scalar) else self.define_scalar(n, dtype) for n in size]
 

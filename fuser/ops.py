@@ -119,7 +119,8 @@ class Ops:
 
     def full(self, shape: Sequence[Size], fill_value: Scalar | Number, dtype: Any) -> Tensor:
         """A tensor of one value. A kernel that uses it reads nothing. Raises ShapeError `full-1`
-        for a negative size.
+        for a negative size; DTypeError `cast-1` for a complex value of a real type, `scalar-fits-1`
+        for an integer that the type does not hold.
         """
         return _core.full(self._builder, shape, fill_value, as_dtype(dtype))
 

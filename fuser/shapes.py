@@ -85,7 +85,7 @@ def pad(
     elements. Nothing is read for what is padded.
 
     Raises ShapeError `pad-1` for an odd number of widths or too many, `pad-3` for a size below 0,
-    DTypeError `pad-2` for widths that are no integers.
+    DTypeError `pad-2` for widths that are no integers, and what full() raises of a value.
     """
     widths = list(pad_widths)
     if len(widths) % 2 or len(widths) > 2 * arg.ndim:

@@ -402,6 +402,58 @@ def test_outputs_are_laid_out_as_asked() -> None:
     assert rows.stride() == (6, 1)
 
 
+def test_define_vector_1() -> None:
+    with pytest.raises(ShapeError) as caught:
+        FusionDefinition().define_vector(-1)
+    assert caught.value.rule == "define-vector-1"
+    assert FusionDefinition().define_vector(0) == []
+
+
+@pytest.mark.parametrize(
+    ("take", "rule", "text"),
+    [
+        (lambda fd: fd.define_scalar(1 << 31, DataType.Int32), "scalar-fits-1", "2147483648 does"),
+        (lambda fd: fd.define_scalar(1j, DataType.Double), "cast-1", "{0.0, 1.0} as float64"),
+        (lambda fd: fd.ops.full([2], 300, DataType.Char), "scalar-fits-1", "300 does not fit"),
+        (lambda fd: fd.ops.full([2], -256, DataType.Byte), "scalar-fits-1", "-256 does not fit"),
+        (lambda fd: fd.ops.full([2], 1 + 0j, DataType.Int), "cast-1", "as int64"),
+        (
+            lambda fd: fd.ops.full([2], fd.define_scalar(DataType.ComplexFloat), DataType.Float),
+            "cast-1",
+            "s0 as float32",
+        ),
+        (
+            lambda fd: fd.ops.pad(fd.define_tensor([-1], dtype=DataType.Short), [1, 1], 1 << 15),
+            "scalar-fits-1",
+            "pad(t0, ...): 32768 does not fit into int16",
+        ),
+    ],
+)
+def test_a_number_that_its_type_does_not_hold(
+    take: Callable[[FusionDefinition], Any], rule: str, text: str
+) -> None:
+    with pytest.raises(DTypeError) as caught:
+        take(FusionDefinition())
+    assert caught.value.rule == rule
+    assert text in str(caught.value)
+
+
+def test_numbers_at_the_ends_of_their_types() -> None:
+    fd = FusionDefinition()
+    kinds = [DataType.Char, DataType.Short, DataType.Int32, DataType.Int]
+    ends = [
+        (kind, sign * 2 ** (b - 1) - (sign > 0))
+        for kind, b in zip(kinds, (8, 16, 32, 64), strict=True)
+        for sign in (1, -1)
+    ]
+    for kind, end in ends:
+        fd.add_output(fd.ops.full([1], end, kind))
+        fd.add_output(fd.define_scalar(end, kind))
+    fd.add_output(fd.ops.full([1], -1, DataType.Byte))  # as torch.full has it
+    got = [int(x) for x in fd.execute([], device="cpu")]
+    assert got == [end for _, end in ends for _ in range(2)] + [255]
+
+
 def test_vectors_of_numbers() -> None:
     fd = FusionDefinition()
     n = fd.define_scalar(DataType.Int)

@@ -132,6 +132,7 @@ void bind_define(py::module_& m) {
       [](const BuilderRef& builder, py::handle value, std::optional<DType> dtype) {
         check_open(*builder);
         const Expr number = to_scalar(*builder, value, {"define_scalar", "value"});
+        if (dtype) rules::check_value("define_scalar()", number, *dtype);
         return ScalarHandle{builder, dtype ? builder->exprs.cast(*dtype, number) : number};
       },
       py::arg("builder"), py::arg("value"), py::arg("dtype"));

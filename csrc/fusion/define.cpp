@@ -211,6 +211,7 @@ const Tensor* full(Fusion& fusion, std::span<const Expr> shape, Expr value, DTyp
                     !(shape[d]->is_constant() && shape[d]->value.integer < 0),
                 Shape, "full-1", "full(): expected a size of at least 0 in axis ", d, ", got ",
                 rules::size_text(shape[d]));
+  rules::check_value("full()", value, dtype);
   return append(fusion, dtype, {shape.begin(), shape.end()}, Full{.value = value},
                 std::move(location));
 }

@@ -53,6 +53,19 @@ void require(Fusion& fusion, const std::string& what, const Tensor* arg, int64_t
                    .law = law});
 }
 
+void check_value(const std::string& what, Expr value, DType dtype) {
+  const Kind from = kind_of(value->dtype), to = kind_of(dtype);
+  FUSER_CHECK(from != Kind::Complex || to == Kind::Complex || to == Kind::Bool, DType, "cast-1",
+              what, ": ", to_string(value), " as ", row(dtype).torch,
+              ": casting complex to real discards the imaginary part\n"
+              "  hint: take fd.ops.real(...) first");
+  if (!value->is_constant() || from != Kind::Int || to != Kind::Int) return;
+  const int64_t v = value->value.integer;
+  const bool wraps = dtype == DType::UInt8 && v < 0 && v >= -255;
+  FUSER_CHECK(wraps || wrap(dtype, v) == v, DType, "scalar-fits-1", what, ": ", v,
+              " does not fit into ", row(dtype).torch, "\n  hint: take a wider type");
+}
+
 std::string size_text(Expr size) {
   if (kind_of(size->dtype) == Kind::Int) return to_string(size);
   return text(to_string(size), " of type ", row(size->dtype).torch,

@@ -76,7 +76,7 @@ bool is_numpy_bool(const PyObject* value) {
 }
 
 Number to_number(py::handle value, DType wanted, size_t position) {
-  const auto refuse = [&](const char* expected) {
+  const auto refuse = [&](const std::string& expected) {
     return Fault(
         FaultKind::DType, "argument-scalar",
         text("execute(): argument ", position, " is a ",
@@ -92,11 +92,10 @@ Number to_number(py::handle value, DType wanted, size_t position) {
       if (!PyIndex_Check(o) || THPVariable_Check(o)) throw refuse("an int");
       const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(o));
       const long long v = number ? PyLong_AsLongLong(number.ptr()) : -1;
-      if (PyErr_Occurred()) {
-        PyErr_Clear();
-        throw refuse("an int of 64 bits");
-      }
-      return {.integer = wrap(wanted, v)};
+      const bool fits = !PyErr_Occurred() && wrap(wanted, v) == v;
+      PyErr_Clear();
+      if (!fits) throw refuse(text("an int of ", 8 * size_of(wanted), " bits"));
+      return {.integer = v};
     }
     case Kind::Float: {
       if (THPVariable_Check(o)) throw refuse("a float");
@@ -238,7 +237,10 @@ struct PythonExecutor : TorchExecutor {
 
   static int device_index(const py::object& device) {
     const py::object d = py::module_::import("torch").attr("device")(device);
-    if (d.attr("type").cast<std::string>() == "cpu") return cpu_device;
+    const auto type = d.attr("type").cast<std::string>();
+    if (type == "cpu") return cpu_device;
+    FUSER_CHECK(type == "cuda", User, "argument-device", "execute(): device=", type,
+                ": expected a CPU or CUDA device");
     const py::object index = d.attr("index");
     return index.is_none()
                ? py::module_::import("torch").attr("cuda").attr("current_device")().cast<int>()

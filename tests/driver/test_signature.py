@@ -228,6 +228,10 @@ def test_argument_device() -> None:
         fd.execute([torch.zeros(3)], device=0)
     assert caught.value.rule == "argument-device"
     assert str(caught.value).startswith("execute(): device=cuda:0, but the inputs are on cpu\n")
+    with pytest.raises(UserError) as caught:
+        fd.execute([torch.zeros(3)], device="meta")
+    assert caught.value.rule == "argument-device"
+    assert str(caught.value) == "execute(): device=meta: expected a CPU or CUDA device"
 
 
 def written() -> FusionDefinition:
@@ -273,6 +277,9 @@ def test_in_place_where_sizes_of_1_and_0_forbid_nothing(strides: tuple[int, int]
             "is a int; the definition has a int64 scalar there, expected an int",
         ),
         (DataType.Int, -(1 << 63) - 1, "expected an int of 64 bits"),
+        (DataType.Int32, 1 << 31, "expected an int of 32 bits"),
+        (DataType.Short, -(1 << 15) - 1, "expected an int of 16 bits"),
+        (DataType.Byte, -1, "expected an int of 8 bits"),
         (DataType.Bool, 1, "is a int; the definition has a bool scalar there, expected a bool"),
         (DataType.Double, "2", "is a str; the definition has a float64 scalar there"),
         (DataType.Double, 1j, "expected a float"),
