@@ -15,7 +15,7 @@ from fuser.arguments import TYPE_FAULTS, blame, checked
 from fuser.cache import FusionCache, FusionExecutorCache, options_set
 from fuser.errors import CompileError, InternalError, LaunchError, ShapeError, UserError
 from fuser.layout import compute_tensor_descriptor
-from fuser.legacy import LegacyDefinition, captured_dumps
+from fuser.legacy import LegacyDefinition, captured_dumps, define_again
 from fuser.measure import profiled
 from fuser.ops import Number, Ops, Size, as_dtype
 from fuser.plan import Plan, Plans
@@ -101,7 +101,7 @@ class FusionDefinition(LegacyDefinition):
 
     The `with` is optional. repr(fd) is Python that rebuilds the definition. The first execute()
     closes it: later definitions raise UserError `definition-3`. A subclass may define in its method
-    definition() instead.
+    definition() instead. copy, deepcopy and pickle make equal definitions, which are open again.
 
     id                        fd.id() of another definition, which this one is then too
     max_length                taken for compatibility; definitions have any length
@@ -147,6 +147,18 @@ class FusionDefinition(LegacyDefinition):
     def __repr__(self) -> str:
         self._define()
         return self._builder.to_python()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies and pickles hold the definition as text, and what else a subclass or a user put
+        into it; they find the kernels by themselves."""
+        without = vars(FusionDefinition()).keys()
+        return {"": repr(self)} | {k: v for k, v in vars(self).items() if k not in without}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        FusionDefinition.__init__(self)
+        self._is_defined = True
+        define_again(state[""], self)
+        vars(self).update({k: v for k, v in state.items() if k})
 
     # ---- defining
 

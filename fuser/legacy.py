@@ -186,8 +186,13 @@ def clone(source: FusionDefinition, target: FusionDefinition) -> None:
             "  hint: clone(fd, copy := FusionDefinition())",
             rule="clone-1",
         )
+    define_again(repr(source), target)
+
+
+def define_again(text: str, target: FusionDefinition) -> None:
+    """Defines in `target` what `text`, the repr of a definition, says."""
     program: dict[str, Any] = {}
-    exec(f"from fuser import DataType, FusionDefinition\n{source!r}", program)
+    exec(f"from fuser import DataType, FusionDefinition\n{text}", program)
     program["nvfuser_fusion"](target)
 
 

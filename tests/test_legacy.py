@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -203,13 +205,36 @@ def test_types_of_nvfuser() -> None:
 
 
 def test_clone() -> None:
-    fd, copy = Doubled(X), FusionDefinition()
-    fuser.clone(fd, copy)
-    assert copy.fusion == fd.fusion
+    fd, target = Doubled(X), FusionDefinition()
+    fuser.clone(fd, target)
+    assert target.fusion == fd.fusion
     with pytest.raises(UserError) as caught:
-        fuser.clone(fd, copy)
+        fuser.clone(fd, target)
     assert caught.value.rule == "clone-1"
     assert fuser.translate_fusion(fd.fusion) == repr(fd)
+
+
+@pytest.mark.parametrize(
+    "again",
+    [copy.copy, copy.deepcopy, lambda fd: pickle.loads(pickle.dumps(fd))],
+    ids=["copy", "deepcopy", "pickle"],
+)
+def test_copies_are_equal_definitions_that_are_open(
+    again: Callable[[FusionDefinition], FusionDefinition],
+) -> None:
+    fd = Doubled(X)
+    fd.note = "of a user"
+    expected = fd.execute([X])
+    for source in (fd, again(fd)):  # before and after its own first run
+        made = again(source)
+        assert type(made) is Doubled
+        assert (made.fusion, repr(made), made.note) == (fd.fusion, repr(fd), "of a user")
+        assert all(torch.equal(a, b) for a, b in zip(made.execute([X]), expected, strict=True))
+    grown = again(fd)
+    grown.add_output(grown.inputs()[0])
+    assert len(grown.execute([X])) == len(expected) + 1
+    assert len(fd.outputs()) == len(expected)
+    assert repr(again(FusionDefinition())) == repr(FusionDefinition())
 
 
 def test_small_functions() -> None:
