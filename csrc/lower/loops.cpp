@@ -19,6 +19,7 @@ struct Builder {
   AxisSet lane_axes = 0;
   Expr in = nullptr, count = nullptr;  // of this thread; `in` stands around all that it does
   const char* prefix = "r";            // of the names of arrays
+  bool one_side = false;               // all lanes lie on one side of every boundary
   std::vector<int> array_of_access;    // register array each access loads into or stores from
   std::vector<Expr> uniform, in_lane;  // by value: its expression outside and inside the lane loop
 
@@ -120,18 +121,29 @@ struct Builder {
                                   .count = count}});
     }
     if (by_lane.empty()) return;
+    std::vector<Expr> in_bounds;
+    for (size_t i : by_lane)
+      in_bounds.push_back(of_all_lanes(inside(problem.accesses[i], uniform)));
     kernel.body.push_back(lane_loop([&](Body& body, Expr lane) {
-      for (size_t i : by_lane) {
-        const MemoryAccess& a = problem.accesses[i];
-        body.push_back({Load{.array = array_of_access[i],
+      for (size_t n = 0; n < by_lane.size(); ++n) {
+        const MemoryAccess& a = problem.accesses[by_lane[n]];
+        body.push_back({Load{.array = array_of_access[by_lane[n]],
                              .element = lane,
                              .width = 1,
                              .buffer = a.buffer,
                              .offset = offset(a),
-                             .in = inside(a, uniform),
+                             .in = in_bounds[n],
                              .count = lane_count(lane)}});
       }
     }));
+  }
+
+  // A condition as the loop over the lanes reads it: where it is that of the first lane, its name.
+  Expr of_all_lanes(Expr in) {
+    if (!in || !one_side) return in;
+    const int name = new_var();
+    kernel.body.push_back({Let{.var = name, .value = in, .index = true}});
+    return var(name, DType::Bool);
   }
 
   // The expression of value v, with a Let in `body` where it is more than a name.
@@ -139,7 +151,7 @@ struct Builder {
   Expr compute(ValueId v, const std::vector<Expr>& known, Body& body, Expr lane,
                Body* outside = nullptr) {
     const Value& value = problem.refined.values[v];
-    Body* const conditions = schedule.one_side ? outside : nullptr;
+    Body* const conditions = one_side ? outside : nullptr;
     if (Expr made = computed(problem, kernel, body, v, known, std::identity{}, conditions))
       return made;
     for (size_t i = 0; i < problem.accesses.size(); ++i) {
@@ -246,14 +258,51 @@ struct Builder {
     there = exprs().apply(Op::lt, {last, w.extents.back()});
     if (count)
       there = both(exprs(), there, exprs().apply(Op::lt, {exprs().constant(lanes - 1), count}));
-    const auto before = std::make_tuple(prefix, lane_axes, count);
+    const auto before = std::make_tuple(prefix, lane_axes, count, one_side);
     prefix = "w";
     lane_axes = AxisSet{1} << w.axes.back();
     count = nullptr;
+    // Vectors that a boundary cuts, of which a row has few, are not walked here either.
+    const auto sides = on_one_side(w.axes.back());
+    if (sides) one_side = true;
+    for (Expr side : sides.value_or(std::vector<Expr>()))
+      there = both(
+          exprs(), there,
+          exprs().apply(Op::eq, {address(exprs(), walked, side, nullptr),
+                                 address(exprs(), walked, side, exprs().constant(lanes - 1))}));
     Body body = point();
-    std::tie(prefix, lane_axes, count) = before;
+    std::tie(prefix, lane_axes, count, one_side) = before;
     place(body, walked, nullptr);
     return body;
+  }
+
+  // Conditions that hold for all lanes of a vector along `inner` or for none where they are the
+  // same for the first lane and the last: those of every boundary. Nothing where that does not
+  // follow, because a coordinate goes up and down or was read.
+  std::optional<std::vector<Expr>> on_one_side(AxisId inner) {
+    std::vector<Expr> conditions;
+    const auto add = [&](const Pred& in) {
+      for (const Pred::Bound& b : in.bounds) {
+        if (!(axes_of({b.coord}) >> inner & 1)) continue;
+        bool loaded = false;
+        visit(b.coord, [&](Expr e) { loaded |= e->is_symbol(Symbol::Loaded); });
+        const auto axes = static_cast<int>(problem.refined.axes.size());
+        if (loaded || !linear(exprs(), import(b.coord), axes)) return false;
+        for (const auto& [lo, hi] : {std::pair{b.lo, Expr()}, {Expr(), b.hi}})
+          if (lo || hi)
+            if (Expr side = within(kernel, {{{.coord = b.coord, .lo = lo, .hi = hi}}}, {});
+                side && std::find(conditions.begin(), conditions.end(), side) == conditions.end())
+              conditions.push_back(side);
+      }
+      return true;
+    };
+    for (const MemoryAccess& a : problem.accesses)
+      if (!add(a.in)) return std::nullopt;
+    for (const Value& v : problem.refined.values)
+      if (const auto* choose = std::get_if<Choose>(&v.how))
+        for (const Access& a : choose->args)
+          if (!add(a.in)) return std::nullopt;
+    return conditions;
   }
 
   void place(Body& body, const std::vector<LinearAxes>& walked, Expr lane) {
@@ -279,6 +328,7 @@ KernelIR loops(const Problem& problem, const Schedule& schedule, bool index64) {
   b.kernel.threads = schedule.threads;
   b.kernel.min_blocks = schedule.min_blocks;
   b.kernel.index64 = index64;
+  b.one_side = schedule.one_side;
   declare_buffers(problem, b.kernel);
   b.walk();
   Body walked = std::move(b.kernel.body), body;

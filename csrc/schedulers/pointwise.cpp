@@ -40,15 +40,16 @@ Dims merge(Dims dims, int merged) {
   return dims;
 }
 
-// Does it read what belongs to rows of the innermost axis, in the merged dim whose last axes are
-// `inner`? Vectors that lie in one row, as nearly all do where rows are long, have one place in it.
+// Does it read what belongs to rows of the innermost axis, or parts of such rows, in the merged dim
+// whose last axes are `inner`? Vectors that lie in one row, as nearly all do where rows are long,
+// have one place in it.
 bool reads_of_rows(const Problem& p, const std::vector<AxisId>& inner) {
   if (inner.size() < 2) return false;
   AxisSet merged = 0;
   for (AxisId a : inner) merged |= AxisSet{1} << a;
   return std::any_of(p.accesses.begin(), p.accesses.end(), [&](const MemoryAccess& a) {
     const AxisSet axes = axes_of(p, a);
-    return !a.store && (axes & merged) && !(axes >> inner.back() & 1);
+    return !a.store && (axes & merged) && (!(axes >> inner.back() & 1) || !a.in.bounds.empty());
   });
 }
 

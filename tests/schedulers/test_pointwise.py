@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -241,6 +242,10 @@ CHOICES = {
     "odd rim": (*rimmed(1, 3), ("pointwise", 4, 0)),
     "without a rim": (*rimmed(-2, -2, 1, 1), None),
     "rows around": (*rimmed(0, 0, 2, 1), ("pointwise", 4, 1)),
+    # Rows of many vectors, a few of which a boundary cuts; some tensors are narrower than a vector.
+    "long": (*beside(101, 57, 43), ("pointwise", 4, 0)),
+    "long, narrow ones": (*beside(1, 130, 2, 3, 67), ("pointwise", 4, 0)),
+    "long, odd rim": (*rimmed(1, 2, 1, 0, columns=214), ("pointwise", 4, 0)),
 }
 
 
@@ -267,6 +272,58 @@ def test_values_of_choices(rng: Any, set_option: Callable[[str, Any], None]) -> 
     for name, fd, inputs, reference in made:
         (got,) = fd.execute(inputs)
         assert torch.equal(got, reference(*inputs)), name
+
+
+def ends_flipped(fd: FusionDefinition, t: list[Any]) -> Any:
+    """Coordinates that fall from lane to lane, and that start again in the middle of a row."""
+    rows, columns = fd.ops.size(t[0], 0), fd.ops.size(t[0], 1)
+    folded = fd.ops.reshape(fd.ops.reshape(t[1], [-1]), [rows, columns])
+    return fd.ops.cat([fd.ops.flip(t[0], [1]), folded, t[0]], 1)
+
+
+@pytest.mark.parametrize("name", ["long", "long, narrow ones", "long, odd rim"])
+def test_vectors_in_one_row_share_their_conditions(name: str) -> None:
+    """One division for a vector, and no condition in its loops but a name."""
+    build, shapes, _, _ = CHOICES[name]
+    inputs = [dense(*shape) for shape in shapes]
+    fd = define(build, inputs)
+    plan = fd.plan(inputs)
+    assert isinstance(plan, Plan)
+    assert (plan.merged, plan.one_row) == (2, 1)
+    whole, cut = stage_text(define(build, inputs), inputs, "share").split("if logical_not")
+    conditions = re.findall(r"load w_in.* in (.*)", whole)
+    assert len(conditions) == sum(width > 1 for _, width in shapes), whole
+    assert all(re.fullmatch(r"v\d+", condition) for condition in conditions), whole
+    assert len(re.findall(r"load r_in", cut)) == len(shapes)
+    assert len(re.findall(r" % ", whole)) == 1, whole
+
+
+def test_values_of_strided_and_misaligned_choices(
+    rng: Any, set_option: Callable[[str, Any], None]
+) -> None:
+    set_option("FUSER_HOST_DEBUG", 1)
+    data = torch.from_numpy(rng.integers(-9, 9, size=1 << 15))
+    made = []
+    for dtype in TYPES:
+        x = data.to(dtype)
+        odd, apart = x[1:].as_strided((7, 501), (501, 1)), x[3:].as_strided((7, 45), (135, 3))
+        few, none = x[5:].as_strided((7, 1), (1, 1)), x[:0].reshape(7, 0)
+        build, _, reference = beside()
+        for inputs in ([odd, apart, few], [few, odd, few, odd], [odd, none, apart], [none, none]):
+            made.append((define(build, inputs), inputs, reference(*inputs)))
+        folded = x[2:].as_strided((3, 301), (301, 1))
+        wide = x[7:].as_strided((7, 129), (130, 1))
+        inputs = [wide, folded.reshape(43, 21)]
+        want = torch.cat([wide.flip(1), folded.reshape(7, 129), wide], 1)
+        made.append((define(ends_flipped, inputs), inputs, want))
+    testing.compile_batch((fd, inputs) for fd, inputs, _ in made)
+    taken = 0
+    for fd, inputs, want in made:
+        plan = fd.plan(inputs)
+        taken += isinstance(plan, Plan) and plan.get("one_row") == 1
+        (got,) = fd.execute(inputs)
+        assert torch.equal(got, want), (inputs[0].dtype, [tuple(t.shape) for t in inputs])
+    assert taken >= len(TYPES)
 
 
 def test_what_comes_from_cache_makes_no_vector_shorter() -> None:
