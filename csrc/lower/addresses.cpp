@@ -9,15 +9,18 @@
 namespace fuser {
 namespace {
 
-// Coordinate of axis i of a walked run, from the run's linear index without and with the lane.
-Expr divided(Exprs& exprs, const LinearAxes& w, size_t i, Expr index, Expr with_lane) {
-  if (w.axes.size() == 1) return with_lane;
-  Expr inner = exprs.constant(1);
-  for (size_t j = i + 1; j < w.axes.size(); ++j) inner = exprs.mul(inner, w.extents[j]);
-  if (w.whole && i + 1 == w.axes.size())
-    return exprs.add(exprs.mod(index, w.extents[i]), exprs.sub(with_lane, index));
+// The axes first .. last of a walked run as one index, from the run's linear index without and with
+// the lane.
+Expr divided(Exprs& exprs, const LinearAxes& w, size_t first, size_t last, Expr index,
+             Expr with_lane) {
+  if (last - first + 1 == w.axes.size()) return with_lane;
+  Expr inner = exprs.constant(1), extent = inner;
+  for (size_t j = first; j <= last; ++j) extent = exprs.mul(extent, w.extents[j]);
+  for (size_t j = last + 1; j < w.axes.size(); ++j) inner = exprs.mul(inner, w.extents[j]);
+  if (w.whole && last + 1 == w.axes.size())
+    return exprs.add(exprs.mod(index, extent), exprs.sub(with_lane, index));
   Expr c = exprs.div(w.whole ? index : with_lane, inner);
-  return i == 0 ? c : exprs.mod(c, w.extents[i]);
+  return first == 0 ? c : exprs.mod(c, extent);
 }
 
 // How the lanes of an access run along rows: its innermost axis is contiguous, and what is outside
@@ -38,7 +41,7 @@ std::optional<Rows> rows(KernelIR& kernel, Expr offset, int axes) {
     if (!form->coefficients[w.axes.back()]->is_constant(1) || !walks_whole(exprs, *form, outer))
       continue;
     Expr row = form->coefficients[outer.axes.back()];
-    return Rows{.column = divided(exprs, w, w.axes.size() - 1, w.index, w.index),
+    return Rows{.column = divided(exprs, w, w.axes.size() - 1, w.axes.size() - 1, w.index, w.index),
                 .columns = w.extents.back(),
                 .jump = exprs.sub(row, w.extents.back())};
   }
@@ -182,11 +185,29 @@ bool walks_whole(Exprs& exprs, const Linear& form, const LinearAxes& w) {
   return true;
 }
 
-Expr address(Exprs& exprs, const std::vector<LinearAxes>& walk, Expr offset, Expr lane) {
-  if (!speaks_of_axes(offset)) return offset;
+namespace {
+
+int count_axes(const std::vector<LinearAxes>& walk) {
   int axes = 0;
   for (const LinearAxes& w : walk)
     for (int a : w.axes) axes = std::max(axes, a + 1);
+  return axes;
+}
+
+}  // namespace
+
+std::optional<Linear> linear_in_dims(Exprs& exprs, const std::vector<LinearAxes>& walk,
+                                     Expr offset) {
+  auto form = linear(exprs, offset, count_axes(walk));
+  const bool whole = form && std::all_of(walk.begin(), walk.end(), [&](const LinearAxes& w) {
+                       return w.axes.empty() || walks_whole(exprs, *form, w);
+                     });
+  return whole ? std::move(form) : std::nullopt;
+}
+
+Expr address(Exprs& exprs, const std::vector<LinearAxes>& walk, Expr offset, Expr lane) {
+  if (!speaks_of_axes(offset)) return offset;
+  const int axes = count_axes(walk);
   const auto index_of = [&](const LinearAxes& w) {
     return w.vector && lane ? exprs.add(w.index, lane) : w.index;
   };
@@ -195,21 +216,22 @@ Expr address(Exprs& exprs, const std::vector<LinearAxes>& walk, Expr offset, Exp
     std::vector<Expr> at(axes, nullptr);
     for (const LinearAxes& w : walk)
       for (size_t i = 0; i < w.axes.size(); ++i)
-        at[w.axes[i]] = divided(exprs, w, i, w.index, index_of(w));
+        at[w.axes[i]] = divided(exprs, w, i, i, w.index, index_of(w));
     return rewrite(exprs, offset,
                    [&](Expr e) { return e->is_symbol(Symbol::Axis) ? at[e->a] : nullptr; });
   }
   Expr sum = form->rest;
   for (const LinearAxes& w : walk) {
     if (w.axes.empty()) continue;
-    if (walks_whole(exprs, *form, w)) {
-      sum = exprs.add(sum, exprs.mul(form->coefficients[w.axes.back()], index_of(w)));
-      continue;
-    }
-    for (size_t i = 0; i < w.axes.size(); ++i) {
-      Expr c = form->coefficients[w.axes[i]];
-      if (!c->is_constant(0))
-        sum = exprs.add(sum, exprs.mul(c, divided(exprs, w, i, w.index, index_of(w))));
+    const auto& c = form->coefficients;
+    for (size_t i = 0, last = 0; i < w.axes.size(); i = ++last) {
+      // Axes that the offset is linear in as one are not taken apart.
+      while (last + 1 < w.axes.size() &&
+             c[w.axes[last]] == exprs.mul(c[w.axes[last + 1]], w.extents[last + 1]))
+        ++last;
+      if (!c[w.axes[last]]->is_constant(0))
+        sum = exprs.add(
+            sum, exprs.mul(c[w.axes[last]], divided(exprs, w, i, last, w.index, index_of(w))));
     }
   }
   return sum;

@@ -91,8 +91,37 @@ struct Parameters {
           same[e->args[1]])
         return kernel.exprs.apply(e->op, {convert(e->args[0], true),
                                           make(Param::Kind::Divisor, index_type, e->args[1], 0)});
+      if (index && e->kind == ExprNode::Kind::Apply && e->op == Op::mul) {
+        // Of a product, the factors that are the same for all threads are one.
+        Expr all = nullptr, others = nullptr;
+        const auto times = [&](Expr product, Expr factor) {
+          return product ? kernel.exprs.mul(product, factor) : factor;
+        };
+        int count = 0;
+        for (Expr factor : factors(e)) {
+          count += same[factor];
+          Expr& into = same[factor] ? all : others;
+          into = times(into, factor);
+        }
+        if (count > 1 && others)
+          return kernel.exprs.mul(convert(others, true),
+                                  make(Param::Kind::Int, index_type, all, 0));
+      }
       return nullptr;
     });
+  }
+
+  static std::vector<Expr> factors(Expr product) {
+    std::vector<Expr> out, rest{product};
+    while (!rest.empty()) {
+      const Expr e = rest.back();
+      rest.pop_back();
+      if (e->kind == ExprNode::Kind::Apply && e->op == Op::mul)
+        rest.insert(rest.end(), {e->args[1], e->args[0]});
+      else
+        out.push_back(e);
+    }
+    return out;
   }
 };
 

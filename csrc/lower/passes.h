@@ -40,6 +40,9 @@ void addresses(KernelIR& kernel);
 Expr address(Exprs& exprs, const std::vector<LinearAxes>& walk, Expr offset, Expr lane);
 // Is the linear form linear in the run's index as a whole?
 bool walks_whole(Exprs& exprs, const Linear& form, const LinearAxes& walked);
+// An offset that is linear in the whole index of every run, as a linear form of the axes.
+std::optional<Linear> linear_in_dims(Exprs& exprs, const std::vector<LinearAxes>& walk,
+                                     Expr offset);
 
 // before: expressions over sizes, strides and scalar inputs.
 // does:   makes each largest subexpression that is the same for all threads a kernel parameter;

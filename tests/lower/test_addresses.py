@@ -55,6 +55,28 @@ def test_other_offsets_divide_the_index() -> None:
     """)
 
 
+def test_axes_that_nest_are_divided_as_one() -> None:
+    """Elements by channel last of an image by channel first: its rows and columns are one."""
+    got = after(
+        "addresses",
+        BUFFERS
+        + """
+      axes [a0 a1 a2] extents [size(0, 0), size(0, 1), size(0, 2)] index v0
+      blocks size(0, 0) * size(0, 1) * size(0, 2)
+    """,
+        """
+      v0 = block * 256 + thread
+      load r_in0[0] width 1 g_in0[a2 * stride(0, 2) + a0 * size(0, 1) + a1]
+      load r_in0[1] width 1 g_in0[a1 * size(0, 2) + a2]
+    """,
+    )
+    assert statements(got) == text("""
+        v0 = block * 256 + thread
+        load r_in0[0] width 1 g_in0[v0 % size(0, 2) * stride(0, 2) + v0 / size(0, 2)]
+        load r_in0[1] width 1 g_in0[v0 % (size(0, 1) * size(0, 2))]
+    """)
+
+
 def test_axes_of_several_dims() -> None:
     got = after(
         "addresses",

@@ -37,6 +37,22 @@ def test_the_largest_uniform_part() -> None:
     """)
 
 
+def test_uniform_factors_are_one() -> None:
+    """One multiplication for a plane of an image, wherever the varying factor stands."""
+    kept, body = parameters("""
+      v0 = block * 256 + thread
+      load r_in0[0] width 1 g_in0[(v0 % 3) * size(0, 0) * size(0, 1) + v0 * size(0, 0) * 4]
+    """)
+    assert kept == text("""
+        param p0 : i32 int size(0, 0)
+        param p1 : i32 int size(0, 0) * size(0, 1)
+    """)
+    assert body == text("""
+        v0 = block * 256 + thread
+        load r_in0[0] width 1 g_in0[v0 * p0 * 4 + v0 % 3 * p1]
+    """)
+
+
 def test_divisors() -> None:
     """A number that is divided by and multiplied with is two parameters."""
     kept, body = parameters("""
