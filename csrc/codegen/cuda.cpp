@@ -153,10 +153,11 @@ struct Printer {
         return text(wrapped(a[0]), " && ", wrapped(a[1]));
       case Op::logical_not:
         return text("!", wrapped(a[0]));
+      case Op::where:
+        return text("(", wrapped(a[0]), " ? ", a[1], " : ", a[2], ")");
       case Op::minimum:
-        return text("minimum_(", a[0], ", ", a[1], ")");
       case Op::maximum:
-        return text("maximum_(", a[0], ", ", a[1], ")");
+        return text(row(e->op).name, "_(", a[0], ", ", a[1], ")");
       default:
         break;
     }

@@ -57,6 +57,7 @@ struct Builder {
   std::vector<Crossing> crossings{};
   std::vector<int> access_of{};              // by value: its memory access, or -1
   std::vector<std::vector<int>> array_of{};  // by stage and access
+  std::vector<Either> either{};              // of the reads
 
   Exprs& exprs() { return kernel.exprs; }
   Expr constant(int64_t v) { return exprs().constant(v); }
@@ -248,16 +249,16 @@ struct Builder {
 
   // Offset of an access: where its first step lies, named before the loops, and from there the same
   // few numbers for all threads. Axes that the access does not walk as one are divided up inside.
+  // `other`: an access that is made in its place where `here` does not hold.
   using Offset = std::function<Expr(Expr lane)>;
-  Offset offset(const Walk& w, const MemoryAccess& a, Body& body) {
+  Offset offset(const Walk& w, const MemoryAccess& a, Body& body,
+                const MemoryAccess* other = nullptr, Expr here = nullptr) {
     Expr whole = offset_of(kernel, a, {});
-    const auto form = linear(exprs(), whole, static_cast<int>(problem.refined.axes.size()));
-    const bool linear_in_dims =
-        form && std::all_of(w.axes.begin(), w.axes.end(), [&](const LinearAxes& walked) {
-          return walked.axes.empty() || walks_whole(exprs(), *form, walked);
-        });
-    if (!linear_in_dims) return [whole](Expr) { return whole; };
-    Expr at = index_let(body, address(exprs(), w.start, whole, nullptr));
+    const auto form = linear_in_dims(exprs(), w.axes, whole);
+    if (!form) return [whole](Expr) { return whole; };
+    const auto start = [&](Expr offset) { return address(exprs(), w.start, offset, nullptr); };
+    Expr first = start(whole), second = other ? start(offset_of(kernel, *other, {})) : nullptr;
+    Expr at = index_let(body, other ? exprs().apply(Op::where, {here, first, second}) : first);
     for (DimId d = 0; d < static_cast<int>(tile.size()); ++d) {
       const std::vector<int>& axes = w.axes[d].axes;
       if (!axes.empty())
@@ -288,6 +289,16 @@ struct Builder {
     return name;
   }
 
+  // The reads that one load serves: which of them it is must be known before the loops.
+  const Either* together(const Walk& w, int access) {
+    for (const Either& e : either)
+      if (e.first == access && is_wide(w, access) == is_wide(w, e.second) && !in_steps(w, e.axes) &&
+          (schedule.one_side || !in_lanes(w, e.axes)) &&
+          linear_in_dims(exprs(), w.axes, offset_of(kernel, problem.accesses[access], {})))
+        return &e;
+    return nullptr;
+  }
+
   // Reads that the stage needs; what an earlier one with the same lanes has read is still there.
   void loads(size_t s, Body& body) {
     const Walk& w = walks[s];
@@ -302,7 +313,15 @@ struct Builder {
       const AxisSet axes = axes_of(problem, a);
       const int array = new_array(name_of("r", access, s), a.dtype, elements(w, axes));
       array_of[s][access] = array;
-      const Offset at = offset(w, a, body);
+      const MemoryAccess* other = nullptr;
+      Expr inside = within(kernel, a.in, {}), here = nullptr;
+      if (const Either* e = together(w, access)) {
+        other = &problem.accesses[e->second];
+        array_of[s][e->second] = array;
+        here = index_let(body, address(exprs(), w.start, within(kernel, e->in, {}), nullptr));
+        inside = exprs().apply(Op::where, {here, inside, within(kernel, other->in, {})});
+      }
+      const Offset at = offset(w, a, body, other, here);
       const auto load = [&](Body& out, Expr lane, int width) {
         const Guard g = guard(w, axes, width == 1 ? lane : nullptr);
         out.push_back({Load{.array = array,
@@ -310,7 +329,7 @@ struct Builder {
                             .width = width,
                             .buffer = a.buffer,
                             .offset = at(lane),
-                            .in = both(exprs(), g.in, within(kernel, a.in, {})),
+                            .in = both(exprs(), g.in, inside),
                             .count = g.count}});
       };
       nest(w, axes, body, [&](Body& out) {
@@ -537,6 +556,7 @@ struct Builder {
     for (size_t i = 0; i < problem.accesses.size(); ++i)
       if (!problem.accesses[i].store) access_of[problem.accesses[i].index] = static_cast<int>(i);
     array_of.assign(walks.size(), std::vector<int>(problem.accesses.size(), -1));
+    either = either_reads(problem);
     declare_crossings();
     Body all = std::move(kernel.body);
     bool written = false;

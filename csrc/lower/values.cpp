@@ -114,6 +114,45 @@ Expr chosen(KernelIR& kernel, Body& body, const Choose& how, DType dtype,
   return named(kernel, body, out);
 }
 
+std::vector<Either> either_reads(const Problem& problem) {
+  const std::vector<Value>& values = problem.refined.values;
+  std::vector<int> users(values.size(), 0), access_of(values.size(), -1);
+  for (const Value& v : values) visit_operands(v, [&](ValueId o) { ++users[o]; });
+  for (const Store& s : problem.refined.stores)
+    if (s.access.value >= 0) ++users[s.access.value];
+  for (size_t i = 0; i < problem.accesses.size(); ++i)
+    if (!problem.accesses[i].store) access_of[problem.accesses[i].index] = static_cast<int>(i);
+  // The read that an operand alone is computed from, where nothing else needs it; -1: none.
+  const auto read_of = [&](ValueId v) {
+    while (v >= 0 && users[v] == 1 && access_of[v] < 0) {
+      ValueId only = -1;
+      int operands = 0;
+      visit_operands(values[v], [&](ValueId o) {
+        only = o;
+        ++operands;
+      });
+      v = operands == 1 ? only : -1;
+    }
+    return v >= 0 && users[v] == 1 ? access_of[v] : -1;
+  };
+  std::vector<Either> out;
+  for (const Value& v : values) {
+    const auto* choose = std::get_if<Choose>(&v.how);
+    if (!choose || choose->args.size() != 2) continue;
+    const int first = read_of(choose->args[0].value), second = read_of(choose->args[1].value);
+    if (first < 0 || second < first) continue;  // the first is loaded first
+    const MemoryAccess &a = problem.accesses[first], &b = problem.accesses[second];
+    const bool bounded = !a.in.bounds.empty() && !b.in.bounds.empty();
+    if (bounded && a.buffer == b.buffer && a.strides && b.strides &&
+        a.strides->coefficients == b.strides->coefficients && !is_loaded(a) && !is_loaded(b)) {
+      Either e{.first = first, .second = second, .in = choose->args[0].in};
+      for (const Pred::Bound& bound : e.in.bounds) e.axes |= axes_of({bound.coord});
+      out.push_back(std::move(e));
+    }
+  }
+  return out;
+}
+
 Expr named(KernelIR& kernel, Body& body, Expr value) {
   if (value->kind != ExprNode::Kind::Apply && value->kind != ExprNode::Kind::Cast) return value;
   const int var = kernel.vars++;

@@ -42,6 +42,15 @@ Expr both(Exprs& exprs, Expr a, Expr b);
 // A name for `value` in `body` where it is more than a name already.
 Expr named(KernelIR& kernel, Body& body, Expr value);
 
+// Two reads of one buffer, so much apart wherever they are, of which what is chosen by place needs
+// one: `first` where `in` holds, else `second` (accesses). One load serves both.
+struct Either {
+  int first = 0, second = 0;
+  Pred in;
+  AxisSet axes = 0;  // over which it varies
+};
+std::vector<Either> either_reads(const Problem& problem);
+
 // Checks in `body` of the indices at which a load that follows reads; `in`: where it does. `place`:
 // as of coordinate().
 void check_indices(const Problem& problem, KernelIR& kernel, Body& body, const MemoryAccess& access,

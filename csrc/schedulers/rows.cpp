@@ -156,9 +156,9 @@ Schedule schedule_rows(Problem& p, const Plan& plan) {
   loop(r.along, Bind::ThreadY, y);
   stage.loops.push_back({.dim = columns, .extent = x, .bind = Bind::ThreadX});
   loop(columns, Bind::Vector, vector);
-  // As in the pointwise scheduler.
-  for (size_t i = 0; i < p.accesses.size(); ++i)
-    if (s.widths[i] == 1 && !p.accesses[i].in.bounds.empty()) s.min_blocks = 1;
+  // The compiler, left to itself, loads in two goes, or spills, for one resident block more: rotary
+  // embeddings of bfloat16 on an H200 take 37.0 us with 5 of 8 loads in flight, 35.3 with all.
+  s.min_blocks = 1;
   for (size_t v = 0; v < p.refined.values.size(); ++v)
     stage.computed.push_back(static_cast<ValueId>(v));
   for (size_t i = 0; i < p.refined.stores.size(); ++i) stage.stores.push_back(static_cast<int>(i));

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 
 from fuser import DataType, FusionDefinition
@@ -103,3 +104,51 @@ def test_coordinates_in_arithmetic() -> None:
     text = kernel["ir"]
     assert re.search(r"accumulate r_argmax\d+\[v\d+\] \(r_in0\[v\d+\], v\d+\)", text)
     assert ".f1" in text
+
+
+# ---- Reads of which one is needed
+
+
+def turned(
+    halves: Callable[[FusionDefinition, Any, Any], Any],
+) -> tuple[FusionDefinition, list[tuple[int, ...]]]:
+    """x[batch, length, heads, dim] of bfloat16 times angles [length, dim] of float32, beside what
+    is made of its halves."""
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1] * 4, dtype=BF16)
+    cos, sin = (
+        fd.ops.broadcast(fd.define_tensor([-1, -1]), [True, False, True, False]) for _ in range(2)
+    )
+    out = x * cos + halves(fd, *fd.ops.chunk(x, 2, -1)) * sin
+    fd.add_output(fd.ops.cast(out, BF16))
+    return fd, [(2, 16, 8, 64), (16, 64), (16, 64)]
+
+
+def loaded(fd: FusionDefinition, shapes: Any) -> list[str]:
+    """The arrays that x is loaded into."""
+    (kernel,) = kernels_for(fd, shapes, text=True)
+    assert kernel["plan"]["scheduler"] == "rows"
+    return sorted(set(re.findall(r"load (r_in0\w*)\[", kernel["ir"])))
+
+
+def test_reads_that_exclude_each_other_are_one_load() -> None:
+    """The other half of a rotated row: each lane needs one of both, and has registers for one."""
+    fd, shapes = turned(lambda fd, a, b: fd.ops.cat([-b, a], -1))
+    assert loaded(fd, shapes) == ["r_in0", "r_in0_1"]
+    (kernel,) = kernels_for(fd, shapes, text=True)
+    # Where it lies, and whether it exists.
+    assert len(re.findall(r"v\d+ = where\(", kernel["ir"])) == 2, kernel["ir"]
+
+
+@pytest.mark.parametrize(
+    "halves",
+    [
+        lambda fd, a, b: fd.ops.cat([fd.ops.flip(b, [3]), a], -1),  # runs the other way
+        lambda fd, a, b: fd.ops.cat([-b, a], -1) * fd.ops.cat([-b, a * 2.0], -1),  # needed twice
+        lambda fd, a, b: fd.ops.cat([b * b, a], -1),  # by two operands of one op
+    ],
+    ids=["flipped", "twice", "squared"],
+)
+def test_other_reads_are_loads_of_their_own(halves: Any) -> None:
+    fd, shapes = turned(halves)
+    assert loaded(fd, shapes) == ["r_in0", "r_in0_1", "r_in0_2"]
