@@ -125,20 +125,42 @@ bool writable(const Node* n, const Node* outer, const ScriptRules& rules) {
   return true;
 }
 
+// Do ops of groups alone read v, in this block or along branches that stand in it?
+bool ops_alone_read(const Value* v, const Block* block, const ScriptRules& rules) {
+  std::vector<const Value*> left{v};
+  while (!left.empty()) {
+    const std::vector<Use>& uses = left.back()->uses();
+    left.pop_back();
+    for (const Use& use : uses) {
+      const Block* where = use.user->owningBlock();
+      if (use.user->kind() == prim::Return) {  // of a branch, whose If gives it on
+        const Node* branch = where->owningNode();
+        if (where == block || !branch || branch->kind() != prim::If) return false;
+        left.push_back(branch->outputs()[use.offset]);
+        continue;
+      }
+      if (!find_op(rules, use.user)) return false;
+      while (where != block) {
+        const Node* holder = where->owningNode();
+        if (!holder || holder->kind() != prim::If) return false;
+        where = holder->owningBlock();
+      }
+    }
+  }
+  return true;
+}
+
 // Does the If give back, to somebody who is no op of a group, what no group can have made? It would
 // be a copy from a group; left alone, its branches are looked at by themselves.
 bool gives_back(const Node* n, const ScriptRules& rules) {
-  const auto fuses = [&](const Node* other) {
-    return other->owningBlock() == n->owningBlock() && find_op(rules, other);
-  };
+  const Block* const block = n->owningBlock();
   return std::any_of(n->outputs().begin(), n->outputs().end(), [&](const Value* v) {
-    const std::vector<Use>& uses = v->uses();
-    if (std::all_of(uses.begin(), uses.end(), [&](const Use& use) { return fuses(use.user); }))
-      return false;
+    if (ops_alone_read(v, block, rules)) return false;
     const std::vector<const Value*> roots = roots_of(v);
     return std::any_of(roots.begin(), roots.end(), [&](const Value* root) {
       const Node* made_by = root->node();
-      return !fuses(made_by) && !stands_in(made_by, n);
+      const bool fuses = made_by->owningBlock() == block && find_op(rules, made_by);
+      return !fuses && !stands_in(made_by, n);
     });
   });
 }

@@ -194,6 +194,29 @@ def test_a_branch_that_gives_back_what_it_was_given() -> None:
     assert groups(f.graph_for(x, y, True)) >= 1
 
 
+def test_branches_one_after_another_are_one_group() -> None:
+    """Also where the first may give back an argument, as only ops read it."""
+
+    def steps(x: torch.Tensor, scale: bool, shift: bool) -> torch.Tensor:
+        y = x
+        if scale:
+            y = y * 2
+        if shift:
+            y = y + 1
+        return y.relu() * 3
+
+    x = torch.randn(4, 8)
+    f = warmed(steps, x, True, True)
+    unfused = fallbacks()
+    for scale in (True, False):
+        for shift in (True, False):
+            assert_same([f(x, scale, shift)], [steps(x, scale, shift)])
+    assert fallbacks() == unfused
+    graph = f.graph_for(x, True, True)
+    assert groups(graph) == 1
+    assert not [n for n in graph.nodes() if n.kind().startswith("aten::")]
+
+
 def test_what_a_dropout_that_drops_nothing_gives_back() -> None:
     def kept(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         z = F.dropout(x, 0.5, training=False)
