@@ -298,3 +298,13 @@ def test_ops_with_effects_do_not_shift_what_is_kept() -> None:
     for a, b in zip(found, wanted, strict=True):
         (ours,), (theirs,) = (torch.autograd.grad(t.sum(), x, retain_graph=True) for t in (a, b))
         torch.testing.assert_close(ours, theirs)
+
+
+def test_a_factor_that_is_known_when_it_runs() -> None:
+    """The alpha of add and sub as a number of the call."""
+    f = compiled(lambda x, y, n: (torch.add(x, y, alpha=n) * torch.sub(x, y, alpha=n + 1)).sin())
+    with report.recording() as seen:
+        for n in (2, 3, 5, 7):
+            x, y = torch.randn(4, 6), torch.randn(6)
+            torch.testing.assert_close(f(x, y, n), ((x + n * y) * (x - (n + 1) * y)).sin())
+    assert not any(graph.fallbacks for graph in seen.graphs)

@@ -40,7 +40,9 @@ def _binary(
 def _scaled(e: Emitter, x: Any, alpha: Any) -> Any:
     """x * alpha of add, sub and their like; 1 costs nothing. In the type of both operands, which
     x may not have yet: so as a function of what is computed."""
-    return x if known(alpha) == 1 or alpha == 1 else e.ops.mul(x, alpha)
+    if known(alpha) == 1 or (not isinstance(alpha, Scalar) and alpha == 1):
+        return x
+    return e.ops.mul(x, alpha)
 
 
 def _alpha(op: str, swapped: bool = False) -> Row:
