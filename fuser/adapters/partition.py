@@ -282,10 +282,10 @@ class _Walk:
         """
         write, value = self.final[node], node.args[1]
         assert isinstance(value, fx.Node)
-        region = self.home.get(value)
-        if region is None and kind_of(value) == "create":
+        region = self.home.get(value) if write.joins else None
+        if write.joins and kind_of(value) == "create":
             region = self.new()
-        if region is not None and write.joins and region.epoch == self.epoch:
+        if region is not None and region.epoch == self.epoch:
             others = [n for n in write.readers if self.home.get(n) is not region]
             if not self.returns_to(region, others, {region.number}):
                 region.nodes.append(node)
