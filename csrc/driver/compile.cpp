@@ -357,6 +357,8 @@ GroupSizes group_sizes(Group& group, const Arguments& arguments) {
   // Threads past the end still compute an index: leave room for a block of them.
   constexpr int64_t limit = (int64_t{1} << 31) - (1 << 16);
   out.hints.index64 = many || elements >= limit;
+  constexpr int64_t wave = 1 << 20;  // four for each thread of an H100
+  out.hints.one_wave = !many && elements > wave / 4 && elements <= wave;
   for (const BufferUse& b : group.problem.buffers) {
     if (b.input < 0) {
       out.hints.aligned.push_back(true);  // allocators give at least 16 bytes
@@ -380,6 +382,7 @@ void append_place(int device, bool index64, Key& key) {
 }
 
 void append_hints(const Hints& hints, Key& key) {
+  key.push_back(hints.one_wave);
   for (const auto* bits : {&hints.truth, &hints.aligned}) {
     for (size_t i = 0; i < bits->size(); ++i) {
       if (i % 64 == 0) key.push_back(0);

@@ -114,6 +114,7 @@ struct Hints {
   bool across = false;        // ... which copy what lies across the lanes (fusion/across.h)
   std::vector<bool> aligned;  // by buffer: its address is a multiple of 16 bytes
   bool index64 = false;
+  bool one_wave = false;  // its elements are one to four for each thread that a large GPU holds
 
   bool divides(Expr value,
                int64_t divisor) const;  // asks a collected fact; constants answer themselves

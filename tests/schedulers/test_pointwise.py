@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fuser import DataType, FusionDefinition, Plan, UserError, testing
 from fuser.ops import as_dtype
+from tests.reducing import kernels_for
 from tests.stages import stage_text
 
 Build = Callable[[FusionDefinition, list[Any]], Any]
@@ -155,6 +156,28 @@ def test_changed_plans_run(changes: dict[str, int]) -> None:
     assert isinstance(plan, Plan)
     (got,) = fd.execute([x], plan=plan.replace(**changes))
     assert torch.equal(got, x * 2)
+
+
+def test_half_as_many_elements_where_one_wave_has_all() -> None:
+    """The threads of a large GPU hold from a quarter of a million elements to a million at once."""
+
+    def vectors(dtype: torch.dtype) -> list[int]:
+        fd = define(twice, [dense(64, dtype=dtype)])
+        counts = (64, 1 << 18, (1 << 18) + 1, 1 << 19, 1 << 20, (1 << 20) + 1)
+        return [kernels_for(fd, [(count,)])[0]["plan"]["vector"] for count in counts]
+
+    assert vectors(torch.float32) == [4, 4, 2, 2, 2, 4]
+    assert vectors(torch.float64) == [2] * 6
+
+
+def test_values_of_half_as_many_elements(rng: Any) -> None:
+    for count in ((1 << 18) + 3, 1 << 19):
+        x = torch.from_numpy(rng.integers(-9, 9, size=count)).to(torch.float32)
+        fd = define(twice, [x])
+        plan = fd.plan([x])
+        assert isinstance(plan, Plan)
+        assert plan.vector == 2
+        assert torch.equal(fd.execute([x])[0], x * 2)
 
 
 def sigmoids(count: int) -> Build:
