@@ -248,6 +248,7 @@ Verdict match_transpose(Problem& p) {
   for (const Side side : {X, Y}) {
     Expr extent = extent_of(p, s.axes(side));
     ask_divides(verdict, extent, whole_tile(s, side));
+    ask_divides(verdict, extent, whole_tile(s, side) / 2);
     verdict.extents.push_back(extent);
     for (int vector = s.vector[side]; vector > 1; vector /= 2) {
       ask_divides(verdict, extent, vector);
@@ -297,6 +298,13 @@ Plan plan_transpose(Problem& p, const Hints& hints, const Device& device) {
     tile[side] =
         s.vector[side] > 1 && vector[side] == 1 ? scalar_tile : threads_along * vector[side];
     if (runs) tile[side] = side == stored ? run_along(p) : warp;
+    // Where the last tile would be a half: from channels-last, 64 images of 256 x 3136 bfloat16, on
+    // an H200, 54.6 us with whole ones, 50.9 with halves.
+    const int64_t half = whole_tile(s, side) / 2;
+    Expr extent = extent_of(p, s.axes(side));
+    if (vector[side] == s.vector[side] && tile[side] == 2 * half &&
+        !hints.divides(extent, 2 * half) && hints.divides(extent, half))
+      tile[side] = half;
   }
   int64_t wide = 0;
   for (size_t i = 0; i < p.accesses.size() && i < 63; ++i)
@@ -304,11 +312,15 @@ Plan plan_transpose(Problem& p, const Hints& hints, const Device& device) {
       wide |= int64_t{1} << i;
 
   const int bytes = bytes_of(p, s.crossing[X]) + bytes_of(p, s.crossing[Y]);
-  for (const Side side : {X, Y})
-    while (tile[side] / 2 >= most[side] && tile[side] > vector[side]) {
-      tile[side] /= 2;
-      if (tile[other(side)] < 4 * threads_along * vector[other(side)]) tile[other(side)] *= 2;
-    }
+  for (const Side side : {X, Y}) {
+    int64_t fits = tile[side];
+    while (fits / 2 >= most[side] && fits > vector[side]) fits /= 2;
+    // A tile of less than a half is longer along the other side.
+    if (4 * fits <= tile[side])
+      tile[other(side)] = std::min<int64_t>(tile[other(side)] * (tile[side] / fits),
+                                            4 * threads_along * vector[other(side)]);
+    tile[side] = fits;
+  }
   const int limit = std::min(shared_bytes, device.shared_per_block);
   while (bytes * tile[X] * tile[Y] > limit) (tile[X] > tile[Y] ? tile[X] : tile[Y]) /= 2;
   // Who moves single elements of a square has half as many: 59% of a copy for odd rows of bfloat16,
@@ -316,8 +328,9 @@ Plan plan_transpose(Problem& p, const Hints& hints, const Device& device) {
   const int turned = vector[X] * vector[Y];
   std::array<bool, 2> exact{};
   for (const Side side : {X, Y})
-    exact[side] = whole_tile(s, side) % tile[side] == 0 &&
-                  hints.divides(extent_of(p, s.axes(side)), whole_tile(s, side));
+    for (const int64_t whole : {whole_tile(s, side), whole_tile(s, side) / 2})
+      exact[side] = exact[side] ||
+                    (whole % tile[side] == 0 && hints.divides(extent_of(p, s.axes(side)), whole));
   const int wanted = turned == 1 && !runs ? 2 * block_threads : block_threads;
   const int64_t threads = std::min<int64_t>(wanted, tile[X] * tile[Y] / turned);
   return {.scheduler = "transpose",
@@ -369,6 +382,12 @@ Schedule schedule_transpose(Problem& p, const Plan& plan) {
   const auto dims = static_cast<DimId>(s.dims.size());
   out.dims[dims - 1].exact = plan.get("exact_x") != 0;
   out.dims[dims - 2].exact = plan.get("exact_y") != 0;
+  // Blocks follow each other along rows that are stored: parts of sectors, and of what memory opens
+  // at once, meet in L2. Transposed copies on an H200, before and after, in us: bfloat16
+  // 8191 x 8193 97.5 and 90.2, float32 of that size 163.4 and 148.2, float32 8192 x 8192 133.4 and
+  // 130.4, int8 8192 x 16384 70.8 and 66.9.
+  const std::array<int, 2> stored = stored_bytes(p, s);
+  const bool stores_y = stored[Y] > stored[X];
   for (size_t i = 0; i < s.stages.size(); ++i) {
     const Side side = s.stages[i], across = other(side);
     const DimId lanes = side == X ? dims - 1 : dims - 2, rows = side == X ? dims - 2 : dims - 1;
@@ -376,7 +395,9 @@ Schedule schedule_transpose(Problem& p, const Plan& plan) {
     const auto loop = [&](DimId dim, Bind bind, int64_t extent) {
       stage.loops.push_back({.dim = dim, .extent = extent, .bind = bind});
     };
-    for (DimId d = 0; d < dims; ++d) loop(d, Bind::Grid, 0);
+    for (DimId d = 0; d < dims - 2; ++d) loop(d, Bind::Grid, 0);
+    loop(stores_y ? dims - 1 : dims - 2, Bind::Grid, 0);
+    loop(stores_y ? dims - 2 : dims - 1, Bind::Grid, 0);
     const int64_t x = tile[side] / vector[side], y = out.threads / x;
     if (const int64_t steps = tile[across] / (y * vector[across]); steps > 1)
       loop(rows, Bind::Unroll, steps);

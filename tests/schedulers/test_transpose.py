@@ -146,9 +146,44 @@ def test_axes_that_both_sides_walk_as_one() -> None:
 
 
 def test_tiles_fit_the_axes() -> None:
-    """64 channels in bfloat16 are half of a tile's row: the tile is as much longer."""
-    plan = plan_of(permuted(0, 2, 1), [(8, 64, 12544)], BF16)
-    assert (plan["tile_x"], plan["tile_y"], plan["threads"]) == (256, 64, 256)
+    """64 channels in bfloat16 are half of a tile's row, which half of the threads take; of 32 the
+    tile is as much longer.
+    """
+    for channels, wanted in ((64, (128, 64, 128)), (32, (512, 32, 256))):
+        plan = plan_of(permuted(0, 2, 1), [(8, channels, 12544)], BF16)
+        assert (plan["tile_x"], plan["tile_y"], plan["threads"]) == wanted
+
+
+@pytest.mark.parametrize("arch", [70, 80, 90])
+def test_halves_of_tiles_end_with_their_axis(arch: int) -> None:
+    """3136 places are 24 tiles and a half of bfloat16, or 49 halves."""
+    plan = plan_of(permuted(0, 2, 1), [(64, 3136, 256)], BF16, arch=arch)
+    assert (plan["tile_x"], plan["exact_x"]) == (128, 1)
+    assert (plan["tile_y"], plan["exact_y"], plan["threads"]) == (64, 1, 128)
+    plan = plan_of(permuted(0, 2, 1), [(64, 3136 + 32, 256)], BF16, arch=arch)
+    assert (plan["tile_y"], plan["exact_y"], plan["threads"]) == (128, 0, 256)
+    plan = plan_of(permuted(0, 2, 1), [(64, 3136, 256)], BF16, arch=arch, address=4)
+    assert plan["tile_x"] == 128, "elements that move one by one have long rows"
+
+
+@pytest.mark.parametrize(
+    ("build", "dtypes", "wanted"),
+    [
+        (TRANSPOSED, (BF16,), "d1:Grid d0:Grid"),  # X lies as the input, Y as the output
+        (permuted(1, 0, output=F32), (BF16,), "d0:Grid d1:Grid"),  # X as the wider output
+        (permuted(1, 0, output=BF16), (F32,), "d1:Grid d0:Grid"),
+        (lambda fd, x, y: x + flipped(fd, y), (BF16, BF16), "d0:Grid d1:Grid"),
+        (lambda fd, x, y: with_both_layouts(fd, x, y), (BF16, BF16), "d0:Grid d1:Grid"),
+    ],
+    ids=["copy", "widened", "narrowed", "sum", "both"],
+)
+def test_blocks_follow_rows_that_are_stored(build: Any, dtypes: Any, wanted: str) -> None:
+    for size in (4096, 4099):
+        fd = define(build, [2] * len(dtypes), *dtypes)
+        (kernel,) = kernels_for(fd, [(size, size)] * len(dtypes), text=True)
+        stages = kernel["schedule"].split("; stage ")[1:]
+        assert len(stages) >= 2
+        assert all(stage.startswith(wanted) for stage in stages), kernel["schedule"]
 
 
 @pytest.mark.parametrize(("shape", "merged"), [((1 << 20, 3), 1), ((3, 1 << 20), 2)])
