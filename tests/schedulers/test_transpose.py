@@ -13,6 +13,8 @@ from torch import Tensor
 
 from fuser import FusionDefinition, Plan, UserError, testing
 from fuser.ops import as_dtype
+from fuser.runtime import toolkit
+from fuser.runtime.cubin import cubin_info
 from tests.reducing import kernels_for
 
 BF16, F32, F64, I8 = torch.bfloat16, torch.float32, torch.float64, torch.int8
@@ -184,6 +186,34 @@ def test_blocks_follow_rows_that_are_stored(build: Any, dtypes: Any, wanted: str
         stages = kernel["schedule"].split("; stage ")[1:]
         assert len(stages) >= 2
         assert all(stage.startswith(wanted) for stage in stages), kernel["schedule"]
+
+
+def test_registers_where_few_elements_are_turned() -> None:
+    """Five blocks a processor, which takes 48 registers; a long op is left alone."""
+
+    def gelu(fd: FusionDefinition, x: Any) -> Any:
+        y = fd.ops.gelu(flipped(fd, x))
+        return row_major(fd, fd.ops.cast(y, as_dtype(BF16)))
+
+    for build, blocks, most in ((permuted(1, 0, output=BF16), 5, 48), (gelu, 0, 128)):
+        (kernel,) = kernels_for(define(build, [2], F32), [(8192, 8192)], text=True)
+        assert kernel["plan"]["min_blocks"] == blocks
+        name = kernel["cuda"].name
+        used = cubin_info(toolkit.compile(name, kernel["cuda"].text, 90).cubin)[name]
+        assert (used.registers <= most, used.local_bytes) == (True, 0)
+    for dtype in (BF16, I8, F32):
+        assert plan_of(TRANSPOSED, [(8192, 8192)], dtype)["min_blocks"] == 0
+
+
+@pytest.mark.parametrize("dtype", [BF16, F32], ids=str)
+def test_kernels_of_several_tensors_ask_for_one_block(dtype: torch.dtype) -> None:
+    """The compiler may take registers for all loads, and spills none."""
+    fd = define(with_biases, [2, 1, 1], dtype, F32, F32)
+    (kernel,) = kernels_for(fd, [(4096, 4096), (4096,), (4096,)], text=True)
+    assert kernel["plan"]["min_blocks"] == 1
+    name = kernel["cuda"].name
+    cubin = toolkit.compile(name, kernel["cuda"].text, 90).cubin
+    assert cubin_info(cubin)[name].local_bytes == 0
 
 
 @pytest.mark.parametrize(("shape", "merged"), [((1 << 20, 3), 1), ((3, 1 << 20), 2)])

@@ -1,4 +1,4 @@
-KERNEL(256) void transpose(const bf16* __restrict__ g_in0, f32* __restrict__ g_out0, FastDiv p0, i32 p1, i32 p2) {
+KERNEL2(256, 5) void transpose(const bf16* __restrict__ g_in0, f32* __restrict__ g_out0, FastDiv p0, i32 p1, i32 p2) {
   bf16* tile0 = (bf16*)(shared_memory());
   bf16 t0[32];
   bf16 s0[32];
