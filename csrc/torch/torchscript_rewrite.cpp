@@ -59,8 +59,11 @@ struct Sizes {
 
 // ---- views
 
-// Eager gives back what a dropout that drops nothing was given; its schema does not say so.
-bool drops_nothing(const Node* n) {
+// Eager gives back what some ops were given where they have nothing to do: a dropout that drops
+// nothing, a cast to the type that it is of (is_view() looks at the types). Their schemas do not
+// say so.
+bool may_give_back(const Node* n) {
+  if (n->kind() == aten::type_as) return true;
   if (n->kind() != aten::dropout) return false;
   const auto share = toIValue(n->input(1)), trains = toIValue(n->input(2));
   return (trains && !trains->toBool()) || (share && share->isDouble() && share->toDouble() == 0);
@@ -69,7 +72,7 @@ bool drops_nothing(const Node* n) {
 // Is v the first operand, seen otherwise? A cast makes memory of its own.
 bool is_view(const Value* v) {
   const Node* n = v->node();
-  if ((!may_alias(n) && !drops_nothing(n)) || n->inputs().empty()) return false;
+  if ((!may_alias(n) && !may_give_back(n)) || n->inputs().empty()) return false;
   const auto of = n->input(0)->type()->cast<TensorType>();
   const auto to = v->type()->cast<TensorType>();
   return of && to && of->scalarType() == to->scalarType();

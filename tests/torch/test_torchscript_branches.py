@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from fuser.adapters import torchscript
+from tests.adapters.script_ops import eager
 from tests.scripts import assert_same, fallbacks, fused, groups, last_graph, warmed, with_gradients
 
 
@@ -217,13 +218,17 @@ def test_branches_one_after_another_are_one_group() -> None:
     assert not [n for n in graph.nodes() if n.kind().startswith("aten::")]
 
 
-def test_what_a_dropout_that_drops_nothing_gives_back() -> None:
-    def kept(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        z = F.dropout(x, 0.5, training=False)
-        return z, (F.dropout(y, 0.0) * z).relu()
+@pytest.mark.parametrize("op", ["F.dropout(x, 0.5, training=False)", "x.type_as(y)"])
+def test_what_an_op_without_effect_gives_back(op: str) -> None:
+    result = "(F.dropout(y, 0.0) * z).relu()"
+    source = f"def f(x: Tensor, y: Tensor):\n    z = {op}\n    return z, {result}\n"
+    source = source.replace("F.", "torch.nn.functional.")
+    kept = eager(source)
 
     x, y = torch.randn(4, 8), torch.randn(4, 8)
-    f = warmed(kept, x, y)
+    f = torch.jit.CompilationUnit(source).f
+    for _ in range(3):
+        f(x, y)
     assert f(x, y)[0].data_ptr() == x.data_ptr()
     assert_same(f(x, y), kept(x, y))
     assert groups(f.graph_for(x, y)) == 1
