@@ -161,7 +161,8 @@ bool move_a_view_behind(Node* group) {
 }
 
 // A tensor that is a constant of the script, a weight of a frozen module, is an argument of the
-// group: its elements are no part of the definition. One without dims is a number.
+// group: its elements are no part of the definition. One without dims is a number; but of a bool
+// torch would make one in the graph behind the guard, and has no op that takes it.
 void lift_constants(Node* group) {
   Graph& inner = *group->g(attr::Subgraph);
   Graph& outer = *group->owningGraph();
@@ -169,7 +170,7 @@ void lift_constants(Node* group) {
     Node* const n = *it++;
     if (n->kind() != prim::Constant || !is_tensor(n->output())) continue;
     const at::Tensor tensor = toIValue(n->output())->toTensor();
-    if (!tensor.defined() || tensor.dim() == 0) continue;
+    if (!tensor.defined() || (tensor.dim() == 0 && tensor.scalar_type() != at::kBool)) continue;
     WithInsertPoint at(group);
     Value* const outside = outer.insertConstant(tensor);
     group->addInput(outside);

@@ -317,6 +317,17 @@ def test_indices_that_stand_in_the_script(indices: str) -> None:
     assert groups(f.graph_for(x)) >= 1
 
 
+@pytest.mark.parametrize("constant", ["True", "1.5", "2"])
+@pytest.mark.parametrize("op", ["x * 0.5 + t", "(x + 1) * t", "(x * 2).add(t, alpha=2)"])
+def test_constants_without_dims(constant: str, op: str) -> None:
+    source = f"def f(x: Tensor):\n    t = torch.tensor({constant})\n    return {op}\n"
+    f, expected = torch.jit.CompilationUnit(source).f, eager(source)
+    for dtype in (torch.float32, torch.float32, torch.float32, torch.float64):
+        x = torch.randn(4, 8).to(dtype)  # the last fails the guard
+        assert_same([f(x)], [expected(x)])
+    assert groups(f.graph_for(x)) == 1
+
+
 def test_a_string_chooses_the_definition() -> None:
     def divided(x: torch.Tensor, y: torch.Tensor, mode: str) -> torch.Tensor:
         return torch.div(x * 4, y, rounding_mode=mode) + 1
