@@ -216,7 +216,12 @@ def test_comparisons(
 
 def test_unary_operators(fd: FusionDefinition) -> None:
     x = fd.define_tensor([2], dtype=DataType.Int)
-    for function, name in [(operator.neg, "neg"), (abs, "abs"), (operator.invert, "bitwise_not")]:
+    for function, name in [
+        (operator.neg, "neg"),
+        (operator.pos, "set"),
+        (abs, "abs"),
+        (operator.invert, "bitwise_not"),
+    ]:
         result = function(x)
         assert last_line(fd) == f"T{result.id} = fd.ops.{name}(T0)"
     assert isinstance(-fd.define_scalar(), Scalar)
@@ -352,3 +357,19 @@ def test_where_of_numbers_has_the_type_that_torch_gives(value: Any) -> None:
     fd.add_output(fd.ops.where(fd.from_pytorch(mask), value, value))
     (got,) = fd.execute([mask])
     assert got.dtype == torch.where(mask, value, value).dtype
+
+
+ODD = "sin tan asin atan sinh tanh asinh atanh erf erfinv expm1 log1p sqrt neg set ceil round trunc"
+
+
+@pytest.mark.parametrize("dtype", [DataType.Float, DataType.Double])
+def test_zeros_keep_their_sign_in_functions_that_are_odd_at_0(dtype: DataType) -> None:
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1], dtype=dtype)
+    for name in ODD.split():
+        fd.add_output(getattr(fd.ops, name)(x))
+    zeros = torch.tensor([0.0, -0.0], dtype=getattr(torch, dtype.torch_name))
+    for name, got in zip(ODD.split(), fd.execute([zeros.repeat(32)]), strict=True):
+        assert not got.any(), name
+        expected = zeros.signbit() if name != "neg" else ~zeros.signbit()
+        assert torch.equal(got.signbit(), expected.repeat(32)), name

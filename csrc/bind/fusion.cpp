@@ -37,8 +37,10 @@ constexpr Operator binary_operators[] = {
     {"__gt__", nullptr, Op::gt},
     {"__ge__", nullptr, Op::ge},
 };
-constexpr std::pair<const char*, Op> unary_operators[] = {
-    {"__neg__", Op::neg}, {"__abs__", Op::abs}, {"__invert__", Op::bitwise_not}};
+constexpr std::pair<const char*, Op> unary_operators[] = {{"__neg__", Op::neg},
+                                                          {"__pos__", Op::set},
+                                                          {"__abs__", Op::abs},
+                                                          {"__invert__", Op::bitwise_not}};
 
 template <class Handle>
 py::object operate(Op op, py::handle self, py::handle left, py::handle right) {

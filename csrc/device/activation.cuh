@@ -105,9 +105,9 @@ DEVICE f32 tanh_(f32 x) {
   p = fma_rn(p, s, -0.05370963f);
   p = fma_rn(p, s, 0.13331091f);
   p = fma_rn(p, s, -0.3333327f);
-  const f32 small = fma_rn(p * s, x, x);
+  const f32 small = fma_rn(p * s, size, size);
   const f32 large = 1.0f - 2.0f / (1.0f + ex2_approx(size * 2.88539f));
-  return size < 0.625f ? small : copysignf(large, x);
+  return copysignf(size < 0.625f ? small : large, x);  // of -0 too
 }
 #else
 DEVICE f32 tanh_(f32 x) { return tanhf(x); }
