@@ -235,6 +235,9 @@ def test_a_region_without_a_definition_is_torchs(
     monkeypatch.setattr(Definition, "overwrite", refuse)
     agree(and_returned, x_and_y())
     assert seen.runs == []
+    (graph,) = seen.graphs
+    assert [why for _, why in graph.fallbacks] == ["for this test"]
+    graph.fallbacks.clear()
 
 
 # ---- inputs that share memory

@@ -440,7 +440,7 @@ def test_what_is_reshaped_by_constants_is_read_where_it_lies(
     (kernel,) = fd.fec.executor.kernels(given)
     body = kernel.text[kernel.text.rindex("KERNEL") :]
     assert "fast_mod" not in body
-    x, y = (re.findall(rf"load1\({image} \+ (\w+)\)", body) for image in ("g_in0", "g_in2"))
+    x, y = (re.findall(rf"load1_if\({image} \+ (\w+),", body) for image in ("g_in0", "g_in2"))
     assert x
     assert x == y
 

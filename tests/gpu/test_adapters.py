@@ -178,8 +178,13 @@ def test_the_step_of_an_optimizer(
     options = {"cudagraphs": True} if cudagraphs else None
     step = torch.compile(lambda: optimizers[0].step(), backend=backend, options=options)
     gradients = [[torch.randn_like(p) for p in wide] for _ in range(6)]
-    for a in mine:
-        a.grad = torch.empty_like(a)
+    for a, b in zip(mine, wide, strict=True):
+        a.grad, b.grad = torch.zeros_like(a), torch.zeros_like(b)
+    if cudagraphs:
+        # State first: between the first and the second run of a graph that will be captured, Dynamo
+        # traces no optimizer (torch/_dynamo/variables/optimizer.py: _is_static_for_cudagraphs).
+        for optimizer in optimizers:
+            optimizer.step()
     addresses = [p.data_ptr() for p in mine]
     for one in gradients:
         for a, b, g in zip(mine, wide, one, strict=True):
