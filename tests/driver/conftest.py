@@ -15,7 +15,8 @@ Run = Callable[..., str]
 def in_new_process(code: str) -> str:
     """What the code prints; `_core` and `LaunchError` are imported."""
     head = "from fuser import _core\nfrom fuser.errors import LaunchError\n"
-    command = [sys.executable, "-c", head + code]
+    # Unbuffered, as the C library's output then is too: lines stand in the order of the calls.
+    command = [sys.executable, "-u", "-c", head + code]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
