@@ -328,20 +328,6 @@ std::vector<int64_t> parts_of(const Tensor& split, const Splits& splits) {
   return out;
 }
 
-// What is multiplied, in the order in which it is.
-std::vector<Expr> factors_of(Expr product) {
-  std::vector<Expr> out, open{product};
-  while (!open.empty()) {
-    Expr e = open.back();
-    open.pop_back();
-    if (e->kind == ExprNode::Kind::Apply && e->op == Op::mul)
-      open.insert(open.end(), {e->args[1], e->args[0]});
-    else
-      out.push_back(e);
-  }
-  return out;
-}
-
 }  // namespace
 
 Graph make_graph(const Fusion& fusion) {
@@ -389,7 +375,7 @@ std::vector<Nesting> open_nestings(Fusion& fusion) {
       splits.insert({{d->arg, static_cast<int>(d->dim)}, &t});
   // Products that are equal, factor by factor.
   for (const Constraint& c : fusion.constraints) {
-    const std::vector<Expr> left = factors_of(c.left), right = factors_of(c.right);
+    const std::vector<Expr> left = factors(c.left), right = factors(c.right);
     for (size_t i = 0; i < left.size() && left.size() == right.size() && left.size() > 1; ++i)
       if (left[i] != right[i] && left[i]->is_symbol(Symbol::Size) &&
           right[i]->is_symbol(Symbol::Size)) {

@@ -287,6 +287,19 @@ Expr Exprs::product(std::span<const Expr> factors) {
   return result;
 }
 
+std::vector<Expr> factors(Expr product) {
+  std::vector<Expr> out, open{product};
+  while (!open.empty()) {
+    const Expr e = open.back();
+    open.pop_back();
+    if (e->kind == ExprNode::Kind::Apply && e->op == Op::mul)
+      open.insert(open.end(), {e->args[1], e->args[0]});
+    else
+      out.push_back(e);
+  }
+  return out;
+}
+
 DType compute_dtype(Expr e) {
   return row(e->op).rule == ResultRule::Condition ? e->args[1]->dtype : e->args[0]->dtype;
 }

@@ -120,6 +120,9 @@ class Exprs {
   std::unordered_set<Expr, Hash, Equal> table_;
 };
 
+// What is multiplied, in the order in which it is; what is no product is one factor.
+std::vector<Expr> factors(Expr product);
+
 // The dtype in which an Apply is computed: that of its operands (`where`: of the two values).
 DType compute_dtype(Expr apply);
 

@@ -110,19 +110,6 @@ struct Parameters {
       return nullptr;
     });
   }
-
-  static std::vector<Expr> factors(Expr product) {
-    std::vector<Expr> out, rest{product};
-    while (!rest.empty()) {
-      const Expr e = rest.back();
-      rest.pop_back();
-      if (e->kind == ExprNode::Kind::Apply && e->op == Op::mul)
-        rest.insert(rest.end(), {e->args[1], e->args[0]});
-      else
-        out.push_back(e);
-    }
-    return out;
-  }
 };
 
 }  // namespace
