@@ -224,8 +224,7 @@ Expr Exprs::apply(Op op, std::span<const Expr> args) {
   return intern(node);
 }
 
-// A sum or product leans left, its terms in the order of before(), one constant last. Equal terms
-// of a sum are one: sums of sums would grow exponentially.
+// A sum or product leans left, its terms in the order of before(), one constant last.
 Expr Exprs::in_order(Op op, Expr a, Expr b) {
   const auto nests = [op](Expr e) { return e->kind == ExprNode::Kind::Apply && e->op == op; };
   const auto pair = [&](Expr x, Expr y) {
@@ -237,8 +236,7 @@ Expr Exprs::in_order(Op op, Expr a, Expr b) {
   };
   // The usual case, which keeps building a long sum linear: the new term comes last.
   const Expr last = nests(a) ? a->args[1] : a;
-  const bool repeats = op == Op::add && b == last;
-  if (!nests(b) && !last->is_constant() && !before(b, last) && !repeats) return pair(a, b);
+  if (!nests(b) && !last->is_constant() && !before(b, last)) return pair(a, b);
 
   const int64_t neutral = op == Op::mul ? 1 : 0;
   int64_t constant_part = neutral;
@@ -257,20 +255,6 @@ Expr Exprs::in_order(Op op, Expr a, Expr b) {
   }
   if (op == Op::mul && constant_part == 0) return constant(0);
   std::stable_sort(terms.begin(), terms.end(), before);
-  if (op == Op::add && std::adjacent_find(terms.begin(), terms.end()) != terms.end()) {
-    std::vector<Expr> once;
-    for (size_t i = 0, n = 1; i < terms.size(); i += n, n = 1) {
-      while (i + n < terms.size() && terms[i + n] == terms[i]) ++n;
-      Expr term = n == 1 ? terms[i] : mul(terms[i], constant(static_cast<int64_t>(n)));
-      if (term->is_constant())
-        constant_part = apply_integer(op, constant_part, term->value.integer);
-      else
-        once.push_back(term);
-    }
-    if (once.empty()) return constant(constant_part);
-    terms = std::move(once);
-    std::stable_sort(terms.begin(), terms.end(), before);
-  }
   if (constant_part != neutral) terms.push_back(constant(constant_part));
   Expr result = terms[0];  // there is one: two constants were folded
   for (size_t i = 1; i < terms.size(); ++i) result = pair(result, terms[i]);
