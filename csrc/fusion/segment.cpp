@@ -294,6 +294,9 @@ struct Segmenter {
       out.group.cut_everywhere = &everywhere;
       if (!library.count(root->id)) out.group.except = stored_with[root->id];
       if (!library.count(root->id)) out.group.except.insert(root->id);
+      // A further result of a reduction is no part of the one that is stored.
+      if (const auto* result = std::get_if<Result>(&root->definition))
+        out.group.except.insert(result->of->id);
       out.group.add(output, out.group.fresh(t), false);
       const std::vector<Value>& values = out.group.refined().values;
       std::vector<const Tensor*> refused = out.group.refused;

@@ -554,3 +554,24 @@ def test_outputs_without_elements_have_no_kernel() -> None:
     assert list(got[0].shape) == [0]
     assert got[1].item() == 0
     assert len(fd.fec.executor.kernels()) == 1
+
+
+def test_a_position_whose_value_another_kernel_stores() -> None:
+    """The first place of the least element decides what is read: its kernel finds both again."""
+    fd = FusionDefinition()
+    x = fd.define_tensor([16], dtype=DataType.Short)
+    three = fd.ops.cat([x, x, x], 0)
+    most = fd.ops.le(fd.ops.broadcast(fd.ops.max(x, [0]), [True]), three)
+    back = fd.ops.flip(most, [0])
+    place = fd.ops.result(fd.ops.reduction("argmin", three, [0]), 1)
+    index = fd.ops.remainder(fd.ops.cast(fd.ops.broadcast(place, [True]), DataType.Int), 48)
+    there = fd.ops.max(fd.ops.take_along_axis(back, index, 0), [0])
+    either = fd.ops.maximum(fd.ops.cast(most, DataType.Byte), back)
+    fd.add_output(fd.ops.add(fd.ops.broadcast(there, [True]), either))
+    for least in range(16):
+        given = torch.arange(16, dtype=torch.int16).roll(least)
+        tripled = given.repeat(3)
+        largest = tripled >= given.max()
+        wanted = largest.flip(0)[tripled.argmin()] + (largest | largest.flip(0)).to(torch.uint8)
+        (got,) = fd.execute([given])
+        assert torch.equal(got.long(), wanted.long())
