@@ -539,7 +539,15 @@ def program(number: int, seed: int = 0) -> Program | None:
         return Maker(seed * 1_000_003 + number).program(number)
 
 
-def main() -> None:
+def sweep(
+    make: Callable[[int, int], Program | None],
+    examine: Callable[[Program, str], tuple[str | None, list[str]]],
+    called: str,
+) -> None:
+    """Makes programs as the command line says, prints what differs and what falls back.
+    make(number, seed) gives one, examine(program, device) its fault and what fell back; called:
+    what they are.
+    """
     parser = argparse.ArgumentParser()
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--first", type=int, default=0)
@@ -549,20 +557,19 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--show", action="store_true")
     options = parser.parse_args()
-    torch._logging.set_logs(dynamo=logging.CRITICAL, graph_breaks=False)
     torch.set_num_threads(1)
     started = time.monotonic()
     tally: Counter[str] = Counter()
     for number in range(options.first, options.first + options.count * options.step, options.step):
         if time.monotonic() - started > options.seconds:
             break
-        p = program(number, options.seed)
+        p = make(number, options.seed)
         if p is None:
             continue
         if options.show:
             print(p.text(), flush=True)
-        fault, fallen = check(p, options.device)
-        tally["programs"] += 1
+        fault, fallen = examine(p, options.device)
+        tally[called] += 1
         tally["wrong"] += fault is not None
         tally["fallen"] += bool(fallen)
         if fallen:
@@ -570,6 +577,11 @@ def main() -> None:
         if fault:
             print(f"==== {fault}\n{p.text()}\n", flush=True)
     print(dict(tally), f"{time.monotonic() - started:.0f} s", flush=True)
+
+
+def main() -> None:
+    torch._logging.set_logs(dynamo=logging.CRITICAL, graph_breaks=False)
+    sweep(program, check, "programs")
 
 
 if __name__ == "__main__":

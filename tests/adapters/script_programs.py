@@ -9,11 +9,8 @@ other functions. What torch's own executor without a fuser gets wrong too counts
 
 from __future__ import annotations
 
-import argparse
 import re
-import time
 import warnings
-from collections import Counter
 from dataclasses import replace
 from typing import Any, Optional
 
@@ -27,7 +24,7 @@ from tests.adapters.compared import (
     run,
     tolerance_of,
 )
-from tests.adapters.programs import Maker
+from tests.adapters.programs import Maker, sweep
 from tests.scripts import fused
 
 HELPERS = """
@@ -246,37 +243,5 @@ def check_script(p: Program, device: str) -> tuple[str | None, list[str]]:
     return None, fallen
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--count", type=int, default=100)
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--step", type=int, default=1)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=1e9)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--show", action="store_true")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    started = time.monotonic()
-    tally: Counter[str] = Counter()
-    for number in range(options.first, options.first + options.count * options.step, options.step):
-        if time.monotonic() - started > options.seconds:
-            break
-        p = script_program(number, options.seed)
-        if p is None:
-            continue
-        if options.show:
-            print(p.text(), flush=True)
-        fault, fallen = check_script(p, options.device)
-        tally["scripts"] += 1
-        tally["wrong"] += fault is not None
-        tally["fallen"] += bool(fallen)
-        if fallen:
-            print(f"[{number}] fell back: {fallen}"[:1500], flush=True)
-        if fault:
-            print(f"==== {fault}\n{p.text()}\n", flush=True)
-    print(dict(tally), f"{time.monotonic() - started:.0f} s", flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    sweep(script_program, check_script, "scripts")
