@@ -138,9 +138,9 @@ class Case:
         """The ops it needs that this frontend does not have."""
         return [name for name in self.needs if not hasattr(Ops, name)]
 
-    def definition(self, inputs: Sequence[Tensor]) -> FusionDefinition:
+    def definition(self, inputs: Sequence[Tensor], static_sizes: bool = False) -> FusionDefinition:
         fd = FusionDefinition()
-        tensors = [fd.from_pytorch(t) for t in inputs]
+        tensors = [fd.from_pytorch(t, static_sizes) for t in inputs]
         results = as_list(self.define(fd.ops, *tensors))
         for place, (result, dtype) in enumerate(zip(results, self.outputs, strict=True)):
             if result.dtype() != as_dtype(dtype):

@@ -1,0 +1,92 @@
+"""python -m benchmarks.texts: hashes of the CUDA C of all cases. Nothing runs; no GPU is needed.
+
+    python -m benchmarks.texts --keep FILE       before a change of the compiler
+    python -m benchmarks.texts --compare FILE    after it: which texts differ; 1 where one does
+
+A change that leaves the kernels alone leaves these texts as they are. Each case is planned with
+sizes that only the call tells, and with its sizes in the definition.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from benchmarks.case import Case, Data, Shape
+from benchmarks.families import TABLES
+from fuser import _core
+
+META = torch.device("meta")
+Hashes = dict[str, list[str]]  # by case and kind of sizes, one for each kernel
+
+
+@dataclass(frozen=True)
+class Described(Data):
+    """Tensors without memory, so that a case may be of any size."""
+
+    device: torch.device = META
+
+    def normal(self, shape: Shape, dtype: torch.dtype) -> Tensor:
+        return torch.empty(shape, dtype=dtype, device=META)
+
+
+def texts(case: Case, arch: int, static_sizes: bool) -> list[str]:
+    """Of the kernels of a case on a known GPU, in order, the Kernel IR, which has the launch
+    bounds and the grid, and the CUDA C.
+    """
+    inputs = case.make(Described())
+    layouts = [(list(t.shape), list(t.stride()), 0) for t in inputs]  # 0: aligned
+    definition = case.definition(inputs, static_sizes)._builder
+    device = _core.known_device(arch)
+    planned = _core.plan_testing.plans(definition, layouts, device, True)
+    return [kernel["ir"] + kernel["cuda"].text for kernel in planned]
+
+
+def hashes(families: list[str], part: str, arch: int) -> Hashes:
+    """Of the cases of some families whose key contains `part`."""
+    found: Hashes = {}
+    for family in families:
+        for case in (row.case() for row in TABLES[family]):
+            if part in case.key:
+                for kind in ("run-time", "static"):
+                    kernels = texts(case, arch, kind == "static")
+                    found[f"{case.key}, {kind} sizes"] = [
+                        hashlib.sha256(text.encode()).hexdigest()[:16] for text in kernels
+                    ]
+    return found
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Returns 1 where a text differs from the one that was kept."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.texts",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--families", default=",".join(TABLES), help="default: %(default)s")
+    parser.add_argument("--case", default="", help="only cases whose key contains this")
+    parser.add_argument("--arch", type=int, default=90, help="default: %(default)s")
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="write the hashes there")
+    parser.add_argument("--compare", type=Path, metavar="FILE", help="with hashes kept there")
+    options = parser.parse_args(arguments)
+    found = hashes(options.families.split(","), options.case, options.arch)
+    print(f"{len(found)} definitions, {sum(map(len, found.values()))} kernels")
+    if options.keep:
+        options.keep.write_text(json.dumps(found, indent=1))
+    if not options.compare:
+        return 0
+    kept: Hashes = json.loads(options.compare.read_text())
+    changed = [name for name in found if found[name] != kept.get(name)]
+    print(*(f"differs: {name}" for name in changed), f"{len(changed)} differ", sep="\n")
+    return int(bool(changed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
