@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "bind/bind.h"
 #include "bind/handles.h"
+#include "fusion/rebuild.h"
 #include "fusion/rules.h"
 
 namespace py = pybind11;

@@ -4,9 +4,9 @@
 
 #include "base/error.h"
 #include "bind/bind.h"
-#include "fusion/define.h"
 #include "fusion/facts.h"
 #include "fusion/layouts.h"
+#include "fusion/rebuild.h"
 
 namespace py = pybind11;
 

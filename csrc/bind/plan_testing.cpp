@@ -76,17 +76,12 @@ class Segmented {
     check_arguments(fusion, arguments());
     // As the executor does for a call: what sizes tell is known one after the other.
     const std::vector<bool> overlapping(views_.size(), false);
-    std::vector<std::shared_ptr<Specialized>> made;  // `nested` speaks of them
-    Units units;
-    Nested nested;
-    for (Key key;;) {
-      made.push_back(
-          specialize_fusion(fusion, layout_classes(arguments()), overlapping, units, nested));
-      const Specialized& s = *made.back();
-      const Units found = check_constraints(s.fusion, s.constraints, arguments());
-      if (found.empty() && !add_nested(s.nestings, arguments(), nested, key)) break;
-      units.insert(found.begin(), found.end());
-    }
+    std::vector<std::shared_ptr<Specialized>> made;  // `sizes` speaks of them
+    KnownSizes sizes;
+    Key key;
+    do {
+      made.push_back(specialize_fusion(fusion, layout_classes(arguments()), overlapping, sizes));
+    } while (learn_sizes(made.back()->fusion, made.back()->constraints, arguments(), sizes, key));
     specialized_ = made.back();
   }
 

@@ -272,14 +272,13 @@ void find_views(Specialized& s, const std::vector<bool>& overlapping) {
 std::unique_ptr<Specialized> specialize_fusion(const Fusion& fusion,
                                                std::vector<LayoutClass> layouts,
                                                const std::vector<bool>& overlapping,
-                                               const Units& units, const Nested& nested) {
+                                               const KnownSizes& known) {
   std::vector<std::vector<bool>> ones;
   for (const LayoutClass& l : layouts) ones.push_back(l.one);
   auto out = std::make_unique<Specialized>();
-  out->fusion = specialize(fusion, ones, units, nested);
+  out->fusion = specialize(fusion, ones, known);
   out->layouts = std::move(layouts);
   out->constraints = constraints_of(out->fusion);
-  out->nestings = nestings_of(out->fusion);
   if (dump_enabled("fusion", "")) dump("fusion", "fusion", to_python(out->fusion));
   find_views(*out, overlapping);
   // Both append temporaries to the outputs.

@@ -72,7 +72,6 @@ struct Specialized {
   std::vector<Group> groups;   // those that are pieces of another one stand behind it
   Program program;             // the steps of groups that are no pieces
   Constraints constraints;
-  Nestings nestings;
   IntProgram shapes;                          // sizes of the outputs
   std::vector<std::vector<int>> shape_slots;  // by output and dim
   struct ViewSlots {
@@ -84,12 +83,12 @@ struct Specialized {
   std::vector<Parting> partings;  // for people: what was not fused
 };
 
-// overlapping[i]: tensor input i is written in place and another argument shares its memory. units:
-// dims that are computed, and of size 1: they broadcast. nested: reshapes that regroup dims.
+// overlapping[i]: tensor input i is written in place and another argument shares its memory. known:
+// what learn_sizes() found.
 std::unique_ptr<Specialized> specialize_fusion(const Fusion& fusion,
                                                std::vector<LayoutClass> layouts,
                                                const std::vector<bool>& overlapping,
-                                               const Units& units = {}, const Nested& nested = {});
+                                               const KnownSizes& known = {});
 
 // The device a plan is made for.
 Device planning_device(int device);

@@ -129,29 +129,21 @@ Call Executor::prepare(const Arguments& arguments, const std::vector<Plan>& plan
   std::shared_ptr<Specialized>& specialized = call.specialized;
   // Extents that are computed, and 1 in this call, broadcast as those of inputs do; reshapes that
   // regroup dims in this call are known to.
-  Units units;
-  Nested nested;
-  for (;;) {
-    const auto known = specialized_.find(key);
-    if (known != specialized_.end()) {
-      specialized = known->second;
+  KnownSizes sizes;
+  do {
+    const auto made = specialized_.find(key);
+    if (made != specialized_.end()) {
+      specialized = made->second;
     } else {
       std::vector<LayoutClass> layouts = layout_classes(arguments);
       const Key classes = layout_key(layouts, arguments);
       FUSER_ASSERT(
           classes.size() <= key.size() && std::equal(classes.begin(), classes.end(), key.begin()),
           "the key of a call is not that of its layout classes");
-      specialized = specialize_fusion(fusion_, std::move(layouts), overlapping, units, nested);
+      specialized = specialize_fusion(fusion_, std::move(layouts), overlapping, sizes);
       specialized_[key] = specialized;
     }
-    const Units found = check_constraints(specialized->fusion, specialized->constraints, arguments);
-    if (found.empty() && !add_nested(specialized->nestings, arguments, nested, key)) break;
-    for (const auto& [tensor, dim] : found) {
-      const bool fresh = units.insert({tensor, dim}).second;
-      FUSER_ASSERT(fresh, "dim ", dim, " of t", tensor, " does not broadcast");
-      key.push_back(static_cast<uint64_t>(tensor) << 32 | static_cast<uint64_t>(dim));
-    }
-  }
+  } while (learn_sizes(specialized->fusion, specialized->constraints, arguments, sizes, key));
   call.variants.resize(specialized->groups.size());
   call.sizes.resize(specialized->groups.size());
   size_t kernels = 0;

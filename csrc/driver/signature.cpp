@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "driver/kernel_name.h"
+#include "fusion/define.h"
 
 namespace fuser {
 
@@ -223,7 +224,7 @@ int64_t SizeLeaf::operator()(Symbol s, int a, int b) const {
   return arguments.scalars[a].integer;
 }
 
-Constraints constraints_of(const Fusion& fusion) {
+Constraints constraints_of(Fusion& fusion) {
   Constraints out;
   for (const Constraint& c : fusion.constraints)
     out.equal.emplace_back(out.program.add(c.left), out.program.add(c.right));
@@ -234,22 +235,24 @@ Constraints constraints_of(const Fusion& fusion) {
       if (const Expr e = t.shape[d];
           !e->is_constant() && !e->is_symbol(Symbol::Size) && seen.insert(e).second)
         out.computed.push_back({.slot = out.program.add(e), .dim = d, .tensor = &t});
+  out.nestings = open_nestings(fusion);
+  for (const Nesting& n : out.nestings)
+    out.nesting_slots.emplace_back(out.program.add(n.left), out.program.add(n.right));
   return out;
 }
 
-Units check_constraints(const Fusion& fusion, const Constraints& constraints,
-                        const Arguments& arguments) {
-  if (constraints.equal.empty() && constraints.nonempty.empty() && constraints.computed.empty())
-    return {};
-  thread_local std::vector<int64_t> values;
-  constraints.program.run(SizeLeaf{arguments}, values);
+namespace {
+
+// The dims that have to broadcast for the first rule that does not hold; none: all hold.
+BroadcastDims check_constraints(const Fusion& fusion, const Constraints& constraints,
+                                const std::vector<int64_t>& values) {
   for (size_t i = 0; i < constraints.equal.size(); ++i) {
     const auto [left_slot, right_slot] = constraints.equal[i];
     const int64_t left = values[left_slot], right = values[right_slot];
     if (left == right) continue;
     const Constraint& c = fusion.constraints[i];
-    if (c.left_dim >= 0 && left == 1) return units_of(c, false);
-    if (c.right_dim >= 0 && right == 1) return units_of(c, true);
+    if (c.left_dim >= 0 && left == 1) return dims_of_size(c, false);
+    if (c.right_dim >= 0 && right == 1) return dims_of_size(c, true);
     const bool same = c.left_tensor == c.right_tensor;
     throw Fault(FaultKind::Shape, c.law.rule,
                 text(c.op, ": ", c.law.broken, "\n  ", defined(*c.left_tensor),
@@ -265,30 +268,35 @@ Units check_constraints(const Fusion& fusion, const Constraints& constraints,
   return {};
 }
 
-Nestings nestings_of(Fusion& fusion) {
-  Nestings out{.open = open_nestings(fusion)};
-  for (const Nesting& n : out.open)
-    out.slots.emplace_back(out.program.add(n.inner), out.program.add(n.given));
-  return out;
+bool add_nesting(const Nesting& nesting, KnownSizes& known) {
+  if (const auto* parts = std::get_if<Nesting::Parts>(&nesting.known))
+    return known.parts.try_emplace(parts->tensor, parts->outer, parts->inner).second;
+  const auto& size = std::get<Nesting::Size>(nesting.known);
+  return known.sizes.try_emplace({size.input, size.dim}, size.is).second;
 }
 
-bool add_nested(const Nestings& nestings, const Arguments& arguments, Nested& nested, Key& key) {
-  if (nestings.open.empty()) return false;
+}  // namespace
+
+bool learn_sizes(const Fusion& fusion, const Constraints& constraints, const Arguments& arguments,
+                 KnownSizes& known, Key& key) {
+  if (constraints.program.empty()) return false;
   thread_local std::vector<int64_t> values;
-  nestings.program.run(SizeLeaf{arguments}, values);
-  bool added = false;
-  for (size_t i = 0; i < nestings.open.size(); ++i) {
-    const Nesting& n = nestings.open[i];
-    const auto [inner, given] = nestings.slots[i];
-    if (values[inner] == 0 || values[inner] != values[given]) continue;
-    const bool fresh = n.outer ? nested.parts.try_emplace(n.tensor, n.outer, n.inner).second
-                               : nested.sizes.try_emplace({n.inner->a, n.inner->b}, n.given).second;
-    if (!fresh) continue;
-    constexpr uint64_t mark = uint64_t{1} << 63;  // not a dim of Units
-    key.push_back(mark | static_cast<uint64_t>(n.tensor) << 32 | i);
-    added = true;
+  constraints.program.run(SizeLeaf{arguments}, values);
+  const BroadcastDims ones = check_constraints(fusion, constraints, values);
+  for (const auto& [tensor, dim] : ones) {
+    const bool fresh = known.ones.insert({tensor, dim}).second;
+    FUSER_ASSERT(fresh, "dim ", dim, " of t", tensor, " does not broadcast");
+    key.push_back(static_cast<uint64_t>(tensor) << 32 | static_cast<uint64_t>(dim));
   }
-  return added;
+  if (!ones.empty()) return true;
+  const size_t before = key.size();
+  for (size_t i = 0; i < constraints.nestings.size(); ++i) {
+    const auto [left, right] = constraints.nesting_slots[i];
+    if (values[left] == 0 || values[left] != values[right]) continue;
+    constexpr uint64_t mark = uint64_t{1} << 63;  // not a dim that broadcasts
+    if (add_nesting(constraints.nestings[i], known)) key.push_back(mark | i);
+  }
+  return key.size() > before;
 }
 
 }  // namespace fuser

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "fusion/define.h"
 #include "fusion/facts.h"
+#include "fusion/rebuild.h"
 #include "ir/fusion.h"
 
 namespace fuser {
@@ -78,7 +78,7 @@ void append_layout_key(const Arguments& arguments, Key& key);
 // Raises UserError, ShapeError or DTypeError naming the argument where the call does not fit the
 // definition.
 void check_arguments(const Fusion& fusion, const Arguments& arguments);
-// What the definition requires of sizes, ready to be evaluated.
+// What the definition requires of sizes, and what they may tell of it, ready to be evaluated.
 struct Constraints {
   IntProgram program;
   std::vector<std::pair<int, int>> equal;  // slots of both sides, by Fusion::constraints
@@ -88,24 +88,17 @@ struct Constraints {
     const Tensor* tensor = nullptr;
   };
   std::vector<Size> computed;  // sizes that are neither given nor constant: may be negative
+  std::vector<Nesting> nestings;
+  std::vector<std::pair<int, int>> nesting_slots;  // of both sides, by nesting
 };
-Constraints constraints_of(const Fusion& fusion);
+Constraints constraints_of(Fusion& fusion);
 // Raises ShapeError where sizes that must be equal are not, one is 0 that must not be, or negative.
-// Where a rule would hold if the fusion knew that a dim has size 1 and broadcasts, that dim (or
-// several of one tensor): what depends on it has other sizes then, and is not checked.
-Units check_constraints(const Fusion& fusion, const Constraints& constraints,
-                        const Arguments& arguments);
-
-// Reshapes of which sizes decide whether they only regroup dims, ready to be evaluated.
-struct Nestings {
-  IntProgram program;
-  std::vector<Nesting> open;
-  std::vector<std::pair<int, int>> slots;  // by nesting: of `inner` and `given`
-};
-Nestings nestings_of(Fusion& fusion);
-// Adds those that hold in this call to `nested` and to the key; false: there is none that is not
-// there already. What has no elements tells nothing.
-bool add_nested(const Nestings& nestings, const Arguments& arguments, Nested& nested, Key& key);
+// Adds what the sizes of this call tell to `known` and to the key; false: nothing that was not
+// known, so that the fusion is the one for this call. Where a rule would hold if the fusion knew
+// that a dim has size 1 and broadcasts, that is that dim (or several of one tensor) alone: what
+// depends on it has other sizes then, and is not checked. What has no elements tells nothing.
+bool learn_sizes(const Fusion& fusion, const Constraints& constraints, const Arguments& arguments,
+                 KnownSizes& known, Key& key);
 
 // The leaves of an integer program over the sizes of a call (IntProgram::run).
 struct SizeLeaf {

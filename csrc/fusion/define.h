@@ -4,8 +4,6 @@
 // UserError and leaves the Fusion as it was. `location` is the user's source line, for messages.
 #pragma once
 
-#include <map>
-#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -48,7 +46,8 @@ const Tensor* stride_order(Fusion& fusion, const Tensor* arg, std::span<const in
 
 // The extent of a dim as later statements may use it. Where sizes that are not known meet, a tensor
 // is given the name of one of them; should that one turn out to be 1, the other is the extent. So
-// such an extent is named after the tensor (Symbol::Extent) until rebuild() knows.
+// such an extent is named after the tensor (Symbol::Extent) until rebuild() (fusion/rebuild.h)
+// knows.
 Expr extent(Fusion& fusion, const Tensor* tensor, int dim);
 
 // The elements of `dims` (negative: from the end; at least one, none twice) as one, in the dtype
@@ -91,41 +90,5 @@ void add_output(Fusion& fusion, const Tensor* tensor, int alias = -1);
 
 // The ShapeError "reduce-empty-1" of a rule of Fusion::nonempty that does not hold.
 [[noreturn]] void raise_empty(const NonEmpty& rule);
-
-// The fusion again with some of its size symbols replaced: leaf(symbol) gives an expression of
-// `target`, or nullptr to keep it. Shape rules run again, so that dims that became 1 broadcast.
-// Tensor ids are kept. units: dims, by tensor id, that are known to have size 1.
-using SizeReplacement = std::function<Expr(Exprs& target, Expr symbol)>;
-using Units = std::set<std::pair<int, int>>;
-// What reshapes tell that regroup dims.
-struct Nested {
-  std::map<int, std::pair<Expr, Expr>> parts;  // by id of a SplitDim: sizes of its two parts
-  // By input and dim, what its size is: a constant, or that of another dim.
-  std::map<std::pair<int, int>, Expr> sizes = {};
-};
-Fusion rebuild(const Fusion& fusion, const SizeReplacement& leaf, const Units& units = {},
-               const Nested& nested = {});
-
-// The dims whose size the side of a rule is, of the tensor where that size first occurs.
-Units units_of(const Constraint& constraint, bool right);
-
-// The fusion for inputs whose symbolic dims flagged in ones[input][dim] have size 1, with sizes
-// that its constraints make equal replaced by one symbol (so that equality of extents is
-// structural). The constraints stay, to be checked.
-Fusion specialize(const Fusion& fusion, const std::vector<std::vector<bool>>& ones,
-                  const Units& units = {}, const Nested& nested = {});
-
-// A dim that is split, where the parts may turn out to be some of the dims each that were merged to
-// it, or parts of one of them: then the reshape between regroups dims and divides no coordinate.
-struct Nesting {
-  int tensor = 0;                         // the SplitDim, by id
-  Expr outer = nullptr, inner = nullptr;  // sizes of the merged dims that are the parts
-  Expr given = nullptr;                   // size of the inner part as it is defined
-  // Without `outer`: `inner` is the size of an input's dim, and `given` that of the parts into
-  // which it is split here and by further splits, a constant, or that of a dim that it may be equal
-  // to.
-};
-// Those that sizes decide; the expressions are of the fusion's arena.
-std::vector<Nesting> open_nestings(Fusion& fusion);
 
 }  // namespace fuser

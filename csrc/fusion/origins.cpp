@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "fusion/define.h"
 #include "fusion/group.h"
+#include "fusion/rebuild.h"
 
 namespace fuser {
 namespace {
@@ -369,6 +369,11 @@ Graph make_graph(const Fusion& fusion) {
 
 std::vector<Nesting> open_nestings(Fusion& fusion) {
   std::vector<Nesting> out;
+  const auto size_is = [](Expr size, Expr is) -> Nesting {
+    return {.known = Nesting::Size{.input = size->a, .dim = size->b, .is = is},
+            .left = size,
+            .right = is};
+  };
   Splits splits;
   for (const Tensor& t : fusion.tensors)
     if (const auto* d = std::get_if<SplitDim>(&t.definition))
@@ -382,7 +387,7 @@ std::vector<Nesting> open_nestings(Fusion& fusion) {
         const auto [first, second] = std::minmax(left[i], right[i], [](Expr x, Expr y) {
           return std::pair(x->a, x->b) < std::pair(y->a, y->b);
         });
-        out.push_back({.tensor = c.left_tensor->id, .inner = second, .given = first});
+        out.push_back(size_is(second, first));
       }
   }
   if (splits.empty()) return out;
@@ -404,16 +409,17 @@ std::vector<Nesting> open_nestings(Fusion& fusion) {
     for (size_t i = 1; i < merged.size(); ++i) {
       const Expr inner = product(i, merged.size());
       if (!inner->is_constant() || !given->is_constant())
-        out.push_back({.tensor = t.id, .outer = product(0, i), .inner = inner, .given = given});
+        out.push_back(
+            {.known = Nesting::Parts{.tensor = t.id, .outer = product(0, i), .inner = inner},
+             .left = inner,
+             .right = given});
       // The parts of one dim, where all that lies inside of it is known.
       const Expr within = product(i + 1, merged.size());
       if (!merged[i]->is_symbol(Symbol::Size) || !within->is_constant()) continue;
       const int64_t elements = std::max<int64_t>(1, within->value.integer);
       for (int64_t part : constants)
         if (part % elements == 0)
-          out.push_back({.tensor = t.id,
-                         .inner = merged[i],
-                         .given = fusion.exprs.constant(part / elements)});
+          out.push_back(size_is(merged[i], fusion.exprs.constant(part / elements)));
     }
   }
   return out;

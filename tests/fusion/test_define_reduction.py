@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from fuser import DataType, DTypeError, FusionDefinition, ShapeError, Tensor, UserError, _core
+from fuser import DataType, DTypeError, FusionDefinition, ShapeError, Tensor, UserError
 from fuser.interpreter import torch_dtype
 
 DTYPES = [DataType.__members__[name] for name in DataType.__members__]
@@ -219,39 +219,6 @@ def test_reduce_empty_1(fd: FusionDefinition) -> None:
 
 
 # ---- rebuilt for sizes of 1
-
-
-def test_specialization_keeps_ids_and_dims() -> None:
-    """A reduction over a size that turns out to be 1 stays one, so that ids are kept."""
-    with FusionDefinition() as fd:
-        x = fd.define_tensor([-1, -1])
-        index = fd.define_tensor([-1, -1], dtype=DataType.Int)
-        total = fd.ops.sum(x, [1])
-        place = fd.ops.argmax(x, 0)
-        taken = fd.ops.take_along_axis(x, index, 1)
-        merged = fd.ops.merge_dims(fd.ops.split_dim(x, 1, [-1, 2]), 1, x.size(1))
-        numbers = fd.ops.iota(x.size(0))
-        for t in (total, place, taken, merged, numbers):
-            fd.add_output(t)
-    before = repr(fd)
-    plain = _core.specialize(fd._builder, [[False, False], [False, False]])
-    assert plain.to_python() == before
-    ones = _core.specialize(fd._builder, [[True, False], [False, True]])
-    records = ones.records()
-    assert [r["kind"] for r in records["tensors"]] == [
-        r["kind"] for r in fd.fusion.records()["tensors"]
-    ]
-    assert records["nonempty"] == [("take_along_axis(t0, t1)", 1, 0)]
-    assert "fd.ops.iota(1)" in ones.to_python()
-
-
-def test_specialization_finds_what_does_not_fit() -> None:
-    fd = FusionDefinition()
-    x = fd.define_tensor([-1])
-    fd.add_output(fd.ops.split_dim(x, 0, [4, -1]))
-    with pytest.raises(ShapeError) as caught:
-        _core.specialize(fd._builder, [[True]])
-    assert caught.value.rule == "split-dim-3"
 
 
 # ---- errors: the whole text; {0} and {1} are the lines of the first two tensors

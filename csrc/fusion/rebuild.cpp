@@ -1,0 +1,175 @@
+#include "fusion/rebuild.h"
+
+#include <unordered_map>
+
+#include "base/error.h"
+#include "fusion/define.h"
+#include "fusion/rules.h"
+
+namespace fuser {
+
+using rules::append;
+
+BroadcastDims dims_of_size(const Constraint& constraint, bool right) {
+  const Tensor* t = right ? constraint.right_tensor : constraint.left_tensor;
+  const Expr size = t->shape[right ? constraint.right_dim : constraint.left_dim];
+  for (const Tensor* from = t; from; t = from ? from : t) {
+    from = nullptr;
+    for (const Tensor* a : operands(*t))
+      if (!from && rules::dim_of_size(a, size) >= 0) from = a;
+  }
+  BroadcastDims out;
+  for (int d = 0; d < t->rank(); ++d)
+    if (t->shape[d] == size) out.insert({t->id, d});
+  return out;
+}
+
+Fusion rebuild(const Fusion& fusion, const SizeReplacement& leaf, const KnownSizes& known) {
+  Fusion out;
+  std::unordered_map<Expr, Expr> image;
+  const auto map_expr = [&](Expr e) {
+    return rewrite(out.exprs, e, [&](Expr n) -> Expr {
+      const auto it = image.find(n);
+      if (it != image.end()) return it->second;
+      if (n->is_symbol(Symbol::Extent)) return image[n] = out.tensors[n->a].shape[n->b];
+      return n->is_symbol(Symbol::Size) ? image[n] = leaf(out.exprs, n) : nullptr;
+    });
+  };
+  const auto map_all = [&](std::vector<Expr> list) {
+    for (Expr& e : list) e = map_expr(e);
+    return list;
+  };
+  const auto at = [&](const Tensor* t) -> const Tensor* { return &out.tensors[t->id]; };
+  for (const ScalarInput& s : fusion.scalars) {
+    out.scalars.push_back({.dtype = s.dtype, .symbol = map_expr(s.symbol)});
+  }
+  for (const Tensor& t : fusion.tensors) {
+    std::vector<Expr> shape = map_all(t.shape);
+    out.composite = t.composite;
+    std::visit(
+        [&](const auto& d) {
+          using D = std::decay_t<decltype(d)>;
+          if constexpr (std::is_same_v<D, Input>) {
+            out.inputs.push_back(append(out, t.dtype, std::move(shape), d, t.location));
+          } else if constexpr (std::is_same_v<D, Pointwise>) {
+            std::vector<Operand> args;
+            for (const Operand& a : d.args)
+              args.push_back(a.tensor ? Operand{.tensor = at(a.tensor)}
+                                      : Operand{.scalar = map_expr(a.scalar)});
+            pointwise(out, d.op, args, t.location);
+          } else if constexpr (std::is_same_v<D, Cast>) {
+            cast(out, at(d.arg), t.dtype, t.location);
+          } else if constexpr (std::is_same_v<D, Full>) {
+            full(out, shape, map_expr(d.value), t.dtype, t.location);
+          } else if constexpr (std::is_same_v<D, Broadcast>) {
+            broadcast(out, at(d.arg), d.is_broadcast, t.location);
+          } else if constexpr (std::is_same_v<D, Expand>) {
+            expand(out, at(d.arg), map_all(d.shape), t.location);
+          } else if constexpr (std::is_same_v<D, Squeeze>) {
+            squeeze(out, at(d.arg), d.dims, d.squeeze_expanded, t.location);
+          } else if constexpr (std::is_same_v<D, Permute>) {
+            permute(out, at(d.arg), d.dims, t.location);
+          } else if constexpr (std::is_same_v<D, StrideOrder>) {
+            stride_order(out, at(d.arg), d.order, t.location);
+          } else if constexpr (std::is_same_v<D, Reduction>) {
+            reduce(out, d.op, at(d.arg), d.dims, d.identity, t.location);
+          } else if constexpr (std::is_same_v<D, Result>) {
+            result(out, at(d.of), d.index, t.location);
+          } else if constexpr (std::is_same_v<D, Iota>) {
+            iota(out, shape[0], t.location);
+          } else if constexpr (std::is_same_v<D, TakeAlongAxis>) {
+            take_along_axis(out, at(d.arg), at(d.index), d.dim, d.same_sizes, t.location);
+          } else if constexpr (std::is_same_v<D, SplitDim>) {
+            const auto it = known.parts.find(t.id);
+            const auto [outer, inner] =
+                it != known.parts.end() ? it->second : std::pair(d.sizes[0], d.sizes[1]);
+            split_dim(out, at(d.arg), d.dim, map_expr(outer), map_expr(inner), t.location);
+            // The size that is known in place of the one that was wanted.
+            if (it != known.parts.end() && !d.sizes[0]->is_constant(-1))
+              rules::require(out, text("split_dim(t", d.arg->id, ", ", d.dim, ")"), at(d.arg),
+                             d.dim, map_expr(d.sizes[0]), map_expr(outer), rules::split_law);
+          } else if constexpr (std::is_same_v<D, MergeDims>) {
+            merge_dims(out, at(d.arg), d.dim, map_expr(d.size), t.location);
+          } else if constexpr (std::is_same_v<D, Slice>) {
+            slice(out, at(d.arg), map_all(d.starts), map_all(d.ends), d.steps, t.location);
+          } else if constexpr (std::is_same_v<D, Flip>) {
+            flip(out, at(d.arg), d.dims, t.location);
+          } else if constexpr (std::is_same_v<D, Pad>) {
+            pad(out, at(d.arg), map_all(d.before), map_all(d.after), map_expr(d.value), t.location);
+          } else if constexpr (std::is_same_v<D, Cat>) {
+            std::vector<const Tensor*> args;
+            for (const Tensor* a : d.args) args.push_back(at(a));
+            cat(out, args, d.dim, t.location);
+          } else if constexpr (std::is_same_v<D, Library>) {
+            std::vector<const Tensor*> args;
+            for (const Tensor* a : d.args) args.push_back(at(a));
+            library(out, d.op, args, d.attributes, t.location);
+          } else {
+            static_assert(std::is_same_v<D, std::monostate>,
+                          "rebuild() does not know this tensor op");
+          }
+        },
+        t.definition);
+    FUSER_ASSERT(out.tensors.size() == static_cast<size_t>(t.id) + 1, "rebuild() lost the ids at t",
+                 t.id);
+    const BroadcastDims& ones = known.ones;
+    for (auto one = ones.lower_bound({t.id, 0}); one != ones.end() && one->first == t.id; ++one)
+      out.tensors.back().shape[one->second] = out.exprs.constant(1);
+  }
+  out.composite = fusion.composite;
+  out.arguments = fusion.arguments;
+  out.random = fusion.random;
+  for (const Output& o : fusion.outputs)
+    if (!o.temp) add_output(out, at(o.tensor), o.alias);
+  return out;
+}
+
+Fusion specialize(const Fusion& fusion, const std::vector<std::vector<bool>>& ones,
+                  const KnownSizes& known) {
+  const auto size = [&](Exprs& target, Expr s) -> Expr {
+    for (auto is = known.sizes.end(); s->is_symbol(Symbol::Size); s = is->second)
+      if ((is = known.sizes.find({s->a, s->b})) == known.sizes.end()) break;
+    if (s->is_constant()) return target.constant(s->value.integer);
+    return ones[s->a][s->b] ? target.constant(1) : target.symbol(Symbol::Size, s->a, s->b);
+  };
+  Fusion first = rebuild(fusion, size, known);
+  // Sizes that must be equal get one name: the static size if there is one, else the first symbol.
+  std::unordered_map<Expr, Expr> parent;
+  const auto find = [&](Expr e) {
+    while (parent.count(e)) e = parent.at(e);
+    return e;
+  };
+  for (const Constraint& c : first.constraints) {
+    Expr a = find(c.left), b = find(c.right);
+    if (a == b) continue;
+    const auto simple = [](Expr e) { return e->is_constant() || e->is_symbol(Symbol::Size); };
+    if (!simple(a) || !simple(b) || (a->is_constant() && b->is_constant())) continue;
+    if (b->is_constant() || (!a->is_constant() && b->id < a->id)) std::swap(a, b);
+    parent[b] = a;
+  }
+  if (parent.empty()) return first;
+  Fusion second = rebuild(first,
+                          [&](Exprs& target, Expr s) -> Expr {
+                            Expr r = find(s);
+                            return r->is_constant() ? target.constant(r->value.integer)
+                                                    : target.symbol(Symbol::Size, r->a, r->b);
+                          },
+                          {.ones = known.ones});
+  // The rules that gave the names are no longer visible in the second graph; they are still to be
+  // checked.
+  std::vector<Constraint> constraints;
+  for (const Constraint& c : first.constraints) {
+    const auto copy = [&](Expr e) {
+      return rewrite(second.exprs, e, [](Expr) -> Expr { return nullptr; });
+    };
+    Constraint& same = constraints.emplace_back(c);
+    same.left = copy(c.left);
+    same.right = copy(c.right);
+    same.left_tensor = &second.tensors[c.left_tensor->id];
+    same.right_tensor = &second.tensors[c.right_tensor->id];
+  }
+  second.constraints = std::move(constraints);
+  return second;
+}
+
+}  // namespace fuser
