@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fuser import FusionDefinition
-from fuser.ops import Ops, as_dtype
+from fuser.ops import as_dtype
 from fuser.validation import TOLERANCES, Tolerance
 
 Shape = tuple[int, ...]
@@ -106,7 +106,6 @@ class Case:
     exact    `eager` for float64 images of the inputs, where `eager` itself names a dtype
     bounds   by result; empty: Bound() for all
     peers    by contender
-    needs    ops of fd.ops that `define` uses and an older frontend may lack
     reads    it writes next to nothing: timed beside the read-only probe too
     twice    inputs that are read at two coordinates too far apart for a cache: their bytes count
              twice
@@ -125,7 +124,6 @@ class Case:
     exact: Callable[..., Any] | None = None
     bounds: tuple[Bound, ...] = ()
     peers: Mapping[str, Peer] = field(default_factory=dict)
-    needs: tuple[str, ...] = ()
     reads: bool = False
     twice: tuple[int, ...] = ()
     goal: Goal = Goal()
@@ -133,10 +131,6 @@ class Case:
     @property
     def key(self) -> str:
         return key(self.name, self.dtype, self.shape)
-
-    def missing(self) -> list[str]:
-        """The ops it needs that this frontend does not have."""
-        return [name for name in self.needs if not hasattr(Ops, name)]
 
     def definition(self, inputs: Sequence[Tensor], static_sizes: bool = False) -> FusionDefinition:
         fd = FusionDefinition()

@@ -60,7 +60,6 @@ def batch_norm_relu(shape: Shape, dtype: torch.dtype) -> Case:
         outputs=(dtype,),
         updates=(3, 4),
         bounds=(Bound(1e-5, half=1e-4), Bound(), Bound()),
-        needs=("batch_norm",),
         goal=Goal(copy=_BATCH_NORM),
     )
 
@@ -86,7 +85,6 @@ def group_norm_silu(shape: Shape, dtype: torch.dtype) -> Case:
         # silu of a norm of -5 that is rounded first is off by more than its own rounding.
         bounds=(Bound(1e-5, half=4e-3),),
         peers={"liger": peers.liger_group_norm_silu(groups)},
-        needs=("group_norm",),
         goal=Goal(copy=_GROUP_NORM),
     )
 
@@ -105,7 +103,6 @@ def instance_norm(shape: Shape, dtype: torch.dtype) -> Case:
         ),
         outputs=(dtype,),
         bounds=(Bound(1e-5),),
-        needs=("instance_norm",),
     )
 
 
@@ -146,7 +143,6 @@ def batch_norm_backward(shape: Shape, dtype: torch.dtype) -> Case:
             eager=eager,
             define=define,
             outputs=(dtype, f32, f32),
-            needs=("sum",),
         ),
         count,
         primitive,
@@ -206,7 +202,6 @@ def group_norm_backward(shape: Shape, dtype: torch.dtype) -> Case:
             eager=eager,
             define=define,
             outputs=(dtype,) * 3,
-            needs=("sum", "mean"),
         ),
         size * grouped[3],
         primitive,

@@ -35,7 +35,6 @@ def cross_entropy(shape: Shape, dtype: torch.dtype) -> Case:
         define=define,
         outputs=(f32,),
         peers={"quack": peers.quack_cross_entropy, "liger": peers.liger_cross_entropy},
-        needs=("cross_entropy",),
         reads=True,
         goal=Goal(aligned=key("cross_entropy", dtype, (shape[0], 50256)))
         if odd
@@ -75,7 +74,6 @@ def cross_entropy_backward(shape: Shape, dtype: torch.dtype) -> Case:
         outputs=(dtype,),
         bounds=(Bound(1e-5 / classes),),
         peers={"quack": peers.quack_cross_entropy_backward},
-        needs=("iota",),
     )
 
 

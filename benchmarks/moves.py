@@ -64,7 +64,6 @@ def split_heads(shape: Shape, dtype: torch.dtype) -> Case:
         eager=eager,
         define=define,
         outputs=(dtype,) * 3,
-        needs=("select",),
     )
 
 

@@ -45,7 +45,6 @@ def layer_norm(shape: Shape, dtype: torch.dtype) -> Case:
         define=lambda ops, x, weight, bias: ops.layer_norm(x, [n], weight, bias, EPS),
         outputs=(dtype, f32, f32),
         peers={"quack": peers.quack_layer_norm, "liger": peers.liger_layer_norm},
-        needs=("layer_norm",),
         goal=rows.forward_goal("layer_norm", shape, dtype, widest_but_one=0.90),
     )
 
@@ -68,7 +67,6 @@ def rms_norm(shape: Shape, dtype: torch.dtype) -> Case:
         define=lambda ops, x, weight: ops.rms_norm(x, [n], weight, EPS),
         outputs=(dtype, f32),
         peers={"quack": peers.quack_rms_norm, "liger": peers.liger_rms_norm},
-        needs=("rms_norm",),
         goal=rows.forward_goal("rms_norm", shape, dtype),
     )
 
@@ -94,7 +92,6 @@ def add_layer_norm(shape: Shape, dtype: torch.dtype) -> Case:
         define=define,
         outputs=(dtype, dtype),
         bounds=(_RESIDUAL, Bound()),
-        needs=("layer_norm",),
     )
 
 
@@ -119,7 +116,6 @@ def dropout_add_layer_norm(shape: Shape, dtype: torch.dtype) -> Case:
         define=define,
         outputs=(dtype, dtype),
         bounds=(_RESIDUAL, Bound()),
-        needs=("layer_norm",),
     )
 
 
@@ -145,7 +141,6 @@ def add_rms_norm(shape: Shape, dtype: torch.dtype) -> Case:
         outputs=(dtype, dtype),
         bounds=(_RESIDUAL, Bound()),
         peers={"quack": peers.quack_add_rms_norm, "liger": peers.liger_add_rms_norm},
-        needs=("rms_norm",),
     )
 
 
@@ -181,7 +176,6 @@ def layer_norm_across(stored: bool) -> Callable[[Shape, torch.dtype], Case]:
             define=define,
             outputs=(dtype, dtype),
             bounds=(_RESIDUAL, Bound()),
-            needs=("layer_norm",),
             goal=Goal(copy=_ACROSS),
         )
 
@@ -239,7 +233,6 @@ def layer_norm_backward(shape: Shape, dtype: torch.dtype) -> Case:
             define=define,
             outputs=(dtype,) * 3,
             peers={"liger": peers.liger_layer_norm_backward},
-            needs=("sum", "mean"),
             goal=_backward_goal(n, _WIDE_LAYER_NORM_BACKWARD if n >= 16384 else _BACKWARD),
         ),
         shape[0],
@@ -286,7 +279,6 @@ def layer_norm_backward_across(shape: Shape, dtype: torch.dtype) -> Case:
             eager=eager,
             define=define,
             outputs=(dtype,) * 3,
-            needs=("sum", "mean"),
             goal=Goal(copy=_ACROSS_BACKWARD),
         ),
         images * tokens,
@@ -330,7 +322,6 @@ def rms_norm_backward(shape: Shape, dtype: torch.dtype) -> Case:
             define=define,
             outputs=(dtype,) * 2,
             peers={"quack": peers.quack_rms_norm_backward, "liger": peers.liger_rms_norm_backward},
-            needs=("sum", "mean"),
             goal=_backward_goal(n, _BACKWARD),
         ),
         shape[0],

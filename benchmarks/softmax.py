@@ -22,7 +22,6 @@ def softmax(shape: Shape, dtype: torch.dtype) -> Case:
         outputs=(dtype,),
         bounds=(Bound(1e-5 / shape[-1]),),
         peers={"quack": peers.quack_softmax, "liger": peers.liger_softmax},
-        needs=("softmax",),
         goal=rows.forward_goal("softmax", shape, dtype),
     )
 
@@ -36,7 +35,6 @@ def log_softmax(shape: Shape, dtype: torch.dtype) -> Case:
         eager=lambda x: torch.log_softmax(x, -1),
         define=lambda ops, x: ops.log_softmax(x, 1),
         outputs=(dtype,),
-        needs=("log_softmax",),
     )
 
 
@@ -58,7 +56,6 @@ def softmax_backward(shape: Shape, dtype: torch.dtype) -> Case:
         # y reaches 60 times its mean, and dy - sum cancels.
         bounds=(Bound(1e-4 / shape[-1]),),
         peers={"quack": peers.quack_softmax_backward, "liger": peers.liger_softmax_backward},
-        needs=("sum",),
         goal=Goal(aligned=key("softmax_backward", dtype, (shape[0], 4096)))
         if shape[1] == 4097
         else Goal(),
@@ -80,7 +77,6 @@ def log_softmax_backward(shape: Shape, dtype: torch.dtype) -> Case:
         eager=lambda dy, y: torch.ops.aten._log_softmax_backward_data(dy, y, -1, y.dtype),
         define=lambda ops, dy, y: dy - ops.exp(y) * ops.sum(dy, [1], keepdim=True),
         outputs=(dtype,),
-        needs=("sum",),
     )
 
 

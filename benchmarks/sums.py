@@ -28,7 +28,6 @@ def reduction(
     dims: Sequence[int],
     eager: Callable[[Tensor, list[int]], Any],
     define: Callable[[Any, Any, list[int]], Any],
-    needs: tuple[str, ...],
     outputs: int = 1,
     asked: bool = False,
     grows: bool = False,
@@ -55,7 +54,6 @@ def reduction(
             define=lambda ops, x: define(ops, x, axes),
             outputs=(dtype,) * outputs,
             bounds=(bound,) * outputs,
-            needs=needs,
             reads=True,
             goal=goal if asked else Goal(),
         )
@@ -69,7 +67,6 @@ def _sum(name: str, dims: Sequence[int]) -> Build:
         dims,
         lambda x, axes: x.sum(axes),
         lambda ops, x, axes: ops.sum(x, axes),
-        ("sum",),
         asked=True,
         grows=True,
     )
@@ -84,28 +81,24 @@ max_inner = reduction(
     [1],
     lambda x, axes: x.amax(axes),
     lambda ops, x, axes: ops.max(x, axes),
-    ("max",),
 )
 max_outer = reduction(
     "max_outer",
     [0],
     lambda x, axes: x.amax(axes),
     lambda ops, x, axes: ops.max(x, axes),
-    ("max",),
 )
 mean_inner = reduction(
     "mean_inner",
     [1],
     lambda x, axes: x.mean(axes),
     lambda ops, x, axes: ops.mean(x, axes),
-    ("mean",),
 )
 var_mean_inner = reduction(
     "var_mean_inner",
     [1],
     lambda x, axes: torch.var_mean(x, axes, correction=1),
     lambda ops, x, axes: ops.var_mean(x, axes, correction=1),
-    ("var_mean",),
     outputs=2,
 )
 var_mean_outer = reduction(
@@ -113,7 +106,6 @@ var_mean_outer = reduction(
     [0],
     lambda x, axes: torch.var_mean(x, axes, correction=1),
     lambda ops, x, axes: ops.var_mean(x, axes, correction=1),
-    ("var_mean",),
     outputs=2,
 )
 

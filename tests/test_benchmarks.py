@@ -149,9 +149,6 @@ def test_case_agrees_with_float64(key: str) -> None:
 
 @pytest.mark.parametrize("key", MAIN)
 def test_run_case(key: str) -> None:
-    missing = MAIN[key].case().missing()
-    if missing:
-        pytest.skip(f"fd.ops has no {', '.join(missing)}")
     for case in small_cases(MAIN[key]):
         record = run_case(case, SETTING)
         assert "fuser" not in record["failed"], record["failed"]["fuser"]
@@ -190,10 +187,9 @@ def test_a_wrong_peer_is_timed_and_named() -> None:
 
 
 def test_an_op_that_is_missing_is_named() -> None:
-    case = changed(pointwise.scale((4, 32), torch.float32), needs=("exp", "not_an_op"))
-    assert case.missing() == ["not_an_op"]
+    case = changed(pointwise.scale((4, 32), torch.float32), define=lambda ops, x: ops.not_an_op(x))
     record = run_case(case, SETTING)
-    assert record["failed"]["fuser"] == "NotImplementedError: fd.ops has no not_an_op"
+    assert "not_an_op" in record["failed"]["fuser"]
     assert "eager" in record["us"]
 
 
@@ -226,8 +222,8 @@ def test_peers() -> None:
         right,
         eager=lambda x: [x * 1.5, x.sum()],
         outputs=(torch.float32, torch.float32),
+        define=lambda ops, x: ops.not_an_op(x),
         peers={"quack": prepare, "liger": absent},
-        needs=("not_an_op",),
     )
     contenders = ("eager", "quack", "liger", "fuser")
     record = run_case(case, Setting(device=CPU, samples=2, contenders=contenders))
@@ -449,8 +445,12 @@ def test_command_goes_on_without_ours(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A case that ours cannot run yet, and peers that are not installed: named, exit status 1."""
+
+    def refuse(case: Case, inputs: object) -> Any:
+        raise fuser.Unsupported("not today")
+
     original = sums.sum_full((4096,), torch.float32)
-    monkeypatch.setattr(Case, "missing", lambda case: ["sum"])
+    monkeypatch.setattr(Case, "definition", refuse)
     monkeypatch.setattr(peers, "available", lambda: ({}, {"quack": "no module", "liger": "no"}))
     path = tmp_path / "results.json"
     arguments = ["--tiny", "--device", "cpu", "--quick", "--families", "sums"]
@@ -459,7 +459,7 @@ def test_command_goes_on_without_ours(
     output = capsys.readouterr()
     assert "quack could not be imported: no module" in output.out
     assert "liger" not in output.err
-    assert f"{original.key}: fuser: NotImplementedError: fd.ops has no sum" in output.out
+    assert f"{original.key}: fuser: Unsupported: not today" in output.out
     kept = json.loads(path.read_text())
     assert kept["families"]["sums"][original.key]["us"]["eager"] > 0
     assert kept["environment"]["samples"] == 20
