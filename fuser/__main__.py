@@ -11,6 +11,7 @@ A line never fails: what is missing is said in its place.
 import argparse
 import importlib
 import importlib.metadata
+import io
 import os
 import platform
 import shlex
@@ -201,6 +202,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # paths that the locale cannot write
     top = parser()
     parsed = top.parse_args(arguments)
     if "run" not in parsed:

@@ -7,6 +7,7 @@ process while it is imported. Therefore the version is compared before the impor
 
 import importlib
 import importlib.util
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,12 @@ _PACKAGE = Path(__file__).resolve().parent
 
 def rebuild_command() -> str:
     """The command that compiles fuser for this interpreter and the torch that it imports."""
-    checkout = _PACKAGE.parent
-    if (checkout / "setup.py").exists():
+    checkout, python = shlex.quote(str(_PACKAGE.parent)), shlex.quote(sys.executable)
+    if (_PACKAGE.parent / "setup.py").exists():
         if importlib.util.find_spec("pybind11"):  # the build's tools are here
-            return f"cd {checkout} && {sys.executable} setup.py build_ext --inplace"
-        return f"{sys.executable} -m pip install --no-deps -e {checkout}"
-    install = f"{sys.executable} -m pip install --force-reinstall --no-deps --no-cache-dir"
+            return f"cd {checkout} && {python} setup.py build_ext --inplace"
+        return f"{python} -m pip install --no-deps -e {checkout}"
+    install = f"{python} -m pip install --force-reinstall --no-deps --no-cache-dir"
     return f"{install} <source folder of fuser>"
 
 

@@ -173,7 +173,9 @@ def captured_dumps(into: LegacyDefinition) -> Iterator[None]:
         with options_being({"FUSER_DUMP_DIR": folder}):
             yield
         files = sorted(Path(folder).iterdir())  # their names begin with a number
-        into._debug_output = "\n".join(f"---- {f.name}\n{f.read_text()}" for f in files)
+        into._debug_output = "\n".join(
+            f"---- {f.name}\n{f.read_text(encoding='utf-8')}" for f in files
+        )
 
 
 def clone(source: FusionDefinition, target: FusionDefinition) -> None:

@@ -7,6 +7,7 @@ fuser repro FILE` runs it and makes it smaller (fuser/shrink.py).
 import functools
 import hashlib
 import math
+import shlex
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -109,13 +110,14 @@ def keep_script(script: str, error: str) -> Path:
     raised = "".join(f"# {line}\n" for line in error.split("\n"))
     name = hashlib.sha256(script.encode()).hexdigest()[:12]
     path = _folder() / f"repro_{name}.py"
-    path.write_text(raised + script)
+    path.write_text(raised + script, encoding="utf-8", errors="backslashreplace")
     return path
 
 
 def said_where(path: Path) -> str:
     """What a message says of a script that was kept."""
-    return f"this run as a script: {path}\n  python -m fuser repro {path} runs and shrinks it"
+    command = f"python -m fuser repro {shlex.quote(str(path))}"
+    return f"this run as a script: {path}\n  {command} runs and shrinks it"
 
 
 @functools.cache

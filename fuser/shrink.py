@@ -120,7 +120,7 @@ def run(path: Path) -> int:
     """Runs the script, says what it raises, and writes a smaller one beside it. Returns 1 where it
     raises nothing.
     """
-    text = path.read_text()
+    text = path.read_text(encoding="utf-8")
     wanted = error_in_a_process(text)
     if not wanted:
         print(
@@ -136,7 +136,7 @@ def run(path: Path) -> int:
     dies = wanted.startswith((_STICKY, "exit status"))
     small = shrunk(text, wanted, error_in_a_process if dies else error_of)
     target = path.with_suffix(".small.py")
-    target.write_text(small)
+    target.write_text(small, encoding="utf-8")
     counts = [sum(bool(_OP.match(line)) for line in t.splitlines()) for t in (text, small)]
     print(f"{target}: the same error with {counts[1]} of {counts[0]} ops")
     return 0

@@ -24,6 +24,9 @@ NAMES = [
     "options",
 ]
 
+# A locale in which Python reads and writes ASCII only.
+ASCII = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -60,6 +63,12 @@ def test_env() -> None:
     assert done.returncode == 0
     assert [line.split(":")[0].strip() for line in done.stdout.splitlines()] == NAMES
     assert re.search(r"torch: +\d+\.\d+", done.stdout)
+
+
+def test_env_in_a_locale_that_cannot_write_its_paths(tmp_path: Path) -> None:
+    done = run("env", FUSER_CACHE_DIR=str(tmp_path / "größe"), **ASCII)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert r"gr\xf6\xdfe" in done.stdout
 
 
 def test_unknown_subcommand_is_an_error() -> None:

@@ -1,5 +1,6 @@
 """fuser/definition.py: defining, closing, running and looking, on the host executor."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -389,6 +390,28 @@ def test_repro_scripts_run() -> None:
         )
         assert done.returncode == 0, done.stderr
         assert done.stdout
+
+
+def test_a_program_whose_path_the_locale_cannot_read(tmp_path: Path) -> None:
+    """Its lines are named with escapes."""
+    program = tmp_path / "größe" / "program.py"
+    program.parent.mkdir()
+    program.write_text(
+        "from fuser import FusionDefinition, ShapeError\n"
+        "fd = FusionDefinition()\n"
+        "try: fd.define_tensor([2]) + fd.define_tensor([3])\n"
+        "except ShapeError as error: print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, program],
+        env=os.environ
+        | {"PYTHONPATH": str(Path(fuser.__path__[0]).parent)}
+        | {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert r"gr\udcc3\udcb6\udcc3\udc9fe/program.py:3" in done.stdout
 
 
 def test_outputs_are_laid_out_as_asked() -> None:

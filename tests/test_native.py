@@ -1,7 +1,9 @@
 """fuser/_native.py: a torch that fuser was not built for is refused before a binary is touched."""
 
 import importlib.metadata
+import importlib.util
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +52,18 @@ def test_mismatch_is_raised_before_the_binary_is_loaded() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout == "True\nFalse\n", done.stderr
+
+
+def test_the_command_that_builds_takes_folders_with_spaces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkout = tmp_path / "a checkout"
+    (checkout / "fuser").mkdir(parents=True)
+    (checkout / "setup.py").touch()
+    monkeypatch.setattr(_native, "_PACKAGE", checkout / "fuser")
+    for tools in (None, object()):
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name, found=tools: found)
+        assert str(checkout) in shlex.split(_native.rebuild_command())
 
 
 def test_build_missing(tmp_path: Path) -> None:

@@ -7,12 +7,22 @@ namespace py = pybind11;
 namespace fuser {
 namespace {
 
+// A path as text. Bytes of a path that the locale cannot read (all beyond ASCII in LC_ALL=C) are
+// lone surrogates in Python, which have no UTF-8: they stay readable as escapes.
+std::string path_text(PyObject* path) {
+  if (const char* utf8 = PyUnicode_AsUTF8(path)) return utf8;
+  PyErr_Clear();
+  PyObject* escaped = PyUnicode_AsEncodedString(path, "utf-8", "backslashreplace");
+  if (!escaped) throw py::error_already_set();
+  return py::reinterpret_steal<py::bytes>(escaped);
+}
+
 // Folders of code that is not the user's, as code objects spell them: "fuser/" to begin with. Read
 // and written with the interpreter's lock.
 std::vector<std::string>& folders_of_others() {
   static auto* folders = new std::vector<std::string>{
-      py::str(py::module_::import("fuser").attr("__path__").attr("__getitem__")(0))
-          .cast<std::string>() +
+      path_text(
+          py::object(py::module_::import("fuser").attr("__path__").attr("__getitem__")(0)).ptr()) +
       "/"};
   return *folders;
 }
@@ -72,7 +82,7 @@ std::string user_line() {
   Py_XINCREF(frame);
   while (frame && line.empty()) {
     PyCodeObject* code = PyFrame_GetCode(frame);
-    const std::string_view file = PyUnicode_AsUTF8(code->co_filename);
+    const std::string file = path_text(code->co_filename);
     if (is_users(file)) line = text(file, ":", PyFrame_GetLineNumber(frame));
     Py_DECREF(code);
     PyFrameObject* caller = PyFrame_GetBack(frame);
@@ -83,7 +93,7 @@ std::string user_line() {
   return line;
 }
 
-void skip_frames_in(std::string folder) { folders_of_others().push_back(std::move(folder)); }
+void skip_frames_in(py::str folder) { folders_of_others().push_back(path_text(folder.ptr())); }
 
 void check_open(const Builder& builder) {
   FUSER_CHECK(

@@ -34,7 +34,7 @@ struct ScalarHandle {
 // The line of the user's program that is being executed: "train.py:41". Frames of this package do
 // not count, nor those of files whose path starts with a `folder` of skip_frames_in().
 std::string user_line();
-void skip_frames_in(std::string folder);
+void skip_frames_in(pybind11::str folder);
 
 // Raises User "definition-3" once the definition is compiled.
 void check_open(const Builder& builder);

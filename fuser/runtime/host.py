@@ -255,7 +255,7 @@ def _write(path: Path, part: Numbered) -> Path:
             f'#line 1 "{source.name}.cu"\n{source.text}\n'
             f"}};\n}}\n{entry}({index}, K{index}, {source.name})\n"
         )
-    path.write_text("".join(pieces))
+    path.write_text("".join(pieces), encoding="utf-8")
     return path
 
 

@@ -229,7 +229,7 @@ def _main() -> None:
     parser.add_argument("--output", type=Path, help="where to write the cubin")
     parser.add_argument("extra", nargs="*", help="further flags of NVRTC, behind --")
     options = parser.parse_args()
-    text = options.source.read_text()
+    text = options.source.read_text(encoding="utf-8")
     try:
         compiled = compile(options.source.stem, text, options.arch, options.extra)
     except CompileError as error:
