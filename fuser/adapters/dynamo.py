@@ -34,7 +34,7 @@ from fuser.adapters.program import program, strict_from_environment
 from fuser.adapters.region import build_together
 from fuser.adapters.report import note_graph
 from fuser.adapters.upsampling import repeat_by_views
-from fuser.adapters.views import drop_views, owner_of, storage_of
+from fuser.adapters.views import drop_views, memory_of, owner_of
 
 
 @dataclass(frozen=True)
@@ -126,9 +126,9 @@ def _donated(graph: fx.Graph) -> set[fx.Node]:
     places = context.fw_metadata.bw_donated_idxs or ()
     context.fw_metadata.bw_donated_idxs = []
     nodes = [n for n in graph.nodes if n.op == "placeholder"]
-    memory = Counter(storage._cdata for n in nodes if (storage := storage_of(n)) is not None)
-    given = ((nodes[i], storage_of(nodes[i])) for i in places)
-    return {n for n, storage in given if storage is not None and memory[storage._cdata] == 1}
+    sharing = Counter(memory for n in nodes for memory in memory_of(n))
+    given = ((nodes[i], memory_of(nodes[i])) for i in places)
+    return {n for n, memory in given if memory and all(sharing[m] == 1 for m in memory)}
 
 
 def _kept_for_backward(graph: fx.Graph) -> tuple[list[Any] | None, range]:
@@ -147,8 +147,8 @@ def _kept_bytes(graph: fx.Graph) -> int:
     results, (_, places) = _results(graph), _kept_for_backward(graph)
     seen = {owner_of(n) for n in results[: places.start] if isinstance(n, fx.Node)}
     kept = {owner_of(results[i]) for i in places} - seen
-    storages = [storage_of(n) for n in kept if n.op == "call_function"]
-    sizes = [storage.nbytes() for storage in storages if storage is not None]
+    made = (n for n in kept if n.op == "call_function")
+    sizes = [storage.nbytes() for n in made for storage in memory_of(n).values()]
     return sum(n for n in sizes if type(n) is int)
 
 

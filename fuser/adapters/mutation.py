@@ -19,6 +19,7 @@ import torch
 from torch import fx
 
 from fuser.adapters.partition import Write, is_write, tensor_of, writes
+from fuser.adapters.views import memory_of
 
 
 def final_writes(graph: fx.Graph) -> dict[fx.Node, Write]:
@@ -27,8 +28,8 @@ def final_writes(graph: fx.Graph) -> dict[fx.Node, Write]:
     if not written:
         return {}
     order = {node: i for i, node in enumerate(graph.nodes)}
-    inputs = {m for node in graph.nodes if node.op == "placeholder" for m in _memory(node)}
-    copied = {m for node in written for m in _memory(node.args[1])}
+    inputs = {m for node in graph.nodes if node.op == "placeholder" for m in memory_of(node)}
+    copied = {m for node in written for m in memory_of(node.args[1])}
     times = Counter(node.args[0] for node in written)
     result: dict[fx.Node, Write] = {}
     for node, readers in _readers(graph, written).items():
@@ -38,8 +39,8 @@ def final_writes(graph: fx.Graph) -> dict[fx.Node, Write]:
         joins = (
             times[target] == 1
             # Nothing that is copied lies in an input; what is written here, no other copy reads.
-            and inputs.isdisjoint(_memory(value))
-            and copied.isdisjoint(_memory(target))
+            and inputs.isdisjoint(memory_of(value))
+            and copied.isdisjoint(memory_of(target))
             and _fits(_tensor(value), _tensor(target))
         )
         result[node] = Write(readers, joins)
@@ -68,11 +69,11 @@ def _readers(graph: fx.Graph, written: Sequence[fx.Node]) -> dict[fx.Node, list[
     sharing: dict[int, list[fx.Node]] = {}
     for node in graph.nodes:
         if not writes(node):
-            for memory in _memory(node):
+            for memory in memory_of(node):
                 sharing.setdefault(memory, []).append(node)
     found: dict[fx.Node, list[fx.Node]] = {}
     for node in written:
-        users = (u for m in _memory(node.args[0]) for n in sharing[m] for u in n.users)
+        users = (u for m in memory_of(node.args[0]) for n in sharing[m] for u in n.users)
         readers = (u for u in users if u.op != "output" and u not in others)
         found[node] = list(dict.fromkeys(readers))
     return found
@@ -83,13 +84,13 @@ def keep_old_values(graph: fx.Graph, places: Collection[int]) -> None:
     backward graph wants what the forward graph read.
     """
     written = [node for node in graph.nodes if is_write(node)]
-    overwritten = {m for node in written for m in _memory(node.args[0])}
+    overwritten = {m for node in written for m in memory_of(node.args[0])}
     output = next(n for n in graph.nodes if n.op == "output")
     results = list(output.args[0])
     copies: dict[fx.Node, fx.Node] = {}
     for place in places:
         node = results[place]
-        if not isinstance(node, fx.Node) or overwritten.isdisjoint(_memory(node)):
+        if not isinstance(node, fx.Node) or overwritten.isdisjoint(memory_of(node)):
             continue
         if node not in copies:
             with graph.inserting_before(written[0]):
@@ -115,11 +116,3 @@ def _fits(value: Any, target: Any) -> bool:
 
 def _expression(size: Any) -> Any:
     return size.node.expr if isinstance(size, torch.SymInt) else size
-
-
-def _memory(value: Any) -> set[int]:
-    """Where the tensors that a node gives lie."""
-    given = value.meta.get("val") if isinstance(value, fx.Node) else None
-    tensors = given if isinstance(given, list | tuple) else [given]
-    plain = (t for t in tensors if isinstance(t, torch.Tensor) and t.layout == torch.strided)
-    return {t.untyped_storage()._cdata for t in plain}

@@ -109,12 +109,13 @@ def owner_of(node: fx.Node) -> fx.Node:
     return node
 
 
-def storage_of(node: fx.Node) -> Any:
-    """The memory that the node's FakeTensor stands for; None where it gives no strided tensor."""
-    value = tensor_of(node)
-    if value is None or value.layout != torch.strided:
-        return None
-    return value.untyped_storage()
+def memory_of(node: Any) -> dict[int, torch.UntypedStorage]:
+    """The memories that the strided tensors of a node lie in, by what is the same for each."""
+    given = node.meta.get("val") if isinstance(node, fx.Node) else None
+    tensors = given if isinstance(given, list | tuple) else [given]
+    plain = (t for t in tensors if isinstance(t, torch.Tensor) and t.layout == torch.strided)
+    storages = (t.untyped_storage() for t in plain)
+    return {storage._cdata: storage for storage in storages}
 
 
 def _may_alias(node: fx.Node) -> bool:
@@ -135,7 +136,7 @@ def _shares_memory(a: fx.Node, b: fx.Node) -> bool:
     x, y = tensor_of(a), tensor_of(b)
     if x is None or y is None or x.dtype != y.dtype:
         return False
-    return bool(x.untyped_storage()._cdata == y.untyped_storage()._cdata)
+    return not memory_of(a).keys().isdisjoint(memory_of(b))
 
 
 def laid_out(given: torch.Tensor, strides: Sequence[int]) -> torch.Tensor:
