@@ -5,6 +5,7 @@
 #include <pybind11/stl.h>
 
 #include <complex>
+#include <memory>
 
 #include "base/error.h"
 #include "bind/bind.h"
@@ -16,11 +17,25 @@ namespace py = pybind11;
 namespace fuser {
 namespace {
 
-// An expression of an arena; Python keeps the arena alive with it. Equal if the nodes are one.
+using Arena = std::shared_ptr<Exprs>;
+
+// An expression and what it lies in. Equal if the nodes are one.
 struct Node {
+  Arena arena;
   Expr expr = nullptr;
   bool operator==(const Node&) const = default;
 };
+
+Expr of(const Arena& arena, const Node& node) {
+  FUSER_ASSERT(node.arena == arena, "an operand is of another arena");
+  return node.expr;
+}
+
+std::vector<Expr> of(const Arena& arena, const std::vector<Node>& nodes) {
+  std::vector<Expr> out;
+  for (const Node& n : nodes) out.push_back(of(arena, n));
+  return out;
+}
 
 Op op_named(const std::string& name) {
   Op op{};
@@ -28,19 +43,7 @@ Op op_named(const std::string& name) {
   return op;
 }
 
-Node apply_op(Exprs& exprs, const std::string& op, const std::vector<Node>& args) {
-  std::vector<Expr> operands;
-  for (const Node& a : args) operands.push_back(a.expr);
-  return {exprs.apply(op_named(op), operands)};
-}
-
-Node product(Exprs& exprs, const std::vector<Node>& factors) {
-  std::vector<Expr> operands;
-  for (const Node& f : factors) operands.push_back(f.expr);
-  return {exprs.product(operands)};
-}
-
-int64_t run(Node root, const std::function<int64_t(Symbol, int, int)>& leaf) {
+int64_t run(const Node& root, const std::function<int64_t(Symbol, int, int)>& leaf) {
   IntProgram program;
   const int slot = program.add(root.expr);
   std::vector<int64_t> values;
@@ -49,7 +52,7 @@ int64_t run(Node root, const std::function<int64_t(Symbol, int, int)>& leaf) {
 }
 
 // A kernel whose only statement computes the expression: its text on the way there and back.
-std::string let_text(Node value) {
+std::string let_text(const Node& value) {
   KernelIR kernel;
   kernel.name = "k";
   const Expr copy = rewrite(kernel.exprs, value.expr, [](Expr) -> Expr { return nullptr; });
@@ -124,43 +127,47 @@ void bind_exprs(py::module_& m) {
       .value("Extent", Symbol::Extent);
 
   py::class_<Node>(m, "Expr")
-      .def_property_readonly("dtype", [](Node n) { return n.expr->dtype; })
-      .def_property_readonly("arity", [](Node n) { return int(n.expr->arity); })
-      .def("__str__", [](Node n) { return to_string(n.expr); })
-      .def("__repr__", [](Node n) { return to_string(n.expr); })
-      .def("__eq__", [](Node a, Node b) { return a == b; })
-      .def("__hash__", [](Node n) { return n.expr->id; });
+      .def_property_readonly("dtype", [](const Node& n) { return n.expr->dtype; })
+      .def_property_readonly("arity", [](const Node& n) { return int(n.expr->arity); })
+      .def("__str__", [](const Node& n) { return to_string(n.expr); })
+      .def("__repr__", [](const Node& n) { return to_string(n.expr); })
+      .def("__eq__", [](const Node& a, const Node& b) { return a == b; })
+      .def("__hash__", [](const Node& n) { return n.expr->id; });
 
-  using Keep = py::keep_alive<0, 1>;
-  py::class_<Exprs>(m, "Exprs", "An arena of expressions.")
+  py::class_<Exprs, Arena>(m, "Exprs", "An arena of expressions.")
       .def(py::init<>())
       .def("__len__", &Exprs::size)
       .def(
           "integer",
-          [](Exprs& a, int64_t value, DType dtype) {
-            return Node{a.constant(dtype, {.integer = value})};
+          [](const Arena& a, int64_t value, DType dtype) {
+            return Node{a, a->constant(dtype, {.integer = value})};
           },
-          py::arg("value"), py::arg("dtype") = DType::Int64, Keep())
+          py::arg("value"), py::arg("dtype") = DType::Int64)
       .def(
           "real",
-          [](Exprs& a, std::complex<double> value, DType dtype) {
-            return Node{a.constant(dtype, {.real = value.real(), .imag = value.imag()})};
+          [](const Arena& a, std::complex<double> value, DType dtype) {
+            return Node{a, a->constant(dtype, {.real = value.real(), .imag = value.imag()})};
           },
-          py::arg("value"), py::arg("dtype"), Keep())
+          py::arg("value"), py::arg("dtype"))
       .def(
           "symbol",
-          [](Exprs& a, Symbol symbol, int i, int j, DType dtype) {
-            return Node{a.symbol(symbol, i, j, dtype)};
+          [](const Arena& a, Symbol symbol, int i, int j, DType dtype) {
+            return Node{a, a->symbol(symbol, i, j, dtype)};
           },
-          py::arg("symbol"), py::arg("i") = 0, py::arg("j") = 0, py::arg("dtype") = DType::Int64,
-          Keep())
-      .def("apply", &apply_op, py::arg("op"), py::arg("args"), Keep())
+          py::arg("symbol"), py::arg("i") = 0, py::arg("j") = 0, py::arg("dtype") = DType::Int64)
       .def(
-          "cast", [](Exprs& a, DType dtype, Node n) { return Node{a.cast(dtype, n.expr)}; }, Keep())
-      .def(
-          "ceil_div", [](Exprs& a, Node n, int64_t d) { return Node{a.ceil_div(n.expr, d)}; },
-          Keep())
-      .def("product", &product, Keep());
+          "apply",
+          [](const Arena& a, const std::string& op, const std::vector<Node>& args) {
+            return Node{a, a->apply(op_named(op), of(a, args))};
+          },
+          py::arg("op"), py::arg("args"))
+      .def("cast", [](const Arena& a, DType dtype,
+                      const Node& n) { return Node{a, a->cast(dtype, of(a, n))}; })
+      .def("ceil_div", [](const Arena& a, const Node& n,
+                          int64_t d) { return Node{a, a->ceil_div(of(a, n), d)}; })
+      .def("product", [](const Arena& a, const std::vector<Node>& factors) {
+        return Node{a, a->product(of(a, factors))};
+      });
 
   m.def("run", &run, py::arg("root"), py::arg("leaf"),
         "The value of an integer expression; leaf(symbol, i, j) gives that of a symbol.");

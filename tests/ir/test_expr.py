@@ -329,3 +329,25 @@ def test_long_sum(a: Arena) -> None:
     for i in range(DEPTH):
         total = a.add(total, a.var(i))
     assert str(total) == " + ".join(f"v{i}" for i in range(DEPTH))
+
+
+# ---- the bindings that only tests call
+
+
+def test_wrong_arguments_raise() -> None:
+    """They once ended the process, and with it the run of all tests."""
+    exprs = ir.Exprs()
+    for wrong in (
+        lambda: exprs.integer("1"),
+        lambda: exprs.product(None),
+        lambda: exprs.symbol(99),
+    ):
+        with pytest.raises(TypeError):
+            wrong()
+    with pytest.raises(InternalError, match="another arena"):
+        exprs.apply("neg", [ir.Exprs().integer(1)])
+
+
+def test_an_expression_keeps_its_arena() -> None:
+    node = ir.Exprs().symbol(Symbol.Size, 1, 2)
+    assert str(node) == "size(t1, 2)"
