@@ -202,23 +202,30 @@ Part part_of(Exprs& exprs, Expr e) {
   return p;
 }
 
+// What the dim `inner` is the remainder of, and an outer one the quotient, is at `inner`
+// afterwards; false: there is no such dim.
+bool merge_part(Exprs& exprs, std::vector<Expr>& at, const std::vector<Expr>& tensor_strides,
+                size_t inner) {
+  const Part p = part_of(exprs, at[inner]);
+  for (size_t outer = 0; p.modulus && outer < at.size(); ++outer) {
+    if (outer == inner || tensor_strides[outer] != exprs.mul(tensor_strides[inner], p.modulus))
+      continue;
+    const Part q = part_of(exprs, at[outer]);
+    if (q.of != p.of || q.divisor != exprs.mul(p.divisor, p.modulus)) continue;
+    at[inner] = exprs.div(p.of, p.divisor);
+    if (q.modulus) at[inner] = exprs.mod(at[inner], exprs.mul(p.modulus, q.modulus));
+    at[outer] = exprs.constant(0);
+    return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 void merge_parts(Exprs& exprs, std::vector<Expr>& at, const std::vector<Expr>& tensor_strides) {
-  for (size_t inner = at.size(); inner-- > 0;) {
-    Part p = part_of(exprs, at[inner]);
-    for (size_t outer = 0; p.modulus && outer < at.size(); ++outer) {
-      if (outer == inner || tensor_strides[outer] != exprs.mul(tensor_strides[inner], p.modulus))
-        continue;
-      const Part q = part_of(exprs, at[outer]);
-      if (q.of != p.of || q.divisor != exprs.mul(p.divisor, p.modulus)) continue;
-      at[inner] = exprs.div(p.of, p.divisor);
-      if (q.modulus) at[inner] = exprs.mod(at[inner], exprs.mul(p.modulus, q.modulus));
-      at[outer] = exprs.constant(0);
-      p = part_of(exprs, at[inner]);
-      outer = static_cast<size_t>(-1);  // from the first on: what lies behind this one
+  for (size_t inner = at.size(); inner-- > 0;)
+    while (merge_part(exprs, at, tensor_strides, inner)) {
     }
-  }
 }
 
 }  // namespace fuser
