@@ -22,13 +22,6 @@ DEVICE i32 fast_div_(i32 x, FastDiv d) {
   return (i32)((mul_hi_((u32)x, d.magic) + (u32)x) >> d.shift);
 }
 
-//@ fast_divmod_
-// quotient = x / d, the result is what is left, for 0 <= x < 2^31.
-DEVICE i32 fast_divmod_(i32 x, FastDiv d, i32& quotient) {
-  quotient = fast_div_(x, d);
-  return x - quotient * (i32)d.divisor;
-}
-
 //@ fast_mod_
 // x % d for 0 <= x < 2^31.
 DEVICE i32 fast_mod_(i32 x, FastDiv d) { return x - fast_div_(x, d) * (i32)d.divisor; }
