@@ -25,6 +25,18 @@ struct Guard {
   Expr in = nullptr, count = nullptr;
 };
 
+// A walk over R: what it is for, and how it reads.
+struct Walk {
+  int phase = 0;
+  Known& outer;  // what is known before it
+  std::vector<ValueId> reductions{};
+  std::vector<int> stores{};      // by access
+  std::vector<ValueId> wanted{};  // values, operands first
+  std::vector<int> read{};        // accesses, before the steps
+  std::vector<bool> all_steps{};  // by access: side by side in plain arrays
+  std::vector<bool> in_pairs{};   // by access: for two steps at a time
+};
+
 struct Builder {
   const Problem& problem;
   const Schedule& schedule;
@@ -103,7 +115,16 @@ struct Builder {
 
   Expr index_let(Expr value);
 
+  // Where each thread is in the space, and the loops that take it on.
   void make_walk();
+  const std::vector<Loop>& loops() const { return schedule.stages[0].loops; }
+  void take_loops();
+  // By loop: what is left of a dim when the other loops took theirs.
+  std::vector<Expr> trip_counts();
+  // By loop: where in it a block of threads is, nullptr where that is no matter of blocks.
+  std::vector<Expr> place_blocks(const std::vector<Expr>& counts);
+  // The same of the other loops.
+  void index_loops(const std::vector<Expr>& counts, std::vector<Expr>& index);
   bool peels() const { return schedule.tail && lane_dim == R && lanes > 1; }
   void peel();
   bool at_edges() const { return peeled && lanes == 1; }
@@ -216,7 +237,18 @@ struct Builder {
   void accumulate(Body& body, ValueId v, Expr lane, const Known& known);
 
   // Values that are kept for later walks are known from there on.
-  void nest(Body& out, int p, Known& outer);
+  void nest(Body& out, int phase, Known& outer);
+  Walk walk_of(int phase, Known& outer);
+  // Reads come first, of all steps: they are in flight together. `beside`: those of a pair of
+  // steps.
+  Body reads(const Walk& w, bool beside);
+  // What was read becomes elements. Vectors are read before as a whole, and a part of one here.
+  void unpack(Body& body, const Walk& w, const Known& known);
+  // One step: what was read is unpacked, values are computed, taken in and stored.
+  Body step(const Walk& w);
+  Body steps(const Walk& w);
+  // Along columns the steps of an unrolled walk without questions where all exist, or with them.
+  Body steps_of_columns(Walk& w);
 
   // Is v in registers from the first walk that computes it to the last?
   bool is_kept(ValueId v) const;

@@ -222,155 +222,164 @@ void Builder::keep(Body& body, ValueId v, Expr lane, Expr value) {
   body.push_back({Assign{.array = array, .element = element(lane, lanes), .value = value}});
 }
 
-void Builder::nest(Body& out, int p, Known& outer) {
-  const std::vector<ValueId> reductions = reductions_of(p);
-  std::vector<int> stores;
+Walk Builder::walk_of(int phase, Known& outer) {
+  Walk w{.phase = phase, .outer = outer, .reductions = reductions_of(phase)};
   for (int i : stores_over(true, true))
-    if (!is_finish_store(i) && walks.store[i] == p) stores.push_back(i);
-  if (reductions.empty() && stores.empty()) return;
+    if (!is_finish_store(i) && walks.store[i] == phase) w.stores.push_back(i);
 
   std::vector<ValueId> roots;
-  for (ValueId v : reductions)
+  for (ValueId v : w.reductions)
     for (ValueId o : operands_of(values()[product_of[v] >= 0 ? product_of[v] : v]))
       roots.push_back(o);
-  for (int i : stores)
+  for (int i : w.stores)
     if (stored_value(i) >= 0) roots.push_back(stored_value(i));
-  const std::vector<ValueId> wanted = needed(roots, outer);
+  w.wanted = needed(roots, outer);
 
-  for (ValueId v : reductions)
-    if (!reduces_columns(values()[v])) out.push_back({Reset{state_of[v]}});
-
-  std::vector<bool> all_steps(problem.accesses.size(), false);  // side by side in plain arrays
-  std::vector<bool> in_pairs(problem.accesses.size(), false);
-  std::vector<int> read;
-  for (ValueId v : wanted) {
+  w.all_steps.assign(problem.accesses.size(), false);
+  w.in_pairs = w.all_steps;
+  for (ValueId v : w.wanted) {
     const int access = access_of[v];
     if (access < 0 || is_loaded(problem.accesses[access]) || shared_of[access] >= 0) continue;
     // What varies over R alone is in cache: read where it is used, for two steps at a time.
     const bool in_cache = axes_of_dim[K] && !over(values()[v].axes, K);
-    in_pairs[access] = in_cache && pairs && is_wide(access);
-    if (in_cache && !in_pairs[access]) continue;
-    all_steps[access] = !is_wide(access);
+    w.in_pairs[access] = in_cache && pairs && is_wide(access);
+    if (in_cache && !w.in_pairs[access]) continue;
+    w.all_steps[access] = !is_wide(access);
     const bool fresh = (is_wide(access) ? raw_of : elements_of)[access] < 0;
-    if (fresh || !stays(access)) read.push_back(access);
+    if (fresh || !stays(access)) w.read.push_back(access);
   }
-  // Reads first, of all steps: they are in flight together. `beside`: those of a pair of steps.
-  const auto reads = [&](bool beside) {
-    Body first;
-    for (int access : read) {
-      if (in_pairs[access] != beside) continue;
-      if (all_exist && is_shifted(access)) continue;  // in each step, with nothing between them
-      if (all_steps[access]) {
-        load_step(first, access, outer, true);
-        continue;
-      }
-      const MemoryAccess& a = problem.accesses[access];
-      if (raw_of[access] < 0)
-        raw_of[access] =
-            new_array(name_of("q", access), a.dtype, in_pairs[access] ? 2 : unroll, {}, lanes);
-      Guard g = guard(axes_of(problem, a), nullptr);
-      if (g.count) g.in = both(g.in, less(constant(lanes - 1), g.count));
-      first.push_back({Load{.array = raw_of[access],
-                            .element = in_pairs[access] ? var(unroll_var) : step_at,
-                            .width = lanes,
-                            .buffer = a.buffer,
-                            .offset = offset_of(kernel, a, outer),
-                            .in = inside(g, a),
-                            .once = is_once(access)}});
+  return w;
+}
+
+Body Builder::reads(const Walk& w, bool beside) {
+  Body first;
+  for (int access : w.read) {
+    if (w.in_pairs[access] != beside) continue;
+    if (all_exist && is_shifted(access)) continue;  // in each step, with nothing between them
+    if (w.all_steps[access]) {
+      load_step(first, access, w.outer, true);
+      continue;
     }
-    return first;
+    const MemoryAccess& a = problem.accesses[access];
+    if (raw_of[access] < 0)
+      raw_of[access] =
+          new_array(name_of("q", access), a.dtype, w.in_pairs[access] ? 2 : unroll, {}, lanes);
+    Guard g = guard(axes_of(problem, a), nullptr);
+    if (g.count) g.in = both(g.in, less(constant(lanes - 1), g.count));
+    first.push_back({Load{.array = raw_of[access],
+                          .element = w.in_pairs[access] ? var(unroll_var) : step_at,
+                          .width = lanes,
+                          .buffer = a.buffer,
+                          .offset = offset_of(kernel, a, w.outer),
+                          .in = inside(g, a),
+                          .once = is_once(access)}});
+  }
+  return first;
+}
+
+void Builder::unpack(Body& body, const Walk& w, const Known& known) {
+  const bool in_part = checks && schedule.tail && lane_dim == K;
+  for (ValueId v : w.wanted) {
+    const int access = access_of[v];
+    if (access < 0 || is_loaded(problem.accesses[access]) || w.all_steps[access]) continue;
+    if (shared_of[access] >= 0)
+      body.push_back({Load{.array = plain_array(access, false),
+                           .element = constant(0),
+                           .width = lanes,
+                           .buffer = shared_of[access],
+                           .offset = shared_element(access, ring_step())}});
+    else if (raw_of[access] >= 0 && !in_part)
+      body.push_back({Unpack{.array = plain_array(access, false),
+                             .raw = raw_of[access],
+                             .chunk = w.in_pairs[access] ? var(unroll_var) : step_at}});
+    else
+      load_step(body, access, known, false);
+  }
+}
+
+Body Builder::step(const Walk& w) {
+  Body body;
+  Known known = w.outer;
+  unpack(body, w, known);
+  const auto find = [&](Body& inner, ValueId v, Expr lane, Known& here) {
+    const int access = access_of[v];
+    if (access >= 0 && !is_loaded(problem.accesses[access])) {
+      const int per_step = in_lanes(values()[v].axes) ? lanes : 1;
+      Expr at = w.all_steps[access] ? element(lane, per_step) : per_step > 1 ? lane : constant(0);
+      here[v] = exprs().element(elements_of[access], at, values()[v].dtype);
+    } else {
+      compute(v, here, inner, lane);
+    }
+    if (w.phase < walks.phases && is_kept(v)) keep(inner, v, lane, here[v]);
   };
-  for (int i : stores)
+  for (ValueId v : w.wanted)
+    if (!in_lanes(values()[v].axes)) find(body, v, constant(0), known);
+  for_lanes(body, known, [&](Body& inner, Expr lane, Known& here) {
+    for (ValueId v : w.wanted)
+      if (!here[v]) find(inner, v, lane, here);
+    for (ValueId v : w.reductions) accumulate(inner, v, lane, here);
+    for (int i : w.stores)
+      inner.push_back({Assign{
+          .array = output_of[i],
+          .element = lane,
+          .value = exprs().cast(
+              problem.accesses[i].dtype,
+              operand(kernel, problem.refined.stores[problem.accesses[i].index].access, here))}});
+  });
+  if (!checks && lanes > 1 && lane_dim == R)
+    for (ValueId v : w.reductions)
+      if (takes_arrays(std::get<Reduced>(values()[v].how).op))
+        body.push_back({AccumulateAll{.array = state_of[v], .values = taken_of[v]}});
+  for (int i : w.stores) store(body, i, known, nullptr);
+  return body;
+}
+
+Body Builder::steps(const Walk& w) {
+  // A shifted vector lies in two whole ones.
+  const bool shifts = std::any_of(w.wanted.begin(), w.wanted.end(), [&](ValueId v) {
+    return access_of[v] >= 0 && is_shifted(access_of[v]) && !w.all_steps[access_of[v]];
+  });
+  Body body = unrolled(reads(w, false)), beside = reads(w, true);
+  Body walked = existing([&] { return step(w); }, shifts ? 2 * lanes - 1 : lanes);
+  append(body, unrolled(std::move(walked), std::move(beside)));
+  return body;
+}
+
+Body Builder::steps_of_columns(Walk& w) {
+  Body walked = steps(w);
+  const bool shifts =
+      std::any_of(w.read.begin(), w.read.end(), [&](int a) { return is_shifted(a); });
+  Expr all = all_steps_in(shifts);
+  if (!all) return walked;
+  const std::vector<int> by_lane = elements_of;
+  for (int access : w.read)
+    if (is_shifted(access)) w.all_steps[access] = false, elements_of[access] = -1;
+  checks = false;
+  all_exist = true;
+  If whole{.condition = all, .body = steps(w)};
+  all_exist = false;
+  checks = true;
+  elements_of = by_lane;
+  for (ValueId v : w.reductions)
+    if (takes_steps(v))
+      whole.body.push_back({AccumulateAll{.array = state_of[v], .values = taken_of[v]}});
+  If part{.condition = exprs().apply(Op::logical_not, {all}), .body = std::move(walked)};
+  Body out;
+  out.push_back({std::move(whole)});
+  out.push_back({std::move(part)});
+  return out;
+}
+
+void Builder::nest(Body& out, int phase, Known& outer) {
+  Walk w = walk_of(phase, outer);
+  if (w.reductions.empty() && w.stores.empty()) return;
+  for (ValueId v : w.reductions)
+    if (!reduces_columns(values()[v])) out.push_back({Reset{state_of[v]}});
+  for (int i : w.stores)
     if (output_of[i] < 0)
       output_of[i] = new_array(name_of("r", i), problem.accesses[i].dtype, lanes);
 
-  // One step: what was read is unpacked, values are computed, taken in and stored. Vectors are read
-  // before as a whole, and a part of one here.
-  const auto step = [&] {
-    const bool in_part = checks && schedule.tail && lane_dim == K;
-    Body body;
-    Known known = outer;
-    const auto read_here = [&](ValueId v, Expr lane) -> Expr {
-      const int access = access_of[v];
-      if (access < 0 || is_loaded(problem.accesses[access])) return nullptr;
-      const int per_step = in_lanes(values()[v].axes) ? lanes : 1;
-      Expr at = all_steps[access] ? element(lane, per_step) : per_step > 1 ? lane : constant(0);
-      return exprs().element(elements_of[access], at, values()[v].dtype);
-    };
-    for (ValueId v : wanted) {
-      const int access = access_of[v];
-      if (access < 0 || is_loaded(problem.accesses[access]) || all_steps[access]) continue;
-      if (shared_of[access] >= 0)
-        body.push_back({Load{.array = plain_array(access, false),
-                             .element = constant(0),
-                             .width = lanes,
-                             .buffer = shared_of[access],
-                             .offset = shared_element(access, ring_step())}});
-      else if (raw_of[access] >= 0 && !in_part)
-        body.push_back({Unpack{.array = plain_array(access, false),
-                               .raw = raw_of[access],
-                               .chunk = in_pairs[access] ? var(unroll_var) : step_at}});
-      else
-        load_step(body, access, known, false);
-    }
-    const auto find = [&](Body& inner, ValueId v, Expr lane, Known& here) {
-      if (Expr e = read_here(v, lane))
-        here[v] = e;
-      else
-        compute(v, here, inner, lane);
-      if (p < walks.phases && is_kept(v)) keep(inner, v, lane, here[v]);
-    };
-    for (ValueId v : wanted)
-      if (!in_lanes(values()[v].axes)) find(body, v, constant(0), known);
-    for_lanes(body, known, [&](Body& inner, Expr lane, Known& here) {
-      for (ValueId v : wanted)
-        if (!here[v]) find(inner, v, lane, here);
-      for (ValueId v : reductions) accumulate(inner, v, lane, here);
-      for (int i : stores)
-        inner.push_back({Assign{
-            .array = output_of[i],
-            .element = lane,
-            .value = exprs().cast(
-                problem.accesses[i].dtype,
-                operand(kernel, problem.refined.stores[problem.accesses[i].index].access, here))}});
-    });
-    if (!checks && lanes > 1 && lane_dim == R)
-      for (ValueId v : reductions)
-        if (takes_arrays(std::get<Reduced>(values()[v].how).op))
-          body.push_back({AccumulateAll{.array = state_of[v], .values = taken_of[v]}});
-    for (int i : stores) store(body, i, known, nullptr);
-    return body;
-  };
-  const auto steps = [&] {
-    // A shifted vector lies in two whole ones.
-    const bool shifts = std::any_of(wanted.begin(), wanted.end(), [&](ValueId v) {
-      return access_of[v] >= 0 && is_shifted(access_of[v]) && !all_steps[access_of[v]];
-    });
-    Body body = unrolled(reads(false)), beside = reads(true);
-    Body walked = existing(step, shifts ? 2 * lanes - 1 : lanes);
-    append(body, unrolled(std::move(walked), std::move(beside)));
-    return body;
-  };
-  Body walked = steps();
-  const bool shifts = std::any_of(read.begin(), read.end(), [&](int a) { return is_shifted(a); });
-  if (Expr all = all_steps_in(shifts)) {
-    const std::vector<int> by_lane = elements_of;
-    for (int access : read)
-      if (is_shifted(access)) all_steps[access] = false, elements_of[access] = -1;
-    checks = false;
-    all_exist = true;
-    If whole{.condition = all, .body = steps()};
-    all_exist = false;
-    checks = true;
-    elements_of = by_lane;
-    for (ValueId v : reductions)
-      if (takes_steps(v))
-        whole.body.push_back({AccumulateAll{.array = state_of[v], .values = taken_of[v]}});
-    If part{.condition = exprs().apply(Op::logical_not, {all}), .body = std::move(walked)};
-    walked.clear();
-    walked.push_back({std::move(whole)});
-    walked.push_back({std::move(part)});
-  }
+  Body walked = steps_of_columns(w);
   if (serial_var >= 0) {
     out.push_back({Serial{.var = serial_var,
                           .extent = serial_count,
@@ -380,10 +389,10 @@ void Builder::nest(Body& out, int p, Known& outer) {
     append(out, std::move(walked));
   }
   if (peeled) {
-    for (size_t i = 0; i < all_steps.size(); ++i) all_steps[i] = edge_of[i] >= 0;
-    append(out, on_edges([&](Body& body) { append(body, step()); }));
+    for (size_t i = 0; i < w.all_steps.size(); ++i) w.all_steps[i] = edge_of[i] >= 0;
+    append(out, on_edges([&](Body& body) { append(body, step(w)); }));
   }
-  for (ValueId v : wanted) {
+  for (ValueId v : w.wanted) {
     if (kept_of[v] < 0) continue;
     Expr at = element(lanes > 1 ? var(lane_var) : constant(0), lanes);
     outer[v] = exprs().element(kept_of[v], at, kernel.arrays[kept_of[v]].dtype);

@@ -67,8 +67,7 @@ Expr Builder::index_let(Expr value) {
   return var(v);
 }
 
-void Builder::make_walk() {
-  const std::vector<Loop>& loops = schedule.stages[0].loops;
+void Builder::take_loops() {
   for (int d : {K, R}) {
     extents[d] = constant(1);
     for (AxisId a : schedule.dims[d].axes) {
@@ -76,7 +75,7 @@ void Builder::make_walk() {
       extents[d] = exprs().mul(extents[d], import(kernel, problem.refined.axes[a].extent));
     }
   }
-  for (const Loop& l : loops) {
+  for (const Loop& l : loops()) {
     const int extent = static_cast<int>(l.extent);
     if (l.bind == Bind::Vector) lanes = extent, lane_dim = l.dim;
     if (l.bind == Bind::Unroll) unroll = extent;
@@ -90,7 +89,10 @@ void Builder::make_walk() {
     lane_axes |= AxisSet{1} << lane_run[i];
   FUSER_ASSERT(rows * columns == schedule.threads, rows, " x ", columns, " threads of ",
                schedule.threads);
-  // Trip counts: what is left of a dim when the other loops took theirs.
+}
+
+std::vector<Expr> Builder::trip_counts() {
+  const std::vector<Loop>& loops = this->loops();
   std::vector<Expr> counts;
   for (const Loop& l : loops)
     counts.push_back(l.count ? import(kernel, l.count) : l.extent ? constant(l.extent) : nullptr);
@@ -104,7 +106,11 @@ void Builder::make_walk() {
     for (size_t i = 0; i < loops.size(); ++i)
       if (loops[i].dim == d && !counts[i]) counts[i] = ceil_div(extent, others);
   }
-  // Threads and blocks.
+  return counts;
+}
+
+std::vector<Expr> Builder::place_blocks(const std::vector<Expr>& counts) {
+  const std::vector<Loop>& loops = this->loops();
   Expr thread = exprs().symbol(Symbol::Thread, 0), block = exprs().symbol(Symbol::Block, 0);
   x = rows == 1 ? thread : index_let(exprs().mod(thread, constant(columns)));
   y = rows == 1      ? constant(0)
@@ -136,7 +142,11 @@ void Builder::make_walk() {
     if (loops[i].dim == R) splits = counts[i], split = index[i];  // at least 1
   }
   if (!tile) tile = constant(0);
-  pairs = walks_pairs();
+  return index;
+}
+
+void Builder::index_loops(const std::vector<Expr>& counts, std::vector<Expr>& index) {
+  const std::vector<Loop>& loops = this->loops();
   step_at = unroll > 1 ? var(unroll_var = new_var()) : constant(0);
   if (pairs && unroll > 2)
     step_at = exprs().add(exprs().mul(var(pair_var = new_var()), constant(2)), step_at);
@@ -165,13 +175,21 @@ void Builder::make_walk() {
         break;
     }
   }
+}
+
+void Builder::make_walk() {
+  take_loops();
+  const std::vector<Expr> counts = trip_counts();
+  std::vector<Expr> index = place_blocks(counts);
+  pairs = walks_pairs();
+  index_loops(counts, index);
   for (int d : {K, R}) {
     LinearAxes w{.axes = schedule.dims[d].axes};
     for (AxisId a : w.axes) w.extents.push_back(import(kernel, problem.refined.axes[a].extent));
     Expr stride = constant(1);
     w.index = constant(0);
-    for (size_t i = loops.size(); i-- > 0;) {
-      if (loops[i].dim != d) continue;
+    for (size_t i = loops().size(); i-- > 0;) {
+      if (loops()[i].dim != d) continue;
       if (index[i]) w.index = exprs().add(exprs().mul(index[i], stride), w.index);
       stride = exprs().mul(stride, counts[i]);
     }
