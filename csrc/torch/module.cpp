@@ -219,7 +219,7 @@ struct PythonExecutor : TorchExecutor {
                   "\n  hint: leave device out, or move the inputs");
       out.device = wanted;
     } else if (fusion.inputs.empty() && cuda_available()) {
-      out.device = py::module_::import("torch").attr("cuda").attr("current_device")().cast<int>();
+      out.device = current_device();
     }
     return out;
   }
@@ -242,9 +242,13 @@ struct PythonExecutor : TorchExecutor {
     FUSER_CHECK(type == "cuda", User, "argument-device", "execute(): device=", type,
                 ": expected a CPU or CUDA device");
     const py::object index = d.attr("index");
-    return index.is_none()
-               ? py::module_::import("torch").attr("cuda").attr("current_device")().cast<int>()
-               : index.cast<int>();
+    return index.is_none() ? current_device() : index.cast<int>();
+  }
+
+  // That of torch; without a GPU the first, of which the driver says why it is not there.
+  static int current_device() {
+    if (!cuda_available()) return 0;
+    return py::module_::import("torch").attr("cuda").attr("current_device")().cast<int>();
   }
 
   static std::vector<Plan> plans_of(py::handle plan) {

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import fuser
-from fuser import DataType, FusionDefinition, UserError
+from fuser import DataType, FusionDefinition, LaunchError, UserError, _core
 from fuser._native import load_torch
 from fuser.testing import compile_batch
 from tests.definitions import scaled
@@ -41,6 +41,18 @@ def test_a_tensor_is_no_sequence_of_arguments() -> None:
 @pytest.mark.parametrize("device", ["cpu", torch.device("cpu")], ids=str)
 def test_device(device: object) -> None:
     assert scaled(2.0).execute([X], device=device)[0].equal(X * 2)
+
+
+@pytest.mark.skipif(_core.cuda_available(), reason="asks for a GPU where there is none")
+@pytest.mark.parametrize("device", ["cuda", "cuda:0", torch.device("cuda")], ids=str)
+def test_device_of_a_gpu_that_is_not_there(device: object) -> None:
+    """Also where torch has no CUDA at all, whose own words would be an AssertionError."""
+    with pytest.raises(UserError, match="device=cuda:0, but the inputs are on cpu"):
+        scaled(2.0).execute([torch.ones(3)], device=device)
+    numbers = FusionDefinition()
+    numbers.add_output(numbers.ops.iota(5))
+    with pytest.raises(LaunchError, match="no usable GPU"):
+        numbers.execute([], device=device)
 
 
 def test_device_of_scalars_alone() -> None:
