@@ -73,11 +73,16 @@ bool write_all(int descriptor, std::string_view bytes) {
   return true;
 }
 
-// mkdir -p with mode 0700 for each level that is new.
-void make_directories(const std::string& path) {
+// mkdir -p with mode 0700 for each level that is new. Returns why one could not be made, else 0.
+int make_directories(const std::string& path) {
+  int fault = 0;
+  const auto make = [&](const std::string& level) {
+    if (::mkdir(level.c_str(), 0700) != 0 && errno != EEXIST && fault == 0) fault = errno;
+  };
   for (size_t slash = path.find('/', 1); slash != path.npos; slash = path.find('/', slash + 1))
-    ::mkdir(path.substr(0, slash).c_str(), 0700);
-  ::mkdir(path.c_str(), 0700);
+    make(path.substr(0, slash));
+  make(path);
+  return fault;
 }
 
 struct Entry {
@@ -155,15 +160,17 @@ void DiskStore::warn_once(Warning about, const std::string& message) {
 // time.
 int DiskStore::open_directory(bool create) {
   constexpr int kFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
-  int descriptor = ::open(directory_.c_str(), kFlags);
+  int descriptor = ::open(directory_.c_str(), kFlags), unmade = 0;
   if (descriptor < 0 && errno == ENOENT) {
     if (!create) return -1;
-    make_directories(directory_);
+    unmade = make_directories(directory_);
     descriptor = ::open(directory_.c_str(), kFlags);
   }
   std::string fault;
   struct stat status;
-  if (descriptor < 0) {
+  if (descriptor < 0 && unmade != 0) {
+    fault = text("it cannot be made: ", std::strerror(unmade));
+  } else if (descriptor < 0) {
     // A link opened with O_NOFOLLOW and O_DIRECTORY reads "not a directory".
     fault = errno == ELOOP || errno == ENOTDIR ? "it is a symbolic link or not a directory"
                                                : std::strerror(errno);

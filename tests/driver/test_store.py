@@ -132,6 +132,11 @@ def test_a_directory_is_warned_of_once(tmp_path: Path, capfd: pytest.CaptureFixt
     assert all(f"{name} is not used" in line for name, line in zip("ab", told, strict=True))
 
 
+def test_a_directory_that_cannot_be_made(capfd: pytest.CaptureFixture[str]) -> None:
+    """As in a home directory that is read-only: said is why, not that it is missing."""
+    assert_unused(_core.Store("/proc/fuser/cache"), capfd, "is not used: it cannot be made: ")
+
+
 @pytest.mark.parametrize("mode", [0o770, 0o707, 0o777])
 def test_directory_that_others_may_write(
     mode: int, cache: Path, capfd: pytest.CaptureFixture[str]
