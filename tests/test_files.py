@@ -25,6 +25,7 @@ COVERED = {
     "csrc/fusion/offers.cpp": ("tests/fusion/test_segment.py", "what outputs have in common"),
     "csrc/lower/tile_walks.cpp": ("tests/lower/test_tiles.py", "a part of the builder of tiles"),
     "csrc/lower/tile_grid.cpp": ("tests/lower/test_tiles.py", "a part of the builder of tiles"),
+    "csrc/lower/tile_rows.cpp": ("tests/lower/test_tiles.py", "a part of the builder of tiles"),
     "csrc/lower/tile_edges.cpp": ("tests/lower/test_tiles.py", "a part of the builder of tiles"),
     "csrc/driver/call.cpp": ("tests/driver/test_executor.py", "a part of the executor's way down"),
     "csrc/driver/explanation.cpp": ("tests/test_explain.py", "what fuser.explain shows"),

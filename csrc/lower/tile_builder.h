@@ -1,6 +1,7 @@
-// The builder of kernels with reductions, in three parts: the walk over a tile and what stays on
-// chip (tiles.cpp), the values of a walk (tile_walks.cpp), and combining over threads, blocks and
-// the grid (tile_grid.cpp). tiles.cpp says how such a kernel is made.
+// The builder of kernels with reductions, in parts: the walk over a tile (tiles.cpp) and the ends
+// of rows that it leaves (tile_edges.cpp), rows in shared memory (tile_rows.cpp), the values of a
+// walk (tile_walks.cpp), and combining over threads, blocks and the grid (tile_grid.cpp). tiles.cpp
+// says how such a kernel is made.
 #pragma once
 
 #include <functional>

@@ -1,0 +1,118 @@
+// Rows in shared memory: where they lie, the copies that bring them there, and what is read ahead.
+// See tiles.cpp.
+#include <algorithm>
+
+#include "lower/tile_builder.h"
+
+namespace fuser::tile {
+
+// Where a thread keeps its part of a row in shared memory: it alone reads what it copied.
+Expr Builder::shared_element(int access, Expr step_of_ring) {
+  Expr t = exprs().add(exprs().mul(y, constant(columns)), x);
+  Expr step = step_at;
+  if (rolled()) step = exprs().add(exprs().mul(var(serial_var), constant(unroll)), step);
+  step = exprs().mul(step, constant(schedule.threads));
+  Expr at = exprs().mul(exprs().add(step, t), constant(lanes));
+  if (grows()) at = exprs().add(at, exprs().mul(row_elements(), constant(before_of[access])));
+  if (!step_of_ring) return at;
+  return exprs().add(at, exprs().mul(step_of_ring, constant(unroll * schedule.threads * lanes)));
+}
+
+// Of a row in shared memory, in the part of this block of the cluster.
+Expr Builder::row_elements() {
+  return exprs().mul(serial_count, constant(int64_t{schedule.threads} * unroll * lanes));
+}
+
+// Each launch allots what it needs, one row behind another. Rows of a constant length are buffers
+// of a constant size, which have their places already.
+bool Builder::grows() { return rolled() && !row_elements()->is_constant(); }
+
+void Builder::declare_places() {
+  raw_of.assign(problem.accesses.size(), -1);
+  shared_of.assign(problem.accesses.size(), -1);
+  elements_of.assign(problem.accesses.size(), -1);
+  edge_of.assign(problem.accesses.size(), -1);
+  output_of.assign(problem.accesses.size(), -1);
+  before_of.assign(problem.accesses.size(), 0);
+  // Wide dtypes first: what lies before a row is a multiple of its elements.
+  int bytes = 0;
+  for (int size : {16, 8, 4, 2, 1}) {
+    for (size_t i = 0; i < problem.accesses.size(); ++i) {
+      const MemoryAccess& a = problem.accesses[i];
+      if (place_of(static_cast<int>(i)) != Place::Shared || size_of(a.dtype) != size) continue;
+      before_of[i] = bytes / size;
+      bytes += size;
+      const int64_t stored =
+          int64_t{std::max(1, schedule.ring)} * unroll * schedule.threads * lanes;
+      shared_of[i] = new_shared(name_of("s", static_cast<int>(i)), a.dtype,
+                                rolled() ? row_elements() : constant(stored));
+    }
+  }
+  if (grows()) kernel.shared_rows = exprs().mul(row_elements(), constant(bytes));
+}
+
+// Copies of one row into shared memory; `row`: its index along the Serial loop over K.
+Body Builder::copies(Expr row, Expr step_of_ring, const Known& known) {
+  Body body;
+  for (size_t i = 0; i < problem.accesses.size(); ++i) {
+    if (shared_of[i] < 0) continue;
+    const MemoryAccess& a = problem.accesses[i];
+    const Guard g = guard(axes_of(problem, a), nullptr);
+    body.push_back({Copy{.shared = shared_of[i],
+                         .element = shared_element(static_cast<int>(i), step_of_ring),
+                         .width = lanes,
+                         .buffer = a.buffer,
+                         .offset = at_row(offset_of(kernel, a, known), row),
+                         .in = at_row(inside(g, a), row)}});
+  }
+  body = stepped(std::move(body));
+  body.push_back({Commit{}});
+  return body;
+}
+
+// The same expression for another row of the Serial loop over K.
+Expr Builder::at_row(Expr e, Expr row) {
+  if (!e || !row) return e;
+  return rewrite(exprs(), address(exprs(), walk, e, nullptr), [&](Expr n) -> Expr {
+    return n->is_symbol(Symbol::Var) && n->a == row_var ? row : nullptr;
+  });
+}
+
+Body Builder::read_ahead(Expr row) {
+  Body body;
+  for (size_t i = 0; i < problem.accesses.size(); ++i) {
+    if (next_of[i] < 0) continue;
+    const MemoryAccess& a = problem.accesses[i];
+    const Guard g = guard(axes_of(problem, a), nullptr);
+    body.push_back(
+        {Load{.array = next_of[i],
+              .element = constant(0),
+              .width = 1,
+              .buffer = a.buffer,
+              .offset = at_row(offset_of(kernel, a, Known(values().size(), nullptr)), row),
+              .in = at_row(inside(g, a), row)}});
+  }
+  return body;
+}
+
+void Builder::declare_ahead() {
+  next_of.assign(problem.accesses.size(), -1);
+  if (row_var < 0) return;
+  for (size_t i = 0; i < problem.accesses.size(); ++i) {
+    const MemoryAccess& a = problem.accesses[i];
+    const AxisSet axes = axes_of(problem, a);
+    if (a.store || is_loaded(a) || over(axes, R) || !over(axes, K)) continue;
+    next_of[i] = new_array(name_of("n", static_cast<int>(i)), a.dtype, 1);
+  }
+}
+
+bool Builder::has_copies() const {
+  return std::any_of(shared_of.begin(), shared_of.end(), [](int s) { return s >= 0; });
+}
+
+Expr Builder::ring_step() {
+  if (schedule.ring <= 1 || row_var < 0) return nullptr;
+  return exprs().mod(var(row_var), constant(schedule.ring));
+}
+
+}  // namespace fuser::tile
