@@ -384,17 +384,20 @@ struct Segmenter {
       if (!own && !fits(g, 2)) continue;
       for (const std::vector<Expr>& at : g.offers(t)) {
         offered = true;
-        if (!own) {
+        // Too little for anything of it to be computed again and again.
+        if (!own && graph.cost[t->id] <= few_statements) {
           g.add(output, at, false);
           return;
         }
         const size_t before = g.refined().values.size();
         ValueGroup::State state = g.state();
-        g.cut.insert(own->cut.begin(), own->cut.end());
-        if (g.add(output, at, true) && reduction_sets(g.refined()) &&
-            is_worth(g, before, own->group))
+        if (own) g.cut.insert(own->cut.begin(), own->cut.end());
+        const bool taken = g.add(output, at, true);
+        if (taken && (!own || (reduction_sets(g.refined()) && is_worth(g, before, own->group))))
           return;
-        why = fits(g) ? "their reductions do not go together" : "one kernel would be too large";
+        why = !g.repeated.empty() ? "one kernel would compute what both need at many places"
+              : fits(g)           ? "their reductions do not go together"
+                                  : "one kernel would be too large";
         g.restore(std::move(state));
       }
     }

@@ -416,6 +416,24 @@ def test_shifts_of_shifts_are_stored_before_they_multiply() -> None:
     assert all(len(g["values"]) <= 64 for g in got.groups)
 
 
+def test_slices_of_what_is_costly_share_a_kernel_while_it_is_computed_at_few_places() -> None:
+    """Each by itself is cheap; the ninth would have the kernel compute the tensor a ninth time."""
+
+    def costly(o: Any, x: Any) -> Any:
+        for step in range(18):
+            x = o.abs(x) if step % 2 else x - 0.75
+        return x
+
+    fd = FusionDefinition()
+    x = costly(fd.ops, fd.define_tensor([12, 8]))
+    for i in range(11):
+        fd.add_output(fd.ops.slice(x, [i, 0], [i + 1, 8]))
+    X = torch.arange(96.0).view(12, 8)
+    got = check(fd, [X], lambda x: tuple(costly(torch, x).split(1))[:11])
+    assert [len(outputs) for outputs, _, _ in shape_of(got)] == [8, 3]
+    assert len(check_runs(fd, X)) == 11
+
+
 def test_many_reductions_of_one_tensor() -> None:
     fd, (x,) = define(2)
     for i in range(120):
