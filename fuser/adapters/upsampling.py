@@ -146,8 +146,10 @@ def _repeated(graph: fx.Graph, source: fx.Node, times: Sequence[int]) -> fx.Node
 
 
 def _summed(graph: fx.Graph, g: fx.Node, sizes: Sequence[int], times: Sequence[int]) -> fx.Node:
-    x = _call(graph, aten.view.default, g, _split(sizes, times))
     repeats = [d for d, t in enumerate(times) if t > 1]
+    if not repeats:  # a sum over no dims would be one over all of them
+        return _call(graph, aten.clone.default, g)
+    x = _call(graph, aten.view.default, g, _split(sizes, times))
     result = _call(graph, aten.sum.dim_IntList, x, [d + i + 1 for i, d in enumerate(repeats)])
     result.meta["val"] = _ordered_like(tensor_of(result), tensor_of(g))
     return result

@@ -24,7 +24,11 @@ def run(function, x: torch.Tensor) -> tuple[list[torch.Tensor], set[str]]:
 
 @pytest.mark.parametrize(
     ("sizes", "factor"),
-    [((2, 3, 4, 5), 2.0), ((2, 3, 4, 5), (3.0, 1.0)), ((2, 3, 4), 2.0), ((1, 2, 2, 3, 2), 2.0)],
+    [
+        *(((2, 3, 4, 5), factor) for factor in (1.0, 2.0, (3.0, 1.0))),
+        ((2, 3, 4), 2.0),
+        ((1, 2, 2, 3, 2), 2.0),
+    ],
     ids=str,
 )
 def test_nearest_neighbours(sizes: tuple[int, ...], factor) -> None:
