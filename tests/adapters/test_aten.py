@@ -13,7 +13,7 @@ from fuser.adapters import aten
 from fuser.adapters.report import explain_model
 from fuser.interpreter import torch_dtype
 from tests.adapters.graphs import names, traced
-from tests.adapters.op_db import Check, Result
+from tests.adapters.op_db import Check, Result, Waiting, compared
 from tests.sampling import thorough
 
 # What scripts of torch have had fused so far, by overload: none of these may lose its row.
@@ -149,6 +149,25 @@ def test_dims_of_a_tensor_without_dims(name: str, args: tuple) -> None:
     with Check(result):
         getattr(getattr(torch.ops.aten, packet), overload)(x, *args)
     assert dict(result.right) == {f"aten.{name}": 1}, (result.wrong, result.refused)
+
+
+def test_float64_is_the_referee_where_torch_rounds_on_its_way() -> None:
+    """A norm over one element has no gradient, and exp(88) overflows a half only; what is farther
+    from float64 than torch is wrong.
+    """
+    result, one = Result(), torch.tensor([0.8])
+    x, sign = torch.tensor([88.0, -3.0]).half(), torch.tensor([-1.0, 1.0]).half()
+    with Check(result):
+        _, mean, rstd = torch.ops.aten.native_layer_norm(-5.4 * one, [1], None, None, 1e-5)
+        torch.ops.aten.native_layer_norm_backward(
+            one, -5.4 * one, [1], mean, rstd, -8.5 * one, None, [True, True, False]
+        )
+        torch.ops.aten.soft_margin_loss(x, sign)
+    assert result.wrong == {}
+    call = Waiting("aten.exp.default", "", FusionDefinition(), [], [(0, None, one)], one.double)
+    call.results = [(0, FusionDefinition().define_tensor([1]), one)]
+    assert compared(call, [one * 1.01]) is not None
+    assert compared(call, [one]) is None
 
 
 _INF, _NAN = torch.inf, torch.nan
