@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from fuser.adapters import donation, dynamo
 from fuser.adapters.donation import DONOR
 from fuser.adapters.program import program
+from tests.adapters.training import Attention, tokens
 
 Marks = list[tuple[str, str]]
 
@@ -74,6 +76,76 @@ def test_a_gradient_takes_the_memory_of_the_scores(taken: Marks, function, dtype
         distance = (got.double() - want).norm() / want.norm()
         assert distance < (1e-5 if dtype == torch.float32 else 2e-2)
     assert len(taken) == 1
+
+
+class Classifier(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Linear(8, 24), nn.GELU(), nn.LayerNorm(24), nn.Linear(24, 24), nn.SiLU()
+        )
+        self.head = nn.Linear(24, 40, bias=False)
+
+    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+        return F.cross_entropy(self.head(self.layers(x)).tanh() * 5, labels)
+
+
+def _steps(model: nn.Module, inputs: tuple[Tensor, ...], **autocast: Any) -> list[Tensor]:
+    """Losses, and gradients of three backward passes, the last two through one graph."""
+    run, found = torch.compile(model, backend=dynamo.backend), []
+    for keeps in (False, True):  # not the first, for which torch would compile without donation
+        with torch.autocast(inputs[0].device.type, torch.bfloat16, **autocast):
+            loss = run(*inputs)
+        found += [loss.detach(), *torch.autograd.grad(loss, model.parameters(), retain_graph=keeps)]
+    return [*found, *torch.autograd.grad(loss, model.parameters())]
+
+
+@pytest.mark.parametrize(
+    "device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu, id="on the GPU")]
+)
+@pytest.mark.parametrize(
+    ("network", "autocast"), [("attention", False), ("classifier", False), ("classifier", True)]
+)
+def test_the_same_bits_without_donation(
+    taken: Marks, monkeypatch: pytest.MonkeyPatch, network: str, autocast: bool, device: str
+) -> None:
+    if network == "attention":
+        model, inputs = Attention(32).to(device), tokens(17, 3, device)
+    else:
+        model = Classifier().to(device)
+        inputs = torch.randn(16, 8, device=device), LABELS.to(device)
+    found = _steps(model, inputs, enabled=autocast)
+    assert taken
+    taken.clear()
+    torch._dynamo.reset()
+    monkeypatch.setattr(dynamo, "take_memory", lambda *_: None)
+    expected = _steps(model, inputs, enabled=autocast)
+    assert not taken
+    assert [torch.equal(a, b) for a, b in zip(found, expected, strict=True)] == [True] * len(found)
+
+
+@pytest.mark.gpu
+def test_large_scores_are_overwritten_on_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a size that is donated outside of tests: the same bits, and their memory less."""
+    words, width, classes = 2048, 64, 50_000
+    w = torch.randn(width, classes, device="cuda", dtype=torch.bfloat16)
+    x = torch.randn(words, width, device="cuda", dtype=torch.bfloat16).requires_grad_()
+    labels = torch.randint(0, classes, (words,), device="cuda")
+    found, peaks = [], []
+    for donates in (True, False):
+        if not donates:
+            monkeypatch.setattr(dynamo, "take_memory", lambda *_: None)
+        torch._dynamo.reset()
+        run = torch.compile(lambda: F.cross_entropy(x @ w, labels), backend=dynamo.backend)
+        for _ in range(2):
+            loss = run()
+            torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
+            found.append(torch.autograd.grad(loss, x)[0])
+            peaks.append(torch.cuda.max_memory_allocated() - before)
+    assert all(torch.equal(g, found[0]) for g in found)
+    scores = 2 * words * classes
+    assert peaks[1] <= peaks[3] - 0.9 * scores, peaks
 
 
 def test_it_is_stored_without_a_copy(taken: Marks) -> None:
