@@ -26,7 +26,11 @@ from fuser import UserError
 from fuser.adapters import aten
 from fuser.adapters.attention import drop_constant_masks
 from fuser.adapters.donation import take_memory
-from fuser.adapters.layouts import lay_out_for_readers, write_slices_apart
+from fuser.adapters.layouts import (
+    lay_out_for_readers,
+    write_slices_apart,
+    write_without_gaps,
+)
 from fuser.adapters.mutation import final_writes, keep_old_values
 from fuser.adapters.padding import pad_products, take_strides
 from fuser.adapters.partition import Partition, is_view, kind_of, partition, tensor_of
@@ -103,6 +107,7 @@ def _regions(graph: fx.Graph, inputs: Sequence[Any], name: str, options: Options
     keep_old_values(graph, places)
     parts = partition(graph, options.min_nodes, final_writes(graph))
     write_slices_apart(graph, parts.regions)
+    write_without_gaps(parts.regions)
     results = _results(graph)
     kept = {results[i] for i in places} - {results[i] for i in range(places.start)}
     makers = {n for nodes in parts.regions for n in nodes}

@@ -95,6 +95,28 @@ def _write_apart(
     lay_out({n: value for n, value in views.items() if n is not view})
 
 
+def write_without_gaps(regions: Sequence[Sequence[fx.Node]]) -> None:
+    """To torch, what is copied into a part of a tensor lies as that part, with gaps, also where it
+    is a tensor of its own, which is then put in its place. Who only does that takes it dense.
+    """
+    makers = {n for nodes in regions for n in nodes}
+    for node in makers:
+        value = tensor_of(node)
+        if node.target is not torch.ops.aten.copy.default or value is None:
+            continue
+        plain = (user in makers and not is_view(user) for user in node.users)
+        puts = (user.target in _PUTTING and user.args[1] is node for user in node.users)
+        if all(a or b for a, b in zip(plain, puts, strict=True)):
+            node.meta["val"] = value.new_empty(value.shape)
+
+
+# Ops that put their second argument into a copy of the first.
+_PUTTING = {
+    *(torch.ops.aten.slice_scatter.default, torch.ops.aten.select_scatter.default),
+    *(torch.ops.aten.diagonal_scatter.default, torch.ops.aten.as_strided_scatter.default),
+}
+
+
 def _lay_out(
     node: Any,
     layout: torch.memory_format,

@@ -318,9 +318,13 @@ def test_a_slice_between_what_lies_around_it(size: int, start: int | None, end: 
         torch.zeros(3, size, 4),
         torch.ones(3, len(range(*slice(start, end).indices(size))), 4),
     )
-    result = aten.decompositions()[op](x, part, 1, start, end)
-    assert torch.equal(result, op(x, part, 1, start, end))
-    assert result is not x
+    for order in ((0, 1, 2), (1, 2, 0), (2, 1, 0)):
+        dim = order.index(1)
+        result = aten.decompositions()[op](x.permute(order), part.permute(order), dim, start, end)
+        expected = op(x.permute(order), part.permute(order), dim, start, end)
+        assert torch.equal(result, expected)
+        assert result.stride() == expected.stride() or size == 1
+        assert result is not x
 
 
 def test_what_is_written_into_a_slice_is_fused() -> None:
@@ -334,6 +338,21 @@ def test_what_is_written_into_a_slice_is_fused() -> None:
     words = torch.arange(12).view(3, 4)
     report = explain_model(f, words)
     assert torch.equal(torch.compile(f, backend="fuser")(words), f(words))
+    assert not any(graph.left or graph.fallbacks for graph in report.graphs)
+
+
+def test_what_is_written_into_a_permuted_tensor_is_fused() -> None:
+    def f(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        z = x.t() * 2
+        z[:, 1:3] = y.t()
+        return z * 3, z
+
+    torch._dynamo.reset()
+    x, y = torch.randn(5, 6), torch.randn(2, 6)
+    report = explain_model(f, x, y)
+    for got, want in zip(torch.compile(f, backend="fuser")(x, y), f(x, y), strict=True):
+        assert torch.equal(got, want)
+        assert got.stride() == want.stride()
     assert not any(graph.left or graph.fallbacks for graph in report.graphs)
 
 

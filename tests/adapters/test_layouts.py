@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 import torch.nn.functional as F
 
+from fuser.adapters import report
 from fuser.adapters.layouts import followed, lay_out_for_readers, write_slices_apart
 from fuser.adapters.partition import partition
 from fuser.adapters.program import program
@@ -92,6 +94,27 @@ def test_slices_are_written_apart() -> None:
         call, definitions = program(module, parts, strict=True)
         assert sorted(tuple(n.meta["val"].shape) for n in definitions[0].outputs) == shapes
         torch.testing.assert_close(call([x, w]), list(function(x, w)))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_what_is_put_between_others_is_written_without_gaps(dynamic: bool) -> None:
+    """Columns that follow each other with a step, and those of a buffer with more of them."""
+
+    def f(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        z = x * 2
+        z[:, ::2] = y[:, ::2].sin() * 2
+        rows = x.new_zeros(5, 12)[:, :6]
+        rows[:, 2:4] = (y[:, 2:4] + 1).exp()
+        return z.cos(), rows.sin(), rows
+
+    torch._dynamo.reset()
+    inputs = torch.randn(5, 6), torch.randn(5, 6)
+    with report.recording() as seen:
+        results = torch.compile(f, backend="fuser", dynamic=dynamic)(*inputs)
+    for got, want in zip(results, f(*inputs), strict=True):
+        torch.testing.assert_close(got, want)
+        assert got.stride() == want.stride()
+    assert not [f for graph in seen.graphs for f in graph.fallbacks]
 
 
 def test_views_of_views_are_followed() -> None:

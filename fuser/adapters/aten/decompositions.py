@@ -144,11 +144,16 @@ def _slice_scatter(
     x: Tensor, part: Tensor, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
 ) -> Any:
     """What lies before the slice, the slice, and what lies behind. Torch would gather from `part`
-    at indices that it computes.
+    at indices that it computes. The result lies in memory as x.
     """
     size = x.shape[dim]
-    if step != 1 or not x.is_contiguous() or x.dtype != part.dtype:
+    if step != 1 or x.dtype != part.dtype:
         return NotImplemented
+    order = None
+    if not x.is_contiguous():
+        order = _order_of_dense(x)
+        if order is None:
+            return NotImplemented
     if all(n is None or type(n) is int for n in (size, start, end)):
         first, last, _ = slice(start, end).indices(size)
         last = max(first, last)
@@ -159,7 +164,18 @@ def _slice_scatter(
     around = (x.narrow(dim, 0, first), part, x.narrow(dim, last, size - last))
     empty = (first == 0, part.shape[dim] == 0, last is size or last == size)
     parts = [t for t, without in zip(around, empty, strict=True) if not without]
-    return torch.cat(parts, dim) if len(parts) > 1 else parts[0].clone()
+    if order is None:
+        return torch.cat(parts, dim) if len(parts) > 1 else parts[0].clone()
+    rows = torch.cat([t.permute(order) for t in parts], order.index(dim % x.ndim))
+    return rows.permute([order.index(d) for d in range(x.ndim)])
+
+
+def _order_of_dense(x: Tensor) -> list[int] | None:
+    """Its dims, the outermost first, where its memory has neither gaps nor overlaps."""
+    if not all(type(n) is int for n in (*x.shape, *x.stride())):
+        return None
+    order = sorted(range(x.ndim), key=lambda d: (x.stride()[d], x.shape[d]), reverse=True)
+    return order if x.permute(order).is_contiguous() else None
 
 
 def _native_dropout(x: Tensor, p: float, train: bool | None) -> Any:
