@@ -60,7 +60,7 @@ class Run:
     places: dict[int, str]  # "train.py:41"
 
 
-@dataclass
+@dataclass(eq=False)
 class ModelReport:
     """All graphs that were compiled while it was recording, and, if asked, regions that ran."""
 

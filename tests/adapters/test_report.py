@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fuser import Unsupported
-from fuser.adapters.report import explain_model
+from fuser.adapters.report import explain_model, recording
 
 
 def test_explain_model() -> None:
@@ -41,3 +41,12 @@ def test_a_region_that_falls_back_is_in_the_report_of_its_graph(
     (graph,) = report.graphs
     assert graph.fallbacks == [(["aten.sin.default", "aten.mul.Tensor"], "not today")]
     assert graph.seconds.keys() == {"regions", "definitions", "kernels"}
+
+
+def test_recordings_in_each_other() -> None:
+    """The inner one ends, though it holds what the outer one does."""
+    with recording() as outer:
+        with recording() as inner:
+            pass
+        explain_model(lambda x: x.sin() * 2, torch.ones(4, 4))
+    assert (len(outer.graphs), len(inner.graphs)) == (1, 0)
