@@ -101,6 +101,11 @@ def kind_of(node: fx.Node) -> str:
     return found.kind if found else ""
 
 
+def is_made_anywhere(node: fx.Node) -> bool:
+    """Is it made from nothing, and can each region that reads it make it again?"""
+    return kind_of(node) == "create" and why_not(node) is None
+
+
 def is_view(node: fx.Node) -> bool:
     """Is it a view of what it reads, or one of several views?"""
     kind = kind_of(node)

@@ -30,7 +30,14 @@ from fuser._native import load_torch
 from fuser.adapters import aten
 from fuser.adapters.donation import DONOR
 from fuser.adapters.padding import MEMORY
-from fuser.adapters.partition import device_of, in_order, is_number, is_write, kind_of, tensor_of
+from fuser.adapters.partition import (
+    device_of,
+    in_order,
+    is_made_anywhere,
+    is_number,
+    is_write,
+    tensor_of,
+)
 from fuser.adapters.products import with_zeros_behind, zeros_behind
 from fuser.adapters.report import is_keeping_runs, note_fallback, note_run
 from fuser.arguments import as_dtype
@@ -86,7 +93,7 @@ class Definition:
             for source in node.all_input_nodes:
                 if source in self.inside or source in self.values or is_number(source):
                     continue
-                if kind_of(source) == "create":
+                if is_made_anywhere(source):
                     continue  # written where it is read
                 self.define_tensor(source, device)
 

@@ -10,6 +10,7 @@ import sympy
 import torch
 
 from fuser import Unsupported
+from fuser.adapters import report
 from fuser.adapters.partition import partition
 from fuser.adapters.region import Definition, _evaluated, runner, stride_order
 from tests.adapters.graphs import traced
@@ -109,3 +110,27 @@ def test_a_region_without_operands_runs_where_it_was_traced() -> None:
     (result,) = runner(made, lambda: None, strict=True)([])
     assert result.device.type == "cpu"
     assert result.tolist() == [1, 3, 5, 7, 9]
+
+
+@pytest.mark.parametrize(
+    ("function", "fused"),
+    [
+        pytest.param(lambda n: torch.arange(n, -n, -1.0, dtype=torch.int64), True, id="whole"),
+        pytest.param(lambda n: torch.arange(0, n + 0.5, 0.5), False, id="of the run"),
+    ],
+)
+def test_steps_of_a_float_over_sizes_that_are_symbols(function, fused: bool) -> None:
+    """Of whole numbers the region makes them itself; of others torch does, and the region stays."""
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return (function(x.shape[0]) * 2 + 1).sqrt().float() + x[0, 0]
+
+    torch._dynamo.reset()
+    run = torch.compile(f, backend="fuser", dynamic=True)
+    with report.recording() as seen:
+        for n in (5, 8):
+            x = torch.randn(n, 2)
+            torch.testing.assert_close(run(x), f(x), equal_nan=True)
+    (graph,) = seen.graphs
+    assert not graph.fallbacks
+    assert any("arange" in op for op, _ in graph.left) != fused

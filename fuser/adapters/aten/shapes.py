@@ -399,8 +399,12 @@ def _fill(e: Emitter, x: Tensor, value: Any) -> Tensor:
 
 def _arange(e: Emitter, start: Any, end: Any, step: Any = 1, dtype: Any = None, **_: Any) -> Tensor:
     numbers = [start, end, step]
-    whole = all(isinstance(n, int) or not isinstance(n, float) for n in numbers)
+    whole = not any(isinstance(n, float) for n in numbers)
     wanted = as_dtype(dtype) if dtype is not None else DataType.Int if whole else default_float()
+    # A step of -1.0 counts as -1 does: of whole numbers, the length is known from symbols too.
+    numbers = [int(n) if isinstance(n, float) and n.is_integer() else n for n in numbers]
+    start, end, step = numbers
+    whole = not any(isinstance(n, float) for n in numbers)
     if all(known(n) is not None for n in numbers):
         length: Any = max(0, -((start - end) // step))
     elif all(isinstance(n, int | float) for n in numbers):
