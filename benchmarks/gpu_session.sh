@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Everything that needs a GPU, in one go: builds, tests, memcheck, racecheck, benchmarks.
 #   benchmarks/gpu_session.sh OUT [PYTHON [FAMILY ...]]
+# Only by name: op_suite_DTYPE (float32, float64, float16, bfloat16) runs torch's op suite through our
+# kernels, a part of it with SHARE=0.2; networks trains all, lengths and growth watch one.
 # FAMILY: those of `python -m benchmarks` to run, instead of all; options too, such as --quick or
 # --samples=20. STEPS="build benchmarks" in the environment: only these.
 # Logs and results go into the folder OUT; a step that fails does not stop the next. The exit status
@@ -45,5 +47,12 @@ step benchmarks timeout 500 "$python" -m benchmarks --json "$out/benchmarks.json
 for tool in memcheck racecheck; do
   step "$tool" timeout 200 "$python" -m benchmarks.sanitize --tools "$tool"
 done
+for dtype in float32 float64 float16 bfloat16; do
+  step "op_suite_$dtype" timeout 900 "$python" -m tests.adapters.op_db --share "${SHARE:-1}" \
+    --dtype "$dtype" --device cuda --jobs "$(nproc)"
+done
+step networks timeout 900 "$python" -m tests.adapters.networks
+step lengths timeout 300 "$python" -m tests.adapters.networks bert4 gpt2 --lengths 40
+step growth timeout 300 "$python" -m tests.adapters.networks bert4 --growth 2000
 if [[ $steps == *" benchmarks "* ]]; then tail -n 60 "$out/benchmarks.log"; fi
 exit "$failed"

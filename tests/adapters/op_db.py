@@ -1,5 +1,6 @@
 """torch's own op suite against the table: every call of an op that its samples make, forward and
-backward, is written as a definition and evaluated, and compared with what torch gave.
+backward, is written as a definition and evaluated, and compared with what torch gave. Ends with 1
+where one is wrong.
 
     python -m tests.adapters.op_db --share 1 --dtype float32      all samples; prints what fails
     python -m tests.adapters.op_db --share 1 --left               counts calls with and without rows
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import multiprocessing
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -343,6 +345,7 @@ def main() -> None:
             print(f"taken {name}: {count}")
         for name, count in result.left.most_common():
             print(f"left {name}: {count}")
+    sys.exit(1 if result.wrong else 0)
 
 
 if __name__ == "__main__":
