@@ -1,6 +1,7 @@
 // driver/cuda_api.h
 #include "driver/cuda_api.h"
 
+#include <pybind11/functional.h>
 #include <pybind11/stl.h>
 
 #include "bind/bind.h"
@@ -39,6 +40,13 @@ void bind_cuda_api(py::module_& m) {
       .def("resident_blocks", &resident_blocks, py::arg("threads"), py::arg("shared_bytes"),
            Unlocked(), "Blocks of this shape that one processor holds at once.");
 
+  m.def(
+      "allocate_for_good",
+      [](int device, int64_t bytes, const std::function<void()>& make_room) {
+        return reinterpret_cast<uintptr_t>(allocate_for_good(device, bytes, make_room));
+      },
+      py::arg("device"), py::arg("bytes"), py::arg("make_room"),
+      "Address of memory of the driver's own, which stays.");
   m.def("load_kernel", &load_kernel, py::arg("image"), py::arg("name"), py::arg("device") = 0,
         py::arg("dynamic_shared") = 0, py::arg("cluster") = 1, Unlocked(),
         "Loads a cubin (or PTX) and one kernel of it.");

@@ -44,6 +44,7 @@ enum FunctionAttribute {
 constexpr int kPortableCluster = 8;  // blocks that every device with clusters takes
 
 // CUresult
+constexpr int kOutOfMemory = 2;
 constexpr int kInvalidContext = 201;
 constexpr int kFirstFaultOfKernel = 700;  // illegal address, timeout, trap ...: 700 to 719
 constexpr int kLastFaultOfKernel = 719;
@@ -381,6 +382,20 @@ bool stream_is_capturing(CuStream stream) {
 BesideCaptures::BesideCaptures() : mode_(2) {  // CU_STREAM_CAPTURE_MODE_RELAXED
   check_cuda(cuda_api().cuThreadExchangeStreamCaptureMode(&mode_), "cuda-load",
              "setting the capture mode of a thread");
+}
+
+char* allocate_for_good(int device, int64_t bytes, const std::function<void()>& make_room) {
+  const ContextScope scope(device);
+  const BesideCaptures captures;
+  uint64_t address = 0;
+  const auto allocate = [&] { return cuda_api().cuMemAlloc(&address, static_cast<size_t>(bytes)); };
+  int result = allocate();
+  if (result == kOutOfMemory) {
+    make_room();
+    result = allocate();
+  }
+  check_cuda(result, "cuda-launch", "allocating ", bytes, " bytes for good on device ", device);
+  return reinterpret_cast<char*>(address);
 }
 
 BesideCaptures::~BesideCaptures() { cuda_api().cuThreadExchangeStreamCaptureMode(&mode_); }

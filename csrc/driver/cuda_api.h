@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -135,8 +136,13 @@ bool device_is_entered(int device);
 uint64_t stream_id(CuStream stream);
 bool stream_is_capturing(CuStream stream);
 
-// While it lives, this thread may load code although another thread captures a CUDA graph: the
-// capture of that thread, which knows nothing of us, would fail otherwise.
+// Memory of the driver's own that stays for good, outside of every pool of torch's, also beside
+// captures. Where none is left, `make_room` may give some back before it is asked for once more.
+// Raises Launch "cuda-launch".
+char* allocate_for_good(int device, int64_t bytes, const std::function<void()>& make_room);
+
+// While it lives, this thread may load code and allocate although another thread captures a CUDA
+// graph: the capture of that thread, which knows nothing of us, would fail otherwise.
 class BesideCaptures {
  public:
   BesideCaptures();

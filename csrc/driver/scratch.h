@@ -18,7 +18,7 @@ namespace fuser {
 struct ScratchSource {
   void* context = nullptr;
   // Aligned to 16 bytes at least. Belongs to what is queued on the stream until the caller of
-  // run_launch() takes it back, or for good if `keep`.
+  // run_launch() takes it back; or for good if `keep`, and then from no pool that may end.
   char* (*allocate)(void* context, int64_t bytes, bool keep) = nullptr;
 };
 

@@ -2,6 +2,7 @@
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/ops/empty_strided.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/DeviceGuard.h>
 #include <dlfcn.h>
 
@@ -111,6 +112,14 @@ at::Tensor allocate(at::IntArrayRef sizes, at::IntArrayRef strides, c10::ScalarT
                                c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device)));
 }
 
+// What stays for a stream is not torch's: it would come from the pool that is in use, and keep a
+// CUDA graph's or a user's from ever being empty.
+char* keep_memory(int device, int64_t bytes) {
+  return allocate_for_good(device, bytes, [] {
+    if (auto* torchs = dynamic_cast<c10::DeviceAllocator*>(cuda_allocator())) torchs->emptyCache();
+  });
+}
+
 // Memory of the launches of one call beside their tensors.
 struct Scratch {
   int device = cpu_device;
@@ -119,13 +128,9 @@ struct Scratch {
   // ScratchSource::allocate.
   static char* allocate_bytes(void* context, int64_t bytes, bool keep) {
     auto& self = *static_cast<Scratch*>(context);
-    at::Tensor memory = allocate({bytes}, {1}, at::kByte, self.device);
-    auto* const data = static_cast<char*>(memory.data_ptr());
-    if (keep)
-      (void)memory.unsafeReleaseIntrusivePtr().release();
-    else
-      self.held.push_back(std::move(memory));
-    return data;
+    if (keep) return keep_memory(self.device, bytes);
+    at::Tensor& memory = self.held.emplace_back(allocate({bytes}, {1}, at::kByte, self.device));
+    return static_cast<char*>(memory.data_ptr());
   }
 };
 

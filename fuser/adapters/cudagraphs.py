@@ -28,6 +28,10 @@ Boxed = Callable[[list[Any]], Any]
 def captured(call: Boxed, module: fx.GraphModule, name: str) -> Boxed:
     """`call`, which runs this graph, recorded in its third run and replayed from then on. Where it
     cannot be, `call`, with one line of log.
+
+    The first run is as if there were no graphs. What it makes may stay, as the state of an
+    optimizer does; the graphs' pool takes the results of one run back in the next. And Dynamo,
+    before it traces an optimizer, asks the trees of graphs for the one that ran last.
     """
     still = _places_that_stay(module, name)
     reason = _why_not(module, still)
@@ -52,27 +56,10 @@ def captured(call: Boxed, module: fx.GraphModule, name: str) -> Boxed:
             placeholders=get_placeholder_info(module.graph),
             mutated_input_idxs=of_torch.find_input_mutations(module.graph),
         )
-        return _outside_of_the_pool(call, arguments, device)
+        return call(arguments)
 
     run._boxed_call = True  # type: ignore[attr-defined]
     return run
-
-
-def _outside_of_the_pool(call: Boxed, arguments: list[Any], device: int) -> Any:
-    """A first run on the stream on which all are recorded: what stays allocated for a stream, the
-    counters of its grids, does not come from the pool of the graphs.
-    """
-    manager = cudagraph_trees.get_manager(device)
-    assert manager is not None
-    ours = torch.cuda.current_stream(device)
-    manager.stream.wait_stream(ours)
-    with torch.cuda.stream(manager.stream):
-        results = call(arguments)
-    ours.wait_stream(manager.stream)
-    for result in results:
-        if isinstance(result, torch.Tensor) and result.is_cuda:
-            result.record_stream(ours)
-    return results
 
 
 def _places_that_stay(module: fx.GraphModule, name: str) -> set[int]:

@@ -166,13 +166,18 @@ int cuOccupancyMaxActiveClusters(int* clusters, void* function, const Config* co
   return *clusters = 124 / config->attributes[0].value.words[0], function == (void*)9 ? 0 : 1;
 }
 int cuStreamGetId(void* stream, unsigned long long* id) { return *id = 1000 + (intptr_t)stream, 0; }
+static __thread int capture_mode = 0;
+/* Memory is there once FAKE_ROOM is not 0. */
+int cuMemAlloc(uint64_t* address, size_t bytes) {
+  printf("memory %d in %d mode %d\n", (int)bytes, (int)(intptr_t)current, capture_mode);
+  return *address = 77000, setting("FAKE_ROOM", 1) ? 0 : 2;
+}
 int cuMemsetD32Async(uint64_t address, unsigned value, size_t count, void* stream) {
   if (setting("FAKE_MEMSET", 0)) return setting("FAKE_MEMSET", 0);
   printf("set %u x %d at %d on stream %d in %d\n", value, (int)count, (int)address,
          (int)(intptr_t)stream, (int)(intptr_t)current);
   return current != NULL ? 0 : 201;
 }
-static __thread int capture_mode = 0;
 int cuThreadExchangeStreamCaptureMode(int* mode) {
   int before = capture_mode;
   capture_mode = *mode;

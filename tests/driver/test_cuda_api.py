@@ -238,6 +238,37 @@ _core.cuda_device(0)
     assert "spawn" in out
 
 
+MEMORY = """
+import ctypes
+def make_room():
+    print("no room", flush=True)
+    ctypes.CDLL(None).setenv(b"FAKE_ROOM", b"1", 1)
+print(_core.allocate_for_good(1, 4096, make_room), flush=True)
+"""
+
+
+def test_memory_that_stays_is_the_drivers_own(run: Run) -> None:
+    """Beside the captures of other threads (mode 2), in the context of the device."""
+    out = [line for line in run(MEMORY).splitlines() if not line.startswith("retain")]
+    assert out == ["memory 4096 in 1616 mode 2", "77000"]
+
+
+def test_memory_that_stays_is_asked_for_twice(run: Run) -> None:
+    out = [line for line in run(MEMORY, FAKE_ROOM=0).splitlines() if not line.startswith("retain")]
+    asked = "memory 4096 in 1616 mode 2"
+    assert out == [asked, "no room", asked, "77000"]
+
+
+def test_no_memory_that_stays(run: Run) -> None:
+    out = run(
+        "try:\n    _core.allocate_for_good(0, 4096, lambda: None)\n"
+        "except LaunchError as error:\n    print(error.rule, error)",
+        FAKE_ROOM=0,
+    )
+    assert "cuda-launch" in out
+    assert "allocating 4096 bytes for good on device 0" in out
+
+
 KERNEL = """
 extern "C" __global__ void scale(float* y, const float* x, float by, int n) {
   const int i = blockIdx.x * 256 + threadIdx.x;

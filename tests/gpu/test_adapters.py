@@ -180,11 +180,6 @@ def test_the_step_of_an_optimizer(
     gradients = [[torch.randn_like(p) for p in wide] for _ in range(6)]
     for a, b in zip(mine, wide, strict=True):
         a.grad, b.grad = torch.zeros_like(a), torch.zeros_like(b)
-    if cudagraphs:
-        # State first: between the first and the second run of a graph that will be captured, Dynamo
-        # traces no optimizer (torch/_dynamo/variables/optimizer.py: _is_static_for_cudagraphs).
-        for optimizer in optimizers:
-            optimizer.step()
     addresses = [p.data_ptr() for p in mine]
     for one in gradients:
         for a, b, g in zip(mine, wide, one, strict=True):

@@ -243,3 +243,22 @@ def test_softmax_beyond_32_bits(device: torch.device) -> None:
         want = torch.softmax(x, dim)
         torch.testing.assert_close(got[-100:], want[-100:], rtol=2**-7, atol=1e-7)
         torch.testing.assert_close(got[:, -100:], want[:, -100:], rtol=2**-7, atol=1e-7)
+
+
+def test_counters_are_in_no_pool(device: torch.device) -> None:
+    """Four rows are cut over the grid, whose counters stay for the stream: not in memory that may
+    have to be given back, a user's pool or that of CUDA graphs.
+    """
+    x = torch.randn(4, 1 << 20, device=device)
+    fd = FusionDefinition()
+    fd.add_output(fd.ops.sum(fd.from_pytorch(x), [1]))
+    fd.execute([x])
+    assert "counter" in fd.last_cuda_code()
+    pool = torch.cuda.MemPool()
+    with torch.cuda.use_mem_pool(pool), torch.cuda.stream(torch.cuda.Stream(device)):
+        (y,) = fd.execute([x])
+    torch.cuda.synchronize(device)
+    torch.testing.assert_close(y.double(), x.double().sum(1), rtol=1e-5, atol=1e-2)
+    del y
+    blocks = [block for segment in pool.snapshot() for block in segment["blocks"]]
+    assert not [block for block in blocks if block["state"] == "active_allocated"]
