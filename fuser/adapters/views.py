@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from fuser.adapters import aten
 from fuser.adapters.partition import is_view, tensor_of, writes
 
 # A view by sizes, strides and a distance from the tensor's beginning, past torch's dispatcher.
@@ -23,9 +24,12 @@ def drop_views(graph: fx.Graph, places: Collection[int]) -> None:
     """A view that lies in memory as what it is a view of, perhaps over several views, is that:
     transposed twice, reshaped and back, detached. What is reshaped twice is reshaped once.
 
-    Results of the graph stay the nodes that they are, but for those at `places`.
+    Results of the graph stay the nodes that they are, but for those at `places`. Before, reductions
+    drop dims of which no user wants to know.
     """
     output = next(n for n in graph.nodes if n.op == "output")
+    for node in list(graph.nodes):
+        _reduce_away(node)
     results = list(output.args[0])
     for node in list(graph.nodes):
         _shorten(node)
@@ -51,6 +55,32 @@ def _shorten(node: fx.Node) -> None:
     assert isinstance(source, fx.Node)
     if has_numbers(source) and tensor_of(source).is_contiguous():
         node.args = (source, *node.args[1:])
+
+
+def _reduce_away(node: fx.Node) -> None:
+    """A reduction that keeps its dims for a reshape without them, the gradient of a bias, gives
+    what the reshape would.
+    """
+    user = next(iter(node.users), None)
+    if user is None or len(node.users) > 1 or user.target not in RESHAPES:
+        return
+    if not aten.reduces(str(node.target)):
+        return
+    assert isinstance(node.target, torch._ops.OpOverload)
+    names = [a.name for a in node.target._schema.arguments]
+    args, value, wanted = list(node.args), tensor_of(node), tensor_of(user)
+    places = [names.index(name) if name in names else len(args) for name in ("dim", "keepdim")]
+    if max(places) >= len(args) or args[places[1]] is not True or value is None or wanted is None:
+        return
+    dims = args[places[0]]
+    gone = {d % max(1, value.ndim) for d in (dims if isinstance(dims, list) else [dims])}
+    if not gone or list(wanted.shape) != [n for d, n in enumerate(value.shape) if d not in gone]:
+        return
+    args[places[1]] = False
+    node.args = tuple(args)
+    node.meta["val"] = wanted
+    user.replace_all_uses_with(node)
+    node.graph.erase_node(user)
 
 
 def _same(node: fx.Node) -> fx.Node | None:

@@ -27,6 +27,30 @@ def test_round_trips(dynamic: bool) -> None:
     torch.testing.assert_close(module(x), f(x))
 
 
+def test_dims_that_were_reduced_are_not_kept_for_a_reshape() -> None:
+    """The gradient of a bias. Not where one user takes the dims, or the reshape adds others."""
+
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        kept = x.amax([1], True)
+        return (
+            x.sum([0, 1], True).view(5),
+            x.mean([-1], True).view(3, 4).cos(),
+            kept.view(3, 5),
+            kept + 1,
+            x.sum([0], True).view(4, 1, 5),
+        )
+
+    x = torch.randn(3, 4, 5, dtype=torch.float64)
+    module = traced(f, x)
+    expected = module(x)
+    drop_views(module.graph, range(0))
+    module.recompile()
+    assert left(module).count("view") == 2  # of what is read twice, and with a dim of its own
+    for a, b in zip(module(x), expected, strict=True):
+        assert a.shape == b.shape
+        assert torch.equal(a, b)
+
+
 def test_two_reshapes_are_one() -> None:
     module = traced(lambda x: (x.mm(x).view(2, 8).view(4, 2, 2).sin(),), torch.ones(4, 4))
     drop_views(module.graph, range(0))
