@@ -15,6 +15,14 @@ void log_record(const Record& record) {
 
 }  // namespace
 
+bool python_alive() {
+#if PY_VERSION_HEX >= 0x030d0000
+  return Py_IsInitialized() && !Py_IsFinalizing();
+#else
+  return Py_IsInitialized() && !_Py_IsFinalizing();
+#endif
+}
+
 RecordRef prepare(Executor& executor, TorchArguments& arguments, const std::vector<Plan>& plans) {
   RecordRef record = executor.record(arguments.view(), plans);
   if (log_enabled()) log_record(*record);

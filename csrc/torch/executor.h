@@ -15,6 +15,9 @@ struct TorchExecutor {
   }
 };
 
+// False once the interpreter goes down: nobody may wait for it any more.
+bool python_alive();
+
 // Everything that may refuse a call: plans, compiles, and then takes the random numbers of the run,
 // which are written into the arguments. With or without the interpreter's lock.
 RecordRef prepare(Executor& executor, TorchArguments& arguments, const std::vector<Plan>& plans);

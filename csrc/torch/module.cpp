@@ -2,13 +2,14 @@
 #include <c10/util/Exception.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
-#include <torch/csrc/autograd/python_function.h>
+#include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
 #include <optional>
 
 #include "base/error.h"
+#include "torch/direct.h"
 #include "torch/executor.h"
 #include "torch/random.h"
 
@@ -48,26 +49,6 @@ void translate_torch_error(std::exception_ptr pointer) {
   } catch (const c10::Error& error) {
     PyErr_SetString(PyExc_RuntimeError, error.what_without_backtrace());
   }
-}
-
-// Of each input of a torch.autograd.Function that wants a gradient an empty tensor at its place in
-// the autograd graph; the input itself need not exist any more.
-std::vector<at::Tensor> stand_ins(const py::object& function) {
-  std::vector<at::Tensor> out;
-  const auto strong = [](const auto& held) {  // a std::weak_ptr in some releases of torch
-    if constexpr (requires { held.lock(); }) {
-      return held.lock();
-    } else {
-      return held;
-    }
-  };
-  const auto node = strong(reinterpret_cast<THPFunction*>(function.ptr())->cdata);
-  if (!node) return out;
-  for (const torch::autograd::Edge& edge : node->next_edges()) {
-    if (!edge.is_valid()) continue;
-    torch::autograd::impl::set_gradient_edge(out.emplace_back(at::empty({0})), edge);
-  }
-  return out;
 }
 
 bool is_numpy_bool(const PyObject* value) {
@@ -293,7 +274,7 @@ struct PythonExecutor : TorchExecutor {
 };
 
 // `execute` of one executor as a C function of Python: pybind11's way through overloads and
-// conversions takes as long as the rest of a hit. Its `self` is a capsule, which owns the executor.
+// conversions takes as long as the rest of a hit. Its `self` is a capsule, which owns the object.
 constexpr const char* run_name = "fuser.run";
 
 PyObject* run_definition(PyObject* capsule, PyObject* const* given, Py_ssize_t count) noexcept {
@@ -309,20 +290,86 @@ PyObject* run_definition(PyObject* capsule, PyObject* const* given, Py_ssize_t c
   }
 }
 
+py::object bound(PyMethodDef& definition, void* self, const char* name, py::object owner) {
+  PyObject* const capsule = PyCapsule_New(
+      self, name, [](auto* c) { Py_DECREF(static_cast<PyObject*>(PyCapsule_GetContext(c))); });
+  if (!capsule) throw py::error_already_set();
+  PyCapsule_SetContext(capsule, owner.release().ptr());
+  PyObject* const function = PyCFunction_New(&definition, capsule);
+  Py_DECREF(capsule);
+  if (!function) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(function);
+}
+
 py::object run_function(py::object executor) {
   static PyMethodDef definition = {
       "execute", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(run_definition)),
       METH_FASTCALL,
       "execute(inputs, device=None, plan=None)\n--\n\nRuns the definition on these inputs."};
-  PyObject* const capsule = PyCapsule_New(executor.cast<PythonExecutor*>(), run_name, [](auto* c) {
-    Py_DECREF(static_cast<PyObject*>(PyCapsule_GetContext(c)));
-  });
-  if (!capsule) throw py::error_already_set();
-  PyCapsule_SetContext(capsule, executor.release().ptr());
-  PyObject* const function = PyCFunction_New(&definition, capsule);
-  Py_DECREF(capsule);
-  if (!function) throw py::error_already_set();
-  return py::reinterpret_steal<py::object>(function);
+  auto* const self = executor.cast<PythonExecutor*>();
+  return bound(definition, self, run_name, std::move(executor));
+}
+
+// What came from a function of Python through autograd is raised as it was.
+template <class F>
+auto with_torch_errors(F function) {
+  try {
+    return function();
+  } catch (python_error& error) {
+    error.restore();
+    throw py::error_already_set();
+  }
+}
+
+constexpr const char* traces_name = "fuser.traces";
+
+PyObject* call_traces(PyObject* capsule, PyObject* const* given, Py_ssize_t count) noexcept {
+  try {
+    const auto* const self = static_cast<DirectTraces*>(PyCapsule_GetPointer(capsule, traces_name));
+    return with_torch_errors([&] { return self->call(given, static_cast<size_t>(count)); });
+  } catch (...) {
+    py::detail::try_translate_exceptions();
+    return nullptr;
+  }
+}
+
+py::object traces_function(py::object traces) {
+  static PyMethodDef definition = {
+      "call", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(call_traces)),
+      METH_FASTCALL, "The function, where it was traced for such arguments."};
+  auto* const self = traces.cast<DirectTraces*>();
+  return bound(definition, self, traces_name, std::move(traces));
+}
+
+// `whole`, an attribute of a graph's function where the graph is one run: the executor, and the
+// members of WholeGraph.
+CompiledGraph graph_of(py::object call) {
+  CompiledGraph out{.call = call, .whole = std::nullopt};
+  const py::object whole = py::getattr(call, "whole", py::none());
+  if (!whole.is_none()) {
+    const py::tuple parts = whole;
+    out.whole = WholeGraph{.executor = parts[0].cast<PythonExecutor*>(),
+                           .arguments = parts[1].cast<std::vector<int>>(),
+                           .results = parts[2].cast<std::vector<std::optional<int>>>()};
+  }
+  return out;
+}
+
+DirectFunctionRef make_direct(
+    py::object forward, py::object backward, size_t results,
+    const std::vector<std::pair<std::vector<int64_t>, std::vector<int64_t>>>& layouts,
+    bool autocast, py::object finish) {
+  auto made = std::make_unique<DirectFunction>();
+  made->forward = graph_of(std::move(forward));
+  made->backward = graph_of(std::move(backward));
+  made->results = results;
+  for (const auto& [sizes, strides] : layouts) {
+    made->sizes.push_back(sizes);
+    made->strides.push_back(strides);
+  }
+  made->autocast = autocast;
+  made->finish = std::move(finish);
+  return shared(std::move(made));
 }
 
 // (steps, ideal bytes, partings, device) as plain data; fuser/explain.py gives it names.
@@ -469,9 +516,31 @@ PYBIND11_MODULE(_torch, m) {
       py::arg("calls"), py::arg("device"),
       "compile_batch() before there are tensors: for each stands (sizes, strides, DataType, offset "
       "in bytes, device).");
-  m.def("stand_ins", &stand_ins, py::arg("function"),
-        "Of each input of a torch.autograd.Function, given as its ctx, that wants a gradient an "
-        "empty tensor at its place in the autograd graph.");
+  py::class_<DirectFunctionRef>(m, "DirectFunction",
+                                "A function of tensors and its gradients: two compiled graphs.")
+      .def(py::init(&make_direct), py::arg("forward"), py::arg("backward"), py::arg("results"),
+           py::arg("layouts"), py::arg("autocast"), py::arg("finish"),
+           "results: how many of what `forward` gives are the function's; `backward` takes the "
+           "others and the gradients of these, laid out as `layouts` says (sizes, strides). "
+           "finish: makes of the results what the caller gets; None: there is one.")
+      .def("__call__", [](const DirectFunctionRef& self, const py::args& given) {
+        std::vector<at::Tensor> inputs;
+        for (const py::handle t : given) inputs.push_back(THPVariable_Unpack(t.ptr()));
+        return with_torch_errors([&] { return call_direct(self, inputs); });
+      });
+  py::class_<DirectTraces>(m, "DirectTraces", "The traces of one function.")
+      .def(py::init<>())
+      .def(
+          "add",
+          [](DirectTraces& self, const py::tuple& given, DirectFunctionRef function) {
+            self.add(&PyTuple_GET_ITEM(given.ptr(), 0), given.size(), std::move(function));
+          },
+          py::arg("arguments"), py::arg("function"))
+      .def_property_readonly("call", &traces_function,
+                             "call(*arguments): NotImplemented where no trace is for them.");
+  m.def(
+      "set_python_runs_graphs", [](bool wanted) { python_runs_graphs() = wanted; },
+      py::arg("wanted"));
   m.def("cache_info", [] {
     const CacheCounters c = cache_counters();
     const KernelCounters k = kernel_counters();

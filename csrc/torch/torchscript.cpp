@@ -98,14 +98,6 @@ py::tuple graph_data(const Graph& graph) { return block_data(*graph.block()); }
 
 }  // namespace
 
-bool python_alive() {
-#if PY_VERSION_HEX >= 0x030d0000
-  return Py_IsInitialized() && !Py_IsFinalizing();
-#else
-  return Py_IsInitialized() && !_Py_IsFinalizing();
-#endif
-}
-
 Specialization write_definition(const Graph& graph, const std::vector<ArgumentRole>& roles,
                                 c10::ArrayRef<c10::IValue> arguments,
                                 const std::vector<Places>& results_as) {

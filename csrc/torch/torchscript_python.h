@@ -7,9 +7,6 @@
 
 namespace fuser {
 
-// False once the interpreter goes down: nobody may wait for it any more.
-bool python_alive();
-
 // The definition of `graph` for these arguments, written by fuser.adapters.torchscript; its results
 // lie in memory as said, those without places as the operands do. Takes the interpreter's lock.
 // Raises what Python raised, as std::runtime_error: Unsupported, mostly.

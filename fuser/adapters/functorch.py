@@ -12,6 +12,7 @@ from torch._dynamo.convert_frame import compile_lock
 from torch._functorch.aot_autograd import aot_module_simplified
 
 from fuser import UserError
+from fuser._native import load_torch
 from fuser.adapters.direct import PLAIN, direct
 from fuser.adapters.dynamo import Options, autograd, backend, compilers, has_tangents
 
@@ -60,17 +61,25 @@ def memory_efficient_fusion(fn: Callable[..., Any] | torch.nn.Module, **kwargs: 
         return watched
     ours = compilers(Options())
     traces: dict[Hashable, Callable[..., Any]] = {}
+    known: Any = load_torch().DirectTraces()  # the same, where no more is asked than layouts
+    call = known.call
 
     def trace(key: Hashable, args: Sequence[Any]) -> Callable[..., Any]:
         with compile_lock:
             if key not in traces:
                 made = direct(fn, args, ours["fw_compiler"], ours["bw_compiler"])
                 traces[key] = made or watched
+                if made is not None:
+                    known.add(tuple(args), made)
             return traces[key]
 
     @wraps(fn)
     def traced(*args: Any, **named: Any) -> Any:
-        if torch.compiler.is_dynamo_compiling() or _is_transformed():
+        if torch.compiler.is_dynamo_compiling():
+            return fn(*args, **named)
+        if not named and (result := call(*args)) is not NotImplemented:
+            return result
+        if _is_transformed():
             return fn(*args, **named)
         key = None if named else _layouts(args)
         run = traces.get(key)
@@ -85,8 +94,8 @@ def memory_efficient_fusion(fn: Callable[..., Any] | torch.nn.Module, **kwargs: 
 def _is_transformed() -> bool:
     """Does a transformation of functorch, forward AD or a tracer see the ops that run?"""
     transforms: Any = torch._C._functorch.peek_interpreter_stack()
-    tracers = torch._C._len_torch_dispatch_stack()
-    return transforms is not None or tracers > 0 or has_tangents()
+    tracers = torch._C._len_torch_dispatch_stack() > 0 or torch._C._is_tracing()
+    return transforms is not None or tracers or has_tangents()
 
 
 def _layouts(args: Sequence[Any]) -> Hashable | None:

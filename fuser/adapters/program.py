@@ -26,7 +26,7 @@ from torch import fx
 from fuser import InternalError, Unsupported, UserError, _core
 from fuser.adapters.donation import DONOR
 from fuser.adapters.mutation import readers_before
-from fuser.adapters.padding import write_by_copies
+from fuser.adapters.padding import MEMORY, write_by_copies
 from fuser.adapters.partition import Partition, is_number, is_view, tensor_of, writes
 from fuser.adapters.region import Definition, runner
 from fuser.adapters.report import note_fallback
@@ -175,7 +175,33 @@ def program(
     result = next(n for n in module.graph.nodes if n.op == "output").args[0]
     together = [*(d.nodes for d in definitions), *([node] for node in needed)]
     ordered = _ordered(steps, order, readers_before(module.graph, parts.final, together))
-    return _compiled(writer, placeholders, ordered, result), definitions
+    call: Any = _compiled(writer, placeholders, ordered, result)
+    if len(steps) == 1 and definitions:
+        call.whole = _whole(definitions[0], placeholders, result)
+    return call, definitions
+
+
+def _whole(
+    definition: Definition, placeholders: Sequence[fx.Node], result: Sequence[Any]
+) -> tuple[Any, list[int], list[int | None]] | None:
+    """A graph that is one run of a definition as csrc/torch/direct.h takes it: the executor, which
+    arguments of the graph it takes, and of each result which one of the run it is, or ~n for
+    argument n. None where results are written into arguments, or arguments are numbers.
+    """
+    outputs = definition.outputs
+    if any(DONOR in n.meta or MEMORY in n.meta for n in outputs) or any(
+        map(writes, definition.nodes)
+    ):
+        return None
+    at = {node: ~n for n, node in enumerate(placeholders)}
+    arguments = [at.get(n) for n in definition.arguments]
+    if not arguments or any(n is None or tensor_of(placeholders[~n]) is None for n in arguments):
+        return None
+    at |= {node: n for n, node in enumerate(outputs)}
+    if any(n is not None and n not in at for n in result):
+        return None
+    results = [None if n is None else at[n] for n in result]
+    return definition.fd.fec.executor, [~n for n in arguments if n is not None], results
 
 
 def _leaving(nodes: Sequence[fx.Node]) -> tuple[list[fx.Node], set[fx.Node]]:

@@ -14,6 +14,7 @@ from typing import Any
 from torch import fx
 
 from fuser import _core
+from fuser._native import load_torch
 from fuser.definition import FusionDefinition
 from fuser.explain import Explanation, explain
 from fuser.tables import colours_wanted
@@ -162,10 +163,12 @@ def recording(keeps_runs: bool = False) -> Iterator[ModelReport]:
     """
     report = ModelReport(keeps_runs)
     _recording.append(report)
+    load_torch().set_python_runs_graphs(is_keeping_runs())
     try:
         yield report
     finally:
         _recording.remove(report)
+        load_torch().set_python_runs_graphs(is_keeping_runs())
 
 
 def explain_model(

@@ -1,0 +1,253 @@
+#include "torch/direct.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include "base/error.h"
+#include "torch/bridge.h"
+
+namespace py = pybind11;
+
+namespace fuser {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// The error that Python was told, as torch's own functions in Python throw it: engine and caller
+// keep it as it is. Takes and needs the interpreter's lock.
+[[noreturn]] void throw_python_error() {
+  python_error raised;
+  raised.persist();
+  throw raised;
+}
+
+// Results of the graph, or nothing where the definition cannot run: torch's ops then do.
+std::optional<variable_list> run_whole(const WholeGraph& graph, const variable_list& given) {
+  Executor& executor = graph.executor->executor;
+  TorchArguments arguments;
+  arguments.scalars.resize(executor.fusion().scalars.size());
+  RecordRef record;
+  try {
+    for (size_t i = 0; i < graph.arguments.size(); ++i) {
+      at::Tensor t = given[graph.arguments[i]];
+      if (t.is_conj() || t.is_neg()) t = t.resolve_conj().resolve_neg();
+      arguments.views.push_back(view_of(t, i));
+      if (arguments.device == cpu_device) arguments.device = arguments.views.back().device;
+      arguments.tensors.push_back(std::move(t));
+    }
+    record = prepare(executor, arguments, {});
+  } catch (const Fault&) {
+    return std::nullopt;
+  }
+  Results made;
+  {
+    // As a definition that Python runs: the host executor lets other threads of Python go on.
+    std::optional<py::gil_scoped_release> release;
+    if (arguments.device == cpu_device && !record->brief && PyGILState_Check()) release.emplace();
+    try {
+      made = run(*record, arguments);
+    } catch (const Fault&) {
+      const py::gil_scoped_acquire gil;
+      py::detail::try_translate_exceptions();
+      throw_python_error();
+    }
+  }
+  variable_list out;
+  out.reserve(graph.results.size() + 1);
+  for (const std::optional<int>& r : graph.results)
+    out.push_back(!r ? at::Tensor() : *r < 0 ? given[~*r] : made[*r]);
+  return out;
+}
+
+variable_list run_in_python(const CompiledGraph& graph, variable_list given) {
+  const py::gil_scoped_acquire gil;
+  try {
+    py::list arguments(given.size());
+    for (size_t i = 0; i < given.size(); ++i)
+      PyList_SET_ITEM(arguments.ptr(), i, THPVariable_Wrap(std::move(given[i])));
+    given.clear();
+    const py::object results = graph.call(arguments);
+    variable_list out;
+    for (const py::handle result : results) {
+      FUSER_ASSERT(result.is_none() || THPVariable_Check(result.ptr()), "a result is no tensor");
+      out.push_back(result.is_none() ? at::Tensor() : THPVariable_Unpack(result.ptr()));
+    }
+    return out;
+  } catch (py::error_already_set& error) {
+    error.restore();
+    throw_python_error();
+  }
+}
+
+variable_list run_graph(const DirectFunction& function, const CompiledGraph& graph,
+                        variable_list given) {
+  std::optional<c10::impl::ExcludeDispatchKeyGuard> no_autocast;
+  if (function.autocast) no_autocast.emplace(c10::autocast_dispatch_keyset);
+  if (graph.whole && !python_runs_graphs().load(std::memory_order_relaxed))
+    if (auto results = run_whole(*graph.whole, given)) return std::move(*results);
+  return run_in_python(graph, std::move(given));
+}
+
+// A gradient in memory as it was traced; torch gives expanded ones.
+at::Tensor laid_out(const at::Tensor& gradient, const std::vector<int64_t>& sizes,
+                    const std::vector<int64_t>& strides) {
+  if (gradient.strides().equals(strides)) return gradient;
+  if (!gradient.sizes().equals(sizes)) return gradient.contiguous();
+  return at::empty_strided(sizes, strides, gradient.options()).copy_(gradient);
+}
+
+// Gradients whose own gradients are refused, to whom they belong: `sources` are what they may
+// depend on.
+struct Once : torch::autograd::Function<Once> {
+  static variable_list forward(AutogradContext*, at::TensorList, const variable_list* results) {
+    return *results;
+  }
+  static variable_list backward(AutogradContext*, const variable_list&) {
+    throw std::runtime_error("memory_efficient_fusion does not support double backward");
+  }
+};
+
+// At the places of a node's inputs in the autograd graph; the inputs need not exist any more.
+void add_stand_ins(variable_list& sources) {
+  const auto node = torch::autograd::get_current_node();
+  if (!node) return;
+  for (const torch::autograd::Edge& edge : node->next_edges())
+    if (edge.is_valid())
+      torch::autograd::impl::set_gradient_edge(sources.emplace_back(at::empty({0})), edge);
+}
+
+void refuse_gradients(variable_list& gradients, const variable_list& sources) {
+  const at::AutoGradMode with_gradients(true);
+  variable_list defined;
+  for (const at::Tensor& g : gradients)
+    if (g.defined()) defined.push_back(g);
+  const at::TensorList list = sources;
+  defined = Once::apply(list, &defined);
+  auto next = defined.begin();
+  for (at::Tensor& g : gradients)
+    if (g.defined()) g = *next++;
+}
+
+constexpr const char* saved_function = "function";
+
+struct Direct : torch::autograd::Function<Direct> {
+  static variable_list forward(AutogradContext* context, at::TensorList inputs,
+                               const DirectFunctionRef* function) {
+    const DirectFunction& f = *function->operator->();
+    variable_list results = run_graph(f, f.forward, inputs.vec());
+    context->save_for_backward({results.begin() + static_cast<int64_t>(f.results), results.end()});
+    results.resize(f.results);
+    context->saved_data[saved_function] = function->memory;
+    return results;
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list given) {
+    const DirectFunctionRef kept{context->saved_data.at(saved_function).toTensor()};
+    const DirectFunction& f = *kept.operator->();
+    variable_list sources;
+    const bool again = at::GradMode::is_enabled();
+    if (again) {
+      sources = given;
+      add_stand_ins(sources);
+    }
+    const at::AutoGradMode no_gradients(false);
+    variable_list arguments = context->get_saved_variables();
+    for (size_t i = 0; i < given.size(); ++i)
+      arguments.push_back(laid_out(given[i], f.sizes[i], f.strides[i]));
+    given.clear();
+    variable_list gradients = run_graph(f, f.backward, std::move(arguments));
+    if (again) refuse_gradients(gradients, sources);
+    gradients.emplace_back();  // of the function itself
+    return gradients;
+  }
+};
+
+// What a trace depends on; false where none may run.
+bool layouts(PyObject* const* given, size_t count, std::vector<int64_t>& key) {
+  key.clear();
+  if (!at::GradMode::is_enabled()) return false;
+  for (size_t i = 0; i < count; ++i) {
+    if (!THPVariable_CheckExact(given[i])) return false;
+    const at::Tensor& t = THPVariable_Unpack(given[i]);
+    if (t.layout() != c10::kStrided || t.unsafeGetTensorImpl()->_fw_grad(0, t).defined())
+      return false;
+    key.push_back(static_cast<int64_t>(t.scalar_type()) | int64_t{t.requires_grad()} << 8 |
+                  static_cast<int64_t>(t.device().type()) << 16 |
+                  static_cast<int64_t>(static_cast<uint8_t>(t.device().index())) << 24 |
+                  t.dim() << 32);
+    key.insert(key.end(), t.sizes().begin(), t.sizes().end());
+    key.insert(key.end(), t.strides().begin(), t.strides().end());
+  }
+  return true;
+}
+
+// Does a transformation of functorch, autocast or a tracer see the ops that run?
+bool is_transformed() {
+  const auto autocast = c10::autocast_dispatch_keyset;
+  return c10::impl::TorchDispatchModeTLS::stack_len() > 0 ||
+         c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Tracer) ||
+         c10::impl::tls_is_dispatch_key_included(
+             c10::DispatchKey::FuncTorchDynamicLayerFrontMode) ||
+         (c10::impl::tls_local_dispatch_key_set().excluded_ & autocast) != autocast;
+}
+
+}  // namespace
+
+DirectFunctionRef shared(std::unique_ptr<DirectFunction> function) {
+  const auto free = [](void* memory) {
+    if (!python_alive()) return;
+    const py::gil_scoped_acquire gil;
+    delete static_cast<DirectFunction*>(memory);
+  };
+  return {at::from_blob(function.release(), {1}, free, at::kByte)};
+}
+
+std::atomic<bool>& python_runs_graphs() {
+  static std::atomic<bool> set{false};
+  return set;
+}
+
+py::object call_direct(const DirectFunctionRef& function, const std::vector<at::Tensor>& inputs) {
+  const at::TensorList list = inputs;
+  variable_list results = Direct::apply(list, &function);
+  if (function->finish.is_none())
+    return py::reinterpret_steal<py::object>(THPVariable_Wrap(std::move(results[0])));
+  py::tuple wrapped(results.size());
+  for (size_t i = 0; i < results.size(); ++i)
+    PyTuple_SET_ITEM(wrapped.ptr(), i, THPVariable_Wrap(std::move(results[i])));
+  return function->finish(wrapped);
+}
+
+size_t DirectTraces::Hash::operator()(const std::vector<int64_t>& key) const {
+  uint64_t h = key.size();
+  for (int64_t v : key) h = (h ^ static_cast<uint64_t>(v)) * 0x9e3779b97f4a7c15u, h ^= h >> 29;
+  return h;
+}
+
+void DirectTraces::add(PyObject* const* given, size_t count, DirectFunctionRef function) {
+  std::vector<int64_t> key;
+  if (!is_transformed() && layouts(given, count, key))
+    traces_[std::move(key)] = std::move(function);
+}
+
+PyObject* DirectTraces::call(PyObject* const* given, size_t count) const {
+  thread_local std::vector<int64_t> key;
+  const auto found =
+      is_transformed() || !layouts(given, count, key) ? traces_.end() : traces_.find(key);
+  if (found == traces_.end()) Py_RETURN_NOTIMPLEMENTED;
+  const DirectFunctionRef function = found->second;  // another thread may add traces
+  variable_list inputs;
+  inputs.reserve(count);
+  for (size_t i = 0; i < count; ++i) inputs.push_back(THPVariable_Unpack(given[i]));
+  return call_direct(function, inputs).release().ptr();
+}
+
+}  // namespace fuser
