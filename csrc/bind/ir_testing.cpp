@@ -165,6 +165,10 @@ void bind_exprs(py::module_& m) {
                       const Node& n) { return Node{a, a->cast(dtype, of(a, n))}; })
       .def("ceil_div", [](const Arena& a, const Node& n,
                           int64_t d) { return Node{a, a->ceil_div(of(a, n), d)}; })
+      .def("rebuilt",
+           [](const Arena& a, const Node& n) {
+             return Node{a, rewrite(*a, of(a, n), [](Expr) -> Expr { return nullptr; })};
+           })
       .def("product", [](const Arena& a, const std::vector<Node>& factors) {
         return Node{a, a->product(of(a, factors))};
       });

@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <tuple>
+#include <utility>
 
 #include "base/error.h"
 
@@ -224,9 +225,82 @@ Expr Exprs::apply(Op op, std::span<const Expr> args) {
   return intern(node);
 }
 
-// A sum or product leans left, its terms in the order of before(), one constant last.
+namespace {
+
+bool is_apply(Expr e, Op op) { return e->kind == ExprNode::Kind::Apply && e->op == op; }
+
+// `times` of `what`; a constant is as many of nullptr. The constant of a product stands last.
+struct Term {
+  Expr what;
+  uint64_t times = 1;
+};
+
+Term term_of(Expr e) {
+  if (e->is_constant()) return {nullptr, static_cast<uint64_t>(e->value.integer)};
+  if (!is_apply(e, Op::mul) || !e->args[1]->is_constant()) return {e};
+  return {e->args[0], static_cast<uint64_t>(e->args[1]->value.integer)};
+}
+
+bool has_term(Expr sum, Expr what) {
+  for (; is_apply(sum, Op::add); sum = sum->args[0])
+    if (term_of(sum->args[1]).what == what) return true;
+  return term_of(sum).what == what;
+}
+
+// What is multiplied, from left to right; nothing if that is too much, constants not counted. A
+// product of products of itself has as many factors as there are paths to its leaves.
+std::vector<Expr> few_factors(std::initializer_list<Expr> of) {
+  constexpr size_t most = 256;
+  size_t count = 0;
+  std::vector<Expr> out, open(of);
+  std::reverse(open.begin(), open.end());
+  while (!open.empty()) {
+    const Expr e = open.back();
+    open.pop_back();
+    if (is_apply(e, Op::mul)) {
+      open.insert(open.end(), {e->args[1], e->args[0]});
+    } else {
+      if (!e->is_constant() && ++count > most) return {};
+      out.push_back(e);
+    }
+  }
+  return out;
+}
+
+// What is added, each once. One that the others leave once may be a sum itself.
+std::vector<Term> terms(Expr a, Expr b) {
+  std::vector<Term> out;
+  std::unordered_map<Expr, size_t> place;
+  std::vector<Expr> open{b, a};
+  while (!open.empty()) {
+    const Expr e = open.back();
+    open.pop_back();
+    if (is_apply(e, Op::add)) {
+      open.insert(open.end(), {e->args[1], e->args[0]});
+      continue;
+    }
+    const Term term = term_of(e);
+    const auto [at, is_new] = place.emplace(term.what, out.size());
+    if (is_new)
+      out.push_back(term);
+    else
+      out[at->second].times += term.times;
+    if (!open.empty()) continue;
+    for (Term& t : out)
+      if (t.what && t.times == 1 && is_apply(t.what, Op::add)) {
+        open.push_back(t.what);
+        t.times = 0;
+      }
+  }
+  return out;
+}
+
+}  // namespace
+
+// A sum or product leans left, its terms in the order of before(), one constant last. Multiples of
+// the same are one term of a sum: v + v, again and again, would have as many as paths to its
+// leaves.
 Expr Exprs::in_order(Op op, Expr a, Expr b) {
-  const auto nests = [op](Expr e) { return e->kind == ExprNode::Kind::Apply && e->op == op; };
   const auto pair = [&](Expr x, Expr y) {
     return intern({.kind = ExprNode::Kind::Apply,
                    .dtype = DType::Int64,
@@ -235,29 +309,34 @@ Expr Exprs::in_order(Op op, Expr a, Expr b) {
                    .args = {x, y}});
   };
   // The usual case, which keeps building a long sum linear: the new term comes last.
-  const Expr last = nests(a) ? a->args[1] : a;
-  if (!nests(b) && !last->is_constant() && !before(b, last)) return pair(a, b);
+  const Expr last = is_apply(a, op) ? a->args[1] : a;
+  if (!is_apply(b, op) && !last->is_constant() && !before(b, last) &&
+      (op == Op::mul || b->is_constant() || !has_term(a, term_of(b).what)))
+    return pair(a, b);
 
-  const int64_t neutral = op == Op::mul ? 1 : 0;
-  int64_t constant_part = neutral;
-  std::vector<Expr> terms, open{b, a};
-  while (!open.empty()) {
-    Expr e = open.back();
-    open.pop_back();
-    if (nests(e)) {
-      open.push_back(e->args[1]);
-      open.push_back(e->args[0]);
-    } else if (e->is_constant()) {
-      constant_part = apply_integer(op, constant_part, e->value.integer);
-    } else {
-      terms.push_back(e);
+  std::vector<Expr> parts;
+  int64_t constant_part = op == Op::mul ? 1 : 0;
+  if (op == Op::add) {
+    for (const Term& t : terms(a, b)) {
+      if (!t.what)
+        constant_part = static_cast<int64_t>(t.times);
+      else if (t.times != 0)
+        parts.push_back(mul(t.what, constant(static_cast<int64_t>(t.times))));
     }
+  } else {
+    parts = few_factors({a, b});
+    for (const Expr e : parts.empty() ? std::vector{a, b} : std::exchange(parts, {})) {
+      const Term term = term_of(e);
+      constant_part = apply_integer(op, constant_part, static_cast<int64_t>(term.times));
+      if (term.what) parts.push_back(term.what);
+    }
+    if (constant_part == 0) return constant(0);
   }
-  if (op == Op::mul && constant_part == 0) return constant(0);
-  std::stable_sort(terms.begin(), terms.end(), before);
-  if (constant_part != neutral) terms.push_back(constant(constant_part));
-  Expr result = terms[0];  // there is one: two constants were folded
-  for (size_t i = 1; i < terms.size(); ++i) result = pair(result, terms[i]);
+  std::stable_sort(parts.begin(), parts.end(), before);
+  if (constant_part != (op == Op::mul ? 1 : 0)) parts.push_back(constant(constant_part));
+  if (parts.empty()) return constant(0);  // of a sum: no two constants are multiplied here
+  Expr result = parts[0];
+  for (size_t i = 1; i < parts.size(); ++i) result = pair(result, parts[i]);
   return result;
 }
 
@@ -272,16 +351,8 @@ Expr Exprs::product(std::span<const Expr> factors) {
 }
 
 std::vector<Expr> factors(Expr product) {
-  std::vector<Expr> out, open{product};
-  while (!open.empty()) {
-    const Expr e = open.back();
-    open.pop_back();
-    if (e->kind == ExprNode::Kind::Apply && e->op == Op::mul)
-      open.insert(open.end(), {e->args[1], e->args[0]});
-    else
-      out.push_back(e);
-  }
-  return out;
+  std::vector<Expr> out = few_factors({product});
+  return out.empty() ? std::vector{product} : out;
 }
 
 DType compute_dtype(Expr e) {

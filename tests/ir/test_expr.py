@@ -17,6 +17,7 @@ ir = _core.ir_testing
 Expr, Symbol = ir.Expr, ir.Symbol
 INT64 = st.integers(-(2**63), 2**63 - 1)
 SMALL = st.integers(-9, 9)
+INDEX = st.integers(0, 99)
 
 
 class Arena:
@@ -149,6 +150,71 @@ def test_normal_form_does_not_depend_on_the_arena(rng: np.random.Generator) -> N
             total = a.add(t, total)
         texts.add(str(total))
     assert texts == {"v0 * v1 + v0 * v4 + v1 * v2 + v2 * v3 + v3 * v4 + 7"}
+
+
+def test_multiples_of_the_same_are_one_term_of_a_sum(a: Arena) -> None:
+    """Where sums are added to themselves, what they grow by is one term and not all of them."""
+    total = a.add(a.var(0), a.var(1))
+    for step in range(1, 63):
+        total = a.add(a.add(total, a.int(1)), total)
+        assert total == a.add(
+            a.add(a.mul(a.var(0), a.int(2**step)), a.mul(a.var(1), a.int(2**step))),
+            a.int(2**step - 1),
+        )
+    total = a.add(total, total)
+    assert a.add(total, total) == a.int(-4)  # as int64 wraps
+
+
+def test_a_sum_that_is_left_once_is_of_terms(a: Arena) -> None:
+    inner = a.add(a.var(0), a.var(1))
+    twice, minus = a.mul(inner, a.int(2)), a.mul(inner, a.int(-1))
+    assert a.add(twice, minus) == inner
+    expected = a.add(a.mul(a.var(0), a.int(2)), a.var(1))
+    assert a.add(a.add(twice, a.var(0)), minus) == expected
+    assert a.add(a.add(twice, minus), a.var(0)) == expected
+
+
+def test_a_product_of_products_of_itself_stays_small(a: Arena) -> None:
+    value, power = a.mul(a.var(0), a.int(3)), 3
+    for _ in range(60):
+        value, power = a.mul(value, value), wrap(power * power)
+        assert a.exprs.rebuilt(value) == value
+    assert ir.run(value, lambda *leaf: 1) == power
+    assert a.mul(a.int(5), value) == a.mul(value, a.int(5))
+    assert len(a.exprs) < 10000
+
+
+def test_multiples_are_one_term_in_any_order(rng: np.random.Generator, a: Arena) -> None:
+    """Of names and products of them, with multiples that cancel."""
+    names = [a.var(0), a.var(1), a.mul(a.var(0), a.var(2)), a.int(1)]
+    for _ in range(50):
+        times = [*rng.integers(-3, 4, 12)]
+        terms = [a.mul(names[i % 4], a.int(int(n))) for i, n in enumerate(times)]
+        expected = a.int(0)
+        for i, name in enumerate(names):
+            expected = a.add(expected, a.mul(name, a.int(int(sum(times[i::4])))))
+        total = a.int(0)
+        for i in rng.permutation(len(terms)):
+            total = a.add(terms[i], total) if rng.integers(2) else a.add(total, terms[i])
+        assert total == expected
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["add", "add", "add", "mul", "sub"]), INDEX, INDEX), max_size=14
+)
+
+
+@given(STEPS)
+def test_a_normal_form_is_its_own(steps: list[tuple[str, int, int]]) -> None:
+    """Made again of its operands, each expression is itself; its value is that of Python."""
+    a = Arena()
+    pool, values = [a.var(0), a.var(1), a.int(2), a.int(-1)], [7, -5, 2, -1]
+    for op, i, j in steps:
+        x, y = i % len(pool), j % len(pool)
+        pool.append(a.exprs.apply(op, [pool[x], pool[y]]))
+        values.append(python_value(op, values[x], values[y]))
+        assert a.exprs.rebuilt(pool[-1]) == pool[-1]
+        assert ir.run(pool[-1], lambda symbol, number, _: values[number]) == values[-1]
 
 
 def test_cancelling_constants_vanish(a: Arena) -> None:
