@@ -450,6 +450,31 @@ def test_define_vector_1() -> None:
             "scalar-fits-1",
             "pad(t0, ...): 32768 does not fit into int16",
         ),
+        (
+            lambda fd: fd.ops.where(True, fd.define_tensor([-1], dtype=DataType.Byte), 300),
+            "scalar-fits-1",
+            "where(true, t0, 300): 300 does not fit into uint8",
+        ),
+        (
+            lambda fd: fd.ops.clamp(fd.define_tensor([-1], dtype=DataType.Int32), 0, 1 << 40),
+            "scalar-fits-1",
+            "clamp(t0, 0, 1099511627776): 1099511627776 does not fit into int32",
+        ),
+        (
+            lambda fd: fd.ops.threshold(fd.define_tensor([-1], dtype=DataType.Char), -200, 0),
+            "scalar-fits-1",
+            "threshold(t0, -200, 0): -200 does not fit into int8",
+        ),
+        (
+            lambda fd: fd.ops.pow(fd.define_tensor([-1], dtype=DataType.Char), 200),
+            "scalar-fits-1",
+            "pow(t0, 200): 200 does not fit into int8",
+        ),
+        (
+            lambda fd: fd.ops.pow(fd.define_tensor([-1], dtype=DataType.Byte), -1),
+            "scalar-fits-1",
+            "pow(t0, -1): -1 does not fit into uint8",
+        ),
     ],
 )
 def test_a_number_that_its_type_does_not_hold(

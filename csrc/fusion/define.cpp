@@ -131,6 +131,12 @@ std::span<const Operand> valued(Op op, std::span<const Operand> args) {
   return row(op).rule == ResultRule::Condition ? args.subspan(1) : args;
 }
 
+// Is the number itself what becomes an element, or is compared with one or raised to? Other ops
+// take it modulo the range of the type, as torch does.
+bool takes_as_it_is(Op op, size_t operand) {
+  return row(op).arity == 3 || (op == Op::pow && operand == 1);
+}
+
 }  // namespace
 
 const Tensor* pointwise(Fusion& fusion, Op op, std::span<const Operand> args,
@@ -141,6 +147,9 @@ const Tensor* pointwise(Fusion& fusion, Op op, std::span<const Operand> args,
     FUSER_CHECK(category(args[0]) == Kind::Bool || category(args[0]) == Kind::Int, DType, "where-1",
                 call(row(op).name, args), ": expected a bool condition", lines(args),
                 "\n  hint: compare it with something, or cast it to bool");
+  for (size_t i = 0; i < args.size(); ++i)
+    if (args[i].scalar && takes_as_it_is(op, i))
+      rules::check_value(call(row(op).name, args), args[i].scalar, compute, op != Op::pow);
   int rank = 0;
   for (const Operand& a : args)
     if (a.tensor) rank = std::max(rank, a.tensor->rank());

@@ -53,7 +53,7 @@ void require(Fusion& fusion, const std::string& what, const Tensor* arg, int64_t
                    .law = law});
 }
 
-void check_value(const std::string& what, Expr value, DType dtype) {
+void check_value(const std::string& what, Expr value, DType dtype, bool unsigned_wraps) {
   const Kind from = kind_of(value->dtype), to = kind_of(dtype);
   FUSER_CHECK(from != Kind::Complex || to == Kind::Complex || to == Kind::Bool, DType, "cast-1",
               what, ": ", to_string(value), " as ", row(dtype).torch,
@@ -61,7 +61,7 @@ void check_value(const std::string& what, Expr value, DType dtype) {
               "  hint: take fd.ops.real(...) first");
   if (!value->is_constant() || from != Kind::Int || to != Kind::Int) return;
   const int64_t v = value->value.integer;
-  const bool wraps = dtype == DType::UInt8 && v < 0 && v >= -255;
+  const bool wraps = unsigned_wraps && dtype == DType::UInt8 && v < 0 && v >= -255;
   FUSER_CHECK(wraps || wrap(dtype, v) == v, DType, "scalar-fits-1", what, ": ", v,
               " does not fit into ", row(dtype).torch, "\n  hint: take a wider type");
 }

@@ -28,8 +28,8 @@ int64_t dim_of(const std::string& what, std::string_view rule, const Tensor& arg
 
 // `what` takes `value` as one of `dtype`: DTypeError `cast-1` for a complex value of a real type,
 // `scalar-fits-1` for a constant integer that the type does not hold. A negative constant of an
-// unsigned type wraps, as in torch.
-void check_value(const std::string& what, Expr value, DType dtype);
+// unsigned type wraps, as in torch, unless it is none of its elements.
+void check_value(const std::string& what, Expr value, DType dtype, bool unsigned_wraps = true);
 
 // "s0 + 1", or "truediv(s0, 2) of type float32, ..." where a size is no integer.
 std::string size_text(Expr size);
