@@ -441,3 +441,19 @@ def test_a_tensor_of_no_dims_has_no_dim_1(op: str) -> None:
     fd = FusionDefinition()
     with pytest.raises(ShapeError):
         ours(fd.ops, 1, *(fd.from_pytorch(t) for t in inputs))
+
+
+@pytest.mark.parametrize("size", [-1, 7])
+@pytest.mark.parametrize("shift", [-3, -1, 0, 3])
+@pytest.mark.parametrize("step", [1, 2])
+def test_a_roll_of_a_slice_reads_nothing_beyond_its_operand(
+    step: int, shift: int, size: int, set_option: Callable[[str, object], None]
+) -> None:
+    """What is joined ends at multiples of a vector, what it is a slice of does not."""
+    set_option("FUSER_HOST_DEBUG", 1)
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([size], dtype=DataType.Short)
+        fd.add_output(fd.ops.roll(fd.ops.slice(x, [-7], [-1], [step]), [shift], [0]))
+    data = torch.arange(7, dtype=torch.int16)
+    (rolled,) = fd.execute([data])
+    assert torch.equal(rolled, data[-7:-1:step].roll(shift))

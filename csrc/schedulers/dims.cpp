@@ -181,6 +181,10 @@ std::optional<std::vector<Expr>> one_side_needs(Problem& p, const std::vector<Ax
       for (const Access& a : choose->args)
         if (!bound_needs(p, a.in, inner, multiples)) return std::nullopt;
     }
+  // What is read may end elsewhere than what is chosen: a slice of a slice, joined with others.
+  if (chosen)
+    for (const MemoryAccess& a : p.accesses)
+      if (!bound_needs(p, a.in, inner, multiples)) return std::nullopt;
   return chosen ? std::optional(multiples) : std::nullopt;
 }
 
