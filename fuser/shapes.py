@@ -106,19 +106,25 @@ def cat(
     ops: "Ops", tensors: Sequence[Tensor], dim: int = 0, manual_padding: bool = False
 ) -> Tensor:
     """The tensors one after the other along `dim`, of their common type, as torch.cat. Each is read
-    where it stands. `manual_padding` is nvFuser's and changes nothing here.
+    where it stands.
+
+    With `manual_padding`, as programs that nvFuser wrote have it, each tensor has been padded with
+    zeros to the shape of the result: that is their sum (where a -0.0 is 0.0).
 
     Raises ShapeError `cat-1` for no tensors, `cat-2` for a dim out of range, `cat-3` for different
     ranks, `cat-5` for different sizes elsewhere.
     """
     given = list(tensors)
-    if len(given) > _MOST:
+    if len(given) > _MOST and not manual_padding:
         parts = [cat(ops, given[i : i + _MOST], dim) for i in range(0, len(given), _MOST)]
         return cat(ops, parts, dim)
     if given:
         dtype = given[0].dtype()
         for t in given[1:]:
             dtype = _core.promote_types(dtype, t.dtype())
+        if manual_padding:
+            whole = functools.reduce(ops.add, given)
+            return whole if whole.dtype() == dtype else ops.cast(whole, dtype)
         given = [t if t.dtype() == dtype else ops.cast(t, dtype) for t in given]
     return _core.cat(ops._builder, given, dim)
 

@@ -457,3 +457,16 @@ def test_a_roll_of_a_slice_reads_nothing_beyond_its_operand(
     data = torch.arange(7, dtype=torch.int16)
     (rolled,) = fd.execute([data])
     assert torch.equal(rolled, data[-7:-1:step].roll(shift))
+
+
+@pytest.mark.parametrize("dtype", [DataType.Float, DataType.Half, DataType.Bool, DataType.Int32])
+def test_a_cat_of_what_was_padded_by_hand(dtype: DataType) -> None:
+    """As nvFuser writes its definitions down."""
+    with FusionDefinition() as fd:
+        a, b = (fd.define_tensor([-1, n], dtype=dtype) for n in (-1, 3))
+        parts = [fd.ops.pad(a, [0, 3]), fd.ops.pad(b, [fd.ops.size(a, 1), 0])]
+        fd.add_output(fd.ops.cat(parts, dim=1, manual_padding=True))
+    left, right = (x.to(getattr(torch, dtype.torch_name)) for x in (X, X[:, 3:6]))
+    (joined,) = fd.execute([left, right])
+    assert joined.dtype == left.dtype
+    assert torch.equal(joined, torch.cat([left, right], 1))
