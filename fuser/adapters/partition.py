@@ -9,14 +9,16 @@ region that says for which regions it waits.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any, TypeVar
 
 import torch
 from torch import fx
 
 from fuser.adapters import aten
+from fuser.adapters.components import components
 
 T = TypeVar("T")
 
@@ -28,6 +30,8 @@ LARGEST_UPDATE = 4096
 SMALL = 1 << 22
 # Elements that may lie in memory for longer than they are needed: a bias, not a matrix.
 _TINY = 1 << 14
+# Parts of one tensor that one kernel walks: of more, each thread would take narrower vectors.
+_MOST_PARTS = 8
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,14 @@ def computed(node: fx.Node, instead: Mapping[fx.Node, torch.Tensor] | None = Non
     )
     target: Callable[..., Any] = node.target  # type: ignore[assignment]
     return target(*args, **kwargs)
+
+
+def hint(n: Any) -> int:
+    """A size, or what a symbolic one was when it was traced; nothing is guarded."""
+    if isinstance(n, int):
+        return n
+    traced = n.node.hint
+    return int(traced) if traced is not None else 2
 
 
 def tensor_inputs(node: fx.Node) -> list[fx.Node]:
@@ -521,23 +533,28 @@ def _without_borders(nodes: list[fx.Node]) -> list[fx.Node]:
 
 def _of_one_memory(nodes: list[fx.Node], inside: set[fx.Node]) -> set[fx.Node]:
     """Views at the beginning that give the others (`inside`) elements of a tensor more than once,
-    as the halves of what is read as a whole too. Inside, they are one operand at several places; as
-    operands of their own they would count as so many times the bytes.
+    as the halves of what is read as a whole too; or that give parts of it to nodes with nothing
+    else in common, as the thirds of queries, keys and values. Inside, they are one operand at
+    several places: its bytes count once, and one kernel walks it. As operands of their own they
+    would count as so many tensors, with a kernel each.
     """
     border = {n: n.all_input_nodes[0] for n in nodes if n not in inside}
-    read = {n for node in inside for n in tensor_inputs(node) if n not in inside}
+    read = {n: None for node in nodes if node in inside for n in tensor_inputs(node)}
     of: dict[fx.Node, list[fx.Node]] = {}  # what is read of a tensor, by what it is a view of
     for node in read:
+        if node in inside:
+            continue
         whole = node
         while whole in border:
             whole = border[whole]
         of.setdefault(whole, []).append(node)
+    several = {whole: parts for whole, parts in of.items() if len(parts) > 1}
+    groups = components((n, s) for n in inside for s in tensor_inputs(n)) if several else {}
     found: set[fx.Node] = set()
-    for whole, parts in of.items():
-        values = [tensor_of(n) for n in (whole, *parts)]
-        if len(parts) < 2 or not all(v is not None and _has_numbers(v) for v in values):
-            continue
-        if sum(v.numel() for v in values[1:]) <= values[0].numel():
+    for whole, parts in several.items():
+        readers = {groups[user] for node in parts for user in node.users if user in inside}
+        apart = len(readers) > 1 and len(parts) <= _MOST_PARTS
+        if not apart and not _read_again(whole, parts):
             continue
         views: set[fx.Node] = set()
         for node in parts:
@@ -548,6 +565,17 @@ def _of_one_memory(nodes: list[fx.Node], inside: set[fx.Node]) -> set[fx.Node]:
         if all(user in inside or user in views for n in views for user in n.users):
             found |= views
     return found
+
+
+def _read_again(whole: fx.Node, parts: Sequence[fx.Node]) -> bool:
+    """Do these views have more elements than what they are views of? Sizes with symbols are as they
+    were traced.
+    """
+    values = [tensor_of(n) for n in (whole, *parts)]
+    if any(v is None for v in values):
+        return False
+    elements, *read = (prod(map(hint, v.shape)) for v in values)
+    return sum(read) > elements
 
 
 def _pays(nodes: list[fx.Node], smallest: int) -> bool:

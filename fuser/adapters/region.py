@@ -32,10 +32,12 @@ from fuser.adapters.donation import DONOR
 from fuser.adapters.padding import MEMORY
 from fuser.adapters.partition import (
     device_of,
+    hint,
     in_order,
     is_made_anywhere,
     is_number,
     is_write,
+    kind_of,
     tensor_of,
 )
 from fuser.adapters.products import with_zeros_behind, zeros_behind
@@ -255,7 +257,7 @@ def stride_order(value: torch.Tensor) -> list[int]:
     symbolic sizes, so that nothing is guarded. Raises Unsupported where memory has gaps or
     overlaps.
     """
-    sizes, strides = ([_hint(n) for n in numbers] for numbers in (value.shape, value.stride()))
+    sizes, strides = ([hint(n) for n in numbers] for numbers in (value.shape, value.stride()))
     contiguity, order = compute_tensor_descriptor(sizes, strides)
     spread = any(n > 1 and s == 0 for n, s in zip(sizes, strides, strict=True))
     if spread or any(c is False for c in contiguity):
@@ -273,19 +275,12 @@ def _ordered_past_ones(sizes: Sequence[int], strides: Sequence[int]) -> list[int
     return compute_tensor_descriptor(sizes, strides)[1]
 
 
-def _hint(n: Any) -> int:
-    if isinstance(n, int):
-        return n
-    hint = n.node.hint
-    return int(hint) if hint is not None else 2
-
-
 def _described(node: fx.Node) -> Any:
     value = node.meta["val"]
     if not isinstance(value, torch.Tensor):
-        return _hint(value) if isinstance(value, int | torch.SymInt) else 1.0
-    sizes, strides = ([_hint(n) for n in numbers] for numbers in (value.shape, value.stride()))
-    offset = _hint(value.storage_offset()) * value.element_size()
+        return hint(value) if isinstance(value, int | torch.SymInt) else 1.0
+    sizes, strides = ([hint(n) for n in numbers] for numbers in (value.shape, value.stride()))
+    offset = hint(value.storage_offset()) * value.element_size()
     return sizes, strides, as_dtype(value.dtype), offset, _ordinal(value.device)
 
 

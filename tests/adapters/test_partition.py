@@ -137,6 +137,23 @@ def test_what_is_read_twice_is_one_operand(function, operands: int) -> None:
     assert len(outside) == operands
 
 
+@pytest.mark.parametrize(
+    ("function", "operands"),
+    [
+        (lambda x: [t * 2 for t in x.unbind()], 1),
+        (lambda x: [t * 2 for t in x.view(4, 2, 2, 5).permute(2, 0, 3, 1).unbind()], 1),
+        (lambda x: x[0].relu() * x[1], 2),  # they are in one kernel anyway
+        (lambda x: [(x[0] * 2).relu(), x[1:].sum()], 1),
+        (lambda x: [t * 2 for t in x.view(10, 8).unbind()], 10),  # too many for vectors
+        (lambda x: [x[0] * 2, (y := x[1]) * 2, y.mm(y.t())], 2),  # torch reads one
+    ],
+)
+def test_parts_that_go_apart_are_one_operand(function, operands: int) -> None:
+    (nodes,) = partition(traced(function, torch.ones(4, 4, 5)).graph).regions
+    outside = {n for node in nodes for n in node.all_input_nodes if n not in nodes}
+    assert len(outside) == operands
+
+
 def test_views_inside_stay_inside() -> None:
     found = regions(lambda x: (x.sin() * 2).view(2, 6).sum(0), torch.ones(4, 3))
     assert found == [["sin", "mul", "view", "sum"]]
