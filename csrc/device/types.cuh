@@ -122,3 +122,11 @@ DEVICE f64 float_(u64 bits) {
 DEVICE f32 float_(u32 bits) { return __uint_as_float(bits); }
 DEVICE f64 float_(u64 bits) { return __longlong_as_double((i64)bits); }
 #endif
+
+//@ where_
+// Its operands are values: `c ? a : b` of two elements of arrays would be the place of one of them,
+// and the compiler then branches for each element.
+template <class A, class B>
+DEVICE auto where_(bool c, A a, B b) {
+  return c ? a : b;
+}

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fuser import DataType, FusionDefinition, Plan, UserError, testing
 from fuser.ops import as_dtype
+from fuser.runtime import toolkit
 from tests.reducing import kernels_for
 from tests.stages import stage_text
 
@@ -279,6 +280,14 @@ def test_vectors_on_one_side_of_every_boundary(name: str) -> None:
     plan = define(build, inputs).plan(inputs)
     assert isinstance(plan, Plan)
     assert (plan.scheduler, plan.vector, plan.one_side) == wanted, str(plan)
+
+
+def test_a_choice_of_elements_takes_no_branch() -> None:
+    """Not one for each element of a vector, only those of loads and of what there is to do."""
+    build, shapes, _ = beside(16, 32, 8)
+    inputs = [dense(*shape).to(torch.bfloat16) for shape in shapes]
+    text = define(build, inputs).cuda_code_for(inputs, True)
+    assert toolkit.ptx(text, 90).count("bra") <= 1 + len(inputs)
 
 
 TYPES = (torch.float32, torch.bfloat16, torch.int8, torch.bool, torch.float64, torch.complex64)
