@@ -37,6 +37,7 @@ from fuser.adapters.partition import Partition, is_view, kind_of, partition, ten
 from fuser.adapters.program import program, strict_from_environment
 from fuser.adapters.region import build_together
 from fuser.adapters.report import note_graph
+from fuser.adapters.sizes import settle_sizes
 from fuser.adapters.upsampling import repeat_by_views
 from fuser.adapters.views import drop_views, memory_of, owner_of
 
@@ -99,6 +100,7 @@ def compile_graph(
 def _regions(graph: fx.Graph, inputs: Sequence[Any], name: str, options: Options) -> Partition:
     """The graph cut into regions, with views, slices and layouts as these want them."""
     donated = _donated(graph) if name == "backward" else set()
+    settle_sizes(graph)
     if name == "inference":
         repeat_by_views(graph)
     take_strides(graph, inputs)

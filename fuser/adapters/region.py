@@ -37,7 +37,6 @@ from fuser.adapters.partition import (
     is_made_anywhere,
     is_number,
     is_write,
-    kind_of,
     tensor_of,
 )
 from fuser.adapters.products import with_zeros_behind, zeros_behind

@@ -1,0 +1,100 @@
+"""Sizes of a graph with symbols as numbers of its inputs.
+
+Torch asks tensors inside a graph for their sizes. What is asked would have to be made before what
+is made with its size: a region would end there. What the symbols stand for is among the graph's
+inputs, and all other sizes are arithmetic.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import sympy
+import torch
+from torch import fx
+from torch.utils._sympy.interp import sympy_interp
+from torch.utils._sympy.reference import PythonReferenceAnalysis
+
+from fuser.adapters.partition import computed, is_number, tensor_inputs, tensor_of
+
+_SPLIT, _UNBIND = torch.ops.aten.split.Tensor, torch.ops.aten.unbind.int
+
+
+def settle_sizes(graph: fx.Graph) -> None:
+    """Sizes that are read of tensors are computed from numbers among the graph's inputs; a dim that
+    is a symbol is split by sizes, or by places, into as many parts as were traced.
+    """
+    numbers = _Numbers(graph)
+    for node in list(graph.nodes):
+        if node.op != "call_function":
+            continue
+        if is_number(node) and tensor_inputs(node):
+            numbers.replace(node)
+        elif node.target is _SPLIT:
+            numbers.split(node)
+        elif node.target is _UNBIND:
+            _unbind(graph, node)
+
+
+class _Numbers:
+    """Nodes that give what sympy expressions stand for."""
+
+    def __init__(self, graph: fx.Graph) -> None:
+        self.graph = graph
+        self.symbols: dict[Any, fx.Proxy] = {}
+        tracer = fx.proxy.GraphAppendingTracer(graph)
+        for node in graph.nodes:
+            value = node.meta.get("val")
+            if node.op == "placeholder" and isinstance(value, torch.SymInt):
+                self.symbols.setdefault(value.node.expr, fx.Proxy(node, tracer))
+
+    def number(self, value: int | torch.SymInt, place: fx.Node) -> int | fx.Node | None:
+        """An int, or a node before `place`; None where the graph's inputs do not say what it is."""
+        expr = value.node.expr if isinstance(value, torch.SymInt) else sympy.Integer(value)
+        if expr.is_Integer:
+            return int(expr)
+        if not expr.free_symbols <= self.symbols.keys():
+            return None
+        before = place.prev
+        with self.graph.inserting_before(place):
+            found: fx.Node = sympy_interp(PythonReferenceAnalysis, self.symbols, expr).node
+        while (before := before.next) is not place:
+            before.meta["val"] = computed(before)
+        return found
+
+    def replace(self, node: fx.Node) -> None:
+        """Whatever reads this size reads the number instead."""
+        value = node.meta["val"]
+        if not isinstance(value, int | torch.SymInt) or isinstance(value, bool):
+            return
+        number = self.number(value, node)
+        if number is None:
+            return
+        for user in list(node.users):
+            user.args, user.kwargs = fx.node.map_arg(
+                (user.args, user.kwargs), lambda n: number if n is node else n
+            )
+        self.graph.erase_node(node)
+
+    def split(self, node: fx.Node) -> None:
+        source, width, dim = (*node.args, node.kwargs.get("dim", 0))[:3]
+        assert isinstance(source, fx.Node)
+        if type(tensor_of(source).shape[dim]) is int and type(width) is int:
+            return
+        sizes = [self.number(part.shape[dim], node) for part in node.meta["val"]]
+        if all(n is not None for n in sizes):
+            node.target = torch.ops.aten.split_with_sizes.default
+            node.args, node.kwargs = (source, sizes, dim), {}
+
+
+def _unbind(graph: fx.Graph, node: fx.Node) -> None:
+    source, dim = (*node.args, node.kwargs.get("dim", 0))[:2]
+    assert isinstance(source, fx.Node)
+    if type(tensor_of(source).shape[dim]) is int:
+        return
+    if any(user.target is not operator.getitem for user in node.users):
+        return
+    for part in list(node.users):
+        part.target, part.args = torch.ops.aten.select.int, (source, dim, part.args[1])
+    graph.erase_node(node)
