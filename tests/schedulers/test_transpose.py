@@ -168,6 +168,23 @@ def test_halves_of_tiles_end_with_their_axis(arch: int) -> None:
     assert plan["tile_x"] == 128, "elements that move one by one have long rows"
 
 
+@pytest.mark.parametrize("dtype", [BF16, F32], ids=str)
+def test_a_stored_row_that_ends_inside_its_last_tile_has_one(dtype: torch.dtype) -> None:
+    """Not where tiles, or halves of them, end with it, nor where it is longer."""
+    for rows, tile in ((100, (64, 128)), (196, (32, 256)), (250, (32, 256))):
+        plan = plan_of(permuted(0, 2, 1), [(64, rows, 768)], dtype)
+        assert (plan["tile_x"], plan["tile_y"], plan["exact_y"]) == (*tile, 0)
+    for rows in (192, 256, 300):
+        plan = plan_of(permuted(0, 2, 1), [(64, rows, 768)], dtype)
+        assert plan["tile_y"] <= 128
+
+
+def test_half_tiles_ask_for_one_block() -> None:
+    for rows, blocks in ((3136, 1), (4096, 0)):
+        plan = plan_of(permuted(0, 2, 1), [(64, rows, 256)], BF16)
+        assert plan["min_blocks"] == blocks
+
+
 @pytest.mark.parametrize(
     ("build", "dtypes", "wanted"),
     [
