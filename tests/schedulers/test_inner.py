@@ -314,6 +314,19 @@ def masked_softmax(ops: Any, x: Any, mask: Any) -> Any:
     return keep, ops.cast(result, DataType.BFloat16)
 
 
+def test_fewer_elements_of_two_tensors_where_instructions_decide() -> None:
+    """Eight a thread of two of float32, sixteen of two of bfloat16."""
+    for dtype, threads, unroll in ((DataType.Float, 128, 2), (DataType.BFloat16, 64, 2)):
+        fd = FusionDefinition()
+        x, y = (fd.define_tensor([-1, -1], dtype=dtype) for _ in range(2))
+        total = fd.ops.dropout(x, 0.1)[0] + y
+        for output in (total, fd.ops.layer_norm(total, [1024])[0]):
+            fd.add_output(fd.ops.cast(output, dtype))
+        (kernel,) = kernels_for(fd, [(8192, 1024)] * 2)
+        plan = kernel["plan"]
+        assert (plan["threads_x"], plan["unroll"]) == (threads, unroll)
+
+
 def test_what_is_computed_again_is_kept_where_instructions_decide(rng: np.random.Generator) -> None:
     """The exponentials, of which one warp a row has 16 a thread: the same bits as without."""
     fd = FusionDefinition()
