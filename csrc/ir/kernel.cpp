@@ -185,7 +185,10 @@ int KernelIR::shared_bytes() const {
     if (b.kind != Buffer::Kind::Shared || !b.elements->is_constant()) continue;
     bytes = (bytes + 15) / 16 * 16 + element_bytes(b) * static_cast<int>(b.elements->value.integer);
   }
-  return shared_rows ? (bytes + 15) / 16 * 16 : bytes;
+  // Asynchronous copies write whole lines of shared memory where those of both memories start
+  // together.
+  constexpr int line = 128;
+  return shared_rows ? (bytes + line - 1) / line * line : bytes;
 }
 
 int KernelIR::argument_bytes() const {

@@ -1,5 +1,5 @@
-// Rows that are no multiple of a vector: the walk starts at the first 16-byte boundary in its row
-// and has whole vectors only. The elements before and behind them are left to as many threads, one
+// Rows that are no multiple of a vector: the walk starts at the first line of memory in its row and
+// has whole vectors only. The elements before and behind them are left to as many threads, one
 // each, which a single step serves: threads that walk the ends of a row lane by lane keep their
 // warp, and then the block, waiting. See tiles.cpp.
 #include <algorithm>
@@ -22,13 +22,13 @@ void Builder::peel() {
     if (is_shifted(static_cast<int>(i))) reach = 2 * lanes - 1;
   Expr head = constant(0);
   if (schedule.dims[R].skew) {
-    Expr start = address(exprs(), walk, import(kernel, schedule.dims[R].skew), nullptr);
-    head = index_let(exprs().mod(exprs().sub(constant(lanes), start), constant(lanes)));
+    head = index_let(address(exprs(), walk, import(kernel, schedule.dims[R].skew), nullptr));
     walk[R].index = exprs().add(walk[R].index, head);
     parts = std::min(lanes, 4);
     for (size_t i = 0; i < problem.accesses.size() && !shift_part; ++i)
       if (follows_rows(static_cast<int>(i)))
-        shift_part = index_let(exprs().div(head, constant(lanes / parts)));
+        shift_part =
+            index_let(exprs().div(exprs().mod(head, constant(lanes)), constant(lanes / parts)));
   }
   Expr rest = exprs().sub(extents[R], exprs().add(head, constant(reach - lanes)));
   Expr vectors = exprs().mul(exprs().div(rest, constant(lanes)), constant(lanes));

@@ -29,7 +29,7 @@ enum class Finish : uint8_t { InTile, LastBlock, Cooperative };  // where the la
 
 struct Dim {  // adjacent axes as one linear index
   std::vector<AxisId> axes;
-  Expr skew = nullptr;  // elements before it that a vector starts; loops start behind that vector
+  Expr skew = nullptr;  // elements of it before the first line of memory in it: loops start there
   bool exact = false;   // the tiles of several stages end where it ends
 };
 // Trip count of a loop: a constant of the plan, or (0) what is left of the dim when the inner loops

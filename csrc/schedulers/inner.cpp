@@ -3,9 +3,9 @@
 // A row that is walked more than once stays on chip: in registers as loaded, in shared memory, or
 // cut over the blocks of a cluster, which are persistent where what all rows read outweighs the
 // row; the largest ones are read again, through L2. Rows that are not multiples of a vector are
-// walked from the first 16-byte boundary in them, so that all accesses are whole; the elements at
-// their ends have a thread each. Few rows are cut over the grid and the last block of each
-// finishes.
+// walked from the first line of memory in them, so that all accesses are whole and a warp's lie in
+// as few lines as they can; the elements at their ends have a thread each. Few rows are cut over
+// the grid and the last block of each finishes.
 //
 // The numbers of threads and steps are those that were fastest on an H200 for rows of 256 to
 // 262,144 elements: at least 16 to 64 bytes in flight a thread, two blocks or more a processor.
@@ -49,15 +49,24 @@ bool is_row(Problem& p, const MemoryAccess& a) {
 
 Run rows_of(Problem& p) { return run_of(p, reduced_axes(p), is_row); }
 
-// Where a row starts, from the 16-byte boundary before it: the same for every access that moves
-// vectors when rows are not multiples of one.
-Expr skew_of(Problem& p, const MemoryAccess& a, int vector) {
+// Where a row starts, from the multiple of `unit` elements before it: of a vector, the same for
+// every access that moves vectors when rows are not multiples of one.
+Expr skew_of(Problem& p, const MemoryAccess& a, int unit) {
   if (!a.strides) return nullptr;
   Exprs& exprs = p.refined.exprs;
   Expr start = a.strides->rest;
   for (AxisId k : kept_axes(p))
     start = exprs.add(start, exprs.mul(a.strides->coefficients[k], exprs.symbol(Symbol::Axis, k)));
-  return exprs.mod(start, exprs.constant(vector));
+  return exprs.mod(start, exprs.constant(unit));
+}
+
+// Elements of a row before the first line of memory in it: 128 bytes of the widest type, but no
+// more elements than the smallest block has threads for. Walked from there, warps move whole lines.
+Expr head_of(Problem& p, const MemoryAccess& a, int vector) {
+  Exprs& exprs = p.refined.exprs;
+  const int line = std::min(8 * vector, 2 * warp);
+  Expr start = skew_of(p, a, line);
+  return start ? exprs.mod(exprs.sub(exprs.constant(line), start), exprs.constant(line)) : nullptr;
 }
 
 // The accesses that move vectors in a skewed walk, as bits, and their skew; 0 where none can.
@@ -510,7 +519,7 @@ Schedule schedule_inner(Problem& both, const Plan& plan) {
   if (s.tail)
     for (size_t i = 0; i < p.accesses.size() && !s.dims[R].skew; ++i)
       if (s.widths[i] > 1 && axes_of(p, p.accesses[i]) & ~p.reduced)
-        s.dims[R].skew = skew_of(p, p.accesses[i], vector);  // none with a single row
+        s.dims[R].skew = head_of(p, p.accesses[i], vector);  // none with a single row
   Stage stage;
   const auto loop = [&](DimId dim, Bind bind, int64_t extent, Expr count = nullptr) {
     stage.loops.push_back({.dim = dim, .extent = extent, .bind = bind, .count = count});
@@ -556,8 +565,9 @@ void check_inner(const Plan& planned, const Plan& wanted) {
   const bool serial = planned.get("serial") != 0;
   const bool rolled = planned.get("rolled") != 0;
   const int64_t unroll = planned.get("unroll");
-  // Of a skewed row, each element that no vector holds has a thread: at most three vectors of them.
-  const int64_t least = !planned.get("skew") ? 1 : serial ? std::min<int64_t>(2 * warp, x) : x;
+  // Of a skewed row, each element that no vector holds has a thread: at most a line and two
+  // vectors.
+  const int64_t least = !planned.get("skew") ? 1 : serial ? std::min<int64_t>(3 * warp, x) : x;
   check_fields(planned, wanted,
                {{"once", 0, int64_t{1} << 62},
                 {"keep", 0, planned.get("keep")},

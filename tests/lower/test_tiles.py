@@ -82,6 +82,9 @@ CASES = [
     case("layer_norm", 8, 4103, dtype=F16, place=REGISTERS, skew=1),
     case("layer_norm", 4, 4099, place=REGISTERS, skew=1),
     case("rms_norm", 2, 4095, dtype=F64, skew=1),
+    # At each element of a line of memory: whole vectors are walked from the next one.
+    case("rms_norm", 66, 1539, dtype=BF16, place=REGISTERS, skew=1),
+    case("max_rows", 66, 2115, dtype=torch.uint8, skew=1),
     case("layer_norm", 3, 9000, dtype=F16, arch=70, place=SHARED),
     # Over a cluster.
     case("softmax", 2, 33000, arch=90, place=REGISTERS, cluster=4, single_pass=1),
@@ -251,7 +254,8 @@ def test_rows_of_a_constant_length_lie_in_shared_memory_once(
         assert_close(got, exact + other, BF16)
         (kernel,) = fd.fec.executor.kernels([x, y])
         shared.append(kernel.shared_bytes)
-    assert shared[0] == shared[1]
+    unknown, known = shared
+    assert 0 <= unknown - known < 128, "rows of unknown length start at a line behind the rest"
 
 
 @pytest.mark.parametrize(

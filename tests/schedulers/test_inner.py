@@ -3,6 +3,7 @@ alignment and GPU. Nothing is compiled but for changed plans, which run on the h
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -184,6 +185,43 @@ def test_odd_rows_are_walked_from_a_boundary(length: int, dtype: torch.dtype) ->
     assert (even["skew"], even["vector"]) == (0, odd["vector"])
     assert odd["whole"] == 0
     assert even["whole"] == 1
+
+
+@pytest.mark.parametrize(("dtype", "line"), [(F32, 32), (BF16, 64)], ids=str)
+def test_odd_rows_are_walked_from_a_line_of_memory(dtype: torch.dtype, line: int) -> None:
+    """So that the vectors of a warp lie in as few lines, and sectors, as those of aligned rows."""
+    program = PROGRAMS["layer_norm"]
+    shapes = program.shapes(4096, 65_537)
+    (kernel,) = kernels_for(program.definition(dtype), shapes, text=True)
+    assert kernel["plan"]["skew"] == 1
+    row = re.search(rf"= \({line} - \((\w+) % {line}\)\) % {line};", kernel["cuda"].text)
+    assert row
+    assert re.search(rf"i32 {row[1]} = v\d+ \* p\d+;", kernel["cuda"].text), "where a row starts"
+
+
+@pytest.mark.parametrize("sizes", ["known", "unknown"])
+@pytest.mark.parametrize(
+    ("name", "length", "dtype"),
+    [
+        *(("layer_norm", n, BF16) for n in (16_385, 50_257, 65_537)),
+        *(("rms_norm", n, BF16) for n in (32_768, 65_537, 262_144 + 1)),
+        *(("softmax", n, F32) for n in (16_384, 65_537)),
+    ],
+)
+def test_rows_in_shared_memory_start_where_a_line_does(
+    name: str, length: int, dtype: torch.dtype, sizes: str
+) -> None:
+    """An asynchronous copy of a line that lies in two lines of shared memory is written twice."""
+    program = PROGRAMS[name]
+    shapes = program.shapes(4096, length)
+    fd = program.definition(dtype, shapes if sizes == "known" else None)
+    (kernel,) = kernels_for(fd, shapes, text=True)
+    assert kernel["plan"]["place"] == SHARED
+    starts = re.findall(
+        r" s_in\d+ = \(\w+\*\)\(shared_memory\(\)(?: \+ (\d+))?", kernel["cuda"].text
+    )
+    assert starts
+    assert all(int(start or 0) % 128 == 0 for start in starts), starts
 
 
 def test_short_odd_rows_are_walked_by_elements() -> None:
