@@ -36,8 +36,10 @@ constexpr int cluster_vectors = 5120;  // of a row that one block holds; more ar
 constexpr int one_block_row = 80 << 10;  // bytes; a block of more has a processor for itself
 constexpr int held_steps = 6, held_threads = 704;  // of a block that keeps what all rows read
 constexpr int held_registers = 48;                 // of a thread, for that
-constexpr int grid_row = 4096;                     // elements from which few rows are cut
-constexpr int grid_waves = 4;                      // blocks a processor that a cut aims at
+// The same of floats of 32 bits and more, which lie in registers as they are computed with.
+constexpr int wide_held_steps = 8, wide_held_threads = 512, wide_held_registers = 64;
+constexpr int grid_row = 4096;  // elements from which few rows are cut
+constexpr int grid_waves = 4;   // blocks a processor that a cut aims at
 
 // Is it of the rows themselves, not of something that all rows read (a weight) or that has one
 // element a row?
@@ -163,7 +165,7 @@ bool cut(OnChip& o, int64_t vectors, int steps, int threads, int largest) {
 // which a processor has two. Where all rows read more than a row is (a layer norm's weight and
 // bias), the blocks are persistent and keep that in registers, or L2 would have to deliver three
 // times the bytes of the rows. On an H200 layer norms go from 78 to 92% of a copy (262,144 elements
-// of bfloat16), 84 to 86 (50,256), 87 to 89 (65,536 of float32); RMS norms from 89 to 95, 94 to 97
+// of bfloat16), 84 to 88 (50,256), 87 to 90 (65,536 of float32); RMS norms from 89 to 95, 94 to 97
 // and 89 to 97; softmax from 86 to 94 (262,144), 93 to 99 (65,536 of float32). Coordinates that are
 // divided (group norms) would spill.
 std::optional<OnChip> over_cluster(const Device& device, const Shape& shape, const OnChip& planned,
@@ -181,11 +183,15 @@ std::optional<OnChip> over_cluster(const Device& device, const Shape& shape, con
   o.ring = 2;
   o.min_blocks = 1;
   o.once = OnChip::Once::Stores;
-  if (!can_copy || !cut(o, vectors, held_steps, held_threads, largest)) return std::nullopt;
-  o.waits = o.cluster == 2;
+  const bool wide = vector * 4 <= vector_bytes;
+  if (!can_copy || !cut(o, vectors, wide ? wide_held_steps : held_steps,
+                        wide ? wide_held_threads : held_threads, largest))
+    return std::nullopt;
   const int64_t bytes = int64_t{o.ring} * o.unroll * o.threads_x * vector * shape.staged_bytes;
   const int held = o.unroll * vector * shape.cached_bytes / 4;
-  if (held > held_registers || bytes > device.shared_per_block - 8 * 1024) return std::nullopt;
+  if (held > (wide ? wide_held_registers : held_registers) ||
+      bytes > device.shared_per_block - 8 * 1024)
+    return std::nullopt;
   return o;
 }
 

@@ -123,6 +123,16 @@ def test_blocks_keep_what_outweighs_the_rows() -> None:
     assert plan_for("layer_norm", (4096, 262_144), BF16, 80)["ring"] == 0, "no clusters"
 
 
+def test_blocks_that_keep_floats_of_32_bits_have_fewer_threads() -> None:
+    for length, cluster in ((65_536, 4), (262_144, 16)):
+        plan = plan_for("layer_norm", (4096, length))
+        assert (plan["ring"], plan["cluster"]) == (2, cluster)
+        assert (plan["threads_x"], plan["unroll"], plan["single_pass"]) == (512, 8, 0)
+    for length in (50_256, 262_144):
+        plan = plan_for("layer_norm", (4096, length), BF16)
+        assert (plan["threads_x"], plan["unroll"], plan["single_pass"]) == (704, 6, 0)
+
+
 def test_odd_rows_of_two_shifted_reads_get_few_registers() -> None:
     plan = plan_for("layer_norm", (4096, 16_385), BF16)
     assert (plan["threads_x"], plan["min_blocks"], plan["once"]) == (384, 4, 8)
