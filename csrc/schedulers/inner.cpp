@@ -38,8 +38,10 @@ constexpr int held_steps = 6, held_threads = 704;  // of a block that keeps what
 constexpr int held_registers = 48;                 // of a thread, for that
 // The same of floats of 32 bits and more, which lie in registers as they are computed with.
 constexpr int wide_held_steps = 8, wide_held_threads = 512, wide_held_registers = 64;
-constexpr int grid_row = 4096;  // elements from which few rows are cut
-constexpr int grid_waves = 4;   // blocks a processor that a cut aims at
+constexpr int divided_row = 64 << 10;   // bytes, from which rows with divided coordinates are cut
+constexpr int divided_part = 40 << 10;  // bytes of a block, of these
+constexpr int grid_row = 4096;          // elements from which few rows are cut
+constexpr int grid_waves = 4;           // blocks a processor that a cut aims at
 
 // Is it of the rows themselves, not of something that all rows read (a weight) or that has one
 // element a row?
@@ -268,6 +270,19 @@ OnChip on_chip(const Device& device, const Shape& shape, const OnChip& planned, 
     if (const auto cluster =
             over_cluster(device, shape, planned, vectors, vector, largest, can_copy))
       return *cluster;
+  // Rows with divided coordinates: the smaller the blocks, the more of them are at different points
+  // of their rows, some loading while others compute. On an H200 group norms with silu go from 85
+  // to 90% of a copy (2048 rows of 80 KB) and 75 to 77 (512 of them), of float32 from 82 to 89.
+  if (whole && !linear && staged == 1 && can_copy && largest > 1 && row_bytes > divided_row) {
+    for (o.cluster = 2; o.cluster < largest && row_bytes / o.cluster > divided_part;)
+      o.cluster *= 2;
+    if (row_bytes / o.cluster <= per_block) {
+      o.place = Place::Shared;
+      o.threads_x = 256;
+      return o;
+    }
+    o.cluster = 1;
+  }
   if (o.unroll * staged >= (crowded ? 3 : 4) && can_copy && row_bytes <= per_block) {
     if (skew && !crowded && steps_of(o.threads_x) * staged <= wide_steps) {
       o.unroll = steps_of(o.threads_x);

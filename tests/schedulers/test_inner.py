@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from fuser import DataType, FusionDefinition, Plan, UserError, _core
+from fuser.ops import as_dtype
 from tests.reducing import (
     PROGRAMS,
     REGISTERS,
@@ -131,6 +132,33 @@ def test_blocks_that_keep_floats_of_32_bits_have_fewer_threads() -> None:
     for length in (50_256, 262_144):
         plan = plan_for("layer_norm", (4096, length), BF16)
         assert (plan["threads_x"], plan["unroll"], plan["single_pass"]) == (704, 6, 0)
+
+
+def _group_norm(ops: Any, x: Any, weight: Any, bias: Any) -> Any:
+    return ops.silu(ops.group_norm(x, 32, weight, bias, 1e-5)[0])
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "cluster"), [((64, 320, 64, 64), BF16, 2), ((16, 640, 64, 64), F32, 8)]
+)
+def test_rows_with_divided_coordinates_are_cut_into_small_blocks(
+    shape: tuple[int, ...], dtype: torch.dtype, cluster: int
+) -> None:
+    """Weights of channels in a row over channels and pixels; five blocks fit on a processor."""
+    fd = FusionDefinition()
+    channels = shape[1:2]
+    tensors = [fd.define_tensor([-1] * n, dtype=as_dtype(dtype)) for n in (4, 1, 1)]
+    fd.add_output(fd.ops.cast(_group_norm(fd.ops, *tensors), as_dtype(dtype)))
+    (kernel,) = kernels_for(fd, [shape, channels, channels], text=True)
+    plan, device = kernel["plan"], _core.known_device(90)
+    assert (plan["place"], plan["cluster"], plan["threads_x"]) == (SHARED, cluster, 256)
+    assert plan["single_pass"] == 0
+    row = shape[1] // 32 * shape[2] * shape[3] * dtype.itemsize
+    reserved = 1024  # by the system, of each block
+    taken = row // cluster + kernel["cuda"].shared_bytes + reserved
+    assert device.shared_per_processor // taken >= 5
+    old = kernels_for(fd, [shape, channels, channels], arch=80)[0]["plan"]
+    assert old["cluster"] == 1
 
 
 def test_odd_rows_of_two_shifted_reads_get_few_registers() -> None:
