@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
+#include <tuple>
 
 #include "base/error.h"
 #include "torch/torchscript.h"
@@ -77,20 +79,20 @@ bool row_major(at::IntArrayRef sizes, at::IntArrayRef strides) {
   return true;
 }
 
-// Dims that tell nothing stand outside of the others where it is not row-major.
+// By strides; at equal ones a dim of one element stands inside, where eager's results have it.
+// Expanded dims stand outside of the others where it is not row-major.
 Places places(at::IntArrayRef sizes, at::IntArrayRef strides) {
   const int64_t rank = static_cast<int64_t>(sizes.size());
+  std::vector<int64_t> outer_first(rank);
+  std::iota(outer_first.begin(), outer_first.end(), 0);
+  const auto expanded = [&](int64_t d) { return sizes[d] != 1 && strides[d] == 0; };
+  const auto key = [&](int64_t d) {
+    return std::make_tuple(!expanded(d), -strides[d], sizes[d] == 1);
+  };
+  if (!row_major(sizes, strides) || std::none_of(outer_first.begin(), outer_first.end(), expanded))
+    std::stable_sort(outer_first.begin(), outer_first.end(),
+                     [&](int64_t a, int64_t b) { return key(a) < key(b); });
   Places out(rank);
-  if (row_major(sizes, strides)) {
-    for (int64_t d = 0; d < rank; ++d) out[d] = rank - 1 - d;
-    return out;
-  }
-  std::vector<int64_t> outer_first, silent;
-  for (int64_t d = 0; d < rank; ++d)
-    (tells(sizes[d], strides[d]) ? outer_first : silent).push_back(d);
-  std::stable_sort(outer_first.begin(), outer_first.end(),
-                   [&](int64_t a, int64_t b) { return strides[a] > strides[b]; });
-  outer_first.insert(outer_first.begin(), silent.begin(), silent.end());
   for (int64_t i = 0; i < rank; ++i) out[outer_first[i]] = rank - 1 - i;
   return out;
 }
@@ -130,7 +132,15 @@ std::vector<std::optional<Arrangement>> profiled_inputs(const Graph& graph) {
   return out;
 }
 
+// Other dims to permute, another branch, a list of more sizes: nothing was profiled for those.
+bool chooses(const Value* v) {
+  const bool list = v->type()->kind() == c10::TypeKind::ListType;
+  return role_of(v) == ArgumentRole::Constant || list;
+}
+
 std::optional<std::vector<Places>> profiled_outputs(const Graph& graph) {
+  const auto inputs = graph.inputs();
+  if (std::any_of(inputs.begin(), inputs.end(), chooses)) return std::nullopt;
   std::vector<Places> out;
   for (const Value* v : graph.outputs()) {
     const auto layout = profiled(v);

@@ -428,6 +428,45 @@ def test_results_lie_as_those_of_eager_in_every_layout() -> None:
     assert groups(f.graph_for(x)) == 1
 
 
+@pytest.mark.parametrize(
+    ("op", "first", "others"),
+    [
+        ("permute(s)", [0, 2, 1], [[2, 1, 0], [0, 1, 2], [1, 2, 0]]),
+        ("permute(0, 2, 1).reshape(s)", [24, 8], [[4, 48], [4, 6, 2, 4], [192]]),
+        ("permute(2, 0, 1).flatten(s[0], s[1])", [0, 1], [[1, 2], [0, 2]]),
+    ],
+)
+def test_results_lie_as_the_numbers_of_a_run_say(op: str, first: Any, others: Any) -> None:
+    """What was profiled for some dims and sizes says nothing about others."""
+    source = f"def f(x: Tensor, s: List[int]):\n    return (x * 2).{op} + 1\n"
+    f, expected = torch.jit.CompilationUnit(source).f, eager(source)
+    x = torch.randn(4, 8, 6)
+    unfused = fallbacks()
+    for s in [first, *others, first]:
+        for moved in (x, torch.randn(6, 4, 8).permute(1, 2, 0)):
+            for _ in range(3):
+                got, wanted = f(moved, s), expected(moved, s)
+                assert_same([got], [wanted])
+                assert got.stride() == wanted.stride(), (s, moved.stride())
+    assert fallbacks() == unfused
+    assert groups(f.graph_for(x, first)) == 1
+
+
+@pytest.mark.parametrize(
+    "op", ["[:1]", "[:, :1]", "[:, :, :1]", ".unsqueeze(-1)", ".mean([1], True)"]
+)
+def test_strides_of_dims_of_one_element_are_those_of_eager(op: str) -> None:
+    source = f"def f(x: Tensor):\n    return (x * 2){op} + 1\n"
+    f, expected = torch.jit.CompilationUnit(source).f, eager(source)
+    for shape in [(6, 4, 8)] * 3 + [(5, 3, 7)] * 2:
+        for order in [(1, 2, 0), (0, 2, 1), (2, 1, 0)]:
+            x = torch.randn(shape).permute(order)
+            got, wanted = f(x), expected(x)
+            assert_same([got], [wanted])
+            assert got.stride() == wanted.stride(), (shape, order)
+    assert groups(f.graph_for(x)) == 1
+
+
 def test_results_do_not_follow_an_operand_where_it_is_expanded() -> None:
     def add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return (x + y).relu()
