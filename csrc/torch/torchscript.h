@@ -53,6 +53,8 @@ bool is_group(const torch::jit::Node* node);
 bool is_tensor(const torch::jit::Value* value);
 bool is_optional_tensor(const torch::jit::Value* value);
 bool is_tensor_list(const torch::jit::Value* value);
+// Does it give its operand, an optional that is something, as what it is?
+bool unwraps(const torch::jit::Node* node);
 // May a result be a view of the node's first operand? By the schema.
 bool may_alias(const torch::jit::Node* node);
 // The values to whose memory that of v may belong, v itself where it is new; not those inside of

@@ -44,7 +44,8 @@ ArgumentRole role_of(const Value* v) {
   std::optional<ArgumentRole> role;
   for (const torch::jit::Use& use : v->uses()) {
     if (use.user->kind() == c10::aten::len) continue;  // part of every choice
-    const ArgumentRole here = role_in(use.user, use.offset);
+    const ArgumentRole here =
+        unwraps(use.user) ? role_of(use.user->output()) : role_in(use.user, use.offset);
     if (role && *role != here) return ArgumentRole::Constant;
     role = here;
   }

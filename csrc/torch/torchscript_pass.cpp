@@ -122,6 +122,7 @@ bool is_optional_tensor(const Value* v) {
          v->type()->expectRef<OptionalType>().getElementType()->isSubtypeOf(*TensorType::get());
 }
 bool is_tensor_list(const Value* v) { return v->type()->isSubtypeOf(*ListType::ofTensors()); }
+bool unwraps(const Node* n) { return n->kind() == prim::unchecked_cast; }
 
 bool may_alias(const Node* n) {
   if (n->kind() == prim::ConstantChunk) return true;

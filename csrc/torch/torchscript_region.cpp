@@ -27,6 +27,11 @@ bool asks_a_tensor(const Node* n) {
   return n->kind() == aten::dim || n->kind() == aten::size || n->kind() == numel();
 }
 
+// x is None, x is not None: the arguments tell.
+bool asks_for_none(const Node* n) {
+  return n->kind() == aten::__is__ || n->kind() == aten::__isnot__;
+}
+
 // On numbers and lists of them; fuser/adapters/torchscript.py has the same list.
 bool on_numbers(const Node* n) {
   static const auto* kinds =
@@ -115,7 +120,8 @@ bool writable(const Node* n, const Node* outer, const ScriptRules& rules) {
         return false;
       if (each->kind() == prim::If || each->kind() == prim::Loop) {
         if (!writable(each, outer, rules)) return false;
-      } else if (!on_numbers(each) && !find_op(rules, each)) {
+      } else if (!on_numbers(each) && !asks_for_none(each) && !unwraps(each) &&
+                 !find_op(rules, each)) {
         return false;
       }
       if (each->maybeSchema() && each->schema().is_mutable() && !changes_a_list(each)) return false;

@@ -236,7 +236,7 @@ std::vector<const Value*> roots_of(const Value* v) {
     } else if (n->kind() == prim::Loop) {
       left.emplace_back(n->input(place + 2), region);
       left.emplace_back(n->blocks()[0]->outputs()[place + 1], region);
-    } else if (is_view(value)) {
+    } else if (is_view(value) || unwraps(n)) {
       left.emplace_back(n->input(0), region);
     } else if (!region) {
       out.push_back(value);

@@ -380,6 +380,9 @@ _STRUCTURE: dict[str, Callable[..., Sequence[Any]]] = {
     "prim::dtype": lambda e, values, given: [
         torchscript_ops.DTYPE_NUMBERS[torch_dtype(given[0].dtype())]
     ],
+    "prim::unchecked_cast": lambda e, values, given: given,
+    "aten::__is__": lambda e, values, given: [given[0] is given[1]],
+    "aten::__isnot__": lambda e, values, given: [given[0] is not given[1]],
     "aten::dim": lambda e, values, given: [given[0].ndim],
     "aten::size": lambda e, values, given: [torchscript_ops.sizes_of(given[0])],
     "aten::size.int": lambda e, values, given: [torchscript_ops.sizes_of(given[0])[given[1]]],

@@ -172,6 +172,54 @@ def test_optional_tensors_in_a_group() -> None:
         assert_same(gradients[:1], gradients[1:], 4)
 
 
+def test_branches_that_ask_for_none_are_in_a_group() -> None:
+    """Which arguments there are chooses the definition; numbers do not, and profiles neither."""
+
+    def maybe(
+        x: torch.Tensor, y: torch.Tensor | None, scale: float | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        z = x * 2
+        z = z * y + 1 if y is not None else z + 2
+        if scale is not None:
+            z = z * scale
+        return z.relu(), z + 1
+
+    x, y = torch.randn(4, 8), torch.randn(4, 8)
+    f = warmed(maybe, x, None, None)
+    unfused = fallbacks()
+    for other in (y, None, torch.randn(8), torch.randn(4, 8, dtype=torch.float64)):
+        for scale in (None, 2.5):
+            assert_same(f(x, other, scale), maybe(x, other, scale), 2)
+    before = torchscript.counters()["definitions"]
+    for scale in (0.5, 3.25, -7.0):
+        assert_same(f(x, y, scale), maybe(x, y, scale), 2)
+    assert torchscript.counters()["definitions"] == before
+    assert fallbacks() == unfused
+    graph = f.graph_for(x, y, 2.5)
+    assert groups(graph) == 1
+    assert not {n.kind() for n in graph.nodes()} & {"aten::add", "aten::mul", "aten::relu"}
+    weight = y.clone().requires_grad_()
+    for _ in range(4):
+        got, expected = f(x, weight, 2.5)[0], maybe(x, weight, 2.5)[0]
+        gradients = [torch.autograd.grad(r.sum(), weight)[0] for r in (got, expected)]
+        assert_same([got.detach(), gradients[0]], [expected.detach(), gradients[1]], 4)
+
+
+def test_a_branch_that_gives_back_an_optional_argument() -> None:
+    def default(x: torch.Tensor, y: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+        z = x * 2 + 1
+        out = z.relu()
+        if y is not None:
+            out = y
+        return out, (z * 3).tanh()
+
+    x, y = torch.randn(4, 8), torch.randn(4, 8)
+    f = warmed(default, x, y)
+    for other in (y, None):
+        assert_same(f(x, other), default(x, other))
+    assert f(x, y)[0] is y
+
+
 def test_a_branch_that_gives_back_what_it_was_given() -> None:
     """It is no copy, as a group would make one; what stands before and after it is fused."""
 
