@@ -32,7 +32,7 @@ COVERED = {
     "csrc/torch/executor.cpp": ("tests/torch/test_module.py", "what the module's executor runs"),
     **{
         f"csrc/torch/torchscript_{part}.cpp": ("tests/torch/test_torchscript.py", "one fuser")
-        for part in ("copies", "group", "partition", "pass", "region", "rewrite")
+        for part in ("copies", "partition", "pass", "region", "rewrite")
     },
     "csrc/fusion/origins.cpp": ("tests/fusion/test_segment.py", "what outputs have in common"),
     "csrc/fusion/pieces.cpp": ("tests/fusion/test_segment.py", "a kernel cut once more"),

@@ -1,0 +1,111 @@
+"""csrc/torch/torchscript_group: how the results of a group lie in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from tests.adapters.script_ops import eager
+from tests.scripts import assert_same, fallbacks, fused, groups, warmed
+
+
+@pytest.fixture(autouse=True)
+def _fused() -> Iterator[None]:
+    with fused():
+        yield
+
+
+def test_results_lie_in_memory_as_those_of_eager() -> None:
+    def rows(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        z = F.layer_norm(x * 2, [x.size(2)])
+        return z + 1, x + y, y + x
+
+    x, y = torch.randn(4, 5, 6).permute(2, 0, 1), torch.randn(6, 4, 5)
+    f = warmed(rows, x, y)
+    for got, expected in zip(f(x, y), rows(x, y), strict=True):
+        assert_same([got], [expected], 4)
+        assert got.stride() == expected.stride()
+
+
+def test_results_lie_as_those_of_eager_in_every_layout() -> None:
+    """Eager shows once how its results lie for operands in a new order."""
+
+    def reduced(x: torch.Tensor) -> list[torch.Tensor]:
+        y = x * 2
+        z = F.layer_norm(x.transpose(1, 2) + 1, [x.size(1)])
+        return [y, y.sum(0), y.softmax(1), y.transpose(0, 1) + 1, z * 2]
+
+    x = torch.randn(3, 4, 5)
+    f = warmed(reduced, x)
+    unfused = fallbacks()
+    for order in [(0, 1, 2), (1, 2, 0), (0, 2, 1)]:
+        back = [order.index(d) for d in range(3)]
+        for _ in range(3):
+            x = torch.randn([(3, 4, 5)[d] for d in order]).permute(back)
+            for got, expected in zip(f(x), reduced(x), strict=True):
+                assert_same([got], [expected], 4)
+                assert got.stride() == expected.stride()
+    assert fallbacks() == unfused
+    assert groups(f.graph_for(x)) == 1
+
+
+@pytest.mark.parametrize(
+    ("op", "first", "others"),
+    [
+        ("permute(s)", [0, 2, 1], [[2, 1, 0], [0, 1, 2], [1, 2, 0]]),
+        ("permute(0, 2, 1).reshape(s)", [24, 8], [[4, 48], [4, 6, 2, 4], [192]]),
+        ("permute(2, 0, 1).flatten(s[0], s[1])", [0, 1], [[1, 2], [0, 2]]),
+    ],
+)
+def test_results_lie_as_the_numbers_of_a_run_say(op: str, first: Any, others: Any) -> None:
+    """What was profiled for some dims and sizes says nothing about others."""
+    source = f"def f(x: Tensor, s: List[int]):\n    return (x * 2).{op} + 1\n"
+    f, expected = torch.jit.CompilationUnit(source).f, eager(source)
+    x = torch.randn(4, 8, 6)
+    unfused = fallbacks()
+    for s in [first, *others, first]:
+        for moved in (x, torch.randn(6, 4, 8).permute(1, 2, 0)):
+            for _ in range(3):
+                got, wanted = f(moved, s), expected(moved, s)
+                assert_same([got], [wanted])
+                assert got.stride() == wanted.stride(), (s, moved.stride())
+    assert fallbacks() == unfused
+    assert groups(f.graph_for(x, first)) == 1
+
+
+@pytest.mark.parametrize(
+    "op", ["[:1]", "[:, :1]", "[:, :, :1]", ".unsqueeze(-1)", ".mean([1], True)"]
+)
+def test_strides_of_dims_of_one_element_are_those_of_eager(op: str) -> None:
+    source = f"def f(x: Tensor):\n    return (x * 2){op} + 1\n"
+    f, expected = torch.jit.CompilationUnit(source).f, eager(source)
+    for shape in [(6, 4, 8)] * 3 + [(5, 3, 7)] * 2:
+        for order in [(1, 2, 0), (0, 2, 1), (2, 1, 0)]:
+            x = torch.randn(shape).permute(order)
+            got, wanted = f(x), expected(x)
+            assert_same([got], [wanted])
+            assert got.stride() == wanted.stride(), (shape, order)
+    assert groups(f.graph_for(x)) == 1
+
+
+def test_results_do_not_follow_an_operand_where_it_is_expanded() -> None:
+    def add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return (x + y).relu()
+
+    dense = torch.randn(2, 4, 5, 6)
+    images = dense.contiguous(memory_format=torch.channels_last)
+    f = warmed(add, dense, images)
+    for x in [
+        dense,
+        dense[:, :, :1, :1].expand_as(dense),
+        dense[:1, :, :1].expand_as(dense),
+        dense,
+    ]:
+        for _ in range(2):
+            got, expected = f(x, images), add(x, images)
+            assert_same([got], [expected])
+            assert got.stride() == expected.stride()
