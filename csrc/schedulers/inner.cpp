@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "schedulers/dims.h"
+#include "schedulers/on_chip.h"
 #include "schedulers/schedulers.h"
 
 namespace fuser {
@@ -21,27 +22,10 @@ namespace {
 
 constexpr int warp = 32;
 constexpr int block_threads = 128;  // of rows that a warp or less serves
-constexpr int most_threads = 1024;
 constexpr int elements = 4;  // of a thread, of rows without vectors: few kernels serve them all
-constexpr int register_vectors = 8;     // of a thread: more leave no room for arithmetic
-constexpr int register_elements = 32;   // of a thread, of rows that are combined once
-constexpr int busy_elements = 16;       // of a thread, where instructions decide,
-constexpr int busy_bytes = 96;          // and of all tensors that it reads of them
-constexpr int skewed_steps = 5;         // of a skewed row in registers, 256 threads or less
-constexpr int wide_steps = 3;           // of one that 512 threads serve
-constexpr int least_cached = 48 << 10;  // bytes that L1 does not hold beside rows in shared memory
-constexpr int least_crowded = 128 << 10;  // bytes beside which stores take no place in L1
-constexpr int few_operations = 12;        // for which 40 registers do, 16 of them holding the row
-constexpr int cluster_vectors = 5120;  // of a row that one block holds; more are cut over a cluster
-constexpr int one_block_row = 80 << 10;  // bytes; a block of more has a processor for itself
-constexpr int held_steps = 6, held_threads = 704;  // of a block that keeps what all rows read
-constexpr int held_registers = 48;                 // of a thread, for that
-// The same of floats of 32 bits and more, which lie in registers as they are computed with.
-constexpr int wide_held_steps = 8, wide_held_threads = 512, wide_held_registers = 64;
-constexpr int divided_row = 64 << 10;   // bytes, from which rows with divided coordinates are cut
-constexpr int divided_part = 40 << 10;  // bytes of a block, of these
-constexpr int grid_row = 4096;          // elements from which few rows are cut
-constexpr int grid_waves = 4;           // blocks a processor that a cut aims at
+constexpr int skewed_steps = 5;        // of a skewed row in registers, 256 threads or less
+constexpr int grid_row = 4096;         // elements from which few rows are cut
+constexpr int grid_waves = 4;          // blocks a processor that a cut aims at
 
 // Is it of the rows themselves, not of something that all rows read (a weight) or that has one
 // element a row?
@@ -130,217 +114,6 @@ bool copied(Problem& p, int64_t wide, int vector) {
     if (i >= 63 || !(wide >> i & 1) || vector * size_of(a.dtype) < 4) return false;
   }
   return true;
-}
-
-// Blocks of a cluster. Those of 16 need as many processors side by side, as whole GPUs for data
-// centers have them: half as much of a row in each block then leaves room for a second one.
-int largest_cluster(const Device& device) {
-  if (!device.clusters) return 1;
-  return device.processors >= 100 && device.shared_per_processor >= 200 << 10 ? 16 : 8;
-}
-
-// Where a row of several walks lies between them, and who walks it.
-struct OnChip {
-  Place place = Place::Registers;
-  int threads_x = 1, unroll = 1, cluster = 1;
-  int ring = 0;  // rows on their way to shared memory in a persistent grid; 0: one row a block
-  int min_blocks = 0;  // resident on a processor; 0: as many as its registers leave room for
-  // For other blocks, or with no other block beside it: one walk less then gains more than it
-  // costs.
-  bool waits = false;
-  // What takes no place in L1, which has too little for what all rows read.
-  enum class Once { None, Stores, Rows } once = Once::None;
-};
-
-// The row over the smallest cluster whose blocks hold their parts in so many steps; false where it
-// is too long. The last steps of shorter rows do nothing, so that rows of many lengths share
-// kernels.
-bool cut(OnChip& o, int64_t vectors, int steps, int threads, int largest) {
-  o.threads_x = threads;
-  o.unroll = steps;
-  for (o.cluster = 2; o.cluster < largest && vectors > int64_t{o.cluster} * steps * threads;)
-    o.cluster *= 2;
-  return vectors <= int64_t{o.cluster} * steps * threads;
-}
-
-// Rows that would leave a processor to one block, which waits when it combines: over a cluster, of
-// which a processor has two. Where all rows read more than a row is (a layer norm's weight and
-// bias), the blocks are persistent and keep that in registers, or L2 would have to deliver three
-// times the bytes of the rows. On an H200 layer norms go from 78 to 92% of a copy (262,144 elements
-// of bfloat16), 84 to 88 (50,256), 87 to 90 (65,536 of float32); RMS norms from 89 to 95, 94 to 97
-// and 89 to 97; softmax from 86 to 94 (262,144), 93 to 99 (65,536 of float32). Coordinates that are
-// divided (group norms) would spill.
-std::optional<OnChip> over_cluster(const Device& device, const Shape& shape, const OnChip& planned,
-                                   int64_t vectors, int vector, int largest, bool can_copy) {
-  OnChip o = planned;
-  const int staged = std::max(1, shape.staged);
-  if (shape.cached_bytes <= shape.staged_bytes) {
-    o.place = Place::Registers;
-    o.min_blocks = 2;
-    o.waits = true;
-    if (!cut(o, vectors, register_vectors / staged, most_threads / 2, largest)) return std::nullopt;
-    return o;
-  }
-  o.place = Place::Shared;
-  o.ring = 2;
-  o.min_blocks = 1;
-  o.once = OnChip::Once::Stores;
-  const bool wide = vector * 4 <= vector_bytes;
-  if (!can_copy || !cut(o, vectors, wide ? wide_held_steps : held_steps,
-                        wide ? wide_held_threads : held_threads, largest))
-    return std::nullopt;
-  const int64_t bytes = int64_t{o.ring} * o.unroll * o.threads_x * vector * shape.staged_bytes;
-  const int held = o.unroll * vector * shape.cached_bytes / 4;
-  if (held > (wide ? wide_held_registers : held_registers) ||
-      bytes > device.shared_per_block - 8 * 1024)
-    return std::nullopt;
-  return o;
-}
-
-// `planned`: as it would lie in registers. `busy`: instructions decide. `shifted_reads`: vectors
-// beside the row's own that a step of a skewed walk puts together; two of them leave no registers
-// for several steps. `linear`: all accesses walk rows by one index.
-OnChip on_chip(const Device& device, const Shape& shape, const OnChip& planned, bool busy,
-               int64_t vectors, int vector, bool skew, int shifted_reads, bool can_copy,
-               bool linear) {
-  OnChip o = planned;
-  const int staged = std::max(1, shape.staged);
-  const auto steps_of = [&](int threads) {
-    return static_cast<int>((vectors + threads - 1) / threads);
-  };
-  const int64_t row_bytes = vectors * vector * shape.staged_bytes;
-  const int64_t per_block = device.shared_per_processor / 2 - 2048;
-  const bool crowded = shifted_reads > 1;
-  // More threads rather than more registers: rows of two tensors, and rows of four vectors a
-  // thread, gain 2 to 12% of a copy over rows in shared memory.
-  const bool whole = vector > 1 && !skew;
-  // The fewer threads, the fewer instructions to combine what they have: a softmax of 512 elements
-  // with a mask and dropout takes 108 us with one warp a row, 116 with two, and in steps of four
-  // elements 119, 122 and 148 us with one, two and four (H200, 50 million elements).
-  // Two tensors of float32 would not leave them the registers: dropout, add and layer norm of 1024
-  // take 35.4 us with 16 elements a thread, 34.0 with 8.
-  const auto few = [&](int steps) {
-    return steps * vector <= busy_elements && steps * vector * shape.staged_bytes <= busy_bytes;
-  };
-  if (whole && busy && few(o.unroll)) {
-    for (; o.threads_x > warp && few(2 * o.unroll); o.threads_x /= 2) o.unroll *= 2;
-    return o;
-  }
-  // What rows are only reduced to: combining costs more than reading, and fewer threads combine.
-  if (whole && !shape.stores_rows && staged == 1 && o.threads_x == 256 && o.unroll == 2) {
-    o.threads_x /= 2;
-    o.unroll *= 2;
-    return o;
-  }
-  while (whole && o.unroll > 1 && o.unroll * staged >= 4 && o.threads_x < 512) {
-    o.threads_x *= 2;
-    o.unroll = (o.unroll + 1) / 2;
-  }
-  if (whole && o.threads_x * o.unroll <= 32 * warp && o.unroll * staged <= 4) return o;
-  // Combined once, so that there is less to wait for: an RMS norm of 16384 elements of float32 on
-  // an H200 has 97% of a copy in registers, 94 in shared memory; one of 64 elements a thread 90
-  // and 94.
-  if (whole && staged == 1 && shape.phases == 1 && o.unroll > 4 &&
-      o.unroll * vector <= register_elements)
-    return o;
-  if (skew && staged == 1 && o.threads_x <= 256) return o;
-  // What all rows read comes from L1 where rows in shared memory do not take its place: a layer
-  // norm of 16384 elements of bfloat16 goes from 91 to 96% of a copy with three blocks, to 94 with
-  // two.
-  if (vector > 1 && !skew && staged * o.unroll == 4 && o.threads_x == 512 &&
-      shape.cached_bytes * vectors * vector > least_cached) {
-    o.min_blocks = std::min(shape.operations <= few_operations ? 3 : 2,
-                            device.threads_per_processor / o.threads_x);
-    return o;
-  }
-  // The same in six steps, two blocks: of 24,576 elements from 88 to 95%.
-  if (whole && staged == 1 && o.threads_x == 512 && steps_of(512) == 6 &&
-      shape.operations <= few_operations && device.threads_per_processor >= 1024 &&
-      shape.cached_bytes * vectors * vector > least_cached) {
-    o.unroll = 6;
-    o.min_blocks = 2;
-    o.once = OnChip::Once::Stores;
-    return o;
-  }
-  const int largest = can_copy ? largest_cluster(device) : 1;
-  const bool one_block =
-      row_bytes > per_block && steps_of(most_threads) * staged <= register_vectors;
-  if (whole && linear && largest > 1 && row_bytes > one_block_row && !one_block &&
-      o.unroll * staged > register_vectors)
-    if (const auto cluster =
-            over_cluster(device, shape, planned, vectors, vector, largest, can_copy))
-      return *cluster;
-  // Rows with divided coordinates: the smaller the blocks, the more of them are at different points
-  // of their rows, some loading while others compute. On an H200 group norms with silu go from 85
-  // to 90% of a copy (2048 rows of 80 KB) and 75 to 77 (512 of them), of float32 from 82 to 89.
-  if (whole && !linear && staged == 1 && can_copy && largest > 1 && row_bytes > divided_row) {
-    for (o.cluster = 2; o.cluster < largest && row_bytes / o.cluster > divided_part;)
-      o.cluster *= 2;
-    if (row_bytes / o.cluster <= per_block) {
-      o.place = Place::Shared;
-      o.threads_x = 256;
-      return o;
-    }
-    o.cluster = 1;
-  }
-  if (o.unroll * staged >= (crowded ? 3 : 4) && can_copy && row_bytes <= per_block) {
-    if (skew && !crowded && steps_of(o.threads_x) * staged <= wide_steps) {
-      o.unroll = steps_of(o.threads_x);
-      return o;
-    }
-    o.place = Place::Shared;
-    // L1 has little beside the rows: a layer norm of 50,256 elements of bfloat16 goes from 81 to
-    // 84% of a copy, of 32,768 from 89 to 90%; an RMS norm of half their weights loses 1%.
-    if (skew ? crowded
-             : shape.cached_bytes > shape.staged_bytes ||
-                   shape.cached_bytes * vectors * vector >= least_crowded)
-      o.once = OnChip::Once::Stores;
-    // The fewer blocks a processor has room for, the more threads each needs all the same; the last
-    // step of a skewed walk has little to do.
-    const int64_t kib = row_bytes / 1024;
-    if (row_bytes > one_block_row || (kib >= 64 && !skew && shape.phases == 1)) {
-      // Combined once, with 1024 threads an RMS norm with a bias spills.
-      o.threads_x = crowded && shape.phases == 1 ? 512 : most_threads;
-      o.waits = crowded;
-      // The compiler takes a few registers more where it knows the length, and one block remains.
-      if (skew && staged == 1 && shape.operations <= few_operations)
-        o.min_blocks = std::min(2, device.threads_per_processor / o.threads_x);
-    } else if (skew) {
-      o.threads_x = kib > 20 ? 512 : kib > 16 ? 256 : 128;
-      // With two shifted vectors 40 registers are enough: a layer norm of 16,385 elements of
-      // bfloat16 goes from 76 to 83% of a copy.
-      if (crowded && o.threads_x == 512) {
-        o.threads_x = 384;
-        o.min_blocks = device.threads_per_processor * 3 / 4 / o.threads_x;
-      }
-    }
-    return o;
-  }
-  if (o.unroll * staged <= register_vectors) return o;
-  // Odd rows are cut over a cluster where there is one: few kernels serve them all.
-  if (vector > 1 && !(skew && largest > 1) && steps_of(most_threads) * staged <= register_vectors) {
-    o.threads_x = most_threads;
-    o.unroll = steps_of(most_threads);
-    // A layer norm of 65,536 elements of bfloat16 goes from 86 to 90% of a copy without its stores
-    // there.
-    if (shape.cached_bytes * vectors * vector > device.shared_per_processor)
-      o.once = OnChip::Once::Rows;
-    o.waits = o.once == OnChip::Once::None;
-    return o;
-  }
-  int64_t part = row_bytes;
-  while (o.cluster < largest && (part > per_block || vectors / o.cluster > cluster_vectors)) {
-    o.cluster *= 2;
-    part = row_bytes / o.cluster;
-  }
-  if (o.cluster > 1 && part <= device.shared_per_block - 2048) {
-    o.place = Place::Shared;
-    o.waits = true;
-  } else {
-    o.place = Place::Reload;
-    o.cluster = 1;
-  }
-  return o;
 }
 
 // What moves whole rows and takes no place in L1, as bits by access. Rows in shared memory are
@@ -436,9 +209,14 @@ Plan plan_inner(Problem& p, const Hints& hints, const Device& device) {
   Place place = Place::Registers;
   if (stays) {
     const int shifts = std::popcount(static_cast<uint64_t>(shifted(p, r, hints, wide)));
-    const OnChip kept =
-        on_chip(device, shape, {.threads_x = threads_x, .unroll = unroll}, busy, vectors, vector,
-                skew, shifts, vector > 1 && copied(p, wide, vector), is_linear(p, r));
+    const WalkedRow row = {.vectors = vectors,
+                           .vector = vector,
+                           .busy = busy,
+                           .skew = skew,
+                           .shifted_reads = shifts,
+                           .can_copy = vector > 1 && copied(p, wide, vector),
+                           .linear = is_linear(p, r)};
+    const OnChip kept = on_chip(device, shape, row, {.threads_x = threads_x, .unroll = unroll});
     place = kept.place;
     threads_x = kept.threads_x;
     unroll = kept.unroll;
