@@ -12,8 +12,9 @@ import torch
 from torch import fx
 
 from fuser.adapters import aten
+from fuser.adapters.nodes import is_view, kind_of, tensor_of, writes
 from fuser.adapters.padding import MEMORY
-from fuser.adapters.partition import SMALL, is_view, kind_of, tensor_of, writes
+from fuser.adapters.partition import SMALL
 from fuser.adapters.views import RESHAPES, has_numbers, owner_of
 
 # In a node's meta: the operand of its region whose memory it takes.

@@ -32,8 +32,9 @@ from fuser.adapters.layouts import (
     write_without_gaps,
 )
 from fuser.adapters.mutation import final_writes, keep_old_values
+from fuser.adapters.nodes import is_view, kind_of, tensor_of
 from fuser.adapters.padding import pad_products, take_strides
-from fuser.adapters.partition import Partition, is_view, kind_of, partition, tensor_of
+from fuser.adapters.partition import Partition, partition
 from fuser.adapters.program import program, strict_from_environment
 from fuser.adapters.region import build_together
 from fuser.adapters.report import note_graph

@@ -14,7 +14,7 @@ import torch
 from torch import fx
 from torch._prims_common import suggest_memory_format
 
-from fuser.adapters.partition import computed, is_view, reads_of, tensor_of
+from fuser.adapters.nodes import computed, is_view, reads_of, tensor_of
 from fuser.adapters.views import has_numbers
 
 # The places of the images, and of the weight, among the arguments.

@@ -18,7 +18,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from fuser.adapters.partition import Write, is_write, tensor_of, writes
+from fuser.adapters.nodes import is_write, tensor_of, writes
+from fuser.adapters.partition import Write
 from fuser.adapters.views import memory_of
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import fx
 
 from fuser.adapters.layouts import followed, lay_out
-from fuser.adapters.partition import computed, is_view, reads_of, tensor_of
+from fuser.adapters.nodes import computed, is_view, reads_of, tensor_of
 from fuser.adapters.products import (
     PRODUCTS,
     is_worth_padding,

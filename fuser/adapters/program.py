@@ -26,8 +26,9 @@ from torch import fx
 from fuser import InternalError, Unsupported, UserError, _core
 from fuser.adapters.donation import DONOR
 from fuser.adapters.mutation import readers_before
+from fuser.adapters.nodes import is_number, is_view, tensor_of, writes
 from fuser.adapters.padding import MEMORY, write_by_copies
-from fuser.adapters.partition import Partition, is_number, is_view, tensor_of, writes
+from fuser.adapters.partition import Partition
 from fuser.adapters.region import Definition, runner
 from fuser.adapters.report import note_fallback
 from fuser.adapters.views import bases_of_views, has_numbers, laid_out, owner_of, reinterpreted
@@ -182,12 +183,15 @@ def program(
 
 
 def _whole(
-    definition: Definition, placeholders: Sequence[fx.Node], result: Sequence[Any]
+    definition: Definition, placeholders: Sequence[fx.Node], result: Any
 ) -> tuple[Any, list[int], list[int | None]] | None:
     """A graph that is one run of a definition as csrc/torch/direct.h takes it: the executor, which
     arguments of the graph it takes, and of each result which one of the run it is, or ~n for
-    argument n. None where results are written into arguments, or arguments are numbers.
+    argument n. None where results are written into arguments, arguments are numbers, or the graph
+    gives one value and no list.
     """
+    if isinstance(result, fx.Node):
+        return None
     outputs = definition.outputs
     if any(DONOR in n.meta or MEMORY in n.meta for n in outputs) or any(
         map(writes, definition.nodes)

@@ -29,16 +29,9 @@ from fuser import (
 from fuser._native import load_torch
 from fuser.adapters import aten
 from fuser.adapters.donation import DONOR
+from fuser.adapters.nodes import device_of, hint, in_order, is_number, is_write, tensor_of
 from fuser.adapters.padding import MEMORY
-from fuser.adapters.partition import (
-    device_of,
-    hint,
-    in_order,
-    is_made_anywhere,
-    is_number,
-    is_write,
-    tensor_of,
-)
+from fuser.adapters.partition import is_made_anywhere
 from fuser.adapters.products import with_zeros_behind, zeros_behind
 from fuser.adapters.report import is_keeping_runs, note_fallback, note_run
 from fuser.arguments import as_dtype

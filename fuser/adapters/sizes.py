@@ -16,7 +16,7 @@ from torch import fx
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
-from fuser.adapters.partition import computed, is_number, tensor_inputs, tensor_of
+from fuser.adapters.nodes import computed, is_number, tensor_inputs, tensor_of
 
 _SPLIT, _UNBIND = torch.ops.aten.split.Tensor, torch.ops.aten.unbind.int
 

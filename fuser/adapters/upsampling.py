@@ -15,7 +15,7 @@ from torch import fx
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.utils._pytree import tree_leaves
 
-from fuser.adapters.partition import computed, in_order, is_view, tensor_of
+from fuser.adapters.nodes import computed, in_order, is_view, tensor_of
 
 aten = torch.ops.aten
 _LONGEST = 1 << 16  # elements of an index

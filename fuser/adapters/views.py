@@ -11,7 +11,7 @@ import torch
 from torch import fx
 
 from fuser.adapters import aten
-from fuser.adapters.partition import is_view, tensor_of, writes
+from fuser.adapters.nodes import is_view, tensor_of, writes
 
 # A view by sizes, strides and a distance from the tensor's beginning, past torch's dispatcher.
 reinterpreted: Any = torch._C._dynamo.guards._reinterpret_tensor  # type: ignore[attr-defined]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fuser.adapters.partition import in_order, partition
+from fuser.adapters.nodes import in_order
+from fuser.adapters.partition import partition
 from tests.adapters.graphs import Written, names, traced
 
 

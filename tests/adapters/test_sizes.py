@@ -9,7 +9,7 @@ import torch
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 
-from fuser.adapters.partition import is_number, tensor_inputs
+from fuser.adapters.nodes import is_number, tensor_inputs
 from fuser.adapters.sizes import settle_sizes
 from tests.adapters.graphs import traced
 
