@@ -14,8 +14,8 @@ KERNEL2(256, 1) void inner(const bf16* __restrict__ g_in0, const bf16* __restric
   bf16 r_out1[1];
   bf16 r_out2[1];
   const i32 v0 = p0 * block_x();
-  const i32 v1 = (8 - (v0 % 8)) % 8;
-  const i32 v2 = v1 / 2;
+  const i32 v1 = (64 - (v0 % 64)) % 64;
+  const i32 v2 = (v1 % 8) / 2;
   const i32 v3 = (((((thread_x() + 2048) - v1) / 2048) * ((p0 - (v1 + 7)) / 8)) * 8) + thread_x();
   const bool v4 = block_x() < p1;
   const bool v5 = (v3 < p0) && v4;
