@@ -381,7 +381,9 @@ LIBRARY: dict[str, LibraryReference] = {
     "grouped_mm": LibraryReference(_grouped_mm, lambda a, b, offsets: _matmul_terms(a, b)),
     "scaled_mm": LibraryReference(
         lambda a, b, scale1, scale2, bias=0.0, dtype=None: (a * scale1) @ (b * scale2) + bias,
-        lambda a, b, *_, dtype: _matmul_terms(a, b),
+        # Tensor cores of sm_90 keep about 14 bits of a sum of such products: on an H200 sums of 32
+        # terms near 1 were 5e-5 off.
+        lambda a, b, *_, dtype: 128 * _matmul_terms(a, b),
     ),
     "sdpfa_fwd": LibraryReference(
         _attention, lambda q, k, v, *_, **attributes: max(q.shape[-1], k.shape[-2])

@@ -574,13 +574,16 @@ def test_grouped_mm_on_a_gpu(a: tuple[int, ...], b: tuple[int, ...]) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("rows", [False, True])
 def test_scaled_mm_on_a_gpu(rows: bool) -> None:
-    x = torch.randn(16, 32).cuda().to(torch.float8_e4m3fn)
-    w = torch.randn(48, 32).cuda().to(torch.float8_e4m3fn)
-    scales = [torch.rand(16, 1), torch.rand(1, 48)] if rows else [torch.rand(1), torch.rand(1)]
-    inputs = [x, w, *[s.cuda() for s in scales]]
-    define(lambda o, x, w, s, t: o.scaled_mm(x, o.permute(w, [1, 0]), s, t), *inputs).validate(
-        inputs
-    )
+    """Of small whole numbers, scaled by powers of 2, which the hardware's short sums hold too."""
+    x, w = torch.randint(-2, 3, (16, 32)), torch.randint(-2, 3, (48, 32))
+    sizes = [(16, 1), (1, 48)] if rows else [(1,), (1,)]
+    scales = [2.0 ** torch.randint(-3, 2, size) for size in sizes]
+    narrow = [t.cuda().to(torch.float8_e4m3fn) for t in (x, w)]
+    inputs = [*narrow, *[s.cuda() for s in scales]]
+    fd = define(lambda o, x, w, s, t: o.scaled_mm(x, o.permute(w, [1, 0]), s, t), *inputs)
+    (result,) = fd.validate(inputs)
+    expected = (x.double() * scales[0]) @ (w.double().T * scales[1])
+    assert torch.equal(result.cpu().double(), expected)
 
 
 X3, HEADS = torch.randn(2, 3, 7), torch.randn(2, 5, 24)
