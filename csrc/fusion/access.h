@@ -178,7 +178,8 @@ std::vector<Refined> pieces(Fusion& fusion, Refined& whole);
 // sum(exp(x - max(x))) the online form. Nothing where there is no such pair.
 std::optional<Refined> single_pass(const Refined& refined);
 
-// A kernel has at most this many values, and reads and writes at most this many tensors.
+// A kernel has at most this many values, each counted for every walk that computes it, and reads
+// and writes at most this many tensors.
 inline constexpr int max_values = 512;
 inline constexpr int max_buffers = 96;
 

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "fusion/group.h"
+#include "fusion/walks.h"
 #include "fusion/work.h"
 
 namespace fuser {
@@ -14,7 +15,6 @@ namespace {
 
 // Less of a gain than this share is within the error of the model.
 constexpr double least_gain = 0.1;
-constexpr int most_walks = 64;  // of a kernel over its rows that are told apart
 
 // A kernel of the values before `end`, of which it stores some.
 struct Kernel {
@@ -65,7 +65,7 @@ struct Recomputed {
   const std::set<int>& results;        // tensors that are stored in any case
   const Tensor* root;
   const std::vector<Value>& values = group.refined().values;
-  AxisSet all = 0;
+  const AxisSet all = used_axes(values);
   std::vector<bool> waits{};  // by value: for a reduction of this kernel
   // By value: the last tensor, by id, that other kernels hand over for it, and the last one for the
   // reductions of this kernel that it waits for; -1: none.
@@ -75,7 +75,6 @@ struct Recomputed {
     waits.assign(values.size(), false);
     given.assign(values.size(), -1);
     given_before = given;
-    for (const Value& value : values) all |= value.axes;
     for (size_t v = 0; v < values.size(); ++v) {
       visit_operands(values[v], [&](ValueId a) {
         waits[v] = waits[v] || waits[a];
@@ -89,26 +88,6 @@ struct Recomputed {
     }
   }
 
-  // By value: which walks over the rows need it, as bits, and in `walk` the first that can: behind
-  // the reductions that it waits for. As walks_of() numbers them, before there is a Problem: of any
-  // first values of a group, and of reductions over rows and columns alike.
-  std::vector<uint64_t> walks(const Kernel& kernel, std::vector<int>& walk) const {
-    walk.assign(kernel.end, 0);
-    for (size_t v = 0; v < kernel.end; ++v)
-      visit_operands(values[v], [&](ValueId a) {
-        const bool behind = waits[a] && !is_full(a) && is_walked(v);
-        walk[v] = std::min(std::max(walk[v], walk[a] + behind), most_walks - 1);
-      });
-    std::vector<uint64_t> out(kernel.end, 0);
-    for (size_t v = kernel.end; v-- > 0;) {
-      const uint64_t mine = uint64_t{1} << walk[v];
-      if (kernel.stores[v]) out[v] |= mine;
-      if (std::holds_alternative<Reduced>(values[v].how)) out[v] = mine;  // its result is kept
-      if (is_walked(v)) visit_operands(values[v], [&](ValueId a) { out[a] |= out[v]; });
-    }
-    return out;
-  }
-
   // Is it a statistic of another kernel, of values over the axes that this one walks too?
   bool is_handed_over(size_t v) const {
     const Tensor* t = values[v].tensor;
@@ -118,10 +97,7 @@ struct Recomputed {
 
   bool is_read(size_t v) const { return std::holds_alternative<Read>(values[v].how); }
   bool is_full(size_t v) const { return values[v].axes == all; }
-  bool is_walked(size_t v) const {
-    const auto* r = std::get_if<Reduced>(&values[v].how);
-    return (values[v].axes | (r ? r->over : 0)) == all;
-  }
+  bool is_walked(size_t v) const { return fuser::is_walked(values[v], all); }
 
   // By value of the kernel: does it lead to what the kernel reads of others, in these?
   std::vector<bool> shared(size_t end) const {
@@ -186,17 +162,19 @@ struct Recomputed {
 
   // By value of a kernel.
   struct Shape {
-    std::vector<bool> member;      // may be stored and read; small values stay in each kernel
-    std::vector<size_t> last;      // last_uses()
-    std::vector<int> walk;         // walks()
-    std::vector<uint64_t> needed;  // walks()
+    std::vector<bool> member;  // may be stored and read; small values stay in each kernel
+    std::vector<size_t> last;  // last_uses()
+    Needed needed;
   };
   Shape shape_of(const Kernel& kernel) const {
     Shape out{.member = shared(kernel.end)};
     out.last = last_uses(kernel, out.member);
     for (size_t v = 0; v < kernel.end; ++v)
       out.member[v] = out.member[v] && (is_walked(v) || waits[v]);
-    out.needed = walks(kernel, out.walk);
+    out.needed =
+        needed_by_walks({.values = values, .all = all, .end = kernel.end, .stores = [&](size_t v) {
+                           return kernel.stores[v];
+                         }});
     return out;
   }
 
@@ -222,7 +200,7 @@ struct Recomputed {
     Work whole;
     std::vector<Live> begins(kernel.end + 1), ends(kernel.end + 1);
     for (size_t v = 0; v < kernel.end; ++v) {
-      if (is_walked(v)) all_slots.add(slots(values[v]), shape.needed[v]);
+      if (is_walked(v)) all_slots.add(slots(values[v]), shape.needed.walks[v]);
       if (is_full(v)) (is_read(v) ? whole.read : whole.stored) += bytes(kernel, v);
       if (!shape.member[v] || shape.last[v] == v) continue;
       begins[v] = live(v);
@@ -239,11 +217,11 @@ struct Recomputed {
       now.add(ends[v], -1);
       now.add(begins[v], 1);
       if (!shape.member[v]) continue;
-      if (is_walked(v)) before.add(slots(values[v]), shape.needed[v]);
+      if (is_walked(v)) before.add(slots(values[v]), shape.needed.walks[v]);
       if (is_full(v) && is_read(v)) read += bytes(kernel, v);
       waited = waited || waits[v];
       if (now.impossible || now.computed == 0.0) continue;
-      const double saved = gain(whole, read, before, now, shape.walk[v], waited);
+      const double saved = gain(whole, read, before, now, shape.needed.walk[v], waited);
       if (saved <= most) continue;
       most = saved;
       best = v;

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "fusion/group.h"
 #include "fusion/views.h"
+#include "fusion/walks.h"
 
 namespace fuser {
 
@@ -205,22 +206,41 @@ struct Segmenter {
     }
     for (size_t at = 1; at <= count; ++at) cost[at] += cost[at - 1];
     // Stretches of three quarters of what fits leave each cut some room to move.
-    const size_t most = static_cast<size_t>(max_values) / part;
     const auto stretches_of = [part](size_t have, int hold) {
       const size_t three = 3 * static_cast<size_t>(hold / part);
       return (4 * have + three - 1) / three;
     };
-    const size_t stretches =
+    size_t stretches =
         std::max({size_t{2}, stretches_of(count, max_values),
                   stretches_of(static_cast<size_t>(group.reads_and_stores()), max_buffers)});
-    const size_t length = count / stretches;
-    const size_t room = std::min(length / 2, length < most ? (most - length) / 2 : 0);
+    size_t room = 0;  // of a cut, to either side of its place
+    const auto middle = [&](size_t cut) { return cut * count / stretches; };
+    const AxisSet all = used_axes(r.values);
+    const auto all_fit = [&] {
+      for (size_t i = 0; i < stretches; ++i) {
+        const size_t end = i + 1 < stretches ? middle(i + 1) + room : count;
+        const Stretch stretch{.values = r.values,
+                              .all = all,
+                              .begin = i ? middle(i) - room : 0,
+                              .end = end,
+                              .stores = [&](size_t v) { return last[v] >= end || last[v] <= v; }};
+        if (!fits(stretch, part)) return false;
+      }
+      return true;
+    };
+    // The more reductions wait for each other in a stretch, the more walks it has, each with
+    // statements of its own: how short it must be is found by trying.
+    for (;; stretches += stretches / 4 + 1) {
+      const size_t length = count / stretches, least = length / 8;
+      for (room = length / 2; room > least && !all_fit();) room = std::max(room / 2, least);
+      if (length <= 1 || all_fit()) break;
+    }
     std::vector<size_t> cuts;
     for (size_t i = 1; i < stretches; ++i) {
       // Behind what can be handed over: a cut between reads hands over nothing.
       size_t best = 0;
-      for (size_t at = std::max<size_t>(1, i * length - room);
-           at < std::min(count, i * length + room + 1); ++at)
+      for (size_t at = std::max<size_t>(1, middle(i) - room);
+           at < std::min(count, middle(i) + room + 1); ++at)
         if (is_handed_over(at - 1) && (!best || cost[at] < cost[best])) best = at;
       if (best && (cuts.empty() || cuts.back() < best)) cuts.push_back(best);
     }
@@ -233,10 +253,23 @@ struct Segmenter {
     return out;
   }
 
-  // Does it take at most this part of what a kernel holds?
+  // Does it take at most this part of the values that a kernel holds, and, with what its walks
+  // compute again, no more statements than that?
+  static bool fits(const Stretch& stretch, int part) {
+    return static_cast<int>(stretch.end - stretch.begin) <= max_values / part &&
+           statements(stretch) <= max_values;
+  }
+
   static bool fits(const ValueGroup& group, int part = 1) {
-    return static_cast<int>(group.refined().values.size()) <= max_values / part &&
-           group.reads_and_stores() <= max_buffers / part;
+    const Refined& r = group.refined();
+    std::vector<bool> stored(r.values.size(), false);
+    for (const Store& s : r.stores)
+      if (s.access.value >= 0) stored[s.access.value] = true;  // else it was refused
+    const Stretch whole{.values = r.values,
+                        .all = used_axes(r.values),
+                        .end = r.values.size(),
+                        .stores = [&](size_t v) { return stored[v]; }};
+    return fits(whole, part) && group.reads_and_stores() <= max_buffers / part;
   }
 
   // Of tensors that would be computed again and again, those to hand over: the first ones, and

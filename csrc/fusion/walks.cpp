@@ -1,6 +1,8 @@
 #include "fusion/walks.h"
 
 #include <algorithm>
+#include <bit>
+#include <map>
 
 namespace fuser {
 
@@ -41,6 +43,64 @@ Walks walks_of(const Problem& p) {
     w.store.push_back(!a.store ? -1 : v >= 0 ? last[v] : earliest(a));
   }
   return w;
+}
+
+bool is_walked(const Value& value, AxisSet all) {
+  const auto* r = std::get_if<Reduced>(&value.how);
+  return (value.axes | (r ? r->over : 0)) == all;
+}
+
+AxisSet used_axes(const std::vector<Value>& values) {
+  AxisSet all = 0;
+  for (const Value& v : values) all |= v.axes;
+  return all;
+}
+
+Needed needed_by_walks(const Stretch& stretch) {
+  const auto& [values, all, begin, end, stores] = stretch;
+  const size_t count = end - begin;
+  Needed out{.walk = std::vector<int>(count, 0), .walks = std::vector<uint64_t>(count, 0)};
+  std::vector<bool> waits(count, false);  // for a reduction
+  for (size_t v = begin; v < end; ++v) {
+    waits[v - begin] = std::holds_alternative<Reduced>(values[v].how);
+    visit_operands(values[v], [&](size_t a) {
+      if (a < begin) return;
+      const bool behind = waits[a - begin] && values[a].axes != all && is_walked(values[v], all);
+      int& walk = out.walk[v - begin];
+      walk = std::min(std::max(walk, out.walk[a - begin] + behind), most_walks - 1);
+      if (waits[a - begin]) waits[v - begin] = true;
+    });
+  }
+  for (size_t v = end; v-- > begin;) {
+    const uint64_t mine = uint64_t{1} << out.walk[v - begin];
+    uint64_t& walks = out.walks[v - begin];
+    if (stores(v)) walks |= mine;
+    if (std::holds_alternative<Reduced>(values[v].how)) walks = mine;  // its result is kept
+    if (!is_walked(values[v], all)) continue;
+    visit_operands(values[v], [&](size_t a) {
+      if (a >= begin) out.walks[a - begin] |= walks;
+    });
+  }
+  return out;
+}
+
+int64_t statements(const Stretch& stretch) {
+  const auto& [values, all, begin, end, stores] = stretch;
+  const Needed needed = needed_by_walks(stretch);
+  std::map<size_t, uint64_t> read;  // by value before the stretch
+  int64_t out = 0;
+  const auto add = [&](size_t v, uint64_t walks) {
+    out += is_walked(values[v], all) ? std::max(1, std::popcount(walks)) : 1;
+  };
+  for (size_t v = begin; v < end; ++v) {
+    const uint64_t walks = needed.walks[v - begin];
+    add(v, walks);
+    visit_operands(values[v], [&](size_t a) {
+      if (a < begin) read[a] |= walks;
+    });
+  }
+  for (const auto& [v, walks] : read) add(v, walks);
+  return out;
 }
 
 }  // namespace fuser

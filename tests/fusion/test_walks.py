@@ -1,4 +1,6 @@
-"""What the walks of a kernel with reductions are for: which of them stores an output."""
+"""What the walks of a kernel with reductions are for: which of them stores an output, and how much
+all of them compute.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,11 @@ from typing import Any
 import pytest
 import torch
 
-from fuser import DataType, FusionDefinition
+from fuser import DataType, FusionDefinition, _core, evaluate
+from tests.groups import Grouped, check
 from tests.stages import stage_text
 
+X = torch.randn(6, 8, generator=torch.Generator().manual_seed(0))
 Define = Callable[[Any, Any], list[Any]]
 
 
@@ -63,3 +67,63 @@ CASES: dict[str, tuple[Define, list[int]]] = {
 def test_an_output_is_stored_by_the_last_walk_that_computes_it(case: str) -> None:
     define, walks = CASES[case]
     assert walks_of_stores(define)[0] == walks
+
+
+def less_a_sum(o: Any, x: Any) -> Any:
+    return o.tanh(x) - o.sum(x, 1, keepdim=True) / 8.0
+
+
+def less_a_mean(o: Any, x: Any) -> Any:
+    return o.tanh(x) - o.mean(x, 1, keepdim=True)
+
+
+def less_the_largest(o: Any, x: Any) -> Any:
+    return o.tanh(x) - o.max(x, 1, keepdim=True)
+
+
+def and_its_softmax(o: Any, x: Any) -> Any:
+    return o.softmax(x, 1) + 0.5 * x
+
+
+def normal(o: Any, x: Any) -> Any:
+    return o.layer_norm(x, [x.size(1)])[0] * 0.5
+
+
+def less_a_column(o: Any, x: Any) -> Any:
+    return o.tanh(x) - o.mean(x, 0, keepdim=True)
+
+
+def chain_of(step: Callable[[Any, Any], Any], length: int) -> FusionDefinition:
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1, -1])
+    for _ in range(length):
+        x = step(fd.ops, x)
+    fd.add_output(x)
+    return fd
+
+
+@pytest.mark.parametrize(
+    "step",
+    [less_a_sum, less_a_mean, less_the_largest, and_its_softmax, normal, less_a_column],
+)
+def test_reductions_that_wait_for_each_other_take_text_linear_in_their_number(
+    step: Callable[[Any, Any], Any],
+) -> None:
+    """A walk that waits for a reduction computes again what led to it: kernels stay bounded."""
+    size = {}
+    for length in (60, 120):
+        fd = chain_of(step, length)
+        got = check(fd, [X], tolerance=1e-6)
+        assert all(len(g["stores"]) == 1 for g in got.groups)
+        device = _core.known_device(90)
+        kernels = _core.plan_testing.plans(fd._builder, [([6, 8], [8, 1], 0)], device, True)
+        size[length] = sum(len(kernel["cuda"].text) for kernel in kernels)
+    assert size[120] < 2.25 * size[60]
+
+
+def test_reductions_that_wait_for_each_other_run_in_several_kernels() -> None:
+    fd = chain_of(less_a_mean, 40)
+    assert 2 <= len(Grouped(fd, [X]).groups) <= 5
+    torch.testing.assert_close(
+        fd.execute([X])[0].double(), evaluate(fd, [X])[0].double(), rtol=1e-5, atol=1e-6
+    )
