@@ -73,6 +73,16 @@ def layers(ops: int) -> Graph:
     return fd, [torch.ones(8, 16), torch.ones(16)]
 
 
+def sums(ops: int) -> Graph:
+    """Per three ops a sum along rows that waits for the one before."""
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1, -1], contiguity=True)
+    for _ in range(ops // 3):
+        x = fd.ops.tanh(x) - fd.ops.sum(x, 1, keepdim=True)
+    fd.add_output(x)
+    return fd, [torch.ones(8, 16)]
+
+
 def milliseconds(run: Callable[[], Any]) -> tuple[float, Any]:
     start = time.perf_counter()
     result = run()
@@ -100,7 +110,7 @@ def main() -> None:
     parser.add_argument("--nvrtc", action="store_true", help="compile the kernels for it")
     parser.add_argument("--compile", action="store_true", help="time the first run on the CPU")
     arguments = parser.parse_args()
-    for make in (chain, mixed, layers):
+    for make in (chain, mixed, layers, sums):
         for ops in arguments.ops:
             took, texts = steps(make, ops, arguments.arch)
             distinct = dict.fromkeys(texts)

@@ -74,7 +74,7 @@ def test_ten_segments_are_many_kernels() -> None:
     assert len(fuser.explain(case.definition(inputs), inputs).steps) >= 10
 
 
-@pytest.mark.parametrize("make", [deep.chain, deep.mixed, deep.layers])
+@pytest.mark.parametrize("make", [deep.chain, deep.mixed, deep.layers, deep.sums])
 def test_steps_of_deep_graphs(make) -> None:
     """Each is timed, and the kernels are those that the definition runs."""
     took, texts = deep.steps(make, 240, arch=90)
