@@ -294,7 +294,8 @@ def test_a_plan_sees_no_size(name: str, rng: np.random.Generator) -> None:
         rows = int(2 ** rng.uniform(1, 14))
         length = int(2 ** rng.uniform(1, 18)) // 2 * 2 + int(rng.integers(0, 2))
         # Of a second kernel, which is pointwise, all elements together count.
-        facts = bucket(rows), bucket(length), length % 4 == 0, rows * length % 4 == 0
+        both = rows * length
+        facts = bucket(rows), bucket(length), bucket(both), length % 4 == 0, both % 4 == 0
         plans = [k["plan"] for k in kernels_for(fd, program.shapes(rows, length))]
         met += facts in seen
         assert seen.setdefault(facts, plans) == plans, (rows, length)
