@@ -36,6 +36,7 @@ COVERED = {
     },
     "csrc/fusion/origins.cpp": ("tests/fusion/test_segment.py", "what outputs have in common"),
     "csrc/fusion/pieces.cpp": ("tests/fusion/test_segment.py", "a kernel cut once more"),
+    "csrc/schedulers/on_chip.cpp": ("tests/schedulers/test_inner.py", "where rows stay on chip"),
     "fuser/report": ("tests/test_report.py", "one page"),
     "fuser/adapters/torchscript_ops.py": ("tests/adapters/test_torchscript.py", "one adapter"),
     "fuser/adapters/aten": ("tests/adapters/test_aten.py", "the table is tested as one"),

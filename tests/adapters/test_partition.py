@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fuser.adapters.nodes import in_order
 from fuser.adapters.partition import partition
 from tests.adapters.graphs import Written, names, traced
 
@@ -50,19 +49,6 @@ def test_views_of_views_of_results() -> None:
     ]
     graph = made.finished(*(made.views(node, 10_000) for node in casts))
     assert [names(nodes) for nodes in partition(graph).regions] == [["_to_copy", "_to_copy"]]
-
-
-def test_in_order() -> None:
-    """Each once, behind what it needs; nothing twice over that was known."""
-    needs: dict[int, list[int]] = {0: [], 1: [0], 2: [1, 0], 3: [2, 1], 4: [3, 2]}
-    known: set[int] = {0}
-    found = []
-    for n in in_order(4, needs.__getitem__, known):
-        assert known.issuperset(needs[n])
-        found.append(n)
-        known.add(n)
-    assert found == [1, 2, 3, 4]
-    assert list(in_order(4, needs.__getitem__, known)) == []
 
 
 def test_what_torch_would_walk_by_elements(monkeypatch: pytest.MonkeyPatch) -> None:
