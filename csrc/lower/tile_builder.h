@@ -236,6 +236,8 @@ struct Builder {
   // ---- A walk over R
 
   void accumulate(Body& body, ValueId v, Expr lane, const Known& known);
+  // What an access stores, into its array of results.
+  void assign_output(Body& body, int access, Expr lane, const Known& known);
 
   // Values that are kept for later walks are known from there on.
   void nest(Body& out, int phase, Known& outer);

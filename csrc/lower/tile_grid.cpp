@@ -195,24 +195,16 @@ void Builder::store_kept(Body& body, const Known& known) {
     if (output_of[i] < 0)
       output_of[i] = new_array(name_of("r", i), problem.accesses[i].dtype,
                                in_lanes(axes_of(problem, problem.accesses[i])) ? lanes : 1);
-  const auto assign = [&](Body& b, int i, Expr lane, const Known& here) {
-    b.push_back({Assign{
-        .array = output_of[i],
-        .element = lane,
-        .value = exprs().cast(
-            problem.accesses[i].dtype,
-            operand(kernel, problem.refined.stores[problem.accesses[i].index].access, here))}});
-  };
   const bool column = lanes > 1 && lane_dim == K;
   if (column) {
     for_lanes(body, known, [&](Body& b, Expr lane, Known& here) {
       for (int i : stores)
-        if (in_lanes(axes_of(problem, problem.accesses[i]))) assign(b, i, lane, here);
+        if (in_lanes(axes_of(problem, problem.accesses[i]))) assign_output(b, i, lane, here);
     });
   }
   for (int i : stores)
     if (!column || !in_lanes(axes_of(problem, problem.accesses[i])))
-      assign(body, i, constant(0), known);
+      assign_output(body, i, constant(0), known);
   for (int i : stores) {
     const bool by_columns = across_rows();
     Expr owner = nullptr;

@@ -215,6 +215,13 @@ bool Builder::is_kept(ValueId v) const {
                      [&](const Stored& s) { return s.value == v; });
 }
 
+void Builder::assign_output(Body& body, int access, Expr lane, const Known& known) {
+  const MemoryAccess& a = problem.accesses[access];
+  const Expr value = operand(kernel, problem.refined.stores[a.index].access, known);
+  body.push_back(
+      {Assign{.array = output_of[access], .element = lane, .value = exprs().cast(a.dtype, value)}});
+}
+
 void Builder::keep(Body& body, ValueId v, Expr lane, Expr value) {
   FUSER_ASSERT(serial_var < 0, "value ", v, " is kept of a row that is walked in a loop");
   int& array = kept_of[v];
@@ -318,13 +325,7 @@ Body Builder::step(const Walk& w) {
     for (ValueId v : w.wanted)
       if (!here[v]) find(inner, v, lane, here);
     for (ValueId v : w.reductions) accumulate(inner, v, lane, here);
-    for (int i : w.stores)
-      inner.push_back({Assign{
-          .array = output_of[i],
-          .element = lane,
-          .value = exprs().cast(
-              problem.accesses[i].dtype,
-              operand(kernel, problem.refined.stores[problem.accesses[i].index].access, here))}});
+    for (int i : w.stores) assign_output(inner, i, lane, here);
   });
   if (!checks && lanes > 1 && lane_dim == R)
     for (ValueId v : w.reductions)
