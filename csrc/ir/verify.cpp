@@ -238,144 +238,172 @@ struct Verifier {
     in_scope[var] = dtype;
   }
 
+  // A kind of statement without a check() of its own does not compile.
   void statement(const Stmt& stmt) {
     at = &stmt;
-    std::visit(
-        [&](const auto& s) {
-          using S = std::decay_t<decltype(s)>;
-          if constexpr (std::is_same_v<S, Let>) {
-            FUSER_ASSERT(s.value, "kernel ", kernel.name, ": v", s.var, " has no value");
-            const DType dtype = s.value->dtype;
-            expr(s.value, dtype, "the value");
-            FUSER_ASSERT(!s.index || dtype == DType::Int64 || dtype == DType::Bool, here(),
-                         "an index has dtype ", device_name(dtype), ", expected i64 or bool");
-            define(s.var, dtype);
-            visit(s.value, [&](Expr e) {
-              if (e->is_symbol(Symbol::Thread) || e->kind == ExprNode::Kind::Element ||
-                  (e->is_symbol(Symbol::Var) && thread_vars.count(e->a)))
-                thread_vars.insert(s.var);
-            });
-          } else if constexpr (std::is_same_v<S, Load>) {
-            access(s, &Buffer::read, "read");
-          } else if constexpr (std::is_same_v<S, Assign>) {
-            const Array& array = array_at(s.array);
-            expr(s.element, DType::Int64, "the array's index");
-            within(array, s.element, 1);
-            expr(s.value, array.dtype, "the value");
-          } else if constexpr (std::is_same_v<S, Write>) {
-            access(s, &Buffer::written, "written");
-          } else if constexpr (std::is_same_v<S, For>) {
-            FUSER_ASSERT(s.extent >= 1, here(), "extent ", s.extent, ", expected at least 1");
-            inner(s.var, s.body, divergent);
-          } else if constexpr (std::is_same_v<S, Serial>) {
-            expr(s.extent, DType::Int64, "the trip count");
-            uniform(s.extent, "the trip count");
-            inner(s.var, s.body, divergent);
-          } else if constexpr (std::is_same_v<S, If>) {
-            expr(s.condition, DType::Bool, "the condition");
-            inner(-1, s.body, divergent || !s.uniform);
-          } else if constexpr (std::is_same_v<S, Reset> || std::is_same_v<S, Fold>) {
-            state_at(s.array);
-          } else if constexpr (std::is_same_v<S, Accumulate>) {
-            const Array& array = state_at(s.array);
-            const ReductionRow& r = row(array.state->op);
-            expr(s.element, DType::Int64, "the array's index");
-            within(array, s.element, 1);
-            const bool product =
-                r.operands == 1 && s.values.size() == 2 && array.state->op == ReduceOp::sum;
-            FUSER_ASSERT(product || s.values.size() == r.operands, here(), s.values.size(),
-                         " values, ", r.name, " takes ", int(r.operands));
-            for (size_t i = 0; i < s.values.size(); ++i)
-              expr(s.values[i], i == 0 || product ? array.dtype : DType::Int64, "the value");
-            if (s.in) expr(s.in, DType::Bool, "the predicate");
-          } else if constexpr (std::is_same_v<S, AccumulateAll>) {
-            const Array &to = state_at(s.array), &from = array_at(s.values);
-            FUSER_ASSERT(row(to.state->op).operands == 1 && from.dtype == to.dtype && !from.state &&
-                             !from.chunk && from.extent % to.extent == 0,
-                         here(), from.name, " holds no elements that ", to.name, " takes in");
-          } else if constexpr (std::is_same_v<S, Merge>) {
-            const Array &to = state_at(s.array), &from = state_at(s.other);
-            FUSER_ASSERT(to.state == from.state && to.dtype == from.dtype, here(), to.name, " and ",
-                         from.name, " are partial results of different reductions");
-            expr(s.element, DType::Int64, "the array's index");
-            expr(s.other_element, DType::Int64, "the array's index");
-            within(to, s.element, 1);
-            within(from, s.other_element, 1);
-          } else if constexpr (std::is_same_v<S, Combine>) {
-            converge(s);
-            const bool block = s.lanes == kernel.threads && s.lanes % 32 == 0;
-            FUSER_ASSERT(block || (s.lanes >= 1 && (s.lanes & (s.lanes - 1)) == 0 &&
-                                   kernel.threads % s.lanes == 0),
-                         here(), s.lanes, " lanes of ", kernel.threads, " threads");
-            for (size_t i = 0; i < s.arrays.size(); ++i) {
-              state_at(s.arrays[i]);
-              const int warps = kernel.threads / 32;
-              if (kernel.cluster > 1)
-                slot(s.arrays, i, s.cluster_slots,
-                     kernel.cluster * warps * words_of(kernel.arrays[s.arrays[i]]));
-              else if (s.lanes > 32)
-                slot(s.arrays, i, s.slots, warps);
-            }
-            if (s.parity) expr(s.parity, DType::Int64, "the parity");
-            FUSER_ASSERT((kernel.cluster > 1) == (s.arrival != nullptr), here(),
-                         "an arrival is of the blocks of a cluster");
-            if (s.arrival) {
-              buffer_at(s.arrivals, Buffer::Kind::Shared);
-              expr(s.arrival, DType::Int64, "the arrival");
-              expr(s.turn, DType::Int64, "the turn");
-            }
-          } else if constexpr (std::is_same_v<S, CombineRows>) {
-            converge(s);
-            FUSER_ASSERT(s.rows * s.columns == kernel.threads, here(), s.rows, " x ", s.columns,
-                         " of ", kernel.threads, " threads");
-            for (size_t i = 0; i < s.arrays.size(); ++i)
-              slot(s.arrays, i, s.slots, state_at(s.arrays[i]).extent * kernel.threads);
-          } else if constexpr (std::is_same_v<S, Last>) {
-            converge(s);
-            buffer_at(s.counters, Buffer::Kind::Counters);
-            buffer_at(s.slot, Buffer::Kind::Shared);
-            expr(s.index, DType::Int64, "the counter's index");
-            expr(s.count, DType::Int64, "the count");
-            define(s.var, DType::Bool);
-          } else if constexpr (std::is_same_v<S, Copy>) {
-            const Buffer& to = buffer_at(s.shared, Buffer::Kind::Shared);
-            const Buffer& from = buffer_at(s.buffer, Buffer::Kind::Tensor);
-            FUSER_ASSERT(to.dtype == from.dtype, here(), "a copy from ", from.name, " to ", to.name,
-                         ", which have different dtypes");
-            const int bytes = s.width * size_of(from.dtype);
-            FUSER_ASSERT(bytes == 4 || bytes == 8 || bytes == 16, here(), "a copy of ", bytes,
-                         " bytes, expected 4, 8 or 16");
-            expr(s.element, DType::Int64, "the element");
-            expr(s.offset, DType::Int64, "the offset");
-            if (s.in) expr(s.in, DType::Bool, "the predicate");
-          } else if constexpr (std::is_same_v<S, Unpack>) {
-            const Array &to = array_at(s.array), &from = array_at(s.raw);
-            FUSER_ASSERT(from.chunk == to.extent && from.dtype == to.dtype && !to.chunk, here(),
-                         "chunks of ", from.chunk, " elements become ", to.extent);
-            expr(s.chunk, DType::Int64, "the chunk");
-            within(from, s.chunk, 1);
-          } else if constexpr (std::is_same_v<S, Check>) {
-            expr(s.index, s.index->dtype, "the index");
-            FUSER_ASSERT(kind_of(s.index->dtype) == Kind::Int, here(), "an index of dtype ",
-                         device_name(s.index->dtype));
-            expr(s.extent, DType::Int64, "the extent");
-            if (s.in) expr(s.in, DType::Bool, "the predicate");
-          } else if constexpr (std::is_same_v<S, SyncGrid>) {
-            converge(s);
-            buffer_at(s.counters, Buffer::Kind::Counters);
-            FUSER_ASSERT(kernel.cooperative, here(), "in a kernel that is not cooperative");
-          } else if constexpr (std::is_same_v<S, SyncCluster>) {
-            converge(s);
-            if (s.part == SyncCluster::Part::Arrive) buffer_at(s.arrivals, Buffer::Kind::Shared);
-          } else if constexpr (std::is_same_v<S, Barrier>) {
-            converge(s);
-          } else {
-            static_assert(std::is_same_v<S, Commit> || std::is_same_v<S, Wait>,
-                          "verify() misses a statement");
-          }
-        },
-        stmt.node);
+    std::visit([this](const auto& s) { check(s); }, stmt.node);
   }
+
+  void check(const Let& s) {
+    FUSER_ASSERT(s.value, "kernel ", kernel.name, ": v", s.var, " has no value");
+    const DType dtype = s.value->dtype;
+    expr(s.value, dtype, "the value");
+    FUSER_ASSERT(!s.index || dtype == DType::Int64 || dtype == DType::Bool, here(),
+                 "an index has dtype ", device_name(dtype), ", expected i64 or bool");
+    define(s.var, dtype);
+    visit(s.value, [&](Expr e) {
+      if (varies(e)) thread_vars.insert(s.var);
+    });
+  }
+
+  void check(const Load& s) { access(s, &Buffer::read, "read"); }
+
+  void check(const Assign& s) {
+    const Array& array = array_at(s.array);
+    expr(s.element, DType::Int64, "the array's index");
+    within(array, s.element, 1);
+    expr(s.value, array.dtype, "the value");
+  }
+
+  void check(const Write& s) { access(s, &Buffer::written, "written"); }
+
+  void check(const For& s) {
+    FUSER_ASSERT(s.extent >= 1, here(), "extent ", s.extent, ", expected at least 1");
+    inner(s.var, s.body, divergent);
+  }
+
+  void check(const Serial& s) {
+    expr(s.extent, DType::Int64, "the trip count");
+    uniform(s.extent, "the trip count");
+    inner(s.var, s.body, divergent);
+  }
+
+  void check(const If& s) {
+    expr(s.condition, DType::Bool, "the condition");
+    inner(-1, s.body, divergent || !s.uniform);
+  }
+
+  void check(const Reset& s) { state_at(s.array); }
+
+  void check(const Fold& s) { state_at(s.array); }
+
+  void check(const Accumulate& s) {
+    const Array& array = state_at(s.array);
+    const ReductionRow& r = row(array.state->op);
+    expr(s.element, DType::Int64, "the array's index");
+    within(array, s.element, 1);
+    const bool product =
+        r.operands == 1 && s.values.size() == 2 && array.state->op == ReduceOp::sum;
+    FUSER_ASSERT(product || s.values.size() == r.operands, here(), s.values.size(), " values, ",
+                 r.name, " takes ", int(r.operands));
+    for (size_t i = 0; i < s.values.size(); ++i)
+      expr(s.values[i], i == 0 || product ? array.dtype : DType::Int64, "the value");
+    if (s.in) expr(s.in, DType::Bool, "the predicate");
+  }
+
+  void check(const AccumulateAll& s) {
+    const Array &to = state_at(s.array), &from = array_at(s.values);
+    FUSER_ASSERT(row(to.state->op).operands == 1 && from.dtype == to.dtype && !from.state &&
+                     !from.chunk && from.extent % to.extent == 0,
+                 here(), from.name, " holds no elements that ", to.name, " takes in");
+  }
+
+  void check(const Merge& s) {
+    const Array &to = state_at(s.array), &from = state_at(s.other);
+    FUSER_ASSERT(to.state == from.state && to.dtype == from.dtype, here(), to.name, " and ",
+                 from.name, " are partial results of different reductions");
+    expr(s.element, DType::Int64, "the array's index");
+    expr(s.other_element, DType::Int64, "the array's index");
+    within(to, s.element, 1);
+    within(from, s.other_element, 1);
+  }
+
+  void check(const Combine& s) {
+    converge(s);
+    const bool block = s.lanes == kernel.threads && s.lanes % 32 == 0;
+    FUSER_ASSERT(
+        block || (s.lanes >= 1 && (s.lanes & (s.lanes - 1)) == 0 && kernel.threads % s.lanes == 0),
+        here(), s.lanes, " lanes of ", kernel.threads, " threads");
+    for (size_t i = 0; i < s.arrays.size(); ++i) {
+      state_at(s.arrays[i]);
+      const int warps = kernel.threads / 32;
+      if (kernel.cluster > 1)
+        slot(s.arrays, i, s.cluster_slots,
+             kernel.cluster * warps * words_of(kernel.arrays[s.arrays[i]]));
+      else if (s.lanes > 32)
+        slot(s.arrays, i, s.slots, warps);
+    }
+    if (s.parity) expr(s.parity, DType::Int64, "the parity");
+    FUSER_ASSERT((kernel.cluster > 1) == (s.arrival != nullptr), here(),
+                 "an arrival is of the blocks of a cluster");
+    if (s.arrival) {
+      buffer_at(s.arrivals, Buffer::Kind::Shared);
+      expr(s.arrival, DType::Int64, "the arrival");
+      expr(s.turn, DType::Int64, "the turn");
+    }
+  }
+
+  void check(const CombineRows& s) {
+    converge(s);
+    FUSER_ASSERT(s.rows * s.columns == kernel.threads, here(), s.rows, " x ", s.columns, " of ",
+                 kernel.threads, " threads");
+    for (size_t i = 0; i < s.arrays.size(); ++i)
+      slot(s.arrays, i, s.slots, state_at(s.arrays[i]).extent * kernel.threads);
+  }
+
+  void check(const Last& s) {
+    converge(s);
+    buffer_at(s.counters, Buffer::Kind::Counters);
+    buffer_at(s.slot, Buffer::Kind::Shared);
+    expr(s.index, DType::Int64, "the counter's index");
+    expr(s.count, DType::Int64, "the count");
+    define(s.var, DType::Bool);
+  }
+
+  void check(const Copy& s) {
+    const Buffer& to = buffer_at(s.shared, Buffer::Kind::Shared);
+    const Buffer& from = buffer_at(s.buffer, Buffer::Kind::Tensor);
+    FUSER_ASSERT(to.dtype == from.dtype, here(), "a copy from ", from.name, " to ", to.name,
+                 ", which have different dtypes");
+    const int bytes = s.width * size_of(from.dtype);
+    FUSER_ASSERT(bytes == 4 || bytes == 8 || bytes == 16, here(), "a copy of ", bytes,
+                 " bytes, expected 4, 8 or 16");
+    expr(s.element, DType::Int64, "the element");
+    expr(s.offset, DType::Int64, "the offset");
+    if (s.in) expr(s.in, DType::Bool, "the predicate");
+  }
+
+  void check(const Unpack& s) {
+    const Array &to = array_at(s.array), &from = array_at(s.raw);
+    FUSER_ASSERT(from.chunk == to.extent && from.dtype == to.dtype && !to.chunk, here(),
+                 "chunks of ", from.chunk, " elements become ", to.extent);
+    expr(s.chunk, DType::Int64, "the chunk");
+    within(from, s.chunk, 1);
+  }
+
+  void check(const Check& s) {
+    expr(s.index, s.index->dtype, "the index");
+    FUSER_ASSERT(kind_of(s.index->dtype) == Kind::Int, here(), "an index of dtype ",
+                 device_name(s.index->dtype));
+    expr(s.extent, DType::Int64, "the extent");
+    if (s.in) expr(s.in, DType::Bool, "the predicate");
+  }
+
+  void check(const SyncGrid& s) {
+    converge(s);
+    buffer_at(s.counters, Buffer::Kind::Counters);
+    FUSER_ASSERT(kernel.cooperative, here(), "in a kernel that is not cooperative");
+  }
+
+  void check(const SyncCluster& s) {
+    converge(s);
+    if (s.part == SyncCluster::Part::Arrive) buffer_at(s.arrivals, Buffer::Kind::Shared);
+  }
+
+  void check(const Barrier& s) { converge(s); }
+
+  void check(const Commit&) {}
+  void check(const Wait&) {}
 
   // ---- Convergence: every thread of the block walks around a collective alike.
 
@@ -384,12 +412,16 @@ struct Verifier {
     FUSER_ASSERT(!divergent, here(), "threads meet where not all of them need come");
   }
 
+  // May this node alone give threads of the block different values?
+  bool varies(Expr e) const {
+    return e->is_symbol(Symbol::Thread) || e->kind == ExprNode::Kind::Element ||
+           (e->is_symbol(Symbol::Var) && thread_vars.count(e->a));
+  }
+
   // The same for all threads of the block?
   void uniform(Expr root, const char* what) {
     visit(root, [&](Expr e) {
-      const bool varies = e->is_symbol(Symbol::Thread) || e->kind == ExprNode::Kind::Element ||
-                          (e->is_symbol(Symbol::Var) && thread_vars.count(e->a));
-      FUSER_ASSERT(!varies, here(), what, " differs between threads: ", to_string(e));
+      FUSER_ASSERT(!varies(e), here(), what, " differs between threads: ", to_string(e));
     });
   }
 
