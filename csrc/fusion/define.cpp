@@ -12,7 +12,6 @@ namespace fuser {
 using rules::append;
 using rules::call;
 using rules::lines;
-using rules::meet;
 using rules::where;
 
 namespace {
@@ -153,24 +152,24 @@ const Tensor* pointwise(Fusion& fusion, Op op, std::span<const Operand> args,
   int rank = 0;
   for (const Operand& a : args)
     if (a.tensor) rank = std::max(rank, a.tensor->rank());
-  std::vector<Expr> shape(rank, nullptr);
-  std::vector<const Tensor*> owner(rank, nullptr);
+  std::vector<rules::Side> met(rank);  // by axis: the extent so far, and whose it is
   std::vector<Constraint> constraints;
   std::vector<Operand> aligned(args.begin(), args.end());
   for (const Operand& a : args) {
     if (!a.tensor) continue;
     const int shift = rank - a.tensor->rank();
     for (int d = 0; d < a.tensor->rank(); ++d) {
-      Expr& extent = shape[d + shift];
-      const Tensor*& from = owner[d + shift];
-      Expr mine = a.tensor->shape[d];
-      Expr met =
-          extent ? meet(row(op).name, args, d + shift, extent, from, mine, a.tensor, constraints)
-                 : mine;
-      if (!extent || met != extent) from = a.tensor;
-      extent = met;
+      const rules::Side mine{.extent = a.tensor->shape[d], .tensor = a.tensor};
+      rules::Side& so_far = met[d + shift];
+      Expr extent = mine.extent;
+      if (so_far.extent)
+        extent = rules::meet({.op = row(op).name, .args = args, .axis = d + shift}, so_far, mine,
+                             constraints);
+      if (extent != so_far.extent) so_far = {.extent = extent, .tensor = a.tensor};
     }
   }
+  std::vector<Expr> shape;
+  for (const rules::Side& side : met) shape.push_back(side.extent);
   for (Constraint& c : constraints) rules::require(fusion, std::move(c));
   // Operands of lower rank get leading dims of size 1, as a statement of their own: every later
   // stage then sees operands of equal rank.

@@ -80,8 +80,9 @@ std::vector<Expr> product(Call& c) {
     if (x < 0 || y < 0)
       shape.push_back(x < 0 ? b.shape[y] : a.shape[x]);
     else
-      shape.push_back(rules::meet(row(c.op).name, c.operands, d, a.shape[x], &a, b.shape[y], &b,
-                                  c.constraints));
+      shape.push_back(rules::meet({.op = row(c.op).name, .args = c.operands, .axis = d},
+                                  {.extent = a.shape[x], .tensor = &a},
+                                  {.extent = b.shape[y], .tensor = &b}, c.constraints));
   }
   if (a.rank() > 1) shape.push_back(c.size(0, -2));
   if (b.rank() > 1) shape.push_back(c.size(1, -1));

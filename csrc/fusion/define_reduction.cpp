@@ -134,7 +134,9 @@ const Tensor* take_along_axis(Fusion& fusion, const Tensor* arg, const Tensor* i
     if (d == dim) continue;
     Expr mine = arg->shape[d], wanted = index->shape[d];
     if (!same_sizes) {
-      shape[d] = rules::meet(op, args, d, wanted, index, mine, arg, constraints);
+      shape[d] =
+          rules::meet({.op = op, .args = args, .axis = d}, {.extent = wanted, .tensor = index},
+                      {.extent = mine, .tensor = arg}, constraints);
       continue;
     }
     if (mine == wanted) continue;

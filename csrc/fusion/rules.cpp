@@ -77,25 +77,25 @@ int dim_of_size(const Tensor* t, Expr size) {
   return it == t->shape.end() ? -1 : static_cast<int>(it - t->shape.begin());
 }
 
-Expr meet(std::string_view op, std::span<const Operand> args, int axis, Expr left,
-          const Tensor* left_tensor, Expr right, const Tensor* right_tensor,
+Expr meet(const ResultAxis& at, const Side& left, const Side& right,
           std::vector<Constraint>& constraints) {
-  if (left == right || right->is_constant(1)) return left;
-  if (left->is_constant(1)) return right;
-  FUSER_CHECK(!(left->is_constant() && right->is_constant()), Shape, "broadcast-1", call(op, args),
-              ": operands do not broadcast", lines(args), "\n  axis ", axis, ": ",
-              left->value.integer, " against ", right->value.integer,
+  const Expr l = left.extent, r = right.extent;
+  if (l == r || r->is_constant(1)) return l;
+  if (l->is_constant(1)) return r;
+  FUSER_CHECK(!(l->is_constant() && r->is_constant()), Shape, "broadcast-1", call(at.op, at.args),
+              ": operands do not broadcast", lines(at.args), "\n  axis ", at.axis, ": ",
+              l->value.integer, " against ", r->value.integer,
               "; expected equal, or one of them 1");
-  constraints.push_back({.left = left,
-                         .right = right,
-                         .op = call(op, args),
-                         .axis = axis,
-                         .left_tensor = left_tensor,
-                         .right_tensor = right_tensor,
-                         .left_dim = dim_of_size(left_tensor, left),
-                         .right_dim = dim_of_size(right_tensor, right)});
+  constraints.push_back({.left = l,
+                         .right = r,
+                         .op = call(at.op, at.args),
+                         .axis = at.axis,
+                         .left_tensor = left.tensor,
+                         .right_tensor = right.tensor,
+                         .left_dim = dim_of_size(left.tensor, l),
+                         .right_dim = dim_of_size(right.tensor, r)});
   // A static size is the better name for both.
-  return right->is_constant() ? right : left;
+  return r->is_constant() ? r : l;
 }
 
 int64_t dim_of(const std::string& what, std::string_view rule, const Tensor& arg, int64_t dim,

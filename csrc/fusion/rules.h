@@ -49,9 +49,19 @@ inline constexpr Constraint::Law split_law = {.rule = "split-dim-3",
 // The first dim of this size, or -1.
 int dim_of_size(const Tensor* t, Expr size);
 
-// The extent of a result axis where two operands meet, by the broadcast rule.
-Expr meet(std::string_view op, std::span<const Operand> args, int axis, Expr left,
-          const Tensor* left_tensor, Expr right, const Tensor* right_tensor,
+// What an operand has along the axis of a result.
+struct Side {
+  Expr extent = nullptr;
+  const Tensor* tensor = nullptr;
+};
+// The axis of the result of op(args) that two operands meet on; for messages.
+struct ResultAxis {
+  std::string_view op;
+  std::span<const Operand> args;
+  int axis = 0;
+};
+// The extent there, by the broadcast rule; what only a run can tell becomes one of `constraints`.
+Expr meet(const ResultAxis& at, const Side& left, const Side& right,
           std::vector<Constraint>& constraints);
 
 }  // namespace fuser::rules
