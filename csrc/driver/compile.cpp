@@ -185,7 +185,9 @@ int add_group(Specialized& specialized, Refined refined, OutputOrders& orders) {
 // The same with the groups of its pieces behind it.
 int add_groups(Specialized& s, Kernels kernels, OutputOrders& orders) {
   const int whole = add_group(s, std::move(kernels.whole), orders);
-  const auto add_pieces = [&](int of, std::vector<Refined> pieces) {
+  const auto add_pieces = [&](int of, Pieces kind, std::vector<Refined> pieces) {
+    if (pieces.empty()) return;
+    s.groups[of].pieces_are = kind;
     for (Refined& piece : pieces) {
       const int index = add_group(s, std::move(piece), orders);
       s.groups[of].pieces.push_back(index);
@@ -193,15 +195,14 @@ int add_groups(Specialized& s, Kernels kernels, OutputOrders& orders) {
   };
   AlongLanes along = along_lanes(s.fusion, s.groups[whole].problem, s.in_place, orders);
   if (along.kernels.empty()) {
-    add_pieces(whole, std::move(kernels.pieces));
+    add_pieces(whole, Pieces::Cut, std::move(kernels.pieces));
     return whole;
   }
   // The kernel that is left may be in pieces itself.
   std::vector<Refined> further = pieces(s.fusion, along.kernels[along.main]);
   const auto main = s.groups.size() + along.main;
-  add_pieces(whole, std::move(along.kernels));
-  add_pieces(static_cast<int>(main), std::move(further));
-  s.groups[whole].across = true;
+  add_pieces(whole, Pieces::AlongLanes, std::move(along.kernels));
+  add_pieces(static_cast<int>(main), Pieces::Cut, std::move(further));
   return whole;
 }
 
@@ -348,8 +349,7 @@ GroupSizes group_sizes(Group& group, const Arguments& arguments) {
   out.hints.truth.reserve(group.fact_slots.size());
   for (size_t i = 0; i < group.fact_slots.size(); ++i)
     out.hints.truth.push_back(values[group.fact_slots[i]] % group.verdict.facts[i].divisor == 0);
-  out.hints.pieces = !group.pieces.empty();
-  out.hints.across = group.across;
+  out.hints.pieces = group.pieces_are;
   out.hints.buckets.reserve(group.bucket_slots.size());
   out.hints.aligned.reserve(group.problem.buffers.size());
   for (int slot : group.bucket_slots) out.hints.buckets.push_back(bucket_of(values[slot]));

@@ -47,10 +47,10 @@ struct Group {
   // What the hints seen so far led to: a new size with known hints plans nothing.
   std::map<Key, std::shared_ptr<const Variant>> by_hints;
   // The same values as several kernels that hand over temporaries, by index into
-  // Specialized::groups; run instead where the plan says so (`Plan::in_pieces`). Empty: one kernel
-  // serves always. One of them may be in pieces itself.
+  // Specialized::groups; run instead where the plan says so (`Plan::in_pieces`). Empty where
+  // `pieces_are` None. One of them may be in pieces itself.
   std::vector<int> pieces;
-  bool across = false;  // they are those of along_lanes()
+  Pieces pieces_are = Pieces::None;
 };
 
 // Steps of a Program, in order.

@@ -104,15 +104,21 @@ struct Fact {
 int bucket_of(int64_t value);
 int64_t bucket_limit(int bucket);
 
+// The several kernels, if any, that can compute the values of one.
+enum class Pieces : uint8_t {
+  None,        // this kernel serves always
+  Cut,         // each computes some of the values (pieces() in fusion/access.h)
+  AlongLanes,  // some copy what lies across the lanes, which others then read or store along them
+};
+
 // All that a plan may know about sizes: never a size itself.
 struct Hints {
   std::vector<Fact> facts;
-  std::vector<bool> truth;    // by fact
-  std::vector<Expr> extents;  // asked by a scheduler
-  std::vector<int> buckets;   // by extent: bucket_of() its value
-  bool pieces = false;        // the same values can be computed by several kernels instead
-  bool across = false;        // ... which copy what lies across the lanes (fusion/across.h)
-  std::vector<bool> aligned;  // by buffer: its address is a multiple of 16 bytes
+  std::vector<bool> truth;       // by fact
+  std::vector<Expr> extents;     // asked by a scheduler
+  std::vector<int> buckets;      // by extent: bucket_of() its value
+  Pieces pieces = Pieces::None;  // that can run instead of this kernel
+  std::vector<bool> aligned;     // by buffer: its address is a multiple of 16 bytes
   bool index64 = false;
   bool one_wave = false;  // its elements are one to four for each thread that a large GPU holds
 

@@ -263,7 +263,7 @@ void ask_across(Problem& p, Verdict& verdict) {
 }
 
 bool copies_across(Problem& p, const Hints& hints) {
-  if (!hints.across) return false;
+  if (hints.pieces != Pieces::AlongLanes) return false;
   // A thousand elements of bfloat16 on an H200 take 4 ns where they are read across the lanes, 12
   // where they are stored, and 1 to copy, beside the launch: of a norm over 768 channels 10.1
   // against 11.4 us at 0.6 million elements, 14.0 against 13.0 at 1.2 million.

@@ -243,7 +243,7 @@ Plan plan_inner(Problem& p, const Hints& hints, const Device& device) {
     } else {
       single_pass = false;
     }
-  } else if (few && hints.pieces && length > (int64_t{1} << 16)) {
+  } else if (few && hints.pieces != Pieces::None && length > (int64_t{1} << 16)) {
     return {.scheduler = "pieces", .fields = {}};
   }
   if (place == Place::Reload) {

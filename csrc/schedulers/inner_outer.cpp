@@ -147,7 +147,7 @@ Plan plan_inner_outer(Problem& p, const Hints& hints, const Device& device) {
       cluster = twice;
     }
   }
-  if (hints.pieces && (!device.cooperative || !tile.fits))
+  if (hints.pieces != Pieces::None && (!device.cooperative || !tile.fits))
     return {.scheduler = "pieces", .fields = {}};
   // What the second walk would compute again stays in registers where there are enough; one more
   // an element is for what all rows read.

@@ -156,7 +156,7 @@ Plan plan_outer(Problem& p, const Hints& hints, const Device& device) {
       shape = shape_of(*p.single_pass);
     }
     const int64_t tiles = (width + threads_x * vector - 1) / (threads_x * vector);
-    if (shape.walks > 1 && hints.pieces && tiles < 2 * device.processors)
+    if (shape.walks > 1 && hints.pieces != Pieces::None && tiles < 2 * device.processors)
       return {.scheduler = "pieces", .fields = {}};
     const Walk walk = walk_of(single_pass ? *p.single_pass : p, shape, device, length, tiles,
                               threads_x, vector, shifted != 0);
