@@ -131,14 +131,106 @@ void run_on_host(const LaunchRecord& launch, const Arguments& arguments,
                 launch.shape.shared_bytes, parameters, host);
 }
 
+// The argument bytes up to a multiple of `align`, and the offset that is: of the next value.
+uint16_t aligned_end(std::vector<char>& bytes, size_t align) {
+  bytes.resize((bytes.size() + align - 1) / align * align);
+  return static_cast<uint16_t>(bytes.size());
+}
+
 // Appends a value at its natural alignment; returns its offset.
 template <class T>
 uint16_t append(std::vector<char>& bytes, const T& value, size_t align = sizeof(T)) {
-  bytes.resize((bytes.size() + align - 1) / align * align);
-  const auto at = static_cast<uint16_t>(bytes.size());
+  const uint16_t at = aligned_end(bytes, align);
   bytes.resize(at + sizeof value);
   std::memcpy(bytes.data() + at, &value, sizeof value);
   return at;
+}
+
+// ---- The arguments of a launch, in the order of the kernel's parameters
+
+void append_pointer(LaunchRecord& out, Patch::Kind kind, size_t index) {
+  const uint16_t at = append(out.bytes, static_cast<char*>(nullptr));
+  out.offsets.push_back(at);
+  out.patches.push_back({.kind = kind,
+                         .dtype = {},
+                         .given = {},
+                         .index = static_cast<uint16_t>(index),
+                         .offset = at});
+}
+
+void append_integer(LaunchRecord& out, DType dtype, int64_t value) {
+  out.offsets.push_back(dtype == DType::Int64 ? append(out.bytes, value)
+                                              : append(out.bytes, static_cast<int32_t>(value)));
+}
+
+void append_divisor(LaunchRecord& out, DType dtype, int64_t value) {
+  value = std::max<int64_t>(1, value);  // what an empty axis would be divided by is never used
+  if (dtype == DType::Int64) return append_integer(out, dtype, value);
+  out.offsets.push_back(append(out.bytes, make_fast_div(static_cast<uint32_t>(value)), 4));
+}
+
+void append_real(LaunchRecord& out, const Param& p, int64_t value) {
+  const auto whole = static_cast<double>(value);
+  const double real = p.inverse ? 1.0 / whole : whole;
+  out.offsets.push_back(p.dtype == DType::Float64 ? append(out.bytes, real)
+                                                  : append(out.bytes, static_cast<float>(real)));
+}
+
+// A number of the generator's, and where the rest of it lies while a CUDA graph runs.
+void append_drawn(LaunchRecord& out, const Param& p) {
+  const uint16_t at = append(out.bytes, int64_t{0});
+  append(out.bytes, static_cast<const int64_t*>(nullptr));
+  out.offsets.push_back(at);
+  out.patches.push_back({.kind = Patch::Kind::Drawn,
+                         .dtype = p.dtype,
+                         .given = p.dtype,
+                         .index = static_cast<uint16_t>(p.index),
+                         .offset = at});
+}
+
+// Room for what a call brings: a scalar, or the value of a tensor of no dims.
+void append_scalar(LaunchRecord& out, Patch::Kind kind, const Param& p, DType given) {
+  const auto size = static_cast<size_t>(size_of(p.dtype));
+  const uint16_t at = aligned_end(out.bytes, size);
+  out.bytes.resize(at + size);
+  out.offsets.push_back(at);
+  out.patches.push_back({.kind = kind,
+                         .dtype = p.dtype,
+                         .given = given,
+                         .index = static_cast<uint16_t>(p.index),
+                         .offset = at});
+}
+
+// value: of those parameters that follow from sizes.
+void append_parameter(LaunchRecord& out, const Param& p, int64_t value, const Fusion& fusion) {
+  switch (p.kind) {
+    case Param::Kind::Int:
+      return append_integer(out, p.dtype, value);
+    case Param::Kind::Divisor:
+      return append_divisor(out, p.dtype, value);
+    case Param::Kind::Real:
+      return append_real(out, p, value);
+    case Param::Kind::Drawn:
+      return append_drawn(out, p);
+    case Param::Kind::Scalar:
+      return append_scalar(out, Patch::Kind::Scalar, p, fusion.scalars[p.index].dtype);
+    case Param::Kind::Value:
+      return append_scalar(out, Patch::Kind::Value, p, p.dtype);
+  }
+}
+
+LaunchShape shape_of(const Variant& variant, const std::vector<int64_t>& values) {
+  const KernelText& k = variant.text;
+  // Where an axis that is reduced is empty, the identity is still to be stored.
+  const int64_t blocks = std::max<int64_t>(k.cluster, values[variant.blocks_slot]);
+  FUSER_CHECK(blocks <= INT32_MAX, Unsupported, "grid-1", "kernel ", k.name, " would need ", blocks,
+              " blocks; a grid holds ", INT32_MAX);
+  const int64_t rows = k.shared_grows ? values[variant.shared_slot] : 0;
+  return {.grid = {static_cast<uint32_t>(blocks), 1, 1},
+          .block = {static_cast<uint32_t>(k.threads), 1, 1},
+          .shared_bytes = static_cast<uint32_t>(k.shared_bytes + rows),
+          .cluster = {static_cast<uint32_t>(k.cluster), 1, 1},
+          .cooperative = k.cooperative};
 }
 
 }  // namespace
@@ -159,88 +251,25 @@ LaunchRecord make_launch(const Group& group, std::shared_ptr<const Variant> made
   for (size_t i = 0; i < variant.ir.buffers.size(); ++i) {
     const Buffer& buffer = variant.ir.buffers[i];
     if (buffer.kind == Buffer::Kind::Shared) continue;
-    const uint16_t at = append(out.bytes, static_cast<char*>(nullptr));
-    out.offsets.push_back(at);
-    Patch patch{.kind = Patch::Kind::Scratch, .dtype = {}, .given = {}, .index = 0, .offset = at};
     if (buffer.kind == Buffer::Kind::Tensor) {
       const BufferUse& use = group.problem.buffers[tensors++];
-      patch.kind = use.input >= 0 ? Patch::Kind::Input : Patch::Kind::Output;
-      patch.index = static_cast<uint16_t>(use.input >= 0 ? use.input : use.output);
-    } else {
-      patch.index = static_cast<uint16_t>(out.scratch.size());
-      const int bytes =
-          buffer.state ? state_bytes(buffer.state->op, buffer.dtype) : size_of(buffer.dtype);
-      add_scratch(out, buffer.name, buffer.kind == Buffer::Kind::Counters,
-                  values[variant.buffer_slots[i]], bytes);
+      if (use.input >= 0)
+        append_pointer(out, Patch::Kind::Input, static_cast<size_t>(use.input));
+      else
+        append_pointer(out, Patch::Kind::Output, static_cast<size_t>(use.output));
+      continue;
     }
-    out.patches.push_back(patch);
+    append_pointer(out, Patch::Kind::Scratch, out.scratch.size());
+    const int bytes =
+        buffer.state ? state_bytes(buffer.state->op, buffer.dtype) : size_of(buffer.dtype);
+    add_scratch(out, buffer.name, buffer.kind == Buffer::Kind::Counters,
+                values[variant.buffer_slots[i]], bytes);
   }
   for (size_t i = 0; i < variant.ir.params.size(); ++i) {
-    const Param& p = variant.ir.params[i];
-    switch (p.kind) {
-      case Param::Kind::Int:
-      case Param::Kind::Divisor: {
-        // What an empty axis would be divided by is never used.
-        const int64_t value = p.kind == Param::Kind::Divisor
-                                  ? std::max<int64_t>(1, values[variant.param_slots[i]])
-                                  : values[variant.param_slots[i]];
-        if (p.dtype == DType::Int64) {
-          out.offsets.push_back(append(out.bytes, value));
-        } else if (p.kind == Param::Kind::Divisor) {
-          out.offsets.push_back(append(out.bytes, make_fast_div(static_cast<uint32_t>(value)), 4));
-        } else {
-          out.offsets.push_back(append(out.bytes, static_cast<int32_t>(value)));
-        }
-        break;
-      }
-      case Param::Kind::Real: {
-        const auto whole = static_cast<double>(values[variant.param_slots[i]]);
-        const double real = p.inverse ? 1.0 / whole : whole;
-        out.offsets.push_back(p.dtype == DType::Float64
-                                  ? append(out.bytes, real)
-                                  : append(out.bytes, static_cast<float>(real)));
-        break;
-      }
-      case Param::Kind::Drawn: {
-        const uint16_t at = append(out.bytes, int64_t{0});
-        append(out.bytes, static_cast<const int64_t*>(nullptr));
-        out.offsets.push_back(at);
-        out.patches.push_back({.kind = Patch::Kind::Drawn,
-                               .dtype = p.dtype,
-                               .given = p.dtype,
-                               .index = static_cast<uint16_t>(p.index),
-                               .offset = at});
-        break;
-      }
-      case Param::Kind::Scalar:
-      case Param::Kind::Value: {
-        const auto size = static_cast<size_t>(size_of(p.dtype));
-        const char zero[16] = {};
-        out.bytes.resize((out.bytes.size() + size - 1) / size * size);
-        const auto at = static_cast<uint16_t>(out.bytes.size());
-        out.bytes.insert(out.bytes.end(), zero, zero + size);
-        out.offsets.push_back(at);
-        const bool scalar = p.kind == Param::Kind::Scalar;
-        out.patches.push_back({.kind = scalar ? Patch::Kind::Scalar : Patch::Kind::Value,
-                               .dtype = p.dtype,
-                               .given = scalar ? fusion.scalars[p.index].dtype : p.dtype,
-                               .index = static_cast<uint16_t>(p.index),
-                               .offset = at});
-        break;
-      }
-    }
+    const int slot = variant.param_slots[i];
+    append_parameter(out, variant.ir.params[i], slot >= 0 ? values[slot] : 0, fusion);
   }
-  // Where an axis that is reduced is empty, the identity is still to be stored.
-  const KernelText& k = variant.text;
-  const int64_t blocks = std::max<int64_t>(k.cluster, values[variant.blocks_slot]);
-  FUSER_CHECK(blocks <= INT32_MAX, Unsupported, "grid-1", "kernel ", variant.text.name,
-              " would need ", blocks, " blocks; a grid holds ", INT32_MAX);
-  const int64_t rows = k.shared_grows ? values[variant.shared_slot] : 0;
-  out.shape = {.grid = {static_cast<uint32_t>(blocks), 1, 1},
-               .block = {static_cast<uint32_t>(k.threads), 1, 1},
-               .shared_bytes = static_cast<uint32_t>(k.shared_bytes + rows),
-               .cluster = {static_cast<uint32_t>(k.cluster), 1, 1},
-               .cooperative = k.cooperative};
+  out.shape = shape_of(variant, values);
   return out;
 }
 
