@@ -41,6 +41,14 @@ struct File {
   const int descriptor;
 };
 
+// Why what stands in a directory or file may be somebody else's; empty: it is ours alone.
+std::string trust_fault(const struct stat& status) {
+  if (status.st_uid != ::geteuid())
+    return text("it belongs to user ", status.st_uid, ", not to user ", ::geteuid());
+  if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) return "others may write to it";
+  return "";
+}
+
 std::string entry_name(const Digest& key) { return hex(key) + std::string(kEntrySuffix); }
 
 // Names that we made: 64 digits, then our suffix or a temporary one. Nothing else in the directory
@@ -119,6 +127,7 @@ std::vector<Entry> list_entries(int directory) {
   return entries;
 }
 
+// Empty for a user without one.
 std::string home_directory() {
   if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0') return home;
   std::vector<char> space(16384);
@@ -126,7 +135,7 @@ std::string home_directory() {
   if (::getpwuid_r(::geteuid(), &record, space.data(), space.size(), &found) == 0 &&
       found != nullptr)
     return record.pw_dir;
-  return text("/tmp/fuser-", ::geteuid());
+  return "";
 }
 
 std::string without_trailing_slash(std::string path) {
@@ -142,7 +151,9 @@ std::string store_directory(const std::string& option) {
   // The XDG specification: a relative path here is invalid and ignored.
   if (const char* base = std::getenv("XDG_CACHE_HOME"); base != nullptr && *base == '/')
     return text(base, "/fuser");
-  return home_directory() + "/.cache/fuser";
+  if (const std::string home = home_directory(); !home.empty()) return home + "/.cache/fuser";
+  // Not a folder below it: in one that somebody else made under /tmp, ours could be exchanged.
+  return text("/tmp/fuser-", ::geteuid());
 }
 
 DiskStore::DiskStore(std::string directory, int64_t capacity_bytes)
@@ -176,10 +187,9 @@ int DiskStore::open_directory(bool create) {
                                                : std::strerror(errno);
   } else if (::fstat(descriptor, &status) != 0) {
     fault = std::strerror(errno);
-  } else if (status.st_uid != ::geteuid()) {
-    fault = text("it belongs to user ", status.st_uid, ", not to user ", ::geteuid());
-  } else if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
-    fault = "others may write to it (chmod 700 makes it usable)";
+  } else {
+    fault = trust_fault(status);
+    if (!fault.empty() && status.st_uid == ::geteuid()) fault += " (chmod 700 makes it usable)";
   }
   if (fault.empty()) return descriptor;
   if (descriptor >= 0) ::close(descriptor);
@@ -208,6 +218,9 @@ std::optional<Binary> DiskStore::get(const Digest& key) {
     reason = "it is a symbolic link";
   } else if (::fstat(file.descriptor, &status) != 0 || !S_ISREG(status.st_mode)) {
     reason = "it is not a plain file";
+  } else if (const std::string fault = trust_fault(status); !fault.empty()) {
+    // Planted while the directory stood open to others: the digest is no secret.
+    reason = fault;
   } else if (status.st_size > capacity_) {
     reason = text("it has ", status.st_size, " bytes, more than the whole cache may have");
   } else {

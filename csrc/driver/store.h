@@ -1,10 +1,10 @@
 // The disk cache of compiled kernels: one file per key in one private directory.
 //
 // A wrong byte in an entry would become machine code, so the directory must be ours alone and each
-// entry carries the digest of its bytes. Nothing here is ever an error: a cache that cannot be used
-// is a miss and one log line of the process, however many objects of it stand for the directory.
-// Any number of threads and processes may share a directory; there are no locks (they do not work
-// on every network file system), only files that appear whole by rename.
+// entry, as ours alone, carries the digest of its bytes. Nothing here is ever an error: a cache
+// that cannot be used is a miss and one log line of the process, however many objects of it stand
+// for the directory. Any number of threads and processes may share a directory; there are no locks
+// (they do not work on every network file system), only files that appear whole by rename.
 #pragma once
 
 #include <atomic>

@@ -104,6 +104,31 @@ def test_bad_entry_is_a_miss_one_line_and_removed(
         assert store.get(key(1)) == binary(1)
 
 
+def assert_distrusted(cache: Path, capfd: pytest.CaptureFixture[str], reason: str) -> None:
+    assert _core.Store(str(cache)).get(key(1)) is None
+    told = lines(capfd)
+    assert len(told) == 1, told
+    assert reason in told[0]
+    assert not entry(cache, 1).exists()
+
+
+@pytest.mark.parametrize("mode", [0o620, 0o602])
+def test_entry_that_others_may_write(
+    mode: int, cache: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As may stand in a directory that was open to others for a while; its digest is right."""
+    _core.Store(str(cache)).put(key(1), binary(1))
+    entry(cache, 1).chmod(mode)
+    assert_distrusted(cache, capfd, "others may write to it")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_entry_of_another_user(cache: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    _core.Store(str(cache)).put(key(1), binary(1))
+    os.chown(entry(cache, 1), NOBODY, NOBODY)
+    assert_distrusted(cache, capfd, "it belongs to user")
+
+
 def test_entry_that_is_a_pipe_does_not_hang(cache: Path) -> None:
     store = _core.Store(str(cache))
     store.put(key(1), binary(1))
@@ -388,3 +413,17 @@ def test_store_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _core.store_directory("") == "/home/somebody/.cache/fuser"
     monkeypatch.delenv("HOME")
     assert _core.store_directory("").endswith("/.cache/fuser")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become a user that does not exist")
+def test_user_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The directory whose owner is checked stands directly in the folder that all may write to."""
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    stranger = 1_234_567  # of no passwd file
+
+    def ask() -> None:
+        os.seteuid(stranger)
+        assert _core.store_directory("") == f"/tmp/fuser-{stranger}"
+
+    assert in_fork(ask) == 0
