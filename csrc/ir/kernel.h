@@ -182,8 +182,8 @@ struct Combine {
   Expr arrival = nullptr;
   Expr turn = nullptr;  // how often it was waited at before, modulo 2
 };
-// Words of 4 bytes in which a partial result is sent to the blocks of a cluster; one that is smaller
-// has a whole one.
+// Words of 4 bytes in which a partial result is sent to the blocks of a cluster; one that is
+// smaller has a whole one.
 constexpr int least_sent_bytes = 4;
 // Every element of each array becomes the merge over the `rows` threads that lie `columns` threads
 // apart; rows * columns is the block. All get the result. slots[i]: Shared, extent * block states.
