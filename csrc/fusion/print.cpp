@@ -163,7 +163,7 @@ struct Printer {
     return text("[", joined(parts), "]");
   }
 
-  std::string input(const Tensor& t, const Input& d) const {
+  std::string call(const Tensor& t, const Input& d) const {
     std::vector<std::string> sizes, contiguity;
     for (Expr e : t.shape) sizes.push_back(e->is_constant() ? text(e->value.integer) : "-1");
     for (const auto& c : d.contiguity) contiguity.push_back(!c ? "None" : *c ? "True" : "False");
@@ -187,7 +187,7 @@ struct Printer {
   }
 
   // Ops of one result by their own name; the method of others gives all results at once.
-  static std::string library(const Library& d) {
+  static std::string call(const Tensor&, const Library& d) {
     std::vector<std::string> args, attributes;
     for (const Tensor* a : d.args) args.push_back(text("T", a->id));
     const auto row_attributes = attributes_of(d.op);
@@ -199,81 +199,103 @@ struct Printer {
                 one ? "(" : "[", joined(args), one ? "" : "]", joined(attributes, ""), ")");
   }
 
+  // The call that defines it; a kind of definition without a call() of its own does not compile.
   std::string definition(const Tensor& t) const {
-    return std::visit(
-        [&](const auto& d) -> std::string {
-          using D = std::decay_t<decltype(d)>;
-          if constexpr (std::is_same_v<D, Input>) {
-            return input(t, d);
-          } else if constexpr (std::is_same_v<D, Pointwise>) {
-            std::vector<std::string> args;
-            for (const Operand& a : d.args)
-              args.push_back(a.tensor ? text("T", a.tensor->id) : scalar(a.scalar));
-            return text("fd.ops.", row(d.op).name, "(", joined(args), ")");
-          } else if constexpr (std::is_same_v<D, Cast>) {
-            return text("fd.ops.cast(T", d.arg->id, ", dtype=", dtype_text(t.dtype), ")");
-          } else if constexpr (std::is_same_v<D, Full>) {
-            return text("fd.ops.full(shape=", shape(t.shape), ", fill_value=", scalar(d.value),
-                        ", dtype=", dtype_text(t.dtype), ")");
-          } else if constexpr (std::is_same_v<D, Broadcast>) {
-            return text("fd.ops.broadcast(T", d.arg->id,
-                        ", is_broadcast_dim=", bools(d.is_broadcast), ")");
-          } else if constexpr (std::is_same_v<D, Expand>) {
-            return text("fd.ops.expand(T", d.arg->id, ", shape=", shape(d.shape), ")");
-          } else if constexpr (std::is_same_v<D, Squeeze>) {
-            return text("fd.ops.squeeze(T", d.arg->id, ", dims=[", joined(d.dims),
-                        d.squeeze_expanded ? "], squeeze_expanded=True)" : "])");
-          } else if constexpr (std::is_same_v<D, Permute>) {
-            return text("fd.ops.permute(T", d.arg->id, ", dims=[", joined(d.dims), "])");
-          } else if constexpr (std::is_same_v<D, StrideOrder>) {
-            return text("fd.ops.stride_order(T", d.arg->id, ", stride_order=[", joined(d.order),
-                        "])");
-          } else if constexpr (std::is_same_v<D, Reduction>) {
-            const std::string call = row(d.op).results > 1
-                                         ? text("reduction(\"", row(d.op).name, "\", ")
-                                         : text(row(d.op).name, "(");
-            return text("fd.ops.", call, "T", d.arg->id, ", dims=[", joined(d.dims),
-                        d.identity ? "], identity=True)" : "])");
-          } else if constexpr (std::is_same_v<D, Result>) {
-            return text("fd.ops.result(T", d.of->id, ", ", d.index, ")");
-          } else if constexpr (std::is_same_v<D, Iota>) {
-            return text("fd.ops.iota(", scalar(t.shape[0]), ")");
-          } else if constexpr (std::is_same_v<D, TakeAlongAxis>) {
-            return text("fd.ops.", d.same_sizes ? "gather" : "take_along_axis", "(T", d.arg->id,
-                        ", T", d.index->id, ", dim=", d.dim, ")");
-          } else if constexpr (std::is_same_v<D, SplitDim>) {
-            return text("fd.ops.split_dim(T", d.arg->id, ", dim=", d.dim,
-                        ", sizes=", shape(d.sizes), ")");
-          } else if constexpr (std::is_same_v<D, MergeDims>) {
-            const std::string size = d.size->is_constant(-1) ? "" : ", size=" + scalar(d.size);
-            return text("fd.ops.merge_dims(T", d.arg->id, ", dim=", d.dim, size, ")");
-          } else if constexpr (std::is_same_v<D, Slice>) {
-            return text("fd.ops.slice(T", d.arg->id, ", start_indices=", shape(d.starts),
-                        ", end_indices=", shape(d.ends), ", strides=[", joined(d.steps), "])");
-          } else if constexpr (std::is_same_v<D, Flip>) {
-            return text("fd.ops.flip(T", d.arg->id, ", dims=[", joined(d.dims), "])");
-          } else if constexpr (std::is_same_v<D, Pad>) {
-            std::vector<std::string> widths;  // innermost dim first
-            for (size_t i = d.before.size(); i-- > 0;) {
-              widths.push_back(scalar(d.before[i]));
-              widths.push_back(scalar(d.after[i]));
-            }
-            return text("fd.ops.pad(T", d.arg->id, ", pad_widths=[", joined(widths),
-                        "], value=", scalar(d.value), ")");
-          } else if constexpr (std::is_same_v<D, Cat>) {
-            std::vector<std::string> args;
-            for (const Tensor* a : d.args) args.push_back(text("T", a->id));
-            return text("fd.ops.cat([", joined(args), "], dim=", d.dim, ")");
-          } else if constexpr (std::is_same_v<D, Library>) {
-            return library(d);
-          } else {
-            static_assert(std::is_same_v<D, std::monostate>,
-                          "to_python() does not know this tensor op");
-            return {};
-          }
-        },
-        t.definition);
+    return std::visit([&](const auto& d) { return call(t, d); }, t.definition);
   }
+
+  std::string call(const Tensor&, const Pointwise& d) const {
+    std::vector<std::string> args;
+    for (const Operand& a : d.args)
+      args.push_back(a.tensor ? text("T", a.tensor->id) : scalar(a.scalar));
+    return text("fd.ops.", row(d.op).name, "(", joined(args), ")");
+  }
+
+  std::string call(const Tensor& t, const Cast& d) const {
+    return text("fd.ops.cast(T", d.arg->id, ", dtype=", dtype_text(t.dtype), ")");
+  }
+
+  std::string call(const Tensor& t, const Full& d) const {
+    return text("fd.ops.full(shape=", shape(t.shape), ", fill_value=", scalar(d.value),
+                ", dtype=", dtype_text(t.dtype), ")");
+  }
+
+  std::string call(const Tensor&, const Broadcast& d) const {
+    return text("fd.ops.broadcast(T", d.arg->id, ", is_broadcast_dim=", bools(d.is_broadcast), ")");
+  }
+
+  std::string call(const Tensor&, const Expand& d) const {
+    return text("fd.ops.expand(T", d.arg->id, ", shape=", shape(d.shape), ")");
+  }
+
+  std::string call(const Tensor&, const Squeeze& d) const {
+    return text("fd.ops.squeeze(T", d.arg->id, ", dims=[", joined(d.dims),
+                d.squeeze_expanded ? "], squeeze_expanded=True)" : "])");
+  }
+
+  std::string call(const Tensor&, const Permute& d) const {
+    return text("fd.ops.permute(T", d.arg->id, ", dims=[", joined(d.dims), "])");
+  }
+
+  std::string call(const Tensor&, const StrideOrder& d) const {
+    return text("fd.ops.stride_order(T", d.arg->id, ", stride_order=[", joined(d.order), "])");
+  }
+
+  std::string call(const Tensor&, const Reduction& d) const {
+    const std::string call = row(d.op).results > 1 ? text("reduction(\"", row(d.op).name, "\", ")
+                                                   : text(row(d.op).name, "(");
+    return text("fd.ops.", call, "T", d.arg->id, ", dims=[", joined(d.dims),
+                d.identity ? "], identity=True)" : "])");
+  }
+
+  std::string call(const Tensor&, const Result& d) const {
+    return text("fd.ops.result(T", d.of->id, ", ", d.index, ")");
+  }
+
+  std::string call(const Tensor& t, const Iota& d) const {
+    return text("fd.ops.iota(", scalar(t.shape[0]), ")");
+  }
+
+  std::string call(const Tensor&, const TakeAlongAxis& d) const {
+    return text("fd.ops.", d.same_sizes ? "gather" : "take_along_axis", "(T", d.arg->id, ", T",
+                d.index->id, ", dim=", d.dim, ")");
+  }
+
+  std::string call(const Tensor&, const SplitDim& d) const {
+    return text("fd.ops.split_dim(T", d.arg->id, ", dim=", d.dim, ", sizes=", shape(d.sizes), ")");
+  }
+
+  std::string call(const Tensor&, const MergeDims& d) const {
+    const std::string size = d.size->is_constant(-1) ? "" : ", size=" + scalar(d.size);
+    return text("fd.ops.merge_dims(T", d.arg->id, ", dim=", d.dim, size, ")");
+  }
+
+  std::string call(const Tensor&, const Slice& d) const {
+    return text("fd.ops.slice(T", d.arg->id, ", start_indices=", shape(d.starts),
+                ", end_indices=", shape(d.ends), ", strides=[", joined(d.steps), "])");
+  }
+
+  std::string call(const Tensor&, const Flip& d) const {
+    return text("fd.ops.flip(T", d.arg->id, ", dims=[", joined(d.dims), "])");
+  }
+
+  std::string call(const Tensor&, const Pad& d) const {
+    std::vector<std::string> widths;  // innermost dim first
+    for (size_t i = d.before.size(); i-- > 0;) {
+      widths.push_back(scalar(d.before[i]));
+      widths.push_back(scalar(d.after[i]));
+    }
+    return text("fd.ops.pad(T", d.arg->id, ", pad_widths=[", joined(widths),
+                "], value=", scalar(d.value), ")");
+  }
+
+  std::string call(const Tensor&, const Cat& d) const {
+    std::vector<std::string> args;
+    for (const Tensor* a : d.args) args.push_back(text("T", a->id));
+    return text("fd.ops.cat([", joined(args), "], dim=", d.dim, ")");
+  }
+
+  std::string call(const Tensor&, const std::monostate&) const { return {}; }
 };
 
 }  // namespace

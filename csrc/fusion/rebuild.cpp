@@ -8,8 +8,6 @@
 
 namespace fuser {
 
-using rules::append;
-
 BroadcastDims dims_of_size(const Constraint& constraint, bool right) {
   const Tensor* t = right ? constraint.right_tensor : constraint.left_tensor;
   const Expr size = t->shape[right ? constraint.right_dim : constraint.left_dim];
@@ -24,104 +22,141 @@ BroadcastDims dims_of_size(const Constraint& constraint, bool right) {
   return out;
 }
 
-Fusion rebuild(const Fusion& fusion, const SizeReplacement& leaf, const KnownSizes& known) {
-  Fusion out;
-  std::unordered_map<Expr, Expr> image;
-  const auto map_expr = [&](Expr e) {
+namespace {
+
+// The tensors of a fusion, appended to another one by the rules that made them.
+struct Rebuilder {
+  const SizeReplacement& leaf;
+  const KnownSizes& known;
+  Fusion out{};
+  std::unordered_map<Expr, Expr> image{};
+
+  Expr mapped(Expr e) {
     return rewrite(out.exprs, e, [&](Expr n) -> Expr {
       const auto it = image.find(n);
       if (it != image.end()) return it->second;
       if (n->is_symbol(Symbol::Extent)) return image[n] = out.tensors[n->a].shape[n->b];
       return n->is_symbol(Symbol::Size) ? image[n] = leaf(out.exprs, n) : nullptr;
     });
-  };
-  const auto map_all = [&](std::vector<Expr> list) {
-    for (Expr& e : list) e = map_expr(e);
-    return list;
-  };
-  const auto at = [&](const Tensor* t) -> const Tensor* { return &out.tensors[t->id]; };
-  for (const ScalarInput& s : fusion.scalars) {
-    out.scalars.push_back({.dtype = s.dtype, .symbol = map_expr(s.symbol)});
   }
-  for (const Tensor& t : fusion.tensors) {
-    std::vector<Expr> shape = map_all(t.shape);
+  std::vector<Expr> mapped(std::vector<Expr> list) {
+    for (Expr& e : list) e = mapped(e);
+    return list;
+  }
+  const Tensor* at(const Tensor* t) const { return &out.tensors[t->id]; }
+  std::vector<const Tensor*> at(const std::vector<const Tensor*>& list) const {
+    std::vector<const Tensor*> images;
+    for (const Tensor* t : list) images.push_back(at(t));
+    return images;
+  }
+
+  // A kind of definition without an append() of its own does not compile.
+  void tensor(const Tensor& t) {
     out.composite = t.composite;
-    std::visit(
-        [&](const auto& d) {
-          using D = std::decay_t<decltype(d)>;
-          if constexpr (std::is_same_v<D, Input>) {
-            out.inputs.push_back(append(out, t.dtype, std::move(shape), d, t.location));
-          } else if constexpr (std::is_same_v<D, Pointwise>) {
-            std::vector<Operand> args;
-            for (const Operand& a : d.args)
-              args.push_back(a.tensor ? Operand{.tensor = at(a.tensor)}
-                                      : Operand{.scalar = map_expr(a.scalar)});
-            pointwise(out, d.op, args, t.location);
-          } else if constexpr (std::is_same_v<D, Cast>) {
-            cast(out, at(d.arg), t.dtype, t.location);
-          } else if constexpr (std::is_same_v<D, Full>) {
-            full(out, shape, map_expr(d.value), t.dtype, t.location);
-          } else if constexpr (std::is_same_v<D, Broadcast>) {
-            broadcast(out, at(d.arg), d.is_broadcast, t.location);
-          } else if constexpr (std::is_same_v<D, Expand>) {
-            expand(out, at(d.arg), map_all(d.shape), t.location);
-          } else if constexpr (std::is_same_v<D, Squeeze>) {
-            squeeze(out, at(d.arg), d.dims, d.squeeze_expanded, t.location);
-          } else if constexpr (std::is_same_v<D, Permute>) {
-            permute(out, at(d.arg), d.dims, t.location);
-          } else if constexpr (std::is_same_v<D, StrideOrder>) {
-            stride_order(out, at(d.arg), d.order, t.location);
-          } else if constexpr (std::is_same_v<D, Reduction>) {
-            reduce(out, d.op, at(d.arg), d.dims, d.identity, t.location);
-          } else if constexpr (std::is_same_v<D, Result>) {
-            result(out, at(d.of), d.index, t.location);
-          } else if constexpr (std::is_same_v<D, Iota>) {
-            iota(out, shape[0], t.location);
-          } else if constexpr (std::is_same_v<D, TakeAlongAxis>) {
-            take_along_axis(out, at(d.arg), at(d.index), d.dim, d.same_sizes, t.location);
-          } else if constexpr (std::is_same_v<D, SplitDim>) {
-            const auto it = known.parts.find(t.id);
-            const auto [outer, inner] =
-                it != known.parts.end() ? it->second : std::pair(d.sizes[0], d.sizes[1]);
-            split_dim(out, at(d.arg), d.dim, map_expr(outer), map_expr(inner), t.location);
-            // The size that is known in place of the one that was wanted.
-            if (it != known.parts.end() && !d.sizes[0]->is_constant(-1))
-              rules::require(out, text("split_dim(t", d.arg->id, ", ", d.dim, ")"), at(d.arg),
-                             d.dim, map_expr(d.sizes[0]), map_expr(outer), rules::split_law);
-          } else if constexpr (std::is_same_v<D, MergeDims>) {
-            merge_dims(out, at(d.arg), d.dim, map_expr(d.size), t.location);
-          } else if constexpr (std::is_same_v<D, Slice>) {
-            slice(out, at(d.arg), map_all(d.starts), map_all(d.ends), d.steps, t.location);
-          } else if constexpr (std::is_same_v<D, Flip>) {
-            flip(out, at(d.arg), d.dims, t.location);
-          } else if constexpr (std::is_same_v<D, Pad>) {
-            pad(out, at(d.arg), map_all(d.before), map_all(d.after), map_expr(d.value), t.location);
-          } else if constexpr (std::is_same_v<D, Cat>) {
-            std::vector<const Tensor*> args;
-            for (const Tensor* a : d.args) args.push_back(at(a));
-            cat(out, args, d.dim, t.location);
-          } else if constexpr (std::is_same_v<D, Library>) {
-            std::vector<const Tensor*> args;
-            for (const Tensor* a : d.args) args.push_back(at(a));
-            library(out, d.op, args, d.attributes, t.location);
-          } else {
-            static_assert(std::is_same_v<D, std::monostate>,
-                          "rebuild() does not know this tensor op");
-          }
-        },
-        t.definition);
+    std::visit([&](const auto& d) { append(t, d); }, t.definition);
     FUSER_ASSERT(out.tensors.size() == static_cast<size_t>(t.id) + 1, "rebuild() lost the ids at t",
                  t.id);
     const BroadcastDims& ones = known.ones;
     for (auto one = ones.lower_bound({t.id, 0}); one != ones.end() && one->first == t.id; ++one)
       out.tensors.back().shape[one->second] = out.exprs.constant(1);
   }
+
+  void append(const Tensor& t, const Input& d) {
+    out.inputs.push_back(rules::append(out, t.dtype, mapped(t.shape), d, t.location));
+  }
+
+  void append(const Tensor& t, const Pointwise& d) {
+    std::vector<Operand> args;
+    for (const Operand& a : d.args)
+      args.push_back(a.tensor ? Operand{.tensor = at(a.tensor)}
+                              : Operand{.scalar = mapped(a.scalar)});
+    pointwise(out, d.op, args, t.location);
+  }
+
+  void append(const Tensor& t, const Cast& d) { cast(out, at(d.arg), t.dtype, t.location); }
+
+  void append(const Tensor& t, const Full& d) {
+    full(out, mapped(t.shape), mapped(d.value), t.dtype, t.location);
+  }
+
+  void append(const Tensor& t, const Broadcast& d) {
+    broadcast(out, at(d.arg), d.is_broadcast, t.location);
+  }
+
+  void append(const Tensor& t, const Expand& d) {
+    expand(out, at(d.arg), mapped(d.shape), t.location);
+  }
+
+  void append(const Tensor& t, const Squeeze& d) {
+    squeeze(out, at(d.arg), d.dims, d.squeeze_expanded, t.location);
+  }
+
+  void append(const Tensor& t, const Permute& d) { permute(out, at(d.arg), d.dims, t.location); }
+
+  void append(const Tensor& t, const StrideOrder& d) {
+    stride_order(out, at(d.arg), d.order, t.location);
+  }
+
+  void append(const Tensor& t, const Reduction& d) {
+    reduce(out, d.op, at(d.arg), d.dims, d.identity, t.location);
+  }
+
+  void append(const Tensor& t, const Result& d) { result(out, at(d.of), d.index, t.location); }
+
+  void append(const Tensor& t, const Iota& d) { iota(out, mapped(t.shape[0]), t.location); }
+
+  void append(const Tensor& t, const TakeAlongAxis& d) {
+    take_along_axis(out, at(d.arg), at(d.index), d.dim, d.same_sizes, t.location);
+  }
+
+  void append(const Tensor& t, const SplitDim& d) {
+    const auto it = known.parts.find(t.id);
+    const auto [outer, inner] =
+        it != known.parts.end() ? it->second : std::pair(d.sizes[0], d.sizes[1]);
+    split_dim(out, at(d.arg), d.dim, mapped(outer), mapped(inner), t.location);
+    // The size that is known in place of the one that was wanted.
+    if (it != known.parts.end() && !d.sizes[0]->is_constant(-1))
+      rules::require(out, text("split_dim(t", d.arg->id, ", ", d.dim, ")"), at(d.arg), d.dim,
+                     mapped(d.sizes[0]), mapped(outer), rules::split_law);
+  }
+
+  void append(const Tensor& t, const MergeDims& d) {
+    merge_dims(out, at(d.arg), d.dim, mapped(d.size), t.location);
+  }
+
+  void append(const Tensor& t, const Slice& d) {
+    slice(out, at(d.arg), mapped(d.starts), mapped(d.ends), d.steps, t.location);
+  }
+
+  void append(const Tensor& t, const Flip& d) { flip(out, at(d.arg), d.dims, t.location); }
+
+  void append(const Tensor& t, const Pad& d) {
+    pad(out, at(d.arg), mapped(d.before), mapped(d.after), mapped(d.value), t.location);
+  }
+
+  void append(const Tensor& t, const Cat& d) { cat(out, at(d.args), d.dim, t.location); }
+
+  void append(const Tensor& t, const Library& d) {
+    library(out, d.op, at(d.args), d.attributes, t.location);
+  }
+
+  void append(const Tensor&, const std::monostate&) {}
+};
+
+}  // namespace
+
+Fusion rebuild(const Fusion& fusion, const SizeReplacement& leaf, const KnownSizes& known) {
+  Rebuilder of{.leaf = leaf, .known = known};
+  Fusion& out = of.out;
+  for (const ScalarInput& s : fusion.scalars)
+    out.scalars.push_back({.dtype = s.dtype, .symbol = of.mapped(s.symbol)});
+  for (const Tensor& t : fusion.tensors) of.tensor(t);
   out.composite = fusion.composite;
   out.arguments = fusion.arguments;
   out.random = fusion.random;
   for (const Output& o : fusion.outputs)
-    if (!o.temp) add_output(out, at(o.tensor), o.alias);
-  return out;
+    if (!o.temp) add_output(out, of.at(o.tensor), o.alias);
+  return std::move(out);
 }
 
 Fusion specialize(const Fusion& fusion, const std::vector<std::vector<bool>>& ones,

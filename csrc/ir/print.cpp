@@ -251,117 +251,148 @@ struct Writer {
     out += ")";
   }
 
+  // The line of a statement; a kind without a line() of its own does not compile.
   void statement(const Stmt& s) {
-    std::visit(
-        [&](const auto& n) {
-          using N = std::decay_t<decltype(n)>;
-          if constexpr (std::is_same_v<N, Let>) {
-            out += text("v", n.var);
-            if (!n.index) out += text(" : ", row(n.value->dtype).device);
-            clause(" = ", n.value);
-          } else if constexpr (std::is_same_v<N, Load>) {
-            out += "load ";
-            subscript(&Writer::array, n.array, n.element);
-            out += text(" width ", n.width, " ");
-            subscript(&Writer::buffer, n.buffer, n.offset);
-            guards(n);
-          } else if constexpr (std::is_same_v<N, Assign>) {
-            subscript(&Writer::array, n.array, n.element);
-            clause(" = ", n.value);
-          } else if constexpr (std::is_same_v<N, Write>) {
-            out += "write ";
-            subscript(&Writer::buffer, n.buffer, n.offset);
-            out += text(" width ", n.width, " ");
-            subscript(&Writer::array, n.array, n.element);
-            guards(n);
-          } else if constexpr (std::is_same_v<N, For>) {
-            out += text("for v", n.var, " < ", n.extent);
-          } else if constexpr (std::is_same_v<N, Serial>) {
-            out += text("serial v", n.var);
-            clause(" < ", n.extent);
-            if (n.unroll) out += text(" unroll ", n.unroll);
-          } else if constexpr (std::is_same_v<N, If>) {
-            clause(n.uniform ? "if uniform " : "if ", n.condition);
-          } else if constexpr (std::is_same_v<N, Barrier>) {
-            out += "barrier";
-          } else if constexpr (std::is_same_v<N, Reset>) {
-            out += "reset ";
-            array(n.array);
-          } else if constexpr (std::is_same_v<N, Accumulate>) {
-            out += "accumulate ";
-            subscript(&Writer::array, n.array, n.element);
-            const char* before = " (";
-            for (Expr e : n.values) {
-              clause(before, e);
-              before = ", ";
-            }
-            out += ")";
-            clause(" in ", n.in);
-          } else if constexpr (std::is_same_v<N, AccumulateAll>) {
-            out += "accumulate_all ";
-            array(n.array);
-            out += " ";
-            array(n.values);
-          } else if constexpr (std::is_same_v<N, Merge>) {
-            out += "merge ";
-            subscript(&Writer::array, n.array, n.element);
-            out += " ";
-            subscript(&Writer::array, n.other, n.other_element);
-          } else if constexpr (std::is_same_v<N, Fold>) {
-            out += "fold ";
-            array(n.array);
-          } else if constexpr (std::is_same_v<N, Combine>) {
-            names("combine (", &Writer::array, n.arrays);
-            out += text(" lanes ", n.lanes);
-            if (!n.slots.empty()) names(" slots (", &Writer::buffer, n.slots);
-            if (!n.cluster_slots.empty()) names(" cluster (", &Writer::buffer, n.cluster_slots);
-            clause(" parity ", n.parity);
-            if (n.arrival) {
-              out += " arrival ";
-              subscript(&Writer::buffer, n.arrivals, n.arrival);
-              clause(" turn ", n.turn);
-            }
-          } else if constexpr (std::is_same_v<N, CombineRows>) {
-            names("combine_rows (", &Writer::array, n.arrays);
-            out += text(" rows ", n.rows, " columns ", n.columns);
-            if (!n.slots.empty()) names(" slots (", &Writer::buffer, n.slots);
-          } else if constexpr (std::is_same_v<N, Last>) {
-            out += text("v", n.var, " = last ");
-            subscript(&Writer::buffer, n.counters, n.index);
-            clause(" of ", n.count);
-            out += " slot ";
-            buffer(n.slot);
-          } else if constexpr (std::is_same_v<N, Copy>) {
-            out += "copy ";
-            subscript(&Writer::buffer, n.shared, n.element);
-            out += text(" width ", n.width, " ");
-            subscript(&Writer::buffer, n.buffer, n.offset);
-            guards(n);
-          } else if constexpr (std::is_same_v<N, Unpack>) {
-            out += "unpack ";
-            array(n.array);
-            out += " ";
-            subscript(&Writer::array, n.raw, n.chunk);
-          } else if constexpr (std::is_same_v<N, Check>) {
-            out += text("check ", n.number);
-            clause(" ", n.index);
-            clause(" of ", n.extent);
-            clause(" in ", n.in);
-          } else if constexpr (std::is_same_v<N, Commit>) {
-            out += "commit";
-          } else if constexpr (std::is_same_v<N, Wait>) {
-            out += text("wait ", n.pending);
-          } else if constexpr (std::is_same_v<N, SyncCluster>) {
-            const bool arrive = n.part == SyncCluster::Part::Arrive;
-            out += arrive ? "arrive_cluster " : "wait_cluster";
-            if (arrive) buffer(n.arrivals);
-          } else {
-            static_assert(std::is_same_v<N, SyncGrid>, "to_text() misses a statement");
-            out += "sync_grid ";
-            buffer(n.counters);
-          }
-        },
-        s.node);
+    std::visit([this](const auto& n) { line(n); }, s.node);
+  }
+
+  void line(const Let& n) {
+    out += text("v", n.var);
+    if (!n.index) out += text(" : ", row(n.value->dtype).device);
+    clause(" = ", n.value);
+  }
+
+  void line(const Load& n) {
+    out += "load ";
+    subscript(&Writer::array, n.array, n.element);
+    out += text(" width ", n.width, " ");
+    subscript(&Writer::buffer, n.buffer, n.offset);
+    guards(n);
+  }
+
+  void line(const Assign& n) {
+    subscript(&Writer::array, n.array, n.element);
+    clause(" = ", n.value);
+  }
+
+  void line(const Write& n) {
+    out += "write ";
+    subscript(&Writer::buffer, n.buffer, n.offset);
+    out += text(" width ", n.width, " ");
+    subscript(&Writer::array, n.array, n.element);
+    guards(n);
+  }
+
+  void line(const For& n) { out += text("for v", n.var, " < ", n.extent); }
+
+  void line(const Serial& n) {
+    out += text("serial v", n.var);
+    clause(" < ", n.extent);
+    if (n.unroll) out += text(" unroll ", n.unroll);
+  }
+
+  void line(const If& n) { clause(n.uniform ? "if uniform " : "if ", n.condition); }
+
+  void line(const Barrier&) { out += "barrier"; }
+
+  void line(const Reset& n) {
+    out += "reset ";
+    array(n.array);
+  }
+
+  void line(const Accumulate& n) {
+    out += "accumulate ";
+    subscript(&Writer::array, n.array, n.element);
+    const char* before = " (";
+    for (Expr e : n.values) {
+      clause(before, e);
+      before = ", ";
+    }
+    out += ")";
+    clause(" in ", n.in);
+  }
+
+  void line(const AccumulateAll& n) {
+    out += "accumulate_all ";
+    array(n.array);
+    out += " ";
+    array(n.values);
+  }
+
+  void line(const Merge& n) {
+    out += "merge ";
+    subscript(&Writer::array, n.array, n.element);
+    out += " ";
+    subscript(&Writer::array, n.other, n.other_element);
+  }
+
+  void line(const Fold& n) {
+    out += "fold ";
+    array(n.array);
+  }
+
+  void line(const Combine& n) {
+    names("combine (", &Writer::array, n.arrays);
+    out += text(" lanes ", n.lanes);
+    if (!n.slots.empty()) names(" slots (", &Writer::buffer, n.slots);
+    if (!n.cluster_slots.empty()) names(" cluster (", &Writer::buffer, n.cluster_slots);
+    clause(" parity ", n.parity);
+    if (n.arrival) {
+      out += " arrival ";
+      subscript(&Writer::buffer, n.arrivals, n.arrival);
+      clause(" turn ", n.turn);
+    }
+  }
+
+  void line(const CombineRows& n) {
+    names("combine_rows (", &Writer::array, n.arrays);
+    out += text(" rows ", n.rows, " columns ", n.columns);
+    if (!n.slots.empty()) names(" slots (", &Writer::buffer, n.slots);
+  }
+
+  void line(const Last& n) {
+    out += text("v", n.var, " = last ");
+    subscript(&Writer::buffer, n.counters, n.index);
+    clause(" of ", n.count);
+    out += " slot ";
+    buffer(n.slot);
+  }
+
+  void line(const Copy& n) {
+    out += "copy ";
+    subscript(&Writer::buffer, n.shared, n.element);
+    out += text(" width ", n.width, " ");
+    subscript(&Writer::buffer, n.buffer, n.offset);
+    guards(n);
+  }
+
+  void line(const Unpack& n) {
+    out += "unpack ";
+    array(n.array);
+    out += " ";
+    subscript(&Writer::array, n.raw, n.chunk);
+  }
+
+  void line(const Check& n) {
+    out += text("check ", n.number);
+    clause(" ", n.index);
+    clause(" of ", n.extent);
+    clause(" in ", n.in);
+  }
+
+  void line(const Commit&) { out += "commit"; }
+
+  void line(const Wait& n) { out += text("wait ", n.pending); }
+
+  void line(const SyncCluster& n) {
+    const bool arrive = n.part == SyncCluster::Part::Arrive;
+    out += arrive ? "arrive_cluster " : "wait_cluster";
+    if (arrive) buffer(n.arrivals);
+  }
+
+  void line(const SyncGrid& n) {
+    out += "sync_grid ";
+    buffer(n.counters);
   }
 
   void body(const Body& statements, const std::string& indent) {
