@@ -146,6 +146,9 @@ class ValueGroup {
                                         const std::vector<Expr>& read);
 
   bool takes(AxisSet over, AxisSet kept) const;
+  AxisSet take_axes_of_reads(const Tensor* arg, const std::vector<Expr>& sizes, AxisSet kept,
+                             std::vector<Expr>& at) const;
+  AxisSet take_reduced_axes(const std::vector<Expr>& sizes, AxisSet kept, std::vector<Expr>& at);
   bool admit(const Point& p);
   bool is_cut(const Tensor* t) const;
   bool is_repeated(const Tensor* t) const;

@@ -113,6 +113,52 @@ std::vector<std::vector<Expr>> ValueGroup::offers(const Tensor* t) {
   return out;
 }
 
+// Fills in coordinates of `arg` that are still open (nullptr) with the axes at which what it comes
+// from is read, where sizes are equal. Returns the axes taken.
+AxisSet ValueGroup::take_axes_of_reads(const Tensor* arg, const std::vector<Expr>& sizes,
+                                       AxisSet kept, std::vector<Expr>& at) const {
+  AxisSet over = 0;
+  for (const Origin& o : graph_.origins[arg->id]) {
+    const auto reads = read_at_.find(o.tensor->id);
+    if (reads == read_at_.end()) continue;
+    for (const std::vector<Expr>& read : reads->second) {
+      bool fits = true;
+      for (size_t k = 0; k < read.size() && fits; ++k)
+        fits = o.dims[k] < 0 || !at[o.dims[k]] || at[o.dims[k]] == read[k];
+      for (size_t k = 0; k < read.size() && fits; ++k) {
+        if (o.dims[k] < 0 || at[o.dims[k]] || !read[k]->is_symbol(Symbol::Axis)) continue;
+        if (refined_.axes[read[k]->a].extent != sizes[o.dims[k]]) continue;
+        if ((kept | over) & bit(read[k])) continue;
+        at[o.dims[k]] = read[k];
+        over |= bit(read[k]);
+      }
+    }
+  }
+  return over;
+}
+
+// The same with the axes that another reduction of the kernel has, all of them or none.
+AxisSet ValueGroup::take_reduced_axes(const std::vector<Expr>& sizes, AxisSet kept,
+                                      std::vector<Expr>& at) {
+  const auto open = static_cast<size_t>(std::count(at.begin(), at.end(), nullptr));
+  for (const AxisSet over : overs_) {
+    if ((over & kept) || static_cast<size_t>(__builtin_popcountll(over)) != open) continue;
+    std::vector<Expr> all = at;
+    AxisId axis = 0;
+    bool fits = true;
+    for (size_t i = 0; i < at.size() && fits; ++i) {
+      if (at[i]) continue;
+      while (!(over >> axis & 1)) ++axis;
+      fits = refined_.axes[axis].extent == sizes[i];
+      all[i] = refined_.exprs.symbol(Symbol::Axis, axis++);
+    }
+    if (!fits) continue;
+    at = std::move(all);
+    return over;
+  }
+  return 0;
+}
+
 // Gives the reduction at `p` its axes, shared with what is read already where that is offered.
 // false: this kernel cannot take it (see refine() in access.h).
 bool ValueGroup::admit(const Point& p) {
@@ -139,41 +185,8 @@ bool ValueGroup::admit(const Point& p) {
   for (size_t i = 0; i < at.size(); ++i)
     if (sizes[i]->is_constant(1)) at[i] = refined_.exprs.constant(0);
 
-  AxisSet over = 0;
-  for (const Origin& o : graph_.origins[d.arg->id]) {
-    const auto reads = read_at_.find(o.tensor->id);
-    if (reads == read_at_.end()) continue;
-    for (const std::vector<Expr>& read : reads->second) {
-      bool fits = true;
-      for (size_t k = 0; k < read.size() && fits; ++k)
-        fits = o.dims[k] < 0 || !at[o.dims[k]] || at[o.dims[k]] == read[k];
-      for (size_t k = 0; k < read.size() && fits; ++k) {
-        if (o.dims[k] < 0 || at[o.dims[k]] || !read[k]->is_symbol(Symbol::Axis)) continue;
-        if (refined_.axes[read[k]->a].extent != sizes[o.dims[k]]) continue;
-        if ((kept | over) & bit(read[k])) continue;
-        at[o.dims[k]] = read[k];
-        over |= bit(read[k]);
-      }
-    }
-  }
-  // Axes that are reduced already, where nothing was offered and the sizes are equal.
-  const auto missing = static_cast<size_t>(std::count(at.begin(), at.end(), nullptr));
-  for (size_t s = 0; s < overs_.size() && !over; ++s) {
-    if ((overs_[s] & kept) || static_cast<size_t>(__builtin_popcountll(overs_[s])) != missing)
-      continue;
-    std::vector<Expr> all = at;
-    AxisId axis = 0;
-    bool fits = true;
-    for (size_t i = 0; i < at.size() && fits; ++i) {
-      if (at[i]) continue;
-      while (!(overs_[s] >> axis & 1)) ++axis;
-      fits = refined_.axes[axis].extent == sizes[i];
-      all[i] = refined_.exprs.symbol(Symbol::Axis, axis++);
-    }
-    if (!fits) continue;
-    at = std::move(all);
-    over = overs_[s];
-  }
+  AxisSet over = take_axes_of_reads(d.arg, sizes, kept, at);
+  if (!over) over = take_reduced_axes(sizes, kept, at);
   std::vector<Axis> more = refined_.axes;
   for (size_t i = 0; i < at.size(); ++i) {
     if (at[i]) continue;
