@@ -24,6 +24,49 @@ bool covers(Exprs& exprs, Expr coordinate, Expr size, const std::vector<Axis>& a
   return stride == rewrite(exprs, size, [](Expr) -> Expr { return nullptr; });
 }
 
+// How often rows must have been walked before something can be computed, or stored.
+struct Stages {
+  std::vector<int> of_value, of_store;
+  int last = 0;  // of the stores
+};
+
+// is_result(v): is v over K alone, and led to by a reduction over R?
+template <class IsResult>
+Stages stages_of(const Refined& from, AxisSet rows, const IsResult& is_result) {
+  Stages out{.of_value = std::vector<int>(from.values.size(), 0), .of_store = {}};
+  std::vector<int>& stage = out.of_value;
+  for (size_t v = 0; v < stage.size(); ++v) {
+    const Value& value = from.values[v];
+    const bool walks = (value.axes & rows) || std::holds_alternative<Reduced>(value.how);
+    visit_operands(value, [&](ValueId a) {
+      stage[v] = std::max(stage[v], stage[a] + (walks && is_result(a)));
+    });
+  }
+  for (const Store& s : from.stores) {
+    const ValueId v = s.access.value;
+    out.of_store.push_back(stage[v] + (is_result(v) && (axes_of(s.at) & rows)));
+    out.last = std::max(out.last, out.of_store.back());
+  }
+  return out;
+}
+
+// What is stored anyway is read back from there: the values as other kernels would read them, and
+// their outputs, -1: none yet.
+std::pair<std::vector<Value>, std::vector<int>> stored_anyway(const Fusion& fusion,
+                                                              const Refined& from) {
+  std::vector<Value> read = from.values;
+  std::vector<int> output_of(from.values.size(), -1);
+  for (const Store& s : from.stores) {
+    const Output& o = fusion.outputs[s.output];
+    Value& v = read[s.access.value];
+    if (o.alias >= 0 || output_of[s.access.value] >= 0 || axes_of(s.at) != v.axes) continue;
+    v.tensor = o.tensor;
+    v.at = s.at;
+    output_of[s.access.value] = s.output;
+  }
+  return {std::move(read), std::move(output_of)};
+}
+
 }  // namespace
 
 bool covers(Exprs& exprs, const Tensor& tensor, const std::vector<Expr>& at,
@@ -58,52 +101,26 @@ std::vector<Refined> pieces(Fusion& fusion, Refined& whole) {
   const auto is_result = [&](ValueId v) {
     return (fed[v] & by_rows) && !(from.values[v].axes & sets->rows);
   };
-  // How often rows must have been walked before the value can be computed.
-  std::vector<int> stage(from.values.size(), 0);
-  int last = 0;
-  for (size_t v = 0; v < stage.size(); ++v) {
-    const Value& value = from.values[v];
-    const bool walks = (value.axes & sets->rows) || std::holds_alternative<Reduced>(value.how);
-    visit_operands(value, [&](ValueId a) {
-      stage[v] = std::max(stage[v], stage[a] + (walks && is_result(a)));
-    });
-  }
-  std::vector<int> stage_of_store;
-  for (const Store& s : from.stores) {
-    const ValueId v = s.access.value;
-    stage_of_store.push_back(stage[v] + (is_result(v) && (axes_of(s.at) & sets->rows)));
-    last = std::max(last, stage_of_store.back());
-  }
-  if (last == 0 && !sets->columns) return {};
-
-  // What is stored anyway is read back from there.
-  std::vector<int> output_of(from.values.size(), -1);
-  std::vector<Value> read = from.values;
-  for (const Store& s : from.stores) {
-    const Output& o = fusion.outputs[s.output];
-    Value& v = read[s.access.value];
-    if (o.alias >= 0 || output_of[s.access.value] >= 0 || axes_of(s.at) != v.axes) continue;
-    v.tensor = o.tensor;
-    v.at = s.at;
-    output_of[s.access.value] = s.output;
-  }
+  const Stages stages = stages_of(from, sets->rows, is_result);
+  if (stages.last == 0 && !sets->columns) return {};
+  auto [read, output_of] = stored_anyway(fusion, from);
   const auto handed_over = [&](ValueId v) {
     return is_result(v) && is_whole(from.exprs, from.values[v], from.axes);
   };
 
   std::vector<Refined> out;
   std::vector<bool> made(from.values.size(), false);  // an output for it alone
-  for (int now = last; now >= 0; --now) {
+  for (int now = stages.last; now >= 0; --now) {
     std::vector<Value> values = from.values;
     std::vector<Store> stores;
     for (size_t i = 0; i < from.stores.size(); ++i)
-      if (stage_of_store[i] == now) stores.push_back(from.stores[i]);
+      if (stages.of_store[i] == now) stores.push_back(from.stores[i]);
     for (size_t v = 0; v < values.size(); ++v) {
-      if (made[v] && stage[v] == now)
+      if (made[v] && stages.of_value[v] == now)
         stores.push_back({.output = output_of[v],
                           .access = {.value = static_cast<ValueId>(v)},
                           .at = values[v].at});
-      if (!handed_over(static_cast<ValueId>(v)) || stage[v] >= now) continue;
+      if (!handed_over(static_cast<ValueId>(v)) || stages.of_value[v] >= now) continue;
       values[v] = read[v];
       values[v].how = Read{};
     }
@@ -116,7 +133,8 @@ std::vector<Refined> pieces(Fusion& fusion, Refined& whole) {
       std::vector<ValueId> image;
       Refined piece = extract(from.axes, values, here, image);
       for (size_t v = 0; v < values.size(); ++v) {
-        if (image[v] < 0 || !handed_over(static_cast<ValueId>(v)) || stage[v] >= now) continue;
+        if (image[v] < 0 || !handed_over(static_cast<ValueId>(v)) || stages.of_value[v] >= now)
+          continue;
         if (output_of[v] < 0) {
           made[v] = true;
           output_of[v] = static_cast<int>(fusion.outputs.size());
