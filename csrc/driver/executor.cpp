@@ -199,6 +199,29 @@ void set_strides(OutputSpec& spec, const std::vector<int>& order) {
   }
 }
 
+// By output of the fusion. sizes: s.shapes, run. What is no view is laid out by the step that makes
+// it.
+std::vector<OutputSpec> output_specs(const Specialized& s, const std::vector<int64_t>& sizes) {
+  std::vector<OutputSpec> specs(s.fusion.outputs.size());
+  for (size_t o = 0; o < specs.size(); ++o) {
+    const Output& output = s.fusion.outputs[o];
+    OutputSpec& spec = specs[o];
+    spec.dtype = output.tensor->dtype;
+    spec.alias = output.alias;
+    spec.temp = output.temp;
+    spec.allocate = !s.in_place[o] && !output.temp && !output.view;
+    spec.sizes.reserve(s.shape_slots[o].size());
+    for (int slot : s.shape_slots[o]) spec.sizes.push_back(sizes[slot]);
+    if (!output.view) continue;
+    const Specialized::ViewSlots& view = s.views[o];
+    spec.view = view.input;
+    spec.view_of_output = view.output;
+    spec.offset = sizes[view.offset];
+    for (int slot : view.strides) spec.strides.push_back(sizes[slot]);
+  }
+  return specs;
+}
+
 }  // namespace
 
 RecordRef Executor::build(Call& call, const Arguments& arguments) {
@@ -214,23 +237,7 @@ RecordRef Executor::build(Call& call, const Arguments& arguments) {
   record->brief = arguments.device == cpu_device;
   record->name = name_;
   record->steps.reserve(s.program.steps.size());
-  record->outputs.reserve(s.fusion.outputs.size());
-  for (size_t o = 0; o < s.fusion.outputs.size(); ++o) {
-    const Output& output = s.fusion.outputs[o];
-    OutputSpec& spec = record->outputs.emplace_back();
-    spec.dtype = output.tensor->dtype;
-    spec.alias = output.alias;
-    spec.temp = output.temp;
-    spec.allocate = !s.in_place[o] && !output.temp && !output.view;
-    spec.sizes.reserve(s.shape_slots[o].size());
-    for (int slot : s.shape_slots[o]) spec.sizes.push_back(sizes[slot]);
-    if (!output.view) continue;
-    const Specialized::ViewSlots& view = s.views[o];
-    spec.view = view.input;
-    spec.view_of_output = view.output;
-    spec.offset = sizes[view.offset];
-    for (int slot : view.strides) spec.strides.push_back(sizes[slot]);
-  }
+  record->outputs = output_specs(s, sizes);
   const auto lay_out = [&](const Problem& p, bool runs) {
     for (size_t i = 0; i < p.refined.stores.size(); ++i) {
       const int o = p.refined.stores[i].output;
