@@ -173,6 +173,15 @@ def test_layouts_that_are_not_dense(op: str, view: Callable[[Tensor], Tensor]) -
             assert strides(got) == strides(want), order
 
 
+@pytest.mark.parametrize("op", ["cat", "pad"])
+@pytest.mark.parametrize("order", [(0, 2, 3, 4, 1), (0, 1, 2, 3, 4), (1, 0, 2, 3, 4)])
+def test_copies_of_volumes_are_in_their_memory_format(op: str, order: tuple[int, ...]) -> None:
+    """Channels-last, as of images, where all operands are."""
+    fd, inputs = call(op, laid_out(order, (2, 3, 4, 5, 6)))
+    (got,), want = fd.execute(inputs), CASES[op][1](*inputs)
+    assert strides(got) == strides(want)
+
+
 def test_every_result_of_a_kernel_has_its_own_layout() -> None:
     """One walk over x stores both."""
     fd = FusionDefinition()

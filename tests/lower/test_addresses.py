@@ -185,3 +185,17 @@ def test_the_first_of_neighbours_that_draw_is_a_multiple() -> None:
             "v0 = block * 256 + thread\n" + RANDOM,
         )
         assert "bitwise_and(" not in got, got
+
+
+def test_neighbours_that_draw_may_straddle_rows_or_begin_between() -> None:
+    """Where the number drawn at is no multiple, no lane may share the others' call."""
+    walk = "axes [a0 a1] extents [size(0, 0), size(0, 1)] index v0 * 4 vector"
+    head = BUFFERS + walk + "\nblocks size(0, 0) * size(0, 1)\n"
+
+    def shares(number: str) -> bool:
+        body = RANDOM.replace("size(0, 1) * a0 + a1", number)
+        return "bitwise_and(" in after("addresses", head, "v0 = block * 256 + thread\n" + body)
+
+    assert shares("size(0, 1) * a0 + a1 + 8")
+    assert not shares("size(0, 1) * a0 + a1 + 2")
+    assert not shares("8 * a0 + a1")  # rows that a vector may run past the end of

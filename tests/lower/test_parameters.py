@@ -128,3 +128,20 @@ def test_sizes_in_arithmetic_are_numbers() -> None:
       r_out0[0] = f32(size(0, 0))
     """)
     assert kept == "param p0 : f32 real size(0, 0)"
+
+
+def test_a_size_and_one_through_it_are_two_numbers() -> None:
+    kept, body = parameters("""
+      v0 = block * 256 + thread
+      v1 : f32 = mul(f32(size(0, 0)), r_in0[0])
+      r_out0[0] = mul(reciprocal(f32(size(0, 0))), v1)
+    """)
+    assert kept == text("""
+        param p0 : f32 real size(0, 0)
+        param p1 : f32 inverse size(0, 0)
+    """)
+    assert body == text("""
+        v0 = block * 256 + thread
+        v1 : f32 = mul(p0, r_in0[0])
+        r_out0[0] = mul(p1, v1)
+    """)

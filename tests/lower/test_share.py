@@ -99,6 +99,26 @@ def test_what_varies_with_a_loop_is_named_inside_and_not_known_outside() -> None
     """)
 
 
+def test_what_is_named_under_a_condition_is_not_known_behind_it() -> None:
+    assert share("""
+      v0 = block * 256 + thread
+      if v0 < p1 {
+        load r_in0[0] width 4 g_in0[v0 / p0 * 2]
+        load r_in1[0] width 4 g_in1[v0 / p0 * 3]
+      }
+      write g_out0[v0 / p0] width 4 r_in0[0]
+    """) == text("""
+        v0 = block * 256 + thread
+        if v0 < p1 {
+          v1 = v0 / p0
+          load r_in0[0] width 4 g_in0[v1 * 2]
+          load r_in1[0] width 4 g_in1[v1 * 3]
+        }
+        v2 = v0 / p0
+        write g_out0[v2] width 4 r_in0[0]
+    """)
+
+
 def test_an_index_that_has_a_name_is_used_by_it() -> None:
     assert share("""
       v0 = block * 256 + thread
