@@ -72,6 +72,12 @@ LONG: dict[str, Define] = {
     "a function that amplifies": lambda fd, x: fd.add_output(
         fd.ops.cast(fd.ops.log(fd.ops.exp(x)), DataType.Half)
     ),
+    "arithmetic in float64": lambda fd, x: fd.add_output(
+        fd.ops.cast(fd.ops.exp(x) * fd.ops.cast(x, DataType.Double), DataType.Half)
+    ),
+    "a product of many, whose errors add up": lambda fd, x: fd.add_output(
+        fd.ops.cast(fd.ops.prod(fd.ops.exp(x), [0]), DataType.Half)
+    ),
 }
 
 

@@ -78,6 +78,11 @@ def test_views(name: str, static: bool) -> None:
         assert got.storage_offset() == want.storage_offset() or not want.numel()
 
 
+def test_dims_of_one_element_have_torchs_strides() -> None:
+    got = run(lambda o, x: o.unsqueeze(o.unsqueeze(x, 1), 4), X, False)
+    assert got.stride() == X.unsqueeze(1).unsqueeze(4).stride()
+
+
 @pytest.mark.parametrize("name", COPIES)
 def test_copies(name: str) -> None:
     define, torch_form = COPIES[name]
