@@ -41,6 +41,53 @@ AxisSet axes_of(const std::vector<Expr>& at) {
   return axes;
 }
 
+namespace {
+
+// Copies what values are made of into another arena, and names values by their image there.
+struct Copier {
+  Exprs& exprs;
+  const std::vector<ValueId>& image;
+
+  Expr copy(Expr e) {
+    if (!e) return nullptr;
+    return rewrite(exprs, e, [&](Expr n) -> Expr {
+      return n->is_symbol(Symbol::Loaded) ? exprs.symbol(Symbol::Loaded, image[n->a]) : nullptr;
+    });
+  }
+  std::vector<Expr> copies(std::vector<Expr> list) {
+    for (Expr& e : list) e = copy(e);
+    return list;
+  }
+  void map(Pred& in) {
+    for (Pred::Bound& b : in.bounds) b = {copy(b.coord), copy(b.lo), copy(b.hi)};
+  }
+  void map(Access& a) {
+    if (a.value >= 0) a.value = image[a.value];
+    map(a.in);
+    a.otherwise = copy(a.otherwise);
+  }
+  void map(std::vector<Access>& args) {
+    for (Access& a : args) map(a);
+  }
+  void map(Read& read) {
+    map(read.in);
+    for (GivenIndex& i : read.indices) {
+      i.given = image[i.given];
+      i.size = copy(i.size);
+      map(i.in);
+    }
+  }
+  void map(Apply& apply) { map(apply.args); }
+  void map(Convert& convert) { map(convert.arg); }
+  void map(Choose& choose) { map(choose.args); }
+  void map(Uniform& uniform) { uniform.scalar = copy(uniform.scalar); }
+  void map(Coordinate& coordinate) { coordinate.at = copy(coordinate.at); }
+  void map(Reduced& reduced) { map(reduced.args); }
+  void map(Pick& pick) { pick.reduced = image[pick.reduced]; }
+};
+
+}  // namespace
+
 Refined extract(const std::vector<Axis>& axes, const std::vector<Value>& values,
                 const std::vector<Store>& stores, std::vector<ValueId>& image) {
   std::vector<bool> live(values.size(), false);
@@ -51,25 +98,8 @@ Refined extract(const std::vector<Axis>& axes, const std::vector<Value>& values,
 
   Refined out;
   image.assign(values.size(), -1);
-  const auto copy = [&](Expr e) -> Expr {
-    if (!e) return nullptr;
-    return rewrite(out.exprs, e, [&](Expr n) -> Expr {
-      return n->is_symbol(Symbol::Loaded) ? out.exprs.symbol(Symbol::Loaded, image[n->a]) : nullptr;
-    });
-  };
-  const auto copies = [&](std::vector<Expr> list) {
-    for (Expr& e : list) e = copy(e);
-    return list;
-  };
-  const auto bounds = [&](Pred& in) {
-    for (Pred::Bound& b : in.bounds) b = {copy(b.coord), copy(b.lo), copy(b.hi)};
-  };
-  const auto access = [&](Access& a) {
-    if (a.value >= 0) a.value = image[a.value];
-    bounds(a.in);
-    a.otherwise = copy(a.otherwise);
-  };
-  for (const Axis& a : axes) out.axes.push_back({.extent = copy(a.extent)});
+  Copier into{.exprs = out.exprs, .image = image};
+  for (const Axis& a : axes) out.axes.push_back({.extent = into.copy(a.extent)});
   for (size_t v = 0; v < values.size(); ++v) {
     if (!live[v]) continue;
     Value value = values[v];
@@ -83,32 +113,14 @@ Refined extract(const std::vector<Axis>& axes, const std::vector<Value>& values,
       value.tensor = nullptr;
       value.at.clear();
     }
-    value.at = copies(std::move(value.at));
-    std::visit(
-        [&](auto& how) {
-          using H = std::decay_t<decltype(how)>;
-          if constexpr (requires { how.args; })
-            for (Access& a : how.args) access(a);
-          if constexpr (std::is_same_v<H, Convert>) access(how.arg);
-          if constexpr (std::is_same_v<H, Read>) {
-            bounds(how.in);
-            for (GivenIndex& i : how.indices) {
-              i.given = image[i.given];
-              i.size = copy(i.size);
-              bounds(i.in);
-            }
-          }
-          if constexpr (std::is_same_v<H, Uniform>) how.scalar = copy(how.scalar);
-          if constexpr (std::is_same_v<H, Coordinate>) how.at = copy(how.at);
-          if constexpr (std::is_same_v<H, Pick>) how.reduced = image[how.reduced];
-        },
-        value.how);
+    value.at = into.copies(std::move(value.at));
+    std::visit([&](auto& how) { into.map(how); }, value.how);
     image[v] = static_cast<ValueId>(out.values.size());
     out.values.push_back(std::move(value));
   }
   for (Store s : stores) {
-    access(s.access);
-    s.at = copies(std::move(s.at));
+    into.map(s.access);
+    s.at = into.copies(std::move(s.at));
     out.stores.push_back(std::move(s));
   }
   return out;
