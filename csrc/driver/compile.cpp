@@ -394,6 +394,44 @@ void append_hints(const Hints& hints, Key& key) {
   }
 }
 
+// The plan with the fields that the user wants otherwise, where the scheduler allows it.
+Plan changed(const Scheduler& scheduler, const Plan& planned, const Plan& wanted) {
+  FUSER_CHECK(wanted.scheduler == planned.scheduler, User, "plan-1", "plan: scheduler ",
+              wanted.scheduler, " does not take this fusion here; planned: ", to_string(planned));
+  Plan merged = planned;
+  for (const auto& [name, value] : wanted.fields) {
+    const auto it = std::find_if(merged.fields.begin(), merged.fields.end(),
+                                 [&](const auto& f) { return f.first == name; });
+    FUSER_CHECK(it != merged.fields.end(), User, "plan-2", "plan: no field ", name, " in ",
+                to_string(planned));
+    it->second = value;
+  }
+  scheduler.check(planned, merged);
+  return merged;
+}
+
+// From a plan to the text, and what a launch takes of its sizes.
+std::shared_ptr<const Variant> make_variant(Group& group, Plan plan, bool index64) {
+  auto made = std::make_shared<Variant>();
+  made->plan = std::move(plan);
+  made->schedule = group.scheduler->schedule(group.problem, made->plan);
+  const std::string name = kernel_name(group.problem.refined, group.scheduler->moves);
+  if (dump_enabled("schedule", name))
+    dump("schedule", name, text(to_string(made->plan), "\n", to_string(made->schedule), "\n"));
+  made->ir = lower(group.problem, made->schedule, index64, name);
+  made->text = print_cuda(made->ir);
+  for (const Param& p : made->ir.params)
+    made->param_slots.push_back(p.value ? made->sizes.add(p.value) : -1);
+  for (const Buffer& b : made->ir.buffers) {
+    const bool scratch = b.kind == Buffer::Kind::Workspace || b.kind == Buffer::Kind::Counters;
+    made->buffer_slots.push_back(scratch ? made->sizes.add(b.elements) : -1);
+  }
+  made->blocks_slot = made->sizes.add(made->ir.blocks);
+  if (made->ir.shared_rows) made->shared_slot = made->sizes.add(made->ir.shared_rows);
+  if (dump_enabled("cuda", made->text.name)) dump("cuda", made->text.name, made->text.text);
+  return made;
+}
+
 }  // namespace
 
 std::shared_ptr<const Variant> find_variant(Group& group, GroupSizes& sizes, int device,
@@ -416,44 +454,12 @@ std::shared_ptr<const Variant> find_variant(Group& group, GroupSizes& sizes, int
     made->plan = std::move(plan);
     return group.by_hints[seen] = std::move(made);
   }
-  if (wanted) {
-    FUSER_CHECK(wanted->scheduler == plan.scheduler, User, "plan-1", "plan: scheduler ",
-                wanted->scheduler, " does not take this fusion here; planned: ", to_string(plan));
-    Plan merged = plan;
-    for (const auto& [name, value] : wanted->fields) {
-      const auto it = std::find_if(merged.fields.begin(), merged.fields.end(),
-                                   [&](const auto& f) { return f.first == name; });
-      FUSER_CHECK(it != merged.fields.end(), User, "plan-2", "plan: no field ", name, " in ",
-                  to_string(plan));
-      it->second = value;
-    }
-    group.scheduler->check(plan, merged);
-    plan = std::move(merged);
-  }
+  if (wanted) plan = changed(*group.scheduler, plan, *wanted);
   Key plan_key;
   append_place(device, sizes.hints.index64, plan_key);
   for (const auto& field : plan.fields) plan_key.push_back(static_cast<uint64_t>(field.second));
   std::shared_ptr<const Variant>& variant = group.variants[plan_key];
-  if (!variant) {
-    auto made = std::make_shared<Variant>();
-    made->plan = std::move(plan);
-    made->schedule = group.scheduler->schedule(group.problem, made->plan);
-    const std::string name = kernel_name(group.problem.refined, group.scheduler->moves);
-    if (dump_enabled("schedule", name))
-      dump("schedule", name, text(to_string(made->plan), "\n", to_string(made->schedule), "\n"));
-    made->ir = lower(group.problem, made->schedule, sizes.hints.index64, name);
-    made->text = print_cuda(made->ir);
-    for (const Param& p : made->ir.params)
-      made->param_slots.push_back(p.value ? made->sizes.add(p.value) : -1);
-    for (const Buffer& b : made->ir.buffers) {
-      const bool scratch = b.kind == Buffer::Kind::Workspace || b.kind == Buffer::Kind::Counters;
-      made->buffer_slots.push_back(scratch ? made->sizes.add(b.elements) : -1);
-    }
-    made->blocks_slot = made->sizes.add(made->ir.blocks);
-    if (made->ir.shared_rows) made->shared_slot = made->sizes.add(made->ir.shared_rows);
-    if (dump_enabled("cuda", made->text.name)) dump("cuda", made->text.name, made->text.text);
-    variant = std::move(made);
-  }
+  if (!variant) variant = make_variant(group, std::move(plan), sizes.hints.index64);
   if (!wanted || prefer) group.by_hints[seen] = variant;
   return variant;
 }
