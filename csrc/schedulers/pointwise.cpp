@@ -149,10 +149,10 @@ Schedule schedule_pointwise(Problem& p, const std::vector<AxisId>& order, const 
   Schedule s;
   s.threads = static_cast<int>(plan.get("threads"));
   s.tail = plan.get("tail") != 0;
-  s.one_row = plan.get("one_row") != 0;
-  s.one_side = plan.get("one_side") != 0;
   s.backward = reads_earlier(p);
   const auto vector = plan.get("vector");
+  s.one_row = vector > 1 && plan.get("one_row") != 0;
+  s.one_side = vector > 1 && plan.get("one_side") != 0;
   const int64_t wide = plan.get("wide");
   for (auto& axes :
        merge(collapse(p, order, all_accesses(p)), static_cast<int>(plan.get("merged"))))

@@ -282,6 +282,19 @@ def test_vectors_on_one_side_of_every_boundary(name: str) -> None:
     assert (plan.scheduler, plan.vector, plan.one_side) == wanted, str(plan)
 
 
+@pytest.mark.parametrize("vector", [2, 1])
+def test_fewer_elements_of_long_rows_than_planned(vector: int) -> None:
+    """One element lies in one row and on one side of every boundary: nothing is to be asked."""
+    build, shapes, reference, _ = CHOICES["long"]
+    inputs = [dense(*shape) for shape in shapes]
+    fd = define(build, inputs)
+    plan = fd.plan(inputs)
+    assert isinstance(plan, Plan)
+    assert (plan.vector, plan.one_row) == (4, 1)
+    (joined,) = fd.execute(inputs, plan=plan.replace(vector=vector))
+    assert torch.equal(joined, reference(*inputs))
+
+
 def test_a_choice_of_elements_takes_no_branch() -> None:
     """Not one for each element of a vector, only those of loads and of what there is to do."""
     build, shapes, _ = beside(16, 32, 8)
