@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -470,3 +471,59 @@ def test_a_cat_of_what_was_padded_by_hand(dtype: DataType) -> None:
     (joined,) = fd.execute([left, right])
     assert joined.dtype == left.dtype
     assert torch.equal(joined, torch.cat([left, right], 1))
+
+
+def moved(pick: np.random.Generator, steps: int) -> tuple[FusionDefinition, list[Any], list[Any]]:
+    """A random program of what moves elements: its definition, inputs, and results by torch."""
+    fd = FusionDefinition()
+    rows, columns = int(pick.integers(1, 7)), int(pick.integers(1, 5)) * 4
+    inputs = [
+        torch.from_numpy(pick.integers(-9, 9, size=size)).to(torch.float32)
+        for size in ((rows, columns + 3), (rows, columns), (columns,))
+    ]
+    inputs[0] = inputs[0][:, :columns]  # ends within a row of its memory
+    x, y, row = (fd.define_tensor([-1] * t.dim()) for t in inputs)
+    values, summed = [(x, inputs[0]), (y, inputs[1])], False
+    for _ in range(steps):
+        (a, u), (b, v) = (values[-1 - int(pick.integers(0, min(3, len(values))))] for _ in range(2))
+        n, m = (int(i) for i in pick.integers(0, 9, 2))
+        match pick.choice(["pad", "slice", "flip", "roll", "cat", "add", "row", "less_sum"]):
+            case "pad":
+                around = [n, m, n % 3, m % 2]
+                values.append((fd.ops.pad(a, around, 7), F.pad(u, around, value=7)))
+            case "slice":
+                start, stop = n % max(1, u.shape[1]), u.shape[1] - m % 3
+                values.append((fd.ops.slice(a, [0, start], [None, stop]), u[:, start:stop]))
+            case "flip":
+                values.append((fd.ops.flip(a, [n % 2]), u.flip(n % 2)))
+            case "roll":
+                values.append((fd.ops.roll(a, [n - 4], [1]), u.roll(n - 4, 1)))
+            case "cat" if u.shape[0] == v.shape[0]:
+                values.append((fd.ops.cat([a, b], 1), torch.cat([u, v], 1)))
+            case "add" if u.shape == v.shape:
+                values.append((a - b, u - v))
+            case "row" if u.shape[1] == columns:
+                values.append((a + row, u + inputs[2]))
+            case "less_sum" if not summed:  # one: all numbers stay exact
+                summed = True
+                total = fd.ops.sum(a, [1], keepdim=True)
+                values.append((a - total, u - u.sum(1, keepdim=True)))
+            case _:
+                values.append((a * 2.0, u * 2.0))
+    results = values[-2:]
+    for ours, _ in results:
+        fd.add_output(ours)
+    return fd, inputs, [t for _, t in results]
+
+
+def test_reads_of_nested_choices(
+    rng: np.random.Generator, set_option: Callable[[str, object], None]
+) -> None:
+    """What several pads, cats and slices lead to is right, and nothing beyond a tensor is read."""
+    set_option("FUSER_HOST_DEBUG", 1)
+    made = [moved(rng, steps) for steps in range(2, 10) for _ in range(5)]
+    compile_batch((fd, inputs) for fd, inputs, _ in made)
+    for fd, inputs, want in made:
+        got = fd.execute(inputs)
+        for ours, theirs in zip(got, want, strict=True):
+            assert torch.equal(ours, theirs), repr(fd)

@@ -54,7 +54,7 @@ struct GivenIndex {
 };
 struct Read {       // from the memory of the value's tensor, 0 where the coordinates leave it
   int output = -1;  // that of this fusion output, which an earlier kernel stores; -1: of an input
-  Pred in{};        // coordinates that may leave it: those that a pad or cat led to
+  Pred in{};        // where a pad or cat led to it: it is inside there
   std::vector<GivenIndex> indices{};  // among its coordinates
 };
 struct Apply {

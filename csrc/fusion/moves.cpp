@@ -1,10 +1,14 @@
 // Where the ops that move elements read: coordinates of dims that were split and merged, one step
 // of a movement op, the operands of pads and cats.
+#include <algorithm>
+
 #include "base/error.h"
 #include "fusion/group.h"
 
 namespace fuser {
 namespace {
+
+constexpr size_t most_conditions = 8;  // of a read, by the choices that lead to it
 
 // (outer, inner) as one coordinate; `merges` remembers it for split().
 Expr merge(Exprs& exprs, Merges& merges, Expr outer, Expr inner, Expr size) {
@@ -222,8 +226,76 @@ Choose ValueGroup::chosen(const Point& p) {
   return out;
 }
 
+namespace {
+
+bool same(const Pred& a, const Pred& b) {
+  return std::equal(a.bounds.begin(), a.bounds.end(), b.bounds.begin(), b.bounds.end(),
+                    [](const Pred::Bound& x, const Pred::Bound& y) {
+                      return x.coord == y.coord && x.lo == y.lo && x.hi == y.hi;
+                    });
+}
+
+// Where a value is wanted: the conditions of all choices that stand between it and what is stored.
+struct Wanted {
+  bool used = false;
+  bool varies = false;  // not the same for all of its users, or what they ask depends on memory
+  Pred in{};
+
+  void add(const Wanted& by) {
+    varies = varies || by.varies || (used && !same(in, by.in));
+    in = by.in;
+    used = true;
+  }
+};
+
+// Where operand `i` of a choice is taken. Those of a cat stand in the order of their ends: what is
+// behind the end of the one before is behind all that stand before it.
+Pred taken_where(const Choose& choice, size_t i) {
+  Pred in = choice.args[i].in;
+  if (i == 0) return in;
+  const Pred::Bound& before = choice.args[i - 1].in.bounds[0];
+  if (in.bounds.empty()) in.bounds.push_back({.coord = before.coord, .lo = nullptr, .hi = nullptr});
+  in.bounds[0].lo = before.hi;
+  return in;
+}
+
+std::vector<Wanted> wanted_where(const Refined& refined) {
+  std::vector<Wanted> wanted(refined.values.size());
+  for (const Store& s : refined.stores)
+    if (s.access.value >= 0) wanted[s.access.value].add({.used = true});
+  for (size_t v = wanted.size(); v-- > 0;) {
+    if (!wanted[v].used) continue;
+    const Value& value = refined.values[v];
+    const auto* choice = std::get_if<Choose>(&value.how);
+    for (size_t i = 0; choice && i < choice->args.size(); ++i) {
+      if (choice->args[i].value < 0) continue;
+      Wanted mine = wanted[v];
+      for (const Pred::Bound& b : taken_where(*choice, i).bounds) {
+        mine.in.bounds.push_back(b);
+        visit(b.coord, [&](Expr e) { mine.varies = mine.varies || e->is_symbol(Symbol::Loaded); });
+      }
+      // A read would ask for more than whether it lies in its tensor.
+      if (mine.in.bounds.size() > most_conditions) mine = {.used = true, .varies = true};
+      wanted[choice->args[i].value].add(mine);
+    }
+    if (choice) continue;
+    Wanted mine = wanted[v];
+    // The operands of a read say where it is, and a reduction wants all elements along its axes.
+    if (std::holds_alternative<Read>(value.how)) mine = {.used = true, .varies = true};
+    if (const auto* reduced = std::get_if<Reduced>(&value.how))
+      for (const Pred::Bound& b : mine.in.bounds)
+        mine.varies = mine.varies || (fuser::axes_of({b.coord}) & reduced->over) != 0;
+    visit_operands(value, [&](ValueId o) { wanted[o].add(mine); });
+  }
+  return wanted;
+}
+
+}  // namespace
+
 void ValueGroup::bound_reads() {
-  for (Value& v : refined_.values) {
+  const std::vector<Wanted> wanted = wanted_where(refined_);
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    Value& v = refined_.values[i];
     auto* read = std::get_if<Read>(&v.how);
     if (!read) continue;
     read->in.bounds.clear();
@@ -235,6 +307,17 @@ void ValueGroup::bound_reads() {
       if (outside_.count(v.at[d]))
         read->in.bounds.push_back(
             {.coord = v.at[d], .lo = refined_.exprs.constant(0), .hi = import(v.tensor->shape[d])});
+    // Where the choices take it, its coordinates are inside: an operand of a pad or cat is as large
+    // as they say, and slices and reshapes stay within theirs. What is asked for it anyway serves
+    // the read then, which may end elsewhere: a slice of what is longer. It does not where it asks
+    // for more, or varies where the read does not: that is read once for all.
+    const std::vector<Pred::Bound>& choices = wanted[i].in.bounds;
+    const bool over_axes = std::all_of(choices.begin(), choices.end(), [&](const Pred::Bound& b) {
+      return (fuser::axes_of({b.coord}) & ~v.axes) == 0;
+    });
+    if (!choices.empty() && !wanted[i].varies && over_axes &&
+        choices.size() <= read->in.bounds.size())
+      read->in = wanted[i].in;
   }
 }
 

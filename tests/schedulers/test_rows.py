@@ -90,6 +90,42 @@ def test_blocks_of_one_warp_where_places_cost_much() -> None:
     assert (plan["threads_x"], plan["threads_y"], plan["threads_z"]) == (32, 1, 1)
 
 
+def trimmed(
+    dtype: torch.dtype, start: list[int], stop: list[int | None], around: list[int], input_: Any
+) -> FusionDefinition:
+    """A part of the input, with zeros around."""
+    fd = FusionDefinition()
+    x = fd.define_tensor(dtype=as_dtype(dtype), **input_)
+    part = fd.ops.slice(x, start, stop) * 1.5
+    fd.add_output(fd.ops.cast(fd.ops.pad(part, around), as_dtype(dtype)))
+    return fd
+
+
+def test_lanes_share_a_condition_where_the_read_ends_elsewhere() -> None:
+    """Images without their rims: what is padded ends at pairs, the rows that it is read from end
+    one element later. The condition of the pad serves for the read.
+    """
+    fd = trimmed(BF16, [0, 0, 1, 1], [None, None, -1, -1], [2, 2, 2, 2], {"shape": [-1] * 4})
+    (kernel,) = kernels_for(fd, [(32, 256, 56, 56)], text=True)
+    plan = kernel["plan"]
+    assert (plan["scheduler"], plan["vector"], plan["one_side"]) == ("rows", 2, 1)
+    inside = {line.split(" in ")[1] for line in kernel["ir"].splitlines() if " load " in line}
+    assert len(inside) == 1, "the pad's"
+    assert kernel["ir"].count("load r_in0") == 1
+
+
+def test_a_vector_is_read_as_a_whole_where_only_the_tensor_ends_within_one() -> None:
+    """Rows of 62 that lie 64 apart: the slice takes 56 of them, and the pad asks for no more."""
+    fd = trimmed(BF16, [0, 0], [None, 56], [8, 8, 0, 0], {"shape": [-1, -1]})
+    x = torch.randn(40, 64).to(BF16)[:, :62]
+    plan = fd.plan([x])
+    assert isinstance(plan, Plan)
+    assert (plan.vector, plan.one_side, plan.wide) == (8, 1, 0b11)
+    assert torch.equal(
+        fd.execute([x])[0], torch.nn.functional.pad((x[:, :56].float() * 1.5).to(BF16), (8, 8))
+    )
+
+
 def test_heads_that_are_no_whole_vectors() -> None:
     plan = plan_of(rope(BF16), rope_shapes(2, 16, 4, 50))
     assert (plan["scheduler"], plan["vector"], plan["one_side"]) == ("rows", 2, 0)
