@@ -322,20 +322,21 @@ struct Builder {
         inside = exprs().apply(Op::where, {here, inside, within(kernel, other->in, {})});
       }
       const Offset at = offset(w, a, body, other, here);
-      const auto load = [&](Body& out, Expr lane, int width) {
+      const auto load = [&](Body& out, Expr lane, int width, Expr in) {
         const Guard g = guard(w, axes, width == 1 ? lane : nullptr);
         out.push_back({Load{.array = array,
                             .element = element(w, axes, lane),
                             .width = width,
                             .buffer = a.buffer,
                             .offset = at(lane),
-                            .in = both(exprs(), g.in, inside),
+                            .in = both(exprs(), g.in, in),
                             .count = g.count}});
       };
       nest(w, axes, body, [&](Body& out) {
-        if (!in_lanes(w, axes)) return load(out, constant(0), 1);
-        if (is_wide(w, access)) return load(out, constant(0), w.lanes);
-        for_lanes(w, out, [&](Body& lane_body, Expr lane) { load(lane_body, lane, 1); });
+        if (!in_lanes(w, axes)) return load(out, constant(0), 1, inside);
+        if (is_wide(w, access)) return load(out, constant(0), w.lanes, inside);
+        const Expr in = inside && schedule.one_side ? index_let(out, inside) : inside;
+        for_lanes(w, out, [&](Body& lane_body, Expr lane) { load(lane_body, lane, 1, in); });
       });
     }
   }
