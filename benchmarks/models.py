@@ -22,7 +22,7 @@ import statistics
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -139,7 +139,7 @@ def measure(
     torch.manual_seed(0)
     network = NETWORKS[name](device, options.small)
     steps: dict[str, Callable[[], torch.Tensor]] = {}
-    record: dict[str, Any] = {"network": name, "failed": {}}
+    record: dict[str, Any] = {"network": name, "source": network.source, "failed": {}}
     record |= {field: {} for field in ("first_s", "parts_s", "ms", "gpu_ms", "mb", "kernels")}
     for contender in options.contenders:
         try:
@@ -187,8 +187,8 @@ def _worker(name: str, options: argparse.Namespace, pipe: Connection) -> None:
         pipe.send({"network": name, "failed": {"all": f"{type(error).__name__}: {error}"}})
 
 
-def _together(names: Sequence[str], options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Records of networks that warm up at once."""
+def _together(names: Sequence[str], options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Records of networks that warm up at once, each when it is there."""
     context = multiprocessing.get_context("spawn")
     pipes: dict[str, Connection] = {}
     processes = []
@@ -197,7 +197,7 @@ def _together(names: Sequence[str], options: argparse.Namespace) -> list[dict[st
         processes.append(context.Process(target=_worker, args=(name, options, theirs)))
         processes[-1].start()
         theirs.close()
-    records, waiting = [], dict(pipes)
+    waiting = dict(pipes)
     end = time.monotonic() + options.patience
     ready = []
     while waiting and (left := end - time.monotonic()) > 0:
@@ -207,16 +207,15 @@ def _together(names: Sequence[str], options: argparse.Namespace) -> list[dict[st
             if message == "ready":
                 ready.append(name)
             else:
-                records.append(message)
+                yield message
     for name in waiting:
-        records.append({"network": name, "failed": {"all": f"not ready in {options.patience} s"}})
+        yield {"network": name, "failed": {"all": f"not ready in {options.patience} s"}}
     for name in ready:
         pipes[name].send("go")
-        records.append(_received(name, pipes[name]))
+        yield _received(name, pipes[name])
     for process in processes:
         process.kill()
         process.join()
-    return records
 
 
 def _received(name: str, pipe: Connection) -> Any:
@@ -230,7 +229,7 @@ def rows(records: Sequence[dict[str, Any]], contenders: Sequence[str]) -> list[l
     """Milliseconds a step and of its kernels, megabytes at most, seconds of the first step."""
     lines = []
     for record in records:
-        cells = [record["network"]]
+        cells = [record["network"], record.get("source", "-")]
         for field, form in (("ms", ".2f"), ("gpu_ms", ".2f"), ("mb", ".0f"), ("first_s", ".1f")):
             values = record.get(field, {})
             cells += [format(values[c], form) if c in values else "-" for c in contenders]
@@ -245,7 +244,7 @@ def rows(records: Sequence[dict[str, Any]], contenders: Sequence[str]) -> list[l
 
 def _report(records: Sequence[dict[str, Any]], options: argparse.Namespace) -> str:
     contenders = options.contenders
-    header = ["network"]
+    header = ["network", "of"]
     for unit in ("ms", "GPU ms", "MB", "first s"):
         header += [f"{c} {unit}" for c in contenders]
     text = table([*header, "x eager", "x inductor", "failed"], rows(records, contenders))
@@ -287,9 +286,10 @@ def main() -> None:
         parser.error(f"no network {', '.join(unknown)}; expected some of {', '.join(NETWORKS)}")
     records: list[dict[str, Any]] = []
     for start in range(0, len(options.networks), options.jobs):
-        records += _together(options.networks[start : start + options.jobs], options)
-        if options.json:
-            options.json.write_text(json.dumps(records, indent=1))
+        for record in _together(options.networks[start : start + options.jobs], options):
+            records.append(record)
+            if options.json:
+                options.json.write_text(json.dumps(records, indent=1))
     print(_report(records, options))
 
 

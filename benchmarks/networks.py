@@ -1,12 +1,14 @@
 """The networks of benchmarks.models: random weights, sizes as they are trained, a loss.
 
 A network is a module whose result is its loss, with its inputs. `small` makes it shallow and its
-inputs few, for a check that everything works.
+inputs few, for a check that everything works. Those of images are timm's where it is installed,
+else written out in benchmarks.vision (and vit_base is the one of transformers).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib.util
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,11 +21,14 @@ from benchmarks import vision
 
 @dataclass
 class Network:
-    """autocast  the dtype of the training step's autocast; None: float32."""
+    """autocast  the dtype of the training step's autocast; None: float32.
+    source    the package whose network it is
+    """
 
     module: nn.Module
     inputs: tuple[torch.Tensor, ...]
     autocast: torch.dtype | None
+    source: str
 
 
 Maker = Callable[[torch.device, bool], Network]
@@ -60,7 +65,7 @@ def _language(
         module = _Language(getattr(transformers, model)(made)).to(device)
         shape = (2, 32) if small else (batch, length)
         words, labels = (torch.randint(1, made.vocab_size, shape, device=device) for _ in range(2))
-        return Network(module, (words, labels), torch.bfloat16)
+        return Network(module, (words, labels), torch.bfloat16, "transformers")
 
     return make
 
@@ -70,22 +75,51 @@ def _vit(device: torch.device, small: bool) -> Network:
 
     config = transformers.ViTConfig(num_hidden_layers=2 if small else 12, num_labels=1000)
     module = _Classifier(transformers.ViTForImageClassification(config)).to(device)
-    return Network(module, _images(device, 2 if small else 64), torch.bfloat16)
+    return Network(module, _images(device, 2 if small else 64), torch.bfloat16, "transformers")
+
+
+# By name: timm's, and where its blocks of one shape stand in a row.
+_TIMM: dict[str, tuple[str, Callable[[Any], Sequence[nn.Sequential]]]] = {
+    "resnet50": ("resnet50", lambda m: [m.layer1, m.layer2, m.layer3, m.layer4]),
+    "efficientnet": ("efficientnet_b0", lambda m: m.blocks),
+    "mobilenetv3": ("mobilenetv3_large_100", lambda m: m.blocks),
+    "convnext": ("convnext_tiny", lambda m: [stage.blocks for stage in m.stages]),
+    "vit_base": ("vit_base_patch16_224", lambda m: [m.blocks]),
+    "mixer": ("mixer_b16_224", lambda m: [m.blocks]),
+}
+# Those of patches, which see rows and have one size of image.
+_OF_ROWS = ("vit_base", "mixer")
+
+
+def _timm(name: str, small: bool) -> nn.Module:
+    import timm
+
+    model, stages = _TIMM[name]
+    sizes = {"img_size": 64} if small and name in _OF_ROWS else {}
+    made: nn.Module = timm.create_model(model, **sizes)
+    for blocks in stages(made) if small else ():
+        del blocks[2 if name in _OF_ROWS else 1 :]
+    return made
 
 
 def _vision(name: str) -> Maker:
     def make(device: torch.device, small: bool) -> Network:
-        layout = torch.contiguous_format if name == "mixer" else torch.channels_last
-        module = _Classifier((vision.SMALL if small else vision.LARGE)[name]())
-        images, labels = _images(device, 2 if small else 64)
-        module = module.to(device, memory_format=layout)
-        return Network(module, (images.to(memory_format=layout), labels), torch.bfloat16)
+        source = "timm" if importlib.util.find_spec("timm") else "benchmarks.vision"
+        if source != "timm" and name not in vision.LARGE:
+            return _vit(device, small)
+        layout = torch.contiguous_format if name in _OF_ROWS else torch.channels_last
+        written = vision.SMALL if small else vision.LARGE
+        model = _timm(name, small) if source == "timm" else written[name]()
+        images, labels = _images(device, 2, 64) if small else _images(device, 64)
+        module = _Classifier(model).to(device, memory_format=layout)
+        inputs = (images.to(memory_format=layout), labels)
+        return Network(module, inputs, torch.bfloat16, source)
 
     return make
 
 
-def _images(device: torch.device, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    images = torch.randn(count, 3, 224, 224, device=device)
+def _images(device: torch.device, count: int, size: int = 224) -> tuple[torch.Tensor, torch.Tensor]:
+    images = torch.randn(count, 3, size, size, device=device)
     return images, torch.randint(0, 1000, (count,), device=device)
 
 
@@ -129,7 +163,7 @@ def _unet(device: torch.device, small: bool) -> Network:
     module = _UNet(16 if small else 64).to(device, memory_format=torch.channels_last)
     shape = (2, 3, 32, 32) if small else (16, 3, 128, 128)
     images = torch.randn(shape, device=device).to(memory_format=torch.channels_last)
-    return Network(module, (images,), torch.bfloat16)
+    return Network(module, (images,), torch.bfloat16, "benchmarks.networks")
 
 
 NETWORKS: dict[str, Maker] = {
@@ -152,6 +186,6 @@ NETWORKS: dict[str, Maker] = {
         use_cache=False,
     ),
     "vit": _vit,
-    **{name: _vision(name) for name in vision.LARGE},
+    **{name: _vision(name) for name in _TIMM},
     "unet": _unet,
 }

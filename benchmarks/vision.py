@@ -1,5 +1,5 @@
 """Networks of images in the shapes of ResNet-50, EfficientNet-B0, MobileNetV3-L, ConvNeXt-T and
-Mixer-B/16, written out: what is fused depends on their blocks, not on who publishes them.
+Mixer-B/16, written out, for where timm is not installed.
 """
 
 from __future__ import annotations
@@ -203,10 +203,10 @@ def _feed_forward(width: int, inner: int) -> nn.Module:
 
 
 class _Mixer(nn.Module):
-    def __init__(self, depth: int, width: int) -> None:
+    def __init__(self, depth: int, width: int, tokens: int) -> None:
         super().__init__()
         self.patches = nn.Conv2d(3, width, 16, 16)
-        self.blocks = nn.Sequential(*(_Mixing(196, width) for _ in range(depth)))
+        self.blocks = nn.Sequential(*(_Mixing(tokens, width) for _ in range(depth)))
         self.norm, self.last = nn.LayerNorm(width), nn.Linear(width, CLASSES)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
@@ -214,8 +214,8 @@ class _Mixer(nn.Module):
         return self.last(self.norm(self.blocks(x)).mean(1))
 
 
-def mixer(depth: int = 12, width: int = 768) -> nn.Module:
-    return _Mixer(depth, width)
+def mixer(depth: int = 12, width: int = 768, tokens: int = 196) -> nn.Module:
+    return _Mixer(depth, width, tokens)
 
 
 SMALL: dict[str, Callable[[], nn.Module]] = {
@@ -223,7 +223,7 @@ SMALL: dict[str, Callable[[], nn.Module]] = {
     "efficientnet": lambda: efficientnet(3),
     "mobilenetv3": lambda: mobilenet(5),
     "convnext": lambda: convnext((1, 1), 32),
-    "mixer": lambda: mixer(2, 64),
+    "mixer": lambda: mixer(2, 64, 16),
 }
 LARGE: dict[str, Callable[[], nn.Module]] = {
     "resnet50": resnet,

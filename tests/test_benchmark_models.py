@@ -1,7 +1,8 @@
-"""benchmarks/models.py: what the seconds of a first step are spent on."""
+"""benchmarks/models.py: what the seconds of a first step are spent on; its networks."""
 
 from __future__ import annotations
 
+import importlib.util
 import time
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from torch._dynamo.utils import compilation_time_metrics
 
 from benchmarks.models import parts_of_first
+from benchmarks.networks import NETWORKS
 from fuser.adapters import report
 from fuser.adapters.dynamo import backend
 
@@ -26,3 +28,13 @@ def test_the_parts_of_a_first_step_are_all_of_it() -> None:
     assert parts["dynamo"] + parts["aotautograd"] + parts["own"] == pytest.approx(total)
     own = ("regions", "definitions", "kernels", "rest")
     assert sum(parts[part] for part in own) == pytest.approx(parts["own"])
+
+
+@pytest.mark.parametrize("name", ["resnet50", "efficientnet", "mobilenetv3", "convnext", "mixer"])
+def test_networks_written_out_where_timm_is_missing(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda package: None)
+    network = NETWORKS[name](torch.device("cpu"), True)
+    assert network.source == "benchmarks.vision"
+    assert network.module(*network.inputs).isfinite()

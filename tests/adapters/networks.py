@@ -89,11 +89,14 @@ def compare(name: str, options: argparse.Namespace) -> bool:
     noise = _distances(eager[1], eager[0], scales)
     right = all(a <= 3 * max(b, c) + n + _SLACK for a, b, c, n in zip(*far, noise, strict=True))
     fallbacks = [why for graph in seen.graphs for _, why in graph.fallbacks]
+    regions = sum(len(graph.regions) for graph in seen.graphs)
     print(
-        f"{name}: {'right' if right and not fallbacks else 'FAR'}; losses of {options.steps} steps "
-        f"off by {far[0][0]:.1e} (eager {far[1][0]:.1e}, {far[2][0]:.1e}, between its two runs "
-        f"{noise[0]:.1e}), parameters {far[0][1]:.1e} (eager {far[1][1]:.1e}); "
-        f"last loss {truth[0][-1]:.4f}, first {truth[0][0]:.4f}; {len(seen.graphs)} graphs",
+        f"{name} of {network.source}: {'right' if right and not fallbacks else 'FAR'}; "
+        f"losses of {options.steps} steps off by {far[0][0]:.1e} "
+        f"(eager {far[1][0]:.1e}, {far[2][0]:.1e}, between its two runs {noise[0]:.1e}), "
+        f"parameters {far[0][1]:.1e} (eager {far[1][1]:.1e}); last loss {truth[0][-1]:.4f}, "
+        f"first {truth[0][0]:.4f}; {len(seen.graphs)} graphs, {regions} regions of "
+        f"{sum(graph.fused for graph in seen.graphs)} ops",
         *fallbacks,
         flush=True,
     )
