@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -399,6 +400,59 @@ def test_the_gradient_of_a_bias_is_a_sum(wanted: tuple[bool, bool]) -> None:
             torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
     none = aten.decompositions()[op](g, x, weight, None, *settings, [*wanted, False])
     assert none is NotImplemented
+
+
+def test_the_bias_of_a_convolution_is_added_by_what_reads_it() -> None:
+    """On a GPU; not where torch's kernel of single channels adds it, nor on a CPU."""
+    op = torch.ops.aten.convolution.default
+    settings = ([1, 1], [1, 1], [1, 1], False, [0, 0])
+    image = torch.randn(2, 4, 5, 6)
+    weight, single, bias = torch.randn(6, 4, 3, 3), torch.randn(4, 1, 3, 3), torch.randn(6)
+    decomposed = aten.decompositions()[op]
+    assert decomposed(image, weight, bias, *settings, 1) is NotImplemented
+    x, w, one, b = (t.to("meta") for t in (image, weight, single, bias))
+    assert decomposed(x, w, None, *settings, 1) is NotImplemented
+    assert decomposed(x, one, b[:4], *settings, 4) is NotImplemented
+    last = x.to(memory_format=torch.channels_last)
+    assert decomposed(last, one, b[:4], *settings, 4).shape == (2, 4, 5, 6)
+    for layout in (torch.channels_last, torch.contiguous_format):
+        given = [t.to(memory_format=layout) for t in (x, w)]
+        found, expected = decomposed(*given, b, *settings, 1), op(*given, b, *settings, 1)
+        assert (found.shape, found.stride()) == (expected.shape, expected.stride())
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize(
+    ("window", "stride", "padding", "divisor", "applies"),
+    [
+        ([2, 3], [], [0, 0], None, True),
+        ([2], [2, 2], [0], 3, True),
+        ([2, 2], [1, 1], [0, 0], None, False),
+        ([2, 2], [2, 2], [1, 1], None, False),
+        ([4, 4], [4, 4], [0, 0], None, False),  # a part of the image is in no window
+    ],
+)
+def test_gradients_of_windows_side_by_side(
+    layout: Any,
+    window: list[int],
+    stride: list[int],
+    padding: list[int],
+    divisor: Any,
+    applies: Any,
+) -> None:
+    op = torch.ops.aten.avg_pool2d_backward.default
+    x = torch.randn(2, 3, 8, 6).contiguous(memory_format=layout)
+    settings = (window, stride, padding, False, True, divisor)
+    g = torch.randn_like(torch.ops.aten.avg_pool2d.default(x, *settings))
+    found = aten.decompositions()[op](g, x, *settings)
+    if not applies:
+        assert found is NotImplemented
+        return
+    expected = op(g, x, *settings)
+    assert found.stride() == expected.stride()
+    torch.testing.assert_close(found, expected)
+    if layout == torch.contiguous_format:  # images without a batch
+        torch.testing.assert_close(aten.decompositions()[op](g[0], x[0], *settings), expected[0])
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64"])

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._prims_common import suggest_memory_format
 from torch.fx.experimental.symbolic_shapes import guard_or_false
 
 from fuser.adapters.aten import foreach
@@ -186,6 +187,47 @@ def _native_dropout(x: Tensor, p: float, train: bool | None) -> Any:
     return x * mask * (1 / (1 - p)), mask
 
 
+def _convolution(x: Tensor, weight: Tensor, bias: Tensor | None, *settings: Any) -> Any:
+    """Without the bias, which what reads the result adds. On a GPU the library would walk all of it
+    once more, slowly; only torch's kernel for single channels of row-major images adds it itself.
+    """
+    if bias is None or x.device.type == "cpu":
+        return NotImplemented
+    is_depthwise = settings[-1] > 1 and weight.shape[1] == 1
+    if is_depthwise and not _is_channels_last(x):
+        return NotImplemented
+    y = torch.ops.aten.convolution(x, weight, None, *settings)
+    return y + bias.view([-1, *(1 for _ in range(y.ndim - 2))])
+
+
+def _is_channels_last(x: Tensor) -> bool:
+    """False where that cannot be told by numbers."""
+    known = x.ndim == 4 and all(type(n) is int for n in (*x.shape, *x.stride()))
+    return known and suggest_memory_format(x) == torch.channels_last
+
+
+def _avg_pool2d_backward(
+    g: Tensor, x: Tensor, window: Any, stride: Any, padding: Any, *others: Any
+) -> Any:
+    """Where windows lie side by side, each has one element of `g` everywhere."""
+    sizes = [window[0], window[-1]]
+    wide = [*x.shape[:-2], *(n * size for n, size in zip(g.shape[-2:], sizes, strict=True))]
+    if any(type(n) is not int for n in (*x.shape, *x.stride(), *wide)) or wide != list(x.shape):
+        return NotImplemented
+    if (stride and [stride[0], stride[-1]] != sizes) or any(padding):
+        return NotImplemented
+    share = g / (others[-1] or sizes[0] * sizes[1])
+    last = _is_channels_last(x)
+    rows = share.permute(0, 2, 3, 1) if last else share
+    first = 1 if last else x.ndim - 2  # of the two dims of an image
+    rows = rows.unsqueeze(first + 1).unsqueeze(first + 3)
+    shape = list(rows.shape)
+    shape[first + 1], shape[first + 3] = sizes
+    wider = [*shape[:first], wide[-2], wide[-1], *shape[first + 4 :]]
+    result = rows.expand(shape).reshape(wider)
+    return result.permute(0, 3, 1, 2) if last else result
+
+
 def _convolution_backward(g: Tensor, x: Tensor, weight: Tensor, sizes: Any, *settings: Any) -> Any:
     """The gradient of the bias is a sum that what makes `g` computes beside it; the library would
     read all of `g` for it, slowly.
@@ -204,7 +246,9 @@ _OURS: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.slice_scatter.default: _slice_scatter,
     torch.ops.aten.transpose.int: _transpose,
     torch.ops.aten.addmm.default: _addmm,
+    torch.ops.aten.convolution.default: _convolution,
     torch.ops.aten.convolution_backward.default: _convolution_backward,
+    torch.ops.aten.avg_pool2d_backward.default: _avg_pool2d_backward,
     torch.ops.aten.nll_loss_backward.default: _nll_loss_backward,
     torch.ops.aten.nll_loss2d_backward.default: _nll_loss_backward,
     torch.ops.aten.native_group_norm.default: _native_group_norm,
