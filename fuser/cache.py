@@ -7,16 +7,18 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
+import json
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from weakref import WeakSet, WeakValueDictionary
 
 from fuser import _core
 from fuser._native import load_torch
-from fuser.errors import Unsupported, UserError
+from fuser.errors import UserError
 from fuser.refused import ONE_DEVICE, refuse
 
 if TYPE_CHECKING:
@@ -244,6 +246,7 @@ class FusionCache:
         # A number is a digest of all ops, and few programs ask for one: it waits until somebody
         # does, or the definition goes.
         self._unnumbered: WeakSet[FusionExecutorCache] = WeakSet()
+        self._kept: list[FusionExecutorCache] = []  # of deserialize()
 
     @classmethod
     def get(
@@ -270,12 +273,17 @@ class FusionCache:
 
     def number(self, executors: FusionExecutorCache) -> int:
         """The number of its definition."""
+        return self._number(executors)
+
+    def _number(self, executors: FusionExecutorCache, wanted: int | None = None) -> int:
+        """The same, one that is wanted where the definition has none and it is free."""
         self._unnumbered.discard(executors)
         executors._uncounted_by = None
         digest = hashlib.sha256(executors.fusion().structure()).digest()
         number = self._numbers.get(digest)
         if number is None:  # a counter, because threads may come here at once
-            number = self._numbers.setdefault(digest, next(self._next))
+            new = next(self._next) if wanted is None else wanted
+            number = self._numbers.setdefault(digest, new)
         self._alive.setdefault(number, executors)
         return number
 
@@ -307,15 +315,46 @@ class FusionCache:
         """Prints stats()."""
         print(self.stats())
 
-    def serialize(self, filename: str = "") -> NoReturn:
-        """Raises Unsupported `serialize-1`: kernels are kept on disk by themselves."""
-        raise Unsupported(
-            "FusionCache: there is no file to write or read\n  hint: compiled kernels are kept in "
-            "the folder FUSER_CACHE_DIR by themselves; define the definition again and run it",
-            rule="serialize-1",
-        )
+    def serialize(self, filename: str = "") -> None:
+        """Writes the definitions that are alive, with their numbers, as text (without a name:
+        definitions.json in the folder of kernels on disk). Kernels are kept there by themselves.
+        """
+        self.num_fusions()
+        texts = {number: repr(of.fusion()) for number, of in sorted(self._alive.items())}
+        path = _definitions_file(filename)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(texts, indent=1), encoding="utf-8")
 
-    deserialize = serialize
+    def deserialize(self, filename: str = "") -> None:
+        """Defines again what serialize() wrote, under the same numbers where they are free, and
+        keeps it alive; what was compiled comes from disk. The file is a program: read your own.
+        Raises UserError `serialize-1` for a file that cannot be read.
+        """
+        from fuser.definition import FusionDefinition
+        from fuser.legacy import define_again
+
+        path = _definitions_file(filename)
+        try:
+            texts = {int(n): text for n, text in json.loads(path.read_text("utf-8")).items()}
+        except (OSError, ValueError, AttributeError) as error:
+            raise UserError(
+                f"FusionCache.deserialize(): {path} holds no definitions: {error}\n"
+                "  hint: FusionCache.get().serialize(filename) writes it",
+                rule="serialize-1",
+            ) from error
+        while next(self._next) < max(texts, default=0):
+            pass  # what is numbered from now on comes behind them
+        taken = set(self._numbers.values())
+        for number, text in texts.items():
+            define_again(text, fd := FusionDefinition())
+            self._kept.append(fd.fec)
+            self._number(fd.fec, None if number in taken else number)
+
+
+def _definitions_file(filename: str) -> Path:
+    if filename:
+        return Path(filename)
+    return Path(_core.store_directory(_core.get_option("FUSER_CACHE_DIR"))) / "definitions.json"
 
 
 class LRUCache:

@@ -105,9 +105,21 @@ def _next_random_position(inputs: Sequence[Any], ops: int) -> tuple[int, int]:
             torch.cuda.set_rng_state(state, device)
 
 
+def one_by_one(records: dict[str, Any], inputs: Sequence[Any]) -> list[Any]:
+    """The inputs as a run takes them: a list or tuple, a shape among them, where the definition
+    has scalars stands for as many of them, those of a define_vector()."""
+    arguments = records["arguments"]
+    flat: list[Any] = []
+    for value in inputs:
+        scalars = len(flat) < len(arguments) and not arguments[len(flat)][0]
+        flat += value if scalars and isinstance(value, list | tuple) else [value]
+    return flat
+
+
 def _bind(records: dict[str, Any], inputs: Sequence[Any]) -> dict[tuple[bool, int], Any]:
     """(is it a tensor?, id or index) -> input, checked."""
     arguments = records["arguments"]
+    inputs = one_by_one(records, inputs)
     if len(inputs) != len(arguments):
         raise UserError(
             f"evaluate(): expected {len(arguments)} inputs, got {len(inputs)}",

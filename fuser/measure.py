@@ -121,11 +121,14 @@ def processor_of(inputs: Sequence[Any]) -> str:
 
 def _own(fd: FusionDefinition, inputs: Sequence[Any]) -> list[Any]:
     """The inputs, copies in place of those that runs write."""
+    from fuser.interpreter import one_by_one
+
     records = fd.fusion.records()
     written = {alias for _, alias in records["outputs"] if alias >= 0}
+    given = one_by_one(records, inputs)
     return [
         value.clone() if is_tensor and index in written else value
-        for value, (is_tensor, index, _) in zip(inputs, records["arguments"], strict=True)
+        for value, (is_tensor, index, _) in zip(given, records["arguments"], strict=True)
     ]
 
 

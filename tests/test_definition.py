@@ -502,8 +502,65 @@ def test_numbers_at_the_ends_of_their_types() -> None:
     assert got == [end for _, end in ends for _ in range(2)] + [255]
 
 
+def test_a_device_that_torch_does_not_know() -> None:
+    with FusionDefinition() as fd:
+        fd.add_output(fd.define_tensor([-1]) * 2)
+    for device in ("bogus", "cpu:x", "meta"):
+        with pytest.raises(UserError, match="expected a CPU or CUDA device") as caught:
+            fd.execute([torch.ones(3)], device=device)
+        assert caught.value.rule == "argument-device"
+
+
 def test_vectors_of_numbers() -> None:
     fd = FusionDefinition()
     n = fd.define_scalar(DataType.Int)
     fd.add_output(fd.ops.full(fd.define_vector([2, n]), 1.0, DataType.Float))
     assert fd.execute([3], device="cpu")[0].shape == (2, 3)
+
+
+def test_sizes_of_any_integers() -> None:
+    """Scalars of int32 and of int8 are sizes and bounds wherever those of int64 are."""
+    x = torch.arange(12.0).view(3, 4)
+    with FusionDefinition() as fd:
+        t = fd.define_tensor([-1, -1])
+        n, m = fd.define_scalar(DataType.Int32), fd.define_scalar(DataType.Char)
+        o = fd.ops
+        for result in (
+            o.reshape(t, fd.define_vector([o.size(t, 0), n, m])),
+            o.full([n, m], 2.0, DataType.Float),
+            o.broadcast_in_dim(t, [n, 3, 4], [1, 2]),
+            o.expand(o.unsqueeze(t, 0), [m, -1, -1]),
+            o.slice(t, [0, n], [m, 4]),
+            o.pad(t, [n, m]),
+            o.iota(n),
+            o.topk(t, n)[0],
+        ):
+            fd.add_output(result)
+    sizes = [list(r.shape) for r in fd.execute([x, 2, 2])]
+    expected = [[3, 2, 2], [2, 2], [2, 3, 4], [2, 3, 4], [2, 2], [3, 8], [2], [3, 2]]
+    assert sizes == expected
+    assert [list(r.shape) for r in fuser.evaluate(fd, [x, 2, 2])] == expected
+
+
+def test_a_list_is_as_many_scalars() -> None:
+    """What a define_vector() stands for may be given as one list, tuple or shape."""
+    x = torch.arange(12.0).view(3, 4)
+    with FusionDefinition() as fd:
+        shape = fd.define_vector(2)
+        t = fd.define_tensor([-1, -1])
+        factor = fd.define_scalar(DataType.Double)
+        fd.add_output(fd.ops.mul(fd.ops.reshape(t, shape), factor))
+    expected = 2 * x.view(2, 6)
+    inputs: list[Any]
+    for inputs in (
+        [2, 6, x, 2.0],
+        [[2, 6], x, 2.0],
+        [(2, 6), x, [2.0]],
+        [torch.Size([2, 6]), x, 2],
+    ):
+        assert fd.execute(inputs)[0].equal(expected)
+        assert fd.validate(inputs, save_repro_inputs=True)[0].equal(expected)
+        exec(fd.last_repro_script(), {})
+    for wrong in ([[2], x, 2.0], [[2, 6, 1], x, 2.0], [2, 6, [x], 2.0], [[2, x], 6, 2.0]):
+        with pytest.raises(UserError, match="expected"):
+            fd.execute(wrong)

@@ -262,15 +262,38 @@ def test_fusion_cache(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UserError) as caught:
         FusionDefinition(id=10**6)
     assert caught.value.rule == "fusion-id-1"
-    for store in (cache.serialize, cache.deserialize):
-        with pytest.raises(Unsupported, match="FUSER_CACHE_DIR") as refused:
-            store("file")
-        assert refused.value.rule == "serialize-1"
     cache.print_stats()
     assert capsys.readouterr().out.startswith(f"{before + 2} fusions; definitions ")
     FusionCache.reset()
     assert FusionCache.get().num_fusions() == 0
     assert one.execute([X])[0].equal(41 * X.relu())
+
+
+def test_the_fusion_cache_can_be_written_and_read(
+    tmp_path: Path, set_option: Callable[[str, object], None]
+) -> None:
+    set_option("FUSER_CACHE_DIR", tmp_path)
+    FusionCache.reset()
+    one, two = Doubled(X, 61.0), Doubled(X, 63.0)
+    ids = [fd.id() for fd in (one, two)]
+    for name in ("", str(tmp_path / "deeper" / "cache")):
+        FusionCache.get().serialize(name)
+    assert (tmp_path / "definitions.json").exists()
+    FusionCache.reset()
+    cache = FusionCache.get()
+    assert Doubled(X, 62.0).id() == 0  # the first number is taken
+    cache.deserialize(str(tmp_path / "deeper" / "cache"))
+    assert cache.num_fusions() == 3
+    assert FusionDefinition(ids[1]).execute([X])[0].equal(63 * X.relu())
+    assert one.fusion == FusionDefinition(Doubled(X, 61.0).id()).fusion
+    assert len({Doubled(X, factor).id() for factor in (61.0, 62.0, 63.0, 64.0)}) == 4
+    cache.deserialize("")
+    assert cache.num_fusions() == 4
+    (tmp_path / "other").write_text("[1]")
+    for wrong in ("none", "other"):
+        with pytest.raises(UserError) as refused:
+            cache.deserialize(str(tmp_path / wrong))
+        assert refused.value.rule == "serialize-1"
 
 
 def test_fusion_cache_digests_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,10 +16,16 @@ namespace py = pybind11;
 namespace fuser {
 namespace {
 
+// Sizes and bounds are int64, whatever integers they are given as.
+Expr to_size(Builder& builder, py::handle value, Where where) {
+  const Expr size = to_scalar(builder, value, where);
+  return kind_of(size->dtype) == Kind::Int ? builder.exprs.cast(DType::Int64, size) : size;
+}
+
 std::vector<Expr> to_sizes(Builder& builder, const py::sequence& shape, const char* call) {
   std::vector<Expr> sizes;
   for (size_t d = 0; d < shape.size(); ++d)
-    sizes.push_back(to_scalar(builder, py::object(shape[d]), {call, "size", static_cast<int>(d)}));
+    sizes.push_back(to_size(builder, py::object(shape[d]), {call, "size", static_cast<int>(d)}));
   return sizes;
 }
 
@@ -223,7 +229,7 @@ void bind_define(py::module_& m) {
       "iota",
       [](const BuilderRef& builder, py::handle length) {
         check_open(*builder);
-        const Expr n = to_scalar(*builder, length, {"iota", "length"});
+        const Expr n = to_size(*builder, length, {"iota", "length"});
         return TensorHandle{builder, iota(*builder, n, user_line())};
       },
       py::arg("builder"), py::arg("length"));
@@ -243,8 +249,8 @@ void bind_define(py::module_& m) {
       [](const BuilderRef& builder, const TensorHandle& arg, int64_t dim, py::handle outer,
          py::handle inner) {
         const Tensor* t = argument(builder, arg, "split_dim");
-        const Expr o = to_scalar(*builder, outer, {"split_dim", "size", 0});
-        const Expr i = to_scalar(*builder, inner, {"split_dim", "size", 1});
+        const Expr o = to_size(*builder, outer, {"split_dim", "size", 0});
+        const Expr i = to_size(*builder, inner, {"split_dim", "size", 1});
         return TensorHandle{builder, split_dim(*builder, t, dim, o, i, user_line())};
       },
       py::arg("builder"), py::arg("arg"), py::arg("dim"), py::arg("outer"), py::arg("inner"));
@@ -252,7 +258,7 @@ void bind_define(py::module_& m) {
       "merge_dims",
       [](const BuilderRef& builder, const TensorHandle& arg, int64_t dim, py::handle size) {
         const Tensor* t = argument(builder, arg, "merge_dims");
-        const Expr n = to_scalar(*builder, size, {"merge_dims", "size"});
+        const Expr n = to_size(*builder, size, {"merge_dims", "size"});
         return TensorHandle{builder, merge_dims(*builder, t, dim, n, user_line())};
       },
       py::arg("builder"), py::arg("arg"), py::arg("dim"), py::arg("size"));

@@ -100,6 +100,28 @@ Number to_number(py::handle value, DType wanted, size_t position) {
   return {};
 }
 
+bool is_list(PyObject* o) { return PyList_Check(o) || PyTuple_Check(o); }
+
+// The inputs of a call one by one: a list or tuple, a shape among them, where the definition has
+// scalars stands for as many of them, those of a define_vector().
+py::object flattened(const Fusion& fusion, py::object items) {
+  const Py_ssize_t count = PySequence_Fast_GET_SIZE(items.ptr());
+  PyObject** const given = PySequence_Fast_ITEMS(items.ptr());
+  if (std::none_of(given, given + count, is_list)) return items;
+  py::list flat;
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    const size_t place = flat.size();
+    const bool scalars = place < fusion.arguments.size() && !fusion.arguments[place].is_tensor;
+    if (!scalars || !is_list(given[i])) {
+      flat.append(py::handle(given[i]));
+      continue;
+    }
+    for (const py::handle number : py::reinterpret_borrow<py::sequence>(given[i]))
+      flat.append(number);
+  }
+  return flat;
+}
+
 // Arguments of a call that is yet to come: a tensor is (sizes, strides,
 // dtype, offset in bytes, device).
 struct DescribedArguments {
@@ -149,8 +171,9 @@ struct PythonExecutor : TorchExecutor {
     constexpr const char* expected = "execute(): inputs: expected a list of tensors and numbers";
     if (!PySequence_Check(inputs.ptr()) || THPVariable_Check(inputs.ptr()))
       throw py::type_error(expected);
-    const auto items = py::reinterpret_steal<py::object>(PySequence_Fast(inputs.ptr(), expected));
+    auto items = py::reinterpret_steal<py::object>(PySequence_Fast(inputs.ptr(), expected));
     if (!items) throw py::error_already_set();
+    items = flattened(fusion, std::move(items));
     const auto given = static_cast<size_t>(PySequence_Fast_GET_SIZE(items.ptr()));
     FUSER_CHECK(given == fusion.arguments.size(), User, "argument-count", "execute(): expected ",
                 fusion.arguments.size(), " inputs (", fusion.inputs.size(), " tensors, ",
@@ -216,8 +239,19 @@ struct PythonExecutor : TorchExecutor {
     return true;
   }
 
+  static py::object torch_device(const py::object& device) {
+    try {
+      return py::module_::import("torch").attr("device")(device);
+    } catch (py::error_already_set& error) {
+      if (!error.matches(PyExc_RuntimeError)) throw;  // of another type than a device has
+      throw Fault(FaultKind::User, "argument-device",
+                  text("execute(): device=", py::str(device).cast<std::string>(),
+                       ": expected a CPU or CUDA device"));
+    }
+  }
+
   static int device_index(const py::object& device) {
-    const py::object d = py::module_::import("torch").attr("device")(device);
+    const py::object d = torch_device(device);
     const auto type = d.attr("type").cast<std::string>();
     if (type == "cpu") return cpu_device;
     FUSER_CHECK(type == "cuda", User, "argument-device", "execute(): device=", type,
