@@ -332,7 +332,7 @@ class _Run:
     def take_along_axis(self, record: dict[str, Any]) -> torch.Tensor:
         value, index = (self.values[t] for t in record["operands"])
         dim = record["dim"]
-        if index.shape[dim]:
+        if math.prod(self.sizes(record)):
             self.require_elements(record, [dim])
         size = value.shape[dim]
         index = index.long()

@@ -287,6 +287,31 @@ def test_nothing_to_reduce() -> None:
     )
 
 
+def test_nothing_taken_from_nothing() -> None:
+    """Where a result has no elements it may be taken from a dim that has none, as in torch."""
+    with FusionDefinition() as fd:
+        x, index = fd.define_tensor([-1, -1]), fd.define_tensor([-1, -1], dtype=DataType.Int)
+        fd.add_output(fd.ops.take_along_axis(x, index, 1))
+        fd.add_output(fd.ops.index_select(x, fd.ops.iota(fd.ops.size(x, 1)), 1))
+        fd.add_output(fd.ops.sum(fd.ops.take_along_axis(x, index, 1), [1]))
+    inputs = [torch.ones(3, 0), torch.zeros(3, 0, dtype=torch.int64)]
+    for results in (evaluate(fd, inputs), fd.execute(inputs)):
+        assert [r.tolist() for r in results] == [[[], [], []], [[], [], []], [0.0, 0.0, 0.0]]
+    for run in (evaluate, lambda fd, inputs: fd.execute(inputs)):
+        with pytest.raises(ShapeError) as caught:
+            run(fd, [torch.ones(3, 0), torch.zeros(3, 2, dtype=torch.int64)])
+        assert caught.value.rule == "reduce-empty-1"
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([3, 0])
+        fd.add_output(fd.ops.index_select(x, fd.define_tensor([0], dtype=DataType.Int), 1))
+        fd.add_output(fd.ops.gather(x, fd.define_tensor([-1, 0], dtype=DataType.Int), 1))
+        with pytest.raises(ShapeError):
+            fd.ops.select(x, 0, 1)
+    none = torch.zeros(0, dtype=torch.int64)
+    results = fd.execute([torch.ones(3, 0), none, none.view(2, 0)])
+    assert [list(r.shape) for r in results] == [[3, 0], [2, 0]]
+
+
 def test_indices() -> None:
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1, -1])

@@ -42,8 +42,13 @@ DType compute_for(ReduceOp op, const Tensor& arg, const std::string& what) {
   return compute;
 }
 
-void require_elements(Fusion& fusion, const std::string& what, const Tensor* arg, int64_t dim) {
-  const Expr extent = arg->shape[dim];
+// The dim has elements, where `asked` elements of the result are taken from it (nullptr: some are).
+void require_elements(Fusion& fusion, const std::string& what, const Tensor* arg, int64_t dim,
+                      Expr asked = nullptr) {
+  Exprs& exprs = fusion.exprs;
+  const Expr one = exprs.constant(1);
+  Expr extent = arg->shape[dim];
+  if (asked) extent = exprs.add(extent, exprs.sub(one, exprs.apply(Op::minimum, {asked, one})));
   NonEmpty rule{.extent = extent, .op = what, .axis = static_cast<int>(dim), .tensor = arg};
   if (extent->is_constant(0)) raise_empty(rule);
   if (!extent->is_constant()) fusion.nonempty.push_back(std::move(rule));
@@ -157,7 +162,9 @@ const Tensor* take_along_axis(Fusion& fusion, const Tensor* arg, const Tensor* i
                                    .broken = "the index is larger than what it picks from",
                                    .expected = "at most that, but along the dim itself"}});
   }
-  require_elements(fusion, what, arg, dim);
+  Expr asked = fusion.exprs.constant(1);
+  for (Expr extent : shape) asked = fusion.exprs.mul(asked, extent);
+  require_elements(fusion, what, arg, dim, asked);
   for (Constraint& c : constraints) rules::require(fusion, std::move(c));
   return append(fusion, arg->dtype, std::move(shape),
                 TakeAlongAxis{.arg = arg, .index = index, .dim = dim, .same_sizes = same_sizes},
