@@ -178,14 +178,21 @@ void compare(bool unfused, const py::object& look) {
       }}));
 }
 
+using Forms = std::tuple<std::unordered_map<std::string, std::optional<std::string>>, bool, bool>;
+
 void set_rules(bool cuda, bool cpu, bool single_nodes, bool siblings,
-               const std::unordered_map<std::string, std::tuple<bool, int, bool>>& ops) {
+               const std::unordered_map<std::string, std::tuple<bool, int, bool>>& ops,
+               const std::unordered_map<std::string, Forms>& forms) {
   ScriptRules rules{
       .cuda = cuda, .cpu = cpu, .single_nodes = single_nodes, .siblings = siblings, .ops = {}};
   for (const auto& [name, op] : ops)
     rules.ops[name] = {.computes = std::get<0>(op),
                        .sizes = static_cast<SizesOf>(std::get<1>(op)),
                        .gives_bools = std::get<2>(op)};
+  for (const auto& [name, form] : forms) {
+    ScriptOp& op = rules.ops[name];
+    std::tie(op.only, op.halves, op.complexes) = form;
+  }
   set_script_rules(std::move(rules));
 }
 
@@ -198,11 +205,12 @@ PYBIND11_MODULE(_torchscript, m) {
   m.def("install", &install, py::arg("adapter"),
         "Registers pass and operators with torch, once for the process.");
   m.def("set_rules", &set_rules, py::arg("cuda"), py::arg("cpu"), py::arg("single_nodes"),
-        py::arg("siblings"), py::arg("ops"),
+        py::arg("siblings"), py::arg("ops"), py::arg("forms"),
         "What the pass takes from now on. single_nodes: a node that computes is a group by itself. "
         "siblings: groups that read the same tensor are joined. ops: by overload, whether it "
         "computes, what its sizes are (0 unknown, 1 those of the first tensor, 2 of all, "
-        "broadcast), and whether it gives bools.");
+        "broadcast), and whether it gives bools. forms: of some ops the arguments that must be a "
+        "text or None, and whether tensors of half and of complex types are taken.");
   m.def("compare", &compare, py::arg("unfused"), py::arg("look"),
         "From now on look(results, results of the unfused graph, graph as text) is called after "
         "each fused run; without `unfused` the second list is empty. None: nothing is.");

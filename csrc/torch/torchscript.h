@@ -9,8 +9,10 @@
 
 #include <torch/csrc/jit/ir/alias_analysis.h>
 #include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/runtime/operator.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -29,6 +31,9 @@ struct ScriptOp {
   bool computes = true;  // false: only moves or renames elements; a group of such ops is of no use
   SizesOf sizes = SizesOf::Unknown;
   bool gives_bools = false;  // of operands of any type
+  // Arguments that must be these constants, text or None.
+  std::unordered_map<std::string, std::optional<std::string>> only;
+  bool halves = true, complexes = true;  // does it take tensors of such types?
 };
 
 // What the pass goes by. Immutable: switching the fuser on or off publishes another.
@@ -45,6 +50,7 @@ void set_script_rules(ScriptRules rules);
 
 // "aten::add.Tensor", "aten::relu"; "" for a node without a schema.
 std::string overload_name(const torch::jit::Node* node);
+// nullptr: no group may hold it.
 const ScriptOp* find_op(const ScriptRules& rules, const torch::jit::Node* node);
 // Of x.relu_() the op x.relu(), where a group may hold it.
 const ScriptOp* find_in_place(const ScriptRules& rules, const torch::jit::Node* node);
@@ -70,7 +76,10 @@ c10::Symbol add_bias();
 // The pass. Before: after differentiation, with profile nodes. After: groups behind guards.
 void fuse_script(std::shared_ptr<torch::jit::Graph>& graph);
 
-// Its steps (torchscript_rewrite.cpp, torchscript_partition.cpp), on a block with profiled types:
+// Its steps (torchscript_lists.cpp, torchscript_rewrite.cpp, torchscript_partition.cpp), on a block
+// with profiled types:
+// of a list of which parts are taken by their place each part is a node;
+void take_lists_apart(torch::jit::Block* block);
 // sizes of what a group may compute are computed from the sizes of its operands;
 void move_sizes_out(torch::jit::Block* block, const ScriptRules& rules);
 // the bias of a linear or a convolution is added by a node of its own where what follows can be
@@ -95,8 +104,10 @@ void name_copies(torch::jit::Node* group);
 // regions outside of groups are what they were.
 void inline_regions(torch::jit::Block* block);
 
-// The operators of groups and guards, and of the copies (torchscript_copies.cpp).
+// The operators of groups and guards, of the copies (torchscript_copies.cpp), and of parts of lists
+// (torchscript_lists.cpp).
 void register_script_operators();
 void register_copies();
+std::vector<std::optional<torch::jit::Operator>> part_operators();
 
 }  // namespace fuser

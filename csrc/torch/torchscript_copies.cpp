@@ -86,7 +86,7 @@ void register_copies() {
       stack.back() = stack.back().toTensor().clone();
     };
   };
-  std::vector<std::optional<Operator>> operators;
+  std::vector<std::optional<Operator>> operators = part_operators();
   for (const Copy& copy : copies)
     operators.emplace_back(Operator(std::string("prim::") + copy.schema, operation,
                                     c10::AliasAnalysisKind::FROM_SCHEMA));
@@ -100,6 +100,13 @@ void register_copies() {
   operators.emplace_back(
       Operator("fuser::add_bias(Tensor result, Tensor? bias, int behind) -> Tensor", add_a_bias,
                c10::AliasAnalysisKind::FROM_SCHEMA));
+  const auto product = [](Stack& stack) {
+    int64_t all = 1;
+    for (int64_t n : pop(stack).toIntVector()) all *= n;
+    push(stack, all);
+  };
+  operators.emplace_back(
+      Operator("fuser::product(int[] sizes) -> int", product, c10::AliasAnalysisKind::FROM_SCHEMA));
   const RegisterOperators registered(std::move(operators));
 }
 

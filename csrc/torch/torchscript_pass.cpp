@@ -1,3 +1,4 @@
+#include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/passes/common_subexpression_elimination.h>
 #include <torch/csrc/jit/passes/dead_code_elimination.h>
 #include <torch/csrc/jit/passes/remove_mutation.h>
@@ -80,6 +81,24 @@ void use_all_results(Block* block, std::vector<Node*>& uses) {
   uses.push_back(use->insertBefore(block->return_node()));
 }
 
+// Is it a form of the op that a definition has? What is not known yet is taken.
+bool takes_arguments(const ScriptOp& op, const Node* node) {
+  for (const auto& [name, wanted] : op.only) {
+    const Value* v = node->namedInput(name);
+    const auto given = toIValue(v);
+    if (wanted ? !given || !given->isString() || given->toStringRef() != *wanted : !v->mustBeNone())
+      return false;
+  }
+  return (op.halves && op.complexes) ||
+         std::none_of(node->inputs().begin(), node->inputs().end(), [&](const Value* v) {
+           const auto type = v->type()->cast<TensorType>();
+           if (!type || !type->scalarType()) return false;
+           const at::ScalarType dtype = *type->scalarType();
+           const bool half = at::isReducedFloatingType(dtype);
+           return (!op.halves && half) || (!op.complexes && at::isComplexType(dtype));
+         });
+}
+
 }  // namespace
 
 ScriptRulesRef script_rules() {
@@ -103,7 +122,8 @@ std::string overload_name(const Node* node) {
 const ScriptOp* find_op(const ScriptRules& rules, const Node* node) {
   if (node->kind() == prim::Constant || node->kind() == prim::Param) return nullptr;
   const auto found = rules.ops.find(overload_name(node));
-  return found == rules.ops.end() ? nullptr : &found->second;
+  if (found == rules.ops.end() || !takes_arguments(found->second, node)) return nullptr;
+  return &found->second;
 }
 
 const ScriptOp* find_in_place(const ScriptRules& rules, const Node* node) {
@@ -139,6 +159,7 @@ std::shared_ptr<Graph> with_groups(Graph& graph, const ScriptRules& rules) {
   std::shared_ptr<Graph> fused = graph.copy();
   RemoveProfileNodesAndSpecializeTypes(fused);
   remove_mutation(fused, rules);
+  take_lists_apart(fused->block());
   move_sizes_out(fused->block(), rules);
   split_biases(fused->block(), rules);
   EliminateDeadCode(fused);

@@ -15,6 +15,13 @@ using namespace torch::jit;  // NOLINT: half the names of this file are its
 
 // ---- sizes
 
+// Does it ask for sizes, their number or their product?
+bool asks_for_sizes(const Node* n) {
+  static const Symbol numel = Symbol::aten("numel");  // not every torch has a name for it
+  return n->kind() == aten::size || n->kind() == aten::dim || n->kind() == numel ||
+         (n->kind() == aten::len && is_tensor(n->input()));
+}
+
 // Sizes of values, written in front of the nodes that ask for them.
 struct Sizes {
   Graph& graph;
@@ -44,16 +51,26 @@ struct Sizes {
       size->replaceInput(0, from[0]);
       return;
     }
+    // Along a branch a region can ask for it, but not broadcast sizes.
+    if (size->kind() != aten::size && size->owningBlock()->owningNode()) return;
     WithInsertPoint at(size);
     std::vector<Value*> all;
     for (Value* s : from) all.push_back(graph.insert(aten::size, {s}));
     Value* joint = graph.insertNode(graph.create(prim::BroadcastSizes, all))->output();
     joint->setType(ListType::ofInts());
-    Value* result = joint;
-    if (size->inputs().size() == 2)
-      result = graph.insert(aten::__getitem__, {joint, size->input(1)});
-    size->output()->replaceAllUsesWith(result);
+    size->output()->replaceAllUsesWith(asked(size, joint));
     size->destroy();
+  }
+
+ private:
+  // What the node asks for, from the sizes.
+  Value* asked(const Node* n, Value* sizes) const {
+    if (n->kind() == aten::dim) return graph.insert(aten::len, {sizes});
+    if (n->kind() == aten::len) return graph.insert(aten::__getitem__, {sizes, 0});
+    if (n->kind() == aten::size)
+      return n->inputs().size() < 2 ? sizes : graph.insert(aten::__getitem__, {sizes, n->input(1)});
+    static const Symbol product = Symbol::fromQualString("fuser::product");
+    return graph.insertNode(graph.create(product, {sizes}))->output()->setType(IntType::get());
   }
 };
 
@@ -208,7 +225,7 @@ void move_sizes_out(Block* block, const ScriptRules& rules) {
   for (auto it = block->nodes().begin(); it != block->nodes().end();) {
     Node* const n = *it++;
     for (Block* inner : n->blocks()) move_sizes_out(inner, rules);
-    if (n->kind() == aten::size) sizes.rewrite(n);
+    if (asks_for_sizes(n)) sizes.rewrite(n);
   }
 }
 

@@ -85,8 +85,14 @@ def _set_rules(on: bool) -> None:
     global _on
     if on or _on:
         taken = {n: op for n, op in _ops().items() if n.partition(".")[0] not in _modes.skipped}
+        forms = {n: form for n, form in torchscript_ops.FORMS.items() if n in taken}
         _module().set_rules(
-            on, on and _state[1], _modes.single_nodes, _modes.siblings, taken if on else {}
+            on,
+            on and _state[1],
+            _modes.single_nodes,
+            _modes.siblings,
+            taken if on else {},
+            forms if on else {},
         )
     _on = on
 

@@ -94,12 +94,16 @@ def _parts_of_size(fd: FusionDefinition, total: Any, size: Any) -> Any:
 # many parts there are; a definition checks it in each run.
 
 
+def _chunked_size(fd: FusionDefinition, total: Any, chunks: int) -> Any:
+    """Of nothing there are as many parts, as of one element for each."""
+    if isinstance(total, int):
+        return total
+    return total + chunks * (1 - fd.ops.minimum(total, 1))
+
+
 def _chunks(fd: FusionDefinition, x: Tensor, *, chunks: int, dim: int) -> Any:
-    total = _size(x, dim)
-    # Of nothing there are as many parts, as of one element for each.
-    if not isinstance(total, int):
-        total = total + chunks * (1 - fd.ops.minimum(total, 1))
-    elif total == 0:
+    total = _chunked_size(fd, _size(x, dim), chunks)
+    if isinstance(total, int) and total == 0:
         return [x] * chunks
     Emitter(fd).check_equal(_parts_of_size(fd, total, _parts_of_size(fd, total, chunks)), chunks)
     return aten.emit(fd, "aten.chunk.default", [x, chunks, dim], {})
@@ -127,6 +131,41 @@ def _split_with_sizes(fd: FusionDefinition, x: Tensor, sizes: Sequence[Any], dim
     return aten.emit(fd, "aten.split_with_sizes.default", [x, sizes, dim], {})
 
 
+# One part of a list whose number of parts the script does not say. Where torch's list is too short,
+# it raises; a definition checks it in each run.
+
+
+def _check_more(fd: FusionDefinition, parts: Any, place: int) -> None:
+    if isinstance(parts, int):
+        Emitter(fd).check_equal(min(parts, place + 1), place + 1)
+    else:
+        Emitter(fd).check_equal(fd.ops.minimum(parts, place + 1), place + 1)
+
+
+def _chunk_part(fd: FusionDefinition, x: Tensor, chunks: int, dim: int, place: int) -> Any:
+    total = _chunked_size(fd, _size(x, dim), chunks)
+    if isinstance(total, int) and total == 0:
+        _check_more(fd, chunks, place)
+        return x
+    _check_more(fd, _parts_of_size(fd, total, _parts_of_size(fd, total, chunks)), place)
+    return aten.emit(fd, "aten.chunk.default", [x, chunks, dim], {})[place]
+
+
+def _split_part(fd: FusionDefinition, x: Tensor, size: Any, dim: int, place: int) -> Any:
+    if not isinstance(size, int) or size < 1:
+        raise Unsupported("parts of a size that is known when it runs", rule="script-split")
+    if place:  # of nothing there is one part
+        _check_more(fd, _parts_of_size(fd, _size(x, dim), size), place)
+    bounds = [place * size, (place + 1) * size]
+    return aten.emit(fd, "aten.slice.Tensor", [x, dim, *bounds, 1], {})
+
+
+def _sizes_part(fd: FusionDefinition, x: Tensor, sizes: Sequence[Any], dim: int, place: int) -> Any:
+    if place >= len(sizes):
+        raise Unsupported("a part that there is not", rule="script-split")
+    return _split_with_sizes(fd, x, sizes, dim)[place]
+
+
 ADD_BIAS = "fuser::add_bias"
 _REDUCED, _FULL = "aten::_autocast_to_reduced_precision", "aten::_autocast_to_full_precision"
 LIKE_FIRST = (ADD_BIAS, _REDUCED, _FULL)
@@ -149,4 +188,19 @@ OPS: dict[str, Callable[..., Any]] = {
     "aten::view_as": _view_as,
     "aten::reshape_as": _view_as,
     "prim::ConstantChunk": _chunks,
+    "fuser::chunk_part": _chunk_part,
+    "fuser::split_part": _split_part,
+    "fuser::sizes_part": _sizes_part,
+}
+# Of ops of which a definition has some forms only: arguments that must be this text or None, and
+# whether tensors of half and of complex types are taken.
+FORMS: dict[str, tuple[dict[str, str | None], bool, bool]] = {
+    "aten::pad": ({"mode": "constant"}, True, True),
+    "aten::linalg_norm": ({"ord": None}, True, True),
+    "aten::nextafter": ({}, False, True),
+    "aten::complex": ({}, False, True),
+    "aten::adjoint": ({}, True, False),
+    "aten::mH": ({}, True, False),
+    "aten::cosine_similarity": ({}, True, False),
+    "aten::nan_to_num": ({}, True, False),
 }

@@ -1,0 +1,142 @@
+// Lists of tensors that a script takes parts of by their place: x.chunk(3, 1)[0]. A group gives no
+// lists, and such a list has no number of parts. So each part is a node of its own.
+#include <ATen/ops/chunk.h>
+#include <ATen/ops/split.h>
+#include <ATen/ops/split_with_sizes.h>
+#include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/runtime/custom_operator.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "torch/torchscript.h"
+
+namespace fuser {
+namespace {
+
+using namespace torch::jit;  // NOLINT: half the names of this file are its
+
+// The op that gives one part, with the place of the part behind the operands. Of dims that are
+// taken apart wholly it is torch's own.
+std::optional<Symbol> part_of(const Node* n) {
+  switch (n->kind()) {
+    case aten::chunk:
+      return Symbol::fromQualString("fuser::chunk_part");
+    case aten::split:
+      return Symbol::fromQualString(n->input(1)->type()->kind() == TypeKind::ListType
+                                        ? "fuser::sizes_part"
+                                        : "fuser::split_part");
+    case aten::split_with_sizes:
+      return Symbol::fromQualString("fuser::sizes_part");
+    case aten::unbind:
+      return aten::select;
+    default:
+      return std::nullopt;
+  }
+}
+
+// Is all that is done with the list to take parts at places that the script names? From the end
+// only where the op that gives one counts from there as well.
+bool only_parts_are_taken(const Node* n, bool from_the_end) {
+  const std::vector<Use>& uses = n->output()->uses();
+  return !uses.empty() && std::all_of(uses.begin(), uses.end(), [&](const Use& use) {
+    if (use.user->kind() != aten::__getitem__ || use.offset != 0) return false;
+    const auto place = toIValue(use.user->input(1));
+    return place && place->isInt() && (from_the_end || place->toInt() >= 0);
+  });
+}
+
+void take_parts(Node* n, Symbol part) {
+  Graph& graph = *n->owningGraph();
+  const std::vector<Use> uses = n->output()->uses();
+  for (const Use& use : uses) {
+    Node* const taken = use.user;
+    // Where the list was made: its tensor may be another by the time that a part is taken.
+    WithInsertPoint at(n);
+    std::vector<Value*> operands = n->inputs().vec();
+    Value* const place = graph.insertConstant(*toIValue(taken->input(1)));
+    operands.push_back(place);
+    Node* const made = graph.insertNode(graph.create(part, operands));
+    made->output()->copyMetadata(taken->output());
+    taken->output()->replaceAllUsesWith(made->output());
+    taken->destroy();
+  }
+  n->destroy();
+}
+
+// broadcast_tensors([a, b]): each as large as all are together.
+void broadcast_each(Node* n) {
+  Graph& graph = *n->owningGraph();
+  Node* const list = n->input()->node();
+  Node* const unpack = n->output()->uses()[0].user;
+  WithInsertPoint at(n);
+  std::vector<Value*> sizes;
+  for (Value* v : list->inputs()) sizes.push_back(graph.insert(aten::size, {v}));
+  Value* const joint = graph.insertNode(graph.create(prim::BroadcastSizes, sizes))->output();
+  joint->setType(ListType::ofInts());
+  for (size_t i = 0; i < unpack->outputs().size(); ++i) {
+    Value* const wide = graph.insert(aten::expand, {list->input(i), joint});
+    wide->copyMetadata(unpack->output(i));
+    unpack->output(i)->replaceAllUsesWith(wide);
+  }
+  unpack->destroy();
+  n->destroy();
+}
+
+bool broadcasts_each(const Node* n) {
+  if (overload_name(n) != "aten::broadcast_tensors") return false;
+  const std::vector<Use>& uses = n->output()->uses();
+  const Node* list = n->input()->node();
+  return uses.size() == 1 && uses[0].user->kind() == prim::ListUnpack &&
+         list->kind() == prim::ListConstruct && n->input()->uses().size() == 1 &&
+         list->inputs().size() == uses[0].user->outputs().size();
+}
+
+}  // namespace
+
+void take_lists_apart(Block* block) {
+  // What is taken from a list stands behind it, so a walk from the end meets no node that is gone.
+  for (auto it = block->nodes().rbegin(); it != block->nodes().rend();) {
+    Node* const n = *it;
+    for (Block* inner : n->blocks()) take_lists_apart(inner);
+    ++it;
+    if (broadcasts_each(n)) {
+      broadcast_each(n);
+      continue;
+    }
+    const auto part = part_of(n);
+    if (part && only_parts_are_taken(n, *part == aten::select)) take_parts(n, *part);
+  }
+}
+
+std::vector<std::optional<Operator>> part_operators() {
+  const auto at = [](const std::vector<at::Tensor>& parts, int64_t place) {
+    if (place >= static_cast<int64_t>(parts.size()))
+      throw std::out_of_range("list index out of range");
+    return parts[place];
+  };
+  const auto chunk = [at](Stack& stack) {
+    const int64_t place = pop(stack).toInt(), dim = pop(stack).toInt(), count = pop(stack).toInt();
+    push(stack, at(at::chunk(pop(stack).toTensor(), count, dim), place));
+  };
+  const auto split = [at](Stack& stack) {
+    const int64_t place = pop(stack).toInt(), dim = pop(stack).toInt(), size = pop(stack).toInt();
+    push(stack, at(at::split(pop(stack).toTensor(), size, dim), place));
+  };
+  const auto by_sizes = [at](Stack& stack) {
+    const int64_t place = pop(stack).toInt(), dim = pop(stack).toInt();
+    const std::vector<int64_t> sizes = pop(stack).toIntVector();
+    push(stack, at(at::split_with_sizes(pop(stack).toTensor(), sizes, dim), place));
+  };
+  std::vector<std::optional<Operator>> out;
+  const auto add = [&](const char* schema, Operation operation) {
+    out.emplace_back(Operator(schema, std::move(operation), c10::AliasAnalysisKind::FROM_SCHEMA));
+  };
+  add("fuser::chunk_part(Tensor(a) self, int chunks, int dim, int place) -> Tensor(a)", chunk);
+  add("fuser::split_part(Tensor(a) self, int split_size, int dim, int place) -> Tensor(a)", split);
+  add("fuser::sizes_part(Tensor(a) self, int[] split_sizes, int dim, int place) -> Tensor(a)",
+      by_sizes);
+  return out;
+}
+
+}  // namespace fuser
