@@ -54,6 +54,25 @@ BATCHES = {
     ),
     "norms": "F.layer_norm(x, [x.size(1)], w, b, 1e-5); F.layer_norm(x, [x.size(1)]) * 2",
     "parts": "x.index_select(1, i) * 2; x.gather(1, i.expand(x.size(0), -1)) + 1",
+    "rare": (
+        "torch.fmax(x, y); torch.fmin(x, y); torch.logaddexp2(x, y); torch.special.entr(x); "
+        "torch.special.ndtr(x); torch.angle(x); torch.special.xlog1py(x, y.abs()); "
+        "torch.float_power(x.abs(), 2.5); torch.float_power(2.0, x)"
+    ),
+    "compounds": (
+        "F.pad(x, [1, 2]) + 1; F.pad(x, [-1, 0, 2, 0], 'constant', 0.5) * 2; x.tile([2]) + 1; "
+        "x.repeat_interleave(2, 1) + 1; x.repeat_interleave(3) + 1; torch.hstack([x, y]) + 1; "
+        "torch.vstack([x, w]) + 1; torch.dstack([x, y]) + 1; torch.outer(w, b) + 1; "
+        "x.broadcast_to([2, x.size(0), x.size(1)]) + 1; x.ravel() + 1; x.adjoint() + 1"
+    ),
+    "distances": (
+        "x.nanmean(1); x.nanmean(); torch.aminmax(x, dim=1)[0]; torch.linalg.norm(x); "
+        "torch.dist(x, y); F.pairwise_distance(x, y); F.cosine_similarity(x, y); "
+        "F.kl_div(x, y.abs() + 0.5, reduction='none'); "
+        "F.kl_div(x, y, reduction='sum', log_target=True); "
+        "F.hinge_embedding_loss(x, torch.sign(y)); F.margin_ranking_loss(x, y, torch.sign(x)); "
+        "F.poisson_nll_loss(x, y.abs()); F.poisson_nll_loss(x.abs(), y.abs(), False, True)"
+    ),
 }
 # The second script of each is a sum over the ops, differentiated.
 WITH_GRADIENTS = {

@@ -135,6 +135,13 @@ class ScriptMaker(Maker):
             [f"{name} = {x} + 1", f"{name} += {y}", f"{name} *= 0.5"],
             [f"{name} = {x} * 2", f"{name}[0] = {self.number()}"],
             [f"{name} = torch.zeros_like({x})", f"{name}.add_({y}).relu_()"],
+            [f"{name} = {x}.chunk(2, {d})[0] * 2 + {x}.unbind({d})[-1].sum()"],
+            [f"{name} = {x} / ({x} + 1).numel() + len({x} * 2) * ({x} * {y}).dim()"],
+            [f"{name} = F.mse_loss({x} * 2, {y}) + F.l1_loss({x}, {x} + 1) * {y}"],
+            [f"{name} = F.pad({x} * 2, [1, 0]) + 1"],
+            [f"{name} = torch.fmax({x}, {y}) - torch.fmin({x}, {y} * 2)"],
+            [f"{name} = F.cosine_similarity({x} * 2, {x} + {y}, {d}) + 1"],
+            [f"{name} = torch.hstack([{x} * 2, {x}]).tile([2]) + 1"],
             [f"a = {x} * 2", "b = a.view(-1)", "b.add_(1)", f"{name} = a + 1"],
             [f"{name} = torch.relu({x})", f"{name} = {name} if {self.condition()} else {x} + 1"],
         ]

@@ -345,3 +345,47 @@ def test_narrow_ends_within_the_dim(start: int, length: int) -> None:
     else:
         with pytest.raises(RuntimeError, match="exceeds dimension size"):
             f(x, start, length)
+
+
+@pytest.mark.parametrize("size", ["(x + y).numel()", "len(x + y)", "(x + y).dim()"])
+def test_what_asks_for_sizes_of_a_result_splits_no_group(size: str) -> None:
+    """They follow from those of the operands, broadcast."""
+    source = f"def f(x: Tensor, y: Tensor):\n    return ((x + y) / {size}).relu() * 2\n"
+    f, expected = compiled(source), eager(source)
+    for rows in (4, 4, 4, 5):
+        x, y = torch.randn(rows, 1), torch.randn(6)
+        assert_same([f(x, y)], [expected(x, y)])
+    assert groups(f.graph_for(x, y)) == 1
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype"),
+    [
+        ("torch.nextafter(x, x * 2)", torch.bfloat16),
+        ("torch.nn.functional.pad(x, [1, 1], 'replicate')", torch.float32),
+        ("torch.linalg.norm(x, 'fro')", torch.float32),
+        ("torch.linalg.norm(x, 1)", torch.float32),
+        ("x.mH * 2", torch.complex64),
+    ],
+)
+def test_forms_that_no_definition_has_stay_outside(op: str, dtype: torch.dtype) -> None:
+    source = f"def f(x: Tensor):\n    x = x * 2\n    return {op}, x * 2 + 1\n"
+    f, expected, unfused = compiled(source), eager(source), torchscript.counters()["fallbacks"]
+    for _ in range(4):
+        x = torch.randn(4, 6).to(dtype)
+        torch.testing.assert_close(f(x), expected(x))
+    assert torchscript.counters()["fallbacks"] == unfused
+
+
+def test_integers_are_summed_to_a_size_as_by_sum() -> None:
+    source = """
+def f(x: Tensor):
+    x = x * 2
+    return x.sum_to_size([6]), x.sum_to_size([4, 6]), torch.lcm(x, x + 2)
+"""
+    f, expected = compiled(source), eager(source)
+    for _ in range(4):
+        x = torch.randint(-9, 9, (4, 6), dtype=torch.int32)
+        for got, wanted in zip(f(x), expected(x), strict=True):
+            assert got.dtype == wanted.dtype
+            assert torch.equal(got, wanted)

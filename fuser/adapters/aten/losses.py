@@ -95,7 +95,8 @@ def _nll_backward(
     return e.same(share, x)
 
 
-def _reduced(e: Emitter, loss: Tensor, reduction: int) -> Tensor:
+def reduced(e: Emitter, loss: Tensor, reduction: int) -> Tensor:
+    """A loss element by element as torch's `reduction` wants it."""
     dims = list(range(loss.ndim))
     value = e.wide(loss)
     if reduction == _NONE:
@@ -108,7 +109,7 @@ def _pairwise(function: Callable[..., Any], numbers: int = 0) -> Row:
 
     def write(e: Emitter, x: Tensor, y: Tensor, reduction: int = 1, *args: Any) -> Tensor:
         loss = e.pointwise(lambda a, b: function(e.ops, a, b, *args[:numbers]), x, y, rule="float")
-        return _reduced(e, loss, reduction)
+        return reduced(e, loss, reduction)
 
     return write
 
@@ -181,7 +182,7 @@ def _bce(
         value = ops.sub(ops.mul(ops.sub(t, 1.0), no), ops.mul(t, yes))
         return _weighted(e, value, weight)
 
-    return _reduced(e, e.pointwise(loss, x, y, rule="float"), reduction)
+    return reduced(e, e.pointwise(loss, x, y, rule="float"), reduction)
 
 
 def _bce_backward(
@@ -213,7 +214,7 @@ def _bce_with_logits(
         value = ops.sub(ops.mul(ops.sub(1.0, t), v), log_sigmoid)
         return _weighted(e, value, weight)
 
-    return _reduced(e, e.pointwise(loss, x, y, rule="float"), reduction)
+    return reduced(e, e.pointwise(loss, x, y, rule="float"), reduction)
 
 
 def _soft_margin(ops: Any, x: Any, y: Any) -> Any:

@@ -119,6 +119,96 @@ def _clamp(e: Emitter, x: Any, low: Any = None, high: Any = None, **_: Any) -> T
     return e.pointwise("minimum" if low is None else "maximum", x, high if low is None else low)
 
 
+def _extreme_number(op: str) -> Row:
+    """fmax, fmin: a NaN loses against any number."""
+
+    def write(e: Emitter, a: Any, b: Any) -> Tensor:
+        ops = e.ops
+
+        def chosen(x: Any, y: Any) -> Any:
+            extreme = getattr(ops, op)(x, y)
+            return ops.where(ops.isnan(x), y, ops.where(ops.isnan(y), x, extreme))
+
+        real = e.common([a, b]).kind == "Float"
+        return e.pointwise(chosen if real else op, a, b)
+
+    return write
+
+
+def _lcm(e: Emitter, a: Any, b: Any) -> Tensor:
+    ops = e.ops
+
+    def multiple(x: Any, y: Any) -> Any:
+        common = ops.gcd(x, y)
+        return ops.where(ops.eq(common, 0), 0, ops.abs(ops.mul(ops.div(x, common), y)))
+
+    return e.pointwise(multiple, a, b)
+
+
+def _log_add_exp2(e: Emitter, a: Any, b: Any) -> Tensor:
+    """Equal infinities have no difference, and are what they were."""
+    ops = e.ops
+
+    def joint(x: Any, y: Any) -> Any:
+        high = ops.maximum(x, y)
+        rest = ops.log1p(ops.exp2(ops.neg(ops.abs(ops.sub(x, y)))))
+        return ops.where(
+            ops.logical_and(ops.isinf(x), ops.eq(x, y)),
+            x,
+            ops.add(high, ops.mul(rest, 1 / math.log(2))),
+        )
+
+    return e.pointwise(joint, a, b, rule="float")
+
+
+def _float_power(e: Emitter, a: Any, b: Any) -> Tensor:
+    """In double precision, whatever the operands are of."""
+
+    def double(x: Any) -> Any:
+        if not isinstance(x, Tensor):
+            return x
+        kind = x.dtype().kind
+        return _convert(e, x, DataType.ComplexDouble if kind == "Complex" else DataType.Double)
+
+    return _power(e, double(a), double(b))
+
+
+def _entropy(e: Emitter, x: Tensor) -> Tensor:
+    ops = e.ops
+
+    def entropy(v: Any) -> Any:
+        inside = ops.where(ops.eq(v, 0), 0.0, ops.neg(ops.mul(v, ops.log(v))))
+        return ops.where(ops.lt(v, 0), -math.inf, inside)
+
+    return e.pointwise(entropy, x, rule="float")
+
+
+def _xlog1py(e: Emitter, a: Any, b: Any) -> Tensor:
+    ops = e.ops
+
+    def product(x: Any, y: Any) -> Any:
+        nothing = ops.logical_and(ops.eq(x, 0), ops.logical_not(ops.isnan(y)))
+        return ops.where(nothing, 0.0, ops.mul(x, ops.log1p(y)))
+
+    return e.pointwise(product, a, b, rule="float")
+
+
+def _normal_below(e: Emitter, x: Tensor) -> Tensor:
+    """The share of a normal distribution below x."""
+    ops = e.ops
+    return e.pointwise(
+        lambda v: ops.mul(ops.erfc(ops.mul(v, -math.sqrt(0.5))), 0.5), x, rule="float"
+    )
+
+
+def _angle(e: Emitter, x: Tensor) -> Tensor:
+    ops = e.ops
+    if x.dtype().kind == "Complex":
+        return e.pointwise(lambda v: ops.atan2(ops.imag(v), ops.real(v)), x, rule="real")
+    below = lambda v: ops.where(ops.lt(v, 0), math.pi, ops.where(ops.isnan(v), v, 0.0))  # noqa: E731
+    return e.pointwise(below, x, rule="float")
+
+
 def _where(e: Emitter, condition: Tensor, a: Any, b: Any) -> Tensor:
     test = condition if condition.dtype() == DataType.Bool else e.ops.ne(condition, 0)
     return e.pointwise(lambda x, y: e.ops.where(test, x, y), a, b)
@@ -365,6 +455,9 @@ ROWS: dict[str, Row] = {
     **{f"aten.pow.Tensor_{o}": _power for o in ("Tensor", "Scalar")},
     "aten.pow.Scalar": _power,
     **_binary("minimum maximum gcd", overloads="default"),
+    "aten.fmax.default": _extreme_number("maximum"),
+    "aten.fmin.default": _extreme_number("minimum"),
+    "aten.lcm.default": _lcm,
     "aten.max.other": _op("maximum", "same", 2),
     "aten.min.other": _op("minimum", "same", 2),
     "aten.atan2.default": _op("atan2", "float", 2),
@@ -376,6 +469,9 @@ ROWS: dict[str, Row] = {
         f"aten.xlogy.{o}": _op("xlogy", "float", 2)
         for o in ("Tensor", "Scalar_Self", "Scalar_Other")
     },
+    "aten.logaddexp2.default": _log_add_exp2,
+    **{f"aten.special_xlog1py.{o}": _xlog1py for o in ("default", "self_scalar", "other_scalar")},
+    **{f"aten.float_power.{o}": _float_power for o in ("Tensor_Tensor", "Tensor_Scalar", "Scalar")},
     "aten.heaviside.default": _heaviside,
     **{f"aten.lerp.{o}": _op("lerp", "float", 3) for o in ("Tensor", "Scalar")},
     "aten.addcmul.default": _addcmul("addcmul"),
@@ -428,6 +524,9 @@ ROWS: dict[str, Row] = {
     "aten.deg2rad.default": lambda e, x: _times(e, x, math.pi / 180),
     "aten.rad2deg.default": lambda e, x: _times(e, x, 180 / math.pi),
     "aten.sinc.default": _sinc,
+    "aten.angle.default": _angle,
+    "aten.special_entr.default": _entropy,
+    "aten.special_ndtr.default": _normal_below,
     "aten.abs.default": _abs,
     "aten.relu.default": _op("relu"),
     "aten.square.default": lambda e, x: _power(e, x, 2),

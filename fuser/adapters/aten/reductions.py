@@ -221,8 +221,8 @@ def _sum_to_size(e: Emitter, x: Tensor, size: Sequence[Any] | None) -> Tensor:
     ]
     if not (ones or new):
         return x
-    if x.dtype() == DataType.Bool:
-        x = e.ops.cast(x, DataType.Int)
+    if x.dtype().kind in ("Bool", "Int"):  # as sum() does
+        x = e.computed(x, DataType.Int)
     value = e.wide(x)
     if ones:
         value = e.ops.sum(value, ones, True)

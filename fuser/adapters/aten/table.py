@@ -10,6 +10,7 @@ import torch
 
 from fuser import FusionDefinition, Tensor, Unsupported, UserError
 from fuser.adapters.aten import (
+    compounds,
     gradients,
     losses,
     norms,
@@ -47,7 +48,9 @@ def _table() -> dict[str, Row]:
         ("compute", norms.ROWS),
         ("compute", losses.ROWS),
         ("compute", shapes.ROWS),
+        ("compute", compounds.ROWS),
         ("view", shapes.VIEWS),
+        ("view", compounds.VIEWS),
         ("create", shapes.CREATIONS),
         ("random", random_numbers.ROWS),
         ("compute", random_numbers.GRADIENTS),
