@@ -68,6 +68,7 @@ BATCHES = {
     "distances": (
         "x.nanmean(1); x.nanmean(); torch.aminmax(x, dim=1)[0]; torch.linalg.norm(x); "
         "torch.dist(x, y); F.pairwise_distance(x, y); F.cosine_similarity(x, y); "
+        "F.cosine_similarity(w, x, 0); "
         "F.kl_div(x, y.abs() + 0.5, reduction='none'); "
         "F.kl_div(x, y, reduction='sum', log_target=True); "
         "F.hinge_embedding_loss(x, torch.sign(y)); F.margin_ranking_loss(x, y, torch.sign(x)); "

@@ -10,7 +10,7 @@ from typing import Any
 
 from fuser import DataType, Tensor, Unsupported
 from fuser.adapters.aten import losses, pointwise, reductions, shapes
-from fuser.adapters.aten.emitter import Emitter
+from fuser.adapters.aten.emitter import Emitter, known
 
 Row = Callable[..., Any]
 _PARTS = {**pointwise.ROWS, **shapes.ROWS, **shapes.VIEWS, **reductions.ROWS, **losses.ROWS}
@@ -119,17 +119,25 @@ def _pairwise_distance(
     return _by(e, "linalg_vector_norm.default", apart, p, [-1], keepdim)
 
 
+def _broadcast(e: Emitter, x: Tensor, other: Tensor) -> Tensor:
+    """x, as large as the two are together."""
+    sizes, others = ([1] * (max(x.ndim, other.ndim) - t.ndim) + e.sizes(t) for t in (x, other))
+    joint = [m if known(n) == 1 else n for n, m in zip(sizes, others, strict=True)]
+    return _by(e, "expand.default", x, joint)
+
+
 def _cosine_similarity(e: Emitter, a: Tensor, b: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     dtype = e.common([a, b])
     if dtype.kind != "Float":
         raise Unsupported("directions of what is not real")
 
-    def direction(x: Tensor) -> Tensor:
-        wide = e.narrow(e.computed(x, dtype), dtype)
+    def direction(x: Tensor, other: Tensor) -> Tensor:
+        wide = _broadcast(e, e.narrow(e.computed(x, dtype), dtype), other)
         length = _by(e, "linalg_vector_norm.default", wide, 2, [dim], True)
-        return _by(e, "div.Tensor", wide, _by(e, "clamp_min.default", length, eps))
+        least = e.rounded(eps, dtype)
+        return _by(e, "div.Tensor", wide, _by(e, "clamp_min.default", length, least))
 
-    product = _by(e, "mul.Tensor", direction(a), direction(b))
+    product = _by(e, "mul.Tensor", direction(a, b), direction(b, a))
     return _by(e, "sum.dim_IntList", product, [dim])
 
 
