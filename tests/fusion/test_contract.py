@@ -59,12 +59,23 @@ SEPARATE: dict[str, Define] = {
     "a product of fewer elements": lambda fd, x, y, z: (
         fd.ops.broadcast(x * y, [True, False]) + fd.ops.broadcast(z, [False, True])
     ),
+    "a product in a narrower dtype": lambda fd, x, y, z: x * y + fd.ops.cast(z, DataType.Double),
 }
 
 
 @pytest.mark.parametrize("case", SEPARATE)
 def test_other_products_stay(case: str) -> None:
     got = kernel(SEPARATE[case])
+    assert "mul(" in got
+    assert "fma(" not in got
+
+
+def test_a_product_of_a_column_stays() -> None:
+    """It is made once a row, not for each element of the sum."""
+    fd = FusionDefinition()
+    x, y, z = (fd.define_tensor([-1, columns]) for columns in (1, 1, -1))
+    fd.add_output(x * y + z)
+    got = stage_text(fd, [torch.ones(8, 1), torch.ones(8, 1), torch.ones(8, 4)], "loops")
     assert "mul(" in got
     assert "fma(" not in got
 
