@@ -59,6 +59,11 @@ class Fusion:
         """In the order of add_output(), those written into inputs among them."""
         return self.builder.outputs()
 
+    def vals(self) -> list[Tensor | Scalar]:
+        """Every value that has been defined: symbolic scalars, then tensors, in order."""
+        scalars = [value for value in self.inputs() if isinstance(value, Scalar)]
+        return [*scalars, *self.builder.tensors()]
+
     def print_math(self, from_outputs_only: bool = True) -> None:
         """Prints the definition. The argument is taken for compatibility: everything that was
         defined is printed.

@@ -222,8 +222,8 @@ class Ops:
         A negative index counts from the end; one outside the range reads the nearest element, and
         is a UserError `index-range-1` on the CPU with FUSER_HOST_DEBUG=1.
         Raises ShapeError `take-along-axis-1` for another rank, `take-along-axis-2` for a dim out of
-        range, `broadcast-1` for sizes that do not broadcast, `reduce-empty-1` for an `arg` of size
-        0 in `dim` of which elements are wanted; DTypeError `index-dtype-1` for an index that is not of integers.
+        range, `broadcast-1` for sizes that do not broadcast, `reduce-empty-1` where elements are
+        wanted of a dim of size 0; DTypeError `index-dtype-1` for an index that is not of integers.
         """
         return _core.take_along_axis(self._builder, arg, index, dim, False)
 

@@ -518,6 +518,13 @@ def test_vectors_of_numbers() -> None:
     assert fd.execute([3], device="cpu")[0].shape == (2, 3)
 
 
+def test_vals() -> None:
+    fd = FusionDefinition()
+    t, s = fd.define_tensor([-1]), fd.define_scalar(DataType.Int)
+    u = fd.ops.add(t, s)
+    assert [str(v) for v in fd.fusion.vals()] == [str(s), str(t), str(u)]
+
+
 def test_sizes_of_any_integers() -> None:
     """Scalars of int32 and of int8 are sizes and bounds wherever those of int64 are."""
     x = torch.arange(12.0).view(3, 4)

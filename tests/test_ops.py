@@ -373,3 +373,37 @@ def test_zeros_keep_their_sign_in_functions_that_are_odd_at_0(dtype: DataType) -
         assert not got.any(), name
         expected = zeros.signbit() if name != "neg" else ~zeros.signbit()
         assert torch.equal(got.signbit(), expected.repeat(32)), name
+
+
+@pytest.mark.parametrize(
+    ("op", "name"),
+    [
+        (lambda o, t, s: o.where(o.gt(t, 2), t, s), "where(t1, t0, s0)"),
+        (lambda o, t, s: o.clamp(t, 0, s), "clamp(t0, 0, s0)"),
+        (lambda o, t, s: o.threshold(t, 1, s), "threshold(t0, 1, s0)"),
+        (lambda o, t, s: o.pow(t, s), "pow(t0, s0)"),
+        (lambda o, t, s: o.pad(t, [1, 1], s), "pad(t0, ...)"),
+        (lambda o, t, s: o.full([2], s, t.dtype()), "full()"),
+        (lambda o, t, s: o.scatter(t, o.iota(2), s, 0), "scatter(): full()"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_integers_of_a_run_fit_as_those_of_the_definition(
+    op: Callable[[Any, Any, Any], Any], name: str
+) -> None:
+    """scalar-fits-1: what no element of the type is raises, as in torch, in every run."""
+    with FusionDefinition() as fd:
+        t, s = fd.define_tensor([-1], dtype=DataType.Char), fd.define_scalar(DataType.Int)
+        fd.add_output(op(fd.ops, t, s))
+    x = torch.arange(5, dtype=torch.int8)
+    for _ in range(2):
+        assert fd.execute([x, 3])
+        for value in (128, -129, 1 << 40):
+            with pytest.raises(DTypeError) as caught:
+                fd.execute([x, value])
+            assert caught.value.rule == "scalar-fits-1"
+            assert str(caught.value).startswith(f"{name}: {value} does not fit into int8")
+    other = FusionDefinition()
+    t = other.define_tensor([-1], dtype=DataType.Byte)
+    other.add_output(other.ops.clamp(t, 0, other.define_scalar(DataType.Int)))
+    assert other.execute([x.byte(), -1])[0].equal(x.byte())  # 255, as torch.clamp has it

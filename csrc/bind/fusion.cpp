@@ -268,6 +268,12 @@ py::list inputs(const BuilderRef& builder) {
   return handles;
 }
 
+std::vector<TensorHandle> tensors(const BuilderRef& builder) {
+  std::vector<TensorHandle> handles;
+  for (const Tensor& t : builder->tensors) handles.push_back({builder, &t});
+  return handles;
+}
+
 std::vector<TensorHandle> outputs(const BuilderRef& builder) {
   std::vector<TensorHandle> handles;
   for (const Output& o : builder->outputs) handles.push_back({builder, o.tensor});
@@ -297,6 +303,7 @@ void bind_fusion(py::module_& m) {
       .def_readwrite("composite", &Builder::composite,
                      "What records statements from here on, for names of kernels.")
       .def("inputs", &inputs, "Tensors and symbolic scalars in the order of execute()'s list.")
+      .def("tensors", &tensors, "Every tensor, in the order of definition.")
       .def("outputs", &outputs,
            "In the order of add_output(), those written into inputs among them.");
 

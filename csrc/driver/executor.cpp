@@ -17,6 +17,7 @@
 #include "driver/parts.h"
 #include "driver/specialize.h"
 #include "fusion/layouts.h"
+#include "fusion/rules.h"
 
 namespace fuser {
 namespace {
@@ -291,6 +292,8 @@ RecordRef Executor::build(Call& call, const Arguments& arguments) {
 }
 
 RecordRef Executor::record(const Arguments& arguments, const std::vector<Plan>& plans) {
+  for (const Narrowed& rule : fusion_.narrowed)
+    rules::check_narrowed(rule, arguments.scalars[rule.scalar].integer);
   thread_local Key key;
   key.clear();
   record_key(arguments, rules_, plans, key);

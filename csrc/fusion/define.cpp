@@ -148,7 +148,7 @@ const Tensor* pointwise(Fusion& fusion, Op op, std::span<const Operand> args,
                 "\n  hint: compare it with something, or cast it to bool");
   for (size_t i = 0; i < args.size(); ++i)
     if (args[i].scalar && takes_as_it_is(op, i))
-      rules::check_value(call(row(op).name, args), args[i].scalar, compute, op != Op::pow);
+      rules::check_value(fusion, call(row(op).name, args), args[i].scalar, compute, op != Op::pow);
   int rank = 0;
   for (const Operand& a : args)
     if (a.tensor) rank = std::max(rank, a.tensor->rank());
@@ -219,7 +219,7 @@ const Tensor* full(Fusion& fusion, std::span<const Expr> shape, Expr value, DTyp
                     !(shape[d]->is_constant() && shape[d]->value.integer < 0),
                 Shape, "full-1", "full(): expected a size of at least 0 in axis ", d, ", got ",
                 rules::size_text(shape[d]));
-  rules::check_value("full()", value, dtype);
+  rules::check_value(fusion, "full()", value, dtype);
   return append(fusion, dtype, {shape.begin(), shape.end()}, Full{.value = value},
                 std::move(location));
 }

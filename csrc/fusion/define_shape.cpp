@@ -115,7 +115,7 @@ const Tensor* pad(Fusion& fusion, const Tensor* arg, std::span<const Expr> befor
   const std::string what = text("pad(t", arg->id, ", ...)");
   check_count(what, "pad-1", *arg, before.size(), "pairs of widths");
   check_count(what, "pad-1", *arg, after.size(), "pairs of widths");
-  rules::check_value(what, value, arg->dtype);
+  rules::check_value(fusion, what, value, arg->dtype);
   Pad p{.arg = arg, .before = {}, .after = {}, .value = value};
   std::vector<Expr> shape;
   for (int d = 0; d < arg->rank(); ++d) {

@@ -35,10 +35,18 @@ const Tensor* append(Fusion& fusion, DType dtype, std::vector<Expr> shape, Defin
   return &fusion.tensors.back();
 }
 
-void require(Fusion& fusion, Constraint constraint) {
+namespace {
+
+// An op that only a run can refuse, named with what it is a part of: "reshape(): merge_dims(t0)".
+std::string named(const Fusion& fusion, const std::string& op) {
   const std::string& whole = fusion.composite;
-  if (!whole.empty() && !constraint.op.starts_with(whole))
-    constraint.op = text(whole, "(): ", constraint.op);
+  return whole.empty() || op.starts_with(whole) ? op : text(whole, "(): ", op);
+}
+
+}  // namespace
+
+void require(Fusion& fusion, Constraint constraint) {
+  constraint.op = named(fusion, constraint.op);
   fusion.constraints.push_back(std::move(constraint));
 }
 
@@ -59,11 +67,28 @@ void check_value(const std::string& what, Expr value, DType dtype, bool unsigned
               what, ": ", to_string(value), " as ", row(dtype).torch,
               ": casting complex to real discards the imaginary part\n"
               "  hint: take fd.ops.real(...) first");
-  if (!value->is_constant() || from != Kind::Int || to != Kind::Int) return;
-  const int64_t v = value->value.integer;
-  const bool wraps = unsigned_wraps && dtype == DType::UInt8 && v < 0 && v >= -255;
-  FUSER_CHECK(wraps || wrap(dtype, v) == v, DType, "scalar-fits-1", what, ": ", v,
-              " does not fit into ", row(dtype).torch, "\n  hint: take a wider type");
+  if (value->is_constant() && from == Kind::Int && to == Kind::Int)
+    check_narrowed({.dtype = dtype, .unsigned_wraps = unsigned_wraps, .op = what},
+                   value->value.integer);
+}
+
+void check_value(Fusion& fusion, const std::string& what, Expr value, DType dtype,
+                 bool unsigned_wraps) {
+  check_value(what, value, dtype, unsigned_wraps);
+  const bool narrower = kind_of(value->dtype) == Kind::Int && kind_of(dtype) == Kind::Int &&
+                        size_of(dtype) < size_of(value->dtype);
+  if (narrower && value->is_symbol(Symbol::Scalar))
+    fusion.narrowed.push_back({.scalar = static_cast<int>(value->a),
+                               .dtype = dtype,
+                               .unsigned_wraps = unsigned_wraps,
+                               .op = named(fusion, what)});
+}
+
+void check_narrowed(const Narrowed& rule, int64_t value) {
+  const bool wraps =
+      rule.unsigned_wraps && rule.dtype == DType::UInt8 && value < 0 && value >= -255;
+  FUSER_CHECK(wraps || wrap(rule.dtype, value) == value, DType, "scalar-fits-1", rule.op, ": ",
+              value, " does not fit into ", row(rule.dtype).torch, "\n  hint: take a wider type");
 }
 
 std::string size_text(Expr size) {

@@ -30,6 +30,11 @@ int64_t dim_of(const std::string& what, std::string_view rule, const Tensor& arg
 // `scalar-fits-1` for a constant integer that the type does not hold. A negative constant of an
 // unsigned type wraps, as in torch, unless it is none of its elements.
 void check_value(const std::string& what, Expr value, DType dtype, bool unsigned_wraps = true);
+// The same, in each run where only that knows the integer.
+void check_value(Fusion& fusion, const std::string& what, Expr value, DType dtype,
+                 bool unsigned_wraps = true);
+// The integer that a run has for such a scalar.
+void check_narrowed(const Narrowed& rule, int64_t value);
 
 // "s0 + 1", or "truediv(s0, 2) of type float32, ..." where a size is no integer.
 std::string size_text(Expr size);

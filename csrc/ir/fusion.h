@@ -196,6 +196,14 @@ struct NonEmpty {
   const Tensor* tensor = nullptr;
 };
 
+// A scalar of the run that an op takes as one of a narrower integer type.
+struct Narrowed {
+  int scalar = -1;
+  DType dtype = DType::Int64;
+  bool unsigned_wraps = true;  // as rules::check_value has it
+  std::string op;              // "where(s0, t0)"
+};
+
 // One argument of execute(), in definition order.
 struct Argument {
   bool is_tensor = true;
@@ -213,6 +221,7 @@ struct Fusion {
   std::vector<Output> outputs;
   std::vector<Constraint> constraints;
   std::vector<NonEmpty> nonempty;
+  std::vector<Narrowed> narrowed;
 
   Fusion() = default;
   Fusion(Fusion&&) = default;
