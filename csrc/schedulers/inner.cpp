@@ -22,10 +22,10 @@ namespace {
 
 constexpr int warp = 32;
 constexpr int block_threads = 128;  // of rows that a warp or less serves
-constexpr int elements = 4;  // of a thread, of rows without vectors: few kernels serve them all
-constexpr int skewed_steps = 5;        // of a skewed row in registers, 256 threads or less
-constexpr int grid_row = 4096;         // elements from which few rows are cut
-constexpr int grid_waves = 4;          // blocks a processor that a cut aims at
+constexpr int elements = 4;      // of a thread, of rows without vectors: few kernels serve them all
+constexpr int skewed_steps = 5;  // of a skewed row in registers, 256 threads or less
+constexpr int grid_row = 4096;   // elements from which few rows are cut
+constexpr int grid_waves = 4;    // blocks a processor that a cut aims at
 
 // Is it of the rows themselves, not of something that all rows read (a weight) or that has one
 // element a row?
@@ -131,6 +131,150 @@ int64_t once_of(const Problem& p, OnChip::Once once) {
 
 Problem& used(Problem& p, bool single_pass) { return single_pass ? *p.single_pass : p; }
 
+// What is chosen for rows, step by step; the plan is made of it.
+struct Rows {
+  Run run;
+  Shape shape;
+  int64_t length = 0, count = 0;
+  int64_t vectors = 0;  // of a row
+  int vector = 1;
+  int64_t wide = 0;     // the accesses that move vectors, as bits
+  int64_t shifted = 0;  // those that put them together
+  bool skew = false;    // rows that are no multiples of a vector
+  bool stays = false;   // a row, between its walks
+  bool busy = false;    // instructions decide
+  OnChip on;            // where it lies, and who walks it
+  bool single_pass = false;
+  bool serial = false, rolled = false;  // walked in a loop; the same of rows in shared memory
+  bool split = false;                   // over the grid
+};
+
+// Which accesses move vectors, and how rows that are not multiples of one are walked.
+Rows rows_to_plan(Problem& p, const Hints& hints) {
+  Rows o{.run = rows_of(p), .shape = shape_of(p)};
+  const Run& r = o.run;
+  o.length = hints.at_most(extent_of(p, r.axes));
+  o.count = hints.at_most(extent_of(p, kept_axes(p)));
+  if (r.vector > 1 && hints.divides(extent_of(p, r.inner), r.vector)) {
+    o.wide = wide_accesses(p, p.reduced, r.inner, hints, r.vector);
+  } else if (r.vector > 1 && r.whole && !has_coordinates(p) && o.length > 4 * r.vector * warp) {
+    Expr unused;
+    o.wide = skewed(p, r, hints, unused);
+    o.skew = o.wide != 0;
+  }
+  o.vector = o.wide ? r.vector : 1;
+  o.vectors = (o.length + o.vector - 1) / o.vector;
+  o.shifted = shifted(p, r, hints, o.wide);
+  // One walk is enough for what a long row is only reduced to; of a short one, combining the
+  // larger partial results costs more than a walk over registers.
+  o.single_pass =
+      p.single_pass && !o.shape.stores_last && o.shape.walks > 1 && o.vectors > 16 * warp;
+  o.stays = (o.single_pass ? shape_of(*p.single_pass) : o.shape).walks > 1;
+  o.busy = o.stays && instructions_decide(p);
+  return o;
+}
+
+// Threads and steps of a row in registers.
+void share_out(Rows& o) {
+  const int64_t vectors = o.vectors;
+  const bool odd = o.skew && vectors > 8 * warp && vectors <= skewed_steps * 256;
+  int& x = o.on.threads_x;
+  if (o.vector == 1 && vectors <= 32 * warp) {
+    for (x = 1; x * elements < vectors;) x *= elements;
+  } else if (vectors <= 2 * warp) {
+    // Two vectors a thread: half as many partial results to combine.
+    x = vectors > 1 ? std::max(4, ceil_pow2(vectors) / 2) : 1;
+  } else if (odd) {
+    x = vectors <= skewed_steps * 128 ? 128 : 256;
+  } else if (vectors <= 16 * warp) {  // two to four vectors a thread
+    x = ceil_pow2(vectors) / 2;
+  } else {
+    x = vectors <= 32 * warp ? 256 : 512;
+  }
+  int& unroll = o.on.unroll;
+  unroll = static_cast<int>(((o.skew ? vectors : ceil_pow2(vectors)) + x - 1) / x);
+  // Rows of few elements share kernels, and so do odd ones in registers.
+  if (o.vector == 1)
+    unroll = std::max(unroll, elements);
+  else if (odd)
+    unroll = skewed_steps;
+  else if (vectors > 1)
+    unroll = std::max(unroll, vectors <= 2 * warp ? 2 : 1);
+}
+
+// Where a row lies that is walked several times.
+void place(Problem& p, const Device& device, Rows& o) {
+  if (!o.stays) {
+    o.on.place = Place::Reload;
+    return;
+  }
+  const WalkedRow row = {.vectors = o.vectors,
+                         .vector = o.vector,
+                         .busy = o.busy,
+                         .skew = o.skew,
+                         .shifted_reads = std::popcount(static_cast<uint64_t>(o.shifted)),
+                         .can_copy = o.vector > 1 && copied(p, o.wide, o.vector),
+                         .linear = is_linear(p, o.run)};
+  o.on = on_chip(device, o.shape, row, o.on);
+  if (p.single_pass && o.on.waits) o.single_pass = true;
+}
+
+// Few long rows: one block each would leave processors idle. They are cut over the grid, or, where
+// a row is stored that waits for all of it, over several kernels: false.
+bool few_rows_fit(Problem& p, const Hints& hints, const Device& device, Rows& o) {
+  const int rows_a_block = std::max(1, block_threads / o.on.threads_x);
+  const int64_t blocks = (o.count + rows_a_block - 1) / rows_a_block * o.on.cluster;
+  if (blocks >= device.processors || o.length < grid_row) return true;
+  if (o.shape.stores_last) return hints.pieces == Pieces::None || o.length <= (int64_t{1} << 16);
+  if (o.shape.phases > 1 && p.single_pass) o.single_pass = true;
+  o.split = (o.single_pass ? shape_of(*p.single_pass).phases : o.shape.phases) == 1;
+  if (o.split) {
+    o.on.place = Place::Reload;
+    o.on.cluster = 1;
+    o.on.threads_x = 256;
+  } else {
+    o.single_pass = false;
+  }
+  return true;
+}
+
+// Rows that are walked in loops: those that are read again, and those in shared memory.
+void loop_over(const Problem& p, Rows& o) {
+  if (o.on.place == Place::Reload) {
+    o.on.min_blocks = 0;
+    o.on.ring = 0;
+    o.on.once = OnChip::Once::None;
+    o.single_pass = o.single_pass || (o.stays && p.single_pass != nullptr);
+    // What takes in several elements at once has enough to do with four steps side by side.
+    const bool several = o.vector > 1 && (o.shape.staged > 1 || (o.single_pass && !o.split));
+    const int most = several ? 4 : 8;
+    if (o.on.unroll > most || o.split) {
+      o.serial = true;
+      o.on.unroll = o.split ? most : 4;
+      if (o.skew && o.single_pass) o.on.threads_x = 256;
+    }
+  } else if (o.on.place == Place::Shared && !o.on.ring) {
+    o.serial = o.rolled = true;  // as many steps as the row has
+    if (o.on.cluster >= 8 && (o.skew || o.single_pass)) o.on.threads_x = 256;
+    // Side by side: more take registers that more blocks use better.
+    o.on.unroll = o.skew || o.on.threads_x == most_threads ? 1 : 2;
+  }
+}
+
+// Does what a later walk would compute again stay beside the row?
+bool keeps(Problem& p, const Rows& o) {
+  if (!o.busy || o.on.place != Place::Registers || o.vector == 1 || o.skew || o.serial)
+    return false;
+  const auto again = static_cast<int>(computed_again(used(p, o.single_pass)).size());
+  return again && again * o.on.unroll * o.vector <= register_elements;
+}
+
+int64_t blocks_of(const Device& device, const Rows& o) {
+  if (o.split) return grid_waves * device.processors;
+  if (o.on.ring) return resident_clusters(device, o.on.cluster) * o.on.cluster * o.on.min_blocks;
+  return 0;
+}
+
 }  // namespace
 
 Verdict match_inner(Problem& p) {
@@ -146,153 +290,33 @@ Verdict match_inner(Problem& p) {
 
 Plan plan_inner(Problem& p, const Hints& hints, const Device& device) {
   if (copies_across(p, hints)) return {.scheduler = "pieces", .fields = {}};
-  const Run r = rows_of(p);
-  const Shape shape = shape_of(p);
-  const int64_t length = hints.at_most(extent_of(p, r.axes));
-  const int64_t rows = hints.at_most(extent_of(p, kept_axes(p)));
-
-  // Which accesses move vectors, and how rows that are not multiples of one are walked.
-  int vector = r.vector;
-  bool skew = false;
-  int64_t wide = 0;
-  const bool divides = hints.divides(extent_of(p, r.inner), vector);
-  if (vector > 1 && divides) {
-    wide = wide_accesses(p, p.reduced, r.inner, hints, vector);
-  } else if (vector > 1 && r.whole && !has_coordinates(p) && length > 4 * vector * warp) {
-    Expr unused;
-    wide = skewed(p, r, hints, unused);
-    skew = wide != 0;
-  }
-  if (!wide) vector = 1;
-  const int whole = vector > 1 && !skew ? axes_of_lanes(p, r.axes, r.inner, hints, vector) : 0;
-
-  // Threads and steps of a row.
-  const int64_t vectors = (length + vector - 1) / vector;
-  // One walk is enough for what a long row is only reduced to; of a short one, combining the
-  // larger partial results costs more than a walk over registers.
-  bool single_pass = false;
-  int ring = 0;
-  Shape used_shape = shape;
-  if (p.single_pass && !shape.stores_last && shape.walks > 1 && vectors > 16 * warp) {
-    single_pass = true;
-    used_shape = shape_of(*p.single_pass);
-  }
-  const bool stays = used_shape.walks > 1;
-  int threads_x, cluster = 1, min_blocks = 0;
-  if (vector == 1 && vectors <= 32 * warp) {
-    threads_x = 1;
-    while (threads_x * elements < vectors) threads_x *= elements;
-  } else if (vectors <= 2 * warp) {
-    // Two vectors a thread: half as many partial results to combine.
-    threads_x = vectors > 1 ? std::max(4, ceil_pow2(vectors) / 2) : 1;
-  } else if (skew && vectors > 8 * warp && vectors <= skewed_steps * 256) {
-    threads_x = vectors <= skewed_steps * 128 ? 128 : 256;
-  } else if (vectors <= 16 * warp) {  // two to four vectors a thread
-    threads_x = ceil_pow2(vectors) / 2;
-  } else if (vectors <= 32 * warp) {
-    threads_x = 256;
-  } else {
-    threads_x = 512;
-  }
-  int unroll =
-      static_cast<int>(((skew ? vectors : ceil_pow2(vectors)) + threads_x - 1) / threads_x);
-  // Rows of few elements share kernels, and so do odd ones in registers.
-  if (vector == 1)
-    unroll = std::max(unroll, elements);
-  else if (skew && vectors > 8 * warp && vectors <= skewed_steps * 256)
-    unroll = skewed_steps;
-  else if (vectors > 1)
-    unroll = std::max(unroll, vectors <= 2 * warp ? 2 : 1);
-  const bool busy = stays && instructions_decide(p);
-  bool serial = false, split = false;
-  OnChip::Once once = OnChip::Once::None;
-  Place place = Place::Registers;
-  if (stays) {
-    const int shifts = std::popcount(static_cast<uint64_t>(shifted(p, r, hints, wide)));
-    const WalkedRow row = {.vectors = vectors,
-                           .vector = vector,
-                           .busy = busy,
-                           .skew = skew,
-                           .shifted_reads = shifts,
-                           .can_copy = vector > 1 && copied(p, wide, vector),
-                           .linear = is_linear(p, r)};
-    const OnChip kept = on_chip(device, shape, row, {.threads_x = threads_x, .unroll = unroll});
-    place = kept.place;
-    threads_x = kept.threads_x;
-    unroll = kept.unroll;
-    cluster = kept.cluster;
-    min_blocks = kept.min_blocks;
-    ring = kept.ring;
-    once = kept.once;
-    if (p.single_pass && kept.waits) single_pass = true;
-  } else {
-    place = Place::Reload;
-  }
-  // Few long rows: one block each would leave processors idle.
-  const int rows_a_block = std::max(1, block_threads / threads_x);
-  const int64_t blocks = (rows + rows_a_block - 1) / rows_a_block * cluster;
-  const bool few = blocks < device.processors && length >= grid_row;
-  if (few && !shape.stores_last) {
-    if (shape.phases > 1 && p.single_pass) single_pass = true;
-    const int phases = single_pass ? shape_of(*p.single_pass).phases : shape.phases;
-    split = phases == 1;
-    if (split) {
-      place = Place::Reload;
-      cluster = 1;
-      threads_x = 256;
-    } else {
-      single_pass = false;
-    }
-  } else if (few && hints.pieces != Pieces::None && length > (int64_t{1} << 16)) {
-    return {.scheduler = "pieces", .fields = {}};
-  }
-  if (place == Place::Reload) {
-    min_blocks = 0;
-    ring = 0;
-    single_pass = single_pass || (stays && p.single_pass != nullptr);
-    // What takes in several elements at once has enough to do with four steps side by side.
-    const int most = vector > 1 && (shape.staged > 1 || (single_pass && !split)) ? 4 : 8;
-    if (unroll > most || split) {
-      serial = true;
-      unroll = split ? most : 4;
-      if (skew && single_pass) threads_x = 256;
-    }
-  }
-  const int threads_y = std::max(1, block_threads / threads_x);
-  int rolled = 0;
-  if (place == Place::Shared && !ring) {  // walked in a loop, as many steps as the row has
-    serial = true;
-    rolled = 1;
-    if (cluster >= 8 && (skew || single_pass)) threads_x = 256;
-    // Side by side: more take registers that more blocks use better.
-    unroll = skew || threads_x == most_threads ? 1 : 2;
-  }
-  // What a later walk would compute again stays beside the row.
-  const Problem& walked = used(p, single_pass);
-  const auto again = busy ? static_cast<int>(computed_again(walked).size()) : 0;
-  const bool keep = place == Place::Registers && vector > 1 && !skew && !serial &&
-                    again * unroll * vector <= register_elements && busy;
+  Rows o = rows_to_plan(p, hints);
+  share_out(o);
+  place(p, device, o);
+  if (!few_rows_fit(p, hints, device, o)) return {.scheduler = "pieces", .fields = {}};
+  loop_over(p, o);
+  const Run& r = o.run;
+  const int whole =
+      o.vector > 1 && !o.skew ? axes_of_lanes(p, r.axes, r.inner, hints, o.vector) : 0;
   return {.scheduler = "inner",
-          .fields = {{"threads_x", threads_x},
-                     {"threads_y", threads_y},
-                     {"unroll", unroll},
-                     {"vector", vector},
-                     {"serial", serial},
-                     {"rolled", rolled},
-                     {"place", static_cast<int64_t>(place)},
-                     {"cluster", cluster},
-                     {"ring", ring},
-                     {"blocks", split  ? grid_waves * device.processors
-                                : ring ? resident_clusters(device, cluster) * cluster * min_blocks
-                                       : 0},
-                     {"min_blocks", min_blocks},
-                     {"once", place == Place::Reload ? 0 : once_of(p, once)},
-                     {"single_pass", single_pass},
-                     {"keep", again && keep},
-                     {"skew", skew},
+          .fields = {{"threads_x", o.on.threads_x},
+                     {"threads_y", std::max(1, block_threads / o.on.threads_x)},
+                     {"unroll", o.on.unroll},
+                     {"vector", o.vector},
+                     {"serial", o.serial},
+                     {"rolled", o.rolled},
+                     {"place", static_cast<int64_t>(o.on.place)},
+                     {"cluster", o.on.cluster},
+                     {"ring", o.on.ring},
+                     {"blocks", blocks_of(device, o)},
+                     {"min_blocks", o.on.min_blocks},
+                     {"once", once_of(p, o.on.once)},
+                     {"single_pass", o.single_pass},
+                     {"keep", keeps(p, o)},
+                     {"skew", o.skew},
                      {"whole", whole},
-                     {"wide", wide},
-                     {"shifted", shifted(p, r, hints, wide)}}};
+                     {"wide", o.wide},
+                     {"shifted", o.shifted}}};
 }
 
 Schedule schedule_inner(Problem& both, const Plan& plan) {
