@@ -118,4 +118,15 @@ void check_fields(const Plan& planned, const Plan& wanted, std::initializer_list
 // The bits of `wide`, as widths by access.
 std::vector<int> widths_of(const Problem& problem, int64_t wide, int vector);
 
+// The start of a schedule with reductions: dims 0 and 1 are K and R, and what the plan says of
+// threads, lanes and loops.
+Schedule start_of_reduction(const Problem& problem, const Plan& plan);
+// The loops of blocks whose threads run along R: the steps of a row, its parts over a cluster, the
+// rows of a block and the threads of each.
+void loop_along_rows(Stage& stage, const Plan& plan);
+// Blocks of a persistent grid that take `tiles` in turn: at most `blocks`, at least one.
+Expr persistent_blocks(Problem& problem, int64_t blocks, Expr tiles);
+// Blocks that a grid of `blocks` has for each of `tiles`: with a step or more each, at least one.
+Expr blocks_a_tile(Problem& problem, int64_t blocks, Expr tiles, Expr steps);
+
 }  // namespace fuser

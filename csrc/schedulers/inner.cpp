@@ -320,24 +320,21 @@ Plan plan_inner(Problem& p, const Hints& hints, const Device& device) {
 }
 
 Schedule schedule_inner(Problem& both, const Plan& plan) {
-  Schedule s;
-  s.single_pass = plan.get("single_pass") != 0;
-  Problem& p = used(both, s.single_pass);
+  const bool single_pass = plan.get("single_pass") != 0;
+  Problem& p = used(both, single_pass);
   Exprs& exprs = p.refined.exprs;
   const int vector = static_cast<int>(plan.get("vector"));
-  const int64_t x = plan.get("threads_x"), y = plan.get("threads_y"), unroll = plan.get("unroll");
-  const int64_t cluster = plan.get("cluster"), blocks = plan.get("blocks");
+  const int64_t x = plan.get("threads_x"), unroll = plan.get("unroll");
+  const int64_t blocks = plan.get("blocks");
   enum { K, R };
-  s.dims = {{.axes = kept_axes(p)}, {.axes = reduced_axes(p)}};
-  s.threads = static_cast<int>(x * y);
+  Schedule s = start_of_reduction(p, plan);
+  s.single_pass = single_pass;
   s.min_blocks = static_cast<int>(plan.get("min_blocks"));
   s.rolled = static_cast<int>(plan.get("rolled"));
-  s.whole = static_cast<int>(plan.get("whole"));
   s.once = plan.get("once");
   if (plan.get("keep"))
     for (ValueId v : computed_again(p)) s.stored.push_back({v, Place::Registers});
   s.tail = plan.get("skew") != 0;
-  s.widths = widths_of(p, plan.get("wide"), vector);
   s.shifted = plan.get("shifted");
   if (s.tail)
     for (size_t i = 0; i < p.accesses.size() && !s.dims[R].skew; ++i)
@@ -349,29 +346,19 @@ Schedule schedule_inner(Problem& both, const Plan& plan) {
   };
   s.ring = static_cast<int>(plan.get("ring"));
   if (plan.get("serial")) loop(R, Bind::Serial, 0);
+  Expr tiles = exprs.ceil_div(extent_of(p, kept_axes(p)), plan.get("threads_y"));
   if (s.ring) {
-    Expr tiles = exprs.ceil_div(extent_of(p, kept_axes(p)), y);
-    Expr clusters = exprs.apply(Op::minimum, {exprs.constant(blocks / cluster), tiles});
     loop(K, Bind::Serial, 0);
-    loop(K, Bind::Grid, 0, exprs.apply(Op::maximum, {clusters, exprs.constant(1)}));
+    loop(K, Bind::Grid, 0, persistent_blocks(p, blocks / plan.get("cluster"), tiles));
   } else {
     loop(K, Bind::Grid, 0);
   }
   if (blocks && !s.ring) {
-    // As many blocks a row as the grid has for it, each with at least one step.
-    Expr tiles = exprs.ceil_div(extent_of(p, kept_axes(p)), y);
-    Expr share =
-        exprs.div(exprs.constant(blocks), exprs.apply(Op::maximum, {tiles, exprs.constant(1)}));
     Expr steps = exprs.ceil_div(extent_of(p, reduced_axes(p)), x * unroll * vector);
-    Expr count = exprs.apply(Op::minimum, {share, steps});
-    loop(R, Bind::Grid, 0, exprs.apply(Op::maximum, {count, exprs.constant(1)}));
+    loop(R, Bind::Grid, 0, blocks_a_tile(p, blocks, tiles, steps));
     s.finish = Finish::LastBlock;
   }
-  loop(R, Bind::Unroll, unroll);
-  if (cluster > 1) loop(R, Bind::Cluster, cluster);
-  loop(K, Bind::ThreadY, y);
-  loop(R, Bind::ThreadX, x);
-  if (vector > 1) loop(R, Bind::Vector, vector);
+  loop_along_rows(stage, plan);
   s.stages.push_back(std::move(stage));
   const auto place = static_cast<Place>(plan.get("place"));
   for (size_t i = 0; i < p.accesses.size(); ++i) {

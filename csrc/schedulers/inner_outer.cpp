@@ -177,42 +177,27 @@ Plan plan_inner_outer(Problem& p, const Hints& hints, const Device& device) {
 }
 
 Schedule schedule_inner_outer(Problem& p, const Plan& plan) {
-  Schedule s;
-  Exprs& exprs = p.refined.exprs;
-  const int vector = static_cast<int>(plan.get("vector"));
-  const int64_t x = plan.get("threads_x"), y = plan.get("threads_y"), unroll = plan.get("unroll");
   enum { K, R };
-  s.dims = {{.axes = kept_axes(p)}, {.axes = reduced_axes(p)}};
-  s.threads = static_cast<int>(x * y);
+  Schedule s = start_of_reduction(p, plan);
   s.min_blocks = static_cast<int>(plan.get("min_blocks"));
-  s.whole = plan.get("whole") != 0;
-  s.widths = widths_of(p, plan.get("wide"), vector);
   s.ring = static_cast<int>(plan.get("ring"));
   s.finish = Finish::Cooperative;
   s.finish_columns = static_cast<int>(plan.get("finish"));
   if (plan.get("keep"))
     for (ValueId v : computed_again(p)) s.stored.push_back({v, Place::Registers});
   Stage stage;
-  const auto loop = [&](DimId dim, Bind bind, int64_t extent, Expr count = nullptr) {
-    stage.loops.push_back({.dim = dim, .extent = extent, .bind = bind, .count = count});
-  };
-  Expr tiles = exprs.ceil_div(extent_of(p, kept_axes(p)), y);
-  const int64_t cluster = plan.get("cluster");
-  Expr blocks = exprs.apply(Op::minimum, {exprs.constant(plan.get("blocks") / cluster), tiles});
-  loop(K, Bind::Serial, 0);
-  loop(K, Bind::Grid, 0, exprs.apply(Op::maximum, {blocks, exprs.constant(1)}));
-  loop(R, Bind::Unroll, unroll);
-  if (cluster > 1) loop(R, Bind::Cluster, cluster);
-  loop(K, Bind::ThreadY, y);
-  loop(R, Bind::ThreadX, x);
-  if (vector > 1) loop(R, Bind::Vector, vector);
+  Expr tiles = p.refined.exprs.ceil_div(extent_of(p, kept_axes(p)), plan.get("threads_y"));
+  Expr clusters = persistent_blocks(p, plan.get("blocks") / plan.get("cluster"), tiles);
+  stage.loops = {{.dim = K, .bind = Bind::Serial},
+                 {.dim = K, .bind = Bind::Grid, .count = clusters}};
+  loop_along_rows(stage, plan);
   s.stages.push_back(std::move(stage));
   const bool walks_again = shape_of(p).walks > 1;
   for (size_t i = 0; i < p.accesses.size(); ++i) {
     const MemoryAccess& a = p.accesses[i];
     const AxisSet axes = axes_of(p, a);
     const bool row = !a.store && (axes & p.reduced) && (axes & ~p.reduced) && !is_loaded(a);
-    const bool copied = s.ring && s.widths[i] > 1 && vector * size_of(a.dtype) >= 4;
+    const bool copied = s.ring && s.widths[i] > 1 && s.widths[i] * size_of(a.dtype) >= 4;
     s.places.push_back(!row          ? Place::Reload
                        : copied      ? Place::Shared
                        : walks_again ? Place::Registers

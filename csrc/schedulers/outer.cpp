@@ -181,17 +181,14 @@ Plan plan_outer(Problem& p, const Hints& hints, const Device& device) {
 }
 
 Schedule schedule_outer(Problem& both, const Plan& plan) {
-  Schedule s;
-  s.single_pass = plan.get("single_pass") != 0;
-  Problem& p = s.single_pass ? *both.single_pass : both;
+  const bool single_pass = plan.get("single_pass") != 0;
+  Problem& p = single_pass ? *both.single_pass : both;
   Exprs& exprs = p.refined.exprs;
-  const int vector = static_cast<int>(plan.get("vector"));
+  const auto vector = plan.get("vector");
   const int64_t x = plan.get("threads_x"), y = plan.get("threads_y"), unroll = plan.get("unroll");
   enum { K, R };
-  s.dims = {{.axes = kept_axes(p)}, {.axes = reduced_axes(p)}};
-  s.threads = static_cast<int>(x * y);
-  s.whole = static_cast<int>(plan.get("whole"));
-  s.widths = widths_of(p, plan.get("wide"), vector);
+  Schedule s = start_of_reduction(p, plan);
+  s.single_pass = single_pass;
   s.shifted = plan.get("shifted");
   s.tail = plan.get("tail") != 0;
   Stage stage;
@@ -201,11 +198,8 @@ Schedule schedule_outer(Problem& both, const Plan& plan) {
   if (plan.get("serial")) loop(R, Bind::Serial, 0);
   if (plan.get("blocks")) {
     Expr tiles = exprs.ceil_div(extent_of(p, kept_axes(p)), x * vector);
-    Expr share = exprs.div(exprs.constant(plan.get("blocks")),
-                           exprs.apply(Op::maximum, {tiles, exprs.constant(1)}));
     Expr steps = exprs.ceil_div(extent_of(p, reduced_axes(p)), y * unroll);
-    Expr count = exprs.apply(Op::minimum, {share, steps});
-    loop(R, Bind::Grid, 0, exprs.apply(Op::maximum, {count, exprs.constant(1)}));
+    loop(R, Bind::Grid, 0, blocks_a_tile(p, plan.get("blocks"), tiles, steps));
     s.finish = Finish::LastBlock;
   }
   loop(K, Bind::Grid, 0);
