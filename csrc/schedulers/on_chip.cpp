@@ -19,6 +19,8 @@ constexpr int least_cached = 48 << 10;  // bytes that L1 does not hold beside ro
 constexpr int least_crowded = 128 << 10;  // bytes beside which stores take no place in L1
 constexpr int few_operations = 12;        // for which 40 registers do, 16 of them holding the row
 constexpr int cluster_vectors = 5120;  // of a row that one block holds; more are cut over a cluster
+constexpr int fewest_threads = 128;    // of a block of such a cluster
+constexpr int row_registers = 64;      // of a thread that holds register_vectors
 constexpr int one_block_row = 80 << 10;  // bytes; a block of more has a processor for itself
 constexpr int held_steps = 6, held_threads = 704;  // of a block that keeps what all rows read
 constexpr int held_registers = 48;                 // of a thread, for that
@@ -45,6 +47,9 @@ bool cut(OnChip& o, int64_t vectors, int steps, int threads, int largest) {
   return vectors <= int64_t{o.cluster} * steps * threads;
 }
 
+// Do all rows read more than a row is (a layer norm's weight and bias)?
+bool outweighs(const Shape& shape) { return shape.cached_bytes > shape.staged_bytes; }
+
 // Rows that would leave a processor to one block, which waits when it combines: over a cluster, of
 // which a processor has two. Where all rows read more than a row is (a layer norm's weight and
 // bias), the blocks are persistent and keep that in registers, or L2 would have to deliver three
@@ -56,13 +61,18 @@ std::optional<OnChip> over_cluster(const Device& device, const Shape& shape, con
                                    const OnChip& planned, int largest) {
   OnChip o = planned;
   const int staged = std::max(1, shape.staged);
-  if (shape.cached_bytes <= shape.staged_bytes) {
+  if (!outweighs(shape)) {
+    // The fewer threads a block has, the more of them a processor has, at different points of their
+    // rows. Eight of 128 rather than two of 512: softmax of 65,536 elements of bfloat16 99% of a
+    // copy (one block of 1024 threads: 94), of 262,144 97 (94), of 32,768 of float32 99 (96); RMS
+    // norms of these gain 1 to 2%.
     o.place = Place::Registers;
-    o.min_blocks = 2;
     o.waits = true;
-    if (!cut(o, row.vectors, register_vectors / staged, most_threads / 2, largest))
-      return std::nullopt;
-    return o;
+    for (int threads = fewest_threads; threads <= most_threads / 2; threads *= 2) {
+      o.min_blocks = device.registers_per_processor / (row_registers * threads);
+      if (cut(o, row.vectors, register_vectors / staged, threads, largest)) return o;
+    }
+    return std::nullopt;
   }
   o.place = Place::Shared;
   o.ring = 2;
@@ -123,9 +133,14 @@ OnChip on_chip(const Device& device, const Shape& shape, const WalkedRow& row,
   // Combined once, so that there is less to wait for: an RMS norm of 16384 elements of float32 on
   // an H200 has 97% of a copy in registers, 94 in shared memory; one of 64 elements a thread 90
   // and 94.
-  if (whole && staged == 1 && shape.phases == 1 && o.unroll > 4 &&
-      o.unroll * vector <= register_elements)
+  // Combined twice, two blocks, where rows in shared memory would take the place of what all rows
+  // read in L1: layer norms of 16,384 elements of float32 go from 94 to 96% of a copy, of 10,000
+  // from 92 to 97. A softmax gains nothing.
+  if (whole && staged == 1 && o.unroll > 4 && o.unroll * vector <= register_elements &&
+      (shape.phases == 1 || (shape.cached_bytes && shape.operations <= few_operations))) {
+    if (shape.phases > 1) o.min_blocks = std::min(2, device.threads_per_processor / o.threads_x);
     return o;
+  }
   if (row.skew && staged == 1 && o.threads_x <= 256) return o;
   // What all rows read comes from L1 where rows in shared memory do not take its place: a layer
   // norm of 16384 elements of bfloat16 goes from 91 to 96% of a copy with three blocks, to 94 with
@@ -146,8 +161,8 @@ OnChip on_chip(const Device& device, const Shape& shape, const WalkedRow& row,
     return o;
   }
   const int largest = row.can_copy ? largest_cluster(device) : 1;
-  const bool one_block =
-      row_bytes > per_block && steps_of(most_threads) * staged <= register_vectors;
+  const bool one_block = outweighs(shape) && row_bytes > per_block &&
+                         steps_of(most_threads) * staged <= register_vectors;
   if (whole && row.linear && largest > 1 && row_bytes > one_block_row && !one_block &&
       o.unroll * staged > register_vectors)
     if (const auto cluster = over_cluster(device, shape, row, planned, largest)) return *cluster;

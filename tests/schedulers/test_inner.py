@@ -97,19 +97,28 @@ def test_longer_rows_get_larger_clusters() -> None:
 
 
 def test_a_row_that_only_all_registers_hold_has_a_processor_for_itself() -> None:
-    plan = plan_for("softmax", (4096, 65_536), BF16, 90)
-    assert (plan["place"], plan["threads_x"], plan["unroll"]) == (REGISTERS, 1024, 8)
-    assert plan["single_pass"]
+    for name, arch in (("softmax", 80), ("layer_norm", 90)):
+        plan = plan_for(name, (4096, 65_536), BF16, arch)
+        assert (plan["place"], plan["threads_x"], plan["unroll"]) == (REGISTERS, 1024, 8)
+        assert plan["single_pass"] == (name == "softmax")
     assert plan_for("softmax", (4096, 40_000), BF16, 90)["place"] == SHARED
 
 
 def test_rows_that_wait_for_other_blocks_are_combined_once() -> None:
-    for length, cluster in ((131_072, 4), (262_144, 8)):
+    for length, cluster, threads in ((65_536, 8, 128), (131_072, 16, 128), (262_144, 16, 256)):
         plan = plan_for("softmax", (4096, length), BF16, 90)
         assert (plan["cluster"], plan["single_pass"]) == (cluster, 1)
-        assert (plan["place"], plan["threads_x"], plan["min_blocks"]) == (REGISTERS, 512, 2)
+        assert (plan["place"], plan["threads_x"]) == (REGISTERS, threads)
+        assert plan["min_blocks"] * threads == 1024
     assert plan_for("softmax", (4096, 262_144), F32, 90)["cluster"] == 16
     assert plan_for("softmax", (4096, 16_384), BF16, 90)["single_pass"] == 0
+
+
+def test_two_blocks_hold_rows_of_floats_that_are_combined_twice() -> None:
+    for length in (10_000, 16_384):
+        plan = plan_for("layer_norm", (4096, length))
+        assert (plan["place"], plan["threads_x"], plan["unroll"]) == (REGISTERS, 512, 8)
+        assert plan["min_blocks"] == 2
 
 
 def test_blocks_keep_what_outweighs_the_rows() -> None:
