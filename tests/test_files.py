@@ -30,6 +30,7 @@ COVERED = {
     "csrc/driver/call.cpp": ("tests/driver/test_executor.py", "a part of the executor's way down"),
     "csrc/driver/explanation.cpp": ("tests/test_explain.py", "what fuser.explain shows"),
     "csrc/torch/executor.cpp": ("tests/torch/test_module.py", "what the module's executor runs"),
+    "csrc/torch/python_executor.cpp": ("tests/torch/test_module.py", "the module's executor"),
     **{
         f"csrc/torch/torchscript_{part}.cpp": ("tests/torch/test_torchscript.py", "one fuser")
         for part in ("copies", "partition", "pass", "region", "rewrite")

@@ -1,6 +1,9 @@
 #include "torch/direct.h"
 
+#include <ATen/Context.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/_unsafe_view.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/from_blob.h>
@@ -11,7 +14,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include "base/error.h"
-#include "torch/bridge.h"
+#include "torch/python_executor.h"
 
 namespace py = pybind11;
 
@@ -48,17 +51,12 @@ std::optional<variable_list> run_whole(const WholeGraph& graph, const variable_l
     return std::nullopt;
   }
   Results made;
-  {
-    // As a definition that Python runs: the host executor lets other threads of Python go on.
-    std::optional<py::gil_scoped_release> release;
-    if (arguments.device == cpu_device && !record->brief && PyGILState_Check()) release.emplace();
-    try {
-      made = run(*record, arguments);
-    } catch (const Fault&) {
-      const py::gil_scoped_acquire gil;
-      py::detail::try_translate_exceptions();
-      throw_python_error();
-    }
+  try {
+    made = run_for_python(*record, arguments);
+  } catch (const Fault&) {
+    const py::gil_scoped_acquire gil;
+    py::detail::try_translate_exceptions();
+    throw_python_error();
   }
   variable_list out;
   out.reserve(graph.results.size() + 1);
@@ -87,21 +85,31 @@ variable_list run_in_python(const CompiledGraph& graph, variable_list given) {
   }
 }
 
+bool runs_whole(const CompiledGraph& graph) {
+  return graph.whole && !python_runs_graphs().load(std::memory_order_relaxed);
+}
+
+// Around the run of a graph: casts are in it.
+struct WithoutAutocast {
+  std::optional<c10::impl::ExcludeDispatchKeyGuard> guard;
+  explicit WithoutAutocast(const DirectFunction& function) {
+    if (function.autocast) guard.emplace(c10::autocast_dispatch_keyset);
+  }
+};
+
 variable_list run_graph(const DirectFunction& function, const CompiledGraph& graph,
                         variable_list given) {
-  std::optional<c10::impl::ExcludeDispatchKeyGuard> no_autocast;
-  if (function.autocast) no_autocast.emplace(c10::autocast_dispatch_keyset);
-  if (graph.whole && !python_runs_graphs().load(std::memory_order_relaxed))
+  const WithoutAutocast without_autocast(function);
+  if (runs_whole(graph))
     if (auto results = run_whole(*graph.whole, given)) return std::move(*results);
   return run_in_python(graph, std::move(given));
 }
 
 // A gradient in memory as it was traced; torch gives expanded ones.
-at::Tensor laid_out(const at::Tensor& gradient, const std::vector<int64_t>& sizes,
-                    const std::vector<int64_t>& strides) {
-  if (gradient.strides().equals(strides)) return gradient;
-  if (!gradient.sizes().equals(sizes)) return gradient.contiguous();
-  return at::empty_strided(sizes, strides, gradient.options()).copy_(gradient);
+at::Tensor laid_out(const at::Tensor& gradient, const DirectFunction::Tangent& wanted) {
+  if (gradient.strides().equals(wanted.strides)) return gradient;
+  if (!gradient.sizes().equals(wanted.sizes)) return gradient.contiguous();
+  return at::empty_strided(wanted.sizes, wanted.strides, gradient.options()).copy_(gradient);
 }
 
 // Gradients whose own gradients are refused, to whom they belong: `sources` are what they may
@@ -111,7 +119,8 @@ struct Once : torch::autograd::Function<Once> {
     return *results;
   }
   static variable_list backward(AutogradContext*, const variable_list&) {
-    throw std::runtime_error("memory_efficient_fusion does not support double backward");
+    throw std::runtime_error(
+        "backend=\"fuser\" and memory_efficient_fusion do not support double backward");
   }
 };
 
@@ -138,20 +147,48 @@ void refuse_gradients(variable_list& gradients, const variable_list& sources) {
 
 constexpr const char* saved_function = "function";
 
+// Kept as a view, it would keep what it is a view of: a result of the same node, which it would
+// keep alive for good.
+at::Tensor no_view(const at::Tensor& t) { return t.defined() && t.is_view() ? t.detach() : t; }
+
 struct Direct : torch::autograd::Function<Direct> {
   static variable_list forward(AutogradContext* context, at::TensorList inputs,
                                const DirectFunctionRef* function) {
     const DirectFunction& f = *function->operator->();
     variable_list results = run_graph(f, f.forward, inputs.vec());
-    context->save_for_backward({results.begin() + static_cast<int64_t>(f.results), results.end()});
+    variable_list kept;
+    kept.reserve(results.size() - f.results);
+    for (size_t i = f.results; i < results.size(); ++i) kept.push_back(no_view(results[i]));
+    context->save_for_backward(std::move(kept));
     results.resize(f.results);
+    for (at::Tensor& t : results)
+      if (t.is_view()) t = at::_unsafe_view(t, t.sizes());
+    if (f.tangents.size() < f.results)
+      context->mark_non_differentiable(without_tangents(f, results));
     context->saved_data[saved_function] = function->memory;
     return results;
+  }
+
+  static variable_list without_tangents(const DirectFunction& f, const variable_list& results) {
+    variable_list out;
+    auto tangent = f.tangents.begin();
+    for (size_t i = 0; i < results.size(); ++i) {
+      if (tangent != f.tangents.end() && tangent->result == i)
+        ++tangent;
+      else
+        out.push_back(results[i]);
+    }
+    return out;
   }
 
   static variable_list backward(AutogradContext* context, variable_list given) {
     const DirectFunctionRef kept{context->saved_data.at(saved_function).toTensor()};
     const DirectFunction& f = *kept.operator->();
+    if (!f.backward->whole && !f.deterministic && at::globalContext().deterministicAlgorithms())
+      throw std::runtime_error(
+          "torch.use_deterministic_algorithms(True) was called after the forward pass of a "
+          "compiled "
+          "function; its backward pass was compiled without");
     variable_list sources;
     const bool again = at::GradMode::is_enabled();
     if (again) {
@@ -160,20 +197,34 @@ struct Direct : torch::autograd::Function<Direct> {
     }
     const at::AutoGradMode no_gradients(false);
     variable_list arguments = context->get_saved_variables();
-    for (size_t i = 0; i < given.size(); ++i)
-      arguments.push_back(laid_out(given[i], f.sizes[i], f.strides[i]));
+    arguments.reserve(arguments.size() + f.tangents.size());
+    for (const DirectFunction::Tangent& t : f.tangents)
+      arguments.push_back(laid_out(given[t.result], t));
     given.clear();
-    variable_list gradients = run_graph(f, f.backward, std::move(arguments));
+    variable_list gradients = run_graph(f, *f.backward, std::move(arguments));
     if (again) refuse_gradients(gradients, sources);
     gradients.emplace_back();  // of the function itself
     return gradients;
   }
 };
 
+bool autocasts() {
+  const auto autocast = c10::autocast_dispatch_keyset;
+  return (c10::impl::tls_local_dispatch_key_set().excluded_ & autocast) != autocast;
+}
+
+// Whether it is on for tensors of the device, and to which type it casts there.
+int64_t autocast_of(c10::DeviceType device) {
+  if (!at::autocast::is_autocast_available(device)) return -1;
+  const auto type = static_cast<int64_t>(at::autocast::get_autocast_dtype(device));
+  return type << 1 | int64_t{at::autocast::is_autocast_enabled(device)};
+}
+
 // What a trace depends on; false where none may run.
 bool layouts(PyObject* const* given, size_t count, std::vector<int64_t>& key) {
   key.clear();
-  if (!at::GradMode::is_enabled()) return false;
+  if (!at::GradMode::is_enabled() || is_transformed()) return false;
+  const bool casts = autocasts();
   for (size_t i = 0; i < count; ++i) {
     if (!THPVariable_CheckExact(given[i])) return false;
     const at::Tensor& t = THPVariable_Unpack(given[i]);
@@ -182,21 +233,12 @@ bool layouts(PyObject* const* given, size_t count, std::vector<int64_t>& key) {
     key.push_back(static_cast<int64_t>(t.scalar_type()) | int64_t{t.requires_grad()} << 8 |
                   static_cast<int64_t>(t.device().type()) << 16 |
                   static_cast<int64_t>(static_cast<uint8_t>(t.device().index())) << 24 |
-                  t.dim() << 32);
+                  t.dim() << 32 | int64_t{casts} << 40);
+    if (casts) key.push_back(autocast_of(t.device().type()));
     key.insert(key.end(), t.sizes().begin(), t.sizes().end());
     key.insert(key.end(), t.strides().begin(), t.strides().end());
   }
   return true;
-}
-
-// Does a transformation of functorch, autocast or a tracer see the ops that run?
-bool is_transformed() {
-  const auto autocast = c10::autocast_dispatch_keyset;
-  return c10::impl::TorchDispatchModeTLS::stack_len() > 0 ||
-         c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Tracer) ||
-         c10::impl::tls_is_dispatch_key_included(
-             c10::DispatchKey::FuncTorchDynamicLayerFrontMode) ||
-         (c10::impl::tls_local_dispatch_key_set().excluded_ & autocast) != autocast;
 }
 
 }  // namespace
@@ -215,15 +257,53 @@ std::atomic<bool>& python_runs_graphs() {
   return set;
 }
 
-py::object call_direct(const DirectFunctionRef& function, const std::vector<at::Tensor>& inputs) {
+namespace {
+
+// A graph without gradients whose steps Python runs gets its arguments as they came.
+py::object call_in_python(const DirectFunction& f, PyObject* const* given, size_t count) {
+  py::list arguments(count);
+  for (size_t i = 0; i < count; ++i) PyList_SET_ITEM(arguments.ptr(), i, Py_NewRef(given[i]));
+  return py::tuple(f.forward.call(arguments));
+}
+
+variable_list run_with_gradients(const DirectFunctionRef& function, variable_list inputs) {
+  for (const int i : function->detached) inputs[i] = inputs[i].detach();
+  const at::AutoGradMode with_gradients(true);
   const at::TensorList list = inputs;
-  variable_list results = Direct::apply(list, &function);
-  if (function->finish.is_none())
+  return Direct::apply(list, &function);
+}
+
+}  // namespace
+
+bool is_transformed() {
+  return c10::impl::TorchDispatchModeTLS::stack_len() > 0 ||
+         c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Tracer) ||
+         c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode);
+}
+
+py::object call_direct(const DirectFunctionRef& function, PyObject* const* given, size_t count) {
+  const DirectFunction& f = *function.operator->();
+  std::optional<at::AutoGradMode> no_gradients;
+  if (!f.backward) no_gradients.emplace(false);
+  if (!f.backward && !runs_whole(f.forward)) {
+    const WithoutAutocast without_autocast(f);
+    return call_in_python(f, given, count);
+  }
+  variable_list inputs;
+  inputs.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    if (!THPVariable_Check(given[i])) throw py::type_error("expected tensors");
+    inputs.push_back(THPVariable_Unpack(given[i]));
+  }
+  variable_list results = f.backward ? run_with_gradients(function, std::move(inputs))
+                                     : run_graph(f, f.forward, std::move(inputs));
+  if (f.finish.is_none())
     return py::reinterpret_steal<py::object>(THPVariable_Wrap(std::move(results[0])));
   py::tuple wrapped(results.size());
   for (size_t i = 0; i < results.size(); ++i)
     PyTuple_SET_ITEM(wrapped.ptr(), i, THPVariable_Wrap(std::move(results[i])));
-  return function->finish(wrapped);
+  const bool as_it_is = f.finish.ptr() == reinterpret_cast<PyObject*>(&PyTuple_Type);
+  return as_it_is ? py::object(std::move(wrapped)) : f.finish(wrapped);
 }
 
 size_t DirectTraces::Hash::operator()(const std::vector<int64_t>& key) const {
@@ -232,22 +312,23 @@ size_t DirectTraces::Hash::operator()(const std::vector<int64_t>& key) const {
   return h;
 }
 
-void DirectTraces::add(PyObject* const* given, size_t count, DirectFunctionRef function) {
+bool DirectTraces::lacks(PyObject* const* given, size_t count) const {
   std::vector<int64_t> key;
-  if (!is_transformed() && layouts(given, count, key))
-    traces_[std::move(key)] = std::move(function);
+  return layouts(given, count, key) && !traces_.contains(key);
+}
+
+void DirectTraces::add(PyObject* const* given, size_t count,
+                       std::optional<DirectFunctionRef> function) {
+  std::vector<int64_t> key;
+  if (layouts(given, count, key)) traces_[std::move(key)] = std::move(function);
 }
 
 PyObject* DirectTraces::call(PyObject* const* given, size_t count) const {
   thread_local std::vector<int64_t> key;
-  const auto found =
-      is_transformed() || !layouts(given, count, key) ? traces_.end() : traces_.find(key);
-  if (found == traces_.end()) Py_RETURN_NOTIMPLEMENTED;
-  const DirectFunctionRef function = found->second;  // another thread may add traces
-  variable_list inputs;
-  inputs.reserve(count);
-  for (size_t i = 0; i < count; ++i) inputs.push_back(THPVariable_Unpack(given[i]));
-  return call_direct(function, inputs).release().ptr();
+  const auto found = layouts(given, count, key) ? traces_.find(key) : traces_.end();
+  if (found == traces_.end() || !found->second) Py_RETURN_NOTIMPLEMENTED;
+  const DirectFunctionRef function = *found->second;  // another thread may add traces
+  return call_direct(function, given, count).release().ptr();
 }
 
 }  // namespace fuser

@@ -31,12 +31,22 @@ struct CompiledGraph {
 
 // A function traced for one layout of its arguments.
 struct DirectFunction {
-  CompiledGraph forward, backward;
+  // A gradient that the backward graph takes: of which result, and how it lies.
+  struct Tangent {
+    size_t result = 0;
+    std::vector<int64_t> sizes, strides;
+  };
+
+  CompiledGraph forward;
+  std::optional<CompiledGraph> backward;  // none: no gradients
   size_t results = 0;  // of the function; what else the forward graph gives, the backward graph
-                       // takes, before the gradients of the results
-  std::vector<std::vector<int64_t>> sizes, strides;  // that the backward graph wants of these
-  bool autocast = false;                             // traced with casts, which are in the graphs
-  pybind11::object finish;                           // makes of a tuple what the caller gets; None
+                       // takes, before the gradients of results
+  std::vector<Tangent> tangents;  // results that have none are not differentiable
+  std::vector<int> detached;      // inputs that autograd is not shown
+  bool autocast = false;          // traced with casts, which are in the graphs
+  bool deterministic = false;     // traced so
+  // Makes of a tuple what the caller gets; None: the only result; the type tuple: as it is.
+  pybind11::object finish;
 };
 // Shared ownership as a tensor's of its memory: nodes of autograd keep values of scripts only. The
 // last one may go on a thread of autograd's, without the interpreter's lock.
@@ -49,17 +59,30 @@ struct DirectFunctionRef {
 };
 DirectFunctionRef shared(std::unique_ptr<DirectFunction> function);
 
-// Runs it under torch's autograd; what the caller gets.
-pybind11::object call_direct(const DirectFunctionRef& function,
-                             const std::vector<at::Tensor>& inputs);
+// Runs it under torch's autograd on tensors; what the caller gets.
+pybind11::object call_direct(const DirectFunctionRef& function, PyObject* const* given,
+                             size_t count);
+
+// What runs a function until both of its graphs are compiled, and then these.
+struct DirectSwitch {
+  pybind11::object wrapped;  // takes its arguments
+  std::optional<DirectFunctionRef> function;
+};
 
 // While it is set, graphs run through Python, where fuser.explain looks at each region.
 std::atomic<bool>& python_runs_graphs();
 
+// Does a transformation of functorch, a mode or a tracer see the ops that run?
+bool is_transformed();
+
 // The traces of one function, by layout of its arguments.
 class DirectTraces {
  public:
-  void add(PyObject* const* given, size_t count, DirectFunctionRef function);
+  // Can there be a trace for these arguments, and is it not known whether there is?
+  bool lacks(PyObject* const* given, size_t count) const;
+  // nullptr: none can be made.
+  void add(PyObject* const* given, size_t count, std::optional<DirectFunctionRef> function);
+  size_t size() const { return traces_.size(); }
   // What the function gives, or NotImplemented: no trace is for these arguments, or torch is in a
   // mode in which none may run.
   PyObject* call(PyObject* const* given, size_t count) const;
@@ -68,7 +91,7 @@ class DirectTraces {
   struct Hash {
     size_t operator()(const std::vector<int64_t>& key) const;
   };
-  std::unordered_map<std::vector<int64_t>, DirectFunctionRef, Hash> traces_;
+  std::unordered_map<std::vector<int64_t>, std::optional<DirectFunctionRef>, Hash> traces_;
 };
 
 }  // namespace fuser

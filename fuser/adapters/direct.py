@@ -29,9 +29,9 @@ def direct(
     inputs: Sequence[Any],
     fw_compiler: Compiler,
     bw_compiler: Compiler,
-) -> Callable[..., Any] | None:
-    """`function` with its gradients, traced on `inputs` and valid for inputs like these; None where
-    it is not as plain as that.
+) -> Any | None:
+    """`function` with its gradients as a DirectFunction of csrc/torch, traced on `inputs` and valid
+    for inputs like these; None where it is not as plain as that.
     """
     if not torch.is_grad_enabled() or any(type(t) not in PLAIN for t in inputs):
         return None
@@ -55,7 +55,7 @@ def direct(
     if len(tangents) != count:
         return None  # results that are no tensors, or have no gradient
     expected = [n.meta["val"] for n in tangents]
-    shapes = [(list(v.shape), list(v.stride())) for v in expected]
+    wanted = [(n, list(v.shape), list(v.stride())) for n, v in enumerate(expected)]
     graphs = cut(joint, (), num_fwd_outputs=count)
     forward, backward = (
         make(graph, [n.meta["val"] for n in _placeholders(graph)])
@@ -63,10 +63,10 @@ def direct(
     )
     finish = None if spec.is_leaf() else partial(tree_unflatten, treespec=spec)
     autocast = torch._C._is_any_autocast_enabled()
-    made: Callable[..., Any] = load_torch().DirectFunction(
-        forward, backward, count, shapes, autocast, finish
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    return load_torch().DirectFunction(
+        forward, backward, count, wanted, [], autocast, deterministic, finish
     )
-    return made
 
 
 def _placeholders(graph: fx.GraphModule) -> list[fx.Node]:

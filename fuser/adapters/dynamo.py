@@ -39,6 +39,7 @@ from fuser.adapters.program import program, strict_from_environment
 from fuser.adapters.region import build_together
 from fuser.adapters.report import note_graph
 from fuser.adapters.sizes import settle_sizes
+from fuser.adapters.unwrapped import note_half, unwrapping
 from fuser.adapters.upsampling import repeat_by_views
 from fuser.adapters.views import drop_views, memory_of, owner_of
 
@@ -95,6 +96,7 @@ def compile_graph(
         from fuser.adapters.cudagraphs import captured  # loads half of Inductor
 
         return captured(call, module, name)
+    note_half(name, module.graph, call)
     return call
 
 
@@ -286,8 +288,9 @@ def backend(
     if has_tangents():
         return module
     drop_constant_masks(module)
-    compiled: Callable[..., Any] = compile_module(module, inputs)
-    return compiled
+    with unwrapping(inputs) as made:
+        compiled: Callable[..., Any] = compile_module(module, inputs)
+    return made.function(compiled)
 
 
 def has_tangents() -> bool:

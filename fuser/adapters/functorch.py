@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
@@ -13,7 +13,7 @@ from torch._functorch.aot_autograd import aot_module_simplified
 
 from fuser import UserError
 from fuser._native import load_torch
-from fuser.adapters.direct import PLAIN, direct
+from fuser.adapters.direct import direct
 from fuser.adapters.dynamo import Options, autograd, backend, compilers, has_tangents
 
 # Traces of one function; calls that none of them is for are Dynamo's, which finds dynamic sizes.
@@ -60,57 +60,30 @@ def memory_efficient_fusion(fn: Callable[..., Any] | torch.nn.Module, **kwargs: 
     if kwargs or isinstance(fn, torch.nn.Module):
         return watched
     ours = compilers(Options())
-    traces: dict[Hashable, Callable[..., Any]] = {}
-    known: Any = load_torch().DirectTraces()  # the same, where no more is asked than layouts
-    call = known.call
+    traces: Any = load_torch().DirectTraces()
+    call = traces.call
 
-    def trace(key: Hashable, args: Sequence[Any]) -> Callable[..., Any]:
+    def trace(args: Sequence[Any]) -> None:
         with compile_lock:
-            if key not in traces:
-                made = direct(fn, args, ours["fw_compiler"], ours["bw_compiler"])
-                traces[key] = made or watched
-                if made is not None:
-                    known.add(tuple(args), made)
-            return traces[key]
+            if traces.lacks(args):
+                traces.add(args, direct(fn, args, ours["fw_compiler"], ours["bw_compiler"]))
 
     @wraps(fn)
     def traced(*args: Any, **named: Any) -> Any:
         if torch.compiler.is_dynamo_compiling():
             return fn(*args, **named)
-        if not named and (result := call(*args)) is not NotImplemented:
-            return result
-        if _is_transformed():
+        if not named:
+            if (result := call(*args)) is not NotImplemented:
+                return result
+            if len(traces) < _MOST_TRACES and traces.lacks(args) and not has_tangents():
+                trace(args)
+                if (result := call(*args)) is not NotImplemented:
+                    return result
+        if load_torch().is_transformed() or has_tangents():
             return fn(*args, **named)
-        key = None if named else _layouts(args)
-        run = traces.get(key)
-        if run is None:
-            full = key is None or len(traces) >= _MOST_TRACES
-            run = watched if full else trace(key, args)
-        return run(*args, **named)
+        return watched(*args, **named)
 
     return traced
-
-
-def _is_transformed() -> bool:
-    """Does a transformation of functorch, forward AD or a tracer see the ops that run?"""
-    transforms: Any = torch._C._functorch.peek_interpreter_stack()
-    tracers = torch._C._len_torch_dispatch_stack() > 0 or torch._C._is_tracing()
-    return transforms is not None or tracers or has_tangents()
-
-
-def _layouts(args: Sequence[Any]) -> Hashable | None:
-    """What a trace on these arguments depends on; None where no trace is made of them."""
-    if not torch.is_grad_enabled():
-        return None
-    key: list[Hashable] = []
-    for t in args:
-        if type(t) not in PLAIN or t.layout is not torch.strided:
-            return None
-        key += (t.shape, t.stride(), t.dtype, t.device, t.requires_grad)
-    if torch._C._is_any_autocast_enabled():
-        devices = {t.device.type for t in args}
-        key += ((d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in devices)
-    return tuple(key)
 
 
 def compile(fn: Callable[..., Any] | None = None, **kwargs: Any) -> Any:

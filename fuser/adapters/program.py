@@ -6,7 +6,7 @@ dropped after its last use.
         args.clear()
         v0 = f0(p0, p1)
         del p1
-        v1, v2 = r0([v0, p0, s0])
+        v1, v2 = r0(v0, p0, s0)
         del p0
         return [v1, v2]
 """
@@ -259,7 +259,7 @@ def _region_step(
     def text(w: _Writer) -> str:
         results = ", ".join(w.name(n) for n in definition.outputs)
         arguments = ", ".join(w.name(n) for n in definition.arguments)
-        call = f"{w.constant(run, 'r')}([{arguments}])"
+        call = f"{w.constant(run, 'r')}({arguments})"
         return f"{results}, = {call}" if results else call
 
     last = max(order[n] for n in definition.nodes)

@@ -20,6 +20,7 @@ from fuser import (
     CompileError,
     FusionDefinition,
     InternalError,
+    LaunchError,
     LRUCache,
     Tensor,
     Unsupported,
@@ -37,12 +38,15 @@ from fuser.adapters.report import is_keeping_runs, note_fallback, note_run
 from fuser.arguments import as_dtype
 from fuser.layout import compute_tensor_descriptor
 from fuser.naming import recorded_as
+from fuser.repro import keep_repro
 
 # What torch calls us from is nobody's program.
 _core.skip_frames_in(str(Path(torch.__file__).parent) + "/")
 
 # What a definition may raise where torch's own ops would run.
 RECOVERABLE = (Unsupported, UserError, CompileError, InternalError)
+# What names a file with the run as a program.
+_KEPT = (CompileError, LaunchError, InternalError)
 
 # Equal regions, the layers of a network, share their kernels.
 _DEFINITIONS = LRUCache()
@@ -298,32 +302,47 @@ def build_together(definitions: Sequence[Definition]) -> None:
 
 
 def runner(definition: Definition, instead: Callable[..., Any], strict: bool) -> Callable[..., Any]:
-    """The definition as a function of a list of arguments, giving a list. Where it cannot run,
-    `instead` does, from then on, and the log says so once.
+    """The definition as a function of its arguments, giving its results; in C++ where no memory is
+    made for these first (csrc/torch/functions.h). Where it cannot run, `instead` does, from then
+    on, and the log says so once.
     """
     run: Any = definition.fd.execute
     failed = False
+    plain = True
     if any(MEMORY in n.meta or DONOR in n.meta for n in definition.outputs):
         run, instead = _into_memory(definition, instead)
+        plain = not definition.buffers
     elif all(is_number(n) for n in definition.arguments):  # no tensor says where it runs
         run = partial(run, device=next(d for d in map(device_of, definition.nodes) if d))
+        plain = False
 
-    def call(arguments: list[Any]) -> Any:
-        nonlocal run, failed
+    def call(arguments: list[Any], error: Exception | None = None) -> Any:
+        nonlocal failed
         if failed:
             return instead(*arguments)
-        if is_keeping_runs() and not definition.buffers:
-            note_run(definition.fd, arguments, definition.traces)
-        try:
-            return run(arguments)
-        except RECOVERABLE as error:
-            if strict:
-                raise
-            note_fallback(definition.nodes, error)
-            failed = True
-            return instead(*arguments)
+        if error is None:
+            if is_keeping_runs() and not definition.buffers:
+                note_run(definition.fd, arguments, definition.traces)
+            try:
+                return run(arguments)
+            except RECOVERABLE as raised:
+                error = raised
+        elif isinstance(error, _KEPT):
+            keep_repro(repr(definition.fd), arguments, error)
+        if strict or not isinstance(error, RECOVERABLE):
+            raise error
+        note_fallback(definition.nodes, error)
+        failed = True
+        return instead(*arguments)
 
-    return call
+    if not plain:
+        return lambda *arguments: call(list(arguments))
+    places = {node: place for place, node in enumerate(definition.arguments)}
+    results = [places.get(n.meta.get(DONOR), -1) for n in definition.outputs]
+    made: Callable[..., Any] = load_torch().region_function(
+        definition.fd.fec.executor, results, call
+    )
+    return made
 
 
 def _into_memory(

@@ -107,7 +107,7 @@ def test_gaps_are_unsupported() -> None:
 
 def test_a_region_without_operands_runs_where_it_was_traced() -> None:
     made = definition(lambda: (torch.arange(5, device="cpu") * 2 + 1).float())
-    (result,) = runner(made, lambda: None, strict=True)([])
+    (result,) = runner(made, lambda: None, strict=True)()
     assert result.device.type == "cpu"
     assert result.tolist() == [1, 3, 5, 7, 9]
 

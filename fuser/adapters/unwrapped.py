@@ -1,0 +1,196 @@
+"""What AOTAutograd compiled, past the wrappers in which it returns it.
+
+Its wrappers serve mutation, aliases, subclasses, tokens and symbolic sizes, in some 130 calls of
+Python for each run. Where a graph has none of these, its compiled halves are one node of autograd
+in C++ (csrc/torch/direct.h), as those of memory_efficient_fusion are. AOTAutograd compiles the
+backward graph when it is first wanted; until then its own function runs.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import torch
+from torch import fx
+from torch._guards import TracingContext
+from torch._subclasses import FakeTensor
+
+from fuser._native import load_torch
+
+Compiled = Callable[..., Any]
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter, FakeTensor)
+
+# Of AOTAutograd's ViewAndMutationMeta: what its wrappers are for. Not every torch has all of them.
+_WRAPPED = (
+    "num_mutated_inp_runtime_indices",
+    "num_mutated_graph_handled_indices",
+    "num_outputs_aliased",
+    "num_intermediate_bases",
+    "num_outputs_rng_offset",
+    "num_graphsafe_rng_states",
+    "num_symints_saved_for_bw",
+    "num_tensors_saved_with_no_vc_check",
+    "num_opaque_objects_saved_for_bw",
+    "num_backward_tokens",
+    "tokens",
+    "act_input_indices",
+    "dynamic_outputs",
+    "indices_of_inputs_that_requires_grad_with_mutations_in_bw",
+)
+
+# Where AOTAutograd's metadata, which both halves are compiled with, leads to what we know of them.
+_ATTRIBUTE = "_fuser_unwrapped"
+
+
+class Unwrapped:
+    """A function of tensors while AOTAutograd compiles it."""
+
+    def __init__(self, inputs: Sequence[Any]) -> None:
+        self.inputs = list(inputs)
+        self.switch: Any = load_torch().DirectSwitch()
+        self.forward: _Forward | None = None
+
+    def function(self, wrapped: Compiled) -> Compiled:
+        """`wrapped`, which AOTAutograd returned, or what needs no wrappers."""
+        if self.forward is None:
+            return wrapped
+        self.switch.wrapped = wrapped
+        call: Compiled = self.switch.call
+        return call
+
+
+class _Forward:
+    """A compiled forward or inference graph that needs no wrappers, and what then held."""
+
+    def __init__(self, made: Unwrapped, graph: fx.Graph, call: Compiled) -> None:
+        self.count, self.call = len(made.inputs), call
+        self.results = len(_results(graph))
+        self.autocast = torch._C._is_any_autocast_enabled()
+        self.deterministic = torch.are_deterministic_algorithms_enabled()
+        self.switch = weakref.ref(made.switch)
+
+    def run_with(self, backward: Compiled | None, metadata: Any, graph: fx.Graph | None) -> None:
+        """From now on, by these two."""
+        switch = self.switch()
+        gradients = _gradients(graph, self, metadata) if graph is not None else ([], [])
+        if switch is None or gradients is None:
+            return
+        switch.function = load_torch().DirectFunction(
+            self.call,
+            backward,
+            len(metadata.output_info),
+            *gradients,
+            self.autocast,
+            self.deterministic,
+            tuple,
+        )
+
+
+_making: ContextVar[Unwrapped | None] = ContextVar("making", default=None)
+
+
+@contextmanager
+def unwrapping(inputs: Sequence[Any]) -> Iterator[Unwrapped]:
+    """Around AOTAutograd's compilation of a function of these."""
+    made = Unwrapped(inputs)
+    before = _making.set(made)
+    try:
+        yield made
+    finally:
+        _making.reset(before)
+
+
+def note_half(name: str, graph: fx.Graph, call: Compiled) -> None:
+    """AOTAutograd had a graph compiled: "forward", "backward" or "inference"."""
+    context = TracingContext.try_get()
+    metadata = context.fw_metadata if context is not None else None
+    if metadata is None:
+        return
+    if name == "backward":
+        forward = getattr(metadata, _ATTRIBUTE, None)
+        if forward is not None:
+            forward.run_with(call, metadata, graph)
+        return
+    made = _making.get()
+    if made is None or _needs_wrappers(metadata) or not _is_plain(graph, made.inputs):
+        return
+    made.forward = _Forward(made, graph, call)
+    if name == "forward":
+        setattr(metadata, _ATTRIBUTE, made.forward)
+    elif made.forward.results == len(metadata.output_info):
+        made.forward.run_with(None, metadata, None)
+    else:
+        made.forward = None
+
+
+def _gradients(
+    graph: fx.Graph, forward: _Forward, metadata: Any
+) -> tuple[list[tuple[int, list[int], list[int]]], list[int]] | None:
+    """Which results have gradients, and how the backward graph wants them; and the inputs that
+    autograd is not shown, since none arrive at them. None where the graph takes other things.
+    """
+    wanted = [n for n, info in enumerate(metadata.output_info) if info.requires_grad]
+    taken, given = _inputs(graph), _results(graph)
+    kept = forward.results - len(metadata.output_info)
+    if len(taken) != kept + len(wanted) or len(given) != forward.count:
+        return None
+    if not all(map(_is_tensor, taken)):
+        return None
+    tangents = [
+        (place, list(value.shape), list(value.stride()))
+        for place, value in zip(wanted, taken[kept:], strict=True)
+    ]
+    detached = [
+        n
+        for n, info in enumerate(metadata.input_info)
+        if given[n] is None and info.requires_grad and not info.is_leaf
+    ]
+    return tangents, detached
+
+
+def _needs_wrappers(metadata: Any) -> bool:
+    if any(getattr(metadata, name, None) for name in _WRAPPED):
+        return True
+    if getattr(metadata, "grad_enabled_mutation", None) is not None:
+        return True
+    context = TracingContext.try_get()
+    hooks: Any = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    transforms: Any = torch._C._functorch.peek_interpreter_stack()
+    compiled: Any = torch._dynamo.compiled_autograd
+    return (
+        hooks is not None
+        or transforms is not None
+        or bool(torch._dynamo.config.compiled_autograd)
+        or bool(getattr(compiled, "compiled_autograd_enabled", False))
+        or bool(getattr(context, "fakify_first_call", False))
+    )
+
+
+def _is_plain(graph: fx.Graph, inputs: Sequence[Any]) -> bool:
+    """Does it take just these, each once, and do both give only tensors of known sizes?"""
+    taken = _inputs(graph)
+    if len(taken) != len(inputs) or len({id(t) for t in inputs}) != len(inputs):
+        return False
+    return all(map(_is_tensor, (*inputs, *taken, *_results(graph))))
+
+
+def _is_tensor(value: Any) -> bool:
+    """Of known sizes, of no subclass."""
+    if type(value) not in _PLAIN or value.layout is not torch.strided:
+        return False
+    return all(type(n) is int for n in (*value.shape, *value.stride()))
+
+
+def _inputs(graph: fx.Graph) -> list[Any]:
+    return [n.meta.get("val") for n in graph.nodes if n.op == "placeholder"]
+
+
+def _results(graph: fx.Graph) -> list[Any]:
+    """Fake, None where there is none."""
+    nodes = next(n for n in graph.nodes if n.op == "output").args[0]
+    return [n.meta.get("val") if isinstance(n, fx.Node) else n for n in nodes]

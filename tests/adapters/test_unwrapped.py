@@ -1,0 +1,211 @@
+"""fuser/adapters/unwrapped.py: what AOTAutograd compiled, past its wrappers."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import fuser
+
+WRAPPERS = "_aot_autograd/runtime_wrappers.py"
+
+
+def leaf(*shape: int) -> torch.Tensor:
+    return torch.linspace(0.1, 2, torch.Size(shape).numel()).reshape(shape).requires_grad_()
+
+
+def is_wrapped(run: Callable[..., Any], *inputs: Any) -> bool:
+    """Does a call go through AOTAutograd's wrappers?"""
+    files: set[str] = set()
+
+    def look(frame: Any, event: str, _: Any) -> None:
+        if event == "call":
+            files.add(frame.f_code.co_filename)
+
+    sys.setprofile(look)
+    try:
+        run(*inputs)
+    finally:
+        sys.setprofile(None)
+    return any(name.endswith(WRAPPERS) for name in files)
+
+
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    torch._dynamo.reset()
+    return fuser.compile(function, dynamic=False)
+
+
+def gradients(results: Any, inputs: Any, seeds: Any = None) -> Any:
+    return torch.autograd.grad(results, inputs, seeds, retain_graph=True)
+
+
+def same(found: Any, expected: Any) -> None:
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_gradients() -> None:
+    """The first backward pass compiles its graph; from the next call on both are in one node, also
+    where gradients are expanded or laid out otherwise, and where the graph is kept.
+    """
+
+    def f(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return (x * y).exp(), x.sin() + 1
+
+    run = compiled(f)
+    x, y = leaf(4, 8), leaf(8)
+    early = run(x, y)
+    assert is_wrapped(run, x, y)
+    seeds = [torch.ones(()).expand(4, 8), torch.rand(8, 4).t()]
+    wanted = gradients(f(x, y), [x, y], seeds)
+    for results in (early, run(x, y), early):
+        same(results, f(x, y))
+        for _ in range(2):
+            same(gradients(results, [x, y], seeds), wanted)
+    assert not is_wrapped(run, x, y)
+    with torch.no_grad():
+        assert not run(x, y)[0].requires_grad
+    again = torch.autograd.grad(run(x, y)[0].sum(), [x, y], create_graph=True)
+    with pytest.raises(RuntimeError, match="double backward"):
+        again[0].sum().backward()
+
+
+def test_graphs_of_several_steps() -> None:
+    """Torch's products between regions, a view among what is kept."""
+
+    def f(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        h = torch.nn.functional.gelu(x @ w).view(2, -1)
+        return (h.softmax(-1).view(4, 8) @ w).tanh()
+
+    run = compiled(f)
+    x, w = leaf(4, 8), leaf(8, 8)
+    for _ in range(3):
+        result = run(x, w)
+        same(result, f(x, w))
+        same(gradients(result.sum(), [x, w]), gradients(f(x, w).sum(), [x, w]))
+    assert not is_wrapped(run, x, w)
+
+
+def test_results_without_gradients() -> None:
+    def f(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x > y, x.sin() * y, (x * 3).detach(), x.exp()
+
+    run = compiled(f)
+    x, y = leaf(4, 8), leaf(8)
+    for _ in range(3):
+        results, expected = run(x, y), f(x, y)
+        same(results, expected)
+        assert [t.requires_grad for t in results] == [False, True, False, True]
+        for n in (1, 3):
+            found, wanted = (
+                torch.autograd.grad(r[n].sum(), [x, y], retain_graph=True, allow_unused=True)
+                for r in (results, expected)
+            )
+            same(found[0], wanted[0])
+    assert not is_wrapped(run, x, y)
+
+
+def test_what_gets_no_gradient_is_not_shown_to_autograd() -> None:
+    """A hook behind an input that is only read would else see a gradient of zeros, and its graph be
+    freed by the first backward pass.
+    """
+
+    def f(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x.sin() * y.detach()
+
+    run = compiled(f)
+    x, source = leaf(4), leaf(4)
+    for _ in range(3):
+        seen: list[torch.Tensor] = []
+        y = source * 2
+        y.register_hook(seen.append)
+        run(x, y).sum().backward()
+        assert not seen
+        y.sum().backward()
+    assert not is_wrapped(run, x, y)
+
+
+def test_inference() -> None:
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x.sin() * 2 + 1, (x @ x.t()).softmax(-1)
+
+    run = compiled(f)
+    x = leaf(4, 4).detach()
+    same(run(x), f(x))
+    assert not is_wrapped(run, x)
+    kept = leaf(4, 4)
+    with torch.no_grad():
+        assert not any(t.requires_grad for t in run(kept))
+
+
+def test_autocast() -> None:
+    def f(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.gelu(x @ w) * 2
+
+    run = compiled(f)
+    x, w = leaf(4, 8), leaf(8, 8)
+    for _ in range(3):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            result, expected = run(x, w), f(x, w)
+            assert result.dtype == expected.dtype
+        torch.testing.assert_close(result, expected, rtol=0.02, atol=0.02)
+        result.float().sum().backward()
+    same(run(x, w), f(x, w))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, y: y.add_(1) * x,
+        lambda x, y: (x * y, x.view(-1)),
+        lambda x, y: ((h := x * y) + 1, h.view(-1), h),
+    ],
+)
+def test_mutation_and_aliases_keep_the_wrappers(function: Callable[..., Any]) -> None:
+    run = compiled(function)
+    for _ in range(3):
+        x, mine, theirs = leaf(4, 4), torch.ones(4, 4), torch.ones(4, 4)
+        found, expected = run(x, mine), function(x, theirs)
+        same(found, expected)
+        same(mine, theirs)
+        last = found[-1] if isinstance(found, tuple) else found
+        last.sum().backward()
+    assert is_wrapped(run, leaf(4, 4), torch.ones(4, 4))
+
+
+def test_an_argument_given_twice() -> None:
+    run = compiled(lambda x, y: x * y + 1)
+    x = leaf(4)
+    for _ in range(3):
+        same(run(x, x), x * x + 1)
+        same(gradients(run(x, x).sum(), [x]), [2 * x])
+
+
+def test_hooks_of_saved_tensors_see_them() -> None:
+    run = compiled(lambda x, y: (x * y).exp() * y)
+    x, y = leaf(4), leaf(4)
+    gradients(run(x, y).sum(), [x, y])
+    seen: list[int] = []
+
+    def pack(t: torch.Tensor) -> torch.Tensor:
+        seen.append(t.numel())
+        return t
+
+    expected = gradients(((x * y).exp() * y).sum(), [x, y])
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        same(gradients(run(x, y).sum(), [x, y]), expected)
+    assert seen
+
+
+def test_a_saved_input_that_was_overwritten_is_refused() -> None:
+    run = compiled(lambda x, y: x.exp() * y)
+    x, y = leaf(4), torch.ones(4)
+    for _ in range(2):
+        run(x, y).sum().backward()
+    result = run(x, y)
+    y.add_(1)
+    with pytest.raises(RuntimeError, match="inplace operation"):
+        result.sum().backward()
