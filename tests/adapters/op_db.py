@@ -200,7 +200,9 @@ def evaluated(call: Waiting) -> str | None:
 def compared(call: Waiting, given: list[torch.Tensor]) -> str | None:
     true: list[Any] | None = None
     for got, (i, t, want) in zip(given, call.results, strict=True):
-        got = got.to(getattr(torch, t.dtype().torch_name))
+        # What is made from nothing is made on the GPU where there is one, whatever the call says.
+        device = got.device if call.inputs else want.device
+        got = got.to(device, getattr(torch, t.dtype().torch_name))
         fault = _differs(call.name, i, got, want)
         if not fault:
             continue
@@ -245,6 +247,8 @@ def _differs(name: str, place: int, got: torch.Tensor, want: torch.Tensor) -> st
         return None
     if "log_sigmoid_forward" in name and place:
         return None  # scratch of torch's kernel
+    if got.device != want.device:
+        return f"on {got.device}, expected {want.device}"
     if got.shape != want.shape:
         return f"shape {list(got.shape)}, expected {list(want.shape)}"
     if got.dtype != want.dtype and not ("norm" in name and place):
