@@ -337,7 +337,7 @@ def runner(definition: Definition, instead: Callable[..., Any], strict: bool) ->
 
     if not plain:
         return lambda *arguments: call(list(arguments))
-    places = {node: place for place, node in enumerate(definition.arguments)}
+    places: dict[Any, int] = {node: place for place, node in enumerate(definition.arguments)}
     results = [places.get(n.meta.get(DONOR), -1) for n in definition.outputs]
     made: Callable[..., Any] = load_torch().region_function(
         definition.fd.fec.executor, results, call
