@@ -32,12 +32,24 @@ using torch::autograd::variable_list;
   throw raised;
 }
 
+// In a handler: what cannot run is left to the graph's function in Python, which meets the error
+// again and says what runs instead. Launches that failed and what is no Exception go on.
+void leave_to_python() {
+  const py::gil_scoped_acquire gil;
+  py::detail::try_translate_exceptions();
+  py::error_already_set error;
+  const py::object launch_error = py::module_::import("fuser.errors").attr("LaunchError");
+  if (error.matches(PyExc_Exception) && !error.matches(launch_error)) return;
+  error.restore();
+  throw_python_error();
+}
+
 // Results of the graph, or nothing where the definition cannot run: torch's ops then do.
 std::optional<variable_list> run_whole(const WholeGraph& graph, const variable_list& given) {
   Executor& executor = graph.executor->executor;
   TorchArguments arguments;
   arguments.scalars.resize(executor.fusion().scalars.size());
-  RecordRef record;
+  Results made;
   try {
     for (size_t i = 0; i < graph.arguments.size(); ++i) {
       at::Tensor t = given[graph.arguments[i]];
@@ -46,17 +58,10 @@ std::optional<variable_list> run_whole(const WholeGraph& graph, const variable_l
       if (arguments.device == cpu_device) arguments.device = arguments.views.back().device;
       arguments.tensors.push_back(std::move(t));
     }
-    record = prepare(executor, arguments, {});
-  } catch (const Fault&) {
+    made = run_for_python(*prepare(executor, arguments, {}), arguments);
+  } catch (...) {
+    leave_to_python();
     return std::nullopt;
-  }
-  Results made;
-  try {
-    made = run_for_python(*record, arguments);
-  } catch (const Fault&) {
-    const py::gil_scoped_acquire gil;
-    py::detail::try_translate_exceptions();
-    throw_python_error();
   }
   variable_list out;
   out.reserve(graph.results.size() + 1);

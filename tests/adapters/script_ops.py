@@ -56,7 +56,7 @@ BATCHES = {
     "parts": "x.index_select(1, i) * 2; x.gather(1, i.expand(x.size(0), -1)) + 1",
     "rare": (
         "torch.fmax(x, y); torch.fmin(x, y); torch.logaddexp2(x, y); torch.special.entr(x); "
-        "torch.special.ndtr(x); torch.angle(x); torch.special.xlog1py(x, y.abs()); "
+        "torch.special.ndtr(x); torch.angle(x.float()); torch.special.xlog1py(x, y.abs()); "
         "torch.float_power(x.abs(), 2.5); torch.float_power(2.0, x)"
     ),
     "compounds": (

@@ -87,9 +87,9 @@ CASES = [
     case("max_rows", 66, 2115, dtype=torch.uint8, skew=1),
     case("layer_norm", 3, 9000, dtype=F16, arch=70, place=SHARED),
     # Over a cluster.
-    case("softmax", 2, 33000, arch=90, place=REGISTERS, cluster=4, single_pass=1),
+    case("softmax", 2, 33000, arch=90, place=REGISTERS, cluster=8, single_pass=1),
     case("layer_norm", 2, 33001, arch=90, place=SHARED, cluster=8, skew=1),
-    case("over_norm", 3, 33000, arch=90, place=REGISTERS, cluster=4),
+    case("over_norm", 3, 33000, arch=90, place=REGISTERS, cluster=8),
     # A processor for itself.
     case("over_norm", 2, 20000, place=REGISTERS, threads_x=1024),
     # What all rows read takes more than L1 has: rows, read and stored, leave it alone.
