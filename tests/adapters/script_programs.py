@@ -244,9 +244,16 @@ def check_script(p: Program, device: str) -> tuple[str | None, list[str]]:
         fallen = [str(w.message) for w in seen if "runs unfused" in str(w.message)]
         theirs = faults(p, device, False) if any(ours) else ours
     for i, (mine, other) in enumerate(zip(ours, theirs, strict=True)):
+        if not mine or other:
+            continue
         # What only the script changes in place is no longer changed in place.
-        if mine and not other and "modified by an inplace operation" not in mine:
-            return f"call {i // 4}, run {i % 4}: {mine}", fallen
+        if "modified by an inplace operation" in mine:
+            continue
+        # Torch's differentiable graphs, which have more than five nodes with a fuser or without,
+        # record gradients where nobody asks for them once a call has.
+        if mine.endswith("gradients, not 0") and p.calls[i // 4].mode in ("no_grad", "inference"):
+            continue
+        return f"call {i // 4}, run {i % 4}: {mine}", fallen
     return None, fallen
 
 
