@@ -327,23 +327,26 @@ class FusionCache:
 
     def deserialize(self, filename: str = "") -> None:
         """Defines again what serialize() wrote, under the same numbers where they are free, and
-        keeps it alive; what was compiled comes from disk. The file is a program: read your own.
-        Raises UserError `serialize-1` for a file that cannot be read.
+        keeps it alive; what was compiled comes from disk. Raises UserError `serialize-1` for a
+        file that cannot be read, or that holds anything but definitions, before any is defined.
         """
         from fuser.definition import FusionDefinition
-        from fuser.legacy import define_again
+        from fuser.legacy import define_again, is_definition
 
         path = _definitions_file(filename)
         try:
             texts = {int(n): text for n, text in json.loads(path.read_text("utf-8")).items()}
-        except (OSError, ValueError, AttributeError) as error:
+            for number, text in texts.items():
+                if not is_definition(text):
+                    raise ValueError(f"number {number} is no definition")
+        except (OSError, ValueError, TypeError, AttributeError) as error:
             raise UserError(
                 f"FusionCache.deserialize(): {path} holds no definitions: {error}\n"
                 "  hint: FusionCache.get().serialize(filename) writes it",
                 rule="serialize-1",
             ) from error
-        while next(self._next) < max(texts, default=0):
-            pass  # what is numbered from now on comes behind them
+        # What is numbered from now on comes behind them.
+        self._next = itertools.count(max(next(self._next), max(texts, default=-1) + 1))
         taken = set(self._numbers.values())
         for number, text in texts.items():
             define_again(text, fd := FusionDefinition())

@@ -6,6 +6,8 @@ refused as Unsupported with a hint where there is no such thing.
 
 from __future__ import annotations
 
+import ast
+import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -189,6 +191,38 @@ def clone(source: FusionDefinition, target: FusionDefinition) -> None:
             rule="clone-1",
         )
     define_again(repr(source), target)
+
+
+# What the repr of a definition is made of.
+_SYNTAX = (
+    *(ast.Module, ast.FunctionDef, ast.arguments, ast.arg, ast.Assign, ast.Expr, ast.Call),
+    *(ast.keyword, ast.Attribute, ast.Name, ast.Constant, ast.List, ast.Tuple, ast.UnaryOp),
+    *(ast.USub, ast.Load, ast.Store),
+)
+_METHODS = re.compile(r"fd\.(ops\.[a-z]\w*|define_(tensor|scalar)|random_state|add_output)")
+_NAMES = re.compile(r"fd\.\w+(\.\w+)?|DataType\.[A-Z]\w*")
+
+
+def is_definition(text: str) -> bool:
+    """Is this the repr of a definition, which does nothing but define?"""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return False
+    if len(tree.body) != 1 or not isinstance(tree.body[0], ast.FunctionDef):
+        return False
+    if tree.body[0].name != "nvfuser_fusion" or tree.body[0].decorator_list:
+        return False
+    for node in ast.walk(tree):
+        if not isinstance(node, _SYNTAX):
+            return False
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            if called not in ("float", "complex") and not _METHODS.fullmatch(called):
+                return False
+        elif isinstance(node, ast.Attribute) and not _NAMES.fullmatch(ast.unparse(node)):
+            return False
+    return True
 
 
 def define_again(text: str, target: FusionDefinition) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import json
 import pickle
 import tomllib
 from collections.abc import Callable
@@ -294,6 +295,27 @@ def test_the_fusion_cache_can_be_written_and_read(
         with pytest.raises(UserError) as refused:
             cache.deserialize(str(tmp_path / wrong))
         assert refused.value.rule == "serialize-1"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "__import__('os').system('true')",
+        "fd.ops.relu.__globals__['torch'].load('x')",
+        "fd.execute([])",
+        "fd.ops.relu(fd.fusion)(1)",
+        "[fd.ops.relu(t) for t in fd.inputs]",
+    ],
+)
+def test_a_file_of_other_programs_is_refused(line: str, tmp_path: Path) -> None:
+    text = repr(Doubled(X, 65.0).fusion)
+    for body in (f"{text}    {line}\n", f"{line}\n{text}", text.replace("None:", f"{line}:")):
+        (tmp_path / "cache").write_text(json.dumps({"7": body}))
+        before = FusionCache.get().num_fusions()
+        with pytest.raises(UserError, match="number 7 is no definition") as refused:
+            FusionCache.get().deserialize(str(tmp_path / "cache"))
+        assert refused.value.rule == "serialize-1"
+        assert FusionCache.get().num_fusions() == before
 
 
 def test_fusion_cache_digests_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
