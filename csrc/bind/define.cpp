@@ -34,6 +34,26 @@ const Tensor* argument(const BuilderRef& builder, const TensorHandle& value, con
   return to_tensor(*builder, value, {call, "arg"});
 }
 
+std::vector<const Tensor*> arguments(const BuilderRef& builder,
+                                     const std::vector<TensorHandle>& values, const char* call) {
+  check_open(*builder);
+  std::vector<const Tensor*> args;
+  for (const TensorHandle& v : values) args.push_back(to_tensor(*builder, v, {call, "arg"}));
+  return args;
+}
+
+using Dims = std::vector<int64_t>;
+
+// An op on one tensor that takes nothing else from Python than plain values.
+template <auto op, class... Values>
+auto on_tensor(const char* call, const char* name = "arg") {
+  return [=](const BuilderRef& builder, const TensorHandle& arg, Values... values) {
+    check_open(*builder);
+    const Tensor* t = to_tensor(*builder, arg, {call, name});
+    return TensorHandle{builder, op(*builder, t, std::move(values)..., user_line())};
+  };
+}
+
 ReduceOp reduction_op(const std::string& name) {
   ReduceOp op{};
   FUSER_CHECK(find_reduction(name, op), User, "reduction-1", "reduction(): there is no reduction ",
@@ -100,11 +120,8 @@ py::object cast_operand(const BuilderRef& builder, py::handle value, DType dtype
   return py::cast(ScalarHandle{builder, builder->exprs.cast(dtype, arg.scalar)});
 }
 
-}  // namespace
-
-void bind_define(py::module_& m) {
-  m.def("skip_frames_in", &skip_frames_in, py::arg("folder"),
-        "Code in files whose path starts so is not the user's, whose line a definition notes.");
+// Tensors and scalars that no op gives.
+void bind_leaves(py::module_& m) {
   m.def(
       "define_tensor",
       [](const BuilderRef& builder, const std::vector<int64_t>& shape,
@@ -144,15 +161,6 @@ void bind_define(py::module_& m) {
       },
       py::arg("builder"), py::arg("value"), py::arg("dtype"));
   m.def(
-      "pointwise",
-      [](const BuilderRef& builder, int op, const py::args& args) {
-        const std::vector<py::handle> operands(args.begin(), args.end());
-        return apply(builder, static_cast<Op>(op), operands);
-      },
-      py::arg("builder"), py::arg("op"),
-      "The op of that number in op_rows(), on tensors, scalars and numbers.");
-  m.def("cast", &cast_operand, py::arg("builder"), py::arg("arg"), py::arg("dtype"));
-  m.def(
       "full",
       [](const BuilderRef& builder, const py::sequence& shape, py::handle value, DType dtype) {
         check_open(*builder);
@@ -162,12 +170,31 @@ void bind_define(py::module_& m) {
       },
       py::arg("builder"), py::arg("shape"), py::arg("fill_value"), py::arg("dtype"));
   m.def(
-      "broadcast",
-      [](const BuilderRef& builder, const TensorHandle& arg, std::vector<bool> is_broadcast) {
-        const Tensor* t = argument(builder, arg, "broadcast");
-        return TensorHandle{builder, broadcast(*builder, t, std::move(is_broadcast), user_line())};
+      "iota",
+      [](const BuilderRef& builder, py::handle length) {
+        check_open(*builder);
+        const Expr n = to_size(*builder, length, {"iota", "length"});
+        return TensorHandle{builder, iota(*builder, n, user_line())};
       },
-      py::arg("builder"), py::arg("arg"), py::arg("is_broadcast_dim"));
+      py::arg("builder"), py::arg("length"));
+}
+
+void bind_elementwise(py::module_& m) {
+  m.def(
+      "pointwise",
+      [](const BuilderRef& builder, int op, const py::args& args) {
+        const std::vector<py::handle> operands(args.begin(), args.end());
+        return apply(builder, static_cast<Op>(op), operands);
+      },
+      py::arg("builder"), py::arg("op"),
+      "The op of that number in op_rows(), on tensors, scalars and numbers.");
+  m.def("cast", &cast_operand, py::arg("builder"), py::arg("arg"), py::arg("dtype"));
+}
+
+// The same elements over other dims.
+void bind_dims(py::module_& m) {
+  m.def("broadcast", on_tensor<broadcast, std::vector<bool>>("broadcast"), py::arg("builder"),
+        py::arg("arg"), py::arg("is_broadcast_dim"));
   m.def(
       "expand",
       [](const BuilderRef& builder, const TensorHandle& arg, const py::sequence& shape) {
@@ -186,64 +213,12 @@ void bind_define(py::module_& m) {
                             broadcast_in_dim(*builder, t, sizes, broadcast_dims, user_line())};
       },
       py::arg("builder"), py::arg("arg"), py::arg("shape"), py::arg("broadcast_dims"));
-  m.def(
-      "squeeze",
-      [](const BuilderRef& builder, const TensorHandle& arg, const std::vector<int64_t>& dims,
-         bool squeeze_expanded) {
-        const Tensor* t = argument(builder, arg, "squeeze");
-        return TensorHandle{builder, squeeze(*builder, t, dims, squeeze_expanded, user_line())};
-      },
-      py::arg("builder"), py::arg("arg"), py::arg("dims"), py::arg("squeeze_expanded"));
-  m.def(
-      "permute",
-      [](const BuilderRef& builder, const TensorHandle& arg, const std::vector<int64_t>& dims) {
-        const Tensor* t = argument(builder, arg, "permute");
-        return TensorHandle{builder, permute(*builder, t, dims, user_line())};
-      },
-      py::arg("builder"), py::arg("arg"), py::arg("dims"));
-  m.def(
-      "stride_order",
-      [](const BuilderRef& builder, const TensorHandle& arg, const std::vector<int64_t>& order) {
-        const Tensor* t = argument(builder, arg, "stride_order");
-        return TensorHandle{builder, stride_order(*builder, t, order, user_line())};
-      },
-      py::arg("builder"), py::arg("arg"), py::arg("stride_order"));
-  m.def(
-      "reduce",
-      [](const BuilderRef& builder, const std::string& op, const TensorHandle& arg,
-         const std::vector<int64_t>& dims, bool identity) {
-        const Tensor* t = argument(builder, arg, "reduction");
-        return TensorHandle{builder,
-                            reduce(*builder, reduction_op(op), t, dims, identity, user_line())};
-      },
-      py::arg("builder"), py::arg("op"), py::arg("arg"), py::arg("dims"), py::arg("identity"));
-  m.def(
-      "result",
-      [](const BuilderRef& builder, const TensorHandle& of, int index) {
-        check_open(*builder);
-        const Tensor* t = to_tensor(*builder, of, {"result", "of"});
-        return TensorHandle{builder, result(*builder, t, index, user_line())};
-      },
-      py::arg("builder"), py::arg("of"), py::arg("index"));
-  m.def(
-      "iota",
-      [](const BuilderRef& builder, py::handle length) {
-        check_open(*builder);
-        const Expr n = to_size(*builder, length, {"iota", "length"});
-        return TensorHandle{builder, iota(*builder, n, user_line())};
-      },
-      py::arg("builder"), py::arg("length"));
-  m.def(
-      "take_along_axis",
-      [](const BuilderRef& builder, const TensorHandle& arg, const TensorHandle& index, int64_t dim,
-         bool same_sizes) {
-        const char* call = same_sizes ? "gather" : "take_along_axis";
-        const Tensor* t = argument(builder, arg, call);
-        const Tensor* at = to_tensor(*builder, index, {call, "index"});
-        return TensorHandle{builder,
-                            take_along_axis(*builder, t, at, dim, same_sizes, user_line())};
-      },
-      py::arg("builder"), py::arg("arg"), py::arg("index"), py::arg("dim"), py::arg("same_sizes"));
+  m.def("squeeze", on_tensor<squeeze, Dims, bool>("squeeze"), py::arg("builder"), py::arg("arg"),
+        py::arg("dims"), py::arg("squeeze_expanded"));
+  m.def("permute", on_tensor<permute, Dims>("permute"), py::arg("builder"), py::arg("arg"),
+        py::arg("dims"));
+  m.def("stride_order", on_tensor<stride_order, Dims>("stride_order"), py::arg("builder"),
+        py::arg("arg"), py::arg("stride_order"));
   m.def(
       "split_dim",
       [](const BuilderRef& builder, const TensorHandle& arg, int64_t dim, py::handle outer,
@@ -263,6 +238,20 @@ void bind_define(py::module_& m) {
       },
       py::arg("builder"), py::arg("arg"), py::arg("dim"), py::arg("size"));
   m.def(
+      "dim_of",
+      [](const TensorHandle& arg, const std::string& op, int64_t dim, int more) {
+        std::string rule = op + "-dim";
+        std::replace(rule.begin(), rule.end(), '_', '-');
+        return rules::dim_of(text(op, "(t", arg.tensor->id, ")"), rule, *arg.tensor, dim, more);
+      },
+      py::arg("arg"), py::arg("op"), py::arg("dim"), py::arg("more") = 0,
+      "The dim counted from the front, of a result that has `more` dims than `arg`. Raises "
+      "ShapeError `<op>-dim`.");
+}
+
+// Elements at other places.
+void bind_moves(py::module_& m) {
+  m.def(
       "slice",
       [](const BuilderRef& builder, const TensorHandle& arg, const py::sequence& starts,
          const py::sequence& ends, const std::vector<int64_t>& steps) {
@@ -273,23 +262,7 @@ void bind_define(py::module_& m) {
       },
       py::arg("builder"), py::arg("arg"), py::arg("start_indices"), py::arg("end_indices"),
       py::arg("strides"));
-  m.def(
-      "dim_of",
-      [](const TensorHandle& arg, const std::string& op, int64_t dim, int more) {
-        std::string rule = op + "-dim";
-        std::replace(rule.begin(), rule.end(), '_', '-');
-        return rules::dim_of(text(op, "(t", arg.tensor->id, ")"), rule, *arg.tensor, dim, more);
-      },
-      py::arg("arg"), py::arg("op"), py::arg("dim"), py::arg("more") = 0,
-      "The dim counted from the front, of a result that has `more` dims than `arg`. Raises "
-      "ShapeError `<op>-dim`.");
-  m.def(
-      "flip",
-      [](const BuilderRef& builder, const TensorHandle& arg, const std::vector<int64_t>& dims) {
-        const Tensor* t = argument(builder, arg, "flip");
-        return TensorHandle{builder, flip(*builder, t, dims, user_line())};
-      },
-      py::arg("builder"), py::arg("arg"), py::arg("dims"));
+  m.def("flip", on_tensor<flip, Dims>("flip"), py::arg("builder"), py::arg("arg"), py::arg("dims"));
   m.def(
       "pad",
       [](const BuilderRef& builder, const TensorHandle& arg, const py::sequence& before,
@@ -304,19 +277,43 @@ void bind_define(py::module_& m) {
   m.def(
       "cat",
       [](const BuilderRef& builder, const std::vector<TensorHandle>& tensors, int64_t dim) {
-        std::vector<const Tensor*> args;
-        for (const TensorHandle& t : tensors) args.push_back(argument(builder, t, "cat"));
-        check_open(*builder);
+        const std::vector<const Tensor*> args = arguments(builder, tensors, "cat");
         return TensorHandle{builder, cat(*builder, args, dim, user_line())};
       },
       py::arg("builder"), py::arg("tensors"), py::arg("dim"));
   m.def(
+      "take_along_axis",
+      [](const BuilderRef& builder, const TensorHandle& arg, const TensorHandle& index, int64_t dim,
+         bool same_sizes) {
+        const char* call = same_sizes ? "gather" : "take_along_axis";
+        const Tensor* t = argument(builder, arg, call);
+        const Tensor* at = to_tensor(*builder, index, {call, "index"});
+        return TensorHandle{builder,
+                            take_along_axis(*builder, t, at, dim, same_sizes, user_line())};
+      },
+      py::arg("builder"), py::arg("arg"), py::arg("index"), py::arg("dim"), py::arg("same_sizes"));
+}
+
+void bind_reductions(py::module_& m) {
+  m.def(
+      "reduce",
+      [](const BuilderRef& builder, const std::string& op, const TensorHandle& arg,
+         const std::vector<int64_t>& dims, bool identity) {
+        const Tensor* t = argument(builder, arg, "reduction");
+        return TensorHandle{builder,
+                            reduce(*builder, reduction_op(op), t, dims, identity, user_line())};
+      },
+      py::arg("builder"), py::arg("op"), py::arg("arg"), py::arg("dims"), py::arg("identity"));
+  m.def("result", on_tensor<result, int>("result", "of"), py::arg("builder"), py::arg("of"),
+        py::arg("index"));
+}
+
+void bind_library(py::module_& m) {
+  m.def(
       "library",
       [](const BuilderRef& builder, const std::string& op, const std::vector<TensorHandle>& tensors,
          const py::sequence& attributes) {
-        std::vector<const Tensor*> args;
-        for (const TensorHandle& t : tensors) args.push_back(argument(builder, t, "library"));
-        check_open(*builder);
+        const std::vector<const Tensor*> args = arguments(builder, tensors, "library");
         const LibraryOp wanted = library_op(op);
         return TensorHandle{builder, library(*builder, wanted, args,
                                              held_attributes(wanted, attributes), user_line())};
@@ -338,6 +335,19 @@ void bind_define(py::module_& m) {
         return names;
       },
       "Names of the ops that a library computes.");
+}
+
+}  // namespace
+
+void bind_define(py::module_& m) {
+  m.def("skip_frames_in", &skip_frames_in, py::arg("folder"),
+        "Code in files whose path starts so is not the user's, whose line a definition notes.");
+  bind_leaves(m);
+  bind_elementwise(m);
+  bind_dims(m);
+  bind_moves(m);
+  bind_reductions(m);
+  bind_library(m);
   m.def("size", &size, py::arg("builder"), py::arg("arg"), py::arg("dim"));
   m.def("shape", &shape, py::arg("builder"), py::arg("arg"));
   m.def(

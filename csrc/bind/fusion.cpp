@@ -175,62 +175,66 @@ struct Records {
     py::list read;
     for (const Tensor* a : operands(t)) read.append(a->id);
     record["operands"] = read;
-    std::visit(
-        [&](const auto& d) {
-          using D = std::decay_t<decltype(d)>;
-          if constexpr (requires { d.arg; }) record["arg"] = d.arg->id;
-          if constexpr (requires { d.is_broadcast; }) record["is_broadcast"] = d.is_broadcast;
-          if constexpr (requires { d.dims; }) record["dims"] = d.dims;
-          if constexpr (requires { d.squeeze_expanded; })
-            record["squeeze_expanded"] = d.squeeze_expanded;
-          if constexpr (requires { d.dim; }) record["dim"] = d.dim;
-          if constexpr (std::is_same_v<D, Full>) record["value"] = places.at(d.value);
-          if constexpr (std::is_same_v<D, Pointwise>) {
-            py::list args;  // (is it a tensor?, id or place)
-            for (const Operand& a : d.args)
-              args.append(py::make_tuple(a.tensor != nullptr,
-                                         a.tensor ? a.tensor->id : places.at(a.scalar)));
-            record["args"] = args;
-          }
-          if constexpr (std::is_same_v<D, MergeDims>) record["size"] = places.at(d.size);
-          if constexpr (std::is_same_v<D, SplitDim>) record["sizes"] = all_places(d.sizes);
-          if constexpr (std::is_same_v<D, Slice>) {
-            record["starts"] = all_places(d.starts);
-            record["ends"] = all_places(d.ends);
-            record["steps"] = d.steps;
-          }
-          if constexpr (std::is_same_v<D, Pad>) {
-            record["before"] = all_places(d.before);
-            record["after"] = all_places(d.after);
-            record["value"] = places.at(d.value);
-          }
-          if constexpr (requires { d.compute; }) {
-            record["op"] = row(d.op).name;
-            record["compute"] = d.compute;
-          }
-          if constexpr (std::is_same_v<D, Library>) {
-            const auto row_attributes = attributes_of(d.op);
-            py::dict attributes;
-            for (size_t i = 0; i < row_attributes.size(); ++i) {
-              const auto [name, kind] = row_attributes[i];
-              const int64_t held = d.attributes[i];
-              attributes[py::str(name.data(), name.size())] =
-                  kind == LibraryAttribute::Kind::Int    ? py::cast(held)
-                  : kind == LibraryAttribute::Kind::Real ? py::cast(real_of(held))
-                                                         : py::cast(static_cast<DType>(held));
-            }
-            record["op"] = row(d.op).name;
-            record["attributes"] = attributes;
-          }
-          if constexpr (std::is_same_v<D, Reduction>) record["identity"] = d.identity;
-          if constexpr (std::is_same_v<D, Result>) record["index"] = d.index;
-          if constexpr (std::is_same_v<D, TakeAlongAxis>) {
-            record["index"] = d.index->id;
-            record["same_sizes"] = d.same_sizes;
-          }
-        },
-        t.definition);
+    std::visit([&](const auto& d) { add_definition(record, d); }, t.definition);
     return record;
+  }
+
+  // What the op is told beside its operands.
+  template <class D>
+  void add_definition(py::dict& record, const D& d) const {
+    if constexpr (requires { d.arg; }) record["arg"] = d.arg->id;
+    if constexpr (requires { d.is_broadcast; }) record["is_broadcast"] = d.is_broadcast;
+    if constexpr (requires { d.dims; }) record["dims"] = d.dims;
+    if constexpr (requires { d.squeeze_expanded; }) record["squeeze_expanded"] = d.squeeze_expanded;
+    if constexpr (requires { d.dim; }) record["dim"] = d.dim;
+    if constexpr (std::is_same_v<D, Full>) record["value"] = places.at(d.value);
+    if constexpr (std::is_same_v<D, Pointwise>) {
+      py::list args;  // (is it a tensor?, id or place)
+      for (const Operand& a : d.args)
+        args.append(
+            py::make_tuple(a.tensor != nullptr, a.tensor ? a.tensor->id : places.at(a.scalar)));
+      record["args"] = args;
+    }
+    if constexpr (std::is_same_v<D, MergeDims>) record["size"] = places.at(d.size);
+    if constexpr (std::is_same_v<D, SplitDim>) record["sizes"] = all_places(d.sizes);
+    if constexpr (std::is_same_v<D, Slice>) {
+      record["starts"] = all_places(d.starts);
+      record["ends"] = all_places(d.ends);
+      record["steps"] = d.steps;
+    }
+    if constexpr (std::is_same_v<D, Pad>) {
+      record["before"] = all_places(d.before);
+      record["after"] = all_places(d.after);
+      record["value"] = places.at(d.value);
+    }
+    if constexpr (requires { d.compute; }) {
+      record["op"] = row(d.op).name;
+      record["compute"] = d.compute;
+    }
+    if constexpr (std::is_same_v<D, Library>) {
+      record["op"] = row(d.op).name;
+      record["attributes"] = attributes(d);
+    }
+    if constexpr (std::is_same_v<D, Reduction>) record["identity"] = d.identity;
+    if constexpr (std::is_same_v<D, Result>) record["index"] = d.index;
+    if constexpr (std::is_same_v<D, TakeAlongAxis>) {
+      record["index"] = d.index->id;
+      record["same_sizes"] = d.same_sizes;
+    }
+  }
+
+  static py::dict attributes(const Library& d) {
+    const auto wanted = attributes_of(d.op);
+    py::dict out;
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      const auto& [name, kind] = wanted[i];
+      const int64_t held = d.attributes[i];
+      out[py::str(name.data(), name.size())] = kind == LibraryAttribute::Kind::Int ? py::cast(held)
+                                               : kind == LibraryAttribute::Kind::Real
+                                                   ? py::cast(real_of(held))
+                                                   : py::cast(static_cast<DType>(held));
+    }
+    return out;
   }
 };
 
@@ -280,9 +284,7 @@ std::vector<TensorHandle> outputs(const BuilderRef& builder) {
   return handles;
 }
 
-}  // namespace
-
-void bind_fusion(py::module_& m) {
+void bind_definitions(py::module_& m) {
   py::class_<Fusion, std::shared_ptr<Fusion>>(m, "Fusion", "What is computed: a graph of tensors.")
       .def("to_python", &to_python, "Runnable Python that rebuilds the definition.")
       .def(
@@ -306,7 +308,9 @@ void bind_fusion(py::module_& m) {
       .def("tensors", &tensors, "Every tensor, in the order of definition.")
       .def("outputs", &outputs,
            "In the order of add_output(), those written into inputs among them.");
+}
 
+void bind_tensor(py::module_& m) {
   py::class_<TensorHandle> tensor(
       m, "Tensor", "A tensor of a definition. Operators are those of torch, elementwise.");
   tensor
@@ -329,7 +333,9 @@ void bind_fusion(py::module_& m) {
         return text("t", t.tensor->id, ": ", describe(*t.tensor));
       });
   bind_operators(tensor, "a tensor");
+}
 
+void bind_scalar(py::module_& m) {
   py::class_<ScalarHandle> scalar(
       m, "Scalar", "A scalar of a definition: an input, a size, a constant or arithmetic.");
   scalar.def(
@@ -348,6 +354,14 @@ void bind_fusion(py::module_& m) {
         return text(row(s.expr->dtype).torch, " ", to_string(s.expr));
       });
   bind_operators(scalar, "a scalar");
+}
+
+}  // namespace
+
+void bind_fusion(py::module_& m) {
+  bind_definitions(m);
+  bind_tensor(m);
+  bind_scalar(m);
 }
 
 }  // namespace fuser

@@ -22,10 +22,18 @@ HostRange to_range(std::string name, uint64_t begin, uint64_t bytes, bool writab
   return {std::move(name), memory, memory + bytes, writable, scratch};
 }
 
+HostOptions to_options(const std::array<int32_t, 3>& cluster, bool cooperative, size_t stack_bytes,
+                       int threads, uint64_t seed) {
+  return {.cluster = {cluster[0], cluster[1], cluster[2]},
+          .cooperative = cooperative,
+          .stack_bytes = stack_bytes,
+          .threads = threads,
+          .seed = seed};
+}
+
 void launch_values(const HostKernel& kernel, const Triple& grid, const Triple& block,
                    size_t shared_bytes, const std::vector<std::string>& values,
-                   const std::vector<HostRange>& ranges, const std::array<int32_t, 3>& cluster,
-                   bool cooperative, size_t stack_bytes, int threads, uint64_t seed) {
+                   const std::vector<HostRange>& ranges, HostOptions options) {
   // Strings keep a value of up to 15 bytes inside; argument values may need the alignment of 16.
   std::vector<std::array<std::max_align_t, 4>> storage(values.size());
   std::vector<void*> args;
@@ -33,12 +41,6 @@ void launch_values(const HostKernel& kernel, const Triple& grid, const Triple& b
     values[i].copy(reinterpret_cast<char*>(&storage[i]), sizeof(storage[i]));
     args.push_back(&storage[i]);
   }
-  HostOptions options;
-  std::copy(cluster.begin(), cluster.end(), options.cluster);
-  options.cooperative = cooperative;
-  options.stack_bytes = stack_bytes;
-  options.threads = threads;
-  options.seed = seed;
   options.ranges = ranges;
   launch(kernel, grid.data(), block.data(), shared_bytes, args.data(), options);
 }
@@ -60,17 +62,21 @@ void bind_host(py::module_& m) {
       .def(py::init(&to_range), py::arg("name"), py::arg("begin"), py::arg("bytes"),
            py::arg("writable") = true, py::arg("scratch") = false);
 
+  py::class_<HostOptions>(m, "HostOptions", "How a grid runs, beside what it is given.")
+      .def(py::init(&to_options), py::kw_only(),
+           py::arg("cluster") = std::array<int32_t, 3>{1, 1, 1}, py::arg("cooperative") = false,
+           py::arg("stack_bytes") = HostOptions().stack_bytes, py::arg("threads") = 0,
+           py::arg("seed") = 0);
+
   m.def("load_host_file", &load_host_file, py::arg("path"), Unlocked());
   m.def(
       "load_host_bytes", [](std::string_view bytes) { return load_host_bytes(bytes); },
       py::arg("bytes"), Unlocked(), "Loads the bytes that fuser.runtime.host.build returned.");
   m.def("host_launch", &launch_values, py::arg("kernel"), py::arg("grid"), py::arg("block"),
-        py::arg("shared_bytes"), py::arg("values"), py::kw_only(),
-        py::arg("ranges") = std::vector<HostRange>(),
-        py::arg("cluster") = std::array<int32_t, 3>{1, 1, 1}, py::arg("cooperative") = false,
-        py::arg("stack_bytes") = HostOptions().stack_bytes, py::arg("threads") = 0,
-        py::arg("seed") = 0, Unlocked(),
-        "Runs a grid; `values` are the arguments as bytes, at most 64 each.");
+        py::arg("shared_bytes"), py::arg("values"), py::arg("ranges") = std::vector<HostRange>(),
+        py::arg("options") = HostOptions(), Unlocked(),
+        "Runs a grid; `values` are the arguments as bytes, at most 64 each; a debug launch touches "
+        "`ranges` only.");
   m.attr("host_frame_bytes") = kFrameBytes;
   m.def("processor_count", &processor_count, "Processors this process may run on.");
 }

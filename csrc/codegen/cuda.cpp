@@ -1,88 +1,17 @@
 #include "codegen/cuda.h"
 
-#include <bit>
-#include <cmath>
-#include <cstdio>
-#include <unordered_map>
+#include <algorithm>
 
 #include "base/error.h"
 #include "base/sha256.h"
+#include "codegen/cuda_expr.h"
 #include "codegen/device_text.h"
 #include "ir/fast_div.h"
 
 namespace fuser {
 namespace {
 
-std::string bits_literal(uint64_t bits, const char* suffix) {
-  char buffer[32];
-  std::snprintf(buffer, sizeof buffer, "0x%llx%s", static_cast<unsigned long long>(bits), suffix);
-  return buffer;
-}
-
-std::string real_literal(double v, DType dtype) {
-  const bool single = dtype == DType::Float32;
-  if (!std::isfinite(v)) {
-    const uint64_t bits =
-        single ? std::bit_cast<uint32_t>(static_cast<float>(v)) : std::bit_cast<uint64_t>(v);
-    return text("float_((", single ? "u32" : "u64", ")", bits_literal(bits, single ? "u" : "ull"),
-                ")");
-  }
-  char buffer[40];
-  std::snprintf(buffer, sizeof buffer, single ? "%.9g" : "%.17g", v);
-  std::string s = buffer;
-  if (s.find_first_of(".e") == std::string::npos) s += ".0";
-  return single ? s + "f" : s;
-}
-
-std::string literal(DType dtype, const Number& v) {
-  switch (kind_of(dtype)) {
-    case Kind::Bool:
-      return v.integer ? "true" : "false";
-    case Kind::Int:
-      // The most negative integers have no literal: C++ reads a minus before a number that is too
-      // large.
-      if (dtype == DType::Int32)
-        return v.integer == INT32_MIN ? "(-2147483647 - 1)" : text(v.integer);
-      if (dtype != DType::Int64) return text("(", row(dtype).device, ")", v.integer);
-      return v.integer == INT64_MIN ? "(-9223372036854775807ll - 1)" : text(v.integer, "ll");
-    case Kind::Float:
-      if (dtype == DType::Float32 || dtype == DType::Float64) return real_literal(v.real, dtype);
-      return text("to<", row(dtype).device, ">(", real_literal(v.real, DType::Float32), ")");
-    case Kind::Complex: {
-      const DType part = real_type(dtype);
-      return text("complex_(", real_literal(v.real, part), ", ", real_literal(v.imag, part), ")");
-    }
-  }
-  return {};
-}
-
-// May it stand as an operand without parentheses?
-bool is_atom(std::string_view s) {
-  if (s.empty() || s[0] == '-' || s[0] == '(') return false;
-  int depth = 0;
-  for (char c : s) {
-    if (c == '(' || c == '[') ++depth;
-    if (c == ')' || c == ']') --depth;
-    if (depth == 0 && c == ' ') return false;
-  }
-  return true;
-}
-
-std::string wrapped(const std::string& s) { return is_atom(s) ? s : "(" + s + ")"; }
-
-std::string fill(std::string_view pattern, std::span<const std::string> args) {
-  std::string out;
-  for (size_t i = 0; i < pattern.size(); ++i) {
-    if (pattern[i] == '$') {
-      out += wrapped(args[pattern[++i] - '0']);
-    } else {
-      out += pattern[i];
-    }
-  }
-  return out;
-}
-
-int fields_of(const std::optional<State>& state) { return state ? row(state->op).results : 1; }
+constexpr int warp = 32;
 
 // The type of an element.
 std::string type_of(DType dtype, const std::optional<State>& state) {
@@ -90,117 +19,31 @@ std::string type_of(DType dtype, const std::optional<State>& state) {
   return fields_of(state) > 1 ? text(row(state->op).state, "<", name, ">") : name;
 }
 
-struct Printer {
-  const KernelIR& kernel;
+struct Printer : ExprPrinter {
   const Constants& constants;
-  bool in_parts = false;  // the block is that of a part (print_parts)
-  std::string out;
+  std::string out = {};
   int depth = 1;
-
-  const char* index_type() const { return kernel.index64 ? "i64" : "i32"; }
-
-  std::string symbol(Expr e) const {
-    switch (e->symbol) {
-      case Symbol::Var:
-        return text("v", e->a);
-      case Symbol::Param:
-        return text("p", e->a);
-      case Symbol::Thread:
-        return kernel.index64 ? "(i64)thread_x()" : "thread_x()";
-      case Symbol::Block:
-        if (in_parts) return kernel.index64 ? "(i64)block_" : "block_";
-        return kernel.index64 ? "(i64)block_x()" : "block_x()";
-      default:
-        break;
-    }
-    throw Fault(FaultKind::Internal, "internal", "a final kernel holds " + to_string(e));
-  }
-
-  static bool is_fast_divisor(const Param& p) {
-    return p.kind == Param::Kind::Divisor && p.dtype == DType::Int32;
-  }
-  bool is_fast_divisor(Expr e) const {
-    return e->is_symbol(Symbol::Param) && is_fast_divisor(kernel.params[e->a]);
-  }
-
-  bool is_constant(size_t param) const {
-    return param < constants.size() && constants[param].has_value();
-  }
-
-  std::string index_op(Expr e, std::span<const std::string> a) const {
-    if ((e->op == Op::div || e->op == Op::mod) && is_fast_divisor(e->args[1]))
-      return text(e->op == Op::div ? "fast_div_(" : "fast_mod_(", a[0], ", ", a[1], ")");
-    switch (e->op) {
-      case Op::add:
-        return text(wrapped(a[0]), " + ", wrapped(a[1]));
-      case Op::sub:
-        return text(wrapped(a[0]), " - ", wrapped(a[1]));
-      case Op::neg:
-        return text("-", wrapped(a[0]));
-      case Op::mul:
-        return text(wrapped(a[0]), " * ", wrapped(a[1]));
-      case Op::div:
-        return text(wrapped(a[0]), " / ", wrapped(a[1]));
-      case Op::mod:
-        return text(wrapped(a[0]), " % ", wrapped(a[1]));
-      case Op::bitwise_and:  // of the first of several neighbours
-        return text("aligned_(", a[0], ", ", a[1], ")");
-      case Op::lt:
-        return text(wrapped(a[0]), " < ", wrapped(a[1]));
-      case Op::eq:
-        return text(wrapped(a[0]), " == ", wrapped(a[1]));
-      case Op::logical_and:
-        return text(wrapped(a[0]), " && ", wrapped(a[1]));
-      case Op::logical_not:
-        return text("!", wrapped(a[0]));
-      case Op::where:
-        return text("(", wrapped(a[0]), " ? ", a[1], " : ", a[2], ")");
-      case Op::minimum:
-      case Op::maximum:
-        return text(row(e->op).name, "_(", a[0], ", ", a[1], ")");
-      default:
-        break;
-    }
-    throw Fault(FaultKind::Internal, "internal", text("index arithmetic by ", row(e->op).name));
-  }
-
-  // Index expressions are kept in the kernel's index type and print as plain C; values by their
-  // op's row.
-  std::string expression(Expr root, bool index) const {
-    std::unordered_map<Expr, std::string> memo;
-    visit(root, [&](Expr e) {
-      std::string& s = memo[e];
-      std::vector<std::string> args;
-      for (Expr a : e->operands()) args.push_back(memo[a]);
-      switch (e->kind) {
-        case ExprNode::Kind::Constant:
-          s = index ? text(e->value.integer) : literal(e->dtype, e->value);
-          break;
-        case ExprNode::Kind::Symbol:
-          s = symbol(e);
-          break;
-        case ExprNode::Kind::Element:
-          // The index was printed as a value of type int64 when it stands in a value.
-          s = text(kernel.arrays[e->a].name, "[", expression(e->args[0], true), "]");
-          if (fields_of(kernel.arrays[e->a].state) > 1) s += text(".f", e->b);
-          break;
-        case ExprNode::Kind::Cast:
-          s = text("to<", row(e->dtype).device, ">(", args[0], ")");
-          break;
-        case ExprNode::Kind::Apply:
-          s = index ? index_op(e, args) : fill(op_text(e->op, compute_dtype(e)), args);
-          break;
-      }
-    });
-    return memo[root];
-  }
 
   void line(const std::string& s) { out += std::string(2 * depth, ' ') + s + "\n"; }
 
+  // A line that runs where `in` holds; everywhere without it.
+  void line_if(Expr in, const std::string& s) { line(in ? text("if (", index(in), ") ", s) : s); }
+
   std::string address(int buffer, Expr offset) const {
-    const std::string o = expression(offset, true);
+    const std::string o = index(offset);
     return o == "0" ? kernel.buffers[buffer].name
                     : kernel.buffers[buffer].name + " + " + wrapped(o);
+  }
+
+  // ---- Loads and writes
+
+  template <class Access>
+  static constexpr bool stores = std::is_same_v<Access, Write>;
+
+  // How many elements exist of those of an access.
+  template <class Access>
+  std::string existing(const Access& s, const std::string& count) const {
+    return s.in ? text(wrapped(index(s.in)), " ? ", wrapped(count), " : 0") : count;
   }
 
   // What exists of an access: the suffix of the function, and its last arguments.
@@ -208,90 +51,266 @@ struct Printer {
     const char* form = "";
     std::string arguments;
   };
-  template <class Access>  // Load or Write
+  template <class Access>
   Guard guard(const Access& s) const {
-    const std::string in = s.in ? expression(s.in, true) : "";
-    if (!s.count) return in.empty() ? Guard{} : Guard{.form = "_if", .arguments = text(", ", in)};
-    std::string count = expression(s.count, true);
-    if (s.in) count = text(wrapped(in), " ? ", wrapped(count), " : 0");
-    return {.form = "_some", .arguments = text(", ", count)};
+    if (s.count) return {.form = "_some", .arguments = text(", ", existing(s, index(s.count)))};
+    return s.in ? Guard{.form = "_if", .arguments = text(", ", index(s.in))} : Guard{};
   }
 
   // Does the one element of a narrow access exist?
   template <class Access>
   std::string one_exists(const Access& s) const {
-    std::vector<std::string> all;
-    if (s.in) all.push_back(wrapped(expression(s.in, true)));
-    if (s.count) all.push_back(text(wrapped(expression(s.count, true)), " > 0"));
-    return all.size() == 1 && s.in ? expression(s.in, true) : joined(all, " && ");
+    if (!s.count) return s.in ? index(s.in) : "";
+    const std::string counted = text(wrapped(index(s.count)), " > 0");
+    return s.in ? text(wrapped(index(s.in)), " && ", counted) : counted;
   }
 
-  // Arrays are passed whole, or one element as a variable of its own.
-  template <class Access>  // Load or Write
-  void access(const Access& s) {
-    constexpr bool store = std::is_same_v<Access, Write>;
-    const char* verb = store ? "store" : "load";
+  template <class Access>
+  bool moves_partials(const Access& s) const {
+    return kernel.arrays[s.array].state && kernel.buffers[s.buffer].state;
+  }
+
+  // Source and destination stand in the order of an assignment.
+  template <class Access>
+  void access_row(const Access& s) {
+    const std::string &name = kernel.arrays[s.array].name, at = address(s.buffer, s.offset);
+    const std::string count = s.count ? index(s.count) : text(index_type(), "(", s.width, ")");
+    line(text(stores<Access> ? "store_row(" : "load_row(", stores<Access> ? at : name, ", ",
+              stores<Access> ? name : at, ", ", index(s.column), ", ", index(s.columns), ", ",
+              index(s.jump), ", ", existing(s, count), ");"));
+  }
+
+  template <class Access>
+  void access_partials(const Access& s) {
+    FUSER_ASSERT(!s.count, "partial results move whole");
+    const std::string e = element(s.array, s.element), at = address(s.buffer, s.offset);
+    const std::string some = text("partials<", s.width, ">(");
+    if (s.width > 1)
+      line_if(s.in, stores<Access> ? text("store_", some, at, ", &", e, ");")
+                                   : text("load_", some, "&", e, ", ", at, ");"));
+    else
+      line_if(s.in, stores<Access> ? text("store_partial(", at, ", ", e, ");")
+                                   : text(e, " = load_partial(", at, ");"));
+  }
+
+  // Arrays are passed whole, or in part.
+  template <class Access>
+  void access_vector(const Access& s) {
     const Array& a = kernel.arrays[s.array];
     const std::string at = address(s.buffer, s.offset);
-    if (s.column) {
-      const std::string all = text(index_type(), "(", s.width, ")");
-      const std::string n = s.count ? expression(s.count, true) : all;
-      line(text(verb, "_row(", store ? at : a.name, ", ", store ? a.name : at, ", ",
-                expression(s.column, true), ", ", expression(s.columns, true), ", ",
-                expression(s.jump, true), ", ",
-                s.in ? text(wrapped(expression(s.in, true)), " ? ", wrapped(n), " : 0") : n, ");"));
-      return;
-    }
-    const std::string element = expression(s.element, true);
-    if (a.chunk) {
-      const Guard g = guard(s);
-      FUSER_ASSERT(!store && s.width == a.chunk, "an access of ", s.width,
-                   " elements to chunks of ", a.chunk);
-      if constexpr (!store)
-        line(text("load_raw", g.form, s.once ? "<true>" : "", "(", a.name, "[", element, "], ", at,
-                  g.arguments, ");"));
-      return;
-    }
-    const bool state = a.state.has_value() && kernel.buffers[s.buffer].state.has_value();
-    if (state) {
-      FUSER_ASSERT(!s.count, "partial results move whole");
-      const std::string e = text(a.name, "[", element, "]");
-      const std::string some = text("partials<", s.width, ">(");
-      const std::string move = s.width > 1 ? store ? text("store_", some, at, ", &", e, ");")
-                                                   : text("load_", some, "&", e, ", ", at, ");")
-                               : store     ? text("store_partial(", at, ", ", e, ");")
-                                           : text(e, " = load_partial(", at, ");");
-      line(s.in ? text("if (", expression(s.in, true), ") ", move) : move);
-      return;
-    }
-    if constexpr (!store) {
-      if (s.shifted) {
-        const std::string by = s.words < 0 ? "" : text("_by<", s.words, ">");
-        line(text("load_shifted", by, "(", a.name, ", ", kernel.buffers[s.buffer].name, ", ",
-                  expression(s.offset, true), ");"));
-        return;
-      }
-    }
-    if (s.width > 1 || a.extent == 1) {
-      const Guard g = guard(s);
-      const std::string r =
-          s.width == a.extent ? a.name : text("part<", s.width, ">(", a.name, ", ", element, ")");
-      line(store ? text(verb, g.form, s.once ? "<true>" : "", "(", at, ", ", r, g.arguments, ");")
-                 : text(verb, g.form, "(", r, ", ", at, g.arguments, ");"));
-      return;
-    }
-    const std::string e = text(a.name, "[", element, "]");
-    const std::string exists = one_exists(s);
-    if (store) {
-      line(exists.empty() ? text("store1(", at, ", ", e, ");")
-                          : text("if (", exists, ") store1(", at, ", ", e, ");"));
-    } else {
-      line(exists.empty() ? text(e, " = load1(", at, ");")
-                          : text(e, " = load1_if(", at, ", ", exists, ");"));
-    }
+    const std::string elements =
+        s.width == a.extent ? a.name
+                            : text("part<", s.width, ">(", a.name, ", ", index(s.element), ")");
+    const Guard g = guard(s);
+    if constexpr (stores<Access>)
+      line(text("store", g.form, s.once ? "<true>" : "", "(", at, ", ", elements, g.arguments,
+                ");"));
+    else
+      line(text("load", g.form, "(", elements, ", ", at, g.arguments, ");"));
   }
 
+  // A chunk stays as it lies in memory until it is unpacked.
+  void load_raw(const Load& s) {
+    const int chunk = kernel.arrays[s.array].chunk;
+    FUSER_ASSERT(s.width == chunk, "an access of ", s.width, " elements to chunks of ", chunk);
+    const Guard g = guard(s);
+    line(text("load_raw", g.form, s.once ? "<true>" : "", "(", element(s.array, s.element), ", ",
+              address(s.buffer, s.offset), g.arguments, ");"));
+  }
+
+  void load_shifted(const Load& s) {
+    const std::string by = s.words < 0 ? "" : text("_by<", s.words, ">");
+    line(text("load_shifted", by, "(", kernel.arrays[s.array].name, ", ",
+              kernel.buffers[s.buffer].name, ", ", index(s.offset), ");"));
+  }
+
+  void load_one(const Load& s) {
+    const std::string e = element(s.array, s.element), at = address(s.buffer, s.offset);
+    const std::string exists = one_exists(s);
+    line(exists.empty() ? text(e, " = load1(", at, ");")
+                        : text(e, " = load1_if(", at, ", ", exists, ");"));
+  }
+
+  void store_one(const Write& s) {
+    const std::string exists = one_exists(s);
+    line(text(exists.empty() ? "" : text("if (", exists, ") "), "store1(",
+              address(s.buffer, s.offset), ", ", element(s.array, s.element), ");"));
+  }
+
+  void statement(const Load& s) {
+    const Array& a = kernel.arrays[s.array];
+    if (s.column) return access_row(s);
+    if (a.chunk) return load_raw(s);
+    if (moves_partials(s)) return access_partials(s);
+    if (s.shifted) return load_shifted(s);
+    if (s.width > 1 || a.extent == 1) return access_vector(s);
+    load_one(s);
+  }
+
+  void statement(const Write& s) {
+    const Array& a = kernel.arrays[s.array];
+    if (s.column) return access_row(s);
+    FUSER_ASSERT(!a.chunk, "chunks are stored by nobody");
+    if (moves_partials(s)) return access_partials(s);
+    if (s.width > 1 || a.extent == 1) return access_vector(s);
+    store_one(s);
+  }
+
+  void statement(const Copy& s) {
+    line(text("copy_async<", s.width, ">(", kernel.buffers[s.shared].name, " + ",
+              wrapped(index(s.element)), ", ", address(s.buffer, s.offset), ", ",
+              s.in ? index(s.in) : "true", ");"));
+  }
+
+  void statement(const Commit&) { line("commit_copies();"); }
+
+  void statement(const Wait& s) { line(text("wait_copies<", s.pending, ">();")); }
+
+  void statement(const Unpack& s) {
+    line(text("unpack(", kernel.arrays[s.array].name, ", ", element(s.raw, s.chunk), ");"));
+  }
+
+  // ---- Values and the order of statements
+
+  void statement(const Let& s) {
+    const char* type = !s.index                        ? row(s.value->dtype).device
+                       : s.value->dtype == DType::Bool ? "bool"
+                                                       : index_type();
+    line(text("const ", type, " v", s.var, " = ", s.index ? index(s.value) : value(s.value), ";"));
+  }
+
+  void statement(const Assign& s) {
+    line(text(element(s.array, s.element), " = ", value(s.value), ";"));
+  }
+
+  void statement(const For& s) {
+    block(text("UNROLL for (i32 v", s.var, " = 0; v", s.var, " < ", s.extent, "; ++v", s.var, ")"),
+          s.body);
+  }
+
+  void statement(const Serial& s) {
+    if (s.unroll) line(text("_Pragma(\"unroll ", s.unroll, "\")"));
+    block(text("for (", index_type(), " v", s.var, " = 0; v", s.var, " < ", index(s.extent),
+               "; ++v", s.var, ")"),
+          s.body);
+  }
+
+  void statement(const If& s) { block(text("if (", index(s.condition), ")"), s.body); }
+
+  void statement(const Check& s) {
+    line_if(s.in,
+            text("check_index(", value(s.index), ", ", index(s.extent), ", ", s.number, ");"));
+  }
+
+  // ---- Partial results
+
+  const std::string& name_of(int array) const { return kernel.arrays[array].name; }
   const char* combine_of(int array) const { return row(kernel.arrays[array].state->op).combine; }
+
+  void statement(const Reset& s) {
+    line(text("reset<", combine_of(s.array), ">(", name_of(s.array), ");"));
+  }
+
+  void statement(const Accumulate& s) {
+    std::string call =
+        text("accumulate_(", combine_of(s.array), "(), ", element(s.array, s.element));
+    for (Expr e : s.values) call += text(", ", value(e));
+    line_if(s.in, call + ");");
+  }
+
+  void statement(const AccumulateAll& s) {
+    const bool one = kernel.arrays[s.array].extent == 1;
+    line(text(one ? "accumulate_(" : "accumulate_each(", combine_of(s.array), "(), ",
+              name_of(s.array), one ? "[0], " : ", ", name_of(s.values), ");"));
+  }
+
+  void statement(const Merge& s) {
+    const std::string to = element(s.array, s.element);
+    line(text(to, " = merge_(", combine_of(s.array), "(), ", to, ", ",
+              element(s.other, s.other_element), ");"));
+  }
+
+  void statement(const Fold& s) {
+    line(text("fold<", combine_of(s.array), ">(", name_of(s.array), ");"));
+  }
+
+  // Where partial results of a Combine lie: of its second turn, `size` entries further on.
+  std::string slot(const Combine& s, int buffer, int size) const {
+    const std::string& name = kernel.buffers[buffer].name;
+    return s.parity ? text(name, " + ", size, " * ", wrapped(index(s.parity))) : name;
+  }
+
+  void statement(const Combine& s) {
+    for (int r : s.arrays)
+      line(text(name_of(r), "[0] = reduce_lanes<", combine_of(r), ", ", std::min(s.lanes, warp),
+                ">(", name_of(r), "[0]);"));
+    if (kernel.cluster > 1)
+      combine_cluster(s);
+    else if (s.lanes > warp)
+      combine_warps(s);
+  }
+
+  void combine_warps(const Combine& s) {
+    const int size = kernel.threads / warp;
+    for (size_t i = 0; i < s.arrays.size(); ++i)
+      line(text("publish_warp(", slot(s, s.slots[i], size), ", ", name_of(s.arrays[i]), "[0]);"));
+    line("sync_block();");
+    for (size_t i = 0; i < s.arrays.size(); ++i)
+      line(text(name_of(s.arrays[i]), "[0] = collect_warps<", combine_of(s.arrays[i]), ", ",
+                s.lanes / warp, ">(", slot(s, s.slots[i], size), ");"));
+  }
+
+  void combine_cluster(const Combine& s) {
+    const int block = kernel.threads / warp, size = kernel.cluster * block;
+    const std::string arrival =
+        text(kernel.buffers[s.arrivals].name, " + ", wrapped(index(s.arrival)));
+    std::vector<std::string> places;
+    int sent = 0;
+    for (int buffer : s.cluster_slots) {
+      const int bytes = element_bytes(kernel.buffers[buffer]);
+      places.push_back(slot(s, buffer, size * std::max(1, least_sent_bytes / bytes)));
+      sent += size * std::max(least_sent_bytes, bytes);
+    }
+    for (size_t i = 0; i < s.arrays.size(); ++i)
+      line(text("publish_cluster<", kernel.cluster, ", ", block, ">(", places[i], ", ",
+                name_of(s.arrays[i]), "[0], ", arrival, ");"));
+    line(text("await_cluster(", arrival, ", ", sent, ", ", index(s.turn), ");"));
+    for (size_t i = 0; i < s.arrays.size(); ++i)
+      line(text(name_of(s.arrays[i]), "[0] = collect_cluster<", combine_of(s.arrays[i]), ", ", size,
+                ">(", places[i], ");"));
+  }
+
+  void statement(const CombineRows& s) {
+    for (size_t i = 0; i < s.arrays.size(); ++i)
+      line(text("reduce_rows<", combine_of(s.arrays[i]), ", ", s.rows, ", ", s.columns, ">(",
+                name_of(s.arrays[i]), ", ", kernel.buffers[s.slots[i]].name, ");"));
+  }
+
+  // ---- Threads that wait for each other
+
+  void statement(const Barrier&) { line("sync_block();"); }
+
+  void statement(const Last& s) {
+    line(text("const bool v", s.var, " = last_block(", address(s.counters, s.index), ", ",
+              index(s.count), ", (u32*)", kernel.buffers[s.slot].name, ");"));
+  }
+
+  void statement(const SyncCluster& s) {
+    if (s.arrivals < 0) return line("wait_cluster();");
+    const Buffer& places = kernel.buffers[s.arrivals];
+    line(text("begin_cluster<", places.elements->value.integer, ">(", places.name, ");"));
+  }
+
+  void statement(const SyncGrid& s) {
+    line(text("grid_barrier(", kernel.buffers[s.counters].name, ");"));
+  }
+
+  // ---- All of it
+
+  // A kind without a statement() of its own does not compile.
+  void body(const Body& statements) {
+    for (const Stmt& s : statements) std::visit([this](const auto& n) { statement(n); }, s.node);
+  }
 
   void block(const std::string& head, const Body& inner) {
     line(head + " {");
@@ -299,144 +318,6 @@ struct Printer {
     body(inner);
     --depth;
     line("}");
-  }
-
-  void combine(const Combine& s) {
-    constexpr int warp = 32;
-    const auto each = [&](const std::function<std::string(const std::string& array,
-                                                          const char* combine, size_t i)>& f) {
-      for (size_t i = 0; i < s.arrays.size(); ++i)
-        line(f(kernel.arrays[s.arrays[i]].name, combine_of(s.arrays[i]), i));
-    };
-    const int warps = s.lanes / warp;
-    each([&](const std::string& r, const char* c, size_t) {
-      return text(r, "[0] = reduce_lanes<", c, ", ", std::min(s.lanes, warp), ">(", r, "[0]);");
-    });
-    const auto slot = [&](int buffer, int size) {
-      const std::string& name = kernel.buffers[buffer].name;
-      return s.parity ? text(name, " + ", size, " * ", wrapped(expression(s.parity, true))) : name;
-    };
-    if (kernel.cluster > 1) {
-      const int block = kernel.threads / warp, size = kernel.cluster * block;
-      const std::string arrival =
-          text(kernel.buffers[s.arrivals].name, " + ", wrapped(expression(s.arrival, true)));
-      const auto bytes = [&](size_t i) {
-        return element_bytes(kernel.buffers[s.cluster_slots[i]]);
-      };
-      const auto place = [&](size_t i) {
-        return slot(s.cluster_slots[i], size * std::max(1, least_sent_bytes / bytes(i)));
-      };
-      int sent = 0;
-      each([&](const std::string& r, const char*, size_t i) {
-        sent += size * std::max(least_sent_bytes, bytes(i));
-        return text("publish_cluster<", kernel.cluster, ", ", block, ">(", place(i), ", ", r,
-                    "[0], ", arrival, ");");
-      });
-      line(text("await_cluster(", arrival, ", ", sent, ", ", expression(s.turn, true), ");"));
-      each([&](const std::string& r, const char* c, size_t i) {
-        return text(r, "[0] = collect_cluster<", c, ", ", size, ">(", place(i), ");");
-      });
-    } else if (warps > 1) {
-      const int size = kernel.threads / warp;
-      each([&](const std::string& r, const char*, size_t i) {
-        return text("publish_warp(", slot(s.slots[i], size), ", ", r, "[0]);");
-      });
-      line("sync_block();");
-      each([&](const std::string& r, const char* c, size_t i) {
-        return text(r, "[0] = collect_warps<", c, ", ", warps, ">(", slot(s.slots[i], size), ");");
-      });
-    }
-  }
-
-  void body(const Body& statements) {
-    for (const Stmt& s : statements) {
-      std::visit(
-          [&](const auto& n) {
-            using N = std::decay_t<decltype(n)>;
-            if constexpr (std::is_same_v<N, Let>) {
-              const char* type = !n.index                        ? row(n.value->dtype).device
-                                 : n.value->dtype == DType::Bool ? "bool"
-                                                                 : index_type();
-              line(text("const ", type, " v", n.var, " = ", expression(n.value, n.index), ";"));
-            } else if constexpr (std::is_same_v<N, Load>) {
-              access(n);
-            } else if constexpr (std::is_same_v<N, Write>) {
-              access(n);
-            } else if constexpr (std::is_same_v<N, Assign>) {
-              line(text(kernel.arrays[n.array].name, "[", expression(n.element, true),
-                        "] = ", expression(n.value, false), ";"));
-            } else if constexpr (std::is_same_v<N, For>) {
-              block(text("UNROLL for (i32 v", n.var, " = 0; v", n.var, " < ", n.extent, "; ++v",
-                         n.var, ")"),
-                    n.body);
-            } else if constexpr (std::is_same_v<N, Serial>) {
-              if (n.unroll) line(text("_Pragma(\"unroll ", n.unroll, "\")"));
-              block(text("for (", index_type(), " v", n.var, " = 0; v", n.var, " < ",
-                         expression(n.extent, true), "; ++v", n.var, ")"),
-                    n.body);
-            } else if constexpr (std::is_same_v<N, If>) {
-              block(text("if (", expression(n.condition, true), ")"), n.body);
-            } else if constexpr (std::is_same_v<N, Barrier>) {
-              line("sync_block();");
-            } else if constexpr (std::is_same_v<N, Reset>) {
-              line(text("reset<", combine_of(n.array), ">(", kernel.arrays[n.array].name, ");"));
-            } else if constexpr (std::is_same_v<N, Accumulate>) {
-              std::string call =
-                  text("accumulate_(", combine_of(n.array), "(), ", kernel.arrays[n.array].name,
-                       "[", expression(n.element, true), "]");
-              for (Expr e : n.values) call += text(", ", expression(e, false));
-              line(n.in ? text("if (", expression(n.in, true), ") ", call, ");") : call + ");");
-            } else if constexpr (std::is_same_v<N, AccumulateAll>) {
-              const Array& to = kernel.arrays[n.array];
-              line(text(to.extent == 1 ? "accumulate_(" : "accumulate_each(", combine_of(n.array),
-                        "(), ", to.name, to.extent == 1 ? "[0], " : ", ",
-                        kernel.arrays[n.values].name, ");"));
-            } else if constexpr (std::is_same_v<N, Merge>) {
-              const std::string to =
-                  text(kernel.arrays[n.array].name, "[", expression(n.element, true), "]");
-              line(text(to, " = merge_(", combine_of(n.array), "(), ", to, ", ",
-                        kernel.arrays[n.other].name, "[", expression(n.other_element, true),
-                        "]);"));
-            } else if constexpr (std::is_same_v<N, Fold>) {
-              line(text("fold<", combine_of(n.array), ">(", kernel.arrays[n.array].name, ");"));
-            } else if constexpr (std::is_same_v<N, Combine>) {
-              combine(n);
-            } else if constexpr (std::is_same_v<N, CombineRows>) {
-              for (size_t i = 0; i < n.arrays.size(); ++i)
-                line(text("reduce_rows<", combine_of(n.arrays[i]), ", ", n.rows, ", ", n.columns,
-                          ">(", kernel.arrays[n.arrays[i]].name, ", ",
-                          kernel.buffers[n.slots[i]].name, ");"));
-            } else if constexpr (std::is_same_v<N, Last>) {
-              line(text("const bool v", n.var, " = last_block(", address(n.counters, n.index), ", ",
-                        expression(n.count, true), ", (u32*)", kernel.buffers[n.slot].name, ");"));
-            } else if constexpr (std::is_same_v<N, Copy>) {
-              const std::string& shared = kernel.buffers[n.shared].name;
-              line(text("copy_async<", n.width, ">(", shared, " + ",
-                        wrapped(expression(n.element, true)), ", ", address(n.buffer, n.offset),
-                        ", ", n.in ? expression(n.in, true) : "true", ");"));
-            } else if constexpr (std::is_same_v<N, Unpack>) {
-              line(text("unpack(", kernel.arrays[n.array].name, ", ", kernel.arrays[n.raw].name,
-                        "[", expression(n.chunk, true), "]);"));
-            } else if constexpr (std::is_same_v<N, Check>) {
-              line(text(n.in ? text("if (", expression(n.in, true), ") ") : "", "check_index(",
-                        expression(n.index, false), ", ", expression(n.extent, true), ", ",
-                        n.number, ");"));
-            } else if constexpr (std::is_same_v<N, Commit>) {
-              line("commit_copies();");
-            } else if constexpr (std::is_same_v<N, Wait>) {
-              line(text("wait_copies<", n.pending, ">();"));
-            } else if constexpr (std::is_same_v<N, SyncCluster>) {
-              const Buffer* places = n.arrivals < 0 ? nullptr : &kernel.buffers[n.arrivals];
-              line(!places ? "wait_cluster();"
-                           : text("begin_cluster<", places->elements->value.integer, ">(",
-                                  places->name, ");"));
-            } else {
-              static_assert(std::is_same_v<N, SyncGrid>, "print_cuda() misses a statement");
-              line(text("grid_barrier(", kernel.buffers[n.counters].name, ");"));
-            }
-          },
-          s.node);
-    }
   }
 
   static std::string buffer_type(const Buffer& b) {
@@ -505,6 +386,10 @@ struct Printer {
     body(kernel.body);
   }
 
+  bool is_constant(size_t param) const {
+    return param < constants.size() && constants[param].has_value();
+  }
+
   void constant_params() {
     for (size_t i = 0; i < kernel.params.size(); ++i) {
       if (!is_constant(i)) continue;
@@ -544,7 +429,7 @@ KernelText finished(const KernelIR& kernel, const std::string& before, const std
 }  // namespace
 
 KernelText print_cuda(const KernelIR& kernel, const Constants& constants) {
-  Printer printer{.kernel = kernel, .constants = constants, .out = {}};
+  Printer printer{{.kernel = kernel}, constants};
   printer.statements();
   std::vector<std::string> signature;
   for (const Printer::Argument& a : printer.arguments())
@@ -580,7 +465,7 @@ PartsLayout parts_layout(const KernelIR& kernel) {
 KernelText print_parts(const KernelIR& kernel) {
   const int most = parts_layout(kernel).most;
   const Constants none;
-  Printer printer{.kernel = kernel, .constants = none, .in_parts = true, .out = {}};
+  Printer printer{{.kernel = kernel, .in_parts = true}, none};
   std::string fields;
   printer.line(text("const i32 place_ = part_at_(parts.first, ", most, ");"));
   printer.line("const Part& part_ = parts.part[place_];");

@@ -340,7 +340,9 @@ def test_slots_of_a_block_without_a_cluster(good: str, bad: str, message: str) -
     ],
 )
 def test_what_converges(good: str, bad: str) -> None:
-    _core.parse_kernel(REDUCTIONS.replace(good, bad, 1)).verify()
+    text = REDUCTIONS.replace(good, bad, 1)
+    assert text != REDUCTIONS
+    _core.parse_kernel(text).verify()
 
 
 def test_message_names_the_statement() -> None:
@@ -354,6 +356,8 @@ def test_variables_of_a_loop_may_be_used_inside_it() -> None:
     inner = "    for v4 < 2 {\n      r_out[v4] = bf16(mul(v3, f32(v2)))\n    }\n"
     text = GOOD.replace("    r_out[v2] = bf16(v3)\n", inner)
     _core.parse_kernel(text).verify()
+    outside = text.replace(inner, inner + "    r_out[v4] = bf16(v3)\n")
+    assert error_of(outside).endswith("r_out[v4] = bf16(v3): v4 is not defined here")
 
 
 @pytest.mark.parametrize(("buffers", "fits"), [(507, True), (508, True), (509, False)])
@@ -373,4 +377,6 @@ def test_kernel_size_3(buffers: int, fits: bool) -> None:
 
 def test_deep_expressions() -> None:
     deep = "neg(" * 10_000 + "v0" + ")" * 10_000
-    _core.parse_kernel(GOOD.replace("g_in[v0 / p1]", f"g_in[{deep}]")).verify()
+    text = GOOD.replace("g_in[v0 / p1]", f"g_in[{deep}]")
+    _core.parse_kernel(text).verify()
+    assert error_of(text.replace("v0)))", "p2)))"))
