@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import operator
 import os
 import threading
 from collections.abc import Sequence
@@ -70,8 +71,12 @@ class Fusion:
         """
         print(self)
 
-    def print_kernel(self, inputs: Sequence[Any] | None = None) -> None:
-        """Prints the CUDA C of the kernels for `inputs`, or without them of the last run."""
+    def print_kernel(
+        self, inputs: Sequence[Any] | None = None, *, compile_params: Any = None
+    ) -> None:
+        """Prints the CUDA C of the kernels for `inputs`, or without them of the last run.
+        `compile_params` is nvFuser's, for schedules by hand, and changes nothing.
+        """
         executors = self._executors or FusionExecutorCache(self)
         print(executors.get_cuda_kernel(inputs, intrinsic_code=True))
 
@@ -221,11 +226,12 @@ class FusionDefinition(LegacyDefinition):
         stride_order: Sequence[int] = (),
     ) -> Tensor:
         rank = len(shape)
+        shape = [operator.index(n) for n in shape]  # a TypeError for a Scalar
         row_major = list(range(rank - 1, -1, -1))
         order = [d + rank if d < 0 else d for d in stride_order] or row_major
         if sorted(order) != sorted(row_major):
             raise ShapeError(
-                f"define_tensor(shape={list(shape)}): stride_order: expected each of "
+                f"define_tensor(shape={shape}): stride_order: expected each of "
                 f"0..{rank - 1} once, got {list(stride_order)}",
                 rule="define-tensor-3",
             )
@@ -234,13 +240,13 @@ class FusionDefinition(LegacyDefinition):
             contiguity = [None if shape[d] == 1 else contiguity for d in outermost_first]
         elif len(contiguity) != rank:
             raise ShapeError(
-                f"define_tensor(shape={list(shape)}): contiguity: expected {rank} values "
+                f"define_tensor(shape={shape}): contiguity: expected {rank} values "
                 f"(one a dim), got {len(contiguity)}",
                 rule="define-tensor-2",
             )
         return _core.define_tensor(
             self._builder,
-            list(shape),
+            shape,
             list(contiguity),
             as_dtype(dtype),
             is_cpu,

@@ -82,6 +82,11 @@ class LegacyDefinition:
         """Calls raise Unsupported `by-hand-1`."""
         return Schedules()
 
+    @property
+    def ke(self) -> NoReturn:
+        """The kernel of a schedule by hand: raises Unsupported `by-hand-1`."""
+        refuse("fd.ke", BY_HAND, "by-hand-1")
+
     # ---- looking
 
     def id(self) -> int:

@@ -81,11 +81,8 @@ class Ops:
 
     Where an op does not say otherwise, it is made of others: it takes and raises what they do, a
     NaN operand gives NaN, and it is off by a few units of the last place of its largest
-    intermediate value.
-
-    Half types are computed in float32, and the result stays float32 until it is cast. An argument
-    of a type that a method does not take is a UserError `argument-kind-1`, or `operand-1` for one
-    of the op table's.
+    intermediate value. An argument of a type that a method does not take is a UserError
+    `argument-kind-1`, or `operand-1` for one of the op table's.
     """
 
     def __init__(self, builder: _core.Builder) -> None:

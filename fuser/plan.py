@@ -13,7 +13,34 @@ class Plan(Mapping[str, Any]):
 
     fd.plan(inputs) gives it, fd.execute(inputs, plan=plan) runs it. A plan that breaks a law of the
     machine (too many threads, a width that the layout does not allow) is refused there, never run
-    wrongly.
+    wrongly. Where a field is printed, 0 is left out. A row is what is reduced together; of masks,
+    bit i is the i-th access to a tensor (FUSER_DUMP=schedule prints them).
+
+        threads             of a block
+        threads_x, _y, _z   of a block, along a row, along the next dim, along the one after it
+        vector              neighbouring elements that a thread moves at once; vector_x and
+                            vector_y along the two sides of a transposing tile
+        tile_x, tile_y      elements of such a tile; exact_x, exact_y: 1 where tiles end where their
+                            axis ends
+        unroll, rolled      steps of a thread side by side; those of rows in shared memory
+        serial              1: a loop over what the threads of a block do not take in one step
+        merged, whole       innermost dims walked as one; how many of them a vector stays within
+        tail                1: the last vector of a row may run past its end
+        skew, shifted       1: rows are walked from the first line of memory in them; mask of those
+                            read at an offset from it
+        windows             mask of the reads of which each lane takes its element (slices by steps)
+        one_row, one_side   1: a vector lies in one row; on one side of every boundary of a cat or
+                            a pad
+        wide, once          masks of what moves whole vectors; of what takes no place in L1
+        place, ring         where a row lies between the walks over it: 1 registers, 2 shared
+                            memory, 3 nowhere, it is read again; rows copied there ahead
+        keep                1: what several walks compute stays in registers
+        single_pass         1: fewer walks over a row: a variance by Welford, a softmax online
+        cluster             blocks that share a row
+        blocks, min_blocks  of a grid that does not grow with the tensors, or 0; those that are
+                            resident on a processor at least
+        finish              columns that a block merges at once at the end
+        backward            1: the first blocks take the last elements
     """
 
     __slots__ = ("_fields",)

@@ -96,26 +96,26 @@ def normal(
 
 def rand_like(
     ops: "Ops",
-    x: Tensor,
+    arg: Tensor,
     *,
     rng_seed: Scalar | int | None = None,
     rng_offset: Scalar | int | None = None,
 ) -> Tensor:
-    """uniform() in [0, 1) with the shape and type of `x`, as torch.rand_like."""
-    shape = ops.shape(x)
-    return uniform(ops, 0, 1, shape, rng_seed=rng_seed, rng_offset=rng_offset, dtype=x.dtype())
+    """uniform() in [0, 1) with the shape and type of `arg`, as torch.rand_like."""
+    shape = ops.shape(arg)
+    return uniform(ops, 0, 1, shape, rng_seed=rng_seed, rng_offset=rng_offset, dtype=arg.dtype())
 
 
 def randn_like(
     ops: "Ops",
-    x: Tensor,
+    arg: Tensor,
     *,
     rng_seed: Scalar | int | None = None,
     rng_offset: Scalar | int | None = None,
 ) -> Tensor:
-    """normal() of mean 0 and deviation 1 with the shape and type of `x`, as torch.randn_like."""
-    shape = ops.shape(x)
-    return normal(ops, 0, 1, shape, rng_seed=rng_seed, rng_offset=rng_offset, dtype=x.dtype())
+    """normal() of mean 0 and deviation 1 with the shape and type of `arg`, as torch.randn_like."""
+    shape = ops.shape(arg)
+    return normal(ops, 0, 1, shape, rng_seed=rng_seed, rng_offset=rng_offset, dtype=arg.dtype())
 
 
 def dropout(ops: "Ops", x: Tensor, p: float, training: bool = True) -> tuple[Tensor, Tensor]:

@@ -30,3 +30,19 @@ def check_refused(refusal: Refusal, fd: FusionDefinition, *tensors: Tensor) -> N
     assert type(caught.value) is refusal.kind
     assert caught.value.rule == refusal.rule
     assert refusal.text in str(caught.value)
+
+
+def check_whole_message(refusal: Refusal, fd: FusionDefinition, *tensors: Tensor) -> None:
+    """`text` is all of the message; in it {0}, {1}, ... are the lines that defined the tensors, and
+    behind them stands the line of `provoke`.
+    """
+    with pytest.raises(UserError) as caught:
+        refusal.provoke(fd, *tensors)
+    assert type(caught.value) is refusal.kind
+    assert caught.value.rule == refusal.rule
+    code = refusal.provoke.__code__
+    lines = [*(t.location for t in tensors), f"{code.co_filename}:{code.co_firstlineno}"]
+    expected = refusal.text
+    for place, line in enumerate(lines):
+        expected = expected.replace(f"{{{place}}}", line)
+    assert str(caught.value) == expected

@@ -131,6 +131,13 @@ def test_define_tensor_errors(keywords: dict[str, Any], rule: str, text: str) ->
     assert (caught.value.rule, str(caught.value)) == (rule, text)
 
 
+def test_a_size_of_an_input_is_a_number() -> None:
+    fd = FusionDefinition()
+    with pytest.raises(UserError, match=r"shape: expected a list \(each an int\)") as caught:
+        fd.define_tensor([fd.define_scalar(DataType.Int)])  # type: ignore[list-item]
+    assert caught.value.rule == "argument-kind-1"
+
+
 def test_define_scalar() -> None:
     fd = FusionDefinition()
     assert str(fd.define_scalar()) == "float64 s0"
@@ -338,7 +345,10 @@ def test_printing(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == repr(fd) + "\n"
     fd.execute(INPUTS)
     fd.fusion.print_kernel()
-    assert "KERNEL(" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "KERNEL(" in shown
+    fd.fusion.print_kernel(compile_params=None)
+    assert capsys.readouterr().out == shown
 
 
 def test_fusion() -> None:

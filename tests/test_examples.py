@@ -6,6 +6,7 @@ import runpy
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,3 +57,16 @@ def test_quickstart_says_everything() -> None:
     assert all(0 < error <= 2.0**-4 for error in errors), (
         "a step of bfloat16 between 4 and 8 is 2^-5"
     )
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_the_blocks_of_the_readme_run(place: int) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert len(blocks) == 2
+    names: dict[str, Any] = {}
+    exec(compile(blocks[place], "README.md", "exec"), names)
+    if place == 0:
+        assert names["result"].shape == (4096, 1024)
+    else:
+        assert names["weight"].grad.shape == (512,)
+        assert names["x"].grad.isfinite().all()

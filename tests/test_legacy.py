@@ -103,6 +103,7 @@ def test_a_schedule_by_hand_is_refused_or_left_out() -> None:
         (lambda: FusionDefinition(use_multidevice_executor=True), "devices-1"),
         (lambda: FusionDefinition(backend_type=fuser.CommunicatorBackend.nccl), "devices-1"),
         (lambda: Doubled(X).sched.merge(0, 0), "by-hand-1"),
+        (lambda: Doubled(X).ke, "by-hand-1"),
         (lambda: Doubled(X).segment([X]), "by-hand-1"),
         (lambda: Doubled(X).manual_execute([X]), "by-hand-1"),
         (lambda: Doubled(X).manual_validate([X]), "by-hand-1"),

@@ -103,6 +103,7 @@ def test_names_of_arguments_are_those_that_users_know() -> None:
     assert names("full") == ["shape", "fill_value", "dtype"]
     assert names("size") == ["arg", "dim"]
     assert names("shape") == ["arg"]
+    assert names("rand_like") == names("randn_like") == ["arg", "rng_seed", "rng_offset"]
 
 
 def test_a_wrong_name_suggests_a_right_one(fd: FusionDefinition) -> None:

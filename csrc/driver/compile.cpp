@@ -12,6 +12,7 @@
 #include "fusion/across.h"
 #include "fusion/define.h"
 #include "fusion/layouts.h"
+#include "fusion/rules.h"
 #include "fusion/views.h"
 #include "lower/passes.h"
 
@@ -327,6 +328,20 @@ Target target_of(int device) {
   return {.host = false, .arch = cuda_device(device).arch, .debug = false};
 }
 
+namespace {
+
+[[noreturn]] void raise_uncountable(const Group& group, const std::vector<int64_t>& extents) {
+  const std::vector<Value>& values = group.problem.refined.values;
+  const auto last =
+      std::find_if(values.rbegin(), values.rend(), [](const Value& v) { return v.tensor; });
+  const std::string where = last == values.rend() ? "" : "\n  " + rules::where(*last->tensor);
+  throw Fault(FaultKind::Shape, "elements-1",
+              text("execute(): axes of sizes [", joined(extents),
+                   "] have more elements than can be counted; expected at most 2^59", where));
+}
+
+}  // namespace
+
 GroupSizes group_sizes(Group& group, const Arguments& arguments) {
   GroupSizes out;
   thread_local std::vector<int64_t> values;
@@ -346,6 +361,8 @@ GroupSizes group_sizes(Group& group, const Arguments& arguments) {
   out.empty = std::all_of(group.store_axes.begin(), group.store_axes.end(),
                           [&](AxisSet axes) { return (axes & no_elements) != 0; });
   if (out.empty) return out;
+  // No memory holds so many of any type, and numbers of elements would wrap.
+  if (!no_elements && (many || elements > int64_t{1} << 59)) raise_uncountable(group, out.extents);
   out.hints.truth.reserve(group.fact_slots.size());
   for (size_t i = 0; i < group.fact_slots.size(); ++i)
     out.hints.truth.push_back(values[group.fact_slots[i]] % group.verdict.facts[i].divisor == 0);

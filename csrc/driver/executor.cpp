@@ -111,6 +111,30 @@ void let_go_after_fork() {
   t.mutex.unlock();
 }
 
+// With plan_mutex_ held. `key`: of the layout and of what overlaps; behind it comes what the sizes
+// tell.
+std::shared_ptr<Specialized> Executor::specialized_for(const Arguments& arguments,
+                                                       const std::vector<bool>& overlapping,
+                                                       Key& key) {
+  // Extents that are computed, and 1 in this call, broadcast as those of inputs do; reshapes that
+  // regroup dims in this call are known to.
+  KnownSizes sizes;
+  for (;;) {
+    auto found = specialized_.find(key);
+    if (found == specialized_.end()) {
+      std::vector<LayoutClass> layouts = layout_classes(arguments);
+      const Key classes = layout_key(layouts, arguments);
+      FUSER_ASSERT(
+          classes.size() <= key.size() && std::equal(classes.begin(), classes.end(), key.begin()),
+          "the key of a call is not that of its layout classes");
+      auto made = specialize_fusion(fusion_, std::move(layouts), overlapping, sizes);
+      found = specialized_.emplace(key, std::move(made)).first;
+    }
+    const std::shared_ptr<Specialized> s = found->second;
+    if (!learn_sizes(s->fusion, s->constraints, arguments, sizes, key)) return s;
+  }
+}
+
 Call Executor::prepare(const Arguments& arguments, const std::vector<Plan>& plans, bool prefer) {
   check_arguments(fusion_, arguments);
   Call call;
@@ -127,24 +151,7 @@ Call Executor::prepare(const Arguments& arguments, const std::vector<Plan>& plan
   }
 
   const std::lock_guard lock(plan_mutex_);
-  std::shared_ptr<Specialized>& specialized = call.specialized;
-  // Extents that are computed, and 1 in this call, broadcast as those of inputs do; reshapes that
-  // regroup dims in this call are known to.
-  KnownSizes sizes;
-  do {
-    const auto made = specialized_.find(key);
-    if (made != specialized_.end()) {
-      specialized = made->second;
-    } else {
-      std::vector<LayoutClass> layouts = layout_classes(arguments);
-      const Key classes = layout_key(layouts, arguments);
-      FUSER_ASSERT(
-          classes.size() <= key.size() && std::equal(classes.begin(), classes.end(), key.begin()),
-          "the key of a call is not that of its layout classes");
-      specialized = specialize_fusion(fusion_, std::move(layouts), overlapping, sizes);
-      specialized_[key] = specialized;
-    }
-  } while (learn_sizes(specialized->fusion, specialized->constraints, arguments, sizes, key));
+  const auto specialized = call.specialized = specialized_for(arguments, overlapping, key);
   call.variants.resize(specialized->groups.size());
   call.sizes.resize(specialized->groups.size());
   size_t kernels = 0;
@@ -223,6 +230,39 @@ std::vector<OutputSpec> output_specs(const Specialized& s, const std::vector<int
   return specs;
 }
 
+// One launch of the kernels `parts` of a call.
+LaunchRecord launch_of(const std::vector<RunningKernel>& kernels, const std::vector<size_t>& parts,
+                       const LoadedKernelRef& code, const Fusion& fusion,
+                       const Arguments& arguments) {
+  std::vector<LaunchRecord> made;
+  for (size_t i : parts)
+    made.push_back(make_launch(*kernels[i].group, kernels[i].variant, code, fusion, arguments));
+  return made.size() == 1 ? std::move(made[0]) : join_launches(made, code);
+}
+
+// Lays the outputs of a kernel out; one that runs also allocates them.
+void lay_out(const Specialized& s, const Problem& p, bool runs, Record& record) {
+  for (size_t i = 0; i < p.refined.stores.size(); ++i) {
+    const int o = p.refined.stores[i].output;
+    if (s.in_place[o]) continue;
+    record.outputs[o].allocate |= runs;
+    set_strides(record.outputs[o], p.output_order[i]);
+  }
+}
+
+void add_library(const Specialized& s, const LibraryCall& call, Record& record) {
+  // It reads tensors without elements too, which no kernel stores.
+  for (const LibraryCall::Source& a : call.args)
+    if (a.output >= 0 && !s.fusion.outputs[a.output].view) record.outputs[a.output].allocate = true;
+  for (int o : call.outputs) {
+    if (o < 0) continue;
+    record.outputs[o].library = record.outputs[o].allocate = true;
+    set_strides(record.outputs[o], row_major(s.fusion.outputs[o].tensor->rank()));
+  }
+  record.steps.emplace_back(call);
+  record.brief = false;
+}
+
 }  // namespace
 
 RecordRef Executor::build(Call& call, const Arguments& arguments) {
@@ -239,52 +279,25 @@ RecordRef Executor::build(Call& call, const Arguments& arguments) {
   record->name = name_;
   record->steps.reserve(s.program.steps.size());
   record->outputs = output_specs(s, sizes);
-  const auto lay_out = [&](const Problem& p, bool runs) {
-    for (size_t i = 0; i < p.refined.stores.size(); ++i) {
-      const int o = p.refined.stores[i].output;
-      OutputSpec& spec = record->outputs[o];
-      if (s.in_place[o]) continue;
-      spec.allocate |= runs;
-      set_strides(spec, p.output_order[i]);
-    }
-  };
-  const auto launch_of = [&](const std::vector<size_t>& kernels_of, const LoadedKernelRef& code) {
-    const auto made = [&](size_t i) {
-      return make_launch(*kernels[i].group, kernels[i].variant, code, s.fusion, arguments);
-    };
-    if (kernels_of.size() == 1) return made(kernels_of[0]);
-    std::vector<LaunchRecord> parts;
-    for (size_t i : kernels_of) parts.push_back(made(i));
-    return join_launches(parts, code);
-  };
   // What runs has the last word: results with nothing to store are laid out by no kernel.
-  for (const Group& g : s.groups) lay_out(g.problem, false);
+  for (const Group& g : s.groups) lay_out(s, g.problem, false, *record);
   size_t kernel = 0, launch = 0;  // the next ones
-  for (const Step& step : s.program.steps) {
-    if (const auto* group = std::get_if<KernelStep>(&step)) {
-      call.visit_running(*group, [&](int) {
-        lay_out(kernels[kernel].group->problem, true);
-        if (launch < launches.size() && launches[launch][0] == kernel) {
-          record->steps.emplace_back(launch_of(launches[launch], loaded[launch]));
-          ++launch;
-        }
-        ++kernel;
-      });
-    } else if (const auto* library = std::get_if<LibraryCall>(&step)) {
-      // It reads tensors without elements too, which no kernel stores.
-      for (const LibraryCall::Source& a : library->args)
-        if (a.output >= 0 && !s.fusion.outputs[a.output].view)
-          record->outputs[a.output].allocate = true;
-      for (int o : library->outputs) {
-        if (o < 0) continue;
-        record->outputs[o].library = record->outputs[o].allocate = true;
-        set_strides(record->outputs[o], row_major(s.fusion.outputs[o].tensor->rank()));
-      }
-      record->steps.emplace_back(*library);
-      record->brief = false;
-    } else {
-      record->steps.emplace_back(CopyRecord{std::get<CopyStep>(step).output});
+  const auto add_kernel = [&](int) {
+    lay_out(s, kernels[kernel].group->problem, true, *record);
+    if (launch < launches.size() && launches[launch][0] == kernel) {
+      record->steps.emplace_back(
+          launch_of(kernels, launches[launch], loaded[launch], s.fusion, arguments));
+      ++launch;
     }
+    ++kernel;
+  };
+  for (const Step& step : s.program.steps) {
+    if (const auto* group = std::get_if<KernelStep>(&step))
+      call.visit_running(*group, add_kernel);
+    else if (const auto* library = std::get_if<LibraryCall>(&step))
+      add_library(s, *library, *record);
+    else
+      record->steps.emplace_back(CopyRecord{std::get<CopyStep>(step).output});
   }
   set_lifetimes(*record);
   record->brief = record->brief && call.elements() <= max_brief_elements;

@@ -33,6 +33,7 @@ struct Axis {
 struct Pred {
   struct Bound {
     Expr coord, lo, hi;
+    bool operator==(const Bound&) const = default;
   };
   std::vector<Bound> bounds;
 };
@@ -178,9 +179,12 @@ std::vector<Refined> pieces(Fusion& fusion, Refined& whole);
 // sum(exp(x - max(x))) the online form. Nothing where there is no such pair.
 std::optional<Refined> single_pass(const Refined& refined);
 
-// A kernel has at most this many values, each counted for every walk that computes it, and reads
-// and writes at most this many tensors.
+// A kernel has at most this many values, each counted for every walk that computes it, whose ops
+// take at most so many issue slots for an element, and reads and writes at most this many tensors.
+// Compilers inline the text of costly functions, and take more than twice as long for twice as
+// much; beside so many slots, what a cut stores and reads takes no time (slots_per_byte).
 inline constexpr int max_values = 512;
+inline constexpr int max_slots = 8192;
 inline constexpr int max_buffers = 96;
 
 // The coordinate as a linear form of the axes: coefficients by axis and a rest free of axes, or

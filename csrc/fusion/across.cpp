@@ -1,6 +1,7 @@
 #include "fusion/across.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "fusion/group.h"
 
@@ -60,62 +61,68 @@ std::vector<size_t> accesses_across(Problem& p, const std::vector<bool>& in_plac
   return out;
 }
 
-AlongLanes along_lanes(Fusion& fusion, Problem& p, const std::vector<bool>& in_place,
-                       OutputOrders& orders) {
-  const std::vector<size_t> across = accesses_across(p, in_place);
-  if (across.empty()) return {};
+namespace {
+
+// Is what this access stores, in all its elements, stored by an access that is not across as well?
+std::optional<size_t> stored_along(const Fusion& fusion, Problem& p,
+                                   const std::vector<bool>& across, const MemoryAccess& a) {
   const Refined& whole = p.refined;
-  const std::vector<AxisId> order = order_along(p);
-  std::vector<ValueId> image;
+  const Access& wanted = whole.stores[a.index].access;
+  for (size_t i = 0; i < p.accesses.size(); ++i) {
+    const MemoryAccess& b = p.accesses[i];
+    if (!b.store || across[i]) continue;
+    const Store& store = whole.stores[b.index];
+    if (fusion.outputs[store.output].alias < 0 && store.access.value >= 0 &&
+        same_value(whole.values, store.access.value, wanted.value) &&
+        axes_of(p, b) == axes_of(p, a) &&
+        covers(p.refined.exprs, *p.buffers[b.buffer].tensor, b.at, whole.axes))
+      return b.index;
+  }
+  return std::nullopt;
+}
+
+// Makes the kernels of along_lanes(): reads that are across come from copies that lie along the
+// lanes, stores that are across go to such and are copied on.
+struct Turner {
+  Fusion& fusion;
+  Problem& p;
+  OutputOrders& orders;
+  std::vector<bool> across;  // by access
+  const Refined& whole = p.refined;
+  std::vector<AxisId> order = order_along(p);
+  std::vector<ValueId> image = {};
+  std::vector<Refined> before = {}, after = {};
+  std::vector<Value> values = whole.values;  // of the main kernel, and what it stores
+  std::vector<Store> stores = {};
+
   // A temporary that holds what `tensor` does, along the lanes.
-  const auto make_output = [&](const Tensor* tensor, const std::vector<Expr>& at) {
+  int new_output(const Tensor* tensor, const std::vector<Expr>& at) {
     const int output = static_cast<int>(fusion.outputs.size());
     fusion.outputs.push_back({.tensor = tensor, .alias = -1, .temp = true});
     orders.emplace(output, dims_in_order(tensor->rank(), at, order));
     return output;
-  };
-  const auto is_across = [&](size_t access) {
-    return std::find(across.begin(), across.end(), access) != across.end();
-  };
+  }
 
-  std::vector<Refined> before, after;
-  std::vector<Value> values = whole.values;
-  std::vector<Store> stores;
-  for (size_t i = 0; i < p.accesses.size(); ++i) {
-    const MemoryAccess& a = p.accesses[i];
-    if (!a.store) {
-      if (!is_across(i)) continue;
-      const Value& read = whole.values[a.index];
-      const int copy = make_output(read.tensor, read.at);
-      before.push_back(extract(
-          whole.axes, whole.values,
-          {{.output = copy, .access = {.value = static_cast<ValueId>(a.index)}, .at = read.at}},
-          image));
-      values[a.index].how = Read{.output = copy};
-      continue;
-    }
+  void turn_read(const MemoryAccess& a) {
+    const Value& read = whole.values[a.index];
+    const int copy = new_output(read.tensor, read.at);
+    const Access element{.value = static_cast<ValueId>(a.index)};
+    before.push_back(extract(whole.axes, whole.values,
+                             {{.output = copy, .access = element, .at = read.at}}, image));
+    values[a.index].how = Read{.output = copy};
+  }
+
+  void turn_store(const MemoryAccess& a) {
     const Store& store = whole.stores[a.index];
-    if (!is_across(i)) {
-      stores.push_back(store);
-      continue;
+    Store from;
+    if (const auto given = stored_along(fusion, p, across, a)) {
+      from = whole.stores[*given];
+    } else {
+      from = {.output = new_output(p.buffers[a.buffer].tensor, store.at),
+              .access = store.access,
+              .at = store.at};
+      stores.push_back(from);
     }
-    // What is stored along the lanes as well is read back from there.
-    const auto other =
-        std::find_if(p.accesses.begin(), p.accesses.end(), [&](const MemoryAccess& b) {
-          const size_t at = &b - p.accesses.data();
-          if (!b.store || is_across(at) || fusion.outputs[whole.stores[b.index].output].alias >= 0)
-            return false;
-          const Access& stored = whole.stores[b.index].access;
-          return stored.value >= 0 && same_value(whole.values, stored.value, store.access.value) &&
-                 axes_of(p, b) == axes_of(p, a) &&
-                 covers(p.refined.exprs, *p.buffers[b.buffer].tensor, b.at, whole.axes);
-        });
-    const bool given = other != p.accesses.end();
-    const Store from = given ? whole.stores[other->index]
-                             : Store{.output = make_output(p.buffers[a.buffer].tensor, store.at),
-                                     .access = store.access,
-                                     .at = store.at};
-    if (!given) stores.push_back(from);
     const Tensor* tensor = fusion.outputs[from.output].tensor;
     const std::vector<Value> stored{{.tensor = tensor,
                                      .at = from.at,
@@ -126,11 +133,33 @@ AlongLanes along_lanes(Fusion& fusion, Problem& p, const std::vector<bool>& in_p
                             {{.output = store.output, .access = {.value = 0}, .at = store.at}},
                             image));
   }
-  AlongLanes out{.kernels = std::move(before), .main = 0};
-  out.main = out.kernels.size();
-  out.kernels.push_back(extract(whole.axes, values, stores, image));
-  std::move(after.begin(), after.end(), std::back_inserter(out.kernels));
-  return out;
+
+  AlongLanes kernels() {
+    for (size_t i = 0; i < p.accesses.size(); ++i) {
+      const MemoryAccess& a = p.accesses[i];
+      if (across[i] && a.store)
+        turn_store(a);
+      else if (across[i])
+        turn_read(a);
+      else if (a.store)
+        stores.push_back(whole.stores[a.index]);
+    }
+    AlongLanes out{.kernels = std::move(before), .main = 0};
+    out.main = out.kernels.size();
+    out.kernels.push_back(extract(whole.axes, values, stores, image));
+    std::move(after.begin(), after.end(), std::back_inserter(out.kernels));
+    return out;
+  }
+};
+
+}  // namespace
+
+AlongLanes along_lanes(Fusion& fusion, Problem& p, const std::vector<bool>& in_place,
+                       OutputOrders& orders) {
+  std::vector<bool> across(p.accesses.size());
+  for (size_t access : accesses_across(p, in_place)) across[access] = true;
+  if (std::find(across.begin(), across.end(), true) == across.end()) return {};
+  return Turner{.fusion = fusion, .p = p, .orders = orders, .across = std::move(across)}.kernels();
 }
 
 }  // namespace fuser

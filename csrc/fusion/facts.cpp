@@ -257,16 +257,16 @@ Problem make_problem(const Fusion& fusion, Refined refined, const std::vector<La
   };
   std::optional<Refined> shorter = single_pass(refined);
   Problem p = maker().make(std::move(refined), nullptr);
-  if (shorter)
-    p.single_pass = std::make_unique<Problem>(maker().make(std::move(*shorter), &p.order));
-  // A launch hands over the buffers of the one problem, whichever of both was lowered.
+  if (!shorter) return p;
+  p.single_pass = std::make_unique<Problem>(maker().make(std::move(*shorter), &p.order));
+  // A launch hands over the buffers of the one problem, whichever of both was lowered. They are the
+  // same: what the shorter form no longer computes reads what it still does, in the same order.
   const auto same = [](const BufferUse& a, const BufferUse& b) {
     return a.input == b.input && a.output == b.output;
   };
-  if (p.single_pass &&
-      !std::equal(p.buffers.begin(), p.buffers.end(), p.single_pass->buffers.begin(),
-                  p.single_pass->buffers.end(), same))
-    p.single_pass.reset();
+  FUSER_ASSERT(std::equal(p.buffers.begin(), p.buffers.end(), p.single_pass->buffers.begin(),
+                          p.single_pass->buffers.end(), same),
+               "both forms of a kernel use the same buffers");
   return p;
 }
 

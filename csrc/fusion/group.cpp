@@ -133,6 +133,24 @@ ValueId ValueGroup::append(const Point& p, DType dtype, decltype(Value::how) how
   return id;
 }
 
+// The same for what its operands alone determine, once: one tensor may be permuted and then cast,
+// another cast and then permuted.
+ValueId ValueGroup::append_once(const Point& p, DType dtype, Computed how) {
+  std::vector<int64_t> key{static_cast<int64_t>(how.index()), static_cast<int64_t>(dtype)};
+  const auto* apply = std::get_if<Apply>(&how);
+  if (apply)
+    key.insert(key.end(), {static_cast<int64_t>(apply->op), static_cast<int64_t>(apply->compute)});
+  const std::span<const Access> args =
+      apply ? std::span<const Access>(apply->args) : std::span(&std::get<Convert>(how).arg, 1);
+  for (const Access& a : args)
+    key.insert(key.end(), {a.value, a.otherwise ? int64_t{a.otherwise->id} + 1 : 0});
+  const auto [made, fresh] = computed_.try_emplace(std::move(key), -1);
+  if (!fresh) return known_.emplace(p, made->second).first->second;
+  const AxisSet axes = axes_of(args);
+  const auto as_any = [](auto& one) -> decltype(Value::how) { return std::move(one); };
+  return made->second = append(p, dtype, std::visit(as_any, how), axes);
+}
+
 // Appends a value that is no tensor's.
 ValueId ValueGroup::helper(DType dtype, decltype(Value::how) how, AxisSet axes) {
   refined_.values.push_back(
@@ -245,13 +263,11 @@ void ValueGroup::compute(const Point& p) {
   } else if (std::holds_alternative<Iota>(t.definition)) {
     append(p, t.dtype, Coordinate{p.at[0]}, axes_of(p.at));
   } else if (const auto* c = std::get_if<Cast>(&t.definition)) {
-    const Access a = access({.tensor = c->arg}, p.at);
-    append(p, t.dtype, Convert{a}, axes_of({&a, 1}));
+    append_once(p, t.dtype, Convert{access({.tensor = c->arg}, p.at)});
   } else if (const auto* d = std::get_if<Pointwise>(&t.definition)) {
     Apply how = apply(t, *d, p.at);
     compare_integers(refined_.exprs, refined_.values, how);
-    const AxisSet axes = axes_of(how.args);
-    append(p, t.dtype, std::move(how), axes);
+    append_once(p, t.dtype, std::move(how));
   } else if (std::holds_alternative<Pad>(t.definition) ||
              std::holds_alternative<Cat>(t.definition)) {
     Choose how = chosen(p);
@@ -325,6 +341,8 @@ ValueGroup::State ValueGroup::state() const {
 void ValueGroup::restore(State s) {
   refined_.axes = std::move(s.axes);
   refined_.values = std::move(s.values);
+  const auto values = static_cast<ValueId>(refined_.values.size());
+  std::erase_if(computed_, [&](const auto& c) { return c.second >= values; });
   refined_.stores = std::move(s.stores);
   known_ = std::move(s.known);
   taken_ = std::move(s.taken);

@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "fusion/access.h"
@@ -69,6 +70,8 @@ bool covers(Exprs& exprs, const Tensor& tensor, const std::vector<Expr>& at,
 
 // May memory of the value's tensor stand for the value: is each element of it computed?
 bool is_whole(Exprs& exprs, const Value& value, const std::vector<Axis>& axes);
+
+using Computed = std::variant<Apply, Convert>;  // from operands at the same place alone
 
 // One kernel's values while outputs are added.
 class ValueGroup {
@@ -155,6 +158,7 @@ class ValueGroup {
   void refuse(const Tensor* t);
   std::vector<Point> needs(const Point& p);
   ValueId append(const Point& p, DType dtype, decltype(Value::how) how, AxisSet axes);
+  ValueId append_once(const Point& p, DType dtype, Computed how);
   ValueId helper(DType dtype, decltype(Value::how) how, AxisSet axes);
   Access access(const Operand& a, const std::vector<Expr>& at);
   Access negated(const Access& a, DType compute);
@@ -167,7 +171,8 @@ class ValueGroup {
   const Graph& graph_;
   Refined refined_;
   std::map<Point, ValueId> known_;
-  std::map<Point, Point> taken_;  // where TakeAlongAxis reads its argument
+  std::map<std::vector<int64_t>, ValueId> computed_;  // by op and operands
+  std::map<Point, Point> taken_;                      // where TakeAlongAxis reads its argument
   // The index in range, by the index as given and the size.
   std::map<std::pair<ValueId, Expr>, ValueId> clamped_;
   std::map<ValueId, GivenIndex> indices_;  // by the index in range

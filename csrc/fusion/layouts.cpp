@@ -213,6 +213,7 @@ OutputOrders result_orders(const Fusion& fusion, const std::vector<LayoutClass>&
   known.reserve(fusion.tensors.size());
   for (const Tensor& t : fusion.tensors) {
     Ranks& rank = known.emplace_back(ranks(t, layouts, known));
+    if (std::holds_alternative<StrideOrder>(t.definition)) continue;
     for (int d = 0; d < t.rank(); ++d)
       if (t.shape[d]->is_constant(1)) rank[d] = -1;
   }

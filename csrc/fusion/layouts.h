@@ -8,7 +8,7 @@
 // | cat along a dim that broadcasts made (stack) | as a cat along the dim behind, taken apart |
 // | reductions, take_along_axis, full, other reshapes, library calls | row-major |
 // | iota | tells nothing: what is made of it follows its other operands |
-// | stride_order | as it says |
+// | stride_order | as it says, dims of one element too |
 //
 // All are dense. Ops that are made of others (softmax, triu) follow what they are made of.
 #pragma once

@@ -228,13 +228,6 @@ Choose ValueGroup::chosen(const Point& p) {
 
 namespace {
 
-bool same(const Pred& a, const Pred& b) {
-  return std::equal(a.bounds.begin(), a.bounds.end(), b.bounds.begin(), b.bounds.end(),
-                    [](const Pred::Bound& x, const Pred::Bound& y) {
-                      return x.coord == y.coord && x.lo == y.lo && x.hi == y.hi;
-                    });
-}
-
 // Where a value is wanted: the conditions of all choices that stand between it and what is stored.
 struct Wanted {
   bool used = false;
@@ -242,7 +235,7 @@ struct Wanted {
   Pred in{};
 
   void add(const Wanted& by) {
-    varies = varies || by.varies || (used && !same(in, by.in));
+    varies = varies || by.varies || (used && in.bounds != by.in.bounds);
     in = by.in;
     used = true;
   }

@@ -254,10 +254,11 @@ struct Segmenter {
   }
 
   // Does it take at most this part of the values that a kernel holds, and, with what its walks
-  // compute again, no more statements than that?
+  // compute again, no more statements and issue slots than one has?
   static bool fits(const Stretch& stretch, int part) {
-    return static_cast<int>(stretch.end - stretch.begin) <= max_values / part &&
-           statements(stretch) <= max_values;
+    if (static_cast<int>(stretch.end - stretch.begin) > max_values / part) return false;
+    const TextSize size = text_size(stretch);
+    return size.statements <= max_values && size.slots <= max_slots;
   }
 
   static bool fits(const ValueGroup& group, int part = 1) {
@@ -353,7 +354,7 @@ struct Segmenter {
         } else if (refused = stored_instead(out.group, root); !refused.empty()) {
           why = "kernels before it compute it too, which takes longer than to store and read it";
         } else {
-          why = "a kernel holds 512 statements and 96 tensors";
+          why = "a kernel holds 512 statements, 8192 issue slots of ops and 96 tensors";
           refused = excess(out.group, root);
         }
       }

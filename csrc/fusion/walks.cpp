@@ -4,6 +4,8 @@
 #include <bit>
 #include <map>
 
+#include "fusion/work.h"
+
 namespace fuser {
 
 // An output is stored by the last walk that computes its value anyway: an earlier one would compute
@@ -84,13 +86,15 @@ Needed needed_by_walks(const Stretch& stretch) {
   return out;
 }
 
-int64_t statements(const Stretch& stretch) {
+TextSize text_size(const Stretch& stretch) {
   const auto& [values, all, begin, end, stores] = stretch;
   const Needed needed = needed_by_walks(stretch);
   std::map<size_t, uint64_t> read;  // by value before the stretch
-  int64_t out = 0;
+  TextSize out;
   const auto add = [&](size_t v, uint64_t walks) {
-    out += is_walked(values[v], all) ? std::max(1, std::popcount(walks)) : 1;
+    const int times = is_walked(values[v], all) ? std::max(1, std::popcount(walks)) : 1;
+    out.statements += times;
+    out.slots += int64_t{times} * slots(values[v]);
   };
   for (size_t v = begin; v < end; ++v) {
     const uint64_t walks = needed.walks[v - begin];

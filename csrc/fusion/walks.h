@@ -40,7 +40,11 @@ struct Needed {
 };
 Needed needed_by_walks(const Stretch& stretch);
 
-// How many statements it has: a value counts for each walk that computes it again.
-int64_t statements(const Stretch& stretch);
+// How large it is: a value counts for each walk that computes it again.
+struct TextSize {
+  int64_t statements = 0;
+  int64_t slots = 0;  // issue slots of an element (work.h)
+};
+TextSize text_size(const Stretch& stretch);
 
 }  // namespace fuser

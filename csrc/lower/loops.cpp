@@ -78,9 +78,16 @@ struct Builder {
     kernel.axes = std::move(walked);
   }
 
-  int new_array(std::string name, DType dtype, bool per_lane) {
-    kernel.arrays.push_back(
-        {.name = std::move(name), .dtype = dtype, .extent = per_lane ? lanes : 1});
+  // What the lanes of an access read, where they are not neighbours.
+  const Window* window(size_t access) const {
+    const bool any = access < schedule.windows.size() && schedule.windows[access].width;
+    return any && lanes > 1 && varies(axes_of(problem, problem.accesses[access]))
+               ? &schedule.windows[access]
+               : nullptr;
+  }
+
+  int new_array(std::string name, DType dtype, int extent) {
+    kernel.arrays.push_back({.name = std::move(name), .dtype = dtype, .extent = extent});
     return static_cast<int>(kernel.arrays.size()) - 1;
   }
 
@@ -101,13 +108,25 @@ struct Builder {
     for (size_t i = 0; i < problem.accesses.size(); ++i) {
       const MemoryAccess& a = problem.accesses[i];
       const bool per_lane = varies(axes_of(problem, a));
+      const Window* seen = window(i);
       const std::string& buffer = kernel.buffers[a.buffer].name;
       // A buffer that is read at several coordinates has one array for each: r_in0, r_in0_1 ...
       const int earlier = accesses_of_buffer[a.buffer]++;
       array_of_access[i] =
           new_array(text(prefix, buffer.substr(1), earlier ? text("_", earlier) : ""), a.dtype,
-                    per_lane || a.store);
+                    seen                  ? seen->width
+                    : per_lane || a.store ? lanes
+                                          : 1);
       if (a.store || is_loaded(a)) continue;
+      if (seen) {
+        kernel.body.push_back(
+            {Load{.array = array_of_access[i],
+                  .element = exprs().constant(0),
+                  .width = seen->width,
+                  .buffer = a.buffer,
+                  .offset = exprs().sub(offset(a), exprs().constant(seen->start))}});
+        continue;
+      }
       if (per_lane && schedule.widths[i] == 1) {
         by_lane.push_back(i);
         continue;
@@ -157,8 +176,11 @@ struct Builder {
     for (size_t i = 0; i < problem.accesses.size(); ++i) {
       const MemoryAccess& a = problem.accesses[i];
       if (a.store || a.index != v) continue;
-      const Expr element =
-          kernel.arrays[array_of_access[i]].extent > 1 ? lane : exprs().constant(0);
+      Expr element = kernel.arrays[array_of_access[i]].extent > 1 ? lane : exprs().constant(0);
+      if (const Window* seen = window(i))
+        element = exprs().add(exprs().mul(exprs().div(lane, exprs().constant(seen->repeat)),
+                                          exprs().constant(seen->step)),
+                              exprs().constant(seen->start));
       if (is_loaded(a)) {
         const Expr here = inside(a, known), left = count ? lane_count(lane) : nullptr;
         const Expr exists = left ? exprs().apply(Op::lt, {exprs().constant(0), left}) : nullptr;

@@ -319,7 +319,7 @@ struct Builder {
         other = &problem.accesses[e->second];
         array_of[s][e->second] = array;
         here = index_let(body, address(exprs(), w.start, within(kernel, e->in, {}), nullptr));
-        inside = exprs().apply(Op::where, {here, inside, within(kernel, other->in, {})});
+        inside = within(kernel, *e, here);
       }
       const Offset at = offset(w, a, body, other, here);
       const auto load = [&](Body& out, Expr lane, int width, Expr in) {

@@ -14,29 +14,18 @@ void Builder::combine(Body& body, const std::vector<ValueId>& reduced, Expr pari
     return new_shared(text("s_", row(r.op).name, slot_index++), r.compute,
                       states * (parity ? 2 : 1), State{r.op});
   };
-  // The last block of a tile uses them again, with barriers in between.
-  const auto shared_by_rows = [&](ValueId v, int states) {
-    if (slots_of[v] < 0) slots_of[v] = shared_for(v, states);
-    return slots_of[v];
-  };
-  if (lanes > 1 && lane_dim == K) {
+  // Threads above each other share a column.
+  const bool by_columns = lanes > 1 && lane_dim == K;
+  if (by_columns || across_rows()) {
     if (rows == 1) return;
     CombineRows c{.rows = rows, .columns = columns};
     for (ValueId v : reduced) {
+      // The last block of a tile uses them again, with barriers in between.
+      if (slots_of[v] < 0) slots_of[v] = shared_for(v, (by_columns ? lanes : 1) * schedule.threads);
       c.arrays.push_back(state_of[v]);
-      c.slots.push_back(shared_by_rows(v, lanes * schedule.threads));
+      c.slots.push_back(slots_of[v]);
     }
     body.push_back({std::move(c)});
-    return;
-  }
-  const bool across = across_rows();
-  if (across) {
-    CombineRows c{.rows = rows, .columns = columns};
-    for (ValueId v : reduced) {
-      c.arrays.push_back(state_of[v]);
-      c.slots.push_back(shared_by_rows(v, schedule.threads));
-    }
-    if (rows > 1) body.push_back({std::move(c)});
     return;
   }
   // What is sent to other blocks is whole words.
@@ -73,92 +62,125 @@ bool Builder::across_rows() const {
   return false;
 }
 
+namespace {
+
+// Partial results of all blocks of a tile, in memory.
+struct GridPartials {
+  Builder& b;
+  const std::vector<ValueId>& reduced;
+  bool by_columns = b.across_rows();
+  // Elements of a tile, and of those a thread holds.
+  int64_t per_tile = by_columns ? int64_t{b.columns} * b.lanes : b.rows;
+  int per_lane = by_columns ? b.lanes : 1;
+  Expr padded = b.exprs().mul(b.tiles_along_k(), b.constant(per_tile));
+  std::vector<int> buffers = {};  // by reduction
+
+  const Reduced& reduction(ValueId v) const { return std::get<Reduced>(b.values()[v].how); }
+
+  void allocate() {
+    for (ValueId v : reduced)
+      buffers.push_back(b.new_scratch(text("g_partial", buffers.size()), Buffer::Kind::Workspace,
+                                      reduction(v).compute, b.exprs().mul(padded, b.splits),
+                                      State{reduction(v).op}));
+  }
+
+  // Where the partial result of element e of a tile lies: splits of one element side by side, or
+  // (columns) elements of one split.
+  Expr at(Expr which) const {
+    Exprs& x = b.exprs();
+    Expr within = by_columns ? x.mul(b.x, b.constant(b.lanes)) : b.y;
+    Expr e = x.add(x.mul(b.tile, b.constant(per_tile)), within);
+    return by_columns ? x.add(x.mul(which, padded), e) : x.add(x.mul(e, b.splits), which);
+  }
+
+  void write(Body& body) const {
+    Expr owner = b.exprs().apply(Op::eq, {by_columns ? b.y : b.x, b.constant(0)});
+    if ((by_columns ? b.rows : b.columns) == 1) owner = nullptr;
+    for (size_t i = 0; i < reduced.size(); ++i)
+      body.push_back({Write{.array = b.state_of[reduced[i]],
+                            .element = b.constant(0),
+                            .width = per_lane,
+                            .buffer = buffers[i],
+                            .offset = at(b.split),
+                            .in = owner}});
+  }
+
+  // Merges those of all splits, each thread its share of them. Several are on their way at once;
+  // those that do not exist are identities.
+  void merge(Body& body) const {
+    const int ahead_var = b.new_var();
+    int fields = 0;
+    for (ValueId v : reduced) fields += row(reduction(v).op).results;
+    const int ahead = std::clamp(32 / (per_lane * fields), 2, 8);  // registers
+    std::vector<int> read;
+    for (ValueId v : reduced) {
+      body.push_back({Reset{b.state_of[v]}});
+      read.push_back(b.new_array(text("r_partial", read.size()), reduction(v).compute,
+                                 ahead * per_lane, State{reduction(v).op}));
+    }
+    const int step = b.new_var();
+    const int width = by_columns ? b.rows : b.columns;
+    Exprs& x = b.exprs();
+    Expr turn = x.add(x.mul(b.var(step), b.constant(ahead)), b.var(ahead_var));
+    Expr which = x.add(x.mul(turn, b.constant(width)), by_columns ? b.y : b.x);
+    Serial loop{.var = step,
+                .extent = b.ceil_div(b.splits, b.constant(int64_t{width} * ahead)),
+                .body = {}};
+    for (int array : read) loop.body.push_back({Reset{array}});
+    loop.body.push_back({loads(read, which, {.var = ahead_var, .extent = ahead, .body = {}})});
+    loop.body.push_back({merges(read, {.var = ahead_var, .extent = ahead, .body = {}})});
+    body.push_back({std::move(loop)});
+  }
+
+  Expr place(int ahead_var, Expr lane) const {
+    Expr first = b.exprs().mul(b.var(ahead_var), b.constant(per_lane));
+    return per_lane > 1 ? b.exprs().add(first, lane) : first;
+  }
+
+  For loads(const std::vector<int>& read, Expr which, For each) const {
+    for (size_t i = 0; i < reduced.size(); ++i)
+      each.body.push_back({Load{.array = read[i],
+                                .element = place(each.var, b.constant(0)),
+                                .width = per_lane,
+                                .buffer = buffers[i],
+                                .offset = at(which),
+                                .in = b.less(which, b.splits)}});
+    return each;
+  }
+
+  For merges(const std::vector<int>& read, For each) const {
+    const auto merge = [&](Body& to, Expr lane) {
+      for (size_t i = 0; i < reduced.size(); ++i)
+        to.push_back({Merge{.array = b.state_of[reduced[i]],
+                            .element = lane,
+                            .other = read[i],
+                            .other_element = place(each.var, lane)}});
+    };
+    if (per_lane == 1) {
+      merge(each.body, b.constant(0));
+      return each;
+    }
+    For all{.var = b.lane_var, .extent = b.lanes, .body = {}};
+    merge(all.body, b.var(b.lane_var));
+    each.body.push_back({std::move(all)});
+    return each;
+  }
+};
+
+}  // namespace
+
 void Builder::last_block(Body& body, const std::vector<ValueId>& reduced, const Known& start) {
-  const bool by_columns = across_rows();
   const int counters =
       new_scratch("g_counters", Buffer::Kind::Counters, DType::Int32, tiles_along_k());
   const int flag = new_shared("s_last", DType::Int32, 1);
-  // Where the partial result of element e of a tile lies: splits of one element side by side, or
-  // (columns) elements of one split.
-  const int64_t per_tile = by_columns ? int64_t{columns} * lanes : rows;
-  Expr padded = exprs().mul(tiles_along_k(), constant(per_tile));
-  std::vector<int> partials;
-  for (ValueId v : reduced) {
-    const auto& r = std::get<Reduced>(values()[v].how);
-    partials.push_back(new_scratch(text("g_partial", partials.size()), Buffer::Kind::Workspace,
-                                   r.compute, exprs().mul(padded, splits), State{r.op}));
-  }
-  const auto at = [&](Expr which) {
-    Expr within = by_columns ? exprs().mul(x, constant(lanes)) : y;
-    Expr e = exprs().add(exprs().mul(tile, constant(per_tile)), within);
-    return by_columns ? exprs().add(exprs().mul(which, padded), e)
-                      : exprs().add(exprs().mul(e, splits), which);
-  };
-  Expr owner = exprs().apply(Op::eq, {by_columns ? y : x, constant(0)});
-  if ((by_columns ? rows : columns) == 1) owner = nullptr;
-  const int per_lane = by_columns ? lanes : 1;
-  for (size_t i = 0; i < reduced.size(); ++i)
-    body.push_back({Write{.array = state_of[reduced[i]],
-                          .element = constant(0),
-                          .width = per_lane,
-                          .buffer = partials[i],
-                          .offset = at(split),
-                          .in = owner}});
+  GridPartials partials{*this, reduced};
+  partials.allocate();
+  partials.write(body);
   const int is_last = new_var();
   body.push_back(
       {Last{.var = is_last, .counters = counters, .index = tile, .count = splits, .slot = flag}});
   If then{.condition = exprs().symbol(Symbol::Var, is_last, 0, DType::Bool), .uniform = true};
-  // Several partial results are on their way at once; those that do not exist are identities.
-  const int ahead_var = new_var();
-  int fields = 0;
-  for (ValueId v : reduced) fields += row(std::get<Reduced>(values()[v].how).op).results;
-  const int ahead = std::clamp(32 / (per_lane * fields), 2, 8);  // registers
-  std::vector<int> read;
-  for (ValueId v : reduced) {
-    const auto& r = std::get<Reduced>(values()[v].how);
-    then.body.push_back({Reset{state_of[v]}});
-    read.push_back(
-        new_array(text("r_partial", read.size()), r.compute, ahead * per_lane, State{r.op}));
-  }
-  const int step = new_var();
-  const int width = by_columns ? rows : columns;
-  Serial loop{
-      .var = step, .extent = ceil_div(splits, constant(int64_t{width} * ahead)), .body = {}};
-  Expr which =
-      exprs().add(exprs().mul(exprs().add(exprs().mul(var(step), constant(ahead)), var(ahead_var)),
-                              constant(width)),
-                  by_columns ? y : x);
-  For loads{.var = ahead_var, .extent = ahead, .body = {}};
-  For merges{.var = ahead_var, .extent = ahead, .body = {}};
-  const auto place = [&](Expr lane) {
-    Expr first = exprs().mul(var(ahead_var), constant(per_lane));
-    return per_lane > 1 ? exprs().add(first, lane) : first;
-  };
-  for (size_t i = 0; i < reduced.size(); ++i) loop.body.push_back({Reset{read[i]}});
-  for (size_t i = 0; i < reduced.size(); ++i)
-    loads.body.push_back({Load{.array = read[i],
-                               .element = place(constant(0)),
-                               .width = per_lane,
-                               .buffer = partials[i],
-                               .offset = at(which),
-                               .in = less(which, splits)}});
-  const auto merge = [&](Body& to, Expr lane) {
-    for (size_t i = 0; i < reduced.size(); ++i)
-      to.push_back({Merge{.array = state_of[reduced[i]],
-                          .element = lane,
-                          .other = read[i],
-                          .other_element = place(lane)}});
-  };
-  if (per_lane > 1) {
-    For each{.var = lane_var, .extent = lanes, .body = {}};
-    merge(each.body, var(lane_var));
-    merges.body.push_back({std::move(each)});
-  } else {
-    merge(merges.body, constant(0));
-  }
-  loop.body.push_back({std::move(loads)});
-  loop.body.push_back({std::move(merges)});
-  then.body.push_back({std::move(loop)});
+  partials.merge(then.body);
   combine_states(then.body, reduced);
   Known known = start;
   between_walks(then.body, 1, known);

@@ -114,6 +114,27 @@ Expr chosen(KernelIR& kernel, Body& body, const Choose& how, DType dtype,
   return named(kernel, body, out);
 }
 
+namespace {
+
+// What of `asked` is left to ask where `in` holds.
+Pred where_it_holds(Pred asked, const Pred& in) {
+  std::erase_if(asked.bounds, [&](const Pred::Bound& b) {
+    return std::find(in.bounds.begin(), in.bounds.end(), b) != in.bounds.end();
+  });
+  return asked;
+}
+
+// The same where it does not: behind the only end that it has.
+Pred where_it_fails(Pred asked, const Pred& in) {
+  if (in.bounds.size() != 1 || in.bounds[0].lo || !in.bounds[0].hi) return asked;
+  for (Pred::Bound& b : asked.bounds)
+    if (b.coord == in.bounds[0].coord && b.lo == in.bounds[0].hi) b.lo = nullptr;
+  std::erase_if(asked.bounds, [](const Pred::Bound& b) { return !b.lo && !b.hi; });
+  return asked;
+}
+
+}  // namespace
+
 std::vector<Either> either_reads(const Problem& problem) {
   const std::vector<Value>& values = problem.refined.values;
   std::vector<int> users(values.size(), 0), access_of(values.size(), -1);
@@ -146,11 +167,21 @@ std::vector<Either> either_reads(const Problem& problem) {
     if (bounded && a.buffer == b.buffer && a.strides && b.strides &&
         a.strides->coefficients == b.strides->coefficients && !is_loaded(a) && !is_loaded(b)) {
       Either e{.first = first, .second = second, .in = choose->args[0].in};
+      e.if_first = where_it_holds(a.in, e.in);
+      e.if_second = where_it_fails(b.in, e.in);
       for (const Pred::Bound& bound : e.in.bounds) e.axes |= axes_of({bound.coord});
       out.push_back(std::move(e));
     }
   }
   return out;
+}
+
+Expr within(KernelIR& kernel, const Either& either, Expr here) {
+  const Expr first = within(kernel, either.if_first, {});
+  const Expr second = within(kernel, either.if_second, {});
+  if (!first && !second) return nullptr;
+  const Expr always = kernel.exprs.constant(DType::Bool, {.integer = 1});
+  return kernel.exprs.apply(Op::where, {here, first ? first : always, second ? second : always});
 }
 
 Expr named(KernelIR& kernel, Body& body, Expr value) {

@@ -47,9 +47,12 @@ Expr named(KernelIR& kernel, Body& body, Expr value);
 struct Either {
   int first = 0, second = 0;
   Pred in;
-  AxisSet axes = 0;  // over which it varies
+  Pred if_first{}, if_second{};  // what each asks beyond that
+  AxisSet axes = 0;              // over which `in` varies
 };
 std::vector<Either> either_reads(const Problem& problem);
+// Where that load is made, `here` being whether `in` holds; nullptr: always.
+Expr within(KernelIR& kernel, const Either& either, Expr here);
 
 // Checks in `body` of the indices at which a load that follows reads; `in`: where it does. `place`:
 // as of coordinate().

@@ -52,13 +52,19 @@ struct Stored {  // a value that crosses a stage, or is kept from one walk over 
   ValueId value = 0;
   Place place = Place::Registers;
 };
+// How the lanes of a vector read neighbours, each where it needs them: lane l has element
+// l / repeat * step + start of `width`. Without width: they have one each, or are one access.
+struct Window {
+  int width = 0, repeat = 1, step = 1, start = 0;
+};
 struct Schedule {
   std::vector<Dim> dims;
   std::vector<Stage> stages;
   std::vector<Stored> stored;
-  std::vector<int> widths;  // elements per memory access, by access (Problem::accesses)
-  int64_t shifted = 0;      // accesses, as bits, whose vectors lie at any element
-  bool tail = false;        // the vector loop may run past the end of its dim
+  std::vector<int> widths;        // elements per memory access, by access (Problem::accesses)
+  std::vector<Window> windows{};  // of reads, by access; empty: there are none
+  int64_t shifted = 0;            // accesses, as bits, whose vectors lie at any element
+  bool tail = false;              // the vector loop may run past the end of its dim
   bool one_row = false;   // vectors that lie in one innermost row are walked apart from the others
   bool one_side = false;  // what is chosen by place is the same for all lanes of a vector
   int threads = 256, min_blocks = 0;

@@ -232,6 +232,78 @@ int64_t wide_accesses(Problem& p, AxisSet axes, const std::vector<AxisId>& inner
   return wide;
 }
 
+std::optional<Window> window_of(Problem& p, const MemoryAccess& access,
+                                const std::vector<AxisId>& inner, int vector,
+                                std::vector<Expr>& multiples) {
+  if (access.store || !access.strides || !access.in.bounds.empty() || inner.empty())
+    return std::nullopt;
+  std::vector<AxisId> run = inner;
+  Window out;
+  Expr last = p.refined.axes[run.back()].extent;
+  if (access.strides->coefficients[run.back()]->is_constant(0) && last->is_constant()) {
+    const int64_t lanes = last->value.integer;
+    if (lanes < 1 || lanes > vector || vector % lanes) return std::nullopt;
+    out.repeat = static_cast<int>(lanes);
+    run.pop_back();
+  }
+  Expr step = coefficient(p, access, run);
+  if (run.empty() || !step || !step->is_constant()) return std::nullopt;
+  const int64_t k = step->value.integer;
+  // Of more than four elements, most of what is read would be of no use.
+  if (k < 1 || k > 4 || k == 3 || (k == 1 && out.repeat == 1)) return std::nullopt;
+  out.step = static_cast<int>(k);
+  out.width = vector / out.repeat * out.step;
+
+  // The last window ends where the dim does; the dims within it leave no gap.
+  const Tensor& tensor = *p.buffers[access.buffer].tensor;
+  const auto extent = [&](size_t d) {
+    return rewrite(p.refined.exprs, tensor.shape[d], [](Expr) -> Expr { return nullptr; });
+  };
+  const auto moves = [&](Expr at) { return (axes_of({at}) >> run.back() & 1) != 0; };
+  const auto dim = std::find_if(access.at.begin(), access.at.end(), moves) - access.at.begin();
+  Expr stride = access.tensor_strides[dim];
+  const auto fills = [&](Expr smaller, size_t d) {
+    return smaller->is_constant(1) && extent(d) == stride;
+  };
+  bool dense = stride->is_constant(1);
+  for (size_t d = 0; d < access.at.size(); ++d) dense = dense || fills(access.tensor_strides[d], d);
+  if (!dense) return std::nullopt;
+  multiples.push_back(p.refined.exprs.mul(extent(dim), stride));
+  for (size_t a = 0; a < access.strides->coefficients.size(); ++a)
+    if (std::find(inner.begin(), inner.end(), static_cast<AxisId>(a)) == inner.end())
+      multiples.push_back(access.strides->coefficients[a]);
+  Expr rest = access.strides->rest;
+  if (rest->is_constant() && rest->value.integer >= 0) {
+    out.start = static_cast<int>(rest->value.integer % k);
+    rest = p.refined.exprs.constant(rest->value.integer - out.start);
+  }
+  multiples.push_back(rest);
+  return out;
+}
+
+void ask_windows(Problem& p, Verdict& verdict, const std::vector<AxisId>& inner, int vector) {
+  for (const MemoryAccess& a : p.accesses) {
+    std::vector<Expr> multiples;
+    if (const auto window = window_of(p, a, inner, vector, multiples))
+      for (Expr e : multiples) ask_divides(verdict, e, window->width);
+  }
+}
+
+int64_t windows(Problem& p, const std::vector<AxisId>& inner, const Hints& hints, int vector) {
+  int64_t out = 0;
+  for (size_t i = 0; vector > 1 && i < p.accesses.size() && i < 63; ++i) {
+    std::vector<Expr> multiples;
+    const auto window = window_of(p, p.accesses[i], inner, vector, multiples);
+    // A vector that ends past its dim would read past the end of memory.
+    if (window && hints.divides(extent_of(p, inner), vector) &&
+        hints.aligned[p.accesses[i].buffer] &&
+        std::all_of(multiples.begin(), multiples.end(),
+                    [&](Expr e) { return hints.divides(e, window->width); }))
+      out |= int64_t{1} << i;
+  }
+  return out;
+}
+
 int axes_of_lanes(const Problem& p, const std::vector<AxisId>& axes,
                   const std::vector<AxisId>& inner, const Hints& hints, int vector) {
   if (hints.divides(p.refined.axes[axes.back()].extent, vector)) return 1;

@@ -115,6 +115,17 @@ struct Field {
 // must stay as planned.
 void check_fields(const Plan& planned, const Plan& wanted, std::initializer_list<Field> free);
 
+// The window that lanes read where they are not neighbours in memory but lie in a stretch of it
+// that starts at a multiple of its length: every other element (a slice with a step), each element
+// for several lanes (what is stacked along the innermost axis), or both. `multiples`, appended, are
+// what must be multiples of its width. Nothing for what is contiguous, or has conditions.
+std::optional<Window> window_of(Problem& problem, const MemoryAccess& access,
+                                const std::vector<AxisId>& inner, int vector,
+                                std::vector<Expr>& multiples);
+void ask_windows(Problem& problem, Verdict& verdict, const std::vector<AxisId>& inner, int vector);
+// Bits of the accesses that are read by windows.
+int64_t windows(Problem& problem, const std::vector<AxisId>& inner, const Hints& hints, int vector);
+
 // The bits of `wide`, as widths by access.
 std::vector<int> widths_of(const Problem& problem, int64_t wide, int vector);
 

@@ -130,6 +130,8 @@ OnChip on_chip(const Device& device, const Shape& shape, const WalkedRow& row,
     o.unroll = (o.unroll + 1) / 2;
   }
   if (whole && o.threads_x * o.unroll <= 32 * warp && o.unroll * staged <= 4) return o;
+  // A warp with a vector of each: shared memory would be a second way and a barrier.
+  if (whole && o.threads_x <= warp && o.unroll == 1 && staged <= register_vectors) return o;
   // Combined once, so that there is less to wait for: an RMS norm of 16384 elements of float32 on
   // an H200 has 97% of a copy in registers, 94 in shared memory; one of 64 elements a thread 90
   // and 94.

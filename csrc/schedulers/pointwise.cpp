@@ -93,6 +93,7 @@ void ask_pointwise(Problem& p, const std::vector<AxisId>& order, Verdict& verdic
   for (int merged = 1; merged <= static_cast<int>(dims.size()); ++merged) {
     const Dims walked = merge(dims, merged);
     ask_vectors(p, verdict, walked.back(), vector);
+    ask_windows(p, verdict, walked.back(), vector);
     ask_one_side(p, verdict, walked.back(), vector);
     if (reads_of_rows(p, walked.back()))
       verdict.extents.push_back(p.refined.axes[walked.back().back()].extent);
@@ -111,9 +112,12 @@ Plan plan_pointwise(Problem& p, const std::vector<AxisId>& order, const Hints& h
   int merged = 1, best = -1;
   for (int m = 1; m <= static_cast<int>(dims.size()); ++m) {
     const Dims walked = merge(dims, m);
+    const int64_t windowed = windows(p, walked.back(), hints, vector);
     int bytes = 0;
-    for (const MemoryAccess& a : p.accesses)
-      if (can_vector(p, a, walked.back(), hints, vector)) bytes += size_of(a.dtype);
+    for (size_t i = 0; i < p.accesses.size(); ++i)
+      if ((i < 63 && (windowed >> i & 1)) ||
+          can_vector(p, p.accesses[i], walked.back(), hints, vector))
+        bytes += size_of(p.accesses[i].dtype);
     if (bytes > best) {
       best = bytes;
       merged = m;
@@ -130,13 +134,15 @@ Plan plan_pointwise(Problem& p, const std::vector<AxisId>& order, const Hints& h
   // many a thread, which ask for no more than all, are two waves, and one computes while the other
   // waits: an optimizer's step of a million float32 takes 11.4 us on an H200 for 4 elements a
   // thread, 10.7 for 2; 32 ops on as many 10.1 and 9.6.
-  const bool halved = hints.one_wave && vector > 2 && !draws(p);
+  const int64_t windowed = windows(p, inner, hints, vector);
+  const bool halved = hints.one_wave && vector > 2 && !draws(p) && !windowed;
   return {.scheduler = "pointwise",
           .fields = {{"threads", block_threads},
                      {"vector", halved ? vector / 2 : vector},
                      {"merged", merged},
                      {"tail", !hints.divides(extent_of(p, inner), vector)},
                      {"wide", wide_accesses(p, ~AxisSet{0}, inner, hints, vector)},
+                     {"windows", windowed},
                      {"one_row", one_row},
                      {"one_side", vector > 1 && one_side(p, inner, hints, vector)}}};
 }
@@ -157,6 +163,15 @@ Schedule schedule_pointwise(Problem& p, const std::vector<AxisId>& order, const 
   for (auto& axes :
        merge(collapse(p, order, all_accesses(p)), static_cast<int>(plan.get("merged"))))
     s.dims.push_back({.axes = std::move(axes)});
+  if (const int64_t windowed = vector > 1 ? plan.get("windows") : 0) {
+    s.windows.resize(p.accesses.size());
+    std::vector<Expr> multiples;
+    for (size_t i = 0; i < p.accesses.size() && i < 63; ++i)
+      if (windowed >> i & 1)
+        s.windows[i] =
+            window_of(p, p.accesses[i], s.dims.back().axes, static_cast<int>(vector), multiples)
+                .value();
+  }
   Stage stage;
   for (DimId d = 0; d < static_cast<int>(s.dims.size()); ++d)
     stage.loops.push_back({.dim = d, .extent = 0, .bind = Bind::GridThread});
@@ -191,7 +206,7 @@ void check_pointwise(const Plan& planned, const Plan& wanted) {
         "a multiple of 32 from 32 to 1024");
   check(vector >= 1 && planned.get("vector") % vector == 0, "vector",
         text("a divisor of ", planned.get("vector")));
-  for (const char* field : {"merged", "wide", "one_row", "one_side"})
+  for (const char* field : {"merged", "wide", "windows", "one_row", "one_side"})
     check(wanted.get(field) == planned.get(field), field, text(planned.get(field)));
   check(wanted.get("tail") == 1 || planned.get("tail") == 0, "tail", "1");
 }

@@ -120,9 +120,8 @@ def meeting_on_host(programs: Sequence[Program], debug: bool) -> Kernels:
             [threads, 1, 1],
             shared,
             values,
-            ranges=ranges,
-            cluster=[cluster, 1, 1],
-            seed=len(name) + blocks + threads,
+            ranges,
+            _core.HostOptions(cluster=[cluster, 1, 1], seed=len(name) + blocks + threads),
         )
 
     return run

@@ -32,6 +32,7 @@ def test_plan_of_a_call() -> None:
         "merged",
         "tail",
         "wide",
+        "windows",
         "one_row",
         "one_side",
     ]

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
 import fuser
-from fuser import DataType, FusionDefinition
+from fuser import DataType, FusionDefinition, ShapeError
 from fuser.testing import assert_close_ulp
 from tests.definitions import bias_gelu, counted, gained, scaled
 
@@ -171,3 +172,16 @@ def test_no_inputs() -> None:
         fd.add_output(fd.ops.full([3, 5], 2.5, DataType.Half))
     (result,) = fd.execute([], device="cpu")
     assert result.equal(torch.full((3, 5), 2.5, dtype=torch.float16))
+
+
+@pytest.mark.parametrize("reduced", [False, True])
+def test_elements_1(reduced: bool) -> None:
+    """More elements than int64 counts: their number would wrap, here to 0."""
+    fd = FusionDefinition()
+    x, size = fd.define_tensor([-1]), fd.define_scalar(DataType.Int)
+    rows = fd.ops.expand(fd.ops.broadcast(x, [True, False]), [size, -1]) + 1.0
+    fd.add_output(fd.ops.sum(rows, [0, 1]) if reduced else rows)
+    with pytest.raises(ShapeError, match=r"sizes \[4611686018427387904, 16\]") as caught:
+        fd.execute([torch.zeros(16), 2**62])
+    assert caught.value.rule == "elements-1"
+    assert str(fd.execute([torch.zeros(16), 0])[0].numel()) == ("1" if reduced else "0")

@@ -31,6 +31,31 @@ def test_one_tensor_at_two_coordinates_is_two_values() -> None:
     assert "g_in0[size(0, 0) * size(0, 2) * a1 + size(0, 2) * a0 + a2]" in text
 
 
+def test_cast_and_permuted_in_either_order_is_one_value() -> None:
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1, -1])
+    fd.add_output(fd.ops.cast(x * 1.5, DataType.Half))
+    flipped = fd.ops.cast(fd.ops.permute(x * 1.5, [1, 0]), DataType.Half)
+    fd.add_output(fd.ops.stride_order(flipped, [1, 0]))
+    data = torch.randn(70, 33)
+    (text,) = stage_texts(fd, [data], "loops")
+    assert (text.count("mul("), text.count("f16(")) == (1, 1), text
+    rows, columns = fd.execute([data])
+    assert torch.equal(rows, (data * 1.5).half())
+    assert torch.equal(columns, (data * 1.5).half().t())
+
+
+def test_alike_but_for_a_scalar_is_two_values() -> None:
+    fd, (x,) = define(2)
+    fd.add_output(fd.ops.permute(x * 1.5, [1, 0]))
+    fd.add_output(x * 1.25)
+    data = torch.randn(7, 33)
+    assert stage_text(fd, [data], "loops").count("mul(") == 2
+    columns, rows = fd.execute([data])
+    assert torch.equal(columns, (data * 1.5).t())
+    assert torch.equal(rows, data * 1.25)
+
+
 def test_movement_leaves_no_value_behind() -> None:
     fd, (x,) = define(2)
     moved = fd.ops.permute(

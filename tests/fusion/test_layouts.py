@@ -182,6 +182,17 @@ def test_copies_of_volumes_are_in_their_memory_format(op: str, order: tuple[int,
     assert strides(got) == strides(want)
 
 
+@pytest.mark.parametrize(("order", "want"), [([3, 0, 2, 1], (15, 1, 5, 1)), ([0, 1, 2, 3], None)])
+def test_an_order_that_is_asked_for_holds_for_dims_of_one_element(order, want) -> None:
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1, 1, -1, -1])
+    fd.add_output(fd.ops.stride_order(x * 2.0, order))
+    value = torch.randn(2, 1, 3, 5)
+    (got,) = fd.execute([value])
+    assert got.stride() == (want or (1, 2, 2, 6))
+    torch.testing.assert_close(got, value * 2, rtol=0, atol=0)
+
+
 def test_every_result_of_a_kernel_has_its_own_layout() -> None:
     """One walk over x stores both."""
     fd = FusionDefinition()

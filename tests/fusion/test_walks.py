@@ -121,6 +121,24 @@ def test_reductions_that_wait_for_each_other_take_text_linear_in_their_number(
     assert size[120] < 2.25 * size[60]
 
 
+@pytest.mark.parametrize("dtype", [DataType.Float, DataType.Double])
+def test_costly_ops_are_cut_before_their_kernel_takes_long_to_compile(dtype: DataType) -> None:
+    """Compilers inline the text of each sine and take more than twice as long for twice as many."""
+    fd = FusionDefinition()
+    y = fd.define_tensor([-1], dtype=dtype)
+    for _ in range(1000):
+        y = fd.ops.sin(y)
+    fd.add_output(y)
+    cost = {row.name: row.cost for row in _core.op_rows()}["sin"]
+    device = _core.known_device(90)
+    kernels = _core.plan_testing.plans(fd._builder, [([64], [1], 0)], device, True)
+    texts = [kernel["cuda"].text for kernel in kernels]
+    assert all(text.count("sin_(") * cost < 9000 for text in texts)
+    assert len(set(texts)) <= 4
+    x = torch.linspace(-3, 3, 64, dtype=getattr(torch, dtype.torch_name))
+    fd.validate([x])
+
+
 def test_reductions_that_wait_for_each_other_run_in_several_kernels() -> None:
     fd = chain_of(less_a_mean, 40)
     assert 2 <= len(Grouped(fd, [X]).groups) <= 5

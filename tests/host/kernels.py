@@ -42,11 +42,16 @@ class Built:
             _core.HostRange(f"t{i}", a.ctypes.data, a.nbytes, writable=a.flags.writeable)
             for i, a in enumerate(arrays)
         ]
-        options.setdefault("ranges", ranges)
+        ranges = options.pop("ranges", ranges)
         shared = options.pop("shared", 0)
-        values = [value(a) for a in args]
         _core.host_launch(
-            self.kernels[name], triple(grid), triple(block), shared, values, **options
+            self.kernels[name],
+            triple(grid),
+            triple(block),
+            shared,
+            [value(a) for a in args],
+            ranges,
+            _core.HostOptions(**options),
         )
 
 

@@ -136,8 +136,29 @@ def test_reads_that_exclude_each_other_are_one_load() -> None:
     fd, shapes = turned(lambda fd, a, b: fd.ops.cat([-b, a], -1))
     assert loaded(fd, shapes) == ["r_in0", "r_in0_1"]
     (kernel,) = kernels_for(fd, shapes, text=True)
-    # Where it lies, and whether it exists.
-    assert len(re.findall(r"v\d+ = where\(", kernel["ir"])) == 2, kernel["ir"]
+    # Where it lies. It exists wherever the row does: on one side or on the other.
+    assert len(re.findall(r"v\d+ = where\(", kernel["ir"])) == 1, kernel["ir"]
+    same_row = re.findall(r"load r_in0(?:_1)?\[.* in (.*)", kernel["ir"])
+    assert len(same_row) == 2, kernel["ir"]
+
+
+def rim(fd: FusionDefinition, t: Any) -> Any:
+    """Rows without eight elements at both ends."""
+    return fd.ops.slice(t, [0, 0, 0, 8], [None, None, None, -8])
+
+
+def test_what_else_a_read_waits_for_stays(set_option: Callable[[str, Any], None]) -> None:
+    """A rotated row with zeros around: the load asks for the pad, and only for it."""
+    set_option("FUSER_HOST_DEBUG", 1)
+    fd, shapes = turned(lambda fd, a, b: fd.ops.pad(rim(fd, fd.ops.cat([-b, a], -1)), [8, 8]))
+    (kernel,) = kernels_for(fd, shapes, text=True)
+    x, cos, sin = torch.randn(shapes[0]).to(torch.bfloat16), *map(torch.randn, shapes[1:])
+    first, second = x.double().chunk(2, -1)
+    other = torch.nn.functional.pad(torch.cat([-second, first], -1)[..., 8:-8], (8, 8))
+    expected = x.double() * cos.double()[:, None] + other * sin.double()[:, None]
+    error = (fd.execute([x, cos, sin])[0].double() - expected).abs()
+    assert bool((error <= 2.0**-8 * expected.abs() + 1e-5).all())
+    assert "r_in0_1" in kernel["ir"]
 
 
 @pytest.mark.parametrize(

@@ -78,3 +78,12 @@ def make_runs(table: Iterable[Norm], seed: int) -> dict[Any, list[Run]]:
                 chosen[0].select()
                 testing.compile_batch((run.fd, run.sample.inputs) for run in chosen)
     return found
+
+
+def check_twice(runs: Iterable[Run]) -> None:
+    """Each is right, and has the same bits a second time."""
+    for run in runs:
+        results = run.results()
+        run.sample.check(results)
+        for one, other in zip(results, run.results(), strict=True):
+            assert torch.equal(bits(one), bits(other)), f"{run.sample.shape}: two runs differ"

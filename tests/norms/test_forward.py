@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tests.norms.cases import FORWARD
-from tests.norms.runs import VARIANTS, Run, bits, make_runs
+from tests.norms.runs import VARIANTS, Run, check_twice, make_runs
 
 
 @cache
@@ -24,8 +24,4 @@ def runs(seed: int) -> dict[Any, list[Run]]:
 def test_forward(name: str, arch: int, dtype: torch.dtype, request: pytest.FixtureRequest) -> None:
     seed = request.config.option.seed
     print(f"seed {seed}: repeat with --seed={seed}")
-    for run in runs(seed)[name, arch, dtype]:
-        results = run.results()
-        run.sample.check(results)
-        for one, other in zip(results, run.results(), strict=True):
-            assert torch.equal(bits(one), bits(other)), f"{run.sample.shape}: two runs differ"
+    check_twice(runs(seed)[name, arch, dtype])

@@ -295,6 +295,10 @@ def test_layouts(dims: list[int], set_option: Callable[[str, object], None]) -> 
         calls.append((fd, [x]))
     testing.compile_batch(calls)
     for fd, inputs in calls:
+        total, largest = fd.execute(inputs)
+        exact = inputs[0].double()
+        torch.testing.assert_close(total.double(), (exact * 2 + 1).sum(dims), rtol=1e-5, atol=1e-4)
+        assert largest.double().equal(exact.amax(dims, keepdim=True))
         fd.validate(inputs)
 
 

@@ -79,7 +79,7 @@ def test_plans_as_text_and_by_name() -> None:
     (info,) = fd.fec.executor.kernels([x])
     assert info.plan == (
         f"pointwise(threads={plan['threads']}, vector=4, merged=1, tail=0, wide=3, "
-        "one_row=0, one_side=0)"
+        "windows=0, one_row=0, one_side=0)"
     )
     with pytest.raises(UserError, match="no field colour") as caught:
         fd.fec.executor.execute([x], None, {**plan, "colour": 1})

@@ -379,3 +379,53 @@ def test_what_comes_from_cache_makes_no_vector_shorter() -> None:
         plan = define(gelu_to_half, inputs).plan(inputs)
         assert isinstance(plan, Plan)
         assert plan.vector == vector
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.int8])
+@pytest.mark.parametrize("pieces", [1, 2, 4])
+@pytest.mark.parametrize("step", [1, 2, 3, 4])
+@pytest.mark.parametrize("columns", [16, 24, 46, 64])
+def test_lanes_read_windows(
+    columns: int,
+    step: int,
+    pieces: int,
+    dtype: torch.dtype,
+    rng: Any,
+    set_option: Callable[[str, object], None],
+) -> None:
+    """Every other element, and what is stacked along the innermost axis: each lane has its own."""
+    set_option("FUSER_HOST_DEBUG", 1)
+    x = torch.from_numpy(rng.integers(-9, 9, size=(5, columns))).to(dtype)
+    row = torch.from_numpy(rng.integers(-9, 9, size=len(range(0, columns, step)))).to(dtype)
+
+    if any(len(range(p % step, columns, step)) != len(row) for p in range(pieces)):
+        columns = columns // step * step  # the last elements are left over
+        row = row[: columns // step]
+    fd = FusionDefinition()
+    t = [fd.define_tensor(s.shape, dtype=as_dtype(dtype)) for s in (x, row)]
+    each = [
+        fd.ops.mul(fd.ops.slice(t[0], [0, p % step], [5, columns], [1, step]), t[1])
+        for p in range(pieces)
+    ]
+    fd.add_output(fd.ops.stack(each, dim=2) if pieces > 1 else each[0])
+    wanted = [x[:, p % step : columns : step] * row for p in range(pieces)]
+    expected = torch.stack(wanted, 2) if pieces > 1 else wanted[0]
+    assert torch.equal(fd.execute([x, row])[0], expected)
+
+
+def test_what_is_read_by_windows() -> None:
+    def windows(columns: int, step: int, pieces: int) -> int:
+        x = dense(512, columns, dtype=HALF)
+        fd = FusionDefinition()
+        t = fd.define_tensor(x.shape, dtype=DataType.BFloat16)
+        parts = [fd.ops.slice(t, [0, p], [512, columns], [1, step]) for p in range(pieces)]
+        parts = [p + p for p in parts]
+        fd.add_output(fd.ops.stack(parts, dim=2) if pieces > 1 else parts[0])
+        return int(kernels_for(fd, [x.shape])[0]["plan"]["windows"])
+
+    assert windows(1024, 2, 2) == 0b11  # both halves of pairs
+    assert windows(1024, 2, 1) == 0b1
+    assert windows(1024, 4, 1) == 0b1
+    assert windows(1024, 1, 1) == 0  # neighbours: one access
+    assert windows(1026, 2, 2) == 0  # rows start anywhere
+    assert windows(1024, 8, 1) == 0  # most of it would be of no use
