@@ -19,6 +19,19 @@
 namespace py = pybind11;
 
 namespace fuser {
+struct Saved;  // names the specialization below
+}
+// A context shows what it saved to the nodes of torch alone, which release it after a whole
+// backward pass. Of a type that is ours, this is one of them.
+template <>
+struct torch::autograd::CppNode<fuser::Saved> {
+  static void release(AutogradContext& context) {
+    context.saved_variables_.clear();
+    context.has_freed_buffers_ = true;
+  }
+};
+
+namespace fuser {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -94,17 +107,14 @@ bool runs_whole(const CompiledGraph& graph) {
   return graph.whole && !python_runs_graphs().load(std::memory_order_relaxed);
 }
 
-// Around the run of a graph: casts are in it.
+// Around the run of a graph: what casts there are is in it, and what it was told to compute in
+// float32 is not to be cast a second time.
 struct WithoutAutocast {
-  std::optional<c10::impl::ExcludeDispatchKeyGuard> guard;
-  explicit WithoutAutocast(const DirectFunction& function) {
-    if (function.autocast) guard.emplace(c10::autocast_dispatch_keyset);
-  }
+  const c10::impl::ExcludeDispatchKeyGuard guard{c10::autocast_dispatch_keyset};
 };
 
-variable_list run_graph(const DirectFunction& function, const CompiledGraph& graph,
-                        variable_list given) {
-  const WithoutAutocast without_autocast(function);
+variable_list run_graph(const CompiledGraph& graph, variable_list given) {
+  const WithoutAutocast without_autocast;
   if (runs_whole(graph))
     if (auto results = run_whole(*graph.whole, given)) return std::move(*results);
   return run_in_python(graph, std::move(given));
@@ -150,6 +160,8 @@ void refuse_gradients(variable_list& gradients, const variable_list& sources) {
     if (g.defined()) g = *next++;
 }
 
+using SavedBy = torch::autograd::CppNode<Saved>;
+
 constexpr const char* saved_function = "function";
 
 // Kept as a view, it would keep what it is a view of: a result of the same node, which it would
@@ -160,7 +172,7 @@ struct Direct : torch::autograd::Function<Direct> {
   static variable_list forward(AutogradContext* context, at::TensorList inputs,
                                const DirectFunctionRef* function) {
     const DirectFunction& f = *function->operator->();
-    variable_list results = run_graph(f, f.forward, inputs.vec());
+    variable_list results = run_graph(f.forward, inputs.vec());
     variable_list kept;
     kept.reserve(results.size() - f.results);
     for (size_t i = f.results; i < results.size(); ++i) kept.push_back(no_view(results[i]));
@@ -202,11 +214,13 @@ struct Direct : torch::autograd::Function<Direct> {
     }
     const at::AutoGradMode no_gradients(false);
     variable_list arguments = context->get_saved_variables();
+    // The graph frees each at its last use, unless the node keeps them for another pass.
+    if (!torch::autograd::get_current_graph_task_keep_graph()) SavedBy::release(*context);
     arguments.reserve(arguments.size() + f.tangents.size());
     for (const DirectFunction::Tangent& t : f.tangents)
       arguments.push_back(laid_out(given[t.result], t));
     given.clear();
-    variable_list gradients = run_graph(f, *f.backward, std::move(arguments));
+    variable_list gradients = run_graph(*f.backward, std::move(arguments));
     if (again) refuse_gradients(gradients, sources);
     gradients.emplace_back();  // of the function itself
     return gradients;
@@ -291,7 +305,7 @@ py::object call_direct(const DirectFunctionRef& function, PyObject* const* given
   std::optional<at::AutoGradMode> no_gradients;
   if (!f.backward) no_gradients.emplace(false);
   if (!f.backward && !runs_whole(f.forward)) {
-    const WithoutAutocast without_autocast(f);
+    const WithoutAutocast without_autocast;
     return call_in_python(f, given, count);
   }
   variable_list inputs;
@@ -301,7 +315,7 @@ py::object call_direct(const DirectFunctionRef& function, PyObject* const* given
     inputs.push_back(THPVariable_Unpack(given[i]));
   }
   variable_list results = f.backward ? run_with_gradients(function, std::move(inputs))
-                                     : run_graph(f, f.forward, std::move(inputs));
+                                     : run_graph(f.forward, std::move(inputs));
   if (f.finish.is_none())
     return py::reinterpret_steal<py::object>(THPVariable_Wrap(std::move(results[0])));
   py::tuple wrapped(results.size());

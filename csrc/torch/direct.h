@@ -43,7 +43,6 @@ struct DirectFunction {
                        // takes, before the gradients of results
   std::vector<Tangent> tangents;  // results that have none are not differentiable
   std::vector<int> detached;      // inputs that autograd is not shown
-  bool autocast = false;          // traced with casts, which are in the graphs
   bool deterministic = false;     // traced so
   // Makes of a tuple what the caller gets; None: the only result; the type tuple: as it is.
   pybind11::object finish;

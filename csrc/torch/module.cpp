@@ -86,7 +86,7 @@ CompiledGraph graph_of(py::object call) {
 DirectFunctionRef make_direct(
     py::object forward, py::object backward, size_t results,
     const std::vector<std::tuple<size_t, std::vector<int64_t>, std::vector<int64_t>>>& tangents,
-    std::vector<int> detached, bool autocast, bool deterministic, py::object finish) {
+    std::vector<int> detached, bool deterministic, py::object finish) {
   auto made = std::make_unique<DirectFunction>();
   made->forward = graph_of(std::move(forward));
   if (!backward.is_none()) made->backward = graph_of(std::move(backward));
@@ -94,7 +94,6 @@ DirectFunctionRef make_direct(
   for (const auto& [result, sizes, strides] : tangents)
     made->tangents.push_back({.result = result, .sizes = sizes, .strides = strides});
   made->detached = std::move(detached);
-  made->autocast = autocast;
   made->deterministic = deterministic;
   made->finish = std::move(finish);
   return shared(std::move(made));
@@ -246,8 +245,7 @@ PYBIND11_MODULE(_torch, m) {
   py::class_<DirectFunctionRef>(m, "DirectFunction",
                                 "A function of tensors and its gradients: two compiled graphs.")
       .def(py::init(&make_direct), py::arg("forward"), py::arg("backward"), py::arg("results"),
-           py::arg("tangents"), py::arg("detached"), py::arg("autocast"), py::arg("deterministic"),
-           py::arg("finish"),
+           py::arg("tangents"), py::arg("detached"), py::arg("deterministic"), py::arg("finish"),
            "results: how many of what `forward` gives are the function's; `backward`, or None, "
            "takes "
            "the others and gradients of these, by `tangents`: (result, sizes, strides). detached: "

@@ -84,7 +84,11 @@ Number to_number(py::handle value, DType wanted, size_t position) {
         FaultKind::DType, "argument-scalar",
         text("execute(): argument ", position, " is a ",
              std::string(py::str(py::type::of(value).attr("__name__"))), "; the definition has a ",
-             row(wanted).torch, " scalar there, expected ", expected));
+             row(wanted).torch, " scalar there, expected ", expected,
+             THPVariable_Check(value.ptr())
+                 ? "\n  hint: pass x.item(), or define it as a tensor of "
+                   "no dims: fd.define_tensor([])"
+                 : ""));
   };
   PyObject* o = value.ptr();
   switch (kind_of(wanted)) {

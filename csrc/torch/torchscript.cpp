@@ -35,7 +35,7 @@ py::object to_python(const c10::IValue& v) {
   if (v.isInt()) return py::int_(v.toInt());
   if (v.isDouble()) return py::float_(v.toDouble());
   if (v.isString()) return py::str(v.toStringRef());
-  if (v.isDevice()) return py::str(v.toDevice().str());
+  if (v.isDevice()) return py::module_::import("torch").attr("device")(v.toDevice().str());
   if (v.isTensor()) return py::reinterpret_steal<py::object>(THPVariable_Wrap(v.toTensor()));
   if (v.isList()) {
     py::list out;

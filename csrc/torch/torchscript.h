@@ -58,11 +58,16 @@ const ScriptOp* find_in_place(const ScriptRules& rules, const torch::jit::Node* 
 bool is_group(const torch::jit::Node* node);
 bool is_tensor(const torch::jit::Value* value);
 bool is_optional_tensor(const torch::jit::Value* value);
-bool is_tensor_list(const torch::jit::Value* value);
+bool is_tensor_list(const torch::jit::Value* value);  // also of optional ones
+// Is it a list of optional tensors? In torch those are what x[:, i] is indexed with.
+bool is_indices(const torch::jit::Value* value);
 // Does it give its operand, an optional that is something, as what it is?
 bool unwraps(const torch::jit::Node* node);
 // May a result be a view of the node's first operand? By the schema.
 bool may_alias(const torch::jit::Node* node);
+// Eager gives back what some ops were given where they have nothing to do: a dropout that drops
+// nothing, a cast to the type that it is of. Their schemas do not say so.
+bool may_give_back(const torch::jit::Node* node);
 // The values to whose memory that of v may belong, v itself where it is new; not those inside of
 // regions.
 std::vector<const torch::jit::Value*> roots_of(const torch::jit::Value* v);
@@ -80,7 +85,10 @@ void fuse_script(std::shared_ptr<torch::jit::Graph>& graph);
 // with profiled types:
 // of a list of which parts are taken by their place each part is a node;
 void take_lists_apart(torch::jit::Block* block);
-// sizes of what a group may compute are computed from the sizes of its operands;
+// a list of tensors that several ops read is made for each of them, as it goes into their groups;
+void copy_shared_lists(torch::jit::Block* block, const ScriptRules& rules);
+// sizes of what a group may compute are computed from the sizes of its operands, and its device is
+// that of an operand;
 void move_sizes_out(torch::jit::Block* block, const ScriptRules& rules);
 // the bias of a linear or a convolution is added by a node of its own where what follows can be
 // fused with it;

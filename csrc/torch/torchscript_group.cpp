@@ -1,6 +1,7 @@
 #include "torch/torchscript_group.h"
 
 #include <ATen/core/grad_mode.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
 
 #include <algorithm>
@@ -67,17 +68,22 @@ int64_t bits_of(double v) {
 
 // ---- how tensors lie in memory
 
-// A dim of one element, or without a stride, tells nothing.
-bool tells(int64_t size, int64_t stride) { return size != 1 && stride != 0; }
-
+// Do the dims lie in their order? Those of one element too, whose strides eager's results take
+// over: at equal strides they stand inside. A dim without a stride tells nothing.
 bool row_major(at::IntArrayRef sizes, at::IntArrayRef strides) {
   int64_t outer = std::numeric_limits<int64_t>::max();
+  bool of_one = false;
   for (size_t d = 0; d < sizes.size(); ++d) {
-    if (!tells(sizes[d], strides[d])) continue;
-    if (strides[d] > outer) return false;
+    if (strides[d] == 0) continue;
+    if (strides[d] > outer || (strides[d] == outer && of_one && sizes[d] != 1)) return false;
     outer = strides[d];
+    of_one = sizes[d] == 1;
   }
   return true;
+}
+
+bool is_empty(at::IntArrayRef sizes) {
+  return std::find(sizes.begin(), sizes.end(), 0) != sizes.end();
 }
 
 // By strides; at equal ones a dim of one element stands inside, where eager's results have it.
@@ -107,6 +113,10 @@ Arrangement arrangement(at::IntArrayRef sizes, at::IntArrayRef strides) {
   if (row_major(sizes, strides)) return out;
   for (int64_t place : places(sizes, strides)) out.order = out.order << 4 | place;
   return out;
+}
+
+bool is_without_elements(const c10::IValue& v) {
+  return v.isTensor() && v.toTensor().defined() && v.toTensor().numel() == 0;
 }
 
 bool is_moved(const c10::IValue& v) {
@@ -145,20 +155,21 @@ std::optional<std::vector<Places>> profiled_outputs(const Graph& graph) {
   std::vector<Places> out;
   for (const Value* v : graph.outputs()) {
     const auto layout = profiled(v);
-    if (is_tensor(v) && !layout) return std::nullopt;
+    if (is_tensor(v) && (!layout || is_empty(layout->first))) return std::nullopt;
     out.push_back(layout ? places(layout->first, layout->second) : Places());
   }
   return out;
 }
 
-// Does any value lie otherwise than row-major?
+// Does any value lie otherwise than row-major? Strides of a value without elements do not tell.
 bool moves(const torch::jit::Block& block) {
   for (const Node* n : block.nodes()) {
     if (n->kind() == script_region() && moves(*n->g(script_region_body())->block())) return true;
     for (const torch::jit::Block* inner : n->blocks())
       if (moves(*inner)) return true;
     for (const Value* v : n->outputs())
-      if (const auto layout = profiled(v); layout && !row_major(layout->first, layout->second))
+      if (const auto layout = profiled(v);
+          layout && (is_empty(layout->first) || !row_major(layout->first, layout->second)))
         return true;
   }
   return false;
@@ -208,6 +219,12 @@ void sign(const c10::IValue& v, ArgumentRole role, bool expanded, Signature& out
     out.push_back(-11);
     out.push_back(static_cast<int64_t>(text.size()));
     for (char each : text) out.push_back(each);
+  } else if (v.isDevice()) {
+    c10::Device device = v.toDevice();
+    if (device.is_cuda() && !device.has_index())
+      device = c10::impl::VirtualGuardImpl(device.type()).getDevice();
+    out.push_back(-12);
+    out.push_back(static_cast<int64_t>(device.type()) << 8 | (device.index() & 0xff));
   } else {
     throw Fault(FaultKind::Unsupported, "script-argument",
                 text("a fused group was given a ", v.tagKind()));
@@ -414,6 +431,10 @@ void ScriptGroup::run_fused(c10::ArrayRef<c10::IValue> arguments, bool by_value,
 
 void ScriptGroup::run(Stack& stack) {
   const size_t count = roles_.size();
+  // Strides of results without elements follow rules of their own, and eager computes nothing.
+  if (const auto given = torch::jit::last(stack, count);
+      std::any_of(given.begin(), given.end(), is_without_elements))
+    return torch::jit::InterpreterState(unfused_).run(stack);
   const auto by = comparison();
   Stack unfused;
   if (by && by->unfused) unfused = copies(torch::jit::last(stack, count));
@@ -445,8 +466,10 @@ void ScriptGroup::run_unfused(Stack& stack, const Attempt& attempt) {
       attempt.failed ? given.vec() : std::vector<c10::IValue>();
   torch::jit::InterpreterState(unfused_).run(stack);
   if (attempt.shows) {
+    const auto results = torch::jit::last(stack, graph_->outputs().size());
+    if (std::any_of(results.begin(), results.end(), is_without_elements)) return;
     std::vector<Places> results_as;
-    for (const c10::IValue& v : torch::jit::last(stack, graph_->outputs().size())) {
+    for (const c10::IValue& v : results) {
       const bool tensor = v.isTensor() && v.toTensor().defined();
       results_as.push_back(tensor ? places(v.toTensor().sizes(), v.toTensor().strides())
                                   : Places());

@@ -109,6 +109,25 @@ void take_lists_apart(Block* block) {
   }
 }
 
+void copy_shared_lists(Block* block, const ScriptRules& rules) {
+  for (auto it = block->nodes().begin(); it != block->nodes().end();) {
+    Node* const n = *it++;
+    for (Block* inner : n->blocks()) copy_shared_lists(inner, rules);
+    if (n->kind() != prim::ListConstruct || !is_tensor_list(n->output())) continue;
+    const std::vector<Use> uses = n->output()->uses();
+    const bool only_read = std::all_of(uses.begin(), uses.end(), [&](const Use& use) {
+      return find_op(rules, use.user) && use.user->owningBlock() == block;
+    });
+    if (!only_read) continue;
+    for (size_t i = 1; i < uses.size(); ++i) {
+      WithInsertPoint at(uses[i].user);
+      Graph& graph = *block->owningGraph();
+      Node* const copy = graph.insertNode(graph.createClone(n, [](Value* v) { return v; }));
+      uses[i].user->replaceInput(uses[i].offset, copy->output());
+    }
+  }
+}
+
 std::vector<std::optional<Operator>> part_operators() {
   const auto at = [](const std::vector<at::Tensor>& parts, int64_t place) {
     if (place >= static_cast<int64_t>(parts.size()))

@@ -1,3 +1,4 @@
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/passes/utils/subgraph_utils.h>
 
@@ -98,14 +99,32 @@ class Partitioner {
   // Where scripts on the CPU are left alone, its tensors without dims come beside others only.
   bool takes_cpu(const Value* v) const { return rules_.cpu || (rules_.cuda && like_number(v)); }
 
+  // "cuda" is the thread's current device, which is no other only where there is one.
+  static bool names_one_device(c10::Device device) {
+    return device.is_cpu() || device.has_index() ||
+           (device.is_cuda() && c10::impl::VirtualGuardImpl(device.type()).deviceCount() == 1);
+  }
+
+  // Tensors of integers: how many elements a mask chooses is known by the run only.
+  bool takes_indices(const Node* list) const {
+    const auto indices = list->inputs();
+    return std::all_of(indices.begin(), indices.end(), [&](const Value* v) {
+      if (v->mustBeNone()) return true;
+      if (!is_tensor(v) || !takes(v)) return false;
+      const at::ScalarType dtype = *v->type()->expectRef<TensorType>().scalarType();
+      return dtype == at::kLong || dtype == at::kInt;
+    });
+  }
+
   bool takes_operand(const Node* user, const Value* v) const {
     if (is_tensor(v)) return takes(v);
     if (is_tensor_list(v)) {
       const Node* list = v->node();
       return list->kind() == prim::ListConstruct && v->uses().size() == 1 &&
              list->owningBlock() == user->owningBlock() &&
-             std::all_of(list->inputs().begin(), list->inputs().end(),
-                         [&](const Value* t) { return takes(t); });
+             (is_indices(v) ? takes_indices(list)
+                            : std::all_of(list->inputs().begin(), list->inputs().end(),
+                                          [&](const Value* t) { return takes(t); }));
     }
     const TypeKind kind = v->type()->kind();
     if (kind == TypeKind::ListType) {
@@ -113,10 +132,12 @@ class Partitioner {
       return element == TypeKind::IntType || element == TypeKind::BoolType ||
              (toIValue(v).has_value() && element != TypeKind::OptionalType);
     }
+    if (const auto constant = toIValue(v); constant && constant->isDevice())
+      return names_one_device(constant->toDevice());
     if (toIValue(v).has_value() || kind == TypeKind::OptionalType) return true;
     return kind == TypeKind::IntType || kind == TypeKind::FloatType || kind == TypeKind::BoolType ||
            kind == TypeKind::NumberType || kind == TypeKind::NoneType ||
-           kind == TypeKind::StringType;
+           kind == TypeKind::StringType || kind == TypeKind::DeviceObjType;
   }
 
   bool fusable(const Node* n) const {
@@ -146,12 +167,17 @@ class Partitioner {
   // results on it.
   static bool same_device(const Node* n) {
     const c10::Device device = device_of(n);
+    const auto operand = [&](const Value* v) {
+      const auto there = device_of(v);
+      return !there || like_number(v) || *there == device;
+    };
+    const auto operands = [&](const Value* v) {
+      if (!is_tensor_list(v)) return operand(v);
+      const auto listed = v->node()->inputs();
+      return std::all_of(listed.begin(), listed.end(), operand);
+    };
     const auto inputs = n->inputs(), outputs = n->outputs();
-    return std::all_of(inputs.begin(), inputs.end(),
-                       [&](const Value* v) {
-                         const auto there = device_of(v);
-                         return !there || like_number(v) || *there == device;
-                       }) &&
+    return std::all_of(inputs.begin(), inputs.end(), operands) &&
            std::all_of(outputs.begin(), outputs.end(), [&](const Value* v) {
              const auto there = device_of(v);
              return !there || *there == device;

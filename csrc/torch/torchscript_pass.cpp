@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <unordered_set>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -50,12 +51,47 @@ bool keeps_type(const ScriptOp& op, const Node* n) {
          });
 }
 
+void find_nodes(Block* block, bool (*wanted)(const Node*), std::vector<Node*>& found) {
+  for (Node* n : block->nodes()) {
+    if (wanted(n)) found.push_back(n);
+    for (Block* inner : n->blocks()) find_nodes(inner, wanted, found);
+  }
+}
+
+bool is_mutable(const Node* n) {
+  return n->maybeSchema() && n->schema().is_mutable() && !n->inputs().empty() &&
+         is_tensor(n->input(0));
+}
+
+// Ops in place on what an op before them may have given back, or on what it was given: to torch's
+// passes, which go by schemas, these are two tensors.
+std::unordered_set<Node*> writes_to_given_back(const std::shared_ptr<Graph>& graph) {
+  std::vector<Node*> giving, writing;
+  find_nodes(graph->block(), may_give_back, giving);
+  if (giving.empty()) return {};
+  find_nodes(graph->block(), is_mutable, writing);
+  AliasDb aliases(graph);
+  std::unordered_set<Node*> out;
+  for (Node* n : writing)
+    for (Node* g : giving)
+      if (g->isBefore(n) && (aliases.mayAlias(g->output(), n->input(0)) ||
+                             aliases.mayAlias(g->input(0), n->input(0))))
+        out.insert(n);
+  return out;
+}
+
+// Is such a tensor still written? Nodes must not change their order then.
+bool gives_back_what_is_written(const std::shared_ptr<Graph>& graph) {
+  return !writes_to_given_back(graph).empty();
+}
+
 // x.relu_() can be y = x.relu() where nobody else sees x change; torch's pass finds out.
 void remove_mutation(const std::shared_ptr<Graph>& graph, const ScriptRules& rules) {
   type_results_in_place(graph->block(), rules);
+  const std::unordered_set<Node*> seen = writes_to_given_back(graph);
   RemoveTensorMutation(graph, [&](Node* n) {
     const ScriptOp* op = find_in_place(rules, n);
-    return op && keeps_type(*op, n);
+    return op && keeps_type(*op, n) && !seen.count(n);
   });
 }
 
@@ -141,7 +177,13 @@ bool is_optional_tensor(const Value* v) {
   return v->type()->kind() == TypeKind::OptionalType &&
          v->type()->expectRef<OptionalType>().getElementType()->isSubtypeOf(*TensorType::get());
 }
-bool is_tensor_list(const Value* v) { return v->type()->isSubtypeOf(*ListType::ofTensors()); }
+bool is_tensor_list(const Value* v) {
+  return v->type()->isSubtypeOf(*ListType::ofTensors()) || is_indices(v);
+}
+bool is_indices(const Value* v) {
+  static const auto* type = new ListTypePtr(ListType::create(OptionalType::ofTensor()));
+  return v->type()->isSubtypeOf(**type) && !v->type()->isSubtypeOf(*ListType::ofTensors());
+}
 bool unwraps(const Node* n) { return n->kind() == prim::unchecked_cast; }
 
 bool may_alias(const Node* n) {
@@ -159,11 +201,13 @@ std::shared_ptr<Graph> with_groups(Graph& graph, const ScriptRules& rules) {
   std::shared_ptr<Graph> fused = graph.copy();
   RemoveProfileNodesAndSpecializeTypes(fused);
   remove_mutation(fused, rules);
+  if (gives_back_what_is_written(fused)) return nullptr;
   take_lists_apart(fused->block());
   move_sizes_out(fused->block(), rules);
   split_biases(fused->block(), rules);
   EliminateDeadCode(fused);
   EliminateCommonSubexpression(fused);
+  copy_shared_lists(fused->block(), rules);
   {
     AliasDb aliases(fused);
     make_regions(fused->block(), rules, aliases);

@@ -74,17 +74,26 @@ struct Sizes {
   }
 };
 
-// ---- views
-
-// Eager gives back what some ops were given where they have nothing to do: a dropout that drops
-// nothing, a cast to the type that it is of (is_view() looks at the types). Their schemas do not
-// say so.
-bool may_give_back(const Node* n) {
-  if (n->kind() == aten::type_as) return true;
-  if (n->kind() != aten::dropout) return false;
-  const auto share = toIValue(n->input(1)), trains = toIValue(n->input(2));
-  return (trains && !trains->toBool()) || (share && share->isDouble() && share->toDouble() == 0);
+// The device of what a group may compute is asked of an operand, of one with dims.
+void ask_an_operand(Node* device, const ScriptRules& rules) {
+  const auto has_dims = [](const Value* v) {
+    const auto type = v->type()->cast<TensorType>();
+    return type && type->dim().value_or(0) > 0;
+  };
+  const auto names_a_device = [](const Value* v) {
+    return v->type()->kind() == TypeKind::DeviceObjType;
+  };
+  Value* of = device->input(0);
+  while (find_op(rules, of->node())) {
+    const auto inputs = of->node()->inputs();
+    const auto next = std::find_if(inputs.begin(), inputs.end(), has_dims);
+    if (next == inputs.end() || std::any_of(inputs.begin(), inputs.end(), names_a_device)) break;
+    of = *next;
+  }
+  device->replaceInput(0, of);
 }
+
+// ---- views
 
 // Is v the first operand, seen otherwise? A cast makes memory of its own.
 bool is_view(const Value* v) {
@@ -220,12 +229,20 @@ void take_dtypes_in(Node* group) {
 
 }  // namespace
 
+bool may_give_back(const Node* n) {
+  if (n->kind() == aten::type_as) return true;
+  if (n->kind() != aten::dropout) return false;
+  const auto share = toIValue(n->input(1)), trains = toIValue(n->input(2));
+  return (trains && !trains->toBool()) || (share && share->isDouble() && share->toDouble() == 0);
+}
+
 void move_sizes_out(Block* block, const ScriptRules& rules) {
   const Sizes sizes{*block->owningGraph(), rules};
   for (auto it = block->nodes().begin(); it != block->nodes().end();) {
     Node* const n = *it++;
     for (Block* inner : n->blocks()) move_sizes_out(inner, rules);
     if (asks_for_sizes(n)) sizes.rewrite(n);
+    if (n->kind() == prim::device) ask_an_operand(n, rules);
   }
 }
 

@@ -31,7 +31,7 @@ def drop_constant_masks(module: fx.GraphModule) -> None:
     """In a graph of Dynamo's: attention whose mask is true everywhere has none, one whose mask is a
     lower triangle is causal.
     """
-    changed = False
+    unread: set[fx.Node] = set()
     known: dict[fx.Node, str] = {}
     for node in module.graph.nodes:
         if node.op != "call_function" or node.target is not _ATTENTION:
@@ -42,26 +42,27 @@ def drop_constant_masks(module: fx.GraphModule) -> None:
         if not isinstance(mask, fx.Node) or arguments.get("is_causal", False) is not False:
             continue
         if mask not in known:
-            known[mask] = _kind(mask)
+            makers = _makers(mask)
+            known[mask] = _kind(mask, makers) if makers else ""
+            if makers and known[mask]:
+                unread.update(makers)
         if known[mask]:
             arguments |= {"attn_mask": None, "is_causal": known[mask] == "causal"}
             node.args, node.kwargs = (), arguments
-            changed = True
-    if changed:
-        module.graph.eliminate_dead_code()
+    if unread:
+        # Nothing else: torch takes a method that writes in place for dead where nobody reads its
+        # result.
+        module.graph.eliminate_dead_code(lambda node: node not in unread)
         module.recompile()
 
 
-def _kind(mask: fx.Node) -> str:
+def _kind(mask: fx.Node, makers: list[fx.Node]) -> str:
     """ "full", "causal", or "" for another mask, or one that is not known."""
     example = mask.meta.get("example_value")
     if not isinstance(example, torch.Tensor) or example.dtype != torch.bool or example.ndim < 2:
         return ""
     sizes = [*example.shape]
     if not all(type(n) is int for n in sizes) or sizes[-1] * sizes[-2] > _MOST:
-        return ""
-    makers = _makers(mask)
-    if makers is None:
         return ""
     with _disable_current_modes(), torch.no_grad():
         try:

@@ -62,11 +62,8 @@ def direct(
         for make, graph in zip((fw_compiler, bw_compiler), graphs, strict=True)
     )
     finish = None if spec.is_leaf() else partial(tree_unflatten, treespec=spec)
-    autocast = torch._C._is_any_autocast_enabled()
     deterministic = torch.are_deterministic_algorithms_enabled()
-    return load_torch().DirectFunction(
-        forward, backward, count, wanted, [], autocast, deterministic, finish
-    )
+    return load_torch().DirectFunction(forward, backward, count, wanted, [], deterministic, finish)
 
 
 def _placeholders(graph: fx.GraphModule) -> list[fx.Node]:

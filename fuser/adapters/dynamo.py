@@ -33,6 +33,7 @@ from fuser.adapters.layouts import (
 )
 from fuser.adapters.mutation import final_writes, keep_old_values
 from fuser.adapters.nodes import is_view, kind_of, tensor_of
+from fuser.adapters.one_hot import sum_one_place
 from fuser.adapters.padding import pad_products, take_strides
 from fuser.adapters.partition import Partition, partition
 from fuser.adapters.program import program, strict_from_environment
@@ -188,6 +189,7 @@ def cut(joint: fx.GraphModule, inputs: Any, **kwargs: Any) -> tuple[fx.GraphModu
     cheap to compute again is not kept.
     """
     repeat_by_views(joint.graph)
+    sum_one_place(joint.graph)
     _keep_what_is_widened(joint.graph)
     _reduce_again_what_is_compared(joint.graph)
     joint.recompile()

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Sequence
-from functools import wraps
 from typing import Any
 
 import torch
+from torch import fx
 from torch._dynamo.convert_frame import compile_lock
-from torch._functorch.aot_autograd import aot_module_simplified
+from torch._functorch.aot_autograd import aot_function
 
 from fuser import UserError
 from fuser._native import load_torch
 from fuser.adapters.direct import direct
-from fuser.adapters.dynamo import Options, autograd, backend, compilers, has_tangents
+from fuser.adapters.dynamo import autograd, backend, compilers, has_tangents, options_of
 
 # Traces of one function; calls that none of them is for are Dynamo's, which finds dynamic sizes.
 _MOST_TRACES = 8
 
-# Arguments of functorch's that say what Dynamo finds by itself.
+# Arguments of functorch's that say what Dynamo finds by itself,
 _FOUND = ("dynamic", "enable_log", "num_params_buffers", "static_argnums")
-# And those that AOTAutograd takes.
-_REPLACED = tuple(inspect.signature(aot_module_simplified).parameters)[2:]
+# and those that AOTAutograd takes.
+_REPLACED = tuple(
+    name
+    for name in inspect.signature(aot_function).parameters
+    if name != "fn" and name not in _FOUND and not name.startswith("_")
+)
 
 
 def memory_efficient_fusion(fn: Callable[..., Any] | torch.nn.Module, **kwargs: Any) -> Any:
@@ -34,8 +39,9 @@ def memory_efficient_fusion(fn: Callable[..., Any] | torch.nn.Module, **kwargs: 
     values that it reads from elsewhere are those of the trace, as in functorch. All else, modules,
     other arguments, captured and mutated tensors, is torch.compile(fn, backend="fuser"), which
     watches what it depends on. dynamic=True traces with symbolic sizes; static_argnums need not be
-    named. Other keyword arguments replace what AOTAutograd is given: compilers, partition_fn,
-    decompositions.
+    named. fw_compiler, bw_compiler, partition_fn, decompositions and the other arguments of
+    functorch's aot_function replace what AOTAutograd is given; options are those of the backend,
+    {"cudagraphs": True}.
 
     Gradients have no gradients of their own: asking for these raises RuntimeError. Raises UserError
     `fusion-function` where fn cannot be called, `fusion-argument` for a keyword that is none.
@@ -46,20 +52,26 @@ def memory_efficient_fusion(fn: Callable[..., Any] | torch.nn.Module, **kwargs: 
             rule="fusion-function",
         )
     for name in kwargs:
-        if name not in _FOUND and name not in _REPLACED:
+        if name not in (*_FOUND, *_REPLACED, "options"):
             raise UserError(
                 f"memory_efficient_fusion: no argument {name!r}; expected one of "
-                f"{', '.join(sorted({*_FOUND, *_REPLACED}))}",
+                f"{', '.join(sorted({*_FOUND, *_REPLACED, 'options'}))}",
                 rule="fusion-argument",
             )
-    given = {name: value for name, value in kwargs.items() if name not in _FOUND}
+    options = options_of(kwargs.get("options"))
+    given = {name: value for name, value in kwargs.items() if name in _REPLACED}
     if "fw_compiler" in given:
         given.setdefault("inference_compiler", given["fw_compiler"])
-    how = autograd(**given) if given else backend
-    watched = torch.compile(fn, backend=how, dynamic=kwargs.get("dynamic"))
+    for name in given:
+        if name.endswith("compiler") and given[name] is not None:
+            given[name] = _of_modules(given[name])
+    how: dict[str, Any] = {"backend": backend, "options": kwargs.get("options")}
+    if given:
+        how = {"backend": autograd(options, **given)}
+    watched = torch.compile(fn, dynamic=kwargs.get("dynamic"), **how)
     if kwargs or isinstance(fn, torch.nn.Module):
         return watched
-    ours = compilers(Options())
+    ours = compilers(options)
     traces: Any = load_torch().DirectTraces()
     call = traces.call
 
@@ -68,7 +80,7 @@ def memory_efficient_fusion(fn: Callable[..., Any] | torch.nn.Module, **kwargs: 
             if traces.lacks(args):
                 traces.add(args, direct(fn, args, ours["fw_compiler"], ours["bw_compiler"]))
 
-    @wraps(fn)
+    @functools.wraps(fn)
     def traced(*args: Any, **named: Any) -> Any:
         if torch.compiler.is_dynamo_compiling():
             return fn(*args, **named)
@@ -84,6 +96,18 @@ def memory_efficient_fusion(fn: Callable[..., Any] | torch.nn.Module, **kwargs: 
         return watched(*args, **named)
 
     return traced
+
+
+def _of_modules(compiler: Callable[..., Any]) -> Callable[..., Any]:
+    """A compiler that gets modules as functorch gives them: torch.jit.script, which ts_compile
+    calls, takes none of Dynamo's, which write their code when it is wanted.
+    """
+
+    @functools.wraps(compiler)
+    def compile_one(module: fx.GraphModule, inputs: Sequence[Any]) -> Any:
+        return compiler(fx.GraphModule(module, module.graph), inputs)
+
+    return compile_one
 
 
 def compile(fn: Callable[..., Any] | None = None, **kwargs: Any) -> Any:

@@ -100,7 +100,7 @@ def why_not(node: fx.Node) -> str | None:
     if found.kind == "library":
         return "a library call"
     values = [node.meta.get("val"), *(n.meta.get("val") for n in node.all_input_nodes)]
-    reason = _foreign(values)
+    reason = _foreign(values) or _of_complex(node, found.kind, values)
     if reason:
         return reason
     args, kwargs = aten.bind(name, *_values(node.args, node.kwargs))
@@ -121,11 +121,30 @@ def _foreign(values: Iterable[Any]) -> str | None:
                 return "not a plain tensor"
             if t.device.type not in ("cpu", "cuda"):
                 return f"a tensor on {t.device.type}"
-            if t.dtype.is_complex:
-                return "complex numbers"
             if any(isinstance(n, int) and n == 0 for n in t.shape):
                 return "a tensor without elements"
     return None
+
+
+# Arithmetic of rotary embeddings, forward and backward.
+_ON_COMPLEX = {
+    *(torch.ops.aten.complex.default, torch.ops.aten._conj.default),
+    *(torch.ops.aten.view_as_complex.default, torch.ops.aten.view_as_real.default),
+    *(torch.ops.aten.mul.Tensor, torch.ops.aten.neg.default),
+}
+
+
+def _of_complex(node: fx.Node, kind: str, values: Iterable[Any]) -> str | None:
+    complexes = [t for t in values if isinstance(t, torch.Tensor) and t.dtype.is_complex]
+    if not complexes:
+        return None
+    if node.target not in _ON_COMPLEX and kind != "view":
+        return "complex numbers"
+    # Memory of a lazy conjugate is not what it says; results of ours have no such mark.
+    reads = [n.meta.get("val") for n in node.all_input_nodes if why_not(n) is not None]
+    lazy = any(isinstance(t, torch.Tensor) and t.is_conj() for t in reads)
+    shown = node.target is torch.ops.aten._conj.default and _stays(node)
+    return "complex numbers" if lazy or shown else None
 
 
 class _Walk:
@@ -443,9 +462,10 @@ def _without_borders(nodes: list[fx.Node]) -> list[fx.Node]:
 def _of_one_memory(nodes: list[fx.Node], inside: set[fx.Node]) -> set[fx.Node]:
     """Views at the beginning that give the others (`inside`) elements of a tensor more than once,
     as the halves of what is read as a whole too; or that give parts of it to nodes with nothing
-    else in common, as the thirds of queries, keys and values. Inside, they are one operand at
-    several places: its bytes count once, and one kernel walks it. As operands of their own they
-    would count as so many tensors, with a kernel each.
+    else in common, as the thirds of queries, keys and values; or that take every other element.
+    Inside, they are one operand at several places: its bytes count once, and one kernel walks it.
+    As operands of their own they would count as so many tensors, with a kernel each, and elements
+    with gaps between would be read one by one.
     """
     border = {n: n.all_input_nodes[0] for n in nodes if n not in inside}
     read = {n: None for node in nodes if node in inside for n in tensor_inputs(node)}
@@ -457,13 +477,18 @@ def _of_one_memory(nodes: list[fx.Node], inside: set[fx.Node]) -> set[fx.Node]:
         while whole in border:
             whole = border[whole]
         of.setdefault(whole, []).append(node)
-    several = {whole: parts for whole, parts in of.items() if len(parts) > 1}
+    several = {
+        whole: parts
+        for whole, parts in of.items()
+        if len(parts) > 1 or any(_takes_steps(n) for n in parts)
+    }
     groups = components((n, s) for n in inside for s in tensor_inputs(n)) if several else {}
     found: set[fx.Node] = set()
     for whole, parts in several.items():
         readers = {groups[user] for node in parts for user in node.users if user in inside}
         apart = len(readers) > 1 and len(parts) <= _MOST_PARTS
-        if not apart and not _read_again(whole, parts):
+        steps = any(_takes_steps(node) for node in parts)
+        if not apart and not steps and not _read_again(whole, parts):
             continue
         views: set[fx.Node] = set()
         for node in parts:
@@ -474,6 +499,11 @@ def _of_one_memory(nodes: list[fx.Node], inside: set[fx.Node]) -> set[fx.Node]:
         if all(user in inside or user in views for n in views for user in n.users):
             found |= views
     return found
+
+
+def _takes_steps(node: fx.Node) -> bool:
+    """Is it every other element, or fewer, of a tensor?"""
+    return node.target is torch.ops.aten.slice.Tensor and node.args[4:] not in ((), (1,))
 
 
 def _read_again(whole: fx.Node, parts: Sequence[fx.Node]) -> bool:

@@ -232,6 +232,7 @@ def write_definition(
     inputs, nodes, outputs = graph
     fd = FusionDefinition()
     on_gpu = any(isinstance(a, torch.Tensor) and not a.is_cpu for a in arguments)
+    _check_devices(arguments)
     emitter = Emitter(fd, on_gpu)
     values = {
         value: _argument(fd, role, given, on_gpu)
@@ -253,6 +254,17 @@ def write_definition(
         else:
             raise Unsupported("an output that is no tensor", rule="script-output")
     return fd, places
+
+
+def _check_devices(arguments: Sequence[Any]) -> None:
+    """A device that is an argument is the one on which the tensors are. Those that stand in the
+    script were that when it was profiled, and a guard holds the tensors to it.
+    """
+    tensors = [a.device for a in arguments if isinstance(a, torch.Tensor)]
+    here = next((d for d in tensors if d.type != "cpu"), torch.device("cpu"))
+    for device in arguments:
+        if isinstance(device, torch.device) and torch.empty(0, device=device).device != here:
+            raise Unsupported(f"tensors move from {here} to {device}", rule="script-device")
 
 
 def _argument(fd: FusionDefinition, role: int, given: Any, on_gpu: bool) -> Any:
@@ -466,6 +478,7 @@ def _by_schema(name: str, given: Sequence[Any]) -> tuple[list[Any], dict[str, An
     """TorchScript passes all arguments by position, and dtypes as numbers."""
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
+    _check_dims(name, given)
     for (argument, by_name, is_dtype), value in zip(_signature(name), given, strict=False):
         if is_dtype and isinstance(value, int):
             value = torchscript_ops.DTYPES[value]
@@ -474,6 +487,28 @@ def _by_schema(name: str, given: Sequence[Any]) -> tuple[list[Any], dict[str, An
         else:
             args.append(value)
     return args, kwargs
+
+
+# Arguments that name dims of the tensors, of the largest where they broadcast; and ops that make a
+# dim, which counts as well.
+_NAME_DIMS = frozenset(
+    "dim dims dim0 dim1 dim2 start_dim end_dim source destination".split()  # noqa: SIM905
+)
+_MAKE_A_DIM = ("aten::unsqueeze", "aten::stack", "aten::select_backward")
+_REPEAT = "aten::tile"  # its dims are counts
+
+
+def _check_dims(name: str, given: Sequence[Any]) -> None:
+    """A number of the run may name a dim that there is not; torch has the words for that."""
+    tensors = aten.tensors_of(list(given))
+    if not tensors or name == _REPEAT:
+        return
+    most = max(x.ndim for x in tensors)
+    rank = most + 1 if name in _MAKE_A_DIM else max(most, 1)
+    for (argument, _, _), value in zip(_signature(name), given, strict=False):
+        named = value if isinstance(value, list) else [value]
+        if argument in _NAME_DIMS and any(type(d) is int and not -rank <= d < rank for d in named):
+            raise Unsupported(f"{name}: {argument}={value} of {rank} dims", rule="script-dim")
 
 
 @functools.cache

@@ -63,6 +63,11 @@ def _to_other(fd: FusionDefinition, x: Tensor, other: Tensor, *_: Any) -> Any:
     return cast(fd, x, torch_dtype(other.dtype()))
 
 
+def _to_device(fd: FusionDefinition, x: Tensor, _: Any, dtype: int | None = None, *__: Any) -> Any:
+    """To the device that x is on: others are refused before."""
+    return x if dtype is None else cast(fd, x, DTYPES[dtype])
+
+
 def _add_bias(fd: FusionDefinition, x: Tensor, bias: Tensor | None, behind: int) -> Any:
     """As the product would have: in its dtype, which autocast may have chosen, and along the
     channels, behind which so many dims stand.
@@ -185,6 +190,10 @@ OPS: dict[str, Callable[..., Any]] = {
     **PARTED,
     "aten::_grad_sum_to_size": _grad_sum_to_size,
     "aten::to.other": _to_other,
+    "aten::to.device": _to_device,
+    "aten::to.prim_Device": _to_device,
+    "aten::to.prim_dtype": lambda fd, x, *given: _to_device(fd, x, None, *given),
+    "aten::cpu": lambda fd, x: x,
     "aten::view_as": _view_as,
     "aten::reshape_as": _view_as,
     "prim::ConstantChunk": _chunks,
@@ -203,4 +212,7 @@ FORMS: dict[str, tuple[dict[str, str | None], bool, bool]] = {
     "aten::mH": ({}, True, False),
     "aten::cosine_similarity": ({}, True, False),
     "aten::nan_to_num": ({}, True, False),
+    "aten::logaddexp": ({}, True, False),
+    "aten::sgn": ({}, True, False),
+    "aten::to.device": ({"memory_format": None}, True, True),
 }

@@ -70,7 +70,6 @@ class _Forward:
     def __init__(self, made: Unwrapped, graph: fx.Graph, call: Compiled) -> None:
         self.count, self.call = len(made.inputs), call
         self.results = len(_results(graph))
-        self.autocast = torch._C._is_any_autocast_enabled()
         self.deterministic = torch.are_deterministic_algorithms_enabled()
         self.switch = weakref.ref(made.switch)
 
@@ -85,7 +84,6 @@ class _Forward:
             backward,
             len(metadata.output_info),
             *gradients,
-            self.autocast,
             self.deterministic,
             tuple,
         )

@@ -7,6 +7,8 @@ where one is wrong.
     python -m tests.adapters.op_db --share 0.1 --kernels          compiled, not evaluated
     python -m tests.adapters.op_db --share 0.1 --device cuda      compiled for the GPU
     python -m tests.adapters.op_db --share 1 --device cuda --jobs 32    by so many processes
+    python -m tests.adapters.op_db --share 1 --part 3/8           every 8th op: of parts 0/8 to 7/8,
+                                                                  each sample is in one
 
 Without --kernels none is built (fuser.evaluate runs the definition), so that thousands of samples
 take a minute.
@@ -307,11 +309,21 @@ def _swept(task: tuple[Any, ...]) -> Result:
     return sweep(*task)
 
 
-def swept_together(jobs: int, *task: Any) -> Iterator[Result]:
+def swept_together(jobs: int, *task: Any, part: tuple[int, int] = (0, 1)) -> Iterator[Result]:
     """The parts of a sweep as they end, each by a process of its own."""
+    first, step = part
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
         parts = 4 * jobs  # some ops have a hundred times the samples of others
-        yield from pool.imap_unordered(_swept, [(*task, (i, parts)) for i in range(parts)])
+        tasks = [(*task, (first + step * i, step * parts)) for i in range(parts)]
+        yield from pool.imap_unordered(_swept, tasks)
+
+
+def part_of(text: str) -> tuple[int, int]:
+    """(3, 8) of "3/8"."""
+    place, count = map(int, text.split("/"))
+    if not 0 <= place < count:
+        raise ValueError(text)
+    return place, count
 
 
 def add(total: Result, part: Result) -> None:
@@ -332,12 +344,17 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", help="cuda: kernels run on the GPU")
     parser.add_argument("--kernels", action="store_true")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--part", type=part_of, default=(0, 1), metavar="I/N", help="of all ops")
     options = parser.parse_args()
     dtype = getattr(torch, options.dtype)
     kernels = options.kernels or options.device != "cpu"
     task = options.share, dtype, options.only, kernels, options.device
     result = Result()
-    for part in swept_together(options.jobs, *task) if options.jobs > 1 else [sweep(*task)]:
+    if options.jobs > 1:
+        swept = swept_together(options.jobs, *task, part=options.part)
+    else:
+        swept = iter([sweep(*task, part=options.part)])
+    for part in swept:
         add(result, part)
     print(f"{len(result.right)} ops right in {sum(result.right.values())} calls")
     for name, reasons in sorted(result.refused.items()):

@@ -17,6 +17,8 @@ from typing import Any, Optional
 import torch
 
 from tests.adapters.compared import (
+    Call,
+    Leaf,
     Outcome,
     Program,
     arguments,
@@ -149,8 +151,35 @@ class ScriptMaker(Maker):
             choices.append(
                 [f"{name} = {x} + 1", f"if {k} is not None:", f"    {name} = {name} * {k}"]
             )
+        choices += self.by_numbers(name, x, y)
         found: list[str] = self.rng.choice(choices)
         return found
+
+    def by_numbers(self, name: str, x: str, y: str) -> list[list[str]]:
+        """Dims, sizes and bounds that are numbers of the run; indices and devices of others."""
+        numbers = [k for k, v in self.env.items() if k[0] == "n" and type(v) is int]
+        n = self.rng.choice(numbers) if numbers else f"({x}.dim() - 1)"
+        # What no integer holds has no defined value in torch; halves round to another one.
+        whole = f"torch.nan_to_num({y}.float()).mul(64).round().div(64).clamp(-99, 99)"
+        index = f"({whole}.long().abs() % max({x}.size(0), 1))"
+        d = self.dim(x)
+        return [
+            [f"{name} = ({x} * 2).{self.one('sum', 'mean', 'softmax', 'amax', 'cumsum')}({n}) + 1"],
+            [f"{name} = ({x} * 2).{self.one('unsqueeze', 'flatten', 'squeeze')}({n}) + 1"],
+            [f"{name} = ({x} * 2).transpose(0, {n}) + 1"],
+            [f"{name} = ({x} * 2).reshape({n}, -1) + 1"],
+            [f"{name} = ({x} * 2)[{n}:] + ({x} * 2)[:, :{n}].sum()"],
+            [f"{name} = ({x} * 2).select({d}, {n}) + 1"],
+            [f"{name} = ({x} * 2).narrow({d}, 0, {n}) + 1"],
+            [f"{name} = ({x} * 2).roll({n}, {d}) + 1"],
+            [f"{name} = ({x} * 2)[{index}] + 1"],
+            [f"{name} = ({x} * 2)[:, {index}] + {y}.sum()"],
+            [f"{name} = ({x} * 2).index_select(0, {index}.view(-1)) + 1"],
+            [f"{name} = ({x} * 2).to({y}.device) + {y}.to(({x} + 1).device, torch.float32)"],
+            [f"{name} = ({x} * 2).diagonal({self.one(0, 1, -1)}, 0, {d}) + 1"],
+            [f"{name} = torch.zeros_like({x})[:, :0] + 1"],
+            ["with torch.no_grad():", f"    {name} = {x} * 2 + {y}", f"{name} = {name} * {x}"],
+        ]
 
     def new_value(self) -> bool:
         if not self.chance(0.25):
@@ -187,6 +216,21 @@ class ScriptMaker(Maker):
             parts.append(f"{made}.view(-1)")
         text = ", ".join(parts)
         return self.one(f"({text},)", f"[{text}]", made)
+
+    def calls(self, given: list[Any]) -> list[Call]:
+        """One more, in which a size is 0 or 1."""
+        made = super().calls(given)
+        sizes = sorted({n for a in given if isinstance(a, Leaf) for n in a.shape if n > 1})
+        if not sizes or self.chance(0.7):
+            return made
+        which, small = self.rng.choice(sizes), self.one(0, 1)
+        changed = [
+            replace(a, shape=tuple(small if n == which else n for n in a.shape))
+            if isinstance(a, Leaf)
+            else a
+            for a in given
+        ]
+        return [*made, Call(changed, made[-1].mode), made[0]]
 
     def script(self, number: int) -> Program | None:
         made = self.program(number)

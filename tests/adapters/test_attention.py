@@ -107,3 +107,18 @@ def test_masks_that_depend_on_an_input_stay() -> None:
     q = torch.randn(1, 2, 5, 4)
     for n in (5, 3):
         torch.testing.assert_close(run(q, torch.tensor(n)), f(q, torch.tensor(n)))
+
+
+def test_what_writes_in_place_stays_where_a_mask_goes() -> None:
+    def f(q: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
+        state.mul_(2)
+        scaled = q * 1
+        scaled.add_(state)
+        places = torch.zeros_like(q)
+        places.scatter_(-1, torch.topk(q, 1)[1], 1.0)
+        return F.scaled_dot_product_attention(scaled, q, places, attn_mask=full(5)) + places
+
+    torch._dynamo.reset()
+    q, state, wanted = torch.randn(2, 2, 5, 4), torch.ones(4), torch.ones(4)
+    torch.testing.assert_close(torch.compile(f, backend=dynamo.backend)(q, state), f(q, wanted))
+    torch.testing.assert_close(state, wanted)

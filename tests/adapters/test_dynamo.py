@@ -308,3 +308,57 @@ def test_a_factor_that_is_known_when_it_runs() -> None:
             x, y = torch.randn(4, 6), torch.randn(6)
             torch.testing.assert_close(f(x, y, n), ((x + n * y) * (x - (n + 1) * y)).sin())
     assert not any(graph.fallbacks for graph in seen.graphs)
+
+
+def rotated_pairs(x: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
+    pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2))
+    return torch.view_as_real(pairs * turns).flatten(-2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rotations_by_complex_numbers(dtype: torch.dtype) -> None:
+    """As Llama's authors wrote rotary embeddings: one region forward and one backward."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(2, 6, 3, 8, generator=generator, dtype=dtype)
+    turns = torch.polar(*torch.rand(2, 6, 1, 4, generator=generator, dtype=dtype).unbind())
+    grad = torch.randn(2, 6, 3, 8, generator=generator, dtype=dtype)
+
+    def function(x: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
+        return rotated_pairs(2 * x, turns)
+
+    found = []
+    for call in (function, torch.compile(function, backend="fuser")):
+        given = x.clone().requires_grad_()
+        result = call(given, turns)
+        found.append((result.detach(), *torch.autograd.grad(result, given, grad)))
+    for expected, result in zip(*found, strict=True):
+        torch.testing.assert_close(result, expected)
+    report = fuser.explain(function, x.clone().requires_grad_(), turns)
+    assert len(report.runs) == 2
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_conjugates(lazy: bool) -> None:
+    """Those of torch are lazy: the memory of one is not what it says."""
+    z = torch.polar(torch.linspace(1, 2, 24), torch.linspace(-3, 3, 24)).view(4, 6)
+    given = z.conj() if lazy else z
+
+    def function(a: torch.Tensor, b: torch.Tensor) -> list[torch.Tensor]:
+        product = a * b * b
+        return [product, product.conj(), a.conj() * b * a, torch.view_as_real(-product), a.t() * 2]
+
+    results = torch.compile(function, backend="fuser")(given, 2 * given)
+    for result, expected in zip(results, function(given, 2 * given), strict=True):
+        assert result.is_conj() == expected.is_conj()
+        torch.testing.assert_close(result, expected)
+
+
+def test_complex_numbers_of_half_types_are_left_to_torch() -> None:
+    x = torch.linspace(-2, 2, 48, dtype=torch.float16).view(2, 3, 8)
+    turns = torch.polar(torch.ones(3, 4), torch.linspace(-3, 3, 12).view(3, 4))
+
+    def function(x: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
+        return rotated_pairs(x + x, turns)
+
+    result = torch.compile(function, backend="fuser")(x, turns)
+    torch.testing.assert_close(result, function(x, turns))

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 import torch.nn.functional as F
+from functorch.compile import ts_compile
 from torch.autograd import forward_ad
 
 import fuser
@@ -226,6 +227,31 @@ def test_compilers_may_be_given() -> None:
     torch.testing.assert_close(x.grad, 2 * x.cos())
     f(x.detach())
     assert len(seen) == 3
+
+
+def test_compilers_of_functorch() -> None:
+    f = fuser.memory_efficient_fusion(
+        lambda x: (x.sin() * 2).tanh(), fw_compiler=ts_compile, bw_compiler=ts_compile
+    )
+    x = torch.randn(4, requires_grad=True)
+    wanted = (x.sin() * 2).tanh()
+    torch.testing.assert_close(f(x), wanted)
+    torch.testing.assert_close(
+        torch.autograd.grad(f(x).sum(), x), torch.autograd.grad(wanted.sum(), x)
+    )
+
+
+def test_options_are_those_of_the_backend() -> None:
+    """A sum of two is left to torch where a region has three ops at least."""
+    x = torch.randn(4)
+    for nodes, regions in ((1, 1), (3, 0)):
+        f = fuser.memory_efficient_fusion(lambda x: x + x.flip(0), options={"min_nodes": nodes})
+        with report.recording() as seen:
+            torch.testing.assert_close(f(x), x + x.flip(0))
+        assert [len(graph.regions) for graph in seen.graphs] == [regions]
+    with pytest.raises(UserError, match="no option 'min_node'; expected one of") as caught:
+        fuser.memory_efficient_fusion(torch.sin, options={"min_node": 1})
+    assert caught.value.rule == "compile-option"
 
 
 def test_compile_is_torch_compile() -> None:

@@ -78,6 +78,10 @@ def shuffle_channels(x: Tensor, y: Tensor) -> Tensor:
     return both.relu().view(b, 2, c // 2, h, w).transpose(1, 2).reshape(b, c, h, w) * 2
 
 
+def shuffle_channels_last(x: Tensor) -> Tensor:
+    return torch.channel_shuffle(x.to(memory_format=torch.channels_last).relu(), 3) * 2
+
+
 def wavelets(x: Tensor) -> list[Tensor]:
     a, b, c, d = (x[:, :, i::2, j::2] for i in range(2) for j in range(2))
     return [a + b + c + d, a - b + c - d, a + b - c - d, a - b - c + d]
@@ -116,6 +120,7 @@ PROGRAMS: list[tuple[Callable[..., Any], Sequence[tuple[int, ...]]]] = [
     (space_to_depth, [(2, 8, 8, 12)]),
     (merge_patches, [(2, 8, 8, 12)]),
     (shuffle_channels, [(2, 6, 8, 8), (2, 6, 8, 8)]),
+    (shuffle_channels_last, [(2, 12, 8, 8)]),
     (wavelets, [(2, 3, 8, 8)]),
     (turn_pairs, [(B, L, H, D), (L, D // 2), (L, D // 2)]),
     (turn_heads, [(B, L, 3 * H * D), (L, D), (L, D)]),

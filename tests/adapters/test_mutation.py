@@ -202,11 +202,17 @@ def test_read_elsewhere(seen: report.ModelReport) -> None:
 
 
 def test_swapped() -> None:
+    """Each is made of both old values, whichever is written first."""
+
     def f(x: torch.Tensor, y: torch.Tensor) -> None:
         a, b = x * 2 + y, y * 2 + x
         x.copy_(b)
         y.copy_(a)
 
+    (x, y), (mine, other) = x_and_y(), x_and_y()
+    compiled(f)(mine, other)
+    assert mine.equal(y * 2 + x)
+    assert other.equal(x * 2 + y)
     agree(f, x_and_y())
     agree(lambda x, y: torch._foreach_copy_([x, y], [y.clone(), x.clone()]), x_and_y())
 

@@ -377,6 +377,26 @@ def test_forms_that_no_definition_has_stay_outside(op: str, dtype: torch.dtype) 
     assert torchscript.counters()["fallbacks"] == unfused
 
 
+@pytest.mark.parametrize("norm", ["batch_norm", "instance_norm"])
+def test_one_element_does_not_stand_for_all_channels(norm: str) -> None:
+    source = f"""
+        def f(x: Tensor, m: Tensor, v: Tensor, w: Tensor):
+            return torch.nn.functional.{norm}(x * 2, m, v, w, None, False) + 1
+    """
+    f, expected = compiled(source), eager(textwrap.dedent(source))
+    for shape in [(3, 4, 5)] * 3 + [(3, 1, 5)]:
+        x, m, v, w = torch.randn(shape), torch.randn(4), torch.rand(4), torch.randn(4)
+        if shape[1] == 4:
+            assert_same([f(x, m, v, w)], [expected(x, m, v, w)])
+            with pytest.raises(RuntimeError):
+                f(x, m[:1], v, w)
+        else:
+            with pytest.raises(RuntimeError):
+                f(x, m, v, w)
+    m, v, w = torch.randn(1), torch.rand(1), torch.randn(1)
+    assert_same([f(x, m, v, w)], [expected(x, m, v, w)])
+
+
 def test_integers_are_summed_to_a_size_as_by_sum() -> None:
     source = """
 def f(x: Tensor):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -156,6 +157,25 @@ def test_autocast() -> None:
     same(run(x, w), f(x, w))
 
 
+@pytest.mark.parametrize("with_gradients", [True, False])
+def test_what_autocast_was_switched_off_for_is_not_cast(with_gradients: bool) -> None:
+    def f(x: torch.Tensor, w: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", enabled=False):
+            angles = (x.float() @ v.float()).sin()  # a library's product, in float32
+        return (x @ w).float() + angles
+
+    run, eager = compiled(f), f
+    x, v = torch.linspace(1.0, 3.0, 64).view(8, 8), torch.linspace(5.0, 9.0, 64).view(8, 8)
+    w = leaf(8, 8) if with_gradients else torch.zeros(8, 8)
+    for _ in range(3):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            result, expected = run(x, w, v), eager(x, w, v)
+        # The sines of bfloat16 angles of 300 differ by 1.
+        torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-4)
+        if with_gradients:
+            result.sum().backward()
+
+
 @pytest.mark.parametrize(
     "function",
     [
@@ -182,6 +202,7 @@ def test_an_argument_given_twice() -> None:
     for _ in range(3):
         same(run(x, x), x * x + 1)
         same(gradients(run(x, x).sum(), [x]), [2 * x])
+    assert not is_wrapped(run, x, x)
 
 
 def test_hooks_of_saved_tensors_see_them() -> None:
@@ -209,3 +230,52 @@ def test_a_saved_input_that_was_overwritten_is_refused() -> None:
     y.add_(1)
     with pytest.raises(RuntimeError, match="inplace operation"):
         result.sum().backward()
+
+
+class Holder:
+    """What autograd keeps in place of a tensor."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor
+
+
+HELD: weakref.WeakSet[Holder] = weakref.WeakSet()
+SEEN: list[int] = []
+
+
+@torch.library.custom_op("fuser_tests::after", mutates_args=())
+def after(gradient: torch.Tensor) -> torch.Tensor:
+    SEEN.append(len(HELD))
+    return gradient.clone()
+
+
+@torch.library.custom_op("fuser_tests::before", mutates_args=())
+def before(x: torch.Tensor) -> torch.Tensor:
+    return x.clone()
+
+
+after.register_fake(torch.empty_like)
+before.register_fake(torch.empty_like)
+before.register_autograd(lambda context, gradient: after(gradient))
+
+
+@pytest.mark.parametrize("retained", [False, True])
+def test_what_is_kept_is_freed_at_its_last_use(retained: bool) -> None:
+    """And not with the node, behind the whole backward pass; kept for another one, it stays."""
+
+    def hold(t: torch.Tensor) -> Holder:
+        holder = Holder(t)
+        HELD.add(holder)
+        return holder
+
+    run, x = compiled(lambda x: before(x * 2).exp().sin()), leaf(8, 8)
+    SEEN.clear()
+    for _ in range(2):
+        with torch.autograd.graph.saved_tensors_hooks(hold, lambda holder: holder.tensor):
+            result = run(x)
+        assert len(HELD) > 0
+        result.sum().backward(retain_graph=retained)
+        if retained:
+            result.sum().backward()
+    assert [n > 0 for n in SEEN] == ([True, False] * 2 if retained else [False, False])
+    assert len(HELD) == 0

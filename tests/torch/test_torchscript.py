@@ -305,18 +305,6 @@ def test_statistics_have_the_type_that_torch_gives_them(norm: str, weights: Any)
     assert groups(f.graph_for(x, w, v, *ours)) == 1
 
 
-@pytest.mark.parametrize("indices", ["[[0, -1]]", "[:, [2, 0, 1]]", "[x > 0]"])
-def test_indices_that_stand_in_the_script(indices: str) -> None:
-    source = f"def f(x: Tensor):\n    return (x * 2 + 1){indices} * 2 + 1\n"
-    f, expected = torch.jit.CompilationUnit(source).f, eager(source)
-    x = torch.randn(4, 8)
-    unfused = fallbacks()
-    for _ in range(3):
-        assert_same([f(x)], [expected(x)])
-    assert fallbacks() == unfused
-    assert groups(f.graph_for(x)) >= 1
-
-
 @pytest.mark.parametrize("constant", ["True", "1.5", "2"])
 @pytest.mark.parametrize("op", ["x * 0.5 + t", "(x + 1) * t", "(x * 2).add(t, alpha=2)"])
 def test_constants_without_dims(constant: str, op: str) -> None:
@@ -451,18 +439,6 @@ def test_views_in_a_group_bear_the_names_of_copies() -> None:
     alone = torch._C._create_function_from_graph("alone", copy)(x)
     assert_same([alone], [x.unsqueeze(0)])
     assert alone.data_ptr() != x.data_ptr()
-
-
-def test_what_moves_to_another_device_stays_outside() -> None:
-    def moved(x: torch.Tensor) -> torch.Tensor:
-        return (x * 2 + 1).to(torch.device("meta"))
-
-    x = torch.randn(4, 8)
-    unfused = fallbacks()
-    f = warmed(moved, x)
-    assert f(x).device.type == "meta"
-    assert fallbacks() == unfused
-    assert groups(f.graph_for(x)) == 1
 
 
 def test_scripts_on_cpu_are_left_alone_by_default() -> None:

@@ -336,3 +336,23 @@ def test_gradients_of_optional_tensors_are_one_group() -> None:
 
         got = with_gradients(lambda *t: run(f, *t), kept)
         assert_same(got, with_gradients(lambda *t: run(maybe, *t), kept), 8)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "z = F.dropout(x, 0.0); z.clamp_(min=0); return x * 2 + z",
+        "y = x + 1; z = F.dropout(y, 0.5, training=False); y.relu_(); return (z * 2).tanh() + y",
+        "y = x + 1; z = y.type_as(x); z.relu_(); return (y * 2).tanh() + z",
+        "y = x + 1; y.relu_(); z = F.dropout(y, 0.5, training=False); return (z * 2).tanh()",
+    ],
+)
+def test_a_write_to_what_was_given_back_is_seen(lines: str) -> None:
+    """The last one is written before, and fused. What nobody reads again torch itself drops."""
+    body = "".join(f"    {line.strip()}\n" for line in lines.split(";"))
+    source = f"def f(x: Tensor):\n{body}".replace("F.", "torch.nn.functional.")
+    f, kept = torch.jit.CompilationUnit(source).f, eager(source)
+    for _ in range(3):
+        x, y = (torch.linspace(-2, 2, 32).view(4, 8) for _ in "xy")
+        assert_same([f(x), x], [kept(y), y])
+    assert groups(f.graph_for(x)) == ("y.relu_(); z" in lines)

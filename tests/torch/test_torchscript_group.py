@@ -92,6 +92,56 @@ def test_strides_of_dims_of_one_element_are_those_of_eager(op: str) -> None:
     assert groups(f.graph_for(x)) == 1
 
 
+def several(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+    return [x + y, x * 2, (x * y).permute(2, 0, 1) + 1, x.exp() + y]
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_dims_of_one_element_lie_as_those_of_eager(place: int) -> None:
+    """Where a dim of one element lies decides no address, and shows in the strides."""
+    x = torch.randn(3, 4, 5)
+    f = warmed(several, x, x)
+    unfused = fallbacks()
+    for order in [(0, 1, 2), (1, 2, 0), (2, 0, 1), (0, 2, 1)]:
+        shape = [3, 4, 5]
+        shape[order[place]] = 1
+        x = torch.randn(shape).permute(order)
+        for y in (x, torch.randn(x.shape)):
+            for _ in range(3):
+                for got, expected in zip(f(x, y), several(x, y), strict=True):
+                    assert_same([got], [expected])
+                    assert got.stride() == expected.stride(), (shape, order)
+    assert fallbacks() == unfused
+    assert groups(f.graph_for(x, x)) == 1
+
+
+@pytest.mark.parametrize("first", [(2, 3, 6), (2, 0, 6)])
+def test_results_without_elements_lie_as_those_of_eager(first: tuple[int, ...]) -> None:
+    """Torch has rules of its own for these; what they show says nothing about others."""
+    f = warmed(several, torch.randn(first), torch.randn(first))
+    unfused = fallbacks()
+    for shape in [(2, 0, 6), (0, 3, 6), (2, 3, 0), (2, 3, 6), (4, 2, 5), (0, 0, 1)]:
+        for order in [(0, 1, 2), (1, 2, 0), (2, 1, 0)]:
+            x = torch.randn([shape[d] for d in order]).permute([order.index(d) for d in range(3)])
+            for _ in range(2):
+                for got, expected in zip(f(x, x), several(x, x), strict=True):
+                    assert_same([got], [expected])
+                    assert got.stride() == expected.stride(), (shape, order)
+    assert fallbacks() == unfused
+    assert groups(f.graph_for(x, x)) == 1
+
+
+def test_a_result_without_elements_shows_nothing_for_others() -> None:
+    source = "def f(x: Tensor):\n    y = x * 2\n    return y[2:] + y.sum()\n"
+    f, expected = torch.jit.CompilationUnit(source).f, eager(source)
+    for rows in (2, 2, 2, 4, 4):
+        x = torch.randn(5, 6, rows).permute(2, 0, 1)
+        got, wanted = f(x), expected(x)
+        assert_same([got], [wanted])
+        assert got.stride() == wanted.stride()
+    assert groups(f.graph_for(x)) == 1
+
+
 def test_results_do_not_follow_an_operand_where_it_is_expanded() -> None:
     def add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return (x + y).relu()

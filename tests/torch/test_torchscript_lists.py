@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.adapters.script_ops import eager
-from tests.scripts import assert_same, fallbacks, fused, groups
+from tests.scripts import assert_same, fallbacks, fused, groups, warmed
 
 
 @pytest.fixture(autouse=True)
@@ -60,6 +60,19 @@ def f(x: Tensor):
     part.zero_()
     assert not x[:, 3:].any()
     assert x[:, :3].any()
+
+
+def test_a_list_that_several_ops_read_is_in_the_group() -> None:
+    def joined(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+        parts = [x * 2, y]
+        return [torch.cat(parts, 1) + 1, torch.stack(parts) * 2, torch.cat([x * 2, y]) - 1]
+
+    x, y = torch.randn(4, 8), torch.randn(4, 8)
+    f, unfused = warmed(joined, x, y), fallbacks()
+    for got, expected in zip(f(x, y), joined(x, y), strict=True):
+        assert_same([got], [expected])
+    assert fallbacks() == unfused
+    assert groups(f.graph_for(x, y)) == 1
 
 
 def test_a_list_that_is_written_between_stays_one() -> None:

@@ -226,7 +226,6 @@ ROWS: dict[str, Row] = {
     "aten.dstack.default": _stacked(3, 2),
     "aten.outer.default": _outer,
     "aten.zero.default": lambda e, x: _by(e, "zeros_like.default", x),
-    "aten.complex.default": lambda e, a, b: e.ops.complex(a, b),
     "aten.aminmax.default": _pair_of_extremes,
     "aten.nanmean.default": _mean_of_numbers,
     "aten.linalg_norm.default": _norm,

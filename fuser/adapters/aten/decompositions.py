@@ -28,7 +28,7 @@ _BROKEN_UP = [
     *("special_xlog1py", "trace", "addmv", "deg2rad", "rad2deg", "fmin", "fmax", "copysign"),
     *("diag_embed", "linspace", "logspace", "pixel_shuffle", "pixel_unshuffle"),
     *("reflection_pad1d", "reflection_pad2d", "replication_pad2d", "aminmax", "sinc", "std_mean"),
-    *("channel_shuffle", "select_scatter", "nan_to_num"),
+    *("select_scatter", "nan_to_num"),
 ]
 
 _RECOMPUTED = [
@@ -74,7 +74,9 @@ def _nll_loss_backward(
     ignored = target == ignore_index
     share = -g / total if reduction == 1 else -g
     if weight is not None:
-        share = share * weight[torch.where(ignored, 0, target)]
+        kept = torch.where(ignored, 0, target)
+        # An index of no dims would be taken for a number, which is not known here.
+        share = share * (weight[kept] if kept.ndim else weight[kept.view(1)].view(()))
     place = torch.where(ignored, -1, target)
     if target.ndim < x.ndim:
         place = place.unsqueeze(dim)
@@ -206,6 +208,13 @@ def _is_channels_last(x: Tensor) -> bool:
     return known and suggest_memory_format(x) == torch.channels_last
 
 
+def _channel_shuffle(x: Tensor, groups: Any) -> Tensor:
+    """Laid out as torch's kernels do: on a CPU as `x`, on a GPU row-major, as its decomposition."""
+    y = torch._refs.nn.functional.channel_shuffle(x, groups)
+    on_cpu = x.device.type == "cpu"
+    return y.contiguous(memory_format=suggest_memory_format(x)) if on_cpu else y
+
+
 def _avg_pool2d_backward(
     g: Tensor, x: Tensor, window: Any, stride: Any, padding: Any, *others: Any
 ) -> Any:
@@ -249,6 +258,7 @@ _OURS: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.convolution.default: _convolution,
     torch.ops.aten.convolution_backward.default: _convolution_backward,
     torch.ops.aten.avg_pool2d_backward.default: _avg_pool2d_backward,
+    torch.ops.aten.channel_shuffle.default: _channel_shuffle,
     torch.ops.aten.nll_loss_backward.default: _nll_loss_backward,
     torch.ops.aten.nll_loss2d_backward.default: _nll_loss_backward,
     torch.ops.aten.native_group_norm.default: _native_group_norm,

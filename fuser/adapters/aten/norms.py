@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fuser import DataType, Tensor
-from fuser.adapters.aten.emitter import Emitter
+from fuser import DataType, Tensor, Unsupported
+from fuser.adapters.aten.emitter import Emitter, known
 from fuser.arguments import count_over
 
 Row = Callable[..., Any]
@@ -232,6 +232,13 @@ def _group_norm_backward(
 # ---- batch norm
 
 
+def _check_channels(e: Emitter, x: Tensor, *operands: Tensor | None) -> None:
+    """One element does not stand for all channels here, nor several for one. Torch raises."""
+    for t in operands:
+        if t is not None and (known(e.size(t, 0)) == 1) != (known(e.size(x, 1)) == 1):
+            raise Unsupported(f"{t.shape()} for each channel of {x.shape()}", rule="aten-sizes")
+
+
 def _batch_norm_functional(
     e: Emitter,
     x: Tensor,
@@ -245,6 +252,7 @@ def _batch_norm_functional(
 ) -> tuple[Tensor, ...]:
     """y, mean and rstd, and the running mean and variance as they will be."""
     ops = e.ops
+    _check_channels(e, x, weight, bias, mean, var)
     wide, scale, shift = e.wide(x), _optional(e, weight), _optional(e, bias)
     if not training:
         y, _, _ = ops.batch_norm(wide, scale, shift, mean, var, momentum, eps, False)
@@ -290,6 +298,7 @@ def _native_batch_norm(
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Running statistics, which must be inputs of the definition, are written in place."""
+    _check_channels(e, x, weight, bias, mean, var)
     wide, scale, shift = e.wide(x), _optional(e, weight), _optional(e, bias)
     y, own_mean, rstd = e.ops.batch_norm(wide, scale, shift, mean, var, momentum, eps, training)
     if not training:
@@ -337,6 +346,7 @@ def _instance_norm(
     cudnn: bool = True,
 ) -> Tensor:
     del cudnn
+    _check_channels(e, x, weight, bias, mean, var)
     wide, scale, shift = e.wide(x), _optional(e, weight), _optional(e, bias)
     return e.same(e.ops.instance_norm(wide, scale, shift, mean, var, momentum, eps, own)[0], x)
 

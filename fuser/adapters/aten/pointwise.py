@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fuser import DataType, Scalar, Tensor, Unsupported
+from fuser.adapters.aten import special
 from fuser.adapters.aten.emitter import Emitter, known
 from fuser.arguments import as_dtype
 
@@ -145,22 +146,6 @@ def _lcm(e: Emitter, a: Any, b: Any) -> Tensor:
     return e.pointwise(multiple, a, b)
 
 
-def _log_add_exp2(e: Emitter, a: Any, b: Any) -> Tensor:
-    """Equal infinities have no difference, and are what they were."""
-    ops = e.ops
-
-    def joint(x: Any, y: Any) -> Any:
-        high = ops.maximum(x, y)
-        rest = ops.log1p(ops.exp2(ops.neg(ops.abs(ops.sub(x, y)))))
-        return ops.where(
-            ops.logical_and(ops.isinf(x), ops.eq(x, y)),
-            x,
-            ops.add(high, ops.mul(rest, 1 / math.log(2))),
-        )
-
-    return e.pointwise(joint, a, b, rule="float")
-
-
 def _float_power(e: Emitter, a: Any, b: Any) -> Tensor:
     """In double precision, whatever the operands are of."""
 
@@ -171,34 +156,6 @@ def _float_power(e: Emitter, a: Any, b: Any) -> Tensor:
         return _convert(e, x, DataType.ComplexDouble if kind == "Complex" else DataType.Double)
 
     return _power(e, double(a), double(b))
-
-
-def _entropy(e: Emitter, x: Tensor) -> Tensor:
-    ops = e.ops
-
-    def entropy(v: Any) -> Any:
-        inside = ops.where(ops.eq(v, 0), 0.0, ops.neg(ops.mul(v, ops.log(v))))
-        return ops.where(ops.lt(v, 0), -math.inf, inside)
-
-    return e.pointwise(entropy, x, rule="float")
-
-
-def _xlog1py(e: Emitter, a: Any, b: Any) -> Tensor:
-    ops = e.ops
-
-    def product(x: Any, y: Any) -> Any:
-        nothing = ops.logical_and(ops.eq(x, 0), ops.logical_not(ops.isnan(y)))
-        return ops.where(nothing, 0.0, ops.mul(x, ops.log1p(y)))
-
-    return e.pointwise(product, a, b, rule="float")
-
-
-def _normal_below(e: Emitter, x: Tensor) -> Tensor:
-    """The share of a normal distribution below x."""
-    ops = e.ops
-    return e.pointwise(
-        lambda v: ops.mul(ops.erfc(ops.mul(v, -math.sqrt(0.5))), 0.5), x, rule="float"
-    )
 
 
 def _angle(e: Emitter, x: Tensor) -> Tensor:
@@ -451,6 +408,7 @@ ROWS: dict[str, Row] = {
     "aten.remainder.Scalar_Tensor": _modulo("remainder"),
     **{f"aten.div.{o}": _divide for o in ("Tensor", "Scalar", "Tensor_mode", "Scalar_mode")},
     "aten.true_divide.Tensor": _divide,
+    "aten.true_divide.Scalar": _divide,
     **{f"aten.floor_divide.{o}": _floor_divide for o in ("default", "Scalar")},
     **{f"aten.pow.Tensor_{o}": _power for o in ("Tensor", "Scalar")},
     "aten.pow.Scalar": _power,
@@ -469,9 +427,8 @@ ROWS: dict[str, Row] = {
         f"aten.xlogy.{o}": _op("xlogy", "float", 2)
         for o in ("Tensor", "Scalar_Self", "Scalar_Other")
     },
-    "aten.logaddexp2.default": _log_add_exp2,
-    **{f"aten.special_xlog1py.{o}": _xlog1py for o in ("default", "self_scalar", "other_scalar")},
     **{f"aten.float_power.{o}": _float_power for o in ("Tensor_Tensor", "Tensor_Scalar", "Scalar")},
+    **special.ROWS,
     "aten.heaviside.default": _heaviside,
     **{f"aten.lerp.{o}": _op("lerp", "float", 3) for o in ("Tensor", "Scalar")},
     "aten.addcmul.default": _addcmul("addcmul"),
@@ -525,8 +482,6 @@ ROWS: dict[str, Row] = {
     "aten.rad2deg.default": lambda e, x: _times(e, x, 180 / math.pi),
     "aten.sinc.default": _sinc,
     "aten.angle.default": _angle,
-    "aten.special_entr.default": _entropy,
-    "aten.special_ndtr.default": _normal_below,
     "aten.abs.default": _abs,
     "aten.relu.default": _op("relu"),
     "aten.square.default": lambda e, x: _power(e, x, 2),

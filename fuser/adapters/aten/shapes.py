@@ -108,7 +108,7 @@ def _unsqueeze(e: Emitter, x: Tensor, dim: int) -> Tensor:
     return result
 
 
-def _select(e: Emitter, x: Tensor, dim: int, index: Any) -> Tensor:
+def select(e: Emitter, x: Tensor, dim: int, index: Any) -> Tensor:
     """One element along `dim`: a slice of it where the index is known."""
     dim %= x.ndim
     at = known(index)
@@ -207,13 +207,32 @@ def _unbind(e: Emitter, x: Tensor, dim: int = 0) -> list[Tensor]:
     total = known(e.size(x, dim))
     if total is None:
         raise Unsupported("a number of parts that is known when it runs")
-    return [_select(e, x, dim, i) for i in range(total)]
+    return [select(e, x, dim, i) for i in range(total)]
 
 
-def _movedim(e: Emitter, x: Tensor, source: int, target: int) -> Tensor:
-    dims = list(range(x.ndim))
-    dims.insert(target % x.ndim, dims.pop(source % x.ndim))
+def _movedim(e: Emitter, x: Tensor, source: Any, target: Any) -> Tensor:
+    """One dim or several; the others keep their order."""
+    moved, places = e.dims(source, x.ndim), e.dims(target, x.ndim)
+    dims = [d for d in range(x.ndim) if d not in moved]
+    for place, d in sorted(zip(places, moved, strict=True)):
+        dims.insert(place, d)
     return _permute(e, x, dims)
+
+
+def _diagonal(e: Emitter, x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """Each row's element at its own place, behind the other dims."""
+    rows, columns = dim1 % x.ndim, dim2 % x.ndim
+    if rows == columns:
+        raise Unsupported("the diagonal of one dim")
+    x = _permute(e, x, [d for d in range(x.ndim) if d not in (rows, columns)] + [rows, columns])
+    down, right = max(-offset, 0), max(offset, 0)
+    x = _between(e, _between(e, x, x.ndim - 2, down, None), x.ndim - 1, right, None)
+    length = e.ops.minimum(x.size(x.ndim - 2), x.size(x.ndim - 1))
+    x = _between(e, x, x.ndim - 2, 0, length)
+    places = e.ops.iota(length, 0, 1, DataType.Int)
+    index = _view(e, places, [*[1] * (x.ndim - 2), length, 1])
+    index = e.ops.expand(index, [*(x.size(d) for d in range(x.ndim - 1)), 1])
+    return _squeeze(e, e.ops.take_along_axis(x, index, x.ndim - 1), x.ndim - 1)
 
 
 # ---- movements
@@ -329,16 +348,43 @@ def _embedding(e: Emitter, weight: Tensor, indices: Tensor, *_: Any) -> Tensor:
 
 
 def _index(e: Emitter, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
-    """x[:, i]: one tensor of indices, of one dim."""
+    """x[:, i], x[i, j]: by tensors of integers. What several choose from are dims beside each
+    other, taken as one; they stand in front where a dim is between them.
+    """
     given = [(d, t) for d, t in enumerate(indices) if t is not None]
-    if len(given) != 1 or given[0][1].dtype().kind != "Int":
-        raise Unsupported("indexing by masks or several tensors")
-    dim, index = given[0]
+    if not given or any(t.dtype().kind != "Int" for _, t in given):
+        raise Unsupported("indexing by masks")
+    dims = [d for d, _ in given]
+    if dims[-1] - dims[0] >= len(dims):
+        x = _permute(e, x, [*dims, *(d for d in range(x.ndim) if d not in dims)])
+        dims = list(range(len(dims)))
+    index = given[0][1]
+    if len(dims) > 1:
+        sizes = [e.size(x, d) for d in dims]
+        places = [_wrapped(e, t, n) for n, (_, t) in zip(sizes, given, strict=True)]
+        index = places[0]
+        for size, place in zip(sizes[1:], places[1:], strict=True):
+            index = e.ops.add(e.ops.mul(index, size), place)
+            x = e.ops.merge_dims(x, dims[0])
+    return _by_index(e, x, dims[0], index)
+
+
+def _wrapped(e: Emitter, index: Tensor, size: Any) -> Tensor:
+    index = e.cast(index, DataType.Int)
+    return e.ops.where(e.ops.lt(index, 0), e.ops.add(index, size), index)
+
+
+def _by_index(e: Emitter, x: Tensor, dim: int, index: Tensor) -> Tensor:
+    """What `index` chooses, of any rank, stands in place of the dim."""
     if index.ndim == 1:
         return e.ops.index_select(x, index, dim)
     flat = e.ops.index_select(x, _flatten(e, index), dim)
     old = e.sizes(x)
     return _view(e, flat, [*old[:dim], *e.sizes(index), *old[dim + 1 :]])
+
+
+def _take(e: Emitter, x: Tensor, index: Tensor) -> Tensor:
+    return _by_index(e, _flatten(e, x), 0, index)
 
 
 # ---- from nothing
@@ -456,7 +502,8 @@ VIEWS: dict[str, Row] = {
     "prim.t_copy.default": _moved(_t),
     **_views("mT.default", lambda e, x: _transpose(e, x, -2, -1)),
     **_views("numpy_T.default", lambda e, x: _permute(e, x, list(range(x.ndim))[::-1])),
-    **_views("movedim.int", _movedim),
+    **_views("movedim.int movedim.intlist", _movedim),
+    **_views("diagonal.default diagonal_copy.default", _diagonal),
     **_views("expand.default expand_copy.default", _expand),
     "prim.expand_copy.default": _moved(_expand),
     "aten.expand_as.default": _expand_as,
@@ -470,7 +517,7 @@ VIEWS: dict[str, Row] = {
     "prim.squeeze_copy.dim": _moved(_squeeze),
     **_views("unsqueeze.default unsqueeze_copy.default", _unsqueeze),
     "prim.unsqueeze_copy.default": _moved(_unsqueeze),
-    **_views("select.int select_copy.int", _select),
+    **_views("select.int select_copy.int", select),
     **_views("slice.Tensor slice_copy.Tensor", _slice),
     **_views("narrow.default narrow_copy.default", _narrow),
     **{
@@ -519,6 +566,7 @@ ROWS: dict[str, Row] = {
     "aten.gather.default": _moved(_gather),
     "aten.embedding.default": _embedding,
     "aten.index.Tensor": _moved(_index),
+    "aten.take.default": _moved(_take),
     # What is made in the shape of another tensor takes that from its sizes.
     "aten.full_like.default": _full_like,
     "aten.zeros_like.default": _filled_like(0),

@@ -10,6 +10,7 @@ import torch
 
 from fuser import FusionDefinition, Tensor, Unsupported, UserError
 from fuser.adapters.aten import (
+    complexes,
     compounds,
     gradients,
     losses,
@@ -49,8 +50,10 @@ def _table() -> dict[str, Row]:
         ("compute", losses.ROWS),
         ("compute", shapes.ROWS),
         ("compute", compounds.ROWS),
+        ("compute", complexes.ROWS),
         ("view", shapes.VIEWS),
         ("view", compounds.VIEWS),
+        ("view", complexes.VIEWS),
         ("create", shapes.CREATIONS),
         ("random", random_numbers.ROWS),
         ("compute", random_numbers.GRADIENTS),

@@ -1,0 +1,36 @@
+"""Rows of complex numbers and of the real ones that they are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fuser import Tensor
+from fuser.adapters.aten.emitter import Emitter
+from fuser.adapters.aten.shapes import select
+
+Row = Callable[..., Any]
+
+
+def _as_complex(e: Emitter, x: Tensor) -> Tensor:
+    real, imaginary = (select(e, x, -1, part) for part in (0, 1))
+    return e.ops.complex(real, imaginary)
+
+
+def _as_real(e: Emitter, x: Tensor) -> Tensor:
+    return e.ops.stack([e.ops.real(x), e.ops.imag(x)], -1)
+
+
+def _conjugate(e: Emitter, x: Tensor) -> Tensor:
+    return e.ops.complex(e.ops.real(x), e.ops.neg(e.ops.imag(x)))
+
+
+ROWS: dict[str, Row] = {
+    "aten.complex.default": lambda e, a, b: e.ops.complex(a, b),
+    "aten._conj.default": _conjugate,
+}
+
+VIEWS: dict[str, Row] = {
+    "aten.view_as_complex.default": _as_complex,
+    "aten.view_as_real.default": _as_real,
+}

@@ -1,0 +1,157 @@
+"""csrc/torch/torchscript: operands that are no tensors: indices, devices, dims."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from tests.adapters.script_ops import eager
+from tests.scripts import assert_same, fallbacks, fused, groups, warmed
+
+
+@pytest.fixture(autouse=True)
+def _fused() -> Iterator[None]:
+    with fused():
+        yield
+
+
+@pytest.mark.parametrize("indices", ["[[0, -1]]", "[:, [2, 0, 1]]", "[x > 0]"])
+def test_indices_that_stand_in_the_script(indices: str) -> None:
+    source = f"def f(x: Tensor):\n    return (x * 2 + 1){indices} * 2 + 1\n"
+    f, expected = torch.jit.CompilationUnit(source).f, eager(source)
+    x = torch.randn(4, 8)
+    unfused = fallbacks()
+    for _ in range(3):
+        assert_same([f(x)], [expected(x)])
+    assert fallbacks() == unfused
+    assert groups(f.graph_for(x)) >= 1
+
+
+@pytest.mark.parametrize(
+    "indices",
+    [
+        *("[i]", "[:, i]", "[:, i.view(3, 1)]", "[i[0]]", "[i, i]", "[:, i, i.view(3, 1).int()]"),
+        *("[i, :, i]", "[i, 1:, i + 1]", "[:2, i.view(1, 3), i.view(3, 1)]", "[i, i, i]", "[m]"),
+    ],
+)
+def test_tensors_of_indices_are_in_the_group(indices: str) -> None:
+    """Masks are torch's."""
+    source = f"def f(x: Tensor, i: Tensor, m: Tensor):\n    return (x * 2 + 1){indices} * 2 + 1\n"
+    f, expected = torch.jit.CompilationUnit(source).f, eager(source)
+    i, unfused = torch.tensor([2, -1, 0]), fallbacks()
+    for rows in (4, 4, 4, 5):
+        x = torch.randn(rows, 8, 5)
+        m = x[:, 0, 0] > 0
+        assert_same([f(x, i, m)], [expected(x, i, m)])
+    assert fallbacks() == unfused
+    assert groups(f.graph_for(x, i, m)) == 1 + (indices == "[m]")
+
+
+def test_what_moves_to_another_device_stays_outside() -> None:
+    def moved(x: torch.Tensor) -> torch.Tensor:
+        return (x * 2 + 1).to(torch.device("meta"))
+
+    x = torch.randn(4, 8)
+    unfused = fallbacks()
+    f = warmed(moved, x)
+    assert f(x).device.type == "meta"
+    assert fallbacks() == unfused
+    assert groups(f.graph_for(x)) == 1
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        "to('cpu')",
+        "to(y.device)",
+        "to(z.device)",
+        "to(y.device, torch.float64)",
+        "to(torch.device('cpu'), z.dtype)",
+        "movedim([0, 1], [1, 0]).true_divide(2).movedim(0, 1)",
+        "to(d)",
+        "cpu()",
+    ],
+)
+def test_a_move_to_the_same_device_is_in_the_group(op: str) -> None:
+    source = f"""
+def f(x: Tensor, y: Tensor, d: Device):
+    z = y * 2
+    return (x + 1).{op} * 2 + z
+"""
+    f = torch.jit.CompilationUnit(source).f
+    expected = eager(source.replace(": Device", ""))
+    x, y, unfused = torch.randn(4, 8), torch.randn(4, 8), fallbacks()
+    for _ in range(4):
+        got, wanted = f(x, y, torch.device("cpu")), expected(x, y, torch.device("cpu"))
+        assert_same([got], [wanted])
+        assert got.dtype == wanted.dtype
+    assert fallbacks() == unfused
+    assert groups(f.graph_for(x, y, torch.device("cpu"))) == 1
+
+
+def test_a_device_of_the_run_is_where_results_are() -> None:
+    """Another one than the tensors' is Unsupported `script-device`: torch's ops run."""
+    source = "def f(x: Tensor, d: Device):\n    return ((x + 1).to(d) * 2).relu()\n"
+    f, x = torch.jit.CompilationUnit(source).f, torch.randn(4, 8)
+    for _ in range(3):
+        f(x, torch.device("cpu"))
+    with pytest.warns(UserWarning, match="tensors move from cpu to meta"):
+        assert f(x, torch.device("meta")).device.type == "meta"
+    assert_same([f(x, torch.device("cpu"))], [((x + 1) * 2).relu()])
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        "softmax(d)",
+        "sum(d)",
+        "flatten(d)",
+        "transpose(0, d)",
+        "unsqueeze(d + 1)",
+        "narrow(d, 0, 1)",
+    ],
+)
+def test_a_dim_that_there_is_not_is_an_error(op: str) -> None:
+    """The writer refuses it, `script-dim`, and torch has the words."""
+    f = torch.jit.CompilationUnit(f"def f(x: Tensor, d: int):\n    return (x * 2).{op} + 1\n").f
+    x, unfused = torch.randn(4, 8), fallbacks()
+    for _ in range(3):
+        f(x, 1)
+    for _ in range(2):
+        with pytest.raises((IndexError, RuntimeError), match="Dimension out of range"):
+            f(x, 2)
+    f(x, 0)
+    assert fallbacks() == unfused
+
+
+@pytest.mark.parametrize(
+    "op",
+    ["tile([2])", "tile([3, 4])", "unsqueeze(-3)", "sum(0).sum(-1).sum(-1)", "flatten(-2, -1)"],
+)
+def test_numbers_that_look_like_a_dim_too_many(op: str) -> None:
+    source = f"""
+def f(x: Tensor, y: Tensor):
+    z = torch.nn.functional.cosine_similarity(y * 2, x, 1)
+    return (x * 2).{op} + 1, z, torch.stack([x, x + 1], 2) * 2
+"""
+    f, expected = torch.jit.CompilationUnit(source).f, eager(source)
+    x, y, unfused = torch.randn(4, 8), torch.randn(8), fallbacks()
+    for _ in range(3):
+        for got, wanted in zip(f(x, y), expected(x, y), strict=True):
+            assert_same([got], [wanted])
+    assert fallbacks() == unfused
+    assert groups(f.graph_for(x, y)) == 1
+
+
+@pytest.mark.parametrize("dims", ["", "1", "-2, 1, 2", "2, 0, 1", "0, -1, 0", "0, 1, 0"])
+def test_a_diagonal_is_in_the_group(dims: str) -> None:
+    source = f"def f(x: Tensor):\n    return (x * 2).diagonal({dims}) + 1\n"
+    f, expected = torch.jit.CompilationUnit(source).f, eager(source)
+    unfused = fallbacks()
+    for shape in [(4, 6, 5)] * 3 + [(6, 4, 5), (3, 3, 7)]:
+        x = torch.randn(shape)
+        assert_same([f(x)], [expected(x)])
+    assert fallbacks() == unfused
+    assert groups(f.graph_for(x)) == 1
