@@ -9,7 +9,8 @@ Each network has a process of its own, which warms up all contenders; when those
 The first step comes apart into Dynamo, AOTAutograd (trace and partition), and the rest: what the
 compiler takes itself, by phases, and the step; its share is the first step less the former two.
 Contenders take turns; the figure is the median of rounds of steps by the wall clock, so host time
-counts; "GPU ms" is what the kernels of a step take, from torch's profiler in further steps.
+counts; "GPU ms" is what the kernels of a step take, from torch's profiler in further steps, which
+counts them as well; "host ms" is how long a step takes to return where the GPU has nothing to do.
 """
 
 from __future__ import annotations
@@ -36,6 +37,16 @@ from fuser.adapters import report
 
 CONTENDERS = ("eager", "inductor", "fuser")
 _WARM_UP = 3
+
+# Columns of the table: what of a record, and how it is written.
+_FIELDS = {
+    "ms": ("ms", ".2f"),
+    "GPU ms": ("gpu_ms", ".2f"),
+    "host ms": ("host_ms", ".2f"),
+    "kernels": ("launches", ".0f"),
+    "MB": ("mb", ".0f"),
+    "first s": ("first_s", ".1f"),
+}
 
 
 def compiled(module: torch.nn.Module, contender: str) -> Callable[..., Any]:
@@ -78,6 +89,20 @@ def _seconds(step: Callable[[], Any], device: torch.device, steps: int = 1) -> f
     return (time.perf_counter() - start) / steps
 
 
+def _host_ms(step: Callable[[], Any], device: torch.device, steps: int = 5) -> float:
+    """The median of steps that find the device idle and do not wait for it."""
+    if device.type != "cuda":
+        return math.nan
+    times = []
+    for _ in range(steps):
+        _synchronize(device)
+        start = time.perf_counter()
+        step()
+        times.append((time.perf_counter() - start) * 1e3)
+    _synchronize(device)
+    return statistics.median(times)
+
+
 def _peak(step: Callable[[], Any], device: torch.device) -> float:
     """Megabytes."""
     if device.type != "cuda":
@@ -88,10 +113,14 @@ def _peak(step: Callable[[], Any], device: torch.device) -> float:
     return torch.cuda.max_memory_allocated(device) / 1e6
 
 
-def _kernels(step: Callable[[], Any], device: torch.device, steps: int = 3) -> dict[str, float]:
-    """Milliseconds that each kernel of a step runs on the GPU, the longest first."""
+def _kernels(
+    step: Callable[[], Any], device: torch.device, steps: int = 3
+) -> tuple[dict[str, float], float]:
+    """Milliseconds that each kernel of a step runs on the GPU, the longest first; and how many run
+    in a step.
+    """
     if device.type != "cuda":
-        return {}
+        return {}, 0
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CUDA]) as profiled:
@@ -99,9 +128,12 @@ def _kernels(step: Callable[[], Any], device: torch.device, steps: int = 3) -> d
             step()
         _synchronize(device)
     times: Counter[str] = Counter()
+    launches = 0
     for event in profiled.key_averages():
-        times[event.key] += event.self_device_time_total / 1e3 / steps
-    return {name: ms for name, ms in times.most_common() if ms > 0}
+        if event.self_device_time_total > 0:
+            times[event.key] += event.self_device_time_total / 1e3 / steps
+            launches += event.count
+    return dict(times.most_common()), launches / steps
 
 
 def parts_of_first(total: float, seen: report.ModelReport) -> dict[str, float]:
@@ -140,7 +172,8 @@ def measure(
     network = NETWORKS[name](device, options.small)
     steps: dict[str, Callable[[], torch.Tensor]] = {}
     record: dict[str, Any] = {"network": name, "source": network.source, "failed": {}}
-    record |= {field: {} for field in ("first_s", "parts_s", "ms", "gpu_ms", "mb", "kernels")}
+    for field in ("first_s", "parts_s", "ms", "gpu_ms", "host_ms", "launches", "mb", "kernels"):
+        record[field] = {}
     for contender in options.contenders:
         try:
             step = training_step(network, compiled(network.module, contender))
@@ -168,8 +201,9 @@ def measure(
     for contender, step in steps.items():
         record["ms"][contender] = statistics.median(rounds[contender])
         record["mb"][contender] = _peak(step, device)
+        record["host_ms"][contender] = _host_ms(step, device)
     for contender, step in steps.items():
-        kernels = _kernels(step, device)
+        kernels, record["launches"][contender] = _kernels(step, device)
         record["gpu_ms"][contender] = sum(kernels.values())
         record["kernels"][contender] = dict(list(kernels.items())[: options.kernels])
     return record
@@ -226,11 +260,11 @@ def _received(name: str, pipe: Connection) -> Any:
 
 
 def rows(records: Sequence[dict[str, Any]], contenders: Sequence[str]) -> list[list[str]]:
-    """Milliseconds a step and of its kernels, megabytes at most, seconds of the first step."""
+    """What `_FIELDS` has of each contender, and how much faster ours is."""
     lines = []
     for record in records:
         cells = [record["network"], record.get("source", "-")]
-        for field, form in (("ms", ".2f"), ("gpu_ms", ".2f"), ("mb", ".0f"), ("first_s", ".1f")):
+        for field, form in _FIELDS.values():
             values = record.get(field, {})
             cells += [format(values[c], form) if c in values else "-" for c in contenders]
         ms = record.get("ms", {})
@@ -245,7 +279,7 @@ def rows(records: Sequence[dict[str, Any]], contenders: Sequence[str]) -> list[l
 def _report(records: Sequence[dict[str, Any]], options: argparse.Namespace) -> str:
     contenders = options.contenders
     header = ["network", "of"]
-    for unit in ("ms", "GPU ms", "MB", "first s"):
+    for unit in _FIELDS:
         header += [f"{c} {unit}" for c in contenders]
     text = table([*header, "x eager", "x inductor", "failed"], rows(records, contenders))
     for other in ("eager", "inductor"):

@@ -41,6 +41,38 @@ def rope_halves(shape: Shape, dtype: torch.dtype) -> Case:
     )
 
 
+def rope_pairs(shape: Shape, dtype: torch.dtype) -> Case:
+    """x[batch, length, heads, dim] turned by angles of its place, neighbours in pairs."""
+    batch, length, heads, dim = shape
+
+    def make(data: Data) -> list[Tensor]:
+        turns = (data.normal((length, dim // 2), f32) for _ in range(2))
+        return [data.normal(shape, dtype), *turns]
+
+    def eager(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        a, b, cos, sin = x[..., ::2], x[..., 1::2], cos[:, None, :], sin[:, None, :]
+        return torch.stack([a * cos - b * sin, a * sin + b * cos], -1).flatten(-2).to(x.dtype)
+
+    def define(ops: Any, x: Any, cos: Any, sin: Any) -> Any:
+        a, b = (
+            ops.slice(x, [0, 0, 0, start], [batch, length, heads, dim], [1, 1, 1, 2])
+            for start in (0, 1)
+        )
+        cos, sin = (ops.broadcast(t, [True, False, True, False]) for t in (cos, sin))
+        turned = ops.stack([a * cos - b * sin, a * sin + b * cos], 4)
+        return ops.merge_dims(turned, 3)
+
+    return Case(
+        name="rope_pairs",
+        shape=shape,
+        dtype=dtype,
+        make=make,
+        eager=eager,
+        define=define,
+        outputs=(dtype,),
+    )
+
+
 def split_heads(shape: Shape, dtype: torch.dtype) -> Case:
     """qkv[batch, length, 3 heads dim] as three tensors [batch, heads, length, dim]; q is scaled."""
     batch, length, width = shape
@@ -111,6 +143,7 @@ _WIDE = ((2, 4, 12), (2, 3, 15))
 TABLE = (
     Row(rope_halves, (4, 2048, 32, 128), bf16, main=True, tiny=_HEADS),
     Row(rope_halves, (4, 8192, 32, 128), f16, tiny=_HEADS),
+    Row(rope_pairs, (4, 2048, 32, 128), bf16, main=True, tiny=_HEADS),
     Row(split_heads, (4, 2048, 12288), bf16, main=True, tiny=_WIDE),
     Row(split_heads, (4, 2048, 12288), f32, tiny=_WIDE),
     Row(cat_relu, (8192, 8192), bf16, main=True),
