@@ -24,11 +24,11 @@ class _Ruled(Exception):
         self.rule = rule
 
 
-class UserError(_Ruled, ValueError):
+class UserError(_Ruled, ValueError, RuntimeError):
     """The program is wrong: too few inputs, a tensor of another definition, an axis out of range.
 
     The message names the operands with the lines that defined them, says what was expected, and how
-    to mend it.
+    to mend it. A RuntimeError too, as most of torch's and all of nvFuser's are.
     """
 
 

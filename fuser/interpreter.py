@@ -54,7 +54,7 @@ def interpret_terms(
         run.require_scalars(record)
         try:
             run.values[place] = run.tensor(record)
-        except Unsupported:  # a RuntimeError too, of ours
+        except (UserError, Unsupported):  # RuntimeErrors too, of ours
             raise
         except (RuntimeError, IndexError) as error:
             raise ShapeError(

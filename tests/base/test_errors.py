@@ -26,6 +26,11 @@ def test_every_kind_has_a_class() -> None:
         assert error.__doc__
 
 
+def test_a_wrong_program_is_a_runtime_error_as_in_torch() -> None:
+    with pytest.raises(RuntimeError, match="ranks"):
+        _core.raise_fault(_core.FaultKind.Shape, "rule-6", "ranks")
+
+
 @pytest.mark.parametrize(("kind", "error", "base"), KINDS)
 def test_raised_in_cpp_is_the_python_class(kind: str, error: type, base: type) -> None:
     with pytest.raises(base) as caught:
