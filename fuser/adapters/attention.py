@@ -102,7 +102,10 @@ def _makers(mask: fx.Node) -> list[fx.Node] | None:
 def _is_pure(node: fx.Node) -> bool:
     """Does it write into nothing that it is given, as far as its name says?"""
     if node.op == "call_method":
-        return not str(node.target).endswith("_")
+        name = str(node.target)
+        if name.startswith("__"):  # x.__eq__(y): what torch 2.12 records for x == y
+            return getattr(operator, name, operator.setitem) not in _OPERATORS_THAT_WRITE
+        return not name.endswith("_")
     if node.op != "call_function":
         return node.op == "output"
     target = node.target

@@ -35,6 +35,19 @@ def packed(n: int) -> torch.Tensor:
     return (rows.new_ones((), dtype=torch.bool) & same & (columns <= rows)) | (columns < 0)
 
 
+def by_methods(n: int) -> torch.Tensor:
+    """As torch 2.12 records comparisons and what is between them."""
+    rows, columns = positions(n)
+    return columns.__lt__(rows).__or__(columns.__eq__(rows))
+
+
+def written_by_a_method(n: int) -> torch.Tensor:
+    rows, columns = positions(n)
+    mask = columns <= rows
+    mask.__iand__(columns > rows - 2)
+    return mask
+
+
 def near(n: int) -> torch.Tensor:
     rows, columns = positions(n)
     return (columns <= rows) & (columns > rows - 2)
@@ -85,6 +98,8 @@ def attention(
         (full, (False, False)),
         (causal, (False, True)),
         (packed, (False, True)),
+        (by_methods, (False, True)),
+        (written_by_a_method, (True, False)),
         (near, (True, False)),
         (written, (True, False)),
         (drawn, (True, False)),
