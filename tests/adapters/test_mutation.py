@@ -256,15 +256,20 @@ def doubled_and_added(x: torch.Tensor, y: torch.Tensor) -> None:
 @pytest.mark.parametrize("begins", [(40, 0, 40), (0, 40, 0)])
 def test_inputs_that_come_to_share_memory(begins: tuple[int, ...]) -> None:
     """As torch's own graphs have it, which do not ask where views of one tensor lie."""
-    results = []
-    for how in (backend, "aot_eager"):
+
+    def run_by(how: Any) -> torch.Tensor:
         torch._dynamo.reset()
         run = torch.compile(doubled_and_added, backend=how)
         tensors = [torch.arange(64.0) for _ in begins]
         for t, begin in zip(tensors, begins, strict=True):
             run(t[:24], t[begin : begin + 24])
-        results.append(torch.stack(tensors))
-    assert results[0].equal(results[1])
+        return torch.stack(tensors)
+
+    try:
+        expected = run_by("aot_eager")
+    except AssertionError as error:  # of torch 2.12
+        pytest.skip(f"torch's own graphs cannot: {error}")
+    assert run_by(backend).equal(expected)
 
 
 def test_the_same_input_twice() -> None:

@@ -121,7 +121,9 @@ count = [_core.driver_testing.ScratchWanted("done", counters=True, elements=5),
          _core.driver_testing.ScratchWanted("again", counters=True, elements=2)]
 def launch(scratch, stream):
     try:
-        _core.driver_testing.run_launch(kernel, shape, [(64, 10)], scratch, allocate, stream)
+        # The driver of the tests prints two arguments.
+        outputs = [(64, 10), (72, 10)]
+        _core.driver_testing.run_launch(kernel, shape, outputs, scratch, allocate, stream)
     except LaunchError as error:
         show(error.rule, str(error).splitlines()[0])
 """
