@@ -9,7 +9,7 @@ region that says for which regions it waits.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -56,11 +56,11 @@ class Write:
     joins: bool
 
 
-@dataclass
+@dataclass(eq=False)
 class Region:
     """Nodes of one definition, in the graph's order, and what it waits for."""
 
-    number: int
+    bits: int  # its own, and those of the regions that became part of it
     epoch: int
     nodes: list[fx.Node] = field(default_factory=list)
     waits: int = 0  # bits of the regions that must run before, by any path
@@ -153,9 +153,11 @@ class _Walk:
     def __init__(self, final: Mapping[fx.Node, Write]) -> None:
         self.final = final
         self.epoch = 0  # grows with every op that writes into a tensor: no region spans it
-        self.regions: dict[int, Region] = {}
+        self.owners: list[Region] = []  # by the number of a bit
+        self.regions: dict[Region, None] = {}
         self.home: dict[fx.Node, Region] = {}
         self.waits: dict[fx.Node, int] = {}  # of nodes outside regions
+        self.awaited = 0  # bits of all regions that anything waits for
         self.left: dict[fx.Node, str] = {}
 
     # ---- what waits for what
@@ -164,35 +166,43 @@ class _Walk:
         """Bits of all regions that must have run before this node's value is there."""
         home = self.home.get(node)
         if home is not None:
-            return home.waits | 1 << home.number
+            return home.waits | home.bits
         return self.closed(self.waits.get(node, 0))
 
     def closed(self, bits: int) -> int:
-        if not bits:
-            return 0
+        """These regions and all that they wait for. The youngest waits for most of the others, so
+        that few are asked.
+        """
         result = bits
-        for region in self.regions.values():
-            if bits >> region.number & 1:
-                result |= region.waits
+        while bits:
+            region = self.owners[bits.bit_length() - 1]
+            result |= region.bits | region.waits
+            bits &= ~(region.bits | region.waits)
         return result
 
     def grow(self, region: Region, bits: int) -> None:
         """`region` waits for these too, and so does all that waits for it."""
-        bits &= ~(1 << region.number)
+        bits &= ~region.bits
         if not bits & ~region.waits:
             return
         region.waits |= bits
-        for other in self.regions.values():
-            if other.waits >> region.number & 1:
-                other.waits |= bits
+        self.awaited |= bits
+        if region.bits & self.awaited:
+            for other in self.regions:
+                if other.waits & region.bits:
+                    other.waits |= bits
 
-    def returns_to(self, region: Region, nodes: Iterable[fx.Node], within: set[int]) -> bool:
+    def returns_to(
+        self, region: Region, nodes: Iterable[fx.Node], within: Collection[Region]
+    ) -> bool:
         """Does one of these nodes, computed outside the regions `within`, wait for `region`?"""
+        if not region.bits & self.awaited:
+            return False
         for node in nodes:
             home = self.home.get(node)
-            if home is not None and home.number in within:
+            if home is not None and home in within:
                 continue
-            if self.behind(node) >> region.number & 1:
+            if self.behind(node) & region.bits:
                 return True
         return False
 
@@ -211,11 +221,11 @@ class _Walk:
             if node.op == "call_function" and not is_number(node) and kind_of(node) != "part":
                 self.left[node] = reason
                 self.epoch += writes(node)
-            self.waits[node] = self.before(inputs)
+            self.outside(node, inputs)
             return
         if kind_of(node) == "create":
             # Made again in every region that reads it; torch makes it for others.
-            self.waits[node] = self.before(inputs)
+            self.outside(node, inputs)
             return
         joined: Region | None = None
         for source in inputs:
@@ -240,14 +250,20 @@ class _Walk:
             region = self.new()
         if region is not None and region.epoch == self.epoch:
             others = [n for n in write.readers if self.home.get(n) is not region]
-            if not self.returns_to(region, others, {region.number}):
+            if not self.returns_to(region, others, {region}):
                 region.nodes.append(node)
                 region.after += others
                 self.home[node] = region
                 self.grow(region, self.before(others))
                 return
         self.left[node] = "not the result of a region"
-        self.waits[node] = self.before([*node.all_input_nodes, *write.readers])
+        self.outside(node, [*node.all_input_nodes, *write.readers])
+
+    def outside(self, node: fx.Node, inputs: Iterable[fx.Node]) -> None:
+        """`node` is in no region; it waits for what these wait for."""
+        if bits := self.before(inputs):
+            self.waits[node] = bits
+            self.awaited |= bits
 
     def before(self, inputs: Iterable[fx.Node]) -> int:
         bits = 0
@@ -256,8 +272,9 @@ class _Walk:
         return bits
 
     def new(self) -> Region:
-        region = Region(len(self.waits) + len(self.home), self.epoch)
-        self.regions[region.number] = region
+        region = Region(1 << len(self.owners), self.epoch)
+        self.owners.append(region)
+        self.regions[region] = None
         return region
 
     def add(self, region: Region, node: fx.Node) -> None:
@@ -272,11 +289,11 @@ class _Walk:
             return False
         if device_of(region.nodes[0]) != device_of(node):
             return False
-        return not self.returns_to(region, node.all_input_nodes, {region.number})
+        return not self.returns_to(region, node.all_input_nodes, {region})
 
     def blocked(self, a: Region, b: Region, node: fx.Node) -> bool:
         """Would the two, as one, wait for another input of `node`, which waits for them?"""
-        both = {a.number, b.number}
+        both = {a, b}
         inputs = node.all_input_nodes
         return self.returns_to(a, inputs, both) or self.returns_to(b, inputs, both)
 
@@ -285,11 +302,11 @@ class _Walk:
             return False
         if device_of(a.nodes[0]) != device_of(b.nodes[0]):
             return False
-        both = {a.number, b.number}
+        both = {a, b}
         # A path from one to the other through a third is an input of the latter.
-        if b.waits >> a.number & 1 and self.returns_to(a, _sources(b), both):
+        if b.waits & a.bits and self.returns_to(a, _sources(b), both):
             return False
-        return not (a.waits >> b.number & 1 and self.returns_to(b, _sources(a), both))
+        return not (a.waits & b.bits and self.returns_to(b, _sources(a), both))
 
     def merge(self, a: Region, b: Region) -> Region:
         """b becomes part of a."""
@@ -297,18 +314,18 @@ class _Walk:
             self.home[node] = a
         a.nodes += b.nodes
         a.after += b.after
-        del self.regions[b.number]
-        gone, here = 1 << b.number, 1 << a.number
-        bits = (a.waits | b.waits) & ~(gone | here)
-        a.waits &= ~gone
-        for other in self.regions.values():
-            if other.waits & gone:
-                other.waits = other.waits & ~gone | here
-                other.waits |= bits
-        for node, waits in self.waits.items():
-            if waits & gone:
-                self.waits[node] = waits & ~gone | here
-        self.grow(a, bits)
+        del self.regions[b]
+        bits = b.bits
+        while bits:
+            number = bits.bit_length() - 1
+            self.owners[number] = a
+            bits ^= 1 << number
+        a.bits |= b.bits
+        a.waits = (a.waits | b.waits) & ~a.bits
+        if a.bits & self.awaited:
+            for other in self.regions:
+                if other.waits & a.bits:
+                    other.waits |= a.bits | a.waits
         return a
 
     # ---- siblings
@@ -335,7 +352,7 @@ class _Walk:
         or is tiny, so that no memory is held for longer.
         """
         first: dict[Any, Region] = {}
-        for region in list(self.regions.values()):
+        for region in list(self.regions):
             if not _updates(region, smallest):
                 continue
             known = first.setdefault(device_of(region.nodes[0]), region)
@@ -390,7 +407,7 @@ def partition(
     walk.join_updates(smallest)
     kept: list[list[fx.Node]] = []
     alone: list[fx.Node] = []
-    for region in walk.regions.values():
+    for region in walk.regions:
         nodes = _without_borders(sorted(region.nodes, key=order.__getitem__))
         if _pays(nodes, smallest):
             kept.append(nodes)
