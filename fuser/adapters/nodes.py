@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any, TypeVar
 
 import torch
@@ -55,7 +56,12 @@ def kind_of(node: fx.Node) -> str:
         return ""
     if node.target is operator.getitem:
         return "part"
-    found = aten.row(str(node.target))
+    return _kind(node.target) if isinstance(node.target, torch._ops.OpOverload) else ""
+
+
+@cache
+def _kind(op: torch._ops.OpOverload) -> str:
+    found = aten.row(str(op))
     return found.kind if found else ""
 
 

@@ -87,6 +87,25 @@ def test_refusal(name: str, args: list, reason: str) -> None:
     assert reason in str(aten.refusal(name, args, kwargs))
 
 
+@pytest.mark.parametrize(
+    ("name", "dtype", "number", "reason"),
+    [
+        ("aten.sub.Scalar", torch.bool, 1, "None"),
+        ("aten.sub.Scalar", torch.bool, True, "bool numbers"),
+        ("aten.sub.Scalar", torch.bool, 1.0, "None"),
+        ("aten.bitwise_and.Scalar", torch.int64, 1, "None"),
+        ("aten.bitwise_and.Scalar", torch.int64, 1.0, "not defined on float32"),
+        ("aten.bitwise_and.Scalar", torch.bool, True, "None"),
+    ],
+)
+def test_refusals_tell_equal_numbers_apart(
+    name: str, dtype: torch.dtype, number: Any, reason: str
+) -> None:
+    """What was found of a call is kept, and 1 == 1.0 == True."""
+    args, kwargs = aten.bind(name, [torch.ones(3, dtype=dtype), number], {})
+    assert reason in str(aten.refusal(name, args, kwargs))
+
+
 def test_unknown_op() -> None:
     with pytest.raises(Unsupported) as caught:
         aten.emit(FusionDefinition(), "aten.mkldnn.default", [], {})

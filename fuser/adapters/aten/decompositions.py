@@ -8,6 +8,7 @@ rows, masks.
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -47,6 +48,11 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     """Of torch where it has what is wanted, and ours. What a row writes whole and a library
     computes stays whole.
     """
+    return dict(_decompositions())
+
+
+@functools.cache
+def _decompositions() -> dict[Any, Callable[..., Any]]:
     parts = _of_torch(_BROKEN_UP)
     return {op: how for op, how in parts.items() if row(str(op)) is None} | (
         _of_torch(_RECOMPUTED) | foreach.decompositions() | _OURS

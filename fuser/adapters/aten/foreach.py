@@ -36,8 +36,12 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 
 
 def _ops() -> list[Any]:
-    names = {s.name.removeprefix("aten::") for s in torch._C._jit_get_all_schemas()}
-    packets = [getattr(torch.ops.aten, n) for n in sorted(names) if n.startswith(_PREFIX)]
+    names = {
+        name.removeprefix("aten::").partition(".")[0]
+        for name in torch._C._dispatch_get_all_op_names()
+        if name.startswith("aten::" + _PREFIX)
+    }
+    packets = [getattr(torch.ops.aten, n) for n in sorted(names)]
     ops = [getattr(packet, overload) for packet in packets for overload in packet.overloads()]
     return [op for op in ops if not op._schema.is_mutable]
 

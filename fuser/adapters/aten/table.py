@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple
 
 import torch
 
@@ -161,32 +162,65 @@ def refusal(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | 
 
     For each tensor stands something with dtype, ndim, shape and device.
     """
-    found = _ROWS.get(name)
-    if found is None:
+    if name not in _ROWS:
         return "no row in the table"
+    given = [_described(a) for a in args]
+    named = {key: _described(a) for key, a in kwargs.items()}
+    text = repr((name, given, named, torch.get_default_dtype()))
+    return _tried(_Call(text, name, given, named))
+
+
+class _Operand(NamedTuple):
+    """What a trial needs of a tensor; -1: a size that is a symbol."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    device: torch.device
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A call of an op; its text says all of it: also of 1, 1.0 and True which it is."""
+
+    text: str
+    name: str = field(compare=False)
+    args: list[Any] = field(compare=False)
+    kwargs: dict[str, Any] = field(compare=False)
+
+
+def _described(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return type(value)(_described(v) for v in value)
+    if hasattr(value, "dtype") and hasattr(value, "ndim"):
+        shape = tuple(n if isinstance(n, int) else -1 for n in value.shape)
+        return _Operand(value.dtype, shape, torch.device(value.device))
+    return 2 if isinstance(value, torch.SymInt) else value
+
+
+@lru_cache(maxsize=4096)  # the layers of a network are equal
+def _tried(call: _Call) -> str | None:
     fd = FusionDefinition()
     devices: list[torch.device] = []
 
     def stand_in(value: Any) -> Any:
+        if isinstance(value, _Operand):
+            if value.shape or not devices:
+                devices.append(value.device)
+            return fd.define_tensor(shape=value.shape, dtype=as_dtype(value.dtype))
         if isinstance(value, list | tuple):
             return type(value)(stand_in(v) for v in value)
-        if not (hasattr(value, "dtype") and hasattr(value, "ndim")):
-            return 2 if isinstance(value, torch.SymInt) else value
-        if value.ndim or not devices:
-            devices.append(torch.device(value.device))
-        shape = [n if isinstance(n, int) else -1 for n in value.shape]
-        return fd.define_tensor(shape=shape, dtype=as_dtype(value.dtype))
+        return value
 
     try:
-        given = [stand_in(a) for a in args]
-        named = {key: stand_in(a) for key, a in kwargs.items()}
+        given = [stand_in(a) for a in call.args]
+        named = {key: stand_in(a) for key, a in call.kwargs.items()}
         wide = [d for d in devices if d != devices[0]]
         if wide:
             return f"tensors on {devices[0]} and {wide[0]}"
-        wanted = kwargs.get("device")
+        wanted = call.kwargs.get("device")
         if wanted is not None and devices and not _same_device(torch.device(wanted), devices[0]):
             return f"moves from {devices[0]} to {wanted}"
-        emit(fd, name, given, named)
+        emit(fd, call.name, given, named)
     except (Unsupported, UserError) as error:
         return str(error).split("\n")[0]
     return None
