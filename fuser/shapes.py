@@ -360,11 +360,17 @@ def _reshape_open(ops: "Ops", arg: Tensor, want: list[Size]) -> Tensor:
         arg.size(arg.ndim - 1 - last), want[len(want) - 1 - last]
     ):
         last += 1
-    middle = want[first : len(want) - last]
     count = arg.ndim - first - last
+    if count == 0 < arg.ndim and any(_known(n) is None for n in want[first : len(want) - last]):
+        # Only the run knows that the others are 1: compared together with a dim that is there.
+        first, last, count = (first, last - 1, 1) if last else (first - 1, last, 1)
+    middle = want[first : len(want) - last]
     result = arg
     if count == 0:
         for i, size in enumerate(middle):
+            if _known(size) is None:
+                result = renamed(ops, unsqueeze(ops, result, first + i), first + i, size)
+                continue
             if _known(size) not in (1, -1):
                 raise ShapeError(
                     f"reshape(t{arg.id}): a size of {size} has no elements of the operand to take"

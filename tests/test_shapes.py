@@ -311,6 +311,30 @@ def test_reshapes(data: st.DataObject) -> None:
     assert torch.equal(got, x.reshape(want))
 
 
+@pytest.mark.parametrize(
+    ("have", "asked", "given", "want"),
+    [
+        ((-1,), lambda fd, t: [fd.define_scalar(DataType.Int), fd.ops.size(t, 0)], [1], (1, 5)),
+        ((-1,), lambda fd, t: [fd.ops.size(t, 0), fd.define_scalar(DataType.Int)], [1], (5, 1)),
+        ((1,), lambda fd, t: [fd.define_scalar(DataType.Int), 1], [1], (1, 1)),
+        ((), lambda fd, t: fd.define_vector(2), [1, 1], (1, 1)),
+        ((), lambda fd, t: [fd.define_scalar(DataType.Int), -1], [1], (1, 1)),
+    ],
+)
+def test_only_the_run_knows_that_a_new_dim_is_1(
+    have: tuple[int, ...], asked: Any, given: list[int], want: tuple[int, ...]
+) -> None:
+    fd = FusionDefinition()
+    t = fd.define_tensor(list(have))
+    fd.add_output(fd.ops.reshape(t, asked(fd, t)))
+    x = torch.arange(5.0) if have == (-1,) else torch.ones(have)
+    (got,) = fd.execute([x, *given])
+    assert torch.equal(got, x.reshape(want))
+    for wrong in ([3] * len(given), [0] * len(given)):
+        with pytest.raises(ShapeError):
+            fd.execute([x, *wrong])
+
+
 def test_wrong_reshapes() -> None:
     fd = FusionDefinition()
     x = fd.define_tensor([4, 6])
