@@ -49,6 +49,16 @@ def test_tensors_of_indices_are_in_the_group(indices: str) -> None:
     assert groups(f.graph_for(x, i, m)) == 1 + (indices == "[m]")
 
 
+def test_the_one_element_of_a_tensor_without_dims_is_selected() -> None:
+    source = "def f(x: Tensor, i: Tensor):\n    return (x * 2).index_select(0, i) + 1\n"
+    f, expected = torch.jit.CompilationUnit(source).f, eager(source)
+    x, unfused = torch.tensor(1.5), fallbacks()
+    for i in [torch.tensor([0])] * 3 + [torch.tensor(0)]:
+        assert_same([f(x, i)], [expected(x, i)])
+    assert fallbacks() == unfused
+    assert groups(f.graph_for(x, i)) == 1
+
+
 def test_what_moves_to_another_device_stays_outside() -> None:
     def moved(x: torch.Tensor) -> torch.Tensor:
         return (x * 2 + 1).to(torch.device("meta"))
@@ -124,6 +134,23 @@ def test_a_dim_that_there_is_not_is_an_error(op: str) -> None:
             f(x, 2)
     f(x, 0)
     assert fallbacks() == unfused
+
+
+@pytest.mark.parametrize("op", ["select(0, n)", "[n]", "[:, n]", "select(-1, n)"])
+def test_an_index_that_there_is_not_is_an_error(op: str) -> None:
+    """Also where sizes and the index are numbers of the run; torch has the words for that."""
+    op = op if op[0] == "[" else f".{op}"
+    source = f"def f(x: Tensor, n: int):\n    return (x * 2){op} + 1\n"
+    f, expected = torch.jit.CompilationUnit(source).f, eager(source)
+    unfused = fallbacks()
+    for n, rows in [(1, 4), (1, 4), (2, 4), (3, 5), (-2, 4), (-4, 4), (2, 3)]:
+        x = torch.randn(rows, rows)
+        assert_same([f(x, n)], [expected(x, n)])
+    for n in (3, 7, -4):
+        with pytest.raises((IndexError, RuntimeError), match=f"index {n} out of range"):
+            f(x, n)
+    assert fallbacks() == unfused
+    assert groups(f.graph_for(x, 2)) == 1
 
 
 @pytest.mark.parametrize(

@@ -178,6 +178,12 @@ class Emitter:
         elif size != wanted:
             raise Unsupported(f"{size} elements for {wanted}", rule="aten-sizes")
 
+    def check_within(self, index: Scalar, size: Scalar) -> None:
+        """A run is refused where the index is none of a dim of that size, from its end or not."""
+        last = self.ops.sub(size, 1)
+        nearest = self.ops.maximum(self.ops.minimum(index, last), self.ops.neg(size))
+        self.check_equal(self.ops.add(self.ops.sub(nearest, index), 1), 1)
+
     def sizes(self, x: Tensor) -> list[Any]:
         """All sizes of x."""
         return [self.size(x, d) for d in range(x.ndim)]

@@ -113,6 +113,7 @@ def select(e: Emitter, x: Tensor, dim: int, index: Any) -> Tensor:
     dim %= x.ndim
     at = known(index)
     if at is None:
+        e.check_within(index, x.size(dim))
         return e.ops.select(x, index, dim)
     size = known(e.size(x, dim))
     if size is not None and not -size <= at < size:
@@ -328,7 +329,7 @@ def _triangle(op: str) -> Row:
 
 def _index_select(e: Emitter, x: Tensor, dim: int, index: Tensor) -> Tensor:
     if x.ndim == 0:
-        raise Unsupported("index_select of a tensor without dims")
+        return e.copy(x)  # there is one element, whatever the index's dims
     return e.ops.index_select(x, index, dim)
 
 
