@@ -1,5 +1,5 @@
-"""What the methods of fd.ops take: the types of their arguments, one form for each, and what is
-said of an argument of another type.
+"""What the methods of fd.ops and the functions of fuser take: the types of their arguments, one
+form for each, and what is said of an argument of another type.
 """
 
 import functools
@@ -21,6 +21,7 @@ Number = bool | int | float | complex
 Operand = Tensor | Scalar | Number
 Size = int | Scalar
 Dims = int | Sequence[int] | None
+Function = typing.TypeVar("Function", bound=Callable[..., Any])
 
 
 class AbsentType:
@@ -50,7 +51,7 @@ def as_dtype(dtype: Any) -> DataType:
         )
     if not _is_torch_dtype(dtype):
         raise DTypeError(
-            f"expected a DataType or a torch.dtype, got {_seen(dtype)}", rule="dtype-torch"
+            f"dtype: expected a DataType or a torch.dtype, got {_seen(dtype)}", rule="dtype-torch"
         )
     return _core.dtype_from_torch(str(dtype).removeprefix("torch."))
 
@@ -143,24 +144,28 @@ TYPE_FAULTS = (
 )
 
 
-def checked(method: Callable[..., Any], name: str = "") -> Callable[..., Any]:
-    """The method, whose failures on arguments of wrong types are UserErrors `argument-kind-1` that
-    name the argument, and the method by its name or `name`. Calls that succeed are not looked at.
+def checked(function: Function, name: str = "") -> Function:
+    """The function or method, whose failures on arguments of wrong types are UserErrors
+    `argument-kind-1` that name the argument, and the function by its name or `name`; those of
+    as_dtype() say where it was asked. Calls that succeed are not looked at.
     """
+    shown = name or function.__name__
 
-    @functools.wraps(method)
-    def call(self: Any, *args: Any, **named: Any) -> Any:
+    @functools.wraps(function)
+    def call(*args: Any, **named: Any) -> Any:
         try:
-            return method(self, *args, **named)
+            return function(*args, **named)
         except TYPE_FAULTS as error:
 
             def given(signature: inspect.Signature) -> Mapping[str, Any]:
-                return signature.bind(self, *args, **named).arguments
+                return signature.bind(*args, **named).arguments
 
-            blame(method, name or method.__name__, error, given)
+            blame(function, shown, error, given)
+            if getattr(error, "rule", "") == "dtype-torch" and "(): " not in str(error):
+                raise DTypeError(f"{shown}(): {error}", rule="dtype-torch") from None
             raise
 
-    return call
+    return typing.cast(Function, call)
 
 
 def defined(*tensors: Tensor) -> str:
@@ -177,13 +182,16 @@ def blame(
     """Raises UserError `argument-kind-1` in place of `error`, which a call of `method` raised,
     where its arguments do not fit its annotations. `arguments` gives them by name.
     """
-    if getattr(error, "rule", "") not in ("", "internal", "argument-kind-1"):
+    rule = getattr(error, "rule", "")
+    if rule not in ("", "internal", "argument-kind-1", "op-arity-1"):
         return
     signature = inspect.signature(method)
-    shown = list(signature.parameters.values())[1:]  # without self
+    shown = [p for p in signature.parameters.values() if p.name not in ("self", "ops")]
     plain = [p.replace(annotation=p.empty) for p in shown]
     usage = str(signature.replace(parameters=plain, return_annotation=signature.empty))
     usage = name + re.sub(r"<(DataType\.\w+): \d+>", r"\1", usage)
+    if rule == "op-arity-1":
+        raise UserError(f"{error}\n  hint: {usage}", rule=rule) from None
     expected = _annotations(method)
     try:
         given = arguments(signature)
@@ -195,12 +203,12 @@ def blame(
             for p in shown
             if p.name in given
             and given[p.name] is not p.default
-            and not _fits(given[p.name], expected.get(p.name, Any))
+            and not fits(given[p.name], expected.get(p.name, Any))
         ]
         if not misfits:
             return
         first = misfits[0]
-        wrong = f"{first}: expected {_describe(expected[first])}, got {_seen(given[first])}"
+        wrong = f"{first}: expected {describe(expected[first])}, got {_seen(given[first])}"
         if hasattr(given[first], "requires_grad"):
             usage += f"; {_for_tensors(expected[first])}"
     raise UserError(f"{name}(): {wrong}\n  hint: {usage}", rule="argument-kind-1") from None
@@ -223,7 +231,8 @@ def _seen(value: Any) -> str:
 
 def _name_of(value: Any) -> str:
     kind = type(value)
-    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+    module = kind.__module__.removesuffix("._core")  # fuser.Tensor is where users find it
+    return kind.__name__ if module == "builtins" else f"{module}.{kind.__name__}"
 
 
 def _annotations(method: Callable[..., Any]) -> dict[str, Any]:
@@ -232,6 +241,8 @@ def _annotations(method: Callable[..., Any]) -> dict[str, Any]:
         parameters = inspect.signature(written).parameters.values()
         return {p.name: p.annotation for p in parameters if p.annotation is not p.empty}
     known = {**globals(), "Ops": Any, "torch": sys.modules.get("torch")}
+    definition = sys.modules.get("fuser.definition")
+    known |= {name: getattr(definition, name, Any) for name in ("Fusion", "FusionDefinition")}
     kinds = dict(written.__annotations__)
     for parameter, kind in kinds.items():
         if isinstance(kind, str):
@@ -242,16 +253,17 @@ def _annotations(method: Callable[..., Any]) -> dict[str, Any]:
     return kinds
 
 
-def _fits(value: Any, kind: Any) -> bool:
+def fits(value: Any, kind: Any) -> bool:
+    """Is it of the type, as the methods here take it? An int has 64 bits; any number is a float."""
     origin = typing.get_origin(kind)
     if origin in (typing.Union, types.UnionType):
-        return any(_fits(value, one) for one in typing.get_args(kind))
+        return any(fits(value, one) for one in typing.get_args(kind))
     if origin in (Sequence, tuple):
         if isinstance(value, str | bytes | Mapping) or not isinstance(value, Collection):
             return False
         if hasattr(value, "requires_grad"):  # a tensor of torch is no list of its rows
             return False
-        return all(_fits(item, typing.get_args(kind)[0]) for item in value)
+        return all(fits(item, typing.get_args(kind)[0]) for item in value)
     if kind is int:
         try:
             return -(2**63) <= operator.index(value) < 2**63
@@ -265,15 +277,15 @@ def _fits(value: Any, kind: Any) -> bool:
 _NAMES = {int: "an int", float: "a float", complex: "a number", bool: "a bool", str: "a str"}
 
 
-def _describe(kind: Any) -> str:
+def describe(kind: Any) -> str:
     """A type in words: "a Tensor or None", "a list (each an int)"."""
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
         narrower = (bool, int, float) if complex in inner else ()
-        *most, last = [_describe(k) for k in inner if k not in narrower]
+        *most, last = [describe(k) for k in inner if k not in narrower]
         return f"{', '.join(most)} or {last}" if most else last
     if origin in (Sequence, tuple):
-        return "a list" if inner[0] is Any else f"a list (each {_describe(inner[0])})"
+        return "a list" if inner[0] is Any else f"a list (each {describe(inner[0])})"
     if kind is type(None):
         return "None"
     return _NAMES.get(kind, f"a {getattr(kind, '__name__', kind)}")

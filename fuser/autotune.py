@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fuser import _core
+from fuser.arguments import checked
 from fuser.errors import CompileError, LaunchError, Unsupported, UserError
 from fuser.measure import processor_of, timer
 from fuser.plan import Plan, Plans
@@ -22,6 +23,7 @@ _REFUSALS = (UserError, Unsupported, CompileError, LaunchError)
 _GAIN = 0.02
 
 
+@checked
 def autotune(
     fd: FusionDefinition, inputs: Sequence[Any], *, device: Any = None, candidates: int = 12
 ) -> Plans:

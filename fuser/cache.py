@@ -18,6 +18,7 @@ from weakref import WeakSet, WeakValueDictionary
 
 from fuser import _core
 from fuser._native import load_torch
+from fuser.arguments import checked
 from fuser.errors import UserError
 from fuser.refused import ONE_DEVICE, refuse
 
@@ -48,6 +49,7 @@ def cache_info() -> CacheInfo:
     return CacheInfo(**load_torch().cache_info())
 
 
+@checked
 def clear_caches(disk: bool = False) -> None:
     """Forgets every compiled kernel of this process; with `disk` those in the cache folder too. Not
     while one runs.
@@ -74,6 +76,7 @@ class FusionExecutorCache:
 
     _uncounted_by: FusionCache | None = None
 
+    @functools.partial(checked, name="FusionExecutorCache")
     def __init__(self, fusion: Fusion, fusion_id: int = 0, auto_schedule: bool = True) -> None:
         if not auto_schedule:
             raise UserError(
@@ -366,6 +369,7 @@ class LRUCache:
     A lookup costs one printing of the definition; equality is decided in full, not by hash.
     """
 
+    @functools.partial(checked, name="LRUCache")
     def __init__(self, max_fusions: int = 16384) -> None:
         if max_fusions < 1:
             raise UserError(
@@ -404,6 +408,7 @@ class LRUCache:
         )
 
 
+@checked
 def LruFusionCache(
     max_fusions: int = 16384,
 ) -> Callable[[Callable[..., FusionDefinition]], Callable[..., FusionDefinition]]:
@@ -412,6 +417,8 @@ def LruFusionCache(
 
     The decorated function carries the cache as `cache`, and its `num_fusions` and `stats`.
     """
+
+    LRUCache(max_fusions)  # refuses a wrong number here, not where a function is decorated
 
     def decorate(function: Callable[..., FusionDefinition]) -> Callable[..., FusionDefinition]:
         cache = LRUCache(max_fusions)

@@ -267,8 +267,15 @@ class FusionDefinition(LegacyDefinition):
 
     def from_pytorch(self, tensor: torch.Tensor, static_sizes: bool = False) -> Tensor:
         """An input tensor with the sizes (symbolic unless `static_sizes`), strides and type of
-        `tensor`.
+        `tensor`. Raises UserError `from-pytorch-1` for one without strides: sparse, nested or of
+        MKL-DNN.
         """
+        if tensor.is_nested or "strided" not in str(tensor.layout):
+            raise UserError(
+                f"from_pytorch(): tensor: expected a strided tensor, got one of {tensor.layout}\n"
+                "  hint: pass tensor.to_dense()",
+                rule="from-pytorch-1",
+            )
         return self._define_by_strides(
             list(tensor.shape),
             tensor.stride(),

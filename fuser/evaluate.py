@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from fuser.arguments import checked
+
 if TYPE_CHECKING:
     import torch
 
     from fuser.definition import FusionDefinition
 
 
+@checked
 def evaluate(
     fd: FusionDefinition, inputs: Sequence[Any], *, aliased: bool = False
 ) -> list[torch.Tensor]:

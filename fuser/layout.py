@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 
+from fuser.arguments import checked
 from fuser.errors import ShapeError
 
 
+@checked
 def compute_tensor_descriptor(
     sizes: Sequence[int], strides: Sequence[int]
 ) -> tuple[list[bool | None], list[int]]:

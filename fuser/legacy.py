@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from fuser._core import Scalar, Tensor
+from fuser.arguments import checked
 from fuser.cache import FusionCache, FusionExecutorCache, options_being
 from fuser.errors import UserError
 from fuser.layout import compute_tensor_descriptor
@@ -185,6 +186,7 @@ def captured_dumps(into: LegacyDefinition) -> Iterator[None]:
         )
 
 
+@checked
 def clone(source: FusionDefinition, target: FusionDefinition) -> None:
     """Defines in `target`, which is empty, what `source` defines. Raises UserError `clone-1` for
     another `target`.
@@ -237,6 +239,7 @@ def define_again(text: str, target: FusionDefinition) -> None:
     program["nvfuser_fusion"](target)
 
 
+@checked
 def compute_contiguity(sizes: Sequence[int], strides: Sequence[int]) -> list[bool | None]:
     """The contiguity of compute_tensor_descriptor(sizes, strides)."""
     return compute_tensor_descriptor(sizes, strides)[0]

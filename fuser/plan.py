@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
+from fuser.arguments import describe, fits
 from fuser.errors import UserError
 
 
@@ -51,12 +52,19 @@ class Plan(Mapping[str, Any]):
 
     def replace(self, **changes: Any) -> "Plan":
         """This plan with some fields changed. Raises UserError `plan-1` for a field that it does
-        not have.
+        not have, and for a value that is not of the field's type.
         """
-        for name in changes:
+        for name, value in changes.items():
             if name not in self._fields:
                 raise UserError(
                     f"plan has no field {name!r}; its fields: {', '.join(self._fields)}",
+                    rule="plan-1",
+                )
+            kind = type(self._fields[name])
+            if not fits(value, kind):
+                raise UserError(
+                    f"plan: {name}={value!r} is not possible: expected {describe(kind)}, as the "
+                    f"planned {self._fields[name]!r} is",
                     rule="plan-1",
                 )
         return Plan(**(self._fields | changes))

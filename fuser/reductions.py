@@ -7,6 +7,7 @@ their own and raise, as in torch.
 """
 
 import math
+import operator
 from typing import TYPE_CHECKING, Any
 
 from fuser import _core
@@ -38,6 +39,11 @@ def _floating(op: str, arg: Tensor, dtype: Any = None) -> None:
             "  hint: cast it first",
             rule="mean-dtype-1",
         )
+
+
+def _normalized_dim(op: str, arg: Tensor, dim: int) -> list[int]:
+    """The one dim of a softmax; no number is an error, where reductions take all dims."""
+    return reduced_dims(op, arg, operator.index(dim))[0]
 
 
 def _which(op: str, arg: Tensor, dims: Dims) -> list[int]:
@@ -206,12 +212,12 @@ def softmax(ops: "Ops", x: Tensor, dim: int, dtype: Any = None) -> Tensor:
     NaN where a row is -inf alone or holds inf. Accuracy: log2(n) + 16 units of the last place.
     """
     x = _as_float(ops, x, dtype)
-    _, distance, total = _shifted(ops, x, _which("softmax", x, dim))
+    _, distance, total = _shifted(ops, x, _normalized_dim("softmax", x, dim))
     return _narrowed(ops, ops.mul(ops.exp(distance), ops.reciprocal(total)), dtype)
 
 
 def log_softmax(ops: "Ops", x: Tensor, dim: int, dtype: Any = None) -> Tensor:
     """log(softmax(x, dim, dtype)) as (x - max) - log(sum(exp(x - max)))."""
     x = _as_float(ops, x, dtype)
-    _, distance, total = _shifted(ops, x, _which("log_softmax", x, dim))
+    _, distance, total = _shifted(ops, x, _normalized_dim("log_softmax", x, dim))
     return _narrowed(ops, ops.sub(distance, ops.log(total)), dtype)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+import fuser
 from fuser import DataType, DTypeError, FusionDefinition, Tensor, UserError, errors
 from fuser.arguments import as_dtype, count_over, reduced_dims
 from fuser.ops import Ops
@@ -219,3 +220,114 @@ def test_errors_of_arguments_that_fit_stay_what_they_are() -> None:
         fd.ops.at(fd.ops.shape(x), 5)
     for dims in (np.array([0, 1]), (0, np.int32(1)), torch.Size([0, 1]), range(2)):
         assert fd.ops.sum(x, dims).ndim == 0
+
+
+API: Any = fuser  # for calls that a type checker refuses
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (
+            lambda fd: API.evaluate(None, []),
+            "evaluate(): fd: expected a FusionDefinition, got NoneType\n"
+            "  hint: evaluate(fd, inputs, *, aliased=False)",
+        ),
+        (
+            lambda fd: API.autotune(3, []),
+            "autotune(): fd: expected a FusionDefinition, got int 3\n"
+            "  hint: autotune(fd, inputs, *, device=None, candidates=12)",
+        ),
+        (
+            lambda fd: API.clone(fd, None),
+            "clone(): target: expected a FusionDefinition, got NoneType\n"
+            "  hint: clone(source, target)",
+        ),
+        (
+            lambda fd: API.FusionExecutorCache(fd),
+            "FusionExecutorCache(): fusion: expected a Fusion, got fuser.definition."
+            "FusionDefinition\n"
+            "  hint: FusionExecutorCache(fusion, fusion_id=0, auto_schedule=True)",
+        ),
+        (
+            lambda fd: API.LRUCache("a"),
+            "LRUCache(): max_fusions: expected an int, got str 'a'\n"
+            "  hint: LRUCache(max_fusions=16384)",
+        ),
+        (
+            lambda fd: API.LruFusionCache(None),
+            "LruFusionCache(): max_fusions: expected an int, got NoneType\n"
+            "  hint: LruFusionCache(max_fusions=16384)",
+        ),
+        (
+            lambda fd: API.compute_tensor_descriptor([2, 3], None),
+            "compute_tensor_descriptor(): strides: expected a list (each an int), got NoneType\n"
+            "  hint: compute_tensor_descriptor(sizes, strides)",
+        ),
+        (
+            lambda fd: API.compute_contiguity("ab", "cd"),
+            "compute_contiguity(): sizes: expected a list (each an int), got str 'ab'\n"
+            "  hint: compute_contiguity(sizes, strides)",
+        ),
+        (
+            lambda fd: API.clear_caches("disk"),
+            "clear_caches(): disk: expected a bool, got str 'disk'\n"
+            "  hint: clear_caches(disk=False)",
+        ),
+    ],
+)
+def test_what_no_function_takes_is_the_users_error(call: Callable[..., Any], text: str) -> None:
+    with pytest.raises(UserError) as caught:
+        call(FusionDefinition())
+    assert caught.value.rule == "argument-kind-1"
+    assert str(caught.value) == text
+
+
+@pytest.mark.parametrize("op", ["softmax", "log_softmax"])
+def test_a_softmax_is_along_a_dim(op: str) -> None:
+    """Without one a reduction takes all dims; a softmax over all of them is nobody's wish."""
+    fd = FusionDefinition()
+    with pytest.raises(UserError) as caught:
+        getattr(fd.ops, op)(fd.define_tensor([2, 3]), None)
+    assert str(caught.value).startswith(f"{op}(): dim: expected an int, got NoneType")
+
+
+@pytest.mark.parametrize(
+    ("call", "shown"),
+    [
+        (lambda fd, x: fd.ops.cast(x, "half"), "cast(): dtype: expected a DataType or"),
+        (lambda fd, x: fd.ops.sum(x, 0, dtype=torch.qint8), "sum(): torch.qint8 has no"),
+        (lambda fd, x: fd.ops.softmax(x, 0, 3), "softmax(): dtype: expected a DataType or"),
+        (lambda fd, x: fd.define_scalar(1, dtype="half"), "define_scalar(): dtype: expected a"),
+    ],
+)
+def test_a_wrong_dtype_is_named_with_its_op(call: Callable[..., Any], shown: str) -> None:
+    fd = FusionDefinition()
+    with pytest.raises(DTypeError) as caught:
+        call(fd, fd.define_tensor([2, 3]))
+    assert caught.value.rule == "dtype-torch"
+    assert str(caught.value).startswith(shown)
+
+
+def test_a_tensor_of_torch_is_told_from_one_of_a_definition() -> None:
+    fd = FusionDefinition()
+    x = fd.define_tensor([2])
+    with pytest.raises(UserError, match=r"operand 1: expected a Tensor, .* got torch\.Tensor"):
+        fd.ops.add(x, torch.ones(2))
+    with pytest.raises(UserError, match=r"tensors: expected a list .* got fuser\.Tensor"):
+        fd.ops.cat(x)
+
+
+@pytest.mark.parametrize(
+    "without_strides",
+    [
+        torch.eye(3).to_sparse(),
+        torch.nested.nested_tensor([torch.ones(2)], layout=torch.jagged),
+    ],
+    ids=["sparse", "nested"],
+)
+def test_from_pytorch_1(without_strides: torch.Tensor) -> None:
+    with pytest.raises(UserError) as caught:
+        FusionDefinition().from_pytorch(without_strides)
+    assert caught.value.rule == "from-pytorch-1"
+    assert "expected a strided tensor, got one of torch." in str(caught.value)

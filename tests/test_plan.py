@@ -4,6 +4,7 @@ import copy
 import pickle
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,6 +37,18 @@ def test_plan_1() -> None:
     assert str(caught.value) == "plan has no field 'thread'; its fields: scheduler, threads, width"
     with pytest.raises(AttributeError, match="plan has no field 'thread'"):
         PLAN.thread  # noqa: B018
+
+
+@pytest.mark.parametrize("value", ["128", None, 1.5, 2**70, [128]])
+def test_a_value_of_another_type_is_refused_at_once(value: Any) -> None:
+    with pytest.raises(UserError) as caught:
+        PLAN.replace(threads=value)
+    assert caught.value.rule == "plan-1"
+    assert str(caught.value) == (
+        f"plan: threads={value!r} is not possible: expected an int, as the planned 256 is"
+    )
+    with pytest.raises(UserError, match="expected a str, as the planned 'pointwise' is"):
+        PLAN.replace(scheduler=3)
 
 
 def test_copies_and_pickles_are_equal_plans() -> None:

@@ -70,8 +70,12 @@ bool is_python_number(py::handle v) {
          PyComplex_Check(v.ptr());
 }
 
+// With its module, where it has one: a torch.Tensor is no Tensor.
 std::string type_name(py::handle value) {
-  return py::str(py::type::of(value).attr("__name__")).cast<std::string>();
+  const py::type type = py::type::of(value);
+  const auto module = type.attr("__module__").cast<std::string>();
+  const auto name = type.attr("__name__").cast<std::string>();
+  return module == "builtins" ? name : text(module, ".", name);
 }
 
 }  // namespace

@@ -122,7 +122,7 @@ DType result_of(Op op, DType compute) {
 }
 
 void check_arity(Op op, size_t given) {
-  FUSER_CHECK(given == row(op).arity, User, "op-arity-1", row(op).name, ": expected ",
+  FUSER_CHECK(given == row(op).arity, User, "op-arity-1", row(op).name, "(): expected ",
               int(row(op).arity), " operands, got ", given);
 }
 

@@ -214,7 +214,7 @@ ERRORS: list[Error] = [
     (
         UserError,
         "op-arity-1",
-        "add: expected 2 operands, got 1",
+        "add(): expected 2 operands, got 1\n  hint: add(a, b, /)",
         lambda fd, x, y: fd.ops.add(x),
     ),
     (
