@@ -67,6 +67,33 @@ counters(5, 6)
     ]
 
 
+def test_of_two_slabs_at_once_the_larger_stays(run: Run) -> None:
+    """While one caller allocates, another has made a larger slab for the same stream."""
+    ours, _ = lines(
+        run(
+            ALLOCATE
+            + """
+alone = allocate
+def allocate(bytes, keep):
+    global allocate
+    allocate = alone
+    counters(5000, 6)
+    return alone(bytes, keep)
+
+counters(10, 6)
+counters(5000, 6)
+"""
+        )
+    )
+    assert ours == [
+        "allocate 20000 True at 1000",
+        "counters at 1000",
+        "allocate 4096 True at 21000",
+        "counters at 21000",
+        "counters at 1000",
+    ]
+
+
 def test_a_slab_grows_at_least_twofold(run: Run) -> None:
     ours, driver = lines(run(ALLOCATE + "for n in (1, 1025, 2048, 10_000, 1): counters(n, 6)"))
     assert [line for line in ours if line.startswith("allocate")] == [

@@ -121,10 +121,17 @@ def test_the_product_is_not_rounded() -> None:
 # ---- Comparisons of integers
 
 
-def coins(op: str, unit: float, limit: float, bits: int = 8) -> FusionDefinition:
+def coins(
+    op: str,
+    unit: float,
+    limit: float,
+    bits: int = 8,
+    made_by: str = "logical_right_shift",
+    dtype: DataType = DataType.Int32,
+) -> FusionDefinition:
     fd = FusionDefinition()
-    word = fd.define_tensor([-1], dtype=DataType.Int32)
-    number = fd.ops.cast(fd.ops.logical_right_shift(word, bits), DataType.Float)
+    word = fd.define_tensor([-1], dtype=dtype)
+    number = fd.ops.cast(getattr(fd.ops, made_by)(word, bits), DataType.Float)
     fd.add_output(getattr(fd.ops, op)(fd.ops.mul(number, unit), limit))
     return fd
 
@@ -153,12 +160,16 @@ def test_a_coin_compares_integers(op: str, limit: float) -> None:
         {"unit": 0.1},  # the product is rounded
         {"unit": -UNIT},  # the order turns around
         {"bits": 7},  # 25 bits are no float32
+        {"dtype": DataType.Int},  # 56 bits are none either
+        {"made_by": "bitwise_or"},  # nor are all bits
         {"limit": float("nan")},
         {"limit": float("inf")},
     ],
 )
-def test_what_is_not_exact_stays_a_comparison_of_floats(changes: dict[str, float]) -> None:
-    fd = coins(**({"op": "ge", "unit": UNIT, "limit": 0.1} | changes))  # type: ignore[arg-type]
+def test_what_is_not_exact_stays_a_comparison_of_floats(changes: dict[str, Any]) -> None:
+    fd = coins(**({"op": "ge", "unit": UNIT, "limit": 0.1} | changes))
     words = torch.arange(-8, 8, dtype=torch.int32) * 123_456_789
+    if changes.get("dtype") is DataType.Int:
+        words = words.long() << 20
     assert "f32" in stage_text(fd, [words], "loops")
     fd.validate([words])

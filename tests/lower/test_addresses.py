@@ -199,3 +199,28 @@ def test_neighbours_that_draw_may_straddle_rows_or_begin_between() -> None:
     assert shares("size(0, 1) * a0 + a1 + 8")
     assert not shares("size(0, 1) * a0 + a1 + 2")
     assert not shares("8 * a0 + a1")  # rows that a vector may run past the end of
+
+
+def test_where_vectors_stay_within_rows_only_the_last_axis_has_lanes() -> None:
+    """The others are divided from where the vector begins: the same numbers for all lanes."""
+    got = after(
+        "addresses",
+        BUFFERS
+        + """
+      axes [a0 a1 a2] extents [size(0, 0), size(0, 1), size(0, 2)] index v0 * 4 vector whole
+      blocks size(0, 0) * size(0, 1) * size(0, 2)
+    """,
+        """
+      v0 = block * 256 + thread
+      for v1 < 4 {
+        load r_in0[v1] width 1 g_in0[a0 * stride(0, 0) + a2]
+        load r_in0[v1] width 1 g_in0[a1 * stride(0, 0) + a2]
+      }
+    """,
+    )
+    assert "axes" not in got
+    lane = "v0 * 4 + v1 - v0 * 4"
+    row = "v0 * 4 / (size(0, 1) * size(0, 2))"
+    middle = "v0 * 4 / size(0, 2) % size(0, 1)"
+    for outer in (row, middle):
+        assert f"g_in0[{lane} + {outer} * stride(0, 0) + v0 * 4 % size(0, 2)]" in got

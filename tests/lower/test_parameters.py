@@ -145,3 +145,26 @@ def test_a_size_and_one_through_it_are_two_numbers() -> None:
         v1 : f32 = mul(p0, r_in0[0])
         r_out0[0] = mul(p1, v1)
     """)
+
+
+def test_factors_in_arithmetic_stay_apart() -> None:
+    """Those of an index are one, of its width; an int64 is not cut down to that."""
+    kept, body = parameters("""
+      v0 = block * 256 + thread
+      v1 : i64 = mul(mul(i64(r_in0[0]), size(0, 0)), size(0, 1))
+      r_out0[0] = f32(v1)
+    """)
+    assert kept == text("""
+        param p0 : i64 int size(0, 1)
+        param p1 : i64 int size(0, 0)
+    """)
+    assert "v1 : i64 = i64(r_in0[0]) * p0 * p1" in body
+
+
+def test_one_through_one_through_a_size_is_no_number() -> None:
+    kept, body = parameters("""
+      v0 = block * 256 + thread
+      r_out0[0] = reciprocal(reciprocal(f32(size(0, 0))))
+    """)
+    assert kept == "param p0 : f32 inverse size(0, 0)"
+    assert body.endswith("r_out0[0] = reciprocal(p0)")

@@ -142,6 +142,11 @@ def test_reads_that_exclude_each_other_are_one_load() -> None:
     assert len(same_row) == 2, kernel["ir"]
 
 
+def cat_and_pad(fd: FusionDefinition, first: Any, second: Any) -> Any:
+    """`first` has two users, what it is computed from one."""
+    return fd.ops.cat([first, second], -1) * fd.ops.pad(first, [0, 32])
+
+
 def rim(fd: FusionDefinition, t: Any) -> Any:
     """Rows without eight elements at both ends."""
     return fd.ops.slice(t, [0, 0, 0, 8], [None, None, None, -8])
@@ -167,8 +172,9 @@ def test_what_else_a_read_waits_for_stays(set_option: Callable[[str, Any], None]
         lambda fd, a, b: fd.ops.cat([fd.ops.flip(b, [3]), a], -1),  # runs the other way
         lambda fd, a, b: fd.ops.cat([-b, a], -1) * fd.ops.cat([-b, a * 2.0], -1),  # needed twice
         lambda fd, a, b: fd.ops.cat([b * b, a], -1),  # by two operands of one op
+        lambda fd, a, b: cat_and_pad(fd, -b, a),  # behind an op
     ],
-    ids=["flipped", "twice", "squared"],
+    ids=["flipped", "twice", "squared", "behind"],
 )
 def test_other_reads_are_loads_of_their_own(halves: Any) -> None:
     fd, shapes = turned(halves)
