@@ -213,6 +213,10 @@ def test_clone() -> None:
     with pytest.raises(UserError) as caught:
         fuser.clone(fd, target)
     assert caught.value.rule == "clone-1"
+    with_an_input = FusionDefinition()
+    with_an_input.define_tensor([2])
+    with pytest.raises(UserError, match="the target defines something already"):
+        fuser.clone(fd, with_an_input)
     assert fuser.translate_fusion(fd.fusion) == repr(fd)
 
 
@@ -317,6 +321,20 @@ def test_a_file_of_other_programs_is_refused(line: str, tmp_path: Path) -> None:
             FusionCache.get().deserialize(str(tmp_path / "cache"))
         assert refused.value.rule == "serialize-1"
         assert FusionCache.get().num_fusions() == before
+
+
+@pytest.mark.parametrize(
+    "around",
+    ["{text}fd.ops.relu(T0)\n", "@fd.ops.relu\n{text}", "{text}{text}"],
+    ids=["a statement behind it", "a decorator", "two of them"],
+)
+def test_a_file_of_more_than_a_definition_is_refused(around: str, tmp_path: Path) -> None:
+    """Nothing of it runs, though each call in it is one of those that definitions have."""
+    text = around.format(text=repr(Doubled(X, 66.0).fusion))
+    (tmp_path / "cache").write_text(json.dumps({"7": text}))
+    with pytest.raises(UserError, match="number 7 is no definition") as refused:
+        FusionCache.get().deserialize(str(tmp_path / "cache"))
+    assert refused.value.rule == "serialize-1"
 
 
 def test_fusion_cache_digests_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:

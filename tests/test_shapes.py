@@ -350,6 +350,22 @@ def test_wrong_reshapes() -> None:
         fd.execute([torch.ones(3, 6)])
 
 
+def test_an_open_size_beside_none_could_be_anything() -> None:
+    """Also of an operand whose sizes only the run knows, which may have no elements."""
+    fd = FusionDefinition()
+    with pytest.raises(ShapeError, match="-1 beside a size of 0 could be anything"):
+        fd.ops.reshape(fd.define_tensor([-1, -1]), [0, -1])
+
+
+def test_select_reaches_from_the_last_element_to_the_first() -> None:
+    fd = FusionDefinition()
+    x = fd.define_tensor([2, 3])
+    for index in (-3, 2):
+        fd.add_output(fd.ops.select(x, index, 1))
+    given = torch.arange(6.0).reshape(2, 3)
+    assert [t.tolist() for t in fd.execute([given])] == [[0.0, 3.0], [2.0, 5.0]]
+
+
 Refusal = tuple[str, type[UserError], str, Callable[[Any, Any, Any], Any]]
 # What an op made of others refuses by itself, of x: float32[2, 3] and i: int64[2, 3].
 REFUSALS: list[Refusal] = [
@@ -358,6 +374,12 @@ REFUSALS: list[Refusal] = [
     ("chunk-dim", ShapeError, "chunk(t0): dim 2", lambda o, x, i: o.chunk(x, 2, 2)),
     ("chunk-1", UserError, "chunk(): expected at least one", lambda o, x, i: o.chunk(x, 0)),
     ("select-dim", ShapeError, "select(t0): dim -3", lambda o, x, i: o.select(x, 0, -3)),
+    (
+        "reshape-2",
+        ShapeError,
+        "reshape(t0): [2, 3] cannot become [4, -1]: 6 elements do not divide",
+        lambda o, x, i: o.reshape(x, [4, -1]),
+    ),
     ("select-1", ShapeError, "select(t0): index 3", lambda o, x, i: o.select(x, 3, 1)),
     ("select-1", ShapeError, "select(t0): index -3", lambda o, x, i: o.select(x, -3, 0)),
     (

@@ -97,7 +97,7 @@ def test_validate_2() -> None:
             "expected 1.0 (rtol 1e-05, atol 1e-05)",
         ),
         (
-            [ones.double() * 2],
+            [ones.double()],
             "result 0 of 1 differs from its reference: got torch.float32, expected torch.float64",
         ),
     ]:

@@ -121,6 +121,12 @@ REFUSALS = [
         lambda fd, x, y: fd.ops.pad(x, [1, 1, 1]),
     ),
     Refusal(
+        ShapeError,
+        "pad-1",
+        "pad(t0): expected two widths for each of at most 2 dims, got 6",
+        lambda fd, x, y: fd.ops.pad(x, [1] * 6),
+    ),
+    Refusal(
         DTypeError,
         "pad-2",
         "pad(t0, ...): expected an integer, got 1.5",
