@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
 from fuser import DataType, FusionDefinition, Unsupported, evaluate
 from fuser.adapters import aten
@@ -346,6 +347,114 @@ def test_a_slice_between_what_lies_around_it(size: int, start: int | None, end: 
         assert torch.equal(result, expected)
         assert result.stride() == expected.stride() or size == 1
         assert result is not x
+
+
+@pytest.mark.parametrize("size", [1, 4, 5])
+@pytest.mark.parametrize("start", [None, 1, -3, 7])
+@pytest.mark.parametrize("end", [None, 3, -1, sys.maxsize])
+@pytest.mark.parametrize("step", [2, 3])
+def test_slices_with_steps(size: int, start: int | None, end: int | None, step: int) -> None:
+    aten_ops, result = torch.ops.aten, Result()
+    x = torch.randn(3, size, 4)
+    part = x[:, slice(start, end, step)].clone()
+    if not part.numel():
+        return
+    with Check(result):
+        first = 0 if start is None else start
+        last = sys.maxsize if end is None else end
+        aten_ops.slice_backward(part, [3, size, 4], 1, first, last, step)
+    assert result.right["aten.slice_backward.default"] == 1, (result.wrong, result.refused)
+    given = torch.zeros(3, size, 4), part, 1, start, end, step
+    found = aten.decompositions()[aten_ops.slice_scatter.default](*given)
+    assert torch.equal(found, aten_ops.slice_scatter(*given))
+
+
+@pytest.mark.parametrize("sizes", [[3, 1, 4], [3, 6, 4]], ids=str)
+def test_scatters_of_one_element_of_each_row(sizes: list[int]) -> None:
+    ops, how = torch.ops.aten, aten.decompositions()
+    x, index = torch.randn(3, 5, 4), torch.randint(0, 5, sizes)
+    src = torch.randn(sizes)
+    for op, given in (
+        (ops.scatter.src, (x, 1, index, src)),
+        (ops.scatter.value, (x, -2, index, 1.5)),
+        (ops.scatter.value, (x > 0, 1, index, True)),
+        (ops.scatter.value, (x.long(), 1, index, 2)),
+        (ops.scatter_add.default, (x, 1, index, src)),
+    ):
+        found = how[op](*given)
+        if sizes[1] == 1:
+            torch.testing.assert_close(found, op(*given), rtol=0, atol=0)
+        else:  # several places in a row
+            assert found is NotImplemented
+    permuted, one = x.permute(2, 1, 0), index[:, :1].permute(2, 1, 0)
+    assert how[ops.scatter.value](permuted, 1, one, 1.0) is NotImplemented
+    fewer = index[:, :1, :2]
+    assert how[ops.scatter.value](x, 1, fewer, 1.0) is NotImplemented
+
+
+def test_indices_below_a_mask() -> None:
+    result = Result()
+    x, rows = torch.randn(4, 5), torch.tensor([[0], [-9], [3]])
+    with Check(result):
+        torch.ops.aten._unsafe_index(x, [rows.clamp(0), None])
+        torch.ops.aten._unsafe_masked_index(x, rows >= 0, [rows, torch.arange(5)], 0.5)
+    assert sum(result.right.values()) >= 2, (result.wrong, result.refused)
+
+
+def test_numbers_of_exponential_size() -> None:
+    """Of every bit that a generator gives, the least and the largest too."""
+    how = aten.decompositions()[torch.ops.aten.exponential.default]
+    for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
+        torch.manual_seed(0)
+        drawn = how(torch.empty(100_000, dtype=dtype), 2.0).double()
+        assert drawn.isfinite().all()
+        assert (drawn > 0).all()
+        assert abs(drawn.mean() - 0.5) < 0.01
+        assert abs(drawn.std() - 0.5) < 0.01
+    assert how(torch.empty(3), generator=torch.Generator()) is NotImplemented
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: F.interpolate(x.sin(), scale_factor=(1.5, 2.0), mode="bilinear").cos(),
+        lambda x: F.pad(x.sin(), (1, 1, 2, 2), mode="reflect").cos(),
+        lambda x: F.pad(x[0].sin(), (1, 2), mode="replicate").cos(),
+        lambda x: torch.linalg.cross(x.sin(), x.cos(), dim=1).exp(),
+        lambda x: x.softmax(-1).scatter(-1, x.argmax(-1, keepdim=True), 2.0).log(),
+        lambda x: torch._weight_norm(x.sin(), x[:, :1, :1, :1].exp(), 0).cos(),
+        lambda x: x.new_empty(x.shape).copy_(x.sin()).cos(),
+    ],
+    ids=["bilinear", "reflect", "replicate", "cross", "scatter", "weight_norm", "empty"],
+)
+def test_what_moves_between_elementwise_ops_is_fused(function: Any) -> None:
+    torch._dynamo.reset()
+    x = torch.randn(2, 3, 4, 6)
+    report = explain_model(function, x)
+    found, true = torch.compile(function, backend="fuser")(x), function(x.double())
+    torch.testing.assert_close(found.double(), true, rtol=1e-5, atol=1e-5)
+    assert found.stride() == function(x).stride()
+    assert not any(graph.left or graph.fallbacks for graph in report.graphs)
+
+
+def test_gradients_of_every_other_element_are_fused() -> None:
+    """Rotary embeddings of neighbouring pairs; what one label of each row was given."""
+
+    def f(x: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        turned = torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2) * x.sin()
+        given = x.log_softmax(-1).gather(-1, labels.unsqueeze(-1)).squeeze(-1)
+        return turned, given * 2
+
+    x, labels = torch.randn(3, 4, 6, requires_grad=True), torch.randint(0, 6, (3, 4))
+    report = explain_model(f, x, labels)
+    torch._dynamo.reset()
+    results = torch.compile(f, backend="fuser")(x, labels)
+    wide = x.detach().double().requires_grad_()
+    true = f(wide, labels)
+    (found,) = torch.autograd.grad(sum(t.square().sum() for t in results), x)
+    (exact,) = torch.autograd.grad(sum(t.square().sum() for t in true), wide)
+    torch.testing.assert_close(found.double(), exact, rtol=1e-4, atol=1e-4)
+    assert not any(graph.left or graph.fallbacks for graph in report.graphs), str(report)
 
 
 def test_what_is_written_into_a_slice_is_fused() -> None:

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._prims_common import suggest_memory_format
-from torch.fx.experimental.symbolic_shapes import guard_or_false
+from torch.fx.experimental.symbolic_shapes import guard_or_false, statically_known_true
 
 from fuser.adapters.aten import foreach
 from fuser.adapters.aten.table import row
@@ -29,7 +29,8 @@ _BROKEN_UP = [
     *("special_xlog1py", "trace", "addmv", "deg2rad", "rad2deg", "fmin", "fmax", "copysign"),
     *("diag_embed", "linspace", "logspace", "pixel_shuffle", "pixel_unshuffle"),
     *("reflection_pad1d", "reflection_pad2d", "replication_pad2d", "aminmax", "sinc", "std_mean"),
-    *("select_scatter", "nan_to_num"),
+    *("select_scatter", "nan_to_num", "linalg_cross", "unsafe_split"),
+    *("replication_pad1d", "replication_pad3d", "reflection_pad3d", "_weight_norm_interface"),
 ]
 
 _RECOMPUTED = [
@@ -156,8 +157,10 @@ def _slice_scatter(
     at indices that it computes. The result lies in memory as x.
     """
     size = x.shape[dim]
-    if step != 1 or x.dtype != part.dtype:
+    if x.dtype != part.dtype:
         return NotImplemented
+    if step != 1:
+        return _slice_scatter_apart(x, part, dim, start, end, step)
     order = None
     if not x.is_contiguous():
         order = _order_of_dense(x)
@@ -179,6 +182,54 @@ def _slice_scatter(
     return rows.permute([order.index(d) for d in range(x.ndim)])
 
 
+def _slice_scatter_apart(x: Tensor, part: Tensor, dim: int, start: Any, end: Any, step: Any) -> Any:
+    """Of each element the choice between x and the part with zeros between its rows."""
+    if not all(n is None or type(n) is int for n in (x.shape[dim], start, end, step)):
+        return NotImplemented
+    if not x.is_contiguous():
+        return NotImplemented
+    dim %= x.ndim
+    first, last, _ = slice(start, end).indices(x.shape[dim])
+    places = torch.arange(x.shape[dim], device=x.device) - first
+    chosen = (places >= 0) & (places < last - first) & (places % step == 0)
+    spread = torch.ops.aten.slice_backward(part, x.shape, dim, first, last, step)
+    chosen = chosen.view([-1 if d == dim else 1 for d in range(x.ndim)])
+    return torch.where(chosen, spread, x).contiguous()
+
+
+def _scatter(x: Tensor, dim: int, index: Tensor, src: Any) -> Any:
+    """Where each row of x has one place, all elements look whether they are it: no second tensor
+    is written. The gradient of a gather of one element of each row is such a one.
+    """
+    hot = _one_place(x, dim, index, src)
+    return NotImplemented if hot is None else torch.where(hot, src, x).to(x.dtype).contiguous()
+
+
+def _scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Any:
+    hot = _one_place(x, dim, index, src)
+    return NotImplemented if hot is None else torch.where(hot, x + src, x).contiguous()
+
+
+def _one_place(x: Tensor, dim: int, index: Tensor, src: Any) -> Tensor | None:
+    """Of each element of x, is it the one in its row that `index` names? None where a row has not
+    just one such place, or lies otherwise than the result would.
+    """
+    if x.ndim == 0 or index.ndim != x.ndim or not x.is_contiguous():
+        return None
+    dim %= x.ndim
+    wanted = [1 if d == dim else n for d, n in enumerate(x.shape)]
+    given = [index.shape, *([src.shape] if isinstance(src, Tensor) else [])]
+    if not all(_are_equal(sizes, wanted) for sizes in given):
+        return None
+    places = torch.arange(x.shape[dim], device=x.device)
+    return index == places.view([-1 if d == dim else 1 for d in range(x.ndim)])
+
+
+def _are_equal(a: Sequence[Any], b: Sequence[Any]) -> bool:
+    """Sizes that are so whatever their symbols are."""
+    return all(statically_known_true(n == m) for n, m in zip(a, b, strict=True))
+
+
 def _order_of_dense(x: Tensor) -> list[int] | None:
     """Its dims, the outermost first, where its memory has neither gaps nor overlaps."""
     if not all(type(n) is int for n in (*x.shape, *x.stride())):
@@ -193,6 +244,15 @@ def _native_dropout(x: Tensor, p: float, train: bool | None) -> Any:
         return NotImplemented
     mask = torch.rand_like(x, dtype=torch.promote_types(x.dtype, torch.float32)) >= p
     return x * mask * (1 / (1 - p)), mask
+
+
+def _exponential(x: Tensor, rate: float = 1, *, generator: Any = None) -> Any:
+    """Never 0, of which those who want the logarithm would make infinity, nor infinite."""
+    if generator is not None or rate <= 0 or not x.is_floating_point():
+        return NotImplemented
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    even = torch.rand_like(x, dtype=dtype).clamp(min=torch.finfo(dtype).eps / 4)
+    return (even.log() / -rate).to(x.dtype)
 
 
 def _convolution(x: Tensor, weight: Tensor, bias: Tensor | None, *settings: Any) -> Any:
@@ -258,7 +318,11 @@ def _convolution_backward(g: Tensor, x: Tensor, weight: Tensor, sizes: Any, *set
 _OURS: dict[Any, Callable[..., Any]] = {
     torch.ops.aten._softmax.default: _softmax,
     torch.ops.aten.native_dropout.default: _native_dropout,
+    torch.ops.aten.exponential.default: _exponential,
     torch.ops.aten.slice_scatter.default: _slice_scatter,
+    torch.ops.aten.scatter.src: _scatter,
+    torch.ops.aten.scatter.value: _scatter,
+    torch.ops.aten.scatter_add.default: _scatter_add,
     torch.ops.aten.transpose.int: _transpose,
     torch.ops.aten.addmm.default: _addmm,
     torch.ops.aten.convolution.default: _convolution,

@@ -286,11 +286,11 @@ def _pad(e: Emitter, x: Tensor, widths: Sequence[Any], value: Any = 0, *_: Any) 
 def _slice_backward(
     e: Emitter, g: Tensor, sizes: Sequence[Any], dim: int, start: Any, end: Any, step: Any
 ) -> Tensor:
-    if known(step) != 1:
-        raise Unsupported("the gradient of a slice with steps")
     del end
     dim %= g.ndim
     size = sizes[dim]
+    if known(step) != 1:
+        return _placed_apart(e, g, known(size), dim, known(start), known(step))
     begin = known(start)
     if begin is None:
         first = start
@@ -301,6 +301,21 @@ def _slice_backward(
         else:
             first = begin if whole is None else min(begin, whole)
     return _placed(e, g, size, dim, first)
+
+
+def _placed_apart(
+    e: Emitter, g: Tensor, size: int | None, dim: int, start: int | None, step: int | None
+) -> Tensor:
+    """Each row of g before `step` - 1 rows of zeros: a dim of `step` behind its own, merged."""
+    rows = known(e.size(g, dim))
+    if size is None or start is None or step is None or rows is None:
+        raise Unsupported("the gradient of a slice with steps, of a size that the run tells")
+    first = min(max(start + size, 0) if start < 0 else start, size)
+    apart = e.ops.pad(e.ops.unsqueeze(g, dim + 1), [0, 0] * (g.ndim - 1 - dim) + [0, step - 1], 0)
+    apart = e.ops.merge_dims(apart, dim)
+    if rows * step > size - first:  # nothing is behind the last row, or less than a step
+        apart = _between(e, apart, dim, 0, size - first)
+    return _placed(e, apart, size, dim, first)
 
 
 def _select_backward(e: Emitter, g: Tensor, sizes: Sequence[Any], dim: int, index: Any) -> Tensor:
@@ -368,6 +383,15 @@ def _index(e: Emitter, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
             index = e.ops.add(e.ops.mul(index, size), place)
             x = e.ops.merge_dims(x, dims[0])
     return _by_index(e, x, dims[0], index)
+
+
+def _masked_index(
+    e: Emitter, x: Tensor, mask: Tensor, indices: Sequence[Tensor | None], fill: Any
+) -> Tensor:
+    """`fill` where the mask is false; what the indices say there is not looked at."""
+    kept = [i if i is None else e.ops.where(mask, i, 0) for i in indices]
+    value = e.same(_index(e, e.wide(x), kept), x)
+    return e.pointwise(lambda a: e.ops.where(mask, a, fill), value)
 
 
 def _wrapped(e: Emitter, index: Tensor, size: Any) -> Tensor:
@@ -567,6 +591,8 @@ ROWS: dict[str, Row] = {
     "aten.gather.default": _moved(_gather),
     "aten.embedding.default": _embedding,
     "aten.index.Tensor": _moved(_index),
+    "aten._unsafe_index.Tensor": _moved(_index),
+    "aten._unsafe_masked_index.default": _masked_index,
     "aten.take.default": _moved(_take),
     # What is made in the shape of another tensor takes that from its sizes.
     "aten.full_like.default": _full_like,
@@ -577,12 +603,18 @@ ROWS: dict[str, Row] = {
     "aten.new_zeros.default": _new(0),
     "aten.new_ones.default": _new(1),
     "aten.new_full.default": _new_full,
+    # Nobody may ask what is in these.
+    "aten.empty_like.default": _filled_like(0),
+    "aten.new_empty.default": _new(0),
+    "aten.new_empty_strided.default": lambda e, x, size, _, **named: _new(0)(e, x, size, **named),
 }
 
 CREATIONS: dict[str, Row] = {
     "aten.full.default": _full,
     "aten.zeros.default": _filled(0),
     "aten.ones.default": _filled(1),
+    "aten.empty.memory_format": _filled(0),
+    "aten.empty_strided.default": lambda e, size, _, **named: _filled(0)(e, size, **named),
     "aten.scalar_tensor.default": _scalar_tensor,
     "aten.arange.default": lambda e, end, **named: _arange(e, 0, end, 1, **named),
     "aten.arange.start": _arange,
