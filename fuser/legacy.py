@@ -19,7 +19,7 @@ from fuser.arguments import checked
 from fuser.cache import FusionCache, FusionExecutorCache, options_being
 from fuser.errors import UserError
 from fuser.layout import compute_tensor_descriptor
-from fuser.refused import BY_HAND, ONE_DEVICE, Schedules, refuse
+from fuser.refused import BY_HAND, ONE_DEVICE, Namespace, refuse
 
 if TYPE_CHECKING:
     import torch
@@ -79,9 +79,9 @@ class LegacyDefinition:
             )
 
     @property
-    def sched(self) -> Schedules:
+    def sched(self) -> Namespace:
         """Calls raise Unsupported `by-hand-1`."""
-        return Schedules()
+        return Namespace("fd.sched", BY_HAND, "by-hand-1")
 
     @property
     def ke(self) -> NoReturn:

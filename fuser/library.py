@@ -156,8 +156,8 @@ def sdpfa_fwd(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    bias: Tensor | None = None,
-    mask: Tensor | None = None,
+    bias: Tensor | Scalar | float | None = None,
+    mask: Tensor | Scalar | bool | None = None,
     dropout_p: Scalar | float | None = None,
     is_causal: Scalar | bool | None = None,
     scale: Scalar | float | None = None,
@@ -165,11 +165,17 @@ def sdpfa_fwd(
     """softmax(query @ key^T * scale + bias) @ value by torch's flash attention, of [batch, heads,
     length, head size]: (result, logsumexp, philox_seed, philox_offset), of which sdpfa_bwd() takes
     the last three. `mask` is true where a key counts; scale is 1 / sqrt(head size) by default.
+    Numbers in the places of bias and mask are dropout_p and is_causal, and scale comes next: older
+    definitions have no bias and mask.
 
     GPUs: float16 and bfloat16, heads of at most 256, no bias, no mask. CPU: no dropout. A run
     raises Unsupported `sdpfa-...` for what its device lacks, and for is_causal of different
     lengths. Raises UserError `sdpfa-1` for a scale of 0, and as library() does.
     """
+    older = (Scalar, int, float)
+    if isinstance(bias, older) or isinstance(mask, older):
+        scale = dropout_p if scale is None else scale
+        dropout_p, is_causal, bias, mask = bias, mask, None, None
     if mask is not None:
         allowed = 0.0 if bias is None else bias
         bias = ops.cast(ops.where(mask, allowed, -math.inf), query.dtype())

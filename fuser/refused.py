@@ -99,17 +99,28 @@ class PythonProfiler(_Refused):
     _why, _rule = _TORCH_PROFILER, "profiler-1"
 
 
-class Schedules:
-    """fd.sched: calling any method raises Unsupported `by-hand-1`."""
+class Namespace:
+    """A module of nvFuser, or fd.sched: calling what is in it raises Unsupported, but for what
+    fuser.refused has under the same name."""
+
+    def __init__(self, name: str, why: str, rule: str) -> None:
+        self._name, self._why, self._rule = name, why, rule
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
+        if name in NAMES:
+            return globals()[name]
 
         def method(*args: Any, **kwargs: Any) -> NoReturn:
-            refuse(f"fd.sched.{name}()", BY_HAND, "by-hand-1")
+            refuse(f"{self._name}.{name}()", self._why, self._rule)
 
         return method
+
+
+multidevice = Namespace("multidevice", ONE_DEVICE, "devices-1")
+schedule = Namespace("schedule", BY_HAND, "by-hand-1")
+idm = Namespace("idm", BY_HAND, "by-hand-1")
 
 
 # Methods of nvFuser's TensorView that change or read a schedule.
@@ -145,5 +156,5 @@ NAMES = (
     *("CommunicatorBackend", "IdMappingMode", "LoadStoreOpType", "MemoryType", "ParallelType"),
     *("SchedulerType", "CompileParams", "KernelExecutor", "LaunchParams", "MatmulParams"),
     *("PointwiseParams", "ReductionParams", "Communicator", "DeviceMesh", "PythonProfiler"),
-    "execute_with_dtensors",
+    *("execute_with_dtensors", "idm", "multidevice", "schedule"),
 )

@@ -46,7 +46,7 @@ def slice(
     arg: Tensor,
     start_indices: Sequence[Size],
     end_indices: Sequence[Size | None],
-    strides: Sequence[int] | None = None,
+    strides: Sequence[Size] | None = None,
     manual_normalization: bool = False,
 ) -> Tensor:
     """Elements start, start + stride, ... before end, of each dim. Free.
@@ -54,7 +54,8 @@ def slice(
     Bounds may be Scalars; negative ones count from the end and all are clamped into the dim, as in
     torch indexing; an end of None is the size. `manual_normalization` says that bounds are in range
     already; it changes nothing here. Raises ShapeError `slice-1` unless there is one of each for
-    every dim, `slice-2` for strides below 1, DTypeError `slice-3` for bounds that are no integers.
+    every dim, `slice-2` for strides below 1, DTypeError `slice-3` for bounds that are no integers,
+    Unsupported `number-1` for a stride that only the run knows.
     """
     if len(end_indices) != arg.ndim:
         raise ShapeError(
@@ -63,7 +64,7 @@ def slice(
             rule="slice-1",
         )
     ends: list[Size] = [arg.size(d) if e is None else e for d, e in enumerate(end_indices)]
-    steps = [1] * len(ends) if strides is None else list(strides)
+    steps = [known_number("slice", "strides", n) for n in strides or [1] * len(ends)]
     return _core.slice(ops._builder, arg, list(start_indices), ends, steps)
 
 

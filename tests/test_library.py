@@ -71,6 +71,10 @@ def test_numbers_as_scalars() -> None:
     (got,) = fd.execute([q, 0.5])
     want = F.scaled_dot_product_attention(q, q, q, is_causal=True, scale=0.3)
     torch.testing.assert_close(got, want)
+    older = define(lambda o, x: o.sdpfa_fwd(x, x, x, 0.0, True, 0.3)[0], q)
+    torch.testing.assert_close(older.execute([q])[0], want)
+    older = define(lambda o, x: o.sdpfa_fwd(x, x, x, None, True, scale=0.3)[0], q)
+    torch.testing.assert_close(older.execute([q])[0], want)
     with pytest.raises(Unsupported) as caught:
         fd.ops.sdpfa_fwd(x, x, x, scale=run)
     assert caught.value.rule == "number-1"

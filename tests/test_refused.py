@@ -8,7 +8,7 @@ import pytest
 
 import fuser
 from fuser import FusionDefinition, Unsupported
-from fuser.refused import NAMES
+from fuser.refused import NAMES, Namespace
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -17,11 +17,23 @@ def test_it_is_there_and_refused(name: str) -> None:
     if isinstance(found, EnumType):
         assert len(found) > 1
         return
+    if isinstance(found, Namespace):
+        name, found = f"{name}.anything", found.anything
     with pytest.raises(Unsupported) as caught:
         found()
     assert str(caught.value).startswith(f"{name}(): ")
     assert "hint: " in str(caught.value)
     assert caught.value.rule in ("by-hand-1", "devices-1", "profiler-1")
+
+
+def test_modules_of_nvfuser() -> None:
+    from fuser import idm, multidevice, schedule
+
+    assert multidevice.DeviceMesh is fuser.DeviceMesh
+    assert idm.IdMappingMode.exact is fuser.IdMappingMode.exact
+    with pytest.raises(Unsupported, match=r"^schedule\.inline_most\(\): ") as caught:
+        schedule.inline_most()
+    assert caught.value.rule == "by-hand-1"
 
 
 def test_schedules_of_tensors() -> None:

@@ -12,7 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from fuser import DataType, DTypeError, FusionDefinition, ShapeError, UserError, evaluate
+from fuser import (
+    DataType,
+    DTypeError,
+    FusionDefinition,
+    ShapeError,
+    Unsupported,
+    UserError,
+    evaluate,
+)
 from fuser.testing import compile_batch
 
 X = torch.arange(48.0).reshape(6, 8)
@@ -233,6 +241,17 @@ def test_parts_of_one_tensor_share_a_kernel() -> None:
     for mine, part in zip(got, given.chunk(3, 2), strict=True):
         assert torch.equal(mine, part.reshape(4, 16, 4, 8).permute(0, 2, 1, 3))
     assert len(fd.fec.executor.kernels()) == 1
+
+
+def test_steps_as_scalars() -> None:
+    fd = FusionDefinition()
+    x, run = fd.from_pytorch(X), fd.define_scalar(DataType.Int)
+    steps = fd.define_vector([2, 3])
+    fd.add_output(fd.ops.slice(x, fd.define_vector([1, 0]), [fd.define_scalar(6), 8], steps))
+    assert fd.execute([X, 0])[0].equal(X[1:6:2, ::3])
+    with pytest.raises(Unsupported) as caught:
+        fd.ops.slice(x, [0, 0], [6, 8], [run, 1])
+    assert caught.value.rule == "number-1"
 
 
 def test_half_types_move_as_they_are() -> None:
