@@ -128,7 +128,7 @@ def _foreign(values: Iterable[Any]) -> str | None:
 
 # Arithmetic of rotary embeddings, forward and backward.
 _ON_COMPLEX = {
-    *(torch.ops.aten.complex.default, torch.ops.aten._conj.default),
+    *(torch.ops.aten.complex.default, torch.ops.aten._conj.default, torch.ops.aten.polar.default),
     *(torch.ops.aten.view_as_complex.default, torch.ops.aten.view_as_real.default),
     *(torch.ops.aten.mul.Tensor, torch.ops.aten.neg.default),
 }

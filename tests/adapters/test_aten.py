@@ -437,13 +437,29 @@ def test_what_moves_between_elementwise_ops_is_fused(function: Any) -> None:
     assert not any(graph.left or graph.fallbacks for graph in report.graphs)
 
 
-def test_gradients_of_every_other_element_are_fused() -> None:
-    """Rotary embeddings of neighbouring pairs; what one label of each row was given."""
+def test_numbers_by_size_and_angle_are_fused() -> None:
+    def f(x: torch.Tensor, angle: torch.Tensor) -> torch.Tensor:
+        turned = torch.view_as_complex(x.unflatten(-1, (-1, 2))) * torch.polar(angle.exp(), angle)
+        return torch.view_as_real(turned).flatten(-2)
 
-    def f(x: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    torch._dynamo.reset()
+    x, angle = torch.randn(2, 3, 8), torch.randn(3, 4)
+    report = explain_model(f, x, angle)
+    found = torch.compile(f, backend="fuser")(x, angle)
+    torch.testing.assert_close(found.double(), f(x.double(), angle.double()), rtol=1e-5, atol=1e-5)
+    assert not any(graph.left or graph.fallbacks for graph in report.graphs), str(report)
+
+
+def test_gradients_of_every_other_element_are_fused() -> None:
+    """Rotary embeddings of neighbouring pairs; what one label of each row was given; norms of
+    weights.
+    """
+
+    def f(x: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, ...]:
         turned = torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2) * x.sin()
         given = x.log_softmax(-1).gather(-1, labels.unsqueeze(-1)).squeeze(-1)
-        return turned, given * 2
+        weight = torch._weight_norm(x.exp(), x[:1, :1].cos(), 2)
+        return turned, given * 2, weight * x
 
     x, labels = torch.randn(3, 4, 6, requires_grad=True), torch.randint(0, 6, (3, 4))
     report = explain_model(f, x, labels)

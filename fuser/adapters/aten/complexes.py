@@ -21,12 +21,18 @@ def _as_real(e: Emitter, x: Tensor) -> Tensor:
     return e.ops.stack([e.ops.real(x), e.ops.imag(x)], -1)
 
 
+def _polar(e: Emitter, size: Tensor, angle: Tensor) -> Tensor:
+    parts = (e.pointwise("mul", size, e.pointwise(op, angle)) for op in ("cos", "sin"))
+    return e.ops.complex(*parts)
+
+
 def _conjugate(e: Emitter, x: Tensor) -> Tensor:
     return e.ops.complex(e.ops.real(x), e.ops.neg(e.ops.imag(x)))
 
 
 ROWS: dict[str, Row] = {
     "aten.complex.default": lambda e, a, b: e.ops.complex(a, b),
+    "aten.polar.default": _polar,
     "aten._conj.default": _conjugate,
 }
 

@@ -246,6 +246,17 @@ def _native_dropout(x: Tensor, p: float, train: bool | None) -> Any:
     return x * mask * (1 / (1 - p)), mask
 
 
+def _weight_norm_backward(
+    grad: Tensor, v: Tensor, g: Tensor, norms: Tensor, dim: int
+) -> tuple[Tensor, Tensor]:
+    """Of v * (g / norms), norms those of all dims of v but `dim`."""
+    others = [d for d in range(v.ndim) if d != dim % v.ndim]
+    grad, wide, gain = (t.to(norms.dtype) for t in (grad, v, g))
+    along = (grad * wide).sum(others, keepdim=True) / norms
+    back = (gain / norms) * (grad - wide * (along / norms))
+    return back.to(v.dtype), along.to(g.dtype)
+
+
 def _exponential(x: Tensor, rate: float = 1, *, generator: Any = None) -> Any:
     """Never 0, of which those who want the logarithm would make infinity, nor infinite."""
     if generator is not None or rate <= 0 or not x.is_floating_point():
@@ -319,6 +330,7 @@ _OURS: dict[Any, Callable[..., Any]] = {
     torch.ops.aten._softmax.default: _softmax,
     torch.ops.aten.native_dropout.default: _native_dropout,
     torch.ops.aten.exponential.default: _exponential,
+    torch.ops.aten._weight_norm_interface_backward.default: _weight_norm_backward,
     torch.ops.aten.slice_scatter.default: _slice_scatter,
     torch.ops.aten.scatter.src: _scatter,
     torch.ops.aten.scatter.value: _scatter,
