@@ -1,13 +1,15 @@
 """Gathers that repeat each element, as torch traces the nearest neighbours of F.interpolate.
 
 Indices that the graph computes from nothing are computed when it is compiled. Where each place of
-a dim follows itself n times, the gather is an expanded view and its gradient a sum; torch would
-sort the indices of the gradient.
+a dim follows itself n times, the gather is an expanded view and its gradient a sum. Where few read
+one place, as other interpolations do, the gradient gathers what these were given. Torch would sort
+the indices of the gradient.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 import torch
@@ -19,6 +21,9 @@ from fuser.adapters.nodes import computed, in_order, is_view, tensor_of
 
 aten = torch.ops.aten
 _LONGEST = 1 << 16  # elements of an index
+# Where the place of a dim is read, and, unless all are, which ones are.
+_Reader = tuple[torch.Tensor, torch.Tensor | None]
+_MOST_READERS = 9  # of one place; torch sorts the indices where more elements are added up
 
 
 def repeat_by_views(graph: fx.Graph) -> None:
@@ -36,12 +41,20 @@ def repeat_by_views(graph: fx.Graph) -> None:
             given = [i and _constant(i, known) for i in indices]
             is_known = all(i is None or t is not None for i, t in zip(indices, given, strict=True))
             times = _repetitions(sizes, given) if is_known else None
+            readers = _readers(sizes, given) if is_known and times is None else None
+        if readers is not None and _adds_to_zero(node):
+            with graph.inserting_before(node):
+                result = _added_up(graph, node.args[2], readers)
+            moved.add(result)
+            node.replace_all_uses_with(result)
+            graph.erase_node(node)
+            continue
         if times is None:
             continue
         with graph.inserting_before(node):
             if node.target is aten._unsafe_index.Tensor:
                 result = _repeated(graph, source, times)
-            elif len(node.args) == 4 and node.args[3] and _is_zero(source):
+            elif _adds_to_zero(node):
                 result = _summed(graph, node.args[2], sizes, times)
                 moved.add(result)
             else:
@@ -101,26 +114,69 @@ def _computed_here(node: fx.Node, known: Mapping[fx.Node, torch.Tensor | None]) 
 
 
 def _repetitions(sizes: Sequence[Any], indices: Sequence[torch.Tensor | None]) -> list[int] | None:
-    """How often each dim's elements follow themselves; None for any other gather. The last dims are
-    indexed, each by a tensor of its own dim.
+    """How often each dim's elements follow themselves; None for any other gather."""
+    own = _of_own_dims(sizes, indices)
+    if own is None:
+        return None
+    times = [1] * len(sizes)
+    for dim, index in own.items():
+        count, size = index.numel(), sizes[dim]
+        if count % size or not torch.equal(index, torch.arange(count) // (count // size)):
+            return None
+        times[dim] = count // size
+    return times
+
+
+def _readers(
+    sizes: Sequence[Any], indices: Sequence[torch.Tensor | None]
+) -> dict[int, list[_Reader]] | None:
+    """For each dim that is indexed who reads its places, first, second and so on. None where many
+    read one place.
+    """
+    own = _of_own_dims(sizes, indices)
+    if own is None:
+        return None
+    found = {}
+    for dim, index in own.items():
+        size = sizes[dim]
+        order = torch.argsort(index, stable=True)
+        counts = torch.bincount(index, minlength=size)
+        starts = counts.cumsum(0) - counts
+        found[dim] = [
+            (
+                order[(starts + n).clamp(max=index.numel() - 1)],
+                None if (counts > n).all() else counts > n,
+            )
+            for n in range(int(counts.max()))
+        ]
+    return found if prod(map(len, found.values())) <= _MOST_READERS else None
+
+
+def _of_own_dims(
+    sizes: Sequence[Any], indices: Sequence[torch.Tensor | None]
+) -> dict[int, torch.Tensor] | None:
+    """Of a gather whose last dims are indexed, each by a tensor of its own dim, these as vectors.
+    None for any other gather.
     """
     first = next((d for d, i in enumerate(indices) if i is not None), len(indices))
     given = [i for i in indices[first:] if i is not None]
     if len(indices) != len(sizes) or len(given) != len(sizes) - first or not given:
         return None
-    times = [1] * first
-    for place, (size, index) in enumerate(zip(sizes[first:], given, strict=True)):
-        count = index.numel()
-        own = len(given) - 1 - place  # dims behind its own
-        shape = list(index.shape)
-        if shape[len(shape) - own :] != [1] * own or shape[: len(shape) - own] != [count]:
+    found = {}
+    for dim, index in enumerate(given, first):
+        size, flat = sizes[dim], index.flatten()
+        wanted = [flat.numel(), *[1] * (len(sizes) - 1 - dim)]
+        if type(size) is not int or not flat.numel() or list(index.shape) != wanted:
             return None
-        if type(size) is not int or index.dtype != torch.int64 or count % size:
+        if index.dtype != torch.int64 or not ((flat >= -size) & (flat < size)).all():
             return None
-        if not torch.equal(index.flatten(), torch.arange(count) // (count // size)):
-            return None
-        times.append(count // size)
-    return times
+        found[dim] = torch.where(flat < 0, flat + size, flat)
+    return found
+
+
+def _adds_to_zero(node: fx.Node) -> bool:
+    is_put = node.target is aten._unsafe_index_put.default and len(node.args) == 4
+    return is_put and bool(node.args[3]) and _is_zero(node.args[0])
 
 
 def _is_zero(node: Any) -> bool:
@@ -153,6 +209,40 @@ def _summed(graph: fx.Graph, g: fx.Node, sizes: Sequence[int], times: Sequence[i
     result = _call(graph, aten.sum.dim_IntList, x, [d + i + 1 for i, d in enumerate(repeats)])
     result.meta["val"] = _ordered_like(tensor_of(result), tensor_of(g))
     return result
+
+
+def _added_up(graph: fx.Graph, g: fx.Node, readers: Mapping[int, list[_Reader]]) -> fx.Node:
+    """For each place the sum of the elements of g of those who read it, dim by dim."""
+    x = g
+    for dim in reversed(list(readers)):
+        behind = tensor_of(g).ndim - 1 - dim
+        total: fx.Node | None = None
+        for places, exist in readers[dim]:
+            indices = [*[None] * dim, _held(graph, places, g)]
+            part = _call(graph, aten._unsafe_index.Tensor, x, indices)
+            if exist is not None:
+                mask = _held(graph, exist, g)
+                mask = _call(graph, aten.view.default, mask, [-1, *[1] * behind])
+                kind = {"dtype": tensor_of(g).dtype, "device": tensor_of(g).device}
+                zero = _call(graph, aten.full.default, [], 0, **kind)
+                part = _call(graph, aten.where.self, mask, part, zero)
+            total = part if total is None else _call(graph, aten.add.Tensor, total, part)
+        assert total is not None
+        x = total
+    return x
+
+
+def _held(graph: fx.Graph, value: torch.Tensor, like: fx.Node) -> fx.Node:
+    """A tensor that the graph's module holds, on the device of `like`."""
+    module, fake = graph.owning_module, tensor_of(like)
+    assert module is not None
+    name = f"_fuser_places_{len(list(module.buffers()))}"
+    with unset_fake_temporarily():
+        held = value.to(fake.device)
+    module.register_buffer(name, held, persistent=False)
+    node = graph.get_attr(name)
+    node.meta["val"] = fake.fake_mode.from_tensor(held)
+    return node
 
 
 def _ordered_like(value: torch.Tensor, other: torch.Tensor) -> torch.Tensor:

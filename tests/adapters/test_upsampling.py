@@ -45,6 +45,33 @@ def test_nearest_neighbours(sizes: tuple[int, ...], factor) -> None:
     assert not {op for op in left if "index" in op}
 
 
+@pytest.mark.parametrize(
+    ("sizes", "settings"),
+    [
+        ((2, 3, 4, 5), {"scale_factor": 2.0, "mode": "bilinear"}),
+        ((2, 3, 5, 7), {"size": (3, 9), "mode": "bilinear", "align_corners": True}),
+        ((2, 3, 7), {"size": 12, "mode": "linear"}),
+        ((2, 3, 5, 4), {"size": (7, 6)}),
+        ((2, 3, 1, 4), {"size": (2, 3)}),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("last", [False, True])
+def test_what_reads_a_place_is_added_up(sizes: tuple[int, ...], settings: dict, last: bool) -> None:
+    x = torch.randn(sizes)
+    if last and x.ndim == 4:
+        x = x.to(memory_format=torch.channels_last)
+    f = lambda x: F.interpolate(x.sin(), **settings) * 2  # noqa: E731
+    (result, gradient), left = run(f, x)
+    wide = x.double().requires_grad_()
+    expected = f(wide)
+    (true,) = torch.autograd.grad(expected, wide, torch.ones_like(expected).cumsum(-1))
+    torch.testing.assert_close(result.double(), expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(gradient.double(), true, rtol=1e-4, atol=1e-4)
+    assert result.stride() == f(x).stride()
+    assert not {op for op in left if "index" in op}
+
+
 def test_channels_last() -> None:
     x = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
     f = lambda x: F.interpolate(x, scale_factor=2.0).cos()  # noqa: E731
