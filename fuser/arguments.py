@@ -186,7 +186,9 @@ def blame(
     if rule not in ("", "internal", "argument-kind-1", "op-arity-1"):
         return
     signature = inspect.signature(method)
-    shown = [p for p in signature.parameters.values() if p.name not in ("self", "ops")]
+    shown = list(signature.parameters.values())
+    if shown and shown[0].name in ("self", "ops"):
+        del shown[0]
     plain = [p.replace(annotation=p.empty) for p in shown]
     usage = str(signature.replace(parameters=plain, return_annotation=signature.empty))
     usage = name + re.sub(r"<(DataType\.\w+): \d+>", r"\1", usage)

@@ -249,13 +249,18 @@ def test_foreign_types(fd: FusionDefinition) -> None:
     before = repr(fd)
     assert (x == None) is False  # noqa: E711 - Python's fallback, and nothing is defined
     assert (x != "text") is True
-    for value in ("text", None, [1], torch.ones(2)):
+    for value, name in [
+        ("text", "str"),
+        (None, "NoneType"),
+        ([1], "list"),
+        (torch.ones(2), "torch.Tensor"),
+    ]:
         with pytest.raises(UserError) as caught:
             fd.ops.add(x, value)
         assert caught.value.rule == "operand-1"
         assert str(caught.value) == (
             "add(): operand 1: expected a Tensor, a Scalar or a number, "
-            f"got {type(value).__name__}\n"
+            f"got {name}\n"
             "  hint: pass data as an input of the definition; a number of another library by "
             "float(x) or int(x)"
         )
