@@ -530,6 +530,7 @@ REFUSED: list[tuple[str, type[Exception], Callable[[Any, Any], Any]]] = [
     ("library-3", UserError, lambda o, x: o.library("cumsum", [x], dim=0.5)),
     ("library-dtype-1", DTypeError, lambda o, x: o.scaled_mm(x, x, x, x)),
     ("library-rank-1", ShapeError, lambda o, x: o.sdpfa_fwd(x, x, x)),
+    ("library-rank-1", ShapeError, lambda o, x: o.linear(x, o.sum(x, 0), o.sum(x, 0))),
 ]
 
 

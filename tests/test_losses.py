@@ -165,6 +165,9 @@ def test_loss_2() -> None:
         )
     with pytest.raises(ShapeError):
         fd.ops.nll_loss(fd.define_tensor([]), fd.define_tensor([], dtype=DataType.Int))
+    with pytest.raises(ShapeError) as caught:  # probabilities have the shape of the logits
+        fd.ops.cross_entropy(fd.define_tensor([]), fd.define_tensor([]))
+    assert caught.value.rule == "loss-2"
 
 
 @pytest.mark.parametrize("name", losses.__all__)

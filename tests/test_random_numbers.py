@@ -191,6 +191,18 @@ def test_uniform(dtype: torch.dtype) -> None:
     assert abs((u[1:] * u[:-1]).mean() - u.mean() ** 2) < 5 / math.sqrt(COUNT) / 4
 
 
+@pytest.mark.parametrize(("low", "high"), [(0, 4), (0.5, 1), (0.0, -2.0)])
+def test_uniform_is_scaled_where_one_bound_is_that_of_the_unit(low: float, high: float) -> None:
+    """By powers of two, so exactly."""
+
+    def build(fd: FusionDefinition) -> list[Any]:
+        shape = [fd.define_tensor([-1]).size(0)]
+        return [fd.ops.uniform(*bounds, shape, **FIXED) for bounds in ((0, 1), (low, high))]
+
+    unit, scaled = run(build, [torch.empty(100)])
+    assert torch.equal(scaled, unit * (high - low) + low)
+
+
 def test_uniform_between_bounds() -> None:
     def build(fd: FusionDefinition) -> Any:
         low = fd.define_scalar(DataType.Double)
@@ -248,9 +260,10 @@ def test_dropout_of_what_is_not_training() -> None:
     assert mask.all()
 
 
-def test_random_2() -> None:
+@pytest.mark.parametrize("given", ["rng_seed", "rng_offset"])
+def test_random_2(given: str) -> None:
     with pytest.raises(UserError, match="go together") as caught:
-        FusionDefinition().ops.normal(0, 1, [3], rng_seed=1)
+        FusionDefinition().ops.normal(0, 1, [3], **{given: 1})
     assert caught.value.rule == "random-2"
 
 

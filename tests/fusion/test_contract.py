@@ -167,7 +167,8 @@ def test_a_coin_compares_integers(op: str, limit: float) -> None:
     ],
 )
 def test_what_is_not_exact_stays_a_comparison_of_floats(changes: dict[str, Any]) -> None:
-    fd = coins(**({"op": "ge", "unit": UNIT, "limit": 0.1} | changes))
+    asked: dict[str, Any] = {"op": "ge", "unit": UNIT, "limit": 0.1}
+    fd = coins(**(asked | changes))
     words = torch.arange(-8, 8, dtype=torch.int32) * 123_456_789
     if changes.get("dtype") is DataType.Int:
         words = words.long() << 20
