@@ -27,6 +27,8 @@ COVERED = {
     "csrc/lower/tile_grid.cpp": ("tests/lower/test_tiles.py", "a part of the builder of tiles"),
     "csrc/lower/tile_rows.cpp": ("tests/lower/test_tiles.py", "a part of the builder of tiles"),
     "csrc/lower/tile_edges.cpp": ("tests/lower/test_tiles.py", "a part of the builder of tiles"),
+    "csrc/lower/stage_walks.cpp": ("tests/lower/test_stages.py", "a part of the builder of stages"),
+    "csrc/lower/stage_crossings.cpp": ("tests/lower/test_stages.py", "a part of that builder"),
     "csrc/driver/call.cpp": ("tests/driver/test_executor.py", "a part of the executor's way down"),
     "csrc/driver/explanation.cpp": ("tests/test_explain.py", "what fuser.explain shows"),
     "csrc/torch/executor.cpp": ("tests/torch/test_module.py", "what the module's executor runs"),

@@ -1,0 +1,118 @@
+#include <algorithm>
+
+#include "base/error.h"
+#include "lower/stage_builder.h"
+
+namespace fuser::stage {
+namespace {
+
+// Shared memory has 32 banks of one word: so many bytes of a warp's access are served at once.
+constexpr int bank_bytes = 4;
+constexpr int warp = 32;
+
+}  // namespace
+
+void Builder::declare_crossings() {
+  for (const Stored& stored : schedule.stored) {
+    FUSER_ASSERT(stored.place == Place::Shared, "values cross stages in shared memory");
+    const auto computes = [&](const Stage& s) {
+      return std::find(s.computed.begin(), s.computed.end(), stored.value) != s.computed.end();
+    };
+    Crossing c{.value = stored.value};
+    while (!computes(schedule.stages[c.from])) ++c.from;
+    FUSER_ASSERT(c.from + 1 < walks.size(), "a value of the last stage crosses to no other");
+    c.along = walks[c.from + 1].lane_dim;
+    c.across = walks[c.from].lane_dim;
+    c.run = walks[c.from + 1].lanes;
+    const Value& v = values()[c.value];
+    // Threads that write at once stand in different rows, at the same run or at few of them.
+    const int bytes = c.run * size_of(v.dtype);
+    const int at_once = std::min(warp, warp * bank_bytes / bytes);
+    c.turn = std::max({1, bank_bytes / bytes, at_once / walks[c.from].threads_x});
+    c.pitch = static_cast<int>(tile[c.along]);
+    // Single elements: rows that end one bank further on do the same with constant offsets.
+    if (c.run == 1 && walks[c.from].lanes == 1) {
+      c.turn = 0;
+      c.pitch += std::max(1, bank_bytes / bytes);
+    }
+    c.turned = new_array(text("t", c.value), v.dtype,
+                         elements(walks[c.from], axes_of_dim[c.along] | axes_of_dim[c.across]));
+    c.array = new_array(text("s", c.value), v.dtype,
+                        elements(walks[c.from + 1], axes_of_dim[c.along] | axes_of_dim[c.across]));
+    kernel.buffers.push_back({.name = text("tile", c.value),
+                              .dtype = v.dtype,
+                              .read = true,
+                              .written = true,
+                              .kind = Buffer::Kind::Shared,
+                              .elements = constant(c.pitch * tile[c.across])});
+    c.buffer = static_cast<int>(kernel.buffers.size()) - 1;
+    crossings.push_back(c);
+  }
+}
+
+const Loop* Builder::turned_loop(const Walk& w, const Crossing& c) const {
+  const Loop* out = nullptr;
+  for (const Loop& l : w.steps)
+    if (l.dim == c.along) out = &l;
+  FUSER_ASSERT(out && out->extent == c.run, "value ", c.value, " is turned by runs of ", c.run);
+  return out;
+}
+
+// Where a thread's run lies in the tile. Runs of a row are rotated by where the row stands:
+// threads that write one column of runs, and threads that read one row of them, are spread over
+// all banks.
+Expr Builder::tile_offset(const Walk& w, const Crossing& c, Expr lane) {
+  Expr row = exprs().mul(exprs().add(w.in_tile[c.across], lane), constant(c.pitch));
+  if (!c.turn) return exprs().add(row, w.run[c.along]);
+  Expr turn = exprs().mul(w.run[c.across], constant(c.turn));
+  Expr run = exprs().mod(exprs().add(w.run[c.along], turn), constant(tile[c.along] / c.run));
+  return exprs().add(row, exprs().mul(run, constant(c.run)));
+}
+
+Expr Builder::turned(const Walk& w, const Crossing& c, Expr lane, Expr within) {
+  const Loop* loop = turned_loop(w, c);
+  Expr at = constant(0);
+  for (size_t i = 0; i < w.steps.size(); ++i)
+    if (&w.steps[i] != loop)
+      at = exprs().add(exprs().mul(at, constant(w.steps[i].extent)), w.step[i]);
+  at = exprs().add(exprs().mul(at, constant(w.lanes)), lane);
+  return exprs().add(exprs().mul(at, constant(c.run)), within);
+}
+
+bool Builder::write_tiles(size_t s, Body& body) {
+  const Walk& w = walks[s];
+  bool any = false;
+  for (const Crossing& c : crossings) {
+    if (c.from != s) continue;
+    any = true;
+    nest(
+        w, ~AxisSet{0}, body,
+        [&](Body& out) {
+          for_lanes(w, out, [&](Body& lane_body, Expr lane) {
+            lane_body.push_back({Write{.array = c.turned,
+                                       .element = turned(w, c, lane, constant(0)),
+                                       .width = c.run,
+                                       .buffer = c.buffer,
+                                       .offset = tile_offset(w, c, lane)}});
+          });
+        },
+        turned_loop(w, c));
+  }
+  return any;
+}
+
+void Builder::read_tiles(size_t s, Body& body) {
+  const Walk& w = walks[s];
+  for (const Crossing& c : crossings) {
+    if (c.from + 1 != s) continue;
+    nest(w, ~AxisSet{0}, body, [&](Body& out) {
+      out.push_back({Load{.array = c.array,
+                          .element = element(w, ~AxisSet{0}, constant(0)),
+                          .width = w.lanes,
+                          .buffer = c.buffer,
+                          .offset = tile_offset(w, c, constant(0))}});
+    });
+  }
+}
+
+}  // namespace fuser::stage
