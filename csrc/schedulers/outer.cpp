@@ -78,26 +78,33 @@ struct Walk {
   int64_t blocks = 0;
 };
 
-Walk walk_of(const Problem& p, const Shape& shape, const Device& device, int64_t length,
-             int64_t tiles, int threads_x, int vector, bool shifted) {
+// What is known of them by then; a tile: the columns of a block.
+struct Columns {
+  int64_t length, tiles;
+  int threads_x, vector;
+  bool shifted;
+};
+
+Walk walk_of(const Problem& p, const Shape& shape, const Device& device, const Columns& c) {
   const bool takes = takes_arrays(p), many_registers = takes || shape.staged > 1;
-  const bool cut = shape.walks == 1 && tiles < 4 * device.processors;
+  const bool cut = shape.walks == 1 && c.tiles < 4 * device.processors;
   // What many blocks found for few columns is merged by one: large blocks leave it less.
-  const bool large = cut && many_registers && threads_x < warp && 4 * tiles <= device.processors;
+  const bool large =
+      cut && many_registers && c.threads_x < warp && 4 * c.tiles <= device.processors;
   int threads = large ? 2 * block_threads : block_threads;
-  while (threads > 64 && threads / threads_x > length) threads /= 2;
-  Walk w{.threads_y = std::max(1, threads / threads_x)};
+  while (threads > 64 && threads / c.threads_x > c.length) threads /= 2;
+  Walk w{.threads_y = std::max(1, threads / c.threads_x)};
   // What is stored on the way takes most of the time, and more blocks of fewer steps share it
   // better (8192x30522 of bfloat16 with a store of as many on an H200: 64 and 69% of a copy).
   const bool stores = cut && shape.stores_rows && !many_registers;
   int most = shape.staged > 1 || stores ? most_steps / 2 : most_steps;
   if (takes)
-    most = std::min(most, std::max(2, taken_elements / vector));
-  else if (shifted)
-    most = std::min(most, shifted_elements / vector);
-  const int64_t steps = (length + w.threads_y - 1) / w.threads_y;
+    most = std::min(most, std::max(2, taken_elements / c.vector));
+  else if (c.shifted)
+    most = std::min(most, shifted_elements / c.vector);
+  const int64_t steps = (c.length + w.threads_y - 1) / w.threads_y;
   w.unroll = static_cast<int>(std::clamp<int64_t>(ceil_pow2(steps), 1, most));
-  w.serial = int64_t{w.threads_y} * w.unroll < length;
+  w.serial = int64_t{w.threads_y} * w.unroll < c.length;
   // As many as are resident at once, lest a second wave is half empty.
   const int resident = large ? 1 : many_registers ? 2 : stores ? 8 : 4;
   if (w.serial && cut) w.blocks = resident * device.processors;
@@ -158,8 +165,12 @@ Plan plan_outer(Problem& p, const Hints& hints, const Device& device) {
     const int64_t tiles = (width + threads_x * vector - 1) / (threads_x * vector);
     if (shape.walks > 1 && hints.pieces != Pieces::None && tiles < 2 * device.processors)
       return {.scheduler = "pieces", .fields = {}};
-    const Walk walk = walk_of(single_pass ? *p.single_pass : p, shape, device, length, tiles,
-                              threads_x, vector, shifted != 0);
+    const Walk walk = walk_of(single_pass ? *p.single_pass : p, shape, device,
+                              {.length = length,
+                               .tiles = tiles,
+                               .threads_x = threads_x,
+                               .vector = vector,
+                               .shifted = shifted != 0});
     threads_y = walk.threads_y;
     unroll = walk.unroll;
     serial = walk.serial;

@@ -1,7 +1,7 @@
 // Tensors that disagree on the innermost axis: some are contiguous along X, others along Y. A block
 // takes a tile of both. Whatever lies along X is loaded and stored by threads whose lanes run along
 // X, the rest by threads whose lanes run along Y, 16 bytes at a time on both sides; what one side
-// needs of the other crosses in shared memory (lower/stages.cpp).
+// needs of the other crosses in shared memory (lower/stage_crossings.cpp).
 //
 // Where a row along one side is only a few elements long, a tile of such rows would move little at
 // once: the pointwise scheduler then walks the kernel in the order of what is stored, and what lies
@@ -279,99 +279,135 @@ Verdict match_transpose(Problem& p) {
   return verdict;
 }
 
-Plan plan_transpose(Problem& p, const Hints& hints, const Device& device) {
-  const Sides s = sides_of(p);
-  std::array<int64_t, 2> most{};
-  for (const Side side : {X, Y}) most[side] = hints.at_most(extent_of(p, s.axes(side)));
+namespace {
 
-  // A side has the widest vectors that move most of its bytes.
-  std::array<int, 2> vector = s.vector;
-  const auto moves_whole = [&](size_t i, Side side) {
-    return vector[side] > 1 && can_vector(p, p.accesses[i], s.axes(side), hints, vector[side]);
-  };
-  const auto moves_most = [&](Side side) {
+// What becomes a plan, by side.
+struct Tiling {
+  std::array<int64_t, 2> most{};  // elements along it, at the most
+  std::array<int, 2> vector{};
+  std::array<int64_t, 2> tile{};
+  Side stored = None;
+  bool runs = false;  // single elements are stored, in runs of several vectors' length
+};
+
+bool moves_whole(Problem& p, const Sides& s, const Hints& hints, size_t access, Side side,
+                 int vector) {
+  return vector > 1 && can_vector(p, p.accesses[access], s.axes(side), hints, vector);
+}
+
+// The widest vectors of a side that move most of its bytes.
+int vector_of(Problem& p, const Sides& s, const Hints& hints, Side side) {
+  const auto moves_most = [&](int vector) {
     int whole = 0, all = 0;
     for (size_t i = 0; i < p.accesses.size(); ++i) {
       if (s.of[i] != side) continue;
       all += size_of(p.accesses[i].dtype);
-      if (moves_whole(i, side)) whole += size_of(p.accesses[i].dtype);
+      if (moves_whole(p, s, hints, i, side, vector)) whole += size_of(p.accesses[i].dtype);
     }
     return 2 * whole >= all;
   };
+  int vector = s.vector[side];
+  while (vector > 1 && !moves_most(vector)) vector /= 2;
+  return vector;
+}
+
+// The tile of a side by its vectors.
+int64_t tile_of(Problem& p, const Sides& s, const Hints& hints, const Tiling& t, Side side) {
+  // Where the last tile would be a half: from channels-last, 64 images of 256 x 3136 bfloat16, on
+  // an H200, 54.6 us with whole ones, 50.9 with halves.
+  const int64_t half = whole_tile(s, side) / 2;
+  int64_t tile =
+      s.vector[side] > 1 && t.vector[side] == 1 ? scalar_tile : threads_along * t.vector[side];
+  if (t.runs) tile = side == t.stored ? run_along(p) : warp;
+  Expr extent = extent_of(p, s.axes(side));
+  const bool ends_in_half = t.vector[side] == s.vector[side] && tile == 2 * half &&
+                            !hints.divides(extent, 2 * half) && hints.divides(extent, half);
+  return ends_in_half ? half : tile;
+}
+
+// Where a stored row ends inside its last tile, one tile holds it whole: what is stored is one
+// run of memory from row to row. 64 images of n x 768 on an H200, in us, before and after:
+// bfloat16 10.0 and 8.6 (n = 100), 14.5 and 13.3 (196), 18.4 and 16.0 (250), float32 22.7
+// and 21.4 (196).
+void hold_stored_rows(Problem& p, const Sides& s, const Hints& hints, Tiling& t) {
+  const Side stored = t.stored;
+  if (stored == None || t.vector[stored] == 1 ||
+      hints.divides(extent_of(p, s.axes(stored)), whole_tile(s, stored) / 2))
+    return;
+  const int64_t row = ceil_pow2(t.most[stored]);
+  if (row <= t.tile[stored] || row > longest_row) return;
+  t.tile[stored] = row;
+  t.tile[other(stored)] = std::min<int64_t>(t.tile[other(stored)], warp * longest_row / row);
+}
+
+// Tiles no longer than what there is of a side, and together no larger than shared memory.
+void fit(const Problem& p, const Sides& s, const Device& device, Tiling& t) {
   for (const Side side : {X, Y}) {
-    while (vector[side] > 1 && !moves_most(side)) vector[side] /= 2;
-    if (vector[side] < s.vector[side] && most[side] <= short_row)
+    int64_t fits = t.tile[side];
+    while (fits / 2 >= t.most[side] && fits > t.vector[side]) fits /= 2;
+    // A tile of less than a half is longer along the other side.
+    if (4 * fits <= t.tile[side])
+      t.tile[other(side)] = std::min<int64_t>(t.tile[other(side)] * (t.tile[side] / fits),
+                                              4 * threads_along * t.vector[other(side)]);
+    t.tile[side] = fits;
+  }
+  const int bytes = bytes_of(p, s.crossing[X]) + bytes_of(p, s.crossing[Y]);
+  const int limit = std::min(shared_bytes, device.shared_per_block);
+  while (bytes * t.tile[X] * t.tile[Y] > limit)
+    (t.tile[X] > t.tile[Y] ? t.tile[X] : t.tile[Y]) /= 2;
+}
+
+// Does the tile, or one that it divides and that was asked about, divide its axis?
+bool is_exact(Problem& p, const Sides& s, const Hints& hints, const Tiling& t, Side side) {
+  const auto divides = [&](int64_t whole) {
+    return whole % t.tile[side] == 0 && hints.divides(extent_of(p, s.axes(side)), whole);
+  };
+  return divides(whole_tile(s, side)) || divides(whole_tile(s, side) / 2);
+}
+
+}  // namespace
+
+Plan plan_transpose(Problem& p, const Hints& hints, const Device& device) {
+  const Sides s = sides_of(p);
+  Tiling t;
+  for (const Side side : {X, Y}) t.most[side] = hints.at_most(extent_of(p, s.axes(side)));
+  for (const Side side : {X, Y}) {
+    t.vector[side] = vector_of(p, s, hints, side);
+    if (t.vector[side] < s.vector[side] && t.most[side] <= short_row)
       return plan_pointwise(p, order_of_stores(p, s), hints);
   }
   // Few of the lanes of the last tile of a row may be idle: rows are several tiles long.
-  const Side stored = stored_side(p, s);
-  const bool runs = stored != None && s.vector[stored] > 1 && vector[stored] == 1 &&
-                    most[stored] > 4 * run_along(p);
-  if (runs) vector = {1, 1};
+  t.stored = stored_side(p, s);
+  t.runs = t.stored != None && s.vector[t.stored] > 1 && t.vector[t.stored] == 1 &&
+           t.most[t.stored] > 4 * run_along(p);
+  if (t.runs) t.vector = {1, 1};
   bool tail = false;
-  std::array<int64_t, 2> tile{};
   for (const Side side : {X, Y}) {
-    tail = tail || !hints.divides(extent_of(p, s.axes(side)), vector[side]);
-    tile[side] =
-        s.vector[side] > 1 && vector[side] == 1 ? scalar_tile : threads_along * vector[side];
-    if (runs) tile[side] = side == stored ? run_along(p) : warp;
-    // Where the last tile would be a half: from channels-last, 64 images of 256 x 3136 bfloat16, on
-    // an H200, 54.6 us with whole ones, 50.9 with halves.
-    const int64_t half = whole_tile(s, side) / 2;
-    Expr extent = extent_of(p, s.axes(side));
-    if (vector[side] == s.vector[side] && tile[side] == 2 * half &&
-        !hints.divides(extent, 2 * half) && hints.divides(extent, half))
-      tile[side] = half;
+    tail = tail || !hints.divides(extent_of(p, s.axes(side)), t.vector[side]);
+    t.tile[side] = tile_of(p, s, hints, t, side);
   }
-  // Where a stored row ends inside its last tile, one tile holds it whole: what is stored is one
-  // run of memory from row to row. 64 images of n x 768 on an H200, in us, before and after:
-  // bfloat16 10.0 and 8.6 (n = 100), 14.5 and 13.3 (196), 18.4 and 16.0 (250), float32 22.7
-  // and 21.4 (196).
-  if (stored != None && vector[stored] > 1 &&
-      !hints.divides(extent_of(p, s.axes(stored)), whole_tile(s, stored) / 2)) {
-    const int64_t row = ceil_pow2(most[stored]);
-    if (row > tile[stored] && row <= longest_row) {
-      tile[stored] = row;
-      tile[other(stored)] = std::min<int64_t>(tile[other(stored)], warp * longest_row / row);
-    }
-  }
+  hold_stored_rows(p, s, hints, t);
+  fit(p, s, device, t);
   int64_t wide = 0;
   for (size_t i = 0; i < p.accesses.size() && i < 63; ++i)
-    if (const Side side = lanes_of(p, s, i); side != None && moves_whole(i, side))
+    if (const Side side = lanes_of(p, s, i);
+        side != None && moves_whole(p, s, hints, i, side, t.vector[side]))
       wide |= int64_t{1} << i;
-
-  const int bytes = bytes_of(p, s.crossing[X]) + bytes_of(p, s.crossing[Y]);
-  for (const Side side : {X, Y}) {
-    int64_t fits = tile[side];
-    while (fits / 2 >= most[side] && fits > vector[side]) fits /= 2;
-    // A tile of less than a half is longer along the other side.
-    if (4 * fits <= tile[side])
-      tile[other(side)] = std::min<int64_t>(tile[other(side)] * (tile[side] / fits),
-                                            4 * threads_along * vector[other(side)]);
-    tile[side] = fits;
-  }
-  const int limit = std::min(shared_bytes, device.shared_per_block);
-  while (bytes * tile[X] * tile[Y] > limit) (tile[X] > tile[Y] ? tile[X] : tile[Y]) /= 2;
   // Who moves single elements of a square has half as many: 59% of a copy for odd rows of bfloat16,
   // against 55.
-  const int turned = vector[X] * vector[Y];
-  std::array<bool, 2> exact{};
-  for (const Side side : {X, Y})
-    for (const int64_t whole : {whole_tile(s, side), whole_tile(s, side) / 2})
-      exact[side] = exact[side] ||
-                    (whole % tile[side] == 0 && hints.divides(extent_of(p, s.axes(side)), whole));
-  const int wanted = turned == 1 && !runs ? 2 * block_threads : block_threads;
-  const int64_t threads = std::min<int64_t>(wanted, tile[X] * tile[Y] / turned);
+  const int turned = t.vector[X] * t.vector[Y];
+  const int wanted = turned == 1 && !t.runs ? 2 * block_threads : block_threads;
+  const int64_t threads = std::min<int64_t>(wanted, t.tile[X] * t.tile[Y] / turned);
   return {.scheduler = "transpose",
           .fields = {{"threads", threads},
-                     {"tile_x", tile[X]},
-                     {"tile_y", tile[Y]},
-                     {"vector_x", vector[X]},
-                     {"vector_y", vector[Y]},
+                     {"tile_x", t.tile[X]},
+                     {"tile_y", t.tile[Y]},
+                     {"vector_x", t.vector[X]},
+                     {"vector_y", t.vector[Y]},
                      {"min_blocks", min_blocks(p, turned, threads)},
                      {"tail", tail},
-                     {"exact_x", exact[X]},
-                     {"exact_y", exact[Y]},
+                     {"exact_x", is_exact(p, s, hints, t, X)},
+                     {"exact_y", is_exact(p, s, hints, t, Y)},
                      {"wide", wide}}};
 }
 
