@@ -252,7 +252,7 @@ struct Printer {
     return text("fd.ops.result(T", d.of->id, ", ", d.index, ")");
   }
 
-  std::string call(const Tensor& t, const Iota& d) const {
+  std::string call(const Tensor& t, const Iota&) const {
     return text("fd.ops.iota(", scalar(t.shape[0]), ")");
   }
 

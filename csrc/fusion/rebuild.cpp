@@ -103,7 +103,7 @@ struct Rebuilder {
 
   void append(const Tensor& t, const Result& d) { result(out, at(d.of), d.index, t.location); }
 
-  void append(const Tensor& t, const Iota& d) { iota(out, mapped(t.shape[0]), t.location); }
+  void append(const Tensor& t, const Iota&) { iota(out, mapped(t.shape[0]), t.location); }
 
   void append(const Tensor& t, const TakeAlongAxis& d) {
     take_along_axis(out, at(d.arg), at(d.index), d.dim, d.same_sizes, t.location);

@@ -252,8 +252,7 @@ bool has_term(Expr sum, Expr what) {
 std::vector<Expr> few_factors(std::initializer_list<Expr> of) {
   constexpr size_t most = 256;
   size_t count = 0;
-  std::vector<Expr> out, open(of);
-  std::reverse(open.begin(), open.end());
+  std::vector<Expr> out, open(std::rbegin(of), std::rend(of));
   while (!open.empty()) {
     const Expr e = open.back();
     open.pop_back();
