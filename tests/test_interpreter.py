@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from fuser import DataType
+from fuser import DataType, FusionDefinition, ShapeError, evaluate
 from fuser.interpreter import convert, torch_dtype
 
 FLOATS = [DataType.Half, DataType.BFloat16, DataType.Float8_e4m3fn, DataType.Float8_e5m2]
@@ -59,3 +59,19 @@ def test_narrow_floats_are_those_of_torch(dtype: DataType) -> None:
     inside = given.clamp(-448, 448) if dtype == DataType.Float8_e4m3fn else given
     expected = inside.float().to(torch_dtype(dtype)).double()
     torch.testing.assert_close(convert(given, dtype), expected, rtol=0, atol=0, equal_nan=True)
+
+
+def test_a_dim_that_was_expanded_is_squeezed_where_asked() -> None:
+    for asked in (True, False):
+        fd = FusionDefinition()
+        x = fd.define_tensor([1, -1])
+        rows = fd.define_tensor([-1, -1])
+        wide = fd.ops.expand(x, [rows.size(0), -1])
+        fd.add_output(fd.ops.squeeze(wide, [0], squeeze_expanded=asked))
+        given = torch.tensor([[1.0, 2.0]])
+        if asked:
+            assert evaluate(fd, [given, torch.ones(3, 2)])[0].tolist() == [1.0, 2.0]
+        else:
+            with pytest.raises(ShapeError) as caught:
+                evaluate(fd, [given, torch.ones(3, 2)])
+            assert caught.value.rule == "squeeze-2"

@@ -54,9 +54,10 @@ def cubin_info(cubin: bytes) -> dict[str, KernelResources]:
     reserved = _SYSTEM_SHARED_BYTES if _architecture(file) >= 90 else 0
     kernels = {}
     for section in file.sections:
-        # A kernel has parameters in constant bank 0; a function that it calls has none.
+        # A kernel has parameters in constant bank 0; a function that it calls has none, and neither
+        # has a section that is no code.
         name = section.name.removeprefix(".text.")
-        if name == section.name or file.section(f".nv.constant0.{name}") is None:
+        if file.section(f".nv.constant0.{name}") is None:
             continue
         shared = file.section(f".nv.shared.{name}")
         kernels[name] = KernelResources(

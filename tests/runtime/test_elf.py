@@ -1,5 +1,6 @@
 """fuser/runtime/elf: read what the compiler and the linker wrote."""
 
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +29,31 @@ def test_cut_file(size: int) -> None:
     data = Path(_core.__file__).read_bytes()
     with pytest.raises(ValueError, match="ELF file"):
         elf.parse(data[:size])
+
+
+def test_a_file_may_end_with_its_table_of_programs() -> None:
+    """A header, one program and, as in files of code for debuggers, sections before it."""
+    names = b"\0.names\0".ljust(64, b"\0")
+    section = elf._SECTION.pack(1, 3, 0, 0, 64, len(names), 0, 0, 0, 0)
+    end = 128 + len(section)
+    header = struct.pack(
+        "<6s2x8xHHIQQQIHHHHHH", b"\x7fELF\x02\x01", *[0] * 4, end, 128, *[0] * 3, 1, 0, 1, 0
+    )
+    image = header + names + section + elf._PROGRAM.pack(*[0] * 8)
+    assert elf.parse(image).section(".names") is not None
+    with pytest.raises(ValueError, match="a cut ELF file"):
+        elf.parse(image[:-1])
+
+
+def test_of_several_notes_the_build_id_is_read() -> None:
+    """Others have the same name: the ABI tag, which compilers write first."""
+
+    def note(kind: int, name: bytes, text: bytes) -> bytes:
+        return elf._NOTE.pack(len(name), len(text), kind) + name + text
+
+    abi, version = note(1, b"GNU\0", b"\0" * 16), note(3, b"Go\0\0", b"go-1")
+    assert elf._build_id_note(abi + version + note(3, b"GNU\0", b"\x01\x23")) == "0123"
+    assert elf._build_id_note(abi + version) == ""
 
 
 def test_other_files(tmp_path: Path) -> None:

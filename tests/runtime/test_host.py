@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -127,6 +128,12 @@ def test_a_compiler_that_an_earlier_process_asked_is_not_started(
     assert host._probe.__wrapped__((str(link),)) == answers[0]
     with pytest.raises(pytest.fail.Exception):  # it may have become another one unseen
         host._probe.__wrapped__((str(other),))
+    link.unlink()  # the name now leads to another compiler, and back
+    link.symlink_to(shutil.copy(real, tmp_path / "g++-2"))
+    with pytest.raises(pytest.fail.Exception):
+        host._probe.__wrapped__((str(link),))
+    link.unlink()
+    link.symlink_to(real)
     real.write_text("#!/bin/sh\necho newer\n")
     with pytest.raises(pytest.fail.Exception):
         host._probe.__wrapped__((str(link),))

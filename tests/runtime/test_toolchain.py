@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import torch
 
 from fuser import CompileError, FusionDefinition, _core
 from fuser.runtime import cubin, host, toolkit
-from fuser.runtime.toolchain import Toolchain
+from fuser.runtime.toolchain import Toolchain, machine_code
 from tests.definitions import scaled
 
 
@@ -135,6 +136,29 @@ def test_what_spills_of_itself_is_built_with_all_registers() -> None:
     (kept,) = built(HOPPER, [Text("spilling", stated)])
     assert worse[1:] == kept[1:]
     assert kept[2] > 0
+
+
+@pytest.mark.parametrize(
+    ("spilled", "alone", "compilations", "kept"),
+    [(0, 0, 1, "first"), (8, 0, 2, "second"), (8, 8, 2, "first"), (8, 16, 2, "first")],
+)
+def test_what_spills_as_much_alone_keeps_its_second_block(
+    monkeypatch: pytest.MonkeyPatch, spilled: int, alone: int, compilations: int, kept: str
+) -> None:
+    made = []
+
+    def compiled(name: str, text: str, arch: int, flags: object = ()) -> Any:
+        made.append(flags)
+        return SimpleNamespace(target="sm_90", cubin=b"second" if flags else b"first")
+
+    def info(payload: bytes) -> Any:
+        local = spilled if payload == b"first" else alone
+        return {"k": SimpleNamespace(registers=40, local_bytes=local, shared_bytes=0)}
+
+    monkeypatch.setattr(toolkit, "compile", compiled)
+    monkeypatch.setattr(cubin, "cubin_info", info)
+    assert machine_code("k", "\nKERNEL(128) void k() {}", 90)[0].decode() == kept
+    assert len(made) == compilations
 
 
 def test_a_gpu_newer_than_nvrtc_gets_ptx() -> None:
