@@ -217,11 +217,14 @@ class Ops:
         broadcast, the result has the type of `arg`.
 
         A negative index counts from the end; one outside the range reads the nearest element, and
-        is a UserError `index-range-1` on the CPU with FUSER_HOST_DEBUG=1.
+        is a UserError `index-range-1` on the CPU with FUSER_HOST_DEBUG=1. An index of floats, as
+        where(c, index, 0.0) is one, loses its fractions; torch would raise.
         Raises ShapeError `take-along-axis-1` for another rank, `take-along-axis-2` for a dim out of
         range, `broadcast-1` for sizes that do not broadcast, `reduce-empty-1` where elements are
-        wanted of a dim of size 0; DTypeError `index-dtype-1` for an index that is not of integers.
+        wanted of a dim of size 0; DTypeError `index-dtype-1` for an index of bools or complex.
         """
+        if index.dtype().kind == "Float":
+            index = self.cast(index, DataType.Int)
         return _core.take_along_axis(self._builder, arg, index, dim, False)
 
     @along_a_dim

@@ -254,6 +254,17 @@ def test_steps_as_scalars() -> None:
     assert caught.value.rule == "number-1"
 
 
+def test_an_index_chosen_against_a_float() -> None:
+    """As a cross-entropy masks its targets."""
+    target = torch.tensor([[3], [-100], [0], [7], [-100], [5]])
+    fd = FusionDefinition()
+    x, t = fd.from_pytorch(X), fd.from_pytorch(target)
+    zero = fd.define_scalar(0, dtype=DataType.Float)
+    fd.add_output(fd.ops.take_along_axis(x, fd.ops.where(fd.ops.ne(t, -100), t, zero), dim=1))
+    (got,) = fd.validate([X, target])
+    assert got.equal(X.gather(1, target.clamp(min=0)))
+
+
 def test_half_types_move_as_they_are() -> None:
     for dtype in (torch.bfloat16, torch.float16, torch.float8_e5m2):
         fd = FusionDefinition()
@@ -417,9 +428,9 @@ REFUSALS: list[Refusal] = [
         "index-dtype-1",
         DTypeError,
         "take_along_axis(t",
-        lambda o, x, i: o.index_select(x, o.iota(2, dtype=DataType.Float), 0),
+        lambda o, x, i: o.index_select(x, o.iota(2) > 0, 0),
     ),
-    ("index-dtype-1", DTypeError, "take_along_axis(t", lambda o, x, i: o.embedding_fwd(x, x)),
+    ("index-dtype-1", DTypeError, "take_along_axis(t", lambda o, x, i: o.embedding_fwd(x > 0, x)),
     ("roll-dim", ShapeError, "roll(t0): dim 2", lambda o, x, i: o.roll(x, 1, 2)),
     ("roll-1", ShapeError, "roll(t0): expected as many", lambda o, x, i: o.roll(x, [1, 2], [0])),
     ("triu-1", ShapeError, "tril(t2): expected at least two", lambda o, x, i: o.tril(o.iota(3))),

@@ -303,10 +303,10 @@ ERRORS: list[Error] = [
     (
         DTypeError,
         "index-dtype-1",
-        "take_along_axis(t1, t0): expected an index of integers\n"
+        "gather(t1, t0): expected an index of integers\n"
         "  t1: int64[2, 4]  defined at {1}\n  t0: float32[2, 3]  defined at {0}\n"
         "  hint: cast the index to DataType.Int",
-        lambda fd, x, y: fd.ops.take_along_axis(y, x, 1),
+        lambda fd, x, y: fd.ops.gather(y, x, 1),
     ),
     (
         ShapeError,
