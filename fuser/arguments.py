@@ -144,10 +144,20 @@ TYPE_FAULTS = (
 )
 
 
+# Names that arguments had in older definitions.
+_OLDER = {
+    "axes": "dims",
+    "contiguous": "contiguity",
+    "output_shape": "shape",
+    "symbolic_sizes": "shape",
+}
+
+
 def checked(function: Function, name: str = "") -> Function:
     """The function or method, whose failures on arguments of wrong types are UserErrors
     `argument-kind-1` that name the argument, and the function by its name or `name`; those of
-    as_dtype() say where it was asked. Calls that succeed are not looked at.
+    as_dtype() say where it was asked. Calls that succeed are not looked at; those by _OLDER names of
+    arguments are made by today's.
     """
     shown = name or function.__name__
 
@@ -156,6 +166,9 @@ def checked(function: Function, name: str = "") -> Function:
         try:
             return function(*args, **named)
         except TYPE_FAULTS as error:
+            renamed = {_OLDER.get(key, key): value for key, value in named.items()}
+            if len(renamed) == len(named) and renamed.keys() != named.keys():
+                return call(*args, **renamed)
 
             def given(signature: inspect.Signature) -> Mapping[str, Any]:
                 return signature.bind(*args, **named).arguments

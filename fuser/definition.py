@@ -197,8 +197,7 @@ class FusionDefinition(LegacyDefinition):
                           stride_order=[])
             define_tensor(sizes, strides, dtype=DataType.Float, static_sizes=False, is_cpu=False)
 
-        shape         a size per dim: -1 symbolic (any size), otherwise fixed; 1 broadcasts. Older
-                      programs call it symbolic_sizes
+        shape         a size per dim: -1 symbolic (any size), otherwise fixed; 1 broadcasts
         contiguity    as compute_tensor_descriptor() gives it, or one bool for all dims
         stride_order  place of each dim counted from the innermost; [] is row-major
         sizes         sizes of an example tensor: 0 and 1 are fixed, others symbolic unless
@@ -211,8 +210,6 @@ class FusionDefinition(LegacyDefinition):
         contiguity of another length, `define-tensor-3` for a stride_order that is not a
         permutation.
         """
-        if "symbolic_sizes" in kwargs:
-            kwargs["shape"] = kwargs.pop("symbolic_sizes")
         if "strides" in kwargs or "sizes" in kwargs or (len(args) > 1 and _are_strides(args[1])):
             return self._define_by_strides(*args, **kwargs)
         return self._define_by_shape(*args, **kwargs)

@@ -355,3 +355,23 @@ def test_fusion_cache_digests_when_asked(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(asked) == 1  # what nobody holds any more still counts
     assert FusionCache.get().num_fusions() == FusionCache.get().num_fusions() == before + 2
     assert len(asked) == 2
+
+
+def test_older_names_of_arguments() -> None:
+    fd = FusionDefinition()
+    x = fd.define_tensor(symbolic_sizes=[-1, -1], contiguous=[True, True], dtype=DataType.Float)
+    total = fd.ops.sum(x, axes=[1], keepdim=False, dtype=DataType.Null)
+    var, mean = fd.ops.var_mean(x, axes=[1], correction=0, keepdim=True)
+    wide = fd.ops.broadcast_in_dim(total, output_shape=x.shape(), broadcast_dims=[0])
+    for result in (total, var, mean, wide):
+        fd.add_output(result)
+    got = fd.validate([X])
+    wanted = (X.sum(1), *torch.var_mean(X, 1, correction=0, keepdim=True))
+    for a, b in zip(got, (*wanted, X.sum(1)[:, None].expand(2, 3)), strict=True):
+        torch.testing.assert_close(a, b)
+    with pytest.raises(UserError, match="axes") as caught:
+        fd.ops.sum(x, dims=[1], axes=[1])
+    assert caught.value.rule == "argument-kind-1"
+    with pytest.raises(UserError, match=r"^relu\(\): .*dims") as caught:
+        fd.ops.relu(x, axes=[1])
+    assert caught.value.rule == "argument-kind-1"
