@@ -170,16 +170,24 @@ def sdpfa_fwd(
 
     GPUs: float16 and bfloat16, heads of at most 256, no bias, no mask. CPU: no dropout. A run
     raises Unsupported `sdpfa-...` for what its device lacks, and for is_causal of different
-    lengths. Raises UserError `sdpfa-1` for a scale of 0, and as library() does.
+    lengths. Raises UserError `sdpfa-1` for a scale of 0, `sdpfa-2` for a tensor
+    and a number as bias and mask, and as library() does.
     """
     older = (Scalar, int, float)
     if isinstance(bias, older) or isinstance(mask, older):
+        if isinstance(bias, Tensor) or isinstance(mask, Tensor):
+            raise UserError(
+                "sdpfa_fwd(): bias, mask: expected tensors, got a tensor and a number\n"
+                "  hint: name the numbers, dropout_p=..., is_causal=...",
+                rule="sdpfa-2",
+            )
         scale = dropout_p if scale is None else scale
-        dropout_p, is_causal, bias, mask = bias, mask, None, None
+        return sdpfa_fwd(ops, query, key, value, None, None, bias, mask, scale)
+    added: Tensor | None = bias
     if mask is not None:
         allowed = 0.0 if bias is None else bias
-        bias = ops.cast(ops.where(mask, allowed, -math.inf), query.dtype())
-    tensors = [query, key, value] + ([] if bias is None else [bias])
+        added = ops.cast(ops.where(mask, allowed, -math.inf), query.dtype())
+    tensors = [query, key, value] + ([] if added is None else [added])
     out = library(ops, "sdpfa_fwd", tensors, **_attention("sdpfa_fwd", dropout_p, is_causal, scale))
     return out, ops.result(out, 1), ops.result(out, 2), ops.result(out, 3)
 
