@@ -487,6 +487,23 @@ def test_what_is_written_into_a_slice_is_fused() -> None:
     assert not any(graph.left or graph.fallbacks for graph in report.graphs)
 
 
+def test_what_is_written_into_a_slice_of_a_slice_is_fused() -> None:
+    def f(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        z, turned = x * 2, x.sin().transpose(1, 2).contiguous().transpose(1, 2)
+        z[:, 1:3, 2:5] = y
+        z[:, :, 0] = 1
+        turned[1:, :2, 3:].mul_(3)
+        return z * 3, turned
+
+    torch._dynamo.reset()
+    x, y = torch.randn(3, 4, 6), torch.randn(3, 2, 3)
+    report = explain_model(f, x, y)
+    for got, want in zip(torch.compile(f, backend="fuser")(x, y), f(x, y), strict=True):
+        torch.testing.assert_close(got, want)
+        assert got.stride() == want.stride()
+    assert not any(graph.left or graph.fallbacks for graph in report.graphs), str(report)
+
+
 def test_what_is_written_into_a_permuted_tensor_is_fused() -> None:
     def f(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         z = x.t() * 2

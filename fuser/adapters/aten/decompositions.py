@@ -154,7 +154,7 @@ def _slice_scatter(
     x: Tensor, part: Tensor, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
 ) -> Any:
     """What lies before the slice, the slice, and what lies behind. Torch would gather from `part`
-    at indices that it computes. The result lies in memory as x.
+    at indices that it computes. The result lies in memory as x, without the gaps of a view.
     """
     size = x.shape[dim]
     if x.dtype != part.dtype:
@@ -163,7 +163,7 @@ def _slice_scatter(
         return _slice_scatter_apart(x, part, dim, start, end, step)
     order = None
     if not x.is_contiguous():
-        order = _order_of_dense(x)
+        order = _order_in_memory(x)
         if order is None:
             return NotImplemented
     if all(n is None or type(n) is int for n in (size, start, end)):
@@ -230,12 +230,18 @@ def _are_equal(a: Sequence[Any], b: Sequence[Any]) -> bool:
     return all(statically_known_true(n == m) for n, m in zip(a, b, strict=True))
 
 
-def _order_of_dense(x: Tensor) -> list[int] | None:
-    """Its dims, the outermost first, where its memory has neither gaps nor overlaps."""
+def _order_in_memory(x: Tensor) -> list[int] | None:
+    """Its dims, the outermost first, where no two elements share memory; gaps may be between."""
     if not all(type(n) is int for n in (*x.shape, *x.stride())):
         return None
     order = sorted(range(x.ndim), key=lambda d: (x.stride()[d], x.shape[d]), reverse=True)
-    return order if x.permute(order).is_contiguous() else None
+    past = 1  # of what is one element of the next dim
+    for d in reversed(order):
+        if x.shape[d] > 1:
+            if x.stride()[d] < past:
+                return None
+            past = x.stride()[d] * x.shape[d]
+    return order
 
 
 def _native_dropout(x: Tensor, p: float, train: bool | None) -> Any:
