@@ -504,6 +504,25 @@ def test_what_is_written_into_a_slice_of_a_slice_is_fused() -> None:
     assert not any(graph.left or graph.fallbacks for graph in report.graphs), str(report)
 
 
+@pytest.mark.parametrize(
+    "numbers", [(0, 3.1), (0.5, 3.1), (-0.9, 2.9), (0.0, -8.000001, -4.0), (0, 5, 1.9)], ids=str
+)
+def test_numbers_of_ranges_are_cut_first(numbers: tuple) -> None:
+    op = torch.ops.aten.arange.start_step if len(numbers) > 2 else torch.ops.aten.arange.start
+    result = Result()
+    with Check(result):
+        op(*numbers, dtype=torch.int64)
+    assert result.right[str(op)] == 1, result.wrong
+
+
+def test_the_gradient_of_dropout_of_integers_is_a_float() -> None:
+    result = Result()
+    with Check(result):
+        mask = torch.tensor([True, False, True])
+        torch.ops.aten.native_dropout_backward(torch.tensor([1, 2, 3]), mask, 2.0)
+    assert result.right["aten.native_dropout_backward.default"] == 1, result.wrong
+
+
 def test_what_is_written_into_a_permuted_tensor_is_fused() -> None:
     def f(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         z = x.t() * 2

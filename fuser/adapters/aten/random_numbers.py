@@ -67,7 +67,7 @@ def _dropout(e: Emitter, x: Tensor, p: float, train: bool) -> Tensor:
 
 
 def _dropout_backward(e: Emitter, g: Tensor, mask: Tensor, scale: float) -> Tensor:
-    return e.same(e.ops.mul(e.ops.mul(e.wide(g), mask), scale), g)
+    return e.pointwise(lambda a: e.ops.mul(e.ops.mul(a, mask), scale), g, rule="float")
 
 
 ROWS: dict[str, Callable[..., Any]] = {

@@ -470,6 +470,8 @@ def _fill(e: Emitter, x: Tensor, value: Any) -> Tensor:
 
 def _arange(e: Emitter, start: Any, end: Any, step: Any = 1, dtype: Any = None, **_: Any) -> Tensor:
     numbers = [start, end, step]
+    if dtype is not None and as_dtype(dtype).kind == "Int":  # torch cuts them before it counts
+        numbers = [int(n) if isinstance(n, float) else n for n in numbers]
     whole = not any(isinstance(n, float) for n in numbers)
     wanted = as_dtype(dtype) if dtype is not None else DataType.Int if whole else default_float()
     # A step of -1.0 counts as -1 does: of whole numbers, the length is known from symbols too.
