@@ -80,8 +80,9 @@ def test_bind() -> None:
         ("aten.add.Tensor", [torch.ones(3), torch.ones(3, device="meta"), 1], "tensors on"),
         ("aten.sub.Tensor", [torch.ones(3) > 0, torch.ones(3) > 0], "bool"),
         ("aten.index.Tensor", [torch.ones(3), [torch.ones(3) > 0]], "masks"),
+        ("aten.view_as_complex.default", [torch.ones(3, 2).half()], "complex numbers of"),
     ],
-    ids=["unknown", "devices", "bool", "masks"],
+    ids=["unknown", "devices", "bool", "masks", "complex_halves"],
 )
 def test_refusal(name: str, args: list, reason: str) -> None:
     args, kwargs = aten.bind(name, args, {}) if name != "aten.mkldnn.default" else (args, {})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fuser import Tensor
+from fuser import DataType, Tensor, Unsupported
 from fuser.adapters.aten.emitter import Emitter
 from fuser.adapters.aten.shapes import select
 
@@ -13,6 +13,8 @@ Row = Callable[..., Any]
 
 
 def _as_complex(e: Emitter, x: Tensor) -> Tensor:
+    if x.dtype() not in (DataType.Float, DataType.Double):
+        raise Unsupported(f"complex numbers of {x.dtype()}")
     real, imaginary = (select(e, x, -1, part) for part in (0, 1))
     return e.ops.complex(real, imaginary)
 
