@@ -81,8 +81,13 @@ def test_bind() -> None:
         ("aten.sub.Tensor", [torch.ones(3) > 0, torch.ones(3) > 0], "bool"),
         ("aten.index.Tensor", [torch.ones(3), [torch.ones(3) > 0]], "masks"),
         ("aten.view_as_complex.default", [torch.ones(3, 2).half()], "complex numbers of"),
+        (
+            "aten.complex.default",
+            [torch.ones(3).half(), torch.ones(3).half()],
+            "complex numbers of",
+        ),
     ],
-    ids=["unknown", "devices", "bool", "masks", "complex_halves"],
+    ids=["unknown", "devices", "bool", "masks", "complex_halves", "parts_in_half"],
 )
 def test_refusal(name: str, args: list, reason: str) -> None:
     args, kwargs = aten.bind(name, args, {}) if name != "aten.mkldnn.default" else (args, {})
@@ -508,11 +513,13 @@ def test_what_is_written_into_a_slice_of_a_slice_is_fused() -> None:
 @pytest.mark.parametrize(
     "numbers", [(0, 3.1), (0.5, 3.1), (-0.9, 2.9), (0.0, -8.000001, -4.0), (0, 5, 1.9)], ids=str
 )
-def test_numbers_of_ranges_are_cut_first(numbers: tuple) -> None:
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8], ids=str)
+def test_numbers_of_ranges_of_integers(numbers: tuple, dtype: torch.dtype) -> None:
+    """Torch cuts them before it counts in int64, and else behind that."""
     op = torch.ops.aten.arange.start_step if len(numbers) > 2 else torch.ops.aten.arange.start
     result = Result()
     with Check(result):
-        op(*numbers, dtype=torch.int64)
+        op(*numbers, dtype=dtype)
     assert result.right[str(op)] == 1, result.wrong
 
 

@@ -12,11 +12,15 @@ from fuser.adapters.aten.shapes import select
 Row = Callable[..., Any]
 
 
+def _complex(e: Emitter, real: Tensor, imaginary: Tensor) -> Tensor:
+    if real.dtype() not in (DataType.Float, DataType.Double):
+        raise Unsupported(f"complex numbers of {real.dtype()}")
+    result: Tensor = e.ops.complex(real, imaginary)
+    return result
+
+
 def _as_complex(e: Emitter, x: Tensor) -> Tensor:
-    if x.dtype() not in (DataType.Float, DataType.Double):
-        raise Unsupported(f"complex numbers of {x.dtype()}")
-    real, imaginary = (select(e, x, -1, part) for part in (0, 1))
-    return e.ops.complex(real, imaginary)
+    return _complex(e, *(select(e, x, -1, part) for part in (0, 1)))
 
 
 def _as_real(e: Emitter, x: Tensor) -> Tensor:
@@ -25,7 +29,7 @@ def _as_real(e: Emitter, x: Tensor) -> Tensor:
 
 def _polar(e: Emitter, size: Tensor, angle: Tensor) -> Tensor:
     parts = (e.pointwise("mul", size, e.pointwise(op, angle)) for op in ("cos", "sin"))
-    return e.ops.complex(*parts)
+    return _complex(e, *parts)
 
 
 def _conjugate(e: Emitter, x: Tensor) -> Tensor:
@@ -33,7 +37,7 @@ def _conjugate(e: Emitter, x: Tensor) -> Tensor:
 
 
 ROWS: dict[str, Row] = {
-    "aten.complex.default": lambda e, a, b: e.ops.complex(a, b),
+    "aten.complex.default": _complex,
     "aten.polar.default": _polar,
     "aten._conj.default": _conjugate,
 }

@@ -470,7 +470,7 @@ def _fill(e: Emitter, x: Tensor, value: Any) -> Tensor:
 
 def _arange(e: Emitter, start: Any, end: Any, step: Any = 1, dtype: Any = None, **_: Any) -> Tensor:
     numbers = [start, end, step]
-    if dtype is not None and as_dtype(dtype).kind == "Int":  # torch cuts them before it counts
+    if dtype is not None and as_dtype(dtype) == DataType.Int:  # torch cuts them before it counts
         numbers = [int(n) if isinstance(n, float) else n for n in numbers]
     whole = not any(isinstance(n, float) for n in numbers)
     wanted = as_dtype(dtype) if dtype is not None else DataType.Int if whole else default_float()
@@ -487,6 +487,8 @@ def _arange(e: Emitter, start: Any, end: Any, step: Any = 1, dtype: Any = None, 
         length = span if known(step) == 1 else e.ops.ceil_div(span, step)
     else:
         raise Unsupported("arange over numbers that are known when it runs")
+    if wanted.kind == "Int":  # of other types of integers, only now
+        start, step = (int(n) if isinstance(n, float) else n for n in (start, step))
     return e.ops.iota(length, start, step, wanted)
 
 
