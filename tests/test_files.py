@@ -38,6 +38,7 @@ COVERED = {
         for part in ("copies", "partition", "pass", "region", "rewrite")
     },
     "csrc/fusion/origins.cpp": ("tests/fusion/test_segment.py", "what outputs have in common"),
+    "csrc/fusion/cuts.cpp": ("tests/fusion/test_segment.py", "what segments hand over"),
     "csrc/fusion/pieces.cpp": ("tests/fusion/test_segment.py", "a kernel cut once more"),
     "csrc/schedulers/on_chip.cpp": ("tests/schedulers/test_inner.py", "where rows stay on chip"),
     "fuser/report": ("tests/test_report.py", "one page"),

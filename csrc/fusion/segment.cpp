@@ -10,6 +10,7 @@
 #include <deque>
 
 #include "base/error.h"
+#include "fusion/cuts.h"
 #include "fusion/group.h"
 #include "fusion/views.h"
 #include "fusion/walks.h"
@@ -70,209 +71,6 @@ struct Segmenter {
     return std::holds_alternative<Input>(base_of(*t)->definition);
   }
 
-  // The tensors to hand over in place of those that are refused: what each comes to, the last and
-  // narrowest of what is no larger and needs nothing else that this kernel reduces.
-  std::vector<const Tensor*> handed_over(const ValueGroup& group,
-                                         const std::vector<const Tensor*>& refused,
-                                         const Tensor* root) const {
-    const Refined& r = group.refined();
-    const std::vector<uint8_t> fed = fed_by(r, reduced_sets(r));
-    std::vector<std::vector<ValueId>> users(r.values.size());
-    for (size_t v = 0; v < r.values.size(); ++v)
-      visit_operands(r.values[v], [&](ValueId a) {
-        if (users[a].empty() || users[a].back() != static_cast<ValueId>(v))
-          users[a].push_back(static_cast<ValueId>(v));
-      });
-    const auto sizes = [](const Tensor* x) {
-      std::vector<Expr> out;
-      for (Expr e : x->shape)
-        if (!e->is_constant(1)) out.push_back(e);
-      std::sort(out.begin(), out.end(), [](Expr a, Expr b) { return a->id < b->id; });
-      return out;
-    };
-    std::vector<const Tensor*> out;
-    for (const Tensor* t : refused) {
-      const Tensor* best = t;
-      const std::vector<Expr> size = sizes(t);
-      ValueId at = group.value_of(t);
-      while (users[at].size() == 1) {
-        const ValueId user = users[at][0];
-        const Value& value = r.values[user];
-        if (!std::holds_alternative<Apply>(value.how) &&
-            !std::holds_alternative<Convert>(value.how))
-          break;
-        uint8_t others = 0;
-        visit_operands(value, [&](ValueId a) {
-          if (a != at) others |= fed[a];
-        });
-        if (others || (value.tensor && (value.tensor == root || sizes(value.tensor) != size)))
-          break;
-        if (value.tensor && size_of(value.tensor->dtype) <= size_of(best->dtype))
-          best = value.tensor;
-        at = user;
-      }
-      out.push_back(best);
-    }
-    return out;
-  }
-
-  // Reductions that nothing comes from: those of an index into what is the same everywhere.
-  static std::vector<const Tensor*> unused(const Refined& r) {
-    std::vector<bool> live(r.values.size(), false);
-    for (const Store& s : r.stores) live[s.access.value] = true;
-    std::vector<const Tensor*> out;
-    for (size_t v = live.size(); v-- > 0;) {
-      if (live[v]) visit_operands(r.values[v], [&](ValueId a) { live[a] = true; });
-      if (!live[v] && std::holds_alternative<Reduced>(r.values[v].how))
-        out.push_back(r.values[v].tensor);
-    }
-    return out;
-  }
-
-  // Of two sets of which neither is terminal: the reductions of the one farther from the output.
-  std::vector<const Tensor*> misfits(const ValueGroup& group) const {
-    const Refined& r = group.refined();
-    if (reduction_sets(r)) return {};
-    const std::vector<AxisSet> overs = reduced_sets(r);
-    FUSER_ASSERT(overs.size() == 2, "an output alone reduces ", overs.size(),
-                 " sets of axes and is no kernel");
-    const std::vector<uint8_t> fed = fed_by(r, overs);
-    const Store& store = r.stores[0];
-    const uint8_t nearest = fed[store.access.value];
-    size_t away = nearest == 1 ? 1 : 0;
-    if (nearest == 3) {
-      bool feeds[2] = {false, false};  // the other set
-      for (const Value& v : r.values)
-        if (const auto* reduced = std::get_if<Reduced>(&v.how))
-          for (size_t s = 0; s < 2; ++s)
-            feeds[s] |= reduced->over != overs[s] && (fed_operands(v, fed) >> s & 1);
-      AxisSet innermost = 0;
-      for (Expr e : store.at)
-        if (axes_of({e})) innermost = axes_of({e});
-      away = feeds[0] != feeds[1] ? (feeds[0] ? 0 : 1) : (overs[0] & innermost) ? 1 : 0;
-    }
-    std::vector<const Tensor*> out;
-    std::vector<bool> seen(r.values.size(), false);
-    std::vector<ValueId> open{store.access.value};
-    while (!open.empty()) {
-      const ValueId v = open.back();
-      open.pop_back();
-      if (seen[v]) continue;
-      seen[v] = true;
-      const Value& value = r.values[v];
-      const auto* pick = std::get_if<Pick>(&value.how);
-      const auto* reduced = std::get_if<Reduced>(pick ? &r.values[pick->reduced].how : &value.how);
-      if (reduced && reduced->over == overs[away])
-        out.push_back(value.tensor);
-      else
-        visit_operands(value, [&](ValueId a) { open.push_back(a); });
-    }
-    return out;
-  }
-
-  // What a value that is handed over costs: bytes by how many axes they are needed for.
-  static int64_t handing_over(const Value& value, const Tensor* root) {
-    if (!value.tensor || value.tensor == root) return int64_t{1} << 45;  // cannot be
-    constexpr int64_t more_axes = 1 << 10;
-    int64_t cost = size_of(value.dtype);
-    for (int a = std::min(__builtin_popcountll(value.axes), 3); a > 0; --a) cost *= more_axes;
-    return cost;
-  }
-
-  // Where a kernel would be too large, or computes much again that led to what it reads: the
-  // tensors that stretches of its values read of earlier ones, cut where they are fewest and
-  // smallest. The stretches fit, all of them: the work is linear in the number of values.
-  std::vector<const Tensor*> excess(const ValueGroup& group, const Tensor* root) const {
-    const Refined& r = group.refined();
-    const bool recomputes =
-        !library.empty() || std::any_of(group.cut.begin(), group.cut.end(),
-                                        [&](int tensor) { return !large.count(tensor); });
-    const int part = recomputes ? 2 : 1;
-    if (fits(group, part)) return {};
-    const size_t count = r.values.size();
-    std::vector<size_t> last(count, 0);  // user
-    for (size_t v = 0; v < count; ++v) visit_operands(r.values[v], [&](ValueId a) { last[a] = v; });
-    const auto is_handed_over = [&](size_t v) {
-      const Value& value = r.values[v];
-      return last[v] > v && !std::holds_alternative<Read>(value.how) &&
-             !std::holds_alternative<Uniform>(value.how);
-    };
-    std::vector<int64_t> cost(count + 1, 0);  // of a cut before each value
-    for (size_t v = 0; v < count; ++v) {
-      if (!is_handed_over(v)) continue;
-      const int64_t own = handing_over(r.values[v], root);
-      cost[v + 1] += own;
-      cost[last[v] + 1] -= own;
-    }
-    for (size_t at = 1; at <= count; ++at) cost[at] += cost[at - 1];
-    // Stretches of three quarters of what fits leave each cut some room to move.
-    const auto stretches_of = [part](size_t have, int hold) {
-      const size_t three = 3 * static_cast<size_t>(hold / part);
-      return (4 * have + three - 1) / three;
-    };
-    size_t stretches =
-        std::max({size_t{2}, stretches_of(count, max_values),
-                  stretches_of(static_cast<size_t>(group.reads_and_stores()), max_buffers)});
-    size_t room = 0;  // of a cut, to either side of its place
-    const auto middle = [&](size_t cut) { return cut * count / stretches; };
-    const AxisSet all = used_axes(r.values);
-    const auto all_fit = [&] {
-      for (size_t i = 0; i < stretches; ++i) {
-        const size_t end = i + 1 < stretches ? middle(i + 1) + room : count;
-        const Stretch stretch{.values = r.values,
-                              .all = all,
-                              .begin = i ? middle(i) - room : 0,
-                              .end = end,
-                              .stores = [&](size_t v) { return last[v] >= end || last[v] <= v; }};
-        if (!fits(stretch, part)) return false;
-      }
-      return true;
-    };
-    // The more reductions wait for each other in a stretch, the more walks it has, each with
-    // statements of its own: how short it must be is found by trying.
-    for (;; stretches += stretches / 4 + 1) {
-      const size_t length = count / stretches, least = length / 8;
-      for (room = length / 2; room > least && !all_fit();) room = std::max(room / 2, least);
-      if (length <= 1 || all_fit()) break;
-    }
-    std::vector<size_t> cuts;
-    for (size_t i = 1; i < stretches; ++i) {
-      // Behind what can be handed over: a cut between reads hands over nothing.
-      size_t best = 0;
-      for (size_t at = std::max<size_t>(1, middle(i) - room);
-           at < std::min(count, middle(i) + room + 1); ++at)
-        if (is_handed_over(at - 1) && (!best || cost[at] < cost[best])) best = at;
-      if (best && (cuts.empty() || cuts.back() < best)) cuts.push_back(best);
-    }
-    std::vector<const Tensor*> out;
-    for (size_t v = 0; v < count; ++v) {
-      if (!is_handed_over(v) || !r.values[v].tensor || r.values[v].tensor == root) continue;
-      const auto cut = std::upper_bound(cuts.begin(), cuts.end(), v);
-      if (cut != cuts.end() && *cut <= last[v]) out.push_back(r.values[v].tensor);
-    }
-    return out;
-  }
-
-  // Does it take at most this part of the values that a kernel holds, and, with what its walks
-  // compute again, no more statements and issue slots than one has?
-  static bool fits(const Stretch& stretch, int part) {
-    if (static_cast<int>(stretch.end - stretch.begin) > max_values / part) return false;
-    const TextSize size = text_size(stretch);
-    return size.statements <= max_values && size.slots <= max_slots;
-  }
-
-  static bool fits(const ValueGroup& group, int part = 1) {
-    const Refined& r = group.refined();
-    std::vector<bool> stored(r.values.size(), false);
-    for (const Store& s : r.stores)
-      if (s.access.value >= 0) stored[s.access.value] = true;  // else it was refused
-    const Stretch whole{.values = r.values,
-                        .all = used_axes(r.values),
-                        .end = r.values.size(),
-                        .stores = [&](size_t v) { return stored[v]; }};
-    return fits(whole, part) && group.reads_and_stores() <= max_buffers / part;
-  }
-
   // Of tensors that would be computed again and again, those to hand over: the first ones, and
   // others where more than a few statements lie between.
   std::vector<const Tensor*> rare(const std::set<int>& repeated) const {
@@ -302,6 +100,12 @@ struct Segmenter {
     if (out.empty())
       for (int id : repeated) out.push_back(&fusion.tensors[id]);
     return out;
+  }
+
+  // Does it compute again what led to what it reads of earlier kernels?
+  bool recomputes(const ValueGroup& group) const {
+    return !library.empty() || std::any_of(group.cut.begin(), group.cut.end(),
+                                           [&](int tensor) { return !large.count(tensor); });
   }
 
   // What the kernel of `root` should read rather than compute again.
@@ -355,7 +159,7 @@ struct Segmenter {
           why = "kernels before it compute it too, which takes longer than to store and read it";
         } else {
           why = "a kernel holds 512 statements, 8192 issue slots of ops and 96 tensors";
-          refused = excess(out.group, root);
+          refused = excess(out.group, root, recomputes(out.group) ? 2 : 1);
         }
       }
       for (const Tensor* r : refused)
