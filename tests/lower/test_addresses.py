@@ -224,3 +224,22 @@ def test_where_vectors_stay_within_rows_only_the_last_axis_has_lanes() -> None:
     middle = "v0 * 4 / size(0, 2) % size(0, 1)"
     for outer in (row, middle):
         assert f"g_in0[{lane} + {outer} * stride(0, 0) + v0 * 4 % size(0, 2)]" in got
+
+
+def test_where_vectors_cross_rows_each_lane_is_divided() -> None:
+    got = after(
+        "addresses",
+        BUFFERS
+        + """
+      axes [a0 a1] extents [size(0, 0), size(0, 1)] index v0 * 4 vector
+      blocks size(0, 0) * size(0, 1)
+    """,
+        """
+      v0 = block * 256 + thread
+      for v1 < 4 {
+        load r_in0[v1] width 1 g_in0[a1 * size(0, 0) + a0]
+      }
+    """,
+    )
+    lane = "(v0 * 4 + v1)"
+    assert f"g_in0[{lane} % size(0, 1) * size(0, 0) + {lane} / size(0, 1)]" in got
