@@ -4,9 +4,8 @@ runs.
 
 from __future__ import annotations
 
-import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -106,7 +105,7 @@ def timer(
     def median(plans: Any) -> float:
         with torch.random.fork_rng(devices=cuda), torch.cuda.device(cuda[0] if cuda else -1):
             run(inputs, device, plans)
-            return statistics.median(once(plans) for _ in range(calls))
+            return _median(once(plans) for _ in range(calls))
 
     return median
 
@@ -156,8 +155,8 @@ def _read(events: list[Any], on_gpu: bool) -> Measured:
     call, here, there = calls[len(calls) // 2]
     spans = [_span(e, "CPU", call) for e in here] + [_span(e, "GPU", call) for e in there]
     return Measured(
-        step_us=tuple(statistics.median(times) for times in zip(*us, strict=True)),
-        call_us=statistics.median(c[0].time_range.elapsed_us() for c in calls),
+        step_us=tuple(_median(times) for times in zip(*us, strict=True)),
+        call_us=_median(c[0].time_range.elapsed_us() for c in calls),
         timeline=tuple(spans),
     )
 
@@ -174,3 +173,9 @@ def _span(event: Any, lane: str, call: Any) -> Span:
     start, stop = event.time_range.start, event.time_range.end
     begin = call.time_range.start
     return Span(event.name.removeprefix(_STEP), lane, start - begin, stop - begin)
+
+
+def _median(times: Iterable[float]) -> float:
+    from statistics import median  # brings fractions and decimal, a tenth of `import fuser`
+
+    return median(times)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from fuser.cache import kernel_text
 from fuser.definition import FusionDefinition
-from fuser.errors import UserError
 from fuser.explain import Explanation, Step, arguments_of, explain, shortened_plan
 from fuser.report.graph import graph
 from fuser.report.kernels import MachineCode, machine_code
@@ -26,31 +25,14 @@ if TYPE_CHECKING:
 _MOST_REGIONS = 24  # of a model that get a section each; equal ones count once
 
 
-def report(
+def page(
     target: FusionDefinition | Callable[..., Any],
-    *inputs: Any,
-    path: str | Path = "report.html",
-    device: Any = None,
-    measured: bool = True,
-    **named: Any,
-) -> Path:
-    """Writes what became of `target` on these inputs into one HTML file, and returns its path.
-
-        fuser.report(fd, x, bias)
-        fuser.report(model, batch, path="model.html")
-
-    It shows the graph with the steps that it became, each kernel with its scheduler, plan, launch,
-    bytes, predicted and measured times, a roofline, the reasons for each cut, CUDA C with the lines
-    of the program beside it, what the machine code takes, and the timeline of one call. `target` is
-    a definition, or a module or function of tensors, which is run by torch.compile(target,
-    backend="fuser"). Builds the kernels; with `measured` it runs them a few times, on copies of
-    inputs that are written in place. The file loads nothing from elsewhere.
-
-    Raises what explain() does, and UserError `report-path` where there is no folder for the file.
-    """
-    place = Path(path)
-    if not place.parent.is_dir():  # said before the work, which takes a while
-        raise UserError(f"no folder {place.parent} for the report", rule="report-path")
+    inputs: Sequence[Any],
+    device: Any,
+    measured: bool,
+    named: dict[str, Any],
+) -> str:
+    """The text of the file that fuser.report() writes."""
     if isinstance(target, FusionDefinition):
         title = _title_of(target)
         body = _section(_explained(target, arguments_of(inputs), {}, device, measured), "")
@@ -65,9 +47,7 @@ def report(
         ]
         body = _model(model.counts(), len(runs), regions)
     body = f"<h1>{escape(title)}</h1>{body}"
-    text = _PAGE.format(title=escape(title), style=_style(), body=body)
-    place.write_text(text, encoding="utf-8")
-    return place
+    return _PAGE.format(title=escape(title), style=_style(), body=body)
 
 
 _PAGE = """<!DOCTYPE html>
