@@ -83,6 +83,38 @@ def sums(ops: int) -> Graph:
     return fd, [torch.ones(8, 16)]
 
 
+def optimizer(ops: int) -> Graph:
+    """Per 14 ops a parameter's step of Adam, of which three tensors are written in place."""
+    fd, inputs = FusionDefinition(), []
+    for i in range(max(1, ops // 14)):
+        p, g, m, v = (fd.define_tensor([-1], contiguity=True) for _ in range(4))
+        mean, square = m * 0.9 + g * 0.1, v * 0.99 + g * g * 0.01
+        fd.add_output(p - mean / (fd.ops.sqrt(square) + 1e-8) * 1e-3, alias_input=p)
+        fd.add_output(mean, alias_input=m)
+        fd.add_output(square, alias_input=v)
+        inputs += [torch.ones(64 + i % 13) for _ in range(4)]
+    return fd, inputs
+
+
+def many(ops: int) -> Graph:
+    """A sum of so many inputs."""
+    fd = FusionDefinition()
+    total, *others = (fd.define_tensor([-1], contiguity=True) for _ in range(ops))
+    for x in others:
+        total = total + x
+    fd.add_output(total)
+    return fd, [torch.ones(64) for _ in range(ops)]
+
+
+def joined(ops: int) -> Graph:
+    """A cat of so many inputs, of sizes that the definition knows."""
+    fd = FusionDefinition()
+    shapes = [[4 + i % 7, 16] for i in range(ops)]
+    parts = [fd.define_tensor(shape, contiguity=True) for shape in shapes]
+    fd.add_output(fd.ops.relu(fd.ops.cat([fd.ops.sin(x) for x in parts], 0)))
+    return fd, [torch.ones(shape) for shape in shapes]
+
+
 def milliseconds(run: Callable[[], Any]) -> tuple[float, Any]:
     start = time.perf_counter()
     result = run()
@@ -110,7 +142,7 @@ def main() -> None:
     parser.add_argument("--nvrtc", action="store_true", help="compile the kernels for it")
     parser.add_argument("--compile", action="store_true", help="time the first run on the CPU")
     arguments = parser.parse_args()
-    for make in (chain, mixed, layers, sums):
+    for make in (chain, mixed, layers, sums, optimizer, many, joined):
         for ops in arguments.ops:
             took, texts = steps(make, ops, arguments.arch)
             distinct = dict.fromkeys(texts)
@@ -122,10 +154,10 @@ def main() -> None:
                 took["first run"], _ = milliseconds(partial(fd.execute, inputs))
             if make is chain and ops == arguments.ops[0]:
                 columns = "".join(f"{name:>10}" for name in (*took, "kernels", "distinct"))
-                print(f"{'graph':<8}{'ops':>7}{columns}")
+                print(f"{'graph':<10}{'ops':>7}{columns}")
             times = "".join(f"{ms:>10.1f}" for ms in took.values())
             print(
-                f"{make.__name__:<8}{ops:>7}{times}{len(texts):>10}{len(distinct):>10}", flush=True
+                f"{make.__name__:<10}{ops:>7}{times}{len(texts):>10}{len(distinct):>10}", flush=True
             )
 
 
