@@ -156,8 +156,8 @@ _OLDER = {
 def checked(function: Function, name: str = "") -> Function:
     """The function or method, whose failures on arguments of wrong types are UserErrors
     `argument-kind-1` that name the argument, and the function by its name or `name`; those of
-    as_dtype() say where it was asked. Calls that succeed are not looked at; those by _OLDER names of
-    arguments are made by today's.
+    as_dtype() say where it was asked. Calls that succeed are not looked at; those by _OLDER
+    names of arguments are made by today's.
     """
     shown = name or function.__name__
 

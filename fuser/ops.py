@@ -233,7 +233,7 @@ class Ops:
         are no larger than those of `arg`; as torch.gather.
 
         Raises ShapeError `gather-1` where `index` is larger than `arg` in another dim, and what
-        take_along_axis() raises.
+        take_along_axis() raises; an index of floats is a DTypeError too.
         """
         return _core.take_along_axis(self._builder, arg, index, dim, True)
 

@@ -176,7 +176,7 @@ def select(ops: "Ops", arg: Tensor, index: Size, dim: int) -> Tensor:
 def index_select(ops: "Ops", arg: Tensor, index: Tensor, dim: int) -> Tensor:
     """The elements `index`, of one dim or none, names along `dim`, as torch.index_select.
 
-    Raises ShapeError `index-select-1` for an index of more dims, and what take_along_axis() raises.
+    Raises ShapeError `index-select-1` for an index of more dims, and what gather() raises.
     """
     place = _core.dim_of(arg, "index_select", dim)
     if index.ndim > 1:
@@ -188,7 +188,7 @@ def index_select(ops: "Ops", arg: Tensor, index: Tensor, dim: int) -> Tensor:
     if index.ndim == 0:
         index = ops.broadcast(index, [True])
     wide = ops.broadcast(index, [d != place for d in range(arg.ndim)])
-    return ops.take_along_axis(arg, wide, place)
+    return _core.take_along_axis(ops._builder, arg, wide, place, False)
 
 
 def embedding_fwd(
@@ -205,12 +205,13 @@ def embedding_fwd(
     torch.nn.functional.embedding. padding_idx, scale_grad_by_freq and sparse concern gradients.
 
     Rows whose `norm_type`-norm (default 2) is larger than `max_norm` are scaled to that norm, in
-    the result only: `weight` stays. Raises as take_along_axis() and norm() do.
+    the result only: `weight` stays. Raises as gather() and norm() do.
     """
     rank = input.ndim
     table = ops.broadcast(weight, [True] * rank + [False, False])
     index = ops.broadcast(input, [False] * rank + [True, True])
-    rows = ops.squeeze(ops.take_along_axis(table, index, rank), [rank])
+    along = _core.take_along_axis(ops._builder, table, index, rank, False)
+    rows = ops.squeeze(along, [rank])
     if max_norm is None:
         return rows
     p = 2.0 if norm_type is None else known_number("embedding_fwd", "norm_type", norm_type)
