@@ -84,3 +84,15 @@ def test_what_waits_is_launched_later(rng: np.random.Generator) -> None:
         exact = exact.tanh() @ (exact.tanh() * 0.1)
     (got,) = fd.execute([given])
     torch.testing.assert_close(got.double(), exact, rtol=1e-5, atol=1e-6)
+
+
+def test_kernels_that_only_read_one_tensor_are_one_launch(rng: np.random.Generator) -> None:
+    """A learning rate of no dims, of all parameters."""
+    fd = FusionDefinition()
+    rate = fd.define_tensor([])
+    for _ in range(3):
+        fd.add_output(fd.define_tensor([-1], True) * rate)
+    given = [drawn(rng, n) for n in (64, 128, 256)]
+    for got, x in zip(fd.execute([torch.tensor(0.5), *given]), given, strict=True):
+        assert torch.equal(got, x * 0.5)
+    assert len(fd.fec.executor.kernels()) == 1

@@ -317,6 +317,13 @@ def test_entry_larger_than_the_cap(cache: Path, capfd: pytest.CaptureFixture[str
     assert store.get(key(1)) is None
 
 
+def test_entry_as_large_as_the_cap(cache: Path) -> None:
+    store = _core.Store(str(cache), 1000)
+    store.put(key(1), binary(1))
+    assert entry(cache, 1).stat().st_size == 1000
+    assert store.get(key(1)) == binary(1)
+
+
 def test_capacity_zero_switches_off(cache: Path, capfd: pytest.CaptureFixture[str]) -> None:
     store = _core.Store(str(cache), 0)
     store.put(key(1), binary(1))
