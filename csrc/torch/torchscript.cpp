@@ -34,6 +34,10 @@ py::object to_python(const c10::IValue& v) {
   if (v.isBool()) return py::bool_(v.toBool());
   if (v.isInt()) return py::int_(v.toInt());
   if (v.isDouble()) return py::float_(v.toDouble());
+  if (v.isComplexDouble()) {
+    const c10::complex<double> z = v.toComplexDouble();
+    return py::reinterpret_steal<py::object>(PyComplex_FromDoubles(z.real(), z.imag()));
+  }
   if (v.isString()) return py::str(v.toStringRef());
   if (v.isDevice()) return py::module_::import("torch").attr("device")(v.toDevice().str());
   if (v.isTensor()) return py::reinterpret_steal<py::object>(THPVariable_Wrap(v.toTensor()));

@@ -200,6 +200,9 @@ void sign(const c10::IValue& v, ArgumentRole role, bool expanded, Signature& out
   } else if (v.isDouble()) {
     out.push_back(role == ArgumentRole::Number ? -4 : -5);
     if (role != ArgumentRole::Number) out.push_back(bits_of(v.toDouble()));
+  } else if (v.isComplexDouble()) {  // definitions have no complex arguments that are no tensors
+    out.insert(out.end(),
+               {-13, bits_of(v.toComplexDouble().real()), bits_of(v.toComplexDouble().imag())});
   } else if (v.isBool()) {
     out.push_back(v.toBool() ? -6 : -7);
   } else if (v.isNone()) {

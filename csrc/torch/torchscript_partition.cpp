@@ -88,9 +88,17 @@ class Partitioner {
     return found;
   }
 
+  // Complex numbers of half precision have no type of ours.
+  static bool has_counterpart(const Value* v) {
+    const auto type = v->type()->cast<TensorType>();
+    const auto dtype = type ? type->scalarType() : std::nullopt;
+    return !dtype || *dtype != at::kComplexHalf;
+  }
+
   bool takes(const Value* v) const {
     const auto type = v->type()->cast<TensorType>();
     if (!type || !type->scalarType() || !type->dim() || !type->device()) return false;
+    if (!has_counterpart(v)) return false;
     if (type->requiresGrad().value_or(false) || static_cast<int64_t>(*type->dim()) > most_dims)
       return false;
     return type->device()->is_cuda() ? rules_.cuda : type->device()->is_cpu() && takes_cpu(v);
@@ -116,6 +124,14 @@ class Partitioner {
     });
   }
 
+  // Beside a complex number they would be complex numbers of half precision.
+  static bool takes_halves(const Node* n) {
+    return std::any_of(n->inputs().begin(), n->inputs().end(), [](const Value* v) {
+      const auto type = v->type()->cast<TensorType>();
+      return type && type->scalarType() == at::kHalf;
+    });
+  }
+
   bool takes_operand(const Node* user, const Value* v) const {
     if (is_tensor(v)) return takes(v);
     if (is_tensor_list(v)) {
@@ -132,6 +148,7 @@ class Partitioner {
       return element == TypeKind::IntType || element == TypeKind::BoolType ||
              (toIValue(v).has_value() && element != TypeKind::OptionalType);
     }
+    if (kind == TypeKind::ComplexType) return !takes_halves(user);
     if (const auto constant = toIValue(v); constant && constant->isDevice())
       return names_one_device(constant->toDevice());
     if (toIValue(v).has_value() || kind == TypeKind::OptionalType) return true;
@@ -160,6 +177,8 @@ class Partitioner {
       if (!takes_operand(n, v)) return false;
       reads |= is_tensor_list(v) || (is_tensor(v) && (rules_.cpu || !like_number(v)));
     }
+    const auto outputs = n->outputs();
+    if (!std::all_of(outputs.begin(), outputs.end(), has_counterpart)) return false;
     return reads && same_device(n) && !(may_alias(n) && aliases_.hasWriters(n));
   }
 

@@ -654,3 +654,11 @@ def test_the_op_suite(dtype: str) -> None:
     result = sweep(1.0 if thorough() else 0.01, getattr(torch, dtype))
     assert result.wrong == {}
     assert sum(result.right.values()) > 30
+
+
+def test_complex_numbers_of_half_precision_are_refused() -> None:
+    """Torch has complex32 for them; bfloat16 gives complex64."""
+    for dtype in (torch.float16, torch.bfloat16):
+        x = torch.zeros(2, dtype=dtype)
+        reason = aten.refusal("aten.mul.Tensor", [x, 2j], {})
+        assert (reason is None) == (torch.result_type(x, 2j) == torch.complex64), reason

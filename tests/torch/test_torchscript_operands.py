@@ -136,6 +136,22 @@ def test_a_dim_that_there_is_not_is_an_error(op: str) -> None:
     assert fallbacks() == unfused
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.float16], ids=str)
+@pytest.mark.filterwarnings("ignore:ComplexHalf")
+@pytest.mark.parametrize("number", ["z", "(2 - 1j)"])
+def test_complex_numbers(number: str, dtype: torch.dtype) -> None:
+    """Each value of a number of the run has a definition; halves beside one are torch's."""
+    body = f"y = (x * {number} + 1) * (x - {number})\n    return y, torch.rsub(y, {number}) == 2"
+    source = f"def f(x: Tensor, z: complex):\n    {body}\n"
+    f, expected = torch.jit.CompilationUnit(source).f, eager(source)
+    x, unfused = (torch.arange(-4, 4) / 2).to(dtype), fallbacks()
+    for z in (2 + 1j, 2 + 1j, 2 + 1j, -0.5j):
+        for got, wanted in zip(f(x, z), expected(x, z), strict=True):
+            torch.testing.assert_close(got, wanted)
+    assert fallbacks() == unfused
+    assert groups(f.graph_for(x, z)) == (dtype != torch.float16)
+
+
 @pytest.mark.parametrize("op", ["select(0, n)", "[n]", "[:, n]", "select(-1, n)"])
 def test_an_index_that_there_is_not_is_an_error(op: str) -> None:
     """Also where sizes and the index are numbers of the run; torch has the words for that."""

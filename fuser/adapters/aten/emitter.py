@@ -232,6 +232,8 @@ def _ranked(high: DataType | None, low: DataType | None) -> DataType | None:
     if _CATEGORY[low.kind] <= _CATEGORY[high.kind]:
         return high
     if high.kind == "Float":  # against a complex number: the complex type of this precision
+        if high == DataType.Half:
+            raise Unsupported("complex numbers of half precision", rule="aten-dtype")
         narrow = DataType.ComplexFloat
         return DataType.ComplexDouble if high == DataType.Double else narrow
     return low
