@@ -99,6 +99,13 @@ def order_of_sums(fd: FusionDefinition) -> None:
     fd.add_output(fd.ops.full([made_first + d], 0, DataType.Int) + x)
 
 
+def bounds_of_slices(fd: FusionDefinition) -> None:
+    """A slice makes its sizes; what was computed before it stays before them."""
+    x = fd.define_tensor([-1, -1])
+    rows, columns = fd.ops.shape(fd.ops.chunk(x, 3, 1)[1])
+    fd.add_output(fd.ops.full([fd.ops.mul(rows, columns)], 0, DataType.Float))
+
+
 def reductions(fd: FusionDefinition) -> None:
     x = fd.define_tensor([-1, 12], dtype=DataType.Half)
     index = fd.define_tensor([-1, 3], dtype=DataType.Int)
@@ -134,7 +141,7 @@ def shapes(fd: FusionDefinition) -> None:
 
 
 BODIES = [scalars, constants, sizes, movement, aliases, shared_scalars, order_of_sums]
-BODIES += [reductions, normalizations, shapes]
+BODIES += [bounds_of_slices, reductions, normalizations, shapes]
 
 
 @pytest.mark.parametrize("body", BODIES)

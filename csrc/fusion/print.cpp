@@ -140,10 +140,11 @@ struct Printer {
   }
 
   void statement(const Tensor& t) {
+    // What was computed before this tensor's sizes came to be stays before them: those of a slice
+    // are made with it.
+    for (Expr e : t.shape)
+      if (e->is_symbol(Symbol::Size) || is_computed(e)) computed_before(e->id);
     if (const auto* input = std::get_if<Input>(&t.definition)) {
-      // What was computed before this input's sizes came to be stays before them.
-      for (Expr e : t.shape)
-        if (e->is_symbol(Symbol::Size)) computed_before(e->id);
       arguments_before(input_places[input->index]);
       next_argument = input_places[input->index] + 1;
     }
