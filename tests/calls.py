@@ -40,6 +40,7 @@ class Caller(Mover):
             return
         bound = a.bound * a.bound * a.sizes[-1] * 2
         size = math.prod(a.sizes[:-1]) * a.sizes[-2]
+        self.counts = True
         if size > 2 * ELEMENTS or not self.exact(a, bound):
             return
         rank = len(a.sizes)
@@ -52,6 +53,7 @@ class Caller(Mover):
         if a is None:
             return
         dim = self.pick(len(a.sizes))
+        self.counts = True
         name = self.one_of(["cumsum", "cummax", "cummin"])
         bound = a.bound * a.sizes[dim] if name == "cumsum" else a.bound
         if not self.exact(a, bound):
@@ -63,6 +65,7 @@ class Caller(Mover):
         a = self.library_operand("Int", "Float")
         if a is None:
             return
+        self.counts = True
         dim, largest = self.pick(len(a.sizes)), bool(self.pick(2))
         how = self.pick(3)
         if how == 0:
@@ -82,6 +85,7 @@ class Caller(Mover):
         a = self.library_operand("Int", "Float")
         if a is None:
             return
+        self.counts = True
         bound = a.bound * (a.sizes[0] + 1)
         if self.pick(2):
             # A permutation, so that no two are written to one place.

@@ -1,12 +1,16 @@
 """Random definitions with inputs whose results are exact, to be compared for equality.
 
-Floats hold small integers and every op keeps them small: no rounding, whatever the order of
-arithmetic, except in casts to half types, which a definition and its evaluation round alike.
+Floats hold small integers, infinities and NaN, and every op keeps them small: no rounding, whatever
+the order of arithmetic, except in casts to half types, which a definition and its evaluation round
+alike. Some inputs hold the extremes of their type instead: they are chosen, compared and cast, and
+take part in no arithmetic. A function that rounds is compared with a number that none of its
+results is near.
 """
 
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +19,7 @@ import torch
 
 from fuser import DataType, FusionDefinition
 from fuser.ops import as_dtype
+from fuser.reference import REFERENCES
 
 Pick = Callable[[int], int]  # pick(n): one of 0 .. n - 1
 
@@ -34,6 +39,24 @@ WHOLE = {
     torch.float16: 2048.0,
 }
 LIMIT = {torch.uint8: 255.0, torch.int8: 128.0, torch.int16: 32768.0}
+# Ops of reals whose result is an operand, a part of one, or a truth: exact on any operand.
+CHOICES = {"maximum", "minimum", "lt", "le", "gt", "ge", "eq", "ne"}
+CHOICES |= {"logical_and", "logical_or", "logical_xor", "copysign"}
+TESTS = ["set", "isnan", "isinf", "isfinite", "isreal", "logical_not"]
+SIDED = ["isposinf", "isneginf", "signbit", "sign"]
+UNARY = {
+    "Bool": ["logical_not", "bitwise_not", *TESTS, *SIDED[:2]],
+    "Int": ["neg", "abs", "bitwise_not", "relu", "ceil", "trunc", "square", *TESTS, *SIDED],
+    "Float": ["neg", "abs", "relu", "floor", "ceil", "trunc", "frac", "round", *TESTS, *SIDED],
+    "Complex": ["neg", "real", "imag", *TESTS],
+}
+# Functions that round, of whole numbers up to FEW.
+ROUNDED = ["sqrt", "rsqrt", "exp", "exp2", "expm1", "log", "log1p", "log2", "log10", "reciprocal"]
+ROUNDED += ["sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh"]
+ROUNDED += ["atanh", "sigmoid", "silu", "gelu_erf", "gelu_tanh", "erf", "erfc", "erfinv"]
+ROUNDED += ["erfcinv", "lgamma"]
+FEW = 64
+MANY = 16 * 2048  # elements of an input of a second run at most
 
 
 @dataclass
@@ -53,55 +76,103 @@ class Graph:
     fd: FusionDefinition
     inputs: list[Any]
     written: list[int] = field(default_factory=list)  # tensor inputs that are outputs too
+    others: list[list[Any]] = field(default_factory=list)  # inputs of further runs
 
     def __repr__(self) -> str:
-        lines = [repr(self.fd)]
-        for value in self.inputs:
-            if isinstance(value, torch.Tensor):
-                lines.append(
-                    f"# {value.dtype} {list(value.shape)} strides {list(value.stride())} "
-                    f"offset {value.storage_offset()} of {value.untyped_storage().nbytes()} bytes "
-                    f"at {value.data_ptr() % 16} past 16"
-                )
-            else:
-                lines.append(f"# {value!r}")
-        return "\n".join(lines)
+        return "\n".join([repr(self.fd), *(described(value) for value in self.inputs)])
+
+
+def described(value: Any) -> str:
+    if not isinstance(value, torch.Tensor):
+        return f"# {value!r}"
+    return (
+        f"# {value.dtype} {list(value.shape)} strides {list(value.stride())} "
+        f"offset {value.storage_offset()} of {value.untyped_storage().nbytes()} bytes "
+        f"at {value.data_ptr() % 16} past 16"
+    )
 
 
 def kind(node: Node) -> str:
     return str(node.tensor.dtype().kind)
 
 
-def data(pick: Pick, count: int, dtype: torch.dtype) -> torch.Tensor:
-    """`count` small whole numbers."""
-    generator = torch.Generator().manual_seed(pick(1 << 16))
-    low, high = (0, 4) if dtype == torch.uint8 else (-3, 4)
-    values = torch.randint(low, high, (count,), generator=generator)
-    if dtype == torch.bool:  # any byte but 0 is true
-        return torch.randint(0, 3, (count,), generator=generator).to(torch.uint8).view(torch.bool)
-    if dtype.is_complex:
-        parts = torch.randint(-2, 3, (2, count), generator=generator).double()
-        return torch.complex(*parts).to(dtype)
-    return values.float().to(dtype) if dtype.is_floating_point else values.to(dtype)
+@dataclass(frozen=True)
+class Values:
+    """What the elements of an input are: small whole numbers, of floats also infinities and NaN, or
+    the extremes of the type."""
+
+    dtype: torch.dtype
+    special: bool = False
+    extreme: bool = False
+
+    @property
+    def bound(self) -> float:
+        return math.inf if self.extreme else 4.0
+
+    def draw(self, pick: Pick, count: int) -> torch.Tensor:
+        dtype = self.dtype
+        generator = torch.Generator().manual_seed(pick(1 << 16))
+        if dtype == torch.bool:  # any byte but 0 is true
+            values = torch.randint(0, 3, (count,), generator=generator)
+            return values.to(torch.uint8).view(torch.bool)
+        low, high = (0, 4) if dtype == torch.uint8 else (-3, 4)
+        if dtype.is_complex:
+            low, high = -2, 3
+        parts = torch.randint(low, high, (1 + dtype.is_complex, count), generator=generator)
+        parts = parts.to(dtype.to_real() if dtype.is_complex else dtype)
+        if self.special or self.extreme:
+            odd = self.odd(parts.dtype)
+            chosen = odd[torch.randint(0, len(odd), parts.shape, generator=generator)]
+            often = torch.rand(parts.shape, generator=generator) < (0.7 if self.extreme else 0.2)
+            # By bytes: torch does not choose among float8.
+            size = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[odd.itemsize]
+            parts = torch.where(often, chosen.view(size), parts.view(size)).view(parts.dtype)
+        return torch.complex(*parts) if dtype.is_complex else parts[0]
+
+    def odd(self, dtype: torch.dtype) -> torch.Tensor:
+        if not dtype.is_floating_point:
+            info = torch.iinfo(dtype)
+            return torch.tensor([info.min, info.max, info.max - 1], dtype=dtype)
+        odd = [-0.0, math.nan, math.inf, -math.inf]
+        if self.extreme:
+            limits = torch.finfo(dtype)
+            sizes = [limits.max, limits.tiny, limits.tiny * limits.eps, limits.tiny * 0.5]
+            sizes += [limits.eps, 1 + limits.eps, 0.5, 2.5]
+            odd += [*sizes, *(-x for x in sizes)]
+        return torch.tensor(odd, dtype=torch.float64).to(dtype)
 
 
-def strided(pick: Pick, sizes: tuple[int, ...], dtype: torch.dtype, dense: bool) -> torch.Tensor:
-    """A tensor with permuted, padded, sliced and (unless `dense`) expanded dims, at any offset."""
+def strided(pick: Pick, sizes: tuple[int, ...], values: Values, dense: bool) -> torch.Tensor:
+    """A tensor with permuted, padded, sliced and (unless `dense`) expanded or overlapping dims, at
+    any offset."""
     rank = len(sizes)
     order = list(range(rank))
     if pick(2):
         order.sort(key=lambda _: pick(64))
     strides = [0] * rank
     step = 1 if pick(3) else 2
+    overlaps = not dense and pick(5) == 0
     for d in reversed(order):
         if not dense and sizes[d] > 1 and pick(6) == 0:
             continue  # stride 0
         strides[d] = step
+        if overlaps and step > 1 and pick(2):
+            strides[d] = 1 + pick(step)
         step *= max(sizes[d], 1)
         if pick(5) == 0:
             step += 1 + pick(8)
     offset = pick(4) if pick(3) == 0 else 0
-    return data(pick, offset + step + 8, dtype).as_strided(sizes, strides, offset)
+    return values.draw(pick, offset + step + 8).as_strided(sizes, strides, offset)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """How an input tensor was drawn: the dim of the graph that each of its dims is, None where it
+    is 1."""
+
+    values: Values
+    dims: tuple[int | None, ...]
+    dense: bool
 
 
 class Maker:
@@ -112,6 +183,10 @@ class Maker:
         self.fd = FusionDefinition()
         self.inputs: list[Any] = []
         self.nodes: list[Node] = []
+        self.draws: list[Drawn | list[Any]] = []  # by input; of a number, what it may be
+        self.fixed: set[int] = set()  # dims of the graph whose size the definition has
+        self.special = False  # are there infinities and NaN?
+        self.counts = False  # do bounds depend on sizes?
         rank = pick(7)
         sizes: list[int] = []
         for _ in range(rank):
@@ -125,30 +200,133 @@ class Maker:
     def keep(self, tensor: Any, sizes: tuple[int, ...], bound: float, ones: Any) -> None:
         self.nodes.append(Node(tensor, sizes, bound, tuple(ones)))
 
+    def number(self, choices: list[Any]) -> tuple[Any, Any]:
+        """One of them for the definition, often an input that differs in other runs; and its value
+        in this one."""
+        value = self.one_of(choices)
+        if self.pick(3):
+            return value, value
+        self.inputs.append(value)
+        self.draws.append(choices)
+        wanted = DataType.Double if isinstance(value, float) else DataType.Int
+        return self.fd.define_scalar(wanted), value
+
     def add_input(self, dense: bool = False) -> None:
         pick, sizes = self.pick, self.sizes
+        dims: list[int | None] = list(range(len(sizes)))
         if not dense:
             if pick(3) == 0:  # fewer dims
-                sizes = sizes[pick(len(sizes) + 1) :]
+                dims = dims[pick(len(sizes) + 1) :]
             if pick(2):  # broadcast dims
-                sizes = tuple(1 if pick(3) == 0 else n for n in sizes)
+                dims = [None if pick(3) == 0 else d for d in dims]
         dtype = INPUT_DTYPES[pick(len(INPUT_DTYPES))]
-        value = strided(pick, sizes, dtype, dense)
-        shape = [n if pick(4) == 0 else -1 for n in sizes]
+        exact = dtype.is_floating_point and pick(5) == 0
+        values = Values(dtype, exact, pick(7) == 0)
+        self.special = self.special or exact or values.extreme
+        drawn = Drawn(values, tuple(dims), dense)
+        value = self.values(drawn, sizes)
+        shape = [n if pick(4) == 0 else -1 for n in value.shape]
+        self.fixed |= {d for d, n in zip(dims, shape, strict=True) if d is not None and n != -1}
         tensor = self.fd.define_tensor(shape, dtype=as_dtype(dtype))
         self.inputs.append(value)
-        self.keep(tensor, sizes, 4.0, [n == 1 for n in shape])
+        self.draws.append(drawn)
+        self.keep(tensor, tuple(value.shape), values.bound, [n == 1 for n in shape])
+
+    def values(self, drawn: Drawn, sizes: tuple[int, ...]) -> torch.Tensor:
+        own = tuple(1 if d is None else sizes[d] for d in drawn.dims)
+        return strided(self.pick, own, drawn.values, drawn.dense)
+
+    def other_sizes(self) -> tuple[int, ...] | None:
+        """Sizes of another run. What was equal stays so, what bounds depend on does not grow."""
+        pick, new = self.pick, {1: 1 if self.pick(4) else 3}
+        for n in self.sizes:
+            smaller = [0, 1, n // 2, max(n - 1, 0), n]
+            larger = [n + 1, 2 * n + 1, 4 * n, 33, 130, 1024]
+            choices = smaller if self.counts else smaller + larger
+            new.setdefault(n, choices[pick(len(choices))])
+        sizes = tuple(n if d in self.fixed else new[n] for d, n in enumerate(self.sizes))
+        grown = self.counts and any(a > b for a, b in zip(sizes, self.sizes, strict=True))
+        return None if grown or math.prod(max(n, 1) for n in sizes) > MANY else sizes
+
+    def other_inputs(self) -> list[Any] | None:
+        sizes = self.other_sizes()
+        if sizes is None:
+            return None
+        return [
+            self.values(drawn, sizes) if isinstance(drawn, Drawn) else self.one_of(drawn)
+            for drawn in self.draws
+        ]
 
     def unary(self) -> None:
         a = self.one_of(self.nodes)
-        names = {
-            "Bool": ["logical_not", "bitwise_not", "set"],
-            "Int": ["neg", "abs", "bitwise_not", "sign", "relu", "isnan"],
-            "Float": ["neg", "abs", "relu", "sign", "floor", "isnan", "signbit", "round"],
-            "Complex": ["neg", "real", "imag", "isnan"],
-        }
-        result = getattr(self.fd.ops, self.one_of(names[kind(a)]))(a.tensor)
-        self.keep(result, a.sizes, self.limited(result, a.bound + 1), a.static_one)
+        name = self.one_of(UNARY[kind(a)])
+        tensor = self.signed(a) if name == "signbit" else a.tensor
+        result = getattr(self.fd.ops, name)(tensor)
+        bound = a.bound * a.bound if name == "square" else a.bound + 1
+        self.keep(result, a.sizes, self.limited(result, bound), a.static_one)
+
+    def signed(self, a: Node) -> Any:
+        """`a` with 1 for NaN, whose sign is anything."""
+        if kind(a) != "Float":
+            return a.tensor
+        return self.fd.ops.where(self.fd.ops.isnan(a.tensor), 1.0, a.tensor)
+
+    def rounded(self) -> None:
+        """Is a function that rounds less than a number that none of its results is near?"""
+        a = self.one_of(self.nodes)
+        if kind(a) not in ("Int", "Float", "Bool") or a.bound > FEW:
+            return
+        name = self.one_of(ROUNDED)
+        limit = self.one_of([0.3719, -0.2917, 1.8731, 5.3391, 0.0417])
+        whole = torch.arange(-FEW, FEW + 1).double()
+        exact = REFERENCES[name](whole)
+        if ((exact - limit).abs() < 1e-3 * (1 + abs(limit))).any():
+            return
+        result = self.fd.ops.lt(getattr(self.fd.ops, name)(a.tensor), limit)
+        self.keep(result, a.sizes, 1.0, a.static_one)
+
+    def bounded(self) -> None:
+        """What limits its operand, or adds a product."""
+        ops = self.fd.ops
+        a = self.one_of(self.nodes)
+        if kind(a) not in ("Int", "Float"):
+            return
+        floats = kind(a) == "Float"
+        how = self.pick(9)
+        if how == 0:
+            low, _ = self.number([-2.0, 0.0] if floats else [-2, 0])
+            high, _ = self.number([1.0, 3.0] if floats else [1, 3])
+            result, bound = ops.clamp(a.tensor, low, high), a.bound
+        elif how == 1:
+            limit, _ = self.number([-1.0, 1.0] if floats else [-1, 1])
+            result, bound = ops.threshold(a.tensor, limit, 3.0 if floats else 3), a.bound + 3
+        elif how == 2 and floats:
+            name = self.one_of(["hardtanh", "relu6", "hardshrink"])
+            result, bound = getattr(ops, name)(a.tensor), a.bound + 6
+        elif a.bound * a.bound * 4 > EXACT:
+            return
+        elif how == 3 and floats:
+            result, bound = ops.softshrink(a.tensor, 1.0), a.bound + 1
+        elif how == 4 and floats:
+            result, bound = ops.leaky_relu(a.tensor, 2.0), a.bound * 2
+        elif how == 5:
+            result, bound = ops.square(a.tensor), a.bound * a.bound
+        elif how == 6:
+            number, _ = self.number([2.0, -1.0] if floats else [2, -1])
+            method = getattr(ops, self.one_of(["rsub", "add_alpha", "sub_alpha"]))
+            result, bound = method(a.tensor, a.tensor, number), a.bound * 3
+        elif how == 7:
+            number = 2.0 if floats else 2
+            result = ops.addcmul(a.tensor, a.tensor, a.tensor, number)
+            bound = a.bound + 2 * a.bound * a.bound
+        elif how == 8 and floats:
+            weight = self.one_of([0.0, 1.0, 3.0])
+            result = ops.lerp(a.tensor, ops.neg(a.tensor), weight)
+            bound = a.bound * 8
+            self.special = True  # 0 * infinity
+        else:
+            return
+        self.keep(result, a.sizes, self.limited(result, bound), a.static_one)
 
     def limited(self, tensor: Any, bound: float) -> float:
         """The bound of a result, for narrow integers that of its type."""
@@ -162,25 +340,36 @@ class Maker:
         except RuntimeError:
             return
         kinds = {kind(a), kind(b)}
+        tests = ["eq", "ne", "logical_and", "logical_or", "logical_xor"]
+        ordered = ["lt", "le", "gt", "ge", "maximum", "minimum"]
         if kinds == {"Bool"}:
-            names = ["add", "mul", "bitwise_xor", "logical_and", "eq", "minimum"]
+            names = ["add", "mul", "bitwise_xor", "bitwise_and", "bitwise_or", *tests, *ordered]
         elif "Complex" in kinds:
-            names = ["add", "sub", "mul", "eq"]
+            names = ["add", "sub", "mul", *tests]
         elif "Float" in kinds:
-            names = ["add", "sub", "mul", "maximum", "minimum", "lt", "ge", "eq", "logical_or"]
+            names = ["add", "sub", "mul", "add", "sub", "mul", *tests, *ordered, "copysign"]
+            names += ["fmod", "remainder", "floor_divide", "quotient"]
         else:
-            names = ["add", "sub", "mul", "div", "mod", "floor_divide", "remainder", "maximum"]
-            names += ["bitwise_and", "bitwise_left_shift", "bitwise_right_shift", "le", "ne"]
+            names = ["add", "sub", "mul", "div", "mod", "floor_divide", "remainder", "ceil_div"]
+            names += ["bitwise_and", "bitwise_left_shift", "bitwise_right_shift", "gcd", "fmod"]
+            names += ["bitwise_or", "bitwise_xor", "logical_right_shift", "pow", *tests, *ordered]
         if "Bool" in kinds:
             names = [n for n in names if n not in ("sub", "bitwise_left_shift", "div", "mod")]
         name = self.one_of(names)
-        bound = a.bound * b.bound * 2 if name == "mul" else a.bound + b.bound
-        if name == "bitwise_left_shift":
+        bound = a.bound * b.bound * 2 if name in ("mul", "pow") else a.bound + b.bound
+        if name in ("bitwise_left_shift", "pow", "logical_right_shift"):
             bound = math.inf
         exact = "Float" not in kinds and "Complex" not in kinds
+        exact = exact or (kinds == {"Float"} and name in CHOICES)
         if not exact and max(a.bound, b.bound, bound) > EXACT:
             return
-        result = getattr(self.fd.ops, name)(a.tensor, b.tensor)
+        ops, x, y = self.fd.ops, a.tensor, b.tensor
+        if name == "quotient":  # of small whole numbers: rounded, it is as whole as before
+            result = ops.floor(ops.truediv(x, y))
+        else:
+            result = getattr(ops, name)(x, self.signed(b) if name == "copysign" else y)
+        # By 0.
+        self.special = self.special or name in ("quotient", "floor_divide", "fmod", "remainder")
         self.keep(result, sizes, self.limited(result, bound), self.ones_of(a, b))
 
     def ones_of(self, *operands: Node) -> list[bool]:
@@ -194,7 +383,7 @@ class Maker:
             sizes = tuple(torch.broadcast_shapes(a.sizes, b.sizes, c.sizes))
         except RuntimeError:
             return
-        if max(b.bound, c.bound) > EXACT:
+        if max(b.bound, c.bound) > EXACT and not kind(b) == kind(c) == "Float":
             return
         condition = a.tensor if kind(a) == "Bool" else self.fd.ops.ne(a.tensor, 1)
         result = self.fd.ops.where(condition, b.tensor, c.tensor)
@@ -202,14 +391,10 @@ class Maker:
 
     def with_number(self) -> None:
         a = self.one_of(self.nodes)
-        number: Any = self.one_of([2, -1, 3, 2.0])
-        if isinstance(number, float) and a.bound > EXACT:
+        choices: list[Any] = self.one_of([[2, -1, 3], [2, -1, 3], [2.0, -1.0, 3.0]])
+        if isinstance(choices[0], float) and a.bound > EXACT:
             return
-        if self.pick(3) == 0:
-            self.inputs.append(number)
-            number = self.fd.define_scalar(
-                DataType.Double if isinstance(number, float) else DataType.Int
-            )
+        number, _ = self.number(choices)
         name = self.one_of(["add", "mul"])
         if kind(a) in ("Float", "Complex") and a.bound * 3 > EXACT:
             return
@@ -221,10 +406,13 @@ class Maker:
         dtype = self.one_of(INPUT_DTYPES)
         if kind(a) == "Complex" and not dtype.is_complex:
             return
-        if (dtype.is_floating_point or dtype.is_complex) and a.bound > EXACT:
+        to_float = dtype.is_floating_point or dtype.is_complex
+        if to_float and a.bound > EXACT and kind(a) != "Float":
             return
         result = self.fd.ops.cast(a.tensor, as_dtype(dtype))
         bound = a.bound * 1.5 if a.bound > WHOLE.get(dtype, EXACT) else a.bound
+        if self.special and kind(a) == "Float" and not to_float:
+            bound = math.inf  # an infinity becomes the greatest integer
         self.keep(result, a.sizes, self.limited(result, bound), a.static_one)
 
     def move(self) -> None:
@@ -272,7 +460,8 @@ class Maker:
     def full(self) -> None:
         a = self.one_of(self.nodes)
         dtype = self.one_of([DataType.Float, DataType.Int, DataType.Half, DataType.Bool])
-        result = self.fd.ops.full(self.fd.ops.shape(a.tensor), self.one_of([0, 1, 3]), dtype)
+        number, _ = self.number([0, 1, 3])
+        result = self.fd.ops.full(self.fd.ops.shape(a.tensor), number, dtype)
         self.keep(result, a.sizes, 3.0, a.static_one)
 
     def outputs(self) -> Graph:
@@ -291,6 +480,10 @@ class Maker:
                 self.overlap(place)
         for _ in range(1 + self.pick(4)):
             self.fd.add_output(self.one_of(self.nodes[-8:]).tensor)
+        # By a generator of its own: so many more draws would be too many for hypothesis.
+        self.pick = random.Random(self.pick(1 << 16)).randrange
+        others = [self.other_inputs() for _ in range(2)]
+        graph.others = [inputs for inputs in others if inputs is not None]
         return graph
 
     def in_place_target(self, place: int, node: Node) -> bool:
@@ -321,6 +514,7 @@ class Maker:
 
     def steps(self) -> list[Callable[[], None]]:
         steps = [self.unary, self.binary, self.binary, self.binary, self.where, self.cast]
+        steps += [self.rounded, self.bounded]
         return [*steps, self.with_number, self.move, self.move, self.full]
 
     def count(self) -> int:
@@ -370,6 +564,7 @@ class Reducer(Maker):
             bound = math.inf
         if name == "sum" and kind(a) in ("Float", "Complex") and bound > EXACT:
             return
+        self.counts = self.counts or name in ("sum", "argmax", "argmin")
         keepdim = bool(self.pick(2))
         method = getattr(self.fd.ops, name)
         result = method(a.tensor, dims[0] if name.startswith("arg") else dims, keepdim)
@@ -441,28 +636,29 @@ class Mover(Reducer):
         rank = len(a.sizes)
         if not rank:
             return
-        dim = self.pick(rank)
+        pick = self.pick
+        dim = pick(rank)
         n = a.sizes[dim]
-        how = self.pick(6)
+        how = pick(11)
         if how == 0:
-            start, end = self.pick(2 * n + 3) - n - 1, self.pick(2 * n + 3) - n - 1
-            step = 1 + self.pick(3) // 2
-            starts = [start if d == dim else 0 for d in range(rank)]
-            ends = [end if d == dim else None for d in range(rank)]
-            steps = [step if d == dim else 1 for d in range(rank)]
-            size = len(range(n)[start:end:step])
-            cut = self.fd.ops.slice
-            self.keep_resized(lambda: cut(a.tensor, starts, ends, steps), a, dim, size)
+            cuts = [self.cut(m if d == dim or pick(3) == 0 else 0) for d, m in enumerate(a.sizes)]
+            sizes = [len(range(m)[cut]) for m, cut in zip(a.sizes, cuts, strict=True)]
+            starts, ends = [0 if c.start is None else c.start for c in cuts], [c.stop for c in cuts]
+            for bounds in (starts, ends):
+                if bounds[dim] is not None and pick(4) == 0:
+                    bounds[dim], _ = self.number([bounds[dim]])
+            steps = [1 if c.step is None else c.step for c in cuts]
+            self.keep_resized(lambda: self.fd.ops.slice(a.tensor, starts, ends, steps), a, sizes)
         elif how == 1:
             result = self.fd.ops.flip(a.tensor, self.dims(rank))
             self.keep(result, a.sizes, a.bound, a.static_one)
         elif how == 2:
-            before, after = self.pick(5) - 2, self.pick(5) - 2
-            size = n + before + after
-            if size >= 0 and n + min(before, 0) + min(after, 0) >= 0 and a.bound <= EXACT:
+            before, after = pick(5) - 2, pick(5) - 2
+            sizes = [*a.sizes[:dim], n + before + after, *a.sizes[dim + 1 :]]
+            if min(sizes[dim], n + min(before, 0) + min(after, 0)) >= 0 and a.bound <= EXACT:
                 widths = [0, 0] * (rank - 1 - dim) + [before, after]
                 value = self.one_of([0, 1])
-                self.keep_resized(lambda: self.fd.ops.pad(a.tensor, widths, value), a, dim, size)
+                self.keep_resized(lambda: self.fd.ops.pad(a.tensor, widths, value), a, sizes)
         elif how == 3:
             fits = [
                 b
@@ -472,30 +668,97 @@ class Mover(Reducer):
                 and all(d == dim or b.sizes[d] == a.sizes[d] for d in range(rank))
                 and all(d == dim or b.static_one[d] == a.static_one[d] for d in range(rank))
             ]
-            parts = [a, *(self.one_of(fits) for _ in range(self.pick(3)))]
-            size = sum(b.sizes[dim] for b in parts)
+            parts = [a, *(self.one_of(fits) for _ in range(pick(3)))]
+            sizes = [*a.sizes[:dim], sum(b.sizes[dim] for b in parts), *a.sizes[dim + 1 :]]
             bound = max(b.bound for b in parts)
             tensors = [b.tensor for b in parts]
-            self.keep_resized(lambda: self.fd.ops.cat(tensors, dim), a, dim, size, bound)
+            self.keep_resized(lambda: self.fd.ops.cat(tensors, dim), a, sizes, bound)
         elif how == 4 and n:
-            result = self.fd.ops.roll(a.tensor, self.pick(2 * n) - n, dim)
+            result = self.fd.ops.roll(a.tensor, pick(2 * n) - n, dim)
             self.keep(result, a.sizes, a.bound, [False] * rank)
         elif how == 5:
-            total = math.prod(a.sizes)
-            outer = self.one_of([k for k in (1, 2, 3, 4, 6, 8) if total % k == 0])
-            if total and total // outer != 1:
-                result = self.fd.ops.reshape(a.tensor, [outer, -1])
-                self.keep(result, (outer, total // outer), a.bound, [outer == 1, False])
+            self.reshape(a)
+        elif how == 6 and n:
+            # One that only the run knows is in range for all sizes.
+            index = pick(2 * n) - n if pick(2) else self.number([0, -1])[0]
+            result = self.fd.ops.select(a.tensor, index, dim)
+            ones = a.static_one[:dim] + a.static_one[dim + 1 :]
+            self.keep(result, a.sizes[:dim] + a.sizes[dim + 1 :], a.bound, ones)
+        elif how == 7 and rank < 6:
+            fits = [
+                b
+                for b in self.nodes
+                if b.sizes == a.sizes
+                and b.static_one == a.static_one
+                and b.tensor.dtype() == a.tensor.dtype()
+            ]
+            parts = [a, *(self.one_of(fits) for _ in range(pick(3)))]
+            sizes = [*a.sizes[:dim], len(parts), *a.sizes[dim:]]
+            if math.prod(sizes) <= 2 * ELEMENTS:
+                result = self.fd.ops.stack([b.tensor for b in parts], dim)
+                ones = (*a.static_one[:dim], len(parts) == 1, *a.static_one[dim:])
+                self.keep(result, tuple(sizes), max(b.bound for b in parts), ones)
+        elif how == 8 and rank > 1:
+            diagonal, _ = self.number([pick(7) - 3])
+            method = getattr(self.fd.ops, self.one_of(["triu", "tril"]))
+            self.keep(method(a.tensor, diagonal), a.sizes, a.bound, a.static_one)
+        elif how == 9:
+            chunks = self.fd.ops.chunk(a.tensor, 1 + pick(3), dim)
+            place = pick(len(chunks))
+            each = -(-n // len(chunks))
+            size = min(each, max(n - each * place, 0))
+            sizes = [*a.sizes[:dim], size, *a.sizes[dim + 1 :]]
+            self.keep_resized(lambda: chunks[place], a, sizes)
+        elif how == 10 and n:
+            indices = [b for b in self.nodes if len(b.sizes) == 1 and kind(b) == "Int"]
+            if indices:
+                b = self.one_of(indices)
+                index = self.fd.ops.cast(b.tensor, DataType.Int)
+                index = self.fd.ops.remainder(index, self.fd.ops.size(a.tensor, dim))
+                sizes = [*a.sizes[:dim], b.sizes[0], *a.sizes[dim + 1 :]]
+                take = self.fd.ops.index_select
+                self.keep_resized(lambda: take(a.tensor, index, dim), a, sizes)
+
+    def cut(self, n: int) -> slice:
+        """Of a dim of this size, 0: all of it."""
+        if not n:
+            return slice(None)
+        start, end = (self.one_of([None, self.pick(2 * n + 3) - n - 1]) for _ in range(2))
+        return slice(start, end, self.one_of([1, 1, 2, 3, 4]))
+
+    def reshape(self, a: Node) -> None:
+        """To two or three dims; sizes are numbers or inputs of the run."""
+        total = math.prod(a.sizes)
+        outer = self.one_of([k for k in (1, 2, 3, 4, 6, 8) if total % k == 0])
+        if not total:
+            return
+        sizes = [outer, total // outer]
+        if self.pick(3) == 0:
+            inner = self.one_of([k for k in (1, 2, 3, 4, 8) if sizes[1] % k == 0])
+            sizes[1:] = [sizes[1] // inner, inner]
+        given: list[Any] = list(sizes)
+        ones = [n == 1 for n in sizes]
+        if self.pick(2):
+            for d, n in enumerate(sizes):
+                if self.pick(2):
+                    given[d], _ = self.number([n])
+                    ones[d] = False
+        if self.pick(2):
+            last = self.pick(len(sizes))
+            given[last], ones[last] = -1, False
+        else:
+            self.fixed |= set(range(len(self.sizes)))  # other sizes would not fit
+        result = self.fd.ops.reshape(a.tensor, given)
+        self.keep(result, tuple(sizes), a.bound, [False] * len(sizes) if 1 in sizes else ones)
 
     def keep_resized(
-        self, make: Callable[[], Any], a: Node, dim: int, size: int, bound: float | None = None
+        self, make: Callable[[], Any], a: Node, sizes: list[int], bound: float | None = None
     ) -> None:
-        """A dim that is found to be 1 only when the graph runs does not broadcast: left out."""
-        if size == 1 or math.prod(a.sizes[:dim] + a.sizes[dim + 1 :]) * size > 2 * ELEMENTS:
+        if math.prod(sizes) > 2 * ELEMENTS:
             return
-        ones = [one and d != dim for d, one in enumerate(a.static_one)]
-        sizes = (*a.sizes[:dim], size, *a.sizes[dim + 1 :])
-        self.keep(make(), sizes, a.bound if bound is None else bound, ones)
+        both = zip(a.static_one, a.sizes, sizes, strict=True)
+        ones = [one and before == after == 1 for one, before, after in both]
+        self.keep(make(), tuple(sizes), a.bound if bound is None else bound, ones)
 
     def steps(self) -> list[Callable[[], None]]:
         return [*super().steps(), *[self.resize] * 6]
