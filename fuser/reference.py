@@ -51,6 +51,8 @@ def _rest(a: Tensor, b: Tensor) -> Tensor:
     if b.is_floating_point():
         # torch.fmod of float64 gives NaN for quotients beyond about 2^1023.
         with np.errstate(invalid="ignore"):
+            # torch broadcasts: its error is the one that sizes which do not fit get elsewhere.
+            a, b = torch.broadcast_tensors(a, b)
             return torch.as_tensor(np.fmod(a.numpy(), b.numpy()))
     return torch.where(b == 0, a, a - _divide(a, b) * b)
 

@@ -365,3 +365,12 @@ def test_nan_and_infinity_are_numbers() -> None:
     (result,) = evaluate(fd, [torch.tensor([1.0, -1.0])])
     assert result[0] == math.inf
     assert result[1].isnan()
+
+
+def test_sizes_that_do_not_fit_are_one_error_for_all_ops() -> None:
+    for op in ("add", "fmod", "remainder"):
+        fd = FusionDefinition()
+        x, y = fd.define_tensor([-1]), fd.define_tensor([-1])
+        fd.add_output(getattr(fd.ops, op)(x, y))
+        with pytest.raises(ShapeError):
+            evaluate(fd, [torch.ones(3), torch.ones(4)])
