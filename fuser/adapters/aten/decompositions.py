@@ -39,7 +39,7 @@ _RECOMPUTED = [
     "_safe_softmax",
     "_native_batch_norm_legit_functional",
     # Elementwise, but not to torch's partitioner: it would keep what they read, and what they give.
-    *("_prelu_kernel", "elu_backward", "glu", "hardsigmoid_backward", "hardswish"),
+    *("_prelu_kernel", "elu_backward", "glu", "hardsigmoid_backward", "hardswish", "leaky_relu"),
     *("hardswish_backward", "hardtanh_backward", "leaky_relu_backward", "log_sigmoid_backward"),
     *("log_sigmoid_forward", "mish_backward", "softplus_backward", "threshold_backward"),
 ]
