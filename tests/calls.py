@@ -8,7 +8,9 @@ from typing import Any
 
 import torch
 
-from tests.graphs import ELEMENTS, EXACT, WHOLE, Graph, Mover, Node, Pick, kind
+from tests.graph_inputs import Pick
+from tests.graphs import ELEMENTS, EXACT, WHOLE, Graph, Node, kind
+from tests.moving_graphs import Mover
 
 STEPS = 40
 

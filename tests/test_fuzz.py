@@ -24,14 +24,9 @@ from hypothesis import strategies as st
 import fuser
 from fuser import FusionDefinition, UserError, testing
 from tests.calls import random_calling_graph
-from tests.graphs import (
-    Graph,
-    Pick,
-    described,
-    random_graph,
-    random_moving_graph,
-    random_reducing_graph,
-)
+from tests.graph_inputs import Pick, described
+from tests.graphs import Graph, random_graph, random_reducing_graph
+from tests.moving_graphs import random_moving_graph
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -174,3 +174,15 @@ def test_loss_2() -> None:
 def test_every_loss_is_documented_and_a_method(name: str) -> None:
     assert inspect.getdoc(getattr(losses, name))
     assert inspect.unwrap(getattr(Ops, name)) is getattr(losses, name)
+
+
+def test_an_index_chosen_against_a_float() -> None:
+    """As a cross-entropy masks its targets."""
+    logits = torch.arange(48.0).reshape(6, 8)
+    target = torch.tensor([[3], [-100], [0], [7], [-100], [5]])
+    fd = FusionDefinition()
+    x, t = fd.from_pytorch(logits), fd.from_pytorch(target)
+    zero = fd.define_scalar(0, dtype=DataType.Float)
+    fd.add_output(fd.ops.take_along_axis(x, fd.ops.where(fd.ops.ne(t, -100), t, zero), dim=1))
+    (got,) = fd.validate([logits, target])
+    assert got.equal(logits.gather(1, target.clamp(min=0)))

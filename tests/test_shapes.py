@@ -254,17 +254,6 @@ def test_steps_as_scalars() -> None:
     assert caught.value.rule == "number-1"
 
 
-def test_an_index_chosen_against_a_float() -> None:
-    """As a cross-entropy masks its targets."""
-    target = torch.tensor([[3], [-100], [0], [7], [-100], [5]])
-    fd = FusionDefinition()
-    x, t = fd.from_pytorch(X), fd.from_pytorch(target)
-    zero = fd.define_scalar(0, dtype=DataType.Float)
-    fd.add_output(fd.ops.take_along_axis(x, fd.ops.where(fd.ops.ne(t, -100), t, zero), dim=1))
-    (got,) = fd.validate([X, target])
-    assert got.equal(X.gather(1, target.clamp(min=0)))
-
-
 def test_half_types_move_as_they_are() -> None:
     for dtype in (torch.bfloat16, torch.float16, torch.float8_e5m2):
         fd = FusionDefinition()

@@ -1,17 +1,15 @@
-"""Rows of views, of movements of elements, and of tensors that are made from nothing.
+"""Rows of views and of movements of elements.
 
 Sizes and bounds are ints or Scalars; where ints do, no arithmetic enters the definition.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from fuser import DataType, Tensor, Unsupported
-from fuser.adapters.aten.emitter import Emitter, default_float, known
-from fuser.arguments import as_dtype
+from fuser.adapters.aten.emitter import Emitter, known
 
 Row = Callable[..., Any]
 
@@ -174,7 +172,7 @@ def _sum(e: Emitter, *values: Any) -> Any:
     return total
 
 
-def _less(e: Emitter, a: Any, b: Any) -> Any:
+def less(e: Emitter, a: Any, b: Any) -> Any:
     return a - b if isinstance(a, int) and isinstance(b, int) else e.ops.sub(a, b)
 
 
@@ -327,7 +325,7 @@ def _select_backward(e: Emitter, g: Tensor, sizes: Sequence[Any], dim: int, inde
 
 def _placed(e: Emitter, g: Tensor, size: Any, dim: int, first: Any) -> Tensor:
     """g at `first` of a dim of `size` zeros."""
-    after = _less(e, _less(e, size, first), e.size(g, dim))
+    after = less(e, less(e, size, first), e.size(g, dim))
     widths = [0, 0] * (g.ndim - 1 - dim) + [first, after]
     return e.ops.pad(g, widths, 0)
 
@@ -410,98 +408,6 @@ def _by_index(e: Emitter, x: Tensor, dim: int, index: Tensor) -> Tensor:
 
 def _take(e: Emitter, x: Tensor, index: Tensor) -> Tensor:
     return _by_index(e, _flatten(e, x), 0, index)
-
-
-# ---- from nothing
-
-
-def _type_of_fill(value: Any) -> DataType:
-    if isinstance(value, bool):
-        return DataType.Bool
-    if isinstance(value, float):
-        return default_float()
-    if isinstance(value, complex):
-        return DataType.ComplexFloat
-    return DataType.Int
-
-
-def _full(e: Emitter, size: Sequence[Any], value: Any, dtype: Any = None, **_: Any) -> Tensor:
-    wanted = _type_of_fill(value) if dtype is None else as_dtype(dtype)
-    return e.ops.full(list(size), value, wanted)
-
-
-def _filled(value: Any) -> Row:
-    def write(e: Emitter, size: Sequence[Any], dtype: Any = None, **_: Any) -> Tensor:
-        return _full(e, size, value, dtype or default_float())
-
-    return write
-
-
-def _full_like(e: Emitter, x: Tensor, value: Any, dtype: Any = None, **_: Any) -> Tensor:
-    return _full(e, e.sizes(x), value, dtype or x.dtype())
-
-
-def _filled_like(value: Any) -> Row:
-    def write(e: Emitter, x: Tensor, dtype: Any = None, **_: Any) -> Tensor:
-        return _full_like(e, x, value, dtype)
-
-    return write
-
-
-def _new(value: Any) -> Row:
-    def write(e: Emitter, x: Tensor, size: Sequence[Any], dtype: Any = None, **_: Any) -> Tensor:
-        return _full(e, size, value, dtype or x.dtype())
-
-    return write
-
-
-def _new_full(
-    e: Emitter, x: Tensor, size: Sequence[Any], value: Any, dtype: Any = None, **_: Any
-) -> Tensor:
-    return _full(e, size, value, dtype or x.dtype())
-
-
-def _fill(e: Emitter, x: Tensor, value: Any) -> Tensor:
-    if isinstance(value, Tensor):
-        wide = e.computed(value, x.dtype())
-        return e.narrow(e.ops.expand(e.ops.broadcast(wide, [True] * x.ndim), e.sizes(x)), x.dtype())
-    return _full(e, e.sizes(x), value, x.dtype())
-
-
-def _arange(e: Emitter, start: Any, end: Any, step: Any = 1, dtype: Any = None, **_: Any) -> Tensor:
-    numbers = [start, end, step]
-    if dtype is not None and as_dtype(dtype) == DataType.Int:  # torch cuts them before it counts
-        numbers = [int(n) if isinstance(n, float) else n for n in numbers]
-    whole = not any(isinstance(n, float) for n in numbers)
-    wanted = as_dtype(dtype) if dtype is not None else DataType.Int if whole else default_float()
-    # A step of -1.0 counts as -1 does: of whole numbers, the length is known from symbols too.
-    numbers = [int(n) if isinstance(n, float) and n.is_integer() else n for n in numbers]
-    start, end, step = numbers
-    whole = not any(isinstance(n, float) for n in numbers)
-    if all(known(n) is not None for n in numbers):
-        length: Any = max(0, -((start - end) // step))
-    elif all(isinstance(n, int | float) for n in numbers):
-        length = max(0, math.ceil((end - start) / step))
-    elif whole:
-        span = _less(e, end, start)
-        length = span if known(step) == 1 else e.ops.ceil_div(span, step)
-    else:
-        raise Unsupported("arange over numbers that are known when it runs")
-    if wanted.kind == "Int":  # of other types of integers, only now
-        start, step = (int(n) if isinstance(n, float) else n for n in (start, step))
-    return e.ops.iota(length, start, step, wanted)
-
-
-def _iota(e: Emitter, length: Any, *, start: Any, step: Any, dtype: Any, **_: Any) -> Tensor:
-    return e.ops.iota(length, start, step, as_dtype(dtype))
-
-
-def _scalar_tensor(e: Emitter, value: Any, dtype: Any = None, **_: Any) -> Tensor:
-    return _full(e, [], value, dtype or default_float())
-
-
-def _eye(e: Emitter, rows: Any, columns: Any = None, dtype: Any = None, **_: Any) -> Tensor:
-    return e.ops.eye(rows, columns, as_dtype(dtype or default_float()))
 
 
 def _views(names: str, function: Callable[..., Tensor]) -> dict[str, Row]:
@@ -598,32 +504,4 @@ ROWS: dict[str, Row] = {
     "aten._unsafe_index.Tensor": _moved(_index),
     "aten._unsafe_masked_index.default": _masked_index,
     "aten.take.default": _moved(_take),
-    # What is made in the shape of another tensor takes that from its sizes.
-    "aten.full_like.default": _full_like,
-    "aten.zeros_like.default": _filled_like(0),
-    "aten.ones_like.default": _filled_like(1),
-    "aten.fill.Scalar": _fill,
-    "aten.fill.Tensor": _fill,
-    "aten.new_zeros.default": _new(0),
-    "aten.new_ones.default": _new(1),
-    "aten.new_full.default": _new_full,
-    # Nobody may ask what is in these.
-    "aten.empty_like.default": _filled_like(0),
-    "aten.new_empty.default": _new(0),
-    "aten.new_empty_strided.default": lambda e, x, size, _, **named: _new(0)(e, x, size, **named),
-}
-
-CREATIONS: dict[str, Row] = {
-    "aten.full.default": _full,
-    "aten.zeros.default": _filled(0),
-    "aten.ones.default": _filled(1),
-    "aten.empty.memory_format": _filled(0),
-    "aten.empty_strided.default": lambda e, size, _, **named: _filled(0)(e, size, **named),
-    "aten.scalar_tensor.default": _scalar_tensor,
-    "aten.arange.default": lambda e, end, **named: _arange(e, 0, end, 1, **named),
-    "aten.arange.start": _arange,
-    "aten.arange.start_step": _arange,
-    "prims.iota.default": _iota,
-    "aten.eye.default": lambda e, n, **named: _eye(e, n, None, **named),
-    "aten.eye.m": _eye,
 }

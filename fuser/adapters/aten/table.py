@@ -13,6 +13,7 @@ from fuser import FusionDefinition, Tensor, Unsupported, UserError
 from fuser.adapters.aten import (
     complexes,
     compounds,
+    creations,
     gradients,
     losses,
     norms,
@@ -55,7 +56,8 @@ def _table() -> dict[str, Row]:
         ("view", shapes.VIEWS),
         ("view", compounds.VIEWS),
         ("view", complexes.VIEWS),
-        ("create", shapes.CREATIONS),
+        ("compute", creations.ROWS),
+        ("create", creations.CREATIONS),
         ("random", random_numbers.ROWS),
         ("compute", random_numbers.GRADIENTS),
         ("library", reductions.LIBRARY),
@@ -92,8 +94,8 @@ def by_element(name: str) -> bool:
 
 
 def moves(name: str) -> bool:
-    """Is the op a view or a movement, which may name sizes?"""
-    return name in shapes.VIEWS or name in shapes.ROWS
+    """Is the op a view, a movement or made in the shape of another, which may name sizes?"""
+    return name in shapes.VIEWS or name in shapes.ROWS or name in creations.ROWS
 
 
 def bind(
