@@ -123,20 +123,26 @@ struct Dims {
       const std::vector<Expr>& known = graph.factors[arg->id][from];
       if (!arg->shape[from]->is_constant(1) && known.size() > out[to].size()) out[to] = known;
     };
+    // Of a split and a merge the dims beside theirs, also one of size 1 that was merged of such:
+    // the places of factors are counted through them.
+    const auto keep = [&](const Tensor* arg, int from, int to) {
+      const std::vector<Expr>& known = graph.factors[arg->id][from];
+      if (known.size() > out[to].size()) out[to] = known;
+    };
     std::visit(
         [&](const auto& d) {
           using D = std::decay_t<decltype(d)>;
           if constexpr (std::is_same_v<D, SplitDim>) {
             const std::vector<Expr>& known = graph.factors[d.arg->id][d.dim];
             for (int i = 0; i < d.arg->rank(); ++i)
-              if (i != d.dim) take(d.arg, i, i < d.dim ? i : i + 1);
+              if (i != d.dim) keep(d.arg, i, i < d.dim ? i : i + 1);
             if (const size_t i = cut(known, t.shape[d.dim + 1])) {
               out[d.dim] = {known.begin(), known.begin() + static_cast<ptrdiff_t>(i)};
               out[d.dim + 1] = {known.begin() + static_cast<ptrdiff_t>(i), known.end()};
             }
           } else if constexpr (std::is_same_v<D, MergeDims>) {
             for (int i = 0; i < d.arg->rank(); ++i)
-              if (i < d.dim || i > d.dim + 1) take(d.arg, i, i < d.dim ? i : i - 1);
+              if (i < d.dim || i > d.dim + 1) keep(d.arg, i, i < d.dim ? i : i - 1);
             if (t.shape[d.dim]->is_constant(0)) return;  // coordinates that nothing is at
             out[d.dim] = graph.factors[d.arg->id][d.dim];
             const std::vector<Expr>& inner = graph.factors[d.arg->id][d.dim + 1];

@@ -193,3 +193,17 @@ def test_a_library_result_beside_its_view_and_what_is_computed_of_it() -> None:
     assert share(got[4], got[2])
     assert not share(got[2], x)
     assert got[0].stride() == (1, 7)
+
+
+@pytest.mark.parametrize("shape", [(8, 1, 1, 1, 1), (1, 1, 1, 1, 8)], ids=str)
+def test_a_dim_merged_of_ones_beside_a_split(shape: tuple[int, ...]) -> None:
+    """The dims that a split leaves alone keep their factors, by whose places it is followed."""
+    fd, first = FusionDefinition(), shape[0] == 1
+    x = fd.define_tensor([-1 if n > 1 else 1 for n in shape])
+    merged = x
+    for _ in range(3):
+        merged = fd.ops.merge_dims(merged, 0 if first else 1)
+    parts = fd.ops.permute(fd.ops.split_dim(merged, int(first), [-1, 2]) * 2.0, [2, 1, 0])
+    for result in (fd.ops.sum(parts, [0]), parts + 1.0, fd.ops.sum(x, [0])):
+        fd.add_output(result)
+    fd.validate([torch.arange(8.0).reshape(shape)])
