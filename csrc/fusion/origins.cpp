@@ -118,13 +118,8 @@ struct Dims {
   void set_factors(const Tensor& t) {
     std::vector<std::vector<Expr>>& out = graph.factors[t.id];
     for (Expr e : t.shape) out.push_back({e});
-    // Dims of `arg` that are dims of t, with their factors.
-    const auto take = [&](const Tensor* arg, int from, int to) {
-      const std::vector<Expr>& known = graph.factors[arg->id][from];
-      if (!arg->shape[from]->is_constant(1) && known.size() > out[to].size()) out[to] = known;
-    };
-    // Of a split and a merge the dims beside theirs, also one of size 1 that was merged of such:
-    // the places of factors are counted through them.
+    // A dim of `arg` that is one of t, with its factors. Beside a split and a merge also one of
+    // size 1 that was merged of such: the places of factors are counted through it.
     const auto keep = [&](const Tensor* arg, int from, int to) {
       const std::vector<Expr>& known = graph.factors[arg->id][from];
       if (known.size() > out[to].size()) out[to] = known;
@@ -151,7 +146,7 @@ struct Dims {
             for (const Tensor* a : operands(t)) {
               const std::vector<int> image = dims_of(t, a);
               for (int i = 0; i < a->rank(); ++i)
-                if (image[i] >= 0) take(a, i, image[i]);
+                if (image[i] >= 0) keep(a, i, image[i]);  // of size 1 none has an image
             }
           }
         },

@@ -190,10 +190,9 @@ def _slice_scatter_apart(x: Tensor, part: Tensor, dim: int, start: Any, end: Any
         return NotImplemented
     dim %= x.ndim
     first, last, _ = slice(start, end).indices(x.shape[dim])
-    places = torch.arange(x.shape[dim], device=x.device) - first
+    places = _places(x, dim) - first
     chosen = (places >= 0) & (places < last - first) & (places % step == 0)
     spread = torch.ops.aten.slice_backward(part, x.shape, dim, first, last, step)
-    chosen = chosen.view([-1 if d == dim else 1 for d in range(x.ndim)])
     return torch.where(chosen, spread, x).contiguous()
 
 
@@ -221,8 +220,13 @@ def _one_place(x: Tensor, dim: int, index: Tensor, src: Any) -> Tensor | None:
     given = [index.shape, *([src.shape] if isinstance(src, Tensor) else [])]
     if not all(_are_equal(sizes, wanted) for sizes in given):
         return None
+    return index == _places(x, dim)
+
+
+def _places(x: Tensor, dim: int) -> Tensor:
+    """The place of each element along the dim, against x."""
     places = torch.arange(x.shape[dim], device=x.device)
-    return index == places.view([-1 if d == dim else 1 for d in range(x.ndim)])
+    return places.view([-1 if d == dim else 1 for d in range(x.ndim)])
 
 
 def _are_equal(a: Sequence[Any], b: Sequence[Any]) -> bool:
