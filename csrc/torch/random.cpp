@@ -52,6 +52,7 @@ RandomPosition take_random_position(int device, int64_t ops) {
       at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(device)));
   const std::lock_guard<std::mutex> lock(generator.mutex());
   const uint64_t taken = 4 * static_cast<uint64_t>(ops);
+  enter_device(device);  // a thread that was not on a GPU before cannot ask about streams
   if (stream_is_capturing(current_stream(device))) return captured_position(generator, taken);
   const uint64_t offset = generator.get_offset();
   generator.set_offset(offset + taken);

@@ -111,6 +111,14 @@ def test_refusals_tell_equal_numbers_apart(
     assert reason in str(aten.refusal(name, args, kwargs))
 
 
+def test_zero_writes_zeros_whatever_it_is_given() -> None:
+    """What `x.zero_()` is recorded as; not the product of x and 0."""
+    x = torch.tensor([1.0, torch.inf, torch.nan])
+    fd = FusionDefinition()
+    fd.add_output(aten.emit(fd, "aten.zero.default", [fd.from_pytorch(x)], {}))
+    assert fd.execute([x])[0].tolist() == [0.0, 0.0, 0.0]
+
+
 def test_unknown_op() -> None:
     with pytest.raises(Unsupported) as caught:
         aten.emit(FusionDefinition(), "aten.mkldnn.default", [], {})

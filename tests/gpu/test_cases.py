@@ -14,11 +14,10 @@ pytestmark = pytest.mark.gpu
 
 
 def small_cases(row: Row) -> list[Case]:
-    return [
-        row.small(),
-        row.small(odd=True),
-        row.build((37, 258, 3, 5)[: len(row.shape)], row.dtype),
-    ]
+    cases = [row.small(), row.small(odd=True)]
+    if not row.tiny:  # a row that names its small shapes takes no others
+        cases.append(row.build((37, 258, 3, 5)[: len(row.shape)], row.dtype))
+    return cases
 
 
 CASES = {case.key: case for table in TABLES.values() for row in table for case in small_cases(row)}

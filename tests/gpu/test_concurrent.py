@@ -145,3 +145,16 @@ def test_capture_while_a_kernel_is_specialized(
             break
     _core.wait_for_background()
     assert fuser.cache_info().kernels_specialized - before == len(inputs)
+
+
+def test_random_numbers_in_a_thread_that_was_on_no_gpu_before(device: torch.device) -> None:
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1], True, DataType.Float)
+    fd.add_output(fd.ops.dropout(x, 0.5)[0])
+    data, found = torch.ones(1000, device=device), []
+    fd.execute([data])  # what is compiled here needs no thread's context
+    torch.cuda.synchronize()
+    thread = threading.Thread(target=lambda: found.extend(fd.execute([data])))
+    thread.start()
+    thread.join()
+    assert found[0].unique().tolist() == [0.0, 2.0]

@@ -9,11 +9,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fuser import DataType, Tensor, Unsupported
-from fuser.adapters.aten import losses, pointwise, reductions, shapes
+from fuser.adapters.aten import creations, losses, pointwise, reductions, shapes
 from fuser.adapters.aten.emitter import Emitter, known
 
 Row = Callable[..., Any]
-_PARTS = {**pointwise.ROWS, **shapes.ROWS, **shapes.VIEWS, **reductions.ROWS, **losses.ROWS}
+_PARTS = {
+    **pointwise.ROWS,
+    **shapes.ROWS,
+    **shapes.VIEWS,
+    **creations.ROWS,
+    **reductions.ROWS,
+    **losses.ROWS,
+}
 
 
 def _by(e: Emitter, name: str, *args: Any, **named: Any) -> Any:
