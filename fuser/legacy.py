@@ -206,30 +206,42 @@ _SYNTAX = (
     *(ast.keyword, ast.Attribute, ast.Name, ast.Constant, ast.List, ast.Tuple, ast.UnaryOp),
     *(ast.USub, ast.Load, ast.Store),
 )
-_METHODS = re.compile(r"fd\.(ops\.[a-z]\w*|define_(tensor|scalar)|random_state|add_output)")
-_NAMES = re.compile(r"fd\.\w+(\.\w+)?|DataType\.[A-Z]\w*")
+_METHODS = r"fd\.(ops\.[a-z]\w*|define_(tensor|scalar)|random_state|add_output)"
+_CALLS = re.compile(rf"{_METHODS}|float|complex")
+_ATTRIBUTES = re.compile(rf"{_METHODS}|fd\.ops|DataType\.[A-Z]\w*")
+_ASSIGNED = re.compile(r"[A-Z]\d+")
 
 
 def is_definition(text: str) -> bool:
-    """Is this the repr of a definition, which does nothing but define?"""
+    """Is this the repr of a definition, which does nothing but define?
+
+    What it calls is known by name, so no name that stands for more than a tensor or a scalar may be
+    assigned, and no attribute read from which other functions can be reached.
+    """
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
         return False
     if len(tree.body) != 1 or not isinstance(tree.body[0], ast.FunctionDef):
         return False
-    if tree.body[0].name != "nvfuser_fusion" or tree.body[0].decorator_list:
+    function = tree.body[0]
+    if function.name != "nvfuser_fusion" or function.decorator_list:
         return False
-    for node in ast.walk(tree):
-        if not isinstance(node, _SYNTAX):
-            return False
-        if isinstance(node, ast.Call):
-            called = ast.unparse(node.func)
-            if called not in ("float", "complex") and not _METHODS.fullmatch(called):
-                return False
-        elif isinstance(node, ast.Attribute) and not _NAMES.fullmatch(ast.unparse(node)):
-            return False
-    return True
+    return ast.unparse(function.args) == "fd: FusionDefinition" and all(
+        map(_is_part_of_a_definition, ast.walk(tree))
+    )
+
+
+def _is_part_of_a_definition(node: ast.AST) -> bool:
+    match node:
+        case ast.Call():
+            return bool(_CALLS.fullmatch(ast.unparse(node.func)))
+        case ast.Attribute():
+            loaded = isinstance(node.ctx, ast.Load)
+            return loaded and bool(_ATTRIBUTES.fullmatch(ast.unparse(node)))
+        case ast.Name(ctx=ast.Store()):
+            return bool(_ASSIGNED.fullmatch(node.id))
+    return isinstance(node, _SYNTAX)
 
 
 def define_again(text: str, target: FusionDefinition) -> None:

@@ -312,6 +312,11 @@ def test_the_fusion_cache_can_be_written_and_read(
         "fd.execute([])",
         "fd.ops.relu(fd.fusion)(1)",
         "[fd.ops.relu(t) for t in fd.inputs]",
+        "fd.ops = fd.__init__.__globals__",
+        "fd.ops.relu = fd.ops.add",
+        "T1 = fd.__class__",
+        "float = T0",
+        "fd = T0",
     ],
 )
 def test_a_file_of_other_programs_is_refused(line: str, tmp_path: Path) -> None:
@@ -327,12 +332,14 @@ def test_a_file_of_other_programs_is_refused(line: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "around",
-    ["{text}fd.ops.relu(T0)\n", "@fd.ops.relu\n{text}", "{text}{text}"],
-    ids=["a statement behind it", "a decorator", "two of them"],
+    ["{text}fd.ops.relu(T0)\n", "@fd.ops.relu\n{text}", "{text}{text}", "{with_argument}"],
+    ids=["a statement behind it", "a decorator", "two of them", "an argument"],
 )
 def test_a_file_of_more_than_a_definition_is_refused(around: str, tmp_path: Path) -> None:
     """Nothing of it runs, though each call in it is one of those that definitions have."""
-    text = around.format(text=repr(Doubled(X, 66.0).fusion))
+    text = repr(Doubled(X, 66.0).fusion)
+    with_argument = text.replace("fd: FusionDefinition", "fd: FusionDefinition, float=None")
+    text = around.format(text=text, with_argument=with_argument)
     (tmp_path / "cache").write_text(json.dumps({"7": text}))
     with pytest.raises(UserError, match="number 7 is no definition") as refused:
         FusionCache.get().deserialize(str(tmp_path / "cache"))
