@@ -16,7 +16,8 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,9 +64,9 @@ def compiler(wanted: str = "") -> Compiler:
 
     Raises CompileError "host-compiler" when there is none, or when it does not start.
     """
-    wanted = wanted or _core.get_option("FUSER_CXX")
+    wanted = (wanted or _core.get_option("FUSER_CXX")).strip()
     if wanted:
-        return _probe(tuple(shlex.split(wanted)))
+        return _probe(_command(wanted))
     for name in _CANDIDATES:
         if path := shutil.which(name):
             return _probe((path,))
@@ -75,6 +76,19 @@ def compiler(wanted: str = "") -> Compiler:
         "conda: conda install gxx) or set FUSER_CXX",
         rule="host-compiler",
     )
+
+
+def _command(wanted: str) -> tuple[str, ...]:
+    """A program, whose path may have spaces, or a command with arguments (`ccache g++`)."""
+    if shutil.which(wanted):
+        return (wanted,)
+    try:
+        return tuple(shlex.split(wanted))
+    except ValueError as error:
+        raise CompileError(
+            f"FUSER_CXX is neither a C++ compiler nor a command: {error}: {wanted}",
+            rule="host-compiler",
+        ) from None
 
 
 @functools.cache
@@ -189,16 +203,34 @@ def _headers() -> Path:
 def build(sources: Sequence[HostSource], debug: bool = False) -> bytes:
     """Compiles kernels into one shared object and returns its bytes; kernel i is `find(i)` of it.
 
-    Raises CompileError "host-compiler" (no compiler) or "host-compile" (text refused: log, kept
-    source, flags, command to repeat). Other threads run meanwhile.
+    Raises CompileError "host-compiler" (no compiler, or none that can work now) or "host-compile"
+    (text refused: log, kept source, flags, command to repeat). Other threads run meanwhile.
     """
     chosen = compiler()
+    try:
+        with _folder() as directory:
+            return _build_in(directory, sources, chosen, flags(debug, chosen))
+    except OSError as error:  # it is gone, no folder for temporary files, a full disk
+        raise CompileError(
+            f"the C++ compiler {shlex.join(chosen.command)} cannot compile kernels: {error}\n"
+            "  hint: TMPDIR names the folder for temporary files, FUSER_CXX the compiler",
+            rule="host-compiler",
+        ) from error
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    """The files of one build. Where the compiler refuses a text they stay, to be looked at."""
     directory = Path(tempfile.mkdtemp(prefix="fuser-host-"))
-    binary = _build_in(directory, sources, chosen, flags(debug, chosen))
-    shutil.rmtree(
-        directory, ignore_errors=True
-    )  # only now: a failed build leaves its source to look at
-    return binary
+    refused = False
+    try:
+        yield directory
+    except CompileError:
+        refused = True
+        raise
+    finally:
+        if not refused:
+            shutil.rmtree(directory, ignore_errors=True)
 
 
 def _build_in(

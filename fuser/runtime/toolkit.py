@@ -149,17 +149,21 @@ def _refusal(
     name: str, text: str, target: str, flags: tuple[str, ...], status: str, log: str
 ) -> CompileError:
     """The error for text that NVRTC refused; leaves the text in a file."""
-    path = _dump(name, text)
     arch = target.partition("_")[2]
-    command = shlex.join([sys.executable, "-m", "fuser.runtime.toolkit", path, "--arch", arch])
+    try:
+        path = _dump(name, text)
+        words = [sys.executable, "-m", "fuser.runtime.toolkit", path, "--arch", arch]
+        command = shlex.join(words)
+        kept = [f"  source: {path}", f"  repeat: {command}"]
+    except OSError as error:  # which would hide what the compiler said
+        path, command, kept = "", "", [f"  source: not kept: {error}"]
     parts = [
         f"NVRTC {dotted(nvrtc().version)} refused kernel {name} for {target} ({status}); "
         "this is a bug of fuser, please report it",
         *("  " + line for line in log.splitlines()),
         *_excerpts(name, text, log),
-        f"  source: {path}",
         f"  flags: {' '.join(flags)}",
-        f"  repeat: {command}",
+        *kept,
     ]
     return CompileError(
         "\n".join(parts),

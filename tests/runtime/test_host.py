@@ -112,6 +112,46 @@ def test_a_compiler_that_does_not_start(wanted: str) -> None:
     assert raised.value.rule == "host-compiler"
 
 
+@pytest.mark.parametrize("wanted", ["{path}", " {path} ", "'{path}'", "env '{path}'"])
+def test_a_compiler_in_a_folder_with_a_space(wanted: str, tmp_path: Path) -> None:
+    path = tmp_path / "my tools" / "g++"
+    path.parent.mkdir()
+    path.write_text("#!/bin/sh\necho version of $0\n")
+    path.chmod(0o755)
+    found = host.compiler(wanted.format(path=path))
+    assert (found.command[-1], found.version) == (str(path), f"version of {path}\n")
+
+
+def test_a_command_that_does_not_end() -> None:
+    with pytest.raises(CompileError, match=r"No closing quotation: g\+\+ '") as raised:
+        host.compiler("g++ '")
+    assert raised.value.rule == "host-compiler"
+
+
+def test_a_compiler_of_blanks_is_none_that_was_asked_for() -> None:
+    assert host.compiler("  ") == host.compiler()
+
+
+def test_a_compiler_that_is_gone_or_makes_nothing(
+    scratch_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = host.HostSource("scale_1", scale(1), False)
+    for command in (str(scratch_directory / "gone"), "true"):
+        gone = host.Compiler((command,), "")
+        monkeypatch.setattr(host, "compiler", lambda gone=gone: gone)
+        with pytest.raises(CompileError, match=r"cannot compile kernels: .*No such file") as raised:
+            host.build([source])
+        assert raised.value.rule == "host-compiler"
+        assert list(scratch_directory.iterdir()) == []
+
+
+def test_no_folder_for_temporary_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
+    with pytest.raises(CompileError, match="hint: TMPDIR") as raised:
+        host.build([host.HostSource("scale_1", scale(1), False)])
+    assert raised.value.rule == "host-compiler"
+
+
 def test_a_compiler_that_an_earlier_process_asked_is_not_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, set_option: Callable[[str, object], None]
 ) -> None:

@@ -110,6 +110,17 @@ def test_refused_text(set_option: Callable[[str, object], None], tmp_path: Path)
     assert "     2 |   a[0] = 1.0f;" in message
 
 
+def test_refused_text_that_no_folder_takes(
+    set_option: Callable[[str, object], None], tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    set_option("FUSER_DUMP_DIR", tmp_path / "file")
+    with pytest.raises(CompileError, match="source: not kept: ") as caught:
+        toolkit.compile("broken", BAD, 90)
+    assert 'broken.cu(3): error: identifier "missing" is undefined' in caught.value.log
+    assert (caught.value.rule, caught.value.source_path) == ("nvrtc-compile", "")
+
+
 def test_command_repeats_the_compilation(
     set_option: Callable[[str, object], None], tmp_path: Path
 ) -> None:
