@@ -120,6 +120,34 @@ struct Segmenter {
     return out;
   }
 
+  // What the values of a group may not compute but have to read, none where they are a kernel's.
+  struct Refusal {
+    std::vector<const Tensor*> tensors;
+    const char* why = "";
+    bool for_all = true;  // cut for other kernels too
+  };
+  Refusal refusal(ValueGroup& group, const Tensor* root) {
+    if (!group.repeated.empty())
+      return {rare(group.repeated), "it would be computed at many places of the kernel"};
+    const char* why =
+        "its reduction is over axes that are neither those reduced nor those kept there";
+    std::vector<const Tensor*> refused = group.refused;
+    if (refused.empty()) {
+      why = "its reduction is needed for an index that decides nothing";
+      refused = unused(group.refined());
+    }
+    if (refused.empty()) {
+      why = "rows and columns are reduced, and both are waited for";
+      refused = misfits(group);
+    }
+    if (!refused.empty()) return {handed_over(group, refused, root), why, false};
+    if (refused = stored_instead(group, root); !refused.empty())
+      return {refused,
+              "kernels before it compute it too, which takes longer than to store and read it"};
+    return {excess(group, root, recomputes(group) ? 2 : 1),
+            "a kernel holds 512 statements, 8192 issue slots of ops and 96 tensors"};
+  }
+
   Alone build(int output) {
     const Tensor* t = fusion.outputs[output].tensor;
     const Tensor* root = t;
@@ -136,32 +164,7 @@ struct Segmenter {
       if (const auto* result = std::get_if<Result>(&root->definition))
         out.group.except.insert(result->of->id);
       out.group.add(output, out.group.fresh(t), false);
-      const std::vector<Value>& values = out.group.refined().values;
-      std::vector<const Tensor*> refused = out.group.refused;
-      bool for_all = true;  // cut for other kernels too
-      const char* why = "it would be computed at many places of the kernel";
-      if (!out.group.repeated.empty()) {
-        refused = rare(out.group.repeated);
-      } else {
-        why = "its reduction is over axes that are neither those reduced nor those kept there";
-        if (refused.empty()) {
-          why = "its reduction is needed for an index that decides nothing";
-          refused = unused(out.group.refined());
-        }
-        if (refused.empty()) {
-          why = "rows and columns are reduced, and both are waited for";
-          refused = misfits(out.group);
-        }
-        for_all = refused.empty();
-        if (!for_all) {
-          refused = handed_over(out.group, refused, root);
-        } else if (refused = stored_instead(out.group, root); !refused.empty()) {
-          why = "kernels before it compute it too, which takes longer than to store and read it";
-        } else {
-          why = "a kernel holds 512 statements, 8192 issue slots of ops and 96 tensors";
-          refused = excess(out.group, root, recomputes(out.group) ? 2 : 1);
-        }
-      }
+      const auto [refused, why, for_all] = refusal(out.group, root);
       for (const Tensor* r : refused)
         partings.push_back(
             {.tensor = r->id,
@@ -172,7 +175,7 @@ struct Segmenter {
           everywhere[r->id] = true;
         }
       if (refused.empty()) {
-        for (const Value& v : values)
+        for (const Value& v : out.group.refined().values)
           if (std::holds_alternative<Read>(v.how) &&
               !std::holds_alternative<Input>(v.tensor->definition))
             out.cut.insert(v.tensor->id);
