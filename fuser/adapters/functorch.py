@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,7 +15,14 @@ from torch._functorch.aot_autograd import aot_function
 from fuser import UserError
 from fuser._native import load_torch
 from fuser.adapters.direct import direct
-from fuser.adapters.dynamo import autograd, backend, compilers, has_tangents, options_of
+from fuser.adapters.dynamo import (
+    Options,
+    autograd,
+    backend,
+    compilers,
+    has_tangents,
+    options_of,
+)
 
 # Traces of one function; calls that none of them is for are Dynamo's, which finds dynamic sizes.
 _MOST_TRACES = 8
@@ -59,19 +66,31 @@ def memory_efficient_fusion(fn: Callable[..., Any] | torch.nn.Module, **kwargs: 
                 rule="fusion-argument",
             )
     options = options_of(kwargs.get("options"))
+    watched = torch.compile(fn, dynamic=kwargs.get("dynamic"), **_compiler(kwargs, options))
+    if kwargs or isinstance(fn, torch.nn.Module):
+        return watched
+    return _traced(fn, watched, compilers(options))
+
+
+def _compiler(kwargs: Mapping[str, Any], options: Options) -> dict[str, Any]:
+    """What torch.compile is told of the compiler: the backend, or AOTAutograd with other parts."""
     given = {name: value for name, value in kwargs.items() if name in _REPLACED}
+    if not given:
+        return {"backend": backend, "options": kwargs.get("options")}
     if "fw_compiler" in given:
         given.setdefault("inference_compiler", given["fw_compiler"])
     for name in given:
         if name.endswith("compiler") and given[name] is not None:
             given[name] = _of_modules(given[name])
-    how: dict[str, Any] = {"backend": backend, "options": kwargs.get("options")}
-    if given:
-        how = {"backend": autograd(options, **given)}
-    watched = torch.compile(fn, dynamic=kwargs.get("dynamic"), **how)
-    if kwargs or isinstance(fn, torch.nn.Module):
-        return watched
-    ours = compilers(options)
+    return {"backend": autograd(options, **given)}
+
+
+def _traced(
+    fn: Callable[..., Any], watched: Callable[..., Any], ours: Mapping[str, Any]
+) -> Callable[..., Any]:
+    """`fn` by its traces, each for one layout of its arguments; what none can be made for is
+    `watched`.
+    """
     traces: Any = load_torch().DirectTraces()
     call = traces.call
 
