@@ -28,6 +28,7 @@ FUSED: dict[str, tuple[Define, str]] = {
     "x*y - z": (lambda fd, x, y, z: x * y - z, "neg(r_in2[v])"),
     "z - x*y": (lambda fd, x, y, z: z - x * y, "neg(r_in1[v])"),
     "x*2 + 1": (lambda fd, x, y, z: x * 2.0 + 1.0, "fma(r_in0[v], 2.0:f32, 1.0:f32)"),
+    "x*y - 2": (lambda fd, x, y, z: x * y - 2.0, "fma(r_in0[v], r_in1[v], neg(2.0:f32))"),
 }
 
 
@@ -164,6 +165,7 @@ def test_a_coin_compares_integers(op: str, limit: float) -> None:
         {"made_by": "bitwise_or"},  # nor are all bits
         {"limit": float("nan")},
         {"limit": float("inf")},
+        {"limit": 1},  # an integer is not what the comparison reads
     ],
 )
 def test_what_is_not_exact_stays_a_comparison_of_floats(changes: dict[str, Any]) -> None:

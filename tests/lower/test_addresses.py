@@ -140,6 +140,47 @@ column v0 * 4 % size(0, 1) of size(0, 1) jump 0 - size(0, 1)
     """)
 
 
+def test_lanes_are_written_along_rows_too() -> None:
+    """Rows with a gap behind each: it is the jump."""
+    got = after(
+        "addresses",
+        BUFFERS
+        + """
+      axes [a0 a1] extents [size(0, 0), size(0, 1)] index v0 * 4 vector
+      blocks size(0, 0) * size(0, 1)
+    """,
+        """
+      v0 = block * 256 + thread
+      for v1 < 4 {
+        write g_out0[a0 * stride(0, 0) + a1] width 1 r_out0[v1]
+      }
+    """,
+    )
+    assert "for" not in statements(got)
+    assert "width 4 r_out0[0] column v0 * 4 % size(0, 1) of size(0, 1) jump " in got
+
+
+def test_lanes_that_were_loaded_stay_in_the_loop() -> None:
+    """Where a coordinate was read, the access stands behind that load, lane by lane."""
+    got = after(
+        "addresses",
+        BUFFERS
+        + """
+      axes [a0 a1] extents [size(0, 0), size(0, 1)] index v0 * 4 vector
+      blocks size(0, 0) * size(0, 1)
+    """,
+        """
+      v0 = block * 256 + thread
+      for v1 < 4 {
+        v2 = v1 * 2
+        load r_in0[v1] width 1 g_in0[a1 + v2]
+        load r_in0[v1] width 1 g_in0[a1] in a1 < 3
+      }
+    """,
+    )
+    assert got.count("load r_in0[v1] width 1") == 2
+
+
 def test_columns_stay_in_the_loop() -> None:
     got = after(
         "addresses",
