@@ -41,72 +41,99 @@ Expr reflected(Exprs& exprs, Expr one, Expr last) {
   return cancelled ? sum : exprs.add(sum, last);
 }
 
+// Where the operand of a movement op is read, by kind of op.
+struct Step {
+  Exprs& exprs;
+  Merges& merges;
+  std::unordered_set<Expr>& outside;
+  const std::function<Expr(Expr)>& import;
+  const Point& p;
+
+  Expr derived(Expr from, Expr to) {
+    if (outside.count(from)) outside.insert(to);
+    return to;
+  }
+
+  Point operator()(const Broadcast& d) {
+    std::vector<Expr> at;
+    for (size_t i = 0; i < d.is_broadcast.size(); ++i)
+      if (!d.is_broadcast[i]) at.push_back(p.at[i]);
+    return {d.arg, std::move(at)};
+  }
+
+  Point operator()(const Expand& d) {
+    std::vector<Expr> at;
+    for (int i = 0; i < d.arg->rank(); ++i)
+      at.push_back(d.arg->shape[i]->is_constant(1) ? exprs.constant(0) : p.at[i]);
+    return {d.arg, std::move(at)};
+  }
+
+  Point operator()(const Squeeze& d) {
+    std::vector<Expr> at;
+    size_t next = 0;
+    for (int i = 0; i < d.arg->rank(); ++i)
+      at.push_back(std::binary_search(d.dims.begin(), d.dims.end(), i) ? exprs.constant(0)
+                                                                       : p.at[next++]);
+    return {d.arg, std::move(at)};
+  }
+
+  Point operator()(const Permute& d) {
+    std::vector<Expr> at(d.dims.size());
+    for (size_t i = 0; i < d.dims.size(); ++i) at[d.dims[i]] = p.at[i];
+    return {d.arg, std::move(at)};
+  }
+
+  Point operator()(const StrideOrder& d) { return {d.arg, p.at}; }
+
+  Point operator()(const SplitDim& d) {
+    std::vector<Expr> at = p.at;
+    const Expr inner = import(p.tensor->shape[d.dim + 1]);
+    at[d.dim] = merge(exprs, merges, p.at[d.dim], p.at[d.dim + 1], inner);
+    for (int i : {0, 1}) derived(p.at[d.dim + i], at[d.dim]);
+    at.erase(at.begin() + d.dim + 1);
+    return {d.arg, std::move(at)};
+  }
+
+  Point operator()(const MergeDims& d) {
+    std::vector<Expr> at = p.at;
+    at.insert(at.begin() + d.dim, exprs.constant(0));
+    if (!d.arg->shape[d.dim]->is_constant(1)) {
+      const auto [outer, inner] =
+          split(exprs, merges, p.at[d.dim], import(d.arg->shape[d.dim + 1]));
+      at[d.dim] = derived(p.at[d.dim], outer);
+      at[d.dim + 1] = derived(p.at[d.dim], inner);
+    }
+    return {d.arg, std::move(at)};
+  }
+
+  Point operator()(const Slice& d) {
+    std::vector<Expr> at;
+    for (size_t i = 0; i < d.steps.size(); ++i)
+      at.push_back(derived(
+          p.at[i], exprs.add(exprs.mul(p.at[i], exprs.constant(d.steps[i])), import(d.first[i]))));
+    return {d.arg, std::move(at)};
+  }
+
+  Point operator()(const Flip& d) {
+    std::vector<Expr> at = p.at;
+    for (int64_t i : d.dims) {
+      const Expr last = exprs.sub(import(d.arg->shape[i]), exprs.constant(1));
+      at[i] = derived(p.at[i], reflected(exprs, p.at[i], last));
+    }
+    return {d.arg, std::move(at)};
+  }
+
+  template <class Other>
+  Point operator()(const Other&) {
+    FUSER_ASSERT(false, "t", p.tensor->id, " does not move elements");
+  }
+};
+
 }  // namespace
 
 Point step(Exprs& exprs, Merges& merges, std::unordered_set<Expr>& outside,
            const std::function<Expr(Expr)>& import, const Point& p) {
-  const auto derived = [&](Expr from, Expr to) {
-    if (outside.count(from)) outside.insert(to);
-    return to;
-  };
-  return std::visit(
-      [&](const auto& d) -> Point {
-        using D = std::decay_t<decltype(d)>;
-        std::vector<Expr> at;
-        if constexpr (std::is_same_v<D, Broadcast>) {
-          for (size_t i = 0; i < d.is_broadcast.size(); ++i)
-            if (!d.is_broadcast[i]) at.push_back(p.at[i]);
-          return {d.arg, std::move(at)};
-        } else if constexpr (std::is_same_v<D, Expand>) {
-          for (int i = 0; i < d.arg->rank(); ++i)
-            at.push_back(d.arg->shape[i]->is_constant(1) ? exprs.constant(0) : p.at[i]);
-          return {d.arg, std::move(at)};
-        } else if constexpr (std::is_same_v<D, Squeeze>) {
-          size_t next = 0;
-          for (int i = 0; i < d.arg->rank(); ++i)
-            at.push_back(std::binary_search(d.dims.begin(), d.dims.end(), i) ? exprs.constant(0)
-                                                                             : p.at[next++]);
-          return {d.arg, std::move(at)};
-        } else if constexpr (std::is_same_v<D, Permute>) {
-          at.resize(d.dims.size());
-          for (size_t i = 0; i < d.dims.size(); ++i) at[d.dims[i]] = p.at[i];
-          return {d.arg, std::move(at)};
-        } else if constexpr (std::is_same_v<D, StrideOrder>) {
-          return {d.arg, p.at};
-        } else if constexpr (std::is_same_v<D, SplitDim>) {
-          at = p.at;
-          at[d.dim] = merge(exprs, merges, p.at[d.dim], p.at[d.dim + 1],
-                            import(p.tensor->shape[d.dim + 1]));
-          for (int i : {0, 1}) derived(p.at[d.dim + i], at[d.dim]);
-          at.erase(at.begin() + d.dim + 1);
-          return {d.arg, std::move(at)};
-        } else if constexpr (std::is_same_v<D, MergeDims>) {
-          at = p.at;
-          at.insert(at.begin() + d.dim, exprs.constant(0));
-          if (!d.arg->shape[d.dim]->is_constant(1)) {
-            const auto [outer, inner] =
-                split(exprs, merges, p.at[d.dim], import(d.arg->shape[d.dim + 1]));
-            at[d.dim] = derived(p.at[d.dim], outer);
-            at[d.dim + 1] = derived(p.at[d.dim], inner);
-          }
-          return {d.arg, std::move(at)};
-        } else if constexpr (std::is_same_v<D, Slice>) {
-          for (size_t i = 0; i < d.steps.size(); ++i)
-            at.push_back(derived(p.at[i], exprs.add(exprs.mul(p.at[i], exprs.constant(d.steps[i])),
-                                                    import(d.first[i]))));
-          return {d.arg, std::move(at)};
-        } else if constexpr (std::is_same_v<D, Flip>) {
-          at = p.at;
-          for (int64_t i : d.dims) {
-            const Expr last = exprs.sub(import(d.arg->shape[i]), exprs.constant(1));
-            at[i] = derived(p.at[i], reflected(exprs, p.at[i], last));
-          }
-          return {d.arg, std::move(at)};
-        } else {
-          FUSER_ASSERT(false, "t", p.tensor->id, " does not move elements");
-        }
-      },
-      p.tensor->definition);
+  return std::visit(Step{exprs, merges, outside, import, p}, p.tensor->definition);
 }
 
 bool is_movement(const Tensor& t) {
