@@ -176,6 +176,19 @@ def test_results_of_library_calls_have_views() -> None:
     assert len(fd.fec.executor.kernels(None)) == 1  # of the copy
 
 
+def test_a_view_of_a_library_result_is_an_operand_too() -> None:
+    """The next call runs before results that are views of calls are made."""
+    x, y = torch.randn(3, 4), torch.randn(4, 5)
+    fd = FusionDefinition()
+    t, u = (fd.define_tensor([-1, -1], contiguity=True) for _ in range(2))
+    part = fd.ops.slice(fd.ops.matmul(t, u), [0, 1], [2, 3])
+    fd.add_output(part)
+    fd.add_output(fd.ops.matmul(part, part))
+    square = (x @ y)[0:2, 1:3]
+    for got, wanted in zip(fd.execute([x, y]), [square, square @ square], strict=True):
+        torch.testing.assert_close(got, wanted)
+
+
 def test_a_library_result_beside_its_view_and_what_is_computed_of_it() -> None:
     fd = FusionDefinition()
     x = fd.define_tensor([-1, -1])
