@@ -167,6 +167,20 @@ def test_values(rng: np.random.Generator, set_option: Callable[[str, Any], None]
     assert taken >= 10
 
 
+def test_what_lies_between_rows_is_left() -> None:
+    """Rows of 50 elements, 56 apart: vectors of 8 divide the steps, and run past the ends."""
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1] * 4, dtype=as_dtype(BF16))
+    scale, shift = (
+        fd.ops.broadcast(fd.define_tensor([-1, -1]), [True, False, True, False]) for _ in range(2)
+    )
+    fd.add_output(fd.ops.cast(x * scale + shift, as_dtype(BF16)), alias_input=x)
+    memory = torch.full((2, 16, 4, 56), 7.0, dtype=BF16)
+    fd.execute([memory[..., :50], torch.ones(16, 50), torch.ones(16, 50)])
+    assert torch.equal(memory[..., :50].unique(), torch.tensor([8.0], dtype=BF16))
+    assert torch.equal(memory[..., 50:].unique(), torch.tensor([7.0], dtype=BF16))
+
+
 @pytest.mark.parametrize(
     "changes", [{"unroll": 1}, {"unroll": 3}, {"threads_y": 4}, {"threads_z": 2}], ids=str
 )
