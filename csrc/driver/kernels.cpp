@@ -26,7 +26,7 @@ struct KernelCache {
       kernels;  // by key and device
   KernelCounters counters;
   std::unique_ptr<DiskStore> store;
-  std::string store_directory_option;
+  std::pair<std::string, int64_t> store_options;  // directory and capacity that it was made for
 };
 
 // Never destroyed: kernels may be asked for by threads that outlive main(). In a forked child,
@@ -50,12 +50,12 @@ KernelCache& cache() {
 // The store of the present options; nullptr when switched off. Call with the mutex held.
 DiskStore* store_of(KernelCache& c) {
   if (!options().cache) return nullptr;
-  if (!c.store || c.store_directory_option != options().cache_dir) {
-    c.store_directory_option = options().cache_dir;
+  const std::pair<std::string, int64_t> wanted{options().cache_dir, options().cache_mb};
+  if (!c.store || c.store_options != wanted) {
+    c.store_options = wanted;
     // The old one may be in use by another thread: stores are few and small.
     (void)c.store.release();
-    c.store =
-        std::make_unique<DiskStore>(store_directory(options().cache_dir), options().cache_mb << 20);
+    c.store = std::make_unique<DiskStore>(store_directory(wanted.first), wanted.second << 20);
   }
   return c.store.get();
 }

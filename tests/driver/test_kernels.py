@@ -237,6 +237,15 @@ def test_switched_off(folder: Path, set_option: Callable[[str, object], None]) -
     assert entries(folder) == []
 
 
+def test_another_size_of_the_cache_holds_at_once(
+    folder: Path, set_option: Callable[[str, object], None]
+) -> None:
+    scaled(2.125).execute([X])
+    set_option("FUSER_CACHE_MB", 0)
+    scaled(2.375).execute([X])
+    assert len(entries(folder)) == 1
+
+
 def test_damaged_entries_are_rebuilt(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     factors = (1.5, 2.5, 3.5)
 
