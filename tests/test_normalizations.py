@@ -169,6 +169,7 @@ ERRORS: list[Error] = [
     (ShapeError, "norm-shape-1", lambda ops, x: ops.layer_norm(x, [3, 3])),
     (ShapeError, "norm-shape-1", lambda ops, x: ops.rms_norm(x, [])),
     (ShapeError, "norm-shape-1", lambda ops, x: ops.rms_norm(x, [2, 2, 3])),
+    (ShapeError, "norm-shape-1", lambda ops, x: ops.rms_norm(x, [3, 2, 3])),  # dim -1 has 3
     (ShapeError, "norm-shape-2", lambda ops, x: ops.group_norm(ops.sum(x, 0), 1)),
     (ShapeError, "split-dim-3", lambda ops, x: ops.group_norm(x, 2)),
     (

@@ -67,6 +67,13 @@ def test_a_region_writes_what_a_product_reads() -> None:
     assert [t.stride() for t in results] == [t.stride() for t in expected]
 
 
+def test_small_products_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fuser.adapters.products._LARGE", 1 << 40)
+    called, _ = padded(lambda a, b: a.mm(b).sin(), *halves((12, 62), (62, 17)))
+    assert called.count("mm") == 1
+    assert "clone" not in called
+
+
 def test_a_gradient_is_copied_once() -> None:
     """Both products of a backward graph read rows that are no region's, one as they are, one
     transposed.
