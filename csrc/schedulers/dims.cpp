@@ -422,18 +422,22 @@ std::vector<ValueId> computed_again(const Problem& p) {
   return out;
 }
 
-bool instructions_decide(const Problem& p) {
+WalkWork work_of_walks(const Problem& p) {
   const std::vector<Value>& values = p.refined.values;
-  double all = 0.0, bytes = 0.0;
-  for (std::vector<bool>& need : roots_of_walks(p))
+  WalkWork out;
+  std::vector<bool> before(values.size(), false);
+  for (std::vector<bool>& need : roots_of_walks(p)) {
     for (size_t v = values.size(); v-- > 0;) {
       if (!need[v] || !is_of_walks(p, values[v])) continue;
-      all += slots(values[v]);
+      out.slots += slots(values[v]);
+      if (before[v]) out.again += slots(values[v]);
       visit_operands(values[v], [&](ValueId o) { need[o] = true; });
     }
+    for (size_t v = 0; v < values.size(); ++v) before[v] = before[v] || need[v];
+  }
   for (const MemoryAccess& a : p.accesses)
-    if (moves_rows(p, a)) bytes += size_of(a.dtype);
-  return time_of(bytes, all) > time_of(bytes, 0.0);
+    if (moves_rows(p, a)) out.bytes += size_of(a.dtype);
+  return out;
 }
 
 Shape shape_of(const Problem& p) {

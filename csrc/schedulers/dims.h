@@ -103,8 +103,13 @@ Shape shape_of(const Problem& problem);
 // for each element, because nothing else that they are computed from is needed again.
 std::vector<ValueId> computed_again(const Problem& problem);
 
-// Do all walks over R together, each computing what it needs, take longer than the bytes of rows?
-bool instructions_decide(const Problem& problem);
+// Of one element of a row, in all walks over R together, each computing what it needs.
+struct WalkWork {
+  double slots = 0.0;  // issue slots,
+  double again = 0.0;  // and those of them that compute what an earlier walk has computed
+  double bytes = 0.0;  // moved to and from memory
+};
+WalkWork work_of_walks(const Problem& problem);
 
 // A plan's choices as named integers, checked against what a user may write.
 struct Field {
