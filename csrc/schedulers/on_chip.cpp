@@ -22,6 +22,8 @@ constexpr int cluster_vectors = 5120;  // of a row that one block holds; more ar
 constexpr int fewest_threads = 128;    // of a block of such a cluster
 constexpr int row_registers = 64;      // of a thread that holds register_vectors
 constexpr int one_block_row = 80 << 10;  // bytes; a block of more has a processor for itself
+// Rows of more bytes, or of more elements, have more blocks than two on a processor.
+constexpr int small_blocks_row = 64 << 10, small_blocks_elements = 20 << 10;
 constexpr int held_steps = 6, held_threads = 704;  // of a block that keeps what all rows read
 constexpr int held_registers = 48;                 // of a thread, for that
 // The same of floats of 32 bits and more, which lie in registers as they are computed with.
@@ -147,9 +149,13 @@ std::optional<OnChip> beside_what_all_read(const Asked& a, OnChip o) {
 
 // The fewer threads a block has, the more of them a processor has, at different points of their
 // rows. Eight of 128 rather than two of 512: softmax of 65,536 elements of bfloat16 99% of a copy
-// (one block of 1024 threads: 94), of 262,144 97 (94), of 32,768 of float32 99 (96); RMS norms of
-// these gain 1 to 2%.
-std::optional<OnChip> over_small_blocks(const Asked& a) {
+// (one block of 1024 threads: 94), of 262,144 97 (94), of 32,768 of float32 99 (96), of 32,768 of
+// bfloat16 99 (97, two blocks with the row in shared memory); RMS norms of these gain 1 to 2%. On
+// an H100 rows of 28,672 to 38,000 elements of bfloat16, and of 19,000 of float32, gain 1 to 3%.
+std::optional<OnChip> over_small_blocks(const Asked& a, OnChip) {
+  if (!a.whole || !a.row.linear || a.largest == 1 || outweighs(a.shape) ||
+      (a.row_bytes <= small_blocks_row && a.row.vectors * a.row.vector <= small_blocks_elements))
+    return std::nullopt;
   OnChip o = a.planned;
   o.place = Place::Registers;
   o.waits = true;
@@ -162,16 +168,23 @@ std::optional<OnChip> over_small_blocks(const Asked& a) {
 
 // Where all rows read more than a row is (a layer norm's weight and bias), the blocks are
 // persistent and keep that in registers, or L2 would have to deliver three times the bytes of the
-// rows.
-std::optional<OnChip> over_persistent_cluster(const Asked& a) {
+// rows. One block of so many threads that it holds the row would wait when it combines: on an H200
+// layer norms go from 78 to 92% of a copy (262,144 elements of bfloat16), 84 to 88 (50,256), 87 to
+// 90 (65,536 of float32).
+std::optional<OnChip> over_persistent_cluster(const Asked& a, OnChip) {
+  const bool one_block =
+      a.row_bytes > a.per_block && a.steps_of(most_threads) * a.staged <= register_vectors;
+  if (!a.whole || !a.row.linear || a.largest == 1 || !outweighs(a.shape) ||
+      a.row_bytes <= one_block_row || one_block)
+    return std::nullopt;
   OnChip o = a.planned;
   o.place = Place::Shared;
   o.ring = 2;
   o.min_blocks = 1;
   o.once = OnChip::Once::Stores;
   const bool wide = a.row.vector * 4 <= vector_bytes;
-  if (!a.row.can_copy || !cut(o, a.row.vectors, wide ? wide_held_steps : held_steps,
-                              wide ? wide_held_threads : held_threads, a.largest))
+  if (!cut(o, a.row.vectors, wide ? wide_held_steps : held_steps,
+           wide ? wide_held_threads : held_threads, a.largest))
     return std::nullopt;
   const int64_t bytes =
       int64_t{o.ring} * o.unroll * o.threads_x * a.row.vector * a.shape.staged_bytes;
@@ -180,20 +193,6 @@ std::optional<OnChip> over_persistent_cluster(const Asked& a) {
       bytes > a.device.shared_per_block - 8 * 1024)
     return std::nullopt;
   return o;
-}
-
-// Rows that would leave a processor to one block, which waits when it combines: over a cluster, of
-// which a processor has two. On an H200 layer norms go from 78 to 92% of a copy (262,144 elements
-// of bfloat16), 84 to 88 (50,256), 87 to 90 (65,536 of float32); RMS norms from 89 to 95, 94 to 97
-// and 89 to 97; softmax from 86 to 94 (262,144), 93 to 99 (65,536 of float32). Coordinates that are
-// divided (group norms) would spill.
-std::optional<OnChip> over_cluster(const Asked& a, OnChip o) {
-  const bool one_block = outweighs(a.shape) && a.row_bytes > a.per_block &&
-                         a.steps_of(most_threads) * a.staged <= register_vectors;
-  if (!a.whole || !a.row.linear || a.largest == 1 || a.row_bytes <= one_block_row || one_block ||
-      o.unroll * a.staged <= register_vectors)
-    return std::nullopt;
-  return outweighs(a.shape) ? over_persistent_cluster(a) : over_small_blocks(a);
 }
 
 // Rows with divided coordinates: the smaller the blocks, the more of them are at different points
@@ -290,8 +289,9 @@ OnChip on_chip(const Device& device, const Shape& shape, const WalkedRow& row,
   for (const auto rule : {where_instructions_decide, only_reduced})
     if (const auto o = rule(a, planned)) return *o;
   const OnChip wider = by_more_threads(a, planned);
-  for (const auto rule : {in_registers, beside_what_all_read, over_cluster, divided_over_cluster,
-                          in_shared_memory, in_registers_of_many})
+  for (const auto rule : {over_small_blocks, in_registers, beside_what_all_read,
+                          over_persistent_cluster, divided_over_cluster, in_shared_memory,
+                          in_registers_of_many})
     if (const auto o = rule(a, wider)) return *o;
   return in_parts(a, wider);
 }

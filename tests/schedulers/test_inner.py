@@ -101,7 +101,7 @@ def test_a_row_that_only_all_registers_hold_has_a_processor_for_itself() -> None
         plan = plan_for(name, (4096, 65_536), BF16, arch)
         assert (plan["place"], plan["threads_x"], plan["unroll"]) == (REGISTERS, 1024, 8)
         assert plan["single_pass"] == (name == "softmax")
-    assert plan_for("softmax", (4096, 40_000), BF16, 90)["place"] == SHARED
+    assert plan_for("softmax", (4096, 20_000), BF16, 90)["place"] == SHARED
 
 
 def test_rows_that_wait_for_other_blocks_are_combined_once() -> None:
@@ -112,6 +112,22 @@ def test_rows_that_wait_for_other_blocks_are_combined_once() -> None:
         assert plan["min_blocks"] * threads == 1024
     assert plan_for("softmax", (4096, 262_144), F32, 90)["cluster"] == 16
     assert plan_for("softmax", (4096, 16_384), BF16, 90)["single_pass"] == 0
+
+
+def test_rows_of_many_elements_have_small_blocks() -> None:
+    """More of them a processor, at different points of their rows, than of two with 64 KB each."""
+    for name, length, dtype, cluster in (
+        ("softmax", 24_576, BF16, 4),
+        ("rms_norm", 32_768, BF16, 4),
+        ("softmax", 38_000, BF16, 8),
+        ("rms_norm", 19_000, F32, 8),
+    ):
+        plan = plan_for(name, (4096, length), dtype)
+        assert (plan["place"], plan["threads_x"], plan["unroll"]) == (REGISTERS, 128, 8)
+        assert (plan["cluster"], plan["min_blocks"]) == (cluster, 8)
+        assert plan_for(name, (4096, length), dtype, 80)["cluster"] == 1
+    for name, length, dtype in (("softmax", 20_480, BF16), ("softmax", 16_384, F32)):
+        assert plan_for(name, (4096, length), dtype)["place"] == SHARED
 
 
 def test_two_blocks_hold_rows_of_floats_that_are_combined_twice() -> None:
@@ -251,7 +267,7 @@ def test_odd_rows_are_walked_from_a_line_of_memory(dtype: torch.dtype, line: int
     ("name", "length", "dtype"),
     [
         *(("layer_norm", n, BF16) for n in (16_385, 50_257, 65_537)),
-        *(("rms_norm", n, BF16) for n in (32_768, 65_537, 262_144 + 1)),
+        *(("rms_norm", n, BF16) for n in (16_384, 65_537, 262_144 + 1)),
         *(("softmax", n, F32) for n in (16_384, 65_537)),
     ],
 )
