@@ -27,8 +27,8 @@ class Plan(Mapping[str, Any]):
         serial              1: a loop over what the threads of a block do not take in one step
         merged, whole       innermost dims walked as one; how many of them a vector stays within
         tail                1: the last vector of a row may run past its end
-        skew, shifted       1: rows are walked from the first line of memory in them; mask of those
-                            read at an offset from it
+        skew, shifted       1: rows are walked from the first line of memory in them; mask of reads
+                            of vectors that lie at any element
         windows             mask of the reads of which each lane takes its element (slices by steps)
         one_row, one_side   1: a vector lies in one row; on one side of every boundary of a cat or
                             a pad

@@ -95,18 +95,22 @@ struct Printer : ExprPrinter {
 
   // Arrays are passed whole, or in part.
   template <class Access>
-  void access_vector(const Access& s) {
+  std::string part(const Access& s) const {
     const Array& a = kernel.arrays[s.array];
+    return s.width == a.extent
+               ? a.name
+               : text("part<", s.width, ">(", a.name, ", ", index(s.element), ")");
+  }
+
+  template <class Access>
+  void access_vector(const Access& s) {
     const std::string at = address(s.buffer, s.offset);
-    const std::string elements =
-        s.width == a.extent ? a.name
-                            : text("part<", s.width, ">(", a.name, ", ", index(s.element), ")");
     const Guard g = guard(s);
     if constexpr (stores<Access>)
-      line(text("store", g.form, s.once ? "<true>" : "", "(", at, ", ", elements, g.arguments,
+      line(text("store", g.form, s.once ? "<true>" : "", "(", at, ", ", part(s), g.arguments,
                 ");"));
     else
-      line(text("load", g.form, "(", elements, ", ", at, g.arguments, ");"));
+      line(text("load", g.form, "(", part(s), ", ", at, g.arguments, ");"));
   }
 
   // A chunk stays as it lies in memory until it is unpacked.
@@ -119,9 +123,12 @@ struct Printer : ExprPrinter {
   }
 
   void load_shifted(const Load& s) {
-    const std::string by = s.words < 0 ? "" : text("_by<", s.words, ">");
-    line(text("load_shifted", by, "(", kernel.arrays[s.array].name, ", ",
-              kernel.buffers[s.buffer].name, ", ", index(s.offset), ");"));
+    const bool some = s.in || s.count;
+    FUSER_ASSERT(!some || s.words < 0, "a shift by known words is of what exists");
+    const std::string by = some ? "_some" : s.words < 0 ? "" : text("_by<", s.words, ">");
+    const std::string count = s.count ? index(s.count) : std::to_string(s.width);
+    line(text("load_shifted", by, "(", part(s), ", ", kernel.buffers[s.buffer].name, ", ",
+              index(s.offset), some ? ", " + existing(s, count) : "", ");"));
   }
 
   void load_one(const Load& s) {

@@ -103,6 +103,25 @@ DEVICE void unpack(T (&r)[N], Raw<T, N, false>& raw) {
 }
 #endif
 
+//@ shift_
+// N elements from the two vectors that they lie in, `shift` elements into the first.
+#ifndef FUSER_HOST
+template <i32 N, class T>
+DEVICE void shift_(T (&r)[N], u32 (&w)[2 * N * sizeof(T) / 4], i32 shift) {
+  constexpr i32 words = N * (i32)sizeof(T) / 4;
+  const i32 bytes = shift * (i32)sizeof(T);
+  UNROLL for (i32 step = words / 2; step > 0; step /= 2) {
+    const bool move = (bytes / 4 & step) != 0;
+    UNROLL for (i32 i = 0; i + step < 2 * words; ++i) w[i] = move ? w[i + step] : w[i];
+  }
+  Raw<T, N, true> a;
+  UNROLL for (i32 i = 0; i < words; ++i) {
+    a.w[i] = sizeof(T) >= 4 ? w[i] : __funnelshift_r(w[i], w[i + 1], (bytes % 4) * 8);
+  }
+  unpack(r, a);
+}
+#endif
+
 //@ load_shifted
 // N elements from base[offset] on; base is aligned to 16 bytes, the offset is not: the two vectors
 // they lie in are read, whole, and shifted.
@@ -127,15 +146,29 @@ DEVICE void load_shifted(T (&r)[N], const T* base, I offset) {
     w[i] = a.w[i];
     w[words + i] = b.w[i];
   }
-  const i32 bytes = shift * (i32)sizeof(T);
-  UNROLL for (i32 step = words / 2; step > 0; step /= 2) {
-    const bool move = (bytes / 4 & step) != 0;
-    UNROLL for (i32 i = 0; i + step < 2 * words; ++i) w[i] = move ? w[i + step] : w[i];
-  }
-  UNROLL for (i32 i = 0; i < words; ++i) {
-    a.w[i] = sizeof(T) >= 4 ? w[i] : __funnelshift_r(w[i], w[i + 1], (bytes % 4) * 8);
-  }
-  unpack(r, a);
+  shift_(r, w, shift);
+}
+#endif
+
+//@ load_shifted_some
+// The same of which `count` exist: a vector without any of them is not read. Those that do not
+// exist may be anything.
+#ifdef FUSER_HOST
+template <i32 N, class T, class I, class K>
+DEVICE void load_shifted_some(T (&r)[N], const T* base, I offset, K count) {
+  UNROLL for (i32 v = 0; v < N; ++v) r[v] = load1_if(base + offset + v, v < count);
+}
+#else
+template <i32 N, class T, class I, class K>
+DEVICE void load_shifted_some(T (&r)[N], const T* base, I offset, K count) {
+  constexpr i32 bytes = N * (i32)sizeof(T), words = bytes / 4;
+  const i32 shift = (i32)((u32)offset % (u32)N);
+  const T* p = base + (offset - shift);
+  u32 w[2 * words];
+  UNROLL for (i32 i = 0; i < 2 * words; ++i) w[i] = hidden_zero_();
+  if (count > 0) load_words_<bytes>(w, p);
+  if (shift != 0 && count > N - shift) load_words_<bytes>(w + words, p + N);
+  shift_(r, w, shift);
 }
 #endif
 

@@ -99,8 +99,8 @@ struct Load {
   Expr offset = nullptr;
   Expr in = nullptr;     // bool, or nullptr: always
   Expr count = nullptr;  // number of elements that exist, may be <= 0 or > width; nullptr: all
-  // The offset is no multiple of width; the buffer is aligned and all elements exist. What lies in
-  // the two vectors around them is read whole where there is no count.
+  // The offset is no multiple of width; the buffer is aligned. What lies in the two vectors around
+  // the elements that exist is read whole.
   bool shifted = false;
   int words = -1;     // of a shift: whole 32-bit words, where they are known
   bool once = false;  // into chunks; nothing else reads it, and it takes no place in L1

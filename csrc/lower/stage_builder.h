@@ -113,6 +113,8 @@ struct Builder {
   Offset offset(const Walk& w, const MemoryAccess& a, Body& body,
                 const MemoryAccess* other = nullptr, Expr here = nullptr);
   bool is_wide(const Walk& w, int access) const;
+  bool is_shifted(const Walk& w, int access) const;  // its vectors lie at any element
+  bool in_lanes(const Walk& w, const MemoryAccess& a) const;
   std::string name_of(const char* prefix, int access, size_t stage);
   // The reads that one load serves: which of them it is must be known before the loops.
   const Either* together(const Walk& w, int access);

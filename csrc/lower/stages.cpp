@@ -39,8 +39,17 @@ Offset Builder::offset(const Walk& w, const MemoryAccess& a, Body& body, const M
 // A width is that of one side. What varies along both is read in either stage: where lanes run
 // across its rows, its elements do not lie side by side.
 bool Builder::is_wide(const Walk& w, int access) const {
-  if (w.lanes == 1 || schedule.widths[access] != w.lanes) return false;
+  return w.lanes > 1 && schedule.widths[access] == w.lanes && in_lanes(w, problem.accesses[access]);
+}
+
+bool Builder::is_shifted(const Walk& w, int access) const {
   const MemoryAccess& a = problem.accesses[access];
+  return schedule.widths[access] != w.lanes && w.lanes * size_of(a.dtype) >= 4 && access < 63 &&
+         (schedule.shifted >> access & 1) && in_lanes(w, a);
+}
+
+// Do neighbouring lanes move what lies side by side?
+bool Builder::in_lanes(const Walk& w, const MemoryAccess& a) const {
   const AxisId innermost = w.axes[w.lane_dim].axes.back();
   return a.strides ? a.strides->coefficients[innermost]->is_constant(1)
                    : (axes_of(problem, a) >> innermost & 1) != 0;
@@ -96,11 +105,13 @@ void Builder::loads(size_t s, Body& body) {
                           .buffer = a.buffer,
                           .offset = at(lane),
                           .in = both(exprs(), g.in, in),
-                          .count = g.count}});
+                          .count = g.count,
+                          .shifted = width > 1 && is_shifted(w, access)}});
     };
     nest(w, axes, body, [&](Body& out) {
       if (!in_lanes(w, axes)) return load(out, constant(0), 1, inside);
-      if (is_wide(w, access)) return load(out, constant(0), w.lanes, inside);
+      if (is_wide(w, access) || is_shifted(w, access))
+        return load(out, constant(0), w.lanes, inside);
       const Expr in = inside && schedule.one_side ? index_let(out, inside) : inside;
       for_lanes(w, out, [&](Body& lane_body, Expr lane) { load(lane_body, lane, 1, in); });
     });

@@ -111,3 +111,27 @@ def test_no_bank_conflicts(dtype: torch.dtype, shape: tuple[int, int]) -> None:
         code = re.sub(r"v\d+", "0", offset).replace("/", "//")
         addresses = [eval(code, {"thread": t}) * dtype.itemsize for t in range(32)]
         assert most_in_a_bank(addresses, width * dtype.itemsize) == 1, (offset, width)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("shape", [(300, 135), (135, 300), (1, 2100), (2100, 9), (1030, 1031)])
+def test_shifted_vectors_end_where_rows_do(
+    shape: tuple[int, int], dtype: torch.dtype, set_option: Any
+) -> None:
+    """Of what they are put together from, nothing behind the tensor is asked for."""
+    set_option("FUSER_HOST_DEBUG", 1)
+    data = (torch.arange(shape[0] * shape[1]) * 7 % 100).reshape(shape).to(dtype)
+    fd = transposed(dtype)
+    (result,) = fd.execute([data])
+    assert torch.equal(result, data.t())
+
+
+def test_a_narrower_shift_is_none() -> None:
+    """Two bytes are no word to shift: a plan may ask for vectors of them all the same."""
+    data = torch.randint(-9, 9, (300, 135), dtype=torch.int8)
+    fd = transposed(torch.int8)
+    plan = fd.plan([data])
+    assert plan["shifted"]
+    for vector in (plan["vector_x"] // 2, 4, 2, 1):
+        (result,) = fd.execute([data], plan=plan.replace(vector_x=vector))
+        assert torch.equal(result, data.t())

@@ -151,13 +151,16 @@ def test_blocks_keep_what_outweighs_the_rows() -> None:
 
 def test_blocks_that_keep_floats_of_32_bits_have_fewer_threads() -> None:
     """Two on a processor, where a cluster of 8 has its part on four."""
-    for length, cluster, blocks in ((50_000, 8, 2), (65_536, 8, 2), (131_072, 8, 1), (262_144, 16, 1)):
+    device = _core.known_device(90)
+    for length, cluster, blocks in (
+        *((50_000, 8, 2), (65_536, 8, 2)),
+        *((131_072, 8, 1), (262_144, 16, 1)),
+    ):
         plan = plan_for("layer_norm", (4096, length))
         assert (plan["ring"], plan["cluster"], plan["min_blocks"]) == (2, cluster, blocks)
         assert (plan["threads_x"], plan["unroll"]) == (512 // blocks, 8)
         assert plan["single_pass"] == 0
-        device = _core.known_device(90)
-        clusters = device.resident_clusters[(3 if cluster == 16 else 2)]
+        clusters = device.resident_clusters[3 if cluster == 16 else 2]
         assert plan["blocks"] == clusters * cluster * blocks
     for length in (50_256, 262_144):
         plan = plan_for("layer_norm", (4096, length), BF16)

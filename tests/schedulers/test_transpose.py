@@ -92,19 +92,39 @@ def test_odd_sizes_and_addresses() -> None:
 )
 def test_odd_rows_are_stored_in_long_runs(dtype: torch.dtype, run: int, arch: int) -> None:
     """A tile stores an element of a row with each thread, and at most 1 KiB: X lies as the input,
-    Y as the output. What is loaded is moved element by element as well.
+    Y as the output. Words are loaded element by element as well.
     """
     for shape, exact in (((8191, 8193), 0), ((8193, 8192), 1)):
         plan = plan_of(TRANSPOSED, [shape], dtype, arch=arch)
         assert (plan["tile_x"], plan["tile_y"], plan["threads"]) == (32, run, 256)
-        assert (plan["vector_x"], plan["vector_y"], plan["wide"]) == (1, 1, 0)
-        assert (plan["exact_x"], plan["exact_y"], plan["tail"]) == (exact, 0, 0)
+        assert (plan["exact_x"], plan["exact_y"], plan["vector_y"]) == (exact, 0, 1)
+        if dtype.itemsize >= 4:
+            assert (plan["vector_x"], plan["wide"], plan["shifted"], plan["tail"]) == (1, 0, 0, 0)
+
+
+def test_halves_of_odd_rows_are_read_by_shifted_vectors() -> None:
+    """Of the two vectors in which they lie, where nothing else along them is stored or read in
+    another way.
+    """
+    for shape, vectors, tail in (((8191, 8193), (8, 1), 1), ((8192, 8193), (8, 8), 1)):
+        plan = plan_of(TRANSPOSED, [shape], BF16)
+        assert ((plan["vector_x"], plan["vector_y"]), plan["tail"]) == (vectors, tail)
+        assert plan["shifted"] == 1
+    assert plan_of(TRANSPOSED, [(8193, 8193)], I8)["shifted"] == 1
+    plan = plan_of(lambda fd, x, y: x + flipped(fd, y), [(8191, 8191)] * 2, BF16, BF16)
+    assert (plan["vector_x"], plan["shifted"]) == (1, 2), "X is stored along"
+    for plan in (
+        plan_of(with_both_layouts, [(8191, 8191)] * 2, BF16, BF16),
+        plan_of(TRANSPOSED, [(8191, 8193)], F32),
+        plan_of(TRANSPOSED, [(8191, 8193)], BF16, address=2),
+    ):
+        assert plan["shifted"] == 0
 
 
 def test_no_runs_of_vectors_or_short_rows() -> None:
     """Whole vectors are stored, rows are a few runs long, or both sides store."""
-    plan = plan_of(TRANSPOSED, [(8192, 8193)], BF16)
-    assert (plan["vector_x"], plan["vector_y"], plan["tile_y"]) == (1, 8, 128)
+    plan = plan_of(TRANSPOSED, [(8192, 8193)], F32)
+    assert (plan["vector_x"], plan["vector_y"], plan["tile_y"]) == (1, 4, 64)
     for size, tile in ((999, (128, 128)), (1025, (32, 256))):
         plan = plan_of(TRANSPOSED, [(size, 999)], BF16)
         assert (plan["tile_x"], plan["tile_y"]) == tile
@@ -129,7 +149,7 @@ def test_runs_are_as_long_for_several_outputs() -> None:
 def test_the_widest_vectors_that_divide_a_row() -> None:
     """196 tokens are 49 vectors of four halves."""
     for size, vector in ((200, 8), (196, 4), (198, 2), (199, 1)):
-        plan = plan_of(permuted(0, 2, 1), [(64, 768, size)], BF16)
+        plan = plan_of(permuted(0, 2, 1), [(64, 768, size)], BF16, address=0 if vector > 1 else 2)
         assert {plan["vector_x"], plan["vector_y"]} == {8, vector}
         assert plan["wide"] == (3 if vector > 1 else 2)
 
