@@ -295,6 +295,18 @@ def test_rows_in_shared_memory_start_where_a_line_does(
     assert all(int(start or 0) % 128 == 0 for start in starts), starts
 
 
+def test_two_shifted_vectors_of_words_are_read_for_three_steps() -> None:
+    """Over long clusters; weights alone, or halves, are read for one."""
+    for name, length, dtype, steps in (
+        ("layer_norm", 131_073, F32, 3),
+        ("layer_norm", 65_537, F32, 1),
+        ("rms_norm", 131_073, F32, 1),
+        ("layer_norm", 262_145, BF16, 1),
+    ):
+        plan = plan_for(name, (4096, length), dtype)
+        assert (plan["place"], plan["skew"], plan["unroll"]) == (SHARED, 1, steps)
+
+
 def test_short_odd_rows_are_walked_by_elements() -> None:
     for length in (3, 63, 129):
         plan = plan_for("softmax", (4096, length))
