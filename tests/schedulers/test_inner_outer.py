@@ -80,7 +80,7 @@ def test_a_plan_sees_no_size(rng: np.random.Generator) -> None:
 def test_long_rows_are_cut_over_a_cluster(dtype: torch.dtype, arch: int) -> None:
     device = _core.known_device(arch)
     program = PROGRAMS["norm_backward"]
-    threads_a_row = []
+    steps_a_row = []
     for length in (20_000, 32_768, 50_256, 65_536):
         shapes = program.shapes(4096, length)
         (kernel,) = kernels_for(program.definition(dtype), shapes, arch, text=True)
@@ -96,8 +96,8 @@ def test_long_rows_are_cut_over_a_cluster(dtype: torch.dtype, arch: int) -> None
         assert plan["min_blocks"] * cuda.threads * 128 <= device.registers_per_processor
         assert cuda.threads % plan["finish"] == 0
         assert plan["cluster"] > 1
-        threads_a_row.append(plan["cluster"] * plan["threads_x"])
-    assert threads_a_row == sorted(threads_a_row)
+        steps_a_row.append(plan["cluster"] * plan["threads_x"] * plan["unroll"])
+    assert steps_a_row == sorted(steps_a_row)
 
 
 def test_as_many_clusters_as_the_device_holds() -> None:
@@ -122,11 +122,17 @@ def test_smaller_blocks_share_a_processor() -> None:
     assert (plan["cluster"], plan["threads_x"], plan["unroll"]) == (2, 192, 6)
     program, device = PROGRAMS["norm_backward"], _core.known_device(90)
     builder = program.definition(BF16)._builder
-    inputs = [(list(s), dense(s), 0) for s in program.shapes(4096, 65_536)]
-    for clusters, chosen in ((12, (4, 512, 1)), (15, (8, 192, 2))):
+    for length, clusters, chosen in (
+        (65_536, 12, (4, 512, 4, 1)),
+        (65_536, 15, (8, 128, 8, 2)),  # eight steps fill it
+        (57_000, 15, (8, 160, 6, 2)),
+        (49_152, 15, (8, 128, 6, 2)),
+    ):
+        inputs = [(list(s), dense(s), 0) for s in program.shapes(4096, length)]
         device.resident_clusters = [66, 30, clusters, 7]
         (kernel,) = _core.plan_testing.plans(builder, inputs, device)
-        assert tuple(kernel["plan"][k] for k in ("cluster", "threads_x", "min_blocks")) == chosen
+        fields = ("cluster", "threads_x", "unroll", "min_blocks")
+        assert tuple(kernel["plan"][k] for k in fields) == chosen
 
 
 def test_rows_that_are_too_long_take_several_kernels() -> None:
