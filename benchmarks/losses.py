@@ -1,4 +1,6 @@
-"""The family of losses: cross-entropy of rows of logits, forward and backward, one loss a row."""
+"""The family of losses: cross-entropy of rows of logits, forward and backward, one loss a row; that
+of distilling one model from another.
+"""
 
 from __future__ import annotations
 
@@ -77,12 +79,37 @@ def cross_entropy_backward(shape: Shape, dtype: torch.dtype) -> Case:
     )
 
 
+def distillation(shape: Shape, dtype: torch.dtype) -> Case:
+    """The divergence of a student's classes from a teacher's, of all rows together."""
+
+    def eager(student: Tensor, teacher: Tensor) -> Tensor:
+        wide = torch.promote_types(student.dtype, f32)
+        logs = [F.log_softmax(x.to(wide), 1) for x in (student, teacher)]
+        return F.kl_div(*logs, reduction="sum", log_target=True) / shape[0]
+
+    def define(ops: Any, student: Any, teacher: Any) -> Any:
+        a, b = (ops.log_softmax(ops.cast(x, f32), 1) for x in (student, teacher))
+        return ops.sum(ops.exp(b) * (b - a), [0, 1]) / shape[0]
+
+    return Case(
+        name="distillation",
+        shape=shape,
+        dtype=dtype,
+        make=lambda data: [data.normal(shape, dtype), data.normal(shape, dtype)],
+        eager=eager,
+        define=define,
+        outputs=(f32,),
+        reads=True,
+    )
+
+
 TABLE = (
     Row(cross_entropy, (8192, 128256), bf16, main=True),
     Row(cross_entropy, (8192, 50256), bf16),
     Row(cross_entropy, (8192, 50257), bf16, main=True),
     Row(cross_entropy, (8192, 32000), bf16),
     Row(cross_entropy, (4096, 128256), f32),
+    Row(distillation, (8192, 32000), bf16, main=True),
     Row(cross_entropy_backward, (8192, 128256), bf16, main=True),
     Row(cross_entropy_backward, (8192, 50257), bf16),
 )

@@ -55,6 +55,11 @@ Expr extent(Fusion& fusion, const Tensor* tensor, int dim);
 // tensor of the kept dims. `identity`: see Reduction.
 const Tensor* reduce(Fusion& fusion, ReduceOp op, const Tensor* arg, std::span<const int64_t> dims,
                      bool identity, std::string location);
+// The same, where `arg` is computed from what was reduced over some of the dims before: over these
+// first, then over the others. The loss of a batch takes in rows that are normalized: a kernel that
+// has the row for its statistics sums it too, where one that reduces all would read it again.
+const Tensor* reduce_in_turn(Fusion& fusion, ReduceOp op, const Tensor* arg,
+                             std::span<const int64_t> dims, bool identity, std::string location);
 // Result 1, 2, ... of a reduction or library op of several, with the tensor that is its result 0.
 const Tensor* result(Fusion& fusion, const Tensor* of, int index, std::string location);
 // 0, 1, ..., length - 1 in int64.

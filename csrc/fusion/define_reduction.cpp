@@ -1,6 +1,7 @@
 // Shape and type rules of reductions, of coordinates as values (iota), of reads at indices that are
 // values (take_along_axis), and of dims that become two or one.
 #include <algorithm>
+#include <set>
 
 #include "base/error.h"
 #include "fusion/define.h"
@@ -93,6 +94,71 @@ const Tensor* reduce(Fusion& fusion, ReduceOp op, const Tensor* arg, std::span<c
                           .dims = std::move(sorted),
                           .identity = identity},
                 std::move(location));
+}
+
+namespace {
+
+constexpr int most_visited = 128;  // tensors that tell how something is reduced
+
+// Is it computed from a reduction? `left`: tensors that may still be visited.
+bool is_reduced(const Tensor* t, int& left) {
+  if (--left < 0) return false;
+  if (std::holds_alternative<Reduction>(t->definition)) return true;
+  const std::vector<const Tensor*> args = operands(*t);
+  return std::any_of(args.begin(), args.end(),
+                     [&](const Tensor* a) { return is_reduced(a, left); });
+}
+
+// The dims of `arg` along which some operand, itself computed from a reduction, is one element.
+std::vector<int64_t> dims_of_statistics(const Tensor* arg) {
+  int left = most_visited;
+  std::vector<bool> repeats(arg->rank(), false);
+  std::vector<const Tensor*> open{arg};
+  std::set<int> seen;
+  while (!open.empty() && left-- > 0) {
+    const Tensor* t = open.back();
+    open.pop_back();
+    if (!seen.insert(t->id).second) continue;
+    std::vector<int> ones;
+    for (int d = 0; d < t->rank(); ++d)
+      if (t->shape[d]->is_constant(1) && !arg->shape[d]->is_constant(1)) ones.push_back(d);
+    if (!ones.empty()) {
+      if (is_reduced(t, left))
+        for (int d : ones) repeats[d] = true;
+    } else if (std::holds_alternative<Pointwise>(t->definition) ||
+               std::holds_alternative<Cast>(t->definition) ||
+               std::holds_alternative<Expand>(t->definition)) {
+      for (const Tensor* a : operands(*t)) open.push_back(a);
+    }
+  }
+  std::vector<int64_t> out;
+  for (int d = 0; d < arg->rank() && left >= 0; ++d)
+    if (repeats[d]) out.push_back(d);
+  return out;
+}
+
+}  // namespace
+
+const Tensor* reduce_in_turn(Fusion& fusion, ReduceOp op, const Tensor* arg,
+                             std::span<const int64_t> dims, bool identity, std::string location) {
+  std::set<int64_t> wanted;
+  for (int64_t d : dims) wanted.insert(d < 0 ? d + arg->rank() : d);
+  const bool may = wanted.size() > 1 && wanted.size() == dims.size() && row(op).operands == 1 &&
+                   *wanted.begin() >= 0 && *wanted.rbegin() < arg->rank();
+  const std::vector<int64_t> first = may ? dims_of_statistics(arg) : std::vector<int64_t>{};
+  const bool inside = std::all_of(first.begin(), first.end(),
+                                  [&](int64_t d) { return wanted.contains(d); });
+  if (first.empty() || !inside || first.size() == wanted.size())
+    return reduce(fusion, op, arg, dims, identity, std::move(location));
+  std::vector<int64_t> rest;
+  int64_t place = 0;
+  for (int64_t d = 0; d < arg->rank(); ++d) {
+    if (std::binary_search(first.begin(), first.end(), d)) continue;
+    if (wanted.contains(d)) rest.push_back(place);
+    ++place;
+  }
+  const Tensor* inner = reduce(fusion, op, arg, first, identity, location);
+  return reduce(fusion, op, inner, rest, identity, std::move(location));
 }
 
 const Tensor* result(Fusion& fusion, const Tensor* of, int index, std::string location) {

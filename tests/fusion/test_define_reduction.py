@@ -391,3 +391,65 @@ def test_a_failed_reduction_leaves_the_definition_as_it_was(fd: FusionDefinition
         with pytest.raises(UserError):
             provoke()
     assert (fd.fusion.records(), repr(fd)) == before
+
+
+# ---- one after the other
+
+
+def kl_divergence(ops: Any, x: Any, y: Any, dims: list[int]) -> Any:
+    a, b = ops.log_softmax(x, -1), ops.log_softmax(y, -1)
+    return ops.sum(ops.exp(b) * (b - a), dims)
+
+
+def test_what_has_the_rows_for_their_statistics_sums_them_too(fd: FusionDefinition) -> None:
+    x, y = tensor(fd, -1, -1), tensor(fd, -1, -1)
+    fd.add_output(kl_divergence(fd.ops, x, y, [0, 1]))
+    assert "dims=[1]" in repr(fd).splitlines()[-3]
+    inputs = [torch.randn(64, 300), torch.randn(64, 300)]
+    plans = fd.plan(inputs)
+    assert isinstance(plans, tuple)
+    assert len(plans) == 2
+    a, b = (x.double().log_softmax(1) for x in inputs)
+    (got,) = fd.execute(inputs)
+    torch.testing.assert_close(got.double(), (b.exp() * (b - a)).sum(), atol=1e-4, rtol=1e-5)
+
+
+@pytest.mark.parametrize("op", ["sum", "max", "min", "any"])
+def test_in_turn_means_the_same(fd: FusionDefinition, op: str) -> None:
+    """Dims of the statistics first, wherever they stand, counted from the end or not."""
+    x = tensor(fd, -1, -1, -1)
+    centered = x - fd.ops.mean(x, [1], keepdim=True)
+    fd.add_output(getattr(fd.ops, op)(centered, [-2, 0]))
+    data = torch.randn(5, 6, 7)
+    wanted = data - data.mean(1, keepdim=True)
+    (got,) = fd.execute([data])
+    torch.testing.assert_close(
+        got,
+        {
+            "sum": wanted.sum((0, 1)),
+            "max": wanted.amax((0, 1)),
+            "min": wanted.amin((0, 1)),
+            "any": wanted.ne(0).any(0).any(0),
+        }[op],
+        atol=1e-5,
+        rtol=1e-5,
+    )
+
+
+@pytest.mark.parametrize(
+    ("statistics", "dims"),
+    [
+        ([0, 1], [0, 1]),  # of the same dims
+        ([1, 2], [0, 1]),  # of dims that stay
+        ([2], [0, 1]),
+        ([], [0, 1]),
+    ],
+)
+def test_all_at_once_elsewhere(
+    fd: FusionDefinition, statistics: list[int], dims: list[int]
+) -> None:
+    x = tensor(fd, -1, -1, -1)
+    y = x - fd.ops.mean(x, statistics, keepdim=True) if statistics else x * 2.0
+    before = repr(fd).count("ops.sum")
+    fd.add_output(fd.ops.sum(y, dims))
+    assert repr(fd).count("ops.sum") == before + 1
