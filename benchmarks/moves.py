@@ -115,6 +115,23 @@ def cat_relu(shape: Shape, dtype: torch.dtype) -> Case:
     )
 
 
+def stack_mean(shape: Shape, dtype: torch.dtype) -> Case:
+    """The mean of eight tensors."""
+
+    def define(ops: Any, *t: Any) -> Any:
+        return ops.mean(ops.stack(list(t), 0), [0])
+
+    return Case(
+        name="stack_mean",
+        shape=shape,
+        dtype=dtype,
+        make=lambda data: [data.normal(shape, dtype) for _ in range(8)],
+        eager=lambda *t: torch.stack(t).mean(0),
+        define=define,
+        outputs=(dtype,),
+    )
+
+
 def pad_scale(shape: Shape, dtype: torch.dtype) -> Case:
     """1.5 x, its images without their rims, with zeros around."""
 
@@ -148,5 +165,6 @@ TABLE = (
     Row(split_heads, (4, 2048, 12288), f32, tiny=_WIDE),
     Row(cat_relu, (8192, 8192), bf16, main=True),
     Row(cat_relu, (8192, 8191), f32),
+    Row(stack_mean, (8192, 2048), bf16, main=True),
     Row(pad_scale, (32, 256, 56, 56), bf16, main=True),
 )

@@ -106,6 +106,8 @@ std::vector<Point> ValueGroup::needs(const Point& p) {
     }
   } else if (const auto* c = std::get_if<Cast>(&t.definition)) {
     out.push_back(operand(c->arg, p.at));
+  } else if (graph_.parts[t.id]) {
+    out = elements(p, std::get<Reduction>(t.definition));
   } else if (const auto* reduction = std::get_if<Reduction>(&t.definition)) {
     if (admit(p))
       out.push_back(operand(reduction->arg, reducing_.at(p).at));
@@ -250,6 +252,67 @@ void ValueGroup::reduce(const Point& p, const Reduction& d) {
   append(p, p.tensor->dtype, std::move(how), axes_of(p.at));
 }
 
+namespace {
+
+Op op_of_two(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::sum:
+      return Op::add;
+    case ReduceOp::prod:
+      return Op::mul;
+    case ReduceOp::max:
+      return Op::maximum;
+    case ReduceOp::min:
+      return Op::minimum;
+    case ReduceOp::any:
+      return Op::logical_or;
+    case ReduceOp::all:
+      return Op::logical_and;
+    default:
+      FUSER_ASSERT(false, row(op).name, " is no op of two elements");
+  }
+}
+
+}  // namespace
+
+// Of a reduction by parts: where its argument is wanted.
+std::vector<Point> ValueGroup::elements(const Point& p, const Reduction& d) {
+  std::vector<Point> out;
+  int64_t count = 1;
+  for (int64_t dim : d.dims) count *= d.arg->shape[dim]->value.integer;
+  for (int64_t i = 0; i < count; ++i) {
+    std::vector<Expr> at(d.arg->rank(), nullptr);
+    int64_t rest = i;
+    for (size_t k = d.dims.size(); k-- > 0;) {
+      const int64_t extent = d.arg->shape[d.dims[k]]->value.integer;
+      at[d.dims[k]] = refined_.exprs.constant(rest % extent);
+      rest /= extent;
+    }
+    size_t kept = 0;
+    for (Expr& e : at)
+      if (!e) e = p.at[kept++];
+    out.push_back(operand(d.arg, at));
+  }
+  return out;
+}
+
+// Neighbours first, as threads do.
+void ValueGroup::combine_parts(const Point& p, const Reduction& d) {
+  std::vector<Access> open;
+  for (const Point& e : elements(p, d)) open.push_back({.value = known_.at(e)});
+  while (open.size() > 1) {
+    std::vector<Access> merged;
+    for (size_t i = 0; i + 1 < open.size(); i += 2) {
+      Apply how{.op = op_of_two(d.op), .compute = d.compute, .args = {open[i], open[i + 1]}};
+      const AxisSet axes = axes_of(how.args);
+      merged.push_back({.value = helper(p.tensor->dtype, std::move(how), axes)});
+    }
+    if (open.size() % 2) merged.push_back(open.back());
+    open = std::move(merged);
+  }
+  append(p, p.tensor->dtype, Convert{open[0]}, axes_of(open));
+}
+
 void ValueGroup::compute(const Point& p) {
   const Tensor& t = *p.tensor;
   if (std::holds_alternative<Input>(t.definition) || is_cut(&t)) {
@@ -270,11 +333,18 @@ void ValueGroup::compute(const Point& p) {
     append_once(p, t.dtype, std::move(how));
   } else if (std::holds_alternative<Pad>(t.definition) ||
              std::holds_alternative<Cat>(t.definition)) {
+    const auto* cat = std::get_if<Cat>(&t.definition);
+    if (cat && part_at(*cat, p.at[cat->dim])) {
+      known_.emplace(p, known_.at(sources(p)[0]));
+      return;
+    }
     Choose how = chosen(p);
     AxisSet axes = axes_of(how.args);
     for (const Access& a : how.args)
       for (const Pred::Bound& b : a.in.bounds) axes |= axes_of({b.coord});
     append(p, t.dtype, std::move(how), axes);
+  } else if (graph_.parts[t.id]) {
+    combine_parts(p, std::get<Reduction>(t.definition));
   } else if (const auto* reduction = std::get_if<Reduction>(&t.definition)) {
     reduce(p, *reduction);
   } else if (const auto* result = std::get_if<Result>(&t.definition)) {

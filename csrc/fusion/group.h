@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <unordered_map>
 #include <unordered_set>
@@ -35,7 +36,8 @@ struct Graph {
   std::vector<bool> narrow;                  // ends_narrow()
   std::vector<int> component;                // by tensor: tensors of a component are connected
   std::vector<const Tensor*> same;           // by tensor: the first one that is computed alike
-  std::vector<bool> reduces;                 // by tensor: is computed from a reduction
+  std::vector<int> parts;                    // by tensor: see in_parts()
+  std::vector<bool> reduces;                 // by tensor: is computed from a reduction by a walk
   std::vector<bool> waits;                   // by tensor: other kernels or calls may come first
   std::vector<int> cost;                     // by tensor: statements if none were shared, capped
   std::vector<std::vector<Origin>> origins;  // by tensor, those that tell most dims first
@@ -143,6 +145,7 @@ class ValueGroup {
   Point operand(const Tensor* arg, const std::vector<Expr>& at);
   Choose chosen(const Point& p);
   std::vector<Point> sources(const Point& p);
+  std::optional<size_t> part_at(const Cat& cat, Expr coordinate);
   void offer(const Tensor* t, std::vector<Expr> at);
   void offer_origins(const Point& p);
   std::optional<std::vector<Expr>> join(const Tensor* t, const Origin& origin,
@@ -164,6 +167,8 @@ class ValueGroup {
   Access negated(const Access& a, DType compute);
   Point taken(const Point& p);
   Apply apply(const Tensor& t, const Pointwise& d, const std::vector<Expr>& at);
+  std::vector<Point> elements(const Point& p, const Reduction& d);
+  void combine_parts(const Point& p, const Reduction& d);
   void reduce(const Point& p, const Reduction& d);
   void compute(const Point& p);
   bool demand(const Point& root);

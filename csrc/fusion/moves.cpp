@@ -199,6 +199,19 @@ Point ValueGroup::operand(const Tensor* arg, const std::vector<Expr>& at) {
   return p;
 }
 
+// The operand of a cat in which a place lies that is known.
+std::optional<size_t> ValueGroup::part_at(const Cat& cat, Expr coordinate) {
+  if (!coordinate->is_constant()) return std::nullopt;
+  int64_t end = 0;
+  for (size_t i = 0; i < cat.args.size(); ++i) {
+    const Expr size = cat.args[i]->shape[cat.dim];
+    if (!size->is_constant()) return std::nullopt;
+    end += size->value.integer;
+    if (coordinate->value.integer < end) return i;
+  }
+  return std::nullopt;
+}
+
 // Where a pad or cat reads its operands. A coordinate may leave an operand there.
 std::vector<Point> ValueGroup::sources(const Point& p) {
   Exprs& exprs = refined_.exprs;
@@ -213,11 +226,14 @@ std::vector<Point> ValueGroup::sources(const Point& p) {
     out.push_back(operand(d->arg, at));
   } else if (const auto* d = std::get_if<Cat>(&p.tensor->definition)) {
     Expr end = exprs.constant(0);
-    for (const Tensor* a : d->args) {
+    const auto part = part_at(*d, p.at[d->dim]);
+    for (size_t i = 0; i < d->args.size(); ++i) {
+      const Tensor* a = d->args[i];
       std::vector<Expr> at = p.at;
       at[d->dim] = exprs.sub(at[d->dim], end);
-      if (d->args.size() > 1) outside_.insert(at[d->dim]);
       end = exprs.add(end, import(a->shape[d->dim]));
+      if (part && *part != i) continue;
+      if (!part && d->args.size() > 1) outside_.insert(at[d->dim]);
       out.push_back(operand(a, at));
     }
   }

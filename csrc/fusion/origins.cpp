@@ -329,6 +329,53 @@ std::vector<int64_t> parts_of(const Tensor& split, const Splits& splits) {
   return out;
 }
 
+// By tensor, as bits, the dims along which it consists of parts that were joined, at places that are
+// known.
+std::vector<uint64_t> joined_dims(const Fusion& fusion) {
+  std::vector<uint64_t> joined(fusion.tensors.size(), 0);
+  for (const Tensor& t : fusion.tensors) {
+    if (library_call(t) || std::holds_alternative<Reduction>(t.definition)) continue;
+    const auto* cat = std::get_if<Cat>(&t.definition);
+    for (const Tensor* a : operands(t)) {
+      if (!joined[a->id]) continue;
+      const std::vector<int> image = Dims::dims_of(t, a);
+      for (int d = 0; d < a->rank(); ++d)
+        if (image[d] >= 0 && (joined[a->id] >> d & 1)) joined[t.id] |= uint64_t{1} << image[d];
+    }
+    const bool known = cat && std::all_of(cat->args.begin(), cat->args.end(), [&](const Tensor* a) {
+                         return a->shape[cat->dim]->is_constant();
+                       });
+    if (known && cat->args.size() > 1) joined[t.id] |= uint64_t{1} << cat->dim;
+  }
+  return joined;
+}
+
+// By tensor: of how many elements it is a reduction, where these are few and were joined along it
+// (the mean of what was stacked), or 0. A walk would ask at each of them which tensor it lies in;
+// element by element, each is read where it is known to lie. Not where what was joined is stored as
+// well: a walk then has all of it.
+std::vector<int> in_parts(const Fusion& fusion) {
+  constexpr int64_t most = 8;  // one kernel computes nothing at more places
+  std::vector<int> out(fusion.tensors.size(), 0);
+  const std::vector<uint64_t> joined = joined_dims(fusion);
+  for (const Output& o : fusion.outputs)
+    if (joined[o.tensor->id]) return out;
+  for (const Tensor& t : fusion.tensors) {
+    const auto* d = std::get_if<Reduction>(&t.definition);
+    if (!d || row(d->op).operands > 1) continue;
+    int64_t count = 1;
+    bool along = false;
+    for (int64_t dim : d->dims) {
+      const Expr extent = d->arg->shape[dim];
+      const int64_t size = extent->is_constant() ? extent->value.integer : 0;
+      count = size > 0 && count <= most ? count * size : most + 1;
+      along = along || (joined[d->arg->id] >> dim & 1);
+    }
+    if (along && count <= most) out[t.id] = static_cast<int>(count);
+  }
+  return out;
+}
+
 }  // namespace
 
 Graph make_graph(const Fusion& fusion) {
@@ -338,6 +385,7 @@ Graph make_graph(const Fusion& fusion) {
               .narrow = ends_narrow(fusion),
               .component = components(fusion),
               .same = std::vector<const Tensor*>(tensors),
+              .parts = in_parts(fusion),
               .reduces = std::vector<bool>(tensors, false),
               .waits = std::vector<bool>(tensors, false),
               .cost = std::vector<int>(tensors, 0),
@@ -345,14 +393,16 @@ Graph make_graph(const Fusion& fusion) {
               .factors = {}};
   for (const Tensor& t : fusion.tensors) {
     graph.same[t.id] = &t;
-    graph.reduces[t.id] = std::holds_alternative<Reduction>(t.definition);
+    graph.reduces[t.id] =
+        std::holds_alternative<Reduction>(t.definition) && !graph.parts[t.id];
     for (const Tensor* a : operands(t))
       graph.reduces[t.id] = graph.reduces[t.id] || graph.reduces[a->id];
     graph.waits[t.id] = graph.reduces[t.id] || std::holds_alternative<Library>(t.definition);
     if (!std::holds_alternative<Library>(t.definition)) graph.cost[t.id] = 1;
     for (const Tensor* a : operands(t)) {
       graph.waits[t.id] = graph.waits[t.id] || graph.waits[a->id];
-      graph.cost[t.id] = std::min(graph.cost[t.id] + graph.cost[a->id], max_values);
+      const int times = std::max(1, graph.parts[t.id]);
+      graph.cost[t.id] = std::min(graph.cost[t.id] + times * graph.cost[a->id], max_values);
     }
     graph.plain = graph.plain && !graph.waits[t.id] && keeps_places(t);
   }
