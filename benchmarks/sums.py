@@ -94,6 +94,12 @@ mean_inner = reduction(
     lambda x, axes: x.mean(axes),
     lambda ops, x, axes: ops.mean(x, axes),
 )
+mean_image = reduction(
+    "mean_image",
+    [2, 3],
+    lambda x, axes: x.mean(axes),
+    lambda ops, x, axes: ops.mean(x, axes),
+)
 var_mean_inner = reduction(
     "var_mean_inner",
     [1],
@@ -108,6 +114,21 @@ var_mean_outer = reduction(
     lambda ops, x, axes: ops.var_mean(x, axes, correction=1),
     outputs=2,
 )
+
+
+def max_place(shape: Shape, dtype: torch.dtype) -> Case:
+    """The maximum of each row, and where it is first."""
+    return Case(
+        name="max_place",
+        shape=shape,
+        dtype=dtype,
+        make=lambda data: [data.normal(shape, dtype)],
+        eager=lambda x: [x.amax(1), x.argmax(1)],
+        define=lambda ops, x: [ops.max(x, [1]), ops.argmax(x, 1)],
+        outputs=(dtype, torch.int64),
+        reads=True,
+    )
+
 
 _VECTOR = ((4096,), (1031,))
 
@@ -136,6 +157,10 @@ TABLE = (
     Row(max_inner, (16384, 4096), bf16, main=True),
     Row(max_outer, (32768, 4096), bf16),
     Row(mean_inner, (16384, 4096), f32, main=True),
+    Row(mean_image, (1024, 2048, 7, 7), bf16, main=True),
+    Row(sum_inner, (8388608, 8), f32),
+    Row(max_place, (8192, 8192), f32, main=True),
     Row(var_mean_inner, (16384, 4096), bf16, main=True),
+    Row(var_mean_inner, (1048576, 31), f32),
     Row(var_mean_outer, (32768, 4096), bf16),
 )

@@ -228,7 +228,8 @@ struct Printer : ExprPrinter {
   void statement(const AccumulateAll& s) {
     const bool one = kernel.arrays[s.array].extent == 1;
     line(text(one ? "accumulate_(" : "accumulate_each(", combine_of(s.array), "(), ",
-              name_of(s.array), one ? "[0], " : ", ", name_of(s.values), ");"));
+              name_of(s.array), one ? "[0], " : ", ", name_of(s.values),
+              s.positions < 0 ? "" : ", " + name_of(s.positions), ");"));
   }
 
   void statement(const Merge& s) {

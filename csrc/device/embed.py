@@ -17,7 +17,8 @@ from pathlib import Path
 # since a template that calls an overload for f32 finds only what was declared before the template.
 FILES = (
     *("types", "thread", "collective", "cluster", "convert", "memory", "predicated", "raw", "copy"),
-    *("math", "activation", "integer", "random", "fast_div", "complex", "reduce", "partial"),
+    *("math", "activation", "integer", "random", "fast_div", "complex", "reduce", "extreme"),
+    "partial",
 )
 
 

@@ -181,53 +181,6 @@ DEVICE void accumulate_(All, S& s, T x) {
   s = (S)(is_true_(s) & is_true_(x));
 }
 
-// ---- the place of an extreme
-
-//@ takes_place_
-// Whether x at `index` stands before what is held; `beyond`: x > held, or x < held of a minimum.
-template <class T>
-DEVICE bool takes_place_(bool beyond, T held, i64 held_index, T x, i64 index) {
-  const bool held_nan = held != held, x_nan = x != x;
-  const bool tie = (x == held) | (x_nan & held_nan);
-  return beyond | (x_nan & !held_nan) | (tie & (index < held_index));
-}
-
-//@ identity_ accumulate_ merge_ : ArgMax
-template <class T>
-DEVICE void identity_(ArgMax, ArgState<T>& s) {
-  lowest_(s.f0);
-  s.f1 = 0x7fffffffffffffffll;
-}
-template <class T>
-DEVICE void accumulate_(ArgMax, ArgState<T>& s, T x, i64 index) {
-  const bool takes = takes_place_(x > s.f0, s.f0, s.f1, x, index);
-  s.f0 = takes ? x : s.f0;
-  s.f1 = takes ? index : s.f1;
-}
-template <class T>
-DEVICE ArgState<T> merge_(ArgMax, ArgState<T> a, ArgState<T> b) {
-  const bool takes = takes_place_(b.f0 > a.f0, a.f0, a.f1, b.f0, b.f1);
-  return ArgState<T>{takes ? b.f0 : a.f0, takes ? b.f1 : a.f1};
-}
-
-//@ identity_ accumulate_ merge_ : ArgMin
-template <class T>
-DEVICE void identity_(ArgMin, ArgState<T>& s) {
-  highest_(s.f0);
-  s.f1 = 0x7fffffffffffffffll;
-}
-template <class T>
-DEVICE void accumulate_(ArgMin, ArgState<T>& s, T x, i64 index) {
-  const bool takes = takes_place_(x < s.f0, s.f0, s.f1, x, index);
-  s.f0 = takes ? x : s.f0;
-  s.f1 = takes ? index : s.f1;
-}
-template <class T>
-DEVICE ArgState<T> merge_(ArgMin, ArgState<T> a, ArgState<T> b) {
-  const bool takes = takes_place_(b.f0 < a.f0, a.f0, a.f1, b.f0, b.f1);
-  return ArgState<T>{takes ? b.f0 : a.f0, takes ? b.f1 : a.f1};
-}
-
 // ---- mean and deviations
 
 //@ one_over_

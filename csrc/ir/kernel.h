@@ -156,6 +156,7 @@ struct Accumulate {  // array[element] takes in one element of the reduction, wh
 struct AccumulateAll {  // array[k % its extent] takes in values[k]; the states hold equally many
   int array = 0;
   int values = 0;
+  int positions = -1;  // of the values, where the reduction takes them
 };
 struct Merge {  // array[element] = merge(array[element], other[other_element])
   int array = 0;

@@ -33,7 +33,7 @@
 //       'barrier'
 //       'reset' ARRAY
 //       'accumulate' ARRAY '[' expr ']' '(' expr ',' ... ')' ['in' expr]
-//       'accumulate_all' ARRAY ARRAY                 the second's, in turn
+//       'accumulate_all' ARRAY ARRAY ['at' ARRAY]    the second's, in turn
 //       'merge' ARRAY '[' expr ']' ARRAY '[' expr ']'          takes in the second
 //       'fold' ARRAY
 //       'combine' '(' ARRAY ',' ... ')' 'lanes' INT ['slots' '(' BUFFER ',' ... ')']
@@ -308,6 +308,7 @@ struct Parser : ExprParser {
     if (accept("accumulate_all")) {
       AccumulateAll s{.array = declared(arrays, array)};
       s.values = declared(arrays, array);
+      if (accept("at")) s.positions = declared(arrays, array);
       return Stmt{s};
     }
     if (accept("fold")) return Stmt{Fold{declared(arrays, array)}};

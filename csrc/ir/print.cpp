@@ -317,6 +317,9 @@ struct Writer {
     array(n.array);
     out += " ";
     array(n.values);
+    if (n.positions < 0) return;
+    out += " at ";
+    array(n.positions);
   }
 
   void line(const Merge& n) {

@@ -303,9 +303,14 @@ struct Verifier {
 
   void check(const AccumulateAll& s) {
     const Array &to = state_at(s.array), &from = array_at(s.values);
-    FUSER_ASSERT(row(to.state->op).operands == 1 && from.dtype == to.dtype && !from.state &&
-                     !from.chunk && from.extent % to.extent == 0,
+    const bool placed = s.positions >= 0;
+    FUSER_ASSERT(row(to.state->op).operands == 1 + placed && from.dtype == to.dtype &&
+                     !from.state && !from.chunk && from.extent % to.extent == 0,
                  here(), from.name, " holds no elements that ", to.name, " takes in");
+    if (!placed) return;
+    const Array& at_each = array_at(s.positions);
+    FUSER_ASSERT(at_each.dtype == DType::Int64 && at_each.extent == from.extent, here(),
+                 at_each.name, " does not hold a position of each of ", from.name);
   }
 
   void check(const Merge& s) {

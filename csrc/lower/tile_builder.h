@@ -78,7 +78,9 @@ struct Builder {
   std::vector<int> access_of;    // its memory access, or -1
   std::vector<int> state_of;     // array of a Reduced value's partial results
   std::vector<int> product_of;   // the product that a sum takes in without rounding it, or -1
+  std::vector<bool> takes;       // see takes_arrays()
   std::vector<int> taken_of;     // array of the elements that a partial result takes in at once
+  std::vector<int> places_of;    // of their positions, where it asks for them
   std::vector<int> slots_of;     // shared memory in which threads above each other combine it
   std::vector<int> kept_of;      // array that keeps it for later walks, or -1
   std::vector<int> array_of;     // register array of a lane of a value over K (columns)
@@ -150,9 +152,13 @@ struct Builder {
   void analyse();
 
   // One partial result a thread, for all of its lanes.
-  static bool takes_arrays(ReduceOp op);
+  bool takes_arrays(ValueId v);
+  AccumulateAll take_in(ValueId v) const {
+    return {.array = state_of[v], .values = taken_of[v], .positions = places_of[v]};
+  }
   // Takes the elements of a column's steps at once.
   bool takes_steps(ValueId v) const;
+  bool ascends(Expr position);
 
   // A product that nothing but one sum reads is part of that sum, as mul and add become fma.
   void find_products();

@@ -184,14 +184,17 @@ void Builder::between_walks(Body& body, int p, Known& known) {
 
 void Builder::accumulate(Body& body, ValueId v, Expr lane, const Known& known) {
   const auto& r = std::get<Reduced>(values()[v].how);
-  const bool one = takes_arrays(r.op) && lane_dim == R && lanes > 1;
+  const bool one = takes[v] && lane_dim == R && lanes > 1;
   const bool by_steps = takes_steps(v) && all_exist;
   if ((one && !checks) || by_steps) {  // behind the loop over lanes or steps
-    int& array = taken_of[v];
-    if (array < 0) array = new_array(text("r_x", v), r.compute, by_steps ? lanes * unroll : lanes);
-    body.push_back({Assign{.array = array,
-                           .element = by_steps ? element(lane, lanes) : lane,
-                           .value = exprs().cast(r.compute, operand(kernel, r.args[0], known))}});
+    const auto take = [&](int& array, const char* name, DType dtype, const Access& arg) {
+      if (array < 0) array = new_array(text(name, v), dtype, by_steps ? lanes * unroll : lanes);
+      body.push_back({Assign{.array = array,
+                             .element = by_steps ? element(lane, lanes) : lane,
+                             .value = exprs().cast(dtype, operand(kernel, arg, known))}});
+    };
+    take(taken_of[v], "r_x", r.compute, r.args[0]);
+    if (r.args.size() > 1) take(places_of[v], "r_at", DType::Int64, r.args[1]);
     return;
   }
   Accumulate s{.array = state_of[v], .element = one ? constant(0) : lane};
@@ -329,8 +332,7 @@ Body Builder::step(const Walk& w) {
   });
   if (!checks && lanes > 1 && lane_dim == R)
     for (ValueId v : w.reductions)
-      if (takes_arrays(std::get<Reduced>(values()[v].how).op))
-        body.push_back({AccumulateAll{.array = state_of[v], .values = taken_of[v]}});
+      if (takes[v]) body.push_back({take_in(v)});
   for (int i : w.stores) store(body, i, known, nullptr);
   return body;
 }
@@ -363,7 +365,7 @@ Body Builder::steps_of_columns(Walk& w) {
   elements_of = by_lane;
   for (ValueId v : w.reductions)
     if (takes_steps(v))
-      whole.body.push_back({AccumulateAll{.array = state_of[v], .values = taken_of[v]}});
+      whole.body.push_back({take_in(v)});
   If part{.condition = exprs().apply(Op::logical_not, {all}), .body = std::move(walked)};
   Body out;
   out.push_back({std::move(whole)});

@@ -263,6 +263,8 @@ void Builder::analyse() {
   state_of.assign(n, -1);
   array_of.assign(n, -1);
   taken_of.assign(n, -1);
+  places_of.assign(n, -1);
+  takes.assign(n, false);
   slots_of.assign(n, -1);
   kept_of.assign(n, -1);
   find_products();
@@ -272,21 +274,36 @@ void Builder::analyse() {
     for (ValueId o : operands_of(values()[v])) finish[v] = finish[v] || finish[o];
     if (const auto* r = std::get_if<Reduced>(&values()[v].how)) {
       if (reduces_columns(values()[v])) finish[v] = true;
-      int extent = takes_arrays(r->op) && lane_dim == R ? 1 : lanes;
+      takes[v] = takes_arrays(static_cast<ValueId>(v));
+      int extent = takes[v] && lane_dim == R ? 1 : lanes;
       if (reduces_columns(values()[v])) extent *= unroll;
       state_of[v] = new_array(text("r_", row(r->op).name, v), r->compute, extent, State{r->op});
     }
   }
 }
 
+// Does a position grow along R as it is walked?
+bool Builder::ascends(Expr position) {
+  const auto form =
+      linear(exprs(), import(kernel, position), static_cast<int>(problem.refined.axes.size()));
+  if (!form || walk[R].axes.empty() || !walks_whole(exprs(), *form, walk[R])) return false;
+  Expr step = form->coefficients[walk[R].axes.back()];
+  return step->is_constant() && step->value.integer > 0;
+}
+
 // One partial result a thread, for all of its lanes.
-bool Builder::takes_arrays(ReduceOp op) {
-  return op == ReduceOp::welford || op == ReduceOp::online_softmax;
+bool Builder::takes_arrays(ValueId v) {
+  const auto& r = std::get<Reduced>(values()[v].how);
+  if (r.op == ReduceOp::welford || r.op == ReduceOp::online_softmax) return true;
+  if (r.op != ReduceOp::argmax && r.op != ReduceOp::argmin) return false;
+  const ValueId position = r.args[1].value;
+  const auto* at = position >= 0 ? std::get_if<Coordinate>(&values()[position].how) : nullptr;
+  return at && ascends(at->at);
 }
 
 bool Builder::takes_steps(ValueId v) const {
-  return takes_arrays(std::get<Reduced>(values()[v].how).op) && unroll > 1 && serial_var >= 0 &&
-         across_rows() && !reduces_columns(values()[v]);
+  return takes[v] && unroll > 1 && serial_var >= 0 && across_rows() &&
+         !reduces_columns(values()[v]);
 }
 
 // A product that nothing but one sum reads is part of that sum, as mul and add become fma.

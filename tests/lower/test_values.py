@@ -102,8 +102,14 @@ def test_coordinates_in_arithmetic() -> None:
     fd.add_output(fd.ops.argmax(x, 1))
     (kernel,) = kernels_for(fd, [(64, 1024)], text=True)
     text = kernel["ir"]
-    assert re.search(r"accumulate r_argmax\d+\[v\d+\] \(r_in0\[v\d+\], v\d+\)", text)
+    assert re.search(r"accumulate_all r_argmax\d+ r_x\d+ at r_at\d+", text)
     assert ".f1" in text
+    # Where positions do not grow along a row, one element after the other says where it stands.
+    turned = FusionDefinition()
+    x = turned.define_tensor([-1, -1, -1])
+    turned.add_output(turned.ops.argmax(turned.ops.permute(x, [1, 0, 2]), None))
+    (kernel,) = kernels_for(turned, [(64, 32, 16)], text=True)
+    assert re.search(r"accumulate r_argmax\d+\[v?\d+\] \(r_in0\[v\d+\], v\d+\)", kernel["ir"])
 
 
 # ---- Reads of which one is needed
