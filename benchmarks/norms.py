@@ -335,6 +335,7 @@ def _backward_goal(length: int, share: float) -> Goal:
 
 LAYER_NORM = (
     *rows.forward_rows(layer_norm),
+    Row(layer_norm, (524288, 100), bf16, main=True),
     Row(add_layer_norm, (32768, 1024), bf16),
     Row(add_layer_norm, (16384, 4096), bf16, main=True),
     Row(add_layer_norm, (8192, 4096), f32),

@@ -82,6 +82,8 @@ def log_softmax_backward(shape: Shape, dtype: torch.dtype) -> Case:
 
 FORWARD = (
     *rows.forward_rows(softmax),
+    Row(softmax, (1048576, 17), f32, main=True),
+    Row(softmax, (262144, 197), bf16),
     Row(log_softmax, (16384, 4096), bf16, main=True),
     Row(log_softmax, (4096, 50256), bf16),
     Row(log_softmax, (8192, 4096), f32),

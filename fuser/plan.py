@@ -35,6 +35,9 @@ class Plan(Mapping[str, Any]):
         wide, once          masks of what moves whole vectors; of what takes no place in L1
         place, ring         where a row lies between the walks over it: 1 registers, 2 shared
                             memory, 3 nowhere, it is read again; rows copied there ahead
+        stretch             mask of what crosses shared memory in whole vectors, as the rows of a
+                            block lie one after the other, and is walked there
+        turns               rows of such a block that a thread walks in turn
         keep                1: what several walks compute stays in registers
         single_pass         1: fewer walks over a row: a variance by Welford, a softmax online
         cluster             blocks that share a row

@@ -85,7 +85,7 @@ def test_steps_of_deep_graphs(make) -> None:
 
 def test_normalized_rows_are_large() -> None:
     """64 MB in each direction, bfloat16 and float32, every length and each odd one with the rows
-    that it is compared with.
+    that it is compared with; short odd rows are compared with a copy.
     """
     for family in ("softmax", "layer_norm", "rms_norm"):
         cases = {row.case().key: row.case() for row in TABLES[family]}
@@ -99,6 +99,9 @@ def test_normalized_rows_are_large() -> None:
                 if case.name == family and case.dtype == dtype:
                     assert math.prod(case.shape) * dtype.itemsize >= 64 << 20
                 if case.shape[1] % 2 and case.name == family:
+                    if case.shape[1] < 256:
+                        assert case.goal.copy
+                        continue
                     even = cases[case.goal.aligned or ""]
                     assert even.shape == (case.shape[0], case.shape[1] - 1)
 

@@ -26,6 +26,10 @@ COVERED = {
     "csrc/lower/tile_walks.cpp": ("tests/lower/test_tiles.py", "a part of the builder of tiles"),
     "csrc/lower/tile_grid.cpp": ("tests/lower/test_tiles.py", "a part of the builder of tiles"),
     "csrc/lower/tile_rows.cpp": ("tests/lower/test_tiles.py", "a part of the builder of tiles"),
+    "csrc/lower/tile_stretch.cpp": (
+        "tests/schedulers/test_stretch.py",
+        "a part of the builder of tiles",
+    ),
     "csrc/lower/tile_edges.cpp": ("tests/lower/test_tiles.py", "a part of the builder of tiles"),
     "csrc/lower/stage_walks.cpp": ("tests/lower/test_stages.py", "a part of the builder of stages"),
     "csrc/lower/stage_crossings.cpp": ("tests/lower/test_stages.py", "a part of that builder"),

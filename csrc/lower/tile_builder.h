@@ -16,6 +16,7 @@
 namespace fuser::tile {
 
 inline constexpr int warp = 32;
+inline constexpr int vector_bytes = 16;
 
 enum { K, R };
 
@@ -24,6 +25,13 @@ using Known = std::vector<Expr>;  // by value: its expression where it is in sco
 // What exists of an access or an element.
 struct Guard {
   Expr in = nullptr, count = nullptr;
+};
+
+// A place in the stretch of memory that the rows of a block are.
+struct StretchPlace {
+  Expr offset = nullptr, shared = nullptr;  // in its buffer, and in that of shared memory
+  Expr in = nullptr;                        // does it exist?
+  int width = 1;
 };
 
 // A walk over R: what it is for, and how it reads.
@@ -223,6 +231,22 @@ struct Builder {
   void declare_ahead();
 
   bool has_copies() const;
+
+  // ---- Rows of a block as one stretch of memory
+
+  int turns = 1;  // rows that a thread takes in turn
+  // Of the block: its first element, and how many exist.
+  Expr stretch_start = nullptr, stretch_count = nullptr;
+  using AtPlace = std::function<void(Body&, Expr at, Expr in)>;
+  bool crosses(int access) const;
+  std::vector<int> places_to_take() const;
+  Expr stretch_element(int access);
+  StretchPlace place_in_stretch(int access, Expr at, Expr in, int width);
+  Body along_stretch(int width, const AtPlace& whole, const AtPlace& rest);
+  void move_place(Body& body, int access, const StretchPlace& place);
+  Body stretch_in();
+  Body stretch_out();
+  void walk_stretch();
 
   // ---- Values
 

@@ -8,6 +8,7 @@ namespace fuser::tile {
 
 // Where a thread keeps its part of a row in shared memory: it alone reads what it copied.
 Expr Builder::shared_element(int access, Expr step_of_ring) {
+  if (schedule.stretch) return stretch_element(access);
   Expr t = exprs().add(exprs().mul(y, constant(columns)), x);
   Expr step = step_at;
   if (rolled()) step = exprs().add(exprs().mul(var(serial_var), constant(unroll)), step);
@@ -18,8 +19,9 @@ Expr Builder::shared_element(int access, Expr step_of_ring) {
   return exprs().add(at, exprs().mul(step_of_ring, constant(unroll * schedule.threads * lanes)));
 }
 
-// Of a row in shared memory, in the part of this block of the cluster.
+// Of a row in shared memory, in the part of this block of the cluster; of all rows of a stretch.
 Expr Builder::row_elements() {
+  if (schedule.stretch) return exprs().mul(constant(int64_t{rows} * turns), extents[R]);
   return exprs().mul(serial_count, constant(int64_t{schedule.threads} * unroll * lanes));
 }
 
@@ -34,12 +36,15 @@ void Builder::declare_places() {
   edge_of.assign(problem.accesses.size(), -1);
   output_of.assign(problem.accesses.size(), -1);
   before_of.assign(problem.accesses.size(), 0);
+  const std::vector<int> taken = places_to_take();
   // Wide dtypes first: what lies before a row is a multiple of its elements.
   int bytes = 0;
   for (int size : {16, 8, 4, 2, 1}) {
     for (size_t i = 0; i < problem.accesses.size(); ++i) {
       const MemoryAccess& a = problem.accesses[i];
-      if (place_of(static_cast<int>(i)) != Place::Shared || size_of(a.dtype) != size) continue;
+      if (place_of(static_cast<int>(i)) != Place::Shared || size_of(a.dtype) != size ||
+          taken[i] >= 0)
+        continue;
       before_of[i] = bytes / size;
       bytes += size;
       const int64_t stored =
@@ -48,6 +53,8 @@ void Builder::declare_places() {
                                 rolled() ? row_elements() : constant(stored));
     }
   }
+  for (size_t i = 0; i < taken.size(); ++i)
+    if (taken[i] >= 0) shared_of[i] = shared_of[taken[i]], before_of[i] = before_of[taken[i]];
   if (grows()) kernel.shared_rows = exprs().mul(row_elements(), constant(bytes));
 }
 
@@ -97,7 +104,7 @@ Body Builder::read_ahead(Expr row) {
 
 void Builder::declare_ahead() {
   next_of.assign(problem.accesses.size(), -1);
-  if (row_var < 0) return;
+  if (row_var < 0 || schedule.stretch) return;
   for (size_t i = 0; i < problem.accesses.size(); ++i) {
     const MemoryAccess& a = problem.accesses[i];
     const AxisSet axes = axes_of(problem, a);

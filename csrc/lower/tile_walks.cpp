@@ -458,6 +458,15 @@ void Builder::store(Body& body, int access, const Known& known, Expr owner) {
   const MemoryAccess& a = problem.accesses[access];
   const AxisSet axes = axes_of(problem, a);
   const bool lanewise = in_lanes(axes);
+  if (crosses(access)) {
+    body.push_back({Write{.array = output_of[access],
+                          .element = constant(0),
+                          .width = 1,
+                          .buffer = shared_of[access],
+                          .offset = shared_element(access, nullptr),
+                          .in = both(owner, guard(axes, nullptr).in)}});
+    return;
+  }
   Write w{.array = output_of[access],
           .element = constant(0),
           .width = lanewise ? lanes : 1,

@@ -82,6 +82,7 @@ void Builder::take_loops() {
     if (l.bind == Bind::ThreadX) columns = extent;
     if (l.bind == Bind::ThreadY) rows = extent;
     if (l.bind == Bind::Cluster) kernel.cluster = extent;
+    if (l.bind == Bind::Serial && l.dim == K && schedule.stretch) turns = extent;
   }
   const std::vector<AxisId>& lane_run = schedule.dims[lane_dim].axes;
   const size_t within = schedule.whole ? schedule.whole : lane_run.size();
@@ -198,6 +199,11 @@ void Builder::make_walk() {
     walk.push_back(std::move(w));
   }
   if (peels()) peel();
+  if (schedule.stretch) {
+    stretch_start = index_let(exprs().mul(tile, row_elements()));
+    Expr rest = exprs().sub(exprs().mul(extents[K], extents[R]), stretch_start);
+    stretch_count = index_let(exprs().apply(Op::minimum, {row_elements(), rest}));
+  }
   kernel.axes = walk;
 }
 
@@ -429,7 +435,7 @@ void Builder::walk_row(Body& body) {
   for (int p = 0; p <= walks.phases; ++p) {
     if (p > 0) between_walks(body, p, known);
     if (p == 0 && peeled) append(body, read_edges(known));
-    if (p == 0 && has_copies() && row_var < 0) {
+    if (p == 0 && has_copies() && row_var < 0 && !schedule.stretch) {
       append(body, copies(nullptr, nullptr, known));
       body.push_back({Wait{0}});
     }
@@ -440,8 +446,8 @@ void Builder::walk_row(Body& body) {
     std::vector<ValueId> reduced = reductions_of(p);
     std::erase_if(reduced, [&](ValueId v) { return reduces_columns(values()[v]); });
     // Slots are used again one iteration later: with a single barrier between, they alternate.
-    Expr parity =
-        row_var >= 0 && walks.phases == 1 ? exprs().mod(var(row_var), constant(2)) : nullptr;
+    const bool alternate = row_var >= 0 && walks.phases == 1 && !schedule.stretch;
+    Expr parity = alternate ? exprs().mod(var(row_var), constant(2)) : nullptr;
     combine(body, reduced, parity);
     if (splits) {
       FUSER_ASSERT(walks.phases == 1, "a reduction over the grid is the last one");
@@ -497,7 +503,9 @@ void Builder::build() {
   }
   for (size_t v = 0; v < values().size(); ++v)
     if (reduces_columns(values()[v])) kernel.body.push_back({Reset{state_of[v]}});
-  if (row_var >= 0)
+  if (schedule.stretch)
+    walk_stretch();
+  else if (row_var >= 0)
     rows_loop();
   else
     walk_row(kernel.body);

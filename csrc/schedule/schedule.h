@@ -81,6 +81,9 @@ struct Schedule {
   // Accesses, as bits, that take no place in L1, which has what all rows read.
   int64_t once = 0;
   int rolled = 0;  // rows in shared memory are walked in a loop, so many steps side by side
+  // Rows of a block are one stretch of memory: whole vectors of it come to and leave Shared memory,
+  // wherever in them a row starts.
+  bool stretch = false;
   int ring = 0;    // rows that are copied ahead into Shared memory, with a Serial loop over K
   // Reductions that the whole grid takes part in: over R (LastBlock) or over K (Cooperative).
   Finish finish = Finish::InTile;

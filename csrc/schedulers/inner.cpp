@@ -17,6 +17,7 @@
 #include "schedulers/dims.h"
 #include "schedulers/on_chip.h"
 #include "schedulers/schedulers.h"
+#include "schedulers/stretch.h"
 
 namespace fuser {
 namespace {
@@ -24,6 +25,7 @@ namespace {
 constexpr int warp = 32;
 constexpr int block_threads = 128;  // of rows that a warp or less serves
 constexpr int elements = 4;      // of a thread, of rows without vectors: few kernels serve them all
+constexpr int few_vectors = 4;   // of a row: a thread has one of them
 constexpr int skewed_steps = 5;  // of a skewed row in registers, 256 threads or less
 constexpr int grid_row = 4096;   // elements from which few rows are cut
 constexpr int grid_waves = 4;    // blocks a processor that a cut aims at
@@ -162,6 +164,8 @@ struct Rows {
   bool single_pass = false;
   bool serial = false, rolled = false;  // walked in a loop; the same of rows in shared memory
   bool split = false;                   // over the grid
+  int64_t stretch = 0;                  // what crosses shared memory, of rows in a stretch
+  int turns = 0;                        // rows of a thread there
 };
 
 // Which accesses move vectors, and how rows that are not multiples of one are walked.
@@ -192,6 +196,20 @@ Rows rows_to_plan(Problem& p, const Hints& hints) {
   return o;
 }
 
+// Rows without vectors of their own, where they follow each other in memory; false where not.
+bool in_stretch(Problem& p, const Hints& hints, const Device& device, Rows& o) {
+  if (o.wide) return false;
+  const Stretch s = stretch_of(p, hints, device, block_threads, o.length, o.count);
+  if (!s.accesses) return false;
+  o.stretch = s.accesses;
+  o.turns = s.turns;
+  o.shifted = 0;
+  o.single_pass = false;  // walks over shared memory cost little
+  o.serial = o.rolled = true;
+  o.on = {.place = Place::Shared, .threads_x = s.threads_x, .unroll = s.unroll};
+  return true;
+}
+
 // Threads and steps of a row in registers.
 void share_out(Rows& o) {
   const int64_t vectors = o.vectors;
@@ -199,9 +217,11 @@ void share_out(Rows& o) {
   int& x = o.on.threads_x;
   if (o.vector == 1 && vectors <= 32 * warp) {
     for (x = 1; x * elements < vectors;) x *= elements;
+  } else if (vectors <= few_vectors) {
+    x = ceil_pow2(vectors);
   } else if (vectors <= 2 * warp) {
     // Two vectors a thread: half as many partial results to combine.
-    x = vectors > 1 ? std::max(4, ceil_pow2(vectors) / 2) : 1;
+    x = ceil_pow2(vectors) / 2;
   } else if (odd) {
     x = vectors <= skewed_steps * 128 ? 128 : 256;
   } else if (vectors <= 16 * warp) {  // two to four vectors a thread
@@ -219,7 +239,7 @@ void share_out(Rows& o) {
     unroll = std::max(unroll, elements);
   else if (odd)
     unroll = skewed_steps;
-  else if (vectors > 1)
+  else if (vectors > few_vectors)
     unroll = std::max(unroll, vectors <= 2 * warp ? 2 : 1);
 }
 
@@ -311,16 +331,19 @@ Verdict match_inner(Problem& p) {
     return refuse("inner-3", "the innermost axis is kept");
   const Run r = rows_of(p);
   ask_rows(p, verdict, r);
+  ask_stretch(p, verdict);
   return verdict;
 }
 
 Plan plan_inner(Problem& p, const Hints& hints, const Device& device) {
   if (copies_across(p, hints)) return {.scheduler = "pieces", .fields = {}};
   Rows o = rows_to_plan(p, hints);
-  share_out(o);
-  place(p, device, o);
-  if (!few_rows_fit(p, hints, device, o)) return {.scheduler = "pieces", .fields = {}};
-  loop_over(p, o);
+  if (!in_stretch(p, hints, device, o)) {
+    share_out(o);
+    place(p, device, o);
+    if (!few_rows_fit(p, hints, device, o)) return {.scheduler = "pieces", .fields = {}};
+    loop_over(p, o);
+  }
   const Run& r = o.run;
   const int whole =
       o.vector > 1 && !o.skew ? axes_of_lanes(p, r.axes, r.inner, hints, o.vector) : 0;
@@ -337,6 +360,8 @@ Plan plan_inner(Problem& p, const Hints& hints, const Device& device) {
                      {"blocks", blocks_of(device, o)},
                      {"min_blocks", o.on.min_blocks},
                      {"once", once_of(p, o.on.once)},
+                     {"stretch", o.stretch},
+                     {"turns", o.turns},
                      {"single_pass", o.single_pass},
                      {"keep", keeps(p, o)},
                      {"skew", o.skew},
@@ -358,6 +383,8 @@ Schedule schedule_inner(Problem& both, const Plan& plan) {
   s.min_blocks = static_cast<int>(plan.get("min_blocks"));
   s.rolled = static_cast<int>(plan.get("rolled"));
   s.once = plan.get("once");
+  const int64_t crossing = plan.get("stretch");
+  s.stretch = crossing != 0;
   if (plan.get("keep"))
     for (ValueId v : computed_again(p)) s.stored.push_back({v, Place::Registers});
   s.tail = plan.get("skew") != 0;
@@ -379,6 +406,7 @@ Schedule schedule_inner(Problem& both, const Plan& plan) {
   } else {
     loop(K, Bind::Grid, 0);
   }
+  if (plan.get("turns") > 1) loop(K, Bind::Serial, plan.get("turns"));
   if (blocks && !s.ring) {
     Expr steps = exprs.ceil_div(extent_of(p, reduced_axes(p)), x * unroll * vector);
     loop(R, Bind::Grid, 0, blocks_a_tile(p, blocks, tiles, steps));
@@ -389,7 +417,8 @@ Schedule schedule_inner(Problem& both, const Plan& plan) {
   const auto place = static_cast<Place>(plan.get("place"));
   for (size_t i = 0; i < p.accesses.size(); ++i) {
     const MemoryAccess& a = p.accesses[i];
-    const bool stays = !a.store && moves_rows(p, a) && !is_loaded(a);
+    const bool stays = s.stretch ? i < 63 && (crossing >> i & 1)
+                                 : !a.store && moves_rows(p, a) && !is_loaded(a);
     s.places.push_back(stays ? place : Place::Reload);
   }
   verify(s, static_cast<int>(p.refined.axes.size()));
@@ -412,6 +441,7 @@ void check_inner(const Plan& planned, const Plan& wanted) {
                 {"unroll", 1, rolled ? 8 : 64},
                 {"min_blocks", 0, 8},
                 {"rolled", rolled ? 1 : 0, rolled ? 16 : 0},
+                {"turns", std::min<int64_t>(1, planned.get("turns")), 2 * planned.get("turns")},
                 {"blocks", planned.get("blocks") ? 1 : 0, planned.get("blocks") ? 1 << 20 : 0}});
   const auto check = [&](bool ok, const std::string& is, const std::string& expected) {
     FUSER_CHECK(ok, User, "plan-1", "plan: ", is, " is not possible here; expected ", expected,
@@ -423,6 +453,13 @@ void check_inner(const Plan& planned, const Plan& wanted) {
         "a power of two, or all threads of a block");
   check(serial || taken >= x * unroll, text("threads_x * unroll=", taken),
         text("at least ", x * unroll, ", for the row"));
+  // Rows of a stretch: those of a block start at a multiple of a vector, and lie in shared memory.
+  const int64_t y = planned.get("threads_y"), rows = wanted.get("threads_y");
+  check(!planned.get("stretch") || (threads <= warp && rows <= 2 * y &&
+                                    rows % std::min<int64_t>(y, vector_bytes) == 0),
+        text("threads_x=", threads, ", threads_y=", rows),
+        text("up to ", warp, ", and a multiple of ", std::min<int64_t>(y, vector_bytes), " up to ",
+             2 * y));
   // A warp takes part in the reductions of one row or of several, and is whole.
   check(all % warp == 0 && all <= most_threads, text("threads_x * threads_y=", all),
         text("a multiple of ", warp, " up to ", most_threads));

@@ -219,6 +219,50 @@ def test_a_reduction_alone_keeps_nothing() -> None:
         assert (plan["place"], plan["single_pass"], plan["rolled"]) == (RELOAD, 0, 0)
 
 
+@pytest.mark.parametrize("dtype", [F32, BF16, torch.float64, torch.int32], ids=str)
+@pytest.mark.parametrize("shape", [(40, 64), (7, 4096), (3, 5, 256), (3, 4099)], ids=str)
+def test_the_place_of_an_extreme_is_its_first(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    """Of equals, of NaN and infinities, within a vector and across threads; also where positions do
+    not grow as the row is walked.
+    """
+    generator = torch.Generator().manual_seed(5)
+    x = torch.randint(-3, 4, shape, generator=generator).to(dtype)
+    if dtype.is_floating_point:
+        x.view(-1)[[17, 18, 90]] = float("nan")
+        x[-1] = -float("inf")
+        x[-1].view(-1)[[9, 13]] = float("nan")
+    turned = list(range(1, len(shape))) + [0]
+    for dim, order in ((-1, None), (None, None), (None, turned)):
+        fd = FusionDefinition()
+        t = fd.from_pytorch(x)
+        y, exact = (t, x) if order is None else (fd.ops.permute(t, order), x.permute(order))
+        fd.add_output(fd.ops.argmax(y, dim))
+        fd.add_output(fd.ops.argmin(y, dim))
+        most, least = fd.execute([x])
+        wanted = exact.double() if dtype == BF16 else exact
+        assert torch.equal(most, wanted.argmax(dim))
+        assert torch.equal(least, wanted.argmin(dim))
+
+
+def test_few_threads_combine_places() -> None:
+    """A position beside each element takes longer to combine than a few elements to take in."""
+    plans = {}
+    for name in ("max", "argmax"):
+        fd = FusionDefinition()
+        fd.add_output(getattr(fd.ops, name)(fd.define_tensor([-1, -1]), 1))
+        (kernel,) = kernels_for(fd, [(8192, 8192)])
+        plans[name] = kernel["plan"]
+    assert 2 * plans["argmax"]["threads_x"] == plans["max"]["threads_x"]
+    assert plans["argmax"]["unroll"] == 2 * plans["max"]["unroll"]
+
+
+def test_rows_of_few_vectors_have_a_thread_for_each() -> None:
+    for length, threads in ((4, 1), (8, 2), (12, 4), (16, 4), (20, 4)):
+        plan = plan_for("sum_rows", (1 << 20, length))
+        assert (plan["vector"], plan["threads_x"]) == (4, threads), length
+        assert plan["unroll"] == (2 if length > 16 else 1)
+
+
 def test_few_long_rows_are_cut_over_the_grid() -> None:
     for arch in ARCHS:
         processors = _core.known_device(arch).processors
@@ -308,9 +352,11 @@ def test_two_shifted_vectors_of_words_are_read_for_three_steps() -> None:
 
 
 def test_short_odd_rows_are_walked_by_elements() -> None:
-    for length in (3, 63, 129):
-        plan = plan_for("softmax", (4096, length))
-        assert (plan["vector"], plan["skew"], plan["wide"]) == (1, 0, 0)
+    for rows, stretch in ((4096, 0), (1 << 20, 0b11)):
+        for length in (3, 63, 129):
+            plan = plan_for("softmax", (rows, length))
+            assert (plan["vector"], plan["skew"], plan["wide"]) == (1, 0, 0)
+            assert plan["stretch"] == stretch, "few rows have more threads each"
 
 
 def test_what_is_not_aligned_moves_by_elements() -> None:

@@ -1,0 +1,24 @@
+// Rows that are too short or too odd for vectors of their own, but follow each other in memory: see
+// lower/tile_stretch.cpp and inner.cpp.
+#pragma once
+
+#include <cstdint>
+
+#include "schedulers/dims.h"
+
+namespace fuser {
+
+// What rows of so many elements, and so many of them, are walked by.
+struct Stretch {
+  int64_t accesses = 0;  // that cross shared memory, as bits; 0: the rows are no stretch
+  int threads_x = 1, unroll = 1;
+  int turns = 1;  // rows of a thread
+};
+
+// Asks what stretch_of() wants to know beside the extents of K and R.
+void ask_stretch(Problem& problem, Verdict& verdict);
+// `threads`: of a block. `length`, `count`: at most so many elements of a row, and rows.
+Stretch stretch_of(Problem& problem, const Hints& hints, const Device& device, int threads,
+                   int64_t length, int64_t count);
+
+}  // namespace fuser
