@@ -53,11 +53,7 @@ def memory_efficient_fusion(fn: Callable[..., Any] | torch.nn.Module, **kwargs: 
     Gradients have no gradients of their own: asking for these raises RuntimeError. Raises UserError
     `fusion-function` where fn cannot be called, `fusion-argument` for a keyword that is none.
     """
-    if not callable(fn):
-        raise UserError(
-            f"memory_efficient_fusion: expected a function or a module, got {fn!r}",
-            rule="fusion-function",
-        )
+    _check_callable("memory_efficient_fusion", fn)
     for name in kwargs:
         if name not in (*_FOUND, *_REPLACED, "options"):
             raise UserError(
@@ -129,8 +125,18 @@ def _of_modules(compiler: Callable[..., Any]) -> Callable[..., Any]:
     return compile_one
 
 
+def _check_callable(name: str, fn: Any) -> None:
+    if not callable(fn):
+        raise UserError(
+            f"{name}: expected a function or a module, got {fn!r}", rule="fusion-function"
+        )
+
+
 def compile(fn: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
-    """torch.compile(fn, backend="fuser", **kwargs): as a function or a decorator."""
+    """torch.compile(fn, backend="fuser", **kwargs): as a function or a decorator. Raises UserError
+    `fusion-function` where fn cannot be called.
+    """
     if fn is None:
         return lambda f: compile(f, **kwargs)
+    _check_callable("compile", fn)
     return torch.compile(fn, backend=backend, **kwargs)
