@@ -59,6 +59,18 @@ def test_the_one_element_of_a_tensor_without_dims_is_selected() -> None:
     assert groups(f.graph_for(x, i)) == 1
 
 
+def test_a_gather_without_dims_is_in_the_group() -> None:
+    """Of a tensor or by an index without dims, which counts as one of one element."""
+    source = "def f(x: Tensor, i: Tensor):\n    return torch.gather(x * 2, 0, i) + 1\n"
+    f, expected, unfused = torch.jit.CompilationUnit(source).f, eager(source), fallbacks()
+    one, three, several = torch.tensor(1.5), torch.randn(3), torch.tensor([0, 0, 0])
+    calls = [(one, torch.tensor(0)), (one, several[:1]), (one, several), (three, torch.tensor(2))]
+    for x, i in [*calls[:1] * 3, *calls[1:] * 2]:
+        assert_same([f(x, i)], [expected(x, i)])
+    assert fallbacks() == unfused
+    assert groups(f.graph_for(*calls[0])) == 1
+
+
 def test_what_moves_to_another_device_stays_outside() -> None:
     def moved(x: torch.Tensor) -> torch.Tensor:
         return (x * 2 + 1).to(torch.device("meta"))

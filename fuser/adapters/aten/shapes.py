@@ -347,8 +347,10 @@ def _index_select(e: Emitter, x: Tensor, dim: int, index: Tensor) -> Tensor:
 
 
 def _gather(e: Emitter, x: Tensor, dim: int, index: Tensor, **_: Any) -> Tensor:
-    if x.ndim == 0 or index.ndim == 0:
-        raise Unsupported("gather without dims")
+    if x.ndim == 0:  # of its one element
+        return e.ops.broadcast_in_dim(x, [e.size(index, d) for d in range(index.ndim)], [])
+    if index.ndim == 0:
+        return _squeeze(e, e.ops.gather(x, e.ops.unsqueeze(index, 0), 0), 0)
     dim %= x.ndim
     for d in range(x.ndim):
         have, want = known(e.size(x, d)), known(e.size(index, d))
