@@ -41,6 +41,10 @@ COVERED = {
         f"csrc/torch/torchscript_{part}.cpp": ("tests/torch/test_torchscript.py", "one fuser")
         for part in ("copies", "partition", "pass", "region", "rewrite")
     },
+    **{
+        f"csrc/torch/torchscript_{part}.cpp": ("tests/torch/test_torchscript_group.py", "beside it")
+        for part in ("numbers", "sizes")
+    },
     "csrc/fusion/origins.cpp": ("tests/fusion/test_segment.py", "what outputs have in common"),
     "csrc/fusion/cuts.cpp": ("tests/fusion/test_segment.py", "what segments hand over"),
     "csrc/fusion/pieces.cpp": ("tests/fusion/test_segment.py", "a kernel cut once more"),

@@ -104,6 +104,10 @@ std::vector<torch::jit::Node*> partition(torch::jit::Block* block, const ScriptR
 // what eager would return as a view of another tensor stands behind the group, and what nobody uses
 // goes;
 void trim_group(torch::jit::Node* group);
+// sizes that are still asked for come from one node where they stand together;
+void gather_sizes(torch::jit::Block* block, torch::jit::AliasDb& aliases);
+// and so do numbers that are computed from numbers, which it remembers;
+void gather_numbers(torch::jit::Block* block, torch::jit::AliasDb& aliases);
 // the group stands behind a guard, with the unfused graph on the other side;
 void guard_group(torch::jit::Node* group);
 // views inside of the group bear the names of copies, prim::view_copy for aten::view, as nobody
@@ -112,10 +116,13 @@ void name_copies(torch::jit::Node* group);
 // regions outside of groups are what they were.
 void inline_regions(torch::jit::Block* block);
 
-// The operators of groups and guards, of the copies (torchscript_copies.cpp), and of parts of lists
+// The operators of groups and guards, of the copies (torchscript_copies.cpp), of sizes
+// and numbers (torchscript_sizes.cpp, torchscript_numbers.cpp), and of parts of lists
 // (torchscript_lists.cpp).
 void register_script_operators();
 void register_copies();
+std::optional<torch::jit::Operator> sizes_operator();
+std::optional<torch::jit::Operator> numbers_operator();
 std::vector<std::optional<torch::jit::Operator>> part_operators();
 
 }  // namespace fuser

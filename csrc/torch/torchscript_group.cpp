@@ -555,6 +555,8 @@ void register_script_operators() {
                Stack& stack) { torch::jit::InterpreterState(code).run(stack); };
   };
   static const torch::jit::RegisterOperators registered({
+      sizes_operator(),
+      numbers_operator(),
       Operator(script_region(), region, c10::AliasAnalysisKind::PURE_FUNCTION),
       Operator(c10::prim::CudaFusionGroup, group, c10::AliasAnalysisKind::INTERNAL_SPECIAL_CASE),
       Operator("prim::CudaFusionGuard(...) -> bool", guard, c10::AliasAnalysisKind::FROM_SCHEMA),

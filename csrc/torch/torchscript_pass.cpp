@@ -221,6 +221,12 @@ std::shared_ptr<Graph> with_groups(Graph& graph, const ScriptRules& rules) {
   if (groups.empty()) return nullptr;
   for (Node* use : uses) use->destroy();
   for (Node* group : groups) trim_group(group);
+  EliminateDeadCode(fused);
+  {
+    AliasDb aliases(fused);
+    gather_sizes(fused->block(), aliases);
+    gather_numbers(fused->block(), aliases);
+  }
   for (Node* group : groups) guard_group(group);
   for (Node* group : groups) name_copies(group);
   inline_regions(fused->block());

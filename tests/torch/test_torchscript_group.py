@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from tests.adapters.script_ops import eager
-from tests.scripts import assert_same, fallbacks, fused, groups, warmed
+from tests.scripts import assert_same, fallbacks, fused, groups, warmed, with_gradients
 
 
 @pytest.fixture(autouse=True)
@@ -159,3 +159,54 @@ def test_results_do_not_follow_an_operand_where_it_is_expanded() -> None:
             got, expected = f(x, images), add(x, images)
             assert_same([got], [expected])
             assert got.stride() == expected.stride()
+
+
+def test_sizes_come_from_one_node_and_numbers_are_remembered() -> None:
+    def normalized(
+        x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, dim: int, keepdim: bool
+    ) -> torch.Tensor:
+        y = x + b
+        z = (y - y.mean(dim, keepdim)) * w
+        return (z * z).mean(dim, keepdim) * z
+
+    def arguments(*sizes: int) -> list[torch.Tensor]:
+        return [torch.randn(s, requires_grad=True) for s in (sizes, sizes[-1:], (1,))]
+
+    f = torch.jit.script(normalized)
+    for _ in range(4):
+        f(*arguments(3, 4, 8), 2, True).sum().backward()
+    unfused = fallbacks()
+    wanted = [((3, 4, 8), 2), ((3, 4, 8), 1), ((5, 4, 8), 2), ((3, 1, 8), 0), ((3, 1, 8), -1)]
+    for sizes, dim in [*wanted, *wanted[::-1]]:
+        given = arguments(*sizes)
+        got = with_gradients(f, given, dim, True)
+        assert_same(got, with_gradients(normalized, given, dim, True), 16)
+    assert fallbacks() == unfused
+    states = f.get_debug_state().execution_plans.values()
+    code = next(iter(states)).code
+    (forward,) = code.differentiable_op_executor_states()[0].execution_plans.values()
+    (backward,) = code.grad_executor_states()[0].execution_plans.values()
+    kinds = [n.kind() for n in forward.graph.nodes()]
+    assert "fuser::sizes" in kinds
+    assert not {"aten::size", "prim::BroadcastSizes", "aten::_size_if_not_equal"} & set(kinds)
+    assert "fuser::numbers" in str(backward.graph)
+
+
+def test_numbers_are_those_of_what_is_given() -> None:
+    """Also where lists, the sign of a zero or None alone tell two calls apart."""
+
+    def scaled(x: torch.Tensor, a: float, ns: list[int], m: int | None) -> torch.Tensor:
+        total = 1
+        for n in ns:
+            total = total * n
+        if m is not None:
+            total = total + m
+        share = 1.0 / (a + 1e-30) + total
+        return (x * share + total).relu() * share
+
+    f = torch.jit.script(scaled)
+    x = torch.randn(4, 8)
+    calls = [(0.5, [2, 3], None), (0.0, [2, 3], None), (-0.0, [2, 3], 1), (0.5, [3, 2], 0)]
+    calls += [(float("inf"), [2], 7), (0.5, [], None), (0.5, [2, 3], None), (0.5, [2, 4], None)]
+    for call in [calls[0]] * 3 + calls + calls[::-1]:
+        assert_same([f(x, *call)], [scaled(x, *call)], 8)
