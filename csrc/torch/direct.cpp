@@ -227,6 +227,26 @@ struct Direct : torch::autograd::Function<Direct> {
   }
 };
 
+}  // namespace
+}  // namespace fuser
+
+// Torch's own also writes the node's name in each pass, for errors that there are none of, and
+// copies gradients to and fro.
+template <>
+torch::autograd::variable_list torch::autograd::CppNode<fuser::Direct>::apply(
+    variable_list&& given) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  c10::OptionalDeviceGuard guard;
+  for (size_t i = 0; i < given.size(); ++i)
+    if (!given[i].defined()) given[i] = output_info_[i].zeros(guard);
+  variable_list gradients = fuser::Direct::backward(&ctx_, std::move(given));
+  gradients.pop_back();  // of the function itself, which is no tensor
+  return gradients;
+}
+
+namespace fuser {
+namespace {
+
 bool autocasts() {
   const auto autocast = c10::autocast_dispatch_keyset;
   return (c10::impl::tls_local_dispatch_key_set().excluded_ & autocast) != autocast;
