@@ -46,13 +46,16 @@ def _divide(a: Tensor, b: Tensor) -> Tensor:
     return torch.where(b == 0, torch.full_like(a, 255 if b.dtype == torch.uint8 else -1), quotient)
 
 
+_broadcast: Callable[..., Any] = torch.broadcast_tensors  # without types
+
+
 def _rest(a: Tensor, b: Tensor) -> Tensor:
     """What `_divide` leaves, of the sign of a; x for a divisor of 0 if integer."""
     if b.is_floating_point():
         # torch.fmod of float64 gives NaN for quotients beyond about 2^1023.
         with np.errstate(invalid="ignore"):
             # torch broadcasts: its error is the one that sizes which do not fit get elsewhere.
-            a, b = torch.broadcast_tensors(a, b)
+            a, b = _broadcast(a, b)
             return torch.as_tensor(np.fmod(a.numpy(), b.numpy()))
     return torch.where(b == 0, a, a - _divide(a, b) * b)
 

@@ -92,7 +92,7 @@ class Partitioner {
   static bool has_counterpart(const Value* v) {
     const auto type = v->type()->cast<TensorType>();
     const auto dtype = type ? type->scalarType() : std::nullopt;
-    return !dtype || *dtype != at::kComplexHalf;
+    return !dtype || !at::isComplexType(*dtype) || at::elementSize(*dtype) > 4;
   }
 
   bool takes(const Value* v) const {

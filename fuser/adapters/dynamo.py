@@ -267,7 +267,7 @@ def compilers(options: Options) -> dict[str, Callable[..., Any]]:
 
 def autograd(options: Options | None = None, **instead: Any) -> Callable[..., Any]:
     """AOTAutograd with these compilers as a backend of Dynamo; `instead` replaces its arguments."""
-    arguments = {
+    arguments: dict[str, Any] = {
         **compilers(options or Options()),
         "partition_fn": cut,
         "decompositions": aten.decompositions(),

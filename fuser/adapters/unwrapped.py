@@ -39,6 +39,7 @@ _WRAPPED = (
     "num_backward_tokens",
     "tokens",
     "act_input_indices",
+    "act_input_paths",
     "dynamic_outputs",
     "indices_of_inputs_that_requires_grad_with_mutations_in_bw",
 )

@@ -35,7 +35,7 @@ def expected_type(a: torch.Tensor | complex, b: torch.Tensor | complex) -> DataT
         result = torch.result_type(a, b)
     except RuntimeError:
         return None
-    if result == torch.complex32:
+    if result.is_complex and result.itemsize == 4:
         return DataType.ComplexFloat
     return _core.dtype_from_torch(str(result).removeprefix("torch.")).compute
 

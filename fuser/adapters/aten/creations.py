@@ -5,9 +5,12 @@ Sizes and bounds are ints or Scalars; where ints do, no arithmetic enters the de
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
+
+import torch
 
 from fuser import DataType, Tensor, Unsupported
 from fuser.adapters.aten.emitter import Emitter, default_float, known
@@ -70,9 +73,17 @@ def _fill(e: Emitter, x: Tensor, value: Any) -> Tensor:
     return _full(e, e.sizes(x), value, x.dtype())
 
 
+@functools.cache
+def _cuts_bounds() -> bool:
+    """Does torch make whole numbers of the bounds of a range in int64 before it counts? Since 2.14
+    it counts as for other types.
+    """
+    return torch.arange(0, 1.5, dtype=torch.int64, device="meta").numel() == 1
+
+
 def _arange(e: Emitter, start: Any, end: Any, step: Any = 1, dtype: Any = None, **_: Any) -> Tensor:
     numbers = [start, end, step]
-    if dtype is not None and as_dtype(dtype) == DataType.Int:  # torch cuts them before it counts
+    if dtype is not None and as_dtype(dtype) == DataType.Int and _cuts_bounds():
         numbers = [int(n) if isinstance(n, float) else n for n in numbers]
     whole = not any(isinstance(n, float) for n in numbers)
     wanted = as_dtype(dtype) if dtype is not None else DataType.Int if whole else default_float()
@@ -89,7 +100,7 @@ def _arange(e: Emitter, start: Any, end: Any, step: Any = 1, dtype: Any = None, 
         length = span if known(step) == 1 else e.ops.ceil_div(span, step)
     else:
         raise Unsupported("arange over numbers that are known when it runs")
-    if wanted.kind == "Int":  # of other types of integers, only now
+    if wanted.kind == "Int":  # cut only now
         start, step = (int(n) if isinstance(n, float) else n for n in (start, step))
     return e.ops.iota(length, start, step, wanted)
 

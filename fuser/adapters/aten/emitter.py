@@ -16,8 +16,11 @@ import torch
 
 from fuser import DataType, FusionDefinition, Scalar, Tensor, Unsupported, _core
 from fuser.arguments import as_dtype
+from fuser.interpreter import torch_dtype
 
 _HALF = (DataType.Half, DataType.BFloat16, DataType.Float8_e4m3fn, DataType.Float8_e5m2)
+# Torch may have a complex type of half precision for these; bfloat16 has one from 2.14 on.
+_WITH_COMPLEX = (DataType.Half, DataType.BFloat16)
 _CATEGORY = {"Bool": 0, "Int": 1, "Float": 2, "Complex": 3}
 
 # By definition, and in it by the id of the rounded tensor.
@@ -232,7 +235,7 @@ def _ranked(high: DataType | None, low: DataType | None) -> DataType | None:
     if _CATEGORY[low.kind] <= _CATEGORY[high.kind]:
         return high
     if high.kind == "Float":  # against a complex number: the complex type of this precision
-        if high == DataType.Half:
+        if high in _WITH_COMPLEX and torch_dtype(high).to_complex().itemsize == 4:
             raise Unsupported("complex numbers of half precision", rule="aten-dtype")
         narrow = DataType.ComplexFloat
         return DataType.ComplexDouble if high == DataType.Double else narrow
