@@ -11,6 +11,7 @@ load_core()  # says how to build it where it is missing
 
 from fuser import refused  # noqa: E402
 from fuser._core import DataType, Scalar, Tensor, get_option  # noqa: E402
+from fuser.arguments import Vector  # noqa: E402
 from fuser.autotune import autotune  # noqa: E402
 from fuser.cache import (  # noqa: E402
     CacheInfo,
@@ -42,6 +43,7 @@ from fuser.legacy import (  # noqa: E402
     disable_automatic_serialization,
     enable_automatic_serialization,
     translate_fusion,
+    version,
 )
 from fuser.plan import Plan  # noqa: E402
 from fuser.report import report  # noqa: E402
@@ -59,12 +61,13 @@ _ADAPTERS = {
 }
 
 
-def version() -> str:
-    """The version of this package."""
-    return __version__
+# Modules that programs for nvFuser name without importing them.
+_MODULES = ("contrib", "pytorch_utils", "testing")
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"fuser.{name}")
     module = "fuser.refused" if name in refused.NAMES else _ADAPTERS.get(name)
     if module is None:
         raise AttributeError(f"module 'fuser' has no attribute {name!r}")
@@ -91,6 +94,7 @@ __all__ = [
     "Tensor",
     "Unsupported",
     "UserError",
+    "Vector",
     "autotune",
     "cache_info",
     "clear_caches",

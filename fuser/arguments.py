@@ -24,6 +24,19 @@ Dims = int | Sequence[int] | None
 Function = typing.TypeVar("Function", bound=Callable[..., Any])
 
 
+class Vector(list[Scalar]):
+    """Scalars in order, as for a shape: what define_vector() and fd.ops.shape() give. A list."""
+
+    @property
+    def size(self) -> int:
+        """How many they are."""
+        return len(self)
+
+    def at(self, index: int) -> Scalar:
+        """vector[index]."""
+        return self[index]
+
+
 class AbsentType:
     """A type of nvFuser's DataType that fuser lacks: it can be named, and is refused where used."""
 

@@ -6,6 +6,7 @@ program that was written for them is told so by name.
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from fuser._core import DataType
 from fuser.errors import Unsupported
 
 if TYPE_CHECKING:
@@ -19,22 +20,50 @@ __all__ = [
 ]
 
 
-def cutlass_nvfp4_grouped_mm(ops: "Ops", *args: Any, **kwargs: Any) -> NoReturn:
+def cutlass_nvfp4_grouped_mm(
+    ops: "Ops",
+    mat1: Any,
+    mat2: Any,
+    scale1: Any,
+    scale2: Any,
+    alpha: Any,
+    problem_sizes: Any,
+    expert_offsets: Any,
+    sf_offsets: Any,
+    dtype: Any = DataType.BFloat16,
+) -> NoReturn:
     """Raises Unsupported `block-scaled-1`."""
     _refuse("cutlass_nvfp4_grouped_mm", "grouped_mm() takes float16, bfloat16 and float32")
 
 
-def preprocess_grouped_matmul_input_sf(ops: "Ops", *args: Any, **kwargs: Any) -> NoReturn:
+def preprocess_grouped_matmul_input_sf(
+    ops: "Ops", input: Any, input_offsets: Any, output_offsets: Any
+) -> NoReturn:
     """Raises Unsupported `block-scaled-1`."""
     _refuse("preprocess_grouped_matmul_input_sf", "grouped_mm() takes no scales")
 
 
-def nv_block_quantize(ops: "Ops", *args: Any, **kwargs: Any) -> NoReturn:
+def nv_block_quantize(
+    ops: "Ops",
+    input: Any,
+    global_scale: Any = None,
+    swizzle_block_scales: bool = False,
+    block_size: int = 16,
+    dtype: Any = None,
+) -> NoReturn:
     """Raises Unsupported `block-scaled-1`."""
     _refuse("nv_block_quantize", "cast() gives float8_e4m3fn and float8_e5m2")
 
 
-def nv_grouped_block_quantize(ops: "Ops", *args: Any, **kwargs: Any) -> NoReturn:
+def nv_grouped_block_quantize(
+    ops: "Ops",
+    input: Any,
+    input_offsets: Any,
+    output_offsets: Any,
+    global_scale: Any = None,
+    block_size: int = 16,
+    dtype: Any = None,
+) -> NoReturn:
     """Raises Unsupported `block-scaled-1`."""
     _refuse("nv_grouped_block_quantize", "cast() gives float8_e4m3fn and float8_e5m2")
 

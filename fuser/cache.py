@@ -379,6 +379,7 @@ class LRUCache:
         self._entries: OrderedDict[bytes, FusionExecutorCache] = OrderedDict()
         self._hits = self._misses = self._evicted = 0
 
+    @checked
     def cache_compile(self, fusion: Fusion) -> FusionExecutorCache:
         """The executor of an equal definition that was seen before, or a new one for this."""
         key = fusion.structure()

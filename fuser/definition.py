@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, overload
 
 from fuser import _core
 from fuser._core import DataType, Scalar, Tensor
-from fuser.arguments import TYPE_FAULTS, blame, checked
+from fuser.arguments import TYPE_FAULTS, Vector, blame, checked
 from fuser.cache import FusionCache, FusionExecutorCache, options_set
 from fuser.errors import CompileError, InternalError, LaunchError, ShapeError, UserError
 from fuser.layout import compute_tensor_descriptor
@@ -37,6 +37,10 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+class _Empty(UserError, NotImplementedError):
+    """A UserError where nvFuser raises NotImplementedError."""
 
 
 class Fusion:
@@ -301,7 +305,7 @@ class FusionDefinition(LegacyDefinition):
         """define_scalar() of a value, under the name that older definitions use."""
         return self.define_scalar(value, dtype)
 
-    def define_vector(self, size: int | Sequence[Size], dtype: Any = DataType.Int) -> list[Scalar]:
+    def define_vector(self, size: int | Sequence[Size], dtype: Any = DataType.Int) -> Vector:
         """`size` inputs of the runs, as for a shape that only they know; or of a list its numbers
         as constants. Raises ShapeError `define-vector-1` for a negative size.
         """
@@ -310,8 +314,8 @@ class FusionDefinition(LegacyDefinition):
                 raise ShapeError(
                     f"define_vector({size}): expected a size of at least 0", rule="define-vector-1"
                 )
-            return [self.define_scalar(as_dtype(dtype)) for _ in range(size)]
-        return [n if isinstance(n, Scalar) else self.define_scalar(n, dtype) for n in size]
+            return Vector(self.define_scalar(as_dtype(dtype)) for _ in range(size))
+        return Vector(n if isinstance(n, Scalar) else self.define_scalar(n, dtype) for n in size)
 
     def random_state(self, ops: int = 1) -> tuple[Scalar, Scalar]:
         """Seed and offset of each run for the next `ops` random ops, at distances of 4: taken from
@@ -354,13 +358,13 @@ class FusionDefinition(LegacyDefinition):
         """
         self._define()
         if not self._builder.inputs() and not self._builder.outputs():
-            raise UserError(
+            raise _Empty(
                 "the definition is empty\n  hint: define inputs with fd.define_tensor(...) "
                 "and a result with fd.add_output(...)",
                 rule="definition-1",
             )
         if not self._builder.outputs():
-            raise UserError(
+            raise _Empty(
                 "the definition has no output\n  hint: name a result with fd.add_output(...)",
                 rule="definition-2",
             )

@@ -34,7 +34,11 @@ __all__ = [
     "disable_automatic_serialization",
     "enable_automatic_serialization",
     "translate_fusion",
+    "version",
 ]
+
+# The release of nvFuser whose names these are: what programs that ask for one may expect.
+_NVFUSER = "0.2.36"
 
 
 class LegacyDefinition:
@@ -257,9 +261,49 @@ def compute_contiguity(sizes: Sequence[int], strides: Sequence[int]) -> list[boo
     return compute_tensor_descriptor(sizes, strides)[0]
 
 
+@checked
 def translate_fusion(fusion: Fusion) -> str:
     """Python that rebuilds the definition: repr(fd)."""
-    return repr(fusion)
+    return fusion.builder.to_python()
+
+
+class Version(str):
+    """A version as text, which compares with others by its numbers: version() >= "0.2.8"."""
+
+    def __lt__(self, other: str) -> bool:
+        return _numbers(self) < _numbers(other)
+
+    def __le__(self, other: str) -> bool:
+        return _numbers(self) <= _numbers(other)
+
+    def __gt__(self, other: str) -> bool:
+        return _numbers(self) > _numbers(other)
+
+    def __ge__(self, other: str) -> bool:
+        return _numbers(self) >= _numbers(other)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, str) and _numbers(self) == _numbers(other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(_numbers(self))
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    release = re.match(r"[\d.]*", version)
+    return tuple(int(n) for n in release[0].split(".") if n) if release else ()
+
+
+def version() -> Version:
+    """The release of nvFuser whose FusionDefinition this one has, then fuser's own version: a
+    program written for nvFuser asks whether it is late enough. fuser.__version__ is this package's.
+    """
+    from fuser import __version__
+
+    return Version(f"{_NVFUSER}+fuser{__version__}")
 
 
 def enable_automatic_serialization(*args: Any) -> None:

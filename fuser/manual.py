@@ -81,8 +81,8 @@ def _entry(name: str, value: Any) -> Iterator[str]:
 
 
 def _public(kind: type) -> list[str]:
-    """In the order of the alphabet; without what a plain tuple has."""
-    inherited = set(dir(tuple)) | set(dir(dict))
+    """In the order of the alphabet; without what Python's containers have."""
+    inherited = set(dir(tuple)) | set(dir(dict)) | set(dir(list))
     return [n for n in dir(kind) if not n.startswith("_") and n not in inherited]
 
 

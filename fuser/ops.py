@@ -29,6 +29,7 @@ from fuser.arguments import (
     Number,
     Operand,
     Size,
+    Vector,
     along_a_dim,
     as_dtype,
     checked,
@@ -419,11 +420,11 @@ class Ops:
         """
         return _core.size(self._builder, arg, dim)
 
-    def shape(self, arg: Tensor) -> list[Scalar]:
+    def shape(self, arg: Tensor) -> Vector:
         """All sizes as int64 Scalars."""
-        return _core.shape(self._builder, arg)
+        return Vector(_core.shape(self._builder, arg))
 
-    def tensor_sizes(self, arg: Tensor) -> list[Scalar]:
+    def tensor_sizes(self, arg: Tensor) -> Vector:
         """shape() by its older name."""
         return self.shape(arg)
 

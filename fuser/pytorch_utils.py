@@ -1,14 +1,26 @@
-"""Types of torch and of Python as a DataType, under the names that programs for nvFuser import."""
+"""Types of torch and of Python as a DataType, and what programs ask of the GPU, under the names
+that programs for nvFuser import.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import gc
+from collections.abc import Callable
+from functools import cache, wraps
+from typing import Any, TypeVar
 
+from fuser import _core
 from fuser._core import DataType
 from fuser.arguments import as_dtype
 from fuser.errors import DTypeError
 
-__all__ = ["python_scalar_to_nvfuser_dtype", "torch_dtype_to_nvfuser_dtype"]
+__all__ = [
+    "clear_cuda_cache",
+    "get_device_properties",
+    "python_scalar_to_nvfuser_dtype",
+    "retry_on_oom_or_skip_test",
+    "torch_dtype_to_nvfuser_dtype",
+]
 
 _OF_PYTHON = {
     bool: DataType.Bool,
@@ -16,6 +28,7 @@ _OF_PYTHON = {
     float: DataType.Double,
     complex: DataType.ComplexDouble,
 }
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def torch_dtype_to_nvfuser_dtype(dtype: Any) -> DataType:
@@ -36,3 +49,80 @@ def python_scalar_to_nvfuser_dtype(number: bool | int | float | complex) -> Data
             rule="scalar-type-1",
         )
     return found
+
+
+def clear_cuda_cache() -> None:
+    """Gives memory back that nobody holds any more."""
+    import torch
+
+    gc.collect()
+    torch.cuda.empty_cache()
+
+
+def retry_on_oom_or_skip_test(test: Function) -> Function:
+    """Decorates a test: where the GPU has too little memory it runs once more after
+    clear_cuda_cache(), and is skipped if that does not help.
+    """
+
+    @wraps(test)
+    def run(*args: Any, **named: Any) -> Any:
+        import pytest
+        import torch
+
+        try:
+            return test(*args, **named)
+        except torch.OutOfMemoryError:
+            pass  # its frames hold tensors: they go before the next try
+        clear_cuda_cache()
+        try:
+            return test(*args, **named)
+        except torch.OutOfMemoryError as error:
+            pytest.skip(f"too little memory: {error}")
+
+    return run  # type: ignore[return-value]
+
+
+def get_device_properties() -> dict[str, Any]:
+    """Of torch's current GPU: name, compute capability, memory, clocks and bandwidth, in the units
+    that the names say. Raises what torch does where there is none.
+    """
+    import torch
+
+    device = torch.cuda.current_device()
+    of_torch, ours = torch.cuda.get_device_properties(device), _core.cuda_device(device)
+    return {
+        "gpu_name": of_torch.name,
+        "gpu_compute_capability_major": of_torch.major,
+        "gpu_compute_capability_minor": of_torch.minor,
+        "gpu_gmem_bytes": of_torch.total_memory,
+        "gpu_sm_count": of_torch.multi_processor_count,
+        "gpu_max_threads_per_block": 1024,  # of every GPU there is
+        "gpu_max_threads_per_sm": of_torch.max_threads_per_multi_processor,
+        "gpu_smem_bytes_per_block": of_torch.shared_memory_per_block,
+        "gpu_regs_per_block": ours.registers_per_processor,
+        "gpu_l2_bytes": of_torch.L2_cache_size,
+        "gpu_clock_rate_khz": of_torch.clock_rate,
+        "gpu_clock_rate_hz": of_torch.clock_rate * 1000,
+        "gpu_mem_clock_khz": of_torch.memory_clock_rate,
+        "gpu_mem_clock_hz": of_torch.memory_clock_rate * 1000,
+        "gpu_mem_bus_width": of_torch.memory_bus_width,
+        "gpu_peak_bandwidth_bps": ours.bandwidth,
+        "gpu_peak_bandwidth_gbps": ours.bandwidth / 1e9,
+    }
+
+
+@cache
+def _device_properties() -> dict[str, Any] | None:
+    import torch
+
+    return get_device_properties() if torch.cuda.is_available() else None
+
+
+DEVICE_PROPERTIES: dict[str, Any] | None  # made when it is asked for
+
+
+def __getattr__(name: str) -> Any:
+    """DEVICE_PROPERTIES: get_device_properties() of the first use, None without a GPU."""
+    if name == "DEVICE_PROPERTIES":
+        return _device_properties()
+    raise AttributeError(f"module 'fuser.pytorch_utils' has no attribute {name!r}")

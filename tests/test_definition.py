@@ -20,6 +20,7 @@ from fuser import (
     ShapeError,
     Tensor,
     UserError,
+    Vector,
 )
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -163,7 +164,16 @@ def test_define_constant() -> None:
 
 def test_define_vector() -> None:
     fd = FusionDefinition()
-    assert [str(s) for s in fd.define_vector(3)] == ["int64 s0", "int64 s1", "int64 s2"]
+    vector = fd.define_vector(3)
+    assert [str(s) for s in vector] == ["int64 s0", "int64 s1", "int64 s2"]
+    assert isinstance(vector, Vector)
+    assert isinstance(vector, list)
+    assert vector.size == len(vector) == 3
+    assert vector.at(1) is vector[1]
+    shape = fd.ops.shape(fd.define_tensor([-1, 4]))
+    assert isinstance(shape, Vector)
+    assert shape.at(-1).value == 4
+    assert isinstance(fd.define_vector([2, vector[0]]), Vector)
 
 
 def test_an_error_inside_with_passes_through(capsys: pytest.CaptureFixture[str]) -> None:
@@ -189,8 +199,9 @@ def test_body_functions_and_no_with() -> None:
 
 def test_definition_1() -> None:
     for use in (FusionDefinition.validate_definition, lambda fd: fd.execute([])):
-        with pytest.raises(UserError) as caught:
+        with pytest.raises(NotImplementedError) as caught:  # as of nvFuser
             use(FusionDefinition())
+        assert isinstance(caught.value, UserError)
         assert caught.value.rule == "definition-1"
         assert str(caught.value) == (
             "the definition is empty\n  hint: define inputs with fd.define_tensor(...) "

@@ -248,7 +248,17 @@ def test_copies_are_equal_definitions_that_are_open(
 def test_small_functions() -> None:
     assert fuser.compute_contiguity([2, 3], [3, 1]) == [True, True]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert fuser.version() == fuser.__version__ == project["version"]
+    assert fuser.__version__ == project["version"]
+    assert fuser.version().endswith("+fuser" + project["version"])
+    for older in ("0.2.8", "0.0.20", "0.2.8+gitabc", "0.2"):
+        assert fuser.version() >= older
+        assert fuser.version() > older
+        assert fuser.version() != older
+    for same_or_newer in ("0.2.36", "0.2.36+git1"):
+        assert fuser.version() == same_or_newer
+        assert fuser.version() <= same_or_newer
+    assert fuser.version() < "0.10.1"
+    assert len({fuser.version(), "0.2.36"}) == 2
     fuser.enable_automatic_serialization()
     fuser.disable_automatic_serialization()
 

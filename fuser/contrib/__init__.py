@@ -1,0 +1,5 @@
+"""Modules that are written with definitions, under the names that programs for nvFuser import."""
+
+from fuser.contrib import nn
+
+__all__ = ["nn"]
