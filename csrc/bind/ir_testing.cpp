@@ -72,11 +72,13 @@ KernelIR substitute(const std::string& text, int var, int64_t number) {
   return kernel;
 }
 
-std::vector<std::string> visited(const std::vector<Node>& roots) {
+std::vector<std::string> visited(const std::vector<Node>& roots, bool axes) {
   std::vector<Expr> exprs;
   for (const Node& r : roots) exprs.push_back(r.expr);
   std::vector<std::string> out;
-  visit(exprs, [&](Expr e) { out.push_back(to_string(e)); });
+  visit(
+      exprs, [&](Expr e) { out.push_back(to_string(e)); },
+      axes ? std::optional(bit(Symbol::Axis)) : std::nullopt);
   return out;
 }
 
@@ -175,7 +177,8 @@ void bind_exprs(py::module_& m) {
 
   m.def("run", &run, py::arg("root"), py::arg("leaf"),
         "The value of an integer expression; leaf(symbol, i, j) gives that of a symbol.");
-  m.def("visited", &visited, py::arg("roots"), "Texts of the distinct nodes, in visiting order.");
+  m.def("visited", &visited, py::arg("roots"), py::arg("axes") = false,
+        "Texts of the distinct nodes, in visiting order; with `axes` of those that hold an axis.");
 }
 
 }  // namespace

@@ -9,9 +9,12 @@ namespace fuser {
 
 void visit_operands(const Value& value, const std::function<void(ValueId)>& visit_value) {
   const auto loaded = [&](Expr coordinate) {
-    visit(coordinate, [&](Expr e) {
-      if (e->is_symbol(Symbol::Loaded)) visit_value(e->a);
-    });
+    visit(
+        coordinate,
+        [&](Expr e) {
+          if (e->is_symbol(Symbol::Loaded)) visit_value(e->a);
+        },
+        bit(Symbol::Loaded));
   };
   const auto access = [&](const Access& a) {
     if (a.value >= 0) visit_value(a.value);
@@ -35,9 +38,12 @@ void visit_operands(const Value& value, const std::function<void(ValueId)>& visi
 
 AxisSet axes_of(const std::vector<Expr>& at) {
   AxisSet axes = 0;
-  visit(at, [&](Expr e) {
-    if (e->is_symbol(Symbol::Axis)) axes |= AxisSet{1} << e->a;
-  });
+  visit(
+      at,
+      [&](Expr e) {
+        if (e->is_symbol(Symbol::Axis)) axes |= AxisSet{1} << e->a;
+      },
+      bit(Symbol::Axis));
   return axes;
 }
 
@@ -47,12 +53,14 @@ namespace {
 struct Copier {
   Exprs& exprs;
   const std::vector<ValueId>& image;
+  Images images{};
 
   Expr copy(Expr e) {
     if (!e) return nullptr;
-    return rewrite(exprs, e, [&](Expr n) -> Expr {
+    const auto loaded = [&](Expr n) -> Expr {
       return n->is_symbol(Symbol::Loaded) ? exprs.symbol(Symbol::Loaded, image[n->a]) : nullptr;
-    });
+    };
+    return rewrite(exprs, e, loaded, images);
   }
   std::vector<Expr> copies(std::vector<Expr> list) {
     for (Expr& e : list) e = copy(e);
@@ -106,8 +114,9 @@ Refined extract(const std::vector<Axis>& axes, const std::vector<Value>& values,
     // Coordinates of what is not read may name values that are gone.
     const bool read = std::holds_alternative<Read>(value.how);
     bool gone = false;
-    visit(value.at,
-          [&](Expr e) { gone = gone || (e->is_symbol(Symbol::Loaded) && image[e->a] < 0); });
+    visit(
+        value.at, [&](Expr e) { gone = gone || (e->is_symbol(Symbol::Loaded) && image[e->a] < 0); },
+        bit(Symbol::Loaded));
     FUSER_ASSERT(!gone || !read, "a value is read at coordinates that are not computed");
     if (gone) {
       value.tensor = nullptr;
@@ -131,7 +140,14 @@ std::optional<Linear> linear(Exprs& exprs, Expr coordinate, int axes) {
     return Linear{std::vector<Expr>(axes, exprs.constant(0)), exprs.constant(0)};
   };
   std::unordered_map<Expr, std::optional<Linear>> memo;
-  visit(coordinate, [&](Expr e) {
+  constexpr Symbols moving = bit(Symbol::Axis) | bit(Symbol::Loaded);
+  const auto form = [&](Expr e) -> std::optional<Linear> {
+    if (e->symbols & moving) return memo.at(e);
+    Linear out = zero();
+    out.rest = e;
+    return out;
+  };
+  const auto note = [&](Expr e) {
     Linear out = zero();
     const auto is_free = [&](const Linear& l) {
       return std::all_of(l.coefficients.begin(), l.coefficients.end(),
@@ -148,7 +164,7 @@ std::optional<Linear> linear(Exprs& exprs, Expr coordinate, int axes) {
       return;
     }
     if (e->kind == ExprNode::Kind::Apply) {
-      std::optional<Linear> x = memo[e->args[0]], y = e->arity > 1 ? memo[e->args[1]] : x;
+      std::optional<Linear> x = form(e->args[0]), y = e->arity > 1 ? form(e->args[1]) : x;
       if (!x || !y) {
         memo[e] = std::nullopt;
         return;
@@ -175,8 +191,9 @@ std::optional<Linear> linear(Exprs& exprs, Expr coordinate, int axes) {
     }
     out.rest = e;
     memo[e] = std::move(out);
-  });
-  return memo[coordinate];
+  };
+  visit(coordinate, note, moving);
+  return form(coordinate);
 }
 
 std::optional<Linear> strides(Exprs& exprs, const std::vector<Expr>& at,

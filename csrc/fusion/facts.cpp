@@ -301,10 +301,13 @@ AxisId near_axis(const MemoryAccess& a) {
 
 AxisSet axes_of(const Problem& problem, const MemoryAccess& access) {
   AxisSet axes = 0;
-  visit(access.at, [&](Expr e) {
-    if (e->is_symbol(Symbol::Axis)) axes |= AxisSet{1} << e->a;
-    if (e->is_symbol(Symbol::Loaded)) axes |= problem.refined.values[e->a].axes;
-  });
+  visit(
+      access.at,
+      [&](Expr e) {
+        if (e->is_symbol(Symbol::Axis)) axes |= AxisSet{1} << e->a;
+        if (e->is_symbol(Symbol::Loaded)) axes |= problem.refined.values[e->a].axes;
+      },
+      bit(Symbol::Axis) | bit(Symbol::Loaded));
   return axes;
 }
 
@@ -313,9 +316,8 @@ bool waits_for_reads(const Problem& problem, const MemoryAccess& store) {
 }
 
 bool is_loaded(const MemoryAccess& access) {
-  bool found = false;
-  visit(access.at, [&](Expr e) { found |= e->is_symbol(Symbol::Loaded); });
-  return found;
+  return std::any_of(access.at.begin(), access.at.end(),
+                     [](Expr e) { return e->has(Symbol::Loaded); });
 }
 
 bool Hints::divides(Expr value, int64_t divisor) const {

@@ -16,16 +16,17 @@ bool Point::operator<(const Point& o) const {
 }
 
 Expr ValueGroup::import(Expr e) {
-  Expr& image = imported_[e];
-  if (!image) image = rewrite(refined_.exprs, e, [](Expr) -> Expr { return nullptr; });
-  return image;
+  return rewrite(refined_.exprs, e, [](Expr) -> Expr { return nullptr; }, imported_);
 }
 
 AxisSet ValueGroup::axes_of(const std::vector<Expr>& at) const {
   AxisSet axes = fuser::axes_of(at);
-  visit(at, [&](Expr e) {
-    if (e->is_symbol(Symbol::Loaded)) axes |= refined_.values[e->a].axes;
-  });
+  visit(
+      at,
+      [&](Expr e) {
+        if (e->is_symbol(Symbol::Loaded)) axes |= refined_.values[e->a].axes;
+      },
+      bit(Symbol::Loaded));
   return axes;
 }
 

@@ -182,7 +182,7 @@ class ValueGroup {
   std::map<std::pair<ValueId, Expr>, ValueId> clamped_;
   std::map<ValueId, GivenIndex> indices_;  // by the index in range
   std::map<Point, State::Reducing> reducing_;
-  std::unordered_map<Expr, Expr> imported_;
+  Images imported_;
   Merges merges_;
   std::unordered_set<Expr> outside_;  // coordinates that may leave their tensor
   // Coordinates at which tensors that Origin names are read or are going to be, by tensor id.

@@ -308,7 +308,7 @@ std::vector<Wanted> wanted_where(const Refined& refined) {
       Wanted mine = wanted[v];
       for (const Pred::Bound& b : taken_where(*choice, i).bounds) {
         mine.in.bounds.push_back(b);
-        visit(b.coord, [&](Expr e) { mine.varies = mine.varies || e->is_symbol(Symbol::Loaded); });
+        mine.varies = mine.varies || b.coord->has(Symbol::Loaded);
       }
       // A read would ask for more than whether it lies in its tensor.
       if (mine.in.bounds.size() > most_conditions) mine = {.used = true, .varies = true};
@@ -336,9 +336,12 @@ void ValueGroup::bound_reads() {
     if (!read) continue;
     read->in.bounds.clear();
     read->indices.clear();
-    visit(v.at, [&](Expr e) {
-      if (e->is_symbol(Symbol::Loaded)) read->indices.push_back(indices_.at(e->a));
-    });
+    visit(
+        v.at,
+        [&](Expr e) {
+          if (e->is_symbol(Symbol::Loaded)) read->indices.push_back(indices_.at(e->a));
+        },
+        bit(Symbol::Loaded));
     for (size_t d = 0; d < v.at.size(); ++d)
       if (outside_.count(v.at[d]))
         read->in.bounds.push_back(

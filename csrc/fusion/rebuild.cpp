@@ -29,15 +29,14 @@ struct Rebuilder {
   const SizeReplacement& leaf;
   const KnownSizes& known;
   Fusion out{};
-  std::unordered_map<Expr, Expr> image{};
+  Images images{};
 
   Expr mapped(Expr e) {
-    return rewrite(out.exprs, e, [&](Expr n) -> Expr {
-      const auto it = image.find(n);
-      if (it != image.end()) return it->second;
-      if (n->is_symbol(Symbol::Extent)) return image[n] = out.tensors[n->a].shape[n->b];
-      return n->is_symbol(Symbol::Size) ? image[n] = leaf(out.exprs, n) : nullptr;
-    });
+    const auto replace = [&](Expr n) -> Expr {
+      if (n->is_symbol(Symbol::Extent)) return out.tensors[n->a].shape[n->b];
+      return n->is_symbol(Symbol::Size) ? leaf(out.exprs, n) : nullptr;
+    };
+    return rewrite(out.exprs, e, replace, images);
   }
   std::vector<Expr> mapped(std::vector<Expr> list) {
     for (Expr& e : list) e = mapped(e);

@@ -131,6 +131,8 @@ Expr Exprs::intern(ExprNode node) {
   const auto it = table_.find(&node);
   if (it != table_.end()) return *it;
   node.id = static_cast<uint32_t>(nodes_.size());
+  if (node.kind == ExprNode::Kind::Symbol) node.symbols = bit(node.symbol);
+  for (Expr a : node.operands()) node.symbols |= a->symbols;
   nodes_.push_back(node);
   Expr e = &nodes_.back();
   table_.insert(e);
@@ -385,11 +387,17 @@ class Seen {
 
 }  // namespace
 
-void visit(std::span<const Expr> roots, const std::function<void(Expr)>& f) {
-  if (roots.size() == 1 && roots[0]->arity == 0) return f(roots[0]);  // most walks are
+void visit(std::span<const Expr> roots, const std::function<void(Expr)>& f,
+           std::optional<Symbols> holding) {
+  const auto wanted = [&](Expr e) { return !holding || (e->symbols & *holding); };
+  if (roots.size() == 1 && roots[0]->arity == 0) {  // most walks are
+    if (wanted(roots[0])) f(roots[0]);
+    return;
+  }
   Seen done;
   std::vector<std::pair<Expr, bool>> open;
-  for (auto it = roots.rbegin(); it != roots.rend(); ++it) open.emplace_back(*it, false);
+  for (auto it = roots.rbegin(); it != roots.rend(); ++it)
+    if (wanted(*it)) open.emplace_back(*it, false);
   while (!open.empty()) {
     auto [e, expanded] = open.back();
     open.pop_back();
@@ -401,12 +409,11 @@ void visit(std::span<const Expr> roots, const std::function<void(Expr)>& f) {
     }
     open.emplace_back(e, true);
     for (int i = e->arity - 1; i >= 0; --i)
-      if (!done.count(e->args[i])) open.emplace_back(e->args[i], false);
+      if (wanted(e->args[i]) && !done.count(e->args[i])) open.emplace_back(e->args[i], false);
   }
 }
 
-Expr rewrite(Exprs& target, Expr root, const std::function<Expr(Expr)>& replace) {
-  std::unordered_map<Expr, Expr> image;
+Expr rewrite(Exprs& target, Expr root, const std::function<Expr(Expr)>& replace, Images& image) {
   std::vector<std::pair<Expr, bool>> open{{root, false}};
   while (!open.empty()) {
     auto [e, expanded] = open.back();

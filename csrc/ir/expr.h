@@ -12,6 +12,7 @@
 #include <deque>
 #include <functional>
 #include <initializer_list>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -42,6 +43,10 @@ enum class Symbol : uint8_t {
   Extent,  // extent of dim b of tensor a of a definition; gone once sizes of 1 are known (rebuild)
 };
 
+// Kinds of symbols, a bit each.
+using Symbols = uint16_t;
+constexpr Symbols bit(Symbol s) { return static_cast<Symbols>(1u << static_cast<int>(s)); }
+
 struct Number {
   int64_t integer = 0;                   // Bool, Int
   double real = 0.0, imag = 0.0;         // Float, Complex
@@ -64,7 +69,8 @@ struct ExprNode {
   int a = 0, b = 0;
   Number value;
   std::array<Expr, 3> args{};
-  uint32_t id = 0;  // creation order within the arena
+  uint32_t id = 0;      // creation order within the arena
+  Symbols symbols = 0;  // that occur in it
 
   std::span<const Expr> operands() const { return {args.data(), arity}; }
   bool is_constant() const { return kind == Kind::Constant; }
@@ -72,6 +78,7 @@ struct ExprNode {
     return is_constant() && dtype == DType::Int64 && value.integer == v;
   }
   bool is_symbol(Symbol s) const { return kind == Kind::Symbol && symbol == s; }
+  bool has(Symbol s) const { return symbols & bit(s); }
 };
 
 class Exprs {
@@ -127,13 +134,21 @@ std::vector<Expr> factors(Expr product);
 DType compute_dtype(Expr apply);
 
 // Rebuilds `root` in `target`, replacing a node by replace(node) where that is not nullptr.
-// Iterative.
-Expr rewrite(Exprs& target, Expr root, const std::function<Expr(Expr)>& replace);
+// Iterative. `images` are known already, and those of further calls: expressions share their parts.
+using Images = std::unordered_map<Expr, Expr>;
+Expr rewrite(Exprs& target, Expr root, const std::function<Expr(Expr)>& replace, Images& images);
+inline Expr rewrite(Exprs& target, Expr root, const std::function<Expr(Expr)>& replace) {
+  Images images;
+  return rewrite(target, root, replace, images);
+}
 // Calls visit(node) once for each distinct node below and including the roots, operands first.
-// Iterative.
-void visit(std::span<const Expr> roots, const std::function<void(Expr)>& visit);
-inline void visit(Expr root, const std::function<void(Expr)>& f) {
-  visit(std::span<const Expr>(&root, 1), f);
+// Iterative. With `holding`, of those alone in which one of these symbols occurs: a walk for the
+// axes of a coordinate does not go through the sizes that it is made of.
+void visit(std::span<const Expr> roots, const std::function<void(Expr)>& visit,
+           std::optional<Symbols> holding = {});
+inline void visit(Expr root, const std::function<void(Expr)>& f,
+                  std::optional<Symbols> holding = {}) {
+  visit(std::span<const Expr>(&root, 1), f, holding);
 }
 
 // "size(t0, 1) * 4 + 2": for messages and for the Schedule's text (print.cpp).

@@ -258,6 +258,7 @@ struct KernelIR {
   bool cooperative = false;  // all blocks are resident at once
   Body body;
   Exprs exprs;
+  Images imported;  // expressions of the problem that have been copied, while it is built
 
   bool collectives() const;          // threads meet: the host executor needs fibers
   int shared_bytes() const;          // dynamic shared memory of a block, of a constant size

@@ -48,11 +48,7 @@ std::optional<Rows> rows(KernelIR& kernel, Expr offset, int axes) {
   return std::nullopt;
 }
 
-bool speaks_of_axes(Expr e) {
-  bool out = false;
-  if (e) visit(e, [&](Expr x) { out |= x->is_symbol(Symbol::Axis); });
-  return out;
-}
+bool speaks_of_axes(Expr e) { return e && e->has(Symbol::Axis); }
 
 // A loop that moves one element per lane: accesses whose lanes run along rows leave it as accesses
 // of their own.
@@ -61,9 +57,7 @@ bool leave_loop(KernelIR& kernel, Access access, const For& loop, Body& out, int
   if (access.width != 1 || !access.element->is_symbol(Symbol::Var) || access.element->a != loop.var)
     return false;
   // Where a coordinate was loaded, the access stands behind that load.
-  bool loaded = false;
-  visit(access.offset, [&](Expr e) { loaded |= e->is_symbol(Symbol::Var); });
-  if (loaded || speaks_of_axes(access.in)) return false;
+  if (access.offset->has(Symbol::Var) || speaks_of_axes(access.in)) return false;
   const auto along = rows(kernel, access.offset, axes);
   if (!along) return false;
   access.element = kernel.exprs.constant(0);

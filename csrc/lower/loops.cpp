@@ -306,10 +306,8 @@ struct Builder {
     const auto add = [&](const Pred& in) {
       for (const Pred::Bound& b : in.bounds) {
         if (!(axes_of({b.coord}) >> inner & 1)) continue;
-        bool loaded = false;
-        visit(b.coord, [&](Expr e) { loaded |= e->is_symbol(Symbol::Loaded); });
         const auto axes = static_cast<int>(problem.refined.axes.size());
-        if (loaded || !linear(exprs(), import(b.coord), axes)) return false;
+        if (b.coord->has(Symbol::Loaded) || !linear(exprs(), import(b.coord), axes)) return false;
         for (const auto& [lo, hi] : {std::pair{b.lo, Expr()}, {Expr(), b.hi}})
           if (lo || hi)
             if (Expr side = within(kernel, {{{.coord = b.coord, .lo = lo, .hi = hi}}}, {});

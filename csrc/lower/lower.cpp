@@ -38,6 +38,7 @@ KernelIR lower(const Problem& problem, const Schedule& schedule, bool index64,
                const std::string& name) {
   KernelIR kernel = build(problem, schedule, index64);
   kernel.name = name;
+  kernel.imported.clear();  // the problem may be gone before the kernel
   if (dump_enabled("loops", name)) dump("loops", name, to_text(kernel));
   verify(kernel);
   for (const Pass& pass : passes) {

@@ -8,7 +8,7 @@
 namespace fuser {
 
 Expr import(KernelIR& kernel, Expr e) {
-  return rewrite(kernel.exprs, e, [](Expr) -> Expr { return nullptr; });
+  return rewrite(kernel.exprs, e, [](Expr) -> Expr { return nullptr; }, kernel.imported);
 }
 
 void declare_buffers(const Problem& problem, KernelIR& kernel) {
@@ -64,6 +64,7 @@ namespace {
 
 // The same with the values that loaded coordinates name.
 Expr resolved(Exprs& exprs, Expr e, const std::vector<Expr>& known) {
+  if (!e->has(Symbol::Loaded)) return e;
   return rewrite(exprs, e,
                  [&](Expr n) { return n->is_symbol(Symbol::Loaded) ? known[n->a] : nullptr; });
 }

@@ -63,11 +63,7 @@ std::vector<const MemoryAccess*> all_accesses(const Problem& p) {
 
 namespace {
 
-bool is_uniform(Expr e) {
-  bool loaded = false;
-  visit(e, [&](Expr x) { loaded = loaded || x->is_symbol(Symbol::Loaded); });
-  return !loaded && !axes_of({e});
-}
+bool is_uniform(Expr e) { return !e->has(Symbol::Loaded) && !e->has(Symbol::Axis); }
 
 // Appends what must be multiples of a number for `e` to be one; false where no such list is known.
 bool multiple_needs(Problem& p, Expr e, std::vector<Expr>& multiples) {

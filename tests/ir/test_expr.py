@@ -280,6 +280,16 @@ def test_visit_is_operands_first_and_once(a: Arena) -> None:
     assert ir.visited([twice, x]) == ["v0", "3", "v0 / 3", "v0 % (v0 / 3)"]
 
 
+def test_visit_of_what_holds_a_symbol(a: Arena) -> None:
+    size, axis = a.exprs.symbol(Symbol.Size, 0, 1), a.exprs.symbol(Symbol.Axis, 2)
+    moved = a.add(a.mul(size, a.int(3)), axis)
+    assert ir.visited([a.div(moved, size), size, axis], axes=True) == [
+        *(str(axis), str(moved), str(a.div(moved, size)))
+    ]
+    assert ir.visited([size], axes=True) == []
+    assert ir.visited([axis], axes=True) == [str(axis)]
+
+
 @pytest.mark.parametrize(
     ("build", "expected"),
     [
