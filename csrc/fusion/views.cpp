@@ -5,6 +5,16 @@
 namespace fuser {
 namespace {
 
+// Strides of these dims of size 1 say nothing; torch lets them span what is inside.
+void span_inside(Exprs& exprs, const Tensor& t, const std::vector<bool>& which,
+                 std::vector<Expr>& strides) {
+  Expr inside = exprs.constant(1);
+  for (int d = t.rank(); d-- > 0;) {
+    if (which[d]) strides[d] = inside;
+    inside = exprs.mul(strides[d], t.shape[d]);
+  }
+}
+
 // The view after one op that moves no element; false where there is none.
 bool moved(Exprs& exprs, const Tensor& t, View& view) {
   std::vector<Expr>& strides = view.strides;
@@ -13,11 +23,13 @@ bool moved(Exprs& exprs, const Tensor& t, View& view) {
         using D = std::decay_t<decltype(d)>;
         if constexpr (std::is_same_v<D, Broadcast>) {
           for (size_t i = 0; i < d.is_broadcast.size(); ++i)
-            if (d.is_broadcast[i]) strides.insert(strides.begin() + i, exprs.constant(0));
+            if (d.is_broadcast[i]) strides.insert(strides.begin() + i, nullptr);
+          span_inside(exprs, t, d.is_broadcast, strides);
           return true;
         } else if constexpr (std::is_same_v<D, Expand>) {
           for (int i = 0; i < t.rank(); ++i)
-            if (d.arg->shape[i]->is_constant(1)) strides[i] = exprs.constant(0);
+            if (d.arg->shape[i]->is_constant(1) && !t.shape[i]->is_constant(1))
+              strides[i] = exprs.constant(0);
           return true;
         } else if constexpr (std::is_same_v<D, Squeeze>) {
           for (size_t i = d.dims.size(); i-- > 0;) strides.erase(strides.begin() + d.dims[i]);
@@ -78,14 +90,11 @@ std::optional<View> view_of(Fusion& fusion, const Tensor& tensor,
   } else {
     view.strides = dense_strides(exprs, base->shape, row_major(base->rank()));
   }
+  std::vector<bool> ones;
+  for (Expr size : base->shape) ones.push_back(size->is_constant(1));
+  span_inside(exprs, *base, ones, view.strides);
   for (size_t i = chain.size(); i-- > 0;)
     if (!moved(exprs, *chain[i], view)) return std::nullopt;
-  // Strides of dims of size 1 say nothing; torch lets them span what is inside.
-  Expr inside = exprs.constant(1);
-  for (int d = tensor.rank(); d-- > 0;) {
-    if (tensor.shape[d]->is_constant(1)) view.strides[d] = inside;
-    inside = exprs.mul(view.strides[d], tensor.shape[d]);
-  }
   return view;
 }
 

@@ -4,6 +4,7 @@ own.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -89,6 +90,22 @@ def test_copies(name: str) -> None:
     got = run(define, X, True)
     assert not share(got, X)
     assert torch.equal(got, torch_form(X))
+
+
+@pytest.mark.parametrize("shape", [(1, 3, 4), (3, 1, 4), (3, 4, 1), (2, 1, 1, 3)], ids=str)
+def test_dims_of_one_element_keep_their_strides_where_they_are_moved(
+    shape: tuple[int, ...],
+) -> None:
+    x = torch.randn(shape)
+    for dims in itertools.permutations(range(len(shape))):
+        with FusionDefinition() as fd:
+            moved = fd.ops.permute(fd.from_pytorch(x), dims)
+            fd.add_output(moved)
+            fd.add_output(fd.ops.unsqueeze(moved, 1))
+        views = [x.permute(dims), x.permute(dims).unsqueeze(1)]
+        for got, view in zip(fd.execute([x]), views, strict=True):
+            assert got.stride() == view.stride()
+            assert got.data_ptr() == x.data_ptr()
 
 
 def test_views_take_no_kernel() -> None:
