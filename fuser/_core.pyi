@@ -19,6 +19,9 @@ class DataType:
     Short: DataType
     Int32: DataType
     Int: DataType
+    UInt16: DataType
+    UInt32: DataType
+    UInt64: DataType
     Float8_e4m3fn: DataType
     Float8_e5m2: DataType
     Half: DataType

@@ -47,7 +47,7 @@ class AbsentType:
         return f"DataType.{self.name}"
 
 
-for _name in ("UInt16", "UInt32", "UInt64", "Float8_e8m0fnu", "Float4_e2m1fn", "Float4_e2m1fn_x2"):
+for _name in ("Float8_e8m0fnu", "Float4_e2m1fn", "Float4_e2m1fn_x2"):
     setattr(DataType, _name, AbsentType(_name))
 
 

@@ -331,15 +331,16 @@ class _Run:
 
     def take_along_axis(self, record: dict[str, Any]) -> torch.Tensor:
         value, index = (self.values[t] for t in record["operands"])
-        dim = record["dim"]
+        dim, dtype = record["dim"], value.dtype
+        if dtype in _SIGNED:  # for which torch has no gather
+            value = value.view(_SIGNED[dtype])
         if math.prod(self.sizes(record)):
             self.require_elements(record, [dim])
         size = value.shape[dim]
         index = index.long()
         index = torch.where(index < 0, index + size, index).clamp(0, max(size - 1, 0))
-        if record["same_sizes"]:
-            return value.gather(dim, index)
-        return torch.take_along_dim(value, index, dim)
+        take = torch.gather if record["same_sizes"] else _take_along_dim
+        return take(value, dim, index).view(dtype)
 
     def regrouped(
         self, op: str, record: dict[str, Any], count: int, wanted: list[int]
@@ -377,6 +378,14 @@ class _Run:
         return "".join(lines)
 
 
+# The integers of the same bits.
+_SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
+
+
+def _take_along_dim(value: torch.Tensor, dim: int, index: torch.Tensor) -> torch.Tensor:
+    return torch.take_along_dim(value, index, dim)
+
+
 def _exact_dtype(dtype: DataType) -> torch.dtype:
     return _EXACT.get(dtype.kind) or torch_dtype(dtype)
 
@@ -410,8 +419,11 @@ def convert(value: torch.Tensor, dtype: DataType) -> torch.Tensor:
     if dtype.kind == "Int" and value.is_floating_point():
         limits = torch.iinfo(target)
         inside = (value >= limits.min) & (value < float(limits.max) + (limits.bits < 64))
-        whole = torch.where(inside, value, 0.0).to(torch.int64)
-        whole = torch.where(inside | value.isnan(), whole, limits.max)
+        # The upper half of uint64 is that below 0 of int64.
+        folded = torch.where(value < 2.0**63, value, value - 2.0**64)
+        whole = torch.where(inside, folded, 0.0).to(torch.int64)
+        largest = limits.max if limits.max < 2**63 else -1
+        whole = torch.where(inside | value.isnan(), whole, largest)
         return torch.where(value < limits.min, limits.min, whole).to(target)
     if target == torch.float8_e4m3fn:  # no infinity: saturates, as torch does from 2.13 on
         value = value.double().clamp(-448.0, 448.0)

@@ -209,7 +209,8 @@ def sdpfa_bwd(
     """The gradients of query, key and value in sdpfa_fwd() without bias and mask. Raises as it
     does.
     """
-    tensors = [grad_output, query, key, value, output, logsumexp, philox_seed, philox_offset]
+    state = [_index(ops, philox_seed), _index(ops, philox_offset)]  # torch's own are uint64
+    tensors = [grad_output, query, key, value, output, logsumexp, *state]
     out = library(ops, "sdpfa_bwd", tensors, **_attention("sdpfa_bwd", dropout_p, is_causal, scale))
     return out, ops.result(out, 1), ops.result(out, 2)
 

@@ -82,7 +82,7 @@ def _entry(name: str, value: Any) -> Iterator[str]:
 
 def _public(kind: type) -> list[str]:
     """In the order of the alphabet; without what Python's containers have."""
-    inherited = set(dir(tuple)) | set(dir(dict)) | set(dir(list))
+    inherited = set(dir(tuple)) | set(dir(dict)) | set(dir(list) if issubclass(kind, list) else ())
     return [n for n in dir(kind) if not n.startswith("_") and n not in inherited]
 
 
@@ -99,7 +99,8 @@ def _signature(value: Any) -> str:
     kept = [p for n, p in given.parameters.items() if n not in ("self", "ops")]
     # Types as they are written, without the modules that they come from.
     text = str(given.replace(parameters=kept))
-    return re.sub(r"\b(?:fuser\._core|fuser|typing|collections\.abc|_core)\.|'", "", text)
+    modules = r"fuser\._core|fuser\.arguments|fuser|typing|collections\.abc|_core"
+    return re.sub(rf"\b(?:{modules})\.|'", "", text)
 
 
 def _text(value: Any) -> str:

@@ -32,6 +32,7 @@ std::vector<const char*> kind_names(uint8_t accepts) {
   std::vector<const char*> names;
   if (accepts & kBool) names.push_back("Bool");
   if (accepts & kInt) names.push_back("Int");
+  if (accepts & kUnsigned) names.push_back("Unsigned");
   if (accepts & kFloat) names.push_back("Float");
   if (accepts & kComplex) names.push_back("Complex");
   return names;

@@ -136,6 +136,10 @@ DEVICE u64 narrow_(f64 x, Tag<u64>) {
   return saturate_<u64>(x, 0x1p64, 0, 18446744073709551615ull);
 }
 
+//@ narrow_ : u16
+DEVICE u16 narrow_(f32 x, Tag<u16>) { return saturate_<u16>(x, 65536.0f, 0, 65535); }
+DEVICE u16 narrow_(f64 x, Tag<u16>) { return saturate_<u16>(x, 65536.0, 0, 65535); }
+
 //@ narrow_ : bf16
 #if !defined(FUSER_HOST) && __CUDA_ARCH__ >= 800
 DEVICE bf16 round_bf16_(f32 x) {

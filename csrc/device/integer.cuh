@@ -25,6 +25,9 @@ DEVICE T mul_(T a, T b) {
 DEVICE i64 mul_(i64 a, i64 b) { return (i64)((u64)a * (u64)b); }
 DEVICE bool mul_(bool a, bool b) { return a & b; }
 
+//@ mul_ : u64
+DEVICE u64 mul_(u64 a, u64 b) { return a * b; }
+
 //@ neg_
 template <class T>
 DEVICE T neg_(T x) {

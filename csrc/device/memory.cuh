@@ -15,6 +15,9 @@ DEVICE void element_(u32 bits, u8& x) { x = (u8)bits; }
 DEVICE void element_(u32 bits, i8& x) { x = (i8)bits; }
 DEVICE void element_(u32 bits, i16& x) { x = (i16)bits; }
 
+//@ element_ : u16
+DEVICE void element_(u32 bits, u16& x) { x = (u16)bits; }
+
 //@ element_ : f16
 DEVICE void element_(u32 bits, f16& x) { x.bits = (u16)bits; }
 
@@ -33,6 +36,9 @@ DEVICE u32 bits_of_(bool x) { return x; }
 DEVICE u32 bits_of_(u8 x) { return x; }
 DEVICE u32 bits_of_(i8 x) { return (u8)x; }
 DEVICE u32 bits_of_(i16 x) { return (u16)x; }
+
+//@ bits_of_ : u16
+DEVICE u32 bits_of_(u16 x) { return x; }
 
 //@ bits_of_ : f16
 DEVICE u32 bits_of_(f16 x) { return x.bits; }

@@ -130,6 +130,12 @@ std::span<const Operand> valued(Op op, std::span<const Operand> args) {
   return row(op).rule == ResultRule::Condition ? args.subspan(1) : args;
 }
 
+// Would an operand of `dtype` with dims change the dtype in which an op computes?
+bool counts_more(DType dtype, DType compute) {
+  if (is_wide_unsigned(dtype) || is_wide_unsigned(compute)) return dtype != compute;
+  return compute_type(promote_types(compute, dtype)) != compute;
+}
+
 // Is the number itself what becomes an element, or is compared with one or raised to? Other ops
 // take it modulo the range of the type, as torch does.
 bool takes_as_it_is(Op op, size_t operand) {
@@ -178,8 +184,7 @@ const Tensor* pointwise(Fusion& fusion, Op op, std::span<const Operand> args,
     // A tensor of no dims counts less in promotion; with dims it would count in full whenever the
     // op is built again.
     const bool condition = row(op).rule == ResultRule::Condition && &a == aligned.data();
-    if (a.tensor->rank() == 0 && !condition &&
-        compute_type(promote_types(compute, a.tensor->dtype)) != compute)
+    if (a.tensor->rank() == 0 && !condition && counts_more(a.tensor->dtype, compute))
       a.tensor = cast(fusion, a.tensor, compute, location);
     std::vector<bool> is_broadcast(rank, false);
     std::fill(is_broadcast.begin(), is_broadcast.begin() + (rank - a.tensor->rank()), true);

@@ -32,7 +32,7 @@ DType compute_for(ReduceOp op, const Tensor& arg, const std::string& what) {
     kind = Kind::Int;
   }
   const uint8_t bit = kind == Kind::Bool    ? kBool
-                      : kind == Kind::Int   ? kInt
+                      : kind == Kind::Int   ? (is_wide_unsigned(compute) ? kUnsigned : kInt)
                       : kind == Kind::Float ? kFloat
                                             : kComplex;
   FUSER_CHECK(accepts & bit, DType, "reduce-dtype-1", what, ": ", row(op).name,

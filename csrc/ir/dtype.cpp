@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/error.h"
+
 namespace fuser {
 namespace {
 
@@ -37,6 +39,8 @@ DType promote_types(DType a, DType b) {
     return wide ? DType::Complex128 : DType::Complex64;
   }
   if (kind_of(a) != kind_of(b)) return b;
+  FUSER_CHECK(!is_wide_unsigned(a) && !is_wide_unsigned(b), DType, "promote-1", row(a).torch,
+              " and ", row(b).torch, " have no common type\n  hint: cast one to the other's");
   const DType low = std::min(a, b), high = std::max(a, b);
   if (low == DType::UInt8 && high == DType::Int8) return DType::Int16;
   // Two different floats of at most 16 bits hold values that neither can: torch gives float32.
@@ -56,6 +60,10 @@ int64_t wrap(DType dtype, int64_t v) {
       return static_cast<int16_t>(v);
     case DType::Int32:
       return static_cast<int32_t>(v);
+    case DType::UInt16:
+      return static_cast<uint16_t>(v);
+    case DType::UInt32:
+      return static_cast<uint32_t>(v);
     default:
       return v;
   }

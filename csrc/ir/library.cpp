@@ -48,7 +48,7 @@ bool accepts(LibraryOp op, DType dtype) {
     case Kind::Bool:
       return wanted & kBool;
     case Kind::Int:
-      return wanted & kInt;
+      return !is_wide_unsigned(dtype) && (wanted & kInt);
     case Kind::Float:
       return wanted & (size_of(dtype) > 1 ? uint8_t{kFloat} : kFloat8);
     case Kind::Complex:

@@ -42,7 +42,7 @@ const char* op_text(Op op, DType compute) {
     case Kind::Bool:
       return (r.accepts & kBool) ? r.int_text : nullptr;
     case Kind::Int:
-      return (r.accepts & kInt) ? r.int_text : nullptr;
+      return (r.accepts & (is_wide_unsigned(compute) ? kUnsigned : kInt)) ? r.int_text : nullptr;
     case Kind::Float:
       return (r.accepts & kFloat) ? r.real_text : nullptr;
     case Kind::Complex:

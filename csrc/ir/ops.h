@@ -25,6 +25,7 @@ enum Accepts : uint8_t {
   kInt = 2,
   kFloat = 4,
   kComplex = 8,
+  kUnsigned = 16,  // uint16, uint32 and uint64, which are no kInt
   kReal = kBool | kInt | kFloat,
   kNumber = kInt | kFloat | kComplex,
   kAny = kBool | kInt | kFloat | kComplex,

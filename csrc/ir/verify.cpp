@@ -42,6 +42,10 @@ bool holds(DType dtype, int64_t v) {
       return v == static_cast<int16_t>(v);
     case DType::Int32:
       return v == static_cast<int32_t>(v);
+    case DType::UInt16:
+      return v == static_cast<uint16_t>(v);
+    case DType::UInt32:
+      return v == static_cast<uint32_t>(v);
     default:
       return true;
   }

@@ -26,6 +26,12 @@ c10::ScalarType to_torch(DType d) {
       return at::kInt;
     case DType::Int64:
       return at::kLong;
+    case DType::UInt16:
+      return at::kUInt16;
+    case DType::UInt32:
+      return at::kUInt32;
+    case DType::UInt64:
+      return at::kUInt64;
     case DType::Float8E4M3:
       return at::kFloat8_e4m3fn;
     case DType::Float8E5M2:
@@ -62,6 +68,12 @@ DType from_torch(c10::ScalarType s, size_t position) {
       return DType::Int32;
     case at::kLong:
       return DType::Int64;
+    case at::kUInt16:
+      return DType::UInt16;
+    case at::kUInt32:
+      return DType::UInt32;
+    case at::kUInt64:
+      return DType::UInt64;
     case at::kFloat8_e4m3fn:
       return DType::Float8E4M3;
     case at::kFloat8_e5m2:

@@ -52,7 +52,7 @@ def test_promotion_of_tensors_is_that_of_torch(
         x, y = (tensor(fd, *s, dtype=d) for s, d in zip(shapes, (a, b), strict=True))
         expected = expected_type(*samples)
         if expected is not None:
-            assert (x + y).dtype() == expected, (a, b)
+            assert (x * y).dtype() == expected, (a, b)
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -64,9 +64,9 @@ def test_promotion_with_numbers_is_that_of_torch(
         expected = expected_type(torch.empty([2] * rank, dtype=torch_dtype(dtype)), number)
         if expected is not None:
             x = tensor(fd, *[2] * rank, dtype=dtype)
-            assert (x + number).dtype() == expected, dtype
-            assert (number + x).dtype() == expected, dtype
-            assert (x + fd.define_scalar(number)).dtype() == expected, dtype
+            assert (x * number).dtype() == expected, dtype
+            assert (number * x).dtype() == expected, dtype
+            assert (x * fd.define_scalar(number)).dtype() == expected, dtype
 
 
 def test_a_symbolic_scalar_promotes_as_a_number(fd: FusionDefinition) -> None:

@@ -11,6 +11,7 @@ from fuser.errors import DTypeError
 DataType = _core.DataType
 TYPES = list(DataType.__members__.values())
 FLOAT8 = {DataType.Float8_e4m3fn, DataType.Float8_e5m2}
+WIDE_UNSIGNED = {DataType.UInt16, DataType.UInt32, DataType.UInt64}
 
 
 def torch_type(dtype: _core.DataType) -> torch.dtype:
@@ -60,6 +61,17 @@ def promoted(a: _core.DataType, b: _core.DataType) -> torch.dtype:
 
 @pytest.mark.parametrize(("a", "b"), [*itertools.product(TYPES, TYPES)], ids=lambda t: t.name)
 def test_promotion_is_that_of_torch(a: _core.DataType, b: _core.DataType) -> None:
+    if a.kind == b.kind == "Int" and a != b and {a, b} & WIDE_UNSIGNED:
+        with pytest.raises(RuntimeError, match="is not supported"):
+            promoted(a, b)
+        with pytest.raises(DTypeError, match="have no common type") as caught:
+            _core.promote_types(a, b)
+        assert caught.value.rule == "promote-1"
+        return
+    if {a, b} & WIDE_UNSIGNED and {a.kind, b.kind} & {"Bool", "Complex"}:  # torch refuses these too
+        wider = b if a.kind == "Bool" or b.kind == "Complex" else a
+        assert _core.promote_types(a, b) == wider
+        return
     assert torch_type(_core.promote_types(a, b)) == promoted(a, b)
 
 

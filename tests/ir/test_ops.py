@@ -10,7 +10,17 @@ from fuser.errors import UserError
 
 ir = _core.ir_testing
 ROWS = _core.op_rows()
-TEXT_OF = {"Bool": "int_text", "Int": "int_text", "Float": "real_text", "Complex": "complex_text"}
+TEXT_OF = {
+    "Bool": "int_text",
+    "Int": "int_text",
+    "Unsigned": "int_text",
+    "Float": "real_text",
+    "Complex": "complex_text",
+}
+
+
+def kind_of(dtype: DataType) -> str:
+    return "Unsigned" if dtype.name.startswith("UInt") else dtype.kind
 
 
 def test_names_are_unique() -> None:
@@ -45,7 +55,8 @@ def test_text_exists_where_the_row_accepts_and_uses_every_operand(row: _core.OpR
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_op_text_follows_the_kind(row: _core.OpRow) -> None:
     for dtype in DataType.__members__.values():
-        expected = getattr(row, TEXT_OF[dtype.kind]) if dtype.kind in row.accepts else None
+        kind = kind_of(dtype)
+        expected = getattr(row, TEXT_OF[kind]) if kind in row.accepts else None
         assert ir.op_text(row.name, dtype) == expected
 
 

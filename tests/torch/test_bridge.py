@@ -14,6 +14,7 @@ from tests.definitions import scaled
 
 DTYPES = [
     *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+    *(torch.uint16, torch.uint32, torch.uint64),
     *(torch.float8_e4m3fn, torch.float8_e5m2, torch.float16, torch.bfloat16),
     *(torch.float32, torch.float64, torch.complex64, torch.complex128),
 ]
@@ -39,7 +40,7 @@ def test_every_dtype_goes_in_and_out(dtype: torch.dtype) -> None:
     assert result.view(torch.uint8).equal(x.view(torch.uint8))
 
 
-@pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32, torch.uint64], ids=str)
+@pytest.mark.parametrize("dtype", [torch.complex32, torch.bits16], ids=str)
 def test_other_dtypes(dtype: torch.dtype) -> None:
     with pytest.raises(DTypeError, match="which fuser does not know") as caught:
         scaled(2.0).execute([torch.empty(4, dtype=dtype)])
