@@ -404,8 +404,9 @@ Plan plan_transpose(Problem& p, const Hints& hints, const Device& device) {
   if (t.runs) t.vector = {1, 1};
   for (const Side side : {X, Y}) {
     if (t.vector[side] > 1 || side == t.stored) continue;
-    t.shifted |= shifted_reads(p, s, hints, side);
-    if (t.shifted) t.vector[side] = s.vector[side];
+    const int64_t reads = shifted_reads(p, s, hints, side);
+    t.shifted |= reads;
+    if (reads) t.vector[side] = s.vector[side];
   }
   bool tail = false;
   for (const Side side : {X, Y}) {
