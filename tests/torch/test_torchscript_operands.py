@@ -164,6 +164,18 @@ def test_complex_numbers(number: str, dtype: torch.dtype) -> None:
     assert groups(f.graph_for(x, z)) == (dtype != torch.float16)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.filterwarnings("ignore:B?Complex")
+def test_complex_tensors_of_half_precision_are_left_to_torch(dtype: torch.dtype) -> None:
+    """As operands too; torch has those of bfloat16 from 2.14 on, and complex64 before."""
+    source = "def f(x: Tensor):\n    return x.to(torch.complex64) * 2 + x.to(torch.complex64)\n"
+    f, expected = torch.jit.CompilationUnit(source).f, eager(source)
+    x, unfused = torch.ones(2, 3).to(dtype.to_complex()), fallbacks()
+    for _ in range(4):
+        torch.testing.assert_close(f(x), expected(x))
+    assert fallbacks() == unfused
+
+
 @pytest.mark.parametrize("op", ["select(0, n)", "[n]", "[:, n]", "select(-1, n)"])
 def test_an_index_that_there_is_not_is_an_error(op: str) -> None:
     """Also where sizes and the index are numbers of the run; torch has the words for that."""
