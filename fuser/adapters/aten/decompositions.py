@@ -18,8 +18,9 @@ from torch import Tensor
 from torch._prims_common import suggest_memory_format
 from torch.fx.experimental.symbolic_shapes import guard_or_false, statically_known_true
 
-from fuser.adapters.aten import foreach
+from fuser.adapters.aten import foreach, quantization, windows
 from fuser.adapters.aten.table import row
+from fuser.adapters.aten.windows import is_channels_last
 from fuser.adapters.products import is_worth_padding, rounded
 
 # By packet; overloads that have a row of their own are kept.
@@ -56,7 +57,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 def _decompositions() -> dict[Any, Callable[..., Any]]:
     parts = _of_torch(_BROKEN_UP)
     return {op: how for op, how in parts.items() if row(str(op)) is None} | (
-        _of_torch(_RECOMPUTED) | foreach.decompositions() | _OURS
+        _of_torch(_RECOMPUTED) | foreach.decompositions() | quantization.DECOMPOSITIONS | _OURS
     )
 
 
@@ -283,16 +284,10 @@ def _convolution(x: Tensor, weight: Tensor, bias: Tensor | None, *settings: Any)
     if bias is None or x.device.type == "cpu":
         return NotImplemented
     is_depthwise = settings[-1] > 1 and weight.shape[1] == 1
-    if is_depthwise and not _is_channels_last(x):
+    if is_depthwise and not is_channels_last(x):
         return NotImplemented
     y = torch.ops.aten.convolution(x, weight, None, *settings)
     return y + bias.view([-1, *(1 for _ in range(y.ndim - 2))])
-
-
-def _is_channels_last(x: Tensor) -> bool:
-    """False where that cannot be told by numbers."""
-    known = x.ndim == 4 and all(type(n) is int for n in (*x.shape, *x.stride()))
-    return known and suggest_memory_format(x) == torch.channels_last
 
 
 def _channel_shuffle(x: Tensor, groups: Any) -> Tensor:
@@ -300,28 +295,6 @@ def _channel_shuffle(x: Tensor, groups: Any) -> Tensor:
     y = torch._refs.nn.functional.channel_shuffle(x, groups)
     on_cpu = x.device.type == "cpu"
     return y.contiguous(memory_format=suggest_memory_format(x)) if on_cpu else y
-
-
-def _avg_pool2d_backward(
-    g: Tensor, x: Tensor, window: Any, stride: Any, padding: Any, *others: Any
-) -> Any:
-    """Where windows lie side by side, each has one element of `g` everywhere."""
-    sizes = [window[0], window[-1]]
-    wide = [*x.shape[:-2], *(n * size for n, size in zip(g.shape[-2:], sizes, strict=True))]
-    if any(type(n) is not int for n in (*x.shape, *x.stride(), *wide)) or wide != list(x.shape):
-        return NotImplemented
-    if (stride and [stride[0], stride[-1]] != sizes) or any(padding):
-        return NotImplemented
-    share = g / (others[-1] or sizes[0] * sizes[1])
-    last = _is_channels_last(x)
-    rows = share.permute(0, 2, 3, 1) if last else share
-    first = 1 if last else x.ndim - 2  # of the two dims of an image
-    rows = rows.unsqueeze(first + 1).unsqueeze(first + 3)
-    shape = list(rows.shape)
-    shape[first + 1], shape[first + 3] = sizes
-    wider = [*shape[:first], wide[-2], wide[-1], *shape[first + 4 :]]
-    result = rows.expand(shape).reshape(wider)
-    return result.permute(0, 3, 1, 2) if last else result
 
 
 def _convolution_backward(g: Tensor, x: Tensor, weight: Tensor, sizes: Any, *settings: Any) -> Any:
@@ -349,7 +322,8 @@ _OURS: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.addmm.default: _addmm,
     torch.ops.aten.convolution.default: _convolution,
     torch.ops.aten.convolution_backward.default: _convolution_backward,
-    torch.ops.aten.avg_pool2d_backward.default: _avg_pool2d_backward,
+    torch.ops.aten.avg_pool2d.default: windows.avg_pool2d,
+    torch.ops.aten.avg_pool2d_backward.default: windows.avg_pool2d_backward,
     torch.ops.aten.channel_shuffle.default: _channel_shuffle,
     torch.ops.aten.nll_loss_backward.default: _nll_loss_backward,
     torch.ops.aten.nll_loss2d_backward.default: _nll_loss_backward,

@@ -1,0 +1,73 @@
+"""Averages of windows of images that lie side by side: each element is read once, so that what
+makes the image can be computed where it is read. Of windows that overlap it would be computed for
+each of them; these stay torch's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._prims_common import suggest_memory_format
+
+_LARGEST = 9  # elements of a window, which are as many reads
+
+
+def is_channels_last(x: Tensor) -> bool:
+    """False where that cannot be told by numbers."""
+    known = x.ndim == 4 and all(type(n) is int for n in (*x.shape, *x.stride()))
+    return known and suggest_memory_format(x) == torch.channels_last
+
+
+def avg_pool2d(
+    x: Tensor,
+    window: Any,
+    stride: Any = (),
+    padding: Any = (0,),
+    ceil: bool = False,
+    counts_padding: bool = True,
+    divisor: int | None = None,
+) -> Any:
+    """The sum of slices that take every n-th element, laid out as `x`."""
+    del counts_padding  # there is none
+    high, wide = window[0], window[-1]
+    if (stride and (stride[0], stride[-1]) != (high, wide)) or any(padding) or ceil:
+        return NotImplemented
+    known = all(type(n) is int for n in (*x.shape, *x.stride()))
+    if not known or not x.is_floating_point() or high * wide > _LARGEST:
+        return NotImplemented
+    rows, columns = x.shape[-2] // high, x.shape[-1] // wide
+    if not x.numel() or not rows * columns:  # torch says what is wrong with it
+        return NotImplemented
+    dtype = torch.float32 if x.dtype.itemsize == 2 else x.dtype
+    taken = x[..., : rows * high, : columns * wide].to(dtype)
+    parts = [taken[..., i::high, j::wide] for i in range(high) for j in range(wide)]
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    average = (total / (divisor or high * wide)).to(x.dtype)
+    images = torch.channels_last if is_channels_last(x) else torch.contiguous_format
+    return average.contiguous(memory_format=images)
+
+
+def avg_pool2d_backward(
+    g: Tensor, x: Tensor, window: Any, stride: Any, padding: Any, *others: Any
+) -> Any:
+    """Where windows lie side by side, each has one element of `g` everywhere."""
+    sizes = [window[0], window[-1]]
+    wide = [*x.shape[:-2], *(n * size for n, size in zip(g.shape[-2:], sizes, strict=True))]
+    if any(type(n) is not int for n in (*x.shape, *x.stride(), *wide)) or wide != list(x.shape):
+        return NotImplemented
+    if (stride and [stride[0], stride[-1]] != sizes) or any(padding):
+        return NotImplemented
+    share = g / (others[-1] or sizes[0] * sizes[1])
+    last = is_channels_last(x)
+    rows = share.permute(0, 2, 3, 1) if last else share
+    first = 1 if last else x.ndim - 2  # of the two dims of an image
+    rows = rows.unsqueeze(first + 1).unsqueeze(first + 3)
+    shape = list(rows.shape)
+    shape[first + 1], shape[first + 3] = sizes
+    wider = [*shape[:first], wide[-2], wide[-1], *shape[first + 4 :]]
+    result = rows.expand(shape).reshape(wider)
+    return result.permute(0, 3, 1, 2) if last else result
