@@ -60,7 +60,7 @@ class Options:
 
 def options_of(given: Mapping[str, Any] | None) -> Options:
     """Raises UserError `compile-option` for a name that is none, `compile-option-type` for a value
-    of another type.
+    of another type, `compile-option-value` for one that means nothing.
     """
     names = [f.name for f in fields(Options)]
     for name in given or {}:
@@ -76,7 +76,13 @@ def options_of(given: Mapping[str, Any] | None) -> Options:
                 f"{(given or {})[f.name]!r}",
                 rule="compile-option-type",
             )
-    return Options(**(given or {}))
+    options = Options(**(given or {}))
+    if options.min_nodes < 1:
+        raise UserError(
+            f"backend='fuser': option min_nodes: expected 1 or more, got {options.min_nodes}",
+            rule="compile-option-value",
+        )
+    return options
 
 
 def compile_graph(

@@ -175,6 +175,7 @@ def test_options() -> None:
     wrong: list[tuple[str, dict[str, Any]]] = [
         ("compile-option", {"options": {"fast": True}}),
         ("compile-option-type", {"options": {"min_nodes": "two"}}),
+        ("compile-option-value", {"options": {"min_nodes": 0}}),
         ("compile-mode", {"mode": "max-autotune"}),
     ]
     for rule, arguments in wrong:
