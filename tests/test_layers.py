@@ -32,15 +32,16 @@ TORCH_HEADERS = re.compile(r"(torch|ATen|c10)/")
 # Each of these costs half a minute and gigabytes of memory.
 HEAVY_HEADERS = {"torch/extension.h", "torch/torch.h", "torch/all.h"}
 
-# The version check, and what answers with torch's own arithmetic: evaluate(), validate(), repros.
+# The version check, what answers with torch's own arithmetic (evaluate(), validate(), repros), and
+# what is about torch by its name.
 TORCH_FILES = {
     f"fuser/{name}.py"
     for name in (
-        *("_native", "interpreter", "reference", "validation", "repro", "testing"),
-        "measure",
+        *("_native", "interpreter", "reference", "validation", "repro", "measure"),
+        "pytorch_utils",
     )
 }
-TORCH_FOLDERS = ("fuser/adapters/",)
+TORCH_FOLDERS = ("fuser/adapters/", "fuser/contrib/", "fuser/testing/")
 CUDA_FILES = {"fuser/runtime/toolkit.py"}
 
 
