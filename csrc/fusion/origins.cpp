@@ -329,8 +329,7 @@ std::vector<int64_t> parts_of(const Tensor& split, const Splits& splits) {
   return out;
 }
 
-// By tensor, as bits, the dims along which it consists of parts that were joined, at places that are
-// known.
+// By tensor, as bits, the dims along which it consists of parts that were joined, at known places.
 std::vector<uint64_t> joined_dims(const Fusion& fusion) {
   std::vector<uint64_t> joined(fusion.tensors.size(), 0);
   for (const Tensor& t : fusion.tensors) {
