@@ -68,4 +68,6 @@ def test_properties_of_this_gpu() -> None:
     assert found["gpu_name"] == torch.cuda.get_device_name()
     assert found["gpu_peak_bandwidth_gbps"] > 100
     assert found["gpu_sm_count"] > 1
+    minor = found.pop("gpu_compute_capability_minor")  # 0 of many
+    assert minor == torch.cuda.get_device_capability()[1]
     assert all(value for value in found.values())

@@ -9,7 +9,8 @@ namespace {
 constexpr int warp = 32;
 // Of a block in shared memory: the fewer threads a row has, the fewer instructions it takes, down
 // to where eight blocks of 128 are resident. Softmax of rows of 197 elements of bfloat16 on an H100
-// takes 56.0, 58.6, 68.7 and 88.2 us with 4, 8, 16 and 32 threads (a copy 53.7).
+// takes 56.0, 58.6, 68.7 and 88.2 us with 4, 8, 16 and 32 threads (a copy 53.7). 1, 4 or 16: few
+// kernels serve all lengths.
 constexpr int most_bytes = 26 << 10;
 // Tiny rows: so much is on its way for a block that threads take several. Sums of rows of three
 // elements of bfloat16 take 64.9, 38.2 and 35.3 us with one, four and eight (a copy 41.9).
@@ -65,14 +66,13 @@ Stretch stretch_of(Problem& p, const Hints& hints, const Device& device, int thr
     bytes += std::max(0, count - read[dtype]) * size_of(dtype);
   const int most_x = std::min(warp, threads / least_rows);
   const auto rows = [&] { return int64_t{threads} / s.threads_x * s.turns; };
-  while (s.threads_x < most_x && rows() * length * bytes > most_bytes) s.threads_x *= 2;
-  // Few rows would leave processors idle.
-  if (rows() * length * bytes > device.shared_per_block || count < device.processors * rows())
-    return {};
+  while (s.threads_x < most_x && rows() * length * bytes > most_bytes) s.threads_x *= 4;
+  // Also of few rows, which leave processors idle: a row has the same bits whatever stands beside it.
+  if (rows() * length * bytes > device.shared_per_block) return {};
   while (s.turns < most_turns && 2 * rows() * length * bytes <= enough_bytes &&
          count >= 2 * device.processors * rows())
     s.turns *= 2;
-  s.unroll = std::min(steps, ceil_pow2((length + s.threads_x - 1) / s.threads_x));
+  s.unroll = steps;
   return s;
 }
 

@@ -3,6 +3,7 @@
 #include <torch/csrc/jit/passes/dead_code_elimination.h>
 #include <torch/csrc/jit/passes/remove_mutation.h>
 #include <torch/csrc/jit/passes/tensorexpr_fuser.h>
+#include <torch/csrc/jit/passes/utils/subgraph_utils.h>
 
 #include <algorithm>
 #include <mutex>
@@ -220,8 +221,17 @@ std::shared_ptr<Graph> with_groups(Graph& graph, const ScriptRules& rules) {
   }
   if (groups.empty()) return nullptr;
   for (Node* use : uses) use->destroy();
-  for (Node* group : groups) trim_group(group);
-  EliminateDeadCode(fused);
+  for (Node* group : groups) {
+    trim_group(group);
+    const auto results = group->outputs();  // a dtype alone is no definition
+    if (std::none_of(results.begin(), results.end(), is_tensor))
+      SubgraphUtils::unmergeSubgraph(group);
+  }
+  EliminateDeadCode(fused);  // groups of views too, which stand behind them now
+  groups.clear();
+  find_nodes(
+      fused->block(), [](const Node* n) { return n->kind() == prim::CudaFusionGroup; }, groups);
+  if (groups.empty()) return nullptr;
   {
     AliasDb aliases(fused);
     gather_sizes(fused->block(), aliases);

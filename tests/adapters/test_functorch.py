@@ -147,7 +147,7 @@ def test_what_is_no_function_or_no_argument_is_named() -> None:
     with pytest.raises(UserError, match="expected a function or a module, got None") as caught:
         fuser.memory_efficient_fusion(None)
     assert caught.value.rule == "fusion-function"
-    with pytest.raises(UserError, match="compile: expected a function or a module, got 3") as caught:
+    with pytest.raises(UserError, match="compile: expected a function or a module") as caught:
         fuser.compile(3)
     assert caught.value.rule == "fusion-function"
     with pytest.raises(UserError, match="no argument 'fw_compilr'; expected one of ") as caught:

@@ -283,7 +283,8 @@ def test_random_scripts(number: int) -> None:
     check_random_script(number, torch.device("cpu"))
 
 
-@pytest.mark.parametrize("number", range(100 if thorough() else 6))
+# 8 has a group of which nothing is left once its results are known not to be wanted.
+@pytest.mark.parametrize("number", range(100) if thorough() else [*range(6), 8])
 def test_a_script_does_what_eager_does(number: int) -> None:
     p = script_program(number)
     if p is not None:

@@ -57,16 +57,16 @@ NORM_BACKWARD = {"scheduler": "inner_outer"}
 COLUMNS = {"scheduler": "outer"}
 
 CASES = [
-    # Rows in registers: a warp or less each, a block each, odd ones element by element.
+    # Rows in registers: a warp or less each, a block each; short odd ones are one stretch of memory.
     case("softmax", 37, 8, place=REGISTERS, vector=4),
     case("softmax", 5, 256, place=REGISTERS, vector=4),
-    case("softmax", 9, 7, place=REGISTERS, vector=1),
+    case("softmax", 9, 7, place=SHARED, vector=1, stretch=3),
     case("softmax", 3, 1, scheduler="pointwise"),
     case("layer_norm", 7, 1000, place=REGISTERS, vector=4),
     case("layer_norm", 7, 1000, dtype=BF16, place=REGISTERS, vector=8),
     case("rms_norm", 4, 96, dtype=F16, place=REGISTERS, vector=8),
     case("softmax", 6, 130, dtype=F64, place=REGISTERS, vector=2),
-    case("softmax", 6, 129, dtype=F64, place=REGISTERS, vector=1),
+    case("softmax", 6, 129, dtype=F64, place=SHARED, vector=1, stretch=3),
     case("over_norm", 3, 500, place=REGISTERS),
     case("layer_norm", 3, 4000, place=REGISTERS, threads_x=512, unroll=2),
     # Rows whose length is no multiple of a vector are walked from the first boundary in them.

@@ -210,3 +210,18 @@ def test_numbers_are_those_of_what_is_given() -> None:
     calls += [(float("inf"), [2], 7), (0.5, [], None), (0.5, [2, 3], None), (0.5, [2, 4], None)]
     for call in [calls[0]] * 3 + calls + calls[::-1]:
         assert_same([f(x, *call)], [scaled(x, *call)], 8)
+
+
+def test_what_only_a_dtype_was_wanted_of_is_no_group() -> None:
+    """Its definition had no output, and each call fell back."""
+
+    def as_type_of(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        like = (x * 2.0).relu()
+        return ((y + 1.0).exp()).to(like.dtype)
+
+    x, y = torch.randn(4, 5), torch.randn(4, 5, dtype=torch.float64)
+    unfused = fallbacks()
+    f = warmed(as_type_of, x, y)
+    assert_same([f(x, y)], [as_type_of(x, y)], 4)
+    assert groups(f.graph_for(x, y)) == 1
+    assert fallbacks() == unfused
