@@ -57,7 +57,7 @@ NORM_BACKWARD = {"scheduler": "inner_outer"}
 COLUMNS = {"scheduler": "outer"}
 
 CASES = [
-    # Rows in registers: a warp or less each, a block each; short odd ones are one stretch of memory.
+    # Rows in registers: a warp or less each, a block each. Short odd ones: one stretch of memory.
     case("softmax", 37, 8, place=REGISTERS, vector=4),
     case("softmax", 5, 256, place=REGISTERS, vector=4),
     case("softmax", 9, 7, place=SHARED, vector=1, stretch=3),
