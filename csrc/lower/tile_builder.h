@@ -216,6 +216,7 @@ struct Builder {
   Expr row_elements();
   bool grows();                // only the launch knows how long the rows are
   std::vector<int> before_of;  // by access: rows of its own dtype that lie before its row
+  Expr elements_before(int access);  // in its buffer: those of such rows
 
   void declare_places();
 

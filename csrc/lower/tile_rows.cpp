@@ -14,7 +14,7 @@ Expr Builder::shared_element(int access, Expr step_of_ring) {
   if (rolled()) step = exprs().add(exprs().mul(var(serial_var), constant(unroll)), step);
   step = exprs().mul(step, constant(schedule.threads));
   Expr at = exprs().mul(exprs().add(step, t), constant(lanes));
-  if (grows()) at = exprs().add(at, exprs().mul(row_elements(), constant(before_of[access])));
+  at = exprs().add(at, elements_before(access));
   if (!step_of_ring) return at;
   return exprs().add(at, exprs().mul(step_of_ring, constant(unroll * schedule.threads * lanes)));
 }
@@ -28,6 +28,10 @@ Expr Builder::row_elements() {
 // Each launch allots what it needs, one row behind another. Rows of a constant length are buffers
 // of a constant size, which have their places already.
 bool Builder::grows() { return rolled() && !row_elements()->is_constant(); }
+
+Expr Builder::elements_before(int access) {
+  return grows() ? exprs().mul(row_elements(), constant(before_of[access])) : constant(0);
+}
 
 void Builder::declare_places() {
   raw_of.assign(problem.accesses.size(), -1);

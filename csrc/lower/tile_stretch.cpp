@@ -16,7 +16,7 @@ bool Builder::crosses(int access) const {
 Expr Builder::stretch_element(int access) {
   Expr row = row_var < 0 ? y : exprs().add(exprs().mul(var(row_var), constant(rows)), y);
   Expr at = exprs().add(exprs().mul(row, extents[R]), walk[R].index);
-  return exprs().add(at, exprs().mul(row_elements(), constant(before_of[access])));
+  return exprs().add(at, elements_before(access));
 }
 
 // By access: the read in whose place a result is left, by the thread that alone reads it, when it
@@ -80,9 +80,8 @@ void Builder::move_place(Body& body, int access, const StretchPlace& p) {
 StretchPlace Builder::place_in_stretch(int access, Expr at, Expr in, int width) {
   const MemoryAccess& a = problem.accesses[access];
   Expr start = exprs().add(import(kernel, a.strides->rest), stretch_start);
-  Expr before = exprs().mul(row_elements(), constant(before_of[access]));
   return {.offset = exprs().add(start, at),
-          .shared = exprs().add(before, at),
+          .shared = exprs().add(elements_before(access), at),
           .in = in,
           .width = width};
 }

@@ -17,9 +17,11 @@ from fuser.ops import as_dtype
 F32, BF16 = torch.float32, torch.bfloat16
 
 
-def definition(inputs: list[Tensor], define: Callable[..., Any]) -> FusionDefinition:
+def definition(
+    inputs: list[Tensor], define: Callable[..., Any], static: bool = False
+) -> FusionDefinition:
     fd = FusionDefinition()
-    results = define(fd.ops, *map(fd.from_pytorch, inputs))
+    results = define(fd.ops, *(fd.from_pytorch(t, static_sizes=static) for t in inputs))
     for result in results if isinstance(results, list) else [results]:
         fd.add_output(result)
     return fd
@@ -104,14 +106,18 @@ def test_rows_of_any_length(
                 torch.testing.assert_close(got.double(), wanted.double(), atol=bound, rtol=bound)
 
 
-def test_results_of_other_widths_and_walks(set_option: Callable[[str, object], None]) -> None:
+@pytest.mark.parametrize("rows", [35, ROWS])
+@pytest.mark.parametrize("static", [False, True], ids=["run_time", "static"])
+def test_results_of_other_widths_and_walks(
+    static: bool, rows: int, set_option: Callable[[str, object], None]
+) -> None:
     """A result takes the place of what was read where that is read no more; others have their
-    own.
+    own. Of static sizes each is a buffer of its own, of others all are one.
     """
     set_option("FUSER_HOST_DEBUG", 1)
     for widths in ((F32, F32), (F32, BF16), (BF16, F32), (torch.float64, torch.float16)):
-        x, y = (torch.randn(ROWS, 17).to(dtype) for dtype in widths)
-        fd = definition([x, y], two_results)
+        x, y = (torch.randn(rows, 17).to(dtype) for dtype in widths)
+        fd = definition([x, y], two_results, static)
         got = fd.execute([x, y])
         plan = fd.plan([x, y])
         assert isinstance(plan, Plan)
