@@ -66,7 +66,7 @@ Stretch stretch_of(Problem& p, const Hints& hints, const Device& device, int thr
     bytes += std::max(0, count - read[dtype]) * size_of(dtype);
   const int most_x = std::min(warp, threads / least_rows);
   const auto rows = [&] { return int64_t{threads} / s.threads_x * s.turns; };
-  while (s.threads_x < most_x && rows() * length * bytes > most_bytes) s.threads_x *= 4;
+  while (4 * s.threads_x <= most_x && rows() * length * bytes > most_bytes) s.threads_x *= 4;
   // Also of few rows, which leave processors idle: a row has the same bits whatever stands beside it.
   if (rows() * length * bytes > device.shared_per_block) return {};
   while (s.turns < most_turns && 2 * rows() * length * bytes <= enough_bytes &&

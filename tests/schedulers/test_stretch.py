@@ -127,6 +127,23 @@ def test_results_of_other_widths_and_walks(
             torch.testing.assert_close(mine.double(), wanted, atol=tolerance, rtol=tolerance)
 
 
+@pytest.mark.parametrize("length", [197, 333, 511, 777])
+@pytest.mark.parametrize("dtype", [torch.int8, BF16, F32], ids=str)
+def test_the_rows_of_a_block_are_whole_vectors(
+    dtype: torch.dtype, length: int, set_option: Callable[[str, object], None]
+) -> None:
+    """However many threads a row has: a block starts where an access of 16 bytes may."""
+    set_option("FUSER_HOST_DEBUG", 1)
+    x = torch.randint(-99, 99, (260, length)).to(dtype)
+    for define in (softmax, lambda ops, x: ops.argmax(x, -1)):
+        fd = definition([x], lambda ops, x, define=define: define(ops, ops.cast(x, as_dtype(F32))))
+        plan = fd.plan([x])
+        assert isinstance(plan, Plan)
+        rows = plan.threads_y * max(1, plan.turns)
+        assert not plan.stretch or rows * dtype.itemsize % 16 == 0
+        fd.validate([x])
+
+
 def test_what_many_rows_share_is_read_where_it_is_used() -> None:
     x, mask = torch.randn(4, 3, 250, 77), torch.randn(4, 1, 1, 77)
     fd = definition([x, mask], masked)
