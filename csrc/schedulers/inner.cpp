@@ -266,7 +266,10 @@ bool few_rows_fit(Problem& p, const Hints& hints, const Device& device, Rows& o)
   const int rows_a_block = std::max(1, block_threads / o.on.threads_x);
   const int64_t blocks = (o.count + rows_a_block - 1) / rows_a_block * o.on.cluster;
   if (blocks >= device.processors || o.length < grid_row) return true;
-  if (o.shape.stores_last) return hints.pieces == Pieces::None || o.length <= (int64_t{1} << 16);
+  // A variance's walk stores x - mean(x) on its way; one walk alone would store it behind itself.
+  const bool stores_last =
+      o.shape.stores_last || (p.single_pass && shape_of(*p.single_pass).stores_last);
+  if (stores_last) return hints.pieces == Pieces::None || o.length <= (int64_t{1} << 16);
   if (o.shape.phases > 1 && p.single_pass) o.single_pass = true;
   o.split = (o.single_pass ? shape_of(*p.single_pass).phases : o.shape.phases) == 1;
   if (o.split) {

@@ -539,3 +539,14 @@ def test_a_mask_is_drawn_once_where_bytes_decide() -> None:
     assert (plan["place"], plan["threads_x"], plan["unroll"]) == (REGISTERS, 256, 1)
     assert plan["keep"] == 1
     assert kernel["ir"].count("random32(") == 1
+
+
+def test_what_is_centered_beside_a_variance_is_not_cut_with_it() -> None:
+    """One walk would leave its elements without the mean of all blocks."""
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1, -1], dtype=DataType.Float)
+    fd.add_output(fd.ops.var(x, [0, 1], correction=0))
+    fd.add_output(x - fd.ops.mean(x, [0, 1], True))
+    data = torch.randn(257, 77)
+    fd.validate([data])
+    torch.testing.assert_close(fd.execute([data])[1], data - data.mean(), rtol=1e-5, atol=1e-5)
