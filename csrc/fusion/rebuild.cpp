@@ -182,23 +182,28 @@ Fusion specialize(const Fusion& fusion, const std::vector<std::vector<bool>>& on
     parent[b] = a;
   }
   if (parent.empty()) return first;
-  Fusion second = rebuild(first,
-                          [&](Exprs& target, Expr s) -> Expr {
-                            Expr r = find(s);
-                            return r->is_constant() ? target.constant(r->value.integer)
-                                                    : target.symbol(Symbol::Size, r->a, r->b);
-                          },
-                          {.ones = known.ones});
+  const auto named = [&](Exprs& target, Expr s) -> Expr {
+    const Expr r = find(s);
+    return r->is_constant() ? target.constant(r->value.integer)
+                            : target.symbol(Symbol::Size, r->a, r->b);
+  };
+  Fusion second = rebuild(first, named, {.ones = known.ones});
   // The rules that gave the names are no longer visible in the second graph; they are still to be
-  // checked.
+  // checked. Not so a rule of dims of which the names make one, and only one, a 1: it broadcasts.
   std::vector<Constraint> constraints;
   for (const Constraint& c : first.constraints) {
-    const auto copy = [&](Expr e) {
-      return rewrite(second.exprs, e, [](Expr) -> Expr { return nullptr; });
+    const auto copy = [&](Expr e, bool by_name) {
+      return rewrite(second.exprs, e, [&](Expr n) -> Expr {
+        return by_name && n->is_symbol(Symbol::Size) ? named(second.exprs, n) : nullptr;
+      });
     };
+    const Expr left = copy(c.left, true), right = copy(c.right, true);
+    const bool left_is_1 = c.left_dim >= 0 && left->is_constant(1);
+    const bool right_is_1 = c.right_dim >= 0 && right->is_constant(1);
+    if (left != right && (left_is_1 || right_is_1)) continue;
     Constraint& same = constraints.emplace_back(c);
-    same.left = copy(c.left);
-    same.right = copy(c.right);
+    same.left = copy(c.left, false);
+    same.right = copy(c.right, false);
     same.left_tensor = &second.tensors[c.left_tensor->id];
     same.right_tensor = &second.tensors[c.right_tensor->id];
   }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from fuser import DataType, FusionDefinition, ShapeError, _core
 
@@ -57,3 +58,28 @@ def test_a_size_of_a_tensor_is_that_of_the_operand_that_does_not_broadcast(
     fd.add_output(fd.ops.full([total.size(0)], 1, DataType.Int))
     known = _core.specialize(fd._builder, ones).to_python()
     assert f"fd.ops.full(shape=[{size}]" in known
+
+
+def test_a_size_that_is_1_by_the_name_of_another_broadcasts() -> None:
+    """(2 + 1) // 2 where 2 is the size of another operand, beside a dim that is 1 as well."""
+    fd = FusionDefinition()
+    x, y = fd.define_tensor([2, -1]), fd.define_tensor([-1, -1])
+    fd.add_output(x + y)
+    ends = [fd.ops.size(y, 0), fd.ops.size(y, 1)]
+    fd.add_output(fd.ops.slice(y, [0, 0], ends, [2, 1]) + y)
+    a, b = torch.ones(2, 1), torch.tensor([[3.0], [5.0]])
+    first, second = fd.execute([a, b])
+    assert first.tolist() == [[4.0], [6.0]]
+    assert second.tolist() == [[6.0], [8.0]]
+    with pytest.raises(ShapeError) as caught:
+        fd.execute([a, torch.ones(3, 1)])
+    assert caught.value.rule == "broadcast-1"
+
+
+def test_a_size_that_has_to_be_1_is_still_checked() -> None:
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1, -1])
+    fd.add_output(fd.ops.expand(x, [1, 4]))
+    assert fd.execute([torch.ones(1, 1)])[0].tolist() == [[1.0] * 4]
+    with pytest.raises(ShapeError):
+        fd.execute([torch.ones(2, 1)])
