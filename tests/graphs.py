@@ -186,10 +186,12 @@ class Maker:
         self.keep(result, a.sizes, self.limited(result, bound), a.static_one)
 
     def signed(self, a: Node) -> Any:
-        """`a` with 1 for NaN, whose sign is anything."""
+        """`a` with 1 for NaN, whose sign is anything, and for 0: the greater one of -0 and 0 is
+        either of them."""
         if kind(a) != "Float":
             return a.tensor
-        return self.fd.ops.where(self.fd.ops.isnan(a.tensor), 1.0, a.tensor)
+        ops = self.fd.ops
+        return ops.where(ops.logical_or(ops.isnan(a.tensor), ops.eq(a.tensor, 0)), 1.0, a.tensor)
 
     def rounded(self) -> None:
         """Is a function that rounds less than a number that none of its results is near?"""
@@ -420,6 +422,7 @@ class Maker:
         for other in range(self.tensor_inputs):
             value = self.inputs[self.tensor_place[other]]
             fits = value.dtype == target.dtype and value.shape == target.shape
+            fits = fits and self.nodes[other].bound >= self.nodes[place].bound
             if other != place and fits and self.pick(2):
                 base = torch.cat(
                     [
