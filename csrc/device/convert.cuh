@@ -108,6 +108,10 @@ DEVICE bool narrow_(S x, Tag<bool>) {
   return x != 0;
 }
 
+//@ narrow_ : i16
+DEVICE i16 narrow_(i32 x, Tag<i16>) { return unseen_((i16)x); }
+DEVICE i16 narrow_(i64 x, Tag<i16>) { return unseen_((i16)x); }
+
 //@ narrow_ : i8 i16 i32 i64 u8 u32 u64
 DEVICE u8 narrow_(f32 x, Tag<u8>) { return saturate_<u8>(x, 256.0f, 0, 255); }
 DEVICE u8 narrow_(f64 x, Tag<u8>) { return saturate_<u8>(x, 256.0, 0, 255); }

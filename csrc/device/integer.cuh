@@ -5,23 +5,26 @@
 //@ add_
 template <class T>
 DEVICE T add_(T a, T b) {
-  return (T)((u32)a + (u32)b);
+  return unseen_((T)((u32)a + (u32)b));
 }
+DEVICE i32 add_(i32 a, i32 b) { return (i32)((u32)a + (u32)b); }
 DEVICE i64 add_(i64 a, i64 b) { return (i64)((u64)a + (u64)b); }
 DEVICE bool add_(bool a, bool b) { return a | b; }
 
 //@ sub_
 template <class T>
 DEVICE T sub_(T a, T b) {
-  return (T)((u32)a - (u32)b);
+  return unseen_((T)((u32)a - (u32)b));
 }
+DEVICE i32 sub_(i32 a, i32 b) { return (i32)((u32)a - (u32)b); }
 DEVICE i64 sub_(i64 a, i64 b) { return (i64)((u64)a - (u64)b); }
 
 //@ mul_
 template <class T>
 DEVICE T mul_(T a, T b) {
-  return (T)((u32)a * (u32)b);
+  return unseen_((T)((u32)a * (u32)b));
 }
+DEVICE i32 mul_(i32 a, i32 b) { return (i32)((u32)a * (u32)b); }
 DEVICE i64 mul_(i64 a, i64 b) { return (i64)((u64)a * (u64)b); }
 DEVICE bool mul_(bool a, bool b) { return a & b; }
 
@@ -61,7 +64,7 @@ DEVICE T div_(T a, T b) {
 template <class T>
 DEVICE T mod_(T a, T b) {
   const bool minus_one = (T)-1 < (T)0 && b == (T)-1;
-  const T rest = a % (b == 0 || minus_one ? (T)1 : b);
+  const T rest = unseen_(a) % (b == 0 || minus_one ? (T)1 : b);
   return b == 0 ? a : rest;
 }
 

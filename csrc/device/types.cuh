@@ -130,3 +130,16 @@ template <class A, class B>
 DEVICE auto where_(bool c, A a, B b) {
   return c ? a : b;
 }
+
+//@ unseen_
+// x, of which a compiler knows no more than its bits. ptxas of CUDA 13.0 forgets that -(-32768) wraps
+// where it widens what it sees as neg.s16 or abs.s16, and that |-2^31| does where abs.s32 is divided
+// for its rest.
+template <class T>
+DEVICE T unseen_(T x) {
+  return x;
+}
+#ifndef FUSER_HOST
+DEVICE i32 unseen_(i32 x) { return (i32)__byte_perm((u32)x, 0, 0x3210); }
+DEVICE i16 unseen_(i16 x) { return (i16)__byte_perm((u32)x, 0, 0x9910); }
+#endif

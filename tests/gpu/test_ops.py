@@ -7,11 +7,14 @@ the host executor.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+import fuser
 from fuser import FusionDefinition, _core
 from fuser._native import load_torch
 from fuser.ops import as_dtype
@@ -136,3 +139,37 @@ def test_casts(source: torch.dtype, device: torch.device) -> None:
         fd.add_output(fd.ops.cast(t, as_dtype(target)))
     for got, other in zip(fd.execute([values.to(device)]), fd.execute([values]), strict=True):
         assert torch.equal(got.cpu().view(torch.uint8), other.view(torch.uint8)), str(got.dtype)
+
+
+# Each gives the least integer again where its operand is that.
+WRAPPING: dict[str, Callable[[Any, Any], Any]] = {
+    "neg": lambda ops, x: ops.neg(x),
+    "times -1": lambda ops, x: ops.mul(x, -1),
+    "from 0": lambda ops, x: ops.sub(0, x),
+    "complement + 1": lambda ops, x: ops.add(ops.bitwise_not(x), 1),
+    "abs": lambda ops, x: ops.abs(x),
+    "greater": lambda ops, x: ops.maximum(x, ops.neg(x)),
+    "by int64": lambda ops, x: ops.cast(ops.neg(ops.cast(x, torch.int64)), x.dtype()),
+}
+
+
+@pytest.mark.parametrize("first", WRAPPING)
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.int64], ids=str)
+def test_integers_that_wrap_in_front_of_another_op(
+    dtype: torch.dtype, first: str, device: torch.device
+) -> None:
+    """The assembler of CUDA 13.0 took -(-32768) for positive in what read it."""
+    ends = torch.iinfo(dtype)
+    some = [ends.min, ends.min + 1, ends.max, ends.max // 2, 0, 1, -1, 3, -7, 100]
+    values = torch.tensor(some, dtype=dtype)
+    x, y = values.repeat_interleave(len(some)), values.repeat(len(some))
+    fd = FusionDefinition()
+    ops, a, b = fd.ops, fd.from_pytorch(x), fd.from_pytorch(y)
+    wrapped = WRAPPING[first](ops, a)
+    fd.add_output(ops.cast(wrapped, torch.int64))
+    fd.add_output(ops.bitwise_right_shift(wrapped, 2))
+    for second in ("mod", "remainder", "div", "floor_divide", "lt"):
+        fd.add_output(getattr(ops, second)(wrapped, b))
+    results = fd.execute([x.to(device), y.to(device)])
+    for got, exact in zip(results, fuser.evaluate(fd, [x, y]), strict=True):
+        assert torch.equal(got.cpu(), exact.to(got.dtype)), f"{got}\n{exact}"
