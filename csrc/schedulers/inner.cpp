@@ -146,10 +146,14 @@ int64_t once_of(const Problem& p, OnChip::Once once) {
 
 Problem& used(Problem& p, bool single_pass) { return single_pass ? *p.single_pass : p; }
 
+// How it looks in the form of the fewest walks. That one stores last what a walk that it has not
+// stores on its way: x - mean(x) beside a variance.
+Shape shortest_of(Problem& p) { return shape_of(used(p, p.single_pass != nullptr)); }
+
 // What is chosen for rows, step by step; the plan is made of it.
 struct Rows {
   Run run;
-  Shape shape;
+  Shape shape, shortest;
   int64_t length = 0, count = 0;
   int64_t vectors = 0;  // of a row
   int vector = 1;
@@ -170,7 +174,7 @@ struct Rows {
 
 // Which accesses move vectors, and how rows that are not multiples of one are walked.
 Rows rows_to_plan(Problem& p, const Hints& hints) {
-  Rows o{.run = rows_of(p), .shape = shape_of(p)};
+  Rows o{.run = rows_of(p), .shape = shape_of(p), .shortest = shortest_of(p)};
   const Run& r = o.run;
   o.length = hints.at_most(extent_of(p, r.axes));
   o.count = hints.at_most(extent_of(p, kept_axes(p)));
@@ -184,11 +188,10 @@ Rows rows_to_plan(Problem& p, const Hints& hints) {
   o.vector = o.wide ? r.vector : 1;
   o.vectors = (o.length + o.vector - 1) / o.vector;
   o.shifted = shifted(p, r, hints, o.wide);
-  // One walk is enough for what a long row is only reduced to; of a short one, combining the
-  // larger partial results costs more than a walk over registers.
-  o.single_pass =
-      p.single_pass && !o.shape.stores_last && o.shape.walks > 1 && o.vectors > 16 * warp;
-  o.stays = (o.single_pass ? shape_of(*p.single_pass) : o.shape).walks > 1;
+  // One walk takes the place of two where nothing waits for both, and combines once; to combine the
+  // larger partial results of a short row costs more than a walk over registers.
+  o.single_pass = p.single_pass && !o.shape.stores_last && o.vectors > 16 * warp;
+  o.stays = (o.single_pass ? o.shortest : o.shape).walks > 1;
   const WalkWork work = work_of_walks(p);
   o.busy = o.stays && time_of(work.bytes, work.slots) > time_of(work.bytes, 0.0);
   o.repeats = o.busy || (o.stays && work.again >= repeated * time_of(work.bytes, 0.0));
@@ -260,25 +263,18 @@ void place(Problem& p, const Device& device, Rows& o) {
   if (p.single_pass && o.on.waits) o.single_pass = true;
 }
 
-// Few long rows: one block each would leave processors idle. They are cut over the grid, or, where
-// a row is stored that waits for all of it, over several kernels: false.
+// Few long rows: one block each would leave processors idle. Where one walk is all that they take,
+// they are cut over the grid; else over several kernels, one a walk: false.
 bool few_rows_fit(Problem& p, const Hints& hints, const Device& device, Rows& o) {
   const int rows_a_block = std::max(1, block_threads / o.on.threads_x);
   const int64_t blocks = (o.count + rows_a_block - 1) / rows_a_block * o.on.cluster;
   if (blocks >= device.processors || o.length < grid_row) return true;
-  // A variance's walk stores x - mean(x) on its way; one walk alone would store it behind itself.
-  const bool stores_last =
-      o.shape.stores_last || (p.single_pass && shape_of(*p.single_pass).stores_last);
-  if (stores_last) return hints.pieces == Pieces::None || o.length <= (int64_t{1} << 16);
-  if (o.shape.phases > 1 && p.single_pass) o.single_pass = true;
-  o.split = (o.single_pass ? shape_of(*p.single_pass).phases : o.shape.phases) == 1;
-  if (o.split) {
-    o.on.place = Place::Reload;
-    o.on.cluster = 1;
-    o.on.threads_x = 256;
-  } else {
-    o.single_pass = false;
-  }
+  if (o.shortest.walks > 1) return hints.pieces == Pieces::None || o.length <= (int64_t{1} << 16);
+  o.single_pass = p.single_pass != nullptr;
+  o.split = true;
+  o.on.place = Place::Reload;
+  o.on.cluster = 1;
+  o.on.threads_x = 256;
   return true;
 }
 

@@ -550,3 +550,30 @@ def test_what_is_centered_beside_a_variance_is_not_cut_with_it() -> None:
     data = torch.randn(257, 77)
     fd.validate([data])
     torch.testing.assert_close(fd.execute([data])[1], data - data.mean(), rtol=1e-5, atol=1e-5)
+
+
+def third_moment(ops: Any, x: Any) -> list[Any]:
+    centered = x - ops.mean(x, [1], True)
+    return [ops.sum(centered * centered * centered, [1])]
+
+
+def skewness(ops: Any, x: Any) -> list[Any]:
+    centered = x - ops.mean(x, [1], True)
+    normal = centered * ops.rsqrt(ops.var(x, [1], correction=0, keepdim=True) + 1e-5)
+    return [ops.sum(normal * normal * normal, [1])]
+
+
+@pytest.mark.parametrize("define", [third_moment, skewness])
+def test_few_rows_of_reductions_that_wait_for_each_other_take_a_kernel_a_walk(
+    define: Any, rng: np.random.Generator
+) -> None:
+    """One kernel would leave a row to one block, or to one cluster."""
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1, -1], dtype=DataType.Float)
+    for output in define(fd.ops, x):
+        fd.add_output(output)
+    for length, cut in ((60_000, [0]), (1_000_000, [528, 528])):
+        kernels = kernels_for(fd, [(1, length)])
+        assert [kernel["plan"]["blocks"] for kernel in kernels] == cut, length
+    assert len(kernels_for(fd, [(4096, 1_000_000)])) == 1
+    fd.validate([torch.from_numpy(rng.normal(1.0, 2.0, (2, 70_000))).to(F32)])
