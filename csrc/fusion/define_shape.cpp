@@ -51,14 +51,15 @@ Expr clamped(Exprs& exprs, Expr bound, Expr size) {
   return exprs.apply(Op::minimum, {bound, size});
 }
 
-// end - start, at least 0, in steps.
+// end - start, at least 0, in steps. Those beyond any length take one element as well.
 Expr steps_between(Exprs& exprs, Expr start, Expr end, Expr size, int64_t step) {
   Expr length = exprs.sub(end, start);
   if (length->is_constant())
     length = exprs.constant(std::max<int64_t>(0, length->value.integer));
   else if (end != size && !start->is_constant(0))
     length = exprs.apply(Op::maximum, {length, exprs.constant(0)});
-  return step == 1 ? length : exprs.ceil_div(length, step);
+  constexpr int64_t longest = int64_t{1} << 62;  // no sum of both wraps
+  return step == 1 ? length : exprs.ceil_div(length, std::min(step, longest));
 }
 
 void check_count(const std::string& what, const char* rule, const Tensor& arg, size_t count,

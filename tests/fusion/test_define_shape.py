@@ -23,7 +23,7 @@ def fd() -> FusionDefinition:
 BOUNDS = [0, 1, 3, 5, 7, 9, -1, -4, -7, -9, None]
 
 
-@pytest.mark.parametrize("step", [1, 2, 5])
+@pytest.mark.parametrize("step", [1, 2, 5, 2**63 - 1])
 @pytest.mark.parametrize("size", [0, 1, 7])
 def test_static_slices_have_the_sizes_of_python(fd: FusionDefinition, size: int, step: int) -> None:
     x = tensor(fd, size)
