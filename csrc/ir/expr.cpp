@@ -455,7 +455,7 @@ int IntProgram::add(Expr root) {
   visit(root, [&](Expr e) {
     if (slots_.count(e)) return;
     const bool integer = kind_of(e->dtype) == Kind::Bool || kind_of(e->dtype) == Kind::Int;
-    FUSER_CHECK(integer || e->kind == ExprNode::Kind::Symbol, Unsupported, "size-arithmetic-1",
+    FUSER_CHECK(integer, Unsupported, "size-arithmetic-1",
                 "a size may be computed with integers only; got ", row(e->dtype).torch, " in ",
                 to_string(root), "; compute it in Python and pass it as a scalar input");
     Step step{.kind = e->kind,

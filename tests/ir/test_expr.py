@@ -373,6 +373,7 @@ def test_size_arithmetic_1(a: Arena) -> None:
     for root in (
         a.bitwise_and(a.var(0), a.var(1)),
         a.exprs.cast(DataType.Int, a.sqrt(a.exprs.cast(DataType.Float, a.var(0)))),
+        a.exprs.cast(DataType.Int, a.var(0, DataType.Double)),
     ):
         with pytest.raises(Unsupported, match="pass it as a scalar input") as caught:
             ir.run(root, lambda *_: 1)
