@@ -87,8 +87,9 @@ class Segmented {
 
   std::vector<Planned> planned(const Device& device) {
     std::vector<Planned> out;
+    const int64_t largest = largest_size(specialized_->constraints, arguments());
     const std::function<void(Group&)> add = [&](Group& g) {
-      GroupSizes sizes = group_sizes(g, arguments());
+      GroupSizes sizes = group_sizes(g, arguments(), largest);
       if (sizes.empty) return;
       sizes.hints.facts = g.verdict.facts;
       sizes.hints.extents = g.verdict.extents;

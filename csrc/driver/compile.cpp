@@ -342,7 +342,7 @@ namespace {
 
 }  // namespace
 
-GroupSizes group_sizes(Group& group, const Arguments& arguments) {
+GroupSizes group_sizes(Group& group, const Arguments& arguments, int64_t largest) {
   GroupSizes out;
   thread_local std::vector<int64_t> values;
   group.sizes.run(SizeLeaf{arguments}, values);
@@ -370,9 +370,10 @@ GroupSizes group_sizes(Group& group, const Arguments& arguments) {
   out.hints.buckets.reserve(group.bucket_slots.size());
   out.hints.aligned.reserve(group.problem.buffers.size());
   for (int slot : group.bucket_slots) out.hints.buckets.push_back(bucket_of(values[slot]));
-  // Threads past the end still compute an index: leave room for a block of them.
+  // Threads past the end still compute an index: leave room for a block of them. Few elements may
+  // be a part of many that lie nowhere: of a range, of what was expanded.
   constexpr int64_t limit = (int64_t{1} << 31) - (1 << 16);
-  out.hints.index64 = many || elements >= limit;
+  out.hints.index64 = many || elements >= limit || largest >= limit;
   constexpr int64_t wave = 1 << 20;  // four for each thread of an H100
   out.hints.one_wave = !many && elements > wave / 4 && elements <= wave;
   for (const BufferUse& b : group.problem.buffers) {

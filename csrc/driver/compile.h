@@ -101,7 +101,8 @@ struct GroupSizes {
   Hints hints;                   // the questions are filled in when a plan is made
   bool empty = false;            // nothing to store
 };
-GroupSizes group_sizes(Group& group, const Arguments& arguments);
+// largest: largest_size().
+GroupSizes group_sizes(Group& group, const Arguments& arguments, int64_t largest);
 
 // The variant for these sizes, planned and lowered but not yet loaded. `wanted`: the user's plan,
 // or nullptr; it does not count where the group's values are computed in pieces. `prefer`: it is

@@ -154,11 +154,12 @@ Call Executor::prepare(const Arguments& arguments, const std::vector<Plan>& plan
   const auto specialized = call.specialized = specialized_for(arguments, overlapping, key);
   call.variants.resize(specialized->groups.size());
   call.sizes.resize(specialized->groups.size());
+  const int64_t largest = largest_size(specialized->constraints, arguments);
   size_t kernels = 0;
   // The variant of a group, or nullptr where it has nothing to store.
   const auto variant_of = [&](int index) -> std::shared_ptr<const Variant> {
     Group& g = specialized->groups[index];
-    GroupSizes& sizes = call.sizes[index] = group_sizes(g, arguments);
+    GroupSizes& sizes = call.sizes[index] = group_sizes(g, arguments, largest);
     if (sizes.empty) return nullptr;
     const size_t before = g.variants.size();
     const Plan* wanted = kernels < plans.size() ? &plans[kernels] : nullptr;

@@ -231,14 +231,29 @@ Constraints constraints_of(Fusion& fusion) {
   for (const NonEmpty& n : fusion.nonempty) out.nonempty.push_back(out.program.add(n.extent));
   std::unordered_set<Expr> seen;
   for (const Tensor& t : fusion.tensors)
-    for (int d = 0; d < t.rank(); ++d)
-      if (const Expr e = t.shape[d];
-          !e->is_constant() && !e->is_symbol(Symbol::Size) && seen.insert(e).second)
+    for (int d = 0; d < t.rank(); ++d) {
+      const Expr e = t.shape[d];
+      if (e->is_constant())
+        out.constant = std::max(out.constant, e->value.integer);
+      else if (!e->is_symbol(Symbol::Size) && seen.insert(e).second)
         out.computed.push_back({.slot = out.program.add(e), .dim = d, .tensor = &t});
+    }
   out.nestings = open_nestings(fusion);
   for (const Nesting& n : out.nestings)
     out.nesting_slots.emplace_back(out.program.add(n.left), out.program.add(n.right));
   return out;
+}
+
+int64_t largest_size(const Constraints& constraints, const Arguments& arguments) {
+  int64_t largest = constraints.constant;
+  for (const TensorView& t : arguments.tensors)
+    for (int d = 0; d < t.rank; ++d) largest = std::max(largest, t.sizes[d]);
+  if (constraints.computed.empty()) return largest;
+  thread_local std::vector<int64_t> values;
+  constraints.program.run(SizeLeaf{arguments}, values);
+  for (const Constraints::Size& s : constraints.computed)
+    largest = std::max(largest, values[s.slot]);
+  return largest;
 }
 
 namespace {

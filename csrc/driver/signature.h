@@ -88,6 +88,7 @@ struct Constraints {
     const Tensor* tensor = nullptr;
   };
   std::vector<Size> computed;  // sizes that are neither given nor constant: may be negative
+  int64_t constant = 0;        // the largest size that is one
   std::vector<Nesting> nestings;
   std::vector<std::pair<int, int>> nesting_slots;  // of both sides, by nesting
 };
@@ -99,6 +100,10 @@ Constraints constraints_of(Fusion& fusion);
 // depends on it has other sizes then, and is not checked. What has no elements tells nothing.
 bool learn_sizes(const Fusion& fusion, const Constraints& constraints, const Arguments& arguments,
                  KnownSizes& known, Key& key);
+
+// The largest size of a dim of the definition in this call, of inputs, of what lies between and of
+// results: no coordinate comes to more.
+int64_t largest_size(const Constraints& constraints, const Arguments& arguments);
 
 // The leaves of an integer program over the sizes of a call (IntProgram::run).
 struct SizeLeaf {

@@ -142,6 +142,58 @@ def test_signature_says_what_chooses_a_kernel() -> None:
     assert fd.signature([far]).endswith("index64")
 
 
+Define = Callable[[FusionDefinition, fuser.Tensor], fuser.Tensor]
+
+
+def of_a_range(change: Define) -> Define:
+    return lambda fd, x: change(fd, fd.ops.iota(fd.ops.size(x, 0)))
+
+
+def part(fd: FusionDefinition, t: fuser.Tensor, start: int, step: int = 1) -> fuser.Tensor:
+    return fd.ops.slice(t, [start], [None], [step])
+
+
+LONG = 2**31 + 3
+PARTS: dict[str, tuple[Define, list[int]]] = {
+    "the end of a range": (
+        of_a_range(lambda fd, r: part(fd, r, LONG - 2)),
+        [LONG - 2, LONG - 1],
+    ),
+    "a range in long steps": (
+        of_a_range(lambda fd, r: part(fd, r, 0, 2**30)),
+        [0, 2**30, 2**31],
+    ),
+    "a range from behind": (
+        of_a_range(lambda fd, r: part(fd, fd.ops.flip(r, [0]), LONG - 2)),
+        [1, 0],
+    ),
+    "the end of a pad": (
+        lambda fd, x: part(fd, fd.ops.pad(x, [1, 1], 7), LONG),
+        [5, 7],
+    ),
+    "rows of what is merged and split": (
+        lambda fd, x: part(
+            fd,
+            fd.ops.reshape(fd.ops.expand(fd.ops.broadcast(x, [True, False]), [2, -1]), [-1]),
+            2 * LONG - 2,
+        ),
+        [5, 5],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_few_elements_of_what_is_longer_than_32_bits_count(name: str) -> None:
+    """An expanded tensor lies in one element of memory, a range in none."""
+    define, expected = PARTS[name]
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1], dtype=DataType.Int)
+    fd.add_output(define(fd, x) + 0)
+    given = torch.full((1,), 5).expand(LONG)
+    assert fd.execute([given])[0].tolist() == expected
+    assert fd.signature([given]).endswith("index64")
+
+
 # ---- errors
 
 
