@@ -237,6 +237,21 @@ const Tensor* take_along_axis(Fusion& fusion, const Tensor* arg, const Tensor* i
                 std::move(location));
 }
 
+namespace {
+
+// What a dim of this extent has of parts of `size`. A factor that both have cancels: what is
+// reshaped with -1 again and again has sizes that do not grow with that, and the same as before.
+Expr quotient(Exprs& exprs, Expr extent, Expr size) {
+  const bool product = extent->kind == ExprNode::Kind::Apply && extent->op == Op::mul;
+  if (product && extent->args[1]->is_constant() && size->is_constant()) {
+    const int64_t all = extent->args[1]->value.integer, part = size->value.integer;
+    if (all % part == 0) return exprs.mul(extent->args[0], exprs.constant(all / part));
+  }
+  return exprs.div(extent, size);
+}
+
+}  // namespace
+
 const Tensor* split_dim(Fusion& fusion, const Tensor* arg, int64_t dim, Expr outer, Expr inner,
                         std::string location) {
   const auto is_open = [](Expr size) { return size->is_constant(-1); };
@@ -257,7 +272,7 @@ const Tensor* split_dim(Fusion& fusion, const Tensor* arg, int64_t dim, Expr out
   const auto rest = [&](Expr size) {
     FUSER_CHECK(!size->is_constant(0), Shape, "split-dim-2", what,
                 ": -1 beside a size of 0 could be anything\n  ", where(*arg));
-    return fusion.exprs.div(extent, size);
+    return quotient(fusion.exprs, extent, size);
   };
   if (is_open(outer)) outer = rest(inner);
   if (is_open(inner)) inner = rest(outer);

@@ -183,6 +183,12 @@ def test_split_and_merge(fd: FusionDefinition) -> None:
     split = fd.ops.split_dim(x, -2, [-1, 8])
     assert sizes(split) == "size(t0, 0) / 8, 8, 12"
     assert sizes(fd.ops.merge_dims(split, 1)) == "size(t0, 0) / 8, 96"
+    # What is known to divide leaves no question.
+    known = fd.ops.split_dim(fd.ops.merge_dims(x, 0), 0, [-1, 4])
+    assert sizes(known) == "size(t0, 0) * 3, 4"
+    assert sizes(fd.ops.split_dim(fd.ops.merge_dims(x, 0), 0, [-1, 8])) == (
+        "size(t0, 0) * 12 / 8, 8"
+    )
     merged = fd.ops.merge_dims(split, 0, x.size(0))
     assert sizes(merged) == "size(t0, 0), 12"
     assert last_line(fd).endswith(", dim=0, size=fd.ops.size(T0, 0))")
