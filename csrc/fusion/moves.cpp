@@ -10,8 +10,19 @@ namespace {
 
 constexpr size_t most_conditions = 8;  // of a read, by the choices that lead to it
 
-// (outer, inner) as one coordinate; `merges` remembers it for split().
+// What `outer` is the quotient of, and `inner` the remainder, by this size; nullptr: they are not.
+Expr divided(Expr outer, Expr inner, Expr size) {
+  const auto is = [&](Expr e, Op op) {
+    return e->kind == ExprNode::Kind::Apply && e->op == op && e->args[1] == size;
+  };
+  const bool both = is(outer, Op::div) && is(inner, Op::mod) && outer->args[0] == inner->args[0];
+  return both ? outer->args[0] : nullptr;
+}
+
+// (outer, inner) as one coordinate; `merges` remembers it for split(). What is reshaped again and
+// again is read at coordinates that do not grow with that.
 Expr merge(Exprs& exprs, Merges& merges, Expr outer, Expr inner, Expr size) {
+  if (const Expr whole = divided(outer, inner, size)) return whole;
   const Expr one = exprs.add(exprs.mul(outer, size), inner);
   if (!size->is_constant(0)) merges.try_emplace({one, size}, outer, inner);
   return one;

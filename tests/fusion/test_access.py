@@ -312,6 +312,35 @@ def test_a_merge_that_does_not_nest_divides() -> None:
     check(fd, [torch.randn(6, 4)], lambda x: x.reshape(8, 3) * 2)
 
 
+def reshaped(fd: FusionDefinition, x: Tensor, times: int) -> Tensor:
+    """There and back, so many times, between shapes whose dims do not nest."""
+    for i in range(times):
+        x = fd.ops.reshape(x, ([-1, 6, 4], [-1, 4, 6])[i % 2]) + 1.0
+    return x
+
+
+def test_what_is_reshaped_back_stands_where_it_stood() -> None:
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1, 4, 6])
+    fd.add_output(reshaped(fd, x, 2) * x)
+    data = torch.randn(5, 4, 6)
+    check(fd, [data], lambda x: (x + 2) * x)
+    text = stage_text(fd, [data], "loops")
+    assert loads(text) == ["g_in0"]
+    assert "g_in0[a0 * 24 + a1 * 6 + a2]" in text
+
+
+def test_coordinates_do_not_grow_with_the_number_of_reshapes() -> None:
+    texts = []
+    for times in (3, 43):
+        fd = FusionDefinition()
+        y = reshaped(fd, fd.define_tensor([-1, 4, 6]), times)
+        assert str(y).endswith("[size(t0, 0), 6, 4]")
+        fd.add_output(y)
+        texts.append(stage_text(fd, [torch.randn(5, 4, 6)], "loops"))
+    assert len({len(re.findall("[/%]", text)) for text in texts}) == 1
+
+
 def test_a_product_that_is_summed_by_a_reduction_stays_a_product() -> None:
     fd, (x, y) = define(2, 2)
     fd.add_output(fd.ops.sum(x * y, 1) + 1.0)
