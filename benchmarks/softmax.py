@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -38,18 +40,23 @@ def log_softmax(shape: Shape, dtype: torch.dtype) -> Case:
     )
 
 
-def softmax_backward(shape: Shape, dtype: torch.dtype) -> Case:
-    """dx of dy and y."""
-
+def dy_and_y(
+    forward: Callable[[Tensor, int], Tensor], shape: Shape, dtype: torch.dtype
+) -> Callable[[Data], list[Tensor]]:
     def make(data: Data) -> list[Tensor]:
-        y = torch.softmax(data.normal(shape, f32), -1)
+        y = forward(data.normal(shape, f32), -1)
         return [data.normal(shape, dtype), y.to(dtype)]
 
+    return make
+
+
+def softmax_backward(shape: Shape, dtype: torch.dtype) -> Case:
+    """dx of dy and y."""
     return Case(
         name="softmax_backward",
         shape=shape,
         dtype=dtype,
-        make=make,
+        make=dy_and_y(torch.softmax, shape, dtype),
         eager=lambda dy, y: torch.ops.aten._softmax_backward_data(dy, y, -1, y.dtype),
         define=lambda ops, dy, y: (dy - ops.sum(dy * y, [1], keepdim=True)) * y,
         outputs=(dtype,),
@@ -64,16 +71,11 @@ def softmax_backward(shape: Shape, dtype: torch.dtype) -> Case:
 
 def log_softmax_backward(shape: Shape, dtype: torch.dtype) -> Case:
     """dx of dy and y."""
-
-    def make(data: Data) -> list[Tensor]:
-        y = torch.log_softmax(data.normal(shape, f32), -1)
-        return [data.normal(shape, dtype), y.to(dtype)]
-
     return Case(
         name="log_softmax_backward",
         shape=shape,
         dtype=dtype,
-        make=make,
+        make=dy_and_y(torch.log_softmax, shape, dtype),
         eager=lambda dy, y: torch.ops.aten._log_softmax_backward_data(dy, y, -1, y.dtype),
         define=lambda ops, dy, y: dy - ops.exp(y) * ops.sum(dy, [1], keepdim=True),
         outputs=(dtype,),

@@ -10,20 +10,25 @@ BUFFERS = """
 """
 
 
+def walked(rank: int, index: str, body: str) -> str:
+    """The pass on a body whose blocks of 256 threads, v0, walk along all axes as one."""
+    sizes = [f"size(0, {d})" for d in range(rank)]
+    axes = " ".join(f"a{d}" for d in range(rank))
+    declared = f"axes [{axes}] extents [{', '.join(sizes)}] index {index}"
+    blocks = f"blocks {' * '.join(sizes)}\n"
+    body = "v0 = block * 256 + thread" + body
+    return after("addresses", f"{BUFFERS}{declared}\n{blocks}", body)
+
+
 def statements(kernel: str) -> str:
     return kernel[kernel.index("v0 =") :]
 
 
 def test_an_offset_linear_in_the_walk_is_its_index() -> None:
-    got = after(
-        "addresses",
-        BUFFERS
-        + """
-      axes [a0 a1] extents [size(0, 0), size(0, 1)] index v0 * 4 vector
-      blocks size(0, 0) * size(0, 1)
-    """,
+    got = walked(
+        2,
+        "v0 * 4 vector",
         """
-      v0 = block * 256 + thread
       load r_in0[0] width 4 g_in0[size(0, 1) * a0 + a1]
       write g_out0[size(0, 1) * a0 + a1] width 4 r_in0[0]
     """,
@@ -37,15 +42,10 @@ def test_an_offset_linear_in_the_walk_is_its_index() -> None:
 
 
 def test_other_offsets_divide_the_index() -> None:
-    got = after(
-        "addresses",
-        BUFFERS
-        + """
-      axes [a0 a1] extents [size(0, 0), size(0, 1)] index v0
-      blocks size(0, 0) * size(0, 1)
-    """,
+    got = walked(
+        2,
+        "v0",
         """
-      v0 = block * 256 + thread
       load r_in0[0] width 1 g_in0[a1 * size(0, 0) + a0]
     """,
     )
@@ -57,15 +57,10 @@ def test_other_offsets_divide_the_index() -> None:
 
 def test_axes_that_nest_are_divided_as_one() -> None:
     """Elements by channel last of an image by channel first: its rows and columns are one."""
-    got = after(
-        "addresses",
-        BUFFERS
-        + """
-      axes [a0 a1 a2] extents [size(0, 0), size(0, 1), size(0, 2)] index v0
-      blocks size(0, 0) * size(0, 1) * size(0, 2)
-    """,
+    got = walked(
+        3,
+        "v0",
         """
-      v0 = block * 256 + thread
       load r_in0[0] width 1 g_in0[a2 * stride(0, 2) + a0 * size(0, 1) + a1]
       load r_in0[1] width 1 g_in0[a1 * size(0, 2) + a2]
     """,
@@ -100,15 +95,10 @@ def test_axes_of_several_dims() -> None:
 
 
 def test_a_lane_moves_the_index() -> None:
-    got = after(
-        "addresses",
-        BUFFERS
-        + """
-      axes [a0] extents [size(0, 0)] index v0 * 4 vector
-      blocks size(0, 0)
-    """,
+    got = walked(
+        1,
+        "v0 * 4 vector",
         """
-      v0 = block * 256 + thread
       for v1 < 4 {
         load r_in0[v1] width 1 g_in0[a0 * stride(0, 0)] count size(0, 0) - v0 * 4 - v1
       }
@@ -119,15 +109,10 @@ def test_a_lane_moves_the_index() -> None:
 
 def test_lanes_along_rows_leave_their_loop() -> None:
     """A row that repeats: one division for all lanes, and a jump where the row ends."""
-    got = after(
-        "addresses",
-        BUFFERS
-        + """
-      axes [a0 a1] extents [size(0, 0), size(0, 1)] index v0 * 4 vector
-      blocks size(0, 0) * size(0, 1)
-    """,
+    got = walked(
+        2,
+        "v0 * 4 vector",
         """
-      v0 = block * 256 + thread
       for v1 < 4 {
         load r_in0[v1] width 1 g_in0[a1] count size(0, 0) * size(0, 1) - v0 * 4 - v1
       }
@@ -142,15 +127,10 @@ column v0 * 4 % size(0, 1) of size(0, 1) jump 0 - size(0, 1)
 
 def test_lanes_are_written_along_rows_too() -> None:
     """Rows with a gap behind each: it is the jump."""
-    got = after(
-        "addresses",
-        BUFFERS
-        + """
-      axes [a0 a1] extents [size(0, 0), size(0, 1)] index v0 * 4 vector
-      blocks size(0, 0) * size(0, 1)
-    """,
+    got = walked(
+        2,
+        "v0 * 4 vector",
         """
-      v0 = block * 256 + thread
       for v1 < 4 {
         write g_out0[a0 * stride(0, 0) + a1] width 1 r_out0[v1]
       }
@@ -162,15 +142,10 @@ def test_lanes_are_written_along_rows_too() -> None:
 
 def test_lanes_that_were_loaded_stay_in_the_loop() -> None:
     """Where a coordinate was read, the access stands behind that load, lane by lane."""
-    got = after(
-        "addresses",
-        BUFFERS
-        + """
-      axes [a0 a1] extents [size(0, 0), size(0, 1)] index v0 * 4 vector
-      blocks size(0, 0) * size(0, 1)
-    """,
+    got = walked(
+        2,
+        "v0 * 4 vector",
         """
-      v0 = block * 256 + thread
       for v1 < 4 {
         v2 = v1 * 2
         load r_in0[v1] width 1 g_in0[a1 + v2]
@@ -182,15 +157,10 @@ def test_lanes_that_were_loaded_stay_in_the_loop() -> None:
 
 
 def test_columns_stay_in_the_loop() -> None:
-    got = after(
-        "addresses",
-        BUFFERS
-        + """
-      axes [a0 a1] extents [size(0, 0), size(0, 1)] index v0 * 4 vector
-      blocks size(0, 0) * size(0, 1)
-    """,
+    got = walked(
+        2,
+        "v0 * 4 vector",
         """
-      v0 = block * 256 + thread
       for v1 < 4 {
         load r_in0[v1] width 1 g_in0[a0]
       }
@@ -244,15 +214,10 @@ def test_neighbours_that_draw_may_straddle_rows_or_begin_between() -> None:
 
 def test_where_vectors_stay_within_rows_only_the_last_axis_has_lanes() -> None:
     """The others are divided from where the vector begins: the same numbers for all lanes."""
-    got = after(
-        "addresses",
-        BUFFERS
-        + """
-      axes [a0 a1 a2] extents [size(0, 0), size(0, 1), size(0, 2)] index v0 * 4 vector whole
-      blocks size(0, 0) * size(0, 1) * size(0, 2)
-    """,
+    got = walked(
+        3,
+        "v0 * 4 vector whole",
         """
-      v0 = block * 256 + thread
       for v1 < 4 {
         load r_in0[v1] width 1 g_in0[a0 * stride(0, 0) + a2]
         load r_in0[v1] width 1 g_in0[a1 * stride(0, 0) + a2]
@@ -268,15 +233,10 @@ def test_where_vectors_stay_within_rows_only_the_last_axis_has_lanes() -> None:
 
 
 def test_where_vectors_cross_rows_each_lane_is_divided() -> None:
-    got = after(
-        "addresses",
-        BUFFERS
-        + """
-      axes [a0 a1] extents [size(0, 0), size(0, 1)] index v0 * 4 vector
-      blocks size(0, 0) * size(0, 1)
-    """,
+    got = walked(
+        2,
+        "v0 * 4 vector",
         """
-      v0 = block * 256 + thread
       for v1 < 4 {
         load r_in0[v1] width 1 g_in0[a1 * size(0, 0) + a0]
       }

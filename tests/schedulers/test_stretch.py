@@ -204,6 +204,14 @@ def test_a_dozen_blocks_fit_a_processor(arch: int) -> None:
             assert plan["threads_x"] * plan["threads_y"] == 128
 
 
+def planned() -> tuple[FusionDefinition, Tensor, Plan]:
+    x = torch.randn(ROWS, 17)
+    fd = definition([x], softmax)
+    plan = fd.plan([x])
+    assert isinstance(plan, Plan)
+    return fd, x, plan
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -215,10 +223,7 @@ def test_a_dozen_blocks_fit_a_processor(arch: int) -> None:
     ],
 )
 def test_changed_plans_run(changes: dict[str, int]) -> None:
-    x = torch.randn(ROWS, 17)
-    fd = definition([x], softmax)
-    plan = fd.plan([x])
-    assert isinstance(plan, Plan)
+    fd, x, plan = planned()
     torch.testing.assert_close(
         fd.execute([x], plan=plan.replace(**changes))[0], torch.softmax(x, -1)
     )
@@ -235,10 +240,7 @@ def test_changed_plans_run(changes: dict[str, int]) -> None:
     ],
 )
 def test_plan_1(changes: dict[str, int]) -> None:
-    x = torch.randn(ROWS, 17)
-    fd = definition([x], softmax)
-    plan = fd.plan([x])
-    assert isinstance(plan, Plan)
+    fd, x, plan = planned()
     with pytest.raises(UserError, match="is not possible here; expected") as caught:
         fd.execute([x], plan=plan.replace(**changes))
     assert caught.value.rule == "plan-1"
