@@ -48,6 +48,10 @@ def written_out(divide: Callable[[Any, Any], Any]) -> Define:
     return define
 
 
+def by_reciprocal(fd: FusionDefinition, x: Any) -> None:
+    written_out(lambda s, n: s * fd.ops.reciprocal(n))(fd, x)
+
+
 def with_pow(fd: FusionDefinition, x: Any) -> None:
     fd.add_output(fd.ops.sum(fd.ops.pow(x - fd.ops.mean(x, 1, True), 2.0), 1))
 
@@ -65,6 +69,7 @@ WELFORD: dict[str, Define] = {
     "of a value": after_tanh,
     "divided": written_out(lambda s, n: s / n),
     "times the inverse": written_out(lambda s, n: s * (1.0 / n)),
+    "times the reciprocal": by_reciprocal,
     "squared by pow": with_pow,
 }
 
@@ -135,11 +140,6 @@ def other_mean(fd: FusionDefinition, x: Any) -> None:
     fd.add_output(fd.ops.sum(distance * distance, 1))
 
 
-def other_count(fd: FusionDefinition, x: Any) -> None:
-    distance = x - fd.ops.sum(x, 1, True) / (x.size(1) - 1)
-    fd.add_output(fd.ops.sum(distance * distance, 1))
-
-
 def rounded_mean(fd: FusionDefinition, x: Any) -> None:
     distance = x - fd.ops.cast(fd.ops.mean(x, 1, True), DataType.BFloat16)
     fd.add_output(fd.ops.sum(distance * distance, 1))
@@ -148,6 +148,10 @@ def rounded_mean(fd: FusionDefinition, x: Any) -> None:
 def product_of_two(fd: FusionDefinition, x: Any) -> None:
     mean = fd.ops.mean(x, 1, True)
     fd.add_output(fd.ops.sum((x - mean) * (mean - x), 1))
+
+
+def with_cube(fd: FusionDefinition, x: Any) -> None:
+    fd.add_output(fd.ops.sum(fd.ops.pow(x - fd.ops.mean(x, 1, True), 3.0), 1))
 
 
 def sum_is_needed(fd: FusionDefinition, x: Any) -> None:
@@ -176,7 +180,12 @@ def two_reductions(fd: FusionDefinition, x: Any) -> None:
 
 NEITHER: dict[str, Define] = {
     "the mean of another value": other_mean,
-    "another count": other_count,
+    "another count": written_out(lambda s, n: s / (n - 1)),
+    "the inverse of another count": written_out(lambda s, n: s * (1.0 / (n - 1))),
+    "twice the inverse": written_out(lambda s, n: s * (2.0 / n)),
+    "the product with the count": written_out(lambda s, n: s * n),
+    "divided by the inverse": written_out(lambda s, n: s / (1.0 / n)),
+    "cubed by pow": with_cube,
     "a mean that was rounded": rounded_mean,
     "a product of two": product_of_two,
     "the sum is an output": sum_is_needed,
