@@ -7,11 +7,10 @@
 #include "codegen/cuda_expr.h"
 #include "codegen/device_text.h"
 #include "ir/fast_div.h"
+#include "schedule/device.h"
 
 namespace fuser {
 namespace {
-
-constexpr int warp = 32;
 
 // The type of an element.
 std::string type_of(DType dtype, const std::optional<State>& state) {

@@ -10,6 +10,7 @@
 
 #include "lower/passes.h"
 #include "lower/values.h"
+#include "schedule/device.h"
 
 namespace fuser::stage {
 

@@ -8,7 +8,6 @@ namespace {
 
 // Shared memory has 32 banks of one word: so many bytes of a warp's access are served at once.
 constexpr int bank_bytes = 4;
-constexpr int warp = 32;
 
 }  // namespace
 

@@ -12,11 +12,9 @@
 #include "fusion/walks.h"
 #include "lower/passes.h"
 #include "lower/values.h"
+#include "schedule/device.h"
 
 namespace fuser::tile {
-
-inline constexpr int warp = 32;
-inline constexpr int vector_bytes = 16;
 
 enum { K, R };
 

@@ -9,6 +9,10 @@
 
 namespace fuser {
 
+// Of every GPU.
+inline constexpr int warp = 32;          // threads
+inline constexpr int vector_bytes = 16;  // of the widest access of a thread
+
 struct Device {
   int arch = 0;                     // 10 * major + minor: 90 for sm_90
   int processors = 0;               // streaming multiprocessors

@@ -13,7 +13,6 @@
 namespace fuser {
 namespace {
 
-constexpr int warp = 32;
 constexpr int block_threads = 256;
 constexpr int rows_in_flight = 4;
 // What is read along a column outweighs what moves of one of its elements by so much.

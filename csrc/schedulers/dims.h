@@ -10,8 +10,6 @@ namespace fuser {
 
 using Dims = std::vector<std::vector<AxisId>>;  // outermost first
 
-inline constexpr int vector_bytes = 16;
-
 // The least power of two that is not less than n; beyond 2^30 that.
 int ceil_pow2(int64_t n);
 

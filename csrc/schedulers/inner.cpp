@@ -22,7 +22,6 @@
 namespace fuser {
 namespace {
 
-constexpr int warp = 32;
 constexpr int block_threads = 128;  // of rows that a warp or less serves
 constexpr int elements = 4;      // of a thread, of rows without vectors: few kernels serve them all
 constexpr int few_vectors = 4;   // of a row: a thread has one of them

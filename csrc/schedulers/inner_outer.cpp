@@ -20,7 +20,6 @@
 namespace fuser {
 namespace {
 
-constexpr int warp = 32;
 constexpr int most_threads = 512;     // more leave each too few registers for its columns
 constexpr int most_columns = 64;      // partial results a thread keeps in registers
 constexpr int least_registers = 32;   // of a thread, beside its columns and what it has loaded

@@ -10,7 +10,6 @@
 namespace fuser {
 namespace {
 
-constexpr int warp = 32;
 constexpr int register_vectors = 8;     // of a thread: more leave no room for arithmetic
 constexpr int busy_elements = 16;       // of a thread, where instructions decide,
 constexpr int busy_bytes = 96;          // and of all tensors that it reads of them

@@ -14,7 +14,6 @@
 namespace fuser {
 namespace {
 
-constexpr int warp = 32;
 constexpr int most_steps = 8;  // rows in flight a thread
 constexpr int block_threads = 256;
 constexpr int shifted_elements = 32;  // of a thread, in flight

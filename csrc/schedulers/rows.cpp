@@ -14,7 +14,6 @@
 namespace fuser {
 namespace {
 
-constexpr int warp = 32;
 constexpr int block_threads = 128;
 // Rotary embeddings of half types on an H200, share of a copy: 2 rows a thread 90 and 89%, 4 of
 // them 63 and 87, one 86 and 80. Pads with pairs of half types: 4 rows 54%, 8 rows 47, 16 rows 69

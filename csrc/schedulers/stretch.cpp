@@ -6,7 +6,6 @@
 namespace fuser {
 namespace {
 
-constexpr int warp = 32;
 // Of a block in shared memory: the fewer threads a row has, the fewer instructions it takes, down
 // to where eight blocks of 128 are resident. Softmax of rows of 197 elements of bfloat16 on an H100
 // takes 56.0, 58.6, 68.7 and 88.2 us with 4, 8, 16 and 32 threads (a copy 53.7). 1, 4 or 16: few

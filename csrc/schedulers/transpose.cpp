@@ -25,7 +25,6 @@ constexpr int block_threads = 256;
 constexpr int threads_along = 16;  // of a row of the tile
 constexpr int scalar_tile = 128;   // elements of it where nothing is moved by vectors
 constexpr int short_row = 8;       // elements
-constexpr int warp = 32;
 constexpr int run_bytes = 1 << 10;      // of a tile along odd rows: 31 whole sectors and two parts
 constexpr int longest_row = 256;        // elements that one tile holds as a whole
 constexpr int live_registers = 96;      // for the loads of one side
