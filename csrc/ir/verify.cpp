@@ -29,28 +29,6 @@ std::string dtypes_of(std::span<const Expr> args) {
   return joined(names);
 }
 
-// Does an integer of this dtype hold the value?
-bool holds(DType dtype, int64_t v) {
-  switch (dtype) {
-    case DType::Bool:
-      return v == 0 || v == 1;
-    case DType::UInt8:
-      return v >= 0 && v <= 255;
-    case DType::Int8:
-      return v == static_cast<int8_t>(v);
-    case DType::Int16:
-      return v == static_cast<int16_t>(v);
-    case DType::Int32:
-      return v == static_cast<int32_t>(v);
-    case DType::UInt16:
-      return v == static_cast<uint16_t>(v);
-    case DType::UInt32:
-      return v == static_cast<uint32_t>(v);
-    default:
-      return true;
-  }
-}
-
 bool is_host_symbol(Expr e) {
   return e->is_symbol(Symbol::Size) || e->is_symbol(Symbol::Stride) || e->is_symbol(Symbol::Scalar);
 }
@@ -157,8 +135,8 @@ struct Verifier {
       }
       switch (e->kind) {
         case ExprNode::Kind::Constant:
-          FUSER_ASSERT(holds(e->dtype, e->value.integer), here(), "constant ", e->value.integer,
-                       " does not fit ", device_name(e->dtype));
+          FUSER_ASSERT(wrap(e->dtype, e->value.integer) == e->value.integer, here(), "constant ",
+                       e->value.integer, " does not fit ", device_name(e->dtype));
           break;
         case ExprNode::Kind::Symbol:
           symbol(e);
