@@ -85,8 +85,8 @@ py::tuple block_data(const Block& block) {
     } else if (n->kind() == prim::ConstantChunk) {
       attributes["chunks"] = n->i(attr::chunks);
       attributes["dim"] = n->i(attr::dim);
-    } else if (n->kind() == script_region()) {
-      attributes["body"] = graph_data(*n->g(script_region_body()));
+    } else if (n->kind() == script_symbols().region) {
+      attributes["body"] = graph_data(*n->g(script_symbols().body));
     }
     if (!n->blocks().empty()) {
       py::list blocks;

@@ -19,6 +19,16 @@
 
 namespace fuser {
 
+// Kinds of nodes that the fuser's passes make, and their attributes.
+struct ScriptSymbols {
+  c10::Symbol region, sizes, numbers, product, chunk_part, split_part, sizes_part;
+  // Of a result, its bias or None, and the number of dims behind its channels.
+  c10::Symbol add_bias;
+  c10::Symbol body;            // of a region or numbers: the graph
+  c10::Symbol steps, results;  // of sizes
+};
+const ScriptSymbols& script_symbols();
+
 // What the sizes of an op's first result are.
 enum class SizesOf {
   Unknown,
@@ -75,8 +85,6 @@ std::vector<const torch::jit::Value*> roots_of(const torch::jit::Value* v);
 // Products that add a bias to each channel. In a result the channels stand in front of as many dims
 // as the weight has behind its first two.
 bool adds_a_bias(const torch::jit::Node* node);
-// fuser::add_bias, of such a result, its bias or None, and the number of dims behind its channels.
-c10::Symbol add_bias();
 
 // The pass. Before: after differentiation, with profile nodes. After: groups behind guards.
 void fuse_script(std::shared_ptr<torch::jit::Graph>& graph);
@@ -96,8 +104,6 @@ void split_biases(torch::jit::Block* block, const ScriptRules& rules);
 // an If whose branches follow numbers and hold what a definition can express becomes one node,
 // fuser::region, with its graph as an attribute;
 void make_regions(torch::jit::Block* block, const ScriptRules& rules, torch::jit::AliasDb& aliases);
-c10::Symbol script_region();
-c10::Symbol script_region_body();
 // nodes become groups;
 std::vector<torch::jit::Node*> partition(torch::jit::Block* block, const ScriptRules& rules,
                                          torch::jit::AliasDb& aliases);

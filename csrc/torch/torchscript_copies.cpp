@@ -49,7 +49,7 @@ std::string overload_of(const std::string& name) {
 void name_copies(Block* block) {
   for (auto it = block->nodes().begin(); it != block->nodes().end();) {
     Node* const n = *it++;
-    if (n->kind() == script_region()) name_copies(n->g(script_region_body())->block());
+    if (n->kind() == script_symbols().region) name_copies(n->g(script_symbols().body)->block());
     for (Block* inner : n->blocks()) name_copies(inner);
     const std::string name = overload_name(n);
     for (const Copy& copy : copies) {
@@ -66,11 +66,6 @@ void name_copies(Block* block) {
 }  // namespace
 
 void name_copies(Node* group) { name_copies(group->g(attr::Subgraph)->block()); }
-
-Symbol add_bias() {
-  static const Symbol kind = Symbol::fromQualString("fuser::add_bias");
-  return kind;
-}
 
 void register_copies() {
   const auto operation = [](const Node* n) -> Operation {

@@ -27,8 +27,8 @@ ArgumentRole role_of(const Value* v);
 
 // What an op says about an argument that is not a tensor.
 ArgumentRole role_in(const Node* user, size_t place) {
-  if (user->kind() == script_region())
-    return role_of(user->g(script_region_body())->inputs()[place]);
+  if (user->kind() == script_symbols().region)
+    return role_of(user->g(script_symbols().body)->inputs()[place]);
   const auto* schema = user->maybeSchema();
   if (!schema || place >= schema->arguments().size()) return ArgumentRole::Constant;
   const c10::Argument& argument = schema->arguments()[place];
@@ -164,7 +164,8 @@ std::optional<std::vector<Places>> profiled_outputs(const Graph& graph) {
 // Does any value lie otherwise than row-major? Strides of a value without elements do not tell.
 bool moves(const torch::jit::Block& block) {
   for (const Node* n : block.nodes()) {
-    if (n->kind() == script_region() && moves(*n->g(script_region_body())->block())) return true;
+    if (n->kind() == script_symbols().region && moves(*n->g(script_symbols().body)->block()))
+      return true;
     for (const torch::jit::Block* inner : n->blocks())
       if (moves(*inner)) return true;
     for (const Value* v : n->outputs())
@@ -551,13 +552,13 @@ void register_script_operators() {
   };
   // Where a fused group is run unfused.
   const auto region = [](const Node* node) -> torch::jit::Operation {
-    return [code = torch::jit::Code(node->g(script_region_body())->copy(), "region")](
+    return [code = torch::jit::Code(node->g(script_symbols().body)->copy(), "region")](
                Stack& stack) { torch::jit::InterpreterState(code).run(stack); };
   };
   static const torch::jit::RegisterOperators registered({
       sizes_operator(),
       numbers_operator(),
-      Operator(script_region(), region, c10::AliasAnalysisKind::PURE_FUNCTION),
+      Operator(script_symbols().region, region, c10::AliasAnalysisKind::PURE_FUNCTION),
       Operator(c10::prim::CudaFusionGroup, group, c10::AliasAnalysisKind::INTERNAL_SPECIAL_CASE),
       Operator("prim::CudaFusionGuard(...) -> bool", guard, c10::AliasAnalysisKind::FROM_SCHEMA),
   });

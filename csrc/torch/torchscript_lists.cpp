@@ -21,13 +21,12 @@ using namespace torch::jit;  // NOLINT: half the names of this file are its
 std::optional<Symbol> part_of(const Node* n) {
   switch (n->kind()) {
     case aten::chunk:
-      return Symbol::fromQualString("fuser::chunk_part");
+      return script_symbols().chunk_part;
     case aten::split:
-      return Symbol::fromQualString(n->input(1)->type()->kind() == TypeKind::ListType
-                                        ? "fuser::sizes_part"
-                                        : "fuser::split_part");
+      return n->input(1)->type()->kind() == TypeKind::ListType ? script_symbols().sizes_part
+                                                               : script_symbols().split_part;
     case aten::split_with_sizes:
-      return Symbol::fromQualString("fuser::sizes_part");
+      return script_symbols().sizes_part;
     case aten::unbind:
       return aten::select;
     default:

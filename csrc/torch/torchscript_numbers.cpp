@@ -22,16 +22,6 @@ using torch::jit::Value;
 // A node costs about as much as these.
 constexpr size_t least_nodes = 3;
 
-Symbol numbers() {
-  static const Symbol kind = Symbol::fromQualString("fuser::numbers");
-  return kind;
-}
-
-Symbol numbers_body() {
-  static const Symbol name = Symbol::fromQualString("attr::body");
-  return name;
-}
-
 bool is_number(const Value* v) {
   const TypeKind kind = v->type()->kind();
   return kind == TypeKind::IntType || kind == TypeKind::FloatType || kind == TypeKind::BoolType;
@@ -196,8 +186,8 @@ struct Together {
         body->registerOutput(copy->output(i));
       }
     }
-    Node* const made = graph.create(numbers(), given, results.size());
-    made->insertBefore(nodes.front())->g_(numbers_body(), body);
+    Node* const made = graph.create(script_symbols().numbers, given, results.size());
+    made->insertBefore(nodes.front())->g_(script_symbols().body, body);
     for (size_t i = 0; i < results.size(); ++i) {
       made->output(i)->copyMetadata(results[i]);
       results[i]->replaceAllUsesWith(made->output(i));
@@ -210,7 +200,7 @@ struct Together {
 class Remembered {
  public:
   explicit Remembered(const Node* node)
-      : code_(node->g(numbers_body())->copy(), "numbers"), count_(node->inputs().size()) {}
+      : code_(node->g(script_symbols().body)->copy(), "numbers"), count_(node->inputs().size()) {}
 
   void run(Stack& stack) {
     {
@@ -267,7 +257,7 @@ std::optional<Operator> numbers_operator() {
     const auto it = std::make_shared<Remembered>(node);
     return [it](Stack& stack) { it->run(stack); };
   };
-  return Operator(numbers(), operation, c10::AliasAnalysisKind::PURE_FUNCTION);
+  return Operator(script_symbols().numbers, operation, c10::AliasAnalysisKind::PURE_FUNCTION);
 }
 
 }  // namespace fuser

@@ -294,8 +294,8 @@ class Partitioner {
     for (const Node* n : block->nodes()) {
       const ScriptOp* op = find_op(rules_, n);
       count += op && op->computes;
-      if (n->kind() == script_region())
-        count += computing_nodes(n->g(script_region_body())->block());
+      if (n->kind() == script_symbols().region)
+        count += computing_nodes(n->g(script_symbols().body)->block());
       size_t most = 0;
       for (const Block* inner : n->blocks()) most = std::max(most, computing_nodes(inner));
       count += most;

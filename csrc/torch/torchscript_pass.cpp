@@ -138,6 +138,22 @@ bool takes_arguments(const ScriptOp& op, const Node* node) {
 
 }  // namespace
 
+const ScriptSymbols& script_symbols() {
+  const auto of = [](const char* name) { return Symbol::fromQualString(name); };
+  static const ScriptSymbols symbols = {.region = of("fuser::region"),
+                                        .sizes = of("fuser::sizes"),
+                                        .numbers = of("fuser::numbers"),
+                                        .product = of("fuser::product"),
+                                        .chunk_part = of("fuser::chunk_part"),
+                                        .split_part = of("fuser::split_part"),
+                                        .sizes_part = of("fuser::sizes_part"),
+                                        .add_bias = of("fuser::add_bias"),
+                                        .body = of("attr::body"),
+                                        .steps = of("attr::steps"),
+                                        .results = of("attr::results")};
+  return symbols;
+}
+
 ScriptRulesRef script_rules() {
   const std::lock_guard<std::mutex> lock(published().mutex);
   return published().rules;

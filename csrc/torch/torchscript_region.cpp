@@ -178,8 +178,9 @@ void make_region(Node* n, const std::vector<Value*>& captured) {
   Node* copy = body->insertNode(body->createClone(n, [&](Value* v) { return known.at(v); }));
   for (Value* v : copy->outputs()) body->registerOutput(v);
   Graph& graph = *n->owningGraph();
-  Node* region = graph.create(script_region(), captured, n->outputs().size())->insertBefore(n);
-  region->g_(script_region_body(), body);
+  const ScriptSymbols& symbols = script_symbols();
+  Node* region = graph.create(symbols.region, captured, n->outputs().size())->insertBefore(n);
+  region->g_(symbols.body, body);
   for (size_t i = 0; i < n->outputs().size(); ++i) {
     region->output(i)->copyMetadata(n->output(i));
     n->output(i)->replaceAllUsesWith(region->output(i));
@@ -188,16 +189,6 @@ void make_region(Node* n, const std::vector<Value*>& captured) {
 }
 
 }  // namespace
-
-Symbol script_region() {
-  static const Symbol kind = Symbol::fromQualString("fuser::region");
-  return kind;
-}
-
-Symbol script_region_body() {
-  static const Symbol name = Symbol::fromQualString("attr::body");
-  return name;
-}
 
 void make_regions(Block* block, const ScriptRules& rules, AliasDb& aliases) {
   for (auto it = block->nodes().begin(); it != block->nodes().end();) {
@@ -222,10 +213,10 @@ void inline_regions(Block* block) {
   for (auto it = block->nodes().begin(); it != block->nodes().end();) {
     Node* const n = *it++;
     for (Block* inner : n->blocks()) inline_regions(inner);
-    if (n->kind() != script_region()) continue;
+    if (n->kind() != script_symbols().region) continue;
     WithInsertPoint at(n);
     const auto results =
-        insertGraph(*block->owningGraph(), *n->g(script_region_body()), n->inputs());
+        insertGraph(*block->owningGraph(), *n->g(script_symbols().body), n->inputs());
     for (size_t i = 0; i < results.size(); ++i) n->output(i)->replaceAllUsesWith(results[i]);
     n->destroy();
   }

@@ -69,8 +69,8 @@ struct Sizes {
     if (n->kind() == aten::len) return graph.insert(aten::__getitem__, {sizes, 0});
     if (n->kind() == aten::size)
       return n->inputs().size() < 2 ? sizes : graph.insert(aten::__getitem__, {sizes, n->input(1)});
-    static const Symbol product = Symbol::fromQualString("fuser::product");
-    return graph.insertNode(graph.create(product, {sizes}))->output()->setType(IntType::get());
+    Node* const product = graph.insertNode(graph.create(script_symbols().product, {sizes}));
+    return product->output()->setType(IntType::get());
   }
 };
 
@@ -107,7 +107,7 @@ bool is_view(const Value* v) {
 // Is v made along a branch or in a loop, and so perhaps one of several values?
 bool is_chosen(const Value* v) {
   const Symbol kind = v->node()->kind();
-  return kind == script_region() || kind == prim::If || kind == prim::Loop;
+  return kind == script_symbols().region || kind == prim::If || kind == prim::Loop;
 }
 
 // Output i of the group, a view or what a branch gives back, computed behind it instead. False
@@ -263,8 +263,8 @@ std::vector<const Value*> roots_of(const Value* v) {
       left.emplace_back(holder->blocks()[0]->outputs()[place], region);
     } else if (n->kind() == prim::Param && region) {
       left.emplace_back(region->input(place), nullptr);
-    } else if (n->kind() == script_region()) {
-      left.emplace_back(n->g(script_region_body())->outputs()[place], n);
+    } else if (n->kind() == script_symbols().region) {
+      left.emplace_back(n->g(script_symbols().body)->outputs()[place], n);
     } else if (n->kind() == prim::If) {
       for (const Block* b : n->blocks()) left.emplace_back(b->outputs()[place], region);
     } else if (n->kind() == prim::Loop) {
@@ -310,7 +310,8 @@ void split_biases(Block* block, const ScriptRules& rules) {
     Graph& graph = *block->owningGraph();
     WithInsertPoint at(n->next());
     Value* const behind = graph.insertConstant(static_cast<int64_t>(*weight->dim()) - 2);
-    Node* const add = graph.insertNode(graph.create(add_bias(), {result, n->input(2), behind}));
+    Node* const add = graph.insertNode(
+        graph.create(script_symbols().add_bias, {result, n->input(2), behind}));
     result->replaceAllUsesAfterNodeWith(add, add->output()->copyMetadata(result));
     n->replaceInput(2, graph.insertConstant(c10::IValue()));
     n->input(2)->node()->moveBefore(n);

@@ -15,21 +15,6 @@ namespace {
 
 using namespace torch::jit;  // NOLINT: half the names of this file are its
 
-Symbol all_sizes() {
-  static const Symbol kind = Symbol::fromQualString("fuser::sizes");
-  return kind;
-}
-
-Symbol sizes_steps() {
-  static const Symbol name = Symbol::fromQualString("attr::steps");
-  return name;
-}
-
-Symbol sizes_results() {
-  static const Symbol name = Symbol::fromQualString("attr::results");
-  return name;
-}
-
 // Tensors whose sizes, broadcast, a list of sizes is.
 using Sources = std::vector<Value*>;
 
@@ -131,9 +116,10 @@ struct Gathered {
       program.results.push_back(a.other.empty() ? -1 : program.joint(a.other));
       given.push_back(a.node->output());
     }
-    Node* const made = first->owningGraph()->create(all_sizes(), program.tensors, given.size());
+    const ScriptSymbols& symbols = script_symbols();
+    Node* const made = first->owningGraph()->create(symbols.sizes, program.tensors, given.size());
     made->insertBefore(first);
-    made->is_(sizes_steps(), program.steps)->is_(sizes_results(), program.results);
+    made->is_(symbols.steps, program.steps)->is_(symbols.results, program.results);
     for (size_t i = 0; i < given.size(); ++i) {
       made->output(i)->setType(given[i]->type());
       given[i]->replaceAllUsesWith(made->output(i));
@@ -186,7 +172,8 @@ void gather_sizes(Block* block, AliasDb& aliases) {
 
 std::optional<Operator> sizes_operator() {
   const auto operation = [](const Node* node) -> Operation {
-    return [steps = node->is(sizes_steps()), results = node->is(sizes_results()),
+    const ScriptSymbols& symbols = script_symbols();
+    return [steps = node->is(symbols.steps), results = node->is(symbols.results),
             count = node->inputs().size()](Stack& stack) {
       const auto tensors = last(stack, count);
       const size_t joints = steps.size() / 2;
@@ -207,7 +194,7 @@ std::optional<Operator> sizes_operator() {
       for (c10::IValue& v : given) stack.push_back(std::move(v));
     };
   };
-  return Operator(all_sizes(), operation, c10::AliasAnalysisKind::PURE_FUNCTION);
+  return Operator(script_symbols().sizes, operation, c10::AliasAnalysisKind::PURE_FUNCTION);
 }
 
 }  // namespace fuser
