@@ -1,7 +1,7 @@
 // Reductions to an extreme and the place where it is: see reduce.cuh.
 
 //@ takes_place_
-// Whether x at `index` stands before what is held; `beyond`: x > held, or x < held of a minimum.
+// Whether x at `index` stands before what is held; `beyond`: beyond_(R, x, held).
 template <class T>
 DEVICE bool takes_place_(bool beyond, T held, i64 held_index, T x, i64 index) {
   const bool held_nan = held != held, x_nan = x != x;
@@ -9,67 +9,64 @@ DEVICE bool takes_place_(bool beyond, T held, i64 held_index, T x, i64 index) {
   return beyond | (x_nan & !held_nan) | (tie & (index < held_index));
 }
 
-//@ identity_ accumulate_ merge_ : ArgMax
+//@ farthest_ beyond_ extreme_ : ArgMax
 template <class T>
-DEVICE void identity_(ArgMax, ArgState<T>& s) {
-  lowest_(s.f0);
-  s.f1 = 0x7fffffffffffffffll;
+DEVICE void farthest_(ArgMax, T& x) {
+  lowest_(x);
 }
 template <class T>
-DEVICE void accumulate_(ArgMax, ArgState<T>& s, T x, i64 index) {
-  const bool takes = takes_place_(x > s.f0, s.f0, s.f1, x, index);
+DEVICE bool beyond_(ArgMax, T x, T held) {
+  return x > held;
+}
+template <class T>
+DEVICE T extreme_(ArgMax, T a, T b) {
+  return maximum_(a, b);
+}
+
+//@ farthest_ beyond_ extreme_ : ArgMin
+template <class T>
+DEVICE void farthest_(ArgMin, T& x) {
+  highest_(x);
+}
+template <class T>
+DEVICE bool beyond_(ArgMin, T x, T held) {
+  return x < held;
+}
+template <class T>
+DEVICE T extreme_(ArgMin, T a, T b) {
+  return minimum_(a, b);
+}
+
+//@ identity_ accumulate_ merge_ : ArgMax ArgMin
+template <class R, class T>
+DEVICE void identity_(R, ArgState<T>& s) {
+  farthest_(R{}, s.f0);
+  s.f1 = 0x7fffffffffffffffll;
+}
+template <class R, class T>
+DEVICE void accumulate_(R, ArgState<T>& s, T x, i64 index) {
+  const bool takes = takes_place_(beyond_(R{}, x, s.f0), s.f0, s.f1, x, index);
   s.f0 = takes ? x : s.f0;
   s.f1 = takes ? index : s.f1;
 }
-template <class T>
-DEVICE ArgState<T> merge_(ArgMax, ArgState<T> a, ArgState<T> b) {
-  const bool takes = takes_place_(b.f0 > a.f0, a.f0, a.f1, b.f0, b.f1);
+template <class R, class T>
+DEVICE ArgState<T> merge_(R, ArgState<T> a, ArgState<T> b) {
+  const bool takes = takes_place_(beyond_(R{}, b.f0, a.f0), a.f0, a.f1, b.f0, b.f1);
   return ArgState<T>{takes ? b.f0 : a.f0, takes ? b.f1 : a.f1};
 }
 
-//@ identity_ accumulate_ merge_ : ArgMin
-template <class T>
-DEVICE void identity_(ArgMin, ArgState<T>& s) {
-  highest_(s.f0);
-  s.f1 = 0x7fffffffffffffffll;
-}
-template <class T>
-DEVICE void accumulate_(ArgMin, ArgState<T>& s, T x, i64 index) {
-  const bool takes = takes_place_(x < s.f0, s.f0, s.f1, x, index);
-  s.f0 = takes ? x : s.f0;
-  s.f1 = takes ? index : s.f1;
-}
-template <class T>
-DEVICE ArgState<T> merge_(ArgMin, ArgState<T> a, ArgState<T> b) {
-  const bool takes = takes_place_(b.f0 < a.f0, a.f0, a.f1, b.f0, b.f1);
-  return ArgState<T>{takes ? b.f0 : a.f0, takes ? b.f1 : a.f1};
-}
-
-//@ accumulate_ : ArgMax
-// N elements at positions that grow, merged as one: their maximum, then where it is first.
-template <i32 N, class T>
-DEVICE void accumulate_(ArgMax, ArgState<T>& s, const T (&x)[N], const i64 (&at)[N]) {
+//@ accumulate_ : ArgMax ArgMin
+// N elements at positions that grow, merged as one: their extreme, then where it is first.
+template <class R, i32 N, class T>
+DEVICE void accumulate_(R, ArgState<T>& s, const T (&x)[N], const i64 (&at)[N]) {
   ArgState<T> own{x[0], at[N - 1]};
-  UNROLL for (i32 n = 1; n < N; ++n) own.f0 = maximum_(own.f0, x[n]);
+  UNROLL for (i32 n = 1; n < N; ++n) own.f0 = extreme_(R{}, own.f0, x[n]);
   if (own.f0 == own.f0) {
-    UNROLL for (i32 n = N - 2; n >= 0; --n) own.f1 = x[n] < own.f0 ? own.f1 : at[n];
+    UNROLL for (i32 n = N - 2; n >= 0; --n) own.f1 = beyond_(R{}, own.f0, x[n]) ? own.f1 : at[n];
   } else {
     UNROLL for (i32 n = N - 2; n >= 0; --n) own.f1 = x[n] == x[n] ? own.f1 : at[n];
   }
-  s = merge_(ArgMax{}, s, own);
-}
-
-//@ accumulate_ : ArgMin
-template <i32 N, class T>
-DEVICE void accumulate_(ArgMin, ArgState<T>& s, const T (&x)[N], const i64 (&at)[N]) {
-  ArgState<T> own{x[0], at[N - 1]};
-  UNROLL for (i32 n = 1; n < N; ++n) own.f0 = minimum_(own.f0, x[n]);
-  if (own.f0 == own.f0) {
-    UNROLL for (i32 n = N - 2; n >= 0; --n) own.f1 = x[n] > own.f0 ? own.f1 : at[n];
-  } else {
-    UNROLL for (i32 n = N - 2; n >= 0; --n) own.f1 = x[n] == x[n] ? own.f1 : at[n];
-  }
-  s = merge_(ArgMin{}, s, own);
+  s = merge_(R{}, s, own);
 }
 
 //@ accumulate_each : ArgMax ArgMin
