@@ -330,6 +330,28 @@ def test_what_is_reshaped_back_stands_where_it_stood() -> None:
     assert "g_in0[a0 * 24 + a1 * 6 + a2]" in text
 
 
+def test_quotient_and_remainder_of_different_coordinates_stay() -> None:
+    """Of dims that were merged, the outer part of one beside the inner part of another."""
+    fd = FusionDefinition()
+    x = fd.define_tensor([24, 4, 6])
+    parts = fd.ops.permute(fd.ops.split_dim(x, 0, [6, 4]), [0, 2, 3, 1])
+    merged = fd.ops.merge_dims(fd.ops.merge_dims(parts, 0), 1)
+    fd.add_output(fd.ops.slice(merged, [1, 2], [24, 24], [1, 1]) * 2.0)
+    check(
+        fd,
+        [torch.randn(24, 4, 6)],
+        lambda x: x.view(6, 4, 4, 6).permute(0, 2, 3, 1).reshape(24, 24)[1:, 2:] * 2,
+    )
+
+
+def test_quotient_and_remainder_by_another_size_stay() -> None:
+    """Of rows of two, which are the first of four."""
+    fd = FusionDefinition()
+    halves = fd.ops.slice(fd.ops.split_dim(fd.define_tensor([24]), 0, [6, 4]), [0, 0], [6, 2])
+    fd.add_output(fd.ops.slice(fd.ops.merge_dims(halves, 0), [1], [12]) * 2.0)
+    check(fd, [torch.randn(24)], lambda x: x.view(6, 4)[:, :2].reshape(12)[1:] * 2)
+
+
 def test_coordinates_do_not_grow_with_the_number_of_reshapes() -> None:
     texts = []
     for times in (3, 43):
