@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import fx
 from torch._dynamo.backends import cudagraphs as of_torch
-from torch._guards import TracingContext
 from torch._inductor import cudagraph_trees
 from torch._inductor.cudagraph_utils import (
     check_multiple_devices_or_any_cpu_nodes,
@@ -20,12 +19,14 @@ from torch._inductor.cudagraph_utils import (
 )
 from torch._inductor.utils import count_tangents, get_first_incompatible_cudagraph_node
 
+from fuser.adapters.facts import Facts
+
 _log = logging.getLogger(__name__)
 
 Boxed = Callable[[list[Any]], Any]
 
 
-def captured(call: Boxed, module: fx.GraphModule, name: str) -> Boxed:
+def captured(call: Boxed, module: fx.GraphModule, name: str, facts: Facts) -> Boxed:
     """`call`, which runs this graph, recorded in its third run and replayed from then on. Where it
     cannot be, `call`, with one line of log.
 
@@ -33,7 +34,7 @@ def captured(call: Boxed, module: fx.GraphModule, name: str) -> Boxed:
     optimizer does; the graphs' pool takes the results of one run back in the next. And Dynamo,
     before it traces an optimizer, asks the trees of graphs for the one that ran last.
     """
-    still = _places_that_stay(module, name)
+    still = _places_that_stay(module, name, facts)
     reason = _why_not(module, still)
     if reason is not None:
         _log.warning("no CUDA graph of a %s graph: %s", name, reason)
@@ -62,15 +63,13 @@ def captured(call: Boxed, module: fx.GraphModule, name: str) -> Boxed:
     return run
 
 
-def _places_that_stay(module: fx.GraphModule, name: str) -> set[int]:
+def _places_that_stay(module: fx.GraphModule, name: str, facts: Facts) -> set[int]:
     """The arguments that lie where they lay: parameters and buffers, and for the backward graph all
     that the forward graph keeps.
     """
     if name == "backward":
         return set(range(count_tangents(module)))
-    context = TracingContext.try_get()
-    metadata = context.fw_metadata if context is not None else None
-    return set(metadata.static_input_indices or ()) if metadata is not None else set()
+    return set(facts.static)
 
 
 def _why_not(module: fx.GraphModule, still: Collection[int]) -> str | None:

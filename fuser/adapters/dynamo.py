@@ -26,6 +26,7 @@ from fuser import UserError
 from fuser.adapters import aten
 from fuser.adapters.attention import drop_constant_masks
 from fuser.adapters.donation import take_memory
+from fuser.adapters.facts import Facts, facts_now, strides_now
 from fuser.adapters.layouts import (
     lay_out_for_readers,
     write_slices_apart,
@@ -43,6 +44,9 @@ from fuser.adapters.sizes import settle_sizes
 from fuser.adapters.unwrapped import note_half, unwrapping
 from fuser.adapters.upsampling import repeat_by_views
 from fuser.adapters.views import drop_views, memory_of, owner_of
+
+# What AOTAutograd compiles, by the beginning of its argument's name.
+COMPILERS = {"fw": "forward", "bw": "backward", "inference": "inference"}
 
 
 @dataclass(frozen=True)
@@ -86,14 +90,25 @@ def options_of(given: Mapping[str, Any] | None) -> Options:
 
 
 def compile_graph(
-    module: fx.GraphModule, inputs: Sequence[Any], *, name: str = "graph", options: Options
+    module: fx.GraphModule,
+    inputs: Sequence[Any],
+    *,
+    name: str = "graph",
+    options: Options,
+    facts: Facts | None = None,
+    loaded: bool = False,
 ) -> Callable[[list[Any]], Any]:
-    """A graph whose nodes carry FakeTensors as a boxed function; what AOTAutograd calls."""
+    """A graph whose nodes carry FakeTensors as a boxed function; what AOTAutograd calls. facts: if
+    they are known; loaded: the graph was saved, and is compiled again.
+    """
+    facts = facts_now(name) if facts is None else facts
     report = note_graph(name)
     with report.timed("regions"):
-        parts = _regions(module.graph, inputs, name, options)
+        parts = _regions(module.graph, inputs, name, options, facts)
+        if not loaded and facts.kept is not None and (strides := strides_now()) is not None:
+            strides += result_strides(module.graph, facts)
     if name == "forward":
-        report.kept = _kept_bytes(module.graph)
+        report.kept = _kept_bytes(module.graph, facts)
     report.note_parts(parts.regions, parts.left)
     with report.timed("definitions"):
         call, definitions = program(module, parts, strict_from_environment())
@@ -102,19 +117,21 @@ def compile_graph(
     if options.cudagraphs:
         from fuser.adapters.cudagraphs import captured  # loads half of Inductor
 
-        return captured(call, module, name)
-    note_half(name, module.graph, call)
+        return captured(call, module, name, facts)
+    note_half(name, module.graph, call, facts, loaded)
     return call
 
 
-def _regions(graph: fx.Graph, inputs: Sequence[Any], name: str, options: Options) -> Partition:
+def _regions(
+    graph: fx.Graph, inputs: Sequence[Any], name: str, options: Options, facts: Facts
+) -> Partition:
     """The graph cut into regions, with views, slices and layouts as these want them."""
-    donated = _donated(graph) if name == "backward" else set()
+    donated = _donated(graph, facts)
     settle_sizes(graph)
     if name == "inference":
         repeat_by_views(graph)
     take_strides(graph, inputs)
-    strides, places = _kept_for_backward(graph) if name == "forward" else (None, range(0))
+    places = _kept_for_backward(graph, facts)
     drop_views(graph, places)
     keep_old_values(graph, places)
     parts = partition(graph, options.min_nodes, final_writes(graph))
@@ -125,43 +142,28 @@ def _regions(graph: fx.Graph, inputs: Sequence[Any], name: str, options: Options
     makers = {n for nodes in parts.regions for n in nodes}
     lay_out_for_readers(graph, makers, kept)
     parts.regions += [[copy] for copy in pad_products(graph, makers, kept)]
-    results = _results(graph)
-    if strides is not None:
-        strides += [_strides(n) for n in results[_tokens() :]]
     if not options.cudagraphs:  # what is replayed finds the arguments as they were recorded
         take_memory(graph, parts.regions, donated)
     return parts
 
 
-def _donated(graph: fx.Graph) -> set[fx.Node]:
-    """What of that which is kept for a backward graph nobody reads behind it. AOTAutograd refuses a
-    second backward pass of graphs that may write there; ours look who calls, so it is not told.
-    """
-    context = TracingContext.try_get()
-    if context is None or context.fw_metadata is None:
-        return set()
-    places = context.fw_metadata.bw_donated_idxs or ()
-    context.fw_metadata.bw_donated_idxs = []
+def _donated(graph: fx.Graph, facts: Facts) -> set[fx.Node]:
+    """What of that which is kept for a backward graph nobody reads behind it."""
     nodes = [n for n in graph.nodes if n.op == "placeholder"]
     sharing = Counter(memory for n in nodes for memory in memory_of(n))
-    given = ((nodes[i], memory_of(nodes[i])) for i in places)
+    given = ((nodes[i], memory_of(nodes[i])) for i in facts.donated)
     return {n for n, memory in given if memory and all(sharing[m] == 1 for m in memory)}
 
 
-def _kept_for_backward(graph: fx.Graph) -> tuple[list[Any] | None, range]:
-    """The list in which AOTAutograd wants the strides of all results of a forward graph, None where
-    it does not ask; and the places of those that only the backward graph reads.
-    """
-    context = TracingContext.try_get()
-    if context is None or context.output_strides is None or context.fw_metadata is None:
-        return None, range(0)
-    first = _tokens() + context.fw_metadata.num_forward
-    return context.output_strides, range(first, len(_results(graph)))
+def _kept_for_backward(graph: fx.Graph, facts: Facts) -> range:
+    """The places of results that only the backward graph reads."""
+    count = len(_results(graph))
+    return range(count if facts.kept is None else facts.kept, count)
 
 
-def _kept_bytes(graph: fx.Graph) -> int:
+def _kept_bytes(graph: fx.Graph, facts: Facts) -> int:
     """Of memory that only the backward graph reads; no arguments of the graph."""
-    results, (_, places) = _results(graph), _kept_for_backward(graph)
+    results, places = _results(graph), _kept_for_backward(graph, facts)
     seen = {owner_of(n) for n in results[: places.start] if isinstance(n, fx.Node)}
     kept = {owner_of(results[i]) for i in places} - seen
     made = (n for n in kept if n.op == "call_function")
@@ -169,13 +171,9 @@ def _kept_bytes(graph: fx.Graph) -> int:
     return sum(n for n in sizes if type(n) is int)
 
 
-def _tokens() -> int:
-    """How many results of a forward graph only keep ops with effects in order; they come first, and
-    AOTAutograd does not count them.
-    """
-    context = TracingContext.try_get()
-    metadata = context.fw_metadata if context is not None else None
-    return len(metadata.tokens) if metadata is not None else 0
+def result_strides(graph: fx.Graph, facts: Facts) -> list[tuple[int, ...] | None]:
+    """Of the results of a compiled graph, as AOTAutograd is told them."""
+    return [_strides(n) for n in _results(graph)[facts.tokens :]]
 
 
 def _results(graph: fx.Graph) -> list[Any]:
@@ -264,11 +262,7 @@ def compilers(options: Options) -> dict[str, Callable[..., Any]]:
 
         return compile_one
 
-    return {
-        "fw_compiler": compiler("forward"),
-        "bw_compiler": compiler("backward"),
-        "inference_compiler": compiler("inference"),
-    }
+    return {f"{short}_compiler": compiler(name) for short, name in COMPILERS.items()}
 
 
 def autograd(options: Options | None = None, **instead: Any) -> Callable[..., Any]:
@@ -291,13 +285,13 @@ def backend(
     """The backend that torch.compile looks up by the name "fuser"."""
     if mode not in (None, "default"):
         raise UserError(f"backend='fuser': no mode {mode!r}", rule="compile-mode")
-    compile_module = autograd(options_of(options))
+    chosen = options_of(options)
     _guard_forward_ad()
     if has_tangents():
         return module
     drop_constant_masks(module)
     with unwrapping(inputs) as made:
-        compiled: Callable[..., Any] = compile_module(module, inputs)
+        compiled: Callable[..., Any] = autograd(chosen)(module, inputs)
     return made.function(compiled)
 
 

@@ -20,31 +20,14 @@ from torch._guards import TracingContext
 from torch._subclasses import FakeTensor
 
 from fuser._native import load_torch
+from fuser.adapters.facts import Facts, metadata_now
 
 Compiled = Callable[..., Any]
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter, FakeTensor)
 
-# Of AOTAutograd's ViewAndMutationMeta: what its wrappers are for. Not every torch has all of them.
-_WRAPPED = (
-    "num_mutated_inp_runtime_indices",
-    "num_mutated_graph_handled_indices",
-    "num_outputs_aliased",
-    "num_intermediate_bases",
-    "num_outputs_rng_offset",
-    "num_graphsafe_rng_states",
-    "num_symints_saved_for_bw",
-    "num_tensors_saved_with_no_vc_check",
-    "num_opaque_objects_saved_for_bw",
-    "num_backward_tokens",
-    "tokens",
-    "act_input_indices",
-    "act_input_paths",
-    "dynamic_outputs",
-    "indices_of_inputs_that_requires_grad_with_mutations_in_bw",
-)
-
-# Where AOTAutograd's metadata, which both halves are compiled with, leads to what we know of them.
+# Where AOTAutograd's metadata, which both halves are compiled with, leads to what we know of them;
+# halves that were saved are loaded while their function is made.
 _ATTRIBUTE = "_fuser_unwrapped"
 
 
@@ -74,20 +57,24 @@ class _Forward:
         self.deterministic = torch.are_deterministic_algorithms_enabled()
         self.switch = weakref.ref(made.switch)
 
-    def run_with(self, backward: Compiled | None, metadata: Any, graph: fx.Graph | None) -> None:
+    def run_with(self, backward: Compiled | None, graph: fx.Graph | None, facts: Facts) -> None:
         """From now on, by these two."""
         switch = self.switch()
-        gradients = _gradients(graph, self, metadata) if graph is not None else ([], [])
+        gradients = _gradients(graph, self, facts) if graph is not None else ([], [])
         if switch is None or gradients is None:
             return
         switch.function = load_torch().DirectFunction(
             self.call,
             backward,
-            len(metadata.output_info),
+            facts.outputs,
             *gradients,
             self.deterministic,
             tuple,
         )
+
+    def __reduce__(self) -> Any:
+        """None, where AOTAutograd saves its metadata."""
+        return type(None), ()
 
 
 _making: ContextVar[Unwrapped | None] = ContextVar("making", default=None)
@@ -104,59 +91,51 @@ def unwrapping(inputs: Sequence[Any]) -> Iterator[Unwrapped]:
         _making.reset(before)
 
 
-def note_half(name: str, graph: fx.Graph, call: Compiled) -> None:
-    """AOTAutograd had a graph compiled: "forward", "backward" or "inference"."""
-    context = TracingContext.try_get()
-    metadata = context.fw_metadata if context is not None else None
-    if metadata is None:
+def note_half(name: str, graph: fx.Graph, call: Compiled, facts: Facts, loaded: bool) -> None:
+    """A graph was compiled: "forward", "backward" or "inference", as AOTAutograd's compiler or
+    since it was saved.
+    """
+    made = _making.get()
+    link: Any = made if loaded else metadata_now()
+    if link is None:
         return
     if name == "backward":
-        forward = getattr(metadata, _ATTRIBUTE, None)
+        forward = getattr(link, _ATTRIBUTE, None)
         if forward is not None:
-            forward.run_with(call, metadata, graph)
+            forward.run_with(call, graph, facts)
         return
-    made = _making.get()
-    if made is None or _needs_wrappers(metadata) or not _is_plain(graph, made.inputs):
+    if made is None or not facts.plain or _is_watched() or not _is_plain(graph, made.inputs):
         return
     made.forward = _Forward(made, graph, call)
     if name == "forward":
-        setattr(metadata, _ATTRIBUTE, made.forward)
-    elif made.forward.results == len(metadata.output_info):
-        made.forward.run_with(None, metadata, None)
+        setattr(link, _ATTRIBUTE, made.forward)
+    elif made.forward.results == facts.outputs:
+        made.forward.run_with(None, None, facts)
     else:
         made.forward = None
 
 
 def _gradients(
-    graph: fx.Graph, forward: _Forward, metadata: Any
+    graph: fx.Graph, forward: _Forward, facts: Facts
 ) -> tuple[list[tuple[int, list[int], list[int]]], list[int]] | None:
     """Which results have gradients, and how the backward graph wants them; and the inputs that
     autograd is not shown, since none arrive at them. None where the graph takes other things.
     """
-    wanted = [n for n, info in enumerate(metadata.output_info) if info.requires_grad]
     taken, given = _inputs(graph), _results(graph)
-    kept = forward.results - len(metadata.output_info)
-    if len(taken) != kept + len(wanted) or len(given) != forward.count:
+    kept = forward.results - facts.outputs
+    if len(taken) != kept + len(facts.wanted) or len(given) != forward.count:
         return None
     if not all(map(_is_tensor, taken)):
         return None
     tangents = [
         (place, list(value.shape), list(value.stride()))
-        for place, value in zip(wanted, taken[kept:], strict=True)
+        for place, value in zip(facts.wanted, taken[kept:], strict=True)
     ]
-    detached = [
-        n
-        for n, info in enumerate(metadata.input_info)
-        if given[n] is None and info.requires_grad and not info.is_leaf
-    ]
-    return tangents, detached
+    return tangents, [n for n in facts.inner if given[n] is None]
 
 
-def _needs_wrappers(metadata: Any) -> bool:
-    if any(getattr(metadata, name, None) for name in _WRAPPED):
-        return True
-    if getattr(metadata, "grad_enabled_mutation", None) is not None:
-        return True
+def _is_watched() -> bool:
+    """Do hooks, transforms or compiled autograd want to see what runs?"""
     context = TracingContext.try_get()
     hooks: Any = torch._C._autograd._top_saved_tensors_default_hooks(True)
     transforms: Any = torch._C._functorch.peek_interpreter_stack()

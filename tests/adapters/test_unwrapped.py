@@ -5,15 +5,12 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable
-from dataclasses import fields
 from typing import Any
 
 import pytest
 import torch
-from torch._functorch._aot_autograd.schemas import ViewAndMutationMeta
 
 import fuser
-from fuser.adapters import unwrapped
 
 WRAPPERS = "_aot_autograd/runtime_wrappers.py"
 
@@ -49,24 +46,6 @@ def gradients(results: Any, inputs: Any, seeds: Any = None) -> Any:
 
 def same(found: Any, expected: Any) -> None:
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
-
-
-# What AOTAutograd's metadata says of functions that need no wrappers too, or of those that are none
-# of tensors alone, which _is_plain() refuses.
-NEED_NO_WRAPPERS = {
-    *("input_info", "output_info", "keep_input_mutations", "static_input_indices"),
-    *("traced_tangents", "traced_tangents_descs", "traced_tangent_metas"),
-    *("subclass_inp_meta", "subclass_fw_graph_out_meta", "subclass_tangent_meta"),
-    *("grad_enabled_mutation", "deterministic", "bw_donated_idxs", "saved_tensor_is_graph_input"),
-    *("graphsafe_rng_state_index", "graphsafe_rng_device", "mutated_inp_stream_indices"),
-    *("compile_id_str", "tangent_source_stack_traces"),
-}
-
-
-def test_all_that_the_metadata_says_is_known() -> None:
-    """A field that a new torch adds or renames may stand for a new wrapper."""
-    said = {f.name for f in fields(ViewAndMutationMeta)}
-    assert said - {*unwrapped._WRAPPED} - NEED_NO_WRAPPERS == set()
 
 
 def test_gradients() -> None:
