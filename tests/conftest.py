@@ -19,6 +19,7 @@ from tests.sampling import VARIABLE as THOROUGH_VARIABLE
 _IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ
 if not _IS_WORKER:
     os.environ["FUSER_CACHE_DIR"] = tempfile.mkdtemp(prefix="fuser-test-cache-")
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = tempfile.mkdtemp(prefix="fuser-test-torch-")
 
 # Before torch, which reads it once.
 if gpus := visible_devices(os.environ):
@@ -75,7 +76,8 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 def pytest_unconfigure() -> None:
     if not _IS_WORKER:
-        shutil.rmtree(os.environ["FUSER_CACHE_DIR"], ignore_errors=True)
+        for name in ("FUSER_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"):
+            shutil.rmtree(os.environ[name], ignore_errors=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

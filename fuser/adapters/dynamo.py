@@ -276,6 +276,15 @@ def autograd(options: Options | None = None, **instead: Any) -> Callable[..., An
     return aot_autograd(**arguments | instead)
 
 
+def _saved(module: fx.GraphModule, inputs: Sequence[Any]) -> Any | None:
+    """fuser.adapters.saved; None where torch has not all that it is made of, or would not cache."""
+    try:
+        from fuser.adapters import saved
+    except ImportError:
+        return None
+    return saved if saved.is_on() and saved.is_known(module, inputs) else None
+
+
 def backend(
     module: fx.GraphModule,
     inputs: Sequence[Any],
@@ -290,8 +299,13 @@ def backend(
     if has_tangents():
         return module
     drop_constant_masks(module)
+    saved = _saved(module, inputs)
     with unwrapping(inputs) as made:
-        compiled: Callable[..., Any] = autograd(chosen)(module, inputs)
+        if saved is None:
+            compiled: Callable[..., Any] = autograd(chosen)(module, inputs)
+        else:
+            with saved.saving(chosen) as ours:
+                compiled = autograd(chosen, **ours)(module, inputs)
     return made.function(compiled)
 
 

@@ -48,9 +48,11 @@ def same(found: Any, expected: Any) -> None:
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_gradients() -> None:
-    """The first backward pass compiles its graph; from the next call on both are in one node, also
-    where gradients are expanded or laid out otherwise, and where the graph is kept.
+@pytest.mark.parametrize("saved", [False, True])
+def test_gradients(saved: bool) -> None:
+    """Where graphs are saved, both are compiled at once; elsewhere the first backward pass compiles
+    its graph. Then both are in one node, also where gradients are expanded or laid out otherwise,
+    and where the graph is kept.
     """
 
     def f(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -58,8 +60,9 @@ def test_gradients() -> None:
 
     run = compiled(f)
     x, y = leaf(4, 8), leaf(8)
-    early = run(x, y)
-    assert is_wrapped(run, x, y)
+    with torch._functorch.config.patch(enable_autograd_cache=saved):
+        early = run(x, y)
+    assert is_wrapped(run, x, y) is not saved
     seeds = [torch.ones(()).expand(4, 8), torch.rand(8, 4).t()]
     wanted = gradients(f(x, y), [x, y], seeds)
     for results in (early, run(x, y), early):

@@ -1,0 +1,261 @@
+"""Graphs that another process has traced: torch's cache of AOTAutograd, for our compilers.
+
+Torch looks for what Dynamo made in its folder of caches, by a key of the graph, its inputs and all
+that torch depends on. A hit gives the forward and the backward graph as AOTAutograd handed them to
+our compilers, with no tracing and no partitioning; we compile them again, from kernels that lie on
+disk. Files, their folder, when they are read, and how graphs become bytes are torch's.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import fx
+from torch._functorch import config as functorch_config
+from torch._functorch._aot_autograd import autograd_cache
+from torch._functorch._aot_autograd.autograd_cache import (
+    BypassAOTAutogradCache,
+    should_use_local_autograd_cache,
+    should_use_remote_autograd_cache,
+)
+from torch._functorch._aot_autograd.schemas import SerializableAOTDispatchCompiler
+from torch._guards import detect_fake_mode
+from torch._inductor import codecache
+from torch._inductor import config as inductor_config
+from torch._inductor.output_code import OutputCode
+from torch._subclasses import FakeTensor, FakeTensorMode
+from torch.compiler import config as compiler_config
+from torch.fx._graph_pickler import GraphPickler
+from torch.fx._graph_pickler import Options as Pickling
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._pytree import tree_map_only
+
+import fuser
+from fuser.adapters import dynamo
+from fuser.adapters.facts import Facts, facts_now
+
+# What else this is made of. An older torch lacks some of it, and a newer one may.
+for _owner, _name in (
+    (functorch_config, "bundled_autograd_cache"),
+    (functorch_config, "force_non_lazy_backward_lowering"),
+    (compiler_config, "cache_key_tag"),
+    (autograd_cache, "should_bundle_autograd_cache"),
+):
+    if not hasattr(_owner, _name):
+        raise ImportError(f"torch has no {_name}")
+
+# What torch's key says of Inductor's code generators, none of which runs: to load them takes longer
+# than to trace a small network.
+_GENERATORS: dict[str, Any] = {
+    "init_backend_registration": lambda: None,
+    "custom_backend_passes": {},
+    "custom_backend_codegen_configs": {},
+}
+# Of ops outside, the key does not know how they are traced.
+_NAMESPACES = {"aten", "prims", "prim", "rngprims"}
+# Behind it, results are views for autograd.
+_VIEWS = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
+_PLAIN = (torch.Tensor, torch.nn.Parameter, FakeTensor)
+
+Strides = list[tuple[int, ...] | None]
+
+
+@dataclass(eq=False)
+class SavedGraph(OutputCode):
+    """A compiled graph, which torch calls, writes and reads.
+
+    traced   the graph as AOTAutograd handed it over and its example inputs, until it is written
+    strides  of the results of a forward graph: the backward graph was made for these
+    """
+
+    name: str
+    options: dynamo.Options
+    facts: Facts
+    strides: Strides
+    call: Callable[[list[Any]], Any] | None
+    traced: list[Any]
+    content: bytes = b""
+
+    def __post_init__(self) -> None:
+        self._boxed_call = True  # of the instance: torch's wrappers take over what it has
+
+    def __call__(self, inputs: Any) -> Any:
+        assert self.call is not None
+        return self.call(inputs)
+
+    def prepare_for_serialization(self) -> None:
+        """Called for a copy of it, which is pickled then."""
+        if not self.content:
+            if not self.traced:
+                raise BypassAOTAutogradCache("fuser: the graph was compiled outside of the cache")
+            self.content = _written(*self.traced)
+            self.traced.clear()
+        self.call, self.traced = None, []
+
+    def post_compile(self, example_inputs: Any, constants: Any, graph_kwargs: Any) -> None:
+        """Called for what was read, as AOTAutograd would compile it."""
+        if self.call is not None:
+            return
+        mode = detect_fake_mode(example_inputs) or FakeTensorMode(shape_env=ShapeEnv())
+        with torch.no_grad(), torch._C._DisableAutocast():
+            module, inputs = _read(self.content, mode)
+            self.call = dynamo.compile_graph(
+                module,
+                inputs,
+                name=self.name,
+                options=self.options,
+                facts=self.facts,
+                loaded=True,
+            )
+            if self.name == "forward" and self.strides != dynamo.result_strides(
+                module.graph, self.facts
+            ):
+                raise BypassAOTAutogradCache("fuser: results with other strides")
+
+    def set_triton_bundle(self, triton_bundle: Any) -> None:
+        """There is none."""
+
+
+def is_on() -> bool:
+    """Does torch cache what AOTAutograd makes, as it is set now?"""
+    cached = should_use_local_autograd_cache() or should_use_remote_autograd_cache()
+    return bool(cached and inductor_config.fx_graph_cache)
+
+
+def is_known(module: fx.GraphModule, inputs: Sequence[Any]) -> bool:
+    """Does torch's key say all of this graph of Dynamo's: no ops of others, no tensors inside, no
+    subclasses, no inputs that share memory, for which AOTAutograd adds guards that are not saved?
+    """
+    tensors = [t for t in inputs if isinstance(t, torch.Tensor)]
+    if any(type(t) not in _PLAIN or t.layout != torch.strided for t in tensors):
+        return False
+    if len({t.untyped_storage()._cdata for t in tensors}) != len(tensors):
+        return False
+    modules = [m for m in module.modules() if isinstance(m, fx.GraphModule)]
+    return all(_is_known(m, node) for m in modules for node in m.graph.nodes)
+
+
+def _is_known(module: fx.GraphModule, node: fx.Node) -> bool:
+    if node.op == "get_attr":
+        value: Any = module
+        for name in str(node.target).split("."):
+            value = getattr(value, name, None)
+        return isinstance(value, fx.GraphModule)
+    op = node.target
+    if isinstance(op, torch._ops.OpOverloadPacket):
+        return op._qualified_op_name.split("::")[0] in _NAMESPACES
+    return not isinstance(op, torch._ops.OpOverload) or op.namespace in _NAMESPACES
+
+
+@contextmanager
+def saving(options: dynamo.Options) -> Iterator[dict[str, Any]]:
+    """The arguments that AOTAutograd calls its compilers, whose results it can save while it runs
+    inside. It writes both halves of a function into one file, so that the backward graph is
+    compiled with the forward graph, not when it is first wanted.
+    """
+    made: list[SavedGraph] = []
+    key = (compiler_config.cache_key_tag, fuser.__version__, _sources(), options, *_state())
+    halves: Any = {"bundled_autograd_cache": True, "force_non_lazy_backward_lowering": True}
+    tag: Any = {"cache_key_tag": repr(key)}
+    try:
+        with (
+            functorch_config.patch(halves),
+            compiler_config.patch(tag),  # type: ignore[attr-defined]
+            patch.multiple(codecache, create=True, **_GENERATORS),
+        ):
+            yield {
+                f"{short}_compiler": _compiler(name, options, made)
+                for short, name in dynamo.COMPILERS.items()
+            }
+    finally:
+        for graph in made:
+            graph.traced.clear()
+
+
+def _compiler(name: str, options: dynamo.Options, made: list[SavedGraph]) -> Any:
+    def compile_one(module: fx.GraphModule, inputs: Sequence[Any]) -> SavedGraph:
+        facts = facts_now(name)
+        traced = [_copied(module.graph), _known_to_torch(list(inputs))]
+        call = dynamo.compile_graph(module, inputs, name=name, options=options, facts=facts)
+        strides = dynamo.result_strides(module.graph, facts) if name == "forward" else []
+        made.append(SavedGraph(name, options, facts, strides, call, traced))
+        return made[-1]
+
+    return SerializableAOTDispatchCompiler(SavedGraph, compile_one)
+
+
+@cache
+def _sources() -> str:
+    """A digest of what rewrites graphs before, and after, they are saved."""
+    digest = hashlib.sha256()
+    folder = Path(__file__).parents[1]
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(f"{path.relative_to(folder)}\n".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _state() -> Iterator[Any]:
+    """What tracing depends on and not every torch has in its key."""
+    for device in ("cpu", "cuda"):
+        yield torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
+    for kernels in ("flash", "mem_efficient", "math", "cudnn"):
+        yield getattr(torch.backends.cuda, f"{kernels}_sdp_enabled")()
+    yield torch.backends.cudnn.enabled, torch.backends.cudnn.deterministic
+    yield torch.backends.mkldnn.enabled
+
+
+def _copied(graph: fx.Graph) -> fx.Graph:
+    """As it is before passes change it, with what they read of its nodes."""
+    result = copy.deepcopy(graph)
+    known: dict[str, str] = {}  # traces that are equal are written once
+    for node in result.nodes:
+        meta = node.meta
+        node.meta = {"val": _known_to_torch(meta["val"])} if "val" in meta else {}
+        for name in ("original_aten", "stack_trace"):
+            if meta.get(name):
+                text = str(meta[name])
+                node.meta[name] = known.setdefault(text, text)
+    return result
+
+
+def _known_to_torch(values: Any) -> Any:
+    """FakeTensors that are views for autograd, as those are that were not traced, have no form in
+    bytes: in their place, others of the same memory.
+    """
+
+    def known(value: FakeTensor) -> Any:
+        return torch.ops.aten.alias.default(value) if value._is_view() else value
+
+    with torch._C._AutoDispatchBelowAutograd(), torch._C._ExcludeDispatchKeyGuard(_VIEWS):
+        return tree_map_only(FakeTensor, known, values)
+
+
+def _written(graph: fx.Graph, inputs: Sequence[Any]) -> bytes:
+    """In torch's own form. Raises BypassAOTAutogradCache for what has none."""
+    if any(node.op in ("get_attr", "call_module") for node in graph.nodes):
+        raise BypassAOTAutogradCache("fuser: a graph with attributes")
+    try:
+        module = fx.GraphModule(torch.nn.Module(), graph)
+        return GraphPickler.dumps((module, inputs), Pickling(ops_filter=_is_of_torch))
+    except Exception as error:
+        raise BypassAOTAutogradCache(f"fuser: {error}") from error
+
+
+def _is_of_torch(name: str) -> bool:
+    return any(name.startswith(f"torch.ops.{namespace}.") for namespace in _NAMESPACES)
+
+
+def _read(content: bytes, mode: FakeTensorMode) -> tuple[fx.GraphModule, Sequence[Any]]:
+    read: Any = GraphPickler.loads(content, mode)
+    module, inputs = read
+    return module, inputs
