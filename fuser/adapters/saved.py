@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -37,6 +38,7 @@ from torch.compiler import config as compiler_config
 from torch.fx._graph_pickler import GraphPickler
 from torch.fx._graph_pickler import Options as Pickling
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_map_only
 
 import fuser
@@ -184,7 +186,7 @@ def saving(options: dynamo.Options) -> Iterator[dict[str, Any]]:
 def _compiler(name: str, options: dynamo.Options, made: list[SavedGraph]) -> Any:
     def compile_one(module: fx.GraphModule, inputs: Sequence[Any]) -> SavedGraph:
         facts = facts_now(name)
-        traced = [_copied(module.graph), _known_to_torch(list(inputs))]
+        traced = [_copied(module), _known_to_torch(list(inputs))]
         call = dynamo.compile_graph(module, inputs, name=name, options=options, facts=facts)
         strides = dynamo.result_strides(module.graph, facts) if name == "forward" else []
         made.append(SavedGraph(name, options, facts, strides, call, traced))
@@ -214,9 +216,9 @@ def _state() -> Iterator[Any]:
     yield torch.backends.mkldnn.enabled
 
 
-def _copied(graph: fx.Graph) -> fx.Graph:
+def _copied(module: fx.GraphModule) -> fx.GraphModule:
     """As it is before passes change it, with what they read of its nodes."""
-    result = copy.deepcopy(graph)
+    result = copy.deepcopy(module.graph)
     known: dict[str, str] = {}  # traces that are equal are written once
     for node in result.nodes:
         meta = node.meta
@@ -225,7 +227,8 @@ def _copied(graph: fx.Graph) -> fx.Graph:
             if meta.get(name):
                 text = str(meta[name])
                 node.meta[name] = known.setdefault(text, text)
-    return result
+    inside = {str(n.target) for n in result.nodes if n.op in ("get_attr", "call_module")}
+    return fx.GraphModule({name: attrgetter(name)(module) for name in inside}, result)
 
 
 def _known_to_torch(values: Any) -> Any:
@@ -240,13 +243,18 @@ def _known_to_torch(values: Any) -> Any:
         return tree_map_only(FakeTensor, known, values)
 
 
-def _written(graph: fx.Graph, inputs: Sequence[Any]) -> bytes:
-    """In torch's own form. Raises BypassAOTAutogradCache for what has none."""
-    if any(node.op in ("get_attr", "call_module") for node in graph.nodes):
-        raise BypassAOTAutogradCache("fuser: a graph with attributes")
+def _written(module: fx.GraphModule, inputs: Sequence[Any]) -> bytes:
+    """In torch's own form. Raises BypassAOTAutogradCache for what has none. Tensors inside stand in
+    the function as numbers, which the key says.
+    """
+    for node in module.graph.nodes:
+        if node.op in ("get_attr", "call_module"):
+            value = attrgetter(str(node.target))(module)
+            if type(value) is not torch.Tensor or value.device.type != "cpu":
+                raise BypassAOTAutogradCache(f"fuser: a graph with {type(value).__name__} inside")
     try:
-        module = fx.GraphModule(torch.nn.Module(), graph)
-        return GraphPickler.dumps((module, inputs), Pickling(ops_filter=_is_of_torch))
+        with _disable_current_modes():
+            return GraphPickler.dumps((module, inputs), Pickling(ops_filter=_is_of_torch))
     except Exception as error:
         raise BypassAOTAutogradCache(f"fuser: {error}") from error
 
@@ -256,6 +264,7 @@ def _is_of_torch(name: str) -> bool:
 
 
 def _read(content: bytes, mode: FakeTensorMode) -> tuple[fx.GraphModule, Sequence[Any]]:
-    read: Any = GraphPickler.loads(content, mode)
+    with _disable_current_modes():
+        read: Any = GraphPickler.loads(content, mode)
     module, inputs = read
     return module, inputs

@@ -20,7 +20,7 @@ NEED_NO_WRAPPERS = {
     *("subclass_inp_meta", "subclass_fw_graph_out_meta", "subclass_tangent_meta"),
     *("grad_enabled_mutation", "deterministic", "bw_donated_idxs", "saved_tensor_is_graph_input"),
     *("graphsafe_rng_state_index", "graphsafe_rng_device", "mutated_inp_stream_indices"),
-    *("compile_id_str", "tangent_source_stack_traces"),
+    *("compile_id_str", "tangent_source_stack_traces", "is_train"),
 }
 
 
