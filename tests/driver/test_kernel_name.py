@@ -12,9 +12,16 @@ from fuser import DataType, FusionDefinition, Tensor
 from tests.definitions import gained
 
 
+@pytest.fixture(autouse=True)
+def fresh(set_option: Callable[[str, object], None]) -> None:
+    """A kernel of the same text keeps the name that it was compiled under, in another process too:
+    the disk cache is left alone."""
+    set_option("FUSER_CACHE", 0)
+
+
 def names(write: Callable[[FusionDefinition, Tensor], Tensor], rows: int = 4) -> list[str]:
     """Of the kernels of a definition on one tensor, without their digests."""
-    fuser.clear_caches()  # a kernel of the same text keeps the name that it was compiled under
+    fuser.clear_caches()
     with FusionDefinition() as fd:
         fd.add_output(write(fd, fd.define_tensor([-1, -1], contiguity=True)))
     kernels = fd.fec.executor.kernels([torch.randn(rows, 64)])
