@@ -22,9 +22,10 @@ def checked(set_option: Callable[[str, object], None]) -> None:
 
 def drawn(dtype: torch.dtype, rng: np.random.Generator) -> tuple[torch.Tensor, torch.Tensor]:
     """Any bits; the second one equal to the first in places."""
-    bits = torch.from_numpy(rng.integers(0, 256, (2, 3 * 40 * dtype.itemsize), np.uint8))
-    x, y = (half.view(dtype).view(3, 40) for half in bits)
-    return x, torch.where(torch.from_numpy(rng.random((3, 40)) < 0.5), x, y)
+    x, y = rng.integers(0, 256, (2, 3, 40, dtype.itemsize), np.uint8)
+    y = np.where(rng.random((3, 40, 1)) < 0.5, x, y)
+    first, second = (torch.from_numpy(t).view(dtype).view(3, 40) for t in (x, y))
+    return first, second
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
