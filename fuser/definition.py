@@ -460,10 +460,11 @@ class FusionDefinition(LegacyDefinition):
 
         The reference is `reference_outputs`, or fuser.evaluate in float64, where outputs that are
         written into inputs are compared too. Types and shapes must be equal; |result - reference|
-        <= atol + rtol * |reference| by type as in fuser.validation.TOLERANCES (wider for results of
-        long sums, where fuser.evaluate is the reference), integers exactly, NaN equals NaN. Raises
-        InternalError `validate-1` where evaluate differs (a bug: report repro_script_for(inputs)),
-        UserError `validate-2` where `reference_outputs` do.
+        <= atol + rtol * |reference| by type as in fuser.validation.TOLERANCES, integers exactly,
+        NaN equals NaN. Where fuser.evaluate is the reference, results of long sums have more, and
+        float64 of what was computed in float32 has that of float32. Raises InternalError
+        `validate-1` where evaluate differs (a bug: report repro_script_for(inputs)), UserError
+        `validate-2` where `reference_outputs` do.
         """
         from fuser.validation import validate
 

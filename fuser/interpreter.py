@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -28,16 +28,23 @@ def torch_dtype(dtype: DataType) -> torch.dtype:
 
 def interpret(fd: FusionDefinition, inputs: Sequence[Any], aliased: bool) -> list[torch.Tensor]:
     """See fuser.evaluate."""
-    return [value for value, _ in interpret_terms(fd, inputs, aliased)]
+    return [exact.value for exact in interpret_exactly(fd, inputs, aliased)]
 
 
-def interpret_terms(
-    fd: FusionDefinition, inputs: Sequence[Any], aliased: bool
-) -> list[tuple[torch.Tensor, int]]:
-    """The results, each with the length of the longest sum or product that it comes from (1: none).
+class Exact(NamedTuple):
+    """A result, and how far from it one may come that rounds on its way.
 
-    One pass over the definition; a value is freed after its last use.
+    terms    length of the longest sum or product that it comes from; 1: none
+    single   does it come from ops that work in float32?
     """
+
+    value: torch.Tensor
+    terms: int
+    single: bool
+
+
+def interpret_exactly(fd: FusionDefinition, inputs: Sequence[Any], aliased: bool) -> list[Exact]:
+    """The results. One pass over the definition; a value is freed after its last use."""
     records = fd.fusion.records()
     bound = _bind(records, inputs)
     seed, offset, random_ops = records["random"]
@@ -48,9 +55,11 @@ def interpret_terms(
     kept = {tensor for tensor, _ in records["outputs"]}
     last_use = {t: r["id"] for r in records["tensors"] for t in r["operands"]}
     terms: dict[int, int] = {}
+    single: dict[int, bool] = {}
     for record in records["tensors"]:
         place, operands = record["id"], record["operands"]
         terms[place] = max((terms[t] for t in operands), default=1)
+        single[place] = any(single[t] for t in operands) or _is_single(record)
         run.require_scalars(record)
         try:
             run.values[place] = run.tensor(record)
@@ -71,7 +80,16 @@ def interpret_terms(
             if last_use[t] == place and t not in kept:
                 run.values.pop(t, None)
                 run.results.pop(t, None)
-    return [(run.values[t], terms[t]) for t, alias in records["outputs"] if aliased or alias < 0]
+    outputs = [t for t, alias in records["outputs"] if aliased or alias < 0]
+    return [Exact(run.values[t], terms[t], single[t]) for t in outputs]
+
+
+def _is_single(record: dict[str, Any]) -> bool:
+    """Does it round to float32, or to less? What only moves does not."""
+    dtype = torch_dtype(record["dtype"])
+    floats = dtype.is_floating_point or dtype.is_complex
+    computes = record["kind"] in ("Pointwise", "Cast", "Reduction", "Library")
+    return computes and floats and dtype not in (torch.float64, torch.complex128)
 
 
 def tensor_sizes(fd: FusionDefinition, inputs: Sequence[Any]) -> dict[int, tuple[int, ...]]:

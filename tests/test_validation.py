@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from fuser import FusionDefinition, InternalError, UserError
+from fuser import DataType, FusionDefinition, InternalError, UserError
 from fuser.validation import TOLERANCES, difference
 
 
@@ -66,6 +66,25 @@ def test_validate_knows_the_length_of_sums() -> None:
             continue
         with pytest.raises(InternalError, match="output 0 of 2 differs"):
             fd.validate([ones])
+
+
+def test_validate_knows_what_was_computed_in_float32() -> None:
+    """A product that float32 rounds, in a sum of float64; and one of float64 in the same one."""
+    x = torch.rand(1000, generator=torch.Generator().manual_seed(3))
+    y = x.double() + 1
+
+    def run(narrow: bool) -> list[torch.Tensor]:
+        with FusionDefinition() as fd:
+            a, b = fd.from_pytorch(x), fd.from_pytorch(y)
+            a = fd.ops.permute(a, [0]) if narrow else fd.ops.cast(a, DataType.Double)
+            fd.add_output(a * a + b)
+        off = x.double() * x.double() + y + 1e-7
+        fd._run = lambda inputs, *_: [off]
+        return fd.validate([x, y])
+
+    run(narrow=True)
+    with pytest.raises(InternalError, match="rtol 1e-09"):
+        run(narrow=False)
 
 
 def doubled(wrong: bool = False) -> FusionDefinition:
