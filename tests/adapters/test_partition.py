@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from fuser.adapters import aten
 from fuser.adapters.partition import partition
 from tests.adapters.graphs import Written, names, traced
 
@@ -177,8 +178,15 @@ def test_reasons(x: torch.Tensor, reason: str) -> None:
 
 
 def test_reasons_of_ops() -> None:
-    parts = partition(traced(lambda x: torch.linalg.inv(x.mm(x)), torch.eye(3)).graph)
-    assert sorted(set(parts.left.values())) == ["a library call", "no row in the table"]
+    def f(x: torch.Tensor) -> torch.Tensor:
+        image = torch.conv2d(x.mm(x)[None, None], x[None, None])
+        return torch.linalg.inv(torch.addmm(x, x, image[0, 0]))
+
+    left = partition(traced(f, torch.ones(1, 1)).graph).left
+    reasons = {node.target.overloadpacket.__name__: why for node, why in left.items()}
+    library = dict.fromkeys(["mm", "addmm", "convolution"], "a library call")
+    assert reasons.pop("linalg_inv_ex") == reasons.pop("_linalg_check_errors") == aten.NO_ROW
+    assert reasons == library
 
 
 def test_ten_thousand_ops() -> None:

@@ -13,6 +13,7 @@ lines by theme. Shapes and types of results are torch's.
 
 from fuser.adapters.aten.decompositions import decompositions
 from fuser.adapters.aten.table import (
+    NO_ROW,
     Row,
     bind,
     by_element,
@@ -26,6 +27,7 @@ from fuser.adapters.aten.table import (
 )
 
 __all__ = [
+    "NO_ROW",
     "Row",
     "bind",
     "by_element",

@@ -28,6 +28,8 @@ from fuser.naming import recorded_as
 
 Kind = Literal["compute", "view", "create", "random", "library"]
 
+NO_ROW = "torch's own op, fuser has none for it"
+
 
 @dataclass(frozen=True)
 class Row:
@@ -148,7 +150,7 @@ def emit(
     """
     found = _ROWS.get(name)
     if found is None:
-        raise Unsupported(f"{name}: no row in the table", rule="adapter-row")
+        raise Unsupported(f"{name}: {NO_ROW}", rule="adapter-row")
     try:
         with recorded_as(fd.ops._builder, name):
             return found.write(Emitter(fd, on_gpu), *args, **kwargs)
@@ -165,7 +167,7 @@ def refusal(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | 
     For each tensor stands something with dtype, ndim, shape and device.
     """
     if name not in _ROWS:
-        return "no row in the table"
+        return NO_ROW
     given = [_described(a) for a in args]
     named = {key: _described(a) for key, a in kwargs.items()}
     text = repr((name, given, named, torch.get_default_dtype()))
