@@ -276,8 +276,8 @@ def reshape(ops: "Ops", arg: Tensor, new_shape: Sequence[Size]) -> Tensor:
     torch.reshape. Free where dims are only split or merged; otherwise coordinates are divided.
 
     Sizes may be Scalars: those that are made of the operand's sizes are matched with them, others
-    are compared when it runs. Raises ShapeError `reshape-1` for more than one -1, `reshape-2` for
-    another number of elements, `reshape-3` for a negative size.
+    are compared when it runs, and are no -1 then. Raises ShapeError `reshape-1` for more than one
+    -1, `reshape-2` for another number of elements, `reshape-3` for a negative size.
     """
     wanted = [s if isinstance(s, Scalar) else operator.index(s) for s in new_shape]
     open_dims = [d for d, size in enumerate(wanted) if _known(size) == -1]

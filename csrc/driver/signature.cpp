@@ -272,7 +272,10 @@ BroadcastDims check_constraints(const Fusion& fusion, const Constraints& constra
     throw Fault(FaultKind::Shape, c.law.rule,
                 text(c.op, ": ", c.law.broken, "\n  ", defined(*c.left_tensor),
                      same ? std::string() : "\n  " + defined(*c.right_tensor), "\n  axis ", c.axis,
-                     ": ", left, " against ", right, "; expected ", c.law.expected));
+                     ": ", left, " against ", right, "; expected ", c.law.expected,
+                     left < 0 || right < 0 ? "\n  hint: only a -1 that stands in the definition is "
+                                             "the rest; a scalar of the call is the size itself"
+                                           : ""));
   }
   for (size_t i = 0; i < constraints.nonempty.size(); ++i)
     if (values[constraints.nonempty[i]] == 0) raise_empty(fusion.nonempty[i]);

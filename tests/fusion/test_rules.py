@@ -23,6 +23,7 @@ class Wrong(NamedTuple):
     late: str = ""  # the rule where sizes are known when it runs, if it is another
     kind: type[Exception] = ShapeError
     integers: bool = False  # the tensors behind the first
+    hint: str = ""
 
 
 FLOAT = DataType.Float
@@ -60,6 +61,20 @@ CASES = {
     ),
     "reshape, scalars": Wrong(
         "split-dim-3", "reshape()", lambda o, x, s, t: o.reshape(x, [s, t, 3]), scalars=(2, 5)
+    ),
+    "reshape, scalar -1": Wrong(
+        "split-dim-3",
+        "reshape()",
+        lambda o, x, s: o.reshape(x, [s, 3]),
+        scalars=(-1,),
+        hint="only a -1 that stands in the definition is the rest",
+    ),
+    "reshape, one scalar -1": Wrong(
+        "merge-dims-2",
+        "reshape()",
+        lambda o, x, s: o.reshape(x, [s]),
+        scalars=(-1,),
+        hint="only a -1 that stands in the definition is the rest",
     ),
     "reshape, negative": Wrong("reshape-3", "reshape(", lambda o, x: o.reshape(x, [-3, 8])),
     "reshape, two open": Wrong("reshape-1", "reshape(", lambda o, x: o.reshape(x, [-1, -1])),
@@ -170,6 +185,7 @@ def test_it_names_op_operands_and_rule(case: str, static: bool) -> None:
     assert error.rule == (wrong.late or wrong.rule if defined else wrong.rule)  # type: ignore[attr-defined]
     message = str(error)
     assert message.startswith(wrong.name), message
+    assert wrong.hint in message
     assert "defined at" in message or not wrong.sizes or wrong.rule in ("full-1", "iota-1"), message
 
 
