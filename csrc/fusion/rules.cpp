@@ -26,6 +26,10 @@ std::string lines(std::span<const Operand> args) {
 
 const Tensor* append(Fusion& fusion, DType dtype, std::vector<Expr> shape, Definition definition,
                      std::string location) {
+  FUSER_CHECK(shape.size() <= max_rank, Unsupported, "rank-1", "t", fusion.tensors.size(),
+              " would have ", shape.size(), " dims, at most ", max_rank, " are supported",
+              location.empty() ? "" : "\n  defined at " + location,
+              "\n  hint: merge some with reshape()");
   fusion.tensors.push_back({.id = static_cast<int>(fusion.tensors.size()),
                             .dtype = dtype,
                             .shape = std::move(shape),

@@ -11,6 +11,10 @@
 
 namespace fuser::rules {
 
+// Dims of a tensor, as many as torch's own ops take: a set of them is the bits of a word.
+inline constexpr size_t max_rank = 64;
+
+// Unsupported `rank-1` beyond that.
 const Tensor* append(Fusion& fusion, DType dtype, std::vector<Expr> shape, Definition definition,
                      std::string location);
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import fuser
-from fuser import DataType, DTypeError, FusionDefinition, ShapeError
+from fuser import DataType, DTypeError, FusionDefinition, ShapeError, Unsupported
 
 
 class Wrong(NamedTuple):
@@ -187,6 +187,17 @@ def test_it_names_op_operands_and_rule(case: str, static: bool) -> None:
     assert message.startswith(wrong.name), message
     assert wrong.hint in message
     assert "defined at" in message or not wrong.sizes or wrong.rule in ("full-1", "iota-1"), message
+
+
+def test_a_tensor_has_at_most_64_dims() -> None:
+    """torch's reductions take no more either."""
+    fd = FusionDefinition()
+    x = fd.define_tensor(shape=[-1] * 64, contiguity=[False] * 64)
+    with pytest.raises(Unsupported, match="t1 would have 65 dims, at most 64") as caught:
+        fd.ops.unsqueeze(x, 0)
+    assert caught.value.rule == "rank-1"
+    fd.add_output(fd.ops.sum(x, list(range(64))))
+    assert fd.execute([torch.full([1] * 64, 3.0)])[0] == 3
 
 
 @pytest.mark.parametrize(
