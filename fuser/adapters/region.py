@@ -7,7 +7,7 @@ from collections import ChainMap
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial, reduce
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -251,24 +251,22 @@ def _terms(expr: Any) -> list[Any]:
 def stride_order(value: torch.Tensor) -> list[int]:
     """The order of the dims of a dense tensor in memory, 0 the innermost; found from the hints of
     symbolic sizes, so that nothing is guarded. Raises Unsupported where memory has gaps or
-    overlaps.
+    overlaps. Dims of size 1 have their strides too where some order gives these.
     """
     sizes, strides = ([hint(n) for n in numbers] for numbers in (value.shape, value.stride()))
+    innermost_first = sorted(range(len(sizes)), key=lambda d: (strides[d], sizes[d] != 1))
+    products = accumulate((sizes[d] for d in innermost_first), operator.mul, initial=1)
+    if all(strides[d] == n for d, n in zip(innermost_first, products, strict=False)):
+        return [innermost_first.index(d) for d in range(len(sizes))]
     contiguity, order = compute_tensor_descriptor(sizes, strides)
     spread = any(n > 1 and s == 0 for n, s in zip(sizes, strides, strict=True))
     if spread or any(c is False for c in contiguity):
         raise Unsupported(f"a result with strides {strides} for sizes {sizes}")
-    if any(n == 1 for n in sizes):
-        order = _ordered_past_ones(sizes, strides)
-    return order
-
-
-def _ordered_past_ones(sizes: Sequence[int], strides: Sequence[int]) -> list[int]:
-    """Row-major where only dims of size 1, whose strides mean nothing, say otherwise."""
+    # Row-major where only dims of size 1, whose strides mean nothing, say otherwise.
     real = [d for d in range(len(sizes)) if sizes[d] != 1]
     if all(strides[a] >= strides[b] for a, b in pairwise(real)):
         return list(range(len(sizes) - 1, -1, -1))
-    return compute_tensor_descriptor(sizes, strides)[1]
+    return order
 
 
 def _described(node: fx.Node) -> Any:
