@@ -343,7 +343,7 @@ def test_softmax_of_nothing(shape: tuple[int, ...]) -> None:
     assert softmax(torch.ones(shape)).shape == shape
 
 
-@pytest.mark.parametrize("size", [1, 2, 5])
+@pytest.mark.parametrize("size", [0, 1, 2, 5])
 @pytest.mark.parametrize("start", [None, 0, 1, 3, -1, -2, 7, -9])
 @pytest.mark.parametrize("end", [None, 0, 1, 3, -1, 7, sys.maxsize, -9])
 def test_a_slice_between_what_lies_around_it(size: int, start: int | None, end: int | None) -> None:
@@ -357,7 +357,7 @@ def test_a_slice_between_what_lies_around_it(size: int, start: int | None, end: 
         result = aten.decompositions()[op](x.permute(order), part.permute(order), dim, start, end)
         expected = op(x.permute(order), part.permute(order), dim, start, end)
         assert torch.equal(result, expected)
-        assert result.stride() == expected.stride() or size == 1
+        assert result.stride() == expected.stride() or size < 2
         assert result is not x
 
 

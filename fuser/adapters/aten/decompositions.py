@@ -177,6 +177,8 @@ def _slice_scatter(
     around = (x.narrow(dim, 0, first), part, x.narrow(dim, last, size - last))
     empty = (first == 0, part.shape[dim] == 0, last is size or last == size)
     parts = [t for t, without in zip(around, empty, strict=True) if not without]
+    if not parts:
+        return x.clone()
     if order is None:
         return torch.cat(parts, dim) if len(parts) > 1 else parts[0].clone()
     rows = torch.cat([t.permute(order) for t in parts], order.index(dim % x.ndim))
