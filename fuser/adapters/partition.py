@@ -97,7 +97,7 @@ def why_not(node: fx.Node) -> str | None:
     name = str(node.target)
     found = aten.row(name)
     if found is None:
-        # What torch counts operations of is what libraries compute: products, convolutions, attention.
+        # Torch counts operations of what libraries compute: products, convolutions, attention.
         return "a library call" if node.target.overloadpacket in flop_registry else aten.NO_ROW
     if found.kind == "library":
         return "a library call"
