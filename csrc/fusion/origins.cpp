@@ -211,8 +211,9 @@ struct Dims {
             if constexpr (std::is_same_v<D, Pad>)
               for (size_t i = 0; i < d.before.size(); ++i)
                 if (!d.before[i]->is_constant(0)) image[i] = -1;
-            for (int i = 0; i < a->rank(); ++i)
-              if (a->shape[i] != t.shape[i] && image[i] >= 0 && resizes<D>) image[i] = -1;
+            if constexpr (resizes<D>)  // of the others, merges have fewer dims
+              for (int i = 0; i < a->rank(); ++i)
+                if (a->shape[i] != t.shape[i]) image[i] = -1;
           }
         },
         t.definition);
