@@ -37,7 +37,9 @@ class Plan(Mapping[str, Any]):
                             memory, 3 nowhere, it is read again; rows copied there ahead
         stretch             mask of what crosses shared memory in whole vectors, as the rows of a
                             block lie one after the other, and is walked there
-        turns               rows of such a block that a thread walks in turn
+        across, run         mask of what lies across the rows and crosses shared memory as a tile of
+                            the block's rows, by runs of so many neighbouring rows
+        turns               rows of a block with either that a thread walks in turn
         keep                1: what several walks compute stays in registers
         single_pass         1: fewer walks over a row: a variance by Welford, a softmax online
         cluster             blocks that share a row

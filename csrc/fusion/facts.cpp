@@ -215,6 +215,32 @@ struct Maker {
     p.accesses.push_back(std::move(access));
   }
 
+  // Rows lie along what is reduced in as many tensors as across it: results tell the order then. A
+  // norm over the channels of [images, channels, pixels] whose result is [images, pixels, channels]
+  // reads a tile of it across and has rows on chip (schedulers/across_tile.h); along the columns it
+  // would read three times and copy the result.
+  void prefer_rows(std::vector<std::vector<int>>& tellers) const {
+    const int axes = static_cast<int>(p.refined.axes.size());
+    int along = 0, across = 0;
+    const auto lies_along = [&](const std::vector<int>& ranks) {
+      const auto near = std::min_element(ranks.begin(), ranks.end()) - ranks.begin();
+      const bool all = std::find(ranks.begin(), ranks.end(), -1) == ranks.end();
+      const bool rows = all && (p.reduced >> near & 1);
+      along += rows;
+      across += all && !rows;
+      return rows;
+    };
+    for (const std::vector<int>& ranks : tellers) lies_along(ranks);
+    std::vector<int> wanted;
+    for (const Store& s : p.refined.stores) {
+      const auto known = orders.find(s.output);
+      if (stored_in_place(s) || known == orders.end()) continue;
+      std::vector<int> ranks = ranks_by_axis(s.at, known->second, axes);
+      if (lies_along(ranks) && wanted.empty()) wanted = std::move(ranks);
+    }
+    if (!wanted.empty() && along >= across) tellers.insert(tellers.begin(), std::move(wanted));
+  }
+
   // axes: their order in memory where it is known already.
   Problem make(Refined refined, const std::vector<AxisId>* axes) {
     p.refined = std::move(refined);
@@ -235,6 +261,7 @@ struct Maker {
     if (p.reduced)
       std::stable_sort(tellers.begin(), tellers.end(),
                        [&](const auto& x, const auto& y) { return told(x) > told(y); });
+    if (p.reduced && !p.columns) prefer_rows(tellers);
     p.order =
         axes ? *axes
              : memory_order(static_cast<int>(p.refined.axes.size()), logical_order(p), tellers);

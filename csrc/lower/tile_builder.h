@@ -212,8 +212,8 @@ struct Builder {
 
   // Of a row in shared memory, in the part of this block of the cluster.
   Expr row_elements();
-  bool grows();                // only the launch knows how long the rows are
-  std::vector<int> before_of;  // by access: rows of its own dtype that lie before its row
+  bool grows();                      // only the launch knows how long the rows are
+  std::vector<int> before_of;        // by access: rows of its own dtype that lie before its row
   Expr elements_before(int access);  // in its buffer: those of such rows
 
   void declare_places();
@@ -233,7 +233,11 @@ struct Builder {
 
   // ---- Rows of a block as one stretch of memory
 
+  // Rows of a block that cross shared memory together, as a stretch or by a tile across them.
   int turns = 1;  // rows that a thread takes in turn
+  bool has_tile() const { return schedule.stretch || schedule.across; }
+  Expr row_of_block();
+  void walk_tile();
   // Of the block: its first element, and how many exist.
   Expr stretch_start = nullptr, stretch_count = nullptr;
   using AtPlace = std::function<void(Body&, Expr at, Expr in)>;
@@ -245,7 +249,16 @@ struct Builder {
   void move_place(Body& body, int access, const StretchPlace& place);
   Body stretch_in();
   Body stretch_out();
-  void walk_stretch();
+
+  // ---- Tiles of what lies across the rows of a block
+
+  bool is_across(int access) const;
+  int run_of(int access) const;
+  Expr tile_element(int access, Expr row, Expr run, Expr chunk, Expr lane);
+  Expr across_element(int access);
+  Body cross_tile(int access);
+  Body tiles_in();
+  Body tiles_out();
 
   // ---- Values
 

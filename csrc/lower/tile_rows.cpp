@@ -9,6 +9,7 @@ namespace fuser::tile {
 // Where a thread keeps its part of a row in shared memory: it alone reads what it copied.
 Expr Builder::shared_element(int access, Expr step_of_ring) {
   if (schedule.stretch) return stretch_element(access);
+  if (schedule.across) return across_element(access);
   Expr t = exprs().add(exprs().mul(y, constant(columns)), x);
   Expr step = step_at;
   if (rolled()) step = exprs().add(exprs().mul(var(serial_var), constant(unroll)), step);
@@ -19,15 +20,15 @@ Expr Builder::shared_element(int access, Expr step_of_ring) {
   return exprs().add(at, exprs().mul(step_of_ring, constant(unroll * schedule.threads * lanes)));
 }
 
-// Of a row in shared memory, in the part of this block of the cluster; of all rows of a stretch.
+// Of a row in shared memory, in the part of this block of the cluster; of all rows of a block.
 Expr Builder::row_elements() {
-  if (schedule.stretch) return exprs().mul(constant(int64_t{rows} * turns), extents[R]);
+  if (has_tile()) return exprs().mul(constant(int64_t{rows} * turns), extents[R]);
   return exprs().mul(serial_count, constant(int64_t{schedule.threads} * unroll * lanes));
 }
 
 // Each launch allots what it needs, one row behind another. Rows of a constant length are buffers
 // of a constant size, which have their places already.
-bool Builder::grows() { return rolled() && !row_elements()->is_constant(); }
+bool Builder::grows() { return (rolled() || has_tile()) && !row_elements()->is_constant(); }
 
 Expr Builder::elements_before(int access) {
   return grows() ? exprs().mul(row_elements(), constant(before_of[access])) : constant(0);
@@ -54,7 +55,7 @@ void Builder::declare_places() {
       const int64_t stored =
           int64_t{std::max(1, schedule.ring)} * unroll * schedule.threads * lanes;
       shared_of[i] = new_shared(name_of("s", static_cast<int>(i)), a.dtype,
-                                rolled() ? row_elements() : constant(stored));
+                                rolled() || has_tile() ? row_elements() : constant(stored));
     }
   }
   for (size_t i = 0; i < taken.size(); ++i)
@@ -108,7 +109,7 @@ Body Builder::read_ahead(Expr row) {
 
 void Builder::declare_ahead() {
   next_of.assign(problem.accesses.size(), -1);
-  if (row_var < 0 || schedule.stretch) return;
+  if (row_var < 0 || has_tile()) return;
   for (size_t i = 0; i < problem.accesses.size(); ++i) {
     const MemoryAccess& a = problem.accesses[i];
     const AxisSet axes = axes_of(problem, a);
@@ -119,6 +120,24 @@ void Builder::declare_ahead() {
 
 bool Builder::has_copies() const {
   return std::any_of(shared_of.begin(), shared_of.end(), [](int s) { return s >= 0; });
+}
+
+// Which row of its block a thread walks.
+Expr Builder::row_of_block() {
+  return row_var < 0 ? y : exprs().add(exprs().mul(var(row_var), constant(rows)), y);
+}
+
+// The rows of a block between what brings them to shared memory and what takes them from there.
+void Builder::walk_tile() {
+  append(kernel.body, schedule.stretch ? stretch_in() : tiles_in());
+  if (row_var < 0) {
+    walk_row(kernel.body);
+  } else {
+    Serial loop{.var = row_var, .extent = row_count, .unroll = 1, .body = {}};
+    walk_row(loop.body);
+    kernel.body.push_back({std::move(loop)});
+  }
+  append(kernel.body, schedule.stretch ? stretch_out() : tiles_out());
 }
 
 Expr Builder::ring_step() {

@@ -8,14 +8,11 @@
 
 namespace fuser::tile {
 
-bool Builder::crosses(int access) const {
-  return schedule.stretch && place_of(access) == Place::Shared;
-}
+bool Builder::crosses(int access) const { return has_tile() && place_of(access) == Place::Shared; }
 
 // Where an element of a row lies in the stretch.
 Expr Builder::stretch_element(int access) {
-  Expr row = row_var < 0 ? y : exprs().add(exprs().mul(var(row_var), constant(rows)), y);
-  Expr at = exprs().add(exprs().mul(row, extents[R]), walk[R].index);
+  Expr at = exprs().add(exprs().mul(row_of_block(), extents[R]), walk[R].index);
   return exprs().add(at, elements_before(access));
 }
 
@@ -130,18 +127,6 @@ Body Builder::stretch_out() {
     append(body, along_stretch(width, move(width), move(1)));
   }
   return body;
-}
-
-void Builder::walk_stretch() {
-  append(kernel.body, stretch_in());
-  if (row_var < 0) {
-    walk_row(kernel.body);
-  } else {
-    Serial loop{.var = row_var, .extent = row_count, .unroll = 1, .body = {}};
-    walk_row(loop.body);
-    kernel.body.push_back({std::move(loop)});
-  }
-  append(kernel.body, stretch_out());
 }
 
 }  // namespace fuser::tile

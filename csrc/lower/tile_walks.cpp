@@ -364,8 +364,7 @@ Body Builder::steps_of_columns(Walk& w) {
   checks = true;
   elements_of = by_lane;
   for (ValueId v : w.reductions)
-    if (takes_steps(v))
-      whole.body.push_back({take_in(v)});
+    if (takes_steps(v)) whole.body.push_back({take_in(v)});
   If part{.condition = exprs().apply(Op::logical_not, {all}), .body = std::move(walked)};
   Body out;
   out.push_back({std::move(whole)});
@@ -461,7 +460,7 @@ void Builder::store(Body& body, int access, const Known& known, Expr owner) {
   if (crosses(access)) {
     body.push_back({Write{.array = output_of[access],
                           .element = constant(0),
-                          .width = 1,
+                          .width = lanewise ? lanes : 1,
                           .buffer = shared_of[access],
                           .offset = shared_element(access, nullptr),
                           .in = both(owner, guard(axes, nullptr).in)}});

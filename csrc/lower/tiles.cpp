@@ -82,7 +82,7 @@ void Builder::take_loops() {
     if (l.bind == Bind::ThreadX) columns = extent;
     if (l.bind == Bind::ThreadY) rows = extent;
     if (l.bind == Bind::Cluster) kernel.cluster = extent;
-    if (l.bind == Bind::Serial && l.dim == K && schedule.stretch) turns = extent;
+    if (l.bind == Bind::Serial && l.dim == K && has_tile()) turns = extent;
   }
   const std::vector<AxisId>& lane_run = schedule.dims[lane_dim].axes;
   const size_t within = schedule.whole ? schedule.whole : lane_run.size();
@@ -435,7 +435,7 @@ void Builder::walk_row(Body& body) {
   for (int p = 0; p <= walks.phases; ++p) {
     if (p > 0) between_walks(body, p, known);
     if (p == 0 && peeled) append(body, read_edges(known));
-    if (p == 0 && has_copies() && row_var < 0 && !schedule.stretch) {
+    if (p == 0 && has_copies() && row_var < 0 && !has_tile()) {
       append(body, copies(nullptr, nullptr, known));
       body.push_back({Wait{0}});
     }
@@ -503,8 +503,8 @@ void Builder::build() {
   }
   for (size_t v = 0; v < values().size(); ++v)
     if (reduces_columns(values()[v])) kernel.body.push_back({Reset{state_of[v]}});
-  if (schedule.stretch)
-    walk_stretch();
+  if (has_tile())
+    walk_tile();
   else if (row_var >= 0)
     rows_loop();
   else

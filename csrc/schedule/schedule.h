@@ -84,7 +84,11 @@ struct Schedule {
   // Rows of a block are one stretch of memory: whole vectors of it come to and leave Shared memory,
   // wherever in them a row starts.
   bool stretch = false;
-  int ring = 0;    // rows that are copied ahead into Shared memory, with a Serial loop over K
+  // Accesses, as bits, that lie across the rows: those of a block cross Shared memory as tiles, by
+  // runs of so many neighbouring rows at most.
+  int64_t across = 0;
+  int run = 1;
+  int ring = 0;  // rows that are copied ahead into Shared memory, with a Serial loop over K
   // Reductions that the whole grid takes part in: over R (LastBlock) or over K (Cooperative).
   Finish finish = Finish::InTile;
   int finish_columns = 32;  // of a Cooperative finish: those that a block merges at once

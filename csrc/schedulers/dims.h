@@ -66,9 +66,11 @@ std::vector<AxisId> reduced_axes(const Problem& problem);
 // is read again and again, from cache.
 bool moves_rows(const Problem& problem, const MemoryAccess& access);
 
-// Where something lies across the lanes: asks for what copies_across() wants to know, and whether a
-// copy along them takes less time than transactions of a sector for each element.
+// Where something lies across the lanes: asks for what lies_across() wants to know, and whether it
+// is so large that transactions of a sector for each element take too long. Can a copy along them
+// run instead?
 void ask_across(Problem& problem, Verdict& verdict);
+bool lies_across(Problem& problem, const Hints& hints);
 bool copies_across(Problem& problem, const Hints& hints);
 
 // The axes that lanes run along, the innermost run of them that all accesses which `moves` takes

@@ -1,4 +1,5 @@
-"""Tensors that lie across the rows of a reduction: copied along them where that is worth it."""
+"""Tensors that lie across the rows of a reduction: they cross shared memory by tiles, or are copied
+along the rows, where that is worth it."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fuser import FusionDefinition, explain, testing
+from fuser import FusionDefinition, UserError, explain, testing
 from fuser.ops import as_dtype
 from tests.reducing import kernels_for
 
@@ -18,6 +19,8 @@ BF16, F16, F32, F64 = torch.bfloat16, torch.float16, torch.float32, torch.float6
 Build = Callable[..., list[Any]]
 
 LARGE, SMALL = (64, 196, 768), (4, 196, 768)
+# Rows whose runs of neighbours are single elements of two bytes, and rows too long for a tile.
+ODD, LONG = (64, 197, 768), (16, 196, 8192)
 
 
 def turned(fd: FusionDefinition, t: Any) -> Any:
@@ -69,22 +72,34 @@ def columns_exact(x: Tensor, y: Tensor) -> list[Tensor]:
     return [x - y * (x * y).mean(2, keepdim=True), (x * y).sum((0, 1))]
 
 
-CASES: dict[str, tuple[Build, bool, Callable[..., list[Tensor]], list[str]]] = {
-    # How it is built, does its second operand lie across, in float64, kernels where it is large.
-    "reads": (reads, True, reads_exact, ["transpose", "inner"]),
+def turns(fd: FusionDefinition, dtype: torch.dtype, x: Any, y: Any) -> list[Any]:
+    """All that is read lies across, as a convolution leaves it."""
+    return [rows(fd, normal(fd, turned(fd, x) * turned(fd, y)), dtype)]
+
+
+# How it is built, which operands lie across, in float64, kernels where these are copied.
+Case = tuple[Build, tuple[bool, bool], Callable[..., list[Tensor]], list[str]]
+CASES: dict[str, Case] = {
+    "reads": (reads, (False, True), reads_exact, ["transpose", "inner"]),
+    "turns": (
+        turns,
+        (True, True),
+        lambda x, y: [normal_exact((x * y).transpose(1, 2))],
+        ["outer", "transpose"],
+    ),
     "stores": (
         stores,
-        False,
+        (False, False),
         lambda x, y: [normal_exact(x + y).transpose(1, 2)],
         ["inner", "transpose"],
     ),
     "stores both": (
         stores_both,
-        False,
+        (False, False),
         lambda x, y: [normal_exact(x + y), normal_exact(x + y).transpose(1, 2)],
         ["inner", "transpose"],
     ),
-    "columns": (columns, True, columns_exact, ["transpose", "inner_outer"]),
+    "columns": (columns, (False, True), columns_exact, ["transpose", "inner_outer"]),
 }
 
 
@@ -98,54 +113,118 @@ def define(name: str, dtype: torch.dtype) -> FusionDefinition:
 
 def shapes(name: str, shape: tuple[int, int, int]) -> list[tuple[int, ...]]:
     b, t, c = shape
-    return [shape, (b, c, t) if CASES[name][1] else shape]
+    return [(b, c, t) if across else shape for across in CASES[name][1]]
 
 
-def kernels(name: str, shape: tuple[int, int, int], arch: int = 90) -> list[dict[str, Any]]:
-    return kernels_for(define(name, BF16), shapes(name, shape), arch, text=True)
+def kernels(
+    name: str, shape: tuple[int, int, int], arch: int = 90, dtype: torch.dtype = BF16
+) -> list[dict[str, Any]]:
+    return kernels_for(define(name, dtype), shapes(name, shape), arch, text=True)
 
 
 @pytest.mark.parametrize("arch", [70, 80, 90])
+@pytest.mark.parametrize("name", ["reads", "stores", "stores both"])
+def test_large_ones_cross_shared_memory(name: str, arch: int) -> None:
+    (kernel,) = kernels(name, LARGE, arch)
+    plan = kernel["plan"]
+    assert plan["scheduler"] == "inner"
+    assert plan["across"].bit_count() == 1
+    assert plan["run"] == 4, "196 is a multiple of four elements"
+    assert plan["threads_x"] <= 32, "no row waits for another warp"
+    assert plan["threads_y"] * plan["turns"] * plan["run"] % 16 == 0
+
+
+def test_results_tell_how_rows_lie() -> None:
+    """A norm over channels between two layouts reads across its rows, whatever its operands say; of
+    more of these, along their columns.
+    """
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1] * 3, dtype=as_dtype(BF16))
+    fd.add_output(rows(fd, normal(fd, turned(fd, x)), BF16))
+    (kernel,) = kernels_for(fd, [(64, 768, 196)])
+    assert (kernel["plan"]["scheduler"], kernel["plan"]["across"]) == ("inner", 1)
+    found = [k["plan"]["scheduler"] for k in kernels("turns", LARGE)]
+    assert found == ["outer", "transpose"]
+
+
+@pytest.mark.parametrize("shape", [ODD, LONG], ids=str)
 @pytest.mark.parametrize("name", CASES)
-def test_large_ones_are_copied(name: str, arch: int) -> None:
-    found = [k["plan"]["scheduler"] for k in kernels(name, LARGE, arch)]
-    if arch >= 80 or name != "columns":
+def test_others_are_copied(name: str, shape: tuple[int, int, int]) -> None:
+    found = [k["plan"]["scheduler"] for k in kernels(name, shape)]
+    if shape == ODD or name not in ("columns", "turns"):
         assert found == CASES[name][3]
 
 
+def test_single_elements_of_four_bytes_cross_as_well() -> None:
+    (kernel,) = kernels("reads", ODD, dtype=F32)
+    assert (kernel["plan"]["across"], kernel["plan"]["run"]) == (2, 1)
+
+
+@pytest.mark.parametrize("shape", [LARGE, ODD], ids=str)
 @pytest.mark.parametrize("name", CASES)
-def test_rows_are_moved_by_vectors_then(name: str) -> None:
+def test_rows_are_moved_by_vectors_then(name: str, shape: tuple[int, int, int]) -> None:
     """All but what has one element a row."""
-    for kernel in kernels(name, LARGE):
+    for kernel in kernels(name, shape):
         plan = kernel["plan"]
         if plan["scheduler"] == "transpose":
-            assert (plan["vector_x"] * plan["vector_y"], plan["wide"]) == (32, 3)
-        else:
+            assert (plan["vector_x"] * plan["vector_y"], plan["wide"]) == (32, 3) or shape == ODD
+        elif plan["scheduler"] != "outer":
             assert plan["vector"] == 8
             assert "load1(" not in kernel["cuda"].text.partition("KERNEL")[2]
 
 
-@pytest.mark.parametrize("name", CASES)
+def test_short_rows_share_larger_tiles() -> None:
+    """Runs of 16 bytes; tiles of 24 KB where rows are short, of 32 rows where they are not."""
+    tiles = {96: 128, 192: 64, 384: 32, 768: 32, 1024: 32}
+    for length, wanted in tiles.items():
+        (kernel,) = kernels("reads", (128, 3136, length))
+        plan = kernel["plan"]
+        assert (plan["threads_y"] * plan["turns"], plan["run"]) == (wanted, 8), length
+
+
+@pytest.mark.parametrize("name", [n for n in CASES if n != "turns"])
 def test_small_ones_are_one_kernel(name: str) -> None:
-    shape = SMALL if CASES[name][1] else (1, 196, 768)
-    assert len(kernels(name, shape)) == 1
+    shape = SMALL if any(CASES[name][1]) else (1, 196, 768)
+    (kernel,) = kernels(name, shape)
+    assert not kernel["plan"].get("across", 0)
 
 
 def test_neighbours_in_a_sector_are_read_together() -> None:
     """Of four rows side by side in memory, transactions of single elements serve all."""
-    assert len(kernels("reads", (64 * 49, 4, 768))) == 1
+    (kernel,) = kernels("reads", (64 * 49, 4, 768))
+    assert not kernel["plan"]["across"]
 
 
 def test_what_is_stored_in_both_layouts_is_copied_from_there() -> None:
-    """Three results in all, one of them read again; without the other one a temporary is."""
-    inputs = [torch.zeros(16, 96, 768, dtype=BF16) for _ in range(2)]
-    size = inputs[0].nbytes
-    assert explain(define("stores both", BF16), inputs).bytes == (2 + 3) * size
-    assert explain(define("stores", BF16), inputs).bytes == (2 + 3) * size
+    """Three results in all, one of them read again; without the other one a temporary is. A tile
+    stores both of them.
+    """
+    for shape, traffic in {(16, 97, 768): (5, 5), (16, 96, 512): (4, 3)}.items():
+        inputs = [torch.zeros(shape, dtype=BF16) for _ in range(2)]
+        size = inputs[0].nbytes
+        assert explain(define("stores both", BF16), inputs).bytes == traffic[0] * size
+        assert explain(define("stores", BF16), inputs).bytes == traffic[1] * size
+
+
+def test_changed_plans(rng: np.random.Generator) -> None:
+    """Other numbers of threads and rows give the same bits; what breaks a tile is refused."""
+    fd = define("reads", BF16)
+    inputs = [torch.from_numpy(rng.normal(size=s)).to(BF16) for s in shapes("reads", (64, 40, 512))]
+    plan = fd.plan(inputs)
+    assert (plan.across, plan.run, plan.threads_x, plan.threads_y, plan.turns) == (2, 8, 16, 16, 1)
+    want = fd.execute(inputs)
+    for changes in ({"threads_y": 8, "turns": 2}, {"threads_y": 8}):
+        got = fd.execute(inputs, plan=plan.replace(**changes))
+        assert all(torch.equal(a, b) for a, b in zip(got, want, strict=True))
+    for changes in ({"run": 16}, {"turns": 2}, {"threads_y": 4}, {"across": 1}):
+        with pytest.raises(UserError, match="is not possible here"):
+            fd.execute(inputs, plan=plan.replace(**changes))
 
 
 @pytest.mark.parametrize("dtype", [BF16, F16, F32, F64], ids=str)
-@pytest.mark.parametrize("shape", [(5, 211, 1030), (16, 96, 768)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(5, 211, 1030), (16, 96, 768), (33, 76, 424), (8, 1030, 128), (701, 49, 32)], ids=str
+)
 def test_values(
     shape: tuple[int, int, int],
     dtype: torch.dtype,
@@ -172,14 +251,14 @@ def test_values(
 
 def test_in_place(rng: np.random.Generator) -> None:
     """The sum is stored over its operand, and over the one that lies across."""
-    shape = (16, 96, 768)
-    for target in (0, 1):
+    for target, length in ((0, 768), (1, 768), (0, 256), (1, 256)):
+        shape = (64, 96, length)
         fd = FusionDefinition()
         tensors = [fd.define_tensor([-1] * 3) for _ in range(2)]
         total = tensors[0] + turned(fd, tensors[1])
         fd.add_output(rows(fd, normal(fd, total), F32))
         fd.add_output(turned(fd, total) if target else total, tensors[target])
-        inputs = [torch.from_numpy(rng.normal(size=s)).to(F32) for s in (shape, (16, 768, 96))]
+        inputs = [torch.from_numpy(rng.normal(size=s)).to(F32) for s in (shape, (64, length, 96))]
         want = reads_exact(*(x.double() for x in inputs))
         (got,) = fd.execute(inputs)
         assert torch.allclose(got.double(), want[1], rtol=0, atol=2e-5)

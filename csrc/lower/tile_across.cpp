@@ -1,0 +1,154 @@
+// Tensors that lie across the rows: neighbours in memory belong to neighbouring rows. What the rows
+// of a block read or store of one is a tile, which crosses shared memory: threads move runs of
+// neighbours, one column each, and walk their rows where a row's elements lie side by side. See
+// tiles.cpp.
+//
+// The chunks of a row, as many elements as a thread takes at once, are rotated by the run that the
+// row belongs to: threads that move runs of one column stand at different banks, and so do those
+// that walk one row.
+#include <algorithm>
+
+#include "base/error.h"
+#include "lower/tile_builder.h"
+
+namespace fuser::tile {
+
+bool Builder::is_across(int access) const { return access < 63 && (schedule.across >> access & 1); }
+
+// Neighbouring rows that one vector of the tensor belongs to.
+int Builder::run_of(int access) const {
+  return std::min(schedule.run, vector_bytes / size_of(problem.accesses[access].dtype));
+}
+
+// Where an element lies in the tile.
+Expr Builder::tile_element(int access, Expr row, Expr run, Expr chunk, Expr lane) {
+  Expr chunks = exprs().div(extents[R], constant(lanes));
+  Expr rotated = exprs().mod(exprs().add(chunk, run), chunks);
+  Expr at = exprs().add(exprs().mul(row, extents[R]), exprs().mul(rotated, constant(lanes)));
+  return exprs().add(exprs().add(at, lane), elements_before(access));
+}
+
+// Where a thread's chunk of its row lies.
+Expr Builder::across_element(int access) {
+  Expr row = row_of_block();
+  Expr chunk = exprs().add(exprs().mul(step_at, constant(columns)), x);
+  return tile_element(access, row, exprs().div(row, constant(run_of(access))), chunk, constant(0));
+}
+
+// Moves the tile of an access: from its tensor to shared memory, or back. A thread moves the runs
+// of as many columns together as fill a bank, and has several of these under way; the run that it
+// is in stays the same.
+Body Builder::cross_tile(int access) {
+  constexpr int bank_bytes = 4, bytes_beside = 64, most_beside = 8;
+  const MemoryAccess& a = problem.accesses[access];
+  const int size = size_of(a.dtype), length = run_of(access), runs = rows * turns / length;
+  const int together = std::clamp(bank_bytes / size, 1, lanes);
+  const int count = std::clamp(bytes_beside / (together * length * size), 1, most_beside);
+  FUSER_ASSERT(schedule.threads % runs == 0, schedule.threads, " threads move ", runs, " runs");
+  const int moved = new_array(name_of("u", access), a.dtype, count * together * length);
+  const int turned =
+      together > 1 ? new_array(name_of("t", access), a.dtype, count * together * length) : moved;
+  const int step = new_var(), beside = new_var(), of_run = new_var(), of_bank = new_var();
+  Expr thread = exprs().symbol(Symbol::Thread, 0);
+  Expr run = exprs().mod(thread, constant(runs)), first = exprs().mul(run, constant(length));
+  const int at_once = schedule.threads / runs;
+  Expr turn = exprs().add(exprs().mul(var(step), constant(count)), var(beside));
+  Expr column =
+      exprs().add(exprs().mul(turn, constant(at_once)), exprs().div(thread, constant(runs)));
+  column = exprs().mul(column, constant(together));
+
+  std::vector<LinearAxes> at = walk;
+  for (LinearAxes& w : at) w.vector = w.whole = false;
+  at[K].index = exprs().add(exprs().mul(tile, constant(int64_t{rows} * turns)), first);
+  at[R].index = exprs().add(column, var(of_bank));
+  Expr in = both(less(at[K].index, extents[K]), less(column, extents[R]));
+  Expr offset =
+      address(exprs(), at, offset_of(kernel, a, Known(values().size(), nullptr)), nullptr);
+  Expr shared =
+      tile_element(access, exprs().add(first, var(of_run)), run,
+                   exprs().div(column, constant(lanes)), exprs().mod(column, constant(lanes)));
+
+  const auto element = [&](int outer, int extent, Expr inner, int of_inner) {
+    Expr e = exprs().add(exprs().mul(var(beside), constant(extent)),
+                         outer < 0 ? constant(0) : var(outer));
+    return exprs().add(exprs().mul(e, constant(of_inner)), inner);
+  };
+  const auto each = [](int v, int extent, Stmt s) {
+    Body body;
+    body.push_back(std::move(s));
+    return Stmt{For{.var = v, .extent = extent, .body = std::move(body)}};
+  };
+  Expr in_moved = element(of_bank, together, constant(0), length);
+  Expr in_turned = element(of_run, length, constant(0), together);
+  Expr one_moved = element(of_bank, together, var(of_run), length);
+  Expr one_turned = element(of_run, length, var(of_bank), together);
+  const auto turn_over = [&](int to, Expr to_at, int from, Expr from_at) {
+    return each(of_run, length,
+                each(of_bank, together,
+                     {Assign{.array = to,
+                             .element = to_at,
+                             .value = exprs().element(from, from_at, a.dtype)}}));
+  };
+  std::vector<Stmt> parts;
+  if (a.store) {
+    parts.push_back(each(of_run, length,
+                         {Load{.array = turned,
+                               .element = in_turned,
+                               .width = together,
+                               .buffer = shared_of[access],
+                               .offset = shared,
+                               .in = in}}));
+    if (together > 1) parts.push_back(turn_over(moved, one_moved, turned, one_turned));
+    parts.push_back(each(of_bank, together,
+                         {Write{.array = moved,
+                                .element = in_moved,
+                                .width = length,
+                                .buffer = a.buffer,
+                                .offset = offset,
+                                .in = in}}));
+  } else {
+    parts.push_back(each(of_bank, together,
+                         {Load{.array = moved,
+                               .element = in_moved,
+                               .width = length,
+                               .buffer = a.buffer,
+                               .offset = offset,
+                               .in = in}}));
+    if (together > 1) parts.push_back(turn_over(turned, one_turned, moved, one_moved));
+    parts.push_back(each(of_run, length,
+                         {Write{.array = turned,
+                                .element = in_turned,
+                                .width = together,
+                                .buffer = shared_of[access],
+                                .offset = shared,
+                                .in = in}}));
+  }
+  Serial loop{.var = step,
+              .extent = ceil_div(extents[R], constant(int64_t{at_once} * count * together)),
+              .body = {}};
+  for (Stmt& part : parts) loop.body.push_back(each(beside, count, std::move(part)));
+  Body out;
+  out.push_back({std::move(loop)});
+  return out;
+}
+
+Body Builder::tiles_in() {
+  Body body;
+  for (size_t i = 0; i < problem.accesses.size(); ++i)
+    if (is_across(static_cast<int>(i)) && !problem.accesses[i].store)
+      append(body, cross_tile(static_cast<int>(i)));
+  if (!body.empty()) body.push_back({Barrier{}});
+  return body;
+}
+
+Body Builder::tiles_out() {
+  Body body;
+  for (size_t i = 0; i < problem.accesses.size(); ++i) {
+    if (!is_across(static_cast<int>(i)) || !problem.accesses[i].store) continue;
+    if (body.empty()) body.push_back({Barrier{}});
+    append(body, cross_tile(static_cast<int>(i)));
+  }
+  return body;
+}
+
+}  // namespace fuser::tile

@@ -1,0 +1,89 @@
+#include "schedulers/across_tile.h"
+
+#include <algorithm>
+
+#include "fusion/across.h"
+
+namespace fuser {
+namespace {
+
+constexpr int sector = 32;    // bytes of a transaction: a run of rows fills one at least
+constexpr int least_run = 4;  // bytes of a run: to move single elements takes longer than
+                              // to copy the tensor
+constexpr int good_rows = 32, most_rows = 128;  // of a block
+constexpr int enough_bytes = 24 << 10;          // of a tile of more than good_rows
+constexpr int resident = 3;  // blocks of a processor: while some copy, others compute
+constexpr int waves = 2;     // of blocks, before these get fewer rows
+
+int vector_of(const MemoryAccess& a) { return vector_bytes / size_of(a.dtype); }
+
+// The innermost kept axes that the access walks as neighbours in memory.
+std::vector<AxisId> run_axes(Problem& p, const MemoryAccess& a) {
+  const std::vector<AxisId> kept = kept_axes(p);
+  std::vector<AxisId> run;
+  for (size_t n = 1; n <= kept.size(); ++n) {
+    std::vector<AxisId> longer(kept.end() - static_cast<std::ptrdiff_t>(n), kept.end());
+    Expr along = coefficient(p, a, longer);
+    if (!along || !along->is_constant(1)) break;
+    run = std::move(longer);
+  }
+  return run;
+}
+
+bool moves_runs(Problem& p, const MemoryAccess& a, const Hints& hints, int length) {
+  length = std::min(length, vector_of(a));
+  if (length == 1) return true;
+  const std::vector<AxisId> run = run_axes(p, a);
+  return hints.divides(extent_of(p, run), length) && can_vector(p, a, run, hints, length);
+}
+
+}  // namespace
+
+void ask_across_tile(Problem& p, Verdict& verdict) {
+  for (size_t i : accesses_across(p, {})) {
+    const MemoryAccess& a = p.accesses[i];
+    const std::vector<AxisId> run = run_axes(p, a);
+    const auto needs = vector_needs(p, a, run);
+    for (int length = vector_of(a); needs && length > 1; length /= 2) {
+      ask_divides(verdict, extent_of(p, run), length);
+      for (Expr e : *needs) ask_divides(verdict, e, length);
+    }
+  }
+}
+
+AcrossTile across_tile_of(Problem& p, const Hints& hints, const Device& device, int64_t length,
+                          int64_t count) {
+  AcrossTile t;
+  const std::vector<size_t> across = accesses_across(p, {});
+  int bytes = 0, least_rows = 1, longest = 1;
+  for (size_t i : across) {
+    const MemoryAccess& a = p.accesses[i];
+    if (i >= 63 || run_axes(p, a).empty()) return {};
+    t.accesses |= int64_t{1} << i;
+    bytes += size_of(a.dtype);
+    longest = std::max(longest, vector_of(a));
+    least_rows = std::max(least_rows, sector / size_of(a.dtype));
+  }
+  if (across.empty()) return {};
+  const int64_t row_bytes = length * bytes;
+  const int64_t most_bytes =
+      std::min(device.shared_per_processor / resident, device.shared_per_block);
+  t.rows = least_rows;
+  if (t.rows * row_bytes > most_bytes) return {};
+  const auto fits = [&](int rows) {
+    return rows * row_bytes <= (rows <= good_rows ? most_bytes : enough_bytes) &&
+           count >= int64_t{waves} * device.processors * rows;
+  };
+  while (t.rows < most_rows && fits(2 * t.rows)) t.rows *= 2;
+  t.bytes = t.rows * row_bytes;
+  for (t.run = longest; t.run > 1; t.run /= 2)
+    if (t.run <= t.rows && std::all_of(across.begin(), across.end(), [&](size_t i) {
+          return moves_runs(p, p.accesses[i], hints, t.run);
+        }))
+      break;
+  for (size_t i : across)
+    if (t.run * size_of(p.accesses[i].dtype) < least_run) return {};
+  return t;
+}
+
+}  // namespace fuser

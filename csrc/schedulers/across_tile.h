@@ -1,0 +1,25 @@
+// Rows with tensors that lie across them, where a block's tile of these crosses shared memory: see
+// lower/tile_across.cpp and inner.cpp.
+#pragma once
+
+#include <cstdint>
+
+#include "schedulers/dims.h"
+
+namespace fuser {
+
+// What the rows of a block read or store across them.
+struct AcrossTile {
+  int64_t accesses = 0;  // that cross shared memory, as bits; 0: nothing does, or it does not fit
+  int run = 1;           // neighbouring rows whose elements are one vector, 16 bytes at most
+  int rows = 1;          // of a block
+  int64_t bytes = 0;     // of its tiles
+};
+
+// Asks what across_tile_of() wants to know beside the extents of K and R.
+void ask_across_tile(Problem& problem, Verdict& verdict);
+// `length`, `count`: at most so many elements of a row, and rows.
+AcrossTile across_tile_of(Problem& problem, const Hints& hints, const Device& device,
+                          int64_t length, int64_t count);
+
+}  // namespace fuser
