@@ -81,13 +81,14 @@ class Segmented {
     Key key;
     do {
       made.push_back(specialize_fusion(fusion, layout_classes(arguments()), overlapping, sizes));
-    } while (learn_sizes(made.back()->fusion, made.back()->constraints, arguments(), sizes, key));
+      made.back()->constraints.program.run(SizeLeaf{arguments()}, values_);
+    } while (learn_sizes(made.back()->fusion, made.back()->constraints, values_, sizes, key));
     specialized_ = made.back();
   }
 
   std::vector<Planned> planned(const Device& device) {
     std::vector<Planned> out;
-    const int64_t largest = largest_size(specialized_->constraints, arguments());
+    const int64_t largest = largest_size(specialized_->constraints, arguments(), values_);
     const std::function<void(Group&)> add = [&](Group& g) {
       GroupSizes sizes = group_sizes(g, arguments(), largest);
       if (sizes.empty) return;
@@ -114,6 +115,7 @@ class Segmented {
   const std::vector<TensorView> views_;
   const std::vector<Number> scalars_;
   std::shared_ptr<Specialized> specialized_;
+  SizeValues values_;
 };
 
 py::list plans(const Fusion& fusion, const std::vector<Layout>& inputs, const Device& device,

@@ -112,10 +112,10 @@ void let_go_after_fork() {
 }
 
 // With plan_mutex_ held. `key`: of the layout and of what overlaps; behind it comes what the sizes
-// tell.
+// tell. `values`: of its sizes.
 std::shared_ptr<Specialized> Executor::specialized_for(const Arguments& arguments,
                                                        const std::vector<bool>& overlapping,
-                                                       Key& key) {
+                                                       Key& key, SizeValues& values) {
   // Extents that are computed, and 1 in this call, broadcast as those of inputs do; reshapes that
   // regroup dims in this call are known to.
   KnownSizes sizes;
@@ -131,7 +131,8 @@ std::shared_ptr<Specialized> Executor::specialized_for(const Arguments& argument
       found = specialized_.emplace(key, std::move(made)).first;
     }
     const std::shared_ptr<Specialized> s = found->second;
-    if (!learn_sizes(s->fusion, s->constraints, arguments, sizes, key)) return s;
+    s->constraints.program.run(SizeLeaf{arguments}, values);
+    if (!learn_sizes(s->fusion, s->constraints, values, sizes, key)) return s;
   }
 }
 
@@ -140,6 +141,7 @@ Call Executor::prepare(const Arguments& arguments, const std::vector<Plan>& plan
   Call call;
   std::vector<bool> overlapping(arguments.tensors.size(), false);
   thread_local Key key;
+  thread_local SizeValues values;
   key.clear();
   append_layout_key(arguments, key);
   if (rules_.in_place) {
@@ -151,10 +153,10 @@ Call Executor::prepare(const Arguments& arguments, const std::vector<Plan>& plan
   }
 
   const std::lock_guard lock(plan_mutex_);
-  const auto specialized = call.specialized = specialized_for(arguments, overlapping, key);
+  const auto specialized = call.specialized = specialized_for(arguments, overlapping, key, values);
   call.variants.resize(specialized->groups.size());
   call.sizes.resize(specialized->groups.size());
-  const int64_t largest = largest_size(specialized->constraints, arguments);
+  const int64_t largest = largest_size(specialized->constraints, arguments, values);
   size_t kernels = 0;
   // The variant of a group, or nullptr where it has nothing to store.
   const auto variant_of = [&](int index) -> std::shared_ptr<const Variant> {

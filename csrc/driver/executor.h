@@ -54,7 +54,8 @@ class Executor {
   Call prepare(const Arguments& arguments, const std::vector<Plan>& plans, bool prefer = false);
   RecordRef build(Call& call, const Arguments& arguments);
   std::shared_ptr<Specialized> specialized_for(const Arguments& arguments,
-                                               const std::vector<bool>& overlapping, Key& key);
+                                               const std::vector<bool>& overlapping, Key& key,
+                                               SizeValues& values);
 
   const Fusion& fusion_;
   const KeyRules rules_;

@@ -244,13 +244,11 @@ Constraints constraints_of(Fusion& fusion) {
   return out;
 }
 
-int64_t largest_size(const Constraints& constraints, const Arguments& arguments) {
+int64_t largest_size(const Constraints& constraints, const Arguments& arguments,
+                     const SizeValues& values) {
   int64_t largest = constraints.constant;
   for (const TensorView& t : arguments.tensors)
     for (int d = 0; d < t.rank; ++d) largest = std::max(largest, t.sizes[d]);
-  if (constraints.computed.empty()) return largest;
-  thread_local std::vector<int64_t> values;
-  constraints.program.run(SizeLeaf{arguments}, values);
   for (const Constraints::Size& s : constraints.computed)
     largest = std::max(largest, values[s.slot]);
   return largest;
@@ -260,7 +258,7 @@ namespace {
 
 // The dims that have to broadcast for the first rule that does not hold; none: all hold.
 BroadcastDims check_constraints(const Fusion& fusion, const Constraints& constraints,
-                                const std::vector<int64_t>& values) {
+                                const SizeValues& values) {
   for (size_t i = 0; i < constraints.equal.size(); ++i) {
     const auto [left_slot, right_slot] = constraints.equal[i];
     const int64_t left = values[left_slot], right = values[right_slot];
@@ -295,11 +293,8 @@ bool add_nesting(const Nesting& nesting, KnownSizes& known) {
 
 }  // namespace
 
-bool learn_sizes(const Fusion& fusion, const Constraints& constraints, const Arguments& arguments,
+bool learn_sizes(const Fusion& fusion, const Constraints& constraints, const SizeValues& values,
                  KnownSizes& known, Key& key) {
-  if (constraints.program.empty()) return false;
-  thread_local std::vector<int64_t> values;
-  constraints.program.run(SizeLeaf{arguments}, values);
   const BroadcastDims ones = check_constraints(fusion, constraints, values);
   for (const auto& [tensor, dim] : ones) {
     const bool fresh = known.ones.insert({tensor, dim}).second;

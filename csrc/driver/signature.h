@@ -93,17 +93,21 @@ struct Constraints {
   std::vector<std::pair<int, int>> nesting_slots;  // of both sides, by nesting
 };
 Constraints constraints_of(Fusion& fusion);
+// Sizes of a call, in the slots of Constraints::program.
+using SizeValues = std::vector<int64_t>;
+
 // Raises ShapeError where sizes that must be equal are not, one is 0 that must not be, or negative.
 // Adds what the sizes of this call tell to `known` and to the key; false: nothing that was not
 // known, so that the fusion is the one for this call. Where a rule would hold if the fusion knew
 // that a dim has size 1 and broadcasts, that is that dim (or several of one tensor) alone: what
 // depends on it has other sizes then, and is not checked. What has no elements tells nothing.
-bool learn_sizes(const Fusion& fusion, const Constraints& constraints, const Arguments& arguments,
+bool learn_sizes(const Fusion& fusion, const Constraints& constraints, const SizeValues& values,
                  KnownSizes& known, Key& key);
 
 // The largest size of a dim of the definition in this call, of inputs, of what lies between and of
 // results: no coordinate comes to more.
-int64_t largest_size(const Constraints& constraints, const Arguments& arguments);
+int64_t largest_size(const Constraints& constraints, const Arguments& arguments,
+                     const SizeValues& values);
 
 // The leaves of an integer program over the sizes of a call (IntProgram::run).
 struct SizeLeaf {

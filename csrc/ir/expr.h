@@ -164,7 +164,6 @@ class IntProgram {
   // leaf(symbol, a, b) gives the values of the leaves.
   using Leaf = std::function<int64_t(Symbol, int, int)>;
   void run(const Leaf& leaf, std::vector<int64_t>& values) const;
-  bool empty() const { return steps_.empty(); }
 
  private:
   struct Step {
