@@ -142,6 +142,26 @@ struct Rebuilder {
   void append(const Tensor&, const std::monostate&) {}
 };
 
+// The rule in another fusion, whose tensors have the same ids. `images`: one for each leaf.
+Constraint carried_over(const Constraint& c, Fusion& to, const SizeReplacement& leaf,
+                        Images& images) {
+  const auto replace = [&](Expr n) -> Expr {
+    return n->is_symbol(Symbol::Size) ? leaf(to.exprs, n) : nullptr;
+  };
+  Constraint out = c;
+  out.left = rewrite(to.exprs, c.left, replace, images);
+  out.right = rewrite(to.exprs, c.right, replace, images);
+  out.left_tensor = &to.tensors[c.left_tensor->id];
+  out.right_tensor = &to.tensors[c.right_tensor->id];
+  return out;
+}
+
+// Is it a rule of dims of which one, and only one, is a 1? That one broadcasts.
+bool is_of_broadcast(const Constraint& c) {
+  return c.left != c.right && ((c.left_dim >= 0 && c.left->is_constant(1)) ||
+                               (c.right_dim >= 0 && c.right->is_constant(1)));
+}
+
 }  // namespace
 
 Fusion rebuild(const Fusion& fusion, const SizeReplacement& leaf, const KnownSizes& known) {
@@ -189,24 +209,13 @@ Fusion specialize(const Fusion& fusion, const std::vector<std::vector<bool>>& on
   };
   Fusion second = rebuild(first, named, {.ones = known.ones});
   // The rules that gave the names are no longer visible in the second graph; they are still to be
-  // checked. Not so a rule of dims of which the names make one, and only one, a 1: it broadcasts.
+  // checked as they were. Not so those that the names make a rule of what broadcasts.
+  const auto as_it_was = [](Exprs&, Expr) -> Expr { return nullptr; };
+  Images by_name, unnamed;
   std::vector<Constraint> constraints;
-  for (const Constraint& c : first.constraints) {
-    const auto copy = [&](Expr e, bool by_name) {
-      return rewrite(second.exprs, e, [&](Expr n) -> Expr {
-        return by_name && n->is_symbol(Symbol::Size) ? named(second.exprs, n) : nullptr;
-      });
-    };
-    const Expr left = copy(c.left, true), right = copy(c.right, true);
-    const bool left_is_1 = c.left_dim >= 0 && left->is_constant(1);
-    const bool right_is_1 = c.right_dim >= 0 && right->is_constant(1);
-    if (left != right && (left_is_1 || right_is_1)) continue;
-    Constraint& same = constraints.emplace_back(c);
-    same.left = copy(c.left, false);
-    same.right = copy(c.right, false);
-    same.left_tensor = &second.tensors[c.left_tensor->id];
-    same.right_tensor = &second.tensors[c.right_tensor->id];
-  }
+  for (const Constraint& c : first.constraints)
+    if (!is_of_broadcast(carried_over(c, second, named, by_name)))
+      constraints.push_back(carried_over(c, second, as_it_was, unnamed));
   second.constraints = std::move(constraints);
   return second;
 }
