@@ -16,10 +16,14 @@ namespace {
 // Less of a gain than this share is within the error of the model.
 constexpr double least_gain = 0.1;
 
-// A kernel of the values before `end`, of which it stores some.
+// A kernel of the values before `end`, of which it stores some. No kernel holds more than the last
+// ones, from `begin`: those before them are computed by another one, and are read.
 struct Kernel {
   size_t end = 0;
-  std::vector<bool> stores;  // by value
+  size_t begin = end - std::min(end, static_cast<size_t>(max_values));
+  std::vector<bool> stored = std::vector<bool>(end - begin, false);  // by value, from `begin`
+
+  bool stores(size_t v) const { return stored[v - begin]; }
 };
 
 // Of one element of the space that a kernel walks: bytes read and stored, issue slots.
@@ -70,11 +74,14 @@ struct Recomputed {
   // By value: the last tensor, by id, that other kernels hand over for it, and the last one for the
   // reductions of this kernel that it waits for; -1: none.
   std::vector<int> given{}, given_before{};
+  // By value: may memory stand for it? Kernels that follow each other ask for most of them again.
+  std::vector<std::optional<bool>> known_whole{};
 
   void prepare() {
     waits.assign(values.size(), false);
     given.assign(values.size(), -1);
     given_before = given;
+    known_whole.resize(values.size());
     for (size_t v = 0; v < values.size(); ++v) {
       visit_operands(values[v], [&](ValueId a) {
         waits[v] = waits[v] || waits[a];
@@ -99,11 +106,27 @@ struct Recomputed {
   bool is_full(size_t v) const { return values[v].axes == all; }
   bool is_walked(size_t v) const { return fuser::is_walked(values[v], all); }
 
+  bool is_whole(size_t v) {
+    if (!known_whole[v]) known_whole[v] = group.is_whole(static_cast<ValueId>(v));
+    return *known_whole[v];
+  }
+
+  // Calls visit(a) for the operands of a value that its kernel holds.
+  template <class Visit>
+  void visit_inside(const Kernel& kernel, size_t v, const Visit& visit) const {
+    visit_operands(values[v], [&](size_t a) {
+      if (a >= kernel.begin) visit(a);
+    });
+  }
+
   // By value of the kernel: does it lead to what the kernel reads of others, in these?
-  std::vector<bool> shared(size_t end) const {
+  std::vector<bool> shared(const Kernel& kernel) const {
     std::map<int, std::vector<size_t>> here;  // by tensor
     std::vector<const Tensor*> open;
-    for (size_t v = 0; v < end; ++v) {
+    for (size_t v = kernel.begin; v < kernel.end; ++v) {
+      visit_operands(values[v], [&](size_t a) {
+        if (a < kernel.begin && is_handed_over(a)) open.push_back(values[a].tensor);
+      });
       const Tensor* t = values[v].tensor;
       if (!t) continue;
       if (is_handed_over(v))
@@ -111,7 +134,7 @@ struct Recomputed {
       else
         here[t->id].push_back(v);
     }
-    std::vector<bool> out(end, false);
+    std::vector<bool> out(kernel.end - kernel.begin, false);
     std::set<int> seen;
     // What lies farther back than a kernel holds is computed by yet another one.
     while (!open.empty() && static_cast<int>(seen.size()) < max_values) {
@@ -121,60 +144,64 @@ struct Recomputed {
         const Tensor* a = graph.same[operand->id];
         if (!seen.insert(a->id).second) continue;
         if (const auto it = here.find(a->id); it != here.end())
-          for (size_t v : it->second) out[v] = true;
+          for (size_t v : it->second) out[v - kernel.begin] = true;
         else if (!in_memory[a->id])
           open.push_back(a);
       }
     }
-    for (size_t v = end; v-- > 0;)
-      if (out[v]) visit_operands(values[v], [&](ValueId a) { out[a] = true; });
+    for (size_t v = kernel.end; v-- > kernel.begin;)
+      if (out[v - kernel.begin])
+        visit_inside(kernel, v, [&](size_t a) { out[a - kernel.begin] = true; });
     return out;
   }
 
   // The last user of each value, the kernel's end for users that are not shared.
   std::vector<size_t> last_uses(const Kernel& kernel, const std::vector<bool>& shared) const {
-    std::vector<size_t> last(kernel.end);
-    std::iota(last.begin(), last.end(), size_t{0});
-    for (size_t v = 0; v < kernel.end; ++v) {
-      const size_t at = shared[v] ? v : kernel.end;
-      visit_operands(values[v], [&](ValueId a) { last[a] = std::max(last[a], at); });
-      if (kernel.stores[v]) last[v] = kernel.end;
+    std::vector<size_t> last(shared.size());
+    std::iota(last.begin(), last.end(), kernel.begin);
+    for (size_t v = kernel.begin; v < kernel.end; ++v) {
+      const size_t at = shared[v - kernel.begin] ? v : kernel.end;
+      visit_inside(kernel, v, [&](size_t a) {
+        last[a - kernel.begin] = std::max(last[a - kernel.begin], at);
+      });
+      if (kernel.stores(v)) last[v - kernel.begin] = kernel.end;
     }
     return last;
   }
 
-  Live live(size_t v) const {
+  Live live(size_t v) {
     Live out{.bytes = is_full(v) ? static_cast<double>(size_of(values[v].dtype)) : 0.0};
     if (is_read(v)) return out;
     const Tensor* t = values[v].tensor;
     out.computed = out.bytes;
     // What waits for a statistic at once would take it from the kernel that computes both.
     out.impossible =
-        !t || t == root || given[v] > given_before[v] || !group.is_whole(static_cast<ValueId>(v));
+        !t || t == root || given[v] > given_before[v] || !is_whole(v);
     if (t && results.count(t->id)) out.results = out.bytes;
     return out;
   }
 
   // Read or stored, for an element of the space.
   double bytes(const Kernel& kernel, size_t v) const {
-    return is_read(v) || kernel.stores[v] ? size_of(values[v].dtype) : 0.0;
+    return is_read(v) || kernel.stores(v) ? size_of(values[v].dtype) : 0.0;
   }
 
-  // By value of a kernel.
+  // By value of a kernel, from its first.
   struct Shape {
     std::vector<bool> member;  // may be stored and read; small values stay in each kernel
     std::vector<size_t> last;  // last_uses()
     Needed needed;
   };
   Shape shape_of(const Kernel& kernel) const {
-    Shape out{.member = shared(kernel.end)};
+    Shape out{.member = shared(kernel)};
     out.last = last_uses(kernel, out.member);
-    for (size_t v = 0; v < kernel.end; ++v)
-      out.member[v] = out.member[v] && (is_walked(v) || waits[v]);
-    out.needed =
-        needed_by_walks({.values = values, .all = all, .end = kernel.end, .stores = [&](size_t v) {
-                           return kernel.stores[v];
-                         }});
+    for (size_t v = kernel.begin; v < kernel.end; ++v)
+      if (!is_walked(v) && !waits[v]) out.member[v - kernel.begin] = false;
+    out.needed = needed_by_walks({.values = values,
+                                  .all = all,
+                                  .begin = kernel.begin,
+                                  .end = kernel.end,
+                                  .stores = [&](size_t v) { return kernel.stores(v); }});
     return out;
   }
 
@@ -195,17 +222,19 @@ struct Recomputed {
   }
 
   // The value behind which a cut saves most; the kernel's end where none saves anything.
-  size_t best_cut(const Kernel& kernel, const Shape& shape) const {
+  size_t best_cut(const Kernel& kernel, const Shape& shape) {
     Slots all_slots;
     Work whole;
-    std::vector<Live> begins(kernel.end + 1), ends(kernel.end + 1);
-    for (size_t v = 0; v < kernel.end; ++v) {
-      if (is_walked(v)) all_slots.add(slots(values[v]), shape.needed.walks[v]);
+    const size_t count = kernel.end - kernel.begin;
+    std::vector<Live> begins(count + 1), ends(count + 1);
+    for (size_t i = 0; i < count; ++i) {
+      const size_t v = kernel.begin + i;
+      if (is_walked(v)) all_slots.add(slots(values[v]), shape.needed.walks[i]);
       if (is_full(v)) (is_read(v) ? whole.read : whole.stored) += bytes(kernel, v);
-      if (!shape.member[v] || shape.last[v] == v) continue;
-      begins[v] = live(v);
-      begins[v].impossible |= kernel.stores[v];
-      ends[shape.last[v]].add(begins[v], 1);
+      if (!shape.member[i] || shape.last[i] == v) continue;
+      begins[i] = live(v);
+      begins[i].impossible |= kernel.stores(v);
+      ends[shape.last[i] - kernel.begin].add(begins[i], 1);
     }
     whole.slots = all_slots.all();
     double read = 0.0, most = 0.0;
@@ -213,15 +242,16 @@ struct Recomputed {
     Live now;
     bool waited = false;
     size_t best = kernel.end;
-    for (size_t v = 0; v < kernel.end; ++v) {
-      now.add(ends[v], -1);
-      now.add(begins[v], 1);
-      if (!shape.member[v]) continue;
-      if (is_walked(v)) before.add(slots(values[v]), shape.needed.walks[v]);
+    for (size_t i = 0; i < count; ++i) {
+      const size_t v = kernel.begin + i;
+      now.add(ends[i], -1);
+      now.add(begins[i], 1);
+      if (!shape.member[i]) continue;
+      if (is_walked(v)) before.add(slots(values[v]), shape.needed.walks[i]);
       if (is_full(v) && is_read(v)) read += bytes(kernel, v);
       waited = waited || waits[v];
       if (now.impossible || now.computed == 0.0) continue;
-      const double saved = gain(whole, read, before, now, shape.needed.walk[v], waited);
+      const double saved = gain(whole, read, before, now, shape.needed.walk[i], waited);
       if (saved <= most) continue;
       most = saved;
       best = v;
@@ -231,15 +261,16 @@ struct Recomputed {
 
   // The tensors that the kernel should read, at the cut that saves most; none where none does.
   // `kernel` becomes the one that stores them.
-  std::vector<const Tensor*> cut(Kernel& kernel) const {
+  std::vector<const Tensor*> cut(Kernel& kernel) {
     const Shape shape = shape_of(kernel);
     const size_t best = best_cut(kernel, shape);
     std::vector<const Tensor*> out;
     if (best == kernel.end) return out;
-    Kernel storing{.end = best + 1, .stores = std::vector<bool>(best + 1, false)};
-    for (size_t v = 0; v <= best; ++v) {
-      if (!shape.member[v] || shape.last[v] <= best || is_read(v)) continue;
-      storing.stores[v] = true;
+    Kernel storing{.end = best + 1};
+    for (size_t v = kernel.begin; v <= best; ++v) {
+      const size_t i = v - kernel.begin;
+      if (!shape.member[i] || shape.last[i] <= best || is_read(v)) continue;
+      storing.stored[v - storing.begin] = true;
       out.push_back(values[v].tensor);
     }
     kernel = std::move(storing);
@@ -256,8 +287,10 @@ std::vector<std::vector<const Tensor*>> worth_storing(const Graph& graph, ValueG
   Recomputed of{
       .graph = graph, .group = group, .in_memory = in_memory, .results = results, .root = root};
   of.prepare();
-  Kernel kernel{.end = of.values.size(), .stores = std::vector<bool>(of.values.size(), false)};
-  for (const Store& s : group.refined().stores) kernel.stores[s.access.value] = true;
+  Kernel kernel{.end = of.values.size()};
+  for (const Store& s : group.refined().stores)
+    if (const auto v = static_cast<size_t>(s.access.value); v >= kernel.begin)
+      kernel.stored[v - kernel.begin] = true;
   // What stores them may read others in turn: found at once, not by computing all of it again.
   std::vector<std::vector<const Tensor*>> out;
   while (true) {

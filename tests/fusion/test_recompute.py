@@ -47,6 +47,16 @@ def test_a_kernel_computes_no_more_than_two_softmaxes(length: int) -> None:
     assert whole_temps(got) == length // 2 - 1
 
 
+def test_no_more_softmaxes_are_stored_where_there_are_many() -> None:
+    """They are far more than a kernel holds, with more walks than are told apart."""
+    fd, x = define()
+    fd.add_output(alternating(fd, x, 400))
+    got = Grouped(fd, [X])
+    assert 400 <= len(got.groups) <= 401
+    assert max(exponentials(g) for g in got.groups) == 2
+    assert whole_temps(got) == 400 // 2 - 1
+
+
 def test_what_is_cheap_is_computed_again() -> None:
     """A sigmoid takes less time than its bytes: only the mean over columns is handed over."""
     fd, x = define()
