@@ -355,7 +355,8 @@ GroupSizes group_sizes(Group& group, const Arguments& arguments, int64_t largest
     FUSER_ASSERT(e >= 0, "axis ", i, " has size ", e);
     out.extents[i] = e;
     if (e == 0) no_elements |= AxisSet{1} << i;
-    many |= __builtin_mul_overflow(elements, e, &elements);
+    // Beside an empty axis others may be of any size, and an index of 32 bits knows none of them.
+    many |= __builtin_mul_overflow(elements, std::max<int64_t>(1, e), &elements);
   }
   // Over an empty axis a reduction still has a result: its identity.
   out.empty = std::all_of(group.store_axes.begin(), group.store_axes.end(),

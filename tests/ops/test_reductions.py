@@ -346,6 +346,20 @@ def test_reduce_empty_1(name: str) -> None:
     assert f"{name}(t0, dims=[1]): axis 1 has size 0" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "sizes", [[0] + [2] * 61, [2] * 30 + [0] + [2] * 32, [3] * 30 + [0, *[3] * 32]]
+)
+def test_an_empty_axis_beside_more_elements_than_can_be_counted(sizes: list[int]) -> None:
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1] * len(sizes))
+    fd.add_output(fd.ops.sum(x, list(range(len(sizes)))))
+    fd.add_output(fd.ops.prod(x, list(range(1, len(sizes)))))
+    data = torch.empty([min(size, 1) for size in sizes]).expand(sizes)
+    total, product = fd.execute([data])
+    assert total.item() == 0.0
+    assert product.equal(torch.ones(sizes[0]))
+
+
 def test_identities() -> None:
     fd = FusionDefinition()
     x = fd.define_tensor([-1, -1])
