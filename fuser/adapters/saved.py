@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
+from types import ModuleType
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch import fx
@@ -172,7 +172,7 @@ def saving(options: dynamo.Options) -> Iterator[dict[str, Any]]:
         with (
             functorch_config.patch(halves),
             compiler_config.patch(tag),  # type: ignore[attr-defined]
-            patch.multiple(codecache, create=True, **_GENERATORS),
+            _replaced(codecache, _GENERATORS),
         ):
             yield {
                 f"{short}_compiler": _compiler(name, options, made)
@@ -181,6 +181,19 @@ def saving(options: dynamo.Options) -> Iterator[dict[str, Any]]:
     finally:
         for graph in made:
             graph.traced.clear()
+
+
+@contextmanager
+def _replaced(module: ModuleType, names: dict[str, Any]) -> Iterator[None]:
+    """With these names in the module, which then has what it had, or does not have them."""
+    before = {name: vars(module)[name] for name in names if name in vars(module)}
+    try:
+        vars(module).update(names)
+        yield
+    finally:
+        for name in names:
+            vars(module).pop(name, None)
+        vars(module).update(before)
 
 
 def _compiler(name: str, options: dynamo.Options, made: list[SavedGraph]) -> Any:

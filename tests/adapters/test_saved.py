@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -300,6 +301,21 @@ def test_a_graph_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
             torch.testing.assert_close(torch.autograd.grad(found.sum(), x)[0], x.exp())
     assert counted() == (0, 0)
     assert counters["aot_autograd"]["autograd_cache_bypass"] == 1
+
+
+def test_torchs_module_is_as_it_was_behind_an_error() -> None:
+    from fuser.adapters import saved
+
+    module = ModuleType("module")
+    module.__dict__.update(first=1)
+    before = dict(vars(module))
+    for names in ({"first": 2, "second": 3}, {}):
+        inside = saved._replaced(module, names)
+        inside.__enter__()
+        assert names.items() <= vars(module).items()
+        error = ZeroDivisionError()
+        assert not inside.__exit__(type(error), error, None)
+        assert vars(module) == before
 
 
 @torch.library.custom_op("fuser_saved::twice", mutates_args=())
