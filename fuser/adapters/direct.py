@@ -56,11 +56,12 @@ def direct(
         return None  # results that are no tensors, or have no gradient
     expected = [n.meta["val"] for n in tangents]
     wanted = [(n, list(v.shape), list(v.stride())) for n, v in enumerate(expected)]
-    graphs = cut(joint, (), num_fwd_outputs=count)
-    forward, backward = (
-        make(graph, [n.meta["val"] for n in _placeholders(graph)])
-        for make, graph in zip((fw_compiler, bw_compiler), graphs, strict=True)
-    )
+    with expected[0].fake_mode:  # as AOTAutograd has it: what a rewriting creates is fake as well
+        graphs = cut(joint, (), num_fwd_outputs=count)
+        forward, backward = (
+            make(graph, [n.meta["val"] for n in _placeholders(graph)])
+            for make, graph in zip((fw_compiler, bw_compiler), graphs, strict=True)
+        )
     finish = None if spec.is_leaf() else partial(tree_unflatten, treespec=spec)
     deterministic = torch.are_deterministic_algorithms_enabled()
     return load_torch().DirectFunction(forward, backward, count, wanted, [], deterministic, finish)

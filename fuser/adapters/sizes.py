@@ -25,7 +25,7 @@ def settle_sizes(graph: fx.Graph) -> None:
     """Sizes that are read of tensors are computed from numbers among the graph's inputs; a dim that
     is a symbol is split by sizes, or by places, into as many parts as were traced.
     """
-    numbers = _Numbers(graph)
+    numbers = Numbers(graph)
     for node in list(graph.nodes):
         if node.op != "call_function":
             continue
@@ -37,8 +37,10 @@ def settle_sizes(graph: fx.Graph) -> None:
             _unbind(graph, node)
 
 
-class _Numbers:
-    """Nodes that give what sympy expressions stand for."""
+class Numbers:
+    """Nodes of a graph that give what sympy expressions stand for. What a rewriting writes into a
+    graph is one of them, never the symbol itself: torch could not run that.
+    """
 
     def __init__(self, graph: fx.Graph) -> None:
         self.graph = graph
@@ -62,6 +64,11 @@ class _Numbers:
         while (before := before.next) is not place:
             before.meta["val"] = computed(before)
         return found
+
+    def sizes(self, value: torch.Tensor, place: fx.Node) -> list[int | fx.Node] | None:
+        """The sizes of a tensor; None where one of them is not known."""
+        found = [self.number(n, place) for n in value.shape]
+        return None if None in found else found  # type: ignore[return-value]
 
     def replace(self, node: fx.Node) -> None:
         """Whatever reads this size reads the number instead."""

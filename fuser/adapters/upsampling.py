@@ -18,11 +18,13 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.utils._pytree import tree_leaves
 
 from fuser.adapters.nodes import computed, in_order, is_view, tensor_of
+from fuser.adapters.sizes import Numbers
 
 aten = torch.ops.aten
 _LONGEST = 1 << 16  # elements of an index
 # Where the place of a dim is read, and, unless all are, which ones are.
 _Reader = tuple[torch.Tensor, torch.Tensor | None]
+_Size = Any  # an int, or a node that gives it; of a dim that repeats an int
 _MOST_READERS = 9  # of one place; torch sorts the indices where more elements are added up
 
 
@@ -34,6 +36,7 @@ def repeat_by_views(graph: fx.Graph) -> None:
     found = [node for node in graph.nodes if node.target in gathers]
     moved: set[fx.Node] = set()
     known: dict[fx.Node, torch.Tensor | None] = {}
+    numbers = Numbers(graph)
     for node in found:
         source, indices = node.args[0], node.args[1]
         sizes = tensor_of(source).shape
@@ -49,13 +52,13 @@ def repeat_by_views(graph: fx.Graph) -> None:
             node.replace_all_uses_with(result)
             graph.erase_node(node)
             continue
-        if times is None:
+        if times is None or (wanted := numbers.sizes(tensor_of(source), node)) is None:
             continue
         with graph.inserting_before(node):
             if node.target is aten._unsafe_index.Tensor:
-                result = _repeated(graph, source, times)
+                result = _repeated(graph, source, wanted, times)
             elif _adds_to_zero(node):
-                result = _summed(graph, node.args[2], sizes, times)
+                result = _summed(graph, node.args[2], wanted, times)
                 moved.add(result)
             else:
                 continue
@@ -185,23 +188,25 @@ def _is_zero(node: Any) -> bool:
     return node.target in zeros or (node.target in full and node.args[-1] == 0)
 
 
-def _split(sizes: Sequence[int], times: Sequence[int]) -> list[int]:
+def _split(sizes: Sequence[_Size], times: Sequence[int]) -> list[_Size]:
     """Sizes with a dim of `times` behind each dim that repeats."""
     pairs = zip(sizes, times, strict=True)
     return [n for size, t in pairs for n in ([size, t] if t > 1 else [size])]
 
 
-def _repeated(graph: fx.Graph, source: fx.Node, times: Sequence[int]) -> fx.Node:
-    sizes = tensor_of(source).shape
+def _repeated(
+    graph: fx.Graph, source: fx.Node, sizes: Sequence[_Size], times: Sequence[int]
+) -> fx.Node:
     x = source
     for dim in reversed([d for d, t in enumerate(times) if t > 1]):
         x = _call(graph, aten.unsqueeze.default, x, dim + 1)
     x = _call(graph, aten.expand.default, x, _split(sizes, times))
     x = _call(graph, aten.clone.default, x, memory_format=torch.contiguous_format)
-    return _call(graph, aten.view.default, x, [n * t for n, t in zip(sizes, times, strict=True)])
+    pairs = zip(sizes, times, strict=True)
+    return _call(graph, aten.view.default, x, [n if t == 1 else n * t for n, t in pairs])
 
 
-def _summed(graph: fx.Graph, g: fx.Node, sizes: Sequence[int], times: Sequence[int]) -> fx.Node:
+def _summed(graph: fx.Graph, g: fx.Node, sizes: Sequence[_Size], times: Sequence[int]) -> fx.Node:
     repeats = [d for d, t in enumerate(times) if t > 1]
     if not repeats:  # a sum over no dims would be one over all of them
         return _call(graph, aten.clone.default, g)

@@ -40,6 +40,19 @@ def test_several_results_and_gradients() -> None:
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
 
 
+def test_what_a_rewriting_creates_is_fake() -> None:
+    """The gradient of an interpolation asks for a zero of its own."""
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.interpolate(x, scale_factor=2.0, mode="bilinear")
+
+    x = leaf(2, 3, 4, 4)
+    run = made(f, x)
+    assert run is not None
+    found, wanted = (torch.autograd.grad(g(x).square().sum(), x) for g in (run, f))
+    torch.testing.assert_close(found, wanted)
+
+
 def test_what_is_not_plain_is_refused() -> None:
     x = leaf(4)
     assert made(lambda x: x.view(2, 2), x) is None  # an alias of an input

@@ -82,6 +82,25 @@ def test_channels_last() -> None:
     assert not {op for op in left if "index" in op}
 
 
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("mode", ["nearest", "bilinear"])
+def test_batches_of_any_size(mode: str, training: bool) -> None:
+    """One graph, in which the batch is a symbol that no node may be given."""
+    torch._dynamo.reset()
+    f = lambda x: F.interpolate(x.sin(), scale_factor=2.0, mode=mode) * 2  # noqa: E731
+    run_any = torch.compile(f, backend=backend)
+    with report.recording() as seen:
+        for batch in (4, 6, 3):
+            x = torch.randn(batch, 2, 3, 5, requires_grad=training)
+            result, expected = run_any(x), f(x)
+            torch.testing.assert_close(result, expected)
+            if training:
+                found, wanted = (torch.autograd.grad(r.sum(), x) for r in (result, expected))
+                torch.testing.assert_close(found, wanted)
+    assert len(seen.graphs) == (4 if training else 2)
+    assert not {op for graph in seen.graphs for op, _ in graph.left if "index" in op}
+
+
 @pytest.mark.parametrize(
     "function",
     [
