@@ -2,6 +2,7 @@
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/ops/empty_strided.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/DeviceGuard.h>
 #include <dlfcn.h>
@@ -180,6 +181,13 @@ bool is_wrapper(const at::Tensor& t) { return t.key_set().has(c10::DispatchKey::
 bool has_memory(const at::Tensor& t) {
   return (t.is_cpu() || t.is_cuda()) && t.layout() == c10::kStrided && t.has_storage() &&
          !t.is_nested() && !is_wrapper(t);
+}
+
+bool is_lazy(const at::Tensor& t) { return t.is_conj() || t.is_neg() || t._is_zerotensor(); }
+
+at::Tensor resolved(const at::Tensor& t) {
+  if (t._is_zerotensor()) return at::zeros(t.sizes(), t.options());
+  return t.resolve_conj().resolve_neg();
 }
 
 TensorView view_of(const at::Tensor& t, size_t position) {

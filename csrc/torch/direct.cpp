@@ -66,7 +66,7 @@ std::optional<variable_list> run_whole(const WholeGraph& graph, const variable_l
   try {
     for (size_t i = 0; i < graph.arguments.size(); ++i) {
       at::Tensor t = given[graph.arguments[i]];
-      if (t.is_conj() || t.is_neg()) t = t.resolve_conj().resolve_neg();
+      if (is_lazy(t)) t = resolved(t);
       arguments.views.push_back(view_of(t, i));
       if (arguments.device == cpu_device) arguments.device = arguments.views.back().device;
       arguments.tensors.push_back(std::move(t));

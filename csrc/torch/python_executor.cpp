@@ -190,13 +190,14 @@ void PythonExecutor::add(TorchArguments& out, size_t i, py::handle value) const 
               ", expected a torch.Tensor for t", fusion.inputs[a.index]->id, ": ",
               describe(*fusion.inputs[a.index]));
   at::Tensor t = THPVariable_Unpack(value.ptr());
-  // Lazy conjugation and negation are bits beside the memory.
-  if (t.is_conj() || t.is_neg()) {
+  if (is_lazy(t)) {
     FUSER_CHECK(!is_written(fusion, a.index), User, "argument-in-place", "execute(): tensor input ",
                 a.index, " is written in place, but is a lazy ",
-                t.is_conj() ? "conjugate" : "negation",
-                " of its memory\n  hint: pass t.resolve_conj().resolve_neg()");
-    t = t.resolve_conj().resolve_neg();
+                t._is_zerotensor() ? "zero without memory"
+                : t.is_conj()      ? "conjugate of its memory"
+                                   : "negation of its memory",
+                "\n  hint: pass t.clone()");
+    t = resolved(t);
   }
   out.views.push_back(view_of(t, i));
   if (out.device == cpu_device) out.device = out.views.back().device;

@@ -374,8 +374,7 @@ TorchArguments ScriptGroup::bind(const Specialization& how,
     if (v.isTensor()) {
       const at::Tensor& given = v.toTensor();
       if (!given.defined()) continue;
-      const bool lazy = given.is_conj() || given.is_neg();
-      out.tensors.push_back(lazy ? given.resolve_conj().resolve_neg() : given);
+      out.tensors.push_back(is_lazy(given) ? resolved(given) : given);
       out.views.push_back(view_of(out.tensors.back(), place++));
       if (out.device == cpu_device) out.device = out.views.back().device;
     } else if (how_taken == ArgumentRole::Number && v.isDouble()) {

@@ -8,7 +8,13 @@ import weakref
 import pytest
 import torch
 
-from fuser import DTypeError, FusionDefinition, UserError
+from fuser import (
+    DTypeError,
+    FusionDefinition,
+    UserError,
+    memory_efficient_fusion,
+    torchscript_fuser,
+)
 from fuser.ops import as_dtype
 from tests.definitions import scaled
 
@@ -55,6 +61,19 @@ def test_lazy_conjugation_and_negation() -> None:
     assert z.conj().imag.is_neg()
     (result,) = scaled(2.0).execute([z.conj().imag])
     assert result.tolist() == [-4.0, 8.0]
+
+
+def test_zeros_without_memory() -> None:
+    """Torch makes such tensors for gradients of forward-mode AD."""
+    zero = torch._efficientzerotensor((2,))
+    (result,) = scaled(2.0).execute([zero])
+    assert result.tolist() == [0.0, 0.0]
+    x = torch.ones(2, requires_grad=True)
+    f = lambda x, y: x * 2 + y  # noqa: E731
+    with torchscript_fuser(cpu=True):
+        functions = [memory_efficient_fusion(f), torch.jit.trace(f, (x, x))]
+        for function in functions:
+            assert [function(x, zero).tolist() for _ in range(3)] == [[2.0, 2.0]] * 3
 
 
 @pytest.mark.parametrize("kind", ["sparse", "meta", "nested", "fake"])
