@@ -151,10 +151,21 @@ def execute_with_dtensors(*args: Any, **kwargs: Any) -> NoReturn:
     refuse("execute_with_dtensors()", ONE_DEVICE, "devices-1")
 
 
+def get_fusion_profile(*args: Any, **kwargs: Any) -> NoReturn:
+    """Raises Unsupported `profiler-1`."""
+    refuse("get_fusion_profile()", _TORCH_PROFILER, "profiler-1")
+
+
+def reset_profiler(*args: Any, **kwargs: Any) -> NoReturn:
+    """Raises Unsupported `profiler-1`."""
+    refuse("reset_profiler()", _TORCH_PROFILER, "profiler-1")
+
+
 # What `from fuser import ...` finds of them.
 NAMES = (
     *("CommunicatorBackend", "IdMappingMode", "LoadStoreOpType", "MemoryType", "ParallelType"),
     *("SchedulerType", "CompileParams", "KernelExecutor", "LaunchParams", "MatmulParams"),
     *("PointwiseParams", "ReductionParams", "Communicator", "DeviceMesh", "PythonProfiler"),
-    *("execute_with_dtensors", "idm", "multidevice", "schedule"),
+    *("execute_with_dtensors", "get_fusion_profile", "idm", "multidevice", "reset_profiler"),
+    "schedule",
 )
