@@ -175,8 +175,7 @@ struct Recomputed {
     const Tensor* t = values[v].tensor;
     out.computed = out.bytes;
     // What waits for a statistic at once would take it from the kernel that computes both.
-    out.impossible =
-        !t || t == root || given[v] > given_before[v] || !is_whole(v);
+    out.impossible = !t || t == root || given[v] > given_before[v] || !is_whole(v);
     if (t && results.count(t->id)) out.results = out.bytes;
     return out;
   }

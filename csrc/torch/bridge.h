@@ -27,15 +27,15 @@ struct TorchArguments {
 // not, and neither are those of torch.func's transforms.
 bool has_memory(const at::Tensor& tensor);
 
-// Is what its memory holds not what it is? Lazy conjugation and negation are bits beside the memory,
-// and torch's zero tensors (gradients of forward-mode AD) have none.
+// Is what its memory holds not what it is? Lazy conjugation and negation are bits beside the
+// memory, and torch's zero tensors (gradients of forward-mode AD) have none.
 bool is_lazy(const at::Tensor& tensor);
 
 // The same values in memory; the tensor itself unless it is lazy.
 at::Tensor resolved(const at::Tensor& tensor);
 
-// Describes a tensor that is not lazy. Raises UserError for what has no such memory, and DTypeError for a dtype
-// outside the table.
+// Describes a tensor that is not lazy. Raises UserError for what has no such memory, and DTypeError
+// for a dtype outside the table.
 TensorView view_of(const at::Tensor& tensor, size_t position);
 
 c10::ScalarType to_torch(DType dtype);
