@@ -256,11 +256,16 @@ def test_few_threads_combine_places() -> None:
     assert plans["argmax"]["unroll"] == 2 * plans["max"]["unroll"]
 
 
-def test_rows_of_few_vectors_have_a_thread_for_each() -> None:
-    for length, threads in ((4, 1), (8, 2), (12, 4), (16, 4), (20, 4)):
+def test_threads_of_short_rows_have_two_vectors() -> None:
+    for length, threads, steps in ((4, 1, 1), (8, 1, 2), (12, 2, 2), (16, 2, 2), (20, 4, 2)):
         plan = plan_for("sum_rows", (1 << 20, length))
-        assert (plan["vector"], plan["threads_x"]) == (4, threads), length
-        assert plan["unroll"] == (2 if length > 16 else 1)
+        assert (plan["vector"], plan["threads_x"], plan["unroll"]) == (4, threads, steps), length
+
+
+def test_neighbours_store_neighbours_of_rows_of_two_vectors() -> None:
+    for length, threads, steps in ((4, 1, 1), (8, 2, 1), (12, 2, 2), (16, 2, 2)):
+        plan = plan_for("softmax", (1 << 20, length))
+        assert (plan["vector"], plan["threads_x"], plan["unroll"]) == (4, threads, steps), length
 
 
 def test_few_long_rows_are_cut_over_the_grid() -> None:
