@@ -130,13 +130,18 @@ def _copied(values: Any) -> Any:
 
 
 def _in_float64(func: Any, args: Any, kwargs: Any) -> Any:
-    """What torch gives for the same numbers in float64; None where it takes none."""
+    """What torch gives for the same numbers in float64; None where it takes none. On the CPU: its
+    GPU kernel of hardsigmoid multiplies by a sixth in float32.
+    """
 
     def widened(value: Any) -> Any:
         if isinstance(value, torch.dtype):
             return torch.float64 if value.is_floating_point else value
-        is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
-        return value.double() if is_float else value
+        if isinstance(value, torch.device):
+            return torch.device("cpu")
+        if not isinstance(value, torch.Tensor):
+            return value
+        return (value.double() if value.is_floating_point() else value).cpu()
 
     try:
         return func(*tree_map(widened, args), **tree_map(widened, kwargs))
@@ -228,7 +233,7 @@ def _is_nearer(got: torch.Tensor, want: torch.Tensor, true: torch.Tensor | None)
         return False
     if not got.is_floating_point() or not true.is_floating_point():
         return False
-    a, b, c = (t.double() for t in (got, want, true))
+    a, b, c = (t.double().cpu() for t in (got, want, true))
     exact = torch.finfo(got.dtype).eps * c.abs().nan_to_num()
     off, theirs = ((t - c).abs().nan_to_num() for t in (a, b))
     return torch.equal(a.isfinite(), c.isfinite()) and bool((off <= exact + theirs).all())
