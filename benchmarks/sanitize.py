@@ -72,6 +72,8 @@ ROWS: dict[str, tuple[Row, ...]] = {
         Row(norms.layer_norm, (3, 16384), bf16),
         Row(norms.layer_norm, (3, 16385), bf16),
         Row(norms.layer_norm, (2, 200000), bf16),
+        Row(norms.layer_norm_across(stored=False), (8, 196, 768), bf16),
+        Row(norms.layer_norm_across(stored=True), (64, 97, 192), f32),
     ),
     "rms_norm": (
         Row(norms.rms_norm, (5, 4096), f32),
