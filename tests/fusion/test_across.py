@@ -264,3 +264,47 @@ def test_in_place(rng: np.random.Generator) -> None:
         assert torch.allclose(got.double(), want[1], rtol=0, atol=2e-5)
         stored = inputs[target].transpose(1, 2) if target else inputs[target]
         assert torch.allclose(stored.double(), want[0], rtol=0, atol=1e-6)
+
+
+# Rows of a value over [images, tokens, channels] and a weight of channels, and the same in float64.
+ROWS: dict[str, tuple[Callable[..., Any], Callable[[Tensor], Tensor]]] = {
+    "softmax": (lambda ops, z: ops.softmax(z, 2), lambda z: z.softmax(2)),
+    "max": (lambda ops, z: z - ops.max(z, [2], keepdim=True), lambda z: z - z.amax(2, True)),
+    "var": (
+        lambda ops, z: z * ops.rsqrt(ops.var(z, [2], correction=1, keepdim=True) + 1.0),
+        lambda z: z * torch.rsqrt(z.var(2, correction=1, keepdim=True) + 1),
+    ),
+    "sum": (lambda ops, z: z + ops.sum(z, [2], keepdim=True), lambda z: z + z.sum(2, keepdim=True)),
+}
+
+
+@pytest.mark.parametrize("number", range(12))
+def test_random_programs(
+    number: int, rng: np.random.Generator, set_option: Callable[[str, Any], None]
+) -> None:
+    """One to three operands of any dtypes, some across, and one or two results; against float64:
+    sums of 512 in float32, relative to the largest result.
+    """
+    set_option("FUSER_HOST_DEBUG", 1)
+    length, tokens = int(rng.choice([32, 96, 160, 512])), int(rng.choice([33, 48, 98, 196, 1000]))
+    images = (1 << 20) // (length * tokens) + int(rng.integers(1, 8))
+    fd, inputs, wide = FusionDefinition(), [], []
+    total: Any = 0.0
+    for i in range(rng.integers(1, 4)):
+        dtype = [F16, BF16, F32, F64, torch.int8, torch.int32][rng.integers(6)]
+        across = i == 0 or rng.random() < 0.5
+        shape = (images, length, tokens) if across else (images, tokens, length)
+        inputs.append(torch.from_numpy(rng.integers(-9, 9, shape) / 2).to(dtype))
+        x = fd.define_tensor([-1] * 3, dtype=as_dtype(dtype))
+        total = total + fd.ops.cast(turned(fd, x) if across else x, as_dtype(F32))
+        wide.append((inputs[-1].transpose(1, 2) if across else inputs[-1]).double())
+    name = list(ROWS)[rng.integers(len(ROWS))]
+    z, want = total * 0.25, ROWS[name][1](sum(wide) * 0.25)
+    turn = [bool(t) for t in rng.integers(2, size=2)]
+    for result, across in zip((ROWS[name][0](fd.ops, z), z), turn, strict=True):
+        fd.add_output(rows(fd, turned(fd, result) if across else result, F32))
+    got = fd.execute(inputs)
+    for value, exact, across in zip(got, (want, sum(wide) * 0.25), turn, strict=True):
+        exact = exact.transpose(1, 2) if across else exact
+        scale = max(1.0, float(exact.abs().max()))
+        assert float((value.double() - exact).abs().max()) <= 1e-5 * scale, (name, inputs[0].shape)
