@@ -35,6 +35,24 @@ Expr Builder::across_element(int access) {
   return tile_element(access, row, exprs().div(row, constant(run_of(access))), chunk, constant(0));
 }
 
+namespace {
+
+// One end of a tile's way: its accesses for the columns that are moved together, as many elements
+// each as lie side by side there.
+struct End {
+  int array = 0, buffer = 0;
+  Expr offset = nullptr;
+  int access_var = 0, accesses = 1, width = 1;
+};
+
+Stmt each(int v, int extent, Stmt s) {
+  Body body;
+  body.push_back(std::move(s));
+  return {For{.var = v, .extent = extent, .body = std::move(body)}};
+}
+
+}  // namespace
+
 // Moves the tile of an access: from its tensor to shared memory, or back. A thread moves the runs
 // of as many columns together as fill a bank, and has several of these under way; the run that it
 // is in stays the same.
@@ -45,16 +63,12 @@ Body Builder::cross_tile(int access) {
   const int together = std::clamp(bank_bytes / size, 1, lanes);
   const int count = std::clamp(bytes_beside / (together * length * size), 1, most_beside);
   FUSER_ASSERT(schedule.threads % runs == 0, schedule.threads, " threads move ", runs, " runs");
-  const int moved = new_array(name_of("u", access), a.dtype, count * together * length);
-  const int turned =
-      together > 1 ? new_array(name_of("t", access), a.dtype, count * together * length) : moved;
+  const int at_once = schedule.threads / runs;  // of the columns that are moved together
   const int step = new_var(), beside = new_var(), of_run = new_var(), of_bank = new_var();
   Expr thread = exprs().symbol(Symbol::Thread, 0);
   Expr run = exprs().mod(thread, constant(runs)), first = exprs().mul(run, constant(length));
-  const int at_once = schedule.threads / runs;
-  Expr turn = exprs().add(exprs().mul(var(step), constant(count)), var(beside));
-  Expr column =
-      exprs().add(exprs().mul(turn, constant(at_once)), exprs().div(thread, constant(runs)));
+  Expr column = exprs().add(exprs().mul(var(step), constant(count)), var(beside));
+  column = exprs().add(exprs().mul(column, constant(at_once)), exprs().div(thread, constant(runs)));
   column = exprs().mul(column, constant(together));
 
   std::vector<LinearAxes> at = walk;
@@ -62,71 +76,56 @@ Body Builder::cross_tile(int access) {
   at[K].index = exprs().add(exprs().mul(tile, constant(int64_t{rows} * turns)), first);
   at[R].index = exprs().add(column, var(of_bank));
   Expr in = both(less(at[K].index, extents[K]), less(column, extents[R]));
-  Expr offset =
-      address(exprs(), at, offset_of(kernel, a, Known(values().size(), nullptr)), nullptr);
-  Expr shared =
-      tile_element(access, exprs().add(first, var(of_run)), run,
-                   exprs().div(column, constant(lanes)), exprs().mod(column, constant(lanes)));
+  const Expr offset = offset_of(kernel, a, Known(values().size(), nullptr));
+  End memory{.array = new_array(name_of("u", access), a.dtype, count * together * length),
+             .buffer = a.buffer,
+             .offset = address(exprs(), at, offset, nullptr),
+             .access_var = of_bank,
+             .accesses = together,
+             .width = length};
+  End shared{.array = memory.array,
+             .buffer = shared_of[access],
+             .offset = tile_element(access, exprs().add(first, var(of_run)), run,
+                                    exprs().div(column, constant(lanes)),
+                                    exprs().mod(column, constant(lanes))),
+             .access_var = of_run,
+             .accesses = length,
+             .width = together};
+  if (together > 1)
+    shared.array = new_array(name_of("t", access), a.dtype, count * together * length);
 
-  const auto element = [&](int outer, int extent, Expr inner, int of_inner) {
-    Expr e = exprs().add(exprs().mul(var(beside), constant(extent)),
-                         outer < 0 ? constant(0) : var(outer));
-    return exprs().add(exprs().mul(e, constant(of_inner)), inner);
+  const End& from = a.store ? shared : memory;
+  const End& to = a.store ? memory : shared;
+  const auto element = [&](const End& end, Expr of_access) {
+    Expr e = exprs().add(exprs().mul(var(beside), constant(end.accesses)), var(end.access_var));
+    return exprs().add(exprs().mul(e, constant(end.width)), of_access);
   };
-  const auto each = [](int v, int extent, Stmt s) {
-    Body body;
-    body.push_back(std::move(s));
-    return Stmt{For{.var = v, .extent = extent, .body = std::move(body)}};
-  };
-  Expr in_moved = element(of_bank, together, constant(0), length);
-  Expr in_turned = element(of_run, length, constant(0), together);
-  Expr one_moved = element(of_bank, together, var(of_run), length);
-  Expr one_turned = element(of_run, length, var(of_bank), together);
-  const auto turn_over = [&](int to, Expr to_at, int from, Expr from_at) {
-    return each(of_run, length,
-                each(of_bank, together,
-                     {Assign{.array = to,
-                             .element = to_at,
-                             .value = exprs().element(from, from_at, a.dtype)}}));
-  };
-  std::vector<Stmt> parts;
-  if (a.store) {
-    parts.push_back(each(of_run, length,
-                         {Load{.array = turned,
-                               .element = in_turned,
-                               .width = together,
-                               .buffer = shared_of[access],
-                               .offset = shared,
-                               .in = in}}));
-    if (together > 1) parts.push_back(turn_over(moved, one_moved, turned, one_turned));
-    parts.push_back(each(of_bank, together,
-                         {Write{.array = moved,
-                                .element = in_moved,
-                                .width = length,
-                                .buffer = a.buffer,
-                                .offset = offset,
-                                .in = in}}));
-  } else {
-    parts.push_back(each(of_bank, together,
-                         {Load{.array = moved,
-                               .element = in_moved,
-                               .width = length,
-                               .buffer = a.buffer,
-                               .offset = offset,
-                               .in = in}}));
-    if (together > 1) parts.push_back(turn_over(turned, one_turned, moved, one_moved));
-    parts.push_back(each(of_run, length,
-                         {Write{.array = turned,
-                                .element = in_turned,
-                                .width = together,
-                                .buffer = shared_of[access],
-                                .offset = shared,
-                                .in = in}}));
-  }
+  Stmt load = each(from.access_var, from.accesses,
+                   {Load{.array = from.array,
+                         .element = element(from, constant(0)),
+                         .width = from.width,
+                         .buffer = from.buffer,
+                         .offset = from.offset,
+                         .in = in}});
+  const Expr one = exprs().element(from.array, element(from, var(to.access_var)), a.dtype);
+  Stmt turn = each(
+      of_run, length,
+      each(
+          of_bank, together,
+          {Assign{.array = to.array, .element = element(to, var(from.access_var)), .value = one}}));
+  Stmt write = each(to.access_var, to.accesses,
+                    {Write{.array = to.array,
+                           .element = element(to, constant(0)),
+                           .width = to.width,
+                           .buffer = to.buffer,
+                           .offset = to.offset,
+                           .in = in}});
   Serial loop{.var = step,
               .extent = ceil_div(extents[R], constant(int64_t{at_once} * count * together)),
               .body = {}};
-  for (Stmt& part : parts) loop.body.push_back(each(beside, count, std::move(part)));
+  loop.body.push_back(each(beside, count, std::move(load)));
+  if (from.array != to.array) loop.body.push_back(each(beside, count, std::move(turn)));
+  loop.body.push_back(each(beside, count, std::move(write)));
   Body out;
   out.push_back({std::move(loop)});
   return out;
