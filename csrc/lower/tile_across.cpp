@@ -131,22 +131,24 @@ Body Builder::cross_tile(int access) {
   return out;
 }
 
-Body Builder::tiles_in() {
+Body Builder::cross_tiles(bool stores) {
   Body body;
   for (size_t i = 0; i < problem.accesses.size(); ++i)
-    if (is_across(static_cast<int>(i)) && !problem.accesses[i].store)
+    if (is_across(static_cast<int>(i)) && problem.accesses[i].store == stores)
       append(body, cross_tile(static_cast<int>(i)));
+  return body;
+}
+
+Body Builder::tiles_in() {
+  Body body = cross_tiles(false);
   if (!body.empty()) body.push_back({Barrier{}});
   return body;
 }
 
 Body Builder::tiles_out() {
-  Body body;
-  for (size_t i = 0; i < problem.accesses.size(); ++i) {
-    if (!is_across(static_cast<int>(i)) || !problem.accesses[i].store) continue;
-    if (body.empty()) body.push_back({Barrier{}});
-    append(body, cross_tile(static_cast<int>(i)));
-  }
+  Body moves = cross_tiles(true), body;
+  if (!moves.empty()) body.push_back({Barrier{}});
+  append(body, std::move(moves));
   return body;
 }
 

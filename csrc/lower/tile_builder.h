@@ -257,6 +257,7 @@ struct Builder {
   Expr tile_element(int access, Expr row, Expr run, Expr chunk, Expr lane);
   Expr across_element(int access);
   Body cross_tile(int access);
+  Body cross_tiles(bool stores);
   Body tiles_in();
   Body tiles_out();
 

@@ -15,23 +15,15 @@ constexpr int enough_bytes = 24 << 10;          // of a tile of more than good_r
 constexpr int resident = 3;  // blocks of a processor: while some copy, others compute
 constexpr int waves = 2;     // of blocks, before these get fewer rows
 
-int vector_of(const MemoryAccess& a) { return vector_bytes / size_of(a.dtype); }
-
-// The innermost kept axes that the access walks as neighbours in memory.
+// The innermost kept axes that the access walks as neighbours in memory; none: it has others there.
 std::vector<AxisId> run_axes(Problem& p, const MemoryAccess& a) {
-  const std::vector<AxisId> kept = kept_axes(p);
-  std::vector<AxisId> run;
-  for (size_t n = 1; n <= kept.size(); ++n) {
-    std::vector<AxisId> longer(kept.end() - static_cast<std::ptrdiff_t>(n), kept.end());
-    Expr along = coefficient(p, a, longer);
-    if (!along || !along->is_constant(1)) break;
-    run = std::move(longer);
-  }
-  return run;
+  std::vector<AxisId> run = collapse(p, kept_axes(p), {&a}).back();
+  Expr along = coefficient(p, a, run);
+  return along && along->is_constant(1) ? run : std::vector<AxisId>{};
 }
 
 bool moves_runs(Problem& p, const MemoryAccess& a, const Hints& hints, int length) {
-  length = std::min(length, vector_of(a));
+  length = std::min(length, longest_vector(a));
   if (length == 1) return true;
   const std::vector<AxisId> run = run_axes(p, a);
   return hints.divides(extent_of(p, run), length) && can_vector(p, a, run, hints, length);
@@ -43,10 +35,9 @@ void ask_across_tile(Problem& p, Verdict& verdict) {
   for (size_t i : accesses_across(p, {})) {
     const MemoryAccess& a = p.accesses[i];
     const std::vector<AxisId> run = run_axes(p, a);
-    const auto needs = vector_needs(p, a, run);
-    for (int length = vector_of(a); needs && length > 1; length /= 2) {
+    for (int length = longest_vector(a); !run.empty() && length > 1; length /= 2) {
       ask_divides(verdict, extent_of(p, run), length);
-      for (Expr e : *needs) ask_divides(verdict, e, length);
+      ask_vector(p, verdict, a, run, length);
     }
   }
 }
@@ -61,7 +52,7 @@ AcrossTile across_tile_of(Problem& p, const Hints& hints, const Device& device, 
     if (i >= 63 || run_axes(p, a).empty()) return {};
     t.accesses |= int64_t{1} << i;
     bytes += size_of(a.dtype);
-    longest = std::max(longest, vector_of(a));
+    longest = std::max(longest, longest_vector(a));
     least_rows = std::max(least_rows, sector / size_of(a.dtype));
   }
   if (across.empty()) return {};

@@ -55,6 +55,8 @@ Dims collapse(Problem& p, const std::vector<AxisId>& axes,
   return dims;
 }
 
+int longest_vector(const MemoryAccess& a) { return vector_bytes / size_of(a.dtype); }
+
 std::vector<const MemoryAccess*> all_accesses(const Problem& p) {
   std::vector<const MemoryAccess*> out;
   for (const MemoryAccess& a : p.accesses) out.push_back(&a);
@@ -212,11 +214,15 @@ void ask_divides(Verdict& verdict, Expr value, int64_t divisor) {
   if (divisor > 1 && !value->is_constant()) verdict.facts.push_back({value, divisor});
 }
 
+void ask_vector(Problem& p, Verdict& verdict, const MemoryAccess& access,
+                const std::vector<AxisId>& inner, int vector) {
+  if (const auto needs = vector_needs(p, access, inner))
+    for (Expr e : *needs) ask_divides(verdict, e, vector);
+}
+
 void ask_vectors(Problem& p, Verdict& verdict, const std::vector<AxisId>& inner, int vector) {
   ask_divides(verdict, extent_of(p, inner), vector);
-  for (const MemoryAccess& a : p.accesses)
-    if (const auto needs = vector_needs(p, a, inner))
-      for (Expr e : *needs) ask_divides(verdict, e, vector);
+  for (const MemoryAccess& a : p.accesses) ask_vector(p, verdict, a, inner, vector);
 }
 
 int64_t wide_accesses(Problem& p, AxisSet axes, const std::vector<AxisId>& inner,

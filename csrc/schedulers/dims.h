@@ -24,6 +24,9 @@ Dims collapse(Problem& problem, const std::vector<AxisId>& axes,
               const std::vector<const MemoryAccess*>& accesses);
 std::vector<const MemoryAccess*> all_accesses(const Problem& problem);
 
+// Elements of the longest vector that an access can move.
+int longest_vector(const MemoryAccess& access);
+
 // What 16-byte access takes of an access whose lanes run along `inner`: nothing where it cannot,
 // else what must be multiples of the vector's length.
 std::optional<std::vector<Expr>> vector_needs(Problem& problem, const MemoryAccess& access,
@@ -40,7 +43,9 @@ bool can_vector(Problem& problem, const MemoryAccess& access, const std::vector<
 
 // Asks, where it is not known, whether `divisor` divides `value`.
 void ask_divides(Verdict& verdict, Expr value, int64_t divisor);
-// Asks all that vectors along `inner` take: of its extent and of each access.
+// Asks all that vectors along `inner` take: of one access; of its extent and of each access.
+void ask_vector(Problem& problem, Verdict& verdict, const MemoryAccess& access,
+                const std::vector<AxisId>& inner, int vector);
 void ask_vectors(Problem& problem, Verdict& verdict, const std::vector<AxisId>& inner, int vector);
 // The accesses over some of `axes` that move vectors along `inner`, as bits; none where `vector`
 // is 1.

@@ -26,8 +26,6 @@ bool is_stretch(Problem& p, const MemoryAccess& a) {
   return along && along->is_constant(1);
 }
 
-int vector_of(const MemoryAccess& a) { return vector_bytes / size_of(a.dtype); }
-
 // Neighbouring threads walk neighbouring rows. Does something then lie across them that does not
 // cross shared memory?
 bool lies_across(const Problem& p, const MemoryAccess& a) {
@@ -39,21 +37,21 @@ bool lies_across(const Problem& p, const MemoryAccess& a) {
 
 void ask_stretch(Problem& p, Verdict& verdict) {
   for (const MemoryAccess& a : p.accesses)
-    if (is_stretch(p, a)) ask_divides(verdict, a.strides->rest, vector_of(a));
+    if (is_stretch(p, a)) ask_divides(verdict, a.strides->rest, longest_vector(a));
 }
 
 Stretch stretch_of(Problem& p, const Hints& hints, const Device& device, int threads,
                    int64_t length, int64_t count) {
   if (kept_axes(p).empty()) return {};
   Stretch s;
-  int least_rows = 1;  // of a block, for each to start at a multiple of a vector
+  int least_rows = 1;                 // of a block, for each to start at a multiple of a vector
   std::map<DType, int> read, stored;  // in shared memory
   for (size_t i = 0; i < p.accesses.size(); ++i) {
     const MemoryAccess& a = p.accesses[i];
     if (i < 63 && is_stretch(p, a) && hints.aligned[a.buffer] &&
-        hints.divides(a.strides->rest, vector_of(a))) {
+        hints.divides(a.strides->rest, longest_vector(a))) {
       s.accesses |= int64_t{1} << i;
-      least_rows = std::max(least_rows, vector_of(a));
+      least_rows = std::max(least_rows, longest_vector(a));
       ++(a.store ? stored : read)[a.dtype];
     } else if (lies_across(p, a)) {
       return {};
@@ -66,7 +64,8 @@ Stretch stretch_of(Problem& p, const Hints& hints, const Device& device, int thr
   const int most_x = std::min(warp, threads / least_rows);
   const auto rows = [&] { return int64_t{threads} / s.threads_x * s.turns; };
   while (4 * s.threads_x <= most_x && rows() * length * bytes > most_bytes) s.threads_x *= 4;
-  // Also of few rows, which leave processors idle: a row has the same bits whatever stands beside it.
+  // Also of few rows, which leave processors idle: a row has the same bits whatever stands beside
+  // it.
   if (rows() * length * bytes > device.shared_per_block) return {};
   while (s.turns < most_turns && 2 * rows() * length * bytes <= enough_bytes &&
          count >= 2 * device.processors * rows())
