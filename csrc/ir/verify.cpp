@@ -256,8 +256,7 @@ struct Verifier {
 
   void check(const Serial& s) {
     expr(s.extent, DType::Int64, "the trip count");
-    uniform(s.extent, "the trip count");
-    inner(s.var, s.body, divergent);
+    inner(s.var, s.body, divergent || differs(s.extent));
   }
 
   void check(const If& s) {
@@ -405,11 +404,11 @@ struct Verifier {
            (e->is_symbol(Symbol::Var) && thread_vars.count(e->a));
   }
 
-  // The same for all threads of the block?
-  void uniform(Expr root, const char* what) {
-    visit(root, [&](Expr e) {
-      FUSER_ASSERT(!varies(e), here(), what, " differs between threads: ", to_string(e));
-    });
+  // May threads of the block have different values of it?
+  bool differs(Expr root) const {
+    bool found = false;
+    visit(root, [&](Expr e) { found |= varies(e); });
+    return found;
   }
 
   void inner(int var, const Body& statements, bool diverges) {

@@ -198,12 +198,13 @@ def test_good_reductions() -> None:
                 "v4 = last g_counters[0] of 1 slot s_last",
             )
         ),
-        ("v2 < size(0, 1)", "v2 < v1", "the trip count differs between threads: v1"),
-        ("v2 < size(0, 1)", "v2 < thread / 2", "the trip count differs between threads: thread"),
-        (
-            "v2 < size(0, 1)",
-            "v2 < i64(r_sum[0])",
-            "the trip count differs between threads: array3[0]",
+        *(
+            (
+                "v2 < size(0, 1)",
+                f"v2 < {count}",
+                "arrival s_a[0] turn v0: threads meet where not all of them need come",
+            )
+            for count in ("v1", "thread / 2", "i64(r_sum[0])")
         ),
         ("v2 < size(0, 1)", "v2 < p0", "the trip count has dtype f32, expected i64"),
         ("if v1 < 3 {", "if v1 {", "the condition has dtype i64, expected bool"),
