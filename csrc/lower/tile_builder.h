@@ -240,6 +240,8 @@ struct Builder {
   void walk_tile();
   // Of the block: its first element, and how many exist.
   Expr stretch_start = nullptr, stretch_count = nullptr;
+  // Of a thread and its row: unrolled groups of steps, and steps behind them.
+  Expr own_groups = nullptr, own_rest = nullptr;
   using AtPlace = std::function<void(Body&, Expr at, Expr in)>;
   bool crosses(int access) const;
   std::vector<int> places_to_take() const;
@@ -249,6 +251,9 @@ struct Builder {
   void move_place(Body& body, int access, const StretchPlace& place);
   Body stretch_in();
   Body stretch_out();
+  Expr spread_row();
+  void place_stretch();
+  Body own_steps(const Walk& w);
 
   // ---- Tiles of what lies across the rows of a block
 

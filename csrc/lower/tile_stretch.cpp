@@ -4,11 +4,64 @@
 //
 // A row of 17 elements then takes as many transactions as 17 of a long one, and has as few threads
 // as its length asks for, down to one for several of them, since none waits for memory.
+#include <algorithm>
+#include <bit>
+
 #include "lower/tile_builder.h"
 
 namespace fuser::tile {
 
 bool Builder::crosses(int access) const { return has_tile() && place_of(access) == Place::Shared; }
+
+// The row of a thread. What a warp reads at once is then in different banks, whatever the length:
+// rows are an odd number of steps' elements long (else they have longer vectors), so that those of
+// a warp are taken as far from each other as one has elements at once, words at least, or as there
+// are warps.
+Expr Builder::spread_row() {
+  int word = lanes;  // elements that one needs, or what a thread reads at once
+  for (size_t i = 0; i < problem.accesses.size(); ++i)
+    if (crosses(static_cast<int>(i))) word = std::max(word, 4 / size_of(problem.accesses[i].dtype));
+  const int beside = std::min(columns * (word / lanes), schedule.threads / warp);
+  const auto apart = static_cast<int>(std::bit_floor(static_cast<unsigned>(std::max(1, beside))));
+  if (apart == 1) return y;
+  const int groups = warp / columns;  // rows of a warp
+  Expr row = exprs().mod(y, constant(groups)), turn = exprs().div(y, constant(groups));
+  Expr near = exprs().mod(turn, constant(apart)), far = exprs().div(turn, constant(apart));
+  row = exprs().add(exprs().mul(row, constant(apart)), near);
+  return index_let(exprs().add(row, exprs().mul(far, constant(groups * apart))));
+}
+
+// Where the stretch of a block lies, and what of a row is a thread's.
+void Builder::place_stretch() {
+  stretch_start = index_let(exprs().mul(tile, row_elements()));
+  Expr rest = exprs().sub(exprs().mul(extents[K], extents[R]), stretch_start);
+  stretch_count = index_let(exprs().apply(Op::minimum, {row_elements(), rest}));
+  if (serial_var < 0 || unroll == 1) return;
+  Expr vectors = exprs().div(extents[R], constant(lanes));
+  Expr steps = index_let(ceil_div(exprs().sub(vectors, x), constant(columns)));
+  own_groups = index_let(exprs().div(steps, constant(unroll)));
+  own_rest = index_let(exprs().sub(steps, exprs().mul(own_groups, constant(unroll))));
+}
+
+// A walk in as many steps as a thread has elements, none of which is asked whether it exists:
+// unrolled ones, and the rest one by one. To ask takes a quarter of the instructions of a softmax.
+Body Builder::own_steps(const Walk& w) {
+  checks = false;
+  Serial groups{.var = serial_var, .extent = own_groups, .unroll = 1, .body = unrolled(step(w))};
+  Serial rest{.var = unroll_var, .extent = own_rest, .unroll = 1, .body = step(w)};
+  checks = true;
+  If behind{.condition = less(constant(0), own_rest), .body = {}};
+  behind.body.push_back({Let{.var = serial_var, .value = own_groups, .index = true}});
+  behind.body.push_back({std::move(rest)});
+  Body row;
+  row.push_back({std::move(groups)});
+  row.push_back({std::move(behind)});
+  const Guard g = guard(axes_of_dim[K], nullptr);
+  if (!g.in) return row;
+  Body out;
+  out.push_back({If{.condition = g.in, .body = std::move(row)}});
+  return out;
+}
 
 // Where an element of a row lies in the stretch.
 Expr Builder::stretch_element(int access) {

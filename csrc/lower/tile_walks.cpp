@@ -381,6 +381,7 @@ void Builder::nest(Body& out, int phase, Known& outer) {
     if (output_of[i] < 0)
       output_of[i] = new_array(name_of("r", i), problem.accesses[i].dtype, lanes);
 
+  if (own_groups && w.read.empty()) return append(out, own_steps(w));
   Body walked = steps_of_columns(w);
   if (serial_var >= 0) {
     out.push_back({Serial{.var = serial_var,

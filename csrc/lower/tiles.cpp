@@ -117,6 +117,7 @@ std::vector<Expr> Builder::place_blocks(const std::vector<Expr>& counts) {
   y = rows == 1      ? constant(0)
       : columns == 1 ? thread
                      : index_let(exprs().div(thread, constant(columns)));
+  if (schedule.stretch) y = spread_row();
   if (kernel.cluster > 1) {
     rank = index_let(exprs().mod(block, constant(kernel.cluster)));
     block = index_let(exprs().div(block, constant(kernel.cluster)));
@@ -199,11 +200,7 @@ void Builder::make_walk() {
     walk.push_back(std::move(w));
   }
   if (peels()) peel();
-  if (schedule.stretch) {
-    stretch_start = index_let(exprs().mul(tile, row_elements()));
-    Expr rest = exprs().sub(exprs().mul(extents[K], extents[R]), stretch_start);
-    stretch_count = index_let(exprs().apply(Op::minimum, {row_elements(), rest}));
-  }
+  if (schedule.stretch) place_stretch();
   kernel.axes = walk;
 }
 
@@ -211,7 +208,7 @@ void Builder::make_walk() {
 // step; more than two of them side by side take registers that blocks use better.
 bool Builder::walks_pairs() const {
   const bool looped = schedule.rolled > 0;
-  if (unroll % 2 || (unroll == 2 && !looped) || !axes_of_dim[K]) return false;
+  if (unroll % 2 || (unroll == 2 && !looped) || !axes_of_dim[K] || schedule.stretch) return false;
   for (const Loop& l : schedule.stages[0].loops)
     if (l.bind == Bind::Serial && l.dim == K) return false;
   for (size_t i = 0; i < problem.accesses.size(); ++i) {

@@ -209,10 +209,13 @@ Rows rows_to_plan(Problem& p, const Hints& hints) {
 // Rows without vectors of their own, where they follow each other in memory; false where not.
 bool in_stretch(Problem& p, const Hints& hints, const Device& device, Rows& o) {
   if (o.wide) return false;
-  const Stretch s = stretch_of(p, hints, device, block_threads, o.length, o.count);
+  const Stretch s = stretch_of(p, o.run, hints, device, o.length, o.count);
   if (!s.accesses) return false;
   o.stretch = s.accesses;
   o.turns = s.turns;
+  o.threads_y = s.threads_y;
+  o.vector = s.vector;
+  if (s.vector > 1) o.wide = wide_accesses(p, p.reduced, o.run.inner, hints, s.vector);
   o.shifted = 0;
   o.single_pass = false;  // walks over shared memory cost little
   o.serial = o.rolled = true;
@@ -359,7 +362,7 @@ Verdict match_inner(Problem& p) {
     return refuse("inner-3", "the innermost axis is kept");
   const Run r = rows_of(p);
   ask_rows(p, verdict, r);
-  ask_stretch(p, verdict);
+  ask_stretch(p, verdict, r);
   ask_across_tile(p, verdict);
   return verdict;
 }

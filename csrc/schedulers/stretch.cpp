@@ -1,21 +1,35 @@
 #include "schedulers/stretch.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 
 namespace fuser {
 namespace {
 
-// Of a block in shared memory: the fewer threads a row has, the fewer instructions it takes, down
-// to where eight blocks of 128 are resident. Softmax of rows of 197 elements of bfloat16 on an H100
-// takes 56.0, 58.6, 68.7 and 88.2 us with 4, 8, 16 and 32 threads (a copy 53.7). 1, 4 or 16: few
-// kernels serve all lengths.
-constexpr int most_bytes = 26 << 10;
-// Tiny rows: so much is on its way for a block that threads take several. Sums of rows of three
+// The threads of a row and of a block, and the most bytes of a row that they walk: the fewer
+// threads a row has, the fewer instructions it takes, until too few are resident. Softmax of rows
+// of so many elements on an H200, in us, with 1, 4 and 16 threads (a copy 51): bfloat16 100: 51.9,
+// 55.7, 104; 197: 71, 59.7, 79; 580: 75, 55.9, 55.4; float32 49: 51.1, 54.6, 130; 197: 75, 51.8,
+// 55.3. Few kernels serve all lengths.
+struct Threads {
+  int x, all;
+  int64_t most_bytes;
+};
+constexpr Threads threads_of_rows[] = {{1, 64, 256}, {4, 128, 1280}, {16, 128, INT64_MAX}};
+constexpr int resident = 5;  // blocks of a processor, at least
+// Tiny rows: threads take several, until so much is on its way for each. Sums of rows of three
 // elements of bfloat16 take 64.9, 38.2 and 35.3 us with one, four and eight (a copy 41.9).
-constexpr int enough_bytes = 12 << 10;
+constexpr int enough_bytes = 96;
 constexpr int most_turns = 8;
 constexpr int steps = 4;  // of a thread, side by side
+
+// The most elements of a row that a step moves as one. Words gain nothing, and would have kernels
+// of their own.
+int most_vector(const Run& run) {
+  constexpr int words = vector_bytes / 4;
+  return run.vector > words ? run.vector / 2 : 1;
+}
 
 // Do all axes walk it as one, one element after the other?
 bool is_stretch(Problem& p, const MemoryAccess& a) {
@@ -35,12 +49,14 @@ bool lies_across(const Problem& p, const MemoryAccess& a) {
 
 }  // namespace
 
-void ask_stretch(Problem& p, Verdict& verdict) {
+void ask_stretch(Problem& p, Verdict& verdict, const Run& run) {
+  for (int vector = most_vector(run); vector > 1; vector /= 2)
+    ask_divides(verdict, extent_of(p, run.inner), vector);
   for (const MemoryAccess& a : p.accesses)
     if (is_stretch(p, a)) ask_divides(verdict, a.strides->rest, longest_vector(a));
 }
 
-Stretch stretch_of(Problem& p, const Hints& hints, const Device& device, int threads,
+Stretch stretch_of(Problem& p, const Run& run, const Hints& hints, const Device& device,
                    int64_t length, int64_t count) {
   if (kept_axes(p).empty()) return {};
   Stretch s;
@@ -61,15 +77,23 @@ Stretch stretch_of(Problem& p, const Hints& hints, const Device& device, int thr
   for (const auto& [dtype, count] : read) bytes += count * size_of(dtype);
   for (const auto& [dtype, count] : stored)
     bytes += std::max(0, count - read[dtype]) * size_of(dtype);
-  const int most_x = std::min(warp, threads / least_rows);
-  const auto rows = [&] { return int64_t{threads} / s.threads_x * s.turns; };
-  while (4 * s.threads_x <= most_x && rows() * length * bytes > most_bytes) s.threads_x *= 4;
+  const auto rows = [&] { return int64_t{s.threads_y} * s.turns; };
+  for (const Threads& t : threads_of_rows) {
+    if (t.all / t.x < least_rows) break;
+    s.threads_x = t.x;
+    s.threads_y = t.all / t.x;
+    if (length * bytes <= t.most_bytes &&
+        rows() * length * bytes <= device.shared_per_processor / resident)
+      break;
+  }
   // Also of few rows, which leave processors idle: a row has the same bits whatever stands beside
   // it.
   if (rows() * length * bytes > device.shared_per_block) return {};
-  while (s.turns < most_turns && 2 * rows() * length * bytes <= enough_bytes &&
+  while (s.turns < most_turns && 2 * s.turns * length * bytes <= enough_bytes * s.threads_x &&
          count >= 2 * device.processors * rows())
     s.turns *= 2;
+  s.vector = most_vector(run);
+  while (s.vector > 1 && !hints.divides(extent_of(p, run.inner), s.vector)) s.vector /= 2;
   s.unroll = steps;
   return s;
 }

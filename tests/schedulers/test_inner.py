@@ -55,7 +55,8 @@ def test_what_holds_of_every_plan(name: str, dtype: torch.dtype, arch: int) -> N
                 assert cuda.shared_bytes <= device.shared_per_block
                 assert cuda.cluster == plan["cluster"]
                 assert plan["cluster"] in ((1, 2, 4, 8, 16) if device.clusters else (1,))
-                assert plan["vector"] in (1, 16 // dtype.itemsize)
+                widest = 16 // dtype.itemsize
+                assert plan["vector"] in ((1, 2, 4) if plan["stretch"] else (1, widest))
                 assert bool(plan["wide"]) == (plan["vector"] > 1)
                 # A row is walked whole: by one group of threads, in a loop, or over the grid.
                 if not plan["serial"]:
