@@ -27,6 +27,8 @@ class Plan(Mapping[str, Any]):
         serial              1: a loop over what the threads of a block do not take in one step
         merged, whole       innermost dims walked as one; how many of them a vector stays within
         tail                1: the last vector of a row may run past its end
+        line_x, line_y      elements of a line of memory at which such a tile's stores along a side
+                            start in each row, going round it; 0: where the tile does
         skew, shifted       1: rows are walked from the first line of memory in them; mask of reads
                             of vectors that lie at any element
         windows             mask of the reads of which each lane takes its element (slices by steps)

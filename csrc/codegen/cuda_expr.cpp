@@ -126,6 +126,11 @@ std::string ExprPrinter::index_op(Expr e, std::span<const std::string> a) const 
       return text(wrapped(a[0]), " / ", wrapped(a[1]));
     case Op::mod:
       return text(wrapped(a[0]), " % ", wrapped(a[1]));
+    case Op::remainder:  // what has a sign, or seems to: a power of two takes one instruction
+      FUSER_ASSERT(e->args[1]->is_constant() &&
+                       std::has_single_bit(static_cast<uint64_t>(e->args[1]->value.integer)),
+                   "a remainder by ", a[1], ", which is no power of two");
+      return text(wrapped(a[0]), " & ", e->args[1]->value.integer - 1);
     case Op::bitwise_and:  // of the first of several neighbours
       return text("aligned_(", a[0], ", ", a[1], ")");
     case Op::lt:

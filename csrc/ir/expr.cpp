@@ -199,6 +199,7 @@ Expr Exprs::fold_integer(Op op, Expr a, Expr b) {
       if (b->is_constant(0)) return constant(-1);
       break;
     case Op::mod:
+    case Op::remainder:
       if (b->is_constant(1)) return constant(0);
       if (b->is_constant(0)) return a;
       break;

@@ -36,7 +36,8 @@ struct Crossing {
   size_t from = 0;  // stage
   DimId along = 0;  // the dim of a row, across: the lanes of the stage it comes from
   DimId across = 0;
-  int run = 1;    // elements of one access: what a lane of `across` holds of a row
+  int run = 1;    // elements of one access of the later stage
+  int held = 1;   // of a run, by a lane of `across`: all of it, or one where runs are aligned
   int turn = 1;   // runs by which a row is rotated against the one before
   int pitch = 0;  // elements from one row to the next
   int buffer = 0;
@@ -98,6 +99,13 @@ struct Builder {
   void index_axes(Walk& w, const std::vector<Expr>& start);
   // How far the steps have led along a dim.
   Expr stepped(const Walk& w, DimId dim);
+  // Does each row of the tile have its first lane where a line of memory starts (Dim::line)?
+  bool is_aligned(const Walk& w, DimId dim) const;
+  // Elements from a multiple of `unit` of them in memory, a power of two up to a line, to the start
+  // of a row of the tile, by lane; nullptr where rows are not aligned.
+  Offset start_behind(const Walk& w, DimId dim, int64_t unit, Body& body);
+  // Where in a row of the tile its thread's first lane stands, `start` elements behind a line.
+  Expr place(const Walk& w, DimId dim, Expr start);
   // Of something that varies over `axes`; lane: of one lane of it, nullptr: of a vector.
   Guard guard(const Walk& w, AxisSet axes, Expr lane);
   // A thread's elements of what varies over `axes`: those of all its steps, each with its lanes.
@@ -110,9 +118,8 @@ struct Builder {
 
   // ---- Memory
 
-  // `other`: an access that is made in its place where `here` does not hold.
-  Offset offset(const Walk& w, const MemoryAccess& a, Body& body,
-                const MemoryAccess* other = nullptr, Expr here = nullptr);
+  // `second`: what takes its place where `here` does not hold.
+  Offset offset(const Walk& w, Expr whole, Body& body, Expr second = nullptr, Expr here = nullptr);
   bool is_wide(const Walk& w, int access) const;
   bool is_shifted(const Walk& w, int access) const;  // its vectors lie at any element
   bool in_lanes(const Walk& w, const MemoryAccess& a) const;
@@ -122,6 +129,8 @@ struct Builder {
   // Reads that the stage needs; what an earlier one with the same lanes has read is still there.
   void loads(size_t s, Body& body);
   void stores(size_t s, Body& body);
+  // Of rows whose lanes go round the tile.
+  void store_round(size_t s, int access, Body& body);
   std::vector<int> stored_by(size_t s) const;
 
   // ---- Shared memory
@@ -129,8 +138,8 @@ struct Builder {
   void declare_crossings();
   // The unrolled loop of the stage over a row of the crossing: the other half of what it turns.
   const Loop* turned_loop(const Walk& w, const Crossing& c) const;
-  // Where a thread's run lies in the tile.
-  Expr tile_offset(const Walk& w, const Crossing& c, Expr lane);
+  // Where a thread's run lies in the tile, by lane.
+  Offset tile_offset(const Walk& w, const Crossing& c, Body& body);
   // The place of an element among a thread's runs; `within`: in its run.
   Expr turned(const Walk& w, const Crossing& c, Expr lane, Expr within);
   // Is there anything to wait for?

@@ -23,6 +23,8 @@ void Builder::declare_crossings() {
     c.along = walks[c.from + 1].lane_dim;
     c.across = walks[c.from].lane_dim;
     c.run = walks[c.from + 1].lanes;
+    const bool aligned = is_aligned(walks[c.from + 1], c.along);
+    c.held = aligned ? 1 : c.run;
     const Value& v = values()[c.value];
     // Threads that write at once stand in different rows, at the same run or at few of them.
     const int bytes = c.run * size_of(v.dtype);
@@ -30,7 +32,7 @@ void Builder::declare_crossings() {
     c.turn = std::max({1, bank_bytes / bytes, at_once / walks[c.from].threads_x});
     c.pitch = static_cast<int>(tile[c.along]);
     // Single elements: rows that end one bank further on do the same with constant offsets.
-    if (c.run == 1 && walks[c.from].lanes == 1) {
+    if (c.run == 1 && walks[c.from].lanes == 1 && !aligned) {
       c.turn = 0;
       c.pitch += std::max(1, bank_bytes / bytes);
     }
@@ -53,19 +55,30 @@ const Loop* Builder::turned_loop(const Walk& w, const Crossing& c) const {
   const Loop* out = nullptr;
   for (const Loop& l : w.steps)
     if (l.dim == c.along) out = &l;
-  FUSER_ASSERT(out && out->extent == c.run, "value ", c.value, " is turned by runs of ", c.run);
+  FUSER_ASSERT(out && out->extent == c.held, "value ", c.value, " is turned by runs of ", c.held);
   return out;
 }
 
 // Where a thread's run lies in the tile. Runs of a row are rotated by where the row stands:
 // threads that write one column of runs, and threads that read one row of them, are spread over
-// all banks.
-Expr Builder::tile_offset(const Walk& w, const Crossing& c, Expr lane) {
-  Expr row = exprs().mul(exprs().add(w.in_tile[c.across], lane), constant(c.pitch));
-  if (!c.turn) return exprs().add(row, w.run[c.along]);
-  Expr turn = exprs().mul(w.run[c.across], constant(c.turn));
-  Expr run = exprs().mod(exprs().add(w.run[c.along], turn), constant(tile[c.along] / c.run));
-  return exprs().add(row, exprs().mul(run, constant(c.run)));
+// all banks. Aligned runs start where words of memory do.
+Offset Builder::tile_offset(const Walk& w, const Crossing& c, Body& body) {
+  const int64_t line = schedule.dims[c.along].line;
+  const Offset in_run = start_behind(w, c.along, c.run, body);
+  const Offset in_line = is_aligned(w, c.along) ? start_behind(w, c.along, line, body) : in_run;
+  return [=, this, &w, &c](Expr lane) {
+    Expr row = exprs().mul(exprs().add(w.in_tile[c.across], lane), constant(c.pitch));
+    if (!c.turn) return exprs().add(row, w.run[c.along]);
+    if (line) {
+      Expr run = exprs().div(w.in_tile[c.across], constant(walks[c.from].lanes));
+      Expr at = exprs().add(place(w, c.along, in_line(lane)), in_run(lane));
+      at = exprs().add(at, exprs().mul(run, constant(c.turn * c.run)));
+      return exprs().add(row, exprs().apply(Op::remainder, {at, constant(tile[c.along])}));
+    }
+    Expr turn = exprs().mul(w.run[c.across], constant(c.turn));
+    Expr run = exprs().mod(exprs().add(w.run[c.along], turn), constant(tile[c.along] / c.run));
+    return exprs().add(row, exprs().mul(run, constant(c.run)));
+  };
 }
 
 Expr Builder::turned(const Walk& w, const Crossing& c, Expr lane, Expr within) {
@@ -75,7 +88,7 @@ Expr Builder::turned(const Walk& w, const Crossing& c, Expr lane, Expr within) {
     if (&w.steps[i] != loop)
       at = exprs().add(exprs().mul(at, constant(w.steps[i].extent)), w.step[i]);
   at = exprs().add(exprs().mul(at, constant(w.lanes)), lane);
-  return exprs().add(exprs().mul(at, constant(c.run)), within);
+  return exprs().add(exprs().mul(at, constant(c.held)), within);
 }
 
 bool Builder::write_tiles(size_t s, Body& body) {
@@ -84,15 +97,16 @@ bool Builder::write_tiles(size_t s, Body& body) {
   for (const Crossing& c : crossings) {
     if (c.from != s) continue;
     any = true;
+    const Offset at = tile_offset(w, c, body);
     nest(
         w, ~AxisSet{0}, body,
         [&](Body& out) {
           for_lanes(w, out, [&](Body& lane_body, Expr lane) {
             lane_body.push_back({Write{.array = c.turned,
                                        .element = turned(w, c, lane, constant(0)),
-                                       .width = c.run,
+                                       .width = c.held,
                                        .buffer = c.buffer,
-                                       .offset = tile_offset(w, c, lane)}});
+                                       .offset = at(lane)}});
           });
         },
         turned_loop(w, c));
@@ -104,12 +118,13 @@ void Builder::read_tiles(size_t s, Body& body) {
   const Walk& w = walks[s];
   for (const Crossing& c : crossings) {
     if (c.from + 1 != s) continue;
+    const Offset at = tile_offset(w, c, body);
     nest(w, ~AxisSet{0}, body, [&](Body& out) {
       out.push_back({Load{.array = c.array,
                           .element = element(w, ~AxisSet{0}, constant(0)),
                           .width = w.lanes,
                           .buffer = c.buffer,
-                          .offset = tile_offset(w, c, constant(0))}});
+                          .offset = at(constant(0))}});
     });
   }
 }

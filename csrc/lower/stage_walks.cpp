@@ -94,11 +94,46 @@ void Builder::index_axes(Walk& w, const std::vector<Expr>& start) {
       axes.axes.push_back(a);
       axes.extents.push_back(import(kernel, problem.refined.axes[a].extent));
     }
-    axes.index = exprs().add(exprs().mul(block_at[d], constant(tile[d])), w.in_tile[d]);
-    axes.vector = static_cast<DimId>(d) == w.lane_dim && w.lanes > 1;
+    Expr block = exprs().mul(block_at[d], constant(tile[d]));
+    axes.index = block;
     w.start.push_back(axes);
-    w.start.back().index = exprs().add(exprs().mul(block_at[d], constant(tile[d])), start[d]);
+    // Lanes that go round their tile have no place that holds for all of them: the tile's start.
+    if (is_aligned(w, static_cast<DimId>(d))) continue;
+    axes.index = exprs().add(block, w.in_tile[d]);
+    axes.vector = static_cast<DimId>(d) == w.lane_dim && w.lanes > 1;
+    w.start.back() = axes;
+    w.start.back().index = exprs().add(block, start[d]);
   }
+}
+
+bool Builder::is_aligned(const Walk& w, DimId dim) const {
+  return dim == w.lane_dim && schedule.dims[dim].line > 0;
+}
+
+Offset Builder::start_behind(const Walk& w, DimId dim, int64_t unit, Body& body) {
+  if (!schedule.dims[dim].line) return [](Expr) -> Expr { return nullptr; };
+  Expr origin = import(kernel, schedule.dims[dim].origin);
+  const auto form = linear_in_dims(exprs(), w.axes, origin);
+  FUSER_ASSERT(form, "rows that are aligned start at ", to_string(origin));
+  Expr first = index_let(body, address(exprs(), w.start, origin, nullptr));
+  return [=, this, &w](Expr lane) {
+    Expr at = first;
+    for (DimId d = 0; d < static_cast<int>(tile.size()); ++d) {
+      const std::vector<int>& axes = w.axes[d].axes;
+      if (axes.empty() || d == dim) continue;
+      // Rows that are a multiple of the unit apart start alike.
+      Expr rows = stepped(w, d);
+      if (d == w.lane_dim) rows = exprs().add(rows, lane);
+      rows = exprs().apply(Op::remainder, {rows, constant(unit)});
+      at = exprs().add(at, exprs().mul(form->coefficients[axes.back()], rows));
+    }
+    return exprs().apply(Op::remainder, {at, constant(unit)});
+  };
+}
+
+Expr Builder::place(const Walk& w, DimId dim, Expr start) {
+  if (!is_aligned(w, dim)) return w.in_tile[dim];
+  return exprs().apply(Op::remainder, {exprs().sub(w.in_tile[dim], start), constant(tile[dim])});
 }
 
 Expr Builder::stepped(const Walk& w, DimId dim) {
@@ -113,7 +148,10 @@ Guard Builder::guard(const Walk& w, AxisSet axes, Expr lane) {
   Guard g;
   for (DimId d = 0; d < static_cast<int>(tile.size()); ++d) {
     if (tile[d] == 1 || schedule.dims[d].exact || !over(axes, d)) continue;
-    if (d == w.lane_dim && w.lanes > 1 && schedule.tail) {
+    if (is_aligned(w, d)) {  // those of the tile
+      g.count =
+          exprs().apply(Op::minimum, {exprs().sub(extents[d], w.axes[d].index), constant(tile[d])});
+    } else if (d == w.lane_dim && w.lanes > 1 && schedule.tail) {
       g.count = exprs().sub(extents[d], w.axes[d].index);
       if (lane) g.count = exprs().sub(g.count, lane);
     } else {

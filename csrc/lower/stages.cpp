@@ -19,14 +19,13 @@ int Builder::new_array(std::string name, DType dtype, int extent) {
 
 // Offset of an access: where its first step lies, named before the loops, and from there the same
 // few numbers for all threads. Axes that the access does not walk as one are divided up inside.
-Offset Builder::offset(const Walk& w, const MemoryAccess& a, Body& body, const MemoryAccess* other,
-                       Expr here) {
-  Expr whole = offset_of(kernel, a, {});
+Offset Builder::offset(const Walk& w, Expr whole, Body& body, Expr second, Expr here) {
   const auto form = linear_in_dims(exprs(), w.axes, whole);
   if (!form) return [whole](Expr) { return whole; };
   const auto start = [&](Expr offset) { return address(exprs(), w.start, offset, nullptr); };
-  Expr first = start(whole), second = other ? start(offset_of(kernel, *other, {})) : nullptr;
-  Expr at = index_let(body, other ? exprs().apply(Op::where, {here, first, second}) : first);
+  Expr first = start(whole);
+  Expr at =
+      index_let(body, second ? exprs().apply(Op::where, {here, first, start(second)}) : first);
   for (DimId d = 0; d < static_cast<int>(tile.size()); ++d) {
     const std::vector<int>& axes = w.axes[d].axes;
     if (!axes.empty())
@@ -88,15 +87,14 @@ void Builder::loads(size_t s, Body& body) {
     const AxisSet axes = axes_of(problem, a);
     const int array = new_array(name_of("r", access, s), a.dtype, elements(w, axes));
     array_of[s][access] = array;
-    const MemoryAccess* other = nullptr;
-    Expr inside = within(kernel, a.in, {}), here = nullptr;
+    Expr inside = within(kernel, a.in, {}), here = nullptr, other = nullptr;
     if (const Either* e = together(w, access)) {
-      other = &problem.accesses[e->second];
+      other = offset_of(kernel, problem.accesses[e->second], {});
       array_of[s][e->second] = array;
       here = index_let(body, address(exprs(), w.start, within(kernel, e->in, {}), nullptr));
       inside = within(kernel, *e, here);
     }
-    const Offset at = offset(w, a, body, other, here);
+    const Offset at = offset(w, offset_of(kernel, a, {}), body, other, here);
     const auto load = [&](Body& out, Expr lane, int width, Expr in) {
       const Guard g = guard(w, axes, width == 1 ? lane : nullptr);
       out.push_back({Load{.array = array,
@@ -121,9 +119,13 @@ void Builder::loads(size_t s, Body& body) {
 void Builder::stores(size_t s, Body& body) {
   const Walk& w = walks[s];
   for (int access : stored_by(s)) {
+    if (is_aligned(w, w.lane_dim)) {
+      store_round(s, access, body);
+      continue;
+    }
     const MemoryAccess& a = problem.accesses[access];
     const AxisSet axes = axes_of(problem, a);
-    const Offset at = offset(w, a, body);
+    const Offset at = offset(w, offset_of(kernel, a, {}), body);
     const auto write = [&](Body& out, Expr lane, int width) {
       const Guard g = guard(w, axes, width == 1 ? lane : nullptr);
       out.push_back({Write{.array = array_of[s][access],
@@ -139,6 +141,40 @@ void Builder::stores(size_t s, Body& body) {
       for_lanes(w, out, [&](Body& lane_body, Expr lane) { write(lane_body, lane, 1); });
     });
   }
+}
+
+// A vector that the end of the tile or of the row cuts is stored element by element. One loop has
+// both: what they share would wait in registers between two.
+void Builder::store_round(size_t s, int access, Body& body) {
+  const Walk& w = walks[s];
+  const MemoryAccess& a = problem.accesses[access];
+  const AxisSet axes = axes_of(problem, a);
+  const DimId dim = w.lane_dim;
+  const Offset at = offset(w, offset_of(kernel, a, {}), body);
+  const Offset start = start_behind(w, dim, schedule.dims[dim].line, body);
+  const Guard g = guard(w, axes, nullptr);
+  Expr end = g.count ? index_let(body, g.count) : constant(tile[dim]);
+  const auto write = [&](Body& out, Expr lane, int width, Expr to, Expr exists) {
+    out.push_back({Write{.array = array_of[s][access],
+                         .element = element(w, axes, lane),
+                         .width = width,
+                         .buffer = a.buffer,
+                         .offset = exprs().add(at(constant(0)), to),
+                         .in = both(exprs(), g.in, exists)}});
+  };
+  nest(w, axes, body, [&](Body& out) {
+    Expr first = place(w, dim, start(constant(0)));
+    Expr last = exprs().add(first, constant(w.lanes - 1));
+    Expr whole = exprs().apply(Op::lt, {last, end});
+    write(out, constant(0), w.lanes, first, whole);
+    if (w.lanes == 1) return;
+    If cut{.condition = exprs().apply(Op::logical_not, {whole})};
+    for_lanes(w, cut.body, [&](Body& lane_body, Expr lane) {
+      Expr to = exprs().apply(Op::remainder, {exprs().add(first, lane), constant(tile[dim])});
+      write(lane_body, lane, 1, to, exprs().apply(Op::lt, {to, end}));
+    });
+    out.push_back({std::move(cut)});
+  });
 }
 
 std::vector<int> Builder::stored_by(size_t s) const {

@@ -19,6 +19,7 @@ std::string to_string(const Schedule& s) {
     std::vector<std::string> axes;
     for (AxisId a : d.axes) axes.push_back(text("a", a));
     out += text(" [", joined(axes, " "), "]");
+    if (d.line) out += text(" by lines of ", d.line);
   }
   for (const Stage& stage : s.stages) {
     out += "; stage";

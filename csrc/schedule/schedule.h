@@ -31,6 +31,10 @@ struct Dim {  // adjacent axes as one linear index
   std::vector<AxisId> axes;
   Expr skew = nullptr;  // elements of it before the first line of memory in it: loops start there
   bool exact = false;   // the tiles of several stages end where it ends
+  // > 0: lanes of a stage that store along it start at a line of memory, of so many elements, in
+  // each row of a tile and go round the row. A row of the dim starts at `origin` in memory.
+  int64_t line = 0;
+  Expr origin = nullptr;
 };
 // Trip count of a loop: a constant of the plan, or (0) what is left of the dim when the inner loops
 // took theirs.

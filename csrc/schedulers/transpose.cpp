@@ -9,9 +9,12 @@
 //
 // Only values that are computed from one side alone cross: as few bytes as possible, as read or as
 // late as possible. What needs both sides is computed behind the crossing.
+//
+// One file because match, plan, schedule and check ask the same few things of the two sides.
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <tuple>
 
 #include "base/error.h"
 #include "fusion/work.h"
@@ -22,10 +25,12 @@ namespace fuser {
 namespace {
 
 constexpr int block_threads = 256;
-constexpr int threads_along = 16;  // of a row of the tile
-constexpr int scalar_tile = 128;   // elements of it where nothing is moved by vectors
-constexpr int short_row = 8;       // elements
-constexpr int run_bytes = 1 << 10;      // of a tile along odd rows: 31 whole sectors and two parts
+constexpr int threads_along = 16;   // of a row of the tile
+constexpr int scalar_tile = 128;    // elements of it where nothing is moved by vectors
+constexpr int short_row = 8;        // elements
+constexpr int run_bytes = 1 << 10;  // of a tile along odd rows: 31 whole sectors and two parts
+constexpr int line_bytes = 128;     // of memory, that a warp stores at once
+constexpr int word_bytes = 4;
 constexpr int longest_row = 256;        // elements that one tile holds as a whole
 constexpr int live_registers = 96;      // for the loads of one side
 constexpr int turned_elements = 64;     // of the values that cross, by one thread: so many,
@@ -104,6 +109,24 @@ std::vector<ValueId> crossing(const Problem& p, const Sides& sides, Side s, bool
   for (size_t v = 0; v < values.size(); ++v)
     if (crosses[v]) out.push_back(static_cast<ValueId>(v));
   return out;
+}
+
+// Adds what the stage computes: all that its stores and what crosses from it need, but for what
+// crosses to it.
+void compute(const Problem& p, const Sides& s, Stage& stage, Side side, bool crosses) {
+  std::vector<bool> needed(p.refined.values.size(), false);
+  for (int store : stage.stores)
+    if (const ValueId v = p.refined.stores[store].access.value; v >= 0) needed[v] = true;
+  if (crosses)
+    for (ValueId v : s.crossing[side]) needed[v] = true;
+  const std::vector<ValueId>& given = s.crossing[other(side)];
+  for (size_t v = needed.size(); v-- > 0;) {
+    if (std::find(given.begin(), given.end(), static_cast<ValueId>(v)) != given.end())
+      needed[v] = false;
+    if (needed[v]) visit_operands(p.refined.values[v], [&](ValueId o) { needed[o] = true; });
+  }
+  for (size_t v = 0; v < needed.size(); ++v)
+    if (needed[v]) stage.computed.push_back(static_cast<ValueId>(v));
 }
 
 int bytes_of(const Problem& p, const std::vector<ValueId>& values) {
@@ -211,6 +234,26 @@ std::array<int, 2> stored_bytes(const Problem& p, const Sides& s) {
   return bytes;
 }
 
+AxisSet set_of(const std::vector<AxisId>& axes) {
+  AxisSet set = 0;
+  for (AxisId a : axes) set |= AxisSet{1} << a;
+  return set;
+}
+
+// Where the row of an access along a side starts in memory; nullptr where its elements are no
+// neighbours.
+Expr origin_of(Problem& p, const Sides& s, Side side, const MemoryAccess& a) {
+  Expr along = coefficient(p, a, s.axes(side));
+  if (!along || !along->is_constant(1)) return nullptr;
+  Exprs& exprs = p.refined.exprs;
+  Expr start = a.strides->rest;
+  for (AxisId k : p.order)
+    if (!(set_of(s.axes(side)) >> k & 1))
+      start =
+          exprs.add(start, exprs.mul(a.strides->coefficients[k], exprs.symbol(Symbol::Axis, k)));
+  return start;
+}
+
 // The axes in the order of most bytes that are stored.
 std::vector<AxisId> order_of_stores(const Problem& p, const Sides& s) {
   const std::array<int, 2> bytes = stored_bytes(p, s);
@@ -283,10 +326,11 @@ namespace {
 // What becomes a plan, by side.
 struct Tiling {
   std::array<int64_t, 2> most{};  // elements along it, at the most
-  std::array<int, 2> vector{};
+  std::array<int64_t, 2> vector{};
   std::array<int64_t, 2> tile{};
   int64_t shifted = 0;  // reads of vectors that lie at any element, as bits by access
   Side stored = None;
+  int64_t line = 0;   // elements: where vectors of rows that start anywhere are aligned to lines
   bool runs = false;  // single elements are stored, in runs of several vectors' length
 };
 
@@ -329,6 +373,38 @@ int64_t shifted_reads(Problem& p, const Sides& s, const Hints& hints, Side side)
     out |= int64_t{1} << i;
   }
   return out;
+}
+
+// Vectors of words, where an element is less than one and no vector of a word is whole: lanes start
+// at a line of memory in each row of a tile and go round it, so that one vector of a row, at most,
+// is stored element by element. 1: not where something else depends on the place in a row, or where
+// rows of several outputs start at different places in a word.
+int aligned_vector(Problem& p, const Sides& s, const Hints& hints, const Tiling& t) {
+  const Side side = t.stored;
+  if (side == None) return 1;
+  Stage last;
+  Expr origin = nullptr;
+  int least = word_bytes, widest = 1;
+  for (size_t i = 0; i < p.accesses.size(); ++i) {
+    const MemoryAccess& a = p.accesses[i];
+    if (!a.store) continue;
+    last.stores.push_back(a.index);
+    Expr mine = origin_of(p, s, side, a);
+    if (!mine || (origin && mine != origin) || !hints.aligned[a.buffer]) return 1;
+    origin = mine;
+    least = std::min(least, size_of(a.dtype));
+    widest = std::max(widest, size_of(a.dtype));
+  }
+  const int vector = word_bytes / least;
+  if (t.vector[side] >= vector || vector * widest > vector_bytes) return 1;
+  compute(p, s, last, side, false);
+  for (ValueId v : last.computed) {
+    const auto& how = p.refined.values[v].how;
+    const bool placed = std::holds_alternative<Read>(how) || std::holds_alternative<Choose>(how) ||
+                        std::holds_alternative<Coordinate>(how);
+    if (placed && (p.refined.values[v].axes & set_of(s.axes(side)))) return 1;
+  }
+  return vector;
 }
 
 // The tile of a side by its vectors.
@@ -377,6 +453,14 @@ void fit(const Problem& p, const Sides& s, const Device& device, Tiling& t) {
     (t.tile[X] > t.tile[Y] ? t.tile[X] : t.tile[Y]) /= 2;
 }
 
+// A thread moves a vector of both sides at least; where one of them is aligned to lines, which no
+// thread of the other holds, a vector of either.
+int64_t most_threads(const std::array<int64_t, 2>& tile, const std::array<int64_t, 2>& vector,
+                     bool aligned) {
+  const int64_t elements = tile[X] * tile[Y];
+  return aligned ? elements / std::max(vector[X], vector[Y]) : elements / (vector[X] * vector[Y]);
+}
+
 // Does the tile, or one that it divides and that was asked about, divide its axis?
 bool is_exact(Problem& p, const Sides& s, const Hints& hints, const Tiling& t, Side side) {
   const auto divides = [&](int64_t whole) {
@@ -398,6 +482,8 @@ Plan plan_transpose(Problem& p, const Hints& hints, const Device& device) {
   }
   // Few of the lanes of the last tile of a row may be idle: rows are several tiles long.
   t.stored = stored_side(p, s);
+  const int words = aligned_vector(p, s, hints, t);
+  if (words > 1) t.vector[t.stored] = 1;
   t.runs = t.stored != None && s.vector[t.stored] > 1 && t.vector[t.stored] == 1 &&
            t.most[t.stored] > 4 * run_along(p);
   if (t.runs) t.vector = {1, 1};
@@ -414,16 +500,20 @@ Plan plan_transpose(Problem& p, const Hints& hints, const Device& device) {
   }
   hold_stored_rows(p, s, hints, t);
   fit(p, s, device, t);
+  const auto turned = static_cast<int>(t.vector[X] * t.vector[Y]);
+  if (words > 1 && t.tile[t.stored] > words) {
+    t.vector[t.stored] = words;
+    t.line = std::min<int64_t>(t.tile[t.stored], line_bytes * words / word_bytes);
+  }
   int64_t wide = 0;
   for (size_t i = 0; i < p.accesses.size() && i < 63; ++i)
-    if (const Side side = lanes_of(p, s, i);
-        side != None && moves_whole(p, s, hints, i, side, t.vector[side]))
+    if (const Side side = lanes_of(p, s, i); side != None && !(t.line && side == t.stored) &&
+                                             moves_whole(p, s, hints, i, side, t.vector[side]))
       wide |= int64_t{1} << i;
   // Who moves single elements of a square has half as many: 59% of a copy for odd rows of bfloat16,
   // against 55.
-  const int turned = t.vector[X] * t.vector[Y];
   const int wanted = turned == 1 && !t.runs ? 2 * block_threads : block_threads;
-  const int64_t threads = std::min<int64_t>(wanted, t.tile[X] * t.tile[Y] / turned);
+  const int64_t threads = std::min<int64_t>(wanted, most_threads(t.tile, t.vector, t.line != 0));
   return {.scheduler = "transpose",
           .fields = {{"threads", threads},
                      {"tile_x", t.tile[X]},
@@ -435,30 +525,10 @@ Plan plan_transpose(Problem& p, const Hints& hints, const Device& device) {
                      {"exact_x", is_exact(p, s, hints, t, X)},
                      {"exact_y", is_exact(p, s, hints, t, Y)},
                      {"wide", wide},
-                     {"shifted", t.shifted & ~wide}}};
+                     {"shifted", t.shifted & ~wide},
+                     {"line_x", t.stored == X ? t.line : 0},
+                     {"line_y", t.stored == Y ? t.line : 0}}};
 }
-
-namespace {
-
-// Adds what the stage computes: all that its stores and what crosses from it need, but for what
-// crosses to it.
-void compute(const Problem& p, const Sides& s, Stage& stage, Side side, bool crosses) {
-  std::vector<bool> needed(p.refined.values.size(), false);
-  for (int store : stage.stores)
-    if (const ValueId v = p.refined.stores[store].access.value; v >= 0) needed[v] = true;
-  if (crosses)
-    for (ValueId v : s.crossing[side]) needed[v] = true;
-  const std::vector<ValueId>& given = s.crossing[other(side)];
-  for (size_t v = needed.size(); v-- > 0;) {
-    if (std::find(given.begin(), given.end(), static_cast<ValueId>(v)) != given.end())
-      needed[v] = false;
-    if (needed[v]) visit_operands(p.refined.values[v], [&](ValueId o) { needed[o] = true; });
-  }
-  for (size_t v = 0; v < needed.size(); ++v)
-    if (needed[v]) stage.computed.push_back(static_cast<ValueId>(v));
-}
-
-}  // namespace
 
 Schedule schedule_transpose(Problem& p, const Plan& plan) {
   const Sides s = sides_of(p);
@@ -475,6 +545,15 @@ Schedule schedule_transpose(Problem& p, const Plan& plan) {
   const auto dims = static_cast<DimId>(s.dims.size());
   out.dims[dims - 1].exact = plan.get("exact_x") != 0;
   out.dims[dims - 2].exact = plan.get("exact_y") != 0;
+  const std::array<int64_t, 2> line{plan.get("line_x"), plan.get("line_y")};
+  for (const Side side : {X, Y}) {
+    if (!line[side]) continue;
+    Dim& dim = out.dims[side == X ? dims - 1 : dims - 2];
+    dim.line = line[side];
+    const auto store = std::find_if(p.accesses.begin(), p.accesses.end(),
+                                    [](const MemoryAccess& a) { return a.store; });
+    dim.origin = origin_of(p, s, side, *store);
+  }
   // Blocks follow each other along rows that are stored: parts of sectors, and of what memory opens
   // at once, meet in L2. Transposed copies on an H200, before and after, in us: bfloat16
   // 8191 x 8193 97.5 and 90.2, float32 of that size 163.4 and 148.2, float32 8192 x 8192 133.4 and
@@ -492,11 +571,12 @@ Schedule schedule_transpose(Problem& p, const Plan& plan) {
     loop(stores_y ? dims - 1 : dims - 2, Bind::Grid, 0);
     loop(stores_y ? dims - 2 : dims - 1, Bind::Grid, 0);
     const int64_t x = tile[side] / vector[side], y = out.threads / x;
-    if (const int64_t steps = tile[across] / (y * vector[across]); steps > 1)
-      loop(rows, Bind::Unroll, steps);
+    // Of a row along the other side, a thread holds a vector, but for what is aligned there.
+    const int64_t held = line[across] ? 1 : std::min(vector[across], tile[across] / y);
+    if (const int64_t steps = tile[across] / (y * held); steps > 1) loop(rows, Bind::Unroll, steps);
     loop(rows, Bind::ThreadY, y);
     loop(lanes, Bind::ThreadX, x);
-    loop(rows, Bind::Unroll, vector[across]);
+    loop(rows, Bind::Unroll, held);
     loop(lanes, Bind::Vector, vector[side]);
     const bool first = i < 2, last = i + 2 >= s.stages.size();
     for (size_t a = 0; a < p.accesses.size(); ++a) {
@@ -521,16 +601,30 @@ Schedule schedule_transpose(Problem& p, const Plan& plan) {
 
 void check_transpose(const Plan& planned, const Plan& wanted) {
   if (planned.scheduler == "pointwise") return check_pointwise(planned, wanted);
+  const auto most_vector = [&](const char* vector, const char* line) {
+    return planned.get(line) ? int64_t{vector_bytes} : planned.get(vector);
+  };
   check_fields(planned, wanted,
                {{"threads", 32, 1024},
                 {"tile_x", 1, 512},
                 {"tile_y", 1, 512},
-                {"vector_x", 1, planned.get("vector_x")},
-                {"vector_y", 1, planned.get("vector_y")},
+                {"vector_x", 1, most_vector("vector_x", "line_x")},
+                {"vector_y", 1, most_vector("vector_y", "line_y")},
                 {"min_blocks", 0, 16},
                 {"tail", planned.get("tail"), 1},
                 {"exact_x", 0, planned.get("exact_x")},
-                {"exact_y", 0, planned.get("exact_y")}});
+                {"exact_y", 0, planned.get("exact_y")},
+                {"line_x", 0, planned.get("line_x")},
+                {"line_y", 0, planned.get("line_y")}});
+  for (const auto& [line, vector, tile] :
+       {std::tuple{"line_x", "vector_x", "tile_x"}, {"line_y", "vector_y", "tile_y"}}) {
+    const int64_t length = wanted.get(line), least = wanted.get(vector), most = wanted.get(tile);
+    FUSER_CHECK(length == 0 || (std::has_single_bit(static_cast<uint64_t>(length)) &&
+                                length >= least && length <= most),
+                User, "plan-1", "plan: ", line, "=", length, " is not possible here; expected 0 ",
+                "or a power of two from ", least, " to ", most,
+                "\n  planned: ", to_string(planned));
+  }
   for (const auto& [exact, tile] : {std::pair{"exact_x", "tile_x"}, {"exact_y", "tile_y"}})
     FUSER_CHECK(!wanted.get(exact) || wanted.get(tile) <= planned.get(tile), User, "plan-1",
                 "plan: ", tile, "=", wanted.get(tile), " is not possible here; expected at most ",
@@ -542,9 +636,12 @@ void check_transpose(const Plan& planned, const Plan& wanted) {
     FUSER_CHECK(value > 0 && std::has_single_bit(static_cast<uint64_t>(value)), User, "plan-1",
                 "plan: ", field, "=", wanted.get(field), " is not possible here; expected a power ",
                 "of two and no less than a vector\n  planned: ", to_string(planned));
-  FUSER_CHECK(threads >= std::max(x, y) && threads <= x * y, User, "plan-1",
+  const int64_t most = most_threads({wanted.get("tile_x"), wanted.get("tile_y")},
+                                    {wanted.get("vector_x"), wanted.get("vector_y")},
+                                    wanted.get("line_x") || wanted.get("line_y"));
+  FUSER_CHECK(threads >= std::max(x, y) && threads <= most, User, "plan-1",
               "plan: threads=", threads, " is not possible here; expected ", std::max(x, y), " to ",
-              x * y, "\n  planned: ", to_string(planned));
+              most, "\n  planned: ", to_string(planned));
 }
 
 }  // namespace fuser

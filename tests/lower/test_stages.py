@@ -10,6 +10,7 @@ import torch
 
 from fuser import FusionDefinition
 from fuser.ops import as_dtype
+from tests.reducing import kernels_for
 from tests.stages import stage_text, statements
 
 
@@ -86,6 +87,27 @@ def tile_accesses(text: str) -> list[tuple[str, int]]:
     return [(a or b, int(m or n)) for a, m, n, b in found]
 
 
+def in_first_block(
+    text: str, expression: str, thread: int, shape: tuple[int, int], step: int = 0
+) -> int:
+    """An index of one thread, `step` standing for the variables of loops."""
+    known: dict[str, Any] = {
+        "thread": thread,
+        "block": 0,
+        "size": lambda _, dim: shape[dim],
+        "remainder": lambda a, b: a % b,
+        "minimum": min,
+    }
+
+    def value(code: str) -> int:
+        code = re.sub(r"\bv\d+\b", lambda v: v[0] if v[0] in known else str(step), code)
+        return int(eval(code.replace("/", "//"), known))
+
+    for name, code in re.findall(r"^ +(v\d+) = (.*)$", text, re.MULTILINE):
+        known[name] = value(code)
+    return value(expression)
+
+
 def most_in_a_bank(addresses: list[int], width: int) -> int:
     """How many words of one bank the threads want that are served at once."""
     at_once, most = min(32, 128 // width), 0
@@ -108,9 +130,28 @@ def test_no_bank_conflicts(dtype: torch.dtype, shape: tuple[int, int]) -> None:
     found = tile_accesses(text)
     assert len(found) == 2
     for offset, width in found:
-        code = re.sub(r"v\d+", "0", offset).replace("/", "//")
-        addresses = [eval(code, {"thread": t}) * dtype.itemsize for t in range(32)]
+        addresses = [in_first_block(text, offset, t, shape) * dtype.itemsize for t in range(32)]
         assert most_in_a_bank(addresses, width * dtype.itemsize) == 1, (offset, width)
+
+
+@pytest.mark.parametrize("shape", [(8191, 8193), (8193, 8191), (8189, 8192), (8194, 4099)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.int8, torch.bfloat16], ids=str)
+def test_rows_that_start_anywhere_cross_without_bank_conflicts(
+    dtype: torch.dtype, shape: tuple[int, int]
+) -> None:
+    """Wherever in a word a row starts, in each of a thread's rows."""
+    fd = transposed(dtype)
+    (kernel,) = kernels_for(fd, [shape], text=True)
+    if not kernel["plan"]["line_y"]:
+        assert (dtype, shape[0] % 2) == (torch.bfloat16, 0), "words are whole"
+        return
+    text = stage_text(fd, [torch.empty(shape, dtype=dtype)], "loops")
+    for offset, width in tile_accesses(text):
+        for step in range(8):
+            at = [in_first_block(text, offset, t, shape, step) for t in range(32)]
+            addresses = [a * dtype.itemsize for a in at]
+            assert all(a % (width * dtype.itemsize) == 0 for a in addresses)
+            assert most_in_a_bank(addresses, width * dtype.itemsize) == 1, (offset, width)
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.bfloat16], ids=str)

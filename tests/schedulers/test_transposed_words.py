@@ -1,0 +1,198 @@
+"""Transposes of elements of less than a word whose rows are no whole words: they are stored as
+words all the same, bit for bit torch's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fuser import FusionDefinition, Plan, UserError, testing
+from fuser.ops import as_dtype
+from tests.schedulers.test_transpose import (
+    BF16,
+    BOOL,
+    F32,
+    I8,
+    TRANSPOSED,
+    Sample,
+    copied,
+    define,
+    flipped,
+    permuted,
+    plan_of,
+    row_major,
+    with_both_layouts,
+)
+
+
+def with_columns(fd: FusionDefinition, x: Any, y: Any) -> Any:
+    """A vector along the rows that are stored: of bytes, it is multiplied by what has crossed."""
+    return row_major(fd, fd.ops.cast(flipped(fd, x) * y, as_dtype(BF16)))
+
+
+def with_places(fd: FusionDefinition, x: Any) -> Any:
+    """The place in a row that is stored, in the same way."""
+    columns = fd.ops.iota(fd.ops.size(x, 0), 0, 1)
+    return row_major(fd, fd.ops.cast(flipped(fd, x) + columns, as_dtype(BF16)))
+
+
+def test_less_than_a_word_is_stored_as_words_of_odd_rows() -> None:
+    """From a line of memory on in each row; not where what is stored depends on its place in the
+    row, is read along it, is no word beside another output, or its memory is not aligned.
+    """
+    for dtype, shape, vector in (
+        (BF16, (8191, 8193), 2),
+        (BF16, (8191, 8192), 2),
+        (torch.float16, (197, 768), 2),
+        (I8, (8191, 8193), 4),
+        (I8, (8190, 8193), 4),
+        (BOOL, (8191, 8193), 4),
+    ):
+        plan = plan_of(TRANSPOSED, [shape], dtype)
+        line = min(128 // dtype.itemsize, plan["tile_y"])
+        assert (plan["vector_y"], plan["line_x"], plan["line_y"]) == (vector, 0, line)
+    for dtype, shape in ((BF16, (8190, 8193)), (BF16, (8192, 8193)), (F32, (8191, 8193))):
+        plan = plan_of(TRANSPOSED, [shape], dtype)
+        assert (plan["line_x"], plan["line_y"]) == (0, 0), (dtype, shape)
+    plan = plan_of(permuted(1, 0, output=BF16), [(8191, 8193)], F32)
+    assert (plan["vector_x"], plan["vector_y"], plan["line_y"]) == (1, 2, 64)
+
+    def two(fd: FusionDefinition, x: Any) -> Any:
+        return [
+            row_major(fd, flipped(fd, x)),
+            row_major(fd, flipped(fd, fd.ops.cast(x, as_dtype(I8)))),
+        ]
+
+    plan = plan_of(two, [(8191, 8193)], BF16)
+    assert {plan["line_x"], plan["line_y"]} == {0, 128}, "words of the smaller one"
+    square = [(8191, 8191)] * 2
+    for build, shapes, dtypes, line in (
+        (lambda fd, x, y: fd.ops.cast(x + flipped(fd, y), as_dtype(BF16)), square, (BF16, BF16), 0),
+        (with_both_layouts, square, (BF16, BF16), 0),
+        (with_columns, [(8191, 8193), (8191,)], (I8, F32), 0),
+        (with_columns, [(8191, 8193), (8191,)], (BF16, F32), 64),
+        (with_places, [(8191, 8193)], (I8,), 0),
+        (with_places, [(8191, 8193)], (BF16,), 64),
+    ):
+        plan = plan_of(build, shapes, *dtypes)
+        assert max(plan["line_x"], plan["line_y"]) == line, (build, dtypes)
+
+
+SAMPLES: dict[str, Sample] = {
+    **{
+        f"words {d} {s}": copied(s, d)
+        for d in (torch.float16, torch.int16, BOOL, torch.uint8)
+        for s in [(33, 65), (129, 72), (1031, 261), (1285, 33)]
+    },
+    "words of even rows": copied((1030, 67), I8),
+    "words of images": copied((3, 197, 40), BF16, 0, 2, 1),
+    "words, batch inside": copied((131, 3, 35), BF16, 2, 1, 0),
+    "words, f32 to bf16": copied((259, 67), F32, to=BF16),
+    "words, bf16 to f32": copied((67, 259), BF16, to=F32),
+    "words, f32 to i8": copied((259, 67), F32, to=I8),
+    "words, relu": Sample(
+        lambda fd, x: row_major(
+            fd, fd.ops.cast(fd.ops.relu(flipped(fd, x) + 1.5), as_dtype(torch.float16))
+        ),
+        lambda x: (x.float().t() + 1.5).relu().half(),
+        ((1029, 35),),
+        (torch.float16,),
+    ),
+    "words of two outputs": Sample(
+        lambda fd, x: [
+            row_major(fd, flipped(fd, x)),
+            row_major(fd, flipped(fd, fd.ops.cast(x, as_dtype(I8)))),
+        ],
+        lambda x: [x.t().contiguous(), x.to(I8).t().contiguous()],
+        ((263, 69),),
+        (BF16,),
+    ),
+    **{
+        f"words and {build.__name__} {d}": Sample(
+            build,
+            lambda x, *y: (x.float().t() * y[0] if y else x.t().float() + torch.arange(263)).to(
+                BF16
+            ),
+            ((263, 69), (263,))[: 2 if build is with_columns else 1],
+            (d, F32)[: 2 if build is with_columns else 1],
+        )
+        for build in (with_columns, with_places)
+        for d in (I8, BF16)
+    },
+}
+
+
+def test_values(rng: np.random.Generator, set_option: Callable[[str, Any], None]) -> None:
+    set_option("FUSER_HOST_DEBUG", 1)
+    made = [
+        (name, s, define(s.build, [len(x) for x in s.shapes], *s.dtypes), s.inputs(rng))
+        for name, s in SAMPLES.items()
+    ]
+    testing.compile_batch((fd, inputs) for _, _, fd, inputs in made)
+    for name, sample, fd, inputs in made:
+        wanted = sample.reference(*inputs)
+        for got, want in zip(
+            fd.execute(inputs), wanted if isinstance(wanted, list) else [wanted], strict=True
+        ):
+            assert torch.equal(got, want), name
+
+
+@pytest.mark.parametrize("dtype", [BF16, I8], ids=str)
+def test_changed_plans_of_words_run(
+    dtype: torch.dtype, rng: np.random.Generator, set_option: Callable[[str, Any], None]
+) -> None:
+    """Other vectors, lines, tiles and threads; of lines of 0, vectors start where tiles do."""
+    set_option("FUSER_HOST_DEBUG", 1)
+    fd = define(TRANSPOSED, [2], dtype)
+    x = torch.from_numpy(rng.integers(-99, 99, size=(1087, 77))).to(dtype)
+    plan = fd.plan([x])
+    assert isinstance(plan, Plan)
+    assert plan["line_y"] > 0
+    word = 4 // dtype.itemsize
+    for changes in (
+        *({"vector_y": v} for v in (1, 2 * word, 4 * word)),
+        *({"line_y": line} for line in (word, 4 * word)),
+        {"line_y": 0, "threads": 128},
+        {"tile_y": 512, "threads": 512},
+        {"tile_y": 64, "line_y": 64, "threads": 64},
+        {"tile_x": 64, "vector_y": 4 * word},
+        {"vector_x": 1, "threads": 128},
+    ):
+        (got,) = fd.execute([x], plan=plan.replace(**changes))
+        assert torch.equal(got, x.t()), changes
+    for changes in ({"line_y": 3}, {"line_y": 2 * plan["line_y"]}, {"line_y": 1}, {"vector_y": 32}):
+        with pytest.raises(UserError, match="is not possible here; expected") as caught:
+            fd.execute([x], plan=plan.replace(**changes))
+        assert caught.value.rule == "plan-1"
+
+
+@pytest.mark.parametrize("dtype", [BF16, torch.uint8], ids=str)
+def test_words_of_rows_inside_other_memory(
+    dtype: torch.dtype, rng: np.random.Generator, set_option: Callable[[str, Any], None]
+) -> None:
+    """Stored into slices: rows that are odd apart, but end with their tiles, and memory that is not
+    aligned, or of which each second element is another's. Nothing beside them is written.
+    """
+    set_option("FUSER_HOST_DEBUG", 1)
+    for rows, columns, start, pitch, step in (
+        (256, 40, 0, 259, 1),
+        (131, 40, 0, 133, 1),
+        (131, 40, 16, 151, 1),
+        (131, 40, 3, 137, 1),
+        (131, 40, 0, 263, 2),
+    ):
+        x = torch.from_numpy(rng.integers(0, 99, size=(rows, columns))).to(dtype)
+        memory = torch.full((columns * pitch + start + 8,), 77, dtype=dtype)
+        place = memory.as_strided((columns, rows), (pitch, step), start)
+        fd = FusionDefinition()
+        source, kept = fd.from_pytorch(x), fd.from_pytorch(place)
+        fd.add_output(flipped(fd, source), kept)
+        want = memory.clone()
+        want.as_strided((columns, rows), (pitch, step), start).copy_(x.t())
+        fd.execute([x, place])
+        assert torch.equal(memory, want), (rows, start, pitch, step)
