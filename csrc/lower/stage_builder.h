@@ -27,6 +27,7 @@ struct Walk {
   int lanes = 1;
   int lane_var = -1;
   int threads_x = 1;  // neighbouring threads have neighbouring vectors
+  int cut = 0;        // > 0: it stores the elements of vectors of so many lanes that are cut
 };
 
 // A value that crosses to a later stage: its elements of the tile in shared memory, in rows along
@@ -42,7 +43,7 @@ struct Crossing {
   int pitch = 0;  // elements from one row to the next
   int buffer = 0;
   int turned = -1;  // array of a thread's elements, run by run
-  int array = -1;   // the same as the later stage reads them
+  int array = -1;   // the same as a later stage reads them: the last that did
 };
 
 using Known = std::vector<Expr>;  // by value: its expression where it is in scope, else nullptr
@@ -106,6 +107,12 @@ struct Builder {
   Offset start_behind(const Walk& w, DimId dim, int64_t unit, Body& body);
   // Where in a row of the tile its thread's first lane stands, `start` elements behind a line.
   Expr place(const Walk& w, DimId dim, Expr start);
+  // Elements of a row of the tile.
+  Expr end_of_row(const Walk& w, DimId dim);
+  // Of the walk over the ends of rows: is it at the start of one, and how far from its end.
+  std::pair<Expr, Expr> from_end(const Walk& w);
+  // Does the element exist, and did a vector leave it? `start`: elements behind a whole one.
+  Expr is_cut(const Walk& w, Expr start);
   // Of something that varies over `axes`; lane: of one lane of it, nullptr: of a vector.
   Guard guard(const Walk& w, AxisSet axes, Expr lane);
   // A thread's elements of what varies over `axes`: those of all its steps, each with its lanes.
@@ -145,6 +152,8 @@ struct Builder {
   // Is there anything to wait for?
   bool write_tiles(size_t s, Body& body);
   void read_tiles(size_t s, Body& body);
+  // Does the stage have the value from there?
+  bool takes(size_t s, const Crossing& c) const;
 
   // ---- Values
 

@@ -114,10 +114,17 @@ bool Builder::write_tiles(size_t s, Body& body) {
   return any;
 }
 
+bool Builder::takes(size_t s, const Crossing& c) const {
+  return c.from + (walks[s].cut ? 2 : 1) == s;
+}
+
 void Builder::read_tiles(size_t s, Body& body) {
   const Walk& w = walks[s];
-  for (const Crossing& c : crossings) {
-    if (c.from + 1 != s) continue;
+  for (Crossing& c : crossings) {
+    if (!takes(s, c)) continue;
+    if (w.cut)
+      c.array = new_array(text("e", c.value), values()[c.value].dtype,
+                          elements(w, axes_of_dim[c.along] | axes_of_dim[c.across]));
     const Offset at = tile_offset(w, c, body);
     nest(w, ~AxisSet{0}, body, [&](Body& out) {
       out.push_back({Load{.array = c.array,

@@ -43,6 +43,7 @@ void Builder::place_block() {
 
 Walk Builder::make_walk(const Stage& stage) {
   Walk w;
+  if (stage.ends) w.cut = walks.back().lanes;
   const size_t dims = schedule.dims.size();
   w.in_tile.assign(dims, constant(0));
   w.run.assign(dims, constant(0));
@@ -82,7 +83,8 @@ Walk Builder::make_walk(const Stage& stage) {
   FUSER_ASSERT(threads == schedule.threads, "a stage has ", threads, " threads of ",
                schedule.threads);
   for (size_t d = 0; d < dims; ++d)
-    FUSER_ASSERT(inner[d] == tile[d], "stages have tiles of ", inner[d], " and ", tile[d]);
+    FUSER_ASSERT(inner[d] == tile[d] || (w.cut && static_cast<DimId>(d) == w.lane_dim),
+                 "stages have tiles of ", inner[d], " and ", tile[d]);
   index_axes(w, start);
   return w;
 }
@@ -133,7 +135,32 @@ Offset Builder::start_behind(const Walk& w, DimId dim, int64_t unit, Body& body)
 
 Expr Builder::place(const Walk& w, DimId dim, Expr start) {
   if (!is_aligned(w, dim)) return w.in_tile[dim];
-  return exprs().apply(Op::remainder, {exprs().sub(w.in_tile[dim], start), constant(tile[dim])});
+  if (!w.cut)
+    return exprs().apply(Op::remainder, {exprs().sub(w.in_tile[dim], start), constant(tile[dim])});
+  const auto [at_start, distance] = from_end(w);
+  Expr last = exprs().sub(end_of_row(w, dim), constant(1));
+  return exprs().apply(Op::where, {at_start, distance, exprs().sub(last, distance)});
+}
+
+Expr Builder::end_of_row(const Walk& w, DimId dim) {
+  if (schedule.dims[dim].exact) return constant(tile[dim]);
+  return exprs().apply(Op::minimum,
+                       {exprs().sub(extents[dim], w.axes[dim].index), constant(tile[dim])});
+}
+
+std::pair<Expr, Expr> Builder::from_end(const Walk& w) {
+  Expr at = w.in_tile[w.lane_dim], cut = constant(w.cut);
+  Expr at_start = exprs().apply(Op::lt, {at, cut});
+  return {at_start, exprs().apply(Op::where, {at_start, at, exprs().sub(at, cut)})};
+}
+
+Expr Builder::is_cut(const Walk& w, Expr start) {
+  const auto [at_start, distance] = from_end(w);
+  Expr end = end_of_row(w, w.lane_dim), lanes = constant(w.cut);
+  Expr before = exprs().apply(Op::remainder, {exprs().sub(lanes, start), lanes});
+  Expr behind = exprs().apply(Op::remainder, {exprs().add(end, start), lanes});
+  Expr left = exprs().apply(Op::where, {at_start, before, behind});
+  return exprs().apply(Op::lt, {distance, exprs().apply(Op::minimum, {left, end})});
 }
 
 Expr Builder::stepped(const Walk& w, DimId dim) {
@@ -148,10 +175,8 @@ Guard Builder::guard(const Walk& w, AxisSet axes, Expr lane) {
   Guard g;
   for (DimId d = 0; d < static_cast<int>(tile.size()); ++d) {
     if (tile[d] == 1 || schedule.dims[d].exact || !over(axes, d)) continue;
-    if (is_aligned(w, d)) {  // those of the tile
-      g.count =
-          exprs().apply(Op::minimum, {exprs().sub(extents[d], w.axes[d].index), constant(tile[d])});
-    } else if (d == w.lane_dim && w.lanes > 1 && schedule.tail) {
+    if (is_aligned(w, d)) continue;  // its stores know where they are
+    if (d == w.lane_dim && w.lanes > 1 && schedule.tail) {
       g.count = exprs().sub(extents[d], w.axes[d].index);
       if (lane) g.count = exprs().sub(g.count, lane);
     } else {

@@ -80,7 +80,7 @@ void Builder::loads(size_t s, Body& body) {
     const int access = access_of[v];
     if (access < 0) continue;
     for (size_t before = 0; before < s; ++before)
-      if (walks[before].lane_dim == w.lane_dim && array_of[before][access] >= 0)
+      if (walks[before].lane_dim == w.lane_dim && !w.cut && array_of[before][access] >= 0)
         array_of[s][access] = array_of[before][access];
     if (array_of[s][access] >= 0) continue;
     const MemoryAccess& a = problem.accesses[access];
@@ -143,37 +143,26 @@ void Builder::stores(size_t s, Body& body) {
   }
 }
 
-// A vector that the end of the tile or of the row cuts is stored element by element. One loop has
-// both: what they share would wait in registers between two.
+// Vectors that no end of the tile or of the row cuts are stored here, what is left of the others in
+// the walk over these ends.
 void Builder::store_round(size_t s, int access, Body& body) {
   const Walk& w = walks[s];
   const MemoryAccess& a = problem.accesses[access];
   const AxisSet axes = axes_of(problem, a);
   const DimId dim = w.lane_dim;
   const Offset at = offset(w, offset_of(kernel, a, {}), body);
-  const Offset start = start_behind(w, dim, schedule.dims[dim].line, body);
-  const Guard g = guard(w, axes, nullptr);
-  Expr end = g.count ? index_let(body, g.count) : constant(tile[dim]);
-  const auto write = [&](Body& out, Expr lane, int width, Expr to, Expr exists) {
-    out.push_back({Write{.array = array_of[s][access],
-                         .element = element(w, axes, lane),
-                         .width = width,
-                         .buffer = a.buffer,
-                         .offset = exprs().add(at(constant(0)), to),
-                         .in = both(exprs(), g.in, exists)}});
-  };
+  const Offset start = start_behind(w, dim, w.cut ? w.cut : schedule.dims[dim].line, body);
   nest(w, axes, body, [&](Body& out) {
-    Expr first = place(w, dim, start(constant(0)));
+    Expr begin = start(constant(0)), first = place(w, dim, begin);
     Expr last = exprs().add(first, constant(w.lanes - 1));
-    Expr whole = exprs().apply(Op::lt, {last, end});
-    write(out, constant(0), w.lanes, first, whole);
-    if (w.lanes == 1) return;
-    If cut{.condition = exprs().apply(Op::logical_not, {whole})};
-    for_lanes(w, cut.body, [&](Body& lane_body, Expr lane) {
-      Expr to = exprs().apply(Op::remainder, {exprs().add(first, lane), constant(tile[dim])});
-      write(lane_body, lane, 1, to, exprs().apply(Op::lt, {to, end}));
-    });
-    out.push_back({std::move(cut)});
+    Expr whole = exprs().apply(Op::lt, {last, end_of_row(w, dim)});
+    out.push_back(
+        {Write{.array = array_of[s][access],
+               .element = element(w, axes, constant(0)),
+               .width = w.lanes,
+               .buffer = a.buffer,
+               .offset = exprs().add(at(constant(0)), first),
+               .in = both(exprs(), guard(w, axes, nullptr).in, w.cut ? is_cut(w, begin) : whole)}});
   });
 }
 
@@ -221,7 +210,7 @@ void Builder::compute_stage(size_t s, Body& body) {
     at_depth(Step, out, constant(0));
     for_lanes(w, out, [&](Body& lane_body, Expr lane) {
       for (const Crossing& c : crossings)
-        if (c.from + 1 == s)
+        if (takes(s, c))
           known[c.value] =
               exprs().element(c.array, element(w, ~AxisSet{0}, lane), values()[c.value].dtype);
       at_depth(Lane, lane_body, lane, &out);

@@ -22,7 +22,7 @@ std::string to_string(const Schedule& s) {
     if (d.line) out += text(" by lines of ", d.line);
   }
   for (const Stage& stage : s.stages) {
-    out += "; stage";
+    out += stage.ends ? "; ends" : "; stage";
     for (const Loop& l : stage.loops) {
       out += text(" d", l.dim, ":", name(l.bind));
       if (l.extent) out += text("(", l.extent, ")");

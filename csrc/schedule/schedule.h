@@ -51,6 +51,9 @@ struct Stage {
   // Of Refined::stores. A single stage has them all; it names them where its tile is one of more
   // than the two dims K and R.
   std::vector<int> stores{};
+  // Its threads take one element each of what vectors of the stage before it leave at both ends of
+  // the rows of a tile: those that an end cuts (Dim::line).
+  bool ends = false;
 };
 struct Stored {  // a value that crosses a stage, or is kept from one walk over R to the later ones
   ValueId value = 0;

@@ -590,6 +590,20 @@ Schedule schedule_transpose(Problem& p, const Plan& plan) {
     if (crosses)
       for (ValueId v : s.crossing[side]) out.stored.push_back({.value = v, .place = Place::Shared});
   }
+  // What vectors of the last stage leave at the ends of rows.
+  const Side side = s.stages.back(), across = other(side);
+  if (line[side] && vector[side] > 1) {
+    Stage ends = out.stages.back();
+    ends.ends = true;
+    std::erase_if(ends.loops, [](const Loop& l) { return l.bind != Bind::Grid; });
+    const DimId lanes = side == X ? dims - 1 : dims - 2, rows = side == X ? dims - 2 : dims - 1;
+    const int64_t x = std::max(2 * vector[side], out.threads / tile[across]), y = out.threads / x;
+    ends.loops.push_back({.dim = rows, .extent = tile[across] / y, .bind = Bind::Unroll});
+    ends.loops.push_back({.dim = rows, .extent = y, .bind = Bind::ThreadY});
+    ends.loops.push_back({.dim = lanes, .extent = x, .bind = Bind::ThreadX});
+    ends.loops.push_back({.dim = lanes, .extent = 1, .bind = Bind::Vector});
+    out.stages.push_back(std::move(ends));
+  }
   for (size_t i = 0; i < p.accesses.size(); ++i) {
     const Side side = lanes_of(p, s, i);
     const bool wide = side != None && i < 63 && (plan.get("wide") >> i & 1);

@@ -4,6 +4,7 @@ words all the same, bit for bit torch's.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,9 @@ import torch
 
 from fuser import FusionDefinition, Plan, UserError, testing
 from fuser.ops import as_dtype
+from fuser.runtime import toolkit
+from fuser.runtime.cubin import cubin_info
+from tests.reducing import kernels_for
 from tests.schedulers.test_transpose import (
     BF16,
     BOOL,
@@ -33,6 +37,12 @@ from tests.schedulers.test_transpose import (
 def with_columns(fd: FusionDefinition, x: Any, y: Any) -> Any:
     """A vector along the rows that are stored: of bytes, it is multiplied by what has crossed."""
     return row_major(fd, fd.ops.cast(flipped(fd, x) * y, as_dtype(BF16)))
+
+
+def with_rows(fd: FusionDefinition, x: Any, y: Any) -> Any:
+    """A number for each row."""
+    rows = fd.ops.broadcast(y, [False, True])
+    return row_major(fd, fd.ops.cast(flipped(fd, x) * rows, as_dtype(BF16)))
 
 
 def with_places(fd: FusionDefinition, x: Any) -> Any:
@@ -83,6 +93,19 @@ def test_less_than_a_word_is_stored_as_words_of_odd_rows() -> None:
         assert max(plan["line_x"], plan["line_y"]) == line, (build, dtypes)
 
 
+@pytest.mark.parametrize("arch", [80, 90])
+@pytest.mark.parametrize("dtype", [torch.float16, BF16, I8, torch.uint8, BOOL], ids=str)
+def test_words_are_stored_without_spills(dtype: torch.dtype, arch: int) -> None:
+    """Vectors of four bytes, and one element a thread at the ends of rows."""
+    fd = define(TRANSPOSED, [2], dtype)
+    (kernel,) = kernels_for(fd, [(8191, 8193)], arch, text=True)
+    name, text = kernel["cuda"].name, kernel["cuda"].text
+    stores = re.findall(r"store\w*\(g_out0 \+ .*, (r_out0\w*|part<\d+>)", text)
+    assert stores == [f"part<{4 // dtype.itemsize}>", "r_out0_stage2"]
+    used = cubin_info(toolkit.compile(name, text, arch).cubin)[name]
+    assert (used.registers <= 48, used.local_bytes) == (True, 0)
+
+
 SAMPLES: dict[str, Sample] = {
     **{
         f"words {d} {s}": copied(s, d)
@@ -91,6 +114,7 @@ SAMPLES: dict[str, Sample] = {
     },
     "words of even rows": copied((1030, 67), I8),
     "words of images": copied((3, 197, 40), BF16, 0, 2, 1),
+    **{f"words of large images {d}": copied((2, 197, 136), d, 0, 2, 1) for d in (I8, BF16)},
     "words, batch inside": copied((131, 3, 35), BF16, 2, 1, 0),
     "words, f32 to bf16": copied((259, 67), F32, to=BF16),
     "words, bf16 to f32": copied((67, 259), BF16, to=F32),
@@ -112,6 +136,15 @@ SAMPLES: dict[str, Sample] = {
         ((263, 69),),
         (BF16,),
     ),
+    **{
+        f"words and rows {d}": Sample(
+            with_rows,
+            lambda x, y: (x.float().t() * y[:, None]).to(BF16),
+            ((263, 69), (69,)),
+            (d, F32),
+        )
+        for d in (I8, BF16)
+    },
     **{
         f"words and {build.__name__} {d}": Sample(
             build,
