@@ -22,8 +22,7 @@ bf16, f32 = torch.bfloat16, torch.float32
 _BACKWARD = 0.88  # of a copy
 _WIDE_LAYER_NORM_BACKWARD = 0.80  # from 16,384 on
 _LONG_BACKWARD = 0.75  # from 32,768 on: rows that no block has room for
-# Where a tensor lies across the rows: a tile of it crosses shared memory; for column sums it is
-# copied first, which moves half as many bytes again.
+# Where a tensor lies across the rows: a tile of it crosses shared memory.
 _ACROSS, _ACROSS_BACKWARD = 0.70, 0.52
 
 # The residual sum is rounded to half before the norm, or it is not: half a step of a number below

@@ -1,7 +1,7 @@
 // Tensors that lie across the rows: neighbours in memory belong to neighbouring rows. What the rows
 // of a block read or store of one is a tile, which crosses shared memory: threads move runs of
-// neighbours, one column each, and walk their rows where a row's elements lie side by side. See
-// tiles.cpp.
+// neighbours, one column each, and walk their rows where a row's elements lie side by side. A
+// persistent block does so with one tile after the other. See tiles.cpp.
 //
 // The chunks of a row, as many elements as a thread takes at once, are rotated by the run that the
 // row belongs to: threads that move runs of one column stand at different banks, and so do those
@@ -73,7 +73,7 @@ Body Builder::cross_tile(int access) {
 
   std::vector<LinearAxes> at = walk;
   for (LinearAxes& w : at) w.vector = w.whole = false;
-  at[K].index = exprs().add(exprs().mul(tile, constant(int64_t{rows} * turns)), first);
+  at[K].index = exprs().add(exprs().mul(tile_of_rows, constant(int64_t{rows} * turns)), first);
   at[R].index = exprs().add(column, var(of_bank));
   Expr in = both(less(at[K].index, extents[K]), less(column, extents[R]));
   const Expr offset = offset_of(kernel, a, Known(values().size(), nullptr));

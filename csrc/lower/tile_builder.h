@@ -63,6 +63,9 @@ struct Builder {
   Expr serial_count = nullptr, row_count = nullptr;  // trip counts, or nullptr
   Expr splits = nullptr, split = nullptr;            // of R over the grid
   Expr tile = nullptr, tiles = nullptr;              // index of the block along K, and their number
+  int tile_var = -1;          // of the tiles that cross shared memory, which a block takes in turn
+  Expr tile_count = nullptr;  // their trip count
+  Expr tile_of_rows = nullptr;  // index along K of the tile that a block works on
   std::vector<LinearAxes> walk;
 
   // Rows that are no multiple of a vector: see peel().
@@ -218,9 +221,11 @@ struct Builder {
 
   void declare_places();
 
-  // Copies of one row into shared memory; `row`: its index along the Serial loop over K.
+  // Copies of one row into shared memory; `row`: see row_at().
   Body copies(Expr row, Expr step_of_ring, const Known& known);
-  // The same expression for another row of the Serial loop over K.
+  Body first_copies();
+  Body next_copies();
+  // The same expression for another row.
   Expr at_row(Expr e, Expr row);
 
   // Reads over K alone in a persistent loop: those of the next row are under way while the present
@@ -349,6 +354,10 @@ struct Builder {
 
   // The persistent loop over rows, its copies running ahead.
   void rows_loop();
+  Body before_rows();
+  // Does a thread walk several rows, one after the other?
+  bool walks_rows() const { return row_var >= 0 || tile_var >= 0; }
+  Expr row_at();
 
   // ---- Reductions over K: every block has a partial result for each column; when all have
   // arrived, each takes some of the columns and merges the blocks in order.

@@ -246,9 +246,21 @@ std::vector<int> Builder::write_columns(const std::vector<ValueId>& reduced) {
     CombineRows c{.rows = rows, .columns = columns};
     for (ValueId v : reduced) {
       const auto& r = std::get<Reduced>(values()[v].how);
+      // A tile leaves little room: what is alike is combined at one place, in turn.
+      for (size_t i = 0; has_tile() && reduced[i] != v; ++i) {
+        const auto& before = std::get<Reduced>(values()[reduced[i]].how);
+        if (before.op == r.op && before.compute == r.compute) slots_of[v] = slots_of[reduced[i]];
+      }
+      if (slots_of[v] >= 0) {
+        body.push_back({c});
+        body.push_back({Barrier{}});
+        c.arrays.clear(), c.slots.clear();
+      } else {
+        slots_of[v] = new_shared(text("s_", row(r.op).name, slot_index++), r.compute,
+                                 unroll * lanes * schedule.threads, State{r.op});
+      }
       c.arrays.push_back(state_of[v]);
-      c.slots.push_back(new_shared(text("s_", row(r.op).name, slot_index++), r.compute,
-                                   unroll * lanes * schedule.threads, State{r.op}));
+      c.slots.push_back(slots_of[v]);
     }
     body.push_back({std::move(c)});
   }

@@ -9,7 +9,7 @@ namespace fuser::tile {
 // Where a thread keeps its part of a row in shared memory: it alone reads what it copied.
 Expr Builder::shared_element(int access, Expr step_of_ring) {
   if (schedule.stretch) return stretch_element(access);
-  if (schedule.across) return across_element(access);
+  if (is_across(access)) return across_element(access);
   Expr t = exprs().add(exprs().mul(y, constant(columns)), x);
   Expr step = step_at;
   if (rolled()) step = exprs().add(exprs().mul(var(serial_var), constant(unroll)), step);
@@ -50,12 +50,12 @@ void Builder::declare_places() {
       if (place_of(static_cast<int>(i)) != Place::Shared || size_of(a.dtype) != size ||
           taken[i] >= 0)
         continue;
-      before_of[i] = bytes / size;
-      bytes += size;
       const int64_t stored =
           int64_t{std::max(1, schedule.ring)} * unroll * schedule.threads * lanes;
+      const bool whole = rolled() || crosses(static_cast<int>(i));
+      if (whole) before_of[i] = bytes / size, bytes += size;
       shared_of[i] = new_shared(name_of("s", static_cast<int>(i)), a.dtype,
-                                rolled() || has_tile() ? row_elements() : constant(stored));
+                                whole ? row_elements() : constant(stored));
     }
   }
   for (size_t i = 0; i < taken.size(); ++i)
@@ -63,11 +63,11 @@ void Builder::declare_places() {
   if (grows()) kernel.shared_rows = exprs().mul(row_elements(), constant(bytes));
 }
 
-// Copies of one row into shared memory; `row`: its index along the Serial loop over K.
+// Copies of one row into shared memory; `row`: see row_at().
 Body Builder::copies(Expr row, Expr step_of_ring, const Known& known) {
   Body body;
   for (size_t i = 0; i < problem.accesses.size(); ++i) {
-    if (shared_of[i] < 0) continue;
+    if (shared_of[i] < 0 || crosses(static_cast<int>(i))) continue;
     const MemoryAccess& a = problem.accesses[i];
     const Guard g = guard(axes_of(problem, a), nullptr);
     body.push_back({Copy{.shared = shared_of[i],
@@ -82,11 +82,33 @@ Body Builder::copies(Expr row, Expr step_of_ring, const Known& known) {
   return body;
 }
 
-// The same expression for another row of the Serial loop over K.
+// Copies of the first rows, and in each row of one that is worked on later.
+Body Builder::first_copies() {
+  Body body;
+  const Known none(values().size(), nullptr);
+  for (int i = 0; has_copies() && i + 1 < schedule.ring; ++i)
+    append(body, copies(constant(i), constant(i), none));
+  return body;
+}
+
+Body Builder::next_copies() {
+  Body body;
+  if (!has_copies()) return body;
+  const int ahead = schedule.ring - 1;
+  Expr next = exprs().add(row_at(), constant(ahead));
+  body = copies(next, exprs().mod(next, constant(schedule.ring)), Known(values().size(), nullptr));
+  body.push_back({Wait{ahead}});
+  return body;
+}
+
+// The same expression for another row; see row_at().
 Expr Builder::at_row(Expr e, Expr row) {
   if (!e || !row) return e;
   return rewrite(exprs(), address(exprs(), walk, e, nullptr), [&](Expr n) -> Expr {
-    return n->is_symbol(Symbol::Var) && n->a == row_var ? row : nullptr;
+    if (!n->is_symbol(Symbol::Var)) return nullptr;
+    if (n->a == tile_var) return exprs().div(row, constant(turns));
+    if (n->a == row_var) return tile_var < 0 ? row : exprs().mod(row, constant(turns));
+    return nullptr;
   });
 }
 
@@ -109,7 +131,7 @@ Body Builder::read_ahead(Expr row) {
 
 void Builder::declare_ahead() {
   next_of.assign(problem.accesses.size(), -1);
-  if (row_var < 0 || has_tile()) return;
+  if (!walks_rows() || (has_tile() && tile_var < 0)) return;
   for (size_t i = 0; i < problem.accesses.size(); ++i) {
     const MemoryAccess& a = problem.accesses[i];
     const AxisSet axes = axes_of(problem, a);
@@ -119,7 +141,15 @@ void Builder::declare_ahead() {
 }
 
 bool Builder::has_copies() const {
-  return std::any_of(shared_of.begin(), shared_of.end(), [](int s) { return s >= 0; });
+  for (size_t i = 0; i < shared_of.size(); ++i)
+    if (shared_of[i] >= 0 && !crosses(static_cast<int>(i))) return true;
+  return false;
+}
+
+// Which of all rows that a thread walks, one after the other, it walks now.
+Expr Builder::row_at() {
+  Expr turn = row_var < 0 ? constant(0) : var(row_var);
+  return tile_var < 0 ? turn : exprs().add(exprs().mul(var(tile_var), constant(turns)), turn);
 }
 
 // Which row of its block a thread walks.
@@ -127,22 +157,28 @@ Expr Builder::row_of_block() {
   return row_var < 0 ? y : exprs().add(exprs().mul(var(row_var), constant(rows)), y);
 }
 
-// The rows of a block between what brings them to shared memory and what takes them from there.
+// The rows of a block between what brings them to shared memory and what takes them from there; in
+// a persistent grid those of one tile after the other.
 void Builder::walk_tile() {
-  append(kernel.body, schedule.stretch ? stretch_in() : tiles_in());
-  if (row_var < 0) {
-    walk_row(kernel.body);
-  } else {
-    Serial loop{.var = row_var, .extent = row_count, .unroll = 1, .body = {}};
-    walk_row(loop.body);
-    kernel.body.push_back({std::move(loop)});
-  }
-  append(kernel.body, schedule.stretch ? stretch_out() : tiles_out());
+  if (tile_var >= 0) append(kernel.body, before_rows());
+  Body body = schedule.stretch ? stretch_in() : tiles_in();
+  Body row = next_copies();
+  walk_row(row);
+  if (row_var < 0)
+    append(body, std::move(row));
+  else
+    body.push_back(
+        {Serial{.var = row_var, .extent = row_count, .unroll = 1, .body = std::move(row)}});
+  append(body, schedule.stretch ? stretch_out() : tiles_out());
+  if (tile_var < 0) return append(kernel.body, std::move(body));
+  body.push_back({Barrier{}});  // the next tile takes its place
+  kernel.body.push_back(
+      {Serial{.var = tile_var, .extent = tile_count, .unroll = 1, .body = std::move(body)}});
 }
 
 Expr Builder::ring_step() {
-  if (schedule.ring <= 1 || row_var < 0) return nullptr;
-  return exprs().mod(var(row_var), constant(schedule.ring));
+  if (schedule.ring <= 1 || !walks_rows()) return nullptr;
+  return exprs().mod(row_at(), constant(schedule.ring));
 }
 
 }  // namespace fuser::tile

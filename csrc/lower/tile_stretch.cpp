@@ -11,7 +11,9 @@
 
 namespace fuser::tile {
 
-bool Builder::crosses(int access) const { return has_tile() && place_of(access) == Place::Shared; }
+bool Builder::crosses(int access) const {
+  return place_of(access) == Place::Shared && (schedule.stretch || is_across(access));
+}
 
 // The row of a thread. What a warp reads at once is then in different banks, whatever the length:
 // rows are an odd number of steps' elements long (else they have longer vectors), so that those of

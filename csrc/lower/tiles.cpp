@@ -82,7 +82,7 @@ void Builder::take_loops() {
     if (l.bind == Bind::ThreadX) columns = extent;
     if (l.bind == Bind::ThreadY) rows = extent;
     if (l.bind == Bind::Cluster) kernel.cluster = extent;
-    if (l.bind == Bind::Serial && l.dim == K && has_tile()) turns = extent;
+    if (l.bind == Bind::Serial && l.dim == K && has_tile() && extent) turns = extent;
   }
   const std::vector<AxisId>& lane_run = schedule.dims[lane_dim].axes;
   const size_t within = schedule.whole ? schedule.whole : lane_run.size();
@@ -154,10 +154,13 @@ void Builder::index_loops(const std::vector<Expr>& counts, std::vector<Expr>& in
     step_at = exprs().add(exprs().mul(var(pair_var = new_var()), constant(2)), step_at);
   for (size_t i = 0; i < loops.size(); ++i) {
     switch (loops[i].bind) {
-      case Bind::Serial:
-        index[i] = var(loops[i].dim == K ? row_var = new_var() : serial_var = new_var());
-        (loops[i].dim == K ? row_count : serial_count) = counts[i];
+      case Bind::Serial: {
+        const bool along_k = loops[i].dim == K,
+                   of_tiles = along_k && has_tile() && !loops[i].extent;
+        (of_tiles ? tile_count : along_k ? row_count : serial_count) = counts[i];
+        index[i] = var((of_tiles ? tile_var : along_k ? row_var : serial_var) = new_var());
         break;
+      }
       case Bind::Unroll:
         index[i] = step_at;
         break;
@@ -177,6 +180,7 @@ void Builder::index_loops(const std::vector<Expr>& counts, std::vector<Expr>& in
         break;
     }
   }
+  tile_of_rows = tile_var < 0 ? tile : exprs().add(exprs().mul(var(tile_var), tiles), tile);
 }
 
 void Builder::make_walk() {
@@ -428,11 +432,11 @@ void Builder::append(Body& to, Body from) {
 void Builder::walk_row(Body& body) {
   Known known(values().size(), nullptr);
   between_walks(body, 0, known);
-  if (row_var >= 0) append(body, read_ahead(exprs().add(var(row_var), constant(1))));
+  append(body, read_ahead(exprs().add(row_at(), constant(1))));
   for (int p = 0; p <= walks.phases; ++p) {
     if (p > 0) between_walks(body, p, known);
     if (p == 0 && peeled) append(body, read_edges(known));
-    if (p == 0 && has_copies() && row_var < 0 && !has_tile()) {
+    if (p == 0 && has_copies() && !walks_rows()) {
       append(body, copies(nullptr, nullptr, known));
       body.push_back({Wait{0}});
     }
@@ -455,10 +459,8 @@ void Builder::walk_row(Body& body) {
   store_kept(body, known);
 }
 
-// The persistent loop over rows, its copies running ahead.
-void Builder::rows_loop() {
-  Body body;
-  // What all rows read stays in registers.
+// What all rows read stays in registers; copies and reads of the first rows are under way.
+Body Builder::before_rows() {
   Body first;
   for (size_t i = 0; i < problem.accesses.size(); ++i) {
     const MemoryAccess& a = problem.accesses[i];
@@ -473,16 +475,16 @@ void Builder::rows_loop() {
                           .offset = offset_of(kernel, a, Known(values().size(), nullptr)),
                           .in = inside(g, a)}});
   }
-  append(kernel.body, unrolled(std::move(first)));
-  append(kernel.body, read_ahead(constant(0)));
-  if (has_copies()) {
-    const int ahead = schedule.ring - 1;
-    const Known none(values().size(), nullptr);
-    for (int i = 0; i < ahead; ++i) append(kernel.body, copies(constant(i), constant(i), none));
-    Expr next = exprs().add(var(row_var), constant(ahead));
-    append(body, copies(next, exprs().mod(next, constant(schedule.ring)), none));
-    body.push_back({Wait{ahead}});
-  }
+  first = unrolled(std::move(first));
+  append(first, read_ahead(constant(0)));
+  append(first, first_copies());
+  return first;
+}
+
+// The persistent loop over rows, its copies running ahead.
+void Builder::rows_loop() {
+  append(kernel.body, before_rows());
+  Body body = next_copies();
   walk_row(body);
   if (kernel.cluster > 1) kernel.body.push_back({SyncCluster{SyncCluster::Part::Wait}});
   kernel.body.push_back({Serial{.var = row_var, .extent = row_count, .body = std::move(body)}});

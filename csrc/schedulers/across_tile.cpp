@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "fusion/across.h"
 
 namespace fuser {
@@ -12,8 +13,6 @@ constexpr int least_run = 4;  // bytes of a run: to move single elements takes l
                               // to copy the tensor
 constexpr int good_rows = 32, most_rows = 128;  // of a block
 constexpr int enough_bytes = 24 << 10;          // of a tile of more than good_rows
-constexpr int resident = 3;  // blocks of a processor: while some copy, others compute
-constexpr int waves = 2;     // of blocks, before these get fewer rows
 
 // The innermost kept axes that the access walks as neighbours in memory; none: it has others there.
 std::vector<AxisId> run_axes(Problem& p, const MemoryAccess& a) {
@@ -42,8 +41,7 @@ void ask_across_tile(Problem& p, Verdict& verdict) {
   }
 }
 
-AcrossTile across_tile_of(Problem& p, const Hints& hints, const Device& device, int64_t length,
-                          int64_t count) {
+AcrossTile across_tile_of(Problem& p, const Hints& hints, const TileRoom& room) {
   AcrossTile t;
   const std::vector<size_t> across = accesses_across(p, {});
   int bytes = 0, least_rows = 1, longest = 1;
@@ -56,14 +54,13 @@ AcrossTile across_tile_of(Problem& p, const Hints& hints, const Device& device, 
     least_rows = std::max(least_rows, sector / size_of(a.dtype));
   }
   if (across.empty()) return {};
-  const int64_t row_bytes = length * bytes;
-  const int64_t most_bytes =
-      std::min(device.shared_per_processor / resident, device.shared_per_block);
+  const int64_t row_bytes = room.length * bytes;
   t.rows = least_rows;
-  if (t.rows * row_bytes > most_bytes) return {};
+  if (t.rows * row_bytes > room.bytes) return {};
   const auto fits = [&](int rows) {
-    return rows * row_bytes <= (rows <= good_rows ? most_bytes : enough_bytes) &&
-           count >= int64_t{waves} * device.processors * rows;
+    return rows * row_bytes <=
+               (rows <= good_rows ? room.bytes : std::min<int64_t>(room.bytes, enough_bytes)) &&
+           room.count >= room.tiles * rows;
   };
   while (t.rows < most_rows && fits(2 * t.rows)) t.rows *= 2;
   t.bytes = t.rows * row_bytes;
@@ -75,6 +72,17 @@ AcrossTile across_tile_of(Problem& p, const Hints& hints, const Device& device, 
   for (size_t i : across)
     if (t.run * size_of(p.accesses[i].dtype) < least_run) return {};
   return t;
+}
+
+void check_across_tile(const Plan& planned, const Plan& wanted) {
+  if (!planned.get("across")) return;
+  const int64_t rows = wanted.get("threads_y") * wanted.get("turns"), run = planned.get("run");
+  const int64_t threads = wanted.get("threads_x") * wanted.get("threads_y");
+  const int64_t most = planned.get("threads_y") * planned.get("turns");
+  FUSER_CHECK(rows % run == 0 && threads % (rows / run) == 0 && rows <= most, User, "plan-1",
+              "plan: threads_y * turns=", rows, " is not possible here; expected a multiple of ",
+              run, " up to ", most, ", whose runs divide ", threads,
+              "\n  planned: ", to_string(planned));
 }
 
 }  // namespace fuser

@@ -16,10 +16,17 @@ struct AcrossTile {
   int64_t bytes = 0;     // of its tiles
 };
 
+// What a scheduler has for them.
+struct TileRoom {
+  int64_t length = 0, count = 0;  // at most so many elements of a row, and rows
+  int64_t tiles = 0;  // before there are as many, no tile gets rows that it need not have
+  int64_t bytes = 0;  // of a block
+};
+
 // Asks what across_tile_of() wants to know beside the extents of K and R.
 void ask_across_tile(Problem& problem, Verdict& verdict);
-// `length`, `count`: at most so many elements of a row, and rows.
-AcrossTile across_tile_of(Problem& problem, const Hints& hints, const Device& device,
-                          int64_t length, int64_t count);
+AcrossTile across_tile_of(Problem& problem, const Hints& hints, const TileRoom& room);
+// Raises UserError "plan-1" where the block of a changed plan does not hold whole runs of the tile.
+void check_across_tile(const Plan& planned, const Plan& wanted);
 
 }  // namespace fuser

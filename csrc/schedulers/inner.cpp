@@ -30,6 +30,8 @@ constexpr int block_threads = 128;  // of rows that a warp or less serves
 constexpr int tile_threads = 256, large_tile = 48 << 10;
 constexpr int tile_steps = 4, most_tile_steps = 8;  // of a thread
 constexpr int least_tile_threads = 8;               // of a row
+constexpr int resident_tiles = 3;  // of a processor: while some blocks copy, others compute
+constexpr int tile_waves = 2;      // of blocks, before these get fewer rows
 constexpr int elements = 4;      // of a thread, of rows without vectors: few kernels serve them all
 constexpr int skewed_steps = 5;  // of a skewed row in registers, 256 threads or less
 constexpr int grid_row = 4096;   // elements from which few rows are cut
@@ -278,7 +280,12 @@ void place(Problem& p, const Device& device, Rows& o) {
 bool beside_tile(Problem& p, const Hints& hints, const Device& device, Rows& o) {
   if (o.vector == 1 || o.skew || !lies_across(p, hints)) return false;
   Rows t = o;
-  t.tile = across_tile_of(p, hints, device, o.length, o.count);
+  t.tile = across_tile_of(
+      p, hints,
+      {.length = o.length,
+       .count = o.count,
+       .tiles = int64_t{tile_waves} * device.processors,
+       .bytes = std::min(device.shared_per_processor / resident_tiles, device.shared_per_block)});
   if (!t.tile.accesses) return false;
   for (size_t i = 0; i < p.accesses.size() && i < 63; ++i)
     if (!p.accesses[i].store && (t.tile.accesses >> i & 1)) --t.shape.staged;
@@ -500,13 +507,7 @@ void check_inner(const Plan& planned, const Plan& wanted) {
         text("threads_x=", threads, ", threads_y=", rows),
         text("up to ", warp, ", and a multiple of ", std::min<int64_t>(y, vector_bytes), " up to ",
              2 * y));
-  // The tile of a block: whole runs, in the shared memory that was planned.
-  const int64_t of_block = rows * wanted.get("turns"), run = planned.get("run");
-  check(!planned.get("across") || (of_block % run == 0 && all % (of_block / run) == 0 &&
-                                   of_block <= y * planned.get("turns")),
-        text("threads_y * turns=", of_block),
-        text("a multiple of ", run, " up to ", y * planned.get("turns"), ", whose runs divide ",
-             all));
+  check_across_tile(planned, wanted);
   // A warp takes part in the reductions of one row or of several, and is whole.
   check(all % warp == 0 && all <= most_threads, text("threads_x * threads_y=", all),
         text("a multiple of ", warp, " up to ", most_threads));

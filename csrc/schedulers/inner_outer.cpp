@@ -10,10 +10,18 @@
 // A row that is too long for a block is cut over a cluster: each of its blocks has the same part of
 // many rows, and the columns of that part. The same by several kernels reads the rows three times:
 // for 65,536 elements of bfloat16 42% of a copy, against 76.
+//
+// Where something lies across the rows, a block takes tiles of them: those of what lies across
+// cross shared memory (across_tile.h); the rows' own elements are copied ahead as elsewhere where
+// the tile leaves room, and else go straight to registers. To copy such a tensor first would move
+// it three times.
 #include <algorithm>
 #include <bit>
+#include <set>
 
 #include "base/error.h"
+#include "fusion/across.h"
+#include "schedulers/across_tile.h"
 #include "schedulers/dims.h"
 #include "schedulers/schedulers.h"
 
@@ -28,6 +36,11 @@ constexpr int other_registers = 40;   // of a thread, beside those for each of i
 constexpr int registers_a_processor = 1 << 16;
 constexpr int least_used = 85;  // percent of processors that clusters of twice the size have
 constexpr int most_blocks = 8;  // of a cluster that shares a row
+constexpr int most_ring = 3;
+// Of rows with a tile across them: steps of a thread and threads of a row, where registers leave
+// the choice (see inner.cpp), and tiles of a block: one that has one more than others takes longer.
+constexpr int tile_steps = 4, least_tile_threads = 8;
+constexpr int tiles_of_block = 4;
 
 Run rows_of(Problem& p) {
   return run_of(p, reduced_axes(p), [](Problem& p, const MemoryAccess& a) {
@@ -49,6 +62,8 @@ struct Tile {
   int ring = 0;        // rows on their way to shared memory; 0: none
   bool keeps = true;   // may it have registers for what the second walk would compute again?
   bool fits = false;   // in registers, with the partial results of its columns
+  AcrossTile across;   // what crosses shared memory, across the rows
+  int turns = 0;       // rows of a thread of such a tile
 };
 
 Tile tile_of(const Device& device, const Shape& shape, int64_t length, int vector, int results) {
@@ -70,7 +85,7 @@ Tile tile_of(const Device& device, const Shape& shape, int64_t length, int vecto
         t.threads_x < t.threads ? int64_t{t.unroll} * vector * t.threads * results * 4 : 0;
     const int64_t room = device.shared_per_processor / t.min_blocks - 4 * 1024 - slots;
     t.ring = static_cast<int>(std::min<int64_t>(
-        3, std::min<int64_t>(room, device.shared_per_block - 4 * 1024 - slots) / row));
+        most_ring, std::min<int64_t>(room, device.shared_per_block - 4 * 1024 - slots) / row));
     if (t.ring < 2) t.ring = 0;
   }
   // A row that is not copied ahead stays in registers, as it was loaded.
@@ -108,6 +123,72 @@ Tile smaller_tile(const Device& device, const Shape& shape, int64_t length, int 
   return t;
 }
 
+// Bytes that an element of a row takes where a tile lies across the rows.
+struct ElementBytes {
+  int row = 0;      // of what is read along the row
+  int columns = 0;  // partial results of its column
+  int slots = 0;    // of these, those that are not alike: alike ones are combined in turn
+};
+
+ElementBytes bytes_of_element(Problem& p, const Shape& shape) {
+  ElementBytes b{.row = shape.staged_bytes};
+  for (size_t i : accesses_across(p, {}))
+    if (!p.accesses[i].store) b.row -= size_of(p.accesses[i].dtype);
+  std::set<std::pair<ReduceOp, DType>> kinds;
+  for (const Value& v : p.refined.values)
+    if (const auto* r = std::get_if<Reduced>(&v.how); r && r->over == p.columns) {
+      const int bytes = state_bytes(r->op, r->compute);
+      b.columns += bytes;
+      if (kinds.emplace(r->op, r->compute).second) b.slots += bytes;
+    }
+  return b;
+}
+
+// Rows with a tile across them, so many threads each, `blocks` of these tiles on a processor.
+Tile beside_tile(Problem& p, const Hints& hints, const Device& device, const Shape& shape,
+                 const TileRoom& of_rows, int vector, int threads_x, int blocks) {
+  constexpr int all_threads = 256, static_bytes = 4 * 1024;
+  Tile t{.threads_x = threads_x, .min_blocks = blocks, .keeps = false};
+  const ElementBytes bytes = bytes_of_element(p, shape);
+  const int64_t vectors = (of_rows.length + vector - 1) / vector;
+  t.unroll = static_cast<int>((vectors + threads_x - 1) / threads_x);
+  const int64_t elements = int64_t{t.unroll} * vector;
+  TileRoom room = of_rows;
+  room.tiles = int64_t{tiles_of_block} * blocks * device.processors;
+  room.bytes =
+      std::min(device.shared_per_processor / blocks, device.shared_per_block) - static_bytes;
+  if (threads_x < all_threads) room.bytes -= elements * all_threads * bytes.slots;
+  t.across = across_tile_of(p, hints, room);
+  const int threads_y = std::min(t.across.rows, all_threads / threads_x);
+  t.threads = threads_x * threads_y;
+  t.turns = t.across.rows / threads_y;
+  const int64_t row = elements * t.threads * bytes.row;
+  if (device.arch >= 80 && row > 0)
+    t.ring = static_cast<int>(std::min<int64_t>(most_ring, (room.bytes - t.across.bytes) / row));
+  if (t.ring < 2) t.ring = 0;
+  const int in_registers = bytes.columns + shape.cached_bytes + (t.ring ? 0 : bytes.row);
+  const int64_t registers = elements * in_registers / 4 + other_registers;
+  t.fits = t.across.accesses && (t.threads == all_threads || threads_x >= warp) &&
+           registers < 256 && registers * all_threads * blocks <= registers_a_processor;
+  return t;
+}
+
+// As few threads a row as fill a block and have registers for its columns: beyond a warp they wait
+// for each other.
+Tile across_tile(Problem& p, const Hints& hints, const Device& device, const Shape& shape,
+                 int64_t length, int vector) {
+  const TileRoom rows{.length = length, .count = hints.at_most(extent_of(p, kept_axes(p)))};
+  const int64_t vectors = (length + vector - 1) / vector;
+  const int fewest = std::clamp(ceil_pow2(vectors) / tile_steps, least_tile_threads, warp);
+  Tile t;
+  for (int blocks = 2; blocks > 0; --blocks)
+    for (int x = fewest; x <= 8 * warp; x *= 2) {
+      t = beside_tile(p, hints, device, shape, rows, vector, x, blocks);
+      if (t.fits) return t;
+    }
+  return t;
+}
+
 }  // namespace
 
 Verdict match_inner_outer(Problem& p) {
@@ -115,11 +196,11 @@ Verdict match_inner_outer(Problem& p) {
   if (!p.columns) return refuse("inner-outer-1", "it does not reduce both rows and columns");
   const Run r = rows_of(p);
   ask_rows(p, verdict, r);
+  ask_across_tile(p, verdict);
   return verdict;
 }
 
 Plan plan_inner_outer(Problem& p, const Hints& hints, const Device& device) {
-  if (copies_across(p, hints)) return {.scheduler = "pieces", .fields = {}};
   const Run r = rows_of(p);
   const Shape shape = shape_of(p);
   const int64_t length = hints.at_most(extent_of(p, r.axes));
@@ -130,11 +211,16 @@ Plan plan_inner_outer(Problem& p, const Hints& hints, const Device& device) {
   if (!wide) vector = 1;
   const bool whole = vector > 1 && hints.divides(p.refined.axes[r.axes.back()].extent, vector);
 
-  // The fewest blocks that have room for a row.
   const int results = std::max(1, column_results(p));
-  const int most = device.clusters && vector > 1 ? most_blocks : 1;
+  Tile tile;
+  if (vector > 1 && device.cooperative && lies_across(p, hints))
+    tile = across_tile(p, hints, device, shape, length, vector);
+  if (!tile.fits && copies_across(p, hints)) return {.scheduler = "pieces", .fields = {}};
+
+  // The fewest blocks that have room for a row.
+  const int most = device.clusters && vector > 1 && !tile.fits ? most_blocks : 1;
   int cluster = 1;
-  Tile tile = tile_of(device, shape, length, vector, results);
+  if (!tile.fits) tile = tile_of(device, shape, length, vector, results);
   while (!tile.fits && cluster < most) {
     cluster *= 2;
     tile = tile_of(device, shape, (length + cluster - 1) / cluster, vector, results);
@@ -176,6 +262,9 @@ Plan plan_inner_outer(Problem& p, const Hints& hints, const Device& device) {
                      {"finish", finish},
                      {"blocks", blocks},
                      {"min_blocks", tile.min_blocks},
+                     {"turns", tile.turns},
+                     {"across", tile.across.accesses},
+                     {"run", tile.across.run},
                      {"whole", whole},
                      {"wide", wide}}};
 }
@@ -187,13 +276,17 @@ Schedule schedule_inner_outer(Problem& p, const Plan& plan) {
   s.ring = static_cast<int>(plan.get("ring"));
   s.finish = Finish::Cooperative;
   s.finish_columns = static_cast<int>(plan.get("finish"));
+  s.across = plan.get("across");
+  s.run = static_cast<int>(plan.get("run"));
   if (plan.get("keep"))
     for (ValueId v : computed_again(p)) s.stored.push_back({v, Place::Registers});
   Stage stage;
-  Expr tiles = p.refined.exprs.ceil_div(extent_of(p, kept_axes(p)), plan.get("threads_y"));
+  const int64_t turns = std::max<int64_t>(1, plan.get("turns"));
+  Expr tiles = p.refined.exprs.ceil_div(extent_of(p, kept_axes(p)), plan.get("threads_y") * turns);
   Expr clusters = persistent_blocks(p, plan.get("blocks") / plan.get("cluster"), tiles);
   stage.loops = {{.dim = K, .bind = Bind::Serial},
                  {.dim = K, .bind = Bind::Grid, .count = clusters}};
+  if (turns > 1) stage.loops.push_back({.dim = K, .extent = turns, .bind = Bind::Serial});
   loop_along_rows(stage, plan);
   s.stages.push_back(std::move(stage));
   const bool walks_again = shape_of(p).walks > 1;
@@ -202,7 +295,9 @@ Schedule schedule_inner_outer(Problem& p, const Plan& plan) {
     const AxisSet axes = axes_of(p, a);
     const bool row = !a.store && (axes & p.reduced) && (axes & ~p.reduced) && !is_loaded(a);
     const bool copied = s.ring && s.widths[i] > 1 && s.widths[i] * size_of(a.dtype) >= 4;
-    s.places.push_back(!row          ? Place::Reload
+    const bool crosses = i < 63 && (s.across >> i & 1);
+    s.places.push_back(crosses       ? Place::Shared
+                       : !row        ? Place::Reload
                        : copied      ? Place::Shared
                        : walks_again ? Place::Registers
                                      : Place::Reload);
@@ -212,11 +307,28 @@ Schedule schedule_inner_outer(Problem& p, const Plan& plan) {
 }
 
 void check_inner_outer(const Plan& planned, const Plan& wanted) {
+  const int64_t x = planned.get("threads_x"), y = planned.get("threads_y");
+  const int64_t unroll = planned.get("unroll"), turns = planned.get("turns");
+  const bool across = planned.get("across") != 0;
   check_fields(planned, wanted,
                {{"blocks", planned.get("cluster"), planned.get("blocks")},
                 {"keep", 0, 1},
                 {"ring", 0, planned.get("ring")},
+                {"threads_x", across ? 1 : x, across ? x * y : x},
+                {"threads_y", across ? 1 : y, across ? x * y : y},
+                {"unroll", across ? 1 : unroll, across ? x * unroll : unroll},
+                {"turns", across ? 1 : turns, across ? y * turns : turns},
                 {"min_blocks", 1, 8}});
+  if (!across) return;
+  check_across_tile(planned, wanted);
+  const int64_t threads = wanted.get("threads_x"), all = threads * wanted.get("threads_y");
+  const int64_t steps = wanted.get("unroll");
+  FUSER_CHECK(
+      (threads & (threads - 1)) == 0 && threads * steps >= x * unroll && all <= x * y &&
+          all * steps <= x * y * unroll && all % warp == 0 && all % planned.get("finish") == 0,
+      User, "plan-1", "plan: threads_x=", threads, ", threads_y=", wanted.get("threads_y"),
+      ", unroll=", steps, " is not possible here; expected a row of ", x * unroll,
+      " vectors, and no more threads and steps of a block\n  planned: ", to_string(planned));
 }
 
 }  // namespace fuser

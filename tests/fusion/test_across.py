@@ -3,7 +3,8 @@ along the rows, where that is worth it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from fuser import FusionDefinition, UserError, explain, testing
+from fuser import FusionDefinition, Plan, UserError, _core, explain, testing
 from fuser.ops import as_dtype
+from fuser.runtime import toolkit
+from fuser.runtime.cubin import cubin_info
 from tests.reducing import kernels_for
 
 BF16, F16, F32, F64 = torch.bfloat16, torch.float16, torch.float32, torch.float64
@@ -264,6 +267,228 @@ def test_in_place(rng: np.random.Generator) -> None:
         assert torch.allclose(got.double(), want[1], rtol=0, atol=2e-5)
         stored = inputs[target].transpose(1, 2) if target else inputs[target]
         assert torch.allclose(stored.double(), want[0], rtol=0, atol=1e-6)
+
+
+# ---- Gradients of norms: rows with tensors across them, and sums over the columns
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """Of a layer norm or an RMS norm over the channels of [images, tokens, channels]: which of dy,
+    x and dx lie as [images, channels, tokens], and whether something that lies along the rows is
+    added to dx.
+    """
+
+    centred: bool = True
+    across: tuple[bool, bool, bool] = (True, False, False)
+    past: bool = False
+
+    def shapes(self, shape: tuple[int, int, int]) -> list[tuple[int, ...]]:
+        b, t, c = shape
+        rows = [(b, c, t) if across else shape for across in self.across[:2]]
+        return [*rows, (b, t, 1), (b, t, 1), (c,), *[shape] * self.past]
+
+    def define(self, dtypes: Sequence[torch.dtype], into: int | None = None) -> FusionDefinition:
+        """dtypes: of dy, x and what is computed; `into`: the input that dx is stored over."""
+        fd, wide = FusionDefinition(), as_dtype(dtypes[2])
+        types = [*dtypes[:2], *[dtypes[2]] * 3, *[dtypes[1]] * self.past]
+        ranks = [3, 3, 3, 3, 1, 3]
+        tensors = [
+            fd.define_tensor([-1] * rank, dtype=as_dtype(t))
+            for rank, t in zip(ranks, types, strict=False)
+        ]
+        dy, x = (
+            fd.ops.cast(turned(fd, t) if across else t, wide)
+            for t, across in zip(tensors[:2], self.across[:2], strict=True)
+        )
+        mean, rstd, weight = tensors[2:5]
+        scaled, hat = dy * weight, (x - mean if self.centred else x) * rstd
+        dx = scaled - hat * fd.ops.mean(scaled * hat, [2], keepdim=True)
+        dx = (dx - fd.ops.mean(scaled, [2], keepdim=True) if self.centred else dx) * rstd
+        if self.past:
+            dx = dx + fd.ops.cast(tensors[5], wide)
+        dx = turned(fd, dx) if self.across[2] else dx
+        if into is None:
+            fd.add_output(rows(fd, dx, dtypes[1]))
+        else:
+            fd.add_output(dx, tensors[into])
+        fd.add_output(fd.ops.sum(dy * hat, [0, 1]))
+        if self.centred:
+            fd.add_output(fd.ops.sum(dy, [0, 1]))
+        return fd
+
+    def inputs(
+        self, shape: tuple[int, int, int], dtypes: Sequence[torch.dtype], rng: np.random.Generator
+    ) -> list[Tensor]:
+        dy, x, _, _, weight, *past = (
+            torch.from_numpy(rng.normal(size=s)) for s in self.shapes(shape)
+        )
+        dy, x, past = dy.to(dtypes[0]), x.to(dtypes[1]), [t.to(dtypes[1]) for t in past]
+        wide = (x.transpose(1, 2) if self.across[1] else x).double()
+        mean = wide.mean(2, keepdim=True) if self.centred else torch.zeros_like(wide[..., :1])
+        rstd = torch.rsqrt((wide - mean).square().mean(2, keepdim=True) + 1e-5)
+        return [dy, x, *(t.to(dtypes[2]) for t in (mean, rstd, weight)), *past]
+
+    def exact(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """By autograd, in float64."""
+        dy, x = (
+            (t.transpose(1, 2) if across else t).double()
+            for t, across in zip(inputs[:2], self.across[:2], strict=True)
+        )
+        x = x.contiguous().requires_grad_()
+        weight = inputs[4].double().requires_grad_()
+        bias = torch.zeros_like(weight, requires_grad=True)
+        if self.centred:
+            y = torch.nn.functional.layer_norm(x, weight.shape, weight, bias, 1e-5)
+        else:
+            y = torch.nn.functional.rms_norm(x, weight.shape, weight, 1e-5)
+        wanted = [x, weight, bias] if self.centred else [x, weight]
+        dx, *columns = torch.autograd.grad(y, wanted, dy)
+        if self.past:
+            dx = dx + inputs[5].double()
+        return [dx.transpose(1, 2) if self.across[2] else dx, *columns]
+
+    def check(self, got: Sequence[Tensor], inputs: Sequence[Tensor]) -> None:
+        """A few roundings in float32, of the saved statistics too, relative to the largest result,
+        and one of what is stored.
+        """
+        for value, want in zip(got, self.exact(inputs), strict=True):
+            eps = 1e-12 if inputs[2].dtype == F64 else 2e-5
+            tolerance = max(eps, 2 * torch.finfo(value.dtype).eps)
+            assert value.shape == want.shape
+            error = float((value.double() - want).abs().max())
+            assert error <= tolerance * float(want.abs().max()), (self, want.shape)
+
+
+GRADIENTS = [
+    Gradient(),
+    Gradient(past=True),
+    Gradient(across=(False, True, False), past=True),
+    Gradient(across=(False, False, True)),
+    Gradient(across=(True, False, True), past=True),
+    Gradient(centred=False),
+    Gradient(centred=False, across=(False, True, True), past=True),
+]
+
+
+def made(dy: torch.dtype, x: torch.dtype) -> list[torch.dtype]:
+    return [dy, x, F64 if F64 in (dy, x) else F32]
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtypes"),
+    [
+        ((5, 212, 1032), (BF16, BF16)),
+        ((16, 96, 768), (F16, F16)),
+        ((33, 76, 424), (F32, F32)),
+        ((8, 1030, 128), (F64, F64)),
+        ((21, 196, 256), (F32, F16)),
+        ((632, 52, 32), (BF16, F32)),
+    ],
+    ids=str,
+)
+def test_gradients(
+    shape: tuple[int, int, int],
+    dtypes: tuple[torch.dtype, torch.dtype],
+    rng: np.random.Generator,
+    set_option: Callable[[str, Any], None],
+) -> None:
+    """Runs end within tiles, and tiles behind the last row; the same bits again."""
+    set_option("FUSER_HOST_DEBUG", 1)
+    types = made(*dtypes)
+    todo = [(g, g.define(types), g.inputs(shape, types, rng)) for g in GRADIENTS]
+    testing.compile_batch((fd, inputs) for _, fd, inputs in todo)
+    for gradient, fd, inputs in todo:
+        got = fd.execute(inputs)
+        gradient.check(got, inputs)
+    assert all(torch.equal(a, b) for a, b in zip(fd.execute(inputs), got, strict=True))
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_random_gradients(
+    number: int, rng: np.random.Generator, set_option: Callable[[str, Any], None]
+) -> None:
+    set_option("FUSER_HOST_DEBUG", 1)
+    length, tokens = int(rng.choice([32, 96, 160, 512])), int(rng.choice([33, 48, 98, 196, 1000]))
+    images = (1 << 20) // (length * tokens) + int(rng.integers(1, 8))
+    sides = rng.integers(1, 8)
+    gradient = Gradient(
+        centred=bool(rng.integers(2)),
+        across=(bool(sides & 1), bool(sides & 2), bool(sides & 4)),
+        past=bool(rng.integers(2)),
+    )
+    dtypes = [[BF16, F16, F32, F64][i] for i in rng.integers(4, size=2)]
+    inputs = gradient.inputs((images, tokens, length), made(*dtypes), rng)
+    gradient.check(gradient.define(made(*dtypes)).execute(inputs), inputs)
+
+
+@pytest.mark.parametrize("arch", [75, 80, 90])
+@pytest.mark.parametrize("dtype", [BF16, F32, F64], ids=str)
+@pytest.mark.parametrize("length", [96, 768, 1024])
+def test_gradients_are_one_kernel(length: int, dtype: torch.dtype, arch: int) -> None:
+    """That spills nothing, and whose blocks are resident together."""
+    device = _core.known_device(arch)
+    for gradient in GRADIENTS if length == 768 else GRADIENTS[:2]:
+        types = made(dtype, dtype)
+        found = kernels_for(
+            gradient.define(types), gradient.shapes((64, 196, length)), arch, text=True
+        )
+        if arch == 75 and length > 96:  # 64 KB of shared memory
+            continue
+        (kernel,) = found
+        plan, cuda = kernel["plan"], kernel["cuda"]
+        assert plan["scheduler"] == "inner_outer"
+        assert plan["across"].bit_count() == sum(gradient.across)
+        assert plan["threads_x"] * plan["unroll"] * plan["vector"] >= length
+        rows_of_tile = plan["threads_y"] * max(1, plan["turns"])
+        dtypes_of_tile = 1 if gradient.across[2] else sum(gradient.across)
+        shared = cuda.shared_bytes + rows_of_tile * length * dtype.itemsize * dtypes_of_tile
+        assert plan["min_blocks"] * (shared + 1024) <= device.shared_per_processor
+        assert plan["blocks"] == device.processors * plan["min_blocks"]
+        compiled = toolkit.compile(cuda.name, cuda.text, arch)
+        used = cubin_info(compiled.cubin)[cuda.name]
+        assert used.local_bytes == 0
+        threads = plan["threads_x"] * plan["threads_y"]
+        assert used.registers * threads * plan["min_blocks"] <= device.registers_per_processor
+
+
+def test_changed_plans_of_gradients(rng: np.random.Generator) -> None:
+    gradient, types = Gradient(past=True), made(BF16, F32)
+    fd, inputs = gradient.define(types), gradient.inputs((632, 52, 32), types, rng)
+    plan = fd.plan(inputs)
+    assert isinstance(plan, Plan)
+    fields = ("scheduler", "across", "threads_x", "threads_y", "unroll", "turns")
+    assert tuple(plan[f] for f in fields) == ("inner_outer", 1, 8, 32, 1, 4)
+    for changes in (
+        {"ring": 0},
+        {"turns": 1},
+        {"threads_y": 16, "turns": 8},
+        {"threads_x": 4, "unroll": 2, "turns": 2},
+        {"blocks": 1},
+    ):
+        gradient.check(fd.execute(inputs, plan=plan.replace(**changes)), inputs)
+    for changes in (
+        {"run": 8},
+        {"turns": 8},
+        {"turns": 3},
+        {"threads_y": 64},
+        {"threads_x": 4},
+        {"threads_y": 1, "turns": 4},
+        {"across": 2},
+    ):
+        with pytest.raises(UserError, match="is not possible here"):
+            fd.execute(inputs, plan=plan.replace(**changes))
+
+
+@pytest.mark.parametrize("across", [False, True])
+def test_gradients_in_place(across: bool, rng: np.random.Generator) -> None:
+    """dx is stored over dy, which lies across, or over x."""
+    gradient = Gradient(across=(across, False, across))
+    fd = gradient.define(made(F32, F32), into=0 if across else 1)
+    inputs = gradient.inputs((64, 96, 256), made(F32, F32), rng)
+    before = [t.clone() for t in inputs]
+    columns = fd.execute(inputs)
+    gradient.check([inputs[0 if across else 1], *columns], before)
 
 
 # Rows of a value over [images, tokens, channels] and a weight of channels, and the same in float64.
