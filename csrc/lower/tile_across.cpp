@@ -61,9 +61,13 @@ Body Builder::cross_tile(int access) {
   const MemoryAccess& a = problem.accesses[access];
   const int size = size_of(a.dtype), length = run_of(access), runs = rows * turns / length;
   const int together = std::clamp(bank_bytes / size, 1, lanes);
-  const int count = std::clamp(bytes_beside / (together * length * size), 1, most_beside);
   FUSER_ASSERT(schedule.threads % runs == 0, schedule.threads, " threads move ", runs, " runs");
   const int at_once = schedule.threads / runs;  // of the columns that are moved together
+  // As many as the longest row takes in as few steps.
+  const int all = columns * unroll * lanes;
+  const int most = std::clamp(bytes_beside / (together * length * size), 1, most_beside);
+  const int moves = (all + at_once * together - 1) / (at_once * together);
+  const int steps = (moves + most - 1) / most, count = (moves + steps - 1) / steps;
   const int step = new_var(), beside = new_var(), of_run = new_var(), of_bank = new_var();
   Expr thread = exprs().symbol(Symbol::Thread, 0);
   Expr run = exprs().mod(thread, constant(runs)), first = exprs().mul(run, constant(length));
