@@ -53,45 +53,88 @@ Stmt each(int v, int extent, Stmt s) {
 
 }  // namespace
 
-// Moves the tile of an access: from its tensor to shared memory, or back. A thread moves the runs
-// of as many columns together as fill a bank, and has several of these under way; the run that it
-// is in stays the same.
-Body Builder::cross_tile(int access) {
-  constexpr int bank_bytes = 4, bytes_beside = 64, most_beside = 8;
+TileMoves Builder::moves_of(int access, Expr tile_of_rows) {
   const MemoryAccess& a = problem.accesses[access];
-  const int size = size_of(a.dtype), length = run_of(access), runs = rows * turns / length;
-  const int together = std::clamp(bank_bytes / size, 1, lanes);
-  FUSER_ASSERT(schedule.threads % runs == 0, schedule.threads, " threads move ", runs, " runs");
-  const int at_once = schedule.threads / runs;  // of the columns that are moved together
-  // As many as the longest row takes in as few steps.
-  const int all = columns * unroll * lanes;
-  const int most = std::clamp(bytes_beside / (together * length * size), 1, most_beside);
-  const int moves = (all + at_once * together - 1) / (at_once * together);
-  const int steps = (moves + most - 1) / most, count = (moves + steps - 1) / steps;
-  const int step = new_var(), beside = new_var(), of_run = new_var(), of_bank = new_var();
+  const int run = run_of(access);
+  const AcrossMoves by = across_moves(schedule.threads, rows * turns, run, size_of(a.dtype), lanes,
+                                      columns * unroll * lanes);
+  const int runs = schedule.threads / by.at_once;
+  TileMoves m{.length = run, .together = by.together, .count = by.count, .elements = by.elements};
+  m.step = new_var(), m.beside = new_var(), m.of_run = new_var(), m.of_bank = new_var();
   Expr thread = exprs().symbol(Symbol::Thread, 0);
-  Expr run = exprs().mod(thread, constant(runs)), first = exprs().mul(run, constant(length));
-  Expr column = exprs().add(exprs().mul(var(step), constant(count)), var(beside));
-  column = exprs().add(exprs().mul(column, constant(at_once)), exprs().div(thread, constant(runs)));
-  column = exprs().mul(column, constant(together));
+  m.run = exprs().mod(thread, constant(runs));
+  m.first = exprs().mul(m.run, constant(m.length));
+  Expr move = exprs().add(exprs().mul(var(m.step), constant(m.count)), var(m.beside));
+  Expr column =
+      exprs().add(exprs().mul(move, constant(by.at_once)), exprs().div(thread, constant(runs)));
+  m.column = exprs().mul(column, constant(m.together));
+  m.steps = ceil_div(extents[R], constant(int64_t{by.at_once} * m.count * m.together));
+  Expr place = exprs().add(exprs().mul(move, constant(m.together)), var(m.of_bank));
+  place = exprs().add(exprs().mul(place, constant(schedule.threads)), thread);
+  m.place = exprs().mul(place, constant(m.length));
 
   std::vector<LinearAxes> at = walk;
   for (LinearAxes& w : at) w.vector = w.whole = false;
-  at[K].index = exprs().add(exprs().mul(tile_of_rows, constant(int64_t{rows} * turns)), first);
-  at[R].index = exprs().add(column, var(of_bank));
-  Expr in = both(less(at[K].index, extents[K]), less(column, extents[R]));
+  at[K].index = exprs().add(exprs().mul(tile_of_rows, constant(int64_t{rows} * turns)), m.first);
+  at[R].index = exprs().add(m.column, var(m.of_bank));
+  m.in = both(less(at[K].index, extents[K]), less(m.column, extents[R]));
   const Expr offset = offset_of(kernel, a, Known(values().size(), nullptr));
+  m.offset = address(exprs(), at, offset, nullptr);
+  return m;
+}
+
+// What is read of the tiles that a block takes next is copied while it works on the present one: a
+// thread has it to itself until it turns it.
+void Builder::declare_tiles_ahead() {
+  ahead_of.assign(problem.accesses.size(), -1);
+  for (size_t i = 0; schedule.tiles_ahead && i < problem.accesses.size(); ++i) {
+    const MemoryAccess& a = problem.accesses[i];
+    if (a.store || !is_across(static_cast<int>(i))) continue;
+    const TileMoves m = moves_of(static_cast<int>(i), tile);
+    ahead_of[i] =
+        new_shared(name_of("a", static_cast<int>(i)), a.dtype, static_cast<int>(m.elements));
+  }
+}
+
+// The tile along K that a block takes in this turn.
+Expr Builder::tile_at(Expr turn) { return exprs().add(exprs().mul(turn, tiles), tile); }
+
+Body Builder::copy_tiles(Expr turn) {
+  Body out;
+  for (size_t i = 0; i < ahead_of.size(); ++i) {
+    if (ahead_of[i] < 0) continue;
+    const TileMoves m = moves_of(static_cast<int>(i), tile_at(turn));
+    Copy copy{.shared = ahead_of[i],
+              .element = m.place,
+              .width = m.length,
+              .buffer = problem.accesses[i].buffer,
+              .offset = m.offset,
+              .in = m.in};
+    Serial loop{.var = m.step, .extent = m.steps, .body = {}};
+    loop.body.push_back(each(m.beside, m.count, each(m.of_bank, m.together, {std::move(copy)})));
+    out.push_back({std::move(loop)});
+  }
+  return out;
+}
+
+// Moves the tile of an access: from its tensor to shared memory, or back.
+Body Builder::cross_tile(int access) {
+  const MemoryAccess& a = problem.accesses[access];
+  const TileMoves m = moves_of(access, tile_var < 0 ? tile : tile_at(var(tile_var)));
+  const int count = m.count, together = m.together, length = m.length;
+  const int beside = m.beside, of_run = m.of_run, of_bank = m.of_bank;
+  const bool ahead = ahead_of[access] >= 0;
   End memory{.array = new_array(name_of("u", access), a.dtype, count * together * length),
-             .buffer = a.buffer,
-             .offset = address(exprs(), at, offset, nullptr),
+             .buffer = ahead ? ahead_of[access] : a.buffer,
+             .offset = ahead ? m.place : m.offset,
              .access_var = of_bank,
              .accesses = together,
              .width = length};
   End shared{.array = memory.array,
              .buffer = shared_of[access],
-             .offset = tile_element(access, exprs().add(first, var(of_run)), run,
-                                    exprs().div(column, constant(lanes)),
-                                    exprs().mod(column, constant(lanes))),
+             .offset = tile_element(access, exprs().add(m.first, var(of_run)), m.run,
+                                    exprs().div(m.column, constant(lanes)),
+                                    exprs().mod(m.column, constant(lanes))),
              .access_var = of_run,
              .accesses = length,
              .width = together};
@@ -110,7 +153,7 @@ Body Builder::cross_tile(int access) {
                          .width = from.width,
                          .buffer = from.buffer,
                          .offset = from.offset,
-                         .in = in}});
+                         .in = m.in}});
   const Expr one = exprs().element(from.array, element(from, var(to.access_var)), a.dtype);
   Stmt turn = each(
       of_run, length,
@@ -123,10 +166,8 @@ Body Builder::cross_tile(int access) {
                            .width = to.width,
                            .buffer = to.buffer,
                            .offset = to.offset,
-                           .in = in}});
-  Serial loop{.var = step,
-              .extent = ceil_div(extents[R], constant(int64_t{at_once} * count * together)),
-              .body = {}};
+                           .in = m.in}});
+  Serial loop{.var = m.step, .extent = m.steps, .body = {}};
   loop.body.push_back(each(beside, count, std::move(load)));
   if (from.array != to.array) loop.body.push_back(each(beside, count, std::move(turn)));
   loop.body.push_back(each(beside, count, std::move(write)));
@@ -144,7 +185,9 @@ Body Builder::cross_tiles(bool stores) {
 }
 
 Body Builder::tiles_in() {
-  Body body = cross_tiles(false);
+  Body body;
+  if (schedule.tiles_ahead) body.push_back({Wait{0}});
+  append(body, cross_tiles(false));
   if (!body.empty()) body.push_back({Barrier{}});
   return body;
 }

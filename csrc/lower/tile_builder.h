@@ -32,6 +32,21 @@ struct StretchPlace {
   int width = 1;
 };
 
+// How threads move the tile of an access that lies across the rows: the runs of as many columns
+// together as fill a bank, several of these under way; the run that a thread is in stays the same.
+struct TileMoves {
+  int length = 1;               // elements of a run
+  int together = 1, count = 1;  // columns; of these, side by side
+  int64_t elements = 0;         // that they have places for
+  int step = 0, beside = 0;     // variables: of the loop, of what is under way,
+  int of_run = 0, of_bank = 0;  // of the elements of a run, of the columns together
+  Expr run = nullptr, column = nullptr;
+  Expr first = nullptr;                 // row of the tile
+  Expr steps = nullptr;                 // trip count
+  Expr in = nullptr, offset = nullptr;  // in the tensor
+  Expr place = nullptr;                 // where what was copied ahead of time lies
+};
+
 // A walk over R: what it is for, and how it reads.
 struct Walk {
   int phase = 0;
@@ -65,7 +80,6 @@ struct Builder {
   Expr tile = nullptr, tiles = nullptr;              // index of the block along K, and their number
   int tile_var = -1;          // of the tiles that cross shared memory, which a block takes in turn
   Expr tile_count = nullptr;  // their trip count
-  Expr tile_of_rows = nullptr;  // index along K of the tile that a block works on
   std::vector<LinearAxes> walk;
 
   // Rows that are no multiple of a vector: see peel().
@@ -266,6 +280,11 @@ struct Builder {
   int run_of(int access) const;
   Expr tile_element(int access, Expr row, Expr run, Expr chunk, Expr lane);
   Expr across_element(int access);
+  std::vector<int> ahead_of;  // by access: buffer of what is copied for the next tile, or -1
+  TileMoves moves_of(int access, Expr tile_of_rows);
+  void declare_tiles_ahead();
+  Expr tile_at(Expr turn);
+  Body copy_tiles(Expr turn);
   Body cross_tile(int access);
   Body cross_tiles(bool stores);
   Body tiles_in();

@@ -160,8 +160,17 @@ Expr Builder::row_of_block() {
 // The rows of a block between what brings them to shared memory and what takes them from there; in
 // a persistent grid those of one tile after the other.
 void Builder::walk_tile() {
-  if (tile_var >= 0) append(kernel.body, before_rows());
+  // The copies of a tile are complete with those of the rows after it.
+  const auto copy_next = [&](Body& to, Expr turn) {
+    append(to, copy_tiles(turn));
+    if (schedule.tiles_ahead && !has_copies()) to.push_back({Commit{}});
+  };
+  if (tile_var >= 0) {
+    copy_next(kernel.body, constant(0));
+    append(kernel.body, before_rows());
+  }
   Body body = schedule.stretch ? stretch_in() : tiles_in();
+  if (tile_var >= 0) copy_next(body, exprs().add(var(tile_var), constant(1)));
   Body row = next_copies();
   walk_row(row);
   if (row_var < 0)

@@ -180,7 +180,6 @@ void Builder::index_loops(const std::vector<Expr>& counts, std::vector<Expr>& in
         break;
     }
   }
-  tile_of_rows = tile_var < 0 ? tile : exprs().add(exprs().mul(var(tile_var), tiles), tile);
 }
 
 void Builder::make_walk() {
@@ -496,6 +495,7 @@ void Builder::build() {
   analyse();
   declare_places();
   declare_ahead();
+  declare_tiles_ahead();
   if (kernel.cluster > 1) {
     arrivals = new_shared("s_arrivals", DType::Int64, 0);
     kernel.body.push_back({SyncCluster{SyncCluster::Part::Arrive, arrivals}});

@@ -1,5 +1,7 @@
 #include "schedule/schedule.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace fuser {
@@ -32,6 +34,21 @@ std::string to_string(const Schedule& s) {
   }
   return out +
          text("; widths [", joined(s.widths), "]; tail ", s.tail ? 1 : 0, "; threads ", s.threads);
+}
+
+AcrossMoves across_moves(int threads, int rows, int run, int element_bytes, int lanes, int length) {
+  constexpr int bank_bytes = 4, bytes_beside = 64, most_beside = 8;
+  const int runs = rows / run;
+  FUSER_ASSERT(threads % runs == 0, threads, " threads move ", runs, " runs");
+  AcrossMoves m{.at_once = threads / runs,
+                .together = std::clamp(bank_bytes / element_bytes, 1, lanes)};
+  // As many side by side as take the fewest steps.
+  const int most = std::clamp(bytes_beside / (m.together * run * element_bytes), 1, most_beside);
+  const int columns = m.at_once * m.together, moves = (length + columns - 1) / columns;
+  m.steps = (moves + most - 1) / most;
+  m.count = (moves + m.steps - 1) / m.steps;
+  m.elements = int64_t{m.steps} * m.count * m.together * threads * run;
+  return m;
 }
 
 void verify(const Schedule& s, int axes) {

@@ -95,11 +95,22 @@ struct Schedule {
   // runs of so many neighbouring rows at most.
   int64_t across = 0;
   int run = 1;
+  bool tiles_ahead = false;  // the reads among them are copied one tile ahead
   int ring = 0;  // rows that are copied ahead into Shared memory, with a Serial loop over K
   // Reductions that the whole grid takes part in: over R (LastBlock) or over K (Cooperative).
   Finish finish = Finish::InTile;
   int finish_columns = 32;  // of a Cooperative finish: those that a block merges at once
 };
+
+// How a block moves its part of a tensor that lies across its rows, of which so many neighbours of
+// a column are a run: the runs of as many columns together as fill a bank of shared memory.
+struct AcrossMoves {
+  int at_once = 1, together = 1;  // columns that all threads move at once, each so many together
+  int count = 1, steps = 1;       // how often: side by side, in turn
+  int64_t elements = 0;           // that they have places for
+};
+// `length`: of the longest row.
+AcrossMoves across_moves(int threads, int rows, int run, int element_bytes, int lanes, int length);
 
 // "dims [a0] [a1 a2]; stage: d0:GridThread d1:GridThread d1:Vector(8) ..."
 std::string to_string(const Schedule& schedule);

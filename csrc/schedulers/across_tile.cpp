@@ -58,8 +58,9 @@ AcrossTile across_tile_of(Problem& p, const Hints& hints, const TileRoom& room) 
   t.rows = least_rows;
   if (t.rows * row_bytes > room.bytes) return {};
   const auto fits = [&](int rows) {
-    return rows * row_bytes <=
-               (rows <= good_rows ? room.bytes : std::min<int64_t>(room.bytes, enough_bytes)) &&
+    return rows * row_bytes <= (rows <= good_rows
+                                    ? room.most_bytes
+                                    : std::min<int64_t>(room.most_bytes, enough_bytes)) &&
            room.count >= room.tiles * rows;
   };
   while (t.rows < most_rows && fits(2 * t.rows)) t.rows *= 2;

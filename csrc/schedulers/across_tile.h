@@ -21,6 +21,7 @@ struct TileRoom {
   int64_t length = 0, count = 0;  // at most so many elements of a row, and rows
   int64_t tiles = 0;  // before there are as many, no tile gets rows that it need not have
   int64_t bytes = 0;  // of a block
+  int64_t most_bytes = 0;  // of a tile with more rows than it must have
 };
 
 // Asks what across_tile_of() wants to know beside the extents of K and R.

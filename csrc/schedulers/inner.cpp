@@ -280,12 +280,14 @@ void place(Problem& p, const Device& device, Rows& o) {
 bool beside_tile(Problem& p, const Hints& hints, const Device& device, Rows& o) {
   if (o.vector == 1 || o.skew || !lies_across(p, hints)) return false;
   Rows t = o;
-  t.tile = across_tile_of(
-      p, hints,
-      {.length = o.length,
-       .count = o.count,
-       .tiles = int64_t{tile_waves} * device.processors,
-       .bytes = std::min(device.shared_per_processor / resident_tiles, device.shared_per_block)});
+  const int64_t bytes =
+      std::min(device.shared_per_processor / resident_tiles, device.shared_per_block);
+  t.tile = across_tile_of(p, hints,
+                          {.length = o.length,
+                           .count = o.count,
+                           .tiles = int64_t{tile_waves} * device.processors,
+                           .bytes = bytes,
+                           .most_bytes = bytes});
   if (!t.tile.accesses) return false;
   for (size_t i = 0; i < p.accesses.size() && i < 63; ++i)
     if (!p.accesses[i].store && (t.tile.accesses >> i & 1)) --t.shape.staged;

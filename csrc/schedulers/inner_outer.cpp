@@ -12,9 +12,9 @@
 // for 65,536 elements of bfloat16 42% of a copy, against 76.
 //
 // Where something lies across the rows, a block takes tiles of them: those of what lies across
-// cross shared memory (across_tile.h); the rows' own elements are copied ahead as elsewhere where
-// the tile leaves room, and else go straight to registers. To copy such a tensor first would move
-// it three times.
+// cross shared memory (across_tile.h). The next rows, and what the next tile reads across, are
+// copied ahead as far as there is room beside; else a row goes straight to registers. To copy such
+// a tensor first would move it three times.
 #include <algorithm>
 #include <bit>
 #include <set>
@@ -36,7 +36,6 @@ constexpr int other_registers = 40;   // of a thread, beside those for each of i
 constexpr int registers_a_processor = 1 << 16;
 constexpr int least_used = 85;  // percent of processors that clusters of twice the size have
 constexpr int most_blocks = 8;  // of a cluster that shares a row
-constexpr int most_ring = 3;
 // Of rows with a tile across them: steps of a thread and threads of a row, where registers leave
 // the choice (see inner.cpp), and tiles of a block: one that has one more than others takes longer.
 constexpr int tile_steps = 4, least_tile_threads = 8;
@@ -64,6 +63,7 @@ struct Tile {
   bool fits = false;   // in registers, with the partial results of its columns
   AcrossTile across;   // what crosses shared memory, across the rows
   int turns = 0;       // rows of a thread of such a tile
+  bool ahead = false;  // are those that are read copied one tile ahead?
 };
 
 Tile tile_of(const Device& device, const Shape& shape, int64_t length, int vector, int results) {
@@ -85,7 +85,7 @@ Tile tile_of(const Device& device, const Shape& shape, int64_t length, int vecto
         t.threads_x < t.threads ? int64_t{t.unroll} * vector * t.threads * results * 4 : 0;
     const int64_t room = device.shared_per_processor / t.min_blocks - 4 * 1024 - slots;
     t.ring = static_cast<int>(std::min<int64_t>(
-        most_ring, std::min<int64_t>(room, device.shared_per_block - 4 * 1024 - slots) / row));
+        3, std::min<int64_t>(room, device.shared_per_block - 4 * 1024 - slots) / row));
     if (t.ring < 2) t.ring = 0;
   }
   // A row that is not copied ahead stays in registers, as it was loaded.
@@ -144,6 +144,20 @@ ElementBytes bytes_of_element(Problem& p, const Shape& shape) {
   return b;
 }
 
+// Bytes of what is copied one tile ahead.
+int64_t bytes_ahead(Problem& p, const Tile& t, int vector) {
+  int64_t bytes = 0;
+  for (size_t i : accesses_across(p, {})) {
+    const MemoryAccess& a = p.accesses[i];
+    if (a.store) continue;
+    const int size = size_of(a.dtype), run = std::min(t.across.run, longest_vector(a));
+    bytes += size * across_moves(t.threads, t.across.rows, run, size, vector,
+                                 t.threads_x * t.unroll * vector)
+                        .elements;
+  }
+  return bytes;
+}
+
 // Rows with a tile across them, so many threads each, `blocks` of these tiles on a processor.
 Tile beside_tile(Problem& p, const Hints& hints, const Device& device, const Shape& shape,
                  const TileRoom& of_rows, int vector, int threads_x, int blocks) {
@@ -158,18 +172,21 @@ Tile beside_tile(Problem& p, const Hints& hints, const Device& device, const Sha
   room.bytes =
       std::min(device.shared_per_processor / blocks, device.shared_per_block) - static_bytes;
   if (threads_x < all_threads) room.bytes -= elements * all_threads * bytes.slots;
+  room.most_bytes = room.bytes / 3;  // as much for the next tile, and for rows
   t.across = across_tile_of(p, hints, room);
   const int threads_y = std::min(t.across.rows, all_threads / threads_x);
   t.threads = threads_x * threads_y;
   t.turns = t.across.rows / threads_y;
-  const int64_t row = elements * t.threads * bytes.row;
-  if (device.arch >= 80 && row > 0)
-    t.ring = static_cast<int>(std::min<int64_t>(most_ring, (room.bytes - t.across.bytes) / row));
-  if (t.ring < 2) t.ring = 0;
+  if (!t.across.accesses || (t.threads < all_threads && threads_x < warp)) return t;
+  // What is left of shared memory is for copies ahead: of one row, of a tile, of another row.
+  int64_t left = device.arch >= 80 ? room.bytes - t.across.bytes : 0;
+  const int64_t ahead = bytes_ahead(p, t, vector), row = elements * t.threads * bytes.row;
+  if (row > 0 && left >= 2 * row) t.ring = 2, left -= 2 * row;
+  if (ahead > 0 && left >= ahead) t.ahead = true, left -= ahead;
+  if (t.ring && left >= row) ++t.ring;
   const int in_registers = bytes.columns + shape.cached_bytes + (t.ring ? 0 : bytes.row);
   const int64_t registers = elements * in_registers / 4 + other_registers;
-  t.fits = t.across.accesses && (t.threads == all_threads || threads_x >= warp) &&
-           registers < 256 && registers * all_threads * blocks <= registers_a_processor;
+  t.fits = registers < 256 && registers * all_threads * blocks <= registers_a_processor;
   return t;
 }
 
@@ -265,6 +282,7 @@ Plan plan_inner_outer(Problem& p, const Hints& hints, const Device& device) {
                      {"turns", tile.turns},
                      {"across", tile.across.accesses},
                      {"run", tile.across.run},
+                     {"ahead", tile.ahead},
                      {"whole", whole},
                      {"wide", wide}}};
 }
@@ -278,6 +296,7 @@ Schedule schedule_inner_outer(Problem& p, const Plan& plan) {
   s.finish_columns = static_cast<int>(plan.get("finish"));
   s.across = plan.get("across");
   s.run = static_cast<int>(plan.get("run"));
+  s.tiles_ahead = plan.get("ahead") != 0;
   if (plan.get("keep"))
     for (ValueId v : computed_again(p)) s.stored.push_back({v, Place::Registers});
   Stage stage;
@@ -310,14 +329,17 @@ void check_inner_outer(const Plan& planned, const Plan& wanted) {
   const int64_t x = planned.get("threads_x"), y = planned.get("threads_y");
   const int64_t unroll = planned.get("unroll"), turns = planned.get("turns");
   const bool across = planned.get("across") != 0;
+  // Beside a tile either may have the room of the other.
+  const bool copies = across && (planned.get("ring") || planned.get("ahead"));
   check_fields(planned, wanted,
                {{"blocks", planned.get("cluster"), planned.get("blocks")},
                 {"keep", 0, 1},
-                {"ring", 0, planned.get("ring")},
+                {"ring", 0, copies ? 3 : planned.get("ring")},
                 {"threads_x", across ? 1 : x, across ? x * y : x},
                 {"threads_y", across ? 1 : y, across ? x * y : y},
                 {"unroll", across ? 1 : unroll, across ? x * unroll : unroll},
                 {"turns", across ? 1 : turns, across ? y * turns : turns},
+                {"ahead", 0, copies ? 1 : 0},
                 {"min_blocks", 1, 8}});
   if (!across) return;
   check_across_tile(planned, wanted);

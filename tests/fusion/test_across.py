@@ -458,19 +458,23 @@ def test_changed_plans_of_gradients(rng: np.random.Generator) -> None:
     plan = fd.plan(inputs)
     assert isinstance(plan, Plan)
     fields = ("scheduler", "across", "threads_x", "threads_y", "unroll", "turns")
-    assert tuple(plan[f] for f in fields) == ("inner_outer", 1, 8, 32, 1, 4)
+    assert tuple(plan[f] for f in fields) == ("inner_outer", 1, 8, 32, 1, 2)
     for changes in (
-        {"ring": 0},
+        {"ring": 0, "ahead": 0},
+        {"ring": 2, "ahead": 1},
+        {"ring": 3, "ahead": 1, "turns": 1},
+        {"ring": 0, "ahead": 1, "threads_y": 16},
         {"turns": 1},
-        {"threads_y": 16, "turns": 8},
-        {"threads_x": 4, "unroll": 2, "turns": 2},
+        {"threads_y": 16, "turns": 4},
+        {"threads_x": 4, "unroll": 2},
         {"blocks": 1},
     ):
         gradient.check(fd.execute(inputs, plan=plan.replace(**changes)), inputs)
     for changes in (
         {"run": 8},
-        {"turns": 8},
+        {"turns": 4},
         {"turns": 3},
+        {"ring": 4},
         {"threads_y": 64},
         {"threads_x": 4},
         {"threads_y": 1, "turns": 4},
