@@ -74,6 +74,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
         Row(norms.layer_norm, (2, 200000), bf16),
         Row(norms.layer_norm_across(stored=False), (8, 196, 768), bf16),
         Row(norms.layer_norm_across(stored=True), (64, 97, 192), f32),
+        Row(norms.layer_norm_backward_across, (8, 196, 768), bf16),
     ),
     "rms_norm": (
         Row(norms.rms_norm, (5, 4096), f32),

@@ -163,7 +163,7 @@ void Builder::walk_tile() {
   // The copies of a tile are complete with those of the rows after it.
   const auto copy_next = [&](Body& to, Expr turn) {
     append(to, copy_tiles(turn));
-    if (schedule.tiles_ahead && !has_copies()) to.push_back({Commit{}});
+    if (schedule.tiles_ahead && (!has_copies() || schedule.ring < 2)) to.push_back({Commit{}});
   };
   if (tile_var >= 0) {
     copy_next(kernel.body, constant(0));

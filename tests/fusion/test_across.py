@@ -461,6 +461,7 @@ def test_changed_plans_of_gradients(rng: np.random.Generator) -> None:
     assert tuple(plan[f] for f in fields) == ("inner_outer", 1, 8, 32, 1, 2)
     for changes in (
         {"ring": 0, "ahead": 0},
+        {"ring": 1, "ahead": 1},
         {"ring": 2, "ahead": 1},
         {"ring": 3, "ahead": 1, "turns": 1},
         {"ring": 0, "ahead": 1, "threads_y": 16},
