@@ -145,7 +145,8 @@ std::string ExprPrinter::index_op(Expr e, std::span<const std::string> a) const 
       return text("(", wrapped(a[0]), " ? ", a[1], " : ", a[2], ")");
     case Op::minimum:
     case Op::maximum:
-      return text(row(e->op).name, "_(", a[0], ", ", a[1], ")");
+      // A constant beside an i64 is an int.
+      return text(row(e->op).name, kernel.index64 ? "_<i64>(" : "_(", a[0], ", ", a[1], ")");
     default:
       break;
   }

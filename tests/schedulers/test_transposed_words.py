@@ -45,6 +45,10 @@ def with_rows(fd: FusionDefinition, x: Any, y: Any) -> Any:
     return row_major(fd, fd.ops.cast(flipped(fd, x) * rows, as_dtype(BF16)))
 
 
+def with_sums(fd: FusionDefinition, x: Any, y: Any) -> Any:
+    return row_major(fd, flipped(fd, fd.ops.cast(x + y, as_dtype(BF16))))
+
+
 def with_places(fd: FusionDefinition, x: Any) -> Any:
     """The place in a row that is stored, in the same way."""
     columns = fd.ops.iota(fd.ops.size(x, 0), 0, 1)
@@ -84,6 +88,7 @@ def test_less_than_a_word_is_stored_as_words_of_odd_rows() -> None:
     for build, shapes, dtypes, line in (
         (lambda fd, x, y: fd.ops.cast(x + flipped(fd, y), as_dtype(BF16)), square, (BF16, BF16), 0),
         (with_both_layouts, square, (BF16, BF16), 0),
+        (with_sums, square, (BF16, BF16), 0),
         (with_columns, [(8191, 8193), (8191,)], (I8, F32), 0),
         (with_columns, [(8191, 8193), (8191,)], (BF16, F32), 64),
         (with_places, [(8191, 8193)], (I8,), 0),
@@ -104,6 +109,13 @@ def test_words_are_stored_without_spills(dtype: torch.dtype, arch: int) -> None:
     assert stores == [f"part<{4 // dtype.itemsize}>", "r_out0_stage2"]
     used = cubin_info(toolkit.compile(name, text, arch).cubin)[name]
     assert (used.registers <= 48, used.local_bytes) == (True, 0)
+
+
+def test_words_beyond_32_bits_compile() -> None:
+    (kernel,) = kernels_for(define(TRANSPOSED, [2], I8), [(70_001, 70_001)], text=True)
+    assert kernel["plan"]["line_y"]
+    assert "const i64" in kernel["cuda"].text
+    toolkit.compile(kernel["cuda"].name, kernel["cuda"].text, 90)
 
 
 SAMPLES: dict[str, Sample] = {
