@@ -23,7 +23,7 @@ _BACKWARD = 0.88  # of a copy
 _WIDE_LAYER_NORM_BACKWARD = 0.80  # from 16,384 on
 _LONG_BACKWARD = 0.75  # from 32,768 on: rows that no block has room for
 # Where a tensor lies across the rows: a tile of it crosses shared memory.
-_ACROSS, _ACROSS_BACKWARD = 0.70, 0.52
+_ACROSS, _ACROSS_BACKWARD = 0.70, 0.60
 
 # The residual sum is rounded to half before the norm, or it is not: half a step of a number below
 # 8, times a weight of 4.
