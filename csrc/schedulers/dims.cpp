@@ -367,9 +367,13 @@ Run run_of(Problem& p, std::vector<AxisId> axes, bool (*moves)(Problem&, const M
           .vector = std::max(1, vector_bytes / shape_of(p).widest)};
 }
 
+void ask_row_vectors(Problem& p, Verdict& verdict, const Run& rows, int vector) {
+  ask_divides(verdict, p.refined.axes[rows.axes.back()].extent, vector);
+  ask_vectors(p, verdict, rows.inner, vector);
+}
+
 void ask_rows(Problem& p, Verdict& verdict, const Run& rows) {
-  ask_divides(verdict, p.refined.axes[rows.axes.back()].extent, rows.vector);
-  ask_vectors(p, verdict, rows.inner, rows.vector);
+  ask_row_vectors(p, verdict, rows, rows.vector);
   verdict.extents = {extent_of(p, rows.axes), extent_of(p, kept_axes(p))};
   ask_across(p, verdict);
 }

@@ -87,8 +87,9 @@ struct Run {
 };
 Run run_of(Problem& problem, std::vector<AxisId> axes,
            bool (*moves)(Problem&, const MemoryAccess&));
-// What schedulers whose lanes run along rows of R ask.
+// What schedulers whose lanes run along rows of R ask; of their vectors alone.
 void ask_rows(Problem& problem, Verdict& verdict, const Run& rows);
+void ask_row_vectors(Problem& problem, Verdict& verdict, const Run& rows, int vector);
 
 // How a problem with reductions looks to its schedulers.
 struct Shape {

@@ -51,7 +51,7 @@ bool lies_across(const Problem& p, const MemoryAccess& a) {
 
 void ask_stretch(Problem& p, Verdict& verdict, const Run& run) {
   for (int vector = most_vector(run); vector > 1; vector /= 2)
-    ask_divides(verdict, extent_of(p, run.inner), vector);
+    ask_row_vectors(p, verdict, run, vector);
   for (const MemoryAccess& a : p.accesses)
     if (is_stretch(p, a)) ask_divides(verdict, a.strides->rest, longest_vector(a));
 }

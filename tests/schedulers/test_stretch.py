@@ -109,6 +109,25 @@ def test_rows_of_any_length(
                 torch.testing.assert_close(got.double(), wanted.double(), atol=bound, rtol=bound)
 
 
+@pytest.mark.parametrize("dtype", [F32, BF16, torch.int8], ids=str)
+def test_rows_of_several_axes(
+    dtype: torch.dtype, set_option: Callable[[str, object], None]
+) -> None:
+    """Planes of images, dense, and those of which every other one is taken."""
+    set_option("FUSER_HOST_DEBUG", 1)
+    for planes in ((5, 6), (7, 7), (6, 5), (3, 4), (2, 11), (1, 6)):
+        base = torch.randint(-9, 9, (40, 6, *planes)).to(dtype)
+        for x in (base, base[:, ::2], base[::2]):
+
+            def centred(ops: Any, x: Any) -> Any:
+                wide = ops.cast(x, as_dtype(F32))
+                return ops.cast(wide - ops.max(wide, [2, 3], keepdim=True), x.dtype())
+
+            wide = x.float()
+            wanted = (wide - wide.amax((2, 3), keepdim=True)).to(dtype)
+            assert torch.equal(definition([x], centred).execute([x])[0], wanted), planes
+
+
 @pytest.mark.parametrize("rows", [35, ROWS])
 @pytest.mark.parametrize("static", [False, True], ids=["run_time", "static"])
 def test_results_of_other_widths_and_walks(
