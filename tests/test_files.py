@@ -51,6 +51,10 @@ COVERED = {
     "csrc/fusion/pieces.cpp": ("tests/fusion/test_segment.py", "a kernel cut once more"),
     "csrc/schedulers/across_tile.cpp": ("tests/fusion/test_across.py", "beside what is copied"),
     "csrc/schedulers/on_chip.cpp": ("tests/schedulers/test_inner.py", "where rows stay on chip"),
+    "csrc/schedulers/sides.cpp": (
+        "tests/schedulers/test_transpose.py",
+        "what transposes ask first",
+    ),
     "fuser/report": ("tests/test_report.py", "one page"),
     "fuser/adapters/torchscript_ops.py": ("tests/adapters/test_torchscript.py", "one adapter"),
     "fuser/adapters/aten": ("tests/adapters/test_aten.py", "the table is tested as one"),

@@ -37,6 +37,15 @@ Expr coefficient(Problem& p, const MemoryAccess& access, const std::vector<AxisI
   return axes.empty() ? exprs.constant(0) : c[axes.back()];
 }
 
+Expr offset_along(Problem& p, const MemoryAccess& access, const std::vector<AxisId>& axes) {
+  Exprs& exprs = p.refined.exprs;
+  Expr offset = access.strides->rest;
+  for (AxisId k : axes)
+    offset = exprs.add(offset,
+                       exprs.mul(access.strides->coefficients[k], exprs.symbol(Symbol::Axis, k)));
+  return offset;
+}
+
 Dims collapse(Problem& p, const std::vector<AxisId>& axes,
               const std::vector<const MemoryAccess*>& accesses) {
   Dims dims;

@@ -18,6 +18,8 @@ Expr extent_of(Problem& problem, const std::vector<AxisId>& axes);
 // Coefficient of the one linear index over `axes` (outermost first) in the access, or nullptr where
 // its addresses are not linear in it.
 Expr coefficient(Problem& problem, const MemoryAccess& access, const std::vector<AxisId>& axes);
+// The offset of an access that has strides, without what it walks along all other axes.
+Expr offset_along(Problem& problem, const MemoryAccess& access, const std::vector<AxisId>& axes);
 
 // Neighbours of `axes` that every one of these accesses walks as one.
 Dims collapse(Problem& problem, const std::vector<AxisId>& axes,

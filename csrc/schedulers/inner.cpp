@@ -57,10 +57,7 @@ Run rows_of(Problem& p) { return run_of(p, reduced_axes(p), is_row); }
 Expr skew_of(Problem& p, const MemoryAccess& a, int unit) {
   if (!a.strides) return nullptr;
   Exprs& exprs = p.refined.exprs;
-  Expr start = a.strides->rest;
-  for (AxisId k : kept_axes(p))
-    start = exprs.add(start, exprs.mul(a.strides->coefficients[k], exprs.symbol(Symbol::Axis, k)));
-  return exprs.mod(start, exprs.constant(unit));
+  return exprs.mod(offset_along(p, a, kept_axes(p)), exprs.constant(unit));
 }
 
 // Elements of a row before the first line of memory in it: 128 bytes of the widest type, but no

@@ -9,8 +9,6 @@
 //
 // Only values that are computed from one side alone cross: as few bytes as possible, as read or as
 // late as possible. What needs both sides is computed behind the crossing.
-//
-// One file because match, plan, schedule and check ask the same few things of the two sides.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -20,6 +18,7 @@
 #include "fusion/work.h"
 #include "schedulers/dims.h"
 #include "schedulers/schedulers.h"
+#include "schedulers/sides.h"
 
 namespace fuser {
 namespace {
@@ -32,84 +31,9 @@ constexpr int run_bytes = 1 << 10;  // of a tile along odd rows: 31 whole sector
 constexpr int line_bytes = 128;     // of memory, that a warp stores at once
 constexpr int word_bytes = 4;
 constexpr int longest_row = 256;        // elements that one tile holds as a whole
-constexpr int live_registers = 96;      // for the loads of one side
-constexpr int turned_elements = 64;     // of the values that cross, by one thread: so many,
-constexpr int turned_bytes = 128;       // or more where they are this small
 constexpr int crowded_blocks = 5;       // a processor, where half as many are turned
 constexpr double few_slots = 8.0;       // of an element
 constexpr int shared_bytes = 64 << 10;  // of a block: three of them and more share a processor
-
-enum Side { X, Y, None };
-constexpr Side other(Side s) { return s == X ? Y : X; }
-
-struct Sides {
-  Dims dims;                        // outermost first, X last and Y before it
-  std::vector<Side> of;             // by access; None: what varies along one of them at most
-  std::array<int, 2> vector{1, 1};  // 16 bytes of the widest element that moves
-  std::array<std::vector<ValueId>, 2> crossing;  // to the other side
-  std::vector<Side> stages;                      // along which the lanes of each run
-  std::vector<uint8_t> from;  // by value: the sides that it is computed from, as bits
-
-  const std::vector<AxisId>& axes(Side s) const { return dims[dims.size() - (s == X ? 1 : 2)]; }
-};
-
-constexpr uint8_t bit(Side s) { return s == None ? 0 : static_cast<uint8_t>(1 << s); }
-
-bool varies(const Problem& p, const MemoryAccess& a, AxisId axis) {
-  return axes_of(p, a) >> axis & 1;
-}
-
-// The two axes along which most bytes lie; nothing where there is only one.
-std::optional<std::array<AxisId, 2>> innermost_axes(const Problem& p) {
-  std::vector<int> bytes(p.refined.axes.size(), 0);
-  for (const MemoryAccess& a : p.accesses)
-    if (const AxisId near = near_axis(a); near >= 0 && std::popcount(axes_of(p, a)) > 1)
-      bytes[near] += size_of(a.dtype);
-  const auto most = [&](AxisId without) {
-    AxisId best = -1;
-    for (size_t i = p.order.size(); i-- > 0;)
-      if (const AxisId a = p.order[i]; a != without && bytes[a] > (best < 0 ? 0 : bytes[best]))
-        best = a;
-    return best;
-  };
-  const AxisId x = most(-1), y = most(x);
-  if (y < 0) return std::nullopt;
-  return std::array{x, y};
-}
-
-// Which sides each value is computed from.
-std::vector<uint8_t> sources(const Problem& p, const std::vector<Side>& side_of_access) {
-  std::vector<uint8_t> from(p.refined.values.size(), 0);
-  for (size_t i = 0; i < p.accesses.size(); ++i)
-    if (!p.accesses[i].store) from[p.accesses[i].index] = bit(side_of_access[i]);
-  for (size_t v = 0; v < from.size(); ++v)
-    visit_operands(p.refined.values[v], [&](ValueId o) { from[v] |= from[o]; });
-  return from;
-}
-
-ValueId stored_value(const Problem& p, const MemoryAccess& a) {
-  return p.refined.stores[a.index].access.value;
-}
-
-// What stores along the other side need of values of side `s` alone: as read, or as late as
-// possible.
-std::vector<ValueId> crossing(const Problem& p, const Sides& sides, Side s, bool late) {
-  const std::vector<Value>& values = p.refined.values;
-  std::vector<bool> seen(values.size(), false), crosses(values.size(), false);
-  for (size_t i = 0; i < p.accesses.size(); ++i)
-    if (p.accesses[i].store && sides.of[i] == other(s))
-      if (const ValueId v = stored_value(p, p.accesses[i]); v >= 0) seen[v] = true;
-  for (size_t v = values.size(); v-- > 0;) {
-    if (!seen[v] || !(sides.from[v] & bit(s))) continue;
-    const bool read = std::holds_alternative<Read>(values[v].how);
-    crosses[v] = read || (late && sides.from[v] == bit(s));
-    if (!crosses[v]) visit_operands(values[v], [&](ValueId o) { seen[o] = true; });
-  }
-  std::vector<ValueId> out;
-  for (size_t v = 0; v < values.size(); ++v)
-    if (crosses[v]) out.push_back(static_cast<ValueId>(v));
-  return out;
-}
 
 // Adds what the stage computes: all that its stores and what crosses from it need, but for what
 // crosses to it.
@@ -129,111 +53,6 @@ void compute(const Problem& p, const Sides& s, Stage& stage, Side side, bool cro
     if (needed[v]) stage.computed.push_back(static_cast<ValueId>(v));
 }
 
-int bytes_of(const Problem& p, const std::vector<ValueId>& values) {
-  int bytes = 0;
-  for (ValueId v : values) bytes += size_of(p.refined.values[v].dtype);
-  return bytes;
-}
-
-// Lanes of both sides: 16 bytes of the widest element, fewer where the loads of a thread would not
-// fit its registers.
-std::array<int, 2> vectors_of(const Problem& p, const Sides& sides) {
-  std::array<int, 2> widest{1, 1}, loaded{0, 0};
-  for (size_t i = 0; i < p.accesses.size(); ++i) {
-    const Side s = sides.of[i];
-    if (s == None) continue;
-    widest[s] = std::max(widest[s], size_of(p.accesses[i].dtype));
-    if (!p.accesses[i].store) loaded[s] += size_of(p.accesses[i].dtype);
-  }
-  std::array<int, 2> v{};
-  for (const Side s : {X, Y}) v[s] = std::max(1, vector_bytes / widest[s]);
-  const int bytes = std::max(loaded[X], loaded[Y]);
-  // Where both sides load, those of the second are under way while the first one's cross.
-  const bool both = loaded[X] && loaded[Y];
-  const auto count = static_cast<int>(sides.crossing[X].size() + sides.crossing[Y].size());
-  const int crossing = std::max(count, both ? 2 : 1);
-  const int crossing_bytes = (bytes_of(p, sides.crossing[X]) + bytes_of(p, sides.crossing[Y])) *
-                             crossing / std::max(1, count);
-  const auto fits = [&](int elements) {
-    return (crossing * elements <= turned_elements || crossing_bytes * elements <= turned_bytes) &&
-           bytes * elements / 4 <= live_registers;
-  };
-  while (v[X] * v[Y] > 1 && !fits(v[X] * v[Y])) (v[X] > v[Y] ? v[X] : v[Y]) /= 2;
-  return v;
-}
-
-struct Found {
-  std::optional<Sides> sides;
-  const char* rule = nullptr;
-  const char* why = nullptr;
-};
-
-Found find_sides(Problem& p) {
-  const auto refuse = [](const char* rule, const char* why) {
-    return Found{.sides = {}, .rule = rule, .why = why};
-  };
-  if (p.reduced) return refuse("transpose-1", "it reduces");
-  const auto axes = innermost_axes(p);
-  if (!axes) return refuse("transpose-2", "its tensors agree on the innermost axis");
-  const auto [x, y] = *axes;
-  Sides s;
-  std::vector<const MemoryAccess*> sided;
-  for (const MemoryAccess& a : p.accesses) {
-    if (is_loaded(a)) return refuse("transpose-3", "it reads at coordinates that were read");
-    const bool both = varies(p, a, x) && varies(p, a, y);
-    if (a.store && !both)
-      return refuse("transpose-4", "an output does not vary along both innermost axes");
-    s.of.push_back(!both ? None : near_axis(a) == y ? Y : X);
-    if (both) sided.push_back(&a);
-  }
-  s.from = sources(p, s.of);
-  for (const Side side : {X, Y}) {
-    std::vector<ValueId> early = crossing(p, s, side, false), late = crossing(p, s, side, true);
-    s.crossing[side] = bytes_of(p, early) < bytes_of(p, late) ? std::move(early) : std::move(late);
-  }
-  if (s.crossing[X].empty() && s.crossing[Y].empty())
-    return refuse("transpose-5", "no output needs what lies along another axis");
-  s.stages = s.crossing[X].empty() ? std::vector{Y, X} : std::vector{X, Y};
-  if (!s.crossing[X].empty() && !s.crossing[Y].empty()) s.stages.push_back(X);
-  s.vector = vectors_of(p, s);
-  Dims last;
-  for (std::vector<AxisId>& dim : collapse(p, p.order, sided)) {
-    const bool is_x = std::find(dim.begin(), dim.end(), x) != dim.end();
-    const bool is_y = std::find(dim.begin(), dim.end(), y) != dim.end();
-    if (is_x)
-      last.push_back(std::move(dim));
-    else if (is_y)
-      last.insert(last.begin(), std::move(dim));
-    else
-      s.dims.push_back(std::move(dim));
-  }
-  if (last.size() != 2) return refuse("transpose-6", "its innermost axes are walked as one");
-  std::move(last.begin(), last.end(), std::back_inserter(s.dims));
-  return {.sides = std::move(s)};
-}
-
-Sides sides_of(Problem& p) {
-  Found found = find_sides(p);
-  FUSER_ASSERT(found.sides, "a problem was taken that is refused: ", found.why);
-  return std::move(*found.sides);
-}
-
-// The side along which lanes move the elements of an access; None: they are one element.
-Side lanes_of(const Problem& p, const Sides& s, size_t access) {
-  if (s.of[access] != None) return s.of[access];
-  for (const Side side : {X, Y})
-    if (varies(p, p.accesses[access], s.axes(side).back())) return side;
-  return None;
-}
-
-// What is stored along each side, of one element.
-std::array<int, 2> stored_bytes(const Problem& p, const Sides& s) {
-  std::array<int, 2> bytes{};
-  for (size_t i = 0; i < p.accesses.size(); ++i)
-    if (p.accesses[i].store && s.of[i] != None) bytes[s.of[i]] += size_of(p.accesses[i].dtype);
-  return bytes;
-}
-
 AxisSet set_of(const std::vector<AxisId>& axes) {
   AxisSet set = 0;
   for (AxisId a : axes) set |= AxisSet{1} << a;
@@ -245,29 +64,10 @@ AxisSet set_of(const std::vector<AxisId>& axes) {
 Expr origin_of(Problem& p, const Sides& s, Side side, const MemoryAccess& a) {
   Expr along = coefficient(p, a, s.axes(side));
   if (!along || !along->is_constant(1)) return nullptr;
-  Exprs& exprs = p.refined.exprs;
-  Expr start = a.strides->rest;
+  std::vector<AxisId> others;
   for (AxisId k : p.order)
-    if (!(set_of(s.axes(side)) >> k & 1))
-      start =
-          exprs.add(start, exprs.mul(a.strides->coefficients[k], exprs.symbol(Symbol::Axis, k)));
-  return start;
-}
-
-// The axes in the order of most bytes that are stored.
-std::vector<AxisId> order_of_stores(const Problem& p, const Sides& s) {
-  const std::array<int, 2> bytes = stored_bytes(p, s);
-  Dims dims = s.dims;
-  if (bytes[Y] > bytes[X]) std::swap(dims[dims.size() - 1], dims[dims.size() - 2]);
-  std::vector<AxisId> order;
-  for (const auto& axes : dims) order.insert(order.end(), axes.begin(), axes.end());
-  return order;
-}
-
-// The side along which all is stored; None where both have stores.
-Side stored_side(const Problem& p, const Sides& s) {
-  const std::array<int, 2> bytes = stored_bytes(p, s);
-  return bytes[X] && bytes[Y] ? None : bytes[X] ? X : Y;
+    if (!(set_of(s.axes(side)) >> k & 1)) others.push_back(k);
+  return offset_along(p, a, others);
 }
 
 // What a tile has of rows that are stored element by element: an element for each thread. Tiles
@@ -301,7 +101,7 @@ int min_blocks(const Problem& p, int turned, int64_t threads) {
 
 Verdict match_transpose(Problem& p) {
   Verdict verdict;
-  const Found found = find_sides(p);
+  const FoundSides found = find_sides(p);
   if (!found.sides) return refuse(found.rule, found.why);
   const Sides& s = *found.sides;
   for (const Side side : {X, Y}) {
@@ -451,7 +251,7 @@ void fit(const Problem& p, const Sides& s, const Device& device, Tiling& t) {
                                               4 * threads_along * t.vector[other(side)]);
     t.tile[side] = fits;
   }
-  const int bytes = bytes_of(p, s.crossing[X]) + bytes_of(p, s.crossing[Y]);
+  const int bytes = crossing_bytes(p, s);
   const int limit = std::min(shared_bytes, device.shared_per_block);
   while (bytes * t.tile[X] * t.tile[Y] > limit)
     (t.tile[X] > t.tile[Y] ? t.tile[X] : t.tile[Y]) /= 2;
@@ -586,7 +386,7 @@ Schedule schedule_transpose(Problem& p, const Plan& plan) {
     for (size_t a = 0; a < p.accesses.size(); ++a) {
       if (!p.accesses[a].store || s.of[a] != side) continue;
       const ValueId v = stored_value(p, p.accesses[a]);
-      const bool waits = v >= 0 && (s.from[v] & bit(across)) != 0;
+      const bool waits = v >= 0 && (s.from[v] & bit_of(across)) != 0;
       if (waits ? last && i > 0 : first) stage.stores.push_back(p.accesses[a].index);
     }
     const bool crosses = i + 1 < s.stages.size();

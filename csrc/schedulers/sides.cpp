@@ -1,0 +1,186 @@
+#include "schedulers/sides.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/error.h"
+
+namespace fuser {
+namespace {
+
+constexpr int live_registers = 96;  // for the loads of one side
+constexpr int turned_bytes = 128;   // of the values that cross, where turned_elements are less
+
+bool varies(const Problem& p, const MemoryAccess& a, AxisId axis) {
+  return axes_of(p, a) >> axis & 1;
+}
+
+// The two axes along which most bytes lie; nothing where there is only one.
+std::optional<std::array<AxisId, 2>> innermost_axes(const Problem& p) {
+  std::vector<int> bytes(p.refined.axes.size(), 0);
+  for (const MemoryAccess& a : p.accesses)
+    if (const AxisId near = near_axis(a); near >= 0 && std::popcount(axes_of(p, a)) > 1)
+      bytes[near] += size_of(a.dtype);
+  const auto most = [&](AxisId without) {
+    AxisId best = -1;
+    for (size_t i = p.order.size(); i-- > 0;)
+      if (const AxisId a = p.order[i]; a != without && bytes[a] > (best < 0 ? 0 : bytes[best]))
+        best = a;
+    return best;
+  };
+  const AxisId x = most(-1), y = most(x);
+  if (y < 0) return std::nullopt;
+  return std::array{x, y};
+}
+
+// Which sides each value is computed from.
+std::vector<uint8_t> sources(const Problem& p, const std::vector<Side>& side_of_access) {
+  std::vector<uint8_t> from(p.refined.values.size(), 0);
+  for (size_t i = 0; i < p.accesses.size(); ++i)
+    if (!p.accesses[i].store) from[p.accesses[i].index] = bit_of(side_of_access[i]);
+  for (size_t v = 0; v < from.size(); ++v)
+    visit_operands(p.refined.values[v], [&](ValueId o) { from[v] |= from[o]; });
+  return from;
+}
+
+// What stores along the other side need of values of side `s` alone: as read, or as late as
+// possible.
+std::vector<ValueId> crossing(const Problem& p, const Sides& sides, Side s, bool late) {
+  const std::vector<Value>& values = p.refined.values;
+  std::vector<bool> seen(values.size(), false), crosses(values.size(), false);
+  for (size_t i = 0; i < p.accesses.size(); ++i)
+    if (p.accesses[i].store && sides.of[i] == other(s))
+      if (const ValueId v = stored_value(p, p.accesses[i]); v >= 0) seen[v] = true;
+  for (size_t v = values.size(); v-- > 0;) {
+    if (!seen[v] || !(sides.from[v] & bit_of(s))) continue;
+    const bool read = std::holds_alternative<Read>(values[v].how);
+    crosses[v] = read || (late && sides.from[v] == bit_of(s));
+    if (!crosses[v]) visit_operands(values[v], [&](ValueId o) { seen[o] = true; });
+  }
+  std::vector<ValueId> out;
+  for (size_t v = 0; v < values.size(); ++v)
+    if (crosses[v]) out.push_back(static_cast<ValueId>(v));
+  return out;
+}
+
+int bytes_of(const Problem& p, const std::vector<ValueId>& values) {
+  int bytes = 0;
+  for (ValueId v : values) bytes += size_of(p.refined.values[v].dtype);
+  return bytes;
+}
+
+// Lanes of both sides: 16 bytes of the widest element, fewer where the loads of a thread would not
+// fit its registers.
+std::array<int, 2> vectors_of(const Problem& p, const Sides& sides) {
+  std::array<int, 2> widest{1, 1}, loaded{0, 0};
+  for (size_t i = 0; i < p.accesses.size(); ++i) {
+    const Side s = sides.of[i];
+    if (s == None) continue;
+    widest[s] = std::max(widest[s], size_of(p.accesses[i].dtype));
+    if (!p.accesses[i].store) loaded[s] += size_of(p.accesses[i].dtype);
+  }
+  std::array<int, 2> v{};
+  for (const Side s : {X, Y}) v[s] = std::max(1, vector_bytes / widest[s]);
+  const int bytes = std::max(loaded[X], loaded[Y]);
+  // Where both sides load, those of the second are under way while the first one's cross.
+  const bool both = loaded[X] && loaded[Y];
+  const auto count = static_cast<int>(sides.crossing[X].size() + sides.crossing[Y].size());
+  const int crossing = std::max(count, both ? 2 : 1);
+  const int bytes_crossing = crossing_bytes(p, sides) * crossing / std::max(1, count);
+  const auto fits = [&](int elements) {
+    return (crossing * elements <= turned_elements || bytes_crossing * elements <= turned_bytes) &&
+           bytes * elements / 4 <= live_registers;
+  };
+  while (v[X] * v[Y] > 1 && !fits(v[X] * v[Y])) (v[X] > v[Y] ? v[X] : v[Y]) /= 2;
+  return v;
+}
+
+}  // namespace
+
+ValueId stored_value(const Problem& p, const MemoryAccess& a) {
+  return p.refined.stores[a.index].access.value;
+}
+
+int crossing_bytes(const Problem& p, const Sides& s) {
+  return bytes_of(p, s.crossing[X]) + bytes_of(p, s.crossing[Y]);
+}
+
+FoundSides find_sides(Problem& p) {
+  const auto refuse = [](const char* rule, const char* why) {
+    return FoundSides{.sides = {}, .rule = rule, .why = why};
+  };
+  if (p.reduced) return refuse("transpose-1", "it reduces");
+  const auto axes = innermost_axes(p);
+  if (!axes) return refuse("transpose-2", "its tensors agree on the innermost axis");
+  const auto [x, y] = *axes;
+  Sides s;
+  std::vector<const MemoryAccess*> sided;
+  for (const MemoryAccess& a : p.accesses) {
+    if (is_loaded(a)) return refuse("transpose-3", "it reads at coordinates that were read");
+    const bool both = varies(p, a, x) && varies(p, a, y);
+    if (a.store && !both)
+      return refuse("transpose-4", "an output does not vary along both innermost axes");
+    s.of.push_back(!both ? None : near_axis(a) == y ? Y : X);
+    if (both) sided.push_back(&a);
+  }
+  s.from = sources(p, s.of);
+  for (const Side side : {X, Y}) {
+    std::vector<ValueId> early = crossing(p, s, side, false), late = crossing(p, s, side, true);
+    s.crossing[side] = bytes_of(p, early) < bytes_of(p, late) ? std::move(early) : std::move(late);
+  }
+  if (s.crossing[X].empty() && s.crossing[Y].empty())
+    return refuse("transpose-5", "no output needs what lies along another axis");
+  s.stages = s.crossing[X].empty() ? std::vector{Y, X} : std::vector{X, Y};
+  if (!s.crossing[X].empty() && !s.crossing[Y].empty()) s.stages.push_back(X);
+  s.vector = vectors_of(p, s);
+  Dims last;
+  for (std::vector<AxisId>& dim : collapse(p, p.order, sided)) {
+    const bool is_x = std::find(dim.begin(), dim.end(), x) != dim.end();
+    const bool is_y = std::find(dim.begin(), dim.end(), y) != dim.end();
+    if (is_x)
+      last.push_back(std::move(dim));
+    else if (is_y)
+      last.insert(last.begin(), std::move(dim));
+    else
+      s.dims.push_back(std::move(dim));
+  }
+  if (last.size() != 2) return refuse("transpose-6", "its innermost axes are walked as one");
+  std::move(last.begin(), last.end(), std::back_inserter(s.dims));
+  return {.sides = std::move(s)};
+}
+
+Sides sides_of(Problem& p) {
+  FoundSides found = find_sides(p);
+  FUSER_ASSERT(found.sides, "a problem was taken that is refused: ", found.why);
+  return std::move(*found.sides);
+}
+
+Side lanes_of(const Problem& p, const Sides& s, size_t access) {
+  if (s.of[access] != None) return s.of[access];
+  for (const Side side : {X, Y})
+    if (varies(p, p.accesses[access], s.axes(side).back())) return side;
+  return None;
+}
+
+std::array<int, 2> stored_bytes(const Problem& p, const Sides& s) {
+  std::array<int, 2> bytes{};
+  for (size_t i = 0; i < p.accesses.size(); ++i)
+    if (p.accesses[i].store && s.of[i] != None) bytes[s.of[i]] += size_of(p.accesses[i].dtype);
+  return bytes;
+}
+
+Side stored_side(const Problem& p, const Sides& s) {
+  const std::array<int, 2> bytes = stored_bytes(p, s);
+  return bytes[X] && bytes[Y] ? None : bytes[X] ? X : Y;
+}
+
+std::vector<AxisId> order_of_stores(const Problem& p, const Sides& s) {
+  const std::array<int, 2> bytes = stored_bytes(p, s);
+  Dims dims = s.dims;
+  if (bytes[Y] > bytes[X]) std::swap(dims[dims.size() - 1], dims[dims.size() - 2]);
+  std::vector<AxisId> order;
+  for (const auto& axes : dims) order.insert(order.end(), axes.begin(), axes.end());
+  return order;
+}
+
+}  // namespace fuser
