@@ -75,6 +75,11 @@ AcrossTile across_tile_of(Problem& p, const Hints& hints, const TileRoom& room) 
   return t;
 }
 
+int threads_beside_tile(int64_t vectors) {
+  constexpr int steps = 4, fewest = 8;
+  return std::clamp(ceil_pow2(vectors) / steps, fewest, warp);
+}
+
 void check_across_tile(const Plan& planned, const Plan& wanted) {
   if (!planned.get("across")) return;
   const int64_t rows = wanted.get("threads_y") * wanted.get("turns"), run = planned.get("run");

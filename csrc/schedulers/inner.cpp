@@ -24,14 +24,11 @@ namespace fuser {
 namespace {
 
 constexpr int block_threads = 128;  // of rows that a warp or less serves
-// Of rows with a tile across them. No more threads a row than a warp has: the rows of a block do
-// not wait for each other (layer norm of 768 float32 that lie across, on an H200: 48.4 us with
-// 32, 66.6 with 64, a copy 44.7). Blocks are larger where shared memory leaves room for few.
+// Of rows with a tile across them. Blocks are larger where shared memory leaves room for few.
 constexpr int tile_threads = 256, large_tile = 48 << 10;
-constexpr int tile_steps = 4, most_tile_steps = 8;  // of a thread
-constexpr int least_tile_threads = 8;               // of a row
-constexpr int resident_tiles = 3;  // of a processor: while some blocks copy, others compute
-constexpr int tile_waves = 2;      // of blocks, before these get fewer rows
+constexpr int most_tile_steps = 8;  // of a thread
+constexpr int resident_tiles = 3;   // of a processor: while some blocks copy, others compute
+constexpr int tile_waves = 2;       // of blocks, before these get fewer rows
 constexpr int elements = 4;      // of a thread, of rows without vectors: few kernels serve them all
 constexpr int skewed_steps = 5;  // of a skewed row in registers, 256 threads or less
 constexpr int grid_row = 4096;   // elements from which few rows are cut
@@ -291,7 +288,7 @@ bool beside_tile(Problem& p, const Hints& hints, const Device& device, Rows& o) 
   place(p, device, t);
   const bool reads_again = t.stays && t.on.place != Place::Registers;
   if (reads_again || t.on.cluster > 1 || t.vectors > most_tile_steps * warp) return false;
-  t.on.threads_x = std::clamp(ceil_pow2(t.vectors) / tile_steps, least_tile_threads, warp);
+  t.on.threads_x = threads_beside_tile(t.vectors);
   t.on.unroll = static_cast<int>((t.vectors + t.on.threads_x - 1) / t.on.threads_x);
   const int threads = t.tile.bytes > large_tile ? 2 * tile_threads : tile_threads;
   t.threads_y = std::min(t.tile.rows, threads / t.on.threads_x);

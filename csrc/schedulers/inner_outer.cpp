@@ -36,9 +36,7 @@ constexpr int other_registers = 40;   // of a thread, beside those for each of i
 constexpr int registers_a_processor = 1 << 16;
 constexpr int least_used = 85;  // percent of processors that clusters of twice the size have
 constexpr int most_blocks = 8;  // of a cluster that shares a row
-// Of rows with a tile across them: steps of a thread and threads of a row, where registers leave
-// the choice (see inner.cpp), and tiles of a block: one that has one more than others takes longer.
-constexpr int tile_steps = 4, least_tile_threads = 8;
+// That cross shared memory: a block that has one more than others takes longer.
 constexpr int tiles_of_block = 4;
 
 Run rows_of(Problem& p) {
@@ -194,16 +192,14 @@ Tile beside_tile(Problem& p, const Hints& hints, const Device& device, const Sha
   return t;
 }
 
-// As few threads a row as fill a block and have registers for its columns: beyond a warp they wait
-// for each other.
+// As few threads a row as have registers for its columns.
 Tile across_tile(Problem& p, const Hints& hints, const Device& device, const Shape& shape,
                  int64_t length, int vector) {
   const TileRoom rows{.length = length, .count = hints.at_most(extent_of(p, kept_axes(p)))};
   const int64_t vectors = (length + vector - 1) / vector;
-  const int fewest = std::clamp(ceil_pow2(vectors) / tile_steps, least_tile_threads, warp);
   Tile t;
   for (int blocks = 2; blocks > 0; --blocks)
-    for (int x = fewest; x <= 8 * warp; x *= 2) {
+    for (int x = threads_beside_tile(vectors); x <= 8 * warp; x *= 2) {
       t = beside_tile(p, hints, device, shape, rows, vector, x, blocks);
       if (t.fits) return t;
     }

@@ -50,10 +50,14 @@ bool lies_across(const Problem& p, const MemoryAccess& a) {
 }  // namespace
 
 void ask_stretch(Problem& p, Verdict& verdict, const Run& run) {
-  for (int vector = most_vector(run); vector > 1; vector /= 2)
+  bool any = false;
+  for (const MemoryAccess& a : p.accesses) {
+    if (!is_stretch(p, a)) continue;
+    any = true;
+    ask_divides(verdict, a.strides->rest, longest_vector(a));
+  }
+  for (int vector = most_vector(run); any && vector > 1; vector /= 2)
     ask_row_vectors(p, verdict, run, vector);
-  for (const MemoryAccess& a : p.accesses)
-    if (is_stretch(p, a)) ask_divides(verdict, a.strides->rest, longest_vector(a));
 }
 
 Stretch stretch_of(Problem& p, const Run& run, const Hints& hints, const Device& device,
@@ -73,6 +77,7 @@ Stretch stretch_of(Problem& p, const Run& run, const Hints& hints, const Device&
       return {};
     }
   }
+  if (!s.accesses) return {};
   int bytes = 0;  // of an element of each; results are left in the place of what was read
   for (const auto& [dtype, count] : read) bytes += count * size_of(dtype);
   for (const auto& [dtype, count] : stored)
