@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from fuser import FusionDefinition, Plan, UserError, testing
+from fuser import FusionDefinition, Plan, UserError
 from fuser.ops import as_dtype
 from fuser.runtime import toolkit
 from fuser.runtime.cubin import cubin_info
@@ -23,15 +23,14 @@ from tests.schedulers.test_transpose import (
     F32,
     I8,
     TRANSPOSED,
-    Sample,
     copied,
-    define,
     flipped,
     permuted,
     plan_of,
     row_major,
     with_both_layouts,
 )
+from tests.transposing import Sample, check_values, define
 
 
 def with_columns(fd: FusionDefinition, x: Any, y: Any) -> Any:
@@ -174,17 +173,7 @@ SAMPLES: dict[str, Sample] = {
 
 def test_values(rng: np.random.Generator, set_option: Callable[[str, Any], None]) -> None:
     set_option("FUSER_HOST_DEBUG", 1)
-    made = [
-        (name, s, define(s.build, [len(x) for x in s.shapes], *s.dtypes), s.inputs(rng))
-        for name, s in SAMPLES.items()
-    ]
-    testing.compile_batch((fd, inputs) for _, _, fd, inputs in made)
-    for name, sample, fd, inputs in made:
-        wanted = sample.reference(*inputs)
-        for got, want in zip(
-            fd.execute(inputs), wanted if isinstance(wanted, list) else [wanted], strict=True
-        ):
-            assert torch.equal(got, want), name
+    check_values(SAMPLES, rng)
 
 
 @pytest.mark.parametrize("dtype", [BF16, I8], ids=str)
