@@ -18,9 +18,9 @@
 //@ KERNEL
 #ifdef FUSER_HOST
 #define KERNEL(threads) inline __attribute__((always_inline))
-#elif defined(FUSER_ONE_BLOCK)
-// Where the compiler, left to itself, spills for one resident block more.
-#define KERNEL(threads) extern "C" __global__ __launch_bounds__(threads, 1)
+#elif defined(FUSER_BLOCKS)
+// Where the code spills for more resident blocks.
+#define KERNEL(threads) extern "C" __global__ __launch_bounds__(threads, FUSER_BLOCKS)
 #else
 #define KERNEL(threads) extern "C" __global__ __launch_bounds__(threads)
 #endif
@@ -29,6 +29,8 @@
 // And with so many blocks resident on a processor.
 #ifdef FUSER_HOST
 #define KERNEL2(threads, blocks) inline __attribute__((always_inline))
+#elif defined(FUSER_BLOCKS)
+#define KERNEL2(threads, blocks) extern "C" __global__ __launch_bounds__(threads, FUSER_BLOCKS)
 #else
 #define KERNEL2(threads, blocks) extern "C" __global__ __launch_bounds__(threads, blocks)
 #endif

@@ -5,6 +5,7 @@ A process that finds its kernels on disk imports none of what compiles.
 
 import atexit
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -13,8 +14,10 @@ from fuser.errors import CompileError
 
 __all__ = ["Toolchain", "install", "machine_code"]
 
-# How a kernel begins whose text leaves the number of its resident blocks to the compiler.
-UNBOUND = "\nKERNEL("
+# How a kernel begins: threads of a block, and blocks to be resident on a processor, or none where
+# the text leaves their number to the compiler.
+_BOUNDS = re.compile(r"\nKERNEL2?\((\d+)(?:, (\d+))?\)")
+_REGISTERS, _REGISTER_STEP = 1 << 16, 8  # of a processor; a thread gets a multiple of the latter
 # What a kernel became: payload, registers per thread, local bytes per thread, static shared bytes.
 Built = tuple[bytes, int, int, int]
 
@@ -43,7 +46,9 @@ class Toolchain:
         if target.host:
             results = self._host_objects(target, texts)
         else:
-            results = in_parallel(lambda t: machine_code(t.name, t.text, target.arch), texts)
+            results = in_parallel(
+                lambda t: machine_code(t.name, t.text, target.arch, resident=t.cooperative), texts
+            )
         from fuser.progress import Progress
 
         with Progress(len(texts)) as progress:
@@ -67,21 +72,42 @@ class Toolchain:
             yield from ((i, (payload, 0, 0, 0)) for i in range(len(texts)))
 
 
-def machine_code(name: str, text: str, arch: int) -> Built:
-    """A kernel's text for a GPU of architecture `arch` (90 for sm_90). Raises CompileError."""
+def machine_code(name: str, text: str, arch: int, *, resident: bool = False) -> Built:
+    """A kernel's text for a GPU of architecture `arch` (90 for sm_90). Raises CompileError.
+
+    Code that spills for the sake of resident blocks gets fewer of these, unless its launch needs
+    as many as the text states (`resident`).
+    """
     from fuser.runtime import cubin, toolkit
 
     compiled = toolkit.compile(name, text, arch)
     if compiled.target.startswith("compute_"):
         return compiled.cubin, 0, 0, 0  # PTX: the driver counts when it has finished it
     used = cubin.cubin_info(compiled.cubin)[name]
-    if used.local_bytes and UNBOUND in text:
-        # The compiler spilled for one resident block more: with all registers it need not.
-        again = toolkit.compile(name, text, arch, ["-DFUSER_ONE_BLOCK"])
-        alone = cubin.cubin_info(again.cubin)[name]
-        if alone.local_bytes < used.local_bytes:
-            compiled, used = again, alone
+    for blocks in fewer_blocks(text, used.registers, used.local_bytes, resident):
+        again = toolkit.compile(name, text, arch, [f"-DFUSER_BLOCKS={blocks}"])
+        mended = cubin.cubin_info(again.cubin)[name]
+        if mended.local_bytes < used.local_bytes:
+            compiled, used = again, mended
+        if not used.local_bytes:
+            break
     return compiled.cubin, used.registers, used.local_bytes, used.shared_bytes
+
+
+def fewer_blocks(text: str, registers: int, local_bytes: int, resident: bool) -> list[int]:
+    """How many resident blocks to try for code of so many registers and local bytes a thread, the
+    most first: those whose registers hold what was spilled, then one.
+    """
+    bounds = _BOUNDS.search(text)
+    if not local_bytes or not bounds:
+        return []
+    threads, blocks = int(bounds[1]), int(bounds[2] or 0)
+    if not blocks:
+        return [1]  # the compiler spilled for one more of its own accord
+    if resident or blocks == 1:
+        return []
+    needed = -(-(registers + local_bytes // 4) // _REGISTER_STEP) * _REGISTER_STEP
+    return sorted({max(1, min(blocks - 1, _REGISTERS // (threads * needed))), 1}, reverse=True)
 
 
 def in_parallel(

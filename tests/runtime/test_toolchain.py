@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +12,7 @@ import torch
 
 from fuser import CompileError, FusionDefinition, _core
 from fuser.runtime import cubin, host, toolkit
-from fuser.runtime.toolchain import Toolchain, machine_code
+from fuser.runtime.toolchain import Toolchain, fewer_blocks, machine_code
 from tests.definitions import scaled
 
 
@@ -51,6 +51,7 @@ class Text:
     text: str
     collectives: bool = False
     threads: int = 128
+    cooperative: bool = False
 
 
 def test_fingerprints_tell_targets_apart() -> None:
@@ -110,10 +111,12 @@ def test_kernels_for_a_gpu_have_cubins_of_their_own() -> None:
 
 # Spills where the macro leaves it too few registers, as the compiler may for one block more.
 SPILLING = """
-#ifdef FUSER_ONE_BLOCK
+#ifdef FUSER_BLOCKS
 #define KERNEL(threads) extern "C" __global__ __launch_bounds__(threads, ALONE)
+#define KERNEL2(threads, blocks) extern "C" __global__ __launch_bounds__(threads, ALONE)
 #else
 #define KERNEL(threads) extern "C" __global__ __launch_bounds__(threads, 8)
+#define KERNEL2(threads, blocks) extern "C" __global__ __launch_bounds__(threads, blocks)
 #endif
 KERNEL(256) void spilling(const float* a, float* b, int n) {
   float t[96];
@@ -125,39 +128,83 @@ KERNEL(256) void spilling(const float* a, float* b, int n) {
   for (int i = 0; i < 96; ++i) b[i * n + threadIdx.x] = s = s * t[i] + t[i * 37 % 96];
 }
 """
+STATED = SPILLING.replace("ALONE", "FUSER_BLOCKS").replace("KERNEL(256)", "KERNEL2(256, 8)")
 
 
 def test_what_spills_of_itself_is_built_with_all_registers() -> None:
     (mended,) = built(HOPPER, [Text("spilling", SPILLING.replace("ALONE", "1"))])
     assert mended[2] == 0, "bytes spilled"
-    # No better: the first one stays. A stated bound is the plan's own choice.
+    # No better: the first one stays.
     (worse,) = built(HOPPER, [Text("spilling", SPILLING.replace("ALONE", "8"))])
-    stated = SPILLING.replace("ALONE", "1").replace("KERNEL(", "KERNEL2(")
-    (kept,) = built(HOPPER, [Text("spilling", stated)])
-    assert worse[1:] == kept[1:]
+    assert worse[2] > 0
+
+
+def test_what_spills_for_many_blocks_has_fewer() -> None:
+    (mended,) = built(HOPPER, [Text("spilling", STATED)])
+    _, registers, local_bytes, _ = mended
+    assert local_bytes == 0
+    assert registers >= 96
+    # Those that all have to be resident stay so.
+    (kept,) = built(HOPPER, [Text("spilling", STATED, cooperative=True)])
+    assert kept[1] <= 65536 // (8 * 256)
     assert kept[2] > 0
 
 
 @pytest.mark.parametrize(
-    ("spilled", "alone", "compilations", "kept"),
-    [(0, 0, 1, "first"), (8, 0, 2, "second"), (8, 8, 2, "first"), (8, 16, 2, "first")],
+    ("bounds", "registers", "local_bytes", "resident", "tried"),
+    [
+        ("(256)", 64, 0, False, []),
+        ("(256)", 64, 8, False, [1]),
+        ("(256)", 64, 8, True, [1]),
+        ("2(256, 4)", 64, 0, False, []),
+        ("2(256, 4)", 64, 8, False, [3, 1]),
+        ("2(256, 4)", 64, 64, False, [3, 1]),  # 80 registers, of 85
+        ("2(256, 4)", 64, 68, False, [2, 1]),  # 81: 88
+        ("2(512, 2)", 64, 8, False, [1]),
+        ("2(128, 8)", 64, 1000, False, [1]),
+        ("2(128, 8)", 64, 8, True, []),
+        ("2(512, 1)", 128, 8, False, []),
+    ],
 )
-def test_what_spills_as_much_alone_keeps_its_second_block(
-    monkeypatch: pytest.MonkeyPatch, spilled: int, alone: int, compilations: int, kept: str
+def test_as_many_blocks_are_tried_as_registers_are_enough_for(
+    bounds: str, registers: int, local_bytes: int, resident: bool, tried: list[int]
+) -> None:
+    text = f"// before\nKERNEL{bounds} void k() {{}}"
+    assert fewer_blocks(text, registers, local_bytes, resident) == tried
+
+
+@pytest.mark.parametrize(
+    ("spilled", "fewer", "alone", "compilations", "kept"),
+    [
+        (0, 0, 0, 1, "4"),
+        (8, 0, 0, 2, "3"),
+        (8, 8, 0, 3, "1"),
+        (8, 4, 4, 3, "3"),
+        (8, 8, 16, 3, "4"),
+    ],
+)
+def test_what_spills_as_much_alone_keeps_its_blocks(
+    monkeypatch: pytest.MonkeyPatch,
+    spilled: int,
+    fewer: int,
+    alone: int,
+    compilations: int,
+    kept: str,
 ) -> None:
     made = []
 
-    def compiled(name: str, text: str, arch: int, flags: object = ()) -> Any:
+    def compiled(name: str, text: str, arch: int, flags: Sequence[str] = ()) -> Any:
         made.append(flags)
-        return SimpleNamespace(target="sm_90", cubin=b"second" if flags else b"first")
+        blocks = flags[0].split("=")[1] if flags else "4"
+        return SimpleNamespace(target="sm_90", cubin=blocks.encode())
 
     def info(payload: bytes) -> Any:
-        local = spilled if payload == b"first" else alone
-        return {"k": SimpleNamespace(registers=40, local_bytes=local, shared_bytes=0)}
+        local = {b"4": spilled, b"3": fewer, b"1": alone}[payload]
+        return {"k": SimpleNamespace(registers=64, local_bytes=local, shared_bytes=0)}
 
     monkeypatch.setattr(toolkit, "compile", compiled)
     monkeypatch.setattr(cubin, "cubin_info", info)
-    assert machine_code("k", "\nKERNEL(128) void k() {}", 90)[0].decode() == kept
+    assert machine_code("k", "\nKERNEL2(256, 4) void k() {}", 90)[0].decode() == kept
     assert len(made) == compilations
 
 
