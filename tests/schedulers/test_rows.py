@@ -84,10 +84,11 @@ def test_rims(columns: int, around: list[int], wanted: tuple[str, int]) -> None:
     assert (plan["scheduler"], plan["vector"]) == wanted
 
 
-def test_blocks_of_one_warp_where_places_cost_much() -> None:
-    plan = plan_of(padded(BF16, 4, [1, 1, 1, 1]), [(32, 256, 56, 56)])
-    assert (plan["vector"], plan["unroll"]) == (2, 16)
-    assert (plan["threads_x"], plan["threads_y"], plan["threads_z"]) == (32, 1, 1)
+def test_many_rows_a_thread_where_places_cost_much() -> None:
+    for width, x, y in ((56, 32, 4), (28, 16, 4), (112, 64, 2)):
+        plan = plan_of(padded(BF16, 4, [1, 1, 1, 1]), [(32, 256, width, width)])
+        assert (plan["vector"], plan["unroll"]) == (2, 8)
+        assert (plan["threads_x"], plan["threads_y"], plan["threads_z"]) == (x, y, 1)
 
 
 def trimmed(
