@@ -45,11 +45,13 @@ Run rows_of(Problem& p) {
   });
 }
 
-int column_results(const Problem& p) {
-  int n = 0;
+// Of 32 bits, for the partial results of one column.
+int column_registers(const Problem& p) {
+  int bytes = 0;
   for (const Value& v : p.refined.values)
-    if (const auto* r = std::get_if<Reduced>(&v.how)) n += r->over == p.columns;
-  return n;
+    if (const auto* r = std::get_if<Reduced>(&v.how); r && r->over == p.columns)
+      bytes += state_bytes(r->op, r->compute);
+  return (bytes + 3) / 4;
 }
 
 // What a block takes of rows, `length` elements of each.
@@ -107,8 +109,8 @@ Tile smaller_tile(const Device& device, const Shape& shape, int64_t length, int 
   constexpr int others = 64, fewest_threads = 128, long_steps = 8;
   Tile t{.min_blocks = 2, .ring = 2, .keeps = false};
   const int64_t vectors = (length + vector - 1) / vector;
-  const bool filled = cluster == most_blocks && results > 1 &&
-                      vectors == int64_t{long_steps} * fewest_threads;
+  const bool filled =
+      cluster == most_blocks && results > 1 && vectors == int64_t{long_steps} * fewest_threads;
   const int steps = filled ? long_steps : 6;
   t.threads_x = static_cast<int>((vectors + steps * warp - 1) / (steps * warp) * warp);
   t.threads = t.threads_x;
@@ -228,7 +230,7 @@ Plan plan_inner_outer(Problem& p, const Hints& hints, const Device& device) {
   if (!wide) vector = 1;
   const bool whole = vector > 1 && hints.divides(p.refined.axes[r.axes.back()].extent, vector);
 
-  const int results = std::max(1, column_results(p));
+  const int results = std::max(1, column_registers(p));
   Tile tile;
   if (vector > 1 && device.cooperative && lies_across(p, hints))
     tile = across_tile(p, hints, device, shape, length, vector);
@@ -258,7 +260,8 @@ Plan plan_inner_outer(Problem& p, const Hints& hints, const Device& device) {
     return {.scheduler = "pieces", .fields = {}};
   // What the second walk would compute again stays in registers where there are enough; one more
   // an element is for what all rows read.
-  const auto kept = static_cast<int64_t>(computed_again(p).size());
+  int64_t kept = 0;
+  for (ValueId v : computed_again(p)) kept += (size_of(p.refined.values[v].dtype) + 3) / 4;
   const int64_t registers = int64_t{tile.unroll} * vector * (results + kept + 1) + other_registers;
   const bool keep =
       tile.keeps && registers * tile.threads * tile.min_blocks <= registers_a_processor;
