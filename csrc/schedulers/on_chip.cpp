@@ -23,6 +23,10 @@ constexpr int row_registers = 64;      // of a thread that holds register_vector
 constexpr int one_block_row = 80 << 10;  // bytes; a block of more has a processor for itself
 // Rows of more bytes, or of more elements, have more blocks than two on a processor.
 constexpr int small_blocks_row = 64 << 10, small_blocks_elements = 20 << 10;
+constexpr int sharing_threads = 512;    // of a block, of those that find in L1 what all rows read:
+constexpr int most_shared = 512 << 10;  // so many bytes,
+constexpr int shared_registers = 8;     // and so many registers for that of a vector
+constexpr int64_t outweighed_part = 64 << 10;  // bytes of a row that lies in a cluster beside more
 constexpr int held_steps = 6, held_threads = 704;  // of a block that keeps what all rows read
 constexpr int held_registers = 48;                 // of a thread, for that
 // The same of floats of 32 bits and more, which lie in registers as they are computed with.
@@ -48,8 +52,11 @@ bool cut(OnChip& o, int64_t vectors, int steps, int threads, int largest) {
   return vectors <= int64_t{o.cluster} * steps * threads;
 }
 
-// Do all rows read more than a row is (a layer norm's weight and bias)?
-bool outweighs(const Shape& shape) { return shape.cached_bytes > shape.staged_bytes; }
+// Do all rows read more than a row is (a layer norm's weight and bias), or as much where it is
+// combined twice?
+bool outweighs(const Shape& shape) {
+  return shape.cached_bytes >= shape.staged_bytes + (shape.phases == 1);
+}
 
 // What the rules below ask of a row.
 struct Asked {
@@ -64,6 +71,11 @@ struct Asked {
   int largest = row.can_copy ? largest_cluster(device) : 1;
   bool whole = row.vector > 1 && !row.skew;  // vectors
   bool crowded = row.shifted_reads > 1;
+  // A long row to be cut, beside more that all rows read.
+  bool outweighed = whole && row.linear && largest > 1 &&
+                    outweighs(shape) && row_bytes > one_block_row;
+  int registers = std::max(row.vector, vector_bytes / 4);  // for a vector that is computed with
+  bool few_cached = row.vector * shape.cached_bytes <= 4 * shared_registers;
   bool simple = shape.operations <= few_operations;
 
   int steps_of(int threads) const {
@@ -119,7 +131,7 @@ std::optional<OnChip> in_registers(const Asked& a, OnChip o) {
   // Combined twice, two blocks, where rows in shared memory would take the place of what all rows
   // read in L1: layer norms of 16,384 elements of float32 go from 94 to 96% of a copy, of 10,000
   // from 92 to 97. A softmax gains nothing.
-  if (a.whole && a.staged == 1 && o.unroll > 4 && o.unroll * a.row.vector <= register_elements &&
+  if (a.whole && a.staged == 1 && o.unroll > 4 && o.unroll * a.registers <= register_elements &&
       (a.shape.phases == 1 || (a.shape.cached_bytes && a.simple))) {
     if (a.shape.phases > 1) o.min_blocks = std::min(2, a.resident(o.threads_x));
     return o;
@@ -146,6 +158,24 @@ std::optional<OnChip> beside_what_all_read(const Asked& a, OnChip o) {
   return std::nullopt;
 }
 
+// Where all rows read as much as a row is, or more, the blocks of a processor read the same parts
+// of that, which stay in L1 where neither rows nor stores take the place. Layer norms on an H100,
+// share of a copy, beside persistent clusters: bfloat16 of 42,000 elements 94% (88),
+// 50,256 95 (89), 131,072 94 (93); float32 of 24,576 98 (94), 65,536 97 (95); longer ones lose 2 to
+// 8%. Of the sum of two tensors, beside blocks of 128 threads and one walk: bfloat16 of 40,960
+// elements 91% (78), 65,536 97 (93), 131,072 95 (84).
+std::optional<OnChip> over_blocks_that_share(const Asked& a, OnChip) {
+  if (!a.outweighed || a.row.busy || a.cached_bytes > most_shared || !a.few_cached)
+    return std::nullopt;
+  OnChip o = a.planned;
+  o.place = Place::Registers;
+  o.min_blocks = a.device.registers_per_processor / (row_registers * sharing_threads);
+  o.once = OnChip::Once::Stores;
+  if (!cut(o, a.row.vectors, register_vectors / a.staged, sharing_threads, a.largest))
+    return std::nullopt;
+  return o;
+}
+
 // The fewer threads a block has, the more of them a processor has, at different points of their
 // rows. Eight of 128 rather than two of 512: softmax of 65,536 elements of bfloat16 99% of a copy
 // (one block of 1024 threads: 94), of 262,144 97 (94), of 32,768 of float32 99 (96), of 32,768 of
@@ -165,22 +195,12 @@ std::optional<OnChip> over_small_blocks(const Asked& a, OnChip) {
   return std::nullopt;
 }
 
-// Where all rows read more than a row is (a layer norm's weight and bias), the blocks are
-// persistent and keep that in registers, or L2 would have to deliver three times the bytes of the
-// rows. One block of so many threads that it holds the row would wait when it combines: on an H200
-// layer norms go from 78 to 92% of a copy (262,144 elements of bfloat16), 84 to 88 (50,256), 87 to
-// 90 (65,536 of float32).
-//
-// A block of a cluster of 4 that holds floats of 32 bits is taken as two of half the threads, of
-// which one loads while the other waits for its cluster: on an H100 layer norms go from 92 to 95%
-// of a copy (65,536 elements) and 88 to 94 (50,000). Clusters of 16 lose a quarter; so do those of
-// 4 with halves.
+// Where all rows read more than L1 holds, persistent blocks keep it in registers, or L2 would have
+// to deliver three times the bytes of the rows. One block of so many threads that it holds the row
+// would wait when it combines: on an H200 layer norms of 262,144 elements of bfloat16 go from 78 to
+// 92% of a copy.
 std::optional<OnChip> over_persistent_cluster(const Asked& a, OnChip) {
-  const bool one_block =
-      a.row_bytes > a.per_block && a.steps_of(most_threads) * a.staged <= register_vectors;
-  if (!a.whole || !a.row.linear || a.largest == 1 || !outweighs(a.shape) ||
-      a.row_bytes <= one_block_row || one_block)
-    return std::nullopt;
+  if (!a.outweighed || a.row.busy || a.cached_bytes <= most_shared) return std::nullopt;
   OnChip o = a.planned;
   o.place = Place::Shared;
   o.ring = 2;
@@ -196,11 +216,21 @@ std::optional<OnChip> over_persistent_cluster(const Asked& a, OnChip) {
   if (held > (wide ? wide_held_registers : held_registers) ||
       bytes > a.device.shared_per_block - 8 * 1024)
     return std::nullopt;
-  if (wide && o.cluster == 4 && a.largest > 4) {
-    o.cluster = 8;
-    o.threads_x /= 2;
-    o.min_blocks = 2;
-  }
+  return o;
+}
+
+// Where registers hold neither the row nor what all read, or each walk computes much: parts in
+// shared memory, read once before the last walk. Layer norms of bfloat16 with weights of float32
+// on an H100, beside one block a row: 50,256 elements 88% (76), 65,536 95 (85); behind a gelu 45%
+// (38).
+std::optional<OnChip> over_blocks_with_parts(const Asked& a, OnChip o) {
+  if (!a.outweighed) return std::nullopt;
+  const int64_t most = std::min(outweighed_part, a.per_block);
+  for (o.cluster = 2; o.cluster < a.largest && a.row_bytes / o.cluster > most;) o.cluster *= 2;
+  if (a.row_bytes / o.cluster > a.per_block) return std::nullopt;
+  o.place = Place::Shared;
+  o.once = OnChip::Once::Stores;
+  o.waits = true;
   return o;
 }
 
@@ -260,8 +290,10 @@ std::optional<OnChip> in_shared_memory(const Asked& a, OnChip o) {
 std::optional<OnChip> in_registers_of_many(const Asked& a, OnChip o) {
   if (o.unroll * a.staged <= register_vectors) return o;
   // Odd rows are cut over a cluster where there is one: few kernels serve them all.
-  if (a.row.vector == 1 || (a.row.skew && a.largest > 1) ||
-      a.steps_of(most_threads) * a.staged > register_vectors)
+  // Two numbers of 64 bits are as many registers as four of 32, and take more to compute with.
+  const int most = a.row.vector * 4 < vector_bytes ? register_vectors / 2 : register_vectors;
+  if (a.row.vector == 1 || (a.whole && !a.few_cached) || (a.row.skew && a.largest > 1) ||
+      a.steps_of(most_threads) * a.staged > most)
     return std::nullopt;
   o.threads_x = most_threads;
   o.unroll = a.steps_of(most_threads);
@@ -298,9 +330,9 @@ OnChip on_chip(const Device& device, const Shape& shape, const WalkedRow& row,
   for (const auto rule : {where_instructions_decide, only_reduced})
     if (const auto o = rule(a, planned)) return *o;
   const OnChip wider = by_more_threads(a, planned);
-  for (const auto rule : {over_small_blocks, in_registers, beside_what_all_read,
-                          over_persistent_cluster, divided_over_cluster, in_shared_memory,
-                          in_registers_of_many})
+  for (const auto rule : {over_blocks_that_share, over_small_blocks, in_registers,
+                          beside_what_all_read, over_persistent_cluster, over_blocks_with_parts,
+                          divided_over_cluster, in_shared_memory, in_registers_of_many})
     if (const auto o = rule(a, wider)) return *o;
   return in_parts(a, wider);
 }

@@ -1,0 +1,192 @@
+"""Normalizations of wide rows beside weights that all rows read: where a row and its weights lie,
+that their kernels spill nothing, and their values on the host executor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fuser import DataType, FusionDefinition, _core
+from fuser.ops import as_dtype
+from fuser.runtime.toolchain import machine_code
+from tests.reducing import REGISTERS, SHARED, dense, kernels_for, plan_for
+
+F16, BF16, F32, F64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
+
+
+class Norm:
+    """(f(x...) - mean) * rstd * weight + bias of [rows, length], and what may follow."""
+
+    def __init__(self, kind: str, length: int, dtype: torch.dtype, weights: torch.dtype) -> None:
+        self.kind, self.length, self.dtype, self.weights = kind, length, dtype, weights
+        self.fd = FusionDefinition()
+        self.shapes: list[tuple[int, ...]] = []
+        self.dtypes: list[torch.dtype] = []
+        ops = self.fd.ops
+        self.wide = DataType.Double if dtype == F64 else DataType.Float
+        x = self._rows()
+        if kind == "sum":
+            x = x + self._rows()
+        elif kind == "bias":
+            x = x + self._per_column()
+        elif kind == "gelu":
+            x = ops.gelu(x)
+        var, mean = ops.var_mean(x, [1], 0, True)
+        y = (x - mean) * ops.rsqrt(var + 1e-5)
+        y = y * self._per_column() + self._per_column()
+        if kind == "scaled":
+            y = y * self._per_column()
+        elif kind == "softmax":
+            y = ops.softmax(y, 1)
+        self.fd.add_output(ops.cast(y, as_dtype(dtype)))
+
+    def _input(self, rank: int, dtype: torch.dtype) -> Any:
+        self.shapes.append((4096, self.length)[-rank:])
+        self.dtypes.append(dtype)
+        x = self.fd.define_tensor([-1] * rank, dtype=as_dtype(dtype))
+        return self.fd.ops.cast(x, self.wide)
+
+    def _rows(self) -> Any:
+        return self._input(2, self.dtype)
+
+    def _per_column(self) -> Any:
+        return self.fd.ops.broadcast(self._input(1, self.weights), [True, False])
+
+    def kernels(self, arch: int) -> list[dict[str, Any]]:
+        return kernels_for(self.fd, self.shapes, arch, text=True, strides=map_dense(self.shapes))
+
+    def plan(self, arch: int = 90) -> dict[str, Any]:
+        (kernel,) = self.kernels(arch)
+        return kernel["plan"]
+
+    def inputs(self, rows: int) -> list[Tensor]:
+        generator = torch.Generator().manual_seed(0)
+        return [
+            torch.randn((rows, *shape[1:]) if len(shape) == 2 else shape, generator=generator).to(d)
+            for shape, d in zip(self.shapes, self.dtypes, strict=True)
+        ]
+
+    def exact(self, inputs: list[Tensor]) -> Tensor:
+        x, *rest = (t.double() for t in inputs)
+        if self.kind in ("sum", "bias"):
+            x = x + rest.pop(0)
+        elif self.kind == "gelu":
+            x = torch.nn.functional.gelu(x)
+        y = torch.nn.functional.layer_norm(x, x.shape[-1:], rest[0], rest[1], 1e-5)
+        return (
+            y * rest[2] if self.kind == "scaled" else y.softmax(1) if self.kind == "softmax" else y
+        )
+
+
+def map_dense(shapes: list[tuple[int, ...]]) -> list[list[int]]:
+    return [dense(shape) for shape in shapes]
+
+
+def test_blocks_of_a_processor_share_what_outweighs_the_rows() -> None:
+    """Weight and bias of a wide layer norm stay in L1 beside two blocks with rows in registers; not
+    so the weight alone of an RMS norm.
+    """
+    for length, dtype, cluster in (
+        *((42_000, BF16, 2), (50_256, BF16, 2), (65_536, BF16, 2), (131_072, BF16, 4)),
+        *((24_576, F32, 2), (50_256, F32, 4), (65_536, F32, 4)),
+    ):
+        plan = plan_for("layer_norm", (4096, length), dtype)
+        assert (plan["place"], plan["threads_x"], plan["unroll"]) == (REGISTERS, 512, 8)
+        assert (plan["cluster"], plan["min_blocks"], plan["ring"]) == (cluster, 2, 0)
+        assert (plan["once"], plan["single_pass"]) == (8, 0)
+        assert plan_for("layer_norm", (4096, length), dtype, 80)["cluster"] == 1, "no clusters"
+        assert plan_for("rms_norm", (4096, length), dtype)["threads_x"] == 128
+    plan = Norm("sum", 65_536, BF16, BF16).plan()
+    assert (plan["place"], plan["threads_x"], plan["unroll"]) == (REGISTERS, 512, 4)
+    assert (plan["cluster"], plan["min_blocks"], plan["single_pass"]) == (4, 2, 0)
+
+
+def test_persistent_blocks_keep_what_l1_does_not_hold() -> None:
+    device = _core.known_device(90)
+    resident = dict(zip((2, 4, 8, 16), device.resident_clusters, strict=True))
+    for length, dtype, cluster, threads, steps in (
+        *((196_608, BF16, 8, 704, 6), (262_144, BF16, 8, 704, 6)),
+        *((131_072, F32, 8, 512, 8), (262_144, F32, 16, 512, 8)),
+    ):
+        plan = plan_for("layer_norm", (4096, length), dtype)
+        assert (plan["ring"], plan["cluster"], plan["place"]) == (2, cluster, SHARED)
+        assert (plan["threads_x"], plan["unroll"], plan["min_blocks"]) == (threads, steps, 1)
+        assert plan["blocks"] == resident[cluster] * cluster
+        assert plan["single_pass"] == 0
+        assert plan_for("rms_norm", (4096, length), dtype)["ring"] == 0
+    assert plan_for("layer_norm", (4096, 262_144), BF16, 80)["ring"] == 0, "no clusters"
+
+
+@pytest.mark.parametrize(
+    ("kind", "length", "weights", "cluster"),
+    [
+        ("plain", 50_256, F32, 2),
+        ("plain", 131_072, F32, 4),
+        ("scaled", 65_536, BF16, 2),
+        ("gelu", 50_256, BF16, 2),
+        ("gelu", 262_144, BF16, 8),
+    ],
+)
+def test_rows_beside_what_registers_do_not_hold_lie_in_shared_memory(
+    kind: str, length: int, weights: torch.dtype, cluster: int
+) -> None:
+    """Much that all rows read, or much to compute in each walk: then they are walked once less."""
+    plan = Norm(kind, length, BF16, weights).plan()
+    assert (plan["place"], plan["cluster"], plan["ring"]) == (SHARED, cluster, 0)
+    assert plan["single_pass"] == 1
+
+
+KINDS = ("plain", "sum", "bias", "gelu", "scaled", "softmax")
+
+
+@pytest.mark.parametrize("arch", [80, 90, 120])
+@pytest.mark.parametrize(
+    ("length", "dtype", "weights"),
+    [(50_256, BF16, BF16), (50_256, BF16, F32), (65_536, F32, F32), (12_288, F64, F64)],
+    ids=str,
+)
+def test_wide_norms_spill_nothing(
+    length: int, dtype: torch.dtype, weights: torch.dtype, arch: int
+) -> None:
+    for kind in KINDS:
+        for kernel in Norm(kind, length, dtype, weights).kernels(arch):
+            text = kernel["cuda"]
+            _, registers, local_bytes, _ = machine_code(text.name, text.text, arch)
+            assert local_bytes == 0, f"{kind}: {local_bytes} bytes, {registers} registers"
+            assert registers * text.threads <= 65536
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("length", "dtype", "weights", "tolerance"),
+    [
+        (42_000, BF16, BF16, 2**-8),
+        (50_256, BF16, F32, 2**-8),
+        (42_008, F16, F16, 2**-10),
+        (24_580, F32, F32, 2e-6),
+        (12_290, F64, F64, 1e-14),
+    ],
+    ids=str,
+)
+def test_wide_norms_on_the_host_executor(
+    kind: str,
+    length: int,
+    dtype: torch.dtype,
+    weights: torch.dtype,
+    tolerance: float,
+    set_option: Callable[[str, object], None],
+) -> None:
+    """Each element within `tolerance` of float64, relative to the largest of its row."""
+    set_option("FUSER_HOST_ARCH", 90)
+    set_option("FUSER_HOST_DEBUG", int(kind in ("sum", "scaled")))  # slow
+    norm = Norm(kind, length, dtype, weights)
+    inputs = norm.inputs(66)  # blocks for all processors, else rows are cut
+    (result,) = norm.fd.execute(inputs)
+    exact = norm.exact(inputs)
+    error = (result.double() - exact).abs() / exact.abs().amax(1, keepdim=True)
+    assert error.max() <= tolerance
