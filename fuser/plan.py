@@ -46,7 +46,7 @@ class Plan(Mapping[str, Any]):
         single_pass         1: fewer walks over a row: a variance by Welford, a softmax online
         cluster             blocks that share a row
         blocks, min_blocks  of a grid that does not grow with the tensors, or 0; those that are
-                            resident on a processor at least
+                            resident on a processor at least, fewer where the code would spill
         finish              columns that a block merges at once at the end
         backward            1: the first blocks take the last elements
     """

@@ -30,18 +30,17 @@ void bind_store(py::module_& m) {
 
   py::class_<Binary>(m, "Binary", "A compiled kernel as bytes, with what was measured of it.")
       .def(py::init([](BinaryKind kind, int registers, int local_bytes, int shared_bytes,
-                       int replans, std::string name, std::string payload) {
-             return Binary{kind,    registers,       local_bytes,       shared_bytes,
-                           replans, std::move(name), std::move(payload)};
+                       std::string name, std::string payload) {
+             return Binary{kind,         registers,       local_bytes,
+                           shared_bytes, std::move(name), std::move(payload)};
            }),
            py::kw_only(), py::arg("kind") = BinaryKind::Cubin, py::arg("registers") = 0,
-           py::arg("local_bytes") = 0, py::arg("shared_bytes") = 0, py::arg("replans") = 0,
-           py::arg("name") = "", py::arg("payload"))
+           py::arg("local_bytes") = 0, py::arg("shared_bytes") = 0, py::arg("name") = "",
+           py::arg("payload"))
       .def_readonly("kind", &Binary::kind)
       .def_readonly("registers", &Binary::registers, "Per thread.")
       .def_readonly("local_bytes", &Binary::local_bytes, "Per thread: spills and stack.")
       .def_readonly("shared_bytes", &Binary::shared_bytes, "Per block, static.")
-      .def_readonly("replans", &Binary::replans)
       .def_readonly("name", &Binary::name, "Of the function.")
       .def_property_readonly("payload", [](const Binary& b) { return py::bytes(b.payload); })
       .def("__eq__", [](const Binary& a, const Binary& b) { return a == b; }, py::is_operator());

@@ -12,7 +12,7 @@ static_assert(std::endian::native == std::endian::little,
               "the header is written as it lies in memory");
 
 constexpr std::array<char, 8> kMagic = {'f', 'u', 's', 'e', 'r', 'b', 'i', 'n'};
-constexpr uint32_t kFormat = 2;
+constexpr uint32_t kFormat = 3;
 
 struct Header {
   std::array<char, 8> magic;
@@ -22,11 +22,11 @@ struct Header {
   int32_t registers;
   int32_t local_bytes;
   int32_t shared_bytes;
-  int32_t replans;
-  uint64_t name_bytes, payload_bytes;
+  uint32_t name_bytes;
+  uint64_t payload_bytes;
 };
 constexpr size_t kSealed = offsetof(Header, kind);
-static_assert(sizeof(Header) == 80 && kSealed == 44, "the format on disk has no padding");
+static_assert(sizeof(Header) == 72 && kSealed == 44, "the format on disk has no padding");
 
 Digest digest_of(const Digest& key, std::string_view bytes) {
   return sha256_of_parts(
@@ -43,8 +43,7 @@ std::string seal(const Digest& key, const Binary& binary) {
                    binary.registers,
                    binary.local_bytes,
                    binary.shared_bytes,
-                   binary.replans,
-                   binary.name.size(),
+                   uint32_t(binary.name.size()),
                    binary.payload.size()};
   std::string bytes(sizeof header, '\0');
   std::memcpy(bytes.data(), &header, sizeof header);
@@ -80,7 +79,6 @@ std::optional<Binary> unseal(const Digest& key, std::string_view bytes, std::str
                 .registers = header.registers,
                 .local_bytes = header.local_bytes,
                 .shared_bytes = header.shared_bytes,
-                .replans = header.replans,
                 .name = std::string(rest.substr(0, header.name_bytes)),
                 .payload = std::string(rest.substr(header.name_bytes))};
 }

@@ -21,7 +21,6 @@ struct Binary {
   int registers = 0;     // per thread, the largest over the kernels of the payload
   int local_bytes = 0;   // per thread: spills and stack
   int shared_bytes = 0;  // per block, static
-  int replans = 0;       // how often the plan was made smaller until nothing spilled
   std::string name;      // of the function
   std::string payload;
 

@@ -12,7 +12,6 @@ BINARY = _core.Binary(
     registers=40,
     local_bytes=16,
     shared_bytes=2048,
-    replans=1,
     name="gelu_0123abcd",
     payload=b"\x00\xffcode" * 50,
 )
@@ -32,14 +31,14 @@ def get(entry: Path) -> object:
 
 def test_layout(entry: Path) -> None:
     data = entry.read_bytes()
-    assert data.startswith(b"fuserbin\x02\x00\x00\x00")
-    assert len(data) == 80 + len(BINARY.name) + len(BINARY.payload)
+    assert data.startswith(b"fuserbin\x03\x00\x00\x00")
+    assert len(data) == 72 + len(BINARY.name) + len(BINARY.payload)
     assert data.endswith(BINARY.payload)
 
 
 def test_round_trip_keeps_every_field(entry: Path) -> None:
     assert get(entry) == BINARY
-    for field in ("kind", "registers", "local_bytes", "shared_bytes", "replans", "payload"):
+    for field in ("kind", "registers", "local_bytes", "shared_bytes", "payload"):
         assert getattr(get(entry), field) == getattr(BINARY, field)
 
 

@@ -27,7 +27,7 @@ def key(number: int) -> bytes:
     return _core.sha256(number.to_bytes(8, "little"))
 
 
-def binary(number: int, size: int = 920) -> object:
+def binary(number: int, size: int = 928) -> object:
     """A kernel of 1000 bytes on disk."""
     return _core.Binary(registers=number, payload=number.to_bytes(8, "little") * (size // 8))
 
