@@ -14,7 +14,7 @@ from torch import Tensor
 from fuser import DataType, FusionDefinition, _core
 from fuser.ops import as_dtype
 from fuser.runtime.toolchain import machine_code
-from tests.reducing import REGISTERS, SHARED, dense, kernels_for, plan_for
+from tests.reducing import REGISTERS, RELOAD, SHARED, dense, kernels_for, plan_for
 
 F16, BF16, F32, F64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
 
@@ -141,6 +141,17 @@ def test_rows_beside_what_registers_do_not_hold_lie_in_shared_memory(
     assert plan["single_pass"] == 1
 
 
+def test_a_row_in_shared_memory_has_a_processor_for_itself() -> None:
+    """Without clusters, where registers do not hold it beside its weights, or at all."""
+    plan = Norm("plain", 50_256, BF16, F32).plan(80)
+    assert (plan["place"], plan["cluster"], plan["threads_x"]) == (SHARED, 1, 1024)
+    assert plan["single_pass"] == 1
+    for name in ("softmax", "rms_norm"):
+        assert plan_for(name, (4096, 65_536), BF16, 80)["place"] == REGISTERS
+        assert plan_for(name, (4096, 72_000), BF16, 80)["place"] == SHARED
+        assert plan_for(name, (4096, 90_000), BF16, 80)["place"] == RELOAD
+
+
 KINDS = ("plain", "sum", "bias", "gelu", "scaled", "softmax")
 
 
@@ -163,18 +174,20 @@ def test_wide_norms_spill_nothing(
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
-    ("length", "dtype", "weights", "tolerance"),
+    ("arch", "length", "dtype", "weights", "tolerance"),
     [
-        (42_000, BF16, BF16, 2**-8),
-        (50_256, BF16, F32, 2**-8),
-        (42_008, F16, F16, 2**-10),
-        (24_580, F32, F32, 2e-6),
-        (12_290, F64, F64, 1e-14),
+        (90, 42_000, BF16, BF16, 2**-8),
+        (90, 50_256, BF16, F32, 2**-8),
+        (90, 42_008, F16, F16, 2**-10),
+        (90, 24_580, F32, F32, 2e-6),
+        (90, 12_290, F64, F64, 1e-14),
+        (80, 50_256, BF16, F32, 2**-8),
     ],
     ids=str,
 )
 def test_wide_norms_on_the_host_executor(
     kind: str,
+    arch: int,
     length: int,
     dtype: torch.dtype,
     weights: torch.dtype,
@@ -182,7 +195,7 @@ def test_wide_norms_on_the_host_executor(
     set_option: Callable[[str, object], None],
 ) -> None:
     """Each element within `tolerance` of float64, relative to the largest of its row."""
-    set_option("FUSER_HOST_ARCH", 90)
+    set_option("FUSER_HOST_ARCH", arch)
     set_option("FUSER_HOST_DEBUG", int(kind in ("sum", "scaled")))  # slow
     norm = Norm(kind, length, dtype, weights)
     inputs = norm.inputs(66)  # blocks for all processors, else rows are cut
