@@ -55,11 +55,8 @@ bool cut(OnChip& o, int64_t vectors, int steps, int threads, int largest) {
   return vectors <= int64_t{o.cluster} * steps * threads;
 }
 
-// Do all rows read more than a row is (a layer norm's weight and bias), or as much where it is
-// combined twice?
-bool outweighs(const Shape& shape) {
-  return shape.cached_bytes >= shape.staged_bytes + (shape.phases == 1);
-}
+// Do all rows read more than a row is (a layer norm's weight and bias)?
+bool outweighs(const Shape& shape) { return shape.cached_bytes > shape.staged_bytes; }
 
 // What the rules below ask of a row.
 struct Asked {
@@ -74,9 +71,10 @@ struct Asked {
   int largest = row.can_copy ? largest_cluster(device) : 1;
   bool whole = row.vector > 1 && !row.skew;  // vectors
   bool crowded = row.shifted_reads > 1;
-  // A long row to be cut, beside more that all rows read.
-  bool outweighed = whole && row.linear && largest > 1 &&
-                    outweighs(shape) && row_bytes > one_block_row;
+  // A long row to be cut, beside more that all rows read, or as much where it is combined twice.
+  bool outweighed = whole && row.linear && largest > 1 && row_bytes > one_block_row &&
+                    (outweighs(shape) ||
+                     (shape.phases > 1 && shape.cached_bytes == shape.staged_bytes));
   int registers = std::max(row.vector, vector_bytes / 4);  // for a vector that is computed with
   bool few_cached = row.vector * shape.cached_bytes <= 4 * shared_registers;
   bool simple = shape.operations <= few_operations;
@@ -185,7 +183,7 @@ std::optional<OnChip> over_blocks_that_share(const Asked& a, OnChip) {
 // bfloat16 99 (97, two blocks with the row in shared memory); RMS norms of these gain 1 to 2%. On
 // an H100 rows of 28,672 to 38,000 elements of bfloat16, and of 19,000 of float32, gain 1 to 3%.
 std::optional<OnChip> over_small_blocks(const Asked& a, OnChip) {
-  if (!a.whole || !a.row.linear || a.largest == 1 || outweighs(a.shape) ||
+  if (!a.whole || !a.row.linear || a.largest == 1 || a.outweighed || outweighs(a.shape) ||
       (a.row_bytes <= small_blocks_row && a.row.vectors * a.row.vector <= small_blocks_elements))
     return std::nullopt;
   OnChip o = a.planned;
