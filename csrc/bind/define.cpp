@@ -300,9 +300,8 @@ void bind_reductions(py::module_& m) {
       [](const BuilderRef& builder, const std::string& op, const TensorHandle& arg,
          const std::vector<int64_t>& dims, bool identity) {
         const Tensor* t = argument(builder, arg, "reduction");
-        return TensorHandle{builder,
-                            reduce_in_turn(*builder, reduction_op(op), t, dims, identity,
-                                           user_line())};
+        return TensorHandle{
+            builder, reduce_in_turn(*builder, reduction_op(op), t, dims, identity, user_line())};
       },
       py::arg("builder"), py::arg("op"), py::arg("arg"), py::arg("dims"), py::arg("identity"));
   m.def("result", on_tensor<result, int>("result", "of"), py::arg("builder"), py::arg("of"),

@@ -96,9 +96,8 @@ struct Printer : ExprPrinter {
   template <class Access>
   std::string part(const Access& s) const {
     const Array& a = kernel.arrays[s.array];
-    return s.width == a.extent
-               ? a.name
-               : text("part<", s.width, ">(", a.name, ", ", index(s.element), ")");
+    return s.width == a.extent ? a.name
+                               : text("part<", s.width, ">(", a.name, ", ", index(s.element), ")");
   }
 
   template <class Access>
@@ -106,8 +105,8 @@ struct Printer : ExprPrinter {
     const std::string at = address(s.buffer, s.offset);
     const Guard g = guard(s);
     if constexpr (stores<Access>)
-      line(text("store", g.form, s.once ? "<true>" : "", "(", at, ", ", part(s), g.arguments,
-                ");"));
+      line(
+          text("store", g.form, s.once ? "<true>" : "", "(", at, ", ", part(s), g.arguments, ");"));
     else
       line(text("load", g.form, "(", part(s), ", ", at, g.arguments, ");"));
   }

@@ -146,8 +146,8 @@ const Tensor* reduce_in_turn(Fusion& fusion, ReduceOp op, const Tensor* arg,
   const bool may = wanted.size() > 1 && wanted.size() == dims.size() && row(op).operands == 1 &&
                    *wanted.begin() >= 0 && *wanted.rbegin() < arg->rank();
   const std::vector<int64_t> first = may ? dims_of_statistics(arg) : std::vector<int64_t>{};
-  const bool inside = std::all_of(first.begin(), first.end(),
-                                  [&](int64_t d) { return wanted.contains(d); });
+  const bool inside =
+      std::all_of(first.begin(), first.end(), [&](int64_t d) { return wanted.contains(d); });
   if (first.empty() || !inside || first.size() == wanted.size())
     return reduce(fusion, op, arg, dims, identity, std::move(location));
   std::vector<int64_t> rest;

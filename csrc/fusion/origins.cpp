@@ -393,8 +393,7 @@ Graph make_graph(const Fusion& fusion) {
               .factors = {}};
   for (const Tensor& t : fusion.tensors) {
     graph.same[t.id] = &t;
-    graph.reduces[t.id] =
-        std::holds_alternative<Reduction>(t.definition) && !graph.parts[t.id];
+    graph.reduces[t.id] = std::holds_alternative<Reduction>(t.definition) && !graph.parts[t.id];
     for (const Tensor* a : operands(t))
       graph.reduces[t.id] = graph.reduces[t.id] || graph.reduces[a->id];
     graph.waits[t.id] = graph.reduces[t.id] || std::holds_alternative<Library>(t.definition);

@@ -185,7 +185,7 @@ struct Verifier {
   }
 
   template <class Access>  // Load or Write
-  void access(const Access& s, bool Buffer::* allowed, const char* verb) {
+  void access(const Access& s, bool Buffer::*allowed, const char* verb) {
     const Array& array = array_at(s.array);
     FUSER_ASSERT(s.buffer >= 0 && s.buffer < static_cast<int>(kernel.buffers.size()), here(),
                  "buffer ", s.buffer, " of ", kernel.buffers.size());

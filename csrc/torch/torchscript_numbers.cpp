@@ -242,8 +242,8 @@ void gather_numbers(Block* block, AliasDb& aliases) {
     if (!computes && (!n->blocks().empty() || n->hasSideEffects())) all.emplace_back();
     if (!computes) continue;
     const std::vector<Value*> read = read_by(n);
-    const bool changes = std::any_of(read.begin(), read.end(),
-                                     [&](Value* v) { return aliases.hasWriters(v); });
+    const bool changes =
+        std::any_of(read.begin(), read.end(), [&](Value* v) { return aliases.hasWriters(v); });
     if (!changes) all.back().add(n);
   }
   for (Together& here : all) {

@@ -310,8 +310,8 @@ void split_biases(Block* block, const ScriptRules& rules) {
     Graph& graph = *block->owningGraph();
     WithInsertPoint at(n->next());
     Value* const behind = graph.insertConstant(static_cast<int64_t>(*weight->dim()) - 2);
-    Node* const add = graph.insertNode(
-        graph.create(script_symbols().add_bias, {result, n->input(2), behind}));
+    Node* const add =
+        graph.insertNode(graph.create(script_symbols().add_bias, {result, n->input(2), behind}));
     result->replaceAllUsesAfterNodeWith(add, add->output()->copyMetadata(result));
     n->replaceInput(2, graph.insertConstant(c10::IValue()));
     n->input(2)->node()->moveBefore(n);
