@@ -45,13 +45,13 @@ Run rows_of(Problem& p) {
   });
 }
 
-// Of 32 bits, for the partial results of one column.
-int column_registers(const Problem& p) {
+// Of the partial results of one column.
+int column_bytes(const Problem& p) {
   int bytes = 0;
   for (const Value& v : p.refined.values)
     if (const auto* r = std::get_if<Reduced>(&v.how); r && r->over == p.columns)
       bytes += state_bytes(r->op, r->compute);
-  return (bytes + 3) / 4;
+  return bytes;
 }
 
 // What a block takes of rows, `length` elements of each.
@@ -131,15 +131,13 @@ struct ElementBytes {
 };
 
 ElementBytes bytes_of_element(Problem& p, const Shape& shape) {
-  ElementBytes b{.row = shape.staged_bytes};
+  ElementBytes b{.row = shape.staged_bytes, .columns = column_bytes(p)};
   for (size_t i : accesses_across(p, {}))
     if (!p.accesses[i].store) b.row -= size_of(p.accesses[i].dtype);
   std::set<std::pair<ReduceOp, DType>> kinds;
   for (const Value& v : p.refined.values)
     if (const auto* r = std::get_if<Reduced>(&v.how); r && r->over == p.columns) {
-      const int bytes = state_bytes(r->op, r->compute);
-      b.columns += bytes;
-      if (kinds.emplace(r->op, r->compute).second) b.slots += bytes;
+      if (kinds.emplace(r->op, r->compute).second) b.slots += state_bytes(r->op, r->compute);
     }
   return b;
 }
@@ -230,7 +228,8 @@ Plan plan_inner_outer(Problem& p, const Hints& hints, const Device& device) {
   if (!wide) vector = 1;
   const bool whole = vector > 1 && hints.divides(p.refined.axes[r.axes.back()].extent, vector);
 
-  const int results = std::max(1, column_registers(p));
+  // Registers of the partial results of one column.
+  const int results = std::max(1, (column_bytes(p) + 3) / 4);
   Tile tile;
   if (vector > 1 && device.cooperative && lies_across(p, hints))
     tile = across_tile(p, hints, device, shape, length, vector);

@@ -26,16 +26,16 @@ constexpr int small_blocks_row = 64 << 10, small_blocks_elements = 20 << 10;
 constexpr int sharing_threads = 512;    // of a block, of those that find in L1 what all rows read:
 constexpr int most_shared = 512 << 10;  // so many bytes,
 constexpr int shared_registers = 8;     // and so many registers for that of a vector
-// Bytes of a row beside more, in shared memory of a block, and the threads that walk them: these
-// may take many registers and leave some for a second block.
-constexpr int64_t outweighed_part = 64 << 10;
+constexpr int64_t outweighed_part = 64 << 10;  // bytes of a block, of a row beside more
+// Of a block that has a part of a row in shared memory: they may take many registers and leave some
+// for a second block.
 constexpr int parted_threads = 256;
 constexpr int held_steps = 6, held_threads = 704;  // of a block that keeps what all rows read
 constexpr int held_registers = 48;                 // of a thread, for that
 // The same of floats of 32 bits and more, which lie in registers as they are computed with.
 constexpr int wide_held_steps = 8, wide_held_threads = 512, wide_held_registers = 64;
-constexpr int divided_row = 64 << 10;   // bytes, from which rows with divided coordinates are cut
-constexpr int divided_part = 40 << 10;  // bytes of a block, of these
+constexpr int divided_row = 64 << 10;  // bytes, from which rows with divided coordinates are cut
+constexpr int64_t divided_part = 40 << 10;  // bytes of a block, of these
 
 // Blocks of a cluster. Those of 16 need as many processors side by side, as whole GPUs for data
 // centers have them: half as much of a row in each block then leaves room for a second one.
@@ -84,6 +84,23 @@ struct Asked {
   }
   int resident(int threads) const { return device.threads_per_processor / threads; }
 };
+
+// The row in registers of a cluster whose blocks have so many threads; false where it is too long.
+bool cut_into_registers(const Asked& a, OnChip& o, int threads) {
+  o.place = Place::Registers;
+  o.min_blocks = a.device.registers_per_processor / (row_registers * threads);
+  return cut(o, a.row.vectors, register_vectors / a.staged, threads, a.largest);
+}
+
+// The row in shared memory of the smallest cluster whose blocks have no more than `most` bytes of
+// it; false where no cluster leaves each of two blocks room for its part.
+bool cut_into_shared(const Asked& a, OnChip& o, int64_t most) {
+  most = std::min(most, a.per_block);
+  for (o.cluster = 2; o.cluster < a.largest && a.row_bytes / o.cluster > most;) o.cluster *= 2;
+  o.place = Place::Shared;
+  o.threads_x = parted_threads;
+  return a.row_bytes / o.cluster <= a.per_block;
+}
 
 // The rules, in the order in which they are asked: each gives the row its place, or none. `o`: who
 // walks it so far.
@@ -169,11 +186,8 @@ std::optional<OnChip> over_blocks_that_share(const Asked& a, OnChip) {
   if (!a.outweighed || a.row.busy || a.cached_bytes > most_shared || !a.few_cached)
     return std::nullopt;
   OnChip o = a.planned;
-  o.place = Place::Registers;
-  o.min_blocks = a.device.registers_per_processor / (row_registers * sharing_threads);
   o.once = OnChip::Once::Stores;
-  if (!cut(o, a.row.vectors, register_vectors / a.staged, sharing_threads, a.largest))
-    return std::nullopt;
+  if (!cut_into_registers(a, o, sharing_threads)) return std::nullopt;
   return o;
 }
 
@@ -187,12 +201,9 @@ std::optional<OnChip> over_small_blocks(const Asked& a, OnChip) {
       (a.row_bytes <= small_blocks_row && a.row.vectors * a.row.vector <= small_blocks_elements))
     return std::nullopt;
   OnChip o = a.planned;
-  o.place = Place::Registers;
   o.waits = true;
-  for (int threads = fewest_threads; threads <= most_threads / 2; threads *= 2) {
-    o.min_blocks = a.device.registers_per_processor / (row_registers * threads);
-    if (cut(o, a.row.vectors, register_vectors / a.staged, threads, a.largest)) return o;
-  }
+  for (int threads = fewest_threads; threads <= most_threads / 2; threads *= 2)
+    if (cut_into_registers(a, o, threads)) return o;
   return std::nullopt;
 }
 
@@ -225,12 +236,7 @@ std::optional<OnChip> over_persistent_cluster(const Asked& a, OnChip) {
 // on an H100, beside one block a row: 50,256 elements 91% (76), 65,536 93 (85); of a sum of two
 // tensors 93%, where 512 threads leave one block room for its registers 62; behind a gelu 51 (38).
 std::optional<OnChip> over_blocks_with_parts(const Asked& a, OnChip o) {
-  if (!a.outweighed) return std::nullopt;
-  const int64_t most = std::min(outweighed_part, a.per_block);
-  for (o.cluster = 2; o.cluster < a.largest && a.row_bytes / o.cluster > most;) o.cluster *= 2;
-  if (a.row_bytes / o.cluster > a.per_block) return std::nullopt;
-  o.place = Place::Shared;
-  o.threads_x = parted_threads;
+  if (!a.outweighed || !cut_into_shared(a, o, outweighed_part)) return std::nullopt;
   o.once = OnChip::Once::Stores;
   o.waits = true;
   return o;
@@ -241,13 +247,8 @@ std::optional<OnChip> over_blocks_with_parts(const Asked& a, OnChip o) {
 // to 90% of a copy (2048 rows of 80 KB) and 75 to 77 (512 of them), of float32 from 82 to 89.
 std::optional<OnChip> divided_over_cluster(const Asked& a, OnChip o) {
   if (!a.whole || a.row.linear || a.staged != 1 || !a.row.can_copy || a.largest == 1 ||
-      a.row_bytes <= divided_row)
+      a.row_bytes <= divided_row || !cut_into_shared(a, o, divided_part))
     return std::nullopt;
-  for (o.cluster = 2; o.cluster < a.largest && a.row_bytes / o.cluster > divided_part;)
-    o.cluster *= 2;
-  if (a.row_bytes / o.cluster > a.per_block) return std::nullopt;
-  o.place = Place::Shared;
-  o.threads_x = 256;
   return o;
 }
 
@@ -291,9 +292,9 @@ std::optional<OnChip> in_shared_memory(const Asked& a, OnChip o) {
 
 std::optional<OnChip> in_registers_of_many(const Asked& a, OnChip o) {
   if (o.unroll * a.staged <= register_vectors) return o;
-  // Odd rows are cut over a cluster where there is one: few kernels serve them all.
   // Two numbers of 64 bits are as many registers as four of 32, and take more to compute with.
   const int most = a.row.vector * 4 < vector_bytes ? register_vectors / 2 : register_vectors;
+  // Odd rows are cut over a cluster where there is one: few kernels serve them all.
   if (a.row.vector == 1 || (a.whole && !a.few_cached) || (a.row.skew && a.largest > 1) ||
       a.steps_of(most_threads) * a.staged > most)
     return std::nullopt;
