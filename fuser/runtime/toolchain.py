@@ -16,7 +16,7 @@ __all__ = ["Toolchain", "install", "machine_code"]
 
 # How a kernel begins: threads of a block, and blocks to be resident on a processor, or none where
 # the text leaves their number to the compiler.
-_BOUNDS = re.compile(r"\nKERNEL2?\((\d+)(?:, (\d+))?\)")
+_BOUNDS = r"\nKERNEL2?\((\d+)(?:, (\d+))?\)"
 _REGISTERS, _REGISTER_STEP = 1 << 16, 8  # of a processor; a thread gets a multiple of the latter
 # What a kernel became: payload, registers per thread, local bytes per thread, static shared bytes.
 Built = tuple[bytes, int, int, int]
@@ -98,8 +98,8 @@ def fewer_blocks(text: str, registers: int, local_bytes: int, resident: bool) ->
     """How many resident blocks to try for code of so many registers and local bytes a thread, the
     most first: those whose registers hold what was spilled, then one.
     """
-    bounds = _BOUNDS.search(text)
-    if not local_bytes or not bounds:
+    bounds = re.search(_BOUNDS, text) if local_bytes else None
+    if not bounds:
         return []
     threads, blocks = int(bounds[1]), int(bounds[2] or 0)
     if not blocks:

@@ -14,7 +14,7 @@ from torch import Tensor
 from fuser import DataType, FusionDefinition, _core
 from fuser.ops import as_dtype
 from fuser.runtime.toolchain import machine_code
-from tests.reducing import REGISTERS, RELOAD, SHARED, dense, kernels_for, plan_for
+from tests.reducing import REGISTERS, RELOAD, SHARED, kernels_for, plan_for
 
 F16, BF16, F32, F64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
 
@@ -58,7 +58,7 @@ class Norm:
         return self.fd.ops.broadcast(self._input(1, self.weights), [True, False])
 
     def kernels(self, arch: int) -> list[dict[str, Any]]:
-        return kernels_for(self.fd, self.shapes, arch, text=True, strides=map_dense(self.shapes))
+        return kernels_for(self.fd, self.shapes, arch, text=True)
 
     def plan(self, arch: int = 90) -> dict[str, Any]:
         (kernel,) = self.kernels(arch)
@@ -78,13 +78,9 @@ class Norm:
         elif self.kind == "gelu":
             x = torch.nn.functional.gelu(x)
         y = torch.nn.functional.layer_norm(x, x.shape[-1:], rest[0], rest[1], 1e-5)
-        return (
-            y * rest[2] if self.kind == "scaled" else y.softmax(1) if self.kind == "softmax" else y
-        )
-
-
-def map_dense(shapes: list[tuple[int, ...]]) -> list[list[int]]:
-    return [dense(shape) for shape in shapes]
+        if self.kind == "softmax":
+            return y.softmax(1)
+        return y * rest[2] if self.kind == "scaled" else y
 
 
 def test_blocks_of_a_processor_share_what_outweighs_the_rows() -> None:
