@@ -34,7 +34,7 @@ constexpr int least_registers = 32;   // of a thread, beside its columns and wha
 constexpr int of_loaded_vectors = 8;  // and their alignment (float32 RMS norm: 56 bytes spilled)
 constexpr int other_registers = 40;   // of a thread, beside those for each of its elements
 constexpr int registers_a_processor = 1 << 16;
-constexpr int least_used = 85;  // percent of processors that clusters of twice the size have
+constexpr int least_used = 85;  // percent of processors
 constexpr int most_blocks = 8;  // of a cluster that shares a row
 // That cross shared memory: a block that has one more than others takes longer.
 constexpr int tiles_of_block = 4;
@@ -57,6 +57,7 @@ int column_bytes(const Problem& p) {
 // What a block takes of rows, `length` elements of each.
 struct Tile {
   int threads_x = 1, threads = 1, unroll = 1;
+  int cluster = 1;     // blocks that share a row
   int min_blocks = 1;  // resident on a processor
   int ring = 0;        // rows on their way to shared memory; 0: none
   bool keeps = true;   // may it have registers for what the second walk would compute again?
@@ -98,6 +99,73 @@ Tile tile_of(const Device& device, const Shape& shape, int64_t length, int vecto
   return t;
 }
 
+// Do clusters of so many blocks leave few processors idle?
+bool uses_most(const Device& device, int cluster) {
+  return resident_clusters(device, cluster) * cluster * 100 >= device.processors * least_used;
+}
+
+// A block's part of a row in three steps, or in two where fewer threads idle then.
+Tile part_of_row(int64_t vectors) {
+  Tile t{.keeps = false};
+  for (int steps : {3, 2}) {
+    const int threads = static_cast<int>((vectors + steps * warp - 1) / (steps * warp) * warp);
+    if (steps < 3 && threads * steps >= t.threads * t.unroll) break;
+    t.threads = t.threads_x = threads;
+    t.unroll = steps;
+  }
+  return t;
+}
+
+// Rows as memory brings them: the blocks of a processor work on about as many bytes as it reads in
+// a microsecond, and the next two rows are on their way. With more at once there are more partial
+// results of the columns to write and to merge, and what is on its way gets in its own way; with
+// fewer, a row's sums and its cluster's barrier take longer than the next row. On an H100, 24 to 34
+// KB at once with three rows in the ring, against 40 to 72 with two: layer norm backward of 12,288
+// elements of bfloat16 goes from 92 to 95% of a copy, of 20,000 from 89 to 95, of 24,576 from 93 to
+// 98, of 65,536 from 88 to 91, of 16,384 float32 from 92 to 99; RMS norm backward of 8,192 from 94
+// to 98, of 32,768 from 91 to 98. To keep what the second walk computes again cost up to 6%.
+Tile paced_tile(const Device& device, const Shape& shape, int64_t length, int vector, int results) {
+  constexpr int64_t least = 23 * 1024, most = 34 * 1024;  // bytes of a processor, at once, where
+  constexpr int64_t paced_by = 25'400'000'000;            // memory brings it so many a second
+  // A block alone on its processor has nothing else to do while a cluster of four or more meets.
+  constexpr int64_t least_alone = 30 * 1024;
+  constexpr int beside_columns = 64, fewest_threads = 96, fewest_of_processor = 192;
+  const int64_t pace = std::max(paced_by, device.bandwidth / device.processors);
+  const int64_t row = length * shape.staged_bytes;
+  Tile none;
+  if (!device.clusters || vector == 1 || !row) return none;
+  // Rows at once on most_blocks processors; the most first. Small clusters before larger ones, but
+  // blocks of large ones that are alone last.
+  for (int rows = most_blocks; rows >= 1; --rows) {
+    const int64_t at_once = row * rows / most_blocks;
+    if (at_once * paced_by > most * pace) continue;
+    if (at_once * paced_by < least * pace) break;
+    for (int cluster : {1, 2, 8, 4}) {
+      Tile t = part_of_row(((length + cluster - 1) / cluster + vector - 1) / vector);
+      t.cluster = cluster;
+      t.min_blocks = rows * cluster / most_blocks;
+      if (t.min_blocks * most_blocks != rows * cluster || t.min_blocks > 4) continue;
+      const bool alone = t.min_blocks == 1 && cluster > 2;
+      if (alone && at_once * paced_by < least_alone * pace) continue;
+      if (!uses_most(device, cluster)) continue;
+      // In clusters of eight two rows are better then (RMS norm backward of 65,536 elements of
+      // bfloat16: 95% of a copy, with three 92).
+      t.ring = alone && cluster == most_blocks ? 2 : 3;
+      const int64_t part = int64_t{t.unroll} * t.threads * vector * shape.staged_bytes;
+      const int64_t registers = int64_t{t.unroll} * vector * results + beside_columns;
+      const int of_processor = t.threads * t.min_blocks;
+      t.fits = t.threads >= fewest_threads && t.threads <= most_threads &&
+               of_processor >= fewest_of_processor && registers < 256 &&
+               registers * of_processor <= registers_a_processor &&
+               t.ring * part <= std::min<int64_t>(device.shared_per_processor / t.min_blocks,
+                                                  device.shared_per_block) -
+                                    4 * 1024;
+      if (t.fits) return t;
+    }
+  }
+  return none;
+}
+
 // The same row over twice as many blocks of fewer threads, two on a processor: one works while the
 // other waits for its cluster. On an H200 layer norm backward of 65,536 elements of bfloat16 goes
 // from 87 to 89% of a copy, of 50,256 from 80 to 85, of 16,384 from 87 to 93; RMS norm backward of
@@ -107,7 +175,7 @@ Tile tile_of(const Device& device, const Shape& shape, int64_t length, int vecto
 Tile smaller_tile(const Device& device, const Shape& shape, int64_t length, int vector, int results,
                   int cluster) {
   constexpr int others = 64, fewest_threads = 128, long_steps = 8;
-  Tile t{.min_blocks = 2, .ring = 2, .keeps = false};
+  Tile t{.cluster = cluster, .min_blocks = 2, .ring = 2, .keeps = false};
   const int64_t vectors = (length + vector - 1) / vector;
   const bool filled =
       cluster == most_blocks && results > 1 && vectors == int64_t{long_steps} * fewest_threads;
@@ -121,6 +189,26 @@ Tile smaller_tile(const Device& device, const Shape& shape, int64_t length, int 
            registers * t.threads * t.min_blocks <= registers_a_processor &&
            t.ring * row <= device.shared_per_processor / t.min_blocks - 4 * 1024;
   return t;
+}
+
+// The fewest blocks that have room for a row.
+Tile roomy_tile(const Device& device, const Shape& shape, int64_t length, int vector, int results) {
+  const int most = device.clusters && vector > 1 ? most_blocks : 1;
+  int cluster = 1;
+  Tile tile = tile_of(device, shape, length, vector, results);
+  while (!tile.fits && cluster < most) {
+    cluster *= 2;
+    tile = tile_of(device, shape, (length + cluster - 1) / cluster, vector, results);
+  }
+  tile.cluster = cluster;
+  // Where few processors idle then: clusters of four leave more of them over than those of two. A
+  // block that holds a row alone takes no part where its columns leave it registers.
+  const bool full = tile.threads == most_threads && tile.unroll * vector * results > 32;
+  if (!tile.fits || cluster == most || (cluster == 1 && !full)) return tile;
+  const int twice = 2 * cluster;
+  const Tile smaller =
+      smaller_tile(device, shape, (length + twice - 1) / twice, vector, results, twice);
+  return smaller.fits && uses_most(device, twice) ? smaller : tile;
 }
 
 // Bytes that an element of a row takes where a tile lies across the rows.
@@ -235,26 +323,9 @@ Plan plan_inner_outer(Problem& p, const Hints& hints, const Device& device) {
     tile = across_tile(p, hints, device, shape, length, vector);
   if (!tile.fits && copies_across(p, hints)) return {.scheduler = "pieces", .fields = {}};
 
-  // The fewest blocks that have room for a row.
-  const int most = device.clusters && vector > 1 && !tile.fits ? most_blocks : 1;
-  int cluster = 1;
-  if (!tile.fits) tile = tile_of(device, shape, length, vector, results);
-  while (!tile.fits && cluster < most) {
-    cluster *= 2;
-    tile = tile_of(device, shape, (length + cluster - 1) / cluster, vector, results);
-  }
-  // Where few processors idle then: clusters of four leave more of them over than those of two. A
-  // block that holds a row alone takes no part where its columns leave it registers.
-  const bool full = tile.threads == most_threads && tile.unroll * vector * results > 32;
-  if (tile.fits && (cluster > 1 || full) && cluster < most) {
-    const int twice = 2 * cluster, used = resident_clusters(device, twice) * twice;
-    const Tile smaller =
-        smaller_tile(device, shape, (length + twice - 1) / twice, vector, results, twice);
-    if (smaller.fits && used * 100 >= device.processors * least_used) {
-      tile = smaller;
-      cluster = twice;
-    }
-  }
+  if (!tile.fits && device.cooperative) tile = paced_tile(device, shape, length, vector, results);
+  if (!tile.fits) tile = roomy_tile(device, shape, length, vector, results);
+  const int cluster = tile.cluster;
   if (hints.pieces != Pieces::None && (!device.cooperative || !tile.fits))
     return {.scheduler = "pieces", .fields = {}};
   // What the second walk would compute again stays in registers where there are enough; one more

@@ -51,7 +51,7 @@ FAMILIES = {
     "long_backward": Family(
         "norm_backward", (4096, 65_536), holds=("grid_barrier", "copy_async", "collect_cluster")
     ),
-    "shared_backward": Family("norm_backward", (4096, 20_000), holds=("collect_cluster<Sum, 16>",)),
+    "shared_backward": Family("norm_backward", (4096, 20_000), holds=("collect_cluster<Sum, 40>",)),
     "short_backward": Family("norm_backward", (4096, 768), holds=("grid_barrier",)),
     "odd_backward": Family("norm_backward", (4096, 999), holds=("grid_barrier",)),
     "batch_norm": Family("batch_norm", (256, 16, 128, 128), F32, ("last_block",)),

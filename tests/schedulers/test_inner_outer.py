@@ -21,6 +21,21 @@ ARCHS = [70, 80, 90, 100]
 LENGTHS = [32, 33, 64, 100, 768, 1024, 1023, 4096, 5120, 8192]
 
 
+def h100() -> _core.Device:
+    device = _core.known_device(90)
+    device.bandwidth = 3_352_000_000_000
+    device.resident_clusters = [66, 30, 15, 7]
+    return device
+
+
+def plan_on(length: int, dtype: torch.dtype, device: _core.Device) -> dict[str, int]:
+    """Of 4096 rows of that length."""
+    program = PROGRAMS["norm_backward"]
+    inputs = [(list(s), dense(s), 0) for s in program.shapes(4096, length)]
+    (kernel,) = _core.plan_testing.plans(program.definition(dtype)._builder, inputs, device)
+    return kernel["plan"]
+
+
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("dtype", [F32, BF16], ids=str)
 @pytest.mark.parametrize("name", ["norm_backward", "centered"])
@@ -34,13 +49,14 @@ def test_what_holds_of_every_plan(name: str, dtype: torch.dtype, arch: int) -> N
         assert plan["scheduler"] == "inner_outer"
         threads = plan["threads_x"] * plan["threads_y"]
         assert threads == cuda.threads
-        assert 256 <= threads <= 1024
-        assert plan["threads_x"] * plan["unroll"] * plan["vector"] >= length
+        assert 256 <= threads * plan["min_blocks"] <= 1024
+        assert plan["cluster"] * plan["threads_x"] * plan["unroll"] * plan["vector"] >= length
         assert threads % plan["finish"] == 0
         # All blocks are resident at once, or the grid's barrier would never open.
         assert cuda.cooperative
-        assert plan["blocks"] == device.processors * plan["min_blocks"]
-        assert plan["cluster"] == 1
+        clusters = [device.processors, *device.resident_clusters]
+        resident = clusters[plan["cluster"].bit_length() - 1] * plan["cluster"]
+        assert plan["blocks"] == resident * plan["min_blocks"]
         assert plan["min_blocks"] * threads <= device.threads_per_processor
         assert plan["min_blocks"] * cuda.shared_bytes <= device.shared_per_processor
         assert cuda.shared_bytes <= device.shared_per_block
@@ -93,7 +109,8 @@ def test_long_rows_are_cut_over_a_cluster(dtype: torch.dtype, arch: int) -> None
         assert plan["blocks"] % plan["cluster"] == 0
         held = device.processors * plan["min_blocks"]
         assert plan["blocks"] <= held, "all of them are resident at once"
-        assert plan["min_blocks"] * cuda.threads * 128 <= device.registers_per_processor
+        registers = 64 + plan["unroll"] * plan["vector"] * 2  # of a thread, for two sums a column
+        assert plan["min_blocks"] * cuda.threads * registers <= device.registers_per_processor
         assert cuda.threads % plan["finish"] == 0
         assert plan["cluster"] > 1
         steps_a_row.append(plan["cluster"] * plan["threads_x"] * plan["unroll"])
@@ -101,38 +118,79 @@ def test_long_rows_are_cut_over_a_cluster(dtype: torch.dtype, arch: int) -> None
 
 
 def test_as_many_clusters_as_the_device_holds() -> None:
-    program, device = PROGRAMS["norm_backward"], _core.known_device(90)
-    inputs = [(list(s), dense(s), 0) for s in program.shapes(4096, 65_536)]
+    device = _core.known_device(90)
     for dtype, place, cluster in ((BF16, 1, 4), (F32, 2, 8)):
-        builder = program.definition(dtype)._builder
         for clusters in (7, 11):
             held = [0] * 4
             held[place] = clusters
             device.resident_clusters = held
-            (kernel,) = _core.plan_testing.plans(builder, inputs, device)
-            plan = kernel["plan"]
+            plan = plan_on(65_536, dtype, device)
             assert (plan["cluster"], plan["blocks"]) == (cluster, cluster * clusters)
 
 
 def test_smaller_blocks_share_a_processor() -> None:
     """They wait for their clusters in turn; not where clusters of that size leave many idle."""
-    plan = plan_for("norm_backward", (4096, 20_000), BF16)
-    assert (plan["cluster"], plan["threads_x"], plan["min_blocks"]) == (4, 128, 2)
-    plan = plan_for("norm_backward", (4096, 16_384), BF16)
-    assert (plan["cluster"], plan["threads_x"], plan["unroll"]) == (2, 192, 6)
-    program, device = PROGRAMS["norm_backward"], _core.known_device(90)
-    builder = program.definition(BF16)._builder
+    device = _core.known_device(90)
     for length, clusters, chosen in (
+        (16_384, 15, (2, 192, 6, 2)),
         (65_536, 12, (4, 512, 4, 1)),
         (65_536, 15, (8, 128, 8, 2)),  # eight steps fill it
         (57_000, 15, (8, 160, 6, 2)),
-        (49_152, 15, (8, 128, 6, 2)),
     ):
-        inputs = [(list(s), dense(s), 0) for s in program.shapes(4096, length)]
         device.resident_clusters = [66, 30, clusters, 7]
-        (kernel,) = _core.plan_testing.plans(builder, inputs, device)
+        plan = plan_on(length, BF16, device)
         fields = ("cluster", "threads_x", "unroll", "min_blocks")
-        assert tuple(kernel["plan"][k] for k in fields) == chosen
+        assert tuple(plan[k] for k in fields) == chosen
+
+
+def at_once(plan: dict[str, int], dtype: torch.dtype) -> int:
+    """Bytes of rows, of two tensors, that the blocks of a processor work on."""
+    elements = plan["threads_x"] * plan["threads_y"] * plan["unroll"] * plan["vector"]
+    return plan["min_blocks"] * elements * 2 * dtype.itemsize
+
+
+@pytest.mark.parametrize(
+    ("dtype", "length", "chosen"),
+    [
+        (BF16, 6_144, (1, 1, 256, 3, 3)),
+        (BF16, 8_192, (1, 1, 512, 2, 3)),
+        (BF16, 10_240, (4, 3, 160, 2, 3)),  # of a cluster of 2 too little, of one block too much
+        (BF16, 12_288, (2, 1, 256, 3, 3)),
+        (BF16, 16_384, (2, 1, 512, 2, 3)),
+        (BF16, 32_768, (8, 2, 256, 2, 3)),  # rather than a block of 4 that waits alone
+        (BF16, 65_536, (8, 1, 512, 2, 2)),
+        (F32, 4_096, (1, 1, 512, 2, 3)),
+        (F32, 12_288, (8, 2, 128, 3, 3)),
+    ],
+    ids=str,
+)
+def test_rows_come_as_memory_brings_them(
+    dtype: torch.dtype, length: int, chosen: tuple[int, ...]
+) -> None:
+    plan = plan_on(length, dtype, h100())
+    fields = ("cluster", "min_blocks", "threads_x", "unroll", "ring")
+    assert tuple(plan[k] for k in fields) == chosen
+    assert 23 * 1024 <= at_once(plan, dtype) <= 34 * 1024
+    assert plan["ring"] * at_once(plan, dtype) < h100().shared_per_processor
+
+
+def test_more_bandwidth_takes_more_at_once() -> None:
+    fast, slow = h100(), h100()
+    fast.bandwidth = fast.bandwidth * 14 // 10
+    slow.bandwidth //= 4  # rows take a processor as long as there
+    for length in (10_240, 12_288, 20_480, 24_576):
+        plan = plan_on(length, BF16, h100())
+        assert plan_on(length, BF16, slow) == plan
+        faster = plan_on(length, BF16, fast)
+        assert at_once(faster, BF16) > at_once(plan, BF16)
+        assert faster["ring"] * at_once(faster, BF16) < fast.shared_per_processor
+
+
+def test_clusters_that_leave_many_processors_idle_bring_no_rows() -> None:
+    few = h100()
+    few.resident_clusters = [66, 30, 12, 3]
+    assert plan_on(20_480, BF16, h100())["cluster"] == 8
+    assert plan_on(20_480, BF16, few)["cluster"] == 4
 
 
 def test_rows_that_are_too_long_take_several_kernels() -> None:
