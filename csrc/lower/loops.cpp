@@ -305,9 +305,10 @@ struct Builder {
     std::vector<Expr> conditions;
     const auto add = [&](const Pred& in) {
       for (const Pred::Bound& b : in.bounds) {
+        if (b.coord->has(Symbol::Loaded)) return false;  // its axes are those of what was read
         if (!(axes_of({b.coord}) >> inner & 1)) continue;
         const auto axes = static_cast<int>(problem.refined.axes.size());
-        if (b.coord->has(Symbol::Loaded) || !linear(exprs(), import(b.coord), axes)) return false;
+        if (!linear(exprs(), import(b.coord), axes)) return false;
         for (const auto& [lo, hi] : {std::pair{b.lo, Expr()}, {Expr(), b.hi}})
           if (lo || hi)
             if (Expr side = within(kernel, {{{.coord = b.coord, .lo = lo, .hi = hi}}}, {});

@@ -132,3 +132,34 @@ def test_a_class_that_is_ignored_is_no_index(set_option: Callable[[str, object],
     target = torch.tensor([0, -100, 3, -100, 2])
     (got,) = fd.execute([X, target])
     torch.testing.assert_close(got, torch.nn.functional.cross_entropy(X, target))
+
+
+@pytest.mark.parametrize("width", [65, 129, 257, 66])
+@pytest.mark.parametrize("op", ["cat", "pad", "roll", "stack"])
+def test_an_index_into_what_has_boundaries(op: str, width: int) -> None:
+    """Which side of a boundary an element that was looked up lies on differs within a vector, also
+    where rows of an odd length are read by vectors.
+    """
+    joined: dict[str, tuple[Callable[..., Tensor], Callable[..., torch.Tensor]]] = {
+        "cat": (lambda o, x, y: o.cat([x, y], 0), lambda x, y: torch.cat([x, y])),
+        "pad": (lambda o, x, y: o.pad(x, [0, 0, 1, 2]), lambda x, y: padded(x)),
+        "roll": (lambda o, x, y: o.roll(x, [1], [0]), lambda x, y: x.roll(1, 0)),
+        "stack": (
+            lambda o, x, y: o.reshape(o.stack([x, y], 0), [8, width]),
+            lambda x, y: torch.stack([x, y]).view(8, width),
+        ),
+    }
+    ours, theirs = joined[op]
+    x, y = torch.randn(4, width), torch.randn(4, width)
+    expected = theirs(x, y)
+    i = torch.randint(0, expected.shape[0], (width, width))
+    fd = FusionDefinition()
+    given = [fd.define_tensor(shape=[-1, width]) for _ in range(2)]
+    places = fd.define_tensor(shape=[-1, width], dtype=torch.int64)
+    fd.add_output(fd.ops.take_along_axis(ours(fd.ops, *given), places, 0))
+    (got,) = fd.execute([x, y, i])
+    assert torch.equal(got, torch.take_along_dim(expected, i, 0))
+
+
+def padded(x: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.pad(x, [0, 0, 1, 2])
