@@ -170,13 +170,12 @@ CuStream current_stream(int device) {
   return stream;
 }
 
-namespace {
-
-// Fake tensors and other wrappers in Python say that they are on a device, but have no memory
-// there.
-bool is_wrapper(const at::Tensor& t) { return t.key_set().has(c10::DispatchKey::Python); }
-
-}  // namespace
+bool is_wrapper(const at::Tensor& t) {
+  using enum c10::DispatchKey;
+  constexpr c10::DispatchKeySet wrapping(
+      {Python, FuncTorchBatched, FuncTorchGradWrapper, Functionalize});
+  return t.key_set().has_any(wrapping);
+}
 
 bool has_memory(const at::Tensor& t) {
   return (t.is_cpu() || t.is_cuda()) && t.layout() == c10::kStrided && t.has_storage() &&
@@ -192,7 +191,7 @@ at::Tensor resolved(const at::Tensor& t) {
 
 TensorView view_of(const at::Tensor& t, size_t position) {
   FUSER_CHECK(has_memory(t), User, "argument-tensor", "execute(): argument ", position, " is a ",
-              is_wrapper(t) ? "tensor of a Python subclass" : t.toString(),
+              is_wrapper(t) ? "tensor of a Python subclass or of torch.func" : t.toString(),
               "; expected a strided CPU or CUDA tensor with memory\n  hint: pass .to_dense(), or a "
               "real tensor in place"
               " of a fake or meta one");

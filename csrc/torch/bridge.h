@@ -23,6 +23,10 @@ struct TorchArguments {
   }
 };
 
+// Is it one of Python's subclasses that see each op, a fake tensor for one, or of torch.func? They
+// say that they are on a device, but have no memory there.
+bool is_wrapper(const at::Tensor& tensor);
+
 // Is it a strided tensor in memory of a CPU or of CUDA? Sparse, nested, fake and meta tensors are
 // not, and neither are those of torch.func's transforms.
 bool has_memory(const at::Tensor& tensor);

@@ -9,6 +9,9 @@
 #include <torch/csrc/jit/passes/pass_manager.h>
 #include <torch/csrc/jit/runtime/profiling_record.h>
 
+#include <mutex>
+#include <unordered_map>
+
 #include "torch/torchscript_python.h"
 
 namespace py = pybind11;
@@ -22,11 +25,37 @@ using torch::jit::Value;
 // fuser.adapters.torchscript; leaked, as scripts may run until the process ends.
 PyObject* adapter = nullptr;
 
-// The FusionDefinition that an executor is of. Both are used until the process ends, without the
-// interpreter's lock, and so never freed; the map is only looked at under it.
+// The FusionDefinition that an executor is of, and the executor: what groups use, without the
+// interpreter's lock. The map is only looked at under it.
 std::unordered_map<const TorchExecutor*, py::handle>& definitions() {
   static auto* map = new std::unordered_map<const TorchExecutor*, py::handle>;
   return *map;
+}
+
+// Of groups that are gone, which may go where taking the interpreter's lock could wait for ever.
+struct Released {
+  std::mutex mutex;
+  std::vector<const TorchExecutor*> executors;
+};
+
+Released& released() {
+  static auto* const it = new Released;
+  return *it;
+}
+
+// Under the interpreter's lock.
+void free_released() {
+  std::vector<const TorchExecutor*> executors;
+  {
+    const std::lock_guard<std::mutex> lock(released().mutex);
+    executors.swap(released().executors);
+  }
+  for (const TorchExecutor* executor : executors)
+    if (const auto found = definitions().find(executor); found != definitions().end()) {
+      const py::handle definition = found->second;
+      definitions().erase(found);
+      definition.dec_ref();
+    }
 }
 
 py::object to_python(const c10::IValue& v) {
@@ -119,12 +148,17 @@ Specialization write_definition(const Graph& graph, const std::vector<ArgumentRo
          made[1].cast<std::vector<std::pair<int, std::optional<int64_t>>>>())
       out.outputs.push_back(
           {.result = result, .value = value ? c10::IValue(*value) : c10::IValue(at::Tensor())});
-    executor.release();
-    definitions()[out.executor] = definition.inc_ref();
+    free_released();
+    definitions()[out.executor] = py::make_tuple(definition, executor).release();
     return out;
   } catch (const py::error_already_set& error) {
     throw std::runtime_error(message_of(error));
   }
+}
+
+void release_definitions(const std::vector<const TorchExecutor*>& executors) {
+  const std::lock_guard<std::mutex> lock(released().mutex);
+  released().executors.insert(released().executors.end(), executors.begin(), executors.end());
 }
 
 bool report_fallback(const Graph& graph, const TorchExecutor* executor,
@@ -134,9 +168,9 @@ bool report_fallback(const Graph& graph, const TorchExecutor* executor,
   const py::gil_scoped_acquire gil;
   try {
     const auto found = definitions().find(executor);
-    const py::object definition = found == definitions().end()
-                                      ? py::none()
-                                      : py::reinterpret_borrow<py::object>(found->second);
+    py::object definition = py::none();
+    if (found != definitions().end())
+      definition = py::reinterpret_borrow<py::tuple>(found->second)[0];
     return py::handle(adapter)
         .attr("report_fallback")(graph.toString(false), definition, to_python(roles),
                                  to_python(arguments), error)

@@ -76,7 +76,8 @@ bool unwraps(const torch::jit::Node* node);
 // May a result be a view of the node's first operand? By the schema.
 bool may_alias(const torch::jit::Node* node);
 // Eager gives back what some ops were given where they have nothing to do: a dropout that drops
-// nothing, a cast to the type that it is of. Their schemas do not say so.
+// nothing, a cast to the type that it is of, a sum to the size that it has. Their schemas do not
+// say so. True where that is not known yet.
 bool may_give_back(const torch::jit::Node* node);
 // The values to whose memory that of v may belong, v itself where it is new; not those inside of
 // regions.

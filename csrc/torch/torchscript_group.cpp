@@ -1,13 +1,12 @@
 #include "torch/torchscript_group.h"
 
 #include <ATen/core/grad_mode.h>
+#include <c10/core/DefaultDtype.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
 
 #include <algorithm>
-#include <limits>
-#include <numeric>
-#include <tuple>
 
 #include "base/error.h"
 #include "torch/torchscript.h"
@@ -21,6 +20,8 @@ using torch::jit::Node;
 using torch::jit::Stack;
 using torch::jit::Value;
 
+constexpr size_t most_definitions = 100;  // of a group; eager computes what is of other kinds
+
 bool is_size(int64_t v) { return v > 1 && v < (int64_t{1} << 40); }
 
 ArgumentRole role_of(const Value* v);
@@ -32,7 +33,9 @@ ArgumentRole role_in(const Node* user, size_t place) {
   const auto* schema = user->maybeSchema();
   if (!schema || place >= schema->arguments().size()) return ArgumentRole::Constant;
   const c10::Argument& argument = schema->arguments()[place];
-  const std::string type = argument.real_type()->str();
+  c10::TypePtr real = argument.real_type();
+  if (const auto optional = real->cast<c10::OptionalType>()) real = optional->getElementType();
+  const std::string type = real->str();
   if (type == "Scalar" || type == "number") return ArgumentRole::Number;
   if (type.find("SymInt") != std::string::npos || argument.name() == "size")
     return ArgumentRole::Sizes;
@@ -66,71 +69,29 @@ int64_t bits_of(double v) {
   return bits;
 }
 
-// ---- how tensors lie in memory
-
-// Do the dims lie in their order? Those of one element too, whose strides eager's results take
-// over: at equal strides they stand inside. A dim without a stride tells nothing.
-bool row_major(at::IntArrayRef sizes, at::IntArrayRef strides) {
-  int64_t outer = std::numeric_limits<int64_t>::max();
-  bool of_one = false;
-  for (size_t d = 0; d < sizes.size(); ++d) {
-    if (strides[d] == 0) continue;
-    if (strides[d] > outer || (strides[d] == outer && of_one && sizes[d] != 1)) return false;
-    outer = strides[d];
-    of_one = sizes[d] == 1;
-  }
-  return true;
+bool result_hides_order(const c10::IValue& v) {
+  return v.isTensor() && v.toTensor().defined() && hides_order(v.toTensor().sizes());
 }
 
-bool is_empty(at::IntArrayRef sizes) {
-  return std::find(sizes.begin(), sizes.end(), 0) != sizes.end();
+// Is it what batch_norm keeps for its gradient, which has no elements where nothing is kept?
+bool is_kept(const Value* v) {
+  const auto& uses = v->uses();
+  return !uses.empty() && std::all_of(uses.begin(), uses.end(), [](const torch::jit::Use& use) {
+    if (use.user->kind() != c10::aten::_batch_norm_impl_index_backward) return false;
+    const std::string& name = use.user->schema().arguments()[use.offset].name();
+    return name == "reservedSpace" || name == "save_mean" || name == "save_var_transform";
+  });
 }
 
-// By strides; at equal ones a dim of one element stands inside, where eager's results have it.
-// Expanded dims stand outside of the others where it is not row-major.
-Places places(at::IntArrayRef sizes, at::IntArrayRef strides) {
-  const int64_t rank = static_cast<int64_t>(sizes.size());
-  std::vector<int64_t> outer_first(rank);
-  std::iota(outer_first.begin(), outer_first.end(), 0);
-  const auto expanded = [&](int64_t d) { return sizes[d] != 1 && strides[d] == 0; };
-  const auto key = [&](int64_t d) {
-    return std::make_tuple(!expanded(d), -strides[d], sizes[d] == 1);
-  };
-  if (!row_major(sizes, strides) || std::none_of(outer_first.begin(), outer_first.end(), expanded))
-    std::stable_sort(outer_first.begin(), outer_first.end(),
-                     [&](int64_t a, int64_t b) { return key(a) < key(b); });
-  Places out(rank);
-  for (int64_t i = 0; i < rank; ++i) out[outer_first[i]] = rank - 1 - i;
+std::vector<bool> kept(const Graph& graph) {
+  std::vector<bool> out;
+  for (const Value* v : graph.inputs()) out.push_back(is_kept(v));
   return out;
-}
-
-Arrangement arrangement(at::IntArrayRef sizes, at::IntArrayRef strides) {
-  Arrangement out;
-  for (size_t d = 0; d < sizes.size(); ++d) {
-    out.ones |= int64_t{sizes[d] == 1} << d;
-    out.expanded |= int64_t{sizes[d] != 1 && strides[d] == 0} << d;
-  }
-  if (row_major(sizes, strides)) return out;
-  for (int64_t place : places(sizes, strides)) out.order = out.order << 4 | place;
-  return out;
-}
-
-bool is_without_elements(const c10::IValue& v) {
-  return v.isTensor() && v.toTensor().defined() && v.toTensor().numel() == 0;
 }
 
 bool is_moved(const c10::IValue& v) {
   if (!v.isTensor() || !v.toTensor().defined()) return false;
   return !row_major(v.toTensor().sizes(), v.toTensor().strides());
-}
-
-// Nothing where it was not profiled, or differed.
-std::optional<std::pair<std::vector<int64_t>, std::vector<int64_t>>> profiled(const Value* v) {
-  const auto type = v->type()->cast<c10::TensorType>();
-  const auto sizes = type ? type->sizes().concrete_sizes() : std::nullopt;
-  const auto strides = type ? type->strides().concrete_sizes() : std::nullopt;
-  if (!sizes || !strides) return std::nullopt;
-  return std::make_pair(*sizes, *strides);
 }
 
 std::vector<std::optional<Arrangement>> profiled_inputs(const Graph& graph) {
@@ -155,32 +116,23 @@ std::optional<std::vector<Places>> profiled_outputs(const Graph& graph) {
   std::vector<Places> out;
   for (const Value* v : graph.outputs()) {
     const auto layout = profiled(v);
-    if (is_tensor(v) && (!layout || is_empty(layout->first))) return std::nullopt;
+    if (is_tensor(v) && (!layout || hides_order(layout->first))) return std::nullopt;
     out.push_back(layout ? places(layout->first, layout->second) : Places());
   }
   return out;
 }
 
-// Does any value lie otherwise than row-major? Strides of a value without elements do not tell.
-bool moves(const torch::jit::Block& block) {
-  for (const Node* n : block.nodes()) {
-    if (n->kind() == script_symbols().region && moves(*n->g(script_symbols().body)->block()))
-      return true;
-    for (const torch::jit::Block* inner : n->blocks())
-      if (moves(*inner)) return true;
-    for (const Value* v : n->outputs())
-      if (const auto layout = profiled(v);
-          layout && (is_empty(layout->first) || !row_major(layout->first, layout->second)))
-        return true;
-  }
-  return false;
-}
-
 // ---- signatures
 
-// The kind of a value and, where it chooses the definition, the value itself. `expanded`: also
-// which dims of tensors are.
-void sign(const c10::IValue& v, ArgumentRole role, bool expanded, Signature& out) {
+// What of tensors chooses the definition beside which dims have one element, where not all lie
+// row-major: which dims are expanded, and all sizes of which a part may be one element.
+struct Signed {
+  bool expanded = false, sizes = false;
+};
+constexpr int64_t most_parts = 64;  // of a dim
+
+// The kind of a value and, where it chooses the definition, the value itself.
+void sign(const c10::IValue& v, ArgumentRole role, Signed also, Signature& out) {
   if (v.isTensor()) {
     const at::Tensor& t = v.toTensor();
     if (!t.defined()) {
@@ -192,7 +144,9 @@ void sign(const c10::IValue& v, ArgumentRole role, bool expanded, Signature& out
     out.push_back(static_cast<int64_t>(t.scalar_type()) | t.dim() << 8 | device << 16 |
                   int64_t{lies.order != 0} << 30 | lies.ones << 32);
     if (lies.order) out.push_back(lies.order);
-    if (expanded) out.push_back(lies.expanded);
+    if (also.expanded) out.push_back(lies.expanded);
+    if (also.sizes)
+      for (int64_t n : t.sizes()) out.push_back(std::min(n, most_parts + 1));
   } else if (v.isInt()) {
     const int64_t n = v.toInt();
     const bool of_run = role == ArgumentRole::Number || (role == ArgumentRole::Sizes && is_size(n));
@@ -287,9 +241,18 @@ ScriptGroup::ScriptGroup(std::shared_ptr<Graph> graph)
     : graph_(std::move(graph)),
       unfused_(graph_, "unfused_group"),
       roles_(roles_of(*graph_)),
+      kept_(kept(*graph_)),
       inputs_as_(profiled_inputs(*graph_)),
       outputs_as_(profiled_outputs(*graph_)),
-      moves_(moves(*graph_->block())) {}
+      moves_(moves(*graph_->block())),
+      cuts_(cuts(*graph_->block())) {}
+
+ScriptGroup::~ScriptGroup() {
+  std::vector<const TorchExecutor*> executors;
+  for (const auto& made : all_)
+    if (made->executor) executors.push_back(made->executor);
+  release_definitions(executors);
+}
 
 ArgumentRole ScriptGroup::role(size_t place, bool by_value) const {
   const ArgumentRole role = roles_[place];
@@ -299,12 +262,19 @@ ArgumentRole ScriptGroup::role(size_t place, bool by_value) const {
 Signature ScriptGroup::signature(c10::ArrayRef<c10::IValue> arguments, bool by_value) const {
   // Results do not follow an operand along dims where it is expanded; that shows where others are
   // not row-major.
-  const bool expanded = moves_ || std::any_of(arguments.begin(), arguments.end(), is_moved);
+  const bool moved = moves_ || std::any_of(arguments.begin(), arguments.end(), is_moved);
+  const Signed also{.expanded = moved, .sizes = moved && cuts_};
   Signature out;
-  out.push_back(by_value | expanded << 1);
-  for (size_t i = 0; i < arguments.size(); ++i)
-    sign(arguments[i], role(i, by_value), expanded, out);
+  // Of what integers become by a division or beside a number.
+  const auto floats = static_cast<int64_t>(c10::get_default_dtype_as_scalartype());
+  out.push_back(by_value | moved << 1 | floats << 2);
+  for (size_t i = 0; i < arguments.size(); ++i) sign(arguments[i], role(i, by_value), also, out);
   return out;
+}
+
+size_t ScriptGroup::count() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return all_.size();
 }
 
 const Specialization* ScriptGroup::find(const Signature& signature) {
@@ -321,7 +291,7 @@ const Specialization* ScriptGroup::find(const Signature& signature) {
 // as profiled where arguments lie as they did then. Nothing: eager has to show it once.
 std::optional<std::vector<Places>> ScriptGroup::example_for(const Signature& signature,
                                                             c10::ArrayRef<c10::IValue> arguments) {
-  bool plain = !moves_, as_profiled = outputs_as_.has_value();
+  bool plain = !moves_, as_profiled = outputs_as_.has_value() && !cuts_;
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (!arguments[i].isTensor() || !arguments[i].toTensor().defined()) continue;
     const at::Tensor& t = arguments[i].toTensor();
@@ -351,7 +321,10 @@ const Specialization* ScriptGroup::specialize(const Signature& signature,
 const Specialization* ScriptGroup::keep(Specialization made, bool replace) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const Specialization*& place = specializations_[made.signature];
-  if (place && !replace) return place;
+  if (place && !replace) {
+    release_definitions({made.executor});
+    return place;
+  }
   if (made.executor) ++group_counters().definitions;
   all_.push_back(std::make_unique<const Specialization>(std::move(made)));
   place = all_.back().get();
@@ -409,7 +382,7 @@ void ScriptGroup::run_fused(c10::ArrayRef<c10::IValue> arguments, bool by_value,
   how = find(attempt.key);
   try {
     if (!how) {
-      if (!python_alive()) return;
+      if (!python_alive() || count() >= most_definitions) return;
       const auto results_as = example_for(attempt.key, arguments);
       attempt.shows = !results_as;
       if (attempt.shows) return;
@@ -434,10 +407,15 @@ void ScriptGroup::run_fused(c10::ArrayRef<c10::IValue> arguments, bool by_value,
 
 void ScriptGroup::run(Stack& stack) {
   const size_t count = roles_.size();
-  // Strides of results without elements follow rules of their own, and eager computes nothing.
-  if (const auto given = torch::jit::last(stack, count);
-      std::any_of(given.begin(), given.end(), is_without_elements))
-    return torch::jit::InterpreterState(unfused_).run(stack);
+  const auto given = torch::jit::last(stack, count);
+  bool fuses = !c10::impl::dispatch_mode_enabled();  // a mode, like a wrapper, is to see each op
+  for (size_t i = 0; i < count && fuses; ++i) {
+    const bool tensor = given[i].isTensor() && given[i].toTensor().defined();
+    // Strides of results without elements follow rules of their own, and eager computes nothing.
+    fuses = !tensor ||
+            (!is_wrapper(given[i].toTensor()) && (kept_[i] || given[i].toTensor().numel() != 0));
+  }
+  if (!fuses) return torch::jit::InterpreterState(unfused_).run(stack);
   const auto by = comparison();
   Stack unfused;
   if (by && by->unfused) unfused = copies(torch::jit::last(stack, count));
@@ -470,7 +448,7 @@ void ScriptGroup::run_unfused(Stack& stack, const Attempt& attempt) {
   torch::jit::InterpreterState(unfused_).run(stack);
   if (attempt.shows) {
     const auto results = torch::jit::last(stack, graph_->outputs().size());
-    if (std::any_of(results.begin(), results.end(), is_without_elements)) return;
+    if (std::any_of(results.begin(), results.end(), result_hides_order)) return;
     std::vector<Places> results_as;
     for (const c10::IValue& v : results) {
       const bool tensor = v.isTensor() && v.toTensor().defined();
@@ -522,8 +500,10 @@ struct Expected {
     if (v.isNone()) return optional;
     if (!v.isTensor()) return false;
     const at::Tensor& t = v.toTensor();
-    if (!t.defined() || (gradients && t.requires_grad())) return false;
-    if (!has_memory(t) || has_tangent(t)) return false;
+    if (!t.defined()) return false;
+    // The group runs unfused for a wrapper. The other side of the guard would be profiled with it.
+    if (!is_wrapper(t) && ((gradients && t.requires_grad()) || !has_memory(t) || has_tangent(t)))
+      return false;
     return optional || (t.scalar_type() == dtype && t.device() == device && t.dim() == rank);
   }
 };

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "torch/executor.h"
+#include "torch/torchscript_layout.h"
 
 namespace fuser {
 
@@ -28,21 +29,12 @@ enum class ArgumentRole {
 // The kind of arguments: see sign().
 using Signature = c10::SmallVector<int64_t, 32>;
 
-// How a tensor lies in memory: the place of each of its dims there, 0 the innermost.
-using Places = std::vector<int64_t>;
-
-// Of tensors that lie alike: which dims have one element, which are expanded, and the places of the
-// dims; 0 where they are row-major.
-struct Arrangement {
-  int64_t ones = 0, expanded = 0, order = 0;
-  bool operator==(const Arrangement&) const = default;
-};
-
 // A definition for one kind of arguments.
 struct Specialization {
   Signature signature;
-  bool by_value = false;              // no argument is a number of the run
-  TorchExecutor* executor = nullptr;  // nullptr: there is none, eager computes; never freed
+  bool by_value = false;  // no argument is a number of the run
+  TorchExecutor* executor =
+      nullptr;  // nullptr: there is none, eager computes; freed with its group
   // Of each output of the group: the result that it is; or no tensor at all; or a number.
   struct Output {
     int result = -1;
@@ -70,6 +62,9 @@ void set_comparison(std::shared_ptr<const Comparison> wanted);
 class ScriptGroup {
  public:
   explicit ScriptGroup(std::shared_ptr<torch::jit::Graph> graph);
+  ScriptGroup(const ScriptGroup&) = delete;
+  ScriptGroup& operator=(const ScriptGroup&) = delete;
+  ~ScriptGroup();
   // Takes the arguments from the stack and leaves the results there.
   void run(torch::jit::Stack& stack);
 
@@ -80,6 +75,7 @@ class ScriptGroup {
 
   ArgumentRole role(size_t place, bool by_value) const;
   Signature signature(c10::ArrayRef<c10::IValue> arguments, bool by_value) const;
+  size_t count();  // of definitions
   const Specialization* find(const Signature& signature);
   std::optional<std::vector<Places>> example_for(const Signature& signature,
                                                  c10::ArrayRef<c10::IValue> arguments);
@@ -94,11 +90,13 @@ class ScriptGroup {
   const std::shared_ptr<torch::jit::Graph> graph_;
   const torch::jit::Code unfused_;
   const std::vector<ArgumentRole> roles_;
+  const std::vector<bool> kept_;  // by batch_norm for its gradient: may have no elements
   // As profiled: where it was, how arguments and results lay in memory, and whether any value of
-  // the graph lay otherwise than row-major.
+  // the graph lay otherwise than row-major. And whether nodes take parts of dims.
   const std::vector<std::optional<Arrangement>> inputs_as_;
   const std::optional<std::vector<Places>> outputs_as_;
   const bool moves_;
+  const bool cuts_;
   // The definition cannot be written with numbers of the run; every value chooses one.
   std::atomic<bool> by_value_{false};
   std::atomic<bool> reported_{false};

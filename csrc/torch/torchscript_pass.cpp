@@ -64,32 +64,90 @@ bool is_mutable(const Node* n) {
          is_tensor(n->input(0));
 }
 
-// Ops in place on what an op before them may have given back, or on what it was given: to torch's
-// passes, which go by schemas, these are two tensors.
-std::unordered_set<Node*> writes_to_given_back(const std::shared_ptr<Graph>& graph) {
-  std::vector<Node*> giving, writing;
-  find_nodes(graph->block(), may_give_back, giving);
-  if (giving.empty()) return {};
-  find_nodes(graph->block(), is_mutable, writing);
-  AliasDb aliases(graph);
-  std::unordered_set<Node*> out;
-  for (Node* n : writing)
-    for (Node* g : giving)
-      if (g->isBefore(n) && (aliases.mayAlias(g->output(), n->input(0)) ||
-                             aliases.mayAlias(g->input(0), n->input(0))))
-        out.insert(n);
-  return out;
+// What is perhaps the same tensor under two names that torch's passes, which go by schemas, take
+// for two tensors.
+struct Gift {
+  Node* by;
+  Value *given, *back;
+};
+
+// What ops give back, and what a loop that runs no time does.
+void find_gifts(Block* block, std::vector<Gift>& found) {
+  for (Node* n : block->nodes()) {
+    if (n->kind() == prim::Loop) {
+      for (size_t i = 0; i < n->outputs().size(); ++i)
+        found.push_back({n, n->input(i + 2), n->output(i)});
+    } else if (may_give_back(n)) {
+      for (Value* v : n->inputs())
+        if (is_tensor(v) || is_tensor_list(v)) {
+          found.push_back({n, v, n->output(0)});
+          break;
+        }
+    }
+    for (Block* inner : n->blocks()) find_gifts(inner, found);
+  }
 }
 
-// Is such a tensor still written? Nodes must not change their order then.
-bool gives_back_what_is_written(const std::shared_ptr<Graph>& graph) {
-  return !writes_to_given_back(graph).empty();
+bool share_a_loop(const Node* a, const Node* b) {
+  for (const Node* n = a; n; n = n->owningBlock()->owningNode())
+    if (n->kind() == prim::Loop)
+      for (const Node* m = b; m; m = m->owningBlock()->owningNode())
+        if (m == n) return true;
+  return false;
+}
+
+// Is the memory of v, but for the gift, read where a write `after` it would be seen? Of no node:
+// anywhere. A caller and outer blocks read what they get.
+bool is_read(Value* v, const Gift& gift, const Node* after, AliasDb& aliases) {
+  const auto reads = [&](Value* other) {
+    if (!aliases.mayContainAlias(other, v)) return false;
+    const std::vector<Use>& uses = other->uses();
+    return std::any_of(uses.begin(), uses.end(), [&](const Use& use) {
+      if (use.user == gift.by) return false;
+      return use.user->kind() == prim::Return || !after || after->isBefore(use.user) ||
+             (use.user != after && share_a_loop(use.user, after));
+    });
+  };
+  Graph& graph = *v->owningGraph();
+  for (Value* input : graph.inputs())
+    if (aliases.mayContainAlias(input, v)) return true;
+  std::vector<Node*> nodes;
+  find_nodes(graph.block(), [](const Node*) { return true; }, nodes);
+  return std::any_of(nodes.begin(), nodes.end(), [&](Node* n) {
+    const auto outputs = n->outputs();
+    return std::any_of(outputs.begin(), outputs.end(), reads);
+  });
+}
+
+// Ops in place whose writes show under another name: to those that read it behind them, or, where
+// nodes may change their order, to all that read it.
+std::unordered_set<Node*> writes_to_given_back(const std::shared_ptr<Graph>& graph,
+                                               bool in_any_order) {
+  std::vector<Gift> gifts;
+  std::vector<Node*> writing;
+  find_gifts(graph->block(), gifts);
+  if (gifts.empty()) return {};
+  find_nodes(graph->block(), is_mutable, writing);
+  if (writing.empty()) return {};
+  AliasDb aliases(graph);
+  std::unordered_set<Node*> out;
+  for (const Gift& gift : gifts) {
+    if (aliases.mayContainAlias(gift.given, gift.back)) continue;  // torch's passes know
+    for (Node* n : writing) {
+      if (!gift.by->isBefore(n)) continue;
+      for (auto [written, other] : {std::pair(gift.back, gift.given), {gift.given, gift.back}})
+        if (aliases.mayContainAlias(written, n->input(0)) &&
+            is_read(other, gift, in_any_order ? nullptr : n, aliases))
+          out.insert(n);
+    }
+  }
+  return out;
 }
 
 // x.relu_() can be y = x.relu() where nobody else sees x change; torch's pass finds out.
 void remove_mutation(const std::shared_ptr<Graph>& graph, const ScriptRules& rules) {
   type_results_in_place(graph->block(), rules);
-  const std::unordered_set<Node*> seen = writes_to_given_back(graph);
+  const std::unordered_set<Node*> seen = writes_to_given_back(graph, false);
   RemoveTensorMutation(graph, [&](Node* n) {
     const ScriptOp* op = find_in_place(rules, n);
     return op && keeps_type(*op, n) && !seen.count(n);
@@ -218,7 +276,7 @@ std::shared_ptr<Graph> with_groups(Graph& graph, const ScriptRules& rules) {
   std::shared_ptr<Graph> fused = graph.copy();
   RemoveProfileNodesAndSpecializeTypes(fused);
   remove_mutation(fused, rules);
-  if (gives_back_what_is_written(fused)) return nullptr;
+  if (!writes_to_given_back(fused, true).empty()) return nullptr;
   take_lists_apart(fused->block());
   move_sizes_out(fused->block(), rules);
   split_biases(fused->block(), rules);

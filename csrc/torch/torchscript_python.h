@@ -15,6 +15,10 @@ Specialization write_definition(const torch::jit::Graph& graph,
                                 c10::ArrayRef<c10::IValue> arguments,
                                 const std::vector<Places>& results_as);
 
+// Nobody runs these any more. Does not wait for the interpreter's lock: they are freed when it is
+// held the next time.
+void release_definitions(const std::vector<const TorchExecutor*>& executors);
+
 // Tells the user, once for a group, that eager computes it, with a program that repeats the error
 // on such arguments: of the definition that was written for them, or where there is none
 // (`executor` is nullptr) of the graph. Returns whether the error is to be raised instead

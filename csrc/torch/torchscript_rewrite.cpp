@@ -95,10 +95,18 @@ void ask_an_operand(Node* device, const ScriptRules& rules) {
 
 // ---- views
 
+// Does an op that may give its operand back do so? A dropout of numbers of the run does not mostly.
+bool gives_back(const Node* n) {
+  if (n->kind() == aten::type_as) return true;
+  if (n->kind() != aten::dropout) return false;
+  const auto share = toIValue(n->input(1)), trains = toIValue(n->input(2));
+  return (trains && !trains->toBool()) || (share && share->isDouble() && share->toDouble() == 0);
+}
+
 // Is v the first operand, seen otherwise? A cast makes memory of its own.
 bool is_view(const Value* v) {
   const Node* n = v->node();
-  if ((!may_alias(n) && !may_give_back(n)) || n->inputs().empty()) return false;
+  if ((!may_alias(n) && !gives_back(n)) || n->inputs().empty()) return false;
   const auto of = n->input(0)->type()->cast<TensorType>();
   const auto to = v->type()->cast<TensorType>();
   return of && to && of->scalarType() == to->scalarType();
@@ -230,10 +238,28 @@ void take_dtypes_in(Node* group) {
 }  // namespace
 
 bool may_give_back(const Node* n) {
-  if (n->kind() == aten::type_as) return true;
-  if (n->kind() != aten::dropout) return false;
-  const auto share = toIValue(n->input(1)), trains = toIValue(n->input(2));
-  return (trains && !trains->toBool()) || (share && share->isDouble() && share->toDouble() == 0);
+  switch (n->kind()) {
+    case aten::dropout:
+    case aten::feature_dropout:
+    case aten::alpha_dropout:
+    case aten::feature_alpha_dropout: {
+      const auto share = toIValue(n->input(1)), trains = toIValue(n->input(2));
+      return !trains || !trains->toBool() || !share || !share->isDouble() || share->toDouble() == 0;
+    }
+    case aten::type_as:
+    case aten::sum_to_size:
+    case aten::_grad_sum_to_size:
+    case aten::atleast_1d:
+    case aten::atleast_2d:
+    case aten::atleast_3d:
+    case aten::broadcast_tensors:
+    case aten::meshgrid:
+    case aten::conj_physical:
+    case aten::einsum:
+      return true;
+    default:
+      return false;
+  }
 }
 
 void move_sizes_out(Block* block, const ScriptRules& rules) {

@@ -1,0 +1,282 @@
+"""fuser.adapters.torchscript: where scripts must not be fused, and what chooses a definition."""
+
+from __future__ import annotations
+
+import gc
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fuser import FusionDefinition
+from fuser.adapters import torchscript
+from tests.adapters.script_ops import eager
+from tests.scripts import assert_same, fused, groups
+
+
+@pytest.fixture(autouse=True)
+def _fused() -> Iterator[None]:
+    with fused():
+        yield
+
+
+def compiled(source: str) -> Any:
+    return torch.jit.CompilationUnit(textwrap.dedent(source)).f
+
+
+def counted(name: str, before: dict[str, int]) -> int:
+    return torchscript.counters()[name] - before[name]
+
+
+# ---- two names of one tensor, of which torch's passes do not know
+
+GIVEN_BACK = {
+    "dropout": "torch.dropout(v, p, trains)",
+    "feature_dropout": "torch.feature_dropout(v, p, trains)",
+    "alpha_dropout": "torch.alpha_dropout(v, p, trains)",
+    "dropout-evaluating": "torch.dropout(v, 0.5, False)",
+    "dropout-of-nothing": "torch.dropout(v, 0.0, True)",
+    "sum_to_size": "v.sum_to_size([3, 4])",
+    "atleast_1d": "torch.atleast_1d(v)",
+    "conj_physical": "torch.conj_physical(v)",
+    "einsum": "torch.einsum('ij->ij', [v])",
+    "type_as": "v.type_as(x)",
+}
+
+
+@pytest.mark.parametrize("written", ["z", "v"])
+@pytest.mark.parametrize("op", GIVEN_BACK)
+def test_an_op_in_place_on_what_was_given_back(op: str, written: str) -> None:
+    source = f"""\
+def f(x: Tensor, p: float, trains: bool):
+    v = x * 2
+    z = {GIVEN_BACK[op]}
+    w = z * 3
+    {written} += 1
+    return v * 2, z * 2, w
+"""
+    f, expected = compiled(source), eager(source)
+    x = torch.randn(3, 4)
+    for p, trains in ((0.5, False), (0.5, False), (0.5, False), (0.0, True), (0.5, False)):
+        assert_same(f(x, p, trains), expected(x, p, trains))
+
+
+def test_an_op_in_place_behind_a_dropout_that_is_alone_is_fused() -> None:
+    """Nobody else reads what the dropout was given."""
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.dropout = nn.Dropout(0.5)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.dropout(x * 2)
+            y += x
+            return torch.tanh(y)
+
+    scripted = torch.jit.script(Block().eval())
+    x = torch.randn(3, 4)
+    for _ in range(4):
+        assert_same([scripted(x)], [torch.tanh(x * 2 + x)])
+    assert groups(scripted.graph_for(x)) == 1
+
+
+LOOPS = {
+    "for": """\
+    for i in range(n):
+        v = v + 1
+""",
+    "while": """\
+    i = 0
+    while i < n:
+        v = v + 1
+        i += 1
+""",
+    "tuple": """\
+    carried = (v, v * 3)
+    for i in range(n):
+        carried = (carried[0] + 1, carried[1])
+    v = carried[0]
+""",
+}
+
+
+@pytest.mark.parametrize("written", ["v", "x"])
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_loop_that_runs_no_time(loop: str, written: str) -> None:
+    source = f"""\
+def f(x: Tensor, n: int):
+    v = x
+{LOOPS[loop]}    y = x / 2
+    w = v / 4
+    {written}.mul_(0)
+    return torch.exp(y), torch.exp(w), v
+"""
+    f, expected = compiled(source), eager(source)
+    for n in (2, 2, 2, 0, 1, 0):
+        assert_same(f(torch.ones(2), n), expected(torch.ones(2), n))
+
+
+# ---- wrappers and modes see each op
+
+TANH = "def f(x: Tensor, y: Tensor):\n    return torch.tanh(x * y) * y + 1\n"
+
+
+def tanh_fused() -> tuple[Any, Any, Tensor, Tensor]:
+    f, x, y = compiled(TANH), torch.randn(3, 4), torch.randn(4)
+    for _ in range(3):
+        f(x, y)
+    assert groups(f.graph_for(x, y)) == 1
+    return f, eager(TANH), x, y
+
+
+def test_transforms_of_torch_func_within_each_other() -> None:
+    f, expected, x, y = tanh_fused()
+    grad, jvp = torch.func.grad, torch.func.jvp
+    ways: list[Any] = [
+        lambda h: grad(lambda a: grad(lambda b: h(b, y).sum())(a).sum())(x),
+        lambda h: torch.func.hessian(lambda a: h(a, y).sum())(x),
+        lambda h: jvp(grad(lambda a: h(a, y).sum()), (x,), (torch.ones_like(x),))[1],
+        lambda h: torch.func.vmap(lambda a: h(a, y))(x),
+        lambda h: torch.func.functionalize(lambda a: h(a, y))(x),
+    ]
+    for way in ways:
+        for _ in range(4):
+            torch.testing.assert_close(way(f), way(expected), rtol=1e-5, atol=1e-5)
+    before = torchscript.counters()
+    assert_same([f(x, y)], [expected(x, y)])
+    assert counted("runs", before) == 1, "and it is still fused"
+
+
+def test_a_trace_sees_the_ops() -> None:
+    f, expected, x, y = tanh_fused()
+    traced = make_fx(lambda a: f(a, y))(x)
+    assert_same([traced(x + 1)], [expected(x + 1, y)])
+    seen: list[str] = []
+
+    class Listen(TorchDispatchMode):
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            seen.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    with Listen():
+        f(x, y)
+    assert "aten.tanh.default" in seen
+
+
+# ---- what chooses a definition
+
+
+def test_a_part_of_a_dim_that_gets_a_second_element() -> None:
+    """The order in memory of what it is made of changes then."""
+    source = """\
+def f(x: Tensor):
+    p, q = torch.chunk(x.permute([0, 2, 3, 1]), 2, 2)
+    return torch.exp(p * 2), torch.exp(q * 2)
+"""
+    f, expected = compiled(source), eager(source)
+    sizes = [(3, 4, 5, 2)] * 4 + [(3, 4, 5, n) for n in (3, 4, 2, 40, 100, 101)] * 2
+    for shape in sizes:
+        x = torch.randn(shape)
+        for got, wanted in zip(f(x), expected(x), strict=True):
+            assert got.stride() == wanted.stride(), shape
+            assert_same([got], [wanted])
+    assert groups(f.graph_for(x)) == 1
+
+
+def test_the_default_dtype() -> None:
+    source = "def f(x: Tensor):\n    return torch.exp(x * 0.5) + 1, x / 3 * 2\n"
+    f, expected, x = compiled(source), eager(source), torch.tensor([1, 2])
+    for dtype in (torch.float32,) * 4 + (torch.float64, torch.float32):
+        torch.set_default_dtype(dtype)
+        try:
+            got, wanted = f(x), expected(x)
+        finally:
+            torch.set_default_dtype(torch.float32)
+        assert [t.dtype for t in got] == [dtype] * 2
+        assert_same(got, wanted)
+
+
+@pytest.mark.parametrize("limits", ["-a, a", "-a, None", "None, a"])
+def test_limits_of_the_run_share_a_definition(limits: str) -> None:
+    source = f"def f(x: Tensor, a: float):\n    return torch.clamp(x, {limits}) * 2\n"
+    f, expected, x = compiled(source), eager(source), torch.randn(30, 30)
+    f(x, 0.5), f(x, 0.5)
+    before = torchscript.counters()
+    for i in range(20):
+        assert_same([f(x, 0.5 + i / 16)], [expected(x, 0.5 + i / 16)])
+    assert counted("runs", before) == 20
+    assert counted("definitions", before) <= 1
+
+
+def test_values_without_end_are_left_to_eager() -> None:
+    """Where a value chooses the definition: a number of decimals."""
+    source = "def f(x: Tensor, n: int):\n    return torch.round(x, decimals=n) * 2\n"
+    f, expected, x = compiled(source), eager(source), torch.randn(4, dtype=torch.float64)
+    f(x, 1), f(x, 1)
+    before = torchscript.counters()
+    for n in range(-60, 70):
+        assert_same([f(x, n)], [expected(x, n)])
+    assert 90 <= counted("definitions", before) <= 100
+
+
+# ---- batch norm
+
+
+@pytest.mark.parametrize("train", [True, False])
+def test_batch_norm_with_gradients_is_fused(train: bool) -> None:
+    """What it keeps for its gradient has no elements in part."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.BatchNorm2d(4), nn.ReLU()).train(train)
+    scripted = torch.jit.script(model)
+    x = torch.randn(2, 4, 3, 3, requires_grad=True)
+    dy = torch.randn(2, 4, 3, 3)
+    for _ in range(4):
+        scripted(x).backward(dy)
+    before = torchscript.counters()
+    other = nn.Sequential(nn.BatchNorm2d(4), nn.ReLU()).double().train(train)
+    other.load_state_dict(model.state_dict())
+    for t in (x, *model.parameters()):
+        t.grad = None
+    x64 = x.detach().double().requires_grad_()
+    y, wanted = scripted(x), other(x64)
+    y.backward(dy)
+    wanted.backward(dy.double())
+    assert counted("runs", before) == 2
+    assert counted("fallbacks", before) == 0
+    torch.testing.assert_close(y.double(), wanted, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(x.grad.double(), x64.grad, rtol=1e-4, atol=1e-5)
+    for a, b in zip(model.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(a.grad.double(), b.grad, rtol=1e-4, atol=1e-5)
+    for a, b in zip(model.buffers(), other.buffers(), strict=True):
+        torch.testing.assert_close(a.to(b.dtype), b, rtol=1e-5, atol=1e-6)
+
+
+# ---- memory
+
+
+def test_definitions_go_with_their_scripts() -> None:
+    def alive() -> int:
+        gc.collect()
+        return sum(isinstance(o, FusionDefinition) for o in gc.get_objects())
+
+    def run_once() -> None:
+        f, x, y = compiled(TANH), torch.randn(4, 5), torch.randn(5)
+        before = torchscript.counters()
+        for _ in range(3):
+            f(x, y)
+        assert counted("definitions", before) == 1
+
+    run_once()
+    run_once()
+    before = alive()
+    for _ in range(10):
+        run_once()
+    assert alive() <= before + 1
