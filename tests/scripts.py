@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,16 @@ def fused(cpu: bool = True) -> Iterator[None]:
     with fuser.torchscript_fuser(cpu=cpu), warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=DeprecationWarning)
         yield
+
+
+def compiled(source: str) -> Any:
+    """The function f of a text."""
+    return torch.jit.CompilationUnit(textwrap.dedent(source)).f
+
+
+def counted(name: str, before: dict[str, int]) -> int:
+    """What came to one of the fuser's counters since."""
+    return torchscript.counters()[name] - before[name]
 
 
 def fallbacks() -> int:

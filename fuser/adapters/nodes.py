@@ -31,6 +31,11 @@ def computed(node: fx.Node, instead: Mapping[fx.Node, torch.Tensor] | None = Non
     return target(*args, **kwargs)
 
 
+def specialised(n: int | torch.SymInt) -> int | torch.SymInt:
+    """A size, an int where tracing found that its symbol stands for one number only."""
+    return int(n.node.expr) if isinstance(n, torch.SymInt) and n.node.expr.is_Integer else n
+
+
 def hint(n: Any) -> int:
     """A size, or what a symbolic one was when it was traced; nothing is guarded."""
     if isinstance(n, int):

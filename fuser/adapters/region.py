@@ -30,7 +30,15 @@ from fuser import (
 from fuser._native import load_torch
 from fuser.adapters import aten
 from fuser.adapters.donation import DONOR
-from fuser.adapters.nodes import device_of, hint, in_order, is_number, is_write, tensor_of
+from fuser.adapters.nodes import (
+    device_of,
+    hint,
+    in_order,
+    is_number,
+    is_write,
+    specialised,
+    tensor_of,
+)
 from fuser.adapters.padding import MEMORY
 from fuser.adapters.partition import is_made_anywhere
 from fuser.adapters.products import with_zeros_behind, zeros_behind
@@ -102,7 +110,8 @@ class Definition:
         on_host = value.ndim == 0 and value.device.type == "cpu" and device.type != "cpu"
         if value.device != device and not on_host:
             raise Unsupported(f"{node}: on {value.device} in a region on {device}")
-        shape = [n if isinstance(n, int) and (n < 2 or self.fixed) else -1 for n in value.shape]
+        sizes = [specialised(n) for n in value.shape]
+        shape = [n if isinstance(n, int) and (n < 2 or self.fixed) else -1 for n in sizes]
         t = self.fd.define_tensor(shape=shape, dtype=as_dtype(value.dtype), is_cpu=on_host)
         for d, n in enumerate(value.shape):
             if isinstance(n, torch.SymInt):

@@ -10,13 +10,12 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-import sympy
 import torch
 from torch import fx
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
-from fuser.adapters.nodes import computed, is_number, tensor_inputs, tensor_of
+from fuser.adapters.nodes import computed, is_number, specialised, tensor_inputs, tensor_of
 
 _SPLIT, _UNBIND = torch.ops.aten.split.Tensor, torch.ops.aten.unbind.int
 
@@ -53,9 +52,10 @@ class Numbers:
 
     def number(self, value: int | torch.SymInt, place: fx.Node) -> int | fx.Node | None:
         """An int, or a node before `place`; None where the graph's inputs do not say what it is."""
-        expr = value.node.expr if isinstance(value, torch.SymInt) else sympy.Integer(value)
-        if expr.is_Integer:
-            return int(expr)
+        value = specialised(value)
+        if isinstance(value, int):
+            return value
+        expr = value.node.expr
         if not expr.free_symbols <= self.symbols.keys():
             return None
         before = place.prev

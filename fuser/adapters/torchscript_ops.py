@@ -214,5 +214,12 @@ FORMS: dict[str, tuple[dict[str, str | None], bool, bool]] = {
     "aten::nan_to_num": ({}, True, False),
     "aten::logaddexp": ({}, True, False),
     "aten::sgn": ({}, True, False),
+    "aten::logsumexp": ({}, True, False),
+    "aten::rms_norm": ({}, True, False),
+    "aten::_fused_rms_norm": ({}, True, False),
+    "aten::binary_cross_entropy_with_logits": ({}, True, False),
+    "aten::cross_entropy_loss": ({}, True, False),
+    "aten::rand_like": ({}, True, False),
+    "aten::randn_like": ({}, True, False),
     "aten::to.device": ({"memory_format": None}, True, True),
 }

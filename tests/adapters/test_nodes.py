@@ -5,7 +5,15 @@ from __future__ import annotations
 import torch
 from torch import fx
 
-from fuser.adapters.nodes import computed, in_order, is_number, is_view, reads_of, tensor_of
+from fuser.adapters.nodes import (
+    computed,
+    in_order,
+    is_number,
+    is_view,
+    reads_of,
+    specialised,
+    tensor_of,
+)
 from tests.adapters.graphs import names, traced
 
 
@@ -54,3 +62,14 @@ def test_what_a_node_gives() -> None:
     with tensor_of(product).fake_mode:
         longer = torch.ones(3, 7)
     assert computed(total, {product: longer}).shape == (7,)
+
+
+def test_a_symbol_that_became_a_number() -> None:
+    graph = traced(lambda x: x.sin(), torch.ones(5, 4), dynamic=True).graph
+    rows, columns = tensor_of(find(graph, "sin")).shape
+    assert specialised(columns) is columns
+    assert columns == 4  # which torch makes a guard
+    assert type(columns) is torch.SymInt
+    assert type(specialised(columns)) is int
+    assert specialised(columns) == specialised(4) == 4
+    assert specialised(rows) is rows

@@ -117,6 +117,24 @@ def test_a_region_without_operands_runs_where_it_was_traced() -> None:
     assert result.tolist() == [1, 3, 5, 7, 9]
 
 
+def test_a_symbol_that_tracing_found_to_be_a_number() -> None:
+    """The placeholder still has the symbol; the region would not know the size that it needs."""
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        y = torch.sin(x) * 3
+        y[..., ::2].mul_(2)
+        return torch.tanh(y).exp()
+
+    torch._dynamo.reset()
+    run = torch.compile(f, backend="fuser")
+    with report.recording() as seen:
+        for sizes in ((3, 4), (5, 2), (7, 2)):
+            x = torch.randn(sizes)
+            torch.testing.assert_close(run(x), f(x))
+    assert len(seen.graphs) == 2
+    assert not any(graph.left or graph.fallbacks for graph in seen.graphs)
+
+
 @pytest.mark.parametrize(
     ("function", "fused"),
     [

@@ -28,17 +28,13 @@ from tests.adapters.script_ops import (
 )
 from tests.adapters.script_programs import check_script, script_program
 from tests.sampling import rotated, thorough
-from tests.scripts import assert_same, fused, groups
+from tests.scripts import assert_same, compiled, fused, groups
 
 
 @pytest.fixture(autouse=True)
 def _fused() -> Iterator[None]:
     with fused():
         yield
-
-
-def compiled(source: str) -> Any:
-    return torch.jit.CompilationUnit(textwrap.dedent(source)).f
 
 
 # ---- the op list
@@ -93,6 +89,79 @@ def test_a_number_of_the_run_is_rounded_where_results_jump(op: str, dtype: torch
         for a, b in zip(f(x, v), expected(x, v), strict=True):
             assert torch.equal(a, b)
     assert groups(f.graph_for(x, v)) == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("kind", ["float", "int"])
+@pytest.mark.parametrize(
+    "op",
+    [
+        "torch.celu(x * 2, v)",
+        "torch.nn.functional.softplus(x * 2, v, 20.0)",
+        "torch.nn.functional.softplus(x * 8, 1.0, v)",
+        "torch.constant_pad_nd(x * 2, [1, 1], v)",
+    ],
+)
+def test_a_number_of_the_run_is_no_part_of_the_definition(
+    op: str, kind: str, dtype: torch.dtype
+) -> None:
+    if "softplus" in op and kind == "int":
+        op = op.replace("20.0", "20").replace("1.0", "1")
+        kind = "float"  # of softplus in torch.nn.functional
+    source = f"def f(x: Tensor, v: {kind}):\n    return {op} + 1\n"
+    f, expected = compiled(source), eager(source)
+    x = torch.linspace(-4, 4, 24, dtype=torch.float64).view(4, 6).to(dtype)
+    values = [1, 2, 3, 4, 7] if kind == "int" else [0.5, 1.0, 0.3, 2.7, 1 / 3]
+    for v in values[:3]:
+        f(x, v)
+    written, unfused = torchscript.counters()["definitions"], torchscript.counters()["fallbacks"]
+    for v in values:
+        got = f(x, v)
+        assert got.dtype == dtype
+        assert_same([got], [expected(x.double(), v).to(dtype)])
+    assert torchscript.counters()["definitions"] == written
+    assert torchscript.counters()["fallbacks"] == unfused
+    assert groups(f.graph_for(x, v)) == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int8], ids=str)
+def test_integers_divided_by_zero_do_not_raise(dtype: torch.dtype) -> None:
+    f = compiled("def f(x: Tensor, y: Tensor):\n    return x // y + 0, x % y + 0\n")
+    x, y = torch.tensor([7, -7, 0, 5]).to(dtype), torch.tensor([0, 0, 0, 3]).to(dtype)
+    for _ in range(3):
+        f(x, x.clamp(min=1))
+    assert [t.tolist() for t in f(x, y)] == [[-1, -1, -1, 1], [7, -7, 0, 2]]
+
+
+@pytest.mark.parametrize("keepdim", [False, True])
+@pytest.mark.parametrize("op", ["any", "all", "sum", "amax"])
+def test_reductions_over_no_dims(op: str, keepdim: bool) -> None:
+    """Over none for any and all, over all for the others."""
+    source = (
+        f"def f(x: Tensor):\n    d: List[int] = []\n    return torch.{op}(x * 2, d, {keepdim})\n"
+    )
+    f, expected = compiled(source), eager(source)
+    x = torch.tensor([[1.0, 0.0, 3.0], [0.0, 0.0, 2.0]])
+    for _ in range(4):
+        got, wanted = f(x), expected(x)
+        assert (got.dtype, got.shape) == (wanted.dtype, wanted.shape)
+        assert torch.equal(got, wanted)
+
+
+@pytest.mark.filterwarnings("ignore:Casting complex values to real")
+@pytest.mark.parametrize(
+    "op", ["x.to(torch.float32)", "x.sum(1, dtype=torch.float32)", "x.softmax(1, torch.float32)"]
+)
+def test_complex_numbers_become_real_ones(op: str) -> None:
+    source = f"def f(x: Tensor):\n    x = x * 2\n    return {op}\n"
+    f, expected, unfused = compiled(source), eager(source), torchscript.counters()["fallbacks"]
+    for _ in range(4):
+        x = torch.randn(4, 6, dtype=torch.complex64)
+        got = f(x)
+        assert got.dtype == torch.float32
+        assert_same([got], [expected(x)])
+    assert torchscript.counters()["fallbacks"] == unfused
+    assert groups(f.graph_for(x)) == 1
 
 
 # ---- switches and errors
@@ -367,6 +436,12 @@ def test_what_asks_for_sizes_of_a_result_splits_no_group(size: str) -> None:
         ("torch.linalg.norm(x, 'fro')", torch.float32),
         ("torch.linalg.norm(x, 1)", torch.float32),
         ("x.mH * 2", torch.complex64),
+        ("x.logsumexp(1)", torch.complex64),
+        ("torch.rms_norm(x, [6])", torch.complex64),
+        ("torch.binary_cross_entropy_with_logits(x.abs(), x, None, None, 1)", torch.complex64),
+        ("torch.nn.functional.cross_entropy(x.real, x.real.softmax(1), x[0])", torch.complex64),
+        ("torch.rand_like(x) * 0", torch.complex64),
+        ("torch.randn_like(x) * 0", torch.complex64),
     ],
 )
 def test_forms_that_no_definition_has_stay_outside(op: str, dtype: torch.dtype) -> None:

@@ -9,6 +9,9 @@ Adapters meet ops of torch by the name of an overload ("aten.add.Tensor") and as
 
 A row is one line where fd.ops has an op of the same meaning; the files of this folder hold the
 lines by theme. Shapes and types of results are torch's.
+
+What a kernel meets in its data does not raise in it. Integers divided by zero give -1 and leave the
+dividend as the rest, an index out of range reads the nearest element; torch raises on the CPU.
 """
 
 from fuser.adapters.aten.decompositions import decompositions

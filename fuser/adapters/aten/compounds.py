@@ -175,11 +175,15 @@ def _divergence(
 def _hinge_embedding(
     e: Emitter, x: Tensor, y: Tensor, margin: float = 1.0, reduction: int = 1
 ) -> Tensor:
-    def loss(ops: Any, a: Any, b: Any) -> Any:
-        beyond = ops.where(ops.ne(b, 1), ops.maximum(ops.sub(margin, a), 0.0), 0.0)
-        return ops.add(beyond, ops.where(ops.ne(b, -1), a, 0.0))
+    """The target, of any dtype, only chooses. The margin is a number of the dtype of x."""
+    ops, most = e.ops, e.computed(margin, x.dtype())
+    unlike, like = (_by(e, "ne.Scalar", y, other) for other in (1, -1))
 
-    return _loss(loss)(e, x, y, reduction)
+    def loss(a: Any) -> Any:
+        beyond = ops.where(unlike, ops.maximum(ops.sub(most, a), 0), 0)
+        return ops.add(beyond, ops.where(like, a, 0))
+
+    return losses.reduced(e, e.pointwise(loss, x), reduction)
 
 
 def _margin_ranking(
@@ -197,6 +201,8 @@ def _margin_ranking(
 def _poisson(
     e: Emitter, x: Tensor, y: Tensor, log_input: bool, full: bool, eps: float, reduction: int
 ) -> Tensor:
+    dtype = e.to_float(x.dtype())  # also where the target is a half and x of integers
+
     def loss(ops: Any, a: Any, b: Any) -> Any:
         if log_input:
             value = ops.sub(ops.exp(a), ops.mul(b, a))
@@ -210,7 +216,7 @@ def _poisson(
         )
         return ops.add(value, ops.where(ops.le(b, 1), 0.0, stirling))
 
-    return _loss(loss)(e, x, y, reduction)
+    return _loss(loss)(e, e.narrow(e.computed(x, dtype), dtype), y, reduction)
 
 
 def _of_classes(

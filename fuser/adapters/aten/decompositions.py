@@ -311,7 +311,23 @@ def _convolution_backward(g: Tensor, x: Tensor, weight: Tensor, sizes: Any, *set
     return dx, dw, g.sum([0, *range(2, g.ndim)])
 
 
+def _in_dtype_of_first(op: Any) -> Callable[..., Any]:
+    """Losses that torch's kernels store in the dtype of x, and its trace in the common one."""
+
+    def loss(x: Tensor, target: Tensor, *rest: Any) -> Any:
+        if x.dtype == target.dtype:
+            return NotImplemented
+        common = torch.promote_types(x.dtype, target.dtype)
+        return op(x.to(common), target.to(common), *rest).to(x.dtype)
+
+    return loss
+
+
 _OURS: dict[Any, Callable[..., Any]] = {
+    **{
+        op: _in_dtype_of_first(op)
+        for op in (torch.ops.aten.huber_loss.default, torch.ops.aten.soft_margin_loss.default)
+    },
     torch.ops.aten._softmax.default: _softmax,
     torch.ops.aten.native_dropout.default: _native_dropout,
     torch.ops.aten.exponential.default: _exponential,

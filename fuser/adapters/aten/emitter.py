@@ -117,6 +117,14 @@ class Emitter:
         result: Tensor = self.ops.cast(value, dtype)
         return result
 
+    def real_for(self, x: Tensor, dtype: DataType) -> Tensor:
+        """What of x a dtype keeps that the program names: a real one of complex numbers the real
+        part, bool whether they are 0.
+        """
+        dropped = x.dtype().kind == "Complex" and dtype.kind in ("Int", "Float")
+        real: Tensor = self.ops.real(x) if dropped else x
+        return real
+
     def rounded(self, x: Any, dtype: DataType) -> Any:
         """An operand as torch compares it, and divides by it with a rest: a number as `dtype` has
         it.

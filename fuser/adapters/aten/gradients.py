@@ -107,8 +107,8 @@ def _elu_backward(
 
 
 def _softplus_gradient(ops: Any, g: Any, x: Any, beta: Any, threshold: Any) -> Any:
-    scaled = ops.mul(x, float(beta))
-    return ops.where(ops.gt(scaled, float(threshold)), g, ops.mul(g, ops.sigmoid(scaled)))
+    scaled = ops.mul(x, beta)
+    return ops.where(ops.gt(scaled, threshold), g, ops.mul(g, ops.sigmoid(scaled)))
 
 
 def _log_sigmoid_gradient(ops: Any, g: Any, x: Any, buffer: Any) -> Any:

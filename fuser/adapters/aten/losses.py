@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fuser import DataType, Tensor, Unsupported
+from fuser.adapters.aten import reductions
 from fuser.adapters.aten.emitter import Emitter
 from fuser.arguments import count_over
 
@@ -97,25 +98,36 @@ def _nll_backward(
 
 def reduced(e: Emitter, loss: Tensor, reduction: int) -> Tensor:
     """A loss element by element as torch's `reduction` wants it."""
-    dims = list(range(loss.ndim))
-    value = e.wide(loss)
     if reduction == _NONE:
         return loss
-    return e.same((e.ops.mean if reduction == _MEAN else e.ops.sum)(value, dims), loss)
+    op = "mean" if reduction == _MEAN else "sum"
+    result: Tensor = reductions.ROWS[f"aten.{op}.default"](e, loss)
+    return result
 
 
-def _pairwise(function: Callable[..., Any], numbers: int = 0) -> Row:
-    """A loss of two tensors, element by element: loss(x, target, reduction, numbers)."""
+def stored_like(e: Emitter, value: Tensor, x: Tensor) -> Tensor:
+    """`value` in the dtype of x, where torch writes it into memory like that of x."""
+    if value.dtype().kind != x.dtype().kind:
+        raise Unsupported(f"{value.dtype()} is not stored as {x.dtype()}")
+    return e.narrow(value, x.dtype())
+
+
+def _pairwise(
+    function: Callable[..., Any], numbers: int = 0, rule: str = "float", like_x: bool = False
+) -> Row:
+    """A loss of two tensors, element by element: loss(x, target, reduction, numbers). Of their
+    common dtype, or of that of x.
+    """
 
     def write(e: Emitter, x: Tensor, y: Tensor, reduction: int = 1, *args: Any) -> Tensor:
-        loss = e.pointwise(lambda a, b: function(e.ops, a, b, *args[:numbers]), x, y, rule="float")
-        return reduced(e, loss, reduction)
+        loss = e.pointwise(lambda a, b: function(e.ops, a, b, *args[:numbers]), x, y, rule=rule)
+        return reduced(e, stored_like(e, loss, x) if like_x else loss, reduction)
 
     return write
 
 
 def _pairwise_gradient(function: Callable[..., Any], numbers: int = 0) -> Row:
-    """Its gradient: (g, x, target, reduction, numbers)."""
+    """Its gradient, of the dtype of x: (g, x, target, reduction, numbers)."""
 
     def write(e: Emitter, g: Tensor, x: Tensor, y: Tensor, reduction: int, *args: Any) -> Tensor:
         def whole(slope: Any, a: Any, b: Any) -> Any:
@@ -124,7 +136,7 @@ def _pairwise_gradient(function: Callable[..., Any], numbers: int = 0) -> Row:
                 value = e.ops.mul(value, e.ops.truediv(1.0, count_over(value, range(value.ndim))))
             return value
 
-        return e.pointwise(whole, g, x, y, rule="float")
+        return stored_like(e, e.pointwise(whole, g, x, y, rule="float"), x)
 
     return write
 
@@ -143,10 +155,10 @@ def _smooth(ops: Any, x: Any, y: Any, beta: float = 1.0) -> Any:
 
 
 def _smooth_slope(ops: Any, x: Any, y: Any, beta: float = 1.0) -> Any:
-    d = ops.sub(x, y)
-    if beta == 0:
-        return ops.sign(d)
-    return ops.where(ops.lt(ops.abs(d), beta), ops.mul(d, 1.0 / beta), ops.sign(d))
+    d = ops.sub(x, y)  # clamped, not the sign of it, which NaN has none of
+    if beta == 0:  # where torch has -1 at 0
+        return ops.where(ops.le(d, 0), -1.0, ops.clamp(d, 1.0, 1.0))
+    return ops.clamp(ops.mul(d, 1.0 / beta), -1.0, 1.0)
 
 
 def _huber(ops: Any, x: Any, y: Any, delta: float = 1.0) -> Any:
@@ -156,12 +168,11 @@ def _huber(ops: Any, x: Any, y: Any, delta: float = 1.0) -> Any:
 
 
 def _huber_slope(ops: Any, x: Any, y: Any, delta: float = 1.0) -> Any:
-    d = ops.sub(x, y)
-    return ops.where(ops.le(ops.abs(d), delta), d, ops.mul(ops.sign(d), delta))
+    return ops.clamp(ops.sub(x, y), -delta, delta)
 
 
 def _huber_loss(e: Emitter, x: Tensor, y: Tensor, reduction: int = 1, delta: float = 1.0) -> Tensor:
-    return _pairwise(_huber, 1)(e, x, y, reduction, delta)
+    return _pairwise(_huber, 1, like_x=True)(e, x, y, reduction, delta)
 
 
 # ---- binary cross entropy
@@ -203,6 +214,7 @@ def _bce_with_logits(
     positive: Tensor | None = None,
     reduction: int = 1,
 ) -> Tensor:
+    """Torch computes it in place in 1 - target."""
     ops = e.ops
 
     def loss(v: Any, t: Any) -> Any:
@@ -214,7 +226,7 @@ def _bce_with_logits(
         value = ops.sub(ops.mul(ops.sub(1.0, t), v), log_sigmoid)
         return _weighted(e, value, weight)
 
-    return reduced(e, e.pointwise(loss, x, y, rule="float"), reduction)
+    return reduced(e, stored_like(e, e.pointwise(loss, x, y, rule="float"), y), reduction)
 
 
 def _soft_margin(ops: Any, x: Any, y: Any) -> Any:
@@ -235,11 +247,15 @@ def _cross_entropy(
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
 ) -> Tensor:
-    scale = None if weight is None else e.wide(weight)
+    dtype = x.dtype()
+    if target.dtype().kind == "Float":  # probabilities: a product of three tensors
+        dtype = e.common([x, target] if weight is None else [x, target, weight])
+        target = e.computed(target, dtype)
+    scale = None if weight is None else e.computed(weight, dtype)
     loss = e.ops.cross_entropy(
-        e.wide(x), target, scale, ignore_index, _NAMES[reduction], label_smoothing
+        e.computed(x, dtype), target, scale, ignore_index, _NAMES[reduction], label_smoothing
     )
-    return e.same(loss, x)
+    return e.narrow(loss, dtype)
 
 
 ROWS: dict[str, Row] = {
@@ -250,7 +266,7 @@ ROWS: dict[str, Row] = {
     "aten.mse_loss_backward.default": _pairwise_gradient(
         lambda ops, x, y: ops.mul(ops.sub(x, y), 2.0)
     ),
-    "aten.l1_loss.default": _pairwise(lambda ops, x, y: ops.abs(ops.sub(x, y))),
+    "aten.l1_loss.default": _pairwise(lambda ops, x, y: ops.abs(ops.sub(x, y)), rule="real"),
     "aten.smooth_l1_loss.default": _pairwise(_smooth, 1),
     "aten.smooth_l1_loss_backward.default": _pairwise_gradient(_smooth_slope, 1),
     "aten.huber_loss.default": _huber_loss,
@@ -258,6 +274,6 @@ ROWS: dict[str, Row] = {
     "aten.binary_cross_entropy.default": _bce,
     "aten.binary_cross_entropy_backward.default": _bce_backward,
     "aten.binary_cross_entropy_with_logits.default": _bce_with_logits,
-    "aten.soft_margin_loss.default": _pairwise(_soft_margin),
+    "aten.soft_margin_loss.default": _pairwise(_soft_margin, like_x=True),
     "aten.soft_margin_loss_backward.default": _pairwise_gradient(_soft_margin_slope),
 }

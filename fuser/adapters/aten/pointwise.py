@@ -218,17 +218,21 @@ def _integer_free(op: str) -> Row:
 
 
 def _round(e: Emitter, x: Tensor, decimals: int = 0, **_: Any) -> Tensor:
-    """To decimals as torch does: in the dtype of x, halves too."""
+    """To decimals as torch does: half types are scaled in their own range on a GPU, in that of
+    float32 on the CPU.
+    """
     dtype = x.dtype()
     if not decimals:
         return e.copy(x) if dtype.kind == "Int" else e.pointwise("round", x, jumps=True)
     if dtype.kind != "Float":
         raise Unsupported("decimals of integers")
     to, back = ("mul", "truediv") if decimals > 0 else ("truediv", "mul")
-    power = e.rounded(10.0 ** abs(decimals), dtype)
+    range_of = dtype if e.on_gpu else dtype.compute
+    # Python raises where torch's power is inf.
+    power = e.rounded(10.0 ** abs(decimals) if abs(decimals) <= 308 else math.inf, range_of)
 
     def rounded(v: Any) -> Any:
-        scaled = e.ops.cast(getattr(e.ops, to)(v, power), dtype)
+        scaled = e.ops.cast(getattr(e.ops, to)(v, power), range_of)
         return getattr(e.ops, back)(e.ops.round(scaled), power)
 
     return e.pointwise(rounded, x, jumps=True)
@@ -316,6 +320,10 @@ def _elu(e: Emitter, x: Tensor, alpha: Any = 1, scale: Any = 1, input_scale: Any
     )
 
 
+def _celu(e: Emitter, x: Tensor, alpha: Any = 1.0) -> Tensor:
+    return _elu(e, x, alpha, 1, 1.0 / alpha)
+
+
 def _hardtanh(e: Emitter, x: Tensor, low: Any = -1, high: Any = 1) -> Tensor:
     return e.pointwise("clamp", x, extra=(e.computed(low, x.dtype()), e.computed(high, x.dtype())))
 
@@ -335,7 +343,7 @@ def _prelu(e: Emitter, x: Tensor, weight: Tensor) -> Tensor:
 
 
 def _softplus(e: Emitter, x: Tensor, beta: Any = 1, threshold: Any = 20) -> Tensor:
-    return e.pointwise("softplus", x, rule="float", extra=(float(beta), float(threshold)))
+    return e.pointwise("softplus", x, rule="float", extra=(beta, threshold))
 
 
 def _log_sigmoid_forward(e: Emitter, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -353,7 +361,7 @@ def _convert(e: Emitter, x: Tensor, dtype: Any) -> Tensor:
         return x
     if wanted == DataType.Float and e.wide(x) is not x:
         return e.wide(x)
-    return e.cast(x, wanted)
+    return e.cast(e.real_for(x, wanted), wanted)
 
 
 def _to_copy(e: Emitter, x: Tensor, dtype: Any = None, **_: Any) -> Tensor:
@@ -494,9 +502,7 @@ ROWS: dict[str, Row] = {
     # activations
     "aten.gelu.default": _activation("gelu"),
     "aten.elu.default": _elu,
-    "aten.celu.default": lambda e, x, alpha=1.0: e.pointwise(
-        "celu", x, rule="float", extra=(float(alpha),)
-    ),
+    "aten.celu.default": _celu,
     "aten.selu.default": _activation("selu"),
     "aten.relu6.default": lambda e, x: _hardtanh(e, x, 0, 6),
     "aten.hardtanh.default": _hardtanh,

@@ -17,7 +17,7 @@ def _converted(e: Emitter, x: Tensor, dtype: Any) -> tuple[Tensor, DataType]:
     if dtype is None:
         return e.wide(x), x.dtype()
     wanted = as_dtype(dtype)
-    return e.computed(x, wanted), wanted
+    return e.computed(e.real_for(x, wanted), wanted), wanted
 
 
 def _total(op: str) -> Row:
@@ -92,6 +92,18 @@ def _truth(op: str) -> Row:
     def write(e: Emitter, x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
         dtype = DataType.Byte if x.dtype() == DataType.Byte else DataType.Bool
         return e.narrow(getattr(e.ops, op)(x, e.dims(dim, x.ndim), keepdim), dtype)
+
+    return write
+
+
+def _truth_over(op: str) -> Row:
+    """The overload with several dims, of all reductions the one to which [] is none, not all."""
+
+    def write(e: Emitter, x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+        if dim is None or len(dim):
+            return _truth(op)(e, x, dim, keepdim)
+        dtype = DataType.Byte if x.dtype() == DataType.Byte else DataType.Bool
+        return e.narrow(e.ops.ne(x, 0), dtype)
 
     return write
 
@@ -285,8 +297,10 @@ ROWS: dict[str, Row] = {
     "aten.min.dim": _extreme_with_index("min"),
     "aten.argmax.default": _index_of("argmax"),
     "aten.argmin.default": _index_of("argmin"),
-    **_with_dims("any", _truth("any"), "dim dims"),
-    **_with_dims("all", _truth("all"), "dim dims"),
+    **_with_dims("any", _truth("any"), "dim"),
+    **_with_dims("all", _truth("all"), "dim"),
+    "aten.any.dims": _truth_over("any"),
+    "aten.all.dims": _truth_over("all"),
     "aten.count_nonzero.default": _count_nonzero,
     "aten.count_nonzero.dim_IntList": _count_nonzero,
     **_spreads("var", _spread(pair=False, root=False)),

@@ -278,7 +278,7 @@ def _repeat(e: Emitter, x: Tensor, repeats: Sequence[Any]) -> Tensor:
 
 
 def _pad(e: Emitter, x: Tensor, widths: Sequence[Any], value: Any = 0, *_: Any) -> Tensor:
-    return e.ops.pad(x, list(widths), value or 0)
+    return e.ops.pad(x, list(widths), 0 if value is None else value)
 
 
 def _slice_backward(

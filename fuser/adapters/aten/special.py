@@ -50,7 +50,8 @@ def _digamma(e: Emitter, x: Tensor) -> Tensor:
             series = ops.mul(z, ops.add(series, term))
         half = ops.mul(ops.reciprocal(y), 0.5)
         total = ops.sub(ops.sub(ops.sub(ops.log(y), half), series), below)
-        turn = ops.mul(ops.sub(v, ops.trunc(v)), math.pi)
+        # From the nearest integer: just above one, a turn from the other would be almost pi.
+        turn = ops.mul(ops.sub(v, ops.round(v)), math.pi)
         mirrored = ops.sub(total, ops.div(math.pi, ops.tan(turn)))
         at_pole = ops.where(ops.eq(turn, 0), math.nan, mirrored)
         found = ops.where(negative, at_pole, total)

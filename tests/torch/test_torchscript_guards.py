@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import textwrap
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,21 +15,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from fuser import FusionDefinition
 from fuser.adapters import torchscript
 from tests.adapters.script_ops import eager
-from tests.scripts import assert_same, fused, groups
+from tests.scripts import assert_same, compiled, counted, fused, groups
 
 
 @pytest.fixture(autouse=True)
 def _fused() -> Iterator[None]:
     with fused():
         yield
-
-
-def compiled(source: str) -> Any:
-    return torch.jit.CompilationUnit(textwrap.dedent(source)).f
-
-
-def counted(name: str, before: dict[str, int]) -> int:
-    return torchscript.counters()[name] - before[name]
 
 
 # ---- two names of one tensor, of which torch's passes do not know
@@ -174,23 +165,6 @@ def test_a_trace_sees_the_ops() -> None:
 # ---- what chooses a definition
 
 
-def test_a_part_of_a_dim_that_gets_a_second_element() -> None:
-    """The order in memory of what it is made of changes then."""
-    source = """\
-def f(x: Tensor):
-    p, q = torch.chunk(x.permute([0, 2, 3, 1]), 2, 2)
-    return torch.exp(p * 2), torch.exp(q * 2)
-"""
-    f, expected = compiled(source), eager(source)
-    sizes = [(3, 4, 5, 2)] * 4 + [(3, 4, 5, n) for n in (3, 4, 2, 40, 100, 101)] * 2
-    for shape in sizes:
-        x = torch.randn(shape)
-        for got, wanted in zip(f(x), expected(x), strict=True):
-            assert got.stride() == wanted.stride(), shape
-            assert_same([got], [wanted])
-    assert groups(f.graph_for(x)) == 1
-
-
 def test_the_default_dtype() -> None:
     source = "def f(x: Tensor):\n    return torch.exp(x * 0.5) + 1, x / 3 * 2\n"
     f, expected, x = compiled(source), eager(source), torch.tensor([1, 2])
@@ -225,38 +199,6 @@ def test_values_without_end_are_left_to_eager() -> None:
     for n in range(-60, 70):
         assert_same([f(x, n)], [expected(x, n)])
     assert 90 <= counted("definitions", before) <= 100
-
-
-# ---- batch norm
-
-
-@pytest.mark.parametrize("train", [True, False])
-def test_batch_norm_with_gradients_is_fused(train: bool) -> None:
-    """What it keeps for its gradient has no elements in part."""
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.BatchNorm2d(4), nn.ReLU()).train(train)
-    scripted = torch.jit.script(model)
-    x = torch.randn(2, 4, 3, 3, requires_grad=True)
-    dy = torch.randn(2, 4, 3, 3)
-    for _ in range(4):
-        scripted(x).backward(dy)
-    before = torchscript.counters()
-    other = nn.Sequential(nn.BatchNorm2d(4), nn.ReLU()).double().train(train)
-    other.load_state_dict(model.state_dict())
-    for t in (x, *model.parameters()):
-        t.grad = None
-    x64 = x.detach().double().requires_grad_()
-    y, wanted = scripted(x), other(x64)
-    y.backward(dy)
-    wanted.backward(dy.double())
-    assert counted("runs", before) == 2
-    assert counted("fallbacks", before) == 0
-    torch.testing.assert_close(y.double(), wanted, rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(x.grad.double(), x64.grad, rtol=1e-4, atol=1e-5)
-    for a, b in zip(model.parameters(), other.parameters(), strict=True):
-        torch.testing.assert_close(a.grad.double(), b.grad, rtol=1e-4, atol=1e-5)
-    for a, b in zip(model.buffers(), other.buffers(), strict=True):
-        torch.testing.assert_close(a.to(b.dtype), b, rtol=1e-5, atol=1e-6)
 
 
 # ---- memory

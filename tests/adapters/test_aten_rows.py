@@ -1,0 +1,264 @@
+"""fuser/adapters/aten: rows of the table beside torch's ops, one by one: dtypes, special values."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+
+from fuser import DataType, FusionDefinition, evaluate
+from fuser.adapters import aten
+from fuser.interpreter import torch_dtype
+
+NAN, INF = float("nan"), float("inf")
+
+
+def called(name: str, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, Any]:
+    """One op: its row's result, in the dtype that the row gives it, and torch's function."""
+    packet, overload = name.split(".")
+    fd, given, named = FusionDefinition(), *aten.bind(f"aten.{name}", args, kwargs)
+    inputs = [x for x in given if isinstance(x, torch.Tensor)]
+    stand_ins = [fd.from_pytorch(x) if isinstance(x, torch.Tensor) else x for x in given]
+    result = aten.emit(fd, f"aten.{name}", stand_ins, named)
+    fd.add_output(fd.ops.set(result))
+    [got] = evaluate(fd, inputs)
+    return got.to(torch_dtype(result.dtype())), getattr(getattr(torch.ops.aten, packet), overload)
+
+
+def assert_as_torch(name: str, *args: Any, **kwargs: Any) -> None:
+    """The dtype that torch gives, and the values that it gives in double precision."""
+
+    def wide(x: Any) -> Any:
+        if not isinstance(x, torch.Tensor) or not (x.is_floating_point() or x.is_complex()):
+            return x
+        return x.to(torch.complex128 if x.is_complex() else torch.float64)
+
+    got, op = called(name, *args, **kwargs)
+    assert got.dtype == op(*args, **kwargs).dtype
+    torch.testing.assert_close(got, op(*map(wide, args), **kwargs).to(got.dtype))
+
+
+def test_the_gradient_of_softplus_takes_numbers_of_the_run() -> None:
+    fd, g, x = (
+        FusionDefinition(),
+        torch.linspace(1, 2, 9).double(),
+        torch.linspace(-4, 4, 9).double(),
+    )
+    given = [fd.from_pytorch(g), fd.from_pytorch(x)]
+    given += [fd.define_scalar(DataType.Double), fd.define_scalar(DataType.Int)]
+    fd.add_output(aten.emit(fd, "aten.softplus_backward.default", given, {}))
+    for beta, threshold in ((0.7, 2), (2.5, 20)):
+        expected = torch.ops.aten.softplus_backward(g, x, beta, threshold)
+        torch.testing.assert_close(fd.execute([g, x, beta, threshold])[0], expected)
+
+
+@pytest.mark.parametrize("keepdim", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bool, torch.uint8, torch.complex64])
+@pytest.mark.parametrize("dim", [[], [1], [0, 1], None], ids=str)
+@pytest.mark.parametrize("op", ["any", "all"])
+def test_no_dims_are_none_to_any_and_all(
+    op: str, dim: list[int] | None, dtype: torch.dtype, keepdim: bool
+) -> None:
+    x = torch.tensor([[1.0, 0.0, 3.0], [torch.nan, 0.0, 2.0]]).nan_to_num(5).to(dtype)
+    got, torchs = called(f"{op}.dims", x, dim, keepdim)
+    expected = torchs(x, dim, keepdim)
+    assert (got.dtype, got.shape) == (expected.dtype, expected.shape)
+    assert torch.equal(got, expected)
+    dynamic = torch.compile(lambda x: torchs(x, dim, keepdim), backend="fuser")
+    assert torch.equal(dynamic(x), expected)
+
+
+@pytest.mark.parametrize("keepdim", [False, True])
+@pytest.mark.parametrize("op", ["sum.dim_IntList", "mean.dim", "amax.default", "amin.default"])
+def test_no_dims_are_all_to_other_reductions(op: str, keepdim: bool) -> None:
+    assert_as_torch(op, torch.randn(2, 3), [], keepdim)
+
+
+REAL = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
+
+
+MIXED = list(itertools.product(REAL, REAL))
+
+
+def numbers(dtype: torch.dtype, seed: int, *shape: int) -> torch.Tensor:
+    """Between 0 and 1."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.rand(shape or (3, 4), generator=generator, dtype=torch.float64) * 0.8 + 0.1
+    return (torch.complex(x, x.flip(0)) if dtype.is_complex else x).to(dtype)
+
+
+@pytest.mark.parametrize("reduction", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("loss", "rest"),
+    [
+        *[(name, ()) for name in ("l1_loss", "mse_loss", "soft_margin_loss", "kl_div")],
+        *[(name, (0.4,)) for name in ("smooth_l1_loss", "huber_loss")],
+    ],
+)
+def test_losses_of_mixed_dtypes(loss: str, rest: tuple, reduction: int) -> None:
+    for x, y in MIXED:
+        args = numbers(x, 1), numbers(y, 2)
+        assert_as_torch(f"{loss}.default", *args, reduction, *rest)
+
+
+@pytest.mark.parametrize("reduction", [0, 1])
+def test_entropies_of_mixed_dtypes(reduction: int) -> None:
+    for x, y in MIXED:
+        logits, target = numbers(x, 1), numbers(y, 2)
+        for dtype in (None, torch.float64, torch.bfloat16):
+            weight = None if dtype is None else numbers(dtype, 3)
+            positive = None if dtype is None else numbers(dtype, 4, 4)
+            name = "binary_cross_entropy_with_logits.default"
+            assert_as_torch(name, logits, target, weight, positive, reduction)
+            scales = None if dtype is None else numbers(dtype, 5, 4)
+            name = "cross_entropy_loss.default"
+            assert_as_torch(name, logits, target, scales, reduction, -100, 0.1)
+            signs = (target > 0.5).to(y) * 2 - 1
+            assert_as_torch("hinge_embedding_loss.default", logits, signs, 1.0, reduction)
+            assert_as_torch("poisson_nll_loss.default", logits, target, True, True, 1e-8, reduction)
+
+
+@pytest.mark.parametrize("reduction", [0, 1])
+@pytest.mark.parametrize(
+    ("loss", "rest"),
+    [
+        ("mse_loss", ()),
+        ("smooth_l1_loss", (0.4,)),
+        ("huber_loss", (0.4,)),
+        ("soft_margin_loss", ()),
+    ],
+)
+def test_gradients_of_losses_have_the_dtype_of_their_input(
+    loss: str, rest: tuple, reduction: int
+) -> None:
+    """Torch's kernels for the CPU raise for some mixtures, which are none of ours then."""
+    compared = 0
+    for g, (x, y) in itertools.product(REAL, MIXED):
+        gradient = numbers(g, 3) if reduction == 0 else numbers(g, 3, 1)[0]
+        args = gradient, numbers(x, 1), numbers(y, 2), reduction, *rest
+        try:
+            getattr(torch.ops.aten, f"{loss}_backward")(*args)
+        except RuntimeError:
+            continue
+        assert_as_torch(f"{loss}_backward.default", *args)
+        compared += x != y or g != x
+    assert compared or loss == "huber_loss"
+
+
+@pytest.mark.parametrize("reduction", [0, 1, 2])
+def test_distances_of_complex_numbers_are_real(reduction: int) -> None:
+    for dtype in (torch.complex64, torch.complex128):
+        for other in (dtype, torch.complex64, torch.float64, torch.bfloat16):
+            assert_as_torch("l1_loss.default", numbers(dtype, 1), numbers(other, 2), reduction)
+    if reduction != 1:
+        x, y = torch.arange(-4, 8, dtype=torch.int32), torch.full([12], 3, dtype=torch.int32)
+        assert_as_torch("l1_loss.default", x, y, reduction)
+
+
+def test_a_loss_of_another_kind_than_its_memory_is_left_to_torch() -> None:
+    x, y = numbers(torch.float32, 1), numbers(torch.complex64, 2)
+    for name in ("soft_margin_loss", "huber_loss"):
+        args, kwargs = aten.bind(f"aten.{name}.default", [x, y], {})
+        assert "is not stored as" in str(aten.refusal(f"aten.{name}.default", args, kwargs))
+
+
+@pytest.mark.parametrize("loss", ["huber_loss", "soft_margin_loss"])
+@pytest.mark.parametrize(("x", "y"), [(torch.float32, torch.float64), (torch.bfloat16,) * 2])
+def test_compiled_losses_of_mixed_dtypes(loss: str, x: torch.dtype, y: torch.dtype) -> None:
+    function = getattr(torch.nn.functional, loss)
+    given = numbers(x, 1), numbers(y, 2)
+    got = torch.compile(lambda a, b: function(a * 2, b), backend="fuser")(*given)
+    assert got.dtype == x
+    torch.testing.assert_close(got, function(given[0].double() * 2, given[1].double()).to(x))
+
+
+DTYPES_OF_SUMS = [torch.float32, torch.float64, torch.bfloat16, torch.int32, torch.bool]
+
+
+@pytest.mark.filterwarnings("ignore:Casting complex values to real")
+@pytest.mark.parametrize("source", [torch.complex64, torch.complex128])
+@pytest.mark.parametrize("dtype", [*DTYPES_OF_SUMS, torch.uint8, torch.complex64], ids=str)
+def test_complex_numbers_become_real_ones_where_a_program_says_so(
+    source: torch.dtype, dtype: torch.dtype
+) -> None:
+    x = numbers(source, 1) * 3
+    x[0] *= 0
+    x[1] = torch.complex(x[1].real * 0, x[1].imag)
+    got, op = called("to.dtype", x, dtype)
+    assert torch.equal(got, op(x, dtype))
+    for name in ("sum.dim_IntList", "mean.dim", "prod.dim_int"):
+        if name == "mean.dim" and not (dtype.is_floating_point or dtype.is_complex):
+            continue
+        dim = 1 if name == "prod.dim_int" else [1]
+        assert_as_torch(name, x, dim, False, dtype=dtype)
+    if dtype.is_floating_point:
+        for name in ("softmax.int", "log_softmax.int"):
+            assert_as_torch(name, x, 1, dtype)
+
+
+def result_of(name: str, *args: Any, on_gpu: bool = False, **kwargs: Any) -> torch.Tensor:
+    """What the row of an op gives, which is one tensor."""
+    fd = FusionDefinition()
+    given = [fd.from_pytorch(a) if isinstance(a, torch.Tensor) else a for a in args]
+    fd.add_output(aten.emit(fd, f"aten.{name}", given, kwargs, on_gpu))
+    (result,) = fd.execute([a for a in args if isinstance(a, torch.Tensor)])
+    return result
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str
+)
+@pytest.mark.parametrize("width", [0.0, 0.5, 1.0, 2.0])
+@pytest.mark.parametrize("loss", ["smooth_l1_loss", "huber_loss"])
+def test_gradients_of_losses_that_change_form(loss: str, width: float, dtype: torch.dtype) -> None:
+    """At the edge and beyond, and of NaN, which lies on no side of it."""
+    values = [NAN, INF, -INF, 1.0, -1.0, 0.0, -0.0, 0.5, -0.5, 0.25, 2.0, -2.0, 3.0]
+    x = torch.tensor(values, dtype=dtype)
+    g, y = torch.full_like(x, 3), torch.zeros_like(x)
+    args = (g, x, y, 0, width)
+    expected = getattr(torch.ops.aten, f"{loss}_backward")(*args)
+    found = result_of(f"{loss}_backward.default", *args)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float64, 1e-13), (torch.float32, 2e-6)], ids=str
+)
+def test_digamma_on_both_sides_of_its_poles(dtype: torch.dtype, tolerance: float) -> None:
+    """Torch itself loses digits just above them: the reference goes up by the recurrence instead of
+    around by the reflection.
+    """
+    poles = -torch.arange(16, dtype=torch.float64)[:, None]
+    aside = 10.0 ** -torch.arange(1, 8, dtype=torch.float64) * 1.23
+    random = torch.rand(2000, dtype=torch.float64) * 40 - 20
+    x = torch.cat([t.flatten() for t in (poles + aside, poles - aside, poles - 0.5, random)])
+    x = x.to(dtype)
+    x = x[x != x.round()]
+    up = x.double()[:, None] + torch.arange(31)
+    exact = torch.digamma(up[:, -1]) - up[:, :-1].reciprocal().sum(1)
+    found = result_of("digamma.default", x)
+    torch.testing.assert_close(found.double(), exact, rtol=tolerance, atol=tolerance)
+    x = torch.tensor([0.0, -0.0, -1.0, -2.0, -1e10, INF, -INF, NAN, 1e-40, -1e-40], dtype=dtype)
+    torch.testing.assert_close(result_of("digamma.default", x), torch.digamma(x), equal_nan=True)
+
+
+@pytest.mark.parametrize("decimals", [1, 2, 4, 5, 23, 310, -1, -2, -5, -310])
+@pytest.mark.parametrize(
+    "dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str
+)
+def test_rounding_to_decimals(dtype: torch.dtype, decimals: int) -> None:
+    """Torch scales half types in float32 on the CPU, but in their own range on a GPU, where 710 to
+    two decimals is infinite.
+    """
+    x = torch.cat([torch.linspace(-9, 9, 1001), torch.tensor([710, -746, 6e4, 0.125, INF, NAN])])
+    x = x.to(dtype)
+    found = result_of("round.decimals", x, decimals=decimals)
+    expected = torch.round(x, decimals=decimals)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
+    if 0 < decimals < 5:
+        power = torch.tensor(10.0**decimals, dtype=dtype)
+        found = result_of("round.decimals", x, on_gpu=True, decimals=decimals)
+        expected = (x * power).round() / power
+        torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
