@@ -117,9 +117,20 @@ def along_a_dim(function: Callable[..., Any]) -> Callable[..., Any]:
             return results
         if isinstance(results, tuple):
             return tuple(ops.squeeze(t, [0]) for t in results)
-        return ops.squeeze(results, [0])
+        return ops._without_dim(results)
 
     return call
+
+
+def flag(value: Any) -> bool:
+    """A bool, of what the bindings take for one: None is False, and numbers have a truth. Raises
+    TypeError for others, as they do: not everything that is true was meant to be.
+    """
+    if value is None or isinstance(value, bool):
+        return bool(value)
+    if isinstance(value, Tensor | Scalar) or not hasattr(type(value), "__bool__"):
+        raise TypeError(f"expected a bool, got {_seen(value)}")
+    return bool(value)
 
 
 def known_number(op: str, name: str, value: Any) -> Any:

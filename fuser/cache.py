@@ -243,6 +243,9 @@ class FusionCache:
     _the_one: FusionCache | None = None
 
     def __init__(self) -> None:
+        self._forget()
+
+    def _forget(self) -> None:
         self._numbers: dict[bytes, int] = {}
         self._next = itertools.count()
         self._alive: WeakValueDictionary[int, FusionExecutorCache] = WeakValueDictionary()
@@ -267,7 +270,11 @@ class FusionCache:
     def reset(cls) -> None:
         """Forgets all numbers, and every compiled kernel of this process. Definitions that live go
         on to run."""
-        cls._the_one = None
+        cache = cls._the_one
+        if cache is not None:  # it stays the one that get() gave
+            for executors in list(cache._unnumbered):
+                executors._uncounted_by = None  # or it would count itself when it goes
+            cache._forget()
         clear_caches()
 
     def note(self, executors: FusionExecutorCache) -> None:

@@ -2,13 +2,18 @@
 of them.
 
 They compute as torch.nn.functional does on the same float32 values: half types come in widened, and
-the result stays float32. Integers and bool count as float32. A NaN operand gives NaN. Accuracy
-follows from the rows: a few ULP of the largest intermediate.
+the result stays float32. Integers and bool count as float32. Operands of several types come in as
+their common one. A NaN operand gives NaN. Accuracy follows from the rows: a few ULP of the largest
+intermediate.
 """
 
 import math
+import numbers
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from fuser import _core
+from fuser._core import DataType, Scalar, Tensor
 from fuser.errors import UserError
 
 if TYPE_CHECKING:
@@ -49,6 +54,70 @@ __all__ = [
 _SELU_ALPHA = 1.6732632423543772848170429916717
 _SELU_SCALE = 1.0507009873554804934193349852946
 
+_KINDS = ("Bool", "Int", "Float", "Complex")  # by what they count in promotion
+# What numbers of the wide types count as among tensors.
+_NARROW: dict[DataType | None, DataType | None] = {
+    DataType.Double: DataType.Float,
+    DataType.ComplexDouble: DataType.ComplexFloat,
+}
+
+
+def _common(operands: Sequence[Any], floating: bool) -> DataType | None:
+    """The type in which a row would compute on all of them: tensors count before tensors of no
+    dims, and these before numbers, unless the kind of what counts less is the higher one.
+    """
+    levels: list[DataType | None] = [None, None, None]
+    for x in operands:
+        if isinstance(x, Tensor | Scalar):
+            dtype = x.dtype()
+        elif isinstance(x, numbers.Number):
+            dtype = _of_number(x)
+        else:
+            continue  # the rows refuse it
+        place = 2 if not isinstance(x, Tensor) else 1 if x.ndim == 0 else 0
+        so_far = levels[place]
+        levels[place] = dtype if so_far is None else _core.promote_types(so_far, dtype)
+    if levels[:2] != [None, None]:  # a number makes no tensor float64
+        levels[2] = _NARROW.get(levels[2], levels[2])
+    common: DataType | None = None
+    for level in levels:
+        if level is None:
+            continue
+        if common is None:
+            common = level
+        elif _KINDS.index(level.kind) > _KINDS.index(common.kind):
+            as_precise = common.kind == "Float" and level.kind == "Complex"
+            wider = _core.promote_types(common, level)
+            common = _core.complex_type(common) if as_precise else wider
+    if common is None:
+        return None
+    return DataType.Float if floating and common.kind in ("Bool", "Int") else common.compute
+
+
+def _of_number(x: Any) -> DataType:
+    if isinstance(x, bool):
+        return DataType.Bool
+    if isinstance(x, numbers.Integral):
+        return DataType.Int
+    return DataType.Double if isinstance(x, numbers.Real) else DataType.ComplexDouble
+
+
+def _promoted(ops: "Ops", *operands: "Operand", floating: bool = False) -> tuple[Any, ...]:
+    """The operands in their common type, as torch promotes them before it computes: a row on some
+    of them would round to a lower one. `floating`: bool and integers count as float32.
+    """
+    wanted = _common(operands, floating)
+    return tuple(x if wanted is None else _as_type(ops, x, wanted) for x in operands)
+
+
+def _as_type(ops: "Ops", x: Any, wanted: DataType) -> Any:
+    if isinstance(x, Tensor):
+        return x if x.dtype().compute == wanted else ops.cast(x, wanted)
+    if isinstance(x, Scalar):  # what is of numbers alone stays in the wider type
+        wide = _core.promote_types(x.dtype(), wanted)
+        return x if x.dtype() == wide else ops.cast(x, wide)
+    return float(x) if wanted.kind == "Float" and isinstance(x, numbers.Real) else x
+
 
 def segment_set(ops: "Ops", x: "Operand") -> Any:
     """x itself. Elsewhere a hint where to cut into kernels; here the cuts are found."""
@@ -57,41 +126,62 @@ def segment_set(ops: "Ops", x: "Operand") -> Any:
 
 def add_alpha(ops: "Ops", a: "Operand", b: "Operand", alpha: "Operand") -> Any:
     """a + alpha * b."""
+    alpha, a, b = _scalable(ops, alpha, a, b)
     return ops.add(a, _scaled(ops, alpha, b))
 
 
 def sub_alpha(ops: "Ops", a: "Operand", b: "Operand", alpha: "Operand") -> Any:
     """a - alpha * b."""
+    alpha, a, b = _scalable(ops, alpha, a, b)
     return ops.sub(a, _scaled(ops, alpha, b))
 
 
 def rsub(ops: "Ops", a: "Operand", b: "Operand", alpha: "Operand" = 1) -> Any:
     """b - alpha * a."""
+    alpha, a, b = _scalable(ops, alpha, a, b)
     return ops.sub(b, _scaled(ops, alpha, a))
 
 
 def addcmul(ops: "Ops", x: "Operand", t1: "Operand", t2: "Operand", value: "Operand" = 1) -> Any:
     """x + value * t1 * t2."""
+    value, x, t1, t2 = _scalable(ops, value, x, t1, t2)
     return ops.add(x, ops.mul(_scaled(ops, value, t1), t2))
 
 
 def addcdiv(ops: "Ops", x: "Operand", t1: "Operand", t2: "Operand", value: "Operand" = 1) -> Any:
     """x + value * t1 / t2, a true division."""
+    value, x, t1, t2 = _scalable(ops, value, x, t1, t2, floating=True)
     return ops.add(x, ops.truediv(_scaled(ops, value, t1), t2))
+
+
+def _is_one(value: "Operand") -> bool:
+    return isinstance(value, int) and value == 1
+
+
+def _scalable(
+    ops: "Ops", factor: "Operand", *operands: "Operand", floating: bool = False
+) -> tuple[Any, ...]:
+    """The factor and the operands, promoted; a 1 stays one, and takes no part."""
+    if _is_one(factor):
+        return 1, *_promoted(ops, *operands, floating=floating)
+    return _promoted(ops, factor, *operands, floating=floating)
 
 
 def _scaled(ops: "Ops", value: "Operand", x: "Operand") -> Any:
     """value * x; 1 costs nothing."""
-    return x if isinstance(value, int) and value == 1 else ops.mul(value, x)
+    return x if _is_one(value) else ops.mul(value, x)
 
 
 def square(ops: "Ops", x: "Operand") -> Any:
-    """x * x."""
+    """x * x; of bool int64."""
+    if isinstance(x, Tensor | Scalar) and x.dtype() == DataType.Bool:
+        x = ops.cast(x, DataType.Int)
     return ops.mul(x, x)
 
 
 def hypot(ops: "Ops", a: "Operand", b: "Operand") -> Any:
     """sqrt(a * a + b * b) without overflow on the way; infinite where an operand is, NaN or not."""
+    a, b = _promoted(ops, a, b, floating=True)  # the least integer has no absolute value
     a, b = ops.abs(a), ops.abs(b)
     large, small = ops.maximum(a, b), ops.minimum(a, b)
     ratio = ops.truediv(small, large)
@@ -104,6 +194,7 @@ def hypot(ops: "Ops", a: "Operand", b: "Operand") -> Any:
 
 def log_add_exp(ops: "Ops", a: "Operand", b: "Operand") -> Any:
     """log(exp(a) + exp(b)) without overflow on the way."""
+    a, b = _promoted(ops, a, b, floating=True)
     large = ops.maximum(a, b)
     distance = ops.neg(ops.abs(ops.sub(a, b)))
     # Two equal infinities: inf - inf is NaN, and either is the answer.
@@ -113,6 +204,7 @@ def log_add_exp(ops: "Ops", a: "Operand", b: "Operand") -> Any:
 
 def xlogy(ops: "Ops", a: "Operand", b: "Operand") -> Any:
     """a * log(b), and 0 where a is 0 and b not NaN."""
+    a, b = _promoted(ops, a, b, floating=True)
     zero = ops.logical_and(ops.eq(a, 0), ops.logical_not(ops.isnan(b)))
     return ops.where(zero, 0.0, ops.mul(a, ops.log(b)))
 
@@ -140,6 +232,7 @@ def gelu(ops: "Ops", x: "Operand", approximate: str = "none") -> Any:
 
 def mish(ops: "Ops", x: "Operand") -> Any:
     """x * tanh(softplus(x)). Misra, "Mish" (2019)."""
+    (x,) = _promoted(ops, x, floating=True)
     return ops.mul(x, ops.tanh(_softplus(ops, x)))
 
 
@@ -156,11 +249,13 @@ def softplus(ops: "Ops", x: "Operand", beta: float = 1.0, threshold: float = 20.
 
 def logsigmoid(ops: "Ops", x: "Operand") -> Any:
     """log(sigmoid(x)) = -softplus(-x)."""
+    (x,) = _promoted(ops, x, floating=True)
     return ops.sub(ops.minimum(x, 0.0), ops.log1p(ops.exp(ops.neg(ops.abs(x)))))
 
 
 def softsign(ops: "Ops", x: "Operand") -> Any:
     """x / (1 + |x|)."""
+    (x,) = _promoted(ops, x, floating=True)
     return ops.truediv(x, ops.add(ops.abs(x), 1.0))
 
 
@@ -170,13 +265,29 @@ def tanhshrink(ops: "Ops", x: "Operand") -> Any:
 
 
 def hardtanh(ops: "Ops", x: "Operand", min_val: float = -1.0, max_val: float = 1.0) -> Any:
-    """x clamped to [min_val, max_val]."""
+    """x clamped to [min_val, max_val]. Integers keep their type, and the bounds lose their
+    fractions; they count as float32 against bounds that torch refuses: infinite ones, and negative
+    ones of an unsigned type.
+    """
+    if isinstance(x, Tensor | Scalar) and x.dtype().kind == "Int":
+        least = 0 if x.dtype().torch_name.startswith("uint") else -math.inf
+        bounds = [_whole(ops, v, least) for v in (min_val, max_val)]
+        if None not in bounds:
+            min_val, max_val = bounds
     return ops.clamp(x, min_val, max_val)
 
 
+def _whole(ops: "Ops", bound: Any, least: float) -> Any:
+    """The bound as an integer, None where it is none of at least `least`."""
+    if isinstance(bound, Scalar):
+        return ops.cast(bound, DataType.Int)
+    whole = isinstance(bound, numbers.Real) and math.isfinite(bound) and float(bound) >= least
+    return int(bound) if whole else None
+
+
 def relu6(ops: "Ops", x: "Operand") -> Any:
-    """x clamped to [0, 6]."""
-    return ops.clamp(x, 0.0, 6.0)
+    """x clamped to [0, 6]; integers keep their type."""
+    return hardtanh(ops, x, 0.0, 6.0)
 
 
 def hardsigmoid(ops: "Ops", x: "Operand") -> Any:
@@ -223,11 +334,13 @@ def selu(ops: "Ops", x: "Operand") -> Any:
 
 def hardshrink(ops: "Ops", x: "Operand", lambd: float = 0.5) -> Any:
     """0 where |x| <= lambd, x elsewhere."""
+    (x,) = _promoted(ops, x, floating=True)
     return ops.where(ops.le(ops.abs(x), lambd), 0.0, x)
 
 
 def softshrink(ops: "Ops", x: "Operand", lambd: float = 0.5) -> Any:
     """x moved towards 0 by lambd, 0 within lambd of it."""
+    (x,) = _promoted(ops, x, floating=True)
     shrunk = ops.sub(x, ops.clamp(x, -lambd, lambd))
     # Also makes both zeros +0, and lets a NaN through.
     return ops.where(ops.le(ops.abs(x), lambd), 0.0, shrunk)

@@ -34,9 +34,11 @@ from fuser.arguments import (
     as_dtype,
     checked,
     defined,
+    fits,
+    flag,
     reduced_dims,
 )
-from fuser.errors import ShapeError, UserError
+from fuser.errors import DTypeError, ShapeError, UserError
 from fuser.naming import word
 
 __all__ = ["Number", "Operand", "Ops", "Size", "as_dtype", "is_internal"]
@@ -88,6 +90,9 @@ class Ops:
 
     def __init__(self, builder: _core.Builder) -> None:
         self._builder = builder
+        # By the id of a result that lost its only dim: the tensor before, whose other results are
+        # asked for by it.
+        self._before: dict[int, Tensor] = {}
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         near = get_close_matches(name, [n for n in dir(type(self)) if not n.startswith("_")], n=1)
@@ -200,10 +205,18 @@ class Ops:
     ) -> Tensor:
         """start + i * step for i in 0 .. length - 1 (default: start 0, step 1). Reads nothing.
 
-        Floats are computed in `dtype` (float32 for half types), integers in int64. Raises
-        ShapeError `iota-1` for a negative length.
+        Floats are computed in `dtype` (float32 for half types), integers in int64, of which those
+        beyond `dtype` wrap. Raises ShapeError `iota-1` for a negative length, DTypeError
+        `scalar-fits-1` for an integer `start` that `dtype` does not hold.
         """
         dtype = as_dtype(dtype)
+        first: Any = start.value if isinstance(start, Scalar) else start
+        if dtype.kind == "Int" and fits(first, int):
+            try:
+                _core.constant(self._builder, int(first), dtype)
+            except DTypeError as error:
+                text = str(error).replace("define_scalar()", "iota()", 1)
+                raise DTypeError(text, rule=error.rule) from None
         result = _core.iota(self._builder, length)
         if dtype.kind in ("Float", "Complex"):
             result = self.cast(result, dtype.compute)
@@ -261,7 +274,16 @@ class Ops:
         """Result `index` (1, 2, ...) of a reduction or library op that has several. Raises
         UserError `result-1` for another tensor, `result-2` for an index that it lacks.
         """
+        before = self._before.get(of.id)
+        if before is not None:
+            return self.squeeze(_core.result(self._builder, before, index), [0])
         return _core.result(self._builder, of, index)
+
+    def _without_dim(self, arg: Tensor) -> Tensor:
+        """`arg` [1] without its dim; result() takes it for `arg`."""
+        squeezed = self.squeeze(arg, [0])
+        self._before[squeezed.id] = arg
+        return squeezed
 
     def sum(
         self,
@@ -368,6 +390,7 @@ class Ops:
         dtype: Any,
         dim: int | None,
     ) -> Tensor:
+        keepdim = flag(keepdim)
         which, dtype = reduced_dims(op, arg, dims, dtype, dim)
         if dtype is not None and arg.dtype() != dtype:
             arg = self.cast(arg, dtype)
@@ -389,6 +412,7 @@ class Ops:
         dim: int | None,
         identity: bool,
     ) -> Tensor:
+        keepdim = flag(keepdim)
         which, dtype = reduced_dims(op, arg, dims, dtype, dim)
         if which:
             reduced = self.reduction(op, arg, which, identity)
@@ -399,6 +423,7 @@ class Ops:
         return self.cast(result, dtype) if dtype not in (None, result.dtype()) else result
 
     def _index(self, op: str, arg: Tensor, dim: int | None, keepdim: bool) -> Tensor:
+        keepdim = flag(keepdim)
         which, _ = reduced_dims(op, arg, dim, None, None)
         if not which:
             return self.full([], 0, DataType.Int)
@@ -409,7 +434,7 @@ class Ops:
         self, reduced: Tensor, arg: Tensor, dims: Sequence[int], keepdim: bool = True
     ) -> Tensor:
         """`reduced`, a reduction of `arg` over `dims`, with these dims back, of size 1."""
-        if not keepdim or not dims:
+        if not flag(keepdim) or not dims:
             return reduced
         places = {d % arg.ndim for d in dims}
         return self.broadcast(reduced, [d in places for d in range(arg.ndim)])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fuser import _core
 from fuser._core import DataType, Tensor
-from fuser.arguments import Dims, as_dtype, count_over, defined, reduced_dims
+from fuser.arguments import Dims, as_dtype, count_over, defined, flag, reduced_dims
 from fuser.errors import DTypeError, UserError
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ def mean(
 
     Raises DTypeError `mean-dtype-1` for bool and integers without `dtype`, and what sum() raises.
     """
+    keepdim = flag(keepdim)
     which, wanted = reduced_dims("mean", arg, dims, dtype, dim)
     if wanted is not None and arg.dtype() != wanted:
         arg = ops.cast(arg, wanted)
@@ -101,6 +102,7 @@ def var_mean(
 
     Raises DTypeError `mean-dtype-1` for bool and integers.
     """
+    keepdim = flag(keepdim)
     which = _which("var_mean", arg, dims)
     average, total = _moments(ops, "var_mean", arg, which)
     degrees = ops.maximum(ops.sub(count_over(arg, which), correction), 0)
@@ -153,10 +155,11 @@ def norm(
     inf, the minimum for -inf, the count of what is not 0 for 0. `arg` is cast to `dtype` first.
 
     Raises UserError `norm-1` for a p that is no number, DTypeError `mean-dtype-1` for bool and
-    integers; over no elements ShapeError `reduce-empty-1` for inf and -inf.
+    integers; over no elements ShapeError `reduce-empty-1` for inf and a negative p.
     """
     if isinstance(p, bool) or not isinstance(p, int | float) or math.isnan(p):
         raise UserError(f"norm(): p: expected a number, got {p!r}", rule="norm-1")
+    keepdim = flag(keepdim)
     wanted = None if dtype is None else as_dtype(dtype)
     if wanted is not None and arg.dtype() != wanted:
         arg = ops.cast(arg, wanted)
@@ -172,6 +175,8 @@ def norm(
     elif p == 2:
         result = ops.sqrt(ops.sum(_magnitude_squared(ops, arg), which, keepdim))
     else:
+        if p < 0 and which:  # no elements have no such norm: a minimum that nobody reads says so
+            ops.min(ops.abs(arg), which)
         result = ops.pow(ops.sum(ops.pow(ops.abs(arg), float(p)), which, keepdim), 1.0 / p)
     return _narrowed(ops, result, None if wanted is None else _core.real_type(wanted))
 
@@ -200,6 +205,7 @@ def logsumexp(ops: "Ops", arg: Tensor, dims: Dims, keepdim: bool = False) -> Ten
     """log(sum(exp(arg))) over `dims` without overflow on the way, as torch.logsumexp: -inf over no
     elements and over -inf alone, inf where an element is.
     """
+    keepdim = flag(keepdim)
     which = _which("logsumexp", arg, dims)
     largest, _, total = _shifted(ops, _as_float(ops, arg), which)
     # An infinite maximum is the answer; its distance to itself is NaN.

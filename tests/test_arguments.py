@@ -213,6 +213,50 @@ def test_argument_kind_1(call: Callable[..., Any], text: str) -> None:
     assert str(caught.value) == text
 
 
+FLAGS: dict[str, Callable[..., Any]] = {
+    "sum": lambda o, x, flag: o.sum(x, [0], flag),
+    "prod": lambda o, x, flag: o.prod(x, [], flag),
+    "max": lambda o, x, flag: o.max(x, [0], flag),
+    "any": lambda o, x, flag: o.any(x, [0], flag),
+    "argmax": lambda o, x, flag: o.argmax(x, 0, flag),
+    "mean": lambda o, x, flag: o.mean(x, [0], flag),
+    "var": lambda o, x, flag: o.var(x, [0], 1, flag),
+    "std": lambda o, x, flag: o.std(x, [0], 1, flag),
+    "var_mean": lambda o, x, flag: o.var_mean(x, [0], 1, flag)[0],
+    "norm": lambda o, x, flag: o.norm(x, 2, [0], flag),
+    "logsumexp": lambda o, x, flag: o.logsumexp(x, [0], flag),
+}
+TRAINING: dict[str, Callable[..., Any]] = {
+    "dropout": lambda o, x, flag: o.dropout(x, 0.5, flag),
+    "batch_norm": lambda o, x, flag: o.batch_norm(x, *[None] * 4, 0.1, 1e-5, flag),
+    "instance_norm": lambda o, x, flag: o.instance_norm(x, *[None] * 4, 0.1, 1e-5, flag),
+}
+
+
+@pytest.mark.parametrize("op", [*FLAGS, *TRAINING])
+@pytest.mark.parametrize("wrong", [DataType.Double, "no", [1], "a tensor"])
+def test_a_flag_is_a_bool(op: str, wrong: Any) -> None:
+    fd = FusionDefinition()
+    x = fd.define_tensor([2, 3])
+    with pytest.raises(UserError) as caught:
+        (FLAGS | TRAINING)[op](fd.ops, x, x if wrong == "a tensor" else wrong)
+    assert caught.value.rule == "argument-kind-1"
+    name = "use_input_stats" if op == "instance_norm" else "training" if op in TRAINING else ""
+    assert str(caught.value).startswith(f"{op}(): {name or 'keepdim'}: expected a bool, got ")
+
+
+@pytest.mark.parametrize("op", FLAGS)
+def test_numbers_are_flags(op: str) -> None:
+    """As where the bindings take a bool."""
+    fd = FusionDefinition()
+    x = fd.define_tensor([2, 3])
+    dims = 2 if op == "prod" else 1  # of no dims all stay
+    for no in (False, 0, np.False_, None):
+        assert FLAGS[op](fd.ops, x, no).ndim == dims
+    for yes in (True, 1, np.True_, np.int64(1)):
+        assert FLAGS[op](fd.ops, x, yes).ndim == 2
+
+
 def test_errors_of_arguments_that_fit_stay_what_they_are() -> None:
     fd = FusionDefinition()
     x = fd.define_tensor([2, 3])

@@ -1,5 +1,7 @@
 """fuser/composites.py: what each composite means, against torch.nn.functional in float64."""
 
+import functools
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -63,6 +65,20 @@ TERNARY: list[tuple[str, dict[str, Any], Op]] = [
 ]
 
 
+KEEPING_INTEGERS = ("segment_set", "square", "hardtanh", "relu6")
+MIXED: dict[str, Op] = {
+    "add_alpha": lambda a, b: torch.add(a, b, alpha=0.1),
+    "sub_alpha": lambda a, b: torch.sub(a, b, alpha=0.1),
+    "rsub": lambda a, b: torch.rsub(a, b, alpha=0.1),
+    "hypot": torch.hypot,
+    "log_add_exp": torch.logaddexp,
+    "xlogy": torch.xlogy,
+    "prelu": lambda x, w: torch.where(x > 0, x, w * x),
+    "addcmul": lambda x, a, b: torch.addcmul(x, a, b, value=0.1),
+    "addcdiv": lambda x, a, b: torch.addcdiv(x, a, b, value=0.1),
+}
+
+
 def run(name: str, keywords: dict[str, Any], *inputs: torch.Tensor) -> torch.Tensor:
     with FusionDefinition() as fd:
         args = [fd.define_tensor([-1], dtype=DataType.Double) for _ in inputs]
@@ -106,7 +122,7 @@ def test_every_composite_is_documented(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "keywords"), [(n, k) for n, k, _ in UNARY if n not in ("segment_set", "square")]
+    ("name", "keywords"), [(n, k) for n, k, _ in UNARY if n not in KEEPING_INTEGERS]
 )
 @pytest.mark.parametrize("dtype", [DataType.Half, DataType.Int32])
 def test_half_and_integers_count_as_float32(
@@ -115,6 +131,111 @@ def test_half_and_integers_count_as_float32(
     fd = FusionDefinition()
     result: Tensor = getattr(fd.ops, name)(fd.define_tensor([2], dtype=dtype), **keywords)
     assert result.dtype() == DataType.Float
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.int32])
+def test_half_and_integers_in_hardtanh_and_relu6(dtype: torch.dtype) -> None:
+    """Integers keep their type, and the bounds lose their fractions, as in torch."""
+    x = torch.tensor([-3, -2, -1, 0, 1, 2, 7], dtype=dtype)
+    integers = not dtype.is_floating_point
+    for name, bounds in (("relu6", ()), ("hardtanh", ()), ("hardtanh", (-2.9, 1.9))):
+        got = executed(lambda ops, t, n=name, b=bounds: getattr(ops, n)(t, *b), x)
+        expected = getattr(F, name)(x if integers else x.float(), *bounds)
+        assert got.dtype == expected.dtype
+        assert got.equal(expected)
+
+
+def test_bounds_that_no_integer_is() -> None:
+    """torch refuses them; they are compared in float32."""
+    x = torch.tensor([0, 3, 200], dtype=torch.uint8)
+    assert executed(lambda ops, t: ops.hardtanh(t), x).equal(torch.tensor([0.0, 1.0, 1.0]))
+    y = x.int() - 3
+    assert executed(lambda ops, t: ops.hardtanh(t, -math.inf, 2), y).tolist() == [-3.0, 0.0, 2.0]
+
+
+def test_the_square_of_bool_is_int64() -> None:
+    x = torch.tensor([True, False])
+    got = executed(lambda ops, t: ops.square(t), x)
+    assert got.dtype == torch.square(x).dtype == torch.int64
+    assert got.equal(torch.square(x))
+
+
+@pytest.mark.parametrize("name", ["mish", "logsigmoid", "softsign", "hardshrink", "softshrink"])
+def test_bool_and_the_least_integer_count_as_float32(name: str) -> None:
+    """Neither has an absolute value of its own type."""
+    for x in (
+        torch.tensor([True, False]),
+        torch.tensor([-(2**31), -7, 0, 7, 2**31 - 1], dtype=torch.int32),
+    ):
+        got = executed(lambda ops, t: getattr(ops, name)(t), x)
+        assert got.dtype == torch.float32
+        torch.testing.assert_close(got, getattr(F, name)(x.float()), rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int8, torch.int32, torch.int64])
+def test_binary_floats_of_integers(dtype: torch.dtype) -> None:
+    least = 0 if dtype == torch.bool else torch.iinfo(dtype).min
+    a, b = torch.tensor([least, 1, 3], dtype=dtype), torch.tensor([0, 1, least], dtype=dtype)
+    for name, reference in (("hypot", torch.hypot), ("log_add_exp", torch.logaddexp)):
+        got = executed(lambda ops, x, y, n=name: getattr(ops, n)(x, y), a, b)
+        assert got.dtype == torch.float32
+        torch.testing.assert_close(got, reference(a.float(), b.float()), rtol=1e-6, atol=1e-6)
+
+
+def executed(op: Op, *inputs: torch.Tensor) -> torch.Tensor:
+    fd = FusionDefinition()
+    fd.add_output(op(fd.ops, *(fd.from_pytorch(t) for t in inputs)))
+    return fd.execute(list(inputs))[0]
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_mixed_types_are_promoted_first(name: str, rng: np.random.Generator) -> None:
+    """All operands in the common type, as torch takes them: no row on some of them rounds to a
+    lower one. torch takes the half types' results as float32 ones, rounded.
+    """
+    arity = 3 if name.startswith("addc") else 2
+    scaled = name in ("add_alpha", "sub_alpha", "rsub", "addcmul", "addcdiv")
+    values = {
+        dtype: torch.from_numpy(rng.uniform(0.1, 3.0, 6)).to(dtype)
+        for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+    }
+    values[torch.int64] = torch.tensor([1, 2, 3, 5, 7, 2**40 + 1])
+    values[torch.bool] = torch.tensor([True, False, True, True, False, True])
+    chosen = [t for t in itertools.product(values, repeat=arity) if len(set(t)) > 1]
+    fd, inputs, expected = FusionDefinition(), [], []
+    for dtypes in chosen:
+        operands = [values[dtype] for dtype in dtypes]
+        common = functools.reduce(torch.promote_types, dtypes)
+        if not common.is_floating_point:
+            continue
+        wide = torch.float32 if common.itemsize < 4 else common
+        tensors = [fd.from_pytorch(t) for t in operands]
+        fd.add_output(getattr(fd.ops, name)(*tensors, *([0.1] if scaled else [])))
+        inputs += operands
+        exact = MIXED[name](*(t.to(wide).double() for t in operands))
+        size = torch.stack([t.to(wide).double().abs() for t in operands]).sum(0)
+        expected.append((dtypes, wide, exact, size))
+    for got, (dtypes, wide, exact, size) in zip(fd.execute(inputs), expected, strict=True):
+        assert got.dtype == wide, dtypes
+        error = (got.double() - exact).abs() / torch.maximum(exact.abs(), size)
+        assert torch.equal(got.isnan(), exact.isnan()), dtypes
+        assert error.nan_to_num(0.0).max() < 8 * torch.finfo(wide).eps, dtypes
+
+
+def test_numbers_and_tensors_of_no_dims_count_less() -> None:
+    s, d = torch.tensor([0.1, 0.7]), torch.tensor([3.0, 5.0], dtype=torch.float64)
+    got = executed(lambda ops, x: ops.xlogy(x, 3), d)
+    torch.testing.assert_close(got, torch.xlogy(d, 3), rtol=1e-15, atol=0)
+    got = executed(lambda ops, x: ops.xlogy(2, x), d)
+    torch.testing.assert_close(got, torch.xlogy(2, d), rtol=1e-15, atol=0)
+    one = d.sum()  # float64, of no dims
+    got = executed(lambda ops, x, y: ops.add_alpha(x, y, 0.1), s, one)
+    assert got.dtype == torch.float32
+    torch.testing.assert_close(got, torch.add(s, one, alpha=0.1))
+    got = executed(lambda ops, x, y: ops.addcmul(x, y, y), s.long(), one)
+    expected = torch.addcmul(s.double() // 1, one, one)
+    assert got.dtype == torch.float64
+    torch.testing.assert_close(got, expected, rtol=1e-15, atol=0)
 
 
 def test_gelu_1() -> None:

@@ -283,8 +283,15 @@ def test_fusion_cache(capsys: pytest.CaptureFixture[str]) -> None:
     cache.print_stats()
     assert capsys.readouterr().out.startswith(f"{before + 2} fusions; definitions ")
     FusionCache.reset()
-    assert FusionCache.get().num_fusions() == 0
+    assert FusionCache.get() is cache  # also for who holds it
+    assert cache.num_fusions() == 0
     assert one.execute([X])[0].equal(41 * X.relu())
+    del fd, one, same, other, again
+    gc.collect()
+    assert cache.num_fusions() == 0  # those that went were of before
+    again = Doubled(X, 41.0)
+    again.execute([X])
+    assert (again.id(), cache.num_fusions()) == (0, 1)
 
 
 def test_the_fusion_cache_can_be_written_and_read(

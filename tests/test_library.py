@@ -523,6 +523,25 @@ def test_places_of_extremes(op: str) -> None:
     assert torch.equal(fd.execute([INTS])[0], getattr(torch, op)(INTS, 1)[1])
 
 
+@pytest.mark.parametrize("op", ["cummax", "cummin"])
+@pytest.mark.parametrize("dim", [0, -1])
+def test_places_of_extremes_without_dims(op: str, dim: int) -> None:
+    """As with dims: the tensor that is returned is what the other result is asked of."""
+    x = torch.tensor(3.5)
+
+    def both(o: Any, t: Any) -> tuple[Any, Any]:
+        values = getattr(o, op)(t, dim)
+        return values, o.result(values, 1)
+
+    got = define(both, x).execute([x])
+    for result, expected in zip(got, getattr(torch, op)(x, dim), strict=True):
+        assert result.dtype == expected.dtype
+        assert result.equal(expected)
+    with pytest.raises(UserError) as caught:
+        define(lambda o, t: o.result(getattr(o, op)(t, dim), 2), x)
+    assert caught.value.rule == "result-2"
+
+
 REFUSED: list[tuple[str, type[Exception], Callable[[Any, Any], Any]]] = [
     ("sdpfa-1", UserError, lambda o, x: o.sdpfa_fwd(x, x, x, scale=0.0)),
     ("sdpfa-2", UserError, lambda o, x: o.sdpfa_fwd(x, x, x, x, True)),

@@ -413,3 +413,18 @@ def test_integers_of_a_run_fit_as_those_of_the_definition(
     t = other.define_tensor([-1], dtype=DataType.Byte)
     other.add_output(other.ops.clamp(t, 0, other.define_scalar(DataType.Int)))
     assert other.execute([x.byte(), -1])[0].equal(x.byte())  # 255, as torch.clamp has it
+
+
+def test_iota_starts_at_what_its_type_holds(fd: FusionDefinition) -> None:
+    """scalar-fits-1, as of full(); floats hold it."""
+    starts: list[Any] = [2**31, np.int64(2**31), fd.define_scalar(2**31)]
+    for start in starts:
+        with pytest.raises(DTypeError) as caught:
+            fd.ops.iota(2, start, dtype=DataType.Int32)
+        assert caught.value.rule == "scalar-fits-1"
+        assert str(caught.value).startswith("iota(): 2147483648 does not fit into int32")
+    fd.add_output(fd.ops.iota(2, 2**31 - 2, dtype=DataType.Int32))
+    fd.add_output(fd.ops.iota(2, 2**31, dtype=DataType.Double))
+    integers, floats = fd.execute([])
+    assert integers.equal(torch.tensor([2**31 - 2, 2**31 - 1], dtype=torch.int32))
+    assert floats.equal(torch.tensor([2.0**31, 2.0**31 + 1], dtype=torch.float64))

@@ -144,7 +144,7 @@ def test_norms_of_nothing() -> None:
     x = torch.zeros(3, 0, dtype=torch.float64)
     for p in (0, 1, 2, 3):
         close(run(lambda ops, t, p=p: ops.norm(t, p, 1), x)[0], torch.zeros(3).double())
-    for p in (math.inf, -math.inf):
+    for p in (math.inf, -math.inf, -1, -2.5):
         with pytest.raises(ShapeError) as caught:
             run(lambda ops, t, p=p: ops.norm(t, p, 1), x)
         assert caught.value.rule == "reduce-empty-1"

@@ -1,5 +1,6 @@
 // Complex functions, built from real ones. Accuracy is that of the whole number (|error| against
-// |result|). Infinite parts follow the formulas, as torch does on a GPU; branch cuts follow C.
+// |result|). Infinite parts follow the formulas, as torch does on a GPU, but for parts of 0 beside
+// what overflows (part_); branch cuts follow C.
 
 //@ complex_
 DEVICE c64 complex_(f32 re, f32 im) { return c64{re, im}; }
@@ -120,12 +121,15 @@ DEVICE C expm1_(C z) {
 }
 
 //@ log_abs_
-// log |z|, without the cancellation of log(hypot) where |z| is close to 1.
+// log |z|, without the cancellation of log(hypot) where |z| is close to 1, and without the overflow
+// of hypot: of a quarter where |z| may be beyond the largest number.
 template <class C>
 DEVICE auto log_abs_(C z) {
   const auto re = abs_(z.re), im = abs_(z.im);
   const auto x = re > im ? re : im, y = re > im ? im : re;
-  return x > 0.5f && x < 2 ? log1p_((x - 1) * (x + 1) + y * y) / 2 : log_(hypot_(x, y));
+  if (x > 0.5f && x < 2) return log1p_((x - 1) * (x + 1) + y * y) / 2;
+  if (x > 1e38f) return log_(hypot_(x / 4, y / 4)) + (decltype(z.re))1.38629436111989061883;
+  return log_(hypot_(x, y));
 }
 
 //@ log_ : c64 c128
@@ -163,25 +167,38 @@ DEVICE c128 log10_(c128 z) {
   return c128{y.re * 0.43429448190325182765, y.im * 0.43429448190325182765};
 }
 
+//@ part_
+// size * direction, and 0 where there is nothing in that direction, however large the size.
+template <class T>
+DEVICE T part_(T size, T direction) {
+  if (direction == 0 && isinf_(size)) return size < 0 ? -direction : direction;
+  return size * direction;
+}
+
 //@ exp2_ : c64 c128
 DEVICE c64 exp2_(c64 z) {
   const f32 size = exp2_(z.re), angle = z.im * 0.69314718055994530942f;
-  return c64{size * cos_(angle), size * sin_(angle)};
+  return c64{size * cos_(angle), part_(size, sin_(angle))};
 }
 DEVICE c128 exp2_(c128 z) {
   const f64 size = exp2_(z.re), angle = z.im * 0.69314718055994530942;
-  return c128{size * cos_(angle), size * sin_(angle)};
+  return c128{size * cos_(angle), part_(size, sin_(angle))};
 }
 
 //@ sqrt_ : c64 c128
-// The part that does not cancel first, the other from the product of both.
+// The part that does not cancel first, the other from the product of both. Of a sixteenth where
+// |z| may be beyond the largest number, of 2^64 times z where |z| may have few digits.
 template <class C>
 DEVICE C sqrt_(C z) {
+  typedef decltype(z.re) T;
   if (z.re == 0 && z.im == 0) return C{0, z.im};
-  const auto size = hypot_(z.re, z.im);
+  const T most = abs_(z.re) > abs_(z.im) ? abs_(z.re) : abs_(z.im);
+  const T by = most > 1e38f ? 0.0625f : most < 1e-30f ? 18446744073709551616.0f : 1.0f;
+  const T back = most > 1e38f ? 4.0f : most < 1e-30f ? 2.3283064365386963e-10f : 1.0f;
+  const T size = hypot_(z.re * by, z.im * by);
   if (isinf_(z.im)) return C{size, z.im};
-  const auto large = sqrt_(abs_(z.re) / 2 + size / 2);
-  const auto small = z.im / (2 * large);
+  const T large = sqrt_(abs_(z.re * by) / 2 + size / 2) * back;
+  const T small = z.im / (2 * large);
   return z.re >= 0 ? C{large, small} : C{abs_(small), copysign_(large, z.im)};
 }
 
@@ -192,9 +209,15 @@ DEVICE C rsqrt_(C z) {
 }
 
 //@ pow_ : c64 c128
-// e^(b log a); float32 goes through float64, since b multiplies the error of the logarithm.
+// e^(b log a); float32 goes through float64, since b multiplies the error of the logarithm. Of 0 to
+// a negative power only the size is known, to an imaginary one nothing.
 DEVICE c128 pow_(c128 a, c128 b) {
-  if (a.re == 0 && a.im == 0) return c128{b.re == 0 && b.im == 0 ? 1.0 : 0.0, 0.0};
+  if (a.re == 0 && a.im == 0) {
+    if (b.re > 0) return c128{0, 0};
+    if (b.re == 0 && b.im == 0) return c128{1, 0};
+    const f64 pole = 1 / abs_(a.re), unknown = pole * a.re;  // infinity and NaN
+    return c128{b.re < 0 ? pole : unknown, unknown};
+  }
   return exp_(mul_(b, log_(a)));
 }
 DEVICE c64 pow_(c64 a, c64 b) {
@@ -205,25 +228,25 @@ DEVICE c64 pow_(c64 a, c64 b) {
 //@ sin_ : c64 c128
 template <class C>
 DEVICE C sin_(C z) {
-  return C{sin_(z.re) * cosh_(z.im), cos_(z.re) * sinh_(z.im)};
+  return C{part_(cosh_(z.im), sin_(z.re)), cos_(z.re) * sinh_(z.im)};
 }
 
 //@ cos_ : c64 c128
 template <class C>
 DEVICE C cos_(C z) {
-  return C{cos_(z.re) * cosh_(z.im), -sin_(z.re) * sinh_(z.im)};
+  return C{cos_(z.re) * cosh_(z.im), part_(sinh_(z.im), -sin_(z.re))};
 }
 
 //@ sinh_ : c64 c128
 template <class C>
 DEVICE C sinh_(C z) {
-  return C{sinh_(z.re) * cos_(z.im), cosh_(z.re) * sin_(z.im)};
+  return C{sinh_(z.re) * cos_(z.im), part_(cosh_(z.re), sin_(z.im))};
 }
 
 //@ cosh_ : c64 c128
 template <class C>
 DEVICE C cosh_(C z) {
-  return C{cosh_(z.re) * cos_(z.im), sinh_(z.re) * sin_(z.im)};
+  return C{cosh_(z.re) * cos_(z.im), part_(sinh_(z.re), sin_(z.im))};
 }
 
 //@ tanh_ : c64 c128
@@ -291,15 +314,19 @@ DEVICE C atan_(C z) {
 }
 
 //@ sigmoid_ : c64 c128
+// 1 / (1 + e^-z), on the left e^z / (1 + e^z): the exponential never overflows.
 template <class C>
 DEVICE C sigmoid_(C z) {
-  const C e = exp_(C{-z.re, -z.im});
-  return divide_(C{1, 0}, C{1 + e.re, e.im});
+  const bool left = z.re < 0;
+  const C e = exp_(left ? z : C{-z.re, -z.im});
+  return divide_(left ? e : C{1, 0}, C{1 + e.re, e.im});
 }
 
 //@ silu_ : c64 c128
+// z sigmoid(z), as that is made.
 template <class C>
 DEVICE C silu_(C z) {
-  const C e = exp_(C{-z.re, -z.im});
-  return divide_(z, C{1 + e.re, e.im});
+  const bool left = z.re < 0;
+  const C e = exp_(left ? z : C{-z.re, -z.im});
+  return divide_(left ? mul_(z, e) : z, C{1 + e.re, e.im});
 }

@@ -6,6 +6,7 @@ the compiler. Run with -s to see the largest error of each op.
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Callable, Sequence
 
@@ -75,6 +76,111 @@ def test_op(
             got = run(launches[dtype], which, [dense], result_dtype(row, dtype))
             worst = max(worst, check(row, [dense], got, dtype))
     print(f"{row.name} {dtype}: largest error {worst:.3g} ULP, stated {row.ulp:g}")
+
+
+# ---- complex numbers at the ends of their range
+
+
+def complexes(values: Sequence[complex], dtype: torch.dtype) -> Tensor:
+    return torch.tensor(values, dtype=torch.complex128).to(dtype)
+
+
+def of_row(
+    launches: dict[torch.dtype, Launch], name: str, dtype: torch.dtype, *inputs: Tensor
+) -> Tensor:
+    names = [row.name for row in PROGRAMS[dtype].rows]
+    return run(launches[dtype], names.index(name), inputs, dtype)
+
+
+# Where e^x overflows, and a size whose square does.
+ENDS = [
+    pytest.param(torch.complex64, 90.0, 3.4e38, id="c64"),
+    pytest.param(torch.complex128, 720.0, 1.7e308, id="c128"),
+]
+
+
+@pytest.mark.parametrize(("dtype", "large", "most"), ENDS)
+@pytest.mark.parametrize("name", ["sin", "cos", "sinh", "cosh", "exp", "exp2"])
+def test_a_part_of_zero_is_none_beside_infinity(
+    name: str, dtype: torch.dtype, large: float, most: float, launches: dict[torch.dtype, Launch]
+) -> None:
+    """0 and not inf * 0, with the signs that torch gives."""
+    size = 2 * large
+    if name in ("sin", "cos"):
+        places = [complex(re, im) for re in (0.0, -0.0) for im in (size, -size)]
+    else:
+        places = [complex(re, im) for re in (size, -size) for im in (0.0, -0.0)]
+    z = complexes(places, dtype)
+    got, expected = of_row(launches, name, dtype, z), getattr(torch, name)(z)
+    for a, b in ((got.real, expected.real), (got.imag, expected.imag)):
+        assert torch.equal(a.isinf(), b.isinf()), (got, expected)
+        assert torch.equal(a == 0, b == 0), (got, expected)
+        assert torch.equal(a.signbit(), b.signbit()), (got, expected)
+
+
+@pytest.mark.parametrize(("dtype", "large", "most"), ENDS)
+@pytest.mark.parametrize("name", ["log", "log2", "log10", "log1p", "sqrt", "rsqrt"])
+def test_roots_and_logarithms_near_the_ends(
+    name: str, dtype: torch.dtype, large: float, most: float, launches: dict[torch.dtype, Launch]
+) -> None:
+    """Results far from both ends of the range, where a step on the way was beyond one."""
+    info = torch.finfo(dtype)
+    least = info.smallest_normal * info.eps  # the least of all
+    parts = (most, -most, most / 3, 0.0, 1.0)
+    places = [complex(re, im) for re in parts for im in parts if abs(re) > 1 or abs(im) > 1]
+    if "sqrt" in name:
+        small = (least, -least, 0.0, 5 * least, 1e-31)
+        places += [complex(re, im) for re in small for im in small if re or im]
+    z = complexes(places, dtype)
+    wide = z.to(torch.complex128)
+    expected = getattr(torch, name)(wide)
+    if dtype == torch.complex128:  # torch's own may overflow: of a part that is a power of 4
+        by = torch.where(wide.abs() > 1, 2.0**-64, 2.0**64).double()
+        scaled = torch.complex(wide.real * by, wide.imag * by)
+        if "sqrt" in name:
+            back = by.rsqrt() if name == "sqrt" else by.sqrt()
+            expected = getattr(torch, name)(scaled) * back
+        else:
+            base = {"log2": 2.0, "log10": 10.0}.get(name, math.e)
+            lost = torch.full_like(by, 64 * math.log(2) / math.log(base))
+            of = "log" if name == "log1p" else name  # 1 is nothing beside it
+            expected = getattr(torch, of)(scaled) + lost
+    got = of_row(launches, name, dtype, z).to(torch.complex128)
+    error = (got - expected).abs() / expected.abs() / info.eps
+    assert (error < 8).all(), list(zip(places, got.tolist(), expected.tolist(), strict=True))
+
+
+@pytest.mark.parametrize(("dtype", "large", "most"), ENDS)
+@pytest.mark.parametrize("name", ["sigmoid", "silu"])
+def test_sigmoids_far_from_zero(
+    name: str, dtype: torch.dtype, large: float, most: float, launches: dict[torch.dtype, Launch]
+) -> None:
+    """0 or z e^z far to the left, 1 or z far to the right, whatever e^-z would be."""
+    parts = [scale * large for scale in (0.5, 0.97, 1.0, 1.2, 9.0, 1000.0)]
+    places = [complex(s * re, im) for re in parts for s in (1, -1) for im in (0.0, 1e-6, -2.0, 3.0)]
+    z = complexes(places, dtype)
+    got = of_row(launches, name, dtype, z).to(torch.complex128)
+    wide = z.to(torch.complex128)
+    tail = torch.exp(wide) * (wide if name == "silu" else 1)
+    expected = torch.where(wide.real < 0, tail, wide if name == "silu" else 1)
+    size = expected.abs().clamp(min=torch.finfo(dtype).smallest_normal)
+    error = (got - expected).abs() / size / torch.finfo(dtype).eps
+    assert (error < 16).all(), list(zip(places, got.tolist(), expected.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_powers_of_zero(dtype: torch.dtype, launches: dict[torch.dtype, Launch]) -> None:
+    """As torch has them, but for 0 ** 0, which is 1 as for real numbers."""
+    nan = math.nan
+    powers = [1, 2, 0.5, 1 + 1j, -1, -2, -0.5 - 3j, 1j, -1j, complex(nan, 0), complex(0, nan)]
+    powers += [math.inf, -math.inf]
+    b = complexes(powers, dtype)
+    got, expected = of_row(launches, "pow", dtype, torch.zeros_like(b), b), torch.zeros_like(b) ** b
+    torch.testing.assert_close(
+        torch.view_as_real(got), torch.view_as_real(expected), rtol=0, atol=0, equal_nan=True
+    )
+    zero = complexes([0j], dtype)
+    assert of_row(launches, "pow", dtype, zero, zero).tolist() == [1 + 0j]
 
 
 # ---- casts
