@@ -9,7 +9,6 @@ intermediate.
 
 import math
 import numbers
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fuser import _core
@@ -54,60 +53,16 @@ __all__ = [
 _SELU_ALPHA = 1.6732632423543772848170429916717
 _SELU_SCALE = 1.0507009873554804934193349852946
 
-_KINDS = ("Bool", "Int", "Float", "Complex")  # by what they count in promotion
-# What numbers of the wide types count as among tensors.
-_NARROW: dict[DataType | None, DataType | None] = {
-    DataType.Double: DataType.Float,
-    DataType.ComplexDouble: DataType.ComplexFloat,
-}
-
-
-def _common(operands: Sequence[Any], floating: bool) -> DataType | None:
-    """The type in which a row would compute on all of them: tensors count before tensors of no
-    dims, and these before numbers, unless the kind of what counts less is the higher one.
-    """
-    levels: list[DataType | None] = [None, None, None]
-    for x in operands:
-        if isinstance(x, Tensor | Scalar):
-            dtype = x.dtype()
-        elif isinstance(x, numbers.Number):
-            dtype = _of_number(x)
-        else:
-            continue  # the rows refuse it
-        place = 2 if not isinstance(x, Tensor) else 1 if x.ndim == 0 else 0
-        so_far = levels[place]
-        levels[place] = dtype if so_far is None else _core.promote_types(so_far, dtype)
-    if levels[:2] != [None, None]:  # a number makes no tensor float64
-        levels[2] = _NARROW.get(levels[2], levels[2])
-    common: DataType | None = None
-    for level in levels:
-        if level is None:
-            continue
-        if common is None:
-            common = level
-        elif _KINDS.index(level.kind) > _KINDS.index(common.kind):
-            as_precise = common.kind == "Float" and level.kind == "Complex"
-            wider = _core.promote_types(common, level)
-            common = _core.complex_type(common) if as_precise else wider
-    if common is None:
-        return None
-    return DataType.Float if floating and common.kind in ("Bool", "Int") else common.compute
-
-
-def _of_number(x: Any) -> DataType:
-    if isinstance(x, bool):
-        return DataType.Bool
-    if isinstance(x, numbers.Integral):
-        return DataType.Int
-    return DataType.Double if isinstance(x, numbers.Real) else DataType.ComplexDouble
-
 
 def _promoted(ops: "Ops", *operands: "Operand", floating: bool = False) -> tuple[Any, ...]:
     """The operands in their common type, as torch promotes them before it computes: a row on some
     of them would round to a lower one. `floating`: bool and integers count as float32.
     """
-    wanted = _common(operands, floating)
-    return tuple(x if wanted is None else _as_type(ops, x, wanted) for x in operands)
+    common = _core.common_dtype(ops._builder, *operands)
+    if common is None:
+        return operands  # the rows refuse them
+    wanted = DataType.Float if floating and common.kind in ("Bool", "Int") else common
+    return tuple(_as_type(ops, x, wanted) for x in operands)
 
 
 def _as_type(ops: "Ops", x: Any, wanted: DataType) -> Any:

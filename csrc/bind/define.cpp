@@ -188,6 +188,20 @@ void bind_elementwise(py::module_& m) {
       },
       py::arg("builder"), py::arg("op"),
       "The op of that number in op_rows(), on tensors, scalars and numbers.");
+  m.def(
+      "common_dtype",
+      [](const BuilderRef& builder, const py::args& values) -> std::optional<DType> {
+        std::vector<Operand> operands;
+        for (py::handle value : values)
+          if (is_operand(value))
+            operands.push_back(to_operand(*builder, value, {"common_dtype", "operand"}));
+        if (operands.empty()) return std::nullopt;
+        return common_dtype(operands);
+      },
+      py::arg("builder"),
+      "The type in which a row computes on such operands; None without any. What is no operand "
+      "does "
+      "not count.");
   m.def("cast", &cast_operand, py::arg("builder"), py::arg("arg"), py::arg("dtype"));
 }
 
