@@ -125,11 +125,11 @@ std::optional<std::vector<Places>> profiled_outputs(const Graph& graph) {
 // ---- signatures
 
 // What of tensors chooses the definition beside which dims have one element, where not all lie
-// row-major: which dims are expanded, and all sizes of which a part may be one element.
+// row-major: which dims are expanded, and sizes up to one of which a part may be one element.
 struct Signed {
-  bool expanded = false, sizes = false;
+  bool expanded = false;
+  int64_t sizes = 0;
 };
-constexpr int64_t most_parts = 64;  // of a dim
 
 // The kind of a value and, where it chooses the definition, the value itself.
 void sign(const c10::IValue& v, ArgumentRole role, Signed also, Signature& out) {
@@ -146,7 +146,7 @@ void sign(const c10::IValue& v, ArgumentRole role, Signed also, Signature& out) 
     if (lies.order) out.push_back(lies.order);
     if (also.expanded) out.push_back(lies.expanded);
     if (also.sizes)
-      for (int64_t n : t.sizes()) out.push_back(std::min(n, most_parts + 1));
+      for (int64_t n : t.sizes()) out.push_back(std::min(n, also.sizes + 1));
   } else if (v.isInt()) {
     const int64_t n = v.toInt();
     const bool of_run = role == ArgumentRole::Number || (role == ArgumentRole::Sizes && is_size(n));
@@ -245,7 +245,7 @@ ScriptGroup::ScriptGroup(std::shared_ptr<Graph> graph)
       inputs_as_(profiled_inputs(*graph_)),
       outputs_as_(profiled_outputs(*graph_)),
       moves_(moves(*graph_->block())),
-      cuts_(cuts(*graph_->block())) {}
+      deciding_sizes_(deciding_sizes(*graph_->block())) {}
 
 ScriptGroup::~ScriptGroup() {
   std::vector<const TorchExecutor*> executors;
@@ -263,7 +263,7 @@ Signature ScriptGroup::signature(c10::ArrayRef<c10::IValue> arguments, bool by_v
   // Results do not follow an operand along dims where it is expanded; that shows where others are
   // not row-major.
   const bool moved = moves_ || std::any_of(arguments.begin(), arguments.end(), is_moved);
-  const Signed also{.expanded = moved, .sizes = moved && cuts_};
+  const Signed also{.expanded = moved, .sizes = moved ? deciding_sizes_ : 0};
   Signature out;
   // Of what integers become by a division or beside a number.
   const auto floats = static_cast<int64_t>(c10::get_default_dtype_as_scalartype());
@@ -291,7 +291,7 @@ const Specialization* ScriptGroup::find(const Signature& signature) {
 // as profiled where arguments lie as they did then. Nothing: eager has to show it once.
 std::optional<std::vector<Places>> ScriptGroup::example_for(const Signature& signature,
                                                             c10::ArrayRef<c10::IValue> arguments) {
-  bool plain = !moves_, as_profiled = outputs_as_.has_value() && !cuts_;
+  bool plain = !moves_, as_profiled = outputs_as_.has_value() && !deciding_sizes_;
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (!arguments[i].isTensor() || !arguments[i].toTensor().defined()) continue;
     const at::Tensor& t = arguments[i].toTensor();

@@ -92,11 +92,12 @@ class ScriptGroup {
   const std::vector<ArgumentRole> roles_;
   const std::vector<bool> kept_;  // by batch_norm for its gradient: may have no elements
   // As profiled: where it was, how arguments and results lay in memory, and whether any value of
-  // the graph lay otherwise than row-major. And whether nodes take parts of dims.
+  // the graph lay otherwise than row-major. And what of sizes
+  // decides where parts of dims stand.
   const std::vector<std::optional<Arrangement>> inputs_as_;
   const std::optional<std::vector<Places>> outputs_as_;
   const bool moves_;
-  const bool cuts_;
+  const int64_t deciding_sizes_;
   // The definition cannot be written with numbers of the run; every value chooses one.
   std::atomic<bool> by_value_{false};
   std::atomic<bool> reported_{false};

@@ -1,7 +1,10 @@
 #include "torch/torchscript_layout.h"
 
+#include <torch/csrc/jit/ir/constants.h>
+
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <limits>
 #include <numeric>
 #include <tuple>
@@ -78,19 +81,43 @@ bool moves(const torch::jit::Block& block) {
   return false;
 }
 
-bool cuts(const torch::jit::Block& block) {
-  const std::array<c10::Symbol, 9> cutting{c10::prim::ConstantChunk,   c10::aten::slice,
-                                           c10::aten::narrow,          c10::aten::view,
-                                           c10::aten::reshape,         c10::aten::flatten,
-                                           c10::aten::unflatten,       script_symbols().chunk_part,
-                                           script_symbols().split_part};
-  return std::any_of(block.nodes().begin(), block.nodes().end(), [&](const Node* n) {
-    if (std::find(cutting.begin(), cutting.end(), n->kind()) != cutting.end()) return true;
-    if (n->kind() == script_symbols().region && cuts(*n->g(script_symbols().body)->block()))
-      return true;
-    return std::any_of(n->blocks().begin(), n->blocks().end(),
-                       [](const torch::jit::Block* inner) { return cuts(*inner); });
-  });
+namespace {
+
+// Of the sizes of a dim so many may decide whether a part of it has one element: 0 where an op cuts
+// nothing.
+int64_t deciding_sizes(const Node* n) {
+  if (n->kind() == c10::prim::ConstantChunk) {
+    const int64_t chunks = n->i(torch::jit::attr::chunks);  // the last may be a rest
+    return std::min(chunks * chunks, most_deciding_sizes);
+  }
+  if (n->kind() == c10::aten::slice) {
+    int64_t ends = 1;  // those that lie at an end of the dim count from there
+    for (size_t i = 2; i < n->inputs().size(); ++i) {
+      const auto end = torch::jit::toIValue(n->input(i));
+      if (!end || (!end->isNone() && !end->isInt())) return most_deciding_sizes;
+      if (end->isInt() && end->toInt() < most_deciding_sizes) ends += std::abs(end->toInt());
+    }
+    return std::min(ends, most_deciding_sizes);
+  }
+  const std::array<c10::Symbol, 6> others{
+      c10::aten::view,      c10::aten::reshape,          c10::aten::flatten,
+      c10::aten::unflatten, script_symbols().chunk_part, script_symbols().split_part};
+  const bool cuts = std::find(others.begin(), others.end(), n->kind()) != others.end();
+  return cuts ? most_deciding_sizes : 0;
+}
+
+}  // namespace
+
+int64_t deciding_sizes(const torch::jit::Block& block) {
+  int64_t most = 0;
+  for (const Node* n : block.nodes()) {
+    most = std::max(most, deciding_sizes(n));
+    if (n->kind() == script_symbols().region)
+      most = std::max(most, deciding_sizes(*n->g(script_symbols().body)->block()));
+    for (const torch::jit::Block* inner : n->blocks())
+      most = std::max(most, deciding_sizes(*inner));
+  }
+  return most;
 }
 
 }  // namespace fuser

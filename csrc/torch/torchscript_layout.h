@@ -36,8 +36,10 @@ std::optional<std::pair<std::vector<int64_t>, std::vector<int64_t>>> profiled(
     const torch::jit::Value* value);
 // Did any value lie otherwise than row-major, or may it have?
 bool moves(const torch::jit::Block& block);
-// Does an op take parts of dims? Whether these have one element, and so stand elsewhere in what is
-// made of them, does not follow from which dims of the operands have one.
-bool cuts(const torch::jit::Block& block);
+// Whether parts of dims have one element, and so stand elsewhere in what is made of them, does not
+// follow from which dims of the operands have one. Sizes up to this one decide it; 0 where no op
+// takes parts.
+constexpr int64_t most_deciding_sizes = 64;
+int64_t deciding_sizes(const torch::jit::Block& block);
 
 }  // namespace fuser

@@ -71,12 +71,16 @@ struct Gift {
   Value *given, *back;
 };
 
-// What ops give back, and what a loop that runs no time does.
+// What ops give back, what a loop that runs no time does, and what one turn of a loop gives the
+// next.
 void find_gifts(Block* block, std::vector<Gift>& found) {
   for (Node* n : block->nodes()) {
     if (n->kind() == prim::Loop) {
-      for (size_t i = 0; i < n->outputs().size(); ++i)
+      Block* const body = n->blocks()[0];
+      for (size_t i = 0; i < n->outputs().size(); ++i) {
         found.push_back({n, n->input(i + 2), n->output(i)});
+        found.push_back({n, body->outputs()[i + 1], body->inputs()[i + 1]});
+      }
     } else if (may_give_back(n)) {
       for (Value* v : n->inputs())
         if (is_tensor(v) || is_tensor_list(v)) {
@@ -96,33 +100,78 @@ bool share_a_loop(const Node* a, const Node* b) {
   return false;
 }
 
-// Is the memory of v, but for the gift, read where a write `after` it would be seen? Of no node:
-// anywhere. A caller and outer blocks read what they get.
-bool is_read(Value* v, const Gift& gift, const Node* after, AliasDb& aliases) {
-  const auto reads = [&](Value* other) {
-    if (!aliases.mayContainAlias(other, v)) return false;
-    const std::vector<Use>& uses = other->uses();
-    return std::any_of(uses.begin(), uses.end(), [&](const Use& use) {
-      if (use.user == gift.by) return false;
-      return use.user->kind() == prim::Return || !after || after->isBefore(use.user) ||
-             (use.user != after && share_a_loop(use.user, after));
-    });
+bool may_come_before(const Node* a, const Node* b) { return a->isBefore(b) || share_a_loop(a, b); }
+
+// The names that the memory of v may have before `n` or in another turn of its loops.
+std::vector<Value*> names_of(Value* v, const Node* n, const std::vector<Gift>& gifts,
+                             AliasDb& aliases) {
+  std::vector<Value*> names{v};
+  std::vector<bool> taken(gifts.size(), false);
+  for (size_t done = 0; done < names.size(); ++done)
+    for (size_t i = 0; i < gifts.size(); ++i) {
+      if (taken[i] || !may_come_before(gifts[i].by, n)) continue;
+      if (!aliases.mayContainAlias(gifts[i].given, names[done]) &&
+          !aliases.mayContainAlias(gifts[i].back, names[done]))
+        continue;
+      taken[i] = true;
+      names.push_back(gifts[i].given);
+      names.push_back(gifts[i].back);
+    }
+  return names;
+}
+
+std::vector<Value*> all_values(Block* block) {
+  std::vector<Value*> out(block->inputs().begin(), block->inputs().end());
+  for (Node* n : block->nodes()) {
+    out.insert(out.end(), n->outputs().begin(), n->outputs().end());
+    for (Block* inner : n->blocks()) {
+      const std::vector<Value*> values = all_values(inner);
+      out.insert(out.end(), values.begin(), values.end());
+    }
+  }
+  return out;
+}
+
+// Is what `write` changes read under a name that torch's passes do not know for it: where the write
+// would be seen, or, where nodes may change their order, anywhere? A caller and outer blocks read
+// what they get.
+bool is_seen_elsewhere(Node* write, const std::vector<Value*>& values,
+                       const std::vector<Gift>& gifts, bool in_any_order, AliasDb& aliases) {
+  Value* const written = write->input(0);
+  // Of an element of a list all that is known is that it may be one or the other. From a group each
+  // comes as a copy.
+  const bool vague = std::any_of(gifts.begin(), gifts.end(), [&](const Gift& gift) {
+    return gift.by->kind() != prim::Loop && may_come_before(gift.by, write) &&
+           aliases.mayContainAlias(gift.given, written) &&
+           aliases.mayContainAlias(gift.back, written);
+  });
+  if (vague) return true;
+  std::vector<Value*> names = names_of(written, write, gifts, aliases);
+  names.erase(std::remove_if(names.begin(), names.end(),
+                             [&](Value* v) { return aliases.mayContainAlias(v, written); }),
+              names.end());
+  if (names.empty()) return false;
+  const auto reads = [&](const Use& use) {
+    const Node* const user = use.user;
+    if (user->kind() == prim::Return) return true;
+    // Its result is among the names, unless it comes later.
+    const bool gives = user->kind() == prim::Loop || may_give_back(user);
+    if (gives && may_come_before(user, write)) return false;
+    return in_any_order || (user != write && may_come_before(write, user));
   };
-  Graph& graph = *v->owningGraph();
-  for (Value* input : graph.inputs())
-    if (aliases.mayContainAlias(input, v)) return true;
-  std::vector<Node*> nodes;
-  find_nodes(graph.block(), [](const Node*) { return true; }, nodes);
-  return std::any_of(nodes.begin(), nodes.end(), [&](Node* n) {
-    const auto outputs = n->outputs();
-    return std::any_of(outputs.begin(), outputs.end(), reads);
+  return std::any_of(values.begin(), values.end(), [&](Value* v) {
+    if (aliases.mayContainAlias(v, written)) return false;
+    if (std::none_of(names.begin(), names.end(),
+                     [&](Value* name) { return aliases.mayContainAlias(name, v); }))
+      return false;
+    const bool of_caller =
+        v->node()->kind() == prim::Param && !v->node()->owningBlock()->owningNode();
+    return of_caller || std::any_of(v->uses().begin(), v->uses().end(), reads);
   });
 }
 
-// Ops in place whose writes show under another name: to those that read it behind them, or, where
-// nodes may change their order, to all that read it.
-std::unordered_set<Node*> writes_to_given_back(const std::shared_ptr<Graph>& graph,
-                                               bool in_any_order) {
+// Ops in place whose writes show under a name that torch's passes do not know.
+std::unordered_set<Node*> hidden_writes(const std::shared_ptr<Graph>& graph, bool in_any_order) {
   std::vector<Gift> gifts;
   std::vector<Node*> writing;
   find_gifts(graph->block(), gifts);
@@ -130,24 +179,17 @@ std::unordered_set<Node*> writes_to_given_back(const std::shared_ptr<Graph>& gra
   find_nodes(graph->block(), is_mutable, writing);
   if (writing.empty()) return {};
   AliasDb aliases(graph);
+  const std::vector<Value*> values = all_values(graph->block());
   std::unordered_set<Node*> out;
-  for (const Gift& gift : gifts) {
-    if (aliases.mayContainAlias(gift.given, gift.back)) continue;  // torch's passes know
-    for (Node* n : writing) {
-      if (!gift.by->isBefore(n)) continue;
-      for (auto [written, other] : {std::pair(gift.back, gift.given), {gift.given, gift.back}})
-        if (aliases.mayContainAlias(written, n->input(0)) &&
-            is_read(other, gift, in_any_order ? nullptr : n, aliases))
-          out.insert(n);
-    }
-  }
+  for (Node* n : writing)
+    if (is_seen_elsewhere(n, values, gifts, in_any_order, aliases)) out.insert(n);
   return out;
 }
 
 // x.relu_() can be y = x.relu() where nobody else sees x change; torch's pass finds out.
 void remove_mutation(const std::shared_ptr<Graph>& graph, const ScriptRules& rules) {
   type_results_in_place(graph->block(), rules);
-  const std::unordered_set<Node*> seen = writes_to_given_back(graph, false);
+  const std::unordered_set<Node*> seen = hidden_writes(graph, false);
   RemoveTensorMutation(graph, [&](Node* n) {
     const ScriptOp* op = find_in_place(rules, n);
     return op && keeps_type(*op, n) && !seen.count(n);
@@ -276,8 +318,8 @@ std::shared_ptr<Graph> with_groups(Graph& graph, const ScriptRules& rules) {
   std::shared_ptr<Graph> fused = graph.copy();
   RemoveProfileNodesAndSpecializeTypes(fused);
   remove_mutation(fused, rules);
-  if (!writes_to_given_back(fused, true).empty()) return nullptr;
   take_lists_apart(fused->block());
+  if (!hidden_writes(fused, true).empty()) return nullptr;
   move_sizes_out(fused->block(), rules);
   split_biases(fused->block(), rules);
   EliminateDeadCode(fused);

@@ -247,6 +247,19 @@ bool may_give_back(const Node* n) {
       return !trains || !trains->toBool() || !share || !share->isDouble() || share->toDouble() == 0;
     }
     case aten::type_as:
+    case aten::to_dense:
+    case aten::dequantize:
+    case aten::_cast_Byte:
+    case aten::_cast_Char:
+    case aten::_cast_Double:
+    case aten::_cast_Float:
+    case aten::_cast_Half:
+    case aten::_cast_Int:
+    case aten::_cast_Long:
+    case aten::_cast_Short:
+    case aten::unsafe_chunk:
+    case aten::unsafe_split:
+    case aten::unsafe_split_with_sizes:
     case aten::sum_to_size:
     case aten::_grad_sum_to_size:
     case aten::atleast_1d:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import textwrap
 from collections.abc import Iterator
 from typing import Any
 
@@ -113,6 +114,100 @@ def f(x: Tensor, n: int):
         assert_same(f(torch.ones(2), n), expected(torch.ones(2), n))
 
 
+CHAINS = {
+    "one after the other": """
+        y = x * 2 + 1
+        z = torch.dropout(y, 0.5, False)
+        w = torch.dropout(z, 0.5, False)
+        w.mul_(2)
+        return y * 3 + 1, w
+        """,
+    "of an input": """
+        z = torch.dropout(x, 0.5, False)
+        w = z.type_as(x)
+        w.mul_(2)
+        return x * 3 + 1, w
+        """,
+    "twice of one tensor": """
+        y = x * 2 + 1
+        z = torch.dropout(y, 0.5, False)
+        w = torch.alpha_dropout(y, 0.5, False)
+        z.mul_(2)
+        return w * 3 + 1, z
+        """,
+    "one of a list": """
+        y = x * 2 + 1
+        z = x.sum_to_size([2, 2])
+        l = [z, y][n % 2]
+        l += 1
+        return y * 3 + 1, x * 1
+        """,
+    "one of two before a loop": """
+        a = x * 2
+        c = x * 3
+        if n > 1:
+            g = a
+        else:
+            g = c
+        for i in range(n):
+            g = a
+        p = g * 2
+        c.mul_(3)
+        return p + 1, c, g - 1
+        """,
+    "another one in the next turn": """
+        a = x * 2 + 1
+        b = a + x
+        for i in range(n - 1):
+            for j in range(n - 1):
+                a[0].add_(1)
+            for k in range(n):
+                a = b
+        return b * 3 + 1, a * 2
+        """,
+    **{
+        op: f"""
+        y = x * 2 + 1
+        z = {op}
+        z.mul_(2)
+        return y * 3 + 1, z
+        """
+        for op in (
+            "y.to_dense()",
+            "torch.dequantize(y)",
+            "torch._cast_Float(y)",
+            "torch.unsafe_chunk(y, 1)[0]",
+            "torch.unsafe_split(y, 3)[0]",
+        )
+    },
+}
+
+
+@pytest.mark.parametrize("body", CHAINS.values(), ids=CHAINS.keys())
+def test_several_names_of_one_tensor(body: str) -> None:
+    source = f"def f(x: Tensor, n: int):\n{textwrap.indent(textwrap.dedent(body[1:]), '    ')}\n"
+    f, expected = compiled(source), eager(source)
+    for n in (2, 2, 2, 1, 0, 3):
+        x, y = torch.ones(2, 2), torch.ones(2, 2)
+        assert_same([*f(x, n), x], [*expected(y, n), y])
+
+
+def test_sums_in_place_in_a_loop_are_fused() -> None:
+    source = """\
+def f(x: Tensor, n: int):
+    total = torch.zeros_like(x)
+    h = x
+    for i in range(n):
+        h = torch.tanh(h * 2 + 1)
+        total += h
+    return total * 2 + 1
+"""
+    f, expected, x = compiled(source), eager(source), torch.randn(3, 4)
+    for n in (3, 3, 3, 0, 1):
+        assert_same([f(x, n)], [expected(x, n)])
+    assert groups(f.graph_for(x, 3)) > 0
+
+
 # ---- wrappers and modes see each op
 
 TANH = "def f(x: Tensor, y: Tensor):\n    return torch.tanh(x * y) * y + 1\n"
@@ -188,6 +283,21 @@ def test_limits_of_the_run_share_a_definition(limits: str) -> None:
         assert_same([f(x, 0.5 + i / 16)], [expected(x, 0.5 + i / 16)])
     assert counted("runs", before) == 20
     assert counted("definitions", before) <= 1
+
+
+def test_a_limit_of_the_run_for_integers_is_one() -> None:
+    source = "def f(x: Tensor, t: float):\n    return torch.threshold(x * 1, t, 1.0) + 1\n"
+    f, expected, x = compiled(source), eager(source), torch.arange(-2, 3)
+    for _ in range(4):
+        assert_same([f(x, -0.5)], [expected(x, -0.5)])
+
+
+@pytest.mark.parametrize("eps", [0.1, 0.5, 0.9])
+def test_limits_of_a_logit_that_cross(eps: float) -> None:
+    source = "def f(x: Tensor, e: float):\n    return torch.logit(x * 1, e) + 1\n"
+    f, expected, x = compiled(source), eager(source), torch.tensor([0.1, 0.5, 0.9, 1.0])
+    for _ in range(4):
+        assert_same([f(x, eps)], [expected(x, eps)])
 
 
 def test_values_without_end_are_left_to_eager() -> None:

@@ -36,6 +36,31 @@ def f(x: Tensor):
     assert groups(f.graph_for(x)) == 1
 
 
+def test_sizes_beyond_those_that_parts_depend_on_share_a_definition() -> None:
+    source = """\
+def f(x: Tensor):
+    a, b = torch.chunk(x, 2, 1)
+    return torch.sigmoid(a) * b + 1
+"""
+    f, expected = compiled(source), eager(source)
+
+    def image(batch: int, size: int) -> torch.Tensor:
+        x = torch.randn(batch, 8, size, size)
+        return x.contiguous(memory_format=torch.channels_last)
+
+    for _ in range(4):
+        f(image(5, 6))
+    before = torchscript.counters()
+    for batch in range(5, 9):
+        for size in range(5, 15):
+            x = image(batch, size)
+            got, wanted = f(x), expected(x)
+            assert got.stride() == wanted.stride()
+            assert_same([got], [wanted])
+    assert counted("definitions", before) <= 1
+    assert counted("fallbacks", before) == 0
+
+
 @pytest.mark.parametrize("train", [True, False])
 def test_batch_norm_with_gradients_is_fused(train: bool) -> None:
     """What it keeps for its gradient has no elements in part."""

@@ -100,6 +100,8 @@ class Emitter:
     def computed(self, x: Any, dtype: DataType) -> Any:
         """An operand as an op that computes in `dtype` takes it."""
         if not isinstance(x, Tensor):
+            if isinstance(x, Scalar) and dtype.kind == "Int" and x.dtype().kind == "Float":
+                return self.ops.cast(x, DataType.Int)  # as int() of a constant
             return _number(x, dtype)
         value = self.wide(x)
         if dtype in _HALF:

@@ -260,8 +260,14 @@ def _sinc(e: Emitter, x: Tensor) -> Tensor:
 
 
 def _logit(e: Emitter, x: Tensor, eps: float | None = None) -> Tensor:
+    """The lower limit counts before the upper one, which may lie below it."""
+    ops = e.ops
+
     def logit(v: Any) -> Any:
-        return e.ops.logit(v if eps is None else e.ops.clamp(v, eps, 1.0 - eps))
+        if eps is None:
+            return ops.logit(v)
+        most = 1.0 - eps
+        return ops.logit(ops.where(ops.lt(v, eps), eps, ops.where(ops.gt(v, most), most, v)))
 
     return e.pointwise(logit, x, rule="float")
 
