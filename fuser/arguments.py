@@ -122,15 +122,31 @@ def along_a_dim(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def flag(value: Any) -> bool:
-    """A bool, of what the bindings take for one: None is False, and numbers have a truth. Raises
-    TypeError for others, as they do: not everything that is true was meant to be.
+def flagged(function: Function) -> Function:
+    """The function, which takes for its bools what the bindings take for one: None is False, and
+    numbers have a truth. Raises TypeError for others, as they do: not everything that is true was
+    meant to be.
     """
-    if value is None or isinstance(value, bool):
-        return bool(value)
-    if isinstance(value, Tensor | Scalar) or not hasattr(type(value), "__bool__"):
-        raise TypeError(f"expected a bool, got {_seen(value)}")
-    return bool(value)
+    written = inspect.unwrap(function)
+    kinds = getattr(written, "__annotations__", {})
+    flags = [n for n, kind in kinds.items() if kind in (bool, "bool") and n != "return"]
+    if not flags:
+        return function
+    code = written.__code__
+    positional = code.co_varnames[: code.co_argcount]
+    places = [(n, positional.index(n) if n in positional else sys.maxsize) for n in flags]
+
+    @functools.wraps(function)
+    def call(*args: Any, **named: Any) -> Any:
+        for name, place in places:
+            value = args[place] if place < len(args) else named.get(name)
+            if value is None or isinstance(value, bool):
+                continue
+            if isinstance(value, Tensor | Scalar) or not hasattr(type(value), "__bool__"):
+                raise TypeError(f"expected a bool, got {_seen(value)}")
+        return function(*args, **named)
+
+    return typing.cast(Function, call)
 
 
 def known_number(op: str, name: str, value: Any) -> Any:

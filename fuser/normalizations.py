@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import fuser._core as _core
 from fuser._core import Scalar, Tensor
-from fuser.arguments import Number, Size, count_over, defined, flag
+from fuser.arguments import Number, Size, count_over, defined
 from fuser.errors import DTypeError, ShapeError
 from fuser.shapes import same_size
 
@@ -184,7 +184,6 @@ def _per_channel(
     instances: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Batch norm, and with `instances` instance norm."""
-    own_statistics, channels_last = flag(own_statistics), flag(channels_last)
     _floating(op, x)
     _ranked(op, x)
     channel = x.ndim - 1 if channels_last else 1

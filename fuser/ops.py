@@ -35,7 +35,7 @@ from fuser.arguments import (
     checked,
     defined,
     fits,
-    flag,
+    flagged,
     reduced_dims,
 )
 from fuser.errors import DTypeError, ShapeError, UserError
@@ -390,7 +390,6 @@ class Ops:
         dtype: Any,
         dim: int | None,
     ) -> Tensor:
-        keepdim = flag(keepdim)
         which, dtype = reduced_dims(op, arg, dims, dtype, dim)
         if dtype is not None and arg.dtype() != dtype:
             arg = self.cast(arg, dtype)
@@ -412,7 +411,6 @@ class Ops:
         dim: int | None,
         identity: bool,
     ) -> Tensor:
-        keepdim = flag(keepdim)
         which, dtype = reduced_dims(op, arg, dims, dtype, dim)
         if which:
             reduced = self.reduction(op, arg, which, identity)
@@ -423,7 +421,6 @@ class Ops:
         return self.cast(result, dtype) if dtype not in (None, result.dtype()) else result
 
     def _index(self, op: str, arg: Tensor, dim: int | None, keepdim: bool) -> Tensor:
-        keepdim = flag(keepdim)
         which, _ = reduced_dims(op, arg, dim, None, None)
         if not which:
             return self.full([], 0, DataType.Int)
@@ -434,7 +431,7 @@ class Ops:
         self, reduced: Tensor, arg: Tensor, dims: Sequence[int], keepdim: bool = True
     ) -> Tensor:
         """`reduced`, a reduction of `arg` over `dims`, with these dims back, of size 1."""
-        if not flag(keepdim) or not dims:
+        if not keepdim or not dims:
             return reduced
         places = {d % arg.ndim for d in dims}
         return self.broadcast(reduced, [d in places for d in range(arg.ndim)])
@@ -541,4 +538,4 @@ for _module in (
         setattr(Ops, _name, _recorded(getattr(_module, _name)))
 for _name, _written in list(vars(Ops).items()):
     if not _name.startswith("_"):
-        setattr(Ops, _name, checked(_written))
+        setattr(Ops, _name, checked(flagged(_written)))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from fuser import _core
 from fuser._core import DataType, Scalar, Tensor
-from fuser.arguments import Number, Size, as_dtype, flag
+from fuser.arguments import Number, Size, as_dtype
 from fuser.errors import DTypeError, UserError
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def dropout(ops: "Ops", x: Tensor, p: float, training: bool = True) -> tuple[Ten
     """
     if not (isinstance(p, int | float) and 0 <= p <= 1):
         raise UserError(f"dropout(): p: expected a number in [0, 1], got {p!r}", rule="dropout-1")
-    if not flag(training):
+    if not training:
         wide = ops.cast(x, x.dtype().compute)
         return wide, ops.full(ops.shape(x), True, DataType.Bool)
     draw = uniform(ops, 0, 1, ops.shape(x))

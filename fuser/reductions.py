@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fuser import _core
 from fuser._core import DataType, Tensor
-from fuser.arguments import Dims, as_dtype, count_over, defined, flag, reduced_dims
+from fuser.arguments import Dims, as_dtype, count_over, defined, reduced_dims
 from fuser.errors import DTypeError, UserError
 
 if TYPE_CHECKING:
@@ -63,7 +63,6 @@ def mean(
 
     Raises DTypeError `mean-dtype-1` for bool and integers without `dtype`, and what sum() raises.
     """
-    keepdim = flag(keepdim)
     which, wanted = reduced_dims("mean", arg, dims, dtype, dim)
     if wanted is not None and arg.dtype() != wanted:
         arg = ops.cast(arg, wanted)
@@ -102,7 +101,6 @@ def var_mean(
 
     Raises DTypeError `mean-dtype-1` for bool and integers.
     """
-    keepdim = flag(keepdim)
     which = _which("var_mean", arg, dims)
     average, total = _moments(ops, "var_mean", arg, which)
     degrees = ops.maximum(ops.sub(count_over(arg, which), correction), 0)
@@ -159,7 +157,6 @@ def norm(
     """
     if isinstance(p, bool) or not isinstance(p, int | float) or math.isnan(p):
         raise UserError(f"norm(): p: expected a number, got {p!r}", rule="norm-1")
-    keepdim = flag(keepdim)
     wanted = None if dtype is None else as_dtype(dtype)
     if wanted is not None and arg.dtype() != wanted:
         arg = ops.cast(arg, wanted)
@@ -205,7 +202,6 @@ def logsumexp(ops: "Ops", arg: Tensor, dims: Dims, keepdim: bool = False) -> Ten
     """log(sum(exp(arg))) over `dims` without overflow on the way, as torch.logsumexp: -inf over no
     elements and over -inf alone, inf where an element is.
     """
-    keepdim = flag(keepdim)
     which = _which("logsumexp", arg, dims)
     largest, _, total = _shifted(ops, _as_float(ops, arg), which)
     # An infinite maximum is the answer; its distance to itself is NaN.
