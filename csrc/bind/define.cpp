@@ -199,9 +199,7 @@ void bind_elementwise(py::module_& m) {
         return common_dtype(operands);
       },
       py::arg("builder"),
-      "The type in which a row computes on such operands; None without any. What is no operand "
-      "does "
-      "not count.");
+      "The type in which a row computes on such operands; None without any; others do not count.");
   m.def("cast", &cast_operand, py::arg("builder"), py::arg("arg"), py::arg("dtype"));
 }
 

@@ -99,6 +99,16 @@ Tile tile_of(const Device& device, const Shape& shape, int64_t length, int vecto
   return t;
 }
 
+// Has a processor registers and shared memory for the resident blocks of a tile?
+bool has_room(const Device& device, const Shape& shape, const Tile& t, int vector, int results) {
+  constexpr int beside_columns = 64, static_bytes = 4 * 1024;
+  const int64_t part = int64_t{t.unroll} * t.threads * vector * shape.staged_bytes;
+  const int64_t registers = int64_t{t.unroll} * vector * results + beside_columns;
+  const int room = std::min(device.shared_per_processor / t.min_blocks, device.shared_per_block);
+  return registers < 256 && registers * t.threads * t.min_blocks <= registers_a_processor &&
+         t.ring * part <= room - static_bytes;
+}
+
 // Do clusters of so many blocks leave few processors idle?
 bool uses_most(const Device& device, int cluster) {
   return resident_clusters(device, cluster) * cluster * 100 >= device.processors * least_used;
@@ -129,7 +139,7 @@ Tile paced_tile(const Device& device, const Shape& shape, int64_t length, int ve
   constexpr int64_t paced_by = 25'400'000'000;            // memory brings it so many a second
   // A block alone on its processor has nothing else to do while a cluster of four or more meets.
   constexpr int64_t least_alone = 30 * 1024;
-  constexpr int beside_columns = 64, fewest_threads = 96, fewest_of_processor = 192;
+  constexpr int fewest_threads = 96, fewest_of_processor = 192;
   const int64_t pace = std::max(paced_by, device.bandwidth / device.processors);
   const int64_t row = length * shape.staged_bytes;
   Tile none;
@@ -151,15 +161,9 @@ Tile paced_tile(const Device& device, const Shape& shape, int64_t length, int ve
       // In clusters of eight two rows are better then (RMS norm backward of 65,536 elements of
       // bfloat16: 95% of a copy, with three 92).
       t.ring = alone && cluster == most_blocks ? 2 : 3;
-      const int64_t part = int64_t{t.unroll} * t.threads * vector * shape.staged_bytes;
-      const int64_t registers = int64_t{t.unroll} * vector * results + beside_columns;
-      const int of_processor = t.threads * t.min_blocks;
       t.fits = t.threads >= fewest_threads && t.threads <= most_threads &&
-               of_processor >= fewest_of_processor && registers < 256 &&
-               registers * of_processor <= registers_a_processor &&
-               t.ring * part <= std::min<int64_t>(device.shared_per_processor / t.min_blocks,
-                                                  device.shared_per_block) -
-                                    4 * 1024;
+               t.threads * t.min_blocks >= fewest_of_processor &&
+               has_room(device, shape, t, vector, results);
       if (t.fits) return t;
     }
   }
@@ -174,7 +178,7 @@ Tile paced_tile(const Device& device, const Shape& shape, int64_t length, int ve
 // of weight and bias, they do: 65,536 takes 207 us for 218; 49,152, which six steps fill, loses.
 Tile smaller_tile(const Device& device, const Shape& shape, int64_t length, int vector, int results,
                   int cluster) {
-  constexpr int others = 64, fewest_threads = 128, long_steps = 8;
+  constexpr int fewest_threads = 128, long_steps = 8;
   Tile t{.cluster = cluster, .min_blocks = 2, .ring = 2, .keeps = false};
   const int64_t vectors = (length + vector - 1) / vector;
   const bool filled =
@@ -183,11 +187,8 @@ Tile smaller_tile(const Device& device, const Shape& shape, int64_t length, int 
   t.threads_x = static_cast<int>((vectors + steps * warp - 1) / (steps * warp) * warp);
   t.threads = t.threads_x;
   t.unroll = static_cast<int>((vectors + t.threads - 1) / t.threads);
-  const int64_t row = int64_t{t.unroll} * t.threads * vector * shape.staged_bytes;
-  const int64_t registers = int64_t{t.unroll} * vector * results + others;
-  t.fits = shape.staged_bytes > 0 && t.threads >= fewest_threads && registers < 256 &&
-           registers * t.threads * t.min_blocks <= registers_a_processor &&
-           t.ring * row <= device.shared_per_processor / t.min_blocks - 4 * 1024;
+  t.fits = shape.staged_bytes > 0 && t.threads >= fewest_threads &&
+           has_room(device, shape, t, vector, results);
   return t;
 }
 

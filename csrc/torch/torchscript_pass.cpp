@@ -120,16 +120,12 @@ std::vector<Value*> names_of(Value* v, const Node* n, const std::vector<Gift>& g
   return names;
 }
 
-std::vector<Value*> all_values(Block* block) {
-  std::vector<Value*> out(block->inputs().begin(), block->inputs().end());
+void find_values(Block* block, std::vector<Value*>& found) {
+  found.insert(found.end(), block->inputs().begin(), block->inputs().end());
   for (Node* n : block->nodes()) {
-    out.insert(out.end(), n->outputs().begin(), n->outputs().end());
-    for (Block* inner : n->blocks()) {
-      const std::vector<Value*> values = all_values(inner);
-      out.insert(out.end(), values.begin(), values.end());
-    }
+    found.insert(found.end(), n->outputs().begin(), n->outputs().end());
+    for (Block* inner : n->blocks()) find_values(inner, found);
   }
-  return out;
 }
 
 // Is what `write` changes read under a name that torch's passes do not know for it: where the write
@@ -174,12 +170,13 @@ bool is_seen_elsewhere(Node* write, const std::vector<Value*>& values,
 std::unordered_set<Node*> hidden_writes(const std::shared_ptr<Graph>& graph, bool in_any_order) {
   std::vector<Gift> gifts;
   std::vector<Node*> writing;
+  std::vector<Value*> values;
   find_gifts(graph->block(), gifts);
   if (gifts.empty()) return {};
   find_nodes(graph->block(), is_mutable, writing);
   if (writing.empty()) return {};
   AliasDb aliases(graph);
-  const std::vector<Value*> values = all_values(graph->block());
+  find_values(graph->block(), values);
   std::unordered_set<Node*> out;
   for (Node* n : writing)
     if (is_seen_elsewhere(n, values, gifts, in_any_order, aliases)) out.insert(n);

@@ -95,12 +95,18 @@ void ask_an_operand(Node* device, const ScriptRules& rules) {
 
 // ---- views
 
+// Does a dropout give back what it was given? Nothing where numbers of the run decide.
+std::optional<bool> drops_nothing(const Node* n) {
+  const auto share = toIValue(n->input(1)), trains = toIValue(n->input(2));
+  const bool known = share && share->isDouble();
+  if ((trains && !trains->toBool()) || (known && share->toDouble() == 0)) return true;
+  return trains && known ? std::optional(false) : std::nullopt;
+}
+
 // Does an op that may give its operand back do so? A dropout of numbers of the run does not mostly.
 bool gives_back(const Node* n) {
-  if (n->kind() == aten::type_as) return true;
-  if (n->kind() != aten::dropout) return false;
-  const auto share = toIValue(n->input(1)), trains = toIValue(n->input(2));
-  return (trains && !trains->toBool()) || (share && share->isDouble() && share->toDouble() == 0);
+  return n->kind() == aten::type_as ||
+         (n->kind() == aten::dropout && drops_nothing(n).value_or(false));
 }
 
 // Is v the first operand, seen otherwise? A cast makes memory of its own.
@@ -242,10 +248,8 @@ bool may_give_back(const Node* n) {
     case aten::dropout:
     case aten::feature_dropout:
     case aten::alpha_dropout:
-    case aten::feature_alpha_dropout: {
-      const auto share = toIValue(n->input(1)), trains = toIValue(n->input(2));
-      return !trains || !trains->toBool() || !share || !share->isDouble() || share->toDouble() == 0;
-    }
+    case aten::feature_alpha_dropout:
+      return drops_nothing(n).value_or(true);
     case aten::type_as:
     case aten::to_dense:
     case aten::dequantize:
