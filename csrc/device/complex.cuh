@@ -1,6 +1,6 @@
 // Complex functions, built from real ones. Accuracy is that of the whole number (|error| against
-// |result|). Infinite parts follow the formulas, as torch does on a GPU, but for parts of 0 beside
-// what overflows (part_); branch cuts follow C.
+// |result|). Products follow the formula. Functions follow annex G of C at zeros, infinities, NaN
+// and branch cuts, as torch does.
 
 //@ complex_
 DEVICE c64 complex_(f32 re, f32 im) { return c64{re, im}; }
@@ -106,11 +106,34 @@ DEVICE C lerp_(C a, C b, C w) {
   return sub_(b, mul_(span, sub_(C{1, 0}, w)));
 }
 
+//@ polar_
+// (a cos(angle), b sin(angle)) of functions a and b of x, which may be 0, infinite or NaN. A part is
+// 0 where a function or the angle is 0. Beside an angle that is no number, an infinite real part
+// stays infinite, but one that only overflows does not.
+template <class C, class T>
+DEVICE C polar_(T x, T a, T b, T angle) {
+  if (angle == 0) return C{a, signbit_(b) && !isnan_(b) ? -angle : angle};
+  if (isfinite_(angle)) return C{a * cos_(angle), b * sin_(angle)};
+  const T none = angle - angle;
+  const bool exact = x == 0 || isinf_(x);
+  return C{exact && isinf_(a) ? abs_(a) : exact && a == 0 ? a : none, exact && b == 0 ? b : none};
+}
+
+//@ times_size_
+// z times a size that may be infinite; a part of 0 stays 0.
+template <class C, class T>
+DEVICE C times_size_(C z, T size) {
+  return C{z.re == 0 ? z.re : z.re * size, z.im == 0 ? z.im : z.im * size};
+}
+
 //@ exp_ : c64 c128
+// The size is multiplied in two steps where it overflows and its parts may not.
 template <class C>
 DEVICE C exp_(C z) {
   const auto size = exp_(z.re);
-  return z.im == 0 ? C{size, z.im} : C{size * cos_(z.im), size * sin_(z.im)};
+  if (!isinf_(size) || isinf_(z.re)) return polar_<C>(z.re, size, size, z.im);
+  const auto half = exp_(z.re / 2);
+  return times_size_(polar_<C>(z.re, half, half, z.im), half);
 }
 
 //@ expm1_ : c64 c128
@@ -167,22 +190,14 @@ DEVICE c128 log10_(c128 z) {
   return c128{y.re * 0.43429448190325182765, y.im * 0.43429448190325182765};
 }
 
-//@ part_
-// size * direction, and 0 where there is nothing in that direction, however large the size.
-template <class T>
-DEVICE T part_(T size, T direction) {
-  if (direction == 0 && isinf_(size)) return size < 0 ? -direction : direction;
-  return size * direction;
-}
-
 //@ exp2_ : c64 c128
 DEVICE c64 exp2_(c64 z) {
-  const f32 size = exp2_(z.re), angle = z.im * 0.69314718055994530942f;
-  return c64{size * cos_(angle), part_(size, sin_(angle))};
+  const f32 size = exp2_(z.re);
+  return polar_<c64>(z.re, size, size, z.im * 0.69314718055994530942f);
 }
 DEVICE c128 exp2_(c128 z) {
-  const f64 size = exp2_(z.re), angle = z.im * 0.69314718055994530942;
-  return c128{size * cos_(angle), part_(size, sin_(angle))};
+  const f64 size = exp2_(z.re);
+  return polar_<c128>(z.re, size, size, z.im * 0.69314718055994530942);
 }
 
 //@ sqrt_ : c64 c128
@@ -225,36 +240,59 @@ DEVICE c64 pow_(c64 a, c64 b) {
   return c64{(f32)y.re, (f32)y.im};
 }
 
+//@ hyperbolic_
+// (cosh(x) cos(angle), sinh(x) sin(angle)), and with `odd` (sinh(x) cos(angle), cosh(x) sin(angle)).
+// As exp_, in two steps where cosh overflows.
+template <class C, class T>
+DEVICE C hyperbolic_(T x, T angle, bool odd) {
+  T even = cosh_(x), sine = sinh_(x), factor = 1;
+  if (isinf_(even) && !isinf_(x)) {
+    factor = exp_(abs_(x) / 2);
+    even = factor / 2;
+    sine = copysign_(even, x);
+  }
+  return times_size_(polar_<C>(x, odd ? sine : even, odd ? even : sine, angle), factor);
+}
+
 //@ sin_ : c64 c128
 template <class C>
 DEVICE C sin_(C z) {
-  return C{part_(cosh_(z.im), sin_(z.re)), cos_(z.re) * sinh_(z.im)};
+  const C y = hyperbolic_<C>(z.im, z.re, true);
+  return C{y.im, y.re};
 }
 
 //@ cos_ : c64 c128
 template <class C>
 DEVICE C cos_(C z) {
-  return C{cos_(z.re) * cosh_(z.im), part_(sinh_(z.im), -sin_(z.re))};
+  const C y = hyperbolic_<C>(z.im, z.re, false);
+  return C{y.re, -y.im};
 }
 
 //@ sinh_ : c64 c128
 template <class C>
 DEVICE C sinh_(C z) {
-  return C{sinh_(z.re) * cos_(z.im), part_(cosh_(z.re), sin_(z.im))};
+  return hyperbolic_<C>(z.re, z.im, true);
 }
 
 //@ cosh_ : c64 c128
 template <class C>
 DEVICE C cosh_(C z) {
-  return C{cosh_(z.re) * cos_(z.im), part_(sinh_(z.re), sin_(z.im))};
+  return hyperbolic_<C>(z.re, z.im, false);
 }
 
 //@ tanh_ : c64 c128
 template <class C>
 DEVICE C tanh_(C z) {
+  typedef decltype(z.re) T;
+  if (isinf_(z.re)) {
+    const T turn = isfinite_(z.im) ? sin_(z.im) * cos_(z.im) : z.im;
+    return C{copysign_((T)1, z.re), copysign_((T)0, turn)};
+  }
+  if (!isfinite_(z.im)) return C{z.re == 0 ? z.re : z.im - z.im, z.im - z.im};
+  if (z.im == 0) return C{tanh_(z.re), z.im};
   if (abs_(z.re) > 20) {  // sinh would overflow in the end
-    const auto small = exp_(-abs_(z.re));
-    return C{copysign_((decltype(z.re))1, z.re), 4 * sin_(z.im) * cos_(z.im) * small * small};
+    const T small = exp_(-abs_(z.re));
+    return C{copysign_((T)1, z.re), 4 * sin_(z.im) * cos_(z.im) * small * small};
   }
   const auto t = tan_(z.im), s = sinh_(z.re), beta = 1 + t * t, d = 1 + beta * s * s;
   return C{beta * sqrt_(1 + s * s) * s / d, t / d};
@@ -267,9 +305,27 @@ DEVICE C tan_(C z) {
   return C{y.im, -y.re};
 }
 
+//@ large_
+// Is |z| so large that the inverse functions are a logarithm of it, or no number at all?
+template <class C>
+DEVICE bool large_(C z) {
+  return !(abs_(z.re) < 1e18f && abs_(z.im) < 1e18f);
+}
+
+//@ log_2abs_
+// log |2 z| of a large z.
+template <class C>
+DEVICE auto log_2abs_(C z) {
+  return log_abs_(z) + (decltype(z.re))0.69314718055994530942;
+}
+
 //@ asin_ : c64 c128
 template <class C>
 DEVICE C asin_(C z) {
+  if (large_(z)) {
+    const auto re = z.re == 0 ? z.re : copysign_(atan2_(abs_(z.re), abs_(z.im)), z.re);
+    return C{re, copysign_(log_2abs_(z), isnan_(z.im) ? abs_(z.im) : z.im)};
+  }
   const C p = sqrt_(C{1 + z.re, z.im}), m = sqrt_(C{1 - z.re, -z.im});
   return C{atan2_(z.re, p.re * m.re - p.im * m.im), asinh_(m.re * p.im - m.im * p.re)};
 }
@@ -277,6 +333,11 @@ DEVICE C asin_(C z) {
 //@ acos_ : c64 c128
 template <class C>
 DEVICE C acos_(C z) {
+  typedef decltype(z.re) T;
+  if (large_(z)) {
+    const T re = z.re == 0 ? (T)1.57079632679489661923 : atan2_(abs_(z.im), z.re);
+    return C{re, copysign_(log_2abs_(z), isnan_(z.im) || !signbit_(z.im) ? (T)-1 : (T)1)};
+  }
   const C p = sqrt_(C{1 + z.re, z.im}), m = sqrt_(C{1 - z.re, -z.im});
   return C{2 * atan2_(m.re, p.re), asinh_(p.re * m.im - p.im * m.re)};
 }
@@ -284,6 +345,10 @@ DEVICE C acos_(C z) {
 //@ acosh_ : c64 c128
 template <class C>
 DEVICE C acosh_(C z) {
+  if (large_(z)) {
+    const C y = acos_(z);
+    return C{abs_(y.im), copysign_(y.re, z.im)};
+  }
   const C p = sqrt_(C{z.re + 1, z.im}), m = sqrt_(C{z.re - 1, z.im});
   return C{asinh_(m.re * p.re + m.im * p.im), 2 * atan2_(m.im, p.re)};
 }
@@ -298,11 +363,17 @@ DEVICE C asinh_(C z) {
 //@ atanh_ : c64 c128
 template <class C>
 DEVICE C atanh_(C z) {
-  const auto x = z.re, y = z.im;
-  const auto size = hypot_(x, y);
-  if (size > 1e8f) return C{x / size / size, copysign_((decltype(z.re))1.57079632679489661923, y)};
-  const auto w = abs_(x);
-  const auto re = log1p_(4 * w / ((1 - w) * (1 - w) + y * y)) / 4;
+  typedef decltype(z.re) T;
+  const T x = z.re, y = z.im, w = abs_(x);
+  if (large_(z)) {
+    const T turn = isnan_(y) || (isnan_(x) && !isinf_(y)) ? x + y : (T)1.57079632679489661923;
+    const T size = hypot_(x, y);
+    if (x == 0 || isinf_(size)) return C{copysign_((T)0, x), copysign_(isnan_(y) ? y : turn, y)};
+    return C{x / size / size, copysign_(turn, y)};
+  }
+  // At the poles y^2 would vanish.
+  const T re = w == 1 && abs_(y) < 1e-15f ? ((T)0.69314718055994530942 - log_(abs_(y))) / 2
+                                          : log1p_(4 * w / ((1 - w) * (1 - w) + y * y)) / 4;
   return C{copysign_(re, x), atan2_(2 * y, (1 - x) * (1 + x) - y * y) / 2};
 }
 
