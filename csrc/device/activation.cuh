@@ -140,7 +140,7 @@ DEVICE f64 silu_(f64 x) { return x * sigmoid_(x); }
 
 //@ gelu_tanh_
 // x (1 + tanh(u)) / 2 = x / (1 + 2^t), t = -2 u / ln 2 = -b x (x^2 + c). tanh would cancel in the
-// left tail. The limit at -infinity is 0 (torch: NaN).
+// left tail. NaN at -infinity, as x times 0 is.
 DEVICE f32 gelu_tanh_(f32 x) {
   const f32 left = maximum_(x, -10.85f);   // left of it the result is 0
   const f32 inner = at_most_(left, 9.0f);  // right of it, x
@@ -158,7 +158,8 @@ DEVICE f32 gelu_tanh_(f32 x) {
   // As in silu_: both terms times 2^-32 for negative x.
   const u32 unit = x < 0 ? 0x2f800000u : 0x3f800000u;
   const f32 scale = float_((bits_(shifted) << 23) + unit);
-  return rcp_approx(fma_rn(ex2_approx(f), scale, float_(unit))) * left * float_(unit);
+  const f32 y = rcp_approx(fma_rn(ex2_approx(f), scale, float_(unit))) * left * float_(unit);
+  return fma_rn(at_most_(x, 0.0f), 0.0f, y);
 }
 DEVICE f64 gelu_tanh_(f64 x) {
   const f64 u = 0.7978845608028653559 * x * fma(0.044715 * x, x, 1.0);
@@ -167,8 +168,8 @@ DEVICE f64 gelu_tanh_(f64 x) {
 
 //@ gelu_erf_
 // x Phi(x) = max(x, 0) - w Q(w), w = |x|, Q the upper tail of the normal distribution: e^(-w^2 / 2)
-// times a polynomial in 1 / (1 + 0.27 w), relative error 2.4e-8. The limit at -infinity is 0
-// (torch: NaN).
+// times a polynomial in 1 / (1 + 0.27 w), relative error 2.4e-8. max(x, 0) is x - min(x, 0), which
+// is NaN at -infinity, as x times 0 is.
 DEVICE f32 gelu_erf_(f32 x) {
   const f32 w = at_most_(fabsf(x), 14.5f);  // right of it w Q(w) is 0
   const f32 t = rcp_approx(fma_rn(w, 0.27f, 1.0f));
@@ -190,7 +191,7 @@ DEVICE f32 gelu_erf_(f32 x) {
   f = fma_rn(square, -half_log2e_low, f);
   f = fma_rn(square_low, -half_log2e, f);
   const f32 tail = w * p * ex2_approx(f);
-  return fma_rn(-tail, float_(bits_(shifted) << 23), maximum_(x, 0.0f));
+  return fma_rn(-tail, float_(bits_(shifted) << 23), x - at_most_(x, 0.0f));
 }
 DEVICE f64 gelu_erf_(f64 x) { return 0.5 * x * erfc(-0.70710678118654752440 * x); }
 
@@ -233,7 +234,7 @@ DEVICE f32 gelu_erf_half_(f32 x) {
   p = fma_rn(p, t, 0.12587799f);
   p = fma_rn(p, t, 0.19295779f);
   p = fma_rn(p, t, -0.00057333996f);
-  return fma_rn(-w, p * ex2_approx(w * (w * -0.7213475f)), maximum_(x, 0.0f));
+  return fma_rn(-w, p * ex2_approx(w * (w * -0.7213475f)), x - at_most_(x, 0.0f));
 }
 DEVICE f64 gelu_erf_half_(f64 x) { return gelu_erf_(x); }
 
