@@ -235,7 +235,7 @@ def write_definition(
     _check_devices(arguments)
     emitter = Emitter(fd, on_gpu)
     values = {
-        value: _argument(fd, role, given, on_gpu)
+        value: _argument(emitter, role, given)
         for value, role, given in zip(inputs, roles, arguments, strict=True)
     }
     for node in _with_parts(nodes):
@@ -267,15 +267,20 @@ def _check_devices(arguments: Sequence[Any]) -> None:
             raise Unsupported(f"tensors move from {here} to {device}", rule="script-device")
 
 
-def _argument(fd: FusionDefinition, role: int, given: Any, on_gpu: bool) -> Any:
+def _argument(e: Emitter, role: int, given: Any) -> Any:
     """An argument as the definition sees it. What C++ passes to a run comes in this order."""
+    fd = e.fd
     if isinstance(given, torch.Tensor):
-        return fd.define_tensor(
+        on_cpu = e.on_gpu and given.is_cpu
+        tensor = fd.define_tensor(
             shape=[1 if n == 1 else -1 for n in given.shape],
             contiguity=False,
             dtype=given.dtype,
-            is_cpu=on_gpu and given.is_cpu,
+            is_cpu=on_cpu,
         )
+        if on_cpu:
+            e.cpu_scalars.add(tensor.id)
+        return tensor
     if role == _NUMBER and type(given) in (int, float):
         return fd.define_scalar(DataType.Int if type(given) is int else DataType.Double)
     if role == _SIZES and type(given) is int:

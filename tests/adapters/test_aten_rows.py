@@ -262,3 +262,88 @@ def test_rounding_to_decimals(dtype: torch.dtype, decimals: int) -> None:
         found = result_of("round.decimals", x, on_gpu=True, decimals=decimals)
         expected = (x * power).round() / power
         torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
+
+
+EXACT = (
+    *(
+        "add.Tensor",
+        "sub.Tensor",
+        "rsub.Tensor",
+        "mul.Tensor",
+        "div.Tensor",
+        "floor_divide.default",
+    ),
+    *("remainder.Tensor", "fmod.Tensor", "maximum.default", "minimum.default", "fmax.default"),
+    *("fmin.default", "lt.Tensor", "le.Tensor", "gt.Tensor", "ge.Tensor", "eq.Tensor", "ne.Tensor"),
+    "copysign.Tensor",
+)
+WITHIN_ONE_UNIT = (
+    *("pow.Tensor_Tensor", "atan2.default", "hypot.default", "xlogy.Tensor"),
+    "floor_divide.default",  # torch rounds between its steps
+)
+
+
+@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("other", [torch.float64, torch.float32, torch.int64], ids=str)
+def test_tensors_without_dims_are_rounded_beside_half_types_where_torch_rounds_them(
+    half: torch.dtype, other: torch.dtype
+) -> None:
+    """Every pair of a number and an op, in both orders: 24 ops, 2 orders, 4 numbers."""
+    x = torch.linspace(-4, 4, 203).to(half)
+    values = (3, -7, 2049, 5003) if other == torch.int64 else (0.1, -0.3, 1.7, 3.3)
+    fd = FusionDefinition()
+    tensor = fd.from_pytorch(x)
+    numbers = [torch.tensor(v, dtype=other) for v in values]
+    stand_ins = [fd.from_pytorch(n) for n in numbers]
+    expected = []
+    for name in (*EXACT, *WITHIN_ONE_UNIT):
+        packet, overload = name.split(".")
+        op = getattr(getattr(torch.ops.aten, packet), overload)
+        for number, stand_in in zip(numbers, stand_ins, strict=True):
+            for swapped in (False, True):
+                operands, given = ((x, number), (tensor, stand_in))
+                if swapped:
+                    operands, given = operands[::-1], given[::-1]
+                args, named = aten.bind(f"aten.{name}", given, {})
+                fd.add_output(aten.emit(fd, f"aten.{name}", args, named))
+                expected.append((name, number.item(), swapped, op(*operands)))
+    assert len(expected) == 24 * 2 * 4
+    for got, (name, value, swapped, right) in zip(fd.execute([x, *numbers]), expected, strict=True):
+        assert got.dtype == right.dtype
+        rtol = torch.finfo(half).eps if name in WITHIN_ONE_UNIT else 0.0
+        torch.testing.assert_close(
+            *(got, right),
+            rtol=rtol,
+            atol=0,
+            equal_nan=True,
+            msg=f"{name} {value} {'first' if swapped else 'second'}: {got} {right}",
+        )
+
+
+@pytest.mark.parametrize("mode", ["floor", "trunc", None])
+def test_quotients_with_tensors_without_dims_are_rounded_as_torch_rounds_them(mode: Any) -> None:
+    for half in (torch.bfloat16, torch.float16):
+        x, number = torch.linspace(-4, 4, 203).to(half), torch.tensor(0.1, dtype=torch.float64)
+        fd = FusionDefinition()
+        given = [fd.from_pytorch(x), fd.from_pytorch(number)]
+        args, named = aten.bind("aten.div.Tensor_mode", given, {"rounding_mode": mode})
+        fd.add_output(aten.emit(fd, "aten.div.Tensor_mode", args, named))
+        [got] = fd.execute([x, number])
+        assert torch.equal(got, torch.div(x, number, rounding_mode=mode))
+
+
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_gelu_at_infinities_is_what_x_times_its_limit_is(dtype: Any, approximate: str) -> None:
+    """Stored as it is, and rounded after another op, which is the short form for half types."""
+    x = torch.tensor([-INF, INF, NAN, -60000.0, 60000.0, 0.0], dtype=dtype)
+    fd = FusionDefinition()
+    args, named = aten.bind("aten.gelu.default", [fd.from_pytorch(x)], {"approximate": approximate})
+    once = aten.emit(fd, "aten.gelu.default", args, named)
+    fd.add_output(once)
+    fd.add_output(fd.ops.cast(fd.ops.add(once, 0.0), DataType.Double))
+    for got in fd.execute([x]):
+        assert got[[0, 2]].isnan().all()
+        torch.testing.assert_close(
+            got[[1, 3, 4, 5]].double(), x[[1, 4, 4, 5]].double() * torch.tensor([1.0, 0, 1, 1])
+        )

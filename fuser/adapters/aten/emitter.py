@@ -21,10 +21,14 @@ from fuser.interpreter import torch_dtype
 _HALF = (DataType.Half, DataType.BFloat16, DataType.Float8_e4m3fn, DataType.Float8_e5m2)
 # Torch may have a complex type of half precision for these; bfloat16 has one from 2.14 on.
 _WITH_COMPLEX = (DataType.Half, DataType.BFloat16)
+# Places of operands, with the machine: see Emitter.taken_as_number().
+Numbers = Sequence[tuple[int, str]]
 _CATEGORY = {"Bool": 0, "Int": 1, "Float": 2, "Complex": 3}
 
 # By definition, and in it by the id of the rounded tensor.
 _WIDE: WeakKeyDictionary[FusionDefinition, dict[int, Tensor]] = WeakKeyDictionary()
+# By definition: ids of the tensors without dims in the memory of the CPU, beside those of a GPU.
+_CPU_SCALARS: WeakKeyDictionary[FusionDefinition, set[int]] = WeakKeyDictionary()
 
 
 class Emitter:
@@ -37,6 +41,7 @@ class Emitter:
         self.fd, self.on_gpu = fd, on_gpu
         self.ops: Any = fd.ops
         self._wide = _WIDE.setdefault(fd, {})
+        self.cpu_scalars = _CPU_SCALARS.setdefault(fd, set())
 
     # ---- values of half types
 
@@ -98,19 +103,18 @@ class Emitter:
         return x if x.dtype() == dtype else self.cast(x, dtype)
 
     def computed(self, x: Any, dtype: DataType) -> Any:
-        """An operand as an op that computes in `dtype` takes it."""
+        """An operand as an op that computes in `dtype` takes it: a tensor of `dtype` before it was
+        rounded, one of another dtype converted as torch converts it, which rounds.
+        """
         if not isinstance(x, Tensor):
             if isinstance(x, Scalar) and dtype.kind == "Int" and x.dtype().kind == "Float":
                 return self.ops.cast(x, DataType.Int)  # as int() of a constant
             return _number(x, dtype)
         value = self.wide(x)
-        if dtype in _HALF:
-            return value if value.dtype() in (dtype, DataType.Float) else self.cast_wide(value)
+        if dtype in _HALF and x.dtype() == dtype:
+            return value
         return value if value.dtype() == dtype else self.cast(value, dtype)
 
-    def cast_wide(self, value: Tensor) -> Tensor:
-        """In float32."""
-        return self.cast(value, DataType.Float)
 
     def cast(self, value: Tensor, dtype: DataType) -> Tensor:
         """As torch converts: floats become uint8 by way of int64, so that -1 is 255."""
@@ -139,6 +143,17 @@ class Emitter:
 
     # ---- elementwise ops
 
+    def taken_as_number(self, x: Any, place: int, numbers: Numbers) -> bool:
+        """Do torch's kernels take a tensor without dims as a number, in float32 beside half types?
+        `numbers` has, for a place of the operands, "cpu" if those for CPUs do, and "gpu" if those
+        for GPUs do with a tensor in the memory of the CPU.
+        """
+        if not isinstance(x, Tensor) or x.ndim:
+            return False
+        if self.on_gpu:
+            return x.id in self.cpu_scalars and (place, "gpu") in numbers
+        return (place, "cpu") in numbers
+
     def pointwise(
         self,
         op: str | Callable[..., Any],
@@ -146,11 +161,12 @@ class Emitter:
         rule: str = "same",
         extra: Any = (),
         jumps: bool = False,
+        numbers: Numbers = (),
     ) -> Tensor:
         """One op of fd.ops on operands that are brought to their common dtype. The result is of
         that dtype; rule "float": of a floating one, "bool": bool, "real": without imaginary part.
         `extra` are arguments that take no part in the types. `jumps`: operands that differ in their
-        last bits may give another result altogether.
+        last bits may give another result altogether. `numbers`: see taken_as_number().
         """
         dtype = self.common(operands)
         if rule == "float":
@@ -159,7 +175,15 @@ class Emitter:
         if rule == "bool":
             operands = tuple(self.rounded(x, dtype) for x in operands)
         taken = self.decided if jumps or rule == "bool" else self.computed
-        result = function(*(taken(x, dtype) for x in operands), *extra)
+        result = function(
+            *(
+                self.computed(x, DataType.Float)
+                if dtype in _HALF and self.taken_as_number(x, place, numbers)
+                else taken(x, dtype)
+                for place, x in enumerate(operands)
+            ),
+            *extra,
+        )
         if not isinstance(result, Tensor):
             raise Unsupported("an op on numbers alone")
         if rule == "bool":

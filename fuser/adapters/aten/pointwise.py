@@ -8,17 +8,30 @@ from typing import Any
 
 from fuser import DataType, Scalar, Tensor, Unsupported
 from fuser.adapters.aten import special
-from fuser.adapters.aten.emitter import Emitter, known
+from fuser.adapters.aten.emitter import Emitter, Numbers, known
 from fuser.arguments import as_dtype
 
 Row = Callable[..., Any]
 
 
-def _op(op: str, rule: str = "same", operands: int = 1, jumps: bool = False) -> Row:
+# Operands without dims that torch's kernels take as numbers.
+_TERMS: Numbers = ((0, "gpu"), (1, "gpu"))
+_FACTORS: Numbers = ((0, "gpu"), (1, "gpu"), (1, "cpu"))
+_DIVISOR: Numbers = ((1, "gpu"), (1, "cpu"))
+
+
+def _op(
+    op: str,
+    rule: str = "same",
+    operands: int = 1,
+    jumps: bool = False,
+    numbers: Numbers = (),
+) -> Row:
     """The op of fd.ops of that meaning; `operands` of the arguments take part in types."""
 
     def write(e: Emitter, *args: Any, **_: Any) -> Tensor:
-        return e.pointwise(op, *args[:operands], rule=rule, extra=args[operands:], jumps=jumps)
+        taken, extra = args[:operands], args[operands:]
+        return e.pointwise(op, *taken, rule=rule, extra=extra, jumps=jumps, numbers=numbers)
 
     return write
 
@@ -57,26 +70,27 @@ def _alpha(op: str, swapped: bool = False) -> Row:
 
         if op == "sub" and e.common([a, b]) == DataType.Bool:
             raise Unsupported("bool numbers are not subtracted")
-        return e.pointwise(both, a, b)
+        return e.pointwise(both, a, b, numbers=_TERMS)
 
     return write
 
 
-_floor_divide = _op("floor_divide", operands=2, jumps=True)
+_floor_divide = _op("floor_divide", operands=2, jumps=True, numbers=_DIVISOR)
 
 
 def _divide(e: Emitter, a: Any, b: Any, rounding_mode: str | None = None, **_: Any) -> Tensor:
     if rounding_mode is None:
-        return e.pointwise("truediv", a, b, rule="float")
+        return e.pointwise("truediv", a, b, rule="float", numbers=_DIVISOR)
     if rounding_mode == "floor":
         return _floor_divide(e, a, b)
     dtype = e.common([a, b])
     if dtype.kind == "Int":
         return e.pointwise("div", a, b)
     # As torch does: of half types the quotient of tensors is rounded before it is cut off.
-    kept = dtype if isinstance(b, Tensor) else dtype.compute
+    number = not isinstance(b, Tensor) or e.taken_as_number(b, 1, _DIVISOR)
+    kept = dtype.compute if number else dtype
     cut = lambda x, y: e.ops.trunc(e.ops.cast(e.ops.truediv(x, y), kept))  # noqa: E731
-    return e.pointwise(cut, a, b, jumps=True)
+    return e.pointwise(cut, a, b, jumps=True, numbers=_DIVISOR)
 
 
 def _modulo(op: str) -> Row:
@@ -413,7 +427,7 @@ ROWS: dict[str, Row] = {
     **{f"aten.add.{o}": _alpha("add") for o in ("Tensor", "Scalar")},
     **{f"aten.sub.{o}": _alpha("sub") for o in ("Tensor", "Scalar")},
     **{f"aten.rsub.{o}": _alpha("sub", swapped=True) for o in ("Tensor", "Scalar")},
-    **_binary("mul"),
+    **{f"aten.mul.{o}": _op("mul", operands=2, numbers=_FACTORS) for o in ("Tensor", "Scalar")},
     **{
         f"aten.{op}.{of}": _modulo(op)
         for op in ("fmod", "remainder")
