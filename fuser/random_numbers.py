@@ -5,10 +5,15 @@ csrc/device/random.cuh. So the numbers are the same in every kernel, schedule an
 explicit ones, seed and offset come from torch's default generator of the device in each run, which
 each op moves on as an op of torch does: torch.manual_seed() repeats them. They are not the numbers
 that torch would give.
+
+An explicit offset counts as nvFuser's does: one op takes one of them, so that 0, 1, 2, ... are
+independent. Torch's generator counts words, four for each op: its offset is four times that. The
+rows random32 and random64 of the op table take torch's.
 """
 
 import math
 from collections.abc import Sequence
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from fuser import _core
@@ -32,6 +37,9 @@ _DIGITS = {
     DataType.Float8_e5m2: 3,
 }
 
+# That one op takes of torch's generator: one call of Philox.
+_WORDS = 4
+
 
 def uniform(
     ops: "Ops",
@@ -47,9 +55,16 @@ def uniform(
     digits of `dtype`: 53 of float64, 24 of float32, 11 of float16, 8 of bfloat16. That sum rounds,
     so `maxval` may occur unless it is u itself.
 
-    `rng_seed` and `rng_offset` (a multiple of 4) go together; equal ones give equal numbers.
+    `rng_seed` and `rng_offset`, numbers or Scalars of integers, go together: equal ones give equal
+    numbers. With neither, each run takes both from torch's default generator of the device, which
+    it moves on by 4, as an op of torch does. An offset is a quarter of torch's, as for nvFuser: an
+    op takes one, and 0, 1, 2, ... are independent. It counts modulo 2^62. Element i is from the
+    words of Philox4x32-10 under the key `rng_seed` at the counter (rng_offset, i // 4), of float64
+    at (rng_offset, i // 2).
+
     Raises UserError `random-2` for one without the other, DTypeError `random-3` for a `dtype` that
-    is not of real floats, ShapeError `full-1` for a negative size.
+    is not of real floats, DTypeError `random-4` for a seed or an offset that is no integer,
+    ShapeError `full-1` for a negative size.
     """
     dtype = _real("uniform", dtype)
     state = _state(ops, "uniform", rng_seed, rng_offset)
@@ -148,6 +163,7 @@ def _real(op: str, dtype: Any) -> DataType:
 def _state(
     ops: "Ops", op: str, seed: Scalar | int | None, offset: Scalar | int | None
 ) -> tuple[Scalar | int, Scalar | int]:
+    """Seed and offset as random32 and random64 take them."""
     if seed is None and offset is None:
         return _core.random_state(ops._builder, 1)
     if seed is None or offset is None:
@@ -156,7 +172,21 @@ def _state(
             "  hint: leave out both to take them from torch's generator",
             rule="random-2",
         )
-    return seed, offset
+    for name, value in (("rng_seed", seed), ("rng_offset", offset)):
+        if isinstance(value, Scalar):
+            whole, found = value.dtype().kind == "Int", f"a Scalar of {value.dtype().torch_name}"
+        else:
+            whole, found = isinstance(value, Integral), repr(value)
+        if not whole:
+            raise DTypeError(
+                f"{op}(): {name}: expected an integer, got {found}\n"
+                "  hint: cast it to DataType.Int",
+                rule="random-4",
+            )
+    if isinstance(offset, Scalar):
+        return seed, ops.mul(ops.cast(offset, DataType.Int), _WORDS)
+    words = int(offset) * _WORDS % 2**64
+    return seed, words - 2**64 if words >= 2**63 else words
 
 
 def _elements(ops: "Ops", shape: Sequence[Size]) -> Tensor:

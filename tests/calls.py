@@ -104,7 +104,7 @@ class Caller(Mover):
     def draw(self) -> None:
         a = self.one_of(self.nodes)
         shape = self.fd.ops.shape(a.tensor)
-        state: dict[str, Any] = {"rng_seed": self.pick(1 << 16), "rng_offset": 4 * self.pick(9)}
+        state: dict[str, Any] = {"rng_seed": self.pick(1 << 16), "rng_offset": self.pick(9)}
         if self.pick(2):
             noise = self.fd.ops.uniform(0, 1, shape, **state)
             self.keep(self.fd.ops.lt(noise, 0.5), a.sizes, 1.0, a.static_one)

@@ -3,19 +3,23 @@ and how they are distributed."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from fuser import DataType, DTypeError, FusionDefinition, UserError
+from fuser import DataType, DTypeError, FusionDefinition, Scalar, UserError
+from fuser._native import load_torch
+from fuser.arguments import as_dtype
 from fuser.reference import philox
 from fuser.runtime import toolkit
 
-FIXED: dict[str, Any] = {"rng_seed": 1234567890123, "rng_offset": 8}
+FIXED: dict[str, Any] = {"rng_seed": 1234567890123, "rng_offset": 2}
 COUNT = 1 << 16
 
 
@@ -125,7 +129,7 @@ def test_ops_differ_unless_seed_and_offset_are_equal() -> None:
         x = fd.define_tensor([-1])
         shape = fd.ops.shape(x)
         own = [fd.ops.rand_like(x), fd.ops.rand_like(x)]
-        given = [fd.ops.uniform(0, 1, shape, rng_seed=3, rng_offset=o) for o in (0, 0, 4)]
+        given = [fd.ops.uniform(0, 1, shape, rng_seed=3, rng_offset=o) for o in (0, 0, 1)]
         # A reduction, so that values are compared (csrc/fusion/origins.cpp).
         return [*own, *given, fd.ops.sum(fd.ops.sub(own[0], own[1]), [0])]
 
@@ -141,9 +145,168 @@ def test_seed_and_offset_may_be_inputs() -> None:
         seed, offset = fd.define_vector(2)
         return fd.ops.uniform(0, 1, [100], rng_seed=seed, rng_offset=offset)
 
-    assert run(build, [FIXED["rng_seed"], 8])[0].equal(plain([100]))
-    assert not run(build, [FIXED["rng_seed"], 12])[0].equal(plain([100]))
+    assert run(build, [FIXED["rng_seed"], 2])[0].equal(plain([100]))
+    assert not run(build, [FIXED["rng_seed"], 3])[0].equal(plain([100]))
+    assert run(build, [FIXED["rng_seed"], 2**62 + 2])[0].equal(plain([100]))
+    assert run(build, [FIXED["rng_seed"], 2 - 2**62])[0].equal(plain([100]))
+    assert plain([100], rng_offset=2**62 + 2).equal(plain([100]))
     run(build, [-1, 2**62])
+
+
+@pytest.mark.parametrize("dtype", [DataType.Int32, DataType.UInt32, DataType.UInt64])
+def test_an_offset_of_another_integer_type(dtype: DataType) -> None:
+    """Four times it is more than 32 bits hold."""
+
+    def build(fd: FusionDefinition) -> Any:
+        offset = fd.define_scalar(dtype)
+        return fd.ops.uniform(0, 1, [100], rng_seed=FIXED["rng_seed"], rng_offset=offset)
+
+    assert run(build, [2**30 + 3])[0].equal(plain([100], rng_offset=2**30 + 3))
+
+
+# ---- offsets, as nvFuser counts them
+
+
+def words_of(seed: int, offset: int, calls: int) -> np.ndarray:
+    """[calls, 4] words of Philox4x32-10 after Salmon et al. (2011), in integers of numpy: the
+    counter is (offset, call), each of 64 bits, low word first."""
+    call = np.arange(calls, dtype=np.uint64)
+    low = np.uint64(0xFFFFFFFF)
+    at = np.full(calls, offset % 2**64, np.uint64)
+    x = [at & low, at >> np.uint64(32), call & low, call >> np.uint64(32)]
+    keys = [seed % 2**32, seed % 2**64 >> 32]
+    for _ in range(10):
+        p, q = x[0] * np.uint64(0xD2511F53), x[2] * np.uint64(0xCD9E8D57)
+        k0, k1 = (np.uint64(k) for k in keys)
+        x = [(q >> np.uint64(32)) ^ x[1] ^ k0, q & low, (p >> np.uint64(32)) ^ x[3] ^ k1, p & low]
+        keys = [(keys[0] + 0x9E3779B9) % 2**32, (keys[1] + 0xBB67AE85) % 2**32]
+    return np.stack(x, 1)
+
+
+def test_the_reference_has_the_known_answer() -> None:
+    assert [f"{w:08x}" for w in words_of(0, 0, 1)[0]] == [
+        "6627e8d5",
+        "e169c58d",
+        "bc57ac4c",
+        "9b00dbd8",
+    ]
+
+
+def expected_numbers(op: str, dtype: torch.dtype, seed: int, offset: int, count: int) -> np.ndarray:
+    words = words_of(seed, offset, count + 2)
+    pairs = words[:, 1::2] << np.uint64(32) | words[:, ::2]  # by call: two of 64 bits
+    if op == "uniform":
+        if dtype == torch.float64:
+            return (pairs.ravel()[:count] >> np.uint64(11)) * 2.0**-53
+        digits = {torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}[dtype]
+        return (words.ravel()[:count] >> np.uint64(32 - digits)) * 2.0**-digits
+    if dtype == torch.float64:
+        u, v = ((pairs[:count, i] >> np.uint64(11)) * 2.0**-53 for i in (0, 1))
+        return np.sqrt(-2 * np.log(u + 2.0**-53)) * np.cos(2 * np.pi * v)
+    high, low = (part.ravel()[:count] >> np.uint64(8) for part in (words[:, 1::2], words[:, ::2]))
+    u, v = (high + np.uint64(1)) * 2.0**-24, low * 2.0**-24
+    return np.sqrt(-2 * np.log(u)) * np.cos(2 * np.pi * v)
+
+
+DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
+SEEDS = [0, 123, 2**40 + 5, -7]
+OFFSETS = [*range(9), 2**32 - 1, 2**32, 2**61 + 3]
+
+
+@pytest.mark.parametrize("op", ["uniform", "normal"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_exact_numbers(op: str, dtype: torch.dtype) -> None:
+    """48 pairs of seed and offset for each op and type, two sizes that four does not divide."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1], dtype=as_dtype(dtype))
+        seed, offset = fd.define_vector(2)
+        state = {"rng_seed": seed, "rng_offset": offset}
+        drawn = getattr(fd.ops, op)(0, 1, [x.size(0)], dtype=as_dtype(dtype), **state)
+        fd.add_output(drawn)
+    for number, place in itertools.product(SEEDS, OFFSETS):
+        for count in (1, 103):
+            (got,) = fd.execute([torch.empty(count, dtype=dtype), [number, place]], device="cpu")
+            want = torch.from_numpy(expected_numbers(op, dtype, number, place, count))
+            if op == "uniform":
+                assert got.double().equal(want), (number, place)
+            else:
+                bound = {torch.float64: 1e-14, torch.float32: 1e-6}.get(dtype, 5e-3)
+                torch.testing.assert_close(got.double(), want, rtol=bound, atol=bound)
+
+
+@pytest.mark.parametrize("op", ["rand_like", "randn_like"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_consecutive_offsets_share_nothing(op: str, dtype: torch.dtype) -> None:
+    """Nine offsets, all pairs of them, shifted by up to eight elements. Of k equal bits in a
+    number, chance makes a share of 2^-k equal."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1], dtype=as_dtype(dtype))
+        for o in range(9):
+            fd.add_output(getattr(fd.ops, op)(x, rng_seed=123, rng_offset=o))
+    drawn = torch.stack(fd.validate([torch.empty(1003, dtype=dtype)], device="cpu")).double()
+    left = drawn[:, 8:-8]
+    apart = ~torch.eye(9, dtype=torch.bool)
+    for shift in range(-8, 9):
+        right = drawn[:, 8 + shift : 995 + shift]
+        equal = (left[:, None] == right[None]).double().mean(-1)
+        assert equal[apart].max() < 0.05, shift
+        correlation = torch.corrcoef(torch.cat([left, right]))[:9, 9:]
+        assert correlation[apart].abs().max() < 5.5 / math.sqrt(left.shape[1]), shift
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_distribution_over_offsets(dtype: torch.dtype) -> None:
+    """Element 5 of 4096 offsets is as uniform as the elements of one: mean, variance and the
+    largest distance of the distributions (Kolmogorov and Smirnov), at five deviations."""
+    drawn = np.array([expected_numbers("uniform", dtype, 9, o, 6)[5] for o in range(4096)])
+    with FusionDefinition() as fd:
+        offset = fd.define_scalar(DataType.Int)
+        fd.add_output(
+            fd.ops.uniform(0, 1, [6], rng_seed=9, rng_offset=offset, dtype=as_dtype(dtype))
+        )
+    for o in (0, 1, 4095):
+        assert fd.execute([o], device="cpu")[0][5].item() == drawn[o]
+    n = len(drawn)
+    assert abs(drawn.mean() - 0.5) < 5 * math.sqrt(1 / 12 / n)
+    assert abs(drawn.var() - 1 / 12) < 5 * math.sqrt(1 / 180 / n)
+    distance = np.abs(np.sort(drawn) - (np.arange(n) + 0.5) / n).max()
+    assert distance < 1.95 / math.sqrt(n)  # one in a thousand beyond
+
+
+def test_an_op_takes_one_offset_where_torch_s_generator_moves_by_four() -> None:
+    """Torch's offset over four is nvFuser's: so Thunder passes it on."""
+    torch.manual_seed(11)
+    state = torch.get_rng_state()
+    seed, offset = load_torch().take_random_position(-1, 3)
+    torch.set_rng_state(state)
+
+    def implicit(fd: FusionDefinition) -> Any:
+        x = fd.define_tensor([-1])
+        return [fd.ops.rand_like(x) for _ in range(3)]
+
+    def explicit(fd: FusionDefinition) -> Any:
+        x = fd.define_tensor([-1])
+        places = [offset // 4 + k for k in range(3)]
+        return [fd.ops.rand_like(x, rng_seed=seed, rng_offset=o) for o in places]
+
+    x = torch.zeros(101)
+    try:
+        drawn = run(implicit, [x])
+    finally:
+        torch.set_rng_state(state)
+    for a, b in zip(drawn, run(explicit, [x]), strict=True):
+        assert a.equal(b)
+
+
+@pytest.mark.parametrize("given", ["rng_seed", "rng_offset"])
+@pytest.mark.parametrize("value", [1.5, "1", DataType.Double])
+def test_random_4(given: str, value: Any) -> None:
+    fd = FusionDefinition()
+    if isinstance(value, DataType):
+        value = fd.define_scalar(value)
+    with pytest.raises((DTypeError, UserError), match=given) as caught:
+        fd.ops.normal(0, 1, [3], **{"rng_seed": 1, "rng_offset": 1, given: value})
+    assert caught.value.rule == "random-4" or not isinstance(value, Scalar)
 
 
 def scaled(ops: Any, x: Any, row: Any) -> Any:
@@ -289,6 +452,24 @@ def test_nvrtc_compiles_it(dtype: DataType) -> None:
         fd.add_output(fd.ops.dropout(fd.ops.add(x, noise), 0.1)[0])
     code = fd.cuda_code_for([torch.zeros(64, 64, dtype=getattr(torch, dtype.torch_name))], True)
     assert toolkit.ptx(code, 90)
+
+
+@pytest.mark.gpu
+def test_given_offsets_in_a_cuda_graph() -> None:
+    with FusionDefinition() as fd:
+        x, offset = fd.define_tensor([-1]), fd.define_scalar(DataType.Int)
+        for o in (offset, offset + 1, 7):
+            fd.add_output(fd.ops.rand_like(x, rng_seed=123, rng_offset=o))
+    x = torch.empty(103, device="cuda")
+    for o in (0, 2**40):
+        fd.execute([x, o])
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            captured = fd.execute([x, o])
+        graph.replay()
+        for got, place in zip(captured, (o, o + 1, 7), strict=True):
+            want = expected_numbers("uniform", torch.float32, 123, place, 103)
+            assert got.cpu().double().equal(torch.from_numpy(want))
 
 
 @pytest.mark.gpu

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
+import torch.nn.functional as F
 
+import fuser
 from fuser import FusionDefinition
 from fuser._native import load_torch
+from tests.scripts import fused, groups
 
 
 def draws(count: int) -> FusionDefinition:
@@ -58,6 +65,66 @@ def test_only_a_run_moves_it() -> None:
     with pytest.raises(Exception, match="rank"):
         fd.execute([x.view(10, 10)])
     assert before.equal(torch.get_rng_state())
+
+
+def five_of_each(x: torch.Tensor) -> list[torch.Tensor]:
+    """Draws that eager makes one after another: no two of them are equal."""
+    drawn = [F.dropout(x, 0.5, training=True) for _ in range(5)]
+    drawn += [torch.rand_like(x) for _ in range(5)]
+    drawn += [torch.randn_like(x) for _ in range(5)]
+    drawn += [torch.bernoulli(x.detach(), 0.5) for _ in range(5)]
+    return drawn
+
+
+def dropped(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    y = F.dropout(x + 1.0, 0.5, True) * F.dropout(x + 1.0, 0.5, True)
+    return y, F.dropout(x + 1.0, 0.5, True) * 2.0, F.dropout(x + 1.0, 0.5, True) * 3.0
+
+
+def masked(t: torch.Tensor) -> torch.Tensor:
+    """Of what was dropped, where; a number of few bits may be 0 by itself."""
+    dropped = t == 0
+    return dropped if dropped.double().mean() > 0.25 else t
+
+
+def assert_all_differ(drawn: list[torch.Tensor]) -> None:
+    """Nor is one another's beginning, moved on by up to eight elements."""
+    for a, b in itertools.combinations([masked(t) for t in drawn], 2):
+        for shift in range(9):
+            left, right = a.flatten()[shift:], b.flatten()[: a.numel() - shift]
+            assert not left.equal(right)
+            assert not left[: -shift or None].equal(b.flatten()[shift:][: len(left) - shift])
+
+
+WAYS: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
+    "compile": lambda f: torch.compile(f, backend="fuser"),
+    "functorch": fuser.memory_efficient_fusion,
+}
+
+
+@pytest.mark.parametrize(
+    ("way", "dtype"), [("compile", torch.float32), ("functorch", torch.bfloat16)]
+)
+def test_five_equal_ops_have_five_masks(way: str, dtype: torch.dtype) -> None:
+    """In one run and in two, of a size that four does not divide; a gradient has the mask of its
+    own dropout."""
+    torch._dynamo.reset()
+    f = WAYS[way](five_of_each)
+    x = torch.ones(7, 43, dtype=dtype, requires_grad=True)
+    first, second = list(f(x)), list(f(x))
+    assert_all_differ([t.detach() for t in first + second])
+    for y in first[:5]:
+        (gradient,) = torch.autograd.grad(y.sum(), x, retain_graph=True)
+        assert (gradient == 0).equal(y == 0)
+
+
+def test_dropouts_of_a_script_have_masks_of_their_own() -> None:
+    f: Any = torch.jit.script(dropped)
+    x = torch.ones(7, 43)
+    with fused():
+        drawn = [t for _ in range(4) for t in f(x)]
+        assert groups(f.graph_for(x)) >= 1
+    assert_all_differ(drawn)
 
 
 @pytest.mark.gpu
