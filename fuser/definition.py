@@ -320,7 +320,8 @@ class FusionDefinition(LegacyDefinition):
     def random_state(self, ops: int = 1) -> tuple[Scalar, Scalar]:
         """Seed and offset of each run for the next `ops` random ops, at distances of 4: taken from
         torch's default generator of the device, which the run moves on. fd.ops.uniform() and its
-        like call it where they are given none. Raises UserError `random-1` for no op.
+        like call it where they are given none. The offset is torch's, as fd.ops.random32() takes
+        it; an `rng_offset` is a quarter of it. Raises UserError `random-1` for no op.
         """
         return _core.random_state(self._builder, ops)
 
@@ -334,15 +335,23 @@ class FusionDefinition(LegacyDefinition):
         """`output` becomes a result; with `alias_input` it is written into that input instead and
         not returned. A Scalar becomes a tensor of no dims.
 
+        A tensor that is added with and without `alias_input`, in either order, is written and
+        returned: the result is the memory of that input (of the last of several), as torch's
+        `y = x.add_(1)` is x. Of several tensors that are written into one input the last counts,
+        also for results that are that memory. `alias_input` may be a tensor that is written into
+        an input by now: it names that input. What is computed of the tensor, a slice or a
+        permutation of it among that, and what fd.ops.set() or `stride_order` makes of it, has
+        memory and values of its own.
+
         A result of which no element is computed is a view of its input where torch's would be: an
         input itself, its slices, permutes, and reshapes of what lies together. fd.ops.set() gives
-        it memory of its own. So has a result whose input the definition overwrites: it holds what
-        was there before. `stride_order`, which may stand second, is that of
-        fd.ops.stride_order().
+        it memory of its own. So has a result that is an input which the definition overwrites, or a
+        view of one: it holds what was there before. `stride_order`, which may stand second, is
+        that of fd.ops.stride_order().
 
-        Raises ShapeError `alias-1` for another rank, DTypeError `alias-2` for another type,
-        UserError `alias-3` for an input that is written already, `alias-4` for a tensor that is not
-        an input.
+        Raises ShapeError `alias-1` for another rank, `alias-4` for other sizes, DTypeError
+        `alias-2` for another type, UserError `alias-4` for a tensor that is neither an input nor
+        written into one.
         """
         if alias_input is not None and not isinstance(alias_input, Tensor):
             alias_input, stride_order = None, alias_input

@@ -194,7 +194,10 @@ def _per_channel(
     def along(parameter: Tensor | None) -> Tensor | None:
         return None if parameter is None else ops.keep_dims(parameter, x, others)
 
-    running_mean, running_var = running
+    # As an earlier statement left them: a layer may be called twice.
+    running_mean, running_var = (
+        None if t is None else _core.written(ops._builder, t) for t in running
+    )
     if own_statistics:
         y, mean, total, rstd = _standardized(ops, x, dims, eps)
         degrees = ops.maximum(ops.sub(count_over(x, dims), 1), 0)

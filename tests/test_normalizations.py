@@ -241,3 +241,23 @@ def test_a_length_that_is_only_named_stays_a_parameter(norm: str) -> None:
 def test_every_normalization_is_documented_and_a_method(name: str) -> None:
     assert inspect.getdoc(getattr(normalizations, name))
     assert inspect.unwrap(getattr(Ops, name)) is getattr(normalizations, name)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_batch_norm_called_twice_moves_its_statistics_twice(training: bool) -> None:
+    """The second reads what the first left, as in torch."""
+    with FusionDefinition() as fd:
+        x, y, mean, var = (fd.define_tensor([-1] * n) for n in (2, 2, 1, 1))
+        for t, own in ((x, True), (y, training)):
+            fd.add_output(fd.ops.batch_norm(t, None, None, mean, var, 0.1, 1e-5, own)[0])
+    inputs = [torch.randn(16, 3), torch.randn(16, 3) + 2, torch.zeros(3), torch.ones(3)]
+    expected_mean, expected_var = inputs[2].clone(), inputs[3].clone()
+    expected = [
+        torch.nn.functional.batch_norm(t, expected_mean, expected_var, training=own)
+        for t, own in ((inputs[0], True), (inputs[1], training))
+    ]
+    results = fd.execute(inputs)
+    for got, want in zip(
+        [*results, *inputs[2:]], [*expected, expected_mean, expected_var], strict=True
+    ):
+        torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)

@@ -98,12 +98,20 @@ std::vector<int64_t> held_attributes(LibraryOp op, const py::sequence& values) {
   return out;
 }
 
-int input_index(const Tensor* alias, const Tensor* output) {
-  const auto* input = std::get_if<Input>(&alias->definition);
-  FUSER_CHECK(input, User, "alias-4", "add_output(t", output->id, ", t", alias->id,
+int input_index(const Fusion& fusion, const Tensor* alias, const Tensor* output) {
+  const int input = input_of(fusion, *alias);
+  FUSER_CHECK(input >= 0, User, "alias-4", "add_output(t", output->id, ", t", alias->id,
               "): an output can be written into an input tensor only\n  t", alias->id, ": ",
               describe(*alias), alias->location.empty() ? "" : "  defined at " + alias->location);
-  return input->index;
+  return input;
+}
+
+// An input as it is by now: the tensor that was written into it last, or itself.
+TensorHandle written(const BuilderRef& builder, const TensorHandle& input) {
+  const Tensor* t = to_tensor(*builder, input, {"written", "input"});
+  const int index = input_of(*builder, *t);
+  const Tensor* last = index < 0 ? nullptr : written_into(*builder, index);
+  return {builder, last ? last : t};
 }
 
 py::object cast_operand(const BuilderRef& builder, py::handle value, DType dtype) {
@@ -370,9 +378,10 @@ void bind_define(py::module_& m) {
         const Tensor* t = to_tensor(*builder, output, {"add_output", "output"});
         const Tensor* target =
             alias ? to_tensor(*builder, *alias, {"add_output", "alias_input"}) : nullptr;
-        add_output(*builder, t, target ? input_index(target, t) : -1);
+        add_output(*builder, t, target ? input_index(*builder, target, t) : -1);
       },
       py::arg("builder"), py::arg("output"), py::arg("alias_input"));
+  m.def("written", &written, py::arg("builder"), py::arg("input"));
   m.def(
       "specialize",
       [](const Fusion& fusion, const std::vector<std::vector<bool>>& ones) {

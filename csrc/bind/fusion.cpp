@@ -248,8 +248,11 @@ py::dict records(const Fusion& fusion) {
     arguments.append(py::make_tuple(
         a.is_tensor, a.is_tensor ? fusion.inputs[a.index]->id : a.index,
         a.is_tensor ? fusion.inputs[a.index]->dtype : fusion.scalars[a.index].dtype));
-  for (const Output& o : fusion.outputs)
-    outputs.append(py::make_tuple(o.tensor->id, o.alias < 0 ? -1 : fusion.inputs[o.alias]->id));
+  for (const Output& o : fusion.outputs) {
+    if (o.superseded) continue;
+    const Tensor* value = o.input < 0 ? o.tensor : written_into(fusion, o.input);
+    outputs.append(py::make_tuple(value->id, o.alias < 0 ? -1 : fusion.inputs[o.alias]->id));
+  }
   py::list nonempty;
   for (const NonEmpty& n : fusion.nonempty)
     nonempty.append(py::make_tuple(n.op, n.axis, n.tensor->id));
@@ -294,7 +297,9 @@ void bind_definitions(py::module_& m) {
           "records", &records,
           "Plain data: scalars (kind, dtype, ...), tensors (dicts), arguments (is_tensor, id or "
           "index, dtype), random (scalars that hold seed and offset or -1, number of ops), outputs "
-          "(id, id of the input that is overwritten or -1) and nonempty (op, axis, id of the "
+          "(id, id of the input that is overwritten or -1; what a later one overwrites again is "
+          "not among them, a result that is written into an input has the value that this ends "
+          "with) and nonempty (op, axis, id of the "
           "tensor whose axis must not have size 0); operands are ids, "
           "scalars places in `scalars`.");
   py::class_<Builder, Fusion, BuilderRef>(m, "Builder", "A Fusion that is being defined.")

@@ -213,9 +213,10 @@ bool is_permuted_input(const Tensor* t) {
   return std::holds_alternative<Input>(t->definition);
 }
 
-// Marks the outputs that are views of inputs or of results of library calls, and how they lie
-// there; operands of library calls that are views of inputs become temporary outputs. An input that
-// is overwritten, or may be under another name, has none: a result holds what it was.
+// Marks the outputs that nobody stores, and how they lie where they do: views of inputs or of
+// results of library calls, and results that are the memory of an input that they are written into;
+// operands of library calls that are views of inputs become temporary outputs. An input that is
+// overwritten, or may be under another name, has no other view: a result holds what it was.
 void find_views(Specialized& s, const std::vector<bool>& overlapping) {
   std::vector<bool> written = overlapping;
   for (const Output& o : s.fusion.outputs)
@@ -224,7 +225,9 @@ void find_views(Specialized& s, const std::vector<bool>& overlapping) {
   // The output that holds a result of a library call; those made here stand behind all others.
   std::vector<Output> made;
   const auto stored = [&](const Tensor* t) {
-    const auto holds = [&](const Output& o) { return o.tensor == t && o.alias < 0; };
+    const auto holds = [&](const Output& o) {
+      return o.tensor == t && o.alias < 0 && o.input < 0;
+    };
     const auto& outputs = s.fusion.outputs;
     const auto it = std::find_if(outputs.begin(), outputs.end(), holds);
     if (it != outputs.end()) return static_cast<int>(it - outputs.begin());
@@ -233,23 +236,31 @@ void find_views(Specialized& s, const std::vector<bool>& overlapping) {
     if (other == made.end()) made.push_back({.tensor = t, .alias = -1, .temp = true});
     return place;
   };
+  const auto take = [&](const View& view, int input, Specialized::ViewSlots& slots) {
+    slots = {.input = input,
+             .output = input >= 0 ? -1 : stored(view.base),
+             .offset = s.shapes.add(view.offset),
+             .strides = {}};
+    for (Expr e : view.strides) slots.strides.push_back(s.shapes.add(e));
+  };
   const auto find = [&](const Output& o, Specialized::ViewSlots& slots) {
     if (shared || o.alias >= 0) return false;
     const auto view = view_of(s.fusion, *o.tensor, s.layouts);
     if (!view || (library_call(*view->base) && (view->base == o.tensor || o.temp))) return false;
     const auto* input = std::get_if<Input>(&view->base->definition);
     if (input && written[input->index]) return false;
-    slots = {.input = input ? input->index : -1,
-             .output = input ? -1 : stored(view->base),
-             .offset = s.shapes.add(view->offset),
-             .strides = {}};
-    for (Expr e : view->strides) slots.strides.push_back(s.shapes.add(e));
+    take(*view, input ? input->index : -1, slots);
     return true;
   };
   std::set<const Tensor*> known;
   for (Output& o : s.fusion.outputs) {
-    o.view = find(o, s.views.emplace_back());
-    if (o.view) known.insert(o.tensor);
+    Specialized::ViewSlots& slots = s.views.emplace_back();
+    if (o.input >= 0) {
+      o.view = true;
+      take(*view_of(s.fusion, *s.fusion.inputs[o.input], s.layouts), o.input, slots);
+    } else if ((o.view = find(o, slots))) {
+      known.insert(o.tensor);
+    }
   }
   for (const Output& o : made) {
     s.fusion.outputs.push_back(o);

@@ -361,31 +361,52 @@ Expr extent(Fusion& fusion, const Tensor* tensor, int dim) {
   return name;
 }
 
+void require_alias(Fusion& fusion, const Tensor& tensor, int alias) {
+  const Tensor& target = *fusion.inputs[alias];
+  FUSER_CHECK(target.rank() == tensor.rank(), Shape, "alias-1", "add_output(t", tensor.id, ", t",
+              target.id, "): an output written into an input needs its rank\n  ", where(tensor),
+              "\n  ", where(target));
+  FUSER_CHECK(target.dtype == tensor.dtype, DType, "alias-2", "add_output(t", tensor.id, ", t",
+              target.id, "): an output written into an input needs its dtype\n  ", where(tensor),
+              "\n  ", where(target), "\n  hint: cast the output to ", row(target.dtype).torch);
+  for (int d = 0; d < tensor.rank(); ++d)
+    if (tensor.shape[d] != target.shape[d])
+      rules::require(fusion, {.left = tensor.shape[d],
+                              .right = target.shape[d],
+                              .op = text("add_output(t", tensor.id, ", t", target.id, ")"),
+                              .axis = d,
+                              .left_tensor = &tensor,
+                              .right_tensor = &target,
+                              .law = {.rule = "alias-4",
+                                      .broken = "an output written into an input needs its sizes",
+                                      .expected = "equal"}});
+}
+
 void add_output(Fusion& fusion, const Tensor* tensor, int alias) {
-  if (alias >= 0) {
-    const Tensor& target = *fusion.inputs[alias];
-    FUSER_CHECK(target.rank() == tensor->rank(), Shape, "alias-1", "add_output(t", tensor->id,
-                ", t", target.id, "): an output written into an input needs its rank\n  ",
-                where(*tensor), "\n  ", where(target));
-    FUSER_CHECK(target.dtype == tensor->dtype, DType, "alias-2", "add_output(t", tensor->id, ", t",
-                target.id, "): an output written into an input needs its dtype\n  ", where(*tensor),
-                "\n  ", where(target), "\n  hint: cast the output to ", row(target.dtype).torch);
-    for (const Output& o : fusion.outputs)
-      FUSER_CHECK(o.alias != alias, User, "alias-3", "add_output(t", tensor->id, ", t", target.id,
-                  "): t", o.tensor->id, " is written into that input already");
-    for (int d = 0; d < tensor->rank(); ++d)
-      if (tensor->shape[d] != target.shape[d])
-        rules::require(fusion, {.left = tensor->shape[d],
-                                .right = target.shape[d],
-                                .op = text("add_output(t", tensor->id, ", t", target.id, ")"),
-                                .axis = d,
-                                .left_tensor = tensor,
-                                .right_tensor = &target,
-                                .law = {.rule = "alias-4",
-                                        .broken = "an output written into an input needs its sizes",
-                                        .expected = "equal"}});
+  if (alias >= 0) require_alias(fusion, *tensor, alias);
+  Output made{.tensor = tensor, .alias = alias};
+  for (Output& o : fusion.outputs) {
+    o.superseded |= alias >= 0 && o.alias == alias;
+    if (o.tensor != tensor) continue;
+    if (alias >= 0 && o.alias < 0) o.input = alias;
+    if (alias < 0 && o.alias >= 0) made.input = o.alias;
   }
-  fusion.outputs.push_back({.tensor = tensor, .alias = alias});
+  fusion.outputs.push_back(made);
+}
+
+const Tensor* written_into(const Fusion& fusion, int input) {
+  const Tensor* last = nullptr;
+  for (const Output& o : fusion.outputs)
+    if (o.alias == input) last = o.tensor;
+  return last;
+}
+
+int input_of(const Fusion& fusion, const Tensor& tensor) {
+  if (const auto* input = std::get_if<Input>(&tensor.definition)) return input->index;
+  int last = -1;
+  for (const Output& o : fusion.outputs)
+    if (o.tensor == &tensor && o.alias >= 0) last = o.alias;
+  return last;
 }
 
 }  // namespace fuser

@@ -91,7 +91,15 @@ const Tensor* library(Fusion& fusion, LibraryOp op, std::span<const Tensor* cons
 // The shape of a further result (1, 2, ...) of the library op that gives `call`.
 std::vector<Expr> result_shape(Fusion& fusion, const Tensor& call, int result);
 
+// `alias`: the input that is written. Of several outputs that are written into one input the last
+// counts; a result that is one of them is that input's memory.
 void add_output(Fusion& fusion, const Tensor* tensor, int alias = -1);
+// Raises unless an output may be written into the input; sizes that only a run knows become rules.
+void require_alias(Fusion& fusion, const Tensor& tensor, int alias);
+// The last output that is written into the input, nullptr without one.
+const Tensor* written_into(const Fusion& fusion, int input);
+// The input that the tensor is, or is written into (the last of them); -1: none.
+int input_of(const Fusion& fusion, const Tensor& tensor);
 
 // The ShapeError "reduce-empty-1" of a rule of Fusion::nonempty that does not hold.
 [[noreturn]] void raise_empty(const NonEmpty& rule);

@@ -140,6 +140,18 @@ struct Rebuilder {
   }
 
   void append(const Tensor&, const std::monostate&) {}
+
+  // Those that count. Which results are the memory of an input is said by the definition: here, two
+  // of its tensors may have become one.
+  void outputs(const Fusion& from) {
+    for (const Output& o : from.outputs) {
+      if (o.temp || o.superseded) continue;
+      Output made = o;
+      made.tensor = at(o.tensor);
+      if (o.alias >= 0) require_alias(out, *made.tensor, o.alias);
+      out.outputs.push_back(made);
+    }
+  }
 };
 
 // The rule in another fusion, whose tensors have the same ids. `images`: one for each leaf.
@@ -173,8 +185,7 @@ Fusion rebuild(const Fusion& fusion, const SizeReplacement& leaf, const KnownSiz
   out.composite = fusion.composite;
   out.arguments = fusion.arguments;
   out.random = fusion.random;
-  for (const Output& o : fusion.outputs)
-    if (!o.temp) add_output(out, of.at(o.tensor), o.alias);
+  of.outputs(fusion);
   return std::move(out);
 }
 

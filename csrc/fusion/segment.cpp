@@ -60,15 +60,17 @@ struct Segmenter {
     for (const Tensor& t : fusion.tensors)
       if (library_call(t)) library.insert(t.id);
     for (size_t o = 0; o < fusion.outputs.size(); ++o)
-      if (fusion.outputs[o].view && is_of_input(fusion.outputs[o].tensor))
+      if (shows_input(fusion.outputs[o]))
         views.emplace(fusion.outputs[o].tensor->id, static_cast<int>(o));
     everywhere.assign(fusion.tensors.size(), false);
     for (int tensor : library) everywhere[tensor] = true;
     for (const Output& o : fusion.outputs) results.insert(graph.same[o.tensor->id]->id);
   }
 
-  static bool is_of_input(const Tensor* t) {
-    return std::holds_alternative<Input>(base_of(*t)->definition);
+  // Is it a view that shows what an input holds when the call begins?
+  static bool shows_input(const Output& o) {
+    return o.view && o.input < 0 &&
+           std::holds_alternative<Input>(base_of(*o.tensor)->definition);
   }
 
   // Of tensors that would be computed again and again, those to hand over: the first ones, and

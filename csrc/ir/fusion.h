@@ -168,6 +168,8 @@ struct Output {
   int alias = -1;     // tensor input that is overwritten with it, or -1: a result
   bool temp = false;  // handed from one step to another, not to the caller
   bool view = false;  // a view of an input: nobody stores it
+  int input = -1;     // of a result that is written into this input as well: it is that memory
+  bool superseded = false;  // a later output is written into the same input
 };
 
 // Two extents that must be equal, found while the graph was built and checked against concrete
