@@ -81,7 +81,8 @@ class CompileError(_Ruled, RuntimeError):
 
 
 class LaunchError(_Ruled, RuntimeError):
-    """The CUDA driver refused a launch, or an earlier kernel of this process failed.
+    """The CUDA driver refused a launch, an earlier kernel of this process failed, or memory that
+    fuser.evaluate() wants is not there.
 
     The message gives grid, block, shared memory and the device's limits. After an illegal access
     the CUDA context of the process is lost: restart it, and run once with FUSER_HOST_DEBUG=1 on CPU

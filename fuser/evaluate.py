@@ -31,7 +31,8 @@ def evaluate(
     Raises UserError `argument-count` and `argument-type`, ShapeError `argument-rank` and
     `argument-size`, DTypeError `argument-dtype` for inputs that do not fit, as execute() does;
     ShapeError `evaluate-1` where sizes do not go together; Unsupported `evaluate-2` for attention
-    with dropout, whose numbers only torch's kernel knows.
+    with dropout, whose numbers only torch's kernel knows; LaunchError `evaluate-3` where a tensor
+    of the definition is larger than memory, which kernels compute element by element.
     """
     # Here, not above: `import fuser` must not cost an import of torch.
     from fuser.interpreter import interpret

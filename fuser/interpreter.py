@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+import os
+import re
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from fuser._core import DataType
 from fuser._native import load_torch
-from fuser.errors import DTypeError, ShapeError, Unsupported, UserError
+from fuser.deferred import Deferred, elementwise, iota, joined, padded, rearranged
+from fuser.errors import DTypeError, LaunchError, ShapeError, Unsupported, UserError
 from fuser.reference import LIBRARY, REDUCTIONS, REFERENCES
 
 if TYPE_CHECKING:
@@ -62,8 +66,8 @@ def interpret_exactly(fd: FusionDefinition, inputs: Sequence[Any], aliased: bool
         single[place] = any(single[t] for t in operands) or _is_single(record)
         run.require_scalars(record)
         try:
-            run.values[place] = run.tensor(record)
-        except (UserError, Unsupported):  # RuntimeErrors too, of ours
+            run.values[place] = run.value(record)
+        except (UserError, Unsupported, LaunchError):  # RuntimeErrors too, of ours
             raise
         except (RuntimeError, IndexError) as error:
             raise ShapeError(
@@ -72,7 +76,7 @@ def interpret_exactly(fd: FusionDefinition, inputs: Sequence[Any], aliased: bool
             ) from None
         run.shapes[place] = run.values[place].shape
         if record.get("op") in ("sum", "prod"):
-            length = math.prod(run.values[operands[0]].shape[d] for d in record["dims"])
+            length = math.prod(run.shapes[operands[0]][d] for d in record["dims"])
             terms[place] = max(terms[place], length)
         if record["kind"] == "Library":
             terms[place] = max(terms[place], run.library_terms(record))
@@ -81,6 +85,9 @@ def interpret_exactly(fd: FusionDefinition, inputs: Sequence[Any], aliased: bool
                 run.values.pop(t, None)
                 run.results.pop(t, None)
     outputs = [t for t, alias in records["outputs"] if aliased or alias < 0]
+    for t in outputs:
+        if isinstance(run.values[t], Deferred):
+            raise run.too_large(records["tensors"][t])
     return [Exact(run.values[t], terms[t], single[t]) for t in outputs]
 
 
@@ -182,9 +189,10 @@ class _Run:
 
     def __init__(self, records: dict[str, Any], bound: dict[tuple[bool, int], Any]) -> None:
         self.bound = bound
-        self.values: dict[int, torch.Tensor] = {}
+        self.values: dict[int, Any] = {}  # tensors, or Deferred ones
         self.results: dict[int, tuple[torch.Tensor, ...]] = {}  # of reductions
         self.shapes: dict[int, torch.Size] = {}
+        self.types = {r["id"]: r["dtype"] for r in records["tensors"]}
         self.scalar_records = records["scalars"]
         self.scalars: list[torch.Tensor] = []  # as far as tensors have needed them
 
@@ -238,6 +246,48 @@ class _Run:
                 )
         return sizes
 
+    def value(self, record: dict[str, Any]) -> torch.Tensor | Deferred:
+        """Deferred where it takes more memory than there is, or comes of what does and takes too
+        much itself."""
+        try:
+            if not any(isinstance(self.values[t], Deferred) for t in record["operands"]):
+                return self.tensor(record)
+        except (RuntimeError, MemoryError) as error:
+            if not (isinstance(error, MemoryError) or _OF_MEMORY.search(str(error))):
+                raise
+        deferred = self.in_parts(record)
+        if deferred is None:
+            raise self.too_large(record)
+        return deferred.whole() if _fits(math.prod(deferred.shape)) else deferred
+
+    def in_parts(self, record: dict[str, Any]) -> Deferred | None:
+        """None for what cannot be computed in parts."""
+        dtype = record["dtype"]
+        args = [self.values[t] for t in record["operands"]]
+        match record["kind"]:
+            case "Iota":
+                return iota(self.sizes(record)[0])
+            case "Pointwise":
+                args = [(self.values if t else self.scalars)[place] for t, place in record["args"]]
+                apply = functools.partial(_apply, record["op"], record["compute"], dtype)
+                return elementwise(lambda *given: apply(given), args)
+            case "Cast":
+                return elementwise(lambda a: convert(a, dtype), args)
+            case "Expand":
+                wanted = [
+                    args[0].shape[d] if n == -1 else n
+                    for d, n in enumerate(self.wanted(record, record["shape"]))
+                ]
+                return elementwise(lambda a, _: a, [*args, torch.zeros(()).expand(wanted)])
+            case "Pad":
+                before = [self.number(n) for n in record["before"]]
+                fill = convert(self.scalars[record["value"]], dtype)
+                return padded(args[0], before, self.sizes(record), fill)
+            case "Cat":
+                return joined(args, record["dim"])
+        known = len(args) == 1 and isinstance(args[0], Deferred)
+        return rearranged(record, args[0], self.number) if known else None
+
     def tensor(self, record: dict[str, Any]) -> torch.Tensor:
         dtype = record["dtype"]
         match record["kind"]:
@@ -284,7 +334,9 @@ class _Run:
                 value = self.results[record["operands"][0]][int(record["index"])]
                 return convert(value, dtype)
             case "Iota":
-                return torch.arange(self.sizes(record)[0])
+                (length,) = self.sizes(record)
+                _require_memory(length)
+                return torch.arange(length)
             case "TakeAlongAxis":
                 return self.take_along_axis(record)
             case "SplitDim":
@@ -301,23 +353,18 @@ class _Run:
             case "Flip":
                 return self.values[record["arg"]].flip(record["dims"])
             case "Pad":
-                return self.padded(record)
+                sizes = self.sizes(record)
+                _require_memory(math.prod(sizes))
+                before = [self.number(n) for n in record["before"]]
+                fill = convert(self.scalars[record["value"]], dtype)
+                return padded(self.values[record["arg"]], before, sizes, fill).whole()
             case "Library":
                 return self.library(record)
             case "Cat":
-                return torch.cat([self.values[t] for t in record["operands"]], record["dim"])
+                values = [self.values[t] for t in record["operands"]]
+                _require_memory(sum(value.numel() for value in values))
+                return torch.cat(values, record["dim"])
         raise AssertionError(f"evaluate() does not know the tensor op {record['kind']}")
-
-    def padded(self, record: dict[str, Any]) -> torch.Tensor:
-        widths: list[int] = []  # innermost dim first
-        for d in reversed(range(len(record["before"]))):
-            widths += [self.number(record["before"][d]), self.number(record["after"][d])]
-        value: torch.Tensor = self.values[record["arg"]]
-        fill = convert(self.scalars[record["value"]], record["dtype"])
-        inside = torch.ones(value.shape, dtype=torch.bool)
-        pad = torch.nn.functional.pad
-        moved = pad(value.to(torch.float64) if value.dtype == torch.bool else value, widths)
-        return torch.where(pad(inside, widths), moved.to(value.dtype), fill)
 
     def reduction(self, record: dict[str, Any]) -> torch.Tensor:
         """Its result 0; all of them are kept."""
@@ -328,6 +375,7 @@ class _Run:
         kept = [n for d, n in enumerate(value.shape) if d not in dims]
         last = [d for d in range(value.dim()) if d not in dims] + dims
         length = math.prod(value.shape[d] for d in dims)
+        _require_memory(value.numel())
         rows = _exact(value, compute).permute(last).reshape(*kept, length)
         self.results[record["id"]] = REDUCTIONS[op](rows)
         return self.results[record["id"]][0]
@@ -389,11 +437,54 @@ class _Run:
                     rule="reduce-empty-1",
                 )
 
+    def too_large(self, record: dict[str, Any]) -> LaunchError:
+        def bytes_of(shape: Sequence[int], dtype: DataType) -> int:
+            return math.prod(shape) * _exact_dtype(dtype).itemsize
+
+        lines, wanted = self.describe(record), bytes_of(self.sizes(record), record["dtype"])
+        for t in record["operands"]:
+            if isinstance(self.values.get(t), Deferred):  # which it takes as a whole
+                wanted = max(wanted, bytes_of(self.shapes[t], self.types[t]))
+        return LaunchError(
+            f"evaluate(): {record['composite'] or record.get('op') or record['kind'].lower()}: "
+            f"t{record['id']} takes {wanted} bytes, more than this machine has{lines}\n"
+            "  hint: evaluate() and validate() hold tensors as a whole where execute() computes "
+            "them element by element; take smaller sizes",
+            rule="evaluate-3",
+        )
+
     def describe(self, record: dict[str, Any]) -> str:
-        lines = [f"\n  t{t}: sizes {list(self.values[t].shape)}" for t in record["operands"]]
+        lines = [f"\n  t{t}: sizes {list(self.shapes[t])}" for t in record["operands"]]
         if record["location"]:
             lines.append(f"\n  defined at {record['location']}")
         return "".join(lines)
+
+
+# How torch says that there is too little memory, or that no number counts the bytes.
+_OF_MEMORY = re.compile(r"memory|overflow")
+
+
+def _fits(elements: int) -> bool:
+    return elements * 8 <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _require_memory(elements: int) -> None:
+    """Asked before torch is: systems that promise more than they have would end the process."""
+    if not _fits(elements):
+        raise MemoryError
+
+
+def _once(
+    function: Callable[..., torch.Tensor], *args: torch.Tensor, **kwargs: Any
+) -> torch.Tensor:
+    """A function of elements, computed once along dims that all arguments repeat: what is expanded
+    to any size takes no memory."""
+    shape = torch.broadcast_shapes(*(a.shape for a in args))  # type: ignore[no-untyped-call]
+    whole = [a.expand(shape) for a in args]
+    repeated = [n > 1 and all(a.stride(d) == 0 for a in whole) for d, n in enumerate(shape)]
+    part = tuple(slice(0, 1) if again else slice(None) for again in repeated)
+    _require_memory(math.prod(1 if again else n for n, again in zip(shape, repeated, strict=True)))
+    return function(*(a[part] for a in whole), **kwargs).expand(shape)
 
 
 # The integers of the same bits.
@@ -424,15 +515,23 @@ def _apply(
     """One row of the op table; the operands of `where` but the first, and all of other ops, are in
     `compute`.
     """
-    exact = [_exact(a, compute) for a in args]
-    if op == "where":
-        exact[0] = args[0].to(torch.bool)
-    return _exact(REFERENCES[op](*exact), dtype)
+
+    def compute_once(*given: torch.Tensor) -> torch.Tensor:
+        exact = [_exact(a, compute) for a in given]
+        if op == "where":
+            exact[0] = given[0].to(torch.bool)
+        return _exact(REFERENCES[op](*exact), dtype)
+
+    return _once(compute_once, *args)
 
 
 def convert(value: torch.Tensor, dtype: DataType) -> torch.Tensor:
     """A cast as kernels do it, held in the exact type: floats round to `dtype`; float to integer
     drops the fraction, saturates, and takes NaN to 0; integers wrap; anything but 0 is True."""
+    return _once(_convert, value, dtype=dtype)
+
+
+def _convert(value: torch.Tensor, *, dtype: DataType) -> torch.Tensor:
     target = torch_dtype(dtype)
     if dtype.kind == "Int" and value.is_floating_point():
         limits = torch.iinfo(target)

@@ -1,11 +1,15 @@
 """fuser/interpreter.py: casts as kernels do them."""
 
+import itertools
 import math
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from fuser import DataType, FusionDefinition, ShapeError, evaluate
+from fuser import DataType, FusionDefinition, ShapeError, evaluate, testing
+from fuser.arguments import as_dtype
 from fuser.interpreter import convert, torch_dtype
 
 FLOATS = [DataType.Half, DataType.BFloat16, DataType.Float8_e4m3fn, DataType.Float8_e5m2]
@@ -75,3 +79,109 @@ def test_a_dim_that_was_expanded_is_squeezed_where_asked() -> None:
             with pytest.raises(ShapeError) as caught:
                 evaluate(fd, [given, torch.ones(3, 2)])
             assert caught.value.rule == "squeeze-2"
+
+
+# ---- movement, compared with execute() and with numpy
+
+
+def numpy_pad(x: np.ndarray, widths: list[tuple[int, int]], value: int) -> np.ndarray:
+    """Element by element; widths by dim, negative ones remove."""
+    out = np.full([n + a + b for n, (a, b) in zip(x.shape, widths, strict=True)], value, x.dtype)
+    for place in np.ndindex(*out.shape):
+        source = tuple(i - a for i, (a, _) in zip(place, widths, strict=True))
+        if all(0 <= i < n for i, n in zip(source, x.shape, strict=True)):
+            out[place] = x[source]
+    return out
+
+
+def assert_all_are(fd: FusionDefinition, inputs: list[Any], expected: np.ndarray) -> None:
+    for got in (fd.execute(inputs, device="cpu")[0], evaluate(fd, inputs)[0]):
+        assert got.shape == expected.shape, inputs
+        assert got.to(torch.int64).equal(torch.from_numpy(expected.astype(np.int64))), inputs
+
+
+def test_every_width_of_a_pad() -> None:
+    """320 pads of one dim: none to three elements, widths that remove none, some, all, and more
+    than there are on one side."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1], dtype=DataType.Int)
+        fd.add_output(fd.ops.pad(x, list(fd.define_vector(2)), 7))
+    count = 0
+    for n in range(4):
+        for before, after in itertools.product(range(-5, 6), repeat=2):
+            given = torch.arange(1, n + 1)
+            if n + before + after < 0:
+                with pytest.raises(ShapeError):
+                    fd.execute([given, [before, after]])
+                with pytest.raises(ShapeError):
+                    evaluate(fd, [given, [before, after]])
+                continue
+            assert_all_are(
+                fd, [given, [before, after]], numpy_pad(given.numpy(), [(before, after)], 7)
+            )
+            count += 1
+    assert count == 320
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.bool, torch.uint8, torch.int32, torch.float16, torch.float64, torch.complex64]
+)
+def test_pads_of_two_dims(dtype: torch.dtype, rng: np.random.Generator) -> None:
+    """40 of each type, sizes of 0 among them."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], dtype=as_dtype(dtype))
+        fd.add_output(fd.ops.pad(x, list(fd.define_vector(4)), 1))
+    for _ in range(40):
+        sizes = rng.integers(0, 5, 2)
+        widths = [
+            (before, max(int(rng.integers(-4, 5)), -before - int(n)))
+            for n, before in zip(sizes, rng.integers(-6, 6, 2).tolist(), strict=True)
+        ]
+        given = torch.from_numpy(rng.integers(0, 2, sizes)).to(dtype)
+        inputs = [given, [*widths[1], *widths[0]]]
+        real = given.real if dtype.is_complex else given
+        expected = numpy_pad(real.to(torch.int64).numpy(), widths, 1)
+        for got in (fd.execute(inputs)[0], evaluate(fd, inputs)[0]):
+            assert got.shape == expected.shape, inputs
+            value = got.real if got.is_complex() else got
+            assert value.to(torch.int64).equal(torch.from_numpy(expected)), inputs
+
+
+def test_every_slice() -> None:
+    """Bounds from far below to far above the size, three steps: 1 083 slices."""
+    count = 0
+    for step in (1, 2, 5):
+        with FusionDefinition() as fd:
+            x = fd.define_tensor([-1], dtype=DataType.Int)
+            bounds = fd.define_vector(2)
+            fd.add_output(fd.ops.slice(x, [bounds[0]], [bounds[1]], [step]))
+        for first, last in itertools.product(range(-9, 10), repeat=2):
+            given = torch.arange(1, 7)
+            assert_all_are(fd, [given, [first, last]], given.numpy()[first:last:step])
+            count += 1
+    assert count == 1083
+
+
+def test_cats_with_empty_parts(rng: np.random.Generator) -> None:
+    """60 of one to five parts, of which any may be empty, flipped or cut."""
+    calls: list[tuple[FusionDefinition, list[Any]]] = []
+    expected: list[np.ndarray] = []
+    for _ in range(60):
+        fd, inputs, parts = FusionDefinition(), [], []
+        for n in rng.integers(0, 4, rng.integers(1, 6)).tolist():
+            x = fd.define_tensor([-1, -1], dtype=DataType.Int)
+            given = torch.from_numpy(rng.integers(0, 9, (2, n)))
+            inputs.append(given)
+            match int(rng.integers(0, 3)):
+                case 0:
+                    parts.append((fd.ops.flip(x, [1]), np.flip(given.numpy(), 1)))
+                case 1:
+                    parts.append((fd.ops.slice(x, [0, 1], [2, 9]), given.numpy()[:, 1:]))
+                case _:
+                    parts.append((x, given.numpy()))
+        fd.add_output(fd.ops.cat([t for t, _ in parts], 1))
+        calls.append((fd, inputs))
+        expected.append(np.concatenate([a for _, a in parts], 1))
+    testing.compile_batch(calls)
+    for (fd, inputs), want in zip(calls, expected, strict=True):
+        assert_all_are(fd, inputs, want)
