@@ -165,7 +165,7 @@ def _kept_bytes(graph: fx.Graph, facts: Facts) -> int:
     """Of memory that only the backward graph reads; no arguments of the graph."""
     results, places = _results(graph), _kept_for_backward(graph, facts)
     seen = {owner_of(n) for n in results[: places.start] if isinstance(n, fx.Node)}
-    kept = {owner_of(results[i]) for i in places} - seen
+    kept = {owner_of(r) for i in places if isinstance(r := results[i], fx.Node)} - seen
     made = (n for n in kept if n.op == "call_function")
     sizes = [storage.nbytes() for n in made for storage in memory_of(n).values()]
     return sum(n for n in sizes if type(n) is int)

@@ -12,6 +12,7 @@ from torch import fx, nn
 import fuser
 from fuser import UserError
 from fuser.adapters import dynamo, report
+from fuser.adapters.facts import Facts
 from fuser.adapters.program import program
 from tests.adapters.training import Attention, ConvNet, agree, tokens
 
@@ -366,3 +367,14 @@ def test_complex_numbers_of_half_types_are_left_to_torch() -> None:
 
     result = torch.compile(function, backend="fuser")(x, turns)
     torch.testing.assert_close(result, function(x, turns))
+
+
+def test_kept_sizes_that_are_numbers_have_no_memory() -> None:
+    """DTensors of another, uneven size: a size that was a symbol is a number in the graph."""
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    x.meta["val"] = torch.empty(4, 3)
+    y = graph.call_function(torch.ops.aten.sin.default, (x,))
+    y.meta["val"] = torch.empty(4, 3)
+    graph.output((x, y, 7))
+    assert dynamo._kept_bytes(graph, Facts(kept=1)) == 4 * 3 * 4
