@@ -27,6 +27,7 @@ from fuser.adapters import aten
 from fuser.adapters.attention import drop_constant_masks
 from fuser.adapters.donation import take_memory
 from fuser.adapters.eager_strides import correct_strides
+from fuser.adapters.empty_parts import drop_empty_parts
 from fuser.adapters.facts import Facts, facts_now, strides_now
 from fuser.adapters.layouts import (
     lay_out_for_readers,
@@ -133,6 +134,7 @@ def _regions(
         repeat_by_views(graph)
     take_strides(graph, inputs)
     correct_strides(graph)
+    drop_empty_parts(graph)
     places = _kept_for_backward(graph, facts)
     drop_views(graph, places)
     keep_old_values(graph, places)
