@@ -25,6 +25,7 @@ from torch.utils.checkpoint import CheckpointPolicy
 from fuser import UserError
 from fuser.adapters import aten
 from fuser.adapters.attention import drop_constant_masks
+from fuser.adapters.dense_views import replace_dense_strided_views
 from fuser.adapters.donation import take_memory
 from fuser.adapters.eager_strides import correct_strides
 from fuser.adapters.empty_parts import drop_empty_parts
@@ -135,6 +136,7 @@ def _regions(
     take_strides(graph, inputs)
     correct_strides(graph)
     drop_empty_parts(graph)
+    replace_dense_strided_views(graph)
     places = _kept_for_backward(graph, facts)
     drop_views(graph, places)
     keep_old_values(graph, places)

@@ -115,7 +115,6 @@ class Emitter:
             return value
         return value if value.dtype() == dtype else self.cast(value, dtype)
 
-
     def cast(self, value: Tensor, dtype: DataType) -> Tensor:
         """As torch converts: floats become uint8 by way of int64, so that -1 is 255."""
         if dtype == DataType.Byte and value.dtype().kind == "Float":
