@@ -229,6 +229,8 @@ def hardtanh(ops: "Ops", x: "Operand", min_val: float = -1.0, max_val: float = 1
         bounds = [_whole(ops, v, least) for v in (min_val, max_val)]
         if None not in bounds:
             min_val, max_val = bounds
+    if isinstance(x, Tensor) and x.dtype() != x.dtype().compute:
+        x = ops.cast(x, x.dtype().compute)
     return ops.clamp(x, min_val, max_val)
 
 

@@ -71,7 +71,8 @@ _RESULTS = {
     "Predicate": "bool",
     "Real": "the common type of the operands; complex gives its real type",
     "Complex": "complex64 from float32, complex128 from float64",
-    "Condition": "the common type of x and y",
+    "Condition": "the common type of x and y, half types too",
+    "Bounded": "the common type of the operands, half types too",
 }
 
 
@@ -79,8 +80,9 @@ class Ops:
     """The operations of one definition.
 
     Operands are tensors, scalars or Python numbers; shapes broadcast and types promote as in torch.
-    Half types are computed in float32, and the result stays float32 until it is cast. Memory moves
-    for inputs, results and what one kernel hands to another, not for ops: fuser.explain counts it.
+    Half types are computed in float32, and the result stays float32 until it is cast; where(),
+    clamp() and threshold(), which choose values or bound them, keep the type. Memory moves for
+    inputs, results and what one kernel hands to another, not for ops: fuser.explain counts it.
 
     Where an op does not say otherwise, it is made of others: it takes and raises what they do, a
     NaN operand gives NaN, and it is off by a few units of the last place of its largest

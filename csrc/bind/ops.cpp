@@ -24,6 +24,8 @@ const char* rule_name(ResultRule rule) {
       return "Complex";
     case ResultRule::Condition:
       return "Condition";
+    case ResultRule::Bounded:
+      return "Bounded";
   }
   return "";
 }

@@ -35,7 +35,7 @@ Kind category(const Operand& o) { return kind_of(o.tensor ? o.tensor->dtype : o.
 
 }  // namespace
 
-DType common_dtype(std::span<const Operand> operands, bool gives_tensor) {
+DType promoted_dtype(std::span<const Operand> operands) {
   // torch's rule: each priority level promotes within itself; a lower level counts only by a higher
   // category.
   std::optional<DType> level[3];
@@ -44,9 +44,9 @@ DType common_dtype(std::span<const Operand> operands, bool gives_tensor) {
     auto& slot = level[!o.tensor ? 2 : o.tensor->rank() == 0 ? 1 : 0];
     slot = slot ? promote_types(*slot, d) : d;
   }
-  // A Python float does not make anything float64: alone above ints it stands for float32, torch's
-  // default.
-  if (level[2] && (gives_tensor || level[0] || level[1])) {
+  // A Python float does not make a tensor float64: alone above ints it stands for float32, torch's
+  // default. Scalars alone keep their type.
+  if (level[2] && (level[0] || level[1])) {
     if (*level[2] == DType::Float64) level[2] = DType::Float32;
     if (*level[2] == DType::Complex128) level[2] = DType::Complex64;
   }
@@ -62,7 +62,11 @@ DType common_dtype(std::span<const Operand> operands, bool gives_tensor) {
                    : promote_types(*result, *d);
     }
   }
-  return compute_type(*result);
+  return *result;
+}
+
+DType common_dtype(std::span<const Operand> operands) {
+  return compute_type(promoted_dtype(operands));
 }
 
 const Tensor* define_tensor(Fusion& fusion, std::span<const int64_t> shape, DType dtype,
@@ -133,7 +137,15 @@ std::span<const Operand> valued(Op op, std::span<const Operand> args) {
 // Would an operand of `dtype` with dims change the dtype in which an op computes?
 bool counts_more(DType dtype, DType compute) {
   if (is_wide_unsigned(dtype) || is_wide_unsigned(compute)) return dtype != compute;
-  return compute_type(promote_types(compute, dtype)) != compute;
+  const DType both = promote_types(compute, dtype);
+  return (compute == compute_type(compute) ? compute_type(both) : both) != compute;
+}
+
+// What is only chosen stays as it is, in half types too; see ResultRule.
+DType dtype_for(Op op, std::span<const Operand> args) {
+  const bool chooses = row(op).rule == ResultRule::Condition;
+  const auto values = valued(op, args);
+  return compute_for(op, chooses ? promoted_dtype(values) : common_dtype(values), args);
 }
 
 // Is the number itself what becomes an element, or is compared with one or raised to? Other ops
@@ -144,10 +156,26 @@ bool takes_as_it_is(Op op, size_t operand) {
 
 }  // namespace
 
+namespace {
+
+// Of a half type: computed in float32 and rounded to that type.
+const Tensor* bounded(Fusion& fusion, Op op, std::span<const Operand> args, DType compute,
+                      const std::string& location) {
+  const DType narrow = promoted_dtype(args);
+  std::vector<Operand> wide(args.begin(), args.end());
+  for (Operand& a : wide)
+    if (a.tensor) a.tensor = cast(fusion, a.tensor, compute, location);
+  return cast(fusion, pointwise(fusion, op, wide, location), narrow, location);
+}
+
+}  // namespace
+
 const Tensor* pointwise(Fusion& fusion, Op op, std::span<const Operand> args,
                         std::string location) {
   check_arity(op, args.size());
-  const DType compute = compute_for(op, common_dtype(valued(op, args), true), args);
+  const DType compute = dtype_for(op, args);
+  if (row(op).rule == ResultRule::Bounded && promoted_dtype(args) != compute)
+    return bounded(fusion, op, args, compute, std::move(location));
   if (row(op).rule == ResultRule::Condition)
     FUSER_CHECK(category(args[0]) == Kind::Bool || category(args[0]) == Kind::Int, DType, "where-1",
                 call(row(op).name, args), ": expected a bool condition", lines(args),
@@ -199,7 +227,7 @@ Expr pointwise_scalar(Fusion& fusion, Op op, std::span<const Expr> args) {
   check_arity(op, args.size());
   std::vector<Operand> operands;
   for (Expr a : args) operands.push_back({.scalar = a});
-  const DType compute = compute_for(op, common_dtype(valued(op, operands)), operands);
+  const DType compute = dtype_for(op, operands);
   std::vector<Expr> converted;
   for (size_t i = 0; i < args.size(); ++i) {
     const bool condition = row(op).rule == ResultRule::Condition && i == 0;
@@ -297,6 +325,7 @@ const Tensor* broadcast_in_dim(Fusion& fusion, const Tensor* arg, std::span<cons
   std::vector<bool> is_broadcast(rank, true);
   int64_t last = -1;
   for (int64_t d : broadcast_dims) {
+    if (d < 0) d += rank;
     FUSER_CHECK(d > last && d < rank, Shape, "broadcast-in-dim-2", "broadcast_in_dim(t", arg->id,
                 ", shape, [", joined(broadcast_dims), "]): expected increasing dims below ", rank,
                 "\n  ", where(*arg));

@@ -12,9 +12,11 @@
 
 namespace fuser {
 
-// The dtype in which torch computes on these operands, half types widened to float32: tensors with
-// dims decide within a category over 0-dim tensors, and those over scalars.
-DType common_dtype(std::span<const Operand> operands, bool gives_tensor = false);
+// The common dtype of these operands as torch promotes them: tensors with dims decide within a
+// category over 0-dim tensors, and those over scalars.
+DType promoted_dtype(std::span<const Operand> operands);
+// The dtype in which torch computes on them: that one, half types widened to float32.
+DType common_dtype(std::span<const Operand> operands);
 
 // shape: -1 symbolic, otherwise the static size (1 broadcasts).
 const Tensor* define_tensor(Fusion& fusion, std::span<const int64_t> shape, DType dtype,

@@ -16,7 +16,8 @@ enum class ResultRule : uint8_t {
   Predicate,  // computed in the common dtype, gives bool: eq, isnan, logical_and
   Real,       // complex gives its real part's dtype, others Same: abs, real, imag
   Complex,    // two real floats give a complex: complex
-  Condition,  // operand 0 is bool, the rest follow Same: where
+  Condition,  // operand 0 is bool, the rest are only chosen, in their common type: where
+  Bounded,    // Same, and the result has the common type, half types too: clamp, threshold
 };
 
 // Which kinds of compute dtype a row accepts, as bits.

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable
 from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -575,3 +576,79 @@ def test_programs_that_write_and_return(rng: np.random.Generator) -> None:
 
 def overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
     return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
+
+
+# Each op that takes dims, with one of a tensor of three dims.
+DIMS: dict[str, Callable[[Any, Any, int], Any]] = {
+    "argmax": lambda o, x, d: o.argmax(x, d),
+    "argmin": lambda o, x, d: o.argmin(x, d),
+    "argsort": lambda o, x, d: o.argsort(x, d),
+    "broadcast_in_dim": lambda o, x, d: o.broadcast_in_dim(o.sum(x, [0, 1]), [5] * 3, [d]),
+    "cat": lambda o, x, d: o.cat([x, x], d),
+    "chunk": lambda o, x, d: o.chunk(x, 1, d)[0],
+    "cummax": lambda o, x, d: o.cummax(x, d),
+    "cummin": lambda o, x, d: o.cummin(x, d),
+    "cumprod": lambda o, x, d: o.cumprod(x, d),
+    "cumsum": lambda o, x, d: o.cumsum(x, d),
+    "flip": lambda o, x, d: o.flip(x, [d]),
+    "gather": lambda o, x, d: o.gather(x, o.argsort(x, 0), d),
+    "index_select": lambda o, x, d: o.index_select(x, o.iota(2), d),
+    "log_softmax": lambda o, x, d: o.log_softmax(x, d),
+    "logsumexp": lambda o, x, d: o.logsumexp(x, [d]),
+    "max": lambda o, x, d: o.max(x, d),
+    "mean": lambda o, x, d: o.mean(x, [d]),
+    "min": lambda o, x, d: o.min(x, [d]),
+    "norm": lambda o, x, d: o.norm(x, 2, [d]),
+    "permute": lambda o, x, d: o.permute(x, [d, (d + 1) % 3, (d + 2) % 3]),
+    "prod": lambda o, x, d: o.prod(x, d),
+    "roll": lambda o, x, d: o.roll(x, 1, d),
+    "scatter": lambda o, x, d: o.scatter(x, o.argsort(x, 0), x, d),
+    "select": lambda o, x, d: o.select(x, 1, d),
+    "size": lambda o, x, d: o.full([2], o.size(x, d), DataType.Int),
+    "softmax": lambda o, x, d: o.softmax(x, d),
+    "sort": lambda o, x, d: o.sort(x, d)[0],
+    "split_dim": lambda o, x, d: o.split_dim(x, d, [1, -1]),
+    "squeeze": lambda o, x, d: o.squeeze(o.sum(x, [d], True), [d]),
+    "stack": lambda o, x, d: o.stack([x, x], d),
+    "std": lambda o, x, d: o.std(x, [d]),
+    "stride_order": lambda o, x, d: o.stride_order(x, [d, (d + 1) % 3, (d + 2) % 3]),
+    "sum": lambda o, x, d: o.sum(x, d),
+    "take_along_axis": lambda o, x, d: o.take_along_axis(x, o.argsort(x, 0), d),
+    "topk": lambda o, x, d: o.topk(x, 2, d)[0],
+    "unsqueeze": lambda o, x, d: o.unsqueeze(x, d),
+    "var": lambda o, x, d: o.var(x, [d]),
+    "var_mean": lambda o, x, d: o.var_mean(x, [d])[0],
+    "welford": lambda o, x, d: o.welford(x, [d])[1],
+}
+
+
+@pytest.mark.parametrize("op", DIMS)
+def test_negative_dims_count_from_the_end(op: str) -> None:
+    """The same definition as by dims that are not negative, of 39 ops at each dim; out of range
+    both are refused."""
+    size = 4 if op in ("stack", "unsqueeze") else 3
+    for d in range(size):
+        made = []
+        for dim in (d, d - size):
+            fd = FusionDefinition()
+            fd.add_output(DIMS[op](fd.ops, fd.define_tensor([5, 5, 5]), dim))
+            made.append(fd)
+        assert made[0].fusion == made[1].fusion, f"{op} at {d}"
+    for dim in (size, -size - 1):
+        fd = FusionDefinition()
+        with pytest.raises(ShapeError):
+            DIMS[op](fd.ops, fd.define_tensor([5, 5, 5]), dim)
+
+
+@pytest.mark.parametrize("dims", [[-2, -1], [0, -1], [-3, 1], [1, -1]])
+def test_negative_dims_of_a_broadcast(dims: list[int]) -> None:
+    x = torch.arange(6.0).reshape(2, 3)
+    shape = [7, 7, 7]
+    for i, d in enumerate(dims):
+        shape[d] = x.shape[i]
+    fd = FusionDefinition()
+    fd.add_output(fd.ops.broadcast_in_dim(fd.from_pytorch(x), shape, dims))
+    view = [1, 1, 1]
+    for i, d in enumerate(dims):
+        view[d] = x.shape[i]
+    assert torch.equal(fd.execute([x])[0], x.reshape(view).expand(shape))

@@ -146,10 +146,80 @@ def test_0_dim_tensors_of_every_type(a: torch.dtype) -> None:
     testing.compile_batch(runs)
     for fd, (x, s) in runs:
         wanted = widened(torch.result_type(x, s))
-        wide = x.to(wanted)
-        for got, expected in zip(fd.execute([x, s]), (wide + s.to(wanted), wide), strict=True):
-            assert got.dtype == wanted, f"{x.dtype} + {s.dtype}"
-            assert torch.equal(got, expected), f"{x.dtype} + {s.dtype}"
+        total, chosen = fd.execute([x, s])
+        assert total.dtype == wanted, f"{x.dtype} + {s.dtype}"
+        assert torch.equal(total, x.to(wanted) + s.to(wanted)), f"{x.dtype} + {s.dtype}"
+        assert chosen.dtype == kept(torch.result_type(x, s)), f"{x.dtype}, {s.dtype}"
+        assert torch.equal(chosen.to(wanted), x.to(wanted)), f"{x.dtype}, {s.dtype}"
+
+
+def kept(dtype: torch.dtype) -> torch.dtype:
+    """fuser has no complex32."""
+    return torch.complex64 if dtype == torch.complex32 else dtype
+
+
+def test_what_is_chosen_keeps_its_type() -> None:
+    """where beside operands of every type with dims and without, and numbers; clamp, threshold,
+    pad, cat, select, slices and indices: half types stay. 13 types by 13."""
+    runs: list[tuple[FusionDefinition, list[torch.Tensor]]] = []
+    wanted: list[list[torch.Tensor]] = []
+    p = torch.tensor([True, False, True])
+    for a in TYPES:
+        x, fd = torch.tensor([0, 1, 3]).to(a), FusionDefinition()
+        inputs, wants, o = [p, x], [], fd.ops
+        c, t = map(fd.from_pytorch, inputs)
+
+        def choose(y: Any, u: Any, dtype: torch.dtype) -> None:
+            fd.add_output(o.where(c, t, u))  # noqa: B023
+            wants.append(torch.where(p, x.to(dtype), torch.as_tensor(y).to(dtype)))  # noqa: B023
+
+        for b in [b for b in TYPES if not {a, b} & FLOAT8 or a == b]:
+            y, s = torch.tensor([1, 0, 2]).to(b), torch.tensor(1).to(b)
+            inputs += [y, s]
+            choose(y, fd.from_pytorch(y), kept(torch.promote_types(a, b)))
+            choose(s, fd.from_pytorch(s), kept(torch.result_type(x, s)))
+        choose(1, 1, torch.int64 if a == torch.bool else a)
+        if a.is_floating_point and a not in FLOAT8:
+            fd.add_output(o.clamp(t, 0.5, 2.0))
+            fd.add_output(o.threshold(t, 1.0, 0.25))
+            wants += [x.clamp(0.5, 2.0), torch.nn.functional.threshold(x, 1.0, 0.25)]
+        fd.add_output(o.flip(t, [0]))
+        wants.append(x[[2, 1, 0]])
+        runs.append((fd, inputs))
+        wanted.append(wants)
+        fd = FusionDefinition()
+        t = fd.from_pytorch(x)
+        for result in (fd.ops.pad(t, [1, 0], 1), fd.ops.cat([t, t]), fd.ops.select(t, 2, 0)):
+            fd.add_output(result)
+        fd.add_output(fd.ops.slice(t, [1], [3]))
+        fd.add_output(fd.ops.index_select(t, fd.ops.iota(2), 0))
+        runs.append((fd, [x]))
+        wanted.append([x[[1, 0, 1, 2]], x[[0, 1, 2, 0, 1, 2]], x[2], x[1:], x[:2]])
+    testing.compile_batch(runs)
+    for (fd, inputs), wants in zip(runs, wanted, strict=True):
+        for place, (got, want) in enumerate(zip(fd.execute(inputs), wants, strict=True)):
+            assert got.dtype == want.dtype, f"{place} of {inputs}"
+            assert torch.equal(got.to(torch.complex128), want.to(torch.complex128)), place
+
+
+def test_scalars_that_are_chosen_keep_their_type() -> None:
+    """Both of one type, as nvFuser has it; a Python float is a Double."""
+    p = torch.tensor([True, False])
+    with FusionDefinition() as fd:
+        c, o = fd.from_pytorch(p), fd.ops
+        for kind in (DataType.Double, DataType.Float, DataType.Half, DataType.Int, DataType.Int32):
+            fd.add_output(o.where(c, fd.define_scalar(1, kind), fd.define_scalar(5, kind)))
+            s, t = (fd.define_scalar(kind) for _ in range(2))
+            fd.add_output(o.where(c, s, t))
+        fd.add_output(o.where(c, 0.1, 5.0))
+        fd.add_output(o.where(c, fd.define_scalar(0.1, DataType.Double), 5))
+    inputs = [p]
+    for kind in (float, float, float, int, int):
+        inputs += [kind(1), kind(5)]
+    results = fd.execute(inputs)
+    kinds = [torch.float64, torch.float32, torch.float16, torch.int64, torch.int32]
+    assert [r.dtype for r in results] == [k for k in kinds for _ in range(2)] + [torch.float64] * 2
+    assert [r.tolist() for r in results] == [[1, 5]] * 10 + [[0.1, 5.0]] * 2
 
 
 def test_any_byte_but_0_is_true() -> None:
