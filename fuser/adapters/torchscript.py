@@ -122,10 +122,11 @@ def _set_mode(name: str, value: Any) -> Any:
 
 
 def _skip(kind: str, flip: bool = True) -> bool:
-    """Is the kind of nodes left to torch? `flip`: from now on the other way."""
+    """Was the kind of nodes left to torch before this call? `flip`: from now on the other way."""
+    was = kind in _modes.skipped
     if flip:
         _set_mode("skipped", _modes.skipped ^ {kind})
-    return kind in _modes.skipped
+    return was
 
 
 # The switches of nvFuser, which torch keeps without any use of its own: while our fuser is enabled

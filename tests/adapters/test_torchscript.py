@@ -257,9 +257,12 @@ def test_switches_of_nvfuser_are_ours() -> None:
     horizontal = torch._C._jit_set_nvfuser_horizontal_mode(False)
     try:
         assert (count("x.relu()"), count(siblings)) == (1, 2)
-        assert torch._C._jit_set_nvfuser_skip_node_kind("aten::relu", True)
+        skip = torch._C._jit_set_nvfuser_skip_node_kind
+        assert skip("aten::relu", True) is False, "it was not skipped before"
         assert count("x.relu()") == 0
-        assert not torch._C._jit_set_nvfuser_skip_node_kind("aten::relu", True)
+        assert [skip("aten::relu", False) for _ in range(2)] == [True, True]
+        assert skip("aten::relu", True) is True
+        assert skip("aten::relu", False) is False
     finally:
         torch._C._jit_set_nvfuser_single_node_mode(single)
         torch._C._jit_set_nvfuser_horizontal_mode(horizontal)
