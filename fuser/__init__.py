@@ -25,6 +25,7 @@ from fuser.cache import (  # noqa: E402
 )
 from fuser.definition import Fusion, FusionDefinition  # noqa: E402
 from fuser.errors import (  # noqa: E402
+    ArgumentTypeError,
     BuildMismatch,
     CompileError,
     DTypeError,
@@ -75,6 +76,7 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
+    "ArgumentTypeError",
     "BuildMismatch",
     "CacheInfo",
     "CompileError",

@@ -15,7 +15,7 @@ from typing import Any
 
 from fuser import _core
 from fuser._core import DataType, Scalar, Tensor
-from fuser.errors import DTypeError, InternalError, Unsupported, UserError
+from fuser.errors import ArgumentTypeError, DTypeError, InternalError, Unsupported, UserError
 
 Number = bool | int | float | complex
 Operand = Tensor | Scalar | Number
@@ -184,6 +184,9 @@ TYPE_FAULTS = (
 )
 
 
+# What an integer breaks that is too large: no rule about types.
+_OF_INTEGERS = ("operand-2", "scalar-fits-1")
+
 # Names that arguments had in older definitions.
 _OLDER = {
     "axes": "dims",
@@ -232,11 +235,13 @@ def blame(
     error: Exception,
     arguments: Callable[[inspect.Signature], Mapping[str, Any]],
 ) -> None:
-    """Raises UserError `argument-kind-1` in place of `error`, which a call of `method` raised,
-    where its arguments do not fit its annotations. `arguments` gives them by name.
+    """Raises ArgumentTypeError `argument-kind-1` in place of `error`, which a call of `method`
+    raised, where its arguments do not fit its annotations: under the rule and with the text of
+    `error` where this one is about the argument. `arguments` gives them by name.
     """
     rule = getattr(error, "rule", "")
-    if rule not in ("", "internal", "argument-kind-1", "op-arity-1"):
+    told = isinstance(error, TypeError) and rule not in ("", "argument-kind-1")
+    if told or rule in _OF_INTEGERS:
         return
     signature = inspect.signature(method)
     shown = list(signature.parameters.values())
@@ -263,10 +268,13 @@ def blame(
         if not misfits:
             return
         first = misfits[0]
+        ruled = rule not in ("", "internal", "argument-kind-1")
+        if ruled and f"{first}: expected" in str(error):
+            raise ArgumentTypeError(str(error), rule=rule) from None
         wrong = f"{first}: expected {describe(expected[first])}, got {_seen(given[first])}"
         if hasattr(given[first], "requires_grad"):
             usage += f"; {_for_tensors(expected[first])}"
-    raise UserError(f"{name}(): {wrong}\n  hint: {usage}", rule="argument-kind-1") from None
+    raise ArgumentTypeError(f"{name}(): {wrong}\n  hint: {usage}", rule="argument-kind-1") from None
 
 
 def _for_tensors(kind: Any) -> str:
@@ -312,6 +320,8 @@ def fits(value: Any, kind: Any) -> bool:
     """Is it of the type, as the methods here take it? An int has 64 bits; any number is a float."""
     origin = typing.get_origin(kind)
     if origin in (typing.Union, types.UnionType):
+        if value is None:
+            return type(None) in typing.get_args(kind)
         return any(fits(value, one) for one in typing.get_args(kind))
     if origin in (Sequence, tuple):
         if isinstance(value, str | bytes | Mapping) or not isinstance(value, Collection):
@@ -320,12 +330,16 @@ def fits(value: Any, kind: Any) -> bool:
             return False
         return all(fits(item, typing.get_args(kind)[0]) for item in value)
     if kind is int:
+        if isinstance(value, DataType):  # an enum, which has an index
+            return False
         try:
             return -(2**63) <= operator.index(value) < 2**63
         except TypeError:
             return False
-    if kind in (bool, float, complex):  # numpy's count as those of Python
-        return isinstance(value, numbers.Number) or type(value).__module__ == "numpy"
+    if kind in (bool, float, complex):  # numpy's count as those of Python, None as False
+        number = numbers.Real if kind is float else numbers.Number
+        is_number = isinstance(value, number) or type(value).__module__ == "numpy"
+        return is_number or (kind is bool and value is None)
     return kind is Any or not isinstance(kind, type) or isinstance(value, kind)
 
 

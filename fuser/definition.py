@@ -39,6 +39,10 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
+# A run counts its scalars in 16 bits.
+_MOST_SCALARS = 1 << 16
+
+
 class _Empty(UserError, NotImplementedError):
     """A UserError where nvFuser raises NotImplementedError."""
 
@@ -307,12 +311,13 @@ class FusionDefinition(LegacyDefinition):
 
     def define_vector(self, size: int | Sequence[Size], dtype: Any = DataType.Int) -> Vector:
         """`size` inputs of the runs, as for a shape that only they know; or of a list its numbers
-        as constants. Raises ShapeError `define-vector-1` for a negative size.
+        as constants. Raises ShapeError `define-vector-1` for a size below 0 or above 65535.
         """
         if isinstance(size, int):
-            if size < 0:
+            if not 0 <= size < _MOST_SCALARS:
                 raise ShapeError(
-                    f"define_vector({size}): expected a size of at least 0", rule="define-vector-1"
+                    f"define_vector({size}): expected a size from 0 to {_MOST_SCALARS - 1}",
+                    rule="define-vector-1",
                 )
             return Vector(self.define_scalar(as_dtype(dtype)) for _ in range(size))
         return Vector(n if isinstance(n, Scalar) else self.define_scalar(n, dtype) for n in size)

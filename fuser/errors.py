@@ -4,7 +4,10 @@ broken law stands in the documentation, in the code and in a test's name.
 The same kinds exist in C++ (csrc/base/error.h); they cross the border in both directions unchanged.
 """
 
+from typing import Any, Self
+
 __all__ = [
+    "ArgumentTypeError",
     "BuildMismatch",
     "CompileError",
     "DTypeError",
@@ -14,6 +17,10 @@ __all__ = [
     "Unsupported",
     "UserError",
 ]
+
+
+# Rules that C++ raises for a value of a wrong Python type.
+_TYPE_RULES = frozenset({"argument-type", "library-3", "operand-1"})
 
 
 class _Ruled(Exception):
@@ -31,6 +38,12 @@ class UserError(_Ruled, ValueError, RuntimeError):
     to mend it. A RuntimeError too, as most of torch's and all of nvFuser's are.
     """
 
+    def __new__(cls, message: str = "", *, rule: str = "") -> Self:
+        """Raised under a rule about Python types it is an ArgumentTypeError, also from C++."""
+        wanted: Any = ArgumentTypeError if cls is UserError and rule in _TYPE_RULES else cls
+        error: Self = super().__new__(wanted, message)
+        return error
+
 
 class ShapeError(UserError):
     """The program is wrong about shapes: ranks or sizes that do not fit together.
@@ -40,7 +53,15 @@ class ShapeError(UserError):
     """
 
 
-class DTypeError(UserError):
+class ArgumentTypeError(UserError, TypeError):
+    """The program passes an argument of a Python type that the function does not take: a float for
+    a dim, a str for a number.
+
+    The message names the argument, what is expected there and how the function is called.
+    """
+
+
+class DTypeError(UserError, TypeError):
     """The program is wrong about element types: the operation or the definition wants another.
 
     Cast the operand, or define the tensor with the type that is passed.

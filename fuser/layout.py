@@ -1,5 +1,6 @@
 """How strides describe a layout, in the terms of define_tensor()."""
 
+import operator
 from collections.abc import Sequence
 
 from fuser.arguments import checked
@@ -33,6 +34,7 @@ def compute_tensor_descriptor(
             f"got sizes {list(sizes)}, strides {list(strides)}",
             rule="layout-2",
         )
+    sizes, strides = [operator.index(n) for n in sizes], [operator.index(n) for n in strides]
     outermost_first = sorted(range(len(sizes)), key=lambda d: -strides[d])
     stride_order = [0] * len(sizes)
     for place, d in enumerate(reversed(outermost_first)):

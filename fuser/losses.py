@@ -5,6 +5,7 @@ float32, and the loss stays float32. A class outside [0, C) that is not `ignore_
 nearest class.
 """
 
+import operator
 from typing import TYPE_CHECKING
 
 from fuser._core import DataType, Tensor
@@ -45,7 +46,7 @@ class _Classes:
         self.dim = 1 if logits.ndim > 1 else 0
         if target.dtype() != DataType.Int:
             target = ops.cast(target, DataType.Int)
-        self.ignored = ops.eq(target, ignore_index)
+        self.ignored = ops.eq(target, operator.index(ignore_index))
         self.place = ops.keep_dims(ops.where(self.ignored, 0, target), logits, [self.dim])
         self.share = None if weight is None else self.zeroed(self.look_up(self.along(weight)))
 

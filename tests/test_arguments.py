@@ -10,7 +10,17 @@ import pytest
 import torch
 
 import fuser
-from fuser import DataType, DTypeError, FusionDefinition, Tensor, UserError, errors
+from fuser import (
+    DataType,
+    DTypeError,
+    FusionDefinition,
+    ShapeError,
+    Tensor,
+    Unsupported,
+    UserError,
+    arguments,
+    errors,
+)
 from fuser.arguments import as_dtype, count_over, reduced_dims
 from fuser.ops import Ops
 
@@ -375,3 +385,120 @@ def test_from_pytorch_1(without_strides: torch.Tensor) -> None:
         FusionDefinition().from_pytorch(without_strides)
     assert caught.value.rule == "from-pytorch-1"
     assert "expected a strided tensor, got one of torch." in str(caught.value)
+
+
+# ---- every argument of every method with values of other types
+
+WRONG: list[Any] = [
+    *(1.5, "x", None, [], [None], ["a"], {}, object(), 2**63, -(2**70), [2**63], [1.5], 1j, (0, 1)),
+    *(float("nan"), True, torch.ones(2), slice(1), b"x", DataType.Int, int, 7, -7),
+]
+METHODS = (
+    *("add_output", "define_constant", "define_scalar", "define_vector", "from_pytorch", "plan"),
+    *("random_state", "signature", "id", "segment", "manual_execute", "manual_validate"),
+)
+
+
+def _fitting(kind: Any, name: str, tensor: Any) -> Any:
+    """A value that the method may take."""
+    if "shape" in name:
+        return [2, 3]
+    for value in (tensor, 1, [tensor], [0], "sum", True):
+        if arguments.fits(value, kind):
+            return value
+    return None
+
+
+def _calls() -> list[tuple[str, str, Any]]:
+    """(method, argument, value) for values that the argument does not take."""
+    found = []
+    for owner, kind in (("ops.", Ops), ("", FusionDefinition)):
+        for name in sorted(dir(kind)) if owner else METHODS:
+            method = inspect.getattr_static(kind, name)
+            if name.startswith("_") or not inspect.isfunction(method):
+                continue
+            expected = arguments._annotations(method)
+            found += [
+                (owner + name, parameter, value)
+                for parameter in inspect.signature(method).parameters
+                if parameter not in ("self", "ops")
+                for value in WRONG
+                if not arguments.fits(value, expected.get(parameter, Any))
+            ]
+    return found
+
+
+def _call(method: str, parameter: str, value: Any) -> None:
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1, -1])
+    fd.add_output(x)
+    function = getattr(fd.ops if "." in method else fd, method.removeprefix("ops."))
+    kinds = arguments._annotations(function)
+    positional, named = [], {}
+    for name, given in inspect.signature(function).parameters.items():
+        wanted = name == parameter
+        if not wanted and given.default is not given.empty:
+            continue
+        one = value if wanted else _fitting(kinds.get(name, Any), name, x)
+        if given.kind == given.POSITIONAL_ONLY:
+            positional.append(one)
+        else:
+            named[name] = one
+    function(*positional, **named)
+
+
+def test_values_of_wrong_types_are_type_errors() -> None:
+    """Over 7000 calls: each raises an error that is a UserError and a TypeError, or about the range
+    of an integer, or it finds what it needs in the value, as in an empty dict."""
+    calls = _calls()
+    assert len(calls) > 7000
+    wrong, taken = [], 0
+    for method, parameter, value in calls:
+        shown = f"{method}({parameter}={value!r})"
+        try:
+            _call(method, parameter, value)
+        except (UserError, Unsupported) as error:
+            if not isinstance(error, TypeError) and error.rule not in ("operand-2", "by-hand-1"):
+                wrong.append(f"{shown}: {type(error).__name__} {error.rule}")
+        except IndexError:  # of ops.at(): what Python raises
+            assert method == "ops.at"
+        except Exception as error:
+            wrong.append(f"{shown}: {type(error).__name__}: {error}")
+        else:
+            taken += 1
+    assert not wrong, "\n".join(wrong)
+    assert taken < len(calls) // 50
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda fd, x: fd.ops.permute(x, [0.0, 1.0]),
+        lambda fd, x: fd.ops.cumsum(x, 0.0),
+        lambda fd, x: fd.ops.var_mean(x, 3.0),
+        lambda fd, x: fd.define_tensor([2**63]),
+        lambda fd, x: fd.define_tensor("x"),
+        lambda fd, x: fd.define_tensor([2, 3], dtype=3.0),
+        lambda fd, x: fd.ops.cast(x, "float"),
+        lambda fd, x: fd.execute("x"),
+        lambda fd, x: fd.execute([1.0]),
+        lambda fd, x: fd.execute([torch.ones(2, 3)], device=[]),
+        lambda fd, x: fd.validate(1.0),
+        lambda fd, x: fuser.evaluate(fd, 3),
+        lambda fd, x: fuser.compute_tensor_descriptor([1.5], [1]),
+        lambda fd, x: fuser.compute_contiguity(1, [1]),
+    ],
+)
+def test_wrong_types_are_type_errors(call: Callable[..., Any]) -> None:
+    fd = FusionDefinition()
+    x = fd.define_tensor([2, 3])
+    fd.add_output(x)
+    with pytest.raises(TypeError) as caught:
+        call(fd, x)
+    assert isinstance(caught.value, UserError)
+
+
+def test_define_vector_1() -> None:
+    with pytest.raises(ShapeError, match="from 0 to 65535") as caught:
+        FusionDefinition().define_vector(2**62)
+    assert caught.value.rule == "define-vector-1"
