@@ -19,6 +19,7 @@ from fuser.reference import LIBRARY, REDUCTIONS, REFERENCES
 
 if TYPE_CHECKING:
     from fuser.definition import FusionDefinition
+    from fuser.error_bounds import ErrorBounds
 
 _EXACT = {"Float": torch.float64, "Complex": torch.complex128}
 
@@ -40,22 +41,32 @@ class Exact(NamedTuple):
 
     terms    length of the longest sum or product that it comes from; 1: none
     single   does it come from ops that work in float32?
+    bound    what a run may differ by, element by element, for its steps; None: not asked for
     """
 
     value: torch.Tensor
     terms: int
     single: bool
+    bound: torch.Tensor | None = None
 
 
-def interpret_exactly(fd: FusionDefinition, inputs: Sequence[Any], aliased: bool) -> list[Exact]:
-    """The results. One pass over the definition; a value is freed after its last use."""
+def interpret_exactly(
+    fd: FusionDefinition,
+    inputs: Sequence[Any],
+    aliased: bool,
+    bounds_of: Callable[[dict[str, Any]], ErrorBounds] | None = None,
+) -> list[Exact]:
+    """The results, and where `bounds_of` is given their error bounds. One pass over the definition;
+    a value is freed after its last use.
+    """
     records = fd.fusion.records()
     bound = _bind(records, inputs)
     seed, offset, random_ops = records["random"]
     if random_ops:
         position = _next_random_position(inputs, random_ops)
         bound[False, seed], bound[False, offset] = position
-    run = _Run(records, bound)
+    run = Run(records, bound)
+    errors = bounds_of(records) if bounds_of else None
     kept = {tensor for tensor, _ in records["outputs"]}
     last_use = {t: r["id"] for r in records["tensors"] for t in r["operands"]}
     terms: dict[int, int] = {}
@@ -75,6 +86,8 @@ def interpret_exactly(fd: FusionDefinition, inputs: Sequence[Any], aliased: bool
                 rule="evaluate-1",
             ) from None
         run.shapes[place] = run.values[place].shape
+        if errors:
+            errors = _bounded(errors, run, record)
         if record.get("op") in ("sum", "prod"):
             length = math.prod(run.shapes[operands[0]][d] for d in record["dims"])
             terms[place] = max(terms[place], length)
@@ -84,11 +97,28 @@ def interpret_exactly(fd: FusionDefinition, inputs: Sequence[Any], aliased: bool
             if last_use[t] == place and t not in kept:
                 run.values.pop(t, None)
                 run.results.pop(t, None)
+                if errors:
+                    errors.bounds.pop(t, None)
     outputs = [t for t, alias in records["outputs"] if aliased or alias < 0]
     for t in outputs:
         if isinstance(run.values[t], Deferred):
             raise run.too_large(records["tensors"][t])
-    return [Exact(run.values[t], terms[t], single[t]) for t in outputs]
+    return [
+        Exact(run.values[t], terms[t], single[t], errors.of(t) if errors else None) for t in outputs
+    ]
+
+
+def _bounded(errors: ErrorBounds, run: Run, record: dict[str, Any]) -> ErrorBounds | None:
+    """With the bounds of one more tensor; None where there is no memory for them."""
+    if isinstance(run.values[record["id"]], Deferred):
+        return None
+    try:
+        errors.add(run, record)
+    except (RuntimeError, MemoryError) as error:
+        if not (isinstance(error, MemoryError) or _OF_MEMORY.search(str(error))):
+            raise
+        return None
+    return errors
 
 
 def _is_single(record: dict[str, Any]) -> bool:
@@ -106,7 +136,7 @@ def tensor_sizes(fd: FusionDefinition, inputs: Sequence[Any]) -> dict[int, tuple
     seed, offset, random_ops = records["random"]
     if random_ops:
         bound[False, seed] = bound[False, offset] = 0
-    run = _Run(records, bound)
+    run = Run(records, bound)
     for record in records["tensors"]:
         run.require_scalars(record)
         run.shapes[record["id"]] = torch.Size(run.sizes(record))
@@ -184,7 +214,7 @@ def _check_tensor(
         raise ShapeError(message, rule="argument-size")
 
 
-class _Run:
+class Run:
     """The values of one evaluation: of tensors by id, of scalars by place."""
 
     def __init__(self, records: dict[str, Any], bound: dict[tuple[bool, int], Any]) -> None:
@@ -383,7 +413,7 @@ class _Run:
     def library(self, record: dict[str, Any]) -> torch.Tensor:
         """Its result 0; all of them are kept. They lie in memory, so that they round."""
         args = [self.values[t] for t in record["operands"]]
-        given = LIBRARY[record["op"]].compute(*args, **record["attributes"])
+        given = LIBRARY[record["op"]].compute(*args, **self.attributes(record))
         results = given if isinstance(given, tuple) else (given,)
         first = convert(results[0], record["dtype"])
         self.results[record["id"]] = (first, *results[1:])
@@ -393,7 +423,12 @@ class _Run:
         """Of the sums or products in it."""
         args = [self.values[t] for t in record["operands"]]
         row = LIBRARY[record["op"]]
-        return row.terms(*args, **record["attributes"]) if row.terms else 1
+        return row.terms(*args, **self.attributes(record)) if row.terms else 1
+
+    def attributes(self, record: dict[str, Any]) -> dict[str, Any]:
+        """Those of the definition, and what this run gives in place of some."""
+        given = {name: self.scalars[place].item() for name, place in record["given"].items()}
+        return record["attributes"] | given
 
     def take_along_axis(self, record: dict[str, Any]) -> torch.Tensor:
         value, index = (self.values[t] for t in record["operands"])

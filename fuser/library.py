@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fuser import _core
 from fuser._core import DataType, Scalar, Tensor
-from fuser.arguments import Number, Size, along_a_dim, as_dtype, known_number
+from fuser.arguments import Number, Size, along_a_dim, as_dtype
 from fuser.errors import Unsupported, UserError
 
 if TYPE_CHECKING:
@@ -101,21 +101,32 @@ def grouped_mm(
     [g, k, n] in groups of rows, [g, m, k] by [k, n] in groups of columns, both [m, n], or [m, k] by
     [k, n] in groups of terms, [g, m, n]. Group i ends before offsets[i].
 
-    Raises Unsupported `grouped-mm-1` for the arguments behind `offsets`, which are those of
-    block-scaled types, and as library() does.
+    With scales the matrices are float8 and the result is of type `dtype`, bfloat16 on GPUs: scale1
+    is float32 [..., m, 1] and scale2 [..., 1, n], with a dim g where their matrix or the result has
+    one. As torch._scaled_grouped_mm, which has kernels for sm_90.
+
+    Raises Unsupported `grouped-mm-1` for alpha, bias, beta, output_block_scale_size and
+    output_gamma, UserError `grouped-mm-2` for one scale alone, and as library() does. A run raises
+    Unsupported `grouped-mm-3` for another type than bfloat16 on a GPU.
     """
     _without(
         "grouped_mm",
         "grouped-mm-1",
-        scale1=scale1,
-        scale2=scale2,
         alpha=alpha,
         bias=bias,
         beta=beta,
         output_block_scale_size=output_block_scale_size,
         output_gamma=output_gamma,
     )
-    return library(ops, "grouped_mm", [mat1, mat2, _index(ops, offsets, DataType.Int32)])
+    ends = _index(ops, offsets, DataType.Int32)
+    if scale1 is None and scale2 is None:
+        return library(ops, "grouped_mm", [mat1, mat2, ends])
+    if scale1 is None or scale2 is None:
+        raise UserError(
+            "grouped_mm(): expected both scale1 and scale2, or none, got one", rule="grouped-mm-2"
+        )
+    tensors = [mat1, mat2, ends, scale1, scale2]
+    return library(ops, "scaled_grouped_mm", tensors, dtype=as_dtype(dtype))
 
 
 def scaled_mm(
@@ -165,15 +176,16 @@ def sdpfa_fwd(
     """softmax(query @ key^T * scale + bias) @ value by torch's flash attention, of [batch, heads,
     length, head size]: (result, logsumexp, philox_seed, philox_offset), of which sdpfa_bwd() takes
     the last three. `mask` is true where a key counts; scale is 1 / sqrt(head size) by default.
-    Numbers in the places of bias and mask are dropout_p and is_causal, and scale comes next: older
-    definitions have no bias and mask.
+    dropout_p, is_causal and scale may be scalar inputs of the runs. Numbers in the places of bias
+    and mask are dropout_p and is_causal, and scale comes next: older definitions have no bias and
+    mask.
 
-    GPUs: float16 and bfloat16, heads of at most 256, no bias, no mask. CPU: no dropout. A run
-    raises Unsupported `sdpfa-...` for what its device lacks, and for is_causal of different
-    lengths. Raises UserError `sdpfa-1` for a scale of 0, `sdpfa-2` for a tensor
-    and a number as bias and mask, and as library() does.
+    GPUs: float16 and bfloat16, heads of at most 256; with a bias or mask, by torch's
+    memory-efficient attention, float32 and other heads too. CPU: no dropout. A run raises
+    Unsupported `sdpfa-...` for what its device lacks, and for is_causal of different lengths.
+    Raises UserError `sdpfa-2` for a tensor and a number as bias and mask, and as library() does.
     """
-    older = (Scalar, int, float)
+    older = (Scalar, int, float, complex)
     if isinstance(bias, older) or isinstance(mask, older):
         if isinstance(bias, Tensor) or isinstance(mask, Tensor):
             raise UserError(
@@ -185,10 +197,11 @@ def sdpfa_fwd(
         return sdpfa_fwd(ops, query, key, value, None, None, bias, mask, scale)
     added: Tensor | None = bias
     if mask is not None:
-        allowed = 0.0 if bias is None else bias
-        added = ops.cast(ops.where(mask, allowed, -math.inf), query.dtype())
+        allowed, masked = ops.cast(0.0, query.dtype()), ops.cast(-math.inf, query.dtype())
+        added = ops.where(mask, allowed if bias is None else bias, masked)
+        added = added if added.dtype() == query.dtype() else ops.cast(added, query.dtype())
     tensors = [query, key, value] + ([] if added is None else [added])
-    out = library(ops, "sdpfa_fwd", tensors, **_attention("sdpfa_fwd", dropout_p, is_causal, scale))
+    out = library(ops, "sdpfa_fwd", tensors, **_attention(dropout_p, is_causal, scale))
     return out, ops.result(out, 1), ops.result(out, 2), ops.result(out, 3)
 
 
@@ -211,7 +224,7 @@ def sdpfa_bwd(
     """
     state = [_index(ops, philox_seed), _index(ops, philox_offset)]  # torch's own are uint64
     tensors = [grad_output, query, key, value, output, logsumexp, *state]
-    out = library(ops, "sdpfa_bwd", tensors, **_attention("sdpfa_bwd", dropout_p, is_causal, scale))
+    out = library(ops, "sdpfa_bwd", tensors, **_attention(dropout_p, is_causal, scale))
     return out, ops.result(out, 1), ops.result(out, 2)
 
 
@@ -341,21 +354,21 @@ def _scan(
 
 
 def _attention(
-    op: str,
-    dropout_p: Scalar | float | None,
-    is_causal: Scalar | bool | None,
-    scale: Scalar | float | None,
+    dropout_p: Scalar | float | None, is_causal: Scalar | bool | None, scale: Scalar | float | None
 ) -> dict[str, Any]:
-    probability = known_number(op, "dropout_p", dropout_p)
-    causal = known_number(op, "is_causal", is_causal)
-    factor = known_number(op, "scale", scale)
-    if factor == 0:
-        raise UserError(f"{op}(): scale: expected a number other than 0", rule="sdpfa-1")
     return {
-        "dropout_p": float(probability or 0.0),
-        "is_causal": int(bool(causal)),
-        "scale": float(factor or 0.0),
+        "dropout_p": _attribute(dropout_p, 0.0, float),
+        "is_causal": _attribute(is_causal, False, bool),
+        "scale": _attribute(scale, math.nan, float),  # NaN: by the size of a head
     }
+
+
+def _attribute(value: Any, default: Any, kind: Callable[[Any], Any]) -> Any:
+    """A number of the definition, or a Scalar that only the run knows."""
+    known = value.value if isinstance(value, Scalar) else value
+    if isinstance(value, Scalar) and known is None:
+        return value
+    return default if known is None else kind(known)
 
 
 def _without(op: str, rule: str, **arguments: Any) -> None:
@@ -363,7 +376,7 @@ def _without(op: str, rule: str, **arguments: Any) -> None:
     for name, value in arguments.items():
         if isinstance(value, Tensor) or value:
             raise Unsupported(
-                f"{op}(): {name} is of block-scaled types (nvfp4, mxfp8), which DataType lacks\n"
-                "  hint: scale in float32, before or after the product",
+                f"{op}(): {name} is for block-scaled types (nvfp4, mxfp8), which DataType lacks\n"
+                "  hint: compute it in float32, before or after the product",
                 rule=rule,
             )

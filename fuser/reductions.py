@@ -11,7 +11,7 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 from fuser import _core
-from fuser._core import DataType, Tensor
+from fuser._core import DataType, Scalar, Tensor
 from fuser.arguments import Dims, as_dtype, count_over, defined, reduced_dims
 from fuser.errors import DTypeError, UserError
 
@@ -144,25 +144,31 @@ def welford(ops: "Ops", arg: Tensor, dims: Dims) -> tuple[Tensor, Tensor, Tensor
 def norm(
     ops: "Ops",
     arg: Tensor,
-    p: float = 2,
+    p: Scalar | float = 2,
     dims: Dims = None,
     keepdim: bool = False,
     dtype: Any = None,
 ) -> Tensor:
     """sum(|arg|^p)^(1/p) over `dims`, as torch.linalg.vector_norm: the maximum of |arg| for
-    inf, the minimum for -inf, the count of what is not 0 for 0. `arg` is cast to `dtype` first.
+    inf, the minimum for -inf, the count of what is not 0 for 0. `arg` is cast to `dtype` first. A p
+    that only the run knows costs all of these.
 
     Raises UserError `norm-1` for a p that is no number, DTypeError `mean-dtype-1` for bool and
     integers; over no elements ShapeError `reduce-empty-1` for inf and a negative p.
     """
-    if isinstance(p, bool) or not isinstance(p, int | float) or math.isnan(p):
+    if isinstance(p, Scalar) and p.value is not None:
+        p = p.value
+    is_number = isinstance(p, int | float) and not isinstance(p, bool) and not math.isnan(p)
+    if not is_number and not isinstance(p, Scalar):
         raise UserError(f"norm(): p: expected a number, got {p!r}", rule="norm-1")
     wanted = None if dtype is None else as_dtype(dtype)
     if wanted is not None and arg.dtype() != wanted:
         arg = ops.cast(arg, wanted)
     _floating("norm", arg)
     which = _which("norm", arg, dims)
-    if p == 0:
+    if isinstance(p, Scalar):
+        result = _norm_of_run(ops, arg, p, which, keepdim)
+    elif p == 0:
         real = _core.real_type(arg.dtype().compute)
         result = ops.sum(ops.cast(ops.ne(arg, 0), real), which, keepdim)
     elif math.isinf(p):
@@ -176,6 +182,22 @@ def norm(
             ops.min(ops.abs(arg), which)
         result = ops.pow(ops.sum(ops.pow(ops.abs(arg), float(p)), which, keepdim), 1.0 / p)
     return _narrowed(ops, result, None if wanted is None else _core.real_type(wanted))
+
+
+def _norm_of_run(ops: "Ops", arg: Tensor, p: Scalar, which: list[int], keepdim: bool) -> Tensor:
+    """A norm whose p only the run knows: all its cases, of which it takes one."""
+    size = ops.abs(arg)
+    counted = ops.cast(ops.ne(arg, 0), size.dtype())
+    power = ops.where(ops.eq(p, 0), counted, ops.pow(size, p))
+    total = ops.sum(power, which, keepdim)
+    root = ops.where(ops.eq(p, 0), total, ops.pow(total, ops.reciprocal(p)))
+    extreme = ops.where(
+        ops.gt(p, 0),
+        ops.max(size, which, keepdim, identity=True),
+        ops.min(size, which, keepdim, identity=True),
+    )
+    result: Tensor = ops.where(ops.isinf(p), extreme, root)
+    return result
 
 
 def _shifted(ops: "Ops", x: Tensor, which: list[int]) -> tuple[Tensor, Tensor, Tensor]:

@@ -320,10 +320,12 @@ REDUCTIONS: dict[str, Callable[[Tensor], tuple[Tensor, ...]]] = {
 
 
 class LibraryReference(NamedTuple):
-    """A row of csrc/ir/library.def: what it computes, and the length of its sums or products."""
+    """A row of csrc/ir/library.def: what it computes, the length of its sums or products, and is it
+    linear in each operand?"""
 
     compute: Callable[..., Any]
     terms: Callable[..., int] | None = None
+    linear: bool = False
 
 
 def _length(x: Tensor, dim: int) -> int:
@@ -346,6 +348,18 @@ def _grouped_mm(a: Tensor, b: Tensor, offsets: Tensor) -> Tensor:
     return torch.cat([m @ b[:, i:j] for (i, j), m in zip(bounds, a, strict=True)], 1)
 
 
+def _scaled_grouped_mm(
+    a: Tensor, b: Tensor, offsets: Tensor, scale1: Tensor, scale2: Tensor, dtype: Any = None
+) -> Tensor:
+    if a.dim() == b.dim() == 2:  # the scales are those of each result
+        return _grouped_mm(a, b, offsets) * scale1 * scale2
+    return _grouped_mm(a * scale1, b * scale2, offsets)
+
+
+def _scale_of(q: Tensor, scale: float) -> float:
+    return 1 / math.sqrt(max(q.shape[-1], 1)) if math.isnan(scale) else scale
+
+
 def _weights(
     q: Tensor, k: Tensor, bias: Tensor | float, dropout_p: float, is_causal: int, scale: float
 ) -> tuple[Tensor, Tensor]:
@@ -355,7 +369,7 @@ def _weights(
             "evaluate(): attention with dropout takes numbers that only torch's kernel knows",
             rule="evaluate-2",
         )
-    scores = q @ k.mT * (scale or 1 / math.sqrt(max(q.shape[-1], 1))) + bias
+    scores = q @ k.mT * _scale_of(q, scale) + bias
     if is_causal:
         scores = scores.masked_fill(torch.ones(scores.shape[-2:]).triu(1).bool(), -math.inf)
     total = scores.logsumexp(-1)
@@ -374,21 +388,30 @@ def _attention_gradients(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, output: Tensor, *_: Tensor, **attributes: Any
 ) -> tuple[Tensor, ...]:
     weights, _total = _weights(q, k, 0.0, **attributes)
-    scale = attributes["scale"] or 1 / math.sqrt(max(q.shape[-1], 1))
-    inner = weights * (grad @ v.mT - (grad * output).sum(-1, keepdim=True)) * scale
+    inner = weights * (grad @ v.mT - (grad * output).sum(-1, keepdim=True))
+    inner = inner * _scale_of(q, attributes["scale"])
     return inner @ k, inner.mT @ q, weights.mT @ grad
 
 
 LIBRARY: dict[str, LibraryReference] = {
-    "matmul": LibraryReference(torch.matmul, _matmul_terms),
-    "linear": LibraryReference(torch.nn.functional.linear, _matmul_terms),
-    "baddbmm": LibraryReference(torch.baddbmm, lambda _, a, b: _matmul_terms(a, b)),
-    "grouped_mm": LibraryReference(_grouped_mm, lambda a, b, offsets: _matmul_terms(a, b)),
+    "matmul": LibraryReference(torch.matmul, _matmul_terms, linear=True),
+    "linear": LibraryReference(torch.nn.functional.linear, _matmul_terms, linear=True),
+    "baddbmm": LibraryReference(torch.baddbmm, lambda _, a, b: _matmul_terms(a, b), linear=True),
+    "grouped_mm": LibraryReference(
+        _grouped_mm, lambda a, b, offsets: _matmul_terms(a, b), linear=True
+    ),
+    "scaled_grouped_mm": LibraryReference(
+        # As of scaled_mm, below.
+        _scaled_grouped_mm,
+        lambda a, b, *_, dtype: 128 * _matmul_terms(a, b),
+        linear=True,
+    ),
     "scaled_mm": LibraryReference(
         lambda a, b, scale1, scale2, bias=0.0, dtype=None: (a * scale1) @ (b * scale2) + bias,
         # Tensor cores of sm_90 keep about 14 bits of a sum of such products: on an H200 sums of 32
         # terms near 1 were 5e-5 off.
         lambda a, b, *_, dtype: 128 * _matmul_terms(a, b),
+        linear=True,
     ),
     "sdpfa_fwd": LibraryReference(
         _attention, lambda q, k, v, *_, **attributes: max(q.shape[-1], k.shape[-2])
@@ -410,13 +433,18 @@ LIBRARY: dict[str, LibraryReference] = {
             x, dim=dim, descending=bool(descending), stable=bool(stable)
         )
     ),
-    "cumsum": LibraryReference(lambda x, dim: torch.cumsum(x, dim, dtype=x.dtype), _length),
-    "cumprod": LibraryReference(lambda x, dim: torch.cumprod(x, dim, dtype=x.dtype), _length),
+    "cumsum": LibraryReference(
+        lambda x, dim: torch.cumsum(x, dim, dtype=x.dtype), _length, linear=True
+    ),
+    "cumprod": LibraryReference(
+        lambda x, dim: torch.cumprod(x, dim, dtype=x.dtype), _length, linear=True
+    ),
     "cummax": LibraryReference(lambda x, dim: tuple(torch.cummax(x, dim))),
     "cummin": LibraryReference(lambda x, dim: tuple(torch.cummin(x, dim))),
     "scatter": LibraryReference(lambda x, index, src, dim: torch.scatter(x, dim, index, src)),
     "index_put_accumulate": LibraryReference(
         lambda x, index, value: torch.index_put(x, (index,), value, accumulate=True),
         lambda x, index, value: index.numel() + 1,
+        linear=True,
     ),
 }

@@ -214,8 +214,7 @@ def embedding_fwd(
     rows = ops.squeeze(along, [rank])
     if max_norm is None:
         return rows
-    p = 2.0 if norm_type is None else known_number("embedding_fwd", "norm_type", norm_type)
-    size = ops.norm(rows, p, [-1], keepdim=True)
+    size = ops.norm(rows, 2.0 if norm_type is None else norm_type, [-1], keepdim=True)
     factor = ops.where(ops.gt(size, max_norm), ops.div(max_norm, ops.add(size, 1e-7)), 1.0)
     scaled: Tensor = ops.cast(ops.mul(rows, factor), weight.dtype())
     return scaled
@@ -434,6 +433,7 @@ def _triangle(ops: "Ops", op: str, arg: Tensor, diagonal: Size) -> Tensor:
             f"{op}(t{arg.id}): expected at least two dims, got {arg.ndim}{defined(arg)}",
             rule="triu-1",
         )
+    diagonal = diagonal if isinstance(diagonal, Scalar) else operator.index(diagonal)
     row = ops.broadcast(ops.iota(arg.size(-2)), [False, True])
     column = ops.broadcast(ops.iota(arg.size(-1)), [True, False])
     away = ops.sub(column, row)

@@ -543,10 +543,11 @@ def test_places_of_extremes_without_dims(op: str, dim: int) -> None:
 
 
 REFUSED: list[tuple[str, type[Exception], Callable[[Any, Any], Any]]] = [
-    ("sdpfa-1", UserError, lambda o, x: o.sdpfa_fwd(x, x, x, scale=0.0)),
     ("sdpfa-2", UserError, lambda o, x: o.sdpfa_fwd(x, x, x, x, True)),
     ("sdpfa-2", UserError, lambda o, x: o.sdpfa_fwd(x, x, x, 0.1, x)),
-    ("grouped-mm-1", Unsupported, lambda o, x: o.grouped_mm(x, x, x, scale1=x)),
+    ("grouped-mm-1", Unsupported, lambda o, x: o.grouped_mm(x, x, x, x, x, alpha=x)),
+    ("grouped-mm-2", UserError, lambda o, x: o.grouped_mm(x, x, x, scale1=x)),
+    ("library-dtype-1", DTypeError, lambda o, x: o.grouped_mm(x, x, o.iota(2), x, x)),
     ("scaled-mm-1", Unsupported, lambda o, x: o.scaled_mm(x, x, x, x, output_gamma=True)),
     ("library-3", UserError, lambda o, x: o.library("cumsum", [x], dim=0.5)),
     ("library-dtype-1", DTypeError, lambda o, x: o.scaled_mm(x, x, x, x)),

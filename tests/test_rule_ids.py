@@ -28,7 +28,6 @@ UNTESTED = {
     "script-argument": "the partition gives groups no such argument",
     "torch-cuda": "torch with CUDA has what is looked for",
     "rng-capture-1": "needs a torch whose generator was not told of the capture",
-    "sdpfa-bias": "only on a GPU",
     "sdpfa-dtype": "only on a GPU",
     "sdpfa-head": "only on a GPU",
 }

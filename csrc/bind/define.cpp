@@ -68,34 +68,44 @@ LibraryOp library_op(const std::string& name) {
   return op;
 }
 
-// The values of a call's attributes, one for each of the row.
-std::vector<int64_t> held_attributes(LibraryOp op, const py::sequence& values) {
+int64_t held_attribute(LibraryOp op, const LibraryAttribute& wanted, const py::object& value) {
+  using Kind = LibraryAttribute::Kind;
+  try {
+    switch (wanted.kind) {
+      case Kind::Int:
+        return value.cast<int64_t>();
+      case Kind::Bool:
+        return value.cast<bool>();
+      case Kind::Real:
+        return held(value.cast<double>());
+      case Kind::Type:
+        return static_cast<int64_t>(value.cast<DType>());
+    }
+  } catch (const py::cast_error&) {
+  }
+  throw Fault(FaultKind::User, "library-3",
+              text(row(op).name, "(): ", wanted.name, ": got ",
+                   std::string(py::str(py::type::of(value).attr("__name__"))), ", expected ",
+                   wanted.kind == Kind::Int    ? "an integer"
+                   : wanted.kind == Kind::Bool ? "a bool"
+                   : wanted.kind == Kind::Real ? "a number"
+                                               : "a DataType"));
+}
+
+// The values of a call's attributes, one for each of the row, and which are scalars of the run.
+std::pair<std::vector<int64_t>, std::vector<Expr>> held_attributes(Builder& builder, LibraryOp op,
+                                                                   const py::sequence& values) {
   const std::vector<LibraryAttribute> wanted = attributes_of(op);
-  std::vector<int64_t> out;
+  std::vector<int64_t> numbers(wanted.size(), 0);
+  std::vector<Expr> given(wanted.size(), nullptr);
   for (size_t i = 0; i < wanted.size(); ++i) {
     const py::object value = values[i];
-    try {
-      switch (wanted[i].kind) {
-        case LibraryAttribute::Kind::Int:
-          out.push_back(value.cast<int64_t>());
-          break;
-        case LibraryAttribute::Kind::Real:
-          out.push_back(held(value.cast<double>()));
-          break;
-        case LibraryAttribute::Kind::Type:
-          out.push_back(static_cast<int64_t>(value.cast<DType>()));
-          break;
-      }
-    } catch (const py::cast_error&) {
-      throw Fault(FaultKind::User, "library-3",
-                  text(row(op).name, "(): ", wanted[i].name, ": got ",
-                       std::string(py::str(py::type::of(value).attr("__name__"))), ", expected ",
-                       wanted[i].kind == LibraryAttribute::Kind::Int    ? "an integer"
-                       : wanted[i].kind == LibraryAttribute::Kind::Real ? "a number"
-                                                                        : "a DataType"));
-    }
+    if (py::isinstance<ScalarHandle>(value))
+      given[i] = to_scalar(builder, value, {row(op).name, "attribute", static_cast<int>(i)});
+    else
+      numbers[i] = held_attribute(op, wanted[i], value);
   }
-  return out;
+  return {std::move(numbers), std::move(given)};
 }
 
 int input_index(const Fusion& fusion, const Tensor* alias, const Tensor* output) {
@@ -335,8 +345,9 @@ void bind_library(py::module_& m) {
          const py::sequence& attributes) {
         const std::vector<const Tensor*> args = arguments(builder, tensors, "library");
         const LibraryOp wanted = library_op(op);
-        return TensorHandle{builder, library(*builder, wanted, args,
-                                             held_attributes(wanted, attributes), user_line())};
+        auto [numbers, given] = held_attributes(*builder, wanted, attributes);
+        return TensorHandle{builder, library(*builder, wanted, args, numbers, std::move(given),
+                                             user_line())};
       },
       py::arg("builder"), py::arg("op"), py::arg("tensors"), py::arg("attributes"));
   m.def(

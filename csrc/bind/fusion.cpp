@@ -214,6 +214,10 @@ struct Records {
     if constexpr (std::is_same_v<D, Library>) {
       record["op"] = row(d.op).name;
       record["attributes"] = attributes(d);
+      py::dict given;
+      for (size_t i = 0; i < d.given.size(); ++i)
+        if (d.given[i]) given[py::str(attributes_of(d.op)[i].name)] = places.at(d.given[i]);
+      record["given"] = given;
     }
     if constexpr (std::is_same_v<D, Reduction>) record["identity"] = d.identity;
     if constexpr (std::is_same_v<D, Result>) record["index"] = d.index;
@@ -229,10 +233,10 @@ struct Records {
     for (size_t i = 0; i < wanted.size(); ++i) {
       const auto& [name, kind] = wanted[i];
       const int64_t held = d.attributes[i];
-      out[py::str(name.data(), name.size())] = kind == LibraryAttribute::Kind::Int ? py::cast(held)
-                                               : kind == LibraryAttribute::Kind::Real
-                                                   ? py::cast(real_of(held))
-                                                   : py::cast(static_cast<DType>(held));
+      out[py::str(name)] = kind == LibraryAttribute::Kind::Real ? py::cast(real_of(held))
+                           : kind == LibraryAttribute::Kind::Type
+                               ? py::cast(static_cast<DType>(held))
+                               : py::cast(held);
     }
     return out;
   }
@@ -322,6 +326,7 @@ void bind_tensor(py::module_& m) {
       .def_property_readonly(
           "id", [](const TensorHandle& t) { return t.tensor->id; }, "Creation order.")
       .def_property_readonly("ndim", [](const TensorHandle& t) { return t.tensor->rank(); })
+      .def("is_tensor", [](const TensorHandle&) { return true; }, "True; of a Scalar False.")
       .def_property_readonly(
           "location", [](const TensorHandle& t) { return t.tensor->location; },
           "The line that defined it: 'train.py:41'.")
@@ -343,8 +348,10 @@ void bind_tensor(py::module_& m) {
 void bind_scalar(py::module_& m) {
   py::class_<ScalarHandle> scalar(
       m, "Scalar", "A scalar of a definition: an input, a size, a constant or arithmetic.");
-  scalar.def(
-            "dtype", [](const ScalarHandle& s) { return s.expr->dtype; }, "Its DataType.")
+  scalar
+      .def(
+          "dtype", [](const ScalarHandle& s) { return s.expr->dtype; }, "Its DataType.")
+      .def("is_tensor", [](const ScalarHandle&) { return false; }, "False; of a Tensor True.")
       .def(
           "is_same",
           [](const ScalarHandle& s, const ScalarHandle& other) { return s.expr == other.expr; },

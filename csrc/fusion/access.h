@@ -147,8 +147,13 @@ struct LibraryCall {
     int input = -1, output = -1;
     std::vector<int64_t> dims;
   };
+  struct Given {  // an attribute that is a scalar input of the run
+    int attribute = 0, scalar = 0;
+    DType dtype{};
+  };
   LibraryOp op{};
   std::vector<int64_t> attributes;
+  std::vector<Given> given;
   std::vector<Source> args;
   std::vector<int> outputs;  // by result, -1: of no use
 };

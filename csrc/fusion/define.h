@@ -87,9 +87,11 @@ const Tensor* pad(Fusion& fusion, const Tensor* arg, std::span<const Expr> befor
 const Tensor* cat(Fusion& fusion, std::span<const Tensor* const> args, int64_t dim,
                   std::string location);
 
-// What a library computes of these tensors; attributes as the row names them.
+// What a library computes of these tensors; attributes as the row names them. `given`: by attribute,
+// the scalar input that it is, or nullptr; empty for none.
 const Tensor* library(Fusion& fusion, LibraryOp op, std::span<const Tensor* const> args,
-                      std::span<const int64_t> attributes, std::string location);
+                      std::span<const int64_t> attributes, std::vector<Expr> given,
+                      std::string location);
 // The shape of a further result (1, 2, ...) of the library op that gives `call`.
 std::vector<Expr> result_shape(Fusion& fusion, const Tensor& call, int result);
 

@@ -46,6 +46,14 @@ struct Call {
             other);
   }
 
+  void one(size_t arg, int dim) {
+    const Expr mine = size(arg, dim);
+    FUSER_CHECK(!mine->is_constant() || mine->is_constant(1), Shape, "library-size-1", what,
+                ": axis ", dim, " of operand ", arg, " has size ", to_string(mine), ", expected 1",
+                rules::lines(operands));
+    if (!mine->is_constant()) require(mine, fusion.exprs.constant(1), dim, arg, arg);
+  }
+
   void require(Expr left, Expr right, int axis, size_t arg, size_t other) {
     constraints.push_back({.left = left,
                            .right = right,
@@ -169,6 +177,21 @@ std::vector<Expr> grouped(Call& c) {
   return shape;
 }
 
+// The same with scales of the rows of the first and of the columns of the second, by group where
+// there is one matrix for each, or where groups of terms give one result for each.
+std::vector<Expr> scaled_groups(Call& c) {
+  const std::vector<Expr> shape = grouped(c);
+  for (int i : {0, 1}) {
+    const int scale = 3 + i, rank = c.args[i]->rank(), mine = i == 0 ? -2 : -1;
+    const int wanted = std::max(rank, static_cast<int>(shape.size()));
+    c.rank(scale, wanted, wanted);
+    c.equal(scale, mine, i, mine);
+    if (wanted == 3) c.equal(scale, 0, rank == 3 ? i : 2, 0);
+    c.one(scale, i == 0 ? wanted - 1 : wanted - 2);
+  }
+  return shape;
+}
+
 // Scales: one of a whole matrix, of any rank, or [m, 1] and [1, n].
 std::vector<Expr> scaled(Call& c) {
   for (size_t i : {0, 1}) c.rank(i, 2, 2);
@@ -230,14 +253,39 @@ constexpr Rule rules_by_op[] = {
 
 }  // namespace
 
+namespace {
+
+// A library is called by the host, which knows the arguments of a run but nothing that kernels
+// compute.
+void check_given(LibraryOp op, std::span<const Expr> given) {
+  const std::vector<LibraryAttribute> attributes = attributes_of(op);
+  for (size_t i = 0; i < given.size(); ++i) {
+    if (!given[i]) continue;
+    const auto& [name, kind] = attributes[i];
+    const bool is_number =
+        kind == LibraryAttribute::Kind::Bool || kind == LibraryAttribute::Kind::Real;
+    FUSER_CHECK(is_number && kind_of(given[i]->dtype) != Kind::Complex, User, "library-3",
+                row(op).name, "(): ", name, ": got a Scalar of type ", row(given[i]->dtype).torch,
+                ", expected ", is_number ? "a real number" : "what the definition knows");
+    FUSER_CHECK(given[i]->is_symbol(Symbol::Scalar), Unsupported, "library-4", row(op).name,
+                "(): ", name, ": expected a number or a scalar input, got one that is computed: ",
+                to_string(given[i]),
+                "\n  hint: compute it before the run and pass it to execute()");
+  }
+}
+
+}  // namespace
+
 const Tensor* library(Fusion& fusion, LibraryOp op, std::span<const Tensor* const> args,
-                      std::span<const int64_t> attributes, std::string location) {
+                      std::span<const int64_t> attributes, std::vector<Expr> given,
+                      std::string location) {
   const LibraryRow& r = row(op);
   FUSER_CHECK(static_cast<int>(args.size()) >= r.required && args.size() <= r.operands.size(), User,
               "library-2", r.name, "(): expected ", r.required, " to ", r.operands.size(),
               " tensors, got ", args.size());
   FUSER_ASSERT(attributes.size() == attributes_of(op).size(), r.name, "() with ", attributes.size(),
                " attributes, expected ", r.attributes);
+  check_given(op, given);
   Call call{.fusion = fusion,
             .op = op,
             .args = args,
@@ -261,8 +309,10 @@ const Tensor* library(Fusion& fusion, LibraryOp op, std::span<const Tensor* cons
   const DType dtype = dtype_of(op, r.results[0], values, call.attributes);
   return rules::append(
       fusion, dtype, std::move(shape),
-      Library{
-          .op = op, .args = {args.begin(), args.end()}, .attributes = std::move(call.attributes)},
+      Library{.op = op,
+              .args = {args.begin(), args.end()},
+              .attributes = std::move(call.attributes),
+              .given = std::move(given)},
       std::move(location));
 }
 

@@ -179,6 +179,8 @@ struct Printer {
     switch (of.kind) {
       case LibraryAttribute::Kind::Int:
         return std::to_string(held);
+      case LibraryAttribute::Kind::Bool:
+        return held ? "True" : "False";
       case LibraryAttribute::Kind::Real:
         return literal(DType::Float64, {.real = real_of(held)});
       case LibraryAttribute::Kind::Type:
@@ -188,13 +190,16 @@ struct Printer {
   }
 
   // Ops of one result by their own name; the method of others gives all results at once.
-  static std::string call(const Tensor&, const Library& d) {
+  std::string call(const Tensor&, const Library& d) const {
     std::vector<std::string> args, attributes;
     for (const Tensor* a : d.args) args.push_back(text("T", a->id));
     const auto row_attributes = attributes_of(d.op);
-    for (size_t i = 0; i < row_attributes.size(); ++i)
+    for (size_t i = 0; i < row_attributes.size(); ++i) {
+      const bool given = !d.given.empty() && d.given[i];
       attributes.push_back(
-          text(", ", row_attributes[i].name, "=", attribute(row_attributes[i], d.attributes[i])));
+          text(", ", row_attributes[i].name, "=",
+               given ? scalar(d.given[i]) : attribute(row_attributes[i], d.attributes[i])));
+    }
     const bool one = row(d.op).results.size() == 1;
     return text("fd.ops.", one ? row(d.op).name : text("library(\"", row(d.op).name, "\", "),
                 one ? "(" : "[", joined(args), one ? "" : "]", joined(attributes, ""), ")");
@@ -326,6 +331,9 @@ std::vector<Expr> written_scalars(const Tensor& t) {
   if (const auto* pointwise = std::get_if<Pointwise>(&t.definition))
     for (const Operand& a : pointwise->args)
       if (a.scalar) out.push_back(a.scalar);
+  if (const auto* library = std::get_if<Library>(&t.definition))
+    for (Expr e : library->given)
+      if (e) out.push_back(e);
   return out;
 }
 

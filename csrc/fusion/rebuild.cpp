@@ -39,7 +39,8 @@ struct Rebuilder {
     return rewrite(out.exprs, e, replace, images);
   }
   std::vector<Expr> mapped(std::vector<Expr> list) {
-    for (Expr& e : list) e = mapped(e);
+    for (Expr& e : list)
+      if (e) e = mapped(e);
     return list;
   }
   const Tensor* at(const Tensor* t) const { return &out.tensors[t->id]; }
@@ -136,7 +137,7 @@ struct Rebuilder {
   void append(const Tensor& t, const Cat& d) { cat(out, at(d.args), d.dim, t.location); }
 
   void append(const Tensor& t, const Library& d) {
-    library(out, d.op, at(d.args), d.attributes, t.location);
+    library(out, d.op, at(d.args), d.attributes, mapped(d.given), t.location);
   }
 
   void append(const Tensor&, const std::monostate&) {}

@@ -317,7 +317,12 @@ struct Segmenter {
                                       ": its operands and "
                                       "results lie in memory")});
       it->second.level = at_level;
-      call = {.op = d.op, .attributes = d.attributes, .args = {}, .outputs = {}};
+      call = {.op = d.op, .attributes = d.attributes, .given = {}, .args = {}, .outputs = {}};
+      for (size_t i = 0; i < d.given.size(); ++i)
+        if (const Expr scalar = d.given[i])
+          call.given.push_back({.attribute = static_cast<int>(i),
+                                .scalar = static_cast<int>(scalar->a),
+                                .dtype = scalar->dtype});
       call.outputs.assign(row(d.op).results.size(), -1);
       for (const Tensor* operand : d.args) call.args.push_back(source_of(operand));
     }

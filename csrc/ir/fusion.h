@@ -132,6 +132,7 @@ struct Library {
   LibraryOp op{};
   std::vector<const Tensor*> args;
   std::vector<int64_t> attributes;  // as the row names them
+  std::vector<Expr> given;          // by attribute: the scalar that it is, or nullptr for a number
 };
 
 using Definition = std::variant<

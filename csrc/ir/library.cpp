@@ -35,6 +35,7 @@ std::vector<LibraryAttribute> attributes_of(LibraryOp op) {
     const std::string_view kind = word.substr(colon);
     out.push_back({.name = word.substr(0, colon),
                    .kind = kind == ":real"    ? Kind::Real
+                           : kind == ":bool"  ? Kind::Bool
                            : kind == ":dtype" ? Kind::Type
                                               : Kind::Int});
     rest.remove_prefix(std::min(end + 1, rest.size()));

@@ -17,16 +17,18 @@ struct LibraryRow {
   // which values of operand 0 are summed, 'i' int64, 'n' int32, 't' the attribute `dtype`.
   std::string_view operands;
   int required;              // operands behind so many may be left out
-  const char* attributes;    // names, with spaces between; "name:real" and "name:dtype" are no ints
+  const char* attributes;    // names, with spaces between; "name" alone is an int
   std::string_view results;  // by result, the same letters
   uint8_t accepts;           // Accepts bits of the values, or kFloat8
 };
 
 constexpr uint8_t kFloat8 = 16;  // floats of 8 bits, which kFloat leaves out
 
-// Attributes are held as int64: an integer, the bits of a float64, or the number of a dtype.
+// Attributes are held as int64: an integer, "name:bool" as 0 or 1, "name:real" as the bits of a
+// float64, "name:dtype" as the number of a dtype. Those of bools and reals may be scalars of the
+// run: they reach no size.
 struct LibraryAttribute {
-  enum class Kind : uint8_t { Int, Real, Type };
+  enum class Kind : uint8_t { Int, Bool, Real, Type };
   std::string_view name;
   Kind kind{};
 };

@@ -245,7 +245,7 @@ Results run(const Record& record, const TorchArguments& arguments) {
       run_launch(*launch, view, memory, record, stream, source);
       scratch.held.clear();  // the next launch on the stream may have it
     } else if (const auto* call = std::get_if<LibraryCall>(&step)) {
-      run_library(*call, record, arguments.tensors, arguments.device, outputs);
+      run_library(*call, record, arguments.tensors, view.scalars, arguments.device, outputs);
       for (int o : call->outputs)
         if (o >= 0) memory[o] = static_cast<char*>(outputs[o].data_ptr());
     } else {

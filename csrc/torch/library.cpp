@@ -2,13 +2,16 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_grouped_mm.h>
+#include <ATen/ops/_scaled_dot_product_efficient_attention.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_backward.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
+#include <ATen/ops/_scaled_grouped_mm.h>
 #include <ATen/ops/_scaled_mm.h>
 #include <ATen/ops/argsort.h>
 #include <ATen/ops/baddbmm.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/cummax.h>
 #include <ATen/ops/cummin.h>
@@ -17,8 +20,10 @@
 #include <ATen/ops/index_put.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/matmul.h>
+#include <ATen/ops/mul.h>
 #include <ATen/ops/scatter.h>
 #include <ATen/ops/sort.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/topk.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -36,12 +41,13 @@ std::vector<at::Tensor> both(std::tuple<at::Tensor, at::Tensor> results) {
   return {std::move(std::get<0>(results)), std::move(std::get<1>(results))};
 }
 
-// ---- attention: dropout_p, is_causal and scale (0: 1 / sqrt of the head size) are a[0..2]
+// ---- attention: dropout_p, is_causal and scale (NaN: 1 / sqrt of the head size) are a[0..2]
 
 double scale_of(const at::Tensor& query, const std::vector<int64_t>& a) {
   const double scale = real_of(a[2]);
-  return scale != 0.0 ? scale
-                      : 1.0 / std::sqrt(static_cast<double>(std::max<int64_t>(query.size(-1), 1)));
+  return !std::isnan(scale)
+             ? scale
+             : 1.0 / std::sqrt(static_cast<double>(std::max<int64_t>(query.size(-1), 1)));
 }
 
 void check_attention(const char* op, const at::Tensor& query, const at::Tensor& key,
@@ -53,8 +59,11 @@ void check_attention(const char* op, const at::Tensor& query, const at::Tensor& 
   if (query.is_cpu()) {
     FUSER_CHECK(real_of(a[0]) == 0.0, Unsupported, "sdpfa-dropout", op,
                 "(): torch has no dropout in its attention on the CPU");
-    return;
   }
+}
+
+// What torch's flash attention on GPUs asks of operands beside that.
+void check_flash(const char* op, const at::Tensor& query, const at::Tensor& key) {
   FUSER_CHECK(query.scalar_type() == at::kHalf || query.scalar_type() == at::kBFloat16, Unsupported,
               "sdpfa-dtype", op,
               "(): torch's flash attention on GPUs is for float16 and bfloat16, "
@@ -72,18 +81,48 @@ at::Tensor of_heads(const at::Tensor& t) {
   return t.stride(-1) == 1 ? t : t.contiguous();
 }
 
+// As torch's memory-efficient attention wants it: rows that begin at multiples of 8 elements, their
+// elements neighbours.
+at::Tensor of_rows(const at::Tensor& bias, at::IntArrayRef shape) {
+  const int64_t keys = shape.back();
+  at::Tensor rows = bias.size(-1) == keys
+                        ? bias
+                        : bias.expand({bias.size(0), bias.size(1), bias.size(2), keys});
+  if (const int64_t missing = -keys & 7)
+    rows = at::constant_pad_nd(rows, {0, missing}).narrow(-1, 0, keys);
+  else
+    rows = rows.contiguous();
+  return rows.expand(shape);
+}
+
+// Flash attention takes no bias; torch's memory-efficient kernels for GPUs do.
+std::vector<at::Tensor> attend_with_bias(const std::vector<at::Tensor>& t,
+                                         const std::vector<int64_t>& a) {
+  const int64_t queries = t[0].size(2);
+  const at::Tensor bias = of_rows(t[3], {t[0].size(0), t[0].size(1), queries, t[1].size(2)});
+  auto [output, logsumexp, seed, offset] = at::_scaled_dot_product_efficient_attention(
+      of_heads(t[0]), of_heads(t[1]), of_heads(t[2]), bias, /*compute_log_sumexp=*/true,
+      real_of(a[0]), a[1] != 0, scale_of(t[0], a));
+  const auto device = t[0].device();
+  seed = seed.view(at::kLong).to(device);
+  offset = offset.view(at::kLong).to(device);
+  // The rows of the sums are padded to a multiple of 32.
+  return {output.narrow(-1, 0, t[2].size(3)), logsumexp.narrow(-1, 0, queries),
+          at::stack({seed.reshape({}), offset.reshape({})}), offset.reshape({})};
+}
+
 std::vector<at::Tensor> attend(const std::vector<at::Tensor>& t, const std::vector<int64_t>& a) {
   check_attention("sdpfa_fwd", t[0], t[1], a);
   const double scale = scale_of(t[0], a);
   const auto bias = t.size() > 3 ? std::optional(t[3]) : std::nullopt;
-  const auto state = t[0].options().dtype(at::kLong);
   if (t[0].is_cpu()) {
+    const auto state = t[0].options().dtype(at::kLong);
     auto [output, logsumexp] = at::_scaled_dot_product_flash_attention_for_cpu(
         t[0], t[1], t[2], 0.0, a[1] != 0, bias, scale);
     return {output, logsumexp, at::zeros({2}, state), at::zeros({}, state)};
   }
-  FUSER_CHECK(!bias, Unsupported, "sdpfa-bias",
-              "sdpfa_fwd(): torch's flash attention on GPUs takes no bias and no mask");
+  if (bias) return attend_with_bias(t, a);
+  check_flash("sdpfa_fwd", t[0], t[1]);
   FUSER_CHECK(t[2].size(3) == t[0].size(3), Unsupported, "sdpfa-head",
               "sdpfa_fwd(): torch's flash attention on GPUs wants heads of one size, got ",
               t[0].size(3), " and ", t[2].size(3));
@@ -103,12 +142,55 @@ std::vector<at::Tensor> attend_backward(const std::vector<at::Tensor>& t,
         t[0], t[1], t[2], t[3], t[4], t[5], 0.0, a[1] != 0, std::nullopt, scale);
     return {q, k, v};
   }
+  check_flash("sdpfa_bwd", t[1], t[2]);
   auto [q, k, v] = at::_scaled_dot_product_flash_attention_backward(
       of_heads(t[0]), of_heads(t[1]), of_heads(t[2]), of_heads(t[3]), of_heads(t[4]), t[5],
       /*cum_seq_q=*/{}, /*cum_seq_k=*/{}, t[1].size(2), t[2].size(2), real_of(a[0]), a[1] != 0,
       t[6].view(at::kUInt64), t[7].view(at::kUInt64), scale);
   const int64_t head = t[1].size(3);
   return {q.narrow(-1, 0, head), k.narrow(-1, 0, head), v.narrow(-1, 0, t[3].size(3))};
+}
+
+// Products of groups in float32: what torch lacks on CPUs.
+at::Tensor products_of_groups(const at::Tensor& a, const at::Tensor& b, const at::Tensor& offsets) {
+  if (a.dim() == 3 && b.dim() == 3) return at::matmul(a, b);
+  std::vector<at::Tensor> parts;
+  int64_t start = 0;
+  for (int64_t g = 0; g < offsets.numel(); ++g) {
+    const int64_t end = offsets[g].item<int64_t>();
+    FUSER_CHECK(end >= start && end <= (b.dim() == 2 ? b.size(-1 - (a.dim() == 2)) : a.size(0)),
+                User, "grouped-mm-4", "grouped_mm(): offsets: expected ends of groups in order, got ",
+                end, " after ", start);
+    const at::Tensor x = a.dim() == 3 ? a[g] : a.slice(b.dim() == 3 ? 0 : 1, start, end);
+    const at::Tensor y = b.dim() == 3 ? b[g] : b.slice(a.dim() == 3 ? 1 : 0, start, end);
+    parts.push_back(at::matmul(x, y));
+    start = end;
+  }
+  if (a.dim() == 2 && b.dim() == 2) return at::stack(parts);
+  return at::cat(parts, b.dim() == 3 ? 0 : 1);
+}
+
+// 8-bit floats with float32 scales of rows and columns: mat1, mat2, offsets, scale1, scale2.
+at::Tensor scaled_groups(const std::vector<at::Tensor>& t, DType dtype) {
+  const at::Tensor &a = t[0], &b = t[1], &scale1 = t[3], &scale2 = t[4];
+  const bool terms = a.dim() == 2 && b.dim() == 2;  // the scales are those of each result
+  if (a.is_cpu()) {
+    const at::Tensor x = a.to(at::kFloat), y = b.to(at::kFloat);
+    const at::Tensor product =
+        terms ? at::mul(at::mul(products_of_groups(x, y, t[2]), scale1), scale2)
+              : products_of_groups(at::mul(x, scale1), at::mul(y, scale2), t[2]);
+    return product.to(to_torch(dtype));
+  }
+  FUSER_CHECK(dtype == DType::BFloat16, Unsupported, "grouped-mm-3",
+              "grouped_mm(): torch's products of groups of 8-bit floats on GPUs give bfloat16, got ",
+              row(dtype).torch, "\n  hint: dtype=DataType.BFloat16");
+  const at::Tensor rows = scale1.squeeze(-1), columns = scale2.squeeze(-2);
+  // The second matrix is read by columns.
+  return at::_scaled_grouped_mm(
+      a.contiguous(), b.transpose(-2, -1).contiguous().transpose(-2, -1),
+      terms ? rows.reshape({-1}) : rows.contiguous(),
+      terms ? columns.reshape({-1}) : columns.contiguous(), t[2], /*bias=*/std::nullopt,
+      /*scale_result=*/std::nullopt, to_torch(dtype));
 }
 
 // torch's kernels of 8-bit floats read the second matrix by columns.
@@ -133,6 +215,8 @@ std::vector<at::Tensor> call_library(LibraryOp op, const std::vector<at::Tensor>
       return {at::baddbmm(t[0], t[1], t[2])};
     case LibraryOp::grouped_mm:
       return {at::_grouped_mm(t[0], t[1], t[2])};
+    case LibraryOp::scaled_grouped_mm:
+      return {scaled_groups(t, static_cast<DType>(a[0]))};
     case LibraryOp::scaled_mm:
       return {scaled_product(t, static_cast<DType>(a[0]))};
     case LibraryOp::sdpfa_fwd:
@@ -162,8 +246,26 @@ std::vector<at::Tensor> call_library(LibraryOp op, const std::vector<at::Tensor>
   throw Fault(FaultKind::Internal, "internal", "torch is not known to have this library op");
 }
 
+namespace {
+
+// What the run gave in place of the numbers that a definition has elsewhere.
+std::vector<int64_t> with_given(const LibraryCall& call, std::span<const Number> scalars) {
+  std::vector<int64_t> out = call.attributes;
+  const std::vector<LibraryAttribute> names = attributes_of(call.op);
+  for (const LibraryCall::Given& g : call.given) {
+    const Number& number = scalars[g.scalar];
+    const bool real = kind_of(g.dtype) == Kind::Float;
+    out[g.attribute] = names[g.attribute].kind == LibraryAttribute::Kind::Real
+                           ? held(real ? number.real : static_cast<double>(number.integer))
+                           : (real ? number.real != 0.0 : number.integer != 0);
+  }
+  return out;
+}
+
+}  // namespace
+
 void run_library(const LibraryCall& call, const Record& record, std::span<const at::Tensor> inputs,
-                 int device, std::span<at::Tensor> outputs) {
+                 std::span<const Number> scalars, int device, std::span<at::Tensor> outputs) {
   // What is computed is the definition, whatever the caller's modes are.
   const at::NoGradGuard no_grad;
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
@@ -177,7 +279,8 @@ void run_library(const LibraryCall& call, const Record& record, std::span<const 
   }
   std::vector<at::Tensor> results;
   try {
-    results = call_library(call.op, args, call.attributes);
+    results = call_library(call.op, args,
+                           call.given.empty() ? call.attributes : with_given(call, scalars));
   } catch (const c10::NotImplementedError& missing) {
     throw Fault(FaultKind::Unsupported, "library-torch",
                 text(row(call.op).name, "(): the installed torch has no such function for ",

@@ -16,9 +16,9 @@ namespace fuser {
 std::vector<at::Tensor> call_library(LibraryOp op, const std::vector<at::Tensor>& args,
                                      const std::vector<int64_t>& attributes);
 
-// Runs a call of a record: takes operands from inputs and outputs, and puts its results among the
-// outputs.
+// Runs a call of a record: takes operands from inputs and outputs, numbers from the scalars of the
+// run, and puts its results among the outputs.
 void run_library(const LibraryCall& call, const Record& record, std::span<const at::Tensor> inputs,
-                 int device, std::span<at::Tensor> outputs);
+                 std::span<const Number> scalars, int device, std::span<at::Tensor> outputs);
 
 }  // namespace fuser

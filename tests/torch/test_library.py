@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -19,6 +20,13 @@ OPERANDS: dict[str, list[torch.Tensor]] = {
     "linear": [X, X, torch.ones(3)],
     "baddbmm": [torch.ones(1, 3, 3), X[None], X.T[None].contiguous()],
     "grouped_mm": [X, torch.ones(2, 4, 8), torch.tensor([1, 3], dtype=torch.int32)],
+    "scaled_grouped_mm": [
+        X.div(8).to(torch.float8_e4m3fn),
+        torch.ones(2, 4, 8).to(torch.float8_e4m3fn),
+        torch.tensor([1, 3], dtype=torch.int32),
+        torch.tensor([[0.5], [1.0], [2.0]]),
+        torch.linspace(0.5, 2.0, 16).reshape(2, 1, 8),
+    ],
     "scaled_mm": [
         torch.ones(16, 16).to(torch.float8_e4m3fn),
         torch.ones(16, 16).to(torch.float8_e4m3fn),
@@ -70,3 +78,42 @@ def test_an_index_out_of_range_is_told_by_torch() -> None:
     with pytest.raises(UserError, match=r"scatter\(\): .*out of bounds") as caught:
         fd.execute([X, INDEX + 2])
     assert caught.value.rule == "library-index"
+
+
+GROUPED = [((3, 4), (2, 4, 8)), ((2, 3, 4), (4, 8)), ((3, 4), (4, 8)), ((2, 3, 4), (2, 4, 8))]
+
+
+@pytest.mark.parametrize(("first", "second"), GROUPED, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
+def test_grouped_products_with_scales(
+    first: tuple[int, ...], second: tuple[int, ...], dtype: torch.dtype, rng: np.random.Generator
+) -> None:
+    """Groups of rows, of columns, of terms, and batches."""
+    drawn = torch.Generator().manual_seed(int(rng.integers(2**31)))
+    a, b = (torch.randn(shape, generator=drawn).to(dtype) for shape in (first, second))
+    rows, columns, last = first[-2], second[-1], first[-1]
+    lead = [2] if len(first) == len(second) == 2 else []
+    ends = {2: rows if len(second) == 3 else last, 3: columns}[len(first)]
+    offsets = torch.tensor([1, ends], dtype=torch.int32)
+    scale1 = torch.rand([*(lead or first[:-2]), rows, 1], generator=drawn) + 0.5
+    scale2 = torch.rand([*(lead or second[:-2]), 1, columns], generator=drawn) + 0.5
+    inputs = [a, b, offsets, scale1, scale2]
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.grouped_mm(*map(fd.from_pytorch, inputs), dtype=DataType.Float))
+    (got,) = fd.validate(inputs)
+    wide = [x.double() if x.is_floating_point() else x for x in inputs]
+    want = LIBRARY["scaled_grouped_mm"].compute(*wide)
+    assert got.dtype == torch.float32
+    torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-5)
+
+
+def test_grouped_mm_4() -> None:
+    inputs = [x.clone() for x in OPERANDS["scaled_grouped_mm"]]
+    inputs[2] = torch.tensor([2, 1], dtype=torch.int32)
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.grouped_mm(*map(fd.from_pytorch, inputs)))
+    with pytest.raises(
+        UserError, match="expected ends of groups in order, got 1 after 2"
+    ) as caught:
+        fd.execute(inputs)
+    assert caught.value.rule == "grouped-mm-4"
