@@ -7,9 +7,10 @@ refused as Unsupported with a hint where there is no such thing.
 from __future__ import annotations
 
 import ast
+import operator
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -268,33 +269,45 @@ def translate_fusion(fusion: Fusion) -> str:
 
 
 class Version(str):
-    """A version as text, which compares with others by its numbers: version() >= "0.2.8"."""
+    """A version as text, which compares with others by its numbers: version() >= "0.2.8", or a
+    packaging.version.Version on either side.
+    """
 
-    def __lt__(self, other: str) -> bool:
-        return _numbers(self) < _numbers(other)
+    def __lt__(self, other: Any) -> bool:
+        return _compared(self, other, operator.lt)
 
-    def __le__(self, other: str) -> bool:
-        return _numbers(self) <= _numbers(other)
+    def __le__(self, other: Any) -> bool:
+        return _compared(self, other, operator.le)
 
-    def __gt__(self, other: str) -> bool:
-        return _numbers(self) > _numbers(other)
+    def __gt__(self, other: Any) -> bool:
+        return _compared(self, other, operator.gt)
 
-    def __ge__(self, other: str) -> bool:
-        return _numbers(self) >= _numbers(other)
+    def __ge__(self, other: Any) -> bool:
+        return _compared(self, other, operator.ge)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, str) and _numbers(self) == _numbers(other)
+        return _compared(self, other, operator.eq)
 
     def __ne__(self, other: object) -> bool:
-        return not self == other
+        return _compared(self, other, operator.ne)
 
     def __hash__(self) -> int:
         return hash(_numbers(self))
 
 
+def _compared(mine: Version, other: object, compare: Callable[[Any, Any], bool]) -> bool:
+    if not isinstance(other, str) and not hasattr(other, "release"):  # as packaging's have
+        return NotImplemented
+    return compare(_numbers(mine), _numbers(str(other)))
+
+
 def _numbers(version: str) -> tuple[int, ...]:
-    release = re.match(r"[\d.]*", version)
-    return tuple(int(n) for n in release[0].split(".") if n) if release else ()
+    """Those of the release; 1.2 is 1.2.0."""
+    release = re.match(r"v?([\d.]*)", version)
+    numbers = [int(n) for n in release[1].split(".") if n] if release else []
+    while numbers and not numbers[-1]:
+        del numbers[-1]
+    return tuple(numbers)
 
 
 def version() -> Version:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import json
+import operator
 import pickle
 import tomllib
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import packaging.version
 import pytest
 import torch
 
@@ -258,6 +260,17 @@ def test_small_functions() -> None:
         assert fuser.version() == same_or_newer
         assert fuser.version() <= same_or_newer
     assert fuser.version() < "0.10.1"
+    for text, compare in (("0.0.0", operator.gt), ("0.2.36", operator.eq), ("0.10", operator.lt)):
+        assert compare(fuser.version(), packaging.version.Version(text))
+        mirrored = {operator.gt: operator.lt, operator.lt: operator.gt}.get(compare, compare)
+        assert mirrored(packaging.version.Version(text), fuser.version())
+        assert compare(fuser.version(), text)
+        assert mirrored(text, fuser.version())
+    assert fuser.version() != packaging.version.Version("0.2.35")
+    assert fuser.version() != 1
+    assert isinstance(fuser.version(), str)
+    with pytest.raises(TypeError):
+        assert fuser.version() > 1  # type: ignore[operator]
     assert len({fuser.version(), "0.2.36"}) == 2
     fuser.enable_automatic_serialization()
     fuser.disable_automatic_serialization()
