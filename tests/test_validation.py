@@ -1,11 +1,14 @@
 """fuser/validation.py: what validate() accepts and what it says otherwise."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from fuser import DataType, FusionDefinition, InternalError, UserError
+from fuser import DataType, FusionDefinition, InternalError, UserError, testing
 from fuser.validation import TOLERANCES, difference
 
 
@@ -123,3 +126,125 @@ def test_validate_2() -> None:
         with pytest.raises(UserError) as caught:
             fd.validate([ones], references)
         assert (caught.value.rule, str(caught.value)) == ("validate-2", text)
+
+
+# ---- steps in half types before the result
+
+Step = Any
+
+
+def _programs(generator: torch.Generator, count: int) -> list[tuple[FusionDefinition, list[Any]]]:
+    """Random chains of arithmetic, casts, reductions, products and choices."""
+
+    def pick(options: list[Any]) -> Any:
+        return options[int(torch.randint(len(options), (), generator=generator))]
+
+    halves = [DataType.Half, DataType.BFloat16]
+    made = []
+    for _ in range(count):
+        rows, size = pick([3, 33]), pick([16, 48])
+        fd = FusionDefinition()
+        inputs: list[Any] = [
+            torch.randn(rows, size, generator=generator).to(
+                pick([torch.float16, torch.bfloat16, torch.float32])
+            )
+            for _ in range(3)
+        ] + [torch.randn(size, size, generator=generator) / 4]
+        o = fd.ops
+        *values, weight = (fd.from_pytorch(x) for x in inputs)
+        steps: list[Callable[[Any, Any], Any]] = [
+            lambda x, y, o=o: o.add(x, y),
+            lambda x, y, o=o: o.sub(x, y),
+            lambda x, y, o=o: o.mul(x, y),
+            lambda x, y, o=o: o.truediv(x, o.add(o.abs(y), 0.5)),
+            lambda x, y, o=o: o.cast(x, pick(halves)),
+            lambda x, y, o=o: o.cast(o.mul(x, y), pick(halves)),
+            lambda x, y, o=o: o.cast(o.cast(x, DataType.Float), DataType.Double),
+            lambda x, y, o=o: o.exp(o.minimum(x, 3.0)),
+            lambda x, y, o=o: o.tanh(x),
+            lambda x, y, o=o: o.gelu(x),
+            lambda x, y, o=o: o.where(o.gt(x, y), x, o.mul(y, 0.3)),
+            lambda x, y, o=o: o.clamp(x, -0.7, 0.9),
+            lambda x, y, o=o: o.floor(o.mul(x, 4.0)),
+            lambda x, y, o=o: o.sub(x, o.mean(x, [1], True)),
+            lambda x, y, o=o: o.mul(x, o.rsqrt(o.add(o.var(x, [1], 1, True), 1e-3))),
+            lambda x, y, o=o: o.softmax(x, 1),
+            lambda x, y, o=o: o.flip(x, [1]),
+            lambda x, y, o=o, w=weight: o.linear(
+                o.cast(x, DataType.BFloat16), o.cast(w, DataType.BFloat16)
+            ),
+            lambda x, y, o=o, w=weight: o.matmul(o.cast(x, DataType.Float), w),
+            lambda x, y, o=o: o.cumsum(o.cast(x, DataType.Float), 1),
+        ]
+        for _ in range(pick([3, 6, 9])):
+            values.append(pick(steps)(pick(values), pick(values)))
+        for value in values[-2:]:
+            fd.add_output(o.cast(value, DataType.Float) if pick([True, False]) else value)
+        fd.add_output(o.sum(o.cast(values[-1], DataType.Float), [0]))
+        made.append((fd, inputs))
+    return made
+
+
+def test_right_programs_are_valid(rng: np.random.Generator) -> None:
+    """60 random programs with steps in half types: no false alarm; and one wrong element in ten
+    results of each is found, where it is farther off than a wrong rounding of a half type."""
+    drawn = torch.Generator().manual_seed(int(rng.integers(2**31)))
+    programs = _programs(drawn, 60)
+    testing.compile_batch(programs)
+    found = tried = 0
+    for fd, inputs in programs:
+        results = fd.validate(inputs)
+        for place, right in enumerate(results):
+            if not right.is_floating_point() or not bool(right.isfinite().all()):
+                continue
+            wrong = [r.clone() for r in results]
+            flat = wrong[place].view(-1)
+            at = int(torch.randint(flat.numel(), (), generator=drawn))
+            flat[at] = flat[at] + right.abs().max() + 1
+            fd._run = lambda inputs, *_, wrong=wrong: wrong
+            tried += 1
+            try:
+                fd.validate(inputs)
+            except InternalError as error:
+                found += f"output {place} of" in str(error)
+    assert tried > 100
+    assert found >= 0.95 * tried, (found, tried)
+
+
+def test_a_tie_of_a_half_step_is_allowed_and_nothing_else() -> None:
+    """1 + 2^-11 lies between two float16: either may come out, and be doubled in float32."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1])
+        fd.add_output(fd.ops.cast(fd.ops.cast(x * x, DataType.Half), DataType.Float) * 2.0)
+    exact = torch.tensor([1 + 2.0**-12, 1.25, 1.0])
+    step = 2.0**-9  # of the result
+    for off, right in (
+        ([step, 0, 0], True),
+        ([0, 0, 0], True),
+        ([2 * step, 0, 0], False),
+        ([0, step, 0], False),
+        ([0, 0, -step], False),
+    ):
+        got = (exact.double() ** 2).float().half().float() * 2 + torch.tensor(off)
+        fd._run = lambda inputs, *_, got=got: [got]
+        if right:
+            fd.validate([exact])
+        else:
+            with pytest.raises(InternalError, match="output 0 of 1 differs"):
+                fd.validate([exact])
+
+
+def test_two_linears_of_bfloat16_are_valid(rng: np.random.Generator) -> None:
+    drawn = torch.Generator().manual_seed(int(rng.integers(2**31)))
+    p, w, q = (torch.randn(n, 256, generator=drawn).bfloat16() for n in (128, 256, 128))
+    with FusionDefinition() as fd:
+        a, b, c = map(fd.from_pytorch, (p, w, q))
+        hidden = fd.ops.cast(fd.ops.add(fd.ops.linear(a, b), c), DataType.BFloat16)
+        fd.add_output(fd.ops.add(fd.ops.linear(hidden, b), hidden))
+    (right,) = fd.validate([p, w, q])
+    for off in (1.0, -1.0):
+        wrong = right.clone()
+        wrong[5, 7] += off * float(right.abs().mean())
+        fd._run = lambda inputs, *_, wrong=wrong: [wrong]
+        with pytest.raises(InternalError, match="1 of 32768 elements, the first at"):
+            fd.validate([p, w, q])
