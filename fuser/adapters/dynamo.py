@@ -142,9 +142,9 @@ def _regions(
     keep_old_values(graph, places)
     parts = partition(graph, options.min_nodes, final_writes(graph))
     write_slices_apart(graph, parts.regions)
-    write_without_gaps(parts.regions)
     results = _results(graph)
     kept = {results[i] for i in places} - {results[i] for i in range(places.start)}
+    write_without_gaps(graph, parts.regions, kept)
     makers = {n for nodes in parts.regions for n in nodes}
     lay_out_for_readers(graph, makers, kept)
     parts.regions += [[copy] for copy in pad_products(graph, makers, kept)]

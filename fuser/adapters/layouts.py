@@ -7,7 +7,7 @@ as another.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from torch import fx
 from torch._prims_common import suggest_memory_format
 
 from fuser.adapters.nodes import computed, is_view, reads_of, tensor_of
-from fuser.adapters.views import has_numbers
+from fuser.adapters.views import RESHAPES, has_gaps, has_numbers, laid_out
 
 # The places of the images, and of the weight, among the arguments.
 CONVOLUTIONS: dict[object, tuple[tuple[int, ...], int]] = {
@@ -59,7 +59,7 @@ def write_slices_apart(graph: fx.Graph, regions: Sequence[list[fx.Node]]) -> Non
     """Where only slices of what a region makes are read outside of it, the region writes these and
     not the whole, which would stay in memory as long as one of them.
     """
-    makers = {n for nodes in regions for n in nodes}
+    makers = {n: nodes for nodes in regions for n in nodes}
     for nodes in regions:
         inside = set(nodes)
         for node in list(nodes):
@@ -68,7 +68,7 @@ def write_slices_apart(graph: fx.Graph, regions: Sequence[list[fx.Node]]) -> Non
                 elements = sum(tensor_of(user).numel() for user in outside)
                 if elements < tensor_of(node).numel():
                     for view in outside:
-                        _write_apart(graph, view, node, nodes, makers)
+                        _write_apart(graph, view, node, makers)
 
 
 def _is_slice(view: fx.Node, node: fx.Node) -> bool:
@@ -77,7 +77,7 @@ def _is_slice(view: fx.Node, node: fx.Node) -> bool:
 
 
 def _write_apart(
-    graph: fx.Graph, view: fx.Node, node: fx.Node, nodes: list[fx.Node], makers: Collection[fx.Node]
+    graph: fx.Graph, view: fx.Node, node: fx.Node, makers: Mapping[fx.Node, list[fx.Node]]
 ) -> None:
     dense = tensor_of(view).clone()
     views = followed(view, dense, makers, (), ())
@@ -90,24 +90,63 @@ def _write_apart(
     copy.meta["val"] = dense
     view.replace_all_uses_with(copy)
     graph.erase_node(view)
+    if view in makers:  # of another region
+        makers[view].remove(view)
+    nodes = makers[node]
     place = nodes.index(node) + 1
     nodes[place:place] = [part, copy]
     lay_out({n: value for n, value in views.items() if n is not view})
 
 
-def write_without_gaps(regions: Sequence[Sequence[fx.Node]]) -> None:
+def write_without_gaps(
+    graph: fx.Graph, regions: Sequence[Sequence[fx.Node]], kept: Collection[fx.Node]
+) -> None:
     """To torch, what is copied into a part of a tensor lies as that part, with gaps, also where it
-    is a tensor of its own, which is then put in its place. Who only does that takes it dense.
+    is a tensor of its own. A region writes it dense. Regions, and views that regions read, take it
+    so; who counts on the strides that were traced gets a copy with these.
+
+    kept  results of the graph that only its own backward graph reads
     """
     makers = {n for nodes in regions for n in nodes}
-    for node in makers:
+    for node in [n for nodes in regions for n in nodes]:
         value = tensor_of(node)
-        if node.target is not torch.ops.aten.copy.default or value is None:
+        if value is None or is_view(node) or not has_gaps(value):
             continue
-        plain = (user in makers and not is_view(user) for user in node.users)
-        puts = (user.target in _PUTTING and user.args[1] is node for user in node.users)
-        if all(a or b for a, b in zip(plain, puts, strict=True)):
-            node.meta["val"] = value.new_empty(value.shape)
+        reads = list(reads_of(node))
+        puts = all(user.args[1] is n for n, user in reads if user.target in _PUTTING)
+        # Sizes of a reshape that are symbols would be compared.
+        views = None
+        if has_numbers(node) or not any(user.target in RESHAPES for _, user in reads):
+            dense = value.new_empty(value.shape)
+            views = followed(node, dense, makers, kept, _PUTTING if puts else ())
+        if views is not None:
+            lay_out(views)
+        elif has_numbers(node):
+            _copy_for_others(graph, node, reads, makers)
+
+
+def _copy_for_others(
+    graph: fx.Graph,
+    node: fx.Node,
+    reads: Sequence[tuple[fx.Node, fx.Node]],
+    makers: Collection[fx.Node],
+) -> None:
+    """The region writes `node` dense; what no region computes reads a copy that lies as traced, and
+    views of that.
+    """
+    value = tensor_of(node)
+    with graph.inserting_after(node):
+        copy = graph.call_function(laid_out, (node, tuple(value.stride())))
+    copy.meta["val"], node.meta["val"] = value, value.new_empty(value.shape)
+    instead = {node: copy}
+    for source, user in reads:
+        if source not in instead:
+            continue
+        if user not in makers:
+            user.replace_input_with(source, instead[source])
+        elif is_view(user):
+            with graph.inserting_after(user):
+                instead[user] = graph.node_copy(user, lambda n: instead.get(n, n))
 
 
 # Ops that put their second argument into a copy of the first.

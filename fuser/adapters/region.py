@@ -7,7 +7,6 @@ from collections import ChainMap
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial, reduce
-from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +42,8 @@ from fuser.adapters.padding import MEMORY
 from fuser.adapters.partition import is_made_anywhere
 from fuser.adapters.products import with_zeros_behind, zeros_behind
 from fuser.adapters.report import is_keeping_runs, note_fallback, note_run
+from fuser.adapters.views import stride_order
 from fuser.arguments import as_dtype
-from fuser.layout import compute_tensor_descriptor
 from fuser.naming import recorded_as
 from fuser.repro import keep_repro
 
@@ -255,27 +254,6 @@ def _combines(expr: Any) -> bool:
 def _terms(expr: Any) -> list[Any]:
     """The operands of a sum or product that are no numbers."""
     return [e for e in expr.args if not e.is_Integer] if _combines(expr) else []
-
-
-def stride_order(value: torch.Tensor) -> list[int]:
-    """The order of the dims of a dense tensor in memory, 0 the innermost; found from the hints of
-    symbolic sizes, so that nothing is guarded. Raises Unsupported where memory has gaps or
-    overlaps. Dims of size 1 have their strides too where some order gives these.
-    """
-    sizes, strides = ([hint(n) for n in numbers] for numbers in (value.shape, value.stride()))
-    innermost_first = sorted(range(len(sizes)), key=lambda d: (strides[d], sizes[d] != 1))
-    products = accumulate((sizes[d] for d in innermost_first), operator.mul, initial=1)
-    if all(strides[d] == n for d, n in zip(innermost_first, products, strict=False)):
-        return [innermost_first.index(d) for d in range(len(sizes))]
-    contiguity, order = compute_tensor_descriptor(sizes, strides)
-    spread = any(n > 1 and s == 0 for n, s in zip(sizes, strides, strict=True))
-    if spread or any(c is False for c in contiguity):
-        raise Unsupported(f"a result with strides {strides} for sizes {sizes}")
-    # Row-major where only dims of size 1, whose strides mean nothing, say otherwise.
-    real = [d for d in range(len(sizes)) if sizes[d] != 1]
-    if all(strides[a] >= strides[b] for a, b in pairwise(real)):
-        return list(range(len(sizes) - 1, -1, -1))
-    return order
 
 
 def _described(node: fx.Node) -> Any:

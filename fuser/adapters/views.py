@@ -4,14 +4,18 @@ each costs the host as much as a launch.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Collection, Sequence
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
 from torch import fx
 
+from fuser import Unsupported
 from fuser.adapters import aten
-from fuser.adapters.nodes import is_view, tensor_of, writes
+from fuser.adapters.nodes import hint, is_view, tensor_of, writes
+from fuser.layout import compute_tensor_descriptor
 
 # A view by sizes, strides and a distance from the tensor's beginning, past torch's dispatcher.
 reinterpreted: Any = torch._C._dynamo.guards._reinterpret_tensor  # type: ignore[attr-defined]
@@ -167,6 +171,36 @@ def _shares_memory(a: fx.Node, b: fx.Node) -> bool:
     if x is None or y is None or x.dtype != y.dtype:
         return False
     return not memory_of(a).keys().isdisjoint(memory_of(b))
+
+
+def stride_order(value: torch.Tensor) -> list[int]:
+    """The order of the dims of a dense tensor in memory, 0 the innermost; found from the hints of
+    symbolic sizes, so that nothing is guarded. Raises Unsupported where memory has gaps or
+    overlaps. Dims of size 1 have their strides too where some order gives these.
+    """
+    sizes, strides = ([hint(n) for n in numbers] for numbers in (value.shape, value.stride()))
+    innermost_first = sorted(range(len(sizes)), key=lambda d: (strides[d], sizes[d] != 1))
+    products = accumulate((sizes[d] for d in innermost_first), operator.mul, initial=1)
+    if all(strides[d] == n for d, n in zip(innermost_first, products, strict=False)):
+        return [innermost_first.index(d) for d in range(len(sizes))]
+    contiguity, order = compute_tensor_descriptor(sizes, strides)
+    spread = any(n > 1 and s == 0 for n, s in zip(sizes, strides, strict=True))
+    if spread or any(c is False for c in contiguity):
+        raise Unsupported(f"a result with strides {strides} for sizes {sizes}")
+    # Row-major where only dims of size 1, whose strides mean nothing, say otherwise.
+    real = [d for d in range(len(sizes)) if sizes[d] != 1]
+    if all(strides[a] >= strides[b] for a, b in pairwise(real)):
+        return list(range(len(sizes) - 1, -1, -1))
+    return order
+
+
+def has_gaps(value: torch.Tensor) -> bool:
+    """Lies a tensor in memory as no result of a definition does?"""
+    try:
+        stride_order(value)
+    except Unsupported:
+        return True
+    return False
 
 
 def laid_out(given: torch.Tensor, strides: Sequence[int]) -> torch.Tensor:

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
 
 from fuser.adapters import report
-from fuser.adapters.layouts import followed, lay_out_for_readers, write_slices_apart
+from fuser.adapters.dynamo import backend
+from fuser.adapters.layouts import (
+    followed,
+    lay_out_for_readers,
+    write_slices_apart,
+    write_without_gaps,
+)
 from fuser.adapters.partition import partition
 from fuser.adapters.program import program
+from fuser.adapters.views import has_gaps
 from tests.adapters.graphs import Written, traced
 
 LAST = torch.channels_last
@@ -115,6 +124,142 @@ def test_what_is_put_between_others_is_written_without_gaps(dynamic: bool) -> No
         torch.testing.assert_close(got, want)
         assert got.stride() == want.stride()
     assert not [f for graph in seen.graphs for f in graph.fallbacks]
+
+
+def columns(x: torch.Tensor) -> torch.Tensor:
+    out = torch.zeros_like(x)
+    for t in range(x.shape[1]):
+        out[:, t] = x[:, t].sin() * 2
+    return out
+
+
+def states(x: torch.Tensor) -> torch.Tensor:
+    out, h = torch.zeros_like(x), x[:, 0] * 0
+    for t in range(x.shape[1]):
+        h = (h * 0.5 + x[:, t]).tanh()
+        out[:, t] = h
+    return out * 2
+
+
+def recurrent(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    out = x * 1
+    for t in range(1, x.shape[1]):
+        out[:, t] = out[:, t - 1] * 0.3 + x[:, t].sin()
+    return out, out.sum(1)
+
+
+def steps(x: torch.Tensor) -> torch.Tensor:
+    out = x.new_zeros(x.shape[0], x.shape[1], x.shape[2] * 2)
+    for t in range(x.shape[1]):
+        out[:, t, ::2] = x[:, t].exp() * 0.1
+        out[:, t, 1::2] = x[:, t].cos() + out[:, t, ::2]
+    return out
+
+
+def transposed(x: torch.Tensor) -> torch.Tensor:
+    out = torch.zeros_like(x).transpose(0, 1)
+    for t in range(x.shape[1]):
+        out[t] = x[:, t] * t
+        out[t, 1:] += x[:-1, t].sin()
+    return out
+
+
+def products(x: torch.Tensor) -> torch.Tensor:
+    out, w = torch.zeros_like(x), x[0].t() @ x[0] * 0.1
+    for t in range(x.shape[1]):
+        out[:, t] = (x[:, t] @ w).relu() + x[:, t]
+    return out
+
+
+def grown(x: torch.Tensor) -> torch.Tensor:
+    out = torch.zeros_like(x)
+    for t in range(x.shape[1]):
+        out[:, : t + 1] += x[:, t : t + 1] * 0.1
+        out[:, t].mul_(2)
+    return out.flip(1)
+
+
+def normalized(x: torch.Tensor) -> torch.Tensor:
+    out = torch.zeros_like(x)
+    for t in range(x.shape[1]):
+        out[:, t] = x[:, t].softmax(-1)
+        out[:, t, 0] = x[:, t].mean(-1)
+    return out
+
+
+def copied(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Parts that torch reads, and that the caller gets, as they lie."""
+    y = x * 2
+    part = y[:, 1::2]
+    part.add_(1)
+    for t in range(part.shape[1]):
+        part[:, t] = part[:, t] * 3
+    return y, part, part[:, 1] @ part[:, 0].t()
+
+
+LOOPS = [columns, states, recurrent, steps, transposed, products, grown, normalized, copied]
+
+
+def trained(function: Any, x: torch.Tensor) -> list[torch.Tensor]:
+    """The results, and the gradient."""
+    x = x.clone().requires_grad_()
+    results = function(x)
+    results = list(results) if isinstance(results, tuple) else [results]
+    sum(t.square().sum() for t in results).backward()
+    return [*results, x.grad]
+
+
+def agree(function: Any, x: torch.Tensor, dynamic: bool = False) -> None:
+    """No region falls back, and results are eager's, and lie as they do."""
+    torch._dynamo.reset()
+    with report.recording() as seen:
+        found = trained(torch.compile(function, backend=backend, dynamic=dynamic), x)
+    assert [graph.name for graph in seen.graphs] == ["forward", "backward"]
+    assert not [why for graph in seen.graphs for _, why in graph.fallbacks]
+    for got, want in zip(found, trained(function, x), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+        assert got.stride() == want.stride()
+
+
+@pytest.mark.parametrize(
+    ("largest", "dynamic", "functions"), [(5, False, LOOPS), (6, True, [columns, copied])]
+)
+def test_regions_are_cut_anywhere(
+    largest: int, dynamic: bool, functions: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loops that write parts of a tensor, cut behind every few ops: 11 programs. Regions are
+    written as definitions, and torch computes them.
+    """
+    monkeypatch.setattr("fuser.adapters.partition.LARGEST", largest)
+    monkeypatch.setattr("fuser.adapters.program.runner", lambda fd, instead, strict: instead)
+    monkeypatch.setattr("fuser.adapters.dynamo.build_together", lambda definitions: None)
+    for function in functions:
+        agree(function, torch.randn(5, 4, 6), dynamic)
+
+
+def test_a_loop_longer_than_a_region() -> None:
+    agree(columns, torch.randn(4, 45, 8))
+
+
+def test_others_read_a_copy_as_it_was_traced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The region writes a part dense; what the caller gets of it, and what torch reads as a view
+    of it, lies as the part does in eager.
+    """
+
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x.new_zeros(4, 12)[:, :6]
+        z = torch.ops.aten.copy(y, x.sin() * 2)
+        return z, z.t().mm(x), z.view(4, 2, 3).sum(2).cos(), torch.as_strided(z, (4, 3), (12, 2))
+
+    module = traced(f, torch.ones(4, 6))
+    parts = partition(module.graph)
+    write_without_gaps(module.graph, parts.regions, ())
+    call, definitions = program(module, parts, strict=True)
+    assert all(not has_gaps(n.meta["val"]) for d in definitions for n in d.outputs)
+    x = torch.randn(4, 6)
+    for got, want in zip(call([x]), f(x), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+        assert got.stride() == want.stride()
 
 
 def test_views_of_views_are_followed() -> None:

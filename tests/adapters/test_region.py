@@ -9,10 +9,9 @@ import pytest
 import sympy
 import torch
 
-from fuser import Unsupported
 from fuser.adapters import report
 from fuser.adapters.partition import partition
-from fuser.adapters.region import Definition, _evaluated, runner, stride_order
+from fuser.adapters.region import Definition, _evaluated, runner
 from tests.adapters.graphs import traced
 
 
@@ -83,31 +82,6 @@ def test_sizes_of_sizes() -> None:
     assert _evaluated(deep + b, table) is None
     assert _evaluated(sympy.Mod(a, 5), table) is None
     assert b not in table
-
-
-@pytest.mark.parametrize(
-    ("sizes", "strides", "order"),
-    [
-        ((2, 3), (3, 1), [1, 0]),
-        ((2, 3), (1, 2), [0, 1]),
-        ((2, 1, 3), (3, 77, 1), [2, 1, 0]),
-        ((1, 3, 2), (6, 1, 3), [2, 0, 1]),
-        ((1, 4, 3), (4, 1, 4), [1, 0, 2]),
-        ((1, 3), (1, 1), [0, 1]),
-        ((2, 1, 4, 6), (24, 1, 6, 1), [3, 0, 2, 1]),
-        ((1, 5, 1, 3), (99, 3, 3, 1), [3, 2, 1, 0]),
-        ((), (), []),
-    ],
-)
-def test_stride_order(sizes: tuple, strides: tuple, order: list[int]) -> None:
-    assert stride_order(torch.empty_strided(sizes, strides)) == order
-
-
-def test_gaps_are_unsupported() -> None:
-    with pytest.raises(Unsupported):
-        stride_order(torch.empty_strided((2, 3), (4, 1)))
-    with pytest.raises(Unsupported):
-        stride_order(torch.empty(3).expand(2, 3))
 
 
 def test_a_region_without_operands_runs_where_it_was_traced() -> None:

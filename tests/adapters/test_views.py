@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fuser.adapters.views import bases_of_views, drop_views, laid_out, owner_of, reinterpreted
+from fuser import Unsupported
+from fuser.adapters.views import (
+    bases_of_views,
+    drop_views,
+    laid_out,
+    owner_of,
+    reinterpreted,
+    stride_order,
+)
 from tests.adapters.graphs import names, traced
 
 
@@ -137,3 +145,28 @@ def test_whose_memory_a_tensor_lies_in() -> None:
     graph = traced(f, torch.ones(4, 4)).graph
     results = next(n for n in graph.nodes if n.op == "output").args[0]
     assert [owner_of(n).name for n in results] == ["mm", "mm", "mm", "clone"]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "strides", "order"),
+    [
+        ((2, 3), (3, 1), [1, 0]),
+        ((2, 3), (1, 2), [0, 1]),
+        ((2, 1, 3), (3, 77, 1), [2, 1, 0]),
+        ((1, 3, 2), (6, 1, 3), [2, 0, 1]),
+        ((1, 4, 3), (4, 1, 4), [1, 0, 2]),
+        ((1, 3), (1, 1), [0, 1]),
+        ((2, 1, 4, 6), (24, 1, 6, 1), [3, 0, 2, 1]),
+        ((1, 5, 1, 3), (99, 3, 3, 1), [3, 2, 1, 0]),
+        ((), (), []),
+    ],
+)
+def test_stride_order(sizes: tuple, strides: tuple, order: list[int]) -> None:
+    assert stride_order(torch.empty_strided(sizes, strides)) == order
+
+
+def test_gaps_are_unsupported() -> None:
+    with pytest.raises(Unsupported):
+        stride_order(torch.empty_strided((2, 3), (4, 1)))
+    with pytest.raises(Unsupported):
+        stride_order(torch.empty(3).expand(2, 3))
