@@ -2,16 +2,18 @@
 
 A node joins the regions that it reads from, so a region is one connected piece of work; two regions
 that read the same tensor become one. No region may wait for itself: a path may not leave a region
-and come back. Everything is decided in one walk in the graph's order, with one bit set for each
-region that says for which regions it waits.
+and come back, neither through values nor through the order of effects (fuser.adapters.effects). An
+op that other processes may wait for is not held back. Everything is decided in one walk in the
+graph's order, with one bit set for each region that says for which regions it waits.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from math import prod
+from math import inf
 from typing import Any
 
 import torch
@@ -19,12 +21,11 @@ from torch import fx
 from torch.utils.flop_counter import flop_registry
 
 from fuser.adapters import aten
-from fuser.adapters.components import components
+from fuser.adapters.borders import without_borders
+from fuser.adapters.effects import Effects, reaches_outside
 from fuser.adapters.nodes import (
     device_of,
-    hint,
     is_number,
-    is_view,
     is_write,
     kind_of,
     reads_of,
@@ -41,8 +42,6 @@ LARGEST_UPDATE = 4096
 SMALL = 1 << 22
 # Elements that may lie in memory for longer than they are needed: a bias, not a matrix.
 _TINY = 1 << 14
-# Parts of one tensor that one kernel walks: of more, each thread would take narrower vectors.
-_MOST_PARTS = 8
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,9 @@ class Region:
     epoch: int
     nodes: list[fx.Node] = field(default_factory=list)
     waits: int = 0  # bits of the regions that must run before, by any path
-    after: list[fx.Node] = field(default_factory=list)  # they read what it overwrites
+    # Not read: they read what it overwrites, or have their effects before it.
+    after: list[fx.Node] = field(default_factory=list)
+    latest: int = 0  # the place in the graph of the last op of torch that must run before
 
 
 @dataclass
@@ -152,8 +153,11 @@ def _of_complex(node: fx.Node, kind: str, values: Iterable[Any]) -> str | None:
 class _Walk:
     """State of the walk over one graph."""
 
-    def __init__(self, final: Mapping[fx.Node, Write]) -> None:
+    def __init__(self, graph: fx.Graph, final: Mapping[fx.Node, Write]) -> None:
         self.final = final
+        self.order = {node: i for i, node in enumerate(graph.nodes)}
+        self.effects = Effects(graph.nodes)
+        self.outward: list[fx.Node] = []  # ops that other processes may wait for
         self.epoch = 0  # grows with every op that writes into a tensor: no region spans it
         self.owners: list[Region] = []  # by the number of a bit
         self.regions: dict[Region, None] = {}
@@ -208,6 +212,27 @@ class _Walk:
                 return True
         return False
 
+    # ---- what other processes wait for
+
+    def due(self, region: Region) -> float:
+        """The place in the graph of the first op with an effect outside that waits for `region`:
+        such an op starts no later than in the graph, where it may run beside what follows. Each
+        waits for all that the one before it waits for.
+        """
+        if not region.bits & self.awaited:
+            return inf
+        first = bisect_left(
+            self.outward, True, key=lambda node: bool(self.behind(node) & region.bits)
+        )
+        return self.order[self.outward[first]] if first < len(self.outward) else inf
+
+    def latest(self, node: fx.Node) -> int:
+        """The place of the last op of torch that must run before this node's value is there."""
+        home = self.home.get(node)
+        if home is not None:
+            return home.latest
+        return 0 if kind_of(node) == "create" else self.order[node]
+
     # ---- joining
 
     def visit(self, node: fx.Node) -> None:
@@ -223,7 +248,9 @@ class _Walk:
             if node.op == "call_function" and not is_number(node) and kind_of(node) != "part":
                 self.left[node] = reason
                 self.epoch += writes(node)
-            self.outside(node, inputs)
+            self.outside(node, self.effects.sources(node))
+            if reaches_outside(node):
+                self.outward.append(node)
             return
         if kind_of(node) == "create":
             # Made again in every region that reads it; torch makes it for others.
@@ -281,28 +308,34 @@ class _Walk:
 
     def add(self, region: Region, node: fx.Node) -> None:
         region.nodes.append(node)
+        region.after += self.effects.previous.get(node, ())
         self.home[node] = region
-        self.grow(
-            region, self.before(n for n in node.all_input_nodes if self.home.get(n) is not region)
-        )
+        others = [n for n in self.effects.sources(node) if self.home.get(n) is not region]
+        region.latest = max([region.latest, *map(self.latest, others)])
+        self.grow(region, self.before(others))
 
     def fits(self, region: Region, node: fx.Node) -> bool:
         if len(region.nodes) >= LARGEST or region.epoch != self.epoch:
             return False
         if device_of(region.nodes[0]) != device_of(node):
             return False
-        return not self.returns_to(region, node.all_input_nodes, {region})
+        sources = self.effects.sources(node)
+        if self.outward and max(map(self.latest, sources), default=0) > self.due(region):
+            return False
+        return not self.returns_to(region, sources, {region})
 
     def blocked(self, a: Region, b: Region, node: fx.Node) -> bool:
         """Would the two, as one, wait for another input of `node`, which waits for them?"""
         both = {a, b}
-        inputs = node.all_input_nodes
-        return self.returns_to(a, inputs, both) or self.returns_to(b, inputs, both)
+        sources = self.effects.sources(node)
+        return self.returns_to(a, sources, both) or self.returns_to(b, sources, both)
 
     def mergeable(self, a: Region, b: Region, largest: int = LARGEST) -> bool:
         if len(a.nodes) + len(b.nodes) > largest or a.epoch != b.epoch:
             return False
         if device_of(a.nodes[0]) != device_of(b.nodes[0]):
+            return False
+        if self.outward and (a.latest > self.due(b) or b.latest > self.due(a)):
             return False
         both = {a, b}
         # A path from one to the other through a third is an input of the latter.
@@ -316,6 +349,7 @@ class _Walk:
             self.home[node] = a
         a.nodes += b.nodes
         a.after += b.after
+        a.latest = max(a.latest, b.latest)
         del self.regions[b]
         bits = b.bits
         while bits:
@@ -398,8 +432,8 @@ def partition(
     are not part of it, since torch makes them without touching data, but for those that read one
     memory twice. Nothing is compared whose size is symbolic, so no guard is added.
     """
-    order = {node: i for i, node in enumerate(graph.nodes)}
-    walk = _Walk(final or {})
+    walk = _Walk(graph, final or {})
+    order = walk.order
     for node in graph.nodes:
         if node not in walk.final:
             walk.visit(node)
@@ -410,7 +444,7 @@ def partition(
     kept: list[list[fx.Node]] = []
     alone: list[fx.Node] = []
     for region in walk.regions:
-        nodes = _without_borders(sorted(region.nodes, key=order.__getitem__))
+        nodes = without_borders(sorted(region.nodes, key=order.__getitem__))
         if _pays(nodes, smallest):
             kept.append(nodes)
         else:
@@ -457,83 +491,6 @@ def _is_small(node: fx.Node) -> bool:
 def _stays(node: fx.Node) -> bool:
     """Is it, or a view of it, a result of the graph?"""
     return any(user.op == "output" for _, user in reads_of(node))
-
-
-def _without_borders(nodes: list[fx.Node]) -> list[fx.Node]:
-    """Without views that read from outside only, or that only the outside reads. What is made from
-    nothing is inside wherever it is read; so are views of what the region overwrites, for as an
-    argument of their own they would be other memory that happens to overlap.
-    """
-    inside = set(nodes)
-    known = inside | {n.args[0] for n in nodes if is_write(n)}
-    for node in nodes:
-        sources = tensor_inputs(node)
-        if is_view(node) and not any(n in known or kind_of(n) == "create" for n in sources):
-            inside.discard(node)
-            known.discard(node)
-    inside |= _of_one_memory(nodes, inside)
-    for node in reversed(nodes):
-        if node in inside and is_view(node) and not any(user in inside for user in node.users):
-            inside.discard(node)
-    return [n for n in nodes if n in inside]
-
-
-def _of_one_memory(nodes: list[fx.Node], inside: set[fx.Node]) -> set[fx.Node]:
-    """Views at the beginning that give the others (`inside`) elements of a tensor more than once,
-    as the halves of what is read as a whole too; or that give parts of it to nodes with nothing
-    else in common, as the thirds of queries, keys and values; or that take every other element.
-    Inside, they are one operand at several places: its bytes count once, and one kernel walks it.
-    As operands of their own they would count as so many tensors, with a kernel each, and elements
-    with gaps between would be read one by one.
-    """
-    border = {n: n.all_input_nodes[0] for n in nodes if n not in inside}
-    read = {n: None for node in nodes if node in inside for n in tensor_inputs(node)}
-    of: dict[fx.Node, list[fx.Node]] = {}  # what is read of a tensor, by what it is a view of
-    for node in read:
-        if node in inside:
-            continue
-        whole = node
-        while whole in border:
-            whole = border[whole]
-        of.setdefault(whole, []).append(node)
-    several = {
-        whole: parts
-        for whole, parts in of.items()
-        if len(parts) > 1 or any(_takes_steps(n) for n in parts)
-    }
-    groups = components((n, s) for n in inside for s in tensor_inputs(n)) if several else {}
-    found: set[fx.Node] = set()
-    for whole, parts in several.items():
-        readers = {groups[user] for node in parts for user in node.users if user in inside}
-        apart = len(readers) > 1 and len(parts) <= _MOST_PARTS
-        steps = any(_takes_steps(node) for node in parts)
-        if not apart and not steps and not _read_again(whole, parts):
-            continue
-        views: set[fx.Node] = set()
-        for node in parts:
-            while node in border and node not in views:
-                views.add(node)
-                node = border[node]
-        # What others read of them is torch's to make.
-        if all(user in inside or user in views for n in views for user in n.users):
-            found |= views
-    return found
-
-
-def _takes_steps(node: fx.Node) -> bool:
-    """Is it every other element, or fewer, of a tensor?"""
-    return node.target is torch.ops.aten.slice.Tensor and node.args[4:] not in ((), (1,))
-
-
-def _read_again(whole: fx.Node, parts: Sequence[fx.Node]) -> bool:
-    """Do these views have more elements than what they are views of? Sizes with symbols are as they
-    were traced.
-    """
-    values = [tensor_of(n) for n in (whole, *parts)]
-    if any(v is None for v in values):
-        return False
-    elements, *read = (prod(map(hint, v.shape)) for v in values)
-    return sum(read) > elements
 
 
 def _pays(nodes: list[fx.Node], smallest: int) -> bool:

@@ -25,6 +25,7 @@ from torch import fx
 
 from fuser import InternalError, Unsupported, UserError, _core
 from fuser.adapters.donation import DONOR
+from fuser.adapters.effects import effects_before
 from fuser.adapters.mutation import readers_before
 from fuser.adapters.nodes import is_number, is_view, tensor_of, writes
 from fuser.adapters.padding import MEMORY, write_by_copies
@@ -175,7 +176,10 @@ def program(
             writer.names[node] = writer.constant(_attribute(module, str(node.target)))
     result = next(n for n in module.graph.nodes if n.op == "output").args[0]
     together = [*(d.nodes for d in definitions), *([node] for node in needed)]
-    ordered = _ordered(steps, order, readers_before(module.graph, parts.final, together))
+    before = readers_before(module.graph, parts.final, together)
+    for first, others in zip(before, effects_before(module.graph, together), strict=True):
+        first |= others
+    ordered = _ordered(steps, order, before)
     call: Any = _compiled(writer, placeholders, ordered, result)
     if len(steps) == 1 and definitions:
         call.whole = _whole(definitions[0], placeholders, result)
@@ -270,7 +274,8 @@ def _ordered(
     steps: list[_Step], order: dict[fx.Node, int], after: Sequence[set[int]] | None = None
 ) -> list[_Step]:
     """Steps so that each stands behind what it reads, and behind those that `after` says, otherwise
-    in the graph's order. What writes into a tensor stands behind all that came before it.
+    in the graph's order. What writes into a tensor stands behind all that came before it. Made from
+    the end: what an early step waits for comes right before it, not at the place of its last node.
     """
     maker = {node: i for i, step in enumerate(steps) for node in step.gives}
     waiting: list[set[int]] = []
@@ -281,23 +286,23 @@ def _ordered(
         if any(writes(n) for n in step.gives):
             before |= {i for i, other in enumerate(steps) if other.position < step.position}
         waiting.append(before)
-    followers: list[list[int]] = [[] for _ in steps]
-    for i, before in enumerate(waiting):
+    followers = [0] * len(steps)
+    for before in waiting:
         for j in before:
-            followers[j].append(i)
-    ready = [(step.position, i) for i, step in enumerate(steps) if not waiting[i]]
+            followers[j] += 1
+    ready = [(-step.position, i) for i, step in enumerate(steps) if not followers[i]]
     heapq.heapify(ready)
     result: list[_Step] = []
     while ready:
         _, i = heapq.heappop(ready)
         result.append(steps[i])
-        for j in followers[i]:
-            waiting[j].discard(i)
-            if not waiting[j]:
-                heapq.heappush(ready, (steps[j].position, j))
+        for j in waiting[i]:
+            followers[j] -= 1
+            if not followers[j]:
+                heapq.heappush(ready, (-steps[j].position, j))
     if len(result) != len(steps):
         raise InternalError("the regions of a graph wait for each other")
-    return result
+    return result[::-1]
 
 
 def _compiled(

@@ -10,6 +10,8 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from fuser.adapters.partition import partition
+
 
 def traced(function: Callable[..., Any], *inputs: Any, dynamic: bool = False) -> fx.GraphModule:
     """The function as a graph of aten ops; sizes are symbols with `dynamic`."""
@@ -20,6 +22,11 @@ def traced(function: Callable[..., Any], *inputs: Any, dynamic: bool = False) ->
 def names(nodes: list[fx.Node]) -> list[str]:
     """The ops of nodes, without namespace and overload."""
     return [str(n.target).split(".")[1] for n in nodes]
+
+
+def regions(function: Callable[..., Any], *inputs: Any, **kwargs: Any) -> list[list[str]]:
+    """The ops of the regions of a function's graph."""
+    return [names(nodes) for nodes in partition(traced(function, *inputs).graph, **kwargs).regions]
 
 
 class Written:

@@ -1,0 +1,69 @@
+"""Ops that do more than compute their results keep the order of the graph, on every rank.
+
+Collectives, sends and receives pair with those of other processes by their order alone; ops of
+other libraries may be such, or hold any other state; random numbers come from a generator that each
+draw moves on. Nothing in a graph says so: no value goes from one of these ops to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from functools import cache
+
+import torch
+from torch import fx
+from torch.fx.node import _side_effectful_functions
+
+# Torch's own ops do what their schemas and tags say. What these write into tensors is no effect
+# here: no region spans such an op.
+_KNOWN = {"aten", "prims", "quantized", "quantized_decomposed", "mkldnn", "mkl"}
+# What an op moves on: torch's generators, or something outside of the process.
+_RANDOM, _OUTSIDE = "random", "outside"
+
+
+class Effects:
+    """For each op of a graph with an effect those that have to run right before it."""
+
+    def __init__(self, nodes: Iterable[fx.Node]) -> None:
+        self.previous: dict[fx.Node, tuple[fx.Node, ...]] = {}
+        last: dict[str, fx.Node] = {}
+        for node in nodes:
+            if node.op != "call_function" or not (moved := _moved(node.target)):
+                continue
+            self.previous[node] = tuple(dict.fromkeys(last[m] for m in moved if m in last))
+            last |= dict.fromkeys(moved, node)
+
+    def sources(self, node: fx.Node) -> list[fx.Node]:
+        """What has to run before a node: what it reads, and what had its effect before it."""
+        return [*node.all_input_nodes, *self.previous.get(node, ())]
+
+
+def reaches_outside(node: fx.Node) -> bool:
+    """May other processes wait for this op?"""
+    return node.op == "call_function" and _OUTSIDE in _moved(node.target)
+
+
+def effects_before(graph: fx.Graph, steps: Iterable[Collection[fx.Node]]) -> list[set[int]]:
+    """For each of these steps, nodes that run together, those that have to run before because of
+    the order of effects.
+    """
+    listed = list(steps)
+    of = {node: i for i, step in enumerate(listed) for node in step}
+    before: list[set[int]] = [set() for _ in listed]
+    for node, previous in Effects(n for n in graph.nodes if n in of).previous.items():
+        before[of[node]] |= {of[n] for n in previous} - {of[node]}
+    return before
+
+
+@cache
+def _moved(target: Callable[..., object]) -> tuple[str, ...]:
+    if isinstance(target, torch._ops.HigherOrderOperator):
+        return _RANDOM, _OUTSIDE  # what its graphs do
+    if not isinstance(target, torch._ops.OpOverload):
+        return (_OUTSIDE,) if target in _side_effectful_functions else ()
+    moved = []
+    if torch.Tag.nondeterministic_seeded in target.tags:
+        moved.append(_RANDOM)
+    if target.namespace not in _KNOWN or target in _side_effectful_functions:
+        moved.append(_OUTSIDE)
+    return tuple(moved)
