@@ -13,7 +13,7 @@ import operator
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from math import inf
+from math import inf, prod
 from typing import Any
 
 import torch
@@ -25,6 +25,7 @@ from fuser.adapters.borders import without_borders
 from fuser.adapters.effects import Effects, reaches_outside
 from fuser.adapters.nodes import (
     device_of,
+    hint,
     is_number,
     is_write,
     kind_of,
@@ -34,6 +35,8 @@ from fuser.adapters.nodes import (
     writes,
 )
 
+# Siblings that a region is tried to be joined with, the nearest in the graph.
+_TRIED = 4
 # A region of more nodes gains nothing: it becomes several kernels anyway.
 LARGEST = 256
 # What joins updates of inputs side by side: the kernels are those of the parts.
@@ -367,20 +370,26 @@ class _Walk:
     # ---- siblings
 
     def join_siblings(self, nodes: Iterable[fx.Node]) -> None:
-        """Regions that read one tensor become one where they walk over as many elements as it
-        has."""
+        """Regions that read one tensor become one where its bytes count: they are read once, and
+        what is computed from them in both is computed once.
+        """
         for node in nodes:
-            if tensor_of(node) is None or not _large(node):
+            value = tensor_of(node)
+            if value is None or value.ndim == 0 or len(node.users) < 2:
                 continue
-            first: Region | None = None
+            known: list[Region] = []
             for user in node.users:
                 region = self.home.get(user)
-                if region is None or region is self.home.get(node) or region is first:
+                if region is None or region is self.home.get(node) or region in known[-_TRIED:]:
                     continue
-                if first is None:
-                    first = region
-                elif self.mergeable(first, region):
-                    first = self.merge(first, region)
+                if value.ndim == 1 and not _walks_no_more_than(region, value):
+                    continue
+                for first in known[: -_TRIED - 1 : -1]:
+                    if self.mergeable(first, region):
+                        self.merge(first, region)
+                        break
+                else:
+                    known.append(region)
 
     def join_updates(self, smallest: int) -> None:
         """Regions that overwrite inputs of the graph, and that nobody waits for, become one: the
@@ -417,9 +426,13 @@ def _sources(region: Region) -> list[fx.Node]:
     return [*region.after, *(n for node in region.nodes for n in node.all_input_nodes)]
 
 
-def _large(node: fx.Node) -> bool:
-    """Worth reading once instead of twice: not a parameter of a row, not a statistic."""
-    return bool(tensor_of(node).ndim > 1)
+def _walks_no_more_than(region: Region, value: torch.Tensor) -> bool:
+    """Has no tensor of the region more elements? `value` is no parameter of a row, no statistic.
+    Sizes with symbols are as they were traced.
+    """
+    elements = prod(map(hint, value.shape))
+    given = (t for n in region.nodes if (t := tensor_of(n)) is not None)
+    return all(prod(map(hint, t.shape)) <= elements for t in given)
 
 
 def partition(

@@ -7,6 +7,7 @@ import torch
 
 from fuser.adapters import aten
 from fuser.adapters.partition import partition
+from fuser.adapters.report import explain_model
 from tests.adapters.graphs import Written, names, regions, traced
 
 
@@ -87,6 +88,66 @@ def test_siblings_that_read_one_tensor_are_one_region() -> None:
         lambda x, y: ((x + 1).sin() @ y, (x * 2).cos() @ y), torch.ones(4, 4), torch.ones(4, 4)
     )
     assert found == [["add", "sin", "mul", "cos"]]
+
+
+def adamw(p: torch.Tensor, g: torch.Tensor, m: torch.Tensor, v: torch.Tensor):
+    p = p * (1 - 1e-5) - 1e-3 * (m * 0.9 + g * 0.1) / ((v * 0.999 + g * g * 0.001).sqrt() + 1e-8)
+    return p, m * 0.9 + g * 0.1, v * 0.999 + g * g * 0.001
+
+
+@pytest.mark.parametrize("sizes", [(300,), (10, 30), (2, 3, 5)])
+def test_results_that_share_operands_are_one_region(sizes: tuple[int, ...]) -> None:
+    inputs = [torch.rand(sizes) for _ in range(4)]
+    (found,) = regions(adamw, *inputs)
+    assert len(found) == 20
+
+
+def test_one_kernel_of_results_that_share_operands() -> None:
+    """Each operand is read once, each result written once: 28 bytes an element."""
+    inputs = [torch.rand(300) for _ in range(4)]
+    (explanation,) = explain_model(adamw, *inputs).explanations
+    assert [step.bytes for step in explanation.steps] == [28 * 300]
+
+
+def test_vectors_of_rows_join_nothing() -> None:
+    """One bias for two activations is few bytes of what each region reads; nor do numbers join."""
+    x, y, bias = torch.ones(8, 4), torch.ones(6, 4), torch.ones(4)
+    apart = [["add", "sin"], ["add", "cos"]]
+    assert regions(lambda x, y, b: ((x + b).sin(), (y + b).cos()), x, y, bias) == apart
+    assert regions(lambda x, y, b: ((x + b).sin(), (y + b).cos()), x, y, bias.sum()) == apart
+    assert regions(lambda x, b: ((x + b).sin(), (2 * b).cos()), x, bias) == [
+        ["add", "sin"],
+        ["mul", "cos"],
+    ]
+
+
+def test_siblings_join_where_the_first_one_cannot() -> None:
+    """Two in each layer read the angles; those of the second layer wait for those of the first."""
+
+    def layers(x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
+        for _ in range(3):
+            q, k = x.mm(x), x.mm(x.t())
+            x = (q * angles).cos().mm((k * angles).sin())
+        return x
+
+    assert regions(layers, torch.ones(4, 4), torch.ones(4, 4)) == [["mul", "cos", "mul", "sin"]] * 3
+
+
+def test_thousands_of_siblings() -> None:
+    """Of one tensor: full regions, and those that wait for each other. The walk stays near linear:
+    each is tried with a few.
+    """
+    made, sizes = Written(), (4, 4)
+    x = last = made.input(*sizes)
+    results = []
+    for i in range(3000):
+        work = made.call(torch.ops.aten.add.Tensor, last if i % 3 == 0 else x, x, sizes=sizes)
+        results.append(made.call(torch.ops.aten.sin.default, work, sizes=sizes))
+        if i % 3 == 2:
+            last = made.call(torch.ops.aten.mm.default, results[-1], results[-3], sizes=sizes)
+    found = partition(made.finished(*results)).regions
+    assert sum(map(len, found)) == 6000
+    assert len(found) <= 1000
 
 
 def test_unrelated_work_stays_apart() -> None:
