@@ -104,7 +104,8 @@ variable_list run_in_python(const CompiledGraph& graph, variable_list given) {
 }
 
 bool runs_whole(const CompiledGraph& graph) {
-  return graph.whole && !python_runs_graphs().load(std::memory_order_relaxed);
+  return graph.whole && !python_runs_graphs().load(std::memory_order_relaxed) &&
+         !graph.whole->executor->is_awaited.load(std::memory_order_relaxed);
 }
 
 // Around the run of a graph: what casts there are is in it, and what it was told to compute in

@@ -1,6 +1,8 @@
 // The executor of one definition on torch tensors, as everything in csrc/torch calls it.
 #pragma once
 
+#include <atomic>
+
 #include "bind/handles.h"
 #include "torch/bridge.h"
 
@@ -9,6 +11,8 @@ namespace fuser {
 struct TorchExecutor {
   BuilderRef builder;  // owns the fusion
   Executor executor;
+  // Somebody waits for its next run in Python, to time plans: no shortcut past it.
+  std::atomic<bool> is_awaited{false};
 
   explicit TorchExecutor(BuilderRef b) : builder(std::move(b)), executor(*builder) {
     builder->sealed = true;

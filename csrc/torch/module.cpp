@@ -170,6 +170,10 @@ PYBIND11_MODULE(_torch, m) {
           },
           py::arg("inputs"), py::arg("device"), py::arg("plan"),
           "Calls whose sizes have the same hints run these plans from now on.")
+      .def_property(
+          "is_awaited", [](const TorchExecutor& self) { return self.is_awaited.load(); },
+          [](TorchExecutor& self, bool value) { self.is_awaited = value; },
+          "Do graphs that are one run of it run in Python, where plans are timed?")
       .def(
           "signature",
           [](PythonExecutor& self, const py::sequence& inputs, const py::object& device) {

@@ -58,35 +58,60 @@ class Options:
 
     min_nodes   ops that a region has at least, unless one reduces
     cudagraphs  each graph is recorded in its third run and replayed as a CUDA graph; not where it
-                writes into an input that is no parameter, buffer or state of an optimizer
+                writes into an input that is no parameter, buffer or state of an optimizer, nor on
+                the CPU
+    autotune    the first run of each region on a GPU times some plans of its kernels on its own
+                arguments, as fuser.autotune does, and keeps the fastest, on disk too; on the CPU
+                the chosen plans run
     """
 
     min_nodes: int = 2
     cudagraphs: bool = False
+    autotune: bool = False
 
 
-def options_of(given: Mapping[str, Any] | None) -> Options:
-    """Raises UserError `compile-option` for a name that is none, `compile-option-type` for a value
-    of another type, `compile-option-value` for one that means nothing.
+# What torch.compile(..., mode=...) stands for.
+MODES: dict[str, Mapping[str, Any]] = {
+    "default": {},
+    "reduce-overhead": {"cudagraphs": True},
+    "max-autotune": {"autotune": True, "cudagraphs": True},
+    "max-autotune-no-cudagraphs": {"autotune": True},
+}
+
+
+def options_of(
+    given: Mapping[str, Any] | None, mode: str | None = None, caller: str = "backend='fuser'"
+) -> Options:
+    """The options of a mode, in which those that are given take precedence.
+
+    Raises UserError `compile-mode` for a mode that is none, `compile-option` for a name that is
+    none, `compile-option-type` for a value of another type, `compile-option-value` for one that
+    means nothing; messages name the `caller`.
     """
+    if mode is not None and mode not in MODES:
+        raise UserError(
+            f"{caller}: no mode {mode!r}; expected one of {', '.join(MODES)}\n"
+            '  hint: CUDA graphs alone are mode="reduce-overhead" or options={"cudagraphs": True}',
+            rule="compile-mode",
+        )
     names = [f.name for f in fields(Options)]
     for name in given or {}:
         if name not in names:
             raise UserError(
-                f"backend='fuser': no option {name!r}; expected one of {', '.join(names)}",
+                f"{caller}: no option {name!r}; expected one of {', '.join(names)}",
                 rule="compile-option",
             )
     for f in fields(Options):
         if type((given or {}).get(f.name, f.default)) is not type(f.default):
             raise UserError(
-                f"backend='fuser': option {f.name}: expected {type(f.default).__name__}, got "
+                f"{caller}: option {f.name}: expected {type(f.default).__name__}, got "
                 f"{(given or {})[f.name]!r}",
                 rule="compile-option-type",
             )
-    options = Options(**(given or {}))
+    options = Options(**{**MODES[mode or "default"], **(given or {})})
     if options.min_nodes < 1:
         raise UserError(
-            f"backend='fuser': option min_nodes: expected 1 or more, got {options.min_nodes}",
+            f"{caller}: option min_nodes: expected 1 or more, got {options.min_nodes}",
             rule="compile-option-value",
         )
     return options
@@ -114,7 +139,7 @@ def compile_graph(
         report.kept = _kept_bytes(module.graph, facts)
     report.note_parts(parts.regions, parts.left)
     with report.timed("definitions"):
-        call, definitions = program(module, parts, strict_from_environment())
+        call, definitions = program(module, parts, strict_from_environment(), options.autotune)
     with report.timed("kernels"):
         build_together(definitions)
     if options.cudagraphs:
@@ -297,10 +322,31 @@ def backend(
     options: Mapping[str, Any] | None = None,
     mode: str | None = None,
 ) -> Callable[..., Any]:
-    """The backend that torch.compile looks up by the name "fuser"."""
-    if mode not in (None, "default"):
-        raise UserError(f"backend='fuser': no mode {mode!r}", rule="compile-mode")
-    chosen = options_of(options)
+    """The backend that torch.compile looks up by the name "fuser".
+
+    mode is "default"; "reduce-overhead": CUDA graphs; "max-autotune": timed plans and CUDA graphs;
+    or "max-autotune-no-cudagraphs": timed plans. Kernels are compiled with the graph. Plans are
+    timed in the first run of each region, CUDA graphs recorded in the third run of each graph; on
+    the CPU neither is done. A timed plan may sum in another order, which changes last bits of
+    reductions, and nothing else. `options` are those of Options; torch.compile takes either these
+    or a mode.
+    """
+    return _compiled(module, inputs, options_of(options, mode))
+
+
+def memory_efficient_backend(
+    module: fx.GraphModule, inputs: Sequence[Any], options: Mapping[str, Any] | None = None
+) -> Callable[..., Any]:
+    """backend(), as memory_efficient_fusion hands it to torch.compile."""
+    return _compiled(module, inputs, options_of(options, caller="memory_efficient_fusion"))
+
+
+# Torch names these in front of what they raise.
+backend.__name__ = "fuser"
+memory_efficient_backend.__name__ = "memory_efficient_fusion"
+
+
+def _compiled(module: fx.GraphModule, inputs: Sequence[Any], chosen: Options) -> Callable[..., Any]:
     _guard_forward_ad()
     if has_tangents():
         return module

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from fuser.adapters.dynamo import (
     backend,
     compilers,
     has_tangents,
+    memory_efficient_backend,
     options_of,
 )
 
@@ -29,6 +31,8 @@ _MOST_TRACES = 8
 
 # Arguments of functorch's that say what Dynamo finds by itself,
 _FOUND = ("dynamic", "enable_log", "num_params_buffers", "static_argnums")
+# those that are the backend's,
+_OURS = ("mode", "options")
 # and those that AOTAutograd takes.
 _REPLACED = tuple(
     name
@@ -47,21 +51,21 @@ def memory_efficient_fusion(fn: Callable[..., Any] | torch.nn.Module, **kwargs: 
     other arguments, captured and mutated tensors, is torch.compile(fn, backend="fuser"), which
     watches what it depends on. dynamic=True traces with symbolic sizes; static_argnums need not be
     named. fw_compiler, bw_compiler, partition_fn, decompositions and the other arguments of
-    functorch's aot_function replace what AOTAutograd is given; options are those of the backend,
-    {"cudagraphs": True}.
+    functorch's aot_function replace what AOTAutograd is given; mode and options are those of the
+    backend, "reduce-overhead" and {"cudagraphs": True}; options take precedence.
 
     Gradients have no gradients of their own: asking for these raises RuntimeError. Raises UserError
     `fusion-function` where fn cannot be called, `fusion-argument` for a keyword that is none.
     """
     _check_callable("memory_efficient_fusion", fn)
     for name in kwargs:
-        if name not in (*_FOUND, *_REPLACED, "options"):
+        if name not in (*_FOUND, *_REPLACED, *_OURS):
             raise UserError(
                 f"memory_efficient_fusion: no argument {name!r}; expected one of "
-                f"{', '.join(sorted({*_FOUND, *_REPLACED, 'options'}))}",
+                f"{', '.join(sorted({*_FOUND, *_REPLACED, *_OURS}))}",
                 rule="fusion-argument",
             )
-    options = options_of(kwargs.get("options"))
+    options = options_of(kwargs.get("options"), kwargs.get("mode"), "memory_efficient_fusion")
     watched = torch.compile(fn, dynamic=kwargs.get("dynamic"), **_compiler(kwargs, options))
     if kwargs or isinstance(fn, torch.nn.Module):
         return watched
@@ -72,13 +76,15 @@ def _compiler(kwargs: Mapping[str, Any], options: Options) -> dict[str, Any]:
     """What torch.compile is told of the compiler: the backend, or AOTAutograd with other parts."""
     given = {name: value for name, value in kwargs.items() if name in _REPLACED}
     if not given:
-        return {"backend": backend, "options": kwargs.get("options")}
+        return {"backend": memory_efficient_backend, "options": asdict(options)}
     if "fw_compiler" in given:
         given.setdefault("inference_compiler", given["fw_compiler"])
     for name in given:
         if name.endswith("compiler") and given[name] is not None:
             given[name] = _of_modules(given[name])
-    return {"backend": autograd(options, **given)}
+    compiler = autograd(options, **given)
+    compiler.__name__ = "memory_efficient_fusion"  # for messages
+    return {"backend": compiler}
 
 
 def _traced(

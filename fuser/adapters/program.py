@@ -135,16 +135,18 @@ def _plain_float(value: Any) -> bool:
 
 
 def program(
-    module: fx.GraphModule, parts: Partition, strict: bool
+    module: fx.GraphModule, parts: Partition, strict: bool, autotune: bool = False
 ) -> tuple[Callable[[list[Any]], Any], list[Definition]]:
-    """The boxed function of a graph: it takes a list of arguments, which it empties."""
+    """The boxed function of a graph: it takes a list of arguments, which it empties. autotune: the
+    first run of each region times its plans.
+    """
     definitions: list[Definition] = []
     home: dict[fx.Node, int] = {}
     again: set[fx.Node] = set()  # views inside regions that torch makes for the outside
     for nodes in parts.regions:
         outputs, views = _leaving(nodes)
         try:
-            definition = Definition(nodes, outputs)
+            definition = Definition(nodes, outputs, autotune)
         except (Unsupported, UserError, InternalError) as error:
             if strict:
                 raise

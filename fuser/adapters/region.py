@@ -42,6 +42,7 @@ from fuser.adapters.padding import MEMORY
 from fuser.adapters.partition import is_made_anywhere
 from fuser.adapters.products import with_zeros_behind, zeros_behind
 from fuser.adapters.report import is_keeping_runs, note_fallback, note_run
+from fuser.adapters.tuning import tuned
 from fuser.adapters.views import stride_order
 from fuser.arguments import as_dtype
 from fuser.naming import recorded_as
@@ -55,8 +56,9 @@ RECOVERABLE = (Unsupported, UserError, CompileError, InternalError)
 # What names a file with the run as a program.
 _KEPT = (CompileError, LaunchError, InternalError)
 
-# Equal regions, the layers of a network, share their kernels.
-_DEFINITIONS = LRUCache()
+# Equal regions, the layers of a network, share their kernels; by the option autotune, so that timed
+# plans stay with those who asked for them.
+_DEFINITIONS = {False: LRUCache(), True: LRUCache()}
 
 # Movements that only rename dims: their sizes need no numbers.
 _RENAMING = {
@@ -69,8 +71,10 @@ _RENAMING = {
 class Definition:
     """fd, the nodes it takes its arguments from, and the nodes whose values it gives."""
 
-    def __init__(self, nodes: Sequence[fx.Node], outputs: Sequence[fx.Node]) -> None:
-        self.nodes, self.outputs = nodes, outputs
+    def __init__(
+        self, nodes: Sequence[fx.Node], outputs: Sequence[fx.Node], autotune: bool = False
+    ) -> None:
+        self.nodes, self.outputs, self.autotune = nodes, outputs, autotune
         self.inside = set(nodes)
         self.fd = FusionDefinition()
         self.arguments: list[fx.Node] = []
@@ -88,7 +92,7 @@ class Definition:
         for node in outputs:
             self.add_output(node)
         self.fd.validate_definition()
-        self.fd.fec = _DEFINITIONS.cache_compile(self.fd.fusion)
+        self.fd.fec = _DEFINITIONS[autotune].cache_compile(self.fd.fusion)
 
     # ---- inputs
 
@@ -292,10 +296,12 @@ def runner(definition: Definition, instead: Callable[..., Any], strict: bool) ->
     on, and the log says so once.
     """
     run: Any = definition.fd.execute
+    if definition.autotune:
+        run = tuned(definition.fd, run, list)
     failed = False
     plain = True
     if any(MEMORY in n.meta or DONOR in n.meta for n in definition.outputs):
-        run, instead = _into_memory(definition, instead)
+        run, instead = _into_memory(definition, run, instead)
         plain = not definition.buffers
     elif all(is_number(n) for n in definition.arguments):  # no tensor says where it runs
         run = partial(run, device=next(d for d in map(device_of, definition.nodes) if d))
@@ -327,16 +333,18 @@ def runner(definition: Definition, instead: Callable[..., Any], strict: bool) ->
     made: Callable[..., Any] = load_torch().region_function(
         definition.fd.fec.executor, results, call
     )
+    if definition.autotune:
+        made = tuned(definition.fd, made, lambda *arguments: arguments)
     return made
 
 
 def _into_memory(
-    definition: Definition, instead: Callable[..., Any]
+    definition: Definition, execute: Callable[..., Any], instead: Callable[..., Any]
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """How it runs, and torch in place of it, where some results are written into an argument, or
     into memory with zeros behind them.
     """
-    execute, outputs = definition.fd.execute, definition.outputs
+    outputs = definition.outputs
     full = [n.meta.get(MEMORY) for n in outputs]
     values = [(n.meta["val"], n.meta[MEMORY]) for n in definition.buffers]
     layouts = [(v.shape, sizes, v.dtype, v.device) for v, sizes in values]

@@ -177,12 +177,42 @@ def test_options() -> None:
         ("compile-option", {"options": {"fast": True}}),
         ("compile-option-type", {"options": {"min_nodes": "two"}}),
         ("compile-option-value", {"options": {"min_nodes": 0}}),
-        ("compile-mode", {"mode": "max-autotune"}),
+        ("compile-mode", {"mode": "fast"}),
     ]
     for rule, arguments in wrong:
         with pytest.raises(UserError) as caught:
             dynamo.backend(fx.symbolic_trace(nn.Identity()), [x], **arguments)
         assert caught.value.rule == rule
+
+
+def test_modes_are_options_and_give_the_same_values() -> None:
+    """The four of torch, on one function, with and without gradients, fixed and dynamic sizes."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return F.gelu(x) * x.sum(-1, keepdim=True)
+
+    for dynamic in (None, True):
+        torch._dynamo.reset()
+        for mode in (None, *dynamo.MODES):
+            run = compiled(function, mode=mode, dynamic=dynamic, fullgraph=True)
+            for rows in (3, 5, 3):
+                x = torch.randn(rows, 4, requires_grad=True)
+                torch.testing.assert_close(run(x), function(x))
+                torch.testing.assert_close(
+                    torch.autograd.grad(run(x).sum(), x), torch.autograd.grad(function(x).sum(), x)
+                )
+
+
+def test_an_option_takes_precedence_over_the_mode() -> None:
+    assert dynamo.options_of(None, "max-autotune") == dynamo.Options(autotune=True, cudagraphs=True)
+    given = dynamo.options_of({"cudagraphs": False, "min_nodes": 3}, "max-autotune")
+    assert given == dynamo.Options(min_nodes=3, autotune=True)
+    with pytest.raises(UserError) as caught:
+        dynamo.options_of(None, "fast")
+    assert all(f"{mode}" in str(caught.value) for mode in dynamo.MODES)
+    assert "cudagraphs" in str(caught.value)
+    with pytest.raises(Exception, match="max-autotune-no-cudagraphs"):
+        compiled(lambda x: x.sin(), mode="fast")(torch.ones(3))
 
 
 def test_equal_layers_share_their_kernels() -> None:
@@ -201,11 +231,11 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """
     found: list[str] = []
 
-    def seen(module, parts, strict):
+    def seen(module, parts, *options):
         results = [n for n in list(module.graph.nodes)[-1].args[0] if isinstance(n, torch.fx.Node)]
         types = [str(n.meta["val"].dtype) for n in results if n.meta["val"].shape == (5, 17)]
         found.extend([] if found else types)
-        return program(module, parts, strict)
+        return program(module, parts, *options)
 
     monkeypatch.setattr(dynamo, "program", seen)
     return found

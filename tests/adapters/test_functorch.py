@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from torch.autograd import forward_ad
 
 import fuser
 from fuser import UserError, _core
-from fuser.adapters import report
+from fuser.adapters import dynamo, report
 
 
 def composite(input1, input2, weight, bias1, bias2, p: float = 0.0, axis: int = 2):
@@ -255,6 +256,40 @@ def test_options_are_those_of_the_backend() -> None:
     with pytest.raises(UserError, match="no option 'min_node'; expected one of") as caught:
         fuser.memory_efficient_fusion(torch.sin, options={"min_node": 1})
     assert caught.value.rule == "compile-option"
+
+
+def test_errors_name_memory_efficient_fusion() -> None:
+    """Those of its arguments, and those that torch wraps when it compiles."""
+    wrong: list[tuple[str, dict[str, Any]]] = [
+        ("compile-mode", {"mode": "fast"}),
+        ("compile-option", {"options": {"fast": True}}),
+        ("compile-option-type", {"options": {"min_nodes": "two"}}),
+        ("compile-option-value", {"options": {"min_nodes": 0}}),
+    ]
+    for rule, arguments in wrong:
+        with pytest.raises(UserError, match=r"^memory_efficient_fusion: ") as caught:
+            fuser.memory_efficient_fusion(torch.sin, **arguments)
+        assert caught.value.rule == rule
+
+    def fails(module: Any, inputs: Any) -> Any:
+        raise ValueError("no")
+
+    module = torch.nn.Tanh()
+    with pytest.raises(Exception, match="backend='memory_efficient_fusion' raised"):
+        fuser.memory_efficient_fusion(module, fw_compiler=fails)(torch.randn(4))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(dynamo, "compile_graph", lambda *a, **k: fails(a, k))
+        with pytest.raises(Exception, match="backend='memory_efficient_fusion' raised"):
+            fuser.memory_efficient_fusion(module)(torch.randn(5))
+        with pytest.raises(Exception, match="backend='fuser' raised"):
+            fuser.compile(module)(torch.randn(6))
+
+
+def test_a_mode_is_that_of_the_backend() -> None:
+    x = torch.randn(4)
+    for mode in dynamo.MODES:
+        f = fuser.memory_efficient_fusion(lambda x: x.sin() * 2, mode=mode)
+        torch.testing.assert_close(f(x), x.sin() * 2)
 
 
 def test_compile_is_torch_compile() -> None:

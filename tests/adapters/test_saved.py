@@ -388,6 +388,15 @@ def test_without_torchs_parts_graphs_are_compiled(monkeypatch: pytest.MonkeyPatc
     assert counted() == (0, 0)
 
 
+def test_a_mode_is_part_of_the_key() -> None:
+    """A graph that was saved under one mode is no hit under another."""
+    for number, mode in enumerate(("default", "max-autotune-no-cudagraphs", "default")):
+        fresh()
+        run = torch.compile(lambda x: x.exp() * 2, backend="fuser", mode=mode)
+        step(run, leaf(4, 8))
+        assert counted() == ((0, 1) if number < 2 else (1, 0))
+
+
 def test_replayed_graphs_know_their_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a CUDA graph is recorded with is the same behind a hit."""
     seen: list[Any] = []
