@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "bind/bind.h"
 #include "bind/handles.h"
+#include "bind/text.h"
 #include "fusion/rebuild.h"
 #include "fusion/rules.h"
 
@@ -85,7 +86,7 @@ int64_t held_attribute(LibraryOp op, const LibraryAttribute& wanted, const py::o
   }
   throw Fault(FaultKind::User, "library-3",
               text(row(op).name, "(): ", wanted.name, ": got ",
-                   std::string(py::str(py::type::of(value).attr("__name__"))), ", expected ",
+                   to_text(py::type::of(value).attr("__name__")), ", expected ",
                    wanted.kind == Kind::Int    ? "an integer"
                    : wanted.kind == Kind::Bool ? "a bool"
                    : wanted.kind == Kind::Real ? "a number"

@@ -2,6 +2,7 @@
 #include "base/error.h"
 
 #include "bind/bind.h"
+#include "bind/text.h"
 
 namespace py = pybind11;
 
@@ -35,7 +36,7 @@ void translate(std::exception_ptr pointer) {
     if (pointer) std::rethrow_exception(pointer);
   } catch (const Fault& fault) {
     const py::object type = py::module_::import("fuser.errors").attr(class_name(fault.kind));
-    const py::object error = type(fault.what(), py::arg("rule") = fault.rule);
+    const py::object error = type(from_text(fault.what()), py::arg("rule") = fault.rule);
     PyErr_SetObject(type.ptr(), error.ptr());
   }
 }

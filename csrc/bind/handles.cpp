@@ -1,29 +1,18 @@
 #include "bind/handles.h"
 
 #include "base/error.h"
+#include "bind/text.h"
 
 namespace py = pybind11;
 
 namespace fuser {
 namespace {
 
-// A path as text. Bytes of a path that the locale cannot read (all beyond ASCII in LC_ALL=C) are
-// lone surrogates in Python, which have no UTF-8: they stay readable as escapes.
-std::string path_text(PyObject* path) {
-  if (const char* utf8 = PyUnicode_AsUTF8(path)) return utf8;
-  PyErr_Clear();
-  PyObject* escaped = PyUnicode_AsEncodedString(path, "utf-8", "backslashreplace");
-  if (!escaped) throw py::error_already_set();
-  return py::reinterpret_steal<py::bytes>(escaped);
-}
-
 // Folders of code that is not the user's, as code objects spell them: "fuser/" to begin with. Read
 // and written with the interpreter's lock.
 std::vector<std::string>& folders_of_others() {
   static auto* folders = new std::vector<std::string>{
-      path_text(
-          py::object(py::module_::import("fuser").attr("__path__").attr("__getitem__")(0)).ptr()) +
-      "/"};
+      to_text(py::module_::import("fuser").attr("__path__").attr("__getitem__")(0)) + "/"};
   return *folders;
 }
 
@@ -73,8 +62,8 @@ bool is_python_number(py::handle v) {
 // With its module, where it has one: a torch.Tensor is no Tensor.
 std::string type_name(py::handle value) {
   const py::type type = py::type::of(value);
-  const auto module = type.attr("__module__").cast<std::string>();
-  const auto name = type.attr("__name__").cast<std::string>();
+  const std::string module = to_text(type.attr("__module__"));
+  const std::string name = to_text(type.attr("__name__"));
   return module == "builtins" ? name : text(module, ".", name);
 }
 
@@ -86,7 +75,7 @@ std::string user_line() {
   Py_XINCREF(frame);
   while (frame && line.empty()) {
     PyCodeObject* code = PyFrame_GetCode(frame);
-    const std::string file = path_text(code->co_filename);
+    const std::string file = to_text(code->co_filename);
     if (is_users(file)) line = text(file, ":", PyFrame_GetLineNumber(frame));
     Py_DECREF(code);
     PyFrameObject* caller = PyFrame_GetBack(frame);
@@ -97,7 +86,7 @@ std::string user_line() {
   return line;
 }
 
-void skip_frames_in(py::str folder) { folders_of_others().push_back(path_text(folder.ptr())); }
+void skip_frames_in(py::str folder) { folders_of_others().push_back(to_text(folder)); }
 
 void check_open(const Builder& builder) {
   FUSER_CHECK(
@@ -133,7 +122,7 @@ Expr to_scalar(Builder& builder, py::handle value, Where where) {
     int overflow = 0;
     const int64_t integer = PyLong_AsLongLongAndOverflow(number, &overflow);
     FUSER_CHECK(overflow == 0, User, "operand-2", to_string(where), ": ",
-                py::str(value).cast<std::string>(),
+                to_text(value),
                 " does not fit into int64\n  hint: write it as a float");
     return builder.exprs.constant(integer);
   }

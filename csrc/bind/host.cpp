@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bind/bind.h"
+#include "bind/text.h"
 #include "host/executor.h"
 #include "host/pool.h"
 
@@ -68,7 +69,14 @@ void bind_host(py::module_& m) {
            py::arg("stack_bytes") = HostOptions().stack_bytes, py::arg("threads") = 0,
            py::arg("seed") = 0);
 
-  m.def("load_host_file", &load_host_file, py::arg("path"), Unlocked());
+  m.def(
+      "load_host_file",
+      [](const py::object& path) {
+        const std::string file = to_system(path);
+        const py::gil_scoped_release release;
+        return load_host_file(file);
+      },
+      py::arg("path"));
   m.def(
       "load_host_bytes", [](std::string_view bytes) { return load_host_bytes(bytes); },
       py::arg("bytes"), Unlocked(), "Loads the bytes that fuser.runtime.host.build returned.");

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "bind/bind.h"
+#include "bind/text.h"
 #include "driver/background.h"
 
 namespace py = pybind11;
@@ -26,7 +27,7 @@ struct Raised : std::exception {
   explicit Raised(const py::object& value)
       : error(owned(value.inc_ref().ptr())),
         traceback(owned(PyException_GetTraceback(value.ptr()))),
-        message(text(Py_TYPE(value.ptr())->tp_name, ": ", std::string(py::str(value)))) {}
+        message(text(Py_TYPE(value.ptr())->tp_name, ": ", to_text(value))) {}
 
   static std::shared_ptr<PyObject> owned(PyObject* reference) {
     return {reference, [](PyObject* object) {

@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "bind/bind.h"
+#include "bind/text.h"
 
 namespace py = pybind11;
 
@@ -18,15 +19,32 @@ void bind_options(py::module_& m) {
         return rows;
       },
       "(variable, type, default, help) of every option, in the order of the table.");
-  m.def("get_option", &get_option, py::arg("variable"),
+  m.def(
+      "get_option",
+      [](std::string_view variable) { return from_system(get_option(variable)); },
+      py::arg("variable"),
         "An option's present value, as one would write it in the environment.");
-  m.def("set_option", &set_option, py::arg("variable"), py::arg("value"),
+  m.def(
+      "set_option",
+      [](std::string_view variable, const py::str& value) {
+        set_option(variable, to_system(value));
+      },
+      py::arg("variable"), py::arg("value"),
         "Changes an option of the running process; no launch may be under way.");
-  m.def("log_line", &log_line, py::arg("text"), "One line 'fuser: <text>' on stderr.");
-  m.def("log", &log, py::arg("text"), "The same, under FUSER_LOG=1 only.");
+  m.def(
+      "log_line", [](const py::str& line) { log_line(to_text(line)); }, py::arg("text"),
+      "One line 'fuser: <text>' on stderr.");
+  m.def(
+      "log", [](const py::str& line) { log(to_text(line)); }, py::arg("text"),
+      "The same, under FUSER_LOG=1 only.");
   m.def("dump_enabled", &dump_enabled, py::arg("stage"), py::arg("kernel"),
         "Does FUSER_DUMP select this stage of this kernel?");
-  m.def("dump", &dump, py::arg("stage"), py::arg("kernel"), py::arg("text"),
+  m.def(
+      "dump",
+      [](std::string_view stage, std::string_view kernel, const py::str& body) {
+        dump(stage, kernel, to_text(body));
+      },
+      py::arg("stage"), py::arg("kernel"), py::arg("text"),
         "Writes a stage's text to stderr, or to its own file in FUSER_DUMP_DIR.");
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "bind/bind.h"
+#include "bind/text.h"
 
 namespace py = pybind11;
 
@@ -54,8 +55,10 @@ void bind_store(py::module_& m) {
 
   using Unlocked = py::call_guard<py::gil_scoped_release>;
   py::class_<DiskStore>(m, "Store", "The disk cache of compiled kernels.")
-      .def(py::init<std::string, int64_t>(), py::arg("directory"),
-           py::arg("capacity_bytes") = DiskStore::kDefaultCapacity)
+      .def(py::init([](const py::object& directory, int64_t capacity_bytes) {
+             return std::make_unique<DiskStore>(to_system(directory), capacity_bytes);
+           }),
+           py::arg("directory"), py::arg("capacity_bytes") = DiskStore::kDefaultCapacity)
       .def(
           "get", [](DiskStore& store, std::string_view key) { return store.get(to_digest(key)); },
           py::arg("key"), Unlocked(), "The entry of a 32-byte key, or None.")
@@ -66,10 +69,14 @@ void bind_store(py::module_& m) {
           },
           py::arg("key"), py::arg("binary"), Unlocked(), "Keeps the entry if it can.")
       .def("clear", &DiskStore::clear, Unlocked(), "Removes every entry.")
-      .def_property_readonly("directory", &DiskStore::directory)
+      .def_property_readonly(
+          "directory", [](const DiskStore& store) { return from_system(store.directory()); })
       .def("counters", &DiskStore::counters);
 
-  m.def("store_directory", &store_directory, py::arg("option"),
+  m.def(
+      "store_directory",
+      [](const py::str& option) { return from_system(store_directory(to_system(option))); },
+      py::arg("option"),
         "Where the cache lives: the option, or a default from the environment.");
 }
 

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "bind/text.h"
 
 namespace py = pybind11;
 
@@ -61,14 +62,14 @@ py::object torch_device(const py::object& device) {
   } catch (py::error_already_set& error) {
     if (!error.matches(PyExc_RuntimeError)) throw;  // of another type than a device has
     throw Fault(FaultKind::User, "argument-device",
-                text("execute(): device=", py::str(device).cast<std::string>(),
+                text("execute(): device=", to_text(device),
                      ": expected a CPU or CUDA device"));
   }
 }
 
 int device_index(const py::object& device) {
   const py::object d = torch_device(device);
-  const auto type = d.attr("type").cast<std::string>();
+  const std::string type = to_text(d.attr("type"));
   if (type == "cpu") return cpu_device;
   FUSER_CHECK(type == "cuda", User, "argument-device", "execute(): device=", type,
               ": expected a CPU or CUDA device");
@@ -83,7 +84,7 @@ Number to_number(py::handle value, DType wanted, size_t position) {
     return Fault(
         FaultKind::DType, "argument-scalar",
         text("execute(): argument ", position, " is a ",
-             std::string(py::str(py::type::of(value).attr("__name__"))), "; the definition has a ",
+             to_text(py::type::of(value).attr("__name__")), "; the definition has a ",
              row(wanted).torch, " scalar there, expected ", expected,
              THPVariable_Check(value.ptr())
                  ? "\n  hint: pass x.item(), or define it as a tensor of "
@@ -157,9 +158,9 @@ std::vector<Plan> plans_of(py::handle plan) {
   const auto add = [&](const py::dict& d) {
     Plan p;
     for (const auto& [key, value] : d) {
-      const auto name = key.cast<std::string>();
+      const std::string name = to_text(key);
       if (name == "scheduler") {
-        p.scheduler = value.cast<std::string>();
+        p.scheduler = to_text(value);
       } else {
         p.fields.emplace_back(name, value.cast<int64_t>());
       }
@@ -186,7 +187,7 @@ void PythonExecutor::add(TorchArguments& out, size_t i, py::handle value) const 
     return;
   }
   FUSER_CHECK(THPVariable_Check(value.ptr()), User, "argument-type", "execute(): argument ", i,
-              " is a ", std::string(py::str(py::type::of(value).attr("__name__"))),
+              " is a ", to_text(py::type::of(value).attr("__name__")),
               ", expected a torch.Tensor for t", fusion.inputs[a.index]->id, ": ",
               describe(*fusion.inputs[a.index]));
   at::Tensor t = THPVariable_Unpack(value.ptr());

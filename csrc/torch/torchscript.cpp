@@ -12,6 +12,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "bind/text.h"
 #include "torch/torchscript_python.h"
 
 namespace py = pybind11;
@@ -67,7 +68,7 @@ py::object to_python(const c10::IValue& v) {
     const c10::complex<double> z = v.toComplexDouble();
     return py::reinterpret_steal<py::object>(PyComplex_FromDoubles(z.real(), z.imag()));
   }
-  if (v.isString()) return py::str(v.toStringRef());
+  if (v.isString()) return from_text(v.toStringRef());
   if (v.isDevice()) return py::module_::import("torch").attr("device")(v.toDevice().str());
   if (v.isTensor()) return py::reinterpret_steal<py::object>(THPVariable_Wrap(v.toTensor()));
   if (v.isList()) {
@@ -92,8 +93,7 @@ py::list to_python(const std::vector<ArgumentRole>& roles) {
 
 // Without the stack that led here, which is the executor's.
 std::string message_of(const py::error_already_set& error) {
-  return py::str(error.type().attr("__name__")).cast<std::string>() + ": " +
-         py::str(error.value()).cast<std::string>();
+  return to_text(error.type().attr("__name__")) + ": " + to_text(error.value());
 }
 
 py::list ids(at::ArrayRef<const Value*> values) {

@@ -42,5 +42,5 @@ def report(
     if not place.parent.is_dir():  # said before the work, which takes a while
         raise UserError(f"no folder {place.parent} for the report", rule="report-path")
     text = page(target, inputs, device, measured, named)
-    place.write_text(text, encoding="utf-8")
+    place.write_text(text, encoding="utf-8", errors="backslashreplace")
     return place

@@ -99,7 +99,13 @@ def _probe(command: tuple[str, ...]) -> Compiler:
     if is_compiler and (fields := remembered.load(name)) and fields["path"] == path:
         return Compiler(command, fields["version"])
     try:
-        done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [*command, "--version"],
+            capture_output=True,
+            text=True,
+            errors="backslashreplace",  # it may name its own path
+            check=True,
+        )
     except (OSError, subprocess.CalledProcessError) as error:
         raise CompileError(
             f"the C++ compiler {name} does not start: {error}; set FUSER_CXX to another one",

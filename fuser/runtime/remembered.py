@@ -63,4 +63,4 @@ def _key(compiler: str) -> bytes:
     packages = [path for path in sys.path if path.endswith("-packages")]
     parts = [sys.version, sys.prefix, *(f"{path} {_stamp(path)}" for path in packages)]
     parts += [f"{name}={os.environ.get(name, '')}" for name in _VARIABLES]
-    return hashlib.sha256("\0".join(["compiler 2", compiler, *parts]).encode()).digest()
+    return hashlib.sha256(os.fsencode("\0".join(["compiler 2", compiler, *parts]))).digest()

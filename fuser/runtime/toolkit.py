@@ -98,7 +98,9 @@ def disassemble(cubin: bytes) -> str | None:
             file.write(cubin)
             file.flush()
             command = [path, *options, file.name]
-            run = subprocess.run(command, capture_output=True, text=True, check=False)
+            run = subprocess.run(
+                command, capture_output=True, text=True, errors="replace", check=False
+            )
         # An older tool refuses newer code: ask the next one.
         if run.returncode == 0:
             return run.stdout
@@ -124,7 +126,7 @@ def _compile(name: str, text: str, target: str, extra: Sequence[str]) -> Compile
     start = time.perf_counter()
     (program,) = _succeed(api.nvrtcCreateProgram(text.encode(), file_name, 0, [], []))
     try:
-        (status,) = api.nvrtcCompileProgram(program, len(flags), [flag.encode() for flag in flags])
+        (status,) = api.nvrtcCompileProgram(program, len(flags), [*map(os.fsencode, flags)])
         raw_log = _read(api.nvrtcGetProgramLogSize, api.nvrtcGetProgramLog, program)
         log = raw_log.rstrip(b"\0").decode(errors="replace").strip()
         if status != api.nvrtcResult.NVRTC_SUCCESS:
