@@ -1,7 +1,13 @@
 #include "base/options.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <iterator>
+#include <numeric>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -85,6 +91,45 @@ void assign(Options& options, std::string_view variable, std::string_view value)
   });
 }
 
+// The least number of letters to insert, remove or replace (Levenshtein).
+size_t distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 0; i < a.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i + 1);
+    for (size_t j = 0; j < b.size(); ++j) {
+      const size_t replaced = diagonal + (a[i] != b[j]);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, diagonal + 1, row[j] + 1});
+    }
+  }
+  return row.back();
+}
+
+// One line on what the environment has under our prefix and no option is called; variables of the
+// test suite are its own.
+void name_unknown() {
+  std::vector<std::string> unknown;
+  for (char** entry = environ; entry && *entry; ++entry) {
+    std::string_view name(*entry);
+    name = name.substr(0, name.find('='));
+    const auto is_it = [&](const OptionRow& row) { return name == row.variable; };
+    if (!name.starts_with("FUSER_") || name.starts_with("FUSER_TEST_") ||
+        std::any_of(std::begin(rows), std::end(rows), is_it))
+      continue;
+    const OptionRow& near = *std::min_element(
+        std::begin(rows), std::end(rows), [&](const OptionRow& a, const OptionRow& b) {
+          return distance(name, a.variable) < distance(name, b.variable);
+        });
+    const bool alike = 3 * distance(name, near.variable) <= name.size();
+    unknown.push_back(text(name, alike ? text(" (did you mean ", near.variable, "?)") : ""));
+  }
+  if (unknown.empty()) return;
+  std::sort(unknown.begin(), unknown.end());
+  log_line(text("no option is called ", joined(unknown, ", "),
+                "; `python -m fuser --help` lists them"));
+}
+
 Options from_environment() {
   Options result;
 #define FUSER_OPTION(name, variable, type, value, allowed, help) \
@@ -100,6 +145,7 @@ Options from_environment() {
       log_line(text(fault.what(), "; using the default, ", *row.value ? row.value : "empty"));
     }
   }
+  name_unknown();
   return result;
 }
 

@@ -71,6 +71,16 @@ def test_bad_environment_keeps_the_default_and_says_so(variable: str, value: str
     assert done.stderr.endswith(f"; using the default, {default or 'empty'}\n")
 
 
+def test_unknown_variables_are_named_once_with_what_is_near() -> None:
+    unknown = {"FUSER_CACHEDIR": "x", "FUSER_HOST_DEBUGG": "1", "FUSER_WHATEVER_ELSE": ""}
+    done = in_new_process("import fuser", FUSER_LOG="0", FUSER_TEST_THOROUGH="0", **unknown)
+    assert done.stderr == (
+        "fuser: no option is called FUSER_CACHEDIR (did you mean FUSER_CACHE_DIR?), "
+        "FUSER_HOST_DEBUGG (did you mean FUSER_HOST_DEBUG?), FUSER_WHATEVER_ELSE; "
+        "`python -m fuser --help` lists them\n"
+    )
+
+
 def test_set_option(set_option: SetOption) -> None:
     set_option("FUSER_HOST_THREADS", 3)
     assert _core.get_option("FUSER_HOST_THREADS") == "3"
