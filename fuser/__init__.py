@@ -48,6 +48,7 @@ from fuser.legacy import (  # noqa: E402
 )
 from fuser.plan import Plan  # noqa: E402
 from fuser.report import report  # noqa: E402
+from fuser.torch_habits import install  # noqa: E402
 
 if TYPE_CHECKING:
     from fuser.adapters.functorch import compile, memory_efficient_fusion
@@ -116,6 +117,9 @@ __all__ = [
     "translate_fusion",
     "version",
 ]
+
+install()
+del install
 
 if get_option("FUSER_TORCHSCRIPT") == "1":
     __getattr__("enable_torchscript_fuser")()

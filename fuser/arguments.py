@@ -27,6 +27,10 @@ Function = typing.TypeVar("Function", bound=Callable[..., Any])
 class Vector(list[Scalar]):
     """Scalars in order, as for a shape: what define_vector() and fd.ops.shape() give. A list."""
 
+    def __call__(self) -> "Vector":
+        """Itself: x.shape is a value and, in nvFuser's definitions, a method."""
+        return self
+
     @property
     def size(self) -> int:
         """How many they are."""
@@ -326,7 +330,7 @@ def fits(value: Any, kind: Any) -> bool:
     if origin in (Sequence, tuple):
         if isinstance(value, str | bytes | Mapping) or not isinstance(value, Collection):
             return False
-        if hasattr(value, "requires_grad"):  # a tensor of torch is no list of its rows
+        if isinstance(value, Tensor) or hasattr(value, "requires_grad"):  # no list of its rows
             return False
         return all(fits(item, typing.get_args(kind)[0]) for item in value)
     if kind is int:

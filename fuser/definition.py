@@ -8,7 +8,7 @@ import os
 import threading
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, NoReturn, Self, overload
 
 from fuser import _core
 from fuser._core import DataType, Scalar, Tensor
@@ -22,6 +22,7 @@ from fuser.ops import Number, Ops, Size, as_dtype
 from fuser.plan import Plan, Plans
 from fuser.refused import ONE_DEVICE, refuse
 from fuser.repro import input_spec, keep_repro, repro_script
+from fuser.torch_habits import refuse_arguments
 
 if TYPE_CHECKING:
     import torch
@@ -385,10 +386,14 @@ class FusionDefinition(LegacyDefinition):
 
     # ---- running
 
+    def __call__(self, *inputs: Any, **named: Any) -> NoReturn:
+        """Raises UserError `execute-arguments`: it is execute() that runs, and takes a list."""
+        refuse_arguments(FusionDefinition.execute, len(inputs), named, "fd(...)")
+
     def execute(
         self,
-        inputs: Sequence[Any],
-        *,
+        inputs: Sequence[Any] | None = None,
+        *misplaced: Any,
         device: torch.device | str | int | None = None,
         override_user_schedule: bool = False,
         capture_debug_output: bool = False,
@@ -398,6 +403,7 @@ class FusionDefinition(LegacyDefinition):
         plan: Plans | None = None,
         _enable_options: Sequence[str] = (),
         _disable_options: Sequence[str] = (),
+        **misspelled: Any,
     ) -> list[torch.Tensor]:
         """The results on `inputs`: tensors and numbers in the order of definition.
 
@@ -421,6 +427,8 @@ class FusionDefinition(LegacyDefinition):
         `host-...`) and InternalError from below, with the run as a script in a file that a note
         names.
         """
+        if misplaced or misspelled or inputs is None:
+            refuse_arguments(FusionDefinition.execute, 1 + len(misplaced), misspelled)
         run = self._run or self._open(override_user_schedule)
         try:
             if plan is None and not (
@@ -576,6 +584,15 @@ def _plan_fields(plan: Plans | None) -> dict[str, Any] | list[dict[str, Any]] | 
     return dict(plan) if isinstance(plan, Plan) else [dict(p) for p in plan]
 
 
+# Arguments that it does not have are taken to be named in the error.
+_signature = inspect.signature(FusionDefinition.execute)
+FusionDefinition.execute.__signature__ = _signature.replace(  # type: ignore[attr-defined]
+    parameters=[
+        p.replace(default=p.empty) if name == "inputs" else p
+        for name, p in _signature.parameters.items()
+        if name not in ("misplaced", "misspelled")
+    ]
+)
 for _type in (LegacyDefinition, FusionDefinition):
     for _name, _written in list(vars(_type).items()):
         # A call of execute() is too short for another one around it: it looks by itself.

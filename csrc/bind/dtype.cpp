@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "bind/bind.h"
+#include "bind/text.h"
 
 namespace py = pybind11;
 
@@ -47,6 +48,22 @@ void bind_dtype(py::module_& m) {
   type.def_property_readonly("kind", &kind_name, "Bool, Int, Float or Complex.");
   type.def_property_readonly("compute", &compute_type,
                              "The type in which operations on it are computed.");
+  // x.dtype is a value and, in older definitions, a method.
+  type.def("__call__", [](DType dtype) { return dtype; });
+  type.attr("__eq__") = py::cpp_function(
+      [](DType a, py::handle b) -> py::object {
+        if (py::isinstance<DType>(b)) return py::bool_(a == b.cast<DType>());
+        if (std::string_view(Py_TYPE(b.ptr())->tp_name) != "torch.dtype")
+          return py::reinterpret_borrow<py::object>(Py_NotImplemented);
+        return py::bool_(text("torch.", row(a).torch) == to_text(b));
+      },
+      py::name("__eq__"), py::is_method(type));
+  type.attr("__ne__") = py::cpp_function(
+      [](py::handle a, py::handle b) -> py::object {
+        const py::object same = a.attr("__eq__")(b);
+        return same.ptr() == Py_NotImplemented ? same : py::bool_(!same.cast<bool>());
+      },
+      py::name("__ne__"), py::is_method(type));
   m.def("dtype_from_torch", &dtype_from_torch, py::arg("name"),
         "The DataType of a torch dtype's name: 'bfloat16' gives DataType.BFloat16.");
   m.def("promote_types", &promote_types, py::arg("a"), py::arg("b"),

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "bind/bind.h"
 #include "bind/handles.h"
+#include "bind/text.h"
 
 namespace py = pybind11;
 
@@ -69,7 +70,7 @@ void bind_operators(py::class_<Handle>& type, const char* what) {
   type.def("__bool__", [what](py::handle self) -> bool {
     throw Fault(
         FaultKind::User, "truth-1",
-        text(py::repr(self).cast<std::string>(), ": ", what,
+        text(to_text(py::repr(self)), ": ", what,
              " of a definition has no truth value: it is known only when the definition runs\n"
              "  hint: fd.ops.where(condition, x, y) chooses by value; `is` compares handles"));
   });
@@ -327,12 +328,13 @@ void bind_tensor(py::module_& m) {
           "id", [](const TensorHandle& t) { return t.tensor->id; }, "Creation order.")
       .def_property_readonly("ndim", [](const TensorHandle& t) { return t.tensor->rank(); })
       .def("is_tensor", [](const TensorHandle&) { return true; }, "True; of a Scalar False.")
+      .def_property_readonly("_builder", [](const TensorHandle& t) { return t.builder; })
       .def_property_readonly(
           "location", [](const TensorHandle& t) { return t.tensor->location; },
           "The line that defined it: 'train.py:41'.")
-      .def(
+      .def_property_readonly(
           "dtype", [](const TensorHandle& t) { return t.tensor->dtype; },
-          "The DataType of its elements.")
+          "The DataType of its elements; x.dtype() is the same.")
       .def(
           "size", [](const TensorHandle& t, int64_t dim) { return size(t.builder, t, dim); },
           py::arg("dim"), "The size of a dim (negative: from the end) as a Scalar.")
@@ -349,8 +351,10 @@ void bind_scalar(py::module_& m) {
   py::class_<ScalarHandle> scalar(
       m, "Scalar", "A scalar of a definition: an input, a size, a constant or arithmetic.");
   scalar
-      .def(
-          "dtype", [](const ScalarHandle& s) { return s.expr->dtype; }, "Its DataType.")
+      .def_property_readonly(
+          "dtype", [](const ScalarHandle& s) { return s.expr->dtype; },
+          "Its DataType; s.dtype() is the same.")
+      .def_property_readonly("_builder", [](const ScalarHandle& s) { return s.builder; })
       .def("is_tensor", [](const ScalarHandle&) { return false; }, "False; of a Tensor True.")
       .def(
           "is_same",
