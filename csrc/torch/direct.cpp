@@ -169,6 +169,14 @@ constexpr const char* saved_function = "function";
 // keep alive for good.
 at::Tensor no_view(const at::Tensor& t) { return t.defined() && t.is_view() ? t.detach() : t; }
 
+// A result of its own for autograd. What writes into it writes into what it is a view of, which may
+// be kept: they share their versions.
+at::Tensor no_view_of_autograd(const at::Tensor& t) {
+  at::Tensor result = at::_unsafe_view(t, t.sizes());
+  torch::autograd::impl::set_version_counter(result, torch::autograd::impl::version_counter(t));
+  return result;
+}
+
 struct Direct : torch::autograd::Function<Direct> {
   static variable_list forward(AutogradContext* context, at::TensorList inputs,
                                const DirectFunctionRef* function) {
@@ -180,7 +188,7 @@ struct Direct : torch::autograd::Function<Direct> {
     context->save_for_backward(std::move(kept));
     results.resize(f.results);
     for (at::Tensor& t : results)
-      if (t.is_view()) t = at::_unsafe_view(t, t.sizes());
+      if (t.is_view()) t = no_view_of_autograd(t);
     if (f.tangents.size() < f.results)
       context->mark_non_differentiable(without_tangents(f, results));
     context->saved_data[saved_function] = function->memory;

@@ -190,3 +190,14 @@ def test_jit_tracing_sees_the_ops(run) -> None:
     traced = torch.jit.trace(run, tuple(tensors))
     others = [t.detach() + 1 for t in tensors]
     close(traced(*others), f(*others))
+
+
+def test_a_result_that_is_a_view_of_what_is_kept() -> None:
+    """Its versions are those of what is kept, also where autograd does not know of the view."""
+    fused = fuser.memory_efficient_fusion(lambda x: torch.tanh(x).view(-1))
+    x = torch.linspace(-1, 1, 12).view(3, 4).requires_grad_()
+    result = fused(x)
+    with torch.no_grad():
+        result.mul_(3)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        result.sum().backward()
