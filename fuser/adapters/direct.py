@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from fuser._native import load_torch
 from fuser.adapters import aten
 from fuser.adapters.dynamo import cut
+from fuser.adapters.nodes import writes
 
 Compiler = Callable[[fx.GraphModule, Sequence[Any]], Callable[[list[Any]], Any]]
 PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -52,8 +53,8 @@ def direct(
         return None
     tangents = [n for n in _placeholders(joint) if n.name.startswith("tangents")]
     count: int = spec.num_leaves
-    if len(tangents) != count:
-        return None  # results that are no tensors, or have no gradient
+    if len(tangents) != count or any(writes(n) for n in joint.graph.nodes):
+        return None  # results that are no tensors, or have no gradient; writes in the backward pass
     expected = [n.meta["val"] for n in tangents]
     wanted = [(n, list(v.shape), list(v.stride())) for n, v in enumerate(expected)]
     with expected[0].fake_mode:  # as AOTAutograd has it: what a rewriting creates is fake as well

@@ -35,11 +35,12 @@ from fuser.adapters.layouts import (
     write_slices_apart,
     write_without_gaps,
 )
-from fuser.adapters.mutation import final_writes, keep_old_values
+from fuser.adapters.mutation import final_writes
 from fuser.adapters.nodes import is_view, kind_of, tensor_of
 from fuser.adapters.one_hot import sum_one_place
 from fuser.adapters.padding import pad_products, take_strides
 from fuser.adapters.partition import Partition, partition
+from fuser.adapters.phases import mutation_aware
 from fuser.adapters.program import program, strict_from_environment
 from fuser.adapters.region import build_together
 from fuser.adapters.report import note_graph
@@ -164,7 +165,6 @@ def _regions(
     replace_dense_strided_views(graph)
     places = _kept_for_backward(graph, facts)
     drop_views(graph, places)
-    keep_old_values(graph, places)
     parts = partition(graph, options.min_nodes, final_writes(graph))
     write_slices_apart(graph, parts.regions)
     results = _results(graph)
@@ -303,8 +303,10 @@ def autograd(options: Options | None = None, **instead: Any) -> Callable[..., An
         "partition_fn": cut,
         "decompositions": aten.decompositions(),
         "keep_inference_input_mutations": True,
+        **instead,
     }
-    return aot_autograd(**arguments | instead)
+    arguments["partition_fn"] = mutation_aware(arguments["partition_fn"])
+    return aot_autograd(**arguments)
 
 
 def _saved(module: fx.GraphModule, inputs: Sequence[Any]) -> Any | None:

@@ -42,7 +42,7 @@ def final_writes(graph: fx.Graph) -> dict[fx.Node, Write]:
             # Nothing that is copied lies in an input; what is written here, no other copy reads.
             and inputs.isdisjoint(memory_of(value))
             and copied.isdisjoint(memory_of(target))
-            and _fits(_tensor(value), _tensor(target))
+            and fits(_tensor(value), _tensor(target))
         )
         result[node] = Write(readers, joins)
     return result
@@ -80,33 +80,11 @@ def _readers(graph: fx.Graph, written: Sequence[fx.Node]) -> dict[fx.Node, list[
     return found
 
 
-def keep_old_values(graph: fx.Graph, places: Collection[int]) -> None:
-    """Results at these places that lie in an input become copies where the graph overwrites it: the
-    backward graph wants what the forward graph read.
-    """
-    written = [node for node in graph.nodes if is_write(node)]
-    overwritten = {m for node in written for m in memory_of(node.args[0])}
-    output = next(n for n in graph.nodes if n.op == "output")
-    results = list(output.args[0])
-    copies: dict[fx.Node, fx.Node] = {}
-    for place in places:
-        node = results[place]
-        if not isinstance(node, fx.Node) or overwritten.isdisjoint(memory_of(node)):
-            continue
-        if node not in copies:
-            with graph.inserting_before(written[0]):
-                copy = graph.call_function(torch.ops.aten.clone.default, (node,))
-            copy.meta["val"] = tensor_of(node).clone()
-            copies[node] = copy
-        results[place] = copies[node]
-    output.args = (type(output.args[0])(results),)
-
-
 def _tensor(value: Any) -> Any:
     return tensor_of(value) if isinstance(value, fx.Node) else None
 
 
-def _fits(value: Any, target: Any) -> bool:
+def fits(value: Any, target: Any) -> bool:
     """Are they alike, and is no element of the target written twice?"""
     if value is None or value.dtype != target.dtype or value.device != target.device:
         return False

@@ -1,0 +1,190 @@
+"""What the two passes of a joint graph read of tensors that the graph writes.
+
+Eager mode decides it when an op runs: autograd keeps certain tensors, whose versions it checks, and
+an autograd.Function keeps on its ctx what it likes. Partitioners take a value for the same wherever
+it is read, or computed again. Here the passes get nodes of their own, before a joint graph is cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from functools import wraps
+from typing import Any
+
+import torch
+from torch import fx
+from torch.utils._pytree import tree_leaves
+from torch.utils.checkpoint import CheckpointPolicy
+
+from fuser.adapters.mutation import fits
+from fuser.adapters.nodes import is_number, is_view, is_write, reads_of, tensor_of
+
+Cut = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
+
+# The meta of nodes: a copy of an input, and what AOTAutograd says of tensors
+# that are kept on a ctx, past save_for_backward, which looks at their versions.
+_OLD = "fuser_old_value"
+_UNCHECKED = "saved_tensor_with_no_vc_check"
+_PHASE = "partitioner_tag"
+
+
+def mutation_aware(cut: Cut) -> Cut:
+    """The same partition_fn of AOTAutograd for joint graphs that write into their inputs: the
+    backward graph finds what it would find in eager mode.
+
+    A tensor that is kept as it is, on the ctx of an autograd.Function, shows the backward pass what
+    its memory holds by then: after another forward pass, or an earlier backward pass, of the same
+    graph. Torch's partitioners would keep what it held before, or compute even what the backward
+    pass writes in the forward graph. What was read before a write is a copy for the backward graph.
+    """
+
+    @wraps(cut)
+    def cut_one(
+        joint: fx.GraphModule, inputs: Any, *, num_fwd_outputs: int, **kwargs: Any
+    ) -> tuple[fx.GraphModule, fx.GraphModule]:
+        changed = _tell_times_apart(joint.graph, num_fwd_outputs)
+        forward, backward = cut(joint, inputs, num_fwd_outputs=num_fwd_outputs, **kwargs)
+        if changed:
+            _drop_copies(forward.graph, num_fwd_outputs)
+            _write_last(backward.graph)
+            forward.recompile()
+            backward.recompile()
+        return forward, backward
+
+    return cut_one
+
+
+def _tell_times_apart(graph: fx.Graph, outputs: int) -> bool:
+    """Inputs that a joint graph writes are read through a copy by the forward pass, and where they
+    lie by the backward pass. Is there any?
+    """
+    copies = [node for node in graph.nodes if is_write(node)]
+    if not copies:
+        return False
+    of_backward = _of_backward_pass(graph, outputs)
+    latest = {n.args[0]: n.args[1] for n in copies if n not in of_backward}
+    written_again = {n.args[0] for n in copies if n in of_backward}
+    for place in dict.fromkeys(n.args[0] for n in copies):
+        assert isinstance(place, fx.Node)
+        value = latest.get(place, place)
+        assert isinstance(value, fx.Node)
+        shown = (n for version in _versions(value) for n in (version, *_views_of(version)))
+        unchecked = any(n.meta.get(_UNCHECKED) for n in shown)
+        if unchecked or place in written_again:
+            _read_in_place(place, value, of_backward)
+            if unchecked:
+                place.meta[_UNCHECKED] = True
+        _read_a_copy(place)
+    return True
+
+
+def _of_backward_pass(graph: fx.Graph, outputs: int) -> set[fx.Node]:
+    """Nodes that were traced behind the forward pass and that none of its results is made of."""
+    results = next(n for n in graph.nodes if n.op == "output").args[0]
+    leaves: Any = tree_leaves(results)
+    copied = (n for n in graph.nodes if n.meta.get(_PHASE) == "must_be_in_forward")
+    waiting = [n for n in (*leaves[:outputs], *copied) if isinstance(n, fx.Node)]
+    of_forward: set[fx.Node] = set()
+    while waiting:
+        node = waiting.pop()
+        if node not in of_forward:
+            of_forward.add(node)
+            waiting += node.all_input_nodes
+    called = (n for n in graph.nodes if n.op == "call_function")
+    return {n for n in called if n.meta.get(_PHASE) != "is_forward"} - of_forward
+
+
+def _versions(value: fx.Node) -> Iterator[fx.Node]:
+    """A value that an input is given by ops in place, and those that it had before: what each op
+    takes first, or where a part was written, what stays.
+    """
+    node: Any = value
+    while isinstance(node, fx.Node):
+        yield node
+        kept = 2 if node.target is torch.ops.aten.where.self else 0
+        before = node.args[kept] if len(node.args) > kept else None
+        alike = isinstance(before, fx.Node) and fits(tensor_of(before), tensor_of(value))
+        node = before if alike else None
+
+
+def _views_of(node: fx.Node) -> list[fx.Node]:
+    return [user for _, user in reads_of(node) if is_view(user)]
+
+
+def _read_in_place(place: fx.Node, value: fx.Node, of_backward: Collection[fx.Node]) -> None:
+    """Nodes of the backward pass that read `value`, which `place` holds behind the forward pass, or
+    views of it, read `place`; they cannot run before.
+    """
+    first = next((n for n in place.graph.nodes if n in of_backward), None)
+    if first is None:
+        return
+    shown: dict[fx.Node, fx.Node] = {}
+
+    def show(node: fx.Node) -> fx.Node:
+        """`node`, the value or a view of it, as a view of the input."""
+        if node in shown:
+            return shown[node]
+        with place.graph.inserting_before(first):
+            if node is value:
+                shown[node] = place.graph.call_function(torch.ops.aten.alias.default, (place,))
+                shown[node].meta["val"] = tensor_of(place)
+            else:
+                source = show(node.all_input_nodes[0])
+                shown[node] = place.graph.node_copy(
+                    node, lambda n: source if n is node.all_input_nodes[0] else n
+                )
+        shown[node].meta[_PHASE] = "must_be_in_backward"
+        shown[node].meta.pop(_UNCHECKED, None)
+        return shown[node]
+
+    for node in (value, *(n for n in _views_of(value) if n not in of_backward)):
+        for user in list(node.users):
+            if user in of_backward and not is_number(user) and not is_write(user):
+                user.replace_input_with(node, show(node))
+
+
+def _read_a_copy(place: fx.Node) -> None:
+    """What else reads this input reads a copy, which is not made again."""
+    readers = [
+        user
+        for user in place.users
+        if not is_number(user)
+        and not is_write(user)
+        and user.op != "output"
+        and user.meta.get(_PHASE) != "must_be_in_backward"
+    ]
+    if not readers:
+        return
+    graph = place.graph
+    with graph.inserting_before(next(n for n in graph.nodes if n.op != "placeholder")):
+        copy = graph.call_function(torch.ops.aten.clone.default, (place,))
+    copy.meta.update({"val": tensor_of(place).clone(), _OLD: True, _PHASE: "is_forward"})
+    copy.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+    for user in readers:
+        user.replace_input_with(place, copy)
+
+
+def _drop_copies(forward: fx.Graph, outputs: int) -> None:
+    """All readers of a forward graph run before it writes; only what is kept is a copy."""
+    output = next(n for n in forward.nodes if n.op == "output")
+    results = list(output.args[0])
+    for old in [n for n in forward.nodes if n.op == "call_function" and _OLD in n.meta]:
+        if any(n is old for n in results[outputs:]):
+            continue  # read by all, so that one region makes it and what is made of it
+        for node in _views_of(old):
+            if any(n is node for n in results[outputs:]):
+                with forward.inserting_after(node):
+                    copy = forward.call_function(torch.ops.aten.clone.default, (node,))
+                copy.meta["val"] = tensor_of(node).clone()
+                results[outputs:] = [copy if n is node else n for n in results[outputs:]]
+        output.args = (type(output.args[0])(results),)
+        old.replace_all_uses_with(old.args[0])
+        results = list(output.args[0])
+        forward.erase_node(old)
+
+
+def _write_last(backward: fx.Graph) -> None:
+    """Torch's partitioner may place what reads the old value behind the copy."""
+    output = next(n for n in backward.nodes if n.op == "output")
+    for node in [n for n in backward.nodes if is_write(n)]:
+        output.prepend(node)
