@@ -154,7 +154,7 @@ class ErrorBounds:
         elif size.numel():
             size = size.amax().expand(size.shape)
         exact_inputs = all(
-            run.dtypes[t].torch_name in ("float64", "complex128") for t in record["operands"][:1]
+            run.types[t].torch_name in ("float64", "complex128") for t in record["operands"][:1]
         )
         unit = 2.0**-52 if exact_inputs else 2.0**-23
         return _LIBRARY_UNITS * math.sqrt(max(terms, 1)) * unit * size

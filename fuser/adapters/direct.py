@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from fuser._native import load_torch
 from fuser.adapters import aten
-from fuser.adapters.dynamo import cut
+from fuser.adapters.dynamo import cut_as_eager
 from fuser.adapters.nodes import writes
 
 Compiler = Callable[[fx.GraphModule, Sequence[Any]], Callable[[list[Any]], Any]]
@@ -58,7 +58,7 @@ def direct(
     expected = [n.meta["val"] for n in tangents]
     wanted = [(n, list(v.shape), list(v.stride())) for n, v in enumerate(expected)]
     with expected[0].fake_mode:  # as AOTAutograd has it: what a rewriting creates is fake as well
-        graphs = cut(joint, (), num_fwd_outputs=count)
+        graphs = cut_as_eager(joint, (), num_fwd_outputs=count)
         forward, backward = (
             make(graph, [n.meta["val"] for n in _placeholders(graph)])
             for make, graph in zip((fw_compiler, bw_compiler), graphs, strict=True)

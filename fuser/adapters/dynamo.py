@@ -40,7 +40,7 @@ from fuser.adapters.nodes import is_view, kind_of, tensor_of
 from fuser.adapters.one_hot import sum_one_place
 from fuser.adapters.padding import pad_products, take_strides
 from fuser.adapters.partition import Partition, partition
-from fuser.adapters.phases import mutation_aware
+from fuser.adapters.phases import Cut, keeping_what_eager_keeps, mutation_aware
 from fuser.adapters.program import program, strict_from_environment
 from fuser.adapters.region import build_together
 from fuser.adapters.report import note_graph
@@ -231,6 +231,10 @@ def cut(joint: fx.GraphModule, inputs: Any, **kwargs: Any) -> tuple[fx.GraphModu
     return min_cut_rematerialization_partition(joint, inputs, **kwargs)
 
 
+# That of memory_efficient_fusion.
+cut_as_eager = keeping_what_eager_keeps(cut)
+
+
 def _keep_what_is_widened(graph: fx.Graph) -> None:
     """Of a value of a half type and its copy in float32 the backward graph gets the former. Torch's
     partitioner would keep the copy where it is read by an op that it does not fuse, a norm.
@@ -333,14 +337,15 @@ def backend(
     reductions, and nothing else. `options` are those of Options; torch.compile takes either these
     or a mode.
     """
-    return _compiled(module, inputs, options_of(options, mode))
+    return _compiled(module, inputs, options_of(options, mode), cut)
 
 
 def memory_efficient_backend(
     module: fx.GraphModule, inputs: Sequence[Any], options: Mapping[str, Any] | None = None
 ) -> Callable[..., Any]:
     """backend(), as memory_efficient_fusion hands it to torch.compile."""
-    return _compiled(module, inputs, options_of(options, caller="memory_efficient_fusion"))
+    chosen = options_of(options, caller="memory_efficient_fusion")
+    return _compiled(module, inputs, chosen, cut_as_eager)
 
 
 # Torch names these in front of what they raise.
@@ -348,7 +353,9 @@ backend.__name__ = "fuser"
 memory_efficient_backend.__name__ = "memory_efficient_fusion"
 
 
-def _compiled(module: fx.GraphModule, inputs: Sequence[Any], chosen: Options) -> Callable[..., Any]:
+def _compiled(
+    module: fx.GraphModule, inputs: Sequence[Any], chosen: Options, partition_fn: Cut
+) -> Callable[..., Any]:
     _guard_forward_ad()
     if has_tangents():
         return module
@@ -356,10 +363,12 @@ def _compiled(module: fx.GraphModule, inputs: Sequence[Any], chosen: Options) ->
     saved = _saved(module, inputs)
     with unwrapping(inputs) as made:
         if saved is None:
-            compiled: Callable[..., Any] = autograd(chosen)(module, inputs)
+            compiled: Callable[..., Any] = autograd(chosen, partition_fn=partition_fn)(
+                module, inputs
+            )
         else:
-            with saved.saving(chosen) as ours:
-                compiled = autograd(chosen, **ours)(module, inputs)
+            with saved.saving(chosen, partition_fn) as ours:
+                compiled = autograd(chosen, partition_fn=partition_fn, **ours)(module, inputs)
     return made.function(compiled)
 
 

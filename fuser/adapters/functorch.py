@@ -21,6 +21,7 @@ from fuser.adapters.dynamo import (
     autograd,
     backend,
     compilers,
+    cut_as_eager,
     has_tangents,
     memory_efficient_backend,
     options_of,
@@ -54,6 +55,8 @@ def memory_efficient_fusion(fn: Callable[..., Any] | torch.nn.Module, **kwargs: 
     functorch's aot_function replace what AOTAutograd is given; mode and options are those of the
     backend, "reduce-overhead" and {"cudagraphs": True}; options take precedence.
 
+    Inputs and results may change in place before the backward pass wherever they may in eager mode.
+
     Gradients have no gradients of their own: asking for these raises RuntimeError. Raises UserError
     `fusion-function` where fn cannot be called, `fusion-argument` for a keyword that is none.
     """
@@ -82,6 +85,7 @@ def _compiler(kwargs: Mapping[str, Any], options: Options) -> dict[str, Any]:
     for name in given:
         if name.endswith("compiler") and given[name] is not None:
             given[name] = _of_modules(given[name])
+    given.setdefault("partition_fn", cut_as_eager)
     compiler = autograd(options, **given)
     compiler.__name__ = "memory_efficient_fusion"  # for messages
     return {"backend": compiler}

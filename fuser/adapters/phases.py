@@ -1,4 +1,5 @@
-"""What the two passes of a joint graph read of tensors that the graph writes.
+"""What the two passes of a joint graph read of tensors that something writes: the graph itself, or
+a program between the passes.
 
 Eager mode decides it when an op runs: autograd keeps certain tensors, whose versions it checks, and
 an autograd.Function keeps on its ctx what it likes. Partitioners take a value for the same wherever
@@ -18,12 +19,14 @@ from torch.utils.checkpoint import CheckpointPolicy
 
 from fuser.adapters.mutation import fits
 from fuser.adapters.nodes import is_number, is_view, is_write, reads_of, tensor_of
+from fuser.adapters.views import has_numbers
 
 Cut = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
 
-# The meta of nodes: a copy of an input, and what AOTAutograd says of tensors
+# The meta of nodes: a copy of an input, a copy of a result, and what AOTAutograd says of tensors
 # that are kept on a ctx, past save_for_backward, which looks at their versions.
 _OLD = "fuser_old_value"
+_SHOWN = "fuser_shown"
 _UNCHECKED = "saved_tensor_with_no_vc_check"
 _PHASE = "partitioner_tag"
 
@@ -52,6 +55,70 @@ def mutation_aware(cut: Cut) -> Cut:
         return forward, backward
 
     return cut_one
+
+
+def keeping_what_eager_keeps(cut: Cut) -> Cut:
+    """The same partition_fn for functions whose inputs and results a program may change between
+    their passes: where it may in eager mode, the gradient is as it was.
+
+    Eager mode refuses to go backward only where autograd kept the tensor that was changed. Of other
+    inputs and results the backward graph reads no memory: values that were made of them are kept,
+    or a copy, whichever the partitioner finds smaller.
+    """
+
+    @wraps(cut)
+    def cut_one(
+        joint: fx.GraphModule, inputs: Any, *, num_fwd_outputs: int, **kwargs: Any
+    ) -> tuple[fx.GraphModule, fx.GraphModule]:
+        _show_copies(joint.graph, num_fwd_outputs)
+        forward, backward = cut(joint, inputs, num_fwd_outputs=num_fwd_outputs, **kwargs)
+        _drop_copies(forward.graph, num_fwd_outputs)
+        forward.recompile()
+        return forward, backward
+
+    return cut_one
+
+
+def _show_copies(graph: fx.Graph, outputs: int) -> None:
+    """What autograd does not keep of a joint graph's inputs is read through a copy, and of its
+    results a copy is given.
+    """
+    of_backward = _of_backward_pass(graph, outputs)
+
+    def is_kept(node: fx.Node) -> bool:
+        """Does the backward pass read this or a view of it? Then autograd kept it."""
+        return any(user in of_backward and not is_number(user) for _, user in reads_of(node))
+
+    for node in [n for n in graph.nodes if n.op == "placeholder" and tensor_of(n) is not None]:
+        written = any(is_write(user) for user in node.users)
+        if not str(node.target).startswith("tangents") and not written and not is_kept(node):
+            _read_a_copy(node)
+    output = next(n for n in graph.nodes if n.op == "output")
+    results = list(output.args[0])
+    for node in dict.fromkeys(n for n in results[:outputs] if isinstance(n, fx.Node)):
+        owner = _owner(node)
+        if owner.op != "call_function" or is_kept(owner) or not _is_copied_alike(node):
+            continue
+        with graph.inserting_after(node):
+            copy = graph.call_function(torch.ops.aten.clone.default, (node,))
+        copy.meta.update({"val": tensor_of(node).clone(), _SHOWN: True, _PHASE: "is_forward"})
+        results[:outputs] = [copy if n is node else n for n in results[:outputs]]
+    output.args = (type(output.args[0])(results),)
+
+
+def _owner(node: fx.Node) -> fx.Node:
+    """What it is a view of, or itself."""
+    while is_view(node):
+        node = node.all_input_nodes[0]
+    return node
+
+
+def _is_copied_alike(node: fx.Node) -> bool:
+    """Has a copy the strides of this result?"""
+    value = tensor_of(node)
+    if value is None or not is_view(node):
+        return value is not None
+    return has_numbers(node) and bool(value.clone().stride() == value.stride())
 
 
 def _tell_times_apart(graph: fx.Graph, outputs: int) -> bool:
@@ -165,9 +232,20 @@ def _read_a_copy(place: fx.Node) -> None:
 
 
 def _drop_copies(forward: fx.Graph, outputs: int) -> None:
-    """All readers of a forward graph run before it writes; only what is kept is a copy."""
+    """All readers of a forward graph run before it, or anybody else, writes: copies of inputs are
+    those that are kept, and copies of results those of which the original is kept as well.
+    """
     output = next(n for n in forward.nodes if n.op == "output")
     results = list(output.args[0])
+    shown = [n for n in forward.nodes if n.op == "call_function" and _SHOWN in n.meta]
+    for copy in shown:
+        source = copy.args[0]
+        assert isinstance(source, fx.Node)
+        owner = _owner(source)
+        if {owner, *_views_of(owner)}.isdisjoint(n for n in results[outputs:] if n is not None):
+            results = [source if n is copy else n for n in results]
+            output.args = (type(output.args[0])(results),)
+            forward.erase_node(copy)
     for old in [n for n in forward.nodes if n.op == "call_function" and _OLD in n.meta]:
         if any(n is old for n in results[outputs:]):
             continue  # read by all, so that one region makes it and what is made of it

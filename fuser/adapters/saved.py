@@ -44,6 +44,7 @@ from torch.utils._pytree import tree_map_only
 import fuser
 from fuser.adapters import dynamo
 from fuser.adapters.facts import Facts, facts_now
+from fuser.adapters.phases import Cut
 
 # What else this is made of. An older torch lacks some of it, and a newer one may.
 for _owner, _name in (
@@ -159,13 +160,14 @@ def _is_known(module: fx.GraphModule, node: fx.Node) -> bool:
 
 
 @contextmanager
-def saving(options: dynamo.Options) -> Iterator[dict[str, Any]]:
+def saving(options: dynamo.Options, partition_fn: Cut) -> Iterator[dict[str, Any]]:
     """The arguments that AOTAutograd calls its compilers, whose results it can save while it runs
     inside. It writes both halves of a function into one file, so that the backward graph is
     compiled with the forward graph, not when it is first wanted.
     """
     made: list[SavedGraph] = []
-    key = (compiler_config.cache_key_tag, fuser.__version__, _sources(), options, *_state())
+    ours = (fuser.__version__, _sources(), options, partition_fn is dynamo.cut_as_eager)
+    key = (compiler_config.cache_key_tag, *ours, *_state())
     halves: Any = {"bundled_autograd_cache": True, "force_non_lazy_backward_lowering": True}
     tag: Any = {"cache_key_tag": repr(key)}
     try:
