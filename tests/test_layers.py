@@ -155,6 +155,80 @@ def test_foreign_headers_stay_in_their_folders(path: Path) -> None:
         )
 
 
+# Comments, raw strings, strings and characters: no brace in them opens a scope.
+NO_CODE = re.compile(
+    r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|(?<!\w)\'(?:\\.|[^\'\\\n])+\'',
+    re.DOTALL,
+)
+DIRECTIVE = re.compile(r"^[ \t]*#(?:\\\n|[^\n])*", re.MULTILINE)
+TYPE = re.compile(
+    r"^(?:template\s*<.*>\s*)?(?:inline\s+)?(?:struct|class|union|enum(?:\s+(?:class|struct))?)\s+"
+    r"(?:\[\[.*?\]\]\s*|alignas\s*\(.*?\)\s*)?(?P<name>[\w:]+(?:<.*>)?)\s*(?:final\b\s*)?(?::.*)?$",
+    re.DOTALL,
+)
+
+
+def type_definitions(text: str) -> Iterator[str]:
+    """Qualified names of the types that a C++ text defines at namespace scope, without those of
+    anonymous namespaces.
+    """
+    text = DIRECTIVE.sub("", NO_CODE.sub(" ", text))
+    scopes: list[str | None] = []  # names of namespaces; None: something else
+    head = ""  # what stands before the next brace
+    for token in re.findall(r"[{};]|[^{};]+", text):
+        if token == "{":
+            begin, space = (
+                head.strip(),
+                re.match(r"\s*(?:inline\s+)?namespace\b(.*)", head, re.DOTALL),
+            )
+            if space and None not in scopes:
+                scopes.append(space[1].strip() or None)
+            else:
+                if None not in scopes and (found := TYPE.match(begin)):
+                    yield "::".join([*(s for s in scopes if s), found["name"]])
+                scopes.append(None)
+            head = ""
+        elif token == "}":
+            scopes.pop()
+            head = ""
+        else:
+            head = "" if token == ";" else head + token
+    assert not scopes, "a brace is not closed"
+
+
+@pytest.mark.parametrize(
+    ("text", "types"),
+    [
+        (
+            "namespace a { struct S { struct T {}; int x; }; enum class E : int { x }; }",
+            ["a::S", "a::E"],
+        ),
+        ("namespace a { namespace { struct S {}; } class T : public S {}; }", ["a::T"]),
+        (
+            "namespace a::b { template <class T> struct S<T*> { void f() { struct U {}; } }; }",
+            ["a::b::S<T*>"],
+        ),
+        ('struct S; using T = S; struct S f() { return {}; } extern "C" { }', []),
+        ("struct S { const char* brace = \"{\"; char c = '{'; };  // {\nunion U {};", ["S", "U"]),
+    ],
+)
+def test_types_are_found(text: str, types: list[str]) -> None:
+    assert list(type_definitions(text)) == types
+
+
+def test_one_name_is_one_type() -> None:
+    """The One Definition Rule: two types of one name at namespace scope are undefined behaviour,
+    of which no compiler warns without link-time optimization (HACKING.md, -DFUSER_ODR=ON).
+    """
+    places: dict[str, list[str]] = {}
+    for path in [p for p in cpp_files() if p.suffix != ".def"]:
+        for name in type_definitions(path.read_text()):
+            places.setdefault(name, []).append(relative(path))
+    assert len(places) > 200, "the scan finds the types"
+    twice = {name: where for name, where in places.items() if len(where) > 1}
+    assert not twice, "rename one, or put what is of one file in an anonymous namespace"
+
+
 @pytest.mark.parametrize("path", sorted((CSRC / "device").glob("*.cuh")), ids=relative)
 def test_device_text_includes_nothing(path: Path) -> None:
     assert list(includes(path)) == []

@@ -10,9 +10,9 @@ namespace {
 
 // Does it take at most this part of the values that a kernel holds, and, with what its walks
 // compute again, no more statements and issue slots than one has?
-bool fits(const Stretch& stretch, int part) {
-  if (static_cast<int>(stretch.end - stretch.begin) > max_values / part) return false;
-  const TextSize size = text_size(stretch);
+bool fits(const ValueRange& range, int part) {
+  if (static_cast<int>(range.end - range.begin) > max_values / part) return false;
+  const TextSize size = text_size(range);
   return size.statements <= max_values && size.slots <= max_slots;
 }
 
@@ -60,12 +60,12 @@ struct Cutter {
   bool all_fit(AxisSet all) const {
     for (size_t i = 0; i < stretches; ++i) {
       const size_t end = i + 1 < stretches ? middle(i + 1) + room : count;
-      const Stretch stretch{.values = values,
-                            .all = all,
-                            .begin = i ? middle(i) - room : 0,
-                            .end = end,
-                            .stores = [&](size_t v) { return last[v] >= end || last[v] <= v; }};
-      if (!fits(stretch, part)) return false;
+      const ValueRange range{.values = values,
+                             .all = all,
+                             .begin = i ? middle(i) - room : 0,
+                             .end = end,
+                             .stores = [&](size_t v) { return last[v] >= end || last[v] <= v; }};
+      if (!fits(range, part)) return false;
     }
     return true;
   }
@@ -125,10 +125,10 @@ bool fits(const ValueGroup& group, int part) {
   std::vector<bool> stored(r.values.size(), false);
   for (const Store& s : r.stores)
     if (s.access.value >= 0) stored[s.access.value] = true;  // else it was refused
-  const Stretch whole{.values = r.values,
-                      .all = used_axes(r.values),
-                      .end = r.values.size(),
-                      .stores = [&](size_t v) { return stored[v]; }};
+  const ValueRange whole{.values = r.values,
+                         .all = used_axes(r.values),
+                         .end = r.values.size(),
+                         .stores = [&](size_t v) { return stored[v]; }};
   return fits(whole, part) && group.reads_and_stores() <= max_buffers / part;
 }
 

@@ -58,8 +58,8 @@ AxisSet used_axes(const std::vector<Value>& values) {
   return all;
 }
 
-Needed needed_by_walks(const Stretch& stretch) {
-  const auto& [values, all, begin, end, stores] = stretch;
+Needed needed_by_walks(const ValueRange& range) {
+  const auto& [values, all, begin, end, stores] = range;
   const size_t count = end - begin;
   Needed out{.walk = std::vector<int>(count, 0), .walks = std::vector<uint64_t>(count, 0)};
   std::vector<bool> waits(count, false);  // for a reduction
@@ -86,10 +86,10 @@ Needed needed_by_walks(const Stretch& stretch) {
   return out;
 }
 
-TextSize text_size(const Stretch& stretch) {
-  const auto& [values, all, begin, end, stores] = stretch;
-  const Needed needed = needed_by_walks(stretch);
-  std::map<size_t, uint64_t> read;  // by value before the stretch
+TextSize text_size(const ValueRange& range) {
+  const auto& [values, all, begin, end, stores] = range;
+  const Needed needed = needed_by_walks(range);
+  std::map<size_t, uint64_t> read;  // by value before the range
   TextSize out;
   const auto add = [&](size_t v, uint64_t walks) {
     const int times = is_walked(values[v], all) ? std::max(1, std::popcount(walks)) : 1;

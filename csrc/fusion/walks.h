@@ -24,7 +24,7 @@ bool is_walked(const Value& value, AxisSet all);
 AxisSet used_axes(const std::vector<Value>& values);
 
 // Values of a group that follow each other, as a kernel that reads those before them.
-struct Stretch {
+struct ValueRange {
   const std::vector<Value>& values;  // of the group
   AxisSet all = 0;                   // used_axes() of the group
   size_t begin = 0, end = 0;
@@ -38,13 +38,13 @@ struct Needed {
   std::vector<int> walk;        // by value, from the first: the first that can compute it
   std::vector<uint64_t> walks;  // which of them compute it, as bits
 };
-Needed needed_by_walks(const Stretch& stretch);
+Needed needed_by_walks(const ValueRange& range);
 
 // How large it is: a value counts for each walk that computes it again.
 struct TextSize {
   int64_t statements = 0;
   int64_t slots = 0;  // issue slots of an element (work.h)
 };
-TextSize text_size(const Stretch& stretch);
+TextSize text_size(const ValueRange& range);
 
 }  // namespace fuser

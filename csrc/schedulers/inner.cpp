@@ -205,7 +205,7 @@ Rows rows_to_plan(Problem& p, const Hints& hints) {
 // Rows without vectors of their own, where they follow each other in memory; false where not.
 bool in_stretch(Problem& p, const Hints& hints, const Device& device, Rows& o) {
   if (o.wide) return false;
-  const Stretch s = stretch_of(p, o.run, hints, device, o.length, o.count);
+  const PackedRows s = stretch_of(p, o.run, hints, device, o.length, o.count);
   if (!s.accesses) return false;
   o.stretch = s.accesses;
   o.turns = s.turns;

@@ -60,10 +60,10 @@ void ask_stretch(Problem& p, Verdict& verdict, const Run& run) {
     ask_row_vectors(p, verdict, run, vector);
 }
 
-Stretch stretch_of(Problem& p, const Run& run, const Hints& hints, const Device& device,
-                   int64_t length, int64_t count) {
+PackedRows stretch_of(Problem& p, const Run& run, const Hints& hints, const Device& device,
+                      int64_t length, int64_t count) {
   if (kept_axes(p).empty()) return {};
-  Stretch s;
+  PackedRows s;
   int least_rows = 1;                 // of a block, for each to start at a multiple of a vector
   std::map<DType, int> read, stored;  // in shared memory
   for (size_t i = 0; i < p.accesses.size(); ++i) {

@@ -9,7 +9,7 @@
 namespace fuser {
 
 // What rows of so many elements, and so many of them, are walked by.
-struct Stretch {
+struct PackedRows {
   int64_t accesses = 0;  // that cross shared memory, as bits; 0: the rows are no stretch
   int threads_x = 1, threads_y = 1, unroll = 1;
   int vector = 1;  // elements that are neighbours in shared memory, of a step
@@ -19,7 +19,7 @@ struct Stretch {
 // Asks what stretch_of() wants to know beside the extents of K and R. `run`: how rows are walked.
 void ask_stretch(Problem& problem, Verdict& verdict, const Run& run);
 // `length`, `count`: at most so many elements of a row, and rows.
-Stretch stretch_of(Problem& problem, const Run& run, const Hints& hints, const Device& device,
-                   int64_t length, int64_t count);
+PackedRows stretch_of(Problem& problem, const Run& run, const Hints& hints, const Device& device,
+                      int64_t length, int64_t count);
 
 }  // namespace fuser
