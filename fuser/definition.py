@@ -19,7 +19,7 @@ from fuser.layout import compute_tensor_descriptor
 from fuser.legacy import LegacyDefinition, captured_dumps, define_again
 from fuser.measure import profiled
 from fuser.ops import Number, Ops, Size, as_dtype
-from fuser.plan import Plan, Plans
+from fuser.plan import Plan, Plans, plan_fields
 from fuser.refused import ONE_DEVICE, refuse
 from fuser.repro import input_spec, keep_repro, repro_script
 from fuser.torch_habits import refuse_arguments
@@ -449,9 +449,9 @@ class FusionDefinition(LegacyDefinition):
                 captured_dumps(self) if capture_debug_output else nullcontext(),
             ):
                 if not profile:
-                    return run(inputs, device, _plan_fields(plan))
+                    return run(inputs, device, plan_fields(plan))
                 found: list[torch.Tensor]
-                found, self._profile = profiled(run, inputs, device, _plan_fields(plan))
+                found, self._profile = profiled(run, inputs, device, plan_fields(plan))
                 return found
         except (CompileError, LaunchError, InternalError) as error:
             keep_repro(repr(self), inputs, error)
@@ -576,12 +576,6 @@ class FusionDefinition(LegacyDefinition):
 def _are_strides(value: Any) -> bool:
     """Is it strides rather than contiguity? An empty list is either, for the same tensor."""
     return isinstance(value, list | tuple) and any(type(v) is int for v in value)
-
-
-def _plan_fields(plan: Plans | None) -> dict[str, Any] | list[dict[str, Any]] | None:
-    if plan is None:
-        return None
-    return dict(plan) if isinstance(plan, Plan) else [dict(p) for p in plan]
 
 
 # Arguments that it does not have are taken to be named in the error.

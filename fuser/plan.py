@@ -7,6 +7,9 @@ from typing import Any
 from fuser.arguments import describe, fits
 from fuser.errors import UserError
 
+# The fields that are sets of accesses, as many as a kernel has: ints of any size.
+_SETS = frozenset({"wide", "shifted", "windows", "once", "stretch", "across"})
+
 
 class Plan(Mapping[str, Any]):
     """The choices made for one kernel, as attributes: `plan.threads`. Immutable; `replace` makes a
@@ -15,7 +18,8 @@ class Plan(Mapping[str, Any]):
     fd.plan(inputs) gives it, fd.execute(inputs, plan=plan) runs it. A plan that breaks a law of the
     machine (too many threads, a width that the layout does not allow) is refused there, never run
     wrongly. Where a field is printed, 0 is left out. A row is what is reduced together; of masks,
-    bit i is the i-th access to a tensor (FUSER_DUMP=schedule prints them).
+    which are ints of any size, bit i is the i-th access to a tensor (FUSER_DUMP=schedule prints
+    them).
 
         threads             of a block
         threads_x, _y, _z   of a block, along a row, along the next dim, along the one after it
@@ -68,7 +72,7 @@ class Plan(Mapping[str, Any]):
                     rule="plan-1",
                 )
             kind = type(self._fields[name])
-            if not fits(value, kind):
+            if not fits(value, kind) and not (name in _SETS and isinstance(value, int)):
                 raise UserError(
                     f"plan: {name}={value!r} is not possible: expected {describe(kind)}, as the "
                     f"planned {self._fields[name]!r} is",
@@ -104,6 +108,13 @@ class Plan(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         return f"Plan({', '.join(f'{name}={value!r}' for name, value in self._fields.items())})"
+
+
+def plan_fields(plan: "Plans | None" = None) -> dict[str, Any] | list[dict[str, Any]] | None:
+    """As csrc/torch takes plans."""
+    if plan is None:
+        return None
+    return dict(plan) if isinstance(plan, Plan) else [dict(p) for p in plan]
 
 
 # One Plan where a definition runs as one kernel, else one for each kernel.

@@ -7,8 +7,10 @@
 #include "base/error.h"
 #include "bind/bind.h"
 #include "bind/handles.h"
+#include "bind/plan.h"
 #include "driver/compile.h"
 #include "lower/passes.h"
+#include "schedulers/legal.h"
 
 namespace py = pybind11;
 
@@ -46,24 +48,27 @@ struct Planned {
   Group& group;  // of it
   Hints hints;
   Plan plan;
+  Device device;
 };
 
-py::dict plan_fields(const Planned& p) {
-  py::dict fields;
-  fields["scheduler"] = p.plan.scheduler;
-  for (const auto& [name, value] : p.plan.fields) fields[name.c_str()] = value;
-  return fields;
-}
-
-py::dict texts(const Planned& p) {
-  const Schedule schedule = p.group.scheduler->schedule(p.group.problem, p.plan);
+py::dict texts_of(const Planned& p, const Plan& plan) {
+  const Schedule schedule = p.group.scheduler->schedule(p.group.problem, plan);
   const KernelIR kernel =
       lower(p.group.problem, schedule, p.hints.index64, p.group.scheduler->name);
+  check_resources(p.plan, plan, kernel, kernel.shared_bytes(), p.device);
   py::dict out;
   out["schedule"] = to_string(schedule);
   out["ir"] = to_text(kernel);
   out["cuda"] = print_cuda(kernel);
   return out;
+}
+
+py::dict texts(const Planned& p) { return texts_of(p, p.plan); }
+
+// The same for a plan of the user's.
+py::dict changed_texts(const Planned& p, const py::dict& fields) {
+  const Plan wanted = plans_of(fields).at(0);
+  return texts_of(p, changed_plan(p.group, p.plan, wanted));
 }
 
 // A definition cut into kernels, for inputs with such layouts.
@@ -100,7 +105,7 @@ class Segmented {
         for (int piece : g.pieces) add(specialized_->groups[piece]);
         return;
       }
-      out.push_back({specialized_, g, std::move(sizes.hints), std::move(plan)});
+      out.push_back({specialized_, g, std::move(sizes.hints), std::move(plan), device});
     };
     for (const Step& step : specialized_->program.steps)
       if (const auto* kernel = std::get_if<KernelStep>(&step))
@@ -124,7 +129,7 @@ py::list plans(const Fusion& fusion, const std::vector<Layout>& inputs, const De
   py::list out;
   for (const Planned& p : segmented.planned(device)) {
     py::dict kernel = text ? texts(p) : py::dict();
-    kernel["plan"] = plan_fields(p);
+    kernel["plan"] = plan_dict(p.plan);
     out.append(kernel);
   }
   return out;
@@ -139,7 +144,10 @@ void bind_plan_testing(py::module_& core) {
         "The kernels of a definition, in order, for (sizes, strides, address modulo 16) of each "
         "tensor input: a dict with `plan`, and with `text` `schedule`, `ir` and `cuda` too.");
   py::class_<Planned>(m, "Planned", "One of them.")
-      .def("texts", &texts, "`schedule`, `ir` and `cuda`.");
+      .def_property_readonly("plan", [](const Planned& p) { return plan_dict(p.plan); })
+      .def("texts", &texts, "`schedule`, `ir` and `cuda`.")
+      .def("changed", &changed_texts, py::arg("plan"),
+           "The same of a changed plan, refused as fd.execute would refuse it.");
   py::class_<Segmented>(m, "Segmented", "The same step by step: the definition cut into kernels.")
       .def(py::init<const Fusion&, std::vector<Layout>>(), py::arg("definition"), py::arg("inputs"),
            py::keep_alive<1, 2>())

@@ -15,6 +15,7 @@
 #include "fusion/rules.h"
 #include "fusion/views.h"
 #include "lower/passes.h"
+#include "schedulers/legal.h"
 
 namespace fuser {
 namespace {
@@ -382,9 +383,9 @@ GroupSizes group_sizes(Group& group, const Arguments& arguments, int64_t largest
   out.hints.buckets.reserve(group.bucket_slots.size());
   out.hints.aligned.reserve(group.problem.buffers.size());
   for (int slot : group.bucket_slots) out.hints.buckets.push_back(bucket_of(values[slot]));
-  // Threads past the end still compute an index: leave room for a block of them. Few elements may
-  // be a part of many that lie nowhere: of a range, of what was expanded.
-  constexpr int64_t limit = (int64_t{1} << 31) - (1 << 16);
+  // Threads past the end still compute an index: leave room for the largest block that a plan may
+  // have. Few elements may be a part of many that lie nowhere: of a range, of what was expanded.
+  constexpr int64_t limit = (int64_t{1} << 31) - (1 << 21);
   out.hints.index64 = many || elements >= limit || largest >= limit;
   constexpr int64_t wave = 1 << 20;  // four for each thread of an H100
   out.hints.one_wave = !many && elements > wave / 4 && elements <= wave;
@@ -424,22 +425,6 @@ void append_hints(const Hints& hints, Key& key) {
   }
 }
 
-// The plan with the fields that the user wants otherwise, where the scheduler allows it.
-Plan changed(const Scheduler& scheduler, const Plan& planned, const Plan& wanted) {
-  FUSER_CHECK(wanted.scheduler == planned.scheduler, User, "plan-1", "plan: scheduler ",
-              wanted.scheduler, " does not take this fusion here; planned: ", to_string(planned));
-  Plan merged = planned;
-  for (const auto& [name, value] : wanted.fields) {
-    const auto it = std::find_if(merged.fields.begin(), merged.fields.end(),
-                                 [&](const auto& f) { return f.first == name; });
-    FUSER_CHECK(it != merged.fields.end(), User, "plan-2", "plan: no field ", name, " in ",
-                to_string(planned));
-    it->second = value;
-  }
-  scheduler.check(planned, merged);
-  return merged;
-}
-
 // From a plan to the text, and what a launch takes of its sizes.
 std::shared_ptr<const Variant> make_variant(Group& group, Plan plan, bool index64) {
   auto made = std::make_shared<Variant>();
@@ -462,10 +447,33 @@ std::shared_ptr<const Variant> make_variant(Group& group, Plan plan, bool index6
   return made;
 }
 
+// check_resources() of a changed plan, with what sizes like these have in shared memory: hints tell
+// them apart by a quarter.
+void check_room(const Plan& planned, const Variant& made, const Arguments& arguments,
+                const Device& device) {
+  int64_t shared = made.ir.shared_bytes();
+  if (made.ir.shared_rows) {
+    thread_local std::vector<int64_t> values;
+    made.sizes.run(SizeLeaf{arguments}, values);
+    shared += values[made.shared_slot] + values[made.shared_slot] / 4;
+  }
+  check_resources(planned, made.plan, made.ir, shared, device);
+}
+
 }  // namespace
 
-std::shared_ptr<const Variant> find_variant(Group& group, GroupSizes& sizes, int device,
-                                            const Plan* wanted, bool prefer) {
+Plan changed_plan(Group& group, const Plan& planned, const Plan& wanted) {
+  FUSER_CHECK(wanted.scheduler == planned.scheduler, User, "plan-1", "plan: scheduler ",
+              wanted.scheduler, " does not take this fusion here; planned: ", to_string(planned));
+  Plan all = merged(planned, wanted);
+  group.scheduler->check(group.problem, planned, all);
+  return all;
+}
+
+std::shared_ptr<const Variant> find_variant(Group& group, GroupSizes& sizes,
+                                            const Arguments& arguments, const Plan* wanted,
+                                            bool prefer) {
+  const int device = arguments.device;
   thread_local Key seen;
   seen.clear();
   append_place(device, sizes.hints.index64, seen);
@@ -484,12 +492,14 @@ std::shared_ptr<const Variant> find_variant(Group& group, GroupSizes& sizes, int
     made->plan = std::move(plan);
     return group.by_hints[seen] = std::move(made);
   }
-  if (wanted) plan = changed(*group.scheduler, plan, *wanted);
+  const Plan planned = plan;
+  if (wanted) plan = changed_plan(group, planned, *wanted);
   Key plan_key;
   append_place(device, sizes.hints.index64, plan_key);
-  for (const auto& field : plan.fields) plan_key.push_back(static_cast<uint64_t>(field.second));
+  append_key(plan, plan_key);
   std::shared_ptr<const Variant>& variant = group.variants[plan_key];
   if (!variant) variant = make_variant(group, std::move(plan), sizes.hints.index64);
+  if (wanted) check_room(planned, *variant, arguments, planning_device(device));
   if (!wanted || prefer) group.by_hints[seen] = variant;
   return variant;
 }

@@ -107,7 +107,11 @@ GroupSizes group_sizes(Group& group, const Arguments& arguments, int64_t largest
 // The variant for these sizes, planned and lowered but not yet loaded. `wanted`: the user's plan,
 // or nullptr; it does not count where the group's values are computed in pieces. `prefer`: it is
 // the one for all sizes with these hints from now on.
-std::shared_ptr<const Variant> find_variant(Group& group, GroupSizes& sizes, int device,
-                                            const Plan* wanted, bool prefer);
+std::shared_ptr<const Variant> find_variant(Group& group, GroupSizes& sizes,
+                                            const Arguments& arguments, const Plan* wanted,
+                                            bool prefer);
+// The plan with the fields that the user wants otherwise. Raises UserError "plan-1" where the
+// scheduler does not allow it, "plan-2" for a field that it does not have.
+Plan changed_plan(Group& group, const Plan& planned, const Plan& wanted);
 
 }  // namespace fuser

@@ -39,29 +39,12 @@ Totals& totals() {
   return *t;
 }
 
-// The characters themselves: a hash alone decides nothing.
-void append_text(std::string_view text, Key& key) {
-  key.push_back(text.size());
-  for (size_t i = 0; i < text.size(); i += sizeof(uint64_t)) {
-    uint64_t word = 0;
-    std::memcpy(&word, text.data() + i, std::min(sizeof word, text.size() - i));
-    key.push_back(word);
-  }
-}
-
 // The key of a record: the exact key and what the caller asks for beside it.
 void record_key(const Arguments& arguments, const KeyRules& rules, const std::vector<Plan>& plans,
                 Key& key) {
   exact_key(arguments, rules, key);
   key.push_back(arguments.device == cpu_device && options().host_debug);
-  for (const Plan& p : plans) {
-    append_text(p.scheduler, key);
-    key.push_back(p.fields.size());
-    for (const auto& [name, value] : p.fields) {
-      append_text(name, key);
-      key.push_back(static_cast<uint64_t>(value));
-    }
-  }
+  for (const Plan& p : plans) append_key(p, key);
 }
 
 std::string name_of(const Fusion& fusion) {
@@ -165,7 +148,7 @@ Call Executor::prepare(const Arguments& arguments, const std::vector<Plan>& plan
     if (sizes.empty) return nullptr;
     const size_t before = g.variants.size();
     const Plan* wanted = kernels < plans.size() ? &plans[kernels] : nullptr;
-    auto variant = find_variant(g, sizes, arguments.device, wanted, prefer);
+    auto variant = find_variant(g, sizes, arguments, wanted, prefer);
     totals().plans += static_cast<int64_t>(g.variants.size() - before);
     kernels += !variant->plan.in_pieces();
     return variant;
@@ -430,8 +413,9 @@ RecordRef Executor::last() {
   return records_->last;
 }
 
-void Executor::collect(const Arguments& arguments, std::vector<KernelText>& texts) {
-  const Call call = prepare(arguments, {});
+void Executor::collect(const Arguments& arguments, const std::vector<Plan>& plans,
+                       std::vector<KernelText>& texts) {
+  const Call call = prepare(arguments, plans);
   const std::vector<RunningKernel> kernels = call.kernels();
   for (const auto& launch : launches_of(kernels, joins_launches(arguments.device)))
     texts.push_back(text_of_launch(kernels, launch));

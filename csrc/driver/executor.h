@@ -43,7 +43,8 @@ class Executor {
   static std::vector<KernelInfo> kernels(const Record& record);
   RecordRef last();
   // Kernels of a call that are not in memory yet are appended, to be built in one batch.
-  void collect(const Arguments& arguments, std::vector<KernelText>& texts);
+  void collect(const Arguments& arguments, const std::vector<Plan>& plans,
+               std::vector<KernelText>& texts);
 
   // Calls whose sizes have the hints of these run these plans from now on.
   void prefer(const Arguments& arguments, const std::vector<Plan>& plans);

@@ -13,7 +13,7 @@
 
 namespace fuser::tile {
 
-bool Builder::is_across(int access) const { return access < 63 && (schedule.across >> access & 1); }
+bool Builder::is_across(int access) const { return schedule.across.contains(access); }
 
 // Neighbouring rows that one vector of the tensor belongs to.
 int Builder::run_of(int access) const {

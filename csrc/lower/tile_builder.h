@@ -207,7 +207,7 @@ struct Builder {
   bool is_shifted(int access) const;  // its vectors lie at any element
   // Is it shifted by as much as the walk starts behind its row?
   bool follows_rows(int access) const;
-  bool is_once(int access) const { return access < 63 && (schedule.once >> access & 1); }
+  bool is_once(int access) const { return schedule.once.contains(access); }
   Place place_of(int access) const;
   bool stays(int access) const;
 
@@ -254,7 +254,7 @@ struct Builder {
 
   // Rows of a block that cross shared memory together, as a stretch or by a tile across them.
   int turns = 1;  // rows that a thread takes in turn
-  bool has_tile() const { return schedule.stretch || schedule.across; }
+  bool has_tile() const { return schedule.stretch || !schedule.across.empty(); }
   Expr row_of_block();
   void walk_tile();
   // Of the block: its first element, and how many exist.

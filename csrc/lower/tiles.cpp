@@ -388,7 +388,7 @@ bool Builder::is_wide(int access) const {
 
 bool Builder::is_shifted(int access) const {
   return lanes > 1 && !is_wide(access) && in_lanes(axes_of(problem, problem.accesses[access])) &&
-         access < 63 && (schedule.shifted >> access & 1);
+         schedule.shifted.contains(access);
 }
 
 Place Builder::place_of(int access) const {

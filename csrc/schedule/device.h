@@ -10,8 +10,9 @@
 namespace fuser {
 
 // Of every GPU.
-inline constexpr int warp = 32;          // threads
-inline constexpr int vector_bytes = 16;  // of the widest access of a thread
+inline constexpr int warp = 32;            // threads
+inline constexpr int vector_bytes = 16;    // of the widest access of a thread
+inline constexpr int most_threads = 1024;  // of a block
 
 struct Device {
   int arch = 0;                     // 10 * major + minor: 90 for sm_90

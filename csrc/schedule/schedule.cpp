@@ -1,8 +1,10 @@
 #include "schedule/schedule.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "base/error.h"
+#include "schedule/device.h"
 
 namespace fuser {
 namespace {
@@ -11,6 +13,28 @@ const char* name(Bind b) {
   static constexpr const char* names[] = {"GridThread", "Grid",   "Cluster", "ThreadY",
                                           "ThreadX",    "Serial", "Unroll",  "Vector"};
   return names[static_cast<int>(b)];
+}
+
+int64_t lanes_of(const Stage& stage) {
+  const bool vector = !stage.loops.empty() && stage.loops.back().bind == Bind::Vector;
+  return vector ? stage.loops.back().extent : 1;
+}
+
+// What a block does in one go has constant extents, and each of its threads takes part.
+void verify_block(const Stage& stage, const Schedule& s) {
+  int64_t threads = 1;
+  bool bound = false;
+  for (const Loop& l : stage.loops) {
+    if (l.bind == Bind::GridThread || l.bind == Bind::Grid || l.bind == Bind::Serial) continue;
+    FUSER_ASSERT(l.extent >= 1, "a ", name(l.bind), " loop of ", l.extent, " steps");
+    if (l.bind != Bind::ThreadX && l.bind != Bind::ThreadY) continue;
+    threads *= l.extent;
+    bound = true;
+  }
+  FUSER_ASSERT(!bound || threads == s.threads, "loops over ", threads, " threads of ", s.threads);
+  const int64_t lanes = lanes_of(stage);
+  FUSER_ASSERT(std::has_single_bit(static_cast<uint64_t>(lanes)) && lanes <= vector_bytes,
+               "a vector of ", lanes, " elements");
 }
 
 }  // namespace
@@ -60,7 +84,7 @@ void verify(const Schedule& s, int axes) {
     }
   for (int a = 0; a < axes; ++a)
     FUSER_ASSERT(seen[a] == 1, "axis ", a, " is walked by ", seen[a], " dims");
-  FUSER_ASSERT(s.threads >= 1 && s.threads <= 1024, s.threads, " threads per block");
+  FUSER_ASSERT(s.threads >= 1 && s.threads <= most_threads, s.threads, " threads per block");
   for (const Stage& stage : s.stages) {
     for (size_t i = 0; i < stage.loops.size(); ++i) {
       const Loop& l = stage.loops[i];
@@ -68,20 +92,14 @@ void verify(const Schedule& s, int axes) {
       FUSER_ASSERT(l.bind != Bind::Vector || (i + 1 == stage.loops.size() && l.extent > 0),
                    "a vector loop is innermost and of constant extent");
     }
+    verify_block(stage, s);
   }
-}
-
-int64_t Plan::get(std::string_view wanted) const {
-  for (const auto& [name, value] : fields)
-    if (name == wanted) return value;
-  throw Fault(FaultKind::Internal, "internal",
-              text("plan ", to_string(*this), " has no field ", wanted));
-}
-
-std::string to_string(const Plan& plan) {
-  std::vector<std::string> parts;
-  for (const auto& [name, value] : plan.fields) parts.push_back(text(name, "=", value));
-  return text(plan.scheduler, "(", joined(parts), ")");
+  for (int width : s.widths)
+    FUSER_ASSERT(width == 1 || std::any_of(s.stages.begin(), s.stages.end(),
+                                           [&](const Stage& stage) {
+                                             return width == lanes_of(stage);
+                                           }),
+                 "an access moves ", width, " elements, no vector loop does");
 }
 
 }  // namespace fuser

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "fusion/access.h"
+#include "schedule/access_set.h"
 
 namespace fuser {
 
@@ -70,7 +71,7 @@ struct Schedule {
   std::vector<Stored> stored;
   std::vector<int> widths;        // elements per memory access, by access (Problem::accesses)
   std::vector<Window> windows{};  // of reads, by access; empty: there are none
-  int64_t shifted = 0;            // accesses, as bits, whose vectors lie at any element
+  AccessSet shifted;              // accesses whose vectors lie at any element
   bool tail = false;              // the vector loop may run past the end of its dim
   bool one_row = false;   // vectors that lie in one innermost row are walked apart from the others
   bool one_side = false;  // what is chosen by place is the same for all lanes of a vector
@@ -85,15 +86,15 @@ struct Schedule {
   // Reads of whole rows, by access, that stay on chip between the walks over a row: Registers or
   // Shared; Reload elsewhere.
   std::vector<Place> places;
-  // Accesses, as bits, that take no place in L1, which has what all rows read.
-  int64_t once = 0;
+  // Accesses that take no place in L1, which has what all rows read.
+  AccessSet once;
   int rolled = 0;  // rows in shared memory are walked in a loop, so many steps side by side
   // Rows of a block are one stretch of memory: whole vectors of it come to and leave Shared memory,
   // wherever in them a row starts.
   bool stretch = false;
-  // Accesses, as bits, that lie across the rows: those of a block cross Shared memory as tiles, by
-  // runs of so many neighbouring rows at most.
-  int64_t across = 0;
+  // Accesses that lie across the rows: those of a block cross Shared memory as tiles, by runs of so
+  // many neighbouring rows at most.
+  AccessSet across;
   int run = 1;
   bool tiles_ahead = false;  // the reads among them are copied one tile ahead
   int ring = 0;  // rows that are copied ahead into Shared memory, with a Serial loop over K
@@ -115,21 +116,7 @@ AcrossMoves across_moves(int threads, int rows, int run, int element_bytes, int 
 // "dims [a0] [a1 a2]; stage: d0:GridThread d1:GridThread d1:Vector(8) ..."
 std::string to_string(const Schedule& schedule);
 // Raises InternalError where an invariant does not hold: each axis in one dim, one Vector loop,
-// innermost, and so on.
+// innermost, of a power of two, the loops over threads are those of the block, and so on.
 void verify(const Schedule& schedule, int axes);
-
-// A scheduler's choice: named integers, printable, hashable, and changeable by the user.
-struct Plan {
-  std::string scheduler;
-  std::vector<std::pair<std::string, int64_t>> fields;
-
-  // A scheduler that would rather have the group's values computed by several kernels
-  // (Group::pieces) plans nothing else.
-  bool in_pieces() const { return scheduler == "pieces"; }
-
-  int64_t get(std::string_view name) const;
-  bool operator==(const Plan&) const = default;
-};
-std::string to_string(const Plan& plan);  // "pointwise(threads=256, vector=8)"
 
 }  // namespace fuser

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "fusion/across.h"
+#include "schedulers/legal.h"
 
 namespace fuser {
 namespace {
@@ -47,8 +48,8 @@ AcrossTile across_tile_of(Problem& p, const Hints& hints, const TileRoom& room) 
   int bytes = 0, least_rows = 1, longest = 1;
   for (size_t i : across) {
     const MemoryAccess& a = p.accesses[i];
-    if (i >= 63 || run_axes(p, a).empty()) return {};
-    t.accesses |= int64_t{1} << i;
+    if (run_axes(p, a).empty()) return {};
+    t.accesses.insert(i);
     bytes += size_of(a.dtype);
     longest = std::max(longest, longest_vector(a));
     least_rows = std::max(least_rows, sector / size_of(a.dtype));
@@ -81,14 +82,13 @@ int threads_beside_tile(int64_t vectors) {
 }
 
 void check_across_tile(const Plan& planned, const Plan& wanted) {
-  if (!planned.get("across")) return;
+  if (planned.set("across").empty()) return;
   const int64_t rows = wanted.get("threads_y") * wanted.get("turns"), run = planned.get("run");
   const int64_t threads = wanted.get("threads_x") * wanted.get("threads_y");
   const int64_t most = planned.get("threads_y") * planned.get("turns");
-  FUSER_CHECK(rows % run == 0 && threads % (rows / run) == 0 && rows <= most, User, "plan-1",
-              "plan: threads_y * turns=", rows, " is not possible here; expected a multiple of ",
-              run, " up to ", most, ", whose runs divide ", threads,
-              "\n  planned: ", to_string(planned));
+  expect(planned, rows % run == 0 && threads % (rows / run) == 0 && rows <= most,
+         text("threads_y * turns=", rows),
+         text("a multiple of ", run, " up to ", most, ", whose runs divide ", threads, " threads"));
 }
 
 }  // namespace fuser

@@ -10,10 +10,10 @@ namespace fuser {
 
 // What the rows of a block read or store across them.
 struct AcrossTile {
-  int64_t accesses = 0;  // that cross shared memory, as bits; 0: nothing does, or it does not fit
-  int run = 1;           // neighbouring rows whose elements are one vector, 16 bytes at most
-  int rows = 1;          // of a block
-  int64_t bytes = 0;     // of its tiles
+  AccessSet accesses;  // that cross shared memory; none: nothing does, or it does not fit
+  int run = 1;         // neighbouring rows whose elements are one vector, 16 bytes at most
+  int rows = 1;        // of a block
+  int64_t bytes = 0;   // of its tiles
 };
 
 // What a scheduler has for them.

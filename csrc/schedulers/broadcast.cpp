@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "schedulers/dims.h"
+#include "schedulers/legal.h"
 #include "schedulers/schedulers.h"
 
 namespace fuser {
@@ -67,10 +68,10 @@ Verdict match_broadcast(Problem& p) {
 Plan plan_broadcast(Problem& p, const Hints& hints, const Device&) {
   const Columns c = *columns_of(p);
   int vector = c.vector;
-  int64_t wide = 0;
+  AccessSet wide;
   if (hints.divides(extent_of(p, c.dims[K]), vector))
     wide = wide_accesses(p, ~AxisSet{0}, c.dims[K], hints, vector);
-  if (!wide) vector = 1;
+  if (wide.empty()) vector = 1;
   int threads_x = 1;
   while (threads_x < warp && int64_t{threads_x} * vector < hints.at_most(extent_of(p, c.dims[K])))
     threads_x *= 2;
@@ -91,7 +92,7 @@ Schedule schedule_broadcast(Problem& p, const Plan& plan) {
   for (auto& axes : c.dims) s.dims.push_back({.axes = std::move(axes)});
   s.threads = static_cast<int>(x * y);
   s.backward = plan.get("backward") != 0;
-  s.widths = widths_of(p, plan.get("wide"), vector);
+  s.widths = widths_of(p, plan.set("wide"), vector);
   Stage stage;
   const auto loop = [&](DimId dim, Bind bind, int64_t extent) {
     stage.loops.push_back({.dim = dim, .extent = extent, .bind = bind});
@@ -107,15 +108,12 @@ Schedule schedule_broadcast(Problem& p, const Plan& plan) {
   return s;
 }
 
-void check_broadcast(const Plan& planned, const Plan& wanted) {
-  check_fields(
-      planned, wanted,
-      {{"threads_y", 1, 1024 / planned.get("threads_x")}, {"unroll", 1, 16}, {"backward", 0, 1}});
-  const int64_t threads = planned.get("threads_x") * wanted.get("threads_y");
-  FUSER_CHECK(threads % warp == 0, User, "plan-1", "plan: threads_y=", wanted.get("threads_y"),
-              " is not possible here; expected a multiple of ",
-              std::max<int64_t>(1, warp / planned.get("threads_x")),
-              "\n  planned: ", to_string(planned));
+void check_broadcast(Problem&, const Plan& planned, const Plan& wanted) {
+  const int64_t x = planned.get("threads_x"), y = wanted.get("threads_y");
+  check_fields(planned, wanted,
+               {{"threads_y", 1, most_threads / x}, {"unroll", 1, 16}, {"backward", 0, 1}});
+  expect(planned, x * y % warp == 0, text("threads_y=", y),
+         text("a multiple of ", std::max<int64_t>(1, warp / x)));
 }
 
 }  // namespace fuser

@@ -234,12 +234,12 @@ void ask_vectors(Problem& p, Verdict& verdict, const std::vector<AxisId>& inner,
   for (const MemoryAccess& a : p.accesses) ask_vector(p, verdict, a, inner, vector);
 }
 
-int64_t wide_accesses(Problem& p, AxisSet axes, const std::vector<AxisId>& inner,
-                      const Hints& hints, int vector) {
-  int64_t wide = 0;
-  for (size_t i = 0; vector > 1 && i < p.accesses.size() && i < 63; ++i)
+AccessSet wide_accesses(Problem& p, AxisSet axes, const std::vector<AxisId>& inner,
+                        const Hints& hints, int vector) {
+  AccessSet wide;
+  for (size_t i = 0; vector > 1 && i < p.accesses.size(); ++i)
     if ((axes_of(p, p.accesses[i]) & axes) && can_vector(p, p.accesses[i], inner, hints, vector))
-      wide |= int64_t{1} << i;
+      wide.insert(i);
   return wide;
 }
 
@@ -300,9 +300,9 @@ void ask_windows(Problem& p, Verdict& verdict, const std::vector<AxisId>& inner,
   }
 }
 
-int64_t windows(Problem& p, const std::vector<AxisId>& inner, const Hints& hints, int vector) {
-  int64_t out = 0;
-  for (size_t i = 0; vector > 1 && i < p.accesses.size() && i < 63; ++i) {
+AccessSet windows(Problem& p, const std::vector<AxisId>& inner, const Hints& hints, int vector) {
+  AccessSet out;
+  for (size_t i = 0; vector > 1 && i < p.accesses.size(); ++i) {
     std::vector<Expr> multiples;
     const auto window = window_of(p, p.accesses[i], inner, vector, multiples);
     // A vector that ends past its dim would read past the end of memory.
@@ -310,7 +310,7 @@ int64_t windows(Problem& p, const std::vector<AxisId>& inner, const Hints& hints
         hints.aligned[p.accesses[i].buffer] &&
         std::all_of(multiples.begin(), multiples.end(),
                     [&](Expr e) { return hints.divides(e, window->width); }))
-      out |= int64_t{1} << i;
+      out.insert(i);
   }
   return out;
 }
@@ -485,26 +485,9 @@ Shape shape_of(const Problem& p) {
   return s;
 }
 
-void check_fields(const Plan& planned, const Plan& wanted, std::initializer_list<Field> free) {
-  for (const auto& [name, value] : wanted.fields) {
-    const auto rule =
-        std::find_if(free.begin(), free.end(), [&](const Field& f) { return name == f.name; });
-    const int64_t was = planned.get(name);
-    if (rule == free.end()) {
-      FUSER_CHECK(value == was, User, "plan-1", "plan: ", name, "=", value,
-                  " is not possible here; expected ", was, "\n  planned: ", to_string(planned));
-      continue;
-    }
-    FUSER_CHECK(value >= rule->least && value <= rule->most, User, "plan-1", "plan: ", name, "=",
-                value, " is not possible here; expected ", rule->least, " to ", rule->most,
-                "\n  planned: ", to_string(planned));
-  }
-}
-
-std::vector<int> widths_of(const Problem& p, int64_t wide, int vector) {
+std::vector<int> widths_of(const Problem& p, const AccessSet& wide, int vector) {
   std::vector<int> out;
-  for (size_t i = 0; i < p.accesses.size(); ++i)
-    out.push_back(i < 63 && (wide >> i & 1) ? vector : 1);
+  for (size_t i = 0; i < p.accesses.size(); ++i) out.push_back(wide.contains(i) ? vector : 1);
   return out;
 }
 
@@ -513,7 +496,7 @@ Schedule start_of_reduction(const Problem& p, const Plan& plan) {
   s.dims = {{.axes = kept_axes(p)}, {.axes = reduced_axes(p)}};
   s.threads = static_cast<int>(plan.get("threads_x") * plan.get("threads_y"));
   s.whole = static_cast<int>(plan.get("whole"));
-  s.widths = widths_of(p, plan.get("wide"), static_cast<int>(plan.get("vector")));
+  s.widths = widths_of(p, plan.set("wide"), static_cast<int>(plan.get("vector")));
   return s;
 }
 

@@ -49,9 +49,8 @@ void ask_divides(Verdict& verdict, Expr value, int64_t divisor);
 void ask_vector(Problem& problem, Verdict& verdict, const MemoryAccess& access,
                 const std::vector<AxisId>& inner, int vector);
 void ask_vectors(Problem& problem, Verdict& verdict, const std::vector<AxisId>& inner, int vector);
-// The accesses over some of `axes` that move vectors along `inner`, as bits; none where `vector`
-// is 1.
-int64_t wide_accesses(Problem& problem, AxisSet axes, const std::vector<AxisId>& inner,
+// The accesses over some of `axes` that move vectors along `inner`; none where `vector` is 1.
+AccessSet wide_accesses(Problem& problem, AxisSet axes, const std::vector<AxisId>& inner,
                       const Hints& hints, int vector);
 
 // How many of the innermost of `axes` the lanes of a vector stay within (Schedule::whole): the last
@@ -119,15 +118,6 @@ struct WalkWork {
 };
 WalkWork work_of_walks(const Problem& problem);
 
-// A plan's choices as named integers, checked against what a user may write.
-struct Field {
-  const char* name;
-  int64_t least, most;
-};
-// Raises UserError "plan-1" where a changed field is out of its range; fields that are not listed
-// must stay as planned.
-void check_fields(const Plan& planned, const Plan& wanted, std::initializer_list<Field> free);
-
 // The window that lanes read where they are not neighbours in memory but lie in a stretch of it
 // that starts at a multiple of its length: every other element (a slice with a step), each element
 // for several lanes (what is stacked along the innermost axis), or both. `multiples`, appended, are
@@ -136,11 +126,12 @@ std::optional<Window> window_of(Problem& problem, const MemoryAccess& access,
                                 const std::vector<AxisId>& inner, int vector,
                                 std::vector<Expr>& multiples);
 void ask_windows(Problem& problem, Verdict& verdict, const std::vector<AxisId>& inner, int vector);
-// Bits of the accesses that are read by windows.
-int64_t windows(Problem& problem, const std::vector<AxisId>& inner, const Hints& hints, int vector);
+// The accesses that are read by windows.
+AccessSet windows(Problem& problem, const std::vector<AxisId>& inner, const Hints& hints,
+                  int vector);
 
-// The bits of `wide`, as widths by access.
-std::vector<int> widths_of(const Problem& problem, int64_t wide, int vector);
+// `vector` for those in `wide`, by access.
+std::vector<int> widths_of(const Problem& problem, const AccessSet& wide, int vector);
 
 // The start of a schedule with reductions: dims 0 and 1 are K and R, and what the plan says of
 // threads, lanes and loops.

@@ -16,6 +16,7 @@
 #include "fusion/work.h"
 #include "schedulers/across_tile.h"
 #include "schedulers/dims.h"
+#include "schedulers/legal.h"
 #include "schedulers/on_chip.h"
 #include "schedulers/schedulers.h"
 #include "schedulers/stretch.h"
@@ -66,22 +67,22 @@ Expr head_of(Problem& p, const MemoryAccess& a, int vector) {
   return start ? exprs.mod(exprs.sub(exprs.constant(line), start), exprs.constant(line)) : nullptr;
 }
 
-// The accesses that move vectors in a skewed walk, as bits, and their skew; 0 where none can.
-int64_t skewed(Problem& p, const Run& r, const Hints& hints, Expr& skew) {
-  int64_t wide = 0;
+// The accesses that move vectors in a skewed walk, and their skew; none where none can.
+AccessSet skewed(Problem& p, const Run& r, const Hints& hints, Expr& skew) {
+  AccessSet wide;
   skew = nullptr;
-  for (size_t i = 0; i < p.accesses.size() && i < 63; ++i) {
+  for (size_t i = 0; i < p.accesses.size(); ++i) {
     const MemoryAccess& a = p.accesses[i];
     const AxisSet axes = axes_of(p, a);
     if (!(axes & p.reduced)) continue;
     // A walk that starts before its row has no coordinates to divide.
-    if (is_loaded(a) || !coefficient(p, a, r.axes)) return 0;
+    if (is_loaded(a) || !coefficient(p, a, r.axes)) return {};
     if (!coefficient(p, a, r.axes)->is_constant(1) || !hints.aligned[a.buffer]) continue;
     Expr mine = skew_of(p, a, r.vector);
     if (!skew && ((axes & ~p.reduced) || kept_axes(p).empty())) skew = mine;
-    if (mine == skew) wide |= int64_t{1} << i;
+    if (mine == skew) wide.insert(i);
   }
-  return skew ? wide : 0;
+  return skew ? wide : AccessSet();
 }
 
 bool is_linear(Problem& p, const Run& r) {
@@ -107,40 +108,40 @@ bool has_coordinates(const Problem& p) {
 }
 
 // Reads of neighbouring elements that do not lie at multiples of a vector: two vectors and a shift.
-int64_t shifted(Problem& p, const Run& r, const Hints& hints, int64_t wide) {
-  int64_t out = 0;
-  for (size_t i = 0; i < p.accesses.size() && i < 63; ++i) {
+AccessSet shifted(Problem& p, const Run& r, const Hints& hints, const AccessSet& wide) {
+  AccessSet out;
+  if (wide.empty()) return out;
+  for (size_t i = 0; i < p.accesses.size(); ++i) {
     const MemoryAccess& a = p.accesses[i];
-    if (a.store || !(axes_of(p, a) & p.reduced) || is_loaded(a) || !wide || (wide >> i & 1))
-      continue;
+    if (a.store || !(axes_of(p, a) & p.reduced) || is_loaded(a) || wide.contains(i)) continue;
     if (!a.in.bounds.empty()) continue;
     Expr along = coefficient(p, a, r.axes);
     if (along && along->is_constant(1) && hints.aligned[a.buffer] &&
         r.vector * size_of(a.dtype) >= 4 && r.vector * size_of(a.dtype) <= vector_bytes)
-      out |= int64_t{1} << i;
+      out.insert(i);
   }
   return out;
 }
 
 // Can all reads that stay on chip be copied to shared memory?
-bool copied(Problem& p, int64_t wide, int vector) {
+bool copied(Problem& p, const AccessSet& wide, int vector) {
   for (size_t i = 0; i < p.accesses.size(); ++i) {
     const MemoryAccess& a = p.accesses[i];
     if (a.store || !moves_rows(p, a) || is_loaded(a)) continue;
-    if (i >= 63 || !(wide >> i & 1) || vector * size_of(a.dtype) < 4) return false;
+    if (!wide.contains(i) || vector * size_of(a.dtype) < 4) return false;
   }
   return true;
 }
 
-// What moves whole rows and takes no place in L1, as bits by access. Rows in shared memory are
-// copied past it as they are.
-int64_t once_of(const Problem& p, OnChip::Once once) {
-  int64_t out = 0;
+// What moves whole rows and takes no place in L1. Rows in shared memory are copied past it as they
+// are.
+AccessSet once_of(const Problem& p, OnChip::Once once) {
+  AccessSet out;
   if (once == OnChip::Once::None) return out;
-  for (size_t i = 0; i < p.accesses.size() && i < 63; ++i) {
+  for (size_t i = 0; i < p.accesses.size(); ++i) {
     const MemoryAccess& a = p.accesses[i];
     const bool wanted = a.store || once == OnChip::Once::Rows;
-    if (wanted && moves_rows(p, a) && !is_loaded(a)) out |= int64_t{1} << i;
+    if (wanted && moves_rows(p, a) && !is_loaded(a)) out.insert(i);
   }
   return out;
 }
@@ -158,8 +159,8 @@ struct Rows {
   int64_t length = 0, count = 0;
   int64_t vectors = 0;  // of a row
   int vector = 1;
-  int64_t wide = 0;      // the accesses that move vectors, as bits
-  int64_t shifted = 0;   // those that put them together
+  AccessSet wide;        // the accesses that move vectors
+  AccessSet shifted;     // those that put them together
   bool skew = false;     // rows that are no multiples of a vector
   bool stays = false;    // a row, between its walks
   bool busy = false;     // instructions decide
@@ -169,7 +170,7 @@ struct Rows {
   bool single_pass = false;
   bool serial = false, rolled = false;  // walked in a loop; the same of rows in shared memory
   bool split = false;                   // over the grid
-  int64_t stretch = 0;                  // what crosses shared memory, of rows in a stretch
+  AccessSet stretch;                    // what crosses shared memory, of rows in a stretch
   int threads_y = 0;                    // rows side by side
   int turns = 0;                        // rows of a thread, of those in shared memory
   AcrossTile tile;                      // what crosses it, across the rows
@@ -186,9 +187,9 @@ Rows rows_to_plan(Problem& p, const Hints& hints) {
   } else if (r.vector > 1 && r.whole && !has_coordinates(p) && o.length > 4 * r.vector * warp) {
     Expr unused;
     o.wide = skewed(p, r, hints, unused);
-    o.skew = o.wide != 0;
+    o.skew = !o.wide.empty();
   }
-  o.vector = o.wide ? r.vector : 1;
+  o.vector = o.wide.empty() ? 1 : r.vector;
   o.vectors = (o.length + o.vector - 1) / o.vector;
   o.shifted = shifted(p, r, hints, o.wide);
   // One walk takes the place of two where nothing waits for both, and combines once; to combine the
@@ -204,15 +205,15 @@ Rows rows_to_plan(Problem& p, const Hints& hints) {
 
 // Rows without vectors of their own, where they follow each other in memory; false where not.
 bool in_stretch(Problem& p, const Hints& hints, const Device& device, Rows& o) {
-  if (o.wide) return false;
+  if (!o.wide.empty()) return false;
   const PackedRows s = stretch_of(p, o.run, hints, device, o.length, o.count);
-  if (!s.accesses) return false;
+  if (s.accesses.empty()) return false;
   o.stretch = s.accesses;
   o.turns = s.turns;
   o.threads_y = s.threads_y;
   o.vector = s.vector;
   if (s.vector > 1) o.wide = wide_accesses(p, p.reduced, o.run.inner, hints, s.vector);
-  o.shifted = 0;
+  o.shifted = {};
   o.single_pass = false;  // walks over shared memory cost little
   o.serial = o.rolled = true;
   o.on = {.place = Place::Shared, .threads_x = s.threads_x, .unroll = s.unroll};
@@ -262,7 +263,7 @@ void place(Problem& p, const Device& device, Rows& o) {
                          .vector = o.vector,
                          .busy = o.busy,
                          .skew = o.skew,
-                         .shifted_reads = std::popcount(static_cast<uint64_t>(o.shifted)),
+                         .shifted_reads = o.shifted.count(),
                          .can_copy = o.vector > 1 && copied(p, o.wide, o.vector),
                          .linear = is_linear(p, o.run)};
   o.on = on_chip(device, o.shape, row, o.on);
@@ -282,9 +283,9 @@ bool beside_tile(Problem& p, const Hints& hints, const Device& device, Rows& o) 
                            .tiles = int64_t{tile_waves} * device.processors,
                            .bytes = bytes,
                            .most_bytes = bytes});
-  if (!t.tile.accesses) return false;
-  for (size_t i = 0; i < p.accesses.size() && i < 63; ++i)
-    if (!p.accesses[i].store && (t.tile.accesses >> i & 1)) --t.shape.staged;
+  if (t.tile.accesses.empty()) return false;
+  for (size_t i = 0; i < p.accesses.size(); ++i)
+    if (!p.accesses[i].store && t.tile.accesses.contains(i)) --t.shape.staged;
   place(p, device, t);
   const bool reads_again = t.stays && t.on.place != Place::Registers;
   if (reads_again || t.on.cluster > 1 || t.vectors > most_tile_steps * warp) return false;
@@ -335,7 +336,7 @@ void loop_over(const Problem& p, Rows& o) {
     // Side by side: more take registers that more blocks use better. Odd rows of words with two
     // shifted vectors a step wait for these instead: a layer norm of 131,073 float32 on an H200
     // goes from 423 to 310 us.
-    const bool waits = long_parts && std::popcount(static_cast<uint64_t>(o.shifted)) > 1 &&
+    const bool waits = long_parts && o.shifted.count() > 1 &&
                        o.vector * 4 <= vector_bytes;
     o.on.unroll = waits ? 3 : o.skew || o.on.threads_x == most_threads ? 1 : 2;
   }
@@ -422,15 +423,15 @@ Schedule schedule_inner(Problem& both, const Plan& plan) {
   s.single_pass = single_pass;
   s.min_blocks = static_cast<int>(plan.get("min_blocks"));
   s.rolled = static_cast<int>(plan.get("rolled"));
-  s.once = plan.get("once");
-  const int64_t crossing = plan.get("stretch");
-  s.stretch = crossing != 0;
-  s.across = plan.get("across");
+  s.once = plan.set("once");
+  const AccessSet& crossing = plan.set("stretch");
+  s.stretch = !crossing.empty();
+  s.across = plan.set("across");
   s.run = static_cast<int>(plan.get("run"));
   if (plan.get("keep"))
     for (ValueId v : computed_again(p)) s.stored.push_back({v, Place::Registers});
   s.tail = plan.get("skew") != 0;
-  s.shifted = plan.get("shifted");
+  s.shifted = plan.set("shifted");
   if (s.tail)
     for (size_t i = 0; i < p.accesses.size() && !s.dims[R].skew; ++i)
       if (s.widths[i] > 1 && axes_of(p, p.accesses[i]) & ~p.reduced)
@@ -460,53 +461,56 @@ Schedule schedule_inner(Problem& both, const Plan& plan) {
   for (size_t i = 0; i < p.accesses.size(); ++i) {
     const MemoryAccess& a = p.accesses[i];
     const bool stays =
-        s.stretch ? i < 63 && (crossing >> i & 1) : !a.store && moves_rows(p, a) && !is_loaded(a);
-    const bool turns = i < 63 && (s.across >> i & 1);
+        s.stretch ? crossing.contains(i) : !a.store && moves_rows(p, a) && !is_loaded(a);
+    const bool turns = s.across.contains(i);
     s.places.push_back(turns ? Place::Shared : stays ? place : Place::Reload);
   }
   verify(s, static_cast<int>(p.refined.axes.size()));
   return s;
 }
 
-void check_inner(const Plan& planned, const Plan& wanted) {
-  const int64_t x = planned.get("threads_x");
-  const bool serial = planned.get("serial") != 0;
-  const bool rolled = planned.get("rolled") != 0;
-  const int64_t unroll = planned.get("unroll");
+void check_inner(Problem& p, const Plan& planned, const Plan& wanted) {
+  const int64_t x = planned.get("threads_x"), y = planned.get("threads_y");
+  const int64_t turns = planned.get("turns"), blocks = planned.get("blocks");
+  const bool serial = planned.get("serial") != 0, rolled = planned.get("rolled") != 0;
+  const bool stretch = !planned.set("stretch").empty();
   // Of a skewed row, each element that no vector holds has a thread: at most a line and two
   // vectors.
   const int64_t least = !planned.get("skew") ? 1 : serial ? std::min<int64_t>(3 * warp, x) : x;
-  check_fields(planned, wanted,
-               {{"once", 0, int64_t{1} << 62},
-                {"keep", 0, planned.get("keep")},
+  AccessSet once = planned.set("once");
+  once |= once_of(used(p, planned.get("single_pass") != 0), OnChip::Once::Rows);
+  check_subset(planned, wanted, "once", once);
+  Plan numbers = wanted;  // those that are left to check
+  for (auto& [name, value] : numbers.fields)
+    if (name == "once") value = planned.set("once");
+  check_fields(planned, numbers,
+               {{"keep", 0, planned.get("keep")},
                 {"threads_x", least, most_threads},
-                {"threads_y", 1, most_threads},
+                // Neighbours of a stretch lie apart in it by powers of two.
+                {"threads_y", 1, stretch ? 2 * y : most_threads,
+                 stretch ? Field::Power : Field::Any},
                 {"unroll", 1, rolled ? 8 : 64},
                 {"min_blocks", 0, 8},
                 {"rolled", rolled ? 1 : 0, rolled ? 16 : 0},
-                {"turns", std::min<int64_t>(1, planned.get("turns")), 2 * planned.get("turns")},
-                {"blocks", planned.get("blocks") ? 1 : 0, planned.get("blocks") ? 1 << 20 : 0}});
-  const auto check = [&](bool ok, const std::string& is, const std::string& expected) {
-    FUSER_CHECK(ok, User, "plan-1", "plan: ", is, " is not possible here; expected ", expected,
-                "\n  planned: ", to_string(planned));
-  };
-  const int64_t threads = wanted.get("threads_x"), all = threads * wanted.get("threads_y");
+                {"turns", std::min<int64_t>(1, turns), 2 * turns},
+                {"blocks", blocks ? 1 : 0, blocks ? 1 << 20 : 0}});
+  const int64_t threads = wanted.get("threads_x"), rows = wanted.get("threads_y");
   const int64_t taken = threads * wanted.get("unroll");
-  check((threads & (threads - 1)) == 0 || threads == all, text("threads_x=", threads),
-        "a power of two, or all threads of a block");
-  check(serial || taken >= x * unroll, text("threads_x * unroll=", taken),
-        text("at least ", x * unroll, ", for the row"));
+  expect(planned, std::has_single_bit(static_cast<uint64_t>(threads)) || rows == 1,
+         text("threads_x=", threads), "a power of two, or threads_y=1");
+  expect(planned, serial || taken >= x * planned.get("unroll"),
+         text("threads_x * unroll=", taken),
+         text("at least ", x * planned.get("unroll"), ", for the row"));
   // Rows of a stretch: those of a block start at a multiple of a vector, and lie in shared memory.
-  const int64_t y = planned.get("threads_y"), rows = wanted.get("threads_y");
-  check(!planned.get("stretch") ||
-            (threads <= warp && rows <= 2 * y && rows % std::min<int64_t>(y, vector_bytes) == 0),
-        text("threads_x=", threads, ", threads_y=", rows),
-        text("up to ", warp, ", and a multiple of ", std::min<int64_t>(y, vector_bytes), " up to ",
-             2 * y));
+  const int64_t together = std::min<int64_t>(y, vector_bytes);
+  expect(planned, !stretch || (threads <= warp && rows % together == 0),
+         text("threads_x=", threads, ", threads_y=", rows),
+         text("up to ", warp, ", and a multiple of ", together, " up to ", 2 * y));
   check_across_tile(planned, wanted);
   // A warp takes part in the reductions of one row or of several, and is whole.
-  check(all % warp == 0 && all <= most_threads, text("threads_x * threads_y=", all),
-        text("a multiple of ", warp, " up to ", most_threads));
+  expect(planned, threads * rows % warp == 0 && threads * rows <= most_threads,
+         text("threads_x * threads_y=", threads * rows),
+         text("a multiple of ", warp, " up to ", most_threads));
 }
 
 }  // namespace fuser

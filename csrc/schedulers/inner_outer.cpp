@@ -23,12 +23,13 @@
 #include "fusion/across.h"
 #include "schedulers/across_tile.h"
 #include "schedulers/dims.h"
+#include "schedulers/legal.h"
 #include "schedulers/schedulers.h"
 
 namespace fuser {
 namespace {
 
-constexpr int most_threads = 512;     // more leave each too few registers for its columns
+constexpr int row_threads = 512;      // more leave each too few registers for its columns
 constexpr int most_columns = 64;      // partial results a thread keeps in registers
 constexpr int least_registers = 32;   // of a thread, beside its columns and what it has loaded
 constexpr int of_loaded_vectors = 8;  // and their alignment (float32 RMS norm: 56 bytes spilled)
@@ -75,7 +76,7 @@ Tile tile_of(const Device& device, const Shape& shape, int64_t length, int vecto
   else if (vectors <= 32 * warp)
     t.threads_x = static_cast<int>(std::clamp<int64_t>(vectors / 2, warp, 256));
   else
-    t.threads_x = static_cast<int>(std::min<int64_t>(most_threads, vectors / 4));
+    t.threads_x = static_cast<int>(std::min<int64_t>(row_threads, vectors / 4));
   t.threads = std::max(256, t.threads_x);
   t.unroll = static_cast<int>(vectors / t.threads_x);
   t.min_blocks = t.unroll * vector * results > 32 || t.threads >= 512 ? 1 : 2;
@@ -161,7 +162,7 @@ Tile paced_tile(const Device& device, const Shape& shape, int64_t length, int ve
       // In clusters of eight two rows are better then (RMS norm backward of 65,536 elements of
       // bfloat16: 95% of a copy, with three 92).
       t.ring = alone && cluster == most_blocks ? 2 : 3;
-      t.fits = t.threads >= fewest_threads && t.threads <= most_threads &&
+      t.fits = t.threads >= fewest_threads && t.threads <= row_threads &&
                t.threads * t.min_blocks >= fewest_of_processor &&
                has_room(device, shape, t, vector, results);
       if (t.fits) return t;
@@ -204,7 +205,7 @@ Tile roomy_tile(const Device& device, const Shape& shape, int64_t length, int ve
   tile.cluster = cluster;
   // Where few processors idle then: clusters of four leave more of them over than those of two. A
   // block that holds a row alone takes no part where its columns leave it registers.
-  const bool full = tile.threads == most_threads && tile.unroll * vector * results > 32;
+  const bool full = tile.threads == row_threads && tile.unroll * vector * results > 32;
   if (!tile.fits || cluster == most || (cluster == 1 && !full)) return tile;
   const int twice = 2 * cluster;
   const Tile smaller =
@@ -264,7 +265,7 @@ Tile beside_tile(Problem& p, const Hints& hints, const Device& device, const Sha
   const int threads_y = std::min(t.across.rows, all_threads / threads_x);
   t.threads = threads_x * threads_y;
   t.turns = t.across.rows / threads_y;
-  if (!t.across.accesses || (t.threads < all_threads && threads_x < warp)) return t;
+  if (t.across.accesses.empty() || (t.threads < all_threads && threads_x < warp)) return t;
   // What is left of shared memory is for copies ahead: of one row, of a tile, of another row. A
   // quarter of all is L1's. On an H100 gradients of 64 x 196 x 768 bfloat16 take 34.7 to 36.4 us
   // where it has that, else 40.3 to 42.5; of 128 x 196 x 384 35.9 and 40.9; of 32 x 196 x 1024 29.4
@@ -311,10 +312,10 @@ Plan plan_inner_outer(Problem& p, const Hints& hints, const Device& device) {
   const Shape shape = shape_of(p);
   const int64_t length = hints.at_most(extent_of(p, r.axes));
   int vector = r.vector;
-  int64_t wide = 0;
+  AccessSet wide;
   if (hints.divides(extent_of(p, r.inner), vector))
     wide = wide_accesses(p, p.reduced, r.inner, hints, vector);
-  if (!wide) vector = 1;
+  if (wide.empty()) vector = 1;
   const bool whole = vector > 1 && hints.divides(p.refined.axes[r.axes.back()].extent, vector);
 
   // Registers of the partial results of one column.
@@ -368,7 +369,7 @@ Schedule schedule_inner_outer(Problem& p, const Plan& plan) {
   s.ring = static_cast<int>(plan.get("ring"));
   s.finish = Finish::Cooperative;
   s.finish_columns = static_cast<int>(plan.get("finish"));
-  s.across = plan.get("across");
+  s.across = plan.set("across");
   s.run = static_cast<int>(plan.get("run"));
   s.tiles_ahead = plan.get("ahead") != 0;
   if (plan.get("keep"))
@@ -388,7 +389,7 @@ Schedule schedule_inner_outer(Problem& p, const Plan& plan) {
     const AxisSet axes = axes_of(p, a);
     const bool row = !a.store && (axes & p.reduced) && (axes & ~p.reduced) && !is_loaded(a);
     const bool copied = s.ring && s.widths[i] > 1 && s.widths[i] * size_of(a.dtype) >= 4;
-    const bool crosses = i < 63 && (s.across >> i & 1);
+    const bool crosses = s.across.contains(i);
     s.places.push_back(crosses       ? Place::Shared
                        : !row        ? Place::Reload
                        : copied      ? Place::Shared
@@ -399,10 +400,10 @@ Schedule schedule_inner_outer(Problem& p, const Plan& plan) {
   return s;
 }
 
-void check_inner_outer(const Plan& planned, const Plan& wanted) {
+void check_inner_outer(Problem&, const Plan& planned, const Plan& wanted) {
   const int64_t x = planned.get("threads_x"), y = planned.get("threads_y");
   const int64_t unroll = planned.get("unroll"), turns = planned.get("turns");
-  const bool across = planned.get("across") != 0;
+  const bool across = !planned.set("across").empty();
   // Beside a tile either may have the room of the other.
   const bool copies = across && (planned.get("ring") || planned.get("ahead"));
   check_fields(planned, wanted,
@@ -415,16 +416,21 @@ void check_inner_outer(const Plan& planned, const Plan& wanted) {
                 {"turns", across ? 1 : turns, across ? y * turns : turns},
                 {"ahead", 0, copies ? 1 : 0},
                 {"min_blocks", 1, 8}});
+  // The compiler leaves registers for as many blocks as are resident at once.
+  const int64_t blocks = wanted.get("blocks"), resident = wanted.get("min_blocks");
+  const int64_t most = planned.get("blocks") / planned.get("min_blocks") * resident;
+  expect(planned, blocks <= most, text("blocks=", blocks),
+         text("at most ", most, " with min_blocks=", resident));
   if (!across) return;
   check_across_tile(planned, wanted);
   const int64_t threads = wanted.get("threads_x"), all = threads * wanted.get("threads_y");
   const int64_t steps = wanted.get("unroll");
-  FUSER_CHECK(
-      (threads & (threads - 1)) == 0 && threads * steps >= x * unroll && all <= x * y &&
-          all * steps <= x * y * unroll && all % warp == 0 && all % planned.get("finish") == 0,
-      User, "plan-1", "plan: threads_x=", threads, ", threads_y=", wanted.get("threads_y"),
-      ", unroll=", steps, " is not possible here; expected a row of ", x * unroll,
-      " vectors, and no more threads and steps of a block\n  planned: ", to_string(planned));
+  expect(planned,
+         std::has_single_bit(static_cast<uint64_t>(threads)) && threads * steps >= x * unroll &&
+             all <= x * y && all * steps <= x * y * unroll && all % warp == 0 &&
+             all % planned.get("finish") == 0,
+         text("threads_x=", threads, ", threads_y=", wanted.get("threads_y"), ", unroll=", steps),
+         text("a row of ", x * unroll, " vectors, and no more threads and steps of a block"));
 }
 
 }  // namespace fuser

@@ -7,7 +7,6 @@
 
 namespace fuser {
 
-inline constexpr int most_threads = 1024;
 inline constexpr int register_elements = 32;  // of a thread, of rows that are combined once
 
 // What decides that, beside the kernel's Shape.

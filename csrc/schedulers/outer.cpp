@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "schedulers/dims.h"
+#include "schedulers/legal.h"
 #include "schedulers/schedulers.h"
 
 namespace fuser {
@@ -34,16 +35,16 @@ Run columns_of(Problem& p) {
   });
 }
 
-// Rows that are not multiples of a vector, as bits by access: their vectors lie at any element, and
+// Reads of rows that are not multiples of a vector: their vectors lie at any element, and
 // the last one of a row is no whole one. For long columns that nothing is stored of. Rows follow
 // each other: what is read behind one is the next.
-int64_t shifted_columns(Problem& p, const Run& c, const Hints& hints) {
+AccessSet shifted_columns(Problem& p, const Run& c, const Hints& hints) {
   if (c.vector == 1 || c.inner.size() != c.axes.size() || shape_of(p).stores_rows ||
       hints.at_most(extent_of(p, reduced_axes(p))) <= resident_rows ||
       hints.at_most(extent_of(p, c.axes)) < least_vectors * c.vector)
-    return 0;
-  int64_t shifted = 0;
-  for (size_t i = 0; i < p.accesses.size() && i < 63; ++i) {
+    return {};
+  AccessSet shifted;
+  for (size_t i = 0; i < p.accesses.size(); ++i) {
     const MemoryAccess& a = p.accesses[i];
     if (a.store || !moves_rows(p, a) || is_loaded(a) || !a.in.bounds.empty()) continue;
     if (coefficient(p, a, reduced_axes(p)) != extent_of(p, c.axes)) continue;
@@ -51,7 +52,7 @@ int64_t shifted_columns(Problem& p, const Run& c, const Hints& hints) {
     const int bytes = c.vector * size_of(a.dtype);
     if (along && along->is_constant(1) && hints.aligned[a.buffer] && bytes >= 4 &&
         bytes <= vector_bytes)
-      shifted |= int64_t{1} << i;
+      shifted.insert(i);
   }
   return shifted;
 }
@@ -135,12 +136,13 @@ Plan plan_outer(Problem& p, const Hints& hints, const Device& device) {
   const int64_t width = hints.at_most(extent_of(p, c.axes));
   int vector = c.vector;
   const auto divides = [&] { return hints.divides(extent_of(p, c.inner), vector); };
-  const int64_t shifted = divides() ? 0 : shifted_columns(p, c, hints);
-  if (!divides() && !shifted) vector = starting_vector(p, c, hints);
-  const int64_t wide = shifted ? 0 : wide_accesses(p, ~p.reduced, c.inner, hints, vector);
-  if (!wide && !shifted) vector = 1;
+  const AccessSet shifted = divides() ? AccessSet() : shifted_columns(p, c, hints);
+  if (!divides() && shifted.empty()) vector = starting_vector(p, c, hints);
+  const AccessSet wide = shifted.empty() ? wide_accesses(p, ~p.reduced, c.inner, hints, vector)
+                                         : AccessSet();
+  if (wide.empty() && shifted.empty()) vector = 1;
   const bool tail = vector > 1 && !divides();
-  const int whole = wide && !tail ? axes_of_lanes(p, c.axes, c.inner, hints, vector) : 0;
+  const int whole = !wide.empty() && !tail ? axes_of_lanes(p, c.axes, c.inner, hints, vector) : 0;
 
   Shape shape = shape_of(p);
   bool single_pass = false;
@@ -169,7 +171,7 @@ Plan plan_outer(Problem& p, const Hints& hints, const Device& device) {
                                .tiles = tiles,
                                .threads_x = threads_x,
                                .vector = vector,
-                               .shifted = shifted != 0});
+                               .shifted = !shifted.empty()});
     threads_y = walk.threads_y;
     unroll = walk.unroll;
     serial = walk.serial;
@@ -199,7 +201,7 @@ Schedule schedule_outer(Problem& both, const Plan& plan) {
   enum { K, R };
   Schedule s = start_of_reduction(p, plan);
   s.single_pass = single_pass;
-  s.shifted = plan.get("shifted");
+  s.shifted = plan.set("shifted");
   s.tail = plan.get("tail") != 0;
   Stage stage;
   const auto loop = [&](DimId dim, Bind bind, int64_t extent, Expr count = nullptr) {
@@ -227,17 +229,20 @@ Schedule schedule_outer(Problem& both, const Plan& plan) {
   return s;
 }
 
-void check_outer(const Plan& planned, const Plan& wanted) {
+void check_outer(Problem&, const Plan& planned, const Plan& wanted) {
   const int64_t x = planned.get("threads_x"), blocks = planned.get("blocks");
   const bool serial = planned.get("serial") != 0;  // else each step of a column needs its thread
   check_fields(planned, wanted,
-               {{"threads_y", serial ? 1 : planned.get("threads_y"), 1024 / x},
-                {"unroll", serial ? 1 : planned.get("unroll"), 32},
+               {{"threads_y", 1, most_threads / x},
+                {"unroll", 1, 32},
                 {"blocks", blocks ? 1 : 0, blocks ? 1 << 20 : 0}});
-  FUSER_CHECK(x * wanted.get("threads_y") % warp == 0, User, "plan-1",
-              "plan: threads_y=", wanted.get("threads_y"), " is not possible here; expected ",
-              "a multiple of ", std::max<int64_t>(1, warp / x),
-              "\n  planned: ", to_string(planned));
+  const int64_t y = wanted.get("threads_y"), unroll = wanted.get("unroll");
+  const int64_t steps = planned.get("threads_y") * planned.get("unroll");
+  expect(planned, x * y % warp == 0, text("threads_y=", y),
+         text("a multiple of ", std::max<int64_t>(1, warp / x)));
+  expect(planned, serial || y * unroll >= steps,
+         text("threads_y=", y, " and unroll=", unroll),
+         text("a product of ", steps, " or more, for a column"));
 }
 
 }  // namespace fuser

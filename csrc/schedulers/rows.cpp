@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "schedulers/dims.h"
+#include "schedulers/legal.h"
 #include "schedulers/schedulers.h"
 
 namespace fuser {
@@ -138,7 +139,7 @@ Schedule schedule_rows(Problem& p, const Plan& plan) {
   s.threads = static_cast<int>(x * y * z);
   s.one_side = plan.get("one_side") != 0;
   s.backward = reads_earlier(p);
-  s.widths = widths_of(p, plan.get("wide"), vector);
+  s.widths = widths_of(p, plan.set("wide"), vector);
   const auto columns = static_cast<DimId>(r.dims.size()) - 1;
   // Threads that are left over stand side by side along a third dim, or along the rows.
   const DimId rest = columns < 2 ? r.along : r.along == columns - 1 ? columns - 2 : columns - 1;
@@ -167,17 +168,16 @@ Schedule schedule_rows(Problem& p, const Plan& plan) {
   return s;
 }
 
-void check_rows(const Plan& planned, const Plan& wanted) {
-  if (planned.scheduler == "pointwise") return check_pointwise(planned, wanted);
+void check_rows(Problem& p, const Plan& planned, const Plan& wanted) {
+  if (planned.scheduler == "pointwise") return check_pointwise(p, planned, wanted);
   check_fields(planned, wanted,
-               {{"threads_y", 1, 1024}, {"threads_z", 1, 1024}, {"unroll", 1, 16}});
-  const int64_t threads =
-      planned.get("threads_x") * wanted.get("threads_y") * wanted.get("threads_z");
-  FUSER_CHECK(threads % warp == 0 && threads <= 1024, User, "plan-1",
-              "plan: threads_y=", wanted.get("threads_y"),
-              " and threads_z=", wanted.get("threads_z"),
-              " are not possible here; expected threads that are a ",
-              "multiple of 32 and at most 1024\n  planned: ", to_string(planned));
+               {{"threads_y", 1, most_threads}, {"threads_z", 1, most_threads}, {"unroll", 1, 16}});
+  const int64_t x = planned.get("threads_x"), y = wanted.get("threads_y");
+  const int64_t z = wanted.get("threads_z");
+  expect(planned, x * y * z % warp == 0 && x * y * z <= most_threads,
+         text("threads_y=", y, " and threads_z=", z),
+         text("threads that are a multiple of ", warp, " and at most ", most_threads,
+              ", threads_x=", x, " times these"));
 }
 
 }  // namespace fuser

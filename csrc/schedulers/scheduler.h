@@ -11,6 +11,7 @@
 
 #include "fusion/facts.h"
 #include "schedule/device.h"
+#include "schedule/plan.h"
 #include "schedule/schedule.h"
 
 namespace fuser {
@@ -34,9 +35,10 @@ struct Scheduler {
   Verdict (*match)(Problem&);
   Plan (*plan)(Problem&, const Hints&, const Device&);
   Schedule (*schedule)(Problem&, const Plan&);
-  // What a user may change in a plan: field, smallest and largest value; raises UserError "plan-1"
-  // elsewhere.
-  void (*check)(const Plan& planned, const Plan& wanted);
+  // What a user may change in a plan; raises UserError "plan-1" elsewhere. Plans that it lets pass
+  // are right for all sizes for which `planned` was planned; check_resources() (legal.h) asks the
+  // rest of the kernel.
+  void (*check)(Problem&, const Plan& planned, const Plan& wanted);
   const char* reason;  // why it stands where it stands in the list
   // What its kernels do beside their ops, in their names; empty: nothing.
   const char* moves = "";

@@ -10,7 +10,7 @@ namespace fuser {
   Verdict match_##name(Problem& problem);                          \
   Plan plan_##name(Problem& problem, const Hints&, const Device&); \
   Schedule schedule_##name(Problem& problem, const Plan& plan);    \
-  void check_##name(const Plan& planned, const Plan& wanted);
+  void check_##name(Problem& problem, const Plan& planned, const Plan& wanted);
 FUSER_SCHEDULER(inner_outer)
 FUSER_SCHEDULER(inner)
 FUSER_SCHEDULER(outer)

@@ -68,16 +68,16 @@ PackedRows stretch_of(Problem& p, const Run& run, const Hints& hints, const Devi
   std::map<DType, int> read, stored;  // in shared memory
   for (size_t i = 0; i < p.accesses.size(); ++i) {
     const MemoryAccess& a = p.accesses[i];
-    if (i < 63 && is_stretch(p, a) && hints.aligned[a.buffer] &&
+    if (is_stretch(p, a) && hints.aligned[a.buffer] &&
         hints.divides(a.strides->rest, longest_vector(a))) {
-      s.accesses |= int64_t{1} << i;
+      s.accesses.insert(i);
       least_rows = std::max(least_rows, longest_vector(a));
       ++(a.store ? stored : read)[a.dtype];
     } else if (lies_across(p, a)) {
       return {};
     }
   }
-  if (!s.accesses) return {};
+  if (s.accesses.empty()) return {};
   int bytes = 0;  // of an element of each; results are left in the place of what was read
   for (const auto& [dtype, count] : read) bytes += count * size_of(dtype);
   for (const auto& [dtype, count] : stored)

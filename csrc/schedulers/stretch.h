@@ -10,7 +10,7 @@ namespace fuser {
 
 // What rows of so many elements, and so many of them, are walked by.
 struct PackedRows {
-  int64_t accesses = 0;  // that cross shared memory, as bits; 0: the rows are no stretch
+  AccessSet accesses;  // that cross shared memory; none: the rows are no stretch
   int threads_x = 1, threads_y = 1, unroll = 1;
   int vector = 1;  // elements that are neighbours in shared memory, of a step
   int turns = 1;   // rows of a thread

@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "fusion/work.h"
 #include "schedulers/dims.h"
+#include "schedulers/legal.h"
 #include "schedulers/schedulers.h"
 #include "schedulers/sides.h"
 
@@ -31,6 +32,7 @@ constexpr int run_bytes = 1 << 10;  // of a tile along odd rows: 31 whole sector
 constexpr int line_bytes = 128;     // of memory, that a warp stores at once
 constexpr int word_bytes = 4;
 constexpr int longest_row = 256;        // elements that one tile holds as a whole
+constexpr int most_tile = 512;          // elements of a side, of a changed plan
 constexpr int crowded_blocks = 5;       // a processor, where half as many are turned
 constexpr double few_slots = 8.0;       // of an element
 constexpr int shared_bytes = 64 << 10;  // of a block: three of them and more share a processor
@@ -128,7 +130,7 @@ struct Tiling {
   std::array<int64_t, 2> most{};  // elements along it, at the most
   std::array<int64_t, 2> vector{};
   std::array<int64_t, 2> tile{};
-  int64_t shifted = 0;  // reads of vectors that lie at any element, as bits by access
+  AccessSet shifted;  // reads of vectors that lie at any element
   Side stored = None;
   int64_t line = 0;   // elements: where vectors of rows that start anywhere are aligned to lines
   bool runs = false;  // single elements are stored, in runs of several vectors' length
@@ -159,18 +161,18 @@ int vector_of(Problem& p, const Sides& s, const Hints& hints, Side side) {
 // is whole; none where not all that moves along it does so. Of words a warp reads a line at once
 // without that; of halves it reads half of one, and what L2 is asked for decides: 8191 x 8193
 // bfloat16 on an H200 took 73% of a copy element by element, 81 by hand like this.
-int64_t shifted_reads(Problem& p, const Sides& s, const Hints& hints, Side side) {
+AccessSet shifted_reads(Problem& p, const Sides& s, const Hints& hints, Side side) {
   const int vector = s.vector[side];
-  int64_t out = 0;
+  AccessSet out;
   for (size_t i = 0; i < p.accesses.size(); ++i) {
     const MemoryAccess& a = p.accesses[i];
     if (lanes_of(p, s, i) != side) continue;
     const int bytes = vector * size_of(a.dtype);
     Expr along = coefficient(p, a, s.axes(side));
-    if (a.store || i >= 63 || size_of(a.dtype) >= 4 || bytes < 4 || bytes > vector_bytes ||
+    if (a.store || size_of(a.dtype) >= 4 || bytes < 4 || bytes > vector_bytes ||
         !a.in.bounds.empty() || !along || !along->is_constant(1) || !hints.aligned[a.buffer])
-      return 0;
-    out |= int64_t{1} << i;
+      return {};
+    out.insert(i);
   }
   return out;
 }
@@ -259,8 +261,8 @@ void fit(const Problem& p, const Sides& s, const Device& device, Tiling& t) {
 
 // A thread moves a vector of both sides at least; where one of them is aligned to lines, which no
 // thread of the other holds, a vector of either.
-int64_t most_threads(const std::array<int64_t, 2>& tile, const std::array<int64_t, 2>& vector,
-                     bool aligned) {
+int64_t most_threads_of(const std::array<int64_t, 2>& tile,
+                        const std::array<int64_t, 2>& vector, bool aligned) {
   const int64_t elements = tile[X] * tile[Y];
   return aligned ? elements / std::max(vector[X], vector[Y]) : elements / (vector[X] * vector[Y]);
 }
@@ -293,9 +295,9 @@ Plan plan_transpose(Problem& p, const Hints& hints, const Device& device) {
   if (t.runs) t.vector = {1, 1};
   for (const Side side : {X, Y}) {
     if (t.vector[side] > 1 || side == t.stored) continue;
-    const int64_t reads = shifted_reads(p, s, hints, side);
+    const AccessSet reads = shifted_reads(p, s, hints, side);
     t.shifted |= reads;
-    if (reads) t.vector[side] = s.vector[side];
+    if (!reads.empty()) t.vector[side] = s.vector[side];
   }
   bool tail = false;
   for (const Side side : {X, Y}) {
@@ -309,15 +311,15 @@ Plan plan_transpose(Problem& p, const Hints& hints, const Device& device) {
     t.vector[t.stored] = words;
     t.line = std::min<int64_t>(t.tile[t.stored], line_bytes * words / word_bytes);
   }
-  int64_t wide = 0;
-  for (size_t i = 0; i < p.accesses.size() && i < 63; ++i)
+  AccessSet wide;
+  for (size_t i = 0; i < p.accesses.size(); ++i)
     if (const Side side = lanes_of(p, s, i); side != None && !(t.line && side == t.stored) &&
                                              moves_whole(p, s, hints, i, side, t.vector[side]))
-      wide |= int64_t{1} << i;
+      wide.insert(i);
   // Who moves single elements of a square has half as many: 59% of a copy for odd rows of bfloat16,
   // against 55.
   const int wanted = turned == 1 && !t.runs ? 2 * block_threads : block_threads;
-  const int64_t threads = std::min<int64_t>(wanted, most_threads(t.tile, t.vector, t.line != 0));
+  const int64_t threads = std::min<int64_t>(wanted, most_threads_of(t.tile, t.vector, t.line != 0));
   return {.scheduler = "transpose",
           .fields = {{"threads", threads},
                      {"tile_x", t.tile[X]},
@@ -329,7 +331,7 @@ Plan plan_transpose(Problem& p, const Hints& hints, const Device& device) {
                      {"exact_x", is_exact(p, s, hints, t, X)},
                      {"exact_y", is_exact(p, s, hints, t, Y)},
                      {"wide", wide},
-                     {"shifted", t.shifted & ~wide},
+                     {"shifted", t.shifted.without(wide)},
                      {"line_x", t.stored == X ? t.line : 0},
                      {"line_y", t.stored == Y ? t.line : 0}}};
 }
@@ -341,7 +343,7 @@ Schedule schedule_transpose(Problem& p, const Plan& plan) {
   out.threads = static_cast<int>(plan.get("threads"));
   out.min_blocks = static_cast<int>(plan.get("min_blocks"));
   out.tail = plan.get("tail") != 0;
-  out.shifted = plan.get("shifted");
+  out.shifted = plan.set("shifted");
   out.backward = reads_earlier(p);
   const std::array<int64_t, 2> tile{plan.get("tile_x"), plan.get("tile_y")};
   const std::array<int64_t, 2> vector{plan.get("vector_x"), plan.get("vector_y")};
@@ -410,56 +412,65 @@ Schedule schedule_transpose(Problem& p, const Plan& plan) {
   }
   for (size_t i = 0; i < p.accesses.size(); ++i) {
     const Side side = lanes_of(p, s, i);
-    const bool wide = side != None && i < 63 && (plan.get("wide") >> i & 1);
+    const bool wide = side != None && plan.set("wide").contains(i);
     out.widths.push_back(wide ? static_cast<int>(vector[side]) : 1);
   }
   verify(out, static_cast<int>(p.refined.axes.size()));
   return out;
 }
 
-void check_transpose(const Plan& planned, const Plan& wanted) {
-  if (planned.scheduler == "pointwise") return check_pointwise(planned, wanted);
-  const auto most_vector = [&](const char* vector, const char* line) {
-    return planned.get(line) ? int64_t{vector_bytes} : planned.get(vector);
+void check_transpose(Problem& p, const Plan& planned, const Plan& wanted) {
+  if (planned.scheduler == "pointwise") return check_pointwise(p, planned, wanted);
+  const auto was = [&](const char* field) { return planned.get(field); };
+  // Vectors that start at lines may be as long as an access of the widest type.
+  const Sides s = sides_of(p);
+  const auto longest = [&](Side side, const char* vector, const char* line) {
+    int64_t most = was(line) ? vector_bytes : was(vector);
+    for (size_t i = 0; was(line) && i < p.accesses.size(); ++i)
+      if (p.accesses[i].store && s.of[i] == side)
+        most = std::min<int64_t>(most, longest_vector(p.accesses[i]));
+    return most;
   };
   check_fields(planned, wanted,
-               {{"threads", 32, 1024},
-                {"tile_x", 1, 512},
-                {"tile_y", 1, 512},
-                {"vector_x", 1, most_vector("vector_x", "line_x")},
-                {"vector_y", 1, most_vector("vector_y", "line_y")},
+               {{"threads", warp, most_threads, Field::Power},
+                {"tile_x", 1, most_tile, Field::Power},
+                {"tile_y", 1, most_tile, Field::Power},
+                {"vector_x", 1, longest(X, "vector_x", "line_x"), Field::Divisor},
+                {"vector_y", 1, longest(Y, "vector_y", "line_y"), Field::Divisor},
                 {"min_blocks", 0, 16},
-                {"tail", planned.get("tail"), 1},
-                {"exact_x", 0, planned.get("exact_x")},
-                {"exact_y", 0, planned.get("exact_y")},
-                {"line_x", 0, planned.get("line_x")},
-                {"line_y", 0, planned.get("line_y")}});
-  for (const auto& [line, vector, tile] :
-       {std::tuple{"line_x", "vector_x", "tile_x"}, {"line_y", "vector_y", "tile_y"}}) {
-    const int64_t length = wanted.get(line), least = wanted.get(vector), most = wanted.get(tile);
-    FUSER_CHECK(length == 0 || (std::has_single_bit(static_cast<uint64_t>(length)) &&
-                                length >= least && length <= most),
-                User, "plan-1", "plan: ", line, "=", length, " is not possible here; expected 0 ",
-                "or a power of two from ", least, " to ", most,
-                "\n  planned: ", to_string(planned));
+                {"tail", was("tail"), 1},
+                {"exact_x", 0, was("exact_x")},
+                {"exact_y", 0, was("exact_y")},
+                {"line_x", 0, was("line_x")},
+                {"line_y", 0, was("line_y")}});
+  struct Names {
+    const char *tile, *vector, *line, *exact;
+  };
+  constexpr Names sides[] = {{"tile_x", "vector_x", "line_x", "exact_x"},
+                             {"tile_y", "vector_y", "line_y", "exact_y"}};
+  for (const Names& n : sides) {
+    const int64_t tile = wanted.get(n.tile), vector = wanted.get(n.vector);
+    const int64_t line = wanted.get(n.line);
+    const auto is = [](const char* field, int64_t value) { return text(field, "=", value); };
+    expect(planned, vector <= tile, is(n.vector, vector),
+           text("a power of two that divides ", is(n.tile, tile)));
+    expect(planned,
+           !line ||
+               (std::has_single_bit(static_cast<uint64_t>(line)) && line >= vector && line <= tile),
+           is(n.line, line), text("0 or a power of two from ", vector, " to ", tile));
+    expect(planned, !wanted.get(n.exact) || tile <= was(n.tile), is(n.tile, tile),
+           text("at most ", was(n.tile), ", or ", n.exact, "=0"));
+    // Without lines the last vector of a row, of which nothing is known, ends anywhere.
+    expect(planned, line || !was(n.line) || vector == 1 || wanted.get("tail"), is(n.line, line),
+           text(was(n.line), ", or tail=1, or ", n.vector, "=1"));
   }
-  for (const auto& [exact, tile] : {std::pair{"exact_x", "tile_x"}, {"exact_y", "tile_y"}})
-    FUSER_CHECK(!wanted.get(exact) || wanted.get(tile) <= planned.get(tile), User, "plan-1",
-                "plan: ", tile, "=", wanted.get(tile), " is not possible here; expected at most ",
-                planned.get(tile), ", or ", exact, "=0\n  planned: ", to_string(planned));
-  const int64_t threads = wanted.get("threads");
-  const int64_t x = wanted.get("tile_x") / wanted.get("vector_x");
-  const int64_t y = wanted.get("tile_y") / wanted.get("vector_y");
-  for (const auto& [field, value] : {std::pair{"tile_x", x}, {"tile_y", y}, {"threads", threads}})
-    FUSER_CHECK(value > 0 && std::has_single_bit(static_cast<uint64_t>(value)), User, "plan-1",
-                "plan: ", field, "=", wanted.get(field), " is not possible here; expected a power ",
-                "of two and no less than a vector\n  planned: ", to_string(planned));
-  const int64_t most = most_threads({wanted.get("tile_x"), wanted.get("tile_y")},
-                                    {wanted.get("vector_x"), wanted.get("vector_y")},
-                                    wanted.get("line_x") || wanted.get("line_y"));
-  FUSER_CHECK(threads >= std::max(x, y) && threads <= most, User, "plan-1",
-              "plan: threads=", threads, " is not possible here; expected ", std::max(x, y), " to ",
-              most, "\n  planned: ", to_string(planned));
+  const std::array<int64_t, 2> tile{wanted.get("tile_x"), wanted.get("tile_y")};
+  const std::array<int64_t, 2> vector{wanted.get("vector_x"), wanted.get("vector_y")};
+  const bool aligned = wanted.get("line_x") || wanted.get("line_y");
+  const int64_t least = std::max(tile[X] / vector[X], tile[Y] / vector[Y]);
+  const int64_t most = most_threads_of(tile, vector, aligned), threads = wanted.get("threads");
+  expect(planned, threads >= least && threads <= most,
+         text("threads=", threads), text(least, " to ", most, ", for the vectors of such a tile"));
 }
 
 }  // namespace fuser

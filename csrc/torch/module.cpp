@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "bind/plan.h"
 #include "torch/direct.h"
 #include "torch/functions.h"
 #include "torch/python_executor.h"
@@ -114,13 +115,6 @@ py::tuple explanation(const Explanation& e, int device) {
   return py::make_tuple(steps, e.ideal_bytes, partings, device);
 }
 
-py::dict plan_dict(const Plan& plan) {
-  py::dict d;
-  d["scheduler"] = plan.scheduler;
-  for (const auto& [name, value] : plan.fields) d[name.c_str()] = value;
-  return d;
-}
-
 }  // namespace
 }  // namespace fuser
 
@@ -219,27 +213,27 @@ PYBIND11_MODULE(_torch, m) {
       "CPU), which moves on.");
   m.def(
       "compile_batch",
-      [](const std::vector<std::pair<PythonExecutor*, py::sequence>>& calls) {
+      [](const std::vector<std::tuple<PythonExecutor*, py::sequence, py::object>>& calls) {
         std::vector<KernelText> texts;
         int device = cpu_device;
-        for (const auto& [executor, inputs] : calls) {
+        for (const auto& [executor, inputs, plan] : calls) {
           const TorchArguments args = executor->arguments(inputs, py::none());
           device = args.device;
-          executor->executor.collect(args.view(), texts);
+          executor->executor.collect(args.view(), plans_of(plan), texts);
         }
         if (!texts.empty()) load_kernels(target_of(device), device, texts);
         return texts.size();
       },
       py::arg("calls"),
-      "Builds the kernels of many (executor, inputs) at once; all on one device. Returns their "
-      "number.");
+      "Builds the kernels of many (executor, inputs, plan or None) at once; all on one device. "
+      "Returns their number.");
   m.def(
       "compile_described",
       [](const std::vector<std::pair<PythonExecutor*, py::sequence>>& calls, int device) {
         std::vector<KernelText> texts;
         for (const auto& [executor, inputs] : calls)
           executor->executor.collect(described(executor->executor.fusion(), inputs, device).view(),
-                                     texts);
+                                     {}, texts);
         if (!texts.empty()) load_kernels(target_of(device), device, texts);
         return texts.size();
       },

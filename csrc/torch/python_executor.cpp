@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "bind/plan.h"
 #include "bind/text.h"
 
 namespace py = pybind11;
@@ -147,29 +148,6 @@ py::object flattened(const Fusion& fusion, py::object items) {
       flat.append(number);
   }
   return flat;
-}
-
-std::vector<Plan> plans_of(py::handle plan) {
-  std::vector<Plan> out;
-  if (plan.is_none()) return out;
-  const py::list list = py::isinstance<py::dict>(plan)
-                            ? py::list()
-                            : py::list(py::reinterpret_borrow<py::object>(plan));
-  const auto add = [&](const py::dict& d) {
-    Plan p;
-    for (const auto& [key, value] : d) {
-      const std::string name = to_text(key);
-      if (name == "scheduler") {
-        p.scheduler = to_text(value);
-      } else {
-        p.fields.emplace_back(name, value.cast<int64_t>());
-      }
-    }
-    out.push_back(std::move(p));
-  };
-  if (py::isinstance<py::dict>(plan)) add(py::reinterpret_borrow<py::dict>(plan));
-  for (const py::handle& item : list) add(item.cast<py::dict>());
-  return out;
 }
 
 void PythonExecutor::check_count(size_t given) const {

@@ -29,6 +29,5 @@ struct PythonExecutor : TorchExecutor {
 Results run_for_python(const Record& record, const TorchArguments& arguments);
 
 // What users change of plans: None, a dict or a sequence of dicts.
-std::vector<Plan> plans_of(pybind11::handle plan);
 
 }  // namespace fuser

@@ -6,24 +6,31 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fuser._native import load_torch
+from fuser.plan import plan_fields
 
 if TYPE_CHECKING:
     import torch
 
     from fuser.definition import FusionDefinition
+    from fuser.plan import Plans
 
 __all__ = ["assert_close_ulp", "compile_batch", "ulp_error"]
 
 
-def compile_batch(calls: Iterable[tuple[FusionDefinition, Sequence[Any]]]) -> int:
-    """Builds the kernels of many fd.execute(inputs) at once; returns how many kernels they are.
+def compile_batch(
+    calls: Iterable[
+        tuple[FusionDefinition, Sequence[Any]] | tuple[FusionDefinition, Sequence[Any], Plans]
+    ],
+) -> int:
+    """Builds the kernels of many fd.execute(inputs), or fd.execute(inputs, plan=plan), at once;
+    returns how many kernels they are.
 
     All inputs are on one device. The calls themselves then only launch. For hundreds of small
     definitions on the CPU this is many times as fast as one build for each: a compiler starts once.
     Raises what execute() would; then nothing is built.
     """
-    pairs = [(fd.fec.executor, inputs) for fd, inputs in calls]
-    return int(load_torch().compile_batch(pairs))
+    runs = [(call[0].fec.executor, call[1], plan_fields(*call[2:])) for call in calls]
+    return int(load_torch().compile_batch(runs))
 
 
 def ulp_error(actual: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,110 @@
+#include "schedulers/legal.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/error.h"
+
+namespace fuser {
+namespace {
+
+// Of the register arrays of a thread. A GPU thread has 1020 bytes of registers and spills the rest;
+// beyond this, compilers take minutes, and stacks of the host executor have no room.
+constexpr int64_t most_array_bytes = 4 << 10;
+
+// "threads=64, vector=2": the fields that differ.
+std::string changes(const Plan& planned, const Plan& wanted) {
+  std::vector<std::string> out;
+  for (const auto& [name, value] : wanted.fields)
+    if (value != planned.value(name)) out.push_back(text(name, "=", to_string(value)));
+  return joined(out);
+}
+
+bool is_possible(const Field& f, int64_t value) {
+  if (value < f.least || value > f.most) return false;
+  switch (f.kind) {
+    case Field::Any:
+      return true;
+    case Field::Multiple:
+      return value % f.least == 0;
+    case Field::Divisor:
+      return f.most % value == 0;
+    case Field::Power:
+      return std::has_single_bit(static_cast<uint64_t>(value));
+  }
+  return false;
+}
+
+std::string possible(const Field& f) {
+  if (f.least >= f.most) return text(f.least);
+  const std::string range = text(f.least, " to ", f.most);
+  switch (f.kind) {
+    case Field::Any:
+      return range;
+    case Field::Multiple:
+      return text("a multiple of ", f.least, " from ", range);
+    case Field::Divisor:
+      return text("a divisor of ", f.most);
+    case Field::Power:
+      return text("a power of two from ", range);
+  }
+  return range;
+}
+
+int64_t array_bytes(const KernelIR& kernel) {
+  int64_t bytes = 0;
+  for (const Array& a : kernel.arrays)
+    bytes += int64_t{a.extent} * std::max(1, a.chunk) *
+             (a.state ? state_bytes(a.state->op, a.dtype) : size_of(a.dtype));
+  return bytes;
+}
+
+}  // namespace
+
+void expect(const Plan& planned, bool holds, const std::string& is, const std::string& expected) {
+  FUSER_CHECK(holds, User, "plan-1", "plan: ", is, " is not possible here; expected ", expected,
+              "\n  planned: ", to_string(planned));
+}
+
+void check_fields(const Plan& planned, const Plan& wanted, std::initializer_list<Field> free) {
+  for (const auto& [name, value] : wanted.fields) {
+    const PlanValue& was = planned.value(name);
+    if (value == was) continue;
+    const std::string is = text(name, "=", to_string(value));
+    const auto rule =
+        std::find_if(free.begin(), free.end(), [&](const Field& f) { return name == f.name; });
+    expect(planned, rule != free.end(), is, to_string(was));
+    expect(planned, is_possible(*rule, std::get<int64_t>(value)), is, possible(*rule));
+  }
+}
+
+void check_subset(const Plan& planned, const Plan& wanted, const char* field,
+                  const AccessSet& most) {
+  const AccessSet& set = wanted.set(field);
+  expect(planned, set == planned.set(field) || set.is_subset_of(most),
+         text(field, "=", to_string(wanted.value(field))),
+         text("bits of ", to_string(PlanValue(most)), ", the accesses that it is possible for"));
+}
+
+void check_resources(const Plan& planned, const Plan& wanted, const KernelIR& kernel,
+                     int64_t shared, const Device& device) {
+  if (wanted == planned) return;
+  const std::string is = changes(planned, wanted);
+  const int64_t arrays = array_bytes(kernel);
+  expect(planned, shared <= device.shared_per_block, is,
+         text("at most ", device.shared_per_block, " bytes of shared memory for a block, got ",
+              shared));
+  expect(planned, arrays <= most_array_bytes, is,
+         text("at most ", most_array_bytes, " bytes of registers for a thread, got ", arrays));
+  // Blocks that wait for each other are resident at once.
+  constexpr int64_t reserved = 1 << 10;  // bytes of each
+  const int64_t blocks = kernel.cooperative ? std::max(1, kernel.min_blocks) : 0;
+  expect(planned, blocks * (shared + reserved) <= device.shared_per_processor, is,
+         text("at most ", device.shared_per_processor, " bytes of shared memory for ", blocks,
+              " blocks that are resident at once, got ", shared, " for one"));
+  expect(planned, blocks * kernel.threads <= device.threads_per_processor, is,
+         text("at most ", device.threads_per_processor, " resident threads of a processor, got ",
+              blocks, " blocks of ", kernel.threads));
+}
+
+}  // namespace fuser

@@ -1,0 +1,144 @@
+"""Changed plans are right or refused, whatever integers stand in them.
+
+The sweep takes about 100 definitions, which among them are planned by every scheduler, and some
+10,000 plans that differ from the planned ones: in each field, in pairs and in triples of fields.
+
+- Checked of each: it is refused by UserError `plan-1` whose text names a changed field and its
+  value, or its kernel is lowered and printed, Kernel IR verified between all passes, and the
+  schedule verified (`schedule/schedule.h`). Nothing else is raised.
+- Executed is a part of the different kernels that came of it, with the checks of FUSER_HOST_DEBUG
+  (bounds, alignment, uninitialized registers, random order of threads), and compared with what the
+  planned kernel gives. `--fuzz N` executes N of them, `--thorough` all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fuser import UserError, _core, testing
+from tests import planning, sampling
+
+PLANS = 10_000
+EXECUTED = 150
+BATCH = 60  # kernels that are compiled together
+
+
+@dataclass
+class Taken:
+    """A changed plan that was not refused."""
+
+    case: planning.Case
+    place: int  # of the kernel
+    change: dict[str, Any]
+
+
+def refused(kernel: Any, change: dict[str, Any]) -> str | None:
+    """The kernel's text where the plan is taken; None where it is refused as it should be."""
+    try:
+        return str(kernel.changed(kernel.plan | change)["cuda"])
+    except UserError as error:
+        said = error
+    assert said.rule == "plan-1"
+    assert any(name in str(said) for name in change), str(said)
+    assert " is not possible" in str(said)
+    assert "expected " in str(said)
+    return None
+
+
+def swept(
+    rng: np.random.Generator, device: Any, count: int
+) -> tuple[list[Taken], int, Counter[str]]:
+    """Plans whose kernels differ, how many there were, and by scheduler how many were taken."""
+    found = list(planning.cases(rng))
+    kernels = [(case, i, k) for case in found for i, k in enumerate(case.kernels(device))]
+    taken: list[Taken] = []
+    by_scheduler = Counter[str]()
+    tried = 0
+    planned = Counter(kernel.plan["scheduler"] for _, _, kernel in kernels)
+    for case, place, kernel in kernels:
+        plan = kernel.plan
+        texts = {str(kernel.texts()["cuda"])}
+        share = -(-count // (len(planned) * planned[plan["scheduler"]]))  # schedulers have as many
+        for change in planning.changes(plan, share, rng):
+            tried += 1
+            try:
+                text = refused(kernel, change)
+            except Exception as error:
+                raise AssertionError(f"{case.name}, kernel {place}: {change} of {plan}") from error
+            if text is None:
+                continue
+            by_scheduler[plan["scheduler"]] += 1
+            if text not in texts:
+                texts.add(text)
+                taken.append(Taken(case, place, change))
+    return taken, tried, by_scheduler
+
+
+def run_taken(chosen: list[Taken]) -> list[str]:
+    """What is wrong with their results, in words."""
+    wrong = []
+    for begin in range(0, len(chosen), BATCH):
+        batch = []
+        for t in chosen[begin : begin + BATCH]:
+            planned = t.case.fd.plan(t.case.inputs)
+            plans = list(planned) if isinstance(planned, tuple) else [planned]
+            try:
+                plans[t.place] = plans[t.place].replace(**t.change)
+                t.case.fd.fec.executor.plans(t.case.inputs, None, [dict(p) for p in plans])
+            except UserError:  # these sizes want more shared memory than there is
+                continue
+            batch.append((t, tuple(plans)))
+        testing.compile_batch((t.case.fd, t.case.inputs) for t, _ in batch)
+        testing.compile_batch((t.case.fd, t.case.inputs, plans) for t, plans in batch)
+        for t, plans in batch:
+            said = f"{t.case.name}, kernel {t.place}: {t.change} of {plans[t.place]}"
+            want = t.case.fd.execute(t.case.inputs)
+            try:
+                got = t.case.fd.execute(t.case.inputs, plan=plans)
+            except Exception as error:
+                wrong.append(f"{said}\n    {type(error).__name__}: {error}")
+                continue
+            for g, w in zip(got, want, strict=True):
+                try:
+                    torch.testing.assert_close(
+                        g.double() if g.dtype == planning.F8 else g,
+                        w.double() if w.dtype == planning.F8 else w,
+                        equal_nan=True,
+                    )
+                except AssertionError as error:
+                    wrong.append(f"{said}\n    {str(error).splitlines()[0]}")
+                    break
+    return wrong
+
+
+def test_changed_plans_are_right_or_refused(
+    rng: np.random.Generator, set_option: Callable[..., None], request: pytest.FixtureRequest
+) -> None:
+    set_option("FUSER_HOST_DEBUG", 1)
+    device = _core.host_device(int(_core.get_option("FUSER_HOST_ARCH")))
+    taken, tried, by_scheduler = swept(rng, device, PLANS)
+    assert tried >= PLANS
+    assert set(by_scheduler) == {
+        *("pointwise", "broadcast", "rows", "transpose", "inner", "outer", "inner_outer"),
+    }
+    # Not everything is refused: of each scheduler many plans are taken.
+    assert min(by_scheduler.values()) > 20, by_scheduler
+    count = len(taken) if sampling.thorough() else request.config.option.fuzz or EXECUTED
+    chosen = [taken[i] for i in rng.permutation(len(taken))[:count]]
+    wrong = run_taken(chosen)
+    assert not wrong, f"{len(wrong)} of {len(chosen)} run wrongly:\n" + "\n".join(wrong)
+
+
+@pytest.mark.parametrize("arch", [70, 80, 90])
+def test_changed_plans_on_gpus_are_lowered_or_refused(arch: int, rng: np.random.Generator) -> None:
+    """The same for plans of GPUs, with clusters and larger shared memory; nothing is executed."""
+    _, tried, by_scheduler = swept(rng, _core.known_device(arch), 2000)
+    assert tried >= 2000
+    assert len(by_scheduler) == 7
