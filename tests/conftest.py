@@ -42,7 +42,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--fuzz",
         type=int,
         metavar="N",
-        help="about so many random definitions in tests/test_fuzz.py, shared among its tests",
+        help="about so many random definitions in tests/test_fuzz.py, shared among its tests, and "
+        "changed plans in tests/schedulers/test_legal.py",
     )
     parser.addoption(
         "--update-golden", action="store_true", help="write the golden files anew; read the diff"

@@ -66,9 +66,42 @@ def _padded(ops: Any, t: list[Any]) -> Any:
 
 
 def _rotary(ops: Any, t: list[Any]) -> Any:
+    """The halves of each head, turned by angles that all heads share."""
     x, cos, sin = t
-    wide = [ops.broadcast(a, [True, True, False, False]) for a in (cos, sin)]
-    return x * wide[0] + ops.neg(x) * wide[1]
+    sizes = [ops.size(x, d) for d in range(4)]
+    half = sizes[3] // 2
+    low = ops.slice(x, [0, 0, 0, 0], [*sizes[:3], half])
+    high = ops.slice(x, [0, 0, 0, half], sizes)
+    cos, sin = (ops.broadcast(a, [True, True, False, False]) for a in (cos, sin))
+    return x * cos + ops.cat([ops.neg(high), low], 3) * sin
+
+
+def _repeated(ops: Any, t: list[Any]) -> Any:
+    """Each element of a row twice, beside another row."""
+    x, y = t
+    rows, columns = ops.size(x, 0), ops.size(x, 1)
+    twice = ops.expand(ops.broadcast(x, [False, False, True]), [rows, columns, 2])
+    return ops.reshape(twice, [rows, columns * 2]) + y
+
+
+def _kept(ops: Any, t: list[Any]) -> Any:
+    """What several walks over a row compute takes longer than its bytes."""
+    y = t[0]
+    for _ in range(3):
+        y = ops.sin(ops.tanh(y))
+    return _centered(ops, [y])
+
+
+def _across(ops: Any, t: list[Any]) -> Any:
+    z, x = t
+    y = z + ops.permute(x, [0, 2, 1])
+    return y - ops.broadcast(ops.mean(y, 2), [False, False, True])
+
+
+def _across_gradient(ops: Any, t: list[Any]) -> Any:
+    """The same with sums of columns."""
+    y = _across(ops, t)
+    return y, ops.sum(y, [0, 1])
 
 
 def _by_columns(ops: Any, t: list[Any]) -> Any:
@@ -91,18 +124,22 @@ SIMPLE: dict[str, tuple[Define, list[list[tuple[int, ...]]], list[torch.dtype]]]
     "add": (
         lambda o, t: t[0] + t[1],
         [[(40, 64)] * 2, [(33, 47)] * 2, [(3, 5)] * 2],
-        [I8, BF16, F32, C128],
+        [I8, F8, BF16, F32, C128],
     ),
     "row": (
         lambda o, t: t[0] + o.broadcast(t[1], [False, True]),
-        [[(40, 100), (40,)], [(129, 37), (129,)]],
+        [[(40, 100), (40,)], [(129, 37), (129,)], [(16, 1001), (16,)]],
         [BF16, F64],
     ),
     "cat": (_stacked, [[(24, 16), (24, 32)], [(7, 13), (7, 5)]], [I8, F16, F32]),
     "pad": (_padded, [[(24, 61)], [(9, 30)]], [BF16, F32]),
     "slice": (_strided, [[(24, 64)], [(24, 34)]], [BF16, F32]),
     "by_columns": (_by_columns, [[(70, 64)] + [(64,)] * 4, [(37, 30)] + [(30,)] * 4], [BF16, F32]),
-    "rotary": (_rotary, [[(2, 3, 20, 32), (20, 32), (20, 32)]], [BF16, F32]),
+    "rotary": (
+        _rotary,
+        [[(2, 8, 20, 64), (20, 64), (20, 64)], [(1, 3, 9, 40), (9, 40), (9, 40)]],
+        [BF16, F32],
+    ),
     "transpose": (
         lambda o, t: turned(o, t[0]),
         [[(40, 24)], [(64, 64)], [(33, 47)], [(130, 257)], [(2, 96, 50)]],
@@ -133,16 +170,22 @@ SIMPLE: dict[str, tuple[Define, list[list[tuple[int, ...]]], list[torch.dtype]]]
         [[(40, 512)], [(9, 4100)], [(300, 17)], [(33, 1023)], [(3, 20000)]],
         [BF16, F32],
     ),
+    "kept": (_kept, [[(40, 512)], [(24, 256)]], [BF16, F32]),
+    "repeated": (_repeated, [[(16, 64), (16, 128)]], [BF16, F32]),
+    # As many elements as it takes to prefer a tile.
+    "across": (_across, [[(64, 40, 512), (64, 512, 40)]], [BF16, F32]),
+    "across_gradient": (_across_gradient, [[(632, 52, 32), (632, 32, 52)]], [BF16]),
     "sum_all": (lambda o, t: o.sum(t[0]), [[(64, 1000)]], [F32]),
 }
 # Programs of tests/reducing.py, with the shapes of their first inputs.
 NORMS: dict[str, tuple[list[tuple[int, ...]], list[torch.dtype]]] = {
     "softmax": ([(40, 256), (60, 49), (6, 5000)], [BF16, F32]),
     "softmax_columns": ([(40, 64), (500, 33)], [F32]),
-    "layer_norm": ([(40, 768), (33, 1023), (4, 12000)], [BF16, F32]),
+    "layer_norm": ([(40, 768), (33, 1023), (4, 12000), (2, 50_000)], [BF16, F32]),
     "var_rows": ([(12, 3000)], [F32]),
     "argmax_rows": ([(40, 600)], [BF16]),
-    "norm_backward": ([(64, 768), (40, 1000), (48, 96)], [BF16, F32]),
+    "norm_backward": ([(64, 768), (40, 1000), (48, 96), (6, 9000)], [BF16, F32]),
+    "centered": ([(64, 256), (64, 96), (6, 9000)], [BF16, F32]),
     "batch_norm": ([(4, 12, 14, 14)], [F32]),
 }
 
@@ -152,6 +195,8 @@ def cases(rng: np.random.Generator) -> Iterator[Case]:
         for of in shapes:
             for dtype in dtypes:
                 inputs = [values(shape, dtype, rng) for shape in of]
+                if name == "rotary":  # angles are of float32
+                    inputs[1:] = [x.float() for x in inputs[1:]]
                 result = dtype if dtype.is_floating_point and dtype.itemsize < 4 else None
                 yield Case(f"{name} {of[0]} {dtype}", define(write, inputs, result), inputs)
     for name, (firsts, dtypes) in NORMS.items():
@@ -160,20 +205,6 @@ def cases(rng: np.random.Generator) -> Iterator[Case]:
                 inputs = [values(shape, dtype, rng) for shape in PROGRAMS[name].shapes(*first)]
                 fd = PROGRAMS[name].definition(dtype)
                 yield Case(f"{name} {first} {dtype}", fd, inputs)
-    yield from across(rng)
-
-
-def across(rng: np.random.Generator) -> Iterator[Case]:
-    """Rows with tensors that lie across them."""
-    for dtype in (BF16, F32):
-        x = values((2, 32, 160), dtype, rng)
-
-        def write(ops: Any, t: list[Any]) -> Any:
-            y = ops.permute(t[0], [0, 2, 1])
-            return y - ops.broadcast(ops.mean(y, 2), [False, False, True])
-
-        result = dtype if dtype.itemsize < 4 else None
-        yield Case(f"across {dtype}", define(write, [x], result), [x])
 
 
 # ---- Values of fields

@@ -310,6 +310,8 @@ struct Verifier {
     FUSER_ASSERT(
         block || (s.lanes >= 1 && (s.lanes & (s.lanes - 1)) == 0 && kernel.threads % s.lanes == 0),
         here(), s.lanes, " lanes of ", kernel.threads, " threads");
+    FUSER_ASSERT(kernel.cluster == 1 || s.lanes == kernel.threads, here(), s.lanes, " lanes of ",
+                 kernel.threads, " threads, all of which take part in a cluster");
     for (size_t i = 0; i < s.arrays.size(); ++i) {
       state_at(s.arrays[i]);
       const int warps = kernel.threads / 32;

@@ -473,7 +473,7 @@ void check_inner(Problem& p, const Plan& planned, const Plan& wanted) {
   const int64_t x = planned.get("threads_x"), y = planned.get("threads_y");
   const int64_t turns = planned.get("turns"), blocks = planned.get("blocks");
   const bool serial = planned.get("serial") != 0, rolled = planned.get("rolled") != 0;
-  const bool stretch = !planned.set("stretch").empty();
+  const bool stretch = !planned.set("stretch").empty(), alone = planned.get("cluster") > 1;
   // Of a skewed row, each element that no vector holds has a thread: at most a line and two
   // vectors.
   const int64_t least = !planned.get("skew") ? 1 : serial ? std::min<int64_t>(3 * warp, x) : x;
@@ -487,7 +487,8 @@ void check_inner(Problem& p, const Plan& planned, const Plan& wanted) {
                {{"keep", 0, planned.get("keep")},
                 {"threads_x", least, most_threads},
                 // Neighbours of a stretch lie apart in it by powers of two.
-                {"threads_y", 1, stretch ? 2 * y : most_threads,
+                // The blocks of a cluster combine all of their threads.
+                {"threads_y", 1, alone ? 1 : stretch ? 2 * y : most_threads,
                  stretch ? Field::Power : Field::Any},
                 {"unroll", 1, rolled ? 8 : 64},
                 {"min_blocks", 0, 8},

@@ -6,9 +6,9 @@ The sweep takes about 100 definitions, which among them are planned by every sch
 - Checked of each: it is refused by UserError `plan-1` whose text names a changed field and its
   value, or its kernel is lowered and printed, Kernel IR verified between all passes, and the
   schedule verified (`schedule/schedule.h`). Nothing else is raised.
-- Executed is a part of the different kernels that came of it, with the checks of FUSER_HOST_DEBUG
+- Executed are 150 of the different kernels that came of it, with the checks of FUSER_HOST_DEBUG
   (bounds, alignment, uninitialized registers, random order of threads), and compared with what the
-  planned kernel gives. `--fuzz N` executes N of them, `--thorough` all.
+  planned kernel gives. `--fuzz N` executes N of them, `--thorough` all, about 1000.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ import numpy as np
 import pytest
 import torch
 
-from fuser import UserError, _core, testing
+from fuser import Plan, UserError, _core, testing
 from tests import planning, sampling
 
 PLANS = 10_000
 EXECUTED = 150
 BATCH = 60  # kernels that are compiled together
+SCHEDULERS = {"pointwise", "broadcast", "rows", "transpose", "inner", "outer", "inner_outer"}
 
 
 @dataclass
@@ -118,19 +119,22 @@ def run_taken(chosen: list[Taken]) -> list[str]:
     return wrong
 
 
+@pytest.mark.parametrize("arch", [80, 90])
 def test_changed_plans_are_right_or_refused(
-    rng: np.random.Generator, set_option: Callable[..., None], request: pytest.FixtureRequest
+    arch: int,
+    rng: np.random.Generator,
+    set_option: Callable[..., None],
+    request: pytest.FixtureRequest,
 ) -> None:
+    """Of a small device with the features of sm_80, and with clusters."""
     set_option("FUSER_HOST_DEBUG", 1)
-    device = _core.host_device(int(_core.get_option("FUSER_HOST_ARCH")))
-    taken, tried, by_scheduler = swept(rng, device, PLANS)
-    assert tried >= PLANS
-    assert set(by_scheduler) == {
-        *("pointwise", "broadcast", "rows", "transpose", "inner", "outer", "inner_outer"),
-    }
-    # Not everything is refused: of each scheduler many plans are taken.
-    assert min(by_scheduler.values()) > 20, by_scheduler
-    count = len(taken) if sampling.thorough() else request.config.option.fuzz or EXECUTED
+    set_option("FUSER_HOST_ARCH", arch)
+    taken, tried, by_scheduler = swept(rng, _core.host_device(arch), PLANS // 2)
+    assert tried >= PLANS // 2
+    assert set(by_scheduler) == SCHEDULERS
+    # Of each scheduler many are taken: the sweep does not pass because all are refused.
+    assert min(by_scheduler.values()) >= 20, by_scheduler
+    count = len(taken) if sampling.thorough() else (request.config.option.fuzz or EXECUTED) // 2
     chosen = [taken[i] for i in rng.permutation(len(taken))[:count]]
     wrong = run_taken(chosen)
     assert not wrong, f"{len(wrong)} of {len(chosen)} run wrongly:\n" + "\n".join(wrong)
@@ -138,7 +142,76 @@ def test_changed_plans_are_right_or_refused(
 
 @pytest.mark.parametrize("arch", [70, 80, 90])
 def test_changed_plans_on_gpus_are_lowered_or_refused(arch: int, rng: np.random.Generator) -> None:
-    """The same for plans of GPUs, with clusters and larger shared memory; nothing is executed."""
+    """The same for plans of GPUs, with more shared memory and processors; nothing is executed."""
     _, tried, by_scheduler = swept(rng, _core.known_device(arch), 2000)
     assert tried >= 2000
-    assert len(by_scheduler) == 7
+    assert set(by_scheduler) == SCHEDULERS
+
+
+TURNED = "transpose (64, 64) torch.float32"
+SHORT_ROWS = "sum_rows (300, 17) torch.float32"
+WORDS = "transpose (130, 257) torch.bfloat16"
+
+
+@pytest.fixture(scope="module")
+def kernels() -> Callable[[str], Any]:
+    """The kernel of a case of tests/planning.py, on the host executor like sm_90."""
+    found = {case.name: case for case in planning.cases(np.random.default_rng(0))}
+    return lambda name: found[name].kernels(_core.host_device(90))[0]
+
+
+@pytest.mark.parametrize(
+    ("case", "change", "expected"),
+    [
+        (TURNED, {"vector_y": 3}, "vector_y=3 is not possible here; expected a divisor of 4"),
+        (TURNED, {"tile_x": 48}, "tile_x=48 is not possible here; expected a power of two from 1"),
+        (
+            TURNED,
+            {"tile_x": 2, "threads": 32},
+            "vector_x=4 is not possible here; expected a power of two that divides tile_x=2",
+        ),
+        (
+            TURNED,
+            {"tile_x": 512, "tile_y": 512, "threads": 1024, "exact_x": 0, "exact_y": 0},
+            " bytes of shared memory for a block, got 1048576",
+        ),
+        (TURNED, {"wide": 2**70}, f"wide={2**70} is not possible here; expected 3"),
+        (WORDS, {"line_y": 0, "tail": 0, "vector_y": 2}, "tail=1, or vector_y=1"),
+        # Neighbouring rows would leave others out.
+        (SHORT_ROWS, {"threads_y": 96}, "threads_y=96 is not possible here; expected a power of"),
+        # A cluster combines all threads of its blocks: rows would be summed with each other.
+        (
+            "centered (3, 20000) torch.float32",
+            {"threads_y": 2},
+            "threads_y=2 is not possible here; expected 1",
+        ),
+    ],
+    ids=str,
+)
+def test_plan_1_says_what_is_possible(
+    kernels: Callable[[str], Any], case: str, change: dict[str, Any], expected: str
+) -> None:
+    kernel = kernels(case)
+    with pytest.raises(UserError) as caught:
+        kernel.changed(kernel.plan | change)
+    assert caught.value.rule == "plan-1"
+    assert expected in str(caught.value)
+
+
+def test_shared_memory_that_sizes_decide_is_asked_for(rng: np.random.Generator) -> None:
+    """Rows of a stretch lie in shared memory: how many fit depends on how long they are."""
+    refusals = []
+    for length in (17, 203):
+        x = planning.values((600, length), torch.float32, rng)
+        fd = planning.define(lambda ops, t: ops.softmax(t[0], 1), [x])
+        plan = fd.plan([x])
+        assert isinstance(plan, Plan)
+        assert plan.stretch
+        changed = plan.replace(threads_y=2 * plan.threads_y, turns=2 * plan.turns)
+        try:
+            (got,) = fd.execute([x], plan=changed)
+            torch.testing.assert_close(got, torch.softmax(x, 1))
+        except UserError as error:
+            refusals.append(error)
+    assert [e.rule for e in refusals] == ["plan-1"]
+    assert "bytes of shared memory for a block" in str(refusals[0])
