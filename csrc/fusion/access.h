@@ -80,6 +80,7 @@ struct Reduced {  // result 0 of a reduction over the axes `over`
   DType compute{};
   std::vector<Access> args;  // the element, then its position where the op takes one
   AxisSet over = 0;
+  bool unrounded = false;  // of a sum: the products that its elements are enter it so
 };
 struct Pick {  // another result of a Reduced value
   ValueId reduced = 0;
@@ -131,7 +132,7 @@ std::optional<ReductionSets> reduction_sets(const Refined& refined);
 // whoever may want it.
 std::vector<bool> wanted(const Fusion& fusion);
 
-// The mul that each add or sub takes up as an fma, by tensor id (-1: none); see contract.cpp.
+// The mul that each add, sub or sum takes up as an fma, by tensor id (-1: none); see contract.cpp.
 std::vector<int> contract(const Fusion& fusion);
 // Compares integers where that is the same: a float that is an integer times a power of two, both
 // exactly, against a constant.

@@ -1,13 +1,29 @@
-// Chooses, on the Fusion and by structure alone, which mul+add pairs become one fma, and which
+// Chooses, on the Fusion and by structure alone, which products become part of an fma, and which
 // comparisons of floats are made of integers.
 //
 // Arithmetic is fixed before scheduling: kernels are compiled without contraction (--fmad=false,
 // -ffp-contract=off), so that a size that becomes a constant, a removed predicate or another
-// machine never moves a rounding. A mul joins the add or sub that is its only user; where both
-// operands qualify the first wins. What is summed by a reduction stays a mul: how its partial
-// results are combined is the reduction's own.
+// machine never moves a rounding. A mul joins the add, sub or sum that is its only user, as a * b
+// in a * b + c, under three rules. They keep equal what is equal with every product rounded.
+//
+// A rounded product is a product, quotient or power, whatever exact operations (rows of 0 ULP in
+// the op table, casts, moves, reductions) make of one, and a sum with one. A difference is a sub,
+// or an add of which a part was negated or subtracted before.
+//
+// 1. No mul joins the difference of two rounded products: a * b - c * d is 0 where they are equal.
+// 2. Nor does it join a sum that comes to such a difference by exact operations, if that is one of
+//    two rounded products, or a reduction: x * x + y * y - 2 * x * y is 0 where x is y, and so is
+//    mean(x * x) - mean(x) * mean(x).
+// 3. Expressions of one form, the order of operands aside, are treated alike. Where one cannot be
+//    an fma, by these rules or because its product has other users or fewer elements, none of that
+//    form is. Of two products of one form neither joins, else which one follows from the forms.
+//
+// So a * b + c remains, with c an input, a constant, the result of a function, or a sum of these;
+// f(a) * b + c * d, and sums of products over elements.
+#include <algorithm>
 #include <cmath>
 #include <optional>
+#include <unordered_set>
 
 #include "fusion/access.h"
 
@@ -75,6 +91,135 @@ std::vector<bool> wanted(const Fusion& fusion) {
   return found;
 }
 
+namespace {
+
+// May its result be the value of an operand?
+bool is_exact(const Pointwise& p) {
+  return row(p.op).ulp == 0 && row(p.op).rule != ResultRule::Predicate;
+}
+
+// By tensor: may it be a rounded product, or a sum with one?
+std::vector<bool> rounded_products(const Fusion& fusion) {
+  std::vector<bool> found(fusion.tensors.size(), false);
+  for (const Tensor& t : fusion.tensors) {
+    const auto* p = std::get_if<Pointwise>(&t.definition);
+    const auto* r = std::get_if<Reduction>(&t.definition);
+    found[t.id] = r ? r->op == ReduceOp::prod
+                    : p && (p->op == Op::mul || p->op == Op::truediv || p->op == Op::div ||
+                            p->op == Op::reciprocal || p->op == Op::pow);
+    if ((p && !is_exact(*p)) || std::holds_alternative<Library>(t.definition)) continue;
+    for (const Tensor* a : operands(t)) found[t.id] = found[t.id] || found[a->id];
+  }
+  return found;
+}
+
+bool is_sum(const Pointwise& p) { return p.op == Op::add || p.op == Op::sub; }
+
+// By tensor: was a part of it negated or subtracted?
+std::vector<bool> negated_parts(const Fusion& fusion) {
+  std::vector<bool> found(fusion.tensors.size(), false);
+  for (const Tensor& t : fusion.tensors) {
+    const auto* p = std::get_if<Pointwise>(&t.definition);
+    if ((p && !is_exact(*p)) || std::holds_alternative<Library>(t.definition)) continue;
+    found[t.id] = p && (p->op == Op::neg || p->op == Op::sub);
+    if (p)
+      for (const Operand& a : p->args)
+        if (!a.tensor && a.scalar->is_constant() && kind_of(a.scalar->dtype) == Kind::Float)
+          found[t.id] = found[t.id] || a.scalar->value.real < 0;
+    for (const Tensor* a : operands(t)) found[t.id] = found[t.id] || found[a->id];
+  }
+  return found;
+}
+
+// Is t a sum or difference of two rounded products?
+bool sums_products(const Tensor& t, const std::vector<bool>& products) {
+  const auto* p = std::get_if<Pointwise>(&t.definition);
+  const std::vector<const Tensor*> args = operands(t);
+  return p && is_sum(*p) && args.size() == 2 && products[args[0]->id] && products[args[1]->id];
+}
+
+// By tensor: is it the difference of two rounded products, or does it come to one, as it is or
+// times a number?
+std::vector<bool> compared_products(const Fusion& fusion, const std::vector<bool>& products) {
+  const std::vector<bool> negated = negated_parts(fusion);
+  std::vector<bool> found(fusion.tensors.size(), false);
+  for (size_t i = fusion.tensors.size(); i-- > 0;) {
+    const Tensor& t = fusion.tensors[i];
+    const std::vector<const Tensor*> args = operands(t);
+    const auto* p = std::get_if<Pointwise>(&t.definition);
+    if (sums_products(t, products) && negated[i]) found[i] = true;
+    if (!found[i] || (p && !is_exact(*p))) continue;
+    if (p && p->op == Op::mul && args.size() > 1) continue;
+    const bool quotient = p && (p->op == Op::truediv || p->op == Op::div);
+    for (const Tensor* a : args)
+      if (!quotient || a == p->args[0].tensor) found[a->id] = true;
+  }
+  return found;
+}
+
+// By tensor: a number for the form of its expression. Inputs and numbers are all alike, as are the
+// order of operands, signs, shapes and what only moves elements.
+std::vector<uint64_t> forms(const Fusion& fusion) {
+  constexpr uint64_t leaf = 0x9E3779B97F4A7C15;
+  const auto mixed = [](uint64_t h, uint64_t x) {
+    h = (h ^ x) * 0xBF58476D1CE4E5B9;
+    return h ^ (h >> 29);
+  };
+  std::vector<uint64_t> out(fusion.tensors.size(), leaf);
+  for (const Tensor& t : fusion.tensors) {
+    std::vector<uint64_t> args;
+    if (const auto* p = std::get_if<Pointwise>(&t.definition)) {
+      for (const Operand& a : p->args) args.push_back(a.tensor ? out[a.tensor->id] : leaf);
+      const bool any_order = is_sum(*p) || p->op == Op::mul || p->op == Op::minimum ||
+                             p->op == Op::maximum;
+      if (any_order) std::sort(args.begin(), args.end());
+      if (p->op == Op::neg) {
+        out[t.id] = args[0];
+        continue;
+      }
+      uint64_t h = mixed(static_cast<uint64_t>(p->op == Op::sub ? Op::add : p->op) + 2,
+                         static_cast<uint64_t>(p->compute) + 1);
+      for (uint64_t a : args) h = mixed(h, a);
+      out[t.id] = h;
+    } else if (const auto* c = std::get_if<Cast>(&t.definition)) {
+      out[t.id] = mixed(mixed(1000, static_cast<uint64_t>(t.dtype) + 1), out[c->arg->id]);
+    } else if (const auto* r = std::get_if<Reduction>(&t.definition)) {
+      out[t.id] = mixed(mixed(1001, static_cast<uint64_t>(r->op) + 1), out[r->arg->id]);
+    } else if (const auto* further = std::get_if<Result>(&t.definition)) {
+      out[t.id] = mixed(mixed(1002, static_cast<uint64_t>(further->index)), out[further->of->id]);
+    } else if (const auto* taken = std::get_if<TakeAlongAxis>(&t.definition)) {
+      out[t.id] = out[taken->arg->id];
+    } else if (!std::holds_alternative<Library>(t.definition)) {
+      for (const Tensor* a : operands(t)) args.push_back(out[a->id]);
+      std::sort(args.begin(), args.end());
+      args.erase(std::unique(args.begin(), args.end()), args.end());
+      if (args.size() == 1) out[t.id] = args[0];
+      if (args.size() < 2) continue;
+      for (uint64_t a : args) out[t.id] = mixed(out[t.id], a);
+    }
+  }
+  return out;
+}
+
+bool is_float(DType d) { return d == DType::Float32 || d == DType::Float64; }
+
+// The products that t adds up and that are rounded to its own type before.
+std::vector<const Tensor*> summed_products(const Tensor& t) {
+  std::vector<const Tensor*> out;
+  const auto take = [&](const Tensor* a, DType compute) {
+    const auto* p = a && is_float(compute) ? std::get_if<Pointwise>(&a->definition) : nullptr;
+    if (p && p->op == Op::mul && p->compute == compute) out.push_back(a);
+  };
+  const auto* r = std::get_if<Reduction>(&t.definition);
+  const auto* p = std::get_if<Pointwise>(&t.definition);
+  if (r && r->op == ReduceOp::sum) take(r->arg, r->compute);
+  if (p && is_sum(*p))
+    for (const Operand& a : p->args) take(a.tensor, p->compute);
+  return out;
+}
+
+}  // namespace
+
 std::vector<int> contract(const Fusion& fusion) {
   const std::vector<bool> counts = wanted(fusion);
   std::vector<int> uses(fusion.tensors.size(), 0);
@@ -84,22 +229,30 @@ std::vector<int> contract(const Fusion& fusion) {
   }
   for (const Output& o : fusion.outputs) ++uses[o.tensor->id];
 
+  const std::vector<bool> rounded = rounded_products(fusion);
+  const std::vector<bool> compared = compared_products(fusion, rounded);
+  const std::vector<uint64_t> form = forms(fusion);
   std::vector<int> absorbed(fusion.tensors.size(), -1);
+  std::unordered_set<uint64_t> separate;
   for (const Tensor& t : fusion.tensors) {
-    const auto* sum = std::get_if<Pointwise>(&t.definition);
-    if (!sum || (sum->op != Op::add && sum->op != Op::sub)) continue;
-    if (sum->compute != DType::Float32 && sum->compute != DType::Float64) continue;
-    for (const Operand& a : sum->args) {
-      if (!a.tensor || uses[a.tensor->id] != 1) continue;
-      const auto* product = std::get_if<Pointwise>(&a.tensor->definition);
-      // A mul in a narrower dtype is rounded before the add sees it.
-      if (!product || product->op != Op::mul || product->compute != sum->compute) continue;
-      // A product over fewer elements is cheaper than a product per element of the sum.
-      if (a.tensor->shape != t.shape) continue;
-      absorbed[t.id] = a.tensor->id;
-      break;
+    if (!counts[t.id]) continue;
+    const std::vector<const Tensor*> products = summed_products(t);
+    if (products.empty()) continue;
+    const bool sums_up = std::holds_alternative<Reduction>(t.definition);
+    const Tensor* first = products[0];
+    bool joins = !compared[t.id] || !(sums_up || sums_products(t, rounded));
+    if (products.size() > 1) {
+      joins = joins && form[first->id] != form[products[1]->id];
+      if (form[first->id] < form[products[1]->id]) first = products[1];
     }
+    // A product over fewer elements is cheaper than a product per element of the sum.
+    if (joins && uses[first->id] == 1 && (sums_up || first->shape == t.shape))
+      absorbed[t.id] = first->id;
+    else
+      separate.insert(form[t.id]);
   }
+  for (size_t i = 0; i < absorbed.size(); ++i)
+    if (separate.count(form[i])) absorbed[i] = -1;
   return absorbed;
 }
 

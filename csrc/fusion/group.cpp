@@ -243,6 +243,7 @@ void ValueGroup::reduce(const Point& p, const Reduction& d) {
     return;
   }
   Reduced how{.op = d.op, .compute = d.compute, .args = {element}, .over = r.over};
+  how.unrounded = graph_.absorbed[p.tensor->id] >= 0;
   if (row(d.op).operands > 1) {
     Exprs& exprs = refined_.exprs;
     Expr position = exprs.constant(0);

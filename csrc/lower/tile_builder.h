@@ -183,7 +183,7 @@ struct Builder {
   bool takes_steps(ValueId v) const;
   bool ascends(Expr position);
 
-  // A product that nothing but one sum reads is part of that sum, as mul and add become fma.
+  // A product that nothing but one sum reads is part of that sum, where contract() has it so.
   void find_products();
 
   bool is_inner(ValueId v) const { return over(values()[v].axes, R); }

@@ -312,7 +312,7 @@ bool Builder::takes_steps(ValueId v) const {
          !reduces_columns(values()[v]);
 }
 
-// A product that nothing but one sum reads is part of that sum, as mul and add become fma.
+// A product that nothing but one sum reads is part of that sum, where contract() has it so.
 void Builder::find_products() {
   product_of.assign(values().size(), -1);
   std::vector<int> uses(values().size(), 0);
@@ -322,8 +322,7 @@ void Builder::find_products() {
     if (s.access.value >= 0) ++uses[s.access.value];
   for (size_t v = 0; v < values().size(); ++v) {
     const auto* r = std::get_if<Reduced>(&values()[v].how);
-    if (!r || r->op != ReduceOp::sum) continue;
-    if (r->compute != DType::Float32 && r->compute != DType::Float64) continue;
+    if (!r || !r->unrounded) continue;
     const ValueId arg = r->args[0].value;
     const auto* a = arg >= 0 ? std::get_if<Apply>(&values()[arg].how) : nullptr;
     if (a && a->op == Op::mul && a->compute == r->compute && uses[arg] == 1) product_of[v] = arg;

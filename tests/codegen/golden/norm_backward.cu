@@ -137,8 +137,8 @@ KERNEL2(256, 2) void inner_outer(const bf16* __restrict__ g_in0, const bf16* __r
       if (v57) {
         UNROLL for (i32 v47 = 0; v47 < 8; ++v47) {
           const f32 v58 = r_v2[(v1 * 8) + v47] - v51;
-          const f32 v59 = -r_v10[(v1 * 8) + v47];
-          const f32 v60 = fma_rn(v59, v52, v58);
+          const f32 v59 = r_v10[(v1 * 8) + v47] * v52;
+          const f32 v60 = v58 - v59;
           const f32 v61 = v60 * to<f32>(r_in4[0]);
           const bf16 v62 = to<bf16>(v61);
           r_out0[v47] = v62;
