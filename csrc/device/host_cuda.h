@@ -14,22 +14,23 @@
 
 // What texts call of the C library. To read math.h, which in C++ brings most of the standard
 // library's templates, takes longer than to compile a kernel.
+//
+// The compiler knows none of these functions (-fno-builtin): it would make other formulas of some
+// pairs, sin(atan(x)) for one, and numbers of its own of constant operands. It is told only that a
+// result follows from the operands.
 extern "C" {
-void* memcpy(void*, const void*, __SIZE_TYPE__) noexcept;
-void* memset(void*, int, __SIZE_TYPE__) noexcept;
-#define FUSER_HOST_MATH_1(name) \
-  double name(double) noexcept; \
-  float name##f(float) noexcept;
-#define FUSER_HOST_MATH_2(name)         \
-  double name(double, double) noexcept; \
-  float name##f(float, float) noexcept;
+#define FUSER_HOST_MATH_1(name)                         \
+  __attribute__((const)) double name(double) noexcept; \
+  __attribute__((const)) float name##f(float) noexcept;
+#define FUSER_HOST_MATH_2(name)                                 \
+  __attribute__((const)) double name(double, double) noexcept; \
+  __attribute__((const)) float name##f(float, float) noexcept;
 FUSER_HOST_MATH_1(acos)
 FUSER_HOST_MATH_1(acosh)
 FUSER_HOST_MATH_1(asin)
 FUSER_HOST_MATH_1(asinh)
 FUSER_HOST_MATH_1(atan)
 FUSER_HOST_MATH_1(atanh)
-FUSER_HOST_MATH_1(ceil)
 FUSER_HOST_MATH_1(cos)
 FUSER_HOST_MATH_1(cosh)
 FUSER_HOST_MATH_1(erf)
@@ -37,38 +38,60 @@ FUSER_HOST_MATH_1(erfc)
 FUSER_HOST_MATH_1(exp)
 FUSER_HOST_MATH_1(exp2)
 FUSER_HOST_MATH_1(expm1)
-FUSER_HOST_MATH_1(fabs)
-FUSER_HOST_MATH_1(floor)
 FUSER_HOST_MATH_1(lgamma)
 FUSER_HOST_MATH_1(log)
 FUSER_HOST_MATH_1(log10)
 FUSER_HOST_MATH_1(log1p)
 FUSER_HOST_MATH_1(log2)
-FUSER_HOST_MATH_1(rint)
 FUSER_HOST_MATH_1(sin)
 FUSER_HOST_MATH_1(sinh)
-FUSER_HOST_MATH_1(sqrt)
 FUSER_HOST_MATH_1(tan)
 FUSER_HOST_MATH_1(tanh)
-FUSER_HOST_MATH_1(trunc)
 FUSER_HOST_MATH_2(atan2)
-FUSER_HOST_MATH_2(copysign)
-FUSER_HOST_MATH_2(fmax)
-FUSER_HOST_MATH_2(fmin)
 FUSER_HOST_MATH_2(fmod)
 FUSER_HOST_MATH_2(hypot)
 FUSER_HOST_MATH_2(nextafter)
 FUSER_HOST_MATH_2(pow)
 #undef FUSER_HOST_MATH_1
 #undef FUSER_HOST_MATH_2
-double fma(double, double, double) noexcept;
-float fmaf(float, float, float) noexcept;
+}
+
+#define FUSER_HOST_INLINE inline __attribute__((always_inline))
+
+// Functions that are instructions, with one result that IEEE 754 states: these are inlined and
+// become vector code.
+#define FUSER_HOST_EXACT_1(name)                                                   \
+  FUSER_HOST_INLINE double name(double x) noexcept { return __builtin_##name(x); } \
+  FUSER_HOST_INLINE float name##f(float x) noexcept { return __builtin_##name##f(x); }
+FUSER_HOST_EXACT_1(ceil)
+FUSER_HOST_EXACT_1(fabs)
+FUSER_HOST_EXACT_1(floor)
+FUSER_HOST_EXACT_1(rint)
+FUSER_HOST_EXACT_1(sqrt)
+FUSER_HOST_EXACT_1(trunc)
+#undef FUSER_HOST_EXACT_1
+FUSER_HOST_INLINE double copysign(double x, double sign) noexcept {
+  return __builtin_copysign(x, sign);
+}
+FUSER_HOST_INLINE float copysignf(float x, float sign) noexcept {
+  return __builtin_copysignf(x, sign);
+}
+FUSER_HOST_INLINE double fma(double x, double y, double z) noexcept {
+  return __builtin_fma(x, y, z);
+}
+FUSER_HOST_INLINE float fmaf(float x, float y, float z) noexcept {
+  return __builtin_fmaf(x, y, z);
+}
+FUSER_HOST_INLINE void* memcpy(void* to, const void* from, __SIZE_TYPE__ bytes) noexcept {
+  return __builtin_memcpy(to, from, bytes);
+}
+FUSER_HOST_INLINE void* memset(void* to, int byte, __SIZE_TYPE__ bytes) noexcept {
+  return __builtin_memset(to, byte, bytes);
 }
 #define HUGE_VAL __builtin_huge_val()
 #define NAN __builtin_nanf("")
 
 #define FUSER_HOST 1
-#define FUSER_HOST_INLINE inline __attribute__((always_inline))
 
 namespace fuser {
 

@@ -5,6 +5,16 @@
 DEVICE f32 fma_rn(f32 a, f32 b, f32 c) { return fmaf(a, b, c); }
 DEVICE f64 fma_rn(f64 a, f64 b, f64 c) { return fma(a, b, c); }
 
+//@ minus_
+// -x. GCC makes one instruction of -x and the fma that x is, whose 0 has the other sign.
+#ifdef FUSER_HOST
+DEVICE f32 minus_(f32 x) { return float_(bits_(x) ^ 0x80000000u); }
+DEVICE f64 minus_(f64 x) { return float_(bits_(x) ^ (u64)1 << 63); }
+#else
+DEVICE f32 minus_(f32 x) { return -x; }
+DEVICE f64 minus_(f64 x) { return -x; }
+#endif
+
 //@ abs_
 DEVICE f32 abs_(f32 x) { return fabsf(x); }
 DEVICE f64 abs_(f64 x) { return fabs(x); }

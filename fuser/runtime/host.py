@@ -120,15 +120,16 @@ def _probe(command: tuple[str, ...]) -> Compiler:
 def flags(debug: bool, for_compiler: Compiler | None = None) -> tuple[str, ...]:
     """How kernels are compiled.
 
-    Arithmetic is that of the text: no contraction, no reassociation. -fno-math-errno and
-    -fno-trapping-math give up errno and exception flags only, never a result, and let selects
-    become vector code.
+    Arithmetic is that of the text: no contraction, no reassociation, and with -fno-builtin no
+    formula in place of calls of the math library. -fno-math-errno lets the functions that are one
+    instruction (host_cuda.h) become vector code, -fno-trapping-math selects; given alone, the
+    former has GCC fold sin(atan(x)) and its like to what differs at infinities and NaN.
     """
     is_gcc = (for_compiler or compiler()).is_gcc
     chosen = [
         *("-std=c++17", "-march=native", "-fPIC", "-fvisibility=hidden"),
         *("-ffp-contract=off", "-fwrapv", "-fno-strict-aliasing"),
-        *("-fno-math-errno", "-fno-trapping-math"),
+        *("-fno-builtin", "-fno-math-errno", "-fno-trapping-math"),
         *_stack_flags(is_gcc),
     ]
     if debug:

@@ -1,5 +1,6 @@
 """The C++ compiler of the host executor: found or missing, batches, failures to look at."""
 
+import ctypes
 import os
 import re
 import shutil
@@ -9,11 +10,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from fuser import _core
 from fuser.errors import CompileError
 from fuser.runtime import host
+from tests.device.programs import COMPUTE, text_of
 from tests.host.kernels import PRELUDE, build, value
+from tests.ops.cases import edges
+from tests.sampling import rotated
 
 # Bias, a cubic and rounding to bfloat16 on 8 elements a thread, written as generated kernels are.
 POLYNOMIAL = """
@@ -220,3 +225,88 @@ def test_element_loops_become_vector_code(tmp_path: Path) -> None:
     scalar = re.findall(r"\bv?(?:add|mul)ss\b", code)
     assert len(packed) >= 4, code
     assert not scalar, code
+
+
+# ---- Flags never change a value
+
+# Of the real flags those without which a text means something else.
+PLAIN = ("-std=c++17", "-march=native", "-fPIC", "-fvisibility=hidden", "-fno-builtin")
+PLAIN += ("-ffp-contract=off", "-fwrapv", "-fno-strict-aliasing", "-O0")
+TOGETHER = 20  # compositions in one kernel
+
+
+def compositions(dtype: torch.dtype) -> list[str]:
+    """f(g(x)), f(g(x, y)), f(g(x), y) and f(y, g(x)) of rows of the op table, as texts of x, y.
+
+    Of float32 each function of one operand with each other one: folding knows no types.
+    """
+    rows = [
+        (row.arity, text)
+        for row in _core.op_rows()
+        if row.rule in {"Same", "Float", "Real"} and (text := text_of(row, dtype)) is not None
+    ]
+    one = [text for arity, text in rows if arity == 1 and text != "$0"]
+    two = [text for arity, text in rows if arity == 2]
+    found = []
+    for place, f in enumerate(one):
+        inner = one if dtype == torch.float32 else rotated(one, place, 8)
+        inner = [*inner, *(g.replace("$1", "y") for g in rotated(two, place, 2))]
+        found += [f.replace("$0", f"({g.replace('$0', 'x')})") for g in inner]
+    for place, f in enumerate(two):
+        for g in rotated(one, place, 4):
+            g = f"({g.replace('$0', 'x')})"
+            found += [f.replace("$0", g).replace("$1", "y"), f.replace("$0", "y").replace("$1", g)]
+    return found
+
+
+def composed(name: str, dtype: torch.dtype, texts: list[str]) -> host.HostSource:
+    """out[k * n + i] = composition k of a[k * n + i] and b[k * n + i], which nothing else reads."""
+    device = COMPUTE[dtype]
+    lines = [
+        f"  {{ const {device} x = a[{k} * n + i], y = b[{k} * n + i]; out[{k} * n + i] = {text}; }}"
+        for k, text in enumerate(texts)
+    ]
+    arguments = f"i32 n, const {device}* a, const {device}* b, {device}* out"
+    kernel = f"KERNEL(1) void {name}({arguments}) {{\n  const i32 i = block_x();\n"
+    kernel += "\n".join(lines) + "\n}\n"
+    return host.HostSource(name, _core.device_text(kernel) + kernel, collectives=False)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "least"), [(torch.float32, 2300), (torch.float64, 550)], ids=["f32", "f64"]
+)
+def test_flags_change_no_value(
+    dtype: torch.dtype, least: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compositions of two rows of the op table at edges and random values, bit for bit, any NaN
+    counting as the same: with the flags of kernels and with none that optimizes."""
+    texts = compositions(dtype)
+    assert len(texts) >= least
+    parts = [texts[i : i + TOGETHER] for i in range(0, len(texts), TOGETHER)]
+    sources = [composed(f"composed_{i}", dtype, part) for i, part in enumerate(parts)]
+    modules = [_core.load_host_bytes(host.build(sources))]
+    monkeypatch.setattr(host, "flags", lambda *_: PLAIN)
+    modules.append(_core.load_host_bytes(host.build(sources)))
+
+    drawn = torch.from_numpy(rng.normal(size=24)).to(dtype)
+    x = torch.cat([edges(dtype), drawn, drawn * 100, drawn.abs() / 8])
+    y = x[torch.from_numpy(rng.permutation(len(x)))]
+    bits = torch.int32 if dtype == torch.float32 else torch.int64
+    wrong = []
+    for number, part in enumerate(parts):
+        operands = [x.repeat(len(part)), y.repeat(len(part))]
+        results = []
+        for module in modules:
+            out = torch.full_like(operands[0], 7)
+            values = [ctypes.c_int32(len(x))]
+            values += [ctypes.c_void_p(t.data_ptr()) for t in (*operands, out)]
+            _core.host_launch(
+                module.find(number), [len(x), 1, 1], [1, 1, 1], 0, [bytes(v) for v in values]
+            )
+            results.append(out.view(len(part), -1))
+        got, plain = results
+        same = (got.view(bits) == plain.view(bits)) | (got.isnan() & plain.isnan())
+        for k in (~same.all(1)).nonzero().flatten().tolist():
+            i = int((~same[k]).nonzero()[0])
+            wrong.append(f"{part[k]}: {got[k][i]} and not {plain[k][i]} of x {x[i]}, y {y[i]}")
+    assert not wrong, "\n".join(wrong)
