@@ -313,6 +313,10 @@ struct Builder {
 
   // Values that are kept for later walks are known from there on.
   void nest(Body& out, int phase, Known& outer);
+  // Bounds the chains of additions of a walk in a loop: see long_sums().
+  std::vector<ValueId> long_sums(const Walk& w) const;
+  Body merged(const std::vector<ValueId>& sums, bool into_total);
+  std::vector<int> total_of;  // by value: array of what a long sum's partial results come to
   Walk walk_of(int phase, Known& outer);
   // Reads come first, of all steps: they are in flight together. `beside`: those of a pair of
   // steps.

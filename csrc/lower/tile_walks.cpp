@@ -372,6 +372,41 @@ Body Builder::steps_of_columns(Walk& w) {
   return out;
 }
 
+// Sums in a loop whose trip count no memory of the chip bounds. A thread's partial result takes in
+// `chain_terms` terms one after another; then it is added to a total and begins anew. So n terms
+// of a thread have the rounding errors of chain_terms + n / chain_terms additions, not of n. Other
+// reductions take in all elements of an iteration at once (Welford, online softmax) or round as
+// often in any order (prod).
+std::vector<ValueId> Builder::long_sums(const Walk& w) const {
+  std::vector<ValueId> sums;
+  if (serial_var < 0 || rolled()) return sums;
+  for (ValueId v : w.reductions) {
+    const auto& r = std::get<Reduced>(values()[v].how);
+    const Kind kind = kind_of(r.compute);
+    if (r.op == ReduceOp::sum && (kind == Kind::Float || kind == Kind::Complex) &&
+        !reduces_columns(values()[v]))
+      sums.push_back(v);
+  }
+  return sums;
+}
+
+// Adds the partial results of these sums to their totals and begins them anew; or, at the end, the
+// totals to the partial results.
+Body Builder::merged(const std::vector<ValueId>& sums, bool into_total) {
+  Body out;
+  for (ValueId v : sums) {
+    const int part = state_of[v], total = total_of[v], lane = new_var();
+    For loop{.var = lane, .extent = kernel.arrays[part].extent, .body = {}};
+    loop.body.push_back({Merge{.array = into_total ? total : part,
+                               .element = var(lane),
+                               .other = into_total ? part : total,
+                               .other_element = var(lane)}});
+    out.push_back({std::move(loop)});
+    if (into_total) out.push_back({Reset{part}});
+  }
+  return out;
+}
+
 void Builder::nest(Body& out, int phase, Known& outer) {
   Walk w = walk_of(phase, outer);
   if (w.reductions.empty() && w.stores.empty()) return;
@@ -384,10 +419,25 @@ void Builder::nest(Body& out, int phase, Known& outer) {
   if (own_groups && w.read.empty()) return append(out, own_steps(w));
   Body walked = steps_of_columns(w);
   if (serial_var >= 0) {
+    const std::vector<ValueId> sums = long_sums(w);
+    for (ValueId v : sums) {
+      const Array part = kernel.arrays[state_of[v]];
+      if (total_of[v] < 0)
+        total_of[v] = new_array(text(part.name, "_all"), part.dtype, part.extent, part.state);
+      out.push_back({Reset{total_of[v]}});
+    }
+    if (!sums.empty()) {
+      constexpr int chain_terms = 64;
+      Expr period = constant(std::max(1, chain_terms / unroll));
+      Expr last = exprs().apply(Op::eq, {exprs().mod(var(serial_var), period),
+                                         exprs().sub(period, constant(1))});
+      walked.push_back({If{.condition = last, .uniform = true, .body = merged(sums, true)}});
+    }
     out.push_back({Serial{.var = serial_var,
                           .extent = serial_count,
                           .unroll = schedule.rolled,
                           .body = std::move(walked)}});
+    append(out, merged(sums, false));
   } else {
     append(out, std::move(walked));
   }

@@ -273,6 +273,7 @@ void Builder::analyse() {
   takes.assign(n, false);
   slots_of.assign(n, -1);
   kept_of.assign(n, -1);
+  total_of.assign(n, -1);
   find_products();
   for (size_t i = 0; i < problem.accesses.size(); ++i)
     if (!problem.accesses[i].store) access_of[problem.accesses[i].index] = static_cast<int>(i);

@@ -272,3 +272,57 @@ def test_a_bound_is_stated_where_registers_are_short(
     program = PROGRAMS[name]
     kernel = kernels_for(program.definition(dtype), program.shapes(*shape), text=True)[0]
     assert f" min_blocks {blocks} " in kernel["ir"]
+
+
+# ---- Long sums
+
+
+def long_sums() -> dict[str, tuple[FusionDefinition, list[torch.Tensor], torch.Tensor]]:
+    """Sums of 2^20 and more equal values, in all ways: the definition, its inputs, and the result
+    in float64."""
+    value = torch.tensor(-0.4893736)
+    made = {}
+
+    def add(name: str, x: torch.Tensor, dims: list[int], op: str = "sum", wide: int = 0) -> None:
+        fd = FusionDefinition()
+        t = fd.from_pytorch(x)
+        if wide:
+            t = fd.ops.broadcast_in_dim(t, [wide], [])
+        fd.add_output(getattr(fd.ops, op)(t, dims=dims))
+        whole = x.double().expand(wide) if wide else x.double()
+        expected = {
+            "sum": lambda: whole.sum(dims),
+            "mean": lambda: whole.mean(dims),
+            "norm": lambda: whole.square().sum(dims).sqrt(),
+            "logsumexp": lambda: whole.logsumexp(dims),
+        }[op]()
+        made[name] = (fd, [x], expected)
+
+    row, column = value.repeat(2, 1 << 20), value.repeat(1 << 20, 2)
+    add("everything", value.repeat(1 << 22), [0])
+    add("everything, odd", value.repeat((1 << 22) - 77), [0])
+    add("everything of a matrix", value.repeat(2048, 2048), [0, 1])
+    add("of one value", value, [0], wide=1 << 22)
+    for op in ("sum", "mean", "norm", "logsumexp"):
+        add(f"rows, {op}", row, [1], op)
+        add(f"columns, {op}", column, [0], op)
+    add("columns, many", value.repeat(1 << 15, 64), [0])
+    add("columns, odd", value.repeat(1 << 15, 33), [0])
+    for dtype in (BF16, F16):
+        add(f"rows, {dtype}", row.to(dtype), [1], "norm")
+        add(f"columns, {dtype}", column.to(dtype), [0], "norm")
+    add("rows, float64", row.double() / 3, [1])
+    return made
+
+
+def test_long_sums_of_equal_values_keep_their_digits() -> None:
+    """17 sums. Equal terms round the same way, so that the errors of a chain of additions add up:
+    of 64 terms and of as many sums of 64 as a thread has."""
+    made = long_sums()
+    compile_batch((fd, inputs) for fd, inputs, _ in made.values())
+    for name, (fd, inputs, expected) in made.items():
+        (got,) = fd.execute(inputs)
+        exact = 2.0**-8 if got.dtype == BF16 else 2.0**-11 if got.dtype == F16 else 1.3e-6
+        bound = 1e-14 if got.dtype == F64 else exact
+        error = ((got.double() - expected) / expected).abs().max().item()
+        assert error <= bound, (name, error)

@@ -4,6 +4,7 @@ KERNEL2(256, 1) void outer(const bf16* __restrict__ g_in0, bf16* __restrict__ g_
   f32 r_sum1[8];
   Raw<bf16, 8> q_in0[8];
   bf16 r_in0[8];
+  f32 r_sum1_all[8];
   f32 r_partial0[32];
   bf16 r_v2[8];
   bf16 r_out0[8];
@@ -12,6 +13,7 @@ KERNEL2(256, 1) void outer(const bf16* __restrict__ g_in0, bf16* __restrict__ g_
   const i32 v2 = fast_mod_(block_x(), p0);
   const i32 v3 = fast_div_(block_x(), p0);
   reset<Sum>(r_sum1);
+  reset<Sum>(r_sum1_all);
   const i32 v4 = v3 * 256;
   const i32 v5 = v0 * 8;
   const i32 v6 = v2 * 64;
@@ -51,34 +53,43 @@ KERNEL2(256, 1) void outer(const bf16* __restrict__ g_in0, bf16* __restrict__ g_
         }
       }
     }
+    if ((v9 % 8) == 7) {
+      UNROLL for (i32 v21 = 0; v21 < 8; ++v21) {
+        r_sum1_all[v21] = merge_(Sum(), r_sum1_all[v21], r_sum1[v21]);
+      }
+      reset<Sum>(r_sum1);
+    }
+  }
+  UNROLL for (i32 v22 = 0; v22 < 8; ++v22) {
+    r_sum1[v22] = merge_(Sum(), r_sum1[v22], r_sum1_all[v22]);
   }
   reduce_rows<Sum, 32, 8>(r_sum1, s_sum0);
-  const bool v21 = v1 == 0;
-  if (v21) store_partials<8>(g_partial0 + ((((v3 * p5) * 64) + v5) + v6), &r_sum1[0]);
-  const bool v22 = last_block(g_counters + v2, p3, (u32*)s_last);
-  if (v22) {
+  const bool v23 = v1 == 0;
+  if (v23) store_partials<8>(g_partial0 + ((((v3 * p5) * 64) + v5) + v6), &r_sum1[0]);
+  const bool v24 = last_block(g_counters + v2, p3, (u32*)s_last);
+  if (v24) {
     reset<Sum>(r_sum1);
-    for (i32 v23 = 0; v23 < p6; ++v23) {
+    for (i32 v25 = 0; v25 < p6; ++v25) {
       reset<Sum>(r_partial0);
-      const i32 v24 = v23 * 4;
-      UNROLL for (i32 v25 = 0; v25 < 4; ++v25) {
-        const i32 v26 = ((v24 + v25) * 32) + v1;
-        if (v26 < p3) load_partials<8>(&r_partial0[v25 * 8], g_partial0 + ((((v26 * p5) * 64) + v5) + v6));
+      const i32 v26 = v25 * 4;
+      UNROLL for (i32 v27 = 0; v27 < 4; ++v27) {
+        const i32 v28 = ((v26 + v27) * 32) + v1;
+        if (v28 < p3) load_partials<8>(&r_partial0[v27 * 8], g_partial0 + ((((v28 * p5) * 64) + v5) + v6));
       }
-      UNROLL for (i32 v25 = 0; v25 < 4; ++v25) {
+      UNROLL for (i32 v27 = 0; v27 < 4; ++v27) {
         UNROLL for (i32 v15 = 0; v15 < 8; ++v15) {
-          r_sum1[v15] = merge_(Sum(), r_sum1[v15], r_partial0[(v25 * 8) + v15]);
+          r_sum1[v15] = merge_(Sum(), r_sum1[v15], r_partial0[(v27 * 8) + v15]);
         }
       }
     }
     reduce_rows<Sum, 32, 8>(r_sum1, s_sum0);
     UNROLL for (i32 v15 = 0; v15 < 8; ++v15) {
-      const bf16 v27 = to<bf16>(r_sum1[v15]);
-      r_v2[v15] = v27;
+      const bf16 v29 = to<bf16>(r_sum1[v15]);
+      r_v2[v15] = v29;
     }
     UNROLL for (i32 v15 = 0; v15 < 8; ++v15) {
       r_out0[v15] = r_v2[v15];
     }
-    store_if(g_out0 + v7, r_out0, v21 && v8);
+    store_if(g_out0 + v7, r_out0, v23 && v8);
   }
 }
