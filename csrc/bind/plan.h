@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "bind/text.h"
 #include "schedule/plan.h"
 
 namespace fuser {
@@ -64,16 +65,16 @@ inline std::vector<Plan> plans_of(pybind11::handle plans) {
   const auto add = [&](const py::dict& fields) {
     Plan& plan = out.emplace_back();
     for (const auto& [key, value] : fields) {
-      const auto name = key.cast<std::string>();
+      const std::string name = to_text(key);
       if (name != "scheduler") {
         plan.fields.emplace_back(name, plan_value(name, value));
         continue;
       }
       if (!py::isinstance<py::str>(value))
         throw Fault(FaultKind::User, "plan-1",
-                    text("plan: scheduler=", std::string(py::repr(value)),
+                    text("plan: scheduler=", to_text(py::repr(value)),
                          " is not possible; expected a str"));
-      plan.scheduler = value.cast<std::string>();
+      plan.scheduler = to_text(value);
     }
   };
   if (py::isinstance<py::dict>(plans))
