@@ -244,7 +244,7 @@ def blame(
     `error` where this one is about the argument. `arguments` gives them by name.
     """
     rule = getattr(error, "rule", "")
-    told = isinstance(error, TypeError) and rule not in ("", "argument-kind-1")
+    told = isinstance(error, TypeError) and rule not in ("", "argument-kind-1", "habit-value")
     if told or rule in _OF_INTEGERS:
         return
     signature = inspect.signature(method)
@@ -304,8 +304,8 @@ def _name_of(value: Any) -> str:
 
 def _annotations(method: Callable[..., Any]) -> dict[str, Any]:
     written = inspect.unwrap(method)
-    if hasattr(written, "__signature__"):  # of a row of the op table
-        parameters = inspect.signature(written).parameters.values()
+    parameters = inspect.signature(written).parameters.values()
+    if not any(isinstance(p.annotation, str) for p in parameters):  # of a row of the op table
         return {p.name: p.annotation for p in parameters if p.annotation is not p.empty}
     known = {**globals(), "Ops": Any, "torch": sys.modules.get("torch")}
     definition = sys.modules.get("fuser.definition")

@@ -292,7 +292,8 @@ def selu(ops: "Ops", x: "Operand") -> Any:
 def hardshrink(ops: "Ops", x: "Operand", lambd: float = 0.5) -> Any:
     """0 where |x| <= lambd, x elsewhere."""
     (x,) = _promoted(ops, x, floating=True)
-    return ops.where(ops.le(ops.abs(x), lambd), 0.0, x)
+    small = ops.le(ops.abs(x), lambd)
+    return ops.where(small, 0.0, ops.cast(x, x.dtype().compute))
 
 
 def softshrink(ops: "Ops", x: "Operand", lambd: float = 0.5) -> Any:

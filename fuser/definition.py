@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     import torch
 
 
+_NOTHING: Any = None  # where execute() is given no inputs
+
 # Held while a definition gets its executor: threads that meet it together share one.
 _first_use = threading.Lock()
 
@@ -392,7 +394,7 @@ class FusionDefinition(LegacyDefinition):
 
     def execute(
         self,
-        inputs: Sequence[Any] | None = None,
+        inputs: Sequence[Any] = _NOTHING,
         *misplaced: Any,
         device: torch.device | str | int | None = None,
         override_user_schedule: bool = False,

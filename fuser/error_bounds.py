@@ -134,7 +134,9 @@ class ErrorBounds:
         self, run: Run, record: dict[str, Any], unit: float, size: torch.Tensor
     ) -> torch.Tensor:
         operand = run.values[record["operands"][0]]
-        length = max(math.prod(operand.shape[d] for d in record["dims"]), 1)
+        if not operand.numel():
+            return 0.0 * size
+        length = math.prod(operand.shape[d] for d in record["dims"])
         if record["op"] == "prod":
             return 2.0 * length * unit * size
         kept = [d for d in range(operand.dim()) if d not in record["dims"]]

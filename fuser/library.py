@@ -29,6 +29,7 @@ __all__ = [
     "library",
     "linear",
     "matmul",
+    "scaled_grouped_mm",
     "scaled_mm",
     "scatter",
     "sdpfa_bwd",
@@ -118,14 +119,26 @@ def grouped_mm(
         output_block_scale_size=output_block_scale_size,
         output_gamma=output_gamma,
     )
-    ends = _index(ops, offsets, DataType.Int32)
     if scale1 is None and scale2 is None:
-        return library(ops, "grouped_mm", [mat1, mat2, ends])
+        return library(ops, "grouped_mm", [mat1, mat2, _index(ops, offsets, DataType.Int32)])
     if scale1 is None or scale2 is None:
         raise UserError(
             "grouped_mm(): expected both scale1 and scale2, or none, got one", rule="grouped-mm-2"
         )
-    tensors = [mat1, mat2, ends, scale1, scale2]
+    return scaled_grouped_mm(ops, mat1, mat2, offsets, scale1, scale2, dtype)
+
+
+def scaled_grouped_mm(
+    ops: "Ops",
+    mat1: Tensor,
+    mat2: Tensor,
+    offsets: Tensor,
+    scale1: Tensor,
+    scale2: Tensor,
+    dtype: Any = DataType.BFloat16,
+) -> Tensor:
+    """grouped_mm() of float8 with scales."""
+    tensors = [mat1, mat2, _index(ops, offsets, DataType.Int32), scale1, scale2]
     return library(ops, "scaled_grouped_mm", tensors, dtype=as_dtype(dtype))
 
 

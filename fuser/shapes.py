@@ -115,7 +115,7 @@ def cat(
     Raises ShapeError `cat-1` for no tensors, `cat-2` for a dim out of range, `cat-3` for different
     ranks, `cat-5` for different sizes elsewhere.
     """
-    given = list(tensors)
+    given = _listed(tensors)
     if len(given) > _MOST and not manual_padding:
         parts = [cat(ops, given[i : i + _MOST], dim) for i in range(0, len(given), _MOST)]
         return cat(ops, parts, dim)
@@ -132,7 +132,14 @@ def cat(
 
 def stack(ops: "Ops", tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """The tensors along a new dim, as torch.stack. Raises as cat() does."""
-    return cat(ops, [unsqueeze(ops, t, dim) for t in tensors], dim)
+    return cat(ops, [unsqueeze(ops, t, dim) for t in _listed(tensors)], dim)
+
+
+def _listed(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """A tensor is no list of its rows."""
+    if isinstance(tensors, Tensor):
+        raise TypeError("expected a list of tensors")
+    return list(tensors)
 
 
 def chunk(ops: "Ops", arg: Tensor, chunks: int, dim: int = 0) -> list[Tensor]:

@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from fuser import DataType, DTypeError, FusionDefinition, ShapeError, UserError, evaluate
+from fuser import (
+    ArgumentTypeError,
+    DataType,
+    DTypeError,
+    FusionDefinition,
+    ShapeError,
+    UserError,
+    evaluate,
+)
 
 
 def test_real_ops_do_not_round() -> None:
@@ -150,13 +158,13 @@ ERRORS: list[tuple[list[Any], type[UserError], str, str]] = [
     ([torch.ones(2, 4)], UserError, "argument-count", "evaluate(): expected 3 inputs, got 1"),
     (
         [1.0, torch.ones(2, 4), 1.0],
-        UserError,
+        ArgumentTypeError,
         "argument-type",
         "evaluate(): input 0: expected a tensor, got float",
     ),
     (
         [torch.ones(2, 4), torch.ones(()), torch.ones(4).half()],
-        UserError,
+        ArgumentTypeError,
         "argument-type",
         "evaluate(): input 1: expected a number, got Tensor",
     ),

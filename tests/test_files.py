@@ -20,6 +20,7 @@ REASON = re.compile(r"one file because", re.IGNORECASE)
 COVERED = {
     "csrc/bind": ("tests/base/test_errors.py", "no logic; every test goes through it"),
     "csrc/base/error.h": ("tests/base/test_errors.py", "the header's plural is the Python module"),
+    "fuser/error_bounds.py": ("tests/test_validation.py", "the tolerances of validate()"),
     "csrc/fusion/group.cpp": ("tests/fusion/test_access.py", "what access.h promises"),
     "csrc/fusion/moves.cpp": ("tests/fusion/test_access.py", "where ops read, as access.h says"),
     "csrc/fusion/offers.cpp": ("tests/fusion/test_segment.py", "what outputs have in common"),

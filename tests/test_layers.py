@@ -37,7 +37,16 @@ HEAVY_HEADERS = {"torch/extension.h", "torch/torch.h", "torch/all.h"}
 TORCH_FILES = {
     f"fuser/{name}.py"
     for name in (
-        *("_native", "deferred", "interpreter", "reference", "validation", "repro", "measure"),
+        *(
+            "_native",
+            "deferred",
+            "error_bounds",
+            "interpreter",
+            "reference",
+            "validation",
+            "repro",
+            "measure",
+        ),
         "pytorch_utils",
     )
 }

@@ -23,15 +23,15 @@ MODE = "max-autotune-no-cudagraphs"
 @pytest.fixture
 def timed(
     monkeypatch: pytest.MonkeyPatch, set_option: Callable[[str, object], None], tmp_path: Path
-) -> list[int]:
-    """The threads of each plan that was timed; a kernel is the faster the fewer it has."""
-    seen: list[int] = []
+) -> list[str]:
+    """The plans that were timed; a kernel is the faster the fewer threads it has."""
+    seen: list[str] = []
 
     def timer(fd: Any, inputs: Any, device: Any) -> Callable[[list[dict[str, Any]]], float]:
         def time(plans: list[dict[str, Any]]) -> float:
             fd.execute([t.clone() for t in inputs])  # they fit
-            seen.append(sum(fields["threads"] for fields in plans))
-            return float(seen[-1])
+            seen.append(repr(plans))
+            return float(sum(fields.get("threads", 0) for fields in plans))
 
         return time
 
@@ -42,13 +42,12 @@ def timed(
     return seen
 
 
-def test_the_first_run_times_plans_forward_and_backward(timed: list[int]) -> None:
+def test_the_first_run_times_plans_forward_and_backward(timed: list[str]) -> None:
     run = torch.compile(lambda x: (x.sin() * x).exp(), backend="fuser", mode=MODE)
     x = torch.randn(64, 64, requires_grad=True)
     found = run(x)
     forward = len(timed)
     assert forward > 1
-    assert min(timed) < timed[0]
     found.sum().backward()
     backward = len(timed)
     assert backward > forward
@@ -60,7 +59,7 @@ def test_the_first_run_times_plans_forward_and_backward(timed: list[int]) -> Non
     assert len(timed) == backward
 
 
-def test_equal_layers_are_timed_once(timed: list[int], set_option: Callable[..., None]) -> None:
+def test_equal_layers_are_timed_once(timed: list[str], set_option: Callable[..., None]) -> None:
     set_option("FUSER_CACHE", "0")
     layers = nn.Sequential(*(nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8)) for _ in range(3)))
     x = torch.randn(4, 8)
@@ -71,7 +70,7 @@ def test_equal_layers_are_timed_once(timed: list[int], set_option: Callable[...,
 
 
 def test_a_function_under_two_modes_has_two_plans(
-    timed: list[int], monkeypatch: pytest.MonkeyPatch
+    timed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was timed stays with the mode that asked; both give the same values."""
     made: list[Any] = []
@@ -98,7 +97,7 @@ def test_a_function_under_two_modes_has_two_plans(
     assert ours == theirs // 2
 
 
-def test_what_is_written_into_keeps_its_values(timed: list[int]) -> None:
+def test_what_is_written_into_keeps_its_values(timed: list[str]) -> None:
     """Runs that are timed write into copies."""
     x, count = torch.randn(64, 64), torch.zeros(64, 64)
 
@@ -115,7 +114,7 @@ def test_what_is_written_into_keeps_its_values(timed: list[int]) -> None:
 
 
 def test_a_failure_of_a_timing_leaves_the_planned_kernels(
-    timed: list[int], monkeypatch: pytest.MonkeyPatch
+    timed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: Any) -> Any:
         raise torch.OutOfMemoryError("no memory for the timing")

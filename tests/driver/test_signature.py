@@ -12,7 +12,14 @@ import torch
 from torch import Tensor
 
 import fuser
-from fuser import DataType, DTypeError, FusionDefinition, ShapeError, UserError
+from fuser import (
+    ArgumentTypeError,
+    DataType,
+    DTypeError,
+    FusionDefinition,
+    ShapeError,
+    UserError,
+)
 from tests.definitions import counted, scaled, sum_of_two
 
 BYTES = torch.arange(4096.0)
@@ -223,7 +230,7 @@ def test_argument_count() -> None:
 
 
 def test_argument_type() -> None:
-    message = refused(sum_of_two(), [BYTES, 2.0], "argument-type", UserError)
+    message = refused(sum_of_two(), [BYTES, 2.0], "argument-type", ArgumentTypeError)
     assert message.startswith("execute(): argument 1 is a float, expected a torch.Tensor for t1: ")
 
 

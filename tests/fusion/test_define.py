@@ -2,8 +2,7 @@
 
 import itertools
 from collections.abc import Callable
-from typing import NamedTuple
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest

@@ -100,6 +100,9 @@ def test_grouped_products_with_scales(
     inputs = [a, b, offsets, scale1, scale2]
     with FusionDefinition() as fd:
         fd.add_output(fd.ops.grouped_mm(*map(fd.from_pytorch, inputs), dtype=DataType.Float))
+    again = FusionDefinition()
+    exec(f"from fuser import DataType, FusionDefinition\n{fd!r}\nnvfuser_fusion(fd)", {"fd": again})
+    assert again.fusion == fd.fusion
     (got,) = fd.validate(inputs)
     wide = [x.double() if x.is_floating_point() else x for x in inputs]
     want = LIBRARY["scaled_grouped_mm"].compute(*wide)
