@@ -52,6 +52,14 @@ bool on_numbers(const Node* n) {
                      [&](const Value* v) { return asks || number(v); });
 }
 
+// A list of tensors that ops read is a part of the ops.
+bool lists_operands(const Node* n, const ScriptRules& rules) {
+  if (n->kind() != prim::ListConstruct || !is_tensor_list(n->output())) return false;
+  const std::vector<Use>& uses = n->output()->uses();
+  return std::all_of(uses.begin(), uses.end(),
+                     [&](const Use& use) { return find_op(rules, use.user); });
+}
+
 // Does a number follow from the size of a tensor, which only the run tells?
 bool follows_a_size(const Value* v) {
   const Node* n = v->node();
@@ -121,7 +129,7 @@ bool writable(const Node* n, const Node* outer, const ScriptRules& rules) {
       if (each->kind() == prim::If || each->kind() == prim::Loop) {
         if (!writable(each, outer, rules)) return false;
       } else if (!on_numbers(each) && !asks_for_none(each) && !unwraps(each) &&
-                 !find_op(rules, each)) {
+                 !lists_operands(each, rules) && !find_op(rules, each)) {
         return false;
       }
       if (each->maybeSchema() && each->schema().is_mutable() && !changes_a_list(each)) return false;

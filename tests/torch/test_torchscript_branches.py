@@ -11,7 +11,16 @@ import torch.nn.functional as F
 
 from fuser.adapters import torchscript
 from tests.adapters.script_ops import eager
-from tests.scripts import assert_same, fallbacks, fused, groups, last_graph, warmed, with_gradients
+from tests.scripts import (
+    assert_same,
+    compiled,
+    fallbacks,
+    fused,
+    groups,
+    last_graph,
+    warmed,
+    with_gradients,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -356,3 +365,43 @@ def test_a_write_to_what_was_given_back_is_seen(lines: str) -> None:
         x, y = (torch.linspace(-2, 2, 32).view(4, 8) for _ in "xy")
         assert_same([f(x), x], [kept(y), y])
     assert groups(f.graph_for(x)) == ("y.relu_(); z" in lines)
+
+
+def test_lists_of_operands_in_a_branch_are_in_the_group() -> None:
+    source = """\
+def f(x: Tensor, y: Tensor, z: Tensor, stacked: bool):
+    a, b, c = x * 2, y * 2, z * 2
+    if stacked:
+        return torch.stack([a, b, c], dim=-1)
+    return torch.cat([a + b, x + y + z])
+"""
+    f, plain = compiled(source), eager(source)
+    unfused = fallbacks()
+    for shape in [(4, 8)] * 3 + [(3, 8), (5, 1)]:
+        given = [torch.randn(shape, requires_grad=True) for _ in range(3)]
+        for stacked in (True, False):
+            assert_same(with_gradients(f, given, stacked), with_gradients(plain, given, stacked))
+    with torch.no_grad():
+        f = compiled(source)
+        for _ in range(3):
+            assert_same([f(*given, True)], [plain(*given, True)])
+        assert groups(f.graph_for(*given, True)) == 1
+        assert_same([f(*given, False)], [plain(*given, False)])
+    assert fallbacks() == unfused
+
+
+@pytest.mark.parametrize("last", ["both[0].add_(1)", "both.append(b)"])
+def test_a_list_in_a_branch_that_is_changed_stays_outside(last: str) -> None:
+    source = f"""\
+def f(x: Tensor, y: Tensor, deep: bool):
+    a, b = x * 2, y * 2
+    if deep:
+        both = [a, b]
+        {last}
+        a = torch.cat(both)
+    return a + 1
+"""
+    f, plain = compiled(source), eager(source)
+    x, y = torch.randn(4, 8), torch.randn(4, 8)
+    for deep in (True, True, True, False):
+        assert_same([f(x, y, deep)], [plain(x, y, deep)])
