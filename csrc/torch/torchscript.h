@@ -87,6 +87,9 @@ std::vector<const torch::jit::Value*> roots_of(const torch::jit::Value* v);
 // as the weight has behind its first two.
 bool adds_a_bias(const torch::jit::Node* node);
 
+// Is a node in a block of torch.jit.strict_fusion(), which raises where anything is left unfused?
+bool asks_for_strict_fusion(const torch::jit::Node* node);
+
 // The pass. Before: after differentiation, with profile nodes. After: groups behind guards.
 void fuse_script(std::shared_ptr<torch::jit::Graph>& graph);
 

@@ -59,10 +59,10 @@ class Partitioner {
     while (walk()) {
     }
     if (rules_.siblings) join_siblings();
-    const size_t least = rules_.single_nodes ? 1 : 2;
     std::vector<Node*> kept;
     for (Node* n : groups()) {
       const auto inputs = n->inputs();
+      const size_t least = rules_.single_nodes || asks_for_strict_fusion(n) ? 1 : 2;
       if (computing_nodes(n->g(attr::Subgraph)->block()) >= least &&
           std::none_of(inputs.begin(), inputs.end(), is_tensor_list)) {
         kept.push_back(n);

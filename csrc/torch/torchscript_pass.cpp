@@ -298,6 +298,26 @@ bool is_indices(const Value* v) {
   static const auto* type = new ListTypePtr(ListType::create(OptionalType::ofTensor()));
   return v->type()->isSubtypeOf(**type) && !v->type()->isSubtypeOf(*ListType::ofTensors());
 }
+bool asks_for_strict_fusion(const Node* n) {
+  const auto is_strict = [](const Node* enter) {
+    const auto type = enter->input(0)->type()->cast<ClassType>();
+    return type && type->name() && type->name()->name() == "strict_fusion";
+  };
+  for (; n; n = n->owningBlock()->owningNode()) {
+    size_t left = 0;  // blocks of `with` that end before n
+    const Node* const first = n->owningBlock()->param_node();
+    for (const Node* before = n->prev(); before != first; before = before->prev()) {
+      if (before->kind() == prim::Exit) ++left;
+      if (before->kind() != prim::Enter) continue;
+      if (left > 0) {
+        --left;
+      } else if (is_strict(before)) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
 bool unwraps(const Node* n) { return n->kind() == prim::unchecked_cast; }
 
 bool may_alias(const Node* n) {

@@ -181,15 +181,17 @@ bool lies_dense(const Value* v) {
 }
 
 // Output of a group that shares memory with an input or with another output where eager runs it, or
-// that lies in a part of its tensor.
+// that lies in a part of its tensor. Under strict_fusion() views of what the group computes stay in
+// it, each with memory of its own.
 bool move_a_view_behind(Node* group) {
+  const bool all_fused = asks_for_strict_fusion(group);
   const auto outputs = group->g(attr::Subgraph)->outputs();
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (!is_view(outputs[i]) && !is_chosen(outputs[i])) continue;
     const std::vector<const Value*> roots = roots_of(outputs[i]);
-    bool moves = !lies_dense(outputs[i]);
+    bool moves = !all_fused && !lies_dense(outputs[i]);
     for (const Value* root : roots) moves |= root->node()->kind() == prim::Param;
-    for (size_t j = 0; j < outputs.size() && !moves; ++j) {
+    for (size_t j = 0; j < outputs.size() && !moves && !all_fused; ++j) {
       const std::vector<const Value*> others =
           j == i ? std::vector<const Value*>() : roots_of(outputs[j]);
       moves = std::find_first_of(roots.begin(), roots.end(), others.begin(), others.end()) !=

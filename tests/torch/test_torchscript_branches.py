@@ -405,3 +405,20 @@ def f(x: Tensor, y: Tensor, deep: bool):
     x, y = torch.randn(4, 8), torch.randn(4, 8)
     for deep in (True, True, True, False):
         assert_same([f(x, y, deep)], [plain(x, y, deep)])
+
+
+@pytest.mark.parametrize(
+    "views", ["expand(2, 3, 5)", "expand_as(y)", "t()", "view(15)", "unsqueeze(0)"]
+)
+def test_views_of_one_op_are_a_group_under_strict_fusion(views: str) -> None:
+    """Each with memory of its own."""
+    body = f"x = x.relu()\n        a = x.{views}\n        b = x.expand_as(y)\n"
+    source = "def f(x: Tensor, y: Tensor):\n    {}\n        " + body + "    return a, b\n"
+    f = compiled(source.format("with torch.jit.strict_fusion():"))
+    plain, loose = eager(source.format("if True:")), compiled(source.format("if True:"))
+    for _ in range(4):
+        x, y = torch.randn(3, 5), torch.randn(2, 3, 5)
+        assert_same(f(x, y), plain(x, y))
+        assert_same(loose(x, y), plain(x, y))
+    assert groups(f.graph_for(x, y)) == 1
+    assert groups(loose.graph_for(x, y)) == 0
