@@ -74,6 +74,12 @@ def _as_type(ops: "Ops", x: Any, wanted: DataType) -> Any:
     return float(x) if wanted.kind == "Float" and isinstance(x, numbers.Real) else x
 
 
+def _widened(ops: "Ops", x: "Operand") -> Any:
+    """A tensor of a half type in float32, for rows that keep half types."""
+    narrow = isinstance(x, Tensor) and x.dtype() != x.dtype().compute
+    return ops.cast(x, x.dtype().compute) if narrow else x
+
+
 def segment_set(ops: "Ops", x: "Operand") -> Any:
     """x itself. Elsewhere a hint where to cut into kernels; here the cuts are found."""
     return ops.set(x)
@@ -229,9 +235,7 @@ def hardtanh(ops: "Ops", x: "Operand", min_val: float = -1.0, max_val: float = 1
         bounds = [_whole(ops, v, least) for v in (min_val, max_val)]
         if None not in bounds:
             min_val, max_val = bounds
-    if isinstance(x, Tensor) and x.dtype() != x.dtype().compute:
-        x = ops.cast(x, x.dtype().compute)
-    return ops.clamp(x, min_val, max_val)
+    return ops.clamp(_widened(ops, x), min_val, max_val)
 
 
 def _whole(ops: "Ops", bound: Any, least: float) -> Any:
@@ -291,9 +295,8 @@ def selu(ops: "Ops", x: "Operand") -> Any:
 
 def hardshrink(ops: "Ops", x: "Operand", lambd: float = 0.5) -> Any:
     """0 where |x| <= lambd, x elsewhere."""
-    (x,) = _promoted(ops, x, floating=True)
-    small = ops.le(ops.abs(x), lambd)
-    return ops.where(small, 0.0, ops.cast(x, x.dtype().compute))
+    (x,) = _promoted(ops, _widened(ops, x), floating=True)
+    return ops.where(ops.le(ops.abs(x), lambd), 0.0, x)
 
 
 def softshrink(ops: "Ops", x: "Operand", lambd: float = 0.5) -> Any:

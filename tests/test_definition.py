@@ -592,11 +592,3 @@ def test_a_list_is_as_many_scalars() -> None:
     for wrong in ([[2], x, 2.0], [[2, 6, 1], x, 2.0], [2, 6, [x], 2.0], [[2, x], 6, 2.0]):
         with pytest.raises(UserError, match="expected"):
             fd.execute(wrong)
-
-
-def test_is_tensor() -> None:
-    """Of both kinds of values, as nvFuser's have it."""
-    fd = FusionDefinition()
-    t, s = fd.define_tensor([-1]), fd.define_scalar(1.0)
-    values = [t, s, t + s, s + s, fd.define_scalar(), *fd.ops.shape(t), *fd.define_vector(1)]
-    assert [v.is_tensor() for v in values] == [True, False, True, False, False, False, False]

@@ -203,3 +203,11 @@ def test_ten_thousand_ops(kind: str) -> None:
     assert len(repr(fd).splitlines()) > 10_000
     assert copy.fusion == fd.fusion
     del fd, copy
+
+
+def test_is_tensor() -> None:
+    """Of both kinds of values, as nvFuser's have it."""
+    fd = FusionDefinition()
+    t, s = fd.define_tensor([-1]), fd.define_scalar(1.0)
+    values = [t, s, t + s, s + s, fd.define_scalar(), *fd.ops.shape(t), *fd.define_vector(1)]
+    assert [v.is_tensor() for v in values] == [True, False, True, False, False, False, False]

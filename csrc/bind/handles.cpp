@@ -1,5 +1,7 @@
 #include "bind/handles.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "bind/text.h"
 
@@ -146,6 +148,17 @@ Operand to_operand(Builder& builder, py::handle value, Where where) {
   return {.scalar = to_scalar(builder, value, where)};
 }
 
+namespace {
+
+// A number of Python in torch's default type of its kind, as which torch.where() takes two of them.
+Expr of_default_type(Builder& builder, Expr number) {
+  if (number->dtype == DType::Float64) return builder.exprs.cast(DType::Float32, number);
+  if (number->dtype == DType::Complex128) return builder.exprs.cast(DType::Complex64, number);
+  return number;
+}
+
+}  // namespace
+
 py::object apply(const BuilderRef& builder, Op op, std::span<const py::handle> args) {
   check_open(*builder);
   std::vector<Operand> operands;
@@ -155,6 +168,12 @@ py::object apply(const BuilderRef& builder, Op op, std::span<const py::handle> a
         to_operand(*builder, args[i], {row(op).name, "operand", static_cast<int>(i)}));
     if (operands.back().scalar) scalars.push_back(operands.back().scalar);
   }
+  const bool choice = row(op).rule == ResultRule::Condition && scalars.size() + 1 == args.size();
+  if (choice && operands[0].tensor &&
+      std::none_of(args.begin() + 1, args.end(),
+                   [](py::handle v) { return py::isinstance<ScalarHandle>(v); }))
+    for (size_t i = 1; i < operands.size(); ++i)
+      operands[i].scalar = of_default_type(*builder, operands[i].scalar);
   if (scalars.size() == operands.size())
     return py::cast(ScalarHandle{builder, pointwise_scalar(*builder, op, scalars)});
   return py::cast(TensorHandle{builder, pointwise(*builder, op, operands, user_line())});

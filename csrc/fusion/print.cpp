@@ -123,10 +123,11 @@ struct Printer {
     }
   }
 
-  std::string scalar(Expr e) const {
+  // `typed`: as a Scalar, whatever its type is.
+  std::string scalar(Expr e, bool typed = false) const {
     if (e->is_constant()) {
       const std::string value = literal(e->dtype, e->value);
-      return is_natural(e->dtype)
+      return is_natural(e->dtype) && !typed
                  ? value
                  : text("fd.define_scalar(", value, ", dtype=", dtype_text(e->dtype), ")");
     }
@@ -211,9 +212,12 @@ struct Printer {
   }
 
   std::string call(const Tensor&, const Pointwise& d) const {
+    // Numbers alone that are chosen would have torch's default type.
+    const bool typed = row(d.op).rule == ResultRule::Condition && !d.args[1].tensor &&
+                       !d.args[2].tensor;
     std::vector<std::string> args;
     for (const Operand& a : d.args)
-      args.push_back(a.tensor ? text("T", a.tensor->id) : scalar(a.scalar));
+      args.push_back(a.tensor ? text("T", a.tensor->id) : scalar(a.scalar, typed));
     return text("fd.ops.", row(d.op).name, "(", joined(args), ")");
   }
 

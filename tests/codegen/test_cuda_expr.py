@@ -106,7 +106,7 @@ def test_only_32_bit_divisors_are_divided_by_fast() -> None:
 @pytest.mark.parametrize(
     ("expression", "text"),
     [
-        ("add(neg(r[0]), 2.0:f32)", "(-r[0]) + 2.0f"),
+        ("add(neg(r[0]), 2.0:f32)", "minus_(r[0]) + 2.0f"),
         ("mul(sub(r[0], r[1]), r[2])", "(r[0] - r[1]) * r[2]"),
         ("add(r[v0 + 1], 1.0:f32)", "r[v0 + 1] + 1.0f"),
         ("where(lt(r[0], r[1]), r[0], r[1])", "where_((r[0] < r[1]), r[0], r[1])"),

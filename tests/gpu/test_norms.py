@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from fuser import FusionDefinition
-from fuser._native import load_torch
+from fuser import FusionDefinition, testing
 from tests.norms.cases import BACKWARD, FORWARD, Norm, Shape, normal
 from tests.norms.runs import bits
 from tests.norms.samples import Sample
@@ -83,7 +82,7 @@ def test_two_hundred_row_lengths_need_few_kernels(
         if define is layer_norm:
             tensors += [torch.randn(length, device=device).bfloat16() for _ in range(2)]
         inputs.append(tensors)
-    load_torch().compile_batch([(fd.fec.executor, tensors) for tensors in inputs])
+    testing.compile_batch((fd, tensors) for tensors in inputs)
     names = set()
     for place, tensors in enumerate(inputs):
         fd.validate(tensors)

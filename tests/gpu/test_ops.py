@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 import fuser
-from fuser import FusionDefinition, _core
-from fuser._native import load_torch
+from fuser import FusionDefinition, _core, testing
 from fuser.ops import as_dtype
 from tests.ops.accuracy import check
 from tests.ops.cases import random
@@ -94,9 +93,8 @@ def test_rows(dtype: torch.dtype, device: torch.device, request: pytest.FixtureR
         fd = define(some, operands)
         flat = [t for tensors in operands for t in tensors]
         calls.append((some, fd, flat, [t.to(device) for t in flat]))
-    compile_batch = load_torch().compile_batch
-    compile_batch([(fd.fec.executor, host) for _, fd, host, _ in calls])
-    compile_batch([(fd.fec.executor, gpu) for _, fd, _, gpu in calls])
+    testing.compile_batch((fd, host) for _, fd, host, _ in calls)
+    testing.compile_batch((fd, gpu) for _, fd, _, gpu in calls)
 
     problems = []
     for some, fd, host, gpu in calls:

@@ -8,8 +8,7 @@ import zlib
 import pytest
 import torch
 
-from fuser import FusionDefinition, evaluate
-from fuser._native import load_torch
+from fuser import FusionDefinition, evaluate, testing
 from tests.norms.runs import bits
 from tests.ops.test_reductions import FAMILIES, Family, check, data
 
@@ -31,7 +30,7 @@ def test_reduction(family: Family, device: torch.device, request: pytest.Fixture
     fd = family.define()
     hosts = [data(family, family.arranged(*shape), generator) for shape in shapes]
     inputs = [x.to(device) for x in hosts]
-    load_torch().compile_batch([(fd.fec.executor, [x]) for x in inputs])
+    testing.compile_batch((fd, [x]) for x in inputs)
     for host, x in zip(hosts, inputs, strict=True):
         got = fd.execute([x])
         for one, other in zip(got, fd.execute([x]), strict=True):

@@ -203,7 +203,7 @@ def test_what_is_chosen_keeps_its_type() -> None:
 
 
 def test_scalars_that_are_chosen_keep_their_type() -> None:
-    """Both of one type, as nvFuser has it; a Python float is a Double."""
+    """Both of one type, as nvFuser has it; of Python's numbers torch's default, as in torch."""
     p = torch.tensor([True, False])
     with FusionDefinition() as fd:
         c, o = fd.from_pytorch(p), fd.ops
@@ -218,8 +218,16 @@ def test_scalars_that_are_chosen_keep_their_type() -> None:
         inputs += [kind(1), kind(5)]
     results = fd.execute(inputs)
     kinds = [torch.float64, torch.float32, torch.float16, torch.int64, torch.int32]
-    assert [r.dtype for r in results] == [k for k in kinds for _ in range(2)] + [torch.float64] * 2
-    assert [r.tolist() for r in results] == [[1, 5]] * 10 + [[0.1, 5.0]] * 2
+    assert [r.dtype for r in results] == [k for k in kinds for _ in range(2)] + [
+        torch.float32,
+        torch.float64,
+    ]
+    assert [r.tolist() for r in results[:10]] == [[1, 5]] * 10
+    assert results[10].equal(torch.tensor([0.1, 5.0]))
+    assert results[11].tolist() == [0.1, 5.0]
+    again = FusionDefinition()
+    exec(f"from fuser import DataType, FusionDefinition\n{fd!r}\nnvfuser_fusion(fd)", {"fd": again})
+    assert again.fusion == fd.fusion
 
 
 def test_any_byte_but_0_is_true() -> None:
