@@ -215,14 +215,17 @@ def _both_ends(value: torch.Tensor, reach: torch.Tensor) -> list[torch.Tensor]:
 def _ends_narrow(records: dict[str, Any]) -> list[bool]:
     """By tensor: does all that is made of it end in a cast to a float of 16 bits or fewer?"""
     narrow = [True] * len(records["tensors"])
-    used = [False] * len(records["tensors"])
-    for tensor, _ in records["outputs"]:
-        narrow[tensor] = False
+    used = [False] * len(records["tensors"])  # by what an output is made of
+    outputs = {tensor for tensor, _ in records["outputs"]}
     for record in reversed(records["tensors"]):
         place, dtype = record["id"], record["dtype"]
+        if place in outputs:
+            narrow[place] = False
+        elif not used[place]:
+            continue
         cast = record["kind"] == "Cast" and dtype.kind == "Float"
         small = cast and dtype not in (DataType.Float, DataType.Double)
         for operand in record["operands"]:
-            narrow[operand] = narrow[operand] and (small or (used[place] and narrow[place]))
+            narrow[operand] = narrow[operand] and (small or narrow[place])
             used[operand] = True
     return [n and u for n, u in zip(narrow, used, strict=True)]

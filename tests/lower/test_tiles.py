@@ -316,7 +316,7 @@ def long_sums() -> dict[str, tuple[FusionDefinition, list[torch.Tensor], torch.T
 
 
 def test_long_sums_of_equal_values_keep_their_digits() -> None:
-    """17 sums. Equal terms round the same way, so that the errors of a chain of additions add up:
+    """19 sums. Equal terms round the same way, so that the errors of a chain of additions add up:
     of 64 terms and of as many sums of 64 as a thread has."""
     made = long_sums()
     compile_batch((fd, inputs) for fd, inputs, _ in made.values())
