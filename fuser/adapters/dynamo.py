@@ -227,8 +227,25 @@ def cut(joint: fx.GraphModule, inputs: Any, **kwargs: Any) -> tuple[fx.GraphModu
     sum_one_place(joint.graph)
     _keep_what_is_widened(joint.graph)
     _reduce_again_what_is_compared(joint.graph)
+    for number, node in enumerate(draws_of(joint.graph)):
+        node.kwargs = {**node.kwargs, _DRAW: number}
     joint.recompile()
-    return min_cut_rematerialization_partition(joint, inputs, **kwargs)
+    forward, backward = min_cut_rematerialization_partition(joint, inputs, **kwargs)
+    for half in (forward, backward):
+        for node in draws_of(half.graph):
+            node.kwargs = {k: v for k, v in node.kwargs.items() if k != _DRAW}
+        half.recompile()
+    return forward, backward
+
+
+# Tells equal random ops apart for torch's partitioner, which merges two randn_like.
+_DRAW = "_fuser_draw"
+
+
+def draws_of(graph: fx.Graph) -> list[fx.Node]:
+    """The nodes that draw random numbers."""
+    seeded = torch.Tag.nondeterministic_seeded
+    return [n for n in graph.nodes if seeded in getattr(n.target, "tags", ())]
 
 
 # That of memory_efficient_fusion.
