@@ -29,8 +29,9 @@ void check_subset(const Plan& planned, const Plan& wanted, const char* field,
                   const AccessSet& most);
 
 // Refuses what no processor of the device has for the kernel of the plan `wanted`: registers, and
-// shared memory, of which a block takes `shared` bytes.
+// shared memory, of which a block takes `shared` bytes. On the host, what no GPU of its features
+// has.
 void check_resources(const Plan& planned, const Plan& wanted, const KernelIR& kernel,
-                     int64_t shared, const Device& device);
+                     int64_t shared, const Device& planned_for);
 
 }  // namespace fuser

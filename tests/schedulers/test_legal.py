@@ -150,7 +150,7 @@ def test_changed_plans_on_gpus_are_lowered_or_refused(arch: int, rng: np.random.
 
 TURNED = "transpose (64, 64) torch.float32"
 SHORT_ROWS = "sum_rows (300, 17) torch.float32"
-WORDS = "transpose (130, 257) torch.bfloat16"
+WORDS = "transpose (33, 47) torch.bfloat16"
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +176,11 @@ def kernels() -> Callable[[str], Any]:
             " bytes of shared memory for a block, got 1048576",
         ),
         (TURNED, {"wide": 2**70}, f"wide={2**70} is not possible here; expected 3"),
-        (WORDS, {"line_y": 0, "tail": 0, "vector_y": 2}, "tail=1, or vector_y=1"),
+        (
+            WORDS,
+            {"line_y": 3},
+            "line_y=3 is not possible here; expected 0 or a power of two from 2 to",
+        ),
         # Neighbouring rows would leave others out.
         (SHORT_ROWS, {"threads_y": 96}, "threads_y=96 is not possible here; expected a power of"),
         # A cluster combines all threads of its blocks: rows would be summed with each other.
@@ -198,20 +202,24 @@ def test_plan_1_says_what_is_possible(
     assert expected in str(caught.value)
 
 
-def test_shared_memory_that_sizes_decide_is_asked_for(rng: np.random.Generator) -> None:
+def test_shared_memory_that_sizes_decide_is_asked_for(
+    rng: np.random.Generator, set_option: Callable[..., None]
+) -> None:
     """Rows of a stretch lie in shared memory: how many fit depends on how long they are."""
+    set_option("FUSER_HOST_ARCH", 70)
     refusals = []
-    for length in (17, 203):
-        x = planning.values((600, length), torch.float32, rng)
-        fd = planning.define(lambda ops, t: ops.softmax(t[0], 1), [x])
-        plan = fd.plan([x])
+    for length in (17, 501):
+        x, y = (planning.values((600, length), torch.float32, rng) for _ in range(2))
+        fd = planning.define(lambda ops, t: ops.softmax(t[0], 1) + t[1], [x, y])
+        plan = fd.plan([x, y])
         assert isinstance(plan, Plan)
         assert plan.stretch
         changed = plan.replace(threads_y=2 * plan.threads_y, turns=2 * plan.turns)
         try:
-            (got,) = fd.execute([x], plan=changed)
-            torch.testing.assert_close(got, torch.softmax(x, 1))
+            (got,) = fd.execute([x, y], plan=changed)
+            torch.testing.assert_close(got, torch.softmax(x, 1) + y)
         except UserError as error:
-            refusals.append(error)
-    assert [e.rule for e in refusals] == ["plan-1"]
-    assert "bytes of shared memory for a block" in str(refusals[0])
+            refusals.append((length, error))
+    ((length, refusal),) = refusals
+    assert (length, refusal.rule) == (501, "plan-1")
+    assert "bytes of shared memory for a block" in str(refusal)
