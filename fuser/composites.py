@@ -76,8 +76,9 @@ def _as_type(ops: "Ops", x: Any, wanted: DataType) -> Any:
 
 def _widened(ops: "Ops", x: "Operand") -> Any:
     """A tensor of a half type in float32, for rows that keep half types."""
-    narrow = isinstance(x, Tensor) and x.dtype() != x.dtype().compute
-    return ops.cast(x, x.dtype().compute) if narrow else x
+    if isinstance(x, Tensor) and x.dtype() != x.dtype().compute:
+        return ops.cast(x, x.dtype().compute)
+    return x
 
 
 def segment_set(ops: "Ops", x: "Operand") -> Any:
