@@ -232,7 +232,7 @@ def cut(joint: fx.GraphModule, inputs: Any, **kwargs: Any) -> tuple[fx.GraphModu
     joint.recompile()
     forward, backward = min_cut_rematerialization_partition(joint, inputs, **kwargs)
     for half in (forward, backward):
-        for node in draws_of(half.graph):
+        for node in half.graph.nodes:  # one that repeats a state of the generator holds the op's
             node.kwargs = {k: v for k, v in node.kwargs.items() if k != _DRAW}
         half.recompile()
     return forward, backward
