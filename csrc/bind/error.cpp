@@ -37,7 +37,7 @@ void translate(std::exception_ptr pointer) {
   } catch (const Fault& fault) {
     const py::object type = py::module_::import("fuser.errors").attr(class_name(fault.kind));
     const py::object error = type(from_text(fault.what()), py::arg("rule") = fault.rule);
-    PyErr_SetObject(type.ptr(), error.ptr());
+    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
   }
 }
 
