@@ -188,7 +188,7 @@ TYPE_FAULTS = (
 )
 
 
-# What an integer breaks that is too large: no rule about types.
+# Rules that an integer breaks that is too large: they are not about types.
 _OF_INTEGERS = ("operand-2", "scalar-fits-1")
 
 # Names that arguments had in older definitions.

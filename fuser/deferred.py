@@ -25,7 +25,7 @@ def part(value: torch.Tensor | Deferred, window: Window) -> torch.Tensor:
     if isinstance(value, Deferred):
         if all(window):
             return value.read(window)
-        # Nothing is wanted, of no dim: what is broadcast later would be read along the others.
+        # No element is wanted, so none is read along any dim: a later broadcast would read all.
         nothing = value.read(tuple(r[:0] for r in window))
         return nothing.new_empty([len(r) for r in window])
     back = [d for d, r in enumerate(window) if r.step < 0]
@@ -92,7 +92,7 @@ def joined(values: Sequence[torch.Tensor | Deferred], dim: int) -> Deferred:
 
 
 def rearranged(record: dict[str, Any], value: Deferred, number: Callable[[int], int]) -> Any:
-    """What an op that only names elements otherwise makes of it; None for any other op."""
+    """The result of an op that only renames elements; None for any other op."""
     shape = value.shape
     match record["kind"]:
         case "StrideOrder":

@@ -345,11 +345,11 @@ class FusionDefinition(LegacyDefinition):
 
         A tensor that is added with and without `alias_input`, in either order, is written and
         returned: the result is the memory of that input (of the last of several), as torch's
-        `y = x.add_(1)` is x. Of several tensors that are written into one input the last counts,
+        `y = x.add_(1)` is x. If several tensors are written into one input, the last one counts,
         also for results that are that memory. `alias_input` may be a tensor that is written into
-        an input by now: it names that input. What is computed of the tensor, a slice or a
-        permutation of it among that, and what fd.ops.set() or `stride_order` makes of it, has
-        memory and values of its own.
+        an input by now: it names that input. A tensor computed from the written one has
+        memory and values of its own: a slice or a permutation, too, and the results of
+        fd.ops.set() and `stride_order`.
 
         A result of which no element is computed is a view of its input where torch's would be: an
         input itself, its slices, permutes, and reshapes of what lies together. fd.ops.set() gives

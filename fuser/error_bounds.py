@@ -26,7 +26,7 @@ _ROWS = {row.name: row for row in _core.op_rows()}
 # Units of a library's sums, by the square root of their length: their order is not known, and
 # tensor cores drop bits.
 _LIBRARY_UNITS = 64.0
-# Of a short form of an op, where its result is cast to 16 bits or fewer (ir/ops.h: half_form).
+# Relative error of a short form of an op, for results of 16 bits or fewer (ir/ops.h: half_form).
 _SHORT = 2.0**-13
 # An element whose bound is infinite may be anything.
 _ANYTHING = math.inf
@@ -113,7 +113,7 @@ class ErrorBounds:
     def _rounded(
         self, run: Run, record: dict[str, Any], exact: torch.Tensor
     ) -> torch.Tensor | float:
-        """What the step itself rounds, but for casts."""
+        """The rounding error of the step itself, but for casts."""
         kind, op = record["kind"], record.get("op", "")
         if not (exact.is_floating_point() or exact.is_complex()):
             return 0.0

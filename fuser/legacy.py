@@ -302,7 +302,7 @@ def _compared(mine: Version, other: object, compare: Callable[[Any, Any], bool])
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """Those of the release; 1.2 is 1.2.0."""
+    """The numbers of the release; 1.2 is 1.2.0."""
     release = re.match(r"v?([\d.]*)", version)
     numbers = [int(n) for n in release[1].split(".") if n] if release else []
     while numbers and not numbers[-1]:

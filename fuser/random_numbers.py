@@ -37,7 +37,7 @@ _DIGITS = {
     DataType.Float8_e5m2: 3,
 }
 
-# That one op takes of torch's generator: one call of Philox.
+# 32-bit words that one op takes of torch's generator: one call of Philox.
 _WORDS = 4
 
 

@@ -1,8 +1,8 @@
 """Functions and methods of torch for tensors of a definition, where they are spelled otherwise than
 in fd.ops: other arguments, another order, several results. torch_layers.py has those of torch.nn.
 
-A function here has torch's name and arguments, behind the fd.ops that it writes with. What is not
-here is the op of the same name (fuser/torch_habits.py). Types are those of fd.ops.
+A function here has torch's name and arguments, behind the fd.ops that it writes with. A name that
+is not here is the op of that name (fuser/torch_habits.py). Types are those of fd.ops.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["ALIASES", "FUNCTIONS", "METHODS", "Pair", "sizes_of"]
 
 
 class Pair(NamedTuple):
-    """What torch gives of ops that find and place."""
+    """The result of ops that find values and their places."""
 
     values: Tensor
     indices: Tensor
@@ -164,7 +164,7 @@ def _all_if_empty(dim: Any) -> Any:
 
 
 def _extreme(ops: Ops, op: str, input: Tensor, dim: Any, keepdim: bool) -> Any:
-    """Of all elements, or of two tensors; along a dim the values and their places."""
+    """The extreme of all elements or of two tensors; along a dim, values and their places."""
     if isinstance(dim, Tensor):
         return getattr(ops, f"{op}imum")(input, dim)
     if dim is None:
@@ -410,7 +410,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
         addmm,
     )
 }
-# Those that only hand their arguments on.
+# Functions that only hand their arguments on.
 FUNCTIONS |= {
     "add": (
         lambda ops, input, other, *, alpha=1: (

@@ -1,10 +1,10 @@
-"""What programs of torch do with tensors, on the tensors and scalars of a definition.
+"""Torch's operators, methods and functions on the tensors and scalars of a definition.
 
 `x @ y`, `x.sigmoid()`, `x[0]`, `torch.sin(x)` and torch.nn.functional write ops of fd.ops, by one
 rule: a name of torch is a function of fuser/torch_functions.py where there is one, which has
 torch's arguments, else the op of that name in fd.ops. Types are those of fd.ops: half types give
 float32.
-What a definition cannot do, since it has no values yet, says so and what to write.
+Anything that a definition cannot do, since it has no values yet, raises and says what to write.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _LAYOUT = (
     "of a definition has no memory: results lie as torch would lay them out\n"
     "  hint: fd.add_output(x, stride_order=[...]) says otherwise"
 )
-# What a definition cannot answer, by the name of the attribute.
+# Reasons why a definition cannot answer, by the name of the attribute.
 _HINTS = {
     **dict.fromkeys(("item", "tolist", "numpy", "data", "data_ptr", "nonzero", "equal"), _VALUES),
     **dict.fromkeys(("allclose", "unique", "is_nonzero"), _VALUES),
@@ -164,7 +164,7 @@ def _refuse_data(shown: str, value: Any, beside: Tensor | Scalar) -> NoReturn:
 
 
 def _why_not(name: str) -> tuple[str, str]:
-    """What to say of a name of torch's that means nothing here; and the rule."""
+    """The message and the rule for a name of torch's that means nothing here."""
     why = _HINTS.get(name)
     if why is not None:
         return f"a tensor {why}", "habit-value"

@@ -176,7 +176,7 @@ def nll_loss(
 
 
 def _loss(of: Callable[[Ops, Any], Any]) -> Callable[..., Any]:
-    """Of the distance between input and target."""
+    """A loss of the distance between input and target."""
 
     def function(
         ops: Ops,

@@ -126,8 +126,8 @@ void name_unknown() {
   }
   if (unknown.empty()) return;
   std::sort(unknown.begin(), unknown.end());
-  log_line(text("no option is called ", joined(unknown, ", "),
-                "; `python -m fuser --help` lists them"));
+  log_line(
+      text("no option is called ", joined(unknown, ", "), "; `python -m fuser --help` lists them"));
 }
 
 Options from_environment() {

@@ -347,8 +347,8 @@ void bind_library(py::module_& m) {
         const std::vector<const Tensor*> args = arguments(builder, tensors, "library");
         const LibraryOp wanted = library_op(op);
         auto [numbers, given] = held_attributes(*builder, wanted, attributes);
-        return TensorHandle{builder, library(*builder, wanted, args, numbers, std::move(given),
-                                             user_line())};
+        return TensorHandle{
+            builder, library(*builder, wanted, args, numbers, std::move(given), user_line())};
       },
       py::arg("builder"), py::arg("op"), py::arg("tensors"), py::arg("attributes"));
   m.def(

@@ -327,7 +327,8 @@ void bind_tensor(py::module_& m) {
       .def_property_readonly(
           "id", [](const TensorHandle& t) { return t.tensor->id; }, "Creation order.")
       .def_property_readonly("ndim", [](const TensorHandle& t) { return t.tensor->rank(); })
-      .def("is_tensor", [](const TensorHandle&) { return true; }, "True; of a Scalar False.")
+      .def(
+          "is_tensor", [](const TensorHandle&) { return true; }, "True; of a Scalar False.")
       .def_property_readonly("_builder", [](const TensorHandle& t) { return t.builder; })
       .def_property_readonly(
           "location", [](const TensorHandle& t) { return t.tensor->location; },
@@ -355,7 +356,8 @@ void bind_scalar(py::module_& m) {
           "dtype", [](const ScalarHandle& s) { return s.expr->dtype; },
           "Its DataType; s.dtype() is the same.")
       .def_property_readonly("_builder", [](const ScalarHandle& s) { return s.builder; })
-      .def("is_tensor", [](const ScalarHandle&) { return false; }, "False; of a Tensor True.")
+      .def(
+          "is_tensor", [](const ScalarHandle&) { return false; }, "False; of a Tensor True.")
       .def(
           "is_same",
           [](const ScalarHandle& s, const ScalarHandle& other) { return s.expr == other.expr; },

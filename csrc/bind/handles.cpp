@@ -123,8 +123,7 @@ Expr to_scalar(Builder& builder, py::handle value, Where where) {
   if (PyLong_Check(number)) {
     int overflow = 0;
     const int64_t integer = PyLong_AsLongLongAndOverflow(number, &overflow);
-    FUSER_CHECK(overflow == 0, User, "operand-2", to_string(where), ": ",
-                to_text(value),
+    FUSER_CHECK(overflow == 0, User, "operand-2", to_string(where), ": ", to_text(value),
                 " does not fit into int64\n  hint: write it as a float");
     return builder.exprs.constant(integer);
   }
@@ -169,9 +168,9 @@ py::object apply(const BuilderRef& builder, Op op, std::span<const py::handle> a
     if (operands.back().scalar) scalars.push_back(operands.back().scalar);
   }
   const bool choice = row(op).rule == ResultRule::Condition && scalars.size() + 1 == args.size();
-  if (choice && operands[0].tensor &&
-      std::none_of(args.begin() + 1, args.end(),
-                   [](py::handle v) { return py::isinstance<ScalarHandle>(v); }))
+  if (choice && operands[0].tensor && std::none_of(args.begin() + 1, args.end(), [](py::handle v) {
+        return py::isinstance<ScalarHandle>(v);
+      }))
     for (size_t i = 1; i < operands.size(); ++i)
       operands[i].scalar = of_default_type(*builder, operands[i].scalar);
   if (scalars.size() == operands.size())

@@ -20,17 +20,15 @@ void bind_options(py::module_& m) {
       },
       "(variable, type, default, help) of every option, in the order of the table.");
   m.def(
-      "get_option",
-      [](std::string_view variable) { return from_system(get_option(variable)); },
-      py::arg("variable"),
-        "An option's present value, as one would write it in the environment.");
+      "get_option", [](std::string_view variable) { return from_system(get_option(variable)); },
+      py::arg("variable"), "An option's present value, as one would write it in the environment.");
   m.def(
       "set_option",
       [](std::string_view variable, const py::str& value) {
         set_option(variable, to_system(value));
       },
       py::arg("variable"), py::arg("value"),
-        "Changes an option of the running process; no launch may be under way.");
+      "Changes an option of the running process; no launch may be under way.");
   m.def(
       "log_line", [](const py::str& line) { log_line(to_text(line)); }, py::arg("text"),
       "One line 'fuser: <text>' on stderr.");
@@ -45,7 +43,7 @@ void bind_options(py::module_& m) {
         dump(stage, kernel, to_text(body));
       },
       py::arg("stage"), py::arg("kernel"), py::arg("text"),
-        "Writes a stage's text to stderr, or to its own file in FUSER_DUMP_DIR.");
+      "Writes a stage's text to stderr, or to its own file in FUSER_DUMP_DIR.");
 }
 
 }  // namespace fuser

@@ -34,8 +34,8 @@ inline PlanValue plan_value(const std::string& name, pybind11::handle value) {
   namespace py = pybind11;
   const auto refuse = [&](const char* expected) {
     return Fault(FaultKind::User, "plan-1",
-                 text("plan: ", name, "=", std::string(py::repr(value)),
-                      " is not possible; expected ", expected));
+                 text("plan: ", name, "=", to_text(py::repr(value)), " is not possible; expected ",
+                      expected));
   };
   const auto integer = py::reinterpret_steal<py::object>(PyNumber_Index(value.ptr()));
   if (!integer) {
@@ -58,7 +58,7 @@ inline PlanValue plan_value(const std::string& name, pybind11::handle value) {
   return AccessSet(std::move(words));
 }
 
-// Of a dict, or of one for each kernel; none of None.
+// The plans in a dict, or in a sequence with a dict for each kernel; None holds no plan.
 inline std::vector<Plan> plans_of(pybind11::handle plans) {
   namespace py = pybind11;
   std::vector<Plan> out;
@@ -71,9 +71,9 @@ inline std::vector<Plan> plans_of(pybind11::handle plans) {
         continue;
       }
       if (!py::isinstance<py::str>(value))
-        throw Fault(FaultKind::User, "plan-1",
-                    text("plan: scheduler=", to_text(py::repr(value)),
-                         " is not possible; expected a str"));
+        throw Fault(
+            FaultKind::User, "plan-1",
+            text("plan: scheduler=", to_text(py::repr(value)), " is not possible; expected a str"));
       plan.scheduler = to_text(value);
     }
   };

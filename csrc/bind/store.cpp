@@ -69,15 +69,14 @@ void bind_store(py::module_& m) {
           },
           py::arg("key"), py::arg("binary"), Unlocked(), "Keeps the entry if it can.")
       .def("clear", &DiskStore::clear, Unlocked(), "Removes every entry.")
-      .def_property_readonly(
-          "directory", [](const DiskStore& store) { return from_system(store.directory()); })
+      .def_property_readonly("directory",
+                             [](const DiskStore& store) { return from_system(store.directory()); })
       .def("counters", &DiskStore::counters);
 
   m.def(
       "store_directory",
       [](const py::str& option) { return from_system(store_directory(to_system(option))); },
-      py::arg("option"),
-        "Where the cache lives: the option, or a default from the environment.");
+      py::arg("option"), "Where the cache lives: the option, or a default from the environment.");
 }
 
 }  // namespace fuser

@@ -9,7 +9,7 @@
 
 namespace fuser {
 
-// What str(value) gives, for messages and names: a lone surrogate becomes an escape.
+// str(value) as UTF-8, for messages and names: a lone surrogate becomes an escape.
 inline std::string to_text(pybind11::handle value) {
   const pybind11::str text(value);
   Py_ssize_t size = 0;
@@ -28,8 +28,8 @@ inline pybind11::str from_text(std::string_view text) {
   return pybind11::reinterpret_steal<pybind11::str>(decoded);
 }
 
-// A path, or a value of the environment, as the system has it: os.fsencode(value). What the locale
-// has no bytes for is UTF-8.
+// Bytes of a path or of an environment variable, as os.fsencode(value) gives them. Characters that
+// the locale cannot encode become UTF-8.
 inline std::string to_system(pybind11::handle value) {
   PyObject* path = PyOS_FSPath(value.ptr());
   if (!path) throw pybind11::error_already_set();

@@ -226,9 +226,7 @@ void find_views(Specialized& s, const std::vector<bool>& overlapping) {
   // The output that holds a result of a library call; those made here stand behind all others.
   std::vector<Output> made;
   const auto stored = [&](const Tensor* t) {
-    const auto holds = [&](const Output& o) {
-      return o.tensor == t && o.alias < 0 && o.input < 0;
-    };
+    const auto holds = [&](const Output& o) { return o.tensor == t && o.alias < 0 && o.input < 0; };
     const auto& outputs = s.fusion.outputs;
     const auto it = std::find_if(outputs.begin(), outputs.end(), holds);
     if (it != outputs.end()) return static_cast<int>(it - outputs.begin());
@@ -492,8 +490,11 @@ std::shared_ptr<const Variant> find_variant(Group& group, GroupSizes& sizes,
     made->plan = std::move(plan);
     return group.by_hints[seen] = std::move(made);
   }
-  const Plan planned = plan;
-  if (wanted) plan = changed_plan(group, planned, *wanted);
+  Plan planned;
+  if (wanted) {
+    planned = std::move(plan);
+    plan = changed_plan(group, planned, *wanted);
+  }
   Key plan_key;
   append_place(device, sizes.hints.index64, plan_key);
   append_key(plan, plan_key);

@@ -14,9 +14,10 @@
 // 2. Nor does it join a sum that comes to such a difference by exact operations, if that is one of
 //    two rounded products, or a reduction: x * x + y * y - 2 * x * y is 0 where x is y, and so is
 //    mean(x * x) - mean(x) * mean(x).
-// 3. Expressions of one form, the order of operands aside, are treated alike. Where one cannot be
-//    an fma, by these rules or because its product has other users or fewer elements, none of that
-//    form is. Of two products of one form neither joins, else which one follows from the forms.
+// 3. Expressions of one form, the order of operands aside, are treated alike. If one cannot be
+//    an fma, by these rules or because its product has other users or fewer elements, no
+//    expression of that form is one. If two products have one form, neither joins; otherwise the
+//    forms decide which one does.
 //
 // So a * b + c remains, with c an input, a constant, the result of a function, or a sum of these;
 // f(a) * b + c * d, and sums of products over elements.
@@ -170,8 +171,8 @@ std::vector<uint64_t> forms(const Fusion& fusion) {
     std::vector<uint64_t> args;
     if (const auto* p = std::get_if<Pointwise>(&t.definition)) {
       for (const Operand& a : p->args) args.push_back(a.tensor ? out[a.tensor->id] : leaf);
-      const bool any_order = is_sum(*p) || p->op == Op::mul || p->op == Op::minimum ||
-                             p->op == Op::maximum;
+      const bool any_order =
+          is_sum(*p) || p->op == Op::mul || p->op == Op::minimum || p->op == Op::maximum;
       if (any_order) std::sort(args.begin(), args.end());
       if (p->op == Op::neg) {
         out[t.id] = args[0];

@@ -141,7 +141,7 @@ bool counts_more(DType dtype, DType compute) {
   return (compute == compute_type(compute) ? compute_type(both) : both) != compute;
 }
 
-// What is only chosen stays as it is, in half types too; see ResultRule.
+// A choice keeps the type of its values, half types too; see ResultRule.
 DType dtype_for(Op op, std::span<const Operand> args) {
   const bool chooses = row(op).rule == ResultRule::Condition;
   const auto values = valued(op, args);
@@ -154,11 +154,7 @@ bool takes_as_it_is(Op op, size_t operand) {
   return row(op).arity == 3 || (op == Op::pow && operand == 1);
 }
 
-}  // namespace
-
-namespace {
-
-// Of a half type: computed in float32 and rounded to that type.
+// The op on operands of a half type: computed in float32 and rounded to that type.
 const Tensor* bounded(Fusion& fusion, Op op, std::span<const Operand> args, DType compute,
                       const std::string& location) {
   const DType narrow = promoted_dtype(args);

@@ -87,15 +87,15 @@ const Tensor* pad(Fusion& fusion, const Tensor* arg, std::span<const Expr> befor
 const Tensor* cat(Fusion& fusion, std::span<const Tensor* const> args, int64_t dim,
                   std::string location);
 
-// What a library computes of these tensors; attributes as the row names them. `given`: by attribute,
-// the scalar input that it is, or nullptr; empty for none.
+// The result of a library call on these tensors, with the attributes of the op's row. `given` holds
+// by attribute the scalar input that replaces it, or nullptr; it is empty if there is none.
 const Tensor* library(Fusion& fusion, LibraryOp op, std::span<const Tensor* const> args,
                       std::span<const int64_t> attributes, std::vector<Expr> given,
                       std::string location);
 // The shape of a further result (1, 2, ...) of the library op that gives `call`.
 std::vector<Expr> result_shape(Fusion& fusion, const Tensor& call, int result);
 
-// `alias`: the input that is written. Of several outputs that are written into one input the last
+// `alias`: the input that is written. If several outputs are written into one input, the last one
 // counts; a result that is one of them is that input's memory.
 void add_output(Fusion& fusion, const Tensor* tensor, int alias = -1);
 // Raises unless an output may be written into the input; sizes that only a run knows become rules.

@@ -267,10 +267,10 @@ void check_given(LibraryOp op, std::span<const Expr> given) {
     FUSER_CHECK(is_number && kind_of(given[i]->dtype) != Kind::Complex, User, "library-3",
                 row(op).name, "(): ", name, ": got a Scalar of type ", row(given[i]->dtype).torch,
                 ", expected ", is_number ? "a real number" : "what the definition knows");
-    FUSER_CHECK(given[i]->is_symbol(Symbol::Scalar), Unsupported, "library-4", row(op).name,
-                "(): ", name, ": expected a number or a scalar input, got one that is computed: ",
-                to_string(given[i]),
-                "\n  hint: compute it before the run and pass it to execute()");
+    FUSER_CHECK(
+        given[i]->is_symbol(Symbol::Scalar), Unsupported, "library-4", row(op).name, "(): ", name,
+        ": expected a number or a scalar input, got one that is computed: ", to_string(given[i]),
+        "\n  hint: compute it before the run and pass it to execute()");
   }
 }
 
@@ -307,13 +307,12 @@ const Tensor* library(Fusion& fusion, LibraryOp op, std::span<const Tensor* cons
   std::vector<Expr> shape = rules_by_op[static_cast<int>(op)](call);
   for (Constraint& c : call.constraints) rules::require(fusion, std::move(c));
   const DType dtype = dtype_of(op, r.results[0], values, call.attributes);
-  return rules::append(
-      fusion, dtype, std::move(shape),
-      Library{.op = op,
-              .args = {args.begin(), args.end()},
-              .attributes = std::move(call.attributes),
-              .given = std::move(given)},
-      std::move(location));
+  return rules::append(fusion, dtype, std::move(shape),
+                       Library{.op = op,
+                               .args = {args.begin(), args.end()},
+                               .attributes = std::move(call.attributes),
+                               .given = std::move(given)},
+                       std::move(location));
 }
 
 std::vector<Expr> result_shape(Fusion& fusion, const Tensor& call, int result) {

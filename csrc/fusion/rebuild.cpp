@@ -142,8 +142,8 @@ struct Rebuilder {
 
   void append(const Tensor&, const std::monostate&) {}
 
-  // Those that count. Which results are the memory of an input is said by the definition: here, two
-  // of its tensors may have become one.
+  // Outputs that count. The definition says which results are an input's memory: two of its tensors
+  // may have become one here.
   void outputs(const Fusion& from) {
     for (const Output& o : from.outputs) {
       if (o.temp || o.superseded) continue;

@@ -69,8 +69,7 @@ struct Segmenter {
 
   // Is it a view that shows what an input holds when the call begins?
   static bool shows_input(const Output& o) {
-    return o.view && o.input < 0 &&
-           std::holds_alternative<Input>(base_of(*o.tensor)->definition);
+    return o.view && o.input < 0 && std::holds_alternative<Input>(base_of(*o.tensor)->definition);
   }
 
   // Of tensors that would be computed again and again, those to hand over: the first ones, and

@@ -169,10 +169,10 @@ struct Fold {  // array[0] = all of its elements, pairwise
 };
 // array[0] of each array becomes the merge over a group of `lanes` neighbouring threads (a power
 // of two up to the block, or all of it), and over the blocks of the cluster where that is more than
-// one: of all threads then. All of them get the result; every thread of the block arrives. Beyond a warp, slots[i] is
-// Shared memory of one state per warp that nothing reads or writes between this point and the next
-// barrier; in a cluster cluster_slots[i], of one per warp of all its blocks, takes its place. There
-// each block waits for what the others send to arrive, at arrivals[arrival].
+// one: of all threads then. All of them get the result; every thread of the block arrives. Beyond a
+// warp, slots[i] is Shared memory of one state per warp that nothing reads or writes between this
+// point and the next barrier; in a cluster cluster_slots[i], of one per warp of all its blocks,
+// takes its place. There each block waits for what the others send to arrive, at arrivals[arrival].
 struct Combine {
   std::vector<int> arrays;
   int lanes = 1;

@@ -25,8 +25,8 @@ struct LibraryRow {
 constexpr uint8_t kFloat8 = 16;  // floats of 8 bits, which kFloat leaves out
 
 // Attributes are held as int64: an integer, "name:bool" as 0 or 1, "name:real" as the bits of a
-// float64, "name:dtype" as the number of a dtype. Those of bools and reals may be scalars of the
-// run: they reach no size.
+// float64, "name:dtype" as the number of a dtype. Bools and reals may be scalars of the run:
+// they reach no size.
 struct LibraryAttribute {
   enum class Kind : uint8_t { Int, Bool, Real, Type };
   std::string_view name;

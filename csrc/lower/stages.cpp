@@ -43,7 +43,8 @@ bool Builder::is_wide(const Walk& w, int access) const {
 
 bool Builder::is_shifted(const Walk& w, int access) const {
   const MemoryAccess& a = problem.accesses[access];
-  return schedule.widths[access] != w.lanes && w.lanes * size_of(a.dtype) >= 4 && schedule.shifted.contains(access) && in_lanes(w, a);
+  return schedule.widths[access] != w.lanes && w.lanes * size_of(a.dtype) >= 4 &&
+         schedule.shifted.contains(access) && in_lanes(w, a);
 }
 
 // Do neighbouring lanes move what lies side by side?

@@ -429,8 +429,8 @@ void Builder::nest(Body& out, int phase, Known& outer) {
     if (!sums.empty()) {
       constexpr int chain_terms = 64;
       Expr period = constant(std::max(1, chain_terms / unroll));
-      Expr last = exprs().apply(Op::eq, {exprs().mod(var(serial_var), period),
-                                         exprs().sub(period, constant(1))});
+      Expr last = exprs().apply(
+          Op::eq, {exprs().mod(var(serial_var), period), exprs().sub(period, constant(1))});
       walked.push_back({If{.condition = last, .uniform = true, .body = merged(sums, true)}});
     }
     out.push_back({Serial{.var = serial_var,

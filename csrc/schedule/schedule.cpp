@@ -20,7 +20,7 @@ int64_t lanes_of(const Stage& stage) {
   return vector ? stage.loops.back().extent : 1;
 }
 
-// What a block does in one go has constant extents, and each of its threads takes part.
+// Loops of a block have constant extents, and each of its threads takes part in them.
 void verify_block(const Stage& stage, const Schedule& s) {
   int64_t threads = 1;
   bool bound = false;
@@ -95,11 +95,10 @@ void verify(const Schedule& s, int axes) {
     verify_block(stage, s);
   }
   for (int width : s.widths)
-    FUSER_ASSERT(width == 1 || std::any_of(s.stages.begin(), s.stages.end(),
-                                           [&](const Stage& stage) {
-                                             return width == lanes_of(stage);
-                                           }),
-                 "an access moves ", width, " elements, no vector loop does");
+    FUSER_ASSERT(
+        width == 1 || std::any_of(s.stages.begin(), s.stages.end(),
+                                  [&](const Stage& stage) { return width == lanes_of(stage); }),
+        "an access moves ", width, " elements, no vector loop does");
 }
 
 }  // namespace fuser

@@ -51,7 +51,7 @@ void ask_vector(Problem& problem, Verdict& verdict, const MemoryAccess& access,
 void ask_vectors(Problem& problem, Verdict& verdict, const std::vector<AxisId>& inner, int vector);
 // The accesses over some of `axes` that move vectors along `inner`; none where `vector` is 1.
 AccessSet wide_accesses(Problem& problem, AxisSet axes, const std::vector<AxisId>& inner,
-                      const Hints& hints, int vector);
+                        const Hints& hints, int vector);
 
 // How many of the innermost of `axes` the lanes of a vector stay within (Schedule::whole): the last
 // one, or else `inner`, of whose extent the vector is a divisor.

@@ -133,8 +133,8 @@ bool copied(Problem& p, const AccessSet& wide, int vector) {
   return true;
 }
 
-// What moves whole rows and takes no place in L1. Rows in shared memory are copied past it as they
-// are.
+// Accesses that move whole rows and take no place in L1. Copies into shared memory bypass L1
+// without being listed.
 AccessSet once_of(const Problem& p, OnChip::Once once) {
   AccessSet out;
   if (once == OnChip::Once::None) return out;
@@ -336,8 +336,7 @@ void loop_over(const Problem& p, Rows& o) {
     // Side by side: more take registers that more blocks use better. Odd rows of words with two
     // shifted vectors a step wait for these instead: a layer norm of 131,073 float32 on an H200
     // goes from 423 to 310 us.
-    const bool waits = long_parts && o.shifted.count() > 1 &&
-                       o.vector * 4 <= vector_bytes;
+    const bool waits = long_parts && o.shifted.count() > 1 && o.vector * 4 <= vector_bytes;
     o.on.unroll = waits ? 3 : o.skew || o.on.threads_x == most_threads ? 1 : 2;
   }
 }
@@ -488,7 +487,10 @@ void check_inner(Problem& p, const Plan& planned, const Plan& wanted) {
                 {"threads_x", least, most_threads},
                 // Neighbours of a stretch lie apart in it by powers of two.
                 // The blocks of a cluster combine all of their threads.
-                {"threads_y", 1, alone ? 1 : stretch ? 2 * y : most_threads,
+                {"threads_y", 1,
+                 alone     ? 1
+                 : stretch ? 2 * y
+                           : most_threads,
                  stretch ? Field::Power : Field::Any},
                 {"unroll", 1, rolled ? 8 : 64},
                 {"min_blocks", 0, 8},
@@ -499,8 +501,7 @@ void check_inner(Problem& p, const Plan& planned, const Plan& wanted) {
   const int64_t taken = threads * wanted.get("unroll");
   expect(planned, std::has_single_bit(static_cast<uint64_t>(threads)) || rows == 1,
          text("threads_x=", threads), "a power of two, or threads_y=1");
-  expect(planned, serial || taken >= x * planned.get("unroll"),
-         text("threads_x * unroll=", taken),
+  expect(planned, serial || taken >= x * planned.get("unroll"), text("threads_x * unroll=", taken),
          text("at least ", x * planned.get("unroll"), ", for the row"));
   // Rows of a stretch: those of a block start at a multiple of a vector, and lie in shared memory.
   const int64_t together = std::min<int64_t>(y, vector_bytes);

@@ -8,7 +8,7 @@
 namespace fuser {
 namespace {
 
-// Of the register arrays of a thread. A GPU thread has 1020 bytes of registers and spills the rest;
+// Bytes of a thread's register arrays. A GPU thread has 1020 bytes of registers and spills more;
 // beyond this, compilers take minutes, and stacks of the host executor have no room.
 constexpr int64_t most_array_bytes = 4 << 10;
 

@@ -1,5 +1,5 @@
-// What a user may write in place of what a scheduler planned. Each refusal is UserError "plan-1",
-// names field and value, says what is possible, and prints the planned one.
+// Checks of the values that a user writes in place of planned ones. A refusal is UserError
+// "plan-1", names field and value, says what is possible, and prints the planned one.
 #pragma once
 
 #include <initializer_list>
@@ -21,8 +21,8 @@ struct Field {
 // Refuses unless it holds: "plan: threads=3 is not possible here; expected a multiple of 32".
 // `is`: "threads=3".
 void expect(const Plan& planned, bool holds, const std::string& is, const std::string& expected);
-// Refuses a number out of its range; fields that are not listed must stay as planned. What is
-// computed of the numbers afterwards does not overflow: no range is larger than 2^20.
+// Refuses a number out of its range; fields that are not listed must stay as planned. No range is
+// larger than 2^20, so that arithmetic on the numbers does not overflow.
 void check_fields(const Plan& planned, const Plan& wanted, std::initializer_list<Field> free);
 // Refuses a set that is not a part of `most`.
 void check_subset(const Plan& planned, const Plan& wanted, const char* field,

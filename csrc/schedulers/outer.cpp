@@ -138,8 +138,8 @@ Plan plan_outer(Problem& p, const Hints& hints, const Device& device) {
   const auto divides = [&] { return hints.divides(extent_of(p, c.inner), vector); };
   const AccessSet shifted = divides() ? AccessSet() : shifted_columns(p, c, hints);
   if (!divides() && shifted.empty()) vector = starting_vector(p, c, hints);
-  const AccessSet wide = shifted.empty() ? wide_accesses(p, ~p.reduced, c.inner, hints, vector)
-                                         : AccessSet();
+  const AccessSet wide =
+      shifted.empty() ? wide_accesses(p, ~p.reduced, c.inner, hints, vector) : AccessSet();
   if (wide.empty() && shifted.empty()) vector = 1;
   const bool tail = vector > 1 && !divides();
   const int whole = !wide.empty() && !tail ? axes_of_lanes(p, c.axes, c.inner, hints, vector) : 0;
@@ -240,8 +240,7 @@ void check_outer(Problem&, const Plan& planned, const Plan& wanted) {
   const int64_t steps = planned.get("threads_y") * planned.get("unroll");
   expect(planned, x * y % warp == 0, text("threads_y=", y),
          text("a multiple of ", std::max<int64_t>(1, warp / x)));
-  expect(planned, serial || y * unroll >= steps,
-         text("threads_y=", y, " and unroll=", unroll),
+  expect(planned, serial || y * unroll >= steps, text("threads_y=", y, " and unroll=", unroll),
          text("a product of ", steps, " or more, for a column"));
 }
 

@@ -35,7 +35,7 @@ struct Scheduler {
   Verdict (*match)(Problem&);
   Plan (*plan)(Problem&, const Hints&, const Device&);
   Schedule (*schedule)(Problem&, const Plan&);
-  // What a user may change in a plan; raises UserError "plan-1" elsewhere. Plans that it lets pass
+  // Raises UserError "plan-1" for a change that a user may not make. Plans that it lets pass
   // are right for all sizes for which `planned` was planned; check_resources() (legal.h) asks the
   // rest of the kernel.
   void (*check)(Problem&, const Plan& planned, const Plan& wanted);

@@ -261,8 +261,8 @@ void fit(const Problem& p, const Sides& s, const Device& device, Tiling& t) {
 
 // A thread moves a vector of both sides at least; where one of them is aligned to lines, which no
 // thread of the other holds, a vector of either.
-int64_t most_threads_of(const std::array<int64_t, 2>& tile,
-                        const std::array<int64_t, 2>& vector, bool aligned) {
+int64_t most_threads_of(const std::array<int64_t, 2>& tile, const std::array<int64_t, 2>& vector,
+                        bool aligned) {
   const int64_t elements = tile[X] * tile[Y];
   return aligned ? elements / std::max(vector[X], vector[Y]) : elements / (vector[X] * vector[Y]);
 }
@@ -469,8 +469,8 @@ void check_transpose(Problem& p, const Plan& planned, const Plan& wanted) {
   const bool aligned = wanted.get("line_x") || wanted.get("line_y");
   const int64_t least = std::max(tile[X] / vector[X], tile[Y] / vector[Y]);
   const int64_t most = most_threads_of(tile, vector, aligned), threads = wanted.get("threads");
-  expect(planned, threads >= least && threads <= most,
-         text("threads=", threads), text(least, " to ", most, ", for the vectors of such a tile"));
+  expect(planned, threads >= least && threads <= most, text("threads=", threads),
+         text(least, " to ", most, ", for the vectors of such a tile"));
 }
 
 }  // namespace fuser

@@ -169,8 +169,8 @@ constexpr const char* saved_function = "function";
 // keep alive for good.
 at::Tensor no_view(const at::Tensor& t) { return t.defined() && t.is_view() ? t.detach() : t; }
 
-// A result of its own for autograd. What writes into it writes into what it is a view of, which may
-// be kept: they share their versions.
+// The result as a tensor that is no view to autograd. A write into it changes the tensor that it is
+// a view of, which may be kept: both share one version counter.
 at::Tensor no_view_of_autograd(const at::Tensor& t) {
   at::Tensor result = at::_unsafe_view(t, t.sizes());
   torch::autograd::impl::set_version_counter(result, torch::autograd::impl::version_counter(t));

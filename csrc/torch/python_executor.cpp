@@ -63,8 +63,7 @@ py::object torch_device(const py::object& device) {
   } catch (py::error_already_set& error) {
     if (!error.matches(PyExc_RuntimeError)) throw;  // of another type than a device has
     throw Fault(FaultKind::User, "argument-device",
-                text("execute(): device=", to_text(device),
-                     ": expected a CPU or CUDA device"));
+                text("execute(): device=", to_text(device), ": expected a CPU or CUDA device"));
   }
 }
 
@@ -82,15 +81,14 @@ int device_index(const py::object& device) {
 
 Number to_number(py::handle value, DType wanted, size_t position) {
   const auto refuse = [&](const std::string& expected) {
-    return Fault(
-        FaultKind::DType, "argument-scalar",
-        text("execute(): argument ", position, " is a ",
-             to_text(py::type::of(value).attr("__name__")), "; the definition has a ",
-             row(wanted).torch, " scalar there, expected ", expected,
-             THPVariable_Check(value.ptr())
-                 ? "\n  hint: pass x.item(), or define it as a tensor of "
-                   "no dims: fd.define_tensor([])"
-                 : ""));
+    return Fault(FaultKind::DType, "argument-scalar",
+                 text("execute(): argument ", position, " is a ",
+                      to_text(py::type::of(value).attr("__name__")), "; the definition has a ",
+                      row(wanted).torch, " scalar there, expected ", expected,
+                      THPVariable_Check(value.ptr())
+                          ? "\n  hint: pass x.item(), or define it as a tensor of "
+                            "no dims: fd.define_tensor([])"
+                          : ""));
   };
   PyObject* o = value.ptr();
   switch (kind_of(wanted)) {

@@ -28,6 +28,7 @@ from fuser.adapters.attention import drop_constant_masks
 from fuser.adapters.dense_views import replace_dense_strided_views
 from fuser.adapters.donation import take_memory
 from fuser.adapters.eager_strides import correct_strides
+from fuser.adapters.effects import draws
 from fuser.adapters.empty_parts import drop_empty_parts
 from fuser.adapters.facts import Facts, facts_now, strides_now
 from fuser.adapters.layouts import (
@@ -71,7 +72,7 @@ class Options:
     autotune: bool = False
 
 
-# What torch.compile(..., mode=...) stands for.
+# Options by the mode of torch.compile(..., mode=...).
 MODES: dict[str, Mapping[str, Any]] = {
     "default": {},
     "reduce-overhead": {"cudagraphs": True},
@@ -227,7 +228,7 @@ def cut(joint: fx.GraphModule, inputs: Any, **kwargs: Any) -> tuple[fx.GraphModu
     sum_one_place(joint.graph)
     _keep_what_is_widened(joint.graph)
     _reduce_again_what_is_compared(joint.graph)
-    for number, node in enumerate(draws_of(joint.graph)):
+    for number, node in enumerate(filter(draws, joint.graph.nodes)):
         node.kwargs = {**node.kwargs, _DRAW: number}
     joint.recompile()
     forward, backward = min_cut_rematerialization_partition(joint, inputs, **kwargs)
@@ -242,13 +243,7 @@ def cut(joint: fx.GraphModule, inputs: Any, **kwargs: Any) -> tuple[fx.GraphModu
 _DRAW = "_fuser_draw"
 
 
-def draws_of(graph: fx.Graph) -> list[fx.Node]:
-    """The nodes that draw random numbers."""
-    seeded = torch.Tag.nondeterministic_seeded
-    return [n for n in graph.nodes if seeded in getattr(n.target, "tags", ())]
-
-
-# That of memory_efficient_fusion.
+# The partition_fn of memory_efficient_fusion.
 cut_as_eager = keeping_what_eager_keeps(cut)
 
 

@@ -18,6 +18,9 @@ from torch import fx
 from fuser.adapters import aten
 from fuser.adapters.nodes import computed, hint, kind_of, specialised
 
+# The dims of a tensor from the outermost in memory on.
+Order = tuple[int, ...]
+
 
 def correct_strides(graph: fx.Graph) -> None:
     """Gives FakeTensors of elementwise results eager's strides, and computes again what follows
@@ -46,9 +49,6 @@ def correct_strides(graph: fx.Graph) -> None:
             node.meta["val"] = value
 
 
-Order = tuple[int, ...]
-
-
 def _laid_out(value: Any, orders: Sequence[Order | None]) -> Any:
     """The FakeTensors of a result, those that lie otherwise made anew; the same if none does."""
     given = value if isinstance(value, list | tuple) else [value]
@@ -64,13 +64,8 @@ def _laid_out(value: Any, orders: Sequence[Order | None]) -> Any:
 def _in_order(t: torch.Tensor, order: Order) -> torch.Tensor:
     if t.layout != torch.strided or order == _order(t.shape, t.stride()):
         return t
-    strides: list[Any] = [1] * t.ndim
-    step: Any = 1
-    for dim in reversed(order):
-        strides[dim] = step
-        step = step * t.shape[dim]
     with torch._guards.detect_fake_mode([t]):  # type: ignore[union-attr]
-        return torch.empty_strided(t.shape, strides, dtype=t.dtype, device=t.device)
+        return torch.empty_permuted(t.shape, order, dtype=t.dtype, device=t.device)
 
 
 def _is(n: Any, number: int) -> bool:
@@ -118,7 +113,7 @@ def _described(value: Any) -> Any:
 
 
 class _StandIn(tuple[Any, ...]):
-    """What a tensor is described by."""
+    """Dtype, dims of size 1, dims of stride 0 and the order of the dims of a tensor."""
 
     def make(self) -> torch.Tensor:
         dtype, ones, still, order = self

@@ -14,10 +14,10 @@ import torch
 from torch import fx
 from torch.fx.node import _side_effectful_functions
 
-# Torch's own ops do what their schemas and tags say. What these write into tensors is no effect
-# here: no region spans such an op.
+# Schemas and tags of torch's own ops say what they do. A write into a tensor is no effect here: no
+# region spans such an op.
 _KNOWN = {"aten", "prims", "quantized", "quantized_decomposed", "mkldnn", "mkl"}
-# What an op moves on: torch's generators, or something outside of the process.
+# The state that an op changes: torch's generators, or something outside of the process.
 _RANDOM, _OUTSIDE = "random", "outside"
 
 
@@ -34,8 +34,13 @@ class Effects:
             last |= dict.fromkeys(moved, node)
 
     def sources(self, node: fx.Node) -> list[fx.Node]:
-        """What has to run before a node: what it reads, and what had its effect before it."""
+        """Nodes that have to run before this one: its inputs, and ops with an earlier effect."""
         return [*node.all_input_nodes, *self.previous.get(node, ())]
+
+
+def draws(node: fx.Node) -> bool:
+    """Does the op take random numbers from torch's generator?"""
+    return isinstance(node.target, torch._ops.OpOverload) and _RANDOM in _moved(node.target)
 
 
 def reaches_outside(node: fx.Node) -> bool:

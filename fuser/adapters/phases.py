@@ -1,5 +1,5 @@
-"""What the two passes of a joint graph read of tensors that something writes: the graph itself, or
-a program between the passes.
+"""Reads of tensors that change between the two passes of a joint graph: the graph itself writes
+them, or a program does between the passes.
 
 Eager mode decides it when an op runs: autograd keeps certain tensors, whose versions it checks, and
 an autograd.Function keeps on its ctx what it likes. Partitioners take a value for the same wherever
@@ -38,7 +38,7 @@ def mutation_aware(cut: Cut) -> Cut:
     A tensor that is kept as it is, on the ctx of an autograd.Function, shows the backward pass what
     its memory holds by then: after another forward pass, or an earlier backward pass, of the same
     graph. Torch's partitioners would keep what it held before, or compute even what the backward
-    pass writes in the forward graph. What was read before a write is a copy for the backward graph.
+    pass writes in the forward graph. A value read before a write is copied for the backward graph.
     """
 
     @wraps(cut)
@@ -61,9 +61,9 @@ def keeping_what_eager_keeps(cut: Cut) -> Cut:
     """The same partition_fn for functions whose inputs and results a program may change between
     their passes: where it may in eager mode, the gradient is as it was.
 
-    Eager mode refuses to go backward only where autograd kept the tensor that was changed. Of other
-    inputs and results the backward graph reads no memory: values that were made of them are kept,
-    or a copy, whichever the partitioner finds smaller.
+    Eager mode refuses to go backward only where autograd kept the tensor that was changed. The
+    backward graph reads the memory of no other input or result: values that were made of them are
+    kept, or a copy, whichever the partitioner finds smaller.
     """
 
     @wraps(cut)
@@ -80,9 +80,7 @@ def keeping_what_eager_keeps(cut: Cut) -> Cut:
 
 
 def _show_copies(graph: fx.Graph, outputs: int) -> None:
-    """What autograd does not keep of a joint graph's inputs is read through a copy, and of its
-    results a copy is given.
-    """
+    """Reads inputs that autograd does not keep through a copy; results get copies likewise."""
     of_backward = _of_backward_pass(graph, outputs)
 
     def is_kept(node: fx.Node) -> bool:
@@ -107,7 +105,7 @@ def _show_copies(graph: fx.Graph, outputs: int) -> None:
 
 
 def _owner(node: fx.Node) -> fx.Node:
-    """What it is a view of, or itself."""
+    """The node whose memory this one is a view of, or itself."""
     while is_view(node):
         node = node.all_input_nodes[0]
     return node
@@ -211,7 +209,7 @@ def _read_in_place(place: fx.Node, value: fx.Node, of_backward: Collection[fx.No
 
 
 def _read_a_copy(place: fx.Node) -> None:
-    """What else reads this input reads a copy, which is not made again."""
+    """Gives all other readers of this input a copy, which is not made again."""
     readers = [
         user
         for user in place.users

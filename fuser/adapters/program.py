@@ -276,8 +276,8 @@ def _ordered(
     steps: list[_Step], order: dict[fx.Node, int], after: Sequence[set[int]] | None = None
 ) -> list[_Step]:
     """Steps so that each stands behind what it reads, and behind those that `after` says, otherwise
-    in the graph's order. What writes into a tensor stands behind all that came before it. Made from
-    the end: what an early step waits for comes right before it, not at the place of its last node.
+    in the graph's order. A step that writes into a tensor stands behind all that came before it.
+    Made from the end: steps that an early step waits for come right before it.
     """
     maker = {node: i for i, step in enumerate(steps) for node in step.gives}
     waiting: list[set[int]] = []

@@ -19,10 +19,10 @@ from fuser import (
 )
 from fuser.autotune import autotune
 
-# What may go wrong with a candidate says nothing of the planned kernels, which run then.
+# Failures of a candidate, which say nothing of the planned kernels: these run then.
 _FAILURES = (Unsupported, UserError, CompileError, LaunchError, torch.OutOfMemoryError)
 
-# What has been timed of an executor, by signature and sizes: equal layers share it.
+# Signatures and sizes that have been timed, by executor: equal layers share one.
 _TIMED: WeakKeyDictionary[FusionExecutorCache, set[tuple[Any, ...]]] = WeakKeyDictionary()
 
 
