@@ -28,8 +28,6 @@ UNTESTED = {
     "script-argument": "the partition gives groups no such argument",
     "torch-cuda": "torch with CUDA has what is looked for",
     "rng-capture-1": "needs a torch whose generator was not told of the capture",
-    "sdpfa-dtype": "only on a GPU",
-    "sdpfa-head": "only on a GPU",
 }
 # Why a scheduler leaves a problem to the next one: no error while one takes it.
 REJECTS = re.compile(r"(inner|inner-outer|outer|transpose|broadcast|rows|pointwise)-\d")

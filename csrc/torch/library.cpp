@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_grouped_mm.h>
 #include <ATen/ops/_scaled_dot_product_efficient_attention.h>
+#include <ATen/ops/_scaled_dot_product_efficient_attention_backward.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_backward.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
@@ -30,6 +31,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "base/error.h"
 #include "torch/bridge.h"
@@ -62,16 +64,15 @@ void check_attention(const char* op, const at::Tensor& query, const at::Tensor& 
   }
 }
 
-// What torch's flash attention on GPUs asks of operands beside that.
-void check_flash(const char* op, const at::Tensor& query, const at::Tensor& key) {
-  FUSER_CHECK(query.scalar_type() == at::kHalf || query.scalar_type() == at::kBFloat16, Unsupported,
+// True if torch's flash attention on GPUs takes the operands. It has no bias, no float32, and one
+// head size of at most 256. Memory-efficient attention takes these; both refuse float64.
+bool takes_flash(const char* op, const at::Tensor& query, const at::Tensor& value) {
+  const at::ScalarType dtype = query.scalar_type();
+  FUSER_CHECK(dtype == at::kHalf || dtype == at::kBFloat16 || dtype == at::kFloat, Unsupported,
               "sdpfa-dtype", op,
-              "(): torch's flash attention on GPUs is for float16 and bfloat16, "
-              "got ",
-              c10::toString(query.scalar_type()));
-  FUSER_CHECK(query.size(3) <= 256 && key.size(3) == query.size(3), Unsupported, "sdpfa-head", op,
-              "(): torch's flash attention on GPUs is for heads of at most 256, got ",
-              query.size(3));
+              "(): torch's attention on GPUs is for float16, bfloat16 and float32, got ",
+              c10::toString(dtype), "\n  hint: cast the operands, or write matmul and softmax");
+  return dtype != at::kFloat && query.size(3) <= 256 && value.size(3) == query.size(3);
 }
 
 // As torch's GPU kernels want it: heads of a multiple of 8, their elements neighbours.
@@ -85,9 +86,8 @@ at::Tensor of_heads(const at::Tensor& t) {
 // elements neighbours.
 at::Tensor of_rows(const at::Tensor& bias, at::IntArrayRef shape) {
   const int64_t keys = shape.back();
-  at::Tensor rows = bias.size(-1) == keys
-                        ? bias
-                        : bias.expand({bias.size(0), bias.size(1), bias.size(2), keys});
+  at::Tensor rows =
+      bias.size(-1) == keys ? bias : bias.expand({bias.size(0), bias.size(1), bias.size(2), keys});
   if (const int64_t missing = -keys & 7)
     rows = at::constant_pad_nd(rows, {0, missing}).narrow(-1, 0, keys);
   else
@@ -95,20 +95,39 @@ at::Tensor of_rows(const at::Tensor& bias, at::IntArrayRef shape) {
   return rows.expand(shape);
 }
 
-// Flash attention takes no bias; torch's memory-efficient kernels for GPUs do.
-std::vector<at::Tensor> attend_with_bias(const std::vector<at::Tensor>& t,
+// Queries of a logsumexp of memory-efficient attention are padded to a multiple of this number.
+constexpr int64_t lse_rows = 32;
+
+// Memory-efficient attention on GPUs, with or without a bias.
+std::vector<at::Tensor> attend_efficient(const std::vector<at::Tensor>& t,
                                          const std::vector<int64_t>& a) {
   const int64_t queries = t[0].size(2);
-  const at::Tensor bias = of_rows(t[3], {t[0].size(0), t[0].size(1), queries, t[1].size(2)});
+  const std::optional<at::Tensor> bias =
+      t.size() > 3 ? std::optional(of_rows(
+                         t[3], {t[0].size(0), t[0].size(1), queries, t[1].size(2)}))
+                   : std::nullopt;
   auto [output, logsumexp, seed, offset] = at::_scaled_dot_product_efficient_attention(
       of_heads(t[0]), of_heads(t[1]), of_heads(t[2]), bias, /*compute_log_sumexp=*/true,
       real_of(a[0]), a[1] != 0, scale_of(t[0], a));
   const auto device = t[0].device();
   seed = seed.view(at::kLong).to(device);
   offset = offset.view(at::kLong).to(device);
-  // The rows of the sums are padded to a multiple of 32.
+  // logsumexp has a multiple of lse_rows queries.
   return {output.narrow(-1, 0, t[2].size(3)), logsumexp.narrow(-1, 0, queries),
           at::stack({seed.reshape({}), offset.reshape({})}), offset.reshape({})};
+}
+
+std::vector<at::Tensor> attend_efficient_backward(const std::vector<at::Tensor>& t,
+                                                  const std::vector<int64_t>& a) {
+  const int64_t missing = -t[5].size(-1) & (lse_rows - 1);
+  const at::Tensor logsumexp =
+      at::constant_pad_nd(t[5], {0, missing}, std::numeric_limits<double>::infinity());
+  auto [q, k, v, bias] = at::_scaled_dot_product_efficient_attention_backward(
+      of_heads(t[0]), of_heads(t[1]), of_heads(t[2]), of_heads(t[3]), /*attn_bias=*/at::Tensor(),
+      of_heads(t[4]), logsumexp, t[6].select(0, 0), t[7], real_of(a[0]),
+      /*grad_input_mask=*/{true, true, true, false}, a[1] != 0, scale_of(t[1], a));
+  return {q.narrow(-1, 0, t[1].size(3)), k.narrow(-1, 0, t[2].size(3)),
+          v.narrow(-1, 0, t[3].size(3))};
 }
 
 std::vector<at::Tensor> attend(const std::vector<at::Tensor>& t, const std::vector<int64_t>& a) {
@@ -121,11 +140,7 @@ std::vector<at::Tensor> attend(const std::vector<at::Tensor>& t, const std::vect
         t[0], t[1], t[2], 0.0, a[1] != 0, bias, scale);
     return {output, logsumexp, at::zeros({2}, state), at::zeros({}, state)};
   }
-  if (bias) return attend_with_bias(t, a);
-  check_flash("sdpfa_fwd", t[0], t[1]);
-  FUSER_CHECK(t[2].size(3) == t[0].size(3), Unsupported, "sdpfa-head",
-              "sdpfa_fwd(): torch's flash attention on GPUs wants heads of one size, got ",
-              t[0].size(3), " and ", t[2].size(3));
+  if (!takes_flash("sdpfa_fwd", t[0], t[2]) || bias) return attend_efficient(t, a);
   auto r = at::_scaled_dot_product_flash_attention(of_heads(t[0]), of_heads(t[1]), of_heads(t[2]),
                                                    real_of(a[0]), a[1] != 0,
                                                    /*return_debug_mask=*/false, scale);
@@ -142,7 +157,7 @@ std::vector<at::Tensor> attend_backward(const std::vector<at::Tensor>& t,
         t[0], t[1], t[2], t[3], t[4], t[5], 0.0, a[1] != 0, std::nullopt, scale);
     return {q, k, v};
   }
-  check_flash("sdpfa_bwd", t[1], t[2]);
+  if (!takes_flash("sdpfa_bwd", t[1], t[3])) return attend_efficient_backward(t, a);
   auto [q, k, v] = at::_scaled_dot_product_flash_attention_backward(
       of_heads(t[0]), of_heads(t[1]), of_heads(t[2]), of_heads(t[3]), of_heads(t[4]), t[5],
       /*cum_seq_q=*/{}, /*cum_seq_k=*/{}, t[1].size(2), t[2].size(2), real_of(a[0]), a[1] != 0,
@@ -159,8 +174,9 @@ at::Tensor products_of_groups(const at::Tensor& a, const at::Tensor& b, const at
   for (int64_t g = 0; g < offsets.numel(); ++g) {
     const int64_t end = offsets[g].item<int64_t>();
     FUSER_CHECK(end >= start && end <= (b.dim() == 2 ? b.size(-1 - (a.dim() == 2)) : a.size(0)),
-                User, "grouped-mm-4", "grouped_mm(): offsets: expected ends of groups in order, got ",
-                end, " after ", start);
+                User, "grouped-mm-4",
+                "grouped_mm(): offsets: expected ends of groups in order, got ", end, " after ",
+                start);
     const at::Tensor x = a.dim() == 3 ? a[g] : a.slice(b.dim() == 3 ? 0 : 1, start, end);
     const at::Tensor y = b.dim() == 3 ? b[g] : b.slice(a.dim() == 3 ? 1 : 0, start, end);
     parts.push_back(at::matmul(x, y));
@@ -181,16 +197,17 @@ at::Tensor scaled_groups(const std::vector<at::Tensor>& t, DType dtype) {
               : products_of_groups(at::mul(x, scale1), at::mul(y, scale2), t[2]);
     return product.to(to_torch(dtype));
   }
-  FUSER_CHECK(dtype == DType::BFloat16, Unsupported, "grouped-mm-3",
-              "grouped_mm(): torch's products of groups of 8-bit floats on GPUs give bfloat16, got ",
-              row(dtype).torch, "\n  hint: dtype=DataType.BFloat16");
+  FUSER_CHECK(
+      dtype == DType::BFloat16, Unsupported, "grouped-mm-3",
+      "grouped_mm(): torch's products of groups of 8-bit floats on GPUs give bfloat16, got ",
+      row(dtype).torch, "\n  hint: dtype=DataType.BFloat16");
   const at::Tensor rows = scale1.squeeze(-1), columns = scale2.squeeze(-2);
   // The second matrix is read by columns.
-  return at::_scaled_grouped_mm(
-      a.contiguous(), b.transpose(-2, -1).contiguous().transpose(-2, -1),
-      terms ? rows.reshape({-1}) : rows.contiguous(),
-      terms ? columns.reshape({-1}) : columns.contiguous(), t[2], /*bias=*/std::nullopt,
-      /*scale_result=*/std::nullopt, to_torch(dtype));
+  return at::_scaled_grouped_mm(a.contiguous(), b.transpose(-2, -1).contiguous().transpose(-2, -1),
+                                terms ? rows.reshape({-1}) : rows.contiguous(),
+                                terms ? columns.reshape({-1}) : columns.contiguous(), t[2],
+                                /*bias=*/std::nullopt,
+                                /*scale_result=*/std::nullopt, to_torch(dtype));
 }
 
 // torch's kernels of 8-bit floats read the second matrix by columns.
@@ -248,7 +265,7 @@ std::vector<at::Tensor> call_library(LibraryOp op, const std::vector<at::Tensor>
 
 namespace {
 
-// What the run gave in place of the numbers that a definition has elsewhere.
+// The attributes of a call, with the run's scalars in their places.
 std::vector<int64_t> with_given(const LibraryCall& call, std::span<const Number> scalars) {
   std::vector<int64_t> out = call.attributes;
   const std::vector<LibraryAttribute> names = attributes_of(call.op);

@@ -116,11 +116,26 @@ def test_attention_with_a_bias_and_dropout() -> None:
     assert abs(first[0].float().mean().item() - 1.0) < 0.05
 
 
+# Flash attention; the others need memory-efficient attention: float32, heads above 256 or two sizes.
+ATTENTIONS = [
+    (torch.bfloat16, 64, 64, 64),
+    (torch.float32, 64, 64, 64),
+    (torch.float32, 33, 40, 24),
+    (torch.float32, 64, 20, 20),
+    (torch.bfloat16, 48, 264, 264),
+    (torch.float16, 33, 64, 32),
+]
+
+
+@pytest.mark.parametrize(("dtype", "length", "size", "value_size"), ATTENTIONS, ids=str)
 @pytest.mark.parametrize(("causal", "scale"), [(False, 0.5), (True, 0.125)])
-def test_attention_with_numbers_of_the_run(causal: bool, scale: float) -> None:
-    """Forward and backward of flash attention."""
-    q, k, v = heads(64, 64, 64, torch.bfloat16)
-    grad = torch.randn_like(q)
+def test_attention_with_numbers_of_the_run(
+    causal: bool, scale: float, dtype: torch.dtype, length: int, size: int, value_size: int
+) -> None:
+    """Forward and backward."""
+    q, k, _ = heads(length, length, size, dtype)
+    v = heads(length, length, value_size, dtype)[2]
+    grad = torch.randn_like(v)
     with FusionDefinition() as fd:
         a, b, c, g = (fd.from_pytorch(x) for x in (q, k, v, grad))
         p, s = fd.define_scalar(DataType.Double), fd.define_scalar(DataType.Double)
@@ -133,9 +148,20 @@ def test_attention_with_numbers_of_the_run(causal: bool, scale: float) -> None:
     leaves = [x.double().requires_grad_() for x in (q, k, v)]
     want = F.scaled_dot_product_attention(*leaves, is_causal=causal, scale=scale)
     want.backward(grad.double())
+    tolerance = 1e-4 if dtype == torch.float32 else 5e-2
     for x, y in zip(got, (want, *(leaf.grad for leaf in leaves)), strict=True):
+        assert x.dtype == dtype
         assert y is not None
-        torch.testing.assert_close(x.double(), y.detach(), rtol=5e-2, atol=5e-2)
+        torch.testing.assert_close(x.double(), y.detach(), rtol=tolerance, atol=tolerance)
+
+
+def test_sdpfa_dtype() -> None:
+    inputs = [x.double() for x in heads(16, 16, 32, torch.float32)]
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.sdpfa_fwd(*map(fd.from_pytorch, inputs))[0])
+    with pytest.raises(Unsupported, match="got Double") as caught:
+        fd.execute(inputs)
+    assert caught.value.rule == "sdpfa-dtype"
 
 
 GROUPED = [((64, 32), (2, 32, 48)), ((2, 64, 32), (32, 48)), ((64, 32), (32, 48))]
