@@ -59,6 +59,16 @@ def interpret_exactly(
     """The results, and where `bounds_of` is given their error bounds. One pass over the definition;
     a value is freed after its last use.
     """
+    with torch.device("cpu"):  # the steps' own tensors, if torch has another default device
+        return _interpret(fd, inputs, aliased, bounds_of)
+
+
+def _interpret(
+    fd: FusionDefinition,
+    inputs: Sequence[Any],
+    aliased: bool,
+    bounds_of: Callable[[dict[str, Any]], ErrorBounds] | None,
+) -> list[Exact]:
     records = fd.fusion.records()
     bound = _bind(records, inputs)
     seed, offset, random_ops = records["random"]
@@ -426,7 +436,7 @@ class Run:
         return row.terms(*args, **self.attributes(record)) if row.terms else 1
 
     def attributes(self, record: dict[str, Any]) -> dict[str, Any]:
-        """Those of the definition, and what this run gives in place of some."""
+        """The attributes of a library call: the definition's, or scalars of this run."""
         given = {name: self.scalars[place].item() for name, place in record["given"].items()}
         return record["attributes"] | given
 

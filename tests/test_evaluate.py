@@ -382,3 +382,22 @@ def test_sizes_that_do_not_fit_are_one_error_for_all_ops() -> None:
         fd.add_output(getattr(fd.ops, op)(x, y))
         with pytest.raises(ShapeError):
             evaluate(fd, [torch.ones(3), torch.ones(4)])
+
+
+def test_another_default_device_of_torch() -> None:
+    """On the device "meta", a tensor made without a device has no values."""
+    x, index = torch.randn(6, 4), torch.randint(0, 4, (6, 2))
+    with FusionDefinition() as fd:
+        a, i = fd.from_pytorch(x), fd.from_pytorch(index)
+        fd.add_output(fd.ops.gather(fd.ops.cast(a, DataType.Half), i, 1))
+        fd.add_output(fd.ops.sum(fd.ops.iota(5, 0, 2)))
+        fd.add_output(fd.ops.pad(a / 3, [1, 1]))
+        fd.add_output(fd.ops.argmax(a, 1))
+    with torch.device("meta"):
+        gathered, total, padded, largest = fd.validate([x, index])
+        exact = evaluate(fd, [x, index])
+    assert torch.equal(gathered, x.half().gather(1, index))
+    assert total.item() == 20
+    assert torch.equal(padded, torch.nn.functional.pad(x / 3, [1, 1]))
+    assert torch.equal(largest, x.argmax(1))
+    assert all(t.device.type == "cpu" for t in exact)
