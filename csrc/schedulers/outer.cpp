@@ -75,7 +75,8 @@ int starting_vector(Problem& p, const Run& c, const Hints& hints) {
 struct Walk {
   int threads_y, unroll;
   bool serial;
-  int64_t blocks = 0;
+  int64_t blocks = 0;  // of the grid, 0: as many as there are tiles
+  int min_blocks = 0;  // resident blocks per processor, 0: the compiler's choice
 };
 
 // What is known of them by then; a tile: the columns of a block.
@@ -105,9 +106,13 @@ Walk walk_of(const Problem& p, const Shape& shape, const Device& device, const C
   const int64_t steps = (c.length + w.threads_y - 1) / w.threads_y;
   w.unroll = static_cast<int>(std::clamp<int64_t>(ceil_pow2(steps), 1, most));
   w.serial = int64_t{w.threads_y} * w.unroll < c.length;
-  // As many as are resident at once, lest a second wave is half empty.
+  // The grid is one wave of resident blocks: a second wave would leave most processors idle. The
+  // launch bounds keep registers within it, but for stores, which hide the latency of a second wave.
   const int resident = large ? 1 : many_registers ? 2 : stores ? 8 : 4;
-  if (w.serial && cut) w.blocks = resident * device.processors;
+  if (w.serial && cut) {
+    w.blocks = resident * device.processors;
+    if (!stores) w.min_blocks = resident;
+  }
   return w;
 }
 
@@ -154,6 +159,7 @@ Plan plan_outer(Problem& p, const Hints& hints, const Device& device) {
   int threads_y, unroll;
   bool serial = false;
   int64_t blocks = 0;
+  int min_blocks = 0;
   if (shape.walks > 1 && length <= resident_rows) {
     place = Place::Registers;
     threads_y = static_cast<int>(std::min<int64_t>(8, ceil_pow2((length + 3) / 4)));
@@ -176,6 +182,7 @@ Plan plan_outer(Problem& p, const Hints& hints, const Device& device) {
     unroll = walk.unroll;
     serial = walk.serial;
     blocks = walk.blocks;
+    min_blocks = walk.min_blocks;
   }
   return {.scheduler = "outer",
           .fields = {{"threads_x", threads_x},
@@ -185,6 +192,7 @@ Plan plan_outer(Problem& p, const Hints& hints, const Device& device) {
                      {"serial", serial},
                      {"place", static_cast<int64_t>(place)},
                      {"blocks", blocks},
+                     {"min_blocks", min_blocks},
                      {"single_pass", single_pass},
                      {"tail", tail},
                      {"whole", whole},
@@ -203,6 +211,7 @@ Schedule schedule_outer(Problem& both, const Plan& plan) {
   s.single_pass = single_pass;
   s.shifted = plan.set("shifted");
   s.tail = plan.get("tail") != 0;
+  s.min_blocks = static_cast<int>(plan.get("min_blocks"));
   Stage stage;
   const auto loop = [&](DimId dim, Bind bind, int64_t extent, Expr count = nullptr) {
     stage.loops.push_back({.dim = dim, .extent = extent, .bind = bind, .count = count});
@@ -235,7 +244,8 @@ void check_outer(Problem&, const Plan& planned, const Plan& wanted) {
   check_fields(planned, wanted,
                {{"threads_y", 1, most_threads / x},
                 {"unroll", 1, 32},
-                {"blocks", blocks ? 1 : 0, blocks ? 1 << 20 : 0}});
+                {"blocks", blocks ? 1 : 0, blocks ? 1 << 20 : 0},
+                {"min_blocks", 0, 8}});
   const int64_t y = wanted.get("threads_y"), unroll = wanted.get("unroll");
   const int64_t steps = planned.get("threads_y") * planned.get("unroll");
   expect(planned, x * y % warp == 0, text("threads_y=", y),

@@ -1,4 +1,4 @@
-KERNEL2(256, 1) void outer(const bf16* __restrict__ g_in0, bf16* __restrict__ g_out0, u32* g_counters, f32* g_partial0, FastDiv p0, i32 p1, i32 p2, i32 p3, i32 p4, i32 p5, i32 p6) {
+KERNEL2(256, 4) void outer(const bf16* __restrict__ g_in0, bf16* __restrict__ g_out0, u32* g_counters, f32* g_partial0, FastDiv p0, i32 p1, i32 p2, i32 p3, i32 p4, i32 p5, i32 p6) {
   f32* s_sum0 = (f32*)(shared_memory());
   i32* s_last = (i32*)(shared_memory() + 8192);
   f32 r_sum1[8];
