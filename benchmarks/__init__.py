@@ -1,1 +1,1 @@
-"""Speed of fuser against what users would pick instead: `python -m benchmarks --help`."""
+"""Speed of fuser compared with the alternatives of a user: `python -m benchmarks --help`."""

@@ -1,12 +1,12 @@
-"""python -m benchmarks: runs the families, prints a table of each and a summary, keeps every figure
-as JSON.
+"""python -m benchmarks: run the families, print their tables and a summary, keep all times as JSON.
 
-The JSON is written after each case; a second run with the same file goes on where it stopped. A
-contender that fails, is wrong or is not installed is named in the tables and stops nothing.
+The JSON file is written after each case; a second run with the same file continues after the last
+finished case. A contender that fails, is wrong or is not installed is named in the tables; the run
+continues without it.
 
     python -m benchmarks --results benchmarks/results/h200      everything, tables and plots
-    benchmarks/full_table.sh benchmarks/results/h200            the same sooner, on all GPUs
-    python -m benchmarks --compare benchmarks/results/h200/results.json   what got slower since
+    benchmarks/full_table.sh benchmarks/results/h200            everything, in parallel on all GPUs
+    python -m benchmarks --compare benchmarks/results/h200/results.json   cases slower than then
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from benchmarks.report import case_header, case_row, markdown, table
 from fuser import _core
 
 FAMILIES = (*TABLES, "host", "compile")
-_QUICK_SAMPLES, _QUICK_BUDGET = 20, 0.25  # a case; seconds
-_ASKED_FOR = ("autotune", "fuser_compile")  # they compile for long
-_ALWAYS_TIMED = 4  # contenders of a case beside its peers, about
+_QUICK_SAMPLES, _QUICK_BUDGET = 20, 0.25  # samples per case; seconds
+_ASKED_FOR = ("autotune", "fuser_compile")  # run only on request: they compile for minutes
+_ALWAYS_TIMED = 4  # approximate contenders per case, without its peers
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Returns 1 where ours failed or was wrong in a case, or got slower than in --compare."""
+    """Return 1 if fuser failed or was wrong in a case, or is slower than in --compare."""
     options = _parser().parse_args(arguments)
     older = stored.read(options.compare, "--compare") if options.compare else None
     if options.results:
@@ -81,9 +81,8 @@ def main(arguments: list[str] | None = None) -> int:
 def _run(
     options: argparse.Namespace, setting: Setting, versions: Mapping[str, str], end: float
 ) -> stored.Results:
-    """Measures what is not in the file yet; the results, old and new. No case starts after `end`,
-    in seconds of time.perf_counter().
-    """
+    """Measure the cases missing in the file; return old and new results. No case starts after
+    `end`, in seconds of time.perf_counter()."""
     results, anew = stored.start(options.json, setting, versions)
     if anew:
         print(f"{options.json} is of another environment: starting anew", file=sys.stderr)
@@ -109,13 +108,14 @@ def _run(
 
 
 def _warm(options: argparse.Namespace, setting: Setting) -> int:
-    """Fills the caches of the contenders that keep something on disk; names what they compiled."""
+    """Fill the disk caches of the contenders that have one; print the compiled cases by
+    contender."""
     cases = [
         (family, case) for family, some in _cases(options, _families(options), {}) for case in some
     ]
     importable = [name for name in setting.contenders if name not in setting.missing]
     todo = warm.tasks(cases, importable, options.tiny)
-    if options.compiled and options.compiled.exists():  # an earlier, shorter one
+    if options.compiled and options.compiled.exists():  # written by an earlier, shorter run
         earlier = warm.compiled(options.compiled)
         todo = [task for task in todo if (task.contender, task.key) not in earlier]
     done = warm.fill(todo, setting.device, options.warm, options.limit)
@@ -130,7 +130,7 @@ def _fewer(quick: bool) -> dict[str, int]:
 
 
 def _once(times: dict[str, Any], name: str, keep: stored.Keeper, run: Callable[[], Any]) -> None:
-    """Runs what is not in the file yet."""
+    """Run the measurement `name` unless the file has its result."""
     if name not in times:
         print(f"{name} ...", file=sys.stderr, flush=True)
         times[name] = run()
@@ -138,7 +138,8 @@ def _once(times: dict[str, Any], name: str, keep: stored.Keeper, run: Callable[[
 
 
 def _families(options: argparse.Namespace) -> list[str]:
-    """Those asked for; of --part, so that the parts take about as long."""
+    """Families selected on the command line. With --part: a fraction of them that takes about as
+    long as every other fraction."""
     tables = options.families == "tables"
     families = list(TABLES) if tables else _chosen(options.families, FAMILIES)
     if not options.part:
@@ -162,9 +163,8 @@ def _families(options: argparse.Namespace) -> list[str]:
 def _cases(
     options: argparse.Namespace, families: list[str], done: Mapping[str, Mapping[str, Any]]
 ) -> list[tuple[str, list[Case]]]:
-    """By family, the cases that were asked for and have no record yet: first those of --main of all
-    families, so that a run which is cut short has seen each of them.
-    """
+    """Selected cases without a record, by family. The main cases of all families come first, so
+    that an interrupted run has measured some cases of each family."""
     taken = {key for records in done.values() for key in records}
     groups = []
     for main in (True, False):
@@ -189,7 +189,7 @@ def _run_tables(
 ) -> None:
     count = sum(len(cases) for _, cases in todo)
     print(f"{count} cases to run", file=sys.stderr, flush=True)
-    # From disk, a kernel would not say how long it takes to compile.
+    # Disable the disk cache: a kernel loaded from disk has no compile time.
     before = _core.get_option("FUSER_CACHE")
     _core.set_option("FUSER_CACHE", "0")
     try:
@@ -220,7 +220,7 @@ def _run_family(
     keep: stored.Keeper,
     end: float,
 ) -> int:
-    """Returns how many of the cases were run before the end."""
+    """Return the number of cases that ran before `end`."""
     done, failures = results["families"].setdefault(family, {}), results["failures"]
     print(f"{family}\n" + table(case_header(setting.contenders), []), file=sys.stderr, flush=True)
     for number, case in enumerate(cases):
@@ -334,5 +334,5 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    assert fuser  # imported first, so that a build that does not fit says so before any work
+    assert fuser  # imported first, so that an unusable build fails before any measurement
     sys.exit(main())

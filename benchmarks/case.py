@@ -18,13 +18,14 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Data:
-    """Random tensors on a device, the same for the same seed."""
+    """Random tensors on a device, equal for equal seeds."""
 
     device: torch.device
     seed: int = 0
 
     def normal(self, shape: Shape, dtype: torch.dtype) -> Tensor:
-        """Standard normal numbers; integer types get -50..50, bool is true for nine of ten."""
+        """Standard normal numbers; integers from -50 to 50; bools that are true with probability
+        0.9."""
         if dtype == torch.bool:
             return torch.rand(shape, generator=self._generator(), device=self.device) < 0.9
         if not (dtype.is_floating_point or dtype.is_complex):
@@ -34,7 +35,7 @@ class Data:
         return torch.randn(shape, generator=self._generator(), device=self.device, dtype=dtype)
 
     def _generator(self) -> torch.Generator:
-        # From a shared counter, so that the tensors of a case differ from each other.
+        # One generator per device and seed, so that the tensors of a case differ from each other.
         return _GENERATORS.setdefault(
             (self.device, self.seed), torch.Generator(self.device).manual_seed(self.seed)
         )
@@ -45,14 +46,14 @@ _GENERATORS: dict[tuple[torch.device, int], torch.Generator] = {}
 
 @dataclass(frozen=True)
 class Bound:
-    """What a result may be off by, beside the relative tolerance of its dtype.
+    """Tolerance of a result, in addition to the relative tolerance of its dtype.
 
-    absolute  where the result is float32
-    half      where it is float16 or bfloat16; None: `absolute`
+    absolute  for float32 results
+    half      for float16 and bfloat16 results; `absolute` if None
 
-    fuser.validation.TOLERANCES has absolute tolerances for values near 1. Sums of n standard normal
-    numbers have the size of sqrt(n), and so does what rounding adds up to; the elements of a
-    softmax have the size of 1 / n.
+    fuser.validation.TOLERANCES has absolute tolerances for values near 1. A sum of n standard
+    normal numbers is about sqrt(n), and its rounding error grows likewise; elements of a softmax
+    are about 1 / n.
     """
 
     absolute: float = 1e-5
@@ -65,14 +66,14 @@ class Bound:
 
 @dataclass(frozen=True)
 class Goal:
-    """The speed that a case is held to; None: nothing but PEER is asked.
+    """Speed required of a case; without fields only PEER is required.
 
-    copy     share of a copy of the same bytes
-    probe    share of a kernel that only reads as many bytes
-    aligned  the key of the same case with rows of whole 16-byte vectors, ODD_RATE of whose bytes a
-             second are asked
-    beside   the key of a case that does less on as many bytes, and the share of its bytes a second
-             that is asked
+    copy     fraction of the speed of a copy of equally many bytes
+    probe    fraction of the speed of a kernel that only reads equally many bytes
+    aligned  key of the case with rows of whole 16-byte vectors; this case must reach ODD_RATE of
+             its bytes per second
+    beside   key of a case that does less work on equally many bytes, and the required fraction of
+             its bytes per second
     """
 
     copy: float | None = None
@@ -81,14 +82,14 @@ class Goal:
     beside: tuple[str, float] | None = None
 
 
-PEER = 0.97  # of the speed of the best contender of the run, in every case
+PEER = 0.97  # fraction of the best contender's speed, required in every case
 ODD_RATE = 0.85
-COMPILE_MS = 250.0  # a kernel, the median of a family
+COMPILE_MS = 250.0  # median per kernel of a family
 
 
-# prepare(*inputs) -> a call without arguments: how another library computes a case. It may import
-# and compile; what it raises is reported in place of its time. Results that it does not have are
-# None.
+# prepare(*inputs) -> call without arguments: computes a case with another library. It may import
+# and compile; an exception is reported in place of a time. A result is None if the library does not
+# compute it.
 Peer = Callable[..., Callable[[], Any]]
 
 
@@ -98,17 +99,17 @@ class Case:
 
     make     the inputs
     eager    the computation in torch
-    define   the same in fd.ops: define(ops, *tensors) -> tensor or list; casts to `outputs` follow
+    define   the computation in fd.ops: define(ops, *tensors) -> tensor or list; casts to `outputs`
+             follow
     outputs  the dtypes of the results
-    aliases  the inputs that results are written into, one for each output; empty: fresh tensors
-    updates  inputs that both `eager` and `define` update by themselves, beside their results
-    compiled what torch.compile gets, where it can do better than with `eager`
-    exact    `eager` for float64 images of the inputs, where `eager` itself names a dtype
-    bounds   by result; empty: Bound() for all
-    peers    by contender
-    reads    it writes next to nothing: timed beside the read-only probe too
-    twice    inputs that are read at two coordinates too far apart for a cache: their bytes count
-             twice
+    aliases  the inputs that the outputs overwrite, one per output; empty: fresh tensors
+    updates  inputs that both `eager` and `define` update in place, in addition to their results
+    compiled the function for torch.compile if another one than `eager` is faster
+    exact    `eager` for float64 copies of the inputs, if `eager` itself names a dtype
+    bounds   tolerance by result; empty: Bound() for all
+    peers    Peer by contender
+    reads    True if the case writes almost no bytes: it is compared with the read-only probe too
+    twice    inputs read at two coordinates too far apart for a cache: their bytes count twice
     """
 
     name: str
@@ -143,9 +144,7 @@ class Case:
         return fd
 
     def results(self, call: Callable[..., Any], inputs: Sequence[Tensor]) -> list[Tensor]:
-        """What call(*inputs) gives, then the inputs that it updates: copies, where it works in
-        place.
-        """
+        """Results of call(*inputs), then the inputs that it updates. In-place calls get copies."""
         if not (self.aliases or self.updates):
             return as_list(call(*inputs))
         copies = [t.clone() for t in inputs]
@@ -161,11 +160,10 @@ class Case:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a table: what is built, on which shape.
+    """One row of a table: a case builder, its shape and its dtype.
 
-    main   a case of `--main`: each kind of case has one
-    tiny   shapes of the same kind that take no time, with aligned rows and with odd ones; empty:
-           by rank
+    main   True for the cases that `--main` runs: one of each kind
+    tiny   small shapes of the case, with aligned rows and with odd ones; empty: chosen by rank
     """
 
     build: Callable[[Shape, torch.dtype], Case]
@@ -178,7 +176,7 @@ class Row:
         return self.build(self.shape, self.dtype)
 
     def small(self, odd: bool = False) -> Case:
-        """The same on a few hundred elements, with rows that are 16-byte aligned or not."""
+        """Build the case with a few hundred elements, with rows that are 16-byte aligned or not."""
         if self.tiny:
             return self.build(self.tiny[odd], self.dtype)
         sizes = (5, 7, 9, 11) if odd else (4, 32, 6, 8)
@@ -198,14 +196,15 @@ def short(dtype: torch.dtype) -> str:
 
 
 def widened(t: Tensor) -> Tensor:
-    """float64 or complex128; integers and bool as they are."""
+    """Convert to float64 or complex128; integers and bool are unchanged."""
     if t.is_complex():
         return t.to(torch.complex128)
     return t.double() if t.is_floating_point() else t
 
 
 def moved_bytes(inputs: Sequence[Tensor], results: Sequence[Tensor]) -> int:
-    """Bytes that must move: each input and each result once; elements of stride 0 count once."""
+    """Bytes that must move: each input and each result once; a dim of stride 0 counts as one
+    element."""
 
     def footprint(t: Tensor) -> int:
         elements = 1
@@ -217,9 +216,8 @@ def moved_bytes(inputs: Sequence[Tensor], results: Sequence[Tensor]) -> int:
 
 
 def case_bytes(case: Case, inputs: Sequence[Tensor], expected: Sequence[Tensor]) -> int:
-    """moved_bytes of the definition, whatever a contender makes of it. `expected`: its results in
-    float64, whose dtypes do not count.
-    """
+    """moved_bytes() of the definition, independent of the contender. `expected`: results in
+    float64; their sizes count, but not their dtypes."""
     dtypes = [*case.outputs, *(inputs[i].dtype for i in case.updates)]
     pairs = zip(expected, dtypes, strict=True)
     read = [*inputs, *(inputs[i] for i in case.twice)]
@@ -229,12 +227,12 @@ def case_bytes(case: Case, inputs: Sequence[Tensor], expected: Sequence[Tensor])
 def error(
     results: Sequence[Tensor | None], expected: Sequence[Tensor], bounds: Sequence[Bound] = ()
 ) -> tuple[float, float]:
-    """The largest |result - expected|, and the largest share of the tolerance of its dtype.
+    """Return the largest |result - expected| and its largest multiple of the dtype's tolerance.
 
-    Above 1.0 is wrong: |result - expected| <= bound + rtol * |expected| with the relative tolerance
-    of fuser.validation, and without a Bound its absolute one too; integers exactly. A NaN that is
-    not expected is infinitely wrong. Shapes may differ in dims of size 1. A result that is None is
-    not looked at, but one of them must be there.
+    A multiple above 1.0 is an error: |result - expected| <= bound + rtol * |expected| is required.
+    The relative tolerance is fuser.validation's; without a Bound the absolute one is, too. Integers
+    must be equal. An unexpected NaN is an infinite error. Shapes may differ in dims of size 1.
+    Missing results (None) are skipped, but at least one result is required.
     """
     largest = share = 0.0
     if all(result is None for result in results):
@@ -261,9 +259,8 @@ def error(
 
 
 def error_of_norm(results: Sequence[Tensor | None], expected: Sequence[Tensor]) -> float:
-    """The norm of result - expected over that of expected, as a multiple of the relative tolerance
-    of the result's dtype; the largest of the results. Integers: infinity unless equal.
-    """
+    """The norm of result - expected over the norm of expected, in units of the relative tolerance
+    of the result's dtype; the maximum over the results. Integers: infinity unless equal."""
     largest = 0.0
     for result, reference in zip(results, expected, strict=True):
         if result is None or result.numel() == 0:

@@ -1,4 +1,4 @@
-"""The family of chains: many ops one after the other, and a graph that takes several kernels."""
+"""The family of long definitions: elementwise chains, and a graph that needs several kernels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ bf16, f32 = torch.bfloat16, torch.float32
 
 
 def chain(ops_of_it: int) -> Callable[[Shape, torch.dtype], Case]:
-    """So many ops, half of them additions, whose values stay near 1."""
+    """A chain of `ops_of_it` ops whose values stay near 1; half of the ops are multiplications and
+    additions."""
 
     def compute(x: Any, y: Any, sigmoid: Callable[[Any], Any]) -> Any:
         for i in range(ops_of_it // 4):
@@ -35,7 +36,7 @@ def chain(ops_of_it: int) -> Callable[[Shape, torch.dtype], Case]:
 
 
 def segments(shape: Shape, dtype: torch.dtype) -> Case:
-    """Ten softmaxes along rows and columns in turn: what no single kernel can do."""
+    """Ten softmaxes, alternately along rows and columns: they need several kernels."""
 
     def compute(x: Any, softmax: Callable[[Any, int], Any]) -> Any:
         for i in range(10):

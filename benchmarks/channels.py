@@ -1,6 +1,5 @@
-"""The family of norms of images: batch norm in training, channels-last, with relu; group norm with
-silu; instance norm; and the backward passes of batch and group norm.
-"""
+"""The family of image normalizations: channels-last batch norm in training with relu, group norm
+with silu, instance norm; backward passes of batch norm and group norm."""
 
 from __future__ import annotations
 
@@ -18,7 +17,8 @@ from benchmarks.peers import EPS
 bf16, f32 = torch.bfloat16, torch.float32
 
 _MOMENTUM = 0.1
-# x is read twice where it does not fit on the chip, which bounds this at 67% of a copy.
+# x is read twice if it does not fit into shared memory and registers. The bound is then 67% of the
+# speed of a copy.
 _BATCH_NORM = 0.58
 _GROUP_NORM = 0.80
 
@@ -32,7 +32,7 @@ def _groups(channels: int) -> int:
 
 
 def batch_norm_relu(shape: Shape, dtype: torch.dtype) -> Case:
-    """relu of the norm of [N, H, W, C]; the running statistics are updated."""
+    """relu of batch norm of [N, H, W, C]; updates the running statistics."""
     channels = shape[-1]
 
     def make(data: Data) -> list[Tensor]:
@@ -65,7 +65,8 @@ def batch_norm_relu(shape: Shape, dtype: torch.dtype) -> Case:
 
 
 def group_norm_silu(shape: Shape, dtype: torch.dtype) -> Case:
-    """silu of the norm of [N, C, H, W] in 32 groups of channels, or in groups of one."""
+    """silu of group norm of [N, C, H, W] with 32 groups of channels, or with groups of one
+    channel."""
     channels = shape[1]
     groups = _groups(channels)
 
@@ -82,7 +83,8 @@ def group_norm_silu(shape: Shape, dtype: torch.dtype) -> Case:
             _first(ops.group_norm(x, groups, weight, bias, EPS))
         ),
         outputs=(dtype,),
-        # silu of a norm of -5 that is rounded first is off by more than its own rounding.
+        # Rounding the norm before silu causes an error above the rounding of silu itself, e.g. at
+        # -5.
         bounds=(Bound(1e-5, half=4e-3),),
         peers={"liger": peers.liger_group_norm_silu(groups)},
         goal=Goal(copy=_GROUP_NORM),
@@ -90,7 +92,7 @@ def group_norm_silu(shape: Shape, dtype: torch.dtype) -> Case:
 
 
 def instance_norm(shape: Shape, dtype: torch.dtype) -> Case:
-    """The norm of each plane of [N, C, H, W]."""
+    """Instance norm of [N, C, H, W]."""
     channels = shape[1]
     return Case(
         name="instance_norm",
@@ -174,7 +176,7 @@ def group_norm_backward(shape: Shape, dtype: torch.dtype) -> Case:
         return [t.to(dtype) for t in (dx, *(s.view(channels) for s in sums))]
 
     def eager(dy: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor) -> Any:
-        if not x.is_cuda:  # there it wants statistics of the dtype of x
+        if not x.is_cuda:  # on the CPU it expects statistics of the dtype of x
             return primitive(dy, x, mean, rstd, weight)
         return torch.ops.aten.native_group_norm_backward(
             *(dy, x, mean.to(dtype), rstd.to(dtype), weight, size, channels, grouped[3]),

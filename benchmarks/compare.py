@@ -1,7 +1,7 @@
-"""Two runs beside each other: what got slower, or faster, by more than noise.
+"""Comparison of two runs: cases that became slower or faster by more than noise.
 
-Times are taken as shares of the copy that ran beside them, so that another clock or another board
-of the same kind does not count.
+Times are divided by the time of the copy measured in that run, so that another clock or another
+board of equal kind has no effect.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from benchmarks.report import table
 
 Results = Mapping[str, Any]
 OURS = "fuser"
-LEAST = 0.03  # of the time: what two runs differ by for no reason
+LEAST = 0.03  # fraction of the time: minimum noise between two runs
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,12 @@ class Change:
     key: str
     before_us: float
     after_us: float
-    ratio: float  # of the times, each as a share of its copy's: 1.1 is 10% slower
-    noise: float  # what the ratio may differ from 1 by
+    ratio: float  # ratio of after to before, each relative to the time of a copy: 1.1 is 10% slower
+    noise: float  # fraction by which the ratio may differ from 1 by chance
 
 
 def changes(old: Results, new: Results, contender: str = OURS) -> list[Change]:
-    """All cases that both runs timed, those that got slower most first."""
+    """All cases that both runs timed; the largest slowdown comes first."""
     return sorted(_changes(old, new, contender), key=lambda c: -c.ratio)
 
 
@@ -41,7 +41,7 @@ def _changes(old: Results, new: Results, contender: str) -> Iterator[Change]:
             if not before or contender not in before["us"] or contender not in after["us"]:
                 continue
             was, now = (r["us"][contender] / r["copy_us"] for r in (before, after))
-            # Quartiles of samples; a median of some dozens lies well within them.
+            # Quartiles of samples; the error of a median of some dozens of samples is much smaller.
             spread = sum(
                 r.get("spread", {}).get(name, 0.0)
                 for r in (before, after)
@@ -55,12 +55,12 @@ def _changes(old: Results, new: Results, contender: str) -> Iterator[Change]:
 
 
 def slower(found: list[Change]) -> list[Change]:
-    """Those that got slower by more than noise."""
+    """Changes that are slowdowns by more than noise."""
     return [c for c in found if c.ratio > 1 + c.noise]
 
 
 def comparison(found: list[Change]) -> str:
-    """As Markdown: what got slower, what got faster, and how many stayed."""
+    """Markdown text: tables of slower and of faster cases, and the number of unchanged ones."""
     worse = slower(found)
     better = [c for c in reversed(found) if c.ratio < 1 / (1 + c.noise)]
     same = len(found) - len(worse) - len(better)

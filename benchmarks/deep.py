@@ -1,15 +1,15 @@
-"""Deep graphs: milliseconds of each step from a definition to kernels, by their number of ops.
+"""Deep graphs: milliseconds per step from a definition to kernels, by number of ops.
 
     python -m benchmarks.deep [--arch 90] [--nvrtc] [--compile] [OPS ...]
 
-define   calls of fd.ops             segment  cut into kernels, with the coordinates of each access
+define   calls of fd.ops             segment  fusion segmentation, with the coordinates of accesses
 repr     its text as Python          plan     a plan for each kernel
 hash     its digest                  lower    schedule, passes, CUDA C
 
-for inputs of these layouts on a GPU of `arch`, which need not be there. Each column should grow as
-the number of ops does; 240 ops of `layers` are a network of 40 layers. --nvrtc compiles the
-distinct kernels too, one after the other; --compile runs the graph on the CPU for the first time,
-where all kernels are compiled in one batch.
+for inputs of these layouts on a GPU of `arch`; no GPU is needed. Each column should grow linearly
+with the number of ops; 240 ops of `layers` are a network of 40 layers. --nvrtc also compiles the
+distinct kernels, one after the other. --compile runs the graph on the CPU for the first time, which
+compiles all kernels in one batch.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Graph = tuple[FusionDefinition, list[torch.Tensor]]
 
 
 def chain(ops: int) -> Graph:
-    """Pointwise ops, each on the result of the one before."""
+    """A chain of pointwise ops."""
     fd = FusionDefinition()
     x = fd.define_tensor([-1], contiguity=True)
     y = x
@@ -41,7 +41,7 @@ def chain(ops: int) -> Graph:
 
 
 def mixed(ops: int) -> Graph:
-    """Arithmetic, casts, flips, softmax and norms of one of the last eight results."""
+    """Arithmetic, casts, flips, softmax and norms, each of one of the last eight results."""
     fd, pick = FusionDefinition(), random.Random(0)
     o = fd.ops
     results = [fd.define_tensor([-1, -1], contiguity=True)]
@@ -62,7 +62,7 @@ def mixed(ops: int) -> Graph:
 
 
 def layers(ops: int) -> Graph:
-    """Per six ops a layer: layer norm, bias, gelu, dropout and the residual."""
+    """One layer per six ops: layer norm, bias, gelu, dropout and the residual."""
     fd = FusionDefinition()
     o = fd.ops
     x, bias = fd.define_tensor([-1, -1], contiguity=True), fd.define_tensor([-1], contiguity=True)
@@ -74,7 +74,7 @@ def layers(ops: int) -> Graph:
 
 
 def sums(ops: int) -> Graph:
-    """Per three ops a sum along rows that waits for the one before."""
+    """Per three ops a row sum that depends on the previous one."""
     fd = FusionDefinition()
     x = fd.define_tensor([-1, -1], contiguity=True)
     for _ in range(ops // 3):
@@ -84,7 +84,7 @@ def sums(ops: int) -> Graph:
 
 
 def optimizer(ops: int) -> Graph:
-    """Per 14 ops a parameter's step of Adam, of which three tensors are written in place."""
+    """Per 14 ops an Adam step of one parameter, which updates three tensors in place."""
     fd, inputs = FusionDefinition(), []
     for i in range(max(1, ops // 14)):
         p, g, m, v = (fd.define_tensor([-1], contiguity=True) for _ in range(4))
@@ -97,7 +97,7 @@ def optimizer(ops: int) -> Graph:
 
 
 def many(ops: int) -> Graph:
-    """A sum of so many inputs."""
+    """The sum of `ops` inputs."""
     fd = FusionDefinition()
     total, *others = (fd.define_tensor([-1], contiguity=True) for _ in range(ops))
     for x in others:
@@ -107,7 +107,7 @@ def many(ops: int) -> Graph:
 
 
 def joined(ops: int) -> Graph:
-    """A cat of so many inputs, of sizes that the definition knows."""
+    """A cat of `ops` inputs of constant sizes."""
     fd = FusionDefinition()
     shapes = [[4 + i % 7, 16] for i in range(ops)]
     parts = [fd.define_tensor(shape, contiguity=True) for shape in shapes]
@@ -122,7 +122,7 @@ def milliseconds(run: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def steps(make: Callable[[int], Graph], ops: int, arch: int) -> tuple[dict[str, float], list[str]]:
-    """How long each step takes, and the texts of the kernels."""
+    """Milliseconds of each step, and the texts of the kernels."""
     took = {}
     took["define"], (fd, inputs) = milliseconds(partial(make, ops))
     took["repr"], _ = milliseconds(partial(repr, fd))

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# The table of all cases with all contenders on all GPUs of this machine, in minutes: first every
-# peer is compiled, in many processes (--warm), then each GPU times its part of the families.
+# The table of all cases with all contenders on all GPUs of this machine, in minutes: first compile
+# every peer in many processes (--warm), then time a fraction of the families on each GPU.
 #   benchmarks/full_table.sh OUT [PYTHON [OPTION ...]]
-# OPTION: those of `python -m benchmarks`. In the environment: PROCESSES a GPU that compile, and the
-# seconds that compiling (COMPILE_LIMIT) and timing (TIME_LIMIT) may take. Run again with the same
-# OUT, it goes on where it stopped.
+# OPTION: an option of `python -m benchmarks`. Environment variables: PROCESSES, the number of
+# compiling processes per GPU; COMPILE_LIMIT and TIME_LIMIT, seconds for compiling and for timing.
+# A second run with the same OUT continues after the last finished case.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=$(mkdir -p "${1:?usage: benchmarks/full_table.sh OUT [PYTHON [OPTION ...]]}" && cd "$1" && pwd)

@@ -1,6 +1,5 @@
-"""Whether a whole table reaches what is asked of it, beside the goals of single cases (case.Goal),
-and what limits the cases that miss theirs.
-"""
+"""Targets of a whole table, in addition to the goals of single cases (case.Goal), and the limiting
+factor of cases that miss their goals."""
 
 from __future__ import annotations
 
@@ -15,22 +14,22 @@ from benchmarks.standing import Record, Records, best_peer, copy_share, mean, na
 
 Families = Mapping[str, Records]
 
-FAR = 0.93  # of a copy: a best peer that is slower leaves room to be ahead of it
-AHEAD = {"compile": 1.3, "peer": 1.1}  # where it does; over the families, each counting once
-LEVEL = 0.98  # of the best peer, where it does not
-LARGE_BYTES, LARGE_COPY, LARGE_SHARE = 64e6, 0.92, 0.80  # so many of the large cases
-BACKWARD = 0.90  # of a copy, gradients of norms
-WIDE = 65536  # rows at which ours is level with QuACK
+FAR = 0.93  # fraction of a copy's speed: a slower best peer can be beaten
+AHEAD = {"compile": 1.3, "peer": 1.1}  # required speedup if the best peer is below FAR
+LEVEL = 0.98  # required fraction of the best peer otherwise
+LARGE_BYTES, LARGE_COPY, LARGE_SHARE = 64e6, 0.92, 0.80  # LARGE_SHARE of them reach LARGE_COPY
+BACKWARD = 0.90  # fraction of a copy's speed, gradients of norms
+WIDE = 65536  # row length from which fuser is level with QuACK
 
-# Forward and backward pass together, microseconds on one H200.
+# Target microseconds on one H200, forward plus backward pass.
 BOTH_WAYS = (("rms_norm", (16384, 4096), 176.0), ("layer_norm", (8192, 16384), 370.0))
 
-_LATE = 1.25  # times what the cost model predicts: neither bytes nor instructions explain it
-_MORE_PASSES = 1.05  # of the bytes that must move
+_LATE = 1.25  # multiple of the predicted time that bytes and instructions explain
+_MORE_PASSES = 1.05  # multiple of the bytes that must move
 
 
 class Aim(NamedTuple):
-    """One line of what is asked of a table; `met` is None where nothing of it was timed."""
+    """One target of a table; `met` is None if no case was timed for it."""
 
     asked: str
     found: str
@@ -38,13 +37,13 @@ class Aim(NamedTuple):
 
 
 class _Standing(NamedTuple):
-    """A timed case beside its peers."""
+    """A timed case compared with its peers."""
 
     family: str
     record: Record
-    peer: float | None  # our speed as a share of the best peer's
-    compiled: float | None  # and of torch.compile's
-    room: bool  # is the best peer FAR below a copy?
+    peer: float | None  # fuser's speed as a multiple of the best peer's
+    compiled: float | None  # fuser's speed as a multiple of torch.compile's
+    room: bool  # True if the best peer is below FAR of a copy
 
 
 def aims(families: Families) -> list[Aim]:
@@ -150,7 +149,7 @@ def _large(records: list[Record]) -> Aim:
 
 
 def both_ways_keys(norm: str, shape: tuple[int, int]) -> tuple[str, str]:
-    """The cases that are its forward and its backward pass."""
+    """Keys of the forward and the backward case of a norm."""
     dtype = torch.bfloat16
     return key(norm, dtype, shape), key(f"{norm}_backward", dtype, shape)
 
@@ -171,9 +170,8 @@ def _both_ways(families: Families, norm: str, shape: tuple[int, int], us: float)
 
 
 def limit(record: Mapping[str, Any]) -> str:
-    """What our time consists of: launches, bytes (with the passes over them where they are more
-    than one) or instructions, by the cost model; latency, where they do not explain it.
-    """
+    """The limiting factor of the time by the cost model: launches, bytes (with the number of passes
+    if above one) or instructions. Latency if the time exceeds the prediction by far."""
     bounds = record.get("bounds_us")
     if not bounds:
         return "-"
@@ -187,15 +185,15 @@ def limit(record: Mapping[str, Any]) -> str:
 
 
 class Error(NamedTuple):
-    """How far predictions are from times, as a share of these."""
+    """Deviation of predictions from times, as a fraction of the times."""
 
     cases: int
     median: float
-    most: float  # nine of ten are nearer
+    most: float  # ninth decile
 
 
 def prediction_error(families: Families) -> Error | None:
-    """Of the cost model (fuser.cost); None where it predicted nothing."""
+    """Deviation of the cost model (fuser.cost), if it predicted any time."""
     errors = sorted(
         abs(record["bounds_us"]["predicted"] / record["us"]["fuser"] - 1)
         for records in families.values()

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Everything that needs a GPU, in one go: builds, tests, memcheck, racecheck, benchmarks.
+# All steps that need a GPU: builds, tests, memcheck, racecheck, benchmarks.
 #   benchmarks/gpu_session.sh OUT [PYTHON [FAMILY ...]]
-# Only by name: op_suite_DTYPE (float32, float64, float16, bfloat16) runs torch's op suite through our
-# kernels, a part of it with SHARE=0.2; networks trains all, lengths and growth watch one.
-# FAMILY: those of `python -m benchmarks` to run, instead of all; options too, such as --quick or
-# --samples=20. STEPS="build benchmarks" in the environment: only these.
-# Logs and results go into the folder OUT; a step that fails does not stop the next. The exit status
-# is the number of steps that failed.
+# Steps that run only by name: op_suite_DTYPE (float32, float64, float16, bfloat16) runs torch's op
+# suite through fuser's kernels, a fraction of it with SHARE=0.2; networks trains all networks;
+# lengths and growth monitor one network.
+# FAMILY: families of `python -m benchmarks` to run (default: all), and options, e.g. --quick or
+# --samples=20. STEPS="build benchmarks" in the environment runs only these steps.
+# Logs and results are written to the folder OUT. A failing step does not stop the next one. The
+# exit status is the number of failed steps.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=$(mkdir -p "${1:?usage: benchmarks/gpu_session.sh OUT [PYTHON [FAMILY ...]]}" && cd "$1" && pwd)

@@ -1,16 +1,16 @@
-"""How things are timed.
+"""Time measurement.
 
-The time of a contender is time on the GPU between two events around one call, with cold L2: before
-each call a buffer several times the size of L2 is written and then read, so that its lines are
-neither ours nor dirty. That takes longer than any call takes to enqueue, so the queue never runs
-dry and host time does not count. Contenders take turns (A B C, C B A, ...), so that drift of clocks
-meets all alike. Beside them runs a copy of the same number of bytes, under the same conditions, and
-beside what mostly reads a kernel that only reads (benchmarks.probe).
+The time of a contender is GPU time between two events around one call, with cold L2. Before each
+call a buffer of several times the size of L2 is written and then read. Afterwards the L2 holds
+neither tensors of the case nor dirty lines. The buffer takes longer than the enqueueing of any
+call, so the queue never runs empty and host time does not count. Contenders alternate (A B C, C B
+A, ...), so that drifting clocks affect all alike. A copy of equally many bytes is timed under equal
+conditions. For cases that mostly read, a read-only kernel is timed too (benchmarks.probe).
 
-A contender that is SLOW times slower than the fastest after a few samples gets no more of them. One
-that fails or is wrong is reported by name and does not stop the others.
+A contender that is SLOW times slower than the fastest after a few samples is not sampled again. If
+a contender fails or is wrong, it is reported by name and the rest continue.
 
-On the CPU the same calls are timed by the wall clock: a check that everything works, not a result.
+On the CPU the calls are timed by the wall clock: a functional check, not a benchmark.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from fuser.cost import Parts
 
 Call = Callable[[], object]
 
-# The last two are ours: a definition, and torch.compile(backend="fuser").
+# The last two are fuser: a definition, and torch.compile(backend="fuser").
 CONTENDERS = ("eager", "compile", "autotune", "quack", "liger", "fuser", "fuser_compile")
 OURS = ("fuser", "fuser_compile")
 COMPILE: dict[str, dict[str, Any]] = {
@@ -45,22 +45,22 @@ COMPILE: dict[str, dict[str, Any]] = {
 }
 SLOW_TO_COMPILE = ("autotune",)
 YARDSTICKS = ("memcpy", "copy kernel", "read torch", "read loads", "read ring")
-# Why a contender that was not tried has no time.
+# Reasons why a contender was not tried.
 NOT_INSTALLED, NOT_COMPILED = "not installed", "not compiled before the limit"
 SLOW = 3.0
 _WARM_UP = 3
-_INEXACT = 2.0  # relative tolerances that the norm of the error of a contender may have
-_FIRST = 5  # samples after which a slow contender gets no more
+_INEXACT = 2.0  # largest error of a contender's norm, in relative tolerances
+_FIRST = 5  # samples after which a slow contender is dropped
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Where and how often to measure.
+    """Device, contenders and number of samples.
 
-    budget   seconds of sampling a case, beyond which it gets fewer samples; at least _FIRST
-    missing  contenders that cannot be imported here, and why
-    compiled contenders, with the keys of cases, that are compiled already: what compiles for long
-             and is not among them is left out; None: compile everything
+    budget   seconds of sampling per case; beyond it a case gets fewer samples, but at least _FIRST
+    missing  contenders that cannot be imported, with the reason
+    compiled (contender, key of a case) pairs with compiled kernels: contenders of SLOW_TO_COMPILE
+             skip all other cases; if None, they compile everything
     """
 
     device: torch.device
@@ -72,7 +72,7 @@ class Setting:
 
 
 class Flush:
-    """Empties L2, and keeps the GPU busy for more than 100 us."""
+    """Evicts L2, and keeps the GPU busy for more than 100 us."""
 
     def __init__(self, device: torch.device) -> None:
         l2 = torch.cuda.get_device_properties(device).L2_cache_size
@@ -110,7 +110,7 @@ def measure(calls: Mapping[str, Call], setting: Setting) -> dict[str, list[float
 
 
 def _slow(times: Mapping[str, Sequence[float]]) -> set[str]:
-    """The contenders that are not worth more samples; neither a yardstick nor ours."""
+    """Contenders too slow for more samples; neither yardsticks nor fuser."""
     us = {name: statistics.median(v) for name, v in times.items() if name not in YARDSTICKS}
     return {name for name in us if name not in OURS and us[name] > SLOW * min(us.values())}
 
@@ -151,12 +151,12 @@ def _sample_cpu(
 
 
 def copies(total_bytes: int, device: torch.device) -> dict[str, Call]:
-    """Two copies that read and write `total_bytes` together; the faster one is the yardstick.
+    """Two copies that move `total_bytes`, reads plus writes; the faster one is the yardstick.
 
     memcpy is the driver's: copy_ of equal layouts is cudaMemcpyAsync. The copy kernel is torch's
-    vectorized elementwise kernel, doing next to nothing.
+    vectorized elementwise kernel with one cheap op.
     """
-    count = max(1, total_bytes // 8)  # int32 elements of one side
+    count = max(1, total_bytes // 8)  # int32 elements of the source
     source = torch.randint(-(2**31), 2**31 - 1, (count,), dtype=torch.int32, device=device)
     target = torch.empty_like(source)
     return {
@@ -178,7 +178,7 @@ def spread(times: list[float]) -> float:
 
 
 def method_check(setting: Setting, total_bytes: int = 512 << 20) -> dict[str, float]:
-    """A copy measured against itself, and against nothing: what the method cannot tell apart."""
+    """Time one copy as two contenders, and an empty call: the resolution of the method."""
     copy = copies(total_bytes, setting.device)["memcpy"]
     calls: dict[str, Call] = {"once": copy, "again": copy, "empty": lambda: None}
     us = {name: median(times) for name, times in measure(calls, setting).items()}
@@ -192,9 +192,8 @@ def method_check(setting: Setting, total_bytes: int = 512 << 20) -> dict[str, fl
 
 @contextmanager
 def watch_compilation() -> Iterator[dict[str, float]]:
-    """Milliseconds that NVRTC takes for each kernel text while this is open. Kernels of a batch are
-    compiled side by side, where each takes twice as long: see time_alone().
-    """
+    """Milliseconds of NVRTC by kernel text while the context is open. Kernels of a batch are
+    compiled in parallel, which doubles the time of each: see time_alone()."""
     from fuser.runtime import toolkit
 
     times: dict[str, float] = {}
@@ -212,13 +211,12 @@ def watch_compilation() -> Iterator[dict[str, float]]:
         toolkit.compile = compile_text
 
 
-_ALONE = 3  # one kernel of so many
+_ALONE = 3  # recompile every third kernel only
 
 
 def time_alone(times: dict[str, float], arch: int) -> None:
-    """Compiles every third of these texts again, one after the other, while watch_compilation() is
-    open, and forgets the times of the others: those of a batch say how busy the cores were.
-    """
+    """Compile every third of these texts again, one after the other, while watch_compilation() is
+    open. Discard the other times: times of a batch measure how busy the cores were."""
     from fuser.runtime import toolkit
 
     texts = sorted(times)[::_ALONE]
@@ -227,13 +225,12 @@ def time_alone(times: dict[str, float], arch: int) -> None:
         toolkit.compile("alone", text, arch)
 
 
-_BATCH_BYTES = 24 << 30  # of inputs that are held at once
+_BATCH_BYTES = 24 << 30  # total bytes of the inputs of one batch
 
 
 def build(cases: Sequence[Case], setting: Setting) -> int:
-    """Compiles our kernels of all cases in few batches, and returns the number of kernels that were
-    compiled. What cannot be built is left to run_case, which reports it.
-    """
+    """Compile fuser's kernels of all cases in few batches, and return the number of compiled
+    kernels. Cases that cannot be built are left to run_case, which reports them."""
     before = fuser.cache_info().kernels_compiled
     batch: list[tuple[Any, list[Tensor]]] = []
     size = 0
@@ -255,7 +252,7 @@ def _build(batch: Sequence[tuple[Any, list[Tensor]]]) -> None:
     try:
         load_torch().compile_batch(batch)
     except Exception:
-        # One of them refuses: each on its own, so that the others are there.
+        # One executor of the batch fails: compile each separately, so that the rest are compiled.
         def alone(executor: Any, inputs: list[Tensor]) -> None:
             with suppress(Exception):
                 executor.kernels(inputs)
@@ -267,12 +264,12 @@ def _build(batch: Sequence[tuple[Any, list[Tensor]]]) -> None:
 def run_case(
     case: Case, setting: Setting, compile_ms: Mapping[str, float] | None = None
 ) -> dict[str, Any]:
-    """Checks every contender against float64, then times them beside a copy.
+    """Compare every contender with float64, then time the contenders and a copy.
 
-    `failed` of the record says by contender why it has no time. Ours has none when an element is
-    off by more than the tolerance; others then are `inexact` by that multiple of it, and `wrong` if
-    they are off as a whole: eager rounds to half after each op. compile_ms: see
-    watch_compilation().
+    `failed` of the record has by contender the reason for a missing time. fuser has no time if an
+    element exceeds the tolerance. Other contenders are then `inexact` by that multiple of it, and
+    `wrong` if the norm of their error is too large: eager rounds to half after each op. compile_ms:
+    see watch_compilation().
     """
     inputs = case.make(Data(setting.device))
     record: dict[str, Any] = {
@@ -307,7 +304,7 @@ def run_case(
     return record
 
 
-Way = Callable[..., Any]  # of the inputs: how a contender computes a case
+Way = Callable[..., Any]  # computes a case from its inputs, as one contender
 
 
 def _correct_ways(
@@ -317,13 +314,12 @@ def _correct_ways(
     record: dict[str, Any],
     fd: list[fuser.FusionDefinition],
 ) -> dict[str, Way]:
-    """The contenders that are to be timed, after a run of each that is compared with float64. What
-    is found goes into the record, our definition into `fd`.
-    """
+    """Run each contender once, compare it with float64, and return the ones to time. Findings go
+    into the record, fuser's definition into `fd`."""
     expected = case.reference(inputs)
     record["bytes"] = case_bytes(case, inputs, expected)
     ways: dict[str, Way] = {}
-    torch._dynamo.reset()  # it would count the cases as recompilations of one function
+    torch._dynamo.reset()  # or it would count the cases as recompilations of one function
     for name in setting.contenders:
         if name in setting.missing and name in case.peers:
             record["failed"][name] = NOT_INSTALLED
@@ -345,7 +341,7 @@ def _correct_ways(
         record.setdefault("first_call_ms", {})[name] = (time.perf_counter() - start) * 1e3
         if _is_fit(name, results, expected, found, record):
             ways[name] = way
-        del results  # what the next one is poisoned with lies in their memory
+        del results  # frees their memory, which _poison() fills for the next contender
     return ways
 
 
@@ -356,7 +352,8 @@ def _is_fit(
     found: tuple[float, float],
     record: dict[str, Any],
 ) -> bool:
-    """Is the contender timed? All but ours are, however wrong. `found`: of error()."""
+    """Return True if the contender is timed: always, except for wrong results of fuser. `found`:
+    result of error()."""
     largest, share = found
     record["errors"][name] = {"largest": largest, "of_tolerance": share}
     lacking = sum(result is None for result in results)
@@ -379,7 +376,8 @@ def _compiled(name: str, case: Case, setting: Setting) -> bool:
 def way_of(
     name: str, case: Case, inputs: list[Tensor], fd: list[fuser.FusionDefinition]
 ) -> Way | None:
-    """How a contender computes the case; None where it has no such kernel. Ours goes into `fd`."""
+    """The contender's function for the case, or None if it has no kernel for it. fuser's definition
+    goes into `fd`."""
     if name == "eager":
         return case.eager
     if name in COMPILE:
@@ -394,9 +392,8 @@ def way_of(
 
 
 def _bounds(fd: fuser.FusionDefinition, inputs: list[Tensor]) -> dict[str, float]:
-    """What the cost model (fuser.cost) says of our time: in all, and of each thing that can limit
-    it alone. `passes`: bytes moved over the bytes that must move.
-    """
+    """Predicted times of the cost model (fuser.cost): in all, and by limiting factor. `passes`:
+    bytes moved over bytes that must move."""
     found = fuser.explain(fd, inputs)
     steps = [(step.kind, step.bytes, step.slots) for step in found.steps]
     parts = [found.machine.parts(*step) for step in steps]
@@ -416,7 +413,7 @@ def _kernel(kernel: Any, compile_ms: Mapping[str, float]) -> dict[str, Any]:
         "local_bytes": kernel.local_bytes,
         "grid": kernel.grid,
         "threads": kernel.threads,
-        "compile_ms": round(built, 1) or None,  # None: it came from disk
+        "compile_ms": round(built, 1) or None,  # null if loaded from disk
     }
 
 
@@ -425,9 +422,8 @@ def _bound(way: Callable[..., Any], inputs: list[Tensor]) -> Call:
 
 
 def _poison(expected: list[Tensor], case: Case) -> None:
-    """Fills the memory that the allocator will hand out next with NaN, so that a result that was
-    never written cannot look right.
-    """
+    """Fill the memory that the allocator will return next with NaN, so that an unwritten result
+    cannot be correct by chance."""
     for reference, dtype in zip(expected, case.outputs, strict=False):
         size = reference.numel() * dtype.itemsize
         torch.full((size,), 255, dtype=torch.uint8, device=reference.device)

@@ -1,4 +1,4 @@
-"""Host time: what a call costs the CPU, on tensors so small that the GPU never makes it wait."""
+"""Host time: CPU time per call, on tensors so small that the GPU is never the bottleneck."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _layer_norm() -> Case:
 
 
 def _twelve_steps() -> Case:
-    """Twelve kernels in one definition: their tensors have nothing in common."""
+    """Twelve kernels in one definition, on unrelated tensors."""
     shapes = [(8 + n, 64) for n in range(12)]
     return Case(
         name="twelve kernels",
@@ -81,7 +81,7 @@ def _twelve_steps() -> Case:
 
 
 def _wall(call: Call, calls: int, setting: Setting, drain: bool) -> float:
-    """Microseconds a call; with `drain` the clock stops only when the GPU is done."""
+    """Microseconds per call; with `drain` the clock stops after the GPU has finished."""
     _synchronize(setting)
     start = time.perf_counter()
     for _ in range(calls):
@@ -99,9 +99,9 @@ def _synchronize(setting: Setting) -> None:
 
 
 def call_times(setting: Setting, repeats: int = 15, calls: int = 2000) -> list[dict[str, Any]]:
-    """Microseconds a call that finds everything ready.
+    """Microseconds of a call with all caches warm.
 
-    saturated  `calls` calls without waiting, until the GPU is done
+    saturated  `calls` calls without waiting, until the GPU has finished
     batch      100 calls into an empty queue, until the last one is enqueued
     """
     records = []
@@ -133,11 +133,11 @@ def call_times(setting: Setting, repeats: int = 15, calls: int = 2000) -> list[d
 
 
 def new_shape_times(setting: Setting, shapes: int = 200) -> dict[str, Any]:
-    """Microseconds of single calls, each after the queue was drained and new inputs were made.
+    """Microseconds of single calls, each with new inputs and an empty queue.
 
-    new shape  a shape that was never met, whose kernel is compiled already
-    hit        the same call again
-    eager      its ops one by one; compile: torch.compile(dynamic=True) on shapes of its own
+    new shape  first call with a shape, whose kernel is compiled already
+    hit        the second call with it
+    eager      its ops one by one; compile: torch.compile(dynamic=True) on other shapes
     """
 
     def eager(x: Tensor, b: Tensor) -> Tensor:
@@ -179,7 +179,7 @@ def new_shape_times(setting: Setting, shapes: int = 200) -> dict[str, Any]:
     }
 
 
-# One process: the imports, and the first call of a definition of one kernel.
+# Program of one process: time the imports, and the first call of a definition of one kernel.
 _FIRST_CALL = """
 import json, sys, time
 times = [time.perf_counter()]
@@ -202,9 +202,9 @@ print(json.dumps([(b - a) * 1e3 for a, b in zip(times, times[1:])] + [info.kerne
 
 
 def first_call_times(setting: Setting, repeats: int = 3) -> dict[str, float]:
-    """Milliseconds in new processes, medians: `import fuser` behind `import torch`, and the first
-    call of a definition of one kernel, with an empty cache folder (cold) and with the kernel there.
-    """
+    """Median milliseconds in new processes: `import fuser` after `import torch`, and the first call
+    of a definition of one kernel. Cold: with an empty cache folder. Warm: with the kernel in the
+    cache."""
 
     def process(folder: str) -> list[float]:
         root = str(Path(fuser.__file__).resolve().parents[1])
@@ -227,9 +227,8 @@ def first_call_times(setting: Setting, repeats: int = 3) -> dict[str, float]:
 
 
 def tensor_times(setting: Setting, parameters: int = 100, repeats: int = 9) -> dict[str, float]:
-    """Microseconds until a step of Adam over one small parameter, and over many, is enqueued; each
-    is 4 tensors that are read, 3 of which are written in place.
-    """
+    """Microseconds until an Adam step over one small parameter, and over many, is enqueued. Each
+    parameter is 4 tensors that are read; 3 of them are written in place."""
 
     def step(count: int) -> float:
         fd, inputs = FusionDefinition(), []
@@ -248,17 +247,17 @@ def tensor_times(setting: Setting, parameters: int = 100, repeats: int = 9) -> d
 
 
 def thread_times(setting: Setting, threads: int = 8, calls: int = 1000) -> dict[str, Any]:
-    """Calls per second on mixed known shapes, of `threads` together with `calls` each, and of one
-    thread that makes as many calls as they.
+    """Calls per second on known shapes: `threads` threads of `calls` calls each, and one thread
+    with as many calls in total.
 
-    A call holds CPython's lock for as long as it takes, so nothing runs side by side; what threads
-    lose is the price of handing the lock over. torch gives the lock up whenever the last reference
-    to a tensor goes, and with other threads waiting that is a call of the system each time. So:
+    A call holds CPython's lock throughout, so no two calls overlap; the loss with threads is the
+    cost of passing the lock on. torch releases the lock whenever the last reference to a tensor is
+    dropped, which is a system call each time if other threads wait. The rows:
 
-    fuser           the result of each call goes at once
-    results kept    the same calls; their results go when the clock has stopped
-    python          a call that knows nothing of fuser or torch and takes about as long
-    tensor dropped  the same, and the last reference to a tensor goes: what torch takes of `fuser`
+    fuser           the result of each call is dropped at once
+    results kept    the results are dropped after the clock has stopped
+    python          a call of similar duration without fuser or torch
+    tensor dropped  python, plus dropping the last reference to a tensor: torch's cost in `fuser`
     """
     case = _sum_relu(2)
     shapes = [(2 + n % 7, 16 + n % 9) for n in range(60)]
@@ -291,7 +290,7 @@ def thread_times(setting: Setting, threads: int = 8, calls: int = 1000) -> dict[
         spans: list[tuple[float, float]] = []
 
         def work() -> None:
-            for tensors in inputs:  # the driver's own first call in a thread, cold caches
+            for tensors in inputs:  # the first CUDA call of the thread, and cold caches
                 way(tensors)
             start.wait()
             began = time.perf_counter()
@@ -321,10 +320,10 @@ def thread_times(setting: Setting, threads: int = 8, calls: int = 1000) -> dict[
 
 
 def compile_times(setting: Setting, quick: bool = False) -> dict[str, Any]:
-    """Milliseconds that a kernel takes to compile with no cache anywhere, over the pointwise table.
+    """Milliseconds to compile a kernel without any cache, over the pointwise table.
 
     kernel      in the compiler alone (fuser.cache_info().compile_seconds)
-    first call  of execute(), until its result is there
+    first call  of execute(), until its result exists
     """
     before = fuser._core.get_option("FUSER_CACHE")
     fuser._core.set_option("FUSER_CACHE", "0")

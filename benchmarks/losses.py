@@ -1,6 +1,5 @@
-"""The family of losses: cross-entropy of rows of logits, forward and backward, one loss a row; that
-of distilling one model from another.
-"""
+"""The family of losses: cross-entropy of rows of logits with one loss per row, forward and
+backward; a distillation loss."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from benchmarks.case import Bound, Case, Data, Goal, Row, Shape, key
 
 bf16, f32 = torch.bfloat16, torch.float32
 
-_SHARE = 0.97  # of a copy of the bytes
+_SHARE = 0.97  # fraction of a copy's speed
 
 
 def _targets(data: Data, shape: Shape) -> Tensor:
@@ -45,7 +44,7 @@ def cross_entropy(shape: Shape, dtype: torch.dtype) -> Case:
 
 
 def cross_entropy_backward(shape: Shape, dtype: torch.dtype) -> Case:
-    """dlogits of the logits, targets, log of the sum of exponentials and gradient of each loss.
+    """dlogits from the logits, targets, log-sum-exp and the gradient of each loss.
 
     No reduction: exponentials and a comparison with the coordinate.
     """
@@ -80,7 +79,8 @@ def cross_entropy_backward(shape: Shape, dtype: torch.dtype) -> Case:
 
 
 def distillation(shape: Shape, dtype: torch.dtype) -> Case:
-    """The divergence of a student's classes from a teacher's, of all rows together."""
+    """The KL divergence of a student's class probabilities from a teacher's, summed over all
+    rows."""
 
     def eager(student: Tensor, teacher: Tensor) -> Tensor:
         wide = torch.promote_types(student.dtype, f32)

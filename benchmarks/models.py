@@ -4,13 +4,13 @@ Inductor, and compiled by fuser.
     python -m benchmarks.models                               all networks
     python -m benchmarks.models bert4 unet --contenders eager fuser --json FILE
 
-Each network has a process of its own, which warms up all contenders; when those of one batch
-(--jobs) are ready, they are timed one after another. A step is forward, backward and SGD.
-The first step comes apart into Dynamo, AOTAutograd (trace and partition), and the rest: what the
-compiler takes itself, by phases, and the step; its share is the first step less the former two.
-Contenders take turns; the figure is the median of rounds of steps by the wall clock, so host time
-counts; "GPU ms" is what the kernels of a step take, from torch's profiler in further steps, which
-counts them as well; "host ms" is how long a step takes to return where the GPU has nothing to do.
+Each network runs in its own process, which warms up all contenders. Once the processes of a batch
+(--jobs) are ready, they are timed one after another. A step is forward, backward and SGD. The first
+step is split into Dynamo, AOTAutograd (trace and partition), and the rest: the compiler itself by
+phases, and the step. The compiler's time is the first step minus the first two. Contenders
+alternate; the time is the median over rounds of steps by the wall clock, so it includes host time.
+"GPU ms" is the kernel time of a step, from torch's profiler in further steps, which also counts the
+kernels. "host ms" is the time until a step returns on an idle GPU.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from fuser.adapters import report
 CONTENDERS = ("eager", "inductor", "fuser")
 _WARM_UP = 3
 
-# Columns of the table: what of a record, and how it is written.
+# Columns of the table: field of a record, and its format.
 _FIELDS = {
     "ms": ("ms", ".2f"),
     "GPU ms": ("gpu_ms", ".2f"),
@@ -50,7 +50,7 @@ _FIELDS = {
 
 
 def compiled(module: torch.nn.Module, contender: str) -> Callable[..., Any]:
-    """The module as a contender runs it."""
+    """The module compiled by a contender."""
     if contender == "eager":
         return module
     if contender == "fuser":
@@ -61,7 +61,7 @@ def compiled(module: torch.nn.Module, contender: str) -> Callable[..., Any]:
 
 
 def training_step(network: Network, run: Callable[..., Any]) -> Callable[[], torch.Tensor]:
-    """One step of SGD, which gives the loss."""
+    """One step of SGD, which returns the loss."""
     device = network.inputs[0].device
     optimizer = torch.optim.SGD(network.module.parameters(), 1e-3)
 
@@ -90,7 +90,7 @@ def _seconds(step: Callable[[], Any], device: torch.device, steps: int = 1) -> f
 
 
 def _host_ms(step: Callable[[], Any], device: torch.device, steps: int = 5) -> float:
-    """The median of steps that find the device idle and do not wait for it."""
+    """Median milliseconds until a step returns; each starts on an idle device."""
     if device.type != "cuda":
         return math.nan
     times = []
@@ -104,7 +104,7 @@ def _host_ms(step: Callable[[], Any], device: torch.device, steps: int = 5) -> f
 
 
 def _peak(step: Callable[[], Any], device: torch.device) -> float:
-    """Megabytes."""
+    """Peak memory of a step in megabytes."""
     if device.type != "cuda":
         return math.nan
     torch.cuda.reset_peak_memory_stats(device)
@@ -116,9 +116,8 @@ def _peak(step: Callable[[], Any], device: torch.device) -> float:
 def _kernels(
     step: Callable[[], Any], device: torch.device, steps: int = 3
 ) -> tuple[dict[str, float], float]:
-    """Milliseconds that each kernel of a step runs on the GPU, the longest first; and how many run
-    in a step.
-    """
+    """Milliseconds of each kernel per step, the longest first, and the number of launches per
+    step."""
     if device.type != "cuda":
         return {}, 0
     from torch.profiler import ProfilerActivity, profile
@@ -137,10 +136,9 @@ def _kernels(
 
 
 def parts_of_first(total: float, seen: report.ModelReport) -> dict[str, float]:
-    """Seconds of a first step, by torch's clocks and those of the graphs that were `seen`: Dynamo,
-    AOTAutograd, and what is the compiler's own; phases that this has clocks for; and what is left
-    of it, which is the step itself and, of Inductor, kernels that are tuned in it.
-    """
+    """Seconds of a first step by phase, from torch's clocks and the graphs in `seen`. Phases:
+    Dynamo, AOTAutograd, the compiler, its phases if it has clocks for them. The rest is the step
+    itself and, for Inductor, the kernels that it tunes."""
     clocks = {name: sum(seconds) for name, seconds in compilation_time_metrics.items()}
     forward = clocks.get("compile_fx.<locals>.fw_compiler_base", 0.0)
     backward = clocks.get("compile_fx.<locals>.bw_compiler", 0.0)
@@ -153,7 +151,7 @@ def parts_of_first(total: float, seen: report.ModelReport) -> dict[str, float]:
         else:
             forward += spent
     called = clocks.get("OutputGraph.call_user_compiler", 0.0)
-    # Backward graphs are compiled in the backward pass where torch is in no hurry.
+    # torch may compile a backward graph lazily, in the first backward pass.
     late = clocks.get("backward._backward_impl", 0.0) > 0
     front = {
         "dynamo": clocks.get("_compile.compile_inner", 0.0) - called,
@@ -166,7 +164,7 @@ def parts_of_first(total: float, seen: report.ModelReport) -> dict[str, float]:
 def measure(
     name: str, options: argparse.Namespace, ready: Callable[[], None] = lambda: None
 ) -> dict[str, Any]:
-    """The record of one network; `ready` is called between warming up and timing."""
+    """The record of one network; `ready` is called between warm-up and timing."""
     device = torch.device(options.device)
     torch.manual_seed(0)
     network = NETWORKS[name](device, options.small)
@@ -222,7 +220,7 @@ def _worker(name: str, options: argparse.Namespace, pipe: Connection) -> None:
 
 
 def _together(names: Sequence[str], options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Records of networks that warm up at once, each when it is there."""
+    """Warm up the networks in parallel; yield each record when it is complete."""
     context = multiprocessing.get_context("spawn")
     pipes: dict[str, Connection] = {}
     processes = []
@@ -260,7 +258,7 @@ def _received(name: str, pipe: Connection) -> Any:
 
 
 def rows(records: Sequence[dict[str, Any]], contenders: Sequence[str]) -> list[list[str]]:
-    """What `_FIELDS` has of each contender, and how much faster ours is."""
+    """Table rows: the columns of `_FIELDS` for each contender, and fuser's speedup."""
     lines = []
     for record in records:
         cells = [record["network"], record.get("source", "-")]

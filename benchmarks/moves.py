@@ -1,4 +1,4 @@
-"""The family of what rearranges: rotary embeddings, the split of q, k and v, cat, and padding."""
+"""The family of data movement: rotary embeddings, the split of q, k and v, cat, and pad."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ bf16, f16, f32 = torch.bfloat16, torch.float16, torch.float32
 
 
 def rope_halves(shape: Shape, dtype: torch.dtype) -> Case:
-    """x[batch, length, heads, dim] turned by angles of its place, first half against second."""
+    """Rotary embedding of x[batch, length, heads, dim] by position; pairs the first half with the
+    second."""
     _, length, _, dim = shape
 
     def make(data: Data) -> list[Tensor]:
@@ -42,7 +43,7 @@ def rope_halves(shape: Shape, dtype: torch.dtype) -> Case:
 
 
 def rope_pairs(shape: Shape, dtype: torch.dtype) -> Case:
-    """x[batch, length, heads, dim] turned by angles of its place, neighbours in pairs."""
+    """Rotary embedding of x[batch, length, heads, dim] by position; pairs neighbouring elements."""
     batch, length, heads, dim = shape
 
     def make(data: Data) -> list[Tensor]:
@@ -74,7 +75,8 @@ def rope_pairs(shape: Shape, dtype: torch.dtype) -> Case:
 
 
 def split_heads(shape: Shape, dtype: torch.dtype) -> Case:
-    """qkv[batch, length, 3 heads dim] as three tensors [batch, heads, length, dim]; q is scaled."""
+    """Split qkv[batch, length, 3 heads dim] into three tensors [batch, heads, length, dim]; q is
+    scaled."""
     batch, length, width = shape
     dim = 128 if width % 384 == 0 else width // 3
     heads = width // 3 // dim
@@ -100,7 +102,7 @@ def split_heads(shape: Shape, dtype: torch.dtype) -> Case:
 
 
 def cat_relu(shape: Shape, dtype: torch.dtype) -> Case:
-    """relu of three tensors side by side; the middle one is half as wide."""
+    """relu of three concatenated tensors; the middle one is half as wide."""
     rows, width = shape
     widths = (width, max(1, width // 2), width)
 
@@ -133,7 +135,7 @@ def stack_mean(shape: Shape, dtype: torch.dtype) -> Case:
 
 
 def pad_scale(shape: Shape, dtype: torch.dtype) -> Case:
-    """1.5 x, its images without their rims, with zeros around."""
+    """1.5 x, cropped by one pixel and padded with zeros."""
 
     def eager(x: Tensor) -> Tensor:
         return torch.nn.functional.pad(x[:, :, 1:-1, 1:-1] * 1.5, (2, 2, 2, 2))

@@ -1,8 +1,8 @@
-"""The networks of benchmarks.models: random weights, sizes as they are trained, a loss.
+"""The networks of benchmarks.models: random weights, realistic training sizes, a loss.
 
-A network is a module whose result is its loss, with its inputs. `small` makes it shallow and its
-inputs few, for a check that everything works. Those of images are timm's where it is installed,
-else written out in benchmarks.vision (and vit_base is the one of transformers).
+A network is a module that returns its loss, with its inputs. `small` reduces depth and inputs for a
+functional check. Image networks come from timm if it is installed, else from benchmarks.vision; the
+fallback of vit_base is the model of transformers.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from benchmarks import vision
 
 @dataclass
 class Network:
-    """autocast  the dtype of the training step's autocast; None: float32.
-    source    the package whose network it is
-    """
+    """autocast: dtype of the training step's autocast, or None for float32. source: package of the
+    network."""
 
     module: nn.Module
     inputs: tuple[torch.Tensor, ...]
@@ -56,7 +55,7 @@ class _Classifier(nn.Module):
 def _language(
     config: str, model: str, layers: str, depth: int, batch: int, length: int, **sizes: Any
 ) -> Maker:
-    """A network of transformers; `layers` is the name of its depth."""
+    """A network of transformers; `layers` is the name of its depth parameter."""
 
     def make(device: torch.device, small: bool) -> Network:
         import transformers
@@ -78,7 +77,7 @@ def _vit(device: torch.device, small: bool) -> Network:
     return Network(module, _images(device, 2 if small else 64), torch.bfloat16, "transformers")
 
 
-# By name: timm's, and where its blocks of one shape stand in a row.
+# Networks of timm: model name, and the sequences of equal blocks that `small` shortens.
 _TIMM: dict[str, tuple[str, Callable[[Any], Sequence[nn.Sequential]]]] = {
     "resnet50": ("resnet50", lambda m: [m.layer1, m.layer2, m.layer3, m.layer4]),
     "efficientnet": ("efficientnet_b0", lambda m: m.blocks),
@@ -87,7 +86,7 @@ _TIMM: dict[str, tuple[str, Callable[[Any], Sequence[nn.Sequential]]]] = {
     "vit_base": ("vit_base_patch16_224", lambda m: [m.blocks]),
     "mixer": ("mixer_b16_224", lambda m: [m.blocks]),
 }
-# Those of patches, which see rows and have one size of image.
+# Patch-based networks, which normalize rows and need a fixed image size.
 _OF_ROWS = ("vit_base", "mixer")
 
 
@@ -139,7 +138,7 @@ class _Block(nn.Module):
 
 
 class _UNet(nn.Module):
-    """Three resolutions, group norm, and a loss on the image itself."""
+    """Three resolutions, group norm, and the image itself as the target."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """The families of norms over rows: layer and RMS norm, with a residual, and their backward passes.
 
-Statistics are results of the forward and inputs of the backward pass, in float32, as a training
-step has them.
+The saved statistics are results of the forward and inputs of the backward pass, in float32, as in a
+training step.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from benchmarks.peers import EPS
 
 bf16, f32 = torch.bfloat16, torch.float32
 
-_BACKWARD = 0.88  # of a copy
-_WIDE_LAYER_NORM_BACKWARD = 0.80  # from 16,384 on
-_LONG_BACKWARD = 0.75  # from 32,768 on: rows that no block has room for
-# Where a tensor lies across the rows: a tile of it crosses shared memory.
+_BACKWARD = 0.88  # fraction of a copy's speed
+_WIDE_LAYER_NORM_BACKWARD = 0.80  # for rows of 16,384 elements or more
+_LONG_BACKWARD = 0.75  # for rows of 32,768 elements or more, which exceed one block's memory
+# Fraction of a copy's speed if a tensor is transposed: its tiles are staged through shared memory.
 _ACROSS, _ACROSS_BACKWARD = 0.70, 0.60
 
-# The residual sum is rounded to half before the norm, or it is not: half a step of a number below
-# 8, times a weight of 4.
+# Contenders may round the residual sum to half before the norm: half a rounding step of a number
+# below 8, times a weight of 4.
 _RESIDUAL = Bound(1e-5, half=6e-2)
 
 
@@ -72,7 +72,7 @@ def rms_norm(shape: Shape, dtype: torch.dtype) -> Case:
 
 
 def add_layer_norm(shape: Shape, dtype: torch.dtype) -> Case:
-    """The sum of two branches and its norm."""
+    """The sum of two tensors, and its layer norm."""
     n = shape[-1]
 
     def eager(x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor) -> list[Tensor]:
@@ -96,7 +96,8 @@ def add_layer_norm(shape: Shape, dtype: torch.dtype) -> Case:
 
 
 def dropout_add_layer_norm(shape: Shape, dtype: torch.dtype) -> Case:
-    """The norm of dropout(x + bias) + residual, of probability 0 as pointwise.bias_dropout_add."""
+    """Layer norm of dropout(x + bias) + residual, with probability 0 as in
+    pointwise.bias_dropout_add."""
     n = shape[-1]
 
     def eager(x: Tensor, b: Tensor, residual: Tensor, weight: Tensor, bias: Tensor) -> list[Tensor]:
@@ -120,7 +121,7 @@ def dropout_add_layer_norm(shape: Shape, dtype: torch.dtype) -> Case:
 
 
 def add_rms_norm(shape: Shape, dtype: torch.dtype) -> Case:
-    """The sum of two branches and its norm."""
+    """The sum of two tensors, and its RMS norm."""
     n = shape[-1]
 
     def eager(x: Tensor, residual: Tensor, weight: Tensor) -> list[Tensor]:
@@ -145,9 +146,9 @@ def add_rms_norm(shape: Shape, dtype: torch.dtype) -> Case:
 
 
 def layer_norm_across(stored: bool) -> Callable[[Shape, torch.dtype], Case]:
-    """The sum of two branches and its norm over the channels of [images, tokens, channels], as in
-    Mixer: one branch, or the norm where `stored`, lies as [images, channels, tokens].
-    """
+    """The sum of two tensors, and its layer norm over the channels of [images, tokens, channels],
+    as in Mixer. One summand is stored as [images, channels, tokens]; with `stored` the norm is
+    instead."""
 
     def build(shape: Shape, dtype: torch.dtype) -> Case:
         n = shape[2]
@@ -185,16 +186,15 @@ def layer_norm_across(stored: bool) -> Callable[[Shape, torch.dtype], Case]:
 def _gradients(
     dy: Any, hat: Any, rstd: Any, weight: Any, mean: Callable[[Any], Any], centred: bool
 ) -> Any:
-    """dx where y = hat * weight + bias and hat = (x - its mean) * rstd, or x * rstd; mean() is over
-    rows and keeps their dim.
-    """
+    """dx for y = hat * weight + bias with hat = (x - its mean) * rstd (centred), or x * rstd.
+    mean() reduces each row and keeps the dim."""
     wdy = dy * weight
     dx = wdy - hat * mean(hat * wdy)
     return (dx - mean(wdy) if centred else dx) * rstd
 
 
 def layer_norm_backward(shape: Shape, dtype: torch.dtype) -> Case:
-    """dx, dweight and dbias of dy, x, the saved statistics and the weight."""
+    """dx, dweight and dbias from dy, x, the saved statistics and the weight."""
     n = shape[1]
 
     def make(data: Data) -> list[Tensor]:
@@ -210,7 +210,7 @@ def layer_norm_backward(shape: Shape, dtype: torch.dtype) -> Case:
         return [t.to(dtype) for t in results]
 
     def eager(dy: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor) -> Any:
-        if not x.is_cuda:  # there it wants statistics of the dtype of x
+        if not x.is_cuda:  # on the CPU it expects statistics of the dtype of x
             return primitive(dy, x, mean, rstd, weight)
         return torch.ops.aten.native_layer_norm_backward(
             dy, x, [n], mean, rstd, weight, weight, [True, True, True]
@@ -241,9 +241,8 @@ def layer_norm_backward(shape: Shape, dtype: torch.dtype) -> Case:
 
 
 def layer_norm_backward_across(shape: Shape, dtype: torch.dtype) -> Case:
-    """layer_norm_backward over the channels of [images, tokens, channels], where dy lies as
-    [images, channels, tokens], and what flows past the norm is added to dx.
-    """
+    """layer_norm_backward over the channels of [images, tokens, channels]; dy is stored as [images,
+    channels, tokens], and the residual's gradient is added to dx."""
     images, tokens, n = shape
 
     def make(data: Data) -> list[Tensor]:
@@ -286,7 +285,7 @@ def layer_norm_backward_across(shape: Shape, dtype: torch.dtype) -> Case:
 
 
 def rms_norm_backward(shape: Shape, dtype: torch.dtype) -> Case:
-    """dx and dweight of dy, x, the saved reciprocal root and the weight."""
+    """dx and dweight from dy, x, the saved reciprocal root and the weight."""
     n = shape[1]
 
     def make(data: Data) -> list[Tensor]:
@@ -301,7 +300,7 @@ def rms_norm_backward(shape: Shape, dtype: torch.dtype) -> Case:
         return [t.to(dtype) for t in (dx, (dy * hat).sum(0))]
 
     def eager(dy: Tensor, x: Tensor, rstd: Tensor, weight: Tensor) -> Any:
-        if not x.is_cuda:  # not there
+        if not x.is_cuda:  # not available on the CPU
             return primitive(dy, x, rstd, weight)
         return torch.ops.aten._fused_rms_norm_backward(dy, x, [n], rstd, weight, [True, True])
 

@@ -1,9 +1,9 @@
-"""Other libraries of kernels that the same cases run on, where they are installed: QuACK and Liger.
+"""Other kernel libraries, if installed, as contenders of the cases: QuACK and Liger.
 
-Each function here is a benchmarks.case.Peer: it takes the inputs of a case, imports what it needs
-and returns the call to time. Backward passes go through autograd of the library's public function,
-forward done once and the graph kept: what is timed is its backward kernels, and the host is ahead
-of the GPU (benchmarks.harness).
+Each function here is a benchmarks.case.Peer: it takes the inputs of a case, imports its library and
+returns the call to time. Backward passes use autograd of the library's public function: forward
+runs once and the graph is kept. Only the backward kernels are timed, because the host runs ahead of
+the GPU (benchmarks.harness).
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# By contender: the module, and the distribution it comes with.
+# Module and distribution by contender.
 LIBRARIES = {"quack": ("quack", "quack-kernels"), "liger": ("liger_kernel", "liger-kernel")}
 
 EPS = 1e-5
 
 
 def available() -> tuple[dict[str, str], dict[str, str]]:
-    """Versions of the libraries that can be imported, and why the others cannot, by contender."""
+    """Versions of the importable libraries, and the import errors of the rest, by contender."""
     versions, missing = {}, {}
     for name, (module, distribution) in LIBRARIES.items():
         try:
@@ -41,7 +41,7 @@ def available() -> tuple[dict[str, str], dict[str, str]]:
 def _backward(
     forward: Callable[..., Any], differentiable: Sequence[Tensor], dy: Tensor, *others: Any
 ) -> Callable[[], Any]:
-    """The backward pass of forward(*differentiable, *others), with `dy` coming in."""
+    """The backward pass of forward(*differentiable, *others) for the gradient `dy`."""
     leaves = [t.detach().clone().requires_grad_() for t in differentiable]
     with torch.enable_grad():
         y = forward(*leaves, *others)
@@ -130,19 +130,19 @@ def quack_add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor) -> Callable[
 
 
 def quack_layer_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Callable[[], Any]:
-    try:  # where it is depends on the version
+    try:  # the module depends on the version
         from quack.rmsnorm import layernorm_fwd
     except ImportError:
         from quack.layernorm import layernorm as layernorm_fwd
 
-    # It takes weight and bias as float32.
+    # The kernel expects weight and bias as float32.
     wide_weight, wide_bias = weight.float(), bias.float()
 
     def call() -> list[Tensor | None]:
         results = layernorm_fwd(
             x, wide_weight, wide_bias, eps=EPS, return_rstd=True, return_mean=True
         )
-        return [results[0], None, None]  # in which order the others are depends on the version too
+        return [results[0], None, None]  # the order of the other results depends on the version
 
     return call
 

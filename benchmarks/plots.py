@@ -1,7 +1,5 @@
-"""Plots of a run as SVG files, which need nothing to be drawn or looked at: bytes a second over
-bytes with the copy's as the roof, our speed as a share of a copy's over bytes, and our speed
-against the best peer as a map of cases.
-"""
+"""Plots of a run as self-contained SVG files: bytes per second over bytes, with the copy as the
+roof; speed relative to a copy over bytes; a map of the cases by speed relative to the best peer."""
 
 from __future__ import annotations
 
@@ -21,11 +19,11 @@ _STYLE = (
     ".title{font-weight:600;font-size:13px}</style>"
 )
 
-Records = Mapping[str, Mapping[str, Any]]  # by key
+Records = Mapping[str, Mapping[str, Any]]  # by case key
 
 
 def write(results: Mapping[str, Any], folder: Path) -> list[Path]:
-    """Writes the plots that the results have cases for; returns their paths."""
+    """Write the plots for which the results have cases; return their paths."""
     families = {
         name: [r for r in records.values() if "fuser" in r["us"]]
         for name, records in results["families"].items()
@@ -65,7 +63,7 @@ def _scatter(
     value: Callable[[Mapping[str, Any]], float],
     roof: Callable[[Mapping[str, Any]], float],
 ) -> str:
-    """A dot for each case, a colour for each family; the roof is what a copy does."""
+    """A dot for each case, a colour for each family; the roof is the value of a copy."""
     records = [r for rows in families.values() for r in rows]
     sizes = [max(r["bytes"], 1) / 1e6 for r in records]
     low, high = min(sizes) / 1.2, max(sizes) * 1.2
@@ -106,13 +104,13 @@ def _scatter(
 
 
 def _round_step(top: float) -> float:
-    """The distance of some five lines up to `top`: 1, 2 or 5 times a power of ten."""
+    """Distance between about five grid lines up to `top`: 1, 2 or 5 times a power of ten."""
     power = 10.0 ** math.floor(math.log10(top / 5))
     return min((f * power for f in (1, 2, 5, 10)), key=lambda step: abs(top / step - 5))
 
 
 def _map(families: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
-    """A row for each kind of case, a square for each shape, the smallest first."""
+    """One row of squares per kind of case, one square per shape, in ascending size."""
     rows: dict[tuple[str, str], list[tuple[Mapping[str, Any], float]]] = {}
     for family, records in families.items():
         for r in records:
@@ -141,7 +139,7 @@ def _map(families: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
 
 
 def _shade(ratio: float) -> str:
-    """Green above 1 and red below, full at a factor of 2; white where PEER calls it level."""
+    """Green above 1 and red below, saturated at a factor of 2; white if level by PEER."""
     if PEER <= ratio <= 1 / PEER:
         return "hsl(0, 0%, 97%)"
     depth = max(-1.0, min(1.0, math.log2(ratio)))

@@ -1,4 +1,4 @@
-"""The pointwise family: what stands between matrix products, 64 MB to 1 GB, cold L2."""
+"""The pointwise family: ops between matrix products, 64 MB to 1 GB, cold L2."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _plain(
     output: torch.dtype | None = None,
     exact: Callable[..., Any] | None = None,
 ) -> Case:
-    """`count` inputs and one output, all of one shape."""
+    """`count` inputs and one output of equal shape."""
     return Case(
         name=name,
         shape=shape,
@@ -90,7 +90,7 @@ def cast_to(output: torch.dtype) -> Callable[[Shape, torch.dtype], Case]:
 
 
 def _bias(name: str, function: Callable[..., Any], op: Callable[..., Any]) -> Any:
-    """function(x + bias), the bias along the rows."""
+    """function(x + bias) with one bias per column."""
 
     def build(shape: Shape, dtype: torch.dtype) -> Case:
         return Case(
@@ -116,7 +116,7 @@ bias_gelu_erf = _bias("bias_gelu_erf", F.gelu, lambda ops, x: ops.gelu(x))
 
 
 def column_scale(shape: Shape, dtype: torch.dtype) -> Case:
-    """x times one number for each row."""
+    """x times one number per row."""
     return Case(
         name="column_scale",
         shape=shape,
@@ -129,7 +129,7 @@ def column_scale(shape: Shape, dtype: torch.dtype) -> Case:
 
 
 def quickstart(shape: Shape, dtype: torch.dtype) -> Case:
-    """gelu(x + bias) * scale + residual, as examples/quickstart.py has it."""
+    """gelu(x + bias) * scale + residual, as in examples/quickstart.py."""
     return Case(
         name="quickstart",
         shape=shape,
@@ -146,13 +146,13 @@ def quickstart(shape: Shape, dtype: torch.dtype) -> Case:
 
 
 def bias_add(shape: Shape, dtype: torch.dtype) -> Case:
-    """x + bias + residual: what bias_dropout_add does beside its dropout."""
+    """x + bias + residual: bias_dropout_add without its dropout."""
     return _bias_add("bias_add", shape, dtype, lambda ops, x: x)
 
 
 def bias_dropout_add(shape: Shape, dtype: torch.dtype) -> Case:
-    """dropout(x + bias) + residual. Of probability 0, so that the result is known: the numbers are
-    drawn and compared all the same."""
+    """dropout(x + bias) + residual with probability 0, so that the result is known. The random
+    numbers are drawn and compared all the same."""
     goal = Goal(beside=(key("bias_add", dtype, shape), PEER))
     name = "bias_dropout_add"
     return _bias_add(name, shape, dtype, lambda ops, x: ops.dropout(x, 0.0)[0], goal)
@@ -216,9 +216,8 @@ def relu_squared(shape: Shape, dtype: torch.dtype) -> Case:
 def _adamw(
     name: str, tensors: int, shape: Shape, dtype: torch.dtype, goal: Goal = _NO_GOAL
 ) -> Case:
-    """One step on parameters, gradients and both moments, `tensors` of each; three of them are
-    updated in place.
-    """
+    """One AdamW step on `tensors` parameters with gradients and both moments; parameters and
+    moments are updated in place."""
     rate, beta1, beta2, epsilon, decay = 1e-3, 0.9, 0.999, 1e-8, 0.01
     correction1, correction2 = 1 - beta1**10, 1 - beta2**10
     each = (shape[0] // tensors,)
@@ -261,7 +260,7 @@ def adamw(shape: Shape, dtype: torch.dtype) -> Case:
 
 
 def adamw_of_100(shape: Shape, dtype: torch.dtype) -> Case:
-    """The step on 100 tensors that have as many elements together as the one of adamw()."""
+    """The step on 100 tensors with as many elements in total as the one tensor of adamw()."""
     goal = Goal(beside=(key("adamw", dtype, shape), 0.95))
     return _adamw("adamw_of_100", 100, shape, dtype, goal)
 
@@ -300,7 +299,7 @@ def complex_mul(shape: Shape, dtype: torch.dtype) -> Case:
 
 
 def channels_last(shape: Shape, dtype: torch.dtype) -> Case:
-    """relu(x * scale + shift) of an image batch that is laid out with channels innermost."""
+    """relu(x * scale + shift) of a channels-last image batch."""
     per_channel = (1, shape[1], 1, 1)
     return Case(
         name="channels_last",

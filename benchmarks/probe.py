@@ -1,11 +1,11 @@
-"""The read-only probe: the most that anything can read, as the yardstick of sums.
+"""The read-only probe: the highest achievable read bandwidth, as the yardstick of sums.
 
-A copy is no upper bound for a kernel that writes nothing: reads alone run at up to 106% of it. So
-beside each sum runs what reads as many bytes and does next to nothing with them, and the fastest of
-three is the probe: 16-byte loads, eight of a thread in flight; a ring of bulk copies into shared
-memory (sm_90 and newer), which keeps the memory busy without registers; and torch.sum over the same
-bytes as float32. The two kernels are written by hand and add up 32-bit words, so that no load can
-be left out; that sum is compared with torch's once.
+A copy is no upper bound for a kernel without output: pure reads are slightly faster. So each sum is
+compared with the fastest of three kernels that read equally many bytes: 16-byte loads with eight in
+flight per thread; a ring of bulk copies into shared memory (sm_90 and newer), which keeps the
+memory busy without registers; and torch.sum over the bytes as float32. The first two are
+hand-written and sum 32-bit words, so that no load can be eliminated; their sum is compared with
+torch's once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 import torch
 
-TILE = 32 << 10  # bytes: probes read a whole number of these
+TILE = 32 << 10  # bytes: probes read a multiple of it
 
 _LOADS = r"""
 extern "C" __global__ void __launch_bounds__(256)
@@ -39,7 +39,7 @@ read_loads(const uint4* __restrict__ x, long long tiles, unsigned* out) {
 }
 """
 
-# Four stages of 16 KB: one barrier per stage, which counts the bytes that have arrived.
+# Four stages of 16 KB with one barrier each, which counts the bytes that have arrived.
 _RING = r"""
 __device__ unsigned shared_address(const void* p) {
   return static_cast<unsigned>(__cvta_generic_to_shared(p));
@@ -95,7 +95,7 @@ read_ring(const unsigned char* __restrict__ x, long long tiles, unsigned* out) {
 }
 """
 
-# By name: text, bytes a tile, blocks an SM, dynamic shared bytes, oldest architecture.
+# By name: text, bytes per tile, blocks per SM, dynamic shared bytes, minimum architecture.
 KERNELS = {
     "read_loads": (_LOADS, TILE, 4, 0, 70),
     "read_ring": (_RING, 16 << 10, 2, 64 << 10, 90),
@@ -105,7 +105,7 @@ _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
 
 def reads(total_bytes: int, device: torch.device) -> dict[str, Callable[[], object]]:
-    """Calls that read `total_bytes`, to a whole number of tiles, by name."""
+    """Calls by name that read `total_bytes`, rounded down to a multiple of TILE."""
     count = max(1, total_bytes // TILE) * TILE
     source = torch.randint(-(2**31), 2**31 - 1, (count // 4,), dtype=torch.int32, device=device)
     numbers = source.view(torch.float32)
@@ -129,7 +129,7 @@ def reads(total_bytes: int, device: torch.device) -> dict[str, Callable[[], obje
 
 @functools.cache
 def _kernels(device: int) -> dict[str, Callable[[torch.Tensor, torch.Tensor], None]]:
-    """Launchers of the kernels that this GPU can run; none where they cannot be compiled."""
+    """Launchers of the kernels that this GPU supports; empty if they cannot be compiled."""
     from fuser.runtime import toolkit
 
     properties = torch.cuda.get_device_properties(device)
@@ -151,7 +151,7 @@ def _kernels(device: int) -> dict[str, Callable[[torch.Tensor, torch.Tensor], No
 def _launcher(
     cubin: bytes, name: str, tile: int, grid: int, shared: int
 ) -> Callable[[torch.Tensor, torch.Tensor], None]:
-    """launch(source, out) of a kernel (source, tiles, out), in the context that torch made."""
+    """Returns launch(source, out) for a kernel (source, tiles, out), in torch's CUDA context."""
     torch.cuda.init()
     cuda = ctypes.CDLL("libcuda.so.1")
 

@@ -1,4 +1,4 @@
-"""Results as Markdown: tables of cases, of families, of what is asked of all, of host times."""
+"""Results as Markdown: tables of cases, of families, of targets, of host times."""
 
 from __future__ import annotations
 
@@ -38,9 +38,8 @@ def case_header(contenders: tuple[str, ...]) -> list[str]:
 
 
 def case_row(record: Record, contenders: tuple[str, ...], records: Records) -> list[str]:
-    """Microseconds of each contender, with its speed as a share of a copy of the same bytes; then
-    our speed as shares, and our kernels. `records`: of its family.
-    """
+    """Microseconds of each contender and its speed relative to a copy of equally many bytes; then
+    fuser's relative speeds and kernels. `records`: all records of the family."""
     share = shares(record, records)
     kernels = record.get("kernels", [])
     compile_ms = [k["compile_ms"] for k in kernels if k["compile_ms"]]
@@ -78,7 +77,7 @@ def _percent(share: float | None) -> str:
 
 
 def family_row(name: str, records: Records) -> list[str]:
-    """A family in one line: what is asked, and how far it is from it."""
+    """One line per family: its targets, and the distance from them."""
     timed = [r for r in records.values() if "fuser" in r["us"]]
     missed = [r for r in timed if misses(r, records)]
     compile_ms = _compile_ms(timed)
@@ -104,7 +103,7 @@ def family_header() -> list[str]:
 
 
 def _compile_ms(records: Iterable[Record]) -> float | None:
-    """The median over the kernels that were compiled."""
+    """The median compile time over the compiled kernels."""
     times = [k["compile_ms"] for r in records for k in r.get("kernels", []) if k["compile_ms"]]
     return statistics.median(times) if times else None
 
@@ -115,7 +114,7 @@ def _extent(values: Iterable[float | None]) -> str:
 
 
 def summary(records: Records) -> str:
-    """The figures of a family, and its misses by name."""
+    """Statistics of a family, and its misses by name."""
     done = [r for r in records.values() if "fuser" in r["us"]]
     if not done:
         return "- fuser: no case was timed"
@@ -147,13 +146,12 @@ def _wanted(record: Record) -> str:
 
 
 def not_timed(records: Records) -> list[str]:
-    """A line for each other contender of each case that failed or was wrong, and one for those that
-    are inexact.
-    """
+    """One line per failed or wrong contender of a case except fuser, and one for the inexact
+    contenders."""
     lines = []
     for record in records.values():
         for name, reason in record["failed"].items():
-            if reason not in _NOT_TRIED and name != "fuser":  # ours stands among the failures
+            if reason not in _NOT_TRIED and name != "fuser":  # reported elsewhere
                 lines.append(f"- {name_of(record)}: {name}: {reason}")
         for name, share in record["wrong"].items():
             lines.append(
@@ -170,7 +168,7 @@ def not_timed(records: Records) -> list[str]:
 
 
 def host_tables(host: Record) -> str:
-    """Calls, new shapes and compilation."""
+    """Tables of calls, new shapes and compilation."""
     parts = []
     if "calls" in host:
         names = list(host["calls"][0]["saturated_us"])
@@ -236,7 +234,8 @@ def host_tables(host: Record) -> str:
 
 
 def _goals(families: Mapping[str, Records]) -> str:
-    """Every aim with what was found, how far the cost model is off, every miss with its limit."""
+    """Every target with its measured value, the error of the cost model, every miss with its
+    limiting factor."""
     marks = {True: "met", False: "MISSED", None: "-"}
     rows = ([aim.asked, aim.found, marks[aim.met]] for aim in goals.aims(families))
     parts = [table(["asked", "found", ""], rows)]

@@ -1,4 +1,4 @@
-"""The figures of a run as they are kept: JSON written case by case, resumed, read again, merged."""
+"""Storage of the results of a run: JSON written case by case, resumed, read, merged."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ Results = dict[str, Any]
 
 
 def start(path: Path | None, setting: Setting, versions: Mapping[str, str]) -> tuple[Results, bool]:
-    """The results of an earlier run of the same kind, or none yet; and whether the file is of
-    another kind and will be written anew.
-    """
+    """Results of an earlier run in the same environment, or empty ones; True if the file has
+    another environment and will be overwritten."""
     environment = {
         "device": torch.cuda.get_device_name(setting.device)
         if setting.device.type == "cuda"
@@ -40,9 +39,8 @@ def start(path: Path | None, setting: Setting, versions: Mapping[str, str]) -> t
 
 
 def read(path: Path, option: str) -> Results:
-    """The results of a run, for a command's option; SystemExit that names both where they cannot be
-    read.
-    """
+    """Read the results of a run for a command-line option. On failure raise a SystemExit that names
+    the option and the file."""
     try:
         results: Results = json.loads(path.read_text())
     except (OSError, ValueError) as error:
@@ -53,9 +51,10 @@ def read(path: Path, option: str) -> Results:
 
 
 def merge(paths: Sequence[Path]) -> Results:
-    """The parts of one run as one. Where two have the same case, the later one counts.
+    """Merge the results of several partial runs. If two have a case in common, the later one
+    counts.
 
-    SystemExit where they are of different environments: their times do not belong in one table.
+    SystemExit if their environments differ: their times are not comparable.
     """
     merged: Results = {}
     for path in paths:
@@ -80,7 +79,7 @@ def merge(paths: Sequence[Path]) -> Results:
 
 
 class Keeper:
-    """keep(): the results so far, in the file."""
+    """keep(): write the results so far to the file."""
 
     def __init__(self, results: Results, path: Path | None) -> None:
         self._results, self._path = results, path

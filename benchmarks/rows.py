@@ -1,6 +1,4 @@
-"""Shapes of the families that normalize rows, the speed asked of each, and what gradients of norms
-have in common.
-"""
+"""Shapes and goals of the families that normalize rows, and a helper for gradients of norms."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from benchmarks.case import Bound, Case, Goal, Row, Shape, key
 
 bf16, f32 = torch.bfloat16, torch.float32
 
-# At least 64 MB in and 64 MB out.
+# At least 64 MB of input and 64 MB of output.
 EVEN: dict[torch.dtype, tuple[Shape, ...]] = {
     bf16: (
         (262144, 256),
@@ -34,22 +32,22 @@ EVEN: dict[torch.dtype, tuple[Shape, ...]] = {
         (512, 262144),
     ),
 }
-# By shape, the length of the rows of whole vectors that it is compared with.
+# By odd shape: the aligned row length that it is compared with.
 ODD: dict[torch.dtype, dict[Shape, int]] = {
     bf16: {(16384, 4097): 4096, (8192, 16385): 16384, (4096, 65537): 65536, (4096, 50257): 50256},
     f32: {(8192, 4097): 4096, (2048, 65537): 65536},
 }
 _MAIN = {(bf16, 1024), (bf16, 16384), (bf16, 65536), (bf16, 262144), (f32, 4096), (bf16, 4097)}
 
-_SHARE = 0.94  # of a copy
-_WIDEST = 0.85  # of 262,144
+_SHARE = 0.94  # fraction of a copy's speed
+_WIDEST = 0.85  # for rows of 262,144 elements
 _USUAL = Bound()
 
 
 def forward_goal(
     name: str, shape: Shape, dtype: torch.dtype, widest_but_one: float = _SHARE
 ) -> Goal:
-    """What is asked of a forward pass; widest_but_one: at 65,536."""
+    """Goal of a forward pass; widest_but_one: for rows of 65,536 elements."""
     aligned = ODD.get(dtype, {}).get(shape)
     if aligned:
         return Goal(aligned=key(name, dtype, (shape[0], aligned)))
@@ -60,9 +58,8 @@ def forward_goal(
 
 
 def forward_rows(build: Callable[[Shape, torch.dtype], Case]) -> tuple[Row, ...]:
-    """Every length in bfloat16 and float32, then odd lengths, with the one that is only there to
-    compare with.
-    """
+    """Every length in bfloat16 and float32, the odd lengths, and the aligned length that one of
+    them is compared with."""
     rows = []
     for dtype, shapes in EVEN.items():
         beside = ((4096, 50256),) if dtype == bf16 else ()
@@ -77,8 +74,8 @@ def norm_backward(
     primitive: Callable[..., Any] | None = None,
     bound: Bound = _USUAL,
 ) -> Case:
-    """A case that gives dx, within `bound`, and then gradients of weight and bias, sums over so
-    many rows. primitive: `eager` in ops that a compiler fuses, in float64 too.
-    """
+    """Complete a case whose outputs are dx, with tolerance `bound`, and gradients of weight and
+    bias, which are sums over `rows` rows. primitive: `eager` in ops that a compiler fuses, in
+    float64 too."""
     sums = [Bound(1e-5 * math.sqrt(rows))] * (len(case.outputs) - 1)
     return replace(case, compiled=primitive, exact=primitive, bounds=(bound, *sums))

@@ -1,9 +1,8 @@
 """python -m benchmarks.sanitize: memcheck and racecheck over the kernels of every family.
 
-Each kind of kernel runs once, on few rows of a length that takes it: a sanitizer slows a kernel
-down by orders of magnitude, so there are no others. Inputs are made and results are compared on the
-CPU, and torch launches nothing. A first run without a sanitizer compiles; the others find the
-kernels on disk.
+Each kind of kernel runs once, on few rows of a suitable length, because a sanitizer slows a kernel
+down by orders of magnitude. Inputs are made and results are compared on the CPU, and torch launches
+no kernels. A first run without a sanitizer compiles; later runs load the kernels from disk.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ from benchmarks.case import Case, Data, Row, error
 bf16, f32, i8 = torch.bfloat16, torch.float32, torch.int8
 
 TOOLS = ("memcheck", "racecheck")
-_FOUND = 9  # exit status of a tool that found something
+_FOUND = 9  # exit status of a tool with findings
 
-# By family, what leads to each of its kinds of kernels.
+# By family: one case for each kind of kernel.
 ROWS: dict[str, tuple[Row, ...]] = {
     "pointwise": (
         Row(pointwise.add, (33, 1000), f32),
@@ -100,7 +99,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
 
 
 def run_case(case: Case) -> None:
-    """Runs ours, on a GPU if there is one; raises where a result is off."""
+    """Run fuser, on a GPU if there is one; raise if a result exceeds the tolerance."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     inputs = case.make(Data(torch.device("cpu")))
     expected = case.reference(inputs)
@@ -118,7 +117,7 @@ def run(families: list[str]) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Returns the number of tools that found something or could not run."""
+    """Return the number of tools with findings or failures to run."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.sanitize", description=__doc__)
     parser.add_argument("--families", default=",".join(ROWS), help="default: %(default)s")
     parser.add_argument("--tools", default=",".join(TOOLS), help="default: %(default)s")

@@ -51,7 +51,7 @@ def dy_and_y(
 
 
 def softmax_backward(shape: Shape, dtype: torch.dtype) -> Case:
-    """dx of dy and y."""
+    """dx from dy and y."""
     return Case(
         name="softmax_backward",
         shape=shape,
@@ -70,7 +70,7 @@ def softmax_backward(shape: Shape, dtype: torch.dtype) -> Case:
 
 
 def log_softmax_backward(shape: Shape, dtype: torch.dtype) -> Case:
-    """dx of dy and y."""
+    """dx from dy and y."""
     return Case(
         name="log_softmax_backward",
         shape=shape,

@@ -1,4 +1,5 @@
-"""How a timed case stands: beside a copy, its best peer and its goals (benchmarks.case)."""
+"""Relative speed of a timed case: to a copy, to its best peer and to its goals
+(benchmarks.case)."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from benchmarks.case import ODD_RATE, PEER
 from benchmarks.harness import CONTENDERS, OURS
 
 Record = dict[str, Any]
-Records = Mapping[str, Record]  # by key
+Records = Mapping[str, Record]  # by case key
 
 
 def name_of(record: Record) -> str:
@@ -23,14 +24,13 @@ def mean(values: Iterable[float]) -> float:
 
 
 def copy_share(record: Mapping[str, Any]) -> float:
-    """Our speed as a share of a copy's."""
+    """fuser's speed relative to a copy."""
     return float(record["copy_us"] / record["us"]["fuser"])
 
 
 def shares(record: Record, records: Records) -> dict[str, float]:
-    """Our speed as a share of a copy's, of the probe's, of the best correct peer's, and of the
-    bytes a second of the case with aligned rows or of another one; empty where we have no time.
-    """
+    """fuser's speed relative to a copy, to the probe and to the best correct peer. Bytes per second
+    relative to the aligned case and to the `beside` case. Empty if fuser was not timed."""
     us = record["us"]
     if "fuser" not in us:
         return {}
@@ -51,7 +51,7 @@ def shares(record: Record, records: Records) -> dict[str, float]:
 
 
 def best_peer(record: Record) -> str | None:
-    """The fastest contender beside ours that is correct."""
+    """The fastest correct contender except fuser."""
     peers = [
         name
         for name in record["us"]
@@ -61,7 +61,7 @@ def best_peer(record: Record) -> str | None:
 
 
 def asked(goal: Mapping[str, Any]) -> str:
-    """The goal of a case, beside PEER of the best peer."""
+    """Text of a case's goal, without PEER."""
     parts = [
         f"{100 * goal[name]:.0f}% of {what}"
         for name, what in (("copy", "copy"), ("probe", "read"))
@@ -76,7 +76,7 @@ def asked(goal: Mapping[str, Any]) -> str:
 
 
 def misses(record: Record, records: Records) -> list[str]:
-    """In what a case stays below its goals."""
+    """Text of each goal that a case misses."""
     share, goal = shares(record, records), record["goal"]
     found = []
     for name, what in (("copy", "copy"), ("probe", "read")):

@@ -1,6 +1,6 @@
-"""The family of reductions alone: sums over rows, columns and everything, and their like.
+"""The family of pure reductions: sums over rows, columns and everything, and similar ones.
 
-They read and write next to nothing, so that they are judged beside the read-only probe.
+They write almost no bytes, so they are compared with the read-only probe.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ bf16, f32 = torch.bfloat16, torch.float32
 
 Build = Callable[[Shape, torch.dtype], Case]
 
-_SUM = 0.90  # of the probe
-_FULL_SUM = 0.98  # where 256 Mi elements leave launch and last block behind
+_SUM = 0.90  # fraction of the probe's speed
+_FULL_SUM = 0.98  # for large inputs, whose launch and last block take negligible time
 _LARGE = 256 << 20
 
 
@@ -32,9 +32,8 @@ def reduction(
     asked: bool = False,
     grows: bool = False,
 ) -> Build:
-    """eager(x, dims) and define(ops, x, dims). grows: results have the size of the square root of
-    the number of elements, and so has what they may be off by.
-    """
+    """A reduction: eager(x, dims) and define(ops, x, dims). grows: results and their tolerance grow
+    as the square root of the number of elements."""
     axes = list(dims)
 
     def build(shape: Shape, dtype: torch.dtype) -> Case:
@@ -117,7 +116,7 @@ var_mean_outer = reduction(
 
 
 def max_place(shape: Shape, dtype: torch.dtype) -> Case:
-    """The maximum of each row, and where it is first."""
+    """The maximum of each row, and the index of its first occurrence."""
     return Case(
         name="max_place",
         shape=shape,

@@ -1,10 +1,10 @@
-"""python -m benchmarks.texts: hashes of the CUDA C of all cases. Nothing runs; no GPU is needed.
+"""python -m benchmarks.texts: hashes of the CUDA C of all cases. No kernel runs; no GPU is needed.
 
     python -m benchmarks.texts --keep FILE       before a change of the compiler
-    python -m benchmarks.texts --compare FILE    after it: which texts differ; 1 where one does
+    python -m benchmarks.texts --compare FILE    after it: list changed kernels; exit 1 if any
 
-A change that leaves the kernels alone leaves these texts as they are. Each case is planned with
-sizes that only the call tells, and with its sizes in the definition.
+Use it to show that a change leaves the kernels unchanged. Each case is planned twice: with sizes
+known at run time only, and with static sizes.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from benchmarks.families import TABLES
 from fuser import _core
 
 META = torch.device("meta")
-Hashes = dict[str, list[str]]  # by case and kind of sizes, one for each kernel
+Hashes = dict[str, list[str]]  # by case and kind of sizes, one hash per kernel
 
 
 @dataclass(frozen=True)
 class Described(Data):
-    """Tensors without memory, so that a case may be of any size."""
+    """Tensors without memory, so that cases of any size can be planned."""
 
     device: torch.device = META
 
@@ -38,11 +38,10 @@ class Described(Data):
 
 
 def texts(case: Case, arch: int, static_sizes: bool) -> list[str]:
-    """Of the kernels of a case on a known GPU, in order, the Kernel IR, which has the launch
-    bounds and the grid, and the CUDA C.
-    """
+    """For each kernel of a case on a known GPU: the Kernel IR, which includes the launch bounds and
+    the grid, and the CUDA C."""
     inputs = case.make(Described())
-    layouts = [(list(t.shape), list(t.stride()), 0) for t in inputs]  # 0: aligned
+    layouts = [(list(t.shape), list(t.stride()), 0) for t in inputs]  # 0: aligned address
     definition = case.definition(inputs, static_sizes)._builder
     device = _core.known_device(arch)
     planned = _core.plan_testing.plans(definition, layouts, device, True)
@@ -50,7 +49,7 @@ def texts(case: Case, arch: int, static_sizes: bool) -> list[str]:
 
 
 def hashes(families: list[str], part: str, arch: int) -> Hashes:
-    """Of the cases of some families whose key contains `part`."""
+    """Hashes for the cases of some families whose key contains `part`."""
     found: Hashes = {}
     for family in families:
         for case in (row.case() for row in TABLES[family]):
@@ -64,7 +63,7 @@ def hashes(families: list[str], part: str, arch: int) -> Hashes:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Returns 1 where a text differs from the one that was kept."""
+    """Return 1 if a text differs from the stored hash."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.texts",
         description=__doc__,

@@ -1,4 +1,4 @@
-"""The family of transposed copies: pointwise work on tensors whose innermost axes differ."""
+"""The family of transposed copies: pointwise ops on tensors with different innermost axes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.case import Case, Data, Goal, Row, Shape
 bf16, f32, f64, i8 = torch.bfloat16, torch.float32, torch.float64, torch.int8
 
 _GOAL = Goal(copy=0.95)
-# Of what the 32-byte sectors of odd rows leave of the bandwidth.
+# Fraction of a copy's speed; odd rows use only part of their 32-byte sectors.
 _ODD = Goal(copy=0.75)
 
 
@@ -22,7 +22,7 @@ def _row_major(ops: Any, x: Any, rank: int) -> Any:
 
 
 def permuted(*dims: int, name: str, output: torch.dtype | None = None) -> Any:
-    """relu(1.5 x - 0.25) with its dims in this order, row-major in and out; integers are copied."""
+    """relu(1.5 x - 0.25) with permuted dims, row-major in and out; integers are only copied."""
 
     def build(shape: Shape, dtype: torch.dtype) -> Case:
         def eager(x: Tensor) -> Tensor:
@@ -69,7 +69,8 @@ def _matrices(
     outputs: int = 1,
     twice: tuple[int, ...] = (),
 ) -> Callable[[Shape, torch.dtype], Case]:
-    """`function` of `count` row-major matrices and of what permutes them and lays them out."""
+    """function(transpose, store, *matrices) of `count` row-major matrices; store() makes a
+    row-major result."""
 
     def build(shape: Shape, dtype: torch.dtype) -> Case:
         square = (shape[0], shape[0])
@@ -107,7 +108,8 @@ sum_of_3 = _matrices("sum_of_3_transposed", 3, lambda t, rows, x, y, z: rows(t(x
 
 
 def biases(shape: Shape, dtype: torch.dtype) -> Case:
-    """(x + a).T + b, with a and b along the rows of x and of the result, in float32."""
+    """(x + a).T + b, with a indexed by the columns of x and b by the columns of the result, in
+    float32."""
 
     def make(data: Data) -> list[Tensor]:
         return [data.normal(shape, dtype), data.normal(shape[1:], f32), data.normal(shape[:1], f32)]

@@ -1,17 +1,17 @@
 """The tutorial workload: bias, dropout, add and normalization of a transformer layer, forward and
-backward, as scripts, through memory_efficient_fusion and fuser.compile, beside eager, torch.compile
-and the scripts unfused; iterations per second of each, taken in turns.
+backward. Contenders: scripts, memory_efficient_fusion, fuser.compile, eager, torch.compile and the
+unfused scripts. Prints iterations per second; contenders alternate.
 
     python -m benchmarks.tutorial [--device cpu] [--iterations 100] [--rounds 5] [--tiny]
 
-On 20 shapes: the same script, warmed up on the fixed shape only, on shapes whose first two sizes
-differ from it by up to 2, which are new in the first round. On 20 sets: on as many tensors of the
-fixed shape, which differ in memory only.
+On 20 shapes: the script, warmed up on the fixed shape only, runs on shapes whose first two sizes
+differ from it by up to 2; they are new in the first round. On 20 sets: the script runs on 20 sets
+of tensors of the fixed shape at different addresses.
 
-Two rows are bounds of what a fuser can reach under torch's autograd: one addition of two tensors of
-one element and its gradients, which is host time of torch alone, and on a GPU the iteration of our
-script replayed as a CUDA graph, which is the time of its kernels alone. --tiny: tensors so small
-that the times are those of the host.
+Two rows are upper bounds for any fuser under torch's autograd. The first is one addition of two
+one-element tensors with its gradients: torch's host time alone. The second, on a GPU, is fuser's
+script replayed as a CUDA graph: kernel time alone. --tiny uses tensors so small that only host time
+matters.
 """
 
 from __future__ import annotations
@@ -79,11 +79,12 @@ def rms(
 class Variant:
     name: str
     function: Callable[..., Tensor]
-    vectors: int  # tensors of one row that it takes
+    vectors: int  # number of one-dimensional arguments
     rest: tuple[Any, ...]
 
     def literal(self, *tensors: Tensor) -> Tensor:
-        """The function of its tensors only, as memory_efficient_fusion traces no others."""
+        """The function with its constants bound, because memory_efficient_fusion traces tensors
+        only."""
         return self.function(*tensors, *self.rest)
 
 
@@ -93,7 +94,7 @@ VARIANTS = [
     Variant("rms", rms, 2, (2, DROPPED, True)),
 ]
 
-Step = Callable[[int], None]  # one iteration, by its number
+Step = Callable[[int], None]  # runs the iteration of this number
 
 
 def data(
@@ -118,7 +119,8 @@ def step(
 
 
 def copied(function: Any) -> Any:
-    """A function of its own, as torch.jit.script compiles a function and Dynamo a code once."""
+    """Copy a function and its code object, because torch.jit.script and Dynamo compile each only
+    once."""
     code = function.__code__.replace()
     made = types.FunctionType(code, function.__globals__, function.__name__)
     made.__annotations__ = function.__annotations__
@@ -126,7 +128,7 @@ def copied(function: Any) -> Any:
 
 
 def replayed(one: Step) -> Step:
-    """One iteration as a CUDA graph: what it launches, without the host that launches it."""
+    """One iteration as a CUDA graph: its kernels without the host time of launching them."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -142,14 +144,14 @@ def replayed(one: Step) -> Step:
 def steps(
     variant: Variant, sizes: tuple[int, int, int], device: torch.device, compiled: bool
 ) -> dict[str, Step]:
-    """By contender, warmed up."""
+    """Iterations by contender, warmed up."""
     fixed = [data(variant, sizes, device)]
     shifts = torch.randint(-2, 3, (20, 2), generator=torch.Generator().manual_seed(0)).tolist()
     several = [data(variant, (sizes[0] + a, sizes[1] + b, sizes[2]), device) for a, b in shifts]
     alike = [data(variant, sizes, device) for _ in shifts]
     on_several = step(variant.function, several, variant.rest)
     for number in range(len(several)):
-        on_several(number)  # torch's allocator then has memory of these sizes, whoever asks for it
+        on_several(number)  # fills torch's allocator with blocks of these sizes for every contender
     out = {"eager": step(variant.function, fixed, variant.rest)}
     out["script"] = step(torch.jit.script(variant.function), fixed, variant.rest)
     for _ in range(4):
@@ -184,7 +186,7 @@ def steps(
 
 
 def rate(one: Step, iterations: int, device: torch.device) -> float:
-    """Iterations a second."""
+    """Iterations per second."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     start = time.perf_counter()

@@ -1,6 +1,5 @@
-"""Networks of images in the shapes of ResNet-50, EfficientNet-B0, MobileNetV3-L, ConvNeXt-T and
-Mixer-B/16, written out, for where timm is not installed.
-"""
+"""Image networks in the shapes of ResNet-50, EfficientNet-B0, MobileNetV3-L, ConvNeXt-T and
+Mixer-B/16, written out as a replacement for timm."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ def _head(width: int) -> nn.Sequential:
 
 
 class _Bottleneck(nn.Module):
-    """1x1, 3x3, 1x1 with batch norm, and a residual."""
+    """1x1, 3x3 and 1x1 convolutions with batch norm, and a residual."""
 
     def __init__(self, before: int, width: int, stride: int) -> None:
         super().__init__()
@@ -56,9 +55,8 @@ def resnet(depths: Sequence[int] = (3, 4, 6, 3)) -> nn.Module:
 
 
 class _Inverted(nn.Module):
-    """1x1 up, depthwise, 1x1 down; a residual where the shapes allow. `squeezed` channels of
-    squeeze and excitation, None without.
-    """
+    """1x1 expansion, depthwise convolution, 1x1 projection; a residual if the shapes allow.
+    `squeezed`: channels of squeeze and excitation, or None without it."""
 
     def __init__(
         self,
@@ -185,7 +183,7 @@ def convnext(depths: Sequence[int] = (3, 3, 9, 3), width: int = 96) -> nn.Module
 
 
 class _Mixing(nn.Module):
-    """Linear layers with GELU over tokens, then over channels, each behind a layer norm."""
+    """Linear layers with GELU over tokens, then over channels, each after a layer norm."""
 
     def __init__(self, tokens: int, width: int) -> None:
         super().__init__()

@@ -1,15 +1,15 @@
-"""Compiles what contenders keep on disk, in many processes, before anything is timed.
+"""Fills the disk caches of contenders with many processes, before any measurement.
 
-torch.compile takes seconds for a case and max-autotune up to a minute, nearly all of it on one
-core; the timing of a case takes less than one. So `--warm N` runs each contender of each case once,
-in N processes for each GPU, and a run that follows with the same caches loads what it finds:
+torch.compile takes seconds per case and max-autotune up to a minute, nearly all of it on one core;
+timing a case takes less than a second. So `--warm N` runs each contender of each case once, in N
+processes per GPU. A later run with the same caches loads the kernels:
 
     TORCHINDUCTOR_CACHE_DIR  graphs, kernels and the configurations that autotuning chose
-    TRITON_CACHE_DIR         Triton's kernels, of Liger too
+    TRITON_CACHE_DIR         Triton's kernels, including Liger's
     QUACK_CACHE_DIR          QuACK's kernels
 
-What autotuning chooses must not depend on who else runs: each of its measurements, and the inputs
-of each case, are made while the process holds the GPU by a lock.
+Concurrent processes must not affect autotuning. Each of its measurements, and the creation of each
+case's inputs, holds a lock on the GPU.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from benchmarks.case import Case, Data
 from benchmarks.families import TABLES
 from benchmarks.harness import COMPILE, way_of
 
-# Cheap ones first: a run that is cut short lacks autotuning.
+# In ascending compile time: an interrupted run lacks only autotuning.
 ORDER = ("compile", "liger", "quack", "autotune")
 
 
 class Task(NamedTuple):
-    """A contender of a case, which is `tiny` or of full size."""
+    """A contender of a case; `tiny` selects the small shape."""
 
     contender: str
     family: str
@@ -47,9 +47,8 @@ class Task(NamedTuple):
 
 
 class Done(NamedTuple):
-    """What came of a task: its seconds, those of them in which it held the GPU, and why it failed;
-    `failed` is None where it ran.
-    """
+    """Result of a task: its seconds, the seconds in which it held the GPU, and the reason of its
+    failure; `failed` is None if it succeeded."""
 
     task: Task
     seconds: float
@@ -58,7 +57,7 @@ class Done(NamedTuple):
 
 
 def tasks(cases: Sequence[tuple[str, Case]], contenders: Sequence[str], tiny: bool) -> list[Task]:
-    """One for each contender of each case that keeps something on disk."""
+    """One task for each contender of each case that has a disk cache."""
     return [
         Task(name, family, case.key, tiny)
         for name in ORDER
@@ -69,14 +68,14 @@ def tasks(cases: Sequence[tuple[str, Case]], contenders: Sequence[str], tiny: bo
 
 
 def fill(todo: Sequence[Task], device: torch.device, processes: int, limit: float) -> list[Done]:
-    """Runs the tasks, `processes` of them at a time on each GPU, for at most `limit` seconds."""
+    """Run the tasks, `processes` of them at a time on each GPU, for at most `limit` seconds."""
     gpus = _gpus() if device.type == "cuda" else [""]
     context = multiprocessing.get_context("spawn")
     places: SimpleQueue[str] = context.SimpleQueue()
     count = min(processes * len(gpus), len(todo))
     for number in range(count):
         places.put(gpus[number % len(gpus)])
-    # Cases are what runs side by side; read by Inductor as it is imported.
+    # Cases run in parallel, so each compiles with one thread; Inductor reads this at import.
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
     done: list[Done] = []
     if not todo:
@@ -97,19 +96,19 @@ def fill(todo: Sequence[Task], device: torch.device, processes: int, limit: floa
 
 
 def keep(done: Sequence[Done], path: Path) -> None:
-    """Adds them to those of the file."""
+    """Add the completed tasks to the file."""
     names = {tuple(name) for name in compiled(path)} if path.exists() else set()
     names |= {(d.task.contender, d.task.key) for d in done}
     path.write_text(json.dumps(sorted(names)))
 
 
 def compiled(path: Path) -> set[tuple[str, str]]:
-    """The contenders, with the keys of their cases, that a file of keep() has."""
+    """(contender, key of the case) pairs stored by keep()."""
     return {(contender, key) for contender, key in json.loads(path.read_text())}
 
 
 def summary(todo: Sequence[Task], done: Sequence[Done]) -> str:
-    """A line for each contender: how many of its cases, and how long they took."""
+    """One line per contender: number of its cases, and seconds."""
     lines = []
     for name in dict.fromkeys(task.contender for task in todo):
         asked = sum(task.contender == name for task in todo)
@@ -131,12 +130,12 @@ def _line(done: Done) -> str:
 
 
 def _gpus() -> list[str]:
-    """Those that this process may use, as CUDA_VISIBLE_DEVICES names them."""
+    """GPUs visible to this process, as CUDA_VISIBLE_DEVICES names them."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     return visible.split(",") if visible else [str(i) for i in range(torch.cuda.device_count())]
 
 
-# ---- in the processes
+# ---- in the worker processes
 
 _lock_path: Path | None = None
 _device = torch.device("cpu")
@@ -155,7 +154,7 @@ def _start(places: SimpleQueue[str], locks: str, device: str) -> None:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """Holds the GPU; the system lets go of it where the process ends."""
+    """Hold the lock on the GPU; the system releases it when the process ends."""
     global _alone_seconds
     if _lock_path is None:
         yield
