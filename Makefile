@@ -3,15 +3,15 @@
 # make build   set up, build into fuser/ of this checkout
 # make lint    ruff, mypy, clang-format where installed     make clean
 #
-# VENV    the virtual environment to make and use (default .venv). Empty: use PYTHON as it is,
-# install nothing. PYTHON  the interpreter that makes the environment, 3.11 or newer (default
-# python3)
+# VENV    the virtual environment to create and use (default .venv). If empty, use PYTHON directly
+#         and install no packages.
+# PYTHON  the interpreter that creates the environment, 3.11 or newer (default python3)
 VENV ?= .venv
 PYTHON ?= python3
 TORCH := 2.13.0
 TESTS ?= tests
-# pytest-xdist workers, where it is installed; a file stays with one worker, which compiles its
-# kernels in one batch; more than 8 gain little.
+# Number of pytest-xdist workers, if it is installed. A file runs on one worker, which compiles its
+# kernels in one batch; more than 8 workers gain little.
 JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n > 8 ? 8 : n)))
 
 SHELL := bash
@@ -25,7 +25,7 @@ else
 py := $(VENV)/bin/python
 ready := $(VENV)/fuser-ready
 linked := $(VENV)/fuser-linked
-# Arrays of pyproject.toml, one requirement a line; torch is installed by a step of its own.
+# Print the requirements of pyproject.toml, one per line, without torch, which has its own step.
 requirements := import tomllib; t = tomllib.load(open("pyproject.toml", "rb")); p = t["project"]; \
   r = t["build-system"]["requires"] + p["dependencies"] + p["optional-dependencies"]["test"]; \
   print("\n".join(x for x in r if not x.startswith("torch")))
@@ -40,7 +40,7 @@ endif
 demo: build
 	PYTHONPATH=$(CURDIR) $(py) examples/quickstart.py
 
-# One thread for torch in each worker: more of them would wait for each other.
+# One torch thread per worker: more threads would compete for the cores.
 test: build
 	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(py) -m pytest $(TESTS) \
 	  $$($(py) -c 'import importlib.util as u; print("-n $(JOBS) --dist loadfile" if u.find_spec("xdist") else "")')
@@ -64,7 +64,7 @@ $(VENV)/bin/python:
 	  f"fuser: needs Python 3.11 or newer, {sys.executable} is {sys.version.split()[0]}; set PYTHON=")'
 	$(PYTHON) -m venv $(VENV)
 
-# Stamp of the set-up: done again when the requirements change.
+# Stamp file of the set-up, which is repeated when the requirements change.
 $(ready): pyproject.toml | $(VENV)/bin/python
 	@if ! $(py) -c 'import importlib.util as u, sys; sys.exit(u.find_spec("torch") is None)'; then \
 	  echo "fuser: installing torch $(TORCH): a download of about 200 MB where the package index has the"; \
@@ -76,8 +76,7 @@ $(ready): pyproject.toml | $(VENV)/bin/python
 	$(py) -m pip install -q -r $(VENV)/fuser-requirements.txt
 	@touch $@
 
-# The environment's `import fuser` is this checkout, from any folder. The build is done; this only
-# registers it.
+# Register the built checkout in the environment, so that `import fuser` finds it from any folder.
 $(linked): pyproject.toml setup.py
 	@$(py) -m pip install -q --no-deps --no-build-isolation -e .
 	@touch $@

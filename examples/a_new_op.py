@@ -1,15 +1,15 @@
-"""Writing an op: what one row of csrc/ir/ops.def gives, shown on a row that is there.
+"""Writing an op: the effect of one row of csrc/ir/ops.def, shown on an existing row.
 
     python examples/a_new_op.py
 
-softsign(x) = x / (1 + |x|) is no row. It can be composed, as below, and costs no memory traffic.
-As a row it would have a name in kernels, an error bound of its own and a place in every frontend:
+softsign(x) = x / (1 + |x|) is not a row. Composed as below, it costs no memory traffic. As a row it
+would have a name in kernels, an error bound of its own and support in every frontend:
 
     FUSER_OP(softsign, 1, Float, kFloat, 15, 2.f,             csrc/ir/ops.def
              "$0 / (1.0f + abs_($0))", kNone, kNone)
     "softsign": torch.nn.functional.softsign,                 fuser/reference.py
 
-HACKING.md, "An op, step by step", goes through it.
+HACKING.md explains each step in "An op, step by step".
 """
 
 import torch

@@ -3,7 +3,7 @@
     pip install transformers
     python examples/huggingface.py
 
-Nothing is downloaded. Without transformers it says so and ends.
+The example downloads no files. Without transformers it prints a message and exits.
 """
 
 import torch

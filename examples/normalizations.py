@@ -69,7 +69,8 @@ class LayerNorm(torch.autograd.Function):
 
 
 def largest_errors(shape: tuple[int, int], dtype: torch.dtype, device: str) -> list[float]:
-    """Of y, dx, dweight and dbias against float64, as a share of the largest value of each."""
+    """Errors of y, dx, dweight and dbias compared with float64, relative to the largest value of
+    each."""
     torch.manual_seed(0)
     rows, width = shape
     x, dy = (torch.randn(rows, width, device=device, dtype=dtype) for _ in range(2))
@@ -97,7 +98,7 @@ def main() -> None:
             name = str(dtype).removeprefix("torch.")
             columns = " ".join(f"{error:>9.1e}" for error in errors)
             print(f"{shape[0]:>7} x {shape[1]:<6} {name:>8} {columns}")
-            # Half a step of the type, and in float32 some roundings more in the sums.
+            # Half a rounding step of the type; in float32 some roundings more, in the sums.
             assert max(errors) < (2.0**-8 if dtype == torch.bfloat16 else 1e-5)
 
 

@@ -2,8 +2,8 @@
 
     python examples/quickstart.py
 
-Eager torch runs this as four kernels, which carry every intermediate to memory and back. fuser
-compiles one, and the same one for every shape below. Without a GPU the kernel runs on the CPU.
+Eager torch runs four kernels, which store every intermediate tensor to memory. fuser compiles one
+kernel and uses it for every shape below. Without a GPU the kernel runs on the CPU.
 """
 
 import time
@@ -18,7 +18,8 @@ SCALE = 0.5
 
 
 def define() -> FusionDefinition:
-    """Sizes of -1 are any size. Half types are computed in float32 and rounded by the last cast."""
+    """The definition; -1 is a symbolic size. Half types are computed in float32 and rounded by the
+    last cast."""
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1, -1], contiguity=True, dtype=DataType.BFloat16)
         bias = fd.define_tensor([-1], contiguity=True, dtype=DataType.BFloat16)
@@ -29,7 +30,7 @@ def define() -> FusionDefinition:
 
 
 def run_time(fd: FusionDefinition, inputs: list[torch.Tensor], repeats: int) -> float:
-    """Seconds of one run, the least of `repeats`."""
+    """Seconds of one run, the minimum of `repeats`."""
     times = []
     for _ in range(repeats):
         if inputs[0].is_cuda:
@@ -65,7 +66,7 @@ def main() -> None:
         inputs = [x, bias, residual]
 
         before = fuser.cache_info()
-        (y,) = fd.execute(inputs)  # compiles where this kind of layout is new
+        (y,) = fd.execute(inputs)  # compiles if this layout class is new
         after = fuser.cache_info()
 
         exact = gelu(x.double() + bias.double(), approximate="tanh") * SCALE + residual.double()

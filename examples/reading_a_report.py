@@ -1,9 +1,9 @@
-"""Asking what the compiler did: fuser.explain on the terminal, fuser.report as a page.
+"""Inspecting the compiler: fuser.explain in the terminal, fuser.report as a page.
 
     python examples/reading_a_report.py [FILE.html]
 
-Softmax along the columns and then along the rows cannot be one kernel: each needs all of the other.
-The report says so, and what it costs.
+Softmax along the columns and then along the rows needs two kernels: each depends on all results of
+the other. The report shows the fusion break and its cost.
 """
 
 import sys
@@ -24,14 +24,14 @@ def main() -> None:
         fd.add_output(fd.ops.softmax(columns, 1))
     data = torch.randn((8192, 4096) if device == "cuda" else (128, 256), device=device)
 
-    # Each line of the table is one launch: what it reads and writes, the bytes, and the time that
-    # these bytes should take. Below stand the plan, the sum against the ideal (each input read
-    # once, each result written once), and the reason for every cut.
+    # Each line of the table is one launch: the tensors that it reads and writes, the bytes, and the
+    # predicted time of moving them. Below follow the plan, the total compared with the ideal (each
+    # input read once, each result written once), and the reason for every fusion break.
     found = fuser.explain(fd, data, measured=True)
     print(found)
     assert len(found.steps) == 2
 
-    # As values, for a test that a definition stays one kernel:
+    # As values, for a test that asserts the number of kernels:
     print(f"\n{len(found.steps)} steps move {found.bytes / found.ideal_bytes:.2f} times the ideal")
     print(f"why: {found.apart[0][1]}")
 

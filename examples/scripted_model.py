@@ -1,9 +1,9 @@
-"""A scripted model on our kernels: torch.jit.script, forward and backward.
+"""A scripted model with fuser: torch.jit.script, forward and backward.
 
     python examples/scripted_model.py
 
-The fuser is switched on for a while, on CPU tensors too. A scripted function is profiled in its
-first two calls and fused by the third.
+The fuser is enabled temporarily, for CPU tensors too. A scripted function is profiled in its first
+two calls and fused by the third.
 """
 
 import torch
@@ -13,7 +13,7 @@ import fuser
 
 
 class Block(nn.Module):
-    """A gate, a residual and a layer norm, around a matrix product that stays torch's."""
+    """A gate, a residual and a layer norm, around a matrix product that torch computes."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
