@@ -1,4 +1,4 @@
-"""Random definitions with everything: what a library computes and random numbers too."""
+"""Random definitions with all kinds of ops, including extern ops and random numbers."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ STEPS = 40
 
 
 class Caller(Mover):
-    """Also grows library calls, masks and dropout. Sums stay exact, ties keep their order."""
+    """Also generates extern ops, masks and dropout. Sums stay exact; ties keep their order."""
 
     def library_operand(self, *kinds: str) -> Node | None:
-        """A tensor of at least one dim and one element that a library takes."""
+        """A tensor of at least one dim and one element that an extern op accepts."""
         fits = [
             n
             for n in self.nodes
@@ -31,7 +31,8 @@ class Caller(Mover):
         return self.one_of(fits) if fits else None
 
     def exact(self, node: Node, bound: float) -> bool:
-        """Are sums of its type up to `bound` exact? Integers wrap, which is exact too."""
+        """Return True if sums of its type up to `bound` are exact. Integers wrap, which is exact
+        too."""
         if kind(node) == "Int":
             return True
         return bound <= WHOLE.get(getattr(torch, node.tensor.dtype().torch_name), EXACT)
@@ -90,7 +91,7 @@ class Caller(Mover):
         self.counts = True
         bound = a.bound * (a.sizes[0] + 1)
         if self.pick(2):
-            # A permutation, so that no two are written to one place.
+            # A permutation, so that each element is written once.
             dim = self.pick(len(a.sizes))
             index = self.fd.ops.argsort(a.tensor, dim, stable=True)
             result = self.fd.ops.scatter(a.tensor, index, self.fd.ops.flip(a.tensor, [dim]), dim)
@@ -122,5 +123,5 @@ class Caller(Mover):
 
 
 def random_calling_graph(pick: Pick) -> Graph:
-    """Up to 40 ops of every kind."""
+    """A graph of up to 40 ops of every kind."""
     return Caller(pick).make()

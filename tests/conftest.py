@@ -1,4 +1,5 @@
-"""What every test can ask for: a seeded generator, options that are put back, an own cache."""
+"""Fixtures for all tests: a seeded generator, options restored after the test, a cache folder of
+the run."""
 
 import os
 import random
@@ -14,20 +15,22 @@ from hypothesis import settings
 from tests.gpus import visible_devices
 from tests.sampling import VARIABLE as THOROUGH_VARIABLE
 
-# Options are read when the library is loaded, so this stands before any import of fuser. Workers of
-# pytest-xdist inherit the controller's folder. The user's own cache is neither used nor filled.
+# Options are read when the library is loaded, so set the cache folders before any import of fuser.
+# Workers of pytest-xdist inherit the controller's folder. The user's own cache is neither used nor
+# filled.
 _IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ
 if not _IS_WORKER:
     os.environ["FUSER_CACHE_DIR"] = tempfile.mkdtemp(prefix="fuser-test-cache-")
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = tempfile.mkdtemp(prefix="fuser-test-torch-")
 
-# Before torch, which reads it once.
+# Set before importing torch, which reads it once.
 if gpus := visible_devices(os.environ):
     os.environ["CUDA_VISIBLE_DEVICES"] = gpus
 
-# A first example may compile a kernel, so no deadline. A failure prints how to repeat it.
+# No deadline, because a first example may compile a kernel. A failure prints how to repeat it.
 settings.register_profile("fuser", deadline=None, print_blob=True)
-# CI draws the same examples every time: what a new seed finds is not the fault of the change.
+# CI draws equal examples in every run, so that a failure is caused by the change and not by a new
+# seed.
 IN_CI = bool(os.environ.get("CI"))
 CI_SEED = 20260
 settings.register_profile("ci", settings.get_profile("fuser"), derandomize=True)
@@ -55,9 +58,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Thousands of definitions are shared among the processors, one thread each."""
+    """Distribute thousands of definitions over the processors, one thread each."""
     on_host = "gpu" not in (config.option.markexpr or "")
-    if _IS_WORKER:  # which would start workers of its own
+    if _IS_WORKER:  # a worker must not start workers
         return
     if config.option.fuzz and on_host and getattr(config.option, "numprocesses", 0) is None:
         config.option.numprocesses = max(1, len(os.sched_getaffinity(0)) * 3 // 4)
@@ -96,7 +99,8 @@ def _has_gpu() -> bool:
 
 @pytest.fixture
 def rng(request: pytest.FixtureRequest) -> np.random.Generator:
-    """A generator that depends on the run's seed and the test's name, not on the order of tests."""
+    """A generator seeded by the run's seed and the test's name, independent of the order of
+    tests."""
     seed = request.config.option.seed
     print(f"seed {seed}: repeat with --seed={seed}")
     return np.random.default_rng([seed, zlib.crc32(request.node.nodeid.encode())])
@@ -104,7 +108,7 @@ def rng(request: pytest.FixtureRequest) -> np.random.Generator:
 
 @pytest.fixture
 def set_option() -> Iterator[Callable[[str, object], None]]:
-    """set_option(variable, value): changes an option for this test only."""
+    """set_option(variable, value): change an option for the duration of the test."""
     from fuser import _core
 
     before: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Small definitions that several tests run, and the counters that they move."""
+"""Small definitions used by several tests, and the cache counters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def scaled(
 
 
 def sum_of_two(rank: int = 2, dtype: DataType = DataType.Float) -> FusionDefinition:
-    """a + b, which broadcast where one has size 1."""
+    """a + b; dims of size 1 broadcast."""
     with FusionDefinition() as fd:
         a, b = (fd.define_tensor([-1] * rank, dtype=dtype) for _ in range(2))
         fd.add_output(a + b)
@@ -29,7 +29,7 @@ def sum_of_two(rank: int = 2, dtype: DataType = DataType.Float) -> FusionDefinit
 
 
 def bias_gelu() -> FusionDefinition:
-    """gelu(x[rows, columns] + bias[columns]) by tanh, from bf16 to bf16."""
+    """tanh-approximated gelu(x[rows, columns] + bias[columns]), from bf16 to bf16."""
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1, -1], True, DataType.BFloat16)
         bias = fd.define_tensor([-1], True, DataType.BFloat16)
@@ -38,7 +38,7 @@ def bias_gelu() -> FusionDefinition:
 
 
 def gained(before: CacheInfo) -> CacheInfo:
-    """What the counters gained since `before`."""
+    """Increase of the counters since `before`."""
     now = fuser.cache_info()
     return CacheInfo(*(new - old for new, old in zip(now, before, strict=True)))  # type: ignore[arg-type]
 

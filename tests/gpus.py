@@ -1,6 +1,5 @@
-"""Which GPU a worker of pytest-xdist calls its first: tests use device 0, and many on one GPU would
-run out of its memory.
-"""
+"""Assignment of GPUs to workers of pytest-xdist. Tests use device 0; all workers on one GPU would
+exceed its memory."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +8,8 @@ __all__ = ["visible_devices"]
 
 
 def visible_devices(environment: Mapping[str, str], devices: Path = Path("/dev")) -> str | None:
-    """CUDA_VISIBLE_DEVICES for this worker: the same GPUs, from another one on. None: as it is."""
+    """CUDA_VISIBLE_DEVICES for this worker: all GPUs, rotated by the worker's number; None if
+    unchanged."""
     worker = environment.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
     chosen = environment.get("CUDA_VISIBLE_DEVICES")
     count = len(list(devices.glob("nvidia[0-9]*")))

@@ -1,4 +1,4 @@
-"""Tensors for random definitions: what their elements are, and how they lie in memory."""
+"""Tensors for random definitions: their elements and their strides."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-Pick = Callable[[int], int]  # pick(n): one of 0 .. n - 1
+Pick = Callable[[int], int]  # pick(n): an integer in 0 .. n - 1
 
 
 def described(value: Any) -> str:
@@ -24,8 +24,8 @@ def described(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Values:
-    """What the elements of an input are: small whole numbers, of floats also infinities and NaN, or
-    the extremes of the type."""
+    """Element distribution of an input: small integers, for floats also infinities and NaN, or the
+    extremes of the type."""
 
     dtype: torch.dtype
     special: bool = False
@@ -38,7 +38,7 @@ class Values:
     def draw(self, pick: Pick, count: int) -> torch.Tensor:
         dtype = self.dtype
         generator = torch.Generator().manual_seed(pick(1 << 16))
-        if dtype == torch.bool:  # any byte but 0 is true
+        if dtype == torch.bool:  # any nonzero byte is true
             values = torch.randint(0, 3, (count,), generator=generator)
             return values.to(torch.uint8).view(torch.bool)
         low, high = (0, 4) if dtype == torch.uint8 else (-3, 4)
@@ -50,7 +50,7 @@ class Values:
             odd = self.odd(parts.dtype)
             chosen = odd[torch.randint(0, len(odd), parts.shape, generator=generator)]
             often = torch.rand(parts.shape, generator=generator) < (0.7 if self.extreme else 0.2)
-            # By bytes: torch does not choose among float8.
+            # Select by bytes: torch.where does not support float8.
             size = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[odd.itemsize]
             parts = torch.where(often, chosen.view(size), parts.view(size)).view(parts.dtype)
         return torch.complex(*parts) if dtype.is_complex else parts[0]

@@ -1,10 +1,10 @@
-"""Random definitions with inputs whose results are exact, to be compared for equality.
+"""Random definitions with inputs whose results are exact, for comparison by equality.
 
-Floats hold small integers, infinities and NaN, and every op keeps them small: no rounding, whatever
-the order of arithmetic, except in casts to half types, which a definition and its evaluation round
-alike. Some inputs hold the extremes of their type instead: they are chosen, compared and cast, and
-take part in no arithmetic. A function that rounds is compared with a number that none of its
-results is near.
+Floats hold small integers, infinities and NaN, and every op keeps them small. So no op rounds in
+any order of arithmetic, except casts to half types, which fuser and the evaluation round alike.
+Some inputs hold the extremes of their type instead: they are selected, compared and cast, but not
+used in arithmetic. The result of a function that rounds is compared with a threshold far from all
+of its possible values.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from fuser.reference import REFERENCES
 from tests.graph_inputs import Pick, Values, described, strided
 
 SIZES = (1, 2, 3, 4, 5, 7, 8, 16, 17, 2, 4, 32, 1, 3, 8, 16, 64, 6, 24, 0)
-ELEMENTS = 2048  # of a tensor at most
-EXACT = 2.0**22  # float32 counts up to here and a bit more
+ELEMENTS = 2048  # maximum per tensor
+EXACT = 2.0**22  # integers up to here, and a little above, are exact in float32
 INPUT_DTYPES = [
     *(torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.int32, torch.int64),
     *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.complex64, torch.float8_e5m2),
     torch.float8_e4m3fn,
 ]
-# Largest integer up to which every integer is a number of the type.
+# Largest n such that the type represents every integer from 0 to n.
 WHOLE = {
     torch.float8_e4m3fn: 16.0,
     torch.float8_e5m2: 8.0,
@@ -38,7 +38,7 @@ WHOLE = {
     torch.float16: 2048.0,
 }
 LIMIT = {torch.uint8: 255.0, torch.int8: 128.0, torch.int16: 32768.0}
-# Ops of reals whose result is an operand, a part of one, or a truth: exact on any operand.
+# Ops on reals whose result is an operand, a component of one, or a bool: exact on any operand.
 CHOICES = {"maximum", "minimum", "lt", "le", "gt", "ge", "eq", "ne"}
 CHOICES |= {"logical_and", "logical_or", "logical_xor", "copysign"}
 TESTS = ["set", "isnan", "isinf", "isfinite", "isreal", "logical_not"]
@@ -49,13 +49,13 @@ UNARY = {
     "Float": ["neg", "abs", "relu", "floor", "ceil", "trunc", "frac", "round", *TESTS, *SIDED],
     "Complex": ["neg", "real", "imag", *TESTS],
 }
-# Functions that round, of whole numbers up to FEW.
+# Functions that round, applied to integers up to FEW.
 ROUNDED = ["sqrt", "rsqrt", "exp", "exp2", "expm1", "log", "log1p", "log2", "log10", "reciprocal"]
 ROUNDED += ["sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh"]
 ROUNDED += ["atanh", "sigmoid", "silu", "gelu_erf", "gelu_tanh", "erf", "erfc", "erfinv"]
 ROUNDED += ["erfcinv", "lgamma"]
 FEW = 64
-MANY = 16 * 2048  # elements of an input of a second run at most
+MANY = 16 * 2048  # maximum elements of an input of a second run
 
 
 @dataclass
@@ -65,7 +65,7 @@ class Node:
     tensor: Any
     sizes: tuple[int, ...]
     bound: float
-    static_one: tuple[bool, ...]  # by dim: the definition knows that its size is 1
+    static_one: tuple[bool, ...]  # by dim: True if the definition has the constant size 1
 
 
 @dataclass
@@ -74,7 +74,7 @@ class Graph:
 
     fd: FusionDefinition
     inputs: list[Any]
-    written: list[int] = field(default_factory=list)  # tensor inputs that are outputs too
+    written: list[int] = field(default_factory=list)  # tensor inputs that are in-place outputs too
     others: list[list[Any]] = field(default_factory=list)  # inputs of further runs
 
     def __repr__(self) -> str:
@@ -87,8 +87,8 @@ def kind(node: Node) -> str:
 
 @dataclass(frozen=True)
 class Drawn:
-    """How an input tensor was drawn: the dim of the graph that each of its dims is, None where it
-    is 1."""
+    """Parameters of a drawn input tensor. dims: the graph's dim that each of its dims is, None for
+    a dim of size 1."""
 
     values: Values
     dims: tuple[int | None, ...]
@@ -96,17 +96,17 @@ class Drawn:
 
 
 class Maker:
-    """Grows one graph."""
+    """Generates one graph."""
 
     def __init__(self, pick: Pick) -> None:
         self.pick = pick
         self.fd = FusionDefinition()
         self.inputs: list[Any] = []
         self.nodes: list[Node] = []
-        self.draws: list[Drawn | list[Any]] = []  # by input; of a number, what it may be
-        self.fixed: set[int] = set()  # dims of the graph whose size the definition has
-        self.special = False  # are there infinities and NaN?
-        self.counts = False  # do bounds depend on sizes?
+        self.draws: list[Drawn | list[Any]] = []  # by input: a draw, or possible values of a scalar
+        self.fixed: set[int] = set()  # dims of the graph with a static size
+        self.special = False  # True if infinities or NaN may occur
+        self.counts = False  # True if bounds depend on sizes
         rank = pick(7)
         sizes: list[int] = []
         for _ in range(rank):
@@ -121,8 +121,8 @@ class Maker:
         self.nodes.append(Node(tensor, sizes, bound, tuple(ones)))
 
     def number(self, choices: list[Any]) -> tuple[Any, Any]:
-        """One of them for the definition, often an input that differs in other runs; and its value
-        in this one."""
+        """Choose a number. Returns it for the definition, often as a scalar input that differs
+        between runs, and its value in this run."""
         value = self.one_of(choices)
         if self.pick(3):
             return value, value
@@ -157,7 +157,8 @@ class Maker:
         return strided(self.pick, own, drawn.values, drawn.dense)
 
     def other_sizes(self) -> tuple[int, ...] | None:
-        """Sizes of another run. What was equal stays so, what bounds depend on does not grow."""
+        """Sizes for another run. Equal sizes stay equal; sizes that bounds depend on do not
+        grow."""
         pick, new = self.pick, {1: 1 if self.pick(4) else 3}
         for n in self.sizes:
             smaller = [0, 1, n // 2, max(n - 1, 0), n]
@@ -186,21 +187,21 @@ class Maker:
         self.keep(result, a.sizes, self.limited(result, bound), a.static_one)
 
     def signed(self, a: Node) -> Any:
-        """`a` with 1 for NaN, whose sign is anything, and for 0: the greater one of -0 and 0 is
-        either of them."""
+        """`a` with NaN and 0 replaced by 1: the sign of NaN is arbitrary, and so is the sign of
+        max(-0, 0)."""
         if kind(a) != "Float":
             return a.tensor
         ops = self.fd.ops
         return ops.where(ops.logical_or(ops.isnan(a.tensor), ops.eq(a.tensor, 0)), 1.0, a.tensor)
 
     def rounded(self) -> None:
-        """Is a function that rounds less than a number that none of its results is near?"""
+        """Add a comparison of a rounding function with a threshold far from all of its values."""
         a = self.one_of(self.nodes)
         if kind(a) not in ("Int", "Float", "Bool") or a.bound > FEW:
             return
         name = self.one_of(ROUNDED)
         if self.special and name.startswith("gelu"):
-            return  # at -infinity it is 0, its limit; torch's is NaN
+            return  # fuser returns the limit 0 at -infinity; torch returns NaN
         limit = self.one_of([0.3719, -0.2917, 1.8731, 5.3391, 0.0417])
         whole = torch.arange(-FEW, FEW + 1).double()
         exact = REFERENCES[name](whole)
@@ -210,7 +211,7 @@ class Maker:
         self.keep(result, a.sizes, 1.0, a.static_one)
 
     def bounded(self) -> None:
-        """What limits its operand, or adds a product."""
+        """Add an op that clamps its operand, or adds a product."""
         ops = self.fd.ops
         a = self.one_of(self.nodes)
         if kind(a) not in ("Int", "Float"):
@@ -253,7 +254,7 @@ class Maker:
         self.keep(result, a.sizes, self.limited(result, bound), a.static_one)
 
     def limited(self, tensor: Any, bound: float) -> float:
-        """The bound of a result, for narrow integers that of its type."""
+        """The bound of a result; at least the range of its type for narrow integers."""
         name = tensor.dtype().torch_name
         return max(bound, LIMIT.get(getattr(torch, name), 0.0))
 
@@ -269,7 +270,7 @@ class Maker:
         if kinds == {"Bool"}:
             names = ["add", "mul", "bitwise_xor", "bitwise_and", "bitwise_or", *tests, *ordered]
         elif "Complex" in kinds:
-            # Torch multiplies what it adds by 1 + 0i, which makes NaN of infinities.
+            # Torch multiplies the second addend by 1 + 0i, which turns infinities into NaN.
             names = tests if self.special else ["add", "sub", "mul", *tests]
         elif "Float" in kinds:
             names = ["add", "sub", "mul", "add", "sub", "mul", *tests, *ordered, "copysign"]
@@ -289,11 +290,11 @@ class Maker:
         if not exact and max(a.bound, b.bound, bound) > EXACT:
             return
         ops, x, y = self.fd.ops, a.tensor, b.tensor
-        if name == "quotient":  # of small whole numbers: rounded, it is as whole as before
+        if name == "quotient":  # quotients of small integers: round them to integers
             result = ops.floor(ops.truediv(x, y))
         else:
             result = getattr(ops, name)(x, self.signed(b) if name == "copysign" else y)
-        # By 0.
+        # Division by 0.
         self.special = self.special or name in ("quotient", "floor_divide", "fmod", "remainder")
         self.keep(result, sizes, self.limited(result, bound), self.ones_of(a, b))
 
@@ -324,7 +325,7 @@ class Maker:
         if kind(a) in ("Float", "Complex") and a.bound * 3 > EXACT:
             return
         if kind(a) == "Complex" and self.special:
-            return  # as in binary()
+            return  # limitation as in binary()
         result = getattr(self.fd.ops, name)(a.tensor, number)
         self.keep(result, a.sizes, self.limited(result, a.bound * 3 + 3), a.static_one)
 
@@ -339,7 +340,7 @@ class Maker:
         result = self.fd.ops.cast(a.tensor, as_dtype(dtype))
         bound = a.bound * 1.5 if a.bound > WHOLE.get(dtype, EXACT) else a.bound
         if self.special and kind(a) == "Float" and not to_float:
-            bound = math.inf  # an infinity becomes the greatest integer
+            bound = math.inf  # an infinity becomes the largest integer
         self.keep(result, a.sizes, self.limited(result, bound), a.static_one)
 
     def move(self) -> None:
@@ -407,7 +408,7 @@ class Maker:
                 self.overlap(place)
         for _ in range(1 + self.pick(4)):
             self.fd.add_output(self.one_of(self.nodes[-8:]).tensor)
-        # By a generator of its own: so many more draws would be too many for hypothesis.
+        # A generator of its own: hypothesis limits the number of draws.
         self.pick = random.Random(self.pick(1 << 16)).randrange
         others = [self.other_inputs() for _ in range(2)]
         graph.others = [inputs for inputs in others if inputs is not None]
@@ -417,7 +418,7 @@ class Maker:
         return place < self.tensor_inputs and node.sizes == self.sizes and self.dense[place]
 
     def overlap(self, place: int) -> None:
-        """Sometimes the input that is written shares memory with another one."""
+        """Sometimes let the in-place output share memory with another input."""
         target = self.inputs[self.tensor_place[place]]
         for other in range(self.tensor_inputs):
             value = self.inputs[self.tensor_place[other]]
@@ -446,7 +447,7 @@ class Maker:
         return [*steps, self.with_number, self.move, self.move, self.full]
 
     def count(self) -> int:
-        """Of ops."""
+        """Number of ops."""
         return 1 + self.pick(10)
 
     def make(self) -> Graph:
@@ -465,7 +466,7 @@ class Maker:
 
 
 class Reducer(Maker):
-    """Also grows reductions, reads at indices, and dims that become two or one."""
+    """Also generates reductions, gathers, and split or merged dims."""
 
     def dims(self, rank: int) -> list[int]:
         chosen = [d for d in range(rank) if self.pick(2)]
@@ -537,10 +538,10 @@ class Reducer(Maker):
             n = a.sizes[dim]
             outer = self.one_of([k for k in (1, 2, 3, 4, 8) if n % k == 0])
             if n == outer and not a.static_one[dim]:
-                return  # a dim that is found to be 1 only when the graph runs does not broadcast
+                return  # a dim whose size 1 is known only at run time does not broadcast
             result = self.fd.ops.split_dim(a.tensor, dim, [outer, -1])
             sizes = (*a.sizes[:dim], outer, n // outer, *a.sizes[dim + 1 :])
-            # What is left of a symbolic size is symbolic.
+            # A split symbolic size stays symbolic.
             rest = a.static_one[dim]
             ones = (*a.static_one[:dim], outer == 1, rest, *a.static_one[dim + 1 :])
         elif dim + 1 < rank:
@@ -557,10 +558,10 @@ class Reducer(Maker):
 
 
 def random_reducing_graph(pick: Pick) -> Graph:
-    """The same with reductions and what goes with them."""
+    """A random graph with reductions, gathers, and split or merged dims."""
     return Reducer(pick).make()
 
 
 def random_graph(pick: Pick) -> Graph:
-    """A graph of up to 4 inputs and about a dozen ops, decided by `pick`."""
+    """A graph of up to 4 inputs and about a dozen ops, determined by `pick`."""
     return Maker(pick).make()

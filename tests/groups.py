@@ -1,8 +1,9 @@
-"""Kernels of a definition before they are scheduled: which outputs they hold, and what they
-compute, run value by value in float64.
+"""Kernels of a definition before scheduling: their outputs, and their values computed one by one in
+float64.
 
-The run checks what a schedule relies on: operands stand before their users, a value has the axes
-that it is said to have, every output is stored once and whole, and what is read was stored before.
+The run checks the assumptions of schedules: operands precede their users, a value varies over its
+declared axes only, every output is stored completely and once, and every tensor is stored before it
+is read.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from fuser.ops import as_dtype
 from fuser.reference import REDUCTIONS
 
 Group = dict[str, Any]
-# Those that only the compiler chooses.
+# Single-pass forms, which only the compiler generates.
 ONE_PASS: dict[str, Callable[[torch.Tensor], tuple[torch.Tensor, ...]]] = {
     "welford": lambda x: (
         x.mean(-1),
@@ -30,11 +31,11 @@ ONE_PASS: dict[str, Callable[[torch.Tensor], tuple[torch.Tensor, ...]]] = {
         (x - x.amax(-1, keepdim=True)).exp().sum(-1),
     ),
 }
-SIZE, SCALAR, AXIS, LOADED = 0, 2, 5, 10  # ir/expr.h: Symbol
+SIZE, SCALAR, AXIS, LOADED = 0, 2, 5, 10  # values of Symbol in ir/expr.h
 
 
 class Grouped:
-    """The groups of a definition for inputs of these sizes and strides."""
+    """The kernels (groups) of a definition for inputs of these sizes and strides."""
 
     def __init__(self, fd: FusionDefinition, inputs: Sequence[Any]) -> None:
         self.tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
@@ -42,13 +43,13 @@ class Grouped:
         layouts = [(list(x.shape), list(x.stride())) for x in self.tensors]
         self.core = _core.fusion_testing.Groups(fd._builder, layouts)
         self.groups: list[Group] = self.core.groups
-        # Tensors that one kernel hands to another; pieces() adds more outputs.
+        # Temporaries between kernels; pieces() appends more outputs.
         self.temps = [tensor for tensor, _, temp in self.outputs if temp]
         self.records = {r["id"]: r for r in fd.fusion.records()["tensors"]}
 
     @property
     def outputs(self) -> list[tuple[int, int, bool]]:
-        """(tensor, alias, temp), those between kernels among them."""
+        """(tensor, alias, temp) of each output, including temporaries."""
         return self.core.outputs
 
     def pieces(self, group: int = 0) -> list[Group]:
@@ -65,7 +66,7 @@ class Grouped:
         return [[s["output"] for s in g["stores"]] for g in self.groups]
 
     def run(self, groups: Sequence[Group] | None = None) -> list[torch.Tensor | None]:
-        """The outputs, temporary ones too, of these groups in this order."""
+        """Run the groups in this order; return all outputs including temporaries."""
         memory: list[torch.Tensor | None] = [None] * len(self.outputs)
         for group in self.groups if groups is None else groups:
             _Run(self, group, memory).run()
@@ -81,7 +82,7 @@ class _Run:
             self.extents.append(int(self.expression(extent)))
 
     def expression(self, node: Any) -> torch.Tensor:
-        """An expression over all axes: as many dims, of size 1 where it does not vary."""
+        """An expression over all axes; a dim has size 1 if the expression does not vary over it."""
         what, dtype, *rest = node
         exact = as_dtype(getattr(torch, dtype))
         if what == "constant":
@@ -146,7 +147,7 @@ class _Run:
             return x.reshape(*[self.extents[a] for a in kept], -1)
 
         x = _exact(rows(value["args"][0]), compute)
-        if len(value["args"]) > 1:  # in the order of their positions
+        if len(value["args"]) > 1:  # sort by their positions
             order = rows(value["args"][1]).argsort(-1)
             x = x.gather(-1, order)
         op = value["how"].split()[1]
@@ -190,7 +191,8 @@ class _Run:
         result = torch.zeros(shape, dtype=value.dtype)
         count = torch.zeros(shape, dtype=torch.int64)
         places = self.places(store["where"], shape)
-        # Over the axes of the coordinates: a value that varies over others would be stored by many.
+        # Expand the value to the axes of the store's coordinates only. Then a value that varies
+        # over other axes, which several threads would store, is an error here.
         over = places[0].shape if places and places[0].dim() else [1] * len(self.extents)
         value = value.expand(over)
         if places:
@@ -204,7 +206,7 @@ class _Run:
 
 
 def values(group: Group, how: str) -> list[dict[str, Any]]:
-    """Those that are computed by `how`, or by a kind of it: "reduce", "pick"."""
+    """Values computed by `how`, or by a variant of it: "reduce", "pick"."""
     return [v for v in group["values"] if v["how"] == how or v["how"].startswith(how + " ")]
 
 
@@ -214,8 +216,8 @@ def check(
     expected: Callable[..., Any] | None = None,
     tolerance: float = 1e-9,
 ) -> Grouped:
-    """The groups, after a run of them, of their pieces and of their single-pass forms gave what the
-    definition means (and what `expected` of torch gives)."""
+    """The groups, after running the groups, their single-pass forms and their fission; all must
+    equal the evaluated definition (and the results of `expected` in torch)."""
     grouped = Grouped(fd, inputs)
     wanted = evaluate(fd, inputs, aliased=True)
     _compare(grouped.run(), wanted, tolerance)

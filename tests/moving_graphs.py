@@ -1,4 +1,4 @@
-"""Random definitions that also move elements, cut tensors and join them."""
+"""Random definitions that also move, slice and concatenate elements."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.graphs import ELEMENTS, EXACT, Graph, Node, Reducer, kind
 
 
 class Mover(Reducer):
-    """Also cuts dims, turns them round, pads, joins and reshapes."""
+    """Also generates slices, flips, pads, cats and reshapes."""
 
     def resize(self) -> None:
         a = self.one_of(self.nodes)
@@ -62,7 +62,7 @@ class Mover(Reducer):
         elif how == 5:
             self.reshape(a)
         elif how == 6 and n:
-            # One that only the run knows is in range for all sizes.
+            # A run-time index is valid for all sizes.
             index = pick(2 * n) - n if pick(2) else self.number([0, -1])[0]
             result = self.fd.ops.select(a.tensor, index, dim)
             ones = a.static_one[:dim] + a.static_one[dim + 1 :]
@@ -103,14 +103,14 @@ class Mover(Reducer):
                 self.keep_resized(lambda: take(a.tensor, index, dim), a, sizes)
 
     def cut(self, n: int) -> slice:
-        """Of a dim of this size, 0: all of it."""
+        """A slice of a dim of size n; the whole dim if n is 0."""
         if not n:
             return slice(None)
         start, end = (self.one_of([None, self.pick(2 * n + 3) - n - 1]) for _ in range(2))
         return slice(start, end, self.one_of([1, 1, 2, 3, 4]))
 
     def reshape(self, a: Node) -> None:
-        """To two or three dims; sizes are numbers or inputs of the run."""
+        """Reshape to two or three dims; sizes are constants or scalar inputs."""
         total = math.prod(a.sizes)
         outer = self.one_of([k for k in (1, 2, 3, 4, 6, 8) if total % k == 0])
         if not total:
@@ -130,7 +130,7 @@ class Mover(Reducer):
             last = self.pick(len(sizes))
             given[last], ones[last] = -1, False
         else:
-            self.fixed |= set(range(len(self.sizes)))  # other sizes would not fit
+            self.fixed |= set(range(len(self.sizes)))  # the reshape is invalid for other sizes
         result = self.fd.ops.reshape(a.tensor, given)
         self.keep(result, tuple(sizes), a.bound, [False] * len(sizes) if 1 in sizes else ones)
 
@@ -148,5 +148,5 @@ class Mover(Reducer):
 
 
 def random_moving_graph(pick: Pick) -> Graph:
-    """The same with dims that are cut, padded, joined and reshaped."""
+    """A random graph with slices, pads, cats and reshapes."""
     return Mover(pick).make()

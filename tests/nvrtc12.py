@@ -1,6 +1,7 @@
-"""NVRTC 12.9 beside the installed NVRTC 13, to compile for sm_70, which 13 has dropped.
+"""NVRTC 12.9 in addition to the installed NVRTC 13, to compile for sm_70, which 13 no longer
+supports.
 
-A process holds one NVRTC, the first that is loaded; so the other one needs a process of its own.
+A process uses the first NVRTC that it loads, so the second one needs its own process.
 """
 
 import subprocess
@@ -31,7 +32,7 @@ needs_nvrtc_12 = pytest.mark.skipif(
 
 
 def run_under_nvrtc_12(code: str) -> str:
-    """Runs Python code in a process whose NVRTC is 12.9; returns what it prints."""
+    """Run Python code in a process whose NVRTC is 12.9; return its output."""
     library = nvrtc_12()
     assert library, "pip install nvidia-cuda-nvrtc-cu12 (the extra 'test' brings it)"
     command = [sys.executable, "-c", _PRELUDE.format(library=library) + code]

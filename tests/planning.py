@@ -1,4 +1,4 @@
-"""Definitions that every scheduler plans, and plans that differ from theirs in any field."""
+"""Definitions for every scheduler, and plans that change any field of the planned ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ I8, F32, F64, C128 = torch.int8, torch.float32, torch.float64, torch.complex128
 
 @dataclass(frozen=True)
 class Case:
-    """A definition and inputs for it."""
+    """A definition and its inputs."""
 
     name: str
     fd: FusionDefinition
@@ -32,7 +32,7 @@ class Case:
 
 
 def values(shape: tuple[int, ...], dtype: torch.dtype, rng: np.random.Generator) -> Tensor:
-    """Small integers, which every dtype has, and whose sums are exact."""
+    """Small integers: every dtype represents them, and their sums are exact."""
     return torch.from_numpy(rng.integers(-3, 4, size=shape)).to(dtype)
 
 
@@ -42,7 +42,7 @@ Define = Callable[[Any, list[Any]], Any]
 def define(
     write: Define, inputs: list[Tensor], result: torch.dtype | None = None
 ) -> FusionDefinition:
-    """A definition with sizes that only the call tells. `result`: what all outputs are cast to."""
+    """A definition with symbolic sizes. `result`: dtype of all outputs."""
     fd = FusionDefinition()
     out = write(fd.ops, [fd.from_pytorch(x) for x in inputs])
     for tensor in out if isinstance(out, tuple | list) else [out]:
@@ -51,7 +51,7 @@ def define(
 
 
 def turned(ops: Any, x: Any) -> Any:
-    """Transposed, and stored so."""
+    """Transposes the last two dims and stores the result row-major."""
     rank = x.ndim
     order = [*range(rank - 2), rank - 1, rank - 2]
     return ops.stride_order(ops.permute(x, order), list(reversed(range(rank))))
@@ -66,7 +66,7 @@ def _padded(ops: Any, t: list[Any]) -> Any:
 
 
 def _rotary(ops: Any, t: list[Any]) -> Any:
-    """The halves of each head, turned by angles that all heads share."""
+    """Rotary embedding: the halves of each head, rotated by angles common to all heads."""
     x, cos, sin = t
     sizes = [ops.size(x, d) for d in range(4)]
     half = sizes[3] // 2
@@ -77,7 +77,7 @@ def _rotary(ops: Any, t: list[Any]) -> Any:
 
 
 def _repeated(ops: Any, t: list[Any]) -> Any:
-    """Each element of a row twice, beside another row."""
+    """Repeat each element of a row twice, and add a second row."""
     x, y = t
     rows, columns = ops.size(x, 0), ops.size(x, 1)
     twice = ops.expand(ops.broadcast(x, [False, False, True]), [rows, columns, 2])
@@ -85,7 +85,7 @@ def _repeated(ops: Any, t: list[Any]) -> Any:
 
 
 def _kept(ops: Any, t: list[Any]) -> Any:
-    """What several walks over a row compute takes longer than its bytes."""
+    """Arithmetic between reduction loops that takes longer than the memory traffic."""
     y = t[0]
     for _ in range(3):
         y = ops.sin(ops.tanh(y))
@@ -99,7 +99,7 @@ def _across(ops: Any, t: list[Any]) -> Any:
 
 
 def _across_gradient(ops: Any, t: list[Any]) -> Any:
-    """The same with sums of columns."""
+    """_across with additional column sums."""
     y = _across(ops, t)
     return y, ops.sum(y, [0, 1])
 
@@ -119,7 +119,7 @@ def _centered(ops: Any, t: list[Any]) -> Any:
     return t[0] - ops.broadcast(ops.mean(t[0], 1), [False, True])
 
 
-# name: what is written, shapes of the inputs, dtypes
+# name: definition, shapes of the inputs, dtypes
 SIMPLE: dict[str, tuple[Define, list[list[tuple[int, ...]]], list[torch.dtype]]] = {
     "add": (
         lambda o, t: t[0] + t[1],
@@ -172,12 +172,12 @@ SIMPLE: dict[str, tuple[Define, list[list[tuple[int, ...]]], list[torch.dtype]]]
     ),
     "kept": (_kept, [[(40, 512)], [(24, 256)]], [BF16, F32]),
     "repeated": (_repeated, [[(16, 64), (16, 128)]], [BF16, F32]),
-    # As many elements as it takes to prefer a tile.
+    # Sizes large enough that a staging tile is chosen.
     "across": (_across, [[(64, 40, 512), (64, 512, 40)]], [BF16, F32]),
     "across_gradient": (_across_gradient, [[(632, 52, 32), (632, 32, 52)]], [BF16]),
     "sum_all": (lambda o, t: o.sum(t[0]), [[(64, 1000)]], [F32]),
 }
-# Programs of tests/reducing.py, with the shapes of their first inputs.
+# Programs of tests/reducing.py, with shapes of their first inputs.
 NORMS: dict[str, tuple[list[tuple[int, ...]], list[torch.dtype]]] = {
     "softmax": ([(40, 256), (60, 49), (6, 5000)], [BF16, F32]),
     "softmax_columns": ([(40, 64), (500, 33)], [F32]),
@@ -195,7 +195,7 @@ def cases(rng: np.random.Generator) -> Iterator[Case]:
         for of in shapes:
             for dtype in dtypes:
                 inputs = [values(shape, dtype, rng) for shape in of]
-                if name == "rotary":  # angles are of float32
+                if name == "rotary":  # angles are float32
                     inputs[1:] = [x.float() for x in inputs[1:]]
                 result = dtype if dtype.is_floating_point and dtype.itemsize < 4 else None
                 yield Case(f"{name} {of[0]} {dtype}", define(write, inputs, result), inputs)
@@ -217,15 +217,14 @@ NO_INTS = ["3", None, 1.5, 2.0, [1], (), {}, b"1", 1j]
 
 
 def near(planned: int) -> list[int]:
-    """What a person would try first, and a mask of one access less or more."""
+    """Values that a user would try first, and a mask with one access less or more."""
     found = [2 * planned, planned // 2, 4 * planned, planned // 4, 1, 0, planned + 1, planned - 1]
     return [*found, planned & (planned - 1), planned | 1 << planned.bit_length()]
 
 
 def changes(plan: dict[str, Any], count: int, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
-    """`count` changes of a plan: a field at any of the values above, one to three at values near
-    the planned ones, two or three at either.
-    """
+    """`count` changes of a plan, in three kinds: a field set to any value above; one to three
+    fields set to values near the planned ones; two or three fields set to either."""
     planned = {name: value for name, value in plan.items() if name != "scheduler"}
 
     def any_of(values: list[Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Definitions with reductions and what they mean in float64; how they are planned for any GPU."""
+"""Definitions with reductions and their references in float64; their plans for any GPU."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ Inputs = list[Tensor]
 
 @dataclass(frozen=True)
 class Program:
-    """A definition on tensors of these ranks, and its results from inputs in float64."""
+    """A definition on tensors of these ranks, and its reference from inputs in float64."""
 
     define: Callable[..., Any]
     reference: Callable[..., Any]
     ranks: tuple[int, ...]
-    # Of the shape of the first input, the shapes of all.
+    # Maps the shape of the first input to the shapes of all inputs.
     shapes: Callable[..., list[tuple[int, ...]]] = lambda *shape: [shape]
 
     def definition(
         self, dtype: torch.dtype = torch.float32, sizes: Sequence[Sequence[int]] | None = None
     ) -> FusionDefinition:
-        """`sizes`: of all inputs, where they are part of the definition."""
+        """`sizes`: static sizes of all inputs, or None for symbolic ones."""
         fd = FusionDefinition()
         sizes = sizes or [[-1] * rank for rank in self.ranks]
         tensors = [fd.define_tensor(list(of), dtype=as_dtype(dtype)) for of in sizes]
@@ -122,7 +122,7 @@ PROGRAMS = {
         (2, 1),
         lambda *shape: per_row(*shape)[:2],
     ),
-    # A row is walked twice, and nothing makes one walk of it.
+    # Two reduction loops that cannot be merged into a single pass.
     "over_norm": Program(
         lambda o, x: x / o.broadcast(o.norm(x, 2, 1), [False, True]),
         lambda x: x / torch.linalg.vector_norm(x, 2, 1, keepdim=True),
@@ -131,13 +131,13 @@ PROGRAMS = {
     "norm_backward": Program(
         _norm_backward, _norm_backward_exact, (2, 2, 1, 2, 2), backward_shapes
     ),
-    # The same walks with one tensor to read.
+    # Two reduction loops with a single input.
     "centered": Program(_centered, _centered_exact, (2,)),
     "batch_norm": Program(_batch_norm, _batch_norm_exact, (4, 1, 1, 1, 1), per_channel),
 }
 
 
-# ---- Plans without memory
+# ---- Plans for tensors without memory
 
 
 def dense(shape: Sequence[int]) -> list[int]:
@@ -159,9 +159,8 @@ def kernels_for(
     strides: Sequence[Sequence[int]] | None = None,
 ) -> list[dict[str, Any]]:
     """The kernels of a definition for inputs of these shapes on a known GPU: `plan`, and with
-    `text` their schedule, Kernel IR and CUDA C. `address`: of the inputs, modulo 16; `strides`: of
-    all of them, where they are not contiguous.
-    """
+    `text` their schedule, Kernel IR and CUDA C. `address`: of the inputs, modulo 16. `strides`: of
+    all inputs, contiguous by default."""
     strides = strides or [dense(shape) for shape in shapes]
     inputs = [
         (list(shape), list(steps), address) for shape, steps in zip(shapes, strides, strict=True)
@@ -183,12 +182,12 @@ def plans_for(
 def plan_for(
     name: str, shape: Sequence[int], dtype: torch.dtype = torch.float32, arch: int = 90
 ) -> dict[str, Any]:
-    """The same of a program that is one kernel."""
+    """The plan of a program that is one kernel."""
     (plan,) = plans_for(name, shape, dtype, arch)
     return plan
 
 
-# schedule/schedule.h: Place
+# values of Place in schedule/schedule.h
 REGISTERS, SHARED, RELOAD = 1, 2, 3
 
 
@@ -196,7 +195,7 @@ REGISTERS, SHARED, RELOAD = 1, 2, 3
 
 
 def random_inputs(name: str, shape: Sequence[int], dtype: torch.dtype, rng: Any) -> Inputs:
-    """Around 1 with a deviation of 2, small integers where dtype is an integer's."""
+    """Normal around 1 with a standard deviation of 2; small integers for integer dtypes."""
     made = []
     for size in PROGRAMS[name].shapes(*shape):
         x = torch.from_numpy(rng.normal(1.0, 2.0, size=size))
@@ -204,8 +203,8 @@ def random_inputs(name: str, shape: Sequence[int], dtype: torch.dtype, rng: Any)
     return made
 
 
-# |result - exact| <= TOLERANCE * (|exact| + the largest |exact|): sums of the sizes here, computed
-# in float32 by trees, lose a few units of its last place; results of half types are rounded once.
+# |result - exact| <= TOLERANCE * (|exact| + the largest |exact|). Tree sums of these sizes in
+# float32 lose a few ULP; results of half types are rounded once.
 TOLERANCE = {
     torch.float64: 1e-13,
     torch.float32: 2e-6,

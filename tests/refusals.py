@@ -1,4 +1,4 @@
-"""Tables of what a definition refuses: the error, its rule and how its message starts."""
+"""Tables of rejected definitions: the error type, its rule and its message."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from fuser import FusionDefinition, Tensor, UserError
 
 
 class Refusal(NamedTuple):
-    """What `provoke` raises when it is given a definition and tensors of it."""
+    """The error that `provoke` raises on a definition and its tensors."""
 
     kind: type[UserError]
     rule: str
-    text: str  # a part of the message
+    text: str  # a substring of the message
     provoke: Callable[..., Any]
 
     @property
     def id(self) -> str:
-        """For pytest."""
+        """Test id for pytest."""
         return f"{self.rule}-{self.text[:40]}"
 
 
@@ -33,9 +33,8 @@ def check_refused(refusal: Refusal, fd: FusionDefinition, *tensors: Tensor) -> N
 
 
 def check_whole_message(refusal: Refusal, fd: FusionDefinition, *tensors: Tensor) -> None:
-    """`text` is all of the message; in it {0}, {1}, ... are the lines that defined the tensors, and
-    behind them stands the line of `provoke`.
-    """
+    """`text` is the complete message. In it {0}, {1}, ... are the lines that defined the tensors;
+    the number after them is the line of `provoke`."""
     with pytest.raises(UserError) as caught:
         refusal.provoke(fd, *tensors)
     assert type(caught.value) is refusal.kind

@@ -1,8 +1,8 @@
-"""What a plain run of the tests takes of the big tables; `--thorough` takes all of each.
+"""The subset of the big tables that a normal test run uses; `--thorough` runs all of each.
 
-Most of the time of these tables goes into compiling kernels, one for each dtype, layout and op, so
-a plain run takes a fixed part: every op, every dtype and every layout occurs in it, not each with
-each. conftest.py has stored the option before any test file is imported.
+Most of the time of these tables is the compilation of kernels, one per dtype, layout and op. So a
+normal run uses a fixed subset: every op, every dtype and every layout occurs, but not every
+combination. conftest.py stores the option before any test file is imported.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TypeVar
 
 Row = TypeVar("Row")
 
-# In the environment, because workers of pytest-xdist are processes of their own.
+# An environment variable, because workers of pytest-xdist are separate processes.
 VARIABLE = "FUSER_TEST_THOROUGH"
 
 
@@ -22,7 +22,8 @@ def thorough() -> bool:
 
 
 def rotated(rows: Sequence[Row], place: int, count: int) -> list[Row]:
-    """`count` of the rows, beginning another one at each place; all of them with --thorough."""
+    """`count` of the rows, starting at an offset that depends on `place`; all of them with
+    --thorough."""
     if thorough():
         return list(rows)
     return [rows[(place * count + step) % len(rows)] for step in range(min(count, len(rows)))]

@@ -1,4 +1,4 @@
-"""How a scripted function is compared with eager, and what its graphs hold."""
+"""Comparison of a scripted function with eager, and inspection of its graphs."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from fuser.adapters import torchscript
 
 @contextmanager
 def fused(cpu: bool = True) -> Iterator[None]:
-    """Scripts are fused, and torch.jit does not say that it is deprecated."""
+    """Enable the fuser for scripts, and suppress the deprecation warning of torch.jit."""
     with fuser.torchscript_fuser(cpu=cpu), warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=DeprecationWarning)
         yield
 
 
 def compiled(source: str) -> Any:
-    """The function f of a text."""
+    """The function f defined by a source text."""
     return torch.jit.CompilationUnit(textwrap.dedent(source)).f
 
 
 def counted(name: str, before: dict[str, int]) -> int:
-    """What came to one of the fuser's counters since."""
+    """Increase of one of the fuser's counters since `before`."""
     return torchscript.counters()[name] - before[name]
 
 
@@ -44,7 +44,7 @@ def tutorial_inputs(
 
 
 def groups(graph: Any) -> int:
-    """Groups in a graph, in its blocks and in its differentiable parts."""
+    """Number of fusion groups in a graph, its blocks and its differentiable subgraphs."""
     count = 0
     for node in graph.nodes():
         count += node.kind() == "prim::CudaFusionGroup"
@@ -68,12 +68,12 @@ def last_graph() -> Any:
 def with_gradients(
     function: Callable[..., torch.Tensor], tensors: Sequence[torch.Tensor], *rest: Any
 ) -> list[torch.Tensor]:
-    """The result on copies of the tensors, and what arrives at each that requires a gradient."""
+    """The result for copies of the tensors, and the gradient of each that requires one."""
     copies = [t.detach().clone().requires_grad_(t.requires_grad) for t in tensors]
     result = function(*copies, *rest)
     wanted = [t for t in copies if t.requires_grad]
     if wanted and result.requires_grad:
-        # In every dtype the numbers that float32 has.
+        # Numbers of float32, rounded to the dtype.
         gradient = torch.linspace(-1, 1, result.numel(), device=result.device).to(result.dtype)
         result.backward(gradient.view(result.shape))
     return [result.detach(), *(t.grad for t in wanted if t.grad is not None)]
@@ -82,7 +82,7 @@ def with_gradients(
 def assert_same(
     got: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], loosen: float = 1.0
 ) -> None:
-    """Within what one more or one fewer rounding of intermediate results can change."""
+    """Assert equality up to one more or one fewer rounding of intermediate results."""
     assert len(got) == len(expected)
     for a, b in zip(got, expected, strict=True):
         epsilon = torch.finfo(b.dtype).eps if b.is_floating_point() else 0.0

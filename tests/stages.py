@@ -1,4 +1,4 @@
-"""What the compiler makes of a definition on the way to a kernel, as text; nothing is compiled."""
+"""Texts of compiler stages for a definition, without compiling a kernel."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from fuser import FusionDefinition, _core
 
 
 def stage_texts(fd: FusionDefinition, inputs: Sequence[Any], stage: str) -> list[str]:
-    """The text of a stage of FUSER_DUMP, one for each kernel of a definition that is planned here
-    for the first time."""
+    """The texts of a stage of FUSER_DUMP, one per kernel. The definition must not have been planned
+    before."""
     before = {name: _core.get_option(name) for name in ("FUSER_DUMP", "FUSER_DUMP_DIR")}
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -26,13 +26,13 @@ def stage_texts(fd: FusionDefinition, inputs: Sequence[Any], stage: str) -> list
 
 
 def stage_text(fd: FusionDefinition, inputs: Sequence[Any], stage: str) -> str:
-    """The same of a definition that is one kernel."""
+    """The text of a stage for a definition that is one kernel."""
     (text,) = stage_texts(fd, inputs, stage)
     return text
 
 
 def statements(kernel: str) -> str:
-    """The lines of Kernel IR from the first statement on, without indentation of the kernel."""
+    """The lines of Kernel IR from the first statement on, without the kernel's indentation."""
     lines = kernel.splitlines()
     first = next(i for i, line in enumerate(lines) if line.startswith("  v0 ="))
     return "\n".join(line[2:] for line in lines[first:-1])

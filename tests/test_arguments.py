@@ -1,4 +1,4 @@
-"""fuser/arguments.py: what methods of fd.ops take, in one form."""
+"""fuser/arguments.py: normalization of the arguments of fd.ops methods."""
 
 import functools
 import inspect
@@ -43,7 +43,7 @@ def test_as_dtype() -> None:
         (3, ((0, -1),), [0, -1], None),
         (3, ([],), [], None),
         (3, (None, None, 2), [2], None),
-        (3, (7,), [7], None),  # the shape rule refuses it, with a better text
+        (3, (7,), [7], None),  # rejected by the shape rule with a better message
         (0, (None,), [], None),
         (0, (0,), [], None),
         (0, (-1,), [], None),
@@ -72,7 +72,7 @@ def test_count_over() -> None:
     assert str(count_over(x, [0, -1])) == str(x.size(0) * 4)
 
 
-# Of no type that any argument has; "0" is a sequence, a tensor of torch looks like one of ours.
+# Types that no argument accepts. "0" is a sequence, and a torch tensor resembles a fuser tensor.
 MISFITS = (object(), "0", [object()], {}, torch.ones(2))
 NAMES = sorted(n for n in dir(Ops) if not n.startswith("_"))
 METHODS = sorted(
@@ -81,11 +81,11 @@ METHODS = sorted(
     if not n.startswith("_") and inspect.isfunction(getattr(FusionDefinition, n))
 )
 ANY = {"execute": {"device"}, "validate": {"device"}, "cuda_code_for": {"device"}}
-ANY["scheduled_fusion_ir_for"] = {"device"}  # of which torch says what is wrong with it
+ANY["scheduled_fusion_ir_for"] = {"device"}  # torch reports the error
 
 
 def argument(x: Tensor, parameter: inspect.Parameter) -> Any:
-    """One that may fit, by name and annotation."""
+    """A plausible argument, by name and annotation."""
     named: dict[str, Any] = {
         "dtype": DataType.Float,
         "inputs": [torch.ones(4, 4)],
@@ -106,7 +106,7 @@ Call = tuple[str, Callable[[], Any]]
 
 
 def wrong_calls(of: Any, name: str, x: Tensor) -> Iterator[Call]:
-    """Calls of a method, each with one argument that nothing takes, or with too few or many."""
+    """Calls of a method, each with one argument of an invalid type, or with too few or many."""
     method = getattr(of, name)
     parameters = list(inspect.signature(method).parameters.values())
     for wrong in parameters:
@@ -128,7 +128,7 @@ def wrong_calls(of: Any, name: str, x: Tensor) -> Iterator[Call]:
                     named[p.name] = given
             call = functools.partial(method, *positional, **named)
             yield f"{name}({wrong.name}={value!r:.30})", call
-    # execute() is called as it is: of their number Python speaks.
+    # execute() bypasses the argument checks: Python reports its number of arguments.
     if name != "execute" and not any(
         p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters
     ):
@@ -137,7 +137,7 @@ def wrong_calls(of: Any, name: str, x: Tensor) -> Iterator[Call]:
 
 
 def strangers(calls: Iterator[Call]) -> list[str]:
-    """Calls that raise what is no error of ours."""
+    """Calls that raise errors which are not fuser's."""
     out = []
     for text, call in calls:
         try:
@@ -257,10 +257,10 @@ def test_a_flag_is_a_bool(op: str, wrong: Any) -> None:
 
 @pytest.mark.parametrize("op", FLAGS)
 def test_numbers_are_flags(op: str) -> None:
-    """As where the bindings take a bool."""
+    """Flags accept numbers as bools, as the bindings do."""
     fd = FusionDefinition()
     x = fd.define_tensor([2, 3])
-    dims = 2 if op == "prod" else 1  # of no dims all stay
+    dims = 2 if op == "prod" else 1  # prod gets no dims here and keeps all
     for no in (False, 0, np.False_, None):
         assert FLAGS[op](fd.ops, x, no).ndim == dims
     for yes in (True, 1, np.True_, np.int64(1)):
@@ -276,7 +276,7 @@ def test_errors_of_arguments_that_fit_stay_what_they_are() -> None:
         assert fd.ops.sum(x, dims).ndim == 0
 
 
-API: Any = fuser  # for calls that a type checker refuses
+API: Any = fuser  # for calls that a type checker rejects
 
 
 @pytest.mark.parametrize(
@@ -339,7 +339,7 @@ def test_what_no_function_takes_is_the_users_error(call: Callable[..., Any], tex
 
 @pytest.mark.parametrize("op", ["softmax", "log_softmax"])
 def test_a_softmax_is_along_a_dim(op: str) -> None:
-    """Without one a reduction takes all dims; a softmax over all of them is nobody's wish."""
+    """Softmax requires a dim; without one, other reductions reduce all dims."""
     fd = FusionDefinition()
     with pytest.raises(UserError) as caught:
         getattr(fd.ops, op)(fd.define_tensor([2, 3]), None)
@@ -400,7 +400,7 @@ METHODS = (
 
 
 def _fitting(kind: Any, name: str, tensor: Any) -> Any:
-    """A value that the method may take."""
+    """A value that the method accepts."""
     if "shape" in name:
         return [2, 3]
     for value in (tensor, 1, [tensor], [0], "sum", True):
@@ -410,7 +410,7 @@ def _fitting(kind: Any, name: str, tensor: Any) -> Any:
 
 
 def _calls() -> list[tuple[str, str, Any]]:
-    """(method, argument, value) for values that the argument does not take."""
+    """(method, argument, value) for values that the argument does not accept."""
     found = []
     for owner, kind in (("ops.", Ops), ("", FusionDefinition)):
         for name in sorted(dir(kind)) if owner else METHODS:
@@ -448,8 +448,8 @@ def _call(method: str, parameter: str, value: Any) -> None:
 
 
 def test_values_of_wrong_types_are_type_errors() -> None:
-    """Over 7000 calls: each raises an error that is a UserError and a TypeError, or about the range
-    of an integer, or it finds what it needs in the value, as in an empty dict."""
+    """Over 7000 calls raise a UserError that is also a TypeError, or an integer range error. Some
+    values are accepted because they have the required elements, e.g. an empty dict."""
     calls = _calls()
     assert len(calls) > 7000
     wrong, taken = [], 0
@@ -460,7 +460,7 @@ def test_values_of_wrong_types_are_type_errors() -> None:
         except (UserError, Unsupported) as error:
             if not isinstance(error, TypeError) and error.rule not in ("operand-2", "by-hand-1"):
                 wrong.append(f"{shown}: {type(error).__name__} {error.rule}")
-        except IndexError:  # of ops.at(): what Python raises
+        except IndexError:  # raised by Python for ops.at()
             assert method == "ops.at"
         except Exception as error:
             wrong.append(f"{shown}: {type(error).__name__}: {error}")

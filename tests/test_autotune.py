@@ -1,6 +1,6 @@
-"""fuser.autotune: which plan it takes, for which calls, and what it leaves alone.
+"""fuser.autotune: the chosen plan, the calls that use it, and unchanged inputs and generator.
 
-Times are given by the test, but in the one that only asks for right results.
+The test provides the times, except in the test that only checks results.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 import fuser
 from fuser import DataType, FusionDefinition, Plan
 
-MODULE = sys.modules["fuser.autotune"]  # the package has the function under this name
+MODULE = sys.modules["fuser.autotune"]  # `fuser.autotune` is the function of this name
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +26,7 @@ def _empty_folder(tmp_path: Path, set_option: Callable[[str, object], None]) -> 
 
 @pytest.fixture
 def timed(monkeypatch: pytest.MonkeyPatch) -> list[list[Plan]]:
-    """What was timed, in order; a kernel is the faster the fewer threads it has."""
+    """Timed plans in order; the fake time of a kernel is its number of threads."""
     seen: list[list[Plan]] = []
 
     def timer(*_: Any) -> Callable[[list[dict[str, Any]]], float]:
@@ -100,7 +100,7 @@ def test_without_a_cache_folder(
 
 
 def test_nothing_else_changes() -> None:
-    """Inputs that are written in place, and the generator; and results are right."""
+    """Autotuning leaves in-place inputs and the generator unchanged, and results stay correct."""
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1, -1], True, DataType.Float)
         fd.add_output(x + fd.ops.uniform(0.0, 1.0, x.shape()), alias_input=x)

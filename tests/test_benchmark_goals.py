@@ -1,4 +1,4 @@
-"""What is asked of a whole table of the benchmarks, and what limits the cases that miss it."""
+"""Targets of a whole benchmark table, and the limiting factor of cases that miss them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MET = {True: "met", False: "MISSED", None: "-"}
 
 
 def timed(name: str, shape: list[int], us: dict[str, float], **more: Any) -> Record:
-    """A case that moves 128 MB, which a copy takes 100 us for."""
+    """A case that moves 128 MB; a copy takes 100 us."""
     return {
         "case": name,
         "dtype": "bfloat16",
@@ -31,7 +31,7 @@ def timed(name: str, shape: list[int], us: dict[str, float], **more: Any) -> Rec
 
 
 def found(families: dict[str, dict[str, Record]]) -> dict[str, str]:
-    """By what is asked: what was found and whether it is met."""
+    """By target: the measured value and whether it is met."""
     return {a.asked: f"{a.found}: {MET[a.met]}" for a in goals.aims(families)}
 
 
@@ -41,9 +41,8 @@ def aim(families: dict[str, dict[str, Record]], part: str) -> str:
 
 
 def test_families_count_once_where_there_is_room() -> None:
-    """Means of families, whatever the number of their cases; a case whose best peer is near a copy
-    is not among them.
-    """
+    """The means weight families equally, whatever their number of cases, and skip cases whose best
+    peer is near a copy."""
     slow = {"compile": 200.0, "eager": 150.0}
     families = {
         "a": {

@@ -1,4 +1,4 @@
-"""benchmarks/models.py: what the seconds of a first step are spent on; its networks."""
+"""benchmarks/models.py: the phases of a first step; the networks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the benchmark command keeps and draws: comparisons with an older run, plots, a folder."""
+"""Stored results of the benchmark command: comparison with an older run, plots, the result
+folder."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from benchmarks.families import TABLES
 
 
 def fake_results(us: dict[str, float], spread: float = 0.01) -> dict[str, Any]:
-    """A family of cases that took so long, beside a copy of 100 us."""
+    """A family of cases with these times; a copy takes 100 us."""
     goal = vars(pointwise.scale((4, 32), torch.float32).goal)
     records = {
         name: {
@@ -53,7 +54,7 @@ def test_compare_names_what_got_slower() -> None:
 
 
 def test_compare_takes_times_beside_a_copy() -> None:
-    """On a board with a slower clock everything takes longer, and nothing got slower."""
+    """A slower clock lengthens all times including the copy's, so no case counts as slower."""
     old, new = fake_results({"a": 100.0}), fake_results({"a": 200.0})
     new["families"]["pointwise"]["a"]["copy_us"] = 200.0
     assert compare.changes(old, new)[0].ratio == 1.0
@@ -65,7 +66,7 @@ def test_plots(tmp_path: Path) -> None:
     for path in paths:
         root = ElementTree.parse(path).getroot()
         assert root.tag.endswith("svg")
-    assert paths[0].read_text().count("<circle") == 2 + 1  # a case each, and the legend
+    assert paths[0].read_text().count("<circle") == 2 + 1  # one per case, and the legend
     assert "2.50" in paths[2].read_text()
     assert plots.write(fake_results({}), tmp_path) == []
 
@@ -87,14 +88,14 @@ def test_command_writes_a_folder_resumes_and_compares(
     assert (folder / "results.json").read_text() == first
     assert "0 slower, 0 faster, 1 the same" in (folder / "results.md").read_text()
 
-    # An older run that was three times as fast: what it is compared with got slower.
+    # An older run, three times as fast: compared with it, everything is slower.
     old = json.loads(first)
     for record in old["families"]["pointwise"].values():
         record["us"]["fuser"] /= 3
         record["spread"] = {}
     results = json.loads(first)
     for record in results["families"]["pointwise"].values():
-        record["spread"] = {}  # two samples on a CPU say nothing of noise
+        record["spread"] = {}  # two samples on a CPU do not measure noise
     (folder / "results.json").write_text(json.dumps(results))
     (tmp_path / "old.json").write_text(json.dumps(old))
     capsys.readouterr()
@@ -141,7 +142,7 @@ def test_merge_refuses_parts_of_another_environment(tmp_path: Path) -> None:
 def test_command_merges_reports_and_compares(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is merged is reported as a run is, and is the older run of another one."""
+    """Merged results are reported like a run, and serve as the older run of a comparison."""
     parts = [
         write(tmp_path / "1", fake_results({"a": 100.0})),
         write(tmp_path / "2", fake_results({"b": 60.0})),

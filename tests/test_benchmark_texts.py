@@ -1,4 +1,4 @@
-"""benchmarks.texts: which kernels a change of the compiler changed."""
+"""benchmarks.texts: the kernels that a change of the compiler changes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_what_differs_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_texts_depend_on_what_is_compiled_and_on_nothing_else() -> None:
-    """Sizes in the definition and sizes of the call are two texts, each the same every time."""
+    """Static sizes and symbolic sizes yield different texts, each deterministic."""
     case = pointwise.swiglu((8, 2 * 1024), torch.bfloat16)
     run_time, static = (texts.texts(case, 90, static_sizes) for static_sizes in (False, True))
     assert len(run_time) == len(static) == 1

@@ -1,6 +1,4 @@
-"""Compiling what contenders keep on disk before a run: which, in other processes, and what a run
-makes of it.
-"""
+"""Filling disk caches before a run: the tasks, the worker processes, and their use by a run."""
 
 from __future__ import annotations
 
@@ -31,7 +29,7 @@ def test_tasks_are_of_contenders_that_compile_the_cheap_ones_first() -> None:
     assert [(t.contender, t.key) for t in todo] == [
         ("compile", plain.key),
         ("compile", rows.key),
-        ("quack", rows.key),  # it has no other kernels
+        ("quack", rows.key),  # QuACK has no other kernels
         ("autotune", plain.key),
         ("autotune", rows.key),
     ]
@@ -92,7 +90,8 @@ def test_command_warms_and_reads_what_was_compiled(
 
 
 def test_the_script_for_all_of_it(tmp_path: Path) -> None:
-    """benchmarks/full_table.sh: compiles, times the parts, merges them; again, it times nothing."""
+    """benchmarks/full_table.sh compiles, times and merges all fractions of the table; a second run
+    times no case."""
     script = Path(__file__).parent.parent / "benchmarks" / "full_table.sh"
     options = ["--tiny", "--device", "cpu", "--samples", "2", "--contenders", "eager,fuser"]
     options += ["--families", "chains", "--case", "chain_of_8 b"]

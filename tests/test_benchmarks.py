@@ -1,4 +1,4 @@
-"""The benchmark harness on tiny CPU tensors: what it checks, counts and keeps. No times."""
+"""The benchmark harness on tiny CPU tensors: its checks, counts and records, without times."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_main_covers_every_kind_of_case() -> None:
         "bias_add",
         "exp",
         "sigmoid",
-    }  # near another case that is of the main ones
+    }  # similar to another case, which is a main one
     light |= {"max_outer", "var_mean_outer"}
     light |= {"ten_segments"}  # ten kernels: planned below
     for table in TABLES.values():
@@ -76,7 +76,7 @@ def test_ten_segments_are_many_kernels() -> None:
 
 @pytest.mark.parametrize("make", [deep.chain, deep.mixed, deep.layers, deep.sums])
 def test_steps_of_deep_graphs(make) -> None:
-    """Each is timed, and the kernels are those that the definition runs."""
+    """Each step is timed, and there is one text per kernel of the definition."""
     took, texts = deep.steps(make, 240, arch=90)
     assert list(took) == ["define", "repr", "hash", "segment", "plan", "lower"]
     fd, inputs = make(240)
@@ -84,9 +84,8 @@ def test_steps_of_deep_graphs(make) -> None:
 
 
 def test_normalized_rows_are_large() -> None:
-    """64 MB in each direction, bfloat16 and float32, every length and each odd one with the rows
-    that it is compared with; short odd rows are compared with a copy.
-    """
+    """Cases read and write 64 MB each, in bfloat16 and float32, at every length. Each odd length
+    has its aligned counterpart; short odd rows are compared with a copy."""
     for family in ("softmax", "layer_norm", "rms_norm"):
         cases = {row.case().key: row.case() for row in TABLES[family]}
         found = {(c.dtype, c.shape[1]) for c in cases.values() if c.name == family}
@@ -133,15 +132,16 @@ def test_goals() -> None:
 
 @pytest.mark.parametrize("key", MAIN)
 def test_case_agrees_with_float64(key: str) -> None:
-    """What eager and torch.compile are given, on small shapes; bytes count results and updates."""
+    """The functions for eager and torch.compile agree with float64 on small shapes; bytes count
+    results and updates."""
     for case in small_cases(MAIN[key]):
         inputs = case.make(Data(CPU))
         expected = case.reference(inputs)
         assert all(t.dtype == torch.float64 for t in expected if t.is_floating_point())
         for way in filter(None, (case.eager, case.compiled)):
             results = case.results(way, inputs)
-            # Pointwise chains round to half after each op; so does torch's log_softmax of halves on
-            # the CPU, between the maximum and the logarithm, which cancel.
+            # Pointwise chains round to half after each op. torch's log_softmax of halves on the CPU
+            # rounds between the maximum and the logarithm, which cancel.
             right = error(results, expected, case.bounds)[1] <= 1.0
             chain = any(MAIN[key] in TABLES[f] for f in ("pointwise", "chains", "transposes"))
             chain |= case.name == "log_softmax"
@@ -212,7 +212,7 @@ def test_a_contender_that_fails_is_left_out() -> None:
 
 
 def test_peers() -> None:
-    """One that gives less than all results, one that is not installed, one that has no kernel."""
+    """A peer may return fewer results, be uninstalled, or have no kernel for the case."""
 
     def prepare(x: torch.Tensor) -> Any:
         return lambda: [x * 1.5, None]
@@ -286,7 +286,7 @@ def test_error() -> None:
     assert error([torch.tensor([1.0, math.nan])], [exact]) == (math.inf, math.inf)
     assert error([torch.tensor([1, 3])], [torch.tensor([1, 2])]) == (1.0, math.inf)
     assert error([torch.ones(3)], [exact]) == (math.inf, math.inf)
-    assert error([torch.tensor([[1.0], [2.0]])], [exact]) == (0.0, 0.0)  # a dim that was kept
+    assert error([torch.tensor([[1.0], [2.0]])], [exact]) == (0.0, 0.0)  # an extra dim of size 1
     assert error([torch.tensor([1.0, 2.0]), None], [exact, exact]) == (0.0, 0.0)
     assert error([None], [exact]) == (math.inf, math.inf)
 
@@ -302,7 +302,7 @@ def test_error_of_norm() -> None:
 
 
 def test_bounds() -> None:
-    """They stand in place of the absolute tolerance; the relative one stays."""
+    """Bounds replace the absolute tolerance and leave the relative one unchanged."""
     exact, close = torch.zeros(1, dtype=torch.float64), torch.full((1,), 1e-3)
     assert error([close], [exact], [Bound(2e-3)])[1] == pytest.approx(0.5)
     assert error([close.bfloat16()], [exact], [Bound(1e-5, half=2e-3)])[1] == pytest.approx(
@@ -342,7 +342,7 @@ def test_contenders_take_turns() -> None:
 def fake_samples(
     monkeypatch: pytest.MonkeyPatch, milliseconds: dict[str, float], setting: Setting
 ) -> dict[str, int]:
-    """The number of samples of contenders that take so long."""
+    """Number of samples taken of contenders with these times."""
     clock = [0.0]
 
     def sample(calls: Any, device: torch.device, samples: int) -> dict[str, list[float]]:
@@ -368,7 +368,7 @@ def test_the_budget_leaves_a_few_samples(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_probe() -> None:
-    """On the CPU torch alone; the kernels compile without spills."""
+    """The CPU has torch's probe only; the CUDA kernels compile without spills."""
     assert set(probe.reads(1000, CPU)) == {"read torch"}
     assert set(probe.reads(1 << 20, CPU)) <= set(harness.YARDSTICKS)
     for name, (text, tile, _, _, oldest) in probe.KERNELS.items():
@@ -447,7 +447,8 @@ def test_command_reports_failures(
 def test_command_goes_on_without_ours(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A case that ours cannot run yet, and peers that are not installed: named, exit status 1."""
+    """If fuser cannot run a case and peers are not installed, the command names them and returns
+    1."""
 
     def refuse(case: Case, inputs: object) -> Any:
         raise fuser.Unsupported("not today")
@@ -510,7 +511,7 @@ def test_host_times() -> None:
 
 def test_compile_times(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "TABLE", [r for r in pointwise.TABLE if r.build is pointwise.swiglu])
-    for _ in range(2):  # no cache helps the second time
+    for _ in range(2):  # a cache would make the second run differ
         times = host.compile_times(SETTING)
         assert [row["kernels"] for row in times["rows"]] == [1]
         assert times["median_kernel_ms"] > 0
@@ -560,7 +561,7 @@ def test_misses() -> None:
     assert standing.misses({**even, "copy_us": 89.0}, records) == ["89.0% of copy"]
     assert standing.asked(odd["goal"]) == "85% of 4096 wide"
     assert standing.misses(odd, records) == ["83.3% of aligned", "91.7% of compile"]
-    assert standing.misses(odd, {}) == ["91.7% of compile"]  # nothing to compare with
+    assert standing.misses(odd, {}) == ["91.7% of compile"]  # no aligned case to compare with
     spilling = {**even, "kernels": [{"registers": 255, "local_bytes": 24, "compile_ms": None}]}
     assert standing.misses(spilling, records) == ["24 local bytes"]
     reading = record("sum", [4], {"fuser": 100.0}, probe_us=89.0, goal={"probe": 0.90})

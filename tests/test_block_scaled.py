@@ -1,4 +1,4 @@
-"""fuser/block_scaled.py: what cannot be defined says what it lacks."""
+"""fuser/block_scaled.py: errors of unsupported definitions name the missing feature."""
 
 import inspect
 

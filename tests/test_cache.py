@@ -54,7 +54,7 @@ def test_decorator() -> None:
 
     @LruFusionCache(max_fusions=8)
     def make(factor: float) -> FusionDefinition:
-        """Makes one."""
+        """Creates the definition on a cache miss."""
         calls.append(factor)
         return scaled(factor)
 

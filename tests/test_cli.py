@@ -1,4 +1,5 @@
-"""python -m fuser, and the table of options in README.md, which comes from the same rows."""
+"""python -m fuser, and the table of options in README.md, which is generated from the option
+rows."""
 
 import os
 import re
@@ -68,7 +69,7 @@ def test_env() -> None:
 def test_env_in_a_locale_that_cannot_write_its_paths(tmp_path: Path) -> None:
     done = run("env", FUSER_CACHE_DIR=str(tmp_path / "größe"), **ASCII)
     assert (done.returncode, done.stderr) == (0, "")
-    assert r"gr\udcc3\udcb6\udcc3\udc9fe" in done.stdout  # as Python has its bytes there
+    assert r"gr\udcc3\udcb6\udcc3\udc9fe" in done.stdout  # escaped by Python in that locale
 
 
 def test_unknown_subcommand_is_an_error() -> None:

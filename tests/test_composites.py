@@ -1,4 +1,5 @@
-"""fuser/composites.py: what each composite means, against torch.nn.functional in float64."""
+"""fuser/composites.py: the value of each composite, compared with torch.nn.functional in
+float64."""
 
 import functools
 import itertools
@@ -104,7 +105,7 @@ def test_meaning(
     inputs = grid(arity, rng)
     expected = reference(*inputs)
     if name in ("hardswish", "gelu", "mish"):
-        # torch gives NaN or 0 at -inf by its formula; the limit is 0 or -0, and either stands.
+        # torch's formula gives NaN or 0 at -inf; the limit is 0 or -0, and both are accepted.
         keep = ~torch.isinf(inputs[0])
         inputs, expected = [i[keep] for i in inputs], expected[keep]
     torch.testing.assert_close(
@@ -135,7 +136,7 @@ def test_half_and_integers_count_as_float32(
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.int32])
 def test_half_and_integers_in_hardtanh_and_relu6(dtype: torch.dtype) -> None:
-    """Integers keep their type, and the bounds lose their fractions, as in torch."""
+    """Integers keep their type, and fractions of the bounds are truncated, as in torch."""
     x = torch.tensor([-3, -2, -1, 0, 1, 2, 7], dtype=dtype)
     integers = not dtype.is_floating_point
     for name, bounds in (("relu6", ()), ("hardtanh", ()), ("hardtanh", (-2.9, 1.9))):
@@ -146,7 +147,7 @@ def test_half_and_integers_in_hardtanh_and_relu6(dtype: torch.dtype) -> None:
 
 
 def test_bounds_that_no_integer_is() -> None:
-    """torch refuses them; they are compared in float32."""
+    """torch rejects these bounds for integers; fuser computes in float32."""
     x = torch.tensor([0, 3, 200], dtype=torch.uint8)
     assert executed(lambda ops, t: ops.hardtanh(t), x).equal(torch.tensor([0.0, 1.0, 1.0]))
     y = x.int() - 3
@@ -162,7 +163,8 @@ def test_the_square_of_bool_is_int64() -> None:
 
 @pytest.mark.parametrize("name", ["mish", "logsigmoid", "softsign", "hardshrink", "softshrink"])
 def test_bool_and_the_least_integer_count_as_float32(name: str) -> None:
-    """Neither has an absolute value of its own type."""
+    """bool and the smallest integer have no absolute value in their own type, so these ops compute
+    in float32."""
     for x in (
         torch.tensor([True, False]),
         torch.tensor([-(2**31), -7, 0, 7, 2**31 - 1], dtype=torch.int32),
@@ -190,9 +192,8 @@ def executed(op: Op, *inputs: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("name", MIXED)
 def test_mixed_types_are_promoted_first(name: str, rng: np.random.Generator) -> None:
-    """All operands in the common type, as torch takes them: no row on some of them rounds to a
-    lower one. torch takes the half types' results as float32 ones, rounded.
-    """
+    """Operands are promoted to the common type before any op, as in torch, so that no intermediate
+    rounds to a lower type. The reference for half types is torch's float32 result, rounded."""
     arity = 3 if name.startswith("addc") else 2
     scaled = name in ("add_alpha", "sub_alpha", "rsub", "addcmul", "addcdiv")
     values = {
@@ -228,7 +229,7 @@ def test_numbers_and_tensors_of_no_dims_count_less() -> None:
     torch.testing.assert_close(got, torch.xlogy(d, 3), rtol=1e-15, atol=0)
     got = executed(lambda ops, x: ops.xlogy(2, x), d)
     torch.testing.assert_close(got, torch.xlogy(2, d), rtol=1e-15, atol=0)
-    one = d.sum()  # float64, of no dims
+    one = d.sum()  # float64, zero dims
     got = executed(lambda ops, x, y: ops.add_alpha(x, y, 0.1), s, one)
     assert got.dtype == torch.float32
     torch.testing.assert_close(got, torch.add(s, one, alpha=0.1))

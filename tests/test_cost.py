@@ -1,4 +1,4 @@
-"""fuser/cost.py: what a step should take."""
+"""fuser/cost.py: predicted times of steps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_a_kernel_takes_a_launch_and_its_bytes() -> None:
 
 def test_or_its_instructions() -> None:
     machine = machine_of(-1)
-    moved = int(machine.copy_bandwidth / 1e6)  # a microsecond
+    moved = int(machine.copy_bandwidth / 1e6)  # bytes per microsecond
     assert machine.us("kernel", moved, 0.5e-6 * machine.slots) == pytest.approx(LAUNCH_US + 1)
     assert machine.us("kernel", moved, 7e-6 * machine.slots) == pytest.approx(LAUNCH_US + 7)
 

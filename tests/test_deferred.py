@@ -1,5 +1,5 @@
-"""fuser/deferred.py: parts of tensors that are too large, compared with the same parts of whole
-ones."""
+"""fuser/deferred.py: slices of tensors that are too large to materialize, compared with slices of
+materialized tensors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fuser import DataType, FusionDefinition, LaunchError, evaluate, interpreter
 from fuser.deferred import elementwise, iota, joined, padded, part
 
 LARGE = 2**45
-WIDTHS = [(0, 0), (-1, 2), (2, -1), (3, 0), (-4, 4), (1, 1)]  # none of which empties a tensor
+WIDTHS = [(0, 0), (-1, 2), (2, -1), (3, 0), (-4, 4), (1, 1)]  # no pair removes all elements
 
 
 def random_range(rng: np.random.Generator, size: int) -> range:
@@ -22,7 +22,7 @@ def random_range(rng: np.random.Generator, size: int) -> range:
 
 
 def test_any_part_of_any_op(rng: np.random.Generator) -> None:
-    """600 parts, each of ops in up to four levels."""
+    """600 slices, each of ops nested up to four levels deep."""
 
     def made(depth: int) -> tuple[Any, torch.Tensor]:
         kind = rng.integers(0, 4) if depth else -1
@@ -63,7 +63,7 @@ def test_a_part_of_a_tensor() -> None:
 
 
 def chain(fd: FusionDefinition, rng: np.random.Generator) -> Any:
-    """Ops that compute, move and join what an iota and a matrix begin with; a small part of it."""
+    """A chain of elementwise, movement and cat ops on an iota and a matrix."""
     ops, t = fd.ops, fd.ops.iota(24, 3, 2)
     for _ in range(int(rng.integers(1, 6))):
         match int(rng.integers(0, 7)):
@@ -89,7 +89,8 @@ def chain(fd: FusionDefinition, rng: np.random.Generator) -> Any:
 def test_definitions_give_the_same_in_parts(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """150 definitions, in which all of more than ten elements is deferred."""
+    """150 definitions whose tensors of more than ten elements are deferred evaluate to equal
+    values."""
     for _ in range(150):
         fd = FusionDefinition()
         t = chain(fd, rng)
@@ -134,7 +135,7 @@ def test_evaluate_3(build: Any, size: int) -> None:
 
 
 def test_a_broken_allocation_is_no_wrong_shape(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Torch may refuse what the machine could have."""
+    """A failed allocation of torch is a launch error, not a shape error."""
 
     def refuse(*_: Any, **__: Any) -> torch.Tensor:
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8")

@@ -1,4 +1,4 @@
-"""fuser/definition.py: defining, closing, running and looking, on the host executor."""
+"""fuser/definition.py: defining, closing, running and inspecting, on the host executor."""
 
 import os
 import subprocess
@@ -199,7 +199,7 @@ def test_body_functions_and_no_with() -> None:
 
 def test_definition_1() -> None:
     for use in (FusionDefinition.validate_definition, lambda fd: fd.execute([])):
-        with pytest.raises(NotImplementedError) as caught:  # as of nvFuser
+        with pytest.raises(NotImplementedError) as caught:  # as in nvFuser
             use(FusionDefinition())
         assert isinstance(caught.value, UserError)
         assert caught.value.rule == "definition-1"
@@ -218,7 +218,7 @@ def test_definition_2() -> None:
     assert str(caught.value) == (
         "the definition has no output\n  hint: name a result with fd.add_output(...)"
     )
-    fd.add_output(x + 1)  # nothing half-built is in the way
+    fd.add_output(x + 1)  # the failed call added no op
     assert fd.execute([torch.ones(2)])[0].tolist() == [2.0, 2.0]
 
 
@@ -333,7 +333,7 @@ def test_options_of_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seen[3:] == [before]
 
 
-# ---- looking
+# ---- inspecting
 
 
 def test_cuda_code() -> None:
@@ -414,7 +414,7 @@ def test_repro_scripts_run() -> None:
 
 
 def test_a_program_whose_path_the_locale_cannot_read(tmp_path: Path) -> None:
-    """Its lines are named with escapes."""
+    """Source locations with non-ASCII paths are escaped."""
     program = tmp_path / "größe" / "program.py"
     program.parent.mkdir()
     program.write_text(
@@ -436,7 +436,7 @@ def test_a_program_whose_path_the_locale_cannot_read(tmp_path: Path) -> None:
 
 
 def test_outputs_are_laid_out_as_asked() -> None:
-    """By name, or second, where an input to write into may stand too."""
+    """stride_order by name or as the second argument, which may also be the in-place input."""
     fd = FusionDefinition()
     x = fd.define_tensor([-1, -1])
     fd.add_output(x + 1.0, [0, 1])
@@ -518,7 +518,7 @@ def test_numbers_at_the_ends_of_their_types() -> None:
     for kind, end in ends:
         fd.add_output(fd.ops.full([1], end, kind))
         fd.add_output(fd.define_scalar(end, kind))
-    fd.add_output(fd.ops.full([1], -1, DataType.Byte))  # as torch.full has it
+    fd.add_output(fd.ops.full([1], -1, DataType.Byte))  # as in torch.full
     got = [int(x) for x in fd.execute([], device="cpu")]
     assert got == [end for _, end in ends for _ in range(2)] + [255]
 
@@ -547,7 +547,7 @@ def test_vals() -> None:
 
 
 def test_sizes_of_any_integers() -> None:
-    """Scalars of int32 and of int8 are sizes and bounds wherever those of int64 are."""
+    """int32 and int8 scalars are valid as sizes and bounds, like int64 ones."""
     x = torch.arange(12.0).view(3, 4)
     with FusionDefinition() as fd:
         t = fd.define_tensor([-1, -1])
@@ -571,7 +571,7 @@ def test_sizes_of_any_integers() -> None:
 
 
 def test_a_list_is_as_many_scalars() -> None:
-    """What a define_vector() stands for may be given as one list, tuple or shape."""
+    """A define_vector() accepts its scalars as one list, tuple or shape."""
     x = torch.arange(12.0).view(3, 4)
     with FusionDefinition() as fd:
         shape = fd.define_vector(2)

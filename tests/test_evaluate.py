@@ -1,4 +1,4 @@
-"""fuser/evaluate.py: a definition op by op in float64."""
+"""fuser/evaluate.py: evaluation of a definition op by op in float64."""
 
 import functools
 import math
@@ -230,7 +230,7 @@ def test_evaluate_1() -> None:
     ],
 )
 def test_a_scalar_is_no_minus_one(wanted: Callable[..., Any]) -> None:
-    """A size of -1 stands in the definition; one that comes with the run is negative."""
+    """A literal -1 is a symbolic size; a scalar input of -1 is a negative size and an error."""
     fd = FusionDefinition()
     x, n = fd.define_tensor([3, 6]), fd.define_scalar(DataType.Int)
     fd.add_output(wanted(fd.ops, x, n))
@@ -296,7 +296,7 @@ def test_nothing_to_reduce() -> None:
 
 
 def test_nothing_taken_from_nothing() -> None:
-    """Where a result has no elements it may be taken from a dim that has none, as in torch."""
+    """A result without elements may be gathered from a dim without elements, as in torch."""
     with FusionDefinition() as fd:
         x, index = fd.define_tensor([-1, -1]), fd.define_tensor([-1, -1], dtype=DataType.Int)
         fd.add_output(fd.ops.take_along_axis(x, index, 1))
@@ -353,7 +353,7 @@ def test_dims_split_and_merged() -> None:
 
 @pytest.mark.parametrize(("m", "n"), [(1, 5), (5, 1), (5, 5), (1, 1)])
 def test_sizes_of_what_was_broadcast(m: int, n: int) -> None:
-    """The mean divides by the size that came out, whichever operand it is from."""
+    """The mean divides by the broadcast size, from whichever operand it comes."""
     with FusionDefinition() as fd:
         x, y = fd.define_tensor([-1]), fd.define_tensor([-1])
         total = x + y
@@ -385,7 +385,8 @@ def test_sizes_that_do_not_fit_are_one_error_for_all_ops() -> None:
 
 
 def test_another_default_device_of_torch() -> None:
-    """On the device "meta", a tensor made without a device has no values."""
+    """On the default device "meta", tensors created without a device have no values; fuser is
+    unaffected."""
     x, index = torch.randn(6, 4), torch.randint(0, 4, (6, 2))
     with FusionDefinition() as fd:
         a, i = fd.from_pytorch(x), fd.from_pytorch(index)

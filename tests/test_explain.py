@@ -1,4 +1,4 @@
-"""fuser.explain: steps, bytes, and the reasons for what was not fused."""
+"""fuser.explain: steps, bytes, and the fusion breaks."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The files themselves: sizes, a test beside every source, a header that says what it is for,
-nothing left lying.
-"""
+"""The repository's files: sizes, one test file per source, header comments, no leftovers."""
 
 import ast
 import re
@@ -13,10 +11,10 @@ FOLDERS = ("csrc", "fuser", "tests", "benchmarks", "examples", ".ci")
 SUFFIXES = {".cpp", ".h", ".cuh", ".def", ".py", ".pyi", ".md", ".toml", ".txt", ".cu", ""}
 
 SOFT, HARD = 600, 1000  # lines
-# Longer than SOFT: such a file says at its top why it is one file.
+# Files longer than SOFT state at the top why they are one file.
 REASON = re.compile(r"one file because", re.IGNORECASE)
 
-# Sources without a test of their own name, and the test that runs them instead.
+# Sources without a test of their own name, the test that covers them, and the reason.
 COVERED = {
     "csrc/bind": ("tests/base/test_errors.py", "no logic; every test goes through it"),
     "csrc/base/error.h": ("tests/base/test_errors.py", "the header's plural is the Python module"),
@@ -65,7 +63,7 @@ COVERED = {
 
 
 def project_files() -> list[Path]:
-    # .git: a file in a linked worktree.
+    # .git is a file in a linked worktree.
     others = (".so", ".log", ".git")
     found = [p for p in ROOT.iterdir() if p.is_file() and not p.name.endswith(others)]
     for folder in FOLDERS:
@@ -89,7 +87,7 @@ def relative(path: Path) -> str:
 
 
 def mirror(source: Path) -> Path:
-    """tests/x/test_y.py of csrc/x/y.cpp and of fuser/x/y.py."""
+    """tests/x/test_y.py for csrc/x/y.cpp and for fuser/x/y.py."""
     inner = source.relative_to(ROOT / relative(source).split("/")[0])
     return ROOT / "tests" / inner.parent / f"test_{inner.stem.lstrip('_')}.py"
 
@@ -130,7 +128,7 @@ def test_covered_names_what_exists() -> None:
 
 @pytest.mark.parametrize("folder", ["fusion", "schedulers", "lower", "driver"])
 def test_map_names_every_file(folder: str) -> None:
-    """ARCHITECTURE.md has a line for each of the large folders' files, and for no other."""
+    """ARCHITECTURE.md has exactly one row entry per source file of the large folders."""
     text = (ROOT / "ARCHITECTURE.md").read_text()
     _, _, table = text.partition(f"| `csrc/{folder}` | |\n")
     rows = table.partition("\n\n")[0].splitlines()[1:]
@@ -149,7 +147,7 @@ def test_header_says_what_the_file_is_for(path: Path) -> None:
         assert ast.get_docstring(ast.parse(text)), "the file opens with a docstring"
 
 
-# Assembled, so that this file passes its own test.
+# Concatenated, so that this file passes its own test.
 LEFTOVERS = [
     re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X|HA" + r"CK)\b"),
     re.compile(r"(?<![\w.])/(wo" + r"rk|ro" + r"ot)/"),

@@ -1,8 +1,8 @@
-"""Random definitions on random layouts against fuser.evaluate, every access checked; and what the
-text of each rebuilds, bit for bit.
+"""Random definitions on random layouts, compared with fuser.evaluate, with every access checked.
+The definition rebuilt from each definition's text must agree bit for bit.
 
-A fixed number of them by default; `python -m pytest tests/test_fuzz.py --fuzz 20000` runs so many,
-on all processors where pytest-xdist is installed. With `-m gpu` they run on the GPU.
+By default a fixed number of them; `python -m pytest tests/test_fuzz.py --fuzz 20000` runs that
+many, on all processors if pytest-xdist is installed. With `-m gpu` they run on the GPU.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from tests.moving_graphs import random_moving_graph
 
 ROOT = Path(__file__).resolve().parent.parent
 
-BATCH = 24  # graphs that are compiled together
+BATCH = 24  # graphs compiled together
 BATCHES = {"debug": 40, "plain": 9, "gpu": 3}
-CHUNK = 4  # batches of a test, where so many are asked for that several processors share them
-LARGE = {"calls": 15}  # graphs of these makers take so many times as long: fewer of them
+CHUNK = 4  # batches per test with --fuzz, small enough to distribute over processors
+LARGE = {"calls": 15}  # slowdown of graphs by maker: run fewer of them
 
 
 MAKERS: dict[str, Callable[[Pick], Graph]] = {
@@ -60,7 +60,7 @@ def same(got: torch.Tensor, expected: torch.Tensor) -> bool:
 
 
 def copied(inputs: list[Any], device: str) -> list[Any]:
-    """The same layouts in other memory; what shares memory shares it there."""
+    """Copies with equal layouts in new memory; tensors that share memory still do."""
     copies: dict[int, torch.Tensor] = {}
 
     def copy(t: torch.Tensor) -> torch.Tensor:
@@ -82,7 +82,7 @@ def bits(t: torch.Tensor) -> list[int]:
 
 
 def rebuilt(fd: FusionDefinition) -> FusionDefinition:
-    """The definition that its text makes."""
+    """The definition rebuilt from its text."""
     again = FusionDefinition()
     scope = {"DataType": fuser.DataType, "FusionDefinition": FusionDefinition}
     exec(repr(fd), scope)
@@ -91,7 +91,8 @@ def rebuilt(fd: FusionDefinition) -> FusionDefinition:
 
 
 class Run:
-    """A graph on inputs, twice: as it was drawn, and rebuilt from its text."""
+    """Run of a graph on inputs by two definitions: the drawn one, and the one rebuilt from its
+    text."""
 
     def __init__(
         self, graph: Graph, again: FusionDefinition, inputs: list[Any], device: str
@@ -103,7 +104,7 @@ class Run:
         return [(self.graph.fd, self.inputs), (self.again, self.copies)]
 
     def results(self, fd: FusionDefinition, inputs: list[Any]) -> list[torch.Tensor]:
-        """By output of the definition, those in place too."""
+        """All outputs of the definition in order, including in-place ones."""
         records = self.graph.fd.fusion.records()
         ids = [place for is_tensor, place, *_ in records["arguments"]]
         given = iter(fd.execute(inputs))
@@ -114,7 +115,7 @@ class Run:
         return fuser.evaluate(self.graph.fd, self.given, aliased=True)
 
     def check(self) -> None:
-        """Runs both and compares with the reference, and with one another to the bit."""
+        """Run both definitions; compare with the reference, and with each other bit for bit."""
         graph, fusion, again = self.graph, self.graph.fd.fusion, self.again.fusion
         wrong = f"text rebuilds another definition:\n{graph!r}"
         assert again == fusion, wrong
@@ -129,7 +130,8 @@ class Run:
             assert bits(got) == bits(other), f"{where}\ngot {got}\nby its text {other}"
 
     def is_possible(self) -> bool:
-        """Do the sizes go together? A run says so too, but of what no output needs."""
+        """Return True if the sizes are consistent. execute() checks sizes too, even of tensors that
+        are not live."""
         records = self.graph.fd.fusion.records()
         ids = [place for is_tensor, place, *_ in records["arguments"]]
         targets = [self.given[ids.index(alias)] for _, alias in records["outputs"] if alias >= 0]
@@ -148,7 +150,7 @@ class Run:
 
 
 def batches(mode: str, maker: str, wanted: int | None) -> int:
-    """How many, in a run that wants so many definitions in all (None: the default)."""
+    """Number of batches in a run of `wanted` definitions in total; None is the default."""
     if wanted is None:
         return max(1, BATCHES[mode] // LARGE.get(maker, 1))
     together = sum(n for other, n in BATCHES.items() if (other == "gpu") == (mode == "gpu"))
@@ -193,8 +195,8 @@ def test_graphs(
         nonlocal ran
         device = "cuda" if mode == "gpu" else "cpu"
         again = [rebuilt(graph.fd) for graph in batch]
-        # Kernels for other sizes are other kernels: the default run has time for one batch, and
-        # the first one is the simplest that there is.
+        # Other sizes need other kernels: the default run has time for one batch, and the first
+        # example is the simplest one.
         others = max(len(graph.others) for graph in batch)
         for turn in range(1 + (others if request.config.option.fuzz or ran == BATCH else 0)):
             runs = [
@@ -214,7 +216,7 @@ def test_graphs(
 
 
 def test_a_long_run_has_one_worker_a_processor() -> None:
-    """--fuzz brings workers; these bring none of their own."""
+    """--fuzz starts workers, and the workers do not start further ones."""
     pytest.importorskip("xdist")
     clean = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
     command = [sys.executable, "-m", "pytest", "tests/base/test_sha256.py", "-v", "--fuzz", "24"]

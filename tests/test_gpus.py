@@ -1,4 +1,4 @@
-"""tests/gpus: workers start at GPUs of their own."""
+"""tests/gpus: each worker starts at its own GPU."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""fuser/interpreter.py: casts as kernels do them."""
+"""fuser/interpreter.py: casts and movement ops, compared with kernels."""
 
 import itertools
 import math
@@ -59,7 +59,7 @@ def test_floats_round_and_are_held_exactly() -> None:
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_narrow_floats_are_those_of_torch(dtype: DataType) -> None:
     given = torch.linspace(-500, 500, 4001, dtype=torch.float64)
-    # Without infinity float8_e4m3fn saturates, as torch does from 2.13 on.
+    # float8_e4m3fn has no infinity and saturates, like torch since 2.13.
     inside = given.clamp(-448, 448) if dtype == DataType.Float8_e4m3fn else given
     expected = inside.float().to(torch_dtype(dtype)).double()
     torch.testing.assert_close(convert(given, dtype), expected, rtol=0, atol=0, equal_nan=True)
@@ -85,7 +85,7 @@ def test_a_dim_that_was_expanded_is_squeezed_where_asked() -> None:
 
 
 def numpy_pad(x: np.ndarray, widths: list[tuple[int, int]], value: int) -> np.ndarray:
-    """Element by element; widths by dim, negative ones remove."""
+    """Pad element by element; widths by dim, negative ones crop."""
     out = np.full([n + a + b for n, (a, b) in zip(x.shape, widths, strict=True)], value, x.dtype)
     for place in np.ndindex(*out.shape):
         source = tuple(i - a for i, (a, _) in zip(place, widths, strict=True))
@@ -101,8 +101,8 @@ def assert_all_are(fd: FusionDefinition, inputs: list[Any], expected: np.ndarray
 
 
 def test_every_width_of_a_pad() -> None:
-    """320 pads of one dim: none to three elements, widths that remove none, some, all, and more
-    than there are on one side."""
+    """320 pads of one dim with zero to three elements; widths crop zero or some elements, all, or
+    more than exist."""
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1], dtype=DataType.Int)
         fd.add_output(fd.ops.pad(x, list(fd.define_vector(2)), 7))
@@ -127,7 +127,7 @@ def test_every_width_of_a_pad() -> None:
     "dtype", [torch.bool, torch.uint8, torch.int32, torch.float16, torch.float64, torch.complex64]
 )
 def test_pads_of_two_dims(dtype: torch.dtype, rng: np.random.Generator) -> None:
-    """40 of each type, sizes of 0 among them."""
+    """40 pads per type, including sizes of 0."""
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1, -1], dtype=as_dtype(dtype))
         fd.add_output(fd.ops.pad(x, list(fd.define_vector(4)), 1))
@@ -148,7 +148,7 @@ def test_pads_of_two_dims(dtype: torch.dtype, rng: np.random.Generator) -> None:
 
 
 def test_every_slice() -> None:
-    """Bounds from far below to far above the size, three steps: 1 083 slices."""
+    """Bounds from far below to far above the size, with three steps: 1,083 slices."""
     count = 0
     for step in (1, 2, 5):
         with FusionDefinition() as fd:
@@ -163,7 +163,7 @@ def test_every_slice() -> None:
 
 
 def test_cats_with_empty_parts(rng: np.random.Generator) -> None:
-    """60 of one to five parts, of which any may be empty, flipped or cut."""
+    """60 cats of one to five operands, each possibly empty, flipped or sliced."""
     calls: list[tuple[FusionDefinition, list[Any]]] = []
     expected: list[np.ndarray] = []
     for _ in range(60):

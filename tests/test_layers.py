@@ -1,4 +1,4 @@
-"""Who may include and import whom. A change here is a change of the design."""
+"""Allowed includes and imports. A change here is a change of the design."""
 
 import ast
 import re
@@ -10,8 +10,8 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 CSRC = ROOT / "csrc"
 
-# A folder includes itself and the rows above its own; folders of one row may include each other,
-# but not in a circle.
+# A folder may include itself and the rows above its own. Folders of one row may include each other,
+# but not in a cycle.
 LAYERS = [
     {"base"},
     {"ir"},
@@ -20,11 +20,10 @@ LAYERS = [
     {"driver"},
     {"torch", "bind"},
 ]
-# The run time of the host executor stands beside the compiler: it knows base only, and the driver
-# may use it.
+# The run time of the host executor includes base only; the driver may use it.
 HOST_USERS = {"host", "driver", "torch", "bind"}
-# Texts pasted into kernels. The one header shared with C++ is the table of functions that such a
-# text calls back.
+# Texts that are included in kernels. The only header shared with C++ is the table of functions that
+# kernel text calls back.
 DEVICE_HEADERS = {"device/host_abi.h"}
 DEVICE_USERS = {"host", "driver"}
 
@@ -32,8 +31,8 @@ TORCH_HEADERS = re.compile(r"(torch|ATen|c10)/")
 # Each of these costs half a minute and gigabytes of memory.
 HEAVY_HEADERS = {"torch/extension.h", "torch/torch.h", "torch/all.h"}
 
-# The version check, what answers with torch's own arithmetic (evaluate(), validate(), repros), and
-# what is about torch by its name.
+# The version check, modules that compute with torch (evaluate(), validate(), repros), and modules
+# named after torch.
 TORCH_FILES = {
     f"fuser/{name}.py"
     for name in (
@@ -75,7 +74,7 @@ def includes(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def imports(path: Path) -> set[str]:
-    """Top-level packages that a file imports, anywhere in it, and not only for type checkers."""
+    """Top-level packages that a file imports anywhere except under TYPE_CHECKING."""
     tree = ast.parse(path.read_text())
     checking = {
         id(node)
@@ -164,7 +163,7 @@ def test_foreign_headers_stay_in_their_folders(path: Path) -> None:
         )
 
 
-# Comments, raw strings, strings and characters: no brace in them opens a scope.
+# Comments, raw strings, strings and characters, whose braces do not open a scope.
 NO_CODE = re.compile(
     r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|(?<!\w)\'(?:\\.|[^\'\\\n])+\'',
     re.DOTALL,
@@ -178,12 +177,11 @@ TYPE = re.compile(
 
 
 def type_definitions(text: str) -> Iterator[str]:
-    """Qualified names of the types that a C++ text defines at namespace scope, without those of
-    anonymous namespaces.
-    """
+    """Qualified names of the types that a C++ text defines at namespace scope, except in anonymous
+    namespaces."""
     text = DIRECTIVE.sub("", NO_CODE.sub(" ", text))
-    scopes: list[str | None] = []  # names of namespaces; None: something else
-    head = ""  # what stands before the next brace
+    scopes: list[str | None] = []  # names of namespaces, or None for another kind of scope
+    head = ""  # text before the next brace
     for token in re.findall(r"[{};]|[^{};]+", text):
         if token == "{":
             begin, space = (
@@ -227,8 +225,7 @@ def test_types_are_found(text: str, types: list[str]) -> None:
 
 def test_one_name_is_one_type() -> None:
     """The One Definition Rule: two types of one name at namespace scope are undefined behaviour,
-    of which no compiler warns without link-time optimization (HACKING.md, -DFUSER_ODR=ON).
-    """
+    which compilers diagnose only with link-time optimization (HACKING.md, -DFUSER_ODR=ON)."""
     places: dict[str, list[str]] = {}
     for path in [p for p in cpp_files() if p.suffix != ".def"]:
         for name in type_definitions(path.read_text()):

@@ -1,4 +1,4 @@
-"""fuser/layout.py: contiguity and stride order as define_tensor() takes them."""
+"""fuser/layout.py: contiguity and stride order for define_tensor()."""
 
 import itertools
 
@@ -39,7 +39,7 @@ def test_permutations_of_dense_tensors_are_dense(rank: int, rng: np.random.Gener
         t = torch.empty(sizes).permute(dims)
         contiguity, order = compute_tensor_descriptor(t.shape, t.stride())
         assert contiguity == [True] * rank
-        # order[i] is the place of dim i from the innermost.
+        # order[i] is the position of dim i, counted from the innermost.
         assert order == [rank - 1 - d for d in dims]
 
 

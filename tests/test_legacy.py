@@ -1,4 +1,4 @@
-"""fuser/legacy.py: definitions as nvFuser's programs write, run and look at them."""
+"""fuser/legacy.py: defining, running and inspecting as in programs for nvFuser."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class Doubled(FusionDefinition):
 
 
 class Scheduled(Doubled):
-    """With a schedule by hand."""
+    """Has a schedule() method."""
 
     def schedule(self) -> None:
         self.sched.split(0, 0, 4)
 
 
 class OverDevices(Doubled):
-    """With one for several devices."""
+    """Has a multidevice_schedule() method."""
 
     def multidevice_schedule(self) -> None:
         pass
@@ -125,7 +125,7 @@ def test_refusals(use: Callable[[], Any], rule: str) -> None:
 
 
 def test_debug_output(set_option: Callable[[str, str], None]) -> None:
-    fd = Doubled(X, factor=2.125)  # a kernel of its own: what is there already dumps nothing
+    fd = Doubled(X, factor=2.125)  # a new kernel: a cached one would not be dumped
     with pytest.raises(UserError) as caught:
         fd.debug_output()
     assert caught.value.rule == "debug-output-1"
@@ -235,7 +235,7 @@ def test_copies_are_equal_definitions_that_are_open(
     fd = Doubled(X)
     fd.note = "of a user"
     expected = fd.execute([X])
-    for source in (fd, again(fd)):  # before and after its own first run
+    for source in (fd, again(fd)):  # before and after the first run of the copy
         made = again(source)
         assert type(made) is Doubled
         assert (made.fusion, repr(made), made.note) == (fd.fusion, repr(fd), "of a user")
@@ -296,12 +296,12 @@ def test_fusion_cache(capsys: pytest.CaptureFixture[str]) -> None:
     cache.print_stats()
     assert capsys.readouterr().out.startswith(f"{before + 2} fusions; definitions ")
     FusionCache.reset()
-    assert FusionCache.get() is cache  # also for who holds it
+    assert FusionCache.get() is cache  # reset() keeps the object
     assert cache.num_fusions() == 0
     assert one.execute([X])[0].equal(41 * X.relu())
     del fd, one, same, other, again
     gc.collect()
-    assert cache.num_fusions() == 0  # those that went were of before
+    assert cache.num_fusions() == 0  # freed fusions were created before the reset
     again = Doubled(X, 41.0)
     again.execute([X])
     assert (again.id(), cache.num_fusions()) == (0, 1)
@@ -319,7 +319,7 @@ def test_the_fusion_cache_can_be_written_and_read(
     assert (tmp_path / "definitions.json").exists()
     FusionCache.reset()
     cache = FusionCache.get()
-    assert Doubled(X, 62.0).id() == 0  # the first number is taken
+    assert Doubled(X, 62.0).id() == 0  # ids start at 0
     cache.deserialize(str(tmp_path / "deeper" / "cache"))
     assert cache.num_fusions() == 3
     assert FusionDefinition(ids[1]).execute([X])[0].equal(63 * X.relu())
@@ -366,7 +366,8 @@ def test_a_file_of_other_programs_is_refused(line: str, tmp_path: Path) -> None:
     ids=["a statement behind it", "a decorator", "two of them", "an argument"],
 )
 def test_a_file_of_more_than_a_definition_is_refused(around: str, tmp_path: Path) -> None:
-    """Nothing of it runs, though each call in it is one of those that definitions have."""
+    """A file with more than one definition is rejected without being executed, even if all its
+    calls are fd.ops."""
     text = repr(Doubled(X, 66.0).fusion)
     with_argument = text.replace("fd: FusionDefinition", "fd: FusionDefinition, float=None")
     text = around.format(text=text, with_argument=with_argument)
@@ -391,7 +392,7 @@ def test_fusion_cache_digests_when_asked(monkeypatch: pytest.MonkeyPatch) -> Non
     assert not asked
     del fd, gone
     gc.collect()
-    assert len(asked) == 1  # what nobody holds any more still counts
+    assert len(asked) == 1  # a freed fusion still counts
     assert FusionCache.get().num_fusions() == FusionCache.get().num_fusions() == before + 2
     assert len(asked) == 2
 

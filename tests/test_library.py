@@ -1,6 +1,5 @@
-"""fuser/library.py against torch: values, number of kernels, and what stands around a call. It is
-one file because every library op stands in the same tables.
-"""
+"""fuser/library.py compared with torch: values, number of kernels, and the ops around a call. It is
+one file because every extern op is a row of these tables."""
 
 from __future__ import annotations
 
@@ -83,7 +82,7 @@ def attention(o: Any, q: Any, k: Any, v: Any) -> Any:
     return o.matmul(shifted / o.sum(shifted, [2], keepdim=True), v)
 
 
-# Name, definition, torch, inputs, kernels.
+# Name, definition, torch function, inputs, number of kernels.
 CASES: list[Case] = [
     ("matmul", lambda o, x, w: o.matmul(x, o.permute(w, [1, 0])), lambda x, w: x @ w.T, [X, W], 0),
     ("vectors", lambda o, x, y: o.matmul(x, y), torch.matmul, [X[0], X[1]], 0),
@@ -228,7 +227,8 @@ CASES: list[Case] = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case[0])
 def test_case(case: Case, set_option: Any) -> None:
-    """Also with every access checked, and again from what the definition prints."""
+    """Each case is correct with every access checked, and after a rebuild from the definition's
+    text."""
     set_option("FUSER_HOST_DEBUG", "1")
     _, make, reference, inputs, count = case
     fd = define(make, *inputs)
@@ -282,7 +282,8 @@ def test_a_half_result_rounds_before_it_is_used() -> None:
     "sizes", [(5, 7, 3), (1, 7, 3), (5, 1, 3), (0, 7, 3), (5, 0, 3), (1, 1, 1)]
 )
 def test_sizes_of_one_definition(sizes: tuple[int, int, int]) -> None:
-    """Empty ones and those of 1 too: a tensor that no kernel stores is still an operand."""
+    """Sizes of 0 and 1 work, although an operand of a call is then a tensor that no kernel
+    stores."""
     m, k, n = sizes
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1, -1])
@@ -322,7 +323,7 @@ def test_a_result_that_is_several_outputs() -> None:
 
 @pytest.mark.parametrize("also", [False, True])
 def test_in_place(also: bool) -> None:
-    """A call reads the input that its own result is written into, and a kernel's."""
+    """A call reads an input that is overwritten in place by its own result, or by a kernel's."""
     x, w = torch.randn(4, 4), torch.randn(4, 4)
     with FusionDefinition() as fd:
         a, b = fd.define_tensor([-1, -1]), fd.define_tensor([-1, -1])
@@ -338,7 +339,7 @@ def test_in_place(also: bool) -> None:
 
 
 def test_modes_of_the_caller_do_not_count() -> None:
-    """Gradients are not followed, autocast changes no type."""
+    """Gradients are not recorded, and autocast changes no type."""
     fd = define(lambda o, x, w: o.linear(x, w), X, W)
     x = X.clone().requires_grad_()
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -373,7 +374,7 @@ def test_case_on_a_gpu(case: Case) -> None:
     here = [x.cuda() for x in inputs]
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):  # in order with kernels
+    with torch.cuda.stream(side):  # ordered with the kernels
         got = define(make, *here).execute(here)
     torch.cuda.current_stream().wait_stream(side)
     wanted = reference(*here)
@@ -382,11 +383,11 @@ def test_case_on_a_gpu(case: Case) -> None:
         torch.testing.assert_close(x, y, rtol=1e-3, atol=1e-4)
 
 
-# ---- attention and products of groups
+# ---- attention and grouped matrix products
 
 
 def attend(o: Any, q: Any, k: Any, v: Any, *rest: Any, **attributes: Any) -> Any:
-    """The result, and the gradients for a gradient of `rest`."""
+    """The results, or with the gradient `rest` also the gradients of q, k and v."""
     out, total, seed, offset = o.sdpfa_fwd(q, k, v, **attributes)
     if not rest:
         return out, total
@@ -468,7 +469,7 @@ def test_attention_with_dropout_has_no_reference() -> None:
     assert caught.value.rule == "evaluate-2"
 
 
-# GPUs want groups of whole 16 bytes.
+# GPUs require groups of a multiple of 16 bytes.
 ENDS = torch.tensor([8, 8, 16])
 GROUPS = [
     ((16, 16), (3, 16, 8)),
@@ -496,7 +497,7 @@ def test_scaled_mm(rows: bool) -> None:
     inputs = [x, w, *scales]
     try:
         torch._scaled_mm(x, w.t(), *scales, out_dtype=torch.bfloat16)
-    except RuntimeError as error:  # of torch 2.11 and rows
+    except RuntimeError as error:  # raised by torch 2.11 for `rows`
         pytest.skip(f"torch cannot do it on this CPU: {str(error).splitlines()[0]}")
     fd = define(lambda o, x, w, s, t: o.scaled_mm(x, o.permute(w, [1, 0]), s, t), *inputs)
     (got,) = fd.validate(inputs)
@@ -523,7 +524,7 @@ def test_places_of_extremes(op: str) -> None:
 @pytest.mark.parametrize("op", ["cummax", "cummin"])
 @pytest.mark.parametrize("dim", [0, -1])
 def test_places_of_extremes_without_dims(op: str, dim: int) -> None:
-    """As with dims: the tensor that is returned is what the other result is asked of."""
+    """result() works for tensors without dims too."""
     x = torch.tensor(3.5)
 
     def both(o: Any, t: Any) -> tuple[Any, Any]:
@@ -598,7 +599,8 @@ def test_grouped_mm_on_a_gpu(a: tuple[int, ...], b: tuple[int, ...]) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("rows", [False, True])
 def test_scaled_mm_on_a_gpu(rows: bool) -> None:
-    """Of small whole numbers, scaled by powers of 2, which the hardware's short sums hold too."""
+    """scaled_mm of small integers, scaled by powers of 2, is exact: even the hardware's short
+    accumulators represent the sums."""
     x, w = torch.randint(-2, 3, (16, 32)), torch.randint(-2, 3, (48, 32))
     sizes = [(16, 1), (1, 48)] if rows else [(1,), (1,)]
     scales = [2.0 ** torch.randint(-3, 2, size) for size in sizes]
@@ -611,7 +613,7 @@ def test_scaled_mm_on_a_gpu(rows: bool) -> None:
 
 
 X3, HEADS = torch.randn(2, 3, 7), torch.randn(2, 5, 24)
-# How a call reads a part of an input, and the same of torch's.
+# A call on a slice of an input, and its counterpart in torch.
 VIEWS: list[tuple[str, Define, Callable[..., Any], list[torch.Tensor]]] = [
     (
         "rows",

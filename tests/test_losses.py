@@ -1,4 +1,4 @@
-"""fuser/losses.py: what each loss means, against torch.nn.functional in float64."""
+"""fuser/losses.py: the value of each loss, compared with torch.nn.functional in float64."""
 
 import inspect
 import itertools
@@ -123,7 +123,8 @@ def test_infinite_logits() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int32])
 def test_classes_of_other_integers(dtype: torch.dtype, rng: np.random.Generator) -> None:
-    """torch takes int64; -100 must not wrap to a class of uint8."""
+    """Targets of any integer type are valid, and -100 does not wrap to a class of uint8. torch
+    requires int64."""
     x = torch.from_numpy(rng.normal(size=(4, 200)))
     target = torch.tensor([156, 3, 199, 0]).to(dtype)
     close(
@@ -132,7 +133,8 @@ def test_classes_of_other_integers(dtype: torch.dtype, rng: np.random.Generator)
 
 
 def test_the_logits_are_not_stored() -> None:
-    """The log probabilities are looked up as logits: log_softmax is no operand of the look-up."""
+    """cross_entropy gathers from the logits, so that log_softmax is not materialized as the operand
+    of a gather."""
     fd = FusionDefinition()
     x = fd.define_tensor([-1, -1], dtype=DataType.BFloat16)
     fd.ops.cross_entropy(x, fd.define_tensor([-1], dtype=DataType.Int))
@@ -165,7 +167,7 @@ def test_loss_2() -> None:
         )
     with pytest.raises(ShapeError):
         fd.ops.nll_loss(fd.define_tensor([]), fd.define_tensor([], dtype=DataType.Int))
-    with pytest.raises(ShapeError) as caught:  # probabilities have the shape of the logits
+    with pytest.raises(ShapeError) as caught:  # probabilities must have the shape of the logits
         fd.ops.cross_entropy(fd.define_tensor([]), fd.define_tensor([]))
     assert caught.value.rule == "loss-2"
 
@@ -177,7 +179,7 @@ def test_every_loss_is_documented_and_a_method(name: str) -> None:
 
 
 def test_an_index_chosen_against_a_float() -> None:
-    """As a cross-entropy masks its targets."""
+    """An index selected between integers and a float scalar, as in masked cross-entropy."""
     logits = torch.arange(48.0).reshape(6, 8)
     target = torch.tensor([[3], [-100], [0], [7], [-100], [5]])
     fd = FusionDefinition()

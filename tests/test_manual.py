@@ -1,4 +1,4 @@
-"""API.md is what the docstrings say."""
+"""API.md equals the text generated from the docstrings."""
 
 from __future__ import annotations
 

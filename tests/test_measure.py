@@ -1,4 +1,4 @@
-"""fuser/measure.py: times of steps, without a trace in the inputs."""
+"""fuser/measure.py: times of steps, which leave the inputs unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""fuser/naming.py: what ops are called in names of kernels."""
+"""fuser/naming.py: names of ops in kernel names."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""fuser/_native.py: a torch that fuser was not built for is refused before a binary is touched."""
+"""fuser/_native.py: an unsupported version of torch is rejected before a binary is loaded."""
 
 import importlib.metadata
 import importlib.util
@@ -77,7 +77,7 @@ def test_build_missing(tmp_path: Path) -> None:
         "except _native.BuildMismatch as error:\n    print(error.rule, error)"
     )
     done = subprocess.run(
-        [sys.executable, "-S", "-c", code],  # without site-packages, where fuser may be installed
+        [sys.executable, "-S", "-c", code],  # without site-packages, which may contain fuser
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": str(tmp_path)},
         capture_output=True,

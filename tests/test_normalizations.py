@@ -1,4 +1,4 @@
-"""fuser/normalizations.py: what each normalization means, against torch in float64."""
+"""fuser/normalizations.py: the value of each normalization, compared with torch in float64."""
 
 import functools
 import inspect
@@ -24,7 +24,7 @@ from tests.reducing import kernels_for
 
 
 def run(op: Callable[..., Any], *inputs: torch.Tensor) -> list[torch.Tensor]:
-    """The results of op(fd.ops, tensors) by evaluate, behind them those written into inputs."""
+    """The results of op(fd.ops, tensors) by evaluate, followed by the in-place outputs."""
     fd = FusionDefinition()
     results = op(fd.ops, *(fd.from_pytorch(t) for t in inputs))
     for result in results:
@@ -58,7 +58,7 @@ def test_layer_norm(inner: int, affine: bool, rng: np.random.Generator) -> None:
 @pytest.mark.parametrize("affine", [False, True])
 @pytest.mark.parametrize("inner", [1, 2])
 def test_rms_norm(inner: int, affine: bool, eps: float | None, rng: np.random.Generator) -> None:
-    x = random(rng, 4, 6, 5) * 1e-7  # so that the default eps is seen
+    x = random(rng, 4, 6, 5) * 1e-7  # small enough that the default eps matters
     shape = list(x.shape[-inner:])
     weight = random(rng, *shape)
     expected = F.rms_norm(x, shape, weight if affine else None, eps)
@@ -169,7 +169,7 @@ ERRORS: list[Error] = [
     (ShapeError, "norm-shape-1", lambda ops, x: ops.layer_norm(x, [3, 3])),
     (ShapeError, "norm-shape-1", lambda ops, x: ops.rms_norm(x, [])),
     (ShapeError, "norm-shape-1", lambda ops, x: ops.rms_norm(x, [2, 2, 3])),
-    (ShapeError, "norm-shape-1", lambda ops, x: ops.rms_norm(x, [3, 2, 3])),  # dim -1 has 3
+    (ShapeError, "norm-shape-1", lambda ops, x: ops.rms_norm(x, [3, 2, 3])),  # dim -1 has size 3
     (ShapeError, "norm-shape-2", lambda ops, x: ops.group_norm(ops.sum(x, 0), 1)),
     (ShapeError, "split-dim-3", lambda ops, x: ops.group_norm(x, 2)),
     (
@@ -229,7 +229,8 @@ def test_sizes_that_only_the_run_knows_are_compared_there(norm: str) -> None:
 
 @pytest.mark.parametrize("norm", ["layer_norm", "rms_norm"])
 def test_a_length_that_is_only_named_stays_a_parameter(norm: str) -> None:
-    """Else each length would have a kernel, and loops that the compiler unrolls in full."""
+    """A normalized length given as a constant stays a kernel parameter. Otherwise each length would
+    compile a kernel with fully unrolled loops."""
     fd = FusionDefinition()
     x = fd.define_tensor([-1, -1], dtype=DataType.BFloat16)
     fd.add_output(fd.ops.cast(getattr(fd.ops, norm)(x, [65537])[0], DataType.BFloat16))
@@ -245,7 +246,7 @@ def test_every_normalization_is_documented_and_a_method(name: str) -> None:
 
 @pytest.mark.parametrize("training", [True, False])
 def test_a_batch_norm_called_twice_moves_its_statistics_twice(training: bool) -> None:
-    """The second reads what the first left, as in torch."""
+    """The second call reads the statistics that the first one updated, as in torch."""
     with FusionDefinition() as fd:
         x, y, mean, var = (fd.define_tensor([-1] * n) for n in (2, 2, 1, 1))
         for t, own in ((x, True), (y, training)):

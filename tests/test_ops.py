@@ -22,7 +22,7 @@ def fd() -> FusionDefinition:
 
 
 def last_line(fd: FusionDefinition) -> str:
-    """The statement that made the youngest tensor."""
+    """The statement of the latest tensor."""
     return [line.strip() for line in repr(fd).splitlines() if line.startswith("    T")][-1]
 
 
@@ -247,7 +247,7 @@ def test_handles_hash_by_identity_and_have_no_truth_value(fd: FusionDefinition) 
 def test_foreign_types(fd: FusionDefinition) -> None:
     x = fd.define_tensor([2])
     before = repr(fd)
-    assert (x == None) is False  # noqa: E711 - Python's fallback, and nothing is defined
+    assert (x == None) is False  # noqa: E711 - Python's fallback; no op is added
     assert (x != "text") is True
     for value, name in [
         ("text", "str"),
@@ -270,8 +270,8 @@ def test_foreign_types(fd: FusionDefinition) -> None:
 
 
 def test_numbers_of_numpy(fd: FusionDefinition) -> None:
-    """They are the numbers of Python that they hold; numpy leaves the operator to us. Arrays are
-    data."""
+    """Scalars of numpy act as Python numbers; numpy defers the operator to fuser. Arrays are
+    rejected."""
     x = fd.define_tensor([2])
     for number in (np.float64(0.5), np.float32(0.5), np.float16(0.5)):
         assert isinstance(number * x, Tensor)
@@ -321,7 +321,7 @@ def test_a_tensor_of_another_definition(fd: FusionDefinition) -> None:
 
 
 def test_source_lines(fd: FusionDefinition) -> None:
-    """The user's line, for inputs, methods, operators and composites alike."""
+    """The location of inputs, methods, operators and composites is the user's line."""
 
     def here() -> str:
         frame = inspect.currentframe()
@@ -397,7 +397,8 @@ def test_zeros_keep_their_sign_in_functions_that_are_odd_at_0(dtype: DataType) -
 def test_integers_of_a_run_fit_as_those_of_the_definition(
     op: Callable[[Any, Any, Any], Any], name: str
 ) -> None:
-    """scalar-fits-1: what no element of the type is raises, as in torch, in every run."""
+    """scalar-fits-1: a number that the dtype cannot represent is an error in every run, as in
+    torch."""
     with FusionDefinition() as fd:
         t, s = fd.define_tensor([-1], dtype=DataType.Char), fd.define_scalar(DataType.Int)
         fd.add_output(op(fd.ops, t, s))
@@ -412,11 +413,11 @@ def test_integers_of_a_run_fit_as_those_of_the_definition(
     other = FusionDefinition()
     t = other.define_tensor([-1], dtype=DataType.Byte)
     other.add_output(other.ops.clamp(t, 0, other.define_scalar(DataType.Int)))
-    assert other.execute([x.byte(), -1])[0].equal(x.byte())  # 255, as torch.clamp has it
+    assert other.execute([x.byte(), -1])[0].equal(x.byte())  # wraps to 255, as in torch.clamp
 
 
 def test_iota_starts_at_what_its_type_holds(fd: FusionDefinition) -> None:
-    """scalar-fits-1, as of full(); floats hold it."""
+    """scalar-fits-1: iota() checks its start like full(); floats represent it."""
     starts: list[Any] = [2**31, np.int64(2**31), fd.define_scalar(2**31)]
     for start in starts:
         with pytest.raises(DTypeError) as caught:

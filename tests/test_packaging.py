@@ -1,4 +1,4 @@
-"""What a source distribution holds: the build, the tests and the documents find all their files."""
+"""Contents of a source distribution: build, tests and documents find all their files."""
 
 import shutil
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("csrc", "fuser", "tests", "benchmarks", "examples")
-# Made by a build or a run, and what only a checkout needs.
+# Outputs of a build or a run, and files that only a checkout needs.
 OTHERS = ("*.so", "*.pyc", "__pycache__", "device", "results")
 
 
@@ -19,7 +19,7 @@ def test_a_source_distribution_is_the_checkout(tmp_path: Path) -> None:
         if path.is_file() and not path.name.startswith("."):
             shutil.copy(path, copy)
     for folder in FOLDERS:
-        # fuser/device is a copy that the build makes of csrc/device.
+        # fuser/device is a copy of csrc/device made by the build.
         ignored = OTHERS if folder == "fuser" else tuple(o for o in OTHERS if o != "device")
         shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns(*ignored))
     wanted = {p.relative_to(copy).as_posix() for p in copy.rglob("*") if p.is_file()}

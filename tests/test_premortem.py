@@ -1,6 +1,5 @@
-"""Thirty fusions that a compiler like this one is likely to split, to spill or to get wrong: how
-many kernels each becomes, and that its results are those of fuser.evaluate.
-"""
+"""Thirty fusions that a fusion compiler is likely to split, to spill or to get wrong. Each has an
+expected number of kernels, and results equal to fuser.evaluate's."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ Case = tuple[FusionDefinition, list[Any]]
 
 
 class Definition:
-    """A definition and the inputs that it is tried on."""
+    """A definition and its inputs."""
 
     def __init__(self) -> None:
         self.fd = FusionDefinition()
@@ -171,7 +170,7 @@ def cross_entropy_with_weights_and_smoothing(d: Definition) -> list[Tensor]:
 
 @case(2)
 def cross_entropy_that_keeps_what_its_backward_reads(d: Definition) -> list[Tensor]:
-    """The maximum and the logarithm of the sum of each row."""
+    """Outputs are the loss, and the maximum and the logarithm of the sum of each row."""
     x, target = d.tensor(7, 33), d.indices(33, 7)
     most = d.ops.max(x, [1], True)
     log = d.ops.log(d.ops.sum(d.ops.exp(x - most), [1], True))
@@ -181,7 +180,7 @@ def cross_entropy_that_keeps_what_its_backward_reads(d: Definition) -> list[Tens
 
 @case(1)
 def cross_entropy_backward_of_saved_rows(d: Definition) -> list[Tensor]:
-    """Elementwise: no row is reduced again."""
+    """Elementwise: no further row reduction."""
     x, most, log, target = d.tensor(7, 33), d.tensor(7, 1), d.tensor(7, 1), d.indices(33, 7)
     classes = d.ops.broadcast(d.ops.iota(x.size(1)), [True, False])
     hit = d.ops.eq(classes, d.ops.broadcast(target, [False, True]))
@@ -190,7 +189,7 @@ def cross_entropy_backward_of_saved_rows(d: Definition) -> list[Tensor]:
 
 @case(1)
 def cross_entropy_backward(d: Definition) -> list[Tensor]:
-    """The softmax again, less one at the target, times the gradient of the row."""
+    """Softmax minus one at the target, times the gradient of the row."""
     x, target, gradient = d.tensor(7, 33), d.indices(33, 7), d.tensor(7)
     classes = d.ops.broadcast(d.ops.iota(x.size(1)), [True, False])
     hit = d.ops.eq(classes, d.ops.broadcast(target, [False, True]))
@@ -214,7 +213,7 @@ def rope_of_halves(d: Definition) -> list[Tensor]:
 
 @case(1)
 def rope_of_neighbours(d: Definition) -> list[Tensor]:
-    """Pairs that lie beside each other, rather than halves."""
+    """Rotary embedding of neighbouring pairs, rather than of halves."""
     x, cos, sin = d.tensor(2, 3, 5, 8), d.tensor(5, 4), d.tensor(5, 4)
     pairs = d.ops.reshape(x, [x.size(0), x.size(1), x.size(2), -1, 2])
     a, b = (d.ops.select(pairs, i, 4) for i in range(2))
@@ -303,7 +302,7 @@ def sums_of_two_halves(d: Definition) -> list[Tensor]:
 
 @case(1)
 def norms_around_a_reshape_of_unknown_sizes(d: Definition) -> list[Tensor]:
-    """Rows stay rows: found when it runs."""
+    """The reshape keeps the rows, which is known only at run time."""
     x = d.tensor(4, 5, 12)
     sizes = [d.fd.define_scalar(INT) for _ in range(2)]
     d.inputs += [20, 12]
@@ -348,7 +347,8 @@ def layer_norm_of_softmax_over_another_axis(d: Definition) -> list[Tensor]:
 
 @case(7)
 def softmaxes_of_rows_and_columns_in_turn(d: Definition) -> list[Tensor]:
-    """Two kernels for each pair: what columns come to, and both softmaxes; sums of rows again."""
+    """Two kernels for each pair of softmaxes: column statistics, and both softmaxes, which
+    rematerialize the row statistics."""
     x = d.tensor(6, 40)
     for i in range(6):
         x = d.ops.softmax(x * 2.0, i % 2)
@@ -406,7 +406,7 @@ def random_numbers_of_two_ops(d: Definition) -> list[Tensor]:
 
 @case(2)
 def two_independent_fusions(d: Definition) -> list[Tensor]:
-    """Two spaces; one launch would need kernels of several parts."""
+    """Two iteration spaces: one launch would need horizontal fusion."""
     return [d.ops.sin(d.tensor(9)), d.ops.cos(d.tensor(6, 10))]
 
 

@@ -1,4 +1,4 @@
-"""fuser/progress.py: a bar, lines, or nothing."""
+"""fuser/progress.py: a progress bar, lines, or no output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""fuser/pytorch_utils.py: types and GPUs under the names of nvFuser."""
+"""fuser/pytorch_utils.py: types and GPU properties under nvFuser's names."""
 
 import pytest
 import torch
@@ -68,6 +68,6 @@ def test_properties_of_this_gpu() -> None:
     assert found["gpu_name"] == torch.cuda.get_device_name()
     assert found["gpu_peak_bandwidth_gbps"] > 100
     assert found["gpu_sm_count"] > 1
-    minor = found.pop("gpu_compute_capability_minor")  # 0 of many
+    minor = found.pop("gpu_compute_capability_minor")  # 0 for many GPUs
     assert minor == torch.cuda.get_device_capability()[1]
     assert all(value for value in found.values())

@@ -1,5 +1,5 @@
-"""fuser/random_numbers: what the numbers are, that they are the same wherever they are computed,
-and how they are distributed."""
+"""fuser/random_numbers: exact values, equal in every kernel that computes them, and their
+distribution."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def plain(shape: list[int], op: str = "uniform", **kwargs: Any) -> Tensor:
     ],
 )
 def test_known_answers(counter: int, key: int, expected: str) -> None:
-    """Those of Random123, whose second counter no offset reaches."""
+    """The known answers of Random123. They set the second counter, which offsets do not reach."""
     words = philox(torch.tensor(counter), torch.tensor(counter), torch.tensor(key))
     assert [f"{w.item():08x}" for w in words] == expected.split()
 
 
 def test_words_of_a_kernel() -> None:
-    """All of call 0 under key 0, as 32 and as 64 bits."""
+    """All words of call 0 under key 0, as 32 and as 64 bits."""
 
     def bits(fd: FusionDefinition) -> list[Any]:
         return [fd.ops.random32(fd.ops.iota(4), 0, 0), fd.ops.random64(fd.ops.iota(2), 0, 0)]
@@ -69,7 +69,7 @@ def test_uniform_is_the_upper_bits() -> None:
     assert plain([10]).equal((words >> 8).float() * 2.0**-24)
 
 
-# ---- the same numbers everywhere
+# ---- equal numbers in all kernels
 
 
 @pytest.mark.parametrize("op", ["uniform", "normal"])
@@ -130,7 +130,7 @@ def test_ops_differ_unless_seed_and_offset_are_equal() -> None:
         shape = fd.ops.shape(x)
         own = [fd.ops.rand_like(x), fd.ops.rand_like(x)]
         given = [fd.ops.uniform(0, 1, shape, rng_seed=3, rng_offset=o) for o in (0, 0, 1)]
-        # A reduction, so that values are compared (csrc/fusion/origins.cpp).
+        # A reduction makes segmentation compare the values (csrc/fusion/origins.cpp).
         return [*own, *given, fd.ops.sum(fd.ops.sub(own[0], own[1]), [0])]
 
     a, b, c, d, e, difference = run(build, [torch.zeros(1000)])
@@ -155,7 +155,7 @@ def test_seed_and_offset_may_be_inputs() -> None:
 
 @pytest.mark.parametrize("dtype", [DataType.Int32, DataType.UInt32, DataType.UInt64])
 def test_an_offset_of_another_integer_type(dtype: DataType) -> None:
-    """Four times it is more than 32 bits hold."""
+    """Four times the offset exceeds 32 bits."""
 
     def build(fd: FusionDefinition) -> Any:
         offset = fd.define_scalar(dtype)
@@ -164,12 +164,12 @@ def test_an_offset_of_another_integer_type(dtype: DataType) -> None:
     assert run(build, [2**30 + 3])[0].equal(plain([100], rng_offset=2**30 + 3))
 
 
-# ---- offsets, as nvFuser counts them
+# ---- offsets, counted as in nvFuser
 
 
 def words_of(seed: int, offset: int, calls: int) -> np.ndarray:
-    """[calls, 4] words of Philox4x32-10 after Salmon et al. (2011), in integers of numpy: the
-    counter is (offset, call), each of 64 bits, low word first."""
+    """[calls, 4] words of Philox4x32-10 after Salmon et al. (2011), in numpy integers. The counter
+    is (offset, call), each of 64 bits, low word first."""
     call = np.arange(calls, dtype=np.uint64)
     low = np.uint64(0xFFFFFFFF)
     at = np.full(calls, offset % 2**64, np.uint64)
@@ -216,7 +216,8 @@ OFFSETS = [*range(9), 2**32 - 1, 2**32, 2**61 + 3]
 @pytest.mark.parametrize("op", ["uniform", "normal"])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_exact_numbers(op: str, dtype: torch.dtype) -> None:
-    """48 pairs of seed and offset for each op and type, two sizes that four does not divide."""
+    """48 pairs of seed and offset for each op and type, with two sizes that are not multiples of
+    four."""
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1], dtype=as_dtype(dtype))
         seed, offset = fd.define_vector(2)
@@ -237,8 +238,8 @@ def test_exact_numbers(op: str, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("op", ["rand_like", "randn_like"])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_consecutive_offsets_share_nothing(op: str, dtype: torch.dtype) -> None:
-    """Nine offsets, all pairs of them, shifted by up to eight elements. Of k equal bits in a
-    number, chance makes a share of 2^-k equal."""
+    """Numbers of nine offsets, compared in pairs, with shifts of up to eight elements. Random
+    numbers of k bits are equal with probability 2^-k."""
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1], dtype=as_dtype(dtype))
         for o in range(9):
@@ -256,8 +257,8 @@ def test_consecutive_offsets_share_nothing(op: str, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_distribution_over_offsets(dtype: torch.dtype) -> None:
-    """Element 5 of 4096 offsets is as uniform as the elements of one: mean, variance and the
-    largest distance of the distributions (Kolmogorov and Smirnov), at five deviations."""
+    """Element 5 over 4096 offsets is as uniform as the elements of one offset: mean, variance and
+    Kolmogorov-Smirnov distance, at five standard deviations."""
     drawn = np.array([expected_numbers("uniform", dtype, 9, o, 6)[5] for o in range(4096)])
     with FusionDefinition() as fd:
         offset = fd.define_scalar(DataType.Int)
@@ -270,11 +271,11 @@ def test_distribution_over_offsets(dtype: torch.dtype) -> None:
     assert abs(drawn.mean() - 0.5) < 5 * math.sqrt(1 / 12 / n)
     assert abs(drawn.var() - 1 / 12) < 5 * math.sqrt(1 / 180 / n)
     distance = np.abs(np.sort(drawn) - (np.arange(n) + 0.5) / n).max()
-    assert distance < 1.95 / math.sqrt(n)  # one in a thousand beyond
+    assert distance < 1.95 / math.sqrt(n)  # exceeded with probability 0.001
 
 
 def test_an_op_takes_one_offset_where_torch_s_generator_moves_by_four() -> None:
-    """Torch's offset over four is nvFuser's: so Thunder passes it on."""
+    """Torch's offset divided by four is nvFuser's offset: Thunder passes it so."""
     torch.manual_seed(11)
     state = torch.get_rng_state()
     seed, offset = load_torch().take_random_position(-1, 3)
@@ -324,8 +325,8 @@ def alone(ops: Any, x: Any, row: Any) -> Any:
 @pytest.mark.parametrize("beside", [alone, scaled, softmax])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_lanes_share_a_call(beside: Callable[..., Any], dtype: torch.dtype) -> None:
-    """Four neighbours of a thread take their words from one call of ten rounds. Of a few the first
-    rounds, which differ in little, are computed apart."""
+    """Four neighbouring elements of a thread use the words of one call of ten rounds. For a short
+    vector the first rounds, which differ little, are computed separately."""
     lanes = 16 // dtype.itemsize
     inputs = [torch.zeros(64, 64, dtype=dtype), torch.zeros(64, dtype=dtype)]
     with FusionDefinition() as fd:
@@ -333,7 +334,7 @@ def test_lanes_share_a_call(beside: Callable[..., Any], dtype: torch.dtype) -> N
         noise = fd.ops.rand_like(fd.ops.cast(x, DataType.Float))
         fd.add_output(fd.ops.cast(beside(fd.ops, x, row) + noise, dtype))
     text = fd.cuda_code_for(inputs, True)
-    loops = 2 if beside is softmax else 1  # a step with and one without questions for each lane
+    loops = 2 if beside is softmax else 1  # a loop for full vectors and one with a mask per lane
     rounds = toolkit.ptx(text, 90).count(str(0xD2511F53))
     assert rounds <= loops * (10 * lanes // 4 + 3), rounds
 
@@ -356,7 +357,7 @@ def test_uniform(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize(("low", "high"), [(0, 4), (0.5, 1), (0.0, -2.0)])
 def test_uniform_is_scaled_where_one_bound_is_that_of_the_unit(low: float, high: float) -> None:
-    """By powers of two, so exactly."""
+    """The bounds scale the unit interval by powers of two, which is exact."""
 
     def build(fd: FusionDefinition) -> list[Any]:
         shape = [fd.define_tensor([-1]).size(0)]

@@ -1,4 +1,4 @@
-"""fuser/reductions.py: what each statistic means, against torch in float64."""
+"""fuser/reductions.py: the value of each statistic, compared with torch in float64."""
 
 import inspect
 import math
@@ -101,14 +101,14 @@ ROWS = [
 def test_nan_and_infinity(name: str) -> None:
     x = torch.tensor(ROWS, dtype=torch.float64)
     if name in ("var", "std"):
-        x = x[x[:, 0] != 1e308]  # what overflows on the way depends on the way
+        x = x[x[:, 0] != 1e308]  # overflow of intermediate values depends on the algorithm
     close(run(lambda ops, t: getattr(ops, name)(t, 1), x)[0], getattr(torch, name)(x, 1))
 
 
 @pytest.mark.parametrize("p", [0, 1, 2, 3, math.inf, -math.inf])
 def test_nan_and_infinity_in_norms(p: float) -> None:
     x = torch.tensor(ROWS, dtype=torch.float64)
-    x = x[x[:, 0] != 1e308]  # squares overflow here as there, but powers of it by other ways
+    x = x[x[:, 0] != 1e308]  # squares overflow in both, but other powers depend on the algorithm
     expected = torch.linalg.vector_norm(x, p, 1)
     close(run(lambda ops, t: ops.norm(t, p, 1), x)[0], expected)
 
@@ -118,7 +118,7 @@ def test_nan_and_infinity_in_norms(p: float) -> None:
     "name", ["softmax", "log_softmax", "logsumexp", "mean", "var", "std", "var_mean"]
 )
 def test_few_elements(name: str, shape: tuple[int, ...]) -> None:
-    """None, one, and a tensor of no dims."""
+    """Zero elements, one element, and a tensor without dims."""
     x = torch.full(shape, 2.5, dtype=torch.float64)
     expected = getattr(torch, name)(x, -1)
     got = run(lambda ops, t: getattr(ops, name)(t, -1), x)
@@ -130,7 +130,7 @@ def test_few_elements(name: str, shape: tuple[int, ...]) -> None:
 def test_sums_over_extents_of_0_in_the_definition(
     debug: int, set_option: Callable[[str, object], None]
 ) -> None:
-    """Kernels that store nothing but the identity; no index is divided by 0 on the way."""
+    """The kernels store only the identity, and no index expression divides by 0."""
     set_option("FUSER_HOST_DEBUG", debug)
     shapes = {(3, 0, 4): [0, 1], (4, 3, 0): [1, 2], (0, 3, 4): [0], (4, 0): [1]}
     with FusionDefinition() as fd:
@@ -226,7 +226,8 @@ def test_norm_1(p: Any) -> None:
 
 
 def test_written_as_two_walks() -> None:
-    """What the compiler looks for: sum((x - mean)^2), and sum(exp(x - max))."""
+    """Composites emit the patterns that the compiler recognizes: sum((x - mean)^2) and sum(exp(x -
+    max))."""
     fd = FusionDefinition()
     fd.ops.var(fd.define_tensor([-1, -1]), 1)
     assert [line.partition(" = ")[2] for line in repr(fd).splitlines()[2:9]] == [

@@ -1,6 +1,6 @@
-"""fuser.reference: complete, and right where torch has no such op or another meaning.
+"""fuser.reference: it is complete, and correct for ops that torch lacks or defines differently.
 
-tests/device compares it with the kernels' own functions.
+tests/device compares it with the kernels' device functions.
 """
 
 import math
@@ -69,7 +69,7 @@ def test_erfcinv() -> None:
 
 
 def test_every_reduction_of_the_frontend_has_one() -> None:
-    """The others are forms that the compiler chooses."""
+    """The remaining rows are forms that only the compiler generates."""
     fd = FusionDefinition()
     x = fd.define_tensor([2, 3])
     for name in REDUCTIONS:
@@ -89,7 +89,7 @@ def test_nan_wins_then_the_lowest_index() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.int8, torch.uint8, torch.int64, torch.bool])
 def test_identities(dtype: torch.dtype) -> None:
-    """Over no elements: what does not change an element that joins."""
+    """The result over zero elements is the identity: combining it leaves an element unchanged."""
     empty = torch.zeros(1, 0, dtype=dtype)
     for name in REDUCTIONS:
         if name in ("any", "all") and dtype != torch.bool:

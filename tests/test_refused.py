@@ -1,4 +1,4 @@
-"""fuser/refused.py: names that can be imported, and are refused where used."""
+"""fuser/refused.py: names that can be imported, but raise when used."""
 
 from __future__ import annotations
 

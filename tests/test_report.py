@@ -1,4 +1,4 @@
-"""fuser.report: the page holds what it promises, escaped, and a browser shows it."""
+"""fuser.report: the page is complete and escaped, and a browser shows it."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ BROWSER = next(
 )
 
 
-# Texts that stick out of the box that stands before them, or of their picture.
+# Texts that overflow the preceding box, or their SVG.
 CUT = """() => {
   const out = [];
   for (const svg of document.querySelectorAll("svg")) {
@@ -213,9 +213,8 @@ def model_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_in_a_browser(
     kind: str, width: int, scheme: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Nothing is wider than the window or its box, nothing is loaded, every part opens by a click,
-    every link leads to something that is seen.
-    """
+    """Contents fit into the window and their boxes, no resources are loaded, every section opens by
+    a click, every link has a visible target."""
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     if BROWSER is None:
         pytest.skip("no Chromium on the PATH")

@@ -1,4 +1,4 @@
-"""repr(fd) is Python that rebuilds the definition: print.cpp and the frontend as a circle."""
+"""repr(fd) is Python that rebuilds the definition: print.cpp and the frontend are inverse."""
 
 import math
 from collections.abc import Callable
@@ -26,7 +26,7 @@ def scalars(fd: FusionDefinition) -> None:
     early = fd.define_scalar(None, dtype=DataType.Int)
     x = fd.define_tensor([-1, 4], dtype=DataType.Half)
     late = fd.define_scalar(DataType.Float)
-    fd.define_scalar()  # unused, but an argument of execute() all the same
+    fd.define_scalar()  # unused, but still an argument of execute()
     y = x * late + early * 2
     z = fd.define_tensor([-1, 1], contiguity=[False, None])
     after = fd.define_scalar(DataType.Bool)
@@ -89,7 +89,7 @@ def shared_scalars(fd: FusionDefinition) -> None:
 
 
 def order_of_sums(fd: FusionDefinition) -> None:
-    """Sums of sizes stand in creation order; the text must not turn them."""
+    """Sums of sizes are in creation order, and the text must not reorder them."""
     a, b, c = fd.define_vector(3)
     made_first, made_second = a // b, b // c
     x = fd.define_tensor([-1])
@@ -100,7 +100,7 @@ def order_of_sums(fd: FusionDefinition) -> None:
 
 
 def bounds_of_slices(fd: FusionDefinition) -> None:
-    """A slice makes its sizes; what was computed before it stays before them."""
+    """A slice creates its sizes; expressions computed before it must stay before them."""
     x = fd.define_tensor([-1, -1])
     rows, columns = fd.ops.shape(fd.ops.chunk(x, 3, 1)[1])
     fd.add_output(fd.ops.full([fd.ops.mul(rows, columns)], 0, DataType.Float))
@@ -187,7 +187,8 @@ def test_an_empty_definition() -> None:
 
 @pytest.mark.parametrize("kind", ["tensor", "scalar"])
 def test_ten_thousand_ops(kind: str) -> None:
-    """No recursion on the depth of the graph: define, print, hash, compare, rebuild, free."""
+    """Defining, printing, hashing, comparing, rebuilding and freeing do not recurse on the depth of
+    the graph."""
 
     def body(fd: FusionDefinition) -> None:
         x, s = fd.define_tensor([-1]), fd.define_scalar()
@@ -206,7 +207,7 @@ def test_ten_thousand_ops(kind: str) -> None:
 
 
 def test_is_tensor() -> None:
-    """Of both kinds of values, as nvFuser's have it."""
+    """is_tensor() for tensors and scalars, as in nvFuser."""
     fd = FusionDefinition()
     t, s = fd.define_tensor([-1]), fd.define_scalar(1.0)
     values = [t, s, t + s, s + s, fd.define_scalar(), *fd.ops.shape(t), *fd.define_vector(1)]

@@ -1,4 +1,4 @@
-"""fuser/repro.py: the layout of inputs as text, and the scripts that adapters leave."""
+"""fuser/repro.py: the layout of inputs as text, and the scripts that adapters write."""
 
 import math
 import re
@@ -63,7 +63,7 @@ def test_without_inputs_the_definition_is_printed() -> None:
 
 @pytest.fixture
 def no_compiler(set_option: Callable[[str, object], None]) -> None:
-    """Kernels that are new to the cache do not compile."""
+    """Makes the compilation of new kernels fail."""
     set_option("FUSER_CXX", "/nonexistent/c++")
 
 
@@ -91,7 +91,7 @@ def test_a_group_of_a_script_leaves_a_script(
     x = torch.randn(4, 8)
     with fuser.torchscript_fuser(cpu=True):
         scripted = torch.jit.script(_scaled)
-        scripted(x)  # profiled
+        scripted(x)  # profiling run
         with pytest.warns(UserWarning, match="runs unfused") as caught:
             results = [scripted(x) for _ in range(2)]
     for result in results:
@@ -108,7 +108,7 @@ def _scaled(x: torch.Tensor) -> torch.Tensor:
 
 
 def test_numbers_and_sizes_of_a_script_are_inputs_of_its_definition() -> None:
-    """In the order in which the definition takes them, without those that chose it."""
+    """Inputs are in the order of the definition, without the constants."""
     x = torch.randn(3, 4)
     inputs = torchscript._run_inputs(
         [0, 1, 2, 2, 3], [x, 2.5, [3, 1, 4, -1], 1, "tanh"]
@@ -132,7 +132,7 @@ def test_a_group_without_a_definition_leaves_its_graph(
             results = [scripted(x) for _ in range(2)]
     monkeypatch.undo()
     torch.testing.assert_close(results[0], _two_results(x))
-    set_option("FUSER_STRICT", 0)  # put back: the script switches it on
+    set_option("FUSER_STRICT", 0)  # reset: the repro script sets it
     with fuser.torchscript_fuser(cpu=True):
         assert error_of(script_named_in(str(caught[0].message))) == "", "it has two results"
 

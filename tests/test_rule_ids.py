@@ -1,4 +1,4 @@
-"""Every law that an error names by its rule id is broken on purpose by some test."""
+"""Every rule id of an error is violated on purpose by a test."""
 
 import functools
 import re
@@ -9,14 +9,14 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 ID = r'"([a-z][a-z0-9]*(?:-[a-z0-9]+)+)"'
 
-# How sources name the rule of an error, C++ and Python.
+# Patterns of rule ids in C++ and Python sources.
 NAMED = re.compile(
     rf"""(?:FUSER_CHECK|check_cuda|Fault|refuse)\([^;]*?{ID}  # behind a condition or a kind
     |\brule\s*=\s*{ID}""",
     re.VERBOSE,
 )
 
-# No test breaks these; why.
+# Rules that no test violates, with the reason.
 UNTESTED = {
     "grid-1": "a grid of 2^31 blocks takes more memory than there is",
     "interpreter-exit": "what it keeps from happening is a crash: tests/driver/test_background.py",
@@ -29,7 +29,7 @@ UNTESTED = {
     "torch-cuda": "torch with CUDA has what is looked for",
     "rng-capture-1": "needs a torch whose generator was not told of the capture",
 }
-# Why a scheduler leaves a problem to the next one: no error while one takes it.
+# Rule ids of scheduler rejections: they are no errors if another scheduler accepts the problem.
 REJECTS = re.compile(r"(inner|inner-outer|outer|transpose|broadcast|rows|pointwise)-\d")
 
 
@@ -44,7 +44,7 @@ def rules() -> list[str]:
 
 @functools.cache
 def named_by_tests() -> set[str]:
-    """Ids in their texts, and those that are the end of a test's name."""
+    """Rule ids in the texts of tests, and rule ids at the end of a test's name."""
     texts = [p.read_text() for p in (ROOT / "tests").rglob("*.py") if p.name != Path(__file__).name]
     words = set(re.findall(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)+", "".join(texts)))
     tests = " ".join(re.findall(r"def (test_\w+)", "".join(texts))) + " "

@@ -1,4 +1,4 @@
-"""fuser/shapes.py against torch: values, number of kernels, and what is read."""
+"""fuser/shapes.py compared with torch: values, number of kernels, and reads."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def torch_rope(q: Any, cos: Any, sin: Any) -> Any:
     return q * cos + torch.cat([-q[..., half:], q[..., :half]], 2) * sin
 
 
-# Name, definition, torch, inputs, kernels.
+# Name, definition, torch function, inputs, number of kernels.
 CASES: list[Case] = [
     ("slice", lambda o, x: -o.slice(x, [1, 2], [5, 8]), lambda x: -x[1:5, 2:8], [X], 1),
     ("view", lambda o, x: o.slice(x, [1, 2], [5, 8]), lambda x: x[1:5, 2:8], [X], 0),
@@ -277,7 +277,8 @@ def test_a_kernel_for_every_96_tensors() -> None:
 
 @pytest.mark.parametrize("start", [0, 2, 5])
 def test_a_size_that_turns_out_to_be_1_broadcasts(start: int) -> None:
-    """One definition, whose slice has 6, 4 and 1 rows; what broadcasts in the last names others."""
+    """The slice of one definition has 6, 4 and 1 rows; with 1 row it broadcasts, and the sizes
+    derived from it change."""
     fd = FusionDefinition()
     x, y, k = fd.from_pytorch(X), fd.from_pytorch(Y), fd.define_scalar(DataType.Int)
     part = fd.ops.slice(x, [k, 0], [None, None])
@@ -302,7 +303,8 @@ def test_other_sizes_do_not_broadcast() -> None:
 @settings(max_examples=25)
 @given(st.data())
 def test_reshapes(data: st.DataObject) -> None:
-    """Any two ways to write one number of elements, symbolic or not, with and without a -1."""
+    """Reshapes between any two factorizations of one number of elements, symbolic or not, with and
+    without a -1."""
     total = data.draw(st.sampled_from([0, 1, 6, 24, 36, 60]))
 
     def shape() -> list[int]:
@@ -370,7 +372,8 @@ def test_wrong_reshapes() -> None:
 
 
 def test_an_open_size_beside_none_could_be_anything() -> None:
-    """Also of an operand whose sizes only the run knows, which may have no elements."""
+    """A -1 is ambiguous next to a size of 0, also if only the run knows that the operand is
+    empty."""
     fd = FusionDefinition()
     with pytest.raises(ShapeError, match="-1 beside a size of 0 could be anything"):
         fd.ops.reshape(fd.define_tensor([-1, -1]), [0, -1])
@@ -386,7 +389,7 @@ def test_select_reaches_from_the_last_element_to_the_first() -> None:
 
 
 Refusal = tuple[str, type[UserError], str, Callable[[Any, Any, Any], Any]]
-# What an op made of others refuses by itself, of x: float32[2, 3] and i: int64[2, 3].
+# Errors that composites raise themselves, for x: float32[2, 3] and i: int64[2, 3].
 REFUSALS: list[Refusal] = [
     ("unsqueeze-dim", ShapeError, "unsqueeze(t0): dim 3", lambda o, x, i: o.unsqueeze(x, 3)),
     ("unsqueeze-dim", ShapeError, "unsqueeze(t0): dim -4", lambda o, x, i: o.stack([x, x], -4)),
@@ -433,7 +436,7 @@ REFUSALS: list[Refusal] = [
 
 @pytest.mark.parametrize("refusal", REFUSALS, ids=lambda r: f"{r[0]}: {r[2]}")
 def test_refusals(refusal: Refusal) -> None:
-    """They name the op, the operand and where it was defined."""
+    """Errors name the op, the operand and its definition."""
     rule, kind, message, define = refusal
     fd = FusionDefinition()
     x, i = fd.define_tensor([2, 3]), fd.define_tensor([2, 3], dtype=DataType.Int)
@@ -445,7 +448,7 @@ def test_refusals(refusal: Refusal) -> None:
 
 @pytest.mark.parametrize("norm_type", [None, 1.0, 3.0])
 def test_an_embedding_of_a_largest_norm(norm_type: float | None) -> None:
-    """In float32 within 10 ULP, those of the norm and of the scale; the weight stays."""
+    """Within 10 ULP in float32, for the norm and the scale; the weight is unchanged."""
     index, weight = INDEX.remainder(6).reshape(5, 1), X / 16
     with FusionDefinition() as fd:
         i, w = fd.from_pytorch(index), fd.from_pytorch(weight)
@@ -458,7 +461,7 @@ def test_an_embedding_of_a_largest_norm(norm_type: float | None) -> None:
 
 
 ZERO, FIRST, NINE = torch.tensor(2.5), torch.tensor(0), torch.tensor(9.0)
-# fd.ops first, then torch's, of tensors of no dims; `d` is the dim.
+# fd.ops first, then torch's function, on tensors without dims; `d` is the dim.
 OF_NO_DIMS: dict[str, tuple[Callable[..., Any], Callable[..., Any], list[torch.Tensor]]] = {
     "gather": (lambda o, d, x, i: o.gather(x, i, d), lambda d, x, i: x.gather(d, i), [ZERO, FIRST]),
     "gather of several": (
@@ -515,7 +518,7 @@ def test_a_tensor_of_no_dims_has_no_dim_1(op: str) -> None:
 def test_a_roll_of_a_slice_reads_nothing_beyond_its_operand(
     step: int, shift: int, size: int, set_option: Callable[[str, object], None]
 ) -> None:
-    """What is joined ends at multiples of a vector, what it is a slice of does not."""
+    """The operands of the cat end at multiples of a vector, but the sliced tensor does not."""
     set_option("FUSER_HOST_DEBUG", 1)
     with FusionDefinition() as fd:
         x = fd.define_tensor([size], dtype=DataType.Short)
@@ -527,7 +530,7 @@ def test_a_roll_of_a_slice_reads_nothing_beyond_its_operand(
 
 @pytest.mark.parametrize("dtype", [DataType.Float, DataType.Half, DataType.Bool, DataType.Int32])
 def test_a_cat_of_what_was_padded_by_hand(dtype: DataType) -> None:
-    """As nvFuser writes its definitions down."""
+    """A cat of operands padded by hand, as in nvFuser's printed definitions."""
     with FusionDefinition() as fd:
         a, b = (fd.define_tensor([-1, n], dtype=dtype) for n in (-1, 3))
         parts = [fd.ops.pad(a, [0, 3]), fd.ops.pad(b, [fd.ops.size(a, 1), 0])]
@@ -539,14 +542,14 @@ def test_a_cat_of_what_was_padded_by_hand(dtype: DataType) -> None:
 
 
 def moved(pick: np.random.Generator, steps: int) -> tuple[FusionDefinition, list[Any], list[Any]]:
-    """A random program of what moves elements: its definition, inputs, and results by torch."""
+    """A random program of movement ops: its definition, inputs, and results by torch."""
     fd = FusionDefinition()
     rows, columns = int(pick.integers(1, 7)), int(pick.integers(1, 5)) * 4
     inputs = [
         torch.from_numpy(pick.integers(-9, 9, size=size)).to(torch.float32)
         for size in ((rows, columns + 3), (rows, columns), (columns,))
     ]
-    inputs[0] = inputs[0][:, :columns]  # ends within a row of its memory
+    inputs[0] = inputs[0][:, :columns]  # a row of a wider tensor
     x, y, row = (fd.define_tensor([-1] * t.dim()) for t in inputs)
     values, summed = [(x, inputs[0]), (y, inputs[1])], False
     for _ in range(steps):
@@ -569,7 +572,7 @@ def moved(pick: np.random.Generator, steps: int) -> tuple[FusionDefinition, list
                 values.append((a - b, u - v))
             case "row" if u.shape[1] == columns:
                 values.append((a + row, u + inputs[2]))
-            case "less_sum" if not summed:  # one: all numbers stay exact
+            case "less_sum" if not summed:  # at most one, so that all numbers stay exact
                 summed = True
                 total = fd.ops.sum(a, [1], keepdim=True)
                 values.append((a - total, u - u.sum(1, keepdim=True)))
@@ -584,7 +587,7 @@ def moved(pick: np.random.Generator, steps: int) -> tuple[FusionDefinition, list
 def test_reads_of_nested_choices(
     rng: np.random.Generator, set_option: Callable[[str, object], None]
 ) -> None:
-    """What several pads, cats and slices lead to is right, and nothing beyond a tensor is read."""
+    """Nested pads, cats and slices are correct, and no access is out of bounds."""
     set_option("FUSER_HOST_DEBUG", 1)
     made = [moved(rng, steps) for steps in range(2, 10) for _ in range(5)]
     compile_batch((fd, inputs) for fd, inputs, _ in made)

@@ -1,4 +1,4 @@
-"""fuser/shrink.py: repro scripts that fail, made smaller."""
+"""fuser/shrink.py: reduction of failing repro scripts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_the_error_is_its_class_and_rule() -> None:
 
 
 def test_only_what_fails_is_left() -> None:
-    """As if exp was broken: nothing else stays but what makes it a run."""
+    """With a probe that fails on every exp, shrinking leaves a single exp op and its input."""
 
     def probe(text: str) -> str:
         planned = text.replace("fd.execute(inputs)", "fd.plan(inputs) and ()")

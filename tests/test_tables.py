@@ -1,4 +1,4 @@
-"""fuser/tables.py: tables, units and colours of terminals."""
+"""fuser/tables.py: text tables, units and terminal colours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""fuser/testing.py: batches of definitions, and errors in units of the last place."""
+"""fuser/testing.py: batches of definitions, and errors in ULP."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def scaled(factor: float) -> FusionDefinition:
 def test_a_batch_is_compiled_at_once_and_once(set_option: Callable[[str, object], None]) -> None:
     set_option("FUSER_CACHE", 0)
     x = torch.randn(8)
-    # Of these kernels no other test has one: those of a process are kept.
+    # Factors that no other test uses: kernels stay in the cache of the process.
     factors = [0.5 + (2 * i + 1) / 1024 for i in range(5)]
     definitions = [scaled(factor) for factor in factors]
     before = fuser.cache_info().kernels_compiled
@@ -56,7 +56,7 @@ def test_edges_of_ulp_error() -> None:
     error = ulp_error(actual, exact)
     assert error[0] == 1
     assert error[1] == 2
-    assert error[2] <= 0.5  # what 1e39 rounds to
+    assert error[2] <= 0.5  # 1e39 rounds to infinity
     assert error[3] > 1
     assert error[4] == error[5] == math.inf
 

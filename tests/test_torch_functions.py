@@ -1,4 +1,5 @@
-"""fuser/torch_functions.py: every name of torch that a definition takes, against torch's values.
+"""fuser/torch_functions.py: every torch function that accepts a definition's tensors, compared with
+torch.
 
 One definition holds all calls of a kind, so that its kernels are compiled in one batch.
 """
@@ -25,8 +26,8 @@ I = torch.tensor([[2, 0, 1, 3, 3, 0]])  # noqa: E741
 DATA = {"x": X, "y": Y, "n": N, "m": M, "b": B, "v": V, "i": I}
 
 
-# A call as a program writes it: of x, y (floats), n (integers), m (a mask), b (three dims), v (a
-# vector) and i (indices); "torch" and "F" are the modules.
+# Calls as in programs, with x, y (floats), n (integers), m (a mask), b (three dims), v (a vector)
+# and i (indices); "torch" and "F" are the modules.
 def words(text: str) -> list[str]:
     return text.split()
 
@@ -276,7 +277,8 @@ def flat(value: Any) -> list[Any]:
 
 
 def test_calls_give_torchs_values() -> None:
-    """322 calls; float32 that torch rounds elsewhere within 1e-5, integers and types exactly."""
+    """322 calls agree with torch: float32 within 1e-5 because torch may round differently, integers
+    and dtypes exactly."""
     fd = FusionDefinition()
     tensors = {name: fd.from_pytorch(t, static_sizes=True) for name, t in DATA.items()}
     expected: list[tuple[str, torch.Tensor]] = []
@@ -304,7 +306,7 @@ def test_calls_give_torchs_values() -> None:
 
 
 def test_sizes_that_only_the_run_knows() -> None:
-    """The calls that need no size beforehand, on two shapes."""
+    """Calls that need no static size are correct on two shapes."""
     calls = [
         "x.sigmoid() @ y.T",
         "x[1:, None] + x[:-1, None]",
@@ -327,7 +329,7 @@ def test_sizes_that_only_the_run_knows() -> None:
 
 
 def test_types_are_those_of_the_ops() -> None:
-    """Half types come out float32, as of fd.ops; to() and half() round."""
+    """Results of half-type operands are float32, as in fd.ops; to() and half() round."""
     fd = FusionDefinition()
     x = fd.define_tensor([-1], dtype=DataType.Half)
     assert x.sigmoid().dtype == torch.sin(x).dtype == DataType.Float

@@ -1,6 +1,5 @@
-"""fuser/torch_habits.py: what a definition cannot do says what to write; nothing ends in an error
-of Python's own.
-"""
+"""fuser/torch_habits.py: unsupported torch usage raises a fuser error with a hint, never an error
+of Python itself."""
 
 from __future__ import annotations
 
@@ -95,9 +94,7 @@ def test_refused_with_what_to_write(rule: str, program: str, hint: str) -> None:
 
 
 def test_every_attribute_of_a_torch_tensor_is_there_or_says_why_not() -> None:
-    """All public names of torch.Tensor: some 240 are there, the others raise an AttributeError with
-    a hint.
-    """
+    """Some 240 public names of torch.Tensor exist; the rest raise an AttributeError with a hint."""
     _, x = opened(2, 3, dtype=DataType.ComplexFloat)
     names = [n for n in dir(torch.Tensor) if not n.startswith("_")]
     there = [n for n in names if hasattr(x, n)]
@@ -108,14 +105,14 @@ def test_every_attribute_of_a_torch_tensor_is_there_or_says_why_not() -> None:
 
 
 def test_every_function_of_torch_works_or_raises_an_error_of_ours() -> None:
-    """All functions that torch hands over, some 800, each with a tensor for every argument that it
-    needs: a result, or an error of ours; torch's own where it counts its arguments before.
-    """
+    """Each of some 800 overridable torch functions, called with a tensor for every required
+    argument, returns a result or raises a fuser error. torch raises its own error if it checks the
+    arguments first."""
     ended: dict[str, list[tuple[Any, Any]]] = {"works": [], "ours": [], "torch": []}
     for function, stand_in in get_testing_overrides().items():
         name = getattr(function, "__name__", "")
         if name.startswith("__") or getattr(torch.Tensor, name, None) is function:
-            continue  # a method, which is called on a torch.Tensor
+            continue  # a method, which requires a torch.Tensor
         needed = [
             p
             for p in inspect.signature(stand_in).parameters.values()
@@ -142,7 +139,7 @@ def test_every_function_of_torch_works_or_raises_an_error_of_ours() -> None:
 
 
 def _origin(error: BaseException) -> str:
-    """The file that raised it."""
+    """The file that raised the error."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -150,7 +147,7 @@ def _origin(error: BaseException) -> str:
 
 
 def test_sizes_and_types_read_as_those_of_torch() -> None:
-    """x.shape and x.dtype are values; a call of them, as in nvFuser, gives them too."""
+    """x.shape and x.dtype are values; calling them, as in nvFuser, returns the values too."""
     _, x = opened(2, -1, dtype=DataType.Half)
     assert x.shape[0].value == x.shape()[0].value == x.size(0).value == 2
     assert len(x.shape) == len(x.size()) == x.dim() == x.ndim == 2
@@ -197,7 +194,8 @@ def test_operators_with_scalars_of_the_definition() -> None:
 
 
 def test_python_still_finds_no_attributes_of_its_own() -> None:
-    """What copy, pickle, numpy and debuggers look for is not there, and raises plainly."""
+    """Attributes that copy, pickle, numpy and debuggers look up are absent, and raise Python's
+    plain errors."""
     _, x = opened()
     for name in ("__array_interface__", "__len_hint__", "__fspath__", "_repr_html_"):
         assert not hasattr(x, name)
@@ -209,7 +207,8 @@ def test_python_still_finds_no_attributes_of_its_own() -> None:
 
 
 def test_a_row_that_reads_a_position_of_the_run() -> None:
-    """An index out of range reads the nearest element, as of fd.ops.take_along_axis."""
+    """An index computed at run time works; an index out of range reads the nearest element, as in
+    fd.ops.take_along_axis."""
     fd, x = opened(-1, 2)
     i = fd.define_tensor([-1], dtype=DataType.Int)
     fd.add_output(x[i])

@@ -1,4 +1,4 @@
-"""fuser/torch_layers.py: what tests/test_torch_functions.py does not run of torch.nn."""
+"""fuser/torch_layers.py: functions of torch.nn that tests/test_torch_functions.py does not run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""fuser/validation.py: what validate() accepts and what it says otherwise."""
+"""fuser/validation.py: results that validate() accepts, and its messages for wrong ones."""
 
 import math
 from collections.abc import Callable
@@ -72,7 +72,8 @@ def test_validate_knows_the_length_of_sums() -> None:
 
 
 def test_validate_knows_what_was_computed_in_float32() -> None:
-    """A product that float32 rounds, in a sum of float64; and one of float64 in the same one."""
+    """validate() tolerates a float32 rounding error in a float64 sum only if the product is
+    computed in float32."""
     x = torch.rand(1000, generator=torch.Generator().manual_seed(3))
     y = x.double() + 1
 
@@ -128,13 +129,13 @@ def test_validate_2() -> None:
         assert (caught.value.rule, str(caught.value)) == ("validate-2", text)
 
 
-# ---- steps in half types before the result
+# ---- half-type intermediates
 
 Step = Any
 
 
 def _programs(generator: torch.Generator, count: int) -> list[tuple[FusionDefinition, list[Any]]]:
-    """Random chains of arithmetic, casts, reductions, products and choices."""
+    """Random chains of arithmetic, casts, reductions, products and selects."""
 
     def pick(options: list[Any]) -> Any:
         return options[int(torch.randint(len(options), (), generator=generator))]
@@ -186,8 +187,8 @@ def _programs(generator: torch.Generator, count: int) -> list[tuple[FusionDefini
 
 
 def test_right_programs_are_valid(rng: np.random.Generator) -> None:
-    """60 random programs with steps in half types: no false alarm; and one wrong element in ten
-    results of each is found, where it is farther off than a wrong rounding of a half type."""
+    """60 random programs with half-type intermediates validate. In ten results of each, one
+    corrupted element is detected if its error exceeds a wrong rounding of a half type."""
     drawn = torch.Generator().manual_seed(int(rng.integers(2**31)))
     programs = _programs(drawn, 60)
     testing.compile_batch(programs)
@@ -212,12 +213,13 @@ def test_right_programs_are_valid(rng: np.random.Generator) -> None:
 
 
 def test_a_tie_of_a_half_step_is_allowed_and_nothing_else() -> None:
-    """1 + 2^-11 lies between two float16: either may come out, and be doubled in float32."""
+    """1 + 2^-11 is a tie between two float16 numbers: both roundings are accepted, also after
+    doubling in float32."""
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1])
         fd.add_output(fd.ops.cast(fd.ops.cast(x * x, DataType.Half), DataType.Float) * 2.0)
     exact = torch.tensor([1 + 2.0**-12, 1.25, 1.0])
-    step = 2.0**-9  # of the result
+    step = 2.0**-9  # ULP of the result
     for off, right in (
         ([step, 0, 0], True),
         ([0, 0, 0], True),

@@ -1,4 +1,4 @@
-"""What tests of threads share."""
+"""Helpers for tests of threads."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 
 def turns_of_another_thread(call: Callable[[], object], calls: int = 2000) -> int:
-    """How often a thread that waits for the interpreter's lock got it while `call` ran."""
+    """Number of times that another thread acquired the interpreter lock while `call` ran."""
     before = sys.getswitchinterval()
-    sys.setswitchinterval(1000.0)  # nobody has to give it up
+    sys.setswitchinterval(1000.0)  # disables timed switching
     turns: list[int] = []
     ended = False
 

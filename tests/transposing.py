@@ -1,4 +1,4 @@
-"""Samples of definitions that move elements, and how they are compared with torch."""
+"""Samples of data-movement definitions, and their comparison with torch."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Sample:
 
 
 def check_values(samples: Mapping[str, Sample], rng: np.random.Generator) -> dict[str, Plans]:
-    """Every sample is bit for bit its reference's; their plans."""
+    """Assert that every sample equals its reference bit for bit; return the plans."""
     made = [
         (name, s, define(s.build, [len(x) for x in s.shapes], *s.dtypes), s.inputs(rng))
         for name, s in samples.items()

@@ -1,6 +1,5 @@
-"""csrc/base/error.h, csrc/bind/error.cpp, fuser/errors.py: one kind of fault, one class, both ways
-across the border.
-"""
+"""csrc/base/error.h, csrc/bind/error.cpp, fuser/errors.py: each kind of fault maps to one class, in
+both directions."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""csrc/base/log: lines on stderr, and what FUSER_DUMP selects and where it goes."""
+"""csrc/base/log: lines on stderr, and the selection and destination of FUSER_DUMP."""
 
 from collections.abc import Callable
 from pathlib import Path

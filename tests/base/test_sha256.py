@@ -1,4 +1,4 @@
-"""csrc/base/sha256 against hashlib."""
+"""csrc/base/sha256 compared with hashlib."""
 
 import hashlib
 
@@ -8,7 +8,7 @@ import pytest
 from fuser import _core
 
 
-# Around the places where the padding needs one block or two.
+# Sizes around the limit between one and two blocks of padding.
 @pytest.mark.parametrize("size", [0, 1, 3, 55, 56, 57, 63, 64, 65, 119, 120, 127, 128, 1000, 70001])
 def test_digest(size: int, rng: np.random.Generator) -> None:
     message = rng.bytes(size)

@@ -1,6 +1,5 @@
-"""csrc/bind/text.h: paths and variables of the environment that are no UTF-8, as the system has
-them and as Python does, with lone surrogates.
-"""
+"""csrc/bind/text.h: paths and environment variables that are not UTF-8; as in Python, they contain
+lone surrogates."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ import torch
 
 from fuser import CompileError, FusionDefinition, UserError, _core
 
-NAME = b"caf\xe9 \xff"  # in no encoding of a locale's that is UTF-8
+NAME = b"caf\xe9 \xff"  # invalid in UTF-8
 LOCALES = {
     "utf-8": {"LC_ALL": "C.UTF-8"},
     "ascii": {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"},
@@ -53,10 +52,9 @@ print("done")
 
 @pytest.mark.parametrize("locale", LOCALES)
 def test_every_path_may_be_no_utf8(locale: str, tmp_path: Path) -> None:
-    """The script, the folders of the cache, of dumps and of temporary files, and the compiler: in
-    one process a locale, which runs, reports, dumps and saves. (torch.compile itself reads no
-    script of such a name.)
-    """
+    """Paths that are not UTF-8 work for the script, the folders of cache, dumps and temporary
+    files, and the compiler. One process per locale runs, reports, dumps and saves. (torch.compile
+    itself cannot read a script of this name.)"""
     folder = os.path.join(os.fsencode(tmp_path), NAME)
     compiler = shutil.which("g++")
     if compiler is None:
@@ -86,7 +84,7 @@ def test_every_path_may_be_no_utf8(locale: str, tmp_path: Path) -> None:
 
 
 def test_messages_name_what_is_no_utf8(set_option: object) -> None:
-    """An error is ours, and can be printed in any locale."""
+    """Names that are not UTF-8 raise a fuser error that can be printed in any locale."""
     fd = FusionDefinition()
     x = fd.define_tensor([-1])
     fd.add_output(x * 2)
@@ -112,7 +110,7 @@ def test_a_compiler_that_is_not_there(set_option) -> None:  # type: ignore[no-un
 
 
 def test_a_folder_that_cannot_be_made_is_named_once(tmp_path: Path) -> None:
-    """Without the cache, with one line of log."""
+    """If the cache folder cannot be created, fuser runs without it and logs one line."""
     file = tmp_path / "caf\udce9"
     file.touch()
     program = (

@@ -1,4 +1,4 @@
-"""fuser/runtime/cubin: registers, local and shared memory, against what ptxas says of itself."""
+"""fuser/runtime/cubin: registers, local and shared memory, compared with the log of ptxas."""
 
 import re
 

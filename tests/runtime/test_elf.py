@@ -1,4 +1,4 @@
-"""fuser/runtime/elf: read what the compiler and the linker wrote."""
+"""fuser/runtime/elf: reading files written by the compiler and the linker."""
 
 import struct
 import subprocess
@@ -32,7 +32,7 @@ def test_cut_file(size: int) -> None:
 
 
 def test_a_file_may_end_with_its_table_of_programs() -> None:
-    """A header, one program and, as in files of code for debuggers, sections before it."""
+    """An image with a header, sections, and a program header at the end, as in debug files."""
     names = b"\0.names\0".ljust(64, b"\0")
     section = elf._SECTION.pack(1, 3, 0, 0, 64, len(names), 0, 0, 0, 0)
     end = 128 + len(section)
@@ -46,7 +46,7 @@ def test_a_file_may_end_with_its_table_of_programs() -> None:
 
 
 def test_of_several_notes_the_build_id_is_read() -> None:
-    """Others have the same name: the ABI tag, which compilers write first."""
+    """The build id is found among notes of equal name, e.g. after the ABI tag."""
 
     def note(kind: int, name: bytes, text: bytes) -> bytes:
         return elf._NOTE.pack(len(name), len(text), kind) + name + text

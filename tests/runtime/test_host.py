@@ -1,4 +1,4 @@
-"""The C++ compiler of the host executor: found or missing, batches, failures to look at."""
+"""The C++ compiler of the host executor: detection, batches, inspectable failures."""
 
 import ctypes
 import os
@@ -20,7 +20,7 @@ from tests.host.kernels import PRELUDE, build, value
 from tests.ops.cases import edges
 from tests.sampling import rotated
 
-# Bias, a cubic and rounding to bfloat16 on 8 elements a thread, written as generated kernels are.
+# Bias, a cubic and rounding to bfloat16 of 8 elements per thread, written like generated kernels.
 POLYNOMIAL = """
 struct bf16 { unsigned short bits; };
 DEVICE f32 wide(bf16 x) { u32 b = (u32)x.bits << 16; f32 f; memcpy(&f, &b, 4); return f; }
@@ -48,7 +48,7 @@ def scale(number: int) -> str:
 
 @pytest.fixture
 def scratch_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where builds put their files."""
+    """Directory for temporary files of builds."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     return tmp_path
 
@@ -171,9 +171,9 @@ def test_a_compiler_that_an_earlier_process_asked_is_not_started(
     assert [a.version.split()[-1] for a in answers] == [str(link), str(other)]
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("it was started"))
     assert host._probe.__wrapped__((str(link),)) == answers[0]
-    with pytest.raises(pytest.fail.Exception):  # it may have become another one unseen
+    with pytest.raises(pytest.fail.Exception):  # an undetected change of the compiler
         host._probe.__wrapped__((str(other),))
-    link.unlink()  # the name now leads to another compiler, and back
+    link.unlink()  # the link changes to another compiler, and back
     link.symlink_to(shutil.copy(real, tmp_path / "g++-2"))
     with pytest.raises(pytest.fail.Exception):
         host._probe.__wrapped__((str(link),))
@@ -209,7 +209,7 @@ def test_arithmetic_is_that_of_the_text() -> None:
 
 
 def test_element_loops_become_vector_code(tmp_path: Path) -> None:
-    """With GCC for x86-64: the arithmetic on 8 elements is packed, none of it scalar."""
+    """GCC for x86-64 vectorizes all arithmetic of a loop over 8 elements."""
     chosen = host.compiler()
     if not chosen.is_gcc or os.uname().machine != "x86_64":
         pytest.skip("reads the machine code of GCC for x86-64")
@@ -229,16 +229,16 @@ def test_element_loops_become_vector_code(tmp_path: Path) -> None:
 
 # ---- Flags never change a value
 
-# Of the real flags those without which a text means something else.
+# The real flags, reduced to the ones that affect semantics.
 PLAIN = ("-std=c++17", "-march=native", "-fPIC", "-fvisibility=hidden", "-fno-builtin")
 PLAIN += ("-ffp-contract=off", "-fwrapv", "-fno-strict-aliasing", "-O0")
 TOGETHER = 20  # compositions in one kernel
 
 
 def compositions(dtype: torch.dtype) -> list[str]:
-    """f(g(x)), f(g(x, y)), f(g(x), y) and f(y, g(x)) of rows of the op table, as texts of x, y.
+    """f(g(x)), f(g(x, y)), f(g(x), y) and f(y, g(x)) for rows of the op table, as texts of x, y.
 
-    Of float32 each function of one operand with each other one: folding knows no types.
+    For float32, every pair of unary functions: constant folding does not depend on the type.
     """
     rows = [
         (row.arity, text)
@@ -260,7 +260,7 @@ def compositions(dtype: torch.dtype) -> list[str]:
 
 
 def composed(name: str, dtype: torch.dtype, texts: list[str]) -> host.HostSource:
-    """out[k * n + i] = composition k of a[k * n + i] and b[k * n + i], which nothing else reads."""
+    """out[k * n + i] = composition k of a[k * n + i] and b[k * n + i], each element used once."""
     device = COMPUTE[dtype]
     lines = [
         f"  {{ const {device} x = a[{k} * n + i], y = b[{k} * n + i]; out[{k} * n + i] = {text}; }}"
@@ -278,8 +278,9 @@ def composed(name: str, dtype: torch.dtype, texts: list[str]) -> host.HostSource
 def test_flags_change_no_value(
     dtype: torch.dtype, least: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Compositions of two rows of the op table at edges and random values, bit for bit, any NaN
-    counting as the same: with the flags of kernels and with none that optimizes."""
+    """Compositions of two rows of the op table give equal results with the flags of kernels and
+    without optimization. Operands are edge cases and random values; results are compared bit for
+    bit, but all NaNs are equal."""
     texts = compositions(dtype)
     assert len(texts) >= least
     parts = [texts[i : i + TOGETHER] for i in range(0, len(texts), TOGETHER)]

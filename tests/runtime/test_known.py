@@ -1,4 +1,4 @@
-"""fuser/runtime/known: which NVRTC there is, without loading it."""
+"""fuser/runtime/known: information about the installed NVRTC, without loading it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""fuser/runtime/remembered: which compiler was found, between processes."""
+"""fuser/runtime/remembered: the cache of the detected compiler, across processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FIELDS = {"version": [13, 0], "build": "abc", "archs": [75, 90]}
 
 @pytest.fixture
 def fields(tmp_path: Path, set_option: Callable[[str, object], None]) -> dict[str, object]:
-    """Those of a library in a file, with a cache folder of the test's own."""
+    """Cache fields for a library in a file, with the test's own cache folder."""
     set_option("FUSER_CACHE_DIR", tmp_path / "cache")
     library = tmp_path / "libnvrtc.so"
     library.write_bytes(b"code")

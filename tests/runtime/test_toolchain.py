@@ -1,4 +1,4 @@
-"""fuser/runtime/toolchain: compilers as the driver calls them."""
+"""fuser/runtime/toolchain: compilers with the driver's interface."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.definitions import scaled
 
 @dataclass(frozen=True)
 class Target:
-    """As _core.Target."""
+    """Fields of _core.Target."""
 
     host: bool = False
     arch: int = 0
@@ -29,13 +29,13 @@ HOST, DEBUG, HOPPER = Target(host=True), Target(host=True, debug=True), Target(a
 
 
 def built(target: Target, wanted: list[Text]) -> list[Any]:
-    """What each text became, in the order of the texts."""
+    """The outcome of each text, in the order of the texts."""
     outcomes = dict(Toolchain().build(target, wanted))
     return [outcomes[i] for i in range(len(wanted))]
 
 
 def texts(*factors: float) -> list[Text]:
-    """Kernels that multiply by these, for the same inputs."""
+    """Kernels that multiply by these factors, for equal inputs."""
     found = []
     for factor in factors:
         (kernel,) = scaled(factor).fec.executor.kernels([torch.ones(8)])
@@ -45,7 +45,7 @@ def texts(*factors: float) -> list[Text]:
 
 @dataclass(frozen=True)
 class Text:
-    """As _core.KernelText."""
+    """Fields of _core.KernelText."""
 
     name: str
     text: str
@@ -109,7 +109,7 @@ def test_kernels_for_a_gpu_have_cubins_of_their_own() -> None:
         assert cubin.architecture(payload) == 90
 
 
-# Spills where the macro leaves it too few registers, as the compiler may for one block more.
+# Spills if the launch bounds leave too few registers, as may happen for one more block.
 SPILLING = """
 #ifdef FUSER_BLOCKS
 #define KERNEL(threads) extern "C" __global__ __launch_bounds__(threads, ALONE)
@@ -134,7 +134,7 @@ STATED = SPILLING.replace("ALONE", "FUSER_BLOCKS").replace("KERNEL(256)", "KERNE
 def test_what_spills_of_itself_is_built_with_all_registers() -> None:
     (mended,) = built(HOPPER, [Text("spilling", SPILLING.replace("ALONE", "1"))])
     assert mended[2] == 0, "bytes spilled"
-    # No better: the first one stays.
+    # The second compilation is no better, so the first one is used.
     (worse,) = built(HOPPER, [Text("spilling", SPILLING.replace("ALONE", "8"))])
     assert worse[2] > 0
 
@@ -144,7 +144,7 @@ def test_what_spills_for_many_blocks_has_fewer() -> None:
     _, registers, local_bytes, _ = mended
     assert local_bytes == 0
     assert registers >= 96
-    # Those that all have to be resident stay so.
+    # Cooperative kernels keep their number of resident blocks.
     (kept,) = built(HOPPER, [Text("spilling", STATED, cooperative=True)])
     assert kept[1] <= 65536 // (8 * 256)
     assert kept[2] > 0
@@ -158,8 +158,8 @@ def test_what_spills_for_many_blocks_has_fewer() -> None:
         ("(256)", 64, 8, True, [1]),
         ("2(256, 4)", 64, 0, False, []),
         ("2(256, 4)", 64, 8, False, [3, 1]),
-        ("2(256, 4)", 64, 64, False, [3, 1]),  # 80 registers, of 85
-        ("2(256, 4)", 64, 68, False, [2, 1]),  # 81: 88
+        ("2(256, 4)", 64, 64, False, [3, 1]),  # 80 of 85 registers
+        ("2(256, 4)", 64, 68, False, [2, 1]),  # 81, rounded up to 88
         ("2(512, 2)", 64, 8, False, [1]),
         ("2(128, 8)", 64, 1000, False, [1]),
         ("2(128, 8)", 64, 8, True, []),
@@ -235,12 +235,12 @@ def test_a_text_that_the_host_s_compiler_refuses() -> None:
     assert isinstance(error, CompileError)
     assert error.rule == "host-compile"
     assert "#error" in error.log
-    with pytest.raises(CompileError, match="#error"):  # a batch is one file: nobody's in particular
+    with pytest.raises(CompileError, match="#error"):  # one file per batch, so no kernel name
         built(HOST, [good, broken(bad)])
 
 
 def test_the_driver_s_own_objects_fit() -> None:
-    """What C++ passes has the fields that are used here."""
+    """Objects passed by C++ have the fields used in these tests."""
     seen = []
 
     class Watching(Toolchain):

@@ -1,4 +1,4 @@
-"""fuser/runtime/toolkit: NVRTC, its errors, and what happens without it."""
+"""fuser/runtime/toolkit: NVRTC, its errors, and its absence."""
 
 import os
 import shlex
@@ -15,7 +15,7 @@ from fuser.runtime import toolkit
 from fuser.runtime.cubin import architecture, cubin_info
 from tests.nvrtc12 import needs_nvrtc_12, run_under_nvrtc_12
 
-# No __device__ on the helper; a sum that would be contracted; a 16-byte access.
+# A helper without __device__; a sum that could be contracted; a 16-byte access.
 TEXT = """
 inline float twice_plus(float x, float y) { return x * y + y; }
 struct alignas(16) Four { float at[4]; };
@@ -105,7 +105,7 @@ def test_refused_text(set_option: Callable[[str, object], None], tmp_path: Path)
     message = str(error)
     for part in (error.log.splitlines()[0], error.source_path, error.command, *error.flags):
         assert part in message
-    # The line at fault is marked, its neighbours are shown.
+    # The message marks the faulty line and shows adjacent lines.
     assert ">    3 |   a[1] = missing;" in message
     assert "     2 |   a[0] = 1.0f;" in message
 

@@ -1,4 +1,4 @@
-"""fuser/testing/utils.py: questions about GPUs and layouts."""
+"""fuser/testing/utils.py: properties of GPUs and layouts."""
 
 from __future__ import annotations
 

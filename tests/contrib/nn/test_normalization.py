@@ -1,4 +1,4 @@
-"""fuser/contrib/nn: torch.nn's instance norms as definitions, against torch.nn."""
+"""fuser/contrib/nn: instance norms as definitions, compared with torch.nn."""
 
 from __future__ import annotations
 
