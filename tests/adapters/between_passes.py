@@ -1,4 +1,5 @@
-"""Random functions whose inputs or results a program changes between forward and backward."""
+"""Random functions whose inputs or results are modified between the forward and the backward
+pass."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ SHAPES = [(3, 4), (4,), (3, 1), (3, 4)]
 
 @dataclass
 class Program:
-    """Steps over a list of values, the inputs first; `results` are places in it."""
+    """Steps over a list of values that begins with the inputs; `results` are indices into it."""
 
     steps: list[tuple[str, tuple[int, ...]]]
     results: list[int]
@@ -71,7 +72,7 @@ def random_program(rng: Random) -> Program:
     count = len(SHAPES)
     for n in range(rng.randint(2, 5)):
         table = UNARY if rng.random() < 0.6 else BINARY
-        # The last value mostly, so that what is read is far behind.
+        # Mostly the last value, so that programs are deep.
         last = count + n - 1 if n else rng.randrange(count)
         places = [last if rng.random() < 0.6 else rng.randrange(count + n) for _ in range(2)]
         steps.append((rng.choice(list(table)), tuple(places[: 1 if table is UNARY else 2])))
@@ -82,7 +83,7 @@ def random_program(rng: Random) -> Program:
 
 
 def inputs_of(program: Program, leaves: bool) -> list[torch.Tensor]:
-    """Leaves, or what is computed of leaves, which are kept as `source`."""
+    """Leaves, or values computed from leaves, which are stored as `source`."""
     g = torch.Generator().manual_seed(7)
     out = []
     for shape, needs in zip(SHAPES, program.needs, strict=True):
@@ -93,9 +94,8 @@ def inputs_of(program: Program, leaves: bool) -> list[torch.Tensor]:
 
 
 def gradients(function: Function, program: Program, leaves: bool, changed: int | None) -> Any:
-    """Of all leaves, in two passes backward; or the error. changed: the place of an input, or
-    behind these of a result, that is changed between the passes.
-    """
+    """The gradients of all leaves, or the error. changed: index of the input or, after the inputs,
+    the result that is modified between forward and backward."""
     inputs = inputs_of(program, leaves)
     results = function(*inputs)
     weights = [torch.arange(1.0, 1 + r.numel()).view(r.shape) / r.numel() for r in results]
@@ -113,7 +113,7 @@ def gradients(function: Function, program: Program, leaves: bool, changed: int |
 
 
 def differences(program: Program, fused: Function) -> Iterator[str]:
-    """Where the fused function raises and eager mode does not, and where gradients differ."""
+    """Cases in which only the fused function raises, and cases with different gradients."""
     for leaves in (False, True):
         right = gradients(program, program, leaves, None)
         for changed in (None, *range(len(SHAPES) + len(program.results))):
@@ -135,9 +135,8 @@ def differences(program: Program, fused: Function) -> Iterator[str]:
 
 
 def traced(program: Program) -> Function | None:
-    """As memory_efficient_fusion cuts it, with torch's ops in place of kernels; None where it is
-    torch.compile's.
-    """
+    """The function as memory_efficient_fusion partitions it, with torch's ops instead of kernels,
+    or None if it is left to torch.compile."""
 
     def by_torch(module: torch.fx.GraphModule, inputs: Any) -> Function:
         return lambda given: module(*given)

@@ -1,6 +1,5 @@
-"""A program of torch's ops as torch.compile runs it, beside eager: values, types, strides, aliases,
-what it mutates, gradients and errors. What torch's own aot_eager gets wrong too counts as torch's.
-"""
+"""Comparison of torch.compile with eager: values, types, strides, aliases, mutations, gradients and
+errors. A difference that torch's aot_eager shows too is attributed to torch."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves
 import fuser
 from fuser.adapters import report
 
-# Errors of the largest element that rounding explains, by the narrowest type that takes part.
+# Rounding error relative to the largest element, by the narrowest type involved.
 TOLERANCES = {
     torch.bfloat16: 6e-2,
     torch.float16: 8e-3,
@@ -30,7 +29,7 @@ TOLERANCES = {
 
 @dataclass(frozen=True)
 class Leaf:
-    """A tensor argument: alias is (argument, view of it) where it shares another's memory."""
+    """A tensor argument; alias: (argument, view of it) if it shares another argument's memory."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -41,7 +40,7 @@ class Leaf:
 
 @dataclass
 class Call:
-    """Arguments of one call, and the mode it runs in."""
+    """Arguments of one call, and its autograd mode."""
 
     arguments: list[Any]  # Leaf, number, None
     mode: str = "grad"
@@ -49,7 +48,7 @@ class Call:
 
 @dataclass
 class Program:
-    """f in source takes what the calls say."""
+    """Source of a function f, and calls of it."""
 
     number: int
     source: str
@@ -63,7 +62,7 @@ class Program:
 
 
 def tensor_of(leaf: Leaf, seed: int, device: str) -> torch.Tensor:
-    """Its values are the same on each device."""
+    """A tensor for a leaf, with equal values on every device."""
     g = torch.Generator().manual_seed(seed)
     shape = list(leaf.shape)
     if leaf.layout == "expanded" and shape:
@@ -116,7 +115,7 @@ def function_of(p: Program, device: str) -> Callable[..., Any]:
 
 @dataclass
 class Outcome:
-    """What a call gave."""
+    """Results, gradients and error of a call."""
 
     error: BaseException | None = None
     results: Any = None
@@ -158,7 +157,7 @@ def run(f: Callable[..., Any], call: Call, device: str) -> Outcome:
 
 
 def difference(found: Outcome, wanted: Outcome, tolerance: float, is_random: bool) -> str | None:
-    """In words; None where there is none that matters."""
+    """Description of a relevant difference, or None."""
     if wanted.error is not None:
         if found.error is None:
             return f"no error; eager: {type(wanted.error).__name__}: {wanted.error}"[:300]
@@ -240,7 +239,7 @@ def unlike(a: Any, b: Any, tolerance: float, is_random: bool, what: str) -> str 
 
 
 def tolerance_of(p: Program) -> float:
-    """By the narrowest type that the program names or is given."""
+    """Tolerance of the narrowest type in the program's text or arguments."""
     kinds = [a.dtype for c in p.calls for a in c.arguments if isinstance(a, Leaf)]
     text = p.source
     found = [t for t in TOLERANCES if t in kinds]
@@ -265,7 +264,7 @@ HOW: dict[str, Callable[..., Any]] = {
 
 
 def faults(p: Program, device: str, backend: str = "fuser") -> list[str | None]:
-    """By call."""
+    """Fault of each call, or None."""
     torch._dynamo.reset()
     f = function_of(p, device)
     compiled = HOW[p.how](f, backend)
@@ -274,7 +273,7 @@ def faults(p: Program, device: str, backend: str = "fuser") -> list[str | None]:
     for call in p.calls:
         try:
             arguments(call, device)
-        except Exception:  # a view that these sizes do not have
+        except Exception:  # the view is invalid for these sizes
             found.append(None)
             continue
         wanted = run(f, call, device)
@@ -283,7 +282,7 @@ def faults(p: Program, device: str, backend: str = "fuser") -> list[str | None]:
 
 
 def check(p: Program, device: str) -> tuple[str | None, list[str]]:
-    """What differs from eager but not in aot_eager; and what fell back."""
+    """A difference from eager that aot_eager does not show, and the fallbacks."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with report.recording() as seen:

@@ -1,4 +1,4 @@
-"""Graphs of torch's ops as the adapters get them: traced, with FakeTensors in meta["val"]."""
+"""Graphs of torch's ops as adapters receive them: traced, with FakeTensors in meta["val"]."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def names(nodes: list[fx.Node]) -> list[str]:
 
 
 def regions(function: Callable[..., Any], *inputs: Any, **kwargs: Any) -> list[list[str]]:
-    """The ops of the regions of a function's graph."""
+    """The ops of each region of a function's graph."""
     return [names(nodes) for nodes in partition(traced(function, *inputs).graph, **kwargs).regions]
 
 
 class Written:
-    """A graph written node by node: for chains so deep that a tracer takes minutes for them."""
+    """A graph built node by node, for chains so deep that tracing takes minutes."""
 
     def __init__(self) -> None:
         self.graph = fx.Graph()
@@ -42,11 +42,12 @@ class Written:
     def call(
         self, target: Any, *args: Any, sizes: Sequence[int], dtype: torch.dtype = torch.float32
     ) -> fx.Node:
-        """A node whose dense tensor has these sizes."""
+        """A node whose value is a dense tensor of these sizes."""
         return self._with(self.graph.call_function(target, args), sizes, dtype)
 
     def views(self, node: fx.Node, count: int) -> fx.Node:
-        """The last of so many reshapes of a matrix, each of the one before and there and back."""
+        """A chain of `count` views of a matrix, alternately as a vector and as the matrix; returns
+        the last node."""
         matrix = node.meta["val"]
         with self.fakes:
             vector = torch.empty(matrix.numel())

@@ -1,16 +1,16 @@
-"""The networks of benchmarks.models, two layers of each, trained by eager and by backend="fuser",
-each against the same steps in float64.
+"""The networks of benchmarks.models, two layers of each, trained by eager and by backend="fuser".
+Each is compared with equal steps in float64.
 
-    python -m tests.adapters.networks                        ten steps of SGD of all of them
+    python -m tests.adapters.networks                        ten steps of SGD of all networks
     python -m tests.adapters.networks bert4 llama --dynamic
     python -m tests.adapters.networks gpt2 --autocast bfloat16
-    python -m tests.adapters.networks bert4 --lengths 40     graphs compiled for so many lengths
-    python -m tests.adapters.networks bert4 --growth 2000    memory after so many steps
+    python -m tests.adapters.networks bert4 --lengths 40     graphs compiled over 40 lengths
+    python -m tests.adapters.networks bert4 --growth 2000    memory growth over 2000 steps
 
-Prints for each how far the losses are from those of float64 at most, and the parameters at the end,
-relative to their size and to how far they went. Dropout is off, since eager draws other numbers.
-Ends with 1 where a network is farther than three times eager and what two runs of eager differ by.
-Not a test of the suite: kernels of a network take minutes on a CPU.
+Prints for each the largest error of the losses and the error of the final parameters, relative to
+their size and to their change. Dropout is off, since eager draws different numbers. The exit status
+is 1 if the error of a network exceeds three times eager's plus the difference between two eager
+runs. Not part of the test suite: compiling a network's kernels takes minutes on a CPU.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fuser.adapters import report
 from fuser.adapters.dynamo import backend
 
 _RATE = 1e-2
-_SLACK = 1e-6  # losses that eager has exactly
+_SLACK = 1e-6  # tolerance for losses that are exact in eager
 
 
 def made(name: str, device: torch.device) -> Network:
@@ -68,7 +68,7 @@ def _flat(module: nn.Module) -> torch.Tensor:
 
 
 def compare(name: str, options: argparse.Namespace) -> bool:
-    """Is it no farther from float64 than eager, but for noise?"""
+    """Return True if the error from float64 is at most eager's, except for noise."""
     torch._dynamo.reset()
     network = made(name, torch.device(options.device))
     inputs, autocast = network.inputs, options.autocast and getattr(torch, options.autocast)
@@ -104,13 +104,14 @@ def compare(name: str, options: argparse.Namespace) -> bool:
 
 
 def _distances(found: Any, true: Any, scales: Any) -> tuple[float, float]:
-    """Of losses, the largest one relative to its size, and of parameters."""
+    """The largest relative error of a loss, and the relative error of the parameters."""
     losses = ((found[0] - true[0]).abs() / scales[0]).max()
     return float(losses), float((found[1] - true[1]).norm() / scales[1])
 
 
 def lengths(name: str, options: argparse.Namespace) -> bool:
-    """Is nothing compiled after the second length? Each alignment is a graph's own business."""
+    """Return True if the lengths after the second compile no graphs. Each alignment may compile a
+    graph."""
     torch._dynamo.reset()
     network = made(name, torch.device(options.device))
     run = torch.compile(network.module, backend=backend)
@@ -125,7 +126,7 @@ def lengths(name: str, options: argparse.Namespace) -> bool:
 
 
 def growth(name: str, options: argparse.Namespace) -> bool:
-    """Is as much memory in use at the end as after a tenth of the steps?"""
+    """Return True if memory in use at the end equals memory in use after a tenth of the steps."""
     torch._dynamo.reset()
     device = torch.device(options.device)
     network = made(name, device)

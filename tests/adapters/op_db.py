@@ -1,17 +1,17 @@
-"""torch's own op suite against the table: every call of an op that its samples make, forward and
-backward, is written as a definition and evaluated, and compared with what torch gave. Ends with 1
-where one is wrong.
+"""torch's op suite compared with the op table. Every aten call of its samples, forward and
+backward, becomes a definition, is evaluated, and is compared with torch's result. The exit status
+is 1 if a result is wrong.
 
-    python -m tests.adapters.op_db --share 1 --dtype float32      all samples; prints what fails
+    python -m tests.adapters.op_db --share 1 --dtype float32      all samples; prints failures
     python -m tests.adapters.op_db --share 1 --left               counts calls with and without rows
     python -m tests.adapters.op_db --share 0.1 --kernels          compiled, not evaluated
     python -m tests.adapters.op_db --share 0.1 --device cuda      compiled for the GPU
-    python -m tests.adapters.op_db --share 1 --device cuda --jobs 32    by so many processes
-    python -m tests.adapters.op_db --share 1 --part 3/8           every 8th op: of parts 0/8 to 7/8,
-                                                                  each sample is in one
+    python -m tests.adapters.op_db --share 1 --device cuda --jobs 32    in 32 processes
+    python -m tests.adapters.op_db --share 1 --part 3/8           every 8th op: each sample is in
+                                                                  one of 0/8 to 7/8
 
-Without --kernels none is built (fuser.evaluate runs the definition), so that thousands of samples
-take a minute.
+Without --kernels no kernel is compiled (fuser.evaluate runs the definition), so thousands of
+samples take a minute.
 """
 
 from __future__ import annotations
@@ -41,43 +41,43 @@ TOLERANCES = {
     torch.float32: 3e-5,
     torch.float64: 1e-9,
 }
-# Of ops that torch computes with constants of fewer bits: 1 / 6 is a float there.
+# Ops that torch computes with constants of lower precision, e.g. 1 / 6 in float32.
 ROUGH = {"aten.hardsigmoid_backward.default": 1e-8}
-# Ops of the suite whose samples have no defined values, or need a GPU.
+# Ops of the suite whose samples have undefined values, or need a GPU.
 SKIPPED = ("empty", "new_empty", "jiterator", "linalg", "sparse", "to_sparse", "polar")
 
 
 @dataclass
 class Result:
-    """What a sweep found, by name of op."""
+    """Results of a sweep, by name of op."""
 
     right: Counter[str] = field(default_factory=Counter)
     wrong: dict[str, list[str]] = field(default_factory=dict)
     refused: dict[str, set[str]] = field(default_factory=dict)
     left: Counter[str] = field(default_factory=Counter)
-    waiting: list[Waiting] | None = None  # calls whose kernels are built together at the end
+    waiting: list[Waiting] | None = None  # calls whose kernels are compiled together at the end
 
 
 @dataclass
 class Waiting:
-    """A call as a definition that is yet to run, and what torch gave."""
+    """A call as a definition that has not run yet, and torch's results."""
 
     name: str
     key: str
     fd: fuser.FusionDefinition
     inputs: list[torch.Tensor]
-    results: list[tuple[int, Any, torch.Tensor]]  # place, in the definition, of torch
+    results: list[tuple[int, Any, torch.Tensor]]  # position, fuser's tensor, torch's tensor
     in_float64: Callable[[], Any] | None = None
 
 
 def chosen(name: str, share: float) -> bool:
-    """Is a sample of this name in the sweep? The same ones everywhere."""
+    """Return True if a sample of this name is in the sweep; deterministic on every machine."""
     digest = hashlib.sha256(name.encode()).hexdigest()
     return int(digest[:8], 16) < share * 2**32
 
 
 class Check(TorchDispatchMode):
-    """Compares each call below it."""
+    """Compares each dispatched call."""
 
     def __init__(self, result: Result) -> None:
         super().__init__()
@@ -125,14 +125,13 @@ def count(result: Result, name: str, key: str, fault: str | None) -> None:
 
 
 def _copied(values: Any) -> Any:
-    """What is written into later stays as it was."""
+    """Copies of tensors, so that later in-place ops do not change them."""
     return tree_map(lambda t: t.clone() if isinstance(t, torch.Tensor) else t, values)
 
 
 def _in_float64(func: Any, args: Any, kwargs: Any) -> Any:
-    """What torch gives for the same numbers in float64; None where it takes none. On the CPU: its
-    GPU kernel of hardsigmoid multiplies by a sixth in float32.
-    """
+    """torch's result for the inputs in float64, or None if it does not support them. Computed on
+    the CPU, because its GPU kernel of hardsigmoid multiplies by a sixth in float32."""
 
     def widened(value: Any) -> Any:
         if isinstance(value, torch.dtype):
@@ -161,9 +160,8 @@ def _described(value: Any) -> str:
 
 
 def defined(name: str, args: Any, kwargs: Any, expected: Any) -> Waiting | str | None:
-    """An op's row on these arguments as a definition; its fault, or None where there is nothing to
-    compare. Sizes are known to half of the definitions, and symbols in the other half.
-    """
+    """An op's row on these arguments as a definition; its fault; or None if there is no result to
+    compare. Half of the definitions have static sizes, half symbolic ones."""
     fd = fuser.FusionDefinition()
     inputs: list[torch.Tensor] = []
     known = chosen(name + str(tree_map(_described, (args, kwargs))), 0.5) or aten.moves(name)
@@ -196,9 +194,8 @@ def defined(name: str, args: Any, kwargs: Any, expected: Any) -> Waiting | str |
 
 
 def _is_written(name: str, args: Sequence[Any], place: int) -> bool:
-    """On a GPU torch's kernel for the losses of images leaves the total weight as it finds it where
-    nothing is divided by it.
-    """
+    """torch's GPU kernel of nll_loss2d leaves the total weight unwritten if the loss is not divided
+    by it."""
     return not (name == "aten.nll_loss2d_forward.default" and place == 1 and args[3] == 0)
 
 
@@ -207,14 +204,14 @@ def _listed(values: Any) -> list[Any]:
 
 
 def evaluated(call: Waiting) -> str | None:
-    """The fault of a definition in float64, None where it is right."""
+    """The fault of a definition evaluated in float64, or None."""
     return compared(call, fuser.evaluate(call.fd, call.inputs))
 
 
 def compared(call: Waiting, given: list[torch.Tensor]) -> str | None:
     true: list[Any] | None = None
     for got, (i, t, want) in zip(given, call.results, strict=True):
-        # What is made from nothing is made on the GPU where there is one, whatever the call says.
+        # Without inputs, results are on the GPU if there is one, independent of the call.
         device = got.device if call.inputs else want.device
         got = got.to(device, getattr(torch, t.dtype().torch_name))
         fault = _differs(call.name, i, got, want)
@@ -228,7 +225,8 @@ def compared(call: Waiting, given: list[torch.Tensor]) -> str | None:
 
 
 def _is_nearer(got: torch.Tensor, want: torch.Tensor, true: torch.Tensor | None) -> bool:
-    """Is it no farther from the result in float64 than torch's own, which rounds on its way?"""
+    """Return True if the error from float64 is at most torch's own, which rounds intermediate
+    values."""
     if true is None or not got.shape == want.shape == true.shape or got.dtype != want.dtype:
         return False
     if not got.is_floating_point() or not true.is_floating_point():
@@ -240,7 +238,7 @@ def _is_nearer(got: torch.Tensor, want: torch.Tensor, true: torch.Tensor | None)
 
 
 def run_kernels(result: Result, together: int = 256) -> None:
-    """Compiles and runs what waits, many at once."""
+    """Compile and run the waiting calls, many per batch."""
     calls = result.waiting or []
     for start in range(0, len(calls), together):
         ready = []
@@ -260,7 +258,7 @@ def _differs(name: str, place: int, got: torch.Tensor, want: torch.Tensor) -> st
     if want.numel() == 0 and got.numel() == 0:
         return None
     if "log_sigmoid_forward" in name and place:
-        return None  # scratch of torch's kernel
+        return None  # scratch memory of torch's kernel
     if got.device != want.device:
         return f"on {got.device}, expected {want.device}"
     if got.shape != want.shape:
@@ -268,7 +266,7 @@ def _differs(name: str, place: int, got: torch.Tensor, want: torch.Tensor) -> st
     if got.dtype != want.dtype and not ("norm" in name and place):
         return f"{got.dtype}, expected {want.dtype}"
     if "empty" in name:
-        return None  # memory with nothing in it
+        return None  # uninitialized memory
     tolerance = max(TOLERANCES.get(want.dtype, 0.0), ROUGH.get(name, 0.0))
     a, b = got.double(), want.double()
     if torch.allclose(a, b, rtol=tolerance, atol=tolerance, equal_nan=True):
@@ -284,8 +282,8 @@ def sweep(
     device: str = "cpu",
     part: tuple[int, int] = (0, 1),
 ) -> Result:
-    """The samples that `chosen` takes of all ops whose name contains `only`; with `kernels`
-    compiled. Of `part` (i, n): every nth op from the ith on."""
+    """Check the samples selected by `chosen` of all ops whose name contains `only`; with `kernels`
+    compiled. `part` (i, n): every nth op from the ith on."""
     from torch.testing._internal.common_methods_invocations import op_db
 
     result = Result(waiting=[] if kernels else None)
@@ -294,13 +292,13 @@ def sweep(
         name = f"{op.name}.{op.variant_test_name}"
         if dtype not in op.dtypes or only not in op.name or op.name.startswith(SKIPPED):
             continue
-        if not chosen(name, share**0.5):  # making the samples costs more than checking them
+        if not chosen(name, share**0.5):  # making samples costs more than checking them
             continue
         gradients = op.supports_autograd and dtype.is_floating_point
         torch.manual_seed(0)
         try:
             samples = list(op.sample_inputs(device, dtype, requires_grad=gradients))
-        except Exception:  # of the suite: a library that this build of torch lacks
+        except Exception:  # raised by the suite if this build of torch lacks a library
             continue
         for i, sample in enumerate(samples):
             if not chosen(f"{name}.{i}", share**0.5):
@@ -311,7 +309,7 @@ def sweep(
                     roots = [t for t in tree_leaves(out) if getattr(t, "requires_grad", False)]
                     if roots:
                         torch.autograd.backward(roots, [torch.randn_like(t) for t in roots])
-            except RuntimeError:  # torch refuses its own sample on this machine
+            except RuntimeError:  # torch rejects its own sample on this machine
                 continue
     run_kernels(result)
     result.waiting = None
@@ -324,16 +322,16 @@ def _swept(task: tuple[Any, ...]) -> Result:
 
 
 def swept_together(jobs: int, *task: Any, part: tuple[int, int] = (0, 1)) -> Iterator[Result]:
-    """The parts of a sweep as they end, each by a process of its own."""
+    """Results of a sweep split over processes, in order of completion."""
     first, step = part
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
-        parts = 4 * jobs  # some ops have a hundred times the samples of others
+        parts = 4 * jobs  # some ops have a hundred times more samples
         tasks = [(*task, (first + step * i, step * parts)) for i in range(parts)]
         yield from pool.imap_unordered(_swept, tasks)
 
 
 def part_of(text: str) -> tuple[int, int]:
-    """(3, 8) of "3/8"."""
+    """Parse "3/8" as (3, 8)."""
     place, count = map(int, text.split("/"))
     if not 0 <= place < count:
         raise ValueError(text)

@@ -1,7 +1,7 @@
 """Random programs of torch's ops, called several times on inputs of changing layouts.
 
-python -m tests.adapters.programs --count 1000 --seed 7             prints what differs
-python -m tests.adapters.programs --count 1 --first 831 --show      one of them, with its text
+python -m tests.adapters.programs --count 1000 --seed 7             prints differences
+python -m tests.adapters.programs --count 1 --first 831 --show      one program, with its text
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LAYOUTS = ("plain", "plain", "plain", "permuted", "steps", "offset", "expanded",
 
 
 class Maker:
-    """Writes a program line by line, each of which runs in eager as it is written."""
+    """Writes a program line by line; each line is first run in eager."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -47,7 +47,7 @@ class Maker:
         found = [n for n in self.names if accepts(self.env[n])]
         if not found:
             raise LookupError
-        # The last ones more often, so that programs are deep.
+        # Prefer the latest values, so that programs are deep.
         return found[-1] if self.chance(0.35) else self.rng.choice(found)
 
     def floating(self, rank: int = 0) -> str:
@@ -60,7 +60,7 @@ class Maker:
         return self.rng.randrange(-self.env[name].ndim, self.env[name].ndim)
 
     def some(self, name: str) -> str:
-        """Dims for a reduction, as text."""
+        """Dims of a reduction, as text."""
         rank = self.env[name].ndim
         if rank == 0 or self.chance(0.2):
             return ""
@@ -241,7 +241,8 @@ class Maker:
     def cast(self) -> str:
         x = self.tensor()
         kinds = ("float32", "float64", "bfloat16", "float16", "bool")
-        # What no integer holds has no defined value in torch; halves round to another one.
+        # Clamp: conversion of values outside the integer's range is undefined in torch. Round,
+        # because halves may round differently.
         whole = f"torch.nan_to_num({x}.float()).mul(64).round().div(64).clamp(-99, 99)"
         y = self.tensor(lambda t: t.is_floating_point())
         return self.one(
@@ -371,7 +372,7 @@ class Maker:
     # ---- the program
 
     def attempt(self, line: str, *, wraps: bool = True) -> bool:
-        """Runs a line; kept where eager takes it."""
+        """Run a line in eager; keep it if it succeeds."""
         block = [line]
         if wraps and self.chance(0.06):
             head = self.one(
@@ -533,7 +534,7 @@ class Maker:
 
 
 def program(number: int, seed: int = 0) -> Program | None:
-    """Program `number` of the family `seed`; None where this number gives none."""
+    """Program `number` of the family `seed`, or None if this number yields no program."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return Maker(seed * 1_000_003 + number).program(number)
@@ -544,10 +545,9 @@ def sweep(
     examine: Callable[[Program, str], tuple[str | None, list[str]]],
     called: str,
 ) -> None:
-    """Makes programs as the command line says, prints what differs and what falls back.
-    make(number, seed) gives one, examine(program, device) its fault and what fell back; called:
-    what they are.
-    """
+    """Command line of a sweep: make programs, print differences and fallbacks. make(number, seed)
+    returns a program; examine(program, device) its fault and its fallbacks; called: noun for the
+    programs."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--first", type=int, default=0)

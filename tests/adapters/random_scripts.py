@@ -1,4 +1,5 @@
-"""Random scripts: views, optional tensors, branches, ops in place; against eager on any device."""
+"""Random scripts with views, optional tensors, branches and in-place ops, compared with eager on
+any device."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ BINARY = ["+", "-", "*"]
 
 
 def random_script(rng: np.random.Generator) -> str:
-    """A function of x and y [n, m], b [m] or None, a number and a flag; differentiable."""
+    """Source of a differentiable function of x and y [n, m], b [m] or None, a number and a flag."""
     lines = ["def f(x: Tensor, y: Tensor, b: Optional[Tensor], a: float, flag: bool):"]
     names, fresh = ["x", "y"], []
 
@@ -52,7 +53,7 @@ def random_script(rng: np.random.Generator) -> str:
 
 
 def check_random_script(number: int, device: torch.device) -> None:
-    """Results and gradients at several shapes, none of them unfused."""
+    """Compare results and gradients at several shapes; no call may run unfused."""
     source = random_script(np.random.default_rng([20260, number]))
     names: dict[str, Any] = {"torch": torch, "Tensor": torch.Tensor, "Optional": Optional}
     exec(source, names)
@@ -68,11 +69,12 @@ def check_random_script(number: int, device: torch.device) -> None:
         try:
             expected = with_gradients(names["f"], tensors, *rest)
         except RuntimeError:
-            continue  # eager refuses to change what a gradient needs
+            continue  # eager rejects an in-place change of a value saved for backward
         try:
             got = with_gradients(f, tensors, *rest)
         except RuntimeError:
-            # A script keeps more for gradients than eager; unfused it refuses as well.
+            # A script saves more values for backward than eager, so the unfused script rejects the
+            # change too.
             with torch.jit.fuser("none"):
                 alone = torch.jit.CompilationUnit(source).f
                 for _ in range(turn):

@@ -1,4 +1,5 @@
-"""Scripted and traced models: trained and frozen, saved and loaded, from threads and forks."""
+"""Scripted and traced models: trained and frozen, saved and loaded, in threads and forked
+processes."""
 
 from __future__ import annotations
 
@@ -79,7 +80,7 @@ def compiled(model: torch.nn.Module, x: torch.Tensor, how: str) -> torch.nn.Modu
 
 
 def check_model(name: str, how: str, device: torch.device) -> None:
-    """Training (not the frozen ones) with all parameters and buffers; inference."""
+    """Compare training of all parameters and buffers (unless frozen), and inference."""
     make, shape = MODELS[name]
     torch.manual_seed(0)
     trains = how in ("script", "trace", "saved")
@@ -88,7 +89,7 @@ def check_model(name: str, how: str, device: torch.device) -> None:
     x = torch.randn(shape, device=device)
     script = compiled(model, x, how)
     if trains:
-        script.load_state_dict(other.state_dict())  # a trace has run the model
+        script.load_state_dict(other.state_dict())  # tracing changed the model's buffers
     unfused = fallbacks()
     for _ in range(4):
         if not trains:

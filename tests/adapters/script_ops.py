@@ -1,6 +1,6 @@
-"""The ops of scripts in batches, a script each, against eager on any device.
+"""The ops of scripts in batches, one script per batch, compared with eager on any device.
 
-x and y are of one shape, w and b of its last dim, i holds indices into that dim.
+x and y have equal shapes, w and b the size of their last dim, i holds indices into that dim.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ BATCHES = {
         "F.poisson_nll_loss(x, y.abs()); F.poisson_nll_loss(x.abs(), y.abs(), False, True)"
     ),
 }
-# The second script of each is a sum over the ops, differentiated.
+# For each batch, the ops of a second script, which sums and differentiates them.
 WITH_GRADIENTS = {
     "arithmetic": "x + y; x - y * 2; x * y; x / (y * y + 1); x ** 2; torch.where(x > y, x, y); "
     "torch.rsub(x, 2.0); torch.lerp(x, y, 0.25); torch.addcmul(x, y, x, value=0.5)",
@@ -116,7 +116,7 @@ def batch_inputs(shape: tuple[int, int], dtype: torch.dtype) -> list[torch.Tenso
 
 
 def check_batch(batch: str, dtype: torch.dtype, device: torch.device) -> None:
-    """Scripted against eager, at shapes that the script was not warmed up on."""
+    """Compare a script with eager, also at shapes not seen during profiling."""
     source = batch_source(BATCHES[batch])
     expected = eager(source)
     f = torch.jit.CompilationUnit(source).f
@@ -124,8 +124,8 @@ def check_batch(batch: str, dtype: torch.dtype, device: torch.device) -> None:
     for run, shape in enumerate([(3, 8), (3, 8), (3, 8), (3, 6), (3, 12)]):
         on_cpu = batch_inputs(shape, dtype)
         inputs = [t.to(device) for t in on_cpu]
-        # Torch's kernels for CUDA have some constants (hardswish: 1 / 6) in float32 only. The first
-        # run, which is profiled, is torch's own.
+        # Torch's CUDA kernels have some constants (hardswish: 1 / 6) in float32 only, so compare
+        # with the CPU. The first run is a profiling run by torch itself.
         by_cpu = dtype == torch.float64 and run > 0
         wanted = expected(*(on_cpu if by_cpu else inputs))
         for place, (a, b) in enumerate(zip(f(*inputs), wanted, strict=True)):
@@ -139,7 +139,7 @@ def check_batch(batch: str, dtype: torch.dtype, device: torch.device) -> None:
 
 
 def check_gradients(batch: str, device: torch.device) -> None:
-    """The sum of the ops and its gradients, scripted against eager."""
+    """Compare the sum of the ops and its gradients with eager."""
     terms = " + ".join(f"({op.strip()})" for op in WITH_GRADIENTS[batch].split(";"))
     source = f"def f(x: Tensor, y: Tensor, w: Tensor, b: Tensor):\n    return {terms}\n"
     source = source.replace("F.", "torch.nn.functional.")

@@ -1,10 +1,10 @@
-"""Random scripts of torch's ops: what TorchScript runs with our groups, beside eager.
+"""Random scripts of torch's ops: TorchScript with fusion groups compared with eager.
 
-python -m tests.adapters.script_programs --count 1000 --seed 7          prints what differs
-python -m tests.adapters.script_programs --count 1 --first 31 --show    one of them, with its text
+python -m tests.adapters.script_programs --count 1000 --seed 7          prints differences
+python -m tests.adapters.script_programs --count 1 --first 31 --show    one script, with its text
 
-A script holds what scripts hold beside ops: branches, loops, lists, Optional tensors, calls of
-other functions. What torch's own executor without a fuser gets wrong too counts as torch's.
+Besides ops, a script has branches, loops, lists, Optional tensors and calls of other functions. A
+difference that torch's executor without a fuser shows too is attributed to torch.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ def annotation(value: Any) -> str:
 
 
 def scripted(text: str) -> str:
-    """As the compiler of scripts wants it, which knows no F and no D."""
+    """Text for the script compiler, which does not know the names F and D."""
     return re.sub(r"\bF\.", "torch.nn.functional.", text).replace("device=D", "device='cpu'")
 
 
 class ScriptMaker(Maker):
-    """Writes a script line by line, each of which compiles and runs in eager as it is written."""
+    """Writes a script line by line; each line is first compiled, and run in eager."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -72,7 +72,7 @@ class ScriptMaker(Maker):
         return self.block(self.wrapped(line) if wraps and self.chance(0.2) else [line])
 
     def block(self, lines: list[str]) -> bool:
-        """Keeps them where a script may hold them and eager runs them."""
+        """Keep the lines if they compile as a script and run in eager."""
         text = "\n".join(lines)
         names = {n for n in NAME.findall(text) if n in self.env}
         made = re.findall(r"^(v\d+) = ", text, re.MULTILINE)
@@ -116,7 +116,7 @@ class ScriptMaker(Maker):
         return [line, "i = 0", f"while i < {turns}:", step, "    i += 1"]
 
     def several(self) -> list[str]:
-        """Statements that only scripts have words for: lists, parts, Optional tensors, calls."""
+        """Statements specific to scripts: lists, tuples of views, Optional tensors, calls."""
         x, y, name = self.ranked(1), self.tensor(), f"v{len(self.names)}"
         d = self.dim(x)
         n = self.env[x].shape[d]
@@ -156,10 +156,11 @@ class ScriptMaker(Maker):
         return found
 
     def by_numbers(self, name: str, x: str, y: str) -> list[list[str]]:
-        """Dims, sizes and bounds that are numbers of the run; indices and devices of others."""
+        """Dims, sizes and bounds from run-time numbers; indices and devices from tensors."""
         numbers = [k for k, v in self.env.items() if k[0] == "n" and type(v) is int]
         n = self.rng.choice(numbers) if numbers else f"({x}.dim() - 1)"
-        # What no integer holds has no defined value in torch; halves round to another one.
+        # Clamp: conversion of values outside the integer's range is undefined in torch. Round,
+        # because halves may round differently.
         whole = f"torch.nan_to_num({y}.float()).mul(64).round().div(64).clamp(-99, 99)"
         index = f"({whole}.long().abs() % max({x}.size(0), 1))"
         d = self.dim(x)
@@ -218,7 +219,7 @@ class ScriptMaker(Maker):
         return self.one(f"({text},)", f"[{text}]", made)
 
     def calls(self, given: list[Any]) -> list[Call]:
-        """One more, in which a size is 0 or 1."""
+        """Sometimes add a call in which a size is 0 or 1."""
         made = super().calls(given)
         sizes = sorted({n for a in given if isinstance(a, Leaf) for n in a.shape if n > 1})
         if not sizes or self.chance(0.7):
@@ -245,7 +246,7 @@ class ScriptMaker(Maker):
 
 
 def script_program(number: int, seed: int = 0) -> Program | None:
-    """Script `number` of the family `seed`; None where this number gives none."""
+    """Script `number` of the family `seed`, or None if this number yields no script."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         p = ScriptMaker(seed * 1_000_003 + number).script(number)
@@ -258,12 +259,12 @@ def script_program(number: int, seed: int = 0) -> Program | None:
 
 
 def outcomes(p: Program, device: str, script: Any) -> list[Outcome]:
-    """Of each call, several times, so that it runs profiled, fused and again."""
+    """Outcomes of each call, run several times: profiled, fused and repeated."""
     found = []
     for call in p.calls:
         try:
             arguments(call, device)
-        except Exception:  # a view that these sizes do not have
+        except Exception:  # the view is invalid for these sizes
             continue
         found += [run(script, call, device) for _ in range(4)]
     return found
@@ -281,7 +282,7 @@ def faults(p: Program, device: str, fuse: bool) -> list[str | None]:
 
 
 def check_script(p: Program, device: str) -> tuple[str | None, list[str]]:
-    """What differs from eager but not without a fuser; and what fell back."""
+    """A difference from eager that does not occur without a fuser, and the fallbacks."""
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         ours = faults(p, device, True)
@@ -290,11 +291,11 @@ def check_script(p: Program, device: str) -> tuple[str | None, list[str]]:
     for i, (mine, other) in enumerate(zip(ours, theirs, strict=True)):
         if not mine or other:
             continue
-        # What only the script changes in place is no longer changed in place.
+        # An in-place change within a script is no longer in place after fusion.
         if "modified by an inplace operation" in mine:
             continue
-        # Torch's differentiable graphs, which have more than five nodes with a fuser or without,
-        # record gradients where nobody asks for them once a call has.
+        # Torch's differentiable graphs (of more than five nodes, with or without a fuser) record
+        # gradients in every mode after a call that required them.
         if mine.endswith("gradients, not 0") and p.calls[i // 4].mode in ("no_grad", "inference"):
             continue
         return f"call {i // 4}, run {i % 4}: {mine}", fallen

@@ -16,7 +16,7 @@ from tests.adapters.graphs import names, traced
 from tests.adapters.op_db import Check, Result, Waiting, compared
 from tests.sampling import thorough
 
-# What scripts of torch have had fused so far, by overload: none of these may lose its row.
+# Overloads of TorchScript ops that were fused in the past: they must keep their rows.
 SCRIPTED = """
 add.Tensor add.Scalar sub.Tensor sub.Scalar rsub.Tensor rsub.Scalar div.Tensor div.Scalar
 atan2.default mul.Tensor mul.Scalar max.other min.other pow.Tensor_Tensor pow.Tensor_Scalar
@@ -53,8 +53,8 @@ def test_ops_of_scripts_have_rows(name: str) -> None:
 
 
 def test_names_are_those_of_this_torch() -> None:
-    """A row under a misspelled name would never be found. Names that only other releases have are
-    listed."""
+    """Every row names an op of this torch: a misspelled row would never be used. Exceptions are
+    names of other releases."""
     elsewhere = {"prim", "prims.fma.default", "aten.permute_copy.int", "aten._reshape_copy.default"}
     missing = set()
     for name in aten.rows():
@@ -106,13 +106,13 @@ def test_refusal(name: str, args: list, reason: str) -> None:
 def test_refusals_tell_equal_numbers_apart(
     name: str, dtype: torch.dtype, number: Any, reason: str
 ) -> None:
-    """What was found of a call is kept, and 1 == 1.0 == True."""
+    """The reason of a rejection is cached per call; the cache must distinguish 1, 1.0 and True."""
     args, kwargs = aten.bind(name, [torch.ones(3, dtype=dtype), number], {})
     assert reason in str(aten.refusal(name, args, kwargs))
 
 
 def test_zero_writes_zeros_whatever_it_is_given() -> None:
-    """What `x.zero_()` is recorded as; not the product of x and 0."""
+    """`x.zero_()` is recorded as aten.zero, which must not multiply x by 0."""
     x = torch.tensor([1.0, torch.inf, torch.nan])
     fd = FusionDefinition()
     fd.add_output(aten.emit(fd, "aten.zero.default", [fd.from_pytorch(x)], {}))
@@ -176,7 +176,7 @@ def test_types_of_mixed_operands(left: torch.Tensor, right: object) -> None:
     ],
 )
 def test_dims_of_a_tensor_without_dims(name: str, args: tuple) -> None:
-    """It counts as having one."""
+    """A tensor without dims counts as having one."""
     result, x = Result(), torch.tensor(1.5)
     packet, overload = name.split(".")
     with Check(result):
@@ -185,9 +185,9 @@ def test_dims_of_a_tensor_without_dims(name: str, args: tuple) -> None:
 
 
 def test_float64_is_the_referee_where_torch_rounds_on_its_way() -> None:
-    """A norm over one element has no gradient, and exp(88) overflows a half only; what is farther
-    from float64 than torch is wrong.
-    """
+    """If torch's rounding is larger, float64 is the reference: a norm over one element has no
+    gradient, and exp(88) overflows in half only. A result farther from float64 than torch's is
+    still wrong."""
     result, one = Result(), torch.tensor([0.8])
     x, sign = torch.tensor([88.0, -3.0]).half(), torch.tensor([-1.0, 1.0]).half()
     with Check(result):
@@ -271,7 +271,8 @@ _SIN = torch.cat([torch.linspace(-9, 9, 257), torch.tensor([0.1, 0.3047])]).bflo
 )
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_what_jumps_follows_rounded_values(dtype: torch.dtype, decide) -> None:
-    """sin(x) of a half type is rounded before it is compared or cut off, as in torch."""
+    """sin(x) of a half type is rounded before comparisons, rounding and other discontinuous
+    functions, as in torch."""
     torch._dynamo.reset()
     function = torch.compile(lambda x: decide(x.sin()), backend="fuser")
     x = _SIN.to(dtype)
@@ -319,8 +320,8 @@ def test_softmax_divides_once_a_row(
     softmax = aten.decompositions()[op]
     found, exact = softmax(x, dim, False), op(x.double(), dim, False)
     assert (found.dtype, found.stride()) == (dtype, op(x, dim, False).stride())
-    # float32: half a unit for each of exp, which is of a rounded difference below 64, the sum of
-    # 33, the division and the product.
+    # float32: half an ULP for each of the exp, which is of a rounded difference below 64, the sum
+    # of 33, the division and the product.
     relative = {torch.float64: 1e-13, torch.float32: 1e-5, torch.bfloat16: 2.0**-8}[dtype]
     torch.testing.assert_close(found.double(), exact, rtol=relative, atol=0)
     divided = [n for n in traced(lambda x: softmax(x, dim, False), x).graph.nodes if n.op[0] == "c"]
@@ -396,7 +397,7 @@ def test_scatters_of_one_element_of_each_row(sizes: list[int]) -> None:
         found = how[op](*given)
         if sizes[1] == 1:
             torch.testing.assert_close(found, op(*given), rtol=0, atol=0)
-        else:  # several places in a row
+        else:  # several consecutive positions
             assert found is NotImplemented
     permuted, one = x.permute(2, 1, 0), index[:, :1].permute(2, 1, 0)
     assert how[ops.scatter.value](permuted, 1, one, 1.0) is NotImplemented
@@ -414,7 +415,8 @@ def test_indices_below_a_mask() -> None:
 
 
 def test_numbers_of_exponential_size() -> None:
-    """Of every bit that a generator gives, the least and the largest too."""
+    """The values are finite, positive and distributed correctly for all bits of the generator,
+    including the extremes."""
     how = aten.decompositions()[torch.ops.aten.exponential.default]
     for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
         torch.manual_seed(0)
@@ -431,7 +433,7 @@ def test_numbers_of_exponential_size() -> None:
 )
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8], ids=str)
 def test_numbers_of_ranges_of_integers(numbers: tuple, dtype: torch.dtype) -> None:
-    """Torch before 2.14 cuts them before it counts in int64, and else behind that."""
+    """Torch before 2.14 truncates the arguments before counting in int64, later versions after."""
     op = torch.ops.aten.arange.start_step if len(numbers) > 2 else torch.ops.aten.arange.start
     result = Result()
     with Check(result):
@@ -462,7 +464,8 @@ def test_group_norm_in_pieces(layout: torch.memory_format, dtype: torch.dtype) -
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("on_gpu", [False, True])
 def test_statistics_that_batch_norm_is_given(on_gpu: bool, dtype: torch.dtype) -> None:
-    """On a GPU it gives them back, in the type in which it computes; on the CPU nothing."""
+    """On a GPU torch returns the given statistics, in its computation type; on the CPU it returns
+    empty tensors."""
     fd = FusionDefinition()
     x, mean, var = torch.randn(3, 4, dtype=dtype), torch.randn(4), torch.rand(4)
     given = [fd.define_tensor(shape=[*t.shape], dtype=t.dtype) for t in (x, mean, var)]
@@ -479,7 +482,8 @@ def test_statistics_that_batch_norm_is_given(on_gpu: bool, dtype: torch.dtype) -
 
 @pytest.mark.parametrize("wanted", [(True, True), (False, True)])
 def test_the_gradient_of_a_bias_is_a_sum(wanted: tuple[bool, bool]) -> None:
-    """Beside the library's gradients, which are asked for none; without a bias nothing changes."""
+    """The bias gradient becomes a sum next to the convolution's gradients, whichever of them are
+    needed; without a bias the op is not decomposed."""
     op = torch.ops.aten.convolution_backward.default
     x, weight, g = torch.randn(2, 4, 5, 5), torch.randn(6, 4, 3, 3), torch.randn(2, 6, 3, 3)
     settings = ([1, 1], [0, 0], [1, 1], False, [0, 0], 1)
@@ -493,7 +497,8 @@ def test_the_gradient_of_a_bias_is_a_sum(wanted: tuple[bool, bool]) -> None:
 
 
 def test_the_bias_of_a_convolution_is_added_by_what_reads_it() -> None:
-    """On a GPU; not where torch's kernel of single channels adds it, nor on a CPU."""
+    """On a GPU the bias is added by a separate op, unless torch's depthwise kernel adds it; on a
+    CPU the op is not decomposed."""
     op = torch.ops.aten.convolution.default
     settings = ([1, 1], [1, 1], [1, 1], False, [0, 0])
     image = torch.randn(2, 4, 5, 6)
@@ -519,7 +524,7 @@ def test_the_bias_of_a_convolution_is_added_by_what_reads_it() -> None:
         ([2], [2, 2], [0], 3, True),
         ([2, 2], [1, 1], [0, 0], None, False),
         ([2, 2], [2, 2], [1, 1], None, False),
-        ([4, 4], [4, 4], [0, 0], None, False),  # a part of the image is in no window
+        ([4, 4], [4, 4], [0, 0], None, False),  # the windows do not cover the image
     ],
 )
 def test_gradients_of_windows_side_by_side(
@@ -547,8 +552,8 @@ def test_gradients_of_windows_side_by_side(
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64"])
 def test_the_op_suite(dtype: str) -> None:
-    """A fixed share of torch's samples; all of them: python -m tests.adapters.op_db --share 1,
-    or this with --thorough."""
+    """A fixed fraction of torch's samples; all of them with `python -m tests.adapters.op_db --share
+    1` or --thorough."""
     pytest.importorskip("expecttest")
     from tests.adapters.op_db import sweep
 
@@ -558,7 +563,7 @@ def test_the_op_suite(dtype: str) -> None:
 
 
 def test_complex_numbers_of_half_precision_are_refused() -> None:
-    """Torch has complex32 for them; bfloat16 gives complex64 before 2.14."""
+    """Results of complex32 are rejected; bfloat16 gives complex64 before torch 2.14."""
     for dtype in (torch.float16, torch.bfloat16):
         x = torch.zeros(2, dtype=dtype)
         reason = aten.refusal("aten.mul.Tensor", [x, 2j], {})

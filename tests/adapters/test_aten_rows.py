@@ -1,4 +1,4 @@
-"""fuser/adapters/aten: rows of the table beside torch's ops, one by one: dtypes, special values."""
+"""fuser/adapters/aten: single rows of the op table compared with torch: dtypes, special values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAN, INF = float("nan"), float("inf")
 
 
 def called(name: str, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, Any]:
-    """One op: its row's result, in the dtype that the row gives it, and torch's function."""
+    """The result of an op's row in the row's dtype, and torch's function."""
     packet, overload = name.split(".")
     fd, given, named = FusionDefinition(), *aten.bind(f"aten.{name}", args, kwargs)
     inputs = [x for x in given if isinstance(x, torch.Tensor)]
@@ -28,7 +28,7 @@ def called(name: str, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, Any]:
 
 
 def assert_as_torch(name: str, *args: Any, **kwargs: Any) -> None:
-    """The dtype that torch gives, and the values that it gives in double precision."""
+    """Assert torch's dtype, and the values that torch computes in double precision."""
 
     def wide(x: Any) -> Any:
         if not isinstance(x, torch.Tensor) or not (x.is_floating_point() or x.is_complex()):
@@ -83,7 +83,7 @@ MIXED = list(itertools.product(REAL, REAL))
 
 
 def numbers(dtype: torch.dtype, seed: int, *shape: int) -> torch.Tensor:
-    """Between 0 and 1."""
+    """Random numbers between 0 and 1."""
     generator = torch.Generator().manual_seed(seed)
     x = torch.rand(shape or (3, 4), generator=generator, dtype=torch.float64) * 0.8 + 0.1
     return (torch.complex(x, x.flip(0)) if dtype.is_complex else x).to(dtype)
@@ -133,7 +133,7 @@ def test_entropies_of_mixed_dtypes(reduction: int) -> None:
 def test_gradients_of_losses_have_the_dtype_of_their_input(
     loss: str, rest: tuple, reduction: int
 ) -> None:
-    """Torch's kernels for the CPU raise for some mixtures, which are none of ours then."""
+    """The dtypes agree for all mixtures that torch's CPU kernels support."""
     compared = 0
     for g, (x, y) in itertools.product(REAL, MIXED):
         gradient = numbers(g, 3) if reduction == 0 else numbers(g, 3, 1)[0]
@@ -199,7 +199,7 @@ def test_complex_numbers_become_real_ones_where_a_program_says_so(
 
 
 def result_of(name: str, *args: Any, on_gpu: bool = False, **kwargs: Any) -> torch.Tensor:
-    """What the row of an op gives, which is one tensor."""
+    """The result of an op's row, which is one tensor."""
     fd = FusionDefinition()
     given = [fd.from_pytorch(a) if isinstance(a, torch.Tensor) else a for a in args]
     fd.add_output(aten.emit(fd, f"aten.{name}", given, kwargs, on_gpu))
@@ -213,7 +213,7 @@ def result_of(name: str, *args: Any, on_gpu: bool = False, **kwargs: Any) -> tor
 @pytest.mark.parametrize("width", [0.0, 0.5, 1.0, 2.0])
 @pytest.mark.parametrize("loss", ["smooth_l1_loss", "huber_loss"])
 def test_gradients_of_losses_that_change_form(loss: str, width: float, dtype: torch.dtype) -> None:
-    """At the edge and beyond, and of NaN, which lies on no side of it."""
+    """Gradients at the boundary between the two forms, on both sides of it, and at NaN."""
     values = [NAN, INF, -INF, 1.0, -1.0, 0.0, -0.0, 0.5, -0.5, 0.25, 2.0, -2.0, 3.0]
     x = torch.tensor(values, dtype=dtype)
     g, y = torch.full_like(x, 3), torch.zeros_like(x)
@@ -227,9 +227,8 @@ def test_gradients_of_losses_that_change_form(loss: str, width: float, dtype: to
     ("dtype", "tolerance"), [(torch.float64, 1e-13), (torch.float32, 2e-6)], ids=str
 )
 def test_digamma_on_both_sides_of_its_poles(dtype: torch.dtype, tolerance: float) -> None:
-    """Torch itself loses digits just above them: the reference goes up by the recurrence instead of
-    around by the reflection.
-    """
+    """digamma near its poles; torch itself loses digits there, so the reference uses the recurrence
+    instead of the reflection formula."""
     poles = -torch.arange(16, dtype=torch.float64)[:, None]
     aside = 10.0 ** -torch.arange(1, 8, dtype=torch.float64) * 1.23
     random = torch.rand(2000, dtype=torch.float64) * 40 - 20
@@ -249,9 +248,8 @@ def test_digamma_on_both_sides_of_its_poles(dtype: torch.dtype, tolerance: float
     "dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str
 )
 def test_rounding_to_decimals(dtype: torch.dtype, decimals: int) -> None:
-    """Torch scales half types in float32 on the CPU, but in their own range on a GPU, where 710 to
-    two decimals is infinite.
-    """
+    """Torch scales half types in float32 on the CPU, but in their own type on a GPU, which
+    overflows for 710 to two decimals."""
     x = torch.cat([torch.linspace(-9, 9, 1001), torch.tensor([710, -746, 6e4, 0.125, INF, NAN])])
     x = x.to(dtype)
     found = result_of("round.decimals", x, decimals=decimals)
@@ -279,7 +277,7 @@ EXACT = (
 )
 WITHIN_ONE_UNIT = (
     *("pow.Tensor_Tensor", "atan2.default", "hypot.default", "xlogy.Tensor"),
-    "floor_divide.default",  # torch rounds between its steps
+    "floor_divide.default",  # torch rounds intermediate values
 )
 
 
@@ -288,7 +286,7 @@ WITHIN_ONE_UNIT = (
 def test_tensors_without_dims_are_rounded_beside_half_types_where_torch_rounds_them(
     half: torch.dtype, other: torch.dtype
 ) -> None:
-    """Every pair of a number and an op, in both orders: 24 ops, 2 orders, 4 numbers."""
+    """Each op and number, in both orders: 24 ops, 2 orders, 4 numbers."""
     x = torch.linspace(-4, 4, 203).to(half)
     values = (3, -7, 2049, 5003) if other == torch.int64 else (0.1, -0.3, 1.7, 3.3)
     fd = FusionDefinition()
@@ -335,7 +333,8 @@ def test_quotients_with_tensors_without_dims_are_rounded_as_torch_rounds_them(mo
 @pytest.mark.parametrize("approximate", ["none", "tanh"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 def test_gelu_at_infinities_is_what_x_times_its_limit_is(dtype: Any, approximate: str) -> None:
-    """Stored as it is, and rounded after another op, which is the short form for half types."""
+    """The result stored directly, and rounded after another op, which for half types is the short
+    form."""
     x = torch.tensor([-INF, INF, NAN, -60000.0, 60000.0, 0.0], dtype=dtype)
     fd = FusionDefinition()
     args, named = aten.bind("aten.gelu.default", [fd.from_pytorch(x)], {"approximate": approximate})

@@ -27,7 +27,7 @@ def causal(n: int) -> torch.Tensor:
 
 
 def packed(n: int) -> torch.Tensor:
-    """As transformers makes it: causal, and within a sequence, of which there is one."""
+    """The mask of transformers: causal, and within a sequence; there is one sequence."""
     rows, columns = positions(n)
     places = (torch.arange(n) + 0)[None].expand(2, -1)
     sequence = (torch.diff(places, prepend=places[:, :1] - 1, dim=-1) != 1).cumsum(-1)
@@ -36,7 +36,7 @@ def packed(n: int) -> torch.Tensor:
 
 
 def by_methods(n: int) -> torch.Tensor:
-    """As torch 2.12 records comparisons and what is between them."""
+    """A mask with comparisons recorded as in torch 2.12."""
     rows, columns = positions(n)
     return columns.__lt__(rows).__or__(columns.__eq__(rows))
 
@@ -66,7 +66,7 @@ def drawn(n: int) -> torch.Tensor:
 def attention(
     mask: Callable[[int], torch.Tensor],
 ) -> tuple[list[tuple[bool, bool]], torch.Tensor, torch.Tensor]:
-    """(has a mask, is causal) of each attention that is left in the graph, the result, eager's."""
+    """(has a mask, is causal) of each attention in the graph, the result, eager's result."""
 
     def f(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         m = mask(q.shape[2])

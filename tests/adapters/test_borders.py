@@ -1,4 +1,4 @@
-"""fuser/adapters/borders.py: which views a region has inside."""
+"""fuser/adapters/borders.py: views that become part of a region."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def rotated(x: torch.Tensor) -> torch.Tensor:
         (rotated, 1),
         (lambda x: x[:, 1:].relu() * x[:, :-1], 1),
         (lambda x: x.relu() * x.t(), 1),
-        (lambda x: x[:, :2].relu() * x[:, 2:], 2),  # each element once
-        (lambda x: x[:, ::2].relu() * x[:, 1::2], 1),  # with gaps, if they were two
-        (lambda x: (x.relu() * x.t(), x.t().mm(x)), 1),  # two views, one is torch's
-        (lambda x: [x.relu() * (y := x.t()), y.mm(x)], 2),  # torch makes it anyway
+        (lambda x: x[:, :2].relu() * x[:, 2:], 2),  # each element is read once
+        (lambda x: x[:, ::2].relu() * x[:, 1::2], 1),  # two regions would leave gaps
+        (lambda x: (x.relu() * x.t(), x.t().mm(x)), 1),  # two views, one read by torch
+        (lambda x: [x.relu() * (y := x.t()), y.mm(x)], 2),  # torch needs the view anyway
     ],
 )
 def test_what_is_read_twice_is_one_operand(function, operands: int) -> None:
@@ -44,8 +44,8 @@ def test_what_is_read_twice_is_one_operand(function, operands: int) -> None:
         (lambda x: [t * 2 for t in x.view(4, 2, 2, 5).permute(2, 0, 3, 1).unbind()], 1),
         (lambda x: x[0].relu() * x[1], 2),  # they are in one kernel anyway
         (lambda x: [(x[0] * 2).relu(), x[1:].sum()], 1),
-        (lambda x: [t * 2 for t in x.view(10, 8).unbind()], 10),  # too many for vectors
-        (lambda x: [x[0] * 2, (y := x[1]) * 2, y.mm(y.t())], 2),  # torch reads one
+        (lambda x: [t * 2 for t in x.view(10, 8).unbind()], 10),  # too many for vectorization
+        (lambda x: [x[0] * 2, (y := x[1]) * 2, y.mm(y.t())], 2),  # torch reads one of them
     ],
 )
 def test_parts_that_go_apart_are_one_operand(function, operands: int) -> None:

@@ -1,4 +1,4 @@
-"""fuser/adapters/components.py: which things hang together."""
+"""fuser/adapters/components.py: connected components."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def test_components() -> None:
 
 
 def test_a_long_chain() -> None:
-    """No recursion, and near linear."""
+    """A long chain needs no recursion, and near-linear time."""
     count = 100_000
     assert len(set(components((n, n + 1) for n in range(count)).values())) == 1
     assert len(set(components((n, n + 1) for n in reversed(range(count))).values())) == 1

@@ -1,4 +1,4 @@
-"""fuser/adapters/cudagraphs.py; what is captured is tested in tests/gpu/test_adapters.py."""
+"""fuser/adapters/cudagraphs.py on the CPU; tests/gpu/test_adapters.py tests captured graphs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from fuser.adapters.dynamo import backend
 
 
 def test_no_cuda_graph_of_cpu_tensors(caplog: pytest.LogCaptureFixture) -> None:
-    """The option is taken, the log says why nothing is captured, and what runs is right."""
+    """The option is accepted, the log gives the reason for not capturing, and results are
+    correct."""
     x = torch.randn(3, 4, requires_grad=True)
     torch._dynamo.reset()
     run = torch.compile(lambda x: x.sin() * x, backend=backend, options={"cudagraphs": True})

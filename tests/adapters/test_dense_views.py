@@ -1,4 +1,4 @@
-"""fuser/adapters/dense_views.py: as_strided of whole tensors as permutations and views."""
+"""fuser/adapters/dense_views.py: as_strided of dense tensors as permutations and views."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.adapters.graphs import names, traced
 
 
 def replaced(function: Callable[..., Tensor], *inputs: Tensor) -> tuple[list[str], Tensor]:
-    """The ops that are left, and the result."""
+    """The remaining ops, and the result."""
     graph = traced(function, *inputs)
     replace_dense_strided_views(graph.graph)
     graph.graph.lint()
@@ -26,7 +26,7 @@ def replaced(function: Callable[..., Tensor], *inputs: Tensor) -> tuple[list[str
 
 
 def test_every_order_of_dims_of_every_order_of_a_tensor(rng: Any) -> None:
-    """36 pairs of orders of (2, 3, 4), a dim of size 1 among them."""
+    """36 pairs of orders of (2, 3, 4), including a dim of size 1."""
     x = torch.from_numpy(rng.standard_normal((2, 3, 4)))
     count = 0
     for given, wanted in itertools.product(itertools.permutations(range(3)), repeat=2):
@@ -57,11 +57,11 @@ def test_a_tensor_that_is_overwritten_whole_is_what_is_written(rng: Any) -> None
 @pytest.mark.parametrize(
     "show",
     [
-        lambda x: (x * 2).as_strided((3, 2), (1, 2)) + 1,  # an element twice
-        lambda x: (x * 2).as_strided((2,), (2,)) + 1,  # not all elements
-        lambda x: (x * 2)[1:].as_strided((3,), (1,), 0) + 1,  # from another place
-        lambda x: x.as_strided((6,), (1,), 0) + 1,  # from the beginning of an argument's memory
-        lambda x: (x * 2).as_strided((6,), (1,)),  # a result
+        lambda x: (x * 2).as_strided((3, 2), (1, 2)) + 1,  # reads an element twice
+        lambda x: (x * 2).as_strided((2,), (2,)) + 1,  # skips elements
+        lambda x: (x * 2)[1:].as_strided((3,), (1,), 0) + 1,  # different storage offset
+        lambda x: x.as_strided((6,), (1,), 0) + 1,  # from the start of an argument's storage
+        lambda x: (x * 2).as_strided((6,), (1,)),  # a graph output
     ],
 )
 def test_other_strided_views_stay(show: Callable[[Tensor], Tensor], rng: Any) -> None:

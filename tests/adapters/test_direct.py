@@ -1,4 +1,4 @@
-"""fuser/adapters/direct.py: functions of tensors without AOTAutograd's wrappers."""
+"""fuser/adapters/direct.py: autograd functions without AOTAutograd's wrappers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_several_results_and_gradients() -> None:
     assert run is not None
     results, expected = run(x, y), f(x, y)
     assert results.keys() == expected.keys()
-    # An expanded gradient, and one that is laid out otherwise.
+    # An expanded gradient, and a transposed one.
     seeds = [torch.ones(()).expand(4, 8), torch.rand(8, 4).t()]
     found, wanted = (
         torch.autograd.grad(list(r.values()), [x, y], seeds) for r in (results, expected)
@@ -41,7 +41,7 @@ def test_several_results_and_gradients() -> None:
 
 
 def test_what_a_rewriting_creates_is_fake() -> None:
-    """The gradient of an interpolation asks for a zero of its own."""
+    """The gradient of an interpolation creates a zero tensor, which must be a FakeTensor."""
 
     def f(x: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.interpolate(x, scale_factor=2.0, mode="bilinear")

@@ -1,4 +1,4 @@
-"""fuser/adapters/donation.py: large results in memory that nobody reads any more."""
+"""fuser/adapters/donation.py: large results in the memory of dead tensors (donated buffers)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Marks = list[tuple[str, str]]
 
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> Marks:
-    """(result, operand whose memory it takes) of each graph that is compiled, of any size."""
+    """(result, operand whose memory it reuses) in each compiled graph, for results of any size."""
     found: Marks = []
 
     def seen(module, parts, *rest):
@@ -52,7 +52,7 @@ def leaves(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 
 
 def gradients(function: Callable[..., Tensor], *inputs: Tensor) -> list[Tensor]:
-    """In float64."""
+    """Gradients computed in float64."""
     wide = [t.detach().double().requires_grad_() for t in inputs]
     return list(torch.autograd.grad(function(*wide), wide))
 
@@ -60,7 +60,7 @@ def gradients(function: Callable[..., Tensor], *inputs: Tensor) -> list[Tensor]:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("function", [scores_of_rows, scores_reshaped])
 def test_a_gradient_takes_the_memory_of_the_scores(taken: Marks, function, dtype) -> None:
-    """In each step, and in none whose caller keeps the graph for another pass."""
+    """The gradient overwrites the scores in each step, except if the caller retains the graph."""
     inputs = leaves(dtype)
     expected = gradients(function, *inputs)
     run = torch.compile(function, backend=dynamo.backend)
@@ -91,9 +91,9 @@ class Classifier(nn.Module):
 
 
 def _steps(model: nn.Module, inputs: tuple[Tensor, ...], **autocast: Any) -> list[Tensor]:
-    """Losses, and gradients of three backward passes, the last two through one graph."""
+    """Losses, and gradients of three backward passes; the last two share one graph."""
     run, found = torch.compile(model, backend=dynamo.backend), []
-    for keeps in (False, True):  # not the first, for which torch would compile without donation
+    for keeps in (False, True):  # torch would compile without donation
         with torch.autocast(inputs[0].device.type, torch.bfloat16, **autocast):
             loss = run(*inputs)
         found += [loss.detach(), *torch.autograd.grad(loss, model.parameters(), retain_graph=keeps)]
@@ -126,7 +126,8 @@ def test_the_same_bits_without_donation(
 
 @pytest.mark.gpu
 def test_large_scores_are_overwritten_on_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a size that is donated outside of tests: the same bits, and their memory less."""
+    """Donation of scores of realistic size leaves the results unchanged bit for bit, and saves
+    their memory."""
     words, width, classes = 2048, 64, 50_000
     w = torch.randn(width, classes, device="cuda", dtype=torch.bfloat16)
     x = torch.randn(words, width, device="cuda", dtype=torch.bfloat16).requires_grad_()
@@ -198,7 +199,7 @@ def test_inputs_are_not_overwritten(taken: Marks) -> None:
 
 
 def test_one_memory_is_taken_once(taken: Marks) -> None:
-    """By one of two views of it."""
+    """A buffer with two views is donated once."""
 
     def f(x: Tensor) -> Tensor:
         y = x @ x

@@ -52,7 +52,7 @@ def test_a_transformer() -> None:
 
 
 def test_new_lengths_compile_once() -> None:
-    """The second length makes sizes symbols; no later one compiles a graph."""
+    """The second length makes sizes symbolic; later lengths compile no graph."""
     model = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.LayerNorm(8))
     step = compiled(model)
     with report.recording() as seen, torch.no_grad():
@@ -115,7 +115,7 @@ def test_a_graph_that_went_backward_once_may_be_kept_for_two_passes() -> None:
 
 
 def test_a_size_that_is_read_from_a_tensor() -> None:
-    """Only what a region makes from nothing reads it."""
+    """A size read from a tensor is used only by a factory op of a region."""
     with torch._dynamo.config.patch(capture_scalar_outputs=True):
         f = compiled(lambda x, n: torch.zeros(n.item()) + x.sum())
         x = torch.randn(3)
@@ -132,7 +132,7 @@ def test_inference(mode) -> None:
 
 
 def test_dropout_repeats_with_its_seed() -> None:
-    """The numbers are fuser's own; the generator is torch's, and moves on."""
+    """fuser draws its own numbers, but seeds them from torch's generator and advances it."""
     f = compiled(lambda x: F.dropout(x, 0.25) * 2)
     x = torch.ones(64, 128, requires_grad=True)
     torch.manual_seed(3)
@@ -186,7 +186,7 @@ def test_options() -> None:
 
 
 def test_modes_are_options_and_give_the_same_values() -> None:
-    """The four of torch, on one function, with and without gradients, fixed and dynamic sizes."""
+    """torch's four modes on one function, with and without gradients, static and dynamic sizes."""
 
     def function(x: torch.Tensor) -> torch.Tensor:
         return F.gelu(x) * x.sum(-1, keepdim=True)
@@ -226,9 +226,8 @@ def test_equal_layers_share_their_kernels() -> None:
 
 @pytest.fixture
 def kept(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The types of results of [5, 17] of the first forward graph: what is kept for the backward
-    graph, and what it gives.
-    """
+    """dtypes of the [5, 17] results of the first forward graph: its outputs and saved
+    activations."""
     found: list[str] = []
 
     def seen(module, parts, *options):
@@ -242,7 +241,8 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_what_is_kept_for_the_backward_graph(kept: list[str]) -> None:
-    """The input and the mask; softmax, dropout and what is transposed are computed again."""
+    """Only the input and the mask are saved; softmax, dropout and the transpose are
+    rematerialized."""
     x = torch.randn(5, 17, requires_grad=True)
     torch.compile(
         lambda x: F.dropout(x.softmax(-1), 0.5).transpose(0, 1).sin(), backend=dynamo.backend
@@ -251,17 +251,18 @@ def test_what_is_kept_for_the_backward_graph(kept: list[str]) -> None:
 
 
 def test_of_a_relu_before_dropout_its_mask_is_kept(kept: list[str]) -> None:
-    """And not what it is the relu of, which is two to four times as large."""
+    """A relu before dropout saves its mask instead of its operand, which is two to four times
+    larger."""
     x, w = torch.randn(5, 17, requires_grad=True), torch.randn(17, 17, requires_grad=True)
     run = torch.compile(lambda x: F.dropout((x @ w).relu(), 0.5) @ w, backend=dynamo.backend)
     run(x)
-    # Beside the result; what the second product reads is kept as its transpose.
+    # In addition to the result; the operand of the second product is saved as its transpose.
     assert sorted(kept) == ["torch.bool", "torch.bool", "torch.float32"]
 
 
 @pytest.mark.parametrize("function", [F.hardswish, F.mish, F.logsigmoid, F.leaky_relu, F.elu])
 def test_activations_are_computed_again(kept: list[str], function) -> None:
-    """From the input, the only tensor beside the result that leaves the forward graph."""
+    """The activation is rematerialized from the input, the only saved activation."""
     x, weight = torch.randn(5, 17, requires_grad=True), torch.randn(17, 17, requires_grad=True)
     run = torch.compile(lambda x: function(x.sin() * 2).sin() @ weight, backend=dynamo.backend)
     result = run(x)
@@ -273,7 +274,8 @@ def test_activations_are_computed_again(kept: list[str], function) -> None:
 
 
 def test_halves_are_kept_not_their_copies_in_float32(kept: list[str]) -> None:
-    """Of what a norm in float32 reads; under autocast on a GPU all norms are."""
+    """The operand of a float32 norm is saved in half precision; under autocast on a GPU all norms
+    are in float32."""
     x = torch.randn(5, 17, dtype=torch.bfloat16, requires_grad=True)
     weight = torch.randn(17, requires_grad=True)
 
@@ -299,7 +301,8 @@ def test_halves_are_kept_not_their_copies_in_float32(kept: list[str]) -> None:
     ids=["amax", "exp", "twice", "rms", "norm", "where"],
 )
 def test_gradients_of_maxima(function, dtype: torch.dtype) -> None:
-    """The maximum that the forward graph kept need not equal a value that is computed again."""
+    """Gradients of maxima are correct, although a rematerialized value need not equal the saved
+    maximum."""
     torch.manual_seed(1)
     x = torch.randn(16, 33).to(dtype).requires_grad_()
     w = torch.randn(33).to(dtype).requires_grad_()
@@ -321,7 +324,8 @@ def test_index_fill_of_permuted_images() -> None:
 
 
 def test_ops_with_effects_do_not_shift_what_is_kept() -> None:
-    """torch.linalg.inv checks for errors: an effect, whose token is the first result."""
+    """The error check of torch.linalg.inv is an effect whose token is the first result; it must not
+    shift the saved activations."""
 
     def f(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         y = x @ x.t() + torch.eye(4)
@@ -336,7 +340,7 @@ def test_ops_with_effects_do_not_shift_what_is_kept() -> None:
 
 
 def test_a_factor_that_is_known_when_it_runs() -> None:
-    """The alpha of add and sub as a number of the call."""
+    """The alpha of add and sub may be a run-time number."""
     f = compiled(lambda x, y, n: (torch.add(x, y, alpha=n) * torch.sub(x, y, alpha=n + 1)).sin())
     with report.recording() as seen:
         for n in (2, 3, 5, 7):
@@ -352,7 +356,8 @@ def rotated_pairs(x: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_rotations_by_complex_numbers(dtype: torch.dtype) -> None:
-    """As Llama's authors wrote rotary embeddings: one region forward and one backward."""
+    """Llama's original rotary embedding with complex numbers becomes one region forward and one
+    backward."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(2, 6, 3, 8, generator=generator, dtype=dtype)
     turns = torch.polar(*torch.rand(2, 6, 1, 4, generator=generator, dtype=dtype).unbind())
@@ -374,7 +379,7 @@ def test_rotations_by_complex_numbers(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("lazy", [False, True])
 def test_conjugates(lazy: bool) -> None:
-    """Those of torch are lazy: the memory of one is not what it says."""
+    """torch conjugates lazily: the memory then differs from the tensor's values."""
     z = torch.polar(torch.linspace(1, 2, 24), torch.linspace(-3, 3, 24)).view(4, 6)
     given = z.conj() if lazy else z
 
@@ -400,7 +405,8 @@ def test_complex_numbers_of_half_types_are_left_to_torch() -> None:
 
 
 def test_kept_sizes_that_are_numbers_have_no_memory() -> None:
-    """DTensors of another, uneven size: a size that was a symbol is a number in the graph."""
+    """With DTensors of uneven sizes, a size that was symbolic may be a constant in the graph; it
+    counts no bytes."""
     graph = fx.Graph()
     x = graph.placeholder("x")
     x.meta["val"] = torch.empty(4, 3)

@@ -1,4 +1,4 @@
-"""fuser/adapters/eager_strides.py: elementwise results lie as eager's do."""
+"""fuser/adapters/eager_strides.py: strides of elementwise results equal eager's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from tests.adapters.graphs import traced
 
 
 def forms() -> Iterator[tuple[str, Any, list[Any]]]:
-    """Elementwise rows of two tensors or more, with numbers for what has no default."""
+    """Elementwise rows with two or more tensors, and numbers for their arguments without
+    defaults."""
     for name in sorted({**pointwise.ROWS, **gradients.ROWS}):
         namespace, op, overload = name.split(".")
         target = getattr(getattr(getattr(torch.ops, namespace), op, None), overload, None)
@@ -45,7 +46,8 @@ LAYOUTS = {
 
 
 def test_every_elementwise_row_lies_as_in_eager() -> None:
-    """All rows, with all pairs of four layouts for their first tensors."""
+    """Results of all rows have eager's strides, for all pairs of four layouts of the first
+    tensors."""
     count = 0
     for (name, target, given), layouts in itertools.product(
         forms(), itertools.product(LAYOUTS, repeat=2)
@@ -63,7 +65,7 @@ def test_every_elementwise_row_lies_as_in_eager() -> None:
             expected = call(*tensors)
             graph = traced(call, *tensors)
         except (RuntimeError, TypeError, NotImplementedError):
-            continue  # not floats, or not these shapes
+            continue  # requires other dtypes or shapes
         correct_strides(graph.graph)
         output = next(n for n in graph.graph.nodes if n.op == "output").args[0]
         if not isinstance(expected, Tensor):

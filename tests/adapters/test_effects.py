@@ -1,4 +1,4 @@
-"""fuser/adapters/effects.py: ops with an effect run in the order of the graph."""
+"""fuser/adapters/effects.py: ops with side effects run in the order of the graph."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ SEEN, WRITTEN = torch.ops.fuser_effects.seen.default, torch.ops.fuser_effects.wr
 
 @pytest.fixture(scope="module")
 def group() -> Iterator[str]:
-    """A group of two processes whose other one is imagined: collectives change nothing."""
+    """A process group of two with a fake peer: collectives return their inputs."""
     dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
     yield dist.group.WORLD.group_name
     dist.destroy_process_group()
 
 
 class Log(TorchDispatchMode):
-    """Each op with an effect outside, in the order in which they run, with the values it reads."""
+    """Records each external effect in order of execution, with the values that it reads."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class Log(TorchDispatchMode):
 
 
 def random_graph(rng: random.Random, group: str, count: int = 40) -> fx.GraphModule:
-    """A graph of small matrices: work of regions, products, and all kinds of effects."""
+    """A random graph of small matrices: fusible ops, matrix products, and all kinds of effects."""
     made, s = Written(), (4, 4)
     values = [made.input(*s) for _ in range(3)]
     waiting: list[fx.Node] = []
@@ -90,7 +90,7 @@ def random_graph(rng: random.Random, group: str, count: int = 40) -> fx.GraphMod
         elif kind == "seen":
             made_here = made.call(SEEN, x, n, sizes=s)
         elif kind == "random":
-            made_here = made.call(aten.rand_like.default, x, sizes=s)  # a region can draw them
+            made_here = made.call(aten.rand_like.default, x, sizes=s)  # may be part of a region
         elif kind == "draw":
             made_here = made.call(aten.normal.Tensor_float, x, 0.5, sizes=s)
         else:
@@ -105,7 +105,7 @@ def random_graph(rng: random.Random, group: str, count: int = 40) -> fx.GraphMod
 
 
 def run_by_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Regions run node by node, as torch computes them: no kernels, and the same bits."""
+    """Run regions node by node with torch: without kernels, and with equal bits."""
     monkeypatch.setattr("fuser.adapters.program.runner", lambda fd, instead, strict: instead)
 
 
@@ -117,7 +117,7 @@ def outcome(function: Any, inputs: list[torch.Tensor]) -> tuple[list[Any], list[
 
 
 def spans(parts: Partition, module: fx.GraphModule) -> int:
-    """Regions with nodes before and behind an op with an effect outside."""
+    """Number of regions with nodes before and after an external effect."""
     order = {n: i for i, n in enumerate(module.graph.nodes)}
     places = [order[n] for n in order if reaches_outside(n)]
     found = ((order[nodes[0]], order[nodes[-1]]) for nodes in parts.regions)
@@ -127,10 +127,9 @@ def spans(parts: Partition, module: fx.GraphModule) -> int:
 def test_random_graphs_keep_the_order(
     rng: np.random.Generator, group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """200 graphs: the ops with effects run in the graph's order, on the graph's values; random
-    numbers are drawn in its order too, so that all results have the same bits. Regions span ops
-    with effects all the same.
-    """
+    """In 200 graphs, effects run in the graph's order on the graph's values. Random numbers are
+    drawn in the graph's order too, so all results are equal bit for bit. Regions still span
+    effects."""
     run_by_torch(monkeypatch)
     choices, spanning = random.Random(int(rng.integers(1 << 31))), 0
     for _ in range(200):
@@ -145,21 +144,22 @@ def test_random_graphs_keep_the_order(
 
 
 def later(x: torch.Tensor, w: torch.Tensor, group: str) -> tuple[torch.Tensor, ...]:
-    """The work that feeds the first collective goes on behind the second one."""
+    """Ops of the region that feeds the first collective continue after the second one."""
     u = (x * 2 + 1).sin()
     a, b = c10d.all_reduce(u, "sum", group), c10d.all_reduce(w, "sum", group)
     return c10d.wait_tensor(a), c10d.wait_tensor(b), (u + 3) * x
 
 
 def circle(x: torch.Tensor, w: torch.Tensor, group: str) -> tuple[torch.Tensor, ...]:
-    """As one region, what feeds the first collective would wait for the second one."""
+    """As a single region, the operand of the first collective would depend on the second one."""
     u = (x * 2 + 1).sin()
     a, b = c10d.all_reduce(u, "sum", group), c10d.all_reduce(w, "sum", group)
     return c10d.wait_tensor(a), (u + c10d.wait_tensor(b)).cos()
 
 
 def held_back(x: torch.Tensor, w: torch.Tensor, group: str) -> tuple[torch.Tensor, ...]:
-    """As one region, what feeds the collective would wait for a product that runs beside it."""
+    """As a single region, the operand of the collective would be delayed by an independent
+    product."""
     u = (x * 2 + 1).sin()
     a = c10d.all_reduce(u, "sum", group)
     return c10d.wait_tensor(a), (u + w.mm(w)).cos()
@@ -181,16 +181,16 @@ def test_regions_around_collectives(
 
 
 def test_no_collective_no_cut() -> None:
-    """A product alone holds nobody back."""
+    """Without collectives, an independent product does not split a region."""
     x = torch.randn(4, 4)
     parts = partition(traced(lambda x, w: ((x * 2).sin() + w.mm(w)).cos(), x, x).graph)
     assert [names(nodes) for nodes in parts.regions] == [["mul", "sin", "add", "cos"]]
 
 
 def test_what_has_an_effect(group: str) -> None:
-    """Collectives, ops of other libraries, assertions, and, in an order of their own, random ops;
-    ops with graphs are in both orders. An op of torch that writes into a tensor is ordered by that.
-    """
+    """Effects are collectives, ops of other libraries, assertions, and, in a separate order, random
+    ops; ops with subgraphs are in both orders. An in-place op of torch is ordered by its data
+    dependence."""
     made, s = Written(), (4, 4)
     x = made.input(*s)
     first = made.call(c10d.all_reduce.default, x, "sum", group, sizes=s)
@@ -215,7 +215,8 @@ def test_what_has_an_effect(group: str) -> None:
 
 
 def test_many_effects() -> None:
-    """The walk stays near linear where regions and effects alternate, and regions go on."""
+    """Partitioning stays near-linear if regions and effects alternate and regions extend past the
+    effects."""
     made, s = Written(), (4, 4)
     x = made.input(*s)
     results = []
@@ -248,7 +249,7 @@ _PROCESS = """
 
 
 def test_two_processes(tmp_path: Any) -> None:
-    """Whose local work differs: the collectives of one pair with the same ones of the other."""
+    """Two processes with different local ops run their collectives in matching order."""
     program = textwrap.dedent(_PROCESS)
     command = [sys.executable, "-c", program]
     running = [

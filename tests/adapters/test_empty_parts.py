@@ -1,4 +1,4 @@
-"""fuser/adapters/empty_parts.py: tensors without elements leave a graph."""
+"""fuser/adapters/empty_parts.py: removal of tensors without elements from a graph."""
 
 from __future__ import annotations
 

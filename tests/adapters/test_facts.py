@@ -1,4 +1,4 @@
-"""fuser/adapters/facts.py: what AOTAutograd says of a graph."""
+"""fuser/adapters/facts.py: AOTAutograd's metadata of a graph."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from torch._functorch._aot_autograd.schemas import ViewAndMutationMeta
 from fuser.adapters import dynamo, facts
 from fuser.adapters.facts import Facts
 
-# What AOTAutograd's metadata says of functions that need no wrappers too, or of those that are none
-# of tensors alone, which _is_plain() refuses.
+# Metadata fields that functions without wrappers may have, and fields of functions that _is_plain()
+# rejects anyway.
 NEED_NO_WRAPPERS = {
     *("input_info", "output_info", "keep_input_mutations", "static_input_indices"),
     *("traced_tangents", "traced_tangents_descs", "traced_tangent_metas"),
@@ -25,7 +25,8 @@ NEED_NO_WRAPPERS = {
 
 
 def test_all_that_the_metadata_says_is_known() -> None:
-    """A field that a new torch adds or renames may stand for a new wrapper."""
+    """Every field of the metadata is classified: a field that a new torch adds or renames may
+    require a new wrapper."""
     said = {f.name for f in fields(ViewAndMutationMeta)}
     assert said - {*facts._WRAPPED} - NEED_NO_WRAPPERS == set()
 

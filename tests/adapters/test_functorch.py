@@ -41,7 +41,8 @@ def arguments(batch: int = 4) -> list[torch.Tensor]:
 
 
 def compare(compiled, function, inputs: list[torch.Tensor]) -> None:
-    """Result and gradients, float32 against float64: 1e-5 of the largest element."""
+    """Compare float32 result and gradients with float64: error at most 1e-5 of the largest
+    element."""
     wide = [t.detach().double().requires_grad_() for t in inputs]
     expected, result = function(*wide), compiled(*inputs)
     gradient = torch.rand(result.shape, device=result.device)
@@ -84,7 +85,7 @@ def test_a_module() -> None:
 
 
 def test_layouts_have_traces_of_their_own() -> None:
-    """Sizes, ranks, strides and who requires a gradient may change from call to call."""
+    """Sizes, ranks, strides and requires_grad of inputs may change between calls."""
     f = fuser.memory_efficient_fusion(mean_of_squares)
     shapes = [(4, 6), (2, 3), (2, 4, 6)]
     inputs = [torch.randn(shape, requires_grad=True) for shape in shapes]
@@ -124,7 +125,8 @@ def test_results_keep_their_types() -> None:
 
 @pytest.mark.parametrize("function", [lambda x: x**3, torch.exp, torch.sin, lambda x: x * 1.5])
 def test_gradients_of_gradients_are_refused(function) -> None:
-    """Also where nobody but autograd.grad asks for them, and where inputs are not kept."""
+    """Double backward is rejected, also for autograd.grad, and for functions that do not save their
+    inputs."""
     f = fuser.memory_efficient_fusion(lambda x: function(x).sum())
     x = torch.randn(4, requires_grad=True)
     for source in (x, x * 2):
@@ -218,7 +220,7 @@ def test_tied_weights() -> None:
 
 
 def test_compilers_may_be_given() -> None:
-    """As functorch takes them, for gradients and without."""
+    """Custom compilers are accepted as in functorch, with and without gradients."""
     seen = []
 
     def keep(module, inputs):
@@ -246,7 +248,7 @@ def test_compilers_of_functorch() -> None:
 
 
 def test_options_are_those_of_the_backend() -> None:
-    """A sum of two is left to torch where a region has three ops at least."""
+    """With min_nodes=3, an addition of two tensors is left to torch."""
     x = torch.randn(4)
     for nodes, regions in ((1, 1), (3, 0)):
         f = fuser.memory_efficient_fusion(lambda x: x + x.flip(0), options={"min_nodes": nodes})
@@ -259,7 +261,8 @@ def test_options_are_those_of_the_backend() -> None:
 
 
 def test_errors_name_memory_efficient_fusion() -> None:
-    """Those of its arguments, and those that torch wraps when it compiles."""
+    """Errors in arguments, and errors that torch wraps during compilation, name
+    memory_efficient_fusion."""
     wrong: list[tuple[str, dict[str, Any]]] = [
         ("compile-mode", {"mode": "fast"}),
         ("compile-option", {"options": {"fast": True}}),

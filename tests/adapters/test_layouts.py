@@ -1,4 +1,4 @@
-"""fuser/adapters/layouts.py: what regions write for convolutions."""
+"""fuser/adapters/layouts.py: layouts of region outputs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def made(function, *inputs: torch.Tensor):
 
 
 def test_images_for_convolutions() -> None:
-    """Channels last for a weight that lies so, but not what the caller gets too."""
+    """A region stores images channels-last for a channels-last weight, unless the image is also a
+    graph output."""
     x, w = torch.randn(2, 4, 5, 5), torch.randn(3, 4, 3, 3)
 
     def conv(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -55,7 +56,8 @@ def test_images_for_convolutions() -> None:
 
 
 def test_rows_of_norms_lie_together() -> None:
-    """Where only regions and the backward graph read them, not where the caller gets them."""
+    """Rows of a norm are stored contiguously if only regions and the backward graph read them, but
+    not for graph outputs."""
 
     def mixed(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         z = x.transpose(1, 2) + y.transpose(1, 2)
@@ -75,9 +77,8 @@ def test_rows_of_norms_lie_together() -> None:
 
 
 def test_slices_are_written_apart() -> None:
-    """The gradient of a concatenation, of which a part is read much later: the whole is never
-    stored. What the caller gets, or all of it taken apart, stays a view.
-    """
+    """Slices of a value, as in the gradient of a concatenation, are stored separately instead of
+    the complete value. A graph output, or a value whose slices cover it, remains a view."""
 
     def gradient(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
         y = x.sin() * 2
@@ -107,7 +108,8 @@ def test_slices_are_written_apart() -> None:
 
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_what_is_put_between_others_is_written_without_gaps(dynamic: bool) -> None:
-    """Columns that follow each other with a step, and those of a buffer with more of them."""
+    """Values written into strided columns, or into columns of a wider buffer, are stored densely
+    first."""
 
     def f(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
         z = x * 2
@@ -188,7 +190,7 @@ def normalized(x: torch.Tensor) -> torch.Tensor:
 
 
 def copied(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Parts that torch reads, and that the caller gets, as they lie."""
+    """Slices that torch reads, and slices as graph outputs, keep their strides."""
     y = x * 2
     part = y[:, 1::2]
     part.add_(1)
@@ -210,7 +212,7 @@ def trained(function: Any, x: torch.Tensor) -> list[torch.Tensor]:
 
 
 def agree(function: Any, x: torch.Tensor, dynamic: bool = False) -> None:
-    """No region falls back, and results are eager's, and lie as they do."""
+    """Assert that no region falls back, and that results and strides equal eager's."""
     torch._dynamo.reset()
     with report.recording() as seen:
         found = trained(torch.compile(function, backend=backend, dynamic=dynamic), x)
@@ -227,9 +229,8 @@ def agree(function: Any, x: torch.Tensor, dynamic: bool = False) -> None:
 def test_regions_are_cut_anywhere(
     largest: int, dynamic: bool, functions: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Loops that write parts of a tensor, cut behind every few ops: 11 programs. Regions are
-    written as definitions, and torch computes them.
-    """
+    """Loops that write slices of a tensor, split into regions after every few ops: 11 programs.
+    Regions are lowered to definitions, but torch computes them."""
     monkeypatch.setattr("fuser.adapters.partition.LARGEST", largest)
     monkeypatch.setattr("fuser.adapters.program.runner", lambda fd, instead, strict: instead)
     monkeypatch.setattr("fuser.adapters.dynamo.build_together", lambda definitions: None)
@@ -242,9 +243,8 @@ def test_a_loop_longer_than_a_region() -> None:
 
 
 def test_others_read_a_copy_as_it_was_traced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The region writes a part dense; what the caller gets of it, and what torch reads as a view
-    of it, lies as the part does in eager.
-    """
+    """The region stores a slice densely; its graph outputs, and its views that torch reads, have
+    eager's strides."""
 
     def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         y = x.new_zeros(4, 12)[:, :6]
@@ -263,7 +263,7 @@ def test_others_read_a_copy_as_it_was_traced(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_views_of_views_are_followed() -> None:
-    """As deep as they are: up to a reader that counts on the strides, where there is one."""
+    """Chains of views of any length are followed up to a reader that depends on the strides."""
     for reader, found in ((torch.ops.aten.mm.default, None), (torch.ops.aten.sin.default, 1501)):
         made = Written()
         node = made.call(torch.ops.aten.cos.default, made.input(4, 6), sizes=(4, 6))

@@ -1,6 +1,5 @@
-"""What rearranges elements, as models write it: one kernel that reads and writes each element once,
-with sizes as numbers and as symbols.
-"""
+"""Data movement as models write it becomes one kernel that reads and writes each element once, with
+static and with symbolic sizes."""
 
 from __future__ import annotations
 
@@ -147,7 +146,7 @@ def test_movements_are_one_kernel(function, shapes, dynamic: bool) -> None:
     (run,) = seen.runs
     found = fuser.explain(run.fd, run.inputs)
     assert len(found.steps) == 1
-    # Each input is one operand, but where a view of it is all that is read.
+    # Each input is one operand, except if only a view of it is read.
     assert found.bytes == sum(t.nbytes for t in (*inputs, *expected))
 
 
@@ -191,9 +190,8 @@ def test_numbers_by_size_and_angle_are_fused() -> None:
 
 
 def test_gradients_of_every_other_element_are_fused() -> None:
-    """Rotary embeddings of neighbouring pairs; what one label of each row was given; norms of
-    weights.
-    """
+    """Gradients of strided slices are fused: rotary embeddings of neighbouring pairs, a gather of
+    one label per row, weight norm."""
 
     def f(x: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, ...]:
         turned = torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2) * x.sin()

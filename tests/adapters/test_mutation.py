@@ -1,4 +1,4 @@
-"""fuser/adapters/mutation.py: what a compiled program writes into its inputs."""
+"""fuser/adapters/mutation.py: in-place updates of inputs by a compiled program."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.adapters.graphs import names, traced
 
 @pytest.fixture(autouse=True)
 def seen() -> Iterator[report.ModelReport]:
-    """No graph of another test; nothing falls back unseen."""
+    """Reset torch between tests, and assert that no graph falls back."""
     torch._dynamo.reset()
     torch.manual_seed(0)
     with report.recording(keeps_runs=True) as found:
@@ -38,7 +38,7 @@ def clones(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def agree(function: Callable[..., Any], inputs: list[torch.Tensor], **kwargs: Any) -> None:
-    """Results and what became of the inputs have the bits of eager, and its strides."""
+    """Results and mutated inputs equal eager's bit for bit, with equal strides."""
     mine, theirs = clones(inputs), clones(inputs)
     run = compiled(function, **kwargs)
     for _ in range(2):
@@ -50,12 +50,12 @@ def agree(function: Callable[..., Any], inputs: list[torch.Tensor], **kwargs: An
 
 
 def left(seen: report.ModelReport) -> dict[str, str]:
-    """The copies that torch does, with the reasons."""
+    """The copies left to torch, with the reasons."""
     return {op: why for g in seen.graphs for op, why in g.left if op.startswith("aten.copy_")}
 
 
 def steps(seen: report.ModelReport) -> list[str]:
-    """The kinds of steps of all regions that ran last, one by one."""
+    """The kinds of steps of the last run of each region."""
     last = {id(run.fd): run for run in seen.runs}
     return [step.kind for run in last.values() for step in explain(run.fd, run.inputs).steps]
 
@@ -64,7 +64,7 @@ def x_and_y() -> list[torch.Tensor]:
     return [torch.arange(24.0).view(4, 6), torch.arange(24.0).view(4, 6) / 8]
 
 
-# ---- programs that are one kernel, and no copy
+# ---- programs that are one kernel, without a copy
 
 
 def added(x: torch.Tensor, y: torch.Tensor) -> None:
@@ -156,7 +156,7 @@ def test_inputs_that_lie_in_other_ways(
     assert left(seen) == {}
 
 
-# ---- what reads the old value
+# ---- readers of the old value
 
 
 def test_a_product_reads_the_old_value(seen: report.ModelReport) -> None:
@@ -170,7 +170,8 @@ def test_a_product_reads_the_old_value(seen: report.ModelReport) -> None:
 
 
 def test_the_update_waits_for_a_product_that_waits_for_it(seen: report.ModelReport) -> None:
-    """One region computes the operand of the product and the new value; torch copies."""
+    """A region computes both the operand of a product and the new value, so the write must follow
+    the product: torch copies."""
 
     def f(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
         z = (x + y) * 2
@@ -191,7 +192,7 @@ def test_what_torch_computes_is_copied(seen: report.ModelReport) -> None:
 
 
 def test_read_elsewhere(seen: report.ModelReport) -> None:
-    """The core takes a temporary where threads read what others write."""
+    """fuser uses a temporary if threads read elements that other threads write."""
 
     def f(x: torch.Tensor) -> None:
         x.add_(x.flip(0)).mul_(2)
@@ -202,7 +203,7 @@ def test_read_elsewhere(seen: report.ModelReport) -> None:
 
 
 def test_swapped() -> None:
-    """Each is made of both old values, whichever is written first."""
+    """Both new values use both old values, independent of the order of the writes."""
 
     def f(x: torch.Tensor, y: torch.Tensor) -> None:
         a, b = x * 2 + y, y * 2 + x
@@ -220,7 +221,7 @@ def test_swapped() -> None:
 def test_a_region_that_cannot_run_is_torchs(
     monkeypatch: pytest.MonkeyPatch, seen: report.ModelReport
 ) -> None:
-    """Torch's ops write the inputs then, from the first call on."""
+    """If a region cannot run, torch's ops update the inputs from the first call on."""
 
     def refuse(*_: Any, **__: Any) -> Any:
         raise Unsupported("for this test")
@@ -255,7 +256,8 @@ def doubled_and_added(x: torch.Tensor, y: torch.Tensor) -> None:
 
 @pytest.mark.parametrize("begins", [(40, 0, 40), (0, 40, 0)])
 def test_inputs_that_come_to_share_memory(begins: tuple[int, ...]) -> None:
-    """As torch's own graphs have it, which do not ask where views of one tensor lie."""
+    """torch's own graphs are the reference: they do not check whether views of one tensor
+    overlap."""
 
     def run_by(how: Any) -> torch.Tensor:
         torch._dynamo.reset()
@@ -267,7 +269,7 @@ def test_inputs_that_come_to_share_memory(begins: tuple[int, ...]) -> None:
 
     try:
         expected = run_by("aot_eager")
-    except AssertionError as error:  # of torch 2.12
+    except AssertionError as error:  # raised by torch 2.12
         pytest.skip(f"torch's own graphs cannot: {error}")
     assert run_by(backend).equal(expected)
 
@@ -330,7 +332,8 @@ def test_an_input_that_requires_gradients() -> None:
 
 
 def test_running_statistics(seen: report.ModelReport) -> None:
-    """Norms write them in the kernels that compute them: nothing is left to torch."""
+    """Batch norms update running statistics in the kernels that compute them; no op is left to
+    torch."""
 
     def network() -> nn.Module:
         torch.manual_seed(1)
@@ -339,7 +342,7 @@ def test_running_statistics(seen: report.ModelReport) -> None:
     mine, theirs = network(), network().double()
     run = compiled(mine)
     x = torch.randn(3, 16, 6)
-    # Two passes are under way before the first goes backward.
+    # Run two forward passes before the first backward pass.
     results = [run(x[0]), run(x[1])]
     expected = [theirs(x[0].double()), theirs(x[1].double())]
     for a, b in zip(results, expected, strict=True):
@@ -376,7 +379,7 @@ def rmsprop(parameters: Any) -> torch.optim.Optimizer:
 def test_the_step_of_an_optimizer(
     make: Callable[..., Any], foreach: bool, seen: report.ModelReport
 ) -> None:
-    """Float32 against float64; the steps after the first are one region and no copy."""
+    """Steps agree with float64; after the first step, a step is one region without a copy."""
     shapes = [(5, 3), (16,), (1,), (), (7, 2, 3), (33,)]
     wide = [nn.Parameter(torch.randn(s, dtype=torch.float64)) for s in shapes]
     mine = [nn.Parameter(p.detach().float()) for p in wide]

@@ -1,4 +1,4 @@
-"""fuser/adapters/nodes.py: what a node is, and how nodes hang together."""
+"""fuser/adapters/nodes.py: classification and traversal of graph nodes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.adapters.graphs import names, traced
 
 
 def test_in_order() -> None:
-    """Each once, behind what it needs; nothing twice over that was known."""
+    """Each node is visited once, after its operands; known nodes are skipped."""
     needs: dict[int, list[int]] = {0: [], 1: [0], 2: [1, 0], 3: [2, 1], 4: [3, 2]}
     known: set[int] = {0}
     found = []
@@ -35,7 +35,7 @@ def find(graph: fx.Graph, op: str) -> fx.Node:
 
 
 def test_what_reads_a_node_or_a_view_of_it() -> None:
-    """Through views of views, each view before its readers."""
+    """reads_of() follows views of views, and returns each view before its readers."""
 
     def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         a = x.sin()
@@ -68,7 +68,7 @@ def test_a_symbol_that_became_a_number() -> None:
     graph = traced(lambda x: x.sin(), torch.ones(5, 4), dynamic=True).graph
     rows, columns = tensor_of(find(graph, "sin")).shape
     assert specialised(columns) is columns
-    assert columns == 4  # which torch makes a guard
+    assert columns == 4  # torch turns it into a guard
     assert type(columns) is torch.SymInt
     assert type(specialised(columns)) is int
     assert specialised(columns) == specialised(4) == 4

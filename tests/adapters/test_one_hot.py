@@ -1,4 +1,4 @@
-"""fuser/adapters/one_hot.py: sums of rows that are zero but for one place."""
+"""fuser/adapters/one_hot.py: sums over one-hot rows."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def test_sums_of_one_place_are_not_added_up(function: Callable[..., Tensor], rng
 @pytest.mark.parametrize(
     "function",
     [
-        lambda p, s: spread(p, s[:, None]).sum(0),  # of the rows
+        lambda p, s: spread(p, s[:, None]).sum(0),  # over the rows, not along them
         lambda p, s: spread(p, s[:, None]).sum((0, 1)),
-        lambda p, s: spread(p, s[:, None] + torch.ones(CLASSES)).sum(1),  # it varies along the row
+        lambda p, s: spread(p, s[:, None] + torch.ones(CLASSES)).sum(1),  # varies along the row
         lambda p, s: torch.where(p[:, None] == torch.arange(CLASSES), s[:, None], 1.0).sum(1),
         lambda p, s: torch.where(p[:, None] == 2 * torch.arange(CLASSES), s[:, None], 0.0).sum(1),
         lambda p, s: torch.where(s[:, None] == torch.arange(CLASSES), s[:, None], 0.0).sum(1),

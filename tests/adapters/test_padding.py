@@ -1,4 +1,5 @@
-"""fuser/adapters/padding.py: large products get sizes that the GPU's libraries are fast with."""
+"""fuser/adapters/padding.py: padding of large matrix products to sizes for which GPU libraries are
+fast."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def _every_product_counts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def padded(function, *inputs: torch.Tensor, kept: bool = False, strict: bool = True):
-    """What torch does in the padded graph, with added copies, and the compiled graph."""
+    """The ops left to torch in the padded graph, including added copies, and the compiled graph."""
     module = traced(function, *inputs)
     graph = module.graph
     parts = partition(graph)
@@ -47,12 +48,12 @@ def halves(*shapes: tuple[int, ...]) -> list[torch.Tensor]:
 
 
 def close(found, expected) -> None:
-    """Two roundings to bfloat16 of sums of up to 64 products."""
+    """Assert equality up to two roundings to bfloat16 of sums of up to 64 products."""
     torch.testing.assert_close(list(found), list(expected), rtol=2e-2, atol=6e-2)
 
 
 def test_a_region_writes_what_a_product_reads() -> None:
-    """No copy: rows and columns of the result of the region are followed by zeros."""
+    """A region stores its result padded with zero rows and columns, without a copy."""
 
     def f(a, b):
         z = a.sin() + 1
@@ -61,7 +62,7 @@ def test_a_region_writes_what_a_product_reads() -> None:
     inputs = halves((12, 62), (62, 16))
     called, call = padded(f, *inputs)
     assert called.count("mm") == 2
-    assert called.count("clone") == 2  # of both inputs
+    assert called.count("clone") == 2  # one of each input
     results, expected = call(list(inputs)), f(*inputs)
     close(results, expected)
     assert [t.stride() for t in results] == [t.stride() for t in expected]
@@ -75,9 +76,7 @@ def test_small_products_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_gradient_is_copied_once() -> None:
-    """Both products of a backward graph read rows that are no region's, one as they are, one
-    transposed.
-    """
+    """Both products of a backward graph read a padded copy of an input, one of them transposed."""
 
     def f(g, weight, x):
         rows = g.view(-1, 63)
@@ -85,7 +84,7 @@ def test_a_gradient_is_copied_once() -> None:
 
     inputs = halves((4, 3, 63), (63, 16), (12, 16))
     called, call = padded(f, *inputs)
-    assert called.count("clone") == 3  # of each input
+    assert called.count("clone") == 3  # one of each input
     close(call(list(inputs)), f(*inputs))
 
 
@@ -123,7 +122,7 @@ def test_batches_and_a_bias() -> None:
 
 
 def test_torch_in_place_of_a_region(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What falls back, when it is defined or when it runs, has zeros behind it too."""
+    """If a region falls back, at definition or at run time, its result is padded with zeros too."""
 
     def f(a, b):
         return ((a.sin() + 1).mm(b),)
@@ -138,7 +137,7 @@ def test_torch_in_place_of_a_region(monkeypatch: pytest.MonkeyPatch) -> None:
     _, run = padded(f, *inputs, strict=False)
     monkeypatch.setattr(region.FusionDefinition, "execute", refuse)
     _, broken = padded(f, *inputs, strict=False)
-    # Memory that nobody wrote is NaN, so a product that reads it is.
+    # Uninitialized memory is filled with NaN, so that a product which reads it is NaN.
     torch.use_deterministic_algorithms(True)
     try:
         found = [call(list(inputs)) for call in (defined, run, broken)]
@@ -150,7 +149,7 @@ def test_torch_in_place_of_a_region(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_inputs_with_other_strides_than_traced() -> None:
-    """Views of them that need a copy become reshapes."""
+    """If inputs have other strides than traced, views that would need a copy become reshapes."""
 
     def f(x):
         return (x.view(2, 2, 63).sin(), x.view(-1).cos())
@@ -164,7 +163,7 @@ def test_inputs_with_other_strides_than_traced() -> None:
 
 
 class Words(nn.Module):
-    """A loss over words; tied: the matrix of the last product is that of the embedding."""
+    """A loss over words; the matrix of the last product is the embedding's (tied weights)."""
 
     def __init__(self, bias: bool) -> None:
         super().__init__()
@@ -185,9 +184,8 @@ def _step(module: nn.Module, run, batch: list[torch.Tensor]) -> list[torch.Tenso
 
 @pytest.mark.parametrize("bias", [False, True])
 def test_a_loss_over_words(bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Logits that the forward graph keeps for the backward graph, and their gradient, are padded;
-    the result is no farther from float64 than twice eager's.
-    """
+    """Logits saved for the backward graph, and their gradient, are padded; the error from float64
+    is at most twice eager's."""
     texts: list[str] = []
 
     def seen(*args):
@@ -208,13 +206,13 @@ def test_a_loss_over_words(bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_strides_reach_views_of_views() -> None:
-    """Also those of an input that is split: what reads them sees the strides that there will be."""
+    """New strides of an input propagate through chains of views and splits to their readers."""
     made = Written()
     x = made.input(4, 6)
     last = made.views(x, 2000)
     made.finished(last)
     take_strides(made.graph, [torch.empty_strided((4, 6), (12, 1))])
-    first = next(iter(x.users))  # rows apart are no vector
+    first = next(iter(x.users))  # rows with gaps cannot be viewed as a vector
     assert first.target is torch.ops.aten.reshape.default
     assert last.meta["val"].stride() == (6, 1)
 

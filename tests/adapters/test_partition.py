@@ -1,4 +1,4 @@
-"""fuser/adapters/partition.py: which nodes become one definition."""
+"""fuser/adapters/partition.py: partition of a graph's nodes into definitions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_small_casts_of_inputs_and_results_are_together() -> None:
 
     x, v = torch.ones(4, 4), torch.ones(4, 4)
     assert regions(f, x.half(), x, v) == [["_to_copy", "_to_copy"], ["_to_copy", "_to_copy"]]
-    # What is no result is not held from the graph's beginning, unless it is tiny.
+    # A value that is not a graph output is not computed early in the graph, unless it is tiny.
     assert regions(lambda x, w, v: x.mm(w.half()).mm(v.half()), x.half(), x, v) == [
         ["_to_copy", "_to_copy"]
     ]
@@ -39,7 +39,7 @@ def test_small_casts_of_inputs_and_results_are_together() -> None:
 
 
 def test_views_of_views_of_results() -> None:
-    """As many as a program makes: casts of inputs are together where a view of each is a result."""
+    """Casts of inputs form one region if their views are graph outputs, for any number of views."""
     made, sizes = Written(), (200, 200)
     casts = [
         made.call(torch.ops.aten._to_copy.default, made.input(*sizes), sizes=sizes)
@@ -50,7 +50,8 @@ def test_views_of_views_of_results() -> None:
 
 
 def test_what_torch_would_walk_by_elements(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One op alone is a region where its large operands differ in layout or dtype."""
+    """A single op forms a region if its large operands differ in layout or dtype, which torch
+    processes slowly."""
     monkeypatch.setattr("fuser.adapters.partition.SMALL", 8)
     x, y = torch.ones(4, 4), torch.ones(4, 4)
     assert regions(lambda x, y: x.mm(x) + y.mm(y), x, y) == []
@@ -60,8 +61,8 @@ def test_what_torch_would_walk_by_elements(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_region_never_waits_for_itself() -> None:
-    """sin and the product both enter add: one region of all would wait for mm, which waits for
-    it."""
+    """mm depends on mul, and add on both: a region of all ops would depend on itself, so it is
+    split."""
 
     def diamond(x: torch.Tensor) -> torch.Tensor:
         a = x.sin() * 2
@@ -71,7 +72,7 @@ def test_a_region_never_waits_for_itself() -> None:
 
 
 def test_waiting_through_two_other_regions() -> None:
-    """c and d are independent until e joins; whichever it joins, no circle may arise."""
+    """c and d are independent until e joins one of them; either choice must not create a cycle."""
 
     def crossing(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
         a, b = x.sin() * 2, y.cos() * 2
@@ -103,14 +104,15 @@ def test_results_that_share_operands_are_one_region(sizes: tuple[int, ...]) -> N
 
 
 def test_one_kernel_of_results_that_share_operands() -> None:
-    """Each operand is read once, each result written once: 28 bytes an element."""
+    """Each operand is read once and each result written once: 28 bytes per element."""
     inputs = [torch.rand(300) for _ in range(4)]
     (explanation,) = explain_model(adamw, *inputs).explanations
     assert [step.bytes for step in explanation.steps] == [28 * 300]
 
 
 def test_vectors_of_rows_join_nothing() -> None:
-    """One bias for two activations is few bytes of what each region reads; nor do numbers join."""
+    """Regions do not join because of a common bias, which is a small fraction of their bytes, nor
+    because of a scalar."""
     x, y, bias = torch.ones(8, 4), torch.ones(6, 4), torch.ones(4)
     apart = [["add", "sin"], ["add", "cos"]]
     assert regions(lambda x, y, b: ((x + b).sin(), (y + b).cos()), x, y, bias) == apart
@@ -122,7 +124,8 @@ def test_vectors_of_rows_join_nothing() -> None:
 
 
 def test_siblings_join_where_the_first_one_cannot() -> None:
-    """Two in each layer read the angles; those of the second layer wait for those of the first."""
+    """Two regions per layer read the angles; the second layer's depend on the first's, so only
+    regions of one layer join."""
 
     def layers(x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
         for _ in range(3):
@@ -134,9 +137,8 @@ def test_siblings_join_where_the_first_one_cannot() -> None:
 
 
 def test_thousands_of_siblings() -> None:
-    """Of one tensor: full regions, and those that wait for each other. The walk stays near linear:
-    each is tried with a few.
-    """
+    """Thousands of regions that read one tensor, some at the size limit, some dependent.
+    Partitioning stays near-linear, because each region is tried with few regions only."""
     made, sizes = Written(), (4, 4)
     x = last = made.input(*sizes)
     results = []
@@ -202,7 +204,7 @@ def test_reasons_of_ops() -> None:
 
 
 def test_ten_thousand_ops() -> None:
-    """The walk is near linear: no recursion, no pairs."""
+    """Partitioning is near-linear: without recursion, and without comparing all pairs."""
 
     def deep(x: torch.Tensor) -> torch.Tensor:
         graph_input = x

@@ -1,6 +1,5 @@
-"""fuser/adapters/phases.py: tensors that something writes, and what the backward pass reads of
-them.
-"""
+"""fuser/adapters/phases.py: in-place updates between the forward and the backward pass, and the
+backward pass's reads."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ Steps = Callable[..., Any]
 
 @pytest.fixture(autouse=True)
 def seen() -> Iterator[report.ModelReport]:
-    """No graph of another test; nothing falls back unseen."""
+    """Reset torch between tests, and assert that no graph falls back."""
     torch._dynamo.reset()
     with report.recording() as found:
         yield found
@@ -31,7 +30,7 @@ def seen() -> Iterator[report.ModelReport]:
 
 
 def function_of(forward: Steps, backward: Steps, saves: bool = False) -> Callable[..., Any]:
-    """sin(2x), and beside it both passes do something to tensors that have no gradients."""
+    """An autograd function of sin(2x) whose passes also update state tensors without gradients."""
 
     class WithState(torch.autograd.Function):
         @staticmethod
@@ -53,7 +52,7 @@ def function_of(forward: Steps, backward: Steps, saves: bool = False) -> Callabl
 
 
 def nothing(*_: Any) -> None:
-    """A pass that leaves the tensors alone."""
+    """A step that updates no tensor."""
 
 
 def counts(x: torch.Tensor, n: torch.Tensor, m: torch.Tensor) -> None:
@@ -213,7 +212,7 @@ PROGRAMS = [three_steps, two_under_way, backward_twice, changed_between, without
 
 
 def outcome(f: Steps, program: Steps, states: list[torch.Tensor], size: int = 3) -> Any:
-    """The states and the gradient, or that going backward was refused."""
+    """The states and the gradient, or "refused" if the backward pass was rejected."""
     x = torch.linspace(0.5, 1.5, size).requires_grad_()
     try:
         program(f, x, states)
@@ -225,7 +224,7 @@ def outcome(f: Steps, program: Steps, states: list[torch.Tensor], size: int = 3)
 
 
 def agree(found: Any, wanted: Any) -> None:
-    """States have the bits of eager mode, and gradients are as near as 1e-5."""
+    """Assert that states equal eager's bit for bit, and gradients within 1e-5."""
     if isinstance(wanted, str) or isinstance(found, str):
         assert found == wanted
         return
@@ -235,12 +234,13 @@ def agree(found: Any, wanted: Any) -> None:
 
 @pytest.mark.parametrize("name", PASSES)
 def test_both_passes_write(name: str) -> None:
-    """12 pairs of passes in 5 programs."""
+    """12 pairs of passes in 5 programs agree with eager."""
     function = function_of(*PASSES[name])
     run = torch.compile(function, backend=backend)
     for program in PROGRAMS:
         found, wanted = (outcome(f, program, apart(torch.float32)) for f in (run, function))
-        # Torch does not see that these are kept on a ctx: it refuses as for save_for_backward.
+        # Torch does not know that these tensors are stored on ctx, so it rejects the program as
+        # with save_for_backward.
         if name != "parts" or found != "refused":
             agree(found, wanted)
 
@@ -284,7 +284,7 @@ def test_memory_efficient_fusion_of_passes_that_write(name: str) -> None:
 
 
 def test_autograd_looks_at_versions_of_what_it_saved() -> None:
-    """A state that went through save_for_backward is refused where eager mode refuses it."""
+    """A program with a state in save_for_backward is rejected if and only if eager rejects it."""
     function = function_of(counts, counts_back, saves=True)
     run = torch.compile(function, backend=backend)
     for program in PROGRAMS:
@@ -294,7 +294,7 @@ def test_autograd_looks_at_versions_of_what_it_saved() -> None:
 
 
 def test_a_partition_fn_that_is_given() -> None:
-    """It is told of writes as ours is."""
+    """A given partition_fn receives the in-place updates as fuser's own does."""
     function = function_of(*PASSES["old value"])
     for partition_fn in (torch._functorch.partitioners.default_partition, cut):
         torch._dynamo.reset()
@@ -304,19 +304,19 @@ def test_a_partition_fn_that_is_given() -> None:
 
 
 def test_copies_are_made_only_where_they_are_kept(seen: report.ModelReport) -> None:
-    """A norm's statistics are written in place, and nothing is copied."""
+    """A norm's statistics are updated in place without a copy."""
     model = nn.Sequential(nn.BatchNorm1d(6), nn.Tanh())
     torch.compile(model, backend=backend)(torch.randn(16, 6)).sum().backward()
     assert all(op != "aten.clone.default" for g in seen.graphs for op, _ in g.left)
 
 
-# ---- a program that changes tensors between the passes
+# ---- a program that modifies tensors between the passes
 
 
 def test_random_functions(rng: np.random.Generator) -> None:
-    """16 functions of four inputs, each of which, and each result, is changed between the passes:
-    gradients are those of eager mode to 1e-4, and where that refuses, refused or of old values.
-    """
+    """16 functions of four inputs. Each input and each result is modified between the passes.
+    Gradients equal eager's within 1e-4; if eager rejects the program, fuser rejects it or uses the
+    old values."""
     count, numbers = 0, Random(int(rng.integers(1 << 31)))
     while count < 16:
         program = between_passes.random_program(numbers)
@@ -333,7 +333,7 @@ def results_and_input(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
 @pytest.mark.parametrize("changed", [0, 1, 2])
 @pytest.mark.parametrize("module", [False, True])
 def test_kernels_of_a_changed_tensor(module: bool, changed: int) -> None:
-    """The input, or a result; of exp autograd keeps the result."""
+    """The input or a result is modified between the passes; for exp, autograd saves the result."""
 
     class Module(nn.Module):
         def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:

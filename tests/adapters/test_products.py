@@ -1,4 +1,4 @@
-"""fuser/adapters/products.py: which products are faster with larger matrices."""
+"""fuser/adapters/products.py: selection of matrix products that are faster with padded matrices."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def half(*sizes: int) -> torch.Tensor:
         ((8192, 768), (768, 30522), True),
         ((8192, 30522), (30522, 768), True),
         ((30522, 8192), (8192, 768), True),
-        ((8192, 768), (768, 30528), False),  # nothing to pad
-        ((32, 768), (768, 30522), False),  # as long as reading the matrix
-        ((1022, 1022), (1022, 1022), False),  # as long as a call of the host
+        ((8192, 768), (768, 30528), False),  # already aligned
+        ((32, 768), (768, 30522), False),  # padding takes as long as the product
+        ((1022, 1022), (1022, 1022), False),  # too small: host time dominates
         ((192, 500, 500), (192, 500, 64), False),
     ],
     ids=str,

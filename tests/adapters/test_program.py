@@ -1,4 +1,4 @@
-"""fuser/adapters/program.py: a graph as one flat function."""
+"""fuser/adapters/program.py: code generation of a graph as one flat function."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_view_that_both_sides_read_is_not_written_out() -> None:
 
 
 def test_a_layout_that_was_not_traced() -> None:
-    """Views count on the strides of the trace: what lies otherwise is copied first."""
+    """Views depend on the traced strides: an input with other strides is copied first."""
 
     def f(x: torch.Tensor) -> torch.Tensor:
         return x.view(2, 8).t().mm(x.view(2, 8))
@@ -95,7 +95,8 @@ def test_writes_stay_in_order() -> None:
 def test_torch_runs_what_does_not_compile(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], dynamic: bool
 ) -> None:
-    """Once and from then on, with one line in the log; FUSER_STRICT raises."""
+    """A region that does not compile falls back to torch permanently, with one line of log;
+    FUSER_STRICT raises."""
 
     other = FusionDefinition()
     for t in [other.from_pytorch(torch.ones(3)) for _ in range(9)]:

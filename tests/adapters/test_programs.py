@@ -1,4 +1,4 @@
-"""Random programs through torch.compile and memory_efficient_fusion, beside eager."""
+"""Random programs through torch.compile and memory_efficient_fusion, compared with eager."""
 
 from __future__ import annotations
 

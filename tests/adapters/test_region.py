@@ -45,7 +45,7 @@ def test_a_cast_of_the_program_rounds() -> None:
 
 
 def test_sizes_come_from_the_operands() -> None:
-    """Symbolic sizes that an operand has are not arguments."""
+    """Symbolic sizes of an operand are not arguments of the region."""
     x = torch.randn(3, 4)
     made = definition(lambda x: (x.sin() + 1).sum(1) / x.size(1), x, dynamic=True)
     assert [n.op for n in made.arguments] == ["placeholder"]
@@ -64,7 +64,8 @@ def test_numbers_for_torch_in_its_place() -> None:
 
 
 def test_sizes_of_sizes() -> None:
-    """However deep; a symbol that the table does not have leaves all that is made of it unknown."""
+    """Sizes are computed for expressions of any depth; an unknown symbol makes all expressions that
+    contain it unknown."""
     a, b = sympy.symbols("a b", integer=True)
     deep, value = a, 3
     for i in range(300):
@@ -92,7 +93,8 @@ def test_a_region_without_operands_runs_where_it_was_traced() -> None:
 
 
 def test_a_symbol_that_tracing_found_to_be_a_number() -> None:
-    """The placeholder still has the symbol; the region would not know the size that it needs."""
+    """Tracing replaced a size by a constant, but the placeholder still has the symbol, so that the
+    region would lack the size."""
 
     def f(x: torch.Tensor) -> torch.Tensor:
         y = torch.sin(x) * 3
@@ -117,7 +119,8 @@ def test_a_symbol_that_tracing_found_to_be_a_number() -> None:
     ],
 )
 def test_steps_of_a_float_over_sizes_that_are_symbols(function, fused: bool) -> None:
-    """Of whole numbers the region makes them itself; of others torch does, and the region stays."""
+    """A region computes a float arange with integer arguments itself; for fractional arguments
+    torch does, and the region remains."""
 
     def f(x: torch.Tensor) -> torch.Tensor:
         return (function(x.shape[0]) * 2 + 1).sqrt().float() + x[0, 0]

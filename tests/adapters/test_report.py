@@ -1,4 +1,4 @@
-"""fuser/adapters/report.py: what was fused, what was not, and why."""
+"""fuser/adapters/report.py: fused ops, ops left to torch, and the reasons."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_explain_model() -> None:
     assert str(report).startswith(
         "forward: 4 ops in 2 regions, 1 left to torch, 0.5 MB kept for backward\n"
     )
-    # What both products read, and the result of the first.
+    # The common operand of both products, and the result of the first.
     assert forward.kept == 2 * 250 * 250 * 4
     assert not backward.kept
     assert not forward.fallbacks
@@ -44,7 +44,7 @@ def test_a_region_that_falls_back_is_in_the_report_of_its_graph(
 
 
 def test_recordings_in_each_other() -> None:
-    """The inner one ends, though it holds what the outer one does."""
+    """Nested recordings end independently, also if both have recorded equal graphs."""
     with recording() as outer:
         with recording() as inner:
             pass

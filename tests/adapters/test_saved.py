@@ -1,4 +1,4 @@
-"""fuser/adapters/saved.py: a graph that another process has traced."""
+"""fuser/adapters/saved.py: loading a graph that another process has traced."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ TRACING = {"aot_collect_metadata", "aot_trace_joint_graph"}
 @pytest.fixture(autouse=True)
 def _empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    with config.patch(strict_autograd_cache=True):  # what is saved but cannot be read raises
+    with config.patch(strict_autograd_cache=True):  # unreadable cache entries raise
         yield
     torch._dynamo.reset()
 
 
 def fresh() -> None:
-    """As in a new process, but for what is imported."""
+    """Reset torch to the state of a new process, except for imports."""
     torch._dynamo.reset()
     counters.clear()
     compilation_time_metrics.clear()
@@ -67,7 +67,8 @@ def texts(seen: report.ModelReport) -> list[Any]:
 
 
 def twice(function: Callable[..., Any], *inputs: Any, **options: Any) -> None:
-    """The second compilation is a hit, makes the same regions, and gives the same bits."""
+    """Assert that the second compilation is a hit with equal regions and equal results bit for
+    bit."""
     found = []
     for hits, written in ((0, 1), (1, 0)):
         fresh()
@@ -113,9 +114,8 @@ torch.save([loss.detach(), other, *gradients, *model.buffers()], sys.argv[1])
 
 
 def test_a_second_process(tmp_path: Path) -> None:
-    """Forward and backward, and inference, are read: AOTAutograd traces nothing, no kernel is
-    compiled, and all numbers have the same bits.
-    """
+    """A second process loads forward, backward and inference graphs: AOTAutograd traces no graph,
+    no kernel is compiled, and results are equal bit for bit."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "FUSER_CACHE_DIR": str(tmp_path / "own")}
     found = []
     for name in ("first", "second"):
@@ -174,7 +174,7 @@ def test_functions(name: str) -> None:
 
 
 def test_random_numbers_that_are_drawn_again() -> None:
-    """The graph has the state of the generator among its values."""
+    """A checkpointed dropout saves the generator's state as one of the graph's values."""
 
     def again(x: torch.Tensor) -> torch.Tensor:
         def inner(x: torch.Tensor) -> torch.Tensor:
@@ -188,7 +188,8 @@ def test_random_numbers_that_are_drawn_again() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_autocast(dtype: torch.dtype) -> None:
-    """Autocast around the call is no part of what Dynamo traces; each type has its own entry."""
+    """Autocast around the call is not part of the trace of Dynamo, so each autocast dtype has its
+    own entry."""
     model = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.LayerNorm(8))
     with torch.autocast("cpu", dtype):
         twice(model, leaf(4, 8))
@@ -199,7 +200,7 @@ def test_autocast(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("trained", [False, True])
 def test_other_sizes_of_dynamic_shapes(trained: bool) -> None:
-    """A hit serves other sizes than those that were traced, with the guards of a miss."""
+    """A hit serves sizes that were not traced, with the guards of a miss."""
 
     def f(x: torch.Tensor) -> torch.Tensor:
         return (x.softmax(0) * x.shape[0]).reshape(-1).tanh()
@@ -225,7 +226,8 @@ def test_other_sizes_of_dynamic_shapes(trained: bool) -> None:
 
 
 def test_no_wrappers_behind_a_hit() -> None:
-    """What needs none of AOTAutograd's wrappers runs past them, like after a miss."""
+    """After a hit, as after a miss, functions that do not need AOTAutograd's wrappers bypass
+    them."""
 
     def f(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return (x * y).exp()
@@ -266,7 +268,7 @@ def test_what_makes_another_entry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("harm", ["empty", "cut", "other"])
 def test_files_that_are_no_graph(harm: str, tmp_path: Path) -> None:
-    """It is compiled as if they were not there."""
+    """Damaged files are ignored, and the graph is compiled."""
 
     def f(x: torch.Tensor) -> torch.Tensor:
         return x.exp() + 1
@@ -288,7 +290,7 @@ def test_files_that_are_no_graph(harm: str, tmp_path: Path) -> None:
 
 
 def test_a_graph_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Torch reads the file, but not the graph inside: it is traced."""
+    """If torch reads the file but not the graph in it, the graph is traced."""
     from fuser.adapters import saved
 
     monkeypatch.setattr(saved, "_written", lambda graph, inputs: b"nothing")
@@ -327,13 +329,12 @@ _twice.register_fake(torch.empty_like)
 
 
 class Tagged(torch.Tensor):
-    """A subclass."""
+    """A tensor subclass."""
 
 
 def test_what_torchs_key_does_not_know_is_not_saved() -> None:
-    """Ops of others, subclasses of tensors, tensors inside of the graph, inputs of one memory; and
-    all of it where torch is told to cache nothing.
-    """
+    """Graphs with custom ops, tensor subclasses, constant tensors, or inputs that share memory are
+    not cached. No graph is cached if torch's cache is disabled."""
 
     def kept(function: Callable[..., Any], *inputs: torch.Tensor) -> tuple[int, int]:
         fresh()
@@ -347,7 +348,7 @@ def test_what_torchs_key_does_not_know_is_not_saved() -> None:
     assert kept(lambda x, y: x.exp() + y, x[:2], x[2:]) == (0, 0)
     assert kept(lambda x: x.to_sparse().to_dense() + 1, x)[0] == 0
     assert kept(lambda x: x.to_dense().exp(), x.to_sparse()) == (0, 0)
-    with config.patch(strict_autograd_cache=False):  # graphs inside, which are found at the end
+    with config.patch(strict_autograd_cache=False):  # contains subgraphs, which torch detects late
         assert kept(either, x) == (0, 0)
     constant = torch.fx.symbolic_trace(Constant())
     with config.patch(enable_autograd_cache=False):
@@ -367,7 +368,7 @@ def either(x: torch.Tensor) -> torch.Tensor:
 
 
 class Constant(nn.Module):
-    """It has a tensor that is no parameter and no buffer."""
+    """Has a tensor that is neither a parameter nor a buffer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -378,7 +379,7 @@ class Constant(nn.Module):
 
 
 def test_without_torchs_parts_graphs_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another torch, in which an import fails."""
+    """Graphs are compiled if an import from torch fails, as in another version of torch."""
     monkeypatch.setitem(sys.modules, "fuser.adapters.saved", None)
     monkeypatch.delattr(fuser.adapters, "saved", raising=False)
     fresh()
@@ -389,7 +390,7 @@ def test_without_torchs_parts_graphs_are_compiled(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_mode_is_part_of_the_key() -> None:
-    """A graph that was saved under one mode is no hit under another."""
+    """A graph cached under one mode is a miss under another."""
     for number, mode in enumerate(("default", "max-autotune-no-cudagraphs", "default")):
         fresh()
         run = torch.compile(lambda x: x.exp() * 2, backend="fuser", mode=mode)
@@ -398,7 +399,7 @@ def test_a_mode_is_part_of_the_key() -> None:
 
 
 def test_replayed_graphs_know_their_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a CUDA graph is recorded with is the same behind a hit."""
+    """A CUDA graph is captured with equal parameters after a hit and after a miss."""
     seen: list[Any] = []
 
     def captured(call: Any, module: Any, name: str, facts: Any) -> Any:

@@ -1,4 +1,4 @@
-"""fuser/adapters/sizes.py: sizes inside a graph are numbers of its inputs."""
+"""fuser/adapters/sizes.py: sizes inside a graph are computed from its inputs' sizes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ from tests.adapters.graphs import traced
 
 
 def asked(graph: fx.Graph) -> list[fx.Node]:
-    """The nodes that ask a tensor for a number."""
+    """The nodes that compute a number from a tensor."""
     return [n for n in graph.nodes if is_number(n) and tensor_inputs(n)]
 
 
 def settled(function: Callable[..., Any], *sizes: tuple[int, ...]) -> tuple[int, fx.Graph]:
-    """How many sizes the graph of the function asks tensors for, and the graph when they are
-    settled, which gives what the function does for inputs of each of these sizes.
-    """
+    """The number of size nodes in the graph of the function, and the graph after settle_sizes().
+    The compiled function must equal the original one for each of these sizes."""
     found: list[tuple[int, fx.Graph]] = []
 
     def compiler(module: fx.GraphModule, _: Any) -> Any:
@@ -70,14 +69,15 @@ def test_splits_of_dims_with_symbols() -> None:
         _, graph = settled(function, *sizes)
         ops = {str(n.target) for n in graph.nodes}
         assert not ops & {"aten.split.Tensor", "aten.unbind.int"}
-    # What has numbers stays as it is.
+    # Static sizes are unchanged.
     graph = traced(lambda x: [*x.split(2), *x.unbind(1)], torch.ones(4, 3)).graph
     settle_sizes(graph)
     assert {"aten.split.Tensor", "aten.unbind.int"} <= {str(n.target) for n in graph.nodes}
 
 
 def test_what_the_inputs_do_not_say_stays() -> None:
-    """Its symbols stand for no input: a graph that was traced without numbers as inputs."""
+    """Size nodes whose symbols belong to no input remain: the graph was traced without numbers as
+    inputs."""
     graph = traced(lambda x: (x.sin() * 2).sum(1) / x.size(1), torch.ones(4, 3), dynamic=True).graph
     before = asked(graph)
     settle_sizes(graph)

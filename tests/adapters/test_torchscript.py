@@ -1,4 +1,4 @@
-"""fuser.adapters.torchscript: the ops that a group takes, switches, fallbacks, random scripts."""
+"""fuser.adapters.torchscript: supported ops of groups, switches, fallbacks, random scripts."""
 
 from __future__ import annotations
 
@@ -81,7 +81,8 @@ def test_a_fraction_scales_integers_as_an_integer(value: str) -> None:
 @pytest.mark.parametrize("op", ["x % v", "torch.fmod(x, v)", "x == v", "x >= v"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 def test_a_number_of_the_run_is_rounded_where_results_jump(op: str, dtype: torch.dtype) -> None:
-    """As torch has it beside tensors: in their type."""
+    """A run-time scalar is rounded to the tensor's dtype in comparisons and discontinuous
+    functions, as in torch."""
     source = f"def f(x: Tensor, v: float):\n    y = {op}\n    return y + 0, y == 1\n"
     f, expected = compiled(source), eager(source)
     for v in (0.1, 0.1, 0.1, 1 / 3, 2.7):
@@ -107,7 +108,7 @@ def test_a_number_of_the_run_is_no_part_of_the_definition(
 ) -> None:
     if "softplus" in op and kind == "int":
         op = op.replace("20.0", "20").replace("1.0", "1")
-        kind = "float"  # of softplus in torch.nn.functional
+        kind = "float"  # for softplus in torch.nn.functional
     source = f"def f(x: Tensor, v: {kind}):\n    return {op} + 1\n"
     f, expected = compiled(source), eager(source)
     x = torch.linspace(-4, 4, 24, dtype=torch.float64).view(4, 6).to(dtype)
@@ -136,7 +137,7 @@ def test_integers_divided_by_zero_do_not_raise(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("keepdim", [False, True])
 @pytest.mark.parametrize("op", ["any", "all", "sum", "amax"])
 def test_reductions_over_no_dims(op: str, keepdim: bool) -> None:
-    """Over none for any and all, over all for the others."""
+    """An empty list of dims reduces no dims for any and all, and all dims for other reductions."""
     source = (
         f"def f(x: Tensor):\n    d: List[int] = []\n    return torch.{op}(x * 2, d, {keepdim})\n"
     )
@@ -174,7 +175,7 @@ THREE_NAMES = ("prim::ListUnpack", {}, [2], [3, 4, 5])
 SIZE = ("aten::size.int", {}, [0, 1], [2])
 REFUSED: list[tuple[str, list[torchscript.Node]]] = [
     ("script-constant", [CONSTANT]),
-    ("aten-sizes", [ZERO, PARTS, THREE_NAMES]),  # of one row
+    ("aten-sizes", [ZERO, PARTS, THREE_NAMES]),  # the operand has one row
     ("script-split", [ZERO, ("aten::split.Tensor", {}, [0, 1, 1], [2])]),
     ("script-branch", [ZERO, SIZE, ("prim::If", {"blocks": ()}, [2], [])]),
     ("script-output", [ZERO, ("prim::ListConstruct", {}, [0, 1], [2])]),
@@ -190,13 +191,14 @@ def test_graphs_without_a_definition(rule: str, nodes: list[torchscript.Node]) -
 
 
 def test_statistics_that_batch_norm_is_given_on_a_gpu() -> None:
-    """It gives them back there, as torch does; on the CPU it gives nothing."""
+    """On a GPU, batch norm in evaluation returns the given statistics, as torch does; on the CPU it
+    returns empty tensors."""
     norm = ("aten::native_batch_norm", {}, [0, 3, 3, 1, 2, 4, 5, 6], [7, 8, 9])
     values = [(3, None), (4, False), (5, 0.1), (6, 1e-5)]
     constants = [("prim::Constant", {"value": value}, [], [n]) for n, value in values]
     given = [torch.randn(3, 4), torch.randn(4), torch.rand(4)]
     roles, layouts = [torchscript._TENSOR] * 3, [[]] * 3
-    for device in ("cpu", "meta"):  # a device of its own to those who ask whether it is the CPU
+    for device in ("cpu", "meta"):  # "meta" counts as a device that is not the CPU
         arguments = [t.to(device) for t in given]
         graph = ([0, 1, 2], [*constants, norm], [7, 8, 9])
         fd, _ = torchscript.write_definition(graph, roles, arguments, layouts)
@@ -271,7 +273,7 @@ def test_switches_of_nvfuser_are_ours() -> None:
 
 @pytest.mark.parametrize("unfused", [True, False])
 def test_fused_runs_are_shown_beside_unfused_ones(unfused: bool) -> None:
-    """nvFuser's comparison callback."""
+    """The comparison callback, as in nvFuser, receives fused and unfused results."""
     seen: list[Any] = []
     f = compiled(
         """
@@ -287,12 +289,12 @@ def test_fused_runs_are_shown_beside_unfused_ones(unfused: bool) -> None:
     finally:
         torch._C._jit_nvfuser_clear_comparison_callback()
     f(x, *statistics)
-    assert len(seen) == 2  # the first run was profiled, the last not looked at
+    assert len(seen) == 2  # the first run was profiled, the last one not compared
     for (fused_results, others, graph), result in zip(seen, results[1:], strict=True):
         assert_same(fused_results, [result])
         assert_same(others, [result] if unfused else [], 4)
         assert "aten::relu" in graph
-    # The unfused run does not move the statistics a second time.
+    # The unfused run does not update the statistics a second time.
     wanted = torch.zeros(3)
     for _ in range(4):
         wanted = 0.9 * wanted + 0.1 * (x * 2).mean(0)
@@ -324,7 +326,7 @@ def test_what_cannot_be_written_runs_unfused(
     with pytest.warns(UserWarning, match="not today") as seen:
         f(x)
     path = re.findall(r"\S+\.py", str(seen[0].message))[0]
-    set_option("FUSER_STRICT", 0)  # the program sets it
+    set_option("FUSER_STRICT", 0)  # reset: the program sets it
     with pytest.raises(Exception, match="not today"):
         exec(Path(path).read_text(), {})
     fuser.enable_torchscript_fuser(True, cpu=True)
@@ -355,7 +357,7 @@ def test_random_scripts(number: int) -> None:
     check_random_script(number, torch.device("cpu"))
 
 
-# 8 has a group of which nothing is left once its results are known not to be wanted.
+# Script 8 has a group that becomes empty when its unused results are removed.
 @pytest.mark.parametrize("number", range(100) if thorough() else [*range(6), 8])
 def test_a_script_does_what_eager_does(number: int) -> None:
     p = script_program(number)
@@ -379,12 +381,12 @@ def test_threads_and_forks() -> None:
     check_threads_and_forks(torch.device("cpu"))
 
 
-# ---- sizes that groups compute with
+# ---- sizes computed by groups
 
 
 @pytest.mark.parametrize("of", ["x * 2", "(x * 2)[:, :0]", "(x * 2).narrow(1, 1, 0)"])
 def test_parts_of_nothing(of: str) -> None:
-    """There are as many as of something."""
+    """chunk() of an empty tensor returns the usual number of tensors."""
     f = compiled(f"def f(x: Tensor):\n    a, b = ({of}).chunk(2, 1)\n    return a + 1, b * 2\n")
     unfused = torchscript.counters()["fallbacks"]
     for columns in (4, 4, 4, 0, 6, 0):
@@ -397,7 +399,7 @@ def test_parts_of_nothing(of: str) -> None:
 
 @pytest.mark.parametrize("op", ["F.glu(x * 2, 1)", "F.prelu(x * 2, b)", "x.copy_(b[:, None])"])
 def test_sizes_of_what_is_not_elementwise(op: str) -> None:
-    """A size of a result that is in a group comes from the operands, by the op's own rule."""
+    """The size of a result inside a group is computed from the operands by the op's own rule."""
     source = f"def f(x: Tensor, b: Tensor):\n    y = {op}\n    return (y * y.size(1) + 1).relu()\n"
     source = source.replace("F.", "torch.nn.functional.")
     f, expected = compiled(source), eager(source)
@@ -422,7 +424,8 @@ def test_narrow_ends_within_the_dim(start: int, length: int) -> None:
 
 @pytest.mark.parametrize("size", ["(x + y).numel()", "len(x + y)", "(x + y).dim()"])
 def test_what_asks_for_sizes_of_a_result_splits_no_group(size: str) -> None:
-    """They follow from those of the operands, broadcast."""
+    """Sizes of a broadcast result are computed from its operands, so that they do not split the
+    group."""
     source = f"def f(x: Tensor, y: Tensor):\n    return ((x + y) / {size}).relu() * 2\n"
     f, expected = compiled(source), eager(source)
     for rows in (4, 4, 4, 5):

@@ -1,6 +1,6 @@
 """fuser/adapters/tuning.py: mode="max-autotune" times the plans of a region in its first run.
 
-Times are given by the test, on the CPU, where plans are not timed otherwise.
+The test provides the times, because plans are not timed on the CPU.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import nn
 
 from fuser.adapters import dynamo, tuning
 
-AUTOTUNE = sys.modules["fuser.autotune"]  # the package has the function under this name
+AUTOTUNE = sys.modules["fuser.autotune"]  # `fuser.autotune` is the function of this name
 MODE = "max-autotune-no-cudagraphs"
 
 
@@ -24,12 +24,12 @@ MODE = "max-autotune-no-cudagraphs"
 def timed(
     monkeypatch: pytest.MonkeyPatch, set_option: Callable[[str, object], None], tmp_path: Path
 ) -> list[str]:
-    """The plans that were timed; a kernel is the faster the fewer threads it has."""
+    """Timed plans; the fake time of a kernel is its number of threads."""
     seen: list[str] = []
 
     def timer(fd: Any, inputs: Any, device: Any) -> Callable[[list[dict[str, Any]]], float]:
         def time(plans: list[dict[str, Any]]) -> float:
-            fd.execute([t.clone() for t in inputs])  # they fit
+            fd.execute([t.clone() for t in inputs])  # checks that the inputs are valid
             seen.append(repr(plans))
             return float(sum(fields.get("threads", 0) for fields in plans))
 
@@ -72,7 +72,7 @@ def test_equal_layers_are_timed_once(timed: list[str], set_option: Callable[...,
 def test_a_function_under_two_modes_has_two_plans(
     timed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was timed stays with the mode that asked; both give the same values."""
+    """A tuned plan applies only to functions compiled with the tuning mode; results are equal."""
     made: list[Any] = []
     definition = dynamo.program
 
@@ -98,7 +98,7 @@ def test_a_function_under_two_modes_has_two_plans(
 
 
 def test_what_is_written_into_keeps_its_values(timed: list[str]) -> None:
-    """Runs that are timed write into copies."""
+    """Timed runs use copies of in-place inputs."""
     x, count = torch.randn(64, 64), torch.zeros(64, 64)
 
     def step(x: torch.Tensor) -> torch.Tensor:

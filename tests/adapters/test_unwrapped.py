@@ -1,4 +1,4 @@
-"""fuser/adapters/unwrapped.py: what AOTAutograd compiled, past its wrappers."""
+"""fuser/adapters/unwrapped.py: graphs compiled by AOTAutograd, called without its wrappers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def leaf(*shape: int) -> torch.Tensor:
 
 
 def is_wrapped(run: Callable[..., Any], *inputs: Any) -> bool:
-    """Does a call go through AOTAutograd's wrappers?"""
+    """Return True if a call executes AOTAutograd's wrappers."""
     files: set[str] = set()
 
     def look(frame: Any, event: str, _: Any) -> None:
@@ -50,10 +50,9 @@ def same(found: Any, expected: Any) -> None:
 
 @pytest.mark.parametrize("saved", [False, True])
 def test_gradients(saved: bool) -> None:
-    """Where graphs are saved, both are compiled at once; elsewhere the first backward pass compiles
-    its graph. Then both are in one node, also where gradients are expanded or laid out otherwise,
-    and where the graph is kept.
-    """
+    """With the AOT cache both graphs are compiled at once; otherwise the first backward pass
+    compiles its graph. Then both graphs form one autograd node. Expanded and transposed gradients,
+    and retained graphs, are supported."""
 
     def f(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return (x * y).exp(), x.sin() + 1
@@ -78,7 +77,7 @@ def test_gradients(saved: bool) -> None:
 
 
 def test_graphs_of_several_steps() -> None:
-    """Torch's products between regions, a view among what is kept."""
+    """Matrix products between regions, and a view among the saved activations."""
 
     def f(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         h = torch.nn.functional.gelu(x @ w).view(2, -1)
@@ -113,9 +112,8 @@ def test_results_without_gradients() -> None:
 
 
 def test_what_gets_no_gradient_is_not_shown_to_autograd() -> None:
-    """A hook behind an input that is only read would else see a gradient of zeros, and its graph be
-    freed by the first backward pass.
-    """
+    """A detached input must not be connected to autograd. Otherwise a hook on it would receive a
+    zero gradient, and the first backward pass would free its graph."""
 
     def f(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return x.sin() * y.detach()
@@ -164,7 +162,7 @@ def test_autocast() -> None:
 def test_what_autocast_was_switched_off_for_is_not_cast(with_gradients: bool) -> None:
     def f(x: torch.Tensor, w: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         with torch.autocast("cpu", enabled=False):
-            angles = (x.float() @ v.float()).sin()  # a library's product, in float32
+            angles = (x.float() @ v.float()).sin()  # a matrix product in float32 by a library
         return (x @ w).float() + angles
 
     run, eager = compiled(f), f
@@ -173,7 +171,7 @@ def test_what_autocast_was_switched_off_for_is_not_cast(with_gradients: bool) ->
     for _ in range(3):
         with torch.autocast("cpu", dtype=torch.bfloat16):
             result, expected = run(x, w, v), eager(x, w, v)
-        # The sines of bfloat16 angles of 300 differ by 1.
+        # Angles of 300 rounded to bfloat16 would change the sines by 1.
         torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-4)
         if with_gradients:
             result.sum().backward()
@@ -236,7 +234,7 @@ def test_a_saved_input_that_was_overwritten_is_refused() -> None:
 
 
 class Holder:
-    """What autograd keeps in place of a tensor."""
+    """Object that autograd saves in place of a tensor."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.tensor = tensor
@@ -264,7 +262,8 @@ before.register_autograd(lambda context, gradient: after(gradient))
 
 @pytest.mark.parametrize("retained", [False, True])
 def test_what_is_kept_is_freed_at_its_last_use(retained: bool) -> None:
-    """And not with the node, behind the whole backward pass; kept for another one, it stays."""
+    """A saved activation is freed at its last use, not at the end of the backward pass; with a
+    retained graph it stays."""
 
     def hold(t: torch.Tensor) -> Holder:
         holder = Holder(t)

@@ -1,4 +1,4 @@
-"""fuser/adapters/upsampling.py: gathers that repeat elements, without indices."""
+"""fuser/adapters/upsampling.py: gathers that repeat elements become index arithmetic."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.adapters.graphs import Written, names
 
 
 def run(function, x: torch.Tensor) -> tuple[list[torch.Tensor], set[str]]:
-    """Its result and gradient, and the ops that were left to torch."""
+    """The function's result and gradient, and the ops left to torch."""
     torch._dynamo.reset()
     x = x.detach().requires_grad_()
     with report.recording() as seen:
@@ -85,7 +85,8 @@ def test_channels_last() -> None:
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("mode", ["nearest", "bilinear"])
 def test_batches_of_any_size(mode: str, training: bool) -> None:
-    """One graph, in which the batch is a symbol that no node may be given."""
+    """One graph serves all batch sizes; the batch is a symbol that must not become a node's
+    argument."""
     torch._dynamo.reset()
     f = lambda x: F.interpolate(x.sin(), scale_factor=2.0, mode=mode) * 2  # noqa: E731
     run_any = torch.compile(f, backend=backend)
@@ -124,7 +125,7 @@ def test_other_gathers_stay(function) -> None:
 
 
 def test_indices_by_many_steps() -> None:
-    """Computed when the graph is compiled, however long the way to them is."""
+    """Indices are constant-folded at compile time, for chains of any length."""
     aten, made = torch.ops.aten, Written()
     x = made.input(2, 3)
     index = made.call(aten.arange.default, 6, sizes=(6,), dtype=torch.int64)

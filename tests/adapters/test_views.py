@@ -1,4 +1,4 @@
-"""fuser/adapters/views.py: views without a difference are dropped, others made in one step."""
+"""fuser/adapters/views.py: removal of views without effect, and merging of chains of views."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def test_round_trips(dynamic: bool) -> None:
 
 
 def test_dims_that_were_reduced_are_not_kept_for_a_reshape() -> None:
-    """The gradient of a bias. Not where one user takes the dims, or the reshape adds others."""
+    """The gradient of a bias drops kept reduced dims if only a reshape reads it. Exceptions:
+    another user reads the dims, or the reshape inserts other dims."""
 
     def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         kept = x.amax([1], True)
@@ -53,7 +54,7 @@ def test_dims_that_were_reduced_are_not_kept_for_a_reshape() -> None:
     expected = module(x)
     drop_views(module.graph, range(0))
     module.recompile()
-    assert left(module).count("view") == 2  # of what is read twice, and with a dim of its own
+    assert left(module).count("view") == 2  # the value read twice, and the extra dim
     for a, b in zip(module(x), expected, strict=True):
         assert a.shape == b.shape
         assert torch.equal(a, b)
@@ -81,14 +82,15 @@ def test_results_stay_views_but_where_asked() -> None:
 
 
 def test_another_layout_stays() -> None:
-    """The same sizes are not enough: a transposed square, a part, another type."""
+    """A transposed square, a slice, and a reinterpreted dtype are kept, although sizes are
+    equal."""
 
     def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         square = x[:3]
         return square.t() + 1, x[1:] + x[:3], square.view(torch.int32) + 1
 
     module = traced(f, torch.ones(4, 3))
-    # The change of type is followed by a view of all, by one name or another.
+    # A dtype view is followed by a full view, whose name depends on the version of torch.
     before = [op for op in left(module) if op not in ("detach", "alias")]
     drop_views(module.graph, range(0))
     assert left(module) == before
@@ -103,7 +105,7 @@ def test_a_view_of_views_is_one_of_their_memory() -> None:
     nodes = {n.name: n for n in module.graph.nodes}
     bases = bases_of_views(module.graph)
     assert {bases[n] for n in bases if not n.name.startswith("split")} == {nodes["sin"]}
-    assert nodes["t_3"] not in bases  # a result shares the version of x
+    assert nodes["t_3"] not in bases  # a graph output shares the version of x
     x = torch.randn(4, 3).sin()
     for node, base in bases.items():
         value, offset = node.meta["val"], node.meta["val"].storage_offset()

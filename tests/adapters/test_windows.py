@@ -1,4 +1,5 @@
-"""Averages of windows and fake quantization, which are decompositions: torch's bits and strides."""
+"""Averages over windows and fake quantization, computed by decompositions, equal torch's bit for
+bit, with equal strides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Small networks, and a training step of them against eager and float64; for CPU and GPU tests."""
+"""Small networks, and a comparison of a training step with eager and float64, for CPU and GPU
+tests."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ class Attention(nn.Module):
         self.layer.activation = F.gelu
 
     def forward(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        y = self.layer(self.embed(x)) @ self.embed.weight.t()  # tied
+        y = self.layer(self.embed(x)) @ self.embed.weight.t()  # tied weights
         return F.cross_entropy(y.flatten(0, 1), labels.flatten())
 
 
@@ -61,8 +62,8 @@ def agree(
     slack: float = 1e-5,
     **kwargs: Any,
 ) -> None:
-    """Loss, gradients and buffers of torch.compile(model, **kwargs): no further from float64 than 4
-    times eager, or `slack` of the largest element."""
+    """Compare loss, gradients and buffers of torch.compile(model, **kwargs) with float64. The error
+    is at most 4 times eager's plus `slack` of the largest element."""
     eager, wide = copy.deepcopy(model), copy.deepcopy(model).double()
     compiled = torch.compile(model, **kwargs)
     device = inputs[0].device.type
@@ -82,7 +83,7 @@ def agree(
 
 
 def near(found: Any, eager: Any, true: Any, slack: float) -> None:
-    """`found` is about as far from `true` as `eager` is."""
+    """Assert that the error of `found` is comparable to that of `eager`."""
     noise = (eager.double() - true).abs().max()
     scale = max(1.0, float(true.abs().max()))
     assert found.shape == eager.shape

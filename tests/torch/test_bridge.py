@@ -34,7 +34,7 @@ def copy_of(dtype: torch.dtype) -> FusionDefinition:
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: str(d).removeprefix("torch."))
 def test_every_dtype_goes_in_and_out(dtype: torch.dtype) -> None:
-    """Any bits, those of NaN among them."""
+    """All bit patterns, including NaNs, pass unchanged."""
     count = 64 // dtype.itemsize
     generator = torch.Generator().manual_seed(3)
     data = torch.randint(0, 2 if dtype == torch.bool else 256, (64,), generator=generator)
@@ -64,7 +64,7 @@ def test_lazy_conjugation_and_negation() -> None:
 
 
 def test_zeros_without_memory() -> None:
-    """Torch makes such tensors for gradients of forward-mode AD."""
+    """Torch creates these tensors for gradients of forward-mode AD."""
     zero = torch._efficientzerotensor((2,))
     (result,) = scaled(2.0).execute([zero])
     assert result.tolist() == [0.0, 0.0]

@@ -1,4 +1,4 @@
-"""csrc/torch/direct: functions of tensors under torch's autograd, as its own ops are there."""
+"""csrc/torch/direct: autograd functions that behave like torch's ops."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def close(a: torch.Tensor | None, b: torch.Tensor | None) -> None:
 
 
 def test_no_python_where_each_graph_is_one_region(run) -> None:
-    """Forward and backward, which ends in the gradients of a gain and a bias."""
+    """Forward and backward run without Python frames; the backward pass ends in the gradients of a
+    gain and a bias."""
     tensors = leaves()
     run(*tensors).sum().backward()
     before = fuser.cache_info().hits
@@ -193,7 +194,8 @@ def test_jit_tracing_sees_the_ops(run) -> None:
 
 
 def test_a_result_that_is_a_view_of_what_is_kept() -> None:
-    """Its versions are those of what is kept, also where autograd does not know of the view."""
+    """The result and the saved activation have a common version counter, even if autograd does not
+    know that the result is a view."""
     fused = fuser.memory_efficient_fusion(lambda x: torch.tanh(x).view(-1))
     x = torch.linspace(-1, 1, 12).view(3, 4).requires_grad_()
     result = fused(x)

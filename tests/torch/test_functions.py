@@ -1,6 +1,5 @@
-"""csrc/torch/functions.h: regions as functions. execute() is tested in test_module.py, traces in
-tests/adapters/test_direct.py, switches in tests/adapters/test_unwrapped.py.
-"""
+"""csrc/torch/functions.h: regions as functions. tests/torch/test_module.py tests execute(),
+tests/adapters/test_direct.py traces, tests/adapters/test_unwrapped.py switches."""
 
 from __future__ import annotations
 

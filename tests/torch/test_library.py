@@ -1,4 +1,4 @@
-"""csrc/torch/library: every row is called as its reference means it, on what a run allocated."""
+"""csrc/torch/library: every extern op agrees with its reference, on tensors allocated by a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""csrc/torch/module: the Python face of executors: arguments, devices, plans, the log."""
+"""csrc/torch/module: the Python interface of executors: arguments, devices, plans, the log."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def test_no_sequence(inputs: object) -> None:
 
 
 def test_a_tensor_is_no_sequence_of_arguments() -> None:
-    """fd.execute(x) for fd.execute([x]) must not run over the rows of x."""
+    """fd.execute(x) instead of fd.execute([x]) is an error, rather than an iteration over the rows
+    of x."""
     with pytest.raises((TypeError, UserError)):
         scaled(2.0).execute(torch.ones(3, 4))  # type: ignore[arg-type]
 
@@ -46,7 +47,8 @@ def test_device(device: object) -> None:
 @pytest.mark.skipif(_core.cuda_available(), reason="asks for a GPU where there is none")
 @pytest.mark.parametrize("device", ["cuda", "cuda:0", torch.device("cuda")], ids=str)
 def test_device_of_a_gpu_that_is_not_there(device: object) -> None:
-    """Also where torch has no CUDA at all, whose own words would be an AssertionError."""
+    """A missing GPU raises fuser's error, also for a torch without CUDA, which would raise an
+    AssertionError."""
     with pytest.raises(UserError, match="device=cuda:0, but the inputs are on cpu"):
         scaled(2.0).execute([torch.ones(3)], device=device)
     numbers = FusionDefinition()
@@ -62,14 +64,14 @@ def test_device_of_scalars_alone() -> None:
 
 
 class Index:
-    """What Python takes for an integer."""
+    """An object that Python accepts as an integer."""
 
     def __index__(self) -> int:
         return 5
 
 
 class Real:
-    """What Python takes for a float."""
+    """An object that Python accepts as a float."""
 
     def __float__(self) -> float:
         return 0.5
@@ -145,7 +147,7 @@ def test_log(capfd: pytest.CaptureFixture[str], set_option: Callable[[str, objec
 
 
 def test_other_threads_go_on_while_a_kernel_runs() -> None:
-    """The host executor works without the interpreter lock."""
+    """The host executor releases the interpreter lock."""
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1], dtype=DataType.Double)
         for _ in range(8):

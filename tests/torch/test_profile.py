@@ -1,4 +1,4 @@
-"""csrc/torch/profile.cpp: the steps of a call as torch's profilers see them."""
+"""csrc/torch/profile.cpp: the steps of a call in torch's profilers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_compiled_function_is_named_after_the_users_line() -> None:
 
 
 def test_names_are_the_same_in_another_process_and_say_the_ops() -> None:
-    """A name is the main ops and a digest of the text."""
+    """A kernel name consists of the main ops and a digest of the text."""
     fd = FusionDefinition()
     x = fd.define_tensor([-1, -1], contiguity=True)
     fd.add_output(fd.ops.gelu(x, approximate="tanh") * 2.0)
@@ -75,7 +75,7 @@ def test_explain_names_kernels_as_they_will_be() -> None:
 
 @pytest.mark.gpu
 def test_kernels_and_ranges_on_the_gpu() -> None:
-    """The kernel itself and the range around its launch have the name that explain() prints."""
+    """The kernel and the range around its launch have the name that explain() prints."""
     fd = FusionDefinition()
     x = fd.define_tensor([-1, -1])
     fd.add_output(fd.ops.softmax(fd.ops.softmax(x, 0), 1))
@@ -92,9 +92,9 @@ def test_kernels_and_ranges_on_the_gpu() -> None:
         assert (f"fuser: {name}", DeviceType.CPU) in events
 
 
-# What NVTX loads from NVTX_INJECTION64_PATH instead of a profiler: prints each range that begins.
-# The numbers are those of nvtx3/nvtxDetail/nvtxTypes.h: the table of callbacks, its core module,
-# nvtxRangePushA in that.
+# Library that NVTX loads from NVTX_INJECTION64_PATH in place of a profiler: prints the start of
+# each range. The numbers are from nvtx3/nvtxDetail/nvtxTypes.h: the table of callbacks, its core
+# module, and nvtxRangePushA in it.
 _NVTX_LISTENER = """
 #include <stdint.h>
 #include <stdio.h>

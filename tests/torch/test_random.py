@@ -1,4 +1,4 @@
-"""csrc/torch/random: the position that a run takes from torch's generators."""
+"""csrc/torch/random: the offset that a run takes from torch's generators."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_only_a_run_moves_it() -> None:
 
 
 def five_of_each(x: torch.Tensor) -> list[torch.Tensor]:
-    """Draws that eager makes one after another: no two of them are equal."""
+    """Draws that are distinct in eager mode."""
     drawn = [F.dropout(x, 0.5, training=True) for _ in range(5)]
     drawn += [torch.rand_like(x) for _ in range(5)]
     drawn += [torch.randn_like(x) for _ in range(5)]
@@ -82,13 +82,13 @@ def dropped(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 
 
 def masked(t: torch.Tensor) -> torch.Tensor:
-    """Of what was dropped, where; a number of few bits may be 0 by itself."""
+    """The mask of dropped elements, or the tensor itself: a random number of few bits may be 0."""
     dropped = t == 0
     return dropped if dropped.double().mean() > 0.25 else t
 
 
 def assert_all_differ(drawn: list[torch.Tensor]) -> None:
-    """Nor is one another's beginning, moved on by up to eight elements."""
+    """Assert that tensors differ, also when shifted by up to eight elements."""
     for a, b in itertools.combinations([masked(t) for t in drawn], 2):
         for shift in range(9):
             left, right = a.flatten()[shift:], b.flatten()[: a.numel() - shift]
@@ -106,8 +106,8 @@ WAYS: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
     ("way", "dtype"), [("compile", torch.float32), ("functorch", torch.bfloat16)]
 )
 def test_five_equal_ops_have_five_masks(way: str, dtype: torch.dtype) -> None:
-    """In one run and in two, of a size that four does not divide; a gradient has the mask of its
-    own dropout."""
+    """Five equal random ops draw five masks, in one run and in two, for a size that is not a
+    multiple of four. A gradient has the mask of its own dropout."""
     torch._dynamo.reset()
     f = WAYS[way](five_of_each)
     x = torch.ones(7, 43, dtype=dtype, requires_grad=True)

@@ -1,6 +1,5 @@
-"""Many threads, and the places where compiling while somebody waits could hang: each program has a
-limit of time.
-"""
+"""Many threads, and possible deadlocks of compilation with waiting threads: each program has a time
+limit."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ def normalized() -> FusionDefinition:
 
 
 def at_once(work: Callable[[int], None]) -> None:
-    """Runs work(n) in THREADS threads, which begin together, until all have ended."""
+    """Run work(n) in THREADS threads, which start simultaneously; return when all have ended."""
     start = threading.Barrier(THREADS)
 
     def run(number: int) -> None:
@@ -47,7 +46,7 @@ def at_once(work: Callable[[int], None]) -> None:
 
 
 def test_threads_of_mixed_shapes() -> None:
-    """The results, kernels and counters of one thread."""
+    """Threads get the results, kernels and counters of a single thread."""
     shapes = [(1 + n % 5, 1 + n % 13) for n in range(40)]
     inputs = [torch.randn(shape) for shape in shapes]
     alone = normalized()
@@ -71,19 +70,20 @@ def test_threads_of_mixed_shapes() -> None:
     assert gain.plans == wanted.plans
     assert gain.kernels_compiled == 0, "those of the other definition"
     assert gain.hits + gain.misses == THREADS * CALLS
-    # A shape that several threads meet first is a miss of each.
+    # A shape that several threads use first counts as a miss for each.
     assert wanted.misses <= gain.misses <= THREADS * wanted.misses
 
 
 def test_a_hit_keeps_the_interpreter_lock() -> None:
-    """Giving it up costs a call of the system where other threads wait."""
+    """A hit does not release the interpreter lock, because with waiting threads that is a system
+    call."""
     fd, x = normalized(), torch.randn(4, 4)
-    kept = [fd.execute([x])]  # torch gives it up when a tensor goes
+    kept = [fd.execute([x])]  # torch releases the lock when it frees a tensor
     assert turns_of_another_thread(lambda: kept.append(fd.execute([x]))) == 0
 
 
 def test_threads_that_use_a_definition_first() -> None:
-    """Together they make one executor."""
+    """Threads that use a definition first create one executor."""
 
     def executors() -> int:
         fd, met = normalized(), []
@@ -98,7 +98,7 @@ def test_threads_that_use_a_definition_first() -> None:
 
 
 def written(factor: float) -> FusionDefinition:
-    """A result, and x + 1 in place of x."""
+    """Returns a result, and updates x to x + 1 in place."""
     with FusionDefinition() as fd:
         x, y = (fd.define_tensor([-1, -1], True, DataType.Float) for _ in range(2))
         fd.add_output(fd.ops.relu(x * factor + y))
@@ -109,7 +109,7 @@ def written(factor: float) -> FusionDefinition:
 def test_threads_that_plan_compile_specialize_and_look(
     set_option: Callable[[str, object], None],
 ) -> None:
-    """All at once, in definitions that nobody used before."""
+    """Threads plan, compile, specialize and inspect definitions simultaneously."""
     set_option("FUSER_SPECIALIZE_AFTER", 10)
     definitions = {factor: written(factor) for factor in (2.0, 4.0, 6.0)}
     failures: list[tuple[int, int]] = []
@@ -190,8 +190,8 @@ assert compile_one(x).shape == (100,)
 """
 
 
-# A thread without the interpreter's lock is held in the middle of planning, because it writes a
-# dump into a pipe that nobody reads before the main thread forks.
+# A thread without the interpreter lock blocks while planning: it writes a dump into a pipe that the
+# main thread reads only after a fork.
 FORK = """
 import os, signal, subprocess, sys, threading, time
 from pathlib import Path
@@ -244,18 +244,19 @@ with fuser.torchscript_fuser(cpu=True), torch.no_grad():
 
 
 def test_nothing_hangs(tmp_path: Path) -> None:
-    """Compiling in a backward pass, in torch.jit.fork, and when a signal arrives."""
+    """Compilation in a backward pass, in torch.jit.fork, and during a signal does not deadlock."""
     run_program(COMMON + BACKWARD + JIT_FORK + SIGNAL, tmp_path)
 
 
 def test_a_fork_while_another_thread_plans(tmp_path: Path) -> None:
-    """It waits for the plan; the child, which has not that thread, plans and runs by itself."""
+    """A fork waits for the plan of another thread; the child, which lacks that thread, plans and
+    runs itself."""
     run_program(FORK, tmp_path)
 
 
 def run_program(text: str, tmp_path: Path) -> None:
-    """Runs it with an empty folder as its argument, and fails where it does not end in time."""
-    file = tmp_path / "program.py"  # torch.jit.script reads sources
+    """Run the program with an empty folder as its argument; fail if it exceeds the time limit."""
+    file = tmp_path / "program.py"  # torch.jit.script reads source files
     file.write_text(text + 'print("last line")')
     (tmp_path / "folder").mkdir()
     environment = {

@@ -1,4 +1,4 @@
-"""csrc/torch/torchscript: groups, guards, and what runs behind them."""
+"""csrc/torch/torchscript: groups, guards, and their fallbacks."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_failed_guard_runs_the_function_all_the_same(change: str) -> None:
 def test_the_tutorial_trains_in_one_group_and_few_backward(
     function: Any, vectors: int, rest: Any, backward: int
 ) -> None:
-    """Axis and keepdim are arguments; new shapes write no definition."""
+    """Axis and keepdim are arguments of the group; new shapes create no definitions."""
     f = torch.jit.script(function)
     for _ in range(4):
         with_gradients(f, tutorial_inputs((4, 8), 16, vectors), *rest)
@@ -129,7 +129,8 @@ def test_in_place_ops_on_fresh_tensors_are_fused() -> None:
 
 
 def test_in_place_ops_on_fresh_tensors_take_others() -> None:
-    """What only they read was profiled, and what they give is of a known kind."""
+    """An in-place op on a fresh tensor is fused if its other operands were profiled and the kind of
+    its result is known."""
 
     def mix(x: torch.Tensor, y: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         z = x * 2
@@ -289,7 +290,7 @@ STATISTICS = {
 @pytest.mark.parametrize("norm", STATISTICS)
 @pytest.mark.parametrize("weights", [None, torch.bfloat16, torch.float32], ids=str)
 def test_statistics_have_the_type_that_torch_gives_them(norm: str, weights: Any) -> None:
-    """Also for what computes with them."""
+    """Statistics have torch's dtype, and so have values computed from them."""
     source = (
         "def f(x: Tensor, w: Optional[Tensor], v: Optional[Tensor], m: Tensor, n: Tensor):\n"
         f"    y, mean, rstd = {STATISTICS[norm]}\n    return y + 1, mean, rstd * 2\n"
@@ -311,7 +312,7 @@ def test_constants_without_dims(constant: str, op: str) -> None:
     source = f"def f(x: Tensor):\n    t = torch.tensor({constant})\n    return {op}\n"
     f, expected = torch.jit.CompilationUnit(source).f, eager(source)
     for dtype in (torch.float32, torch.float32, torch.float32, torch.float64):
-        x = torch.randn(4, 8).to(dtype)  # the last fails the guard
+        x = torch.randn(4, 8).to(dtype)  # the last one fails the guard
         assert_same([f(x)], [expected(x)])
     assert groups(f.graph_for(x)) == 1
 
@@ -329,7 +330,7 @@ def test_a_string_chooses_the_definition() -> None:
 
 @pytest.mark.parametrize("norm", ["batch_norm", "instance_norm"])
 def test_statistics_that_a_script_makes_are_its_own(norm: str) -> None:
-    """A norm writes into them; a group writes into what it is given only."""
+    """A norm may update statistics that the script has created; a group updates its inputs only."""
     source = f"""
 def f(x: Tensor, mean: Tensor, var: Tensor):
     m, v = mean * 1, (var + 1) * 2
@@ -384,7 +385,7 @@ def test_what_a_growing_group_moves_behind_it_is_fused_too() -> None:
 
 def test_parts_whose_number_the_script_says() -> None:
     def parts(x: torch.Tensor) -> torch.Tensor:
-        a, b = torch.split(x * 2, 5, -1)  # 5 and 3
+        a, b = torch.split(x * 2, 5, -1)  # sizes 5 and 3
         c, d = (x + 1).unbind(0)
         return a.sum() + b.sum() + (c * d).sum()
 
@@ -409,7 +410,7 @@ def test_parts_whose_number_the_script_says() -> None:
     ],
 )
 def test_another_number_of_parts_is_an_error(parts: str, right: int, wrong: int) -> None:
-    """As torch words it; calls that are right stay fused."""
+    """A wrong number of outputs raises torch's error; correct calls remain fused."""
     source = f"def f(x: Tensor):\n    a, b = {parts}\n    return a + 1, b * 2\n"
     f = torch.jit.CompilationUnit(source).f
     x = torch.randn(4, right)
@@ -485,7 +486,7 @@ def test_modules_frozen_traced_saved_and_loaded() -> None:
 
 @pytest.mark.parametrize("kind", ["tangent", "vmap", "fake"])
 def test_tensors_of_other_transforms_run_unfused(kind: str) -> None:
-    """Kernels would drop a tangent, and what others wrap has no memory for them."""
+    """Kernels would drop tangents, and wrapper tensors have no memory, so both run unfused."""
 
     def bend(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return (x * y + 1).sigmoid() * x

@@ -1,4 +1,4 @@
-"""csrc/torch/torchscript: branches, loops, optional tensors, and biases of products."""
+"""csrc/torch/torchscript: branches, loops, optional tensors, and biases of matrix products."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _fused() -> Iterator[None]:
     ["y.var([1], True, True)", "y.std([-1], False, True)", "torch.var_mean(y, [1], True, True)[0]"],
 )
 def test_the_gradient_of_a_variance_is_one_group(variance: str) -> None:
-    """Torch computes it along branches that follow ranks, with sizes in them."""
+    """Torch computes this gradient in branches on ranks, which read sizes."""
     body = f"    y = x * w\n    v = {variance}\n    return y / (v + 1) + 1\n"
     names: dict[str, Any] = {"torch": torch}
     exec(f"def f(x, w):\n{body}", names)
@@ -78,7 +78,7 @@ def test_the_body_of_a_loop_is_a_group_for_any_number_of_turns() -> None:
     for turns in (3, 1, 0, 5, 10, 17):
         assert_same([f(x, turns)], [iterated(x, turns)], 8)
     after = torchscript.counters()
-    assert after["definitions"] <= before["definitions"] + 1  # eight turns, unrolled by torch
+    assert after["definitions"] <= before["definitions"] + 1  # eight iterations, unrolled by torch
     assert after["fallbacks"] == before["fallbacks"]
     assert after["runs"] - before["runs"] == 3 + 1 + 0 + 5 + (1 + 2) + (2 + 1)
 
@@ -119,7 +119,7 @@ def test_a_bias_is_added_by_what_follows() -> None:
 @pytest.mark.parametrize("dims", [1, 2])
 @pytest.mark.parametrize("made_by", ["trace", "freeze", "script"])
 def test_a_bias_of_a_convolution_is_added_by_what_follows(dims: int, made_by: str) -> None:
-    """In a plain script it is an Optional."""
+    """In a plain script the bias is an Optional."""
     conv = torch.nn.Conv1d if dims == 1 else torch.nn.Conv2d
     model = torch.nn.Sequential(conv(3, 4, 3, padding=1), torch.nn.ReLU()).eval()
     x = torch.randn(2, 3, *[8] * dims)
@@ -159,7 +159,8 @@ def test_the_other_side_of_a_guard_adds_a_bias_too() -> None:
 
 
 def test_optional_tensors_in_a_group() -> None:
-    """Whether there is one chooses the definition; one with a gradient fails the guard."""
+    """The presence of an optional tensor selects the definition; a tensor that requires a gradient
+    fails the guard."""
 
     def normed(
         x: torch.Tensor, w: torch.Tensor | None, b: torch.Tensor | None, n: int
@@ -182,7 +183,7 @@ def test_optional_tensors_in_a_group() -> None:
 
 
 def test_branches_that_ask_for_none_are_in_a_group() -> None:
-    """Which arguments there are chooses the definition; numbers do not, and profiles neither."""
+    """The presence of arguments selects the definition; values of numbers and profiles do not."""
 
     def maybe(
         x: torch.Tensor, y: torch.Tensor | None, scale: float | None
@@ -230,7 +231,8 @@ def test_a_branch_that_gives_back_an_optional_argument() -> None:
 
 
 def test_a_branch_that_gives_back_what_it_was_given() -> None:
-    """It is no copy, as a group would make one; what stands before and after it is fused."""
+    """A branch that returns its argument must not be fused, because a group would return a copy;
+    ops before and after it are fused."""
 
     def either(x: torch.Tensor, y: torch.Tensor, grow: bool) -> tuple[torch.Tensor, torch.Tensor]:
         z = (x * 2 + 1).relu()
@@ -253,7 +255,8 @@ def test_a_branch_that_gives_back_what_it_was_given() -> None:
 
 
 def test_branches_one_after_another_are_one_group() -> None:
-    """Also where the first may give back an argument, as only ops read it."""
+    """Consecutive branches form one group, also if the first may return an argument, because only
+    ops read it."""
 
     def steps(x: torch.Tensor, scale: bool, shift: bool) -> torch.Tensor:
         y = x
@@ -304,7 +307,8 @@ def test_a_branch_of_several_ops_is_a_group() -> None:
 
 @pytest.mark.parametrize("wanted", ["wb", "xwb", "b", "xb"])
 def test_a_gradient_that_nobody_wants_leaves_the_others_fused(wanted: str) -> None:
-    """A layer norm at the front of a network: its input needs no gradient."""
+    """In a layer norm at the input of a network, the input needs no gradient; the remaining
+    gradients are fused."""
 
     def front(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         return torch.tanh(F.layer_norm(x, [8], w, b)) * 2
@@ -357,7 +361,8 @@ def test_gradients_of_optional_tensors_are_one_group() -> None:
     ],
 )
 def test_a_write_to_what_was_given_back_is_seen(lines: str) -> None:
-    """The last one is written before, and fused. What nobody reads again torch itself drops."""
+    """A write to an aliased tensor is visible. The last case writes before aliasing, and is fused.
+    Torch itself removes dead ops."""
     body = "".join(f"    {line.strip()}\n" for line in lines.split(";"))
     source = f"def f(x: Tensor):\n{body}".replace("F.", "torch.nn.functional.")
     f, kept = torch.jit.CompilationUnit(source).f, eager(source)
@@ -411,7 +416,7 @@ def f(x: Tensor, y: Tensor, deep: bool):
     "views", ["expand(2, 3, 5)", "expand_as(y)", "t()", "view(15)", "unsqueeze(0)"]
 )
 def test_views_of_one_op_are_a_group_under_strict_fusion(views: str) -> None:
-    """Each with memory of its own."""
+    """Views of one op form a group under strict_fusion; each result has its own memory."""
     body = f"x = x.relu()\n        a = x.{views}\n        b = x.expand_as(y)\n"
     source = "def f(x: Tensor, y: Tensor):\n    {}\n        " + body + "    return a, b\n"
     f = compiled(source.format("with torch.jit.strict_fusion():"))

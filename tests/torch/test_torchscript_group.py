@@ -1,4 +1,4 @@
-"""csrc/torch/torchscript_group: how the results of a group lie in memory."""
+"""csrc/torch/torchscript_group: strides of the results of a group."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_results_lie_in_memory_as_those_of_eager() -> None:
 
 
 def test_results_lie_as_those_of_eager_in_every_layout() -> None:
-    """Eager shows once how its results lie for operands in a new order."""
+    """Strides equal eager's for every layout: one eager run per new order of dims shows them."""
 
     def reduced(x: torch.Tensor) -> list[torch.Tensor]:
         y = x * 2
@@ -62,7 +62,7 @@ def test_results_lie_as_those_of_eager_in_every_layout() -> None:
     ],
 )
 def test_results_lie_as_the_numbers_of_a_run_say(op: str, first: Any, others: Any) -> None:
-    """What was profiled for some dims and sizes says nothing about others."""
+    """Strides profiled for some dims and sizes do not apply to different ones."""
     source = f"def f(x: Tensor, s: List[int]):\n    return (x * 2).{op} + 1\n"
     f, expected = torch.jit.CompilationUnit(source).f, eager(source)
     x = torch.randn(4, 8, 6)
@@ -98,7 +98,7 @@ def several(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_dims_of_one_element_lie_as_those_of_eager(place: int) -> None:
-    """Where a dim of one element lies decides no address, and shows in the strides."""
+    """Strides of dims of size 1 equal eager's, although they do not affect addresses."""
     x = torch.randn(3, 4, 5)
     f = warmed(several, x, x)
     unfused = fallbacks()
@@ -117,7 +117,7 @@ def test_dims_of_one_element_lie_as_those_of_eager(place: int) -> None:
 
 @pytest.mark.parametrize("first", [(2, 3, 6), (2, 0, 6)])
 def test_results_without_elements_lie_as_those_of_eager(first: tuple[int, ...]) -> None:
-    """Torch has rules of its own for these; what they show says nothing about others."""
+    """Torch has special stride rules for empty tensors, which do not apply to nonempty ones."""
     f = warmed(several, torch.randn(first), torch.randn(first))
     unfused = fallbacks()
     for shape in [(2, 0, 6), (0, 3, 6), (2, 3, 0), (2, 3, 6), (4, 2, 5), (0, 0, 1)]:
@@ -193,7 +193,7 @@ def test_sizes_come_from_one_node_and_numbers_are_remembered() -> None:
 
 
 def test_numbers_are_those_of_what_is_given() -> None:
-    """Also where lists, the sign of a zero or None alone tell two calls apart."""
+    """Calls are distinguished also if they differ only in lists, the sign of a zero, or None."""
 
     def scaled(x: torch.Tensor, a: float, ns: list[int], m: int | None) -> torch.Tensor:
         total = 1
@@ -213,7 +213,7 @@ def test_numbers_are_those_of_what_is_given() -> None:
 
 
 def test_what_only_a_dtype_was_wanted_of_is_no_group() -> None:
-    """Its definition had no output, and each call fell back."""
+    """A group of which only a dtype is used has no outputs, so it must not be created."""
 
     def as_type_of(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         like = (x * 2.0).relu()

@@ -1,4 +1,4 @@
-"""fuser.adapters.torchscript: where scripts must not be fused, and what chooses a definition."""
+"""fuser.adapters.torchscript: scripts that must not be fused, and the selection of definitions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _fused() -> Iterator[None]:
         yield
 
 
-# ---- two names of one tensor, of which torch's passes do not know
+# ---- aliases that torch's passes do not know of
 
 GIVEN_BACK = {
     "dropout": "torch.dropout(v, p, trains)",
@@ -59,7 +59,7 @@ def f(x: Tensor, p: float, trains: bool):
 
 
 def test_an_op_in_place_behind_a_dropout_that_is_alone_is_fused() -> None:
-    """Nobody else reads what the dropout was given."""
+    """The operand of the dropout has no other readers, so the in-place op is fused."""
 
     class Block(nn.Module):
         def __init__(self) -> None:
@@ -208,7 +208,7 @@ def f(x: Tensor, n: int):
     assert groups(f.graph_for(x, 3)) > 0
 
 
-# ---- wrappers and modes see each op
+# ---- tensor wrappers and modes see each op
 
 TANH = "def f(x: Tensor, y: Tensor):\n    return torch.tanh(x * y) * y + 1\n"
 
@@ -257,7 +257,7 @@ def test_a_trace_sees_the_ops() -> None:
     assert "aten.tanh.default" in seen
 
 
-# ---- what chooses a definition
+# ---- selection of a definition
 
 
 def test_the_default_dtype() -> None:
@@ -301,7 +301,8 @@ def test_limits_of_a_logit_that_cross(eps: float) -> None:
 
 
 def test_values_without_end_are_left_to_eager() -> None:
-    """Where a value chooses the definition: a number of decimals."""
+    """A value that selects the definition, e.g. a number of decimals, creates a limited number of
+    definitions."""
     source = "def f(x: Tensor, n: int):\n    return torch.round(x, decimals=n) * 2\n"
     f, expected, x = compiled(source), eager(source), torch.randn(4, dtype=torch.float64)
     f(x, 1), f(x, 1)

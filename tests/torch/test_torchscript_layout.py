@@ -1,4 +1,4 @@
-"""How results of scripts lie in memory, and what of it is not known before a run."""
+"""Strides of results of scripts, including strides known only at run time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _fused() -> Iterator[None]:
 
 
 def test_a_part_of_a_dim_that_gets_a_second_element() -> None:
-    """The order in memory of what it is made of changes then."""
+    """If the dim of a slice grows beyond one element, the order of dims in memory changes."""
     source = """\
 def f(x: Tensor):
     p, q = torch.chunk(x.permute([0, 2, 3, 1]), 2, 2)
@@ -63,7 +63,7 @@ def f(x: Tensor):
 
 @pytest.mark.parametrize("train", [True, False])
 def test_batch_norm_with_gradients_is_fused(train: bool) -> None:
-    """What it keeps for its gradient has no elements in part."""
+    """Batch norm with gradients is fused, although some of its saved activations are empty."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.BatchNorm2d(4), nn.ReLU()).train(train)
     scripted = torch.jit.script(model)

@@ -1,4 +1,4 @@
-"""csrc/torch/torchscript_lists: parts of lists that a script takes by their place."""
+"""csrc/torch/torchscript_lists: elements of lists that a script selects by a constant index."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_parts_are_in_the_group(parts: str) -> None:
     ("part", "right", "wrong"), [("chunk(5, 0)[4]", 5, 6), ("split(2, 0)[2]", 6, 4)]
 )
 def test_a_part_that_there_is_not(part: str, right: int, wrong: int) -> None:
-    """Six rows in five parts are three parts."""
+    """Six rows in five chunks yield only three chunks, so the index is out of range."""
     f = torch.jit.CompilationUnit(f"def f(x: Tensor):\n    return (x * 2).{part} + 1\n").f
     for _ in range(3):
         f(torch.randn(right, 3))
@@ -76,7 +76,7 @@ def test_a_list_that_several_ops_read_is_in_the_group() -> None:
 
 
 def test_a_list_that_is_written_between_stays_one() -> None:
-    """Its tensor is written before the part is taken."""
+    """The tensor is modified between chunk() and the use of a chunk, so the list remains."""
     source = """
 def f(x: Tensor):
     y = x * 2

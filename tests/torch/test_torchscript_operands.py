@@ -1,4 +1,4 @@
-"""csrc/torch/torchscript: operands that are no tensors: indices, devices, dims."""
+"""csrc/torch/torchscript: operands other than tensors: indices, devices, dims."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_indices_that_stand_in_the_script(indices: str) -> None:
     ],
 )
 def test_tensors_of_indices_are_in_the_group(indices: str) -> None:
-    """Masks are torch's."""
+    """Index tensors are part of the group; masks are left to torch."""
     source = f"def f(x: Tensor, i: Tensor, m: Tensor):\n    return (x * 2 + 1){indices} * 2 + 1\n"
     f, expected = torch.jit.CompilationUnit(source).f, eager(source)
     i, unfused = torch.tensor([2, -1, 0]), fallbacks()
@@ -60,7 +60,8 @@ def test_the_one_element_of_a_tensor_without_dims_is_selected() -> None:
 
 
 def test_a_gather_without_dims_is_in_the_group() -> None:
-    """Of a tensor or by an index without dims, which counts as one of one element."""
+    """A gather from a tensor without dims, or by an index without dims, which counts as one
+    element."""
     source = "def f(x: Tensor, i: Tensor):\n    return torch.gather(x * 2, 0, i) + 1\n"
     f, expected, unfused = torch.jit.CompilationUnit(source).f, eager(source), fallbacks()
     one, three, several = torch.tensor(1.5), torch.randn(3), torch.tensor([0, 0, 0])
@@ -114,7 +115,8 @@ def f(x: Tensor, y: Tensor, d: Device):
 
 
 def test_a_device_of_the_run_is_where_results_are() -> None:
-    """Another one than the tensors' is Unsupported `script-device`: torch's ops run."""
+    """A run-time device other than the tensors' raises Unsupported `script-device`: torch's ops run
+    instead."""
     source = "def f(x: Tensor, d: Device):\n    return ((x + 1).to(d) * 2).relu()\n"
     f, x = torch.jit.CompilationUnit(source).f, torch.randn(4, 8)
     for _ in range(3):
@@ -136,7 +138,7 @@ def test_a_device_of_the_run_is_where_results_are() -> None:
     ],
 )
 def test_a_dim_that_there_is_not_is_an_error(op: str) -> None:
-    """The writer refuses it, `script-dim`, and torch has the words."""
+    """A dim out of range is rejected as `script-dim`, and torch raises its error."""
     f = torch.jit.CompilationUnit(f"def f(x: Tensor, d: int):\n    return (x * 2).{op} + 1\n").f
     x, unfused = torch.randn(4, 8), fallbacks()
     for _ in range(3):
@@ -152,7 +154,8 @@ def test_a_dim_that_there_is_not_is_an_error(op: str) -> None:
 @pytest.mark.filterwarnings("ignore:ComplexHalf")
 @pytest.mark.parametrize("number", ["z", "(2 - 1j)"])
 def test_complex_numbers(number: str, dtype: torch.dtype) -> None:
-    """Each value of a number of the run has a definition; halves beside one are torch's."""
+    """Each value of a run-time complex number has its own definition; half types combined with it
+    are left to torch."""
     body = f"y = (x * {number} + 1) * (x - {number})\n    return y, torch.rsub(y, {number}) == 2"
     source = f"def f(x: Tensor, z: complex):\n    {body}\n"
     f, expected = torch.jit.CompilationUnit(source).f, eager(source)
@@ -167,7 +170,8 @@ def test_complex_numbers(number: str, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.filterwarnings("ignore:B?Complex")
 def test_complex_tensors_of_half_precision_are_left_to_torch(dtype: torch.dtype) -> None:
-    """As operands too; torch has those of bfloat16 from 2.14 on, and complex64 before."""
+    """Complex half-precision operands are left to torch, including complex bfloat16, which exists
+    since torch 2.14."""
     source = "def f(x: Tensor):\n    return x.to(torch.complex64) * 2 + x.to(torch.complex64)\n"
     f, expected = torch.jit.CompilationUnit(source).f, eager(source)
     x, unfused = torch.ones(2, 3).to(dtype.to_complex()), fallbacks()
@@ -178,7 +182,7 @@ def test_complex_tensors_of_half_precision_are_left_to_torch(dtype: torch.dtype)
 
 @pytest.mark.parametrize("op", ["select(0, n)", "[n]", "[:, n]", "select(-1, n)"])
 def test_an_index_that_there_is_not_is_an_error(op: str) -> None:
-    """Also where sizes and the index are numbers of the run; torch has the words for that."""
+    """An index out of range raises torch's error, also if sizes and index are run-time values."""
     op = op if op[0] == "[" else f".{op}"
     source = f"def f(x: Tensor, n: int):\n    return (x * 2){op} + 1\n"
     f, expected = torch.jit.CompilationUnit(source).f, eager(source)
