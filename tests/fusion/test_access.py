@@ -1,4 +1,4 @@
-"""What is computed where: values over axes, and which outputs share a kernel."""
+"""Values and their coordinates, and the assignment of outputs to kernels."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_what_is_flipped_twice_is_read_where_it_stands(rows: int) -> None:
 
 
 def test_many_flips_are_two_places() -> None:
-    """Each flips what the one before gave: coordinates do not grow, nothing is cut."""
+    """A chain of flips, each of the previous result, is one kernel: coordinates do not grow."""
     fd, (x,) = define(1)
     y = x
     data = torch.randn(64)
@@ -83,7 +83,7 @@ def test_many_flips_are_two_places() -> None:
         y = fd.ops.flip(y, [0]) * 0.5 + x
         expected = expected.flip(0) * 0.5 + data.double()
     fd.add_output(y)
-    assert len(loads(stage_text(fd, [data], "loops"))) == 2  # one kernel, or it raises
+    assert len(loads(stage_text(fd, [data], "loops"))) == 2  # raises unless it is one kernel
     torch.testing.assert_close(fd.execute([data])[0], expected.float())
 
 
@@ -149,7 +149,7 @@ def test_outputs_of_different_spaces_are_two_kernels() -> None:
 
 
 def test_sizes_that_must_be_equal_are_one() -> None:
-    """t1's sizes are those of t0: facts and addresses of both are stated in the same symbols."""
+    """Sizes of t1 are replaced by sizes of t0, so guards and addresses use common symbols."""
     fd, (x, y) = define(2, 2)
     fd.add_output(x + y)
     assert "size(1" not in stage_text(fd, [torch.ones(3, 5), torch.ones(3, 5)], "loops")
@@ -256,9 +256,9 @@ def test_an_index_wraps_once_and_stays_in_range() -> None:
     grouped = check(fd, [torch.randn(3, 6), indices])
     (group,) = grouped.groups
     loaded = [v for v in group["values"] if v["how"] == "read" and v["tensor"] == 0]
-    assert len(loaded) == 1  # 2x is computed where it is needed
+    assert len(loaded) == 1  # 2x is rematerialized
     assert loaded[0]["axes"] == [0, 1]
-    assert len(values(group, "maximum")) == 1  # both indices are one
+    assert len(values(group, "maximum")) == 1  # both indices are one value
     (problem,) = grouped.problems()
     irregular = [a for a in problem["accesses"] if a["strides"] is None]
     assert [group["values"][a["index"]]["tensor"] for a in irregular] == [0]
@@ -313,7 +313,7 @@ def test_a_merge_that_does_not_nest_divides() -> None:
 
 
 def reshaped(fd: FusionDefinition, x: Tensor, times: int) -> Tensor:
-    """There and back, so many times, between shapes whose dims do not nest."""
+    """Repeated reshapes between two shapes whose dims do not nest."""
     for i in range(times):
         x = fd.ops.reshape(x, ([-1, 6, 4], [-1, 4, 6])[i % 2]) + 1.0
     return x
@@ -331,7 +331,7 @@ def test_what_is_reshaped_back_stands_where_it_stood() -> None:
 
 
 def test_quotient_and_remainder_of_different_coordinates_stay() -> None:
-    """Of dims that were merged, the outer part of one beside the inner part of another."""
+    """A quotient of one coordinate and a remainder of another one do not combine."""
     fd = FusionDefinition()
     x = fd.define_tensor([24, 4, 6])
     parts = fd.ops.permute(fd.ops.split_dim(x, 0, [6, 4]), [0, 2, 3, 1])
@@ -345,7 +345,7 @@ def test_quotient_and_remainder_of_different_coordinates_stay() -> None:
 
 
 def test_quotient_and_remainder_by_another_size_stay() -> None:
-    """Of rows of two, which are the first of four."""
+    """Quotient and remainder by different sizes (2 and 4) do not combine."""
     fd = FusionDefinition()
     halves = fd.ops.slice(fd.ops.split_dim(fd.define_tensor([24]), 0, [6, 4]), [0, 0], [6, 2])
     fd.add_output(fd.ops.slice(fd.ops.merge_dims(halves, 0), [1], [12]) * 2.0)

@@ -1,5 +1,5 @@
-"""Tensors that lie across the rows of a reduction: they cross shared memory by tiles, or are copied
-along the rows, where that is worth it."""
+"""Reductions with transposed operands: their tiles are staged through shared memory, or a
+transposing kernel copies them, if profitable."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BF16, F16, F32, F64 = torch.bfloat16, torch.float16, torch.float32, torch.float6
 Build = Callable[..., list[Any]]
 
 LARGE, SMALL = (64, 196, 768), (4, 196, 768)
-# Rows whose runs of neighbours are single elements of two bytes, and rows too long for a tile.
+# Rows in which only single 2-byte elements are adjacent, and rows too long for a staging tile.
 ODD, LONG = (64, 197, 768), (16, 196, 8192)
 
 
@@ -64,7 +64,7 @@ def stores_both(fd: FusionDefinition, dtype: torch.dtype, x: Any, y: Any) -> lis
 
 
 def columns(fd: FusionDefinition, dtype: torch.dtype, x: Any, y: Any) -> list[Any]:
-    """A gradient: rows with a tensor across them, and sums over the columns."""
+    """A gradient: row reductions with a transposed operand, and column sums."""
     y = turned(fd, y)
     slope = fd.ops.mean(x * y, [2], keepdim=True)
     return [rows(fd, x - y * slope, dtype), fd.ops.sum(x * y, [0, 1])]
@@ -76,11 +76,12 @@ def columns_exact(x: Tensor, y: Tensor) -> list[Tensor]:
 
 
 def turns(fd: FusionDefinition, dtype: torch.dtype, x: Any, y: Any) -> list[Any]:
-    """All that is read lies across, as a convolution leaves it."""
+    """All operands are transposed, as after a convolution."""
     return [rows(fd, normal(fd, turned(fd, x) * turned(fd, y)), dtype)]
 
 
-# How it is built, which operands lie across, in float64, kernels where these are copied.
+# Definition, transposed operands, float64 reference, schedulers of the kernels if operands are
+# copied.
 Case = tuple[Build, tuple[bool, bool], Callable[..., list[Tensor]], list[str]]
 CASES: dict[str, Case] = {
     "reads": (reads, (False, True), reads_exact, ["transpose", "inner"]),
@@ -138,9 +139,8 @@ def test_large_ones_cross_shared_memory(name: str, arch: int) -> None:
 
 
 def test_results_tell_how_rows_lie() -> None:
-    """A norm over channels between two layouts reads across its rows, whatever its operands say; of
-    more of these, along their columns.
-    """
+    """A norm over channels between two layouts stages one transposed operand through a tile; with
+    two of them it reduces along the columns."""
     fd = FusionDefinition()
     x = fd.define_tensor([-1] * 3, dtype=as_dtype(BF16))
     fd.add_output(rows(fd, normal(fd, turned(fd, x)), BF16))
@@ -166,7 +166,7 @@ def test_single_elements_of_four_bytes_cross_as_well() -> None:
 @pytest.mark.parametrize("shape", [LARGE, ODD], ids=str)
 @pytest.mark.parametrize("name", CASES)
 def test_rows_are_moved_by_vectors_then(name: str, shape: tuple[int, int, int]) -> None:
-    """All but what has one element a row."""
+    """All accesses are vectorized, except for tensors with one element per row."""
     for kernel in kernels(name, shape):
         plan = kernel["plan"]
         if plan["scheduler"] == "transpose":
@@ -177,7 +177,7 @@ def test_rows_are_moved_by_vectors_then(name: str, shape: tuple[int, int, int]) 
 
 
 def test_short_rows_share_larger_tiles() -> None:
-    """Runs of 16 bytes; tiles of 24 KB where rows are short, of 32 rows where they are not."""
+    """Tile rows are runs of 16 bytes; tiles have 24 KB for short rows and 32 rows for long ones."""
     tiles = {96: 128, 192: 64, 384: 32, 768: 32, 1024: 32}
     for length, wanted in tiles.items():
         (kernel,) = kernels("reads", (128, 3136, length))
@@ -193,15 +193,16 @@ def test_small_ones_are_one_kernel(name: str) -> None:
 
 
 def test_neighbours_in_a_sector_are_read_together() -> None:
-    """Of four rows side by side in memory, transactions of single elements serve all."""
+    """If four rows are adjacent in memory, reads of single elements use complete sectors, so no
+    tile is staged."""
     (kernel,) = kernels("reads", (64 * 49, 4, 768))
     assert not kernel["plan"]["across"]
 
 
 def test_what_is_stored_in_both_layouts_is_copied_from_there() -> None:
-    """Three results in all, one of them read again; without the other one a temporary is. A tile
-    stores both of them.
-    """
+    """A result stored in both layouts is materialized, and its transposed copy read from there:
+    three results, one read. Without the second layout a temporary is materialized instead. A
+    staging tile stores both layouts."""
     for shape, traffic in {(16, 97, 768): (5, 5), (16, 96, 512): (4, 3)}.items():
         inputs = [torch.zeros(shape, dtype=BF16) for _ in range(2)]
         size = inputs[0].nbytes
@@ -210,7 +211,8 @@ def test_what_is_stored_in_both_layouts_is_copied_from_there() -> None:
 
 
 def test_changed_plans(rng: np.random.Generator) -> None:
-    """Other numbers of threads and rows give the same bits; what breaks a tile is refused."""
+    """Plans with other numbers of threads and rows give equal results bit for bit; plans that
+    violate a tile's constraints are rejected."""
     fd = define("reads", BF16)
     inputs = [torch.from_numpy(rng.normal(size=s)).to(BF16) for s in shapes("reads", (64, 40, 512))]
     plan = fd.plan(inputs)
@@ -234,7 +236,8 @@ def test_values(
     rng: np.random.Generator,
     set_option: Callable[[str, Any], None],
 ) -> None:
-    """Against float64: sums of a thousand products, one rounding of what is stored."""
+    """Values compared with float64: error bounds for sums of a thousand products plus one rounding
+    of the result."""
     set_option("FUSER_HOST_DEBUG", 1)
     tolerance = max(2e-5 if dtype != F64 else 1e-12, 2 * torch.finfo(dtype).eps)
     made = []
@@ -253,7 +256,7 @@ def test_values(
 
 
 def test_in_place(rng: np.random.Generator) -> None:
-    """The sum is stored over its operand, and over the one that lies across."""
+    """The sum is stored in place of its row-major operand, or of its transposed operand."""
     for target, length in ((0, 768), (1, 768), (0, 256), (1, 256)):
         shape = (64, 96, length)
         fd = FusionDefinition()
@@ -269,15 +272,14 @@ def test_in_place(rng: np.random.Generator) -> None:
         assert torch.allclose(stored.double(), want[0], rtol=0, atol=1e-6)
 
 
-# ---- Gradients of norms: rows with tensors across them, and sums over the columns
+# ---- Gradients of norms: row reductions with transposed operands, and column sums
 
 
 @dataclass(frozen=True)
 class Gradient:
-    """Of a layer norm or an RMS norm over the channels of [images, tokens, channels]: which of dy,
-    x and dx lie as [images, channels, tokens], and whether something that lies along the rows is
-    added to dx.
-    """
+    """Gradient of a layer norm (centred) or RMS norm over the channels of [images, tokens,
+    channels]. across: dy, x, dx are stored as [images, channels, tokens]. past: the residual's
+    gradient is added to dx."""
 
     centred: bool = True
     across: tuple[bool, bool, bool] = (True, False, False)
@@ -289,7 +291,7 @@ class Gradient:
         return [*rows, (b, t, 1), (b, t, 1), (c,), *[shape] * self.past]
 
     def define(self, dtypes: Sequence[torch.dtype], into: int | None = None) -> FusionDefinition:
-        """dtypes: of dy, x and what is computed; `into`: the input that dx is stored over."""
+        """dtypes: of dy, x and the computation; `into`: the input that dx overwrites."""
         fd, wide = FusionDefinition(), as_dtype(dtypes[2])
         types = [*dtypes[:2], *[dtypes[2]] * 3, *[dtypes[1]] * self.past]
         ranks = [3, 3, 3, 3, 1, 3]
@@ -330,7 +332,7 @@ class Gradient:
         return [dy, x, *(t.to(dtypes[2]) for t in (mean, rstd, weight)), *past]
 
     def exact(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        """By autograd, in float64."""
+        """Gradients by autograd in float64."""
         dy, x = (
             (t.transpose(1, 2) if across else t).double()
             for t, across in zip(inputs[:2], self.across[:2], strict=True)
@@ -349,9 +351,8 @@ class Gradient:
         return [dx.transpose(1, 2) if self.across[2] else dx, *columns]
 
     def check(self, got: Sequence[Tensor], inputs: Sequence[Tensor]) -> None:
-        """A few roundings in float32, of the saved statistics too, relative to the largest result,
-        and one of what is stored.
-        """
+        """Assert errors of a few float32 roundings relative to the largest result, including the
+        saved statistics', plus one rounding of the stored result."""
         for value, want in zip(got, self.exact(inputs), strict=True):
             eps = 1e-12 if inputs[2].dtype == F64 else 2e-5
             tolerance = max(eps, 2 * torch.finfo(value.dtype).eps)
@@ -393,7 +394,7 @@ def test_gradients(
     rng: np.random.Generator,
     set_option: Callable[[str, Any], None],
 ) -> None:
-    """Runs end within tiles, and tiles behind the last row; the same bits again."""
+    """Shapes with incomplete runs and incomplete tiles; repeated runs are equal bit for bit."""
     set_option("FUSER_HOST_DEBUG", 1)
     types = made(*dtypes)
     todo = [(g, g.define(types), g.inputs(shape, types, rng)) for g in GRADIENTS]
@@ -426,7 +427,7 @@ def test_random_gradients(
 @pytest.mark.parametrize("dtype", [BF16, F32, F64], ids=str)
 @pytest.mark.parametrize("length", [96, 768, 1024])
 def test_gradients_are_one_kernel(length: int, dtype: torch.dtype, arch: int) -> None:
-    """That spills nothing, and whose blocks are resident together."""
+    """A gradient is one kernel without spills whose blocks are resident together."""
     device = _core.known_device(arch)
     for gradient in GRADIENTS if length == 768 else GRADIENTS[:2]:
         types = made(dtype, dtype)
@@ -487,7 +488,7 @@ def test_changed_plans_of_gradients(rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("across", [False, True])
 def test_gradients_in_place(across: bool, rng: np.random.Generator) -> None:
-    """dx is stored over dy, which lies across, or over x."""
+    """dx overwrites dy, which is transposed, or x."""
     gradient = Gradient(across=(across, False, across))
     fd = gradient.define(made(F32, F32), into=0 if across else 1)
     inputs = gradient.inputs((64, 96, 256), made(F32, F32), rng)
@@ -496,7 +497,8 @@ def test_gradients_in_place(across: bool, rng: np.random.Generator) -> None:
     gradient.check([inputs[0 if across else 1], *columns], before)
 
 
-# Rows of a value over [images, tokens, channels] and a weight of channels, and the same in float64.
+# Reductions along rows of a value over [images, tokens, channels] with a weight per channel, and
+# their float64 references.
 ROWS: dict[str, tuple[Callable[..., Any], Callable[[Tensor], Tensor]]] = {
     "softmax": (lambda ops, z: ops.softmax(z, 2), lambda z: z.softmax(2)),
     "max": (lambda ops, z: z - ops.max(z, [2], keepdim=True), lambda z: z - z.amax(2, True)),
@@ -512,9 +514,8 @@ ROWS: dict[str, tuple[Callable[..., Any], Callable[[Tensor], Tensor]]] = {
 def test_random_programs(
     number: int, rng: np.random.Generator, set_option: Callable[[str, Any], None]
 ) -> None:
-    """One to three operands of any dtypes, some across, and one or two results; against float64:
-    sums of 512 in float32, relative to the largest result.
-    """
+    """Random programs with one to three operands of any dtype, some transposed, and one or two
+    results. Compared with float64: sums of 512 in float32, relative to the largest result."""
     set_option("FUSER_HOST_DEBUG", 1)
     length, tokens = int(rng.choice([32, 96, 160, 512])), int(rng.choice([33, 48, 98, 196, 1000]))
     images = (1 << 20) // (length * tokens) + int(rng.integers(1, 8))

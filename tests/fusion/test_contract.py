@@ -1,4 +1,4 @@
-"""Which mul and add become one fma: decided on the definition, never by the machine."""
+"""The choice of fma for a mul and an add depends on the definition only, never on the machine."""
 
 from __future__ import annotations
 
@@ -73,7 +73,8 @@ def test_other_products_stay(case: str) -> None:
 
 
 def test_a_product_of_a_column_stays() -> None:
-    """It is made once a row, not for each element of the sum."""
+    """A product of two columns is computed once per row, so it is not merged into an fma per
+    element."""
     fd = FusionDefinition()
     x, y, z = (fd.define_tensor([-1, columns]) for columns in (1, 1, -1))
     fd.add_output(x * y + z)
@@ -83,7 +84,7 @@ def test_a_product_of_a_column_stays() -> None:
 
 
 def test_a_product_that_is_cast_for_nobody_joins() -> None:
-    """The adapters round each value of a half type, whoever may want it."""
+    """A product with a dead cast still becomes an fma; the adapters cast every half-type value."""
 
     def cast_for_nobody(fd: FusionDefinition, x: Any, y: Any, z: Any) -> Any:
         product = x * y
@@ -95,7 +96,8 @@ def test_a_product_that_is_cast_for_nobody_joins() -> None:
     assert got.count("fma(") == 1
 
 
-# What equals a rounded product may be subtracted from another one: rule 1 of contract.cpp.
+# Operands that may equal the rounded product, so that the difference must not be an fma: rule 1 of
+# contract.cpp.
 OTHERS: dict[str, Define] = {
     "a product": lambda fd, x, y, z: y * z,
     "a square": lambda fd, x, y, z: fd.ops.pow(z, 2.0),
@@ -128,7 +130,7 @@ def test_a_product_beside_another_stays(case: str, turn: str) -> None:
     }
     got = kernel(lambda fd, x, y, z: turns[turn](x * y, OTHERS[case](fd, x, y, z)))
     assert "mul(" in got
-    assert got.count("fma(") == (case == "a sum")  # which is itself a product and a constant
+    assert got.count("fma(") == (case == "a sum")  # itself an fma of a product and a constant
 
 
 def test_of_two_products_of_one_form_none_joins() -> None:
@@ -162,7 +164,7 @@ def test_a_product_beside_a_function_of_one_joins(function: str) -> None:
 
 
 def test_expressions_of_one_form_are_treated_alike() -> None:
-    """Rule 2: where one product has another user, no sum of that form takes its product up."""
+    """Rule 2: if one product has another user, no sum of equal form becomes an fma."""
 
     def both(fd: FusionDefinition, x: Any, y: Any, z: Any) -> Any:
         product = x * y
@@ -203,11 +205,11 @@ def test_a_sum_that_is_subtracted_from_a_product_rounds_its_products(scaled: str
     assert lane.count("r_in0") == 2, got
 
 
-# ---- Differences of what is equal
+# ---- Differences of equal expressions
 
 
 class Random:
-    """Random expressions of products and sums, of their operands and `seed` alone."""
+    """Random expressions of products and sums, determined by their operands and `seed`."""
 
     def __init__(self, fd: FusionDefinition, seed: int, leaves: list[Any]) -> None:
         self.fd, self.leaves = fd, leaves
@@ -250,8 +252,8 @@ FORMS: dict[str, Callable[[FusionDefinition, Any, Any], Any]] = {
 def test_differences_of_equal_expressions_are_zero(
     dtype: DataType, rng: np.random.Generator
 ) -> None:
-    """160 of each type: P and Q made alike of three tensors and of copies of them, in each form;
-    some of what P is made of is a result or has other users."""
+    """160 pairs per type: P and Q have equal form, on three tensors and on copies of them. P - Q is
+    0 in every form, although some subexpressions of P are outputs or have other users."""
     calls, kinds = [], []
     for _ in range(20):
         seed = int(rng.integers(0, 1 << 30))
@@ -286,7 +288,7 @@ def test_the_root_of_a_difference_of_equal_squares_is_no_nan() -> None:
 
 @pytest.mark.parametrize("columns", [1, 2, 4])
 def test_the_variance_of_equal_values_is_zero(columns: int) -> None:
-    """E[x x] - E[x] E[x] of so few elements that sums of equal terms are exact."""
+    """E[x x] - E[x] E[x] of equal values is 0; the sums are so short that they are exact."""
     x = torch.rand(256, 1, generator=torch.Generator().manual_seed(0)).expand(256, columns)
     fd = FusionDefinition()
     t = fd.define_tensor([-1, -1])
@@ -351,7 +353,8 @@ COMPARED = {"lt": torch.lt, "le": torch.le, "gt": torch.gt, "ge": torch.ge}
 @pytest.mark.parametrize("limit", [0.1, 0.5, 0.0, 1.0, 1 - UNIT, -0.25, 3 * UNIT, 1e-9, 2.0])
 @pytest.mark.parametrize("op", COMPARED)
 def test_a_coin_compares_integers(op: str, limit: float) -> None:
-    """Exactly what the floats would give, at every number around the limit."""
+    """The integer comparison gives the result of the float comparison at every number near the
+    limit."""
     fd = coins(op, UNIT, limit)
     near = torch.arange(-3, 4) + min(max(round(limit / UNIT), 3), 2**24 - 4)
     numbers = torch.cat([near, torch.tensor([0, 1, 2**24 - 1, 2**23])])
@@ -366,13 +369,13 @@ def test_a_coin_compares_integers(op: str, limit: float) -> None:
     "changes",
     [
         {"unit": 0.1},  # the product is rounded
-        {"unit": -UNIT},  # the order turns around
-        {"bits": 7},  # 25 bits are no float32
-        {"dtype": DataType.Int},  # 56 bits are none either
-        {"made_by": "bitwise_or"},  # nor are all bits
+        {"unit": -UNIT},  # a negative factor reverses the order
+        {"bits": 7},  # 25 bits do not fit float32
+        {"dtype": DataType.Int},  # 56 bits do not fit either
+        {"made_by": "bitwise_or"},  # the number of bits is unknown
         {"limit": float("nan")},
         {"limit": float("inf")},
-        {"limit": 1},  # an integer is not what the comparison reads
+        {"limit": 1},  # compares with an integer
     ],
 )
 def test_what_is_not_exact_stays_a_comparison_of_floats(changes: dict[str, Any]) -> None:

@@ -39,7 +39,8 @@ def fd() -> FusionDefinition:
 
 
 def expected_type(a: torch.Tensor | complex, b: torch.Tensor | complex) -> DataType | None:
-    """What torch computes in, half types widened; None where torch has no common type."""
+    """Computation dtype of torch with half types widened to float32, or None if torch has no common
+    dtype."""
     try:
         result = torch.result_type(a, b)
     except RuntimeError:
@@ -177,7 +178,8 @@ def test_sizes_are_in_normal_form(fd: FusionDefinition) -> None:
 
 
 def test_sizes_where_unknown_ones_met_are_named_after_the_tensor(fd: FusionDefinition) -> None:
-    """One of the two may turn out to be 1: then the other is the size."""
+    """The size of a broadcast result is named after the result, because either operand may have
+    size 1."""
     x, y = tensor(fd, -1), tensor(fd, -1)
     total = x + y
     doubled = x * 2
@@ -379,7 +381,7 @@ def test_scalars_alone_give_scalars(fd: FusionDefinition) -> None:
         s & 1
 
 
-# Each op that takes dims, with one of a tensor of three dims.
+# Ops with a dim argument, called on a tensor of three dims.
 DIMS: dict[str, Callable[[Any, Any, int], Any]] = {
     "argmax": lambda o, x, d: o.argmax(x, d),
     "argmin": lambda o, x, d: o.argmin(x, d),
@@ -425,8 +427,8 @@ DIMS: dict[str, Callable[[Any, Any, int], Any]] = {
 
 @pytest.mark.parametrize("op", DIMS)
 def test_negative_dims_count_from_the_end(op: str) -> None:
-    """The same definition as by dims that are not negative, of 39 ops at each dim; out of range
-    both are refused."""
+    """A negative dim of 39 ops yields the definition of the equivalent non-negative dim; dims out
+    of range are rejected."""
     size = 4 if op in ("stack", "unsqueeze") else 3
     for d in range(size):
         made = []

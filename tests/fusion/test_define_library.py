@@ -1,4 +1,4 @@
-"""csrc/fusion/define_library.cpp: shapes, types, text and errors of what a library computes."""
+"""csrc/fusion/define_library.cpp: shapes, types, text and errors of extern ops."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""csrc/fusion/define_random.cpp: where definitions get seed and offset, and their text."""
+"""csrc/fusion/define_random.cpp: the seed and offset of definitions, and their text."""
 
 import pytest
 import torch
@@ -48,14 +48,14 @@ def test_a_state_without_use_stays() -> None:
 
 
 def test_seed_and_offset_are_scalars() -> None:
-    """They may also be computed with, and are the same in evaluate()."""
+    """Seed and offset may be used in arithmetic, with equal values in evaluate()."""
     with FusionDefinition() as fd:
         seed, offset = fd.random_state()
         both = [fd.ops.full([], s, DataType.Int) for s in (seed, offset)]
         for t in both:
             fd.add_output(t)
     expected = [t.item() for t in evaluate(fd, [])]
-    device = "cuda" if torch.cuda.is_available() else "cpu"  # as evaluate() takes it
+    device = "cuda" if torch.cuda.is_available() else "cpu"  # as in evaluate()
     assert [t.item() for t in fd.execute([], device=device)] == expected
 
 

@@ -1,5 +1,5 @@
-"""csrc/fusion/define_reduction.cpp: shapes, types, text and errors of reductions, iota, reads at
-indices, and dims that become two or one."""
+"""csrc/fusion/define_reduction.cpp: shapes, types, text and errors of reductions, iota, gathers,
+and split and merged dims."""
 
 from collections.abc import Callable
 from typing import Any
@@ -24,7 +24,7 @@ def sizes(t: Tensor) -> str:
 
 
 def last_line(fd: FusionDefinition) -> str:
-    """The statement that made the youngest tensor."""
+    """The statement of the latest tensor."""
     return [line.strip() for line in repr(fd).splitlines() if line.startswith("    T")][-1]
 
 
@@ -39,8 +39,8 @@ def fd() -> FusionDefinition:
 @pytest.mark.parametrize("op", ["sum", "prod", "amax", "amin", "any", "all", "argmax", "argmin"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.name)
 def test_result_types_are_those_of_torch(fd: FusionDefinition, op: str, dtype: DataType) -> None:
-    """Half types widened. Where torch has no kernel for a narrow type (float8, argmax of bool) the
-    type is the one that its rule for wider types gives."""
+    """Result types are torch's with half types widened. If torch has no kernel for a narrow type
+    (float8, argmax of bool), the rule for wider types applies."""
     name = op.removeprefix("a") if op in ("amax", "amin") else op
     x = tensor(fd, 2, 3, dtype=dtype)
     sample = torch.zeros(2, 3).to(torch_dtype(dtype))
@@ -60,7 +60,7 @@ def test_result_types_are_those_of_torch(fd: FusionDefinition, op: str, dtype: D
     if expected.is_floating_point and expected.itemsize < 4:
         expected = torch.float32
     if dtype == DataType.Byte and name in ("any", "all"):
-        expected = torch.bool  # torch answers in uint8, for old times' sake
+        expected = torch.bool  # torch returns uint8 for historical reasons
     result = getattr(fd.ops, name)(x, 1)
     assert torch_dtype(result.dtype()) == expected
     assert sizes(result) == "2"
@@ -183,7 +183,7 @@ def test_split_and_merge(fd: FusionDefinition) -> None:
     split = fd.ops.split_dim(x, -2, [-1, 8])
     assert sizes(split) == "size(t0, 0) / 8, 8, 12"
     assert sizes(fd.ops.merge_dims(split, 1)) == "size(t0, 0) / 8, 96"
-    # What is known to divide leaves no question.
+    # A known factor divides without a remainder.
     known = fd.ops.split_dim(fd.ops.merge_dims(x, 0), 0, [-1, 4])
     assert sizes(known) == "size(t0, 0) * 3, 4"
     assert sizes(fd.ops.split_dim(fd.ops.merge_dims(x, 0), 0, [-1, 8])) == (
@@ -194,7 +194,7 @@ def test_split_and_merge(fd: FusionDefinition) -> None:
     assert last_line(fd).endswith(", dim=0, size=fd.ops.size(T0, 0))")
 
 
-# ---- what must not be empty
+# ---- sizes that must not be zero
 
 
 def test_sizes_that_must_not_be_0_are_listed(fd: FusionDefinition) -> None:
@@ -400,7 +400,7 @@ def test_a_failed_reduction_leaves_the_definition_as_it_was(fd: FusionDefinition
     assert (fd.fusion.records(), repr(fd)) == before
 
 
-# ---- one after the other
+# ---- consecutive reductions
 
 
 def kl_divergence(ops: Any, x: Any, y: Any, dims: list[int]) -> Any:
@@ -423,7 +423,8 @@ def test_what_has_the_rows_for_their_statistics_sums_them_too(fd: FusionDefiniti
 
 @pytest.mark.parametrize("op", ["sum", "max", "min", "any"])
 def test_in_turn_means_the_same(fd: FusionDefinition, op: str) -> None:
-    """Dims of the statistics first, wherever they stand, counted from the end or not."""
+    """A reduction over two dims is split so that the dim of the statistics comes first; results are
+    unchanged."""
     x = tensor(fd, -1, -1, -1)
     centered = x - fd.ops.mean(x, [1], keepdim=True)
     fd.add_output(getattr(fd.ops, op)(centered, [-2, 0]))
@@ -446,8 +447,8 @@ def test_in_turn_means_the_same(fd: FusionDefinition, op: str) -> None:
 @pytest.mark.parametrize(
     ("statistics", "dims"),
     [
-        ([0, 1], [0, 1]),  # of the same dims
-        ([1, 2], [0, 1]),  # of dims that stay
+        ([0, 1], [0, 1]),  # equal dims
+        ([1, 2], [0, 1]),  # different kept dims
         ([2], [0, 1]),
         ([], [0, 1]),
     ],

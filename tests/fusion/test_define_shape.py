@@ -34,7 +34,7 @@ def test_static_slices_have_the_sizes_of_python(fd: FusionDefinition, size: int,
 
 
 def test_slices_of_symbolic_sizes(fd: FusionDefinition) -> None:
-    """What is known of the bounds is not asked again when it runs."""
+    """Bounds known from the definition are not checked at run time."""
     x = tensor(fd, -1, 8)
     assert sizes(fd.ops.slice(x, [0, 2], [None, 6])) == "size(t0, 0), 4"
     assert sizes(fd.ops.slice(x, [0, 0], [5, 8])) == "minimum(5, size(t0, 0)), 8"
@@ -190,5 +190,5 @@ def test_cat_4() -> None:
     fd = FusionDefinition()
     x, y = fd.define_tensor([2]), fd.define_tensor([2], dtype=DataType.Int)
     with pytest.raises(DTypeError, match="expected operands of one type") as caught:
-        _core.cat(fd.ops._builder, [x, y], 0)  # fd.ops.cat casts them before
+        _core.cat(fd.ops._builder, [x, y], 0)  # fd.ops.cat casts the operands first
     assert caught.value.rule == "cat-4"

@@ -1,4 +1,4 @@
-"""Layout classes of inputs, layouts of outputs, and what of sizes a kernel depends on."""
+"""Layout classes of inputs, layouts of outputs, and the guards of a kernel."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_reduced_axes_are_ordered_as_they_lie_in_memory() -> None:
         return problem["order"], problem["reduced"], problem["output_order"][0]
 
     x = X[:24].view(2, 3, 4)
-    # Axes count those of the output first.
+    # Axes of the output have the lowest numbers.
     assert order(x, [2]) == ([0, 1, 2], [2], [0, 1])
     assert order(x, [0]) == ([2, 0, 1], [2], [0, 1])
     assert order(x, [0, 2]) == ([1, 0, 2], [1, 2], [0])

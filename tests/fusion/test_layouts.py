@@ -1,4 +1,4 @@
-"""fusion/layouts.h: strides of results are torch's, op by op and for any layout of inputs."""
+"""fusion/layouts.h: strides of results equal torch's, op by op and for any layout of inputs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from fuser import Tensor as Symbolic
 Tensor = torch.Tensor
 
 SIZES = (4, 5, 6, 7)
-# Row-major, channels-last, the last dim anywhere; every third of the rest.
+# All 24 orders of dims would take long: channels-last and every third one.
 ORDERS = [*itertools.permutations(range(4))]
 ORDERS = [(0, 2, 3, 1), *ORDERS[::3]]
 
 
 def laid_out(order: tuple[int, ...], sizes: tuple[int, ...] = SIZES) -> Tensor:
-    """A tensor of these sizes whose dims lie in this order, the first outermost."""
+    """A tensor of these sizes with this order of dims in memory, the first outermost."""
     values = torch.randn([sizes[d] for d in order])
     return values.permute([order.index(d) for d in range(len(order))])
 
@@ -31,7 +31,7 @@ def index_of(x: Tensor) -> Tensor:
 
 Case = tuple[Callable[..., Symbolic], Callable[..., Tensor]]
 
-# fd.ops first, then torch's; of x and a row-major y of the same sizes.
+# fd.ops first, then torch, of x and a row-major y of equal sizes.
 CASES: dict[str, Case] = {
     "relu": (lambda o, x, y: o.relu(x), lambda x, y: x.relu()),
     "cast": (lambda o, x, y: o.cast(x, torch.float64), lambda x, y: x.double()),
@@ -120,7 +120,7 @@ CASES: dict[str, Case] = {
 
 
 def strides(t: Tensor) -> list[int]:
-    """Of dims that have more than one element."""
+    """Strides of dims with more than one element."""
     return [s for s, n in zip(t.stride(), t.shape, strict=True) if n > 1]
 
 
@@ -176,7 +176,7 @@ def test_layouts_that_are_not_dense(op: str, view: Callable[[Tensor], Tensor]) -
 @pytest.mark.parametrize("op", ["cat", "pad"])
 @pytest.mark.parametrize("order", [(0, 2, 3, 4, 1), (0, 1, 2, 3, 4), (1, 0, 2, 3, 4)])
 def test_copies_of_volumes_are_in_their_memory_format(op: str, order: tuple[int, ...]) -> None:
-    """Channels-last, as of images, where all operands are."""
+    """The result is channels-last if all operands are, as for images."""
     fd, inputs = call(op, laid_out(order, (2, 3, 4, 5, 6)))
     (got,), want = fd.execute(inputs), CASES[op][1](*inputs)
     assert strides(got) == strides(want)
@@ -194,7 +194,7 @@ def test_an_order_that_is_asked_for_holds_for_dims_of_one_element(order, want) -
 
 
 def test_every_result_of_a_kernel_has_its_own_layout() -> None:
-    """One walk over x stores both."""
+    """One reduction loop over x stores both results."""
     fd = FusionDefinition()
     x = fd.define_tensor([-1, -1, -1])
     fd.add_output(x * 2.0)

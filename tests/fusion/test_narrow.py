@@ -1,4 +1,4 @@
-"""Where an op takes its short form: where only its rounding to half precision is seen."""
+"""Ops take their short form only if results are rounded to half precision."""
 
 from __future__ import annotations
 

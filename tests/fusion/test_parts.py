@@ -1,6 +1,5 @@
-"""Reductions over what was joined: each element is read from the tensor in which it is known to
-lie, without a question and without a walk.
-"""
+"""Reductions over a concatenated dim: each element is loaded from its known operand, without a
+Select and without a reduction loop."""
 
 from __future__ import annotations
 
@@ -65,7 +64,8 @@ def test_every_reduction_of_one_result(name: str, dtype: torch.dtype) -> None:
 
 
 def test_through_other_ops_and_with_dims_that_are_known() -> None:
-    """A variance, whose second sum waits for the first; two dims, of which one was joined."""
+    """A variance, whose second sum depends on the first; a reduction over two dims, one of them
+    concatenated."""
     fd, stack = stacked(4, 0)
     fd.add_output(fd.ops.var(stack, [0], correction=1))
     check(fd, data(4, 6, 35), lambda *parts: torch.stack(parts).var(0), 1e-5)
@@ -124,7 +124,8 @@ def test_joined_along_two_dims_and_reduced_along_each() -> None:
 
 @pytest.mark.parametrize("count", [4, 8])
 def test_what_is_computed_at_too_many_places_is_stored_first(count: int) -> None:
-    """A sum of parts and its transpose: the parts are wanted at twice as many places."""
+    """A sum of operands plus its transpose needs the operands at twice as many coordinates, so the
+    sum is materialized."""
     fd, stack = stacked(count, 0)
     total = fd.ops.sum(fd.ops.exp(fd.ops.sin(stack)), [0])
     fd.add_output(total + fd.ops.permute(total, [1, 0]))

@@ -1,6 +1,5 @@
-"""csrc/fusion/print.cpp: the text of a definition. That it rebuilds the definition is tested in
-tests/test_repr.py.
-"""
+"""csrc/fusion/print.cpp: the text of a definition. tests/test_repr.py tests rebuilding from the
+text."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""csrc/fusion/rebuild.cpp: a definition made again for what is known of sizes."""
+"""csrc/fusion/rebuild.cpp: a definition specialized for known sizes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fuser import DataType, FusionDefinition, ShapeError, _core
 
 
 def test_specialization_keeps_ids_and_dims() -> None:
-    """A reduction over a size that turns out to be 1 stays one, so that ids are kept."""
+    """A reduction over a size that becomes 1 remains a reduction, so that ids are unchanged."""
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1, -1])
         index = fd.define_tensor([-1, -1], dtype=DataType.Int)
@@ -61,7 +61,8 @@ def test_a_size_of_a_tensor_is_that_of_the_operand_that_does_not_broadcast(
 
 
 def test_a_size_that_is_1_by_the_name_of_another_broadcasts() -> None:
-    """(2 + 1) // 2 where 2 is the size of another operand, beside a dim that is 1 as well."""
+    """(2 + 1) // 2 is 1 if 2 is the size of another operand; the dim broadcasts together with a dim
+    of size 1."""
     fd = FusionDefinition()
     x, y = fd.define_tensor([2, -1]), fd.define_tensor([-1, -1])
     fd.add_output(x + y)

@@ -1,4 +1,5 @@
-"""csrc/fusion/recompute.cpp: what is computed again in each kernel, and what is stored instead."""
+"""csrc/fusion/recompute.cpp: values rematerialized in each kernel, and values materialized
+instead."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ def define() -> tuple[FusionDefinition, Tensor]:
 
 
 def alternating(fd: FusionDefinition, x: Tensor, length: int) -> Tensor:
-    """Softmaxes along columns and rows in turn."""
+    """Softmaxes, alternately along columns and rows."""
     for i in range(length):
         x = fd.ops.softmax(x * 2.0, i % 2)
     return x
@@ -30,7 +31,7 @@ def exponentials(group: Group) -> int:
 
 
 def whole_temps(grouped: Grouped) -> int:
-    """How many tensors of both dims are handed over."""
+    """Number of temporaries over both dims."""
     stores = [store for group in grouped.groups for store in group["stores"]]
     temps = [store["at"] for store in stores if grouped.outputs[store["output"]][2]]
     return sum(len(at) == 2 and "0" not in at for at in temps)
@@ -38,7 +39,8 @@ def whole_temps(grouped: Grouped) -> int:
 
 @pytest.mark.parametrize("length", [2, 4, 10, 60])
 def test_a_kernel_computes_no_more_than_two_softmaxes(length: int) -> None:
-    """The columns' statistics from what is stored, then two softmaxes, whose result is stored."""
+    """Each kernel computes at most two softmaxes: column statistics from a temporary, then two
+    softmaxes whose result is materialized."""
     fd, x = define()
     fd.add_output(alternating(fd, x, length))
     got = check(fd, [X], tolerance=1e-6)
@@ -48,7 +50,7 @@ def test_a_kernel_computes_no_more_than_two_softmaxes(length: int) -> None:
 
 
 def test_no_more_softmaxes_are_stored_where_there_are_many() -> None:
-    """They are far more than a kernel holds, with more walks than are told apart."""
+    """The rule holds for chains that exceed a kernel's limits and the number of phases."""
     fd, x = define()
     fd.add_output(alternating(fd, x, 400))
     got = Grouped(fd, [X])
@@ -58,7 +60,8 @@ def test_no_more_softmaxes_are_stored_where_there_are_many() -> None:
 
 
 def test_what_is_cheap_is_computed_again() -> None:
-    """A sigmoid takes less time than its bytes: only the mean over columns is handed over."""
+    """A sigmoid takes less time than its memory traffic, so it is rematerialized; only the column
+    mean is materialized."""
     fd, x = define()
     y = fd.ops.sigmoid(x)
     fd.add_output(fd.ops.softmax(y - fd.ops.mean(y, [0], True), 1))
@@ -92,7 +95,7 @@ def test_of_values_that_lead_to_it_the_narrowest_is_stored() -> None:
 
 
 def test_a_kernel_alone_stores_nothing_for_itself() -> None:
-    """However much it computes: no other kernel does."""
+    """A single kernel materializes no values, however expensive they are."""
     fd, x = define()
     fd.add_output(fd.ops.softmax(expensive(fd, x), 1))
     assert not check(fd, [X]).temps
@@ -109,7 +112,7 @@ def test_a_result_that_is_stored_anyway_is_read_from_there() -> None:
 
 
 def test_a_tensor_at_other_places_is_not_stored_for_them() -> None:
-    """Windows: what is read there is no whole tensor."""
+    """Values at shifted windows are not a complete tensor, and are not materialized for them."""
     fd = FusionDefinition()
     x = fd.define_tensor([6, 8])
 

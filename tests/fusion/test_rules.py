@@ -1,6 +1,5 @@
-"""What is wrong about shapes is a ShapeError (a DTypeError of an index) that names op, operands and
-rule, whether sizes stand in the definition or are known when it runs; evaluate() refuses it too.
-"""
+"""Invalid shapes raise a ShapeError (a DTypeError for an index) that names op, operands and rule,
+with static and with run-time sizes; evaluate() rejects them too."""
 
 from __future__ import annotations
 
@@ -16,13 +15,13 @@ from fuser import DataType, DTypeError, FusionDefinition, ShapeError, Unsupporte
 
 class Wrong(NamedTuple):
     rule: str
-    name: str  # how the op is called in the message
-    make: Callable[..., Any]  # of fd.ops, the tensors, then the scalars
+    name: str  # name of the op in the message
+    make: Callable[..., Any]  # called with fd.ops, the tensors, then the scalars
     sizes: tuple[tuple[int, ...], ...] = ((4, 6),)
     scalars: tuple[int, ...] = ()
-    late: str = ""  # the rule where sizes are known when it runs, if it is another
+    late: str = ""  # rule for run-time sizes if it differs
     kind: type[Exception] = ShapeError
-    integers: bool = False  # the tensors behind the first
+    integers: bool = False  # True if all tensors but the first are integers
     hint: str = ""
 
 
@@ -165,7 +164,7 @@ def define(wrong: Wrong, static: bool) -> tuple[FusionDefinition, list[Any]]:
 
 
 def run(wrong: Wrong, static: bool, defined: list[FusionDefinition]) -> None:
-    """Appends the definition where it can be written."""
+    """Evaluate and execute; appends the definition once it is built."""
     fd, inputs = define(wrong, static)
     defined.append(fd)
     with pytest.raises(ShapeError):
@@ -190,7 +189,7 @@ def test_it_names_op_operands_and_rule(case: str, static: bool) -> None:
 
 
 def test_a_tensor_has_at_most_64_dims() -> None:
-    """torch's reductions take no more either."""
+    """torch's reductions have this limit too."""
     fd = FusionDefinition()
     x = fd.define_tensor(shape=[-1] * 64, contiguity=[False] * 64)
     with pytest.raises(Unsupported, match="t1 would have 65 dims, at most 64") as caught:
@@ -214,7 +213,7 @@ def test_a_tensor_has_at_most_64_dims() -> None:
 def test_reshapes_without_elements(
     known: str, sizes: tuple[int, ...], shape: tuple[int, ...]
 ) -> None:
-    """As torch allows them, whatever the other sizes are."""
+    """Reshapes of empty tensors are valid for any other sizes, as in torch."""
     x = torch.ones(sizes)
     fd = FusionDefinition()
     t = fd.from_pytorch(x, static_sizes=known == "all")

@@ -1,4 +1,4 @@
-"""Which outputs share a kernel, and where a graph with reductions is cut."""
+"""The assignment of outputs to kernels, and the segmentation of graphs with reductions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def define(*ranks: int) -> tuple[FusionDefinition, list[Tensor]]:
 
 
 def shape_of(grouped: Grouped) -> list[tuple[list[int], int, int]]:
-    """(outputs, axes reduced, axes reduced by the second set) of each group."""
+    """(outputs, number of reduced axes, number of reduced axes of the second set) of each group."""
     return [
         (sorted(s["output"] for s in g["stores"]), len(g["rows"]), len(g["columns"]))
         for g in grouped.groups
@@ -31,7 +31,7 @@ def shape_of(grouped: Grouped) -> list[tuple[list[int], int, int]]:
 
 
 def layer_norm_backward(o: Any, dy: Any, x: Any, w: Any, mean: Any, rstd: Any) -> list[Any]:
-    """dx, dw, db of rows, operands as in native_layer_norm_backward."""
+    """dx, dw and db of rows, with the operands of native_layer_norm_backward."""
     m, r = (o.broadcast(t, [False, True]) for t in (mean, rstd))
     normal = (x - m) * r
     g = dy * w
@@ -64,7 +64,7 @@ def test_a_layer_norm_is_one_kernel() -> None:
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
 def test_a_layer_norm_backward_is_one_kernel_with_two_sets(order: tuple[int, ...]) -> None:
-    """The gradients of weight and bias are sums over all rows, which dx does not wait for."""
+    """The gradients of weight and bias are sums over all rows, on which dx does not depend."""
     fd, (dy, x, w, mean, rstd) = define(2, 2, 1, 1, 1)
     results = layer_norm_backward(fd.ops, dy, x, w, mean, rstd)
     for i in order:
@@ -83,7 +83,7 @@ def test_a_layer_norm_backward_is_one_kernel_with_two_sets(order: tuple[int, ...
     (group,) = got.groups
     dx = group["stores"][order.index(0)]
     assert [f"a{a}" for a in group["rows"]] == [dx["at"][1]]
-    # The gradients need no second walk, and are a kernel of their own beside the sums of the rows.
+    # Fission computes the column gradients in a single-pass kernel, separate from the row sums.
     columns, first, second = got.pieces()
     assert not columns["columns"]
     assert not first["columns"]
@@ -92,7 +92,7 @@ def test_a_layer_norm_backward_is_one_kernel_with_two_sets(order: tuple[int, ...
 
 
 def test_statistics_that_are_computed_again_stay_in_the_backward() -> None:
-    """Values over all axes may use results of the rows, and be summed over the columns."""
+    """Full-rank values may use results of row reductions, and may be reduced over the columns."""
     fd, (dy, x, w) = define(2, 2, 1)
     var, mean = fd.ops.var_mean(x, 1, 0)
     for t in layer_norm_backward(fd.ops, dy, x, w, mean, fd.ops.rsqrt(var + 1e-5)):
@@ -133,7 +133,7 @@ def test_a_batch_norm_is_one_kernel_or_two(channels_last: bool) -> None:
     statistics, normalized = got.pieces()
     assert [s["output"] for s in statistics["stores"]] == [0, 1, 3, 4]
     assert [s["output"] for s in normalized["stores"]] == [2]
-    # Mean and rstd are outputs: they are read back from there.
+    # Mean and rstd are outputs, and are loaded from there.
     assert not got.temps
 
 
@@ -165,7 +165,8 @@ def _standardized(
 
 
 def test_weights_repeated_beside_samples_that_come_merged() -> None:
-    """As torch takes an instance norm apart: 3 samples of 4 channels are 12 channels of one."""
+    """An instance norm as torch decomposes it: 3 samples of 4 channels become 12 channels of one
+    sample."""
     fd = FusionDefinition()
     x, w = fd.define_tensor([1, 12, 6]), fd.define_tensor([4])
     repeated = fd.ops.expand(fd.ops.broadcast(w, [True, False]), [3, 4])
@@ -193,7 +194,7 @@ def test_sums_of_rows_and_of_columns_are_one_kernel() -> None:
     assert len(got.pieces()) == 2
     (problem,) = got.problems()
     assert (problem["reduced"], problem["columns"]) == ([1], [0])
-    # The rows are the axis that lies innermost.
+    # The innermost axis is reduced as the rows.
     (problem,) = Grouped(fd, [X.T.contiguous().T]).problems()
     assert (problem["reduced"], problem["columns"]) == ([0], [1])
 
@@ -221,7 +222,7 @@ def test_a_loss_of_rows_and_its_mean_are_two_kernels() -> None:
     fd.add_output(fd.ops.cross_entropy(x, target))
     got = check(fd, [X, torch.arange(6)], lambda x, t: nn.functional.cross_entropy(x, t))
     assert [(g["rows"], len(g["axes"])) for g in got.groups] == [([1], 2), ([0], 1)]
-    # What is handed over is the loss of each row, not a maximum and a sum.
+    # The loss of each row is materialized, instead of a maximum and a sum.
     assert len(got.temps) == 1
 
 
@@ -249,7 +250,7 @@ def test_a_norm_of_a_softmax_over_another_axis_is_cut() -> None:
     fd.add_output(fd.ops.layer_norm(fd.ops.softmax(x, 0), [x.size(1)])[0])
     got = check(fd, [X], lambda x: nn.functional.layer_norm(x.softmax(0), [8]))
     assert shape_of(got) == [([1, 2], 1, 0), ([0], 1, 0)]
-    # Not the softmax: a maximum, and a sum with a dim of size 1.
+    # The softmax is not materialized, but a maximum, and a sum with a dim of size 1.
     assert [len(got.records[t]["shape"]) for t in got.temps] == [1, 2]
 
 
@@ -260,7 +261,8 @@ def test_a_matrix_and_its_transpose() -> None:
 
 
 def test_a_sum_that_is_needed_at_two_coordinates_is_handed_over() -> None:
-    """x / sqrt(degree[i] degree[j]): one of them has the reduced axis as its coordinate."""
+    """x / sqrt(degree[i] degree[j]): one of the two has the reduced axis as its coordinate, so
+    degree is materialized."""
     fd, (x,) = define(2)
     degree = fd.ops.sum(x, 1)
     fd.add_output(
@@ -271,7 +273,7 @@ def test_a_sum_that_is_needed_at_two_coordinates_is_handed_over() -> None:
 
 
 def test_both_means_of_a_matrix() -> None:
-    """Neither is terminal: that of the columns is handed over."""
+    """Neither mean is terminal, so the column mean is materialized."""
     fd, (x,) = define(2)
     fd.add_output(x - fd.ops.mean(x, 0, True) - fd.ops.mean(x, 1, True))
     got = check(fd, [X], lambda x: x - x.mean(0) - x.mean(1, True))
@@ -304,7 +306,7 @@ def test_elementwise_outputs_join_where_they_are_over_all_axes() -> None:
     fd.add_output(x * 2.0)
     fd.add_output(fd.ops.softmax(x * w, 1))
     fd.add_output(fd.ops.sum(x, 1))
-    fd.add_output(w + 1.0)  # over R alone, and no reduction leads to it
+    fd.add_output(w + 1.0)  # a value over the reduced axes that depends on no reduction
     fd.add_output(fd.ops.permute(x, [1, 0]) - 1.0)
     assert shape_of(check(fd, [X, X[0]])) == [([0, 1, 2, 4], 1, 0), ([3], 0, 0)]
 
@@ -318,7 +320,7 @@ def test_parameters_of_rows_and_of_columns_enter_arguments() -> None:
 
 
 def test_a_reduction_of_less_than_the_kernel_walks_is_a_kernel_before() -> None:
-    """Every row would compute it again."""
+    """A reduction over fewer axes is a separate kernel, or every row would recompute it."""
     fd, (x, w) = define(2, 1)
     fd.add_output(fd.ops.softmax(x / fd.ops.sum(w), 1))
     got = check(fd, [X, X[0]])
@@ -326,7 +328,7 @@ def test_a_reduction_of_less_than_the_kernel_walks_is_a_kernel_before() -> None:
 
 
 def test_a_mask_of_no_operand_joins_the_kernel_that_needs_it() -> None:
-    """It comes before the result by which it shares axes with the statistics."""
+    """The mask precedes the output that connects its axes with the statistics' axes."""
     fd, (x,) = define(2)
     row_max = fd.ops.max(x, 1, True)
     rows, columns = fd.ops.size(x, 0), fd.ops.size(x, 1)
@@ -357,7 +359,8 @@ def test_pieces_hand_over_results_and_nothing_of_the_size_of_a_row() -> None:
 
 @pytest.mark.parametrize(("length", "alternate"), [(3, True), (12, True), (150, False), (60, True)])
 def test_long_chains_of_norms(length: int, alternate: bool) -> None:
-    """More statements than a kernel holds: handed over in full where that is cheapest."""
+    """Chains of norms that exceed a kernel's statement limit are split where complete tensors are
+    cheapest to materialize."""
     fd, (x,) = define(2)
     y = x
     for i in range(length):
@@ -366,7 +369,7 @@ def test_long_chains_of_norms(length: int, alternate: bool) -> None:
     fd.add_output(y)
     start = time.monotonic()
     got = Grouped(fd, [X])
-    assert time.monotonic() - start < 60  # a guard against exponential work, not a speed test
+    assert time.monotonic() - start < 60  # detects exponential work; not a speed test
     assert all(len(g["values"]) <= 512 for g in got.groups)
     result = got.run()[0]
     (wanted,) = evaluate(fd, [X])
@@ -392,7 +395,8 @@ def test_a_chain_too_long_for_a_kernel_is_cut_where_one_tensor_is_live(length: i
 
 
 def test_a_chain_of_ten_thousand_ops_meets_no_limit() -> None:
-    """No recursion, and nothing that grows faster than the chain: a guard, not a speed test."""
+    """A chain of ten thousand ops needs no recursion and linear time; the bound is not a speed
+    test."""
     start = time.monotonic()
     fd = long_chain(10_000)
     assert len(Grouped(fd, [X[0]]).groups) <= 40
@@ -404,7 +408,8 @@ def test_a_chain_of_ten_thousand_ops_meets_no_limit() -> None:
 
 
 def test_shifts_of_shifts_are_stored_before_they_multiply() -> None:
-    """Inline, each op would be computed at more places than the one behind it."""
+    """Nested shifts are materialized, because inlined each op would be computed at more coordinates
+    than its user."""
     fd, size = FusionDefinition(), 200
     y = fd.define_tensor([size])
     for shift in range(1, 17):
@@ -417,7 +422,8 @@ def test_shifts_of_shifts_are_stored_before_they_multiply() -> None:
 
 
 def test_slices_of_what_is_costly_share_a_kernel_while_it_is_computed_at_few_places() -> None:
-    """Each by itself is cheap; the ninth would have the kernel compute the tensor a ninth time."""
+    """Slices of an expensive tensor are in one kernel up to a number of coordinates; the ninth
+    slice would recompute the tensor a ninth time."""
 
     def costly(o: Any, x: Any) -> Any:
         for step in range(18):
@@ -443,7 +449,7 @@ def test_many_reductions_of_one_tensor() -> None:
 
 
 class Maker:
-    """Random definitions: reductions, norms, lookups, movement, arithmetic."""
+    """Random definitions: reductions, norms, gathers, movement, arithmetic."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self.rng = rng
@@ -481,7 +487,7 @@ class Maker:
         if self.rng.random() < 0.5:
             self.nodes.append((self.fd.ops.softmax(t, d), sizes))
         else:
-            # A small eps would make large numbers of the rounding of a row of equal elements.
+            # A small eps would amplify the rounding error of a row of equal elements.
             self.nodes.append((_standardized(self.fd, t, [d], 1.0)[0], sizes))
 
     def lookup(self, t: Any, sizes: tuple[int, ...]) -> None:
@@ -520,8 +526,8 @@ class Maker:
 
 
 def test_random_graphs(rng: np.random.Generator) -> None:
-    """Every output is stored once, what is read was stored before, and the results are those of the
-    definition: whole, in pieces, and in one pass where there is a way."""
+    """In 150 random graphs every output is stored once and every tensor is stored before it is
+    read. Results equal the definition's, with and without fission, and in single-pass form."""
     seen: list[Group] = []
     for _ in range(150):
         maker = Maker(rng)
@@ -538,7 +544,7 @@ def test_random_graphs(rng: np.random.Generator) -> None:
 
 
 def check_runs(fd: FusionDefinition, *inputs: torch.Tensor) -> list[torch.Tensor]:
-    """The results, which must be those of evaluate()."""
+    """The results, which must equal evaluate()'s."""
     got = fd.execute(list(inputs))
     for mine, exact in zip(got, evaluate(fd, list(inputs)), strict=True):
         assert torch.equal(mine.double(), exact.double())
@@ -553,7 +559,8 @@ def test_the_position_of_one_element_needs_no_reduction() -> None:
 
 
 def test_an_index_into_what_is_the_same_everywhere() -> None:
-    """The index is computed from a reduction over another axis, and needed for nothing."""
+    """A gather from a broadcast tensor: the index, a reduction over another axis, does not
+    matter."""
     fd, (x, y) = define(2, 2)
     index = fd.ops.cast(fd.ops.sum(x, [0], keepdim=True) * 0.0, DataType.Int)
     rows = fd.ops.max(y, [1], keepdim=True)
@@ -575,7 +582,8 @@ def test_outputs_without_elements_have_no_kernel() -> None:
 
 
 def test_a_position_whose_value_another_kernel_stores() -> None:
-    """The first place of the least element decides what is read: its kernel finds both again."""
+    """The index of the first minimum selects the element that is read; its kernel recomputes
+    minimum and index."""
     fd = FusionDefinition()
     x = fd.define_tensor([16], dtype=DataType.Short)
     three = fd.ops.cat([x, x, x], 0)

@@ -1,4 +1,4 @@
-"""Two walks over the data that are made one, and those that only look like it."""
+"""Pairs of reduction loops that are merged into one, and similar ones that are not."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ X = torch.randn(6, 8, generator=torch.Generator().manual_seed(0))
 
 
 def shorter(define: Define, dtype: DataType = DataType.Float, static: bool = False) -> list[str]:
-    """The reductions of the single-pass form, [] where there is none; results are compared."""
+    """The reductions of the single-pass form, [] if it does not exist; compares the results."""
     fd = FusionDefinition()
     define(fd, fd.define_tensor([6, 8] if static else [-1, -1], dtype=dtype))
     grouped = check(fd, [X.to(getattr(torch, dtype.torch_name))])
@@ -26,7 +26,7 @@ def shorter(define: Define, dtype: DataType = DataType.Float, static: bool = Fal
     assert (problem["single_pass"] is None) == (one is None)
     if one is None:
         return []
-    # The same outputs, stored at the same coordinates, in the same layout.
+    # Outputs, their coordinates and their layout are unchanged.
     assert [(s["output"], s["at"]) for s in one["stores"]] == [
         (s["output"], s["at"]) for s in group["stores"]
     ]

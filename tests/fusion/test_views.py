@@ -1,6 +1,5 @@
-"""Which outputs are views of inputs, or of what a library made: they share memory, all else has its
-own.
-"""
+"""Outputs that are views of inputs or of extern results share their memory; other outputs have
+their own."""
 
 from __future__ import annotations
 
@@ -133,7 +132,7 @@ def test_merged_dims_are_a_view_where_they_lie_together() -> None:
 
 
 def test_results_keep_what_an_input_was() -> None:
-    """An input that is overwritten has no views, nor has what may lie in its memory."""
+    """An input overwritten in place has no views, nor has an input that may overlap it."""
     fd = FusionDefinition()
     x, y = fd.from_pytorch(X), fd.from_pytorch(X)
     fd.add_output(x + 1.0, x)
@@ -168,7 +167,7 @@ def test_autograd_does_not_see_them() -> None:
 
 
 def test_results_of_library_calls_have_views() -> None:
-    """One scan; its slices, rows and permutes share its memory, as torch's do."""
+    """Slices, selects and permutes of a scan's result share its memory, as in torch."""
     fd = FusionDefinition()
     o, x = fd.ops, fd.define_tensor([-1, -1, -1])
     total = o.cumsum(x, 1)
@@ -190,11 +189,11 @@ def test_results_of_library_calls_have_views() -> None:
         assert share(g, got[0])
     assert torch.equal(got[4], exact.permute(1, 0, 2))
     assert not share(got[4], got[0])
-    assert len(fd.fec.executor.kernels(None)) == 1  # of the copy
+    assert len(fd.fec.executor.kernels(None)) == 1  # for the copy
 
 
 def test_a_view_of_a_library_result_is_an_operand_too() -> None:
-    """The next call runs before results that are views of calls are made."""
+    """An extern op uses a view of an extern result before outputs that are views are created."""
     x, y = torch.randn(3, 4), torch.randn(4, 5)
     fd = FusionDefinition()
     t, u = (fd.define_tensor([-1, -1], contiguity=True) for _ in range(2))
@@ -227,7 +226,7 @@ def test_a_library_result_beside_its_view_and_what_is_computed_of_it() -> None:
 
 @pytest.mark.parametrize("shape", [(8, 1, 1, 1, 1), (1, 1, 1, 1, 8)], ids=str)
 def test_a_dim_merged_of_ones_beside_a_split(shape: tuple[int, ...]) -> None:
-    """The dims that a split leaves alone keep their factors, by whose places it is followed."""
+    """A split keeps the factors of the remaining dims, including dims of size 1."""
     fd, first = FusionDefinition(), shape[0] == 1
     x = fd.define_tensor([-1 if n > 1 else 1 for n in shape])
     merged = x

@@ -1,6 +1,5 @@
-"""What the walks of a kernel with reductions are for: which of them stores an output, and how much
-all of them compute.
-"""
+"""Phases of the reduction loops of a kernel: the loop that stores each output, and the total
+work."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ Define = Callable[[Any, Any], list[Any]]
 
 
 def walks_of_stores(define: Define) -> tuple[list[int], str]:
-    """By output, how many reductions are finished before it is stored; the kernel."""
+    """For each output, the number of reductions complete before it is stored; the kernel."""
     fd = FusionDefinition()
     x = fd.define_tensor([-1, -1], dtype=DataType.Float)
     for output in define(fd.ops, x):
@@ -41,7 +40,7 @@ def coin(ops: Any, x: Any) -> Any:
 
 
 def test_a_mask_is_drawn_once() -> None:
-    """The last walk needs it for the result; the first would draw it for the mask alone."""
+    """A random mask is drawn once, in the last reduction loop, which needs it for the result."""
 
     def define(ops: Any, x: Any) -> list[Any]:
         keep = coin(ops, x)
@@ -109,7 +108,8 @@ def chain_of(step: Callable[[Any, Any], Any], length: int) -> FusionDefinition:
 def test_reductions_that_wait_for_each_other_take_text_linear_in_their_number(
     step: Callable[[Any, Any], Any],
 ) -> None:
-    """A walk that waits for a reduction computes again what led to it: kernels stay bounded."""
+    """A reduction loop that depends on another one recomputes its operands. For chains of
+    reductions the total text grows linearly."""
     size = {}
     for length in (60, 120):
         fd = chain_of(step, length)
@@ -123,7 +123,8 @@ def test_reductions_that_wait_for_each_other_take_text_linear_in_their_number(
 
 @pytest.mark.parametrize("dtype", [DataType.Float, DataType.Double])
 def test_costly_ops_are_cut_before_their_kernel_takes_long_to_compile(dtype: DataType) -> None:
-    """Compilers inline the text of each sine and take more than twice as long for twice as many."""
+    """A long chain of expensive ops is segmented: compilers inline each sine, and compile time
+    grows faster than linearly."""
     fd = FusionDefinition()
     y = fd.define_tensor([-1], dtype=dtype)
     for _ in range(1000):

@@ -1,4 +1,4 @@
-"""csrc/fusion/work.cpp: issue slots of kernels, through fuser.explain."""
+"""csrc/fusion/work.cpp: issue slots of kernels, tested through fuser.explain."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ELEMENTS = ROWS * COLUMNS
         # A load, the op, a store.
         (lambda fd, x: fd.ops.exp(x), ELEMENTS * (COST["exp"] + 2)),
         (lambda fd, x: fd.ops.cast(x, DataType.Half), ELEMENTS * 3),
-        # A load and an addition each, a store and a square root a row.
+        # A load and an addition per element, a store and a square root per row.
         (
             lambda fd, x: fd.ops.sqrt(fd.ops.sum(x, [1])),
             ELEMENTS * 2 + ROWS * (COST["sqrt"] + 1),

@@ -1,4 +1,4 @@
-"""csrc/fusion/define.cpp: outputs that are written into inputs, and what memory they share."""
+"""csrc/fusion/define.cpp: in-place outputs, and the memory that they share with other outputs."""
 
 import itertools
 from collections.abc import Callable
@@ -27,7 +27,7 @@ def tensor(fd: FusionDefinition, *shape: int, dtype: DataType = DataType.Float) 
 
 
 def copied_twice(fd: FusionDefinition) -> None:
-    """`y = x.add_(1); z = y.mul_(2); return y, z` as Thunder writes it."""
+    """`y = x.add_(1); z = y.mul_(2); return y, z` in Thunder's form."""
     x = fd.define_tensor([-1])
     y = fd.ops.set(x + 1.0)
     fd.add_output(y, alias_input=x)
@@ -41,7 +41,7 @@ def copied_twice(fd: FusionDefinition) -> None:
 def test_a_chain_of_copies_is_one_memory(size: int) -> None:
     with FusionDefinition() as fd:
         copied_twice(fd)
-    for _ in range(3):  # a new record, then the one that is kept
+    for _ in range(3):  # the first run makes the record, later runs reuse it
         x = torch.arange(float(size))
         expected = (x + 1) * 2
         (exact,) = {tuple(t.tolist()) for t in evaluate(fd, [x])}
@@ -58,7 +58,7 @@ def test_a_result_in_an_input_tells_autograd() -> None:
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1])
         y = x + 1.0
-        fd.add_output(y)  # before it is known where it is written
+        fd.add_output(y)  # added before the in-place output
         fd.add_output(y, alias_input=x)
     leaf = torch.ones(3, requires_grad=True)
     version = leaf._version
@@ -119,11 +119,12 @@ def test_a_chain_of_copies_in_a_cuda_graph() -> None:
 
 
 class Program(NamedTuple):
-    """A definition of three inputs, and what a run leaves and returns by eager's rules."""
+    """A definition of three inputs, and the expected inputs and results after a run, by eager's
+    rules."""
 
     fd: FusionDefinition
-    values: Callable[[list[torch.Tensor]], list[torch.Tensor]]  # of all tensors, in double
-    outputs: list[tuple[int, int]]  # tensor, input that is written or -1
+    values: Callable[[list[torch.Tensor]], list[torch.Tensor]]  # all tensors in double precision
+    outputs: list[tuple[int, int]]  # tensor, input that it overwrites or -1
 
 
 def random_program(rng: np.random.Generator) -> Program:
@@ -143,7 +144,7 @@ def random_program(rng: np.random.Generator) -> Program:
         if alias < 0:
             fd.add_output(made[t])
         else:
-            # By the name of the input, or of what is written into it by now.
+            # Name the input, or a tensor written into it earlier.
             earlier = [made[u] for u, i in outputs[:-1] if i >= 0 and u >= 3]
             unique = [u for u in earlier if sum(v is u for v in earlier) == 1]
             named = [u for u, i in outputs[:-1] if i == alias and any(made[u] is v for v in unique)]
@@ -160,7 +161,7 @@ def random_program(rng: np.random.Generator) -> Program:
 
 
 def random_inputs(rng: np.random.Generator) -> list[torch.Tensor]:
-    """[4, 4] whole, transposed, strided; now and then two that overlap in part."""
+    """[4, 4] tensors: contiguous, transposed or strided; sometimes two that overlap partially."""
     layouts: list[Callable[[torch.Tensor], torch.Tensor]] = [
         lambda t: t[:, :4].contiguous(),
         lambda t: t[:, :4].t(),
@@ -174,8 +175,8 @@ def random_inputs(rng: np.random.Generator) -> list[torch.Tensor]:
 
 
 def test_programs_that_write_and_return(rng: np.random.Generator) -> None:
-    """60 of them: several writes into one input, one tensor into several, writes that are returned
-    before and after, overlapping inputs. Two calls each."""
+    """60 random programs, run twice: several writes into one input, one tensor into several inputs,
+    outputs returned before and after being written, overlapping inputs."""
     programs = [random_program(rng) for _ in range(60)]
     given = [random_inputs(rng) for _ in programs]
     ran = [(p, i) for p, i in zip(programs, given, strict=True) if p.outputs]
@@ -204,7 +205,7 @@ def test_programs_that_write_and_return(rng: np.random.Generator) -> None:
                 else:
                     assert result.equal(values[t]), program.fd
             assert next(results, None) is None
-            # The last of overlapping inputs is left whole.
+            # If inputs overlap, only the last written one keeps its value.
             written = [alias for _, alias in program.outputs if alias >= 0]
             order = sorted(last, key=lambda i: max(k for k, a in enumerate(written) if a == i))
             for place, alias in enumerate(order):

@@ -1,4 +1,4 @@
-"""csrc/ir/dtype: the table of element types agrees with torch, promotion included."""
+"""csrc/ir/dtype: the table of element types agrees with torch, including promotion."""
 
 import itertools
 
@@ -46,8 +46,8 @@ def test_null_means_not_given() -> None:
 
 
 def promoted(a: _core.DataType, b: _core.DataType) -> torch.dtype:
-    """What torch gives. It promotes float8 with nothing; fuser treats it as one more float below
-    float32, that is as torch treats bfloat16 beside float16."""
+    """torch's promotion. torch does not promote float8; fuser treats it as another float below
+    float32, as torch treats bfloat16 next to float16."""
     if a == b or not {a, b} & FLOAT8:
         return torch.promote_types(torch_type(a), torch_type(b))
     small = {a, b} & {*FLOAT8, DataType.Half, DataType.BFloat16}
@@ -68,7 +68,7 @@ def test_promotion_is_that_of_torch(a: _core.DataType, b: _core.DataType) -> Non
             _core.promote_types(a, b)
         assert caught.value.rule == "promote-1"
         return
-    if {a, b} & WIDE_UNSIGNED and {a.kind, b.kind} & {"Bool", "Complex"}:  # torch refuses these too
+    if {a, b} & WIDE_UNSIGNED and {a.kind, b.kind} & {"Bool", "Complex"}:  # torch rejects these too
         wider = b if a.kind == "Bool" or b.kind == "Complex" else a
         assert _core.promote_types(a, b) == wider
         return

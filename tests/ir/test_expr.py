@@ -21,7 +21,7 @@ INDEX = st.integers(0, 99)
 
 
 class Arena:
-    """Writes expressions as Python does: a(0) + 2 * a(1)."""
+    """Creates expressions in Python syntax: a(0) + 2 * a(1)."""
 
     def __init__(self) -> None:
         self.exprs = ir.Exprs()
@@ -94,7 +94,7 @@ def test_constants_are_equal_by_bits(a: Arena) -> None:
         ("mod", "x", 1, "0"),
         ("minimum", "x", "x", "x"),
         ("maximum", "x", "x", "x"),
-        # Not folded: 0 / x is -1 where x is 0, and the rest is undecided.
+        # Not folded, because 0 / x is -1 if x is 0; other cases are undecided.
         ("div", 0, "x", "0 / v0"),
         ("div", "x", "x", "v0 / v0"),
         ("div", "x", 0, "-1"),
@@ -142,7 +142,7 @@ def test_normal_form_does_not_depend_on_the_arena(rng: np.random.Generator) -> N
         a = Arena()
         names = list(range(5))
         order.shuffle(names)
-        for n in names:  # created in another order each time
+        for n in names:  # created in a different order each time
             a.var(n)
         terms = [a.mul(a.var(n), a.var((n + 1) % 5)) for n in names]
         total = a.int(7)
@@ -153,7 +153,7 @@ def test_normal_form_does_not_depend_on_the_arena(rng: np.random.Generator) -> N
 
 
 def test_multiples_of_the_same_are_one_term_of_a_sum(a: Arena) -> None:
-    """Where sums are added to themselves, what they grow by is one term and not all of them."""
+    """A sum added to itself collects equal terms, so its size stays constant."""
     total = a.add(a.var(0), a.var(1))
     for step in range(1, 63):
         total = a.add(a.add(total, a.int(1)), total)
@@ -162,7 +162,7 @@ def test_multiples_of_the_same_are_one_term_of_a_sum(a: Arena) -> None:
             a.int(2**step - 1),
         )
     total = a.add(total, total)
-    assert a.add(total, total) == a.int(-4)  # as int64 wraps
+    assert a.add(total, total) == a.int(-4)  # wraps as int64
 
 
 def test_a_sum_that_is_left_once_is_of_terms(a: Arena) -> None:
@@ -185,7 +185,8 @@ def test_a_product_of_products_of_itself_stays_small(a: Arena) -> None:
 
 
 def test_multiples_are_one_term_in_any_order(rng: np.random.Generator, a: Arena) -> None:
-    """Of names and products of them, with multiples that cancel."""
+    """Multiples of symbols and products are collected in any order, including multiples that
+    cancel."""
     names = [a.var(0), a.var(1), a.mul(a.var(0), a.var(2)), a.int(1)]
     for _ in range(50):
         times = [*rng.integers(-3, 4, 12)]
@@ -206,7 +207,8 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_a_normal_form_is_its_own(steps: list[tuple[str, int, int]]) -> None:
-    """Made again of its operands, each expression is itself; its value is that of Python."""
+    """Rebuilding an expression from its operands yields the expression itself; its value is
+    Python's."""
     a = Arena()
     pool, values = [a.var(0), a.var(1), a.int(2), a.int(-1)], [7, -5, 2, -1]
     for op, i, j in steps:
@@ -265,8 +267,8 @@ def test_casts_of_constants(a: Arena) -> None:
     assert cast(DataType.Double, a.int(3)) == a.exprs.real(3.0, DataType.Double)
     assert cast(DataType.Bool, a.int(256)) == a.exprs.integer(1, DataType.Bool)
     assert cast(DataType.Int, a.exprs.integer(-3, DataType.Char)) == a.int(-3)
-    # Once rounded, 2^60 + 2^36 + 1 lies above the middle of two floats; through float64 it would
-    # lie on it and go down.
+    # 2^60 + 2^36 + 1 is above the midpoint of two floats. Rounding to float64 first would yield the
+    # midpoint, which rounds down.
     value = 2**60 + 2**36 + 1
     assert cast(DataType.Float, a.int(value)) == a.exprs.real(
         float(np.float32(2**60 + 2**37)), DataType.Float
@@ -380,7 +382,7 @@ def test_size_arithmetic_1(a: Arena) -> None:
         assert caught.value.rule == "size-arithmetic-1"
 
 
-# ---- Depth: nothing recurses on it
+# ---- Depth: without recursion
 
 DEPTH = 10_000
 
@@ -408,11 +410,11 @@ def test_long_sum(a: Arena) -> None:
     assert str(total) == " + ".join(f"v{i}" for i in range(DEPTH))
 
 
-# ---- the bindings that only tests call
+# ---- bindings for tests only
 
 
 def test_wrong_arguments_raise() -> None:
-    """They once ended the process, and with it the run of all tests."""
+    """Invalid arguments raise errors instead of ending the process."""
     exprs = ir.Exprs()
     for wrong in (
         lambda: exprs.integer("1"),

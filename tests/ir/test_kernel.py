@@ -1,4 +1,4 @@
-"""csrc/ir/kernel: walking and rewriting statements, argument bytes, collectives."""
+"""csrc/ir/kernel: visiting and rewriting statements, argument bytes, collectives."""
 
 import pytest
 
@@ -153,7 +153,7 @@ BUFFER = "  buffer g{} f32 read\n"
     ],
 )
 def test_argument_bytes(params: list[str], expected: int) -> None:
-    """Two pointers and the parameters, each aligned to its size, in order."""
+    """Two pointers and the parameters in order, each aligned to its size."""
     lines = "".join(f"  param p{i} : {p}\n" for i, p in enumerate(params))
     text = HEAD + BUFFER.format(0) + BUFFER.format(1) + lines + "}\n"
     assert _core.parse_kernel(text).argument_bytes() == expected

@@ -1,4 +1,4 @@
-"""csrc/ir/library: the rows, and that each has its method and its meaning."""
+"""csrc/ir/library: the rows of extern ops, with a method and a reference for each."""
 
 import pytest
 

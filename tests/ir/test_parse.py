@@ -1,4 +1,4 @@
-"""csrc/ir/parse: text -> kernel -> the same text, and errors that say where and what."""
+"""csrc/ir/parse: text -> kernel -> equal text, and errors with location and reason."""
 
 import pytest
 from hypothesis import given
@@ -47,7 +47,7 @@ kernel everything threads 256 min_blocks 3 index 32 vars 12 {
 }
 """
 
-# The same of kernels with reductions.
+# Statements and expressions of kernels with reductions.
 REDUCTIONS = """\
 kernel reductions threads 256 min_blocks 0 index 64 cluster 2 cooperative {
   buffer g_in0 bf16 read restrict
@@ -136,7 +136,7 @@ def test_reductions_read_back() -> None:
     kernel = _core.parse_kernel(REDUCTIONS)
     again = _core.parse_kernel(kernel.text())
     assert again.text() == kernel.text()
-    # In normal form already, but for a product and a negative number.
+    # Already in normal form, except for a product and a negative number.
     changed = [
         (a, b)
         for a, b in zip(REDUCTIONS.splitlines(), kernel.text().splitlines(), strict=True)
@@ -268,7 +268,7 @@ def test_loops_nest_to_a_bound() -> None:
 
 
 def test_names_may_be_those_of_statements() -> None:
-    """What stands before a bracket is an array."""
+    """A word followed by a bracket is an array, even if it is the name of a statement."""
     words = ["if", "serial", "for", "reset", "merge", "combine", "last", "copy", "load", "wait"]
     text = HEAD + "".join(f"  array {w} f32 1\n" for w in words)
     text += "".join(f"  {w}[0] = 1.0:f32\n" for w in words)
@@ -279,7 +279,7 @@ def test_names_may_be_those_of_statements() -> None:
 
 @given(st.data())
 def test_damaged_text_is_an_error_or_a_kernel(data: st.DataObject) -> None:
-    """Whatever is cut out or put in, the parser ends with a kernel or with parse-1."""
+    """For arbitrarily damaged text the parser returns a kernel or raises parse-1."""
     whole = data.draw(st.sampled_from([EVERYTHING, REDUCTIONS]))
     start = data.draw(st.integers(0, len(whole)))
     length = data.draw(st.integers(0, 30))

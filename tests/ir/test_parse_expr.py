@@ -167,7 +167,7 @@ def random_expr(draw: st.DrawFn, exprs: ir.Exprs, dtype: DataType, depth: int) -
     if dtype == DataType.Bool:
         choices += [n for n, r in OPS.items() if r.rule == "Predicate"]
     if dtype == DataType.Int:
-        choices += ["add", "sub", "mul", "div", "mod"] * 4  # the infix ones
+        choices += ["add", "sub", "mul", "div", "mod"] * 4  # the infix ops
     name = draw(st.sampled_from(choices))
     if name == "cast":
         return exprs.cast(dtype, sub(draw(st.sampled_from([t for t in COMPUTED if t != dtype]))))

@@ -13,7 +13,7 @@ Symbol = ir.Symbol
 
 
 def text_of(value: ir.Expr) -> str:
-    """The expression's text, behind `v0 : dtype = `."""
+    """The expression's text after `v0 : dtype = `."""
     line = ir.let_text(value).split("\n")[1]
     prefix, _, text = line.partition(" = ")
     assert prefix == f"  v0 : {value.dtype.device_name}"
@@ -146,7 +146,8 @@ def test_kernel_text() -> None:
 
 
 def test_fields_are_named_where_there_are_several() -> None:
-    """A partial result of one field is written as the value that it is."""
+    """A state of several fields names its field; a state of one field is written as a plain
+    value."""
     head = "kernel k threads 32 min_blocks 0 index 32 {\n  buffer g f32 written\n"
     text = (
         head
@@ -176,5 +177,5 @@ def test_loops_and_conditions_without_their_bodies() -> None:
 def test_text_does_not_depend_on_the_history_of_the_arena() -> None:
     later = KERNEL.replace("  v0 = ", "  blocks size(0, 1)\n  v0 = ").replace("v0 * 2]", "v0 + p0]")
     declared = later.replace("  array", "  param p0 : i32 int size(0, 1) + size(0, 0)\n  array")
-    # size(0, 1) was made first; the sum is written the same way.
+    # size(0, 1) was created first, but the sum is printed in the same order.
     assert "int size(0, 0) + size(0, 1)\n" in _core.parse_kernel(declared).text()

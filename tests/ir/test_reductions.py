@@ -1,4 +1,4 @@
-"""csrc/ir/reductions: the rows, and that partial results are laid out as kernels lay them out."""
+"""csrc/ir/reductions: the rows, and the layout of states as in kernels."""
 
 import re
 
@@ -37,7 +37,8 @@ def test_row(row: ir.ReductionRow) -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_positions_are_int64(row: ir.ReductionRow) -> None:
-    """The first field is computed in; further ones are positions where positions go in."""
+    """The first field has the computation dtype; further fields are int64 indices if the reduction
+    takes indices."""
     for compute in (DataType.Float, DataType.Double):
         got = [ir.result_dtype(row.name, compute, i) for i in range(row.results)]
         rest = DataType.Int if row.operands > 1 else compute
@@ -50,7 +51,7 @@ def test_positions_are_int64(row: ir.ReductionRow) -> None:
         ("sum", DataType.Float, 4),
         ("sum", DataType.ComplexDouble, 16),
         ("any", DataType.Bool, 1),
-        ("argmax", DataType.Char, 16),  # aligned to its position
+        ("argmax", DataType.Char, 16),  # aligned for its index
         ("argmax", DataType.Double, 16),
         ("welford", DataType.Float, 12),
         ("welford", DataType.Double, 24),
@@ -62,7 +63,8 @@ def test_bytes_of_a_state(name: str, dtype: DataType, size: int) -> None:
 
 
 def test_states_are_as_large_as_in_kernels() -> None:
-    """sizeof of every state in every dtype: scratch and shared memory are cut up by state_bytes."""
+    """state_bytes equals sizeof for every state in every dtype, as scratch and shared memory
+    require."""
     checks = []
     for row in ROWS:
         if not row.state:

@@ -1,4 +1,4 @@
-"""csrc/ir/tokens: words, lines and columns, seen through the errors of parse_kernel()."""
+"""csrc/ir/tokens: words, lines and columns, tested through the errors of parse_kernel()."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""csrc/ir/verify: each rule is broken once, and the message names the statement."""
+"""csrc/ir/verify: each rule is violated once, and the message names the statement."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def error_of(text: str) -> str:
 
 
 def check_verifies(text: str) -> None:
-    """Raises nothing."""
+    """Assert that verification raises no error."""
     _core.parse_kernel(text).verify()
 
 
@@ -181,7 +181,7 @@ def test_good_reductions() -> None:
 @pytest.mark.parametrize(
     ("good", "bad", "message"),
     [
-        # Convergence: no collective where not every thread of the block comes.
+        # Convergence: collectives that not all threads of the block reach.
         (IN_IF, "if v3 {", "sync_grid g_counters: threads meet where not all of them need come"),
         *(
             (
@@ -208,7 +208,7 @@ def test_good_reductions() -> None:
         ),
         ("v2 < size(0, 1)", "v2 < p0", "the trip count has dtype f32, expected i64"),
         ("if v1 < 3 {", "if v1 {", "the condition has dtype i64, expected bool"),
-        # Partial results.
+        # States of reductions.
         ("reset r_sum", "reset r_out", "reset r_out: r_out holds no partial results"),
         ("fold r_sum", "fold r_out", "r_out holds no partial results"),
         ("merge r_sum[0]", "merge r_out[0]", "r_out holds no partial results"),
@@ -335,7 +335,7 @@ def test_slots_of_a_block_without_a_cluster(good: str, bad: str, message: str) -
 @pytest.mark.parametrize(
     ("good", "bad"),
     [
-        # What is the same for all threads may be computed: from blocks, parameters, other loops.
+        # Uniform conditions, from blocks, parameters and other loops, are accepted.
         ("v2 < size(0, 1)", "v2 < v0"),
         ("if v1 < 3 {", "if uniform v0 < 3 {"),
     ],

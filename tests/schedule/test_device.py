@@ -1,4 +1,4 @@
-"""csrc/schedule/device: what plans may know of a processor."""
+"""csrc/schedule/device: properties of a GPU that plans may depend on."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def test_known_devices_are_plausible(arch: int) -> None:
     assert 48 * 1024 <= device.shared_per_block <= device.shared_per_processor <= 256 * 1024
     assert device.threads_per_processor in (1024, 1536, 2048)
     assert device.registers_per_processor == 65536
-    # A processor that is full of threads leaves each at least 32 registers.
+    # An SM with the maximum number of threads has at least 32 registers per thread.
     assert device.registers_per_processor // device.threads_per_processor >= 32
     assert 4 * 2**20 <= device.l2_bytes < 256 * 2**20
     assert 3e11 < device.bandwidth < 1e13
@@ -81,7 +81,7 @@ def test_every_plan_field_counts(field: str) -> None:
 
 
 def test_resident_clusters() -> None:
-    """Not more than fit, and they count for plans."""
+    """Resident clusters do not exceed the number of SMs, and plans depend on them."""
     for arch in _core.known_archs():
         device = _core.known_device(arch)
         held = device.resident_clusters

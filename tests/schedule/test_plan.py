@@ -1,4 +1,4 @@
-"""Plans in C++: sets of accesses are of any size, wherever a plan goes."""
+"""Plans in C++: sets of accesses of any size are preserved everywhere."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COUNTS = [8, 61, 62, 63, 64, 65, 80, 94]
 
 
 def chain(count: int, dtype: torch.dtype) -> FusionDefinition:
-    """The sum of so many tensors: an access of each, and one that stores."""
+    """A sum of `count` tensors: one load each, and one store."""
     fd = FusionDefinition()
     tensors = [fd.define_tensor([-1, -1], dtype=as_dtype(dtype)) for _ in range(count)]
     total = tensors[0]
@@ -32,7 +32,8 @@ def chain(count: int, dtype: torch.dtype) -> FusionDefinition:
 
 
 def operands(count: int, dtype: torch.dtype, shape: tuple[int, ...]) -> list[Tensor]:
-    """Sums that every dtype holds: 1 and -1 in turn, one 2."""
+    """Operands whose sums every dtype represents: alternately 1 and -1, and one with values up to
+    2."""
     found = [torch.full(shape, (-1.0) ** i).to(dtype) for i in range(count)]
     found[count // 2] = (torch.arange(shape[0] * shape[1]).reshape(shape) % 3).to(dtype)
     return found
@@ -72,7 +73,7 @@ def test_values_of_a_large_kernel(
 
 
 def reduced(kind: str, count: int) -> FusionDefinition:
-    """Kernels of the other schedulers with so many accesses."""
+    """Kernels of other schedulers with `count` loads."""
     fd = FusionDefinition()
     x = [fd.define_tensor([-1, -1], dtype=DataType.BFloat16) for _ in range(count)]
     total = x[0]

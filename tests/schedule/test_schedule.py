@@ -1,4 +1,4 @@
-"""Schedules as data: their text, and what verify() refuses."""
+"""Schedules as data: their text, and rejections by verify()."""
 
 from __future__ import annotations
 

@@ -1,18 +1,18 @@
-"""Which rows have the same bits whatever stands beside them, and which need not.
+"""Batch invariance: rows whose results do not depend on other rows, bit for bit, and exceptions.
 
-A row's result depends on the order in which its elements are combined, and so on the plan; plans
-see the number of rows by its power of two alone. So:
+A row's result depends on the order in which its elements are combined, and so on the plan. Plans
+depend on the number of rows only by its power of two. Therefore:
 
-- Rows of `inner` (softmax, layer norm, rms norm, reductions of rows) are batch-invariant wherever
-  they are not cut over the grid: the plan of a row then follows from its length. Of rows that are
-  no multiple of a vector, those are that start at the same place of a line of 128 bytes.
-- Few long rows (fewer blocks than the GPU has processors, 2^11 elements or more) are cut over the
-  grid, or take two kernels; adding rows may change their bits.
-- Columns (`outer`) and the sums over rows of a norm's backward depend on the number of rows, which
-  is what they reduce, and on the number of columns, which decides the cut over the grid.
-- dx of a norm's backward is invariant: a row is combined within its block.
+- Rows of `inner` (softmax, layer norm, rms norm, row reductions) are batch-invariant unless they
+  are split over the grid, because the plan then follows from the row length. If the length is not
+  a multiple of a vector, the rows must start at equal offsets within a line of 128 bytes.
+- Few long rows (fewer blocks than SMs, 2^11 elements or more) are split over the grid, or need
+  two kernels; adding rows may change their bits.
+- Columns (`outer`) and the sums over rows of a norm's backward pass depend on the number of rows,
+  which they reduce, and on the number of columns, which determines the split over the grid.
+- dx of a norm's backward pass is invariant: a row is reduced within its block.
 
-Equal calls give equal bits always; that is another promise (tests/lower/test_reproducible.py).
+Equal calls always give equal bits; tests/lower/test_reproducible.py tests this property.
 """
 
 from __future__ import annotations
@@ -33,14 +33,15 @@ BATCHES = [1, 2, 3, 64, 127, 132, 133, 1000, 100_000]
 @pytest.mark.parametrize("length", [100, 768, 1023, 2048])
 @pytest.mark.parametrize("name", INVARIANT)
 def test_plans_of_rows_that_are_not_cut(name: str, length: int, arch: int) -> None:
-    """From 2 rows on: of a single one the definition is another, without the dim."""
+    """The plan is equal for 2 or more rows. A single row has another definition, without the
+    dim."""
     plans = {str(plan_for(name, (rows, length), BF16, arch)) for rows in BATCHES if rows > 1}
     assert len(plans) == 1
 
 
 @pytest.mark.parametrize("length", [8192, 65_536])
 def test_plans_of_many_rows(length: int) -> None:
-    """Long rows are invariant as long as they keep the GPU busy."""
+    """Long rows are invariant if there are enough of them for all SMs."""
     processors = _core.known_device(90).processors
     plans = {
         str(plan_for("softmax", (rows, length), BF16)) for rows in BATCHES if rows > 4 * processors
@@ -49,7 +50,7 @@ def test_plans_of_many_rows(length: int) -> None:
 
 
 def test_few_long_rows_are_not_invariant() -> None:
-    """The trade: a single row of a million elements by all processors."""
+    """Few long rows are split over all SMs, and are not batch-invariant."""
     few, many = plan_for("sum_rows", (4, 1 << 20)), plan_for("sum_rows", (4096, 1 << 20))
     assert few["blocks"] > 0
     assert many["blocks"] == 0
@@ -57,21 +58,21 @@ def test_few_long_rows_are_not_invariant() -> None:
 
 
 def rows_of(inputs: Inputs, count: int) -> Inputs:
-    """The same weights, and the first rows."""
+    """The first `count` rows, with all weights."""
     return [x[:count].contiguous() if x.dim() == 2 else x for x in inputs]
 
 
 @pytest.mark.parametrize("shape", [(64, 100), (64, 1023), (64, 4001)], ids=str)
 @pytest.mark.parametrize("name", ["softmax", "layer_norm", "rms_norm"])
 def test_bits_of_rows(name: str, shape: tuple[int, int], rng: np.random.Generator) -> None:
-    """The first rows alone, beside others, and at another place of the batch."""
+    """Rows are equal bit for bit in smaller batches, and at other positions of the batch."""
     fd = PROGRAMS[name].definition()
     inputs = random_inputs(name, shape, F32, rng)
     whole = fd.execute(inputs)[0]
     for count in (2, 5, shape[0] - 1):
         assert torch.equal(fd.execute(rows_of(inputs, count))[0], whole[:count])
-    # Rows of odd lengths are walked from a line of memory, 32 elements: what moves with them is
-    # where they start in one, and every 32nd row starts at the same place.
+    # Loops over odd rows start at a line of memory, i.e. 32 elements. Rows move to a row with an
+    # equal offset within a line, which is every 32nd row.
     moved = [inputs[0].roll(32, 0), *inputs[1:]]
     assert torch.equal(fd.execute(moved)[0], whole.roll(32, 0))
 

@@ -1,4 +1,4 @@
-"""Plans of pointwise kernels that read much along their columns: several rows a thread."""
+"""Plans of pointwise kernels with many operands per column: several rows per thread."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ F32, BF16 = torch.float32, torch.bfloat16
 
 
 def normalized(dtype: torch.dtype = F32, rank: int = 2) -> FusionDefinition:
-    """(x - mean) * rstd * weight + bias of x [..., n], the others float32 [n]."""
+    """(x - mean) * rstd * weight + bias for x [..., n] and float32 operands [n]."""
     fd = FusionDefinition()
     x = fd.define_tensor([-1] * rank, dtype=as_dtype(dtype))
     mean, rstd, weight, bias = (fd.define_tensor([-1]) for _ in range(4))
@@ -62,7 +62,8 @@ def test_few_bytes_along_columns_are_no_reason() -> None:
 
 
 def test_behind_its_statistics_it_starts_at_the_end() -> None:
-    """The elements that the first kernel read last are still in L2."""
+    """The second kernel starts at the end, because the last elements read by the statistics kernel
+    are still in L2."""
     fd = FusionDefinition()
     x, weight, bias = fd.define_tensor([-1, -1]), fd.define_tensor([-1]), fd.define_tensor([-1])
     variance, mean = fd.ops.var_mean(x, 0, keepdim=True)

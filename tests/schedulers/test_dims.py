@@ -1,5 +1,5 @@
-"""What schedulers of reductions see of layouts: which axes are one run of memory, what 16-byte
-access takes, how often a row is walked and what stays on chip."""
+"""Analysis of layouts for reductions: contiguous axes, conditions of 16-byte accesses, number of
+reduction loops, and persistent values."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def rows(ops: Any, x: Any) -> Any:
 @pytest.mark.parametrize(
     ("strides", "vector", "whole"),
     [
-        ((128, 16, 1), 4, 1),  # one run
-        ((256, 16, 1), 4, 1),  # one run, with room between
-        ((256, 20, 1), 4, 1),  # the inner axis alone, of which each vector is a part
-        ((256, 17, 1), 1, 0),  # rows begin anywhere
+        ((128, 16, 1), 4, 1),  # contiguous
+        ((256, 16, 1), 4, 1),  # contiguous rows with gaps between them
+        ((256, 20, 1), 4, 1),  # vectors along the inner axis only, without crossing its end
+        ((256, 17, 1), 1, 0),  # unaligned rows
         ((129, 16, 1), 1, 0),
-        ((256, 32, 2), 1, 0),  # no neighbours
+        ((256, 32, 2), 1, 0),  # no adjacent elements
         ((128, 0, 1), 4, 1),  # expanded
     ],
 )
@@ -54,7 +54,7 @@ def test_runs_of_memory(strides: tuple[int, ...], vector: int, whole: int) -> No
 
 
 def test_a_run_over_axes_that_do_not_divide() -> None:
-    """8 x 15 elements are a multiple of 4, but a vector crosses from one 15 to the next."""
+    """8 x 15 elements are a multiple of 4, but a vector may cross the end of a run of 15."""
     plan = plan_of(rows, ((300, 8, 15), (120, 15, 1)))
     assert (plan["vector"], plan["whole"]) == (4, 0)
     apart = plan_of(rows, ((300, 8, 15), (160, 20, 1)))
@@ -66,7 +66,8 @@ def group_norm(ops: Any, x: Any, w: Any, b: Any) -> Any:
 
 
 def test_what_is_the_same_for_all_lanes_is_read_once() -> None:
-    """A weight of a channel of 28 x 28: a vector of 8 leaves the row of an image, not the image."""
+    """The weight of a channel of 28 x 28 is loaded once per vector: a vector of 8 may cross image
+    rows, but not the image."""
     fd = FusionDefinition()
     x, w, b = (fd.define_tensor([-1] * rank, dtype=DataType.BFloat16) for rank in (4, 1, 1))
     fd.add_output(fd.ops.cast(group_norm(fd.ops, x, w, b), DataType.BFloat16))
@@ -118,10 +119,10 @@ LONG_ROW = (4096, 16384), (16384, 1)
 @pytest.mark.parametrize(
     ("define", "place"),
     [
-        (lambda o, x: o.sum(x, 1), RELOAD),  # one walk
+        (lambda o, x: o.sum(x, 1), RELOAD),  # one loop
         (lambda o, x: o.sum(o.exp(x), 1), RELOAD),
-        (lambda o, x: o.logsumexp(x, 1), REGISTERS),  # two walks, short enough
-        (lambda o, x: (o.sum(x, 1), o.max(x, 1)), RELOAD),  # two that do not
+        (lambda o, x: o.logsumexp(x, 1), REGISTERS),  # two loops, short rows
+        (lambda o, x: (o.sum(x, 1), o.max(x, 1)), RELOAD),  # two independent loops
         (lambda o, x: o.softmax(x, 1), REGISTERS),
         (lambda o, x: x - o.broadcast(o.max(x, 1), [False, True]), REGISTERS),
     ],
@@ -135,7 +136,7 @@ def test_a_long_row_is_walked_once_in_the_online_form() -> None:
 
 
 def test_all_reads_of_a_row_count() -> None:
-    """Rows of two tensors are spread over twice the threads."""
+    """Rows of two tensors use twice as many threads."""
     one = plan_of(lambda o, x: o.softmax(x, 1), ROW)
     two = plan_of(lambda o, x, y: o.softmax(x * y, 1), ROW, ROW)
     assert (one["place"], two["place"]) == (REGISTERS, REGISTERS)

@@ -1,4 +1,4 @@
-"""How many kernels a program of dynamic sizes takes, and how many a normalization is."""
+"""Number of kernels of programs with dynamic sizes, and of normalizations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SEED = 20260
 
 
 def lengths() -> list[int]:
-    """100 log-uniform and 100 uniform ones in 1 .. 300,000."""
+    """100 log-uniform and 100 uniform lengths in 1 .. 300,000."""
     print(f"seed {SEED}")
     rng = np.random.default_rng(SEED)
     spread = np.exp(rng.uniform(0, np.log(300_000), 100)).astype(int)
@@ -37,7 +37,7 @@ def lengths() -> list[int]:
 def test_200_lengths_share_32_kernels(name: str, dtype: torch.dtype, arch: int) -> None:
     program = PROGRAMS[name]
     fd = program.definition(dtype)
-    for most in (4096, 64):  # of few rows the longest are cut over the grid
+    for most in (4096, 64):  # with few rows the longest are split over the grid
         plans: dict[str, Any] = {}
         for length in lengths():
             rows = min(most, max(1, 2_000_000 // length)) if most < 4096 else most
@@ -48,7 +48,7 @@ def test_200_lengths_share_32_kernels(name: str, dtype: torch.dtype, arch: int) 
 
 
 def test_a_kernel_for_each_plan() -> None:
-    """Of the same plan, lengths have the same text."""
+    """Lengths with equal plans have equal kernel text."""
     program = PROGRAMS["layer_norm"]
     fd = program.definition(BF16)
     texts: dict[str, set[str]] = {}
@@ -60,7 +60,7 @@ def test_a_kernel_for_each_plan() -> None:
 
 
 def test_rows_of_any_number_share_kernels() -> None:
-    """Batches of 64 to a million rows of one length."""
+    """Batches of 64 to a million rows of one length use one kernel."""
     program = PROGRAMS["layer_norm"]
     fd = program.definition(BF16)
     names = {
@@ -81,7 +81,8 @@ def test_forward_normalizations_are_one_kernel(name: str, length: int, arch: int
 @pytest.mark.parametrize("arch", [70, 80, 90, 100])
 @pytest.mark.parametrize("length", [64, 1000, 1023, 4096, 16_384])
 def test_layer_norm_backward_is_one_kernel(length: int, arch: int) -> None:
-    """With the gradients of weight and bias. Without copies ahead the longest row is too long."""
+    """Including the gradients of weight and bias. Without prefetching (sm_70) the longest row is
+    too long."""
     plans = plans_for("norm_backward", (2048, length), BF16, arch)
     if (length, arch) == (16_384, 70):
         assert len(plans) == 3
@@ -93,7 +94,8 @@ def test_layer_norm_backward_is_one_kernel(length: int, arch: int) -> None:
 @pytest.mark.parametrize("arch", [70, 80, 90, 100])
 @pytest.mark.parametrize("shape", [(256, 16, 128, 128), (64, 64, 56, 56), (32, 3, 224, 224)])
 def test_batch_norm_in_training_is_two_kernels(shape: tuple[int, ...], arch: int) -> None:
-    """At most: on GPUs with clusters channels that fit are walked by one."""
+    """Batch norm takes at most two kernels; on GPUs with clusters one, if a cluster holds a
+    channel."""
     plans = plans_for("batch_norm", shape, F32, arch)
     assert len(plans) <= 2
     if len(plans) == 2:
@@ -105,7 +107,7 @@ def test_batch_norm_in_training_is_two_kernels(shape: tuple[int, ...], arch: int
 
 @pytest.mark.parametrize("shape", [(256, 16, 128, 128), (64, 64, 56, 56)])
 def test_batch_norm_with_running_statistics(shape: tuple[int, ...]) -> None:
-    """Those and the saved ones come out of the same kernels."""
+    """Running and saved statistics are stored by the same two kernels."""
     fd = FusionDefinition()
     x, *channels = fd.define_tensor([-1] * 4), *(fd.define_tensor([-1]) for _ in range(4))
     for result in fd.ops.batch_norm(x, *channels, 0.1, 1e-5, True):

@@ -1,5 +1,5 @@
-"""Plans of reductions along rows: what they depend on and how they change with length, rows,
-alignment and GPU. Nothing is compiled but for changed plans, which run on the host executor."""
+"""Plans of row reductions: their dependence on length, number of rows, alignment and GPU. Only
+changed plans are compiled, and run on the host executor."""
 
 from __future__ import annotations
 
@@ -58,13 +58,14 @@ def test_what_holds_of_every_plan(name: str, dtype: torch.dtype, arch: int) -> N
                 widest = 16 // dtype.itemsize
                 assert plan["vector"] in ((1, 2, 4) if plan["stretch"] else (1, widest))
                 assert bool(plan["wide"]) == (plan["vector"] > 1)
-                # A row is walked whole: by one group of threads, in a loop, or over the grid.
+                # A row is processed completely: by one group of threads, in a loop, or over the
+                # grid.
                 if not plan["serial"]:
                     walked = plan["threads_x"] * plan["unroll"] * plan["vector"]
                     assert walked * plan["cluster"] >= length
 
 
-# Length of softmax rows: where a row lies between its walks.
+# Expected placement of softmax rows between reduction loops, by length.
 PLACES = {
     (BF16, 80): [(64, REGISTERS), (1000, REGISTERS), (16_384, SHARED), (300_000, RELOAD)],
     (BF16, 90): [(64, REGISTERS), (1000, REGISTERS), (16_384, SHARED), (57_000, REGISTERS)],
@@ -116,7 +117,8 @@ def test_rows_that_wait_for_other_blocks_are_combined_once() -> None:
 
 
 def test_rows_of_many_elements_have_small_blocks() -> None:
-    """More of them a processor, at different points of their rows, than of two with 64 KB each."""
+    """Long rows use many small blocks per SM, in different phases, instead of two blocks with 64 KB
+    each."""
     for name, length, dtype, cluster in (
         ("softmax", 24_576, BF16, 4),
         ("rms_norm", 32_768, BF16, 4),
@@ -148,7 +150,8 @@ def _group_norm(ops: Any, x: Any, weight: Any, bias: Any) -> Any:
 def test_rows_with_divided_coordinates_are_cut_into_small_blocks(
     shape: tuple[int, ...], dtype: torch.dtype, cluster: int
 ) -> None:
-    """Weights of channels in a row over channels and pixels; five blocks fit on a processor."""
+    """Rows over channels and pixels with weights per channel divide coordinates; they are split
+    into blocks of which five fit on an SM."""
     fd = FusionDefinition()
     channels = shape[1:2]
     tensors = [fd.define_tensor([-1] * n, dtype=as_dtype(dtype)) for n in (4, 1, 1)]
@@ -158,7 +161,7 @@ def test_rows_with_divided_coordinates_are_cut_into_small_blocks(
     assert (plan["place"], plan["cluster"], plan["threads_x"]) == (SHARED, cluster, 256)
     assert plan["single_pass"] == 0
     row = shape[1] // 32 * shape[2] * shape[3] * dtype.itemsize
-    reserved = 1024  # by the system, of each block
+    reserved = 1024  # by the system, per block
     taken = row // cluster + kernel["cuda"].shared_bytes + reserved
     assert device.shared_per_processor // taken >= 5
     old = kernels_for(fd, [shape, channels, channels], arch=80)[0]["plan"]
@@ -193,9 +196,8 @@ def test_a_reduction_alone_keeps_nothing() -> None:
 @pytest.mark.parametrize("dtype", [F32, BF16, torch.float64, torch.int32], ids=str)
 @pytest.mark.parametrize("shape", [(40, 64), (7, 4096), (3, 5, 256), (3, 4099)], ids=str)
 def test_the_place_of_an_extreme_is_its_first(shape: tuple[int, ...], dtype: torch.dtype) -> None:
-    """Of equals, of NaN and infinities, within a vector and across threads; also where positions do
-    not grow as the row is walked.
-    """
+    """argmax and argmin return the first of equal values or NaNs, within a vector and across
+    threads, also if indices do not ascend along the loop."""
     generator = torch.Generator().manual_seed(5)
     x = torch.randint(-3, 4, shape, generator=generator).to(dtype)
     if dtype.is_floating_point:
@@ -216,7 +218,8 @@ def test_the_place_of_an_extreme_is_its_first(shape: tuple[int, ...], dtype: tor
 
 
 def test_few_threads_combine_places() -> None:
-    """A position beside each element takes longer to combine than a few elements to take in."""
+    """Combining values with indices is expensive, so argmax uses fewer threads with more elements
+    each than max."""
     plans = {}
     for name in ("max", "argmax"):
         fd = FusionDefinition()
@@ -280,7 +283,8 @@ def test_odd_rows_are_walked_from_a_boundary(length: int, dtype: torch.dtype) ->
 
 @pytest.mark.parametrize(("dtype", "line"), [(F32, 32), (BF16, 64)], ids=str)
 def test_odd_rows_are_walked_from_a_line_of_memory(dtype: torch.dtype, line: int) -> None:
-    """So that the vectors of a warp lie in as few lines, and sectors, as those of aligned rows."""
+    """Loops over odd rows start at a line of memory, so that the vectors of a warp touch as few
+    lines and sectors as for aligned rows."""
     program = PROGRAMS["layer_norm"]
     shapes = program.shapes(4096, 65_537)
     (kernel,) = kernels_for(program.definition(dtype), shapes, text=True)
@@ -302,7 +306,8 @@ def test_odd_rows_are_walked_from_a_line_of_memory(dtype: torch.dtype, line: int
 def test_rows_in_shared_memory_start_where_a_line_does(
     name: str, length: int, dtype: torch.dtype, sizes: str
 ) -> None:
-    """An asynchronous copy of a line that lies in two lines of shared memory is written twice."""
+    """Rows in shared memory are aligned to lines, because an asynchronous copy of a line that spans
+    two lines of shared memory is written twice."""
     program = PROGRAMS[name]
     shapes = program.shapes(4096, length)
     fd = program.definition(dtype, shapes if sizes == "known" else None)
@@ -316,7 +321,8 @@ def test_rows_in_shared_memory_start_where_a_line_does(
 
 
 def test_two_shifted_vectors_of_words_are_read_for_three_steps() -> None:
-    """Over long clusters; weights alone, or halves, are read for one."""
+    """Long clusters load two unaligned float32 operands for three steps at once; a single operand,
+    or half types, for one step."""
     for name, length, dtype, steps in (
         ("layer_norm", 131_073, F32, 3),
         ("layer_norm", 65_537, F32, 1),
@@ -343,7 +349,7 @@ def test_what_is_not_aligned_moves_by_elements() -> None:
     assert shifted["plan"]["wide"] == 0b10, "outputs are always aligned"
 
 
-# ---- Hints
+# ---- Size hints
 
 
 def bucket(n: int) -> int:
@@ -352,7 +358,8 @@ def bucket(n: int) -> int:
 
 @pytest.mark.parametrize("name", ["softmax", "layer_norm", "sum_rows"])
 def test_a_plan_sees_no_size(name: str, rng: np.random.Generator) -> None:
-    """Sizes with the same bits, as far as vectors and powers of two go, have the same plan."""
+    """Sizes with equal hints, i.e. equal divisibility by vectors and equal powers of two, have
+    equal plans."""
     program = PROGRAMS[name]
     fd = program.definition()
     seen: dict[Any, Any] = {}
@@ -360,13 +367,13 @@ def test_a_plan_sees_no_size(name: str, rng: np.random.Generator) -> None:
     for _ in range(1200):
         rows = int(2 ** rng.uniform(1, 14))
         length = int(2 ** rng.uniform(1, 18)) // 2 * 2 + int(rng.integers(0, 2))
-        # Of a second kernel, which is pointwise, all elements together count.
+        # For a second kernel, which is pointwise, the total number of elements matters.
         both = rows * length
         facts = bucket(rows), bucket(length), bucket(both), length % 4 == 0, both % 4 == 0
         plans = [k["plan"] for k in kernels_for(fd, program.shapes(rows, length))]
         met += facts in seen
         assert seen.setdefault(facts, plans) == plans, (rows, length)
-    assert met > 30  # equal hints were met often enough to tell
+    assert met > 30  # equal hints occurred often enough to be tested
 
 
 # ---- Changed plans
@@ -398,12 +405,12 @@ def test_changed_plans_run(shape: Any, changes: dict[str, int], rng: np.random.G
 @pytest.mark.parametrize(
     ("shape", "changes"),
     [
-        ((5, 256), {"threads_x": 16}),  # the row would not be walked whole
+        ((5, 256), {"threads_x": 16}),  # would not cover the row
         ((5, 256), {"unroll": 1}),
         ((5, 256), {"unroll": 65}),
         ((5, 256), {"threads_x": 2048}),
         ((5, 256), {"threads_y": 64}),
-        ((5, 256), {"keep": 1}),  # nothing is computed twice
+        ((5, 256), {"keep": 1}),  # no value is computed twice
         ((5, 256), {"cluster": 2}),
         ((5, 256), {"place": SHARED}),
         ((5, 256), {"vector": 2}),
@@ -422,7 +429,8 @@ def test_plan_1(shape: Any, changes: dict[str, int], rng: np.random.Generator) -
 
 
 def test_stores_leave_l1_to_what_rows_share() -> None:
-    """Bits by access: x, weight, bias, y."""
+    """Stores of long rows are streaming, so that L1 keeps the weights. Bits by access: x, weight,
+    bias, y."""
     once = {
         n: plan_for("layer_norm", (4096, n), BF16)["once"] for n in (8192, 24_576, 50_256, 65_536)
     }
@@ -442,7 +450,8 @@ def test_stores_leave_l1_to_what_rows_share() -> None:
 
 
 def test_what_rows_share_stays_in_l1() -> None:
-    """Rows in shared memory would take its place from weight and bias of 64 KB, not from less."""
+    """Weight and bias of 64 KB stay in L1 if the rows are in registers; rows in shared memory would
+    take its capacity."""
     plan = plan_for("layer_norm", (4096, 16_384), BF16, 90)
     assert (plan["place"], plan["threads_x"], plan["unroll"]) == (REGISTERS, 512, 4)
     assert plan["min_blocks"] == 3
@@ -460,7 +469,8 @@ def masked_softmax(ops: Any, x: Any, mask: Any) -> Any:
 
 
 def test_fewer_elements_of_two_tensors_where_instructions_decide() -> None:
-    """Eight a thread of two of float32, sixteen of two of bfloat16."""
+    """Instruction-bound rows of two tensors have fewer elements per thread: eight for float32,
+    sixteen for bfloat16."""
     for dtype, threads, unroll in ((DataType.Float, 128, 2), (DataType.BFloat16, 64, 2)):
         fd = FusionDefinition()
         x, y = (fd.define_tensor([-1, -1], dtype=dtype) for _ in range(2))
@@ -473,7 +483,8 @@ def test_fewer_elements_of_two_tensors_where_instructions_decide() -> None:
 
 
 def test_what_is_computed_again_is_kept_where_instructions_decide(rng: np.random.Generator) -> None:
-    """The exponentials, of which one warp a row has 16 a thread: the same bits as without."""
+    """In instruction-bound kernels recomputed values are cached in registers: 16 exponentials per
+    thread in a warp per row. Results are equal bit for bit."""
     fd = FusionDefinition()
     x = fd.define_tensor([-1, -1], dtype=DataType.BFloat16)
     mask = fd.define_tensor([-1, -1], dtype=DataType.Bool)
@@ -501,9 +512,8 @@ def test_what_is_computed_again_is_kept_where_instructions_decide(rng: np.random
 
 
 def test_a_mask_is_drawn_once_where_bytes_decide() -> None:
-    """Dropout, addition and RMS norm that keep mask and sum for a backward pass: drawing again
-    would fit beside their bytes, and takes a quarter of the time of them all the same.
-    """
+    """Dropout, addition and RMS norm with saved mask and sum draw the random numbers once. Drawing
+    them again would fit into the kernel's memory time, but takes a quarter of it."""
     fd = FusionDefinition()
     x, y = (fd.define_tensor([-1, -1], dtype=DataType.Float) for _ in range(2))
     dropped, mask = fd.ops.dropout(x, 0.1)[:2]
@@ -519,7 +529,7 @@ def test_a_mask_is_drawn_once_where_bytes_decide() -> None:
 
 
 def test_what_is_centered_beside_a_variance_is_not_cut_with_it() -> None:
-    """One walk would leave its elements without the mean of all blocks."""
+    """A grid reduction in one phase could not subtract the mean over all blocks."""
     fd = FusionDefinition()
     x = fd.define_tensor([-1, -1], dtype=DataType.Float)
     fd.add_output(fd.ops.var(x, [0, 1], correction=0))
@@ -544,7 +554,8 @@ def skewness(ops: Any, x: Any) -> list[Any]:
 def test_few_rows_of_reductions_that_wait_for_each_other_take_a_kernel_a_walk(
     define: Any, rng: np.random.Generator
 ) -> None:
-    """One kernel would leave a row to one block, or to one cluster."""
+    """Few rows with dependent reductions take one kernel per phase, because one kernel would use
+    one block or cluster per row."""
     fd = FusionDefinition()
     x = fd.define_tensor([-1, -1], dtype=DataType.Float)
     for output in define(fd.ops, x):

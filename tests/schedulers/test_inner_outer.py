@@ -1,4 +1,4 @@
-"""Plans of kernels that reduce rows and, at their end, columns: one persistent cooperative grid."""
+"""Plans of kernels that reduce rows and then columns: a persistent cooperative grid."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def h100() -> _core.Device:
 
 
 def plan_on(length: int, dtype: torch.dtype, device: _core.Device) -> dict[str, int]:
-    """Of 4096 rows of that length."""
+    """The plan for 4096 rows of this length."""
     program = PROGRAMS["norm_backward"]
     inputs = [(list(s), dense(s), 0) for s in program.shapes(4096, length)]
     (kernel,) = _core.plan_testing.plans(program.definition(dtype)._builder, inputs, device)
@@ -52,7 +52,7 @@ def test_what_holds_of_every_plan(name: str, dtype: torch.dtype, arch: int) -> N
         assert 256 <= threads * plan["min_blocks"] <= 1024
         assert plan["cluster"] * plan["threads_x"] * plan["unroll"] * plan["vector"] >= length
         assert threads % plan["finish"] == 0
-        # All blocks are resident at once, or the grid's barrier would never open.
+        # All blocks are resident at once; otherwise the grid's barrier would deadlock.
         assert cuda.cooperative
         clusters = [device.processors, *device.resident_clusters]
         resident = clusters[plan["cluster"].bit_length() - 1] * plan["cluster"]
@@ -109,7 +109,7 @@ def test_long_rows_are_cut_over_a_cluster(dtype: torch.dtype, arch: int) -> None
         assert plan["blocks"] % plan["cluster"] == 0
         held = device.processors * plan["min_blocks"]
         assert plan["blocks"] <= held, "all of them are resident at once"
-        registers = 64 + plan["unroll"] * plan["vector"] * 2  # of a thread, for two sums a column
+        registers = 64 + plan["unroll"] * plan["vector"] * 2  # per thread, for two sums per column
         assert plan["min_blocks"] * cuda.threads * registers <= device.registers_per_processor
         assert cuda.threads % plan["finish"] == 0
         assert plan["cluster"] > 1
@@ -129,7 +129,8 @@ def test_as_many_clusters_as_the_device_holds() -> None:
 
 
 def test_smaller_blocks_share_a_processor() -> None:
-    """They wait for their clusters in turn; not where clusters of that size leave many idle."""
+    """Smaller blocks wait alternately for their clusters, unless clusters of that size leave many
+    SMs idle."""
     device = _core.known_device(90)
     for length, clusters, chosen in (
         (16_384, 15, (2, 192, 6, 2)),
@@ -144,7 +145,7 @@ def test_smaller_blocks_share_a_processor() -> None:
 
 
 def at_once(plan: dict[str, int], dtype: torch.dtype) -> int:
-    """Bytes of rows, of two tensors, that the blocks of a processor work on."""
+    """Bytes of rows of two tensors that are processed at once on an SM."""
     elements = plan["threads_x"] * plan["threads_y"] * plan["unroll"] * plan["vector"]
     return plan["min_blocks"] * elements * 2 * dtype.itemsize
 
@@ -154,10 +155,10 @@ def at_once(plan: dict[str, int], dtype: torch.dtype) -> int:
     [
         (BF16, 6_144, (1, 1, 256, 3, 3)),
         (BF16, 8_192, (1, 1, 512, 2, 3)),
-        (BF16, 10_240, (4, 3, 160, 2, 3)),  # of a cluster of 2 too little, of one block too much
+        (BF16, 10_240, (4, 3, 160, 2, 3)),  # too few per cluster of 2, too many per block
         (BF16, 12_288, (2, 1, 256, 3, 3)),
         (BF16, 16_384, (2, 1, 512, 2, 3)),
-        (BF16, 32_768, (8, 2, 256, 2, 3)),  # rather than a block of 4 that waits alone
+        (BF16, 32_768, (8, 2, 256, 2, 3)),  # instead of a cluster of 4 with one block per SM
         (BF16, 65_536, (8, 1, 512, 2, 2)),
         (F32, 4_096, (1, 1, 512, 2, 3)),
         (F32, 12_288, (8, 2, 128, 3, 3)),
@@ -177,7 +178,7 @@ def test_rows_come_as_memory_brings_them(
 def test_more_bandwidth_takes_more_at_once() -> None:
     fast, slow = h100(), h100()
     fast.bandwidth = fast.bandwidth * 14 // 10
-    slow.bandwidth //= 4  # rows take a processor as long as there
+    slow.bandwidth //= 4  # rows take an SM as long as on the other GPU
     for length in (10_240, 12_288, 20_480, 24_576):
         plan = plan_on(length, BF16, h100())
         assert plan_on(length, BF16, slow) == plan
@@ -197,7 +198,7 @@ def test_rows_that_are_too_long_take_several_kernels() -> None:
     program = PROGRAMS["norm_backward"]
     assert len(kernels_for(program.definition(), program.shapes(4096, 1 << 20))) > 1
     assert len(kernels_for(program.definition(), program.shapes(4096, 65_536), 80)) > 1
-    # Neither copied ahead nor held in registers beside the columns.
+    # The row fits neither into prefetched tiles nor into registers next to the columns.
     assert len(kernels_for(program.definition(), program.shapes(4096, 16_384), 80)) > 1
     assert len(kernels_for(program.definition(BF16), program.shapes(4096, 16_384), 80)) == 1
     assert len(kernels_for(program.definition(BF16), program.shapes(4096, 9999))) > 1
@@ -237,7 +238,7 @@ def test_values_are_kept_where_registers_last() -> None:
 
 
 def test_rows_that_nobody_reads() -> None:
-    """An outer product: there is no row of memory to copy ahead."""
+    """In an outer product there is no row of memory to prefetch."""
     fd = FusionDefinition()
     x, y = fd.define_tensor([-1]), fd.define_tensor([-1])
     product = fd.ops.broadcast(x, [False, True]) * fd.ops.broadcast(y, [True, False])
@@ -255,7 +256,7 @@ def test_rows_that_nobody_reads() -> None:
 
 @pytest.mark.parametrize("changes", [{"blocks": 0}, {"blocks": 5}, {"ring": 2}, {"threads_x": 64}])
 def test_plan_1(changes: dict[str, int], rng: np.random.Generator) -> None:
-    """More blocks than are resident would wait for each other for ever."""
+    """A plan with more blocks than are resident is rejected, because they would deadlock."""
     fd = PROGRAMS["norm_backward"].definition()
     inputs = random_inputs("norm_backward", (40, 256), F32, rng)
     plan = fd.plan(inputs)

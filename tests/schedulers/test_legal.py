@@ -1,14 +1,14 @@
-"""Changed plans are right or refused, whatever integers stand in them.
+"""Changed plans run correctly or are rejected, for any integers.
 
-The sweep takes about 100 definitions, which among them are planned by every scheduler, and some
-10,000 plans that differ from the planned ones: in each field, in pairs and in triples of fields.
+The sweep has about 100 definitions, which together are planned by every scheduler. Some 10,000
+plans differ from the planned ones in single fields, pairs and triples of fields.
 
-- Checked of each: it is refused by UserError `plan-1` whose text names a changed field and its
-  value, or its kernel is lowered and printed, Kernel IR verified between all passes, and the
-  schedule verified (`schedule/schedule.h`). Nothing else is raised.
-- Executed are 150 of the different kernels that came of it, with the checks of FUSER_HOST_DEBUG
-  (bounds, alignment, uninitialized registers, random order of threads), and compared with what the
-  planned kernel gives. `--fuzz N` executes N of them, `--thorough` all, about 1000.
+- Each plan is either rejected with UserError `plan-1` whose text names a changed field and its
+  value, or its kernel is lowered and printed. Kernel IR is verified between all passes, and so is
+  the schedule (`schedule/schedule.h`). Other errors fail the test.
+- 150 of the resulting distinct kernels are executed with the checks of FUSER_HOST_DEBUG (bounds,
+  alignment, uninitialized registers, random order of threads), and compared with the results of
+  the planned kernel. `--fuzz N` executes N of them, `--thorough` all, about 1000.
 """
 
 from __future__ import annotations
@@ -27,21 +27,22 @@ from tests import planning, sampling
 
 PLANS = 10_000
 EXECUTED = 150
-BATCH = 60  # kernels that are compiled together
+BATCH = 60  # kernels compiled together
 SCHEDULERS = {"pointwise", "broadcast", "rows", "transpose", "inner", "outer", "inner_outer"}
 
 
 @dataclass
 class Taken:
-    """A changed plan that was not refused."""
+    """A changed plan that was accepted."""
 
     case: planning.Case
-    place: int  # of the kernel
+    place: int  # index of the kernel
     change: dict[str, Any]
 
 
 def refused(kernel: Any, change: dict[str, Any]) -> str | None:
-    """The kernel's text where the plan is taken; None where it is refused as it should be."""
+    """The kernel's text if the plan is accepted, or None if it is rejected with a correct
+    message."""
     try:
         return str(kernel.changed(kernel.plan | change)["cuda"])
     except UserError as error:
@@ -56,7 +57,8 @@ def refused(kernel: Any, change: dict[str, Any]) -> str | None:
 def swept(
     rng: np.random.Generator, device: Any, count: int
 ) -> tuple[list[Taken], int, Counter[str]]:
-    """Plans whose kernels differ, how many there were, and by scheduler how many were taken."""
+    """Accepted plans with distinct kernels, the number of all plans, and the number of accepted
+    plans by scheduler."""
     found = list(planning.cases(rng))
     kernels = [(case, i, k) for case in found for i, k in enumerate(case.kernels(device))]
     taken: list[Taken] = []
@@ -66,7 +68,7 @@ def swept(
     for case, place, kernel in kernels:
         plan = kernel.plan
         texts = {str(kernel.texts()["cuda"])}
-        share = -(-count // (len(planned) * planned[plan["scheduler"]]))  # schedulers have as many
+        share = -(-count // (len(planned) * planned[plan["scheduler"]]))  # equal share each
         for change in planning.changes(plan, share, rng):
             tried += 1
             try:
@@ -83,7 +85,7 @@ def swept(
 
 
 def run_taken(chosen: list[Taken]) -> list[str]:
-    """What is wrong with their results, in words."""
+    """Run accepted plans; return descriptions of wrong results."""
     wrong = []
     for begin in range(0, len(chosen), BATCH):
         batch = []
@@ -93,7 +95,7 @@ def run_taken(chosen: list[Taken]) -> list[str]:
             try:
                 plans[t.place] = plans[t.place].replace(**t.change)
                 t.case.fd.fec.executor.plans(t.case.inputs, None, [dict(p) for p in plans])
-            except UserError:  # these sizes want more shared memory than there is
+            except UserError:  # these sizes exceed shared memory
                 continue
             batch.append((t, tuple(plans)))
         testing.compile_batch((t.case.fd, t.case.inputs) for t, _ in batch)
@@ -126,13 +128,14 @@ def test_changed_plans_are_right_or_refused(
     set_option: Callable[..., None],
     request: pytest.FixtureRequest,
 ) -> None:
-    """Of a small device with the features of sm_80, and with clusters."""
+    """Plans of a small device with the features of sm_80, and with clusters."""
     set_option("FUSER_HOST_DEBUG", 1)
     set_option("FUSER_HOST_ARCH", arch)
     taken, tried, by_scheduler = swept(rng, _core.host_device(arch), PLANS // 2)
     assert tried >= PLANS // 2
     assert set(by_scheduler) == SCHEDULERS
-    # Of each scheduler many are taken: the sweep does not pass because all are refused.
+    # Many plans of each scheduler must be accepted, so that the sweep does not pass by rejecting
+    # all.
     assert min(by_scheduler.values()) >= 20, by_scheduler
     count = len(taken) if sampling.thorough() else (request.config.option.fuzz or EXECUTED) // 2
     chosen = [taken[i] for i in rng.permutation(len(taken))[:count]]
@@ -142,7 +145,7 @@ def test_changed_plans_are_right_or_refused(
 
 @pytest.mark.parametrize("arch", [70, 80, 90])
 def test_changed_plans_on_gpus_are_lowered_or_refused(arch: int, rng: np.random.Generator) -> None:
-    """The same for plans of GPUs, with more shared memory and processors; nothing is executed."""
+    """Plans of GPUs, with more shared memory and SMs, are lowered or rejected, but not executed."""
     _, tried, by_scheduler = swept(rng, _core.known_device(arch), 2000)
     assert tried >= 2000
     assert set(by_scheduler) == SCHEDULERS
@@ -155,7 +158,7 @@ WORDS = "transpose (33, 47) torch.bfloat16"
 
 @pytest.fixture(scope="module")
 def kernels() -> Callable[[str], Any]:
-    """The kernel of a case of tests/planning.py, on the host executor like sm_90."""
+    """The kernel of a case of tests/planning.py, planned for the host executor as sm_90."""
     found = {case.name: case for case in planning.cases(np.random.default_rng(0))}
     return lambda name: found[name].kernels(_core.host_device(90))[0]
 
@@ -181,9 +184,9 @@ def kernels() -> Callable[[str], Any]:
             {"line_y": 3},
             "line_y=3 is not possible here; expected 0 or a power of two from 2 to",
         ),
-        # Neighbouring rows would leave others out.
+        # Adjacent rows would skip some rows.
         (SHORT_ROWS, {"threads_y": 96}, "threads_y=96 is not possible here; expected a power of"),
-        # A cluster combines all threads of its blocks: rows would be summed with each other.
+        # A cluster combines all threads of its blocks, which would add different rows.
         (
             "centered (3, 20000) torch.float32",
             {"threads_y": 2},
@@ -205,7 +208,8 @@ def test_plan_1_says_what_is_possible(
 def test_shared_memory_that_sizes_decide_is_asked_for(
     rng: np.random.Generator, set_option: Callable[..., None]
 ) -> None:
-    """Rows of a stretch lie in shared memory: how many fit depends on how long they are."""
+    """The shared memory of packed rows depends on their length, so the limit is checked for the
+    actual sizes."""
     set_option("FUSER_HOST_ARCH", 70)
     refusals = []
     for length in (17, 501):

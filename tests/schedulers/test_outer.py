@@ -1,4 +1,4 @@
-"""Plans of reductions along outer axes: lanes are columns, threads above each other share one."""
+"""Plans of reductions along outer axes: lanes are columns; threads_y share a column."""
 
 from __future__ import annotations
 
@@ -59,7 +59,8 @@ def test_few_columns_are_cut_over_the_grid() -> None:
 
 
 def test_few_columns_are_cut_where_rows_are_stored_too() -> None:
-    """The gradient of an activation with that of a bias: rows are stored as they are summed up."""
+    """The gradient of an activation and of its bias: rows are stored while they are summed, and the
+    columns are split over the grid."""
     fd = FusionDefinition()
     g, x = (fd.define_tensor([-1, -1], True, DataType.BFloat16) for _ in range(2))
     product = fd.ops.mul(fd.ops.gelu(x), g)
@@ -152,7 +153,7 @@ def test_values_of_long_columns(name: str, dtype: torch.dtype, rng: np.random.Ge
 
 
 def test_deviations_from_a_large_mean(rng: np.random.Generator) -> None:
-    """Several rows are taken in at once, by their own mean: as exact as one by one."""
+    """Accumulating several rows at once, by their own mean, is as accurate as one by one."""
     fd = PROGRAMS["var_columns"].definition()
     x = torch.from_numpy(rng.normal(3000.0, 1.0, size=(5000, 64))).to(F32)
     variance, mean = fd.execute([x])
@@ -161,7 +162,7 @@ def test_deviations_from_a_large_mean(rng: np.random.Generator) -> None:
 
 
 def test_reduced_dims_need_not_be_neighbours() -> None:
-    """Over dims 0 and 2 of 4 in memory, with the innermost kept."""
+    """A reduction over dims 0 and 2 of 4 in memory keeps the innermost dim."""
     fd = FusionDefinition()
     x = fd.define_tensor([-1] * 4)
     fd.add_output(fd.ops.sum(x, [0, 2]))
@@ -186,7 +187,7 @@ def test_a_plan_sees_no_size(rng: np.random.Generator) -> None:
         plans = [k["plan"] for k in kernels_for(fd, [(rows, columns)])]
         met += facts in seen
         assert seen.setdefault(facts, plans) == plans, (rows, columns)
-    assert met > 30  # equal hints were met often enough to tell
+    assert met > 30  # equal hints occurred often enough to be tested
 
 
 @pytest.mark.parametrize(

@@ -52,8 +52,8 @@ def twice(fd: FusionDefinition, t: list[Any]) -> Any:
 
 HALF = torch.bfloat16
 
-# name: ops, inputs, (vector, merged, tail, wide), dims of the schedule. `wide` counts accesses,
-# reads first, as bits.
+# name: ops, inputs, (vector, merged, tail, wide), dims of the schedule. `wide` has a bit per
+# access, reads first.
 PROBLEMS: dict[str, tuple[Build, list[Tensor], tuple[int, int, int, int], str]] = {
     "dense": (add, [dense(8, 8)] * 2, (4, 1, 0, 7), "[a0 a1]"),
     "dense odd": (add, [dense(7, 9)] * 2, (4, 1, 1, 7), "[a0 a1]"),
@@ -160,7 +160,8 @@ def test_changed_plans_run(changes: dict[str, int]) -> None:
 
 
 def test_half_as_many_elements_where_one_wave_has_all() -> None:
-    """The threads of a large GPU hold from a quarter of a million elements to a million at once."""
+    """From a quarter of a million elements to a million, the threads of a large GPU hold the tensor
+    in one wave, so vectors are halved."""
 
     def vectors(dtype: torch.dtype) -> list[int]:
         fd = define(twice, [dense(64, dtype=dtype)])
@@ -196,7 +197,8 @@ def drawn(fd: FusionDefinition, t: list[Any]) -> Any:
 
 
 def test_fewer_elements_where_code_is_long() -> None:
-    """More would not stay in the caches of instructions, and no access needs to be wide then."""
+    """Long code uses shorter vectors, to fit into the instruction cache; it does not need
+    vectorized accesses."""
 
     def vector(build: Build) -> int:
         x = [dense(256, dtype=HALF)]
@@ -231,11 +233,11 @@ def test_a_plan_without_tail_is_refused_where_rows_are_odd() -> None:
         fd.execute([x], plan=plan.replace(tail=0))
 
 
-# ---- Conditions: what is chosen by place
+# ---- Select: values chosen by coordinates
 
 
 def beside(*widths: int) -> tuple[Build, list[tuple[int, ...]], Callable[..., Tensor]]:
-    """Tensors of these widths side by side."""
+    """A cat of tensors of these widths."""
     return (
         lambda fd, t: fd.ops.cat(t, 1),
         [(5, width) for width in widths],
@@ -246,7 +248,7 @@ def beside(*widths: int) -> tuple[Build, list[tuple[int, ...]], Callable[..., Te
 def rimmed(
     *around: int, rows: int = 12, columns: int = 24
 ) -> tuple[Build, list[tuple[int, ...]], Callable[..., Tensor]]:
-    """A matrix with ones around, or without its rim."""
+    """A matrix padded with ones, or cropped."""
     return (
         lambda fd, t: fd.ops.pad(t[0], list(around), 1),
         [(rows, columns)],
@@ -254,7 +256,7 @@ def rimmed(
     )
 
 
-# name: ops, shapes, meaning; (scheduler, vector, one_side) of float32
+# name: ops, shapes, reference; (scheduler, vector, one_side) for float32
 CHOICES = {
     "whole vectors": (*beside(8, 16, 4), ("pointwise", 4, 1)),
     "pairs": (*beside(6, 2, 10), ("rows", 2, 1)),
@@ -266,7 +268,8 @@ CHOICES = {
     "odd rim": (*rimmed(1, 3), ("pointwise", 4, 0)),
     "without a rim": (*rimmed(-2, -2, 1, 1), None),
     "rows around": (*rimmed(0, 0, 2, 1), ("pointwise", 4, 1)),
-    # Rows of many vectors, a few of which a boundary cuts; some tensors are narrower than a vector.
+    # Rows of many vectors, few of which contain a boundary; some tensors are narrower than a
+    # vector.
     "long": (*beside(101, 57, 43), ("pointwise", 4, 0)),
     "long, narrow ones": (*beside(1, 130, 2, 3, 67), ("pointwise", 4, 0)),
     "long, odd rim": (*rimmed(1, 2, 1, 0, columns=214), ("pointwise", 4, 0)),
@@ -284,7 +287,8 @@ def test_vectors_on_one_side_of_every_boundary(name: str) -> None:
 
 @pytest.mark.parametrize("vector", [2, 1])
 def test_fewer_elements_of_long_rows_than_planned(vector: int) -> None:
-    """One element lies in one row and on one side of every boundary: nothing is to be asked."""
+    """A vector of one element is within one row and on one side of every boundary, so no conditions
+    are needed."""
     build, shapes, reference, _ = CHOICES["long"]
     inputs = [dense(*shape) for shape in shapes]
     fd = define(build, inputs)
@@ -296,7 +300,7 @@ def test_fewer_elements_of_long_rows_than_planned(vector: int) -> None:
 
 
 def test_a_choice_of_elements_takes_no_branch() -> None:
-    """Not one for each element of a vector, only those of loads and of what there is to do."""
+    """Selects do not branch per element; only loads and the bounds check branch."""
     build, shapes, _ = beside(16, 32, 8)
     inputs = [dense(*shape).to(torch.bfloat16) for shape in shapes]
     text = define(build, inputs).cuda_code_for(inputs, True)
@@ -320,7 +324,7 @@ def test_values_of_choices(rng: Any, set_option: Callable[[str, Any], None]) -> 
 
 
 def ends_flipped(fd: FusionDefinition, t: list[Any]) -> Any:
-    """Coordinates that fall from lane to lane, and that start again in the middle of a row."""
+    """Coordinates that decrease along lanes, and coordinates that restart within a row."""
     rows, columns = fd.ops.size(t[0], 0), fd.ops.size(t[0], 1)
     folded = fd.ops.reshape(fd.ops.reshape(t[1], [-1]), [rows, columns])
     return fd.ops.cat([fd.ops.flip(t[0], [1]), folded, t[0]], 1)
@@ -328,7 +332,7 @@ def ends_flipped(fd: FusionDefinition, t: list[Any]) -> Any:
 
 @pytest.mark.parametrize("name", ["long", "long, narrow ones", "long, odd rim"])
 def test_vectors_in_one_row_share_their_conditions(name: str) -> None:
-    """One division for a vector, and no condition in its loops but a name."""
+    """A vector needs one division, and its loops have precomputed conditions only."""
     build, shapes, _, _ = CHOICES[name]
     inputs = [dense(*shape) for shape in shapes]
     fd = define(build, inputs)
@@ -372,7 +376,8 @@ def test_values_of_strided_and_misaligned_choices(
 
 
 def test_what_comes_from_cache_makes_no_vector_shorter() -> None:
-    """A float32 row beside bfloat16 matrices; a float32 matrix is moved by memory."""
+    """A float32 row, which stays in cache, does not shorten vectors of bfloat16 matrices; a float32
+    matrix does."""
     matrix, row = dense(6, 16, dtype=HALF), dense(16)
     for other, vector in ((row, 8), (dense(6, 16), 4)):
         inputs = [matrix, other]
@@ -393,13 +398,14 @@ def test_lanes_read_windows(
     rng: Any,
     set_option: Callable[[str, object], None],
 ) -> None:
-    """Every other element, and what is stacked along the innermost axis: each lane has its own."""
+    """Strided accesses: every step-th element, and tensors stacked along the innermost axis, select
+    lanes from wider windows."""
     set_option("FUSER_HOST_DEBUG", 1)
     x = torch.from_numpy(rng.integers(-9, 9, size=(5, columns))).to(dtype)
     row = torch.from_numpy(rng.integers(-9, 9, size=len(range(0, columns, step)))).to(dtype)
 
     if any(len(range(p % step, columns, step)) != len(row) for p in range(pieces)):
-        columns = columns // step * step  # the last elements are left over
+        columns = columns // step * step  # skip the remaining elements
         row = row[: columns // step]
     fd = FusionDefinition()
     t = [fd.define_tensor(s.shape, dtype=as_dtype(dtype)) for s in (x, row)]
@@ -423,9 +429,9 @@ def test_what_is_read_by_windows() -> None:
         fd.add_output(fd.ops.stack(parts, dim=2) if pieces > 1 else parts[0])
         return int(kernels_for(fd, [x.shape])[0]["plan"]["windows"])
 
-    assert windows(1024, 2, 2) == 0b11  # both halves of pairs
+    assert windows(1024, 2, 2) == 0b11  # both elements of pairs
     assert windows(1024, 2, 1) == 0b1
     assert windows(1024, 4, 1) == 0b1
-    assert windows(1024, 1, 1) == 0  # neighbours: one access
-    assert windows(1026, 2, 2) == 0  # rows start anywhere
-    assert windows(1024, 8, 1) == 0  # most of it would be of no use
+    assert windows(1024, 1, 1) == 0  # adjacent elements: one vectorized access
+    assert windows(1026, 2, 2) == 0  # unaligned rows
+    assert windows(1024, 8, 1) == 0  # most of the window would be unused

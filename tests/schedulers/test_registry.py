@@ -1,4 +1,4 @@
-"""Which scheduler takes a problem."""
+"""The scheduler chosen for a problem."""
 
 import pytest
 import torch

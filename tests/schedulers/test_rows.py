@@ -1,4 +1,5 @@
-"""Plans and values of pointwise kernels whose rows have much in common: several rows a thread."""
+"""Plans and values of pointwise kernels whose rows have many common operands: several rows per
+thread."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ F32, BF16, F16 = torch.float32, torch.bfloat16, torch.float16
 
 
 def rope(dtype: torch.dtype) -> FusionDefinition:
-    """x[batch, length, heads, dim] turned by float32 angles [length, dim]."""
+    """Rotary embedding of x[batch, length, heads, dim] with float32 angles [length, dim]."""
     fd = FusionDefinition()
     x = fd.define_tensor([-1] * 4, dtype=as_dtype(dtype))
     cos, sin = (
@@ -58,7 +59,8 @@ def test_heads_share_their_angles(arch: int) -> None:
 
 
 def test_what_is_shared_must_outweigh_what_moves() -> None:
-    """In float32 the angles are as many bytes as a head and its result."""
+    """The scheduler requires that common operands outweigh moved bytes; in float32 the angles are
+    only as many bytes as a head and its result."""
     assert plan_of(rope(F32), rope_shapes(4, 2048, 32, 128))["scheduler"] == "pointwise"
 
 
@@ -70,7 +72,7 @@ def test_a_block_has_a_warp_at_least() -> None:
 @pytest.mark.parametrize(
     ("columns", "around", "wanted"),
     [
-        (56, [1, 1, 1, 1], ("rows", 2)),  # a pair may stand on both sides of a boundary
+        (56, [1, 1, 1, 1], ("rows", 2)),  # a pair may contain a boundary
         (54, [2, 2, 2, 2], ("rows", 2)),
         (56, [4, 4, 1, 1], ("pointwise", 4)),
         (55, [1, 1, 0, 0], ("pointwise", 4)),
@@ -79,7 +81,7 @@ def test_a_block_has_a_warp_at_least() -> None:
     ids=str,
 )
 def test_rims(columns: int, around: list[int], wanted: tuple[str, int]) -> None:
-    """A rim that leaves vectors whole, or rows that are no pairs, are no case for it."""
+    """The scheduler rejects pads with complete vectors, and rows that do not consist of pairs."""
     plan = plan_of(padded(F32, 4, around), [(8, 64, 56, columns)])
     assert (plan["scheduler"], plan["vector"]) == wanted
 
@@ -94,7 +96,7 @@ def test_many_rows_a_thread_where_places_cost_much() -> None:
 def trimmed(
     dtype: torch.dtype, start: list[int], stop: list[int | None], around: list[int], input_: Any
 ) -> FusionDefinition:
-    """A part of the input, with zeros around."""
+    """A slice of the input, padded with zeros."""
     fd = FusionDefinition()
     x = fd.define_tensor(dtype=as_dtype(dtype), **input_)
     part = fd.ops.slice(x, start, stop) * 1.5
@@ -103,9 +105,8 @@ def trimmed(
 
 
 def test_lanes_share_a_condition_where_the_read_ends_elsewhere() -> None:
-    """Images without their rims: what is padded ends at pairs, the rows that it is read from end
-    one element later. The condition of the pad serves for the read.
-    """
+    """Cropped and padded images: the pad ends at a multiple of two, but the rows that it reads end
+    one element later. The load uses the pad's condition."""
     fd = trimmed(BF16, [0, 0, 1, 1], [None, None, -1, -1], [2, 2, 2, 2], {"shape": [-1] * 4})
     (kernel,) = kernels_for(fd, [(32, 256, 56, 56)], text=True)
     plan = kernel["plan"]
@@ -116,7 +117,8 @@ def test_lanes_share_a_condition_where_the_read_ends_elsewhere() -> None:
 
 
 def test_a_vector_is_read_as_a_whole_where_only_the_tensor_ends_within_one() -> None:
-    """Rows of 62 that lie 64 apart: the slice takes 56 of them, and the pad asks for no more."""
+    """Rows of 62 elements with stride 64, sliced to 56: a vector that the tensor's end cuts is
+    loaded completely, because the pad's condition suffices."""
     fd = trimmed(BF16, [0, 0], [None, 56], [8, 8, 0, 0], {"shape": [-1, -1]})
     x = torch.randn(40, 64).to(BF16)[:, :62]
     plan = fd.plan([x])
@@ -143,7 +145,7 @@ def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def test_values(rng: np.random.Generator, set_option: Callable[[str, Any], None]) -> None:
-    """Numbers of few digits, so that every sum and product is exact."""
+    """Small integers, so that every sum and product is exact."""
     set_option("FUSER_HOST_DEBUG", 1)
     made = []
     for dtype in (BF16, F16):
@@ -162,14 +164,15 @@ def test_values(rng: np.random.Generator, set_option: Callable[[str, Any], None]
     taken = 0
     for fd, inputs, want in made:
         plan = fd.plan(inputs)
-        taken += isinstance(plan, Plan) and plan.scheduler == "rows"  # nothing runs for no element
+        taken += isinstance(plan, Plan) and plan.scheduler == "rows"  # empty tensors
         (got,) = fd.execute(inputs)
         assert torch.equal(got, want.to(got.dtype)), (inputs[0].dtype, inputs[0].shape)
     assert taken >= 10
 
 
 def test_what_lies_between_rows_is_left() -> None:
-    """Rows of 50 elements, 56 apart: vectors of 8 divide the steps, and run past the ends."""
+    """Rows of 50 elements with stride 56: vectors of 8 exceed the rows, but leave the gaps
+    unchanged."""
     fd = FusionDefinition()
     x = fd.define_tensor([-1] * 4, dtype=as_dtype(BF16))
     scale, shift = (

@@ -1,6 +1,5 @@
-"""Short rows that follow each other in memory: those of a block cross shared memory as one stretch.
-Values on the host executor, whose debug mode checks every access.
-"""
+"""Packed rows: short rows, adjacent in memory, staged together through shared memory. Values on the
+host executor in debug mode, which checks every access."""
 
 from __future__ import annotations
 
@@ -58,7 +57,8 @@ def statistics_exact(x: Tensor) -> list[Tensor]:
 
 
 def two_results(ops: Any, x: Any, y: Any) -> list[Any]:
-    """Of two tensors of other widths, one result before the row's sum is known, and one behind."""
+    """Results of two tensors of different widths: one stored before the row's sum is known, one
+    after."""
     early = ops.cast(x + y, x.dtype())
     late = ops.cast((x - ops.sum(x * y, [-1], keepdim=True)) * y, y.dtype())
     return [early, late]
@@ -77,7 +77,7 @@ def masked_exact(x: Tensor, mask: Tensor) -> list[Tensor]:
 
 
 LENGTHS = (2, 3, 5, 7, 10, 12, 17, 31, 34, 49, 77, 100, 131)
-ROWS = 1300  # ten blocks and a part of one, whose last vector is no whole one
+ROWS = 1300  # ten blocks and an incomplete one, whose last vector is incomplete too
 
 
 @pytest.mark.parametrize("arch", [70, 80, 90])
@@ -90,7 +90,7 @@ def test_rows_of_any_length(
     bound = 1e-4 if dtype.itemsize >= 4 else 0.02
     for length in LENGTHS:
         if length % (16 // dtype.itemsize) == 0:
-            continue  # whole vectors
+            continue  # complete vectors
         x = torch.randn(ROWS + length, length).to(dtype)
         weight, bias = torch.randn(2, length).to(dtype)
         for define, exact, inputs in (
@@ -113,7 +113,7 @@ def test_rows_of_any_length(
 def test_rows_of_several_axes(
     dtype: torch.dtype, set_option: Callable[[str, object], None]
 ) -> None:
-    """Planes of images, dense, and those of which every other one is taken."""
+    """Image planes as rows: dense, and every second one."""
     set_option("FUSER_HOST_DEBUG", 1)
     for planes in ((5, 6), (7, 7), (6, 5), (3, 4), (2, 11), (1, 6)):
         base = torch.randint(-9, 9, (40, 6, *planes)).to(dtype)
@@ -133,9 +133,8 @@ def test_rows_of_several_axes(
 def test_results_of_other_widths_and_walks(
     static: bool, rows: int, set_option: Callable[[str, object], None]
 ) -> None:
-    """A result takes the place of what was read where that is read no more; others have their
-    own. Of static sizes each is a buffer of its own, of others all are one.
-    """
+    """A result reuses the shared memory of an operand after its last load; other results have their
+    own. With static sizes each is a separate buffer, with symbolic sizes all are one."""
     set_option("FUSER_HOST_DEBUG", 1)
     for widths in ((F32, F32), (F32, BF16), (BF16, F32), (torch.float64, torch.float16)):
         x, y = (torch.randn(rows, 17).to(dtype) for dtype in widths)
@@ -154,7 +153,7 @@ def test_results_of_other_widths_and_walks(
 def test_the_rows_of_a_block_are_whole_vectors(
     dtype: torch.dtype, length: int, set_option: Callable[[str, object], None]
 ) -> None:
-    """However many threads a row has: a block starts where an access of 16 bytes may."""
+    """For any number of threads per row, a block starts at a 16-byte boundary."""
     set_option("FUSER_HOST_DEBUG", 1)
     x = torch.randint(-99, 99, (260, length)).to(dtype)
     for define in (softmax, lambda ops, x: ops.argmax(x, -1)):
@@ -173,7 +172,7 @@ def test_what_many_rows_share_is_read_where_it_is_used() -> None:
     assert isinstance(plan, Plan)
     assert plan.stretch == 0b101, "the mask crosses nothing"
     torch.testing.assert_close(fd.execute([x, mask])[0], masked_exact(x, mask)[0])
-    # One of each row would be read across the threads.
+    # One of the operands would be transposed.
     each = torch.randn(4, 3, 250, 80)[..., :77]
     assert plan_of([x, each], masked).stretch == 0
 
@@ -191,9 +190,9 @@ def test_an_input_is_overwritten_in_its_place() -> None:
 def test_rows_that_do_not_follow_each_other_are_no_stretch() -> None:
     assert plan_of([torch.randn(ROWS, 20)[:, :17]], softmax).stretch == 0
     assert plan_of([torch.randn(17, ROWS).t()], softmax).scheduler == "outer"
-    # Neither are whole vectors, which need none.
+    # Rows of complete vectors are not packed, because they need not be.
     assert plan_of([torch.randn(ROWS, 64)], softmax).stretch == 0
-    # Few rows are, although they leave processors idle: their bits are those beside others.
+    # Few rows are packed, although SMs remain idle, so that their bits do not depend on other rows.
     assert plan_of([torch.randn(20, 17)], softmax).stretch != 0
 
 
@@ -227,7 +226,7 @@ def test_five_blocks_fit_a_processor(arch: int) -> None:
 
 
 def test_no_element_is_asked_whether_it_exists() -> None:
-    """Each thread knows how many steps its row has for it."""
+    """Elements have no bounds checks, because each thread knows its number of steps per row."""
     x = torch.randn(ROWS, 197).bfloat16()
     (kernel,) = kernels_for(definition([x], softmax), [x.shape], text=True)
     taken_in = [line for line in kernel["ir"].splitlines() if "accumulate" in line]
@@ -263,7 +262,7 @@ def test_changed_plans_run(changes: dict[str, int]) -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"threads_x": 64, "threads_y": 16},  # a row would be combined over warps
+        {"threads_x": 64, "threads_y": 16},  # a row would be reduced over several warps
         {"threads_y": 512},
         {"threads_y": 40},  # blocks would start within a vector
         {"stretch": 0},

@@ -1,4 +1,4 @@
-"""Tensors that disagree on the innermost axis: plans, and values that are bit for bit torch's."""
+"""Tensors with different innermost axes: plans, and values equal to torch's bit for bit."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ TRANSPOSED = permuted(1, 0)
 def test_16_bytes_on_both_sides(dtype: torch.dtype, arch: int) -> None:
     plan = plan_of(TRANSPOSED, [(4096, 4096)], dtype, arch=arch)
     assert plan["scheduler"] == "transpose"
-    # Of bytes it is 8 on one side: 16 x 16 of them in registers would be too many.
+    # For bytes one vector has 8 elements: 16 x 16 bytes would exceed the registers.
     assert plan["vector_x"] * plan["vector_y"] == min(128, (16 // dtype.itemsize) ** 2)
     assert plan["wide"] == 3
     assert plan["tile_x"] * plan["tile_y"] * dtype.itemsize <= 64 << 10
 
 
 def test_each_side_by_its_own_width() -> None:
-    """X is the side that moves more bytes."""
+    """Each layout group has vectors of its own width; X is the group that moves more bytes."""
     plan = plan_of(permuted(1, 0, output=F32), [(4096, 4096)], BF16)
     assert (plan["vector_x"], plan["vector_y"]) == (4, 8)
     plan = plan_of(permuted(1, 0, output=BF16), [(4096, 4096)], F32)
@@ -64,7 +64,7 @@ def test_each_side_by_its_own_width() -> None:
 
 
 def test_odd_sizes_and_addresses() -> None:
-    """Where rows do not begin at 16 bytes, neighbouring threads have neighbouring elements."""
+    """For rows that are not 16-byte aligned, threads access single adjacent elements."""
     plan = plan_of(TRANSPOSED, [(999, 4096)], F32)
     assert (plan["vector_x"], plan["vector_y"], plan["wide"]) == (4, 1, 1)
     plan = plan_of(TRANSPOSED, [(4096, 4095)], F32)
@@ -78,7 +78,8 @@ def test_odd_sizes_and_addresses() -> None:
     ("dtype", "run"), [(I8, 256), (BF16, 256), (F32, 256), (F64, 128)], ids=str
 )
 def test_odd_rows_are_stored_in_long_runs(dtype: torch.dtype, run: int, arch: int) -> None:
-    """A tile has at most 1 KiB of a row, as Y lies; it stores words, one by one or of less."""
+    """For odd rows, a tile has at most 1 KiB of a row in the layout of Y; it stores words, of
+    single or several elements."""
     for shape, exact in (((8191, 8193), 0), ((8193, 8192), 1)):
         plan = plan_of(TRANSPOSED, [shape], dtype, arch=arch)
         assert (plan["tile_x"], plan["tile_y"], plan["threads"]) == (32, run, 256)
@@ -89,9 +90,8 @@ def test_odd_rows_are_stored_in_long_runs(dtype: torch.dtype, run: int, arch: in
 
 
 def test_halves_of_odd_rows_are_read_by_shifted_vectors() -> None:
-    """Of the two vectors in which they lie, where nothing else along them is stored or read in
-    another way.
-    """
+    """Half-type elements of odd rows are loaded by unaligned vectors, if that group has no stores
+    and no other kind of load."""
     for shape, vectors, tail in (((8191, 8193), (8, 2), 1), ((8192, 8193), (8, 8), 1)):
         plan = plan_of(TRANSPOSED, [shape], BF16)
         assert ((plan["vector_x"], plan["vector_y"]), plan["tail"]) == (vectors, tail)
@@ -108,7 +108,7 @@ def test_halves_of_odd_rows_are_read_by_shifted_vectors() -> None:
 
 
 def test_no_runs_of_vectors_or_short_rows() -> None:
-    """Whole vectors are stored, rows are a few runs long, or both sides store."""
+    """Exceptions: complete vectors are stored, rows are short, or both groups store."""
     plan = plan_of(TRANSPOSED, [(8192, 8193)], F32)
     assert (plan["vector_x"], plan["vector_y"], plan["tile_y"]) == (1, 4, 64)
     for size, tile in ((999, (128, 128)), (1025, (32, 256))):
@@ -119,7 +119,7 @@ def test_no_runs_of_vectors_or_short_rows() -> None:
 
 
 def test_runs_lie_along_what_is_stored() -> None:
-    """X is the side that moves more bytes: here the output's, and an input's."""
+    """X is the group that moves more bytes: here the group of the output and of an input."""
     plan = plan_of(lambda fd, x, y: x + flipped(fd, y), [(8191, 8191)] * 2, BF16, BF16)
     assert (plan["tile_x"], plan["tile_y"], plan["threads"]) == (256, 32, 256)
 
@@ -133,7 +133,8 @@ def test_runs_are_as_long_for_several_outputs() -> None:
 
 
 def test_the_widest_vectors_that_divide_a_row() -> None:
-    """196 tokens are 49 vectors of four halves."""
+    """Vectors are the widest that divide a row: 196 tokens are 49 vectors of four half-type
+    elements."""
     for size, vector in ((200, 8), (196, 4), (198, 2), (199, 1)):
         plan = plan_of(permuted(0, 2, 1), [(64, 768, size)], BF16, address=0 if vector > 1 else 2)
         assert {plan["vector_x"], plan["vector_y"]} == {8, vector}
@@ -154,9 +155,8 @@ def test_axes_that_both_sides_walk_as_one() -> None:
 
 
 def test_tiles_fit_the_axes() -> None:
-    """64 channels in bfloat16 are half of a tile's row, which half of the threads take; of 32 the
-    tile is as much longer.
-    """
+    """64 channels in bfloat16 are half of a tile's row, processed by half of the threads; with 32
+    channels the tile is longer instead."""
     for channels, wanted in ((64, (128, 64, 128)), (32, (512, 32, 256))):
         plan = plan_of(permuted(0, 2, 1), [(8, channels, 12544)], BF16)
         assert (plan["tile_x"], plan["tile_y"], plan["threads"]) == wanted
@@ -164,7 +164,8 @@ def test_tiles_fit_the_axes() -> None:
 
 @pytest.mark.parametrize("arch", [70, 80, 90])
 def test_halves_of_tiles_end_with_their_axis(arch: int) -> None:
-    """3136 places are 24 tiles and a half of bfloat16, or 49 halves."""
+    """Tiles are halved if they then end with their axis: 3136 positions are 24.5 tiles of bfloat16,
+    or 49 halves."""
     plan = plan_of(permuted(0, 2, 1), [(64, 3136, 256)], BF16, arch=arch)
     assert (plan["tile_x"], plan["exact_x"]) == (128, 1)
     assert (plan["tile_y"], plan["exact_y"], plan["threads"]) == (64, 1, 128)
@@ -176,7 +177,8 @@ def test_halves_of_tiles_end_with_their_axis(arch: int) -> None:
 
 @pytest.mark.parametrize("dtype", [BF16, F32], ids=str)
 def test_a_stored_row_that_ends_inside_its_last_tile_has_one(dtype: torch.dtype) -> None:
-    """Not where tiles, or halves of them, end with it, nor where it is longer."""
+    """A stored row that ends within its last tile has a tile of its own length. Exceptions: tiles
+    or half tiles end with the row, or the row is longer."""
     for rows, tile in ((100, (64, 128)), (196, (32, 256)), (250, (32, 256))):
         plan = plan_of(permuted(0, 2, 1), [(64, rows, 768)], dtype)
         assert (plan["tile_x"], plan["tile_y"], plan["exact_y"]) == (*tile, 0)
@@ -194,8 +196,8 @@ def test_half_tiles_ask_for_one_block() -> None:
 @pytest.mark.parametrize(
     ("build", "dtypes", "wanted"),
     [
-        (TRANSPOSED, (BF16,), "d1:Grid d0:Grid"),  # X lies as the input, Y as the output
-        (permuted(1, 0, output=F32), (BF16,), "d0:Grid d1:Grid"),  # X as the wider output
+        (TRANSPOSED, (BF16,), "d1:Grid d0:Grid"),  # X has the input's layout, Y the output's
+        (permuted(1, 0, output=F32), (BF16,), "d0:Grid d1:Grid"),  # X is the wider output
         (permuted(1, 0, output=BF16), (F32,), "d1:Grid d0:Grid"),
         (lambda fd, x, y: x + flipped(fd, y), (BF16, BF16), "d0:Grid d1:Grid"),
         (lambda fd, x, y: with_both_layouts(fd, x, y), (BF16, BF16), "d0:Grid d1:Grid"),
@@ -212,7 +214,7 @@ def test_blocks_follow_rows_that_are_stored(build: Any, dtypes: Any, wanted: str
 
 
 def test_registers_where_few_elements_are_turned() -> None:
-    """Five blocks a processor, which takes 48 registers; a long op is left alone."""
+    """Short transposes limit registers to 48 for five blocks per SM; long ops are not limited."""
 
     def gelu(fd: FusionDefinition, x: Any) -> Any:
         y = fd.ops.gelu(flipped(fd, x))
@@ -230,7 +232,8 @@ def test_registers_where_few_elements_are_turned() -> None:
 
 @pytest.mark.parametrize("dtype", [BF16, F32], ids=str)
 def test_kernels_of_several_tensors_ask_for_one_block(dtype: torch.dtype) -> None:
-    """The compiler may take registers for all loads, and spills none."""
+    """Kernels of several tensors request one block per SM, so that the compiler has registers for
+    all loads and does not spill."""
     fd = define(with_biases, [2, 1, 1], dtype, F32, F32)
     (kernel,) = kernels_for(fd, [(4096, 4096), (4096,), (4096,)], text=True)
     assert kernel["plan"]["min_blocks"] == 1
@@ -241,7 +244,7 @@ def test_kernels_of_several_tensors_ask_for_one_block(dtype: torch.dtype) -> Non
 
 @pytest.mark.parametrize(("shape", "merged"), [((1 << 20, 3), 1), ((3, 1 << 20), 2)])
 def test_short_rows(shape: tuple[int, int], merged: int) -> None:
-    """Three channels are no tile: what is stored is walked in its order, 16 bytes at once."""
+    """Three channels are too few for a tile: loops follow the stored order with 16-byte stores."""
     plan = plan_of(TRANSPOSED, [shape], F32)
     assert plan["scheduler"] == "pointwise"
     assert (plan["vector"], plan["merged"], plan["wide"]) == (4, merged, 2)
@@ -249,14 +252,14 @@ def test_short_rows(shape: tuple[int, int], merged: int) -> None:
 
 @pytest.mark.parametrize("shape", [(1 << 20, 12), (12, 1 << 20)])
 def test_narrow_tiles(shape: tuple[int, int]) -> None:
-    """A tile is as wide as it needs to be, and all threads have work."""
+    """Tiles are as narrow as the shape, and all threads have work."""
     plan = plan_of(TRANSPOSED, [shape], F32)
     assert min(plan["tile_x"], plan["tile_y"]) == 16
     assert plan["threads"] == 256
 
 
 def test_exact_tiles() -> None:
-    """No element is asked whether it exists where tiles end with their axes."""
+    """Tiles that end with their axes need no bounds checks."""
     fd = define(TRANSPOSED, [2], BF16)
     for shape, exact in (((512, 384), (1, 1)), ((512, 264), (0, 1)), ((264, 264), (0, 0))):
         (kernel,) = kernels_for(fd, [shape], text=True)
@@ -285,7 +288,7 @@ def test_what_it_leaves_to_others(name: str) -> None:
 
 
 def test_the_fewest_bytes_cross() -> None:
-    """The sum where it is narrower than its operands, the operand where it is narrower."""
+    """The narrowest value is staged: the sum or its operand."""
 
     def of(build: Callable[..., Any], *dtypes: torch.dtype) -> str:
         fd = define(build, [2] * len(dtypes), *dtypes)
@@ -305,7 +308,7 @@ def test_the_fewest_bytes_cross() -> None:
     assert of(two, F32) == "f32"
 
 
-# ---- Values: what is stored is bit for bit what torch stores.
+# ---- Values: results equal torch's bit for bit.
 
 
 def copied(shape: tuple[int, ...], dtype: torch.dtype, *dims: int, to: Any = None) -> Sample:
@@ -406,7 +409,7 @@ def test_values(rng: np.random.Generator, set_option: Callable[[str, Any], None]
 
 
 def test_views(rng: np.random.Generator) -> None:
-    """Padded rows, an address that is not aligned, every second element, an output in place."""
+    """Padded rows, an unaligned address, every second element, and an in-place output."""
     base = torch.from_numpy(rng.normal(size=(140, 308))).to(F32)
     fd = define(TRANSPOSED, [2], F32)
     for view in (base[:128, :256], base[1:, 3:203], base[:, ::2], base[::2, 4:]):
@@ -418,7 +421,7 @@ def test_views(rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("same", [False, True], ids=["of another", "of itself"])
 def test_in_place(same: bool, rng: np.random.Generator) -> None:
-    """What is read where another thread stores goes through a temporary."""
+    """Values read by other threads than their writers go through a temporary."""
     fd = FusionDefinition()
     x, y = (fd.define_tensor([-1, -1], contiguity=True) for _ in range(2))
     fd.add_output(x + flipped(fd, x if same else y), x)
@@ -468,9 +471,8 @@ def test_plan_1(changes: dict[str, int]) -> None:
 
 @pytest.mark.parametrize("channels_last", [0, 1])
 def test_what_neither_side_holds(channels_last: int, rng: np.random.Generator) -> None:
-    """An image that is enlarged varies along the rows of both sides, but not along the innermost
-    axis of both: its vectors are those of the stage whose lanes run along it.
-    """
+    """An enlarged image varies along the rows of both layout groups, but not along the innermost
+    axis of both: its accesses use the vectors of the stage along that axis."""
 
     def build(fd: FusionDefinition, x: Any, y: Any) -> Any:
         ops = fd.ops
@@ -504,7 +506,7 @@ def norm_backward(fd: FusionDefinition, x: Any, g: Any, mean: Any, rstd: Any) ->
 def test_norm_backward_of_what_is_permuted(
     dims: tuple[int, ...], known: bool, rng: np.random.Generator
 ) -> None:
-    """The input lies as [n, h, c, w], its gradient is stored in the order of `dims`."""
+    """The input is stored as [n, h, c, w], its gradient in the order of `dims`."""
     sizes = (2, 3, 4, 8)
     x, g, mean, rstd = (torch.from_numpy(rng.normal(size=sizes[:n])).to(F32) for n in (4, 4, 3, 3))
     stored = x.permute(0, 2, 3, 1).contiguous()
@@ -524,9 +526,8 @@ def test_norm_backward_of_what_is_permuted(
 def random_graph(
     rng: np.random.Generator, fd: FusionDefinition, sizes: tuple[int, ...]
 ) -> list[tuple[int, ...]]:
-    """Tensors that lie in any order, some without some dims, sums, products and reductions of them,
-    and outputs in any order. Returns the shapes of the inputs.
-    """
+    """Random definitions of tensors with any order of dims, some with fewer dims; sums, products
+    and reductions of them; outputs with any order. Returns the shapes of the inputs."""
     rank, shapes, values = len(sizes), [], []
     for _ in range(rng.integers(1, 5)):
         kept = sorted(rng.permutation(rank)[: rng.integers(max(1, rank - 2), rank + 1)])

@@ -1,6 +1,5 @@
-"""Transposes of elements of less than a word whose rows are no whole words: they are stored as
-words all the same, bit for bit torch's.
-"""
+"""Transposes of types smaller than a word whose rows are not multiples of a word: they are stored
+as words, with values equal to torch's bit for bit."""
 
 from __future__ import annotations
 
@@ -34,12 +33,12 @@ from tests.transposing import Sample, check_values, define
 
 
 def with_columns(fd: FusionDefinition, x: Any, y: Any) -> Any:
-    """A vector along the rows that are stored: of bytes, it is multiplied by what has crossed."""
+    """A vector per column of the stored rows, multiplied by the transposed values."""
     return row_major(fd, fd.ops.cast(flipped(fd, x) * y, as_dtype(BF16)))
 
 
 def with_rows(fd: FusionDefinition, x: Any, y: Any) -> Any:
-    """A number for each row."""
+    """A number for each stored row."""
     rows = fd.ops.broadcast(y, [False, True])
     return row_major(fd, fd.ops.cast(flipped(fd, x) * rows, as_dtype(BF16)))
 
@@ -49,15 +48,14 @@ def with_sums(fd: FusionDefinition, x: Any, y: Any) -> Any:
 
 
 def with_places(fd: FusionDefinition, x: Any) -> Any:
-    """The place in a row that is stored, in the same way."""
+    """The column index of the stored rows, as in with_columns."""
     columns = fd.ops.iota(fd.ops.size(x, 0), 0, 1)
     return row_major(fd, fd.ops.cast(flipped(fd, x) + columns, as_dtype(BF16)))
 
 
 def test_less_than_a_word_is_stored_as_words_of_odd_rows() -> None:
-    """From a line of memory on in each row; not where what is stored depends on its place in the
-    row, is read along it, is no word beside another output, or its memory is not aligned.
-    """
+    """Words are stored from a line boundary on in each row. Exceptions: the stored value depends on
+    its column, is read along the row, has another output, or its memory is unaligned."""
     for dtype, shape, vector in (
         (BF16, (8191, 8193), 2),
         (BF16, (8191, 8192), 2),
@@ -100,7 +98,8 @@ def test_less_than_a_word_is_stored_as_words_of_odd_rows() -> None:
 @pytest.mark.parametrize("arch", [80, 90])
 @pytest.mark.parametrize("dtype", [torch.float16, BF16, I8, torch.uint8, BOOL], ids=str)
 def test_words_are_stored_without_spills(dtype: torch.dtype, arch: int) -> None:
-    """Vectors of four bytes, and one element a thread at the ends of rows."""
+    """Kernels store words of four bytes, and single elements at the ends of rows, without
+    spills."""
     fd = define(TRANSPOSED, [2], dtype)
     (kernel,) = kernels_for(fd, [(8191, 8193)], arch, text=True)
     name, text = kernel["cuda"].name, kernel["cuda"].text
@@ -180,7 +179,8 @@ def test_values(rng: np.random.Generator, set_option: Callable[[str, Any], None]
 def test_changed_plans_of_words_run(
     dtype: torch.dtype, rng: np.random.Generator, set_option: Callable[[str, Any], None]
 ) -> None:
-    """Other vectors, lines, tiles and threads; of lines of 0, vectors start where tiles do."""
+    """Plans with other vectors, lines, tiles and threads run correctly; with line 0, vectors start
+    at tiles."""
     set_option("FUSER_HOST_DEBUG", 1)
     fd = define(TRANSPOSED, [2], dtype)
     x = torch.from_numpy(rng.integers(-99, 99, size=(1087, 77))).to(dtype)
@@ -209,9 +209,8 @@ def test_changed_plans_of_words_run(
 def test_words_of_rows_inside_other_memory(
     dtype: torch.dtype, rng: np.random.Generator, set_option: Callable[[str, Any], None]
 ) -> None:
-    """Stored into slices: rows that are odd apart, but end with their tiles, and memory that is not
-    aligned, or of which each second element is another's. Nothing beside them is written.
-    """
+    """Stores into slices: odd row strides, rows that end with their tiles, unaligned memory, or
+    every second element. Elements outside the slice are unchanged."""
     set_option("FUSER_HOST_DEBUG", 1)
     for rows, columns, start, pitch, step in (
         (256, 40, 0, 259, 1),

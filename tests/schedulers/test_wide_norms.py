@@ -1,6 +1,5 @@
-"""Normalizations of wide rows beside weights that all rows read: where a row and its weights lie,
-that their kernels spill nothing, and their values on the host executor.
-"""
+"""Normalizations of wide rows with weights: placement of rows and weights, no spills, and values on
+the host executor."""
 
 from __future__ import annotations
 
@@ -20,7 +19,8 @@ F16, BF16, F32, F64 = torch.float16, torch.bfloat16, torch.float32, torch.float6
 
 
 class Norm:
-    """(f(x...) - mean) * rstd * weight + bias of [rows, length], and what may follow."""
+    """(f(x...) - mean) * rstd * weight + bias for [rows, length], optionally followed by other
+    ops."""
 
     def __init__(self, kind: str, length: int, dtype: torch.dtype, weights: torch.dtype) -> None:
         self.kind, self.length, self.dtype, self.weights = kind, length, dtype, weights
@@ -84,9 +84,8 @@ class Norm:
 
 
 def test_blocks_of_a_processor_share_what_outweighs_the_rows() -> None:
-    """Weight and bias of a wide layer norm stay in L1 beside two blocks with rows in registers; not
-    so the weight alone of an RMS norm.
-    """
+    """Weight and bias of a wide layer norm stay in L1, with two blocks per SM and rows in
+    registers. The single weight of an RMS norm does not require that."""
     for length, dtype, cluster in (
         *((42_000, BF16, 2), (50_256, BF16, 2), (65_536, BF16, 2), (131_072, BF16, 4)),
         *((24_576, F32, 2), (50_256, F32, 4), (65_536, F32, 4)),
@@ -131,14 +130,15 @@ def test_persistent_blocks_keep_what_l1_does_not_hold() -> None:
 def test_rows_beside_what_registers_do_not_hold_lie_in_shared_memory(
     kind: str, length: int, weights: torch.dtype, cluster: int
 ) -> None:
-    """Much that all rows read, or much to compute in each walk: then they are walked once less."""
+    """If weights are large, or phases expensive, rows are in shared memory in single-pass form."""
     plan = Norm(kind, length, BF16, weights).plan()
     assert (plan["place"], plan["cluster"], plan["ring"]) == (SHARED, cluster, 0)
     assert plan["single_pass"] == 1
 
 
 def test_a_row_in_shared_memory_has_a_processor_for_itself() -> None:
-    """Without clusters, where registers do not hold it beside its weights, or at all."""
+    """Without clusters a row in shared memory has an SM of its own, if registers cannot hold it or
+    its weights."""
     plan = Norm("plain", 50_256, BF16, F32).plan(80)
     assert (plan["place"], plan["cluster"], plan["threads_x"]) == (SHARED, 1, 1024)
     assert plan["single_pass"] == 1
@@ -190,11 +190,11 @@ def test_wide_norms_on_the_host_executor(
     tolerance: float,
     set_option: Callable[[str, object], None],
 ) -> None:
-    """Each element within `tolerance` of float64, relative to the largest of its row."""
+    """Each element is within `tolerance` of float64, relative to the largest of its row."""
     set_option("FUSER_HOST_ARCH", arch)
     set_option("FUSER_HOST_DEBUG", int(kind in ("sum", "scaled")))  # slow
     norm = Norm(kind, length, dtype, weights)
-    inputs = norm.inputs(66)  # blocks for all processors, else rows are cut
+    inputs = norm.inputs(66)  # enough blocks for all SMs, otherwise rows are split
     (result,) = norm.fd.execute(inputs)
     exact = norm.exact(inputs)
     error = (result.double() - exact).abs() / exact.abs().amax(1, keepdim=True)
