@@ -1,4 +1,4 @@
-"""Kernels of the typical pointwise families, as text, for compilers of GPUs to look at."""
+"""Kernels of typical pointwise families as text, as inputs of GPU compilers."""
 
 from __future__ import annotations
 
@@ -65,9 +65,8 @@ def transposed(fd: FusionDefinition, x: Any) -> list[Any]:
 
 @dataclass(frozen=True)
 class Family:
-    """A definition with inputs; `wide` accesses move 16 bytes at once in each of its kernels.
-    `into`: the inputs that its results are written into.
-    """
+    """A definition with inputs. `wide`: number of vectorized 16-byte accesses in each of its
+    kernels. `into`: the inputs that its results overwrite."""
 
     define: Callable[..., list[Any]]
     inputs: tuple[torch.Tensor, ...]
@@ -86,7 +85,7 @@ FAMILIES = {
     "residual_bf16": Family(residual, (zeros(512, dtype=HALF),) * 2, 3),
     "adamw_f32": Family(adamw, (zeros(512),) * 4, 7),
     "adamw_in_place_f32": Family(
-        # Four tensors: one that shared its memory would go through a copy.
+        # Four separate tensors: inputs that share memory would require a copy.
         adamw,
         tuple(zeros(512) for _ in range(4)),
         7,
@@ -115,7 +114,7 @@ FAMILIES = {
 
 @dataclass(frozen=True)
 class Kernel:
-    """One kernel as CUDA C. `wide`: accesses of 16 bytes in it."""
+    """One kernel as CUDA C. `wide`: number of 16-byte accesses in it."""
 
     family: str
     vector: int
@@ -126,7 +125,7 @@ class Kernel:
 
 @cache
 def kernels() -> list[Kernel]:
-    """Each family at its own vector width and at every smaller one."""
+    """The kernels of each family at its planned vector width and at every smaller one."""
     runs = {}
     for name, family in FAMILIES.items():
         fd = FusionDefinition()
@@ -141,7 +140,7 @@ def kernels() -> list[Kernel]:
     for name, (fd, inputs) in runs.items():
         plan = fd.plan(inputs)
         assert isinstance(plan, Plan)
-        # One width, or one along each side of a transpose.
+        # One vector width, or one per layout group of a transpose.
         widths = {field: int(plan[field]) for field in plan if field.startswith("vector")}
         widest = vector = max(widths.values())
         while vector >= 1:

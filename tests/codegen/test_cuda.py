@@ -21,7 +21,7 @@ HEAD = "kernel k threads 32 min_blocks 0 index 32 {\n"
 
 
 def own_text(text: str) -> str:
-    """A kernel without its helpers."""
+    """The kernel's own text without device helpers."""
     return text[max(text.rfind("\nKERNEL("), text.rfind("\nKERNEL2(")) + 1 :]
 
 
@@ -32,7 +32,7 @@ def printed(body: str, index: int = 32) -> list[str]:
     return [line.strip() for line in lines[1:-1]]
 
 
-# ---- whole kernels, read like code
+# ---- golden kernels
 
 
 def halves(*sizes: int) -> torch.Tensor:
@@ -55,8 +55,8 @@ def test_golden(name: str, request: pytest.FixtureRequest) -> None:
     assert without_digest(text) == path.read_text(), "pytest --update-golden, and read the diff"
 
 
-# Kernels with reductions as they are on an H200: rows in registers, rows copied to shared memory,
-# a cut over the grid, rows and columns at once.
+# Kernels with reductions, planned for an H200: rows in registers, rows in shared memory, a
+# reduction split over the grid, rows and columns reduced in one kernel.
 REDUCTIONS = {
     "softmax_rows": ("softmax", (4096, 1024)),
     "layer_norm_odd_rows": ("layer_norm", (4096, 10_001)),
@@ -78,7 +78,8 @@ def test_golden_reductions(name: str, request: pytest.FixtureRequest) -> None:
 
 
 def test_golden_transpose(request: pytest.FixtureRequest) -> None:
-    """relu(x).T row by row: a thread turns 8 x 4 elements; rows of the tile are rotated."""
+    """relu(x).T stored row-major: a thread transposes 8 x 4 elements; rows of the tile are
+    rotated."""
     fd = FusionDefinition()
     x = fd.define_tensor([-1, -1], dtype=DataType.BFloat16)
     fd.add_output(fd.ops.stride_order(fd.ops.permute(fd.ops.relu(x), [1, 0]), [1, 0]))
@@ -121,7 +122,8 @@ print(bias_gelu().cuda_code_for([halves(63, 127), halves(127)], intrinsic_code=T
 
 
 def test_texts_are_equal_in_every_process() -> None:
-    """Else the disk cache would miss: no address or order of a hash table may reach a text."""
+    """Kernel texts are equal in every process, as the disk cache requires: they must not depend on
+    addresses or hash order."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "12345"},
@@ -189,7 +191,7 @@ def test_the_parameters_of_a_kernel() -> None:
         fd.add_output(fd.ops.where(flag, x + y, x * s), x)
     text = fd.cuda_code_for([torch.ones(63, 127), torch.ones(127), 2, True])
     signature = text[text.index("(", text.index("void")) + 1 : text.index(") {")].split(", ")
-    # What is written is not const; what may be read and written is not __restrict__.
+    # Written buffers are not const; buffers that are read and written are not __restrict__.
     assert signature[0] == "f32* g_in0"
     assert signature[1] == "const f32* __restrict__ g_in1"
     assert {p.split()[0] for p in signature[2:]} == {"i32", "FastDiv", "f32", "bool"}

@@ -52,7 +52,7 @@ def test_literals(constant: str, text: str) -> None:
 
 
 def complex_kernel(value: complex, dtype: DataType) -> tuple[str, torch.Tensor]:
-    """The literal of a complex constant, and what it is worth."""
+    """The kernel text for a complex constant, and the value of the constant."""
     with FusionDefinition() as fd:
         fd.add_output(fd.ops.full([1], value, dtype))
     (result,) = fd.execute([], device="cpu")

@@ -1,4 +1,4 @@
-"""Which device blocks a kernel gets: those it needs, in order, and no others."""
+"""Device blocks included in a kernel text: exactly the needed ones, in order."""
 
 import re
 from pathlib import Path
@@ -48,7 +48,7 @@ def test_half_forms_name_their_op() -> None:
 
 
 def test_a_block_names_what_others_use_of_it() -> None:
-    """A function that a block defines beside its names is known in that block only."""
+    """A function that a block defines without listing it as a name is used in that block only."""
     blocks = []
     for path in sorted((Path(__file__).parents[2] / "csrc" / "device").glob("*.cuh")):
         for block in re.split(r"^//@ ", path.read_text(), flags=re.MULTILINE)[1:]:

@@ -1,6 +1,5 @@
-"""Kernels of every family and vector width under NVRTC: they compile for every GPU, spill nothing,
-and move 16 bytes at once where they are aligned. Run with -s to see registers.
-"""
+"""Kernels of every family and vector width compile with NVRTC for every GPU, without spills, and
+with 16-byte accesses where aligned. Run with -s to print registers."""
 
 from __future__ import annotations
 
@@ -59,7 +58,7 @@ def test_aligned_accesses_move_16_bytes(family: str) -> None:
 def test_loads_stand_before_stores() -> None:
     for kernel in kernels():
         own = kernel.text[kernel.text.rindex("\nKERNEL") :]
-        if kernel.name.startswith("transpose"):  # a stage of many pieces stores each when it has it
+        if kernel.name.startswith("transpose"):  # a stage of several tiles stores each tile at once
             continue
         order = re.findall(r"\b(load|store)(?:1|_\w+)?\(", own)
         assert order == sorted(order), kernel.family

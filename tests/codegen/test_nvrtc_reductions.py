@@ -1,6 +1,5 @@
-"""Kernels with reductions under NVRTC: one of each family, as planned for each GPU, compiles for it
-and spills nothing. Run with -s to see registers.
-"""
+"""Kernels with reductions: one of each family, planned for each GPU, compiles for it with NVRTC
+without spills. Run with -s to print registers."""
 
 from __future__ import annotations
 
@@ -27,13 +26,13 @@ class Family:
     program: str
     shape: tuple[int, ...]
     dtype: torch.dtype = BF16
-    holds: tuple[str, ...] = ()  # what its text on sm_90 calls
+    holds: tuple[str, ...] = ()  # functions called by the text for sm_90
 
 
 FAMILIES = {
     "short_rows": Family("softmax", (4096, 256), holds=("reduce_lanes", "load_raw")),
     "odd_rows": Family("softmax", (4096, 1023), F32, ("load_raw",)),
-    # Weights are read for two vectors before either is computed.
+    # Weights are loaded for two vectors before either is computed.
     "shared_rows": Family(
         "layer_norm", (4096, 20_000), holds=("copy_async", "collect_warps", "unpack(r_in1, q_in1")
     ),
@@ -56,7 +55,7 @@ FAMILIES = {
     "odd_backward": Family("norm_backward", (4096, 999), holds=("grid_barrier",)),
     "batch_norm": Family("batch_norm", (256, 16, 128, 128), F32, ("last_block",)),
 }
-# Those whose text differs between GPUs by more than numbers.
+# Families whose texts differ between GPUs by more than constants.
 DIFFERENT = [
     *("odd_rows", "shared_rows", "odd_shared_rows", "one_walk"),
     *("few_rows", "columns", "odd_columns", "deviations", "backward", "batch_norm"),
@@ -64,7 +63,7 @@ DIFFERENT = [
 
 
 def texts(name: str, arch: int) -> list[Any]:
-    """The kernels of a family as CUDA C, on a GPU of this generation."""
+    """The kernels of a family as CUDA C, for a GPU of this generation."""
     family = FAMILIES[name]
     program = PROGRAMS[family.program]
     shapes = program.shapes(*family.shape)
@@ -90,9 +89,9 @@ def test_compiles_and_spills_nothing(name: str, arch: int) -> None:
         assert registers * kernel.threads <= 65536
 
 
-# Where registers are short: states of 16 bytes and more, many elements a thread, short columns of
-# several tensors, columns of long rows that are no multiple of a vector or that a cluster shares,
-# odd rows with a path for vectors in one of them.
+# Cases with high register pressure: states of 16 bytes and more; many elements per thread; short
+# columns of several tensors; columns of long rows that are not multiples of a vector, or that a
+# cluster reduces; odd rows with a vectorized path.
 SHORT_OF_REGISTERS = (
     ("float64-inner-logsumexp", (2, 300_001)),
     ("float64-outer-logsumexp", (1025, 300)),
@@ -130,7 +129,8 @@ def test_spills_nothing_where_registers_are_short(name: str, shape: tuple[int, .
 def test_rows_of_which_two_fit_on_a_processor_leave_registers_for_two(
     name: str, static: bool
 ) -> None:
-    """Also where the compiler knows the length, and would take some more."""
+    """Two long rows fit on an SM in shared memory, so registers must suffice for two blocks too,
+    also if the length is a compile-time constant."""
     device = _core.known_device(90)
     program = PROGRAMS[name]
     shapes = program.shapes(4096, 50_257)
@@ -140,7 +140,7 @@ def test_rows_of_which_two_fit_on_a_processor_leave_registers_for_two(
     _, registers, local_bytes, _ = machine_code(text.name, text.text, 90)
     assert local_bytes == 0
     assert 2 * registers * text.threads <= 65536
-    behind = 0 if static else 2 * 50_257  # bytes, which the launch adds
+    behind = 0 if static else 2 * 50_257  # bytes of dynamic shared memory, added at launch
     assert 2 * (text.shared_bytes + behind) <= device.shared_per_processor
 
 

@@ -1,5 +1,5 @@
-"""Runs kernel texts by the host executor or by a GPU: kernels of ops on CPU tensors (Launch), and
-kernels whose threads meet on numpy arrays (Kernels)."""
+"""Execution of kernel texts by the host executor or a GPU: elementwise kernels on CPU tensors
+(Launch), and kernels with cooperating threads on numpy arrays (Kernels)."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from fuser import _core
 from fuser.runtime import host
 from tests.device.programs import Program
 
-# launch(which, inputs, output): runs op number `which`, one thread for each row of `output`.
+# launch(which, inputs, output): run op number `which` with one thread per row of `output`.
 Launch = Callable[[int, Sequence[Tensor], Tensor], None]
 
 THREADS = 128
 
 
 def on_host(programs: Sequence[Program], operands: int = 3) -> list[Launch]:
-    """The programs, compiled in one build; each takes `operands` pointers and the output."""
+    """Launchers of the programs, compiled in one build; each kernel takes `operands` pointers and
+    the output."""
     binary = host.build([host.HostSource(p.name, p.text, collectives=False) for p in programs])
     module = _core.load_host_bytes(binary)
 
@@ -57,7 +58,8 @@ def compile_cuda(text: str, architecture: str, nvrtc: object) -> bytes:
 
 
 def on_gpu(programs: Sequence[Program], operands: int = 3) -> list[Launch]:
-    """The programs on torch's current CUDA device; tensors are copied there and back."""
+    """Launchers of the programs on torch's current CUDA device; tensors are copied to it and
+    back."""
     from cuda.bindings import driver, nvrtc
 
     major, minor = torch.cuda.get_device_capability()
@@ -89,13 +91,13 @@ def on_gpu(programs: Sequence[Program], operands: int = 3) -> list[Launch]:
     return [launcher(program) for program in programs]
 
 
-# kernels(name, blocks, threads, *arguments, shared=bytes, cluster=blocks): runs the kernel `name`.
-# Arrays are passed as pointers and hold what the kernel stored, integers as i32.
+# kernels(name, blocks, threads, *arguments, shared=bytes, cluster=blocks): run the kernel `name`.
+# Arrays are passed as pointers and receive the stored values; integers are passed as i32.
 Kernels = Callable[..., None]
 
 
 def meeting_on_host(programs: Sequence[Program], debug: bool) -> Kernels:
-    """The programs as fibers, compiled in one build."""
+    """The programs as fibers of the host executor, compiled in one build."""
     sources = [host.HostSource(p.name, p.text, collectives=True) for p in programs]
     module = _core.load_host_bytes(host.build(sources, debug))
     kernels = {p.name: module.find(i) for i, p in enumerate(programs)}
@@ -128,7 +130,7 @@ def meeting_on_host(programs: Sequence[Program], debug: bool) -> Kernels:
 
 
 def meeting_on_gpu(programs: Sequence[Program]) -> Kernels:
-    """The programs on torch's current CUDA device; arrays are copied there and back."""
+    """The programs on torch's current CUDA device; arrays are copied to it and back."""
     from cuda.bindings import driver, nvrtc
 
     major, minor = torch.cuda.get_device_capability()

@@ -1,4 +1,4 @@
-"""Kernels made by hand: for each compute dtype, one kernel of all rows of the op table.
+"""Hand-written kernels: for each compute dtype, one kernel with all rows of the op table.
 
 The kernel takes (which, n, a, b, c, out): out[i] = op number `which` of a[i], b[i], c[i].
 """
@@ -29,7 +29,7 @@ COMPUTE = {
 
 @dataclass(frozen=True)
 class Program:
-    """A kernel's name, its text with helpers, and what each value of `which` stands for."""
+    """A kernel's name, its text with helpers, and the row for each value of `which`."""
 
     name: str
     text: str
@@ -106,7 +106,7 @@ ELEMENT = COMPUTE | {
 
 
 def convert_program() -> Program:
-    """One kernel that casts between all pairs: `which` is 14 * source + target."""
+    """One kernel that casts between all pairs of types: `which` is 14 * source + target."""
     names = list(ELEMENT.values())
     lines = [
         f"    case {len(names) * s + t}:\n"
@@ -129,7 +129,7 @@ def convert_program() -> Program:
 
 def move_program() -> Program:
     """One kernel that copies 64 elements of each type by every legal vector width: `which` counts
-    (type, width), widths 1, 2, 4, 8, 16, 32 elements up to 32 bytes."""
+    (type, width) pairs. Widths are 1, 2, 4, 8, 16, 32 elements up to 32 bytes."""
     lines = []
     moves = []
     for dtype, device in ELEMENT.items():

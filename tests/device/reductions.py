@@ -1,4 +1,4 @@
-"""Kernels of the reductions of csrc/device/reduce.cuh, and what their states must be."""
+"""Kernels for the reductions of csrc/device/reduce.cuh, and the expected states."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.device.programs import Program
 
 Array = np.ndarray[Any, Any]
 
-# Compute dtypes: name in kernel text -> numpy's.
+# Compute dtypes: name in kernel text -> numpy dtype.
 NUMPY = {
     "bool": np.dtype(np.bool_),
     "u8": np.dtype(np.uint8),
@@ -34,12 +34,12 @@ DTYPES = {
     **{tag: FLOAT for tag in ("Welford", "OnlineSoftmax")},
 }
 
-LAST = np.iinfo(np.int64).max  # the index of no element
+LAST = np.iinfo(np.int64).max  # index of an empty reduction
 
 
 @dataclass(frozen=True)
 class Reduction:
-    """A tag and the dtype of the elements."""
+    """A reduction tag and the dtype of the elements."""
 
     tag: str
     device: str
@@ -78,7 +78,7 @@ class Reduction:
 
 
 ALL = [Reduction(tag, device) for tag, devices in DTYPES.items() for device in devices]
-# States of every size, with and without fields, cheap and dear to merge.
+# States of every size, with and without fields, with cheap and expensive merges.
 SOME = [
     Reduction("Sum", "f32"),
     Reduction("Sum", "u8"),
@@ -111,7 +111,7 @@ def arguments(r: Reduction) -> str:
     return f"{r.tag}, {r.device}, {r.state_text}"
 
 
-# `count` elements from x on, of which this thread takes every step-th from `first` on, into r.
+# Reduces `count` elements of x into r; this thread takes every step-th element from `first` on.
 THREAD_ROW = """
 template <class R, class T, class S>
 DEVICE S thread_row(const T* x, i32 count, i32 first, i32 step) {
@@ -164,8 +164,8 @@ DEVICE void block_row(i32 count, const void* x, void* out) {
 
 
 def merge_program() -> Program:
-    """out[i] = merge(a[i], b[i]), out[n + i] = merge(b[i], a[i]), out[2n + i] = merge(a[i], no
-    elements)."""
+    """out[i] = merge(a[i], b[i]), out[n + i] = merge(b[i], a[i]), out[2n + i] = merge(a[i], empty
+    state)."""
     helper = """
 template <class R, class S>
 DEVICE void merge_all(i32 n, const void* a, const void* b, void* out) {
@@ -185,8 +185,8 @@ DEVICE void merge_all(i32 n, const void* a, const void* b, void* out) {
 
 
 WIDTHS = (1, 2, 4, 8, 16, 32)
-# All widths for states of one and of four words, a pair of them for the rest. Without float64's
-# Welford: with its divisions in this kernel of many cases ptxas spills.
+# All widths for states of one and of four words, two widths for the rest. float64's Welford is
+# omitted: its divisions make ptxas spill in this kernel of many cases.
 LANES = [
     (r, w)
     for i, r in enumerate(SOME)
@@ -196,7 +196,8 @@ LANES = [
 
 
 def lanes_program() -> Program:
-    """Groups of lanes or of warps, each thread with one element, as LANES counts."""
+    """Reductions over groups of threads of a warp, or over warps, with one element per thread, for
+    the cases of LANES."""
     helper = """
 template <class R, i32 W, class T, class S>
 DEVICE void group(i32 warps, const void* x, void* out) {
@@ -220,7 +221,7 @@ DEVICE void group(i32 warps, const void* x, void* out) {
     return program("lanes", 1024, "i32 warps, const void* x, void* out", IS_ARG + helper, cases)
 
 
-# (rows, columns, states a thread)
+# (rows, columns, states per thread)
 TILES = [
     (1, 64, 2),
     (2, 32, 1),
@@ -250,8 +251,9 @@ def tile_threads(rows: int, columns: int) -> int:
 
 
 def rows_program() -> Program:
-    """A block reduces x[block][rows][n][columns] over rows, `turns` times, in odd turns from the
-    other end; out[turn][block][y][n][columns]. A parameter, so that no compiler unrolls it."""
+    """A block reduces x[block][rows][n][columns] over rows, `turns` times, in reverse order in odd
+    turns, into out[turn][block][y][n][columns]. `turns` is a parameter, so that no compiler unrolls
+    the loop."""
     helper = """
 template <class R, i32 ROWS, i32 COLUMNS, i32 N, class T, class S>
 DEVICE void tile(i32 turns, const void* x, void* out) {
@@ -286,16 +288,16 @@ DEVICE void tile(i32 turns, const void* x, void* out) {
 
 
 CLUSTERS = (2, 4, 8)
-# All sizes for states of one and of four words, one of them for the rest.
+# All sizes for states of one and of four words, one size for the rest.
 CLUSTERED = [
     (r, n) for i, r in enumerate(SOME) for j, n in enumerate(CLUSTERS) if i in (0, 6) or i % 3 == j
 ]
 
 
 def cluster_program() -> Program:
-    """Clusters of 64 threads a block reduce a row of x each, in odd turns its front half;
-    out[turn][cluster][block][thread]. Two arrivals and their slots take turns, so that blocks wait
-    once in each."""
+    """Each cluster of 64-thread blocks reduces a row of x, in odd turns only its first half, into
+    out[turn][cluster][block][thread]. Turns alternate between two barriers with their slots, so
+    blocks wait once in each turn."""
     helper = (
         THREAD_ROW
         + """
@@ -328,8 +330,8 @@ DEVICE void cluster(i32 turns, i32 count, const void* x, void* out) {
 
 
 def grid_program() -> Program:
-    """The blocks of a grid of 64 threads reduce one row, each warp to a partial; the last block
-    merges the partials in order and stores the state, and counts how many blocks were last."""
+    """The blocks of a grid of 64 threads reduce one row, each warp to a partial state. The last
+    block merges the partial states in order, stores the result, and counts the last blocks."""
     helper = (
         THREAD_ROW
         + """
@@ -361,8 +363,8 @@ DEVICE void grid(i32 count, const void* x, void* partials, void* out, u32* count
 
 
 def online_program() -> Program:
-    """Each thread takes in a row without any merge: OnlineSoftmax one by one (even `which`) or 5
-    elements at once."""
+    """Each thread accumulates a row without any merge: OnlineSoftmax by single elements (even
+    `which`) or by 5 elements at once."""
     helper = """
 template <class T, bool AT_ONCE>
 DEVICE void row_of(i32 count, const void* x, void* out) {
@@ -402,11 +404,12 @@ def all_programs() -> list[Program]:
     ]
 
 
-# ---- what states must be
+# ---- expected states
 
 
 def same_bits(a: Array, b: Array) -> bool:
-    """Equal bit for bit, any NaN being equal to any NaN; of structs, field for field."""
+    """Return True if the arrays are equal bit for bit, field by field for structs; all NaNs are
+    equal."""
     if a.dtype.names:
         return all(same_bits(a[f], b[f]) for f in a.dtype.names)
     if a.dtype.kind == "c":
@@ -419,7 +422,7 @@ def same_bits(a: Array, b: Array) -> bool:
 
 
 def limit(r: Reduction) -> Any:
-    """The extreme of no elements."""
+    """The extremum of an empty reduction."""
     least = r.tag.endswith("Max")
     if r.dtype.kind == "f":
         return -np.inf if least else np.inf
@@ -430,7 +433,7 @@ def limit(r: Reduction) -> Any:
 
 
 def expected_place(r: Reduction, x: Array, index: Array) -> tuple[Any, int]:
-    """(value, index) of the extreme, of equals and of NaNs the lowest index."""
+    """(value, index) of the extremum: the lowest index among equal values or NaNs."""
     if x.size == 0:
         return limit(r), LAST
     nan = np.isnan(x) if r.dtype.kind == "f" else np.zeros(x.shape, np.bool_)
@@ -441,7 +444,7 @@ def expected_place(r: Reduction, x: Array, index: Array) -> tuple[Any, int]:
 
 
 def close(got: Any, expected: Any, error: Any) -> bool:
-    """Within `error`; infinities and NaNs where the reference has them."""
+    """Return True if values are within `error`, and infinities and NaNs are equal."""
     got, expected = np.asarray(got), np.asarray(expected)
     if expected.dtype.kind == "c":
         return close(got.real, expected.real, error) and close(got.imag, expected.imag, error)
@@ -452,11 +455,12 @@ def close(got: Any, expected: Any, error: Any) -> bool:
 
 
 def check_state(r: Reduction, got: Any, x: Array, index: Array | None = None) -> None:
-    """One state of the elements x, whose indices are 0, 1, ... or `index`.
+    """Check a state for the elements x with indices 0, 1, ... or `index`.
 
-    Integers and extremes are exact. Floats stand against float64: a sum is within 8 + n/128 eps of
-    the sum of sizes, a product within 2n eps, a mean within 8 eps of the largest size, the
-    deviations within what that mean shifts them plus 32 eps, the sum of exponentials within 32 eps.
+    Integers and extrema are exact. Floats are compared with float64. Error bounds: of a sum, (8 +
+    n/128) eps times the sum of magnitudes; of a product, 2n eps; of a mean, 8 eps times the largest
+    magnitude; of the squared deviations, the effect of the mean's error plus 32 eps; of the sum of
+    exponentials, 32 eps.
     """
     shown = f"{r.name} of {x.size}: got {got}"
     with np.errstate(all="ignore"):
@@ -484,7 +488,8 @@ def check_total(r: Reduction, got: Any, x: Array, shown: str) -> None:
     eps = np.finfo(r.dtype).eps
     exact = x.astype(np.complex128 if r.dtype.kind == "c" else np.float64)
     sizes = np.abs(exact)
-    # A thread adds every 64th element or fewer, half an eps of what it has at the most each time.
+    # A thread adds at most every 64th element, with an error of half an eps of its sum per
+    # addition.
     steps = 8 + x.size / 128
     error = steps * eps * sizes.sum() if r.tag == "Sum" else 2 * x.size * eps * sizes.prod()
     value = total.reduce(exact)

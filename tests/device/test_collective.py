@@ -1,6 +1,5 @@
-"""Shuffles, votes and atomics of csrc/device/collective.cuh, and clusters of cluster.cuh, give the
-same on the host and on a GPU.
-"""
+"""Shuffles, votes and atomics of csrc/device/collective.cuh, and clusters of cluster.cuh, give
+equal results on the host and on a GPU."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from fuser import _core
 from tests.device.launch import MEETING, Kernels
 from tests.device.programs import Program
 
-# Types of 1 to 24 bytes, as numpy's.
+# Types of 1 to 24 bytes, with numpy dtypes.
 TYPES = {
     "bool": np.dtype(np.bool_),
     "u8": np.dtype(np.uint8),
@@ -49,7 +48,7 @@ VOTES = """KERNEL(96) void votes(u32* out) {
   out[2 * n + t] = vote_all(t < 40);
 }"""
 
-# Every thread draws a ticket; the i-th ticket of a round of 7 takes part in the sums.
+# Every thread draws a ticket; the sums are over the i-th tickets of rounds of 7.
 ATOMICS = """KERNEL(64) void atomics(u32* ticket, u32* seen, i32* sum, u64* wide, u32* last) {
   const i32 i = block_x() * 64 + thread_x();
   const u32 mine = atomic_inc(ticket, 6);

@@ -10,7 +10,7 @@ from fuser.errors import InternalError
 from tests.device.launch import MEETING, Kernels, meeting_on_host
 from tests.device.programs import Program
 
-# (type, elements a copy): 4, 8 and 16 bytes.
+# (type, elements per copy): 4, 8 and 16 bytes.
 COPIES = [
     ("u8", 4),
     ("bool", 8),
@@ -26,8 +26,9 @@ COPIES = [
 SIZE = {"u8": 1, "bool": 1, "bf16": 2, "i16": 2, "f32": 4, "f64": 8, "c64": 8, "c128": 16}
 STEPS = 11
 
-# A ring of three places: step i arrives while steps i + 1 and i + 2 are under way. A thread hands
-# on what its left neighbour copied; only the first `limit` copies of a step exist.
+# A ring of three slots: step i arrives while the copies of steps i + 1 and i + 2 are in flight. A
+# thread stores the elements that its left neighbour copied; only the first `limit` copies of a step
+# exist.
 RING = """
 template <class T, i32 N>
 DEVICE void ring_of(i32 limit, const void* x, void* out) {
@@ -58,8 +59,8 @@ CASES
   }
 }""".replace("STEPS", str(STEPS))
 
-# What a thread sees of its two groups of a word: at once, after the older, after the committed one,
-# after all.
+# Values that a thread sees of its two copy groups of one word: immediately, after waiting for the
+# older one, for the committed one, for all.
 EARLY = """KERNEL(32) void early(const u32* x, u32* out) {
   const i32 t = thread_x();
   u32* mine = (u32*)shared_memory() + 4 * t;
@@ -82,7 +83,7 @@ EARLY = """KERNEL(32) void early(const u32* x, u32* out) {
   for (i32 i = 0; i < 4; ++i) to[12 + i] = mine[i];
 }"""
 
-# More copies at once than a debug build remembers.
+# More copies in flight than a debug build records.
 MANY = """KERNEL(32) void many(const u32* x, u32* out) {
   u32* s = (u32*)shared_memory();
   for (i32 i = thread_x(); i < 10000; i += 32) copy_async<1>(s + i, x + i, true);

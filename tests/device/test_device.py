@@ -1,7 +1,7 @@
-"""Every row of the op table in every compute dtype, and every cast, against fuser.reference.
+"""Every row of the op table in every compute dtype, and every cast, compared with fuser.reference.
 
-Kernels are made by hand from the rows' texts: this tests csrc/device and csrc/ir/ops.def without
-the compiler. Run with -s to see the largest error of each op.
+The kernels are written by hand from the rows' texts, which tests csrc/device and csrc/ir/ops.def
+without the compiler. Run with -s to print the largest error of each op.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.device.programs import (
 from tests.ops.accuracy import cast, check
 from tests.ops.cases import cases
 
-DENSE = 1 << 18  # float32 samples of each one-operand op, of its domain and of all bit patterns
+DENSE = 1 << 18  # float32 samples per unary op, over its domain and over all bit patterns
 
 PROGRAMS = {dtype: op_program(dtype) for dtype in COMPUTE}
 MACHINES = [
@@ -92,7 +92,7 @@ def of_row(
     return run(launches[dtype], names.index(name), inputs, dtype)
 
 
-# Where e^x overflows, and a size whose square does.
+# Argument at which e^x overflows, and a magnitude whose square overflows.
 ENDS = [
     pytest.param(torch.complex64, 90.0, 3.4e38, id="c64"),
     pytest.param(torch.complex128, 720.0, 1.7e308, id="c128"),
@@ -104,7 +104,7 @@ ENDS = [
 def test_a_part_of_zero_is_none_beside_infinity(
     name: str, dtype: torch.dtype, large: float, most: float, launches: dict[torch.dtype, Launch]
 ) -> None:
-    """0 and not inf * 0, with the signs that torch gives."""
+    """A zero component times infinity is 0 with torch's sign, instead of NaN."""
     size = 2 * large
     if name in ("sin", "cos"):
         places = [complex(re, im) for re in (0.0, -0.0) for im in (size, -size)]
@@ -123,9 +123,9 @@ def test_a_part_of_zero_is_none_beside_infinity(
 def test_roots_and_logarithms_near_the_ends(
     name: str, dtype: torch.dtype, large: float, most: float, launches: dict[torch.dtype, Launch]
 ) -> None:
-    """Results far from both ends of the range, where a step on the way was beyond one."""
+    """Results are accurate for operands whose squares overflow or underflow."""
     info = torch.finfo(dtype)
-    least = info.smallest_normal * info.eps  # the least of all
+    least = info.smallest_normal * info.eps  # smallest subnormal
     parts = (most, -most, most / 3, 0.0, 1.0)
     places = [complex(re, im) for re in parts for im in parts if abs(re) > 1 or abs(im) > 1]
     if "sqrt" in name:
@@ -134,7 +134,7 @@ def test_roots_and_logarithms_near_the_ends(
     z = complexes(places, dtype)
     wide = z.to(torch.complex128)
     expected = getattr(torch, name)(wide)
-    if dtype == torch.complex128:  # torch's own may overflow: of a part that is a power of 4
+    if dtype == torch.complex128:  # torch's result may overflow: scale a component by a power of 4
         by = torch.where(wide.abs() > 1, 2.0**-64, 2.0**64).double()
         scaled = torch.complex(wide.real * by, wide.imag * by)
         if "sqrt" in name:
@@ -143,7 +143,7 @@ def test_roots_and_logarithms_near_the_ends(
         else:
             base = {"log2": 2.0, "log10": 10.0}.get(name, math.e)
             lost = torch.full_like(by, 64 * math.log(2) / math.log(base))
-            of = "log" if name == "log1p" else name  # 1 is nothing beside it
+            of = "log" if name == "log1p" else name  # 1 is negligible
             expected = getattr(torch, of)(scaled) + lost
     got = of_row(launches, name, dtype, z).to(torch.complex128)
     error = (got - expected).abs() / expected.abs() / info.eps
@@ -155,7 +155,7 @@ def test_roots_and_logarithms_near_the_ends(
 def test_sigmoids_far_from_zero(
     name: str, dtype: torch.dtype, large: float, most: float, launches: dict[torch.dtype, Launch]
 ) -> None:
-    """0 or z e^z far to the left, 1 or z far to the right, whatever e^-z would be."""
+    """The result is 0 or z e^z far to the left, 1 or z far to the right, also if e^-z overflows."""
     parts = [scale * large for scale in (0.5, 0.97, 1.0, 1.2, 9.0, 1000.0)]
     places = [complex(s * re, im) for re in parts for s in (1, -1) for im in (0.0, 1e-6, -2.0, 3.0)]
     z = complexes(places, dtype)
@@ -170,7 +170,7 @@ def test_sigmoids_far_from_zero(
 
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
 def test_powers_of_zero(dtype: torch.dtype, launches: dict[torch.dtype, Launch]) -> None:
-    """As torch has them, but for 0 ** 0, which is 1 as for real numbers."""
+    """Powers of zero equal torch's, except 0 ** 0, which is 1 as for real numbers."""
     nan = math.nan
     powers = [1, 2, 0.5, 1 + 1j, -1, -2, -0.5 - 3j, 1j, -1j, complex(nan, 0), complex(0, nan)]
     powers += [math.inf, -math.inf]
@@ -187,7 +187,7 @@ def test_powers_of_zero(dtype: torch.dtype, launches: dict[torch.dtype, Launch])
 
 
 def all_of(dtype: torch.dtype, generator: torch.Generator) -> Tensor:
-    """Every value of an 8-bit or 16-bit dtype; else edges and random bit patterns."""
+    """Every value of an 8-bit or 16-bit dtype; otherwise edge cases and random bit patterns."""
     if dtype == torch.bool:
         return torch.tensor([False, True])
     if dtype.itemsize == 1:
@@ -196,7 +196,7 @@ def all_of(dtype: torch.dtype, generator: torch.Generator) -> Tensor:
         return torch.arange(65536).to(torch.int16).view(dtype)
     edge = cases("set", dtype, generator)[0]
     part = dtype.to_real() if dtype.is_complex else dtype
-    # Halfway cases of the small floats: short mantissas over their exponents.
+    # Rounding ties of the small floats: short mantissas over their exponents.
     small = torch.randint(-4096, 4096, (4096,), generator=generator).double()
     exponent = torch.randint(-30, 20, (4096,), generator=generator)
     halves = torch.ldexp(small, exponent)
@@ -246,6 +246,6 @@ def test_move(machine: Callable[..., list[Launch]], request: pytest.FixtureReque
         output = torch.zeros(64, width * dtype.itemsize, dtype=torch.uint8)
         launch(which, [data], output)
         expected = data.reshape(64, -1)
-        if dtype == torch.bool:  # any byte but 0 is true, and true is stored as 1
+        if dtype == torch.bool:  # any nonzero byte is true, and true is stored as 1
             expected = (expected != 0).to(torch.uint8)
         assert torch.equal(output, expected), f"{dtype} x {width}"

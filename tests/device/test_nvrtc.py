@@ -1,4 +1,4 @@
-"""The device blocks compile for every GPU, and give the instructions they are made for."""
+"""The device blocks compile for every GPU, and generate the intended instructions."""
 
 import re
 
@@ -11,14 +11,14 @@ from tests.device.launch import compile_cuda
 from tests.device.programs import COMPUTE, Program, convert_program, move_program, op_program
 from tests.nvrtc12 import needs_nvrtc_12, run_under_nvrtc_12
 
-# Kernels whose threads meet; none of them may need memory for its registers.
+# Kernels with cooperating threads; they must compile without spills.
 MEETING = [
     *reductions.all_programs(),
     *test_collective.programs(),
     *test_copy.programs(),
 ]
 PROGRAMS = [*map(op_program, COMPUTE), convert_program(), move_program(), *MEETING]
-CLUSTERS = {"clusters", "ranks"}  # sm_90 and newer
+CLUSTERS = {"clusters", "ranks"}  # requires sm_90
 
 
 def by_name(program: Program) -> str:
@@ -56,7 +56,7 @@ for program in for_volta():
 
 
 def ptx_of(body: str) -> str:
-    """PTX for sm_90 of a kernel that has `i` and the arrays `a`, `b` (in) and `out`."""
+    """PTX for sm_90 of a kernel text, including the device blocks that it uses."""
     from fuser import _core
 
     error, program = nvrtc.nvrtcCreateProgram(
@@ -96,9 +96,8 @@ def test_moves_sixteen_bytes_at_once(device: str, count: int) -> None:
     ],
 )
 def test_nothing_moves_into_the_branch_of_a_load(load: str) -> None:
-    """The compiler knows x * 1.5 - 0.25 of a zero: with it, every load would have the arithmetic
-    that waits for it behind it in a branch of its own.
-    """
+    """A masked load contains no dependent arithmetic in its branch. The compiler could fold x * 1.5
+    - 0.25 of the zero that a masked element yields, and would then move it there for every load."""
     ptx = ptx_of(
         "KERNEL(128) void k(const bf16* __restrict__ x, bf16* __restrict__ out, i32 n) {\n"
         "  bf16 r[4][8];\n"

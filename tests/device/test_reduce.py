@@ -1,6 +1,5 @@
-"""Reductions of csrc/device/reduce.cuh: every tag on every dtype, and each way for threads to meet,
-against numpy.
-"""
+"""Reductions of csrc/device/reduce.cuh compared with numpy: every tag on every dtype, and every
+kind of cooperation between threads."""
 
 from __future__ import annotations
 
@@ -61,12 +60,12 @@ def elements(r: Reduction, shape: tuple[int, ...], rng: np.random.Generator) -> 
 
 
 def special_rows(r: Reduction, count: int, rng: np.random.Generator) -> Array:
-    """Rows with what a reduction may stumble over, at random places."""
+    """Rows with edge cases of a reduction at random positions."""
     plain = elements(r, (12, count), rng)
     rows = [plain[0], np.zeros_like(plain[0]), np.ones_like(plain[0])]
-    if r.tag != "Prod":  # a power of it would overflow
+    if r.tag != "Prod":  # its power would overflow
         rows.append(np.full_like(plain[0], plain[0][0]))
-    for value in (0, 1):  # one stranger among equals
+    for value in (0, 1):  # one different element among equal ones
         row = np.full_like(plain[0], 1 - value)
         row[rng.integers(count)] = value
         rows.append(row)
@@ -86,20 +85,20 @@ def special_rows(r: Reduction, count: int, rng: np.random.Generator) -> Array:
         rows.append(zeros)
         if r.tag not in {"Welford", "Sum", "Prod"}:
             rows += [np.full_like(plain[0], v) for v in (-np.inf, np.inf, np.nan, -huge, huge)]
-        # Half of it -infinity, as a mask leaves it.
+        # Half of the elements are -infinity, as in a masked row.
         rows.append(np.where(rng.random(count) < 0.5, plain[8], -np.inf).astype(r.dtype))
     return np.stack(rows)
 
 
 def empty(r: Reduction, *shape: int) -> Array:
-    """Memory of states that were not written."""
+    """Unwritten memory for states."""
     states = np.zeros(shape, r.state)
     states.reshape(-1).view(np.uint8)[:] = 0xFF
     return states
 
 
 def check_copies(r: Reduction, copies: Array) -> Any:
-    """All threads hold the same bits; returns the state."""
+    """Assert that all threads hold equal bits; return the state."""
     assert same_bits(copies, np.broadcast_to(copies[:1], copies.shape)), f"{r.name}: {copies}"
     return copies[0]
 
@@ -160,7 +159,7 @@ def test_cluster(run: Kernels, which: int, rng: np.random.Generator) -> None:
     r, size = CLUSTERED[which]
     count = 1234
     x = special_rows(r, count, rng)
-    turns = 5  # each of two places is waited at in both of its phases, and once more
+    turns = 5  # waits at each of two barriers in both phases, and once more
     out = empty(r, turns, len(x), size * 64)
     shared = 16 + 2 * 2 * size * max(4, r.state.itemsize)
     run("clusters", size * len(x), 64, which, turns, count, x, out, shared=shared, cluster=size)
@@ -203,7 +202,7 @@ def test_online_softmax_of_a_thread(
 
 
 def states(r: Reduction, rng: np.random.Generator) -> Array:
-    """States as reductions meet them, that of no elements included."""
+    """States as they occur in reductions, including the empty state."""
     if r.tag == "Welford":
         made = np.zeros(60, r.state)
         made["f2"][5:] = rng.integers(1, 5000, 55)

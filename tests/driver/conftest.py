@@ -1,4 +1,4 @@
-"""A process with a made-up driver: what would be launched, without a GPU."""
+"""A process with a fake driver, which records launches without a GPU."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ Run = Callable[..., str]
 
 
 def in_new_process(code: str) -> str:
-    """What the code prints; `_core` and `LaunchError` are imported."""
+    """Output of the code, run with `_core` and `LaunchError` imported."""
     head = "from fuser import _core\nfrom fuser.errors import LaunchError\n"
-    # Unbuffered, as the C library's output then is too: lines stand in the order of the calls.
+    # Unbuffered, as the C library's output then is too, so that lines are in the order of the
+    # calls.
     command = [sys.executable, "-u", "-c", head + code]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -24,7 +25,7 @@ def in_new_process(code: str) -> str:
 
 @pytest.fixture(scope="session")
 def fake_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a libcuda.so.1 that needs no GPU."""
+    """A folder with a fake libcuda.so.1."""
     folder = tmp_path_factory.mktemp("driver")
     source = Path(__file__).with_name("fake_driver.c")
     flags = ["-x", "c", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"]
@@ -34,7 +35,7 @@ def fake_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(fake_driver: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """run(code, FAKE_..=..): what the code prints in a process with the made-up driver."""
+    """run(code, FAKE_..=..): output of the code in a process with the fake driver."""
 
     def run_with(code: str, **settings: object) -> str:
         monkeypatch.setenv("LD_LIBRARY_PATH", str(fake_driver))

@@ -1,6 +1,6 @@
-/* A driver without a GPU, for tests/driver: it answers what the environment says
-   and prints what it is asked to launch. Built as libcuda.so.1. Its functions have the parameters
-   of the real ones. */
+/* A fake CUDA driver for tests/driver, built as libcuda.so.1: FAKE_* variables of the environment
+   determine its results, and it prints each launch. Its functions have the real driver's
+   parameters. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>
@@ -161,13 +161,13 @@ int cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void* function, int
                                                 size_t shared) {
   return *blocks = 2048 / threads - (shared != 0), function == (void*)9 && current != NULL ? 0 : 1;
 }
-/* 124 processors in groups that clusters may use; its config is that of cuLaunchKernelEx. */
+/* Clusters on 124 SMs; the config is as in cuLaunchKernelEx. */
 int cuOccupancyMaxActiveClusters(int* clusters, void* function, const Config* config) {
   return *clusters = 124 / config->attributes[0].value.words[0], function == (void*)9 ? 0 : 1;
 }
 int cuStreamGetId(void* stream, unsigned long long* id) { return *id = 1000 + (intptr_t)stream, 0; }
 static __thread int capture_mode = 0;
-/* Memory is there once FAKE_ROOM is not 0. */
+/* Out of memory if FAKE_ROOM is 0. */
 int cuMemAlloc(uint64_t* address, size_t bytes) {
   printf("memory %d in %d mode %d\n", (int)bytes, (int)(intptr_t)current, capture_mode);
   return *address = 77000, setting("FAKE_ROOM", 1) ? 0 : 2;

@@ -1,4 +1,5 @@
-"""csrc/driver/background: the thread that compiles beside calls, at exit and after a fork."""
+"""csrc/driver/background: the thread that compiles concurrently with calls, at exit and after a
+fork."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-SECONDS = 60  # a deadlock ends here
+SECONDS = 60  # timeout of a deadlock
 
 COMMON = """
 import atexit, os, threading, time, torch, fuser
@@ -24,8 +25,8 @@ def often(fd, times=40):
     return y
 """
 
-# What waits is dropped, what is under way ends, also that of threads which the interpreter does not
-# wait for, and nothing crashes. A handler that runs at exit, but before ours, may still compile.
+# At exit, queued jobs are dropped and running jobs end, also for daemon threads, without a crash.
+# An exit handler that runs before fuser's may still compile.
 AT_EXIT = """
 def work(start):
     try:
@@ -44,8 +45,8 @@ atexit.register(lambda: scaled(0.125).execute([x]))
 print("last line")
 """
 
-# The child has the parent's definitions and kernels, compiles new ones, and has a thread of its
-# own; the parent's queue is the parent's.
+# The child has the parent's definitions and kernels, compiles new ones, and has a background thread
+# of its own; the parent's queue stays with the parent.
 FORK = """
 fd = scaled(2.0)
 often(fd)
@@ -63,7 +64,7 @@ print("last line")
 
 
 def check_ends_well(program: str, folder: Path) -> None:
-    """The program prints its last line and ends well, in time."""
+    """Assert that the program prints its last line and exits successfully in time."""
     environment = {
         **os.environ,
         "PYTHONPATH": str(ROOT),
@@ -72,7 +73,7 @@ def check_ends_well(program: str, folder: Path) -> None:
         "OMP_NUM_THREADS": "1",
     }
     done = subprocess.run(
-        # Python 3.12 warns of a fork with threads, which is what is tested.
+        # Python 3.12 warns of a fork with threads, which this test needs.
         [
             sys.executable,
             "-X",

@@ -1,4 +1,5 @@
-"""csrc/driver/binary: the sealed form of an entry, seen through the files of a store."""
+"""csrc/driver/binary: the checksummed form of a cache entry, tested through the files of a
+store."""
 
 from pathlib import Path
 

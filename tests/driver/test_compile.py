@@ -1,4 +1,4 @@
-"""csrc/driver/compile: plans and their changes, variants, what is stored straight into an input."""
+"""csrc/driver/compile: plans and their changes, variants, in-place outputs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def test_plan_of_a_call() -> None:
     assert (plan.vector, plan.merged, plan.tail, plan.wide) == (8, 1, 0, 0b111)
     odd = bias_gelu().plan(inputs(columns=63))
     assert isinstance(odd, Plan)
-    # Rows do not divide: all is walked as one row, and only the bias is read by elements.
+    # Rows are not multiples of a vector: all dims are collapsed, and only the bias is read by
+    # single elements.
     assert (odd.vector, odd.merged, odd.tail, odd.wide) == (8, 2, 1, 0b101)
 
 
@@ -52,7 +53,7 @@ def test_planning_compiles_nothing() -> None:
 
 
 def test_planning_for_layouts_says_what_is_missing() -> None:
-    """Where nothing runs, tensors are described: too few, too many, and half described ones."""
+    """Planning without tensors reports a wrong number of layouts, and incomplete layouts."""
     fd = bias_gelu()
     device, one = _core.known_device(90), ([4, 8], [8, 1], 0)
     count = len(fd.fusion.inputs())
@@ -84,7 +85,7 @@ def test_every_legal_plan_gives_the_same_bits(columns: int) -> None:
         (kernel,) = fd.fec.executor.kernels()
         assert kernel.threads == changed.threads
         assert f"vector={changed.vector}" in kernel.plan
-    # Without a plan, the one that was chosen runs.
+    # Without a plan argument the planned kernel runs.
     fd.execute(given)
     (kernel,) = fd.fec.executor.kernels()
     assert kernel.threads == plan.threads
@@ -126,7 +127,7 @@ def test_plan_1(change: dict[str, object], text: str) -> None:
     fd, given = bias_gelu(), inputs()
     plan = fd.plan(given)
     assert isinstance(plan, Plan)
-    fd.execute(given, plan=plan)  # a record of the good plan helps no bad one
+    fd.execute(given, plan=plan)  # a record of a valid plan must not hide an invalid one
     with pytest.raises(UserError) as caught:
         fd.execute(given, plan=plan.replace(**change))
     assert caught.value.rule == "plan-1"
@@ -190,7 +191,7 @@ def kernel_of(fd: FusionDefinition, given: list[torch.Tensor]) -> str:
 
 
 def is_direct(fd: FusionDefinition, given: list[torch.Tensor]) -> bool:
-    """Does the kernel store into input 0, and have no output of its own?"""
+    """Return True if the kernel stores into input 0, and has no output buffer."""
     text = kernel_of(fd, given)
     direct = "f32* g_in0" in text and "const f32* g_in0" not in text
     assert direct != ("g_out0" in text)
@@ -267,7 +268,7 @@ def test_overlapping_inputs(begin: int, direct: bool) -> None:
 
 
 def test_the_same_tensor_as_target_of_one_and_input_of_another_kernel() -> None:
-    """The second kernel must read what x was before the first one writes it."""
+    """The second kernel must read the old value of x."""
     with FusionDefinition() as fd:
         x, y = fd.define_tensor([-1]), fd.define_tensor([-1, -1])
         fd.add_output(x * 2.0, x)
@@ -290,7 +291,7 @@ def test_swap() -> None:
 
 
 def counted(fd: FusionDefinition) -> None:
-    """A counter that is stored first and read by all, as the step of an optimizer is."""
+    """A counter that is updated first and read by all, like the step of an optimizer."""
     x, count = matrix(fd), fd.define_tensor([])
     fd.add_output(count + 1.0, count)
     fd.add_output(x / (count + 1.0), x)
@@ -317,7 +318,8 @@ def test_what_others_read_is_overwritten_last_in_values() -> None:
 
 
 def test_two_kernels_that_overwrite_what_the_other_reads() -> None:
-    """One of them stores in place, behind the other, whose result is copied in the end."""
+    """Each kernel overwrites an input of the other one. The second one stores in place; the result
+    of the first is copied at the end."""
 
     def crossed(fd: FusionDefinition) -> None:
         x, y = vector(fd), matrix(fd)
@@ -388,7 +390,7 @@ def test_argument_in_place_of_a_lazy_view(lazy: str) -> None:
 
 
 def specialized(define: Callable[[FusionDefinition], None], *sizes: list[int]) -> dict[str, Any]:
-    """What the definition becomes for contiguous inputs of these sizes."""
+    """The specialized definition for contiguous inputs of these sizes."""
     with FusionDefinition() as fd:
         define(fd)
     inputs = [torch.empty(s, device="meta") for s in sizes]
@@ -398,7 +400,7 @@ def specialized(define: Callable[[FusionDefinition], None], *sizes: list[int]) -
 
 
 def rows(fd: FusionDefinition, value: Any) -> Any:
-    """A value over rows, beside each element of [rows, columns]."""
+    """Broadcasts a value per row to [rows, columns]."""
     return fd.ops.broadcast(value, [False, True])
 
 
@@ -438,7 +440,7 @@ def statistics_beside_rows(fd: FusionDefinition) -> None:
 
 
 def statistics_used_in_rows(fd: FusionDefinition) -> None:
-    """Threads of a row read the statistic for their elements while one of them stores the new."""
+    """Threads of a row read the old statistic while another thread stores the new one."""
     x, running = matrix(fd), vector(fd)
     total = fd.ops.sum(x, [1])
     fd.add_output((x - rows(fd, total)) * rows(fd, running))
@@ -458,7 +460,8 @@ def read_by_another_kernel(fd: FusionDefinition) -> None:
 
 
 def scale_of_all(fd: FusionDefinition) -> None:
-    """A weight over the reduced axes alone: every block reads what one of them would store."""
+    """A weight over the reduced axes: every block reads elements that one of them would
+    overwrite."""
     x, weight = matrix(fd), vector(fd)
     normalized = x - rows(fd, fd.ops.sum(x, [1]))
     fd.add_output(normalized * fd.ops.broadcast(weight, [True, False]))
@@ -573,7 +576,7 @@ def test_a_variant_for_every_alignment() -> None:
 
 
 def test_size_1() -> None:
-    """A size that is computed and comes out negative."""
+    """A computed size that is negative."""
     with FusionDefinition() as fd:
         n = fd.define_scalar(DataType.Int)
         fd.add_output(fd.ops.full([n], 1.0, DataType.Float))

@@ -1,4 +1,4 @@
-"""csrc/driver/cuda_api: without a driver, with a made-up one, and (marked gpu) a real one."""
+"""csrc/driver/cuda_api: without a driver, with a fake one, and (marked gpu) with a real one."""
 
 import struct
 from pathlib import Path
@@ -16,7 +16,7 @@ REASON = (
 
 
 def test_no_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Not a library, so that this also holds where there is a driver.
+    # An invalid library, so that the test also works with a driver installed.
     (tmp_path / "libcuda.so.1").write_text("")
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
     out = in_new_process(
@@ -83,7 +83,8 @@ def test_device_that_hides_its_memory_clock(run: Run) -> None:
 
 
 def test_clusters_that_a_device_holds(run: Run) -> None:
-    """It is asked; without an answer a guess is made, without clusters there are none."""
+    """The driver is queried for resident clusters; without an answer there is a default, without
+    cluster support the numbers are 0."""
     code = "print(_core.cuda_device_for_plans(0).resident_clusters)"
     assert run(code).splitlines()[-1] == "[62, 31, 15, 7]"
     guess = str(_core.known_device(90).resident_clusters)
@@ -124,7 +125,7 @@ print(kernel.resident_blocks(512, 0), kernel.resident_blocks(512, 4), flush=True
 print(_core.stream_id(6), _core.stream_is_capturing(5), _core.stream_is_capturing(6))
 """
     )
-    # The C library and Python keep separate buffers: only the order within each is known.
+    # The C library and Python buffer separately: only the order within each is known.
     assert sorted(out.splitlines()) == sorted(
         [
             "retain 101",
@@ -172,7 +173,8 @@ except LaunchError as error:
 
 
 def test_clusters(run: Run) -> None:
-    """Above 8 blocks they are asked of the driver; without them nothing is launched."""
+    """Cluster sizes above 8 are requested from the driver; without cluster support the load is an
+    error."""
     out = run('for n in (1, 8, 16): _core.load_kernel(b"image", "k", 0, 0, n)')
     assert sorted(out.splitlines()) == ["attribute 14 = 1 on 100", "retain 100"]
     load = """
@@ -248,7 +250,8 @@ print(_core.allocate_for_good(1, 4096, make_room), flush=True)
 
 
 def test_memory_that_stays_is_the_drivers_own(run: Run) -> None:
-    """Beside the captures of other threads (mode 2), in the context of the device."""
+    """Persistent memory is allocated by the driver in the device's context, in relaxed capture mode
+    (2), so that captures of other threads stay valid."""
     out = [line for line in run(MEMORY).splitlines() if not line.startswith("retain")]
     assert out == ["memory 4096 in 1616 mode 2", "77000"]
 

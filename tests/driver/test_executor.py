@@ -1,4 +1,4 @@
-"""csrc/driver/executor: records, kernels for many shapes, outputs, caches that are dropped."""
+"""csrc/driver/executor: records, kernels for many shapes, outputs, dropped caches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_RECORDS = 4096  # csrc/driver/executor.cpp
 
 def test_the_records_used_last_stay() -> None:
     fd = scaled(2.0, rank=2)
-    shapes = [torch.empty(0, n) for n in range(2, MAX_RECORDS + 3)]  # one more than fit
+    shapes = [torch.empty(0, n) for n in range(2, MAX_RECORDS + 3)]  # one more than the limit
     before = fuser.cache_info()
     for x in shapes[:-1]:
         fd.execute([x])
@@ -33,7 +33,7 @@ def test_the_records_used_last_stay() -> None:
     assert kept[0], "it was used again just before"
     assert not any(kept[1 : MAX_RECORDS // 2])
     assert all(kept[MAX_RECORDS // 2 + 1 :])
-    # What was dropped is made again.
+    # Dropped records are made again.
     assert fd.execute([shapes[1]])[0].shape == (0, 3)
     assert counted(before) == (1, MAX_RECORDS + 2)
     assert gained(before).kernels_compiled == 0, "nothing to compute, nothing to compile"
@@ -46,7 +46,7 @@ def gelu_of(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
 
 
 def run_shapes(shapes: list[tuple[int, int]], generator: torch.Generator) -> int:
-    """Runs bias_gelu over them and compares; the kernels that were compiled."""
+    """Run bias_gelu on the shapes and compare; return the number of compiled kernels."""
     fuser.clear_caches(disk=True)
     fd = bias_gelu()
     for rows, columns in shapes:
@@ -80,7 +80,7 @@ def test_fewer_kernels_where_rows_are_aligned(rng: np.random.Generator) -> None:
 def test_plans_count_variants() -> None:
     fd = scaled(3.5)
     before = fuser.cache_info()
-    for n in (1000, 2000, 1001, 1003, 3000):  # a multiple of 4 or not
+    for n in (1000, 2000, 1001, 1003, 3000):  # multiples of 4, and odd sizes
         fd.execute([torch.ones(n)])
     gain = gained(before)
     assert gain.definitions == 1
@@ -115,7 +115,7 @@ def test_clear_caches_forgets_everything(
 
 
 def test_a_record_outlives_the_caches() -> None:
-    """What runs holds its kernel; only then is the code unloaded."""
+    """A record keeps its kernel loaded after the caches are dropped."""
     fd, x = scaled(7.5), torch.arange(10.0)
     kernels = fd.fec.executor.kernels([x])
     fuser.clear_caches()
@@ -128,9 +128,9 @@ def test_kernels_of_a_call() -> None:
     (kernel,) = fd.fec.executor.kernels([torch.zeros(100, 100)])
     assert kernel.name.startswith("mul_")
     assert kernel.name in kernel.text
-    assert kernel.grid == math.ceil(10_000 / 4 / kernel.threads)  # 4 elements a thread
+    assert kernel.grid == math.ceil(10_000 / 4 / kernel.threads)  # 4 elements per thread
     assert kernel.ir.startswith("kernel ")
-    assert (kernel.registers, kernel.local_bytes) == (0, 0)  # figures of GPUs
+    assert (kernel.registers, kernel.local_bytes) == (0, 0)  # known for GPUs only
     assert fd.fec.executor.kernels([torch.zeros(0, 100)]) == []
 
 
@@ -148,7 +148,7 @@ def test_one_definition_without_connection_is_as_many_kernels_as_spaces() -> Non
     plans = fd.plan([a, b])
     assert isinstance(plans, tuple)
     assert len(plans) == 2
-    # One kernel has nothing to do: a plan is that of the other.
+    # One kernel has no elements to compute: the plan is the other's.
     empty = torch.empty(0)
     plan = fd.plan([empty, b])
     assert isinstance(plan, fuser.Plan)
@@ -176,7 +176,7 @@ def test_no_inputs() -> None:
 
 @pytest.mark.parametrize("reduced", [False, True])
 def test_elements_1(reduced: bool) -> None:
-    """More elements than int64 counts: their number would wrap, here to 0."""
+    """More elements than int64 represents: their number would wrap, here to 0."""
     fd = FusionDefinition()
     x, size = fd.define_tensor([-1]), fd.define_scalar(DataType.Int)
     rows = fd.ops.expand(fd.ops.broadcast(x, [True, False]), [size, -1]) + 1.0

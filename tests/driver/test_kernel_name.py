@@ -1,4 +1,4 @@
-"""csrc/driver/kernel_name.cpp, and that a name is in no key of the caches."""
+"""csrc/driver/kernel_name.cpp; cache keys do not depend on names."""
 
 import re
 from collections.abc import Callable
@@ -14,13 +14,13 @@ from tests.definitions import gained
 
 @pytest.fixture(autouse=True)
 def fresh(set_option: Callable[[str, object], None]) -> None:
-    """A kernel of the same text keeps the name that it was compiled under, in another process too:
-    the disk cache is left alone."""
+    """Disable the disk cache: a kernel keeps the name under which its text was first compiled, also
+    by another process."""
     set_option("FUSER_CACHE", 0)
 
 
 def names(write: Callable[[FusionDefinition, Tensor], Tensor], rows: int = 4) -> list[str]:
-    """Of the kernels of a definition on one tensor, without their digests."""
+    """Names of the kernels of a definition on one tensor, without their digests."""
     fuser.clear_caches()
     with FusionDefinition() as fd:
         fd.add_output(write(fd, fd.define_tensor([-1, -1], contiguity=True)))
@@ -38,7 +38,7 @@ def names(write: Callable[[FusionDefinition, Tensor], Tensor], rows: int = 4) ->
         ("rms_norm_fwd", lambda fd, x: fd.ops.rms_norm(x, [-1])[0]),
         ("add_gelu", lambda fd, x: fd.ops.cast(fd.ops.gelu(x + 1.0), DataType.Half)),
         ("add_softmax_fwd", lambda fd, x: fd.ops.softmax(x + 2.0, 1)),
-        ("add", lambda fd, x: x * 2.0 + 1.0),  # one fma, which is the value of the sum
+        ("add", lambda fd, x: x * 2.0 + 1.0),  # one fma, named after the sum
         ("exp_sum", lambda fd, x: fd.ops.sum(fd.ops.exp(x), [1])),
         ("cast", lambda fd, x: fd.ops.cast(x, DataType.Half)),
         ("set", lambda fd, x: fd.ops.set(fd.ops.permute(x, [1, 0]))),
@@ -68,7 +68,7 @@ def test_names_are_bounded_and_keep_what_works_most() -> None:
 
 
 def test_names_of_torchs_ops() -> None:
-    """Those of ops that were taken apart, forward and backward."""
+    """Kernels of decomposed torch ops are named after the op, forward and backward."""
     model = torch.compile(nn.LayerNorm(64), backend="fuser")
     report = fuser.explain(model, torch.randn(8, 64, requires_grad=True))
     found = [step.name for region in report.explanations for step in region.steps]
@@ -77,7 +77,7 @@ def test_names_of_torchs_ops() -> None:
 
 
 def test_equal_kernels_of_other_names_are_one() -> None:
-    """The second definition finds the kernel of the first one, under the name it has there."""
+    """The second definition reuses the kernel of the first one, under its name."""
     x = torch.randn(4, 64)
     found = []
     before = fuser.cache_info()

@@ -1,4 +1,5 @@
-"""csrc/driver/kernels: each text is compiled once, by threads and by processes; failures pass."""
+"""csrc/driver/kernels: each text is compiled once, across threads and processes; errors are passed
+on."""
 
 from __future__ import annotations
 
@@ -27,14 +28,14 @@ X = torch.arange(100.0)
 
 @pytest.fixture
 def folder(tmp_path: Path, set_option: Callable[[str, object], None]) -> Path:
-    """An empty cache folder, and nothing in memory."""
+    """An empty cache folder, and empty caches in memory."""
     set_option("FUSER_CACHE_DIR", tmp_path)
     fuser.clear_caches()
     return tmp_path
 
 
 def entries(folder: Path) -> list[Path]:
-    """Those of kernels; another is the note of which compiler there is."""
+    """Cache files of kernels, without the file about the compiler's version."""
     files = sorted(p for p in folder.rglob("*") if p.is_file())
     return [p for p in files if b'"version"' not in p.read_bytes()]
 
@@ -49,7 +50,7 @@ def test_equal_texts_share_a_kernel(folder: Path) -> None:
 
 
 def test_the_same_text_from_another_definition(folder: Path) -> None:
-    """An op that disappears leaves the text of a definition without it."""
+    """An op without effect is removed, so the text equals that of a definition without it."""
     with FusionDefinition() as fd:
         x = fd.ops.permute(fd.define_tensor([-1]), [0])
         fd.add_output(x * 4.5)
@@ -70,7 +71,7 @@ def test_a_batch_is_one_build_and_an_entry_each(folder: Path, monkeypatch: Any) 
     assert builds == [5]
     assert fuser.cache_info().kernels_compiled == 5
     assert len(entries(folder)) == 5
-    # Alone in memory, each comes from the shared object of all.
+    # A single kernel is loaded from the shared object of the batch.
     fuser.clear_caches()
     assert scaled(3.5).execute([X])[0].equal(X * 3.5)
     assert fuser.cache_info().kernels_from_disk == 1
@@ -82,7 +83,7 @@ def test_a_text_twice_in_one_batch(folder: Path) -> None:
 
 
 def in_threads(count: int, work: Callable[[], object]) -> list[object]:
-    """What each thread's work returned or raised; all start at once."""
+    """Results or exceptions of `count` threads that start simultaneously."""
     start = threading.Barrier(count)
     results: list[object] = []
 
@@ -121,7 +122,7 @@ def test_threads_that_open_a_definition_together(folder: Path) -> None:
 
 
 def test_a_kernel_of_a_batch_is_handed_over_at_once(folder: Path, monkeypatch: Any) -> None:
-    """Who needs one kernel does not wait for the others that somebody compiles with it."""
+    """A thread that needs one kernel of a batch does not wait for the rest of the batch."""
     build, go_on, began = Toolchain.build, threading.Event(), threading.Event()
 
     def slow(self: Toolchain, target: Any, texts: Any) -> Any:
@@ -174,7 +175,7 @@ def test_a_failure_reaches_all_who_wait_and_is_forgotten(folder: Path, monkeypat
 
     def fail(*_: object) -> Any:
         calls.append(1)
-        time.sleep(0.2)  # so that the others wait for this one
+        time.sleep(0.2)  # so that the other threads wait for this one
         raise CompileError("no luck", rule="host-compile", log="the log")
 
     fd = scaled(8.5)
@@ -277,7 +278,8 @@ def test_damaged_entries_are_rebuilt(folder: Path, capfd: pytest.CaptureFixture[
 def test_an_entry_that_does_not_load_is_rebuilt(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Whole, but not machine code: as after a change of the system's C library."""
+    """A valid entry that does not load, as after a change of the system's C library, is compiled
+    again."""
     from fuser import _core
 
     assert scaled(1.75).execute([X])[0].equal(X * 1.75)

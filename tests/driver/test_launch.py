@@ -1,4 +1,4 @@
-"""csrc/driver/launch: arguments as the kernel receives them, sizes that launch nothing."""
+"""csrc/driver/launch: arguments as the kernel receives them, sizes that launch no kernel."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.host.kernels import build
 
 
 def value_of(given: DataType, wanted: torch.dtype) -> FusionDefinition:
-    """The scalar input, cast, as a tensor of 3 elements."""
+    """A tensor of 3 elements, each the scalar input cast to a dtype."""
     with FusionDefinition() as fd:
         fd.add_output(fd.ops.full([3], fd.define_scalar(given), as_dtype(wanted)))
     return fd
@@ -67,19 +67,20 @@ def bits(x: torch.Tensor) -> torch.Tensor:
     if x.is_complex():
         return bits(torch.view_as_real(x))
     if x.is_floating_point():
-        x = torch.where(x.isnan(), torch.full_like(x, math.nan), x)  # any NaN is NaN
+        x = torch.where(x.isnan(), torch.full_like(x, math.nan), x)  # all NaNs are equal
     return x.contiguous().view(-1).view(torch.uint8)
 
 
 def test_an_int64_is_rounded_once() -> None:
-    """2^54 + 2^30 + 1 lies above the middle of two floats; as a double it is the middle itself."""
+    """2^54 + 2^30 + 1 is above the midpoint of two floats; rounded to double first it is the
+    midpoint."""
     value = (1 << 54) + (1 << 30) + 1
     (result,) = value_of(DataType.Int, torch.float32).execute([value], device="cpu")
     assert int(result[0].item()) == (1 << 54) + (1 << 31)
 
 
 def test_scalars_beside_tensors() -> None:
-    """Arguments of every size, in an order that needs padding."""
+    """Scalar arguments of every size, in an order that needs padding."""
     with FusionDefinition() as fd:
         flag = fd.define_scalar(DataType.Bool)
         x = fd.define_tensor([-1], dtype=DataType.Double)
@@ -178,7 +179,7 @@ def test_strides_of_outputs_are_torch_s(name: str) -> None:
     (result,) = scaled(2.0, rank=4).execute([x])
     expected = x * 2.0
     assert result.equal(expected)
-    # Of sizes of 1 torch itself has two minds.
+    # torch's strides of dims of size 1 vary.
     assert result.stride() in (expected.stride(), (x + x).stride())
     assert result.is_contiguous() == expected.is_contiguous()
     channels_last = torch.channels_last
@@ -201,7 +202,8 @@ def test_strides_of_two_inputs(first: str, second: str) -> None:
 
 
 def test_debug_mode_checks_the_ranges(set_option: Callable[[str, object], None]) -> None:
-    """Strided, in place and 0-dim arguments all lie in the ranges that a launch announces."""
+    """Accesses to strided, in-place and 0-dim arguments are within the ranges checked in debug
+    mode."""
     set_option("FUSER_HOST_DEBUG", 1)
     with FusionDefinition() as fd:
         x, y = fd.define_tensor([-1, -1]), fd.define_tensor([])
@@ -215,9 +217,9 @@ def test_debug_mode_checks_the_ranges(set_option: Callable[[str, object], None])
     assert result.equal(torch.arange(200.0).view(10, 20)[1:9:2, 3:17].T + 3)
 
 
-# ---- scratch memory and shapes of launches, by kernels written by hand
+# ---- scratch memory and shapes of launches, with hand-written kernels
 
-# out[0] += sum over blocks of (their number + 1), by the last one.
+# out[0] += sum over blocks of (block index + 1), stored by the last block.
 LAST = """KERNEL(64) void last(f32* out, f32* partial, u32* done) {
   i32* s = (i32*)shared_memory();
   if (thread_x() == 0) {
@@ -232,7 +234,7 @@ LAST = """KERNEL(64) void last(f32* out, f32* partial, u32* done) {
     put(out, total);
   }
 }"""
-# out[block] = what the block before it in the cluster wrote into its shared memory.
+# out[block] = value that the previous block of the cluster wrote into its shared memory.
 CLUSTER = """KERNEL(1) void cluster(f32* out) {
   f32* s = (f32*)shared_memory();
   s[255] = (f32)block_x();
@@ -241,13 +243,13 @@ CLUSTER = """KERNEL(1) void cluster(f32* out) {
   put(out + block_x(), map_shared_rank(s, from)[255]);
   sync_cluster();
 }"""
-# out[block] = what the block on the other side of the grid wrote.
+# out[block] = value written by the block with the mirrored index.
 GRID = """KERNEL(1) void grid(f32* out, f32* all) {
   put(all + block_x(), (f32)block_x());
   sync_grid();
   put(out + block_x(), get(all + grid_dim_x() - 1 - block_x()));
 }"""
-# out[0] = memory that nobody wrote.
+# out[0] = uninitialized memory.
 UNWRITTEN = """KERNEL(1) void unwritten(f32* out, f32* a, f32* b) {
   put(out, get(a + 2)); put(out + 1, get(b));
 }"""
@@ -274,7 +276,7 @@ def debug() -> dict[str, Any]:
 
 
 class Memory:
-    """An allocator that remembers what it gave, filled with ones."""
+    """An allocator that records its allocations and fills them with ones."""
 
     def __init__(self) -> None:
         self.given: list[np.ndarray] = []
@@ -338,7 +340,7 @@ def test_concurrent_launches_do_not_share_counters(plain: dict[str, Any]) -> Non
 def test_workspaces_are_one_allocation_each_aligned(plain: dict[str, Any]) -> None:
     wanted = [workspace(3, element_bytes=12), workspace(0), workspace(300), counters(3)]
     out = np.zeros(2, np.float32)
-    # The kernel takes the first two of them.
+    # The kernel takes the first two workspaces.
     given = launch(plain["unwritten"], out, wanted)
     assert [memory.size for memory in given] == [256 + 0 + 1280 + 12]
     assert launch(plain["unwritten"], out, [workspace(70), workspace(1)])[0].size == 512 + 256

@@ -1,4 +1,4 @@
-"""csrc/driver/parts: kernels of one text in one launch."""
+"""csrc/driver/parts: horizontal fusion, i.e. several kernels with one text in one launch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from fuser import FusionDefinition
 
 @pytest.fixture(autouse=True)
 def checked(set_option: Callable[[str, object], None]) -> None:
-    """Launches are joined on GPUs, and on the host executor where it checks every access."""
+    """Enable debug mode: launches are joined on GPUs, and on the host executor only in debug
+    mode."""
     set_option("FUSER_HOST_DEBUG", 1)
 
 
@@ -22,7 +23,8 @@ def drawn(rng: np.random.Generator, *sizes: int) -> torch.Tensor:
 
 
 def adam(count: int) -> FusionDefinition:
-    """One step on `count` parameters: weight, gradient and two moments of each, in place."""
+    """An Adam step on `count` parameters: weight, gradient and two moments of each, updated in
+    place."""
     fd = FusionDefinition()
     rate = fd.define_scalar()
     for _ in range(count):
@@ -60,7 +62,7 @@ def test_an_optimizer_over_many_tensors(
 
 
 def test_rows_of_several_tensors(rng: np.random.Generator) -> None:
-    """Kernels with barriers, and an empty one among them."""
+    """Kernels with barriers, one of them without elements."""
     fd = FusionDefinition()
     for _ in range(4):
         fd.add_output(fd.ops.softmax(fd.define_tensor([-1, -1], True), 1))
@@ -71,7 +73,7 @@ def test_rows_of_several_tensors(rng: np.random.Generator) -> None:
 
 
 def test_what_waits_is_launched_later(rng: np.random.Generator) -> None:
-    """Each product stands between two kernels of one text."""
+    """Each matrix product separates two kernels with equal text, so they cannot share a launch."""
     fd = FusionDefinition()
     x = fd.define_tensor([-1, -1], True)
     for _ in range(3):
@@ -87,7 +89,7 @@ def test_what_waits_is_launched_later(rng: np.random.Generator) -> None:
 
 
 def test_kernels_that_only_read_one_tensor_are_one_launch(rng: np.random.Generator) -> None:
-    """A learning rate of no dims, of all parameters."""
+    """A learning rate without dims, read by the kernels of all parameters."""
     fd = FusionDefinition()
     rate = fd.define_tensor([])
     for _ in range(3):

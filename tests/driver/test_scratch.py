@@ -13,7 +13,7 @@ from fuser.errors import LaunchError
 from fuser.runtime import toolkit
 from tests.driver.conftest import Run
 
-# allocate(bytes, keep): addresses that tell how much lies before them, and a line for each.
+# allocate(bytes, keep): prints each allocation; the address is the sum of all previous sizes.
 ALLOCATE = """
 end = 1000
 def allocate(bytes, keep):
@@ -31,7 +31,7 @@ def counters(count, stream, device=0):
 
 
 def lines(out: str) -> tuple[list[str], list[str]]:
-    """What Python printed and what the driver did; each has a buffer of its own."""
+    """Lines printed by Python and lines of the driver; each has its own buffer."""
     found = [line for line in out.splitlines() if not line.startswith("retain")]
     driver = [line for line in found if line.startswith(("set", "launch"))]
     return [line for line in found if line not in driver], driver
@@ -68,7 +68,7 @@ counters(5, 6)
 
 
 def test_of_two_slabs_at_once_the_larger_stays(run: Run) -> None:
-    """While one caller allocates, another has made a larger slab for the same stream."""
+    """If two callers allocate slabs for one stream at once, the larger slab is kept."""
     ours, _ = lines(
         run(
             ALLOCATE
@@ -110,7 +110,8 @@ def test_a_slab_grows_at_least_twofold(run: Run) -> None:
 
 
 def test_threads_of_one_stream_share_a_slab_in_the_end(run: Run) -> None:
-    """Two that come first together may both make one; what they get is zeroed in any case."""
+    """Two first callers may both allocate a slab, but all end up with one; counters are zeroed in
+    any case."""
     out = run(
         ALLOCATE
         + """
@@ -159,7 +160,7 @@ def launch(scratch, stream):
 
 def test_a_launch_takes_all_its_workspaces_at_once(run: Run) -> None:
     ours, driver = lines(run(LAUNCH + "launch(work, 6)\nlaunch([], 6)"))
-    assert ours == ["allocate 1536 False at 1000"]  # 1200 and 24 bytes, each from 256 on
+    assert ours == ["allocate 1536 False at 1000"]  # 1200 and 24 bytes, each at a multiple of 256
     assert len(driver) == 2
     assert "4,1,1 x 32,1,1 shared 64 stream 6 [4: 2 1 1] arguments 64 " in driver[0]
 
@@ -177,7 +178,7 @@ def test_a_launch_takes_its_counters_from_the_stream(run: Run) -> None:
 
 
 def test_a_capture_takes_counters_of_its_own_every_time(run: Run) -> None:
-    """Stream 5 is capturing: memory of the graph, and a node that zeroes it."""
+    """A capturing stream (5) gets memory of the graph, and a node that zeroes it."""
     ours, driver = lines(
         run(LAUNCH + "launch(count, 6)\nfor _ in range(2): launch(work + count, 5)")
     )
@@ -266,7 +267,7 @@ extern "C" __global__ void last_of(float* out, float* partial, u32* done) {
 """
 
 
-# Slabs are never given back; those that this file made last as long as the process.
+# Slabs are never freed; the ones of this file last until the process exits.
 KEPT: list[torch.Tensor] = []
 
 

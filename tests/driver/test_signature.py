@@ -1,4 +1,4 @@
-"""csrc/driver/signature: what of a call counts in its key, and errors of calls that do not fit."""
+"""csrc/driver/signature: properties of a call in its key, and errors of invalid calls."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def rows_and_columns() -> FusionDefinition:
 
 
 def view(sizes: tuple[int, ...], strides: tuple[int, ...], offset: int = 0) -> torch.Tensor:
-    """Floats, 16-byte aligned where `offset` is a multiple of 4."""
+    """Floats, 16-byte aligned if `offset` is a multiple of 4."""
     assert BYTES.data_ptr() % 16 == 0
     return BYTES.as_strided(sizes, strides, offset)
 
@@ -45,7 +45,7 @@ def view(sizes: tuple[int, ...], strides: tuple[int, ...], offset: int = 0) -> t
         (view((4, 8), (8, 1)), view((8, 4), (4, 1)), False),
         (view((4, 8), (8, 1)), view((4, 8), (16, 1)), False),
         (view((4, 8), (8, 1)), view((4, 8), (1, 4)), False),
-        (view((1, 8), (8, 1)), view((1, 8), (777, 1)), True),  # never multiplied by anything but 0
+        (view((1, 8), (8, 1)), view((1, 8), (777, 1)), True),  # the stride of a dim of size 1
         (view((8, 1), (1, 1)), view((8, 1), (1, 99)), True),
     ],
     ids=[
@@ -144,7 +144,7 @@ def test_signature_says_what_chooses_a_kernel() -> None:
     assert fd.signature([x]).endswith(") index32")
     assert fd.signature([x[:, 1:]]).startswith("cpu; t0 bfloat16[0s 1c] element; pointwise(")
     assert fd.signature([x]) == fd.signature([torch.zeros(32, 64, dtype=torch.bfloat16)])
-    # Strides of 0 make 2^51 elements out of one.
+    # Strides of 0 expand one element to 2^51.
     far = torch.zeros(1, dtype=torch.bfloat16).expand(1 << 31, 1 << 20)
     assert fd.signature([far]).endswith("index64")
 
@@ -191,7 +191,8 @@ PARTS: dict[str, tuple[Define, list[int]]] = {
 
 @pytest.mark.parametrize("name", PARTS)
 def test_few_elements_of_what_is_longer_than_32_bits_count(name: str) -> None:
-    """An expanded tensor lies in one element of memory, a range in none."""
+    """An index may exceed 32 bits although the memory is small: an expanded tensor has one element,
+    an iota has no memory."""
     define, expected = PARTS[name]
     fd = FusionDefinition()
     x = fd.define_tensor([-1], dtype=DataType.Int)
@@ -205,15 +206,14 @@ def test_few_elements_of_what_is_longer_than_32_bits_count(name: str) -> None:
 
 
 def place_of(function: Callable[..., object], what: str) -> str:
-    """'file.py:line' of the first line of `function` with `what`."""
+    """'file.py:line' of the first line of `function` that contains `what`."""
     lines, start = inspect.getsourcelines(function)
     number = next(start + i for i, line in enumerate(lines) if what in line)
     return f"{Path(__file__).name}:{number}"
 
 
 def refused(fd: FusionDefinition, inputs: list[object], rule: str, kind: type[UserError]) -> str:
-    """The message of the error of execute(); its class and rule are checked, and that the next
-    good call is not disturbed by it."""
+    """The message of the error of execute(). Also asserts its class and rule."""
     with pytest.raises(UserError) as caught:
         fd.execute(inputs)
     assert type(caught.value) is kind
@@ -388,7 +388,7 @@ def test_an_error_leaves_the_caches_whole() -> None:
         with pytest.raises(UserError):
             fd.execute(inputs)
         assert not fd.fec.is_compiled(good)
-    assert counted(before) == (0, 3)  # those that reach the records; argument errors come before
+    assert counted(before) == (0, 3)  # misses of calls that pass the argument checks
     for _ in range(2):
         assert fd.execute(good)[0].equal(torch.full((3, 4), 2.0))
     assert counted(before) == (1, 4)
@@ -411,7 +411,7 @@ def test_reduce_empty_1() -> None:
 
 
 def norm_of_reshaped(sizes: int) -> FusionDefinition:
-    """A softmax of rows, a reshape to sizes that only the call tells, and a softmax again."""
+    """A softmax of rows, a reshape to sizes known at run time only, and another softmax."""
     fd = FusionDefinition()
     x = fd.define_tensor([-1, -1, -1], contiguity=True)
     wanted = [fd.define_scalar(DataType.Int) for _ in range(sizes)]
@@ -423,10 +423,10 @@ def norm_of_reshaped(sizes: int) -> FusionDefinition:
 @pytest.mark.parametrize(
     ("wanted", "kernels"),
     [
-        ((6, 4), 1),  # rows stay rows
-        ((3, 2, 4), 1),  # as they were
-        ((6, 2, 2), 2),  # the rows themselves are split
-        ((4, 6), 2),  # rows of other elements
+        ((6, 4), 1),  # keeps the rows
+        ((3, 2, 4), 1),  # unchanged
+        ((6, 2, 2), 2),  # splits the rows
+        ((4, 6), 2),  # changes the rows
         ((24, 1), 2),
     ],
 )
@@ -447,11 +447,11 @@ def test_a_kernel_of_regrouped_dims_runs_for_no_other_sizes() -> None:
     ):
         fd.validate([torch.randn(sizes), *wanted])
         kernels.append(len(fd.fec.executor.kernels()))
-    assert kernels[:4] == [1, 2, 1, 1]  # of each call
+    assert kernels[:4] == [1, 2, 1, 1]  # for each call
 
 
 def test_a_reshape_back_to_the_dims_that_were_merged() -> None:
-    """By a number that only the call tells."""
+    """A merge of dims undone by a reshape whose size is known at run time only."""
     fd = FusionDefinition()
     x = fd.define_tensor([-1, -1, -1], contiguity=True)
     batch = fd.define_scalar(DataType.Int)
@@ -461,14 +461,14 @@ def test_a_reshape_back_to_the_dims_that_were_merged() -> None:
         fd.validate([torch.randn(sizes), sizes[0]])
     assert all(step.kind == "kernel" for step in fuser.explain(fd, torch.randn(3, 2, 4), 3).steps)
     assert len(fuser.explain(fd, torch.randn(3, 2, 4), 3).steps) == 1
-    fd.validate([torch.randn(4, 6, 4), 8])  # other dims than were merged
+    fd.validate([torch.randn(4, 6, 4), 8])  # not the merged dims
 
 
-GROUPED = [4, 2, 5, 6]  # of images [4, 10, 2, 3]: two groups of five channels
+GROUPED = [4, 2, 5, 6]  # for images [4, 10, 2, 3]: two groups of five channels
 
 
 def centered_groups() -> FusionDefinition:
-    """Two images of run-time sizes, by numbers in groups, whose means go."""
+    """Two images of symbolic sizes, grouped by constants and centered."""
     fd = FusionDefinition()
     images = [fd.define_tensor([-1, -1, -1, -1], contiguity=True) for _ in "xy"]
     x, y = (fd.ops.reshape(t, GROUPED) for t in images)
@@ -489,8 +489,8 @@ def centered_groups_of_torch(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
 def test_what_is_reshaped_by_constants_is_read_where_it_lies(
     sizes: tuple[int, ...], set_option: Callable[[str, object], None]
 ) -> None:
-    """Whatever the sizes are: dims, parts of dims, or all of a contiguous tensor. Only the weight
-    of the channels needs a division."""
+    """Reshapes by constants address dims, parts of dims, or a contiguous tensor without dividing
+    coordinates; only the weight per channel needs a division."""
     set_option("FUSER_HOST_DEBUG", 1)
     fd = centered_groups()
     fd.validate([torch.randn(4, 10, 2, 3), torch.randn(4, 10, 2, 3), torch.randn(10)])
@@ -508,7 +508,7 @@ def test_what_is_reshaped_by_constants_is_read_where_it_lies(
 def test_strides_of_what_is_reshaped_by_constants(
     set_option: Callable[[str, object], None],
 ) -> None:
-    """Where memory has another order, coordinates are divided, and right all the same."""
+    """With other strides the coordinates are divided, and results are correct."""
     set_option("FUSER_HOST_DEBUG", 1)
     fd = FusionDefinition()
     images = [fd.define_tensor([-1, -1, -1, -1]) for _ in "xy"]

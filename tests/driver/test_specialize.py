@@ -1,4 +1,5 @@
-"""csrc/driver/specialize: kernels with constant sizes, made in the background, of the same bits."""
+"""csrc/driver/specialize: kernels with constant sizes, compiled in the background, with equal
+results bit for bit."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from tests.definitions import gained, scaled
 from tests.sampling import rotated
 
 AFTER = 3  # runs
-MOST_SHAPES = 16  # of one definition, csrc/driver/executor.cpp
+MOST_SHAPES = 16  # per definition, csrc/driver/executor.cpp
 X = torch.arange(100.0)
 
 
@@ -37,13 +38,14 @@ def texts(fd: FusionDefinition) -> list[str]:
 
 
 def takes_sizes(text: str) -> bool:
-    """Whether a kernel has parameters besides its buffers: of constant sizes it may have none."""
+    """Return True if a kernel has parameters besides its buffers: with constant sizes it may have
+    no parameters."""
     signature = text[text.rindex("\nKERNEL") :].partition("{")[0]
     return re.search(r"\bp\d+\b", signature) is not None
 
 
 def run_often(fd: FusionDefinition, inputs: list[Any]) -> None:
-    for _ in range(AFTER + 1):  # the first one is no repetition
+    for _ in range(AFTER + 1):  # the first run is not a repetition
         fd.execute(inputs)
     _core.wait_for_background()
 
@@ -52,7 +54,7 @@ def bits(t: Tensor) -> Tensor:
     return t.contiguous().flatten().view(torch.uint8)
 
 
-# Of each family one row in a plain run, every other one with rows of odd length.
+# A normal run uses one row per family, alternately with rows of even and of odd length.
 CASES = [
     pytest.param(row.small(odd), id=f"{family}-{place}-{'odd' if odd else 'even'}")
     for number, (family, table) in enumerate(TABLES.items())
@@ -68,7 +70,7 @@ def test_the_same_bits(case: Case) -> None:
     before = fuser.cache_info()
     expected = case.results(lambda *t: fd.execute(t), inputs)
     generic = texts(fd)
-    run_often(fd, copy.deepcopy(inputs))  # of the same strides; some are written
+    run_often(fd, copy.deepcopy(inputs))  # with equal strides; some inputs are in-place outputs
     results = case.results(lambda *t: fd.execute(t), inputs)
     gain = gained(before)
     assert gain.specializations_failed == 0
@@ -113,7 +115,7 @@ def test_so_many_shapes_of_a_definition(set_option: Callable[[str, object], None
     built = []
 
     class Instant(Toolchain):
-        """Every kernel is refused, which takes no time."""
+        """Fails to compile every kernel at once."""
 
         def build(self, target: Any, texts: Any) -> Any:
             built.append(len(texts))

@@ -1,4 +1,4 @@
-"""csrc/driver/store: the disk cache never fails a launch and never hands out a wrong byte."""
+"""csrc/driver/store: the disk cache never fails a launch and never returns wrong bytes."""
 
 import os
 import resource
@@ -116,7 +116,8 @@ def assert_distrusted(cache: Path, capfd: pytest.CaptureFixture[str], reason: st
 def test_entry_that_others_may_write(
     mode: int, cache: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """As may stand in a directory that was open to others for a while; its digest is right."""
+    """An entry is not trusted although its digest is correct if other users may write it: the
+    directory may have been writable for a while."""
     _core.Store(str(cache)).put(key(1), binary(1))
     entry(cache, 1).chmod(mode)
     assert_distrusted(cache, capfd, "others may write to it")
@@ -147,7 +148,7 @@ def assert_unused(store: Any, capfd: pytest.CaptureFixture[str], reason: str) ->
 
 
 def test_a_directory_is_warned_of_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Kernels and compilers are kept there by different objects."""
+    """One warning per directory, although kernels and compiler information use different stores."""
     for name in ("a", "b"):
         (tmp_path / name).write_text("in the way")
         for _ in range(3):
@@ -158,7 +159,8 @@ def test_a_directory_is_warned_of_once(tmp_path: Path, capfd: pytest.CaptureFixt
 
 
 def test_a_directory_that_cannot_be_made(capfd: pytest.CaptureFixture[str]) -> None:
-    """As in a home directory that is read-only: said is why, not that it is missing."""
+    """The warning for a directory that cannot be created, as in a read-only home, has the
+    reason."""
     assert_unused(_core.Store("/proc/fuser/cache"), capfd, "is not used: it cannot be made: ")
 
 
@@ -187,7 +189,7 @@ def test_directory_that_is_a_link(
     (tmp_path / "real").mkdir(mode=0o700)
     (tmp_path / "link").symlink_to(tmp_path / "real")
     assert_unused(_core.Store(str(tmp_path / "link") + slash), capfd, "symbolic link")
-    # A link further up is the user's own arrangement.
+    # A symbolic link in a parent directory is the user's choice.
     store = _core.Store(str(tmp_path / "link" / "cache"))
     store.put(key(1), binary(1))
     assert store.get(key(1)) == binary(1)
@@ -200,10 +202,10 @@ def test_directory_that_is_a_file(tmp_path: Path, capfd: pytest.CaptureFixture[s
 
 
 def in_fork(action: Callable[[], None]) -> int:
-    """Runs the action in a forked child that it may change as it likes; its exit status.
+    """The exit status of an action in a forked child, which may modify the child freely.
 
-    The test process has threads, and a child may inherit a lock that one of them held: such a child
-    is ended by its alarm and another one is asked.
+    The test process has threads, and a child may inherit a lock that one of them held. Then an
+    alarm ends the child, and another one is forked.
     """
     for _ in range(3):
         child = os.fork()
@@ -226,8 +228,8 @@ def test_directory_that_cannot_be_written(cache: Path, capfd: pytest.CaptureFixt
     as_root = os.geteuid() == 0
     with tempfile.TemporaryDirectory() as folder:
         if as_root:
-            # To root every directory is writable, so the child becomes somebody else; the folders
-            # above pytest's own are closed to others.
+            # To root every directory is writable, so the child changes its user; folders above
+            # pytest's own are not accessible to other users.
             cache = Path(folder) / "cache"
         store = _core.Store(str(cache))
         store.put(key(1), binary(1))
@@ -257,7 +259,7 @@ def test_full_disk(cache: Path, capfd: pytest.CaptureFixture[str]) -> None:
     store.put(key(1), binary(1))
 
     def use() -> None:
-        # A limit on the size of files stops a write half-way, as a full disk does.
+        # A limit on the size of files interrupts a write, like a full disk.
         resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))
         for number in (2, 3):
             store.put(key(number), binary(number))
@@ -294,7 +296,7 @@ def test_eviction_in_order_of_last_use(cache: Path) -> None:
         age(entry(cache, number), (20 - number) * DAY)
     assert store.counters().evicted == 0
     store.get(key(0))
-    # 9000 bytes; two leave, so that an eighth is free.
+    # 9000 bytes; two entries are evicted, so that an eighth is free.
     store.put(key(8), binary(8))
     left = [number for number in range(9) if entry(cache, number).exists()]
     assert left == [0, 3, 4, 5, 6, 7, 8]
@@ -405,7 +407,7 @@ def test_processes(cache: Path) -> None:
         errors = process.communicate()[1]
         assert (process.returncode, errors) == (0, "")
     assert not list(cache.glob("*.tmp"))
-    # Processes see each other's writes late, by a sixteenth of the cap each.
+    # A process notices the writes of other processes late, by up to a sixteenth of the cap each.
     assert sum(file.stat().st_size for file in cache.iterdir()) <= 30000 * (1 + 4 / 16)
 
 
@@ -424,10 +426,10 @@ def test_store_directory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become a user that does not exist")
 def test_user_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The directory whose owner is checked stands directly in the folder that all may write to."""
+    """The fallback directory, whose owner is checked, is directly in the world-writable /tmp."""
     monkeypatch.delenv("HOME", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    stranger = 1_234_567  # of no passwd file
+    stranger = 1_234_567  # not in any passwd file
 
     def ask() -> None:
         os.seteuid(stranger)

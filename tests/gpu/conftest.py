@@ -1,4 +1,4 @@
-"""Everything in this folder needs a CUDA device."""
+"""Tests in this folder require a CUDA device."""
 
 import pytest
 import torch

@@ -1,6 +1,5 @@
-"""Networks and functions through torch.compile and memory_efficient_fusion on the GPU, against
-eager and float64, forward and backward.
-"""
+"""Networks and functions through torch.compile and memory_efficient_fusion on the GPU, compared
+with eager and float64, forward and backward."""
 
 from __future__ import annotations
 
@@ -26,7 +25,8 @@ pytestmark = pytest.mark.gpu
 
 @pytest.fixture(autouse=True)
 def _fresh() -> Iterator[None]:
-    """No graph of another test; nothing falls back unseen; float32 products in float32."""
+    """Reset torch between tests, compute float32 products in float32, and assert that no graph
+    falls back."""
     torch._dynamo.reset()
     torch.manual_seed(0)
     with report.recording() as seen:
@@ -66,7 +66,8 @@ def test_a_transformer(autocast: Any, dynamic: bool, device: torch.device) -> No
 
 
 def test_training_in_half_precision(device: torch.device) -> None:
-    """autocast to float16 with GradScaler and AdamW: the losses of eager within 1%."""
+    """Training under float16 autocast with GradScaler and AdamW: losses agree with eager's within
+    1%."""
     model = Attention(64, 50).to(device)
     losses = []
     for run in (copy.deepcopy(model), model):
@@ -87,7 +88,7 @@ def test_training_in_half_precision(device: torch.device) -> None:
 
 
 def test_new_lengths_compile_once(device: torch.device) -> None:
-    """The second length makes sizes symbols; no later one compiles a graph."""
+    """The second length makes sizes symbolic; later lengths compile no graph."""
     model = Attention(32, 50).to(device)
     step = compiled(model)
     with report.recording() as seen:
@@ -170,7 +171,8 @@ def _momentum(parameters: Any) -> torch.optim.Optimizer:
 def test_the_step_of_an_optimizer(
     make: Callable[..., Any], cudagraphs: bool, device: torch.device
 ) -> None:
-    """Float32 against float64; parameters and moments are overwritten by few launches."""
+    """Optimizer steps agree with float64; parameters and moments are updated in place by few
+    launches."""
     shapes = [(64, 33), (1000,), (3, 5, 7), ()] * 10
     wide = [nn.Parameter(torch.randn(s, dtype=torch.float64, device=device)) for s in shapes]
     mine = [nn.Parameter(p.detach().float()) for p in wide]
@@ -240,7 +242,7 @@ def test_inference(mode: Any, device: torch.device) -> None:
 
 
 def test_dropout(device: torch.device) -> None:
-    """Its share, its seed, and the same mask backward."""
+    """The dropped fraction, repetition with the seed, and the same mask in the backward pass."""
     f = compiled(lambda x: F.dropout(x, 0.25) * 2)
     x = torch.ones(256, 512, device=device, requires_grad=True)
     torch.manual_seed(3)
@@ -264,7 +266,7 @@ def test_checkpointing_repeats_the_mask(device: torch.device) -> None:
 
 
 def test_on_another_stream(device: torch.device) -> None:
-    """Work of a stream of the user's own, its memory reused as torch allows."""
+    """Launches on a user's stream are correct, and torch may reuse their memory."""
     f = compiled(lambda x: (x.sin() * x).softmax(-1))
     stream = torch.cuda.Stream()
     x = torch.randn(512, 1024, device=device)
@@ -278,7 +280,7 @@ def test_on_another_stream(device: torch.device) -> None:
 
 
 def test_numbers_on_the_host(device: torch.device) -> None:
-    """CPU tensors without dims among those of the GPU."""
+    """CPU tensors without dims combine with GPU tensors."""
 
     def f(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
         return (x * scale + 1).relu() / scale
@@ -288,8 +290,8 @@ def test_numbers_on_the_host(device: torch.device) -> None:
 
 
 def test_memory_is_freed_at_its_last_use(device: torch.device) -> None:
-    """A chain of products and pointwise ops: the peak is that of eager or less, and nothing
-    stays."""
+    """In a chain of products and pointwise ops, peak memory is at most eager's, and all memory is
+    freed."""
 
     def f(x: torch.Tensor) -> torch.Tensor:
         for _ in range(6):
@@ -316,7 +318,8 @@ def test_memory_is_freed_at_its_last_use(device: torch.device) -> None:
 
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_cuda_graphs_train_as_eager_does(dynamic: bool, device: torch.device) -> None:
-    """Inputs lie elsewhere in each step, parameters change in place, sizes come back."""
+    """With CUDA graphs training agrees with eager: inputs move between steps, parameters change in
+    place, sizes recur."""
     model = Attention(64, 50).to(device)
     eager = copy.deepcopy(model)
     run = compiled(model, dynamic=dynamic, options={"cudagraphs": True})
@@ -337,9 +340,8 @@ def test_cuda_graphs_train_as_eager_does(dynamic: bool, device: torch.device) ->
 
 
 def test_cuda_graphs_are_replayed(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The graph's function runs three times, the last to be recorded; each replay draws other
-    numbers.
-    """
+    """The graph's function runs three times, the last time for the capture; each replay draws new
+    random numbers."""
     calls = 0
     program = dynamo.program
 

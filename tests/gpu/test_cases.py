@@ -1,4 +1,4 @@
-"""The benchmark cases on small shapes: right on the GPU, without spills, in few kernels."""
+"""The benchmark cases on small shapes: correct on the GPU, without spills, in few kernels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.gpu
 
 def small_cases(row: Row) -> list[Case]:
     cases = [row.small(), row.small(odd=True)]
-    if not row.tiny:  # a row that names its small shapes takes no others
+    if not row.tiny:  # a row with its own small shapes supports these only
         cases.append(row.build((37, 258, 3, 5)[: len(row.shape)], row.dtype))
     return cases
 
@@ -44,7 +44,7 @@ def test_shapes_share_a_kernel(device: torch.device) -> None:
     b = fd.define_tensor([-1], True, fuser.DataType.BFloat16)
     fd.add_output(fd.ops.cast(fd.ops.gelu(x + b), fuser.DataType.BFloat16))
     kernels = []
-    # And those of one wave of threads (csrc/schedulers/pointwise.cpp) have theirs.
+    # Small shapes of one wave of threads (csrc/schedulers/pointwise.cpp) have their own kernels.
     for shape in ((16, 64), (3000, 1024), (8, 32768), (30000, 8), (1000, 1024), (700, 512)):
         x_data = torch.randn(shape, device=device).bfloat16()
         b_data = torch.randn(shape[1], device=device).bfloat16()
@@ -55,7 +55,8 @@ def test_shapes_share_a_kernel(device: torch.device) -> None:
 
 
 def test_random_shapes_need_few_kernels(device: torch.device, rng: object) -> None:
-    """200 shapes, odd and even mixed: at most 8 kernels; rows of 16 bytes: at most 4."""
+    """200 shapes, odd and even mixed, need at most 8 kernels; shapes with 16-byte rows at most
+    4."""
     generator = torch.Generator().manual_seed(int(rng.integers(2**31)))  # type: ignore[attr-defined]
     for multiple, most in ((1, 8), (8, 4)):
         fd = fuser.FusionDefinition()

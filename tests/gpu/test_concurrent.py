@@ -1,6 +1,5 @@
-"""The same kernels on several streams, in graphs and in threads at once, and while a kernel with
-constant sizes is made for them.
-"""
+"""Kernels run concurrently on several streams, in CUDA graphs and in threads, and while their
+specialized version is compiled."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ ROUNDS = 10_000
 
 
 def total() -> FusionDefinition:
-    """The sum of all elements: one row, which is cut over the grid."""
+    """The sum of all elements: one row, split over the grid."""
     fd = FusionDefinition()
     x = fd.define_tensor([-1], True, DataType.Float)
     fd.add_output(fd.ops.sum(x, [0]))
@@ -38,7 +37,8 @@ def captured(fd: FusionDefinition, inputs: list[Tensor]) -> tuple[torch.cuda.CUD
 
 
 def test_a_grid_reduction_on_two_streams_and_in_a_graph(device: torch.device) -> None:
-    """Each has counters of its own for the last block, or sums of others would end up in one."""
+    """Each stream and graph has its own counters for the last block; common counters would mix
+    their sums."""
     fd = total()
     inputs = [torch.randn(1 << 18, device=device) for _ in range(3)]
     expected = [fd.execute([x])[0].clone() for x in inputs]
@@ -66,7 +66,7 @@ def test_a_hit_keeps_the_interpreter_lock(device: torch.device) -> None:
 
 
 def test_threads_of_mixed_shapes(device: torch.device) -> None:
-    """8 threads, 1,000 calls each: the results and kernels of one."""
+    """8 threads with 1,000 calls each get the results and use the kernels of a single thread."""
     fd = FusionDefinition()
     x = fd.define_tensor([-1, -1], True, DataType.Float)
     fd.add_output(x - fd.ops.mean(x, [1], True))
@@ -127,14 +127,14 @@ def test_specialized_kernels_give_the_same_bits(
 def test_capture_while_a_kernel_is_specialized(
     device: torch.device, set_option: Callable[[str, object], None]
 ) -> None:
-    """Loading code in the background must not end a capture of the caller's."""
+    """Loading a kernel in the background must not invalidate a capture of the caller."""
     set_option("FUSER_SPECIALIZE_AFTER", 1)
     fd = total()
     inputs = [torch.ones(n << 10, device=device) for n in range(1, 9)]
     for x in inputs:
         fd.execute([x])
     before = fuser.cache_info().kernels_specialized
-    for x in inputs:  # each is now compiled and loaded, meanwhile:
+    for x in inputs:  # compiled and loaded in the background, meanwhile:
         fd.execute([x])
     while fuser.cache_info().kernels_specialized - before < len(inputs):
         graph, result = captured(fd, [inputs[0]])
@@ -152,7 +152,7 @@ def test_random_numbers_in_a_thread_that_was_on_no_gpu_before(device: torch.devi
     x = fd.define_tensor([-1], True, DataType.Float)
     fd.add_output(fd.ops.dropout(x, 0.5)[0])
     data, found = torch.ones(1000, device=device), []
-    fd.execute([data])  # what is compiled here needs no thread's context
+    fd.execute([data])  # compiling here does not need a thread's context
     torch.cuda.synchronize()
     thread = threading.Thread(target=lambda: found.extend(fd.execute([data])))
     thread.start()

@@ -1,4 +1,4 @@
-"""Several GPUs in one process: the inputs' device counts, not the current one."""
+"""Several GPUs in one process: fuser uses the inputs' device instead of the current one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Launches where they are used: streams, threads, graph capture, a second process."""
+"""Launches in applications: streams, threads, graph capture, a second process."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_runs_on_the_current_stream(device: torch.device) -> None:
     torch.cuda.synchronize()
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
-        torch.cuda._sleep(20_000_000)  # a launch elsewhere would read x before it is filled
+        torch.cuda._sleep(20_000_000)  # a launch on another stream would read x too early
         x.fill_(3.0)
         (y,) = fd.execute([x])
         z = y.clone()
@@ -52,7 +52,7 @@ def test_does_not_synchronize(device: torch.device) -> None:
 
 
 def test_threads(device: torch.device) -> None:
-    """Threads share one definition, and each compiles one of its own at the same time."""
+    """Threads execute a common definition, and concurrently compile their own."""
     shared, failures = affine(), []
 
     def work(number: int) -> None:
@@ -78,7 +78,7 @@ def test_threads(device: torch.device) -> None:
 def test_graph_capture(device: torch.device) -> None:
     fd = affine()
     x = torch.zeros(4096, device=device)
-    fd.execute([x])  # compiles and loads: neither is allowed inside a capture
+    fd.execute([x])  # compiles and loads, which a capture does not allow
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         (y,) = fd.execute([x])
@@ -91,7 +91,8 @@ def test_graph_capture(device: torch.device) -> None:
 
 
 def test_capture_of_an_unknown_shape(device: torch.device) -> None:
-    """A known kernel needs neither compiler nor loader for a new size, so capture may meet one."""
+    """A cached kernel needs neither compiler nor loader for a new size, so a capture may use a new
+    size."""
     fd = affine()
     fd.execute([torch.zeros(4096, device=device)])
     x = torch.ones(8192, device=device)
@@ -104,7 +105,7 @@ def test_capture_of_an_unknown_shape(device: torch.device) -> None:
 
 
 def test_an_optimizer_over_many_tensors(device: torch.device) -> None:
-    """100 tensors of several sizes in two launches, and again in a graph."""
+    """100 tensors of several sizes are updated by two launches, also in a graph."""
     fd = adam(100)
     given = [torch.rand(4 * (1 + 37 * i % 501)) for i in range(100) for _ in range(4)]
     exact = [t.double() for t in given]

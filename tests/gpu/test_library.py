@@ -1,4 +1,5 @@
-"""csrc/torch/library.cpp on the GPU: attention with a bias or a mask, and products of float8."""
+"""csrc/torch/library.cpp on the GPU: attention with a bias or a mask, and float8 matrix
+products."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from fuser import DataType, FusionDefinition, Unsupported
 
 pytestmark = pytest.mark.gpu
 
-# Query and key lengths, size of a head; of lengths that are no multiple of 8 bias rows are padded.
+# Query length, key length and head size; bias rows are padded if the key length is not a multiple
+# of 8.
 SHAPES = [(64, 64, 64), (33, 57, 64), (16, 128, 32), (7, 9, 40), (1, 5, 64)]
 BIASES = ["whole", "of heads", "of rows", "of keys", "one", "permuted"]
 
@@ -40,7 +42,7 @@ def bias_of(kind: str, length: int, keys: int, dtype: torch.dtype) -> torch.Tens
 def exact(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor, scale: float | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """In float64: the result, and the logarithm of the sums of the rows."""
+    """Float64 references: the result, and the log-sum-exp of the rows."""
     a, b, c = q.double(), k.double(), v.double()
     scores = a @ b.mT * (q.shape[-1] ** -0.5 if scale is None else scale) + bias.double()
     return scores.softmax(-1) @ c, scores.logsumexp(-1)
@@ -73,7 +75,7 @@ def check(got: list[torch.Tensor], want: tuple[torch.Tensor, torch.Tensor], dtyp
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("kind", BIASES)
 def test_attention_with_a_bias(kind: str, shape: tuple[int, int, int], dtype: torch.dtype) -> None:
-    """90 cases: every form of a bias, of rows that are aligned and not."""
+    """90 cases: every form of bias, with aligned and unaligned rows."""
     inputs = heads(*shape, dtype)
     bias = bias_of(kind, *shape[:2], dtype)
     check(attend([*inputs, bias]), exact(*inputs, bias, None), dtype)
@@ -82,7 +84,7 @@ def test_attention_with_a_bias(kind: str, shape: tuple[int, int, int], dtype: to
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_attention_with_a_mask(shape: tuple[int, int, int], dtype: torch.dtype) -> None:
-    """True where a key counts; each query has one key at least."""
+    """The mask is True for keys that take part; each query has at least one key."""
     inputs = heads(*shape, dtype)
     mask = torch.rand(2, 1, *shape[:2], device="cuda") > 0.4
     mask[..., 0] = True
@@ -107,7 +109,7 @@ def test_attention_with_a_bias_that_is_causal() -> None:
 
 
 def test_attention_with_a_bias_and_dropout() -> None:
-    """The mean over keys of one value is kept; the state of the numbers moves on."""
+    """Dropout preserves the mean over keys of a constant, and advances the generator's state."""
     q, k, _ = heads(64, 256, 64, torch.bfloat16)
     inputs = [q, k, torch.ones_like(k), bias_of("whole", 64, 256, torch.bfloat16)]
     first, second = (attend(inputs, dropout_p=0.25) for _ in range(2))
@@ -116,7 +118,8 @@ def test_attention_with_a_bias_and_dropout() -> None:
     assert abs(first[0].float().mean().item() - 1.0) < 0.05
 
 
-# Flash attention; the others need memory-efficient attention: float32, heads above 256 or two sizes.
+# The first case is flash attention. The rest need memory-efficient attention: float32, heads above
+# 256, or two head sizes.
 ATTENTIONS = [
     (torch.bfloat16, 64, 64, 64),
     (torch.float32, 64, 64, 64),
@@ -132,7 +135,7 @@ ATTENTIONS = [
 def test_attention_with_numbers_of_the_run(
     causal: bool, scale: float, dtype: torch.dtype, length: int, size: int, value_size: int
 ) -> None:
-    """Forward and backward."""
+    """Scale and causality as run-time scalars, forward and backward."""
     q, k, _ = heads(length, length, size, dtype)
     v = heads(length, length, value_size, dtype)[2]
     grad = torch.randn_like(v)

@@ -1,4 +1,4 @@
-"""Memory as it comes: any alignment, stride and size, in place, tensors beyond 32-bit indices."""
+"""Layouts of memory: any alignment, stride and size, in place, tensors beyond 32-bit indices."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.gpu
 
 
 def double_of(x: Tensor) -> FusionDefinition:
-    """x + x in the type of x."""
+    """x + x in the dtype of x."""
     fd = FusionDefinition()
     t = fd.from_pytorch(x)
     fd.add_output(fd.ops.cast(t + t, x.dtype))
@@ -26,7 +26,8 @@ def double_of(x: Tensor) -> FusionDefinition:
     "dtype", [torch.uint8, torch.bfloat16, torch.float32, torch.int64], ids=str
 )
 def test_every_alignment(dtype: torch.dtype, device: torch.device) -> None:
-    """All offsets below 16 bytes, lengths around whole vectors, the neighbours left alone."""
+    """All offsets below 16 bytes, and lengths near whole vectors; adjacent elements are
+    unchanged."""
     fd = None
     for offset in range(16 // dtype.itemsize):
         for length in (1, 15, 16, 17, 1000, 4096):
@@ -52,7 +53,7 @@ def test_in_place(offset: int, device: torch.device) -> None:
 
 
 def test_in_place_of_a_transposed_read(device: torch.device) -> None:
-    """x <- x + x.T reads what another thread writes, so it goes through a copy."""
+    """x <- x + x.T reads elements that other threads write, so it uses a temporary."""
     x = torch.randn(257, 257, device=device)
     expected = x + x.T
     fd = FusionDefinition()
@@ -115,7 +116,7 @@ def test_a_number_from_the_cpu(device: torch.device) -> None:
     x, factor = torch.randn(1000, device=device), torch.tensor(2.5)
     fd = FusionDefinition()
     fd.add_output(fd.from_pytorch(x) * fd.from_pytorch(factor))
-    for value in (2.5, -7.0):  # its value is no part of any key
+    for value in (2.5, -7.0):  # the value is not part of any key
         (y,) = fd.execute([x, factor.fill_(value)])
         assert torch.equal(y, x * value)
 
@@ -146,7 +147,7 @@ def test_more_than_2_to_the_31_elements(device: torch.device) -> None:
 
 
 def test_a_span_of_more_than_2_to_the_31(device: torch.device) -> None:
-    """Few elements, far apart."""
+    """Few elements over a span of more than 2^31 bytes."""
     need(device, 6)
     base = torch.randint(0, 100, ((1 << 31) + 5000,), dtype=torch.uint8, device=device)
     x = base.as_strided((3, 1000), (1 << 30, 1), 17)
@@ -166,7 +167,7 @@ def test_2d_beyond_32_bits(device: torch.device) -> None:
 
 
 def test_temporaries_are_given_back(device: torch.device) -> None:
-    """Sixteen of them, two or three at a time."""
+    """Sixteen temporaries, of which at most three are live at a time."""
     x = torch.rand(1024, 4096, device=device)
     fd = FusionDefinition()
     y = fd.from_pytorch(x)
@@ -182,7 +183,7 @@ def test_temporaries_are_given_back(device: torch.device) -> None:
 
 
 COUNT = (1 << 31) + 40_000
-# Of x, int8[COUNT], and of rows, int8[65537, 32768], which lie in its memory.
+# Functions of x, int8[COUNT], and of m, an int8[65537, 32768] view of it.
 WIDE: dict[str, tuple[Callable[[Any, Any, Any], Any], Callable[[Tensor, Tensor], Tensor]]] = {
     "sum": (lambda o, x, m: o.sum(x), lambda x, m: x.sum(dtype=torch.int64)),
     "maximum": (lambda o, x, m: o.max(x), lambda x, m: x.amax()),
@@ -246,9 +247,8 @@ def test_softmax_beyond_32_bits(device: torch.device) -> None:
 
 
 def test_counters_are_in_no_pool(device: torch.device) -> None:
-    """Four rows are cut over the grid, whose counters stay for the stream: not in memory that may
-    have to be given back, a user's pool or that of CUDA graphs.
-    """
+    """Four rows are split over the grid. The grid's counters persist per stream, so they must not
+    be in memory that may be freed, e.g. a user's pool or the pool of CUDA graphs."""
     x = torch.randn(4, 1 << 20, device=device)
     fd = FusionDefinition()
     fd.add_output(fd.ops.sum(fd.from_pytorch(x), [1]))

@@ -1,5 +1,5 @@
-"""Normalizations, softmax, cross entropy and their backward passes on the GPU at full size: right,
-the same bits twice, without spills, and few kernels for many sizes."""
+"""Normalizations, softmax, cross entropy and their backward passes on the GPU at full size:
+correct, deterministic, without spills, and with few kernels for many sizes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CASES = [
 
 
 def run(fd: FusionDefinition, sample: Sample) -> list[torch.Tensor]:
-    """The results, behind them those written into (copies of) inputs."""
+    """The results, followed by the in-place outputs, which are copies of inputs."""
     given = [t.clone(memory_format=torch.preserve_format) for t in sample.inputs]
     return [*fd.execute(given), *(given[place] for place in sample.norm.written)]
 
@@ -68,8 +68,8 @@ def layer_norm(fd: FusionDefinition) -> None:
 def test_two_hundred_row_lengths_need_few_kernels(
     define: Callable[[FusionDefinition], None], device: torch.device, rng: Any
 ) -> None:
-    """100 lengths drawn log-uniformly from 1 to 300,000 and 100 uniformly: 32 kernels at most,
-    none of them wrong, at the edges of powers of two neither."""
+    """100 lengths from 1 to 300,000 drawn log-uniformly and 100 drawn uniformly need at most 32
+    kernels. Results are correct, also near powers of two."""
     lengths = [int(300_000.0**share) for share in rng.uniform(0, 1, 100)]
     lengths += rng.integers(1, 300_001, 100).tolist()
     edges = [2**k + d for k in range(1, 19) for d in (-1, 0, 1)]

@@ -1,7 +1,7 @@
-"""Every row of the op table through the whole pipeline on the GPU, several rows in one kernel.
+"""Every row of the op table through the complete pipeline on the GPU, several rows per kernel.
 
-All are held to the accuracy that the table states; rows that are exact must also give the bits of
-the host executor.
+All rows must have the accuracy that the table states; exact rows must also equal the host executor
+bit for bit.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DTYPES = (
 COUNT = 1 << 13
 PER_KERNEL = 8
 
-# Their slow paths keep a table in local memory: no spill.
+# The slow paths of these keep a table in local memory, which is not a spill.
 WITH_TABLE = {"sin", "cos", "tan"}
 
 
@@ -42,7 +42,8 @@ def kind(dtype: torch.dtype) -> str:
 
 
 def rows_of(dtype: torch.dtype) -> list[_core.OpRow]:
-    """Rows that take the dtype and are written by users: neither fma nor the forms for half."""
+    """Rows that accept the dtype and are available to users: neither fma nor the short forms for
+    half."""
     return [
         row
         for row in _core.op_rows()
@@ -56,7 +57,7 @@ def operand_types(row: _core.OpRow, dtype: torch.dtype) -> list[torch.dtype]:
 
 
 def define(rows: list[_core.OpRow], operands: list[list[Tensor]]) -> FusionDefinition:
-    """One output for each row, each on operands of its own."""
+    """One output per row, each on operands of its own."""
     fd = FusionDefinition()
     for row, tensors in zip(rows, operands, strict=True):
         result = getattr(fd.ops, row.name)(*(fd.from_pytorch(t) for t in tensors))
@@ -65,12 +66,12 @@ def define(rows: list[_core.OpRow], operands: list[list[Tensor]]) -> FusionDefin
 
 
 def widen_half(t: Tensor) -> Tensor:
-    """As the row computes it: half types in float32."""
+    """Computation type of the row: half types in float32."""
     return t.float() if t.is_floating_point() and t.itemsize < 4 else t
 
 
 def same_bits(a: Tensor, b: Tensor) -> Tensor:
-    """By element; NaN equals NaN."""
+    """Elementwise equality of bits; NaN equals NaN."""
     if not a.is_floating_point():
         return a == b
     integer = {2: torch.int16, 4: torch.int32, 8: torch.int64}[a.element_size()]
@@ -117,7 +118,7 @@ def test_rows(dtype: torch.dtype, device: torch.device, request: pytest.FixtureR
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_forms_for_half(dtype: torch.dtype, device: torch.device) -> None:
-    """Results that are cast to half at once may use the cheap forms: still good to half a step."""
+    """Results cast to half at once may use the short forms, with an error below half an ULP."""
     x = (torch.randn(1 << 16, generator=torch.Generator().manual_seed(5)) * 3).to(dtype).to(device)
     fd = FusionDefinition()
     t = fd.from_pytorch(x)
@@ -128,7 +129,7 @@ def test_forms_for_half(dtype: torch.dtype, device: torch.device) -> None:
 
 @pytest.mark.parametrize("source", DTYPES[:4] + DTYPES[5:], ids=str)
 def test_casts(source: torch.dtype, device: torch.device) -> None:
-    """To every real type, the same bits as on the host."""
+    """Casts to every real type equal the host's bit for bit."""
     values = (torch.randn(5000, generator=torch.Generator().manual_seed(6)) * 300).to(source)
     fd = FusionDefinition()
     t = fd.from_pytorch(values)
@@ -139,7 +140,7 @@ def test_casts(source: torch.dtype, device: torch.device) -> None:
         assert torch.equal(got.cpu().view(torch.uint8), other.view(torch.uint8)), str(got.dtype)
 
 
-# Each gives the least integer again where its operand is that.
+# Each wraps the smallest integer to itself.
 WRAPPING: dict[str, Callable[[Any, Any], Any]] = {
     "neg": lambda ops, x: ops.neg(x),
     "times -1": lambda ops, x: ops.mul(x, -1),
@@ -156,7 +157,7 @@ WRAPPING: dict[str, Callable[[Any, Any], Any]] = {
 def test_integers_that_wrap_in_front_of_another_op(
     dtype: torch.dtype, first: str, device: torch.device
 ) -> None:
-    """The assembler of CUDA 13.0 took -(-32768) for positive in what read it."""
+    """The CUDA 13.0 assembler assumed -(-32768) to be positive in its users."""
     ends = torch.iinfo(dtype)
     some = [ends.min, ends.min + 1, ends.max, ends.max // 2, 0, 1, -1, 3, -7, 100]
     values = torch.tensor(some, dtype=dtype)

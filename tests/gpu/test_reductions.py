@@ -1,5 +1,5 @@
-"""Every reduction on the GPU: narrow and wide, tall and thin, few outputs and many; held to the
-bounds of tests/ops/test_reductions.py, without spills, and with the same bits twice."""
+"""Every reduction on the GPU: narrow and wide, tall and thin, few outputs and many; within the
+error bounds of tests/ops/test_reductions.py, without spills, and deterministic."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_reduction(family: Family, device: torch.device, request: pytest.Fixture
 
 
 def test_full_sum_of_many(device: torch.device) -> None:
-    """256 Mi elements: near the exact sum, and the same bits on every launch and stream."""
+    """The sum of 256 Mi elements is accurate, and equal bit for bit on every launch and stream."""
     x = torch.randn(1 << 28, device=device)
     fd = FusionDefinition()
     fd.add_output(fd.ops.sum(fd.define_tensor([-1], True)))

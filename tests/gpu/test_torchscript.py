@@ -58,7 +58,8 @@ def test_scripts_do_what_eager_does(first: int, device: torch.device) -> None:
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda v: v.name)
 def test_the_tutorial_without_dropout(variant: Variant, device: torch.device) -> None:
-    """Results and gradients, one group in each direction, no definition for new shapes."""
+    """Results and gradients agree, with one group per direction; new shapes create no
+    definitions."""
     f = torch.jit.script(variant.function)
     rest = (variant.rest[0], 0.0, *variant.rest[2:])
 
@@ -78,7 +79,7 @@ def test_the_tutorial_without_dropout(variant: Variant, device: torch.device) ->
             bound = 2e-5 if a.ndim > 1 else 1e-3
             assert (a - b).abs().max() <= bound * max(1.0, b.abs().max().item())
     after = torchscript.counters()
-    # Graphs of the backward pass are another thread's, which last_graph() does not show.
+    # Graphs of the backward pass belong to another thread, so last_graph() does not show them.
     assert after["runs"] - before["runs"] == 3 * 2
     assert after["definitions"] == before["definitions"]
     assert after["fallbacks"] == before["fallbacks"]
@@ -102,7 +103,8 @@ def test_dropout_in_training(device: torch.device) -> None:
 
 
 def test_tensors_of_the_cpu_without_dims(device: torch.device) -> None:
-    """They stand beside others like numbers; what is computed of them alone stays on the CPU."""
+    """CPU tensors without dims combine with GPU tensors like numbers; results of CPU tensors alone
+    stay on the CPU."""
 
     def scaled(x: torch.Tensor, s: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         t = s * 2

@@ -1,4 +1,4 @@
-"""What the tests of the host executor share: a prelude for kernel text, building, launching."""
+"""Helpers for tests of the host executor: a prelude for kernel text, building, launching."""
 
 import struct
 from collections.abc import Sequence
@@ -33,9 +33,9 @@ class Built:
     kernels: dict[str, Any] = field(default_factory=dict)
 
     def __call__(self, name: str, grid: Any, block: Any, *args: Any, **options: Any) -> None:
-        """Launches: arrays become pointers, ints i32, floats f32.
+        """Launch a kernel: arrays become pointers, ints i32, floats f32.
 
-        In debug builds the arrays are what the kernel may touch, read-only ones as inputs.
+        In debug builds a kernel may access these arrays only; read-only arrays are inputs.
         """
         arrays = [a for a in args if isinstance(a, np.ndarray)]
         ranges = [
@@ -56,7 +56,7 @@ class Built:
 
 
 def build(*sources: tuple[str, str, bool], debug: bool = False) -> Built:
-    """Builds (name, text, collectives) triples, prelude added, in one go."""
+    """Compile (name, text, collectives) triples with the prelude in one build."""
     named = [host.HostSource(name, PRELUDE + text, meets) for name, text, meets in sources]
     module = _core.load_host_bytes(host.build(named, debug))
     return Built({source.name: module.find(i) for i, source in enumerate(named)})
@@ -78,6 +78,6 @@ def value(arg: Any) -> bytes:
 
 
 def read_only(array: np.ndarray) -> np.ndarray:
-    """The array as an input."""
+    """Mark the array as read-only, i.e. as an input."""
     array.flags.writeable = False
     return array

@@ -1,4 +1,4 @@
-"""Threads as fibers: barriers, shuffles, votes, clusters and grids give what the GPU gives."""
+"""Threads as fibers: barriers, shuffles, votes, clusters and grids give the GPU's results."""
 
 import numpy as np
 import pytest

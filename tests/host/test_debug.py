@@ -1,4 +1,5 @@
-"""Debug builds: each violation is raised under its rule, names its place, ends no process."""
+"""Debug builds: each violation raises its rule, names its location, and does not end the
+process."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""launch(): grids in parallel, several callers at once, forks, and shapes that are refused."""
+"""launch(): grids in parallel, several callers at once, forks, and rejected shapes."""
 
 import os
 import signal
@@ -107,8 +107,8 @@ def test_stacks_are_as_large_as_asked(built: Built) -> None:
         assert out.tolist() == expected
 
 
-# A frame of 34 KB on stacks of 16 KB, used at its far end alone: past the guard page, in the stack
-# of the thread before, where it would go unnoticed.
+# A frame of 34 KB on stacks of 16 KB, accessed only at its far end: beyond the guard page, in the
+# stack of the previous thread, where the overflow would be undetected.
 FAR = """__attribute__((noinline)) i32 sum_of(i32 n) {
   volatile i32 big[8500];
   i32 sum = 0;
@@ -186,7 +186,7 @@ def test_many_callers_at_once(built: Built, rng: np.random.Generator) -> None:
 
 def test_a_forked_child_launches(built: Built) -> None:
     out = np.zeros(64 * 200, np.int32)
-    built("index", 200, 64, out, threads=4)  # the parent has workers now
+    built("index", 200, 64, out, threads=4)  # starts the parent's worker threads
     child = os.fork()
     if child == 0:
         status = 1

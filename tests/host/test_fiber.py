@@ -1,4 +1,4 @@
-"""The context switch, by a program of its own: the machine's own switch and the fallback."""
+"""The context switch in a program of its own: the machine-specific switch and the fallback."""
 
 import subprocess
 from pathlib import Path
@@ -9,8 +9,8 @@ from fuser.runtime import host
 
 CSRC = Path(__file__).resolve().parents[2] / "csrc"
 
-# Fibers count in turns with values in callee-saved registers and a rounding mode of their own,
-# throw and catch, and use their whole stack. Prints "right", then nanoseconds per switch.
+# Fibers count alternately with values in callee-saved registers and their own rounding mode, throw
+# and catch, and use the complete stack. Prints "right", then nanoseconds per switch.
 PROGRAM = """
 #include <cfenv>
 #include <chrono>

@@ -1,4 +1,4 @@
-"""Shared objects of kernels, from bytes and from files."""
+"""Shared objects of kernels, loaded from bytes and from files."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""parallel_for, seen through grids: who runs what, on how many threads."""
+"""parallel_for, tested through grids: the distribution of blocks over threads."""
 
 import os
 import threading
@@ -16,7 +16,8 @@ KERNEL(64) void who(u64* out, i32 work) {
   for (i32 i = 0; i < work; ++i) sum = sum + i;
   out[block_x() * 64 + thread_x()] = self();
 }""".replace("u64", "unsigned long long")
-# Each of two blocks waits until the other has begun: it ends only when two threads run them.
+# Each of two blocks waits until the other has started, so the kernel ends only if two threads run
+# them.
 RENDEZVOUS = """KERNEL(1024) void rendezvous(i32* begun) {
   if (thread_x() != 0 || (block_x() != 0 && block_x() != grid_dim_x() - 1)) return;
   atomic_add(begun, 1);
@@ -61,6 +62,6 @@ def test_workers_work(built: Built) -> None:
     caller.start()
     caller.join(60)
     if caller.is_alive():
-        begun[0] = 2  # let it go
+        begun[0] = 2  # releases the block
     assert begun[0] == 2
     assert not caller.is_alive(), "the last block never ran beside the first one"

@@ -1,4 +1,4 @@
-"""A pass on a kernel written as text."""
+"""Application of a pass to a kernel given as text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fuser import _core
 
 
 def after(name: str, declarations: str, body: str, index: int = 32) -> str:
-    """The kernel after the pass, its heading left out: declarations and statements."""
+    """The kernel after the pass without its first line: declarations and statements."""
     text = f"kernel k threads 256 min_blocks 0 index {index} {{\n{declarations}\n{body}\n}}\n"
     kernel = _core.parse_kernel(text)
     getattr(_core.passes, name)(kernel)
@@ -17,5 +17,5 @@ def after(name: str, declarations: str, body: str, index: int = 32) -> str:
 
 
 def text(block: str) -> str:
-    """A block of a test as `after` gives it."""
+    """A text block of a test, formatted like the result of `after`."""
     return dedent(block).strip()

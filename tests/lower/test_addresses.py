@@ -1,4 +1,4 @@
-"""Offsets over axes become offsets over the indices that walk them."""
+"""Offsets over axes become offsets over the indices of the index map."""
 
 from tests.lower.passes import after, text
 
@@ -11,7 +11,7 @@ BUFFERS = """
 
 
 def walked(rank: int, index: str, body: str) -> str:
-    """The pass on a body whose blocks of 256 threads, v0, walk along all axes as one."""
+    """Apply the pass to a body with blocks of 256 threads, v0, and all axes as one index."""
     sizes = [f"size(0, {d})" for d in range(rank)]
     axes = " ".join(f"a{d}" for d in range(rank))
     declared = f"axes [{axes}] extents [{', '.join(sizes)}] index {index}"
@@ -56,7 +56,8 @@ def test_other_offsets_divide_the_index() -> None:
 
 
 def test_axes_that_nest_are_divided_as_one() -> None:
-    """Elements by channel last of an image by channel first: its rows and columns are one."""
+    """Axes that nest are divided as one: an access by channel last to an image by channel first,
+    whose rows and columns combine."""
     got = walked(
         3,
         "v0",
@@ -108,7 +109,7 @@ def test_a_lane_moves_the_index() -> None:
 
 
 def test_lanes_along_rows_leave_their_loop() -> None:
-    """A row that repeats: one division for all lanes, and a jump where the row ends."""
+    """A repeated row needs one division per vector, and a jump at the end of the row."""
     got = walked(
         2,
         "v0 * 4 vector",
@@ -126,7 +127,7 @@ column v0 * 4 % size(0, 1) of size(0, 1) jump 0 - size(0, 1)
 
 
 def test_lanes_are_written_along_rows_too() -> None:
-    """Rows with a gap behind each: it is the jump."""
+    """Rows with gaps are stored by vectors too; the jump is the gap."""
     got = walked(
         2,
         "v0 * 4 vector",
@@ -141,7 +142,7 @@ def test_lanes_are_written_along_rows_too() -> None:
 
 
 def test_lanes_that_were_loaded_stay_in_the_loop() -> None:
-    """Where a coordinate was read, the access stands behind that load, lane by lane."""
+    """If a coordinate was loaded, the access follows that load and stays in the loop over lanes."""
     got = walked(
         2,
         "v0 * 4 vector",
@@ -180,7 +181,8 @@ RANDOM = """
 
 
 def test_the_first_of_neighbours_that_draw_is_a_multiple() -> None:
-    """Known where rows are of whole vectors, and where the walk is one run."""
+    """The first random number of a vector is a multiple of the vector length in two cases: rows
+    consist of complete vectors, or the index is linear over all axes."""
     for walk in (
         "axes [a0] extents [size(0, 0)] index v0 / 8\n"
         "axes [a1] extents [size(0, 1)] index v0 % 8 * 4 vector whole",
@@ -199,7 +201,8 @@ def test_the_first_of_neighbours_that_draw_is_a_multiple() -> None:
 
 
 def test_neighbours_that_draw_may_straddle_rows_or_begin_between() -> None:
-    """Where the number drawn at is no multiple, no lane may share the others' call."""
+    """If the first random number of a vector is not a multiple, its lanes must not use a common
+    call."""
     walk = "axes [a0 a1] extents [size(0, 0), size(0, 1)] index v0 * 4 vector"
     head = BUFFERS + walk + "\nblocks size(0, 0) * size(0, 1)\n"
 
@@ -209,11 +212,12 @@ def test_neighbours_that_draw_may_straddle_rows_or_begin_between() -> None:
 
     assert shares("size(0, 1) * a0 + a1 + 8")
     assert not shares("size(0, 1) * a0 + a1 + 2")
-    assert not shares("8 * a0 + a1")  # rows that a vector may run past the end of
+    assert not shares("8 * a0 + a1")  # a vector may exceed these rows
 
 
 def test_where_vectors_stay_within_rows_only_the_last_axis_has_lanes() -> None:
-    """The others are divided from where the vector begins: the same numbers for all lanes."""
+    """If vectors stay within rows, only the last axis varies per lane; other axes are computed from
+    the start of the vector."""
     got = walked(
         3,
         "v0 * 4 vector whole",

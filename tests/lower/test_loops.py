@@ -1,4 +1,4 @@
-"""From a problem and its schedule to loops over registers: loads, arithmetic, stores."""
+"""A problem and its schedule become loops over registers: loads, arithmetic, stores."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_tail_counts() -> None:
 
 
 def test_what_does_not_vary_with_the_lane_is_computed_once() -> None:
-    """exp of a column stands outside of the loop over a row's elements."""
+    """exp of a column is computed outside the loop over a row's elements."""
     fd = FusionDefinition()
     x, column = fd.define_tensor([-1, -1]), fd.define_tensor([-1, 1])
     fd.add_output(x * fd.ops.exp(column))

@@ -1,4 +1,4 @@
-"""The list of passes: what it leaves, and that every step is seen and checked."""
+"""The list of passes: its final result, and dumps and verification of every pass."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_every_stage_parses_back_and_verifies() -> None:
 
 
 def test_every_stage_can_be_selected(set_option: Callable[[str, object], None], tmp_path) -> None:
-    """FUSER_DUMP takes the names of the stages that there are, and no others."""
+    """FUSER_DUMP accepts exactly the names of the existing stages."""
     set_option("FUSER_DUMP", "all")
     set_option("FUSER_DUMP_DIR", tmp_path)
     fd, inputs = outer_difference()
@@ -71,14 +71,14 @@ def test_a_pass_that_changes_nothing_says_so() -> None:
 
 
 def test_equal_definitions_give_equal_text() -> None:
-    """The text is the key of the cache: it depends on nothing but the definition."""
+    """The text is the cache key, so it depends on the definition only."""
     assert stage_text(*outer_difference(), "renumber") == stage_text(
         *outer_difference(), "renumber"
     )
 
 
 def test_verify_catches_a_pass_that_was_left_out() -> None:
-    """A kernel whose axes are gone while offsets still speak of them."""
+    """Verification rejects a kernel without axes whose offsets still use them."""
     text = stage_text(*outer_difference(), "loops")
     broken = "\n".join(line for line in text.splitlines() if not line.startswith("  axes"))
     with pytest.raises(InternalError, match="a0"):

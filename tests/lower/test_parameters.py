@@ -1,4 +1,4 @@
-"""What is the same for all threads becomes a parameter; what is divided by, a divisor."""
+"""Uniform values become parameters; divisors become divisor parameters."""
 
 from tests.lower.passes import after, text
 
@@ -38,7 +38,7 @@ def test_the_largest_uniform_part() -> None:
 
 
 def test_uniform_factors_are_one() -> None:
-    """One multiplication for a plane of an image, wherever the varying factor stands."""
+    """Uniform factors combine to one parameter in any order, e.g. the size of an image plane."""
     kept, body = parameters("""
       v0 = block * 256 + thread
       load r_in0[0] width 1 g_in0[(v0 % 3) * size(0, 0) * size(0, 1) + v0 * size(0, 0) * 4]
@@ -54,7 +54,7 @@ def test_uniform_factors_are_one() -> None:
 
 
 def test_divisors() -> None:
-    """A number that is divided by and multiplied with is two parameters."""
+    """A number used as divisor and as factor becomes two parameters."""
     kept, body = parameters("""
       v0 = block * 256 + thread
       load r_in0[0] width 1 g_in0[v0 / size(0, 1) * stride(0, 0) + v0 % size(0, 1) * size(0, 1)]
@@ -91,7 +91,8 @@ def test_64_bits() -> None:
 
 
 def test_scalars_in_arithmetic() -> None:
-    """A conversion that the launch can do is done there; others stay in the kernel."""
+    """Conversions of scalars move to the launch if it supports them; the rest remain in the
+    kernel."""
     kept, body = parameters("""
       v0 = block * 256 + thread
       v1 : f32 = add(f32(scalar(0):f64), r_in0[0])
@@ -148,7 +149,8 @@ def test_a_size_and_one_through_it_are_two_numbers() -> None:
 
 
 def test_factors_in_arithmetic_stay_apart() -> None:
-    """Those of an index are one, of its width; an int64 is not cut down to that."""
+    """Factors in int64 arithmetic remain separate parameters; factors of an index combine, in the
+    index's width."""
     kept, body = parameters("""
       v0 = block * 256 + thread
       v1 : i64 = mul(mul(i64(r_in0[0]), size(0, 0)), size(0, 1))

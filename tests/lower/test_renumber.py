@@ -1,4 +1,4 @@
-"""The final form: nothing unused, numbers in order of appearance."""
+"""The canonical form: no unused definitions, numbers in order of appearance."""
 
 from tests.lower.passes import after, text
 

@@ -1,5 +1,5 @@
-"""Equal calls give equal bits: run by run, on two threads at once, and with scratch memory that
-earlier calls left behind."""
+"""Equal calls give equal results bit for bit: in repeated runs, on two threads at once, and with
+scratch memory used by earlier calls."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from fuser import FusionDefinition, _core
 from fuser.testing import compile_batch
 from tests.reducing import PROGRAMS, Inputs, random_inputs
 
-# What combines partial results in every way there is; (program, shape, generation).
+# Cases for every way to combine partial results: (program, shape, GPU generation).
 CASES: list[tuple[str, tuple[int, ...], int]] = [
     ("softmax", (37, 1001), 80),
     ("layer_norm", (5, 4001), 80),
-    ("layer_norm", (3, 20001), 90),  # a cluster
-    ("softmax", (2, 20000), 80),  # read again
-    ("sum_rows", (1, 99_999), 80),  # the last block
+    ("layer_norm", (3, 20001), 90),  # uses a cluster
+    ("softmax", (2, 20000), 80),  # loads the row again
+    ("sum_rows", (1, 99_999), 80),  # combined by the last block
     ("sum_all", (333, 77), 80),
     ("logsumexp", (1, 50_001), 80),
     ("sum_columns", (5001, 24), 80),
     ("var_columns", (3001, 8), 80),
     ("softmax_columns", (300, 40), 80),
-    ("norm_backward", (41, 257), 80),  # a cooperative grid
+    ("norm_backward", (41, 257), 80),  # uses a cooperative grid
     ("norm_backward", (40, 256), 80),
 ]
 Run = tuple[FusionDefinition, Inputs]
@@ -82,7 +82,8 @@ def test_call_by_call_and_on_two_threads(
 def test_the_number_of_host_threads_does_not_count(
     number: int, runs: dict[Any, Run], set_option: Any
 ) -> None:
-    """Which core runs a block, and which arrives last, is another each time."""
+    """Results do not depend on the number of host threads, which changes the core of each block and
+    the last block."""
     for case in CASES:
         set_option("FUSER_HOST_ARCH", case[2])
         fd, inputs = runs[case]

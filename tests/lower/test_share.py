@@ -1,4 +1,4 @@
-"""Arithmetic that repeats is computed once, where its variables are known."""
+"""csrc/lower/share: common subexpressions are computed once, in a scope with their variables."""
 
 import pytest
 import torch
@@ -193,7 +193,7 @@ STEPS = {
 
 @pytest.mark.parametrize("how", STEPS)
 def test_text_of_scalars_is_linear_and_shallow(how: str) -> None:
-    """A scalar that the next one uses twice is computed once, however many follow each other."""
+    """Chains of scalars that use the previous one twice yield text of linear size."""
 
     def kernel(steps: int) -> str:
         fd = FusionDefinition()

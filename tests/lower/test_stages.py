@@ -1,4 +1,5 @@
-"""Kernels whose stages walk a tile along different axes: statements, and banks of shared memory."""
+"""Kernels whose stages have different index maps over a tile: statements, and bank conflicts of
+shared memory."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ def transposed(dtype: torch.dtype) -> FusionDefinition:
 
 
 def accesses(text: str) -> list[str]:
-    """Accesses and barriers in order: "load g_in"."""
+    """Accesses and barriers in order, e.g. "load g_in"."""
     out = []
     for line in text.splitlines():
         if found := re.search(r"load \w+\[.*?\] width \d+ (\w+)\[", line):
@@ -35,7 +36,7 @@ def accesses(text: str) -> list[str]:
             out.append("write " + found[1].rstrip("0123456789"))
         elif "barrier" in line:
             out.append("barrier")
-    # Blocks that are whole and those that are not store in code of their own.
+    # Complete and incomplete blocks have separate stores; keep one.
     return [a for i, a in enumerate(out) if a != "write g_out" or a not in out[i - 1 : i]]
 
 
@@ -56,8 +57,8 @@ def test_a_stage_loads_before_it_waits() -> None:
 
 
 def test_lanes_that_turn_twice() -> None:
-    """Outputs along both axes, each of both inputs: what the first stage read is still there in
-    the third one."""
+    """Outputs of both layout groups, each computed from both inputs: values of the first stage
+    remain available in the third one."""
     fd = FusionDefinition()
     x, y = fd.define_tensor([-1, -1]), fd.define_tensor([-1, -1])
     fd.add_output(x + flipped(fd, y))
@@ -80,7 +81,7 @@ def test_what_does_not_vary_along_the_tile_is_read_once() -> None:
 
 
 def tile_accesses(text: str) -> list[tuple[str, int]]:
-    """Offset in the tile and elements of each access to shared memory."""
+    """Offset in the tile and number of elements of each access to shared memory."""
     found = re.findall(
         r"write tile\d+\[(.*)\] width (\d+) t|load s\d+\[.*?\] width (\d+) tile\d+\[(.*)\]", text
     )
@@ -90,7 +91,7 @@ def tile_accesses(text: str) -> list[tuple[str, int]]:
 def in_first_block(
     text: str, expression: str, thread: int, shape: tuple[int, int], step: int = 0
 ) -> int:
-    """An index of one thread, `step` standing for the variables of loops."""
+    """An index for one thread; `step` replaces the variables of loops."""
     known: dict[str, Any] = {
         "thread": thread,
         "block": 0,
@@ -109,7 +110,7 @@ def in_first_block(
 
 
 def most_in_a_bank(addresses: list[int], width: int) -> int:
-    """How many words of one bank the threads want that are served at once."""
+    """Largest number of words of one bank in simultaneously served accesses."""
     at_once, most = min(32, 128 // width), 0
     for first in range(0, 32, at_once):
         words = {
@@ -139,7 +140,8 @@ def test_no_bank_conflicts(dtype: torch.dtype, shape: tuple[int, int]) -> None:
 def test_rows_that_start_anywhere_cross_without_bank_conflicts(
     dtype: torch.dtype, shape: tuple[int, int]
 ) -> None:
-    """Wherever in a word a row starts, in each of a thread's rows."""
+    """Accesses to shared memory have no bank conflicts, for rows that start at any byte of a
+    word."""
     fd = transposed(dtype)
     (kernel,) = kernels_for(fd, [shape], text=True)
     if not kernel["plan"]["line_y"]:
@@ -159,7 +161,7 @@ def test_rows_that_start_anywhere_cross_without_bank_conflicts(
 def test_shifted_vectors_end_where_rows_do(
     shape: tuple[int, int], dtype: torch.dtype, set_option: Any
 ) -> None:
-    """Of what they are put together from, nothing behind the tensor is asked for."""
+    """Unaligned vectors, which combine aligned words, do not read beyond the tensor."""
     set_option("FUSER_HOST_DEBUG", 1)
     data = (torch.arange(shape[0] * shape[1]) * 7 % 100).reshape(shape).to(dtype)
     fd = transposed(dtype)
@@ -168,7 +170,7 @@ def test_shifted_vectors_end_where_rows_do(
 
 
 def test_a_narrower_shift_is_none() -> None:
-    """Two bytes are no word to shift: a plan may ask for vectors of them all the same."""
+    """A plan may select unaligned vectors of two bytes, which are too narrow to combine words."""
     data = torch.randint(-9, 9, (300, 135), dtype=torch.int8)
     fd = transposed(torch.int8)
     plan = fd.plan([data])

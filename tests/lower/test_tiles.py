@@ -1,8 +1,8 @@
-"""Kernels with reductions: every way through csrc/lower/tiles, run with all checks of the host
-executor's debug mode, against float64.
+"""Kernels with reductions: every code path of csrc/lower/tiles, run with all checks of the host
+executor's debug mode, compared with float64.
 
-Which way a kernel takes follows from its shape and the generation of GPU that the host executor
-is dressed as; each case says what its plan has to be, so that no way is left out unseen.
+The code path depends on the shape and the GPU generation that the host executor emulates. Each case
+states the expected plan fields, so that no code path is lost.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ NORM_BACKWARD = {"scheduler": "inner_outer"}
 COLUMNS = {"scheduler": "outer"}
 
 CASES = [
-    # Rows in registers: a warp or less each, a block each. Short odd ones: one stretch of memory.
+    # Rows in registers, reduced by at most a warp or by a block. Short odd rows: packed rows.
     case("softmax", 37, 8, place=REGISTERS, vector=4),
     case("softmax", 5, 256, place=REGISTERS, vector=4),
     case("softmax", 9, 7, place=SHARED, vector=1, stretch=3),
@@ -69,7 +69,8 @@ CASES = [
     case("softmax", 6, 129, dtype=F64, place=SHARED, vector=1, stretch=3),
     case("over_norm", 3, 500, place=REGISTERS),
     case("layer_norm", 3, 4000, place=REGISTERS, threads_x=512, unroll=2),
-    # Rows whose length is no multiple of a vector are walked from the first boundary in them.
+    # For row lengths that are not a multiple of a vector, loops start at the first aligned element
+    # (peel).
     case("softmax", 6, 1021, place=REGISTERS, skew=1),
     case("rms_norm", 5, 1539, dtype=BF16, place=REGISTERS, skew=1),
     # Rows in shared memory.
@@ -77,30 +78,30 @@ CASES = [
     case("layer_norm", 3, 9000, dtype=BF16, place=SHARED, cluster=1),
     case("softmax", 5, 4001, place=REGISTERS, skew=1),
     case("layer_norm", 3, 7003, dtype=BF16, place=REGISTERS, skew=1),
-    # Rows that start at each element of a vector: weights are shifted by as much.
+    # Rows that start at every offset within a vector: weights are read unaligned by that offset.
     case("layer_norm", 8, 4097, dtype=BF16, place=REGISTERS, skew=1),
     case("layer_norm", 8, 4103, dtype=F16, place=REGISTERS, skew=1),
     case("layer_norm", 4, 4099, place=REGISTERS, skew=1),
     case("rms_norm", 2, 4095, dtype=F64, skew=1),
-    # At each element of a line of memory: whole vectors are walked from the next one.
+    # Rows that start at every offset within a cache line: loops start at the first aligned vector.
     case("rms_norm", 66, 1539, dtype=BF16, place=REGISTERS, skew=1),
     case("max_rows", 66, 2115, dtype=torch.uint8, skew=1),
     case("layer_norm", 3, 9000, dtype=F16, arch=70, place=SHARED),
-    # Over a cluster.
+    # Rows reduced by a cluster.
     case("softmax", 2, 33000, arch=90, place=REGISTERS, cluster=8, single_pass=1),
     case("layer_norm", 2, 33001, arch=90, place=SHARED, cluster=8, skew=1),
     case("over_norm", 3, 33000, arch=90, place=REGISTERS, cluster=8),
-    # A processor for itself.
+    # One resident block per SM.
     case("over_norm", 2, 20000, place=REGISTERS, threads_x=1024),
-    # What all rows read takes more than L1 has: rows, read and stored, leave it alone.
+    # The weights exceed L1, so accesses to the rows are streaming.
     case("layer_norm", 2, 20000, place=REGISTERS, threads_x=1024, once=0b1001, single_pass=0),
     case("softmax", 2, 20001, dtype=BF16, place=REGISTERS, threads_x=512, skew=1),
-    # Read again: in one walk less where there is a form for it.
+    # Rows loaded again in each phase, in single-pass form if there is one.
     case("softmax", 2, 33000, place=RELOAD, single_pass=1),
     case("layer_norm", 2, 33001, place=RELOAD, single_pass=1, skew=1),
     case("over_norm", 3, 33000, place=RELOAD, single_pass=0),
     case("layer_norm", 2, 20000, arch=70, dtype=BF16),
-    # Reductions alone.
+    # Pure reductions.
     case("sum_rows", 9, 100, place=RELOAD, blocks=0),
     case("sum_rows", 3, 999, place=RELOAD, skew=1),
     case("sum_rows", 300, 1, scheduler="pointwise"),
@@ -109,7 +110,7 @@ CASES = [
     case("argmax_rows", 5, 1234),
     case("argmax_rows", 70, 3, dtype=torch.uint8),
     case("logsumexp", 4, 3000),
-    # One long row: many blocks, and the last one finishes.
+    # One long row: many blocks, finished by the last one.
     case("sum_rows", 1, 100_000, blocks=8),
     case("sum_rows", 1, 99_999, blocks=8, skew=1),
     case("logsumexp", 1, 50_001, blocks=8, single_pass=1),
@@ -117,9 +118,9 @@ CASES = [
     case("sum_all", 33, 777, blocks=8),
     case("sum_all", 8, 8, blocks=0),
     case("sum_all", 3, 5, dtype=F64),
-    # Its results over the row take a second kernel.
+    # Values over the row that use the result need a second kernel.
     case("softmax", 1, 100_000, kernels=2, blocks=8),
-    # Columns: threads above each other, the grid, its last block.
+    # Columns: reduced over threads_y, the grid, and by its last block.
     case("sum_columns", 50, 300, **COLUMNS, blocks=0, vector=4),
     case("sum_columns", 3, 37, **COLUMNS, vector=1),
     case("sum_columns", 5000, 24, **COLUMNS, blocks=8, vector=4),
@@ -131,7 +132,7 @@ CASES = [
     case("softmax_columns", 300, 600, **COLUMNS, place=RELOAD, single_pass=1),
     case("softmax_columns", 300, 40, **COLUMNS, kernels=2, blocks=8),
     case("softmax_columns", 300, 70, **COLUMNS, single_pass=1),
-    # Rows and columns at once: a cooperative grid, with rows copied ahead from sm_80 on.
+    # Rows and columns in one kernel: a cooperative grid, with prefetched rows since sm_80.
     case("centered", 19, 2048, **NORM_BACKWARD, ring=2),
     case("centered", 3, 2004, **NORM_BACKWARD, ring=2),
     case("centered", 8, 4096, dtype=BF16, **NORM_BACKWARD, ring=2),
@@ -144,7 +145,7 @@ CASES = [
     case("norm_backward", 5, 4099, **NORM_BACKWARD, ring=0),
     case("norm_backward", 3, 20_000, arch=90, **NORM_BACKWARD, cluster=4),
     case("norm_backward", 5, 18_000, dtype=BF16, arch=90, **NORM_BACKWARD, cluster=4),
-    # Batch norm: in one kernel where a channel fits, else in pieces.
+    # Batch norm: one kernel if a channel fits, otherwise fission.
     case("batch_norm", 4, 3, 20, 20),
     case("batch_norm", 3, 5, 7, 3),
     case("batch_norm", 2, 1, 200, 200, kernels=2, blocks=8),
@@ -159,7 +160,7 @@ class Run:
 
 @pytest.fixture(scope="module")
 def runs(request: pytest.FixtureRequest) -> Iterator[dict[Case, Run]]:
-    """Definitions and inputs of every case, compiled in one go for each generation."""
+    """Definitions and inputs of every case, compiled in one batch per GPU generation."""
     seed = request.config.option.seed
     print(f"seed {seed}: repeat with --seed={seed}")
     made = {}
@@ -197,7 +198,7 @@ def test_paths(c: Case, runs: dict[Case, Run], set_option: Any) -> None:
 @pytest.mark.parametrize("dtype", [F32, BF16], ids=str)
 @pytest.mark.parametrize("length", [2, 33, 700])
 def test_a_single_row_in_place(length: int, dtype: torch.dtype, set_option: Any) -> None:
-    """Threads without a row of their own leave alone what the first one updates."""
+    """For a single row, threads without a row do not store, so an in-place update is correct."""
     set_option("FUSER_HOST_DEBUG", 1)
     fd = FusionDefinition()
     x = fd.define_tensor([-1], dtype=as_dtype(dtype))
@@ -211,9 +212,8 @@ def test_a_single_row_in_place(length: int, dtype: torch.dtype, set_option: Any)
 
 @pytest.mark.parametrize("length", [4099, 20_001])
 def test_vectors_beyond_a_row(length: int, set_option: Any, rng: np.random.Generator) -> None:
-    """What lies between odd rows is not taken in, and what lies behind the tensor is not read, as
-    the debug mode sees.
-    """
+    """Vectors beyond a row mask elements between odd rows, and do not read beyond the tensor, as
+    checked in debug mode."""
     set_option("FUSER_HOST_ARCH", 90)
     set_option("FUSER_HOST_DEBUG", 1)
     program = PROGRAMS["layer_norm"]
@@ -232,7 +232,8 @@ def test_vectors_beyond_a_row(length: int, set_option: Any, rng: np.random.Gener
 def test_rows_of_a_constant_length_lie_in_shared_memory_once(
     length: int, cluster: int, set_option: Any, rng: np.random.Generator
 ) -> None:
-    """Two of them, which are one behind another where only the launch knows their length."""
+    """Two rows take as much shared memory with a constant length as with a length known at launch
+    only, except for the alignment of the latter."""
     set_option("FUSER_HOST_ARCH", 90)
     set_option("FUSER_HOST_DEBUG", 1)
     x, y = (torch.from_numpy(rng.standard_normal((3, length))).to(BF16) for _ in range(2))
@@ -262,8 +263,8 @@ def test_rows_of_a_constant_length_lie_in_shared_memory_once(
     ("name", "shape", "dtype", "blocks"),
     [
         ("softmax", (4096, 4096), BF16, 0),  # the compiler's choice
-        ("softmax_columns", (4096, 4096), F64, 1),  # two registers a number: it would spill
-        ("norm_backward", (4096, 1024), F32, 2),  # stated by the plan
+        ("softmax_columns", (4096, 4096), F64, 1),  # two registers per number: it would spill
+        ("norm_backward", (4096, 1024), F32, 2),  # given by the plan
     ],
 )
 def test_a_bound_is_stated_where_registers_are_short(
@@ -278,8 +279,8 @@ def test_a_bound_is_stated_where_registers_are_short(
 
 
 def long_sums() -> dict[str, tuple[FusionDefinition, list[torch.Tensor], torch.Tensor]]:
-    """Sums of 2^20 and more equal values, in all ways: the definition, its inputs, and the result
-    in float64."""
+    """Sums of 2^20 and more equal values by all code paths: the definition, its inputs, and the
+    result in float64."""
     value = torch.tensor(-0.4893736)
     made = {}
 
@@ -316,8 +317,8 @@ def long_sums() -> dict[str, tuple[FusionDefinition, list[torch.Tensor], torch.T
 
 
 def test_long_sums_of_equal_values_keep_their_digits() -> None:
-    """19 sums. Equal terms round the same way, so that the errors of a chain of additions add up:
-    of 64 terms and of as many sums of 64 as a thread has."""
+    """In 19 sums of equal values, additions round in the same direction, so that errors add up.
+    Chains are limited: 64 terms, and the sums of 64 terms of a thread."""
     made = long_sums()
     compile_batch((fd, inputs) for fd, inputs, _ in made.values())
     for name, (fd, inputs, expected) in made.items():

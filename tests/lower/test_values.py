@@ -1,4 +1,4 @@
-"""How a value comes out of its operands in kernels with reductions, and the names of memory."""
+"""Computation of values from their operands in kernels with reductions, and names of buffers."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_coordinates_in_arithmetic() -> None:
     text = kernel["ir"]
     assert re.search(r"accumulate_all r_argmax\d+ r_x\d+ at r_at\d+", text)
     assert ".f1" in text
-    # Where positions do not grow along a row, one element after the other says where it stands.
+    # If indices do not ascend along a row, elements are accumulated one by one with their indices.
     turned = FusionDefinition()
     x = turned.define_tensor([-1, -1, -1])
     turned.add_output(turned.ops.argmax(turned.ops.permute(x, [1, 0, 2]), None))
@@ -112,14 +112,14 @@ def test_coordinates_in_arithmetic() -> None:
     assert re.search(r"accumulate r_argmax\d+\[v?\d+\] \(r_in0\[v\d+\], v\d+\)", kernel["ir"])
 
 
-# ---- Reads of which one is needed
+# ---- Mutually exclusive loads
 
 
 def turned(
     halves: Callable[[FusionDefinition, Any, Any], Any],
 ) -> tuple[FusionDefinition, list[tuple[int, ...]]]:
-    """x[batch, length, heads, dim] of bfloat16 times angles [length, dim] of float32, beside what
-    is made of its halves."""
+    """x[batch, length, heads, dim] of bfloat16 times angles [length, dim] of float32, plus a
+    function of its halves times angles."""
     fd = FusionDefinition()
     x = fd.define_tensor([-1] * 4, dtype=BF16)
     cos, sin = (
@@ -131,35 +131,36 @@ def turned(
 
 
 def loaded(fd: FusionDefinition, shapes: Any) -> list[str]:
-    """The arrays that x is loaded into."""
+    """The arrays into which x is loaded."""
     (kernel,) = kernels_for(fd, shapes, text=True)
     assert kernel["plan"]["scheduler"] == "rows"
     return sorted(set(re.findall(r"load (r_in0\w*)\[", kernel["ir"])))
 
 
 def test_reads_that_exclude_each_other_are_one_load() -> None:
-    """The other half of a rotated row: each lane needs one of both, and has registers for one."""
+    """Mutually exclusive loads of a rotary embedding combine: each lane needs one of the two
+    halves, and has registers for one."""
     fd, shapes = turned(lambda fd, a, b: fd.ops.cat([-b, a], -1))
     assert loaded(fd, shapes) == ["r_in0", "r_in0_1"]
     (kernel,) = kernels_for(fd, shapes, text=True)
-    # Where it lies. It exists wherever the row does: on one side or on the other.
+    # The address is selected. It is valid if and only if the row is.
     assert len(re.findall(r"v\d+ = where\(", kernel["ir"])) == 1, kernel["ir"]
     same_row = re.findall(r"load r_in0(?:_1)?\[.* in (.*)", kernel["ir"])
     assert len(same_row) == 2, kernel["ir"]
 
 
 def cat_and_pad(fd: FusionDefinition, first: Any, second: Any) -> Any:
-    """`first` has two users, what it is computed from one."""
+    """`first` has two users, its operand has one."""
     return fd.ops.cat([first, second], -1) * fd.ops.pad(first, [0, 32])
 
 
 def rim(fd: FusionDefinition, t: Any) -> Any:
-    """Rows without eight elements at both ends."""
+    """Rows without the first and last eight elements."""
     return fd.ops.slice(t, [0, 0, 0, 8], [None, None, None, -8])
 
 
 def test_what_else_a_read_waits_for_stays(set_option: Callable[[str, Any], None]) -> None:
-    """A rotated row with zeros around: the load asks for the pad, and only for it."""
+    """Other conditions of a load remain: a rotated and padded row is masked by the pad only."""
     set_option("FUSER_HOST_DEBUG", 1)
     fd, shapes = turned(lambda fd, a, b: fd.ops.pad(rim(fd, fd.ops.cat([-b, a], -1)), [8, 8]))
     (kernel,) = kernels_for(fd, shapes, text=True)
@@ -175,10 +176,10 @@ def test_what_else_a_read_waits_for_stays(set_option: Callable[[str, Any], None]
 @pytest.mark.parametrize(
     "halves",
     [
-        lambda fd, a, b: fd.ops.cat([fd.ops.flip(b, [3]), a], -1),  # runs the other way
-        lambda fd, a, b: fd.ops.cat([-b, a], -1) * fd.ops.cat([-b, a * 2.0], -1),  # needed twice
-        lambda fd, a, b: fd.ops.cat([b * b, a], -1),  # by two operands of one op
-        lambda fd, a, b: cat_and_pad(fd, -b, a),  # behind an op
+        lambda fd, a, b: fd.ops.cat([fd.ops.flip(b, [3]), a], -1),  # reversed direction
+        lambda fd, a, b: fd.ops.cat([-b, a], -1) * fd.ops.cat([-b, a * 2.0], -1),  # used twice
+        lambda fd, a, b: fd.ops.cat([b * b, a], -1),  # as both operands of an op
+        lambda fd, a, b: cat_and_pad(fd, -b, a),  # after another op
     ],
     ids=["flipped", "twice", "squared", "behind"],
 )

@@ -1,6 +1,5 @@
-"""Normalizations, softmax and cross entropy, forward and backward: what each is in fd.ops and in
-torch, and on which shapes it is tested.
-"""
+"""Normalizations, softmax and cross entropy, forward and backward: their definition in fd.ops,
+their reference in torch, and their test shapes."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ Shape = tuple[int, ...]
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 EPS = 1e-5
 
-# Rows x width: around warps, vectors of 16 bytes and blocks; one row, zero rows, tall and short.
+# Rows x width, near warps, 16-byte vectors and blocks; one row, zero rows, tall and short.
 ROWS: tuple[Shape, ...] = (
     *((3, 1), (2, 2), (5, 31), (4, 32), (3, 33), (2, 1000), (2, 1023), (3, 1024), (1, 1025)),
     *((2, 4096), (0, 7), (301, 3), (64, 5)),
@@ -54,14 +53,13 @@ class Norm:
     """One computation.
 
     make       inputs of a shape: a function of a generator of normal numbers in the dtype
-    define     the same in fd.ops, results in the order of `torch`
-    torch      the results in torch, on inputs in float64
-    reduced    how many elements a result comes from
-    outputs    which results have the dtype of the first input ("x"); the others ("s") keep float32
-    written    inputs that the run overwrites, compared behind the results
-    floor      size of what cancels on the way to result 0 beyond what its condition tells, as a
-               number or as a function of the inputs: log probabilities are differences of numbers
-               near 1, whatever their own size
+    define     definition in fd.ops, with results in the order of `torch`
+    torch      reference in torch, on inputs in float64
+    reduced    number of elements that a result is reduced from
+    outputs    dtype of each result: the first input's ("x"), or float32 ("s")
+    written    inputs that the run overwrites, compared after the results
+    floor      additional magnitude of cancelling terms of result 0, a number or a function of the
+               inputs; e.g. log probabilities are differences of numbers near 1
     """
 
     name: str
@@ -76,7 +74,7 @@ class Norm:
     floor: float | Callable[..., Tensor] = 0.0
 
     def definition(self, inputs: Sequence[Tensor]) -> FusionDefinition:
-        """For inputs of these ranks and dtypes, of any sizes and strides."""
+        """A definition for inputs of these ranks and dtypes, of any sizes and strides."""
         fd = FusionDefinition()
         tensors = [fd.define_tensor([-1] * t.dim(), dtype=as_dtype(t.dtype)) for t in inputs]
         results = self.define(fd.ops, *tensors)
@@ -89,7 +87,7 @@ class Norm:
         return fd
 
     def exact(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        """The results in float64, behind them the inputs that are written."""
+        """The results in float64, followed by the overwritten inputs."""
         wide = [widened(t) for t in inputs]
         results = self.torch(*wide)
         results = results if isinstance(results, tuple) else (results,)
@@ -98,7 +96,7 @@ class Norm:
 
 @dataclass
 class Normal:
-    """Normal numbers of one dtype, always the same for a name and a seed."""
+    """Normal numbers of one dtype, determined by a name and a seed."""
 
     generator: torch.Generator
     dtype: torch.dtype
@@ -109,7 +107,7 @@ class Normal:
         return (values * scale + mean).to(self.dtype)
 
     def statistic(self, values: Tensor) -> Tensor:
-        """As the forward pass saves it: float32, or float64 for float64."""
+        """Dtype of saved statistics: float32, or float64 for float64."""
         return values.to(self.dtype if self.dtype == torch.float64 else torch.float32)
 
     def integers(self, high: int, *shape: int) -> Tensor:
@@ -122,7 +120,7 @@ def normal(name: str, dtype: torch.dtype, seed: int, device: str = "cpu") -> Nor
 
 
 def widened(t: Tensor) -> Tensor:
-    """A copy in float64; integers as they are."""
+    """A copy in float64; integers are unchanged."""
     return t.double().clone() if t.is_floating_point() else t
 
 
@@ -151,20 +149,21 @@ def gradient_of_softmax(log: bool, dim: int) -> Callable[[Shape, Normal], list[T
 
 
 def projection(dy: Tensor, y: Tensor) -> Tensor:
-    """What the gradient of log_softmax takes from dy: where a probability is near 1, what it and
-    the product are rounded by stays when both cancel, though y moves neither."""
+    """Magnitude of the term of log_softmax's gradient that is subtracted from dy. For a probability
+    near 1 the two cancel, and the rounding error of this term remains, although the condition of
+    the result is small."""
     return y.exp() * dy.sum(1, keepdim=True).abs()
 
 
 def saved(x: Tensor, dims: Any) -> tuple[Tensor, Tensor]:
-    """Mean and rstd in float64, without dims; 0 and 1 where there is nothing."""
+    """Mean and rstd in float64, without kept dims; 0 and 1 for empty inputs."""
     wide = x.double()
     mean = wide.mean(dims).nan_to_num(0.0)
     return mean, torch.rsqrt(wide.var(dims, correction=0).nan_to_num(1.0) + EPS)
 
 
 def terms_by_row(dy: Tensor, x: Tensor, *saved: Tensor) -> Tensor:
-    """Of the gradient of x: what its terms, which cancel, are at most; saved: ..., rstd, weight."""
+    """Largest magnitude of the cancelling terms of the gradient of x; saved: ..., rstd, weight."""
     gradient = (dy * saved[-1]).abs()
     return (gradient + gradient.mean(1, keepdim=True)) * saved[-2]
 
@@ -182,8 +181,8 @@ def terms_by_channel(dy: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight: 
 
 
 def centre_of_row(x: Tensor, w: Tensor, _: Tensor) -> Tensor:
-    """The mean is rounded before it is taken from all elements alike: of a row of two neighbours
-    that shows, though no change of the two elements would move the result as much."""
+    """Effect of rounding the mean before it is subtracted from all elements. In a row of two
+    similar elements it exceeds the effect of rounding the elements."""
     rstd = torch.rsqrt(x.var(1, unbiased=False, keepdim=True) + EPS)
     return x.mean(1, keepdim=True).abs() * rstd * w.abs()
 
@@ -227,7 +226,7 @@ def torch_group_norm_backward(dy: Tensor, x: Tensor, mean: Tensor, rstd: Tensor,
 
 
 def torch_group_norm(x: Tensor, w: Tensor, b: Tensor) -> Any:
-    """By its parts, as torch_batch_norm."""
+    """Group norm by its formula, for the reason given at torch_batch_norm."""
     grouped = x.reshape(x.shape[0], GROUPS, -1) if x.numel() else x.new_zeros(0, GROUPS, 1)
     mean, spread = grouped.mean(2), grouped.var(2, correction=0)
     rstd = torch.rsqrt(spread + EPS)
@@ -243,7 +242,7 @@ def with_running(shape: Shape, n: Normal) -> list[Tensor]:
 def in_nhwc(
     make: Callable[[Shape, Normal], list[Tensor]], count: int
 ) -> Callable[[Shape, Normal], list[Tensor]]:
-    """The first `count` inputs with their channels last in memory, still dim 1."""
+    """The inputs of `make`, of which the first `count` are channels-last."""
 
     def made(shape: Shape, n: Normal) -> list[Tensor]:
         inputs = make(shape, n)
@@ -258,7 +257,7 @@ def in_nhwc(
 def with_last_dim(
     make: Callable[[Shape, Normal], list[Tensor]],
 ) -> Callable[[Shape, Normal], list[Tensor]]:
-    """x as [N, H, W, C]."""
+    """The inputs of `make` with x as [N, H, W, C]."""
 
     def made(shape: Shape, n: Normal) -> list[Tensor]:
         x, *rest = make(shape, n)
@@ -268,7 +267,8 @@ def with_last_dim(
 
 
 def torch_batch_norm(x: Tensor, w: Tensor, b: Tensor, mean: Tensor, var: Tensor) -> Any:
-    """In training, by its parts: torch's own kernel computes x * a + b, which cancels."""
+    """Batch norm in training by its formula: torch's own kernel computes x * a + b, which
+    cancels."""
     return torch_per_channel((0, 2, 3), x, w, b, mean, var)
 
 
@@ -344,12 +344,12 @@ def group_count(shape: Shape) -> int:
 
 
 def most(shape: Shape) -> int:
-    """Of rows and columns the longer: gradients of weights are sums over rows."""
+    """The larger of both sizes, because gradients of weights are sums over rows."""
     return max(shape)
 
 
 def of_images(name: str, *rest: Any, empty: bool = True, **keywords: Any) -> Norm:
-    """empty: also of no samples; torch's own batch norm backward divides by their number."""
+    """empty: also test without samples; torch's own batch norm backward divides by their number."""
     small = (*IMAGES, NO_IMAGES) if empty else IMAGES
     return Norm(name, *rest, small=small, full=FULL_IMAGES, **keywords)
 

@@ -1,4 +1,4 @@
-"""Options of the tests of this folder."""
+"""Fixtures and options for the tests in this folder."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Backward passes of normalizations, softmax and cross entropy, written in fd.ops.
 
-Each takes the gradient of the result, then what the forward pass saved, and gives the gradients of
-its inputs in float32 (float64 for float64). Tests and benchmarks share them; they are also models
-of how to write such a thing by hand.
+Each takes the gradient of the result and the saved activations, and returns the gradients of its
+inputs in float32 (float64 for float64). Tests and benchmarks use them; they are also examples of
+backward passes written by hand.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from fuser.ops import Ops
 
 
 def softmax_backward(ops: Ops, dy: Tensor, y: Tensor, dim: int = -1) -> Tensor:
-    """Of softmax(x, dim) = y: y * (dy - sum(dy * y))."""
+    """Gradient of softmax(x, dim) = y: y * (dy - sum(dy * y))."""
     projected = ops.sum(dy * y, dim, keepdim=True)
     return y * (dy - projected)
 
 
 def log_softmax_backward(ops: Ops, dy: Tensor, y: Tensor, dim: int = -1) -> Tensor:
-    """Of log_softmax(x, dim) = y: dy - exp(y) * sum(dy)."""
+    """Gradient of log_softmax(x, dim) = y: dy - exp(y) * sum(dy)."""
     return dy - ops.exp(y) * ops.sum(dy, dim, keepdim=True)
 
 
 def standardized_backward(
     ops: Ops, gradient: Tensor, normal: Tensor, rstd: Tensor, dims: Sequence[int]
 ) -> Tensor:
-    """Of normal = (x - mean) * rstd, whose mean and variance are over `dims`: what reaches x. rstd
+    """Gradient of x through normal = (x - mean) * rstd with mean and variance over `dims`. rstd
     broadcasts against x."""
     shift = ops.mean(gradient, dims, True)
     slope = ops.mean(gradient * normal, dims, True)
@@ -38,7 +38,7 @@ def standardized_backward(
 def layer_norm_backward(
     ops: Ops, dy: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Of layer_norm over the dims of weight: the gradients of x, weight and bias."""
+    """Gradients of x, weight and bias for layer_norm over the dims of weight."""
     rows = list(range(x.ndim - weight.ndim))
     normal = (x - mean) * rstd
     dx = standardized_backward(ops, dy * weight, normal, rstd, range(len(rows), x.ndim))
@@ -48,7 +48,7 @@ def layer_norm_backward(
 def rms_norm_backward(
     ops: Ops, dy: Tensor, x: Tensor, rstd: Tensor, weight: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Of rms_norm over the dims of weight: the gradients of x and weight."""
+    """Gradients of x and weight for rms_norm over the dims of weight."""
     rows = list(range(x.ndim - weight.ndim))
     inner = range(len(rows), x.ndim)
     normal, gradient = x * rstd, dy * weight
@@ -65,7 +65,7 @@ def group_norm_backward(
     weight: Tensor,
     num_groups: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Of group_norm of x[N, C, ...] with mean and rstd [N, G]: the gradients of x, weight, bias."""
+    """Gradients of x, weight and bias for group_norm of x[N, C, ...] with mean and rstd [N, G]."""
     grouped = ops.split_dim(x, 1, [num_groups, -1])
     sizes = [grouped.size(1), grouped.size(2)]
     gradient = ops.split_dim(dy, 1, sizes)
@@ -92,8 +92,8 @@ def batch_norm_backward(
     weight: Tensor,
     channels_last: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Of batch_norm in training with mean and rstd [C]: the gradients of x, weight and bias. The
-    sums over a channel serve all three."""
+    """Gradients of x, weight and bias for batch_norm in training with mean and rstd [C]. All three
+    use the sums over a channel."""
     channel = x.ndim - 1 if channels_last else 1
     dims = [d for d in range(x.ndim) if d != channel]
 
@@ -119,8 +119,8 @@ def cross_entropy_backward(
     log_total: Tensor,
     ignore_index: int = -100,
 ) -> Tensor:
-    """Of cross_entropy(logits[N, C], target[N], reduction="none"), logsumexp(logits, 1) saved: the
-    gradient of the logits, (softmax - one_hot) * dloss. One read and one write of [N, C]."""
+    """Gradient of the logits for cross_entropy(logits[N, C], target[N], reduction="none") with the
+    saved logsumexp(logits, 1): (softmax - one_hot) * dloss. Reads and writes [N, C] once."""
     column = [False, True]
     ignored = ops.eq(target, ignore_index)
     share = ops.broadcast(ops.where(ignored, 0.0, dloss), column)

@@ -1,5 +1,5 @@
-"""Runs a table of normalizations on the host executor: all kernels of a file are built at once for
-each generation of devices, in the plain and in the debug mode."""
+"""Runs of a table of normalizations on the host executor. All kernels of a file are compiled in one
+batch per GPU generation, with and without debug mode."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from tests.norms.cases import DTYPES, ROWS, WIDE, Norm, Shape, normal
 from tests.norms.samples import Sample
 from tests.sampling import rotated
 
-# Every dtype with the features of sm_80; plans of sm_70, and those with clusters of sm_90, on two.
+# Every dtype with the features of sm_80; two dtypes with plans of sm_70, and with clusters of
+# sm_90.
 VARIANTS = [(80, dtype) for dtype in DTYPES]
 VARIANTS += [(arch, dtype) for arch in (70, 90) for dtype in (torch.float32, torch.bfloat16)]
 
 
 @dataclass
 class Run:
-    """One definition on one sample, as a device of one generation would run it."""
+    """A definition on one sample, run as on a GPU of one generation."""
 
     sample: Sample
     arch: int
@@ -33,12 +34,12 @@ class Run:
         return self.sample.shape not in WIDE
 
     def select(self) -> None:
-        """Sets the options that it runs with."""
+        """Set the options of the run."""
         _core.set_option("FUSER_HOST_ARCH", str(self.arch))
         _core.set_option("FUSER_HOST_DEBUG", "1" if self.debug else "0")
 
     def results(self) -> list[Tensor]:
-        """Those returned, behind them those written into (copies of) inputs."""
+        """Returned results, followed by the in-place outputs, which are copies of inputs."""
         self.select()
         given = [t.clone(memory_format=torch.preserve_format) for t in self.sample.inputs]
         return [*self.fd.execute(given), *(given[place] for place in self.sample.norm.written)]
@@ -64,10 +65,10 @@ def make_runs(table: Iterable[Norm], seed: int) -> dict[Any, list[Run]]:
             shapes = shapes_of(norm, dtype)
             samples[dtype] = [Sample(norm, shape, norm.make(shape, draw)) for shape in shapes]
         for place, (arch, dtype) in enumerate(VARIANTS):
-            # A definition of its own: plans are kept with it, and they are for one device.
+            # A separate definition, because it caches plans, which are for one device.
             fd = norm.definition(samples[dtype][0].inputs)
             chosen = samples[dtype]
-            if (arch, dtype) not in VARIANTS[:2]:  # the other variants take a few shapes in turn
+            if (arch, dtype) not in VARIANTS[:2]:  # other variants run a few shapes each
                 chosen = rotated(chosen, place, 5)
             found[norm.name, arch, dtype] = [Run(sample, arch, fd) for sample in chosen]
     everything = [run for runs in found.values() for run in runs]
@@ -81,7 +82,7 @@ def make_runs(table: Iterable[Norm], seed: int) -> dict[Any, list[Run]]:
 
 
 def check_twice(runs: Iterable[Run]) -> None:
-    """Each is right, and has the same bits a second time."""
+    """Assert that each run is correct, and deterministic bit for bit."""
     for run in runs:
         results = run.results()
         run.sample.check(results)

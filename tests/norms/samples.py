@@ -1,4 +1,4 @@
-"""Inputs of the cases, what should come out, and how far a result may be from it."""
+"""Inputs of the cases, expected results, and error bounds."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tests.norms.cases import Norm, Shape, widened
 
 
 def roundings(terms: int) -> float:
-    """Of a result that comes from a sum of so many terms, in pairs: a few for each level, and those
-    of exp, division and square root."""
+    """Number of roundings in a result of a pairwise sum of `terms` terms: a few per level, and a
+    few for exp, division and square root."""
     return 32.0 + 2.0 * math.log2(max(terms, 1))
 
 
 def nudged(t: Tensor, unit: float, generator: torch.Generator) -> Tensor:
-    """t with every float off by a normal number times `unit` times itself."""
+    """t with each float multiplied by 1 + `unit` times a normal number."""
     if not t.is_floating_point():
         return t
     draw = torch.randn(t.shape, generator=generator, device=t.device, dtype=torch.float64)
@@ -31,8 +31,8 @@ def nudged(t: Tensor, unit: float, generator: torch.Generator) -> Tensor:
 def moved(
     norm: Norm, inputs: Sequence[Tensor], exact: Sequence[Tensor], unit: float
 ) -> list[Tensor]:
-    """How far each result moves (root mean square) when every input is rounded once, by a normal
-    number times `unit`: its condition."""
+    """Condition of each result: its root-mean-square change if every input changes by a normal
+    number times `unit`, relatively."""
     generator = torch.Generator(inputs[0].device).manual_seed(1)
     squares = [torch.zeros_like(e, dtype=torch.float64) for e in exact]
     draws = 12
@@ -45,8 +45,8 @@ def moved(
 
 @dataclass(frozen=True)
 class Expected:
-    """A result, and how far another one may be from it: computed in float32 (or float64) as
-    roundings() of every input and of the result allow; rounded to a half type, half a step more."""
+    """An expected result and its error bound. A result in float32 (or float64) may change by
+    roundings() relative perturbations of inputs and result; half types add half a rounding step."""
 
     value: Tensor
     wide: Tensor
@@ -56,7 +56,7 @@ class Expected:
         bound = self.wide
         if dtype.itemsize < 4:
             half = torch.finfo(dtype)
-            # Half a step, and the short forms for narrow results: up to 2^-13 of an operand.
+            # Half a rounding step, and the short forms for half types: up to 2^-13 of an operand.
             bound = bound + self.value.abs() * (half.eps * 0.5625) + half.tiny * half.eps
             bound = bound + 2.0**-13 * self.floor
         return torch.where(self.value.isfinite(), bound, 0.0)
@@ -64,7 +64,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class Sample:
-    """Inputs of one shape, and what should come out."""
+    """Inputs of one shape, and expected results."""
 
     norm: Norm
     shape: Shape
@@ -76,7 +76,7 @@ class Sample:
         exact = norm.exact(inputs)
         compute = torch.float64 if inputs[0].dtype == torch.float64 else torch.float32
         unit = torch.finfo(compute).eps / 2
-        seen = max(unit, 2.0**-48)  # below it the roundings of the reference itself would show
+        seen = max(unit, 2.0**-48)  # a smaller unit would be below rounding errors of the reference
         moves = [move * (unit / seen) for move in moved(norm, inputs, exact, seen)]
         slack = roundings(norm.reduced(self.shape))
         absolute: Any = norm.floor
@@ -90,7 +90,7 @@ class Sample:
         return found
 
     def check(self, got: Sequence[Tensor]) -> None:
-        """Asserts that the results are right."""
+        """Assert that the results are within their bounds."""
         for place, (one, expected) in enumerate(zip(got, self.expected, strict=True)):
             where = f"{self.norm.name} {list(self.shape)} {self.inputs[0].dtype}: result {place}"
             value = expected.value

@@ -1,6 +1,5 @@
-"""The backward passes of tests/norms/definitions.py on the host executor, against float64: every
-dtype, around the widths where plans change, as devices of several generations would run them.
-"""
+"""The backward passes of tests/norms/definitions.py on the host executor compared with float64:
+every dtype, widths near changes of plans, several GPU generations."""
 
 from __future__ import annotations
 

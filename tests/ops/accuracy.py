@@ -1,4 +1,4 @@
-"""How far results of scalar ops may be from the exact ones, and how far they are."""
+"""Errors of scalar ops, and their bounds."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from torch import Tensor
 from fuser import _core
 from fuser.reference import REFERENCES
 
-# float64 and complex are held to this many units of their last place; complex as whole numbers. The
-# argument of gelu_tanh, up to 700, multiplies its rounding errors: in the reference too.
+# ULP bounds in float64 and complex, for complex of the absolute value. gelu_tanh multiplies its
+# rounding errors by its argument of up to 700, in the reference too.
 WIDE_ULP = 64.0
 WIDE_ULP_OF = {"gelu_tanh": 1024.0, "gelu_tanh_half": 1024.0}
 
 
 def widen(x: Tensor) -> Tensor:
-    """As references take operands: floats in float64, complex in complex128, the rest as it is."""
+    """Operands of references: floats in float64, complex in complex128, other types unchanged."""
     if x.is_complex():
         return x.to(torch.complex128)
     return x.double() if x.is_floating_point() else x
 
 
 def unit(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """One unit of the last place of `dtype` at x (float64)."""
+    """One ULP of `dtype` at x (float64)."""
     info = torch.finfo(dtype)
     exponent = torch.frexp(x.abs().clamp(info.smallest_normal, info.max))[1] - 1
     return torch.ldexp(torch.full_like(x, info.eps), exponent)
 
 
 def scale_of(op: str, inputs: Sequence[Tensor], exact: Tensor, dtype: torch.dtype) -> Tensor:
-    """The number whose last place measures the error: the result, except where it is a difference
-    that cancels by its nature."""
+    """The number whose ULP is the unit of the error: the result, or the largest term if the result
+    is a difference that cancels."""
     if op == "lerp":
         a, b, weight = inputs
         parts = [exact, a, b, weight * (b - a), (1 - weight) * (b - a)]
@@ -48,12 +48,12 @@ def scale_of(op: str, inputs: Sequence[Tensor], exact: Tensor, dtype: torch.dtyp
 
 
 def real_error(row: Any, inputs: Sequence[Tensor], got: Tensor, exact: Tensor) -> Tensor:
-    """The error in ULP; infinite where only one is NaN, or where infinities differ."""
+    """The error in ULP; infinite if only one of both is NaN, or if infinities differ."""
     got64 = got.double()
     limit = torch.finfo(got.dtype).max
     rounded = exact.to(got.dtype).double()
     error = (got64 - exact).abs() / unit(scale_of(row.name, inputs, exact, got.dtype), got.dtype)
-    # Beyond the largest number an infinity and the largest number are one unit apart.
+    # On overflow, infinity and the largest number are one ULP apart.
     overflow = (rounded.abs() >= limit) & (got64.abs() >= limit) & (got64.sign() == exact.sign())
     error = torch.where(overflow, (got64 != rounded).double(), error)
     error = torch.where(got64.isnan() != exact.isnan(), math.inf, error)
@@ -73,7 +73,7 @@ def real_error(row: Any, inputs: Sequence[Tensor], got: Tensor, exact: Tensor) -
 
 
 def complex_error(op: str, inputs: Sequence[Tensor], got: Tensor, exact: Tensor) -> Tensor:
-    """|error| in units of the last place of scale_of(); 0 where the reference is not finite."""
+    """|error| in ULP of scale_of(); 0 if the reference is not finite."""
     info = torch.finfo(got.dtype)
     size = scale_of(op, inputs, exact, got.dtype).clamp(min=info.smallest_normal)
     error = (got.to(torch.complex128) - exact).abs() / size / info.eps
@@ -82,7 +82,7 @@ def complex_error(op: str, inputs: Sequence[Tensor], got: Tensor, exact: Tensor)
 
 
 def growth(op: str, inputs: Sequence[Tensor], exact: Tensor) -> Tensor:
-    """How much a complex function multiplies a rounding error on the way to its result."""
+    """Factor by which a complex function amplifies a rounding error of an intermediate value."""
     z = inputs[0]
     if op.startswith(("sigmoid", "silu")):  # poles at odd multiples of i pi
         by = exact.abs() * (z.abs() if op.startswith("sigmoid") else 1.0)
@@ -100,7 +100,8 @@ def bound_of(row: Any, dtype: torch.dtype) -> float:
 
 
 def error_of(row: Any, inputs: Sequence[Tensor], got: Tensor, dtype: torch.dtype) -> Tensor:
-    """The error of each element in ULP (infinite: wrong) of a row computed in `dtype`."""
+    """The error of each element of a row computed in `dtype`, in ULP; infinite for wrong
+    elements."""
     exact = reference(row, inputs)
     if not (got.is_floating_point() or got.is_complex()):
         return torch.where(got == exact.to(got.dtype), 0.0, math.inf)
@@ -117,7 +118,7 @@ def reference(row: Any, inputs: Sequence[Tensor]) -> Tensor:
 
 
 def check(row: Any, inputs: Sequence[Tensor], got: Tensor, dtype: torch.dtype) -> float:
-    """Asserts that `got` is right and returns the largest error in ULP."""
+    """Assert that `got` is within the bound; return the largest error in ULP."""
     error = error_of(row, inputs, got, dtype)
     worst = int(error.argmax())
     bound = bound_of(row, dtype)
@@ -130,8 +131,8 @@ def check(row: Any, inputs: Sequence[Tensor], got: Tensor, dtype: torch.dtype) -
 
 
 def check_narrow(row: Any, inputs: Sequence[Tensor], got: Tensor) -> None:
-    """Asserts that `got`, of a dtype below float32, is what a float32 result within the row's bound
-    rounds to."""
+    """Assert that `got`, of a dtype below float32, is the rounding of a float32 result within the
+    row's bound."""
     exact = reference(row, inputs).double()
     wanted = row.name if row.name.endswith("_half") else f"{row.name}_half"
     half_row = next((r for r in _core.op_rows() if r.name == wanted), row)
@@ -162,7 +163,7 @@ def check_narrow(row: Any, inputs: Sequence[Tensor], got: Tensor) -> None:
 
 
 def saturated(x: Tensor, target: torch.dtype) -> Tensor:
-    """float to integer: truncated and saturated, NaN gives 0; exact, by way of float64."""
+    """float to integer: truncated and saturated, NaN gives 0; exact, computed in float64."""
     info = torch.iinfo(target)
     inside = (x > info.min - 1.0) & (x < info.max + 1.0)
     whole = torch.where(inside, x, torch.zeros_like(x)).trunc().to(target)
@@ -171,7 +172,7 @@ def saturated(x: Tensor, target: torch.dtype) -> Tensor:
 
 
 def cast(x: Tensor, target: torch.dtype) -> Tensor:
-    """What to<target>(x) means: torch's own cast but for float to integer."""
+    """Result of to<target>(x): torch's own cast, except for float to integer."""
     integer = not (target.is_floating_point or target.is_complex or target == torch.bool)
     if x.is_complex() and not (target.is_complex or target == torch.bool):
         x = x.real
@@ -179,6 +180,6 @@ def cast(x: Tensor, target: torch.dtype) -> Tensor:
         return saturated(x.double(), target)
     if target.is_floating_point and target.itemsize < 4:
         x = x.float()
-    if target == torch.float8_e4m3fn:  # no infinity: saturates, as torch does from 2.13 on
+    if target == torch.float8_e4m3fn:  # no infinity: saturates, like torch since 2.13
         x = x.clamp(-448.0, 448.0)
     return x.to(target)

@@ -1,4 +1,5 @@
-"""Operands for tests of scalar ops: edges of the type and of the domain, then random values."""
+"""Operands for tests of scalar ops: edge cases of the type and of the domain, then random
+values."""
 
 from __future__ import annotations
 
@@ -12,15 +13,15 @@ from fuser import _core
 
 RANDOM = 4096
 
-# Special places of functions: zeros, poles, ends of domains, overflow, the denormal tails.
+# Critical points of functions: zeros, poles, ends of domains, overflow, denormal tails.
 _PLACES = (
     *(0.0, 1e-30, 1e-4, 0.1, 0.25, 0.5, 0.55, 0.75, 1.0, 1.5, 2.0, 2.5, 3.0, math.pi / 2, math.pi),
     *(5.0, 8.0, 9.0, 9.3, 10.0, 10.5, 10.85, 11.0, 14.2, 14.5, 17.3, 20.0, 87.3, 88.72, 88.73),
     *(89.4, 103.0, 104.0, 108.0, 126.0, 127.0, 128.0, 149.0, 150.0, 709.0, 1e4, 1e10, 1e30),
 )
 
-# Where an op is defined, and worth looking at: (low, high) of a uniform draw. An op without a row
-# gets normal numbers of every size.
+# Domains of interest: (low, high) of a uniform draw. Other ops get normal numbers of every
+# magnitude.
 _DOMAINS: dict[str, tuple[float, float]] = {
     "acos": (-1, 1),
     "acosh": (1, 50),
@@ -52,14 +53,14 @@ _DOMAINS: dict[str, tuple[float, float]] = {
     "tanh": (-10, 10),
 }
 
-# Ops of more operands whose wide random values would nearly all overflow or be trivial.
+# Ops of several operands whose wide random values would mostly overflow or be trivial.
 _NARROW = {"pow": (1e-2, 20.0), "lerp": (-4.0, 4.0), "atan2": (-4.0, 4.0)}
 
 _ARITY = {row.name: row.arity for row in _core.op_rows()}
 
 
 def edges(dtype: torch.dtype) -> Tensor:
-    """Values of a dtype at which something changes."""
+    """Edge values of a dtype."""
     if dtype == torch.bool:
         return torch.tensor([False, True])
     if dtype.is_complex:
@@ -120,14 +121,14 @@ def cases(
 ) -> tuple[Tensor, ...]:
     """Operands of an op computed in `dtype`, of equal length.
 
-    Edges, each with each, come first, then `count` random values. Operand 0
-    of `where` is bool, the others are of `dtype`.
+    All combinations of edge values come first, then `count` random values. Operand 0 of `where` is
+    bool, the other operands are of `dtype`.
     """
     dtypes = [dtype] * _ARITY[op]
     if op == "where":
         dtypes[0] = torch.bool
     edge = [edges(t) for t in dtypes]
-    if len(edge) == 3:  # 90^3 combinations say nothing that a sample does not
+    if len(edge) == 3:  # sample instead of testing 90^3 combinations
         edge = [e[torch.randint(0, len(e), (6,), generator=generator)] for e in edge]
     columns = [
         torch.cat([e, random(op, t, generator, count)])

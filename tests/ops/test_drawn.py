@@ -1,8 +1,8 @@
-"""Ops that are made of others, and those that a library computes, over drawn arguments: the
-definition in float64 is torch's result, and so is that of kernels.
+"""Composites and extern ops with drawn arguments: the definition evaluated in float64 and the
+kernels agree with torch.
 
-Rows of the op table have test_pointwise.py, reductions test_reductions.py; random graphs of all of
-these have tests/test_fuzz.py.
+tests/ops/test_pointwise.py and test_reductions.py test the op table and reductions,
+tests/test_fuzz.py random graphs of all ops.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fuser import FusionDefinition, evaluate, testing
 
 Tensor = torch.Tensor
 Draw = st.DataObject
-# What a draw gives: the op in fd.ops, the same in torch, and the tensors that both take.
+# Result of a draw: the op in fd.ops, its counterpart in torch, and the input tensors.
 Drawn = tuple[Callable[..., Any], Callable[..., Any], list[Tensor]]
 SIZES = st.sampled_from([0, 1, 2, 3, 5, 8])
 
@@ -30,7 +30,7 @@ def shape(data: Draw, least: int = 0, most: int = 4, sizes: Any = SIZES) -> list
 
 
 def values(data: Draw, sizes: list[int]) -> Tensor:
-    """Normal numbers in any order of dims."""
+    """Normal numbers with any order of dims."""
     generator = torch.Generator().manual_seed(data.draw(st.integers(0, 2**20), "seed"))
     order = data.draw(st.permutations(range(len(sizes))), "order")
     dense = torch.randn([sizes[d] for d in order], generator=generator)
@@ -42,7 +42,7 @@ def dim(data: Draw, rank: int) -> int:
 
 
 def unary(name: str, torchs: Callable[..., Any], *numbers: Any) -> Callable[[Draw], Drawn]:
-    """On one tensor and as many numbers as there are strategies."""
+    """Ops on one tensor, with one number per strategy."""
 
     def draw(data: Draw) -> Drawn:
         drawn = [data.draw(n, "number") for n in numbers]
@@ -55,7 +55,7 @@ def unary(name: str, torchs: Callable[..., Any], *numbers: Any) -> Callable[[Dra
 def several(
     name: str, torchs: Callable[..., Any], count: int, *numbers: Any
 ) -> Callable[[Draw], Drawn]:
-    """On tensors that broadcast."""
+    """Ops on tensors that broadcast."""
 
     def draw(data: Draw) -> Drawn:
         drawn = [data.draw(n, "number") for n in numbers]
@@ -75,7 +75,7 @@ def several(
 
 
 def along(name: str, torchs: Callable[..., Any], least: int = 0) -> Callable[[Draw], Drawn]:
-    """Along a dim."""
+    """Ops along a dim."""
 
     def draw(data: Draw) -> Drawn:
         at_least = st.sampled_from([n for n in (0, 1, 2, 3, 5, 8) if n >= least])
@@ -111,7 +111,7 @@ def rolled(data: Draw) -> Drawn:
 
 
 def indexed(data: Draw) -> tuple[Tensor, Tensor, int]:
-    """A tensor with a dim that has elements, and indices of any sizes into it."""
+    """A tensor, a nonempty dim, and indices of any shape into it."""
     x = values(data, shape(data, least=1, most=3, sizes=st.sampled_from([1, 2, 5])))
     d = dim(data, x.dim())
     generator = torch.Generator().manual_seed(data.draw(st.integers(0, 2**20), "seed"))
@@ -144,7 +144,7 @@ def embedded(data: Draw) -> Drawn:
 def scattered(data: Draw) -> Drawn:
     x = values(data, shape(data, least=1, most=3, sizes=st.sampled_from([1, 2, 5])))
     d = dim(data, x.dim())
-    # No place twice: which of two wins is not defined.
+    # Indices are unique, because the winner of two writes is undefined.
     index = torch.rand(x.shape).argsort(d)
     return (
         lambda o, x, i, s: o.scatter(x, i, s, d),
@@ -292,7 +292,7 @@ Run = tuple[FusionDefinition, list[Tensor]]
 
 
 def definition(data: Draw, op: str) -> tuple[Run, Tensor]:
-    """A drawn call of the op, and what torch makes of it in float64."""
+    """A drawn call of the op, and torch's result in float64."""
     define, torchs, inputs = DRAWS[op](data)
     static = data.draw(st.booleans(), "static sizes")
     fd = FusionDefinition()

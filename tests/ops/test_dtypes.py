@@ -1,4 +1,4 @@
-"""Casts of every pair of types, promotion as torch's, and the pinned edges of arithmetic."""
+"""Casts between every pair of types, promotion as in torch, and edge cases of arithmetic."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def checked(set_option: Callable[[str, object], None]) -> None:
 
 
 def values(dtype: torch.dtype, generator: torch.Generator) -> Tensor:
-    """Every value of an 8-bit type, else edges and random values."""
+    """Every value of an 8-bit type; for other types edge cases and random values."""
     if dtype.itemsize == 1 and dtype != torch.bool:
         return torch.arange(256).to(torch.uint8).view(dtype)
     return cases("set", dtype, generator, 300)[0]
@@ -79,13 +79,13 @@ def test_complex_to_real_is_refused() -> None:
 
 
 def widened(dtype: torch.dtype) -> torch.dtype:
-    """Results of half types stay float32 until they are cast."""
+    """Results of half types are float32 until they are cast."""
     if dtype.is_complex and dtype.itemsize == 4:
         return torch.complex64
     return torch.float32 if dtype in HALVES else dtype
 
 
-FLOAT8 = {torch.float8_e4m3fn, torch.float8_e5m2}  # torch promotes them with nothing
+FLOAT8 = {torch.float8_e4m3fn, torch.float8_e5m2}  # torch does not promote them
 PAIRS = [(a, b) for a, b in itertools.product(TYPES, TYPES) if not ({a, b} & FLOAT8) or a == b]
 RANKS = {"tensors": (1, 1), "0-dim left": (0, 1), "0-dim right": (1, 0), "0-dim both": (0, 0)}
 
@@ -116,7 +116,8 @@ def test_promotion_with_numbers_is_torchs(number: Any) -> None:
 
 
 def test_0_dim_tensors() -> None:
-    """A 0-dim tensor is an operand like any other, and lends no type to one with dims."""
+    """A 0-dim tensor is an ordinary operand, but does not affect the dtype of a tensor with
+    dims."""
     x, s = torch.arange(10, dtype=torch.float32), torch.tensor(2.5, dtype=torch.float64)
     fd = FusionDefinition()
     t = fd.define_tensor([-1])
@@ -132,7 +133,7 @@ def test_0_dim_tensors() -> None:
 
 @pytest.mark.parametrize("a", TYPES, ids=str)
 def test_0_dim_tensors_of_every_type(a: torch.dtype) -> None:
-    """What is run has the types that were defined: torch's."""
+    """Results have the types of the definition, which are torch's."""
     runs = []
     for b in TYPES:
         if {a, b} & FLOAT8 and a != b:
@@ -154,13 +155,13 @@ def test_0_dim_tensors_of_every_type(a: torch.dtype) -> None:
 
 
 def kept(dtype: torch.dtype) -> torch.dtype:
-    """fuser has no complex32."""
+    """complex64 in place of complex32, which fuser does not have."""
     return torch.complex64 if dtype == torch.complex32 else dtype
 
 
 def test_what_is_chosen_keeps_its_type() -> None:
-    """where beside operands of every type with dims and without, and numbers; clamp, threshold,
-    pad, cat, select, slices and indices: half types stay. 13 types by 13."""
+    """Selection and movement ops keep half types: where with tensors with and without dims, and
+    numbers; clamp, threshold, pad, cat, select, slices and indices. 13 types by 13."""
     runs: list[tuple[FusionDefinition, list[torch.Tensor]]] = []
     wanted: list[list[torch.Tensor]] = []
     p = torch.tensor([True, False, True])
@@ -203,7 +204,8 @@ def test_what_is_chosen_keeps_its_type() -> None:
 
 
 def test_scalars_that_are_chosen_keep_their_type() -> None:
-    """Both of one type, as nvFuser has it; of Python's numbers torch's default, as in torch."""
+    """where of two scalars keeps their common type, as in nvFuser; for Python numbers torch's
+    default type, as in torch."""
     p = torch.tensor([True, False])
     with FusionDefinition() as fd:
         c, o = fd.from_pytorch(p), fd.ops
@@ -246,7 +248,8 @@ def test_any_byte_but_0_is_true() -> None:
 
 
 def test_integer_division() -> None:
-    """By zero -1 and the dividend, the most negative by -1 wraps; nothing ends the process."""
+    """Integer division by zero gives -1 and the dividend as remainder; the smallest integer by -1
+    wraps. The process continues."""
     low = torch.iinfo(torch.int32).min
     a = torch.tensor([7, -7, 0, low, 7, -7, low], dtype=torch.int32)
     b = torch.tensor([0, 0, 0, -1, -2, 2, 3], dtype=torch.int32)
@@ -294,7 +297,7 @@ SCALARS = {
 
 @pytest.mark.parametrize("dtype", SCALARS, ids=lambda d: d.torch_name)
 def test_scalar_inputs_of_every_type(dtype: DataType) -> None:
-    """Beside tensors of every kind, converted once."""
+    """Scalar inputs of every type combine with tensors of every kind, and are converted once."""
     number = SCALARS[dtype]
     fd = FusionDefinition()
     s = fd.define_scalar(dtype)

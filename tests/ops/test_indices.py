@@ -1,4 +1,4 @@
-"""Indices that are values: read inside of the tensor whatever they say, reported in debug mode."""
+"""Index tensors with arbitrary values read inside the tensor; debug mode reports invalid ones."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def cross_entropy(fd: FusionDefinition, x: Tensor, i: Tensor) -> Tensor:
 
 
 def normalized(fd: FusionDefinition, x: Tensor, i: Tensor) -> Tensor:
-    """Read in both walks over a row."""
+    """The gathered rows are read in both reduction loops."""
     rows = fd.ops.gather(x, fd.ops.broadcast_in_dim(i, [5, 5], [1]), 1)
     return fd.ops.softmax(rows, 1)
 
 
-# By op: the definition, torch's, and the axis that is indexed.
+# By op: the definition, torch's function, and the indexed axis.
 CASES: dict[str, tuple[Callable[..., Tensor], Callable[..., torch.Tensor], str]] = {
     "gather": (
         lambda fd, x, i: fd.ops.gather(x, fd.ops.broadcast_in_dim(i, [5, 5], [1]), 1),
@@ -53,7 +53,7 @@ CASES: dict[str, tuple[Callable[..., Tensor], Callable[..., torch.Tensor], str]]
     "softmax": (normalized, lambda x, i: x[:, i].softmax(1), "gather(t0, t"),
 }
 GOOD = [0, SIZE - 1, 3, 1, 2]
-BAD = {SIZE: SIZE - 1, -SIZE - 1: 0, 2**40: SIZE - 1, -(2**62): 0}  # and what is read
+BAD = {SIZE: SIZE - 1, -SIZE - 1: 0, 2**40: SIZE - 1, -(2**62): 0}  # invalid index: clamped index
 
 
 def define(make: Callable[..., Tensor], dtype: torch.dtype = torch.int64) -> FusionDefinition:
@@ -76,7 +76,7 @@ def test_indices_in_range(op: str, debug: int, set_option: Callable[[str, object
 @pytest.mark.parametrize("bad", BAD)
 @pytest.mark.parametrize("op", CASES)
 def test_nothing_is_read_outside_of_a_tensor(op: str, bad: int, device: str) -> None:
-    """The nearest element stands for one that is not there."""
+    """An invalid index reads the nearest element."""
     make, reference, _ = CASES[op]
     given, read = torch.tensor([*GOOD[:4], bad]), torch.tensor([*GOOD[:4], BAD[bad]])
     (got,) = define(make).execute([X.to(device), given.to(device)])
@@ -107,8 +107,8 @@ def test_negative_indices_count_from_the_end(set_option: Callable[[str, object],
 
 @pytest.mark.parametrize("rows", [1, 3, 33])
 def test_only_what_is_read_is_checked(rows: int, set_option: Callable[[str, object], None]) -> None:
-    """Threads and lanes past the end, and places that a pad or cat takes from elsewhere, hold
-    indices too: here computed ones, out of range there."""
+    """Only indices that are used are checked. Threads and lanes beyond the end, and coordinates
+    that a pad or cat takes from another operand, have computed indices that are out of range."""
     set_option("FUSER_HOST_DEBUG", 1)
     fd = FusionDefinition()
     x, zeros = fd.define_tensor([-1]), fd.define_tensor([-1])
@@ -137,9 +137,8 @@ def test_a_class_that_is_ignored_is_no_index(set_option: Callable[[str, object],
 @pytest.mark.parametrize("width", [65, 129, 257, 66])
 @pytest.mark.parametrize("op", ["cat", "pad", "roll", "stack"])
 def test_an_index_into_what_has_boundaries(op: str, width: int) -> None:
-    """Which side of a boundary an element that was looked up lies on differs within a vector, also
-    where rows of an odd length are read by vectors.
-    """
+    """A gather from a tensor with boundaries: the Select condition differs within a vector, also
+    for odd rows read by vectors."""
     joined: dict[str, tuple[Callable[..., Tensor], Callable[..., torch.Tensor]]] = {
         "cat": (lambda o, x, y: o.cat([x, y], 0), lambda x, y: torch.cat([x, y])),
         "pad": (lambda o, x, y: o.pad(x, [0, 0, 1, 2]), lambda x, y: padded(x)),

@@ -1,4 +1,4 @@
-"""Layouts of inputs and outputs, in-place outputs and large index spaces, run on the host."""
+"""Layouts of inputs and outputs, in-place outputs and large index spaces, on the host executor."""
 
 from __future__ import annotations
 
@@ -113,7 +113,8 @@ def test_in_place_beside_a_result_that_reads_the_old_values() -> None:
 
 
 def test_a_transpose_in_place() -> None:
-    """Another thread reads what this one writes: by way of a temporary."""
+    """A transpose in place uses a temporary, because other threads read the overwritten
+    elements."""
     x = torch.randn(33, 33)
     old = x.clone()
     fd, (t,) = define(x)
@@ -174,14 +175,14 @@ def test_in_place_into_a_view(view: Callable[[Tensor], Tensor]) -> None:
     fd, (t,) = define(x)
     fd.add_output(t * 3.0, t)
     fd.execute([view(x)])
-    assert torch.equal(x, expected)  # what lies between the view's elements too
+    assert torch.equal(x, expected)  # including elements between the view's elements
 
 
 # ---- large
 
 
 def test_more_than_2_to_31_elements() -> None:
-    """A stride-0 input of 2^32 elements, of which the result keeps few: no memory is needed."""
+    """A stride-0 input of 2^32 elements with a smaller result needs no memory."""
     x = torch.randn(1).expand(2**32)
     fd, (t,) = define(x)
     fd.add_output(fd.ops.set(t))
@@ -191,7 +192,7 @@ def test_more_than_2_to_31_elements() -> None:
 
 
 def test_offsets_beyond_32_bits() -> None:
-    """Elements that lie more than 2^31 apart, in memory that is reserved and hardly touched."""
+    """Elements more than 2^31 apart, in memory that is reserved but mostly untouched."""
     base = torch.empty(2**32 + 64, dtype=torch.uint8)
     x = base.as_strided((2, 33), (2**32, 1))
     x.copy_(torch.arange(66).reshape(2, 33))

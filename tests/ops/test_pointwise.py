@@ -1,9 +1,9 @@
-"""Every row of the op table x dtype x layout, through the whole compiler on the host executor.
+"""Every row of the op table x dtype x layout, through the complete compiler on the host executor.
 
-A family is one definition: up to CHUNK ops of equal operand types, each an output. It runs
-contiguous in the plain mode of the host executor, and on other layouts (two in turn, all with
---thorough) in the debug mode, which also checks every access. All kernels of the file are built in
-two batches.
+A family is one definition: up to CHUNK ops with equal operand types, each an output. It runs on
+contiguous operands without the host executor's debug mode. On other layouts (two per family, all
+with --thorough) it runs in debug mode, which also checks every access. All kernels of the file are
+compiled in two batches.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TYPES = [
     *(torch.complex64, torch.complex128),
 ]
 ROWS = {row.name: row for row in _core.op_rows() if not is_internal(row.name)}
-# Rows that take operands without special places of their own, for the values of a family.
+# Ops without critical points of their own, used to draw operands by arity.
 _LIKE = {1: "neg", 2: "add", 3: "clamp"}
 
 
@@ -48,7 +48,7 @@ def kind_of(dtype: torch.dtype) -> str:
 
 @dataclass(frozen=True)
 class Family:
-    """One definition of rank 2 (or 0) and the rows whose results are its outputs."""
+    """One definition of rank 2 (or 0); its outputs are the results of some rows."""
 
     name: str
     operands: tuple[torch.dtype, ...]
@@ -90,7 +90,7 @@ def families() -> list[Family]:
 
 FAMILIES = families()
 
-# ---- layouts: each makes operands of one shape (after broadcasting) from a function that draws
+# ---- layouts: each makes operands of equal shape (after broadcasting) from a function that draws
 # tuples of operands of n elements.
 
 Draw = Callable[[int], tuple[Tensor, ...]]
@@ -105,7 +105,7 @@ def odd(draw: Draw) -> list[Tensor]:
 
 
 def strided(draw: Draw) -> list[Tensor]:
-    """Operand 0 in every second column, operand 1 transposed, operand 2 in rows that are padded."""
+    """Operand 0 in every second column, operand 1 transposed, operand 2 in padded rows."""
     views = []
     for place, t in enumerate(draw(17 * 24)):
         t = t.reshape(17, 24)
@@ -140,8 +140,8 @@ def zero_dim(draw: Draw) -> list[Tensor]:
     return [t.reshape(()) for t in draw(1)]
 
 
-PLAIN = [contiguous]  # in the plain mode
-CHECKED = [odd, strided, broadcast, misaligned, zero_dim]  # in the debug mode, and
+PLAIN = [contiguous]  # without debug mode
+CHECKED = [odd, strided, broadcast, misaligned, zero_dim]  # in debug mode, and
 TRIVIAL = [empty]
 RUNS = [
     (family, layout)
@@ -151,7 +151,7 @@ RUNS = [
 
 
 class Pool:
-    """Operands of a family: edges of the type, each with each, mixed with random values."""
+    """Operands of a family: combinations of edge values of the type, mixed with random values."""
 
     def __init__(self, family: Family, seed: int) -> None:
         self.generator = torch.Generator().manual_seed(seed + zlib.crc32(family.name.encode()))
@@ -159,7 +159,7 @@ class Pool:
         like = "where" if family.operands[0] != family.operands[-1] else _LIKE[arity]
         compute = family.operands[-1]
         if compute.itemsize == 1 and compute.is_floating_point:
-            compute = torch.float32  # torch has no random numbers of float8
+            compute = torch.float32  # torch has no random float8 numbers
         values = cases(like, compute, self.generator, 2048)
         small = cases(
             "lerp" if compute.is_floating_point and arity == 3 else like,
@@ -213,9 +213,8 @@ def own_options(set_option: Callable[[str, object], None]) -> None:
 
 
 def compute_of(fd: FusionDefinition, place: int) -> torch.dtype:
-    """The dtype in which output `place` is computed, its cast to a half type left out; that of the
-    output where it is only passed on.
-    """
+    """The dtype in which output `place` is computed, ignoring a cast to a half type; the output's
+    dtype if it is only passed through."""
     records = fd.fusion.records()
     record = records["tensors"][records["outputs"][place][0]]
     if record["kind"] == "Cast":

@@ -1,7 +1,7 @@
-"""Every reduction x dtype x dims x shape, through the whole compiler on the host executor.
+"""Every reduction x dtype x dims x shape, through the complete compiler on the host executor.
 
-A definition holds up to CHUNK reductions over one set of dims, each an output, with and without
-keepdim in turn. Wide rows run in the plain mode of the executor, everything else in the debug mode,
+A definition has up to CHUNK reductions over one set of dims, each an output, alternately with and
+without keepdim. Wide rows run without the executor's debug mode. All other rows run in debug mode,
 which also checks every access.
 """
 
@@ -38,15 +38,16 @@ DIMS: dict[str, tuple[int, list[int] | None]] = {  # name -> (rank, dims)
     "middle": (3, [1]),
     "both ends": (3, [0, 2]),
 }
-# Rows x width of what is reduced; a middle dim takes both. 1025 and 1023 stand around a power of 2.
+# Rows x width of the reduced dims; a middle dim has both. 1025 and 1023 are adjacent to a power of
+# 2.
 SHAPES = ((3, 1), (2, 2), (5, 31), (4, 32), (3, 33), (2, 1000), (2, 1023), (3, 1024), (1, 1025))
 FEW = ((3, 1), (5, 33), (2, 1000))
-LONG = ((2, 4096), (1, 50257))  # in the plain mode, for two dtypes
+LONG = ((2, 4096), (1, 50257))  # without debug mode, for two dtypes
 EMPTY = ((0, 5), (3, 0))
 
 
 def names_of(dtype: torch.dtype) -> list[str]:
-    """The reductions that torch has on a dtype."""
+    """The reductions that torch supports for a dtype."""
     if dtype.is_complex:
         return ["sum", "prod", "any", "all", "mean", "var", "norm"]
     if dtype.is_floating_point:
@@ -55,7 +56,7 @@ def names_of(dtype: torch.dtype) -> list[str]:
 
 
 def apply(ops: Any, name: str, x: Any, dims: list[int] | None, keepdim: bool) -> Any:
-    if name in ("argmax", "argmin"):  # of one dim, or of all
+    if name in ("argmax", "argmin"):  # over one dim, or over all
         return getattr(ops, name)(x, None if dims is None else dims[0], keepdim)
     if name == "logsumexp":
         return ops.logsumexp(x, range(x.ndim) if dims is None else dims, keepdim)
@@ -91,7 +92,7 @@ class Family:
         return [self.arranged(*shape) for shape in chosen]
 
     def arranged(self, rows: int, width: int) -> tuple[int, ...]:
-        """A tensor whose reduced dims hold `width` elements, `rows` times."""
+        """The shape of a tensor with `rows` results of `width` reduced elements each."""
         return {
             "inner": (rows, width),
             "outer": (width, rows),
@@ -106,9 +107,9 @@ def families() -> list[Family]:
     for dtype in DTYPES:
         for where in DIMS:
             names = names_of(dtype)
-            if where == "both ends":  # an index is along one dim, or along all
+            if where == "both ends":  # argmax reduces one dim, or all
                 names = [n for n in names if n not in ("argmax", "argmin")]
-            # Those that refuse to reduce nothing stand together.
+            # Group the reductions that reject empty dims.
             names.sort(key=lambda n: n in ("max", "min", "argmax", "argmin"))
             refusing = [n for n in names if n in ("max", "min", "argmax", "argmin")]
             others = [n for n in names if n not in refusing]
@@ -122,7 +123,7 @@ FAMILIES = families()
 
 
 def part_of_families() -> list[Family]:
-    """All dims for the most used two dtypes, for the others two each in turn."""
+    """All dims for the two most used dtypes, two for each of the rest."""
     taken = {
         dtype: list(DIMS) if dtype in FLOATS[:2] else rotated(list(DIMS), place, 2)
         for place, dtype in enumerate(DTYPES)
@@ -130,11 +131,11 @@ def part_of_families() -> list[Family]:
     return [family for family in FAMILIES if family.where in taken[family.dtype]]
 
 
-HERE = part_of_families()  # what this file runs
+HERE = part_of_families()  # families of this file
 
 
 def data(family: Family, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    """Normal numbers off 0; products stay in range; now and then a NaN, an infinity, a tie."""
+    """Normal numbers away from 0, with products in range; sometimes a NaN, an infinity, a tie."""
     dtype = family.dtype
     if dtype == torch.bool:
         return torch.rand(shape, generator=generator) < 0.9
@@ -195,8 +196,8 @@ def own_options(set_option: Callable[[str, object], None]) -> None:
 
 
 def bound_of(name: str, wide: Tensor, exact: Tensor, dims: list[int], unit: float) -> Tensor:
-    """How far the result of a reduction may be from the exact one, by the roundings of sums in
-    pairs: log2(n) of them for each term, and a few around."""
+    """Error bound of a reduction, by the roundings of pairwise sums: log2(n) per term, plus a
+    few."""
     length = math.prod(wide.shape[d] for d in dims)
     levels = math.log2(max(length, 1)) + 16.0
     magnitude = wide.abs()
@@ -209,13 +210,13 @@ def bound_of(name: str, wide: Tensor, exact: Tensor, dims: list[int], unit: floa
         return unit * levels * total(magnitude)
     if name == "mean":
         return unit * levels * total(magnitude) / max(length, 1)
-    if name == "prod":  # a rounding for each factor
+    if name == "prod":  # one rounding per factor
         return unit * (length + 4.0) * exact.abs()
     if name == "norm":
         return unit * levels * exact.abs()
     if name == "logsumexp":
         return unit * (levels + 16.0 * (1.0 + exact.abs()))
-    # Deviations from a mean that is itself rounded: first order in it, and its square.
+    # Deviations from a rounded mean: the first-order error, and its square.
     mean = wide.mean(dims, keepdim=True)
     deviation = (wide - mean).abs()
     off = unit * levels * magnitude.mean(dims, keepdim=True)
@@ -266,7 +267,7 @@ def test_reduction(family: Family, request: pytest.FixtureRequest) -> None:
         check(family, run.x, got, evaluate(run.fd, [run.x]))
 
 
-# ---- beyond the table: what is read strangely, what must be refused, what has a prologue
+# ---- beyond the table: unusual layouts, rejected arguments, prologues
 
 
 def strange() -> dict[str, Tensor]:

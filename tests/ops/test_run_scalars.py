@@ -1,7 +1,7 @@
-"""Numbers that nvFuser takes as Scalars: as constants and given by the run they are torch's.
+"""Numbers that nvFuser takes as Scalars: constants and run-time scalars give torch's results.
 
 OPERANDS has the 128 operands of the rows of the op table; NUMBERS and RANDOM have the 56 arguments
-of other ops, at 131 values.
+of other ops, with 131 values.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WORDS = torch.tensor([[0, 2], [1, 1]])
 
 
 class Number(NamedTuple):
-    """make(ops, tensors, number) against reference(tensors, number), for these values."""
+    """make(ops, tensors, number) is compared with reference(tensors, number), for these values."""
 
     make: Callable[..., Any]
     reference: Callable[..., Any]
@@ -309,10 +309,10 @@ Made = tuple[FusionDefinition, list[Any]]
 
 
 def _pair(tensors: list[torch.Tensor], make: Callable[..., Any], value: Any) -> tuple[Made, Made]:
-    """make(ops, tensors, value) with the value as a constant, and given by the run."""
+    """make(ops, tensors, value) with the value as a constant, and as a run-time scalar."""
     constant, given = FusionDefinition(), FusionDefinition()
     for fd, number in ((constant, value), (given, given.define_scalar(_type_of(value)))):
-        # The scalar first: it is the first input.
+        # Define the scalar first, because it is the first input.
         fd.add_output(make(fd.ops, *(fd.from_pytorch(x) for x in tensors), number))
     return (constant, tensors), (given, [value, *tensors])
 
@@ -337,7 +337,7 @@ def test_numbers_of_ops() -> None:
 
 
 def test_one_definition_takes_every_number() -> None:
-    """What reaches no size is in no key: other numbers compile nothing."""
+    """A scalar that affects no size is not part of the key, so other values compile no kernels."""
     case = NUMBERS["sdpfa_fwd scale"]
     _, (fd, inputs) = _pair(case.tensors, case.make, 0.5)
     fd.execute(inputs)
@@ -353,7 +353,7 @@ def test_one_definition_takes_every_number() -> None:
 
 
 def test_numbers_of_random_ops() -> None:
-    """Both forms draw the same."""
+    """Constants and run-time scalars draw equal random numbers."""
     pairs = [
         (name, _pair([], make, value))
         for name, make in RANDOM.items()
@@ -381,7 +381,7 @@ OPERANDS = _operands()
 
 
 def test_operands_of_rows() -> None:
-    """Each operand of each op as a number, beside tensors, or alone with numbers."""
+    """Each operand of each op as a scalar, combined with tensors, or with scalars only."""
     runs: list[tuple[str, Made, Made]] = []
     for op, place, dtype in OPERANDS:
         arity = next(row.arity for row in _core.op_rows() if row.name == op)
@@ -421,7 +421,7 @@ def test_operands_of_rows() -> None:
 
 @pytest.mark.parametrize("name", ["dropout_p", "is_causal", "scale"])
 def test_library_4(name: str) -> None:
-    """What is computed from scalars is known to no library."""
+    """A computed scalar cannot be an argument of an extern op."""
     fd = FusionDefinition()
     q, s = fd.from_pytorch(HEADS), fd.define_scalar(DataType.Double)
     with pytest.raises(Unsupported, match=f"{name}: expected a number or a scalar input") as caught:

@@ -1,9 +1,9 @@
-"""Complex functions at zeros, infinities, NaN, poles and branch cuts, and at sizes near the ends of
-the range: a grid of every real part with every imaginary part.
+"""Complex functions at zeros, infinities, NaN, poles and branch cuts, and at magnitudes near the
+ends of the range: a grid of every real part with every imaginary part.
 
 References are torch on the device, torch on the CPU and numpy, which follows annex G of C, in the
-dtype and in complex128. They differ from each other at some points, where torch's formulas
-overflow; a result is right if one of them has it.
+dtype and in complex128. They differ at some points because torch's formulas overflow; a result is
+correct if it equals one of them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ NUMPY = {
     "abs": np.abs,
 }
 BINARY = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.divide}
-# A function of a number below 1e-30 is compared with 0.
+# Results below 1e-30 are compared with 0.
 TINY = 1e-30
 
 
@@ -58,7 +58,8 @@ def same_part(a: np.ndarray, b: np.ndarray, tolerance: np.ndarray) -> np.ndarray
 
 
 def agrees(got: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """By element: the parts are equal, within the rounding of the whole number where finite."""
+    """Elementwise: both parts are equal, if finite within the rounding error of the complex
+    number."""
     eps = 1e-4 if got.dtype in (np.complex64, np.float32) else 1e-10
     whole = np.abs(np.where(np.isfinite(expected), expected, 0))
     right = np.ones(got.shape, bool)

@@ -1,4 +1,4 @@
-"""uint16, uint32 and uint64: what torch has of them, and what is refused."""
+"""uint16, uint32 and uint64: supported ops as in torch, and rejected ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def checked(set_option: Callable[[str, object], None]) -> None:
 
 
 def drawn(dtype: torch.dtype, rng: np.random.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-    """Any bits; the second one equal to the first in places."""
+    """Random bits; the second tensor equals the first in some elements."""
     x, y = rng.integers(0, 256, (2, 3, 40, dtype.itemsize), np.uint8)
     y = np.where(rng.random((3, 40, 1)) < 0.5, x, y)
     first, second = (torch.from_numpy(t).view(dtype).view(3, 40) for t in (x, y))
@@ -110,7 +110,7 @@ def test_what_torch_lacks_is_refused() -> None:
 
 
 def test_the_state_of_attention_as_torch_has_it() -> None:
-    """torch's own is of uint64, that of sdpfa_fwd() int64: sdpfa_bwd() takes both."""
+    """sdpfa_bwd() accepts torch's uint64 state and sdpfa_fwd()'s int64 state."""
     torch.manual_seed(0)
     q, grad = torch.randn(1, 2, 8, 8), torch.randn(1, 2, 8, 8)
     out, total = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, q, q)
