@@ -70,7 +70,7 @@ class Goal:
 
     copy     fraction of the speed of a copy of equally many bytes
     probe    fraction of the speed of a kernel that only reads equally many bytes
-    aligned  key of the case with rows of whole 16-byte vectors; this case must reach ODD_RATE of
+    aligned  key of the case with rows of complete 16-byte vectors; this case must reach ODD_RATE of
              its bytes per second
     beside   key of a case that does less work on equally many bytes, and the required fraction of
              its bytes per second

@@ -13,8 +13,8 @@ bf16, f32 = torch.bfloat16, torch.float32
 
 
 def chain(ops_of_it: int) -> Callable[[Shape, torch.dtype], Case]:
-    """A chain of `ops_of_it` ops whose values stay near 1; half of the ops are multiplications and
-    additions."""
+    """A chain of `ops_of_it` ops whose values stay near 1: sigmoid, two multiplications and an
+    addition, repeated."""
 
     def compute(x: Any, y: Any, sigmoid: Callable[[Any], Any]) -> Any:
         for i in range(ops_of_it // 4):

@@ -1,5 +1,5 @@
-"""Targets of a whole table, in addition to the goals of single cases (case.Goal), and the limiting
-factor of cases that miss their goals."""
+"""Targets of a complete table, in addition to the goals of single cases (case.Goal), and the
+limiting factor of cases that miss their goals."""
 
 from __future__ import annotations
 

@@ -266,7 +266,7 @@ def _peer(record: Record) -> str:
 
 
 def markdown(results: Record, contenders: tuple[str, ...]) -> str:
-    """The whole report."""
+    """The complete report."""
     environment = results["environment"]
     parts = ["# Benchmarks\n", ", ".join(f"{k} {v}" for k, v in environment.items())]
     for name, reason in results.get("missing", {}).items():

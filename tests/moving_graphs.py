@@ -103,7 +103,7 @@ class Mover(Reducer):
                 self.keep_resized(lambda: take(a.tensor, index, dim), a, sizes)
 
     def cut(self, n: int) -> slice:
-        """A slice of a dim of size n; the whole dim if n is 0."""
+        """A slice of a dim of size n; the complete dim if n is 0."""
         if not n:
             return slice(None)
         start, end = (self.one_of([None, self.pick(2 * n + 3) - n - 1]) for _ in range(2))

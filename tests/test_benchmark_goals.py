@@ -1,4 +1,4 @@
-"""Targets of a whole benchmark table, and the limiting factor of cases that miss them."""
+"""Targets of a complete benchmark table, and the limiting factor of cases that miss them."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ def test_rows_are_moved_by_vectors_then(name: str, shape: tuple[int, int, int]) 
 
 
 def test_short_rows_share_larger_tiles() -> None:
-    """Tile rows are runs of 16 bytes; tiles have 24 KB for short rows and 32 rows for long ones."""
+    """Vectors cover 16 bytes; tiles have 24 KB for short rows and 32 rows for long ones."""
     tiles = {96: 128, 192: 64, 384: 32, 768: 32, 1024: 32}
     for length, wanted in tiles.items():
         (kernel,) = kernels("reads", (128, 3136, length))
@@ -256,7 +256,7 @@ def test_values(
 
 
 def test_in_place(rng: np.random.Generator) -> None:
-    """The sum is stored in place of its row-major operand, or of its transposed operand."""
+    """The sum overwrites its row-major operand, or its transposed operand."""
     for target, length in ((0, 768), (1, 768), (0, 256), (1, 256)):
         shape = (64, 96, length)
         fd = FusionDefinition()
@@ -394,7 +394,7 @@ def test_gradients(
     rng: np.random.Generator,
     set_option: Callable[[str, Any], None],
 ) -> None:
-    """Shapes with incomplete runs and incomplete tiles; repeated runs are equal bit for bit."""
+    """Shapes with incomplete vectors and incomplete tiles; repeated calls are equal bit for bit."""
     set_option("FUSER_HOST_DEBUG", 1)
     types = made(*dtypes)
     todo = [(g, g.define(types), g.inputs(shape, types, rng)) for g in GRADIENTS]

@@ -191,7 +191,7 @@ def test_sizes_where_unknown_ones_met_are_named_after_the_tensor(fd: FusionDefin
     assert doubled.id == 3
 
 
-# ---- errors: the whole text; {0} and {1} are the lines of the first two tensors
+# ---- errors: the complete message; {0} and {1} are the lines of the first two tensors
 
 Error = tuple[type[UserError], str, str, Callable[[FusionDefinition, Tensor, Tensor], object]]
 

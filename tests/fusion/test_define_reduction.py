@@ -229,7 +229,7 @@ def test_reduce_empty_1(fd: FusionDefinition) -> None:
 # ---- rebuilt for sizes of 1
 
 
-# ---- errors: the whole text; {0} and {1} are the lines of the first two tensors
+# ---- errors: the complete message; {0} and {1} are the lines of the first two tensors
 
 Error = tuple[type[UserError], str, str, Callable[[FusionDefinition, Tensor, Tensor], object]]
 

@@ -320,7 +320,7 @@ def test_parameters_of_rows_and_of_columns_enter_arguments() -> None:
 
 
 def test_a_reduction_of_less_than_the_kernel_walks_is_a_kernel_before() -> None:
-    """A reduction over fewer axes is a separate kernel, or every row would recompute it."""
+    """A reduction over fewer axes is a separate kernel, or every row would rematerialize it."""
     fd, (x, w) = define(2, 1)
     fd.add_output(fd.ops.softmax(x / fd.ops.sum(w), 1))
     got = check(fd, [X, X[0]])
@@ -423,7 +423,7 @@ def test_shifts_of_shifts_are_stored_before_they_multiply() -> None:
 
 def test_slices_of_what_is_costly_share_a_kernel_while_it_is_computed_at_few_places() -> None:
     """Slices of an expensive tensor are in one kernel up to a number of coordinates; the ninth
-    slice would recompute the tensor a ninth time."""
+    slice would rematerialize the tensor a ninth time."""
 
     def costly(o: Any, x: Any) -> Any:
         for step in range(18):
@@ -582,7 +582,7 @@ def test_outputs_without_elements_have_no_kernel() -> None:
 
 
 def test_a_position_whose_value_another_kernel_stores() -> None:
-    """The index of the first minimum selects the element that is read; its kernel recomputes
+    """The index of the first minimum selects the element that is read; its kernel rematerializes
     minimum and index."""
     fd = FusionDefinition()
     x = fd.define_tensor([16], dtype=DataType.Short)

@@ -108,7 +108,7 @@ def chain_of(step: Callable[[Any, Any], Any], length: int) -> FusionDefinition:
 def test_reductions_that_wait_for_each_other_take_text_linear_in_their_number(
     step: Callable[[Any, Any], Any],
 ) -> None:
-    """A reduction loop that depends on another one recomputes its operands. For chains of
+    """A reduction loop that depends on another one rematerializes its operands. For chains of
     reductions the total text grows linearly."""
     size = {}
     for length in (60, 120):

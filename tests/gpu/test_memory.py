@@ -26,7 +26,7 @@ def double_of(x: Tensor) -> FusionDefinition:
     "dtype", [torch.uint8, torch.bfloat16, torch.float32, torch.int64], ids=str
 )
 def test_every_alignment(dtype: torch.dtype, device: torch.device) -> None:
-    """All offsets below 16 bytes, and lengths near whole vectors; adjacent elements are
+    """All offsets below 16 bytes, and lengths near complete vectors; adjacent elements are
     unchanged."""
     fd = None
     for offset in range(16 // dtype.itemsize):

@@ -54,7 +54,7 @@ def test_runs_of_memory(strides: tuple[int, ...], vector: int, whole: int) -> No
 
 
 def test_a_run_over_axes_that_do_not_divide() -> None:
-    """8 x 15 elements are a multiple of 4, but a vector may cross the end of a run of 15."""
+    """8 x 15 elements are a multiple of 4, but a vector may cross from one 15 to the next."""
     plan = plan_of(rows, ((300, 8, 15), (120, 15, 1)))
     assert (plan["vector"], plan["whole"]) == (4, 0)
     apart = plan_of(rows, ((300, 8, 15), (160, 20, 1)))

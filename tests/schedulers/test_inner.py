@@ -483,8 +483,8 @@ def test_fewer_elements_of_two_tensors_where_instructions_decide() -> None:
 
 
 def test_what_is_computed_again_is_kept_where_instructions_decide(rng: np.random.Generator) -> None:
-    """In instruction-bound kernels recomputed values are cached in registers: 16 exponentials per
-    thread in a warp per row. Results are equal bit for bit."""
+    """In instruction-bound kernels rematerialized values are cached in registers: 16 exponentials
+    per thread in a warp per row. Results are equal bit for bit."""
     fd = FusionDefinition()
     x = fd.define_tensor([-1, -1], dtype=DataType.BFloat16)
     mask = fd.define_tensor([-1, -1], dtype=DataType.Bool)
