@@ -165,8 +165,7 @@ def _standardized(
 
 
 def test_weights_repeated_beside_samples_that_come_merged() -> None:
-    """An instance norm as torch decomposes it: 3 samples of 4 channels become 12 channels of one
-    sample."""
+    """An instance norm in torch's form: 3 samples of 4 channels are 12 channels of one sample."""
     fd = FusionDefinition()
     x, w = fd.define_tensor([1, 12, 6]), fd.define_tensor([4])
     repeated = fd.ops.expand(fd.ops.broadcast(w, [True, False]), [3, 4])
@@ -359,8 +358,7 @@ def test_pieces_hand_over_results_and_nothing_of_the_size_of_a_row() -> None:
 
 @pytest.mark.parametrize(("length", "alternate"), [(3, True), (12, True), (150, False), (60, True)])
 def test_long_chains_of_norms(length: int, alternate: bool) -> None:
-    """Chains of norms that exceed a kernel's statement limit are split where complete tensors are
-    cheapest to materialize."""
+    """Long chains of norms are split where complete tensors are cheapest to materialize."""
     fd, (x,) = define(2)
     y = x
     for i in range(length):
@@ -395,8 +393,7 @@ def test_a_chain_too_long_for_a_kernel_is_cut_where_one_tensor_is_live(length: i
 
 
 def test_a_chain_of_ten_thousand_ops_meets_no_limit() -> None:
-    """A chain of ten thousand ops needs no recursion and linear time; the bound is not a speed
-    test."""
+    """A long chain needs linear time and no recursion; the bound is not a speed test."""
     start = time.monotonic()
     fd = long_chain(10_000)
     assert len(Grouped(fd, [X[0]]).groups) <= 40
@@ -408,8 +405,7 @@ def test_a_chain_of_ten_thousand_ops_meets_no_limit() -> None:
 
 
 def test_shifts_of_shifts_are_stored_before_they_multiply() -> None:
-    """Nested shifts are materialized, because inlined each op would be computed at more coordinates
-    than its user."""
+    """Nested shifts are materialized: inlined, an op would need more coordinates than its user."""
     fd, size = FusionDefinition(), 200
     y = fd.define_tensor([size])
     for shift in range(1, 17):
@@ -559,8 +555,7 @@ def test_the_position_of_one_element_needs_no_reduction() -> None:
 
 
 def test_an_index_into_what_is_the_same_everywhere() -> None:
-    """A gather from a broadcast tensor: the index, a reduction over another axis, does not
-    matter."""
+    """A gather from a broadcast tensor, whose index, a reduction over another axis, is dead."""
     fd, (x, y) = define(2, 2)
     index = fd.ops.cast(fd.ops.sum(x, [0], keepdim=True) * 0.0, DataType.Int)
     rows = fd.ops.max(y, [1], keepdim=True)
