@@ -20,7 +20,7 @@ struct Plan {
   std::vector<std::pair<std::string, PlanValue>> fields;
 
   // Returns whether the scheduler chose kernel fission: the values are computed by several kernels
-  // (Group::pieces). Such a plan has no fields.
+  // (Group::pieces). The plan then has no fields.
   bool in_pieces() const { return scheduler == "pieces"; }
 
   const PlanValue& value(std::string_view name) const;

@@ -90,8 +90,8 @@ struct Schedule {
   // Fields for kernels with reductions. dims are {K, R}, and one stage describes the loops of all
   // loop nests.
   bool single_pass = false;  // True if the schedule is for Problem::single_pass
-  // Number of innermost axes of the vectorized dim that a vector stays within. A value that varies
-  // over none of them is uniform across the lanes. 0: a vector may cross any axis.
+  // Number of innermost axes of the vectorized dim that a vector stays within. A value that does
+  // not vary over them is uniform across the lanes. 0: a vector may cross any axis.
   int whole = 0;
   // Memory that keeps the row read by each access between reduction loops: Registers or Shared. By
   // access; Reload for accesses that are not persistent.

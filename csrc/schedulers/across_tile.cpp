@@ -17,8 +17,8 @@ constexpr int least_run = 4;
 constexpr int good_rows = 32, most_rows = 128;  // rows per block
 constexpr int enough_bytes = 24 << 10;          // bytes of a tile with more than good_rows, at most
 
-// Returns the innermost kept axes along which the access is contiguous in memory. Empty if there
-// are none.
+// Returns the innermost kept axes along which the access is contiguous in memory. Empty if no kept
+// axis is contiguous.
 std::vector<AxisId> run_axes(Problem& p, const MemoryAccess& a) {
   std::vector<AxisId> run = collapse(p, kept_axes(p), {&a}).back();
   Expr along = coefficient(p, a, run);

@@ -10,10 +10,11 @@ namespace fuser {
 
 // The staging tile of a block.
 struct AcrossTile {
-  AccessSet accesses;  // staged accesses; empty: there is none, or the tile does not fit
-  int run = 1;         // neighbouring rows that move as one vector, 16 bytes at most
-  int rows = 1;        // rows per block
-  int64_t bytes = 0;   // bytes of shared memory of all tiles of a block
+  // Staged accesses; empty if there are no uncoalesced operands or the tile does not fit.
+  AccessSet accesses;
+  int run = 1;        // neighbouring rows that move as one vector, 16 bytes at most
+  int rows = 1;       // rows per block
+  int64_t bytes = 0;  // bytes of shared memory of all tiles of a block
 };
 
 // Limits that a scheduler sets for a staging tile.

@@ -1,6 +1,6 @@
 // Pointwise kernels that read more along their columns than per element: a batch norm with its
-// statistics, weights and biases. A thread loads the values of its columns once, computes what
-// depends on them alone, and then processes several rows. All loads of the rows precede all stores.
+// statistics, weights and biases. A thread loads and computes the values of its columns once, keeps
+// them in registers, and processes several rows. All loads of the rows precede all stores.
 //
 // Without this schedule every 16-byte vector of a row needs 128 bytes of float32 statistics from L1
 // and their arithmetic, which takes longer than the memory access.

@@ -112,7 +112,7 @@ struct Shape {
 Shape shape_of(const Problem& problem);
 
 // Returns the values that one phase computes and a later phase needs, if their operands are not
-// needed again. Caching such a value costs one register per element.
+// needed again. Caching a value costs one register per element.
 std::vector<ValueId> computed_again(const Problem& problem);
 
 // Work per element of a row, summed over all reduction loops. Each loop computes all values that it

@@ -31,8 +31,8 @@ void check_subset(const Plan& planned, const Plan& wanted, const char* field,
                   const AccessSet& most);
 
 // Raises "plan-1" if the kernel of plan `wanted` needs more registers or shared memory than an SM
-// of the device has. A block needs `shared` bytes. On the host executor the limits are those of the
-// GPU that it emulates.
+// of the device has. A block needs `shared` bytes. On the host executor the limits of the GPU that
+// it emulates apply.
 void check_resources(const Plan& planned, const Plan& wanted, const KernelIR& kernel,
                      int64_t shared, const Device& planned_for);
 

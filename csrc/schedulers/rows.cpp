@@ -74,7 +74,7 @@ bool keeps_much(const Rows& r) { return r.kept >= least_ratio * r.moved; }
 int least_vector(const Problem& p, const Rows& r) { return is_conditional(p) ? 2 : r.vector; }
 
 // Returns the longest vector length that divides a row and with which every store is vectorized; 1
-// if there is none that pays.
+// if vectors do not pay.
 int vector_of(Problem& p, const Rows& r, const Hints& hints) {
   const std::vector<AxisId>& columns = r.dims.back();
   for (int vector = r.vector; vector >= std::max(2, least_vector(p, r)); vector /= 2) {

@@ -3,9 +3,9 @@
 //
 // match() is independent of sizes. It accepts a problem and collects the guards and extents that
 // plan() needs, or rejects the problem with a reason. plan() sees size hints, never a size, so a
-// plan is valid for every size with the same hints. schedule() turns a plan into a Schedule. All
-// three take a non-const Problem because they intern expressions into its arena; they change
-// nothing else.
+// plan is valid for all sizes with equal hints. schedule() turns a plan into a Schedule. All three
+// take a non-const Problem because they intern expressions into its arena; they change nothing
+// else.
 #pragma once
 
 #include <optional>
@@ -43,14 +43,15 @@ struct Scheduler {
   // (legal.h) checks the registers and shared memory of the built kernel.
   void (*check)(Problem&, const Plan& planned, const Plan& wanted);
   const char* reason;  // reason for its position in the list
-  // Word for the data movement of its kernels, used in kernel names; empty if there is none.
+  // Word for the data movement of its kernels, used in kernel names; empty if it moves data in
+  // order.
   const char* moves = "";
 };
 
 // All schedulers, most specific first (registry.cpp).
 std::span<const Scheduler> schedulers();
 // Returns the first scheduler that accepts the problem, and its match result in `verdict`. Raises
-// Unsupported with the reason of every rejection if none accepts it.
+// Unsupported with the reason of every rejection if no scheduler accepts it.
 const Scheduler& choose(Problem& problem, Verdict& verdict);
 
 }  // namespace fuser

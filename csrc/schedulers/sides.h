@@ -18,7 +18,8 @@ constexpr Side other(Side s) { return s == X ? Y : X; }
 struct Sides {
   // Outermost first; the dim of X is last, the dim of Y second to last.
   Dims dims;
-  std::vector<Side> of;             // by access; None if it varies over at most one of the two axes
+  // By access; the value None if it varies over at most one of the two axes.
+  std::vector<Side> of;
   std::array<int, 2> vector{1, 1};  // vector length: 16 bytes of the widest element of the group
   std::array<std::vector<ValueId>, 2> crossing;  // values staged for the other group
   std::vector<Side> stages;                      // group along which the vectors of each stage run
@@ -42,13 +43,14 @@ FoundSides find_sides(Problem& problem);
 // Returns the layout groups of a problem that find_sides() accepts.
 Sides sides_of(Problem& problem);
 
-// Returns the group whose axis the lanes of an access run along; None: the access is scalar.
+// Returns the group whose axis the lanes of an access run along, or the value None if the access is
+// scalar.
 Side lanes_of(const Problem& problem, const Sides& sides, size_t access);
 ValueId stored_value(const Problem& problem, const MemoryAccess& store);
 // Bytes per element: of all staged values; of all stores, by group.
 int crossing_bytes(const Problem& problem, const Sides& sides);
 std::array<int, 2> stored_bytes(const Problem& problem, const Sides& sides);
-// Returns the group that has all stores; None if both groups have stores.
+// Returns the group that has all stores, or the value None if both groups have stores.
 Side stored_side(const Problem& problem, const Sides& sides);
 // Returns the axes in the memory order of the group that stores more bytes.
 std::vector<AxisId> order_of_stores(const Problem& problem, const Sides& sides);
