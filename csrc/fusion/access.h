@@ -220,7 +220,7 @@ std::optional<Linear> strides(Exprs& exprs, const std::vector<Expr>& at,
                               const std::vector<Expr>& tensor_strides, int axes);
 
 // Recombines coordinates that are quotient and remainder of one division, in dims that are nested
-// in memory. The innermost of these dims gets the divided coordinate, the others get 0.
+// in memory. The innermost of these dims gets the divided coordinate, all outer dims get 0.
 void merge_parts(Exprs& exprs, std::vector<Expr>& at, const std::vector<Expr>& tensor_strides);
 
 }  // namespace fuser

@@ -68,7 +68,7 @@ struct Problem {
   // The reduced sets of axes (ReductionSets), or 0. If both sets are terminal, `reduced` is the set
   // that contains the innermost axis.
   AxisSet reduced = 0, columns = 0;
-  // The same kernel in single-pass form (single_pass()), or nullptr if it has none. Axes, their
+  // The same kernel in single-pass form (single_pass()), or nullptr if no loops merge. Axes, their
   // order and the layouts of outputs are equal.
   std::unique_ptr<Problem> single_pass{};
 };
@@ -110,9 +110,10 @@ int64_t bucket_limit(int bucket);
 
 // Kernels, if any, that can replace one kernel (kernel fission).
 enum class Pieces : uint8_t {
-  None,        // no replacement: this kernel is always used
-  Cut,         // kernels that compute some of the values each, see pieces() in fusion/access.h
-  AlongLanes,  // kernels that copy uncoalesced operands, so that the others access them coalesced
+  None,  // no replacement: this kernel is always used
+  Cut,   // kernels that compute some of the values each, see pieces() in fusion/access.h
+  // Kernels that copy uncoalesced operands, so that all remaining accesses are coalesced.
+  AlongLanes,
 };
 
 // Size hints: all that a plan may know about sizes. They never include a size itself.

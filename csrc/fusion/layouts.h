@@ -24,7 +24,7 @@ namespace fuser {
 OutputOrders result_orders(const Fusion& fusion, const std::vector<LayoutClass>& layouts);
 
 // Returns the order of `axes` in memory, outermost first, by torch's rule for elementwise results.
-// For two axes the first teller that knows both decides which is outer; if there is no such teller,
+// For two axes the first teller that knows both decides which is outer; if no teller knows both,
 // `logical` decides. A teller holds, by axis, a rank that is larger for outer axes, or -1 for
 // unknown.
 std::vector<int> memory_order(int axes, const std::vector<int>& logical,
