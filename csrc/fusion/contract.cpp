@@ -10,12 +10,10 @@
 // 0 ULP in the op table, casts, moves, reductions), or a sum that contains one. A difference is a
 // sub, or an add of operands of which one contains a negation or subtraction.
 //
-// 1. No mul joins the difference of two rounded products: a * b - c * d must be 0 if both are
-// equal.
-// 2. No mul joins a sum of two rounded products, or a reduction, that becomes an operand of a rule
-// 1
-//    difference by exact operations: x * x + y * y - 2 * x * y must be 0 if x is y, and
-//    mean(x * x) - mean(x) * mean(x) must be 0 if all x are equal.
+// 1. No mul joins the difference of two rounded products: a * b - c * d is 0 if both are equal.
+// 2. No mul joins a sum of two rounded products, or a reduction, that becomes an operand of a
+//    difference as in rule 1 by exact operations: x * x + y * y - 2 * x * y is 0 if x is y.
+//    Another example is mean(x * x) - mean(x) * mean(x).
 // 3. Expressions of one form, regardless of the order of operands, are treated alike. If one cannot
 //    be an fma, by these rules or because its product has other users or fewer elements, then no
 //    expression of that form is. If two products have one form, neither joins; else the forms

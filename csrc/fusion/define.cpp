@@ -16,7 +16,7 @@ using rules::where;
 
 namespace {
 
-// A permutation of 0..rank-1, negative dims counted from the end.
+// Returns a permutation of 0..rank-1; negative dims count from the end.
 std::vector<int64_t> permutation(std::string_view op, const Tensor& arg,
                                  std::span<const int64_t> dims) {
   std::vector<int64_t> result(dims.begin(), dims.end());
@@ -36,16 +36,16 @@ Kind category(const Operand& o) { return kind_of(o.tensor ? o.tensor->dtype : o.
 }  // namespace
 
 DType promoted_dtype(std::span<const Operand> operands) {
-  // torch's rule: each priority level promotes within itself; a lower level counts only by a higher
-  // category.
+  // torch's rule: each priority level promotes within itself, and a lower level counts only if its
+  // category is higher.
   std::optional<DType> level[3];
   for (const Operand& o : operands) {
     const DType d = o.tensor ? o.tensor->dtype : o.scalar->dtype;
     auto& slot = level[!o.tensor ? 2 : o.tensor->rank() == 0 ? 1 : 0];
     slot = slot ? promote_types(*slot, d) : d;
   }
-  // A Python float does not make a tensor float64: alone above ints it stands for float32, torch's
-  // default. Scalars alone keep their type.
+  // A Python float with int tensors means float32, torch's default, not float64. Scalars alone keep
+  // their dtype.
   if (level[2] && (level[0] || level[1])) {
     if (*level[2] == DType::Float64) level[2] = DType::Float32;
     if (*level[2] == DType::Complex128) level[2] = DType::Complex64;
@@ -56,7 +56,8 @@ DType promoted_dtype(std::span<const Operand> operands) {
     if (!result) {
       result = d;
     } else if (kind_of(*d) > kind_of(*result)) {
-      // A complex operand of lower priority keeps the precision of a float one of higher priority.
+      // A complex operand of lower priority keeps the precision of a float operand of higher
+      // priority.
       result = kind_of(*d) == Kind::Complex && kind_of(*result) == Kind::Float
                    ? complex_type(*result)
                    : promote_types(*result, *d);
@@ -98,14 +99,15 @@ Expr define_scalar(Fusion& fusion, DType dtype) {
 
 namespace {
 
-// The dtype in which `op` computes on operands whose common dtype is `common`, or DTypeError.
+// Returns the dtype in which `op` computes on operands whose common dtype is `common`, or raises
+// DTypeError.
 DType compute_for(Op op, DType common, std::span<const Operand> args) {
   const OpRow& r = row(op);
   DType compute = common;
   if (r.rule == ResultRule::Float &&
       (kind_of(compute) == Kind::Int || kind_of(compute) == Kind::Bool))
     compute = DType::Float32;
-  // An op without a bool form may still be defined on ints, as torch's arithmetic on masks is.
+  // An op without a bool form may still be defined on ints, like torch's arithmetic on masks.
   FUSER_CHECK(op_text(op, compute) != nullptr, DType, "op-dtype-1", call(r.name, args), ": ",
               r.name, " is not defined on ", row(compute).torch, lines(args),
               "\n  hint: cast the operand first");
@@ -134,27 +136,31 @@ std::span<const Operand> valued(Op op, std::span<const Operand> args) {
   return row(op).rule == ResultRule::Condition ? args.subspan(1) : args;
 }
 
-// Would an operand of `dtype` with dims change the dtype in which an op computes?
+// Returns whether an operand of `dtype` with dims would change the dtype in which an op computes.
 bool counts_more(DType dtype, DType compute) {
   if (is_wide_unsigned(dtype) || is_wide_unsigned(compute)) return dtype != compute;
   const DType both = promote_types(compute, dtype);
   return (compute == compute_type(compute) ? compute_type(both) : both) != compute;
 }
 
-// A choice keeps the type of its values, half types too; see ResultRule.
+// Selected operands keep their dtype, half types too; see ResultRule.
 DType dtype_for(Op op, std::span<const Operand> args) {
   const bool chooses = row(op).rule == ResultRule::Condition;
   const auto values = valued(op, args);
   return compute_for(op, chooses ? promoted_dtype(values) : common_dtype(values), args);
 }
 
-// Is the number itself what becomes an element, or is compared with one or raised to? Other ops
-// take it modulo the range of the type, as torch does.
+// Returns whether a scalar operand is used as a number: selected, compared, or an exponent. Other
+// ops take it modulo the range of the dtype, as torch does.
 bool takes_as_it_is(Op op, size_t operand) {
   return row(op).arity == 3 || (op == Op::pow && operand == 1);
 }
 
-// The op on operands of a half type: computed in float32 and rounded to that type.
+}  // namespace
+
+namespace {
+
+// Applies an op with half operands: computes in float32 and rounds to the half type.
 const Tensor* bounded(Fusion& fusion, Op op, std::span<const Operand> args, DType compute,
                       const std::string& location) {
   const DType narrow = promoted_dtype(args);
@@ -182,7 +188,7 @@ const Tensor* pointwise(Fusion& fusion, Op op, std::span<const Operand> args,
   int rank = 0;
   for (const Operand& a : args)
     if (a.tensor) rank = std::max(rank, a.tensor->rank());
-  std::vector<rules::Side> met(rank);  // by axis: the extent so far, and whose it is
+  std::vector<rules::Side> met(rank);  // by axis: the extent so far, and its tensor
   std::vector<Constraint> constraints;
   std::vector<Operand> aligned(args.begin(), args.end());
   for (const Operand& a : args) {
@@ -201,12 +207,12 @@ const Tensor* pointwise(Fusion& fusion, Op op, std::span<const Operand> args,
   std::vector<Expr> shape;
   for (const rules::Side& side : met) shape.push_back(side.extent);
   for (Constraint& c : constraints) rules::require(fusion, std::move(c));
-  // Operands of lower rank get leading dims of size 1, as a statement of their own: every later
-  // stage then sees operands of equal rank.
+  // Operands of lower rank get leading dims of size 1, by a statement of their own. All later
+  // stages then see operands of equal rank.
   for (Operand& a : aligned) {
     if (!a.tensor || a.tensor->rank() == rank) continue;
-    // A tensor of no dims counts less in promotion; with dims it would count in full whenever the
-    // op is built again.
+    // A tensor without dims has lower priority in promotion. With dims it would have full priority
+    // whenever the op is rebuilt, so it is cast here.
     const bool condition = row(op).rule == ResultRule::Condition && &a == aligned.data();
     if (a.tensor->rank() == 0 && !condition && counts_more(a.tensor->dtype, compute))
       a.tensor = cast(fusion, a.tensor, compute, location);

@@ -48,7 +48,8 @@ struct Nesting {
     int tensor = 0;  // id of the SplitDim
     Expr outer = nullptr, inner = nullptr;
   };
-  // A dim of an input whose size is a dim of a split, or the size of another dim.
+  // A dim of an input whose size follows from the dims into which it is split, or is another dim's
+  // size.
   struct Size {
     int input = 0, dim = 0;
     Expr is = nullptr;

@@ -18,7 +18,7 @@ inline constexpr size_t max_rank = 64;
 const Tensor* append(Fusion& fusion, DType dtype, std::vector<Expr> shape, Definition definition,
                      std::string location);
 
-// "t0: float32[2, 3] defined at train.py:41".
+// "t0: float32[2, 3]  defined at train.py:41".
 std::string where(const Tensor& t);
 // "add(t0, 2)".
 std::string call(std::string_view op, std::span<const Operand> args);
