@@ -6,18 +6,17 @@
 // a rounding. A mul joins the add, sub or sum that is its only user, as a * b in a * b + c, under
 // three rules. The rules keep expressions equal that are equal if every product is rounded.
 //
-// A rounded product is a product, quotient or power, the result of exact operations on one (rows of
-// 0 ULP in the op table, casts, moves, reductions), or a sum that contains one. A difference is a
-// sub, or an add of operands of which one contains a negation or subtraction.
+// A rounded product is a product, quotient or power, or a sum that contains one. So is the result
+// of exact operations on one: rows of 0 ULP in the op table, casts, moves and reductions. A
+// difference is a sub, or an add of operands of which one contains a negation or subtraction.
 //
-// 1. No mul joins the difference of two rounded products: a * b - c * d is 0 if both are equal.
-// 2. No mul joins a sum of two rounded products, or a reduction, that becomes an operand of a
-//    difference as in rule 1 by exact operations: x * x + y * y - 2 * x * y is 0 if x is y.
-//    Another example is mean(x * x) - mean(x) * mean(x).
-// 3. Expressions of one form, regardless of the order of operands, are treated alike. If one cannot
-//    be an fma, by these rules or because its product has other users or fewer elements, then no
-//    expression of that form is. If two products have one form, neither joins; else the forms
-//    determine which one joins.
+// 1. No mul joins the difference of two rounded products: a * b - c * d is 0 if both are equal. 2.
+// No mul joins a sum of two rounded products, or a reduction, that becomes an operand of a
+// difference as in rule 1 by exact operations: x * x + y * y - 2 * x * y is 0 if x is y. Another
+// example is mean(x * x) - mean(x) * mean(x). 3. Expressions of one form, regardless of the order
+// of operands, are treated alike. If one cannot be an fma, by these rules or because its product
+// has other users or fewer elements, then no expression of that form is. If two products have one
+// form, neither joins; else the forms determine which one joins.
 //
 // Allowed are a * b + c, with c an input, a constant, the result of a function, or a sum of these;
 // f(a) * b + c * d; and sums of products over elements.

@@ -9,7 +9,7 @@ namespace fuser {
 namespace {
 
 // Returns whether the range has at most 1/part of the values of a kernel, and no more statements
-// and issue slots than a kernel, counted once per reduction loop that computes them.
+// and issue slots than a kernel. Both count once per reduction loop that computes them.
 bool fits(const ValueRange& range, int part) {
   if (static_cast<int>(range.end - range.begin) > max_values / part) return false;
   const TextSize size = text_size(range);

@@ -58,8 +58,8 @@ struct Stage {
   // Indices into Refined::stores. A single stage contains all stores; it lists them only if its
   // tile has more dims than K and R.
   std::vector<int> stores{};
-  // True for the stage that moves single elements at both ends of the rows of a tile, which the
-  // vectors of the previous stage leave over because they start at memory lines (Dim::line).
+  // True for the stage that moves single elements at both ends of the rows of a tile. The previous
+  // stage leaves them over, because its vectors start at memory lines (Dim::line).
   bool ends = false;
 };
 struct Stored {  // a value staged for a later stage, or cached for later reduction loops
@@ -128,9 +128,9 @@ AcrossMoves across_moves(int threads, int rows, int run, int element_bytes, int 
 // One line: "dims [a0] [a1 a2]; stage: d0:GridThread d1:GridThread d1:Vector(8) ...". It shows
 // dims, loops, widths, tail and threads, not every field.
 std::string to_string(const Schedule& schedule);
-// Raises InternalError if an invariant is broken: every axis is in exactly one dim, the Vector loop
-// is innermost and its extent a power of two, thread loops multiply to `threads`, and every width
-// is the width of some Vector loop.
+// Raises InternalError if an invariant is broken: every axis is in exactly one dim; the Vector loop
+// is innermost and its extent a power of two; thread loops multiply to `threads`; every width is
+// the extent of a Vector loop.
 void verify(const Schedule& schedule, int axes);
 
 }  // namespace fuser

@@ -93,9 +93,9 @@ bool multiple_needs(Problem& p, Expr e, std::vector<Expr>& multiples) {
   return false;
 }
 
-// Returns true if the coordinate grows by one from lane to lane of a vector along `inner` that
-// starts at a multiple of its length, false if it is uniform across the lanes, nullopt if neither
-// is known. Appends the expressions that must be multiples of the vector length for that, including
+// Returns true if the coordinate grows by one per lane of a vector along `inner`, false if it is
+// uniform across the lanes, nullopt if neither is known. The vector starts at a multiple of its
+// length. Appends the expressions that must be multiples of the vector length for that, including
 // sizes by which a reshape divides if they are not known to nest.
 std::optional<bool> grows(Problem& p, Expr coordinate, AxisId inner, std::vector<Expr>& multiples) {
   std::unordered_map<Expr, std::optional<bool>> memo;

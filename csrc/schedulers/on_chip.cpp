@@ -1,7 +1,7 @@
 // Implements schedulers/on_chip.h as a list of rules; the first rule that applies decides.
 //
 // A common operand is a read that varies over R alone (a weight): all rows read it. The constants
-// are tuned for H100 and H200; docs/design/tuning.md lists the measurements.
+// are tuned on data center GPUs; docs/design/tuning.md lists the measurements.
 #include "schedulers/on_chip.h"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // Pointwise kernels whose rows have values or conditions in common. Either they read values along
-// the columns alone (the angles of rotary embeddings, for all heads), or their masks and
-// coordinates cost more than the elements (a pad whose rows are not a multiple of 16 bytes). A
-// thread takes equal columns of several rows: common values are loaded and computed once, and the
+// the columns alone, e.g. the angles of rotary embeddings for all heads. Or their masks and
+// coordinates cost more than the elements, e.g. in a pad whose rows are not a multiple of 16 bytes.
+// A thread takes equal columns of several rows: common values are loaded and computed once, and the
 // step to the next row is one addition. All loads of a thread precede its stores.
 //
 // If neither pays at the given sizes, then plan_pointwise() plans the kernel.
