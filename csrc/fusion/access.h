@@ -1,6 +1,6 @@
 // Refined axes: the index analysis. Coordinates belong to accesses, not to tensors.
 //
-// The analysis goes from outputs to inputs. Each output gets new axes, and every op rewrites the
+// The analysis proceeds from outputs to inputs. Each output has new axes, and every op rewrites the
 // coordinates of its operands: permute reorders them, broadcast drops them, an expanded dim reads
 // coordinate 0. A value is the result of an op at one coordinate tuple: `x - x.T` reads the two
 // values x(i, j) and x(j, i). Movement ops produce no values.

@@ -156,10 +156,6 @@ bool takes_as_it_is(Op op, size_t operand) {
   return row(op).arity == 3 || (op == Op::pow && operand == 1);
 }
 
-}  // namespace
-
-namespace {
-
 // Applies an op with half operands: computes in float32 and rounds to the half type.
 const Tensor* bounded(Fusion& fusion, Op op, std::span<const Operand> args, DType compute,
                       const std::string& location) {

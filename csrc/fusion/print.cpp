@@ -214,8 +214,8 @@ struct Printer {
   std::string call(const Tensor&, const Pointwise& d) const {
     // If a select has only numbers to select from, they need a dtype; else torch's default would
     // apply.
-    const bool typed = row(d.op).rule == ResultRule::Condition && !d.args[1].tensor &&
-                       !d.args[2].tensor;
+    const bool typed =
+        row(d.op).rule == ResultRule::Condition && !d.args[1].tensor && !d.args[2].tensor;
     std::vector<std::string> args;
     for (const Operand& a : d.args)
       args.push_back(a.tensor ? text("T", a.tensor->id) : scalar(a.scalar, typed));

@@ -41,8 +41,8 @@ struct Device {
 bool operator==(const Device& a, const Device& b);
 uint64_t hash_of(const Device& device);
 
-// Estimates resident_clusters for a device that is not present. Assumes eight groups of SMs and
-// that each group leaves half a cluster unused.
+// Estimates resident_clusters for a device that is not present. Assumes eight groups of SMs with an
+// even number in each, of which each leaves half a cluster unused.
 std::array<int, 4> likely_clusters(int processors);
 // Returns the number of resident clusters of `blocks` blocks, a power of two. For one block it is
 // the number of SMs.

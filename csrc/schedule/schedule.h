@@ -98,7 +98,7 @@ struct Schedule {
   std::vector<Place> places;
   // Streaming accesses: they bypass L1, which keeps the tensors that all rows read.
   AccessSet once;
-  int rolled = 0;  // unroll factor of the loop over a row in shared memory; 0: fully unrolled
+  int rolled = 0;  // unroll factor of the loop over a row in shared memory; 0: no loop
   // True if the rows of a block are packed: they are adjacent in memory and move as whole vectors
   // through shared memory, regardless of where a row starts.
   bool stretch = false;

@@ -345,8 +345,7 @@ void loop_over(const Problem& p, Rows& o) {
     // Unroll little, because more resident blocks use the registers better. Exception: peeled rows
     // of 4-byte elements with two unaligned reads per step wait for these loads, and unroll three
     // steps.
-    const bool waits = long_parts && o.shifted.count() > 1 &&
-                       o.vector * 4 <= vector_bytes;
+    const bool waits = long_parts && o.shifted.count() > 1 && o.vector * 4 <= vector_bytes;
     o.on.unroll = waits ? 3 : o.skew || o.on.threads_x == most_threads ? 1 : 2;
   }
 }
@@ -496,7 +495,10 @@ void check_inner(Problem& p, const Plan& planned, const Plan& wanted) {
                 {"threads_x", least, most_threads},
                 // Packed rows of neighbouring threads are a power of two apart. The blocks of a
                 // cluster combine all of their threads for one row.
-                {"threads_y", 1, alone ? 1 : stretch ? 2 * y : most_threads,
+                {"threads_y", 1,
+                 alone     ? 1
+                 : stretch ? 2 * y
+                           : most_threads,
                  stretch ? Field::Power : Field::Any},
                 {"unroll", 1, rolled ? 8 : 64},
                 {"min_blocks", 0, 8},

@@ -218,7 +218,7 @@ Tile roomy_tile(const Device& device, const Shape& shape, int64_t length, int ve
 struct ElementBytes {
   int row = 0;      // reads along the row
   int columns = 0;  // partial results of its column
-  int slots = 0;    // partial results that differ in op or type; equal ones are combined in turn
+  int slots = 0;    // partial results that differ in op or dtype; equal ones reuse one slot
 };
 
 ElementBytes bytes_of_element(Problem& p, const Shape& shape) {

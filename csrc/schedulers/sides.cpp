@@ -9,7 +9,8 @@ namespace fuser {
 namespace {
 
 constexpr int live_registers = 96;  // registers for the loads of one group
-// Bytes per thread of staged values, which allow more than turned_elements of small elements.
+// Bytes per thread of all staged values that are allowed even if they are more than
+// turned_elements.
 constexpr int turned_bytes = 128;
 
 bool varies(const Problem& p, const MemoryAccess& a, AxisId axis) {

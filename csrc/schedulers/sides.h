@@ -30,7 +30,8 @@ struct Sides {
 
 constexpr uint8_t bit_of(Side s) { return s == None ? 0 : static_cast<uint8_t>(1 << s); }
 
-// Elements per thread of all staged values, at most. Fewer only if they exceed turned_bytes.
+// Elements per thread of all staged values, at most. Small elements may be more, up to
+// turned_bytes.
 constexpr int turned_elements = 64;
 
 struct FoundSides {

@@ -256,8 +256,8 @@ void fit(const Problem& p, const Sides& s, const Device& device, Tiling& t) {
 
 // Returns the most threads of a tile. Each thread moves a vector of both groups at least. If one
 // group is line-aligned, no thread holds vectors of both, and each moves a vector of either.
-int64_t most_threads_of(const std::array<int64_t, 2>& tile,
-                        const std::array<int64_t, 2>& vector, bool aligned) {
+int64_t most_threads_of(const std::array<int64_t, 2>& tile, const std::array<int64_t, 2>& vector,
+                        bool aligned) {
   const int64_t elements = tile[X] * tile[Y];
   return aligned ? elements / std::max(vector[X], vector[Y]) : elements / (vector[X] * vector[Y]);
 }
