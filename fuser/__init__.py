@@ -7,7 +7,7 @@ from fuser._native import load_core
 
 __version__ = "0.1.0"
 
-load_core()  # says how to build it where it is missing
+load_core()  # raises an error with build instructions if it is missing
 
 from fuser import refused  # noqa: E402
 from fuser._core import DataType, Scalar, Tensor, get_option  # noqa: E402
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from fuser.adapters.functorch import compile, memory_efficient_fusion
     from fuser.adapters.torchscript import enable_torchscript_fuser, torchscript_fuser
 
-# Names whose modules import torch, which `import fuser` does not.
+# Names whose modules import torch; `import fuser` itself does not.
 _ADAPTERS = {
     "compile": "fuser.adapters.functorch",
     "enable_torchscript_fuser": "fuser.adapters.torchscript",
@@ -63,7 +63,7 @@ _ADAPTERS = {
 }
 
 
-# Modules that programs for nvFuser name without importing them.
+# Modules that programs for nvFuser use as attributes without importing them.
 _MODULES = ("contrib", "pytorch_utils", "testing")
 
 

@@ -1,4 +1,4 @@
-"""Comparison of what a definition gave with what it should give."""
+"""Comparison of the results of a definition with reference results."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ class Tolerance(NamedTuple):
     absolute: float
 
     def of_sums(self, terms: int) -> Tolerance:
-        """Of what comes from sums of so many terms: roundings of partial sums, which are larger
-        than the terms, add up like a random walk."""
+        """Tolerance for sums of `terms` terms: rounding errors of partial sums, which exceed the
+        terms, accumulate like a random walk.
+        """
         growth = max(1.0, math.sqrt(terms) / 8)
         return Tolerance(self.relative * growth, self.absolute * growth)
 
 
-# Ops work in float32 (float64 for float64 and complex128): a chain of them collects some tens of
-# ULP, and terms near 1 that cancel leave an absolute error. Narrow types add half a step of their
-# own, which a value near a tie doubles.
+# Tolerances by dtype. Ops compute in float32 (float64 for float64 and complex128): chains of ops
+# accumulate some tens of ULP, and cancellation of terms near 1 leaves an absolute error. Narrow
+# types add half a step of their own, doubled for a value near a tie.
 TOLERANCES = {
     torch.float64: Tolerance(1e-9, 1e-11),
     torch.complex128: Tolerance(1e-9, 1e-11),
@@ -51,7 +52,7 @@ def validate(
 ) -> list[torch.Tensor]:
     """See FusionDefinition.validate."""
     aliases = [alias for _, alias in fd.fusion.records()["outputs"]]
-    # Before the run: it may overwrite inputs.
+    # Evaluate before the run, which may overwrite inputs.
     compared = reference_outputs is None
     exact = interpret_exactly(fd, inputs, True, ErrorBounds) if compared else []
     results = fd.execute(inputs, **kwargs)
@@ -78,7 +79,7 @@ def validate(
     for place, (got, expected) in enumerate(zip(results, reference_outputs, strict=True)):
         if got.dtype == expected.dtype:
             problem = difference(got, expected)
-        else:  # which says more than what it does to the values
+        else:  # says more than a difference of values
             problem = f"got {got.dtype}, expected {expected.dtype}"
         if problem:
             raise UserError(
@@ -95,9 +96,10 @@ def difference(
     single: bool = False,
     bound: torch.Tensor | None = None,
 ) -> str:
-    """In what `got` differs from `expected` beyond the tolerance of its type, or of float32 where
-    it was computed in that (`single`), widened for sums of `terms`, and beyond `bound`, which says
-    by element what the steps before it may differ by; empty if in nothing.
+    """Describes the first difference of `got` and `expected` beyond the tolerance; empty if there
+    is no difference. The tolerance is given by the dtype, or by float32 for float32 arithmetic
+    (`single`). It grows with the `terms` of sums. `bound` is added per element: the error that
+    earlier steps may have caused.
     """
     if got.shape != expected.shape:
         return f"got shape {list(got.shape)}, expected {list(expected.shape)}"
