@@ -345,7 +345,7 @@ def fits(value: Any, kind: Any) -> bool:
             return -(2**63) <= operator.index(value) < 2**63
         except TypeError:
             return False
-    if kind in (bool, float, complex):  # accept numpy numbers, and None as False
+    if kind in (bool, float, complex):  # accept numpy numbers, and no value as False
         number = numbers.Real if kind is float else numbers.Number
         is_number = isinstance(value, number) or type(value).__module__ == "numpy"
         return is_number or (kind is bool and value is None)

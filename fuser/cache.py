@@ -124,7 +124,7 @@ class FusionExecutorCache:
         intrinsic_code: bool = False,
         device: Any = None,
     ) -> str:
-        """CUDA C of the kernels for `inputs` (None: of the last run), including their helper
+        """CUDA C of the kernels for `inputs` (default: of the last run), including their helper
         functions if `intrinsic_code`.
         """
         kernels = self._kernels(inputs, device)
@@ -220,8 +220,8 @@ def options_being(wanted: dict[str, str]) -> Iterator[None]:
 
 
 def _variable(name: str) -> str | None:
-    """Maps "host_debug" to FUSER_HOST_DEBUG. Returns None for an option of nvFuser, which may have
-    arguments: "id_model(all)".
+    """Maps "host_debug" to FUSER_HOST_DEBUG, and options of nvFuser, which may have arguments as in
+    "id_model(all)", to None.
     """
     flags = [variable for variable, kind, *_ in _core.option_rows() if kind == "Flag"]
     variable = f"FUSER_{name.upper()}"

@@ -241,7 +241,7 @@ def hardtanh(ops: "Ops", x: "Operand", min_val: float = -1.0, max_val: float = 1
 
 
 def _whole(ops: "Ops", bound: Any, least: float) -> Any:
-    """The bound as an integer; None if it is not finite or below `least`."""
+    """The bound as an integer, if it is finite and at least `least`."""
     if isinstance(bound, Scalar):
         return ops.cast(bound, DataType.Int)
     whole = isinstance(bound, numbers.Real) and math.isfinite(bound) and float(bound) >= least

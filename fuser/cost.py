@@ -50,8 +50,8 @@ class Machine:
     present: bool  # True if measured times come from this GPU
 
     def us(self, kind: str, moved: int, slots: float = 0.0) -> float | None:
-        """Predicted microseconds of a step that moves `moved` bytes and takes `slots` issue slots;
-        None for a library call, for which only the bytes are known.
+        """Predicted microseconds of a step that moves `moved` bytes and takes `slots` issue slots.
+        Library calls have no prediction, because only their bytes are known.
         """
         return None if kind == "library" else self.parts(kind, moved, slots).together
 

@@ -94,7 +94,7 @@ def joined(values: Sequence[torch.Tensor | Deferred], dim: int) -> Deferred:
 
 
 def rearranged(record: dict[str, Any], value: Deferred, number: Callable[[int], int]) -> Any:
-    """Applies an op that only renames elements; returns None for any other op."""
+    """Applies an op if it only renames elements."""
     shape = value.shape
     match record["kind"]:
         case "StrideOrder":

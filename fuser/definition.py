@@ -294,7 +294,7 @@ class FusionDefinition(LegacyDefinition):
         )
 
     def define_scalar(self, value: Number | DataType | None = None, dtype: Any = None) -> Scalar:
-        """Defines a scalar: an input if `value` is None or a DataType, otherwise a constant.
+        """Defines a scalar: an input if `value` is missing or a DataType, otherwise a constant.
 
         define_scalar() and define_scalar(None) are float64 inputs, define_scalar(DataType.Int) an
         int64 one. Without `dtype`, constants are bool, int64, float64 or complex128. Raises
@@ -558,7 +558,7 @@ class FusionDefinition(LegacyDefinition):
     def last_repro_script(self) -> str:
         """Returns repro_script_for() the inputs of the last execute(..., save_repro_inputs=True).
 
-        Raises UserError `repro-1` if there was none.
+        Raises UserError `repro-1` before the first of these runs.
         """
         if self._saved_inputs is None:
             raise UserError(

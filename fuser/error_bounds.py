@@ -197,7 +197,7 @@ def _unit(dtype: Any) -> float:
 
 
 def _distance(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """|a - b|: 0 for two NaN or equal infinities, infinite if only one is NaN or infinite."""
+    """|a - b|: 0 for two NaN or equal infinities, infinite if the difference is not finite."""
     wide = torch.complex128 if a.is_complex() else torch.float64
     x, y = a.to(wide), b.to(wide)
     same = (x == y) | (x.isnan() & y.isnan())

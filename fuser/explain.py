@@ -40,8 +40,8 @@ class Step:
     computes: tuple[int, ...]  # tensors computed in the step; two steps may compute one tensor
     # issue slots of its ops over all elements; 0 unless the step is a generated kernel
     slots: float
-    predicted_us: float | None  # prediction of fuser.cost; None for a library call
-    measured_us: float | None  # None unless measurement was requested
+    predicted_us: float | None  # prediction of fuser.cost, except for library calls
+    measured_us: float | None  # set if measurement was requested
 
     @property
     def bytes(self) -> int:

@@ -39,9 +39,9 @@ def interpret(fd: FusionDefinition, inputs: Sequence[Any], aliased: bool) -> lis
 class Exact(NamedTuple):
     """A result with the properties that determine its tolerance.
 
-    terms    length of the longest sum or product that it depends on; 1 without any
+    terms    length of the longest sum or product that it depends on, or 1
     single   True if it depends on an op computed in float32
-    bound    elementwise error bound of a run; None if not requested
+    bound    elementwise error bound of a run, if requested
     """
 
     value: torch.Tensor
@@ -119,7 +119,7 @@ def _interpret(
 
 
 def _bounded(errors: ErrorBounds, run: Run, record: dict[str, Any]) -> ErrorBounds | None:
-    """Adds the bounds of one more tensor; returns None if they exceed memory."""
+    """Adds the bounds of one more tensor. Returns None if they exceed memory."""
     if isinstance(run.values[record["id"]], Deferred):
         return None
     try:
@@ -305,9 +305,7 @@ class Run:
         return deferred.whole() if _fits(math.prod(deferred.shape)) else deferred
 
     def in_parts(self, record: dict[str, Any]) -> Deferred | None:
-        """Evaluates a tensor as Deferred; returns None if its op cannot be computed slice by
-        slice.
-        """
+        """Evaluates a tensor as Deferred, if its op can be computed slice by slice."""
         dtype = record["dtype"]
         args = [self.values[t] for t in record["operands"]]
         match record["kind"]:

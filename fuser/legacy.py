@@ -138,7 +138,7 @@ class LegacyDefinition:
 
     def debug_output(self) -> str:
         """Output of FUSER_DUMP during the last execute(..., capture_debug_output=True); cached
-        kernels dump nothing. Raises UserError `debug-output-1` if there was no such run.
+        kernels dump nothing. Raises UserError `debug-output-1` before the first of these runs.
         """
         if self._debug_output is None:
             raise UserError(
@@ -150,8 +150,8 @@ class LegacyDefinition:
         return self._debug_output
 
     def profile(self) -> Measured:
-        """Times of the last execute(..., profile=True). Raises UserError `profile-1` if there was
-        no such run.
+        """Times of the last execute(..., profile=True). Raises UserError `profile-1` before the
+        first of these runs.
         """
         if self._profile is None:
             raise UserError(

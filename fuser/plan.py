@@ -17,11 +17,11 @@ class Plan(Mapping[str, Any]):
 
     fd.plan(inputs) returns it, fd.execute(inputs, plan=plan) runs it. A plan that violates a limit
     of the GPU (too many threads, a width that the layout does not allow) is refused by execute().
-    Fields that are 0 are omitted in printed plans. A row is the elements that are reduced together.
-    Masks are ints of any size: bit i stands for access i (FUSER_DUMP=schedule prints the accesses).
+    fuser.explain omits fields that are 0. A row is the elements that are reduced together. Masks
+    are ints of any size: bit i stands for access i (FUSER_DUMP=schedule prints the accesses).
 
         threads             threads per block
-        threads_x, _y, _z   threads per block along a row, along the next dim, along the third
+        threads_x, _y, _z   threads per block along a row, the next dim, and the dim after it
         vector              neighbouring elements that a thread moves at once; vector_x and
                             vector_y: along the two layout groups of a transposing tile
         tile_x, tile_y      elements of a transposing tile; exact_x, exact_y: 1 if tiles end where
@@ -40,7 +40,8 @@ class Plan(Mapping[str, Any]):
                             a cat or pad
         wide, once          mask of vectorized accesses; mask of streaming accesses (bypass L1)
         place, ring         storage of a row between its reduction loops: 1 registers, 2 shared
-                            memory, 3 none (it is read again); rows prefetched to shared memory
+                            memory, 3 nowhere (it is read again); rows prefetched into
+                            shared memory
         stretch             mask of packed accesses: the rows of a block, adjacent in memory, cross
                             shared memory in whole vectors and are reduced there
         across, run         mask of uncoalesced accesses that cross shared memory as a tile of the
@@ -51,7 +52,7 @@ class Plan(Mapping[str, Any]):
         cluster             blocks that share a row
         blocks, min_blocks  blocks of a grid of fixed size, or 0; minimum of resident blocks per SM,
                             fewer if registers would spill
-        finish              columns that a block merges at once in the last phase
+        finish              columns that a block merges at once at the end of a grid reduction
         backward            1: the first blocks process the last elements
     """
 

@@ -122,7 +122,7 @@ DEVICE_PROPERTIES: dict[str, Any] | None  # computed on first use
 
 
 def __getattr__(name: str) -> Any:
-    """DEVICE_PROPERTIES: get_device_properties() at the first use; None without a GPU."""
+    """DEVICE_PROPERTIES: get_device_properties() at the first use, if there is a GPU."""
     if name == "DEVICE_PROPERTIES":
         return _device_properties()
     raise AttributeError(f"module 'fuser.pytorch_utils' has no attribute {name!r}")

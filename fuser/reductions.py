@@ -42,7 +42,7 @@ def _floating(op: str, arg: Tensor, dtype: Any = None) -> None:
 
 
 def _normalized_dim(op: str, arg: Tensor, dim: int) -> list[int]:
-    """Checks the only dim of a softmax; unlike for reductions, None is an error."""
+    """Checks the only dim of a softmax, which is required, unlike the dims of reductions."""
     return reduced_dims(op, arg, operator.index(dim))[0]
 
 

@@ -93,8 +93,8 @@ for _ in range(3):
 
 
 def keep_repro(definition: str, inputs: Sequence[Any], error: BaseException) -> Path | None:
-    """Writes the script of a failed run and adds a note with its path to the error. Returns the
-    path; None if the file cannot be written, because the original error matters more.
+    """Writes the script of a failed run, adds a note with its path to the error, and returns the
+    path. Ignores a file that cannot be written, because the original error matters more.
     """
     try:
         script = repro_script(definition, [input_spec(value) for value in inputs])

@@ -46,7 +46,7 @@ def size(count: float) -> str:
 
 
 def duration(us: float | None) -> str:
-    """Microseconds, or milliseconds from 10000 us on; "-" for None."""
+    """Microseconds, or milliseconds from 10000 us on; "-" for a missing duration."""
     if us is None:
         return "-"
     return f"{us / 1e3:.2f} ms" if us >= 1e4 else f"{us:.1f} us"

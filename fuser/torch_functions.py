@@ -146,7 +146,7 @@ def full_like(ops: Ops, input: Tensor, fill_value: Any, *, dtype: Any = None) ->
     return ops.full(sizes_of(input), fill_value, input.dtype if dtype is None else dtype)
 
 
-# ---- what a tensor is
+# ---- properties of tensors
 
 
 def numel(ops: Ops, input: Tensor) -> Any:

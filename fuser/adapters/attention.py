@@ -81,8 +81,8 @@ def _kind(mask: fx.Node, makers: list[fx.Node]) -> str:
 
 
 def _makers(mask: fx.Node) -> list[fx.Node] | None:
-    """Returns the nodes that compute the mask, in order. Returns None if the mask depends on an
-    input, or if a node among them is modified in place.
+    """Returns the nodes that compute the mask, in order, if it depends on no input and no node
+    among them is modified in place.
     """
     found: dict[fx.Node, None] = {}
     waiting = [mask]
@@ -100,7 +100,7 @@ def _makers(mask: fx.Node) -> list[fx.Node] | None:
 
 
 def _is_pure(node: fx.Node) -> bool:
-    """True if, judged by its name, the node modifies none of its arguments."""
+    """True if, judged by its name, the node does not modify its arguments."""
     if node.op == "call_method":
         name = str(node.target)
         if name.startswith("__"):  # x.__eq__(y): torch 2.12 records x == y like this

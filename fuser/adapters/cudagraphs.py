@@ -82,8 +82,9 @@ def _why_not(module: fx.GraphModule, still: Collection[int]) -> str | None:
 
 
 def _in_backward(call: Boxed) -> Boxed:
-    """Wraps a backward graph that is not captured. Its forward graph may be captured; this tells
-    the trees that results of the forward graph are in use until the backward pass.
+    """Wraps a backward graph that is not captured. If its forward graph is captured, tells the
+    trees that the backward pass runs, because the results of the forward graph are in use until
+    then.
     """
 
     def run(arguments: list[Any]) -> Any:

@@ -80,7 +80,7 @@ def _whole(source: Any, offset: Any) -> bool:
 
 
 def _memory_order(sizes: Sequence[Any], strides: Sequence[Any]) -> list[int] | None:
-    """Dims from the outermost in memory to the innermost, after dims of size 1; None if there are
+    """Dims from the outermost in memory to the innermost, after dims of size 1, if there are no
     gaps.
     """
     ones = [d for d, n in enumerate(sizes) if _equal(n, 1)]

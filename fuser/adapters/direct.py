@@ -31,8 +31,8 @@ def direct(
     fw_compiler: Compiler,
     bw_compiler: Compiler,
 ) -> Any | None:
-    """Traces `function` with its gradients on `inputs`; returns a DirectFunction of csrc/torch for
-    inputs of equal layout. Returns None if the function needs AOTAutograd's wrappers.
+    """Traces `function` with its gradients on `inputs`. Returns a DirectFunction of csrc/torch for
+    inputs of equal layout, if the function does not need AOTAutograd's wrappers.
     """
     if not torch.is_grad_enabled() or any(type(t) not in PLAIN for t in inputs):
         return None

@@ -268,7 +268,7 @@ def _keep_what_is_widened(graph: fx.Graph) -> None:
 def _reduce_again_what_is_compared(graph: fx.Graph) -> None:
     """Rematerializes a maximum that is compared with its operand, e.g. in the gradient of amax, so
     that one kernel computes both for the backward graph. A saved maximum has been rounded and might
-    equal none of the rematerialized values; the gradient would then be lost.
+    differ from all rematerialized values; the gradient would then be lost.
     """
     for node in graph.nodes:
         if node.target not in _EQUALITIES:
@@ -326,9 +326,7 @@ def autograd(options: Options | None = None, **instead: Any) -> Callable[..., An
 
 
 def _saved(module: fx.GraphModule, inputs: Sequence[Any]) -> Any | None:
-    """Returns the module fuser.adapters.saved; None if torch lacks a feature that it needs, or
-    would not cache.
-    """
+    """Returns the module fuser.adapters.saved if torch supports it and would cache the graph."""
     try:
         from fuser.adapters import saved
     except ImportError:

@@ -51,8 +51,8 @@ def correct_strides(graph: fx.Graph) -> None:
 
 
 def _laid_out(value: Any, orders: Sequence[Order | None]) -> Any:
-    """Recreates FakeTensors of a result that have another dim order; returns `value` itself if
-    there are none.
+    """Recreates FakeTensors of a result that have another dim order. Returns `value` itself if it
+    is unchanged.
     """
     given = value if isinstance(value, list | tuple) else [value]
     made = [
@@ -86,8 +86,8 @@ def _order(sizes: Sequence[Any], strides: Sequence[Any]) -> Order:
 
 
 def _eager_orders(node: fx.Node) -> tuple[Order | None, ...] | None:
-    """Dim orders of the results in eager mode; None if all operands are row-major or the orders are
-    unknown.
+    """Dim orders of the results in eager mode, if an operand is not row-major and the orders are
+    known.
     """
     given, named = fx.node.map_arg(
         (tuple(node.args), dict(node.kwargs)), lambda n: n.meta.get("val")

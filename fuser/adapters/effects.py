@@ -1,8 +1,8 @@
 """Order of ops with side effects: they keep the order of the graph, on every rank.
 
-Collectives, sends and receives match those of other processes by order alone. Ops of other
-libraries may communicate or have other state. Random ops share a generator that each draw advances.
-A graph does not express these dependencies: no value connects the ops.
+Collectives, sends and receives are matched between processes by order alone. Ops of other libraries
+may communicate or have other state. Random ops share a generator that each draw advances. A graph
+does not express these dependencies: no value connects the ops.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import fx
 from torch.fx.node import _side_effectful_functions
 
 # Namespaces whose ops have only the effects of their schemas and tags. Writes to tensors are
-# handled elsewhere: no region spans such an op.
+# handled elsewhere: no region spans an op that writes.
 _KNOWN = {"aten", "prims", "quantized", "quantized_decomposed", "mkldnn", "mkl"}
 # State that an op advances: torch's generators, or something outside the process.
 _RANDOM, _OUTSIDE = "random", "outside"

@@ -70,7 +70,7 @@ def _filled(node: fx.Node) -> None:
 
 
 def _padded_size(node: fx.Node, dim: int) -> Any:
-    """Size of a padded dim: a number, a node that reads it from the operand, or None."""
+    """Size of a padded dim, if known: a number, or a node that reads it from the operand."""
     n = specialised(tensor_of(node).shape[dim])
     if isinstance(n, int):
         return n

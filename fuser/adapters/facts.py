@@ -37,7 +37,7 @@ class Facts:
 
     plain    True if AOTAutograd's wrappers have nothing to do
     tokens   leading results that only order ops with side effects
-    kept     first saved activation; None if torch needs no strides of results
+    kept     first saved activation, if torch needs strides of results
     donated  saved activations that are dead after the backward graph
     static   inputs with fixed addresses
     outputs  results of the function

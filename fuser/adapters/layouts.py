@@ -201,7 +201,8 @@ def followed(
     readers: Collection[object],
 ) -> dict[fx.Node, torch.Tensor] | None:
     """Returns FakeTensors for `node` with the layout of `value`, and for all its views. Returns
-    None if a reader depends on the traced strides: neither a region nor one of the ops `readers`.
+    None if a reader depends on the traced strides, i.e. it is neither in a region nor one of the
+    ops `readers`.
     """
     found = {node: value}
     for source, user in reads_of(node):

@@ -3,9 +3,9 @@
     add = aten.add.Tensor(x, y)
     copy_ = aten.copy_.default(x, add)
 
-A region that computes such a value stores it in place (fuser.adapters.partition), without a second
-tensor and a second kernel. This is equivalent if all readers of the old value run before; within a
-region the core ensures it.
+A region that computes the copied value stores it in place (fuser.adapters.partition), without a
+second tensor and a second kernel. This is equivalent if all readers of the old value run before;
+within a region the core ensures it.
 """
 
 from __future__ import annotations

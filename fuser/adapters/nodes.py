@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def tensor_of(node: fx.Node) -> Any:
-    """The FakeTensor of the node; None if it has none or several."""
+    """The FakeTensor of the node, if it has exactly one."""
     value = node.meta.get("val")
     return value if isinstance(value, torch.Tensor) else None
 
@@ -121,7 +121,7 @@ def is_write(node: fx.Node) -> bool:
 
 
 def device_of(node: fx.Node) -> Any:
-    """Device of the first tensor result; None for a number."""
+    """Device of the first tensor result, if any."""
     value = node.meta.get("val")
     while isinstance(value, list | tuple):
         value = next((v for v in value if v is not None), None)

@@ -1,8 +1,8 @@
 """Pads large matrix products with sizes for which the GPU's libraries are slow.
 
-A region writes its operand of such a product with zeros after it, so that the product can read it
-as a larger matrix; other operands are copied. The product's result is a view of the larger result.
-The FakeTensors of the graph are updated to the new memory layouts.
+A region writes an operand of the product with zeros after it, so that the product can read it as a
+larger matrix; other operands are copied. The product's result is a view of the larger result. The
+FakeTensors of the graph are updated to the new memory layouts.
 """
 
 from __future__ import annotations
@@ -175,8 +175,7 @@ def _copied(graph: fx.Graph, matrix: fx.Node, copies: dict[fx.Node, fx.Node]) ->
 
 def _viewed(chain: Sequence[fx.Node]) -> dict[fx.Node, torch.Tensor] | None:
     """FakeTensors of a matrix and its chain of views if the last source is copied into padded
-    memory. None if the view does not exist then, or the source is neither the matrix nor
-    contiguous.
+    memory. None if the view would not exist, or the source is neither the matrix nor contiguous.
     """
     matrix, source = chain[0], chain[-1]
     value = tensor_of(source)

@@ -90,7 +90,7 @@ def is_made_anywhere(node: fx.Node) -> bool:
 
 
 def why_not(node: fx.Node) -> str | None:
-    """The reason why torch computes this node; None if a definition can."""
+    """The reason why torch computes this node, if a definition cannot."""
     if node.op != "call_function":
         return node.op
     if node.target is operator.getitem:
@@ -171,7 +171,7 @@ class _Walk:
         self.awaited = 0  # bits of all regions that are a dependency
         self.left: dict[fx.Node, str] = {}
 
-    # ---- what waits for what
+    # ---- dependencies
 
     def behind(self, node: fx.Node) -> int:
         """Bits of all regions that must have run before this node's value is available."""
@@ -181,8 +181,8 @@ class _Walk:
         return self.closed(self.waits.get(node, 0))
 
     def closed(self, bits: int) -> int:
-        """Transitive closure of dependencies. The youngest region depends on most others, so few
-        are visited.
+        """Transitive closure of dependencies. The youngest region depends on most of the older
+        ones, so few are visited.
         """
         result = bits
         while bits:
@@ -219,12 +219,12 @@ class _Walk:
                 return True
         return False
 
-    # ---- what other processes wait for
+    # ---- effects outside the process
 
     def due(self, region: Region) -> float:
-        """Graph index of the first op with an outside effect that depends on `region`. Such an op
-        must start no later than in the graph, because it may overlap with later ops. Each of them
-        depends on all dependencies of the previous one.
+        """Graph index of the first op with an outside effect that depends on `region`. The op must
+        start no later than in the graph, because it may overlap with later ops. Each op with an
+        outside effect depends on all dependencies of the previous one.
         """
         if not region.bits & self.awaited:
             return inf

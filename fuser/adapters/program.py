@@ -191,10 +191,10 @@ def program(
 def _whole(
     definition: Definition, placeholders: Sequence[fx.Node], result: Any
 ) -> tuple[Any, list[int], list[int | None]] | None:
-    """Describes a graph that is one run of a definition for csrc/torch/direct.h: the executor, the
-    graph's arguments that it takes, and for each result the index of the run's result, or ~n for
-    argument n. Returns None if results are stored into arguments, an argument is a number, or the
-    graph returns a single value instead of a list.
+    """Describes a graph that is one run of a definition for csrc/torch/direct.h. Returns the
+    executor, the indices of its arguments among the graph's, and for each result its index in the
+    run, or ~n for argument n. Returns None if results are stored into arguments, an argument is a
+    number, or the graph does not return a list.
     """
     if isinstance(result, fx.Node):
         return None

@@ -143,8 +143,8 @@ class Definition:
         return scalar
 
     def of_sizes(self, expr: Any) -> Any:
-        """Evaluates a sympy expression over the definition's Scalars; None if a symbol is
-        unknown.
+        """Evaluates a sympy expression over the definition's Scalars, if all its symbols are
+        known.
         """
         return _evaluated(expr, self.sizes)
 
@@ -239,7 +239,9 @@ def _expression(value: Any) -> Any:
 
 
 def _evaluated(expr: Any, table: dict[Any, Any]) -> Any:
-    """Evaluates a sum or product over the table and stores it there; None for other expressions."""
+    """Evaluates a sum or product over the table and stores it there. Returns None for other
+    expressions.
+    """
     if expr.is_Integer:
         return int(expr)
     unknown: dict[Any, None] = {}

@@ -56,8 +56,8 @@ for _owner, _name in (
     if not hasattr(_owner, _name):
         raise ImportError(f"torch has no {_name}")
 
-# Replacements for Inductor's code generators in torch's key. None is used here, and loading them
-# takes longer than tracing a small network.
+# Replacements for Inductor's code generators in torch's key. They are not used here, and loading
+# them takes longer than tracing a small network.
 _GENERATORS: dict[str, Any] = {
     "init_backend_registration": lambda: None,
     "custom_backend_passes": {},

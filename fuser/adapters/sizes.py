@@ -37,7 +37,7 @@ def settle_sizes(graph: fx.Graph) -> None:
 
 
 class Numbers:
-    """Nodes that compute sympy expressions. Rewrites of a graph must insert such nodes instead of
+    """Nodes that compute sympy expressions. Rewrites of a graph must insert these nodes instead of
     symbols, which torch could not run.
     """
 
@@ -51,9 +51,7 @@ class Numbers:
                 self.symbols.setdefault(value.node.expr, fx.Proxy(node, tracer))
 
     def number(self, value: int | torch.SymInt, place: fx.Node) -> int | fx.Node | None:
-        """Returns an int, or a node before `place`; None if the graph's inputs do not determine
-        it.
-        """
+        """Returns an int, or a node before `place`, if the graph's inputs determine the number."""
         value = specialised(value)
         if isinstance(value, int):
             return value
@@ -68,7 +66,7 @@ class Numbers:
         return found
 
     def sizes(self, value: torch.Tensor, place: fx.Node) -> list[int | fx.Node] | None:
-        """The sizes of a tensor; None if one is unknown."""
+        """The sizes of a tensor, if all are known."""
         found = [self.number(n, place) for n in value.shape]
         return None if None in found else found  # type: ignore[return-value]
 

@@ -1,9 +1,9 @@
 """Bypasses AOTAutograd's wrappers around compiled graphs.
 
 The wrappers handle mutation, aliases, subclasses, tokens and symbolic sizes, in many Python calls
-per run. If a graph has none of these, its compiled forward and backward graphs become one autograd
-function in C++ (csrc/torch/direct.h), as in memory_efficient_fusion. AOTAutograd compiles the
-backward graph at its first use; until then its own function runs.
+per run. A graph without these does not need them: its compiled forward and backward graphs become
+one autograd function in C++ (csrc/torch/direct.h), as in memory_efficient_fusion. AOTAutograd
+compiles the backward graph at its first use; until then its own function runs.
 """
 
 from __future__ import annotations
@@ -119,8 +119,8 @@ def _gradients(
     graph: fx.Graph, forward: _Forward, facts: Facts
 ) -> tuple[list[tuple[int, list[int], list[int]]], list[int]] | None:
     """Returns the results with gradients and the layouts that the backward graph expects, and the
-    inputs hidden from autograd because they get no gradient. Returns None if the backward graph has
-    other arguments.
+    inputs hidden from autograd because they get no gradient. Returns None for an unexpected
+    backward graph.
     """
     taken, given = _inputs(graph), _results(graph)
     kept = forward.results - facts.outputs
@@ -172,6 +172,6 @@ def _inputs(graph: fx.Graph) -> list[Any]:
 
 
 def _results(graph: fx.Graph) -> list[Any]:
-    """Results as FakeTensors; None for missing results."""
+    """Results as FakeTensors, with None for missing results."""
     nodes = next(n for n in graph.nodes if n.op == "output").args[0]
     return [n.meta.get("val") if isinstance(n, fx.Node) else n for n in nodes]

@@ -22,7 +22,7 @@ from fuser.adapters.sizes import Numbers
 
 aten = torch.ops.aten
 _LONGEST = 1 << 16  # maximum elements of an index
-# Output positions that read each element of a dim, and a mask of existing readers (None: all).
+# Output positions that read each element of a dim, and a mask of existing readers unless all exist.
 _Reader = tuple[torch.Tensor, torch.Tensor | None]
 _Size = Any  # int, or a node that gives it; always int for dims that repeat
 _MOST_READERS = 9  # per element; torch sorts the indices if more are summed
@@ -117,7 +117,7 @@ def _computed_here(node: fx.Node, known: Mapping[fx.Node, torch.Tensor | None]) 
 
 
 def _repetitions(sizes: Sequence[Any], indices: Sequence[torch.Tensor | None]) -> list[int] | None:
-    """Repetitions of the elements of each dim; None for any other gather."""
+    """Repetitions of the elements of each dim, if the gather only repeats elements."""
     own = _of_own_dims(sizes, indices)
     if own is None:
         return None
@@ -133,7 +133,7 @@ def _repetitions(sizes: Sequence[Any], indices: Sequence[torch.Tensor | None]) -
 def _readers(
     sizes: Sequence[Any], indices: Sequence[torch.Tensor | None]
 ) -> dict[int, list[_Reader]] | None:
-    """First, second, ... reader of each element, by indexed dim. None if an element has too many
+    """First, second, ... reader of each element, by indexed dim, if no element has too many
     readers.
     """
     own = _of_own_dims(sizes, indices)
@@ -158,8 +158,8 @@ def _readers(
 def _of_own_dims(
     sizes: Sequence[Any], indices: Sequence[torch.Tensor | None]
 ) -> dict[int, torch.Tensor] | None:
-    """Index vectors by dim, for a gather that indexes the last dims, each by a tensor along its own
-    dim. None for any other gather.
+    """Index vectors by dim, if the gather indexes the last dims, each by a tensor along its own
+    dim.
     """
     first = next((d for d, i in enumerate(indices) if i is not None), len(indices))
     given = [i for i in indices[first:] if i is not None]

@@ -102,9 +102,7 @@ def _same(node: fx.Node) -> fx.Node | None:
 
 
 def _layout(node: fx.Node) -> Any:
-    """Dtype and memory layout of the tensor, with symbolic sizes as expressions; None without a
-    tensor.
-    """
+    """Dtype and memory layout of the tensor, if there is one; symbolic sizes as expressions."""
     value = tensor_of(node)
     if value is None:
         return None

@@ -20,7 +20,7 @@ def element(name: str, content: str = "", **attributes: object) -> str:
 
 
 def text(x: float, y: float, what: str, class_: str = "", anchor: str = "start") -> str:
-    """A line of text; `what` is escaped."""
+    """A line of text, escaped."""
     return element("text", escape(what), x=x, y=y, class_=class_ or None, text_anchor=anchor)
 
 
@@ -44,7 +44,7 @@ def picture(width: float, height: float, parts: Iterable[str], title: str) -> st
 
 
 def shortened(what: str, width: float) -> str:
-    """Shortens `what` to a width in pixels."""
+    """Shortens a text to a width in pixels."""
     most = max(4, int(width / CHARACTER))
     return what if len(what) <= most else what[: most - 1] + "…"
 

@@ -22,9 +22,7 @@ _VARIABLES = ("CONDA_PREFIX", "CUDA_HOME", "CUDA_PATH", "LD_LIBRARY_PATH", "PYTH
 
 
 def load(compiler: str) -> dict[str, Any] | None:
-    """The fields last stored for a compiler of this name; None if there are none or they are
-    outdated.
-    """
+    """The fields last stored for a compiler of this name, if they are still valid."""
     store = disk_store()
     entry = store.get(_key(compiler)) if store else None
     if entry is None:
@@ -41,7 +39,7 @@ def store(compiler: str, fields: Mapping[str, Any]) -> None:
 
 
 def disk_store() -> Any:
-    """The store of the current options; None if the cache is off."""
+    """The store of the current options, if the cache is on."""
     if _core.get_option("FUSER_CACHE") != "1":
         return None
     folder, megabytes = map(_core.get_option, ("FUSER_CACHE_DIR", "FUSER_CACHE_MB"))

@@ -86,7 +86,7 @@ def ptx(text: str, arch: int, extra: Sequence[str] = ()) -> str:
 
 
 def disassemble(cubin: bytes) -> str | None:
-    """The machine code as text (SASS), or None if neither nvdisasm nor cuobjdump is installed.
+    """The machine code as text (SASS), if nvdisasm or cuobjdump is installed.
 
     They come with a CUDA toolkit, with Triton, or by `pip install nvidia-cuda-nvdisasm`.
     """

@@ -218,8 +218,8 @@ def _scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Any:
 
 
 def _one_place(x: Tensor, dim: int, index: Tensor, src: Any) -> Tensor | None:
-    """Mask of the elements of x that `index` names, one per row. None if a row has another number
-    of targets, or if x is not contiguous.
+    """Mask of the elements of x that `index` names, if each row has exactly one and x is
+    contiguous.
     """
     if x.ndim == 0 or index.ndim != x.ndim or not x.is_contiguous():
         return None
@@ -243,7 +243,7 @@ def _are_equal(a: Sequence[Any], b: Sequence[Any]) -> bool:
 
 
 def _order_in_memory(x: Tensor) -> list[int] | None:
-    """Dims from the outermost in memory to the innermost, possibly with gaps; None if elements may
+    """Dims from the outermost in memory to the innermost, possibly with gaps, if no elements
     overlap.
     """
     if not all(type(n) is int for n in (*x.shape, *x.stride())):
@@ -300,8 +300,8 @@ def _convolution(x: Tensor, weight: Tensor, bias: Tensor | None, *settings: Any)
 
 
 def _channel_shuffle(x: Tensor, groups: Any) -> Tensor:
-    """The result has the layout of torch's kernels: on a CPU that of `x`, on a GPU row-major, as in
-    the decomposition.
+    """The result has the layout of torch's kernels: as `x` on a CPU, row-major on a GPU as in the
+    decomposition.
     """
     y = torch._refs.nn.functional.channel_shuffle(x, groups)
     on_cpu = x.device.type == "cpu"

@@ -71,7 +71,7 @@ class Emitter:
 
     def common(self, operands: Iterable[Any]) -> DataType:
         """The dtype in which torch computes an op: tensors take precedence over 0-dim tensors, and
-        0-dim tensors over numbers, unless the latter have a higher kind.
+        0-dim tensors over numbers, unless these have a higher kind (bool, int, float, complex).
         """
         with_dims = without = number = None
         for x in operands:

@@ -65,7 +65,7 @@ def _nll_forward(
     ops, wide = e.ops, e.wide(x)
     targets = _Targets(e, wide, target, weight, ignore_index)
     loss = ops.mul(ops.neg(targets.chosen(wide)), targets.share)
-    # As in torch, an unbatched loss is reduced even then.
+    # For unbatched logits torch returns the total weight even without a reduction.
     if reduction == _NONE and x.ndim > 1:
         return e.same(loss, x), ops.full([], 0, x.dtype())
     total = ops.sum(targets.share)

@@ -42,12 +42,12 @@ def _backward(
 
 
 def _first(*tensors: Tensor | None) -> DataType:
-    """The dtype of the first tensor that is not None."""
+    """The dtype of the first tensor that is given."""
     return next(t.dtype() for t in tensors if t is not None)
 
 
 def _masked(mask: Mask, makers: Sequence[Callable[[], Tensor]]) -> tuple[Tensor | None, ...]:
-    """Computes the requested results; the other results are None."""
+    """Computes the results for which the mask is true."""
     return tuple(make() if wanted else None for wanted, make in zip(mask, makers, strict=True))
 
 

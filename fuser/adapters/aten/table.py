@@ -145,8 +145,8 @@ def emit(
     on_gpu: bool = False,
 ) -> Any:
     """Emits the op into `fd`, for bound arguments with Tensors of `fd` in place of torch tensors.
-    Returns a Tensor, or a tuple or list of them as torch does (None for a result that was not
-    requested).
+    Returns a Tensor, or a tuple or list of them as torch does, with None for a result that was not
+    requested.
 
     Sizes may be ints or Scalars of `fd`. Results have torch's dtypes, except statistics of norms,
     which keep their compute type: torch's type depends on the device. Raises Unsupported with the
@@ -166,8 +166,8 @@ def emit(
 
 
 def refusal(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
-    """The reason why a call cannot be part of a definition, or None. Determined by emitting it into
-    a trial definition.
+    """The reason why a call cannot be part of a definition, if it cannot. Determined by emitting it
+    into a trial definition.
 
     Tensor arguments may be any objects with dtype, ndim, shape and device.
     """

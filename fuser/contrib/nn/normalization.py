@@ -15,7 +15,7 @@ from fuser.definition import FusionDefinition
 
 __all__ = ["InstanceNorm1dNVFuser", "InstanceNorm2dNVFuser", "InstanceNorm3dNVFuser"]
 
-Dtypes = tuple[torch.dtype | None, ...]  # dtypes of optional arguments; None for an absent one
+Dtypes = tuple[torch.dtype | None, ...]  # dtypes of optional arguments
 
 
 def _define(fd: FusionDefinition, dtypes: Dtypes, rank: int = 1) -> list[Any]:
