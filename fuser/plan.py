@@ -44,8 +44,9 @@ class Plan(Mapping[str, Any]):
                             shared memory
         stretch             mask of packed accesses: the rows of a block, adjacent in memory, cross
                             shared memory in whole vectors and are reduced there
-        across, run         mask of uncoalesced accesses that cross shared memory as a tile of the
-                            block's rows; neighbouring rows per vector of the tile
+        across, run, ahead  mask of uncoalesced accesses that cross shared memory as a tile of the
+                            block's rows; neighbouring rows per vector of the tile; 1: reads are
+                            prefetched one tile ahead
         turns               rows that a thread processes in turn with stretch or across
         keep                1: values computed by several reduction loops stay in registers
         single_pass         1: fewer reduction loops: a variance by Welford, an online softmax
