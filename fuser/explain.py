@@ -91,15 +91,15 @@ def explain(
         print(fuser.explain(fd, x, bias))
         print(fuser.explain(model, batch))
 
-    For a definition, returns the Explanation of fd.execute(inputs): scheduler, plan and bytes of
-    each step, total bytes against the ideal, predicted times, and the reason of every fusion break.
-    Plans only and compiles nothing, unless `measured` requests times: then it runs. Bytes count
-    whole tensors, even if a step reads only a slice. The inputs may be passed as one list, as in
-    execute().
+    For a definition, returns the Explanation of fd.execute(inputs). It has the scheduler, plan and
+    bytes of each step, total bytes against the ideal, predicted times, and the reason of every
+    fusion break. It only plans and compiles no kernel. If `measured` requests times, it runs the
+    definition. Bytes count whole tensors, even if a step reads only a slice. The inputs may be
+    passed as one list, as in execute().
 
-    For a model, returns the ModelReport of a run of torch.compile(target, backend="fuser"), forward
-    and, if a result requires gradients, backward: ops by region, ops left to torch with reasons,
-    and the Explanation of each region.
+    For a model, returns the ModelReport of a run of torch.compile(target, backend="fuser"),
+    including the backward pass if a result requires gradients. It lists ops by region, ops left to
+    torch with reasons, and the Explanation of each region.
 
     Raises the errors of a run for unsuitable inputs; UserError `explain-target` if `target` is
     neither a definition nor callable.

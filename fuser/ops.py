@@ -81,14 +81,14 @@ class Ops:
     """The operations of one definition.
 
     Operands are tensors, scalars or Python numbers; shapes broadcast and types promote as in torch.
-    Half types are computed in float32, and the result stays float32 until it is cast; where(),
+    Half types are computed in float32, and the result stays float32 until it is cast. where(),
     clamp() and threshold(), which select or bound values, keep the type. Memory traffic arises only
     for inputs, results and tensors that one kernel passes to another, not per op; fuser.explain
     counts it.
 
-    Unless its documentation says otherwise, an op is composed of other ops: it accepts their types
-    and raises their errors, a NaN operand gives NaN, and its error is a few units in the last place
-    of its largest intermediate value. An argument of an unsupported type raises UserError
+    Unless its documentation says otherwise, an op is composed of other ops. It then accepts their
+    types and raises their errors, and a NaN operand gives NaN. Its error is a few units in the last
+    place of its largest intermediate value. An argument of an unsupported type raises UserError
     `argument-kind-1`, or `operand-1` for ops of the op table.
     """
 

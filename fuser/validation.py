@@ -96,10 +96,9 @@ def difference(
     single: bool = False,
     bound: torch.Tensor | None = None,
 ) -> str:
-    """Describes the first difference of `got` and `expected` beyond the tolerance; empty if there
-    is no difference. The tolerance is given by the dtype, or by float32 for float32 arithmetic
-    (`single`). It grows with the `terms` of sums. `bound` is added per element: the error that
-    earlier steps may have caused.
+    """Describes how `got` differs from `expected` beyond the tolerance; empty if it does not. The
+    tolerance is given by the dtype, or by float32 for float32 arithmetic (`single`). It grows with
+    the `terms` of sums. `bound` is added per element: the error that earlier steps may have caused.
     """
     if got.shape != expected.shape:
         return f"got shape {list(got.shape)}, expected {list(expected.shape)}"

@@ -18,9 +18,9 @@ _ROW_MAJOR: dict[str, Any] = {"memory_format": torch.contiguous_format}
 
 
 def replace_dense_strided_views(graph: fx.Graph) -> None:
-    """Replaces an as_strided that shows each element of a tensor once by permutes and a view, and
-    an as_strided_scatter that overwrites a complete tensor by its source. Results of the graph stay
-    unchanged: their strides are promised, also for dims of size 1.
+    """Replaces an as_strided that shows each element of a tensor once by permutes and a view.
+    Replaces an as_strided_scatter that overwrites a complete tensor by its source. Results of the
+    graph stay unchanged: their strides are promised, also for dims of size 1.
     """
     results = set(next(n for n in graph.nodes if n.op == "output").all_input_nodes)
     for node in list(graph.nodes):

@@ -25,7 +25,7 @@ def take_memory(
     graph: fx.Graph, regions: Sequence[Sequence[fx.Node]], given: Collection[fx.Node]
 ) -> None:
     """Marks results of regions that are stored into an operand. The operand must have the layout of
-    the result and no other reader, and must enter the result elementwise, so that a thread reads
+    the result and no other reader. The result must depend on it elementwise, so that a thread reads
     each element before it overwrites it. Results of the graph keep separate memory.
 
     given  placeholders that the graph may overwrite, unless the caller still needs them

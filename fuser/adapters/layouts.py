@@ -55,8 +55,8 @@ def lay_out_for_readers(
 
 
 def write_slices_apart(graph: fx.Graph, regions: Sequence[list[fx.Node]]) -> None:
-    """If only slices of a region's value are read outside, lets the region write the slices instead
-    of the whole tensor, which would stay alive as long as any slice.
+    """Makes regions write slices of a value if only slices are read outside. The whole tensor would
+    stay alive as long as any slice.
     """
     makers = {n: nodes for nodes in regions for n in nodes}
     for nodes in regions:
@@ -178,8 +178,8 @@ def _has(node: fx.Node, layout: torch.memory_format) -> bool:
 
 
 def _is_channels_last(node: Any) -> bool:
-    """True if a convolution would treat the tensor as channels-last. Decided by strides, because 1
-    x 1 images match both formats.
+    """True if a convolution would treat the tensor as channels-last. Decided by strides, because
+    1x1 images match both formats.
     """
     value = tensor_of(node)
     if value is None or value.ndim != 4 or not has_numbers(node):

@@ -249,7 +249,7 @@ def _drop_copies(forward: fx.Graph, outputs: int) -> None:
             forward.erase_node(copy)
     for old in [n for n in forward.nodes if n.op == "call_function" and _OLD in n.meta]:
         if any(n is old for n in results[outputs:]):
-            # has readers in both graphs, so that one region computes the copy and its users
+            # forward readers keep the copy, so that one region computes it and them
             continue
         for node in _views_of(old):
             if any(n is node for n in results[outputs:]):

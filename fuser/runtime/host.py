@@ -300,7 +300,7 @@ def _write(path: Path, part: Numbered) -> Path:
 
 
 def _run(jobs: list[tuple[list[str], Path]], chosen_flags: tuple[str, ...]) -> None:
-    """Runs commands in parallel, waits for all, and raises for the first one that failed."""
+    """Runs commands in parallel, waits for all, and raises for the first failed one."""
     running = [
         (
             subprocess.Popen(

@@ -26,8 +26,8 @@ def _define(fd: FusionDefinition, dtypes: Dtypes, rank: int = 1) -> list[Any]:
 def _forward(
     rank: int, x_dtype: torch.dtype, others: Dtypes, use_input_stats: bool
 ) -> FusionDefinition:
-    """Definition that maps x, the present ones of weight, bias and running statistics, momentum and
-    eps to the result, the mean and 1 / deviation.
+    """Definition of the forward pass: maps x, the given ones of weight, bias and running
+    statistics, momentum and eps to (result, mean, 1 / deviation).
     """
     with FusionDefinition() as fd:
         (x,) = _define(fd, (x_dtype,), rank)
@@ -47,8 +47,8 @@ def _backward(
     weight: torch.dtype | None,
     use_input_stats: bool,
 ) -> FusionDefinition:
-    """Definition that maps the gradient of the result, x, mean, 1 / deviation and weight to the
-    gradients of x, weight and bias.
+    """Definition of the backward pass: maps (gradient of the result, x, mean, 1 / deviation,
+    weight) to the gradients of x, weight and bias.
     """
     with FusionDefinition() as fd:
         o = fd.ops
