@@ -106,8 +106,9 @@ class Ops:
     def set(self, x: Operand, /) -> Any:
         """set(x), elementwise.
 
-        Shape: shape of x; a Scalar gives a Scalar. Types: all; the result has the type of x, half
-        types too. Accuracy: exact, or correctly rounded. NaN is passed on. Raises nothing.
+        Shape: shape of x; a Scalar gives a Scalar.
+        Types: all; the result has the type of x, half types too.
+        Accuracy: exact, or correctly rounded. NaN is passed on. Raises nothing.
         """
         if isinstance(x, Tensor) and x.dtype() != x.dtype().compute:
             return self.cast(x, x.dtype())
