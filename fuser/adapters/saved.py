@@ -66,7 +66,7 @@ _GENERATORS: dict[str, Any] = {
 # Namespaces of ops that may be in a saved graph; the key does not cover the tracing rules of other
 # ops.
 _NAMESPACES = {"aten", "prims", "prim", "rngprims"}
-# Below this dispatch key, results are no views for autograd.
+# Dispatch key that makes results views for autograd.
 _VIEWS = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
 _PLAIN = (torch.Tensor, torch.nn.Parameter, FakeTensor)
 
