@@ -231,8 +231,7 @@ class Run:
     def __init__(self, records: dict[str, Any], bound: dict[tuple[bool, int], Any]) -> None:
         self.bound = bound
         self.values: dict[int, Any] = {}  # torch tensors or Deferred
-        # all results of reductions and library ops
-        self.results: dict[int, tuple[torch.Tensor, ...]] = {}
+        self.results: dict[int, tuple[torch.Tensor, ...]] = {}  # all results of multi-result ops
         self.shapes: dict[int, torch.Size] = {}
         self.types = {r["id"]: r["dtype"] for r in records["tensors"]}
         self.scalar_records = records["scalars"]
@@ -520,9 +519,7 @@ def _fits(elements: int) -> bool:
 
 
 def _require_memory(elements: int) -> None:
-    """Raises MemoryError before torch allocates: systems that overcommit memory would kill the
-    process.
-    """
+    """Raises MemoryError before torch allocates: overcommitting systems would kill the process."""
     if not _fits(elements):
         raise MemoryError
 
@@ -566,9 +563,7 @@ def _exact_tensor(value: Any, dtype: DataType) -> torch.Tensor:
 def _apply(
     op: str, compute: DataType, dtype: DataType, args: Sequence[torch.Tensor]
 ) -> torch.Tensor:
-    """Applies one row of the op table. Operands are converted to `compute`, except the condition of
-    `where`.
-    """
+    """Applies one row of the op table; converts operands to `compute`, but not a condition."""
 
     def compute_once(*given: torch.Tensor) -> torch.Tensor:
         exact = [_exact(a, compute) for a in given]

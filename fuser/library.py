@@ -193,10 +193,11 @@ def sdpfa_fwd(
     are taken as dropout_p and is_causal, followed by scale: older definitions have no bias and
     mask.
 
-    GPUs: float16 and bfloat16, heads of at most 256; with a bias or mask, torch's memory-efficient
-    attention runs, also for float32 and other heads. CPU: no dropout. A run raises Unsupported
-    `sdpfa-...` for unsupported features of its device, and for is_causal with different lengths.
-    Raises UserError `sdpfa-2` for a tensor and a number as bias and mask, and as library() does.
+    GPUs: flash attention for float16 and bfloat16 with heads of one size of at most 256; torch's
+    memory-efficient attention with a bias or mask, for float32, and for other heads. CPU: no
+    dropout. A run raises Unsupported `sdpfa-...` for unsupported features of its device, and for
+    is_causal with different lengths. Raises UserError `sdpfa-2` for a tensor and a number as bias
+    and mask, and as library() does.
     """
     older = (Scalar, int, float, complex)
     if isinstance(bias, older) or isinstance(mask, older):

@@ -36,7 +36,7 @@ _DIGITS = {
     DataType.Float8_e5m2: 3,
 }
 
-# Words of torch's generator per op: one call of Philox.
+# 32-bit words of torch's generator per op: one call of Philox.
 _WORDS = 4
 
 

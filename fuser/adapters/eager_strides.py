@@ -18,7 +18,7 @@ from torch import fx
 from fuser.adapters import aten
 from fuser.adapters.nodes import computed, hint, kind_of, specialised
 
-# The dims of a tensor from the outermost in memory on.
+# Dims of a tensor from the outermost in memory to the innermost.
 Order = tuple[int, ...]
 
 

@@ -39,7 +39,7 @@ class Effects:
 
 
 def draws(node: fx.Node) -> bool:
-    """Does the op take random numbers from torch's generator?"""
+    """True if the op draws random numbers from torch's generator."""
     return isinstance(node.target, torch._ops.OpOverload) and _RANDOM in _moved(node.target)
 
 

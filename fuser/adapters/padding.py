@@ -175,7 +175,8 @@ def _copied(graph: fx.Graph, matrix: fx.Node, copies: dict[fx.Node, fx.Node]) ->
 
 def _viewed(chain: Sequence[fx.Node]) -> dict[fx.Node, torch.Tensor] | None:
     """FakeTensors of a matrix and its chain of views if the last source is copied into padded
-    memory. None if the view would not exist, or the source is neither the matrix nor contiguous.
+    memory. Returns nothing if the view would not exist, or the source is neither the matrix nor
+    contiguous.
     """
     matrix, source = chain[0], chain[-1]
     value = tensor_of(source)
