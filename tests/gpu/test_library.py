@@ -116,7 +116,7 @@ def test_attention_with_a_bias_and_dropout() -> None:
     assert abs(first[0].float().mean().item() - 1.0) < 0.05
 
 
-# Flash attention; the others need memory-efficient attention: float32, heads above 256 or two sizes.
+# Flash attention; then memory-efficient attention: float32, heads above 256, two head sizes.
 ATTENTIONS = [
     (torch.bfloat16, 64, 64, 64),
     (torch.float32, 64, 64, 64),
