@@ -1,4 +1,4 @@
-// ir/ops.h: the table of scalar ops, read only
+// ir/ops.h: the table of scalar ops, read-only
 #include "ir/ops.h"
 
 #include <pybind11/stl.h>
