@@ -1,5 +1,4 @@
-// The Python module fuser._torchscript: switches the TorchScript fuser, and shows Python graphs as
-// data.
+// The Python module fuser._torchscript: switches the TorchScript fuser, and exports graphs as data.
 #include "torch/torchscript.h"
 
 #include <pybind11/pybind11.h>
@@ -20,20 +19,21 @@ namespace py = pybind11;
 namespace fuser {
 namespace {
 
-using namespace torch::jit;  // NOLINT: half the names of this file are its
+using namespace torch::jit;  // NOLINT: most names in this file belong to it
 using torch::jit::Value;
 
-// fuser.adapters.torchscript; leaked, as scripts may run until the process ends.
+// fuser.adapters.torchscript; leaked, because scripts may run until the process ends
 PyObject* adapter = nullptr;
 
-// The FusionDefinition that an executor is of, and the executor: what groups use, without the
-// interpreter's lock. The map is only looked at under it.
+// Returns the FusionDefinition of each executor, and the executor as a Python object. Groups use
+// the executor without the interpreter's lock, which protects the map.
 std::unordered_map<const TorchExecutor*, py::handle>& definitions() {
   static auto* map = new std::unordered_map<const TorchExecutor*, py::handle>;
   return *map;
 }
 
-// Of groups that are gone, which may go where taking the interpreter's lock could wait for ever.
+// Executors of destroyed groups. A destructor may run where waiting for the interpreter's lock
+// would block forever.
 struct Released {
   std::mutex mutex;
   std::vector<const TorchExecutor*> executors;
@@ -44,7 +44,7 @@ Released& released() {
   return *it;
 }
 
-// Under the interpreter's lock.
+// Frees the released executors. Requires the interpreter's lock.
 void free_released() {
   std::vector<const TorchExecutor*> executors;
   {
@@ -91,7 +91,7 @@ py::list to_python(const std::vector<ArgumentRole>& roles) {
   return out;
 }
 
-// Without the stack that led here, which is the executor's.
+// Returns the message without the traceback, which leads through the executor.
 std::string message_of(const py::error_already_set& error) {
   return to_text(error.type().attr("__name__")) + ": " + to_text(error.value());
 }
@@ -104,7 +104,8 @@ py::list ids(at::ArrayRef<const Value*> values) {
 
 py::tuple graph_data(const Graph& graph);
 
-// (inputs, nodes, outputs): values are numbers, a node is (name, attributes, inputs, outputs).
+// Returns (inputs, nodes, outputs): values are numbers, a node is (name, attributes, inputs,
+// outputs).
 py::tuple block_data(const Block& block) {
   py::list nodes;
   for (const Node* n : block.nodes()) {
@@ -187,7 +188,7 @@ void install(const py::object& module) {
   adapter = module.inc_ref().ptr();
   register_script_operators();
   registerPrePass(fuse_script);
-  // Without it the executor profiles no operand of ops that only gradients use, and no bias.
+  // Without it the executor does not profile biases, nor operands of ops that only gradients use.
   RegisterProfilingNode([](const Node* n) {
     const ScriptRulesRef rules = script_rules();
     return (rules->cuda || rules->cpu) &&
@@ -195,7 +196,7 @@ void install(const py::object& module) {
   });
 }
 
-// `look` is a function of Python or None.
+// Sets the observer of fused runs; `look` is a Python function or None.
 void compare(bool unfused, const py::object& look) {
   if (look.is_none()) return set_comparison(nullptr);
   const std::shared_ptr<PyObject> kept(look.inc_ref().ptr(), [](PyObject* function) {
@@ -239,7 +240,7 @@ void set_rules(bool cuda, bool cpu, bool single_nodes, bool siblings,
 
 PYBIND11_MODULE(_torchscript, m) {
   using namespace fuser;
-  py::module_::import("fuser._torch");  // the class of executors
+  py::module_::import("fuser._torch");  // class of executors
   m.def("install", &install, py::arg("adapter"),
         "Registers pass and operators with torch, once for the process.");
   m.def("set_rules", &set_rules, py::arg("cuda"), py::arg("cpu"), py::arg("single_nodes"),
