@@ -28,8 +28,8 @@ struct Meeting {
   uint32_t kind = 0;
 };
 
-// Values are double-buffered by parity of the round, because a thread can be at most one round
-// ahead of a thread of its warp that still reads.
+// Values are double-buffered by parity of the round. A thread can be at most one round ahead of the
+// other threads of its warp, which may still read.
 struct Warp {
   Meeting meeting;
   uint64_t values[2][kWarpSize];

@@ -2,9 +2,9 @@
 //
 // Nodes live in an arena (`Exprs`), are immutable and hash-consed: within one arena `a == b` is
 // structural equality. Integer arithmetic on int64 (sizes, coordinates) is folded and put in a
-// normal form on construction, so that "stride of m == extent of n" is a comparison of pointers.
-// All other expressions are kept as written. The normal form depends on structure alone, never on
-// the order in which an arena was filled: texts made from it are cache keys.
+// normal form on construction. So "stride of m == extent of n" is a comparison of pointers. All
+// other expressions are kept as written. The normal form depends on structure alone, never on the
+// order in which an arena was filled: texts made from it are cache keys.
 #pragma once
 
 #include <array>

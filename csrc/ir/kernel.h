@@ -171,10 +171,10 @@ struct Merge {  // array[element] = merge(array[element], other[other_element])
 struct Fold {  // array[0] = merge of all elements, pairwise
   int array = 0;
 };
-// array[0] of each array becomes the merge over a group of `lanes` neighbouring threads, which is a
-// power of two up to the block size, or the whole block. In a cluster it becomes the merge over all
-// threads of all its blocks. Every thread of the group gets the result; every thread of the block
-// arrives.
+// array[0] of each array becomes the merge over a group of `lanes` neighbouring threads. `lanes` is
+// a power of two up to the block size, or the block size itself. In a cluster array[0] is the merge
+// over all threads of all its blocks. Every thread of the group gets the result; every thread of
+// the block arrives.
 //
 // slots[i] is Shared memory with one state per warp, used if a group exceeds a warp. No other
 // statement accesses it between this statement and the next barrier. In a cluster, cluster_slots[i]

@@ -54,7 +54,7 @@ std::optional<Linear> linear_in_dims(Exprs& exprs, const std::vector<LinearAxes>
 // after:  leaves are constants, parameters, variables, array elements, thread and block.
 void parameters(KernelIR& kernel);
 
-// before: integer subexpressions may repeat between statements, and may stand inside loops that
+// before: integer subexpressions may repeat between statements, and may be inside loops that
 //         they are invariant to. Arithmetic on values that reads only parameters may repeat as
 //         well.
 // does:   common subexpression elimination with hoisting: computes each repeated subexpression

@@ -145,9 +145,9 @@ struct Sharing {
 // Depth of nested parentheses that every compiler accepts.
 constexpr int kNesting = 32;
 
-// Names, at the top of the kernel, arithmetic on values that reads only parameters and constants,
-// if it has several uses or would nest too deep. Without names the text would double with each
-// scalar that is used twice.
+// Names arithmetic on values that reads only parameters and constants, at the top of the kernel.
+// Names it only if it has several uses or would nest too deep. Without names the text would double
+// with each scalar that is used twice.
 void name_scalars(KernelIR& kernel) {
   struct Scalar {
     Expr image;

@@ -1,4 +1,4 @@
-// Builder of kernels with reductions, whose overview is at the top of tiles.cpp. It is split into
+// Builder of kernels with reductions, whose overview is at the top of tiles.cpp. Its files hold
 // the index map (tiles.cpp), peeled ends of rows (tile_edges.cpp), rows in shared memory
 // (tile_rows.cpp), packed rows (tile_stretch.cpp), staging tiles (tile_across.cpp), the values of a
 // reduction loop (tile_walks.cpp), and reductions over threads, blocks and the grid
@@ -100,22 +100,18 @@ struct Builder {
   bool all_exist = false;  // inside a condition under which all lanes of all steps exist
 
   // Vectors by value or access.
-  std::vector<bool> finish;     // by value: depends on a reduction over K, known after the grid
-                                // barrier
-  std::vector<int> access_of;   // by value: its memory access, or -1
-  std::vector<int> state_of;    // by value: array of partial results of a Reduced value
-  std::vector<int> product_of;  // by value: product that a sum accumulates unrounded, or -1
-  std::vector<bool> takes;      // by value: see takes_arrays()
-  std::vector<int> taken_of;    // by value: array of the elements that a partial result takes in at
-                                // once
-  std::vector<int> places_of;   // by value: array of their positions, if the reduction takes
-                                // positions
-  std::vector<int> slots_of;    // by value: shared memory in which threads along Y combine it
-  std::vector<int> kept_of;     // by value: array that holds it for later phases, or -1
-  std::vector<int> array_of;   // by value: register array with one element per lane, of values over
-                               // K
-  std::vector<int> raw_of;     // by access: array of raw vectors, or -1
-  std::vector<int> shared_of;  // by access: buffer in shared memory, or -1
+  std::vector<bool> finish;      // by value: depends on a reduction over K
+  std::vector<int> access_of;    // by value: its memory access, or -1
+  std::vector<int> state_of;     // by value: array of partial results of a Reduced value
+  std::vector<int> product_of;   // by value: product that a sum accumulates unrounded, or -1
+  std::vector<bool> takes;       // by value: see takes_arrays()
+  std::vector<int> taken_of;     // by value: array of elements that accumulate at once
+  std::vector<int> places_of;    // by value: array of their positions, if any
+  std::vector<int> slots_of;     // by value: shared memory in which threads along Y combine it
+  std::vector<int> kept_of;      // by value: array that holds it for later phases, or -1
+  std::vector<int> array_of;     // by value over K: array with one element per lane
+  std::vector<int> raw_of;       // by access: array of raw vectors, or -1
+  std::vector<int> shared_of;    // by access: buffer in shared memory, or -1
   std::vector<int> elements_of;  // by access: array of elements
   std::vector<int> output_of;    // by access: array of the elements to store
   Walks walks;                   // phase of each value and store

@@ -32,7 +32,7 @@ void Builder::peel() {
   }
   Expr rest = exprs().sub(extents[R], exprs().add(head, constant(reach - lanes)));
   Expr vectors = exprs().mul(exprs().div(rest, constant(lanes)), constant(lanes));
-  // 0 for threads whose element lies before the vectors, 1 for other threads. A block has fewer
+  // 0 for threads whose element is before the vectors, 1 for other threads. A block has fewer
   // than 2048 threads, so one division decides.
   const Expr more = constant(2048);
   Expr behind = exprs().div(exprs().sub(exprs().add(x, more), head), more);

@@ -48,8 +48,8 @@ c10::ScalarType to_torch(DType dtype);
 // exports for compiled models. So one binary serves CPU and CUDA builds of torch.
 CuStream current_stream(int device);
 
-// Runs a record. Allocates the outputs from torch's allocator, queues the steps on torch's current
-// stream of the device, and returns the results in output order, without in-place outputs.
+// Runs a record. Allocates the outputs from torch's allocator, and queues the steps on torch's
+// current stream of the device. Returns the results in output order, without in-place outputs.
 using Results = c10::SmallVector<at::Tensor, 8>;
 Results run(const Record& record, const TorchArguments& arguments);
 

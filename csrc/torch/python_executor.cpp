@@ -131,7 +131,7 @@ Number to_number(py::handle value, DType wanted, size_t position) {
 bool is_list(PyObject* o) { return PyList_Check(o) || PyTuple_Check(o); }
 
 // Returns the inputs of a call one by one. If the definition has scalars at a position, then a list
-// or tuple there, e.g. a shape, stands for that many scalars of a define_vector().
+// or tuple there, e.g. a shape, supplies that many scalars of a define_vector().
 py::object flattened(const Fusion& fusion, py::object items) {
   const Py_ssize_t count = PySequence_Fast_GET_SIZE(items.ptr());
   PyObject** const given = PySequence_Fast_ITEMS(items.ptr());

@@ -17,8 +17,8 @@ struct RandomPosition {
 // ops. The CPU's generator has no offset: the seed is a random number, and one number is drawn per
 // op.
 //
-// Raises Unsupported "rng-capture-1" during capture of the device's current stream into a CUDA
-// graph, if the installed torch does not provide the addresses of its generator's state.
+// During capture of the device's current stream into a CUDA graph, raises Unsupported
+// "rng-capture-1" if torch does not provide the addresses of its generator's state.
 RandomPosition take_random_position(int device, int64_t ops);
 
 }  // namespace fuser

@@ -268,7 +268,7 @@ Signature ScriptGroup::signature(c10::ArrayRef<c10::IValue> arguments, bool by_v
   const bool moved = moves_ || std::any_of(arguments.begin(), arguments.end(), is_moved);
   const Signed also{.expanded = moved, .sizes = moved ? deciding_sizes_ : 0};
   Signature out;
-  // The default dtype is the result type of integers in a division, or beside a Python float.
+  // The default dtype is the result type of integers in a division, or with a Python float.
   const auto floats = static_cast<int64_t>(c10::get_default_dtype_as_scalartype());
   out.push_back(by_value | moved << 1 | floats << 2);
   for (size_t i = 0; i < arguments.size(); ++i) sign(arguments[i], role(i, by_value), also, out);

@@ -106,7 +106,7 @@ class Partitioner {
     return type->device()->is_cuda() ? rules_.cuda : type->device()->is_cpu() && takes_cpu(v);
   }
 
-  // If the CPU is switched off, its tensors without dims are still accepted beside CUDA tensors.
+  // If the CPU is switched off, its tensors without dims are still accepted with CUDA tensors.
   bool takes_cpu(const Value* v) const { return rules_.cpu || (rules_.cuda && like_number(v)); }
 
   // "cuda" is the thread's current device, which is unique only if there is one device.

@@ -333,7 +333,7 @@ bool may_alias(const Node* n) {
 
 namespace {
 
-// Returns the graph with groups; nullptr if it has none.
+// Returns the graph with groups; nullptr if it has no group.
 std::shared_ptr<Graph> with_groups(Graph& graph, const ScriptRules& rules) {
   std::shared_ptr<Graph> fused = graph.copy();
   RemoveProfileNodesAndSpecializeTypes(fused);
