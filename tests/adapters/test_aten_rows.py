@@ -288,36 +288,35 @@ WITHIN_ONE_UNIT = (
 def test_tensors_without_dims_are_rounded_beside_half_types_where_torch_rounds_them(
     half: torch.dtype, other: torch.dtype
 ) -> None:
-    """Every pair of a number and an op, in both orders: 24 ops, 2 orders, 4 numbers."""
+    """Every pair of a number and an op, in both orders: 24 ops, 2 orders, 4 numbers.
+
+    The numbers are inputs of one definition.
+    """
     x = torch.linspace(-4, 4, 203).to(half)
-    values = (3, -7, 2049, 5003) if other == torch.int64 else (0.1, -0.3, 1.7, 3.3)
     fd = FusionDefinition()
-    tensor = fd.from_pytorch(x)
-    numbers = [torch.tensor(v, dtype=other) for v in values]
-    stand_ins = [fd.from_pytorch(n) for n in numbers]
-    expected = []
+    tensor, stand_in = fd.from_pytorch(x), fd.from_pytorch(torch.tensor(1, dtype=other))
+    cases = []
     for name in (*EXACT, *WITHIN_ONE_UNIT):
         packet, overload = name.split(".")
-        op = getattr(getattr(torch.ops.aten, packet), overload)
-        for number, stand_in in zip(numbers, stand_ins, strict=True):
-            for swapped in (False, True):
-                operands, given = ((x, number), (tensor, stand_in))
-                if swapped:
-                    operands, given = operands[::-1], given[::-1]
-                args, named = aten.bind(f"aten.{name}", given, {})
-                fd.add_output(aten.emit(fd, f"aten.{name}", args, named))
-                expected.append((name, number.item(), swapped, op(*operands)))
-    assert len(expected) == 24 * 2 * 4
-    for got, (name, value, swapped, right) in zip(fd.execute([x, *numbers]), expected, strict=True):
-        assert got.dtype == right.dtype
-        rtol = torch.finfo(half).eps if name in WITHIN_ONE_UNIT else 0.0
-        torch.testing.assert_close(
-            *(got, right),
-            rtol=rtol,
-            atol=0,
-            equal_nan=True,
-            msg=f"{name} {value} {'first' if swapped else 'second'}: {got} {right}",
-        )
+        for swapped in (False, True):
+            given = (stand_in, tensor) if swapped else (tensor, stand_in)
+            args, named = aten.bind(f"aten.{name}", given, {})
+            fd.add_output(aten.emit(fd, f"aten.{name}", args, named))
+            cases.append((name, swapped, getattr(getattr(torch.ops.aten, packet), overload)))
+    assert len(cases) == 24 * 2
+    for value in (3, -7, 2049, 5003) if other == torch.int64 else (0.1, -0.3, 1.7, 3.3):
+        number = torch.tensor(value, dtype=other)
+        for got, (name, swapped, op) in zip(fd.execute([x, number]), cases, strict=True):
+            right = op(number, x) if swapped else op(x, number)
+            assert got.dtype == right.dtype
+            rtol = torch.finfo(half).eps if name in WITHIN_ONE_UNIT else 0.0
+            torch.testing.assert_close(
+                *(got, right),
+                rtol=rtol,
+                atol=0,
+                equal_nan=True,
+                msg=f"{name} {value} {'first' if swapped else 'second'}: {got} {right}",
+            )
 
 
 @pytest.mark.parametrize("mode", ["floor", "trunc", None])
