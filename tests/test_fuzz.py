@@ -1,8 +1,9 @@
 """Random definitions on random layouts against fuser.evaluate, every access checked; and what the
 text of each rebuilds, bit for bit.
 
-A fixed number of them by default; `python -m pytest tests/test_fuzz.py --fuzz 20000` runs so many,
-on all processors where pytest-xdist is installed. With `-m gpu` they run on the GPU.
+A fixed number of them by default, and twice as many with `--thorough`;
+`python -m pytest tests/test_fuzz.py --fuzz 20000` runs so many, on all processors where
+pytest-xdist is installed. With `-m gpu` they run on the GPU.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ from tests.calls import random_calling_graph
 from tests.graph_inputs import Pick, described
 from tests.graphs import Graph, random_graph, random_reducing_graph
 from tests.moving_graphs import random_moving_graph
+from tests.sampling import thorough
 
 ROOT = Path(__file__).resolve().parent.parent
 
 BATCH = 24  # graphs that are compiled together
-BATCHES = {"debug": 40, "plain": 9, "gpu": 3}
+BATCHES = {"debug": 40, "plain": 9, "gpu": 6}
 CHUNK = 4  # batches of a test, where so many are asked for that several processors share them
 LARGE = {"calls": 15}  # graphs of these makers take so many times as long: fewer of them
 
@@ -149,8 +151,8 @@ class Run:
 
 def batches(mode: str, maker: str, wanted: int | None) -> int:
     """How many, in a run that wants so many definitions in all (None: the default)."""
-    if wanted is None:
-        return max(1, BATCHES[mode] // LARGE.get(maker, 1))
+    if wanted is None:  # the first batch is the simplest that there is
+        return max(2, BATCHES[mode] // (LARGE.get(maker, 1) * (1 if thorough() else 2)))
     together = sum(n for other, n in BATCHES.items() if (other == "gpu") == (mode == "gpu"))
     return max(1, round(wanted * BATCHES[mode] / (together * len(MAKERS) * BATCH)))
 
