@@ -133,20 +133,18 @@ def test_0_dim_tensors() -> None:
 @pytest.mark.parametrize("a", TYPES, ids=str)
 def test_0_dim_tensors_of_every_type(a: torch.dtype) -> None:
     """What is run has the types that were defined: torch's."""
-    runs = []
-    for b in TYPES:
-        if {a, b} & FLOAT8 and a != b:
-            continue
-        x, s = torch.tensor([0, 1, 2]).to(a), torch.tensor(1).to(b)
-        fd = FusionDefinition()
-        t, u = fd.define_tensor([-1], dtype=as_dtype(a)), fd.define_tensor([], dtype=as_dtype(b))
+    x = torch.tensor([0, 1, 2]).to(a)
+    others = [b for b in TYPES if a == b or not {a, b} & FLOAT8]
+    scalars = [torch.tensor(1).to(b) for b in others]
+    fd = FusionDefinition()
+    t = fd.define_tensor([-1], dtype=as_dtype(a))
+    for b in others:
+        u = fd.define_tensor([], dtype=as_dtype(b))
         fd.add_output(fd.ops.add(t, u))
         fd.add_output(fd.ops.where(fd.ops.cast(u, DataType.Bool), t, u))
-        runs.append((fd, [x, s]))
-    testing.compile_batch(runs)
-    for fd, (x, s) in runs:
+    results = iter(fd.execute([x, *scalars]))
+    for s, total, chosen in zip(scalars, results, results, strict=True):
         wanted = widened(torch.result_type(x, s))
-        total, chosen = fd.execute([x, s])
         assert total.dtype == wanted, f"{x.dtype} + {s.dtype}"
         assert torch.equal(total, x.to(wanted) + s.to(wanted)), f"{x.dtype} + {s.dtype}"
         assert chosen.dtype == kept(torch.result_type(x, s)), f"{x.dtype}, {s.dtype}"
