@@ -10,6 +10,7 @@ import torch
 
 from fuser import DataType, FusionDefinition, InternalError, UserError, testing
 from fuser.validation import TOLERANCES, difference
+from tests.sampling import thorough
 
 
 def test_tolerances_cover_a_rounding_of_the_type() -> None:
@@ -186,10 +187,12 @@ def _programs(generator: torch.Generator, count: int) -> list[tuple[FusionDefini
 
 
 def test_right_programs_are_valid(rng: np.random.Generator) -> None:
-    """60 random programs with steps in half types: no false alarm; and one wrong element in ten
-    results of each is found, where it is farther off than a wrong rounding of a half type."""
+    """30 random programs with steps in half types, 60 with `--thorough`: no false alarm; and one
+    wrong element in ten results of each is found, where it is farther off than a wrong rounding of
+    a half type.
+    """
     drawn = torch.Generator().manual_seed(int(rng.integers(2**31)))
-    programs = _programs(drawn, 60)
+    programs = _programs(drawn, 60 if thorough() else 30)
     testing.compile_batch(programs)
     found = tried = 0
     for fd, inputs in programs:
@@ -207,7 +210,7 @@ def test_right_programs_are_valid(rng: np.random.Generator) -> None:
                 fd.validate(inputs)
             except InternalError as error:
                 found += f"output {place} of" in str(error)
-    assert tried > 100
+    assert 3 * tried > 5 * len(programs)
     assert found >= 0.95 * tried, (found, tried)
 
 
