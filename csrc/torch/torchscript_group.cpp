@@ -91,6 +91,26 @@ std::vector<bool> kept(const Graph& graph) {
   return out;
 }
 
+// Is it a running statistic of batch_norm? Torch writes such a tensor without a new version, as the
+// gradient of the call before may hold it.
+bool is_statistic(const Value* v) {
+  return std::any_of(v->uses().begin(), v->uses().end(), [](const torch::jit::Use& use) {
+    if (use.user->kind() == script_symbols().region)
+      return is_statistic(use.user->g(script_symbols().body)->inputs()[use.offset]);
+    const auto* schema = use.user->maybeSchema();
+    if (!schema || use.offset >= schema->arguments().size()) return false;
+    if (use.user->kind() == c10::aten::instance_norm) return false;  // writes with a new version
+    const std::string& name = schema->arguments()[use.offset].name();
+    return name == "running_mean" || name == "running_var";
+  });
+}
+
+std::vector<bool> statistics(const Graph& graph) {
+  std::vector<bool> out;
+  for (const Value* v : graph.inputs()) out.push_back(is_statistic(v));
+  return out;
+}
+
 bool is_moved(const c10::IValue& v) {
   if (!v.isTensor() || !v.toTensor().defined()) return false;
   return !row_major(v.toTensor().sizes(), v.toTensor().strides());
@@ -245,6 +265,7 @@ ScriptGroup::ScriptGroup(std::shared_ptr<Graph> graph)
       unfused_(graph_, "unfused_group"),
       roles_(roles_of(*graph_)),
       kept_(kept(*graph_)),
+      statistics_(statistics(*graph_)),
       inputs_as_(profiled_inputs(*graph_)),
       outputs_as_(profiled_outputs(*graph_)),
       moves_(moves(*graph_->block())),
@@ -352,7 +373,9 @@ TorchArguments ScriptGroup::bind(const Specialization& how,
     if (v.isTensor()) {
       const at::Tensor& given = v.toTensor();
       if (!given.defined()) continue;
-      out.tensors.push_back(is_lazy(given) ? resolved(given) : given);
+      out.tensors.push_back(is_lazy(given)   ? resolved(given)
+                            : statistics_[i] ? given.variable_data()
+                                             : given);
       out.views.push_back(view_of(out.tensors.back(), place++));
       if (out.device == cpu_device) out.device = out.views.back().device;
     } else if (how_taken == ArgumentRole::Number && v.isDouble()) {

@@ -91,6 +91,8 @@ class ScriptGroup {
   const std::vector<ArgumentRole> roles_;
   const std::vector<bool> kept_;  // by argument: saved by batch_norm for its gradient, may have no
                                   // elements
+  const std::vector<bool> statistics_;  // by argument: running statistics, written without a new
+                                        // version
   // Profiled data: layouts of arguments and results, and whether any value of the graph was not
   // row-major. deciding_sizes_ is the limit up to which sizes affect the layout of slices.
   const std::vector<std::optional<Arrangement>> inputs_as_;
