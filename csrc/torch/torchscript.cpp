@@ -189,10 +189,13 @@ void install(const py::object& module) {
   register_script_operators();
   registerPrePass(fuse_script);
   // Without it the executor does not profile biases, nor operands of ops that only gradients use.
+  // Torch calls it for each node, in order, of a graph that it is about to profile. No pass of ours
+  // runs between that and the moment when torch cuts out differentiable graphs.
   RegisterProfilingNode([](const Node* n) {
     const ScriptRulesRef rules = script_rules();
-    return (rules->cuda || rules->cpu) &&
-           (find_op(*rules, n) || find_in_place(*rules, n) || adds_a_bias(n));
+    if (!rules->cuda && !rules->cpu) return false;
+    take_out_of_place(const_cast<Node*>(n), *rules);
+    return find_op(*rules, n) || find_in_place(*rules, n) || adds_a_bias(n);
   });
 }
 
@@ -221,9 +224,16 @@ using Forms = std::tuple<std::unordered_map<std::string, std::optional<std::stri
 
 void set_rules(bool cuda, bool cpu, bool single_nodes, bool siblings,
                const std::unordered_map<std::string, std::tuple<bool, int, bool>>& ops,
-               const std::unordered_map<std::string, Forms>& forms) {
-  ScriptRules rules{
-      .cuda = cuda, .cpu = cpu, .single_nodes = single_nodes, .siblings = siblings, .ops = {}};
+               const std::unordered_map<std::string, Forms>& forms,
+               const std::unordered_map<std::string, std::pair<bool, bool>>& out_of_place,
+               std::unordered_map<std::string, bool> makers) {
+  ScriptRules rules{.cuda = cuda,
+                    .cpu = cpu,
+                    .single_nodes = single_nodes,
+                    .siblings = siblings,
+                    .ops = {},
+                    .out_of_place = {},
+                    .makers = std::move(makers)};
   for (const auto& [name, op] : ops)
     rules.ops[name] = {.computes = std::get<0>(op),
                        .sizes = static_cast<SizesOf>(std::get<1>(op)),
@@ -232,6 +242,8 @@ void set_rules(bool cuda, bool cpu, bool single_nodes, bool siblings,
     ScriptOp& op = rules.ops[name];
     std::tie(op.only, op.halves, op.complexes) = form;
   }
+  for (const auto& [name, op] : out_of_place)
+    rules.out_of_place[name] = {.any_type = op.first, .kept = op.second};
   set_script_rules(std::move(rules));
 }
 
@@ -243,13 +255,19 @@ PYBIND11_MODULE(_torchscript, m) {
   py::module_::import("fuser._torch");  // class of executors
   m.def("install", &install, py::arg("adapter"),
         "Registers pass and operators with torch, once for the process.");
-  m.def("set_rules", &set_rules, py::arg("cuda"), py::arg("cpu"), py::arg("single_nodes"),
-        py::arg("siblings"), py::arg("ops"), py::arg("forms"),
-        "What the pass takes from now on. single_nodes: a node that computes is a group by itself. "
-        "siblings: groups that read the same tensor are joined. ops: by overload, whether it "
-        "computes, what its sizes are (0 unknown, 1 those of the first tensor, 2 of all, "
-        "broadcast), and whether it gives bools. forms: of some ops the arguments that must be a "
-        "text or None, and whether tensors of half and of complex types are taken.");
+  m.def(
+      "set_rules", &set_rules, py::arg("cuda"), py::arg("cpu"), py::arg("single_nodes"),
+      py::arg("siblings"), py::arg("ops"), py::arg("forms"), py::arg("out_of_place"),
+      py::arg("makers"),
+      "What the pass takes from now on. single_nodes: a node that computes is a group by itself. "
+      "siblings: groups that read the same tensor are joined. ops: by overload, whether it "
+      "computes, what its sizes are (0 unknown, 1 those of the first tensor, 2 of all, "
+      "broadcast), and whether it gives bools. forms: of some ops the arguments that must be a "
+      "text or None, and whether tensors of half and of complex types are taken. out_of_place: by "
+      "kind, ops that stand in for their forms in place, whether for all types, and whether only "
+      "the form in place keeps its result for its gradient. makers: by "
+      "kind, ops whose results are new and not kept for gradients, and whether always of real "
+      "floats.");
   m.def("compare", &compare, py::arg("unfused"), py::arg("look"),
         "From now on look(results, results of the unfused graph, graph as text) is called after "
         "each fused run; without `unfused` the second list is empty. None: nothing is.");

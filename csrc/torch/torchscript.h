@@ -46,12 +46,22 @@ struct ScriptOp {
   bool halves = true, complexes = true;  // accepts tensors of half types, and of complex types
 };
 
+// Functional form of an in-place op.
+struct OutOfPlace {
+  bool any_type = false;  // result type equals the operand's for all types, not only real floats
+  bool kept = false;      // only the in-place form saves its result for its gradient
+};
+
 // Rules of the pass, immutable: switching the fuser on or off publishes new rules.
 struct ScriptRules {
   bool cuda = false, cpu = false;                 // accept tensors of these devices
   bool single_nodes = false;                      // a single node that computes forms a group
   bool siblings = true;                           // groups that read the same tensor are merged
   std::unordered_map<std::string, ScriptOp> ops;  // by overload: "aten::add.Tensor"
+  std::unordered_map<std::string, OutOfPlace> out_of_place;  // by kind: "aten::relu"
+  // By kind: ops that make a new tensor and do not save it for their gradient. True if the tensor
+  // can only hold real floats.
+  std::unordered_map<std::string, bool> makers;
 };
 using ScriptRulesRef = std::shared_ptr<const ScriptRules>;
 
@@ -93,6 +103,10 @@ bool asks_for_strict_fusion(const torch::jit::Node* node);
 
 // The pass. Before: after differentiation, with profile nodes. After: groups behind guards.
 void fuse_script(std::shared_ptr<torch::jit::Graph>& graph);
+
+// Rewrites a node of a graph that torch is about to profile (torchscript_in_place.cpp): x.relu_()
+// becomes x.relu() if no other op reads x before it. The node itself stays, on another tensor.
+void take_out_of_place(torch::jit::Node* node, const ScriptRules& rules);
 
 // Steps of the pass (torchscript_lists.cpp, torchscript_rewrite.cpp, torchscript_partition.cpp), on
 // a block with profiled types.

@@ -94,6 +94,8 @@ def _set_rules(on: bool) -> None:
             _modes.siblings,
             taken if on else {},
             forms if on else {},
+            torchscript_ops.OUT_OF_PLACE if on else {},
+            torchscript_ops.MAKERS if on else {},
         )
     _on = on
 

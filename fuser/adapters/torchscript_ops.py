@@ -225,3 +225,61 @@ FORMS: dict[str, tuple[dict[str, str | None], bool, bool]] = {
     "aten::randn_like": ({}, True, False),
     "aten::to.device": ({"memory_format": None}, True, True),
 }
+
+# By kind, ops that can stand in for their forms in place before a graph was profiled, as torch has
+# gradients of them in graphs. First: do they give the dtype of their operand, whatever it is, or
+# raise as the form in place does? Second: does only the form in place keep its result for its
+# gradient?
+OUT_OF_PLACE: dict[str, tuple[bool, bool]] = {
+    "aten::dropout": (True, False),
+    "aten::hardswish": (True, False),
+    "aten::hardtanh": (True, False),
+    "aten::leaky_relu": (True, True),
+    "aten::relu": (True, False),
+    "aten::relu6": (True, False),
+    "aten::silu": (True, False),
+    "aten::threshold": (True, False),
+    "aten::add": (False, False),
+    "aten::clamp": (False, False),
+    "aten::clamp_max": (False, False),
+    "aten::clamp_min": (False, False),
+    "aten::div": (False, False),
+    "aten::mul": (False, False),
+    "aten::sigmoid": (False, False),
+    "aten::sub": (False, False),
+    "aten::tanh": (False, False),
+}
+# Ops whose result is new and not kept for their gradient: eager lets it be written in place. True:
+# it is of real floats in any case.
+MAKERS: dict[str, bool] = {
+    **dict.fromkeys(
+        ("aten::batch_norm", "aten::group_norm", "aten::instance_norm", "aten::layer_norm"), True
+    ),
+    **dict.fromkeys(
+        (
+            "aten::_convolution",
+            "aten::adaptive_avg_pool2d",
+            "aten::add",
+            "aten::addmm",
+            "aten::avg_pool2d",
+            "aten::baddbmm",
+            "aten::bmm",
+            "aten::cat",
+            "aten::conv1d",
+            "aten::conv2d",
+            "aten::conv3d",
+            "aten::conv_transpose1d",
+            "aten::conv_transpose2d",
+            "aten::conv_transpose3d",
+            "aten::div",
+            "aten::linear",
+            "aten::matmul",
+            "aten::max_pool2d",
+            "aten::mm",
+            "aten::mul",
+            "aten::stack",
+            "aten::sub",
+        ),
+        False,
+    ),
+}
