@@ -1,5 +1,5 @@
-// Ops in place under training. Torch's differentiable graphs take none, so that what stands before
-// such an op and what stands behind it would lie in graphs of their own, or in none.
+// In-place ops in training. Torch's differentiable graphs contain no in-place op, so that ops before
+// and after one would be in separate graphs, or in none.
 #include <algorithm>
 
 #include "torch/torchscript.h"
@@ -9,7 +9,7 @@ namespace {
 
 using namespace torch::jit;  // NOLINT: half the names of this file are its
 
-// May it change whether gradients are recorded, or run what is not in the graph?
+// Returns whether the node may switch the recording of gradients, or run code outside of the graph.
 bool changes_modes(Node* n) {
   switch (n->kind()) {
     case prim::Enter:
@@ -36,8 +36,8 @@ Value* without_profile(Value* v) {
   return v;
 }
 
-// Of a tensor that its op made anew and does not keep for its gradient: is it of real floats
-// for certain?
+// nullopt unless the op of `v` makes a new tensor and does not save it for its gradient. Otherwise
+// whether the tensor certainly holds real floats.
 std::optional<bool> made_of_floats(const ScriptRules& rules, Value* v) {
   Node* const n = v->node();
   if (n->kind() == aten::type_as && n->input(0)->uses().size() == 1) {
@@ -50,7 +50,7 @@ std::optional<bool> made_of_floats(const ScriptRules& rules, Value* v) {
   return found->second;
 }
 
-// Is the op the first to read its first operand, which only it sees?
+// Returns whether the op is the first reader of `written`, which is its first operand only.
 bool is_first(const Node* n, const Value* written) {
   const std::vector<Use>& uses = written->uses();
   return std::all_of(uses.begin(), uses.end(), [&](const Use& use) {
@@ -58,7 +58,8 @@ bool is_first(const Node* n, const Value* written) {
   });
 }
 
-// Is it none that can be complex, or one of the words and flags that an op takes?
+// Returns whether the value is a real number, a flag, a string or None: no tensor and no complex
+// number.
 bool is_number(const Value* v) {
   switch (v->type()->kind()) {
     case TypeKind::IntType:
@@ -80,19 +81,35 @@ bool any_writes(Block* block, const Node* but, const ValueSet& values, AliasDb& 
   });
 }
 
-// Is what an op in place gives written by others? Eager refuses its gradient then if it keeps it.
+// Returns whether another op writes the result of an in-place op. Eager then refuses the gradient if
+// the op saved its result.
 bool is_written_again(const Node* n) {
   Graph* const graph = const_cast<Graph*>(n->owningGraph());
   AliasDb aliases(graph->shared_from_this());
   return any_writes(graph->block(), n, {n->output()}, aliases);
 }
 
-// x.op_(y) as x.op(y), of the sizes and the type of x.
+// Raises eager's error for a complex operand of an in-place op on real numbers.
+void refuse_complex(Graph& graph, Value* operand) {
+  Value* const complex = graph.insert(aten::is_complex, {operand});
+  Node* const branch = graph.insertNode(graph.create(prim::If, {complex}, 0));
+  WithInsertPoint raising(branch->addBlock());
+  branch->addBlock();
+  Value* const message =
+      graph.insertConstant("result type Complex can't be cast to the desired output type Float");
+  Value* const kind = graph.insertConstant("builtins.RuntimeError");
+  graph.insertNode(graph.create(prim::RaiseException, {message, kind}, 0));
+}
+
+// Inserts x.op(y) for x.op_(y), with the sizes and the type of x.
 Value* out_of_place(Graph& graph, Node* n, Symbol kind) {
   Value* const x = n->input(0);
   std::vector<Value*> operands = n->inputs().vec();
   const bool two = operands.size() > 1 && is_tensor(operands[1]);
-  if (two) operands[1] = graph.insert(aten::expand_as, {operands[1], x});
+  if (two) {
+    refuse_complex(graph, operands[1]);
+    operands[1] = graph.insert(aten::expand_as, {operands[1], x});
+  }
   Node* const made = graph.insertNode(graph.create(kind, operands));
   made->copyMetadata(n);
   if (!made->maybeOperator()) {
@@ -129,7 +146,7 @@ void take_out_of_place(Node* n, const ScriptRules& rules) {
   for (const Use& use : uses)
     if (use.user->isAfter(result->node())) use.user->replaceInput(use.offset, result);
   n->output()->replaceAllUsesWith(result);
-  // Torch is about to look at the node, so it stays, and writes where nobody reads.
+  // Torch reads the node next, so it stays. It writes an empty tensor without readers.
   WithInsertPoint before(n);
   Value* const nothing = graph.insert(aten::empty, {std::vector<int64_t>{0}});
   for (size_t i = 0; i < n->inputs().size(); ++i)

@@ -363,6 +363,18 @@ def test_an_operand_of_another_type_leaves_the_type(
         torch.testing.assert_close(got, expected, rtol=8 * eps, atol=8 * eps)
 
 
+def test_a_complex_operand_is_an_error() -> None:
+    f, plain = compiled(WITH_AN_OPERAND.format("mul_(y)")), eager(WITH_AN_OPERAND.format("mul_(y)"))
+    x = torch.randn(4, 8, requires_grad=True)
+    for operand in (torch.randn(8), torch.randn(8), torch.randn(8, dtype=torch.complex64)):
+        if operand.is_complex():
+            for function in (f, plain):
+                with pytest.raises(RuntimeError, match="can't be cast to the desired output type"):
+                    function(x, operand)
+        else:
+            assert f(x, operand).dtype == torch.float32
+
+
 def test_a_larger_operand_is_an_error() -> None:
     f = compiled(WITH_AN_OPERAND.format("add_(y)"))
     x = torch.randn(4, 8, requires_grad=True)
