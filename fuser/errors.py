@@ -53,10 +53,10 @@ class ShapeError(UserError):
 
 
 class ArgumentTypeError(UserError, TypeError):
-    """The program passes an argument of an unsupported Python type: a float for a dim, a str for a
-    number.
+    """The program uses a value of an unsupported Python type, as Python's TypeError: a float for a
+    dim, a str for a number, a tensor of a definition in place of a number.
 
-    The message names the argument, its expected type and the signature of the function.
+    The message names the value, its expected type and the signature or what to write instead.
     """
 
 

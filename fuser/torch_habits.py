@@ -2,8 +2,8 @@
 
 `x @ y`, `x.sigmoid()`, `x[0]`, `torch.sin(x)` and torch.nn.functional emit ops of fd.ops. A name of
 torch is looked up in fuser/torch_functions.py, which has torch's arguments, then among the ops of
-fd.ops. Types are as in fd.ops: half types give float32. Operations that a definition cannot do,
-because it has no values yet, raise an error with a hint.
+fd.ops. Types are as in fd.ops: most ops of half types give float32. Operations that a definition
+cannot do, because it has no values yet, raise an error with a hint.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 from fuser._core import Scalar, Tensor
 from fuser.arguments import Vector
-from fuser.errors import UserError
+from fuser.errors import ArgumentTypeError, UserError
 from fuser.ops import Ops
 
 __all__ = ["NoSuch", "call", "function_of"]
@@ -26,10 +26,6 @@ __all__ = ["NoSuch", "call", "function_of"]
 
 class NoSuch(UserError, AttributeError):
     """A UserError that Python accepts as AttributeError."""
-
-
-class NoValue(UserError, TypeError):
-    """A UserError that Python accepts as TypeError."""
 
 
 _VALUES = (
@@ -139,7 +135,9 @@ def call(
     except TypeError as error:
         if isinstance(error, UserError):
             raise
-        raise NoValue(f"{shown}(): {_without_scope(error)}", rule="habit-argument") from None
+        raise ArgumentTypeError(
+            f"{shown}(): {_without_scope(error)}", rule="habit-argument"
+        ) from None
 
 
 def _parts(value: Any) -> list[Any]:
@@ -241,7 +239,7 @@ def _tensor_type() -> Any:
 def _missing(shown: str) -> Callable[..., NoReturn]:
     def function(ops: Ops, *args: Any, **named: Any) -> NoReturn:
         message, rule = _why_not(shown.rpartition(".")[2])
-        raise NoValue(f"{shown}(): {message}", rule=rule)
+        raise ArgumentTypeError(f"{shown}(): {message}", rule=rule)
 
     return function
 
@@ -273,7 +271,7 @@ def _number(self: Any, kind: type) -> Any:
     """float(x), int(x): the number of a constant of the definition."""
     value = self.value if isinstance(self, Scalar) else None
     if value is None:
-        raise NoValue(
+        raise ArgumentTypeError(
             f"{kind.__name__}({self}): the value {_VALUES}\n"
             "  hint: sizes that the definition fixes are numbers, "
             "fd.ops.cast(x, dtype) converts",
@@ -286,7 +284,7 @@ def _index(self: Scalar) -> int:
     """range(n), list[n]: the number of an integer constant of the definition."""
     if isinstance(self.value, int):
         return int(self.value)
-    raise NoValue(
+    raise ArgumentTypeError(
         f"{self}: an integer is expected here, and its value {_VALUES}\n"
         "  hint: sizes that define_tensor(shape=...) fixes are numbers",
         rule="habit-value",
@@ -295,10 +293,10 @@ def _index(self: Scalar) -> int:
 
 def _length(self: Tensor) -> int:
     if self.ndim == 0:
-        raise NoValue(f"len({self}): it has no dims", rule="habit-iterate")
+        raise ArgumentTypeError(f"len({self}): it has no dims", rule="habit-iterate")
     size = self.size(0).value
     if size is None:
-        raise NoValue(
+        raise ArgumentTypeError(
             f"len({self}): only the run knows the size of dim 0\n"
             "  hint: x.size(0) is it as a Scalar",
             rule="habit-iterate",
@@ -308,7 +306,7 @@ def _length(self: Tensor) -> int:
 
 def _rows(self: Tensor) -> Iterator[Any]:
     if self.ndim == 0 or self.size(0).value is None:
-        raise NoValue(
+        raise ArgumentTypeError(
             f"iteration over {self}: only the run knows how many rows there are\n"
             "  hint: fd.ops.select(x, i, 0) is row i; results of x.max(dim) and the like are "
             "pairs of fd.ops.max and fd.ops.argmax",
@@ -318,14 +316,14 @@ def _rows(self: Tensor) -> Iterator[Any]:
 
 
 def _contains(self: Tensor, value: Any) -> NoReturn:
-    raise NoValue(
+    raise ArgumentTypeError(
         f"`in` of {self}: it {_VALUES}\n  hint: fd.ops.any(x == value) is it as a tensor",
         rule="habit-value",
     )
 
 
 def _store(self: Tensor, index: Any, value: Any) -> NoReturn:
-    raise NoValue(
+    raise ArgumentTypeError(
         f"x[...] = value: {self} is not changed\n"
         "  hint: y = fd.ops.where(mask, value, x), fd.ops.scatter(x, index, value, dim) or "
         "fd.ops.cat([...], dim); fd.add_output(y, alias_input=x) writes into an input",
@@ -334,7 +332,7 @@ def _store(self: Tensor, index: Any, value: Any) -> NoReturn:
 
 
 def _array(self: Any, *args: Any, **named: Any) -> NoReturn:
-    raise NoValue(f"numpy of {self}: it {_VALUES}", rule="habit-value")
+    raise ArgumentTypeError(f"numpy of {self}: it {_VALUES}", rule="habit-value")
 
 
 # ---- indexing
@@ -419,7 +417,7 @@ def _looked_up(ops: Ops, arg: Tensor, index: Tensor, place: int) -> Any:
 
 def _refuse_index(self: Tensor, why: str, hint: str = "") -> NoReturn:
     hint = hint or "fd.ops.slice, fd.ops.select, fd.ops.take_along_axis and fd.ops.index_select"
-    raise NoValue(f"x[...] of {self}: {why}\n  hint: {hint}", rule="habit-index")
+    raise ArgumentTypeError(f"x[...] of {self}: {why}\n  hint: {hint}", rule="habit-index")
 
 
 def refuse_arguments(
@@ -433,7 +431,7 @@ def refuse_arguments(
         near = get_close_matches(name, known, n=1)
         wrong = f"no argument {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
     public = ", ".join(n for n in known if not n.startswith("_"))
-    raise NoValue(
+    raise ArgumentTypeError(
         f"{call}: {wrong}\n"
         "  hint: fd.execute([a, b]) takes the inputs in the order of definition, without names; "
         f"by name {public}",
