@@ -14,7 +14,8 @@ def compute_tensor_descriptor(
     """Returns (contiguity, stride_order) of a tensor with these sizes and strides, in elements.
 
     `stride_order[d]` is the position of dim d counted from the innermost: [1, 0] for a row-major
-    matrix. Equal strides keep the order of the dims. `contiguity` is listed from the outermost dim
+    matrix. Equal strides keep the order of the dims, and expanded dims (stride 0) their position
+    among all dims. `contiguity` is listed from the outermost dim
     to the innermost: True if the stride of a dim is the stride of the next inner dim times its size
     (1 for the innermost), None for dims without memory of their own: dims of size 1 and expanded
     dims (stride 0).
@@ -35,7 +36,10 @@ def compute_tensor_descriptor(
             rule="layout-2",
         )
     sizes, strides = [operator.index(n) for n in sizes], [operator.index(n) for n in strides]
-    outermost_first = sorted(range(len(sizes)), key=lambda d: -strides[d])
+    outermost_first = sorted((d for d, n in enumerate(strides) if n), key=lambda d: -strides[d])
+    for d, n in enumerate(strides):
+        if n == 0:
+            outermost_first.insert(d, d)
     stride_order = [0] * len(sizes)
     for place, d in enumerate(reversed(outermost_first)):
         stride_order[d] = place
