@@ -196,6 +196,7 @@ _OF_INTEGERS = ("operand-2", "scalar-fits-1")
 _OLDER = {
     "axes": "dims",
     "contiguous": "contiguity",
+    "keep_dim": "keepdim",
     "output_shape": "shape",
     "symbolic_sizes": "shape",
 }
