@@ -18,7 +18,7 @@ from fuser.errors import DTypeError, LaunchError, ShapeError, Unsupported, UserE
 from fuser.reference import LIBRARY, REDUCTIONS, REFERENCES
 
 if TYPE_CHECKING:
-    from fuser.definition import FusionDefinition
+    from fuser.definition import Fusion, FusionDefinition
     from fuser.error_bounds import ErrorBounds
 
 _EXACT = {"Float": torch.float64, "Complex": torch.complex128}
@@ -33,7 +33,7 @@ def torch_dtype(dtype: DataType) -> torch.dtype:
 
 def interpret(fd: FusionDefinition, inputs: Sequence[Any], aliased: bool) -> list[torch.Tensor]:
     """See fuser.evaluate."""
-    return [exact.value for exact in interpret_exactly(fd, inputs, aliased)]
+    return [exact.value for exact in interpret_exactly(fd.fusion, inputs, aliased)]
 
 
 class Exact(NamedTuple):
@@ -51,7 +51,7 @@ class Exact(NamedTuple):
 
 
 def interpret_exactly(
-    fd: FusionDefinition,
+    fusion: Fusion,
     inputs: Sequence[Any],
     aliased: bool,
     bounds_of: Callable[[dict[str, Any]], ErrorBounds] | None = None,
@@ -60,16 +60,16 @@ def interpret_exactly(
     and frees each value after its last use.
     """
     with torch.device("cpu"):  # the steps' own tensors, if torch has another default device
-        return _interpret(fd, inputs, aliased, bounds_of)
+        return _interpret(fusion, inputs, aliased, bounds_of)
 
 
 def _interpret(
-    fd: FusionDefinition,
+    fusion: Fusion,
     inputs: Sequence[Any],
     aliased: bool,
     bounds_of: Callable[[dict[str, Any]], ErrorBounds] | None,
 ) -> list[Exact]:
-    records = fd.fusion.records()
+    records = fusion.records()
     bound = _bind(records, inputs)
     seed, offset, random_ops = records["random"]
     if random_ops:

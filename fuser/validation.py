@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from fuser.arguments import checked
 from fuser.error_bounds import ErrorBounds
 from fuser.errors import InternalError, UserError
-from fuser.interpreter import interpret_exactly
+from fuser.interpreter import Exact, interpret_exactly, torch_dtype
 
 if TYPE_CHECKING:
-    from fuser.definition import FusionDefinition
+    from fuser.definition import Fusion, FusionDefinition
 
 
 class Tolerance(NamedTuple):
@@ -54,21 +55,14 @@ def validate(
     aliases = [alias for _, alias in fd.fusion.records()["outputs"]]
     # Evaluate before the run, which may overwrite inputs.
     compared = reference_outputs is None
-    exact = interpret_exactly(fd, inputs, True, ErrorBounds) if compared else []
+    exact = interpret_exactly(fd.fusion, inputs, True, ErrorBounds) if compared else []
     results = fd.execute(inputs, **kwargs)
     if reference_outputs is None:
         ids = [index for is_tensor, index, _ in fd.fusion.records()["arguments"] if is_tensor]
         tensors = dict(zip(ids, (v for v in inputs if isinstance(v, torch.Tensor)), strict=True))
         returned = iter(results)
         written = [tensors[alias] if alias >= 0 else next(returned) for alias in aliases]
-        for place, (got, reference) in enumerate(zip(written, exact, strict=True)):
-            problem = difference(got, *reference)
-            if problem:
-                raise InternalError(
-                    f"output {place} of {len(written)} differs from fuser.evaluate: {problem}\n"
-                    "  hint: report fd.repro_script_for(inputs)",
-                    rule="validate-1",
-                )
+        _compare(written, exact)
         return results
     if len(results) != len(reference_outputs):
         raise UserError(
@@ -87,6 +81,52 @@ def validate(
                 rule="validate-2",
             )
     return results
+
+
+def _compare(results: Sequence[torch.Tensor], exact: Sequence[Exact]) -> None:
+    for place, (got, reference) in enumerate(zip(results, exact, strict=True)):
+        problem = difference(got, *reference)
+        if problem:
+            raise InternalError(
+                f"output {place} of {len(results)} differs from fuser.evaluate: {problem}\n"
+                "  hint: report fd.repro_script_for(inputs)",
+                rule="validate-1",
+            )
+
+
+@checked
+def validate_with_auto_inferred_outputs(
+    fusion: Fusion, fusion_outputs: Sequence[torch.Tensor], args: Sequence[Any]
+) -> None:
+    """Compares results of fd.execute(args) with fuser.evaluate, as fd.validate(args) does; `fusion`
+    is fd.fusion. Inputs that the run overwrites are to be as they were before it.
+
+    Raises InternalError `validate-1` where they differ, UserError `validate-2` for another number
+    of results.
+    """
+    exact = interpret_exactly(fusion, args, False, ErrorBounds)
+    if len(exact) != len(fusion_outputs):
+        raise UserError(
+            f"validate_with_auto_inferred_outputs(): the definition gives {len(exact)} results, "
+            f"got {len(fusion_outputs)}",
+            rule="validate-2",
+        )
+    _compare(fusion_outputs, exact)
+
+
+@checked
+def get_val_tolerances(fusion: Fusion, args: Sequence[Any]) -> list[tuple[float, float]]:
+    """Absolute and relative tolerance of each result of fd.execute(args) against a reference, by
+    its type and the length of its sums; `fusion` is fd.fusion.
+    """
+    exact = interpret_exactly(fusion, args, False)
+    aliases = [alias for _, alias in fusion.records()["outputs"]]
+    given = [t.dtype() for t, alias in zip(fusion.outputs(), aliases, strict=True) if alias < 0]
+    found = []
+    for dtype, result in zip(given, exact, strict=True):
+        tolerance = TOLERANCES.get(torch_dtype(dtype), _EXACT).of_sums(result.terms)
+        found.append((tolerance.absolute, tolerance.relative))
+    return found
 
 
 def difference(

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+import fuser
 from fuser import DataType, FusionDefinition, InternalError, UserError, testing
 from fuser.validation import TOLERANCES, difference
 from tests.sampling import thorough
@@ -132,6 +133,29 @@ def test_validate_2() -> None:
 # ---- steps in half types before the result
 
 Step = Any
+
+
+def test_results_of_a_run_beside_its_inputs() -> None:
+    """Of an average over rows, which is also written into an input, and its rounded double."""
+    with FusionDefinition() as fd:
+        x, kept = fd.define_tensor([-1, -1]), fd.define_tensor([-1])
+        mean = fd.ops.mean(x, [1])
+        fd.add_output(mean, alias_input=kept)
+        fd.add_output(fd.ops.mul(mean, 2.0))
+        fd.add_output(fd.ops.cast(mean, DataType.BFloat16))
+    inputs = [torch.ones(2, 1024), torch.zeros(2)]
+    before = [t.clone() for t in inputs]
+    results = fd.execute(inputs)
+    fuser.validate_with_auto_inferred_outputs(fd.fusion, results, before)
+    float32, bfloat16 = (TOLERANCES[t].of_sums(1024) for t in (torch.float32, torch.bfloat16))
+    assert fuser.get_val_tolerances(fd.fusion, before) == [
+        (float32.absolute, float32.relative),
+        (bfloat16.absolute, bfloat16.relative),
+    ]
+    for wrong, rule in ([[results[0] + 1, results[1]], "validate-1"], [[], "validate-2"]):
+        with pytest.raises((InternalError, UserError)) as caught:
+            fuser.validate_with_auto_inferred_outputs(fd.fusion, wrong, before)
+        assert caught.value.rule == rule
 
 
 def _programs(generator: torch.Generator, count: int) -> list[tuple[FusionDefinition, list[Any]]]:
