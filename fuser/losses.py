@@ -123,7 +123,7 @@ def cross_entropy(
     rank = logits.ndim if probabilities else logits.ndim - 1
     _check("cross_entropy", logits, target, reduction, rank)
     dim = 1 if logits.ndim > 1 else 0
-    largest = ops.max(logits, dim, True, identity=True)
+    largest = ops.max(logits, dim, True, logits.dtype().compute, identity=True)
     distance = ops.sub(logits, largest)
     log_total = ops.log(ops.sum(ops.exp(distance), dim, True))
     count = logits.size(dim)

@@ -70,10 +70,10 @@ _RESULTS = {
     "Same": "the common type of the operands (float16, bfloat16 and float8 give float32)",
     "Float": "the common type of the operands, where bool and integers count as float32",
     "Predicate": "bool",
-    "Real": "the common type of the operands; complex gives its real type",
+    "Real": "the type of the operand, half types too; complex gives its real type",
     "Complex": "complex64 from float32, complex128 from float64",
     "Condition": "the common type of x and y, half types too",
-    "Bounded": "the common type of the operands, half types too",
+    "Common": "the common type of the operands, half types too",
 }
 
 
@@ -81,10 +81,10 @@ class Ops:
     """The operations of one definition.
 
     Operands are tensors, scalars or Python numbers; shapes broadcast and types promote as in torch.
-    Half types are computed in float32, and the result stays float32 until it is cast. where(),
-    clamp() and threshold(), which select or bound values, keep the type. Memory traffic arises only
-    for inputs, results and tensors that one kernel passes to another, not per op; fuser.explain
-    counts it.
+    Half types are computed in float32, and the result stays float32 until it is cast. Ops that
+    select, bound or round values keep the type: where, clamp, threshold, abs, neg, sign, relu,
+    ceil, floor, round, trunc, frac, real, max and min. Memory traffic arises only for inputs,
+    results and tensors that one kernel passes to another, not per op; fuser.explain counts it.
 
     Unless its documentation says otherwise, an op is composed of other ops. It then accepts their
     types and raises their errors, and a NaN operand gives NaN. Its error is a few units in the last
@@ -335,7 +335,8 @@ class Ops:
         dim: int | None = None,
         identity: bool = False,
     ) -> Tensor:
-        """The maximum over `dims` as torch.amax: exact, NaN wins. The result is cast to `dtype`.
+        """The maximum over `dims` as torch.amax: exact, NaN wins. The result has the type of `arg`,
+        half types too, or is cast to `dtype`.
 
         Raises ShapeError `reduce-empty-1` over no elements; if `identity`, gives -inf or the least
         integer instead. Raises as reduction() does; complex numbers have no order.
@@ -422,13 +423,13 @@ class Ops:
         identity: bool,
     ) -> Tensor:
         which, dtype = reduced_dims(op, arg, dims, dtype, dim)
-        if which:
-            reduced = self.reduction(op, arg, which, identity)
-            result = self.keep_dims(reduced, arg, which, keepdim)
-        else:
-            wanted = DataType.Bool if op in ("any", "all") else arg.dtype().compute
-            result = self.cast(arg, wanted)
-        return self.cast(result, dtype) if dtype not in (None, result.dtype()) else result
+        if dtype is None:
+            dtype = DataType.Bool if op in ("any", "all") else arg.dtype()
+        if not which:
+            return self.cast(arg, dtype)
+        reduced = self.reduction(op, arg, which, identity)
+        result = self.keep_dims(reduced, arg, which, keepdim)
+        return result if result.dtype() == dtype else self.cast(result, dtype)
 
     def _index(self, op: str, arg: Tensor, dim: int | None, keepdim: bool) -> Tensor:
         which, _ = reduced_dims(op, arg, dim, None, None)

@@ -172,7 +172,8 @@ def norm(
         real = _core.real_type(arg.dtype().compute)
         result = ops.sum(ops.cast(ops.ne(arg, 0), real), which, keepdim)
     elif math.isinf(p):
-        result = (ops.max if p > 0 else ops.min)(ops.abs(arg), which, keepdim)
+        size = ops.abs(arg)
+        result = (ops.max if p > 0 else ops.min)(size, which, keepdim, size.dtype().compute)
     elif p == 1:
         result = ops.sum(ops.abs(arg), which, keepdim)
     elif p == 2:
@@ -188,14 +189,15 @@ def norm(
 def _norm_of_run(ops: "Ops", arg: Tensor, p: Scalar, which: list[int], keepdim: bool) -> Tensor:
     """Computes a norm with p known at run time: computes all cases and selects one."""
     size = ops.abs(arg)
-    counted = ops.cast(ops.ne(arg, 0), size.dtype())
+    kept = size.dtype().compute
+    counted = ops.cast(ops.ne(arg, 0), kept)
     power = ops.where(ops.eq(p, 0), counted, ops.pow(size, p))
     total = ops.sum(power, which, keepdim)
     root = ops.where(ops.eq(p, 0), total, ops.pow(total, ops.reciprocal(p)))
     extreme = ops.where(
         ops.gt(p, 0),
-        ops.max(size, which, keepdim, identity=True),
-        ops.min(size, which, keepdim, identity=True),
+        ops.max(size, which, keepdim, kept, identity=True),
+        ops.min(size, which, keepdim, kept, identity=True),
     )
     result: Tensor = ops.where(ops.isinf(p), extreme, root)
     return result
@@ -205,7 +207,7 @@ def _shifted(ops: "Ops", x: Tensor, which: list[int]) -> tuple[Tensor, Tensor, T
     """Returns the maximum over `which`, x minus the maximum, and the sum of the exponentials of the
     difference. The reduced dims stay, of size 1.
     """
-    largest = ops.max(x, which, True, identity=True)
+    largest = ops.max(x, which, True, x.dtype().compute, identity=True)
     distance = ops.sub(x, largest)
     return largest, distance, ops.sum(ops.exp(distance), which, True)
 

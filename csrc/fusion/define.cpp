@@ -156,24 +156,56 @@ bool takes_as_it_is(Op op, size_t operand) {
   return row(op).arity == 3 || (op == Op::pow && operand == 1);
 }
 
+// Returns whether the op returns a half type for operands of a half type.
+bool keeps_half_types(Op op) {
+  return row(op).rule == ResultRule::Common || row(op).rule == ResultRule::Real;
+}
+
+// Returns whether each element of `t` is a value of type `narrow`: `t` is a cast from that type, or
+// ops that are exact on half types applied to one.
+bool holds(const Tensor* t, DType narrow) {
+  while (t->dtype != narrow) {
+    if (const auto* c = std::get_if<Cast>(&t->definition)) {
+      if (c->arg->dtype != narrow) return false;
+      t = c->arg;
+      continue;
+    }
+    const auto* p = std::get_if<Pointwise>(&t->definition);
+    if (!p || row(p->op).arity != 1 || !keeps_half_types(p->op)) return false;
+    t = p->args[0].tensor;
+    if (!t) return false;
+  }
+  return true;
+}
+
 // Applies an op with half operands: computes in float32 and rounds to the half type.
-const Tensor* bounded(Fusion& fusion, Op op, std::span<const Operand> args, DType compute,
-                      const std::string& location) {
+const Tensor* computed_wide(Fusion& fusion, Op op, std::span<const Operand> args, DType compute,
+                            const std::string& location) {
   const DType narrow = promoted_dtype(args);
   std::vector<Operand> wide(args.begin(), args.end());
-  for (Operand& a : wide)
-    if (a.tensor) a.tensor = cast(fusion, a.tensor, compute, location);
+  for (Operand& a : wide) {
+    if (!a.tensor) continue;
+    a.tensor = rules::unrounded(a.tensor, compute);
+    if (a.tensor->dtype != compute) a.tensor = cast(fusion, a.tensor, compute, location);
+  }
   return cast(fusion, pointwise(fusion, op, wide, location), narrow, location);
 }
 
 }  // namespace
 
+const Tensor* rules::unrounded(const Tensor* t, DType compute) {
+  const auto* c = std::get_if<Cast>(&t->definition);
+  const bool exact = c && t->dtype != compute && c->arg->dtype == compute &&
+                     compute == compute_type(t->dtype) && holds(c->arg, t->dtype);
+  return exact ? c->arg : t;
+}
+
 const Tensor* pointwise(Fusion& fusion, Op op, std::span<const Operand> args,
                         std::string location) {
   check_arity(op, args.size());
   const DType compute = dtype_for(op, args);
-  if (row(op).rule == ResultRule::Bounded && promoted_dtype(args) != compute)
-    return bounded(fusion, op, args, compute, std::move(location));
+  if (keeps_half_types(op) && promoted_dtype(args) != compute)
+    return computed_wide(fusion, op, args, compute, location);
   if (row(op).rule == ResultRule::Condition)
     FUSER_CHECK(category(args[0]) == Kind::Bool || category(args[0]) == Kind::Int, DType, "where-1",
                 call(row(op).name, args), ": expected a bool condition", lines(args),
@@ -187,6 +219,8 @@ const Tensor* pointwise(Fusion& fusion, Op op, std::span<const Operand> args,
   std::vector<rules::Side> met(rank);  // by axis: the extent so far, and its tensor
   std::vector<Constraint> constraints;
   std::vector<Operand> aligned(args.begin(), args.end());
+  for (Operand& a : aligned)
+    if (a.tensor) a.tensor = rules::unrounded(a.tensor, compute);
   for (const Operand& a : args) {
     if (!a.tensor) continue;
     const int shift = rank - a.tensor->rank();
@@ -240,6 +274,8 @@ const Tensor* cast(Fusion& fusion, const Tensor* arg, DType dtype, std::string l
               DType, "cast-1", "cast(t", arg->id, ", ", row(dtype).torch,
               "): casting complex to real discards the imaginary part\n  ", where(*arg),
               "\n  hint: take fd.ops.real(t", arg->id, ") first");
+  if (const Tensor* wide = rules::unrounded(arg, dtype); wide != arg)
+    return pointwise(fusion, Op::set, {{{.tensor = wide}}}, std::move(location));
   return append(fusion, dtype, arg->shape, Cast{.arg = arg}, std::move(location));
 }
 

@@ -82,6 +82,7 @@ const Tensor* reduce(Fusion& fusion, ReduceOp op, const Tensor* arg, std::span<c
   FUSER_CHECK(twice == sorted.end(), Shape, "reduce-dim-2", what, ": dim ", *twice,
               " is named twice\n  ", where(*arg));
   const DType compute = compute_for(op, *arg, what);
+  arg = rules::unrounded(arg, compute);
   identity = identity && !has_identity(op);
   if (!identity && !has_identity(op))
     for (int64_t d : sorted) require_elements(fusion, what, arg, d);

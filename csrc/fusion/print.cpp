@@ -252,9 +252,13 @@ struct Printer {
     return text("fd.ops.stride_order(T", d.arg->id, ", stride_order=[", joined(d.order), "])");
   }
 
-  std::string call(const Tensor&, const Reduction& d) const {
-    const std::string call = row(d.op).results > 1 ? text("reduction(\"", row(d.op).name, "\", ")
-                                                   : text(row(d.op).name, "(");
+  std::string call(const Tensor& t, const Reduction& d) const {
+    // fd.ops.max and min give half types, by a cast that stands in the definition.
+    const bool before_cast =
+        (d.op == ReduceOp::max || d.op == ReduceOp::min) && t.dtype != d.arg->dtype;
+    const std::string call = row(d.op).results > 1 || before_cast
+                                 ? text("reduction(\"", row(d.op).name, "\", ")
+                                 : text(row(d.op).name, "(");
     return text("fd.ops.", call, "T", d.arg->id, ", dims=[", joined(d.dims),
                 d.identity ? "], identity=True)" : "])");
   }

@@ -11,6 +11,10 @@
 
 namespace fuser::rules {
 
+// Returns the tensor of type `compute` that `t` was rounded from, if the rounding was exact; else
+// `t`.
+const Tensor* unrounded(const Tensor* t, DType compute);
+
 // Limit on the dims of a tensor, equal to torch's: a set of dims is the bits of a word.
 inline constexpr size_t max_rank = 64;
 

@@ -41,7 +41,7 @@ bool before(Expr x, Expr y) {
 DType result_dtype(Op op, std::span<const Expr> args) {
   switch (row(op).rule) {
     case ResultRule::Same:
-    case ResultRule::Bounded:
+    case ResultRule::Common:
     case ResultRule::Float:
       return args[0]->dtype;
     case ResultRule::Predicate:

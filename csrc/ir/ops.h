@@ -15,10 +15,10 @@ enum class ResultRule : uint8_t {
   Same,       // the compute dtype: bf16 + bf16 -> float32, int32 + int32 -> int32
   Float,      // Bool and Int operands become float32 first: exp, truediv
   Predicate,  // computed in the common dtype, returns bool: eq, isnan, logical_and
-  Real,       // complex gives the dtype of its real part, other types as Same: abs, real, imag
+  Real,       // complex gives the dtype of its real part, other types as Common: abs, real, imag
   Complex,    // two real floats give a complex: complex
   Condition,  // operand 0 is bool, the other operands are selected, in their common type: where
-  Bounded,    // as Same, and the result has the common type, half types too: clamp, threshold
+  Common,     // as Same, and the result has the common type, half types too: clamp, neg, ceil
 };
 
 // Kinds of compute dtypes that a row accepts, as bits.

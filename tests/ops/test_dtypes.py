@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch import Tensor
 from fuser import DataType, DTypeError, FusionDefinition, testing
 from fuser.interpreter import torch_dtype
 from fuser.ops import as_dtype
+from tests.definitions import without_digest
 from tests.ops.accuracy import cast
 from tests.ops.cases import cases
 from tests.ops.test_pointwise import TYPES
@@ -198,6 +200,61 @@ def test_what_is_chosen_keeps_its_type() -> None:
         for place, (got, want) in enumerate(zip(fd.execute(inputs), wants, strict=True)):
             assert got.dtype == want.dtype, f"{place} of {inputs}"
             assert torch.equal(got.to(torch.complex128), want.to(torch.complex128)), place
+
+
+# Ops of which each result is a value of the half type of its operand.
+KEEPING = ("abs", "neg", "sign", "relu", "ceil", "floor", "round", "trunc", "frac", "real")
+
+
+def test_what_is_exact_in_half_types_keeps_them() -> None:
+    """Every value of four types under ten ops, and the maxima and minima of pairs."""
+    runs = []
+    for dtype in sorted(HALVES, key=str):
+        bits = torch.arange(1 << 8 * dtype.itemsize)
+        x = bits.to(torch.uint8 if dtype.itemsize == 1 else torch.uint16).view(dtype)
+        fd = FusionDefinition()
+        t = fd.define_tensor([-1], dtype=as_dtype(dtype))
+        pairs = fd.ops.reshape(t, [-1, 2])
+        for op in KEEPING:
+            fd.add_output(getattr(fd.ops, op)(t))
+        for op in ("max", "min"):
+            fd.add_output(getattr(fd.ops, op)(pairs, [1]))
+        runs.append((fd, x))
+    testing.compile_batch((fd, [x]) for fd, x in runs)
+    for fd, x in runs:
+        wide = x.float()
+        wanted = [getattr(torch, op)(wide) for op in KEEPING]
+        wanted += [wide.view(-1, 2).amax(1), wide.view(-1, 2).amin(1)]
+        for op, got, want in zip((*KEEPING, "max", "min"), fd.execute([x]), wanted, strict=True):
+            assert got.dtype == x.dtype
+            found = got.float()
+            same = (found == want) | (found.isnan() & want.isnan())
+            if op != "relu":  # of -0.0 either zero
+                same &= (found.signbit() == want.signbit()) | want.isnan()
+            assert same.all(), f"{op} of {x.dtype}"
+
+
+@pytest.mark.parametrize("dtype", [DataType.Half, DataType.BFloat16])
+def test_a_chain_of_ops_that_keep_half_types_rounds_nowhere(dtype: DataType) -> None:
+    """Its kernel is that of the operand in float32, whatever the definition casts in between."""
+
+    def text(widened: bool, casts: bool) -> str:
+        with FusionDefinition() as fd:
+            o, t = fd.ops, fd.define_tensor([-1], dtype=dtype)
+            t = o.cast(t, DataType.Float) if widened else t
+            for op in ("relu", "floor", "neg", "abs"):
+                t = getattr(o, op)(t)
+                t = o.cast(t, DataType.Float) if casts else t
+            fd.add_output(o.cast(o.exp(t), dtype))
+            fd.add_output(o.sum(t, [0]))
+        x = torch.linspace(-9, 9, 64).to(torch_dtype(dtype))
+        got, total = fd.execute([x])
+        wide = x.float().relu().floor().neg().abs()
+        assert torch.equal(total, wide.sum())
+        torch.testing.assert_close(got.float(), wide.exp(), rtol=2.0**-7, atol=0)
+        return re.sub(r"r_sum\d+", "r_sum", without_digest(fd.last_cuda_code()))
+
+    assert text(False, False) == text(True, False) == text(False, True)
 
 
 def test_scalars_that_are_chosen_keep_their_type() -> None:

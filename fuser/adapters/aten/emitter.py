@@ -23,6 +23,8 @@ _HALF = (DataType.Half, DataType.BFloat16, DataType.Float8_e4m3fn, DataType.Floa
 _WITH_COMPLEX = (DataType.Half, DataType.BFloat16)
 # (operand index, machine) pairs: see Emitter.taken_as_number().
 Numbers = Sequence[tuple[int, str]]
+# Rows of one operand that give half types for half types.
+_KEEPING = {r.name for r in _core.op_rows() if r.arity == 1 and r.rule in ("Common", "Real")}
 _CATEGORY = {"Bool": 0, "Int": 1, "Float": 2, "Complex": 3}
 
 # Wide tensors by definition and id of the rounded tensor.
@@ -117,6 +119,10 @@ class Emitter:
             return value
         return value if value.dtype() == dtype else self.cast(value, dtype)
 
+    def _widened(self, x: Any) -> Any:
+        half = isinstance(x, Tensor) and x.dtype() in _HALF
+        return self.ops.cast(x, DataType.Float) if half else x
+
     def cast(self, value: Tensor, dtype: DataType) -> Tensor:
         """Converts as torch does: floats become uint8 by way of int64, so that -1 becomes 255."""
         if dtype == DataType.Byte and value.dtype().kind == "Float":
@@ -174,15 +180,15 @@ class Emitter:
         if rule == "bool":
             operands = tuple(self.rounded(x, dtype) for x in operands)
         taken = self.decided if jumps or rule == "bool" else self.computed
-        result = function(
-            *(
-                self.computed(x, DataType.Float)
-                if dtype in _HALF and self.taken_as_number(x, place, numbers)
-                else taken(x, dtype)
-                for place, x in enumerate(operands)
-            ),
-            *extra,
-        )
+        values = [
+            self.computed(x, DataType.Float)
+            if dtype in _HALF and self.taken_as_number(x, place, numbers)
+            else taken(x, dtype)
+            for place, x in enumerate(operands)
+        ]
+        if op in _KEEPING:  # what comes of them moves as float32, as results of other rows do
+            values = [self._widened(x) for x in values]
+        result = function(*values, *extra)
         if not isinstance(result, Tensor):
             raise Unsupported("an op on numbers alone")
         if rule == "bool":

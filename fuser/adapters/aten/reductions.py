@@ -60,7 +60,9 @@ def _nansum(
 
 def _extreme(op: str) -> Row:
     def write(e: Emitter, x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
-        return e.same(getattr(e.ops, op)(e.wide(x), e.dims(dim, x.ndim), keepdim), x)
+        value = e.wide(x)
+        kept = value.dtype().compute
+        return e.same(getattr(e.ops, op)(value, e.dims(dim, x.ndim), keepdim, kept), x)
 
     return write
 
