@@ -152,16 +152,16 @@ class Ops:
         return _core.broadcast_in_dim(self._builder, arg, shape, list(broadcast_dims))
 
     def expand(self, arg: Tensor, shape: Sequence[Size]) -> Tensor:
-        """Expands dims of size 1 to `shape`; -1 keeps a size. Moves no memory.
+        """Expands dims of size 1 to `shape`; -1 keeps a size. New dims come first. Moves no memory.
 
-        Raises ShapeError `expand-1` for another rank, `expand-2` if a size other than 1 would
-        change, `expand-3` for a size below -1.
+        Raises ShapeError `expand-1` for fewer sizes than dims, `expand-2` if a size other than 1
+        would change, `expand-3` for a size below -1.
         """
         return _core.expand(self._builder, arg, shape)
 
     def squeeze(self, arg: Tensor, dims: Sequence[int], squeeze_expanded: bool = False) -> Tensor:
         """Removes these dims, which must have size 1. Moves no memory. `squeeze_expanded` also
-        removes dims that expand() has expanded.
+        removes dims that expand() has expanded, and dims of inputs whose contiguity is None.
 
         Raises ShapeError `squeeze-1` for a dim out of range, `squeeze-2` for a size other than 1.
         """
@@ -234,6 +234,7 @@ class Ops:
             result = self.add(result, start)
         return result if result.dtype() == dtype else self.cast(result, dtype)
 
+    @along_a_dim
     def take_along_axis(self, arg: Tensor, index: Tensor, dim: int) -> Tensor:
         """arg[..., index[..., i, ...], ...] along `dim`. As torch.take_along_dim: the other sizes
         broadcast, the result has the type of `arg`.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fuser import _core
 from fuser._core import DataType, Scalar, Tensor
-from fuser.arguments import Number, Size, along_a_dim, defined, known_number
+from fuser.arguments import Number, Size, defined, known_number
 from fuser.errors import ShapeError, UserError
 
 if TYPE_CHECKING:
@@ -181,12 +181,14 @@ def select(ops: "Ops", arg: Tensor, index: Size, dim: int) -> Tensor:
     return ops.squeeze(ops.take_along_axis(arg, wide, place), [place])
 
 
-@along_a_dim
 def index_select(ops: "Ops", arg: Tensor, index: Tensor, dim: int) -> Tensor:
-    """Selects elements along `dim` by a 0-dim or 1-dim `index`, as torch.index_select.
+    """Selects elements along `dim` by a 0-dim or 1-dim `index`, as torch.index_select. An `arg`
+    without dims has one element, and so has its result.
 
     Raises ShapeError `index-select-1` for an index of more dims, and the errors of gather().
     """
+    if arg.ndim == 0 and dim in (0, -1):
+        return ops.squeeze(index_select(ops, ops.broadcast(arg, [True]), index, 0), [0])
     place = _core.dim_of(arg, "index_select", dim)
     if index.ndim > 1:
         raise ShapeError(

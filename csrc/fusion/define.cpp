@@ -1,6 +1,7 @@
 #include "fusion/define.h"
 
 #include <algorithm>
+#include <set>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -308,9 +309,14 @@ const Tensor* broadcast(Fusion& fusion, const Tensor* arg, std::vector<bool> is_
 
 const Tensor* expand(Fusion& fusion, const Tensor* arg, std::span<const Expr> shape,
                      std::string location) {
-  FUSER_CHECK(static_cast<int>(shape.size()) == arg->rank(), Shape, "expand-1", "expand(t", arg->id,
-              ", shape): expected ", arg->rank(), " sizes, got ", shape.size(), "\n  ", where(*arg),
-              "\n  hint: add dims with broadcast or broadcast_in_dim");
+  const int more = static_cast<int>(shape.size()) - arg->rank();
+  FUSER_CHECK(more >= 0, Shape, "expand-1", "expand(t", arg->id, ", shape): expected at least ",
+              arg->rank(), " sizes, got ", shape.size(), "\n  ", where(*arg));
+  if (more > 0) {
+    std::vector<bool> is_broadcast(shape.size(), false);
+    std::fill_n(is_broadcast.begin(), more, true);
+    arg = broadcast(fusion, arg, std::move(is_broadcast), location);
+  }
   std::vector<Constraint> constraints;
   std::vector<Expr> extents, wanted;
   for (int d = 0; d < arg->rank(); ++d) {
@@ -371,6 +377,58 @@ const Tensor* broadcast_in_dim(Fusion& fusion, const Tensor* arg, std::span<cons
   return expand(fusion, t, shape, std::move(location));
 }
 
+namespace {
+
+// The place of dim `d` of an input among its contiguity flags, which begin at the outermost dim.
+size_t place_in_memory(const Tensor& t, const Input& input, int64_t d) {
+  return input.stride_order.empty() ? d : t.rank() - 1 - input.stride_order[d];
+}
+
+// A dim of an operand, by the dim of the result that it becomes.
+int64_t dim_before(const Broadcast& b, int64_t d) {
+  return std::count(b.is_broadcast.begin(), b.is_broadcast.begin() + d, false);
+}
+int64_t dim_before(const Squeeze& s, int64_t d) {
+  for (int64_t dropped : s.dims) d += dropped <= d;
+  return d;
+}
+
+// Is the dim one that expand() grew, or that an input was defined to repeat, in all that the tensor
+// is computed from element by element?
+bool is_expanded(const Tensor* tensor, int64_t dim) {
+  std::set<std::pair<const Tensor*, int64_t>> met;
+  std::vector<std::pair<const Tensor*, int64_t>> open{{tensor, dim}};
+  while (!open.empty()) {
+    const auto [t, d] = open.back();
+    open.pop_back();
+    if (t->shape[d]->is_constant(1) || !met.emplace(t, d).second) continue;
+    if (const auto* input = std::get_if<Input>(&t->definition)) {
+      const auto& flags = input->contiguity;
+      if (flags.empty() || flags[place_in_memory(*t, *input, d)]) return false;
+    } else if (const auto* p = std::get_if<Pointwise>(&t->definition)) {
+      for (const Operand& a : p->args)
+        if (a.tensor) open.emplace_back(a.tensor, d);
+    } else if (const auto* b = std::get_if<Broadcast>(&t->definition)) {
+      open.emplace_back(b->arg, dim_before(*b, d));
+    } else if (const auto* s = std::get_if<Squeeze>(&t->definition)) {
+      open.emplace_back(s->arg, dim_before(*s, d));
+    } else if (const auto* r = std::get_if<Permute>(&t->definition)) {
+      open.emplace_back(r->arg, r->dims[d]);
+    } else if (const auto* e = std::get_if<Expand>(&t->definition)) {
+      open.emplace_back(e->arg, d);
+    } else if (const auto* c = std::get_if<Cast>(&t->definition)) {
+      open.emplace_back(c->arg, d);
+    } else if (const auto* o = std::get_if<StrideOrder>(&t->definition)) {
+      open.emplace_back(o->arg, d);
+    } else {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
 const Tensor* squeeze(Fusion& fusion, const Tensor* arg, std::span<const int64_t> dims,
                       bool squeeze_expanded, std::string location) {
   const std::string what = text("squeeze(t", arg->id, ", [", joined(dims), "])");
@@ -378,9 +436,14 @@ const Tensor* squeeze(Fusion& fusion, const Tensor* arg, std::span<const int64_t
   for (int64_t& d : sorted) d = rules::dim_of(what, "squeeze-1", *arg, d);
   std::sort(sorted.begin(), sorted.end());
   sorted.erase(std::unique(sorted.begin(), sorted.end()), sorted.end());
+  bool drops_expanded = false;
   for (int64_t d : sorted) {
     Expr extent = arg->shape[d];
-    if (extent->is_constant(1) || squeeze_expanded) continue;
+    if (extent->is_constant(1)) continue;
+    if (squeeze_expanded && is_expanded(arg, d)) {
+      drops_expanded = true;
+      continue;
+    }
     FUSER_CHECK(!extent->is_constant(), Shape, "squeeze-2", what, ": axis ", d, " has size ",
                 extent->value.integer, ", expected 1\n  ", where(*arg));
     rules::require(fusion, what, arg, d, extent, fusion.exprs.constant(1),
@@ -391,10 +454,9 @@ const Tensor* squeeze(Fusion& fusion, const Tensor* arg, std::span<const int64_t
   std::vector<Expr> shape;
   for (int d = 0; d < arg->rank(); ++d)
     if (!std::binary_search(sorted.begin(), sorted.end(), d)) shape.push_back(arg->shape[d]);
-  return append(
-      fusion, arg->dtype, std::move(shape),
-      Squeeze{.arg = arg, .dims = std::move(sorted), .squeeze_expanded = squeeze_expanded},
-      std::move(location));
+  return append(fusion, arg->dtype, std::move(shape),
+                Squeeze{.arg = arg, .dims = std::move(sorted), .squeeze_expanded = drops_expanded},
+                std::move(location));
 }
 
 const Tensor* permute(Fusion& fusion, const Tensor* arg, std::span<const int64_t> dims,
