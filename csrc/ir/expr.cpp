@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <tuple>
 #include <utility>
 
@@ -172,6 +173,8 @@ Expr Exprs::cast(DType dtype, Expr value) {
     }
     if (to == Kind::Bool && integer) return constant(dtype, {.integer = v.integer != 0});
     if (dtype == DType::Int64 && integer) return constant(dtype, {.integer = v.integer});
+    if (dtype == DType::Int64 && from == Kind::Float && std::abs(real) < 0x1p63)
+      return constant(dtype, {.integer = static_cast<int64_t>(real)});
   }
   return intern({.kind = ExprNode::Kind::Cast, .dtype = dtype, .arity = 1, .args = {value}});
 }
