@@ -23,7 +23,6 @@ COVERED = {
     "fuser/error_bounds.py": ("tests/test_validation.py", "the tolerances of validate()"),
     "csrc/fusion/group.cpp": ("tests/fusion/test_access.py", "what access.h promises"),
     "csrc/fusion/moves.cpp": ("tests/fusion/test_access.py", "where ops read, as access.h says"),
-    "csrc/fusion/offers.cpp": ("tests/fusion/test_segment.py", "what outputs have in common"),
     "csrc/lower/tile_walks.cpp": ("tests/lower/test_tiles.py", "a part of the builder of tiles"),
     "csrc/lower/tile_grid.cpp": ("tests/lower/test_tiles.py", "a part of the builder of tiles"),
     "csrc/lower/tile_rows.cpp": ("tests/lower/test_tiles.py", "a part of the builder of tiles"),

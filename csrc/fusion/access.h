@@ -5,9 +5,10 @@
 // coordinate 0. A value is the result of an op at one coordinate tuple: `x - x.T` reads the two
 // values x(i, j) and x(j, i). Movement ops produce no values.
 //
-// Two outputs share axes, and so a kernel, if a tensor that both read maps the axes of one to the
-// axes of the other (an axis mapping). The mapped extents must be equal by structure, and no
-// coordinate tuple may use an axis twice. If a mapping is rejected, the tensor is read twice.
+// Two outputs share axes, and so a kernel, if tensors that both read map the axes of one to the axes
+// of the other (an axis mapping). The mapped extents must be equal by structure, and no coordinate
+// tuple may use an axis twice. An output of one element has no axes to share; its reductions have.
+// If a mapping is rejected, the tensor is read twice.
 #pragma once
 
 #include <cstdint>

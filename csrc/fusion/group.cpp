@@ -57,12 +57,7 @@ std::vector<Expr> ValueGroup::fresh(const Tensor* t) {
     parts.push_back(refined_.exprs.symbol(Symbol::Axis, static_cast<int>(refined_.axes.size())));
     refined_.axes.push_back({.extent = extent});
   }
-  std::vector<Expr> at = coordinates(t, parts);
-  if (shape_at_.empty()) {
-    shape_ = t->shape;
-    shape_at_ = at;
-  }
-  return at;
+  return coordinates(t, parts);
 }
 
 bool ValueGroup::is_cut(const Tensor* t) const {

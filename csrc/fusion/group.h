@@ -92,8 +92,8 @@ class ValueGroup {
 
   // Returns coordinates for `t` with new axes.
   std::vector<Expr> fresh(const Tensor* t);
-  // Returns the axis mappings for `t`: coordinates in the group's axes. Mappings through tensors
-  // that both read come first, the shape of the group's first output last.
+  // Returns the axis mappings for `t`, which are coordinates in the group's axes: mappings through
+  // one tensor that both read, then stores of equal shape, then mappings through several tensors.
   std::vector<std::vector<Expr>> offers(const Tensor* t);
 
   // Computes the output at these coordinates and stores it. Reductions that the kernel cannot
@@ -157,7 +157,9 @@ class ValueGroup {
   void offer_origins(const Point& p);
   std::optional<std::vector<Expr>> join(const Tensor* t, const Origin& origin,
                                         const std::vector<Expr>& read);
+  std::optional<std::vector<Expr>> join_reads(const Tensor* t);
 
+  bool has_all_axes(AxisSet axes) const;
   bool takes(AxisSet over, AxisSet kept) const;
   AxisSet take_axes_of_reads(const Tensor* arg, const std::vector<Expr>& sizes, AxisSet kept,
                              std::vector<Expr>& at) const;
@@ -198,8 +200,6 @@ class ValueGroup {
   std::vector<AxisSet> overs_;  // the reduced sets of axes
   AxisSet all_ = 0;             // axes of the stores and reductions so far
   bool strict_ = false;
-  std::vector<Expr> shape_;  // shape of the first output, in the fusion's arena
-  std::vector<Expr> shape_at_;
 };
 
 // Returns the tensors to materialize although the kernel of `root` could compute them: predecessors

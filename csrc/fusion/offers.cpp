@@ -45,6 +45,10 @@ std::optional<Origin> anchor(const Tensor* t) {
 
 }  // namespace
 
+bool ValueGroup::has_all_axes(AxisSet axes) const {
+  return static_cast<size_t>(__builtin_popcountll(axes)) == refined_.axes.size();
+}
+
 // Records that `t` is read, or will be read, at these coordinates.
 void ValueGroup::offer(const Tensor* t, std::vector<Expr> at) {
   std::vector<std::vector<Expr>>& reads = read_at_[t->id];
@@ -84,9 +88,20 @@ std::optional<std::vector<Expr>> ValueGroup::join(const Tensor* t, const Origin&
     if ((used & bit(at[d])) || refined_.axes[at[d]->a].extent != sizes[d]) return std::nullopt;
     used |= bit(at[d]);
   }
-  if (!graph_.reduces[t->id] &&
-      static_cast<size_t>(__builtin_popcountll(used)) != refined_.axes.size())
-    return std::nullopt;
+  if (!graph_.reduces[t->id] && !has_all_axes(used)) return std::nullopt;
+  return coordinates(t, at);
+}
+
+// Coordinates for the dims of `t` that tensors which both read tell together: a dim of one element
+// needs none of them. Return nullopt if a dim is left.
+std::optional<std::vector<Expr>> ValueGroup::join_reads(const Tensor* t) {
+  const std::vector<Expr> sizes = extents(t);
+  std::vector<Expr> at(sizes.size(), nullptr);
+  for (size_t d = 0; d < at.size(); ++d)
+    if (sizes[d]->is_constant(1)) at[d] = refined_.exprs.constant(0);
+  const AxisSet used = take_axes_of_reads(t, sizes, 0, at);
+  if (std::find(at.begin(), at.end(), nullptr) != at.end()) return std::nullopt;
+  if (!graph_.reduces[t->id] && !has_all_axes(used)) return std::nullopt;
   return coordinates(t, at);
 }
 
@@ -107,9 +122,12 @@ std::vector<std::vector<Expr>> ValueGroup::offers(const Tensor* t) {
     for (const std::vector<Expr>& read : reads->second)
       if (auto at = join(t, o, read)) take(std::move(*at));
   }
-  const bool covers =
-      static_cast<size_t>(__builtin_popcountll(axes_of(shape_at_))) == refined_.axes.size();
-  if (t->shape == shape_ && (covers || graph_.reduces[t->id])) take(shape_at_);
+  for (const Store& s : refined_.stores) {
+    if (graph_.fusion->outputs[s.output].tensor->shape != t->shape) continue;
+    if (graph_.reduces[t->id] || has_all_axes(axes_of(s.at))) take(s.at);
+  }
+  if (!graph_.plain)
+    if (auto at = join_reads(t)) take(std::move(*at));
   return out;
 }
 

@@ -49,8 +49,8 @@ struct Segmenter {
   std::map<int, int> views{};
   std::map<int, Alone> alone{};  // by output, while it waits for its operands
   std::vector<Parting> partings{};
-  // Outputs for which no kernel had axes in their turn. Later outputs may create a kernel that has:
-  // the result of a dropout does for its mask.
+  // Outputs for which no kernel had axes in their turn, and full reductions that no kernel took.
+  // Later outputs may create a kernel that has the axes: the result of a dropout does for its mask.
   struct Waiting {
     int output = 0, level = 0;
     std::optional<Alone> own{};
@@ -209,6 +209,13 @@ struct Segmenter {
     return it->second = static_cast<int>(fusion.outputs.size()) - 1;
   }
 
+  // Returns whether the tensor has one element and depends on a reduction. Every kernel has
+  // coordinates for it.
+  bool is_full_reduction(const Tensor& t) const {
+    return graph.reduces[t.id] && std::all_of(t.shape.begin(), t.shape.end(),
+                                              [](Expr e) { return e->is_constant(1); });
+  }
+
   // Returns whether the kernel still has a good size after it grew from `before` values by an
   // output. Beyond half of its limits it only takes outputs most of whose values it computes
   // already.
@@ -249,7 +256,7 @@ struct Segmenter {
         g.restore(std::move(state));
       }
     }
-    if (!offered && !candidates.empty() && !last_turn) {
+    if ((!offered || is_full_reduction(*t)) && !candidates.empty() && !last_turn) {
       waiting.push_back({output, at_level, own ? std::optional(std::move(*own)) : std::nullopt});
       return;
     }
