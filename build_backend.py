@@ -1,9 +1,9 @@
-"""The setuptools backend, asking for torch only where the target environment has none.
+"""The setuptools backend; requires torch only if the target environment has no torch.
 
-The torch-facing module is compiled against torch's headers. A torch that is already installed is
-found by setup.py even under pip's build isolation; a fixed build requirement would fetch a second
-one of gigabytes, perhaps another version. Without one, the build takes the newest that the project
-allows, which is what pip then installs for it.
+The torch-facing module is compiled against torch's headers. setup.py finds an installed torch even
+under pip's build isolation; a fixed build requirement would download a second one of gigabytes,
+perhaps another version. Without an installed torch, the build takes the newest version that the
+project allows, which pip then also installs for it.
 """
 
 import subprocess
@@ -17,7 +17,7 @@ _HAS_TORCH = "import importlib.util, sys; sys.exit(importlib.util.find_spec('tor
 
 
 def _torch_if_missing() -> list[str]:
-    # -I: without the isolation's PYTHONPATH, so this sees the target environment.
+    # -I ignores the isolation's PYTHONPATH, so this sees the target environment.
     found = subprocess.run([sys.executable, "-I", "-c", _HAS_TORCH], check=False).returncode == 0
     return [] if found else ["torch>=2.11"]
 

@@ -1,10 +1,10 @@
-"""Thin driver: hands the build to CMake + ninja and puts what they made into the package.
+"""Thin driver: runs CMake + ninja and copies the binaries into the package.
 
     python setup.py build_ext --inplace     build into fuser/ of this checkout, as `make build` does
     pip install .  or  pip install -e .     the same through PEP 517
 
-Build folders persist under build/, one per Python and torch, so that two environments do not fight
-and a second build compiles only what changed. Variables: CXX (the C++20 compiler),
+Build folders persist under build/, one per Python and torch, so that environments do not conflict
+and a second build compiles only changed files. Variables: CXX (the C++20 compiler),
 CMAKE_BUILD_PARALLEL_LEVEL (jobs).
 """
 
@@ -22,9 +22,9 @@ from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
 
-# Prints folder and version of torch without importing it (2 s). Under pip's build isolation the
-# interpreter of the target environment is this one with -I: it does not see the isolation's
-# PYTHONPATH, and so finds the torch that will be there at run time.
+# Prints folder and version of torch without importing it, which takes seconds. Under pip's build
+# isolation, this interpreter with -I is the interpreter of the target environment: -I ignores the
+# isolation's PYTHONPATH, so it finds the torch that is used at run time.
 FIND_TORCH = """
 import importlib.util, pathlib, re
 spec = importlib.util.find_spec("torch")
@@ -47,7 +47,7 @@ def find_torch() -> tuple[str, str]:
 
 
 def find_tool(name: str) -> str:
-    """A build tool: the one installed beside this interpreter, or else the one on the PATH."""
+    """A build tool: installed next to this interpreter, or else on the PATH."""
     scripts = sysconfig.get_path("scripts")
     found = shutil.which(name, path=os.pathsep.join([scripts, os.environ.get("PATH", "")]))
     if found is None:
@@ -65,7 +65,9 @@ def run(command: list[str], what: str) -> None:
 
 
 def place(source: Path, target: Path) -> None:
-    """Copy by rename, and only what differs: a process that has mapped the old binary keeps it."""
+    """Copies by rename, and only if the content differs: a process that has mapped the old binary
+    keeps it.
+    """
     data = source.read_bytes()
     if target.exists() and target.read_bytes() == data:
         return
@@ -77,7 +79,7 @@ def place(source: Path, target: Path) -> None:
 
 
 class CMakeBuild(build_ext):
-    """build_ext that knows no compiler: CMake and ninja do the work."""
+    """build_ext without a compiler: CMake and ninja do the work."""
 
     def run(self) -> None:
         in_place = bool(self.inplace) or self.editable_mode
@@ -90,17 +92,18 @@ class CMakeBuild(build_ext):
             if (folder / name).exists():
                 place(folder / name, package / name)
             else:
-                (package / name).unlink(missing_ok=True)  # one of another environment
+                (package / name).unlink(missing_ok=True)  # built for another environment
         if in_place:
-            # Beside the package, so that torch finds the entry point of a checkout on the path.
+            # Write it next to the package, so that torch finds the entry point of a checkout on the
+            # path.
             self.run_command("egg_info")
-        # The host executor's compiler reads these when it builds a kernel.
+        # The compiler of the host executor reads these when it builds a kernel.
         for header in sorted((ROOT / "csrc" / "device").glob("*.[ch]*")):
             if header.suffix in (".h", ".cuh"):
                 place(header, package / "device" / header.name)
 
     def compile(self) -> Path:
-        """Configure if the environment changed, build, and return the folder of the binaries."""
+        """Configures if the environment changed, builds, and returns the folder of the binaries."""
         if importlib.util.find_spec("pybind11") is None:
             sys.exit(
                 f"fuser: the build needs pybind11, which {sys.executable} does not find\n"
@@ -117,7 +120,8 @@ class CMakeBuild(build_ext):
             )
         key = f"{sys.implementation.cache_tag}-torch{torch_version or 'none'}"
         if not Path(pybind11.__file__).is_relative_to(sys.prefix):
-            key += "-isolated"  # pip's throw-away environment: other header paths, so another build
+            # a temporary environment of pip has other header paths, so use another build folder
+            key += "-isolated"
         folder = ROOT / "build" / key.replace("cpython-", "cp")
         ninja = find_tool("ninja")
         configure = [
@@ -132,19 +136,20 @@ class CMakeBuild(build_ext):
         wanted = "\n".join([*configure, os.environ.get("CXX", "")])
         jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL") or str(cores())
         folder.mkdir(parents=True, exist_ok=True)
-        # Two builds of one folder at a time would write over each other.
+        # Lock, because concurrent builds in one folder would overwrite each other.
         with open(folder / "lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             stamp = folder / "configured.txt"
             if not stamp.exists() or stamp.read_text() != wanted:
                 stamp.unlink(missing_ok=True)
-                (folder / "CMakeCache.txt").unlink(missing_ok=True)  # of another compiler or CMake
+                # from another compiler or CMake
+                (folder / "CMakeCache.txt").unlink(missing_ok=True)
                 run(configure, "the configuration")
                 stamp.write_text(wanted)
             run([ninja, "-C", str(folder), "-j", jobs], "the build")
         return folder
 
-    # What setuptools would ask a compiler; CMake answers none of it.
+    # Answers for setuptools, which expects a compiler; CMake provides no such lists.
     def get_outputs(self) -> list[str]:
         return []
 

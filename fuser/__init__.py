@@ -7,7 +7,7 @@ from fuser._native import load_core
 
 __version__ = "0.1.0"
 
-load_core()  # says how to build it where it is missing
+load_core()  # raises an error with build instructions if it is missing
 
 from fuser import refused  # noqa: E402
 from fuser._core import DataType, Scalar, Tensor, get_option  # noqa: E402
@@ -53,24 +53,27 @@ from fuser.torch_habits import install  # noqa: E402
 if TYPE_CHECKING:
     from fuser.adapters.functorch import compile, memory_efficient_fusion
     from fuser.adapters.torchscript import enable_torchscript_fuser, torchscript_fuser
+    from fuser.validation import get_val_tolerances, validate_with_auto_inferred_outputs
 
-# Names whose modules import torch, which `import fuser` does not.
-_ADAPTERS = {
+# Names whose modules import torch; `import fuser` itself does not.
+_LATER = {
     "compile": "fuser.adapters.functorch",
     "enable_torchscript_fuser": "fuser.adapters.torchscript",
+    "get_val_tolerances": "fuser.validation",
     "memory_efficient_fusion": "fuser.adapters.functorch",
     "torchscript_fuser": "fuser.adapters.torchscript",
+    "validate_with_auto_inferred_outputs": "fuser.validation",
 }
 
 
-# Modules that programs for nvFuser name without importing them.
+# Modules that programs for nvFuser use as attributes without importing them.
 _MODULES = ("contrib", "pytorch_utils", "testing")
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(f"fuser.{name}")
-    module = "fuser.refused" if name in refused.NAMES else _ADAPTERS.get(name)
+    module = "fuser.refused" if name in refused.NAMES else _LATER.get(name)
     if module is None:
         raise AttributeError(f"module 'fuser' has no attribute {name!r}")
     return getattr(import_module(module), name)
@@ -110,11 +113,13 @@ __all__ = [
     "enable_torchscript_fuser",
     "evaluate",
     "explain",
+    "get_val_tolerances",
     "memory_efficient_fusion",
     "report",
     "specialize_after",
     "torchscript_fuser",
     "translate_fusion",
+    "validate_with_auto_inferred_outputs",
     "version",
 ]
 

@@ -1,11 +1,11 @@
-"""python -m fuser: the options, and the environment as fuser finds it.
+"""python -m fuser: the options and the environment of fuser.
 
     python -m fuser --help    subcommands, every FUSER_* variable, the environment
     python -m fuser env       the environment alone, for bug reports
     python -m fuser manual    API.md, made from the docstrings
-    python -m fuser repro F   runs a repro script, and makes it smaller while it fails alike
+    python -m fuser repro F   runs a repro script, and shrinks it while it raises the same error
 
-A line never fails: what is missing is said in its place.
+Reports never fail: a missing component is reported in its line.
 """
 
 import argparse
@@ -47,7 +47,7 @@ def _fuser() -> str:
 def _torch() -> str:
     from fuser._native import check_torch
 
-    version = _version("torch")  # from the metadata: importing torch takes seconds
+    version = _version("torch")  # read the metadata, because importing torch takes seconds
     try:
         check_torch(_core().torch_version, version)
     except ImportError as error:
@@ -116,7 +116,7 @@ ENVIRONMENT: dict[str, Report] = {
 
 
 def environment() -> dict[str, str]:
-    """What fuser finds on this machine, by name; a report that fails gives its error's text."""
+    """Reports about this machine, by name; a failed report gives the text of its error."""
     found = {}
     for name, report in ENVIRONMENT.items():
         try:
@@ -132,7 +132,7 @@ def environment_text() -> str:
 
 
 def options_text() -> str:
-    """Every option with its default and its present value where that differs."""
+    """Every option with its default, and its value if it differs from the default."""
     lines = []
     core = _core()
     for variable, kind, default, text in core.option_rows():
@@ -169,7 +169,7 @@ def print_manual(_: argparse.Namespace) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Looks at the machine only when help is asked for."""
+    """Adds options and environment to the help text, computed only when help is printed."""
 
     def format_help(self) -> str:
         return (
@@ -179,7 +179,9 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parser() -> argparse.ArgumentParser:
-    """One subcommand a row: `run` takes the parsed arguments and returns the exit code."""
+    """Parser with a subcommand per entry: `run` takes the parsed arguments and returns the exit
+    code.
+    """
     top = _Parser(
         prog="python -m fuser", description="A fusion compiler for PyTorch on NVIDIA GPUs."
     )
@@ -203,7 +205,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # paths that the locale cannot write
+        sys.stdout.reconfigure(errors="backslashreplace")  # paths that the locale cannot encode
     top = parser()
     parsed = top.parse_args(arguments)
     if "run" not in parsed:

@@ -1,12 +1,12 @@
-# The C++ core, by intention only partly typed: what users hold, and what makes definitions. The
-# rest is called from the typed Python functions that wrap it, and a second list of signatures would
-# only go stale.
+# The C++ core, deliberately typed only in part: classes that users hold, and functions that build
+# definitions. Typed Python functions wrap the rest, and a second list of signatures would become
+# stale.
 from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
 _Number = bool | int | float | complex
 
-class _Sizes(list[Scalar]):  # fuser.Vector, which is made of Scalars
+class _Sizes(list[Scalar]):  # fuser.Vector, a list of Scalars
     def __call__(self) -> _Sizes: ...
 
 class DataType:
@@ -237,14 +237,14 @@ class OpRow:
     def complex_text(self) -> str | None: ...
 
 class Fusion:
-    """What is computed: a graph of tensors."""
+    """A graph of tensors."""
 
     def to_python(self) -> str: ...
     def structure(self) -> bytes: ...
     def records(self) -> dict[str, Any]: ...
 
 class Builder(Fusion):
-    """A Fusion that is being defined."""
+    """A Fusion under construction."""
 
     composite: str
     @property

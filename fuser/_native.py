@@ -1,8 +1,8 @@
-"""Loads the compiled modules, and says clearly when they do not fit.
+"""Loads the compiled modules and reports a build mismatch.
 
-`_core` is the compiler and knows no torch. `_torch` is compiled against one torch release: its
-inlined accessors read the layout of torch's objects, so under another release it may end the
-process while it is imported. Therefore the version is compared before the import.
+`_core` is the compiler and does not depend on torch. `_torch` is compiled against one torch
+release: its inlined accessors depend on the memory layout of torch's objects, so importing it under
+another release may crash the process. Therefore the version is compared before the import.
 """
 
 import importlib
@@ -18,10 +18,10 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def rebuild_command() -> str:
-    """The command that compiles fuser for this interpreter and the torch that it imports."""
+    """The command that compiles fuser for this interpreter and its torch."""
     checkout, python = shlex.quote(str(_PACKAGE.parent)), shlex.quote(sys.executable)
     if (_PACKAGE.parent / "setup.py").exists():
-        if importlib.util.find_spec("pybind11"):  # the build's tools are here
+        if importlib.util.find_spec("pybind11"):  # the build tools are installed
             return f"cd {checkout} && {python} setup.py build_ext --inplace"
         return f"{python} -m pip install --no-deps -e {checkout}"
     install = f"{python} -m pip install --force-reinstall --no-deps --no-cache-dir"
@@ -32,8 +32,7 @@ def check_torch(built: str, imported: str) -> None:
     """Raises BuildMismatch unless fuser was built for this torch. `built` is "" for a build without
     torch.
 
-    The local part of a version (+cpu, +cu130) does not count: the headers of one release are the
-    same.
+    The local part of a version (+cpu, +cu130) is ignored: it does not change the headers.
     """
     if built == imported.partition("+")[0]:
         return
@@ -45,7 +44,7 @@ def check_torch(built: str, imported: str) -> None:
 
 
 def load_core() -> Any:
-    """The module fuser._core."""
+    """Returns the module fuser._core."""
     try:
         return importlib.import_module("fuser._core")
     except ModuleNotFoundError as error:
@@ -58,8 +57,8 @@ def load_core() -> Any:
 
 
 def load_torch() -> Any:
-    """The module fuser._torch; imports torch. Raises BuildMismatch when it was built for another
-    torch.
+    """Returns the module fuser._torch; imports torch. Raises BuildMismatch if it was built for
+    another torch.
     """
     import torch
 

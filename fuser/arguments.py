@@ -1,5 +1,5 @@
-"""What the methods of fd.ops and the functions of fuser take: the types of their arguments, one
-form for each, and what is said of an argument of another type.
+"""Argument handling for the methods of fd.ops and the functions of fuser: their types, conversion
+to one form, and errors about wrong arguments.
 """
 
 import functools
@@ -25,15 +25,15 @@ Function = typing.TypeVar("Function", bound=Callable[..., Any])
 
 
 class Vector(list[Scalar]):
-    """Scalars in order, as for a shape: what define_vector() and fd.ops.shape() give. A list."""
+    """Scalars in order, e.g. a shape. A list, returned by define_vector() and fd.ops.shape()."""
 
     def __call__(self) -> "Vector":
-        """Itself: x.shape is a value and, in nvFuser's definitions, a method."""
+        """Returns itself: x.shape is a value, but a method in nvFuser's definitions."""
         return self
 
     @property
     def size(self) -> int:
-        """How many they are."""
+        """Number of scalars."""
         return len(self)
 
     def at(self, index: int) -> Scalar:
@@ -42,7 +42,7 @@ class Vector(list[Scalar]):
 
 
 class AbsentType:
-    """A type of nvFuser's DataType that fuser lacks: it can be named, and is refused where used."""
+    """A type of nvFuser's DataType that fuser lacks. It can be named, but ops refuse it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -56,8 +56,8 @@ for _name in ("Float8_e8m0fnu", "Float4_e2m1fn", "Float4_e2m1fn_x2"):
 
 
 def as_dtype(dtype: Any) -> DataType:
-    """The DataType of a DataType or of a torch.dtype. Raises Unsupported `dtype-absent` for an
-    AbsentType, DTypeError `dtype-torch` for a type of torch that fuser lacks.
+    """Converts a DataType or a torch.dtype to a DataType. Raises Unsupported `dtype-absent` for an
+    AbsentType, DTypeError `dtype-torch` for a torch type that fuser lacks.
     """
     if isinstance(dtype, DataType):
         return dtype
@@ -80,8 +80,9 @@ def _is_torch_dtype(value: Any) -> bool:
 def reduced_dims(
     op: str, arg: Tensor, dims: Dims | DataType, dtype: Any = None, dim: int | None = None
 ) -> tuple[list[int], DataType | None]:
-    """The dims that a call reduces, and its dtype: (arg, dtype), (arg, dim, ...) or (arg, dims,
-    ...). A tensor of no dims may be reduced over dim 0 or -1, as in torch: nothing happens.
+    """Returns the dims and the dtype of a reduction called as (arg, dtype), (arg, dim, ...) or
+    (arg, dims, ...). As in torch, a 0-dim tensor may be reduced over dim 0 or -1, which does
+    nothing.
 
     Raises UserError `reduce-dim-4` for both `dims` and `dim`.
     """
@@ -99,8 +100,8 @@ def reduced_dims(
 
 
 def along_a_dim(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of ops, a tensor and `dim`, for which tensors of no dims count as tensors of one
-    element along dim 0 or -1, as in torch; where all are such, the results have no dims again.
+    """Decorates a function of ops, a tensor and `dim` to accept 0-dim tensors. As in torch, they
+    count as tensors of one element along dim 0 or -1. If all tensors are 0-dim, so are the results.
     """
     signature = inspect.signature(function)
 
@@ -113,7 +114,7 @@ def along_a_dim(function: Callable[..., Any]) -> Callable[..., Any]:
         bound.apply_defaults()
         given = bound.arguments
         if given["dim"] not in (0, -1):
-            return function(ops, *args, **named)  # which refuses it
+            return function(ops, *args, **named)  # raises the error
         tensors = {name: t for name, t in given.items() if isinstance(t, Tensor)}
         given.update({n: ops.broadcast(t, [True]) for n, t in tensors.items() if t.ndim == 0})
         results = function(*bound.args, **bound.kwargs)
@@ -127,9 +128,9 @@ def along_a_dim(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def flagged(function: Function) -> Function:
-    """The function, which takes for its bools what the bindings take for one: None is False, and
-    numbers have a truth. Raises TypeError for others, as they do: not everything that is true was
-    meant to be.
+    """Decorates `function` to accept for its bool parameters the values that the bindings accept:
+    None is False, numbers convert to bool. Raises TypeError for other values, as the bindings do,
+    because an arbitrary true object is probably a mistake.
     """
     written = inspect.unwrap(function)
     kinds = getattr(written, "__annotations__", {})
@@ -154,8 +155,8 @@ def flagged(function: Function) -> Function:
 
 
 def known_number(op: str, name: str, value: Any) -> Any:
-    """A number, of a Scalar that is one; others are given back as they are. Raises Unsupported
-    `number-1` for a Scalar that only the run knows.
+    """Returns the number of a constant Scalar; returns other values unchanged. Raises Unsupported
+    `number-1` for a Scalar that is only known at run time.
     """
     if not isinstance(value, Scalar):
         return value
@@ -169,14 +170,14 @@ def known_number(op: str, name: str, value: Any) -> Any:
 
 
 def count_over(arg: Tensor, dims: Sequence[int]) -> Any:
-    """How many elements lie over `dims`: an int64 Scalar, or 1."""
+    """Number of elements over `dims`: an int64 Scalar, or 1."""
     count: Any = 1
     for d in dims:
         count = arg.size(d) if isinstance(count, int) else count * arg.size(d)
     return count
 
 
-# What Python and the bindings raise where an argument has another type than is expected.
+# Exceptions of Python and of the bindings for arguments of wrong types.
 TYPE_FAULTS = (
     AttributeError,
     IndexError,
@@ -188,23 +189,24 @@ TYPE_FAULTS = (
 )
 
 
-# Rules that an integer breaks that is too large: they are not about types.
+# Rules about integers that are too large; they are no type errors.
 _OF_INTEGERS = ("operand-2", "scalar-fits-1")
 
-# Names that arguments had in older definitions.
+# Argument names of older definitions.
 _OLDER = {
     "axes": "dims",
     "contiguous": "contiguity",
+    "keep_dim": "keepdim",
     "output_shape": "shape",
     "symbolic_sizes": "shape",
 }
 
 
 def checked(function: Function, name: str = "") -> Function:
-    """The function or method, whose failures on arguments of wrong types are UserErrors
-    `argument-kind-1` that name the argument, and the function by its name or `name`; those of
-    as_dtype() say where it was asked. Calls that succeed are not looked at; those by _OLDER
-    names of arguments are made by today's.
+    """Decorates a function or method: a failure on arguments of wrong types becomes UserError
+    `argument-kind-1`, which names the argument and the function (or `name`). Errors of as_dtype()
+    get the function's name. A call that succeeds is not inspected. A call that fails with argument
+    names of _OLDER is repeated with the current names.
     """
     shown = name or function.__name__
 
@@ -229,7 +231,7 @@ def checked(function: Function, name: str = "") -> Function:
 
 
 def defined(*tensors: Tensor) -> str:
-    """What messages say of operands."""
+    """Lines for an error message that say where the tensors were defined."""
     return "".join(f"\n  {t}  defined at {t.location}" for t in tensors)
 
 
@@ -239,9 +241,9 @@ def blame(
     error: Exception,
     arguments: Callable[[inspect.Signature], Mapping[str, Any]],
 ) -> None:
-    """Raises ArgumentTypeError `argument-kind-1` in place of `error`, which a call of `method`
-    raised, where its arguments do not fit its annotations: under the rule and with the text of
-    `error` where this one is about the argument. `arguments` gives them by name.
+    """Raises ArgumentTypeError `argument-kind-1` in place of `error`, raised by a call of `method`,
+    if the arguments do not fit the annotations. Keeps the rule and text of `error` if they are
+    about the wrong argument. `arguments` returns the arguments by name.
     """
     rule = getattr(error, "rule", "")
     told = isinstance(error, TypeError) and rule not in ("", "argument-kind-1", "habit-value")
@@ -282,7 +284,7 @@ def blame(
 
 
 def _for_tensors(kind: Any) -> str:
-    """What to do with a tensor of torch that stands where `kind` is expected."""
+    """Hint for a torch tensor passed where `kind` is expected."""
     if typing.get_origin(kind) is Sequence and typing.get_args(kind) == (Any,):
         return "one tensor is a list too: [x]"
     return "a tensor of torch is given to execute()"
@@ -298,14 +300,15 @@ def _seen(value: Any) -> str:
 
 def _name_of(value: Any) -> str:
     kind = type(value)
-    module = kind.__module__.removesuffix("._core")  # fuser.Tensor is where users find it
+    module = kind.__module__.removesuffix("._core")  # users find the type as fuser.Tensor
     return kind.__name__ if module == "builtins" else f"{module}.{kind.__name__}"
 
 
 def _annotations(method: Callable[..., Any]) -> dict[str, Any]:
     written = inspect.unwrap(method)
     parameters = inspect.signature(written).parameters.values()
-    if not any(isinstance(p.annotation, str) for p in parameters):  # of a row of the op table
+    # a method made from the op table
+    if not any(isinstance(p.annotation, str) for p in parameters):
         return {p.name: p.annotation for p in parameters if p.annotation is not p.empty}
     known = {**globals(), "Ops": Any, "torch": sys.modules.get("torch")}
     definition = sys.modules.get("fuser.definition")
@@ -315,13 +318,15 @@ def _annotations(method: Callable[..., Any]) -> dict[str, Any]:
         if isinstance(kind, str):
             try:
                 kinds[parameter] = eval(kind, written.__globals__, known)
-            except (AttributeError, NameError):  # a type that is imported for type checkers only
+            except (AttributeError, NameError):  # imported for type checkers only
                 kinds[parameter] = Any
     return kinds
 
 
 def fits(value: Any, kind: Any) -> bool:
-    """Is it of the type, as the methods here take it? An int has 64 bits; any number is a float."""
+    """True if the methods of this package accept `value` as `kind`. An int has 64 bits; any number
+    is a float.
+    """
     origin = typing.get_origin(kind)
     if origin in (typing.Union, types.UnionType):
         if value is None:
@@ -330,17 +335,18 @@ def fits(value: Any, kind: Any) -> bool:
     if origin in (Sequence, tuple):
         if isinstance(value, str | bytes | Mapping) or not isinstance(value, Collection):
             return False
-        if isinstance(value, Tensor) or hasattr(value, "requires_grad"):  # no list of its rows
+        # do not treat a tensor as a list of its rows
+        if isinstance(value, Tensor) or hasattr(value, "requires_grad"):
             return False
         return all(fits(item, typing.get_args(kind)[0]) for item in value)
     if kind is int:
-        if isinstance(value, DataType):  # an enum, which has an index
+        if isinstance(value, DataType):  # an enum, which has __index__
             return False
         try:
             return -(2**63) <= operator.index(value) < 2**63
         except TypeError:
             return False
-    if kind in (bool, float, complex):  # numpy's count as those of Python, None as False
+    if kind in (bool, float, complex):  # accept numpy numbers, and no value as False
         number = numbers.Real if kind is float else numbers.Number
         is_number = isinstance(value, number) or type(value).__module__ == "numpy"
         return is_number or (kind is bool and value is None)
@@ -351,7 +357,7 @@ _NAMES = {int: "an int", float: "a float", complex: "a number", bool: "a bool", 
 
 
 def describe(kind: Any) -> str:
-    """A type in words: "a Tensor or None", "a list (each an int)"."""
+    """Describes a type in words: "a Tensor or None", "a list (each an int)"."""
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
         narrower = (bool, int, float) if complex in inner else ()

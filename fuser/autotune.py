@@ -1,4 +1,4 @@
-"""fuser.autotune: times a handful of plans on given inputs, and keeps the fastest on disk."""
+"""fuser.autotune: times some plans on given inputs and stores the fastest on disk."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from fuser.runtime.remembered import disk_store
 if TYPE_CHECKING:
     from fuser.definition import FusionDefinition
 
-# A plan that one of these is raised for is no candidate.
+# Errors that exclude a plan from the candidates.
 _REFUSALS = (UserError, Unsupported, CompileError, LaunchError)
-# What a plan must gain to be taken: less is noise, and the planned one was chosen for a reason.
+# Minimum relative gain of a candidate: a smaller one may be noise, so the planned one is kept.
 _GAIN = 0.02
 
 
@@ -27,13 +27,14 @@ _GAIN = 0.02
 def autotune(
     fd: FusionDefinition, inputs: Sequence[Any], *, device: Any = None, candidates: int = 12
 ) -> Plans:
-    """Makes fd run `inputs`, and whatever inputs share their kernels, by the fastest of some plans.
+    """Times some plans on `inputs` and makes fd use the fastest for all inputs that share their
+    kernels.
 
-    Tried are the planned one and up to `candidates` for each kernel that differ from it in one
-    number, doubled or halved. What is found holds for `fd` from now on and is kept in the cache
-    folder: the same definition, inputs and GPU are timed once, by the first process. Results may
-    change in their last bits, where a reduction's order does. Inputs that are written in place keep
-    their values. Returns the plans, as fd.plan(inputs) would. Raises what fd.execute raises.
+    Candidates are the planned kernels and, for each kernel, up to `candidates` plans with one
+    number doubled or halved. The result applies to `fd` from now on and is stored in the cache
+    folder, by definition, inputs and GPU: only the first process measures. Results may change in
+    their last bits if the order of a reduction changes. In-place inputs keep their values. Returns
+    the plans, as fd.plan(inputs) would. Raises the errors of fd.execute.
     """
     executor = fd.fec.executor
     store = disk_store()
@@ -43,19 +44,20 @@ def autotune(
         try:
             executor.prefer(inputs, device, _fields(found))
         except UserError:
-            found = None  # a plan that the schedulers of this version no longer take
+            found = None  # a plan that the schedulers of this version reject
     if found is None:
         found = _search(fd, inputs, device, candidates)
         executor.prefer(inputs, device, _fields(found))
         if store is not None:
             entry = _core.Binary(payload=json.dumps(_fields(found)))
             store.put(key, entry)
-            store.put(_key(fd, inputs, device), entry)  # planned like this, it is tuned already
+            # the tuned plans are planned now, so store them under this key too
+            store.put(_key(fd, inputs, device), entry)
     return found[0] if len(found) == 1 else tuple(found)
 
 
 def neighbours(plan: Plan) -> Iterator[Plan]:
-    """Plans with one number doubled or halved, whether or not anybody takes them."""
+    """Plans with one number doubled or halved, whether or not a scheduler accepts them."""
     for name, value in plan.items():
         if type(value) is int and value > 0:
             yield plan.replace(**{name: 2 * value})
@@ -64,7 +66,7 @@ def neighbours(plan: Plan) -> Iterator[Plan]:
 
 
 def _search(fd: FusionDefinition, inputs: Sequence[Any], device: Any, most: int) -> list[Plan]:
-    """Kernel by kernel, the others as they are best known."""
+    """Tunes kernel by kernel, with the other kernels at their best known plans."""
     executor = fd.fec.executor
     planned = [Plan(**fields) for fields in executor.plans(inputs, device)]
     run_time = timer(fd, inputs, device)
@@ -87,7 +89,7 @@ def _search(fd: FusionDefinition, inputs: Sequence[Any], device: Any, most: int)
 
 
 def _key(fd: FusionDefinition, inputs: Sequence[Any], device: Any) -> bytes:
-    """Of the definition, the layout and sizes of the inputs, how it is planned, and the GPU."""
+    """Hash of definition, layout and sizes of the inputs, current plan, and GPU."""
     sizes = [list(value.shape) if hasattr(value, "shape") else None for value in inputs]
     signature = fd.fec.executor.signature(inputs, device)
     parts = ["autotune 1", processor_of(inputs), signature, str(sizes)]

@@ -1,7 +1,7 @@
-"""Ops on block-scaled 4-bit numbers (nvfp4): methods of fd.ops that say what is missing.
+"""Ops on block-scaled 4-bit numbers (nvfp4): methods of fd.ops that raise Unsupported.
 
-DataType has no type of 4 bits, so that their operands cannot be defined. They stand here so that a
-program that was written for them is told so by name.
+DataType has no 4-bit type, so operands of these ops cannot be defined. The methods exist to give
+programs written for them a clear error.
 """
 
 from typing import TYPE_CHECKING, Any, NoReturn

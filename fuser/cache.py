@@ -1,6 +1,4 @@
-"""What is kept between runs: the executor of a definition, definitions that are equal, and what the
-caches hold.
-"""
+"""Caches between runs: executors of definitions, numbered definitions, and their counters."""
 
 from __future__ import annotations
 
@@ -29,19 +27,19 @@ if TYPE_CHECKING:
 
 
 class CacheInfo(NamedTuple):
-    """What the caches of this process hold and did. Kernels of the host executor count as those of
-    a GPU do.
+    """Contents and counters of the caches of this process. Kernels of the host executor count like
+    GPU kernels.
     """
 
-    definitions: int  # executors alive
-    plans: int  # kinds of layout for which kernels were chosen
+    definitions: int  # live executors
+    plans: int  # layout classes with chosen kernels
     kernels_compiled: int
     kernels_from_disk: int
-    hits: int  # runs that found everything ready
-    misses: int  # runs that had to look up or build
+    hits: int  # runs that found all kernels ready
+    misses: int  # runs that had to look up or build a kernel
     compile_seconds: float
-    kernels_specialized: int  # kernels with constant sizes, made in the background
-    specializations_failed: int  # calls that keep their generic kernels for good
+    kernels_specialized: int  # kernels with constant sizes, compiled in the background
+    specializations_failed: int  # calls that permanently use their generic kernels
 
 
 def cache_info() -> CacheInfo:
@@ -51,27 +49,29 @@ def cache_info() -> CacheInfo:
 
 @checked
 def clear_caches(disk: bool = False) -> None:
-    """Forgets every compiled kernel of this process; with `disk` those in the cache folder too. Not
-    while one runs.
+    """Drops all compiled kernels of this process; with `disk` also the kernels in the cache folder.
+    Do not call it while a kernel runs.
     """
     load_torch().clear_caches(disk)
 
 
 def specialize_after(runs: int) -> None:
-    """A shape that runs so often gets kernels with its sizes as constants, compiled in the
-    background and exchanged between two calls; results keep their bits. 0: never, the default.
+    """Specializes kernels for a shape after `runs` runs with it: its sizes become constants. The
+    specialized kernel is compiled in the background and replaces the generic one between two calls;
+    results keep their bits. 0 (default) disables it.
 
-    The option FUSER_SPECIALIZE_AFTER. Worth a try where kernels take 2 us: larger ones wait for
-    memory and gain nothing. At most 16 shapes of a definition; cache_info() counts the kernels.
+    Sets the option FUSER_SPECIALIZE_AFTER. Useful only for kernels of a few microseconds: longer
+    kernels are limited by memory bandwidth and do not gain. At most 16 shapes per definition are
+    specialized; cache_info() counts the kernels.
     """
     _core.set_option("FUSER_SPECIALIZE_AFTER", str(runs))
 
 
 class FusionExecutorCache:
-    """Compiles a definition for the inputs that it meets, and keeps what it compiled.
+    """Compiles a definition for the inputs of its runs and caches the kernels.
 
-    `fd.fec` is one; giving the same to several equal definitions shares the kernels. `fusion_id`
-    and `auto_schedule` are taken for compatibility: every definition is scheduled.
+    `fd.fec` is an instance; equal definitions that are given one instance share its kernels.
+    `fusion_id` and `auto_schedule` are accepted for compatibility: every definition is scheduled.
     """
 
     _uncounted_by: FusionCache | None = None
@@ -97,7 +97,7 @@ class FusionExecutorCache:
             self._uncounted_by.number(self)
 
     def fusion(self) -> Fusion:
-        """The definition that is compiled."""
+        """The compiled definition."""
         from fuser.definition import Fusion
 
         return Fusion(self._builder, self)
@@ -110,12 +110,12 @@ class FusionExecutorCache:
         _enable_options: Sequence[str] = (),
         _disable_options: Sequence[str] = (),
     ) -> list[torch.Tensor]:
-        """The results of the definition on `inputs`; see FusionDefinition.execute."""
+        """Runs the definition on `inputs`; see FusionDefinition.execute."""
         with options_set(_enable_options, _disable_options):
             return self.executor.execute(inputs, device, None)
 
     def is_compiled(self, inputs: Sequence[Any], device: Any = None) -> bool:
-        """Would execute(inputs) compile nothing?"""
+        """True if execute(inputs) would compile nothing."""
         return bool(self.executor.is_compiled(inputs, device))
 
     def get_cuda_kernel(
@@ -124,8 +124,8 @@ class FusionExecutorCache:
         intrinsic_code: bool = False,
         device: Any = None,
     ) -> str:
-        """CUDA C of the kernels for `inputs` (None: of the last run), with the helpers they use if
-        `intrinsic_code`.
+        """CUDA C of the kernels for `inputs` (default: of the last run), including their helper
+        functions if `intrinsic_code`.
         """
         kernels = self._kernels(inputs, device)
         return "\n".join(kernel_text(kernel.text, intrinsic_code) for kernel in kernels) or _NONE
@@ -133,12 +133,12 @@ class FusionExecutorCache:
     def get_scheduled_ir(
         self, inputs: Sequence[Any], tensor_transforms: bool = False, device: Any = None
     ) -> str:
-        """The schedules of the kernels for `inputs`; with `tensor_transforms` their plans too."""
+        """The schedules of the kernels for `inputs`; with `tensor_transforms` also their plans."""
         return self._schedules(inputs, tensor_transforms, device)
 
     def get_most_recent_scheduled_ir(self, tensor_transforms: bool = False) -> str:
         """The schedules of the kernels of the last run. Raises UserError `last-run-1` before the
-        first.
+        first run.
         """
         return self._schedules(None, tensor_transforms, None)
 
@@ -165,16 +165,18 @@ class FusionExecutorCache:
 
 
 def kernel_text(text: str, intrinsic_code: bool) -> str:
-    """A kernel's text, whole or from its own first line on."""
+    """Returns the complete text if `intrinsic_code`, otherwise the text from the kernel's own first
+    line on.
+    """
     start = max(text.rfind("\nKERNEL("), text.rfind("\nKERNEL2("))
     return text if intrinsic_code or start < 0 else text[start + 1 :]
 
 
-# The text of the kernels of a run that has none.
+# Text returned for a run without kernels.
 _NONE = "// no kernel runs: every result is a view, has no elements, or is computed by torch\n"
 
 
-# Switches of nvFuser, which ours does not have: what they choose is chosen otherwise here.
+# Option names of nvFuser without a counterpart here. They are accepted and ignored.
 _SWITCHES_OF_NVFUSER = (
     # to enable
     "cutlass_scheduler fast_math fuse_matmul fuse_multiple_matmuls host_ir_jit host_ir_lowering "
@@ -193,10 +195,10 @@ _SWITCHES_OF_NVFUSER = (
 
 @contextmanager
 def options_set(enabled: Sequence[str], disabled: Sequence[str]) -> Iterator[None]:
-    """`with options_set(["host_debug"], ["cache"]):` FUSER_HOST_DEBUG is 1 and FUSER_CACHE 0
-    inside. The switches of nvFuser change nothing.
+    """Sets options in a `with` block: options_set(["host_debug"], ["cache"]) sets FUSER_HOST_DEBUG
+    to 1 and FUSER_CACHE to 0. Option names of nvFuser are ignored.
 
-    Raises UserError `option-flag` for a name that is not a switch.
+    Raises UserError `option-flag` for an unknown name.
     """
     wanted = {variable: "1" for name in enabled if (variable := _variable(name))}
     wanted |= {variable: "0" for name in disabled if (variable := _variable(name))}
@@ -206,7 +208,7 @@ def options_set(enabled: Sequence[str], disabled: Sequence[str]) -> Iterator[Non
 
 @contextmanager
 def options_being(wanted: dict[str, str]) -> Iterator[None]:
-    """Inside, options have these values: {"FUSER_HOST_DEBUG": "1"}."""
+    """Sets options to the given values, e.g. {"FUSER_HOST_DEBUG": "1"}, in a `with` block."""
     before = {variable: _core.get_option(variable) for variable in wanted}
     try:
         for variable, value in wanted.items():
@@ -218,8 +220,9 @@ def options_being(wanted: dict[str, str]) -> Iterator[None]:
 
 
 def _variable(name: str) -> str | None:
-    """FUSER_HOST_DEBUG of "host_debug"; None for a switch of nvFuser, which may have arguments:
-    "id_model(all)"."""
+    """Maps "host_debug" to FUSER_HOST_DEBUG, and options of nvFuser, which may have arguments as in
+    "id_model(all)", to None.
+    """
     flags = [variable for variable, kind, *_ in _core.option_rows() if kind == "Flag"]
     variable = f"FUSER_{name.upper()}"
     if variable not in flags:
@@ -233,11 +236,11 @@ def _variable(name: str) -> str | None:
 
 
 class FusionCache:
-    """The definitions that this process has closed, by structure, under the numbers of fd.id().
+    """The closed definitions of this process, by structure, under the numbers of fd.id().
 
-    FusionCache.get() is the only one. It keeps digests, and what is alive by itself: a definition
-    that nobody holds any more leaves its number only. Kernels are kept, and kept on disk, without
-    it; see cache_info() and FUSER_CACHE_DIR.
+    FusionCache.get() returns the only instance. It stores digests and weak references: once a
+    definition is garbage collected, only its number remains. Kernels are cached independently, in
+    memory and on disk; see cache_info() and FUSER_CACHE_DIR.
     """
 
     _the_one: FusionCache | None = None
@@ -249,10 +252,10 @@ class FusionCache:
         self._numbers: dict[bytes, int] = {}
         self._next = itertools.count()
         self._alive: WeakValueDictionary[int, FusionExecutorCache] = WeakValueDictionary()
-        # A number is a digest of all ops, and few programs ask for one: it waits until somebody
-        # does, or the definition goes.
+        # Executors without a number yet. Numbering hashes all ops and few programs need numbers, so
+        # it is delayed until a number is requested or the executor is deleted.
         self._unnumbered: WeakSet[FusionExecutorCache] = WeakSet()
-        self._kept: list[FusionExecutorCache] = []  # of deserialize()
+        self._kept: list[FusionExecutorCache] = []  # executors created by deserialize()
 
     @classmethod
     def get(
@@ -261,45 +264,48 @@ class FusionCache:
         selected_device: int | None = None,
         load_from_default_workspace: bool = True,
     ) -> FusionCache:
-        """The only one. The arguments are nvFuser's and change nothing."""
+        """Returns the only instance. The arguments are nvFuser's and are ignored."""
         if cls._the_one is None:
             cls._the_one = FusionCache()
         return cls._the_one
 
     @classmethod
     def reset(cls) -> None:
-        """Forgets all numbers, and every compiled kernel of this process. Definitions that live go
-        on to run."""
+        """Drops all numbers and all compiled kernels of this process. Live definitions can still
+        run.
+        """
         cache = cls._the_one
-        if cache is not None:  # it stays the one that get() gave
+        if cache is not None:  # keep the instance that get() returned
             for executors in list(cache._unnumbered):
-                executors._uncounted_by = None  # or it would count itself when it goes
+                executors._uncounted_by = None  # prevents numbering in __del__
             cache._forget()
         clear_caches()
 
     def note(self, executors: FusionExecutorCache) -> None:
-        """Its definition counts from now on."""
+        """Counts the definition of `executors` from now on."""
         self._unnumbered.add(executors)
 
     def number(self, executors: FusionExecutorCache) -> int:
-        """The number of its definition."""
+        """Returns the number of the definition of `executors`."""
         return self._number(executors)
 
     def _number(self, executors: FusionExecutorCache, wanted: int | None = None) -> int:
-        """The same, one that is wanted where the definition has none and it is free."""
+        """Returns the number of the definition. If it has no number yet, assigns `wanted` or else
+        the next free number.
+        """
         self._unnumbered.discard(executors)
         executors._uncounted_by = None
         digest = hashlib.sha256(executors.fusion().structure()).digest()
         number = self._numbers.get(digest)
-        if number is None:  # a counter, because threads may come here at once
+        if number is None:  # itertools.count is thread-safe
             new = next(self._next) if wanted is None else wanted
             number = self._numbers.setdefault(digest, new)
         self._alive.setdefault(number, executors)
         return number
 
     def find(self, number: int) -> FusionExecutorCache:
-        """What runs the definition of that number. Raises UserError `fusion-id-1` where none that
-        is alive has it.
+        """Returns the executor of the definition with this number. Raises UserError `fusion-id-1`
+        if no live definition has it.
         """
         found = self._alive.get(number)
         if found is None:
@@ -311,13 +317,13 @@ class FusionCache:
         return found
 
     def num_fusions(self) -> int:
-        """Different definitions that were closed, by a run or a look at their kernels."""
+        """Number of different definitions that a run or an inspection has closed."""
         for executors in list(self._unnumbered):
             self.number(executors)
         return len(self._numbers)
 
     def stats(self) -> str:
-        """One line: definitions, and what cache_info() counts."""
+        """One line: number of definitions and the counters of cache_info()."""
         counts = ", ".join(f"{name} {value:g}" for name, value in cache_info()._asdict().items())
         return f"{self.num_fusions()} fusions; {counts}"
 
@@ -326,8 +332,8 @@ class FusionCache:
         print(self.stats())
 
     def serialize(self, filename: str = "") -> None:
-        """Writes the definitions that are alive, with their numbers, as text (without a name:
-        definitions.json in the folder of kernels on disk). Kernels are kept there by themselves.
+        """Writes live definitions with their numbers as text to `filename` (default:
+        definitions.json in the kernel cache folder). Kernels are stored on disk independently.
         """
         self.num_fusions()
         texts = {number: repr(of.fusion()) for number, of in sorted(self._alive.items())}
@@ -336,9 +342,9 @@ class FusionCache:
         path.write_text(json.dumps(texts, indent=1), encoding="utf-8")
 
     def deserialize(self, filename: str = "") -> None:
-        """Defines again what serialize() wrote, under the same numbers where they are free, and
-        keeps it alive; what was compiled comes from disk. Raises UserError `serialize-1` for a
-        file that cannot be read, or that holds anything but definitions, before any is defined.
+        """Recreates the definitions that serialize() wrote, under equal numbers if these are free,
+        and keeps them alive; their kernels come from disk. Raises UserError `serialize-1` if the
+        file cannot be read or holds anything but definitions; then it defines nothing.
         """
         from fuser.definition import FusionDefinition
         from fuser.legacy import define_again, is_definition
@@ -355,7 +361,7 @@ class FusionCache:
                 "  hint: FusionCache.get().serialize(filename) writes it",
                 rule="serialize-1",
             ) from error
-        # What is numbered from now on comes behind them.
+        # Number new definitions after the numbers of the file.
         self._next = itertools.count(max(next(self._next), max(texts, default=-1) + 1))
         taken = set(self._numbers.values())
         for number, text in texts.items():
@@ -371,9 +377,10 @@ def _definitions_file(filename: str) -> Path:
 
 
 class LRUCache:
-    """Executors of the definitions used last, by structure: equal definitions share one.
+    """Executors of the most recently used definitions, by structure: equal definitions share one
+    executor.
 
-    A lookup costs one printing of the definition; equality is decided in full, not by hash.
+    A lookup prints the definition once; equality compares the complete structure, not a hash.
     """
 
     @functools.partial(checked, name="LRUCache")
@@ -388,7 +395,7 @@ class LRUCache:
 
     @checked
     def cache_compile(self, fusion: Fusion) -> FusionExecutorCache:
-        """The executor of an equal definition that was seen before, or a new one for this."""
+        """Returns the executor of an equal definition if there is one, otherwise a new executor."""
         key = fusion.structure()
         found = self._entries.get(key)
         if found is not None:
@@ -403,13 +410,11 @@ class LRUCache:
         return made
 
     def num_fusions(self) -> int:
-        """Definitions held now."""
+        """Number of cached definitions."""
         return len(self._entries)
 
     def stats(self) -> str:
-        """One line: definitions held, lookups that found one, lookups that did not, definitions
-        dropped.
-        """
+        """One line: number of cached definitions, hits, misses and evictions."""
         return (
             f"{self.num_fusions()} of at most {self.max_fusions} fusions, {self._hits} hits, "
             f"{self._misses} misses, {self._evicted} evicted"
@@ -420,13 +425,13 @@ class LRUCache:
 def LruFusionCache(
     max_fusions: int = 16384,
 ) -> Callable[[Callable[..., FusionDefinition]], Callable[..., FusionDefinition]]:
-    """Decorates a function that returns a FusionDefinition: equal results share their compiled
+    """Decorator for a function that returns a FusionDefinition: equal results share their compiled
     kernels.
 
-    The decorated function carries the cache as `cache`, and its `num_fusions` and `stats`.
+    The decorated function has the attributes `cache`, `num_fusions` and `stats`.
     """
 
-    LRUCache(max_fusions)  # refuses a wrong number here, not where a function is decorated
+    LRUCache(max_fusions)  # raises here for a wrong number, not at the decorated function
 
     def decorate(function: Callable[..., FusionDefinition]) -> Callable[..., FusionDefinition]:
         cache = LRUCache(max_fusions)

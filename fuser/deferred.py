@@ -1,5 +1,6 @@
-"""Tensors of a definition that are larger than memory: a kernel computes of one what its results
-need, element by element, and so does fuser.evaluate, part by part. Imports torch."""
+"""Deferred: tensors of a definition that exceed memory. A kernel computes only the elements that
+its results need; fuser.evaluate does so slice by slice. Imports torch.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-# By dim, the places that are wanted; any step, also a negative one.
+# Requested positions by dim; ranges may have any step, including negative ones.
 Window = tuple[range, ...]
 
 
@@ -21,11 +22,12 @@ class Deferred(NamedTuple):
 
 
 def part(value: torch.Tensor | Deferred, window: Window) -> torch.Tensor:
-    """The elements at these places."""
+    """Returns the elements of `value` at the positions of `window`."""
     if isinstance(value, Deferred):
         if all(window):
             return value.read(window)
-        # No element is wanted, so none is read along any dim: a later broadcast would read all.
+        # Read an empty window in every dim: a later broadcast dim must not make the other dims be
+        # read.
         nothing = value.read(tuple(r[:0] for r in window))
         return nothing.new_empty([len(r) for r in window])
     back = [d for d, r in enumerate(window) if r.step < 0]
@@ -92,7 +94,7 @@ def joined(values: Sequence[torch.Tensor | Deferred], dim: int) -> Deferred:
 
 
 def rearranged(record: dict[str, Any], value: Deferred, number: Callable[[int], int]) -> Any:
-    """The result of an op that only renames elements; None for any other op."""
+    """Applies an op if it only renames elements."""
     shape = value.shape
     match record["kind"]:
         case "StrideOrder":
@@ -145,12 +147,12 @@ def rearranged(record: dict[str, Any], value: Deferred, number: Callable[[int], 
 
 
 def _slice_of(r: range) -> slice:
-    """The same places as a slice of a sequence, of which -1 is no place."""
+    """The positions of `r` as a slice of a sequence; a stop of -1 becomes an open end."""
     return slice(r.start, r.stop if r.stop >= 0 else None, r.step) if len(r) else slice(0, 0)
 
 
 def _inside(r: range, low: int, high: int) -> slice:
-    """Which places of `r`, which rises or falls, are numbers from `low` to below `high`."""
+    """Slice of the positions in `r`, rising or falling, that have numbers in [low, high)."""
     up = r if r.step > 0 else r[::-1]
     below = _below(up, low)
     end = max(below, _below(up, high))
@@ -158,7 +160,7 @@ def _inside(r: range, low: int, high: int) -> slice:
 
 
 def _below(r: range, limit: int) -> int:
-    """How many of the numbers of a range that rises are below the limit."""
+    """Count of numbers below `limit` in a rising range."""
     return min(len(r), max(0, -((r.start - limit) // r.step)))
 
 

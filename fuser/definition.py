@@ -1,4 +1,4 @@
-"""FusionDefinition: what is to be computed, and the ways to run it and to look at it."""
+"""FusionDefinition: describes a computation, runs it, and shows its plans, kernels and graph."""
 
 from __future__ import annotations
 
@@ -28,32 +28,30 @@ if TYPE_CHECKING:
     import torch
 
 
-_NOTHING: Any = None  # where execute() is given no inputs
+_NOTHING: Any = None  # default of execute(): no inputs given
 
-# Held while a definition gets its executor: threads that meet it together share one.
+# Lock held while a definition creates its executor: concurrent first calls must share one executor.
 _first_use = threading.Lock()
 
 
 def _after_fork() -> None:
     global _first_use
-    _first_use = threading.Lock()  # the other may be held by a thread that the child has not
+    _first_use = threading.Lock()  # a thread that does not exist in the child may hold the old lock
 
 
 os.register_at_fork(after_in_child=_after_fork)
 
 
-# A run counts its scalars in 16 bits.
+# Limit on scalar inputs: a run counts them in 16 bits.
 _MOST_SCALARS = 1 << 16
 
 
 class _Empty(UserError, NotImplementedError):
-    """A UserError where nvFuser raises NotImplementedError."""
+    """UserError that is also a NotImplementedError, which nvFuser raises here."""
 
 
 class Fusion:
-    """The graph behind a definition. Equality and hash are by structure: the same ops in the same
-    order.
-    """
+    """The graph behind a definition. Equal graphs have equal ops in equal order."""
 
     __slots__ = ("_executors", "builder")
 
@@ -64,39 +62,41 @@ class Fusion:
         self._executors = executors
 
     def inputs(self) -> list[Tensor | Scalar]:
-        """Tensors and symbolic scalars, in the order in which execute() takes them."""
+        """Returns tensors and symbolic scalars in the order in which execute() takes them."""
         return self.builder.inputs()
 
     def outputs(self) -> list[Tensor]:
-        """In the order of add_output(), those written into inputs among them."""
+        """Returns outputs in the order of add_output(), including in-place outputs."""
         return self.builder.outputs()
 
     def vals(self) -> list[Tensor | Scalar]:
-        """Every value that has been defined: symbolic scalars, then tensors, in order."""
+        """Returns all values: symbolic scalars, then tensors, each in order of definition."""
         scalars = [value for value in self.inputs() if isinstance(value, Scalar)]
         return [*scalars, *self.builder.tensors()]
 
     def print_math(self, from_outputs_only: bool = True) -> None:
-        """Prints the definition. The argument is taken for compatibility: everything that was
-        defined is printed.
+        """Prints the whole definition. `from_outputs_only` is accepted for compatibility and
+        ignored.
         """
         print(self)
 
     def print_kernel(
         self, inputs: Sequence[Any] | None = None, *, compile_params: Any = None
     ) -> None:
-        """Prints the CUDA C of the kernels for `inputs`, or without them of the last run.
-        `compile_params` is nvFuser's, for schedules by hand, and changes nothing.
+        """Prints the CUDA C of the kernels for `inputs`; without `inputs`, of the kernels of the
+        last run. `compile_params` is accepted for compatibility with nvFuser and ignored.
         """
         executors = self._executors or FusionExecutorCache(self)
         print(executors.get_cuda_kernel(inputs, intrinsic_code=True))
 
     def structure(self) -> bytes:
-        """Canonical bytes: equal exactly for equal definitions. Source lines do not count."""
+        """Canonical bytes, equal if and only if two definitions are equal. Source lines are
+        ignored.
+        """
         return self.builder.structure()
 
     def records(self) -> dict[str, Any]:
-        """The graph as plain data, operands before their users; what fuser.evaluate runs over."""
+        """The graph as plain data, operands before their users. fuser.evaluate interprets it."""
         return self.builder.records()
 
     def __eq__(self, other: object) -> bool:
@@ -112,7 +112,7 @@ class Fusion:
 
 
 class FusionDefinition(LegacyDefinition):
-    """A computation on tensors, defined once and run on any sizes, as few kernels as it fits into.
+    """A computation on tensors: defined once, run on any sizes, in as few kernels as possible.
 
         with FusionDefinition() as fd:
             x = fd.define_tensor(shape=[-1, -1], contiguity=True, dtype=DataType.BFloat16)
@@ -121,12 +121,13 @@ class FusionDefinition(LegacyDefinition):
         (y,) = fd.execute([x_data, bias_data])
 
     The `with` is optional. repr(fd) is Python that rebuilds the definition. The first execute()
-    closes it: later definitions raise UserError `definition-3`. A subclass may define in its method
-    definition() instead. copy, deepcopy and pickle make equal definitions, which are open again.
+    closes the definition: later define calls raise UserError `definition-3`. A subclass may
+    override definition() instead. copy, deepcopy and pickle create equal definitions, which are
+    open again.
 
-    id                        fd.id() of another definition, which this one is then too
-    max_length                taken for compatibility; definitions have any length
-    use_multidevice_executor  refused as Unsupported `devices-1`, like a backend_type
+    id                        fd.id() of an existing definition, whose graph and kernels are reused
+    max_length                accepted for compatibility; definitions have any length
+    use_multidevice_executor  refused as Unsupported `devices-1`, like backend_type
     """
 
     def __init__(
@@ -145,11 +146,11 @@ class FusionDefinition(LegacyDefinition):
     def _begin(self, builder: _core.Builder) -> None:
         self._builder = builder
         self.ops = Ops(builder)
-        self._run: Any = None  # Executor.execute, once there is one
+        self._run: Any = None  # Executor.execute, set by the first run
         self._is_defined = not self._overrides("definition")
 
     def _define(self) -> None:
-        """Calls definition() of a subclass, once. Where it raises nothing half-built is left."""
+        """Calls definition() of a subclass once. If it raises, discards the partial definition."""
         if self._is_defined:
             return
         self._is_defined = True
@@ -163,15 +164,16 @@ class FusionDefinition(LegacyDefinition):
         return self
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        """An error raised inside passes through."""
+        """Does not suppress exceptions."""
 
     def __repr__(self) -> str:
         self._define()
         return self._builder.to_python()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Copies and pickles hold the definition as text, and what else a subclass or a user put
-        into it; they find the kernels by themselves."""
+        """State for copy and pickle: the definition as text, plus attributes that a subclass or
+        user added. Copies look up their kernels themselves.
+        """
         without = vars(FusionDefinition()).keys()
         return {"": repr(self)} | {k: v for k, v in vars(self).items() if k not in without}
 
@@ -202,24 +204,24 @@ class FusionDefinition(LegacyDefinition):
         is_cpu: bool = False,
     ) -> Tensor: ...
     def define_tensor(self, *args: Any, **kwargs: Any) -> Tensor:
-        """An input tensor, in one of two forms:
+        """Defines an input tensor, in one of two forms:
 
             define_tensor(shape, contiguity=False, dtype=DataType.Float, is_cpu=False,
                           stride_order=[])
             define_tensor(sizes, strides, dtype=DataType.Float, static_sizes=False, is_cpu=False)
 
-        shape         a size per dim: -1 symbolic (any size), otherwise fixed; 1 broadcasts
-        contiguity    as compute_tensor_descriptor() gives it, or one bool for all dims
-        stride_order  place of each dim counted from the innermost; [] is row-major
-        sizes         sizes of an example tensor: 0 and 1 are fixed, others symbolic unless
-                      static_sizes
-        strides       of the example tensor, in elements
-        is_cpu        a 0-dim tensor on the CPU that is read like a scalar by a GPU kernel
+        shape         size of each dim: -1 symbolic (any size), otherwise fixed; 1 broadcasts
+        contiguity    list as returned by compute_tensor_descriptor(), or one bool for all dims
+        stride_order  position of each dim counted from the innermost; [] is row-major
+        sizes         sizes of an example tensor: 0 and 1 are fixed, other sizes are symbolic
+                      unless static_sizes
+        strides       strides of the example tensor, in elements
+        is_cpu        a 0-dim CPU tensor that GPU kernels read like a scalar
 
-        Contiguity and strides are a description; runs take any strides and find the layout by
-        themselves. Raises ShapeError `define-tensor-1` for a negative size, `define-tensor-2` for
-        contiguity of another length, `define-tensor-3` for a stride_order that is not a
-        permutation.
+        Contiguity and strides only describe the expected layout; a run accepts any strides and
+        detects the layout itself. Raises ShapeError `define-tensor-1` for a negative size,
+        `define-tensor-2` for a contiguity list of wrong length, `define-tensor-3` if stride_order
+        is not a permutation.
         """
         if "strides" in kwargs or "sizes" in kwargs or (len(args) > 1 and _are_strides(args[1])):
             return self._define_by_strides(*args, **kwargs)
@@ -234,7 +236,7 @@ class FusionDefinition(LegacyDefinition):
         stride_order: Sequence[int] = (),
     ) -> Tensor:
         rank = len(shape)
-        shape = [operator.index(n) for n in shape]  # a TypeError for a Scalar
+        shape = [operator.index(n) for n in shape]  # raises TypeError for a Scalar
         row_major = list(range(rank - 1, -1, -1))
         order = [d + rank if d < 0 else d for d in stride_order] or row_major
         if sorted(order) != sorted(row_major):
@@ -274,9 +276,8 @@ class FusionDefinition(LegacyDefinition):
         return self._define_by_shape(shape, contiguity, dtype, is_cpu, stride_order)
 
     def from_pytorch(self, tensor: torch.Tensor, static_sizes: bool = False) -> Tensor:
-        """An input tensor with the sizes (symbolic unless `static_sizes`), strides and type of
-        `tensor`. Raises UserError `from-pytorch-1` for one without strides: sparse, nested or of
-        MKL-DNN.
+        """Defines an input tensor with sizes (symbolic unless `static_sizes`), strides and dtype of
+        `tensor`. Raises UserError `from-pytorch-1` unless it has strides: sparse, nested, MKL-DNN.
         """
         if tensor.is_nested or "strided" not in str(tensor.layout):
             raise UserError(
@@ -293,12 +294,12 @@ class FusionDefinition(LegacyDefinition):
         )
 
     def define_scalar(self, value: Number | DataType | None = None, dtype: Any = None) -> Scalar:
-        """A scalar: an input of the runs where `value` is None or a type, otherwise the constant.
+        """Defines a scalar: an input if `value` is missing or a DataType, otherwise a constant.
 
         define_scalar() and define_scalar(None) are float64 inputs, define_scalar(DataType.Int) an
-        int64 one. Constants are bool, int64, float64 or complex128 unless `dtype` says otherwise:
-        DTypeError `cast-1` for a complex value of a real type, `scalar-fits-1` for an integer that
-        the type does not hold.
+        int64 one. Without `dtype`, constants are bool, int64, float64 or complex128. Raises
+        DTypeError `cast-1` for a complex value of a real dtype, `scalar-fits-1` for an integer that
+        does not fit into the dtype.
         """
         if isinstance(value, DataType):
             value, dtype = None, value
@@ -309,12 +310,12 @@ class FusionDefinition(LegacyDefinition):
         return _core.constant(self._builder, value, None if dtype is None else as_dtype(dtype))
 
     def define_constant(self, value: Number, dtype: Any = None) -> Scalar:
-        """define_scalar() of a value, under the name that older definitions use."""
+        """Alias of define_scalar() for a constant, used by older definitions."""
         return self.define_scalar(value, dtype)
 
     def define_vector(self, size: int | Sequence[Size], dtype: Any = DataType.Int) -> Vector:
-        """`size` inputs of the runs, as for a shape that only they know; or of a list its numbers
-        as constants. Raises ShapeError `define-vector-1` for a size below 0 or above 65535.
+        """Defines a vector of `size` scalar inputs, e.g. a shape known at run time; a list defines
+        constants. Raises ShapeError `define-vector-1` for a size below 0 or above 65535.
         """
         if isinstance(size, int):
             if not 0 <= size < _MOST_SCALARS:
@@ -326,10 +327,11 @@ class FusionDefinition(LegacyDefinition):
         return Vector(n if isinstance(n, Scalar) else self.define_scalar(n, dtype) for n in size)
 
     def random_state(self, ops: int = 1) -> tuple[Scalar, Scalar]:
-        """Seed and offset of each run for the next `ops` random ops, at distances of 4: taken from
-        torch's default generator of the device, which the run moves on. fd.ops.uniform() and its
-        like call it where they are given none. The offset is torch's, as fd.ops.random32() takes
-        it; an `rng_offset` is a quarter of it. Raises UserError `random-1` for no op.
+        """Returns (seed, offset), drawn in each run from torch's default generator of the device.
+        Reserves 4 offsets for each of the next `ops` random ops; the run advances the generator by
+        them. Random ops without explicit state, e.g. fd.ops.uniform(), call this. The offset is
+        torch's, as fd.ops.random32() takes it; an `rng_offset` is a quarter of it. Raises UserError
+        `random-1` if `ops` < 1.
         """
         return _core.random_state(self._builder, ops)
 
@@ -340,26 +342,25 @@ class FusionDefinition(LegacyDefinition):
         *,
         stride_order: Sequence[int] | None = None,
     ) -> None:
-        """`output` becomes a result; with `alias_input` it is written into that input instead and
-        not returned. A Scalar becomes a tensor of no dims.
+        """Adds `output` to the results. With `alias_input` it becomes an in-place output instead:
+        it is stored into that input and not returned. A Scalar becomes a 0-dim tensor.
 
-        A tensor that is added with and without `alias_input`, in either order, is written and
-        returned: the result is the memory of that input (of the last of several), as torch's
-        `y = x.add_(1)` is x. If several tensors are written into one input, the last one counts,
-        also for results that are that memory. `alias_input` may be a tensor that is written into
-        an input by now: it names that input. A tensor computed from the written one has
-        memory and values of its own: a slice or a permutation, too, and the results of
-        fd.ops.set() and `stride_order`.
+        A tensor may be added both with and without `alias_input`, in either order. Then it is
+        stored and returned: the result is the memory of its last `alias_input`, as for torch's
+        `y = x.add_(1)`. If several tensors are stored into one input, the last one counts, also for
+        results that share the memory. `alias_input` may be an in-place output; it then names the
+        input of that output. Tensors computed from `output`, including slices, permutes,
+        fd.ops.set() and `stride_order`, have their own memory and values.
 
-        A result of which no element is computed is a view of its input where torch's would be: an
-        input itself, its slices, permutes, and reshapes of what lies together. fd.ops.set() gives
-        it memory of its own. So has a result that is an input which the definition overwrites, or a
-        view of one: it holds what was there before. `stride_order`, which may stand second, is
-        that of fd.ops.stride_order().
+        A result without computed elements is a view of its input if torch would return a view: an
+        input, its slices, its permutes, and reshapes of contiguous dims. fd.ops.set() gives it its
+        own memory. A result that is an input, or a view of an input, gets its own memory if the
+        definition overwrites that input; it holds the values from before. `stride_order`, also
+        accepted as second argument, is the argument of fd.ops.stride_order().
 
         Raises ShapeError `alias-1` for another rank, `alias-4` for other sizes, DTypeError
-        `alias-2` for another type, UserError `alias-4` for a tensor that is neither an input nor
-        written into one.
+        `alias-2` for another dtype, UserError `alias-4` if alias_input is neither an input nor an
+        in-place output.
         """
         if alias_input is not None and not isinstance(alias_input, Tensor):
             alias_input, stride_order = None, alias_input
@@ -370,9 +371,7 @@ class FusionDefinition(LegacyDefinition):
         _core.add_output(self._builder, output, alias_input)
 
     def validate_definition(self) -> None:
-        """Raises UserError `definition-1` for an empty definition, `definition-2` for one without
-        an output.
-        """
+        """Raises UserError `definition-1` for an empty definition, `definition-2` for no output."""
         self._define()
         if not self._builder.inputs() and not self._builder.outputs():
             raise _Empty(
@@ -389,7 +388,7 @@ class FusionDefinition(LegacyDefinition):
     # ---- running
 
     def __call__(self, *inputs: Any, **named: Any) -> NoReturn:
-        """Raises UserError `execute-arguments`: it is execute() that runs, and takes a list."""
+        """Raises UserError `execute-arguments`: call execute() with a list of inputs instead."""
         refuse_arguments(FusionDefinition.execute, len(inputs), named, "fd(...)")
 
     def execute(
@@ -407,27 +406,26 @@ class FusionDefinition(LegacyDefinition):
         _disable_options: Sequence[str] = (),
         **misspelled: Any,
     ) -> list[torch.Tensor]:
-        """The results on `inputs`: tensors and numbers in the order of definition.
+        """Runs the definition on `inputs` (tensors and numbers in order of definition).
 
         CUDA tensors run on their GPU and its current stream, CPU tensors on the host executor.
-        `device` (an index or torch.device) is needed where no tensor says it. Results come in the
-        order of add_output(); those written into inputs are not among them. The first run of a kind
-        of layout compiles; later ones only launch.
+        `device` (an index or torch.device) is required if no input tensor has a device. Returns
+        results in the order of add_output(), without in-place outputs. The first run of each layout
+        class compiles; later runs only launch.
 
         override_user_schedule  run although a subclass has a schedule(), which is refused otherwise
-        capture_debug_output    keep what FUSER_DUMP selects for debug_output()
+        capture_debug_output    capture the output of FUSER_DUMP for debug_output()
         print_repro             print repro_script_for(inputs) before the run
-        profile                 keep the times of this run for profile()
-        save_repro_inputs       keep the layout (no data) of the inputs for last_repro_script()
-        plan                    run this plan, of fd.plan(inputs), instead of the chosen one
-        _enable_options         switches of this call by name: "host_debug" is FUSER_HOST_DEBUG=1;
-        _disable_options        those of nvFuser are taken and change nothing
+        profile                 store the times of this run for profile()
+        save_repro_inputs       store the layout (no data) of the inputs for last_repro_script()
+        plan                    run this plan, from fd.plan(inputs), instead of the chosen one
+        _enable_options         options to set for this call: "host_debug" is FUSER_HOST_DEBUG=1;
+        _disable_options        options to clear; names of nvFuser's options are ignored
 
-        Raises UserError `definition-1`, `definition-2`, and for inputs that do not fit UserError,
-        ShapeError or DTypeError `argument-...`; UserError `plan-1` to `plan-3` for a plan that does
-        not; Unsupported where no kernel can be made; CompileError, LaunchError (`cuda-...`,
-        `host-...`) and InternalError from below, with the run as a script in a file that a note
-        names.
+        Raises UserError `definition-1`, `definition-2`; UserError, ShapeError or DTypeError
+        `argument-...` for unsuitable inputs; UserError `plan-1` to `plan-3` for an unsuitable plan;
+        Unsupported if no kernel can be generated; CompileError, LaunchError (`cuda-...`,
+        `host-...`) and InternalError from lower layers, with a note that names a repro script.
         """
         if misplaced or misspelled or inputs is None:
             refuse_arguments(FusionDefinition.execute, 1 + len(misplaced), misspelled)
@@ -464,11 +462,13 @@ class FusionDefinition(LegacyDefinition):
             raise
 
     def _open(self, override_user_schedule: bool) -> Any:
-        """Closes the definition and makes its executor, or raises for a schedule by hand."""
+        """Closes the definition and creates its executor. Raises if a subclass has its own
+        schedule().
+        """
         self._define()
         self._check_schedules(override_user_schedule)
         run = self.fec.executor.execute
-        if not self._overrides("schedule"):  # else every run is asked
+        if not self._overrides("schedule"):  # otherwise every run repeats the check
             self._run = run
         return run
 
@@ -479,38 +479,36 @@ class FusionDefinition(LegacyDefinition):
         device: torch.device | str | int | None = None,
         **kwargs: Any,
     ) -> list[torch.Tensor]:
-        """execute(inputs, device=device, **kwargs), and its results once they agree with the
-        reference.
+        """Runs execute(inputs, device=device, **kwargs) and compares its results with a reference.
 
-        The reference is `reference_outputs`, or fuser.evaluate in float64, where outputs that are
-        written into inputs are compared too. Types and shapes must be equal; |result - reference|
-        <= atol + rtol * |reference| by type as in fuser.validation.TOLERANCES, integers exactly,
-        NaN equals NaN. Where fuser.evaluate is the reference, results of long sums have more, and
-        float64 of what was computed in float32 has that of float32. Raises InternalError
-        `validate-1` where evaluate differs (a bug: report repro_script_for(inputs)), UserError
-        `validate-2` where `reference_outputs` do.
+        The reference is `reference_outputs`, or fuser.evaluate in float64, which also checks
+        in-place outputs. Dtypes and shapes must be equal; |result - reference| <= atol + rtol *
+        |reference| with the tolerances of fuser.validation.TOLERANCES by dtype, integers exactly,
+        NaN equals NaN. If fuser.evaluate is the reference, the tolerance grows for long sums, and a
+        float64 result of float32 arithmetic gets the tolerance of float32. Returns the results.
+        Raises InternalError `validate-1` if they differ from evaluate (a bug: report
+        repro_script_for(inputs)), UserError `validate-2` if they differ from `reference_outputs`.
         """
         from fuser.validation import validate
 
         return validate(self, inputs, reference_outputs, device=device, **kwargs)
 
     def plan(self, inputs: Sequence[Any]) -> Plans:
-        """How execute(inputs) would run: a Plan, or a tuple of one for each kernel. Compiles
-        nothing.
-        """
+        """The Plan of execute(inputs), or a tuple with a Plan per kernel. Compiles nothing."""
         plans = tuple(Plan(**fields) for fields in self.fec.executor.plans(inputs))
         return plans[0] if len(plans) == 1 else plans
 
     def signature(self, inputs: Sequence[Any]) -> str:
-        """What of `inputs` the choice of kernels depends on; inputs of one signature share their
-        kernels.
+        """The properties of `inputs` that the choice of kernels depends on; inputs of equal
+        signature share kernels.
         """
         return str(self.fec.executor.signature(inputs))
 
     @property
     def fec(self) -> FusionExecutorCache:
-        """The executor with its compiled kernels. Setting it shares another's: UserError `fec-2`
-        unless that one's definition is equal."""
+        """The executor with its compiled kernels. Set it to another definition's executor to share
+        kernels. Raises UserError `fec-2` unless that definition is equal.
+        """
         if self._fec is None:
             self.validate_definition()
             with _first_use:
@@ -544,21 +542,23 @@ class FusionDefinition(LegacyDefinition):
         override_user_schedule: bool = False,
         device: torch.device | str | int | None = None,
     ) -> str:
-        """CUDA C of the kernels for `inputs`, with the helpers that they use if
-        `intrinsic_code`; a comment where no kernel runs.
+        """CUDA C of the kernels for `inputs`, including their helper functions if `intrinsic_code`;
+        a comment if no kernel runs.
         """
         return self.fec.get_cuda_kernel(inputs, intrinsic_code, device)
 
     def last_cuda_code(
         self, intrinsic_code: bool = False, override_user_schedule: bool = False
     ) -> str:
-        """CUDA C of the kernels of the last run. Raises UserError `last-run-1` before the first."""
+        """CUDA C of the kernels of the last run. Raises UserError `last-run-1` before the first
+        run.
+        """
         return self.fec.get_cuda_kernel(None, intrinsic_code)
 
     def last_repro_script(self) -> str:
-        """repro_script_for the inputs of the last execute(..., save_repro_inputs=True).
+        """Returns repro_script_for() the inputs of the last execute(..., save_repro_inputs=True).
 
-        Raises UserError `repro-1` if there was none.
+        Raises UserError `repro-1` before the first of these runs.
         """
         if self._saved_inputs is None:
             raise UserError(
@@ -569,18 +569,19 @@ class FusionDefinition(LegacyDefinition):
         return repro_script(repr(self), self._saved_inputs)
 
     def repro_script_for(self, inputs: Sequence[Any] | None = None) -> str:
-        """Runnable Python: this definition, run on random inputs of the layout of `inputs`; without
-        them it is only printed. Put it into a bug report."""
+        """Runnable Python that runs this definition on random inputs of the layout of `inputs`;
+        without `inputs` it only prints the definition. Attach it to bug reports.
+        """
         specs = None if inputs is None else [input_spec(value) for value in inputs]
         return repro_script(repr(self), specs)
 
 
 def _are_strides(value: Any) -> bool:
-    """Is it strides rather than contiguity? An empty list is either, for the same tensor."""
+    """True if `value` holds strides rather than contiguity flags. An empty list may be either."""
     return isinstance(value, list | tuple) and any(type(v) is int for v in value)
 
 
-# Arguments that it does not have are taken to be named in the error.
+# Hide `misplaced` and `misspelled`, which execute() accepts only to name them in an error.
 _signature = inspect.signature(FusionDefinition.execute)
 FusionDefinition.execute.__signature__ = _signature.replace(  # type: ignore[attr-defined]
     parameters=[
@@ -591,7 +592,7 @@ FusionDefinition.execute.__signature__ = _signature.replace(  # type: ignore[att
 )
 for _type in (LegacyDefinition, FusionDefinition):
     for _name, _written in list(vars(_type).items()):
-        # A call of execute() is too short for another one around it: it looks by itself.
+        # Leave execute() unwrapped to save the call; it reports wrong arguments itself.
         _shown = "define_tensor" if _name.startswith("_define_by_") else _name
         if inspect.isfunction(_written) and not _shown.startswith("_") and _name != "execute":
             setattr(_type, _name, checked(_written, _shown))

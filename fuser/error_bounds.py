@@ -1,10 +1,10 @@
-"""How far a run may come from the exact results of a definition: what validate() allows.
+"""Error bounds of a run against the exact results of a definition, for validate().
 
-A running error analysis (Higham, "Accuracy and Stability of Numerical Algorithms", ch. 3): beside
-each exact value stands a bound of what the steps before it have rounded. A step takes its operands
-to both ends of their bounds, and adds what it rounds itself. A cast to a half type has no error but
-where a value lies so near to the middle between two neighbours that the other one may come out;
-what is made of that result carries the difference on. Imports torch.
+A running error analysis (Higham, "Accuracy and Stability of Numerical Algorithms", ch. 3): each
+exact value has a bound on the rounding errors of the steps before it. A step evaluates its operands
+at both ends of their bounds and adds its own rounding error. A cast to a half type adds an error
+only if the value is so close to the middle of two neighbours that the other neighbour may result;
+later steps propagate that difference. Imports torch.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     from fuser.interpreter import Run
 
 _ROWS = {row.name: row for row in _core.op_rows()}
-# Units of a library's sums, by the square root of their length: their order is not known, and
-# tensor cores drop bits.
+# Error of a library's sum, in units scaled by the square root of its length: its order is unknown,
+# and tensor cores drop bits.
 _LIBRARY_UNITS = 64.0
-# Relative error of a short form of an op, for results of 16 bits or fewer (ir/ops.h: half_form).
+# Relative error of the short form of an op whose result is cast to 16 bits or fewer (ir/ops.h:
+# half_form).
 _SHORT = 2.0**-13
-# An element whose bound is infinite may be anything.
+# Bound of an element that may have any value.
 _ANYTHING = math.inf
 
 
@@ -44,7 +45,7 @@ class ErrorBounds:
         return self.bounds[tensor][0]
 
     def add(self, run: Run, record: dict[str, Any]) -> None:
-        """The bounds of a tensor whose value the run has just found."""
+        """Adds the bounds of a tensor that the run has just evaluated."""
         place, value = record["id"], run.values[record["id"]]
         if record["kind"] == "Result":
             self.bounds[place] = [self.bounds[record["operands"][0]][int(record["index"])]]
@@ -58,7 +59,7 @@ class ErrorBounds:
                 for bound, change in zip(bounds, self._moved(run, wide, operand), strict=True):
                     bound += change
         bounds[0] += self._rounded(run, wide, exact[0])
-        if wide is not record:  # a library rounds what it has added up
+        if wide is not record:  # a library rounds its accumulated sum
             ends = [convert(exact[0] + sign * bounds[0], record["dtype"]) for sign in (1.0, -1.0)]
             bounds[0] = torch.maximum(*(_distance(end, value) for end in ends))
         if results is not None:
@@ -66,7 +67,7 @@ class ErrorBounds:
         self.bounds[place] = bounds
 
     def _moved(self, run: Run, record: dict[str, Any], operand: int) -> list[torch.Tensor]:
-        """By how much results change where an operand is taken to the ends of its bounds."""
+        """Changes of the results if an operand moves to the ends of its bounds."""
         nominal, bound = run.values[operand], self.of(operand)
         if record["kind"] == "TakeAlongAxis" and operand != record["arg"]:
             found = torch.where(bound > 0, _ANYTHING, 0.0)  # another element may be read
@@ -82,7 +83,7 @@ class ErrorBounds:
                     torch.maximum(change, _distance(a, b), out=change)
         finally:
             run.values[operand] = nominal
-        if record.get("op") in ("eq", "ne"):  # between the ends too
+        if record.get("op") in ("eq", "ne"):  # values between the ends may be equal too
             a, b = (run.values[t] if tensor else run.scalars[t] for tensor, t in record["args"])
             changes[0] = torch.maximum(changes[0], (_distance(a, b) <= bound).double())
         return changes
@@ -92,13 +93,15 @@ class ErrorBounds:
     ) -> list[torch.Tensor]:
         ends = _both_ends(value, bound)
         if record["kind"] == "Library" or record.get("op") in ("argmax", "argmin"):
-            for _ in range(4):  # elements against each other
+            for _ in range(4):  # move elements in opposite directions
                 signs = torch.randint(0, 2, bound.shape, generator=self.signs) * 2 - 1
                 ends += _both_ends(value, bound * signs)
         return ends
 
     def _magnified(self, run: Run, record: dict[str, Any], operand: int) -> torch.Tensor:
-        """The same where terms of different signs are added up: of their magnitudes."""
+        """Changes of the results of a sum whose terms have mixed signs: computed with
+        magnitudes.
+        """
         kept = {t: run.values[t] for t in record["operands"]}
         try:
             run.values.update({t: _magnitude(value) for t, value in kept.items()})
@@ -113,7 +116,7 @@ class ErrorBounds:
     def _rounded(
         self, run: Run, record: dict[str, Any], exact: torch.Tensor
     ) -> torch.Tensor | float:
-        """The rounding error of the step itself, but for casts."""
+        """Rounding error of the step itself, except casts."""
         kind, op = record["kind"], record.get("op", "")
         if not (exact.is_floating_point() or exact.is_complex()):
             return 0.0
@@ -163,14 +166,14 @@ class ErrorBounds:
 
 
 def _adds(record: dict[str, Any]) -> bool:
-    """Is it linear in each operand, a sum of terms or of products?"""
+    """True if the step is linear in each operand: a sum of terms or products."""
     if record["kind"] == "Library":
         return LIBRARY[record["op"]].linear
     return record["kind"] == "Reduction" and record["op"] in ("sum", "prod")
 
 
 def _unrounded(record: dict[str, Any]) -> dict[str, Any]:
-    """The step without the rounding at its end, for libraries of half types."""
+    """The step without its final rounding, for library ops on half types."""
     dtype = record["dtype"]
     if record["kind"] != "Library" or dtype.kind != "Float" or dtype == DataType.Double:
         return record
@@ -189,12 +192,12 @@ def _magnitude(value: torch.Tensor) -> torch.Tensor:
 
 
 def _unit(dtype: Any) -> float:
-    """The distance of neighbours of 1 in the type that an op computes in."""
+    """Distance between 1 and the next number in the compute type of an op."""
     return 2.0**-52 if dtype.torch_name in ("float64", "complex128") else 2.0**-23
 
 
 def _distance(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """|a - b|: 0 of two NaN or equal infinities, infinite of what has no other distance."""
+    """|a - b|: 0 for two NaN or equal infinities, infinite if the difference is not finite."""
     wide = torch.complex128 if a.is_complex() else torch.float64
     x, y = a.to(wide), b.to(wide)
     same = (x == y) | (x.isnan() & y.isnan())
@@ -213,9 +216,11 @@ def _both_ends(value: torch.Tensor, reach: torch.Tensor) -> list[torch.Tensor]:
 
 
 def _ends_narrow(records: dict[str, Any]) -> list[bool]:
-    """By tensor: does all that is made of it end in a cast to a float of 16 bits or fewer?"""
+    """By tensor: True if every output depends on it only through casts to floats of 16 bits or
+    fewer.
+    """
     narrow = [True] * len(records["tensors"])
-    used = [False] * len(records["tensors"])  # by what an output is made of
+    used = [False] * len(records["tensors"])  # True if the tensor is live
     outputs = {tensor for tensor, _ in records["outputs"]}
     for record in reversed(records["tensors"]):
         place, dtype = record["id"], record["dtype"]

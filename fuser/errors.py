@@ -1,7 +1,7 @@
-"""What can go wrong, by whose fault it is. Every error carries `rule`, the id under which the
-broken law stands in the documentation, in the code and in a test's name.
+"""Error types, by who is at fault. Every error has a `rule`: the id of the violated rule in the
+documentation, in the code and in a test's name.
 
-The same kinds exist in C++ (csrc/base/error.h); they cross the border in both directions unchanged.
+C++ has equal types (csrc/base/error.h); they convert in both directions without change.
 """
 
 from typing import Any, Self
@@ -19,12 +19,12 @@ __all__ = [
 ]
 
 
-# Rules that C++ raises for a value of a wrong Python type.
+# Rules of C++ errors about values of a wrong Python type.
 _TYPE_RULES = frozenset({"argument-type", "library-3", "operand-1"})
 
 
 class _Ruled(Exception):
-    """Carries the rule id; mixed into each class below."""
+    """Base class that holds the rule id."""
 
     def __init__(self, message: str = "", *, rule: str = "") -> None:
         super().__init__(message)
@@ -34,54 +34,53 @@ class _Ruled(Exception):
 class UserError(_Ruled, ValueError, RuntimeError):
     """The program is wrong: too few inputs, a tensor of another definition, an axis out of range.
 
-    The message names the operands with the lines that defined them, says what was expected, and how
-    to mend it. A RuntimeError too, as most of torch's and all of nvFuser's are.
+    The message names the operands with the lines that defined them, the expected value, and a fix.
+    It is also a RuntimeError, like most of torch's errors and all of nvFuser's.
     """
 
     def __new__(cls, message: str = "", *, rule: str = "") -> Self:
-        """Raised under a rule about Python types it is an ArgumentTypeError, also from C++."""
+        """Creates an ArgumentTypeError for a rule about Python types, also for errors from C++."""
         wanted: Any = ArgumentTypeError if cls is UserError and rule in _TYPE_RULES else cls
         error: Self = super().__new__(wanted, message)
         return error
 
 
 class ShapeError(UserError):
-    """The program is wrong about shapes: ranks or sizes that do not fit together.
+    """The program is wrong about shapes: ranks or sizes do not match.
 
-    Compare the shapes in the message; insert a broadcast, a slice or a reshape where they should
-    agree.
+    Compare the shapes in the message; insert a broadcast, a slice or a reshape.
     """
 
 
 class ArgumentTypeError(UserError, TypeError):
-    """The program passes an argument of a Python type that the function does not take: a float for
-    a dim, a str for a number.
+    """The program uses a value of an unsupported Python type, as Python's TypeError: a float for a
+    dim, a str for a number, a tensor of a definition in place of a number.
 
-    The message names the argument, what is expected there and how the function is called.
+    The message names the value, its expected type and the signature or what to write instead.
     """
 
 
 class DTypeError(UserError, TypeError):
-    """The program is wrong about element types: the operation or the definition wants another.
+    """The program is wrong about element types: the operation or the definition expects another.
 
     Cast the operand, or define the tensor with the type that is passed.
     """
 
 
 class Unsupported(_Ruled, NotImplementedError):
-    """The program is right, but cannot be fused on this machine, or by any scheduler so far.
+    """The program is correct, but this version cannot fuse it, or not on this machine.
 
-    The message lists each scheduler's reason. Adapters catch this class, and only this one, and
-    fall back to eager.
+    The message lists the reason of each scheduler. Adapters catch only this class and fall back to
+    eager.
     """
 
 
 class CompileError(_Ruled, RuntimeError):
-    """The compiler (NVRTC, or the C++ compiler of the host executor) refused the generated text, or
-    is missing.
+    """The compiler (NVRTC, or the C++ compiler of the host executor) rejected the generated code,
+    or is missing.
 
-    When it refused, this is a bug of fuser: report `log` with the file at `source_path`. `command`
-    repeats the compilation by hand. When it is missing, the message says what to install.
+    A rejection is a bug of fuser: report `log` with the file at `source_path`. `command` repeats
+    the compilation by hand. If the compiler is missing, the message says how to install it.
     """
 
     def __init__(
@@ -102,8 +101,8 @@ class CompileError(_Ruled, RuntimeError):
 
 
 class LaunchError(_Ruled, RuntimeError):
-    """The CUDA driver refused a launch, an earlier kernel of this process failed, or memory that
-    fuser.evaluate() wants is not there.
+    """The CUDA driver refused a launch, an earlier kernel of this process failed, or
+    fuser.evaluate() ran out of memory.
 
     The message gives grid, block, shared memory and the device's limits. After an illegal access
     the CUDA context of the process is lost: restart it, and run once with FUSER_HOST_DEBUG=1 on CPU

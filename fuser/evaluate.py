@@ -1,4 +1,4 @@
-"""fuser.evaluate: what a definition means."""
+"""fuser.evaluate: reference results of a definition."""
 
 from __future__ import annotations
 
@@ -17,24 +17,25 @@ if TYPE_CHECKING:
 def evaluate(
     fd: FusionDefinition, inputs: Sequence[Any], *, aliased: bool = False
 ) -> list[torch.Tensor]:
-    """The results of `fd` on `inputs` (tensors of any device, numbers for symbolic scalars), op by
-    op on the CPU.
+    """The results of `fd` on `inputs` (tensors of any device, numbers for symbolic scalars),
+    computed op by op on the CPU.
 
-    Real ops are computed in float64 and complex ones in complex128 without rounding in between,
-    integers and bool exactly in the type of the definition. A cast written in the definition rounds
-    to its type: it is part of the mathematics. Results are float64, complex128, an integer type or
-    bool, in the order of add_output(); those written into inputs are among them only with
-    `aliased`. The inputs are not changed.
+    Real ops are computed in float64 and complex ops in complex128 without intermediate rounding,
+    integers and bool exactly in the type of the definition. A cast in the definition rounds to its
+    type: it is part of the mathematics. Results are float64, complex128, an integer type or bool,
+    in the order of add_output(); in-place outputs are included only if `aliased`. The inputs are
+    not changed.
 
-    Random numbers are those that execute() would give now; torch's generator stays where it is.
+    Random numbers equal the numbers that execute() would draw now; torch's generator is not
+    advanced.
 
     Raises UserError `argument-count` and `argument-type`, ShapeError `argument-rank` and
-    `argument-size`, DTypeError `argument-dtype` for inputs that do not fit, as execute() does;
-    ShapeError `evaluate-1` where sizes do not go together; Unsupported `evaluate-2` for attention
-    with dropout, whose numbers only torch's kernel knows; LaunchError `evaluate-3` where a tensor
-    of the definition is larger than memory, which kernels compute element by element.
+    `argument-size`, DTypeError `argument-dtype` for unsuitable inputs, as execute() does;
+    ShapeError `evaluate-1` for sizes that do not match; Unsupported `evaluate-2` for attention with
+    dropout, because only torch's kernel can draw its random numbers; LaunchError `evaluate-3` if a
+    tensor of the definition exceeds memory and cannot be computed slice by slice.
     """
-    # Here, not above: `import fuser` must not cost an import of torch.
+    # Imported here, because `import fuser` must not import torch.
     from fuser.interpreter import interpret
 
     return interpret(fd, inputs, aliased)

@@ -1,5 +1,5 @@
-"""fuser.explain: how a definition or a model runs, what it moves, how long that should take and
-takes, and what was not fused and why.
+"""fuser.explain: the kernels of a definition or model, their memory traffic, predicted and measured
+times, and the reasons for fusion breaks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["Explanation", "Step", "Use", "arguments_of", "explain"]
 
 @dataclass(frozen=True)
 class Use:
-    """A tensor, T<tensor> in repr(fd), that a step reads or writes, as a whole."""
+    """A tensor, T<tensor> in repr(fd), that a step reads or writes, counted completely."""
 
     tensor: int
     bytes: int
@@ -34,45 +34,46 @@ class Step:
 
     kind: str
     name: str
-    plan: str  # "inner(threads=128, ...)"; empty for what is no kernel of ours
+    plan: str  # "inner(threads=128, ...)"; empty unless the step is a generated kernel
     reads: tuple[Use, ...]
     writes: tuple[Use, ...]
-    computes: tuple[int, ...]  # the tensors computed in it; one may be computed in two steps
-    slots: float  # issue slots of its ops over all elements; 0 for what is no kernel of ours
-    predicted_us: float | None  # by fuser.cost; None for a library call
-    measured_us: float | None  # None unless asked for
+    computes: tuple[int, ...]  # tensors computed in the step; two steps may compute one tensor
+    # issue slots of its ops over all elements; 0 unless the step is a generated kernel
+    slots: float
+    predicted_us: float | None  # prediction of fuser.cost, except for library calls
+    measured_us: float | None  # set if measurement was requested
 
     @property
     def bytes(self) -> int:
-        """Read and written, each tensor once."""
+        """Bytes read and written, each tensor once."""
         return sum(use.bytes for use in (*self.reads, *self.writes))
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """What explain() finds of a definition; str() is a report for people."""
+    """Result of explain() for a definition; str() gives a readable report."""
 
     steps: tuple[Step, ...]
-    ideal_bytes: int  # each input that is read once, each result written once
-    apart: tuple[tuple[int, str], ...]  # (tensor, why it is not in one kernel with another)
-    machine: Machine  # that predicted times are for
+    ideal_bytes: int  # bytes if each input that is read moved once and each result once
+    apart: tuple[tuple[int, str], ...]  # fusion breaks: (tensor, reason)
+    machine: Machine  # machine of the predicted times
     measured: Measured | None
 
     @property
     def bytes(self) -> int:
-        """Of all steps: what is handed from one to another counts on both sides."""
+        """Bytes moved by all steps; a tensor passed from one step to another counts in both."""
         return sum(step.bytes for step in self.steps)
 
     @property
     def predicted_us(self) -> float:
-        """Of the steps that have a prediction."""
+        """Sum of the predictions, over the steps that have one."""
         return sum(step.predicted_us or 0.0 for step in self.steps)
 
     def __str__(self) -> str:
         return self.text(colours_wanted())
 
     def text(self, colours: bool = False) -> str:
-        """The report, with the colours of a terminal or without."""
+        """The report as text, optionally with terminal colours."""
         return "\n".join([*_steps_table(self, colours), *_sums(self), *_reasons(self, colours)])
 
 
@@ -85,23 +86,23 @@ def explain(target: Callable[..., Any], *inputs: Any, **named: Any) -> ModelRepo
 def explain(
     target: Any, *inputs: Any, device: Any = None, measured: bool = False, **named: Any
 ) -> Any:
-    """How `target`, a definition, a module or a function on tensors, runs on these inputs.
+    """Explains how `target`, a definition, a module or a function on tensors, runs on these inputs.
 
         print(fuser.explain(fd, x, bias))
         print(fuser.explain(model, batch))
 
-    Of a definition: the Explanation of fd.execute(inputs), with scheduler, plan and bytes of each
-    step, the bytes of all against the ideal, predicted times, and every reason why two parts are
-    not one kernel. Plans, and compiles nothing, unless `measured` asks for times: then it runs.
-    Bytes count whole tensors, also where a step reads a part of one. The inputs may come as one
-    list, as execute() takes them.
+    For a definition, returns the Explanation of fd.execute(inputs). It has the scheduler, plan and
+    bytes of each step, total bytes against the ideal, predicted times, and the reason of every
+    fusion break. It only plans and compiles no kernel. If `measured` requests times, it runs the
+    definition. Bytes count whole tensors, even if a step reads only a slice. The inputs may be
+    passed as one list, as in execute().
 
-    Of a model: the ModelReport of a run of torch.compile(target, backend="fuser"), forward and,
-    where a result wants gradients, backward: ops by region, those left to torch with the reasons,
-    and the Explanation of each region.
+    For a model, returns the ModelReport of a run of torch.compile(target, backend="fuser"),
+    including the backward pass if a result requires gradients. It lists ops by region, ops left to
+    torch with reasons, and the Explanation of each region.
 
-    Raises what running does for inputs that do not fit; UserError `explain-target` for a target
-    that is neither a definition nor can be called.
+    Raises the errors of a run for unsuitable inputs; UserError `explain-target` if `target` is
+    neither a definition nor callable.
     """
     if not isinstance(target, FusionDefinition):
         if not callable(target):
@@ -118,7 +119,7 @@ def explain(
 
 
 def arguments_of(inputs: Sequence[Any]) -> list[Any]:
-    """The inputs of a definition, which may come one by one or as one list."""
+    """Returns the inputs of a definition, passed one by one or as one list."""
     one = len(inputs) == 1 and isinstance(inputs[0], list | tuple)
     return list(inputs[0] if one else inputs)
 
@@ -154,7 +155,7 @@ def _uses(pairs: Sequence[tuple[int, int]]) -> tuple[Use, ...]:
 
 
 def _steps_table(found: Explanation, colours: bool) -> list[str]:
-    """A line for each step, and its plan, without what is off, below it."""
+    """A line per step, followed by its plan without fields that are 0."""
     header = ["step", "", "reads", "writes", "moved", "predicted"]
     if found.measured:
         header.append("measured")

@@ -1,4 +1,4 @@
-"""Runs a definition op by op in float64 on the CPU: what fuser.evaluate calls. Imports torch."""
+"""Interprets a definition op by op in float64 on the CPU, for fuser.evaluate. Imports torch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fuser.errors import DTypeError, LaunchError, ShapeError, Unsupported, UserE
 from fuser.reference import LIBRARY, REDUCTIONS, REFERENCES
 
 if TYPE_CHECKING:
-    from fuser.definition import FusionDefinition
+    from fuser.definition import Fusion, FusionDefinition
     from fuser.error_bounds import ErrorBounds
 
 _EXACT = {"Float": torch.float64, "Complex": torch.complex128}
@@ -33,15 +33,15 @@ def torch_dtype(dtype: DataType) -> torch.dtype:
 
 def interpret(fd: FusionDefinition, inputs: Sequence[Any], aliased: bool) -> list[torch.Tensor]:
     """See fuser.evaluate."""
-    return [exact.value for exact in interpret_exactly(fd, inputs, aliased)]
+    return [exact.value for exact in interpret_exactly(fd.fusion, inputs, aliased)]
 
 
 class Exact(NamedTuple):
-    """A result, and how far from it one may come that rounds on its way.
+    """A result with the properties that determine its tolerance.
 
-    terms    length of the longest sum or product that it comes from; 1: none
-    single   does it come from ops that work in float32?
-    bound    what a run may differ by, element by element, for its steps; None: not asked for
+    terms    length of the longest sum or product that it depends on, or 1
+    single   True if it depends on an op computed in float32
+    bound    elementwise error bound of a run, if requested
     """
 
     value: torch.Tensor
@@ -51,25 +51,25 @@ class Exact(NamedTuple):
 
 
 def interpret_exactly(
-    fd: FusionDefinition,
+    fusion: Fusion,
     inputs: Sequence[Any],
     aliased: bool,
     bounds_of: Callable[[dict[str, Any]], ErrorBounds] | None = None,
 ) -> list[Exact]:
-    """The results, and where `bounds_of` is given their error bounds. One pass over the definition;
-    a value is freed after its last use.
+    """Returns the results, with error bounds if `bounds_of` is given. Visits the definition once
+    and frees each value after its last use.
     """
     with torch.device("cpu"):  # the steps' own tensors, if torch has another default device
-        return _interpret(fd, inputs, aliased, bounds_of)
+        return _interpret(fusion, inputs, aliased, bounds_of)
 
 
 def _interpret(
-    fd: FusionDefinition,
+    fusion: Fusion,
     inputs: Sequence[Any],
     aliased: bool,
     bounds_of: Callable[[dict[str, Any]], ErrorBounds] | None,
 ) -> list[Exact]:
-    records = fd.fusion.records()
+    records = fusion.records()
     bound = _bind(records, inputs)
     seed, offset, random_ops = records["random"]
     if random_ops:
@@ -88,7 +88,7 @@ def _interpret(
         run.require_scalars(record)
         try:
             run.values[place] = run.value(record)
-        except (UserError, Unsupported, LaunchError):  # RuntimeErrors too, of ours
+        except (UserError, Unsupported, LaunchError):  # RuntimeErrors too, but raised by fuser
             raise
         except (RuntimeError, IndexError) as error:
             raise ShapeError(
@@ -119,7 +119,7 @@ def _interpret(
 
 
 def _bounded(errors: ErrorBounds, run: Run, record: dict[str, Any]) -> ErrorBounds | None:
-    """With the bounds of one more tensor; None where there is no memory for them."""
+    """Adds the bounds of one more tensor. Returns None if they exceed memory."""
     if isinstance(run.values[record["id"]], Deferred):
         return None
     try:
@@ -132,7 +132,7 @@ def _bounded(errors: ErrorBounds, run: Run, record: dict[str, Any]) -> ErrorBoun
 
 
 def _is_single(record: dict[str, Any]) -> bool:
-    """Does it round to float32, or to less? What only moves does not."""
+    """True if the op rounds to float32 or narrower; movement ops do not round."""
     dtype = torch_dtype(record["dtype"])
     floats = dtype.is_floating_point or dtype.is_complex
     computes = record["kind"] in ("Pointwise", "Cast", "Reduction", "Library")
@@ -140,7 +140,7 @@ def _is_single(record: dict[str, Any]) -> bool:
 
 
 def tensor_sizes(fd: FusionDefinition, inputs: Sequence[Any]) -> dict[int, tuple[int, ...]]:
-    """The sizes of every tensor of the definition on these inputs, by id; computes no tensor."""
+    """Sizes of every tensor of the definition on these inputs, by id; computes no tensor."""
     records = fd.fusion.records()
     bound = _bind(records, inputs)
     seed, offset, random_ops = records["random"]
@@ -154,7 +154,7 @@ def tensor_sizes(fd: FusionDefinition, inputs: Sequence[Any]) -> dict[int, tuple
 
 
 def _next_random_position(inputs: Sequence[Any], ops: int) -> tuple[int, int]:
-    """Seed and offset that execute() would take now; the generator stays where it is."""
+    """Seed and offset that execute() would draw now; the generator is not advanced."""
     tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
     device = next((t.get_device() for t in tensors if t.is_cuda), -1)
     if not tensors and torch.cuda.is_available():
@@ -171,8 +171,9 @@ def _next_random_position(inputs: Sequence[Any], ops: int) -> tuple[int, int]:
 
 
 def one_by_one(records: dict[str, Any], inputs: Sequence[Any]) -> list[Any]:
-    """The inputs as a run takes them: a list or tuple, a shape among them, where the definition
-    has scalars stands for as many of them, those of a define_vector()."""
+    """Flattens the inputs as a run does: a list or tuple, e.g. a shape, is expanded if the
+    definition has scalars at its position (define_vector()).
+    """
     arguments = records["arguments"]
     flat: list[Any] = []
     for value in inputs:
@@ -182,7 +183,7 @@ def one_by_one(records: dict[str, Any], inputs: Sequence[Any]) -> list[Any]:
 
 
 def _bind(records: dict[str, Any], inputs: Sequence[Any]) -> dict[tuple[bool, int], Any]:
-    """(is it a tensor?, id or index) -> input, checked."""
+    """Checks inputs and returns them by (is tensor, id or index)."""
     arguments = records["arguments"]
     inputs = one_by_one(records, inputs)
     if len(inputs) != len(arguments):
@@ -225,20 +226,21 @@ def _check_tensor(
 
 
 class Run:
-    """The values of one evaluation: of tensors by id, of scalars by place."""
+    """Values of one evaluation: tensors by id, scalars by index."""
 
     def __init__(self, records: dict[str, Any], bound: dict[tuple[bool, int], Any]) -> None:
         self.bound = bound
-        self.values: dict[int, Any] = {}  # tensors, or Deferred ones
-        self.results: dict[int, tuple[torch.Tensor, ...]] = {}  # of reductions
+        self.values: dict[int, Any] = {}  # torch tensors or Deferred
+        self.results: dict[int, tuple[torch.Tensor, ...]] = {}  # all results of multi-result ops
         self.shapes: dict[int, torch.Size] = {}
         self.types = {r["id"]: r["dtype"] for r in records["tensors"]}
         self.scalar_records = records["scalars"]
-        self.scalars: list[torch.Tensor] = []  # as far as tensors have needed them
+        self.scalars: list[torch.Tensor] = []  # evaluated so far
 
     def require_scalars(self, record: dict[str, Any]) -> None:
-        """Evaluates those that the definition of a tensor reads; sizes of tensors are among them,
-        so that not all can be known before the first tensor."""
+        """Evaluates the scalars that a tensor needs. Sizes of tensors are scalars too, so scalars
+        are evaluated as late as possible.
+        """
         end = max(record["scalars"], default=-1) + 1
         for scalar in self.scalar_records[len(self.scalars) : end]:
             self.scalars.append(self.scalar(scalar))
@@ -262,7 +264,7 @@ class Run:
         return int(self.scalars[place].item())
 
     def wanted(self, record: dict[str, Any], places: Sequence[int]) -> list[int]:
-        """Sizes, of which those that the definition itself names may be -1."""
+        """Evaluates sizes. Only a constant of the definition may be -1."""
         sizes = [self.number(place) for place in places]
         for place, size in zip(places, sizes, strict=True):
             if size < 0 and self.scalar_records[place][0] != "constant":
@@ -287,8 +289,9 @@ class Run:
         return sizes
 
     def value(self, record: dict[str, Any]) -> torch.Tensor | Deferred:
-        """Deferred where it takes more memory than there is, or comes of what does and takes too
-        much itself."""
+        """Evaluates a tensor. Returns a Deferred if it exceeds memory, or if an operand is Deferred
+        and the result exceeds memory too.
+        """
         try:
             if not any(isinstance(self.values[t], Deferred) for t in record["operands"]):
                 return self.tensor(record)
@@ -301,7 +304,7 @@ class Run:
         return deferred.whole() if _fits(math.prod(deferred.shape)) else deferred
 
     def in_parts(self, record: dict[str, Any]) -> Deferred | None:
-        """None for what cannot be computed in parts."""
+        """Evaluates a tensor as Deferred, if its op can be computed slice by slice."""
         dtype = record["dtype"]
         args = [self.values[t] for t in record["operands"]]
         match record["kind"]:
@@ -332,7 +335,7 @@ class Run:
         dtype = record["dtype"]
         match record["kind"]:
             case "Input":
-                # A copy: the caller may overwrite an input while it still compares.
+                # Copy, because the caller may overwrite an input before it compares.
                 value: torch.Tensor = self.bound[True, record["id"]].detach()
                 return value.to("cpu", _exact_dtype(dtype), copy=True)
             case "Pointwise":
@@ -407,7 +410,7 @@ class Run:
         raise AssertionError(f"evaluate() does not know the tensor op {record['kind']}")
 
     def reduction(self, record: dict[str, Any]) -> torch.Tensor:
-        """Its result 0; all of them are kept."""
+        """Returns result 0 and stores all results."""
         op, dims, compute = record["op"], record["dims"], record["compute"]
         value: torch.Tensor = self.values[record["operands"][0]]
         if op in ("max", "min", "argmax", "argmin") and not record["identity"]:
@@ -421,7 +424,9 @@ class Run:
         return self.results[record["id"]][0]
 
     def library(self, record: dict[str, Any]) -> torch.Tensor:
-        """Its result 0; all of them are kept. They lie in memory, so that they round."""
+        """Returns result 0 and stores all results. Result 0 is rounded to its dtype because it is
+        stored to memory.
+        """
         args = [self.values[t] for t in record["operands"]]
         given = LIBRARY[record["op"]].compute(*args, **self.attributes(record))
         results = given if isinstance(given, tuple) else (given,)
@@ -430,20 +435,20 @@ class Run:
         return first
 
     def library_terms(self, record: dict[str, Any]) -> int:
-        """Of the sums or products in it."""
+        """Length of the longest sum or product in a library op."""
         args = [self.values[t] for t in record["operands"]]
         row = LIBRARY[record["op"]]
         return row.terms(*args, **self.attributes(record)) if row.terms else 1
 
     def attributes(self, record: dict[str, Any]) -> dict[str, Any]:
-        """The attributes of a library call: the definition's, or scalars of this run."""
+        """Attributes of the op, with scalar inputs replaced by their values in this run."""
         given = {name: self.scalars[place].item() for name, place in record["given"].items()}
         return record["attributes"] | given
 
     def take_along_axis(self, record: dict[str, Any]) -> torch.Tensor:
         value, index = (self.values[t] for t in record["operands"])
         dim, dtype = record["dim"], value.dtype
-        if dtype in _SIGNED:  # for which torch has no gather
+        if dtype in _SIGNED:  # torch has no gather for these dtypes
             value = value.view(_SIGNED[dtype])
         if math.prod(self.sizes(record)):
             self.require_elements(record, [dim])
@@ -456,7 +461,7 @@ class Run:
     def regrouped(
         self, op: str, record: dict[str, Any], count: int, wanted: list[int]
     ) -> torch.Tensor:
-        """`count` dims from `dim` on as dims of these sizes, one of which may be -1."""
+        """Replaces `count` dims from `dim` on by dims of these sizes; one size may be -1."""
         value: torch.Tensor = self.values[record["arg"]]
         before, dim = list(value.shape), record["dim"]
         product = math.prod(before[dim : dim + count])
@@ -472,7 +477,7 @@ class Run:
         return value.reshape([*before[:dim], *after, *before[dim + count :]])
 
     def require_elements(self, record: dict[str, Any], dims: list[int]) -> None:
-        """As Fusion::nonempty has it for kernels."""
+        """Raises ShapeError `reduce-empty-1` for empty dims, like Fusion::nonempty for kernels."""
         shape = list(self.values[record["operands"][0]].shape)
         for d in dims:
             if shape[d] == 0:
@@ -488,7 +493,7 @@ class Run:
 
         lines, wanted = self.describe(record), bytes_of(self.sizes(record), record["dtype"])
         for t in record["operands"]:
-            if isinstance(self.values.get(t), Deferred):  # which it takes as a whole
+            if isinstance(self.values.get(t), Deferred):  # operands that must be complete tensors
                 wanted = max(wanted, bytes_of(self.shapes[t], self.types[t]))
         return LaunchError(
             f"evaluate(): {record['composite'] or record.get('op') or record['kind'].lower()}: "
@@ -505,7 +510,7 @@ class Run:
         return "".join(lines)
 
 
-# How torch says that there is too little memory, or that no number counts the bytes.
+# Messages of torch about too little memory, or byte counts that overflow.
 _OF_MEMORY = re.compile(r"memory|overflow")
 
 
@@ -514,7 +519,7 @@ def _fits(elements: int) -> bool:
 
 
 def _require_memory(elements: int) -> None:
-    """Asked before torch is: systems that promise more than they have would end the process."""
+    """Raises MemoryError before torch allocates: overcommitting systems would kill the process."""
     if not _fits(elements):
         raise MemoryError
 
@@ -522,8 +527,9 @@ def _require_memory(elements: int) -> None:
 def _once(
     function: Callable[..., torch.Tensor], *args: torch.Tensor, **kwargs: Any
 ) -> torch.Tensor:
-    """A function of elements, computed once along dims that all arguments repeat: what is expanded
-    to any size takes no memory."""
+    """Applies an elementwise function once along dims that all arguments repeat (stride 0), so that
+    expanded dims take no memory.
+    """
     shape = torch.broadcast_shapes(*(a.shape for a in args))  # type: ignore[no-untyped-call]
     whole = [a.expand(shape) for a in args]
     repeated = [n > 1 and all(a.stride(d) == 0 for a in whole) for d, n in enumerate(shape)]
@@ -532,7 +538,7 @@ def _once(
     return function(*(a[part] for a in whole), **kwargs).expand(shape)
 
 
-# The integers of the same bits.
+# Signed dtypes with equal bits.
 _SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
 
 
@@ -549,7 +555,7 @@ def _exact(value: torch.Tensor, dtype: DataType) -> torch.Tensor:
 
 
 def _exact_tensor(value: Any, dtype: DataType) -> torch.Tensor:
-    # Through the exact type of the number itself: torch alone would take a float as float32.
+    # Convert through the exact type of the number: torch alone would read a float as float32.
     types = {float: torch.float64, complex: torch.complex128}
     return _exact(torch.tensor(value, dtype=types.get(type(value))), dtype)
 
@@ -557,9 +563,7 @@ def _exact_tensor(value: Any, dtype: DataType) -> torch.Tensor:
 def _apply(
     op: str, compute: DataType, dtype: DataType, args: Sequence[torch.Tensor]
 ) -> torch.Tensor:
-    """One row of the op table; the operands of `where` but the first, and all of other ops, are in
-    `compute`.
-    """
+    """Applies one row of the op table; converts operands to `compute`, but not a condition."""
 
     def compute_once(*given: torch.Tensor) -> torch.Tensor:
         exact = [_exact(a, compute) for a in given]
@@ -571,8 +575,10 @@ def _apply(
 
 
 def convert(value: torch.Tensor, dtype: DataType) -> torch.Tensor:
-    """A cast as kernels do it, held in the exact type: floats round to `dtype`; float to integer
-    drops the fraction, saturates, and takes NaN to 0; integers wrap; anything but 0 is True."""
+    """A cast with the semantics of kernels, stored in the exact type. Floats round to `dtype`.
+    Float to integer drops the fraction, saturates, and maps NaN to 0. Integers wrap. A nonzero
+    value becomes True.
+    """
     return _once(_convert, value, dtype=dtype)
 
 
@@ -581,12 +587,12 @@ def _convert(value: torch.Tensor, *, dtype: DataType) -> torch.Tensor:
     if dtype.kind == "Int" and value.is_floating_point():
         limits = torch.iinfo(target)
         inside = (value >= limits.min) & (value < float(limits.max) + (limits.bits < 64))
-        # The upper half of uint64 is that below 0 of int64.
+        # The upper half of uint64 has the bits of negative int64 numbers.
         folded = torch.where(value < 2.0**63, value, value - 2.0**64)
         whole = torch.where(inside, folded, 0.0).to(torch.int64)
         largest = limits.max if limits.max < 2**63 else -1
         whole = torch.where(inside | value.isnan(), whole, largest)
         return torch.where(value < limits.min, limits.min, whole).to(target)
-    if target == torch.float8_e4m3fn:  # no infinity: saturates, as torch does from 2.13 on
+    if target == torch.float8_e4m3fn:  # saturates without infinity, as torch does from 2.13 on
         value = value.double().clamp(-448.0, 448.0)
     return _exact(value.to(target), dtype)

@@ -1,4 +1,4 @@
-"""How strides describe a layout, in the terms of define_tensor()."""
+"""Description of strides in the terms of define_tensor()."""
 
 import operator
 from collections.abc import Sequence
@@ -11,13 +11,14 @@ from fuser.errors import ShapeError
 def compute_tensor_descriptor(
     sizes: Sequence[int], strides: Sequence[int]
 ) -> tuple[list[bool | None], list[int]]:
-    """(contiguity, stride_order) of a tensor with these sizes and strides, in elements.
+    """Returns (contiguity, stride_order) of a tensor with these sizes and strides, in elements.
 
-    `stride_order[d]` is the place of dim d counted from the innermost: [1, 0] for a row-major
-    matrix. Equal strides keep the order of the dims.
-    `contiguity` goes from the outermost dim to the innermost: True where a dim's stride is the next
-    inner dim's stride times its size (1 for the innermost), None for dims of size 1 and expanded
-    dims (stride 0), which have no memory of their own.
+    `stride_order[d]` is the position of dim d counted from the innermost: [1, 0] for a row-major
+    matrix. Equal strides keep the order of the dims, and expanded dims (stride 0) their position
+    among all dims. `contiguity` is listed from the outermost dim
+    to the innermost: True if the stride of a dim is the stride of the next inner dim times its size
+    (1 for the innermost), None for dims without memory of their own: dims of size 1 and expanded
+    dims (stride 0).
 
     Raises ShapeError `layout-1` for a different number of sizes and strides, `layout-2` for a
     negative one.
@@ -35,7 +36,10 @@ def compute_tensor_descriptor(
             rule="layout-2",
         )
     sizes, strides = [operator.index(n) for n in sizes], [operator.index(n) for n in strides]
-    outermost_first = sorted(range(len(sizes)), key=lambda d: -strides[d])
+    outermost_first = sorted((d for d, n in enumerate(strides) if n), key=lambda d: -strides[d])
+    for d, n in enumerate(strides):
+        if n == 0:
+            outermost_first.insert(d, d)
     stride_order = [0] * len(sizes)
     for place, d in enumerate(reversed(outermost_first)):
         stride_order[d] = place

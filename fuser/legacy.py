@@ -1,7 +1,7 @@
-"""What nvFuser's FusionDefinition had beside defining and running, and the functions around it.
+"""API of nvFuser's FusionDefinition beyond defining and running, and its module functions.
 
-Programs that were written for it find it here: answered by what fuser has for the purpose, or
-refused as Unsupported with a hint where there is no such thing.
+Programs written for nvFuser find each name here. It is answered by the corresponding feature of
+fuser, or refused as Unsupported with a hint.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ __all__ = [
     "version",
 ]
 
-# The release of nvFuser whose names these are: what programs that ask for one may expect.
+# Release of nvFuser that version() reports.
 _NVFUSER = "0.2.36"
 
 
 class LegacyDefinition:
-    """Methods of FusionDefinition that are spelled otherwise today, and those to override."""
+    """Methods of FusionDefinition under older names, and methods for subclasses to override."""
 
     _debug_output: str | None = None
     _profile: Measured | None = None
@@ -53,7 +53,9 @@ class LegacyDefinition:
     # ---- for subclasses
 
     def definition(self) -> None:
-        """A subclass defines here, instead of in a `with`: called once, before the first use."""
+        """Defines the fusion in a subclass, instead of a `with` block. Called once, before the
+        first use.
+        """
         refuse(
             "fd.definition()",
             "this definition is none of a subclass that overrides it\n"
@@ -62,12 +64,13 @@ class LegacyDefinition:
         )
 
     def schedule(self) -> None:
-        """Schedules by hand are refused: execute() of a subclass that overrides it raises
-        Unsupported `by-hand-1` but with override_user_schedule=True."""
+        """Hand-written schedules are refused: execute() of a subclass that overrides this method
+        raises Unsupported `by-hand-1` unless override_user_schedule=True.
+        """
         refuse("fd.schedule()", BY_HAND, "by-hand-1")
 
     def multidevice_schedule(self) -> None:
-        """Raises Unsupported `devices-1`, as a subclass does that overrides it."""
+        """Raises Unsupported `devices-1`; so does execute() of a subclass that overrides it."""
         refuse("fd.multidevice_schedule()", ONE_DEVICE, "devices-1")
 
     def _overrides(self, method: str) -> bool:
@@ -85,19 +88,19 @@ class LegacyDefinition:
 
     @property
     def sched(self) -> Namespace:
-        """Calls raise Unsupported `by-hand-1`."""
+        """Calls of its attributes raise Unsupported `by-hand-1`."""
         return Namespace("fd.sched", BY_HAND, "by-hand-1")
 
     @property
     def ke(self) -> NoReturn:
-        """The kernel of a schedule by hand: raises Unsupported `by-hand-1`."""
+        """Kernel of a hand-written schedule: raises Unsupported `by-hand-1`."""
         refuse("fd.ke", BY_HAND, "by-hand-1")
 
     # ---- looking
 
     def id(self) -> int:
-        """The number of this definition in FusionCache: equal ones share it. FusionDefinition(id)
-        is the same definition again. Closes this one.
+        """The number of this definition in FusionCache; equal definitions share it.
+        FusionDefinition(id) returns an equal definition. Closes this definition.
         """
         return FusionCache.get().number(self.fec)
 
@@ -134,8 +137,8 @@ class LegacyDefinition:
         return self.fec.get_scheduled_ir(inputs, tensor_transforms, device)
 
     def debug_output(self) -> str:
-        """What FUSER_DUMP selected during the last execute(..., capture_debug_output=True); kernels
-        that were there already dump nothing. Raises UserError `debug-output-1` if there was none.
+        """Output of FUSER_DUMP during the last execute(..., capture_debug_output=True); cached
+        kernels dump nothing. Raises UserError `debug-output-1` before the first of these runs.
         """
         if self._debug_output is None:
             raise UserError(
@@ -147,8 +150,8 @@ class LegacyDefinition:
         return self._debug_output
 
     def profile(self) -> Measured:
-        """Times of the last execute(..., profile=True). Raises UserError `profile-1` if there was
-        none.
+        """Times of the last execute(..., profile=True). Raises UserError `profile-1` before the
+        first of these runs.
         """
         if self._profile is None:
             raise UserError(
@@ -161,7 +164,7 @@ class LegacyDefinition:
     # ---- refused
 
     def segment(self, inputs: Sequence[Any]) -> NoReturn:
-        """Raises Unsupported `by-hand-1`; fuser.explain(fd, inputs) shows how it is cut."""
+        """Raises Unsupported `by-hand-1`; fuser.explain(fd, inputs) shows the kernels."""
         refuse(
             "fd.segment()",
             "a definition is cut into kernels by execute()\n  hint: fuser.explain(fd, inputs)",
@@ -181,11 +184,11 @@ class LegacyDefinition:
 
 @contextmanager
 def captured_dumps(into: LegacyDefinition) -> Iterator[None]:
-    """What FUSER_DUMP writes inside becomes into.debug_output()."""
+    """Captures the output of FUSER_DUMP in a `with` block as into.debug_output()."""
     with tempfile.TemporaryDirectory(prefix="fuser-dump-") as folder:
         with options_being({"FUSER_DUMP_DIR": folder}):
             yield
-        files = sorted(Path(folder).iterdir())  # their names begin with a number
+        files = sorted(Path(folder).iterdir())  # file names begin with a number
         into._debug_output = "\n".join(
             f"---- {f.name}\n{f.read_text(encoding='utf-8')}" for f in files
         )
@@ -193,8 +196,8 @@ def captured_dumps(into: LegacyDefinition) -> Iterator[None]:
 
 @checked
 def clone(source: FusionDefinition, target: FusionDefinition) -> None:
-    """Defines in `target`, which is empty, what `source` defines. Raises UserError `clone-1` for
-    another `target`.
+    """Repeats the definition of `source` in the empty `target`. Raises UserError `clone-1` if
+    `target` is not empty.
     """
     if target.fusion.inputs() or target.fusion.outputs():
         raise UserError(
@@ -205,7 +208,7 @@ def clone(source: FusionDefinition, target: FusionDefinition) -> None:
     define_again(repr(source), target)
 
 
-# What the repr of a definition is made of.
+# Syntax that the repr of a definition uses.
 _SYNTAX = (
     *(ast.Module, ast.FunctionDef, ast.arguments, ast.arg, ast.Assign, ast.Expr, ast.Call),
     *(ast.keyword, ast.Attribute, ast.Name, ast.Constant, ast.List, ast.Tuple, ast.UnaryOp),
@@ -218,10 +221,10 @@ _ASSIGNED = re.compile(r"[A-Z]\d+")
 
 
 def is_definition(text: str) -> bool:
-    """Is this the repr of a definition, which does nothing but define?
+    """True if `text` is the repr of a definition, which only defines.
 
-    What it calls is known by name, so no name that stands for more than a tensor or a scalar may be
-    assigned, and no attribute read from which other functions can be reached.
+    Calls are checked by name. Therefore an assigned name may only stand for a tensor or a scalar,
+    and attributes that lead to other functions may not be read.
     """
     try:
         tree = ast.parse(text)
@@ -250,7 +253,7 @@ def _is_part_of_a_definition(node: ast.AST) -> bool:
 
 
 def define_again(text: str, target: FusionDefinition) -> None:
-    """Defines in `target` what `text`, the repr of a definition, says."""
+    """Runs `text`, the repr of a definition, on `target`."""
     program: dict[str, Any] = {}
     exec(f"from fuser import DataType, FusionDefinition\n{text}", program)
     program["nvfuser_fusion"](target)
@@ -269,7 +272,7 @@ def translate_fusion(fusion: Fusion) -> str:
 
 
 class Version(str):
-    """A version as text, which compares with others by its numbers: version() >= "0.2.8", or a
+    """A version string that compares by its numbers: version() >= "0.2.8"; also with
     packaging.version.Version on either side.
     """
 
@@ -296,13 +299,14 @@ class Version(str):
 
 
 def _compared(mine: Version, other: object, compare: Callable[[Any, Any], bool]) -> bool:
-    if not isinstance(other, str) and not hasattr(other, "release"):  # as packaging's have
+    # attribute of packaging's versions
+    if not isinstance(other, str) and not hasattr(other, "release"):
         return NotImplemented
     return compare(_numbers(mine), _numbers(str(other)))
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """The numbers of the release; 1.2 is 1.2.0."""
+    """Numbers of the release without trailing zeros: 1.2 equals 1.2.0."""
     release = re.match(r"v?([\d.]*)", version)
     numbers = [int(n) for n in release[1].split(".") if n] if release else []
     while numbers and not numbers[-1]:
@@ -311,8 +315,9 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def version() -> Version:
-    """The release of nvFuser whose FusionDefinition this one has, then fuser's own version: a
-    program written for nvFuser asks whether it is late enough. fuser.__version__ is this package's.
+    """The release of nvFuser with an equal FusionDefinition, followed by fuser's own version.
+    Programs written for nvFuser compare it with the release that they need. fuser.__version__ is
+    the version of this package.
     """
     from fuser import __version__
 
@@ -320,8 +325,9 @@ def version() -> Version:
 
 
 def enable_automatic_serialization(*args: Any) -> None:
-    """Taken for compatibility, as disable_automatic_serialization() is: kernels are kept on disk
-    unless FUSER_CACHE=0."""
+    """Accepted for compatibility, like disable_automatic_serialization(): kernels are stored on
+    disk unless FUSER_CACHE=0.
+    """
 
 
 disable_automatic_serialization = enable_automatic_serialization

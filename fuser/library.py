@@ -1,8 +1,7 @@
-"""Ops that a library computes: methods of fd.ops as any other.
+"""Ops that a library computes: methods of fd.ops like any other.
 
-A generated kernel does none of them well. Each is a step of its own that torch runs between
-kernels, on its current stream: what it reads and gives lies in memory, and what stands before and
-after is fused as ever.
+Generated kernels would compute them badly. Each is a step that torch runs between kernels on its
+current stream. Its operands and results are in memory; ops before and after it are fused as usual.
 """
 
 import math
@@ -40,14 +39,15 @@ __all__ = [
 
 
 def library(ops: "Ops", op: str, tensors: Sequence[Tensor], **attributes: Any) -> Tensor:
-    """Result 0 of the library op of that name (csrc/ir/library.def); others are result(..., 1).
+    """Result 0 of the library op named `op` (csrc/ir/library.def); further results are result(...,
+    1).
 
-    Raises UserError `library-1` for a name that there is not, `library-2` for a wrong number of
-    tensors or other attributes, `library-3` for an attribute of another type; DTypeError
-    `library-dtype-1` for a type that it does not compute on, `library-dtype-2` for operands of
-    other types than its row says; ShapeError `library-rank-1` and `library-size-1` for shapes that
-    do not go together, `library-dim-1` for a dim out of range. A run raises Unsupported
-    `library-torch` where the installed torch lacks it for the device or type.
+    Raises UserError `library-1` for an unknown name, `library-2` for a wrong number of tensors or
+    other attributes, `library-3` for an attribute of another type; DTypeError `library-dtype-1` for
+    an unsupported type, `library-dtype-2` for operand types that differ from its row; ShapeError
+    `library-rank-1` and `library-size-1` for shapes that do not match, `library-dim-1` for a dim
+    out of range. A run raises Unsupported `library-torch` if the installed torch lacks it for the
+    device or type.
     """
     names = _core.library_attributes(op)
     if set(attributes) != set(names):
@@ -58,17 +58,17 @@ def library(ops: "Ops", op: str, tensors: Sequence[Tensor], **attributes: Any) -
 
 
 def matmul(ops: "Ops", arg1: Tensor, arg2: Tensor) -> Tensor:
-    """The product of matrices, vectors or batches of matrices, as torch.matmul. Operands are of one
-    floating or complex type, which the result keeps; half types are accumulated in float32. A
-    permuted operand is read where it stands. Raises as library() does.
+    """The product of matrices, vectors or batches of matrices, as torch.matmul. Operands have one
+    common floating or complex type, which is also the result's; half types are accumulated in
+    float32. A permuted operand is read without a copy. Raises as library() does.
     """
     return library(ops, "matmul", [arg1, arg2])
 
 
 def linear(ops: "Ops", arg1: Tensor, arg2: Tensor, bias: Tensor | None = None) -> Tensor:
     """arg1 [..., k] times arg2 [n, k] transposed, plus bias [n], as torch.nn.functional.linear.
-    Types are those of matmul. An arg2 of one dim stands for its only row, whose dim of the result
-    goes; its bias has no dims. Raises as library() does.
+    Types as in matmul. A 1-dim arg2 is treated as [1, k], and its dim is dropped from the result;
+    its bias has no dims. Raises as library() does.
     """
     if arg2.ndim == 1 and (bias is None or bias.ndim == 0):
         product = matmul(ops, arg1, arg2)
@@ -98,13 +98,13 @@ def grouped_mm(
     output_block_scale_dtype: Any = DataType.BFloat16,
     output_gamma: bool = False,
 ) -> Tensor:
-    """Products of groups of matrices, as torch.nn.functional.grouped_mm: mat1 [m, k] by mat2
-    [g, k, n] in groups of rows, [g, m, k] by [k, n] in groups of columns, both [m, n], or [m, k] by
-    [k, n] in groups of terms, [g, m, n]. Group i ends before offsets[i].
+    """Products of groups of matrices, as torch.nn.functional.grouped_mm: mat1 [m, k] by mat2 [g, k,
+    n] in groups of rows, [g, m, k] by [k, n] in groups of columns, both [m, n], or [m, k] by [k, n]
+    in groups of terms, [g, m, n]. Group i ends before offsets[i].
 
-    With scales the matrices are float8 and the result is of type `dtype`, bfloat16 on GPUs: scale1
-    is float32 [..., m, 1] and scale2 [..., 1, n], with a dim g where their matrix or the result has
-    one. As torch._scaled_grouped_mm, which has kernels for sm_90.
+    With scales the matrices are float8 and the result has type `dtype`, bfloat16 on GPUs: scale1 is
+    float32 [..., m, 1] and scale2 [..., 1, n], with a dim g if their matrix or the result has one.
+    As torch._scaled_grouped_mm, which has kernels for sm_90.
 
     Raises Unsupported `grouped-mm-1` for alpha, bias, beta, output_block_scale_size and
     output_gamma, UserError `grouped-mm-2` for one scale alone, and as library() does. A run raises
@@ -137,7 +137,7 @@ def scaled_grouped_mm(
     scale2: Tensor,
     dtype: Any = DataType.BFloat16,
 ) -> Tensor:
-    """grouped_mm() of float8 with scales."""
+    """grouped_mm() of float8 matrices with scales."""
     tensors = [mat1, mat2, _index(ops, offsets, DataType.Int32), scale1, scale2]
     return library(ops, "scaled_grouped_mm", tensors, dtype=as_dtype(dtype))
 
@@ -156,12 +156,12 @@ def scaled_mm(
     output_block_scale_dtype: Any = DataType.BFloat16,
     output_gamma: bool = False,
 ) -> Tensor:
-    """(mat1 * scale1) @ (mat2 * scale2) + bias in `dtype`, of float8 [m, k] and [k, n] and float32
+    """(mat1 * scale1) @ (mat2 * scale2) + bias in `dtype`, for float8 [m, k] and [k, n] and float32
     scales of one element, or [m, 1] and [1, n]. As torch.nn.functional.scaled_mm; mat2 is read by
     columns, so pass a transposed one.
 
     Raises Unsupported `scaled-mm-1` for alpha, beta, output_block_scale_size and output_gamma,
-    which are those of block-scaled types, and as library() does.
+    which only block-scaled types have, and as library() does.
     """
     _without(
         "scaled_mm",
@@ -186,17 +186,18 @@ def sdpfa_fwd(
     is_causal: Scalar | bool | None = None,
     scale: Scalar | float | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """softmax(query @ key^T * scale + bias) @ value by torch's flash attention, of [batch, heads,
-    length, head size]: (result, logsumexp, philox_seed, philox_offset), of which sdpfa_bwd() takes
-    the last three. `mask` is true where a key counts; scale is 1 / sqrt(head size) by default.
-    dropout_p, is_causal and scale may be scalar inputs of the runs. Numbers in the places of bias
-    and mask are dropout_p and is_causal, and scale comes next: older definitions have no bias and
+    """softmax(query @ key^T * scale + bias) @ value by torch's flash attention, for tensors [batch,
+    heads, length, head size]. Returns (result, logsumexp, philox_seed, philox_offset); sdpfa_bwd()
+    takes the last three. `mask` is true for keys that count; scale is 1 / sqrt(head size) by
+    default. dropout_p, is_causal and scale may be scalar inputs. Numbers passed as bias and mask
+    are taken as dropout_p and is_causal, followed by scale: older definitions have no bias and
     mask.
 
-    GPUs: float16 and bfloat16, heads of at most 256; with a bias or mask, by torch's
-    memory-efficient attention, float32 and other heads too. CPU: no dropout. A run raises
-    Unsupported `sdpfa-...` for what its device lacks, and for is_causal of different lengths.
-    Raises UserError `sdpfa-2` for a tensor and a number as bias and mask, and as library() does.
+    GPUs: flash attention for float16 and bfloat16 with heads of one size of at most 256; torch's
+    memory-efficient attention with a bias or mask, for float32, and for other heads. CPU: no
+    dropout. A run raises Unsupported `sdpfa-...` for unsupported features of its device, and for
+    is_causal with different lengths. Raises UserError `sdpfa-2` for a tensor and a number as bias
+    and mask, and as library() does.
     """
     older = (Scalar, int, float, complex)
     if isinstance(bias, older) or isinstance(mask, older):
@@ -232,8 +233,8 @@ def sdpfa_bwd(
     philox_offset: Tensor,
     scale: Scalar | float | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of query, key and value in sdpfa_fwd() without bias and mask. Raises as it
-    does.
+    """The gradients of query, key and value in sdpfa_fwd() without bias and mask. Raises as
+    sdpfa_fwd() does.
     """
     state = [_index(ops, philox_seed), _index(ops, philox_offset)]  # torch's own are uint64
     tensors = [grad_output, query, key, value, output, logsumexp, *state]
@@ -245,9 +246,9 @@ def sdpfa_bwd(
 def topk(
     ops: "Ops", arg: Tensor, k: Size, dim: int = -1, largest: bool = True, sorted: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """The k largest (smallest) elements along `dim` and their int64 indices, as torch.topk. Where
-    only the run knows k they are the first ones of a sort. Raises ShapeError `topk-1` for a k out
-    of range, and as library() does.
+    """The k largest (smallest) elements along `dim` and their int64 indices, as torch.topk. If k is
+    only known at run time, they are the first k elements of a sort. Raises ShapeError `topk-1` for
+    a k out of range, and as library() does.
     """
     if isinstance(k, Scalar):
         if k.value is None:
@@ -260,7 +261,7 @@ def topk(
 def sort(
     ops: "Ops", arg: Tensor, dim: int = -1, descending: bool = False, stable: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """The elements in order along `dim` and their int64 indices, as torch.sort. Raises as library()
+    """The sorted elements along `dim` and their int64 indices, as torch.sort. Raises as library()
     does.
     """
     return _pair(ops, "sort", arg, dim=dim, descending=descending, stable=stable)
@@ -270,38 +271,37 @@ def sort(
 def argsort(
     ops: "Ops", arg: Tensor, dim: int = -1, descending: bool = False, stable: bool = False
 ) -> Tensor:
-    """The int64 indices that sort() gives. Raises as library() does."""
+    """The int64 indices of sort(). Raises as library() does."""
     return library(ops, "argsort", [arg], dim=dim, descending=descending, stable=stable)
 
 
 @along_a_dim
 def cumsum(ops: "Ops", arg: Tensor, dim: int, init: Scalar | Number | None = None) -> Tensor:
-    """Sums of the elements up to each one along `dim`, and of `init`, in the type of `arg`:
-    integers wrap, where torch.cumsum widens them. Raises as library() does.
+    """Cumulative sums along `dim`, plus `init`, in the type of `arg`: integers wrap, while
+    torch.cumsum widens them. Raises as library() does.
     """
     return _scan(ops, "cumsum", arg, dim, init, ops.add)
 
 
 @along_a_dim
 def cumprod(ops: "Ops", arg: Tensor, dim: int, init: Scalar | Number | None = None) -> Tensor:
-    """Products of the elements up to each one along `dim`, and of `init`, in the type of `arg`.
-    Raises as library() does.
+    """Cumulative products along `dim`, times `init`, in the type of `arg`. Raises as library()
+    does.
     """
     return _scan(ops, "cumprod", arg, dim, init, ops.mul)
 
 
 @along_a_dim
 def cummax(ops: "Ops", arg: Tensor, dim: int, init: Scalar | Number | None = None) -> Tensor:
-    """The greatest of `init` and the elements up to each one along `dim`; NaN wins. Without `init`
-    result(..., 1) is the int64 index of that element, as torch.cummax gives it. Raises as library()
-    does.
+    """Cumulative maximum along `dim`, including `init`; NaN wins. Without `init`, result(..., 1) is
+    the int64 index of that element, as torch.cummax gives it. Raises as library() does.
     """
     return _scan(ops, "cummax", arg, dim, init, ops.maximum)
 
 
 @along_a_dim
 def cummin(ops: "Ops", arg: Tensor, dim: int, init: Scalar | Number | None = None) -> Tensor:
-    """The least of `init` and the elements up to each one along `dim`; otherwise as cummax()."""
+    """Cumulative minimum along `dim`, including `init`; otherwise as cummax()."""
     return _scan(ops, "cummin", arg, dim, init, ops.minimum)
 
 
@@ -309,9 +309,9 @@ def cummin(ops: "Ops", arg: Tensor, dim: int, init: Scalar | Number | None = Non
 def scatter(
     ops: "Ops", arg: Tensor, index: Tensor, src: Tensor | Scalar | Number, dim: int
 ) -> Tensor:
-    """`arg` with src[i, j] at [index[i, j], j] (for dim 0), or with the number `src` there, as
-    torch.scatter: which of several at one place wins is not defined, and indices must be in range.
-    Raises as library() does.
+    """`arg` with src[i, j], or the number `src`, stored at [index[i, j], j] (for dim 0), as
+    torch.scatter. If several elements have one target, the winner is undefined. Indices must be in
+    range. Raises as library() does.
     """
     if not isinstance(src, Tensor):
         src = ops.full(ops.shape(index), src, arg.dtype())
@@ -320,7 +320,7 @@ def scatter(
 
 def index_put_accumulate(ops: "Ops", acc: Tensor, index: Tensor, value: Tensor) -> Tensor:
     """`acc` [n, ...] with value[i, ...] added at acc[index[i], ...], as torch.index_put with
-    accumulate. The index may have several dims; `value` has them in place of the first of `acc`.
+    accumulate. The index may have several dims; they replace the first dim of `acc` in `value`.
     Raises as library() does.
     """
     return library(ops, "index_put_accumulate", [acc, _index(ops, index), value])
@@ -349,7 +349,7 @@ def _pair(ops: "Ops", op: str, arg: Tensor, **attributes: int) -> tuple[Tensor, 
 
 
 def _index(ops: "Ops", index: Tensor, wanted: DataType = DataType.Int) -> Tensor:
-    """An index of the wanted integers, where it is of others."""
+    """Casts an integer index to the `wanted` dtype; other types are left to the op's check."""
     dtype = index.dtype()
     return ops.cast(index, wanted) if dtype.kind == "Int" and dtype != wanted else index
 
@@ -372,12 +372,12 @@ def _attention(
     return {
         "dropout_p": _attribute(dropout_p, 0.0, float),
         "is_causal": _attribute(is_causal, False, bool),
-        "scale": _attribute(scale, math.nan, float),  # NaN: by the size of a head
+        "scale": _attribute(scale, math.nan, float),  # NaN selects the default by head size
     }
 
 
 def _attribute(value: Any, default: Any, kind: Callable[[Any], Any]) -> Any:
-    """A number of the definition, or a Scalar that only the run knows."""
+    """Returns a number of the definition, or a Scalar that is only known at run time."""
     known = value.value if isinstance(value, Scalar) else value
     if isinstance(value, Scalar) and known is None:
         return value
@@ -385,7 +385,7 @@ def _attribute(value: Any, default: Any, kind: Callable[[Any], Any]) -> Any:
 
 
 def _without(op: str, rule: str, **arguments: Any) -> None:
-    """Raises Unsupported for an argument that is given."""
+    """Raises Unsupported if an argument is given."""
     for name, value in arguments.items():
         if isinstance(value, Tensor) or value:
             raise Unsupported(

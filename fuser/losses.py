@@ -1,6 +1,6 @@
-"""Losses of classification: methods of fd.ops as any other.
+"""Losses of classification: methods of fd.ops like any other.
 
-Logits are [C] or [N, C, ...], classes as integers [] or [N, ...]. Half types are computed in
+Logits are [C] or [N, C, ...], classes are integers [] or [N, ...]. Half types are computed in
 float32, and the loss stays float32. A class outside [0, C) that is not `ignore_index` reads the
 nearest class.
 """
@@ -32,7 +32,9 @@ def _check(op: str, logits: Tensor, target: Tensor, reduction: str, rank: int) -
 
 
 class _Classes:
-    """Targets that are classes: what is ignored, what each counts for, and how to look them up."""
+    """Class targets: the ignore mask, the class weights, and the lookup of values at the
+    targets.
+    """
 
     def __init__(
         self,
@@ -51,28 +53,28 @@ class _Classes:
         self.share = None if weight is None else self.zeroed(self.look_up(self.along(weight)))
 
     def along(self, weight: Tensor) -> Tensor:
-        """weight[C] against the logits."""
+        """Broadcasts weight[C] to the logits."""
         return self.ops.keep_dims(
             weight, self.logits, [d for d in range(self.logits.ndim) if d != self.dim]
         )
 
     def look_up(self, values: Tensor) -> Tensor:
-        """values at the target's classes."""
+        """Looks up `values` at the target classes."""
         return self.ops.squeeze(self.ops.take_along_axis(values, self.place, self.dim), [self.dim])
 
     def zeroed(self, loss: Tensor) -> Tensor:
-        """0 where the target is ignored."""
+        """Replaces the loss of ignored targets by 0."""
         return self.ops.where(self.ignored, 0.0, loss)
 
     def total(self) -> Tensor:
-        """The weight of all targets together."""
+        """Sum of the weights of all targets."""
         ops = self.ops
         if self.share is not None:
             return ops.sum(self.share)
         return ops.sum(ops.logical_not(self.ignored))
 
     def loss(self, chosen: Tensor, reduction: str) -> Tensor:
-        """Of the log probabilities of the target's classes."""
+        """Computes the loss from the log probabilities of the target classes."""
         ops = self.ops
         loss = ops.neg(chosen)
         if self.share is not None:
@@ -92,8 +94,8 @@ def nll_loss(
     ignore_index: int = -100,
     reduction: str = "mean",
 ) -> Tensor:
-    """-weight[target] * input[target], as torch.nn.functional.nll_loss: `input` are log
-    probabilities; 0 where the target is `ignore_index`. "mean" divides by the sum of the weights.
+    """-weight[target] * input[target], as torch.nn.functional.nll_loss: `input` holds log
+    probabilities; 0 if the target is `ignore_index`. "mean" divides by the sum of the weights.
 
     Raises UserError `loss-1` for another `reduction`, ShapeError `loss-2` for another rank of the
     target.
@@ -113,15 +115,15 @@ def cross_entropy(
     label_smoothing: float = 0.0,
 ) -> Tensor:
     """nll_loss(log_softmax(logits), target), as torch.nn.functional.cross_entropy. The target may
-    also be probabilities, floats of the shape of the logits.
+    also hold probabilities: floats of the shape of the logits.
 
-    The logits are read twice at most, and the log probabilities never stored. Raises as nll_loss().
+    Reads the logits at most twice and never stores the log probabilities. Raises as nll_loss().
     """
     probabilities = target.dtype().kind == "Float"
     rank = logits.ndim if probabilities else logits.ndim - 1
     _check("cross_entropy", logits, target, reduction, rank)
     dim = 1 if logits.ndim > 1 else 0
-    largest = ops.max(logits, dim, True, identity=True)
+    largest = ops.max(logits, dim, True, logits.dtype().compute, identity=True)
     distance = ops.sub(logits, largest)
     log_total = ops.log(ops.sum(ops.exp(distance), dim, True))
     count = logits.size(dim)

@@ -1,4 +1,4 @@
-"""python -m fuser manual: API.md, made from the docstrings of what the package exports."""
+"""python -m fuser manual: API.md, generated from the docstrings of the exported names."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def manual() -> str:
 
 
 def _groups() -> dict[str, list[str]]:
-    """The exported names by what they are for; what is new and in no group ends in the last."""
+    """The exported names by purpose; names without a group are listed last."""
     groups = {
         "Definitions": ["FusionDefinition", "Fusion", "Tensor", "Scalar", "DataType", "Plan"],
         "Ways in from torch": [
@@ -66,7 +66,7 @@ def _entry(name: str, value: Any) -> Iterator[str]:
     if not inspect.isclass(value):
         yield _function(f"fuser.{name}", value, level=3)
         return
-    if name in ("Tensor", "Scalar", "DataType"):  # of C++; what pybind11 adds is left out
+    if name in ("Tensor", "Scalar", "DataType"):  # C++ classes; omits text that pybind11 adds
         yield f"### class fuser.{name}\n\n{_text(value).split(chr(10) * 2)[0].rstrip()}\n"
         return
     yield f"### class fuser.{name}\n\n{_text(value)}"
@@ -81,7 +81,7 @@ def _entry(name: str, value: Any) -> Iterator[str]:
 
 
 def _public(kind: type) -> list[str]:
-    """In the order of the alphabet; without what Python's containers have."""
+    """Public names in alphabetical order, without names inherited from Python's containers."""
     inherited = set(dir(tuple)) | set(dir(dict)) | set(dir(list) if issubclass(kind, list) else ())
     return [n for n in dir(kind) if not n.startswith("_") and n not in inherited]
 
@@ -97,14 +97,14 @@ def _signature(value: Any) -> str:
     except (TypeError, ValueError):
         return "(...)"
     kept = [p for n, p in given.parameters.items() if n not in ("self", "ops")]
-    # Types as they are written, without the modules that they come from.
+    # Types without their modules.
     text = str(given.replace(parameters=kept))
     modules = r"fuser\._core|fuser\.arguments|fuser|typing|collections\.abc|_core"
     return re.sub(rf"\b(?:{modules})\.|'", "", text)
 
 
 def _text(value: Any) -> str:
-    """The docstring as Markdown: what is indented in it becomes code."""
+    """The docstring as Markdown: indented text and tables become code blocks."""
     text = inspect.getdoc(value) or ""
     blocks = []
     for block in re.split(r"\n\s*\n", text):

@@ -1,6 +1,4 @@
-"""Times of the steps of a definition, from torch's profiler, which knows them by name, and of whole
-runs.
-"""
+"""Measured times: steps of a definition from torch's profiler, by name, and complete runs."""
 
 from __future__ import annotations
 
@@ -12,12 +10,13 @@ from typing import TYPE_CHECKING, Any, cast
 if TYPE_CHECKING:
     from fuser.definition import FusionDefinition
 
-_CALL, _STEP = "fuser.measure call", "fuser: "  # names of ranges; the second as csrc/torch/profile
+# names of profiler ranges; _STEP equals the prefix in csrc/torch/profile
+_CALL, _STEP = "fuser.measure call", "fuser: "
 
 
 @dataclass(frozen=True)
 class Span:
-    """Something that ran, in microseconds from the start of its call."""
+    """A range of a timeline, in microseconds from the start of its call."""
 
     name: str
     lane: str  # "CPU" or "GPU"
@@ -27,28 +26,29 @@ class Span:
 
 @dataclass(frozen=True)
 class Measured:
-    """Of some calls of a definition."""
+    """Times of several calls of a definition."""
 
-    step_us: tuple[float, ...]  # medians: on the GPU where it runs there, else on the CPU
-    call_us: float  # median: from the call until its results are there
-    timeline: tuple[Span, ...]  # of the call in the middle
+    # median time of each step, on the GPU if it runs there, otherwise on the CPU
+    step_us: tuple[float, ...]
+    call_us: float  # median time from the call until its results are ready
+    timeline: tuple[Span, ...]  # timeline of the call with the median time
 
     @property
     def kernel_time_ms(self) -> float:
-        """All steps, in milliseconds, as nvFuser's profiles name it."""
+        """Time of all steps in milliseconds, under nvFuser's name."""
         return sum(self.step_us) / 1000
 
     @property
     def host_time_ms(self) -> float:
-        """The whole call, in milliseconds, as nvFuser's profiles name it."""
+        """Time of the complete call in milliseconds, under nvFuser's name."""
         return self.call_us / 1000
 
 
 def measure(
     fd: FusionDefinition, inputs: Sequence[Any], device: Any = None, calls: int = 9
 ) -> Measured:
-    """Runs fd so many times, with nothing in L2 on a GPU. Inputs that are written in place are
-    copied before; the generator of random numbers is put back.
+    """Runs fd `calls` times and returns the times; on a GPU, L2 is flushed before each call. Runs
+    in-place inputs on copies and restores the random generator.
     """
     import torch
     from torch.profiler import ProfilerActivity, profile, record_function
@@ -73,7 +73,7 @@ def measure(
 def profiled(
     run: Callable[..., Any], inputs: Sequence[Any], device: Any, plans: Any
 ) -> tuple[Any, Measured]:
-    """What one run gives, and its times."""
+    """Returns the results and times of one run."""
     import torch
     from torch.profiler import ProfilerActivity, profile, record_function
 
@@ -89,8 +89,8 @@ def profiled(
 def timer(
     fd: FusionDefinition, inputs: Sequence[Any], device: Any = None, calls: int = 9
 ) -> Callable[[Any], float]:
-    """A function of plans, as the executor takes them: the median seconds of so many runs, on a GPU
-    of its own time and with nothing in L2. Inputs and the generator are treated as by measure().
+    """Returns a function that maps plans, in the executor's form, to the median seconds of `calls`
+    runs: GPU time with flushed L2, or CPU time. Treats inputs and generator as measure() does.
     """
     import torch
 
@@ -121,7 +121,7 @@ def timer(
 
 
 def processor_of(inputs: Sequence[Any]) -> str:
-    """The name of the GPU that the inputs are on, else "cpu"."""
+    """The name of the GPU of the inputs, or "cpu"."""
     import torch
 
     cuda = [t.device for t in inputs if isinstance(t, torch.Tensor) and t.is_cuda]
@@ -129,7 +129,7 @@ def processor_of(inputs: Sequence[Any]) -> str:
 
 
 def _own(fd: FusionDefinition, inputs: Sequence[Any]) -> list[Any]:
-    """The inputs, copies in place of those that runs write."""
+    """The inputs, with copies of the in-place ones."""
     from fuser.interpreter import one_by_one
 
     records = fd.fusion.records()
@@ -151,7 +151,7 @@ def _flush(device: Any) -> Callable[[], Any]:
 def _read(events: list[Any], on_gpu: bool) -> Measured:
     from torch._C._autograd import DeviceType
 
-    # On the GPU a range stands once more, from its first kernel to its last.
+    # A range also appears as a GPU event, from its first kernel to its last.
     steps = sorted((e for e in events if e.name.startswith(_STEP)), key=_start)
     calls = []
     for call in (e for e in events if e.name == _CALL and e.device_type == DeviceType.CPU):
@@ -186,6 +186,7 @@ def _span(event: Any, lane: str, call: Any) -> Span:
 
 
 def _median(times: Iterable[float]) -> float:
-    from statistics import median  # brings fractions and decimal, a tenth of `import fuser`
+    # imports fractions and decimal, a tenth of the time of `import fuser`
+    from statistics import median
 
     return median(times)

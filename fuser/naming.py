@@ -1,8 +1,8 @@
-"""What records statements of a definition, as names of kernels say it: "softmax_fwd", "gelu_bwd".
+"""Op names as they appear in kernel names: "softmax_fwd", "gelu_bwd".
 
-The name of a kernel is made of the composites that recorded its statements
-(csrc/driver/kernel_name.h): the method of fd.ops that the program called, or torch's op where an
-adapter writes one. The outermost one counts.
+The name of a kernel consists of the composites that recorded its statements
+(csrc/driver/kernel_name.h): the called method of fd.ops, or torch's op for statements of an
+adapter. Nested composites use the name of the outermost one.
 """
 
 from __future__ import annotations
@@ -13,19 +13,21 @@ from functools import cache
 
 from fuser import _core
 
-# Ops with a backward that people call by that name; their forward is told apart from it.
+# Ops with a common backward op: their forward gets a suffix too.
 _FORWARD = (
     *("softmax", "layer_norm", "rms_norm", "group_norm", "batch_norm", "instance_norm"),
     *("cross_entropy", "nll_loss"),
 )
-# What torch puts around the name of an op.
+# Prefixes and suffixes in torch's op names.
 _PREFIXES = ("native_", "fused_", "cudnn_")
 _SUFFIXES = {"_backward_data": "_bwd", "_backward": "_bwd", "_forward": "_fwd"}
 
 
 @contextmanager
 def recorded_as(builder: _core.Builder, op: str) -> Iterator[None]:
-    """Statements inside are recorded by this op, unless they are part of another one already."""
+    """Records the statements of a `with` block under this op, unless they are inside another
+    one.
+    """
     before = builder.composite
     builder.composite = before or word(op)
     try:
@@ -36,7 +38,7 @@ def recorded_as(builder: _core.Builder, op: str) -> Iterator[None]:
 
 @cache
 def word(op: str) -> str:
-    """ "aten.native_layer_norm_backward.default" as "layer_norm_bwd"."""
+    """Shortens "aten.native_layer_norm_backward.default" to "layer_norm_bwd"."""
     name = op.split(".")[1] if "." in op else op
     name = name.strip("_")
     for prefix in _PREFIXES:

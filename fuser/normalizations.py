@@ -1,8 +1,8 @@
-"""Normalizations: methods of fd.ops as any other, made of reductions and scalar ops.
+"""Normalizations: methods of fd.ops like any other, composed of reductions and scalar ops.
 
 Half types are computed in float32 and the results stay float32 until they are cast. Variances are
-those of the population, in two walks: sum((x - mean)^2) / n. Accuracy of y: log2(n) + 32 units of
-the last place of float32 at max(|y|, 1), scaled by |weight|.
+population variances in two reduction loops: sum((x - mean)^2) / n. Accuracy of y: log2(n) + 32
+units in the last place of float32 at max(|y|, 1), scaled by |weight|.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["batch_norm", "group_norm", "instance_norm", "layer_norm", "rms_norm"]
 
-# The eps that torch takes where none is given: that of the dtype it computes in.
+# Torch's default eps, by the dtype that it computes in.
 _EPSILON = {"float32": 2.0**-23, "float64": 2.0**-52}
 
 
@@ -35,9 +35,9 @@ def _floating(op: str, x: Tensor) -> None:
 def _inner_dims(
     ops: "Ops", op: str, x: Tensor, normalized_shape: Size | Sequence[Size]
 ) -> list[int]:
-    """The last dims, as many as `normalized_shape` has sizes. Those that only the run knows are
-    compared then, by a tensor that nobody reads: x keeps its own sizes, so that one kernel serves
-    rows of all lengths.
+    """Returns the last dims, as many as `normalized_shape` has sizes. Sizes that are only known at
+    run time are compared then, by a tensor without users: x keeps its own sizes, so that one kernel
+    serves rows of all lengths.
     """
     shape = [normalized_shape] if isinstance(normalized_shape, int | Scalar) else normalized_shape
     inner = list(range(x.ndim - len(shape), x.ndim))
@@ -46,7 +46,7 @@ def _inner_dims(
         known, given = x.size(d).value, wanted.value if isinstance(wanted, Scalar) else wanted
         fits = fits and (None in (known, given) or given in (-1, known))
         if fits and given != -1 and not same_size(x.size(d), wanted):
-            # Of twice the size: a dim that is compared itself would take the number as its size.
+            # Compare twice the size: comparing the dim itself would replace its size by the number.
             twice = ops.full([x.size(d), 2], 0.0, _core.DataType.Float)
             double = ops.mul(wanted, 2) if isinstance(wanted, Scalar) else 2 * wanted
             ops.merge_dims(twice, 0, double)
@@ -60,7 +60,7 @@ def _inner_dims(
 
 
 def _scaled(ops: "Ops", y: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    """y * weight + bias; either broadcasts, and may be missing."""
+    """y * weight + bias; both are optional and broadcast."""
     if weight is not None:
         y = ops.mul(y, weight)
     return y if bias is None else ops.add(y, bias)
@@ -69,8 +69,9 @@ def _scaled(ops: "Ops", y: Tensor, weight: Tensor | None, bias: Tensor | None) -
 def _standardized(
     ops: "Ops", x: Tensor, dims: Sequence[int], eps: Scalar | Number
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(x - mean) * rstd, and without `dims`: the mean, the sum of (x - mean)^2, and rstd =
-    1 / sqrt(variance + eps)."""
+    """Returns (x - mean) * rstd, and without `dims`: the mean, the sum of (x - mean)^2, and rstd =
+    1 / sqrt(variance + eps).
+    """
     mean = ops.mean(x, dims)
     centered = ops.sub(x, ops.keep_dims(mean, x, dims))
     total = ops.sum(ops.mul(centered, centered), dims)
@@ -89,8 +90,8 @@ def layer_norm(
     """(x - mean) * rstd * weight + bias over the last dims, as torch.layer_norm; and mean and rstd,
     with these dims of size 1.
 
-    weight and bias have the shape `normalized_shape`. Raises ShapeError `norm-shape-1` where that
-    is not how the shape of x ends, DTypeError `norm-dtype-1` unless x is of a floating point type.
+    weight and bias have the shape `normalized_shape`. Raises ShapeError `norm-shape-1` unless the
+    shape of x ends with it, DTypeError `norm-dtype-1` unless x has a floating point type.
     """
     _floating("layer_norm", x)
     dims = _inner_dims(ops, "layer_norm", x, normalized_shape)
@@ -107,7 +108,7 @@ def rms_norm(
     eps: Scalar | Number | None = None,
 ) -> tuple[Tensor, Tensor]:
     """x * rstd * weight over the last dims, rstd = 1 / sqrt(mean(x^2) + eps), as torch.rms_norm;
-    and rstd, with these dims of size 1. eps: by default that of the type computed in.
+    and rstd, with these dims of size 1. The default eps is the epsilon of the compute type.
 
     Zhang and Sennrich, "Root Mean Square Layer Normalization" (2019). Raises as layer_norm().
     """
@@ -127,12 +128,12 @@ def group_norm(
     bias: Tensor | None = None,
     eps: Scalar | Number = 1e-5,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(x - mean) * rstd * weight + bias of x[N, C, ...], as torch.group_norm: mean and rstd, which
-    are returned as [N, num_groups], are over C / num_groups channels and all that follows.
+    """(x - mean) * rstd * weight + bias of x[N, C, ...], as torch.group_norm. mean and rstd,
+    returned as [N, num_groups], are over C / num_groups channels and all later dims.
 
     weight and bias are [C]. Wu and He, "Group Normalization" (2018). Raises ShapeError
-    `norm-shape-2` for fewer than two dims, `split-dim-3` where num_groups does not divide C;
-    DTypeError `norm-dtype-1` unless x is of a floating point type.
+    `norm-shape-2` for fewer than two dims, `split-dim-3` if num_groups does not divide C;
+    DTypeError `norm-dtype-1` unless x has a floating point type.
     """
     _floating("group_norm", x)
     _ranked("group_norm", x)
@@ -143,7 +144,7 @@ def group_norm(
         if parameter is None:
             return None
         places = [d not in (1, 2) for d in range(grouped.ndim)]
-        # The sizes of x by name: the result then has them, whatever the parameter's are called.
+        # Use the size scalars of x, so that the result has them too.
         sizes = [grouped.size(1), grouped.size(2)]
         return ops.broadcast(ops.split_dim(parameter, 0, sizes), places)
 
@@ -183,7 +184,7 @@ def _per_channel(
     channels_last: bool,
     instances: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Batch norm, and with `instances` instance norm."""
+    """Batch norm, or instance norm if `instances`."""
     _floating(op, x)
     _ranked(op, x)
     channel = x.ndim - 1 if channels_last else 1
@@ -194,7 +195,7 @@ def _per_channel(
     def along(parameter: Tensor | None) -> Tensor | None:
         return None if parameter is None else ops.keep_dims(parameter, x, others)
 
-    # As an earlier statement left them: a layer may be called twice.
+    # Values after earlier statements that update them: a layer may be called twice.
     running_mean, running_var = (
         None if t is None else _core.written(ops._builder, t) for t in running
     )
@@ -232,14 +233,13 @@ def batch_norm(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(arg - mean) * rstd * weight + bias per channel, as torch.batch_norm; and mean and rstd, [C].
 
-    The channels are dim 1, with `channels_last` the last dim. In training the statistics are those
-    of `arg`, and the running ones become (1 - momentum) * running + momentum * new in place (they
-    are outputs then that execute() does not return; the variance that enters is the unbiased one).
-    Otherwise they are the running ones. Ioffe and Szegedy, "Batch Normalization" (2015).
+    The channels are dim 1, or the last dim if `channels_last`. In training the statistics are
+    computed from `arg`, and running statistics become (1 - momentum) * running + momentum * new as
+    in-place outputs, with the unbiased variance. Otherwise the running statistics are used. Ioffe
+    and Szegedy, "Batch Normalization" (2015).
 
-    Raises ShapeError `norm-shape-2` for fewer than two dims, `norm-running-1` without running
-    statistics where they are needed; DTypeError `norm-dtype-1` unless `arg` is of a floating point
-    type.
+    Raises ShapeError `norm-shape-2` for fewer than two dims, `norm-running-1` if running statistics
+    are needed but missing; DTypeError `norm-dtype-1` unless `arg` has a floating point type.
     """
     return _per_channel(
         ops,
@@ -268,8 +268,8 @@ def instance_norm(
     use_input_stats: bool,
     channels_last: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """batch_norm() with the statistics of each sample on its own, as torch.instance_norm: mean and
-    rstd are [N, C] (of the running ones [C]), and the means over N enter the running ones.
+    """batch_norm() with separate statistics for each sample, as torch.instance_norm: mean and rstd
+    are [N, C] (running statistics: [C]). Their means over N update the running statistics.
 
     Raises as batch_norm().
     """

@@ -1,9 +1,9 @@
 """fd.ops: every operation of a definition.
 
-Scalar ops come from the table of the compiler (csrc/ir/ops.def): one row there is one method here.
-Movement ops and reductions are written out; composites.py, reductions.py, normalizations.py,
-losses.py, shapes.py and random_numbers.py add what is made of several, library.py what torch
-computes; those of block_scaled.py only say that they are not there.
+Scalar ops come from the compiler's table csrc/ir/ops.def: each table row becomes one method.
+Movement ops and reductions are methods of Ops. composites.py, reductions.py, normalizations.py,
+losses.py, shapes.py and random_numbers.py add ops composed of other ops; library.py adds ops that
+torch computes. The ops of block_scaled.py only raise Unsupported.
 """
 
 import functools
@@ -45,12 +45,13 @@ __all__ = ["Number", "Operand", "Ops", "Size", "as_dtype", "is_internal"]
 
 
 def is_internal(name: str) -> bool:
-    """Is the row chosen by the compiler only: fma, and the short forms for narrow results? A
-    definition that could name them would not mean the same on every machine."""
+    """True if only the compiler may select the op: fma and the short forms for narrow results. They
+    are no methods, because they would not mean the same on every machine.
+    """
     return name == "fma" or name.endswith("_half")
 
 
-# Argument names where they say more than their place.
+# Argument names that are more descriptive than x, a, b, c.
 _ARGUMENTS = {
     "complex": ("real", "imag"),
     "copysign": ("x", "sign"),
@@ -62,17 +63,17 @@ _ARGUMENTS = {
     "random64": ("index", "seed", "offset"),
 }
 
-# What becomes of a NaN, where it is not that each gives NaN.
+# NaN behaviour of ops that do not simply give NaN for a NaN operand.
 _NANS = {"isnan": "NaN is tested for", "copysign": "a NaN x gives NaN; the sign of a NaN counts"}
 
 _RESULTS = {
     "Same": "the common type of the operands (float16, bfloat16 and float8 give float32)",
     "Float": "the common type of the operands, where bool and integers count as float32",
     "Predicate": "bool",
-    "Real": "the common type of the operands; complex gives its real type",
+    "Real": "the type of the operand, half types too; complex gives its real type",
     "Complex": "complex64 from float32, complex128 from float64",
     "Condition": "the common type of x and y, half types too",
-    "Bounded": "the common type of the operands, half types too",
+    "Common": "the common type of the operands, half types too",
 }
 
 
@@ -80,20 +81,21 @@ class Ops:
     """The operations of one definition.
 
     Operands are tensors, scalars or Python numbers; shapes broadcast and types promote as in torch.
-    Half types are computed in float32, and the result stays float32 until it is cast; where(),
-    clamp() and threshold(), which choose values or bound them, keep the type. Memory moves for
-    inputs, results and what one kernel hands to another, not for ops: fuser.explain counts it.
+    Half types are computed in float32, and the result stays float32 until it is cast. Ops that
+    select, bound or round values keep the type: where, clamp, threshold, abs, neg, sign, relu,
+    ceil, floor, round, trunc, frac, real, max and min. Memory traffic arises only for inputs,
+    results and tensors that one kernel passes to another, not per op; fuser.explain counts it.
 
-    Where an op does not say otherwise, it is made of others: it takes and raises what they do, a
-    NaN operand gives NaN, and it is off by a few units of the last place of its largest
-    intermediate value. An argument of a type that a method does not take is a UserError
-    `argument-kind-1`, or `operand-1` for one of the op table's.
+    Unless its documentation says otherwise, an op is composed of other ops. It then accepts their
+    types and raises their errors, and a NaN operand gives NaN. Its error is a few units in the last
+    place of its largest intermediate value. An argument of an unsupported type raises UserError
+    `argument-kind-1`, or `operand-1` for ops of the op table.
     """
 
     def __init__(self, builder: _core.Builder) -> None:
         self._builder = builder
-        # By the id of a result that lost its only dim: the tensor before, whose other results are
-        # asked for by it.
+        # Original tensor of a result whose only dim was squeezed, by the id of that result.
+        # result() needs it to return further results of the reduction.
         self._before: dict[int, Tensor] = {}
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
@@ -104,8 +106,8 @@ class Ops:
     def set(self, x: Operand, /) -> Any:
         """set(x), elementwise.
 
-        Shape: that of x; a Scalar gives a Scalar.
-        Types: all; the result has that of x, half types too.
+        Shape: shape of x; a Scalar gives a Scalar.
+        Types: all; the result has the type of x, half types too.
         Accuracy: exact, or correctly rounded. NaN is passed on. Raises nothing.
         """
         if isinstance(x, Tensor) and x.dtype() != x.dtype().compute:
@@ -113,75 +115,79 @@ class Ops:
         return _core.pointwise(self._builder, _SET, x)
 
     def cast(self, arg: Operand, dtype: Any) -> Any:
-        """`arg` converted to `dtype`, a DataType or a torch.dtype; the only op that gives a half
+        """Converts `arg` to `dtype`, a DataType or a torch.dtype. No other op converts to a half
         type.
 
-        Float to half rounds to nearest even; beyond its range float8_e4m3fn, which has no infinity,
+        Float to half rounds to nearest even. Beyond its range float8_e4m3fn, which has no infinity,
         saturates at 448 (as torch does from 2.13 on). Float to integer drops the fraction and
-        saturates, NaN gives 0. Raises DTypeError `cast-1` for complex to real.
+        saturates; NaN gives 0. Raises DTypeError `cast-1` for complex to real.
         """
         return _core.cast(self._builder, arg, as_dtype(dtype))
 
     def full(self, shape: Sequence[Size], fill_value: Scalar | Number, dtype: Any) -> Tensor:
-        """A tensor of one value. A kernel that uses it reads nothing. Raises ShapeError `full-1`
-        for a negative size; DTypeError `cast-1` for a complex value of a real type, `scalar-fits-1`
-        for an integer that the type does not hold.
+        """A tensor filled with one value. Kernels that use it read no memory for it. Raises
+        ShapeError `full-1` for a negative size; DTypeError `cast-1` for a complex value of a real
+        type, `scalar-fits-1` for an integer that does not fit into the type.
         """
         return _core.full(self._builder, shape, fill_value, as_dtype(dtype))
 
     def broadcast(self, arg: Tensor, is_broadcast_dim: Sequence[bool]) -> Tensor:
-        """New dims of size 1 where the flag is true; the others are those of `arg`, in order. Free.
+        """Inserts dims of size 1 where the flag is true; the other dims are the dims of `arg`, in
+        order. Moves no memory.
 
-        Raises ShapeError `broadcast-2` unless as many flags are false as `arg` has dims.
+        Raises ShapeError `broadcast-2` unless the number of false flags equals the rank of `arg`.
         """
         return _core.broadcast(self._builder, arg, list(is_broadcast_dim))
 
     def broadcast_in_dim(
         self, arg: Tensor, shape: Sequence[Size], broadcast_dims: Sequence[int]
     ) -> Tensor:
-        """`arg` with its dim i placed at `broadcast_dims[i]` of a result of this `shape`. Free.
+        """Places dim i of `arg` at dim `broadcast_dims[i]` of a result of this `shape`. Moves no
+        memory.
 
         Raises ShapeError `broadcast-in-dim-1` for a wrong number of dims, `broadcast-in-dim-2`
-        unless they increase and lie below the rank, `expand-2` where a size is neither 1 nor the
-        one wanted, `expand-3` for a negative size.
+        unless they increase and are below the rank, `expand-2` if a size is neither 1 nor the
+        target size, `expand-3` for a negative size.
         """
         return _core.broadcast_in_dim(self._builder, arg, shape, list(broadcast_dims))
 
     def expand(self, arg: Tensor, shape: Sequence[Size]) -> Tensor:
-        """Dims of size 1 grown to `shape`; -1 keeps a size. Free.
+        """Expands dims of size 1 to `shape`; -1 keeps a size. New dims come first. Moves no memory.
 
-        Raises ShapeError `expand-1` for another rank, `expand-2` where a size other than 1 would
-        change, `expand-3` for a size below -1.
+        Raises ShapeError `expand-1` for fewer sizes than dims, `expand-2` if a size other than 1
+        would change, `expand-3` for a size below -1.
         """
         return _core.expand(self._builder, arg, shape)
 
     def squeeze(self, arg: Tensor, dims: Sequence[int], squeeze_expanded: bool = False) -> Tensor:
-        """Without these dims, which have size 1. Free. `squeeze_expanded` also takes dims that
-        expand() has grown.
+        """Removes these dims, which must have size 1. Moves no memory. `squeeze_expanded` also
+        removes dims that expand() has expanded, and dims of inputs whose contiguity is None.
 
         Raises ShapeError `squeeze-1` for a dim out of range, `squeeze-2` for a size other than 1.
         """
         return _core.squeeze(self._builder, arg, list(dims), squeeze_expanded)
 
     def permute(self, arg: Tensor, dims: Sequence[int]) -> Tensor:
-        """Dim i of the result is dim `dims[i]` of `arg`. Free. Raises ShapeError `permute-1`."""
+        """Dim i of the result is dim `dims[i]` of `arg`. Moves no memory. Raises ShapeError
+        `permute-1`.
+        """
         return _core.permute(self._builder, arg, list(dims))
 
     def stride_order(self, arg: Tensor, stride_order: Sequence[int]) -> Tensor:
-        """The same values; as an output it is laid out in this order: `stride_order[i]` is 0 for
-        the innermost dim.
+        """Returns equal values; as an output the tensor is laid out in this order:
+        `stride_order[i]` is 0 for the innermost dim.
 
         Raises ShapeError `permute-1`.
         """
         return _core.stride_order(self._builder, arg, list(stride_order))
 
     def split_dim(self, arg: Tensor, dim: int, sizes: Sequence[Size]) -> Tensor:
-        """Dim `dim` as two of these sizes, outer and inner; one of them may be -1: what the other
-        leaves. As torch.unflatten. Free.
+        """Splits dim `dim` into two dims of these sizes, outer and inner. One size may be -1 and is
+        then computed from the other. As torch.unflatten. Moves no memory.
 
-        Raises ShapeError `split-dim-1` for a dim out of range, `split-dim-2` for other than two
-        sizes, negative ones or such that do not determine each other, `split-dim-3` for another
-        product than the size.
+        Raises ShapeError `split-dim-1` for a dim out of range, `split-dim-2` unless there are two
+        sizes that are not negative and determine each other, `split-dim-3` if their product is not
+        the size.
         """
         if len(sizes) != 2:
             raise ShapeError(
@@ -191,8 +197,8 @@ class Ops:
         return _core.split_dim(self._builder, arg, dim, *sizes)
 
     def merge_dims(self, arg: Tensor, dim: int, size: Size = -1) -> Tensor:
-        """Dims `dim` and `dim + 1` as one, the latter running fastest. As torch.flatten. `size`
-        names the product of the two where the definition knows it by another name.
+        """Merges dims `dim` and `dim + 1`; the latter varies fastest. As torch.flatten. `size` is
+        the scalar for their product, if the definition already has one.
 
         Raises ShapeError `merge-dims-1` for a dim out of range, `merge-dims-2` for another size.
         """
@@ -205,11 +211,11 @@ class Ops:
         step: Scalar | Number | None = None,
         dtype: Any = DataType.Int,
     ) -> Tensor:
-        """start + i * step for i in 0 .. length - 1 (default: start 0, step 1). Reads nothing.
+        """start + i * step for i in 0 .. length - 1 (default: start 0, step 1). Reads no memory.
 
-        Floats are computed in `dtype` (float32 for half types), integers in int64, of which those
-        beyond `dtype` wrap. Raises ShapeError `iota-1` for a negative length, DTypeError
-        `scalar-fits-1` for an integer `start` that `dtype` does not hold.
+        Floats are computed in `dtype` (float32 for half types). Integers are computed in int64 and
+        wrap if they do not fit into `dtype`. Raises ShapeError `iota-1` for a negative length,
+        DTypeError `scalar-fits-1` for an integer `start` that does not fit into `dtype`.
         """
         dtype = as_dtype(dtype)
         first: Any = start.value if isinstance(start, Scalar) else start
@@ -228,16 +234,17 @@ class Ops:
             result = self.add(result, start)
         return result if result.dtype() == dtype else self.cast(result, dtype)
 
+    @along_a_dim
     def take_along_axis(self, arg: Tensor, index: Tensor, dim: int) -> Tensor:
         """arg[..., index[..., i, ...], ...] along `dim`. As torch.take_along_dim: the other sizes
         broadcast, the result has the type of `arg`.
 
-        A negative index counts from the end; one outside the range reads the nearest element, and
-        is a UserError `index-range-1` on the CPU with FUSER_HOST_DEBUG=1. An index of floats, as
-        where(c, index, 0.0) is one, loses its fractions; torch would raise.
-        Raises ShapeError `take-along-axis-1` for another rank, `take-along-axis-2` for a dim out of
-        range, `broadcast-1` for sizes that do not broadcast, `reduce-empty-1` where elements are
-        wanted of a dim of size 0; DTypeError `index-dtype-1` for an index of bools or complex.
+        A negative index counts from the end. An index out of range reads the nearest element; on
+        the CPU with FUSER_HOST_DEBUG=1 it raises UserError `index-range-1`. A float index, e.g.
+        where(c, index, 0.0), is truncated; torch would raise. Raises ShapeError `take-along-axis-1`
+        for another rank, `take-along-axis-2` for a dim out of range, `broadcast-1` for sizes that
+        do not broadcast, `reduce-empty-1` for elements of a dim of size 0; DTypeError
+        `index-dtype-1` for a bool or complex index.
         """
         if index.dtype().kind == "Float":
             index = self.cast(index, DataType.Int)
@@ -245,11 +252,11 @@ class Ops:
 
     @along_a_dim
     def gather(self, arg: Tensor, index: Tensor, dim: int) -> Tensor:
-        """take_along_axis() where the other sizes do not broadcast but are those of `index`, which
-        are no larger than those of `arg`; as torch.gather.
+        """Like take_along_axis(), but the other sizes do not broadcast: they are the sizes of
+        `index`, which may not exceed the sizes of `arg`. As torch.gather.
 
-        Raises ShapeError `gather-1` where `index` is larger than `arg` in another dim, and what
-        take_along_axis() raises; an index of floats is a DTypeError too.
+        Raises ShapeError `gather-1` if `index` is larger than `arg` in another dim, and the errors
+        of take_along_axis(); a float index also raises DTypeError `index-dtype-1`.
         """
         return _core.take_along_axis(self._builder, arg, index, dim, True)
 
@@ -258,23 +265,25 @@ class Ops:
     def reduction(
         self, op: str, arg: Tensor, dims: Sequence[int], identity: bool = False
     ) -> Tensor:
-        """Result 0 of the reduction of that name (csrc/ir/reductions.def) over `dims`, which it
-        drops: of "argmax" the value, with the index as result(..., 1).
+        """Result 0 of the reduction named `op` (csrc/ir/reductions.def) over `dims`, which are
+        dropped. For "argmax" result 0 is the value, and result(..., 1) is the index.
 
-        Half types are accumulated in float32, bool and integers summed and multiplied in int64; the
-        result has that type. Equal sizes, strides and device give equal bits. `identity`: of max
-        and min over no elements the identity (-inf, or the least integer) instead of an error.
+        Half types are accumulated in float32; bool and integers are summed and multiplied in int64.
+        The result has the accumulation type. Equal sizes, strides and device give equal bits. If
+        `identity`, max and min over no elements give the identity (-inf, or the least integer)
+        instead of an error.
 
-        Raises ShapeError `reduce-dim-1` for a dim out of range, `reduce-dim-2` for one named twice,
-        `reduce-dim-3` for none, `reduce-empty-1` for max, min, argmax and argmin over no elements
-        (known from the definition, otherwise in the run); DTypeError `reduce-dtype-1` for a type
-        that has no such reduction; UserError `reduction-1` for another name.
+        Raises ShapeError `reduce-dim-1` for a dim out of range, `reduce-dim-2` for a duplicate dim,
+        `reduce-dim-3` for no dims, `reduce-empty-1` for max, min, argmax and argmin over no
+        elements (in the definition if the size is known, otherwise in the run); DTypeError
+        `reduce-dtype-1` for an unsupported type; UserError `reduction-1` for an unknown name.
         """
         return _core.reduce(self._builder, op, arg, list(dims), identity)
 
     def result(self, of: Tensor, index: int) -> Tensor:
-        """Result `index` (1, 2, ...) of a reduction or library op that has several. Raises
-        UserError `result-1` for another tensor, `result-2` for an index that it lacks.
+        """Result `index` (1, 2, ...) of a reduction or library op with several results. Raises
+        UserError `result-1` if `of` is another kind of tensor, `result-2` for an index out of
+        range.
         """
         before = self._before.get(of.id)
         if before is not None:
@@ -282,7 +291,7 @@ class Ops:
         return _core.result(self._builder, of, index)
 
     def _without_dim(self, arg: Tensor) -> Tensor:
-        """`arg` [1] without its dim; result() takes it for `arg`."""
+        """Squeezes the only dim of `arg`. result() accepts the squeezed tensor instead of `arg`."""
         squeezed = self.squeeze(arg, [0])
         self._before[squeezed.id] = arg
         return squeezed
@@ -299,9 +308,9 @@ class Ops:
         """The sum over `dims` (a dim, several, or by default all; [] sums nothing), 0 over no
         elements. As torch.sum: `arg` is cast to `dtype` first, and bool and integers give int64.
 
-        sum(arg, dtype) is the sum over all. With `keepdim` the dims stay, of size 1. Half types are
-        accumulated in float32 and give float32 unless `dtype` says otherwise. Accuracy: within
-        (log2(n) + 16) units of the last place of sum(|arg|). Raises as reduction() does.
+        sum(arg, dtype) sums over all dims. With `keepdim` the reduced dims stay, of size 1. Half
+        types are accumulated in float32 and give float32 unless `dtype` says otherwise. Accuracy:
+        within (log2(n) + 16) units in the last place of sum(|arg|). Raises as reduction() does.
         """
         return self._arithmetic("sum", arg, dims, keepdim, dtype, dim)
 
@@ -327,10 +336,11 @@ class Ops:
         dim: int | None = None,
         identity: bool = False,
     ) -> Tensor:
-        """The maximum over `dims` as torch.amax: exact, NaN wins. The result is cast to `dtype`.
+        """The maximum over `dims` as torch.amax: exact, NaN wins. The result has the type of `arg`,
+        half types too, or is cast to `dtype`.
 
-        Over no elements ShapeError `reduce-empty-1`, with `identity` -inf or the least integer.
-        Raises as reduction() does; complex numbers have no order.
+        Raises ShapeError `reduce-empty-1` over no elements; if `identity`, gives -inf or the least
+        integer instead. Raises as reduction() does; complex numbers have no order.
         """
         return self._choice("max", arg, dims, keepdim, dtype, dim, identity)
 
@@ -344,7 +354,7 @@ class Ops:
         dim: int | None = None,
         identity: bool = False,
     ) -> Tensor:
-        """The minimum over `dims`, otherwise as max()."""
+        """The minimum over `dims`; otherwise as max()."""
         return self._choice("min", arg, dims, keepdim, dtype, dim, identity)
 
     def any(
@@ -356,8 +366,8 @@ class Ops:
         *,
         dim: int | None = None,
     ) -> Tensor:
-        """Is an element over `dims` not 0 (NaN is not 0)? Bool, or cast to `dtype`; false over no
-        elements.
+        """True if an element over `dims` is not 0 (NaN is not 0). Bool, or cast to `dtype`; false
+        over no elements.
         """
         return self._choice("any", arg, dims, keepdim, dtype, dim, False)
 
@@ -370,7 +380,7 @@ class Ops:
         *,
         dim: int | None = None,
     ) -> Tensor:
-        """Is no element over `dims` 0? Bool, or cast to `dtype`; true over no elements."""
+        """True if no element over `dims` is 0. Bool, or cast to `dtype`; true over no elements."""
         return self._choice("all", arg, dims, keepdim, dtype, dim, False)
 
     def argmax(self, arg: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
@@ -380,7 +390,7 @@ class Ops:
         return self._index("argmax", arg, dim, keepdim)
 
     def argmin(self, arg: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-        """The index of the minimum, otherwise as argmax()."""
+        """The index of the minimum; otherwise as argmax()."""
         return self._index("argmin", arg, dim, keepdim)
 
     def _arithmetic(
@@ -414,13 +424,13 @@ class Ops:
         identity: bool,
     ) -> Tensor:
         which, dtype = reduced_dims(op, arg, dims, dtype, dim)
-        if which:
-            reduced = self.reduction(op, arg, which, identity)
-            result = self.keep_dims(reduced, arg, which, keepdim)
-        else:
-            wanted = DataType.Bool if op in ("any", "all") else arg.dtype().compute
-            result = self.cast(arg, wanted)
-        return self.cast(result, dtype) if dtype not in (None, result.dtype()) else result
+        if dtype is None:
+            dtype = DataType.Bool if op in ("any", "all") else arg.dtype()
+        if not which:
+            return self.cast(arg, dtype)
+        reduced = self.reduction(op, arg, which, identity)
+        result = self.keep_dims(reduced, arg, which, keepdim)
+        return result if result.dtype() == dtype else self.cast(result, dtype)
 
     def _index(self, op: str, arg: Tensor, dim: int | None, keepdim: bool) -> Tensor:
         which, _ = reduced_dims(op, arg, dim, None, None)
@@ -432,7 +442,7 @@ class Ops:
     def keep_dims(
         self, reduced: Tensor, arg: Tensor, dims: Sequence[int], keepdim: bool = True
     ) -> Tensor:
-        """`reduced`, a reduction of `arg` over `dims`, with these dims back, of size 1."""
+        """Restores `dims` with size 1 in `reduced`, a reduction of `arg` over `dims`."""
         if not keepdim or not dims:
             return reduced
         places = {d % arg.ndim for d in dims}
@@ -449,11 +459,11 @@ class Ops:
         return Vector(_core.shape(self._builder, arg))
 
     def tensor_sizes(self, arg: Tensor) -> Vector:
-        """shape() by its older name."""
+        """Alias of shape(), its older name."""
         return self.shape(arg)
 
     def at(self, vector: Sequence[Scalar], index: int) -> Scalar:
-        """vector[index], of what shape() and define_vector() give."""
+        """vector[index], for a vector from shape() or define_vector()."""
         return vector[index]
 
 
@@ -499,19 +509,19 @@ def _method(number: int, row: _core.OpRow) -> Callable[..., Any]:
 
 
 def _recorded(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function on Ops as a method, whose statements and errors bear its name."""
+    """Makes a function on Ops a method; statements and errors inside carry the function's name."""
 
     name = word(function.__name__)
 
     @functools.wraps(function)
     def method(ops: Ops, *args: Any, **named: Any) -> Any:
         builder = ops._builder
-        if builder.composite:  # a part of another one
+        if builder.composite:  # called by another composite, which is named instead
             return function(ops, *args, **named)
         builder.composite = name
         try:
             return function(ops, *args, **named)
-        except UserError as error:  # of one of the ops that it is made of?
+        except UserError as error:  # raised by an inner op unless the text starts with this name
             if str(error).startswith(function.__name__):
                 raise
             raise type(error)(f"{function.__name__}(): {error}", rule=error.rule) from None

@@ -1,4 +1,4 @@
-"""Plans: how a kernel was chosen to run, as values that can be printed, changed and passed back."""
+"""Plans: the scheduling decisions for a kernel, as values that can be printed, changed and run."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -7,52 +7,54 @@ from typing import Any
 from fuser.arguments import describe, fits
 from fuser.errors import UserError
 
-# The fields that are sets of accesses, as many as a kernel has: ints of any size.
+# Fields that are sets of accesses, one bit per access of a kernel: ints of any size.
 _SETS = frozenset({"wide", "shifted", "windows", "once", "stretch", "across"})
 
 
 class Plan(Mapping[str, Any]):
-    """The choices made for one kernel, as attributes: `plan.threads`. Immutable; `replace` makes a
-    changed one.
+    """The scheduling decisions for one kernel, as attributes: `plan.threads`. Immutable; `replace`
+    returns a changed copy.
 
-    fd.plan(inputs) gives it, fd.execute(inputs, plan=plan) runs it. A plan that breaks a law of the
-    machine (too many threads, a width that the layout does not allow) is refused there, never run
-    wrongly. Where a field is printed, 0 is left out. A row is what is reduced together; of masks,
-    which are ints of any size, bit i is the i-th access to a tensor (FUSER_DUMP=schedule prints
-    them).
+    fd.plan(inputs) returns it, fd.execute(inputs, plan=plan) runs it. A plan that violates a limit
+    of the GPU (too many threads, a width that the layout does not allow) is refused by execute().
+    fuser.explain omits fields that are 0. A row is the elements that are reduced together. Masks
+    are ints of any size: bit i stands for access i (FUSER_DUMP=schedule prints the accesses).
 
-        threads             of a block
-        threads_x, _y, _z   of a block, along a row, along the next dim, along the one after it
+        threads             threads per block
+        threads_x, _y, _z   threads per block along a row, the next dim, and the dim after it
         vector              neighbouring elements that a thread moves at once; vector_x and
-                            vector_y along the two sides of a transposing tile
-        tile_x, tile_y      elements of such a tile; exact_x, exact_y: 1 where tiles end where their
-                            axis ends
-        unroll, rolled      steps of a thread side by side; those of rows in shared memory
-        serial              1: a loop over what the threads of a block do not take in one step
-        merged, whole       innermost dims walked as one; how many of them a vector stays within
+                            vector_y: along the two layout groups of a transposing tile
+        tile_x, tile_y      elements of a transposing tile; exact_x, exact_y: 1 if tiles end where
+                            their axis ends
+        unroll, rolled      unrolled steps of a thread; unrolled steps over rows in shared memory
+        serial              1: loop over the elements beyond one step of the block's threads
+        merged, whole       number of innermost dims collapsed into one; how many of them a vector
+                            never leaves
         tail                1: the last vector of a row may run past its end
-        line_x, line_y      elements of a line of memory at which such a tile's stores along a side
-                            start in each row, going round it; 0: where the tile does
-        skew, shifted       1: rows are walked from the first line of memory in them; mask of reads
-                            of vectors that lie at any element
-        windows             mask of the reads of which each lane takes its element (slices by steps)
-        one_row, one_side   1: a vector lies in one row; on one side of every boundary of a cat or
-                            a pad
-        wide, once          masks of what moves whole vectors; of what takes no place in L1
-        place, ring         where a row lies between the walks over it: 1 registers, 2 shared
-                            memory, 3 nowhere, it is read again; rows copied there ahead
-        stretch             mask of what crosses shared memory in whole vectors, as the rows of a
-                            block lie one after the other, and is walked there
-        across, run         mask of what lies across the rows and crosses shared memory as a tile of
-                            the block's rows, by runs of so many neighbouring rows
-        turns               rows of a block with either that a thread walks in turn
-        keep                1: what several walks compute stays in registers
-        single_pass         1: fewer walks over a row: a variance by Welford, a softmax online
+        line_x, line_y      elements per memory line to which the stores of a transposing tile along
+                            that group are aligned in each row, wrapping around; 0: not aligned
+        skew, shifted       1: loops over a row start at its first line-aligned element; mask of
+                            unaligned reads: vectors at any element address
+        windows             mask of strided reads: each lane selects its element (stepped slices)
+        one_row, one_side   1: a vector stays within one row; within one side of every boundary of
+                            a cat or pad
+        wide, once          mask of vectorized accesses; mask of streaming accesses (bypass L1)
+        place, ring         storage of a row between its reduction loops: 1 registers, 2 shared
+                            memory, 3 nowhere (it is read again); rows prefetched into
+                            shared memory
+        stretch             mask of packed accesses: the rows of a block, adjacent in memory, cross
+                            shared memory in whole vectors and are reduced there
+        across, run, ahead  mask of uncoalesced accesses that cross shared memory as a tile of the
+                            block's rows; neighbouring rows per vector of the tile; 1: reads are
+                            prefetched one tile ahead
+        turns               rows that a thread processes in turn with stretch or across
+        keep                1: values computed by several reduction loops stay in registers
+        single_pass         1: fewer reduction loops: a variance by Welford, an online softmax
         cluster             blocks that share a row
-        blocks, min_blocks  of a grid that does not grow with the tensors, or 0; those that are
-                            resident on a processor at least, fewer where the code would spill
-        finish              columns that a block merges at once at the end
-        backward            1: the first blocks take the last elements
+        blocks, min_blocks  blocks of a grid of fixed size, or 0; minimum of resident blocks per SM,
+                            fewer if registers would spill
+        finish              columns that a block merges at once at the end of a grid reduction
+        backward            1: the first blocks process the last elements
     """
 
     __slots__ = ("_fields",)
@@ -62,8 +64,8 @@ class Plan(Mapping[str, Any]):
         object.__setattr__(self, "_fields", fields)
 
     def replace(self, **changes: Any) -> "Plan":
-        """This plan with some fields changed. Raises UserError `plan-1` for a field that it does
-        not have, and for a value that is not of the field's type.
+        """Returns a copy with some fields changed. Raises UserError `plan-1` for an unknown field
+        or for a value of a wrong type.
         """
         for name, value in changes.items():
             if name not in self._fields:
@@ -111,11 +113,11 @@ class Plan(Mapping[str, Any]):
 
 
 def plan_fields(plan: "Plans | None" = None) -> dict[str, Any] | list[dict[str, Any]] | None:
-    """As csrc/torch takes plans."""
+    """Converts plans to the form that csrc/torch accepts."""
     if plan is None:
         return None
     return dict(plan) if isinstance(plan, Plan) else [dict(p) for p in plan]
 
 
-# One Plan where a definition runs as one kernel, else one for each kernel.
+# A Plan if the definition runs as one kernel, otherwise a tuple with one Plan per kernel.
 Plans = Plan | tuple[Plan, ...]

@@ -1,5 +1,5 @@
-"""Progress of a batch of compilations: a bar on a terminal, lines of the log elsewhere, and nothing
-at all where it takes less than a second.
+"""Progress of a batch of compilations: a bar on a terminal, otherwise log lines; silent for batches
+that take less than a second.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import TextIO
 
 from fuser import _core
 
-PATIENCE = 1.0  # seconds of silence
-_REDRAW, _AGAIN = 0.2, 10.0  # seconds between two pictures of the bar, between two lines of the log
+PATIENCE = 1.0  # seconds before the first output
+_REDRAW, _AGAIN = 0.2, 10.0  # seconds between updates of the bar, and between log lines
 _CELLS = 24
 
 
 class Progress:
-    """Of `total` compilations. Threads call done() after each.
+    """Shows the progress of `total` compilations. Threads call done() after each.
 
     with Progress(len(texts)) as progress: ...
     """
@@ -33,7 +33,7 @@ class Progress:
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> Progress:
-        if self.total > 1:  # one compilation has no progress
+        if self.total > 1:  # one compilation shows no progress
             self._thread.start()
         return self
 
@@ -49,7 +49,7 @@ class Progress:
             self._say(f"compiled {self.total} kernels in {self._seconds():.1f} s")
 
     def done(self, count: int = 1) -> None:
-        """So many more are finished."""
+        """Counts `count` more compilations as finished."""
         with self._lock:
             self.finished += count
 

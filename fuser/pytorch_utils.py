@@ -1,5 +1,5 @@
-"""Types of torch and of Python as a DataType, and what programs ask of the GPU, under the names
-that programs for nvFuser import.
+"""Conversion of torch and Python types to DataType, and GPU properties, under the names that
+programs for nvFuser import.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def torch_dtype_to_nvfuser_dtype(dtype: Any) -> DataType:
-    """The DataType of a torch.dtype, or of bool, int, float and complex as Python has them. Raises
-    DTypeError `dtype-torch` for a type that fuser lacks.
+    """The DataType of a torch.dtype, or of Python's bool, int, float and complex. Raises DTypeError
+    `dtype-torch` for a type that fuser lacks.
     """
     return _OF_PYTHON.get(dtype) or as_dtype(dtype)
 
 
 def python_scalar_to_nvfuser_dtype(number: bool | int | float | complex) -> DataType:
-    """The DataType in which define_scalar(number) holds it. Raises DTypeError `scalar-type-1` for
-    what is no number.
+    """The DataType of define_scalar(number). Raises DTypeError `scalar-type-1` unless `number` is a
+    number.
     """
     found = _OF_PYTHON.get(type(number))
     if found is None:
@@ -52,7 +52,7 @@ def python_scalar_to_nvfuser_dtype(number: bool | int | float | complex) -> Data
 
 
 def clear_cuda_cache() -> None:
-    """Gives memory back that nobody holds any more."""
+    """Collects garbage and empties torch's CUDA cache."""
     import torch
 
     gc.collect()
@@ -60,8 +60,8 @@ def clear_cuda_cache() -> None:
 
 
 def retry_on_oom_or_skip_test(test: Function) -> Function:
-    """Decorates a test: where the GPU has too little memory it runs once more after
-    clear_cuda_cache(), and is skipped if that does not help.
+    """Decorates a test: if the GPU runs out of memory, runs it again after clear_cuda_cache(), and
+    skips it if that fails too.
     """
 
     @wraps(test)
@@ -72,7 +72,7 @@ def retry_on_oom_or_skip_test(test: Function) -> Function:
         try:
             return test(*args, **named)
         except torch.OutOfMemoryError:
-            pass  # its frames hold tensors: they go before the next try
+            pass  # the frames of the error hold tensors and are freed before the retry
         clear_cuda_cache()
         try:
             return test(*args, **named)
@@ -83,8 +83,8 @@ def retry_on_oom_or_skip_test(test: Function) -> Function:
 
 
 def get_device_properties() -> dict[str, Any]:
-    """Of torch's current GPU: name, compute capability, memory, clocks and bandwidth, in the units
-    that the names say. Raises what torch does where there is none.
+    """Properties of torch's current GPU: name, compute capability, memory, clocks and bandwidth, in
+    the units of the key names. Raises torch's error without a GPU.
     """
     import torch
 
@@ -96,7 +96,7 @@ def get_device_properties() -> dict[str, Any]:
         "gpu_compute_capability_minor": of_torch.minor,
         "gpu_gmem_bytes": of_torch.total_memory,
         "gpu_sm_count": of_torch.multi_processor_count,
-        "gpu_max_threads_per_block": 1024,  # of every GPU there is
+        "gpu_max_threads_per_block": 1024,  # limit of every GPU
         "gpu_max_threads_per_sm": of_torch.max_threads_per_multi_processor,
         "gpu_smem_bytes_per_block": of_torch.shared_memory_per_block,
         "gpu_regs_per_block": ours.registers_per_processor,
@@ -118,11 +118,11 @@ def _device_properties() -> dict[str, Any] | None:
     return get_device_properties() if torch.cuda.is_available() else None
 
 
-DEVICE_PROPERTIES: dict[str, Any] | None  # made when it is asked for
+DEVICE_PROPERTIES: dict[str, Any] | None  # computed on first use
 
 
 def __getattr__(name: str) -> Any:
-    """DEVICE_PROPERTIES: get_device_properties() of the first use, None without a GPU."""
+    """DEVICE_PROPERTIES: get_device_properties() at the first use, if there is a GPU."""
     if name == "DEVICE_PROPERTIES":
         return _device_properties()
     raise AttributeError(f"module 'fuser.pytorch_utils' has no attribute {name!r}")

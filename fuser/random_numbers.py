@@ -1,14 +1,13 @@
-"""Ops that give random numbers: methods of fd.ops as any other.
+"""Ops that generate random numbers: methods of fd.ops like any other.
 
-Element i of an op, row-major in the op's own shape, depends on (seed, offset, i) alone: see
-csrc/device/random.cuh. So the numbers are the same in every kernel, schedule and layout. Without
-explicit ones, seed and offset come from torch's default generator of the device in each run, which
-each op moves on as an op of torch does: torch.manual_seed() repeats them. They are not the numbers
-that torch would give.
+Element i of an op, row-major in the op's own shape, depends only on (seed, offset, i): see
+csrc/device/random.cuh. So the numbers do not depend on kernel, schedule or layout. By default, each
+run draws seed and offset from torch's default generator of the device, and each op advances it as
+an op of torch does: torch.manual_seed() repeats the numbers. They differ from torch's own numbers.
 
-An explicit offset counts as nvFuser's does: one op takes one of them, so that 0, 1, 2, ... are
-independent. Torch's generator counts words, four for each op: its offset is four times that. The
-rows random32 and random64 of the op table take torch's.
+An explicit offset counts ops, as in nvFuser: offsets 0, 1, 2, ... are independent. Torch's
+generator counts words, four per op, so its offset is four times as large. The rows random32 and
+random64 of the op table take torch's offset.
 """
 
 import math
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["dropout", "normal", "rand_like", "randn_like", "uniform"]
 
-# Bits of a number in [0, 1) that the type holds exactly. Fewer than 24 for half types: 1 - 2^-24
-# would round to 1.
+# Bits of a number in [0, 1) that the type holds exactly. Half types use fewer than 24, because 1 -
+# 2^-24 would round to 1.
 _DIGITS = {
     DataType.Double: 53,
     DataType.Float: 24,
@@ -37,7 +36,7 @@ _DIGITS = {
     DataType.Float8_e5m2: 3,
 }
 
-# 32-bit words that one op takes of torch's generator: one call of Philox.
+# 32-bit words of torch's generator per op: one call of Philox.
 _WORDS = 4
 
 
@@ -51,20 +50,20 @@ def uniform(
     rng_offset: Scalar | int | None = None,
     dtype: Any = DataType.Float,
 ) -> Tensor:
-    """Numbers minval + u * (maxval - minval), where u = k / 2^d is uniform in [0, 1) and d the
-    digits of `dtype`: 53 of float64, 24 of float32, 11 of float16, 8 of bfloat16. That sum rounds,
-    so `maxval` may occur unless it is u itself.
+    """minval + u * (maxval - minval), with u = k / 2^d uniform in [0, 1) and d the digits of
+    `dtype`: 53 for float64, 24 for float32, 11 for float16, 8 for bfloat16. The sum is rounded, so
+    `maxval` may occur unless it is u itself.
 
-    `rng_seed` and `rng_offset`, numbers or Scalars of integers, go together: equal ones give equal
-    numbers. With neither, each run takes both from torch's default generator of the device, which
-    it moves on by 4, as an op of torch does. An offset is a quarter of torch's, as for nvFuser: an
-    op takes one, and 0, 1, 2, ... are independent. It counts modulo 2^62. Element i is from the
-    words of Philox4x32-10 under the key `rng_seed` at the counter (rng_offset, i // 4), of float64
-    at (rng_offset, i // 2).
+    `rng_seed` and `rng_offset`, numbers or integer Scalars, are given together: equal ones give
+    equal numbers. Without them, each run draws both from torch's default generator of the device
+    and advances it by 4, as an op of torch does. An offset is a quarter of torch's, as in nvFuser:
+    each op takes one, and 0, 1, 2, ... are independent. It is taken modulo 2^62. Element i uses the
+    words of Philox4x32-10 with key `rng_seed` and counter (rng_offset, i // 4), for float64
+    (rng_offset, i // 2).
 
-    Raises UserError `random-2` for one without the other, DTypeError `random-3` for a `dtype` that
-    is not of real floats, DTypeError `random-4` for a seed or an offset that is no integer,
-    ShapeError `full-1` for a negative size.
+    Raises UserError `random-2` for one without the other, DTypeError `random-3` unless `dtype` is a
+    real float type, DTypeError `random-4` for a seed or an offset that is no integer, ShapeError
+    `full-1` for a negative size.
     """
     dtype = _real("uniform", dtype)
     state = _state(ops, "uniform", rng_seed, rng_offset)
@@ -84,8 +83,9 @@ def normal(
     rng_offset: Scalar | int | None = None,
     dtype: Any = DataType.Float,
 ) -> Tensor:
-    """Normal numbers mean + std * sqrt(-2 log(u)) * cos(2 pi v) (Box and Muller 1958), u in (0, 1]
-    and v in [0, 1) of 24 bits each, of 53 where `dtype` is float64. Otherwise as uniform()."""
+    """Normal numbers mean + std * sqrt(-2 log(u)) * cos(2 pi v) (Box and Muller 1958), with u in
+    (0, 1] and v in [0, 1) of 24 bits each, or 53 bits for float64. Otherwise as uniform().
+    """
     dtype = _real("normal", dtype)
     state = _state(ops, "normal", rng_seed, rng_offset)
     index = _elements(ops, shape)
@@ -128,16 +128,16 @@ def randn_like(
     rng_seed: Scalar | int | None = None,
     rng_offset: Scalar | int | None = None,
 ) -> Tensor:
-    """normal() of mean 0 and deviation 1 with the shape and type of `arg`, as torch.randn_like."""
+    """normal() with mean 0 and deviation 1 and the shape and type of `arg`, as torch.randn_like."""
     shape = ops.shape(arg)
     return normal(ops, 0, 1, shape, rng_seed=rng_seed, rng_offset=rng_offset, dtype=arg.dtype())
 
 
 def dropout(ops: "Ops", x: Tensor, p: float, training: bool = True) -> tuple[Tensor, Tensor]:
-    """(result, mask) as torch.native_dropout: each element of `x` with probability 1 - p, which the
-    mask says, divided by 1 - p; 0 elsewhere, also for NaN. Without `training` all of them as they
-    are. Half types stay float32 until they are cast. Raises UserError `dropout-1` unless p is a
-    number in [0, 1].
+    """(result, mask) as torch.native_dropout. Each element of `x` is kept with probability 1 - p,
+    according to mask, and divided by 1 - p; other elements become 0, also NaN. Without `training`
+    all elements are kept unchanged. Half types stay float32 until they are cast. Raises UserError
+    `dropout-1` unless p is a number in [0, 1].
     """
     if not (isinstance(p, int | float) and 0 <= p <= 1):
         raise UserError(f"dropout(): p: expected a number in [0, 1], got {p!r}", rule="dropout-1")
@@ -163,7 +163,7 @@ def _real(op: str, dtype: Any) -> DataType:
 def _state(
     ops: "Ops", op: str, seed: Scalar | int | None, offset: Scalar | int | None
 ) -> tuple[Scalar | int, Scalar | int]:
-    """Seed and offset as random32 and random64 take them."""
+    """Seed and offset in the form that random32 and random64 take."""
     if seed is None and offset is None:
         return _core.random_state(ops._builder, 1)
     if seed is None or offset is None:
@@ -196,7 +196,7 @@ def _elements(ops: "Ops", shape: Sequence[Size]) -> Tensor:
         return ops.full(sizes, 0, DataType.Int)
     if not sizes:
         return ops.full([], 0, DataType.Int)
-    behind: list[Size] = [sizes[-1]]  # behind[-1 - d]: elements of the dims from d on
+    behind: list[Size] = [sizes[-1]]  # behind[-1 - d]: number of elements of the dims from d on
     for size in reversed(sizes[:-1]):
         rest = behind[-1]
         either = isinstance(size, Scalar) or isinstance(rest, Scalar)
@@ -210,7 +210,7 @@ def _elements(ops: "Ops", shape: Sequence[Size]) -> Tensor:
 def _unit(
     ops: "Ops", index: Tensor, state: tuple[Scalar | int, Scalar | int], dtype: DataType
 ) -> Tensor:
-    """u of uniform(), in the type in which `dtype` is computed."""
+    """u of uniform(), in the compute type of `dtype`."""
     digits = _DIGITS[dtype]
     if dtype == DataType.Double:
         bits = ops.logical_right_shift(ops.random64(index, *state), 64 - digits)

@@ -1,9 +1,9 @@
-"""Statistics that are made of sums and maxima: methods of fd.ops as any other.
+"""Statistics composed of sums and maxima: methods of fd.ops like any other.
 
-They are written as two walks over the data (the mean, then the deviations from it; the maximum,
-then the exponentials): the compiler makes one of them where the data does not fit on the chip.
-Half types are computed in float32 and give float32; means of bool and integers have no type of
-their own and raise, as in torch.
+They are defined with two reduction loops over the data (the mean, then the deviations from it; the
+maximum, then the exponentials). The compiler merges these into one loop if the data does not fit on
+chip. Half types are computed in float32 and give float32. Means of bool and integers have no
+natural type and raise, as in torch.
 """
 
 import math
@@ -42,7 +42,7 @@ def _floating(op: str, arg: Tensor, dtype: Any = None) -> None:
 
 
 def _normalized_dim(op: str, arg: Tensor, dim: int) -> list[int]:
-    """The one dim of a softmax; no number is an error, where reductions take all dims."""
+    """Checks the only dim of a softmax, which is required, unlike the dims of reductions."""
     return reduced_dims(op, arg, operator.index(dim))[0]
 
 
@@ -59,22 +59,22 @@ def mean(
     *,
     dim: int | None = None,
 ) -> Tensor:
-    """sum(arg) / n over `dims`, as torch.mean; NaN over no elements. Arguments as of sum().
+    """sum(arg) / n over `dims`, as torch.mean; NaN over no elements. Arguments as for sum().
 
-    Raises DTypeError `mean-dtype-1` for bool and integers without `dtype`, and what sum() raises.
+    Raises DTypeError `mean-dtype-1` for bool and integers without `dtype`, and the errors of sum().
     """
     which, wanted = reduced_dims("mean", arg, dims, dtype, dim)
     if wanted is not None and arg.dtype() != wanted:
         arg = ops.cast(arg, wanted)
     _floating("mean", arg)
-    # Multiplied by 1 / n, which the host computes, as torch does on GPUs.
+    # Multiply by 1 / n, computed on the host, as torch does on GPUs.
     share = ops.truediv(1.0, count_over(arg, which))
     result: Tensor = ops.mul(ops.sum(arg, which, keepdim), share)
     return _narrowed(ops, result, wanted)
 
 
 def _moments(ops: "Ops", op: str, arg: Tensor, which: list[int]) -> tuple[Tensor, Tensor]:
-    """The mean over `which`, and the sum of |arg - mean|^2."""
+    """Returns the mean over `which`, and the sum of |arg - mean|^2."""
     _floating(op, arg)
     average = mean(ops, arg, which)
     deviation = ops.sub(arg, ops.keep_dims(average, arg, which))
@@ -149,9 +149,9 @@ def norm(
     keepdim: bool = False,
     dtype: Any = None,
 ) -> Tensor:
-    """sum(|arg|^p)^(1/p) over `dims`, as torch.linalg.vector_norm: the maximum of |arg| for
-    inf, the minimum for -inf, the count of what is not 0 for 0. `arg` is cast to `dtype` first. A p
-    that only the run knows costs all of these.
+    """sum(|arg|^p)^(1/p) over `dims`, as torch.linalg.vector_norm: the maximum of |arg| for inf,
+    the minimum for -inf, the count of nonzero elements for 0. `arg` is cast to `dtype` first. If p
+    is only known at run time, all of these are computed.
 
     Raises UserError `norm-1` for a p that is no number, DTypeError `mean-dtype-1` for bool and
     integers; over no elements ShapeError `reduce-empty-1` for inf and a negative p.
@@ -172,38 +172,42 @@ def norm(
         real = _core.real_type(arg.dtype().compute)
         result = ops.sum(ops.cast(ops.ne(arg, 0), real), which, keepdim)
     elif math.isinf(p):
-        result = (ops.max if p > 0 else ops.min)(ops.abs(arg), which, keepdim)
+        size = ops.abs(arg)
+        result = (ops.max if p > 0 else ops.min)(size, which, keepdim, size.dtype().compute)
     elif p == 1:
         result = ops.sum(ops.abs(arg), which, keepdim)
     elif p == 2:
         result = ops.sqrt(ops.sum(_magnitude_squared(ops, arg), which, keepdim))
     else:
-        if p < 0 and which:  # no elements have no such norm: a minimum that nobody reads says so
+        # the norm of no elements is undefined: this unused minimum raises the error
+        if p < 0 and which:
             ops.min(ops.abs(arg), which)
         result = ops.pow(ops.sum(ops.pow(ops.abs(arg), float(p)), which, keepdim), 1.0 / p)
     return _narrowed(ops, result, None if wanted is None else _core.real_type(wanted))
 
 
 def _norm_of_run(ops: "Ops", arg: Tensor, p: Scalar, which: list[int], keepdim: bool) -> Tensor:
-    """A norm whose p only the run knows: all its cases, of which it takes one."""
+    """Computes a norm with p known at run time: computes all cases and selects one."""
     size = ops.abs(arg)
-    counted = ops.cast(ops.ne(arg, 0), size.dtype())
+    kept = size.dtype().compute
+    counted = ops.cast(ops.ne(arg, 0), kept)
     power = ops.where(ops.eq(p, 0), counted, ops.pow(size, p))
     total = ops.sum(power, which, keepdim)
     root = ops.where(ops.eq(p, 0), total, ops.pow(total, ops.reciprocal(p)))
     extreme = ops.where(
         ops.gt(p, 0),
-        ops.max(size, which, keepdim, identity=True),
-        ops.min(size, which, keepdim, identity=True),
+        ops.max(size, which, keepdim, kept, identity=True),
+        ops.min(size, which, keepdim, kept, identity=True),
     )
     result: Tensor = ops.where(ops.isinf(p), extreme, root)
     return result
 
 
 def _shifted(ops: "Ops", x: Tensor, which: list[int]) -> tuple[Tensor, Tensor, Tensor]:
-    """The maximum over `which` (with these dims, of size 1), x minus it, and the sum of the
-    exponentials of that (with these dims)."""
-    largest = ops.max(x, which, True, identity=True)
+    """Returns the maximum over `which`, x minus the maximum, and the sum of the exponentials of the
+    difference. The reduced dims stay, of size 1.
+    """
+    largest = ops.max(x, which, True, x.dtype().compute, identity=True)
     distance = ops.sub(x, largest)
     return largest, distance, ops.sum(ops.exp(distance), which, True)
 
@@ -221,19 +225,19 @@ def _narrowed(ops: "Ops", result: Tensor, dtype: Any) -> Tensor:
 
 
 def logsumexp(ops: "Ops", arg: Tensor, dims: Dims, keepdim: bool = False) -> Tensor:
-    """log(sum(exp(arg))) over `dims` without overflow on the way, as torch.logsumexp: -inf over no
-    elements and over -inf alone, inf where an element is.
+    """log(sum(exp(arg))) over `dims` without intermediate overflow, as torch.logsumexp: -inf over
+    no elements or only -inf, inf if an element is inf.
     """
     which = _which("logsumexp", arg, dims)
     largest, _, total = _shifted(ops, _as_float(ops, arg), which)
-    # An infinite maximum is the answer; its distance to itself is NaN.
+    # An infinite maximum is the result; its difference to itself is NaN.
     result: Tensor = ops.where(ops.isinf(largest), largest, ops.add(largest, ops.log(total)))
     return result if keepdim or not which else ops.squeeze(result, which)
 
 
 def softmax(ops: "Ops", x: Tensor, dim: int, dtype: Any = None) -> Tensor:
     """exp(x - max) / sum(exp(x - max)) along `dim`, as torch.softmax: x is cast to `dtype` first;
-    NaN where a row is -inf alone or holds inf. Accuracy: log2(n) + 16 units of the last place.
+    NaN if a row contains inf or only -inf. Accuracy: log2(n) + 16 units in the last place.
     """
     x = _as_float(ops, x, dtype)
     _, distance, total = _shifted(ops, x, _normalized_dim("softmax", x, dim))

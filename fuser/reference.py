@@ -1,11 +1,11 @@
-"""What each scalar op, reduction and library op means: one line per row of csrc/ir/ops.def,
-reductions.def and library.def, by torch ops on CPU tensors.
+"""Reference implementations of scalar ops, reductions and library ops: one entry per row of
+csrc/ir/ops.def, reductions.def and library.def, by torch ops on CPU tensors.
 
-`fuser.evaluate` and the tests compare with these. Operands: floats as float64, complex as
-complex128, bool as bool, integers in the integer dtype in which the op is computed (it decides
-where results wrap and how wide shifts are). Results: float64, complex128, bool or that integer
-dtype. Integer results are exact; float64 results are good to a few units of the last place of
-float64, also where the usual formula cancels.
+`fuser.evaluate` and the tests compare with them. Operands: floats as float64, complex as
+complex128, bool as bool, integers in the compute dtype of the op, which determines wrapping and the
+width of shifts. Results: float64, complex128, bool or that integer dtype. Integer results are
+exact. float64 results are accurate to a few units in the last place of float64, even if the usual
+formula cancels.
 """
 
 from __future__ import annotations
@@ -24,14 +24,13 @@ __all__ = ["LIBRARY", "REDUCTIONS", "REFERENCES", "LibraryReference", "philox"]
 
 
 def _nonzero(b: Tensor) -> Tensor:
-    """Divisors that torch accepts: 1 for 0, and for the -1 that overflows the least integer."""
+    """Replaces divisors that torch rejects by 1: 0, and -1, which overflows the least integer."""
     bad = b == 0 if b.dtype == torch.uint8 else (b == 0) | (b == -1)
     return torch.where(bad, torch.ones_like(b), b)
 
 
 def _fma(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
-    """a * b + c. A product of finite factors is finite before it is rounded: it cannot cancel an
-    infinity."""
+    """a * b + c. The exact product of finite factors is finite and cannot cancel an infinity."""
     finite = a.isfinite() & b.isfinite()
     return torch.where(c.isinf() & finite, c, a * b + c)
 
@@ -46,22 +45,22 @@ def _divide(a: Tensor, b: Tensor) -> Tensor:
     return torch.where(b == 0, torch.full_like(a, 255 if b.dtype == torch.uint8 else -1), quotient)
 
 
-_broadcast: Callable[..., Any] = torch.broadcast_tensors  # without types
+_broadcast: Callable[..., Any] = torch.broadcast_tensors  # a typed alias
 
 
 def _rest(a: Tensor, b: Tensor) -> Tensor:
-    """What `_divide` leaves, of the sign of a; x for a divisor of 0 if integer."""
+    """Remainder of `_divide`, with the sign of a; a for an integer divisor of 0."""
     if b.is_floating_point():
         # torch.fmod of float64 gives NaN for quotients beyond about 2^1023.
         with np.errstate(invalid="ignore"):
-            # torch broadcasts: its error is the one that sizes which do not fit get elsewhere.
+            # Broadcast by torch, so that sizes that do not match raise its usual error.
             a, b = _broadcast(a, b)
             return torch.as_tensor(np.fmod(a.numpy(), b.numpy()))
     return torch.where(b == 0, a, a - _divide(a, b) * b)
 
 
 def _signs_differ(a: Tensor, b: Tensor) -> Tensor:
-    """Where a / b is not whole and is negative."""
+    """True if a / b is negative and no integer."""
     return (_rest(a, b) != 0) & (b != 0) & ((a < 0) != (b < 0))
 
 
@@ -73,13 +72,13 @@ def _floor_divide(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _ceil_divide(a: Tensor, b: Tensor) -> Tensor:
-    """The least integer that is not below a / b; integers only."""
+    """The least integer that is at least a / b; integers only."""
     above = (_rest(a, b) != 0) & (b != 0) & ((a < 0) == (b < 0))
     return _divide(a, b) + above.to(a.dtype)
 
 
 def _remainder(a: Tensor, b: Tensor) -> Tensor:
-    """What `_floor_divide` leaves, of the sign of b."""
+    """Remainder of `_floor_divide`, with the sign of b."""
     if b.is_floating_point():
         rest = _rest(a, b)
         return torch.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
@@ -87,7 +86,9 @@ def _remainder(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _shift(a: Tensor, count: Tensor, kind: str) -> Tensor:
-    """Shift of integers by any count: outside [0, width) all bits but the sign leave."""
+    """Shift of integers by any count: a count outside [0, width) shifts out all bits but the
+    sign.
+    """
     width = 8 * a.element_size()
     inside = (count >= 0) & (count < width)
     places = torch.where(inside, count, torch.zeros_like(count)).long()
@@ -96,13 +97,13 @@ def _shift(a: Tensor, count: Tensor, kind: str) -> Tensor:
         return torch.where(inside, wide << places, 0).to(a.dtype)
     if kind == "arithmetic":
         return (wide >> torch.where(inside, places, 63)).to(a.dtype)
-    # Shift the sign in and mask it out; a shift by 0 has nothing to mask.
+    # Shift the sign in and mask it out; a shift by 0 needs no mask.
     mask = torch.where(places == 0, -1, (1 << (width - places).clamp(max=63)) - 1)
     return torch.where(inside, (wide >> places) & mask, 0).to(a.dtype)
 
 
 def _near_overflow(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """cosh or sinh: torch's are infinite from 710 on, the true ones from 710.5."""
+    """cosh or sinh near overflow: torch's are infinite from 710 on, the exact ones from 710.5."""
 
     def exact(x: Tensor) -> Tensor:
         if x.is_complex():
@@ -115,7 +116,7 @@ def _near_overflow(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], T
 
 
 def _sigmoid(x: Tensor) -> Tensor:
-    """torch's is 0 from -710 on, where it is still exp(x)."""
+    """sigmoid(x) for x below -710 too: torch's is 0 there, while exp(x) is not."""
     if x.is_complex():
         return torch.sigmoid(x)
     return torch.where(x < -600, torch.exp(x), torch.sigmoid(x))
@@ -128,12 +129,12 @@ def _silu(x: Tensor) -> Tensor:
 
 
 def _gelu_tanh(x: Tensor) -> Tensor:
-    """x (1 + tanh u) / 2 as x sigmoid(2 u), which keeps the left tail."""
+    """x (1 + tanh u) / 2 as x sigmoid(2 u), which is accurate for negative x."""
     return x * _sigmoid(2 * math.sqrt(2 / math.pi) * x * (1 + 0.044715 * x * x))
 
 
 def _gelu_erf(x: Tensor) -> Tensor:
-    """x (1 + erf(x / sqrt 2)) / 2 by erfc, which keeps the left tail."""
+    """x (1 + erf(x / sqrt 2)) / 2 by erfc, which is accurate for negative x."""
     return 0.5 * x * torch.erfc(x * -math.sqrt(0.5))
 
 
@@ -142,14 +143,15 @@ def _add(a: Tensor, b: Tensor) -> Tensor:
 
 
 def philox(low: Tensor, high: Tensor, key: Tensor) -> list[Tensor]:
-    """Philox4x32-10 (csrc/device/random.cuh): four words in [0, 2^32) of a counter and a key, each
-    as the bits of int64."""
+    """Philox4x32-10 (csrc/device/random.cuh): four words in [0, 2^32) from a counter and a key,
+    which are given as the bits of int64.
+    """
     mask = 0xFFFFFFFF
     a, b, c, d = low & mask, (low >> 32) & mask, high & mask, (high >> 32) & mask
     k0, k1 = key & mask, (key >> 32) & mask
 
     def product(x: Tensor, factor: int) -> tuple[Tensor, Tensor]:
-        # Wraps to 64 bits, whose high half is then wanted without their sign.
+        # The product wraps to 64 bits; mask the sign extension of its high half.
         both = x * factor
         return (both >> 32) & mask, both & mask
 
@@ -161,7 +163,7 @@ def philox(low: Tensor, high: Tensor, key: Tensor) -> list[Tensor]:
 
 
 def _random(index: Tensor, seed: Tensor, offset: Tensor, words: int) -> Tensor:
-    """Word index % 4 of call index / 4, or two of them as one of 64 bits."""
+    """Word index % 4 of call index / 4, or two words as one of 64 bits."""
     seed, offset = seed.long(), offset.long()
     index = index.long().expand((index | seed | offset).shape)
     shift = 2 if words == 1 else 1
@@ -276,7 +278,7 @@ REFERENCES: dict[str, Callable[..., Tensor]] = {
 
 
 def _least(x: Tensor) -> Tensor:
-    """The identity of max, one a row."""
+    """The identity of max, one per row."""
     if x.dtype == torch.bool:
         return x.new_zeros(x.shape[:-1])
     low = -math.inf if x.is_floating_point() else torch.iinfo(x.dtype).min
@@ -284,7 +286,7 @@ def _least(x: Tensor) -> Tensor:
 
 
 def _greatest(x: Tensor) -> Tensor:
-    """The identity of min, one a row."""
+    """The identity of min, one per row."""
     if x.dtype == torch.bool:
         return x.new_ones(x.shape[:-1])
     high = math.inf if x.is_floating_point() else torch.iinfo(x.dtype).max
@@ -298,7 +300,7 @@ def _extreme(x: Tensor, largest: bool) -> Tensor:
 
 
 def _place(x: Tensor, largest: bool) -> tuple[Tensor, Tensor]:
-    """The extreme value and its first place; NaN wins, place 0 over no elements."""
+    """The extreme value and its first index; NaN wins, index 0 over no elements."""
     value = _extreme(x, largest)
     if x.shape[-1] == 0:
         return value, torch.zeros(value.shape, dtype=torch.int64)
@@ -306,7 +308,7 @@ def _place(x: Tensor, largest: bool) -> tuple[Tensor, Tensor]:
     return value, found.to(torch.uint8).argmax(-1)
 
 
-# Of rows: the elements along the last dim become one value a result.
+# Reductions of rows: the elements along the last dim become one value per result.
 REDUCTIONS: dict[str, Callable[[Tensor], tuple[Tensor, ...]]] = {
     "sum": lambda x: (x.sum(-1),),
     "prod": lambda x: (x.prod(-1),),
@@ -320,8 +322,9 @@ REDUCTIONS: dict[str, Callable[[Tensor], tuple[Tensor, ...]]] = {
 
 
 class LibraryReference(NamedTuple):
-    """A row of csrc/ir/library.def: what it computes, the length of its sums or products, and is it
-    linear in each operand?"""
+    """A row of csrc/ir/library.def: its function, the length of its sums or products, and True if
+    it is linear in each operand.
+    """
 
     compute: Callable[..., Any]
     terms: Callable[..., int] | None = None
@@ -351,7 +354,7 @@ def _grouped_mm(a: Tensor, b: Tensor, offsets: Tensor) -> Tensor:
 def _scaled_grouped_mm(
     a: Tensor, b: Tensor, offsets: Tensor, scale1: Tensor, scale2: Tensor, dtype: Any = None
 ) -> Tensor:
-    if a.dim() == b.dim() == 2:  # the scales are those of each result
+    if a.dim() == b.dim() == 2:  # scales per result
         return _grouped_mm(a, b, offsets) * scale1 * scale2
     return _grouped_mm(a * scale1, b * scale2, offsets)
 
@@ -363,7 +366,7 @@ def _scale_of(q: Tensor, scale: float) -> float:
 def _weights(
     q: Tensor, k: Tensor, bias: Tensor | float, dropout_p: float, is_causal: int, scale: float
 ) -> tuple[Tensor, Tensor]:
-    """Of the keys for each query, and the logarithm of what they were divided by."""
+    """Attention weights of the keys for each query, and the logarithm of their divisor."""
     if dropout_p:
         raise Unsupported(
             "evaluate(): attention with dropout takes numbers that only torch's kernel knows",
@@ -380,7 +383,7 @@ def _attention(
     q: Tensor, k: Tensor, v: Tensor, bias: Tensor | float = 0.0, **attributes: Any
 ) -> tuple[Tensor, ...]:
     weights, total = _weights(q, k, bias, **attributes)
-    # The state of the random numbers, which nothing took.
+    # Placeholder state of the random generator, which is not used.
     return weights @ v, total, torch.zeros(2, dtype=torch.int64), torch.tensor(0)
 
 
@@ -401,15 +404,14 @@ LIBRARY: dict[str, LibraryReference] = {
         _grouped_mm, lambda a, b, offsets: _matmul_terms(a, b), linear=True
     ),
     "scaled_grouped_mm": LibraryReference(
-        # As of scaled_mm, below.
+        # As for scaled_mm below.
         _scaled_grouped_mm,
         lambda a, b, *_, dtype: 128 * _matmul_terms(a, b),
         linear=True,
     ),
     "scaled_mm": LibraryReference(
         lambda a, b, scale1, scale2, bias=0.0, dtype=None: (a * scale1) @ (b * scale2) + bias,
-        # Tensor cores of sm_90 keep about 14 bits of a sum of such products: on an H200 sums of 32
-        # terms near 1 were 5e-5 off.
+        # Tensor cores of sm_90 keep about 14 bits of a sum of float8 products.
         lambda a, b, *_, dtype: 128 * _matmul_terms(a, b),
         linear=True,
     ),

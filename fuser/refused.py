@@ -1,7 +1,7 @@
-"""Names of nvFuser that programs write for schedules by hand and for several devices.
+"""Names of nvFuser for hand-written schedules and for several devices.
 
-They can be imported and named, so that a program which never comes to use them runs as it is; what
-would use them raises Unsupported, which says what to do instead.
+They can be imported and named, so that a program that never uses them runs unchanged. Their use
+raises Unsupported with a hint about the alternative.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def refuse(what: str, why: str, rule: str) -> NoReturn:
 
 
 class _Refused:
-    """A class of nvFuser; making one raises Unsupported."""
+    """A class of nvFuser; its constructor raises Unsupported."""
 
     _why, _rule = BY_HAND, "by-hand-1"
 
@@ -58,7 +58,7 @@ class _Refused:
 
 
 class KernelExecutor(_Refused):
-    """One kernel of a schedule by hand."""
+    """One kernel of a hand-written schedule."""
 
 
 class LaunchParams(_Refused):
@@ -66,19 +66,19 @@ class LaunchParams(_Refused):
 
 
 class CompileParams(_Refused):
-    """How a kernel of a schedule by hand is compiled."""
+    """Compile options of a kernel of a hand-written schedule."""
 
 
 class PointwiseParams(_Refused):
-    """Choices of a scheduler; see fuser.Plan."""
+    """Parameters of a scheduler; see fuser.Plan."""
 
 
 class ReductionParams(_Refused):
-    """Choices of a scheduler; see fuser.Plan."""
+    """Parameters of a scheduler; see fuser.Plan."""
 
 
 class MatmulParams(_Refused):
-    """Choices of a scheduler; torch multiplies matrices here."""
+    """Parameters of a scheduler; torch multiplies matrices here."""
 
 
 class DeviceMesh(_Refused):
@@ -94,14 +94,15 @@ class Communicator(_Refused):
 
 
 class PythonProfiler(_Refused):
-    """Times of what runs in a `with`."""
+    """Times of the code in a `with` block."""
 
     _why, _rule = _TORCH_PROFILER, "profiler-1"
 
 
 class Namespace:
-    """A module of nvFuser, or fd.sched: calling what is in it raises Unsupported, but for what
-    fuser.refused has under the same name."""
+    """A module of nvFuser, or fd.sched: calling its attributes raises Unsupported, except names
+    that fuser.refused defines.
+    """
 
     def __init__(self, name: str, why: str, rule: str) -> None:
         self._name, self._why, self._rule = name, why, rule
@@ -161,7 +162,7 @@ def reset_profiler(*args: Any, **kwargs: Any) -> NoReturn:
     refuse("reset_profiler()", _TORCH_PROFILER, "profiler-1")
 
 
-# What `from fuser import ...` finds of them.
+# Names of this module that `from fuser import ...` finds.
 NAMES = (
     *("CommunicatorBackend", "IdMappingMode", "LoadStoreOpType", "MemoryType", "ParallelType"),
     *("SchedulerType", "CompileParams", "KernelExecutor", "LaunchParams", "MatmulParams"),

@@ -1,7 +1,7 @@
-"""Repro scripts: a definition and inputs of the same layout as runnable Python, without the data.
+"""Repro scripts: a definition and inputs of equal layout as runnable Python, without the data.
 
-A compile, launch or internal error of execute() writes one by itself and says where; `python -m
-fuser repro FILE` runs it and makes it smaller (fuser/shrink.py).
+A compile, launch or internal error of execute() writes one and names its path; `python -m fuser
+repro FILE` runs and shrinks it (fuser/shrink.py).
 """
 
 import functools
@@ -31,7 +31,7 @@ with FusionDefinition() as fd:
 
 
 class InputSpec(NamedTuple):
-    """What of an input tensor a kernel depends on."""
+    """Properties of an input tensor that a kernel depends on."""
 
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
@@ -41,7 +41,7 @@ class InputSpec(NamedTuple):
 
 
 def input_spec(value: Any) -> Any:
-    """The InputSpec of a tensor; a number is itself."""
+    """The InputSpec of a tensor; a number is returned unchanged."""
     if not hasattr(value, "stride"):
         return value
     offset = value.data_ptr() % 16 // value.element_size()
@@ -51,8 +51,8 @@ def input_spec(value: Any) -> Any:
 
 
 def repro_script(definition: str, inputs: Sequence[Any] | None) -> str:
-    """Runnable Python: the definition, and where `inputs` (as input_spec gives them) are known its
-    execution.
+    """Runnable Python: the definition, and its execution if `inputs` (from input_spec) are
+    given.
     """
     text = _HEAD + definition + _BODY
     if inputs is None:
@@ -62,11 +62,11 @@ def repro_script(definition: str, inputs: Sequence[Any] | None) -> str:
 
 
 def graph_script(graph: str, inputs: Sequence[Any]) -> str:
-    """Runnable Python: a graph of TorchScript, as torch prints it, and its execution by our fuser.
-    `inputs` as input_spec gives them.
+    """Runnable Python: a TorchScript graph as printed by torch, and its execution by fuser.
+    `inputs` come from input_spec.
     """
     lines = "".join(f"    {input_text(value)},\n" for value in inputs)
-    # A function that is made of a graph returns one value.
+    # A function created from a graph returns one value.
     head, _, results = graph.rstrip().rpartition("\n  return (")
     names = results.rstrip(")")
     if "," in names:
@@ -93,8 +93,8 @@ for _ in range(3):
 
 
 def keep_repro(definition: str, inputs: Sequence[Any], error: BaseException) -> Path | None:
-    """Writes the script of a run that failed, and adds a note to the error that says where. Returns
-    its path; None where it cannot be written, because the error matters more.
+    """Writes the script of a failed run, adds a note with its path to the error, and returns the
+    path. Ignores a file that cannot be written, because the original error matters more.
     """
     try:
         script = repro_script(definition, [input_spec(value) for value in inputs])
@@ -106,7 +106,7 @@ def keep_repro(definition: str, inputs: Sequence[Any], error: BaseException) -> 
 
 
 def keep_script(script: str, error: str) -> Path:
-    """Writes a script below the error that it shows, as a comment. Returns its path."""
+    """Writes a script below its error, as a comment. Returns its path."""
     raised = "".join(f"# {line}\n" for line in error.split("\n"))
     name = hashlib.sha256(script.encode()).hexdigest()[:12]
     path = _folder() / f"repro_{name}.py"
@@ -115,19 +115,19 @@ def keep_script(script: str, error: str) -> Path:
 
 
 def said_where(path: Path) -> str:
-    """What a message says of a script that was kept."""
+    """Text for messages about a stored script."""
     command = f"python -m fuser repro {shlex.quote(str(path))}"
     return f"this run as a script: {path}\n  {command} runs and shrinks it"
 
 
 @functools.cache
 def _folder() -> Path:
-    """Of this process: nobody else can have put anything there."""
+    """Folder of this process; no other user can have created it."""
     return Path(tempfile.mkdtemp(prefix="fuser-repro-"))
 
 
 def input_text(value: Any) -> str:
-    """An expression that makes such an input, from what input_spec gives."""
+    """An expression that creates an input, from its input_spec."""
     if not isinstance(value, InputSpec):
         return _number_text(value)
     extent = 0

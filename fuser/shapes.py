@@ -1,7 +1,7 @@
-"""Ops that move elements or pick them by index: methods of fd.ops as any other.
+"""Ops that move elements or select them by index: methods of fd.ops like any other.
 
-slice, flip, pad and cat are the compiler's own: they are coordinates of what is read, not copies.
-The others are made of them, of split_dim and merge_dims, of iota and of take_along_axis.
+slice, flip, pad and cat are tensor ops of the compiler: they change coordinates of loads and copy
+nothing. The other ops are composed of them, split_dim, merge_dims, iota and take_along_axis.
 """
 
 import functools
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fuser import _core
 from fuser._core import DataType, Scalar, Tensor
-from fuser.arguments import Number, Size, along_a_dim, defined, known_number
+from fuser.arguments import Number, Size, defined, known_number
 from fuser.errors import ShapeError, UserError
 
 if TYPE_CHECKING:
@@ -37,7 +37,8 @@ __all__ = [
 ]
 
 
-# A cat of more tensors is one of cats: a kernel reads a limited number, and may then stand between.
+# Maximum operands of one cat; longer lists become a cat of cats. A kernel has a limited number of
+# reads, and the fusion may be segmented between cats.
 _MOST = 48
 
 
@@ -49,13 +50,13 @@ def slice(
     strides: Sequence[Size] | None = None,
     manual_normalization: bool = False,
 ) -> Tensor:
-    """Elements start, start + stride, ... before end, of each dim. Free.
+    """Elements start, start + stride, ... before end, of each dim. Moves no memory.
 
-    Bounds may be Scalars; negative ones count from the end and all are clamped into the dim, as in
-    torch indexing; an end of None is the size. `manual_normalization` says that bounds are in range
-    already; it changes nothing here. Raises ShapeError `slice-1` unless there is one of each for
-    every dim, `slice-2` for strides below 1, DTypeError `slice-3` for bounds that are no integers,
-    Unsupported `number-1` for a stride that only the run knows.
+    Bounds may be Scalars. As in torch indexing, negative bounds count from the end and all are
+    clamped into the dim; an end of None is the size. `manual_normalization` asserts that bounds are
+    in range; it has no effect here. Raises ShapeError `slice-1` unless there is one bound for every
+    dim, `slice-2` for strides below 1, DTypeError `slice-3` for bounds that are no integers,
+    Unsupported `number-1` for a stride that is only known at run time.
     """
     if len(end_indices) != arg.ndim:
         raise ShapeError(
@@ -69,8 +70,8 @@ def slice(
 
 
 def flip(ops: "Ops", arg: Tensor, dims: Sequence[int]) -> Tensor:
-    """These dims backwards, as torch.flip. Free. Raises ShapeError `flip-1` for a dim out of range,
-    `flip-2` for one that is named twice.
+    """Reverses these dims, as torch.flip. Moves no memory. Raises ShapeError `flip-1` for a dim out
+    of range, `flip-2` for a duplicate dim.
     """
     return _core.flip(ops._builder, arg, list(dims))
 
@@ -81,12 +82,12 @@ def pad(
     pad_widths: Sequence[Size],
     value: Scalar | Number | None = None,
 ) -> Tensor:
-    """`value` (default 0) before and after, as torch.nn.functional.pad: pad_widths has two numbers
-    a dim, before and after, the innermost dim first; dims without stay. Negative widths remove
-    elements. Nothing is read for what is padded.
+    """Pads with `value` (default 0), as torch.nn.functional.pad: pad_widths has two numbers per
+    dim, before and after, the innermost dim first; dims without widths are unchanged. Negative
+    widths remove elements. Padding is not read from memory.
 
     Raises ShapeError `pad-1` for an odd number of widths or too many, `pad-3` for a size below 0,
-    DTypeError `pad-2` for widths that are no integers, and what full() raises of a value.
+    DTypeError `pad-2` for widths that are no integers, and the errors of full() for a value.
     """
     widths = list(pad_widths)
     if len(widths) % 2 or len(widths) > 2 * arg.ndim:
@@ -106,14 +107,14 @@ def pad(
 def cat(
     ops: "Ops", tensors: Sequence[Tensor], dim: int = 0, manual_padding: bool = False
 ) -> Tensor:
-    """The tensors one after the other along `dim`, of their common type, as torch.cat. Each is read
-    where it stands.
+    """Concatenates the tensors along `dim` in their common type, as torch.cat. Operands are read in
+    place, without a copy.
 
-    With `manual_padding`, as programs that nvFuser wrote have it, each tensor has been padded with
-    zeros to the shape of the result: that is their sum (where a -0.0 is 0.0).
+    With `manual_padding`, as in programs that nvFuser generated, each tensor has been padded with
+    zeros to the shape of the result; then the result is their sum (-0.0 becomes 0.0).
 
     Raises ShapeError `cat-1` for no tensors, `cat-2` for a dim out of range, `cat-3` for different
-    ranks, `cat-5` for different sizes elsewhere.
+    ranks, `cat-5` for different sizes in other dims.
     """
     given = _listed(tensors)
     if len(given) > _MOST and not manual_padding:
@@ -131,20 +132,21 @@ def cat(
 
 
 def stack(ops: "Ops", tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """The tensors along a new dim, as torch.stack. Raises as cat() does."""
+    """Stacks the tensors along a new dim, as torch.stack. Raises as cat() does."""
     return cat(ops, [unsqueeze(ops, t, dim) for t in _listed(tensors)], dim)
 
 
 def _listed(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """A tensor is no list of its rows."""
+    """Returns a list of tensors; a tensor is not treated as a list of its rows."""
     if isinstance(tensors, Tensor):
         raise TypeError("expected a list of tensors")
     return list(tensors)
 
 
 def chunk(ops: "Ops", arg: Tensor, chunks: int, dim: int = 0) -> list[Tensor]:
-    """`chunks` parts of equal size along `dim`, the last ones smaller or empty where it does not
-    divide; as torch.chunk but for their number. Free.
+    """Splits into `chunks` chunks of equal size along `dim`; the last ones are smaller or empty if
+    `chunks` does not divide the size. As torch.chunk, except for the number of chunks. Moves no
+    memory.
     """
     if chunks < 1:
         raise UserError(f"chunk(): expected at least one chunk, got {chunks}", rule="chunk-1")
@@ -155,13 +157,13 @@ def chunk(ops: "Ops", arg: Tensor, chunks: int, dim: int = 0) -> list[Tensor]:
 
 
 def select(ops: "Ops", arg: Tensor, index: Size, dim: int) -> Tensor:
-    """Element `index` along `dim`, which goes; negative from the end. As torch.select. By a number
-    it is free, and as a result a view. By a Scalar it is a gather: a kernel reads it element by
-    element, and as a result it is a copy; one that is out of range in a run reads the nearest
-    element.
+    """Element `index` along `dim`, which is dropped; negative indices count from the end. As
+    torch.select. An index that is a number moves no memory and gives a view as a result. A Scalar
+    index is a gather: a kernel reads it element by element, and a result is a copy. A Scalar out of
+    range at run time reads the nearest element.
 
-    Raises ShapeError `select-dim` for a dim, `select-1` for an index that is out of range,
-    `squeeze-2` where only the run knows the size.
+    Raises ShapeError `select-dim` for a dim out of range, `select-1` for an index out of range,
+    `squeeze-2` if the size is only known at run time.
     """
     place = _core.dim_of(arg, "select", dim)
     size, known = _known(arg.size(place)), _known(index)
@@ -179,12 +181,14 @@ def select(ops: "Ops", arg: Tensor, index: Size, dim: int) -> Tensor:
     return ops.squeeze(ops.take_along_axis(arg, wide, place), [place])
 
 
-@along_a_dim
 def index_select(ops: "Ops", arg: Tensor, index: Tensor, dim: int) -> Tensor:
-    """The elements `index`, of one dim or none, names along `dim`, as torch.index_select.
+    """Selects elements along `dim` by a 0-dim or 1-dim `index`, as torch.index_select. An `arg`
+    without dims has one element, and so has its result.
 
-    Raises ShapeError `index-select-1` for an index of more dims, and what gather() raises.
+    Raises ShapeError `index-select-1` for an index of more dims, and the errors of gather().
     """
+    if arg.ndim == 0 and dim in (0, -1):
+        return ops.squeeze(index_select(ops, ops.broadcast(arg, [True]), index, 0), [0])
     place = _core.dim_of(arg, "index_select", dim)
     if index.ndim > 1:
         raise ShapeError(
@@ -208,11 +212,11 @@ def embedding_fwd(
     scale_grad_by_freq: Scalar | bool | None = None,
     sparse: Scalar | bool | None = None,
 ) -> Tensor:
-    """The rows of `weight` that `input` names, [*input.shape, weight.size(1)], as
+    """Rows of `weight` selected by `input`, [*input.shape, weight.size(1)], as
     torch.nn.functional.embedding. padding_idx, scale_grad_by_freq and sparse concern gradients.
 
-    Rows whose `norm_type`-norm (default 2) is larger than `max_norm` are scaled to that norm, in
-    the result only: `weight` stays. Raises as gather() and norm() do.
+    Rows with a `norm_type`-norm (default 2) above `max_norm` are scaled to that norm, only in the
+    result: `weight` is not changed. Raises as gather() and norm() do.
     """
     rank = input.ndim
     table = ops.broadcast(weight, [True] * rank + [False, False])
@@ -228,9 +232,7 @@ def embedding_fwd(
 
 
 def roll(ops: "Ops", arg: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int]) -> Tensor:
-    """Elements moved by `shifts` along `dims`, those that leave come in on the other side. As
-    torch.roll with dims. Free.
-    """
+    """Rotates elements by `shifts` along `dims`, as torch.roll with dims. Moves no memory."""
     moves = [shifts] if isinstance(shifts, int) else list(shifts)
     places = [dims] if isinstance(dims, int) else list(dims)
     if len(moves) != len(places):
@@ -259,7 +261,7 @@ def triu(ops: "Ops", arg: Tensor, diagonal: Size = 0) -> Tensor:
 
 
 def tril(ops: "Ops", arg: Tensor, diagonal: Size = 0) -> Tensor:
-    """`arg` on and below a diagonal, otherwise as triu()."""
+    """`arg` on and below a diagonal; otherwise as triu()."""
     return _triangle(ops, "tril", arg, diagonal)
 
 
@@ -272,18 +274,20 @@ def eye(ops: "Ops", rows: Size, columns: Size | None = None, dtype: Any = DataTy
 
 
 def unsqueeze(ops: "Ops", arg: Tensor, dim: int) -> Tensor:
-    """A dim of size 1 at `dim`, as torch.unsqueeze. Free."""
+    """Inserts a dim of size 1 at `dim`, as torch.unsqueeze. Moves no memory."""
     place = _core.dim_of(arg, "unsqueeze", dim, more=1)
     return ops.broadcast(arg, [d == place for d in range(arg.ndim + 1)])
 
 
 def reshape(ops: "Ops", arg: Tensor, new_shape: Sequence[Size]) -> Tensor:
-    """The same elements in their order as a tensor of this shape, one size of which may be -1. As
-    torch.reshape. Free where dims are only split or merged; otherwise coordinates are divided.
+    """The elements in row-major order as a tensor of this shape; one size may be -1. As
+    torch.reshape. If dims are only split or merged, it costs nothing; otherwise coordinates are
+    divided.
 
-    Sizes may be Scalars: those that are made of the operand's sizes are matched with them, others
-    are compared when it runs, and are no -1 then. Raises ShapeError `reshape-1` for more than one
-    -1, `reshape-2` for another number of elements, `reshape-3` for a negative size.
+    Sizes may be Scalars. Scalars computed from the operand's sizes are matched symbolically; other
+    Scalars are compared at run time, and -1 has no special meaning for them. Raises ShapeError
+    `reshape-1` for more than one -1, `reshape-2` for another number of elements, `reshape-3` for a
+    negative size.
     """
     wanted = [s if isinstance(s, Scalar) else operator.index(s) for s in new_shape]
     open_dims = [d for d, size in enumerate(wanted) if _known(size) == -1]
@@ -302,7 +306,8 @@ def reshape(ops: "Ops", arg: Tensor, new_shape: Sequence[Size]) -> Tensor:
     if None not in have and None not in want:
         return _reshape_known(ops, arg, [int(n or 0) for n in have], [int(n or 0) for n in want])
     if 0 in want and -1 not in want:
-        renamed(ops, reshape(ops, arg, [-1]), 0, 0)  # the operand has no elements either
+        # checks that the operand has no elements either
+        renamed(ops, reshape(ops, arg, [-1]), 0, 0)
         return ops.full(wanted, 0, arg.dtype())
     return _reshape_open(ops, arg, wanted)
 
@@ -314,8 +319,8 @@ def _known(size: Size) -> int | None:
 
 
 def _reshape_known(ops: "Ops", arg: Tensor, have: list[int], want: list[int]) -> Tensor:
-    """Dims of both sides are grouped from the left by equal products, and each group merged to one
-    dim and split again.
+    """Reshape with known sizes: groups dims of both shapes from the left by equal products, merges
+    each group to one dim and splits it again.
     """
     total = math.prod(have)
     if -1 in want:
@@ -335,7 +340,7 @@ def _reshape_known(ops: "Ops", arg: Tensor, have: list[int], want: list[int]) ->
         )
     if total == 0:
         return ops.full(want, 0, arg.dtype())
-    # Dims of size 1 go first and come back last: they belong to no group.
+    # Squeeze dims of size 1 first and restore them last: they belong to no group.
     ones = [d for d, n in enumerate(have) if n == 1]
     result = ops.squeeze(arg, ones) if ones else arg
     left = [n for n in have if n != 1]
@@ -357,8 +362,8 @@ def _reshape_known(ops: "Ops", arg: Tensor, have: list[int], want: list[int]) ->
 
 
 def _reshape_open(ops: "Ops", arg: Tensor, want: list[Size]) -> Tensor:
-    """Sizes that are only known when it runs: equal sizes at both ends stay, what is between
-    becomes one dim and is split again.
+    """Reshape with sizes known at run time: keeps equal sizes at both ends, merges the dims between
+    them and splits the merged dim.
     """
     first = 0
     while first < min(arg.ndim, len(want)) and same_size(arg.size(first), want[first]):
@@ -370,7 +375,8 @@ def _reshape_open(ops: "Ops", arg: Tensor, want: list[Size]) -> Tensor:
         last += 1
     count = arg.ndim - first - last
     if count == 0 < arg.ndim and any(_known(n) is None for n in want[first : len(want) - last]):
-        # Only the run knows that the others are 1: compared together with a dim that is there.
+        # The new sizes must be 1, which is only known at run time: compare them together with a
+        # neighbouring dim.
         first, last, count = (first, last - 1, 1) if last else (first - 1, last, 1)
     middle = want[first : len(want) - last]
     result = arg
@@ -398,12 +404,12 @@ def _reshape_open(ops: "Ops", arg: Tensor, want: list[Size]) -> Tensor:
         return result if open_size else renamed(ops, result, first, middle[0])
     where_open = [i for i, size in enumerate(middle) if _known(size) == -1]
     if not where_open:
-        # The first one compares all elements with all sizes; the others divide what it made.
+        # The first split compares all elements with all sizes; later splits divide its result.
         for i in range(len(middle) - 1, 0, -1):
             result = ops.split_dim(result, first, [_product(ops, middle[:i]), middle[i]])
         return result
     at = where_open[0]
-    # Split off from the left up to the open size, and from the right behind it.
+    # Split off dims from the left up to the open size, and from the right after it.
     for i in range(at):
         result = ops.split_dim(result, first + i, [middle[i], -1])
     for i in range(len(middle) - 1, at, -1):
@@ -416,7 +422,7 @@ def _product(ops: "Ops", sizes: list[Size]) -> Size:
 
 
 def renamed(ops: "Ops", arg: Tensor, dim: int, size: Size) -> Tensor:
-    """The dim under another name for its size, which is compared when it runs."""
+    """Replaces the size scalar of a dim by `size`; both are compared at run time."""
     return ops.merge_dims(unsqueeze(ops, arg, dim), dim, size)
 
 

@@ -1,9 +1,9 @@
-"""python -m fuser repro FILE: runs a repro script, and makes it smaller while the same error stays.
+"""python -m fuser repro FILE: runs a repro script and shrinks it while it raises the same error.
 With fd.validate(inputs) in place of fd.execute(inputs), wrong results are an error too.
 
-A script is shrunk as text, line by line: repr(fd) has one line for each op, so that leaving an
-output away, or putting an operand in the place of a result, is a change of a line. What no longer
-fits together raises another error, and is not taken.
+A script is shrunk as text, line by line. repr(fd) has one line per op, so dropping an output, or
+replacing a result by an operand, changes single lines. An inconsistent script raises another error
+and is discarded.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 
-# The error of a script: class and rule, such as "CompileError nvrtc-compile"; "" where it runs.
+# Error of a script: class and rule, e.g. "CompileError nvrtc-compile"; "" if it runs.
 Probe = Callable[[str], str]
 
 _OP = re.compile(r"^    (.+) = fd\.ops\.\w+\((.*)\)$")
 _INPUT = re.compile(r"^    (\w+) = fd\.define_(tensor|scalar)\(")
 _TENSOR = re.compile(r"\bT\d+\b")
-_STICKY = "LaunchError"  # leaves the GPU unusable for the rest of the process
+_STICKY = "LaunchError"  # an error that leaves the GPU unusable for the process
 
 
 def error_of(text: str) -> str:
-    """The error of a script, run in this process."""
+    """Runs a script in this process and returns its error."""
     try:
         with redirect_stdout(StringIO()):
             exec(compile(text, "<repro>", "exec"), {"__name__": "__main__"})
@@ -36,7 +36,7 @@ def error_of(text: str) -> str:
 
 
 def error_in_a_process(text: str) -> str:
-    """The same in a process of its own, which may die of it."""
+    """Runs a script in a child process, which may crash, and returns its error."""
     command = [sys.executable, "-c", _CHILD]
     done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
     return done.stdout.strip() if done.returncode == 0 else f"exit status {done.returncode}"
@@ -71,7 +71,7 @@ def _without_outputs(lines: list[str], holds: Callable[[Sequence[str]], bool]) -
 
 
 def _without_ops(lines: list[str], holds: Callable[[Sequence[str]], bool]) -> list[str]:
-    """From the last op to the first: its users read one of its operands instead."""
+    """Drops ops from the last to the first; their users read an operand instead."""
     for place in range(len(lines) - 1, -1, -1):
         match = _OP.match(lines[place])
         if not match or not _TENSOR.fullmatch(match.group(1)):
@@ -87,7 +87,7 @@ def _without_ops(lines: list[str], holds: Callable[[Sequence[str]], bool]) -> li
 
 
 def _without_dead(lines: list[str], holds: Callable[[Sequence[str]], bool]) -> list[str]:
-    """Ops that nobody reads, and inputs, each with its value."""
+    """Drops unused ops, and unused inputs with their values."""
     for place in range(len(lines) - 1, -1, -1):
         match = _OP.match(lines[place]) or _INPUT.match(lines[place])
         if not match:
@@ -105,8 +105,8 @@ def _without_dead(lines: list[str], holds: Callable[[Sequence[str]], bool]) -> l
 
 
 def _without_value(lines: list[str], place: int) -> list[str]:
-    """Without the input defined at `place` and its line in `inputs = [...]`; constants have none,
-    and a script that does not fit after all raises another error.
+    """Drops the input defined at `place` and its line in `inputs = [...]`. Constants have no line
+    there; then the wrong line is dropped, and the script raises another error.
     """
     rest = lines[:place] + lines[place + 1 :]
     if "inputs = [" not in rest:
@@ -117,8 +117,8 @@ def _without_value(lines: list[str], place: int) -> list[str]:
 
 
 def run(path: Path) -> int:
-    """Runs the script, says what it raises, and writes a smaller one beside it. Returns 1 where it
-    raises nothing.
+    """Runs the script, prints its error, and writes a smaller script next to it. Returns 1 if the
+    script raises no error.
     """
     text = path.read_text(encoding="utf-8")
     wanted = error_in_a_process(text)

@@ -1,8 +1,9 @@
-"""Functions and methods of torch for tensors of a definition, where they are spelled otherwise than
-in fd.ops: other arguments, another order, several results. torch_layers.py has those of torch.nn.
+"""Functions and methods of torch for tensors of a definition, if their signature differs from
+fd.ops: other arguments, another order, or several results. torch_layers.py has functions of
+torch.nn.
 
-A function here has torch's name and arguments, behind the fd.ops that it writes with. A name that
-is not here is the op of that name (fuser/torch_habits.py). Types are those of fd.ops.
+A function here has torch's name and arguments, after a leading `ops`. Functions that are missing
+here are ops of equal name (fuser/torch_habits.py). Types are as in fd.ops.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ __all__ = ["ALIASES", "FUNCTIONS", "METHODS", "Pair", "sizes_of"]
 
 
 class Pair(NamedTuple):
-    """The result of ops that find values and their places."""
+    """Result of torch functions that return values and indices."""
 
     values: Tensor
     indices: Tensor
 
 
-# Names of torch's for what fd.ops, or a function here, has under another.
+# Torch names of ops that have another name in fd.ops or in this module.
 ALIASES = {
     **dict.fromkeys(("mm", "bmm", "mv", "dot", "inner"), "matmul"),
     "view": "reshape",
@@ -73,7 +74,7 @@ ALIASES = {
 
 
 def sizes_of(arg: Tensor) -> list[Size]:
-    """All sizes; an int where it is known."""
+    """All sizes, as int if they are known."""
     return [n if n.value is None else int(n.value) for n in arg.shape]
 
 
@@ -145,7 +146,7 @@ def full_like(ops: Ops, input: Tensor, fill_value: Any, *, dtype: Any = None) ->
     return ops.full(sizes_of(input), fill_value, input.dtype if dtype is None else dtype)
 
 
-# ---- what a tensor is
+# ---- properties of tensors
 
 
 def numel(ops: Ops, input: Tensor) -> Any:
@@ -159,12 +160,12 @@ def numel(ops: Ops, input: Tensor) -> Any:
 
 
 def _all_if_empty(dim: Any) -> Any:
-    """Dims as torch takes them where () is all."""
+    """Converts dims from torch's convention, in which () means all dims."""
     return None if dim is None or (isinstance(dim, list | tuple) and not dim) else dim
 
 
 def _extreme(ops: Ops, op: str, input: Tensor, dim: Any, keepdim: bool) -> Any:
-    """The extreme of all elements or of two tensors; along a dim, values and their places."""
+    """Maximum or minimum of all elements, or of two tensors; along a dim, values and indices."""
     if isinstance(dim, Tensor):
         return getattr(ops, f"{op}imum")(input, dim)
     if dim is None:
@@ -290,7 +291,7 @@ def expand(ops: Ops, input: Tensor, *size: Any, **named: Any) -> Any:
 
 
 def repeat(ops: Ops, input: Tensor, *repeats: Any) -> Any:
-    """Each dim with its copies in front of it, then merged with them."""
+    """Expands a new dim in front of each dim by its count, then merges the two."""
     counts = _listed(repeats[0] if repeats else [], repeats[1:])
     more = len(counts) - input.ndim
     if more < 0:
@@ -381,7 +382,7 @@ def _is(value: Any, number: int) -> bool:
     return isinstance(value, int | float) and value == number
 
 
-# By torch's name; what Python has under the name too ends in _ here.
+# Functions by torch's name; names that hide a Python builtin end in _ here.
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     f.__name__.removesuffix("_"): f
     for f in (
@@ -410,7 +411,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
         addmm,
     )
 }
-# Functions that only hand their arguments on.
+# Functions that only forward their arguments.
 FUNCTIONS |= {
     "add": (
         lambda ops, input, other, *, alpha=1: (
@@ -534,5 +535,5 @@ FUNCTIONS |= {
         "cdouble": DataType.ComplexDouble,
     }.items()
 }
-# Methods whose first argument is not the function's.
+# Methods with another first argument than the function.
 METHODS: dict[str, Callable[..., Any]] = {"where": _where_method}

@@ -1,10 +1,9 @@
-"""Torch's operators, methods and functions on the tensors and scalars of a definition.
+"""Torch's functions, methods and operators on the tensors and scalars of a definition.
 
-`x @ y`, `x.sigmoid()`, `x[0]`, `torch.sin(x)` and torch.nn.functional write ops of fd.ops, by one
-rule: a name of torch is a function of fuser/torch_functions.py where there is one, which has
-torch's arguments, else the op of that name in fd.ops. Types are those of fd.ops: half types give
-float32.
-Anything that a definition cannot do, since it has no values yet, raises and says what to write.
+`x @ y`, `x.sigmoid()`, `x[0]`, `torch.sin(x)` and torch.nn.functional emit ops of fd.ops. A name of
+torch is looked up in fuser/torch_functions.py, which has torch's arguments, then among the ops of
+fd.ops. Types are as in fd.ops: most ops of half types give float32. Operations that a definition
+cannot do, because it has no values yet, raise an error with a hint.
 """
 
 from __future__ import annotations
@@ -19,18 +18,14 @@ from typing import Any, NoReturn
 
 from fuser._core import Scalar, Tensor
 from fuser.arguments import Vector
-from fuser.errors import UserError
+from fuser.errors import ArgumentTypeError, UserError
 from fuser.ops import Ops
 
 __all__ = ["NoSuch", "call", "function_of"]
 
 
 class NoSuch(UserError, AttributeError):
-    """A UserError where Python expects an AttributeError."""
-
-
-class NoValue(UserError, TypeError):
-    """A UserError where Python raises TypeError."""
+    """A UserError that Python accepts as AttributeError."""
 
 
 _VALUES = (
@@ -49,7 +44,7 @@ _LAYOUT = (
     "of a definition has no memory: results lie as torch would lay them out\n"
     "  hint: fd.add_output(x, stride_order=[...]) says otherwise"
 )
-# Reasons why a definition cannot answer, by the name of the attribute.
+# Reasons for attributes that a definition does not have.
 _HINTS = {
     **dict.fromkeys(("item", "tolist", "numpy", "data", "data_ptr", "nonzero", "equal"), _VALUES),
     **dict.fromkeys(("allclose", "unique", "is_nonzero"), _VALUES),
@@ -60,18 +55,21 @@ _HINTS = {
     **dict.fromkeys(("stride", "is_contiguous", "storage_offset", "as_strided"), _LAYOUT),
     **dict.fromkeys(("untyped_storage", "storage", "layout"), _LAYOUT),
 }
-# Names of fd.ops that are no functions of a tensor.
+# Names in fd.ops that are no methods of torch tensors.
 _NO_METHODS = {"shape", "size", "result", "library", "at", "tensor_sizes", "reduction"}
-# Arguments of torch's functions that mean nothing here with these values, which are dropped.
+# Arguments of torch functions that are dropped if they have these values.
 _DROPPED: dict[str, tuple[Any, ...]] = {"out": (None,), "inplace": (False,), "generator": (None,)}
-# Names of arguments of torch's, where fd.ops has others.
+# Argument names of torch and their names in fd.ops.
 _RENAMED = {"dim": "dims", "axis": "dim", "keepdims": "keepdim"}
 _FIRST, _SECOND = ("input", "self", "x"), ("other", "exponent", "x2")
 
 
 def function_of(name: str, method: bool = False) -> Callable[..., Any] | None:
-    """A function or method of torch as one of fd.ops and torch's arguments; None: there is none."""
-    from fuser.torch_functions import ALIASES, FUNCTIONS, METHODS  # of use to few programs
+    """Returns torch's function or method as a function of fd.ops and torch's arguments, if it
+    exists.
+    """
+    # imported here, because few programs need it
+    from fuser.torch_functions import ALIASES, FUNCTIONS, METHODS
 
     for prefix in ("special_", "linalg_"):
         name = name.removeprefix(prefix)
@@ -87,7 +85,7 @@ def function_of(name: str, method: bool = False) -> Callable[..., Any] | None:
 
 @functools.cache
 def _op(name: str) -> Callable[..., Any]:
-    """The op of that name, for arguments by torch's names."""
+    """The op of that name, with torch's argument names."""
     method = getattr(Ops, name)
     parameters = list(inspect.signature(method).parameters.values())[1:]
     names = [p.name for p in parameters]
@@ -111,11 +109,11 @@ def _op(name: str) -> Callable[..., Any]:
 def call(
     shown: str, function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]
 ) -> Any:
-    """The function on the values of a definition, which the first of them says. `shown` is its
-    name in messages.
+    """Calls the function with the Ops of the definition that the arguments belong to. `shown` is
+    its name in messages.
 
-    Raises UserError `habit-tensor` for a tensor of torch among them, `habit-argument` for arguments
-    that it does not take.
+    Raises UserError `habit-tensor` for a torch tensor among the arguments, `habit-argument` for
+    wrong arguments.
     """
     given = [v for value in (*args, *named.values()) for v in _parts(value)]
     owner = next(v for v in given if isinstance(v, Tensor | Scalar))
@@ -137,7 +135,9 @@ def call(
     except TypeError as error:
         if isinstance(error, UserError):
             raise
-        raise NoValue(f"{shown}(): {_without_scope(error)}", rule="habit-argument") from None
+        raise ArgumentTypeError(
+            f"{shown}(): {_without_scope(error)}", rule="habit-argument"
+        ) from None
 
 
 def _parts(value: Any) -> list[Any]:
@@ -147,13 +147,13 @@ def _parts(value: Any) -> list[Any]:
 
 
 def _without_scope(error: Exception) -> str:
-    """What Python says of arguments, without the name of the function that got them."""
+    """Python's message about arguments, without the function's name."""
     return str(error).rpartition("() ")[2]
 
 
 def _refuse_data(shown: str, value: Any, beside: Tensor | Scalar) -> NoReturn:
     sizes = list(value.shape)
-    # No TypeError: torch's operators take one to mean that the other operand may know.
+    # Not a TypeError, for which torch's operators would try the other operand.
     raise UserError(
         f"{shown}: a tensor of torch, {str(value.dtype).removeprefix('torch.')} {sizes}, stands "
         f"beside {beside} of a definition\n"
@@ -164,7 +164,7 @@ def _refuse_data(shown: str, value: Any, beside: Tensor | Scalar) -> NoReturn:
 
 
 def _why_not(name: str) -> tuple[str, str]:
-    """The message and the rule for a name of torch's that means nothing here."""
+    """Message and rule for a torch name without a counterpart."""
     why = _HINTS.get(name)
     if why is not None:
         return f"a tensor {why}", "habit-value"
@@ -185,7 +185,7 @@ def _why_not(name: str) -> tuple[str, str]:
 
 
 def _attribute(self: Tensor | Scalar, name: str) -> Any:
-    """Methods of torch.Tensor; called for what the class lacks."""
+    """__getattr__ for the methods of torch.Tensor that the class does not define."""
     if name.startswith("__") or name in ("_pybind11_conduit_v1_", "_fields"):
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
     if name in _VIEWS:
@@ -220,7 +220,7 @@ _VIEWS: dict[str, Callable[[Any], Any]] = {
 def _torch_function(
     cls: type, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
 ) -> Any:
-    """torch.sin(x), torch.nn.functional.relu(x): what torch calls for a value that is not its."""
+    """__torch_function__: handles torch.sin(x), torch.nn.functional.relu(x)."""
     name = getattr(func, "__name__", str(func))
     module = getattr(func, "__module__", None) or "torch"
     shown = f"{module}.{name}"
@@ -239,7 +239,7 @@ def _tensor_type() -> Any:
 def _missing(shown: str) -> Callable[..., NoReturn]:
     def function(ops: Ops, *args: Any, **named: Any) -> NoReturn:
         message, rule = _why_not(shown.rpartition(".")[2])
-        raise NoValue(f"{shown}(): {message}", rule=rule)
+        raise ArgumentTypeError(f"{shown}(): {message}", rule=rule)
 
     return function
 
@@ -268,10 +268,10 @@ def _unary(op: str) -> Callable[[Any], Any]:
 
 
 def _number(self: Any, kind: type) -> Any:
-    """float(x), int(x): of a constant of the definition its number."""
+    """float(x), int(x): the number of a constant of the definition."""
     value = self.value if isinstance(self, Scalar) else None
     if value is None:
-        raise NoValue(
+        raise ArgumentTypeError(
             f"{kind.__name__}({self}): the value {_VALUES}\n"
             "  hint: sizes that the definition fixes are numbers, "
             "fd.ops.cast(x, dtype) converts",
@@ -281,10 +281,10 @@ def _number(self: Any, kind: type) -> Any:
 
 
 def _index(self: Scalar) -> int:
-    """range(n), list[n]: of an integer that is a constant of the definition."""
+    """range(n), list[n]: the number of an integer constant of the definition."""
     if isinstance(self.value, int):
         return int(self.value)
-    raise NoValue(
+    raise ArgumentTypeError(
         f"{self}: an integer is expected here, and its value {_VALUES}\n"
         "  hint: sizes that define_tensor(shape=...) fixes are numbers",
         rule="habit-value",
@@ -293,10 +293,10 @@ def _index(self: Scalar) -> int:
 
 def _length(self: Tensor) -> int:
     if self.ndim == 0:
-        raise NoValue(f"len({self}): it has no dims", rule="habit-iterate")
+        raise ArgumentTypeError(f"len({self}): it has no dims", rule="habit-iterate")
     size = self.size(0).value
     if size is None:
-        raise NoValue(
+        raise ArgumentTypeError(
             f"len({self}): only the run knows the size of dim 0\n"
             "  hint: x.size(0) is it as a Scalar",
             rule="habit-iterate",
@@ -306,7 +306,7 @@ def _length(self: Tensor) -> int:
 
 def _rows(self: Tensor) -> Iterator[Any]:
     if self.ndim == 0 or self.size(0).value is None:
-        raise NoValue(
+        raise ArgumentTypeError(
             f"iteration over {self}: only the run knows how many rows there are\n"
             "  hint: fd.ops.select(x, i, 0) is row i; results of x.max(dim) and the like are "
             "pairs of fd.ops.max and fd.ops.argmax",
@@ -316,14 +316,14 @@ def _rows(self: Tensor) -> Iterator[Any]:
 
 
 def _contains(self: Tensor, value: Any) -> NoReturn:
-    raise NoValue(
+    raise ArgumentTypeError(
         f"`in` of {self}: it {_VALUES}\n  hint: fd.ops.any(x == value) is it as a tensor",
         rule="habit-value",
     )
 
 
 def _store(self: Tensor, index: Any, value: Any) -> NoReturn:
-    raise NoValue(
+    raise ArgumentTypeError(
         f"x[...] = value: {self} is not changed\n"
         "  hint: y = fd.ops.where(mask, value, x), fd.ops.scatter(x, index, value, dim) or "
         "fd.ops.cat([...], dim); fd.add_output(y, alias_input=x) writes into an input",
@@ -332,14 +332,14 @@ def _store(self: Tensor, index: Any, value: Any) -> NoReturn:
 
 
 def _array(self: Any, *args: Any, **named: Any) -> NoReturn:
-    raise NoValue(f"numpy of {self}: it {_VALUES}", rule="habit-value")
+    raise ArgumentTypeError(f"numpy of {self}: it {_VALUES}", rule="habit-value")
 
 
 # ---- indexing
 
 
 def _item(self: Tensor, index: Any) -> Any:
-    """x[...], as of torch: numbers, slices with steps, None, ..., Scalars, tensors of integers."""
+    """x[...] as in torch: numbers, slices with steps, None, ..., Scalars, tensors of integers."""
     parts = list(index) if isinstance(index, tuple) else [index]
     parts = [_listed(self, p) for p in parts]
     taken = sum(p is not None and p is not Ellipsis for p in parts)
@@ -355,7 +355,7 @@ def _item(self: Tensor, index: Any) -> Any:
 
 
 def _listed(self: Tensor, part: Any) -> Any:
-    """An index in one form."""
+    """Checks one index and converts it to a number, slice, Scalar or Tensor."""
     if part is None or part is Ellipsis or isinstance(part, slice | Scalar):
         return part
     if isinstance(part, Tensor):
@@ -397,7 +397,7 @@ def _taken(self: Tensor, parts: Sequence[Any]) -> Any:
 
 
 def _bounds(self: Tensor, part: Any) -> tuple[Any, Any, Any]:
-    """Start, end and step of what is sliced; all of a dim where it is taken otherwise."""
+    """Start, end and step of a slice; the complete dim for other indices."""
     if not isinstance(part, slice):
         return 0, None, 1
     step = 1 if part.step is None else part.step
@@ -407,7 +407,7 @@ def _bounds(self: Tensor, part: Any) -> tuple[Any, Any, Any]:
 
 
 def _looked_up(ops: Ops, arg: Tensor, index: Tensor, place: int) -> Any:
-    """The elements of one dim that `index` names, whose dims stand in place of it."""
+    """Gathers elements of one dim by `index` and replaces the dim by the dims of `index`."""
     more = index.ndim
     wide = ops.broadcast(arg, [place <= d < place + more for d in range(arg.ndim + more)])
     beside = [not place <= d < place + more for d in range(arg.ndim + more)]
@@ -417,13 +417,13 @@ def _looked_up(ops: Ops, arg: Tensor, index: Tensor, place: int) -> Any:
 
 def _refuse_index(self: Tensor, why: str, hint: str = "") -> NoReturn:
     hint = hint or "fd.ops.slice, fd.ops.select, fd.ops.take_along_axis and fd.ops.index_select"
-    raise NoValue(f"x[...] of {self}: {why}\n  hint: {hint}", rule="habit-index")
+    raise ArgumentTypeError(f"x[...] of {self}: {why}\n  hint: {hint}", rule="habit-index")
 
 
 def refuse_arguments(
     method: Callable[..., Any], count: int, named: Mapping[str, Any], call: str = "execute()"
 ) -> NoReturn:
-    """For arguments by which functions are called where execute() takes a list."""
+    """Raises UserError for wrong arguments of execute(), which takes one list of inputs."""
     known = [n for n in inspect.signature(method).parameters if n not in ("self", "inputs")]
     wrong = f"expected one list of inputs, got {count} arguments"
     if named:
@@ -431,7 +431,7 @@ def refuse_arguments(
         near = get_close_matches(name, known, n=1)
         wrong = f"no argument {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
     public = ", ".join(n for n in known if not n.startswith("_"))
-    raise NoValue(
+    raise ArgumentTypeError(
         f"{call}: {wrong}\n"
         "  hint: fd.execute([a, b]) takes the inputs in the order of definition, without names; "
         f"by name {public}",
@@ -439,18 +439,18 @@ def refuse_arguments(
     )
 
 
-# ---- what the classes get
+# ---- attributes of Tensor and Scalar
 
 _shape_of, _size_of = Tensor.shape, Tensor.size
 
 
 def _size(self: Tensor, dim: int | None = None) -> Any:
-    """The size of a dim (negative: from the end) as a Scalar, or all of them."""
+    """The size of a dim (negative: from the end) as a Scalar, or all sizes."""
     return self.shape if dim is None else _size_of(self, dim)
 
 
 def _shape(self: Tensor) -> Vector:
-    """All sizes, as Scalars; x.shape() is the same."""
+    """All sizes, as Scalars; x.shape() is equivalent."""
     return Vector(_shape_of(self))
 
 
@@ -479,7 +479,7 @@ _OF_TENSORS: dict[str, Any] = {
 
 
 def install() -> None:
-    """Gives Tensor and Scalar what is here."""
+    """Adds these methods and attributes to Tensor and Scalar."""
     for kind, names in ((Tensor, {**_SHARED, **_OF_TENSORS}), (Scalar, _SHARED)):
         for name, value in names.items():
             setattr(kind, name, value)

@@ -1,5 +1,5 @@
-"""Functions of torch.nn.functional for tensors of a definition, with torch's arguments behind the
-fd.ops that they write with: the part of fuser/torch_functions.py that is about layers.
+"""Functions of torch.nn.functional for tensors of a definition, with torch's arguments after a
+leading `ops`: the functions of fuser/torch_functions.py that concern layers.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _along_a_dim(op: str, sign: int = 1) -> Callable[..., Any]:
     def function(
         ops: Ops, input: Tensor, dim: Any = None, dtype: Any = None, *, _stacklevel: int = 3
     ) -> Any:
-        if dim is None:  # as torch.nn.functional finds it
+        if dim is None:  # default dim of torch.nn.functional
             dim = 0 if input.ndim in (0, 1, 3) else 1
         return getattr(ops, op)(input if sign > 0 else ops.neg(input), dim, dtype)
 
@@ -176,7 +176,7 @@ def nll_loss(
 
 
 def _loss(of: Callable[[Ops, Any], Any]) -> Callable[..., Any]:
-    """A loss of the distance between input and target."""
+    """Makes a loss from a function of the difference of input and target."""
 
     def function(
         ops: Ops,
@@ -203,7 +203,7 @@ def _loss(of: Callable[[Ops, Any], Any]) -> Callable[..., Any]:
     return function
 
 
-# By torch's name.
+# Functions by torch's name.
 LAYERS: dict[str, Callable[..., Any]] = {
     f.__name__: f
     for f in (

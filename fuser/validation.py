@@ -1,4 +1,4 @@
-"""Comparison of what a definition gave with what it should give."""
+"""Comparison of the results of a definition with reference results."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from fuser.arguments import checked
 from fuser.error_bounds import ErrorBounds
 from fuser.errors import InternalError, UserError
-from fuser.interpreter import interpret_exactly
+from fuser.interpreter import Exact, interpret_exactly, torch_dtype
 
 if TYPE_CHECKING:
-    from fuser.definition import FusionDefinition
+    from fuser.definition import Fusion, FusionDefinition
 
 
 class Tolerance(NamedTuple):
@@ -21,15 +22,16 @@ class Tolerance(NamedTuple):
     absolute: float
 
     def of_sums(self, terms: int) -> Tolerance:
-        """Of what comes from sums of so many terms: roundings of partial sums, which are larger
-        than the terms, add up like a random walk."""
+        """Tolerance for sums of `terms` terms: rounding errors of partial sums, which exceed the
+        terms, accumulate like a random walk.
+        """
         growth = max(1.0, math.sqrt(terms) / 8)
         return Tolerance(self.relative * growth, self.absolute * growth)
 
 
-# Ops work in float32 (float64 for float64 and complex128): a chain of them collects some tens of
-# ULP, and terms near 1 that cancel leave an absolute error. Narrow types add half a step of their
-# own, which a value near a tie doubles.
+# Tolerances by dtype. Ops compute in float32 (float64 for float64 and complex128): chains of ops
+# accumulate some tens of ULP, and cancellation of terms near 1 leaves an absolute error. Narrow
+# types add half a step of their own, doubled for a value near a tie.
 TOLERANCES = {
     torch.float64: Tolerance(1e-9, 1e-11),
     torch.complex128: Tolerance(1e-9, 1e-11),
@@ -51,23 +53,16 @@ def validate(
 ) -> list[torch.Tensor]:
     """See FusionDefinition.validate."""
     aliases = [alias for _, alias in fd.fusion.records()["outputs"]]
-    # Before the run: it may overwrite inputs.
+    # Evaluate before the run, which may overwrite inputs.
     compared = reference_outputs is None
-    exact = interpret_exactly(fd, inputs, True, ErrorBounds) if compared else []
+    exact = interpret_exactly(fd.fusion, inputs, True, ErrorBounds) if compared else []
     results = fd.execute(inputs, **kwargs)
     if reference_outputs is None:
         ids = [index for is_tensor, index, _ in fd.fusion.records()["arguments"] if is_tensor]
         tensors = dict(zip(ids, (v for v in inputs if isinstance(v, torch.Tensor)), strict=True))
         returned = iter(results)
         written = [tensors[alias] if alias >= 0 else next(returned) for alias in aliases]
-        for place, (got, reference) in enumerate(zip(written, exact, strict=True)):
-            problem = difference(got, *reference)
-            if problem:
-                raise InternalError(
-                    f"output {place} of {len(written)} differs from fuser.evaluate: {problem}\n"
-                    "  hint: report fd.repro_script_for(inputs)",
-                    rule="validate-1",
-                )
+        _compare(written, exact)
         return results
     if len(results) != len(reference_outputs):
         raise UserError(
@@ -78,7 +73,7 @@ def validate(
     for place, (got, expected) in enumerate(zip(results, reference_outputs, strict=True)):
         if got.dtype == expected.dtype:
             problem = difference(got, expected)
-        else:  # which says more than what it does to the values
+        else:  # says more than a difference of values
             problem = f"got {got.dtype}, expected {expected.dtype}"
         if problem:
             raise UserError(
@@ -88,6 +83,52 @@ def validate(
     return results
 
 
+def _compare(results: Sequence[torch.Tensor], exact: Sequence[Exact]) -> None:
+    for place, (got, reference) in enumerate(zip(results, exact, strict=True)):
+        problem = difference(got, *reference)
+        if problem:
+            raise InternalError(
+                f"output {place} of {len(results)} differs from fuser.evaluate: {problem}\n"
+                "  hint: report fd.repro_script_for(inputs)",
+                rule="validate-1",
+            )
+
+
+@checked
+def validate_with_auto_inferred_outputs(
+    fusion: Fusion, fusion_outputs: Sequence[torch.Tensor], args: Sequence[Any]
+) -> None:
+    """Compares results of fd.execute(args) with fuser.evaluate, as fd.validate(args) does; `fusion`
+    is fd.fusion. Inputs that the run overwrites are to be as they were before it.
+
+    Raises InternalError `validate-1` where they differ, UserError `validate-2` for another number
+    of results.
+    """
+    exact = interpret_exactly(fusion, args, False, ErrorBounds)
+    if len(exact) != len(fusion_outputs):
+        raise UserError(
+            f"validate_with_auto_inferred_outputs(): the definition gives {len(exact)} results, "
+            f"got {len(fusion_outputs)}",
+            rule="validate-2",
+        )
+    _compare(fusion_outputs, exact)
+
+
+@checked
+def get_val_tolerances(fusion: Fusion, args: Sequence[Any]) -> list[tuple[float, float]]:
+    """Absolute and relative tolerance of each result of fd.execute(args) against a reference, by
+    its type and the length of its sums; `fusion` is fd.fusion.
+    """
+    exact = interpret_exactly(fusion, args, False)
+    aliases = [alias for _, alias in fusion.records()["outputs"]]
+    given = [t.dtype() for t, alias in zip(fusion.outputs(), aliases, strict=True) if alias < 0]
+    found = []
+    for dtype, result in zip(given, exact, strict=True):
+        tolerance = TOLERANCES.get(torch_dtype(dtype), _EXACT).of_sums(result.terms)
+        found.append((tolerance.absolute, tolerance.relative))
+    return found
+
+
 def difference(
     got: torch.Tensor,
     expected: torch.Tensor,
@@ -95,9 +136,9 @@ def difference(
     single: bool = False,
     bound: torch.Tensor | None = None,
 ) -> str:
-    """In what `got` differs from `expected` beyond the tolerance of its type, or of float32 where
-    it was computed in that (`single`), widened for sums of `terms`, and beyond `bound`, which says
-    by element what the steps before it may differ by; empty if in nothing.
+    """Describes how `got` differs from `expected` beyond the tolerance; empty if it does not. The
+    tolerance is given by the dtype, or by float32 for float32 arithmetic (`single`). It grows with
+    the `terms` of sums. `bound` is added per element: the error that earlier steps may have caused.
     """
     if got.shape != expected.shape:
         return f"got shape {list(got.shape)}, expected {list(expected.shape)}"

@@ -52,7 +52,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--update-golden", action="store_true", help="write the golden files anew; read the diff"
     )
     parser.addoption(
-        "--thorough", action="store_true", help="all of the big tables, not a fixed part of each"
+        "--thorough", action="store_true", help="all of the tables and sweeps, not a part of each"
     )
 
 

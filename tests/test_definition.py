@@ -153,6 +153,7 @@ def test_define_scalar() -> None:
         DataType.ComplexDouble,
     ]
     assert fd.define_scalar(2, dtype=DataType.Half).dtype() == DataType.Half
+    assert [fd.define_scalar(v, DataType.Int).value for v in (-2.5, 3.0, True)] == [-2, 3, 1]
     assert len(fd.fusion.inputs()) == 5
 
 

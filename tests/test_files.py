@@ -21,7 +21,6 @@ COVERED = {
     "fuser/error_bounds.py": ("tests/test_validation.py", "the tolerances of validate()"),
     "csrc/fusion/group.cpp": ("tests/fusion/test_access.py", "what access.h promises"),
     "csrc/fusion/moves.cpp": ("tests/fusion/test_access.py", "where ops read, as access.h says"),
-    "csrc/fusion/offers.cpp": ("tests/fusion/test_segment.py", "what outputs have in common"),
     "csrc/lower/tile_walks.cpp": ("tests/lower/test_tiles.py", "a part of the builder of tiles"),
     "csrc/lower/tile_grid.cpp": ("tests/lower/test_tiles.py", "a part of the builder of tiles"),
     "csrc/lower/tile_rows.cpp": ("tests/lower/test_tiles.py", "a part of the builder of tiles"),
@@ -92,29 +91,31 @@ def mirror(source: Path) -> Path:
     return ROOT / "tests" / inner.parent / f"test_{inner.stem.lstrip('_')}.py"
 
 
-@pytest.mark.parametrize("path", project_files(), ids=relative)
-def test_size(path: Path) -> None:
-    if path.name == "LICENSE" or path.suffix == ".md":
-        return
-    lines = path.read_text().splitlines()
-    assert len(lines) <= HARD
-    if len(lines) > SOFT:
-        head = "\n".join(lines[:20])
-        assert REASON.search(head), (
-            f"{len(lines)} lines: say at the top why ('one file because ...'), or split"
-        )
+# One test for all files: thousands of tests take longer to start than to run.
+def test_size() -> None:
+    for path in project_files():
+        if path.name == "LICENSE" or path.suffix == ".md":
+            continue
+        lines = path.read_text().splitlines()
+        assert len(lines) <= HARD, relative(path)
+        if len(lines) > SOFT:
+            head = "\n".join(lines[:20])
+            assert REASON.search(head), (
+                f"{relative(path)} has {len(lines)} lines: say at the top why ('one file because "
+                "...'), or split"
+            )
 
 
-@pytest.mark.parametrize("source", sources(), ids=relative)
-def test_mirror(source: Path) -> None:
-    name = relative(source)
-    covered = COVERED.get(name) or COVERED.get(str(Path(name).parent))
-    if covered:
-        test, reason = covered
-        assert reason
-        assert (ROOT / test).exists(), f"{name} is said to be tested in {test}"
-        return
-    assert mirror(source).exists(), f"{name} has no {relative(mirror(source))}"
+def test_mirror() -> None:
+    for source in sources():
+        name = relative(source)
+        covered = COVERED.get(name) or COVERED.get(str(Path(name).parent))
+        if covered:
+            test, reason = covered
+            assert reason, name
+            assert (ROOT / test).exists(), f"{name} is said to be tested in {test}"
+        else:
+            assert mirror(source).exists(), f"{name} has no {relative(mirror(source))}"
 
 
 def test_covered_names_what_exists() -> None:
@@ -136,15 +137,15 @@ def test_map_names_every_file(folder: str) -> None:
     assert named == {p.stem for p in (ROOT / "csrc" / folder).glob("*.cpp")}
 
 
-@pytest.mark.parametrize("path", project_files(), ids=relative)
-def test_header_says_what_the_file_is_for(path: Path) -> None:
-    text = path.read_text()
-    if path.suffix in {".h", ".cuh", ".def"}:
-        assert text.startswith("//"), "the first line is a comment that says what the file is for"
-    if path.suffix == ".h":
-        assert "#pragma once" in text
-    if path.suffix == ".py" and path.name != "__init__.py":
-        assert ast.get_docstring(ast.parse(text)), "the file opens with a docstring"
+def test_header_says_what_the_file_is_for() -> None:
+    for path in project_files():
+        text, name = path.read_text(), relative(path)
+        if path.suffix in {".h", ".cuh", ".def"}:
+            assert text.startswith("//"), f"{name}: the first line says what the file is for"
+        if path.suffix == ".h":
+            assert "#pragma once" in text, name
+        if path.suffix == ".py" and path.name != "__init__.py":
+            assert ast.get_docstring(ast.parse(text)), f"{name} opens with a docstring"
 
 
 # Concatenated, so that this file passes its own test.
@@ -155,22 +156,22 @@ LEFTOVERS = [
 ]
 
 
-@pytest.mark.parametrize("path", project_files(), ids=relative)
-def test_nothing_left_lying(path: Path) -> None:
-    for number, line in enumerate(path.read_text().splitlines(), 1):
-        for pattern in LEFTOVERS:
-            found = pattern.search(line)
-            assert not found, f"line {number}: {found.group()!r}"
+def test_nothing_left_lying() -> None:
+    for path in project_files():
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            for pattern in LEFTOVERS:
+                found = pattern.search(line)
+                assert not found, f"{relative(path)}, line {number}: {found.group()!r}"
 
 
-@pytest.mark.parametrize("path", project_files(), ids=relative)
-def test_text_is_clean(path: Path) -> None:
-    text = path.read_text()
-    if not text:
-        return
-    assert text.endswith("\n"), "no newline at the end"
-    assert "\r" not in text
-    for number, line in enumerate(text.splitlines(), 1):
-        assert line == line.rstrip(), f"line {number} ends in blanks"
-        if path.suffix != "" and path.name != "Makefile":
-            assert "\t" not in line, f"line {number} has a tab"
+def test_text_is_clean() -> None:
+    for path in project_files():
+        text, name = path.read_text(), relative(path)
+        if not text:
+            continue
+        assert text.endswith("\n"), f"{name}: no newline at the end"
+        assert "\r" not in text, name
+        for number, line in enumerate(text.splitlines(), 1):
+            assert line == line.rstrip(), f"{name}, line {number} ends in blanks"
+            if path.suffix != "" and path.name != "Makefile":
+                assert "\t" not in line, f"{name}, line {number} has a tab"

@@ -1,8 +1,9 @@
 """Random definitions on random layouts, compared with fuser.evaluate, with every access checked.
 The definition rebuilt from each definition's text must agree bit for bit.
 
-By default a fixed number of them; `python -m pytest tests/test_fuzz.py --fuzz 20000` runs that
-many, on all processors if pytest-xdist is installed. With `-m gpu` they run on the GPU.
+A fixed number of them by default, and twice as many with `--thorough`;
+`python -m pytest tests/test_fuzz.py --fuzz 20000` runs so many, on all processors where
+pytest-xdist is installed. With `-m gpu` they run on the GPU.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ from tests.calls import random_calling_graph
 from tests.graph_inputs import Pick, described
 from tests.graphs import Graph, random_graph, random_reducing_graph
 from tests.moving_graphs import random_moving_graph
+from tests.sampling import thorough
 
 ROOT = Path(__file__).resolve().parent.parent
 
 BATCH = 24  # graphs compiled together
-BATCHES = {"debug": 40, "plain": 9, "gpu": 3}
+BATCHES = {"debug": 40, "plain": 9, "gpu": 6}
 CHUNK = 4  # batches per test with --fuzz, small enough to distribute over processors
 LARGE = {"calls": 15}  # slowdown of graphs by maker: run fewer of them
 
@@ -151,8 +153,8 @@ class Run:
 
 def batches(mode: str, maker: str, wanted: int | None) -> int:
     """Number of batches in a run of `wanted` definitions in total; None is the default."""
-    if wanted is None:
-        return max(1, BATCHES[mode] // LARGE.get(maker, 1))
+    if wanted is None:  # the first batch has the simplest graphs
+        return max(2, BATCHES[mode] // (LARGE.get(maker, 1) * (1 if thorough() else 2)))
     together = sum(n for other, n in BATCHES.items() if (other == "gpu") == (mode == "gpu"))
     return max(1, round(wanted * BATCHES[mode] / (together * len(MAKERS) * BATCH)))
 

@@ -402,6 +402,7 @@ def test_older_names_of_arguments() -> None:
     x = fd.define_tensor(symbolic_sizes=[-1, -1], contiguous=[True, True], dtype=DataType.Float)
     total = fd.ops.sum(x, axes=[1], keepdim=False, dtype=DataType.Null)
     var, mean = fd.ops.var_mean(x, axes=[1], correction=0, keepdim=True)
+    assert fd.ops.max(x, dim=1, keep_dim=True).ndim == 2
     wide = fd.ops.broadcast_in_dim(total, output_shape=x.shape(), broadcast_dims=[0])
     for result in (total, var, mean, wide):
         fd.add_output(result)

@@ -211,6 +211,7 @@ def test_types_of_results() -> None:
         arguments = (2, 1) if name == "norm" else (1,)
         assert getattr(fd.ops, name)(half, *arguments).dtype() == DataType.Float
         assert getattr(fd.ops, name)(double, *arguments).dtype() == DataType.Double
+    assert fd.ops.norm(half, math.inf, 1).dtype() == DataType.Float
     assert fd.ops.softmax(half, 1, DataType.Half).dtype() == DataType.Half
     assert fd.ops.log_softmax(half, 1, torch.float64).dtype() == DataType.Double
     assert fd.ops.mean(double, 1, dtype=DataType.BFloat16).dtype() == DataType.BFloat16

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import operator
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +16,14 @@ import torch
 from torch.overrides import get_testing_overrides
 
 import fuser
-from fuser import DataType, FusionDefinition, Tensor, Unsupported, UserError
+from fuser import (
+    ArgumentTypeError,
+    DataType,
+    FusionDefinition,
+    Tensor,
+    Unsupported,
+    UserError,
+)
 from fuser.torch_habits import function_of
 
 
@@ -91,6 +99,22 @@ def test_refused_with_what_to_write(rule: str, program: str, hint: str) -> None:
     assert error.rule == rule, error
     assert hint in str(error), error
     assert "hint" in str(error), error
+
+
+def test_what_python_raises_a_type_error_for_is_an_argument_type_error() -> None:
+    fd, x = opened()
+    calls: list[Callable[[], Any]] = [
+        *(lambda f=f: f(x) for f in (float, int, len, iter, np.asarray)),
+        *(lambda i=i: x[i] for i in ("a", [1, 2], 1.5)),
+        lambda: 1 in x,
+        lambda: operator.setitem(x, 0, 1.0),
+        lambda: range(fd.define_scalar(DataType.Int)),
+        lambda: x.gather(1),
+        lambda: fd(x),
+    ]
+    for call in calls:
+        with pytest.raises(ArgumentTypeError):
+            call()
 
 
 def test_every_attribute_of_a_torch_tensor_is_there_or_says_why_not() -> None:

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+import fuser
 from fuser import DataType, FusionDefinition, InternalError, UserError, testing
 from fuser.validation import TOLERANCES, difference
+from tests.sampling import thorough
 
 
 def test_tolerances_cover_a_rounding_of_the_type() -> None:
@@ -134,6 +136,30 @@ def test_validate_2() -> None:
 Step = Any
 
 
+def test_results_of_a_run_beside_its_inputs() -> None:
+    """Validation of given results: a row mean, which is also an in-place output, and its rounded
+    double."""
+    with FusionDefinition() as fd:
+        x, kept = fd.define_tensor([-1, -1]), fd.define_tensor([-1])
+        mean = fd.ops.mean(x, [1])
+        fd.add_output(mean, alias_input=kept)
+        fd.add_output(fd.ops.mul(mean, 2.0))
+        fd.add_output(fd.ops.cast(mean, DataType.BFloat16))
+    inputs = [torch.ones(2, 1024), torch.zeros(2)]
+    before = [t.clone() for t in inputs]
+    results = fd.execute(inputs)
+    fuser.validate_with_auto_inferred_outputs(fd.fusion, results, before)
+    float32, bfloat16 = (TOLERANCES[t].of_sums(1024) for t in (torch.float32, torch.bfloat16))
+    assert fuser.get_val_tolerances(fd.fusion, before) == [
+        (float32.absolute, float32.relative),
+        (bfloat16.absolute, bfloat16.relative),
+    ]
+    for wrong, rule in ([[results[0] + 1, results[1]], "validate-1"], [[], "validate-2"]):
+        with pytest.raises((InternalError, UserError)) as caught:
+            fuser.validate_with_auto_inferred_outputs(fd.fusion, wrong, before)
+        assert caught.value.rule == rule
+
+
 def _programs(generator: torch.Generator, count: int) -> list[tuple[FusionDefinition, list[Any]]]:
     """Random chains of arithmetic, casts, reductions, products and selects."""
 
@@ -187,10 +213,11 @@ def _programs(generator: torch.Generator, count: int) -> list[tuple[FusionDefini
 
 
 def test_right_programs_are_valid(rng: np.random.Generator) -> None:
-    """60 random programs with half-type intermediates validate. In ten results of each, one
-    corrupted element is detected if its error exceeds a wrong rounding of a half type."""
+    """30 random programs with half-type intermediates validate (60 with `--thorough`). In ten
+    results of each, one corrupted element is detected if its error exceeds a wrong rounding of a
+    half type."""
     drawn = torch.Generator().manual_seed(int(rng.integers(2**31)))
-    programs = _programs(drawn, 60)
+    programs = _programs(drawn, 60 if thorough() else 30)
     testing.compile_batch(programs)
     found = tried = 0
     for fd, inputs in programs:
@@ -208,7 +235,7 @@ def test_right_programs_are_valid(rng: np.random.Generator) -> None:
                 fd.validate(inputs)
             except InternalError as error:
                 found += f"output {place} of" in str(error)
-    assert tried > 100
+    assert 3 * tried > 5 * len(programs)
     assert found >= 0.95 * tried, (found, tried)
 
 

@@ -1,8 +1,8 @@
-// The five kinds of fault, and the two macros that raise them.
+// Kinds of faults, and the two macros that raise them.
 //
-// A user error, an unsupported fusion and a bug of ours are three different things, and the kind
-// travels as data so that it survives the way C++ -> Python -> C++. Messages name the operands,
-// what was expected against what was given, and what to do; never a C++ condition.
+// A user error, an unsupported fusion and an internal bug are distinct. The kind is a data member,
+// so that it survives the path C++ -> Python -> C++. Messages name the operands, expected against
+// given values, and a remedy; they never quote a C++ condition.
 #pragma once
 
 #include <sstream>
@@ -13,18 +13,17 @@ namespace fuser {
 
 enum class FaultKind {
   User,         // the program is wrong (fuser.UserError)
-  Shape,        // the program is wrong about shapes (fuser.ShapeError)
-  DType,        // the program is wrong about dtypes (fuser.DTypeError)
-  Unsupported,  // right, but not fusible here (fuser.Unsupported); adapters catch only this one
-  Compile,      // the compiler refused our text (fuser.CompileError)
-  Launch,       // the driver refused (fuser.LaunchError)
-  Internal,     // our bug (fuser.InternalError)
+  Shape,        // the program has wrong shapes (fuser.ShapeError)
+  DType,        // the program has wrong dtypes (fuser.DTypeError)
+  Unsupported,  // valid, but not fusible (fuser.Unsupported); adapters catch only this kind
+  Compile,      // the compiler rejected generated text (fuser.CompileError)
+  Launch,       // the driver reported an error (fuser.LaunchError)
+  Internal,     // a bug of fuser (fuser.InternalError)
 };
 
 class Fault : public std::runtime_error {
  public:
-  // rule: the id under which the law stands in the docs, in the code and in a test name, e.g.
-  // "broadcast-1".
+  // rule: id of the violated rule in docs, code and tests, e.g. "broadcast-1".
   Fault(FaultKind kind, std::string rule, const std::string& message)
       : std::runtime_error(message), kind(kind), rule(std::move(rule)) {}
 
@@ -32,7 +31,7 @@ class Fault : public std::runtime_error {
   std::string rule;
 };
 
-// "a, b, c" of anything that streams.
+// Returns "a, b, c" for any range of streamable items.
 template <class Range>
 std::string joined(const Range& range, const char* separator = ", ") {
   std::ostringstream out;
@@ -53,14 +52,14 @@ std::string text(const Parts&... parts) {
 
 }  // namespace fuser
 
-// Raise unless `condition`: the message parts are built only on failure.
+// Raises a Fault unless `condition` holds. Message parts are evaluated only on failure.
 #define FUSER_CHECK(condition, kind, rule, ...)                                         \
   do {                                                                                  \
     if (!(condition)) [[unlikely]]                                                      \
       throw ::fuser::Fault(::fuser::FaultKind::kind, rule, ::fuser::text(__VA_ARGS__)); \
   } while (0)
 
-// A broken invariant of ours.
+// Raises InternalError unless an invariant of fuser holds.
 #define FUSER_ASSERT(condition, ...)                                                   \
   do {                                                                                 \
     if (!(condition)) [[unlikely]]                                                     \

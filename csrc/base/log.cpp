@@ -11,7 +11,7 @@ namespace {
 
 void write_stderr(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stderr); }
 
-// A kernel's name becomes part of a file name.
+// Returns a kernel's name as a part of a file name.
 std::string file_part(std::string_view name) {
   std::string result(name);
   for (char& c : result)

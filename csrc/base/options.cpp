@@ -21,7 +21,7 @@ constexpr OptionRow rows[] = {
 #undef FUSER_OPTION
 };
 
-// Is `word` one of the words between the commas of `allowed`?
+// Returns whether `word` is in the comma-separated list `allowed`.
 bool is_allowed(std::string_view allowed, std::string_view word) {
   bool found = allowed.empty();
   while (!found && !allowed.empty()) {
@@ -32,7 +32,7 @@ bool is_allowed(std::string_view allowed, std::string_view word) {
   return found;
 }
 
-// `option`: "VARIABLE=value", for messages.
+// Parse the value of an option; `option` is "VARIABLE=value", for messages.
 void parse(std::string_view option, std::string_view value, std::string_view, bool& out) {
   FUSER_CHECK(value == "0" || value == "1", User, "option-value", option, ": expected 0 or 1");
   out = value == "1";
@@ -74,7 +74,7 @@ std::string print(int64_t value) { return std::to_string(value); }
 std::string print(const std::string& value) { return value; }
 std::string print(const std::vector<std::string>& value) { return joined(value, ","); }
 
-// `act(field, allowed)` on the option of that name.
+// Calls act(field, allowed) for the option of that name.
 template <class Act>
 void with_option(Options& options, std::string_view wanted, const Act& act) {
 #define FUSER_OPTION(name, variable, type, value, allowed, help) \
@@ -91,7 +91,7 @@ void assign(Options& options, std::string_view variable, std::string_view value)
   });
 }
 
-// The least number of letters to insert, remove or replace (Levenshtein).
+// Returns the Levenshtein distance: insertions, deletions and replacements of letters.
 size_t distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
@@ -106,8 +106,8 @@ size_t distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-// One line on what the environment has under our prefix and no option is called; variables of the
-// test suite are its own.
+// Logs one line with the FUSER_* variables of the environment that are no options, except variables
+// of the test suite.
 void name_unknown() {
   std::vector<std::string> unknown;
   for (char** entry = environ; entry && *entry; ++entry) {

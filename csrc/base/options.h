@@ -1,9 +1,8 @@
-// Every FUSER_* environment variable, from one table (options.def).
+// Options: every FUSER_* environment variable, from one table (options.def).
 //
-// The environment is read once, when the library is loaded; after that an option is a field of a
-// plain struct, cheap enough for the launch path. A value that does not parse, or is none of those
-// that the option has, leaves the default and prints one line: a bad variable must not stop a
-// training run.
+// The environment is read once, when the library is loaded. Afterwards an option is a field of a
+// plain struct, cheap enough for the launch path. A value that does not parse or is not allowed
+// leaves the default and prints one line: a bad variable must not stop a training run.
 #pragma once
 
 #include <cstdint>
@@ -40,16 +39,16 @@ extern Options current_options;
 
 inline const Options& options() { return detail::current_options; }
 
-// In the order of the table.
+// Returns the options in the order of the table.
 std::span<const OptionRow> option_rows();
 
-// The option's present value as one would write it in the environment. Raises User "option-name"
-// for a wrong name.
+// Returns the option's current value in the syntax of the environment variable. Raises User
+// "option-name" for an unknown name.
 std::string get_option(std::string_view variable);
 
-// Changes an option of the running process. For tests and the command line: no launch may be under
-// way. Raises User "option-name" for a wrong name, "option-value" for a value that does not parse
-// or is none of the option's.
+// Changes an option of the running process, for tests and the command line. No launch may be in
+// progress. Raises User "option-name" for an unknown name, and "option-value" for a value that does
+// not parse or is not allowed.
 void set_option(std::string_view variable, std::string_view value);
 
 }  // namespace fuser

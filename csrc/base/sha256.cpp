@@ -50,7 +50,7 @@ std::string_view view(const uint8_t* bytes, size_t count) {
 }  // namespace
 
 void Sha256::update(std::string_view bytes) {
-  if (bytes.empty()) return;  // its data() may be null
+  if (bytes.empty()) return;  // data() of an empty view may be null
   auto* next = reinterpret_cast<const uint8_t*>(bytes.data());
   size_t left = bytes.size();
   const size_t pending = length % block.size();
@@ -68,9 +68,9 @@ void Sha256::update(std::string_view bytes) {
 
 Digest Sha256::finish() {
   const uint64_t bits = length * 8;
-  // One 1 bit, zeros up to 8 bytes short of a block, the length in bits, big-endian.
+  // One 1 bit, zeros up to 8 bytes before the end of a block, then the length in bits, big-endian.
   std::array<uint8_t, 72> tail = {0x80};
-  const size_t zeros = (119 - length % 64) % 64 + 1;  // the 0x80 byte counts as one
+  const size_t zeros = (119 - length % 64) % 64 + 1;  // includes the 0x80 byte
   for (int i = 0; i < 8; ++i) tail[zeros + i] = uint8_t(bits >> (56 - 8 * i));
   update(view(tail.data(), zeros + 8));
   Digest digest;

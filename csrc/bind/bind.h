@@ -1,5 +1,5 @@
-// The Python face of the compiler: one file per header exposed, no logic. A new csrc/bind/x.cpp
-// defines bind_x, is declared here and called in module.cpp.
+// Python bindings of the compiler: one file per exposed header, without logic. A new
+// csrc/bind/x.cpp defines bind_x, which is declared here and called in module.cpp.
 #pragma once
 
 #include <pybind11/pybind11.h>

@@ -1,4 +1,4 @@
-// fusion/define.h: the functions that grow a definition, on handles
+// fusion/define.h: the functions that add ops to a definition, on handles
 #include "fusion/define.h"
 
 #include <pybind11/stl.h>
@@ -17,7 +17,7 @@ namespace py = pybind11;
 namespace fuser {
 namespace {
 
-// Sizes and bounds are int64, whatever integers they are given as.
+// Converts a size or bound of any integer type to int64.
 Expr to_size(Builder& builder, py::handle value, Where where) {
   const Expr size = to_scalar(builder, value, where);
   return kind_of(size->dtype) == Kind::Int ? builder.exprs.cast(DType::Int64, size) : size;
@@ -45,7 +45,7 @@ std::vector<const Tensor*> arguments(const BuilderRef& builder,
 
 using Dims = std::vector<int64_t>;
 
-// An op on one tensor that takes nothing else from Python than plain values.
+// Binds an op on one tensor whose other arguments are plain Python values.
 template <auto op, class... Values>
 auto on_tensor(const char* call, const char* name = "arg") {
   return [=](const BuilderRef& builder, const TensorHandle& arg, Values... values) {
@@ -93,7 +93,8 @@ int64_t held_attribute(LibraryOp op, const LibraryAttribute& wanted, const py::o
                                                : "a DataType"));
 }
 
-// The values of a call's attributes, one for each of the row, and which are scalars of the run.
+// Returns the values of a call's attributes, one per attribute of the row. The second list holds
+// the attributes that are scalars of the run.
 std::pair<std::vector<int64_t>, std::vector<Expr>> held_attributes(Builder& builder, LibraryOp op,
                                                                    const py::sequence& values) {
   const std::vector<LibraryAttribute> wanted = attributes_of(op);
@@ -117,7 +118,7 @@ int input_index(const Fusion& fusion, const Tensor* alias, const Tensor* output)
   return input;
 }
 
-// An input as it is by now: the tensor that was written into it last, or itself.
+// Returns the tensor that was last written into an input, or the input itself.
 TensorHandle written(const BuilderRef& builder, const TensorHandle& input) {
   const Tensor* t = to_tensor(*builder, input, {"written", "input"});
   const int index = input_of(*builder, *t);
@@ -139,7 +140,7 @@ py::object cast_operand(const BuilderRef& builder, py::handle value, DType dtype
   return py::cast(ScalarHandle{builder, builder->exprs.cast(dtype, arg.scalar)});
 }
 
-// Tensors and scalars that no op gives.
+// Binds tensors and scalars that are not results of ops.
 void bind_leaves(py::module_& m) {
   m.def(
       "define_tensor",
@@ -222,7 +223,7 @@ void bind_elementwise(py::module_& m) {
   m.def("cast", &cast_operand, py::arg("builder"), py::arg("arg"), py::arg("dtype"));
 }
 
-// The same elements over other dims.
+// Binds ops that change dims and keep elements.
 void bind_dims(py::module_& m) {
   m.def("broadcast", on_tensor<broadcast, std::vector<bool>>("broadcast"), py::arg("builder"),
         py::arg("arg"), py::arg("is_broadcast_dim"));
@@ -280,7 +281,7 @@ void bind_dims(py::module_& m) {
       "ShapeError `<op>-dim`.");
 }
 
-// Elements at other places.
+// Binds ops that move elements.
 void bind_moves(py::module_& m) {
   m.def(
       "slice",

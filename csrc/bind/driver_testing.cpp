@@ -1,5 +1,5 @@
-// driver/compile.h, driver/launch.h and driver/scratch.h as fuser._core.driver_testing: what a
-// definition becomes, and launches with scratch memory, without torch.
+// driver/compile.h, driver/launch.h and driver/scratch.h as fuser._core.driver_testing: the
+// compiled program of a definition, and launches with scratch memory, without torch.
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>
 
@@ -13,7 +13,7 @@ namespace py = pybind11;
 namespace fuser {
 namespace {
 
-// allocate(bytes, keep) -> address, raising what it likes.
+// allocate(bytes, keep) -> address; may raise any exception.
 using Allocate = std::function<uintptr_t(int64_t, bool)>;
 
 ScratchSource source_of(Allocate& allocate) {
@@ -30,8 +30,8 @@ struct ScratchWanted {
   int element_bytes = 0;
 };
 
-// The kernel's parameters: the addresses of `outputs`, float32 of so many elements each, then of
-// `scratch`.
+// Launches a kernel. Its parameters are the addresses of `outputs`, each with its number of float32
+// elements, then the addresses of `scratch`.
 void run_one(LoadedKernel loaded, const LaunchShape& shape,
              const std::vector<std::pair<uintptr_t, int64_t>>& outputs,
              const std::vector<ScratchWanted>& scratch, uintptr_t stream, Allocate allocate) {
@@ -63,7 +63,7 @@ void run_one(LoadedKernel loaded, const LaunchShape& shape,
 
 using Layout = std::pair<std::vector<int64_t>, std::vector<int64_t>>;
 
-// What a definition becomes for inputs of these sizes and strides, of which none overlap.
+// Returns the specialized definition for inputs of these sizes and strides, none of which overlap.
 py::dict specialized(const BuilderRef& definition, const std::vector<Layout>& inputs) {
   std::vector<LayoutClass> layouts;
   for (const auto& [sizes, strides] : inputs) layouts.push_back(layout_class(sizes, strides));

@@ -39,7 +39,7 @@ void bind_dtype(py::module_& m) {
   const std::span<const DTypeRow> rows = dtype_rows();
   for (size_t i = 0; i < rows.size(); ++i) type.value(rows[i].member, static_cast<DType>(i));
   type.attr("Null") = py::none();         // "no type given", as in the reference system
-  type.attr("Index") = type.attr("Int");  // what sizes and indices are
+  type.attr("Index") = type.attr("Int");  // type of sizes and indices
   type.def_property_readonly(
       "torch_name", [](DType dtype) { return row(dtype).torch; }, "Name of the torch dtype.");
   type.def_property_readonly(
@@ -48,7 +48,7 @@ void bind_dtype(py::module_& m) {
   type.def_property_readonly("kind", &kind_name, "Bool, Int, Float or Complex.");
   type.def_property_readonly("compute", &compute_type,
                              "The type in which operations on it are computed.");
-  // x.dtype is a value and, in older definitions, a method.
+  // x.dtype is a value, and in older definitions a method.
   type.def("__call__", [](DType dtype) { return dtype; });
   type.attr("__eq__") = py::cpp_function(
       [](DType a, py::handle b) -> py::object {

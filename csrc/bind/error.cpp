@@ -1,4 +1,4 @@
-// base/error.h: a Fault becomes the class of fuser.errors that its kind names.
+// base/error.h: translates a Fault to the class of fuser.errors for its kind.
 #include "base/error.h"
 
 #include "bind/bind.h"
@@ -29,8 +29,8 @@ const char* class_name(FaultKind kind) {
   return "InternalError";
 }
 
-// Raised in a Python callback, one of these classes passes through C++ unchanged: pybind11 carries
-// the exception.
+// Translates a Fault. If a Python callback raises one of these classes, pybind11 carries it through
+// C++ unchanged.
 void translate(std::exception_ptr pointer) {
   try {
     if (pointer) std::rethrow_exception(pointer);

@@ -15,7 +15,7 @@ namespace {
 
 struct Operator {
   const char* name;
-  const char* reflected;  // nullptr: Python swaps comparisons by itself
+  const char* reflected;  // nullptr: Python swaps comparisons itself
   Op op;
 };
 constexpr Operator binary_operators[] = {
@@ -51,8 +51,8 @@ py::object operate(Op op, py::handle self, py::handle left, py::handle right) {
   return apply(self.cast<const Handle&>().builder, op, args);
 }
 
-// Operators are elementwise, == and != too; so a handle hashes by its identity and has no truth
-// value.
+// Binds the operators, which are elementwise, including == and !=. Therefore a handle hashes by its
+// identity and has no truth value.
 template <class Handle>
 void bind_operators(py::class_<Handle>& type, const char* what) {
   for (const Operator& o : binary_operators) {
@@ -74,7 +74,7 @@ void bind_operators(py::class_<Handle>& type, const char* what) {
              " of a definition has no truth value: it is known only when the definition runs\n"
              "  hint: fd.ops.where(condition, x, y) chooses by value; `is` compares handles"));
   });
-  type.attr("__array_ufunc__") = py::none();  // numpy scalars leave `number * handle` to us
+  type.attr("__array_ufunc__") = py::none();  // numpy scalars leave `number * handle` to the handle
 }
 
 py::object number(DType dtype, const Number& value) {
@@ -100,13 +100,13 @@ const char* struct_name(const Definition& definition) {
   return names[definition.index()];
 }
 
-// The sizes a tensor was asked to have: -1 in an expand keeps its operand's.
+// Returns the requested sizes of a tensor: -1 in an expand keeps the size of its operand.
 const std::vector<Expr>& wanted_shape(const Tensor& t) {
   const auto* expand = std::get_if<Expand>(&t.definition);
   return expand ? expand->shape : t.shape;
 }
 
-// What must be known before the tensor can be computed.
+// Returns the scalars that must be known before the tensor can be computed.
 std::vector<Expr> scalars_of(const Tensor& t) {
   std::vector<Expr> out = wanted_shape(t);
   const std::vector<Expr> written = written_scalars(t);
@@ -180,7 +180,7 @@ struct Records {
     return record;
   }
 
-  // What the op is told beside its operands.
+  // Adds the op's arguments besides its operands.
   template <class D>
   void add_definition(py::dict& record, const D& d) const {
     if constexpr (requires { d.arg; }) record["arg"] = d.arg->id;
@@ -190,7 +190,7 @@ struct Records {
     if constexpr (requires { d.dim; }) record["dim"] = d.dim;
     if constexpr (std::is_same_v<D, Full>) record["value"] = places.at(d.value);
     if constexpr (std::is_same_v<D, Pointwise>) {
-      py::list args;  // (is it a tensor?, id or place)
+      py::list args;  // (is it a tensor?, id or index)
       for (const Operand& a : d.args)
         args.append(
             py::make_tuple(a.tensor != nullptr, a.tensor ? a.tensor->id : places.at(a.scalar)));

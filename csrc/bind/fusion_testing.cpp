@@ -26,7 +26,7 @@ std::vector<std::string> texts(const std::vector<Expr>& exprs) {
   return out;
 }
 
-// An expression to be evaluated: ("constant", dtype, number), ("symbol", dtype, kind, a, b),
+// Returns an expression to evaluate: ("constant", dtype, number), ("symbol", dtype, kind, a, b),
 // ("apply", dtype, op, [args]) or ("cast", dtype, arg).
 py::tuple tree(Expr e) {
   const char* dtype = row(e->dtype).torch;
@@ -151,7 +151,7 @@ py::dict plain(const Problem& p) {
   return out;
 }
 
-// A definition for inputs of these layouts, in groups; library calls between them are left out.
+// A definition for inputs of these layouts, segmented into groups, without its library calls.
 struct Groups {
   Fusion fusion;
   std::vector<LayoutClass> layouts;

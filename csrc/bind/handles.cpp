@@ -10,8 +10,8 @@ namespace py = pybind11;
 namespace fuser {
 namespace {
 
-// Folders of code that is not the user's, as code objects spell them: "fuser/" to begin with. Read
-// and written with the interpreter's lock.
+// Returns folders of code that is not the user's, in the spelling of code objects: initially
+// "fuser/". Protected by the interpreter's lock.
 std::vector<std::string>& folders_of_others() {
   static auto* folders = new std::vector<std::string>{
       to_text(py::module_::import("fuser").attr("__path__").attr("__getitem__")(0)) + "/"};
@@ -48,8 +48,8 @@ void check_owner(const Builder& builder, const Handle& value, Where where) {
               "\n  hint: define the value again in the definition that uses it");
 }
 
-// Numbers of numpy count as those of Python that they hold; float64 and complex128 are such
-// already.
+// Returns whether the value is a numpy number, which counts as the Python number that it holds.
+// float64 and complex128 are Python numbers already.
 bool is_numpy_number(py::handle value) {
   for (const PyTypeObject* t = Py_TYPE(value.ptr()); t; t = t->tp_base)
     if (std::string_view(t->tp_name) == "numpy.generic") return true;
@@ -61,7 +61,7 @@ bool is_python_number(py::handle v) {
          PyComplex_Check(v.ptr());
 }
 
-// With its module, where it has one: a torch.Tensor is no Tensor.
+// Returns the type's name with its module, if there is one: a torch.Tensor is no Tensor.
 std::string type_name(py::handle value) {
   const py::type type = py::type::of(value);
   const std::string module = to_text(type.attr("__module__"));
@@ -149,7 +149,8 @@ Operand to_operand(Builder& builder, py::handle value, Where where) {
 
 namespace {
 
-// A number of Python in torch's default type of its kind, as which torch.where() takes two of them.
+// Returns a Python number in torch's default type of its kind, as torch.where() does with two
+// numbers.
 Expr of_default_type(Builder& builder, Expr number) {
   if (number->dtype == DType::Float64) return builder.exprs.cast(DType::Float32, number);
   if (number->dtype == DType::Complex128) return builder.exprs.cast(DType::Complex64, number);

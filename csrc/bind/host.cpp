@@ -35,7 +35,8 @@ HostOptions to_options(const std::array<int32_t, 3>& cluster, bool cooperative, 
 void launch_values(const HostKernel& kernel, const Triple& grid, const Triple& block,
                    size_t shared_bytes, const std::vector<std::string>& values,
                    const std::vector<HostRange>& ranges, HostOptions options) {
-  // Strings keep a value of up to 15 bytes inside; argument values may need the alignment of 16.
+  // Copy argument values to aligned storage: strings hold up to 15 bytes inline, and values may
+  // need 16-byte alignment.
   std::vector<std::array<std::max_align_t, 4>> storage(values.size());
   std::vector<void*> args;
   for (size_t i = 0; i < values.size(); ++i) {

@@ -1,5 +1,5 @@
-// ir/expr.h, ir/ops.h, ir/reductions.h and ir/kernel.h as fuser._core.ir_testing: what only tests
-// call.
+// ir/expr.h, ir/ops.h, ir/reductions.h and ir/kernel.h as fuser._core.ir_testing: functions for
+// tests only.
 #include <pybind11/complex.h>
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>
@@ -19,7 +19,7 @@ namespace {
 
 using Arena = std::shared_ptr<Exprs>;
 
-// An expression and what it lies in. Equal if the nodes are one.
+// An expression and its arena. Equal if the nodes are identical.
 struct Node {
   Arena arena;
   Expr expr = nullptr;
@@ -51,7 +51,7 @@ int64_t run(const Node& root, const std::function<int64_t(Symbol, int, int)>& le
   return values[slot];
 }
 
-// A kernel whose only statement computes the expression: its text on the way there and back.
+// Returns a kernel whose only statement computes the expression, printed and parsed back.
 std::string let_text(const Node& value) {
   KernelIR kernel;
   kernel.name = "k";
@@ -61,7 +61,7 @@ std::string let_text(const Node& value) {
   return to_text(kernel);
 }
 
-// The kernel with a variable replaced by a number wherever it is read.
+// Returns the kernel with a variable replaced by a number in every use.
 KernelIR substitute(const std::string& text, int var, int64_t number) {
   KernelIR kernel = parse_kernel(text);
   map_expressions(kernel.body, [&](Expr root) {

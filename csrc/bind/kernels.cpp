@@ -1,4 +1,4 @@
-// driver/kernels.h: the compilers, which are Python's.
+// driver/kernels.h: the compilers, which are Python functions.
 #include "driver/kernels.h"
 
 #include <pthread.h>
@@ -17,11 +17,11 @@ namespace py = pybind11;
 namespace fuser {
 namespace {
 
-// What Python raised in a compiler. Every thread that waits for the kernel gets it; pybind11's own
-// carrier can be handed to Python only once.
+// An exception that Python raised in a compiler. Every thread that waits for the kernel gets it,
+// while pybind11's own exception can be passed to Python only once.
 struct Raised : std::exception {
   std::shared_ptr<PyObject> error;
-  std::shared_ptr<PyObject> traceback;  // to the compiler; nullptr: it was never raised
+  std::shared_ptr<PyObject> traceback;  // up to the compiler; nullptr: it was never raised
   std::string message;                  // for callers without Python: "CompileError: ..."
 
   explicit Raised(const py::object& value)
@@ -39,8 +39,8 @@ struct Raised : std::exception {
   const char* what() const noexcept override { return message.c_str(); }
 };
 
-// Threads inside the compilers. The interpreter waits for them before it ends: a thread that asked
-// for its lock afterwards would take the process with it.
+// Counts threads inside the compilers. The interpreter waits for them before it ends: a thread that
+// requested its lock afterwards would terminate the process.
 struct Gate {
   std::mutex mutex;
   std::condition_variable left;
@@ -65,7 +65,8 @@ struct Gate {
   }
 };
 
-// Leaked, and replaced in a forked child, which has none of its parent's threads.
+// Returns the gate. It is leaked, and replaced in a forked child, which has only the forking
+// thread.
 Gate& gate() {
   static Gate* current = nullptr;
   static const int registered = [] {
@@ -89,13 +90,13 @@ auto call_python(const Call& call) {
   }
 }
 
-// What runs in compilers ends, and nothing new begins.
+// Waits for running compilers, and prevents new ones.
 void stop_compiling() {
   stop_background();
   gate().close();
 }
 
-// (index, (payload, registers, local bytes, shared bytes)) or (index, exception).
+// Delivers an item (index, (payload, registers, local bytes, shared bytes)) or (index, exception).
 void hand_over(const py::handle& item, const Target& target, const Toolchain::Deliver& deliver) {
   const auto [index, result] = item.cast<std::tuple<size_t, py::object>>();
   Toolchain::Outcome outcome;
@@ -125,7 +126,7 @@ void translate(std::exception_ptr pointer) {
   try {
     if (pointer) std::rethrow_exception(pointer);
   } catch (const Raised& raised) {
-    // Each raise adds its own callers to the traceback, and only they.
+    // Each raise appends its own callers to the traceback, so reset it first.
     PyException_SetTraceback(raised.error.get(),
                              raised.traceback ? raised.traceback.get() : Py_None);
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(raised.error.get())), raised.error.get());
@@ -143,7 +144,7 @@ void bind_kernels(py::module_& m) {
   m.def(
       "set_toolchain",
       [](const py::object& toolchain) {
-        // Leaked: kernels may be asked for until the process ends, and a reference may not be
+        // Leaked: kernels may be requested until the process ends, and a reference must not be
         // dropped without the interpreter.
         PyObject* const object = toolchain.inc_ref().ptr();
         set_toolchain({

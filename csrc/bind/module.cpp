@@ -3,8 +3,8 @@
 
 PYBIND11_MODULE(_core, m) {
   m.doc() = "The compiler in C++: torch-free; use it through the package fuser.";
-  m.attr("torch_version") = FUSER_TORCH_VERSION;  // that _torch beside us was built against
-  fuser::bind_error(m);                           // first: the others may raise
+  m.attr("torch_version") = FUSER_TORCH_VERSION;  // torch version that _torch was built against
+  fuser::bind_error(m);                           // first: the other functions may raise
   fuser::bind_options(m);
   fuser::bind_dtype(m);
   fuser::bind_ops(m);

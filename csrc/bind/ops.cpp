@@ -1,4 +1,4 @@
-// ir/ops.h: the table of scalar ops, read only
+// ir/ops.h: the table of scalar ops, read-only
 #include "ir/ops.h"
 
 #include <pybind11/stl.h>
@@ -24,8 +24,8 @@ const char* rule_name(ResultRule rule) {
       return "Complex";
     case ResultRule::Condition:
       return "Condition";
-    case ResultRule::Bounded:
-      return "Bounded";
+    case ResultRule::Common:
+      return "Common";
   }
   return "";
 }
@@ -48,7 +48,7 @@ void bind_ops(py::module_& m) {
       .def_readonly("arity", &OpRow::arity)
       .def_property_readonly(
           "rule", [](const OpRow& r) { return rule_name(r.rule); },
-          "Same, Float, Predicate, Real, Complex or Condition.")
+          "Same, Float, Predicate, Real, Complex, Condition or Common.")
       .def_property_readonly(
           "accepts", [](const OpRow& r) { return kind_names(r.accepts); },
           "Kinds of compute type that it takes.")

@@ -1,4 +1,4 @@
-// Plans as dicts of Python: {"scheduler": "pointwise", "threads": 128, ...}.
+// Plans as Python dicts: {"scheduler": "pointwise", "threads": 128, ...}.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -29,7 +29,7 @@ inline pybind11::dict plan_dict(const Plan& plan) {
   return out;
 }
 
-// An int of any size: a number of 64 bits, or what only a set of accesses can be.
+// Converts a Python int of any size: a 64-bit number, or a set of accesses if it is larger.
 inline PlanValue plan_value(const std::string& name, pybind11::handle value) {
   namespace py = pybind11;
   const auto refuse = [&](const char* expected) {
@@ -46,7 +46,7 @@ inline PlanValue plan_value(const std::string& name, pybind11::handle value) {
   const long long number = PyLong_AsLongLongAndOverflow(integer.ptr(), &overflow);
   if (!overflow) return number;
   if (overflow < 0) throw refuse("an int of 64 bits");
-  constexpr size_t most = 64;  // words; no kernel has so many accesses
+  constexpr size_t most = 64;  // words; no kernel has more accesses
   std::vector<uint64_t> words;
   const py::int_ all(~uint64_t{0});
   py::object rest = integer;
@@ -58,7 +58,7 @@ inline PlanValue plan_value(const std::string& name, pybind11::handle value) {
   return AccessSet(std::move(words));
 }
 
-// The plans in a dict, or in a sequence with a dict for each kernel; None holds no plan.
+// Returns the plan of a dict, the plans of a list of dicts (one per kernel), or no plan for None.
 inline std::vector<Plan> plans_of(pybind11::handle plans) {
   namespace py = pybind11;
   std::vector<Plan> out;

@@ -1,5 +1,5 @@
-// driver/compile.h as fuser._core.plan_testing: how a definition would run on any device, for
-// inputs of which only the layout is known. Nothing is allocated, compiled or kept.
+// driver/compile.h as fuser._core.plan_testing: plans of a definition for any device, for inputs of
+// which only the layout is known. Allocates, compiles and caches nothing.
 #include <pybind11/stl.h>
 
 #include <functional>
@@ -21,7 +21,7 @@ using Sizes = std::vector<int64_t>;
 using Layout = std::tuple<Sizes, Sizes, int64_t>;  // sizes, strides, address modulo 16
 
 std::vector<TensorView> views_of(const Fusion& fusion, const std::vector<Layout>& inputs) {
-  // Those of random numbers are nothing that a plan depends on.
+  // Scalars of random numbers do not affect plans.
   FUSER_ASSERT(fusion.scalars.size() == (fusion.random.ops ? 2 : 0),
                "plan_testing: definitions without scalars of their own only");
   FUSER_CHECK(inputs.size() == fusion.inputs.size(), User, "argument-count",
@@ -31,7 +31,7 @@ std::vector<TensorView> views_of(const Fusion& fusion, const std::vector<Layout>
     const auto& [of, strides, address] = inputs[i];
     FUSER_CHECK(of.size() == strides.size(), Shape, "argument-rank", "plan_testing: tensor ", i,
                 " has ", of.size(), " sizes and ", strides.size(), " strides");
-    // No input overlaps another.
+    // Distinct high bits: no input overlaps another.
     const uintptr_t at = ((uintptr_t{i} + 1) << 48) + static_cast<uintptr_t>(address);
     out.push_back({.data = reinterpret_cast<char*>(at),
                    .sizes = of.data(),
@@ -42,10 +42,10 @@ std::vector<TensorView> views_of(const Fusion& fusion, const std::vector<Layout>
   return out;
 }
 
-// A kernel of a definition, planned.
+// A planned kernel of a definition.
 struct Planned {
   std::shared_ptr<const Specialized> definition;
-  Group& group;  // of it
+  Group& group;  // group of the definition
   Hints hints;
   Plan plan;
   Device device;
@@ -65,13 +65,13 @@ py::dict texts_of(const Planned& p, const Plan& plan) {
 
 py::dict texts(const Planned& p) { return texts_of(p, p.plan); }
 
-// The same for a plan of the user's.
+// Returns the texts of a kernel with a plan of the user's.
 py::dict changed_texts(const Planned& p, const py::dict& fields) {
   const Plan wanted = plans_of(fields).at(0);
   return texts_of(p, changed_plan(p.group, p.plan, wanted));
 }
 
-// A definition cut into kernels, for inputs with such layouts.
+// A definition segmented into kernels, for inputs with these layouts.
 class Segmented {
  public:
   Segmented(const Fusion& fusion, std::vector<Layout> inputs)
@@ -79,9 +79,9 @@ class Segmented {
         views_(views_of(fusion, inputs_)),
         scalars_(fusion.scalars.size()) {
     check_arguments(fusion, arguments());
-    // As the executor does for a call: what sizes tell is known one after the other.
+    // Learn size equalities step by step, as Executor::specialized_for() does.
     const std::vector<bool> overlapping(views_.size(), false);
-    std::vector<std::shared_ptr<Specialized>> made;  // `sizes` speaks of them
+    std::vector<std::shared_ptr<Specialized>> made;  // kept alive because `sizes` refers to them
     KnownSizes sizes;
     Key key;
     do {

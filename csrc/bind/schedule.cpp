@@ -1,4 +1,4 @@
-// schedule/schedule.h as fuser._core.schedules: schedules made by hand, for tests of verify().
+// schedule/schedule.h as fuser._core.schedules: handwritten schedules, for tests of verify().
 #include "schedule/schedule.h"
 
 #include <pybind11/stl.h>

@@ -1,5 +1,5 @@
-// Text between Python and C++ where it may be none of UTF-8. Python holds bytes that its locale
-// cannot read, of a path or of the environment, as lone surrogates, which have no UTF-8.
+// Text between Python and C++ that may not be valid UTF-8. For bytes of a path or the environment
+// that its locale cannot decode, Python uses lone surrogates, which UTF-8 cannot encode.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -9,7 +9,7 @@
 
 namespace fuser {
 
-// str(value) as UTF-8, for messages and names: a lone surrogate becomes an escape.
+// Returns str(value) for messages and names; a lone surrogate becomes an escape.
 inline std::string to_text(pybind11::handle value) {
   const pybind11::str text(value);
   Py_ssize_t size = 0;
@@ -20,7 +20,7 @@ inline std::string to_text(pybind11::handle value) {
   return pybind11::reinterpret_steal<pybind11::bytes>(escaped);
 }
 
-// A message for Python, which may name a path: a byte that is no UTF-8 becomes an escape.
+// Returns a message for Python, which may name a path; an invalid UTF-8 byte becomes an escape.
 inline pybind11::str from_text(std::string_view text) {
   PyObject* decoded =
       PyUnicode_DecodeUTF8(text.data(), Py_ssize_t(text.size()), "backslashreplace");
@@ -28,7 +28,7 @@ inline pybind11::str from_text(std::string_view text) {
   return pybind11::reinterpret_steal<pybind11::str>(decoded);
 }
 
-// Bytes of a path or of an environment variable, as os.fsencode(value) gives them. Characters that
+// Returns a path or environment value in the system's encoding: os.fsencode(value). Characters that
 // the locale cannot encode become UTF-8.
 inline std::string to_system(pybind11::handle value) {
   PyObject* path = PyOS_FSPath(value.ptr());
@@ -43,7 +43,7 @@ inline std::string to_system(pybind11::handle value) {
   return pybind11::reinterpret_steal<pybind11::bytes>(bytes);
 }
 
-// The same back: os.fsdecode(value).
+// Returns the inverse of to_system(): os.fsdecode(value).
 inline pybind11::str from_system(std::string_view value) {
   PyObject* text = PyUnicode_DecodeFSDefaultAndSize(value.data(), Py_ssize_t(value.size()));
   if (!text) throw pybind11::error_already_set();

@@ -12,7 +12,7 @@
 namespace fuser {
 namespace {
 
-// The type of an element.
+// Returns the C++ type of an element.
 std::string type_of(DType dtype, const std::optional<State>& state) {
   const std::string name = row(dtype).device;
   return fields_of(state) > 1 ? text(row(state->op).state, "<", name, ">") : name;
@@ -25,7 +25,7 @@ struct Printer : ExprPrinter {
 
   void line(const std::string& s) { out += std::string(2 * depth, ' ') + s + "\n"; }
 
-  // A line that runs where `in` holds; everywhere without it.
+  // Prints a line under mask `in`, if there is one.
   void line_if(Expr in, const std::string& s) { line(in ? text("if (", index(in), ") ", s) : s); }
 
   std::string address(int buffer, Expr offset) const {
@@ -39,13 +39,13 @@ struct Printer : ExprPrinter {
   template <class Access>
   static constexpr bool stores = std::is_same_v<Access, Write>;
 
-  // How many elements exist of those of an access.
+  // Returns the number of existing elements of an access.
   template <class Access>
   std::string existing(const Access& s, const std::string& count) const {
     return s.in ? text(wrapped(index(s.in)), " ? ", wrapped(count), " : 0") : count;
   }
 
-  // What exists of an access: the suffix of the function, and its last arguments.
+  // Mask of an access: the suffix of the function, and its last arguments.
   struct Guard {
     const char* form = "";
     std::string arguments;
@@ -56,7 +56,7 @@ struct Printer : ExprPrinter {
     return s.in ? Guard{.form = "_if", .arguments = text(", ", index(s.in))} : Guard{};
   }
 
-  // Does the one element of a narrow access exist?
+  // Returns the condition that the element of a one-element access exists.
   template <class Access>
   std::string one_exists(const Access& s) const {
     if (!s.count) return s.in ? index(s.in) : "";
@@ -69,7 +69,7 @@ struct Printer : ExprPrinter {
     return kernel.arrays[s.array].state && kernel.buffers[s.buffer].state;
   }
 
-  // Source and destination stand in the order of an assignment.
+  // Source and destination are in the order of an assignment.
   template <class Access>
   void access_row(const Access& s) {
     const std::string &name = kernel.arrays[s.array].name, at = address(s.buffer, s.offset);
@@ -92,7 +92,7 @@ struct Printer : ExprPrinter {
                                    : text(e, " = load_partial(", at, ");"));
   }
 
-  // Arrays are passed whole, or in part.
+  // Returns the register operand: the array, or a slice of it.
   template <class Access>
   std::string part(const Access& s) const {
     const Array& a = kernel.arrays[s.array];
@@ -111,7 +111,7 @@ struct Printer : ExprPrinter {
       line(text("load", g.form, "(", part(s), ", ", at, g.arguments, ");"));
   }
 
-  // A chunk stays as it lies in memory until it is unpacked.
+  // Loads a raw chunk, which keeps its memory representation until it is unpacked.
   void load_raw(const Load& s) {
     const int chunk = kernel.arrays[s.array].chunk;
     FUSER_ASSERT(s.width == chunk, "an access of ", s.width, " elements to chunks of ", chunk);
@@ -240,7 +240,8 @@ struct Printer : ExprPrinter {
     line(text("fold<", combine_of(s.array), ">(", name_of(s.array), ");"));
   }
 
-  // Where partial results of a Combine lie: of its second turn, `size` entries further on.
+  // Returns the slots of partial results of a Combine. With odd parity they are `size` entries
+  // further on.
   std::string slot(const Combine& s, int buffer, int size) const {
     const std::string& name = kernel.buffers[buffer].name;
     return s.parity ? text(name, " + ", size, " * ", wrapped(index(s.parity))) : name;
@@ -292,7 +293,7 @@ struct Printer : ExprPrinter {
                 name_of(s.arrays[i]), ", ", kernel.buffers[s.slots[i]].name, ");"));
   }
 
-  // ---- Threads that wait for each other
+  // ---- Synchronization of threads
 
   void statement(const Barrier&) { line("sync_block();"); }
 
@@ -311,9 +312,9 @@ struct Printer : ExprPrinter {
     line(text("grid_barrier(", kernel.buffers[s.counters].name, ");"));
   }
 
-  // ---- All of it
+  // ---- Complete kernel
 
-  // A kind without a statement() of its own does not compile.
+  // Prints statements; a kind without a statement() overload does not compile.
   void body(const Body& statements) {
     for (const Stmt& s : statements) std::visit([this](const auto& n) { statement(n); }, s.node);
   }
@@ -336,7 +337,7 @@ struct Printer : ExprPrinter {
         line(text("const i64 p", i, " = drawn_(d", i, ");"));
   }
 
-  // Shared memory, cut up in the order of the buffers.
+  // Divides the dynamic shared memory in the order of the buffers.
   void shared() {
     int offset = 0;
     for (const Buffer& b : kernel.buffers) {
@@ -379,7 +380,7 @@ struct Printer : ExprPrinter {
     return args;
   }
 
-  // What the kernel does, its arguments in variables of their names.
+  // Prints the function's body; arguments are in variables of their names.
   void statements() {
     constant_params();
     drawn();
@@ -410,7 +411,7 @@ struct Printer : ExprPrinter {
   }
 };
 
-// `before`: what stands in front of the function; `signature`: its arguments.
+// `before`: text in front of the function; `signature`: its parameters.
 KernelText finished(const KernelIR& kernel, const std::string& before, const std::string& signature,
                     const std::string& statements) {
   const std::string rest = text("(", signature, ") {\n", statements, "}\n");
@@ -454,13 +455,14 @@ PartsLayout parts_layout(const KernelIR& kernel) {
   const auto shares_grid = [](const Buffer& b) {
     return b.kind == Buffer::Kind::Workspace || b.kind == Buffer::Kind::Counters;
   };
-  // A struct of both compilers: nothing in it is aligned to more than 8 bytes.
+  // Both compilers must lay out the struct of arguments equally, so its members need at most 8-byte
+  // alignment.
   const auto wide = [](const Param& p) { return size_of(p.dtype) > 8; };
   if (kernel.cooperative || kernel.cluster > 1 ||
       std::any_of(kernel.buffers.begin(), kernel.buffers.end(), shares_grid) ||
       std::any_of(kernel.params.begin(), kernel.params.end(), wide))
     return {};
-  constexpr int room = 4096;  // of the arguments of a launch
+  constexpr int room = 4096;  // bytes of arguments per launch
   PartsLayout out;
   out.part_bytes = (kernel.argument_bytes() + 7) / 8 * 8;
   out.most = (room - 12) / (out.part_bytes + 4);

@@ -1,4 +1,4 @@
-// Kernel IR printed as CUDA C. No decision is made here: every statement has one text.
+// Printer of Kernel IR as CUDA C. It makes no decisions: every statement has one text.
 #pragma once
 
 #include <optional>
@@ -11,35 +11,38 @@
 namespace fuser {
 
 struct KernelText {
-  std::string name;  // of the function: the kernel's name and the start of the digest
-  std::string text;  // device helpers it uses, then the kernel
-  Digest digest{};   // of the text without the name: kernels of one digest are the same
+  std::string name;  // name of the function: the kernel's name and the start of the digest
+  std::string text;  // the device helpers that it uses, then the kernel
+  Digest digest{};   // digest of the text without the name: equal for identical kernels
   bool collectives = false;
-  int threads = 256;          // per block
-  int shared_bytes = 0;       // dynamic, per block
-  bool shared_grows = false;  // a launch adds to them
+  int threads = 256;          // threads per block
+  int shared_bytes = 0;       // bytes of dynamic shared memory per block
+  bool shared_grows = false;  // a launch adds bytes of shared memory for its rows
   int cluster = 1;            // blocks of a cluster
   bool cooperative = false;   // all blocks must be resident at once
 };
 
-// The same kernel under another name of its function.
+// Returns the kernel with another function name.
 KernelText renamed(KernelText kernel, const std::string& name);
 
-// By parameter: the value that stands in the text in its place; none, or past the end: it stays a
+// By parameter: the constant that replaces it in the text. nullopt, or past the end: it remains a
 // parameter.
 using Constants = std::vector<std::optional<Number>>;
 
-// With constants the text differs in these declarations alone, so its arithmetic is the same.
+// Prints a kernel. With constants the text differs only in their declarations, so its arithmetic is
+// unchanged.
 KernelText print_cuda(const KernelIR& kernel, const Constants& constants = {});
 
-// Several sets of arguments for one launch, which runs the blocks of one after those of another: a
-// table of the first block of each, and behind it the arguments as a launch of one set takes them.
+// Layout of the arguments of a horizontal fusion, which runs several sets of arguments in one
+// launch. A table holds the first block of each set. Behind it are the sets, each laid out as the
+// arguments of a single launch.
 struct PartsLayout {
-  int most = 0;  // sets in a table; fewer than 2: the kernel cannot be run so
+  int most = 0;  // maximum sets in a table; below 2, the kernel cannot be fused horizontally
   int part_bytes = 0, part_offset = 0;
 };
 PartsLayout parts_layout(const KernelIR& kernel);
-// The kernel that takes such a table. Unused entries of it start at the last block there can be.
+// Prints the kernel that takes these arguments. Unused table entries start behind the last possible
+// block.
 KernelText print_parts(const KernelIR& kernel);
 
 }  // namespace fuser

@@ -31,7 +31,7 @@ std::string real_literal(double v, DType dtype) {
   return single ? s + "f" : s;
 }
 
-// May it stand as an operand without parentheses?
+// Returns whether the text can be an operand without parentheses.
 bool is_atom(std::string_view s) {
   if (s.empty() || s[0] == '-' || s[0] == '(') return false;
   int depth = 0;
@@ -43,7 +43,7 @@ bool is_atom(std::string_view s) {
   return true;
 }
 
-// An op's text with its operands.
+// Substitutes operands into an op's text.
 std::string fill(std::string_view pattern, std::span<const std::string> args) {
   std::string out;
   for (size_t i = 0; i < pattern.size(); ++i) {
@@ -63,8 +63,8 @@ std::string literal(DType dtype, const Number& v) {
     case Kind::Bool:
       return v.integer ? "true" : "false";
     case Kind::Int:
-      // The most negative integers have no literal: C++ reads a minus before a number that is too
-      // large.
+      // The most negative integers have no literal, because C++ parses a minus sign and a number
+      // that is too large.
       if (dtype == DType::Int32)
         return v.integer == INT32_MIN ? "(-2147483647 - 1)" : text(v.integer);
       if (dtype != DType::Int64) return text("(", row(dtype).device, ")", v.integer);
@@ -126,12 +126,13 @@ std::string ExprPrinter::index_op(Expr e, std::span<const std::string> a) const 
       return text(wrapped(a[0]), " / ", wrapped(a[1]));
     case Op::mod:
       return text(wrapped(a[0]), " % ", wrapped(a[1]));
-    case Op::remainder:  // what has a sign, or seems to: a power of two takes one instruction
+    case Op::remainder:  // an operand that may be negative: for a power of two a mask is one
+                         // instruction
       FUSER_ASSERT(e->args[1]->is_constant() &&
                        std::has_single_bit(static_cast<uint64_t>(e->args[1]->value.integer)),
                    "a remainder by ", a[1], ", which is no power of two");
       return text(wrapped(a[0]), " & ", e->args[1]->value.integer - 1);
-    case Op::bitwise_and:  // of the first of several neighbours
+    case Op::bitwise_and:  // first of several neighbours
       return text("aligned_(", a[0], ", ", a[1], ")");
     case Op::lt:
       return text(wrapped(a[0]), " < ", wrapped(a[1]));
@@ -145,7 +146,7 @@ std::string ExprPrinter::index_op(Expr e, std::span<const std::string> a) const 
       return text("(", wrapped(a[0]), " ? ", a[1], " : ", a[2], ")");
     case Op::minimum:
     case Op::maximum:
-      // A constant beside an i64 is an int.
+      // Without <i64>, a constant operand would be an int.
       return text(row(e->op).name, kernel.index64 ? "_<i64>(" : "_(", a[0], ", ", a[1], ")");
     default:
       break;
@@ -167,7 +168,7 @@ std::string ExprPrinter::expression(Expr root, bool index) const {
         s = symbol(e);
         break;
       case ExprNode::Kind::Element:
-        // The index was printed as a value of type int64 when it stands in a value.
+        // An index is printed as index arithmetic, even inside a value.
         s = element(e->a, e->args[0]);
         if (fields_of(kernel.arrays[e->a].state) > 1) s += text(".f", e->b);
         break;

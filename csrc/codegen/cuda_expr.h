@@ -1,4 +1,4 @@
-// Expressions of Kernel IR as CUDA C: literals, symbols, ops.
+// Printer of Kernel IR expressions as CUDA C: literals, symbols, ops.
 #pragma once
 
 #include <optional>
@@ -10,21 +10,21 @@
 namespace fuser {
 
 std::string literal(DType dtype, const Number& v);
-// In parentheses where it cannot stand as an operand as it is.
+// Returns the text in parentheses, if it cannot be an operand without them.
 std::string wrapped(const std::string& s);
 
-// Values of an element: more than one in a partial result.
+// Returns the number of fields of an element: more than one for some partial results.
 int fields_of(const std::optional<State>& state);
-// A 32-bit divisor is passed with what makes division by it a multiplication.
+// Returns whether the parameter is a 32-bit divisor, which is passed with its multiplier and shift.
 bool is_fast_divisor(const Param& p);
 
 struct ExprPrinter {
   const KernelIR& kernel;
-  bool in_parts = false;  // the block is that of a part (print_parts)
+  bool in_parts = false;  // blocks are numbered within a set of arguments (print_parts)
 
   const char* index_type() const { return kernel.index64 ? "i64" : "i32"; }
-  // Index expressions are kept in the kernel's index type and print as plain C; values by their
-  // op's row.
+  // Index expressions have the kernel's index type and print as plain C; values print by their op's
+  // row.
   std::string index(Expr e) const { return expression(e, true); }
   std::string value(Expr e) const { return expression(e, false); }
   // "r_in0[v5]"

@@ -12,8 +12,8 @@ bool is_name_char(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
 
-// Calls `use` with each identifier of `text`. Numbers count as identifiers, which harms nothing;
-// words of comments do not count.
+// Calls `use` with each identifier of `text`. Numbers count as identifiers, which is harmless;
+// words in comments do not count.
 template <class Use>
 void for_each_identifier(std::string_view text, Use use) {
   size_t i = 0;
@@ -37,7 +37,7 @@ struct Block {
 
 struct Library {
   std::vector<Block> blocks;
-  // name or type -> the blocks whose marker has it
+  // name or type -> the blocks whose marker contains it
   std::unordered_map<std::string_view, std::vector<int>> by_word;
 };
 

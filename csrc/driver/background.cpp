@@ -19,7 +19,8 @@ struct Queue {
   bool started = false, running = false, stopped = false;
 };
 
-// Leaked, and replaced in a forked child, which has the parent's memory but not its thread.
+// Returns the queue. It is leaked, and replaced in a forked child, which has the parent's memory
+// but not its thread.
 Queue* queue_now() {
   static Queue* current = nullptr;
   static const int registered = [] {
@@ -40,14 +41,14 @@ void* work(void* argument) {
     queue.running = true;
     lock.unlock();
     job();
-    job = nullptr;  // what it holds goes without the lock
+    job = nullptr;  // destroy the job's captures without the lock
     lock.lock();
     queue.running = false;
     queue.changed.notify_all();
   }
 }
 
-// False when the system gives no thread.
+// Returns false if the system cannot create a thread.
 bool start(Queue& queue) {
   sigset_t all, before;  // signals belong to the program's own threads
   sigfillset(&all);

@@ -1,23 +1,23 @@
-// The one thread that does what no call waits for.
+// Background thread for jobs that no call waits for.
 //
-// It runs jobs one after another, in the order given. Jobs may call the compilers, which are
-// Python's; therefore the interpreter stops it before it ends (stop_background()), and a forked
-// child starts with an empty queue and no thread.
+// Jobs run in the order in which they were queued, one at a time. They may call the compilers,
+// which are Python functions. Therefore the interpreter stops the thread before it ends
+// (stop_background()), and a forked child starts with an empty queue and without the thread.
 #pragma once
 
 #include <functional>
 
 namespace fuser {
 
-// Queues a job; false when too many wait already or the process is ending. Never blocks for longer
-// than a queue is locked. What a job throws is its own affair: it must not.
+// Queues a job. Returns false if too many jobs are waiting or the process is ending. Blocks only
+// for the queue's lock. A job must not throw.
 bool run_in_background(std::function<void()> job);
 
-// Returns when nothing is queued and nothing runs. Without the interpreter's lock only.
+// Returns when the queue is empty and no job runs. The caller must not hold the interpreter's lock.
 void wait_for_background();
 
-// Drops what is queued, waits for the job that runs, and takes no more. Without the interpreter's
-// lock only.
+// Drops queued jobs, waits for the running job, and accepts no more. The caller must not hold the
+// interpreter's lock.
 void stop_background();
 
 }  // namespace fuser

@@ -17,7 +17,7 @@ constexpr uint32_t kFormat = 3;
 struct Header {
   std::array<char, 8> magic;
   uint32_t format;
-  Digest digest;  // of the key and of every byte behind this field
+  Digest digest;  // digest of the key and of every byte behind this field
   uint32_t kind;
   int32_t registers;
   int32_t local_bytes;

@@ -1,4 +1,4 @@
-// What a call of a definition runs: known once it is planned, before anything is compiled.
+// A planned call of a definition: the kernels that it runs, before any of them is compiled.
 #pragma once
 
 #include <memory>
@@ -10,15 +10,15 @@
 
 namespace fuser {
 
-// A call on its way from arguments to a record.
+// A call between its arguments and its launch record.
 struct Call {
   std::shared_ptr<Specialized> specialized;
-  // By group; nullptr: its kernel does not run, because there is nothing to store or because its
-  // pieces do.
+  // Variant by group. nullptr: the group's kernel does not run, because it has nothing to store or
+  // because the kernels of its fission run instead.
   std::vector<std::shared_ptr<const Variant>> variants;
   std::vector<GroupSizes> sizes;  // by group
 
-  // visitor(group) for those whose kernels run, in order: of one step, of all.
+  // Calls visitor(group) for the groups whose kernels run, in order: of one step, or of all steps.
   template <class Visitor>
   void visit_running(const KernelStep& step, Visitor&& visitor) const {
     visit_group(step.group, visitor);
@@ -33,9 +33,9 @@ struct Call {
     for (const Step& step : specialized->program.steps)
       if (const auto* kernel = std::get_if<KernelStep>(&step)) visit_running(*kernel, visitor);
   }
-  // That are computed, in all kernels.
+  // Returns the number of elements that all running kernels compute.
   int64_t elements() const;
-  // Those that run, in order.
+  // Returns the running kernels, in order.
   std::vector<RunningKernel> kernels() const;
 };
 

@@ -25,8 +25,8 @@ bool has_reductions(const Refined& r) {
                      [](const Value& v) { return std::holds_alternative<Reduced>(v.how); });
 }
 
-// Is a value of `group` that varies along other axes than `kept`, or a reduction, computed from
-// value `v`?
+// Returns whether value `v` is an operand, directly or not, of a value of `group` that varies along
+// axes outside `kept`, or of a reduction.
 bool reaches_rows(const Refined& group, ValueId v, AxisSet kept) {
   std::vector<bool> from(group.values.size(), false);
   from[v] = true;
@@ -57,11 +57,12 @@ bool reads(const Refined& group, const Tensor* t) {
                      [&](const Value& v) { return is_read_of(v, t); });
 }
 
-// While the kernel of `group` runs, does each thread read of `target` only what it will itself
-// store there, and before it does? That is so at equal coordinates, in a group with reductions
-// - over all axes: a thread walks its own elements again and again, and stores in its last walk;
-// - over kept axes alone, unless what is read there goes into the rows: the threads of a row all
-//   read it, and one of them stores while others may still need it for their elements.
+// Returns whether each thread reads only the elements of `target` that it stores itself, and reads
+// them before its store. This holds at equal coordinates, in a group with reductions for reads
+// - over all axes: every phase maps a thread to the same elements, and the store is in the last
+//   phase;
+// - over kept axes alone, unless a value over the reduced axes depends on the read. All threads of
+//   a row would read the element, and one of them may store it while the other threads need it.
 bool reads_own_elements(const Refined& group, const Store& store, const Tensor* target) {
   const AxisSet all = (group.axes.size() < 64 ? AxisSet{1} << group.axes.size() : 0) - 1;
   const ReductionSets sets = reduction_sets(group).value();
@@ -77,13 +78,13 @@ bool reads_own_elements(const Refined& group, const Store& store, const Tensor* 
   return true;
 }
 
-// The kernels of one group of values: one, or several in order.
+// The kernel of one group of values, and the kernels of its fission in order.
 struct Kernels {
   Refined whole;
   std::vector<Refined> pieces;
 };
 
-// Calls f(input, output) for all memory that this step reads, one of them -1.
+// Calls f(input, output) for all memory that this step reads; one of the two is -1.
 template <class F>
 void visit_reads(const Step& step, const std::vector<Kernels>& kernels, const F& f) {
   if (const auto* call = std::get_if<LibraryCall>(&step)) {
@@ -98,7 +99,7 @@ void visit_reads(const Step& step, const std::vector<Kernels>& kernels, const F&
   }
 }
 
-// By tensor input, the last step that reads it, -1 without one.
+// Returns the last step that reads each tensor input, or -1.
 std::vector<int> last_reads(const Program& program, const Fusion& fusion,
                             const std::vector<Kernels>& kernels) {
   std::vector<int> out(fusion.inputs.size(), -1);
@@ -109,8 +110,9 @@ std::vector<int> last_reads(const Program& program, const Fusion& fusion,
   return out;
 }
 
-// Moves kernels that overwrite what later steps read, and give nothing to these, to the end of the
-// program: the counter of steps of an optimizer, which all of its kernels read, is counted up last.
+// Moves kernels to the end of the program if they overwrite memory that later steps read, and if no
+// later step reads their outputs. An optimizer's step counter, which all of its kernels read, is
+// then incremented last.
 void write_after_reads(Program& program, const Fusion& fusion,
                        const std::vector<Kernels>& kernels) {
   const std::vector<int> last = last_reads(program, fusion, kernels);
@@ -136,8 +138,9 @@ void write_after_reads(Program& program, const Fusion& fusion,
   program.steps = std::move(early);
 }
 
-// May `kernels`, which run as step `at`, store output `output` into its alias input? Only if no
-// later step reads that memory; pieces of the same group may, before.
+// Returns whether `kernels`, which run as step `at`, may store output `output` into its alias
+// input. That requires that no later step reads this memory. Kernels of the same fission may read
+// it before the store.
 bool may_store_in_place(const Fusion& fusion, const Kernels& kernels, int output, int at,
                         const std::vector<int>& last_read, const std::vector<bool>& overlapping) {
   const int input = fusion.outputs[output].alias;
@@ -154,7 +157,7 @@ bool may_store_in_place(const Fusion& fusion, const Kernels& kernels, int output
   return true;
 }
 
-// By output: is it stored straight into its alias input?
+// Returns, by output, whether it is stored straight into its alias input.
 std::vector<bool> find_in_place(const Program& program, const Fusion& fusion,
                                 const std::vector<Kernels>& kernels,
                                 const std::vector<bool>& overlapping) {
@@ -171,7 +174,7 @@ std::vector<bool> find_in_place(const Program& program, const Fusion& fusion,
   return out;
 }
 
-// Appends the group of these values; returns its index.
+// Appends the group of these values and returns its index.
 int add_group(Specialized& specialized, Refined refined, OutputOrders& orders) {
   Group& g = specialized.groups.emplace_back();
   g.problem = make_problem(specialized.fusion, std::move(refined), specialized.layouts,
@@ -184,7 +187,7 @@ int add_group(Specialized& specialized, Refined refined, OutputOrders& orders) {
   return static_cast<int>(specialized.groups.size()) - 1;
 }
 
-// The same with the groups of its pieces behind it.
+// Appends the group of these values, and behind it the groups of its fission.
 int add_groups(Specialized& s, Kernels kernels, OutputOrders& orders) {
   const int whole = add_group(s, std::move(kernels.whole), orders);
   const auto add_pieces = [&](int of, Pieces kind, std::vector<Refined> pieces) {
@@ -200,7 +203,7 @@ int add_groups(Specialized& s, Kernels kernels, OutputOrders& orders) {
     add_pieces(whole, Pieces::Cut, std::move(kernels.pieces));
     return whole;
   }
-  // The kernel that is left may be in pieces itself.
+  // The remaining kernel may have a fission itself.
   std::vector<Refined> further = pieces(s.fusion, along.kernels[along.main]);
   const auto main = s.groups.size() + along.main;
   add_pieces(whole, Pieces::AlongLanes, std::move(along.kernels));
@@ -208,22 +211,24 @@ int add_groups(Specialized& s, Kernels kernels, OutputOrders& orders) {
   return whole;
 }
 
-// Is it an input, or one with its dims in another order? A library call reads both as they are.
+// Returns whether the tensor is an input, or an input with permuted dims. A library call reads both
+// directly.
 bool is_permuted_input(const Tensor* t) {
   while (const auto* permute = std::get_if<Permute>(&t->definition)) t = permute->arg;
   return std::holds_alternative<Input>(t->definition);
 }
 
-// Marks the outputs that nobody stores, and how they lie where they do: views of inputs or of
-// results of library calls, and results that are the memory of an input that they are written into;
-// operands of library calls that are views of inputs become temporary outputs. An input that is
-// overwritten, or may be under another name, has no other view: a result holds what it was.
+// Marks the outputs that no kernel stores, and records their strides: views of inputs or of results
+// of library calls, and results that are the memory of an input they are written into. Operands of
+// library calls that are views of inputs become temporary outputs. An input that is overwritten, or
+// that may overlap one, yields no other view, because a result must hold its old value.
 void find_views(Specialized& s, const std::vector<bool>& overlapping) {
   std::vector<bool> written = overlapping;
   for (const Output& o : s.fusion.outputs)
     if (o.alias >= 0) written[o.alias] = true;
   const bool shared = std::find(overlapping.begin(), overlapping.end(), true) != overlapping.end();
-  // The output that holds a result of a library call; those made here stand behind all others.
+  // Returns the output that holds a result of a library call. New outputs are appended at the
+  // end.
   std::vector<Output> made;
   const auto stored = [&](const Tensor* t) {
     const auto holds = [&](const Output& o) { return o.tensor == t && o.alias < 0 && o.input < 0; };
@@ -293,7 +298,7 @@ std::unique_ptr<Specialized> specialize_fusion(const Fusion& fusion,
   out->constraints = constraints_of(out->fusion);
   if (dump_enabled("fusion", "")) dump("fusion", "fusion", to_python(out->fusion));
   find_views(*out, overlapping);
-  // Both append temporaries to the outputs.
+  // Segmentation and fission both append temporaries to the outputs.
   std::vector<Kernels> kernels;
   std::vector<LibraryCall> calls;
   Program& program = out->program;
@@ -365,14 +370,14 @@ GroupSizes group_sizes(Group& group, const Arguments& arguments, int64_t largest
     FUSER_ASSERT(e >= 0, "axis ", i, " has size ", e);
     out.extents[i] = e;
     if (e == 0) no_elements |= AxisSet{1} << i;
-    // Beside an empty axis others may be of any size, and an index of 32 bits knows none of them.
+    // If one axis is empty, then other axes may have any size, and 32-bit indices cannot hold them.
     many |= __builtin_mul_overflow(elements, std::max<int64_t>(1, e), &elements);
   }
-  // Over an empty axis a reduction still has a result: its identity.
+  // A reduction over an empty axis still has a result: its identity.
   out.empty = std::all_of(group.store_axes.begin(), group.store_axes.end(),
                           [&](AxisSet axes) { return (axes & no_elements) != 0; });
   if (out.empty) return out;
-  // No memory holds so many of any type, and numbers of elements would wrap.
+  // Reject element counts that exceed any memory, because later products would overflow.
   if (!no_elements && (many || elements > int64_t{1} << 59)) raise_uncountable(group, out.extents);
   out.hints.truth.reserve(group.fact_slots.size());
   for (size_t i = 0; i < group.fact_slots.size(); ++i)
@@ -381,15 +386,17 @@ GroupSizes group_sizes(Group& group, const Arguments& arguments, int64_t largest
   out.hints.buckets.reserve(group.bucket_slots.size());
   out.hints.aligned.reserve(group.problem.buffers.size());
   for (int slot : group.bucket_slots) out.hints.buckets.push_back(bucket_of(values[slot]));
-  // Threads past the end still compute an index: leave room for the largest block that a plan may
-  // have. Few elements may be a part of many that lie nowhere: of a range, of what was expanded.
+  // Threads past the end still compute an index, so leave room for the largest block that a plan
+  // may have. `largest` matters too: a few elements may belong to a larger range that has no
+  // memory, e.g. of an arange or an expanded tensor.
   constexpr int64_t limit = (int64_t{1} << 31) - (1 << 21);
   out.hints.index64 = many || elements >= limit || largest >= limit;
-  constexpr int64_t wave = 1 << 20;  // four for each thread of an H100
+  constexpr int64_t wave = 1 << 20;  // elements that a large GPU's resident threads hold with four
+                                     // each
   out.hints.one_wave = !many && elements > wave / 4 && elements <= wave;
   for (const BufferUse& b : group.problem.buffers) {
     if (b.input < 0) {
-      out.hints.aligned.push_back(true);  // allocators give at least 16 bytes
+      out.hints.aligned.push_back(true);  // allocators align to 16 bytes at least
       continue;
     }
     const TensorView& t = arguments.tensors[b.input];
@@ -401,7 +408,8 @@ GroupSizes group_sizes(Group& group, const Arguments& arguments, int64_t largest
 
 namespace {
 
-// Where a kernel runs, and what it is planned as: a GPU, or the host executor dressed as one.
+// Appends the device that a kernel runs on, and the architecture that it is planned for. The host
+// executor emulates one.
 void append_place(int device, bool index64, Key& key) {
   const int64_t arch = device == cpu_device ? options().host_arch : cuda_device(device).arch;
   key.push_back(static_cast<uint64_t>(static_cast<uint32_t>(device)));
@@ -423,7 +431,7 @@ void append_hints(const Hints& hints, Key& key) {
   }
 }
 
-// From a plan to the text, and what a launch takes of its sizes.
+// Makes a variant from a plan: schedule, Kernel IR, text, and the sizes that a launch evaluates.
 std::shared_ptr<const Variant> make_variant(Group& group, Plan plan, bool index64) {
   auto made = std::make_shared<Variant>();
   made->plan = std::move(plan);
@@ -445,8 +453,8 @@ std::shared_ptr<const Variant> make_variant(Group& group, Plan plan, bool index6
   return made;
 }
 
-// check_resources() of a changed plan, with what sizes like these have in shared memory: hints tell
-// them apart by a quarter.
+// Checks the resources of a changed plan. Sizes with equal hints may need a quarter more shared
+// memory, so the check includes that margin.
 void check_room(const Plan& planned, const Variant& made, const Arguments& arguments,
                 const Device& device) {
   int64_t shared = made.ir.shared_bytes();
@@ -480,7 +488,7 @@ std::shared_ptr<const Variant> find_variant(Group& group, GroupSizes& sizes,
     const auto it = group.by_hints.find(seen);
     if (it != group.by_hints.end()) return it->second;
   }
-  // Facts decide nothing but the plan: the variants are those of equal plans.
+  // Guards affect only the plan, so equal plans share a variant.
   sizes.hints.facts = group.verdict.facts;
   sizes.hints.extents = group.verdict.extents;
   Plan plan = group.scheduler->plan(group.problem, sizes.hints, planning_device(device));

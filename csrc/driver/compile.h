@@ -1,8 +1,8 @@
-// THE top-level function: from a Fusion and the classes of its arguments to a Program of compiled
-// kernels.
+// The top-level functions of compilation: from a Fusion and the classes of its arguments to a
+// Program of kernels.
 //
-// specialize_fusion() depends on layouts only (one per level-2 key); variants within it differ by
-// facts, alignment and index width, and a record adds exact sizes. See signature.h.
+// specialize_fusion() depends on layouts only, once per level-2 key. Variants of a kernel differ by
+// guards, alignment and index width. A launch record adds exact sizes. See signature.h.
 #pragma once
 
 #include <map>
@@ -17,38 +17,40 @@
 
 namespace fuser {
 
-// One way to run one kernel of a specialized fusion. Where the plan is in pieces, nothing but it.
+// One way to run one kernel of a specialized fusion. If the plan says fission, then only the plan
+// is set.
 struct Variant {
   Plan plan;
   Schedule schedule;
   KernelIR ir;
   KernelText text;
   IntProgram sizes;               // integer parameters, elements of buffers, blocks
-  std::vector<int> param_slots;   // by parameter; -1: not an integer
-  std::vector<int> buffer_slots;  // elements, by buffer; -1: not scratch
+  std::vector<int> param_slots;   // slot of `sizes` by parameter; -1: not an integer
+  std::vector<int> buffer_slots;  // slot of the element count by buffer; -1: not scratch
   int blocks_slot = 0, shared_slot = 0;
 
-  // The kernel once it was loaded, so that a new shape need not look for it by its text. Under
-  // the lock of the executor's records.
-  mutable LoadedKernelRef loaded, loaded_parts;  // of one set of arguments, of several
+  // Loaded kernels, so that a new shape need not look them up by text. Protected by the lock of the
+  // executor's records.
+  mutable LoadedKernelRef loaded, loaded_parts;  // kernel of one set of arguments, and of a
+                                                 // horizontal fusion
 };
 
-// The kernel-to-be of one group of outputs.
+// A group of outputs that one kernel computes.
 struct Group {
   Problem problem;
   const Scheduler* scheduler = nullptr;
   Verdict verdict;
-  IntProgram sizes;                                        // extents, facts and buckets
+  IntProgram sizes;                                        // extents, guards and buckets
   std::vector<int> extent_slots;                           // by axis
-  std::vector<int> fact_slots;                             // by fact
+  std::vector<int> fact_slots;                             // by guard
   std::vector<int> bucket_slots;                           // by Verdict::extents
   std::vector<AxisSet> store_axes;                         // by store
   std::map<Key, std::shared_ptr<const Variant>> variants;  // by plan, device and index width
-  // What the hints seen so far led to: a new size with known hints plans nothing.
+  // Variants by size hints: a new size with known hints needs no planning.
   std::map<Key, std::shared_ptr<const Variant>> by_hints;
-  // The same values as several kernels that hand over temporaries, by index into
-  // Specialized::groups; run instead where the plan says so (`Plan::in_pieces`). Empty where
-  // `pieces_are` None. One of them may be in pieces itself.
+  // Kernels of the group's fission, as indices into Specialized::groups. They exchange temporaries,
+  // and run instead of the group's kernel if the plan says so (`Plan::in_pieces`). Empty if
+  // `pieces_are` is None. One of them may have a fission itself.
   std::vector<int> pieces;
   Pieces pieces_are = Pieces::None;
 };
@@ -57,7 +59,8 @@ struct Group {
 struct KernelStep {
   int group = 0;
 };
-struct CopyStep {  // an in-place output that could not be stored directly: temporary -> input
+struct CopyStep {  // copies a temporary to an input: an in-place output that no kernel stores
+                   // directly
   int output = 0;
 };
 using Step = std::variant<KernelStep, LibraryCall, CopyStep>;
@@ -69,49 +72,48 @@ struct Specialized {
   Fusion fusion;
   std::vector<LayoutClass> layouts;
   std::vector<bool> in_place;  // by output: stored straight into its alias input
-  std::vector<Group> groups;   // those that are pieces of another one stand behind it
-  Program program;             // the steps of groups that are no pieces
+  std::vector<Group> groups;   // groups of a fission come after the group that they replace
+  Program program;             // steps of the groups that belong to no fission
   Constraints constraints;
   IntProgram shapes;                          // sizes of the outputs
-  std::vector<std::vector<int>> shape_slots;  // by output and dim
+  std::vector<std::vector<int>> shape_slots;  // slots of `shapes` by output and dim
   struct ViewSlots {
-    int input = -1, output = -1;  // whose view the output is; -1: of none
+    int input = -1, output = -1;  // base of the view; -1: the output is no view
     int offset = 0;
     std::vector<int> strides;
   };
-  std::vector<ViewSlots> views;   // by output, in `shapes`
-  std::vector<Parting> partings;  // for people: what was not fused
+  std::vector<ViewSlots> views;   // slots of `shapes` by output
+  std::vector<Parting> partings;  // ops that were not fused, for the user
 };
 
-// overlapping[i]: tensor input i is written in place and another argument shares its memory. known:
-// what learn_sizes() found.
+// Returns the fusion specialized to these layouts. overlapping[i]: tensor input i is written in
+// place and another argument shares its memory. known: result of learn_sizes().
 std::unique_ptr<Specialized> specialize_fusion(const Fusion& fusion,
                                                std::vector<LayoutClass> layouts,
                                                const std::vector<bool>& overlapping,
                                                const KnownSizes& known = {});
 
-// The device a plan is made for.
+// Returns the device that plans are made for.
 Device planning_device(int device);
 Target target_of(int device);
 
-// What a group's variant is chosen by: the answers of facts and buckets, the alignment of each
-// buffer, the index width.
+// Selects a group's variant: answers to guards and buckets, alignment of each buffer, index width.
 struct GroupSizes {
   std::vector<int64_t> extents;  // by axis
-  Hints hints;                   // the questions are filled in when a plan is made
-  bool empty = false;            // nothing to store
+  Hints hints;                   // answers; the questions are filled in when a plan is made
+  bool empty = false;            // the group has nothing to store
 };
-// largest: largest_size().
+// Returns the sizes of a group in this call. largest: result of largest_size().
 GroupSizes group_sizes(Group& group, const Arguments& arguments, int64_t largest);
 
-// The variant for these sizes, planned and lowered but not yet loaded. `wanted`: the user's plan,
-// or nullptr; it does not count where the group's values are computed in pieces. `prefer`: it is
-// the one for all sizes with these hints from now on.
+// Returns the variant for these sizes, planned and lowered but not yet loaded. `wanted` is the
+// user's plan or nullptr; it is ignored if the group's values are computed by fission. `prefer`:
+// use this variant for all sizes with these hints from now on.
 std::shared_ptr<const Variant> find_variant(Group& group, GroupSizes& sizes,
                                             const Arguments& arguments, const Plan* wanted,
                                             bool prefer);
-// The plan with the fields that the user wants otherwise. Raises UserError "plan-1" where the
-// scheduler does not allow it, "plan-2" for a field that it does not have.
+// Returns the plan with the fields that the user changed. Raises UserError "plan-1" if the
+// scheduler does not allow a change, and "plan-2" if it has no such field.
 Plan changed_plan(Group& group, const Plan& planned, const Plan& wanted);
 
 }  // namespace fuser

@@ -41,7 +41,7 @@ enum FunctionAttribute {
   kLargeClusters = 14,
 };
 
-constexpr int kPortableCluster = 8;  // blocks that every device with clusters takes
+constexpr int kPortableCluster = 8;  // blocks that every device with clusters supports
 
 // CUresult
 constexpr int kOutOfMemory = 2;
@@ -59,7 +59,7 @@ struct DeviceState {
 struct Driver {
   CudaApi api;
   int version = 0;
-  std::string reason;               // why it cannot be used; empty when it can
+  std::string reason;               // why the driver cannot be used; empty if it can
   std::deque<DeviceState> devices;  // by ordinal
 };
 
@@ -73,7 +73,7 @@ std::string error_text(const CudaApi& api, int result) {
               name != nullptr ? name : std::to_string(result), ")");
 }
 
-// Fills in `driver`; returns why it cannot be used.
+// Fills in `driver`. Returns why it cannot be used, or an empty string.
 std::string open_driver(Driver& driver) {
   void* const library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return text("no NVIDIA driver was found (", ::dlerror(), ")");
@@ -109,7 +109,7 @@ std::string open_driver(Driver& driver) {
   return "";
 }
 
-// Never destroyed: see the header.
+// Returns the driver, which is never destroyed: see the header.
 Driver& driver() {
   static Driver& instance = *[] {
     auto* fresh = new Driver;
@@ -149,7 +149,7 @@ Device describe(int ordinal) {
   device.shared_per_processor = attribute(kSharedPerProcessor);
   device.shared_per_block = attribute(kSharedPerBlockOptIn);
   device.l2_bytes = attribute(kL2Bytes);
-  // Two transfers a clock.
+  // Memory transfers twice per clock.
   device.bandwidth = int64_t(attribute(kMemoryClockKhz)) * 1000 * 2 * attribute(kMemoryBusBits) / 8;
   device.clusters = attribute(kClusters) != 0;
   if (device.clusters) device.resident_clusters = likely_clusters(device.processors);
@@ -161,7 +161,8 @@ Device describe(int ordinal) {
   return device;
 }
 
-// Torch uses the primary context too, so its streams and memory are at home here. Never released.
+// Returns the device's primary context, which is never released. Torch uses it too, so its streams
+// and memory are valid here.
 CuContext primary_context(int ordinal) {
   DeviceState& state = device_state(ordinal);
   std::call_once(state.retained, [&] {
@@ -174,7 +175,7 @@ CuContext primary_context(int ordinal) {
   return state.context;
 }
 
-// Makes a device's primary context current on this thread for a while.
+// Makes a device's primary context current on this thread for its lifetime.
 struct ContextScope {
   explicit ContextScope(int ordinal) {
     check_cuda(cuda_api().cuCtxPushCurrent(primary_context(ordinal)), "cuda-device",
@@ -259,7 +260,7 @@ CudaKernel load_kernel(std::string_view image, const std::string& name, int devi
                "finding kernel ", name);
     check_cuda(api.cuKernelGetFunction(&kernel.function, handle), "cuda-load", "finding kernel ",
                name, " on device ", device);
-    // Under lazy loading it is this query that brings the code to the device.
+    // With lazy loading, this query brings the code to the device.
     const auto attribute = [&](FunctionAttribute which) {
       int value = 0;
       check_cuda(api.cuFuncGetAttribute(&value, which, kernel.function), "cuda-load", "attribute ",
@@ -402,14 +403,14 @@ BesideCaptures::~BesideCaptures() { cuda_api().cuThreadExchangeStreamCaptureMode
 
 namespace {
 
-// How many clusters of each size the driver says are resident, where a processor has room for one
-// block; what `device` has where it does not say.
+// Returns the driver's number of resident clusters of each size, for kernels of which an SM holds
+// one block. Falls back to the numbers of `device`.
 std::array<int, 4> held_clusters(const Device& device) {
   std::array<int, 4> held = device.resident_clusters;
   constexpr std::string_view nothing =
       ".version 7.8\n.target sm_90\n.address_size 64\n.visible .entry nothing() { ret; }\n";
-  // More than half of a processor's shared memory. The driver keeps a kilobyte of each block for
-  // itself (cudaDeviceProp::reservedSharedMemPerBlock).
+  // More than half of an SM's shared memory. The driver reserves a kilobyte of each block
+  // (cudaDeviceProp::reservedSharedMemPerBlock).
   const int shared = device.shared_per_block - 1024;
   const BesideCaptures captures;
   try {
@@ -417,7 +418,7 @@ std::array<int, 4> held_clusters(const Device& device) {
     const CudaKernel kernel = load_kernel(nothing, "nothing", device.ordinal, shared, largest);
     for (size_t i = 0; i < held.size(); ++i)
       held[i] = resident_clusters(kernel, 128, shared, 2 << i);
-  } catch (const Fault& fault) {  // a driver without its compiler
+  } catch (const Fault& fault) {  // a driver without its PTX compiler
     log(text("device ", device.ordinal, ": resident clusters: ", fault.what()));
   }
   return held;

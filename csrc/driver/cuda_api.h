@@ -1,10 +1,10 @@
-// The CUDA driver: loaded by name at the first use, so that one binary builds, loads and runs with
+// The CUDA driver, loaded by name at the first use, so that one binary builds, loads and runs with
 // or without a GPU.
 //
-// The declarations are our own and follow the driver's ABI as of CUDA 12.1 (kernels that belong to
-// no context, 32 KB of kernel parameters, stream ids); an older driver is refused with a clear
-// reason. What is loaded stays loaded: at exit the driver may be gone before our destructors run,
-// so none of them calls it.
+// The declarations are our own and follow the driver's ABI as of CUDA 12.1 (kernels without a
+// context, 32 KB of kernel parameters, stream ids). An older driver is rejected with a clear
+// reason. Loaded code stays loaded: at exit the driver may be gone before our destructors run, so
+// no destructor calls it.
 #pragma once
 
 #include <array>
@@ -18,8 +18,8 @@
 
 namespace fuser {
 
-// Handles of the driver. Pointers without a type, so that a handle of torch or of another library
-// fits as it is.
+// Handles of the driver. They are untyped pointers, so that handles of torch or of another library
+// are usable without a cast.
 using CuContext = void*;
 using CuLibrary = void*;
 using CuKernel = void*;
@@ -51,98 +51,100 @@ struct CuLaunchConfig {
 };
 static_assert(sizeof(CuLaunchConfig) == 56);
 
-// Every function returns a CUresult: 0 is success. Devices are ordinals.
+// Driver functions. Each returns a CUresult: 0 is success. Devices are ordinals.
 struct CudaApi {
 #define FUSER_CUDA_FUNCTION(name, ...) int (*name)(__VA_ARGS__) = nullptr;
 #include "driver/cuda_api.def"
 #undef FUSER_CUDA_FUNCTION
 };
 
-// Is there a driver that we can use, with at least one GPU? Asked once; it initialises the driver.
+// Returns whether there is a usable driver with at least one GPU. The first call initialises the
+// driver; its answer is cached.
 bool cuda_available();
-// Why not; empty when it is available.
+// Returns why no GPU is available; empty if one is.
 const std::string& cuda_unavailable_reason();
-// 12010 for CUDA 12.1, the newest version that the driver supports; 0 when there is no driver.
+// Returns 12010 for CUDA 12.1, the newest version that the driver supports; 0 without a driver.
 int cuda_driver_version();
-// Raises Launch "cuda-unavailable", or "cuda-fork" in a child forked after the driver was
+// Raises Launch "cuda-unavailable", or "cuda-fork" in a child that was forked after the driver was
 // initialised.
 const CudaApi& cuda_api();
 
 int cuda_device_count();
-// Attributes are read once per device. Raises Launch "cuda-device" for an ordinal that does not
-// exist.
+// Returns the device's attributes, which are read once. Raises Launch "cuda-device" if the ordinal
+// does not exist.
 const Device& cuda_device(int ordinal);
 
-// "invalid argument (CUDA_ERROR_INVALID_VALUE)".
+// Returns "invalid argument (CUDA_ERROR_INVALID_VALUE)".
 std::string cuda_error_text(int result);
 [[noreturn]] void raise_cuda_error(int result, const char* rule, const std::string& what);
 
-// Raise Launch unless `result` is success; `what` names the operation and is built on failure only.
+// Raises Launch unless `result` is success. `what` names the operation; its text is built on
+// failure only.
 template <class... Parts>
 void check_cuda(int result, const char* rule, const Parts&... what) {
   if (result != 0) [[unlikely]]
     raise_cuda_error(result, rule, text(what...));
 }
 
-// One kernel, loaded for one device.
+// A kernel, loaded for one device.
 struct CudaKernel {
   std::string name;
   int device = 0;
   CuFunction function = nullptr;  // the kernel in the device's primary context
-  int registers = 0;              // per thread
-  int local_bytes = 0;            // per thread
-  int static_shared = 0;          // bytes per block
-  int dynamic_shared = 0;         // bytes per block that a launch may ask for
-  int max_threads = 0;            // per block
+  int registers = 0;              // registers per thread
+  int local_bytes = 0;            // bytes of local memory per thread
+  int static_shared = 0;          // bytes of static shared memory per block
+  int dynamic_shared = 0;         // maximum bytes of dynamic shared memory per block
+  int max_threads = 0;            // maximum threads per block
 };
 
-// Loads an image (cubin, or PTX ending in a zero byte) and resolves one kernel at once: nothing is
-// left for the first launch, which may be captured into a graph. Must itself not run inside a
-// capture. `dynamic_shared` bytes above the default of 48 KB and `cluster` blocks above the
-// portable 8 are asked of the driver here. The code is never unloaded. Raises Launch "cuda-load",
-// also where the device has too little shared memory, or no clusters.
+// Loads an image (cubin, or PTX ending in a zero byte) and resolves one kernel at once. No work is
+// left for the first launch, which may be captured into a graph. The caller itself must not be
+// capturing. Requests `dynamic_shared` bytes above the default of 48 KB, and `cluster` blocks above
+// the portable 8, from the driver. The code is never unloaded. Raises Launch "cuda-load", also if
+// the device has too little shared memory or no clusters.
 CudaKernel load_kernel(std::string_view image, const std::string& name, int device,
                        int dynamic_shared, int cluster = 1);
 
 struct LaunchShape {
   std::array<uint32_t, 3> grid = {1, 1, 1};
   std::array<uint32_t, 3> block = {1, 1, 1};
-  uint32_t shared_bytes = 0;  // dynamic
+  uint32_t shared_bytes = 0;  // bytes of dynamic shared memory per block
   std::array<uint32_t, 3> cluster = {1, 1, 1};
   bool cooperative = false;
 };
 
 // Queues the kernel on the stream; `parameters` points at each argument. Never synchronizes. The
-// stream must belong to the kernel's device. Raises Launch "cuda-launch", with the shape and the
+// stream must belong to the kernel's device. Raises Launch "cuda-launch" with the shape and the
 // device's limits.
 void launch(const CudaKernel& kernel, const LaunchShape& shape, CuStream stream, void** parameters);
 
-// Blocks of this shape that one processor holds at once.
+// Returns the number of resident blocks of this shape per SM.
 int resident_blocks(const CudaKernel& kernel, int threads, int shared_bytes);
 
-// Clusters of so many blocks of this shape that the device holds at once.
+// Returns the number of resident clusters of `cluster` blocks of this shape on the device.
 int resident_clusters(const CudaKernel& kernel, int threads, int shared_bytes, int cluster);
-// cuda_device() with the clusters that it said it holds, asked once.
+// Returns cuda_device() with the driver's numbers of resident clusters, which are queried once.
 Device cuda_device_for_plans(int ordinal);
 
-// Gives a thread that has not called CUDA yet the device's primary context; torch's guard leaves it
-// without one while the device is number 0.
+// Makes the device's primary context current on a thread that has not called CUDA yet. Torch's
+// guard sets no context for device 0.
 void enter_device(int device);
-// Is it current on this thread already? Cheap.
+// Returns whether the device is current on this thread. Cheap.
 bool device_is_entered(int device);
 
-// Identifies a stream among all of the process; unlike the handle it is never used again. The
-// default stream is that of the thread's context.
+// Returns the id of a stream, which is unique in the process. Unlike the handle, it is never
+// reused. The default stream has the id of the stream of the thread's context.
 uint64_t stream_id(CuStream stream);
 bool stream_is_capturing(CuStream stream);
 
-// Memory of the driver's own that stays for good, outside of every pool of torch's, also beside
-// captures. Where none is left, `make_room` may give some back before it is asked for once more.
-// Raises Launch "cuda-launch".
+// Allocates memory that is never freed, outside of torch's pools, even while another thread
+// captures. If the allocation fails, `make_room` may free memory before a second attempt. Raises
+// Launch "cuda-launch".
 char* allocate_for_good(int device, int64_t bytes, const std::function<void()>& make_room);
 
-// While it lives, this thread may load code and allocate although another thread captures a CUDA
-// graph: the capture of that thread, which knows nothing of us, would fail otherwise.
+// While it lives, this thread may load code and allocate even if another thread captures a CUDA
+// graph. Otherwise the capture of that thread would fail.
 class BesideCaptures {
  public:
   BesideCaptures();
@@ -150,7 +152,7 @@ class BesideCaptures {
   BesideCaptures(const BesideCaptures&) = delete;
 
  private:
-  int mode_;  // of the thread; the other one while this lives
+  int mode_;  // capture mode of the thread to restore
 };
 
 }  // namespace fuser

@@ -22,9 +22,10 @@
 namespace fuser {
 namespace {
 
-constexpr size_t max_records = 4096;  // per definition; the least recently used half goes
-constexpr int64_t max_brief_elements = 1 << 14;  // computed: microseconds on one processor
-constexpr int max_specialized = 16;  // records of a definition that get kernels of their own
+constexpr size_t max_records = 4096;  // per definition; beyond it the least recently used half is
+                                      // dropped
+constexpr int64_t max_brief_elements = 1 << 14;  // elements that take microseconds on one CPU core
+constexpr int max_specialized = 16;  // records of a definition that get specialized kernels
 
 struct Totals {
   std::atomic<int64_t> definitions{0}, plans{0}, hits{0}, misses{0};
@@ -39,7 +40,7 @@ Totals& totals() {
   return *t;
 }
 
-// The key of a record: the exact key and what the caller asks for beside it.
+// Computes the key of a record: the exact key and the caller's other choices.
 void record_key(const Arguments& arguments, const KeyRules& rules, const std::vector<Plan>& plans,
                 Key& key) {
   exact_key(arguments, rules, key);
@@ -49,7 +50,7 @@ void record_key(const Arguments& arguments, const KeyRules& rules, const std::ve
 
 std::string name_of(const Fusion& fusion) {
   const std::string location = fusion.outputs.empty() ? "" : fusion.outputs.back().tensor->location;
-  return location.empty() ? "fuser definition"  // below: npos + 1 is 0
+  return location.empty() ? "fuser definition"  // without '/', npos + 1 below is 0
                           : "fuser definition at " + location.substr(location.rfind('/') + 1);
 }
 
@@ -94,13 +95,13 @@ void let_go_after_fork() {
   t.mutex.unlock();
 }
 
-// With plan_mutex_ held. `key`: of the layout and of what overlaps; behind it comes what the sizes
-// tell. `values`: of its sizes.
+// Returns the specialized fusion of a call. Requires plan_mutex_. `key` holds layouts and overlaps;
+// the size equalities of the call are appended. `values` receives the call's sizes.
 std::shared_ptr<Specialized> Executor::specialized_for(const Arguments& arguments,
                                                        const std::vector<bool>& overlapping,
                                                        Key& key, SizeValues& values) {
-  // Extents that are computed, and 1 in this call, broadcast as those of inputs do; reshapes that
-  // regroup dims in this call are known to.
+  // Computed extents that are 1 in this call broadcast like extents of inputs. Reshapes that only
+  // regroup dims in this call become regrouping reshapes.
   KnownSizes sizes;
   for (;;) {
     auto found = specialized_.find(key);
@@ -141,7 +142,7 @@ Call Executor::prepare(const Arguments& arguments, const std::vector<Plan>& plan
   call.sizes.resize(specialized->groups.size());
   const int64_t largest = largest_size(specialized->constraints, arguments, values);
   size_t kernels = 0;
-  // The variant of a group, or nullptr where it has nothing to store.
+  // Returns the variant of a group, or nullptr if it has nothing to store.
   const auto variant_of = [&](int index) -> std::shared_ptr<const Variant> {
     Group& g = specialized->groups[index];
     GroupSizes& sizes = call.sizes[index] = group_sizes(g, arguments, largest);
@@ -169,10 +170,11 @@ Call Executor::prepare(const Arguments& arguments, const std::vector<Plan>& plan
 
 namespace {
 
-// On a CPU a launch costs no more than its blocks: joined there only where it is to be tested.
+// Returns whether launches are fused horizontally. On a CPU a launch costs no more than its blocks,
+// so they are fused there only for tests.
 bool joins_launches(int device) { return device != cpu_device || options().host_debug; }
 
-// The least recently used half of the records goes where there are too many.
+// Drops the least recently used half of the records if there are too many.
 template <class Entries>
 void make_room(Entries& entries) {
   if (entries.size() < max_records) return;
@@ -183,7 +185,7 @@ void make_room(Entries& entries) {
   std::erase_if(entries, [&](const auto& item) { return item.second.used < median; });
 }
 
-// Dense in the planned order; torch's rule for sizes of 0: as if they were 1.
+// Sets dense strides in the planned order. Sizes of 0 count as 1, as in torch.
 void set_strides(OutputSpec& spec, const std::vector<int>& order) {
   spec.strides.assign(spec.sizes.size(), 1);
   int64_t stride = 1;
@@ -193,8 +195,8 @@ void set_strides(OutputSpec& spec, const std::vector<int>& order) {
   }
 }
 
-// By output of the fusion. sizes: s.shapes, run. What is no view is laid out by the step that makes
-// it.
+// Returns the specs by output of the fusion. `sizes` is the result of s.shapes. Only views get
+// strides here; the step that makes another output sets its strides.
 std::vector<OutputSpec> output_specs(const Specialized& s, const std::vector<int64_t>& sizes) {
   std::vector<OutputSpec> specs(s.fusion.outputs.size());
   for (size_t o = 0; o < specs.size(); ++o) {
@@ -216,7 +218,7 @@ std::vector<OutputSpec> output_specs(const Specialized& s, const std::vector<int
   return specs;
 }
 
-// One launch of the kernels `parts` of a call.
+// Makes one launch of the kernels `parts` of a call.
 LaunchRecord launch_of(const std::vector<RunningKernel>& kernels, const std::vector<size_t>& parts,
                        const LoadedKernelRef& code, const Fusion& fusion,
                        const Arguments& arguments) {
@@ -226,7 +228,8 @@ LaunchRecord launch_of(const std::vector<RunningKernel>& kernels, const std::vec
   return made.size() == 1 ? std::move(made[0]) : join_launches(made, code);
 }
 
-// Lays the outputs of a kernel out; one that runs also allocates them.
+// Sets the strides of a kernel's outputs. If the kernel runs, its outputs are marked for
+// allocation.
 void lay_out(const Specialized& s, const Problem& p, bool runs, Record& record) {
   for (size_t i = 0; i < p.refined.stores.size(); ++i) {
     const int o = p.refined.stores[i].output;
@@ -237,7 +240,7 @@ void lay_out(const Specialized& s, const Problem& p, bool runs, Record& record) 
 }
 
 void add_library(const Specialized& s, const LibraryCall& call, Record& record) {
-  // It reads tensors without elements too, which no kernel stores.
+  // A library call also reads tensors without elements, which no kernel stores.
   for (const LibraryCall::Source& a : call.args)
     if (a.output >= 0 && !s.fusion.outputs[a.output].view) record.outputs[a.output].allocate = true;
   for (int o : call.outputs) {
@@ -265,9 +268,9 @@ RecordRef Executor::build(Call& call, const Arguments& arguments) {
   record->name = name_;
   record->steps.reserve(s.program.steps.size());
   record->outputs = output_specs(s, sizes);
-  // What runs has the last word: results with nothing to store are laid out by no kernel.
+  // Lay out all outputs first, then again for the kernels that run, which take precedence.
   for (const Group& g : s.groups) lay_out(s, g.problem, false, *record);
-  size_t kernel = 0, launch = 0;  // the next ones
+  size_t kernel = 0, launch = 0;  // indices of the next kernel and launch
   const auto add_kernel = [&](int) {
     lay_out(s, kernels[kernel].group->problem, true, *record);
     if (launch < launches.size() && launches[launch][0] == kernel) {
@@ -314,7 +317,7 @@ RecordRef Executor::record(const Arguments& arguments, const std::vector<Plan>& 
     if (specialize) specialize_in_background(key, found);
     return found;
   }
-  Key mine = key;  // compiling may run other definitions on this thread
+  Key mine = key;  // compilation may run other definitions on this thread
   totals().misses.fetch_add(1, std::memory_order_relaxed);
   Call call = prepare(arguments, plans);
   RecordRef made = build(call, arguments);
@@ -326,7 +329,8 @@ RecordRef Executor::record(const Arguments& arguments, const std::vector<Plan>& 
   return made;
 }
 
-// Call with the mutex held. True once for a record, and for so many of a definition.
+// Returns whether to specialize a record now: true once per record, for a limited number of records
+// per definition. Requires the mutex.
 bool Executor::should_specialize(Records& records, Entry& entry) {
   const int64_t threshold = options().specialize_after;
   if (++entry.runs < threshold || threshold == 0 || entry.specialized) return false;
@@ -391,7 +395,8 @@ std::vector<KernelInfo> Executor::kernels(const Record& record) {
     const auto* l = std::get_if<LaunchRecord>(&step);
     if (!l) continue;
     const Variant& v = *l->variant;
-    const KernelText& source = l->kernel->source;  // of the same plan, perhaps with its sizes
+    // text of the same plan, perhaps with constant sizes
+    const KernelText& source = l->kernel->source;
     out.push_back({.name = source.name,
                    .text = source.text,
                    .ir = to_text(v.ir),

@@ -1,4 +1,4 @@
-// A definition that runs: its caches, from the exact key of a call down to compiled kernels.
+// Execution of a definition: its caches, from the exact key of a call down to compiled kernels.
 #pragma once
 
 #include <mutex>
@@ -12,13 +12,14 @@
 
 namespace fuser {
 
-// One kernel of a call, for people.
+// Description of one kernel of a call, for the user.
 struct KernelInfo {
   std::string name, text, ir, plan, schedule;
-  int registers = 0, local_bytes = 0;  // per thread
-  int grid = 0, threads = 0;           // blocks, threads of a block
-  int shared_bytes = 0, cluster = 1;   // dynamic, per block; blocks of a cluster
-  double build_seconds = 0.0;          // 0: it came from disk
+  int registers = 0, local_bytes = 0;  // registers, and bytes of local memory per thread
+  int grid = 0, threads = 0;           // blocks of the grid, threads of a block
+  int shared_bytes = 0, cluster = 1;   // bytes of dynamic shared memory per block, blocks of a
+                                       // cluster
+  double build_seconds = 0.0;          // 0: loaded from disk
 };
 
 class Executor {
@@ -30,23 +31,23 @@ class Executor {
 
   const Fusion& fusion() const { return fusion_; }
 
-  // The record of a call; plans, compiles and loads what is missing. Thread-safe; no lock is held
-  // while compiling. `plans`: the user's changes, one per kernel, or empty.
+  // Returns the launch record of a call. Plans, compiles and loads missing kernels. Thread-safe; no
+  // lock is held while compiling. `plans`: the user's changes, one per kernel, or empty.
   RecordRef record(const Arguments& arguments, const std::vector<Plan>& plans);
   bool is_compiled(const Arguments& arguments);
 
-  // The same way down, for inspection; these compile nothing beyond planning.
+  // Inspect a call: like record(), but they only plan and do not compile.
   std::vector<Plan> plans(const Arguments& arguments, const std::vector<Plan>& wanted = {});
   std::string signature(const Arguments& arguments);
   Explanation explain(const Arguments& arguments);
-  // The kernels of a record; last(): that of the latest call, or nullptr.
+  // Return the kernels of a record, and the record of the latest call or nullptr.
   static std::vector<KernelInfo> kernels(const Record& record);
   RecordRef last();
-  // Kernels of a call that are not in memory yet are appended, to be built in one batch.
+  // Appends the kernels of a call that are not in memory yet, so that they are built in one batch.
   void collect(const Arguments& arguments, const std::vector<Plan>& plans,
                std::vector<KernelText>& texts);
 
-  // Calls whose sizes have the hints of these run these plans from now on.
+  // Makes these plans the default for calls whose sizes have the hints of these arguments.
   void prefer(const Arguments& arguments, const std::vector<Plan>& plans);
 
   void clear();
@@ -69,10 +70,10 @@ class Executor {
     RecordRef record;
     uint64_t used = 0;
     int64_t runs = 0;
-    bool specialized = false;  // or about to be
+    bool specialized = false;  // specialized kernels exist or are being built
   };
   struct Records {
-    std::mutex mutex;  // look-up, insertion and exchange only; of Variant::loaded too
+    std::mutex mutex;  // look-up, insertion and exchange only; also protects Variant::loaded
     std::unordered_map<Key, Entry, HashKey> entries;
     void clear();
     uint64_t clock = 0;
@@ -81,30 +82,31 @@ class Executor {
   };
   static bool should_specialize(Records& records, Entry& entry);
   void specialize_in_background(const Key& key, const RecordRef& record);
-  // Shared with jobs in the background, which may outlive the executor.
+  // Shared with background jobs, which may outlive the executor.
   const std::shared_ptr<Records> records_ = std::make_shared<Records>();
 
-  // Planning and lowering; never while compiling. A fork waits for it (hold_for_fork): nothing
-  // under it takes the interpreter's lock.
+  // Protects planning and lowering, never compilation. A fork waits for it (hold_for_fork), so the
+  // interpreter's lock must not be taken while it is held.
   std::mutex plan_mutex_;
   friend void hold_for_fork();
   friend void let_go_after_fork();
   std::unordered_map<Key, std::shared_ptr<Specialized>, HashKey> specialized_;
 };
 
-// Around a fork: no thread is planning or changing records meanwhile, so that the child, which has
-// none of these threads, finds nothing half done.
+// Called around a fork. No thread plans or changes records meanwhile, so the child, which has only
+// the forking thread, finds consistent data.
 void hold_for_fork();
 void let_go_after_fork();
 
 struct CacheCounters {
-  int64_t definitions = 0;                       // executors made
+  int64_t definitions = 0;                       // executors created
   int64_t plans = 0;                             // variants lowered
-  int64_t hits = 0, misses = 0;                  // of records
-  int64_t specialized = 0, not_specialized = 0;  // kernels; records whose kernels did not build
+  int64_t hits = 0, misses = 0;                  // record look-ups
+  int64_t specialized = 0, not_specialized = 0;  // specialized kernels; records whose specialized
+                                                 // kernels failed to build
 };
 CacheCounters cache_counters();
-// Empties the caches of every executor and sets the counters to 0.
+// Empties the caches of every executor and resets the counters.
 void clear_executors();
 
 }  // namespace fuser

@@ -11,7 +11,7 @@ namespace {
 struct Explainer {
   const Call& call;
   const Arguments& arguments;
-  const std::vector<int64_t>& sizes;  // Specialized::shapes, run
+  const std::vector<int64_t>& sizes;  // result of Specialized::shapes
   const Specialized& s = *call.specialized;
   Explanation out{.steps = {}, .ideal_bytes = 0, .partings = s.partings};
   std::set<int> inputs_read{};

@@ -1,4 +1,5 @@
-// What a call runs and moves, for people (fuser.explain).
+// Explanation of a call for the user: the steps that it runs and the memory that they access
+// (fuser.explain).
 #pragma once
 
 #include <string>
@@ -8,20 +9,21 @@
 
 namespace fuser {
 
-// How a call runs, for people: what each step reads and writes, counting whole tensors once.
+// Steps of a call. Each lists its reads and writes, counting whole tensors once.
 struct Explanation {
   struct Use {
-    int tensor = 0;  // by id
+    int tensor = 0;  // tensor id
     int64_t bytes = 0;
   };
   struct Step {
     std::string kind, name, plan;  // kind: kernel, library or copy
     std::vector<Use> reads, writes;
-    std::vector<int> computes;  // tensors by id, ascending; what two steps compute is in both
-    double slots = 0.0;         // of a kernel: fusion/work.h
+    std::vector<int> computes;  // tensor ids, ascending; a rematerialized tensor is in several
+                                // steps
+    double slots = 0.0;         // issue slots of a kernel: fusion/work.h
   };
   std::vector<Step> steps;
-  int64_t ideal_bytes = 0;  // each input that is read once, each result written once
+  int64_t ideal_bytes = 0;  // bytes of each input that is read and of each result, once
   std::vector<Parting> partings;
 };
 Explanation explanation_of(const Call& call, const Arguments& arguments);

@@ -8,7 +8,7 @@
 
 namespace fuser {
 std::string op_of(const Tensor& t) {
-  // The value may be another op: an fma, a short form.
+  // Prefer the composite: the value may be another op, e.g. an fma or a short form.
   if (!t.composite.empty()) return t.composite;
   static constexpr const char* names[] = {
 #define FUSER_TENSOR_OP(name, text) text,
@@ -26,7 +26,7 @@ constexpr size_t most_words = 4, most_letters = 48;
 
 struct Word {
   std::string text;
-  int work = 0;  // in issue slots; a reduction outweighs what is elementwise
+  int work = 0;  // issue slots; a reduction outweighs elementwise ops
 };
 
 int work_of(const Value& v) {
@@ -36,7 +36,7 @@ int work_of(const Value& v) {
   return std::holds_alternative<Choose>(v.how) ? 1 : 0;
 }
 
-// Each op once, where it occurs first.
+// Returns each op once, in order of first occurrence.
 std::vector<Word> words_of(const Refined& refined) {
   std::vector<Word> words;
   for (const Value& v : refined.values) {
@@ -53,7 +53,7 @@ std::vector<Word> words_of(const Refined& refined) {
     else
       it->work += work_of(v);
   }
-  // What is free, such as a cast, says something only where it is all there is.
+  // Drop ops without cost, for instance casts, unless all ops are free.
   const auto is_free = [](const Word& w) { return w.work == 0; };
   if (!std::all_of(words.begin(), words.end(), is_free)) std::erase_if(words, is_free);
   return words;

@@ -15,8 +15,8 @@
 namespace fuser {
 namespace {
 
-// Part of every key: raise it when the meaning of a kernel's arguments changes without its text
-// changing.
+// Part of every key: increment it if the meaning of a kernel's arguments changes without a change
+// of its text.
 constexpr std::string_view format_version = "fuser-3";
 
 struct KernelCache {
@@ -29,8 +29,8 @@ struct KernelCache {
   std::pair<std::string, int64_t> store_options;  // directory and capacity that it was made for
 };
 
-// Never destroyed: kernels may be asked for by threads that outlive main(). In a forked child,
-// which has none of its parent's threads, nobody brings what was under way.
+// Returns the cache. It is never destroyed, because threads that outlive main() may use it. A
+// forked child drops the unfinished kernels, because it has no threads that would finish them.
 KernelCache& cache() {
   static KernelCache* const instance = [] {
     static auto* const made = new KernelCache;
@@ -47,20 +47,21 @@ KernelCache& cache() {
   return *instance;
 }
 
-// The store of the present options; nullptr when switched off. Call with the mutex held.
+// Returns the store for the current options; nullptr if it is disabled. Requires the mutex.
 DiskStore* store_of(KernelCache& c) {
   if (!options().cache) return nullptr;
   const std::pair<std::string, int64_t> wanted{options().cache_dir, options().cache_mb};
   if (!c.store || c.store_options != wanted) {
     c.store_options = wanted;
-    // The old one may be in use by another thread: stores are few and small.
+    // Leak the old store: another thread may use it, and stores are few and small.
     (void)c.store.release();
     c.store = std::make_unique<DiskStore>(store_directory(wanted.first), wanted.second << 20);
   }
   return c.store.get();
 }
 
-// What of a launch is settled when the kernel is loaded: two kernels of one text may differ in it.
+// Returns the launch attributes that are fixed when the kernel is loaded. Two kernels of one text
+// may differ in them.
 std::string launch_key(const KernelText& k) {
   return text(k.shared_bytes, k.shared_grows ? "+ " : " ", k.cluster, " ", k.cooperative);
 }
@@ -103,12 +104,12 @@ void set_toolchain(Toolchain toolchain) {
 
 namespace {
 
-// A kernel that this caller brings, for itself and for whoever else asks meanwhile.
+// A kernel that this caller builds, for itself and for concurrent callers.
 struct Job {
-  size_t index;  // of its text
+  size_t index;  // index of its text
   Digest key;
   std::promise<LoadedKernelRef> promise;
-  bool open = true;  // nobody was told yet
+  bool open = true;  // its future has no result yet
 
   void succeed(LoadedKernelRef kernel) {
     open = false;
@@ -140,14 +141,16 @@ struct Loading {
   void forget_open_jobs(const std::exception_ptr& error);
 };
 
-// A future for each text; what nobody brings yet becomes a job of ours.
+// Returns a future for each text. A text that no caller is building yet becomes a job of this
+// caller.
 std::vector<std::shared_future<LoadedKernelRef>> Loading::claim() {
   fingerprint = toolchain.fingerprint(target);
   std::vector<std::shared_future<LoadedKernelRef>> futures;
   const std::lock_guard lock(c.mutex);
   store = store_of(c);
   for (size_t i = 0; i < texts.size(); ++i) {
-    // The name is in no key: a kernel that was built under another one keeps that.
+    // The key does not contain the name: a kernel that was built under another name keeps that
+    // name.
     const Digest key = sha256_of_parts({format_version, hex(texts[i].digest), fingerprint,
                                         target.host ? "host" : "cuda", target.debug ? "debug" : "",
                                         text(target.arch), launch_key(texts[i])});
@@ -185,7 +188,7 @@ void Loading::build(std::span<Job* const> missing) {
   for (const Job* job : missing) wanted.push_back(texts[job->index]);
   const Clock::time_point start = Clock::now();
   const auto seconds = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
-  std::optional<HostModule> module;  // of a host batch: its kernels share their payload
+  std::optional<HostModule> module;  // module of a host batch: its kernels share their payload
   int64_t built = 0;
   toolchain.build(target, wanted, [&](size_t index, Toolchain::Outcome outcome) {
     FUSER_ASSERT(index < missing.size() && missing[index]->open, "the toolchain delivered kernel ",
@@ -197,7 +200,7 @@ void Loading::build(std::span<Job* const> missing) {
     if (target.host && !module) module = load_host_bytes(binary.payload);
     const double share = seconds() / static_cast<double>(missing.size());
     job.succeed(load(target, device, wanted[index], binary, module ? &*module : nullptr, share));
-    // The compiler may turn out to be another one than the last process saw.
+    // The compiler may differ from the one that a previous process fingerprinted.
     if (store && toolchain.fingerprint(target) == fingerprint) store->put(job.key, binary);
     ++built;
   });
@@ -209,7 +212,7 @@ void Loading::build(std::span<Job* const> missing) {
   c.counters.compile_seconds += seconds();
 }
 
-// Who waits gets the error; whoever asks again tries again.
+// Fails unfinished jobs: waiting callers get the error, and later callers try again.
 void Loading::forget_open_jobs(const std::exception_ptr& error) {
   for (Job& job : jobs) {
     if (!job.open) continue;
@@ -267,7 +270,7 @@ KernelCounters kernel_counters() {
 void clear_kernels(bool disk) {
   KernelCache& c = cache();
   const std::lock_guard lock(c.mutex);
-  // Those under way stay known, so that they are not compiled twice.
+  // Unfinished kernels stay known, so that they are not compiled twice.
   for (auto it = c.kernels.begin(); it != c.kernels.end();)
     it = it->second.wait_for(std::chrono::seconds(0)) == std::future_status::ready
              ? c.kernels.erase(it)

@@ -1,9 +1,8 @@
-// Kernels in memory: text in, something launchable out, each compiled once in the process and once
-// on disk.
+// Loaded kernels by text. Each text is compiled once in the process and stored once on disk.
 //
-// The compilers are Python's (NVRTC through cuda-python, the system's C++ compiler); they reach C++
-// as a Toolchain. A caller that finds a kernel under way waits for it on a future; nobody holds a
-// lock while compiling or waiting.
+// The compilers are Python functions (NVRTC through cuda-python, the system's C++ compiler), and
+// reach C++ as a Toolchain. A caller waits on a future for a kernel that another caller is
+// building. No lock is held while compiling or waiting.
 #pragma once
 
 #include <functional>
@@ -20,25 +19,25 @@
 
 namespace fuser {
 
-// What kernels are built for.
+// Machine that kernels are built for.
 struct Target {
   bool host = false;
-  int arch = 0;        // of the GPU
+  int arch = 0;        // compute capability of the GPU
   bool debug = false;  // host executor: check every access
   bool operator==(const Target&) const = default;
 };
 
 struct Toolchain {
-  // What became of a text: code, or why the compiler refuses it now and ever.
+  // Result of a compilation: code, or the compiler's permanent rejection of the text.
   using Outcome = std::variant<Binary, std::exception_ptr>;
   using Deliver = std::function<void(size_t index, Outcome outcome)>;
 
-  // Compiler, version and flags as bytes: part of the key on disk.
+  // Returns compiler, version and flags as bytes: part of the key on disk.
   std::function<std::string(const Target&)> fingerprint;
-  // Delivers each kernel as soon as it is there, on this thread; kernels of one host batch share
-  // their payload. Raises what concerns no single text.
+  // Delivers each kernel as soon as it is built, on this thread. Kernels of one host batch share
+  // their payload. Raises errors that concern no single text.
   std::function<void(const Target&, std::span<const KernelText>, const Deliver&)> build;
-  // Blocks until ready() without holding what the builder needs (the interpreter lock).
+  // Runs `wait` without holding the interpreter lock, which the builder needs.
   std::function<void(const std::function<void()>& wait)> while_waiting;
 };
 void set_toolchain(Toolchain toolchain);
@@ -50,20 +49,21 @@ struct LoadedKernel {
   CudaKernel cuda;
   HostKernel host;
   int registers = 0, local_bytes = 0;
-  double build_seconds = 0.0;  // 0 when it came from disk
+  double build_seconds = 0.0;  // 0 if it was loaded from disk
 };
 using LoadedKernelRef = std::shared_ptr<const LoadedKernel>;
 
 enum class Purpose : uint8_t {
   Call,            // a caller waits for it
-  Specialization,  // in the background; counted by who asked
+  Specialization,  // built in the background; counted by the requester
 };
 
-// One per text, in the order given; where the same kernel was built under another name before, it
-// has that one. `device` is the CUDA ordinal to load for (ignored for the host). What is neither in
-// memory nor on disk is built in one batch; others who wait for a kernel of it get it as soon as it
-// is there. Raises what the compiler raised. That it refused a text is remembered, and raised again
-// without another try; any other failure is not, and leaves nothing behind.
+// Returns one kernel per text, in order. A kernel that was built under another name keeps that
+// name. `device` is the CUDA ordinal to load for (ignored for the host).
+//
+// Kernels that are neither in memory nor on disk are built in one batch. Other callers get a kernel
+// of the batch as soon as it is built. Raises the compiler's error. The rejection of a text is
+// cached and raised again without another attempt; any other failure leaves no trace.
 std::vector<LoadedKernelRef> load_kernels(const Target& target, int device,
                                           std::span<const KernelText> texts,
                                           Purpose purpose = Purpose::Call);
@@ -73,7 +73,7 @@ struct KernelCounters {
   double compile_seconds = 0.0;
 };
 KernelCounters kernel_counters();
-// Forgets every kernel in memory, and on disk if asked; those in use live on.
+// Drops every kernel in memory, and on disk if requested. Kernels in use stay valid.
 void clear_kernels(bool disk);
 
 }  // namespace fuser

@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t max_argument_bytes = 4096, max_arguments = 512;
 
-// The scalar as the kernel's parameter; conversions are those of C++, which for these are torch's.
+// Writes a scalar as the kernel's parameter. C++ conversions equal torch's for these types.
 void write_scalar(char* at, DType wanted, const Number& n, DType given) {
   const bool integer = kind_of(given) == Kind::Int || kind_of(given) == Kind::Bool;
   const double real = integer ? static_cast<double>(n.integer) : n.real;
@@ -29,7 +29,7 @@ void write_scalar(char* at, DType wanted, const Number& n, DType given) {
       return put(static_cast<int32_t>(n.integer));
     case DType::Int64:
       return put(n.integer);
-    // An int64 rounds once, not by way of double.
+    // Round an int64 once, without a conversion to double in between.
     case DType::Float32:
       return put(integer ? static_cast<float>(n.integer) : static_cast<float>(real));
     case DType::Float64:
@@ -51,17 +51,17 @@ struct ScratchMemory {
   char* counters = nullptr;
 };
 
-// The counters are zero, or zeros are queued before the launch.
+// Returns zeroed counters, or queues zeros before the launch.
 ScratchMemory scratch_memory(const LaunchRecord& launch, CuStream stream,
                              const ScratchSource& source) {
   ScratchMemory out;
   const bool host = launch.kernel->target.host;
-  bool shared = false;  // counters of the stream
+  bool shared = false;  // use the counters of the stream
   if (launch.counters > 0 && !host) {
     enter_device(launch.kernel->cuda.device);
     shared = !stream_is_capturing(stream);
   }
-  // Counters lie behind the workspaces where they are of this launch alone.
+  // Counters of this launch alone follow the workspaces.
   const int64_t own = launch.counters > 0 && !shared ? launch.counters * counter_bytes : 0;
   if (launch.workspace_bytes + own > 0)
     out.workspaces = source.allocate(source.context, launch.workspace_bytes + own, false);
@@ -131,13 +131,13 @@ void run_on_host(const LaunchRecord& launch, const Arguments& arguments,
                 launch.shape.shared_bytes, parameters, host);
 }
 
-// The argument bytes up to a multiple of `align`, and the offset that is: of the next value.
+// Pads the argument bytes to a multiple of `align`. Returns the offset of the next value.
 uint16_t aligned_end(std::vector<char>& bytes, size_t align) {
   bytes.resize((bytes.size() + align - 1) / align * align);
   return static_cast<uint16_t>(bytes.size());
 }
 
-// Appends a value at its natural alignment; returns its offset.
+// Appends a value at its natural alignment and returns its offset.
 template <class T>
 uint16_t append(std::vector<char>& bytes, const T& value, size_t align = sizeof(T)) {
   const uint16_t at = aligned_end(bytes, align);
@@ -146,7 +146,7 @@ uint16_t append(std::vector<char>& bytes, const T& value, size_t align = sizeof(
   return at;
 }
 
-// ---- The arguments of a launch, in the order of the kernel's parameters
+// ---- Launch arguments, in the order of the kernel's parameters
 
 void append_pointer(LaunchRecord& out, Patch::Kind kind, size_t index) {
   const uint16_t at = append(out.bytes, static_cast<char*>(nullptr));
@@ -164,7 +164,7 @@ void append_integer(LaunchRecord& out, DType dtype, int64_t value) {
 }
 
 void append_divisor(LaunchRecord& out, DType dtype, int64_t value) {
-  value = std::max<int64_t>(1, value);  // what an empty axis would be divided by is never used
+  value = std::max<int64_t>(1, value);  // the divisor of an empty axis is never used
   if (dtype == DType::Int64) return append_integer(out, dtype, value);
   out.offsets.push_back(append(out.bytes, make_fast_div(static_cast<uint32_t>(value)), 4));
 }
@@ -176,7 +176,8 @@ void append_real(LaunchRecord& out, const Param& p, int64_t value) {
                                                   : append(out.bytes, static_cast<float>(real)));
 }
 
-// A number of the generator's, and where the rest of it lies while a CUDA graph runs.
+// Appends a number of the random generator, and the address of the addend that a CUDA graph reads
+// when it runs.
 void append_drawn(LaunchRecord& out, const Param& p) {
   const uint16_t at = append(out.bytes, int64_t{0});
   append(out.bytes, static_cast<const int64_t*>(nullptr));
@@ -188,7 +189,7 @@ void append_drawn(LaunchRecord& out, const Param& p) {
                          .offset = at});
 }
 
-// Room for what a call brings: a scalar, or the value of a tensor of no dims.
+// Reserves bytes for a value of the call: a scalar, or the element of a tensor of no dims.
 void append_scalar(LaunchRecord& out, Patch::Kind kind, const Param& p, DType given) {
   const auto size = static_cast<size_t>(size_of(p.dtype));
   const uint16_t at = aligned_end(out.bytes, size);
@@ -201,7 +202,7 @@ void append_scalar(LaunchRecord& out, Patch::Kind kind, const Param& p, DType gi
                          .offset = at});
 }
 
-// value: of those parameters that follow from sizes.
+// Appends a parameter; `value` is set for parameters that follow from sizes.
 void append_parameter(LaunchRecord& out, const Param& p, int64_t value, const Fusion& fusion) {
   switch (p.kind) {
     case Param::Kind::Int:
@@ -221,7 +222,7 @@ void append_parameter(LaunchRecord& out, const Param& p, int64_t value, const Fu
 
 LaunchShape shape_of(const Variant& variant, const std::vector<int64_t>& values) {
   const KernelText& k = variant.text;
-  // Where an axis that is reduced is empty, the identity is still to be stored.
+  // If a reduced axis is empty, the identity must still be stored, so launch at least one cluster.
   const int64_t blocks = std::max<int64_t>(k.cluster, values[variant.blocks_slot]);
   FUSER_CHECK(blocks <= INT32_MAX, Unsupported, "grid-1", "kernel ", k.name, " would need ", blocks,
               " blocks; a grid holds ", INT32_MAX);
@@ -275,7 +276,7 @@ LaunchRecord make_launch(const Group& group, std::shared_ptr<const Variant> made
 
 void add_scratch(LaunchRecord& launch, std::string name, bool counters, int64_t elements,
                  int element_bytes) {
-  constexpr int64_t align = 256;  // of every workspace, as of memory that allocators give
+  constexpr int64_t align = 256;  // alignment of every workspace in bytes, as in torch's allocators
   const int64_t count = std::max<int64_t>(0, elements);
   ScratchSpec spec{.name = std::move(name), .counters = counters, .offset = 0, .bytes = 0};
   if (counters) {

@@ -12,7 +12,7 @@
 namespace fuser {
 namespace {
 
-// Memory that kernels touch: of an input, or of an output.
+// Memory of an input (true) or of an output (false), and sets of it that kernels access.
 using Memory = std::pair<bool, int>;
 struct Touched {
   std::set<Memory> read, written;
@@ -40,8 +40,8 @@ struct Touched {
 std::vector<std::vector<size_t>> launches_of(const std::vector<RunningKernel>& kernels, bool join) {
   if (kernels.size() == 1) return {{0}};
   std::vector<std::vector<size_t>> out;
-  Touched touched;                  // by kernels none of which waits for another
-  std::map<Digest, size_t> newest;  // launch of one of these, by its kernel's digest
+  Touched touched;                  // memory accessed by kernels that are mutually independent
+  std::map<Digest, size_t> newest;  // latest launch of these kernels, by the kernel's digest
   for (size_t i = 0; i < kernels.size(); ++i) {
     const RunningKernel& k = kernels[i];
     if (k.behind_other || touched.waits(*k.group)) {
@@ -49,7 +49,7 @@ std::vector<std::vector<size_t>> launches_of(const std::vector<RunningKernel>& k
       newest.clear();
     }
     touched.add(*k.group);
-    // Each part would name its own tensors.
+    // Index checks in debug builds name the tensors of one kernel.
     const bool named = options().host_debug && !k.variant->ir.checked.empty();
     const auto most = static_cast<size_t>(join && !named ? parts_layout(k.variant->ir).most : 1);
     const auto [it, fresh] = newest.try_emplace(k.variant->text.digest, out.size());

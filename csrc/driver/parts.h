@@ -1,5 +1,5 @@
-// Kernels of a call that have one text and do not wait for each other, such as those of many
-// tensors that an optimizer steps, run in one launch (codegen/cuda.h: print_parts).
+// Horizontal fusion: independent kernels of a call with equal text run in one launch, e.g. the
+// updates of many tensors by an optimizer (codegen/cuda.h: print_parts).
 #pragma once
 
 #include <memory>
@@ -15,23 +15,23 @@ namespace fuser {
 struct RunningKernel {
   const Group* group = nullptr;
   std::shared_ptr<const Variant> variant;
-  bool behind_other = false;  // a library call or a copy stands before it
+  bool behind_other = false;  // a library call or a copy precedes it
 };
 
-// By launch, the kernels that it runs, by index; each launch stands where its first kernel did.
-// With `join` unset every kernel is a launch of its own.
+// Returns the indices of the kernels of each launch. A launch takes the position of its first
+// kernel. If `join` is false, then every kernel is a launch of its own.
 std::vector<std::vector<size_t>> launches_of(const std::vector<RunningKernel>& kernels, bool join);
 
-// What is compiled for a launch of these kernels.
+// Returns the text to compile for a launch of these kernels.
 KernelText text_of_launch(const std::vector<RunningKernel>& kernels,
                           const std::vector<size_t>& launch);
-// The kernels of the launches, in memory: those that a variant holds, and the others in one batch.
-// `mutex`: of what the variants hold.
+// Returns the loaded kernels of the launches: kernels that a variant holds, and all others built in
+// one batch. `mutex` protects the variants' kernels.
 std::vector<LoadedKernelRef> load_launches(const std::vector<RunningKernel>& kernels,
                                            const std::vector<std::vector<size_t>>& launches,
                                            int device, std::mutex& mutex);
 
-// One launch of `kernel`, which is print_parts() of what each of these runs.
+// Fuses launches horizontally into one launch of `kernel`, the result of print_parts().
 LaunchRecord join_launches(const std::vector<LaunchRecord>& parts, LoadedKernelRef kernel);
 
 }  // namespace fuser

@@ -8,20 +8,20 @@
 namespace fuser {
 namespace {
 
-constexpr int64_t smallest_slab = 1024;  // counters: one page, more than most kernels ever need
+constexpr int64_t smallest_slab = 1024;  // counters: one page, more than most kernels need
 
 struct Slab {
   char* memory = nullptr;
   int64_t count = 0;
-  bool zero = false;  // zeros are queued before whatever is launched next
+  bool zero = false;  // zeros are queued before the next launch
 };
 
 struct Slabs {
   std::mutex mutex;
-  std::map<std::pair<int, uint64_t>, Slab> by_stream;  // device, id of the stream
+  std::map<std::pair<int, uint64_t>, Slab> by_stream;  // by device and stream id
 };
 
-// Never destroyed, and neither is the memory: kernels may run until the process ends.
+// Returns the slabs. They and their memory are never freed: kernels may run until the process ends.
 Slabs& slabs() {
   static auto* s = new Slabs;
   return *s;
@@ -43,7 +43,7 @@ char* stream_counters(int device, CuStream stream, int64_t count, const ScratchS
     const std::lock_guard lock(s.mutex);
     Slab& slab = s.by_stream[key];
     if (slab.count >= count) {
-      // Under the lock: whoever finds `zero` set launches behind these zeros.
+      // Under the lock: a thread that finds `zero` set launches after these zeros.
       if (!slab.zero) zero_counters(slab.memory, slab.count, stream);
       slab.zero = true;
       return slab.memory;
@@ -53,8 +53,8 @@ char* stream_counters(int device, CuStream stream, int64_t count, const ScratchS
   char* const memory = source.allocate(source.context, wanted * counter_bytes, true);
   zero_counters(memory, wanted, stream);
   const std::lock_guard lock(s.mutex);
-  // The smaller slab stays allocated: another thread may be about to launch with it. Doubling keeps
-  // all of them together below twice the last one.
+  // The smaller slab stays allocated, because another thread may be about to launch with it.
+  // Doubling keeps the sum of all slabs below twice the last one.
   Slab& slab = s.by_stream[key];
   if (slab.count < wanted) slab = {.memory = memory, .count = wanted, .zero = true};
   return memory;
@@ -63,7 +63,7 @@ char* stream_counters(int device, CuStream stream, int64_t count, const ScratchS
 void distrust_counters(int device, CuStream stream) noexcept {
   Slabs& s = slabs();
   unsigned long long id = 0;
-  // After a fault of the device nothing works any more, and no counter matters.
+  // After a device fault no further launch works, so counters do not matter.
   if (cuda_api().cuStreamGetId(stream, &id) != 0) return;
   const std::lock_guard lock(s.mutex);
   const auto slab = s.by_stream.find({device, id});

@@ -84,7 +84,7 @@ void find_overlaps(const Arguments& arguments, const KeyRules& rules, std::vecto
 }
 
 bool writable(const TensorView& t) {
-  // Sorted by stride, each dim must start past everything that the inner ones reach.
+  // Sorted by stride, each dim must start past all elements of the inner dims.
   std::vector<std::pair<int64_t, int64_t>> dims;
   for (int d = 0; d < t.rank; ++d) {
     if (t.sizes[d] == 0) return true;
@@ -108,7 +108,7 @@ void exact_key(const Arguments& arguments, const KeyRules& rules, Key& key) {
                   static_cast<uint64_t>(reinterpret_cast<uintptr_t>(t.data) % 16 == 0) << 16 |
                   static_cast<uint64_t>(static_cast<uint32_t>(t.device)) << 32);
     for (int d = 0; d < t.rank; ++d) key.push_back(static_cast<uint64_t>(t.sizes[d]));
-    // The stride of a dim of size 1 is never used, whatever its value.
+    // The stride of a dim of size 1 is never used.
     for (int d = 0; d < t.rank; ++d)
       key.push_back(t.sizes[d] == 1 ? 0 : static_cast<uint64_t>(t.strides[d]));
   }
@@ -151,7 +151,7 @@ void append_layout_key(const Arguments& arguments, Key& key) {
       } else if (t.strides[d] == 0) {
         expanded |= uint64_t{1} << d;
       } else {
-        // Behind all dims of strides at least as large.
+        // Insert behind all dims of larger or equal strides.
         key.push_back(static_cast<uint64_t>(d));
         for (size_t i = key.size() - 1; i > at + 3 && t.strides[key[i - 1]] < t.strides[d]; --i)
           std::swap(key[i], key[i - 1]);
@@ -256,7 +256,7 @@ int64_t largest_size(const Constraints& constraints, const Arguments& arguments,
 
 namespace {
 
-// The dims that have to broadcast for the first rule that does not hold; none: all hold.
+// Returns the dims that must broadcast for the first violated constraint; empty if all hold.
 BroadcastDims check_constraints(const Fusion& fusion, const Constraints& constraints,
                                 const SizeValues& values) {
   for (size_t i = 0; i < constraints.equal.size(); ++i) {
@@ -306,7 +306,8 @@ bool learn_sizes(const Fusion& fusion, const Constraints& constraints, const Siz
   for (size_t i = 0; i < constraints.nestings.size(); ++i) {
     const auto [left, right] = constraints.nesting_slots[i];
     if (values[left] == 0 || values[left] != values[right]) continue;
-    constexpr uint64_t mark = uint64_t{1} << 63;  // not a dim that broadcasts
+    // distinguishes a nesting from a dim that broadcasts
+    constexpr uint64_t mark = uint64_t{1} << 63;
     if (add_nesting(constraints.nestings[i], known)) key.push_back(mark | i);
   }
   return key.size() > before;

@@ -1,9 +1,9 @@
-// The arguments of a call as the driver sees them, and the integer keys made of them.
+// Arguments of a call as the driver sees them, and the integer keys made of them.
 //
-// Level 1, the exact key: sizes, strides, alignment, dtypes, devices, scalars that reach a size,
-// and which tensors overlap one that is written in place. It leads to a launch record. Level 2, the
-// signature: layout classes, which leads to a specialized fusion; the facts and alignments within
-// it choose a kernel. Keys are compared in full.
+// The level-1 key is the exact key: sizes, strides, alignment, dtypes, devices, scalars that reach
+// a size, and overlaps with tensors that are written in place. It selects a launch record. The
+// level-2 key, the signature, consists of layout classes and selects a specialized fusion. Guards
+// and alignments within it select a kernel. Keys are compared in full.
 #pragma once
 
 #include <compare>
@@ -18,7 +18,7 @@
 
 namespace fuser {
 
-// Where a tensor lies: a CUDA ordinal, or the CPU.
+// Device of a tensor: a CUDA ordinal, or the CPU.
 inline constexpr int cpu_device = -1;
 
 struct TensorView {
@@ -30,7 +30,7 @@ struct TensorView {
   int device = cpu_device;
 
   int64_t numel() const;
-  // Elements from the first to the last one in memory, 0 for an empty tensor.
+  // Returns the number of elements from the first to the last one in memory, 0 for an empty tensor.
   int64_t span() const;
 };
 
@@ -38,84 +38,88 @@ struct TensorView {
 struct Arguments {
   std::span<const TensorView> tensors;
   std::span<const Number> scalars;  // converted to the dtype of their ScalarInput
-  int device = cpu_device;          // that the call runs on
-  // By scalar: what lies there on the GPU is added to it (Symbol::Drawn only); empty: nowhere.
+  int device = cpu_device;          // device that the call runs on
+  // By scalar: address on the GPU of a number that is added to it (Symbol::Drawn only). Empty: no
+  // scalar has one.
   std::span<const int64_t* const> added{};
 };
 
 using Key = std::vector<uint64_t>;
 uint64_t hash_of(const Key& key);
 
-// What of a fusion's arguments counts in the exact key beside sizes and strides.
+// Properties of a fusion's arguments that are part of the exact key besides sizes and strides.
 struct KeyRules {
   std::vector<int> shape_scalars;  // scalar inputs that reach a size or coordinate
   std::vector<bool> written;       // by tensor input: an output is written into it
-  bool in_place = false;           // into any of them
+  bool in_place = false;           // an output is written into any input
 };
 KeyRules key_rules(const Fusion& fusion);
 
 // Appends the exact key. Cheap: called on every launch.
 void exact_key(const Arguments& arguments, const KeyRules& rules, Key& key);
 
-// Tensor `written`, which an output is written into, and `other` share a byte of memory (by their
-// extents, holes included).
+// Tensor `written`, which an output is written into, and `other` share a byte of memory. Their
+// extents are compared, holes included.
 struct Overlap {
   uint32_t written, other;
   auto operator<=>(const Overlap&) const = default;
 };
-// All of a call, ascending. By sorting: an optimizer's step has hundreds of tensors.
+// Finds all overlaps of a call, in ascending order. Sorts extents, because an optimizer's step has
+// hundreds of tensors.
 void find_overlaps(const Arguments& arguments, const KeyRules& rules, std::vector<Overlap>& out);
 
-// Are all elements of the tensor at addresses of their own? False for expanded tensors of more than
-// one element.
+// Returns whether all elements of the tensor have distinct addresses. False for expanded tensors of
+// more than one element.
 bool writable(const TensorView& tensor);
 
 std::vector<LayoutClass> layout_classes(const Arguments& arguments);
 Key layout_key(const std::vector<LayoutClass>& layouts, const Arguments& arguments);
-// Appends the same key without making the classes: for each new shape.
+// Appends layout_key() without making the layout classes, for each new shape.
 void append_layout_key(const Arguments& arguments, Key& key);
 
-// Raises UserError, ShapeError or DTypeError naming the argument where the call does not fit the
-// definition.
+// Raises UserError, ShapeError or DTypeError, naming the argument that does not fit the definition.
 void check_arguments(const Fusion& fusion, const Arguments& arguments);
-// What the definition requires of sizes, and what they may tell of it, ready to be evaluated.
+// Size constraints of the definition, and size equalities that a call may satisfy, as a program to
+// evaluate.
 struct Constraints {
   IntProgram program;
   std::vector<std::pair<int, int>> equal;  // slots of both sides, by Fusion::constraints
-  std::vector<int> nonempty;               // by Fusion::nonempty
+  std::vector<int> nonempty;               // slots, by Fusion::nonempty
   struct Size {
     int slot = 0, dim = 0;
     const Tensor* tensor = nullptr;
   };
   std::vector<Size> computed;  // sizes that are neither given nor constant: may be negative
-  int64_t constant = 0;        // the largest size that is one
+  int64_t constant = 0;        // largest constant size
   std::vector<Nesting> nestings;
-  std::vector<std::pair<int, int>> nesting_slots;  // of both sides, by nesting
+  std::vector<std::pair<int, int>> nesting_slots;  // slots of both sides, by nesting
 };
 Constraints constraints_of(Fusion& fusion);
 // Sizes of a call, in the slots of Constraints::program.
 using SizeValues = std::vector<int64_t>;
 
-// Raises ShapeError where sizes that must be equal are not, one is 0 that must not be, or negative.
-// Adds what the sizes of this call tell to `known` and to the key; false: nothing that was not
-// known, so that the fusion is the one for this call. Where a rule would hold if the fusion knew
-// that a dim has size 1 and broadcasts, that is that dim (or several of one tensor) alone: what
-// depends on it has other sizes then, and is not checked. What has no elements tells nothing.
+// Checks the sizes of a call, and records its new size equalities in `known` and in the key.
+// Returns false if there are none, i.e. the specialized fusion applies. Raises ShapeError if sizes
+// that must be equal differ, or if a size is negative, or 0 where that is not allowed.
+//
+// A constraint that holds only if a dim of size 1 broadcasts yields that dim alone (or several dims
+// of one tensor). Sizes that depend on it change then, so they are not checked. Tensors without
+// elements yield no equalities.
 bool learn_sizes(const Fusion& fusion, const Constraints& constraints, const SizeValues& values,
                  KnownSizes& known, Key& key);
 
-// The largest size of a dim of the definition in this call, of inputs, of what lies between and of
-// results: no coordinate comes to more.
+// Returns the largest size of a dim in this call, of inputs, intermediate tensors and results. No
+// coordinate exceeds it.
 int64_t largest_size(const Constraints& constraints, const Arguments& arguments,
                      const SizeValues& values);
 
-// The leaves of an integer program over the sizes of a call (IntProgram::run).
+// Leaves of an integer program over the sizes of a call (IntProgram::run).
 struct SizeLeaf {
   const Arguments& arguments;
   int64_t operator()(Symbol s, int a, int b) const;
 };
 
-// "float32[128, 64] strides [64, 1] cuda:0".
+// Returns "float32[128, 64] strides [64, 1] cuda:0".
 std::string describe(const TensorView& tensor);
 
 }  // namespace fuser

@@ -17,7 +17,7 @@ T read_as(const char* at) {
   return value;
 }
 
-// What a parameter is worth in a launch; none: it is not known from sizes alone.
+// Returns the value of a parameter in a launch; nullopt if it does not follow from sizes alone.
 std::optional<Number> constant(const Param& p, const char* at) {
   switch (p.kind) {
     case Param::Kind::Int:
@@ -36,7 +36,7 @@ std::optional<Number> constant(const Param& p, const char* at) {
   return std::nullopt;
 }
 
-// By parameter. The arguments of a launch are its buffers, then its parameters.
+// Returns the values by parameter. The arguments of a launch are its buffers, then its parameters.
 Constants constants_of(const LaunchRecord& launch) {
   const std::vector<Param>& params = launch.variant->ir.params;
   const size_t buffers = launch.offsets.size() - params.size();
@@ -46,7 +46,7 @@ Constants constants_of(const LaunchRecord& launch) {
   return out;
 }
 
-// The argument bytes stay as they are; those of constants are passed no more.
+// Removes the offsets of constant arguments. The argument bytes stay unchanged.
 void drop_arguments(LaunchRecord& launch, const Constants& constants) {
   const size_t buffers = launch.offsets.size() - constants.size();
   std::vector<uint16_t> kept(launch.offsets.begin(), launch.offsets.begin() + buffers);
@@ -67,7 +67,7 @@ RecordRef with_constant_sizes(const Record& record) {
   std::vector<KernelText> texts;
   for (StepRecord& step : out->steps) {
     auto* launch = std::get_if<LaunchRecord>(&step);
-    // A launch that runs several kernels has their arguments in a table.
+    // A horizontal fusion has the arguments of its kernels in a table.
     if (!launch || launch->kernel->source.digest != launch->variant->text.digest) continue;
     Constants constants = constants_of(*launch);
     if (std::none_of(constants.begin(), constants.end(), [](const auto& c) { return c; })) continue;

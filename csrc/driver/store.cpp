@@ -25,12 +25,12 @@ namespace {
 constexpr std::string_view kEntrySuffix = ".bin";
 constexpr std::string_view kTemporarySuffix = ".tmp";
 constexpr int kSecondsPerHour = 3600;
-// A hit renews the time of last use at most this often: reads stay reads.
+// Minimum age at which a hit renews the time of last use, so that most reads do not write.
 constexpr int kRenewSeconds = 24 * kSecondsPerHour;
-// A temporary file this old belongs to a process that died while writing.
+// A temporary file of this age belongs to a process that died while writing.
 constexpr int kAbandonedSeconds = kSecondsPerHour;
 
-// A file descriptor with an owner.
+// Owner of a file descriptor.
 struct File {
   explicit File(int descriptor) : descriptor(descriptor) {}
   File(const File&) = delete;
@@ -41,7 +41,8 @@ struct File {
   const int descriptor;
 };
 
-// Why what stands in a directory or file may be somebody else's; empty: it is ours alone.
+// Returns why another user may have changed a directory or file; empty if it belongs to this user
+// alone.
 std::string trust_fault(const struct stat& status) {
   if (status.st_uid != ::geteuid())
     return text("it belongs to user ", status.st_uid, ", not to user ", ::geteuid());
@@ -51,8 +52,8 @@ std::string trust_fault(const struct stat& status) {
 
 std::string entry_name(const Digest& key) { return hex(key) + std::string(kEntrySuffix); }
 
-// Names that we made: 64 digits, then our suffix or a temporary one. Nothing else in the directory
-// is ever removed.
+// Returns whether the name is one of this cache: 64 digits, then the entry suffix or a temporary
+// one. Files with other names are never removed.
 bool is_ours(std::string_view name, std::string_view suffix) {
   return name.size() > 64 && name.ends_with(suffix) &&
          name.substr(0, 64).find_first_not_of("0123456789abcdef") == name.npos;
@@ -81,7 +82,8 @@ bool write_all(int descriptor, std::string_view bytes) {
   return true;
 }
 
-// mkdir -p with mode 0700 for each level that is new. Returns why one could not be made, else 0.
+// Creates the path like mkdir -p, with mode 0700 for each new level. Returns errno of the first
+// failure, else 0.
 int make_directories(const std::string& path) {
   int fault = 0;
   const auto make = [&](const std::string& level) {
@@ -99,7 +101,7 @@ struct Entry {
   int64_t used;  // time of last use, in nanoseconds
 };
 
-// Every file of ours; abandoned temporary files are removed on the way.
+// Returns every entry, and removes abandoned temporary files.
 std::vector<Entry> list_entries(int directory) {
   std::vector<Entry> entries;
   const int own = ::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -127,7 +129,7 @@ std::vector<Entry> list_entries(int directory) {
   return entries;
 }
 
-// Empty for a user without one.
+// Returns an empty string for a user without a home directory.
 std::string home_directory() {
   if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0') return home;
   std::vector<char> space(16384);
@@ -148,18 +150,20 @@ std::string without_trailing_slash(std::string path) {
 
 std::string store_directory(const std::string& option) {
   if (!option.empty()) return option;
-  // The XDG specification: a relative path here is invalid and ignored.
+  // The XDG specification says that a relative path is invalid and ignored.
   if (const char* base = std::getenv("XDG_CACHE_HOME"); base != nullptr && *base == '/')
     return text(base, "/fuser");
   if (const std::string home = home_directory(); !home.empty()) return home + "/.cache/fuser";
-  // Not a folder below it: in one that somebody else made under /tmp, ours could be exchanged.
+  // Do not use a subdirectory: if another user made its parent under /tmp, that user could replace
+  // it.
   return text("/tmp/fuser-", ::geteuid());
 }
 
 DiskStore::DiskStore(std::string directory, int64_t capacity_bytes)
     : directory_(without_trailing_slash(std::move(directory))), capacity_(capacity_bytes) {}
 
-// Kernels, compilers and tuned plans each have an object of their own for the same directory.
+// Logs a message once per directory and kind. Kernels, compilers and tuned plans each have an
+// object for one directory.
 void DiskStore::warn_once(Warning about, const std::string& message) {
   static std::mutex mutex;
   static auto& said = *new std::set<std::pair<std::string, Warning>>;  // outlives every thread
@@ -167,8 +171,7 @@ void DiskStore::warn_once(Warning about, const std::string& message) {
   if (said.emplace(directory_, about).second) log_line(message);
 }
 
-// The directory, opened anew for each use: it may be removed, replaced or opened to others at any
-// time.
+// Opens the directory anew for each use: it may be removed, replaced or made writable at any time.
 int DiskStore::open_directory(bool create) {
   constexpr int kFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
   int descriptor = ::open(directory_.c_str(), kFlags), unmade = 0;
@@ -182,7 +185,7 @@ int DiskStore::open_directory(bool create) {
   if (descriptor < 0 && unmade != 0) {
     fault = text("it cannot be made: ", std::strerror(unmade));
   } else if (descriptor < 0) {
-    // A link opened with O_NOFOLLOW and O_DIRECTORY reads "not a directory".
+    // open() with O_NOFOLLOW and O_DIRECTORY reports a link as "not a directory".
     fault = errno == ELOOP || errno == ENOTDIR ? "it is a symbolic link or not a directory"
                                                : std::strerror(errno);
   } else if (::fstat(descriptor, &status) != 0) {
@@ -206,7 +209,7 @@ std::optional<Binary> DiskStore::get(const Digest& key) {
   const File directory(open_directory(false));
   if (!directory) return miss();
   const std::string name = entry_name(key);
-  // O_NONBLOCK: a pipe of that name must not hang us.
+  // O_NONBLOCK: a pipe of that name must not block.
   const File file(
       ::openat(directory.descriptor, name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
   if (!file && errno != ELOOP) return miss();
@@ -219,7 +222,8 @@ std::optional<Binary> DiskStore::get(const Digest& key) {
   } else if (::fstat(file.descriptor, &status) != 0 || !S_ISREG(status.st_mode)) {
     reason = "it is not a plain file";
   } else if (const std::string fault = trust_fault(status); !fault.empty()) {
-    // Planted while the directory stood open to others: the digest is no secret.
+    // The file may have been planted while the directory was writable by others: the digest is no
+    // secret.
     reason = fault;
   } else if (status.st_size > capacity_) {
     reason = text("it has ", status.st_size, " bytes, more than the whole cache may have");
@@ -260,11 +264,12 @@ void DiskStore::put(const Digest& key, const Binary& binary) {
   account(directory.descriptor, int64_t(bytes.size()));
 }
 
-// A file appears under its final name whole or not at all. errno tells why not.
+// Writes a file that appears under its final name completely or not at all. Returns false and sets
+// errno on failure.
 bool DiskStore::write_entry(int directory, const std::string& name, const std::string& bytes) {
   static std::atomic<int64_t> count = 0;
-  // The clock keeps apart processes of two machines, or two containers, that share a directory and
-  // a process id.
+  // The clock distinguishes processes of two machines or containers that share a directory and a
+  // process id.
   timespec now;
   ::clock_gettime(CLOCK_REALTIME, &now);
   const std::string temporary =
@@ -285,9 +290,9 @@ bool DiskStore::write_entry(int directory, const std::string& name, const std::s
   return false;
 }
 
-// Count `written` bytes, and measure the directory when they may have filled it: at the first put
+// Counts `written` bytes, and measures the directory if they may have filled it: at the first put()
 // of a process, and each time a sixteenth of the capacity was written, because other processes
-// write too. Over the cap, entries leave in the order of last use until an eighth is free.
+// write too. Beyond the capacity, removes least recently used entries until an eighth is free.
 void DiskStore::account(int directory, int64_t written) {
   if (room_.fetch_sub(written) - written > 0) return;
   std::vector<Entry> entries = list_entries(directory);
@@ -299,7 +304,7 @@ void DiskStore::account(int directory, int64_t written) {
     });
     for (const Entry& entry : entries) {
       if (total <= capacity_ - capacity_ / 8) break;
-      // Another process may have been faster: then it is gone all the same.
+      // If another process removed the entry first, count it as removed.
       if (::unlinkat(directory, entry.name.c_str(), 0) == 0)
         evicted_.fetch_add(1, std::memory_order_relaxed);
       else if (errno != ENOENT)

@@ -1,10 +1,10 @@
 // The disk cache of compiled kernels: one file per key in one private directory.
 //
-// A wrong byte in an entry would become machine code, so the directory must be ours alone and each
-// entry, as ours alone, carries the digest of its bytes. Nothing here is ever an error: a cache
-// that cannot be used is a miss and one log line of the process, however many objects of it stand
-// for the directory. Any number of threads and processes may share a directory; there are no locks
-// (they do not work on every network file system), only files that appear whole by rename.
+// A wrong byte in an entry would become machine code. So the directory and each entry must belong
+// to this user alone, and each entry carries the digest of its bytes. No failure is an error: an
+// unusable cache means misses and one log line per process, even with several objects for one
+// directory. Any number of threads and processes may share a directory. There are no locks, which
+// do not work on every network file system: complete files appear by rename.
 #pragma once
 
 #include <atomic>
@@ -16,14 +16,15 @@
 
 namespace fuser {
 
-// Where the cache lives: the option's value, else $XDG_CACHE_HOME/fuser, else ~/.cache/fuser.
+// Returns the directory of the cache: the option's value, else $XDG_CACHE_HOME/fuser, else
+// ~/.cache/fuser.
 std::string store_directory(const std::string& option);
 
 struct StoreCounters {
   int64_t hits = 0;
-  int64_t misses = 0;   // bad entries count here too
+  int64_t misses = 0;   // includes bad entries
   int64_t puts = 0;     // entries written
-  int64_t evicted = 0;  // entries removed to stay under the cap
+  int64_t evicted = 0;  // entries removed to stay within the capacity
   int64_t bad = 0;      // entries that were truncated or altered
 };
 
@@ -31,13 +32,14 @@ class DiskStore {
  public:
   static constexpr int64_t kDefaultCapacity = int64_t{1} << 30;
 
-  // Touches nothing yet. The directory is created (0700) by the first put; it is used only while it
-  // belongs to this user and nobody else may write to it. A capacity of 0 switches the store off.
+  // Does not access the disk yet. The first put() creates the directory (0700). It is used only
+  // while it belongs to this user and no other user may write to it. A capacity of 0 disables the
+  // store.
   explicit DiskStore(std::string directory, int64_t capacity_bytes = kDefaultCapacity);
 
   std::optional<Binary> get(const Digest& key);
   void put(const Digest& key, const Binary& binary);
-  // Remove every entry.
+  // Removes every entry.
   void clear();
 
   const std::string& directory() const { return directory_; }

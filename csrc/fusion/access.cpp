@@ -24,7 +24,7 @@ void visit_operands(const Value& value, const std::function<void(ValueId)>& visi
       [&](const auto& how) {
         using H = std::decay_t<decltype(how)>;
         if constexpr (std::is_same_v<H, Read>) {
-          for (Expr e : value.at) loaded(e);  // those of its bounds are among them
+          for (Expr e : value.at) loaded(e);  // coordinates of its mask are among them
           for (const GivenIndex& i : how.indices) visit_value(i.given);
         }
         if constexpr (std::is_same_v<H, Coordinate>) loaded(how.at);
@@ -49,7 +49,7 @@ AxisSet axes_of(const std::vector<Expr>& at) {
 
 namespace {
 
-// Copies what values are made of into another arena, and names values by their image there.
+// Copies the parts of values into another arena and renames values by `image`.
 struct Copier {
   Exprs& exprs;
   const std::vector<ValueId>& image;
@@ -111,7 +111,7 @@ Refined extract(const std::vector<Axis>& axes, const std::vector<Value>& values,
   for (size_t v = 0; v < values.size(); ++v) {
     if (!live[v]) continue;
     Value value = values[v];
-    // Coordinates of what is not read may name values that are gone.
+    // Coordinates of a value that is not a read may name values that were dropped.
     const bool read = std::holds_alternative<Read>(value.how);
     bool gone = false;
     visit(
@@ -153,7 +153,7 @@ std::optional<Linear> linear(Exprs& exprs, Expr coordinate, int axes) {
       return std::all_of(l.coefficients.begin(), l.coefficients.end(),
                          [](Expr c) { return c->is_constant(0); });
     };
-    // What a value says that was read from memory: nobody knows where neighbours are.
+    // A loaded coordinate has unknown neighbours.
     if (e->is_symbol(Symbol::Loaded)) {
       memo[e] = std::nullopt;
       return;
@@ -212,7 +212,7 @@ std::optional<Linear> strides(Exprs& exprs, const std::vector<Expr>& at,
 
 namespace {
 
-// A coordinate as (of / divisor) % modulus; without a modulus: nullptr.
+// A coordinate as (of / divisor) % modulus; modulus nullptr if there is no remainder to take.
 struct Part {
   Expr of, divisor, modulus = nullptr;
 };
@@ -231,8 +231,8 @@ Part part_of(Exprs& exprs, Expr e) {
   return p;
 }
 
-// What the dim `inner` is the remainder of, and an outer one the quotient, is at `inner`
-// afterwards; false: there is no such dim.
+// Replaces (x / m, x % m) in two nested dims by x in `inner` and 0 in the outer dim. Returns false
+// if no outer dim matches.
 bool merge_part(Exprs& exprs, std::vector<Expr>& at, const std::vector<Expr>& tensor_strides,
                 size_t inner) {
   const Part p = part_of(exprs, at[inner]);

@@ -1,13 +1,14 @@
-// Refined axes: the one index analysis. Coordinates belong to accesses, not to tensors.
+// Refined axes: the index analysis. Coordinates belong to accesses, not to tensors.
 //
-// Going from outputs to inputs, each output gets fresh axes and every op rewrites the coordinates
-// of its operands: permute reorders them, broadcast drops them, an expanded dim reads coordinate 0.
-// A value is what is computed at one coordinate tuple: `x - x.T` reads the two values x(i, j) and
-// x(j, i). Movement ops leave no value behind.
+// The analysis proceeds from outputs to inputs. Each output has new axes, and every op rewrites the
+// coordinates of its operands: permute reorders them, broadcast drops them, an expanded dim reads
+// coordinate 0. A value is the result of an op at one coordinate tuple: `x - x.T` reads the two
+// values x(i, j) and x(j, i). Movement ops produce no values.
 //
-// Two outputs come to share axes (and so a kernel) only where that is offered by a tensor that both
-// read, their extents are equal by structure and no coordinate tuple gets one axis twice. A
-// rejected offer only reads twice.
+// Two outputs share axes, and so a kernel, if tensors that both read map the axes of one to the axes
+// of the other (an axis mapping). The mapped extents must be equal by structure, and no coordinate
+// tuple may use an axis twice. An output of one element has no axes to share; its reductions have.
+// If a mapping is rejected, the tensor is read twice.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +30,8 @@ struct Axis {
   Expr extent = nullptr;
 };
 
-// lo <= coord < hi for each bound (nullptr: on that side always); no bounds: always.
+// A mask: lo <= coord < hi for every bound, nullptr for no limit on that side. A mask without
+// bounds is always true.
 struct Pred {
   struct Bound {
     Expr coord, lo, hi;
@@ -38,25 +40,28 @@ struct Pred {
   std::vector<Bound> bounds;
 };
 
-// One operand of a value, or one store. A scalar operand has no value but `otherwise`. `in`: see
-// Choose; elsewhere without bounds.
+// One operand of a value, or the operand of a store. A scalar operand has value -1 and is
+// `otherwise`. `in` is the mask of a select operand (see Choose) and has no bounds elsewhere.
 struct Access {
   ValueId value = -1;
   Pred in;
   Expr otherwise = nullptr;
 };
 
-// An index that was read and became a coordinate, wrapped and clamped (Symbol::Loaded).
+// A gather index: an index loaded from memory that is used as a coordinate, after wrapping and
+// clamping (Symbol::Loaded).
 struct GivenIndex {
-  ValueId given = -1;          // as it was read
-  Expr size = nullptr;         // of the dim that it indexes
-  Pred in{};                   // where a result is wanted
-  const Tensor* op = nullptr;  // the TakeAlongAxis
+  ValueId given = -1;          // the index as loaded
+  Expr size = nullptr;         // size of the indexed dim
+  Pred in{};                   // mask under which the gathered element is used
+  const Tensor* op = nullptr;  // the TakeAlongAxis op
 };
-struct Read {       // from the memory of the value's tensor, 0 where the coordinates leave it
-  int output = -1;  // that of this fusion output, which an earlier kernel stores; -1: of an input
-  Pred in{};        // where a pad or cat led to it: it is inside there
-  std::vector<GivenIndex> indices{};  // among its coordinates
+// A load from the memory of the value's tensor; 0 if the coordinates are outside of it.
+struct Read {
+  int output = -1;  // fusion output to read, which an earlier kernel stores; -1: an input
+  // Mask of a read behind a pad or cat: its coordinates are inside the tensor if it is true.
+  Pred in{};
+  std::vector<GivenIndex> indices{};  // gather indices among its coordinates
 };
 struct Apply {
   Op op{};
@@ -66,33 +71,35 @@ struct Apply {
 struct Convert {
   Access arg;
 };
-struct Choose {  // the first of them whose `in` holds
+struct Choose {  // select: the first argument whose mask `in` is true
   std::vector<Access> args;
 };
-struct Uniform {  // a scalar, the same at every coordinate
+struct Uniform {  // splat: one scalar at every coordinate
   Expr scalar = nullptr;
 };
-struct Coordinate {  // int64
+struct Coordinate {  // a coordinate as an int64 value
   Expr at = nullptr;
 };
 struct Reduced {  // result 0 of a reduction over the axes `over`
   ReduceOp op{};
   DType compute{};
-  std::vector<Access> args;  // the element, then its position where the op takes one
+  std::vector<Access> args;  // the element, then its position if the op needs it
   AxisSet over = 0;
-  bool unrounded = false;  // of a sum: the products that its elements are enter it so
+  // True for a sum that adds its elements, which are products, without rounding them.
+  bool unrounded = false;
 };
-struct Pick {  // another result of a Reduced value
+struct Pick {  // projection: a further result of a Reduced value
   ValueId reduced = 0;
   int result = 1;
 };
 
 struct Value {
-  const Tensor* tensor = nullptr;  // nullptr: no tensor's (a negated operand, an index in range)
-  std::vector<Expr> at;            // one coordinate per dim of the tensor
+  // Its tensor, or nullptr for a value of no tensor (a negated operand, a clamped index).
+  const Tensor* tensor = nullptr;
+  std::vector<Expr> at;  // one coordinate per dim of the tensor
   DType dtype{};
   std::variant<Read, Apply, Convert, Choose, Uniform, Coordinate, Reduced, Pick> how;
-  AxisSet axes = 0;  // what it varies over
+  AxisSet axes = 0;  // axes that the value varies over
 };
 
 struct Store {
@@ -101,7 +108,7 @@ struct Store {
   std::vector<Expr> at;
 };
 
-// One kernel's worth of values over one list of axes; operands stand before their users.
+// The values of one kernel over one list of axes. Operands precede their users.
 struct Refined {
   Exprs exprs;
   std::vector<Axis> axes;
@@ -109,46 +116,50 @@ struct Refined {
   std::vector<Store> stores;
 };
 
-// Calls visit for each value that `value` is computed from or whose coordinates it was read at.
+// Calls `visit` for each operand of `value` and for each value loaded for its coordinates.
 void visit_operands(const Value& value, const std::function<void(ValueId)>& visit);
-// The axes in these coordinates; those behind a Loaded do not count.
+// Returns the axes in these coordinates. Axes that only a loaded index varies over do not count.
 AxisSet axes_of(const std::vector<Expr>& at);
-// These stores and what they need of the values, in an arena of their own; image: the new id of
-// each value, -1 where it is not needed.
+// Copies the stores and the values that they need into a new arena. image: new id of each value, -1
+// if it is not needed.
 Refined extract(const std::vector<Axis>& axes, const std::vector<Value>& values,
                 const std::vector<Store>& stores, std::vector<ValueId>& image);
 
-// The sets of axes that a kernel reduces (see refine()). rows: the results may be read by values
-// over all axes. columns: they are not, 0 where there is one set. either: those of neither set are.
+// The sets of axes that a kernel reduces (see refine()). rows: axes whose reductions may feed
+// values over all axes. columns: axes of terminal reductions, 0 if there is only one set. either:
+// True if both sets are terminal, and so interchangeable.
 struct ReductionSets {
   AxisSet rows = 0, columns = 0;
   bool either = false;
 };
-// Nothing where the values are no kernel's.
+// Returns nullopt if the values do not fit one kernel.
 std::optional<ReductionSets> reduction_sets(const Refined& refined);
 
-// Tensors, by id, that an output is computed from. What else a definition holds is in no kernel,
-// and decides nothing about the arithmetic of one: the adapters round each value of a half type for
-// whoever may want it.
+// Live tensors, by id: the tensors that an output depends on. Dead tensors are in no kernel and
+// must not influence FMA contraction or precision choices. Adapters create many, because they round
+// each value of a half type in case it is used.
 std::vector<bool> wanted(const Fusion& fusion);
 
-// The mul that each add, sub or sum takes up as an fma, by tensor id (-1: none); see contract.cpp.
+// The mul that each add, sub or sum absorbs as an fma, by tensor id; -1 if it absorbs no mul. See
+// contract.cpp.
 std::vector<int> contract(const Fusion& fusion);
-// Compares integers where that is the same: a float that is an integer times a power of two, both
-// exactly, against a constant.
+// Converts a float comparison to a comparison of integers if the result is equal: one operand is an
+// integer times a power of two, exact in both steps, and the other a constant.
 void compare_integers(Exprs& exprs, const std::vector<Value>& values, Apply& comparison);
 
-// Tensors, by id, that reach memory only as floats of 16 bits or fewer; see narrow.cpp.
+// Demanded precision: the tensors, by id, that reach memory only as floats of 16 bits or fewer. See
+// narrow.cpp.
 std::vector<bool> ends_narrow(const Fusion& fusion);
 
-// A library's part between kernels, in terms of the fusion's memory.
+// A call of a torch library op as a step between kernels, in terms of the fusion's memory.
 struct LibraryCall {
-  struct Source {  // an operand: an input or an output (a view of an input among them), dims of
-                   // which are permuted if `dims` is set
+  // An operand: an input or an output, with permuted dims if `dims` is set. The output may be a
+  // view of an input.
+  struct Source {
     int input = -1, output = -1;
     std::vector<int64_t> dims;
   };
-  struct Given {  // an attribute that is a scalar input of the run
+  struct Given {  // an attribute whose value is a scalar input
     int attribute = 0, scalar = 0;
     DType dtype{};
   };
@@ -156,58 +167,61 @@ struct LibraryCall {
   std::vector<int64_t> attributes;
   std::vector<Given> given;
   std::vector<Source> args;
-  std::vector<int> outputs;  // by result, -1: of no use
+  std::vector<int> outputs;  // by result; -1: unused
 };
 using Segment = std::variant<Refined, LibraryCall>;
 
-// Why a tensor is stored by a kernel that could not be one with another, for people.
+// A fusion break: the reason, for people, why a tensor is materialized or computed by a kernel of
+// its own.
 struct Parting {
-  int tensor = 0;  // by id
+  int tensor = 0;  // tensor id
   std::string why;
 };
 
-// The outputs of the fusion but for views, grouped by what shares an iteration space, one kernel
-// each, and what a library computes, in an order in which they can run. Tensors that one of them
-// hands to another are appended to fusion.outputs (Output::temp).
+// Groups all outputs except views into kernels over one iteration space each, and into library
+// calls, in an order in which they can run. Appends the tensors that one of them materializes for
+// another to fusion.outputs (Output::temp).
 //
-// In one kernel all reductions are over one set of axes, R; the others are K. Values over K alone
+// All reductions of a kernel are over one set of axes, R; the other axes are K. Values over K alone
 // may feed values over K and R (a normalization). A kernel may also have terminal reductions over
-// all of K, which no value over K and R reads (norm backward: gradients of weight and bias). Raises
-// Unsupported ("kernel-size-1", "kernel-size-2") where one op alone takes more than a kernel holds.
-// `partings`: what was not fused, appended.
+// all of K, which no value over K and R reads (norm backward: gradients of weight and bias).
+// Appends the fusion breaks to `partings`. Raises Unsupported ("kernel-size-1", "kernel-size-2") if
+// one op alone exceeds the limits of a kernel.
 std::vector<Segment> refine(Fusion& fusion, std::vector<Parting>* partings = nullptr);
 
-// The same stores by several kernels that need no row to stay on chip: values over K that depend on
-// a reduction and that values over R read become temporaries. Empty where there are none.
+// Kernel fission: computes the stores by several kernels that need no persistent row. Values over K
+// that depend on a reduction, and that values over R read, become temporaries. Empty if there are
+// no temporaries and no reductions over columns.
 std::vector<Refined> pieces(Fusion& fusion, Refined& whole);
 
-// The same values with two walks over the data made one: sum((x - sum(x) / n)^2) becomes Welford,
-// sum(exp(x - max(x))) the online form. Nothing where there is no such pair.
+// Merges two dependent reduction loops into one: sum((x - sum(x) / n)^2) becomes Welford, sum(exp(x
+// - max(x))) becomes online softmax. nullopt if no pair of loops matches.
 std::optional<Refined> single_pass(const Refined& refined);
 
-// A kernel has at most this many values, each counted for every walk that computes it, whose ops
-// take at most so many issue slots for an element, and reads and writes at most this many tensors.
-// Compilers inline the text of costly functions, and take more than twice as long for twice as
-// much; beside so many slots, what a cut stores and reads takes no time (slots_per_byte).
+// Limits of one kernel: values, each counted once per reduction loop that computes it; issue slots
+// per element of their ops; tensor accesses. Compilers inline the code of expensive ops, and
+// compile time grows faster than the code. In a kernel of max_slots the traffic of materialized
+// tensors takes no extra time (slots_per_byte).
 inline constexpr int max_values = 512;
 inline constexpr int max_slots = 8192;
 inline constexpr int max_buffers = 96;
 
-// The coordinate as a linear form of the axes: coefficients by axis and a rest free of axes, or
-// nothing ("irregular").
+// A coordinate as a linear form of the axes: coefficients, and a rest without axes. linear()
+// returns nullopt if the coordinate is not linear ("irregular").
 struct Linear {
   std::vector<Expr> coefficients;  // by axis
   Expr rest = nullptr;
 };
 std::optional<Linear> linear(Exprs& exprs, Expr coordinate, int axes);
 
-// THE address function: offset of coordinates `at` in a tensor with these strides, as a linear form
-// of the axes. Width, coalescing, collapsing, bytes and hazards all ask it.
+// Returns the offset of coordinates `at` in a tensor with these strides as a linear form of the
+// axes. nullopt if it is irregular. This is the only address function: vector widths, coalescing,
+// collapsing, traffic and hazards all use it.
 std::optional<Linear> strides(Exprs& exprs, const std::vector<Expr>& at,
                               const std::vector<Expr>& tensor_strides, int axes);
 
-// Coordinates that are what a division leaves and what it gives, of dims that lie in each other in
-// memory, become the one that was divided: it stands at the innermost of them, 0 at the others.
+// Recombines coordinates that are quotient and remainder of one division, in dims that are nested
+// in memory. The innermost of these dims gets the divided coordinate, all outer dims get 0.
 void merge_parts(Exprs& exprs, std::vector<Expr>& at, const std::vector<Expr>& tensor_strides);
 
 }  // namespace fuser

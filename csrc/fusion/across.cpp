@@ -8,12 +8,12 @@
 namespace fuser {
 namespace {
 
-// The axes along which a scheduler of reductions has its lanes.
+// Returns the axes along which reduction schedulers vectorize: R or K.
 AxisSet lanes_of(const Problem& p) {
   return p.columns || (p.reduced >> p.order.back() & 1) ? p.reduced : ~p.reduced;
 }
 
-// The axes in the order of memory that its lanes want, outermost first.
+// Returns the memory order of the axes that these vectors need, outermost first.
 std::vector<AxisId> order_along(const Problem& p) {
   std::vector<AxisId> order = p.order;
   if (!(lanes_of(p) >> order.back() & 1))
@@ -63,7 +63,8 @@ std::vector<size_t> accesses_across(Problem& p, const std::vector<bool>& in_plac
 
 namespace {
 
-// Is what this access stores, in all its elements, stored by an access that is not across as well?
+// Returns a coalesced store of the value that the uncoalesced store `a` stores, over all its
+// elements.
 std::optional<size_t> stored_along(const Fusion& fusion, Problem& p,
                                    const std::vector<bool>& across, const MemoryAccess& a) {
   const Refined& whole = p.refined;
@@ -81,21 +82,21 @@ std::optional<size_t> stored_along(const Fusion& fusion, Problem& p,
   return std::nullopt;
 }
 
-// Makes the kernels of along_lanes(): reads that are across come from copies that lie along the
-// lanes, stores that are across go to such and are copied on.
+// Builds the kernels of along_lanes(). Uncoalesced reads are replaced by reads of transposed
+// copies. Uncoalesced stores are replaced by coalesced ones, which another kernel copies.
 struct Turner {
   Fusion& fusion;
   Problem& p;
   OutputOrders& orders;
-  std::vector<bool> across;  // by access
+  std::vector<bool> across;  // by access: True if it is uncoalesced
   const Refined& whole = p.refined;
   std::vector<AxisId> order = order_along(p);
   std::vector<ValueId> image = {};
   std::vector<Refined> before = {}, after = {};
-  std::vector<Value> values = whole.values;  // of the main kernel, and what it stores
+  std::vector<Value> values = whole.values;  // values and stores of the main kernel
   std::vector<Store> stores = {};
 
-  // A temporary that holds what `tensor` does, along the lanes.
+  // Adds a temporary with the elements of `tensor`, in the memory order of the vectors.
   int new_output(const Tensor* tensor, const std::vector<Expr>& at) {
     const int output = static_cast<int>(fusion.outputs.size());
     fusion.outputs.push_back({.tensor = tensor, .alias = -1, .temp = true});

@@ -1,8 +1,8 @@
-// Tensors that lie across the rows of a kernel with reductions: neighbours in memory belong to
-// different rows, while the lanes of its threads run along one (or the other way round).
+// Uncoalesced accesses of a kernel with reductions: neighbours in memory belong to different rows,
+// while the threads of a warp run along one row, or the other way round.
 //
-// Read or stored there, each element takes a transaction of its own. A transposed copy moves the
-// tensor twice more, but whole lines of it (schedulers/transpose.cpp).
+// Each element of an uncoalesced access takes a memory transaction of its own. A transposed copy of
+// the tensor moves it twice more, but in complete lines (schedulers/transpose.cpp).
 #pragma once
 
 #include <vector>
@@ -11,13 +11,13 @@
 
 namespace fuser {
 
-// The accesses that lie across the lanes of a problem with reductions and may be copied: linear,
-// and over whole tensors.
+// Returns the uncoalesced accesses of a problem with reductions that a copy can replace: accesses
+// that are linear and cover complete tensors.
 std::vector<size_t> accesses_across(Problem& problem, const std::vector<bool>& in_place);
 
-// The same stores by kernels that transpose: what is read across the lanes is copied before, what
-// is stored across them after. `main`: which of them is the problem's own. Empty where nothing lies
-// across.
+// Computes the stores of the problem by kernels that transpose operands: uncoalesced reads are
+// copied before the main kernel, uncoalesced stores after it. `main`: index of the kernel that
+// computes the problem. Empty if there are no uncoalesced accesses.
 struct AlongLanes {
   std::vector<Refined> kernels;
   size_t main = 0;

@@ -1,26 +1,25 @@
-// Chooses, on the Fusion and by structure alone, which products become part of an fma, and which
-// comparisons of floats are made of integers.
+// Chooses, on the Fusion and by structure alone, the products that become part of an fma, and the
+// float comparisons that become integer comparisons.
 //
-// Arithmetic is fixed before scheduling: kernels are compiled without contraction (--fmad=false,
-// -ffp-contract=off), so that a size that becomes a constant, a removed predicate or another
-// machine never moves a rounding. A mul joins the add, sub or sum that is its only user, as a * b
-// in a * b + c, under three rules. They keep equal what is equal with every product rounded.
+// Arithmetic is fixed before scheduling. Kernels are compiled without contraction (--fmad=false,
+// -ffp-contract=off), so that a constant size, a removed predicate or another machine never changes
+// a rounding. A mul joins the add, sub or sum that is its only user, as a * b in a * b + c, under
+// three rules. The rules keep expressions equal that are equal if every product is rounded.
 //
-// A rounded product is a product, quotient or power, whatever exact operations (rows of 0 ULP in
-// the op table, casts, moves, reductions) make of one, and a sum with one. A difference is a sub,
-// or an add of which a part was negated or subtracted before.
+// A rounded product is a product, quotient or power, or a sum that contains one. So is the result
+// of exact operations on one: rows of 0 ULP in the op table, casts, moves and reductions. A
+// difference is a sub, or an add of operands of which one contains a negation or subtraction.
 //
-// 1. No mul joins the difference of two rounded products: a * b - c * d is 0 where they are equal.
-// 2. Nor does it join a sum that comes to such a difference by exact operations, if that is one of
-//    two rounded products, or a reduction: x * x + y * y - 2 * x * y is 0 where x is y, and so is
-//    mean(x * x) - mean(x) * mean(x).
-// 3. Expressions of one form, the order of operands aside, are treated alike. If one cannot be
-//    an fma, by these rules or because its product has other users or fewer elements, no
-//    expression of that form is one. If two products have one form, neither joins; otherwise the
-//    forms decide which one does.
+// 1. No mul joins the difference of two rounded products: a * b - c * d is 0 if both are equal. 2.
+// No mul joins a sum of two rounded products, or a reduction, that becomes an operand of a
+// difference as in rule 1 by exact operations: x * x + y * y - 2 * x * y is 0 if x is y. Another
+// example is mean(x * x) - mean(x) * mean(x). 3. Expressions of one form, regardless of the order
+// of operands, are treated alike. If one cannot be an fma, by these rules or because its product
+// has other users or fewer elements, then no expression of that form is. If two products have one
+// form, neither joins; else the forms determine which one joins.
 //
-// So a * b + c remains, with c an input, a constant, the result of a function, or a sum of these;
-// f(a) * b + c * d, and sums of products over elements.
+// Allowed are a * b + c, with c an input, a constant, the result of a function, or a sum of these;
+// f(a) * b + c * d; and sums of products over elements.
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -31,15 +30,15 @@
 namespace fuser {
 namespace {
 
-// A constant of a floating dtype.
+// Returns a constant of a floating dtype, nullopt if the operand is not one.
 std::optional<double> real_constant(const Access& a) {
   if (!a.otherwise || !a.otherwise->is_constant() || kind_of(a.otherwise->dtype) != Kind::Float)
     return {};
   return a.otherwise->value.real;
 }
 
-// x = n * unit, where n is the value of `integer` and both the conversion and the product are
-// exact: an integer of at most 24 bits, and a power of two.
+// x = n * unit, with n the value of `integer`. Conversion and product are exact: the integer has at
+// most 24 bits, and the unit is a power of two.
 struct Scaled {
   ValueId integer = -1;
   double unit = 0.0;
@@ -65,7 +64,7 @@ std::optional<Scaled> scaled_integer(const std::vector<Value>& values, ValueId x
 
 }  // namespace
 
-// A coin: a random number in [0, 1) against a probability.
+// A Bernoulli draw compares a random number in [0, 1) with a probability.
 void compare_integers(Exprs& exprs, const std::vector<Value>& values, Apply& comparison) {
   const Op op = comparison.op;
   const bool up = op == Op::ge || op == Op::lt;
@@ -94,12 +93,12 @@ std::vector<bool> wanted(const Fusion& fusion) {
 
 namespace {
 
-// May its result be the value of an operand?
+// Returns whether the result of the op may be the value of an operand.
 bool is_exact(const Pointwise& p) {
   return row(p.op).ulp == 0 && row(p.op).rule != ResultRule::Predicate;
 }
 
-// By tensor: may it be a rounded product, or a sum with one?
+// By tensor: True if it may be a rounded product, or a sum that contains one.
 std::vector<bool> rounded_products(const Fusion& fusion) {
   std::vector<bool> found(fusion.tensors.size(), false);
   for (const Tensor& t : fusion.tensors) {
@@ -116,7 +115,7 @@ std::vector<bool> rounded_products(const Fusion& fusion) {
 
 bool is_sum(const Pointwise& p) { return p.op == Op::add || p.op == Op::sub; }
 
-// By tensor: was a part of it negated or subtracted?
+// By tensor: True if it contains a negation or subtraction.
 std::vector<bool> negated_parts(const Fusion& fusion) {
   std::vector<bool> found(fusion.tensors.size(), false);
   for (const Tensor& t : fusion.tensors) {
@@ -132,15 +131,15 @@ std::vector<bool> negated_parts(const Fusion& fusion) {
   return found;
 }
 
-// Is t a sum or difference of two rounded products?
+// Returns whether t is a sum or difference of two rounded products.
 bool sums_products(const Tensor& t, const std::vector<bool>& products) {
   const auto* p = std::get_if<Pointwise>(&t.definition);
   const std::vector<const Tensor*> args = operands(t);
   return p && is_sum(*p) && args.size() == 2 && products[args[0]->id] && products[args[1]->id];
 }
 
-// By tensor: is it the difference of two rounded products, or does it come to one, as it is or
-// times a number?
+// By tensor: True if it is a difference of two rounded products, or becomes an operand of one by
+// exact operations or multiplication by a number.
 std::vector<bool> compared_products(const Fusion& fusion, const std::vector<bool>& products) {
   const std::vector<bool> negated = negated_parts(fusion);
   std::vector<bool> found(fusion.tensors.size(), false);
@@ -158,8 +157,8 @@ std::vector<bool> compared_products(const Fusion& fusion, const std::vector<bool
   return found;
 }
 
-// By tensor: a number for the form of its expression. Inputs and numbers are all alike, as are the
-// order of operands, signs, shapes and what only moves elements.
+// By tensor: a hash of the form of its expression. The form ignores which inputs and numbers occur,
+// the order of operands, signs, shapes and movement ops.
 std::vector<uint64_t> forms(const Fusion& fusion) {
   constexpr uint64_t leaf = 0x9E3779B97F4A7C15;
   const auto mixed = [](uint64_t h, uint64_t x) {
@@ -204,7 +203,7 @@ std::vector<uint64_t> forms(const Fusion& fusion) {
 
 bool is_float(DType d) { return d == DType::Float32 || d == DType::Float64; }
 
-// The products that t adds up and that are rounded to its own type before.
+// Returns the products that t sums up and that are rounded to its compute type first.
 std::vector<const Tensor*> summed_products(const Tensor& t) {
   std::vector<const Tensor*> out;
   const auto take = [&](const Tensor* a, DType compute) {
@@ -246,7 +245,7 @@ std::vector<int> contract(const Fusion& fusion) {
       joins = joins && form[first->id] != form[products[1]->id];
       if (form[first->id] < form[products[1]->id]) first = products[1];
     }
-    // A product over fewer elements is cheaper than a product per element of the sum.
+    // A product over fewer elements is cheaper than one product per element of the sum.
     if (joins && uses[first->id] == 1 && (sums_up || first->shape == t.shape))
       absorbed[t.id] = first->id;
     else

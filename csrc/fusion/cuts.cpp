@@ -8,43 +8,44 @@
 namespace fuser {
 namespace {
 
-// Does it take at most this part of the values that a kernel holds, and, with what its walks
-// compute again, no more statements and issue slots than one has?
+// Returns whether the range has at most 1/part of the values of a kernel, and no more statements
+// and issue slots than a kernel. Both count once per reduction loop that computes them.
 bool fits(const ValueRange& range, int part) {
   if (static_cast<int>(range.end - range.begin) > max_values / part) return false;
   const TextSize size = text_size(range);
   return size.statements <= max_values && size.slots <= max_slots;
 }
 
-// What a value that is handed over costs: bytes by how many axes they are needed for.
+// Returns the cost of materializing a value: its bytes, weighted by the number of axes it varies
+// over.
 int64_t handing_over(const Value& value, const Tensor* root) {
-  if (!value.tensor || value.tensor == root) return int64_t{1} << 45;  // cannot be
+  if (!value.tensor || value.tensor == root) return int64_t{1} << 45;  // cannot be materialized
   constexpr int64_t more_axes = 1 << 10;
   int64_t cost = size_of(value.dtype);
   for (int a = std::min(__builtin_popcountll(value.axes), 3); a > 0; --a) cost *= more_axes;
   return cost;
 }
 
-// A kernel that is cut into stretches of its values.
+// Splits a kernel into ranges of its values.
 struct Cutter {
   const ValueGroup& group;
   const Tensor* root = nullptr;
-  int part = 1;  // of a kernel that a stretch may take
+  int part = 1;  // a range may take 1/part of a kernel
   const std::vector<Value>& values = group.refined().values;
   size_t count = values.size();
-  std::vector<size_t> last = std::vector<size_t>(count, 0);  // user, by value
+  std::vector<size_t> last = std::vector<size_t>(count, 0);  // by value: its last user
   size_t stretches = 0;
-  size_t room = 0;  // of a cut, to either side of its place
+  size_t room = 0;  // distance that a cut may move to either side
 
   bool is_handed_over(size_t v) const {
     return last[v] > v && !std::holds_alternative<Read>(values[v].how) &&
            !std::holds_alternative<Uniform>(values[v].how);
   }
 
-  // Where a cut stands if it does not move.
+  // Position of a cut that has not moved.
   size_t middle(size_t cut) const { return cut * count / stretches; }
 
-  // Of a cut before each value: of what lives there.
+  // Cost of a cut before each value: the cost of the values that are live there.
   std::vector<int64_t> costs() const {
     std::vector<int64_t> cost(count + 1, 0);
     for (size_t v = 0; v < count; ++v) {
@@ -71,7 +72,7 @@ struct Cutter {
   }
 
   void choose_stretches() {
-    // Stretches of three quarters of what fits leave each cut some room to move.
+    // Ranges of three quarters of the limit leave the cuts some room to move.
     const auto stretches_of = [&](size_t have, int hold) {
       const size_t three = 3 * static_cast<size_t>(hold / part);
       return (4 * have + three - 1) / three;
@@ -79,8 +80,8 @@ struct Cutter {
     stretches =
         std::max({size_t{2}, stretches_of(count, max_values),
                   stretches_of(static_cast<size_t>(group.reads_and_stores()), max_buffers)});
-    // The more reductions wait for each other in a stretch, the more walks it has, each with
-    // statements of its own: how short it must be is found by trying.
+    // The more dependent reductions a range has, the more loops it has, each with statements of its
+    // own. The length that fits is found by trying.
     const AxisSet all = used_axes(values);
     for (;; stretches += stretches / 4 + 1) {
       const size_t length = count / stretches, least = length / 8;
@@ -89,12 +90,13 @@ struct Cutter {
     }
   }
 
-  // Each where it hands over least.
+  // Returns the position of each cut with the lowest cost.
   std::vector<size_t> cuts() const {
     const std::vector<int64_t> cost = costs();
     std::vector<size_t> out;
     for (size_t i = 1; i < stretches; ++i) {
-      // Behind what can be handed over: a cut between reads hands over nothing.
+      // Cut only after a value that can be materialized: a cut between reads would materialize
+      // nothing.
       size_t best = 0;
       for (size_t at = std::max<size_t>(1, middle(i) - room);
            at < std::min(count, middle(i) + room + 1); ++at)
@@ -124,7 +126,7 @@ bool fits(const ValueGroup& group, int part) {
   const Refined& r = group.refined();
   std::vector<bool> stored(r.values.size(), false);
   for (const Store& s : r.stores)
-    if (s.access.value >= 0) stored[s.access.value] = true;  // else it was refused
+    if (s.access.value >= 0) stored[s.access.value] = true;  // else it was rejected
   const ValueRange whole{.values = r.values,
                          .all = used_axes(r.values),
                          .end = r.values.size(),
@@ -196,7 +198,7 @@ std::vector<const Tensor*> misfits(const ValueGroup& group) {
   const uint8_t nearest = fed[store.access.value];
   size_t away = nearest == 1 ? 1 : 0;
   if (nearest == 3) {
-    bool feeds[2] = {false, false};  // the other set
+    bool feeds[2] = {false, false};  // by set: True if it feeds the other set
     for (const Value& v : r.values)
       if (const auto* reduced = std::get_if<Reduced>(&v.how))
         for (size_t s = 0; s < 2; ++s)

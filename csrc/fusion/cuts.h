@@ -1,5 +1,5 @@
-// What a kernel that cannot take an output whole reads from memory instead: the tensors that an
-// earlier kernel hands over. segment.cpp says when. `root`: the tensor that the kernel is for.
+// Choice of tensors to materialize for a kernel that cannot compute its output alone: an earlier
+// kernel stores them. segment.cpp decides when. `root`: the tensor that the kernel computes.
 #pragma once
 
 #include <vector>
@@ -8,24 +8,25 @@
 
 namespace fuser {
 
-// Does it take at most this part of what one kernel holds?
+// Returns whether the group is within 1/part of the limits of a kernel.
 bool fits(const ValueGroup& group, int part = 1);
 
-// The tensors to hand over in place of those that are refused: what each comes to, the last and
-// narrowest of what is no larger and needs nothing else that this kernel reduces.
+// Returns the tensors to materialize in place of `refused`: for each of them the last and narrowest
+// tensor computed from it that has equal sizes and needs no other reduction of this kernel.
 std::vector<const Tensor*> handed_over(const ValueGroup& group,
                                        const std::vector<const Tensor*>& refused,
                                        const Tensor* root);
 
-// Reductions that nothing comes from: those of an index into what is the same everywhere.
+// Returns dead reductions, e.g. of an index into a broadcast tensor.
 std::vector<const Tensor*> unused(const Refined& r);
 
-// Of two sets of which neither is terminal: the reductions of the one farther from the output.
+// Returns incompatible reductions: if neither of two reduced sets is terminal, the reductions over
+// the set that is farther from the output.
 std::vector<const Tensor*> misfits(const ValueGroup& group);
 
-// Where a kernel does not fit into such a part of one: the tensors that stretches of its values
-// read of earlier ones, cut where they are fewest and smallest. The stretches fit, all of them: the
-// work is linear in the number of values.
+// If the kernel exceeds 1/part of the limits, splits its values into ranges at the cheapest live
+// sets and returns the tensors to materialize between them. Every range fits, so the work is linear
+// in the number of values.
 std::vector<const Tensor*> excess(const ValueGroup& group, const Tensor* root, int part);
 
 }  // namespace fuser

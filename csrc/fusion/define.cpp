@@ -1,6 +1,7 @@
 #include "fusion/define.h"
 
 #include <algorithm>
+#include <set>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -16,7 +17,7 @@ using rules::where;
 
 namespace {
 
-// A permutation of 0..rank-1, negative dims counted from the end.
+// Returns a permutation of 0..rank-1; negative dims count from the end.
 std::vector<int64_t> permutation(std::string_view op, const Tensor& arg,
                                  std::span<const int64_t> dims) {
   std::vector<int64_t> result(dims.begin(), dims.end());
@@ -36,16 +37,16 @@ Kind category(const Operand& o) { return kind_of(o.tensor ? o.tensor->dtype : o.
 }  // namespace
 
 DType promoted_dtype(std::span<const Operand> operands) {
-  // torch's rule: each priority level promotes within itself; a lower level counts only by a higher
-  // category.
+  // torch's rule: each priority level promotes within itself, and a lower level counts only if its
+  // category is higher.
   std::optional<DType> level[3];
   for (const Operand& o : operands) {
     const DType d = o.tensor ? o.tensor->dtype : o.scalar->dtype;
     auto& slot = level[!o.tensor ? 2 : o.tensor->rank() == 0 ? 1 : 0];
     slot = slot ? promote_types(*slot, d) : d;
   }
-  // A Python float does not make a tensor float64: alone above ints it stands for float32, torch's
-  // default. Scalars alone keep their type.
+  // A Python float with int tensors means float32, torch's default, not float64. Scalars alone keep
+  // their dtype.
   if (level[2] && (level[0] || level[1])) {
     if (*level[2] == DType::Float64) level[2] = DType::Float32;
     if (*level[2] == DType::Complex128) level[2] = DType::Complex64;
@@ -56,7 +57,8 @@ DType promoted_dtype(std::span<const Operand> operands) {
     if (!result) {
       result = d;
     } else if (kind_of(*d) > kind_of(*result)) {
-      // A complex operand of lower priority keeps the precision of a float one of higher priority.
+      // A complex operand of lower priority keeps the precision of a float operand of higher
+      // priority.
       result = kind_of(*d) == Kind::Complex && kind_of(*result) == Kind::Float
                    ? complex_type(*result)
                    : promote_types(*result, *d);
@@ -98,14 +100,15 @@ Expr define_scalar(Fusion& fusion, DType dtype) {
 
 namespace {
 
-// The dtype in which `op` computes on operands whose common dtype is `common`, or DTypeError.
+// Returns the dtype in which `op` computes on operands whose common dtype is `common`, or raises
+// DTypeError.
 DType compute_for(Op op, DType common, std::span<const Operand> args) {
   const OpRow& r = row(op);
   DType compute = common;
   if (r.rule == ResultRule::Float &&
       (kind_of(compute) == Kind::Int || kind_of(compute) == Kind::Bool))
     compute = DType::Float32;
-  // An op without a bool form may still be defined on ints, as torch's arithmetic on masks is.
+  // An op without a bool form may still be defined on ints, like torch's arithmetic on masks.
   FUSER_CHECK(op_text(op, compute) != nullptr, DType, "op-dtype-1", call(r.name, args), ": ",
               r.name, " is not defined on ", row(compute).torch, lines(args),
               "\n  hint: cast the operand first");
@@ -134,44 +137,76 @@ std::span<const Operand> valued(Op op, std::span<const Operand> args) {
   return row(op).rule == ResultRule::Condition ? args.subspan(1) : args;
 }
 
-// Would an operand of `dtype` with dims change the dtype in which an op computes?
+// Returns whether an operand of `dtype` with dims would change the dtype in which an op computes.
 bool counts_more(DType dtype, DType compute) {
   if (is_wide_unsigned(dtype) || is_wide_unsigned(compute)) return dtype != compute;
   const DType both = promote_types(compute, dtype);
   return (compute == compute_type(compute) ? compute_type(both) : both) != compute;
 }
 
-// A choice keeps the type of its values, half types too; see ResultRule.
+// Selected operands keep their dtype, half types too; see ResultRule.
 DType dtype_for(Op op, std::span<const Operand> args) {
   const bool chooses = row(op).rule == ResultRule::Condition;
   const auto values = valued(op, args);
   return compute_for(op, chooses ? promoted_dtype(values) : common_dtype(values), args);
 }
 
-// Is the number itself what becomes an element, or is compared with one or raised to? Other ops
-// take it modulo the range of the type, as torch does.
+// Returns whether a scalar operand is used as a number: selected, compared, or an exponent. Other
+// ops take it modulo the range of the dtype, as torch does.
 bool takes_as_it_is(Op op, size_t operand) {
   return row(op).arity == 3 || (op == Op::pow && operand == 1);
 }
 
-// The op on operands of a half type: computed in float32 and rounded to that type.
-const Tensor* bounded(Fusion& fusion, Op op, std::span<const Operand> args, DType compute,
-                      const std::string& location) {
+// Returns whether the op returns a half type for operands of a half type.
+bool keeps_half_types(Op op) {
+  return row(op).rule == ResultRule::Common || row(op).rule == ResultRule::Real;
+}
+
+// Returns whether each element of `t` is a value of type `narrow`: `t` is a cast from that type, or
+// ops that are exact on half types applied to one.
+bool holds(const Tensor* t, DType narrow) {
+  while (t->dtype != narrow) {
+    if (const auto* c = std::get_if<Cast>(&t->definition)) {
+      if (c->arg->dtype != narrow) return false;
+      t = c->arg;
+      continue;
+    }
+    const auto* p = std::get_if<Pointwise>(&t->definition);
+    if (!p || row(p->op).arity != 1 || !keeps_half_types(p->op)) return false;
+    t = p->args[0].tensor;
+    if (!t) return false;
+  }
+  return true;
+}
+
+// Applies an op with half operands: computes in float32 and rounds to the half type.
+const Tensor* computed_wide(Fusion& fusion, Op op, std::span<const Operand> args, DType compute,
+                            const std::string& location) {
   const DType narrow = promoted_dtype(args);
   std::vector<Operand> wide(args.begin(), args.end());
-  for (Operand& a : wide)
-    if (a.tensor) a.tensor = cast(fusion, a.tensor, compute, location);
+  for (Operand& a : wide) {
+    if (!a.tensor) continue;
+    a.tensor = rules::unrounded(a.tensor, compute);
+    if (a.tensor->dtype != compute) a.tensor = cast(fusion, a.tensor, compute, location);
+  }
   return cast(fusion, pointwise(fusion, op, wide, location), narrow, location);
 }
 
 }  // namespace
 
+const Tensor* rules::unrounded(const Tensor* t, DType compute) {
+  const auto* c = std::get_if<Cast>(&t->definition);
+  const bool exact = c && t->dtype != compute && c->arg->dtype == compute &&
+                     compute == compute_type(t->dtype) && holds(c->arg, t->dtype);
+  return exact ? c->arg : t;
+}
+
 const Tensor* pointwise(Fusion& fusion, Op op, std::span<const Operand> args,
                         std::string location) {
   check_arity(op, args.size());
   const DType compute = dtype_for(op, args);
-  if (row(op).rule == ResultRule::Bounded && promoted_dtype(args) != compute)
-    return bounded(fusion, op, args, compute, std::move(location));
+  if (keeps_half_types(op) && promoted_dtype(args) != compute)
+    return computed_wide(fusion, op, args, compute, location);
   if (row(op).rule == ResultRule::Condition)
     FUSER_CHECK(category(args[0]) == Kind::Bool || category(args[0]) == Kind::Int, DType, "where-1",
                 call(row(op).name, args), ": expected a bool condition", lines(args),
@@ -182,9 +217,11 @@ const Tensor* pointwise(Fusion& fusion, Op op, std::span<const Operand> args,
   int rank = 0;
   for (const Operand& a : args)
     if (a.tensor) rank = std::max(rank, a.tensor->rank());
-  std::vector<rules::Side> met(rank);  // by axis: the extent so far, and whose it is
+  std::vector<rules::Side> met(rank);  // by axis: the extent so far, and its tensor
   std::vector<Constraint> constraints;
   std::vector<Operand> aligned(args.begin(), args.end());
+  for (Operand& a : aligned)
+    if (a.tensor) a.tensor = rules::unrounded(a.tensor, compute);
   for (const Operand& a : args) {
     if (!a.tensor) continue;
     const int shift = rank - a.tensor->rank();
@@ -201,12 +238,12 @@ const Tensor* pointwise(Fusion& fusion, Op op, std::span<const Operand> args,
   std::vector<Expr> shape;
   for (const rules::Side& side : met) shape.push_back(side.extent);
   for (Constraint& c : constraints) rules::require(fusion, std::move(c));
-  // Operands of lower rank get leading dims of size 1, as a statement of their own: every later
-  // stage then sees operands of equal rank.
+  // Operands of lower rank get leading dims of size 1, by a statement of their own. All later
+  // stages then see operands of equal rank.
   for (Operand& a : aligned) {
     if (!a.tensor || a.tensor->rank() == rank) continue;
-    // A tensor of no dims counts less in promotion; with dims it would count in full whenever the
-    // op is built again.
+    // A tensor without dims has lower priority in promotion. With dims it would have full priority
+    // whenever the op is rebuilt, so it is cast here.
     const bool condition = row(op).rule == ResultRule::Condition && &a == aligned.data();
     if (a.tensor->rank() == 0 && !condition && counts_more(a.tensor->dtype, compute))
       a.tensor = cast(fusion, a.tensor, compute, location);
@@ -238,6 +275,8 @@ const Tensor* cast(Fusion& fusion, const Tensor* arg, DType dtype, std::string l
               DType, "cast-1", "cast(t", arg->id, ", ", row(dtype).torch,
               "): casting complex to real discards the imaginary part\n  ", where(*arg),
               "\n  hint: take fd.ops.real(t", arg->id, ") first");
+  if (const Tensor* wide = rules::unrounded(arg, dtype); wide != arg)
+    return pointwise(fusion, Op::set, {{{.tensor = wide}}}, std::move(location));
   return append(fusion, dtype, arg->shape, Cast{.arg = arg}, std::move(location));
 }
 
@@ -270,9 +309,14 @@ const Tensor* broadcast(Fusion& fusion, const Tensor* arg, std::vector<bool> is_
 
 const Tensor* expand(Fusion& fusion, const Tensor* arg, std::span<const Expr> shape,
                      std::string location) {
-  FUSER_CHECK(static_cast<int>(shape.size()) == arg->rank(), Shape, "expand-1", "expand(t", arg->id,
-              ", shape): expected ", arg->rank(), " sizes, got ", shape.size(), "\n  ", where(*arg),
-              "\n  hint: add dims with broadcast or broadcast_in_dim");
+  const int more = static_cast<int>(shape.size()) - arg->rank();
+  FUSER_CHECK(more >= 0, Shape, "expand-1", "expand(t", arg->id, ", shape): expected at least ",
+              arg->rank(), " sizes, got ", shape.size(), "\n  ", where(*arg));
+  if (more > 0) {
+    std::vector<bool> is_broadcast(shape.size(), false);
+    std::fill_n(is_broadcast.begin(), more, true);
+    arg = broadcast(fusion, arg, std::move(is_broadcast), location);
+  }
   std::vector<Constraint> constraints;
   std::vector<Expr> extents, wanted;
   for (int d = 0; d < arg->rank(); ++d) {
@@ -333,6 +377,58 @@ const Tensor* broadcast_in_dim(Fusion& fusion, const Tensor* arg, std::span<cons
   return expand(fusion, t, shape, std::move(location));
 }
 
+namespace {
+
+// The place of dim `d` of an input among its contiguity flags, which begin at the outermost dim.
+size_t place_in_memory(const Tensor& t, const Input& input, int64_t d) {
+  return input.stride_order.empty() ? d : t.rank() - 1 - input.stride_order[d];
+}
+
+// A dim of an operand, by the dim of the result that it becomes.
+int64_t dim_before(const Broadcast& b, int64_t d) {
+  return std::count(b.is_broadcast.begin(), b.is_broadcast.begin() + d, false);
+}
+int64_t dim_before(const Squeeze& s, int64_t d) {
+  for (int64_t dropped : s.dims) d += dropped <= d;
+  return d;
+}
+
+// Is the dim one that expand() grew, or that an input was defined to repeat, in all that the tensor
+// is computed from element by element?
+bool is_expanded(const Tensor* tensor, int64_t dim) {
+  std::set<std::pair<const Tensor*, int64_t>> met;
+  std::vector<std::pair<const Tensor*, int64_t>> open{{tensor, dim}};
+  while (!open.empty()) {
+    const auto [t, d] = open.back();
+    open.pop_back();
+    if (t->shape[d]->is_constant(1) || !met.emplace(t, d).second) continue;
+    if (const auto* input = std::get_if<Input>(&t->definition)) {
+      const auto& flags = input->contiguity;
+      if (flags.empty() || flags[place_in_memory(*t, *input, d)]) return false;
+    } else if (const auto* p = std::get_if<Pointwise>(&t->definition)) {
+      for (const Operand& a : p->args)
+        if (a.tensor) open.emplace_back(a.tensor, d);
+    } else if (const auto* b = std::get_if<Broadcast>(&t->definition)) {
+      open.emplace_back(b->arg, dim_before(*b, d));
+    } else if (const auto* s = std::get_if<Squeeze>(&t->definition)) {
+      open.emplace_back(s->arg, dim_before(*s, d));
+    } else if (const auto* r = std::get_if<Permute>(&t->definition)) {
+      open.emplace_back(r->arg, r->dims[d]);
+    } else if (const auto* e = std::get_if<Expand>(&t->definition)) {
+      open.emplace_back(e->arg, d);
+    } else if (const auto* c = std::get_if<Cast>(&t->definition)) {
+      open.emplace_back(c->arg, d);
+    } else if (const auto* o = std::get_if<StrideOrder>(&t->definition)) {
+      open.emplace_back(o->arg, d);
+    } else {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
 const Tensor* squeeze(Fusion& fusion, const Tensor* arg, std::span<const int64_t> dims,
                       bool squeeze_expanded, std::string location) {
   const std::string what = text("squeeze(t", arg->id, ", [", joined(dims), "])");
@@ -340,9 +436,14 @@ const Tensor* squeeze(Fusion& fusion, const Tensor* arg, std::span<const int64_t
   for (int64_t& d : sorted) d = rules::dim_of(what, "squeeze-1", *arg, d);
   std::sort(sorted.begin(), sorted.end());
   sorted.erase(std::unique(sorted.begin(), sorted.end()), sorted.end());
+  bool drops_expanded = false;
   for (int64_t d : sorted) {
     Expr extent = arg->shape[d];
-    if (extent->is_constant(1) || squeeze_expanded) continue;
+    if (extent->is_constant(1)) continue;
+    if (squeeze_expanded && is_expanded(arg, d)) {
+      drops_expanded = true;
+      continue;
+    }
     FUSER_CHECK(!extent->is_constant(), Shape, "squeeze-2", what, ": axis ", d, " has size ",
                 extent->value.integer, ", expected 1\n  ", where(*arg));
     rules::require(fusion, what, arg, d, extent, fusion.exprs.constant(1),
@@ -353,10 +454,9 @@ const Tensor* squeeze(Fusion& fusion, const Tensor* arg, std::span<const int64_t
   std::vector<Expr> shape;
   for (int d = 0; d < arg->rank(); ++d)
     if (!std::binary_search(sorted.begin(), sorted.end(), d)) shape.push_back(arg->shape[d]);
-  return append(
-      fusion, arg->dtype, std::move(shape),
-      Squeeze{.arg = arg, .dims = std::move(sorted), .squeeze_expanded = squeeze_expanded},
-      std::move(location));
+  return append(fusion, arg->dtype, std::move(shape),
+                Squeeze{.arg = arg, .dims = std::move(sorted), .squeeze_expanded = drops_expanded},
+                std::move(location));
 }
 
 const Tensor* permute(Fusion& fusion, const Tensor* arg, std::span<const int64_t> dims,

@@ -1,7 +1,8 @@
-// Building a Fusion: one function per tensor op, with its shape and dtype rules.
+// Construction of a Fusion: one function per tensor op, with its shape and dtype rules.
 //
-// Every function appends one tensor and returns it; a broken rule raises ShapeError, DTypeError or
-// UserError and leaves the Fusion as it was. `location` is the user's source line, for messages.
+// Every function appends one tensor and returns it. If a rule is broken it raises ShapeError,
+// DTypeError or UserError and leaves the Fusion unchanged. `location` is the user's source line,
+// for messages.
 #pragma once
 
 #include <span>
@@ -12,22 +13,22 @@
 
 namespace fuser {
 
-// The common dtype of these operands as torch promotes them: tensors with dims decide within a
-// category over 0-dim tensors, and those over scalars.
+// Returns the common dtype of the operands by torch's promotion: within a category, tensors with
+// dims take precedence over tensors without dims, which take precedence over scalars.
 DType promoted_dtype(std::span<const Operand> operands);
-// The dtype in which torch computes on them: that one, half types widened to float32.
+// Returns the dtype in which torch computes: promoted_dtype() with half types widened to float32.
 DType common_dtype(std::span<const Operand> operands);
 
-// shape: -1 symbolic, otherwise the static size (1 broadcasts).
+// shape: -1 is symbolic, other values are static sizes (1 broadcasts).
 const Tensor* define_tensor(Fusion& fusion, std::span<const int64_t> shape, DType dtype,
                             Input input, std::string location);
 Expr define_scalar(Fusion& fusion, DType dtype);
 
-// Seed and offset for the next `ops` random ops, which follow each other at distances of 4.
+// Returns seed and offset for the next `ops` random ops, whose offsets are 4 apart.
 std::pair<Expr, Expr> take_random(Fusion& fusion, int64_t ops);
 
 const Tensor* pointwise(Fusion& fusion, Op op, std::span<const Operand> args, std::string location);
-// The same op on scalars only.
+// Applies the op to scalars only.
 Expr pointwise_scalar(Fusion& fusion, Op op, std::span<const Expr> args);
 const Tensor* cast(Fusion& fusion, const Tensor* arg, DType dtype, std::string location);
 const Tensor* full(Fusion& fusion, std::span<const Expr> shape, Expr value, DType dtype,
@@ -46,37 +47,37 @@ const Tensor* permute(Fusion& fusion, const Tensor* arg, std::span<const int64_t
 const Tensor* stride_order(Fusion& fusion, const Tensor* arg, std::span<const int64_t> order,
                            std::string location);
 
-// The extent of a dim as later statements may use it. Where sizes that are not known meet, a tensor
-// is given the name of one of them; should that one turn out to be 1, the other is the extent. So
-// such an extent is named after the tensor (Symbol::Extent) until rebuild() (fusion/rebuild.h)
-// knows.
+// Returns the extent of a dim for use by later statements. If a tensor's shape was named after one
+// of two unknown sizes that must match, the named one may turn out to be 1 and the other the
+// extent. Then the result is the symbol Symbol::Extent of the tensor, which rebuild()
+// (fusion/rebuild.h) resolves.
 Expr extent(Fusion& fusion, const Tensor* tensor, int dim);
 
-// The elements of `dims` (negative: from the end; at least one, none twice) as one, in the dtype
-// that torch gives: integers and bool are summed and multiplied in int64, half types in float32. A
-// tensor of the kept dims. `identity`: see Reduction.
+// Reduces `dims` to one element; negative dims count from the end. At least one dim is given, and
+// no dim twice. The dtype follows torch: integers and bool are summed and multiplied in int64, half
+// types in float32. The result has the kept dims. `identity`: see Reduction.
 const Tensor* reduce(Fusion& fusion, ReduceOp op, const Tensor* arg, std::span<const int64_t> dims,
                      bool identity, std::string location);
-// The same, where `arg` is computed from what was reduced over some of the dims before: over these
-// first, then over the others. The loss of a batch takes in rows that are normalized: a kernel that
-// has the row for its statistics sums it too, where one that reduces all would read it again.
+// Reduces like reduce(). If `arg` depends on an earlier reduction over some of the dims, reduces
+// over these dims first and over the rest afterwards. A kernel that has a normalized row on chip
+// for its statistics then sums it too; one reduction over all dims would read it again.
 const Tensor* reduce_in_turn(Fusion& fusion, ReduceOp op, const Tensor* arg,
                              std::span<const int64_t> dims, bool identity, std::string location);
-// Result 1, 2, ... of a reduction or library op of several, with the tensor that is its result 0.
+// Returns result 1, 2, ... of a reduction or library op with several results; `of` is its result 0.
 const Tensor* result(Fusion& fusion, const Tensor* of, int index, std::string location);
 // 0, 1, ..., length - 1 in int64.
 const Tensor* iota(Fusion& fusion, Expr length, std::string location);
 const Tensor* take_along_axis(Fusion& fusion, const Tensor* arg, const Tensor* index, int64_t dim,
                               bool same_sizes, std::string location);
-// A dim as two of these sizes; one of them nullptr or -1 is what the other leaves.
+// Splits a dim into two of these sizes; one of them may be nullptr or -1 for the remaining size.
 const Tensor* split_dim(Fusion& fusion, const Tensor* arg, int64_t dim, Expr outer, Expr inner,
                         std::string location);
-// Dims dim and dim + 1 as one. size: a better name for its extent, or nullptr or -1.
+// Merges dims dim and dim + 1. size: a better name for the new extent, or nullptr or -1.
 const Tensor* merge_dims(Fusion& fusion, const Tensor* arg, int64_t dim, Expr size,
                          std::string location);
 
-// Elements starts[d], starts[d] + steps[d], ... before ends[d] of each dim, bounds clamped as torch
-// does.
+// Takes elements starts[d], starts[d] + steps[d], ... before ends[d] of each dim. Bounds are
+// clamped as in torch.
 const Tensor* slice(Fusion& fusion, const Tensor* arg, std::span<const Expr> starts,
                     std::span<const Expr> ends, std::span<const int64_t> steps,
                     std::string location);
@@ -87,25 +88,28 @@ const Tensor* pad(Fusion& fusion, const Tensor* arg, std::span<const Expr> befor
 const Tensor* cat(Fusion& fusion, std::span<const Tensor* const> args, int64_t dim,
                   std::string location);
 
-// The result of a library call on these tensors, with the attributes of the op's row. `given` holds
-// by attribute the scalar input that replaces it, or nullptr; it is empty if there is none.
+// Calls a torch library op on these tensors, with attributes in the order of its row. `given`: by
+// attribute, the scalar input that supplies it, or nullptr; empty if all are constants.
 const Tensor* library(Fusion& fusion, LibraryOp op, std::span<const Tensor* const> args,
                       std::span<const int64_t> attributes, std::vector<Expr> given,
                       std::string location);
-// The shape of a further result (1, 2, ...) of the library op that gives `call`.
+// Returns the shape of further result `result` (1, 2, ...) of the library op whose first result is
+// `call`.
 std::vector<Expr> result_shape(Fusion& fusion, const Tensor& call, int result);
 
-// `alias`: the input that is written. If several outputs are written into one input, the last one
-// counts; a result that is one of them is that input's memory.
+// `alias`: the input to overwrite, or -1. If several outputs overwrite one input, the last one
+// counts. A result that is also written into an input uses that input's memory.
 void add_output(Fusion& fusion, const Tensor* tensor, int alias = -1);
-// Raises unless an output may be written into the input; sizes that only a run knows become rules.
+// Raises unless the output may be written into the input. Sizes that only an execution knows become
+// rules.
 void require_alias(Fusion& fusion, const Tensor& tensor, int alias);
-// The last output that is written into the input, nullptr without one.
+// Returns the tensor of the last output that is written into the input, or nullptr.
 const Tensor* written_into(const Fusion& fusion, int input);
-// The input that the tensor is, or is written into (the last of them); -1: none.
+// Returns the input that the tensor is, or the last input that it is written into; -1 if it is no
+// input.
 int input_of(const Fusion& fusion, const Tensor& tensor);
 
-// The ShapeError "reduce-empty-1" of a rule of Fusion::nonempty that does not hold.
+// Raises ShapeError "reduce-empty-1" for a broken rule of Fusion::nonempty.
 [[noreturn]] void raise_empty(const NonEmpty& rule);
 
 }  // namespace fuser

@@ -1,4 +1,4 @@
-// Shape and dtype rules of what a library computes (ir/library.def).
+// Shape and dtype rules of torch library ops (ir/library.def).
 #include <algorithm>
 
 #include "base/error.h"
@@ -8,7 +8,7 @@
 namespace fuser {
 namespace {
 
-// A call while its shape is found.
+// A library call whose shape is being inferred.
 struct Call {
   Fusion& fusion;
   LibraryOp op;
@@ -30,7 +30,7 @@ struct Call {
                 least == most ? "" : "at least ", least, rules::lines(operands));
   }
 
-  // Both sizes must be equal; with `most` the first may be less.
+  // Requires that both sizes are equal; with `most`, that the first is at most the second.
   void equal(size_t arg, int dim, size_t other, int other_dim, bool most = false) {
     const Expr mine = size(arg, dim), theirs = size(other, other_dim);
     if (mine == theirs) return;
@@ -66,7 +66,7 @@ struct Call {
                                    .expected = "equal"}});
   }
 
-  // The attribute `dim` counted from the front.
+  // Returns the attribute `dim` counted from the front.
   int64_t dim() {
     const auto row_attributes = attributes_of(op);
     const auto at = std::find_if(row_attributes.begin(), row_attributes.end(),
@@ -150,7 +150,7 @@ std::vector<Expr> scattered(Call& c) {
   return c.args[0]->shape;
 }
 
-// Along dim 0: values have the shape of the index in its place.
+// index_put along dim 0: the values have the shape of the index in place of that dim.
 std::vector<Expr> put(Call& c) {
   c.rank(0, 1);
   const int index = c.args[1]->rank(), rank = c.args[0]->rank();
@@ -160,8 +160,9 @@ std::vector<Expr> put(Call& c) {
   return c.args[0]->shape;
 }
 
-// Matrices in groups: of [m, k] and [g, k, n] rows, of [g, m, k] and [k, n] columns, of [m, k] and
-// [k, n] terms; offsets say where each group ends.
+// Grouped matrix products. Groups are ranges of rows for [m, k] and [g, k, n], of columns for [g,
+// m, k] and [k, n], and of the summed dim for [m, k] and [k, n]. Offsets are the ends of the
+// groups.
 std::vector<Expr> grouped(Call& c) {
   for (size_t i : {0, 1}) c.rank(i, 2, 3);
   c.rank(2, 1, 1);
@@ -177,8 +178,9 @@ std::vector<Expr> grouped(Call& c) {
   return shape;
 }
 
-// The same with scales of the rows of the first and of the columns of the second, by group where
-// there is one matrix for each, or where groups of terms give one result for each.
+// Grouped products with scales for the rows of the first and the columns of the second operand.
+// Scales have a group dim if their operand has one, or if groups of the summed dim give one result
+// each.
 std::vector<Expr> scaled_groups(Call& c) {
   const std::vector<Expr> shape = grouped(c);
   for (int i : {0, 1}) {
@@ -192,7 +194,7 @@ std::vector<Expr> scaled_groups(Call& c) {
   return shape;
 }
 
-// Scales: one of a whole matrix, of any rank, or [m, 1] and [1, n].
+// Scaled product: a scale is one element of any rank for its matrix, or [m, 1] and [1, n].
 std::vector<Expr> scaled(Call& c) {
   for (size_t i : {0, 1}) c.rank(i, 2, 2);
   c.equal(0, 1, 1, 0);
@@ -211,7 +213,7 @@ std::vector<Expr> scaled(Call& c) {
   return {c.size(0, 0), c.size(1, 1)};
 }
 
-// Query, key and value from operand `first` on: [batch, heads, length, head size].
+// Checks query, key and value from operand `first` on: [batch, heads, length, head size].
 void check_heads(Call& c, size_t first) {
   for (size_t i = first; i < first + 3; ++i) {
     c.rank(i, 4, 4);
@@ -255,8 +257,8 @@ constexpr Rule rules_by_op[] = {
 
 namespace {
 
-// A library is called by the host, which knows the arguments of a run but nothing that kernels
-// compute.
+// Attributes must be constants or scalar inputs: the host calls the library, and does not know
+// values that kernels compute.
 void check_given(LibraryOp op, std::span<const Expr> given) {
   const std::vector<LibraryAttribute> attributes = attributes_of(op);
   for (size_t i = 0; i < given.size(); ++i) {

@@ -1,4 +1,4 @@
-// fusion/define.h: where random numbers come from.
+// Implements take_random() of fusion/define.h: seed and offset of random ops.
 #include "base/error.h"
 #include "fusion/define.h"
 

@@ -1,5 +1,5 @@
-// Shape and type rules of reductions, of coordinates as values (iota), of reads at indices that are
-// values (take_along_axis), and of dims that become two or one.
+// Shape and dtype rules of reductions, of coordinates as values (iota), of gathers
+// (take_along_axis), and of dims that are split or merged.
 #include <algorithm>
 #include <set>
 
@@ -14,19 +14,19 @@ using rules::where;
 
 namespace {
 
-// Over no elements they have no value that torch would agree to.
+// Returns whether the reduction of no elements has a value in torch.
 bool has_identity(ReduceOp op) {
   return op != ReduceOp::max && op != ReduceOp::min && op != ReduceOp::argmax &&
          op != ReduceOp::argmin;
 }
 
-// The dtype in which `op` computes on elements of `dtype`, or DTypeError.
+// Returns the dtype in which `op` computes on elements of `dtype`, or raises DTypeError.
 DType compute_for(ReduceOp op, const Tensor& arg, const std::string& what) {
   const uint8_t accepts = row(op).accepts;
-  if (accepts == kBool) return DType::Bool;  // what is not 0 is true
+  if (accepts == kBool) return DType::Bool;  // nonzero elements are true
   DType compute = compute_type(arg.dtype);
   Kind kind = kind_of(compute);
-  // Rows that do arithmetic widen integers, as torch does; rows that choose do not.
+  // Reductions that do arithmetic widen integers, as torch does; reductions that select do not.
   if ((kind == Kind::Bool || kind == Kind::Int) && (accepts & kInt) && !(accepts & kBool)) {
     compute = DType::Int64;
     kind = Kind::Int;
@@ -43,7 +43,8 @@ DType compute_for(ReduceOp op, const Tensor& arg, const std::string& what) {
   return compute;
 }
 
-// The dim has elements, where `asked` elements of the result are taken from it (nullptr: some are).
+// Requires that the dim has elements, if the result takes `asked` elements from it (nullptr:
+// always).
 void require_elements(Fusion& fusion, const std::string& what, const Tensor* arg, int64_t dim,
                       Expr asked = nullptr) {
   Exprs& exprs = fusion.exprs;
@@ -81,6 +82,7 @@ const Tensor* reduce(Fusion& fusion, ReduceOp op, const Tensor* arg, std::span<c
   FUSER_CHECK(twice == sorted.end(), Shape, "reduce-dim-2", what, ": dim ", *twice,
               " is named twice\n  ", where(*arg));
   const DType compute = compute_for(op, *arg, what);
+  arg = rules::unrounded(arg, compute);
   identity = identity && !has_identity(op);
   if (!identity && !has_identity(op))
     for (int64_t d : sorted) require_elements(fusion, what, arg, d);
@@ -98,9 +100,10 @@ const Tensor* reduce(Fusion& fusion, ReduceOp op, const Tensor* arg, std::span<c
 
 namespace {
 
-constexpr int most_visited = 128;  // tensors that tell how something is reduced
+constexpr int most_visited = 128;  // limit of tensors visited to decide the order of a reduction
 
-// Is it computed from a reduction? `left`: tensors that may still be visited.
+// Returns whether the tensor depends on a reduction. `left`: number of tensors that may still be
+// visited.
 bool is_reduced(const Tensor* t, int& left) {
   if (--left < 0) return false;
   if (std::holds_alternative<Reduction>(t->definition)) return true;
@@ -109,7 +112,7 @@ bool is_reduced(const Tensor* t, int& left) {
                      [&](const Tensor* a) { return is_reduced(a, left); });
 }
 
-// The dims of `arg` along which some operand, itself computed from a reduction, is one element.
+// Returns the dims of `arg` along which an operand that depends on a reduction has one element.
 std::vector<int64_t> dims_of_statistics(const Tensor* arg) {
   int left = most_visited;
   std::vector<bool> repeats(arg->rank(), false);
@@ -239,8 +242,8 @@ const Tensor* take_along_axis(Fusion& fusion, const Tensor* arg, const Tensor* i
 
 namespace {
 
-// What a dim of this extent has of parts of `size`. A factor that both have cancels: what is
-// reshaped with -1 again and again has sizes that do not grow with that, and the same as before.
+// Returns extent / size. Cancels a common constant factor, so that repeated reshapes with -1 have
+// sizes that do not grow and are recognized as equal.
 Expr quotient(Exprs& exprs, Expr extent, Expr size) {
   const bool product = extent->kind == ExprNode::Kind::Apply && extent->op == Op::mul;
   if (product && extent->args[1]->is_constant() && size->is_constant()) {

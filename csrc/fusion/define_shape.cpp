@@ -1,4 +1,4 @@
-// Shape rules of what moves elements and changes sizes: slice, flip, pad, cat.
+// Shape rules of ops that change sizes or move elements: slice, flip, pad, cat.
 #include <algorithm>
 
 #include "base/error.h"
@@ -12,7 +12,7 @@ using rules::where;
 
 namespace {
 
-// Can it be seen from the structure that the integer is not negative?
+// Returns whether the structure of the expression shows that it is not negative.
 bool is_natural_number(Expr e) {
   std::vector<Expr> open{e};
   while (!open.empty()) {
@@ -30,7 +30,8 @@ bool is_natural_number(Expr e) {
   return true;
 }
 
-// A bound of a slice as torch reads it: negative ones count from the end, all end up in 0..size.
+// Returns a slice bound with torch's rules applied: negative bounds count from the end, and the
+// result is clamped to 0..size.
 Expr clamped(Exprs& exprs, Expr bound, Expr size) {
   if (bound == size || bound->is_constant(0)) return bound;
   const Expr zero = exprs.constant(0);
@@ -42,7 +43,7 @@ Expr clamped(Exprs& exprs, Expr bound, Expr size) {
     }
     if (b < 0) return exprs.apply(Op::maximum, {exprs.add(size, bound), zero});
   } else if (!is_natural_number(bound)) {
-    // 1 below zero, else 0.
+    // 1 if the bound is negative, else 0.
     Expr below = exprs.apply(Op::maximum, {exprs.sub(zero, bound), zero});
     below = exprs.apply(Op::minimum, {below, exprs.constant(1)});
     bound = exprs.add(bound, exprs.mul(below, size));
@@ -51,14 +52,15 @@ Expr clamped(Exprs& exprs, Expr bound, Expr size) {
   return exprs.apply(Op::minimum, {bound, size});
 }
 
-// end - start, at least 0, in steps. Those beyond any length take one element as well.
+// Returns the number of steps from start to end, at least 0. A step longer than any dim takes one
+// element.
 Expr steps_between(Exprs& exprs, Expr start, Expr end, Expr size, int64_t step) {
   Expr length = exprs.sub(end, start);
   if (length->is_constant())
     length = exprs.constant(std::max<int64_t>(0, length->value.integer));
   else if (end != size && !start->is_constant(0))
     length = exprs.apply(Op::maximum, {length, exprs.constant(0)});
-  constexpr int64_t longest = int64_t{1} << 62;  // no sum of both wraps
+  constexpr int64_t longest = int64_t{1} << 62;  // sums of both do not wrap
   return step == 1 ? length : exprs.ceil_div(length, std::min(step, longest));
 }
 

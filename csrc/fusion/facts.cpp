@@ -22,13 +22,13 @@ std::vector<Expr> input_strides(Exprs& exprs, const Tensor& tensor, int input,
 
 namespace {
 
-// The axes of a coordinate that walks along them as nested loops do, outermost first: an axis, or
-// dims that were merged.
+// Returns the axes of a coordinate that is an axis, or a sum over axes as merged dims produce. The
+// axes are outermost first: an outer axis is multiplied by more sizes.
 std::vector<AxisId> axes_in(Expr coordinate) {
   std::vector<AxisId> out;
   if (coordinate->is_symbol(Symbol::Axis)) return {coordinate->a};
   if (coordinate->kind != ExprNode::Kind::Apply || coordinate->op != Op::add) return out;
-  std::vector<std::pair<int, AxisId>> found;  // factors that multiply it
+  std::vector<std::pair<int, AxisId>> found;  // number of factors that multiply the axis
   std::vector<std::pair<Expr, int>> open{{coordinate, 0}};
   while (!open.empty()) {
     const auto [e, factors] = open.back();
@@ -43,8 +43,8 @@ std::vector<AxisId> axes_in(Expr coordinate) {
   return out;
 }
 
-// For each axis, how far out it lies in a tensor's memory (larger: outer), or -1 where the tensor
-// does not tell.
+// For each axis, its rank in a tensor's memory (larger: outer), or -1 if the tensor does not
+// determine it.
 std::vector<int> ranks_by_axis(const std::vector<Expr>& at, const std::vector<int>& order,
                                int axes) {
   std::vector<int> rank(axes, -1);
@@ -99,7 +99,8 @@ std::string to_string(const LayoutClass& l) {
 
 namespace {
 
-// The axes in the order in which the outputs' dims, or the widest access, name them.
+// Returns the axes in the order in which the dims of the outputs name them, or the dims of the
+// full-rank access with the most axes.
 std::vector<AxisId> logical_order(const Problem& p) {
   const auto named = [](const std::vector<Expr>& at) {
     std::vector<AxisId> out;
@@ -144,7 +145,7 @@ struct Maker {
     return p.buffers[index = it->second];
   }
 
-  // Reads, and what each tells about the order of the axes in memory.
+  // Appends the reads. Returns for each the ranks that it determines (ranks_by_axis()).
   std::vector<std::vector<int>> reads() {
     const int axes = static_cast<int>(p.refined.axes.size());
     std::vector<std::vector<int>> tellers;
@@ -179,8 +180,8 @@ struct Maker {
     return tellers;
   }
 
-  // The dims of an allocated output, outermost first: of a result as result_orders() says, of what
-  // one kernel hands to another in the order of their axes.
+  // Returns the dims of an allocated output, outermost first: for a result the order of
+  // result_orders(), for a temporary the memory order of its axes.
   std::vector<int> store_order(const Store& s) const {
     const Tensor& t = *fusion.outputs[s.output].tensor;
     const auto known = orders.find(s.output);
@@ -215,10 +216,11 @@ struct Maker {
     p.accesses.push_back(std::move(access));
   }
 
-  // Rows lie along what is reduced in as many tensors as across it: results tell the order then. A
-  // norm over the channels of [images, channels, pixels] whose result is [images, pixels, channels]
-  // reads a tile of it across and has rows on chip (schedulers/across_tile.h); along the columns it
-  // would read three times and copy the result.
+  // If as many tensors have a reduced axis innermost as have a kept axis innermost, then prefers
+  // the reduced axis, so that results decide the order. A norm over the channels of [images,
+  // channels, pixels] whose result is [images, pixels, channels] then stages an uncoalesced tile
+  // (schedulers/across_tile.h) and keeps rows on chip. With the kept axis innermost it would read
+  // its input three times and copy the result.
   void prefer_rows(std::vector<std::vector<int>>& tellers) const {
     const int axes = static_cast<int>(p.refined.axes.size());
     int along = 0, across = 0;
@@ -241,7 +243,7 @@ struct Maker {
     if (!wanted.empty() && along >= across) tellers.insert(tellers.begin(), std::move(wanted));
   }
 
-  // axes: their order in memory where it is known already.
+  // axes: the memory order of the axes if it is already known, else nullptr.
   Problem make(Refined refined, const std::vector<AxisId>* axes) {
     p.refined = std::move(refined);
     const auto sets = reduction_sets(p.refined);
@@ -257,7 +259,8 @@ struct Maker {
     const auto told = [](const std::vector<int>& ranks) {
       return std::count_if(ranks.begin(), ranks.end(), [](int r) { return r >= 0; });
     };
-    // What is read once for many elements does not decide how they are walked.
+    // Tensors of full rank decide before tensors of lower rank, which are read once for many
+    // elements.
     if (p.reduced)
       std::stable_sort(tellers.begin(), tellers.end(),
                        [&](const auto& x, const auto& y) { return told(x) > told(y); });
@@ -286,8 +289,9 @@ Problem make_problem(const Fusion& fusion, Refined refined, const std::vector<La
   Problem p = maker().make(std::move(refined), nullptr);
   if (!shorter) return p;
   p.single_pass = std::make_unique<Problem>(maker().make(std::move(*shorter), &p.order));
-  // A launch hands over the buffers of the one problem, whichever of both was lowered. They are the
-  // same: what the shorter form no longer computes reads what it still does, in the same order.
+  // A launch passes the buffers of one problem, whichever form was lowered. Both forms have equal
+  // buffers: the single-pass form computes fewer values, but the values that it drops read tensors
+  // that remaining values read, in the same order.
   const auto same = [](const BufferUse& a, const BufferUse& b) {
     return a.input == b.input && a.output == b.output;
   };

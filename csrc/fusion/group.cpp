@@ -1,6 +1,5 @@
-// Values of one kernel, computed from its outputs back: what each needs, then how it is computed.
-// See access.h for what coordinates are, group.h for the parts; moves.cpp says where ops read their
-// operands, offers.cpp which axes outputs and reductions share.
+// Computes the values of one kernel from its outputs backwards: first the operands of each value,
+// then the value. See access.h for coordinates and group.h for the other files.
 #include "fusion/group.h"
 
 #include <algorithm>
@@ -58,12 +57,7 @@ std::vector<Expr> ValueGroup::fresh(const Tensor* t) {
     parts.push_back(refined_.exprs.symbol(Symbol::Axis, static_cast<int>(refined_.axes.size())));
     refined_.axes.push_back({.extent = extent});
   }
-  std::vector<Expr> at = coordinates(t, parts);
-  if (shape_at_.empty()) {
-    shape_ = t->shape;
-    shape_at_ = at;
-  }
-  return at;
+  return coordinates(t, parts);
 }
 
 bool ValueGroup::is_cut(const Tensor* t) const {
@@ -75,7 +69,8 @@ void ValueGroup::refuse(const Tensor* t) {
   refused.push_back(t);
 }
 
-// Is it computed at as many coordinates as one kernel should, and more than a few statements?
+// Returns whether the tensor is computed at as many coordinates as one kernel should, and takes
+// more than a few statements.
 bool ValueGroup::is_repeated(const Tensor* t) const {
   constexpr int most_tuples = 8;
   if (graph_.cost[t->id] <= few_statements) return false;
@@ -85,7 +80,8 @@ bool ValueGroup::is_repeated(const Tensor* t) const {
   return tuples == most_tuples;
 }
 
-// The points that the value at p is computed from; fma operands in place of an absorbed product.
+// Returns the points that the value at p is computed from. An absorbed product is replaced by the
+// operands of the fma.
 std::vector<Point> ValueGroup::needs(const Point& p) {
   std::vector<Point> out;
   const Tensor& t = *p.tensor;
@@ -118,7 +114,7 @@ std::vector<Point> ValueGroup::needs(const Point& p) {
     Point all = operand(result->of, p.at);
     if (is_cut(all.tensor) || !admit(all))
       refuse(&t);
-    else if (reducing_.at(all).over)  // else of one element, whose position needs nothing
+    else if (reducing_.at(all).over)  // else one element, whose position is constant
       out.push_back(std::move(all));
   } else if (const auto* take = std::get_if<TakeAlongAxis>(&t.definition)) {
     out.push_back(operand(take->index, p.at));
@@ -136,8 +132,8 @@ ValueId ValueGroup::append(const Point& p, DType dtype, decltype(Value::how) how
   return id;
 }
 
-// The same for what its operands alone determine, once: one tensor may be permuted and then cast,
-// another cast and then permuted.
+// Appends a value that depends on its operands alone, unless an equal value exists. One tensor may
+// be permuted and then cast, another cast and then permuted.
 ValueId ValueGroup::append_once(const Point& p, DType dtype, Computed how) {
   std::vector<int64_t> key{static_cast<int64_t>(how.index()), static_cast<int64_t>(dtype)};
   const auto* apply = std::get_if<Apply>(&how);
@@ -154,7 +150,7 @@ ValueId ValueGroup::append_once(const Point& p, DType dtype, Computed how) {
   return made->second = append(p, dtype, std::visit(as_any, how), axes);
 }
 
-// Appends a value that is no tensor's.
+// Appends a value that belongs to no tensor.
 ValueId ValueGroup::helper(DType dtype, decltype(Value::how) how, AxisSet axes) {
   refined_.values.push_back(
       {.tensor = nullptr, .at = {}, .dtype = dtype, .how = std::move(how), .axes = axes});
@@ -166,7 +162,7 @@ Access ValueGroup::access(const Operand& a, const std::vector<Expr>& at) {
   return {.value = known_.at(operand(a.tensor, at))};
 }
 
-// An operand of an fma, negated.
+// Returns the negated operand of an fma.
 Access ValueGroup::negated(const Access& a, DType compute) {
   if (a.value < 0)
     return {.otherwise =
@@ -175,7 +171,8 @@ Access ValueGroup::negated(const Access& a, DType compute) {
   return {.value = helper(compute, Apply{.op = Op::neg, .compute = compute, .args = {a}}, axes)};
 }
 
-// Where TakeAlongAxis at `p` reads its argument: the index wraps once and is clamped into the dim.
+// Returns the point at which TakeAlongAxis at `p` reads its argument: the index wraps once and is
+// clamped into the dim.
 Point ValueGroup::taken(const Point& p) {
   const auto it = taken_.find(p);
   if (it != taken_.end()) return it->second;
@@ -235,7 +232,7 @@ Apply ValueGroup::apply(const Tensor& t, const Pointwise& d, const std::vector<E
 void ValueGroup::reduce(const Point& p, const Reduction& d) {
   const State::Reducing& r = reducing_.at(p);
   const Access element{.value = known_.at(operand(d.arg, r.at))};
-  if (!r.over) {  // of one element
+  if (!r.over) {  // a reduction of one element
     if (refined_.values[element.value].dtype == p.tensor->dtype)
       known_.emplace(p, element.value);
     else
@@ -277,7 +274,7 @@ Op op_of_two(ReduceOp op) {
 
 }  // namespace
 
-// Of a reduction by parts: where its argument is wanted.
+// Returns the points that an unrolled reduction reads.
 std::vector<Point> ValueGroup::elements(const Point& p, const Reduction& d) {
   std::vector<Point> out;
   int64_t count = 1;
@@ -298,7 +295,7 @@ std::vector<Point> ValueGroup::elements(const Point& p, const Reduction& d) {
   return out;
 }
 
-// Neighbours first, as threads do.
+// Combines the elements of an unrolled reduction, neighbours first, as threads do.
 void ValueGroup::combine_parts(const Point& p, const Reduction& d) {
   std::vector<Access> open;
   for (const Point& e : elements(p, d)) open.push_back({.value = known_.at(e)});
@@ -362,7 +359,8 @@ void ValueGroup::compute(const Point& p) {
   }
 }
 
-// Computes the value at `root` and everything it needs; iterative. false: see add().
+// Computes the value at `root` and all values that it depends on; iterative. Returns false as add()
+// does.
 bool ValueGroup::demand(const Point& root) {
   std::vector<std::pair<Point, bool>> open{{root, false}};
   while (!open.empty()) {
@@ -464,8 +462,8 @@ AxisSet all_axes(const Refined& refined) {
   return n == 64 ? ~AxisSet{0} : (AxisSet{1} << n) - 1;
 }
 
-// Are results of set `s` of two read by nothing but values over the axes that it keeps, which come
-// to be stored?
+// Returns whether set `s` of two is terminal: values over its kept axes alone, which end in stores,
+// read its results.
 bool terminal(const Refined& r, const std::vector<AxisSet>& overs, const std::vector<uint8_t>& fed,
               size_t s) {
   const auto mine = static_cast<uint8_t>(1 << s);
@@ -488,7 +486,7 @@ std::optional<ReductionSets> reduction_sets(const Refined& r) {
   const std::vector<AxisSet> overs = reduced_sets(r);
   const AxisSet all = all_axes(r);
   if (overs.empty()) {
-    // An element that many threads stored would be stored by none along an axis of size 0.
+    // If many threads stored one element, then no thread would store it along an axis of size 0.
     for (const Store& s : r.stores)
       if (axes_of(s.at) != all) return std::nullopt;
     return ReductionSets{};

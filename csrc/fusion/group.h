@@ -1,7 +1,7 @@
-// Values under construction: what is known of a fusion's tensors before they get coordinates, and
-// one kernel's values while they are computed from its outputs back. Inside of fusion/ only:
-// origins.cpp fills the Graph; group.cpp computes values, moves.cpp says where ops read, offers.cpp
-// which axes are shared; segment.cpp decides what the values are of.
+// Values under construction, internal to fusion/: the properties of a fusion's tensors (Graph), and
+// the values of one kernel (ValueGroup), built from its outputs backwards. origins.cpp fills the
+// Graph. group.cpp computes values, moves.cpp the coordinates of operands, offers.cpp the axis
+// mappings. segment.cpp decides which outputs share a group.
 #pragma once
 
 #include <functional>
@@ -18,30 +18,34 @@
 
 namespace fuser {
 
-// Tensors of at most so many statements are computed at any number of coordinates.
+// Tensors of at most this many statements may be computed at any number of coordinates.
 inline constexpr int few_statements = 16;
 
-// A tensor whose coordinates tell those of another one. Dims are counted after merged ones were
-// taken apart (Graph::factors).
+// An axis source: a tensor whose coordinates determine coordinates of another tensor. Dims are
+// counted after merged dims are split into their factors (Graph::factors).
 struct Origin {
-  const Tensor* tensor = nullptr;  // an input, or a dim of something split in two
-  std::vector<int> dims;           // by dim of `tensor`: the dim it indexes, -1: none
+  // An input, a reduction, or a tensor with dims of its own (a split, a slice).
+  const Tensor* tensor = nullptr;
+  // By dim of `tensor`: the dim that it indexes, or -1.
+  std::vector<int> dims;
   bool operator==(const Origin&) const = default;
 };
 
 struct Graph {
   const Fusion* fusion = nullptr;
-  bool plain = true;                         // elementwise and movement only
-  std::vector<int> absorbed;                 // contract()
-  std::vector<bool> narrow;                  // ends_narrow()
-  std::vector<int> component;                // by tensor: tensors of a component are connected
-  std::vector<const Tensor*> same;           // by tensor: the first one that is computed alike
-  std::vector<int> parts;                    // by tensor: see in_parts()
-  std::vector<bool> reduces;                 // by tensor: is computed from a reduction by a walk
-  std::vector<bool> waits;                   // by tensor: other kernels or calls may come first
-  std::vector<int> cost;                     // by tensor: statements if none were shared, capped
-  std::vector<std::vector<Origin>> origins;  // by tensor, those that tell most dims first
-  // By tensor and dim: sizes, outermost first, of the dims that were merged to it.
+  bool plain = true;                // True if all ops are elementwise or movement ops
+  std::vector<int> absorbed;        // contract(): the mul that each tensor absorbs
+  std::vector<bool> narrow;         // ends_narrow(): demanded precision
+  std::vector<int> component;       // by tensor: id of its connected component
+  std::vector<const Tensor*> same;  // by tensor: the first tensor with an equal definition
+  std::vector<int> parts;           // by tensor: see in_parts()
+  std::vector<bool> reduces;        // by tensor: True if it depends on a reduction loop
+  // By tensor: True if it depends on a reduction or a library call.
+  std::vector<bool> waits;
+  // By tensor: statements that compute it without CSE, capped.
+  std::vector<int> cost;
+  std::vector<std::vector<Origin>> origins;  // by tensor, sources of most dims first
+  // By tensor and dim: the sizes, outermost first, of the dims that were merged into it.
   std::vector<std::vector<std::vector<Expr>>> factors;
 
   std::vector<Expr> factors_of(const Tensor* t, int dim) const {
@@ -58,49 +62,51 @@ struct Point {
 
 bool is_movement(const Tensor& t);
 
-// (coordinate, size of the inner part) -> (outer, inner), for coordinates that were merged.
+// (coordinate, size of the inner dim) -> (outer, inner), for coordinates that were merged.
 using Merges = std::map<std::pair<Expr, Expr>, std::pair<Expr, Expr>>;
 
-// One step of a movement op: where its operand is read. `import` copies a size to `exprs`; what
-// comes of a coordinate in `outside` joins it.
+// Steps through one movement op: returns the point at which its operand is read. `import` copies a
+// size to `exprs`. If a coordinate is in `outside`, the coordinates derived from it are added.
 Point step(Exprs& exprs, Merges& merges, std::unordered_set<Expr>& outside,
            const std::function<Expr(Expr)>& import, const Point& p);
 
-// Do these coordinates walk along all dims of the tensor, each axis along one of them?
+// Returns whether the coordinates visit all indices of all dims of the tensor, with each axis in
+// one dim.
 bool covers(Exprs& exprs, const Tensor& tensor, const std::vector<Expr>& at,
             const std::vector<Axis>& axes);
 
-// May memory of the value's tensor stand for the value: is each element of it computed?
+// Returns whether the value's tensor can be materialized: every element of it is computed.
 bool is_whole(Exprs& exprs, const Value& value, const std::vector<Axis>& axes);
 
-using Computed = std::variant<Apply, Convert>;  // from operands at the same place alone
+using Computed = std::variant<Apply, Convert>;  // computed from operands at equal coordinates alone
 
-// One kernel's values while outputs are added.
+// The values of one kernel, while outputs are added.
 class ValueGroup {
  public:
   explicit ValueGroup(const Graph& graph) : graph_(graph) {}
 
   const Refined& refined() const { return refined_; }
-  // Says of each read which of its coordinates may leave its tensor, and which were read.
+  // Sets the masks and the gather indices of all reads.
   void bound_reads();
   int reads_and_stores() const;
 
-  // New axes for the dims of `t`.
+  // Returns coordinates for `t` with new axes.
   std::vector<Expr> fresh(const Tensor* t);
-  // Coordinates for `t` in the group's axes, those that tensors read by both offer first. `shape`:
-  // that of the group's first output last.
+  // Returns the axis mappings for `t`, which are coordinates in the group's axes: mappings through
+  // one tensor that both read, then stores of equal shape, then mappings through several tensors.
   std::vector<std::vector<Expr>> offers(const Tensor* t);
 
-  // Computes the output at these coordinates and stores it. Reductions that the kernel cannot take
-  // are read from memory instead and listed in `refused`; with `strict` the first one ends it, and
-  // the group is of no use any more: false.
+  // Computes the output at these coordinates and stores it. Reductions that the kernel cannot
+  // contain are read from memory and listed in `refused`. With `strict` the first of these
+  // reductions ends the call: it returns false, and the group must be restored.
   bool add(int output, const std::vector<Expr>& at, bool strict);
   std::vector<const Tensor*> refused;
-  // Those that were refused because the kernel would compute them again and again, at other
-  // coordinates each time (x -> x[1:] + x[:-1] -> ...), by id.
+  // Ids of refused tensors that the kernel would compute at ever more coordinates (x -> x[1:] +
+  // x[:-1] -> ...).
   std::set<int> repeated;
-  std::set<int> cut;  // tensors, by id, that are read from memory
-  // By tensor: read from memory by every kernel, but for those in `except`; nullptr: none is.
+  std::set<int> cut;  // ids of tensors that are read from memory
+  // By tensor: True if every kernel reads it from memory, except tensors in `except`. nullptr: no
+  // tensor.
   const std::vector<bool>* cut_everywhere = nullptr;
   std::set<int> except;
 
@@ -108,10 +114,11 @@ class ValueGroup {
     return fuser::is_whole(refined_.exprs, refined_.values[v], refined_.axes);
   }
 
-  // The value of a tensor at the coordinates at which it was computed first; -1: nowhere.
+  // Returns the value of a tensor at its first coordinates, or -1 if it is not computed.
   ValueId value_of(const Tensor* t) const;
 
-  // What add() changes, to go back to.
+  // The state that add() changes, for restore(). imported_, merges_ and outside_ are not part of
+  // it: they hold facts about expressions, which stay true. restore() trims computed_ by value id.
   struct State {
     std::vector<Axis> axes;
     std::vector<Value> values;
@@ -122,7 +129,7 @@ class ValueGroup {
     std::map<ValueId, GivenIndex> indices;
     struct Reducing {
       AxisSet over = 0;
-      std::vector<Expr> at;  // of the argument
+      std::vector<Expr> at;  // coordinates of the argument
     };
     std::map<Point, Reducing> reducing;
     std::map<int, std::vector<std::vector<Expr>>> read_at;
@@ -150,7 +157,9 @@ class ValueGroup {
   void offer_origins(const Point& p);
   std::optional<std::vector<Expr>> join(const Tensor* t, const Origin& origin,
                                         const std::vector<Expr>& read);
+  std::optional<std::vector<Expr>> join_reads(const Tensor* t);
 
+  bool has_all_axes(AxisSet axes) const;
   bool takes(AxisSet over, AxisSet kept) const;
   AxisSet take_axes_of_reads(const Tensor* arg, const std::vector<Expr>& sizes, AxisSet kept,
                              std::vector<Expr>& at) const;
@@ -177,35 +186,35 @@ class ValueGroup {
   Refined refined_;
   std::map<Point, ValueId> known_;
   std::map<std::vector<int64_t>, ValueId> computed_;  // by op and operands
-  std::map<Point, Point> taken_;                      // where TakeAlongAxis reads its argument
-  // The index in range, by the index as given and the size.
+  // Point at which TakeAlongAxis reads its argument.
+  std::map<Point, Point> taken_;
+  // The clamped index, by the loaded index and the size.
   std::map<std::pair<ValueId, Expr>, ValueId> clamped_;
-  std::map<ValueId, GivenIndex> indices_;  // by the index in range
+  std::map<ValueId, GivenIndex> indices_;  // by the clamped index
   std::map<Point, State::Reducing> reducing_;
   Images imported_;
   Merges merges_;
-  std::unordered_set<Expr> outside_;  // coordinates that may leave their tensor
-  // Coordinates at which tensors that Origin names are read or are going to be, by tensor id.
+  std::unordered_set<Expr> outside_;  // coordinates that may be outside their tensor
+  // Coordinates at which axis sources are read or will be read, by tensor id.
   std::map<int, std::vector<std::vector<Expr>>> read_at_;
-  std::vector<AxisSet> overs_;  // the sets of axes that are reduced
+  std::vector<AxisSet> overs_;  // the reduced sets of axes
   AxisSet all_ = 0;             // axes of the stores and reductions so far
   bool strict_ = false;
-  std::vector<Expr> shape_;  // of the first output, in the fusion's arena
-  std::vector<Expr> shape_at_;
 };
 
-// The tensors that the kernel of `root` should read, as every other one then, though it could
-// compute them: those before it compute them too, and that takes longer than to store and read
-// them. Each list is for one kernel to store. `in_memory`: by tensor, those that every kernel reads
-// already. `results`: those that are stored in any case.
+// Returns the tensors to materialize although the kernel of `root` could compute them: predecessors
+// compute them too, and computing them repeatedly takes longer than storing and reading them. Each
+// list is for one kernel to store. `in_memory`: by tensor, True if every kernel reads it already.
+// `results`: tensors that are stored in any case.
 std::vector<std::vector<const Tensor*>> worth_storing(const Graph& graph, ValueGroup& group,
                                                       const std::vector<bool>& in_memory,
                                                       const std::set<int>& results,
                                                       const Tensor* root);
-// By value: which of `overs` it is computed from with no other reduction between.
+// By value: bit set of the `overs` whose reductions it depends on without another reduction
+// between.
 std::vector<uint8_t> fed_by(const Refined& refined, const std::vector<AxisSet>& overs);
 uint8_t fed_operands(const Value& value, const std::vector<uint8_t>& fed);
-// The distinct sets of axes that are reduced, in value order.
+// Returns the distinct reduced sets of axes, in value order.
 std::vector<AxisSet> reduced_sets(const Refined& refined);
 
 }  // namespace fuser

@@ -9,13 +9,12 @@ namespace fuser {
 std::vector<int> memory_order(int axes, const std::vector<int>& logical,
                               const std::vector<std::vector<int>>& tellers) {
   std::vector<int> order = logical;
-  const auto outer_first = [&](int x, int y) {  // 1: x is outer, -1: y is, 0: nobody tells
+  const auto outer_first = [&](int x, int y) {  // 1: x is outer, -1: y is outer, 0: undetermined
     for (const auto& rank : tellers)
       if (rank[x] >= 0 && rank[y] >= 0 && rank[x] != rank[y]) return rank[x] > rank[y] ? 1 : -1;
     return 0;
   };
-  // Insertion sort, as torch's: with "nobody tells" between, the relation is no order for
-  // std::sort.
+  // Insertion sort, as in torch. Undetermined pairs make the relation unfit for std::sort.
   for (int i = 1; i < axes; ++i) {
     int at = i;
     for (int j = i - 1; j >= 0; --j) {
@@ -49,8 +48,8 @@ std::vector<Expr> dense_strides(Exprs& exprs, const std::vector<Expr>& extents,
 
 namespace {
 
-// By dim of a tensor: how far out it lies, -1 where that is not known (it has one element, or all
-// of them share an address).
+// Rank by dim of a tensor: larger for outer dims. -1 if it is unknown, because the dim has one
+// element or its elements share an address.
 using Ranks = std::vector<int>;
 
 Ranks row_major_ranks(int rank) {
@@ -66,7 +65,7 @@ Ranks ranks_of(const std::vector<int>& outermost_first, int rank) {
   return out;
 }
 
-// A result of a loop over the elements of these operands, which torch allocates in their order.
+// Layout of the result of a loop over the elements of these operands, as torch allocates it.
 Ranks elementwise(const Tensor& t, const std::vector<Ranks>& tellers) {
   const auto tells_all = [&](const Ranks& r) {
     for (int d = 0; d < t.rank(); ++d)
@@ -81,7 +80,7 @@ Ranks elementwise(const Tensor& t, const std::vector<Ranks>& tellers) {
   return ranks_of(memory_order(t.rank(), row_major(t.rank()), tellers), t.rank());
 }
 
-// A copy that torch makes in the memory format that all operands suggest.
+// Layout of a copy that torch makes in the memory format that all operands suggest.
 Ranks in_memory_format(int rank, const std::vector<Ranks>& operands) {
   const auto channels_last = [&](const Ranks& r) {
     int outer = std::numeric_limits<int>::max();
@@ -102,7 +101,7 @@ Ranks in_memory_format(int rank, const std::vector<Ranks>& operands) {
   return out;
 }
 
-// Two dims as one: where no other dim lies between them torch's reshape is a view.
+// Layout after two dims are merged. torch's reshape is a view if no other dim is between them.
 Ranks merged(const MergeDims& d, const Ranks& of) {
   const int outer = of[d.dim], inner = of[d.dim + 1];
   Ranks out = of;
@@ -118,7 +117,7 @@ Ranks merged(const MergeDims& d, const Ranks& of) {
   return out;
 }
 
-// One dim as two neighbours.
+// Layout after a dim is split into two adjacent dims.
 Ranks split(int64_t dim, const Ranks& of) {
   Ranks out = of;
   const int whole = of[dim];
@@ -128,15 +127,16 @@ Ranks split(int64_t dim, const Ranks& of) {
   return out;
 }
 
-// The tensor that got dim `dim`, and no other, by a broadcast; nullptr: `t` is no such tensor.
+// Returns the operand of a broadcast that added dim `dim` and no other; nullptr if `t` is another
+// op or adds further dims.
 const Tensor* unsqueezed(const Tensor& t, int64_t dim) {
   const auto* d = std::get_if<Broadcast>(&t.definition);
   const bool is = d && d->is_broadcast[dim] && t.rank() == d->arg->rank() + 1;
   return is ? d->arg : nullptr;
 }
 
-// A cat along a dim that all operands got for it is a stack. torch's is a cat along the dim behind,
-// one that is taken apart then.
+// A cat along a dim that broadcasts added to all operands is a stack. torch implements a stack as a
+// cat along the next dim, followed by a split.
 Ranks cat(const Cat& d, int rank, const std::vector<Ranks>& known) {
   std::vector<Ranks> operands, stacked;
   for (const Tensor* a : d.args) {
@@ -222,7 +222,7 @@ OutputOrders result_orders(const Fusion& fusion, const std::vector<LayoutClass>&
     const Output& output = fusion.outputs[o];
     if (output.temp || output.view || output.alias >= 0) continue;
     const Ranks& rank = known[output.tensor->id];
-    // Dims of which nothing is known stay where they are.
+    // Dims of unknown rank keep their positions.
     std::vector<int> order(rank.size()), told;
     for (size_t d = 0; d < rank.size(); ++d)
       if (rank[d] >= 0) told.push_back(static_cast<int>(d));

@@ -1,16 +1,16 @@
-// How results lie in memory: as torch's would, op by op. The one place where that is said.
+// Memory layouts of results, op by op as torch has them. No other file defines layouts.
 //
-// | op | its result is laid out |
+// | op | layout of its result |
 // |---|---|
-// | elementwise, cast, flip | by the first operand that tells which of two dims is outer |
-// | permute, slice, expand, squeeze, broadcast, reshapes that can be views | as the operand lies |
-// | cat, pad (and so roll) | row-major, or channels-last where all operands are |
-// | cat along a dim that broadcasts made (stack) | as a cat along the dim behind, taken apart |
+// | elementwise, cast, flip | the first operand that orders two dims decides which is outer |
+// | permute, slice, expand, squeeze, broadcast, reshapes that can be views | operand's layout |
+// | cat, pad (and so roll) | row-major, or channels-last if all operands are |
+// | cat along a dim that broadcasts made (stack) | cat along the next dim, then split |
 // | reductions, take_along_axis, full, other reshapes, library calls | row-major |
-// | iota | tells nothing: what is made of it follows its other operands |
-// | stride_order | as it says, dims of one element too |
+// | iota | undetermined: results follow their other operands |
+// | stride_order | as given, including dims of one element |
 //
-// All are dense. Ops that are made of others (softmax, triu) follow what they are made of.
+// All layouts are dense. Composite ops (softmax, triu) follow the ops that they are made of.
 #pragma once
 
 #include <vector>
@@ -19,19 +19,20 @@
 
 namespace fuser {
 
-// The layouts of the results of these arguments; those that are views, in place or handed from one
-// kernel to another are not among them.
+// Returns the layouts of the results for inputs of these layouts. Views, in-place outputs and
+// temporaries are not included.
 OutputOrders result_orders(const Fusion& fusion, const std::vector<LayoutClass>& layouts);
 
-// The order of `axes` in memory, outermost first, by torch's rule for elementwise results: the
-// first teller that knows of two axes decides which is outer, and `logical` where none does. A
-// teller is, by axis, how far out it lies (larger: outer), or -1.
+// Returns the order of `axes` in memory, outermost first, by torch's rule for elementwise results.
+// For two axes the first teller that knows both decides which is outer; if no teller knows both,
+// `logical` decides. A teller holds, by axis, a rank that is larger for outer axes, or -1 for
+// unknown.
 std::vector<int> memory_order(int axes, const std::vector<int>& logical,
                               const std::vector<std::vector<int>>& tellers);
 
-// The order of the dims of row-major memory, outermost first.
+// Returns the dims of a row-major layout, outermost first.
 std::vector<int> row_major(int rank);
-// The strides of dense memory whose dims lie in this order, outermost first.
+// Returns the strides of a dense layout whose dims have this order, outermost first.
 std::vector<Expr> dense_strides(Exprs& exprs, const std::vector<Expr>& extents,
                                 const std::vector<int>& order);
 

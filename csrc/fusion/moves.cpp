@@ -1,5 +1,5 @@
-// Where the ops that move elements read: coordinates of dims that were split and merged, one step
-// of a movement op, the operands of pads and cats.
+// Movement ops: the coordinates of their operands. Split and merged dims, one step through a
+// movement op, and the operands of pads and cats.
 #include <algorithm>
 
 #include "base/error.h"
@@ -8,9 +8,9 @@
 namespace fuser {
 namespace {
 
-constexpr size_t most_conditions = 8;  // of a read, by the choices that lead to it
+constexpr size_t most_conditions = 8;  // conditions of a read, from the selects that lead to it
 
-// What `outer` is the quotient of, and `inner` the remainder, by this size; nullptr: they are not.
+// Returns x if `outer` is x / size and `inner` is x % size, else nullptr.
 Expr divided(Expr outer, Expr inner, Expr size) {
   const auto is = [&](Expr e, Op op) {
     return e->kind == ExprNode::Kind::Apply && e->op == op && e->args[1] == size;
@@ -19,8 +19,8 @@ Expr divided(Expr outer, Expr inner, Expr size) {
   return both ? outer->args[0] : nullptr;
 }
 
-// (outer, inner) as one coordinate; `merges` remembers it for split(). What is reshaped again and
-// again is read at coordinates that do not grow with that.
+// Returns (outer, inner) as one coordinate, which `merges` maps back for split(). Undoes a division
+// if possible, so that coordinates do not grow with the number of reshapes.
 Expr merge(Exprs& exprs, Merges& merges, Expr outer, Expr inner, Expr size) {
   if (const Expr whole = divided(outer, inner, size)) return whole;
   const Expr one = exprs.add(exprs.mul(outer, size), inner);
@@ -35,8 +35,8 @@ std::pair<Expr, Expr> split(Exprs& exprs, const Merges& merges, Expr one, Expr s
   return {exprs.div(one, size), exprs.mod(one, size)};
 }
 
-// last - one, with the sum taken apart and what cancels gone: what is flipped twice is read where
-// it stands, so that coordinates do not grow with the number of flips.
+// Returns last - one, with the sum expanded and cancelling terms removed. Two flips cancel, so that
+// coordinates do not grow with the number of flips.
 Expr reflected(Exprs& exprs, Expr one, Expr last) {
   Expr sum = exprs.constant(0);
   bool cancelled = false;
@@ -52,7 +52,7 @@ Expr reflected(Exprs& exprs, Expr one, Expr last) {
   return cancelled ? sum : exprs.add(sum, last);
 }
 
-// Where the operand of a movement op is read, by kind of op.
+// Coordinates of the operand of a movement op, by kind of op.
 struct Step {
   Exprs& exprs;
   Merges& merges;
@@ -158,7 +158,7 @@ bool is_movement(const Tensor& t) {
          std::holds_alternative<Slice>(t.definition) || std::holds_alternative<Flip>(t.definition);
 }
 
-// The coordinates of a dim that was merged of others, or the coordinate itself.
+// Returns the coordinates of the dims that were merged into a dim, or the coordinate itself.
 std::vector<Expr> ValueGroup::parts(const Tensor* t, int dim, Expr coordinate) {
   const std::vector<Expr> factors = graph_.factors_of(t, dim);
   std::vector<Expr> out(factors.size());
@@ -175,7 +175,7 @@ std::vector<Expr> ValueGroup::parts(const Tensor* t, const std::vector<Expr>& at
   return out;
 }
 
-// The other way round: one coordinate for each dim.
+// Inverse of parts(): one coordinate for each dim.
 std::vector<Expr> ValueGroup::coordinates(const Tensor* t, const std::vector<Expr>& parts) {
   std::vector<Expr> at;
   size_t next = 0;
@@ -197,7 +197,8 @@ std::vector<Expr> ValueGroup::extents(const Tensor* t) {
   return out;
 }
 
-// An operand of a pointwise op: the same coordinates, 0 along its dims of size 1.
+// An operand of a pointwise op: the given coordinates, with 0 along its dims of size 1. Steps
+// through movement ops to the tensor that is computed or read.
 Point ValueGroup::operand(const Tensor* arg, const std::vector<Expr>& at) {
   Point p{arg, at};
   for (int d = 0; d < arg->rank(); ++d)
@@ -210,7 +211,7 @@ Point ValueGroup::operand(const Tensor* arg, const std::vector<Expr>& at) {
   return p;
 }
 
-// The operand of a cat in which a place lies that is known.
+// Returns the operand of a cat that contains a constant coordinate, if its sizes are constants.
 std::optional<size_t> ValueGroup::part_at(const Cat& cat, Expr coordinate) {
   if (!coordinate->is_constant()) return std::nullopt;
   int64_t end = 0;
@@ -223,7 +224,8 @@ std::optional<size_t> ValueGroup::part_at(const Cat& cat, Expr coordinate) {
   return std::nullopt;
 }
 
-// Where a pad or cat reads its operands. A coordinate may leave an operand there.
+// Returns the points at which a pad or cat reads its operands. A coordinate may be outside its
+// operand.
 std::vector<Point> ValueGroup::sources(const Point& p) {
   Exprs& exprs = refined_.exprs;
   std::vector<Point> out;
@@ -251,7 +253,7 @@ std::vector<Point> ValueGroup::sources(const Point& p) {
   return out;
 }
 
-// A pad or cat at `p`, whose sources are known.
+// Returns the select of a pad or cat at `p`, whose operands are computed already.
 Choose ValueGroup::chosen(const Point& p) {
   Exprs& exprs = refined_.exprs;
   const std::vector<Point> from = sources(p);
@@ -282,10 +284,10 @@ Choose ValueGroup::chosen(const Point& p) {
 
 namespace {
 
-// Where a value is wanted: the conditions of all choices that stand between it and what is stored.
+// Uses of a value: the conditions of all selects between the value and the stores.
 struct Wanted {
   bool used = false;
-  bool varies = false;  // not the same for all of its users, or what they ask depends on memory
+  bool varies = false;  // True if users differ in their conditions, or conditions depend on memory
   Pred in{};
 
   void add(const Wanted& by) {
@@ -295,8 +297,8 @@ struct Wanted {
   }
 };
 
-// Where operand `i` of a choice is taken. Those of a cat stand in the order of their ends: what is
-// behind the end of the one before is behind all that stand before it.
+// Returns the condition under which a select takes operand `i`. Operands of a cat are in the order
+// of their ends, so an index beyond the end of the previous operand is beyond all earlier ends.
 Pred taken_where(const Choose& choice, size_t i) {
   Pred in = choice.args[i].in;
   if (i == 0) return in;
@@ -321,13 +323,13 @@ std::vector<Wanted> wanted_where(const Refined& refined) {
         mine.in.bounds.push_back(b);
         mine.varies = mine.varies || b.coord->has(Symbol::Loaded);
       }
-      // A read would ask for more than whether it lies in its tensor.
+      // The mask of the read would need more comparisons than a bounds check of its tensor.
       if (mine.in.bounds.size() > most_conditions) mine = {.used = true, .varies = true};
       wanted[choice->args[i].value].add(mine);
     }
     if (choice) continue;
     Wanted mine = wanted[v];
-    // The operands of a read say where it is, and a reduction wants all elements along its axes.
+    // Operands of a read determine its address. A reduction needs all elements along its axes.
     if (std::holds_alternative<Read>(value.how)) mine = {.used = true, .varies = true};
     if (const auto* reduced = std::get_if<Reduced>(&value.how))
       for (const Pred::Bound& b : mine.in.bounds)
@@ -357,10 +359,12 @@ void ValueGroup::bound_reads() {
       if (outside_.count(v.at[d]))
         read->in.bounds.push_back(
             {.coord = v.at[d], .lo = refined_.exprs.constant(0), .hi = import(v.tensor->shape[d])});
-    // Where the choices take it, its coordinates are inside: an operand of a pad or cat is as large
-    // as they say, and slices and reshapes stay within theirs. What is asked for it anyway serves
-    // the read then, which may end elsewhere: a slice of what is longer. It does not where it asks
-    // for more, or varies where the read does not: that is read once for all.
+    // If the selects take this read, its coordinates are inside the tensor: the operand of a pad or
+    // cat is as large as their conditions imply, and slices and reshapes stay inside theirs. The
+    // conditions are evaluated anyway, so they serve as the mask of the read, although the tensor
+    // may end elsewhere (a slice of a longer one). Exceptions: they have more bounds than the
+    // bounds check, or they vary over axes that the read does not vary over, because then one read
+    // serves all of them.
     const std::vector<Pred::Bound>& choices = wanted[i].in.bounds;
     const bool over_axes = std::all_of(choices.begin(), choices.end(), [&](const Pred::Bound& b) {
       return (fuser::axes_of({b.coord}) & ~v.axes) == 0;

@@ -1,17 +1,17 @@
-// Chooses, on the Fusion and by structure alone, where a transcendental op may take its short form
-// (ops.h: half_form).
+// Demanded precision: chooses, on the Fusion and by structure alone, the transcendental ops that
+// may use their short form (ops.h: half_form).
 //
-// A float32 value that only ever reaches memory as a float of 16 bits or fewer need not be right to
-// the last bit of float32: the short forms err by less than an eighth of half a float16 ULP. The
-// value may pass on the way through ops that do not amplify an error beyond the size of their
-// operands; a sum that cancels then errs by 2^-13 of its larger operand at most, where rounding
-// that operand to bfloat16 would err by 2^-9.
+// A float32 value that reaches memory only as a float of 16 bits or fewer need not be correct to
+// the last bit. The error of a short form is less than an eighth of half a float16 ULP. On its way
+// to memory the value may pass through ops that do not amplify an error beyond the size of their
+// operands. If a sum cancels, its error is at most 2^-13 of its larger operand; rounding that
+// operand to bfloat16 would cause an error of 2^-9.
 #include "fusion/access.h"
 
 namespace fuser {
 namespace {
 
-// A sum of values above zero errs, relatively, no more than its terms do.
+// A sum of positive values has at most the relative error of its terms.
 bool sums_exponentials(const Tensor& t) {
   const auto* r = std::get_if<Reduction>(&t.definition);
   if (!r || r->op != ReduceOp::sum || r->compute != DType::Float32) return false;
@@ -22,13 +22,15 @@ bool sums_exponentials(const Tensor& t) {
 bool passes_on(const Tensor& t) {
   if (sums_exponentials(t)) return true;
   const auto* p = std::get_if<Pointwise>(&t.definition);
-  // A relative error becomes an absolute one: as small beside what a sum of them is the log of.
+  // A log turns a relative error into an absolute one, which is small compared with the log of a
+  // sum of exponentials.
   if (p && p->op == Op::log) {
     const Tensor* of = p->args[0].tensor;
     while (const auto* b = of ? std::get_if<Broadcast>(&of->definition) : nullptr) of = b->arg;
     return of && sums_exponentials(*of);
   }
-  // Movement does; the elements of another reduction are many, and their errors may add up.
+  // Movement ops pass errors on. Other reductions do not, because the errors of many elements add
+  // up.
   if (!p)
     return !std::holds_alternative<Input>(t.definition) &&
            !std::holds_alternative<Reduction>(t.definition) &&
@@ -57,7 +59,7 @@ bool passes_on(const Tensor& t) {
 }  // namespace
 
 std::vector<bool> ends_narrow(const Fusion& fusion) {
-  // Backwards: a tensor ends narrow if it has a use and every use does.
+  // Backwards: a tensor has narrow demanded precision if it has a use and every use has.
   std::vector<bool> used(fusion.tensors.size(), false), narrow(fusion.tensors.size(), true);
   for (const Output& o : fusion.outputs) {
     used[o.tensor->id] = true;

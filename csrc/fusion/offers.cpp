@@ -1,5 +1,5 @@
-// How outputs and reductions come to share axes: what tensors that are read already offer, and what
-// a kernel takes.
+// Axis mappings: the axes that outputs and reductions can share with a kernel, through tensors that
+// it reads already, and the check whether the kernel can contain them.
 #include <algorithm>
 
 #include "fusion/group.h"
@@ -7,12 +7,12 @@
 namespace fuser {
 namespace {
 
-constexpr size_t most_reads = 8;  // coordinates of one tensor that are offered
+constexpr size_t most_reads = 8;  // coordinates of one tensor that are kept for mappings
 
 AxisSet bit(Expr axis) { return AxisSet{1} << axis->a; }
 
-// Where the largest operand chain of `t` ends: an input. One path, so that the cost does not grow
-// with the graph's width.
+// Returns the input at the end of the largest operand chain of `t`. It follows one path, so that
+// the cost does not grow with the width of the graph.
 std::optional<Origin> anchor(const Tensor* t) {
   Exprs exprs;
   Merges merges;
@@ -45,7 +45,11 @@ std::optional<Origin> anchor(const Tensor* t) {
 
 }  // namespace
 
-// Notes that `t` is read, or going to be, at these coordinates.
+bool ValueGroup::has_all_axes(AxisSet axes) const {
+  return static_cast<size_t>(__builtin_popcountll(axes)) == refined_.axes.size();
+}
+
+// Records that `t` is read, or will be read, at these coordinates.
 void ValueGroup::offer(const Tensor* t, std::vector<Expr> at) {
   std::vector<std::vector<Expr>>& reads = read_at_[t->id];
   if (reads.size() < (graph_.plain ? 1 : most_reads) &&
@@ -53,7 +57,7 @@ void ValueGroup::offer(const Tensor* t, std::vector<Expr> at) {
     reads.push_back(std::move(at));
 }
 
-// What `p` tells about the tensors that it comes from.
+// Records the coordinates that `p` determines for its axis sources.
 void ValueGroup::offer_origins(const Point& p) {
   const std::vector<Expr> mine = parts(p.tensor, p.at);
   for (const Origin& o : graph_.origins[p.tensor->id]) {
@@ -67,8 +71,8 @@ void ValueGroup::offer_origins(const Point& p) {
   }
 }
 
-// Coordinates for the dims of `t` where it stands on a tensor that is read at `read`; nothing where
-// the offer does not hold.
+// Returns coordinates for the dims of `t` if its axis source is read at `read`; nullopt if the
+// mapping is rejected.
 std::optional<std::vector<Expr>> ValueGroup::join(const Tensor* t, const Origin& origin,
                                                   const std::vector<Expr>& read) {
   const std::vector<Expr> sizes = extents(t);
@@ -84,9 +88,20 @@ std::optional<std::vector<Expr>> ValueGroup::join(const Tensor* t, const Origin&
     if ((used & bit(at[d])) || refined_.axes[at[d]->a].extent != sizes[d]) return std::nullopt;
     used |= bit(at[d]);
   }
-  if (!graph_.reduces[t->id] &&
-      static_cast<size_t>(__builtin_popcountll(used)) != refined_.axes.size())
-    return std::nullopt;
+  if (!graph_.reduces[t->id] && !has_all_axes(used)) return std::nullopt;
+  return coordinates(t, at);
+}
+
+// Coordinates for the dims of `t` that tensors which both read tell together: a dim of one element
+// needs none of them. Return nullopt if a dim is left.
+std::optional<std::vector<Expr>> ValueGroup::join_reads(const Tensor* t) {
+  const std::vector<Expr> sizes = extents(t);
+  std::vector<Expr> at(sizes.size(), nullptr);
+  for (size_t d = 0; d < at.size(); ++d)
+    if (sizes[d]->is_constant(1)) at[d] = refined_.exprs.constant(0);
+  const AxisSet used = take_axes_of_reads(t, sizes, 0, at);
+  if (std::find(at.begin(), at.end(), nullptr) != at.end()) return std::nullopt;
+  if (!graph_.reduces[t->id] && !has_all_axes(used)) return std::nullopt;
   return coordinates(t, at);
 }
 
@@ -107,14 +122,17 @@ std::vector<std::vector<Expr>> ValueGroup::offers(const Tensor* t) {
     for (const std::vector<Expr>& read : reads->second)
       if (auto at = join(t, o, read)) take(std::move(*at));
   }
-  const bool covers =
-      static_cast<size_t>(__builtin_popcountll(axes_of(shape_at_))) == refined_.axes.size();
-  if (t->shape == shape_ && (covers || graph_.reduces[t->id])) take(shape_at_);
+  for (const Store& s : refined_.stores) {
+    if (graph_.fusion->outputs[s.output].tensor->shape != t->shape) continue;
+    if (graph_.reduces[t->id] || has_all_axes(axes_of(s.at))) take(s.at);
+  }
+  if (!graph_.plain)
+    if (auto at = join_reads(t)) take(std::move(*at));
   return out;
 }
 
-// Fills in coordinates of `arg` that are still open (nullptr) with the axes at which what it comes
-// from is read, where sizes are equal. Returns the axes taken.
+// Fills the open coordinates (nullptr) of `arg` with the axes at which its axis sources are read,
+// if extents are equal. Returns these axes.
 AxisSet ValueGroup::take_axes_of_reads(const Tensor* arg, const std::vector<Expr>& sizes,
                                        AxisSet kept, std::vector<Expr>& at) const {
   AxisSet over = 0;
@@ -137,7 +155,8 @@ AxisSet ValueGroup::take_axes_of_reads(const Tensor* arg, const std::vector<Expr
   return over;
 }
 
-// The same with the axes that another reduction of the kernel has, all of them or none.
+// Fills the open coordinates with the axes of another reduction of the kernel, all or no axes of
+// it.
 AxisSet ValueGroup::take_reduced_axes(const std::vector<Expr>& sizes, AxisSet kept,
                                       std::vector<Expr>& at) {
   const auto open = static_cast<size_t>(std::count(at.begin(), at.end(), nullptr));
@@ -159,8 +178,8 @@ AxisSet ValueGroup::take_reduced_axes(const std::vector<Expr>& sizes, AxisSet ke
   return 0;
 }
 
-// Gives the reduction at `p` its axes, shared with what is read already where that is offered.
-// false: this kernel cannot take it (see refine() in access.h).
+// Assigns axes to the reduction at `p`, shared with existing reads if a mapping exists. Returns
+// false if this kernel cannot contain it (see refine() in access.h).
 bool ValueGroup::admit(const Point& p) {
   if (reducing_.count(p)) return true;
   const auto& d = std::get<Reduction>(p.tensor->definition);
@@ -171,7 +190,7 @@ bool ValueGroup::admit(const Point& p) {
     kept |= bit(e);
   }
   const std::vector<Expr> sizes = extents(d.arg);
-  std::vector<Expr> at;  // by part; nullptr: to be found
+  std::vector<Expr> at;  // by factor; nullptr: open
   size_t next = 0;
   for (int i = 0; i < d.arg->rank(); ++i) {
     const size_t count = graph_.factors_of(d.arg, i).size();
@@ -207,8 +226,8 @@ bool ValueGroup::admit(const Point& p) {
   return true;
 }
 
-// Every reduction of a kernel is over one set of its axes and keeps the others, or over those that
-// the first set keeps.
+// Returns whether the kernel can contain a reduction. All reductions of a kernel reduce one set of
+// its axes and keep the remaining ones, or reduce the axes that the first set keeps.
 bool ValueGroup::takes(AxisSet over, AxisSet kept) const {
   const AxisSet both = over | kept;
   if (all_ & ~both) return false;

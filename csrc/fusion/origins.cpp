@@ -1,6 +1,6 @@
-// What is known of a fusion's tensors before they get coordinates: which are computed alike, which
-// need a reduction, and for each of their dims the inputs whose dims it comes from. The last is
-// what lets reductions and outputs find the axes that they have in common with others.
+// Properties of a fusion's tensors before they get coordinates: equal definitions, dependence on
+// reductions, and for each dim the inputs whose dims determine it (axis sources). Through axis
+// sources reductions and outputs find the axes that they can share with a kernel.
 #include <algorithm>
 #include <numeric>
 
@@ -10,12 +10,12 @@
 namespace fuser {
 namespace {
 
-// More say nothing new: a dim is told by any one of them.
+// Axis sources per tensor. More sources add nothing, because any one of them determines a dim.
 constexpr size_t most_origins = 8;
-constexpr size_t most_parts = 8;  // of a dim that is split, as reshapes do
+constexpr size_t most_parts = 8;  // sizes of one split dim, as reshapes produce
 
-// Connected components of the graph, inputs included: fusions that share nothing are separate
-// kernels.
+// Connected components of the graph, including inputs. Fusions with no tensor in common are
+// separate kernels.
 std::vector<int> components(const Fusion& fusion) {
   std::vector<int> parent(fusion.tensors.size());
   std::iota(parent.begin(), parent.end(), 0);
@@ -30,8 +30,8 @@ std::vector<int> components(const Fusion& fusion) {
   return out;
 }
 
-// The definition as numbers, operands by the first tensor that is computed like them; nothing for
-// inputs.
+// Returns the definition as numbers. Operands are replaced by the first tensor with an equal
+// definition.
 std::vector<uint64_t> definition_key(const Tensor& t, const std::vector<const Tensor*>& same) {
   std::vector<uint64_t> key{t.definition.index(), static_cast<uint64_t>(t.dtype)};
   const auto scalar = [&](Expr e) { key.push_back(e ? uint64_t{e->id} + 1 : 0); };
@@ -42,7 +42,7 @@ std::vector<uint64_t> definition_key(const Tensor& t, const std::vector<const Te
   for (const Tensor* a : operands(t)) key.push_back(static_cast<uint64_t>(same[a->id]->id));
   for (Expr e : t.shape) scalar(e);
   if (const auto* p = std::get_if<Pointwise>(&t.definition)) {
-    for (const Operand& a : p->args) scalar(a.scalar);  // and where they stand
+    for (const Operand& a : p->args) scalar(a.scalar);  // and their positions
   } else {
     for (Expr e : written_scalars(t)) scalar(e);
   }
@@ -79,10 +79,10 @@ bool makes_dims(const Tensor& t) {
          library_call(t);
 }
 
-// Fills factors and origins, one tensor after the other.
+// Fills factors and axis sources, tensor by tensor.
 struct Dims {
   Graph& graph;
-  Exprs exprs;  // to multiply sizes
+  Exprs exprs;  // arena to multiply sizes
 
   size_t count(const Tensor* t) const {
     size_t n = 0;
@@ -104,7 +104,7 @@ struct Dims {
     return rewrite(exprs, e, [](Expr) -> Expr { return nullptr; });
   }
 
-  // Where the factors of a dim divide into those of the outer and of the inner part, or 0.
+  // Returns the index at which the factors of a dim divide into outer and inner size, or 0.
   size_t cut(const std::vector<Expr>& factors, Expr inner) {
     for (size_t i = 1; i < factors.size(); ++i)
       if (product(factors, i, factors.size()) == copy(inner)) return i;
@@ -118,8 +118,9 @@ struct Dims {
   void set_factors(const Tensor& t) {
     std::vector<std::vector<Expr>>& out = graph.factors[t.id];
     for (Expr e : t.shape) out.push_back({e});
-    // A dim of `arg` that is one of t, with its factors. Beside a split and a merge also one of
-    // size 1 that was merged of such: the places of factors are counted through it.
+    // Takes over the factors of a dim of `arg` that is a dim of t. Next to splits and merges that
+    // includes a dim of size 1 that was merged of dims of size 1, because positions of factors are
+    // counted through it.
     const auto keep = [&](const Tensor* arg, int from, int to) {
       const std::vector<Expr>& known = graph.factors[arg->id][from];
       if (known.size() > out[to].size()) out[to] = known;
@@ -138,7 +139,7 @@ struct Dims {
           } else if constexpr (std::is_same_v<D, MergeDims>) {
             for (int i = 0; i < d.arg->rank(); ++i)
               if (i < d.dim || i > d.dim + 1) keep(d.arg, i, i < d.dim ? i : i - 1);
-            if (t.shape[d.dim]->is_constant(0)) return;  // coordinates that nothing is at
+            if (t.shape[d.dim]->is_constant(0)) return;  // no element has coordinates
             out[d.dim] = graph.factors[d.arg->id][d.dim];
             const std::vector<Expr>& inner = graph.factors[d.arg->id][d.dim + 1];
             out[d.dim].insert(out[d.dim].end(), inner.begin(), inner.end());
@@ -146,16 +147,16 @@ struct Dims {
             for (const Tensor* a : operands(t)) {
               const std::vector<int> image = dims_of(t, a);
               for (int i = 0; i < a->rank(); ++i)
-                if (image[i] >= 0) keep(a, i, image[i]);  // of size 1 none has an image
+                if (image[i] >= 0) keep(a, i, image[i]);  // dims of size 1 have no image
             }
           }
         },
         t.definition);
   }
 
-  // Inputs have the factors of what is computed from them, where another operand alone was merged
-  // (weights repeated for each sample, beside samples that come merged): else a reduction of such
-  // an input would be at coordinates that are no axes.
+  // Passes factors on to inputs if only another operand was merged (weights repeated for each
+  // sample, added to samples that are merged already). Else a reduction of the input would have
+  // coordinates that are not axes.
   void set_all_factors() {
     const std::deque<Tensor>& tensors = graph.fusion->tensors;
     for (const Tensor& t : tensors) set_factors(t);
@@ -181,7 +182,8 @@ struct Dims {
     }
   }
 
-  // For each dim of operand `a` the dim of t that indexes it, -1: none. Not for splits and merges.
+  // Returns, for each dim of operand `a`, the dim of t that indexes it, or -1. Not for splits and
+  // merges.
   static std::vector<int> dims_of(const Tensor& t, const Tensor* a) {
     std::vector<int> image(a->rank(), -1);
     if (library_call(t)) return image;
@@ -211,7 +213,7 @@ struct Dims {
             if constexpr (std::is_same_v<D, Pad>)
               for (size_t i = 0; i < d.before.size(); ++i)
                 if (!d.before[i]->is_constant(0)) image[i] = -1;
-            if constexpr (resizes<D>)  // of the others, merges have fewer dims
+            if constexpr (resizes<D>)  // of the remaining ops only merges have fewer dims
               for (int i = 0; i < a->rank(); ++i)
                 if (a->shape[i] != t.shape[i]) image[i] = -1;
           }
@@ -222,12 +224,12 @@ struct Dims {
     return image;
   }
 
-  // The same by factor.
+  // Returns, for each factor of operand `a`, the factor of t that indexes it, or -1.
   std::vector<int> factors_of(const Tensor& t, const Tensor* a) {
     std::vector<int> image(count(a), -1);
     if (const auto* d = std::get_if<MergeDims>(&t.definition)) {
       const size_t begin = first(a, d->dim), end = first(a, d->dim + 2);
-      const size_t gone = image.size() - count(&t);  // of a merged dim without elements
+      const size_t gone = image.size() - count(&t);  // factors of a merged dim without elements
       for (size_t i = 0; i < image.size(); ++i)
         if (i < begin || i >= end || !gone) image[i] = static_cast<int>(i < end ? i : i - gone);
       return image;
@@ -262,8 +264,8 @@ struct Dims {
     if (std::holds_alternative<Input>(t.definition)) return itself();
     const auto* split = std::get_if<SplitDim>(&t.definition);
     const bool splits = split && !nests(t, *split);
-    // A reduction may be handed over in memory: then it is what tensors have in common. So is what
-    // has dims that no operand has.
+    // A reduction may be materialized; then other tensors share it as a source. A tensor with dims
+    // that no operand has is a source too.
     if (splits || std::holds_alternative<Reduction>(t.definition) || makes_dims(t)) itself();
     for (const Tensor* a : operands(t)) {
       const std::vector<int> image = factors_of(t, a);
@@ -287,7 +289,7 @@ struct Dims {
   }
 };
 
-// Is an element computed from those of the operands at the same place, but for the order of dims?
+// Returns whether each element is computed from operands at equal coordinates, up to a permutation.
 bool keeps_places(const Tensor& t) {
   return std::visit(
              [](const auto& d) {
@@ -298,14 +300,14 @@ bool keeps_places(const Tensor& t) {
          !makes_dims(t);
 }
 
-// The tensors that split a dim, by its tensor and place.
+// The tensors that split a dim, by its tensor and index.
 using Splits = std::multimap<std::pair<const Tensor*, int>, const Tensor*>;
 
-// The constant sizes that a dim which is split here, and whose parts are split in turn, has behind
-// each of the places at which it is cut.
+// Returns the constant inner sizes of a split dim, including splits of its results: one for each
+// position at which the dim is divided.
 std::vector<int64_t> parts_of(const Tensor& split, const Splits& splits) {
   std::vector<int64_t> out;
-  // Dims that lie side by side from some dim on, of which those inside have so many elements.
+  // A dim of `tensor` of which each index spans `within` elements of the original dim.
   struct Part {
     const Tensor* tensor;
     int dim;
@@ -330,7 +332,7 @@ std::vector<int64_t> parts_of(const Tensor& split, const Splits& splits) {
   return out;
 }
 
-// By tensor, as bits, the dims along which it consists of parts that were joined, at known places.
+// By tensor: bit set of the dims along which it is a concatenation with constant bounds.
 std::vector<uint64_t> joined_dims(const Fusion& fusion) {
   std::vector<uint64_t> joined(fusion.tensors.size(), 0);
   for (const Tensor& t : fusion.tensors) {
@@ -350,12 +352,12 @@ std::vector<uint64_t> joined_dims(const Fusion& fusion) {
   return joined;
 }
 
-// By tensor: of how many elements it is a reduction, where these are few and were joined along it
-// (the mean of what was stacked), or 0. A walk would ask at each of them which tensor it lies in;
-// element by element, each is read where it is known to lie. Not where what was joined is stored as
-// well: a walk then has all of it.
+// By tensor: extent of a reduction over a concatenated dim if it is at most 8, else 0. A small
+// reduction (the mean of a stack) is unrolled, so that no select is evaluated per element. If the
+// concatenated tensor is an output too, no reduction is unrolled, because a loop then has all of
+// its elements anyway.
 std::vector<int> in_parts(const Fusion& fusion) {
-  constexpr int64_t most = 8;  // one kernel computes nothing at more places
+  constexpr int64_t most = 8;  // no kernel computes a tensor at more coordinates
   std::vector<int> out(fusion.tensors.size(), 0);
   const std::vector<uint64_t> joined = joined_dims(fusion);
   for (const Output& o : fusion.outputs)
@@ -428,7 +430,7 @@ std::vector<Nesting> open_nestings(Fusion& fusion) {
   for (const Tensor& t : fusion.tensors)
     if (const auto* d = std::get_if<SplitDim>(&t.definition))
       splits.insert({{d->arg, static_cast<int>(d->dim)}, &t});
-  // Products that are equal, factor by factor.
+  // Equal products: compare them factor by factor.
   for (const Constraint& c : fusion.constraints) {
     const std::vector<Expr> left = factors(c.left), right = factors(c.right);
     for (size_t i = 0; i < left.size() && left.size() == right.size() && left.size() > 1; ++i)
@@ -463,7 +465,7 @@ std::vector<Nesting> open_nestings(Fusion& fusion) {
             {.known = Nesting::Parts{.tensor = t.id, .outer = product(0, i), .inner = inner},
              .left = inner,
              .right = given});
-      // The parts of one dim, where all that lies inside of it is known.
+      // A factor of a merged dim, if all factors inside of it are constants.
       const Expr within = product(i + 1, merged.size());
       if (!merged[i]->is_symbol(Symbol::Size) || !within->is_constant()) continue;
       const int64_t elements = std::max<int64_t>(1, within->value.integer);

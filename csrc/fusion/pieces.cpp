@@ -1,4 +1,5 @@
-// A kernel as several that hand over what rows come to, so that no row need stay on chip.
+// Kernel fission: several kernels that materialize the results of reductions, so that no row need
+// be persistent.
 #include <algorithm>
 
 #include "base/error.h"
@@ -7,7 +8,7 @@
 namespace fuser {
 namespace {
 
-// Does the coordinate walk along all of a dim of this size, once: axes nested in each other?
+// Returns whether the coordinate visits every index of a dim of this size once, along nested axes.
 bool covers(Exprs& exprs, Expr coordinate, Expr size, const std::vector<Axis>& axes) {
   const auto form = linear(exprs, coordinate, static_cast<int>(axes.size()));
   if (!form || !form->rest->is_constant(0)) return false;
@@ -24,13 +25,14 @@ bool covers(Exprs& exprs, Expr coordinate, Expr size, const std::vector<Axis>& a
   return stride == rewrite(exprs, size, [](Expr) -> Expr { return nullptr; });
 }
 
-// How often rows must have been walked before something can be computed, or stored.
+// Reduction stage of each value and store: the number of reductions over R, with materialized
+// results, that must be complete before it.
 struct Stages {
   std::vector<int> of_value, of_store;
-  int last = 0;  // of the stores
+  int last = 0;  // last stage of the stores
 };
 
-// is_result(v): is v over K alone, and led to by a reduction over R?
+// is_result(v): whether v is over K alone and depends on a reduction over R.
 template <class IsResult>
 Stages stages_of(const Refined& from, AxisSet rows, const IsResult& is_result) {
   Stages out{.of_value = std::vector<int>(from.values.size(), 0), .of_store = {}};
@@ -50,8 +52,8 @@ Stages stages_of(const Refined& from, AxisSet rows, const IsResult& is_result) {
   return out;
 }
 
-// What is stored anyway is read back from there: the values as other kernels would read them, and
-// their outputs, -1: none yet.
+// Returns the values as other kernels would read them if they are stored in any case, and by value
+// the output to read, -1 if it is not stored yet.
 std::pair<std::vector<Value>, std::vector<int>> stored_anyway(const Fusion& fusion,
                                                               const Refined& from) {
   std::vector<Value> read = from.values;
@@ -97,7 +99,7 @@ std::vector<Refined> pieces(Fusion& fusion, Refined& whole) {
   for (size_t s = 0; s < overs.size(); ++s)
     (overs[s] == sets->rows ? by_rows : by_columns) |= static_cast<uint8_t>(1 << s);
 
-  // A value over K that a reduction over R led to.
+  // A value over K that depends on a reduction over R.
   const auto is_result = [&](ValueId v) {
     return (fed[v] & by_rows) && !(from.values[v].axes & sets->rows);
   };
@@ -109,7 +111,7 @@ std::vector<Refined> pieces(Fusion& fusion, Refined& whole) {
   };
 
   std::vector<Refined> out;
-  std::vector<bool> made(from.values.size(), false);  // an output for it alone
+  std::vector<bool> made(from.values.size(), false);  // True if an output was added for it
   for (int now = stages.last; now >= 0; --now) {
     std::vector<Value> values = from.values;
     std::vector<Store> stores;
@@ -124,7 +126,7 @@ std::vector<Refined> pieces(Fusion& fusion, Refined& whole) {
       values[v] = read[v];
       values[v].how = Read{};
     }
-    // Reductions over K are a kernel of their own.
+    // Reductions over K are in kernels of their own.
     for (const bool columns : {true, false}) {
       std::vector<Store> here;
       for (const Store& s : stores)

@@ -1,5 +1,5 @@
-// Text of a Fusion: runnable Python. It holds every attribute, so it also serves as the structure
-// that two fusions are compared by.
+// Text of a Fusion: Python that runs. It contains every attribute, so it also serves as the
+// structural key by which fusions are compared.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -14,7 +14,7 @@ namespace {
 
 std::string dtype_text(DType d) { return text("DataType.", row(d).member); }
 
-// The shortest digits that read back as the same float64.
+// Returns the shortest decimal that parses to the same float64.
 std::string real_literal(double v) {
   if (std::isnan(v)) return "float(\"nan\")";
   if (std::isinf(v)) return v < 0 ? "float(\"-inf\")" : "float(\"inf\")";
@@ -38,7 +38,7 @@ std::string literal(DType dtype, const Number& v) {
   return {};
 }
 
-// The dtype that define_scalar gives to a Python number.
+// Returns whether define_scalar gives this dtype to a Python number.
 bool is_natural(DType d) {
   return d == DType::Bool || d == DType::Int64 || d == DType::Float64 || d == DType::Complex128;
 }
@@ -47,19 +47,19 @@ bool is_computed(Expr e) {
   return e->kind == ExprNode::Kind::Apply || e->kind == ExprNode::Kind::Cast;
 }
 
-// Scalar arithmetic is printed as statements, each node once: nested calls would grow exponentially
-// with sharing and overflow Python's parser with depth. Statements stand in the order in which the
-// nodes were made (operands come first by that), because sums and products of sizes are kept in
-// that order: so the text is a fixed point.
+// Prints scalar arithmetic as statements, each node once. Nested calls would grow exponentially
+// with sharing, and overflow Python's parser with depth. Statements are in the order in which the
+// nodes were created, so operands come first. Sums and products of sizes are kept in that order
+// too, so the text is a fixed point of printing and parsing.
 struct Printer {
   const Fusion& fusion;
   std::string out{};
-  std::vector<Expr> computed{};  // what is used of it, by id
+  std::vector<Expr> computed{};  // computed scalars that are used, by id
   size_t next_computed = 0;
   size_t next_argument = 0;
   bool random_printed = false;
-  std::vector<size_t> input_places{}, scalar_places{};  // in fusion.arguments
-  std::unordered_map<Expr, std::string> names{};        // of computed scalars that are printed
+  std::vector<size_t> input_places{}, scalar_places{};  // positions in fusion.arguments
+  std::unordered_map<Expr, std::string> names{};        // names of computed scalars already printed
 
   explicit Printer(const Fusion& f)
       : fusion(f), input_places(f.inputs.size()), scalar_places(f.scalars.size()) {
@@ -76,8 +76,7 @@ struct Printer {
     std::sort(computed.begin(), computed.end(), [](Expr a, Expr b) { return a->id < b->id; });
   }
 
-  // Prints the scalar inputs that stand before argument `end`: the order is that of execute()'s
-  // list.
+  // Prints the scalar inputs before argument `end`, in the order of execute()'s list.
   void arguments_before(size_t end) {
     for (; next_argument < end; ++next_argument) {
       const Argument& a = fusion.arguments[next_argument];
@@ -89,7 +88,7 @@ struct Printer {
     }
   }
 
-  // Prints where seed and offset come from, between the scalar inputs where they stand.
+  // Prints the statement that takes seed and offset, at its position among the scalar inputs.
   void random_state() {
     const RandomState& random = fusion.random;
     if (!random.ops || std::exchange(random_printed, true)) return;
@@ -98,7 +97,7 @@ struct Printer {
         text("    S", random.seed, ", S", random.offset, " = fd.random_state(", random.ops, ")\n");
   }
 
-  // Makes sure that the statements stand which `root` names.
+  // Prints the statements that `root` depends on, if they are not printed yet.
   void require(Expr root) {
     if (root->is_symbol(Symbol::Drawn)) return random_state();
     if (root->is_symbol(Symbol::Scalar)) {
@@ -123,7 +122,7 @@ struct Printer {
     }
   }
 
-  // `typed`: as a Scalar, whatever its type is.
+  // `typed`: print a Scalar even if its dtype is the default.
   std::string scalar(Expr e, bool typed = false) const {
     if (e->is_constant()) {
       const std::string value = literal(e->dtype, e->value);
@@ -141,8 +140,8 @@ struct Printer {
   }
 
   void statement(const Tensor& t) {
-    // What was computed before this tensor's sizes came to be stays before them: those of a slice
-    // are made with it.
+    // Scalars that were computed before the sizes of this tensor stay before them. The sizes of a
+    // slice are created with the slice.
     for (Expr e : t.shape)
       if (e->is_symbol(Symbol::Size) || is_computed(e)) computed_before(e->id);
     if (const auto* input = std::get_if<Input>(&t.definition)) {
@@ -190,7 +189,7 @@ struct Printer {
     return {};
   }
 
-  // Ops of one result by their own name; the method of others gives all results at once.
+  // Ops with one result are printed by name; library() returns all results of other ops at once.
   std::string call(const Tensor&, const Library& d) const {
     std::vector<std::string> args, attributes;
     for (const Tensor* a : d.args) args.push_back(text("T", a->id));
@@ -206,13 +205,15 @@ struct Printer {
                 one ? "(" : "[", joined(args), one ? "" : "]", joined(attributes, ""), ")");
   }
 
-  // The call that defines it; a kind of definition without a call() of its own does not compile.
+  // Returns the call that defines the tensor. A kind of definition without a call() does not
+  // compile.
   std::string definition(const Tensor& t) const {
     return std::visit([&](const auto& d) { return call(t, d); }, t.definition);
   }
 
   std::string call(const Tensor&, const Pointwise& d) const {
-    // Numbers alone that are chosen would have torch's default type.
+    // If a select has only numbers to select from, they need a dtype; else torch's default would
+    // apply.
     const bool typed =
         row(d.op).rule == ResultRule::Condition && !d.args[1].tensor && !d.args[2].tensor;
     std::vector<std::string> args;
@@ -251,9 +252,13 @@ struct Printer {
     return text("fd.ops.stride_order(T", d.arg->id, ", stride_order=[", joined(d.order), "])");
   }
 
-  std::string call(const Tensor&, const Reduction& d) const {
-    const std::string call = row(d.op).results > 1 ? text("reduction(\"", row(d.op).name, "\", ")
-                                                   : text(row(d.op).name, "(");
+  std::string call(const Tensor& t, const Reduction& d) const {
+    // fd.ops.max and min give half types, by a cast that stands in the definition.
+    const bool before_cast =
+        (d.op == ReduceOp::max || d.op == ReduceOp::min) && t.dtype != d.arg->dtype;
+    const std::string call = row(d.op).results > 1 || before_cast
+                                 ? text("reduction(\"", row(d.op).name, "\", ")
+                                 : text(row(d.op).name, "(");
     return text("fd.ops.", call, "T", d.arg->id, ", dims=[", joined(d.dims),
                 d.identity ? "], identity=True)" : "])");
   }

@@ -24,7 +24,7 @@ BroadcastDims dims_of_size(const Constraint& constraint, bool right) {
 
 namespace {
 
-// The tensors of a fusion, appended to another one by the rules that made them.
+// Copies the tensors of a fusion by applying the shape rules that created them.
 struct Rebuilder {
   const SizeReplacement& leaf;
   const KnownSizes& known;
@@ -50,7 +50,7 @@ struct Rebuilder {
     return images;
   }
 
-  // A kind of definition without an append() of its own does not compile.
+  // A kind of definition without an append() does not compile.
   void tensor(const Tensor& t) {
     out.composite = t.composite;
     std::visit([&](const auto& d) { append(t, d); }, t.definition);
@@ -114,7 +114,7 @@ struct Rebuilder {
     const auto [outer, inner] =
         it != known.parts.end() ? it->second : std::pair(d.sizes[0], d.sizes[1]);
     split_dim(out, at(d.arg), d.dim, mapped(outer), mapped(inner), t.location);
-    // The size that is known in place of the one that was wanted.
+    // The known size replaces the requested one, which must be equal.
     if (it != known.parts.end() && !d.sizes[0]->is_constant(-1))
       rules::require(out, text("split_dim(t", d.arg->id, ", ", d.dim, ")"), at(d.arg), d.dim,
                      mapped(d.sizes[0]), mapped(outer), rules::split_law);
@@ -142,8 +142,8 @@ struct Rebuilder {
 
   void append(const Tensor&, const std::monostate&) {}
 
-  // Outputs that count. The definition says which results are an input's memory: two of its tensors
-  // may have become one here.
+  // Copies the outputs except temporaries and superseded ones. Output::input is copied as it is:
+  // here two tensors of the definition may have become one, which must not change it.
   void outputs(const Fusion& from) {
     for (const Output& o : from.outputs) {
       if (o.temp || o.superseded) continue;
@@ -155,7 +155,8 @@ struct Rebuilder {
   }
 };
 
-// The rule in another fusion, whose tensors have the same ids. `images`: one for each leaf.
+// Returns the rule in terms of another fusion whose tensors have equal ids. `images`: one cache per
+// `leaf`.
 Constraint carried_over(const Constraint& c, Fusion& to, const SizeReplacement& leaf,
                         Images& images) {
   const auto replace = [&](Expr n) -> Expr {
@@ -169,7 +170,7 @@ Constraint carried_over(const Constraint& c, Fusion& to, const SizeReplacement& 
   return out;
 }
 
-// Is it a rule of dims of which one, and only one, is a 1? That one broadcasts.
+// Returns whether exactly one side of the rule is a dim of size 1, which broadcasts.
 bool is_of_broadcast(const Constraint& c) {
   return c.left != c.right && ((c.left_dim >= 0 && c.left->is_constant(1)) ||
                                (c.right_dim >= 0 && c.right->is_constant(1)));
@@ -199,7 +200,8 @@ Fusion specialize(const Fusion& fusion, const std::vector<std::vector<bool>>& on
     return ones[s->a][s->b] ? target.constant(1) : target.symbol(Symbol::Size, s->a, s->b);
   };
   Fusion first = rebuild(fusion, size, known);
-  // Sizes that must be equal get one name: the static size if there is one, else the first symbol.
+  // Replace sizes that must be equal by one name: the static size if there is one, else the first
+  // symbol.
   std::unordered_map<Expr, Expr> parent;
   const auto find = [&](Expr e) {
     while (parent.count(e)) e = parent.at(e);
@@ -220,8 +222,8 @@ Fusion specialize(const Fusion& fusion, const std::vector<std::vector<bool>>& on
                             : target.symbol(Symbol::Size, r->a, r->b);
   };
   Fusion second = rebuild(first, named, {.ones = known.ones});
-  // The rules that gave the names are no longer visible in the second graph; they are still to be
-  // checked as they were. Not so those that the names make a rule of what broadcasts.
+  // The second fusion no longer shows the rules that made sizes equal, but they must still be
+  // checked as they were. Rules in which the names make one side broadcast are dropped.
   const auto as_it_was = [](Exprs&, Expr) -> Expr { return nullptr; };
   Images by_name, unnamed;
   std::vector<Constraint> constraints;

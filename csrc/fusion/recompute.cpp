@@ -1,6 +1,7 @@
-// Computed again or stored: what a kernel and those that it waits for both lead back to. Statistics
-// that it reads were computed by a walk over values that it walks over as well. These are computed
-// in both where that is cheap beside the bytes that move anyway, else stored once and read.
+// Rematerialization: decides whether values that a kernel and its predecessors both need are
+// computed in both or materialized. A kernel reads statistics that a predecessor computed by a loop
+// over values that the kernel needs too. These values are computed in both if that is cheap
+// compared with the bytes that move anyway. Else they are stored once and read.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -13,11 +14,11 @@
 namespace fuser {
 namespace {
 
-// Less of a gain than this share is within the error of the model.
+// Relative gain below which the model's error dominates.
 constexpr double least_gain = 0.1;
 
-// A kernel of the values before `end`, of which it stores some. No kernel holds more than the last
-// ones, from `begin`: those before them are computed by another one, and are read.
+// A kernel of the values before `end`, some of which it stores. A kernel holds max_values at most,
+// so values before `begin` are computed by another kernel and read.
 struct Kernel {
   size_t end = 0;
   size_t begin = end - std::min(end, static_cast<size_t>(max_values));
@@ -26,14 +27,14 @@ struct Kernel {
   bool stores(size_t v) const { return stored[v - begin]; }
 };
 
-// Of one element of the space that a kernel walks: bytes read and stored, issue slots.
+// Work per element of a kernel's iteration space: bytes read and stored, issue slots.
 struct Work {
   double read = 0.0, stored = 0.0, slots = 0.0;
   double time() const { return time_of(read + stored, slots); }
 };
 
-// Issue slots of some values, by walk: a kernel keeps what it reads of a row, and computes the rest
-// again in each walk that needs it.
+// Issue slots of values, in total and by reduction loop. A kernel keeps the rows that it reads, and
+// computes all other values again in each loop that needs them.
 struct Slots {
   double once = 0.0;
   std::array<double, most_walks> by_walk{};
@@ -48,11 +49,11 @@ struct Slots {
   double all() const { return until(most_walks - 1); }
 };
 
-// What is used behind a cut, in bytes of an element.
+// Values that are live after a cut, in bytes per element.
 struct Live {
-  double bytes = 0.0, computed = 0.0;  // in all, and of what does not lie in memory
-  double results = 0.0;                // of what is computed, what is stored in any case
-  int impossible = 0;                  // values that cannot be handed over
+  double bytes = 0.0, computed = 0.0;  // of all values; of values that are not in memory yet
+  double results = 0.0;                // of computed values, the bytes that are stored in any case
+  int impossible = 0;                  // number of values that cannot be materialized
 
   void add(const Live& other, int sign) {
     bytes += sign * other.bytes;
@@ -65,16 +66,16 @@ struct Live {
 struct Recomputed {
   const Graph& graph;
   ValueGroup& group;
-  const std::vector<bool>& in_memory;  // by tensor, for every kernel
+  const std::vector<bool>& in_memory;  // by tensor: True if every kernel reads it from memory
   const std::set<int>& results;        // tensors that are stored in any case
   const Tensor* root;
   const std::vector<Value>& values = group.refined().values;
   const AxisSet all = used_axes(values);
-  std::vector<bool> waits{};  // by value: for a reduction of this kernel
-  // By value: the last tensor, by id, that other kernels hand over for it, and the last one for the
-  // reductions of this kernel that it waits for; -1: none.
+  std::vector<bool> waits{};  // by value: True if it depends on a reduction of this kernel
+  // By value: id of the last temporary that it depends on; id of the last temporary that the
+  // reductions of this kernel before it depend on; -1 if there is no temporary.
   std::vector<int> given{}, given_before{};
-  // By value: may memory stand for it? Kernels that follow each other ask for most of them again.
+  // By value: cached result of is_whole(), which consecutive kernels query repeatedly.
   std::vector<std::optional<bool>> known_whole{};
 
   void prepare() {
@@ -95,7 +96,8 @@ struct Recomputed {
     }
   }
 
-  // Is it a statistic of another kernel, of values over the axes that this one walks too?
+  // Returns whether the value is a statistic that another kernel computes over the axes of this
+  // kernel.
   bool is_handed_over(size_t v) const {
     const Tensor* t = values[v].tensor;
     return is_read(v) && !is_full(v) && !in_memory[t->id] &&
@@ -111,7 +113,7 @@ struct Recomputed {
     return *known_whole[v];
   }
 
-  // Calls visit(a) for the operands of a value that its kernel holds.
+  // Calls visit(a) for the operands of a value that the kernel holds.
   template <class Visit>
   void visit_inside(const Kernel& kernel, size_t v, const Visit& visit) const {
     visit_operands(values[v], [&](size_t a) {
@@ -119,7 +121,7 @@ struct Recomputed {
     });
   }
 
-  // By value of the kernel: does it lead to what the kernel reads of others, in these?
+  // By value of the kernel: True if the kernels that compute its temporaries depend on it.
   std::vector<bool> shared(const Kernel& kernel) const {
     std::map<int, std::vector<size_t>> here;  // by tensor
     std::vector<const Tensor*> open;
@@ -136,7 +138,7 @@ struct Recomputed {
     }
     std::vector<bool> out(kernel.end - kernel.begin, false);
     std::set<int> seen;
-    // What lies farther back than a kernel holds is computed by yet another one.
+    // Values farther back than a kernel holds are computed by yet another kernel.
     while (!open.empty() && static_cast<int>(seen.size()) < max_values) {
       const Tensor* t = open.back();
       open.pop_back();
@@ -155,7 +157,8 @@ struct Recomputed {
     return out;
   }
 
-  // The last user of each value, the kernel's end for users that are not shared.
+  // By value: its last user in the kernel, or the kernel's end if a user is not shared or it is
+  // stored.
   std::vector<size_t> last_uses(const Kernel& kernel, const std::vector<bool>& shared) const {
     std::vector<size_t> last(shared.size());
     std::iota(last.begin(), last.end(), kernel.begin);
@@ -174,20 +177,21 @@ struct Recomputed {
     if (is_read(v)) return out;
     const Tensor* t = values[v].tensor;
     out.computed = out.bytes;
-    // What waits for a statistic at once would take it from the kernel that computes both.
+    // A value that directly depends on a statistic would be computed by a later kernel, not by the
+    // kernel that computes both.
     out.impossible = !t || t == root || given[v] > given_before[v] || !is_whole(v);
     if (t && results.count(t->id)) out.results = out.bytes;
     return out;
   }
 
-  // Read or stored, for an element of the space.
+  // Returns the bytes read or stored per element.
   double bytes(const Kernel& kernel, size_t v) const {
     return is_read(v) || kernel.stores(v) ? size_of(values[v].dtype) : 0.0;
   }
 
-  // By value of a kernel, from its first.
+  // Properties of the values of a kernel, by value from its first.
   struct Shape {
-    std::vector<bool> member;  // may be stored and read; small values stay in each kernel
+    std::vector<bool> member;  // True if it may be materialized; small values stay in each kernel
     std::vector<size_t> last;  // last_uses()
     Needed needed;
   };
@@ -204,9 +208,9 @@ struct Recomputed {
     return out;
   }
 
-  // How much less time kernels take where one stores what lives behind these values and others read
-  // it: this kernel, the one before it that computes the same values, and, where they wait for a
-  // reduction of this kernel, one that computes it for that one.
+  // Returns the time saved if one kernel materializes the values that are live after a cut and
+  // other kernels read them: this kernel, the kernel before it that computes them too, and, if they
+  // depend on a reduction of this kernel (`waited`), a kernel that computes that reduction.
   static double gain(const Work& whole, double read, const Slots& before, const Live& live,
                      int walk, bool waited) {
     const Work again{.read = read, .stored = live.results, .slots = before.once};
@@ -220,7 +224,7 @@ struct Recomputed {
     return was - is > least_gain * was ? was - is : 0.0;
   }
 
-  // The value behind which a cut saves most; the kernel's end where none saves anything.
+  // Returns the value after which a cut saves the most time; the kernel's end if no cut saves time.
   size_t best_cut(const Kernel& kernel, const Shape& shape) {
     Slots all_slots;
     Work whole;
@@ -258,8 +262,8 @@ struct Recomputed {
     return best;
   }
 
-  // The tensors that the kernel should read, at the cut that saves most; none where none does.
-  // `kernel` becomes the one that stores them.
+  // Returns the tensors that the kernel should read, at the best cut; empty if no cut saves time.
+  // `kernel` becomes the kernel that stores them.
   std::vector<const Tensor*> cut(Kernel& kernel) {
     const Shape shape = shape_of(kernel);
     const size_t best = best_cut(kernel, shape);
@@ -290,7 +294,8 @@ std::vector<std::vector<const Tensor*>> worth_storing(const Graph& graph, ValueG
   for (const Store& s : group.refined().stores)
     if (const auto v = static_cast<size_t>(s.access.value); v >= kernel.begin)
       kernel.stored[v - kernel.begin] = true;
-  // What stores them may read others in turn: found at once, not by computing all of it again.
+  // The kernel that stores them may benefit from a cut itself. Finding these cuts here avoids
+  // computing the values of all kernels again.
   std::vector<std::vector<const Tensor*>> out;
   while (true) {
     std::vector<const Tensor*> more = of.cut(kernel);

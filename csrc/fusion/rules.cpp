@@ -41,7 +41,7 @@ const Tensor* append(Fusion& fusion, DType dtype, std::vector<Expr> shape, Defin
 
 namespace {
 
-// An op that only a run can refuse, named with what it is a part of: "reshape(): merge_dims(t0)".
+// Names an op that only an execution can reject, with its composite: "reshape(): merge_dims(t0)".
 std::string named(const Fusion& fusion, const std::string& op) {
   const std::string& whole = fusion.composite;
   return whole.empty() || op.starts_with(whole) ? op : text(whole, "(): ", op);

@@ -1,5 +1,5 @@
-// What the shape rules of define*.cpp share: appending a tensor, the broadcast rule, and the words
-// of their messages.
+// Shared pieces of the shape rules in define*.cpp: appending a tensor, the broadcast rule, and
+// parts of error messages.
 #pragma once
 
 #include <span>
@@ -11,10 +11,14 @@
 
 namespace fuser::rules {
 
-// Dims of a tensor, as many as torch's own ops take: a set of them is the bits of a word.
+// Returns the tensor of type `compute` that `t` was rounded from, if the rounding was exact; else
+// `t`.
+const Tensor* unrounded(const Tensor* t, DType compute);
+
+// Limit on the dims of a tensor, equal to torch's: a set of dims is the bits of a word.
 inline constexpr size_t max_rank = 64;
 
-// Unsupported `rank-1` beyond that.
+// Appends a tensor. Raises Unsupported `rank-1` if it has more than max_rank dims.
 const Tensor* append(Fusion& fusion, DType dtype, std::vector<Expr> shape, Definition definition,
                      std::string location);
 
@@ -22,54 +26,55 @@ const Tensor* append(Fusion& fusion, DType dtype, std::vector<Expr> shape, Defin
 std::string where(const Tensor& t);
 // "add(t0, 2)".
 std::string call(std::string_view op, std::span<const Operand> args);
-// A line `where` for each tensor, each after a newline.
+// Returns one line per tensor operand as where() prints it, each after a newline.
 std::string lines(std::span<const Operand> args);
 
-// The dim counted from the front, or ShapeError `rule`: "<what>: dim 2 is out of range ...". It is
-// one of a result that has `more` dims than `arg`.
+// Returns the dim counted from the front. Raises ShapeError `rule` if it is out of range:
+// "permute(t0): dim 2 is out of range ...". The dim is of a result that has `more` dims than `arg`.
 int64_t dim_of(const std::string& what, std::string_view rule, const Tensor& arg, int64_t dim,
                int more = 0);
 
-// `what` takes `value` as one of `dtype`: DTypeError `cast-1` for a complex value of a real type,
-// `scalar-fits-1` for a constant integer that the type does not hold. A negative constant of an
-// unsigned type wraps, as in torch, unless it is none of its elements.
+// Checks a scalar that an op converts to `dtype`. Raises DTypeError `cast-1` for a complex value of
+// a real type, and `scalar-fits-1` for a constant integer that the type cannot hold. With
+// `unsigned_wraps`, negative constants of an unsigned type wrap, as in torch.
 void check_value(const std::string& what, Expr value, DType dtype, bool unsigned_wraps = true);
-// The same, in each run where only that knows the integer.
+// Checks the scalar likewise, but in every execution if its integer is unknown until then.
 void check_value(Fusion& fusion, const std::string& what, Expr value, DType dtype,
                  bool unsigned_wraps = true);
-// The integer that a run has for such a scalar.
+// Checks the integer of a narrowed scalar in an execution.
 void check_narrowed(const Narrowed& rule, int64_t value);
 
-// "s0 + 1", or "truediv(s0, 2) of type float32, ..." where a size is no integer.
+// "s0 + 1", or "truediv(s0, 2) of type float32, ..." if a size is not an integer.
 std::string size_text(Expr size);
 
-// To be checked when it runs. Its op is named with what it is a part of: "reshape():
+// Registers a rule that executions check. The op is named with its composite: "reshape():
 // merge_dims(t0)".
 void require(Fusion& fusion, Constraint constraint);
-// The same of one tensor: what it has along `axis` against what the op `what` makes of it.
+// Registers a rule for one tensor: its extent along `axis` against the extent that the op assumes.
 void require(Fusion& fusion, const std::string& what, const Tensor* arg, int64_t axis, Expr has,
              Expr wanted, Constraint::Law law);
 
-// The parts of a dim that is split have its elements.
+// Rule of a split: the product of the new sizes equals the old size.
 inline constexpr Constraint::Law split_law = {.rule = "split-dim-3",
                                               .broken = "the sizes have another product",
                                               .expected = "as many elements as before"};
 
-// The first dim of this size, or -1.
+// Returns the first dim of this size, or -1.
 int dim_of_size(const Tensor* t, Expr size);
 
-// What an operand has along the axis of a result.
+// The extent of one operand along an axis of the result.
 struct Side {
   Expr extent = nullptr;
   const Tensor* tensor = nullptr;
 };
-// The axis of the result of op(args) that two operands meet on; for messages.
+// An axis of the result of op(args) along which two operands meet; for messages.
 struct ResultAxis {
   std::string_view op;
   std::span<const Operand> args;
   int axis = 0;
 };
-// The extent there, by the broadcast rule; what only a run can tell becomes one of `constraints`.
+// Returns the extent of that axis by the broadcast rule. If only an execution can decide, appends a
+// rule to `constraints`.
 Expr meet(const ResultAxis& at, const Side& left, const Side& right,
           std::vector<Constraint>& constraints);
 

@@ -1,11 +1,12 @@
-// Which outputs share a kernel, and where a graph is cut because one kernel does not take it whole.
+// Segmentation: decides which outputs share a kernel, and which tensors are materialized if one
+// kernel cannot compute the graph.
 //
-// An output is built alone first. Reductions that do not fit beside those nearer to the output are
-// cut: what they come to, while it is still as small as they are, is handed over in memory by a
-// kernel that runs before. Then the output joins a group at its own level (how many kernels must
-// have run before it): what is read is on a lower level, so groups never wait for each other in a
-// circle. A library call is a step of its own, with a level like a kernel: it reads and stores
-// memory only, so that its results are cut in every kernel.
+// Each output is first built alone. Reductions that are incompatible with the reductions nearer to
+// the output are materialized: an earlier kernel stores a tensor that depends on them and is still
+// as small. Then the output joins a group of its own level, the number of kernels that must run
+// before it. All its reads are of lower levels, so groups never depend on each other in a circle. A
+// library call is a step with a level, like a kernel. It reads and stores only memory, so every
+// kernel reads its results from memory.
 #include <algorithm>
 #include <deque>
 
@@ -19,7 +20,7 @@ namespace fuser {
 
 namespace {
 
-// An output in a group of its own, and the tensors (by id) that it reads from memory.
+// An output in a group of its own, and the ids of the tensors that it reads from memory.
 struct Alone {
   ValueGroup group;
   std::set<int> cut;
@@ -31,23 +32,25 @@ struct Segmenter {
   std::deque<ValueGroup> groups{};
   std::vector<int> level_of_group{};
   std::map<std::pair<int, int>, std::vector<size_t>> groups_of{};  // by component and level
-  std::vector<int> level{};                                        // by output, -1: in no group yet
-  std::set<int> large{};    // tensors cut for all kernels: one was too large, or took too long
-  std::set<int> library{};  // tensors that a library computes
-  std::vector<bool> everywhere{};              // by tensor: is one of these
+  std::vector<int> level{};                                        // by output; -1: in no group yet
+  // Tensors that every kernel reads: a kernel would be too large, or rematerialize for too long.
+  std::set<int> large{};
+  std::set<int> library{};                     // tensors that library calls compute
+  std::vector<bool> everywhere{};              // by tensor: True if it is in `large` or `library`
   std::set<int> results{};                     // tensors that are stored in any case
-  std::map<int, std::set<int>> stored_with{};  // by tensor: those that its kernel stores as well
+  std::map<int, std::set<int>> stored_with{};  // by tensor: tensors that its kernel stores as well
   struct Call {
     int level = 0;
     LibraryCall call;
   };
   std::map<int, Call> calls{};            // by id of the tensor that is result 0
-  std::map<int, int> output_of_tensor{};  // where cut tensors are stored
-  std::map<int, int> views{};             // by tensor: the output that is it, as a view of an input
-  std::map<int, Alone> alone{};           // by output, while it waits for what it reads
+  std::map<int, int> output_of_tensor{};  // output that stores a materialized tensor
+  // By tensor: output that is a view of an input and shows it.
+  std::map<int, int> views{};
+  std::map<int, Alone> alone{};  // by output, while it waits for its operands
   std::vector<Parting> partings{};
-  // Outputs that no kernel had axes for when their turn came: what follows them may bring such a
-  // kernel, as the result of a dropout does for its mask.
+  // Outputs for which no kernel had axes in their turn, and full reductions that no kernel took.
+  // Later outputs may create a kernel that has the axes: the result of a dropout does for its mask.
   struct Waiting {
     int output = 0, level = 0;
     std::optional<Alone> own{};
@@ -67,18 +70,18 @@ struct Segmenter {
     for (const Output& o : fusion.outputs) results.insert(graph.same[o.tensor->id]->id);
   }
 
-  // Is it a view that shows what an input holds when the call begins?
+  // Returns whether the output is a view that shows an input as it is when the call begins.
   static bool shows_input(const Output& o) {
     return o.view && o.input < 0 && std::holds_alternative<Input>(base_of(*o.tensor)->definition);
   }
 
-  // Of tensors that would be computed again and again, those to hand over: the first ones, and
-  // others where more than a few statements lie between.
+  // Returns the tensors to materialize, of tensors that would be computed at ever more coordinates:
+  // the first of them, and later ones at distances of more than a few statements.
   std::vector<const Tensor*> rare(const std::set<int>& repeated) const {
     const auto stored = [&](const Tensor& t) {
       return std::holds_alternative<Input>(t.definition) || everywhere[t.id];
     };
-    // What they are computed from since memory, and what that costs.
+    // Tensors between memory and `repeated`, and the statements that compute them.
     std::map<int, int> cost;
     std::vector<const Tensor*> open;
     for (int id : repeated) open.push_back(&fusion.tensors[id]);
@@ -103,13 +106,14 @@ struct Segmenter {
     return out;
   }
 
-  // Does it compute again what led to what it reads of earlier kernels?
+  // Returns whether the group may compute values again that led to tensors which it reads from
+  // earlier kernels.
   bool recomputes(const ValueGroup& group) const {
     return !library.empty() || std::any_of(group.cut.begin(), group.cut.end(),
                                            [&](int tensor) { return !large.count(tensor); });
   }
 
-  // What the kernel of `root` should read rather than compute again.
+  // Returns the tensors that the kernel of `root` should read instead of rematerializing them.
   std::vector<const Tensor*> stored_instead(ValueGroup& group, const Tensor* root) {
     std::vector<const Tensor*> out;
     for (const auto& kernel : worth_storing(graph, group, everywhere, results, root)) {
@@ -121,11 +125,12 @@ struct Segmenter {
     return out;
   }
 
-  // What the values of a group may not compute but have to read, none where they are a kernel's.
+  // Tensors that a group must read instead of computing them, with the reason. Empty if its values
+  // fit one kernel.
   struct Refusal {
     std::vector<const Tensor*> tensors;
     const char* why = "";
-    bool for_all = true;  // cut for other kernels too
+    bool for_all = true;  // True if all other kernels read them too
   };
   Refusal refusal(ValueGroup& group, const Tensor* root) {
     if (!group.repeated.empty())
@@ -154,14 +159,14 @@ struct Segmenter {
     const Tensor* root = t;
     while (is_movement(*root)) root = operands(*root)[0];
     root = graph.same[root->id];
-    std::set<int> cut;  // for this output alone
+    std::set<int> cut;  // tensors read by this output alone
     while (true) {
       Alone out{.group = ValueGroup(graph), .cut = {}};
       out.group.cut = cut;
       out.group.cut_everywhere = &everywhere;
       if (!library.count(root->id)) out.group.except = stored_with[root->id];
       if (!library.count(root->id)) out.group.except.insert(root->id);
-      // A further result of a reduction is no part of the one that is stored.
+      // A further result of a reduction must be computed with result 0, even if result 0 is stored.
       if (const auto* result = std::get_if<Result>(&root->definition))
         out.group.except.insert(result->of->id);
       out.group.add(output, out.group.fresh(t), false);
@@ -191,7 +196,7 @@ struct Segmenter {
     }
   }
 
-  // The output that holds a cut tensor, made where there is none.
+  // Returns the output that stores a materialized tensor; adds it if it does not exist.
   int output_of(int tensor) {
     const auto [it, fresh] = output_of_tensor.try_emplace(tensor, -1);
     if (!fresh) return it->second;
@@ -204,16 +209,24 @@ struct Segmenter {
     return it->second = static_cast<int>(fusion.outputs.size()) - 1;
   }
 
-  // Is the kernel still of a good size after it took values of an output to the `before` that it
-  // had? Beyond half of what it holds it takes what it computes for the most part already.
+  // Returns whether the tensor has one element and depends on a reduction. Every kernel has
+  // coordinates for it.
+  bool is_full_reduction(const Tensor& t) const {
+    return graph.reduces[t.id] && std::all_of(t.shape.begin(), t.shape.end(),
+                                              [](Expr e) { return e->is_constant(1); });
+  }
+
+  // Returns whether the kernel still has a good size after it grew from `before` values by an
+  // output. Beyond half of its limits it only takes outputs most of whose values it computes
+  // already.
   static bool is_worth(const ValueGroup& group, size_t before, const ValueGroup& alone) {
     const size_t more = group.refined().values.size() - before;
     return fits(group, 2) || (fits(group) && 2 * more <= alone.refined().values.size());
   }
 
-  // The newest groups of the component and level may take the output, or a new one is opened:
-  // linear in the number of outputs. `own`: nullptr where the output is so small that it cannot
-  // make a kernel too large.
+  // Adds the output to one of the newest groups of its component and level, or opens a group.
+  // Linear in the number of outputs. `own`: its values alone; nullptr if it is too small to make a
+  // kernel too large.
   void place(int output, int at_level, Alone* own) {
     constexpr size_t most_tries = 4;
     level[output] = at_level;
@@ -226,7 +239,7 @@ struct Segmenter {
       if (!own && !fits(g, 2)) continue;
       for (const std::vector<Expr>& at : g.offers(t)) {
         offered = true;
-        // Too little for anything of it to be computed again and again.
+        // It is too small to be computed at many coordinates.
         if (!own && graph.cost[t->id] <= few_statements) {
           g.add(output, at, false);
           return;
@@ -243,7 +256,7 @@ struct Segmenter {
         g.restore(std::move(state));
       }
     }
-    if (!offered && !candidates.empty() && !last_turn) {
+    if ((!offered || is_full_reduction(*t)) && !candidates.empty() && !last_turn) {
       waiting.push_back({output, at_level, own ? std::optional(std::move(*own)) : std::nullopt});
       return;
     }
@@ -266,7 +279,7 @@ struct Segmenter {
     partings.push_back({.tensor = t->id, .why = text("not in the kernel of T", other, ": ", why)});
   }
 
-  // Does the call itself store the output? Other outputs of the same tensor are copies of that one.
+  // Returns whether the call itself stores the output. Other outputs of its tensor are copies.
   bool is_stored_by_call(int output) {
     const Tensor* t = fusion.outputs[output].tensor;
     return library.count(t->id) && graph.same[t->id] == t && output_of(t->id) == output;
@@ -291,7 +304,8 @@ struct Segmenter {
     return out;
   }
 
-  // Appends to `open` the operands of the call behind `t` that no step stores yet; its level.
+  // Appends to `open` the operands of the call of `t` that no step stores yet. Returns the level of
+  // the call.
   int prepare_call(const Tensor& t, std::vector<int>& open) {
     int at_level = 0;
     for (const Tensor* operand : operands(*library_call(t))) {
@@ -329,7 +343,7 @@ struct Segmenter {
     call.outputs[result ? result->index : 0] = output;
   }
 
-  // Places an output and, before it, what it reads.
+  // Places an output, after the outputs that it reads.
   void place(int first) {
     std::vector<int> open{first};
     while (!open.empty()) {
@@ -362,7 +376,7 @@ struct Segmenter {
       if (!fusion.outputs[o].view) place(static_cast<int>(o));
     last_turn = true;
     for (Waiting& w : waiting) place(w.output, w.level, w.own ? &*w.own : nullptr);
-    std::vector<std::pair<int, Segment>> made;  // level
+    std::vector<std::pair<int, Segment>> made;  // with level
     for (auto& [tensor, call] : calls) made.emplace_back(call.level, std::move(call.call));
     for (size_t i = 0; i < groups.size(); ++i) {
       check_size(groups[i]);

@@ -1,9 +1,9 @@
-// Two walks over the data made one, where a second reduction waits for the first only to shift its
+// Merges two reduction loops into one if the second reduction needs the first only to shift its
 // argument: the variance from the mean (Welford; Chan, Golub and LeVeque 1983) and the sum of
 // exponentials from the maximum (Milakov and Gimelshein 2018).
 //
-// The results are those of the same formula up to rounding, so the rewriting is not done on the
-// Fusion: a kernel that keeps its row on chip walks it twice for nothing and is more accurate.
+// The results are equal up to rounding. The Fusion itself is not rewritten, because two loops over
+// a persistent row cost nothing and are more accurate.
 #include <algorithm>
 
 #include "fusion/access.h"
@@ -18,7 +18,8 @@ struct Matcher {
 
   const Value& value(ValueId v) const { return values[v]; }
 
-  // The value of an access without conversions that change nothing; -1: a scalar, or a choice.
+  // Returns the value of an access, skipping conversions that change nothing; -1 for a scalar or a
+  // masked access.
   ValueId exact(const Access& a) const {
     if (!a.in.bounds.empty()) return -1;
     ValueId v = a.value;
@@ -44,7 +45,7 @@ struct Matcher {
     return x && x->op == op && x->over == like.over && x->compute == like.compute ? x : nullptr;
   }
 
-  // Is it the number of elements reduced, or, with `inverse`, 1 through that?
+  // Returns whether `e` is the number of reduced elements or, with `inverse`, its reciprocal.
   bool is_count(Expr e, AxisSet over, bool inverse) const {
     if (!e) return false;
     Exprs exprs;
@@ -82,7 +83,7 @@ struct Matcher {
     return copy(e) == count;
   }
 
-  // The sum of which `mean` is the share of one element; -1: of none.
+  // Returns the sum of which `mean` is the mean; -1 if it is not a mean.
   ValueId summed(ValueId mean, const Reduced& like) const {
     const auto* a = mean >= 0 ? std::get_if<Apply>(&value(mean).how) : nullptr;
     if (!a || a->compute != like.compute || a->args.size() != 2) return -1;
@@ -97,7 +98,7 @@ struct Matcher {
     return -1;
   }
 
-  // Is `v` read by nothing but `user`?
+  // Returns whether only `user` reads `v`.
   bool only_for(ValueId v, ValueId user) const {
     bool only = std::none_of(r.stores.begin(), r.stores.end(),
                              [&](const Store& s) { return s.access.value == v; });
@@ -107,7 +108,7 @@ struct Matcher {
     return only;
   }
 
-  // sum((x - sum(x) / n)^2)
+  // Rewrites sum((x - sum(x) / n)^2).
   void deviations(ValueId v) {
     const Reduced sum = std::get<Reduced>(value(v).how);
     const ValueId square = exact(sum.args[0]);
@@ -137,7 +138,7 @@ struct Matcher {
     found = true;
   }
 
-  // sum(exp(x - max(x)))
+  // Rewrites sum(exp(x - max(x))).
   void exponentials(ValueId v) {
     const Reduced sum = std::get<Reduced>(value(v).how);
     const ValueId power = exact(sum.args[0]);
@@ -148,7 +149,8 @@ struct Matcher {
     if (!minus) return;
     const ValueId most = exact(minus->args[1]), x = exact(minus->args[0]);
     const Reduced* first = reduced(most, ReduceOp::max, sum);
-    if (!first) first = reduced(most, ReduceOp::online_softmax, sum);  // of an earlier sum
+    // Rewritten for an earlier sum.
+    if (!first) first = reduced(most, ReduceOp::online_softmax, sum);
     if (!first || x < 0 || exact(first->args[0]) != x) return;
     Reduced both{.op = ReduceOp::online_softmax,
                  .compute = sum.compute,

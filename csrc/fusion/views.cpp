@@ -5,7 +5,8 @@
 namespace fuser {
 namespace {
 
-// Strides of these dims of size 1 say nothing; torch lets them span what is inside.
+// Sets the strides of the dims in `which`, which have size 1, as torch does: to the extent of the
+// dims inside. Their values do not matter.
 void span_inside(Exprs& exprs, const Tensor& t, const std::vector<bool>& which,
                  std::vector<Expr>& strides) {
   Expr inside = exprs.constant(1);
@@ -15,7 +16,7 @@ void span_inside(Exprs& exprs, const Tensor& t, const std::vector<bool>& which,
   }
 }
 
-// The view after one op that moves no element; false where there is none.
+// Updates the view for one op that moves no element. Returns false if the op has no view.
 bool moved(Exprs& exprs, const Tensor& t, View& view) {
   std::vector<Expr>& strides = view.strides;
   return std::visit(
@@ -80,7 +81,7 @@ std::optional<View> view_of(Fusion& fusion, const Tensor& tensor,
                             const std::vector<LayoutClass>& layouts) {
   const Tensor* base = base_of(tensor);
   if (!base) return std::nullopt;
-  std::vector<const Tensor*> chain;  // from the tensor to its base
+  std::vector<const Tensor*> chain;  // ops from the tensor to its base
   for (const Tensor* t = &tensor; t != base; t = operands(*t)[0]) chain.push_back(t);
   Exprs& exprs = fusion.exprs;
   View view{.base = base, .strides = {}, .offset = exprs.constant(0)};

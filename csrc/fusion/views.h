@@ -1,5 +1,5 @@
-// Outputs that no kernel needs to store: all their elements lie in an input already, or in what a
-// library call made.
+// Views: outputs that no kernel stores, because all their elements are already in an input or in
+// the result of a library call.
 #pragma once
 
 #include <optional>
@@ -13,15 +13,16 @@ namespace fuser {
 struct View {
   const Tensor* base = nullptr;  // an input, or a result of a library call
   std::vector<Expr> strides;     // by dim, in elements
-  Expr offset = nullptr;         // of its first element from that of the base
+  // Elements from the first element of the base to the first of the view.
+  Expr offset = nullptr;
 };
 
-// What the tensor would be a view of: the input or library result at the end of the ops that move
-// its elements; nullptr where one computes them.
+// Returns the input or library result at the end of the chain of movement ops that lead to
+// `tensor`. nullptr if an op on the way computes elements.
 const Tensor* base_of(const Tensor& tensor);
-// The tensor as a view of its base, inputs having these layouts, as torch's slices, permutes and
-// reshapes are. Nothing where it has none, dims are merged that lie apart, or dims run backwards;
-// stride_order() and set() ask for memory of their own.
+// Returns the tensor as a view of its base, for inputs of these layouts. nullopt if it has no base,
+// if it merges dims that are not adjacent in memory, or if it flips dims. stride_order() and set()
+// request memory of their own and are no views.
 std::optional<View> view_of(Fusion& fusion, const Tensor& tensor,
                             const std::vector<LayoutClass>& layouts);
 

@@ -8,12 +8,13 @@
 
 namespace fuser {
 
-// An output is stored by the last walk that computes its value anyway: an earlier one would compute
-// it (a mask of random numbers, say) for that alone.
+// A store is in the last loop that computes its value anyway. An earlier loop might compute it (a
+// random mask, say) for the store alone.
 Walks walks_of(const Problem& p) {
   const std::vector<Value>& values = p.refined.values;
   Walks w{.phase = std::vector<int>(values.size(), 0), .store = {}};
-  std::vector<bool> finish(values.size(), false);  // behind all walks: waits for a reduction over K
+  // True if it waits for a reduction over K, which ends after all loops.
+  std::vector<bool> finish(values.size(), false);
   for (size_t v = 0; v < values.size(); ++v) {
     visit_operands(values[v], [&](ValueId o) {
       w.phase[v] = std::max(w.phase[v], w.phase[o]);
@@ -24,7 +25,7 @@ Walks walks_of(const Problem& p) {
     if (r && r->over != p.reduced) finish[v] = true;
     w.phases = std::max(w.phases, w.phase[v]);
   }
-  std::vector<int> last(values.size(), -1);  // walk that computes a value
+  std::vector<int> last(values.size(), -1);  // last loop that computes a value
   const auto value_of = [&](const MemoryAccess& store) {
     return p.refined.stores[store.index].access.value;
   };
@@ -62,7 +63,7 @@ Needed needed_by_walks(const ValueRange& range) {
   const auto& [values, all, begin, end, stores] = range;
   const size_t count = end - begin;
   Needed out{.walk = std::vector<int>(count, 0), .walks = std::vector<uint64_t>(count, 0)};
-  std::vector<bool> waits(count, false);  // for a reduction
+  std::vector<bool> waits(count, false);  // True if it depends on a reduction
   for (size_t v = begin; v < end; ++v) {
     waits[v - begin] = std::holds_alternative<Reduced>(values[v].how);
     visit_operands(values[v], [&](size_t a) {
@@ -89,7 +90,7 @@ Needed needed_by_walks(const ValueRange& range) {
 TextSize text_size(const ValueRange& range) {
   const auto& [values, all, begin, end, stores] = range;
   const Needed needed = needed_by_walks(range);
-  std::map<size_t, uint64_t> read;  // by value before the range
+  std::map<size_t, uint64_t> read;  // loops that read a value before the range
   TextSize out;
   const auto add = [&](size_t v, uint64_t walks) {
     const int times = is_walked(values[v], all) ? std::max(1, std::popcount(walks)) : 1;

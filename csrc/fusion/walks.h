@@ -1,5 +1,6 @@
-// What the walks of a kernel with reductions are for: R is walked once for each reduction over it
-// that waits for another, and once more for what waits for all of them.
+// Reduction phases. A kernel with reductions has one loop over R for each reduction over R that
+// depends on another one, and one more for stores that depend on all of them. A phase is the index
+// of a loop: the number of dependent reductions over R that must be complete before it.
 #pragma once
 
 #include <cstdint>
@@ -11,39 +12,41 @@
 namespace fuser {
 
 struct Walks {
-  std::vector<int> phase;  // by value: the reductions over R that it waits for, its own included
-  std::vector<int> store;  // by access: the walk that stores it, where it is over R; reads: -1
-  int phases = 0;          // number of reductions that wait for each other
+  // By value: reductions over R in its longest dependence chain, including itself.
+  std::vector<int> phase;
+  std::vector<int> store;  // by access: the loop that stores it, if it varies over R; -1 for reads
+  int phases = 0;          // length of the longest chain of dependent reductions
 };
 Walks walks_of(const Problem& problem);
 
-// Does a walk compute it for each element, rather than once between walks? `all`: the axes of its
-// group.
+// Returns whether a loop computes the value for every element, rather than once between loops.
+// `all`: the axes of its group.
 bool is_walked(const Value& value, AxisSet all);
 
 AxisSet used_axes(const std::vector<Value>& values);
 
-// Values of a group that follow each other, as a kernel that reads those before them.
+// A range of consecutive values of a group, seen as a kernel that reads the values before it.
 struct ValueRange {
-  const std::vector<Value>& values;  // of the group
+  const std::vector<Value>& values;  // all values of the group
   AxisSet all = 0;                   // used_axes() of the group
   size_t begin = 0, end = 0;
-  std::function<bool(size_t)> stores;  // by value
+  std::function<bool(size_t)> stores;  // returns whether a value is stored
 };
 
-// The walks of such a kernel, numbered as by walks_of(), before there is a Problem: for reductions
-// over rows and columns alike. Walks beyond the last that is told apart count as that one.
+// The reduction loops that need each value of a range. Loops are numbered as by walks_of(), but
+// before a Problem exists: for reductions over rows and columns alike. Loops from the last
+// distinguished one on count as one.
 inline constexpr int most_walks = 64;
 struct Needed {
-  std::vector<int> walk;        // by value, from the first: the first that can compute it
-  std::vector<uint64_t> walks;  // which of them compute it, as bits
+  std::vector<int> walk;        // by value from `begin`: first loop that can compute it
+  std::vector<uint64_t> walks;  // by value from `begin`: bit set of the loops that compute it
 };
 Needed needed_by_walks(const ValueRange& range);
 
-// How large it is: a value counts for each walk that computes it again.
+// Size of the code of a range. A value counts once per loop that computes it.
 struct TextSize {
   int64_t statements = 0;
-  int64_t slots = 0;  // issue slots of an element (work.h)
+  int64_t slots = 0;  // issue slots per element (work.h)
 };
 TextSize text_size(const ValueRange& range);
 

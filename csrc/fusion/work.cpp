@@ -13,7 +13,7 @@ double elements(AxisSet axes, std::span<const int64_t> extents) {
 }  // namespace
 
 int slots(const Value& v) {
-  // A reduction whose state has several fields decides between two of them.
+  // A reduction whose state has several fields selects between two states.
   constexpr int access = 1, convert = 1, choose = 2, accumulate = 1, merge = 6;
   if (const auto* a = std::get_if<Apply>(&v.how)) return row(a->op).cost;
   if (const auto* r = std::get_if<Reduced>(&v.how)) return *row(r->op).state ? merge : accumulate;

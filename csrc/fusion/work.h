@@ -1,4 +1,4 @@
-// What values take to compute, as the cost model counts it.
+// Cost model: issue slots and memory time of values.
 #pragma once
 
 #include <cstdint>
@@ -8,19 +8,21 @@
 
 namespace fuser {
 
-// Issue slots of one thread's instructions for one element of the value: what the rows of the
-// tables say of its op, a slot for each conversion and access. Addresses and loops, which depend on
-// the plan, are not counted.
+// Returns the issue slots of one thread's instructions for one element of the value: the cost
+// column of its op, and one slot for each conversion and access. Address arithmetic and loops are
+// not counted, because they depend on the plan.
 int slots(const Value& value);
 
-// The same for all elements of a kernel. extents: by axis.
+// Returns the issue slots of all elements of a kernel. extents: by axis.
 double issue_slots(const Refined& refined, std::span<const int64_t> extents);
 
-// Issue slots that pass while a byte moves, where decisions must hold on any machine: 5 on an H200,
-// 8 on an H100, 10 on an A100, more on those with narrow memory.
+// Machine balance: issue slots that pass while one byte moves. One value for all machines, because
+// decisions must not depend on the machine. It is at the low end of data center GPUs; GPUs with
+// narrow memory have more slots per byte.
 inline constexpr double slots_per_byte = 6.0;
 
-// How long a kernel takes for each element, in issue slots: its bytes or its instructions.
+// Returns the time per element in issue slots: of its bytes or its instructions, whichever is
+// longer.
 inline double time_of(double bytes, double slots) {
   return slots > bytes * slots_per_byte ? slots : bytes * slots_per_byte;
 }

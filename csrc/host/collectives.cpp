@@ -11,14 +11,15 @@
 namespace fuser {
 namespace {
 
-// What a fiber waits in: the four scopes' barriers, then shuffles by mode, then ballots.
+// Kind of collective that a fiber waits in: barriers of the four scopes, then shuffles by mode,
+// then ballots.
 enum MeetingKind : uint32_t { kBarrier = 0, kShuffle = 4, kBallot = 8 };
 
 const char* const kMeetingNames[] = {"sync_warp",    "sync_block",  "sync_cluster",
                                      "sync_grid",    "shuffle",     "shuffle_up",
                                      "shuffle_down", "shuffle_xor", "vote"};
 
-// Fibers [first, first + members) meet here, again and again.
+// Meeting point of the fibers [first, first + members), used repeatedly.
 struct Meeting {
   uint32_t first = 0;
   uint32_t members = 0;
@@ -27,8 +28,8 @@ struct Meeting {
   uint32_t kind = 0;
 };
 
-// Values are kept by parity of the round: a lane can be at most one round ahead of a lane that
-// still reads.
+// Values are double-buffered by parity of the round. A thread can be at most one round ahead of the
+// other threads of its warp, which may still read.
 struct Warp {
   Meeting meeting;
   uint64_t values[2][kWarpSize];
@@ -64,11 +65,11 @@ struct Group {
   Context caller;
   std::exception_ptr error;
   uint32_t running;
-  bool shuffled;  // debug: the next fiber is drawn
+  bool shuffled;  // debug: the next fiber is selected at random
   OrderRandom random;
   char* shared;
-  // The fibers that can go on, each at most once. Last in first out: the lanes that a shuffle has
-  // just released go on to the next one while their stacks are in cache.
+  // Fibers that can continue, each at most once. The last entry runs first, so that threads
+  // released by a shuffle reach the next one while their stacks are in cache.
   std::vector<uint32_t> ready;
   uint32_t ready_count;
 };
@@ -83,7 +84,8 @@ Fiber* pop(Group& group) {
   return &group.fibers[last];
 }
 
-// Nothing can go on: some threads of a scope wait where the others never come.
+// Returns the error for a deadlock: some threads of a scope wait at a point that the others never
+// reach.
 Fault never_met(const Group& group) {
   const Fiber* waiting = nullptr;
   const Fiber* other = nullptr;
@@ -133,8 +135,8 @@ void meet(Fiber& fiber, Meeting& meeting, uint32_t kind) {
   suspend(fiber);
 }
 
-// First and last frame of a fiber. A fault of the kernel ends here; the other fibers are then left
-// where they are: kernel text owns nothing.
+// First and last frame of a fiber. A fault of the kernel ends here. The other fibers are then
+// abandoned, which is safe because kernel text owns no resources.
 void fiber_main(void* argument) {
   Fiber& fiber = *static_cast<Fiber*>(argument);
   Group& group = *fiber.group;
@@ -160,7 +162,7 @@ void divide(int32_t out[3], uint64_t linear, const int32_t extent[3]) {
   out[2] = static_cast<int32_t>(linear / x / y);
 }
 
-// Everything that does not change from one unit to the next.
+// Sets all data that is constant across units.
 void lay_out(Group& group) {
   const HostLaunch& launch = *group.launch;
   const auto threads = static_cast<uint32_t>(launch.block[0] * launch.block[1] * launch.block[2]);

@@ -1,6 +1,6 @@
-// The threads of a group of blocks as fibers that meet at barriers: one block, the blocks of a
-// cluster, or the whole grid of a cooperative launch. A group lives on one operating-system thread,
-// so meeting costs no atomics.
+// Threads of a group of blocks as fibers that meet at barriers. A group is one block, the blocks of
+// a cluster, or the whole grid of a cooperative launch. It runs on one operating-system thread, so
+// meetings need no atomics.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace fuser {
 
-// The functions of HostRuntime.
+// Functions of HostRuntime.
 void run_fibers(const HostLaunch* launch,
                 void (*thread_main)(const HostLaunch*, const HostPosition*));
 void sync_scope(void* fiber, uint32_t scope);
@@ -18,7 +18,8 @@ uint32_t ballot_lanes(void* fiber, uint32_t predicate);
 int32_t cluster_rank(void* fiber);
 char* map_shared(void* fiber, char* address, int32_t rank);
 
-// Shared memory that a fiber may touch: that of its cluster, `blocks` pieces shared_pitch() apart.
+// Shared memory that a fiber may access: the memory of its cluster, `blocks` areas that are
+// shared_pitch() bytes apart.
 struct SharedSpan {
   char* base;
   int32_t blocks;

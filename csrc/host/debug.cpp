@@ -20,14 +20,14 @@ bool in_shared(const HostLaunch& launch, const HostPosition& at, const char* add
   return offset % pitch + bytes <= static_cast<ptrdiff_t>(launch.shared_bytes);
 }
 
-// Bytes between the access and the range; 0 when they touch or overlap.
+// Returns the bytes between the access and the range; 0 if they touch or overlap.
 ptrdiff_t distance(const HostRange& range, const char* address, int64_t bytes) {
   if (address >= range.end) return address - range.end;
   if (address + bytes <= range.begin) return range.begin - (address + bytes);
   return 0;
 }
 
-// "offset -4 of t0 (4096 bytes)", of the nearest range.
+// Returns "offset -4 of t0 (4096 bytes)" for the nearest range.
 std::string place(std::span<const HostRange> ranges, const char* address, int64_t bytes) {
   const HostRange* nearest = nullptr;
   for (const HostRange& range : ranges) {
@@ -86,7 +86,7 @@ void check_index(const HostLaunch* launch, const HostPosition* position, int64_t
                                    "; expected ", -size, " to ", size - 1);
   if (static_cast<size_t>(number) >= names.size())
     throw kernel_fault(*launch, *position, "index-range-1", message);
-  const std::string& name = names[number];  // a line, and lines about its operands
+  const std::string& name = names[number];  // one line, followed by lines about its operands
   const size_t line = name.find('\n');
   throw Fault(
       FaultKind::User, "index-range-1",

@@ -1,4 +1,4 @@
-// The checks of debug builds, and how a fault of a kernel is worded.
+// Checks of debug builds, and the messages of kernel faults.
 #pragma once
 
 #include <cstdint>
@@ -9,18 +9,18 @@
 
 namespace fuser {
 
-// A fault of the running kernel: "kernel NAME, block (x, y, z), thread (x, y, z): MESSAGE (order
-// seed N)".
+// Returns a fault of the running kernel: "kernel NAME, block (x, y, z), thread (x, y, z): MESSAGE
+// (order seed N)".
 Fault kernel_fault(const HostLaunch& launch, const HostPosition& at, const char* rule,
                    const std::string& message);
 
-// HostRuntime::check_access and check_index: return, or throw through the kernel.
+// Implement HostRuntime::check_access and check_index: return, or throw through the kernel.
 void check_access(const HostLaunch* launch, const HostPosition* position, const void* address,
                   int64_t bytes, int64_t align, uint32_t store);
 void check_index(const HostLaunch* launch, const HostPosition* position, int64_t index,
                  int64_t size, int32_t number);
 
-// Numbers for orders: small, seeded, equal on every machine (splitmix64).
+// Random numbers for orders: small, seeded, equal on every machine (splitmix64).
 struct OrderRandom {
   uint64_t state;
 

@@ -22,12 +22,12 @@ constexpr uint32_t kMaxBlockThreads = 1024;
 constexpr int32_t kMaxClusterBlocks = 16;
 constexpr size_t kMaxSharedBytes = 1 << 20;
 
-// Below this many threads of the grid a launch stays on its caller: waking another core takes
-// longer.
+// Number of threads in the grid up to which a launch runs on its caller, because waking another
+// core takes longer.
 constexpr uint64_t kInlinePlainThreads = 2048;
 constexpr uint64_t kInlineFiberThreads = 256;
 
-// Pieces of a grid per processor: enough to even out cores of unequal speed.
+// Chunks of a grid per CPU core: enough to balance cores of unequal speed.
 constexpr uint64_t kPiecesPerThread = 8;
 
 constexpr HostRuntime kRuntime = {
@@ -59,7 +59,7 @@ void check_shape(const HostEntry& entry, const uint32_t grid[3], const uint32_t 
               ": expected at most ", kMaxClusterBlocks, " blocks that divide the grid");
 }
 
-// A launch whose pieces several threads run; the first fault wins and the pieces after it are
+// A launch whose chunks run on several threads. The first fault is kept, and later chunks are
 // skipped.
 struct Pieces {
   const HostLaunch& launch;
@@ -98,7 +98,7 @@ void run_parallel(const HostLaunch& launch, uint64_t units, int threads) {
   if (pieces.error) std::rethrow_exception(pieces.error);
 }
 
-// One unit at a time, in a drawn order, on this thread: a seed replays the run.
+// Runs one unit at a time in random order on this thread, so that a seed replays the run.
 void run_debug(HostLaunch& launch, uint64_t units, const HostOptions& options) {
   for (const HostRange& range : options.ranges) {
     if (range.scratch)
@@ -152,7 +152,7 @@ void launch(const HostKernel& kernel, const uint32_t grid[3], const uint32_t blo
     launch.block[axis] = static_cast<int32_t>(block[axis]);
     launch.cluster[axis] = options.cluster[axis];
   }
-  uint64_t units = blocks;  // of a plain kernel always blocks: none of them can tell
+  uint64_t units = blocks;  // a plain kernel has one unit per block: clusters have no effect on it
   if (launch.cooperative) {
     units = 1;
   } else if (entry.collectives) {

@@ -1,10 +1,9 @@
-// Launches kernels that the system C++ compiler built, as a driver launches cubins: grid blocks in
-// parallel over cores, the threads of a block as a loop or, where the kernel has collectives, as
-// fibers.
+// Launches of kernels that the system C++ compiler built. Grid blocks run in parallel on CPU cores.
+// The threads of a block are a loop, or fibers if the kernel has collectives.
 //
-// A kernel built with FUSER_DEBUG runs on one thread, blocks and threads in an order drawn from
-// HostOptions::seed, every access checked against HostOptions::ranges. The first violation abandons
-// the launch and is raised.
+// A kernel built with FUSER_DEBUG runs on one thread. The order of its blocks and threads depends
+// on HostOptions::seed, and every access is checked against HostOptions::ranges. The first
+// violation aborts the launch and is raised.
 #pragma once
 
 #include <cstddef>
@@ -17,42 +16,43 @@
 
 namespace fuser {
 
-// Memory a kernel may touch: [begin, end).
+// Memory that a kernel may access: [begin, end).
 struct HostRange {
   std::string name;
   char* begin;
   char* end;
   bool writable;
-  bool scratch;  // filled with kPoisonByte before a debug launch: its contents mean nothing
+  bool scratch;  // filled with kPoisonByte before a debug launch, because its contents are
+                 // undefined
 };
 
-// What a function of a kernel may keep on the stack of its fiber, where the register arrays live:
-// the C++ compiler is told to refuse more (fuser/runtime/host.py). The other half of a stack is for
-// what the function calls. Generated kernels take a few KB.
+// Maximum bytes of a kernel function's frame on the stack of its fiber, which holds the register
+// arrays. The C++ compiler rejects larger frames (fuser/runtime/host.py). The other half of a stack
+// is for called functions. Generated kernels take a few KB.
 constexpr size_t kFrameBytes = 64 << 10;
 
 struct HostOptions {
   int32_t cluster[3] = {1, 1, 1};
-  bool cooperative = false;              // all blocks alive at once, for sync_grid
-  size_t stack_bytes = 2 * kFrameBytes;  // of a fiber
-  int threads = 0;                       // processors to use; 0 = all of this process
-  uint64_t seed = 0;                     // debug: order of blocks and threads
-  // Debug: what the kernel may touch, and what its indices are of.
+  bool cooperative = false;              // all blocks are resident at once, for sync_grid
+  size_t stack_bytes = 2 * kFrameBytes;  // bytes of a fiber's stack
+  int threads = 0;    // CPU cores to use; 0 = all cores available to this process
+  uint64_t seed = 0;  // debug: seed of the order of blocks and threads
+  // Debug: accessible memory, and descriptions of the checked indices.
   std::span<const HostRange> ranges = {};
   std::span<const std::string> checked = {};
 };
 
-// All ones is a NaN in every floating type, and as an index it lies outside everything.
+// A byte of ones: a NaN in every floating type, and an index outside any range.
 constexpr unsigned char kPoisonByte = 0xFF;
 
-// args: addresses of the argument values, in order, with the types of the kernel's parameters.
-// Raises Launch "host-launch" for a grid that no device takes, Internal "debug-bounds",
-// "debug-readonly", "debug-align" and User "index-range-1" (debug builds only), Internal
-// "debug-converge" (any build that would otherwise wait forever).
+// Runs the kernel. args: addresses of the argument values, in order, with the types of the kernel's
+// parameters. Raises Launch "host-launch" for a grid that no device accepts. Debug builds raise
+// Internal "debug-bounds", "debug-readonly", "debug-align" and User "index-range-1". Any build
+// raises Internal "debug-converge" instead of a deadlock.
 void launch(const HostKernel& kernel, const uint32_t grid[3], const uint32_t block[3],
             size_t shared_bytes, void* const* args, const HostOptions& options);
 
-// What HostLaunch::state points to.
+// Target of HostLaunch::state.
 struct LaunchState {
   const HostEntry* entry;
   const HostOptions* options;
@@ -62,12 +62,12 @@ inline const LaunchState& state_of(const HostLaunch& launch) {
   return *static_cast<const LaunchState*>(launch.state);
 }
 
-// Bytes from one block's shared memory to the next one's, in a group of blocks.
+// Returns the distance in bytes between the shared memory of neighbouring blocks of a group.
 inline size_t shared_pitch(const HostLaunch& launch) {
   return (launch.shared_bytes + 127) & ~size_t{127};
 }
 
-// 128-byte aligned memory for the shared memory of `blocks` blocks.
+// Memory for the shared memory of `blocks` blocks, aligned to 128 bytes.
 struct SharedMemory {
   SharedMemory(const HostLaunch& launch, size_t blocks);
   ~SharedMemory();

@@ -17,7 +17,7 @@ namespace fuser {
 
 namespace {
 
-// makecontext passes ints only, so the address travels as two halves.
+// makecontext passes only ints, so the address is passed as two halves.
 void enter(unsigned high, unsigned low) {
   auto* context = reinterpret_cast<Context*>((uint64_t{high} << 32) | low);
   context->entry(context->argument);
@@ -46,10 +46,10 @@ extern "C" void fuser_start_context();
 
 #if defined(__x86_64__)
 
-// Saved, from the stack pointer up: mxcsr and x87 control, r15 r14 r13 r12 rbx rbp, return address.
-// The control words are loaded only where they differ from the running ones: loading costs more
-// than the rest of the switch. `ret` and not a jump: all fibers of a block leave by the same calls,
-// so the return predictor stays right.
+// Saved state, from the stack pointer up: mxcsr and x87 control, r15 r14 r13 r12 rbx rbp, return
+// address. The control words are loaded only if they differ from the current ones, because loading
+// them costs more than the rest of the switch. `ret` instead of a jump: all fibers of a block
+// suspend in the same calls, so the return predictor stays correct.
 asm(R"(
 .text
 .p2align 4
@@ -121,7 +121,7 @@ void start_context(Context& context, char* low, size_t bytes, void (*entry)(void
 
 #else  // __aarch64__
 
-// Saved, from the stack pointer up: x19..x30, d8..d15, fpcr.
+// Saved state, from the stack pointer up: x19..x30, d8..d15, fpcr.
 asm(R"(
 .text
 .p2align 4
@@ -198,8 +198,8 @@ void start_context(Context& context, char* low, size_t bytes, void (*entry)(void
 
 namespace {
 
-// Room for the colour of a stack: tops at equal offsets in their pages would share a few cache
-// sets.
+// Bytes by which stacks are staggered (colours). Without it, equal page offsets of all stack tops
+// would map to a few cache sets.
 constexpr size_t kColours = 32;
 constexpr size_t kColourBytes = 128;
 constexpr size_t kIdleSets = 8;
@@ -209,7 +209,8 @@ struct StackCache {
   std::vector<StackSet> idle;
 };
 
-// Leaked, and replaced in a forked child, whose copy may be locked by a thread that is not there.
+// Returns the cache. It is leaked, and replaced in a forked child, where the lock may be held by a
+// thread that does not exist.
 StackCache* cache() {
   static StackCache* current = nullptr;
   static const int registered = [] {

@@ -1,9 +1,9 @@
-// Contexts with stacks of their own, switched in user space: a switch costs a few nanoseconds,
-// because nothing but callee-saved registers and the floating-point control words moves
-// (swapcontext makes a system call for the signal mask). x86-64 and aarch64 have their own switch;
-// others, and FUSER_FIBER_UCONTEXT, use ucontext.
+// Contexts with their own stacks, switched in user space. A switch saves only callee-saved
+// registers and the floating-point control words. swapcontext would make a system call for the
+// signal mask. x86-64 and aarch64 have their own switch; other machines, and FUSER_FIBER_UCONTEXT,
+// use ucontext.
 //
-// A context must be resumed on the operating-system thread that started it: compilers cache
+// A context must be resumed on the operating-system thread that started it, because compilers cache
 // thread-local addresses.
 #pragma once
 
@@ -29,8 +29,8 @@ struct Context {
 #endif
 };
 
-// Makes `context` start in entry(argument) on the stack [low, low + bytes) when first switched to.
-// entry must not return: it switches away for the last time instead.
+// Makes `context` start in entry(argument) on the stack [low, low + bytes) at the first switch to
+// it. entry must not return: its last action is a switch to another context.
 void start_context(Context& context, char* low, size_t bytes, void (*entry)(void*), void* argument);
 
 // Saves the running context into `from` and resumes `to`.
@@ -43,7 +43,8 @@ inline void switch_context(Context& from, Context& to) {
 }
 #endif
 
-// `count` stacks of at least `usable` bytes each in one mapping, a guard page below each one.
+// `count` stacks of at least `usable` bytes each in one mapping, with a guard page below each
+// stack.
 struct StackSet {
   char* base = nullptr;
   size_t count = 0;
@@ -58,8 +59,8 @@ struct StackSpan {
 
 StackSpan stack_at(const StackSet& set, size_t index);
 
-// Stacks come from a free list shared by all threads and go back to it. Raises Launch "host-stacks"
-// when the system gives no more address space.
+// Takes stacks from a free list shared by all threads, or maps new ones; release_stacks() returns
+// them. Raises Launch "host-stacks" if no address space is left.
 StackSet acquire_stacks(size_t count, size_t usable);
 void release_stacks(const StackSet& set);
 

@@ -13,8 +13,9 @@
 namespace fuser {
 namespace {
 
-// The loader takes a path that it has seen for the module it had then, and descriptor numbers come
-// back. So every path is spelled differently: bit i of a counter chooses "//" or "/.".
+// Returns a path to a descriptor that no earlier call returned. The loader identifies a module by
+// its path, and descriptor numbers are reused. So bit i of a counter selects "//" or "/." in the
+// path.
 std::string descriptor_path(int descriptor) {
   static std::atomic<uint32_t> counter{0};
   std::string path = "/proc/self/fd";

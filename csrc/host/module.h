@@ -1,4 +1,4 @@
-// Shared objects full of kernels. A module is never unloaded: kernels in it may run on leaked
+// Shared objects with kernels. A module is never unloaded, because its kernels may run on leaked
 // threads at exit.
 #pragma once
 
@@ -12,18 +12,18 @@ namespace fuser {
 
 struct HostModule {
   void* handle = nullptr;  // from dlopen
-  std::string origin;      // for messages
+  std::string origin;      // path of the shared object, for messages
 };
 
 struct HostKernel {
   const HostEntry* entry = nullptr;
 };
 
-// Both raise Launch "host-module" with the loader's own words.
+// Load a shared object. Raise Launch "host-module" with the loader's message.
 HostModule load_host_file(const std::string& path);
 HostModule load_host_bytes(std::span<const char> bytes);
 
-// Kernel `index` of the module. Raises Launch "host-module" when there is none, or when it was
+// Returns kernel `index` of the module. Raises Launch "host-module" if it does not exist, or was
 // built by another version of host_abi.h.
 HostKernel find(const HostModule& module, uint32_t index);
 

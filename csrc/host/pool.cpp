@@ -14,7 +14,8 @@
 namespace fuser {
 namespace {
 
-constexpr size_t kWorkerStackBytes = 16 << 20;  // plain kernels keep their register arrays here
+constexpr size_t kWorkerStackBytes = 16 << 20;  // plain kernels keep their register arrays on this
+                                                // stack
 
 struct Job {
   uint64_t count;
@@ -22,7 +23,7 @@ struct Job {
   void (*run)(void*, uint64_t, uint64_t);
   void* context;
   int seats;        // workers that may still join; under Pool::mutex
-  int working = 0;  // workers inside; under Pool::mutex
+  int working = 0;  // workers that joined; under Pool::mutex
   std::atomic<uint64_t> next{0};
 };
 
@@ -64,7 +65,7 @@ void* worker_main(void* argument) {
   }
 }
 
-// False when the system gives no more threads: the caller then does the work of the missing ones.
+// Returns false if the system cannot create another thread. Then the caller does the work.
 bool start_worker(Pool& pool) {
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
@@ -80,7 +81,8 @@ bool start_worker(Pool& pool) {
   return started;
 }
 
-// Leaked, and replaced in a forked child, which has the parent's memory but none of its workers.
+// Returns the pool. It is leaked, and replaced in a forked child, which has the parent's memory but
+// not its workers.
 Pool* pool_now() {
   static Pool* current = nullptr;
   static const int registered = [] {

@@ -43,7 +43,8 @@ DType promote_types(DType a, DType b) {
               " and ", row(b).torch, " have no common type\n  hint: cast one to the other's");
   const DType low = std::min(a, b), high = std::max(a, b);
   if (low == DType::UInt8 && high == DType::Int8) return DType::Int16;
-  // Two different floats of at most 16 bits hold values that neither can: torch gives float32.
+  // Two different floats of at most 16 bits: neither holds all values of the other, so torch gives
+  // float32.
   if (kind_of(a) == Kind::Float && high <= DType::BFloat16) return DType::Float32;
   return high;
 }

@@ -1,4 +1,4 @@
-// Element types: one table (dtypes.def), and promotion as torch does it.
+// Element types: one table (dtypes.def), and type promotion as in torch.
 #pragma once
 
 #include <cstdint>
@@ -28,21 +28,22 @@ std::span<const DTypeRow> dtype_rows();
 const DTypeRow& row(DType dtype);
 inline int size_of(DType dtype) { return row(dtype).bytes; }
 inline Kind kind_of(DType dtype) { return row(dtype).kind; }
-// uint16, uint32 and uint64, for which torch has few ops.
+// True for uint16, uint32 and uint64, for which torch has few ops.
 inline bool is_wide_unsigned(DType dtype) {
   return dtype == DType::UInt16 || dtype == DType::UInt32 || dtype == DType::UInt64;
 }
 inline DType compute_type(DType dtype) { return row(dtype).compute; }
-// complex64 -> float32, complex128 -> float64, others unchanged.
+// Returns float32 for complex64 and float64 for complex128; other dtypes are unchanged.
 DType real_type(DType dtype);
-// float32 -> complex64, float64 -> complex128; real dtypes below float64 give complex64.
+// Returns complex64 for float32 and complex128 for float64; real dtypes below float64 give
+// complex64.
 DType complex_type(DType dtype);
-// The dtype that torch.promote_types gives. float8 with float8 (different) promotes to float32
-// here, where torch refuses. Raises DTypeError `promote-1` for a wide unsigned integer with another
-// integer.
+// Returns the dtype that torch.promote_types gives. Two different float8 types promote to float32
+// here, while torch rejects them. Raises DTypeError `promote-1` for a wide unsigned integer with
+// another integer.
 DType promote_types(DType a, DType b);
-// What is left of an integer in an integer dtype or bool, wrapping as the device does it. Other
-// dtypes keep it.
+// Returns the value wrapped to an integer dtype or bool, as on the device. Other dtypes keep the
+// value.
 int64_t wrap(DType dtype, int64_t value);
 
 }  // namespace fuser

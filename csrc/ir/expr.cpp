@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <tuple>
 #include <utility>
 
@@ -18,8 +19,8 @@ uint64_t mix(uint64_t h, uint64_t v) {
 
 bool is_index(Expr e) { return e->dtype == DType::Int64; }
 
-// Strict order by structure: what is computed before names, constants last. Nodes of one arena are
-// equal only if they are one, so it walks down a single path.
+// Strict order by structure: computed nodes before symbols, constants last. Two distinct nodes of
+// one arena are never equal, so a single path down to the first difference suffices.
 bool before(Expr x, Expr y) {
   while (x != y) {
     if (x->kind != y->kind) return x->kind > y->kind;
@@ -41,7 +42,7 @@ bool before(Expr x, Expr y) {
 DType result_dtype(Op op, std::span<const Expr> args) {
   switch (row(op).rule) {
     case ResultRule::Same:
-    case ResultRule::Bounded:
+    case ResultRule::Common:
     case ResultRule::Float:
       return args[0]->dtype;
     case ResultRule::Predicate:
@@ -56,7 +57,7 @@ DType result_dtype(Op op, std::span<const Expr> args) {
   return args[0]->dtype;
 }
 
-// Integer ops that evaluate() and folding know; wrapping like the device's.
+// Integer ops that IntProgram and folding support. They wrap as on the device.
 int64_t apply_integer(Op op, int64_t x, int64_t y) {
   const auto ux = static_cast<uint64_t>(x), uy = static_cast<uint64_t>(y);
   switch (op) {
@@ -166,12 +167,14 @@ Expr Exprs::cast(DType dtype, Expr value) {
     const double real = integer ? static_cast<double>(v.integer) : v.real;
     if (dtype == DType::Float64 && from != Kind::Complex) return constant(dtype, {.real = real});
     if (dtype == DType::Float32 && from != Kind::Complex) {
-      // int64 -> float32 rounds once; by way of float64 it would round twice.
+      // Convert int64 to float32 directly: a conversion through float64 would round twice.
       const float f = integer ? static_cast<float>(v.integer) : static_cast<float>(real);
       return constant(dtype, {.real = f});
     }
     if (to == Kind::Bool && integer) return constant(dtype, {.integer = v.integer != 0});
     if (dtype == DType::Int64 && integer) return constant(dtype, {.integer = v.integer});
+    if (dtype == DType::Int64 && from == Kind::Float && std::abs(real) < 0x1p63)
+      return constant(dtype, {.integer = static_cast<int64_t>(real)});
   }
   return intern({.kind = ExprNode::Kind::Cast, .dtype = dtype, .arity = 1, .args = {value}});
 }
@@ -233,7 +236,8 @@ namespace {
 
 bool is_apply(Expr e, Op op) { return e->kind == ExprNode::Kind::Apply && e->op == op; }
 
-// `times` of `what`; a constant is as many of nullptr. The constant of a product stands last.
+// `times` copies of `what`; a constant is that many copies of nullptr. The constant of a product is
+// last.
 struct Term {
   Expr what;
   uint64_t times = 1;
@@ -251,7 +255,7 @@ bool has_term(Expr sum, Expr what) {
   return term_of(sum).what == what;
 }
 
-// What is multiplied, from left to right; nothing if that is too much, constants not counted. A
+// Returns the factors from left to right; empty if there are too many, not counting constants. A
 // product of products of itself has as many factors as there are paths to its leaves.
 std::vector<Expr> few_factors(std::initializer_list<Expr> of) {
   constexpr size_t most = 256;
@@ -270,7 +274,7 @@ std::vector<Expr> few_factors(std::initializer_list<Expr> of) {
   return out;
 }
 
-// What is added, each once. One that the others leave once may be a sum itself.
+// Returns the summands, each once. A summand with multiplicity 1 may turn out to be a sum itself.
 std::vector<Term> terms(Expr a, Expr b) {
   std::vector<Term> out;
   std::unordered_map<Expr, size_t> place;
@@ -300,9 +304,9 @@ std::vector<Term> terms(Expr a, Expr b) {
 
 }  // namespace
 
-// A sum or product leans left, its terms in the order of before(), one constant last. Multiples of
-// the same are one term of a sum: v + v, again and again, would have as many as paths to its
-// leaves.
+// A sum or product leans left, its terms in the order of before(), one constant last. Equal
+// summands are one term with a multiplicity: repeated doubling v + v would otherwise give as many
+// terms as paths to its leaves.
 Expr Exprs::in_order(Op op, Expr a, Expr b) {
   const auto pair = [&](Expr x, Expr y) {
     return intern({.kind = ExprNode::Kind::Apply,
@@ -311,7 +315,7 @@ Expr Exprs::in_order(Op op, Expr a, Expr b) {
                    .op = op,
                    .args = {x, y}});
   };
-  // The usual case, which keeps building a long sum linear: the new term comes last.
+  // The common case keeps the construction of a long sum linear: the new term is last.
   const Expr last = is_apply(a, op) ? a->args[1] : a;
   if (!is_apply(b, op) && !last->is_constant() && !before(b, last) &&
       (op == Op::mul || b->is_constant() || !has_term(a, term_of(b).what)))
@@ -337,7 +341,9 @@ Expr Exprs::in_order(Op op, Expr a, Expr b) {
   }
   std::stable_sort(parts.begin(), parts.end(), before);
   if (constant_part != (op == Op::mul ? 1 : 0)) parts.push_back(constant(constant_part));
-  if (parts.empty()) return constant(0);  // of a sum: no two constants are multiplied here
+  if (parts.empty())
+    return constant(0);  // an empty sum; a product of two constants was folded
+                         // before
   Expr result = parts[0];
   for (size_t i = 1; i < parts.size(); ++i) result = pair(result, parts[i]);
   return result;
@@ -364,7 +370,7 @@ DType compute_dtype(Expr e) {
 
 namespace {
 
-// What a walk has seen. Most walks are over a handful of nodes, for which a table is dear.
+// Set of visited nodes. Most traversals visit a few nodes, for which a hash table would be slow.
 class Seen {
  public:
   bool count(Expr e) const {
@@ -392,7 +398,7 @@ class Seen {
 void visit(std::span<const Expr> roots, const std::function<void(Expr)>& f,
            std::optional<Symbols> holding) {
   const auto wanted = [&](Expr e) { return !holding || (e->symbols & *holding); };
-  if (roots.size() == 1 && roots[0]->arity == 0) {  // most walks are
+  if (roots.size() == 1 && roots[0]->arity == 0) {  // most traversals have one leaf
     if (wanted(roots[0])) f(roots[0]);
     return;
   }

@@ -2,9 +2,9 @@
 //
 // Nodes live in an arena (`Exprs`), are immutable and hash-consed: within one arena `a == b` is
 // structural equality. Integer arithmetic on int64 (sizes, coordinates) is folded and put in a
-// normal form on construction, so that "stride of m == extent of n" is a comparison of pointers;
-// everything else is kept as it was written. The normal form depends on structure alone, never on
-// the order in which an arena was filled: texts made from it are cache keys.
+// normal form on construction. So "stride of m == extent of n" is a comparison of pointers. All
+// other expressions are kept as written. The normal form depends on structure alone, never on the
+// order in which an arena was filled: texts made from it are cache keys.
 #pragma once
 
 #include <array>
@@ -27,23 +27,24 @@ namespace fuser {
 struct ExprNode;
 using Expr = const ExprNode*;
 
-// What a symbol stands for; `a` and `b` are its indices.
+// Meaning of a symbol; `a` and `b` are its indices.
 enum class Symbol : uint8_t {
   Size,    // size of dim b of tensor input a
-  Stride,  // stride, in elements, of dim b of tensor input a
+  Stride,  // stride in elements of dim b of tensor input a
   Scalar,  // scalar input a
   Drawn,   // scalar input a, which each run takes from torch's generator (RandomState)
   Value,   // the one element of tensor input a, a CPU tensor that is passed by value
   Axis,    // refined axis a
   Var,     // variable a of a kernel: a loop index or a Let
-  Param,   // integer parameter a of a kernel
+  Param,   // parameter a of a kernel
   Thread,  // index of the thread in its block
   Block,   // index of the block in the grid
-  Loaded,  // value a of a Refined: a coordinate that was read from memory
-  Extent,  // extent of dim b of tensor a of a definition; gone once sizes of 1 are known (rebuild)
+  Loaded,  // value a of a Refined: a gather index, a coordinate that was loaded from memory
+  Extent,  // extent of dim b of tensor a of a definition; replaced once sizes of 1 are known
+           // (rebuild)
 };
 
-// Kinds of symbols, a bit each.
+// Set of symbol kinds, one bit each.
 using Symbols = uint16_t;
 constexpr Symbols bit(Symbol s) { return static_cast<Symbols>(1u << static_cast<int>(s)); }
 
@@ -70,7 +71,7 @@ struct ExprNode {
   Number value;
   std::array<Expr, 3> args{};
   uint32_t id = 0;      // creation order within the arena
-  Symbols symbols = 0;  // that occur in it
+  Symbols symbols = 0;  // kinds of symbols that occur in it
 
   std::span<const Expr> operands() const { return {args.data(), arity}; }
   bool is_constant() const { return kind == Kind::Constant; }
@@ -91,17 +92,17 @@ class Exprs {
   Expr constant(int64_t value) { return constant(DType::Int64, {.integer = value}); }
   Expr constant(DType dtype, Number value);
   Expr symbol(Symbol symbol, int a, int b = 0, DType dtype = DType::Int64);
-  // field: of a partial result of several.
+  // `field` selects a field of a partial result.
   Expr element(int array, Expr index, DType dtype, int field = 0);
-  // The result dtype follows from the op's row; operands must have the row's compute dtype already.
+  // The op's row determines the result dtype. Operands must have the row's compute dtype already.
   Expr apply(Op op, std::span<const Expr> args);
   Expr apply(Op op, std::initializer_list<Expr> args) {
     return apply(op, std::span<const Expr>(args.begin(), args.size()));
   }
   Expr cast(DType dtype, Expr value);
 
-  // Integer arithmetic for sizes and coordinates; all operands are int64 and, for div and mod, not
-  // negative.
+  // Integer arithmetic for sizes and coordinates. All operands are int64; operands of div and mod
+  // are not negative.
   Expr add(Expr a, Expr b) { return apply(Op::add, {a, b}); }
   Expr sub(Expr a, Expr b) { return apply(Op::sub, {a, b}); }
   Expr mul(Expr a, Expr b) { return apply(Op::mul, {a, b}); }
@@ -115,7 +116,7 @@ class Exprs {
  private:
   Expr intern(ExprNode node);
   Expr fold_integer(Op op, Expr a, Expr b);  // nullptr: nothing to fold
-  Expr in_order(Op op, Expr a, Expr b);      // the normal form of a sum or product
+  Expr in_order(Op op, Expr a, Expr b);      // normal form of a sum or product
 
   struct Hash {
     size_t operator()(Expr e) const;
@@ -127,14 +128,16 @@ class Exprs {
   std::unordered_set<Expr, Hash, Equal> table_;
 };
 
-// What is multiplied, in the order in which it is; what is no product is one factor.
+// Returns the factors of a product, in order. An expression that is no product is its only factor.
 std::vector<Expr> factors(Expr product);
 
-// The dtype in which an Apply is computed: that of its operands (`where`: of the two values).
+// Returns the dtype in which an Apply is computed: the dtype of its operands (of `where`: of the
+// two values).
 DType compute_dtype(Expr apply);
 
-// Rebuilds `root` in `target`, replacing a node by replace(node) where that is not nullptr.
-// Iterative. `images` are known already, and those of further calls: expressions share their parts.
+// Rebuilds `root` in `target`, replacing a node by replace(node) unless that is nullptr. Iterative.
+// `images` holds the rewritten nodes, also for later calls, because expressions share
+// subexpressions.
 using Images = std::unordered_map<Expr, Expr>;
 Expr rewrite(Exprs& target, Expr root, const std::function<Expr(Expr)>& replace, Images& images);
 inline Expr rewrite(Exprs& target, Expr root, const std::function<Expr(Expr)>& replace) {
@@ -142,8 +145,8 @@ inline Expr rewrite(Exprs& target, Expr root, const std::function<Expr(Expr)>& r
   return rewrite(target, root, replace, images);
 }
 // Calls visit(node) once for each distinct node below and including the roots, operands first.
-// Iterative. With `holding`, of those alone in which one of these symbols occurs: a walk for the
-// axes of a coordinate does not go through the sizes that it is made of.
+// Iterative. With `holding`, visits only nodes that contain one of these symbols. A search for the
+// axes of a coordinate then skips the sizes that it contains.
 void visit(std::span<const Expr> roots, const std::function<void(Expr)>& visit,
            std::optional<Symbols> holding = {});
 inline void visit(Expr root, const std::function<void(Expr)>& f,
@@ -151,17 +154,17 @@ inline void visit(Expr root, const std::function<void(Expr)>& f,
   visit(std::span<const Expr>(&root, 1), f, holding);
 }
 
-// "size(t0, 1) * 4 + 2": for messages and for the Schedule's text (print.cpp).
+// Returns "size(t0, 1) * 4 + 2": for messages and for the Schedule's text (print.cpp).
 std::string to_string(Expr expr);
 
-// Integer expressions compiled to a straight line, evaluated without recursion or allocation beyond
-// one buffer.
+// Integer expressions compiled to straight-line code. Evaluation neither recurses nor allocates
+// beyond one buffer.
 class IntProgram {
  public:
-  // Returns the slot that holds the value of `expr` after run(). Values wrap to their dtype; raises
-  // Unsupported "size-arithmetic-1" for what is not an integer.
+  // Returns the slot that holds the value of `expr` after run(). Values wrap to their dtype. Raises
+  // Unsupported "size-arithmetic-1" if `expr` is no integer.
   int add(Expr expr);
-  // leaf(symbol, a, b) gives the values of the leaves.
+  // leaf(symbol, a, b) returns the value of a leaf.
   using Leaf = std::function<int64_t(Symbol, int, int)>;
   void run(const Leaf& leaf, std::vector<int64_t>& values) const;
 

@@ -7,7 +7,7 @@
 
 namespace fuser {
 
-// x / divisor == (mul_hi(x, magic) + x) >> shift for 0 <= x < 2^31. Passed to kernels as it is.
+// x / divisor == (mul_hi(x, magic) + x) >> shift for 0 <= x < 2^31. Passed to kernels in this form.
 struct FastDiv {
   uint32_t divisor, magic, shift;
 };

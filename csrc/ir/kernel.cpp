@@ -6,7 +6,7 @@ namespace fuser {
 
 namespace {
 
-// The statements inside a statement, or nullptr.
+// Returns the body of a statement, or nullptr.
 template <class S>
 auto* body_of(S& s) {
   using B = std::conditional_t<std::is_const_v<S>, const Body, Body>;
@@ -20,8 +20,8 @@ auto* body_of(S& s) {
       s.node);
 }
 
-// Calls index(e) for each field of index arithmetic and value(e) for each other expression of one
-// statement, those of its body left out; fields may be nullptr.
+// Calls index(e) for each field of index arithmetic of a statement, and value(e) for each other
+// expression. Excludes its body; fields may be nullptr.
 template <class S, class Index, class Value>
 void fields(S& s, Index index, Value value) {
   std::visit(
@@ -73,7 +73,7 @@ void fields(S& s, Index index, Value value) {
 
 }  // namespace
 
-// Nesting of loops is bounded by the schedule, not by the graph: recursion over bodies is shallow.
+// The schedule bounds the nesting of loops, so recursion over bodies is shallow.
 void visit(Body& body, const std::function<void(Stmt&)>& f) {
   for (Stmt& s : body) {
     f(s);
@@ -185,8 +185,8 @@ int KernelIR::shared_bytes() const {
     if (b.kind != Buffer::Kind::Shared || !b.elements->is_constant()) continue;
     bytes = (bytes + 15) / 16 * 16 + element_bytes(b) * static_cast<int>(b.elements->value.integer);
   }
-  // Asynchronous copies write whole lines of shared memory where those of both memories start
-  // together.
+  // Asynchronous copies write complete lines of shared memory only if source and destination have
+  // equal alignment.
   constexpr int line = 128;
   return shared_rows ? (bytes + line - 1) / line * line : bytes;
 }
@@ -195,7 +195,7 @@ int KernelIR::argument_bytes() const {
   int bytes = 0;
   for (const Buffer& b : buffers) bytes += b.kind == Buffer::Kind::Shared ? 0 : 8;
   for (const Param& p : params) {
-    // A 32-bit divisor is three words (device/integer.cuh: FastDiv).
+    // A 32-bit divisor is three words (device/fast_div.cuh: FastDiv).
     const bool fast = p.kind == Param::Kind::Divisor && p.dtype == DType::Int32;
     const int align = fast ? 4 : size_of(p.dtype);
     // A number and an address (device/random.cuh: Drawn).

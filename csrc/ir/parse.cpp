@@ -1,28 +1,29 @@
-// Kernel IR from its text. One declaration or statement a line; '#' starts a comment. In the rules
-// below, words in '' stand as they are, [x] may be absent, {x} may stand any number of times.
+// Parser of Kernel IR text. One declaration or statement per line; '#' starts a comment. In the
+// rules below, words in '' are literal, [x] is optional, {x} repeats any number of times.
 //
 //   kernel      'kernel' NAME 'threads' INT 'min_blocks' INT 'index' 32 or 64
 //                   ['cluster' INT] ['cooperative'] ['vars' INT] '{'
 //                   {declaration} {statement}
 //               '}'
-//       vars: the variables numbered so far, where they are more than the text mentions
+//       vars: number of variables so far, if it exceeds the highest number in the text
 //   declaration
 //       'buffer' NAME DTYPE [state] [memory expr] ['read'] ['written'] ['restrict']
-//           memory: 'workspace', 'counters' or 'shared', and its elements; a tensor's without it
+//           memory: 'workspace', 'counters' or 'shared', and its elements; absent for a tensor
 //       'param' p<i> ':' DTYPE 'int' expr            i counts from 0
 //       'param' p<i> ':' DTYPE 'divisor' expr
 //       'param' p<i> ':' DTYPE 'real' expr
 //       'param' p<i> ':' DTYPE 'inverse' expr        1 / it
 //       'param' p<i> ':' DTYPE 'scalar' INT          the number of a scalar input
+//       'param' p<i> ':' DTYPE 'drawn' INT           the number of a scalar input (Param::Drawn)
 //       'param' p<i> ':' DTYPE 'value' INT           the number of a tensor input
-//       'array' NAME DTYPE INT [state] ['chunk' INT] its extent; elements of a chunk as loaded
+//       'array' NAME DTYPE INT [state] ['chunk' INT] extent; elements of a raw chunk
 //       'axes' '[' {a<i>} ']' 'extents' '[' expr ',' ... ']' ['index' expr] ['vector'] ['whole']
-//       'blocks' expr                                of the grid
-//       'shared_rows' expr                           bytes of shared memory known at the launch
-//   state       'state' REDUCTION                    holds partial results of it
+//       'blocks' expr                                blocks of the grid
+//       'shared_rows' expr                           bytes of shared memory known at launch
+//   state       'state' REDUCTION                    elements are partial results
 //   statement
 //       v<i> '=' expr                                Let of an index: int64, or bool
-//       v<i> ':' DTYPE '=' expr                      any other Let; DTYPE is that of expr
+//       v<i> ':' DTYPE '=' expr                      any other Let; DTYPE is the dtype of expr
 //       ARRAY '[' expr ']' '=' expr
 //       'load' ARRAY '[' expr ']' 'width' INT BUFFER '[' expr ']' exists [row]
 //           ['once'] ['shifted' ['by' INT]]
@@ -33,7 +34,7 @@
 //       'barrier'
 //       'reset' ARRAY
 //       'accumulate' ARRAY '[' expr ']' '(' expr ',' ... ')' ['in' expr]
-//       'accumulate_all' ARRAY ARRAY ['at' ARRAY]    the second's, in turn
+//       'accumulate_all' ARRAY ARRAY ['at' ARRAY]    the elements of the second, in order
 //       'merge' ARRAY '[' expr ']' ARRAY '[' expr ']'          takes in the second
 //       'fold' ARRAY
 //       'combine' '(' ARRAY ',' ... ')' 'lanes' INT ['slots' '(' BUFFER ',' ... ')']
@@ -53,8 +54,8 @@
 //   row         'column' expr 'of' expr 'jump' expr
 //   expr        parse_expr.h
 //
-// Dtypes are called as in kernel text (bf16). Expressions are built through Exprs, so what is not
-// in normal form is brought into it. The parser checks what it needs; verify() checks the rest.
+// Dtypes have their names in kernel text (bf16). Expressions are built through Exprs, which brings
+// them into normal form. The parser checks only the syntax that it needs; verify() checks the rest.
 #include <optional>
 
 #include "base/error.h"
@@ -63,7 +64,8 @@
 namespace fuser {
 namespace {
 
-constexpr int kMaxNesting = 100;  // of loops and conditions: bodies are walked by recursion
+constexpr int kMaxNesting = 100;  // nesting of loops and conditions: bodies are traversed by
+                                  // recursion
 
 struct Parser : ExprParser {
   using ExprParser::ExprParser;
@@ -155,7 +157,7 @@ struct Parser : ExprParser {
   }
 
   bool declaration() {
-    // An array may be called like a keyword: r[i] = ... starts with a name and a bracket.
+    // An array may have the name of a keyword: r[i] = ... starts with a name and a bracket.
     if (peek(1).text == "[" && !at("axes")) return false;
     if (accept("buffer"))
       buffer();
@@ -301,7 +303,7 @@ struct Parser : ExprParser {
     return let();
   }
 
-  // Statements about partial results.
+  // Statements on partial results.
   std::optional<Stmt> reduction() {
     const char* const array = "a declared array";
     if (accept("reset")) return Stmt{Reset{declared(arrays, array)}};
@@ -356,7 +358,8 @@ struct Parser : ExprParser {
     return std::nullopt;
   }
 
-  // The head of a statement with a body, up to its "{"; nothing where none stands here.
+  // Reads the head of a statement with a body, up to its "{". Returns nullopt for any other
+  // statement.
   std::optional<Stmt> opening() {
     Stmt out;
     if (accept("for")) {
@@ -382,8 +385,8 @@ struct Parser : ExprParser {
     return out;
   }
 
-  // Statements up to the "}" of the kernel. Those being read stand on a stack, each with its body
-  // so far.
+  // Reads statements up to the "}" of the kernel. Unfinished statements are on a stack, each with
+  // its body so far.
   void body() {
     std::vector<Stmt> open;
     for (;;) {
@@ -397,7 +400,7 @@ struct Parser : ExprParser {
         (open.empty() ? kernel.body : *inner_body(open.back())).push_back(std::move(done));
         continue;
       }
-      // An array may be called like a keyword.
+      // An array may have the name of a keyword.
       std::optional<Stmt> opened;
       if (peek(1).text != "[") opened = opening();
       if (opened) {

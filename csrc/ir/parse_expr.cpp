@@ -34,7 +34,7 @@ int ExprParser::declared(const Names& table, const char* what) {
 
 // ---- Constants
 
-// The dtype behind a constant decides how it is read, so it is looked up first.
+// Look up the dtype behind a constant first, because it determines how the constant is read.
 DType ExprParser::constant_type() const {
   size_t i = position;
   if (peek().text == "{") {
@@ -87,12 +87,12 @@ Expr ExprParser::constant() {
 
 // ---- Expressions
 
-// What waits for its operands to end.
+// An operator or bracket whose operands are incomplete.
 struct ExprParser::Open {
   enum class Kind : uint8_t { Paren, Call, Cast, Index, Infix };
   Kind kind;
   Token at;
-  size_t base = 0;  // operands before its own
+  size_t base = 0;  // number of values before its own operands
   Op op{};
   DType dtype{};
   int array = 0;
@@ -103,7 +103,7 @@ struct ExprParser::Stacks {
   std::vector<Open> open;
 };
 
-// A leaf: a constant or a symbol.
+// Reads a leaf: a constant or a symbol.
 Expr ExprParser::leaf() {
   const Token t = peek();
   if (t.kind != Token::Kind::Name) return constant();
@@ -163,7 +163,7 @@ Expr ExprParser::variable(int number) {
                              it == var_types.end() ? DType::Int64 : it->second);
 }
 
-// Opens what stands before an operand; false if the operand itself comes next.
+// Reads an opening bracket, call or subscript. Returns false if an operand comes next.
 bool ExprParser::opens(Stacks& s) {
   const Token& t = peek();
   Open open{.kind = Open::Kind::Paren, .at = t, .base = s.values.size()};
@@ -205,7 +205,7 @@ void ExprParser::reduce(Stacks& s, int level) {
   }
 }
 
-// What stands behind its subscript is which field of a partial result it is.
+// Reads the field of a partial result behind its subscript.
 Expr ExprParser::element(int number, Expr index) {
   const Array& a = kernel.arrays[number];
   int field = 0;
@@ -237,7 +237,8 @@ void ExprParser::close(Stacks& s) {
   s.values.push_back(result);
 }
 
-// Operator precedence with stacks of its own: the depth of an expression is not bounded by ours.
+// Operator precedence parser with stacks of its own, so that the call stack does not limit the
+// depth of an expression.
 Expr ExprParser::expression() {
   Stacks s;
   for (;;) {

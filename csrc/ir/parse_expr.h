@@ -1,14 +1,13 @@
-// Expressions of a kernel's text, and what reading them knows of the kernel so far. Declarations
-// and statements: parse.cpp.
+// Parser of expressions in a kernel's text, with the declarations read so far. Declarations and
+// statements: parse.cpp.
 //
 //   expr
-//       x + y   x - y   x * y   x / y   x % y   x < y     of int64, * / % before + - before <
-//       OP(x, ...)   every op in every dtype: add(x, y)
-//       DTYPE(x)     a cast: f32(x)
-//       ARRAY[x]   ARRAY[x].f<i>   (x), where f<i> is a field of a partial result
-//       size(i, dim)   stride(i, dim)   a<i>   v<i>   p<i>   thread   block
-//       scalar(i)   drawn(i)   value(i)   scalar(i):f32   value(i):bf16   an input, of int64 or
-//       of DTYPE
+//       x + y   x - y   x * y   x / y   x % y   x < y     on int64; * / % bind tighter than + -,
+//       then < OP(x, ...)   every op in every dtype: add(x, y) DTYPE(x)     a cast: f32(x) ARRAY[x]
+//       ARRAY[x].f<i>   (x), where f<i> is a field of a partial result size(i, dim)   stride(i,
+//       dim)   a<i>   v<i>   p<i>   thread   block scalar(i)   drawn(i)   value(i)   scalar(i):f32
+//       value(i):bf16
+//           an input, of int64 or of the given DTYPE
 //       3   3:i32   1.5:f32   true:bool   {1.5, -2.0}:c64
 //       inf:f32   -inf:f32   nan:f32   nan(0x7ff8000000000001):f32, the bits of a float64
 #pragma once
@@ -27,7 +26,7 @@ struct ExprParser : TokenReader {
   using TokenReader::TokenReader;
   using Names = std::unordered_map<std::string_view, int>;
 
-  KernelIR kernel;  // as far as it is read
+  KernelIR kernel;  // the kernel as read so far
   Names arrays, buffers;
   std::unordered_map<int, DType> var_types;  // of Lets; every other variable is int64
 

@@ -1,5 +1,5 @@
-// Text of expressions and of kernels; the grammar stands at the top of parse.cpp. Nothing here
-// recurses on the depth of an expression.
+// Text of expressions and of kernels; the grammar is at the top of parse.cpp. No function recurses
+// on the depth of an expression.
 #include <bit>
 #include <charconv>
 #include <cmath>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint64_t kPlainNan = 0x7ff8000000000000;
 
-// The shortest digits that read back as the same bits.
+// Returns the shortest digits that read back as equal bits.
 std::string real_text(double v) {
   const uint64_t bits = std::bit_cast<uint64_t>(v);
   char buffer[40];
@@ -43,10 +43,10 @@ std::string constant_text(DType dtype, const Number& v) {
 
 struct Infix {
   const char* text;
-  int level;  // binds the tighter the higher; 0: not infix
+  int level;  // precedence, higher binds tighter; 0: not infix
 };
 
-// Only int64 is written infix, so that the text alone gives every dtype.
+// Only int64 is written infix, so that the text alone determines every dtype.
 Infix infix(Expr e) {
   if (e->arity != 2 || e->args[0]->dtype != DType::Int64 || e->args[1]->dtype != DType::Int64)
     return {nullptr, 0};
@@ -68,14 +68,14 @@ Infix infix(Expr e) {
   }
 }
 
-// Writes expressions. With a kernel: its text, which parses back. Without: for messages, where
-// tensors are called as everywhere in messages and the dtype of a constant only distracts.
+// Writes expressions. With a kernel: its text, which parses back. Without a kernel: text for
+// messages, which names tensors as all messages do and omits dtypes of constants.
 struct Writer {
   const KernelIR* kernel;
   std::string out{};
 
-  // What is still to be written, the next at the end: an expression that stands where at least
-  // `level` is needed, a piece of text, or a field of the element before it.
+  // Items still to be written, the next at the end: an expression in a context of precedence
+  // `level`, a piece of text, or a field of the preceding element.
   struct Item {
     Expr expr = nullptr;
     int level = 0;
@@ -193,7 +193,7 @@ struct Writer {
     if (kernel && e->dtype != DType::Int64) out += text(":", row(e->dtype).device);
   }
 
-  // Also prints what verify() will refuse: its messages quote the statement.
+  // Also prints statements that verify() rejects, because its messages quote them.
   const Array* array_at(int i) const {
     const bool known = kernel && i >= 0 && i < static_cast<int>(kernel->arrays.size());
     return known ? &kernel->arrays[i] : nullptr;
@@ -202,7 +202,7 @@ struct Writer {
     const Array* a = array_at(i);
     out += a ? a->name : text("array", i);
   }
-  // Partial results of several fields say which one is meant.
+  // Returns whether the text must name the field of a partial result.
   bool has_fields(Expr element) const {
     const Array* a = array_at(element->a);
     return element->b > 0 || (a && a->state && row(a->state->op).results > 1);
@@ -251,7 +251,7 @@ struct Writer {
     out += ")";
   }
 
-  // The line of a statement; a kind without a line() of its own does not compile.
+  // Writes the line of a statement; a kind without a line() overload does not compile.
   void statement(const Stmt& s) {
     std::visit([this](const auto& n) { line(n); }, s.node);
   }

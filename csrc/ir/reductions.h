@@ -1,4 +1,4 @@
-// Reductions: one row each in reductions.def. Nothing else in the compiler knows one by name.
+// Reductions: one row each in reductions.def, with its operands, fields, dtypes and device types.
 #pragma once
 
 #include <span>
@@ -10,11 +10,11 @@ namespace fuser {
 
 struct ReductionRow {
   const char* name;  // frontend and IR name: "sum"
-  uint8_t operands;  // values per element; behind the first, int64 positions
+  uint8_t operands;  // values per element; after the first, int64 positions
   uint8_t results;   // fields of the state, in order
   uint8_t accepts;   // Accepts bits of the compute dtype
   const char* combine;
-  const char* state;  // "" where a state is one value
+  const char* state;  // "" if a state is one value
 };
 
 enum class ReduceOp : uint8_t {
@@ -25,12 +25,12 @@ enum class ReduceOp : uint8_t {
 
 std::span<const ReductionRow> reduction_rows();
 inline const ReductionRow& row(ReduceOp op) { return reduction_rows()[static_cast<int>(op)]; }
-// Returns false when no reduction has that name.
+// Returns false if no reduction has this name.
 bool find_reduction(std::string_view name, ReduceOp& op);
 
-// Dtype of a field of the state of a reduction that is computed in `compute`.
+// Returns the dtype of a field of the state of a reduction that is computed in `compute`.
 DType result_dtype(ReduceOp op, DType compute, int result);
-// Bytes of one state.
+// Returns the bytes of one state.
 int state_bytes(ReduceOp op, DType compute);
 
 }  // namespace fuser

@@ -14,7 +14,7 @@ namespace {
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 
-// The whole of `text` as a number.
+// Reads the complete `text` as a number.
 template <class T, class... Base>
 bool read(std::string_view text, T& value, Base... base) {
   const char* end = text.data() + text.size();

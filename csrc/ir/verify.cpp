@@ -1,4 +1,4 @@
-// What holds of a kernel between any two passes.
+// Invariants of a kernel between any two compiler passes.
 #include <algorithm>
 #include <optional>
 #include <unordered_set>
@@ -9,7 +9,8 @@
 namespace fuser {
 namespace {
 
-constexpr int kArgumentBytes = 4096;  // of a launch, on every driver that we support
+constexpr int kArgumentBytes = 4096;  // bytes of arguments of a launch that every supported driver
+                                      // allows
 
 bool is_name(const std::string& s) {
   const auto letter = [](char c) {
@@ -38,10 +39,10 @@ struct Verifier {
   const Stmt* at = nullptr;                    // nullptr: in the declarations
   std::vector<std::optional<DType>> in_scope;  // by variable
   std::vector<bool> has_axis;
-  bool divergent = false;               // not every thread of the block comes here
-  std::unordered_set<int> thread_vars;  // variables that differ between threads of a block
+  bool divergent = false;               // some threads of the block may not reach this statement
+  std::unordered_set<int> thread_vars;  // variables that may differ between threads of a block
 
-  // Where the message points.
+  // Returns the prefix of a message: kernel and statement.
   std::string here() const {
     return text("kernel ", kernel.name, ": ", at ? text(to_text(kernel, *at), ": ") : "");
   }
@@ -113,12 +114,12 @@ struct Verifier {
     for (Expr a : values)
       FUSER_ASSERT(a->dtype == compute, here(), op.name, " has operands of ", dtypes_of(values),
                    ", expected one dtype");
-    // What is only chosen may be of a type that nothing is computed in.
+    // A value that is only selected may have a type that no op is computed in.
     FUSER_ASSERT(condition || (compute_type(compute) == compute && op_text(e->op, compute)), here(),
                  op.name, " is not computed in ", device_name(compute));
   }
 
-  // A divisor in a kernel is a number prepared for division, not an integer.
+  // Returns whether `e` is a divisor parameter: a number prepared for division, not an integer.
   bool is_divisor(Expr e) const {
     return e->is_symbol(Symbol::Param) && e->a >= 0 &&
            e->a < static_cast<int>(kernel.params.size()) &&
@@ -156,7 +157,7 @@ struct Verifier {
     FUSER_ASSERT(!is_divisor(root), here(), what, " is the divisor ", to_string(root));
   }
 
-  // Computed before the launch, from sizes, strides and scalar inputs.
+  // Checks an expression that is computed before the launch, from sizes, strides and scalar inputs.
   void host_expr(Expr root, const char* what) {
     expr(root, DType::Int64, what);
     visit(root, [&](Expr e) {
@@ -175,7 +176,7 @@ struct Verifier {
     return kernel.arrays[i];
   }
 
-  // Are `width` elements from a constant index on inside the array?
+  // Checks that `width` elements from a constant index on are inside the array.
   void within(const Array& array, Expr index, int width) {
     FUSER_ASSERT(index->dtype == DType::Int64, here(), "the index into ", array.name, " has dtype ",
                  device_name(index->dtype), ", expected i64");
@@ -220,7 +221,7 @@ struct Verifier {
     in_scope[var] = dtype;
   }
 
-  // A kind of statement without a check() of its own does not compile.
+  // Checks a statement; a kind without a check() overload does not compile.
   void statement(const Stmt& stmt) {
     at = &stmt;
     std::visit([this](const auto& s) { check(s); }, stmt.node);
@@ -393,20 +394,20 @@ struct Verifier {
   void check(const Commit&) {}
   void check(const Wait&) {}
 
-  // ---- Convergence: every thread of the block walks around a collective alike.
+  // ---- Convergence: all threads of a block reach a collective.
 
   template <class S>
   void converge(const S&) {
     FUSER_ASSERT(!divergent, here(), "threads meet where not all of them need come");
   }
 
-  // May this node alone give threads of the block different values?
+  // Returns whether this node alone may give different values to threads of a block.
   bool varies(Expr e) const {
     return e->is_symbol(Symbol::Thread) || e->kind == ExprNode::Kind::Element ||
            (e->is_symbol(Symbol::Var) && thread_vars.count(e->a));
   }
 
-  // May threads of the block have different values of it?
+  // Returns whether threads of the block may have different values of it.
   bool differs(Expr root) const {
     bool found = false;
     visit(root, [&](Expr e) { found |= varies(e); });
@@ -489,8 +490,8 @@ struct Verifier {
     }
   }
 
-  // The index of a run uses variables of the body: whether they are in scope is seen where the
-  // offsets that it becomes part of stand.
+  // The index of a dim uses variables of the body. Their scope is checked at the offsets that use
+  // the index.
   void axes() {
     for (const LinearAxes& w : kernel.axes) {
       FUSER_ASSERT(w.index && w.index->dtype == DType::Int64, here(),

@@ -9,8 +9,8 @@
 namespace fuser {
 namespace {
 
-// The axes first .. last of a walked run as one index, from the run's linear index without and with
-// the lane.
+// Returns the axes first .. last of a dim as one index. `index` is the dim's linear index without
+// the lane, `with_lane` includes it.
 Expr divided(Exprs& exprs, const LinearAxes& w, size_t first, size_t last, Expr index,
              Expr with_lane) {
   if (last - first + 1 == w.axes.size()) return with_lane;
@@ -23,9 +23,9 @@ Expr divided(Exprs& exprs, const LinearAxes& w, size_t first, size_t last, Expr 
   return first == 0 ? c : exprs.mod(c, extent);
 }
 
-// How the lanes of an access run along rows: its innermost axis is contiguous, and what is outside
-// that axis in the run is linear too. Nothing where that does not hold, or where the access is
-// linear in the whole run anyway.
+// Description of an access whose lanes run along rows. Its innermost axis is contiguous, and the
+// outer axes of the dim are linear as well. rows() returns nullopt if that does not hold, or if the
+// access is linear in the whole dim.
 struct Rows {
   Expr column, columns, jump;
 };
@@ -50,20 +50,20 @@ std::optional<Rows> rows(KernelIR& kernel, Expr offset, int axes) {
 
 bool speaks_of_axes(Expr e) { return e && e->has(Symbol::Axis); }
 
-// A loop that moves one element per lane: accesses whose lanes run along rows leave it as accesses
-// of their own.
+// Moves an access out of the loop over lanes and makes it one vector access, if its lanes run along
+// rows. Returns whether it did.
 template <class Access>
 bool leave_loop(KernelIR& kernel, Access access, const For& loop, Body& out, int axes) {
   if (access.width != 1 || !access.element->is_symbol(Symbol::Var) || access.element->a != loop.var)
     return false;
-  // Where a coordinate was loaded, the access stands behind that load.
+  // An access with a loaded coordinate must follow that load.
   if (access.offset->has(Symbol::Var) || speaks_of_axes(access.in)) return false;
   const auto along = rows(kernel, access.offset, axes);
   if (!along) return false;
   access.element = kernel.exprs.constant(0);
   access.width = loop.extent;
   access.offset = address(kernel.exprs, kernel.axes, access.offset, nullptr);
-  // Inside the loop the count was that of the lane.
+  // Replace the lane's count by the count of lane 0.
   if (access.count)
     access.count = rewrite(kernel.exprs, access.count, [&](Expr e) -> Expr {
       return e->is_symbol(Symbol::Var) && e->a == loop.var ? kernel.exprs.constant(0) : nullptr;
@@ -75,7 +75,8 @@ bool leave_loop(KernelIR& kernel, Access access, const For& loop, Body& out, int
   return true;
 }
 
-// Is it the loop over the lanes of a vector? Every other loop is part of the walk.
+// Returns whether the loop runs over the lanes of a vector. Every other loop variable occurs in the
+// index map.
 bool over_lanes(const KernelIR& kernel, const For& loop) {
   bool walks = false;
   for (const LinearAxes& w : kernel.axes)
@@ -83,7 +84,7 @@ bool over_lanes(const KernelIR& kernel, const For& loop) {
   return !walks;
 }
 
-// The index Lets that say which element of a random op a value is: operand 0 of random32 and
+// Returns the index Lets that select the element of a random op: operand 0 of random32 and
 // random64, through casts and names.
 std::set<int> drawn(const KernelIR& kernel) {
   std::unordered_map<int, const Let*> lets;
@@ -108,7 +109,7 @@ std::set<int> drawn(const KernelIR& kernel) {
   return out;
 }
 
-// Is `e` seen to be a multiple of `lanes`, which divide `extent`?
+// Returns whether `e` is provably a multiple of `lanes`, given that `lanes` divides `extent`.
 bool is_multiple(Expr e, int lanes, Expr extent) {
   if (e == extent) return true;
   if (e->is_constant()) return e->value.integer % lanes == 0;
@@ -116,7 +117,8 @@ bool is_multiple(Expr e, int lanes, Expr extent) {
          (is_multiple(e->args[0], lanes, extent) || is_multiple(e->args[1], lanes, extent));
 }
 
-// Are the lanes neighbours in `offset`, the first of them at a multiple of their number?
+// Returns whether the lanes are neighbours in `offset` and the first lane is at a multiple of
+// `lanes`.
 bool aligned_run(KernelIR& kernel, Expr offset, int lanes, int axes) {
   const auto form = linear(kernel.exprs, offset, axes);
   const auto vector = std::find_if(kernel.axes.begin(), kernel.axes.end(),
@@ -155,7 +157,8 @@ Body apply(KernelIR& kernel, Body body, Expr lane, int lanes, const std::set<int
     } else if (auto* let = std::get_if<Let>(&s.node);
                let && lane && draws.contains(let->var) &&
                aligned_run(kernel, let->value, lanes, axes)) {
-      // Said in the text (device/random.cuh: aligned_), so that lanes share their calls.
+      // Make the alignment visible in the text (device/random.cuh: aligned_), so that lanes share
+      // calls of the generator.
       const Expr first = address(kernel.exprs, kernel.axes, let->value, nullptr);
       const Expr mask = kernel.exprs.constant(-int64_t{lanes});
       let->value = kernel.exprs.add(kernel.exprs.apply(Op::bitwise_and, {first, mask}), lane);
@@ -219,7 +222,7 @@ Expr address(Exprs& exprs, const std::vector<LinearAxes>& walk, Expr offset, Exp
     if (w.axes.empty()) continue;
     const auto& c = form->coefficients;
     for (size_t i = 0, last = 0; i < w.axes.size(); i = ++last) {
-      // Axes that the offset is linear in as one are not taken apart.
+      // Axes that the offset is jointly linear in are not divided.
       while (last + 1 < w.axes.size() &&
              c[w.axes[last]] == exprs.mul(c[w.axes[last + 1]], w.extents[last + 1]))
         ++last;

@@ -9,18 +9,19 @@
 namespace fuser {
 namespace {
 
-// One part of one stage without collectives: every thread owns the vector lanes of one point of the
-// space.
+// Builder of kernels with one stage and without collectives: every thread owns the vector lanes of
+// one point of the iteration space.
 struct Builder {
   const Problem& problem;
   const Schedule& schedule;
   KernelIR kernel;
   int lanes = 1;
   AxisSet lane_axes = 0;
-  Expr in = nullptr, count = nullptr;  // of this thread; `in` stands around all that it does
-  const char* prefix = "r";            // of the names of arrays
-  bool one_side = false;               // all lanes lie on one side of every boundary
-  std::vector<int> array_of_access;    // register array each access loads into or stores from
+  Expr in = nullptr, count = nullptr;  // mask and element count of this thread; `in` encloses all
+                                       // statements
+  const char* prefix = "r";            // prefix of array names
+  bool one_side = false;               // all lanes are on one side of every boundary of a Select
+  std::vector<int> array_of_access;  // by access: register array that it loads into or stores from
   std::vector<Expr> uniform, in_lane;  // by value: its expression outside and inside the lane loop
 
   Exprs& exprs() { return kernel.exprs; }
@@ -33,7 +34,7 @@ struct Builder {
   Expr var(int v, DType dtype = DType::Int64) { return exprs().symbol(Symbol::Var, v, 0, dtype); }
   bool varies(AxisSet axes) const { return lanes > 1 && (axes & lane_axes) != 0; }
 
-  // The walk: which thread owns which point.
+  // Builds the index map: the point of the space that each thread owns.
   void walk() {
     const Stage& stage = schedule.stages[0];
     std::vector<int64_t> per_thread(schedule.dims.size(), 1);
@@ -64,7 +65,7 @@ struct Builder {
       w.whole = w.vector && !schedule.tail && w.axes.size() == 1;
       if (w.vector && schedule.tail) count = exprs().sub(extent, w.index);
     }
-    // With one dim the count alone says that a thread past the end has nothing.
+    // With one dim, the count alone masks threads past the end.
     if (!count || schedule.dims.size() > 1) in = exprs().apply(Op::lt, {var(thread), work});
     kernel.blocks = exprs().ceil_div(work, schedule.threads);
     Expr block = exprs().symbol(Symbol::Block, 0);
@@ -78,7 +79,7 @@ struct Builder {
     kernel.axes = std::move(walked);
   }
 
-  // What the lanes of an access read, where they are not neighbours.
+  // Returns the lane window of a strided access, or nullptr if its lanes are neighbours.
   const Window* window(size_t access) const {
     const bool any = access < schedule.windows.size() && schedule.windows[access].width;
     return any && lanes > 1 && varies(axes_of(problem, problem.accesses[access]))
@@ -91,8 +92,8 @@ struct Builder {
     return static_cast<int>(kernel.arrays.size()) - 1;
   }
 
-  // `make(width, element, count)` for an access that moves lane by lane: inside the loop over the
-  // lanes.
+  // Returns the loop over the lanes of accesses that move lane by lane, with the body that
+  // make(body, lane) emits.
   Stmt lane_loop(const std::function<void(Body&, Expr lane)>& make) {
     For loop{.var = new_var(), .extent = lanes, .body = {}};
     make(loop.body, var(loop.var));
@@ -157,7 +158,8 @@ struct Builder {
     }));
   }
 
-  // A condition as the loop over the lanes reads it: where it is that of the first lane, its name.
+  // Returns the mask as the lane loop reads it. If it is uniform across lanes, then it is named
+  // before the loop.
   Expr of_all_lanes(Expr in) {
     if (!in || !one_side) return in;
     const int name = new_var();
@@ -165,8 +167,8 @@ struct Builder {
     return var(name, DType::Bool);
   }
 
-  // The expression of value v, with a Let in `body` where it is more than a name.
-  // Inside the loop over the lanes, `outside` is what stands before it.
+  // Returns the expression of value v, with a Let in `body` unless it is a leaf. Inside the lane
+  // loop, `outside` is the body in front of the loop.
   Expr compute(ValueId v, const std::vector<Expr>& known, Body& body, Expr lane,
                Body* outside = nullptr) {
     const Value& value = problem.refined.values[v];
@@ -196,7 +198,7 @@ struct Builder {
       }
       return exprs().element(array_of_access[i], element, a.dtype);
     }
-    // No memory access: a CPU tensor of no dims, passed by value.
+    // A value without a memory access is a CPU tensor of no dims, passed by value.
     return exprs().symbol(Symbol::Value, std::get<Input>(value.tensor->definition).index, 0,
                           value.dtype);
   }
@@ -260,7 +262,7 @@ struct Builder {
     }));
   }
 
-  // All that a thread does.
+  // Returns all statements of a thread.
   Body point() {
     kernel.body.clear();
     loads();
@@ -269,8 +271,9 @@ struct Builder {
     return std::exchange(kernel.body, {});
   }
 
-  // The same where the lanes of a vector exist and lie in one row of the innermost axis: what does
-  // not vary along it is one value for all of them. `there`: the condition.
+  // Returns the statements for vectors that exist and lie in one row of the innermost axis. Values
+  // that do not vary along that axis are computed once for all lanes. `there` receives the
+  // condition.
   Body in_one_row(Expr& there) {
     std::vector<LinearAxes> walked = kernel.axes;
     LinearAxes& w = *std::find_if(walked.begin(), walked.end(),
@@ -284,7 +287,7 @@ struct Builder {
     prefix = "w";
     lane_axes = AxisSet{1} << w.axes.back();
     count = nullptr;
-    // Vectors that a boundary cuts, of which a row has few, are not walked here either.
+    // Exclude vectors that a Select boundary cuts; a row has few of them.
     const auto sides = on_one_side(w.axes.back());
     if (sides) one_side = true;
     for (Expr side : sides.value_or(std::vector<Expr>()))
@@ -298,14 +301,15 @@ struct Builder {
     return body;
   }
 
-  // Conditions that hold for all lanes of a vector along `inner` or for none where they are the
-  // same for the first lane and the last: those of every boundary. Nothing where that does not
-  // follow, because a coordinate goes up and down or was read.
+  // Returns the conditions of every boundary along `inner`. If each is equal for the first and the
+  // last lane of a vector, then it holds for all lanes or for no lane. Returns nullopt if that does
+  // not follow because a coordinate is not linear or was loaded.
   std::optional<std::vector<Expr>> on_one_side(AxisId inner) {
     std::vector<Expr> conditions;
     const auto add = [&](const Pred& in) {
       for (const Pred::Bound& b : in.bounds) {
-        if (b.coord->has(Symbol::Loaded)) return false;  // its axes are those of what was read
+        // the axes of a Loaded coordinate are not visible in it
+        if (b.coord->has(Symbol::Loaded)) return false;
         if (!(axes_of({b.coord}) >> inner & 1)) continue;
         const auto axes = static_cast<int>(problem.refined.axes.size());
         if (!linear(exprs(), import(b.coord), axes)) return false;

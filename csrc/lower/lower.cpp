@@ -10,10 +10,10 @@ namespace {
 struct Pass {
   const char* name;
   void (*run)(KernelIR&);
-  const char* reason;  // why it stands there
+  const char* reason;  // reason for the pass's position
 };
 
-// The pass list. `loops`, `tiles` or `stages` comes before it: it makes the KernelIR.
+// Passes in order. One of the builders loops(), tiles() or stages() makes the KernelIR before them.
 constexpr Pass passes[] = {
     {"addresses", addresses, "first: everything after it sees plain integers, no axes"},
     {"parameters", parameters, "after addresses, whose divisions decide what becomes a divisor"},
@@ -26,7 +26,8 @@ KernelIR build(const Problem& problem, const Schedule& schedule, bool index64) {
   const Stage& first = schedule.stages[0];
   if (schedule.stages.size() > 1 || !first.stores.empty())
     return stages(problem, schedule, index64);
-  // Threads of a block along one dim, or above each other: not one line of threads over the grid.
+  // A ThreadX loop means that threads form a tile of a block. Without it, threads are numbered
+  // linearly over the whole grid.
   const bool tile = std::any_of(first.loops.begin(), first.loops.end(),
                                 [](const Loop& l) { return l.bind == Bind::ThreadX; });
   return tile ? tiles(problem, schedule, index64) : loops(problem, schedule, index64);
@@ -38,7 +39,7 @@ KernelIR lower(const Problem& problem, const Schedule& schedule, bool index64,
                const std::string& name) {
   KernelIR kernel = build(problem, schedule, index64);
   kernel.name = name;
-  kernel.imported.clear();  // the problem may be gone before the kernel
+  kernel.imported.clear();  // the problem may be destroyed before the kernel
   if (dump_enabled("loops", name)) dump("loops", name, to_text(kernel));
   verify(kernel);
   for (const Pass& pass : passes) {

@@ -7,7 +7,7 @@
 namespace fuser {
 namespace {
 
-// Dtypes to which the launch converts a scalar's value; others are converted in the kernel.
+// Dtypes to which the launch converts a scalar's value. The kernel converts to other dtypes.
 bool host_converts(DType d) {
   return d == DType::Bool || d == DType::Int32 || d == DType::Int64 || d == DType::Float32 ||
          d == DType::Float64 || d == DType::Complex64 || d == DType::Complex128;
@@ -28,7 +28,8 @@ struct Parameters {
     return kernel.exprs.symbol(Symbol::Param, it->second, 0, integer ? DType::Int64 : dtype);
   }
 
-  // An integer expression as a float, and whether it is 1 through that; nothing where e is neither.
+  // An integer expression that is converted to a float, and whether 1 is divided by it. `integer`
+  // is nullptr if the expression is neither form.
   struct Real {
     Expr integer = nullptr;
     bool inverse = false;
@@ -50,12 +51,12 @@ struct Parameters {
     }
   }
 
-  // Replaces what is the same for all threads. In an index the value of a scalar input may be
-  // folded into an integer (and so becomes part of the launch record's key); in arithmetic it stays
-  // a parameter of its own.
+  // Replaces subexpressions that are uniform across threads by parameters. In index arithmetic the
+  // value of a scalar input may be folded into an integer, which makes it part of the launch
+  // record's key. In arithmetic on values it stays a parameter of its own.
   Expr convert(Expr root, bool index) {
     const DType index_type = kernel.index64 ? DType::Int64 : DType::Int32;
-    std::unordered_map<Expr, bool> same;  // integer, the same for all threads, no constant
+    std::unordered_map<Expr, bool> same;  // integer and uniform across threads, but no constant
     visit(root, [&](Expr e) {
       bool s = false;
       if (e->is_symbol(Symbol::Size) || e->is_symbol(Symbol::Stride))
@@ -92,7 +93,7 @@ struct Parameters {
         return kernel.exprs.apply(e->op, {convert(e->args[0], true),
                                           make(Param::Kind::Divisor, index_type, e->args[1], 0)});
       if (index && e->kind == ExprNode::Kind::Apply && e->op == Op::mul) {
-        // Of a product, the factors that are the same for all threads are one.
+        // Fold the uniform factors of a product into one parameter.
         Expr all = nullptr, others = nullptr;
         const auto times = [&](Expr product, Expr factor) {
           return product ? kernel.exprs.mul(product, factor) : factor;

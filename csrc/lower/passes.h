@@ -1,5 +1,6 @@
-// Lowering: a Schedule becomes Kernel IR by a fixed list of passes (lower.cpp). Each pass states
-// what holds before it, what it does, and what holds after it; verify() runs between any two.
+// Lowering: a fixed list of compiler passes (lower.cpp) turns a Schedule into Kernel IR. Each pass
+// states its precondition (before), its effect (does), its postcondition (after) and, if it is not
+// obvious, the reason for its position. verify() runs after every pass.
 #pragma once
 
 #include "fusion/facts.h"
@@ -8,64 +9,67 @@
 
 namespace fuser {
 
-// before: a Problem and its Schedule.
-// does:   opens the register loops, places every value at the depth of the axes it varies over, all
-// loads before any
-//         arithmetic and all stores after it.
-// after:  statements whose offsets speak of axes (Symbol::Axis) and of sizes and strides; `axes`
-// says how the dims are
-//         walked.
+// before: a Problem and its Schedule of one stage without reductions and without a thread tile.
+// does:   opens the register loops and computes every value at the depth of the axes that it varies
+//         over. All loads come before any arithmetic, and all stores after it.
+// after:  offsets are expressions over axes (Symbol::Axis), sizes and strides. KernelIR::axes holds
+//         the index map: the linear index of each dim for the running thread.
 KernelIR loops(const Problem& problem, const Schedule& schedule, bool index64);
 
-// The same for kernels with reductions.
-// does:   walks rows of R once for each reduction that waits for another one, keeps what the
-// schedule says on chip in between, combines partial results over threads, blocks of a cluster and
-// the grid, and stores in the last walk.
+// before: a Problem with reductions, or one whose rows form a tile of threads, and its Schedule.
+// does:   emits one reduction loop per phase. Between the loops it keeps the values that the
+//         schedule makes persistent, and combines partial results over threads, cluster and grid.
+//         Each output is stored in the phase that phase analysis assigns to it.
+// after:  as after loops().
 KernelIR tiles(const Problem& problem, const Schedule& schedule, bool index64);
 
-// The same for kernels of several stages, which walk the tile of a block in different ways.
-// does:   computes in each stage what the schedule says, hands over through shared memory what a
-// later one needs, a barrier between. The loads of a stage stand before the barrier.
-// after:  no axes: each stage resolves its addresses in its own walk.
+// before: a Problem and its Schedule of several stages, which map the threads of a block to its
+//         tile differently.
+// does:   emits the values that the schedule assigns to each stage. A staged value passes to the
+//         next stage through shared memory, with a barrier in between; a stage's loads precede the
+//         barrier.
+// after:  no Symbol::Axis: each stage resolves its addresses with its own index map.
 KernelIR stages(const Problem& problem, const Schedule& schedule, bool index64);
 
 // before: offsets over axes.
-// does:   replaces each axis by what it is in the walk; an offset that is linear in the whole index
-// of a dim uses that
-//         index, every other one divides it up; one whose lanes run along contiguous rows divides
-//         once for all lanes.
-// after:  no Symbol::Axis, no `axes`.
+// does:   replaces each axis by its value in the index map. An offset that is linear in the linear
+//         index of a dim uses that index; every other offset divides it into axes. If the lanes of
+//         an access run along contiguous rows, then one division serves all lanes.
+// after:  no Symbol::Axis, and KernelIR::axes is empty.
 void addresses(KernelIR& kernel);
-// The same for one expression and a walk of its own; `lane`: of the vector, or nullptr.
+// Resolves the axes of one expression with the given index map. `lane` is the lane of the vector,
+// or nullptr for lane 0.
 Expr address(Exprs& exprs, const std::vector<LinearAxes>& walk, Expr offset, Expr lane);
-// Is the linear form linear in the run's index as a whole?
+// Returns whether the linear form is linear in the linear index of these axes, so that no division
+// is needed.
 bool walks_whole(Exprs& exprs, const Linear& form, const LinearAxes& walked);
-// An offset that is linear in the whole index of every run, as a linear form of the axes.
+// Returns the offset as a linear form of the axes if it is linear in the linear index of every dim,
+// else nullopt.
 std::optional<Linear> linear_in_dims(Exprs& exprs, const std::vector<LinearAxes>& walk,
                                      Expr offset);
 
 // before: expressions over sizes, strides and scalar inputs.
-// does:   makes each largest subexpression that is the same for all threads a kernel parameter;
-// what is divided by
-//         becomes a divisor (multiplication by its reciprocal).
+// does:   makes a kernel parameter of each maximal subexpression that is uniform across threads. A
+//         divisor becomes a Divisor parameter (multiplication by its reciprocal).
 // after:  leaves are constants, parameters, variables, array elements, thread and block.
 void parameters(KernelIR& kernel);
 
-// before: integer subexpressions may be repeated between statements, and stand inside loops that
-// they do not vary with; so may arithmetic on values, where it reads parameters alone.
-// does:   computes each repeated one once, in a Let at the outermost place where its variables are
-// known, and cuts arithmetic on parameters that nests deep.
-// after:  the same statements, shorter.
+// before: integer subexpressions may repeat between statements, and may be inside loops that
+//         they are invariant to. Arithmetic on values that reads only parameters may repeat as
+//         well.
+// does:   common subexpression elimination with hoisting: computes each repeated subexpression
+//         once, in a Let at the outermost position where its variables are defined. Splits
+//         arithmetic on parameters that nests deeply.
+// after:  the same statements with shorter expressions.
 void share(KernelIR& kernel);
 
-// before: variables numbered as the passes made them.
-// does:   drops parameters, arrays and Lets that nothing uses and renumbers the rest in order of
-// appearance, because
-//         the text is the cache key.
+// before: variables carry the numbers that earlier passes gave them.
+// does:   drops parameters and Lets without a use, and numbers the rest in order of appearance. The
+//         kernel text is the cache key, so equal kernels must have equal texts.
 // after:  final form.
 void renumber(KernelIR& kernel);
 
-// All of them, with verify and dump around each.
+// Runs the builder and all passes, with verify() and dumps after each.
 KernelIR lower(const Problem& problem, const Schedule& schedule, bool index64,
                const std::string& name);
 

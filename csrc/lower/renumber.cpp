@@ -9,7 +9,7 @@
 namespace fuser {
 namespace {
 
-// Removes the Lets whose variable nothing reads; true if one was.
+// Removes Lets without uses and empty loops. Returns whether it removed any.
 bool drop_dead(Body& body, const std::unordered_set<int>& read) {
   bool changed = false;
   for (Stmt& s : body)

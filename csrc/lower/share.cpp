@@ -9,7 +9,8 @@
 namespace fuser {
 namespace {
 
-// Index arithmetic: integers and predicates over variables, parameters, thread and block.
+// Returns whether `e` is index arithmetic: integers and predicates over variables, parameters,
+// thread and block.
 bool is_index_arithmetic(Expr e, const std::unordered_set<int>& index_vars) {
   if (e->kind != ExprNode::Kind::Apply) return false;
   bool ok = true;
@@ -24,11 +25,11 @@ bool is_index_arithmetic(Expr e, const std::unordered_set<int>& index_vars) {
 struct Sharing {
   KernelIR& kernel;
   std::unordered_set<int> index_vars;    // Lets marked index, and loop variables
-  std::unordered_map<Expr, int> uses;    // by statements and by distinct parents
-  std::unordered_map<Expr, Expr> named;  // expression -> variable, in scope
+  std::unordered_map<Expr, int> uses;    // number of uses by statements and by distinct parents
+  std::unordered_map<Expr, Expr> named;  // expression -> its variable, in scope
   std::unordered_set<int> known_vars;    // index variables in scope
 
-  // Does it read a variable that is defined further in?
+  // Returns whether `e` reads a variable that is defined further in.
   bool reads_unknown(Expr e) {
     bool found = false;
     visit(e, [&](Expr n) { found |= n->is_symbol(Symbol::Var) && !known_vars.count(n->a); });
@@ -54,8 +55,8 @@ struct Sharing {
     return found;
   }
 
-  // The expression in terms of variables, naming what is worth it in `out`. Inside a loop (variable
-  // >= 0) what does not vary with it was named outside.
+  // Rewrites an expression in terms of named variables, and names in `out` each subexpression with
+  // several uses. Loop-invariant subexpressions were named by hoist() before.
   Expr name(Expr root, Body& out, bool root_is_let) {
     std::unordered_map<Expr, Expr> image;
     visit(root, [&](Expr e) {
@@ -84,7 +85,8 @@ struct Sharing {
     return image.at(root);
   }
 
-  // Names, before a loop, the largest parts of its index arithmetic that do not vary with it.
+  // Names the largest loop-invariant subexpressions of a loop's index arithmetic in front of the
+  // loop.
   void hoist(Body& body, int var, Body& out) {
     visit(body, [&](Stmt& s) {
       for (Expr* field : index_fields(s)) {
@@ -140,15 +142,16 @@ struct Sharing {
   }
 };
 
-// Compilers nest so deep at least.
+// Depth of nested parentheses that every compiler accepts.
 constexpr int kNesting = 32;
 
-// Names, at the top, what is the same for all threads in arithmetic on values and is used more than
-// once, or would nest too deep: a text without names doubles with each scalar that is used twice.
+// Names arithmetic on values that reads only parameters and constants, at the top of the kernel.
+// Names it only if it has several uses or would nest too deep. Without names the text would double
+// with each scalar that is used twice.
 void name_scalars(KernelIR& kernel) {
   struct Scalar {
     Expr image;
-    int nesting;  // of the text; 0: it has a name or is a leaf
+    int nesting;  // depth of parentheses in the text; 0 if it has a name or is a leaf
   };
   std::vector<Expr> roots;
   std::unordered_map<Expr, int> uses;
@@ -163,7 +166,7 @@ void name_scalars(KernelIR& kernel) {
   });
 
   Body named;
-  std::unordered_map<Expr, Scalar> scalars;  // those that read a parameter
+  std::unordered_map<Expr, Scalar> scalars;  // expressions that read a parameter
   visit(roots, [&](Expr e) {
     if (e->is_symbol(Symbol::Param)) scalars[e] = {e, 0};
     if (e->kind != ExprNode::Kind::Apply && e->kind != ExprNode::Kind::Cast) return;

@@ -1,6 +1,6 @@
-// The builder of kernels whose threads walk a tile in several stages, or several rows of it: the
-// walk of a stage (stage_walks.cpp), what crosses to the next one in shared memory
-// (stage_crossings.cpp), and what a stage reads, computes and stores (stages.cpp).
+// Builder of kernels whose threads cover a tile in several stages, or cover a tile of several dims.
+// stage_walks.cpp holds the thread mapping of a stage. stage_crossings.cpp moves staged values
+// through shared memory. stages.cpp emits the loads, arithmetic and stores of a stage.
 #pragma once
 
 #include <algorithm>
@@ -14,49 +14,54 @@
 
 namespace fuser::stage {
 
-// How the threads of a block walk its tile in one stage.
+// Mapping of the threads of a block to its tile in one stage.
 struct Walk {
-  std::vector<LinearAxes> axes;   // by dim
-  std::vector<LinearAxes> start;  // the same in the first step
+  std::vector<LinearAxes> axes;   // index map by dim
+  std::vector<LinearAxes> start;  // index map of the first step, by dim
   std::vector<Loop> steps;        // Unroll loops, outer to inner
-  std::vector<Expr> step;         // their variables
-  std::vector<int64_t> stride;    // how far a step leads along its dim
-  std::vector<Expr> in_tile;      // by dim: where lane 0 stands
-  std::vector<Expr> run;          // the same, counted in runs of the dim's innermost loop
+  std::vector<Expr> step;         // variable of each step
+  std::vector<int64_t> stride;    // elements along its dim per step
+  std::vector<Expr> in_tile;      // position of lane 0 in the tile, by dim
+  std::vector<Expr> run;  // position by dim, in units of the extent of the dim's innermost loop
   DimId lane_dim = 0;
   int lanes = 1;
   int lane_var = -1;
   int threads_x = 1;  // neighbouring threads have neighbouring vectors
-  int cut = 0;        // > 0: it stores the elements of vectors of so many lanes that are cut
+  int cut = 0;  // > 0: the stage stores the elements of vectors that an end of a row cuts; vector
+                // length in lanes
 };
 
-// A value that crosses to a later stage: its elements of the tile in shared memory, in rows along
-// the lanes of that stage.
+// A staged value: its elements of the tile pass through shared memory to a later stage. They are
+// laid out in rows along the lanes of that later stage.
 struct Crossing {
   ValueId value = 0;
-  size_t from = 0;  // stage
-  DimId along = 0;  // the dim of a row, across: the lanes of the stage it comes from
+  size_t from = 0;  // stage that computes the value
+  DimId along = 0;  // dim along a row of the tile in shared memory; `across` is the lane dim of
+                    // stage `from`
   DimId across = 0;
   int run = 1;    // elements of one access of the later stage
-  int held = 1;   // of a run, by a lane of `across`: all of it, or one where runs are aligned
-  int turn = 1;   // runs by which a row is rotated against the one before
+  int held = 1;   // elements of such an access that one lane of `across` holds: `run`, or 1 if
+                  // stores are line-aligned
+  int turn = 1;   // accesses by which each row is rotated against the previous row
   int pitch = 0;  // elements from one row to the next
   int buffer = 0;
-  int turned = -1;  // array of a thread's elements, run by run
-  int array = -1;   // the same as a later stage reads them: the last that did
+  int turned = -1;  // array of a thread's elements, ordered as the writes to shared memory need
+                    // them
+  int array = -1;   // array of the elements that the most recent later stage read
 };
 
-using Known = std::vector<Expr>;  // by value: its expression where it is in scope, else nullptr
+using Known = std::vector<Expr>;  // expression by value: set while it is in scope, else nullptr
 
-// What exists of an access or an element.
+// Mask and element count under which an access or an element exists.
 struct Guard {
   Expr in = nullptr, count = nullptr;
 };
 
-// Of an access, by lane.
+// Offset of an access as a function of the lane.
 using Offset = std::function<Expr(Expr lane)>;
 
-// Where a value is computed: before the loops, in those over the steps, in that over the lanes.
+// Depth at which a value is computed: before the loops, inside the step loops, or inside the lane
+// loop.
 enum Depth { Outside, Step, Lane };
 
 struct Builder {
@@ -64,7 +69,7 @@ struct Builder {
   const Schedule& schedule;
   KernelIR kernel{};
 
-  // By dim.
+  // Axes, extents, block index and tile extent of each dim.
   std::vector<AxisSet> axes_of_dim{};
   std::vector<Expr> extents{}, block_at{};
   std::vector<int64_t> tile{};
@@ -72,8 +77,8 @@ struct Builder {
   std::vector<Walk> walks{};  // by stage
   std::vector<Crossing> crossings{};
   std::vector<int> access_of{};              // by value: its memory access, or -1
-  std::vector<std::vector<int>> array_of{};  // by stage and access
-  std::vector<Either> either{};              // of the reads
+  std::vector<std::vector<int>> array_of{};  // register array, by stage and access
+  std::vector<Either> either{};              // pairs of reads that one load serves
 
   Exprs& exprs() { return kernel.exprs; }
   Expr constant(int64_t v) { return exprs().constant(v); }
@@ -90,78 +95,91 @@ struct Builder {
   Expr index_let(Body& body, Expr value);
   int new_array(std::string name, DType dtype, int extent);
 
-  // ---- The walk of a stage
+  // ---- Thread mapping of a stage
 
   void measure_dims();
-  // Which tile a block has: Grid loops are the same in all stages, the last one the fastest.
+  // Computes the tile of the block. Grid loops are equal in all stages, and the last one varies
+  // fastest.
   void place_block();
   Walk make_walk(const Stage& stage);
-  // The axes of each dim where a thread stands; `start`: where it began.
+  // Sets the index of each dim for the running thread; `start` is the thread's position in its
+  // first step.
   void index_axes(Walk& w, const std::vector<Expr>& start);
-  // How far the steps have led along a dim.
+  // Returns the elements along a dim that the step loops have advanced.
   Expr stepped(const Walk& w, DimId dim);
-  // Does each row of the tile have its first lane where a line of memory starts (Dim::line)?
+  // Returns whether lanes start at the first memory line of each row of the tile (Dim::line).
   bool is_aligned(const Walk& w, DimId dim) const;
-  // Elements from a multiple of `unit` of them in memory, a power of two up to a line, to the start
-  // of a row of the tile, by lane; nullptr where rows are not aligned.
+  // Returns the distance in elements from the preceding multiple of `unit` in memory to the start
+  // of a row of the tile, by lane. `unit` is a power of two up to a line. Yields nullptr if rows
+  // are not line-aligned.
   Offset start_behind(const Walk& w, DimId dim, int64_t unit, Body& body);
-  // Where in a row of the tile its thread's first lane stands, `start` elements behind a line.
+  // Returns the position of the thread's first lane in its row of the tile. `start` is the distance
+  // of the row's start from the preceding line, in elements.
   Expr place(const Walk& w, DimId dim, Expr start);
-  // Elements of a row of the tile.
+  // Returns the number of elements of a row of the tile.
   Expr end_of_row(const Walk& w, DimId dim);
-  // Of the walk over the ends of rows: is it at the start of one, and how far from its end.
+  // For the stage that stores the ends of rows: returns whether the thread's element is at the
+  // start of a row, and its distance from that end.
   std::pair<Expr, Expr> from_end(const Walk& w);
-  // Does the element exist, and did a vector leave it? `start`: elements behind a whole one.
+  // Returns whether the element exists and no whole vector stored it. `start` is the distance of
+  // the row's start from the preceding vector boundary, in elements.
   Expr is_cut(const Walk& w, Expr start);
-  // Of something that varies over `axes`; lane: of one lane of it, nullptr: of a vector.
+  // Returns the mask of a value or access that varies over `axes`: of one lane, or of the whole
+  // vector if `lane` is nullptr.
   Guard guard(const Walk& w, AxisSet axes, Expr lane);
-  // A thread's elements of what varies over `axes`: those of all its steps, each with its lanes.
+  // Returns a thread's number of elements of a value over `axes`: its lanes in all steps.
   int elements(const Walk& w, AxisSet axes) const;
   Expr element(const Walk& w, AxisSet axes, Expr lane);
-  // make(body) in the loops over the steps along which `axes` vary, but for the loop `without`.
+  // Emits make(body) inside the step loops along which `axes` vary, except the loop `without`.
   void nest(const Walk& w, AxisSet axes, Body& out, const std::function<void(Body&)>& make,
             const Loop* without = nullptr);
   void for_lanes(const Walk& w, Body& out, const std::function<void(Body&, Expr lane)>& make);
 
   // ---- Memory
 
-  // `second`: what takes its place where `here` does not hold.
+  // Returns the offset of an access. If `here` is given and false, then the offset starts at
+  // `second` instead of `whole`.
   Offset offset(const Walk& w, Expr whole, Body& body, Expr second = nullptr, Expr here = nullptr);
   bool is_wide(const Walk& w, int access) const;
-  bool is_shifted(const Walk& w, int access) const;  // its vectors lie at any element
+  bool is_shifted(const Walk& w, int access) const;  // its vectors start at any element
   bool in_lanes(const Walk& w, const MemoryAccess& a) const;
   std::string name_of(const char* prefix, int access, size_t stage);
-  // The reads that one load serves: which of them it is must be known before the loops.
+  // Returns the pair whose first read is `access` if one load can serve both. The condition must be
+  // known before the step loops.
   const Either* together(const Walk& w, int access);
-  // Reads that the stage needs; what an earlier one with the same lanes has read is still there.
+  // Emits the reads that the stage needs. Reads of an earlier stage with the same lane dim are
+  // reused.
   void loads(size_t s, Body& body);
   void stores(size_t s, Body& body);
-  // Of rows whose lanes go round the tile.
+  // Emits the stores of rows whose vectors start at memory lines and wrap around in the tile.
   void store_round(size_t s, int access, Body& body);
   std::vector<int> stored_by(size_t s) const;
 
   // ---- Shared memory
 
   void declare_crossings();
-  // The unrolled loop of the stage over a row of the crossing: the other half of what it turns.
+  // Returns the innermost step loop along a row of the staged value. The register transpose runs
+  // over it and over the lanes.
   const Loop* turned_loop(const Walk& w, const Crossing& c) const;
-  // Where a thread's run lies in the tile, by lane.
+  // Returns the offset of a thread's access to the tile in shared memory, by lane.
   Offset tile_offset(const Walk& w, const Crossing& c, Body& body);
-  // The place of an element among a thread's runs; `within`: in its run.
+  // Returns the element of the transposed register array; `within` is the position inside one
+  // access.
   Expr turned(const Walk& w, const Crossing& c, Expr lane, Expr within);
-  // Is there anything to wait for?
+  // Writes the staged values of stage `s`. Returns whether there are any, so that a barrier must
+  // follow.
   bool write_tiles(size_t s, Body& body);
   void read_tiles(size_t s, Body& body);
-  // Does the stage have the value from there?
+  // Returns whether stage `s` reads the staged value from shared memory.
   bool takes(size_t s, const Crossing& c) const;
 
   // ---- Values
 
-  // Inside the loop over the lanes, `outside` is what stands before it.
+  // Returns value `v` inside the lane loop; `outside` is the body in front of that loop.
   Expr compute(size_t s, ValueId v, const Known& known, Body& body, Expr lane, Body* outside);
   Depth depth(const Walk& w, AxisSet axes) const;
   void compute_stage(size_t s, Body& body);
-  // What leaves the stage, into the arrays that it is stored from.
+  // Assigns the values that leave the stage to the arrays from which they are stored.
   void assign(size_t s, Body& body, const Known& known, Expr lane);
 
   void build();

@@ -6,7 +6,8 @@
 namespace fuser::stage {
 namespace {
 
-// Shared memory has 32 banks of one word: so many bytes of a warp's access are served at once.
+// Bytes per bank of shared memory. The 32 banks serve 32 times as many bytes of a warp's access at
+// once.
 constexpr int bank_bytes = 4;
 
 }  // namespace
@@ -26,12 +27,12 @@ void Builder::declare_crossings() {
     const bool aligned = is_aligned(walks[c.from + 1], c.along);
     c.held = aligned ? 1 : c.run;
     const Value& v = values()[c.value];
-    // Threads that write at once stand in different rows, at the same run or at few of them.
+    // Threads that write at once are in different rows, at one access position or at few of them.
     const int bytes = c.run * size_of(v.dtype);
     const int at_once = std::min(warp, warp * bank_bytes / bytes);
     c.turn = std::max({1, bank_bytes / bytes, at_once / walks[c.from].threads_x});
     c.pitch = static_cast<int>(tile[c.along]);
-    // Single elements: rows that end one bank further on do the same with constant offsets.
+    // If single elements move, then rows padded by one bank avoid conflicts with constant offsets.
     if (c.run == 1 && walks[c.from].lanes == 1 && !aligned) {
       c.turn = 0;
       c.pitch += std::max(1, bank_bytes / bytes);
@@ -59,9 +60,9 @@ const Loop* Builder::turned_loop(const Walk& w, const Crossing& c) const {
   return out;
 }
 
-// Where a thread's run lies in the tile. Runs of a row are rotated by where the row stands:
-// threads that write one column of runs, and threads that read one row of them, are spread over
-// all banks. Aligned runs start where words of memory do.
+// Return the offset of a thread's access in the tile. Each row is rotated by its position. So
+// threads that write a column, and threads that read a row, are spread over all banks. Line-aligned
+// accesses start at word boundaries.
 Offset Builder::tile_offset(const Walk& w, const Crossing& c, Body& body) {
   const int64_t line = schedule.dims[c.along].line;
   const Offset in_run = start_behind(w, c.along, c.run, body);

@@ -99,7 +99,8 @@ void Builder::index_axes(Walk& w, const std::vector<Expr>& start) {
     Expr block = exprs().mul(block_at[d], constant(tile[d]));
     axes.index = block;
     w.start.push_back(axes);
-    // Lanes that go round their tile have no place that holds for all of them: the tile's start.
+    // Line-aligned lanes wrap around the tile, so no single index holds for all of them: use the
+    // tile's start.
     if (is_aligned(w, static_cast<DimId>(d))) continue;
     axes.index = exprs().add(block, w.in_tile[d]);
     axes.vector = static_cast<DimId>(d) == w.lane_dim && w.lanes > 1;
@@ -123,7 +124,7 @@ Offset Builder::start_behind(const Walk& w, DimId dim, int64_t unit, Body& body)
     for (DimId d = 0; d < static_cast<int>(tile.size()); ++d) {
       const std::vector<int>& axes = w.axes[d].axes;
       if (axes.empty() || d == dim) continue;
-      // Rows that are a multiple of the unit apart start alike.
+      // Rows whose distance is a multiple of the unit start at equal distances from it.
       Expr rows = stepped(w, d);
       if (d == w.lane_dim) rows = exprs().add(rows, lane);
       rows = exprs().apply(Op::remainder, {rows, constant(unit)});
@@ -175,12 +176,12 @@ Guard Builder::guard(const Walk& w, AxisSet axes, Expr lane) {
   Guard g;
   for (DimId d = 0; d < static_cast<int>(tile.size()); ++d) {
     if (tile[d] == 1 || schedule.dims[d].exact || !over(axes, d)) continue;
-    if (is_aligned(w, d)) continue;  // its stores know where they are
+    if (is_aligned(w, d)) continue;  // aligned stores have a mask of their own
     if (d == w.lane_dim && w.lanes > 1 && schedule.tail) {
       g.count = exprs().sub(extents[d], w.axes[d].index);
       if (lane) g.count = exprs().sub(g.count, lane);
     } else {
-      // One limit for all steps.
+      // Compare the steps alone with the remaining extent, so that one limit serves all steps.
       Expr steps = stepped(w, d), at = steps->is_constant() ? w.axes[d].index : steps;
       Expr end = at == steps ? exprs().sub(extents[d], w.start[d].index) : extents[d];
       g.in = both(exprs(), g.in, exprs().apply(Op::lt, {at, end}));

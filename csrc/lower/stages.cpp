@@ -17,8 +17,8 @@ int Builder::new_array(std::string name, DType dtype, int extent) {
   return static_cast<int>(kernel.arrays.size()) - 1;
 }
 
-// Offset of an access: where its first step lies, named before the loops, and from there the same
-// few numbers for all threads. Axes that the access does not walk as one are divided up inside.
+// The offset of the first step is named before the loops. Steps and lanes add constants that are
+// equal for all threads. An offset that is not linear in its dims is divided inside the loops.
 Offset Builder::offset(const Walk& w, Expr whole, Body& body, Expr second, Expr here) {
   const auto form = linear_in_dims(exprs(), w.axes, whole);
   if (!form) return [whole](Expr) { return whole; };
@@ -35,8 +35,8 @@ Offset Builder::offset(const Walk& w, Expr whole, Body& body, Expr second, Expr 
   return [=, this](Expr lane) { return exprs().add(at, exprs().mul(along, lane)); };
 }
 
-// A width is that of one side. What varies along both is read in either stage: where lanes run
-// across its rows, its elements do not lie side by side.
+// A vector width belongs to one layout group. An access that varies along both groups may be read
+// in either stage; if lanes run across its rows, then its elements are not adjacent.
 bool Builder::is_wide(const Walk& w, int access) const {
   return w.lanes > 1 && schedule.widths[access] == w.lanes && in_lanes(w, problem.accesses[access]);
 }
@@ -47,7 +47,7 @@ bool Builder::is_shifted(const Walk& w, int access) const {
          schedule.shifted.contains(access) && in_lanes(w, a);
 }
 
-// Do neighbouring lanes move what lies side by side?
+// Returns whether neighbouring lanes access neighbouring elements.
 bool Builder::in_lanes(const Walk& w, const MemoryAccess& a) const {
   const AxisId innermost = w.axes[w.lane_dim].axes.back();
   return a.strides ? a.strides->coefficients[innermost]->is_constant(1)
@@ -143,8 +143,8 @@ void Builder::stores(size_t s, Body& body) {
   }
 }
 
-// Vectors that no end of the tile or of the row cuts are stored here, what is left of the others in
-// the walk over these ends.
+// Store the vectors that no end of the tile or of the row cuts. The stage with `cut` stores the
+// remaining elements.
 void Builder::store_round(size_t s, int access, Body& body) {
   const Walk& w = walks[s];
   const MemoryAccess& a = problem.accesses[access];
@@ -256,7 +256,7 @@ void Builder::build() {
     compute_stage(s, body);
     written = write_tiles(s, body);
     stores(s, body);
-    // Axes are walked differently in each stage, so each resolves its own addresses.
+    // Each stage maps threads to axes differently, so it resolves its own addresses.
     kernel.axes = walks[s].axes;
     kernel.body = std::move(body);
     addresses(kernel);

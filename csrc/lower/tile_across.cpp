@@ -1,11 +1,11 @@
-// Tensors that lie across the rows: neighbours in memory belong to neighbouring rows. What the rows
-// of a block read or store of one is a tile, which crosses shared memory: threads move runs of
-// neighbours, one column each, and walk their rows where a row's elements lie side by side. A
-// persistent block does so with one tile after the other. See tiles.cpp.
+// Staging tiles of uncoalesced accesses: neighbours in memory belong to neighbouring rows. The
+// elements that the rows of a block read or store form a tile, which passes through shared memory.
+// Threads copy it as vectors along K, one column each, and reduce rows whose elements are adjacent
+// there. A persistent block processes one tile after another. See tiles.cpp.
 //
-// The chunks of a row, as many elements as a thread takes at once, are rotated by the run that the
-// row belongs to: threads that move runs of one column stand at different banks, and so do those
-// that walk one row.
+// The chunks of a row, as long as a thread's vector, are rotated by the vector index of the row
+// along K. So threads that copy vectors of one column use different banks, and so do threads that
+// read a row.
 #include <algorithm>
 
 #include "base/error.h"
@@ -15,12 +15,12 @@ namespace fuser::tile {
 
 bool Builder::is_across(int access) const { return schedule.across.contains(access); }
 
-// Neighbouring rows that one vector of the tensor belongs to.
+// Returns the number of neighbouring rows that one vector of the tensor covers.
 int Builder::run_of(int access) const {
   return std::min(schedule.run, vector_bytes / size_of(problem.accesses[access].dtype));
 }
 
-// Where an element lies in the tile.
+// Returns the position of an element in the staging tile.
 Expr Builder::tile_element(int access, Expr row, Expr run, Expr chunk, Expr lane) {
   Expr chunks = exprs().div(extents[R], constant(lanes));
   Expr rotated = exprs().mod(exprs().add(chunk, run), chunks);
@@ -28,7 +28,7 @@ Expr Builder::tile_element(int access, Expr row, Expr run, Expr chunk, Expr lane
   return exprs().add(exprs().add(at, lane), elements_before(access));
 }
 
-// Where a thread's chunk of its row lies.
+// Returns the position of a thread's chunk of its row.
 Expr Builder::across_element(int access) {
   Expr row = row_of_block();
   Expr chunk = exprs().add(exprs().mul(step_at, constant(columns)), x);
@@ -37,8 +37,8 @@ Expr Builder::across_element(int access) {
 
 namespace {
 
-// One end of a tile's way: its accesses for the columns that are moved together, as many elements
-// each as lie side by side there.
+// One end of a copy between tensor and staging tile: its accesses for the adjacent columns, each as
+// wide as elements are contiguous at that end.
 struct End {
   int array = 0, buffer = 0;
   Expr offset = nullptr;
@@ -83,8 +83,8 @@ TileMoves Builder::moves_of(int access, Expr tile_of_rows) {
   return m;
 }
 
-// What is read of the tiles that a block takes next is copied while it works on the present one: a
-// thread has it to itself until it turns it.
+// Tiles that a persistent block reads next are copied while it processes the current tile. The
+// copying thread alone reads such a copy when it transposes it.
 void Builder::declare_tiles_ahead() {
   ahead_of.assign(problem.accesses.size(), -1);
   for (size_t i = 0; schedule.tiles_ahead && i < problem.accesses.size(); ++i) {
@@ -96,7 +96,7 @@ void Builder::declare_tiles_ahead() {
   }
 }
 
-// The tile along K that a block takes in this turn.
+// Returns the index along K of the tile that a block processes in iteration `turn`.
 Expr Builder::tile_at(Expr turn) { return exprs().add(exprs().mul(turn, tiles), tile); }
 
 Body Builder::copy_tiles(Expr turn) {
@@ -117,7 +117,7 @@ Body Builder::copy_tiles(Expr turn) {
   return out;
 }
 
-// Moves the tile of an access: from its tensor to shared memory, or back.
+// Copies the staging tile of an access from its tensor to shared memory, or back.
 Body Builder::cross_tile(int access) {
   const MemoryAccess& a = problem.accesses[access];
   const TileMoves m = moves_of(access, tile_var < 0 ? tile : tile_at(var(tile_var)));

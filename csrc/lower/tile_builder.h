@@ -1,7 +1,8 @@
-// The builder of kernels with reductions, in parts: the walk over a tile (tiles.cpp) and the ends
-// of rows that it leaves (tile_edges.cpp), rows in shared memory (tile_rows.cpp), the values of a
-// walk (tile_walks.cpp), and combining over threads, blocks and the grid (tile_grid.cpp). tiles.cpp
-// says how such a kernel is made.
+// Builder of kernels with reductions, whose overview is at the top of tiles.cpp. Its files hold
+// the index map (tiles.cpp), peeled ends of rows (tile_edges.cpp), rows in shared memory
+// (tile_rows.cpp), packed rows (tile_stretch.cpp), staging tiles (tile_across.cpp), the values of a
+// reduction loop (tile_walks.cpp), and reductions over threads, blocks and the grid
+// (tile_grid.cpp).
 #pragma once
 
 #include <functional>
@@ -18,45 +19,47 @@ namespace fuser::tile {
 
 enum { K, R };
 
-using Known = std::vector<Expr>;  // by value: its expression where it is in scope, else nullptr
+using Known = std::vector<Expr>;  // expression by value: set while it is in scope, else nullptr
 
-// What exists of an access or an element.
+// Mask and element count under which an access or an element exists.
 struct Guard {
   Expr in = nullptr, count = nullptr;
 };
 
-// A place in the stretch of memory that the rows of a block are.
+// Position in the packed rows of a block.
 struct StretchPlace {
-  Expr offset = nullptr, shared = nullptr;  // in its buffer, and in that of shared memory
-  Expr in = nullptr;                        // does it exist?
+  Expr offset = nullptr, shared = nullptr;  // offset in its buffer, and in the buffer in shared
+                                            // memory
+  Expr in = nullptr;                        // mask
   int width = 1;
 };
 
-// How threads move the tile of an access that lies across the rows: the runs of as many columns
-// together as fill a bank, several of these under way; the run that a thread is in stays the same.
+// How threads copy the staging tile of an uncoalesced access: as vectors along K, for as many
+// adjacent columns as fill a bank, with several copies in flight. Each thread keeps its vector
+// position along K.
 struct TileMoves {
-  int length = 1;               // elements of a run
-  int together = 1, count = 1;  // columns; of these, side by side
-  int64_t elements = 0;         // that they have places for
-  int step = 0, beside = 0;     // variables: of the loop, of what is under way,
-  int of_run = 0, of_bank = 0;  // of the elements of a run, of the columns together
+  int length = 1;               // elements of a vector
+  int together = 1, count = 1;  // adjacent columns, and copies in flight of each
+  int64_t elements = 0;         // elements that the tile has room for
+  int step = 0, beside = 0;     // variables of the loop, and of the copies in flight,
+  int of_run = 0, of_bank = 0;  // of the elements of a vector, and of the adjacent columns
   Expr run = nullptr, column = nullptr;
-  Expr first = nullptr;                 // row of the tile
+  Expr first = nullptr;                 // first row of the vector in the tile
   Expr steps = nullptr;                 // trip count
-  Expr in = nullptr, offset = nullptr;  // in the tensor
-  Expr place = nullptr;                 // where what was copied ahead of time lies
+  Expr in = nullptr, offset = nullptr;  // mask and offset in the tensor
+  Expr place = nullptr;                 // position in the buffer of prefetched tiles
 };
 
-// A walk over R: what it is for, and how it reads.
+// A reduction loop: the reductions and stores of its phase, and how it reads.
 struct Walk {
   int phase = 0;
-  Known& outer;  // what is known before it
+  Known& outer;  // expressions known before the loop
   std::vector<ValueId> reductions{};
-  std::vector<int> stores{};      // by access
-  std::vector<ValueId> wanted{};  // values, operands first
-  std::vector<int> read{};        // accesses, before the steps
-  std::vector<bool> all_steps{};  // by access: side by side in plain arrays
-  std::vector<bool> in_pairs{};   // by access: for two steps at a time
+  std::vector<int> stores{};      // access indices
+  std::vector<ValueId> wanted{};  // values that the loop computes, operands first
+  std::vector<int> read{};        // accesses that are read before the steps
+  std::vector<bool> all_steps{};  // by access: all unrolled steps have elements of their own
+  std::vector<bool> in_pairs{};   // by access: read for two steps at a time
 };
 
 struct Builder {
@@ -64,54 +67,54 @@ struct Builder {
   const Schedule& schedule;
   KernelIR kernel;
 
-  // The walk.
+  // Index map.
   AxisSet axes_of_dim[2] = {0, 0};
   Expr extents[2] = {nullptr, nullptr};
   int lanes = 1, unroll = 1;
   int lane_dim = R;
-  AxisSet lane_axes = 0;      // that lanes walk along
-  int columns = 1, rows = 1;  // threads along and across: threads = rows * columns
+  AxisSet lane_axes = 0;      // axes that the lanes run along
+  int columns = 1, rows = 1;  // threads along X and along Y: threads = rows * columns
   Expr x = nullptr, y = nullptr, rank = nullptr;
   int serial_var = -1, unroll_var = -1, pair_var = -1, lane_var = -1, row_var = -1;
-  bool pairs = false;                                // the unrolled steps are walked two by two
+  bool pairs = false;                                // the unrolled steps run in pairs
   Expr step_at = nullptr;                            // index of the unrolled step
   Expr serial_count = nullptr, row_count = nullptr;  // trip counts, or nullptr
-  Expr splits = nullptr, split = nullptr;            // of R over the grid
-  Expr tile = nullptr, tiles = nullptr;              // index of the block along K, and their number
-  int tile_var = -1;          // of the tiles that cross shared memory, which a block takes in turn
-  Expr tile_count = nullptr;  // their trip count
+  Expr splits = nullptr, split = nullptr;  // blocks that R is split over, and index of this block
+  Expr tile = nullptr, tiles = nullptr;    // index of the block along K, and number of blocks
+  int tile_var = -1;          // variable of the loop over staging tiles of a persistent block
+  Expr tile_count = nullptr;  // its trip count
   std::vector<LinearAxes> walk;
 
-  // Rows that are no multiple of a vector: see peel().
+  // Peeled rows, whose length is no multiple of a vector; see peel().
   bool peeled = false;
-  int reach = 1;                  // elements from a vector's first one on that exist where it does
-  std::vector<LinearAxes> edges;  // of the one element of a thread that no vector holds
-  Expr at_edge = nullptr;         // is there one?
-  std::vector<int> edge_of;       // by access: array that holds it, or -1
-  // Which of `parts` equal parts of a vector what all rows read is shifted by: as a variable
-  // (nullptr: nobody asks), and inside a condition that says which (-1: elsewhere).
+  int reach = 1;                  // elements that must exist from a vector's first element on
+  std::vector<LinearAxes> edges;  // index map of the single elements outside all vectors
+  Expr at_edge = nullptr;         // mask of a thread's single element
+  std::vector<int> edge_of;       // by access: array that holds that element, or -1
+  // Misalignment of operands that all rows read, in units of 1 / `parts` of a vector: as a variable
+  // (nullptr: unused), and as a constant inside a condition that fixes it (-1: outside).
   Expr shift_part = nullptr;
   int part_here = -1, parts = 1;
 
-  bool checks = true;      // false: inside a condition that says that all lanes exist
-  bool all_exist = false;  // inside one that says it of all lanes of all steps
+  bool checks = true;      // false: inside a condition under which all lanes exist
+  bool all_exist = false;  // inside a condition under which all lanes of all steps exist
 
-  // By value.
-  std::vector<bool> finish;      // depends on a reduction over K: known at the very end
-  std::vector<int> access_of;    // its memory access, or -1
-  std::vector<int> state_of;     // array of a Reduced value's partial results
-  std::vector<int> product_of;   // the product that a sum takes in without rounding it, or -1
-  std::vector<bool> takes;       // see takes_arrays()
-  std::vector<int> taken_of;     // array of the elements that a partial result takes in at once
-  std::vector<int> places_of;    // of their positions, where it asks for them
-  std::vector<int> slots_of;     // shared memory in which threads above each other combine it
-  std::vector<int> kept_of;      // array that keeps it for later walks, or -1
-  std::vector<int> array_of;     // register array of a lane of a value over K (columns)
-  std::vector<int> raw_of;       // by access: array that holds it as loaded, or -1
+  // Vectors by value or access.
+  std::vector<bool> finish;      // by value: depends on a reduction over K
+  std::vector<int> access_of;    // by value: its memory access, or -1
+  std::vector<int> state_of;     // by value: array of partial results of a Reduced value
+  std::vector<int> product_of;   // by value: product that a sum accumulates unrounded, or -1
+  std::vector<bool> takes;       // by value: see takes_arrays()
+  std::vector<int> taken_of;     // by value: array of elements that accumulate at once
+  std::vector<int> places_of;    // by value: array of their positions, if any
+  std::vector<int> slots_of;     // by value: shared memory in which threads along Y combine it
+  std::vector<int> kept_of;      // by value: array that holds it for later phases, or -1
+  std::vector<int> array_of;     // by value over K: array with one element per lane
+  std::vector<int> raw_of;       // by access: array of raw vectors, or -1
   std::vector<int> shared_of;    // by access: buffer in shared memory, or -1
-  std::vector<int> elements_of;  // by access: plain register array
-  std::vector<int> output_of;    // by access (stores)
-  Walks walks;                   // what each is for
+  std::vector<int> elements_of;  // by access: array of elements
+  std::vector<int> output_of;    // by access: array of the elements to store
+  Walks walks;                   // phase of each value and store
 
   const std::vector<Value>& values() const { return problem.refined.values; }
   Exprs& exprs() { return kernel.exprs; }
@@ -124,10 +127,10 @@ struct Builder {
   }
   Expr less(Expr a, Expr b) { return exprs().apply(Op::lt, {a, b}); }
   bool over(AxisSet axes, int dim) const { return (axes & axes_of_dim[dim]) != 0; }
-  // Does it differ between the lanes of a vector?
+  // Returns whether a value over `axes` differs between the lanes of a vector.
   bool in_lanes(AxisSet axes) const { return lanes > 1 && (axes & lane_axes) != 0; }
   Expr ceil_div(Expr a, Expr b);
-  // A position in registers: that of the unrolled step and of the lane.
+  // Returns the position of a lane of the unrolled step in a register array.
   Expr element(Expr lane, int per_step);
 
   int new_array(std::string name, DType dtype, int extent, std::optional<State> state = {},
@@ -137,19 +140,19 @@ struct Builder {
   int new_scratch(std::string name, Buffer::Kind kind, DType dtype, Expr elements,
                   std::optional<State> state = {});
 
-  // ---- The walk
+  // ---- Index map
 
   Expr index_let(Expr value);
 
-  // Where each thread is in the space, and the loops that take it on.
+  // Builds the index map: the position of each thread in the iteration space, and the loops.
   void make_walk();
   const std::vector<Loop>& loops() const { return schedule.stages[0].loops; }
   void take_loops();
-  // By loop: what is left of a dim when the other loops took theirs.
+  // Returns the trip count of each loop. A loop without an extent covers the remainder of its dim.
   std::vector<Expr> trip_counts();
-  // By loop: where in it a block of threads is, nullptr where that is no matter of blocks.
+  // Returns the index of each Grid loop for this block; nullptr for other loops.
   std::vector<Expr> place_blocks(const std::vector<Expr>& counts);
-  // The same of the other loops.
+  // Sets the index of every loop that is no Grid loop.
   void index_loops(const std::vector<Expr>& counts, std::vector<Expr>& index);
   bool peels() const { return schedule.tail && lane_dim == R && lanes > 1; }
   void peel();
@@ -158,11 +161,11 @@ struct Builder {
   Body read_edges(const Known& known);
   bool walks_pairs() const;
 
-  // What exists for something that varies over `axes`; `lane`: of one lane of it, nullptr: of the
-  // whole vector.
+  // Returns the mask of a value or access that varies over `axes`: of one lane, or of the whole
+  // vector if `lane` is nullptr.
   Guard guard(AxisSet axes, Expr lane);
 
-  // Does the element of a lane exist, as one condition?
+  // Returns whether the element of a lane exists, as one condition.
   Expr exists(AxisSet axes, Expr lane);
 
   // ---- Analysis of the values
@@ -171,32 +174,34 @@ struct Builder {
 
   static std::vector<ValueId> operands_of(const Value& v);
 
-  // When each value is known, and the arrays of partial results.
+  // Finds the memory access of each value and allocates the arrays of partial results.
   void analyse();
 
-  // One partial result a thread, for all of its lanes.
+  // Returns whether a thread has one partial result for all of its lanes.
   bool takes_arrays(ValueId v);
   AccumulateAll take_in(ValueId v) const {
     return {.array = state_of[v], .values = taken_of[v], .positions = places_of[v]};
   }
-  // Takes the elements of a column's steps at once.
+  // Returns whether a partial result takes in the elements of all unrolled steps of a column at
+  // once.
   bool takes_steps(ValueId v) const;
   bool ascends(Expr position);
 
-  // A product that nothing but one sum reads is part of that sum, where contract() has it so.
+  // Finds the products that a sum accumulates unrounded: contract() marked the sum, and it is the
+  // only user.
   void find_products();
 
   bool is_inner(ValueId v) const { return over(values()[v].axes, R); }
   bool is_reduced(ValueId v) const { return std::holds_alternative<Reduced>(values()[v].how); }
 
-  // What a walk is for: reductions that end with it, or the stores.
+  // Return the reductions that end with phase p, and the stores over these dims.
   std::vector<ValueId> reductions_of(int p) const;
   std::vector<int> stores_over(bool k, bool r) const;
   ValueId stored_value(int access) const;
   bool is_finish_store(int access) const;
 
-  // Values that `roots` are computed from inside a walk, operands first; those known already and
-  // those over K alone are not among them.
+  // Returns the values that `roots` are computed from inside a reduction loop, operands first.
+  // Known values and values over K alone are left out.
   std::vector<ValueId> needed(const std::vector<ValueId>& roots, const Known& known) const;
 
   // ---- Reads
@@ -204,62 +209,63 @@ struct Builder {
   std::string name_of(const char* prefix, int access);
 
   bool is_wide(int access) const;
-  bool is_shifted(int access) const;  // its vectors lie at any element
-  // Is it shifted by as much as the walk starts behind its row?
+  bool is_shifted(int access) const;  // its vectors start at any element
+  // Returns whether the misalignment of the access equals that of the peeled row.
   bool follows_rows(int access) const;
   bool is_once(int access) const { return schedule.once.contains(access); }
   Place place_of(int access) const;
   bool stays(int access) const;
 
-  // The elements of a read value: in each step of the walk, or all steps side by side.
+  // Returns the array of a read value's elements: of one step, or of all unrolled steps.
   int plain_array(int access, bool all_steps);
 
-  // Reads the lanes of one step into its plain array.
+  // Loads the lanes of one step into the access's array of elements.
   void load_step(Body& body, int access, const Known& known, bool all_steps);
 
-  // `reads` of a pair of steps come before both.
+  // Unrolls a step. `reads` of a pair of steps precede both.
   Body unrolled(Body body, Body reads = {});
-  // A row in shared memory is walked step by step, in a loop that is not unrolled.
+  // Returns whether rows in shared memory are traversed by a loop that is not fully unrolled.
   bool rolled() const { return serial_var >= 0 && schedule.rolled > 0; }
   Body stepped(Body body);
   static void append(Body& to, Body from);
 
-  // Where a thread keeps its part of a row in shared memory: it alone reads what it copied.
+  // Returns the position of the thread's elements of a row in shared memory. Only the copying
+  // thread reads them, so no barrier is needed.
   Expr shared_element(int access, Expr step_of_ring);
 
-  // Of a row in shared memory, in the part of this block of the cluster.
+  // Returns the elements of a row that this block of the cluster holds in shared memory.
   Expr row_elements();
-  bool grows();                      // only the launch knows how long the rows are
-  std::vector<int> before_of;        // by access: rows of its own dtype that lie before its row
-  Expr elements_before(int access);  // in its buffer: those of such rows
+  bool grows();                      // the row length is known only at launch
+  std::vector<int> before_of;        // by access: rows of its own dtype in front of its row
+  Expr elements_before(int access);  // elements of these rows
 
   void declare_places();
 
-  // Copies of one row into shared memory; `row`: see row_at().
+  // Copies one row into shared memory; `row` is as for row_at().
   Body copies(Expr row, Expr step_of_ring, const Known& known);
   Body first_copies();
   Body next_copies();
-  // The same expression for another row.
+  // Returns the expression with the row variables replaced by `row`.
   Expr at_row(Expr e, Expr row);
 
-  // Reads over K alone in a persistent loop: those of the next row are under way while the present
-  // one is worked on.
+  // Reads over K alone in a persistent loop: the values of the next row are loaded while the
+  // current row is processed.
   std::vector<int> next_of;  // by access: array, or -1
   Body read_ahead(Expr row);
   void declare_ahead();
 
   bool has_copies() const;
 
-  // ---- Rows of a block as one stretch of memory
+  // ---- Packed rows
 
-  // Rows of a block that cross shared memory together, as a stretch or by a tile across them.
-  int turns = 1;  // rows that a thread takes in turn
+  // Rows of a block that pass through shared memory together, as packed rows or by staging tiles.
+  int turns = 1;  // rows that a thread processes in sequence
   bool has_tile() const { return schedule.stretch || !schedule.across.empty(); }
   Expr row_of_block();
   void walk_tile();
-  // Of the block: its first element, and how many exist.
+  // first element of the block's packed rows, and number of elements that exist
   Expr stretch_start = nullptr, stretch_count = nullptr;
-  // Of a thread and its row: unrolled groups of steps, and steps behind them.
+  // Groups of unrolled steps in which this thread has elements of its row, and remaining steps.
   Expr own_groups = nullptr, own_rest = nullptr;
   using AtPlace = std::function<void(Body&, Expr at, Expr in)>;
   bool crosses(int access) const;
@@ -274,13 +280,13 @@ struct Builder {
   void place_stretch();
   Body own_steps(const Walk& w);
 
-  // ---- Tiles of what lies across the rows of a block
+  // ---- Staging tiles of uncoalesced accesses
 
   bool is_across(int access) const;
   int run_of(int access) const;
   Expr tile_element(int access, Expr row, Expr run, Expr chunk, Expr lane);
   Expr across_element(int access);
-  std::vector<int> ahead_of;  // by access: buffer of what is copied for the next tile, or -1
+  std::vector<int> ahead_of;  // by access: buffer of the tile that is prefetched, or -1
   TileMoves moves_of(int access, Expr tile_of_rows);
   void declare_tiles_ahead();
   Expr tile_at(Expr turn);
@@ -292,98 +298,101 @@ struct Builder {
 
   // ---- Values
 
-  // Value v in the present scope: loads what is not loaded yet, names what is computed.
+  // Computes value v in the present scope. Emits the load of a loaded coordinate's read, and names
+  // every other result.
   void compute(ValueId v, Known& known, Body& body, Expr lane);
 
-  // A field of a reduction's partial result after it was combined.
+  // Returns a field of a reduction's combined result.
   Expr result(ValueId reduced, int field, Expr lane);
 
-  // Runs make(body, lane, known) for each lane.
+  // Emits make(body, lane, known) for each lane.
   void for_lanes(Body& body, const Known& known,
                  const std::function<void(Body&, Expr lane, Known&)>& make);
 
-  // Values over K alone (and those of no axes) that are known from walk p on.
+  // Computes the values over K alone, and over no axes, that are first known in phase p.
   void between_walks(Body& body, int p, Known& known);
 
-  // ---- A walk over R
+  // ---- Reduction loops
 
   void accumulate(Body& body, ValueId v, Expr lane, const Known& known);
-  // What an access stores, into its array of results.
+  // Assigns an access's stored value to its array of outputs.
   void assign_output(Body& body, int access, Expr lane, const Known& known);
 
-  // Values that are kept for later walks are known from there on.
+  // Emits the reduction loop of a phase. Values that are kept for later phases become known in
+  // `outer`.
   void nest(Body& out, int phase, Known& outer);
-  // Bounds the chains of additions of a walk in a loop: see long_sums().
+  // Returns the sums of a loop whose chains of additions must be bounded.
   std::vector<ValueId> long_sums(const Walk& w) const;
   Body merged(const std::vector<ValueId>& sums, bool into_total);
-  std::vector<int> total_of;  // by value: array of what a long sum's partial results come to
+  std::vector<int> total_of;  // by value: array of the totals of a long sum
   Walk walk_of(int phase, Known& outer);
-  // Reads come first, of all steps: they are in flight together. `beside`: those of a pair of
-  // steps.
+  // Emits the reads of all steps first, so that they are in flight together. `beside`: reads of a
+  // pair of steps.
   Body reads(const Walk& w, bool beside);
-  // What was read becomes elements. Vectors are read before as a whole, and a part of one here.
+  // Turns raw vectors into elements. Masked vectors along K are loaded here lane by lane.
   void unpack(Body& body, const Walk& w, const Known& known);
-  // One step: what was read is unpacked, values are computed, taken in and stored.
+  // Emits one step: unpack, compute, accumulate and store.
   Body step(const Walk& w);
   Body steps(const Walk& w);
-  // Along columns the steps of an unrolled walk without questions where all exist, or with them.
+  // Emits the unrolled steps of columns twice: without masks if all steps exist, else with masks.
   Body steps_of_columns(Walk& w);
 
-  // Is v in registers from the first walk that computes it to the last?
+  // Returns whether v stays in registers from the first phase that computes it to the last.
   bool is_kept(ValueId v) const;
   void keep(Body& body, ValueId v, Expr lane, Expr value);
 
-  // A step where it exists: whole, without a question for each lane; or, at the end of columns that
-  // are no multiple of a vector, lane by lane. `extent`: the elements that must exist from its
-  // first one on for it to be whole.
+  // Emits a step under its mask: without per-lane masks if the whole vector exists, else lane by
+  // lane at the end of columns. `extent`: elements that must exist from the step's first element on
+  // for the vector to be whole.
   Body existing(const std::function<Body()>& step, int extent);
   Body by_shift(const std::function<Body()>& step);
   Expr all_steps_in(bool shifts);
 
-  // Stores the lanes of an output; `owner`: which thread does.
+  // Stores the lanes of an output; `owner` selects the storing thread.
   void store(Body& body, int access, const Known& known, Expr owner);
 
-  // Would all arrays together take so many registers that the compiler, left to itself, spills a
-  // few bytes for one resident block more? Of small blocks several should be resident all the same;
-  // one that does spill is compiled once more (fuser/runtime/toolchain.py).
+  // Returns whether the register arrays are so large that the compiler would spill a few bytes to
+  // fit one more resident block. Blocks with fewer registers in total should still share an SM. A
+  // kernel that spills is compiled once more (fuser/runtime/toolchain.py).
   bool is_crowded() const;
 
-  // ---- Combining
+  // ---- Reductions over threads and blocks
 
   int slot_index = 0;
-  int arrivals = -1, places_of_arrival = 0;  // in shared memory, of the blocks of a cluster
+  int arrivals = -1, places_of_arrival = 0;  // barriers in shared memory for data from other blocks
+                                             // of the cluster
   void combine(Body& body, const std::vector<ValueId>& reduced, Expr parity);
 
-  // Do threads above each other (ThreadY) share a column, with one element a thread?
+  // Returns whether threads along Y (ThreadY) share a column and hold one element each.
   bool across_rows() const;
 
-  // ---- The grid takes part in a reduction over R: the last block of a tile finishes.
+  // ---- Reductions over R by several blocks: the last block of a tile finishes.
 
   void last_block(Body& body, const std::vector<ValueId>& reduced, const Known& start);
 
-  // Combines entries that are merged already: no fold over the lanes.
+  // Combines states without folding lanes first: the entries are merged already.
   void combine_states(Body& body, const std::vector<ValueId>& reduced);
 
   Expr tiles_along_k();
 
-  // Outputs over K alone: the first thread of a row stores, or of a column.
+  // Stores outputs over K alone: one thread of each row or column stores.
   void store_kept(Body& body, const Known& known);
 
-  // ---- Rows
+  // ---- Rows of a persistent block
 
   Expr ring_step();
 
   void walk_row(Body& body);
 
-  // The persistent loop over rows, its copies running ahead.
+  // Emits the persistent loop over rows, with prefetched copies.
   void rows_loop();
   Body before_rows();
-  // Does a thread walk several rows, one after the other?
+  // Returns whether a thread processes several rows in sequence.
   bool walks_rows() const { return row_var >= 0 || tile_var >= 0; }
   Expr row_at();
 
-  // ---- Reductions over K: every block has a partial result for each column; when all have
-  // arrived, each takes some of the columns and merges the blocks in order.
+  // ---- Reductions over K: every block writes a partial result for each column. After a grid
+  // barrier, each block merges some of the columns over all blocks in order.
 
   void finish_columns();
   std::vector<int> write_columns(const std::vector<ValueId>& reduced);

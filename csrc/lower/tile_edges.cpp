@@ -1,7 +1,7 @@
-// Rows that are no multiple of a vector: the walk starts at the first line of memory in its row and
-// has whole vectors only. The elements before and behind them are left to as many threads, one
-// each, which a single step serves: threads that walk the ends of a row lane by lane keep their
-// warp, and then the block, waiting. See tiles.cpp.
+// Peeled rows, whose length is no multiple of a vector. The loop starts at the first memory line of
+// the row and has whole vectors only. The elements before and after them are assigned to one thread
+// each, and a single step processes them. If threads processed the ends lane by lane, then their
+// warp and finally the block would wait for them. See tiles.cpp.
 #include <algorithm>
 #include <tuple>
 
@@ -32,7 +32,8 @@ void Builder::peel() {
   }
   Expr rest = exprs().sub(extents[R], exprs().add(head, constant(reach - lanes)));
   Expr vectors = exprs().mul(exprs().div(rest, constant(lanes)), constant(lanes));
-  // 0 for the threads whose element lies before the vectors, 1 for the others: a block has fewer.
+  // 0 for threads whose element is before the vectors, 1 for other threads. A block has fewer
+  // than 2048 threads, so one division decides.
   const Expr more = constant(2048);
   Expr behind = exprs().div(exprs().sub(exprs().add(x, more), head), more);
   edges = walk;
@@ -44,7 +45,7 @@ void Builder::peel() {
     if (part) at_edge = both(at_edge, exprs().apply(Op::eq, {part, constant(0)}));
 }
 
-// What `make` adds for one element a thread, where the thread has one of them.
+// Emits `make` for one element per thread, under the mask of that element.
 Body Builder::on_edges(const std::function<void(Body&)>& make) {
   Body body;
   const auto before = std::make_tuple(lanes, unroll, step_at, checks, raw_of, shared_of);
@@ -63,7 +64,7 @@ Body Builder::on_edges(const std::function<void(Body&)>& make) {
   return out;
 }
 
-// The elements of rows before and behind the whole vectors: each is read once.
+// Reads the elements of rows before and after the whole vectors, once each.
 Body Builder::read_edges(const Known& known) {
   return on_edges([&](Body& body) {
     for (size_t i = 0; i < problem.accesses.size(); ++i) {
@@ -75,9 +76,10 @@ Body Builder::read_edges(const Known& known) {
   });
 }
 
-// The step once for each shift of what all rows read: which words make a vector is known in each,
-// where choosing them takes more instructions than the arithmetic of a layer norm. The shift is the
-// same for all threads of a row: no warp runs two of them.
+// Emits the step once for each misalignment of the operands that all rows read, so that the
+// selection of words is constant in each copy. Selecting them at run time takes more instructions
+// than the arithmetic of a layer norm. All threads of a row have the same misalignment, so warps do
+// not diverge.
 Body Builder::by_shift(const std::function<Body()>& step) {
   Body out;
   for (part_here = 0; part_here < parts; ++part_here)

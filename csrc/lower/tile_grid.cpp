@@ -1,5 +1,5 @@
-// Partial results over threads, clusters and the grid: the last block of a tile, or the grid
-// together, finishes in fixed order. See tiles.cpp.
+// Reductions of partial results over threads, clusters and the grid. The last block of a tile, or
+// all blocks after a grid barrier, finish in a fixed order. See tiles.cpp.
 #include <algorithm>
 
 #include "base/error.h"
@@ -14,13 +14,13 @@ void Builder::combine(Body& body, const std::vector<ValueId>& reduced, Expr pari
     return new_shared(text("s_", row(r.op).name, slot_index++), r.compute,
                       states * (parity ? 2 : 1), State{r.op});
   };
-  // Threads above each other share a column.
+  // Threads along Y share a column.
   const bool by_columns = lanes > 1 && lane_dim == K;
   if (by_columns || across_rows()) {
     if (rows == 1) return;
     CombineRows c{.rows = rows, .columns = columns};
     for (ValueId v : reduced) {
-      // The last block of a tile uses them again, with barriers in between.
+      // The last block of a tile reuses the slots, with barriers in between.
       if (slots_of[v] < 0) slots_of[v] = shared_for(v, (by_columns ? lanes : 1) * schedule.threads);
       c.arrays.push_back(state_of[v]);
       c.slots.push_back(slots_of[v]);
@@ -28,7 +28,7 @@ void Builder::combine(Body& body, const std::vector<ValueId>& reduced, Expr pari
     body.push_back({std::move(c)});
     return;
   }
-  // What is sent to other blocks is whole words.
+  // Data sent to other blocks consists of whole words.
   const auto words_of = [&](ValueId v) {
     const auto& r = std::get<Reduced>(values()[v].how);
     return std::max(1, least_sent_bytes / state_bytes(r.op, r.compute));
@@ -47,7 +47,7 @@ void Builder::combine(Body& body, const std::vector<ValueId>& reduced, Expr pari
     c.arrivals = arrivals;
     c.arrival = constant(places_of_arrival);
     if (parity) c.arrival = exprs().add(c.arrival, parity);
-    const int repeats = parity ? 2 : 1;  // iterations after which it is waited at again
+    const int repeats = parity ? 2 : 1;  // iterations after which the barrier is reused
     c.turn = row_var < 0 ? constant(0)
                          : exprs().mod(exprs().div(var(row_var), constant(repeats)), constant(2));
     places_of_arrival += repeats;
@@ -55,7 +55,7 @@ void Builder::combine(Body& body, const std::vector<ValueId>& reduced, Expr pari
   if (columns > 1 || kernel.cluster > 1) body.push_back({std::move(c)});
 }
 
-// Do threads above each other (ThreadY) share a column, with one element a thread?
+// Returns whether threads along Y (ThreadY) share a column and hold one element each.
 bool Builder::across_rows() const {
   for (const Loop& l : schedule.stages[0].loops)
     if (l.bind == Bind::ThreadY) return l.dim == R;
@@ -64,12 +64,12 @@ bool Builder::across_rows() const {
 
 namespace {
 
-// Partial results of all blocks of a tile, in memory.
+// Partial results of all blocks of a tile, in a workspace.
 struct GridPartials {
   Builder& b;
   const std::vector<ValueId>& reduced;
   bool by_columns = b.across_rows();
-  // Elements of a tile, and of those a thread holds.
+  // elements of a tile, and elements per thread
   int64_t per_tile = by_columns ? int64_t{b.columns} * b.lanes : b.rows;
   int per_lane = by_columns ? b.lanes : 1;
   Expr padded = b.exprs().mul(b.tiles_along_k(), b.constant(per_tile));
@@ -84,8 +84,8 @@ struct GridPartials {
                                       State{reduction(v).op}));
   }
 
-  // Where the partial result of element e of a tile lies: splits of one element side by side, or
-  // (columns) elements of one split.
+  // Returns the position of a partial result in the workspace: the splits of one element are
+  // adjacent, or (columns) the elements of one split.
   Expr at(Expr which) const {
     Exprs& x = b.exprs();
     Expr within = by_columns ? x.mul(b.x, b.constant(b.lanes)) : b.y;
@@ -105,13 +105,14 @@ struct GridPartials {
                             .in = owner}});
   }
 
-  // Merges those of all splits, each thread its share of them. Several are on their way at once;
-  // those that do not exist are identities.
+  // Merges the partial results of all splits, a fraction per thread. Several loads are in flight at
+  // once; loads past the end yield identities.
   void merge(Body& body) const {
     const int ahead_var = b.new_var();
     int fields = 0;
     for (ValueId v : reduced) fields += row(reduction(v).op).results;
-    const int ahead = std::clamp(32 / (per_lane * fields), 2, 8);  // registers
+    // loads in flight, limited by registers
+    const int ahead = std::clamp(32 / (per_lane * fields), 2, 8);
     std::vector<int> read;
     for (ValueId v : reduced) {
       body.push_back({Reset{b.state_of[v]}});
@@ -188,7 +189,7 @@ void Builder::last_block(Body& body, const std::vector<ValueId>& reduced, const 
   body.push_back({std::move(then)});
 }
 
-// Combines entries that are merged already: no fold over the lanes.
+// Combines states without folding lanes first: the entries are merged already.
 void Builder::combine_states(Body& body, const std::vector<ValueId>& reduced) {
   Body all;
   combine(all, reduced, nullptr);
@@ -207,7 +208,7 @@ Expr Builder::tiles_along_k() {
   return constant(1);
 }
 
-// Outputs over K alone: the first thread of a row stores, or of a column.
+// Stores outputs over K alone: one thread of each row or column stores.
 void Builder::store_kept(Body& body, const Known& known) {
   std::vector<int> stores;
   for (int i : stores_over(true, false))
@@ -239,14 +240,15 @@ void Builder::store_kept(Body& body, const Known& known) {
   }
 }
 
-// Partial results of a block's columns, by reduction: [block along K][column].
+// Writes the partial results of a block's columns, by reduction: [block along K][column].
 std::vector<int> Builder::write_columns(const std::vector<ValueId>& reduced) {
   Body& body = kernel.body;
   if (rows > 1) {
     CombineRows c{.rows = rows, .columns = columns};
     for (ValueId v : reduced) {
       const auto& r = std::get<Reduced>(values()[v].how);
-      // A tile leaves little room: what is alike is combined at one place, in turn.
+      // A tile leaves little shared memory, so reductions of one kind use one set of slots in
+      // sequence.
       for (size_t i = 0; has_tile() && reduced[i] != v; ++i) {
         const auto& before = std::get<Reduced>(values()[reduced[i]].how);
         if (before.op == r.op && before.compute == r.compute) slots_of[v] = slots_of[reduced[i]];
@@ -265,7 +267,7 @@ std::vector<int> Builder::write_columns(const std::vector<ValueId>& reduced) {
     body.push_back({std::move(c)});
   }
   std::vector<int> partials;
-  // Lanes along R are whole vectors of it: they exist together and are stored together.
+  // Lanes along R are whole vectors: they exist together and are stored together.
   Body writes;
   Expr start = exprs().mul(tile, extents[R]);
   Expr in = exists(axes_of_dim[R], nullptr);
@@ -285,8 +287,8 @@ std::vector<int> Builder::write_columns(const std::vector<ValueId>& reduced) {
   return partials;
 }
 
-// Merges the partial results of all blocks for one column a thread; threads above each other share
-// it and have several of them on their way at once. The results are left in `known`.
+// Merges the partial results of all blocks for one column per thread. Threads along Y share a
+// column and have several loads in flight. The results are left in `known`.
 void Builder::merge_blocks(Body& body, const std::vector<ValueId>& reduced,
                            const std::vector<int>& partials, Expr column, Expr y, Known& known) {
   const int across = schedule.finish_columns, height = schedule.threads / across;
@@ -300,9 +302,9 @@ void Builder::merge_blocks(Body& body, const std::vector<ValueId>& reduced,
   Expr which = exprs().add(exprs().mul(first, constant(height)), y);
   For loads{.var = ahead_var, .extent = ahead, .body = {}};
   For merges{.var = ahead_var, .extent = ahead, .body = {}};
-  // One condition for all: each is a branch.
+  // One condition covers all loads, because each condition is a branch.
   If there{.condition = both(less(column, extents[R]), less(which, tiles)), .body = {}};
-  // Reductions that are alike lie side by side in one array, to be combined together.
+  // Reductions of one kind are adjacent in one array, so that one statement combines them.
   std::vector<int> totals;
   for (size_t i = 0; i < reduced.size(); ++i) {
     const auto& r = std::get<Reduced>(values()[reduced[i]].how);
@@ -341,7 +343,8 @@ void Builder::merge_blocks(Body& body, const std::vector<ValueId>& reduced,
   body.push_back({std::move(c)});
 }
 
-// What is computed from them, one column a thread; the first of those above each other stores.
+// Computes and stores the values that depend on the columns' results, one column per thread. The
+// first thread along Y stores.
 void Builder::store_columns(Body& body, Expr column, Expr owner, Known& known) {
   std::vector<LinearAxes> columns_walk = walk;
   columns_walk[R].index = column;
@@ -408,7 +411,7 @@ void Builder::finish_columns() {
   const std::vector<int> partials = write_columns(reduced);
   kernel.body.push_back({SyncGrid{barrier}});
 
-  // Groups of columns in turn.
+  // Process groups of columns in sequence.
   const int across = schedule.finish_columns, group = new_var();
   Expr thread = exprs().symbol(Symbol::Thread, 0), block = exprs().symbol(Symbol::Block, 0);
   Expr fx = index_let(exprs().mod(thread, constant(across)));

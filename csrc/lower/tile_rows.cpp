@@ -1,12 +1,13 @@
-// Rows in shared memory: where they lie, the copies that bring them there, and what is read ahead.
-// See tiles.cpp.
+// Rows in shared memory: their positions, the copies that fill them, and prefetched reads. See
+// tiles.cpp.
 #include <algorithm>
 
 #include "lower/tile_builder.h"
 
 namespace fuser::tile {
 
-// Where a thread keeps its part of a row in shared memory: it alone reads what it copied.
+// Returns the position of the thread's elements of a row in shared memory. Only the copying thread
+// reads them, so no barrier is needed.
 Expr Builder::shared_element(int access, Expr step_of_ring) {
   if (schedule.stretch) return stretch_element(access);
   if (is_across(access)) return across_element(access);
@@ -20,14 +21,15 @@ Expr Builder::shared_element(int access, Expr step_of_ring) {
   return exprs().add(at, exprs().mul(step_of_ring, constant(unroll * schedule.threads * lanes)));
 }
 
-// Of a row in shared memory, in the part of this block of the cluster; of all rows of a block.
+// Returns the elements of a row that this block of the cluster holds in shared memory; with packed
+// rows or staging tiles, the elements of all rows of the block.
 Expr Builder::row_elements() {
   if (has_tile()) return exprs().mul(constant(int64_t{rows} * turns), extents[R]);
   return exprs().mul(serial_count, constant(int64_t{schedule.threads} * unroll * lanes));
 }
 
-// Each launch allots what it needs, one row behind another. Rows of a constant length are buffers
-// of a constant size, which have their places already.
+// Rows whose length is known only at launch are adjacent in the shared memory that each launch
+// allocates. Rows of constant length are buffers of constant size, whose addresses are fixed.
 bool Builder::grows() { return (rolled() || has_tile()) && !row_elements()->is_constant(); }
 
 Expr Builder::elements_before(int access) {
@@ -42,7 +44,8 @@ void Builder::declare_places() {
   output_of.assign(problem.accesses.size(), -1);
   before_of.assign(problem.accesses.size(), 0);
   const std::vector<int> taken = places_to_take();
-  // Wide dtypes first: what lies before a row is a multiple of its elements.
+  // Place large dtypes first, so that the space in front of a row is a multiple of its element
+  // size.
   int bytes = 0;
   for (int size : {16, 8, 4, 2, 1}) {
     for (size_t i = 0; i < problem.accesses.size(); ++i) {
@@ -63,7 +66,7 @@ void Builder::declare_places() {
   if (grows()) kernel.shared_rows = exprs().mul(row_elements(), constant(bytes));
 }
 
-// Copies of one row into shared memory; `row`: see row_at().
+// Copies one row into shared memory; `row` is as for row_at().
 Body Builder::copies(Expr row, Expr step_of_ring, const Known& known) {
   Body body;
   for (size_t i = 0; i < problem.accesses.size(); ++i) {
@@ -82,7 +85,8 @@ Body Builder::copies(Expr row, Expr step_of_ring, const Known& known) {
   return body;
 }
 
-// Copies of the first rows, and in each row of one that is worked on later.
+// Start the copies of the first rows. next_copies() starts the copy of a later row in each
+// iteration.
 Body Builder::first_copies() {
   Body body;
   const Known none(values().size(), nullptr);
@@ -101,7 +105,7 @@ Body Builder::next_copies() {
   return body;
 }
 
-// The same expression for another row; see row_at().
+// Returns the expression with the row variables replaced by `row`; see row_at().
 Expr Builder::at_row(Expr e, Expr row) {
   if (!e || !row) return e;
   return rewrite(exprs(), address(exprs(), walk, e, nullptr), [&](Expr n) -> Expr {
@@ -146,21 +150,21 @@ bool Builder::has_copies() const {
   return false;
 }
 
-// Which of all rows that a thread walks, one after the other, it walks now.
+// Returns the sequence number of the current row among the rows that a thread processes.
 Expr Builder::row_at() {
   Expr turn = row_var < 0 ? constant(0) : var(row_var);
   return tile_var < 0 ? turn : exprs().add(exprs().mul(var(tile_var), constant(turns)), turn);
 }
 
-// Which row of its block a thread walks.
+// Returns the index of the thread's current row within its block.
 Expr Builder::row_of_block() {
   return row_var < 0 ? y : exprs().add(exprs().mul(var(row_var), constant(rows)), y);
 }
 
-// The rows of a block between what brings them to shared memory and what takes them from there; in
-// a persistent grid those of one tile after the other.
+// Emits the rows of a block between the copies into and out of shared memory. A persistent grid
+// processes one tile after another.
 void Builder::walk_tile() {
-  // The copies of a tile are complete with those of the rows after it.
+  // The group of a tile's copies is closed by the next row copies, if there are any.
   const auto copy_next = [&](Body& to, Expr turn) {
     append(to, copy_tiles(turn));
     if (schedule.tiles_ahead && (!has_copies() || schedule.ring < 2)) to.push_back({Commit{}});
@@ -180,7 +184,7 @@ void Builder::walk_tile() {
         {Serial{.var = row_var, .extent = row_count, .unroll = 1, .body = std::move(row)}});
   append(body, schedule.stretch ? stretch_out() : tiles_out());
   if (tile_var < 0) return append(kernel.body, std::move(body));
-  body.push_back({Barrier{}});  // the next tile takes its place
+  body.push_back({Barrier{}});  // the next tile reuses the shared memory
   kernel.body.push_back(
       {Serial{.var = tile_var, .extent = tile_count, .unroll = 1, .body = std::move(body)}});
 }

@@ -1,9 +1,10 @@
-// Short rows that follow each other in memory. Those of a block are one stretch of it, which starts
-// at a multiple of a vector wherever its rows start: threads copy it to shared memory vector by
-// vector, walk their rows there, leave results in it, and store it as it came. See tiles.cpp.
+// Packed rows: short rows that are adjacent in memory. The rows of a block form one range, whose
+// start is vector-aligned even if the rows are not. Threads copy the range to shared memory vector
+// by vector, reduce their rows there, leave results in place, and store the range as vectors. See
+// tiles.cpp.
 //
-// A row of 17 elements then takes as many transactions as 17 of a long one, and has as few threads
-// as its length asks for, down to one for several of them, since none waits for memory.
+// Short rows then need as few memory transactions per element as long rows. Threads per row follow
+// from the row length, down to one thread for several rows, because no thread waits for memory.
 #include <algorithm>
 #include <bit>
 
@@ -15,12 +16,12 @@ bool Builder::crosses(int access) const {
   return place_of(access) == Place::Shared && (schedule.stretch || is_across(access));
 }
 
-// The row of a thread. What a warp reads at once is then in different banks, whatever the length:
-// rows are an odd number of steps' elements long (else they have longer vectors), so that those of
-// a warp are taken as far from each other as one has elements at once, words at least, or as there
-// are warps.
+// Returns the thread's row, permuted so that the rows of a warp fall into different banks for every
+// row length. Rows are an odd number of steps long, or else have longer vectors. So the rows of a
+// warp are spaced by the number of elements that one row reads at once, at least a word's worth.
+// The spacing is limited by the number of warps.
 Expr Builder::spread_row() {
-  int word = lanes;  // elements that one needs, or what a thread reads at once
+  int word = lanes;  // elements of a word, or of a thread's vector if that is longer
   for (size_t i = 0; i < problem.accesses.size(); ++i)
     if (crosses(static_cast<int>(i))) word = std::max(word, 4 / size_of(problem.accesses[i].dtype));
   const int beside = std::min(columns * (word / lanes), schedule.threads / warp);
@@ -33,7 +34,7 @@ Expr Builder::spread_row() {
   return index_let(exprs().add(row, exprs().mul(far, constant(groups * apart))));
 }
 
-// Where the stretch of a block lies, and what of a row is a thread's.
+// Computes the range of a block's packed rows, and the steps of a row that a thread executes.
 void Builder::place_stretch() {
   stretch_start = index_let(exprs().mul(tile, row_elements()));
   Expr rest = exprs().sub(exprs().mul(extents[K], extents[R]), stretch_start);
@@ -45,8 +46,8 @@ void Builder::place_stretch() {
   own_rest = index_let(exprs().sub(steps, exprs().mul(own_groups, constant(unroll))));
 }
 
-// A walk in as many steps as a thread has elements, none of which is asked whether it exists:
-// unrolled ones, and the rest one by one. To ask takes a quarter of the instructions of a softmax.
+// Emits a reduction loop with exactly as many steps as the thread has elements: unrolled groups,
+// then single steps. No step needs a mask, which would be a large fraction of the instructions.
 Body Builder::own_steps(const Walk& w) {
   checks = false;
   Serial groups{.var = serial_var, .extent = own_groups, .unroll = 1, .body = unrolled(step(w))};
@@ -65,14 +66,14 @@ Body Builder::own_steps(const Walk& w) {
   return out;
 }
 
-// Where an element of a row lies in the stretch.
+// Returns the position of an element of a row in the packed rows.
 Expr Builder::stretch_element(int access) {
   Expr at = exprs().add(exprs().mul(row_of_block(), extents[R]), walk[R].index);
   return exprs().add(at, elements_before(access));
 }
 
-// By access: the read in whose place a result is left, by the thread that alone reads it, when it
-// does so last. -1: it has a place of its own.
+// By access: the read whose shared memory a result reuses. The thread that stores the result is the
+// only reader, and it reads before it writes. -1: the result has memory of its own.
 std::vector<int> Builder::places_to_take() const {
   std::vector<int> taken(problem.accesses.size(), -1);
   std::vector<bool> free(problem.accesses.size(), true);
@@ -90,8 +91,8 @@ std::vector<int> Builder::places_to_take() const {
   return taken;
 }
 
-// `whole` for each vector of the stretch, one a thread and step, and `rest` for each element behind
-// them, of which there are fewer than threads: at a place in the stretch, where it exists.
+// Emits `whole` for each vector of the packed rows, one per thread and step. Emits `rest` for each
+// of the remaining elements, which are fewer than the threads. Both get a position and its mask.
 Body Builder::along_stretch(int width, const AtPlace& whole, const AtPlace& rest) {
   Expr thread = exprs().symbol(Symbol::Thread, 0);
   const int step = new_var();
@@ -109,7 +110,7 @@ Body Builder::along_stretch(int width, const AtPlace& whole, const AtPlace& rest
   return out;
 }
 
-// One element or vector from memory to shared memory, or back, through registers.
+// Moves one element or vector from memory to shared memory, or back, through registers.
 void Builder::move_place(Body& body, int access, const StretchPlace& p) {
   const MemoryAccess& a = problem.accesses[access];
   const int array = new_array(name_of(p.width > 1 ? "v" : "u", access), a.dtype, p.width);
@@ -147,7 +148,7 @@ Body Builder::stretch_in() {
     append(body, along_stretch(
                      width,
                      [&](Body& out, Expr at, Expr in) {
-                       // A copy of what does not exist would write zeros behind the stretch.
+                       // A masked copy would write zeros behind the packed rows.
                        const StretchPlace p = place_in_stretch(access, at, in, width);
                        If there{.condition = in, .body = {}};
                        there.body.push_back({Copy{.shared = shared_of[i],

@@ -1,5 +1,5 @@
-// Values over K between the walks over R, and the values of a walk: read, computed anew in each,
-// taken in by partial results, stored. See tiles.cpp.
+// Values over K between the reduction loops, and the values of a reduction loop: reads, computation
+// in each phase, accumulation and stores. See tiles.cpp.
 #include <algorithm>
 
 #include "base/error.h"
@@ -14,7 +14,7 @@ std::string Builder::name_of(const char* prefix, int access) {
   return text(prefix, kernel.buffers[a.buffer].name.substr(1), earlier ? text("_", earlier) : "");
 }
 
-// The elements of a read value: in each step of the walk, or all steps side by side.
+// Returns the array of a read value's elements: of one step, or of all unrolled steps.
 int Builder::plain_array(int access, bool all_steps) {
   int& array = elements_of[access];
   if (array < 0) {
@@ -29,7 +29,7 @@ int Builder::plain_array(int access, bool all_steps) {
   return array;
 }
 
-// Reads the lanes of one step into its plain array.
+// Loads the lanes of one step into the access's array of elements.
 void Builder::load_step(Body& body, int access, const Known& known, bool all_steps) {
   const MemoryAccess& a = problem.accesses[access];
   const AxisSet axes = axes_of(problem, a);
@@ -72,7 +72,8 @@ void Builder::load_step(Body& body, int access, const Known& known, bool all_ste
                        .count = lanewise ? g.count : nullptr}});
 }
 
-// Value v in the present scope: loads what is not loaded yet, names what is computed.
+// Computes value v in the present scope. Emits the load of a loaded coordinate's read, and names
+// every other result.
 void Builder::compute(ValueId v, Known& known, Body& body, Expr lane) {
   const Value& value = values()[v];
   if (const auto* c = std::get_if<Coordinate>(&value.how)) {
@@ -87,7 +88,7 @@ void Builder::compute(ValueId v, Known& known, Body& body, Expr lane) {
                                 value.dtype);
       return;
     }
-    // A coordinate that was loaded: one element at a time.
+    // A read at a loaded coordinate moves one element at a time.
     const MemoryAccess& a = problem.accesses[access_of[v]];
     FUSER_ASSERT(is_loaded(a), "value ", v, " is read too late");
     int& array = elements_of[access_of[v]];
@@ -112,7 +113,7 @@ void Builder::compute(ValueId v, Known& known, Body& body, Expr lane) {
   }
 }
 
-// A field of a reduction's partial result after it was combined.
+// Returns a field of a reduction's combined result.
 Expr Builder::result(ValueId reduced, int field, Expr lane) {
   const auto& r = std::get<Reduced>(values()[reduced].how);
   const bool column = lanes > 1 && lane_dim == K;
@@ -120,7 +121,7 @@ Expr Builder::result(ValueId reduced, int field, Expr lane) {
                          result_dtype(r.op, r.compute, field), field);
 }
 
-// Runs make(body, lane, known) for each lane.
+// Emits make(body, lane, known) for each lane.
 void Builder::for_lanes(Body& body, const Known& known,
                         const std::function<void(Body&, Expr lane, Known&)>& make) {
   Known inner = known;
@@ -130,7 +131,7 @@ void Builder::for_lanes(Body& body, const Known& known,
   if (!loop.body.empty()) body.push_back({std::move(loop)});
 }
 
-// Values over K alone (and those of no axes) that are known from walk p on.
+// Computes the values over K alone, and over no axes, that are first known in phase p.
 void Builder::between_walks(Body& body, int p, Known& known) {
   std::vector<ValueId> lanewise;
   for (size_t i = 0; i < values().size(); ++i) {
@@ -159,7 +160,7 @@ void Builder::between_walks(Body& body, int p, Known& known) {
       compute(v, known, body, constant(0));
   }
   if (lanewise.empty()) return;
-  // One register for each lane, for those that are used in other loops over the lanes.
+  // Values that other lane loops use need one register per lane.
   const Known outer = known;
   for_lanes(body, known, [&](Body& inner, Expr lane, Known& here) {
     for (ValueId v : lanewise) {
@@ -186,7 +187,7 @@ void Builder::accumulate(Body& body, ValueId v, Expr lane, const Known& known) {
   const auto& r = std::get<Reduced>(values()[v].how);
   const bool one = takes[v] && lane_dim == R && lanes > 1;
   const bool by_steps = takes_steps(v) && all_exist;
-  if ((one && !checks) || by_steps) {  // behind the loop over lanes or steps
+  if ((one && !checks) || by_steps) {  // after the loop over lanes or steps
     const auto take = [&](int& array, const char* name, DType dtype, const Access& arg) {
       if (array < 0) array = new_array(text(name, v), dtype, by_steps ? lanes * unroll : lanes);
       body.push_back({Assign{.array = array,
@@ -208,7 +209,7 @@ void Builder::accumulate(Body& body, ValueId v, Expr lane, const Known& known) {
   for (size_t i = 0; i < args.size(); ++i)
     s.values.push_back(exprs().cast(i == 0 || product ? r.compute : DType::Int64,
                                     operand(kernel, args[i], known)));
-  // Lanes along K keep their columns apart: what does not exist there is not stored either.
+  // Lanes along K have separate columns: columns that do not exist are not stored either.
   s.in = exists(lane_dim == K && lanes > 1 ? axes & axes_of_dim[R] : r.over, lane);
   body.push_back({std::move(s)});
 }
@@ -250,7 +251,8 @@ Walk Builder::walk_of(int phase, Known& outer) {
   for (ValueId v : w.wanted) {
     const int access = access_of[v];
     if (access < 0 || is_loaded(problem.accesses[access]) || shared_of[access] >= 0) continue;
-    // What varies over R alone is in cache: read where it is used, for two steps at a time.
+    // Operands that vary over R alone are in cache. They are read at their use, for two steps at a
+    // time.
     const bool in_cache = axes_of_dim[K] && !over(values()[v].axes, K);
     w.in_pairs[access] = in_cache && pairs && is_wide(access);
     if (in_cache && !w.in_pairs[access]) continue;
@@ -265,7 +267,8 @@ Body Builder::reads(const Walk& w, bool beside) {
   Body first;
   for (int access : w.read) {
     if (w.in_pairs[access] != beside) continue;
-    if (all_exist && is_shifted(access)) continue;  // in each step, with nothing between them
+    // loaded in each step, without other accesses in between
+    if (all_exist && is_shifted(access)) continue;
     if (w.all_steps[access]) {
       load_step(first, access, w.outer, true);
       continue;
@@ -338,7 +341,7 @@ Body Builder::step(const Walk& w) {
 }
 
 Body Builder::steps(const Walk& w) {
-  // A shifted vector lies in two whole ones.
+  // An unaligned vector spans two aligned vectors.
   const bool shifts = std::any_of(w.wanted.begin(), w.wanted.end(), [&](ValueId v) {
     return access_of[v] >= 0 && is_shifted(access_of[v]) && !w.all_steps[access_of[v]];
   });
@@ -372,11 +375,11 @@ Body Builder::steps_of_columns(Walk& w) {
   return out;
 }
 
-// Sums in a loop whose trip count no memory of the chip bounds. A thread's partial result takes in
-// `chain_terms` terms one after another; then it is added to a total and begins anew. So n terms
-// of a thread have the rounding errors of chain_terms + n / chain_terms additions, not of n. Other
-// reductions take in all elements of an iteration at once (Welford, online softmax) or round as
-// often in any order (prod).
+// Sums in a loop whose trip count is not bounded by on-chip memory. A thread's partial result takes
+// in `chain_terms` terms in sequence; then it is added to a total and restarts. So n terms of a
+// thread have the rounding errors of chain_terms + n / chain_terms additions instead of n. Welford
+// and online softmax take in all elements of an iteration at once, and prod rounds equally often in
+// any order.
 std::vector<ValueId> Builder::long_sums(const Walk& w) const {
   std::vector<ValueId> sums;
   if (serial_var < 0 || rolled()) return sums;
@@ -390,8 +393,8 @@ std::vector<ValueId> Builder::long_sums(const Walk& w) const {
   return sums;
 }
 
-// Adds the partial results of these sums to their totals and begins them anew; or, at the end, the
-// totals to the partial results.
+// Adds the partial results of these sums to their totals and restarts them; or, after the loop,
+// adds the totals to the partial results.
 Body Builder::merged(const std::vector<ValueId>& sums, bool into_total) {
   Body out;
   for (ValueId v : sums) {
@@ -452,9 +455,9 @@ void Builder::nest(Body& out, int phase, Known& outer) {
   }
 }
 
-// Do all unrolled steps of a column's walk exist? nullptr where nobody asks: the walk is no loop,
-// or its steps are not along columns. A shifted vector lies in two whole ones, the second of which
-// may reach into the next step.
+// Returns the condition that all unrolled steps of a column exist. Returns nullptr if no such
+// condition is useful: the reduction is no loop, or its steps do not run along columns. An
+// unaligned vector spans two aligned vectors, of which the second may belong to the next step.
 Expr Builder::all_steps_in(bool shifts) {
   if (serial_var < 0 || unroll == 1 || pairs || !across_rows()) return nullptr;
   Guard g = guard(axes_of_dim[K] | axes_of_dim[R], nullptr);
@@ -465,9 +468,9 @@ Expr Builder::all_steps_in(bool shifts) {
   });
 }
 
-// A step where it exists: whole, without a question for each lane; or, at the end of columns that
-// are no multiple of a vector, lane by lane. `extent`: the elements that must exist from its first
-// one on for it to be whole.
+// Emits a step under its mask: without per-lane masks if the whole vector exists, else lane by lane
+// at the end of columns. `extent`: elements that must exist from the step's first element on for
+// the vector to be whole.
 Body Builder::existing(const std::function<Body()>& step, int extent) {
   const Guard g = guard(axes_of_dim[K] | axes_of_dim[R], nullptr);
   Body out;
@@ -503,7 +506,7 @@ bool Builder::is_crowded() const {
   return registers > weighed_registers && registers * schedule.threads >= many_of_a_block;
 }
 
-// Stores the lanes of an output; `owner`: which thread does.
+// Stores the lanes of an output; `owner` selects the storing thread.
 void Builder::store(Body& body, int access, const Known& known, Expr owner) {
   const MemoryAccess& a = problem.accesses[access];
   const AxisSet axes = axes_of(problem, a);

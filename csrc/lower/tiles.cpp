@@ -1,12 +1,13 @@
-// Kernels with reductions: a tile of rows, walked once for each reduction that waits for another.
+// Kernels with reductions. A tile of rows is traversed by one reduction loop per phase.
 //
-// dims[0] is K, the kept axes, and dims[1] is R, the reduced ones; each is one linear index whose
-// digits are the loops of the schedule. The Vector loop says which of the two lies along a thread's
-// neighbouring elements: R (rows: threads of a row combine their partial results) or K (columns:
-// each lane is a column of its own, threads above each other combine).
+// dims[0] is K, the kept axes, and dims[1] is R, the reduced axes. Each dim is one linear index
+// whose digits are the loops of the schedule. The Vector loop determines the dim along which a
+// thread's lanes run. Along R, the threads of a row combine their partial results. Along K, each
+// lane is a column of its own, and threads along Y combine.
 //
-// Values over K alone are computed between the walks, by every thread that needs them; all others
-// inside the walks, anew in each one: what stays on chip is what was read, not what was computed.
+// Values over K alone are computed between the loops, by every thread that needs them. All other
+// values are rematerialized in each loop: persistent are loaded tensors and the values that the
+// schedule stores.
 #include <algorithm>
 
 #include "base/error.h"
@@ -19,7 +20,7 @@ Expr Builder::ceil_div(Expr a, Expr b) {
   return exprs().div(exprs().add(a, exprs().sub(b, constant(1))), b);
 }
 
-// A position in registers: that of the unrolled step and of the lane.
+// Returns the position of a lane of the unrolled step in a register array.
 Expr Builder::element(Expr lane, int per_step) {
   Expr step = exprs().mul(step_at, constant(per_step));
   return per_step > 1 ? exprs().add(step, lane) : step;
@@ -101,7 +102,7 @@ std::vector<Expr> Builder::trip_counts() {
     Expr others = constant(1);
     for (size_t i = 0; i < loops.size(); ++i)
       if (loops[i].dim == d && counts[i]) others = exprs().mul(others, counts[i]);
-    // Whole vectors only.
+    // Peeled rows have whole vectors only.
     Expr extent = extents[d];
     if (d == R && peels()) extent = exprs().sub(extent, constant(lanes - 1));
     for (size_t i = 0; i < loops.size(); ++i)
@@ -207,8 +208,9 @@ void Builder::make_walk() {
   kernel.axes = walk;
 }
 
-// Vectors of what varies over R alone come from L2, one after the other where each waits for its
-// step; more than two of them side by side take registers that blocks use better.
+// Vectors that vary over R alone come from L2. If each is loaded in its own step, then the loads
+// are serialized. More than two at once would take registers that are better spent on resident
+// blocks.
 bool Builder::walks_pairs() const {
   const bool looped = schedule.rolled > 0;
   if (unroll % 2 || (unroll == 2 && !looped) || !axes_of_dim[K] || schedule.stretch) return false;
@@ -222,13 +224,14 @@ bool Builder::walks_pairs() const {
   return false;
 }
 
-// What exists for something that varies over `axes`; `lane`: of one lane of it, nullptr: of the
-// whole vector.
+// Returns the mask of a value or access that varies over `axes`: of one lane, or of the whole
+// vector if `lane` is nullptr.
 Guard Builder::guard(AxisSet axes, Expr lane) {
   Guard g;
   if (!checks) return g;
   for (int d : {K, R}) {
-    // A single row: threads that have none neither read nor write, for it may be updated in place.
+    // A kernel without K axes has a single row. Threads outside it must neither read nor write,
+    // because the row may be updated in place.
     if (!over(axes, d) && !schedule.dims[d].axes.empty()) continue;
     if (peeled && d == R) {
       g.in = both(g.in, less(exprs().add(walk[d].index, constant(reach - 1)), extents[d]));
@@ -242,7 +245,7 @@ Guard Builder::guard(AxisSet axes, Expr lane) {
   return g;
 }
 
-// Does the element of a lane exist, as one condition?
+// Returns whether the element of a lane exists, as one condition.
 Expr Builder::exists(AxisSet axes, Expr lane) {
   const Guard g = guard(axes, lane);
   Expr e = g.in;
@@ -289,7 +292,7 @@ void Builder::analyse() {
   }
 }
 
-// Does a position grow along R as it is walked?
+// Returns whether a position increases along R in traversal order.
 bool Builder::ascends(Expr position) {
   const auto form =
       linear(exprs(), import(kernel, position), static_cast<int>(problem.refined.axes.size()));
@@ -298,7 +301,7 @@ bool Builder::ascends(Expr position) {
   return step->is_constant() && step->value.integer > 0;
 }
 
-// One partial result a thread, for all of its lanes.
+// Returns whether a thread has one partial result for all of its lanes.
 bool Builder::takes_arrays(ValueId v) {
   const auto& r = std::get<Reduced>(values()[v].how);
   if (r.op == ReduceOp::welford || r.op == ReduceOp::online_softmax) return true;
@@ -313,7 +316,7 @@ bool Builder::takes_steps(ValueId v) const {
          !reduces_columns(values()[v]);
 }
 
-// A product that nothing but one sum reads is part of that sum, where contract() has it so.
+// A product becomes part of a sum if the sum is its only user and contract() marked the sum.
 void Builder::find_products() {
   product_of.assign(values().size(), -1);
   std::vector<int> uses(values().size(), 0);
@@ -330,8 +333,8 @@ void Builder::find_products() {
   }
 }
 
-// What a walk is for: reductions that end with it, or the stores. A reduction over K takes part in
-// the first walk that has its operands.
+// Returns the reductions that end with phase p. A reduction over K belongs to the first phase that
+// has its operands.
 std::vector<ValueId> Builder::reductions_of(int p) const {
   std::vector<ValueId> out;
   for (size_t v = 0; v < values().size(); ++v) {
@@ -365,8 +368,8 @@ bool Builder::is_finish_store(int access) const {
   return v >= 0 && finish[v];
 }
 
-// Values that `roots` are computed from inside a walk, operands first; those known already and
-// those over K alone are not among them.
+// Returns the values that `roots` are computed from inside a reduction loop, operands first. Known
+// values and values over K alone are left out.
 std::vector<ValueId> Builder::needed(const std::vector<ValueId>& roots, const Known& known) const {
   std::vector<bool> want(values().size(), false);
   for (ValueId v : roots) want[v] = true;
@@ -445,7 +448,7 @@ void Builder::walk_row(Body& body) {
     if (p == walks.phases) break;
     std::vector<ValueId> reduced = reductions_of(p);
     std::erase_if(reduced, [&](ValueId v) { return reduces_columns(values()[v]); });
-    // Slots are used again one iteration later: with a single barrier between, they alternate.
+    // Slots are reused one iteration later with a single barrier in between, so they alternate.
     const bool alternate = row_var >= 0 && walks.phases == 1 && !schedule.stretch;
     Expr parity = alternate ? exprs().mod(var(row_var), constant(2)) : nullptr;
     combine(body, reduced, parity);
@@ -458,7 +461,8 @@ void Builder::walk_row(Body& body) {
   store_kept(body, known);
 }
 
-// What all rows read stays in registers; copies and reads of the first rows are under way.
+// Load operands that all rows read into registers, and start the copies and reads of the first
+// rows.
 Body Builder::before_rows() {
   Body first;
   for (size_t i = 0; i < problem.accesses.size(); ++i) {
@@ -480,7 +484,7 @@ Body Builder::before_rows() {
   return first;
 }
 
-// The persistent loop over rows, its copies running ahead.
+// Emits the persistent loop over rows, with prefetched copies.
 void Builder::rows_loop() {
   append(kernel.body, before_rows());
   Body body = next_copies();

@@ -62,7 +62,7 @@ Expr both(Exprs& exprs, Expr a, Expr b) {
 
 namespace {
 
-// The same with the values that loaded coordinates name.
+// Replaces each Symbol::Loaded by the value that it names.
 Expr resolved(Exprs& exprs, Expr e, const std::vector<Expr>& known) {
   if (!e->has(Symbol::Loaded)) return e;
   return rewrite(exprs, e,
@@ -76,7 +76,7 @@ Expr within(KernelIR& kernel, const Pred& in, const std::vector<Expr>& known) {
   Expr all = nullptr;
   for (const Pred::Bound& b : in.bounds) {
     const Expr at = resolved(exprs, import(kernel, b.coord), known);
-    const bool is_place = b.coord->is_symbol(Symbol::Axis);  // never negative
+    const bool is_place = b.coord->is_symbol(Symbol::Axis);  // an axis coordinate is never negative
     if (b.lo && !(is_place && b.lo->is_constant() && b.lo->value.integer <= 0)) {
       const Expr below = exprs.sub(import(kernel, b.lo), exprs.constant(1));
       all = both(exprs, all, exprs.apply(Op::lt, {below, at}));
@@ -117,7 +117,7 @@ Expr chosen(KernelIR& kernel, Body& body, const Choose& how, DType dtype,
 
 namespace {
 
-// What of `asked` is left to ask where `in` holds.
+// Returns the bounds of `asked` that `in` does not imply.
 Pred where_it_holds(Pred asked, const Pred& in) {
   std::erase_if(asked.bounds, [&](const Pred::Bound& b) {
     return std::find(in.bounds.begin(), in.bounds.end(), b) != in.bounds.end();
@@ -125,7 +125,8 @@ Pred where_it_holds(Pred asked, const Pred& in) {
   return asked;
 }
 
-// The same where it does not: behind the only end that it has.
+// Returns the bounds of `asked` that are left if `in` fails. If `in` is a single upper bound, then
+// its failure implies the matching lower bound.
 Pred where_it_fails(Pred asked, const Pred& in) {
   if (in.bounds.size() != 1 || in.bounds[0].lo || !in.bounds[0].hi) return asked;
   for (Pred::Bound& b : asked.bounds)
@@ -144,7 +145,8 @@ std::vector<Either> either_reads(const Problem& problem) {
     if (s.access.value >= 0) ++users[s.access.value];
   for (size_t i = 0; i < problem.accesses.size(); ++i)
     if (!problem.accesses[i].store) access_of[problem.accesses[i].index] = static_cast<int>(i);
-  // The read that an operand alone is computed from, where nothing else needs it; -1: none.
+  // Returns the read at the start of the chain of one-operand values that ends in `v`, if nothing
+  // else uses that chain; else -1.
   const auto read_of = [&](ValueId v) {
     while (v >= 0 && users[v] == 1 && access_of[v] < 0) {
       ValueId only = -1;
@@ -162,7 +164,7 @@ std::vector<Either> either_reads(const Problem& problem) {
     const auto* choose = std::get_if<Choose>(&v.how);
     if (!choose || choose->args.size() != 2) continue;
     const int first = read_of(choose->args[0].value), second = read_of(choose->args[1].value);
-    if (first < 0 || second < first) continue;  // the first is loaded first
+    if (first < 0 || second < first) continue;  // the first access is loaded first
     const MemoryAccess &a = problem.accesses[first], &b = problem.accesses[second];
     const bool bounded = !a.in.bounds.empty() && !b.in.bounds.empty();
     if (bounded && a.buffer == b.buffer && a.strides && b.strides &&

@@ -1,5 +1,5 @@
-// What the builders of loops share: how a value is computed from its operands, and the kernel's
-// view of the problem's memory.
+// Functions that all builders use: computing a value from its operands, and declaring the problem's
+// memory as kernel buffers.
 #pragma once
 
 #include "fusion/facts.h"
@@ -7,59 +7,59 @@
 
 namespace fuser {
 
-// Copies `e` into the kernel's arena.
+// Copies `e` from the problem's arena into the kernel's arena.
 Expr import(KernelIR& kernel, Expr e);
 
-// Declares the problem's buffers, in its order.
+// Declares the problem's buffers in the problem's order.
 void declare_buffers(const Problem& problem, KernelIR& kernel);
 
-// The expression of value `v` from those of its operands, which are in `known`; for values that are
-// applied, converted or uniform. Loads, coordinates and reductions are the builder's own.
+// Returns the expression of value `v` from its operands in `known`. Handles Apply, Convert and
+// Uniform; builders handle reads, coordinates and reductions themselves.
 Expr arithmetic(const Problem& problem, KernelIR& kernel, ValueId v,
                 const std::vector<Expr>& known);
 Expr operand(KernelIR& kernel, const Access& access, const std::vector<Expr>& known);
 
-// A coordinate as an int64 value: the index itself may have 32 bits, its products need not.
-// `place`: what an expression over axes is in the builder's walk.
+// Returns a coordinate as an int64 value: the index may have 32 bits, but its products may exceed
+// them. `place` maps an expression over axes to the builder's index map.
 Expr coordinate(KernelIR& kernel, Body& body, const Coordinate& how, const std::vector<Expr>& known,
                 const std::function<Expr(Expr)>& place);
-// A value that is one of several, by where it stands: names the conditions in `conditions`, which
-// is `body` where it is nullptr. `place`: as of coordinate().
+// Returns the value of a Select and names its conditions in `conditions`, or in `body` if
+// `conditions` is nullptr. `place` is as for coordinate().
 Expr chosen(KernelIR& kernel, Body& body, const Choose& how, DType dtype,
             const std::vector<Expr>& known, const std::function<Expr(Expr)>& place,
             Body* conditions = nullptr);
-// Value `v` where it is made from its operands or its place: named, by the three above. nullptr for
-// what is read; reductions are the builder's own.
+// Returns value `v`, named in `body`, if it is computed from operands or coordinates by one of the
+// three functions above. Returns nullptr for reads; builders handle reductions themselves.
 Expr computed(const Problem& problem, KernelIR& kernel, Body& body, ValueId v,
               const std::vector<Expr>& known, const std::function<Expr(Expr)>& place,
               Body* conditions = nullptr);
-// Where an access is inside its tensor, over axes; nullptr: always. What a loaded coordinate is
-// comes from `known`.
+// Returns the mask under which an access is inside its tensor, over axes; nullptr means always.
+// Loaded coordinates are looked up in `known`.
 Expr within(KernelIR& kernel, const Pred& in, const std::vector<Expr>& known);
-// Both conditions, nullptr being true.
+// Returns the conjunction of two masks; nullptr means true.
 Expr both(Exprs& exprs, Expr a, Expr b);
 
-// A name for `value` in `body` where it is more than a name already.
+// Gives `value` a name in `body` unless it is a leaf already.
 Expr named(KernelIR& kernel, Body& body, Expr value);
 
-// Two reads of one buffer, so much apart wherever they are, of which what is chosen by place needs
-// one: `first` where `in` holds, else `second` (accesses). One load serves both.
+// Two loads of one buffer at a constant distance, of which a Select needs exactly one per element:
+// access `first` if `in` holds, else access `second`. One load serves both.
 struct Either {
   int first = 0, second = 0;
   Pred in;
-  Pred if_first{}, if_second{};  // what each asks beyond that
-  AxisSet axes = 0;              // over which `in` varies
+  Pred if_first{}, if_second{};  // masks of the two loads beyond `in`
+  AxisSet axes = 0;              // axes over which `in` varies
 };
 std::vector<Either> either_reads(const Problem& problem);
-// Where that load is made, `here` being whether `in` holds; nullptr: always.
+// Returns the mask of the combined load; nullptr means always. `here` is the value of `in`.
 Expr within(KernelIR& kernel, const Either& either, Expr here);
 
-// Checks in `body` of the indices at which a load that follows reads; `in`: where it does. `place`:
-// as of coordinate().
+// Adds AssertIndex statements (Check) to `body` for the gather indices of the load that follows.
+// `in` is the mask of that load; `place` is as for coordinate().
 void check_indices(const Problem& problem, KernelIR& kernel, Body& body, const MemoryAccess& access,
                    Expr in, const std::vector<Expr>& known, const std::function<Expr(Expr)>& place);
 
-// Offset of an access, over axes; what a loaded coordinate is comes from `known`.
+// Returns the offset of an access over axes. Loaded coordinates are looked up in `known`.
 Expr offset_of(KernelIR& kernel, const MemoryAccess& access, const std::vector<Expr>& known);
 
 }  // namespace fuser

@@ -1,4 +1,4 @@
-// Some of the accesses of a kernel, by their place in Problem::accesses.
+// AccessSet: a set of memory accesses of a kernel, by index into Problem::accesses.
 #pragma once
 
 #include <bit>
@@ -8,11 +8,12 @@
 
 namespace fuser {
 
-// As many as there are. In plans it is the integer whose bit i says whether access i is in it.
+// A bit set of unlimited size. A plan holds it as the integer whose bit i is set if access i is in
+// the set.
 class AccessSet {
  public:
   AccessSet() = default;
-  // The words of that integer, lowest first.
+  // Takes the words of the integer, lowest first.
   explicit AccessSet(std::vector<uint64_t> words) : words_(std::move(words)) { shorten(); }
 
   bool contains(size_t access) const {
@@ -46,7 +47,7 @@ class AccessSet {
     return out;
   }
 
-  // The last one is not 0, so equal sets have equal words.
+  // The words of the integer, lowest first. The last word is not 0, so equal sets have equal words.
   const std::vector<uint64_t>& words() const { return words_; }
   bool operator==(const AccessSet&) const = default;
 

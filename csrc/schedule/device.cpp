@@ -17,18 +17,18 @@ constexpr int64_t kGB = 1'000'000'000;
 struct KnownRow {
   int arch;
   const char* name;
-  int processors, threads, blocks;  // the last two per processor
+  int processors, threads, blocks;  // the last two per SM
   int shared_per_processor, shared_per_block;
   int l2_bytes;
   int64_t bandwidth;
   bool clusters;
 };
 
-// Threads, blocks and shared memory: table "Technical Specifications per Compute Capability" of the
-// CUDA C++ Programming Guide (a block may have 1 KiB less than a processor from sm_80 on: the
-// system keeps it). Every one has 65536 registers per processor and grid barriers. Processors, L2
-// and bandwidth: NVIDIA's data sheets and architecture white papers of the board named; L2 of the
-// H200 and the B200 as the driver reports it.
+// Threads, blocks and shared memory are from the table "Technical Specifications per Compute
+// Capability" of the CUDA C++ Programming Guide. From sm_80 on the system reserves 1 KiB of shared
+// memory per block. Every GPU here has 65536 registers per SM and grid barriers. SM count, L2 size
+// and bandwidth are from NVIDIA's data sheets and architecture white papers of the named board; the
+// L2 sizes of the H200 and the B200 are values that the driver reports.
 constexpr std::array<KnownRow, 8> kKnown = {{
     {70, "Tesla V100-SXM2", 80, 2048, 32, 96 * kKiB, 96 * kKiB, 6 * kMiB, 900 * kGB, false},
     {75, "Tesla T4", 40, 1024, 16, 64 * kKiB, 64 * kKiB, 4 * kMiB, 320 * kGB, false},
@@ -136,7 +136,7 @@ Device host_device(int like_arch) {
               like_arch);
   Device device = known_device(like_arch);
   device.processors = 2;
-  if (device.clusters) device.resident_clusters = {1, 1, 1, 1};  // its blocks are fibers
+  if (device.clusters) device.resident_clusters = {1, 1, 1, 1};  // host clusters run as fibers
   device.shared_per_processor = 48 * kKiB;
   device.shared_per_block = 48 * kKiB;
   device.l2_bytes = 1 * kMiB;

@@ -1,5 +1,6 @@
-// What a plan may know about the processor it is made for: plain data, filled in from the driver,
-// from the host executor's description, or from a table of known GPUs for compiling without one.
+// Device: the properties of a GPU that a plan may depend on, as plain data. The driver fills it in
+// for a GPU that is present, host_device() for the host executor, and a table of known GPUs
+// (known_device()) for compilation without a GPU.
 #pragma once
 
 #include <array>
@@ -9,56 +10,56 @@
 
 namespace fuser {
 
-// Of every GPU.
-inline constexpr int warp = 32;            // threads
-inline constexpr int vector_bytes = 16;    // of the widest access of a thread
-inline constexpr int most_threads = 1024;  // of a block
+// Limits that all supported GPUs share.
+inline constexpr int warp = 32;            // threads of a warp
+inline constexpr int vector_bytes = 16;    // bytes of the widest memory access of a thread
+inline constexpr int most_threads = 1024;  // threads of the largest block
 
 struct Device {
-  int arch = 0;                     // 10 * major + minor: 90 for sm_90
-  int processors = 0;               // streaming multiprocessors
-  int threads_per_processor = 0;    // resident at once
-  int blocks_per_processor = 0;     // resident at once
-  int registers_per_processor = 0;  // of 32 bits
-  int shared_per_processor = 0;     // bytes
-  int shared_per_block = 0;         // bytes, with the opt-in
+  int arch = 0;                     // 10 * major + minor version: 90 for sm_90
+  int processors = 0;               // number of streaming multiprocessors (SMs)
+  int threads_per_processor = 0;    // resident threads of an SM, at most
+  int blocks_per_processor = 0;     // resident blocks of an SM, at most
+  int registers_per_processor = 0;  // 32-bit registers of an SM
+  int shared_per_processor = 0;     // bytes of shared memory of an SM
+  int shared_per_block = 0;         // bytes of shared memory of a block, with the opt-in
   int l2_bytes = 0;
-  int64_t bandwidth = 0;  // bytes a second to memory, from the data sheet or the memory clock
-  bool clusters = false;  // thread block clusters, distributed shared memory
-  // Clusters of 2, 4, 8 and 16 blocks that are resident at once, with a processor for each block: a
-  // cluster does not leave its group of processors, and groups are of different sizes.
+  int64_t bandwidth = 0;  // bytes per second to memory, from the data sheet or the memory clock
+  bool clusters = false;  // True if it has thread block clusters and distributed shared memory
+  // Resident clusters of 2, 4, 8 and 16 blocks if each block has an SM for itself. A cluster stays
+  // within one group of SMs, and groups differ in size, so these are not quotients of the SM count.
   std::array<int, 4> resident_clusters = {};
-  bool cooperative = false;  // grid barriers
-  bool host = false;         // the host executor
+  bool cooperative = false;  // True if it has grid barriers
+  bool host = false;         // True for the host executor
 
-  // Where it is and what it is called; no plan depends on these two.
+  // Index and name of the device. Plans do not depend on these two fields.
   int ordinal = 0;
   std::string name;
 };
 
-// Equal for plans: all fields but ordinal and name. Two boards of one model share plans and
-// kernels.
+// Compares all fields except ordinal and name, so two boards of one model share plans and kernels.
 bool operator==(const Device& a, const Device& b);
 uint64_t hash_of(const Device& device);
 
-// The same for a device that could not be asked: groups of processors, of which there are eight or
-// so with an even number in each, leave half a cluster over.
+// Estimates resident_clusters for a device that is not present. Assumes eight groups of SMs with an
+// even number in each, of which each leaves half a cluster unused.
 std::array<int, 4> likely_clusters(int processors);
-// Clusters of so many blocks, a power of two; of one block as many as there are processors.
+// Returns the number of resident clusters of `blocks` blocks, a power of two. For one block it is
+// the number of SMs.
 int resident_clusters(const Device& device, int blocks);
 
 // One line: "NVIDIA H200 (sm_90, 132 processors, 60 MB L2, 4800 GB/s)".
 std::string to_string(const Device& device);
 
-// A representative GPU of an architecture: 70, 75, 80, 86, 89, 90, 100 or 120 (known_archs()).
-// Raises Unsupported "device-arch" for another one.
+// Returns a representative GPU of an architecture of known_archs(). Raises Unsupported
+// "device-arch" for any other architecture.
 Device known_device(int arch);
 std::vector<int> known_archs();
-// The newest known GPU that is not newer than `arch`.
+// Returns the newest known GPU that is not newer than `arch`.
 Device nearest_known_device(int arch);
 
-// The host executor dressed as a GPU with the features of sm_70, 80 or 90: two processors and
-// little shared memory, so that grids of several waves and cooperative ones stay small.
+// Describes the host executor as a GPU with the features of sm_70, sm_80 or sm_90. It has two SMs
+// and little shared memory, so that tests run several waves and cooperative grids with small sizes.
 Device host_device(int like_arch);
 
 }  // namespace fuser

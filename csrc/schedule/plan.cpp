@@ -7,7 +7,7 @@
 namespace fuser {
 namespace {
 
-// The decimal digits of a number of any size, given as 64-bit words, the lowest first.
+// Converts a number of any length, given as words with the lowest first, to decimal.
 std::string decimal(std::vector<uint64_t> words) {
   constexpr uint64_t base = 1'000'000'000;
   std::string out;
@@ -28,7 +28,7 @@ std::string decimal(std::vector<uint64_t> words) {
   return out.empty() ? "0" : out;
 }
 
-// Converts the user's value to the kind of the planned one: a number or a set.
+// Converts the value that the user wrote to the kind of value that the plan has.
 PlanValue as_planned(const std::string& name, const PlanValue& planned, const PlanValue& wanted) {
   if (planned.index() == wanted.index()) return wanted;
   const auto* number = std::get_if<int64_t>(&wanted);

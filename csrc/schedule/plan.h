@@ -1,4 +1,4 @@
-// A Plan: what a scheduler chose for a kernel, as named integers.
+// Plan: the choices of a scheduler for one kernel, as named integers and sets of accesses.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@ namespace fuser {
 
 using PlanValue = std::variant<int64_t, AccessSet>;
 
-// Printable, comparable, and changeable by the user.
+// Plans are printable and comparable. A user may change fields and pass the plan back.
 struct Plan {
   std::string scheduler;
   std::vector<std::pair<std::string, PlanValue>> fields;
 
-  // A scheduler that would rather have the group's values computed by several kernels
-  // (Group::pieces) plans nothing else.
+  // Returns whether the scheduler chose kernel fission: the values are computed by several kernels
+  // (Group::pieces). The plan then has no fields.
   bool in_pieces() const { return scheduler == "pieces"; }
 
   const PlanValue& value(std::string_view name) const;
@@ -29,15 +29,15 @@ struct Plan {
   bool operator==(const Plan&) const = default;
 };
 
-// `planned` with the fields that `wanted` has otherwise, each as the kind of value that it is
-// there. Raises UserError "plan-1" for a number that it cannot be, "plan-2" for a field that it
-// does not have.
+// Returns `planned` with the fields of `wanted` replaced, each converted to the kind of value that
+// `planned` has. Raises UserError "plan-1" if the number cannot be converted, "plan-2" if `planned`
+// does not have the field.
 Plan merged(const Plan& planned, const Plan& wanted);
 
-// Plans are keys in full.
+// Appends scheduler name, field names and values to the key, so that keys compare plans completely.
 void append_key(const Plan& plan, std::vector<uint64_t>& key);
 
-std::string to_string(const PlanValue& value);  // the integer
-std::string to_string(const Plan& plan);        // "pointwise(threads=256, vector=8)"
+std::string to_string(const PlanValue& value);  // prints the integer
+std::string to_string(const Plan& plan);        // prints "pointwise(threads=256, vector=8)"
 
 }  // namespace fuser

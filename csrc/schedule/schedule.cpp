@@ -20,7 +20,7 @@ int64_t lanes_of(const Stage& stage) {
   return vector ? stage.loops.back().extent : 1;
 }
 
-// Loops of a block have constant extents, and each of its threads takes part in them.
+// Checks the loops that a block executes: extents are constant and all threads take part.
 void verify_block(const Stage& stage, const Schedule& s) {
   int64_t threads = 1;
   bool bound = false;
@@ -66,7 +66,7 @@ AcrossMoves across_moves(int threads, int rows, int run, int element_bytes, int 
   FUSER_ASSERT(threads % runs == 0, threads, " threads move ", runs, " runs");
   AcrossMoves m{.at_once = threads / runs,
                 .together = std::clamp(bank_bytes / element_bytes, 1, lanes)};
-  // As many side by side as take the fewest steps.
+  // Unroll as far as it reduces the number of loop iterations.
   const int most = std::clamp(bytes_beside / (m.together * run * element_bytes), 1, most_beside);
   const int columns = m.at_once * m.together, moves = (length + columns - 1) / columns;
   m.steps = (moves + most - 1) / most;

@@ -1,6 +1,6 @@
-// A Schedule says how a kernel walks its problem: one iteration space, as plain data that can be
-// printed. The space is scheduled once and each value only chooses a place; no transform is
-// replayed onto tensors.
+// Schedule: loops over the iteration space of one kernel, plus staging, vector widths and launch
+// parameters, as plain data. The space is scheduled once and each value picks its position in it.
+// No transform is replayed on tensors.
 #pragma once
 
 #include <cstdint>
@@ -14,54 +14,60 @@ namespace fuser {
 
 using DimId = int;
 
-// Loops that share a bind are linearized in loop order.
+// Hardware or loop kind that a loop is bound to. Loops with equal binding are linearized in loop
+// order.
 enum class Bind : uint8_t {
-  GridThread,  // one linear index over all threads of the grid: short rows waste no thread
-  Grid,        // blocks
-  Cluster,     // blocks of a cluster
+  // One linear index over all threads of the grid, so that short rows leave no thread idle.
+  GridThread,
+  Grid,     // blocks of the grid
+  Cluster,  // blocks of a cluster
   ThreadY,
   ThreadX,
   Serial,
   Unroll,
-  Vector,  // neighbouring elements of one memory access
+  Vector,  // lanes: neighbouring elements of one memory access
 };
-enum class Place : uint8_t { Registers = 1, Shared, Reload };    // where a value waits; in plans
-enum class Finish : uint8_t { InTile, LastBlock, Cooperative };  // where the last combine happens
+// Memory that holds a value between stages or reduction loops; also a plan value.
+enum class Place : uint8_t { Registers = 1, Shared, Reload };
+// Scope of the last merge of a reduction.
+enum class Finish : uint8_t { InTile, LastBlock, Cooperative };
 
 struct Dim {  // adjacent axes as one linear index
   std::vector<AxisId> axes;
-  Expr skew = nullptr;  // elements of it before the first line of memory in it: loops start there
-  bool exact = false;   // the tiles of several stages end where it ends
-  // > 0: lanes of a stage that store along it start at a line of memory, of so many elements, in
-  // each row of a tile and go round the row. A row of the dim starts at `origin` in memory.
+  // Number of elements to peel: elements before the first line-aligned one, where loops start.
+  Expr skew = nullptr;
+  bool exact = false;  // True if the tile of a staged kernel divides the dim
+  // Elements of a memory line at which a stage's vectors start in every row of its tile; lanes wrap
+  // around at the end of the row. 0: vectors start with the tile. `origin` is the offset in memory
+  // of the first element of the current row.
   int64_t line = 0;
   Expr origin = nullptr;
 };
-// Trip count of a loop: a constant of the plan, or (0) what is left of the dim when the inner loops
-// took theirs.
+// Trip count of a loop, a constant of the plan. 0: the extent of the dim divided by the other loops
+// over it, rounded up.
 using Extent = int64_t;
 struct Loop {
   DimId dim = 0;
   Extent extent = 0;
   Bind bind{};
-  Expr count = nullptr;  // trip count of a Grid loop that is known at the launch, from sizes
+  Expr count = nullptr;  // trip count of a Grid loop that is computed from sizes at launch
 };
 struct Stage {
   std::vector<Loop> loops;  // outer to inner
   std::vector<ValueId> computed;
-  // Of Refined::stores. A single stage has them all; it names them where its tile is one of more
-  // than the two dims K and R.
+  // Indices into Refined::stores. A single stage contains all stores; it lists them only if its
+  // tile has more dims than K and R.
   std::vector<int> stores{};
-  // Its threads take one element each of what vectors of the stage before it leave at both ends of
-  // the rows of a tile: those that an end cuts (Dim::line).
+  // True for the stage that moves single elements at both ends of the rows of a tile. The previous
+  // stage leaves them over, because its vectors start at memory lines (Dim::line).
   bool ends = false;
 };
-struct Stored {  // a value that crosses a stage, or is kept from one walk over R to the later ones
+struct Stored {  // a value staged for a later stage, or cached for later reduction loops
   ValueId value = 0;
   Place place = Place::Registers;
 };
-// How the lanes of a vector read neighbours, each where it needs them: lane l has element
-// l / repeat * step + start of `width`. Without width: they have one each, or are one access.
+// Element selection of a strided access: lane l takes element l / repeat * step + start of an
+// aligned window of `width` elements. width 0: the access is scalar or vectorized.
 struct Window {
   int width = 0, repeat = 1, step = 1, start = 0;
 };
@@ -69,54 +75,62 @@ struct Schedule {
   std::vector<Dim> dims;
   std::vector<Stage> stages;
   std::vector<Stored> stored;
-  std::vector<int> widths;        // elements per memory access, by access (Problem::accesses)
-  std::vector<Window> windows{};  // of reads, by access; empty: there are none
-  AccessSet shifted;              // accesses whose vectors lie at any element
-  bool tail = false;              // the vector loop may run past the end of its dim
-  bool one_row = false;   // vectors that lie in one innermost row are walked apart from the others
-  bool one_side = false;  // what is chosen by place is the same for all lanes of a vector
+  std::vector<int> widths;        // elements moved at once, by access (Problem::accesses)
+  std::vector<Window> windows{};  // of reads, by access; empty: no access is strided
+  AccessSet shifted;              // unaligned accesses: vector accesses at any element address
+  bool tail = false;              // True if the vector loop may run past the end of its dim
+  bool one_row = false;   // True if vectors within one innermost row take a code path of their own
+  bool one_side = false;  // True if every select predicate is uniform across the lanes of a vector
+  // Threads per block, and the resident blocks per SM that limit the registers of a thread (0: no
+  // limit).
   int threads = 256, min_blocks = 0;
-  bool backward = false;  // the first blocks have the last elements
+  // True if blocks run over the grid in reverse order: the first block takes the last elements.
+  bool backward = false;
 
-  // With reductions: dims are {K, R}, one stage says how they are walked by every nest.
-  bool single_pass = false;  // of Problem::single_pass
-  // The lanes of a vector never leave so many innermost axes of their dim: what varies over none of
-  // them is one value for all lanes. 0: they may leave any.
+  // Fields for kernels with reductions. dims are {K, R}, and one stage describes the loops of all
+  // loop nests.
+  bool single_pass = false;  // True if the schedule is for Problem::single_pass
+  // Number of innermost axes of the vectorized dim that a vector stays within. A value that does
+  // not vary over them is uniform across the lanes. 0: a vector may cross any axis.
   int whole = 0;
-  // Reads of whole rows, by access, that stay on chip between the walks over a row: Registers or
-  // Shared; Reload elsewhere.
+  // Memory that keeps the row read by each access between reduction loops: Registers or Shared. By
+  // access; Reload for accesses that are not persistent.
   std::vector<Place> places;
-  // Accesses that take no place in L1, which has what all rows read.
+  // Streaming accesses: they bypass L1, which keeps the tensors that all rows read.
   AccessSet once;
-  int rolled = 0;  // rows in shared memory are walked in a loop, so many steps side by side
-  // Rows of a block are one stretch of memory: whole vectors of it come to and leave Shared memory,
-  // wherever in them a row starts.
+  int rolled = 0;  // unroll factor of the loop over a row in shared memory; 0: no loop
+  // True if the rows of a block are packed: they are adjacent in memory and move as whole vectors
+  // through shared memory, regardless of where a row starts.
   bool stretch = false;
-  // Accesses that lie across the rows: those of a block cross Shared memory as tiles, by runs of so
-  // many neighbouring rows at most.
+  // Staged accesses: uncoalesced accesses whose tile for the rows of a block crosses shared memory.
+  // `run` is the largest number of neighbouring rows moved as one vector.
   AccessSet across;
   int run = 1;
-  bool tiles_ahead = false;  // the reads among them are copied one tile ahead
-  int ring = 0;  // rows that are copied ahead into Shared memory, with a Serial loop over K
-  // Reductions that the whole grid takes part in: over R (LastBlock) or over K (Cooperative).
+  bool tiles_ahead = false;  // True if the staged reads are prefetched one tile ahead
+  // Number of stages of asynchronous row copies into shared memory, with a Serial loop over K.
+  int ring = 0;
+  // Scope of the grid-wide reductions: over R (LastBlock) or over K (Cooperative).
   Finish finish = Finish::InTile;
-  int finish_columns = 32;  // of a Cooperative finish: those that a block merges at once
+  int finish_columns = 32;  // columns that a block merges at once in a Cooperative finish
 };
 
-// How a block moves its part of a tensor that lies across its rows, of which so many neighbours of
-// a column are a run: the runs of as many columns together as fill a bank of shared memory.
+// Loop structure with which a block copies a staging tile. A run is the elements of one column in
+// neighbouring rows that move as one vector. A thread moves the runs of as many columns together as
+// fill a bank of shared memory.
 struct AcrossMoves {
-  int at_once = 1, together = 1;  // columns that all threads move at once, each so many together
-  int count = 1, steps = 1;       // how often: side by side, in turn
-  int64_t elements = 0;           // that they have places for
+  int at_once = 1, together = 1;  // groups of threads; columns that each group copies at once
+  int count = 1, steps = 1;       // unrolled copies of a group; iterations of the loop around them
+  int64_t elements = 0;           // capacity in elements
 };
-// `length`: of the longest row.
+// `length`: elements of the longest row.
 AcrossMoves across_moves(int threads, int rows, int run, int element_bytes, int lanes, int length);
 
-// "dims [a0] [a1 a2]; stage: d0:GridThread d1:GridThread d1:Vector(8) ..."
+// One line: "dims [a0] [a1 a2]; stage: d0:GridThread d1:GridThread d1:Vector(8) ...". It shows
+// dims, loops, widths, tail and threads, not every field.
 std::string to_string(const Schedule& schedule);
-// Raises InternalError where an invariant does not hold: each axis in one dim, one Vector loop,
-// innermost, of a power of two, the loops over threads are those of the block, and so on.
+// Raises InternalError if an invariant is broken: every axis is in exactly one dim; the Vector loop
+// is innermost and its extent a power of two; thread loops multiply to `threads`; every width is
+// the extent of a Vector loop.
 void verify(const Schedule& schedule, int axes);
 
 }  // namespace fuser

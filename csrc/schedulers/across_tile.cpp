@@ -9,13 +9,16 @@
 namespace fuser {
 namespace {
 
-constexpr int sector = 32;    // bytes of a transaction: a run of rows fills one at least
-constexpr int least_run = 4;  // bytes of a run: to move single elements takes longer than
-                              // to copy the tensor
-constexpr int good_rows = 32, most_rows = 128;  // of a block
-constexpr int enough_bytes = 24 << 10;          // of a tile of more than good_rows
+// Bytes of a memory transaction; the rows of a tile must fill at least one.
+constexpr int sector = 32;
+// Bytes of a run, at least. Staging single small elements would take longer than copying the tensor
+// with a transpose kernel.
+constexpr int least_run = 4;
+constexpr int good_rows = 32, most_rows = 128;  // rows per block
+constexpr int enough_bytes = 24 << 10;          // bytes of a tile with more than good_rows, at most
 
-// The innermost kept axes that the access walks as neighbours in memory; none: it has others there.
+// Returns the innermost kept axes along which the access is contiguous in memory. Empty if no kept
+// axis is contiguous.
 std::vector<AxisId> run_axes(Problem& p, const MemoryAccess& a) {
   std::vector<AxisId> run = collapse(p, kept_axes(p), {&a}).back();
   Expr along = coefficient(p, a, run);

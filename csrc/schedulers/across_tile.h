@@ -1,5 +1,5 @@
-// Rows with tensors that lie across them, where a block's tile of these crosses shared memory: see
-// lower/tile_across.cpp and inner.cpp.
+// Staging tiles: uncoalesced operands of a kernel over rows, whose tile for the rows of a block
+// crosses shared memory. See lower/tile_across.cpp and inner.cpp.
 #pragma once
 
 #include <cstdint>
@@ -8,30 +8,31 @@
 
 namespace fuser {
 
-// What the rows of a block read or store across them.
+// The staging tile of a block.
 struct AcrossTile {
-  AccessSet accesses;  // that cross shared memory; none: nothing does, or it does not fit
-  int run = 1;         // neighbouring rows whose elements are one vector, 16 bytes at most
-  int rows = 1;        // of a block
-  int64_t bytes = 0;   // of its tiles
+  // Staged accesses; empty if there are no uncoalesced operands or the tile does not fit.
+  AccessSet accesses;
+  int run = 1;        // neighbouring rows that move as one vector, 16 bytes at most
+  int rows = 1;       // rows per block
+  int64_t bytes = 0;  // bytes of shared memory of all tiles of a block
 };
 
-// What a scheduler has for them.
+// Limits that a scheduler sets for a staging tile.
 struct TileRoom {
-  int64_t length = 0, count = 0;  // at most so many elements of a row, and rows
-  int64_t tiles = 0;       // before there are as many, no tile gets rows that it need not have
-  int64_t bytes = 0;       // of a block
-  int64_t most_bytes = 0;  // of a tile with more rows than it must have
+  int64_t length = 0, count = 0;  // upper bounds of the elements of a row and of the rows
+  int64_t tiles = 0;              // minimum number of tiles; tiles are not enlarged below it
+  int64_t bytes = 0;              // bytes of shared memory per block
+  int64_t most_bytes = 0;         // bytes of an enlarged tile, at most
 };
 
-// Asks what across_tile_of() wants to know beside the extents of K and R.
+// Registers the guards that across_tile_of() needs, besides the extents of K and R.
 void ask_across_tile(Problem& problem, Verdict& verdict);
 AcrossTile across_tile_of(Problem& problem, const Hints& hints, const TileRoom& room);
-// As few threads as fill a block walk a row of so many vectors; beyond a warp they wait for each
-// other (layer norm of 768 float32 that lie across, on an H200: 48.4 us with 32, 66.6 with 64, a
-// copy 44.7).
+// Returns the threads per row, for `vectors` vectors per row: the fewest that still fill a block.
+// At most a warp, because the threads of one warp combine without a barrier.
 int threads_beside_tile(int64_t vectors);
-// Raises UserError "plan-1" where the block of a changed plan does not hold whole runs of the tile.
+// Raises UserError "plan-1" if the rows of a block of a changed plan are not a multiple of the runs
+// of its staging tile.
 void check_across_tile(const Plan& planned, const Plan& wanted);
 
 }  // namespace fuser

@@ -1,9 +1,9 @@
-// Pointwise kernels that read much along their columns: a batch norm with its statistics, weights
-// and biases. A thread keeps what belongs to its columns, and what is computed from that alone, in
-// registers and walks several rows; all of their loads stand before any store.
+// Pointwise kernels that read more along their columns than per element: a batch norm with its
+// statistics, weights and biases. A thread loads and computes the values of its columns once, keeps
+// them in registers, and processes several rows. All loads of the rows precede all stores.
 //
-// Without that, the 16 bytes of a row that a thread owns take 128 bytes of float32 statistics out
-// of L1 and their arithmetic, more than memory leaves time for.
+// Without this schedule every 16-byte vector of a row needs 128 bytes of float32 statistics from L1
+// and their arithmetic, which takes longer than the memory access.
 #include <algorithm>
 
 #include "base/error.h"
@@ -16,9 +16,9 @@ namespace {
 
 constexpr int block_threads = 256;
 constexpr int rows_in_flight = 4;
-// What is read along a column outweighs what moves of one of its elements by so much.
+// Ratio of bytes read along a column to bytes moved per element, from which it pays.
 constexpr int least_ratio = 2;
-constexpr int column_registers = 64;  // of a thread, for what it keeps of its columns
+constexpr int column_registers = 64;  // registers per thread for values of its columns
 
 enum { K, R };
 
@@ -27,7 +27,8 @@ struct Columns {
   int vector = 1;
 };
 
-// The innermost run of axes that all accesses walk as one, and the rest of them as another run.
+// Collapses all axes into two dims: the innermost axes that all accesses address by one index (K),
+// and the remaining axes (R). nullopt if the axes do not collapse or the ratio is too small.
 std::optional<Columns> columns_of(Problem& p) {
   Dims runs = collapse(p, p.order, all_accesses(p));
   if (runs.size() != 2) return std::nullopt;

@@ -25,7 +25,7 @@ Expr extent_of(Problem& p, const std::vector<AxisId>& axes) {
 
 Expr coefficient(Problem& p, const MemoryAccess& access, const std::vector<AxisId>& axes) {
   if (!access.strides) return nullptr;
-  // Where a part of an axis is read, axes that are walked as one would have to be divided again.
+  // A mask on one axis needs its coordinate, for which a collapsed index would have to be divided.
   if (axes.size() > 1)
     for (const Pred::Bound& b : access.in.bounds)
       for (AxisId a : axes)
@@ -76,7 +76,8 @@ namespace {
 
 bool is_uniform(Expr e) { return !e->has(Symbol::Loaded) && !e->has(Symbol::Axis); }
 
-// Appends what must be multiples of a number for `e` to be one; false where no such list is known.
+// Appends expressions that must be multiples of a number for `e` to be a multiple of it. Returns
+// false if the conditions are unknown.
 bool multiple_needs(Problem& p, Expr e, std::vector<Expr>& multiples) {
   if (const auto form = linear(p.refined.exprs, e, static_cast<int>(p.refined.axes.size()))) {
     multiples.insert(multiples.end(), form->coefficients.begin(), form->coefficients.end());
@@ -92,9 +93,10 @@ bool multiple_needs(Problem& p, Expr e, std::vector<Expr>& multiples) {
   return false;
 }
 
-// Does a coordinate grow by one from lane to lane of a vector along `inner`, from a multiple of its
-// length on, or stay as it is? Nothing where neither is known. Appends what must be multiples of
-// the length for that: also where a reshape divides by sizes in which places are not known to nest.
+// Returns true if the coordinate grows by one per lane of a vector along `inner`, false if it is
+// uniform across the lanes, nullopt if neither is known. The vector starts at a multiple of its
+// length. Appends the expressions that must be multiples of the vector length for that, including
+// sizes by which a reshape divides if they are not known to nest.
 std::optional<bool> grows(Problem& p, Expr coordinate, AxisId inner, std::vector<Expr>& multiples) {
   std::unordered_map<Expr, std::optional<bool>> memo;
   const auto of_apply = [&](Expr e) -> std::optional<bool> {
@@ -125,15 +127,16 @@ std::optional<bool> grows(Problem& p, Expr coordinate, AxisId inner, std::vector
   return memo[coordinate];
 }
 
-// Appends what must be multiples of a vector's length for `in` to hold for all of its lanes along
-// `inner` or for none; false where no such multiples say so.
+// Appends the expressions that must be multiples of the vector length for the mask `in` to be
+// uniform across the lanes of a vector along `inner`. Returns false if no list of multiples implies
+// that.
 bool bound_needs(Problem& p, const Pred& in, const std::vector<AxisId>& inner,
                  std::vector<Expr>& multiples) {
   for (const Pred::Bound& b : in.bounds) {
     const AxisSet axes = axes_of({b.coord});
     const bool along =
         std::any_of(inner.begin(), inner.end(), [&](AxisId a) { return (axes >> a & 1) != 0; });
-    // Axes that are walked as one would have to be divided again.
+    // A collapsed index would have to be divided for the coordinate of one axis.
     if (along && inner.size() > 1) return false;
     const auto moves = grows(p, b.coord, inner.back(), multiples);
     if (!moves) return false;
@@ -144,7 +147,7 @@ bool bound_needs(Problem& p, const Pred& in, const std::vector<AxisId>& inner,
   return true;
 }
 
-// vector_needs() of an access that is not linear in the axes.
+// vector_needs() for an access that is not linear in the axes.
 std::optional<std::vector<Expr>> divided_needs(Problem& p, const MemoryAccess& access,
                                                const std::vector<AxisId>& inner) {
   std::vector<Expr> multiples;
@@ -174,7 +177,7 @@ std::optional<std::vector<Expr>> vector_needs(Problem& p, const MemoryAccess& ac
     if (std::find(inner.begin(), inner.end(), static_cast<AxisId>(a)) == inner.end())
       multiples.push_back(access.strides->coefficients[a]);
   multiples.push_back(access.strides->rest);
-  // A vector is read as a whole or not at all.
+  // A vector is read completely or not at all, so its mask must be uniform.
   if (!bound_needs(p, access.in, inner, multiples)) return std::nullopt;
   return multiples;
 }
@@ -188,7 +191,7 @@ std::optional<std::vector<Expr>> one_side_needs(Problem& p, const std::vector<Ax
       for (const Access& a : choose->args)
         if (!bound_needs(p, a.in, inner, multiples)) return std::nullopt;
     }
-  // What is read may end elsewhere than what is chosen: a slice of a slice, joined with others.
+  // The mask of a read may have other bounds than the select, e.g. in a cat of slices of slices.
   if (chosen)
     for (const MemoryAccess& a : p.accesses)
       if (!bound_needs(p, a.in, inner, multiples)) return std::nullopt;
@@ -260,12 +263,12 @@ std::optional<Window> window_of(Problem& p, const MemoryAccess& access,
   Expr step = coefficient(p, access, run);
   if (run.empty() || !step || !step->is_constant()) return std::nullopt;
   const int64_t k = step->value.integer;
-  // Of more than four elements, most of what is read would be of no use.
+  // A step of more than four elements reads mostly unused ones.
   if (k < 1 || k > 4 || k == 3 || (k == 1 && out.repeat == 1)) return std::nullopt;
   out.step = static_cast<int>(k);
   out.width = vector / out.repeat * out.step;
 
-  // The last window ends where the dim does; the dims within it leave no gap.
+  // The window must end within the dim, and the dims inside it must be dense.
   const Tensor& tensor = *p.buffers[access.buffer].tensor;
   const auto extent = [&](size_t d) {
     return rewrite(p.refined.exprs, tensor.shape[d], [](Expr) -> Expr { return nullptr; });
@@ -305,7 +308,7 @@ AccessSet windows(Problem& p, const std::vector<AxisId>& inner, const Hints& hin
   for (size_t i = 0; vector > 1 && i < p.accesses.size(); ++i) {
     std::vector<Expr> multiples;
     const auto window = window_of(p, p.accesses[i], inner, vector, multiples);
-    // A vector that ends past its dim would read past the end of memory.
+    // A vector that crosses the end of its dim could read past the end of the tensor.
     if (window && hints.divides(extent_of(p, inner), vector) &&
         hints.aligned[p.accesses[i].buffer] &&
         std::all_of(multiples.begin(), multiples.end(),
@@ -346,11 +349,10 @@ void ask_across(Problem& p, Verdict& verdict) {
 }
 
 bool lies_across(Problem& p, const Hints& hints) {
-  // A thousand elements of bfloat16 on an H200 take 4 ns where they are read across the lanes, 12
-  // where they are stored, and 1 to copy, beside the launch: of a norm over 768 channels 10.1
-  // against 11.4 us at 0.6 million elements, 14.0 against 13.0 at 1.2 million.
+  // Elements from which an uncoalesced access takes longer than the launch and traffic of a copy. A
+  // store takes several times as long as a read.
   constexpr int64_t least_read = 1 << 20, least_stored = least_read / 4;
-  constexpr int sector = 32;  // bytes; neighbours that share one are read together
+  constexpr int sector = 32;  // bytes of a transaction; neighbours in one sector are read together
   const int64_t elements =
       hints.at_most(extent_of(p, kept_axes(p))) * hints.at_most(extent_of(p, reduced_axes(p)));
   const std::vector<size_t> across = accesses_across(p, {});
@@ -394,7 +396,7 @@ bool moves_rows(const Problem& p, const MemoryAccess& a) {
 
 namespace {
 
-// By walk: the values that it takes in or stores.
+// By reduction loop: the values that it reduces or stores.
 std::vector<std::vector<bool>> roots_of_walks(const Problem& p) {
   const std::vector<Value>& values = p.refined.values;
   const Walks walks = walks_of(p);
@@ -413,7 +415,7 @@ std::vector<std::vector<bool>> roots_of_walks(const Problem& p) {
   return roots;
 }
 
-// Is it computed anew for each element of a row?
+// Returns whether a loop computes the value for every element of a row.
 bool is_of_walks(const Problem& p, const Value& v) {
   return (v.axes & p.reduced) && !std::holds_alternative<Reduced>(v.how);
 }
@@ -427,7 +429,7 @@ std::vector<ValueId> computed_again(const Problem& p) {
     for (size_t v = values.size(); v-- > 0;) {
       if (!need[v] || !is_of_walks(p, values[v])) continue;
       if (before[v] && std::holds_alternative<Apply>(values[v].how))
-        kept[v] = true;  // its operands are not asked for
+        kept[v] = true;  // its operands are not requested
       else
         visit_operands(values[v], [&](ValueId o) { need[o] = true; });
     }

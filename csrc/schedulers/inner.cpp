@@ -1,14 +1,14 @@
-// Reductions along the innermost axis: one group of threads owns a row.
+// Reductions along the innermost axis: one group of threads per row.
 //
-// A row that is walked more than once stays on chip: in registers as loaded, in shared memory, or
-// cut over the blocks of a cluster, which are persistent where what all rows read outweighs the
-// row; the largest ones are read again, through L2. Rows that are not multiples of a vector are
-// walked from the first line of memory in them, so that all accesses are whole and a warp's lie in
-// as few lines as they can; the elements at their ends have a thread each. Few rows are cut over
-// the grid and the last block of each finishes.
+// A row with several reduction loops is persistent: it stays in registers, in shared memory, or
+// split over the blocks of a cluster. Clusters are persistent if operands common to all rows
+// outweigh the row. The longest rows are reloaded, through L2. If the row length is not a multiple
+// of the vector length, loops are peeled: they start at the first line-aligned element of the row,
+// so that vectors are aligned and a warp touches as few lines as possible. The elements at both
+// ends have a thread each. Few rows are split over the grid, and the last block of each row merges.
 //
-// The numbers of threads and steps are those that were fastest on an H200 for rows of 256 to
-// 262,144 elements: at least 16 to 64 bytes in flight a thread, two blocks or more a processor.
+// Thread and step counts are tuned for rows of 256 to 262,144 elements. They aim at 16 to 64 bytes
+// in flight per thread and at two or more blocks per SM.
 #include <algorithm>
 #include <bit>
 
@@ -24,24 +24,26 @@
 namespace fuser {
 namespace {
 
-constexpr int block_threads = 128;  // of rows that a warp or less serves
-// Of rows with a tile across them. Blocks are larger where shared memory leaves room for few.
+constexpr int block_threads = 128;  // threads per block for rows of at most a warp
+// Threads per block with a staging tile, doubled from large_tile bytes on because few large blocks
+// fit an SM.
 constexpr int tile_threads = 256, large_tile = 48 << 10;
-constexpr int most_tile_steps = 8;  // of a thread
-constexpr int resident_tiles = 3;   // of a processor: while some blocks copy, others compute
-constexpr int tile_waves = 2;       // of blocks, before these get fewer rows
-constexpr int elements = 4;      // of a thread, of rows without vectors: few kernels serve them all
-constexpr int skewed_steps = 5;  // of a skewed row in registers, 256 threads or less
-constexpr int grid_row = 4096;   // elements from which few rows are cut
-constexpr int grid_waves = 4;    // blocks a processor that a cut aims at
-// Of the time of a kernel's bytes, from which computing again is seen although it would fit beside
-// them: a walk that waits for the one before it does not hide all that it computes. Masks that are
-// drawn twice before an RMS norm take 49 us, once 39 (8192 rows of 1024 float32 on an H200). The
-// exponentials of a softmax are below it.
+constexpr int most_tile_steps = 8;  // steps per thread with a staging tile, at most
+// Resident blocks per SM with a staging tile, so that copies and computation overlap.
+constexpr int resident_tiles = 3;
+constexpr int tile_waves = 2;  // blocks per SM below which staging tiles are not enlarged
+// Elements per thread of rows without vectors; few kernels serve all lengths.
+constexpr int elements = 4;
+constexpr int skewed_steps = 5;  // steps of a peeled row in registers with at most 256 threads
+constexpr int grid_row = 4096;   // elements of a row from which few rows are split over the grid
+constexpr int grid_waves = 4;    // blocks per SM that a split aims at
+// Fraction of a kernel's memory time from which recomputation is cached in registers. Below the
+// memory time recomputation is not free: a loop that waits for the previous one hides only some of
+// its instructions. The exponentials of a softmax stay below this fraction.
 constexpr double repeated = 0.25;
 
-// Is it of the rows themselves, not of something that all rows read (a weight) or that has one
-// element a row?
+// Returns whether the access moves elements of the rows themselves. Weights, which vary over R
+// alone, and values per row, which vary over K alone, are not rows.
 bool is_row(Problem& p, const MemoryAccess& a) {
   const AxisSet axes = axes_of(p, a);
   const bool single = kept_axes(p).empty();
@@ -50,16 +52,17 @@ bool is_row(Problem& p, const MemoryAccess& a) {
 
 Run rows_of(Problem& p) { return run_of(p, reduced_axes(p), is_row); }
 
-// Where a row starts, from the multiple of `unit` elements before it: of a vector, the same for
-// every access that moves vectors when rows are not multiples of one.
+// Returns the start of a row modulo `unit` elements. All vectorized accesses of a peeled loop must
+// agree modulo the vector length.
 Expr skew_of(Problem& p, const MemoryAccess& a, int unit) {
   if (!a.strides) return nullptr;
   Exprs& exprs = p.refined.exprs;
   return exprs.mod(offset_along(p, a, kept_axes(p)), exprs.constant(unit));
 }
 
-// Elements of a row before the first line of memory in it: 128 bytes of the widest type, but no
-// more elements than the smallest block has threads for. Walked from there, warps move whole lines.
+// Returns the number of elements of a row before its first line-aligned element. A line is 128
+// bytes of the widest type, or less if the smallest block has fewer threads than a line has
+// elements. Warps of loops that start there move complete lines.
 Expr head_of(Problem& p, const MemoryAccess& a, int vector) {
   Exprs& exprs = p.refined.exprs;
   const int line = std::min(8 * vector, 2 * warp);
@@ -67,7 +70,8 @@ Expr head_of(Problem& p, const MemoryAccess& a, int vector) {
   return start ? exprs.mod(exprs.sub(exprs.constant(line), start), exprs.constant(line)) : nullptr;
 }
 
-// The accesses that move vectors in a skewed walk, and their skew; none where none can.
+// Returns the vectorized accesses of a peeled loop, and in `skew` the start of their rows modulo
+// the vector length. Empty if no access can move vectors.
 AccessSet skewed(Problem& p, const Run& r, const Hints& hints, Expr& skew) {
   AccessSet wide;
   skew = nullptr;
@@ -75,7 +79,7 @@ AccessSet skewed(Problem& p, const Run& r, const Hints& hints, Expr& skew) {
     const MemoryAccess& a = p.accesses[i];
     const AxisSet axes = axes_of(p, a);
     if (!(axes & p.reduced)) continue;
-    // A walk that starts before its row has no coordinates to divide.
+    // A peeled loop has only the linear index of its row, which coordinates must not divide.
     if (is_loaded(a) || !coefficient(p, a, r.axes)) return {};
     if (!coefficient(p, a, r.axes)->is_constant(1) || !hints.aligned[a.buffer]) continue;
     Expr mine = skew_of(p, a, r.vector);
@@ -107,7 +111,8 @@ bool has_coordinates(const Problem& p) {
   });
 }
 
-// Reads of neighbouring elements that do not lie at multiples of a vector: two vectors and a shift.
+// Returns the unaligned reads: neighbouring elements that are not at multiples of a vector. Two
+// aligned vectors and a shift produce each of their vectors.
 AccessSet shifted(Problem& p, const Run& r, const Hints& hints, const AccessSet& wide) {
   AccessSet out;
   if (wide.empty()) return out;
@@ -123,7 +128,7 @@ AccessSet shifted(Problem& p, const Run& r, const Hints& hints, const AccessSet&
   return out;
 }
 
-// Can all reads that stay on chip be copied to shared memory?
+// Returns whether all persistent reads can be copied to shared memory asynchronously.
 bool copied(Problem& p, const AccessSet& wide, int vector) {
   for (size_t i = 0; i < p.accesses.size(); ++i) {
     const MemoryAccess& a = p.accesses[i];
@@ -133,8 +138,8 @@ bool copied(Problem& p, const AccessSet& wide, int vector) {
   return true;
 }
 
-// Accesses that move whole rows and take no place in L1. Copies into shared memory bypass L1
-// without being listed.
+// Returns the streaming accesses: complete rows that bypass L1. Copies of rows into shared memory
+// bypass it in any case.
 AccessSet once_of(const Problem& p, OnChip::Once once) {
   AccessSet out;
   if (once == OnChip::Once::None) return out;
@@ -148,35 +153,37 @@ AccessSet once_of(const Problem& p, OnChip::Once once) {
 
 Problem& used(Problem& p, bool single_pass) { return single_pass ? *p.single_pass : p; }
 
-// How it looks in the form of the fewest walks. That one stores last what a walk that it has not
-// stores on its way: x - mean(x) beside a variance.
+// Returns the shape of the single-pass form if the problem has one, else of the problem. The
+// single-pass form may store in its last phase a value that the two-pass form stores in an earlier
+// one, e.g. x - mean(x) next to var(x).
 Shape shortest_of(Problem& p) { return shape_of(used(p, p.single_pass != nullptr)); }
 
-// What is chosen for rows, step by step; the plan is made of it.
+// The choices for the rows, made step by step; the plan lists them.
 struct Rows {
   Run run;
   Shape shape, shortest;
   int64_t length = 0, count = 0;
-  int64_t vectors = 0;  // of a row
+  int64_t vectors = 0;  // vectors per row
   int vector = 1;
-  AccessSet wide;        // the accesses that move vectors
-  AccessSet shifted;     // those that put them together
-  bool skew = false;     // rows that are no multiples of a vector
-  bool stays = false;    // a row, between its walks
-  bool busy = false;     // instructions decide
-  bool repeats = false;  // or what a walk computes again is worth a register
-  bool places = false;   // a partial result holds a position beside its element
-  OnChip on;             // where it lies, and who walks it
+  AccessSet wide;        // vectorized accesses
+  AccessSet shifted;     // unaligned reads
+  bool skew = false;     // True if the row length is not a multiple of the vector length
+  bool stays = false;    // True if a row has several reduction loops and can be persistent
+  bool busy = false;     // True if issue slots dominate the memory time
+  bool repeats = false;  // True if so, or if recomputed values are worth a register
+  bool places = false;   // True if a partial result holds a position next to its element
+  OnChip on;             // placement of the row
   bool single_pass = false;
-  bool serial = false, rolled = false;  // walked in a loop; the same of rows in shared memory
-  bool split = false;                   // over the grid
-  AccessSet stretch;                    // what crosses shared memory, of rows in a stretch
-  int threads_y = 0;                    // rows side by side
-  int turns = 0;                        // rows of a thread, of those in shared memory
-  AcrossTile tile;                      // what crosses it, across the rows
+  // True if a loop runs over the row; True if a loop runs over rows in shared memory.
+  bool serial = false, rolled = false;
+  bool split = false;  // True if rows are split over the grid
+  AccessSet stretch;   // accesses of packed rows, which cross shared memory
+  int threads_y = 0;   // rows per block at once
+  int turns = 0;       // rows per thread, of rows in shared memory
+  AcrossTile tile;     // staging tile of uncoalesced operands
 };
 
-// Which accesses move vectors, and how rows that are not multiples of one are walked.
+// Chooses the vectorized accesses, and whether loops are peeled.
 Rows rows_to_plan(Problem& p, const Hints& hints) {
   Rows o{.run = rows_of(p), .shape = shape_of(p), .shortest = shortest_of(p)};
   const Run& r = o.run;
@@ -192,8 +199,9 @@ Rows rows_to_plan(Problem& p, const Hints& hints) {
   o.vector = o.wide.empty() ? 1 : r.vector;
   o.vectors = (o.length + o.vector - 1) / o.vector;
   o.shifted = shifted(p, r, hints, o.wide);
-  // One walk takes the place of two where nothing waits for both, and combines once; to combine the
-  // larger partial results of a short row costs more than a walk over registers.
+  // Use the single-pass form if no store depends on both phases, because it combines only once. Not
+  // for short rows: combining its larger partial results costs more than a second loop over
+  // registers.
   o.single_pass = p.single_pass && !o.shape.stores_last && o.vectors > 16 * warp;
   o.stays = (o.single_pass ? o.shortest : o.shape).walks > 1;
   const WalkWork work = work_of_walks(p);
@@ -203,7 +211,7 @@ Rows rows_to_plan(Problem& p, const Hints& hints) {
   return o;
 }
 
-// Rows without vectors of their own, where they follow each other in memory; false where not.
+// Plans packed rows, for rows without vectors of their own. Returns false if rows are not packed.
 bool in_stretch(Problem& p, const Hints& hints, const Device& device, Rows& o) {
   if (!o.wide.empty()) return false;
   const PackedRows s = stretch_of(p, o.run, hints, device, o.length, o.count);
@@ -214,13 +222,13 @@ bool in_stretch(Problem& p, const Hints& hints, const Device& device, Rows& o) {
   o.vector = s.vector;
   if (s.vector > 1) o.wide = wide_accesses(p, p.reduced, o.run.inner, hints, s.vector);
   o.shifted = {};
-  o.single_pass = false;  // walks over shared memory cost little
+  o.single_pass = false;  // loops over shared memory cost little
   o.serial = o.rolled = true;
   o.on = {.place = Place::Shared, .threads_x = s.threads_x, .unroll = s.unroll};
   return true;
 }
 
-// Threads and steps of a row in registers.
+// Chooses the threads and steps of a row in registers.
 void share_out(Rows& o) {
   const int64_t vectors = o.vectors;
   const bool odd = o.skew && vectors > 8 * warp && vectors <= skewed_steps * 256;
@@ -228,32 +236,31 @@ void share_out(Rows& o) {
   if (o.vector == 1 && vectors <= 32 * warp) {
     for (x = 1; x * elements < vectors;) x *= elements;
   } else if (vectors <= 2 * warp) {
-    // Two vectors a thread: half as many partial results to combine, and twice as much in flight.
-    // Sums of rows of 32 bfloat16 take 73.5 us, 86.5 with one (4 Mi rows on an H200). Not where two
-    // are all of a row that is stored: neighbours would not store neighbours (softmax: 171 us, 131
-    // with one).
+    // Two vectors per thread halve the partial results to combine and double the bytes in flight.
+    // Exception: if a stored row has at most two vectors, neighbouring threads must store
+    // neighbouring vectors.
     const bool one = vectors <= 2 && o.shape.stores_rows;
     x = one ? ceil_pow2(vectors) : std::max(1, ceil_pow2(vectors) / 2);
   } else if (odd) {
     x = vectors <= skewed_steps * 128 ? 128 : 256;
-  } else if (vectors <= 16 * warp) {  // two to four vectors a thread
+  } else if (vectors <= 16 * warp) {  // two to four vectors per thread
     x = ceil_pow2(vectors) / 2;
   } else {
     x = vectors <= 32 * warp ? 256 : 512;
-    // To combine these takes 20 instructions a step, as much as three elements do: half as many
-    // threads take argmax of 8192 elements of float32 from 105.7 to 96.0 us (a copy 88.6).
+    // Combining elements with positions takes as many instructions per step as three elements, so
+    // half as many threads are faster.
     if (o.places && !o.skew) x /= 2;
   }
   int& unroll = o.on.unroll;
   unroll = static_cast<int>(((o.skew ? vectors : ceil_pow2(vectors)) + x - 1) / x);
-  // Rows of few elements share kernels, and so do odd ones in registers.
+  // Rows of few elements share kernels, and so do peeled rows in registers.
   if (o.vector == 1)
     unroll = std::max(unroll, elements);
   else if (odd)
     unroll = skewed_steps;
 }
 
-// Where a row lies that is walked several times.
+// Chooses the placement of a row with several reduction loops.
 void place(Problem& p, const Device& device, Rows& o) {
   if (!o.stays) {
     o.on.place = Place::Reload;
@@ -270,8 +277,8 @@ void place(Problem& p, const Device& device, Rows& o) {
   if (p.single_pass && o.on.waits) o.single_pass = true;
 }
 
-// Something lies across the rows: their own elements stay in registers, beside a tile of it in
-// shared memory; false where it is small, or they do not fit.
+// Plans a staging tile for uncoalesced operands, with the row itself in registers. Returns false if
+// the operands are small or do not fit.
 bool beside_tile(Problem& p, const Hints& hints, const Device& device, Rows& o) {
   if (o.vector == 1 || o.skew || !lies_across(p, hints)) return false;
   Rows t = o;
@@ -299,8 +306,9 @@ bool beside_tile(Problem& p, const Hints& hints, const Device& device, Rows& o) 
   return true;
 }
 
-// Few long rows: one block each would leave processors idle. Where one walk is all that they take,
-// they are cut over the grid; else over several kernels, one a walk: false.
+// Handles few long rows, which would leave SMs idle with one block per row. If the kernel has one
+// reduction loop, then the rows are split over the grid. Else it returns false if kernel fission
+// with a kernel per loop is preferred.
 bool few_rows_fit(Problem& p, const Hints& hints, const Device& device, Rows& o) {
   const int rows_a_block = std::max(1, block_threads / o.on.threads_x);
   const int64_t blocks = (o.count + rows_a_block - 1) / rows_a_block * o.on.cluster;
@@ -314,14 +322,15 @@ bool few_rows_fit(Problem& p, const Hints& hints, const Device& device, Rows& o)
   return true;
 }
 
-// Rows that are walked in loops: those that are read again, and those in shared memory.
+// Chooses the loops over rows that are reloaded or in shared memory.
 void loop_over(const Problem& p, Rows& o) {
   if (o.on.place == Place::Reload) {
     o.on.min_blocks = 0;
     o.on.ring = 0;
     o.on.once = OnChip::Once::None;
     o.single_pass = o.single_pass || (o.stays && p.single_pass != nullptr);
-    // What takes in several elements at once has enough to do with four steps side by side.
+    // Four steps in flight suffice if several tensors are read, or if a single-pass reduction
+    // accumulates whole vectors.
     const bool several = o.vector > 1 && (o.shape.staged > 1 || (o.single_pass && !o.split));
     const int most = several ? 4 : 8;
     if (o.on.unroll > most || o.split) {
@@ -330,18 +339,18 @@ void loop_over(const Problem& p, Rows& o) {
       if (o.skew && o.single_pass) o.on.threads_x = 256;
     }
   } else if (o.on.place == Place::Shared && !o.on.ring) {
-    o.serial = o.rolled = true;  // as many steps as the row has
+    o.serial = o.rolled = true;  // as many iterations as the row has steps
     const bool long_parts = o.on.cluster >= 8 && (o.skew || o.single_pass);
     if (long_parts) o.on.threads_x = 256;
-    // Side by side: more take registers that more blocks use better. Odd rows of words with two
-    // shifted vectors a step wait for these instead: a layer norm of 131,073 float32 on an H200
-    // goes from 423 to 310 us.
+    // Unroll little, because more resident blocks use the registers better. Exception: peeled rows
+    // of 4-byte elements with two unaligned reads per step wait for these loads, and unroll three
+    // steps.
     const bool waits = long_parts && o.shifted.count() > 1 && o.vector * 4 <= vector_bytes;
     o.on.unroll = waits ? 3 : o.skew || o.on.threads_x == most_threads ? 1 : 2;
   }
 }
 
-// Does what a later walk would compute again stay beside the row?
+// Returns whether values that a later loop would recompute are cached next to the row.
 bool keeps(Problem& p, const Rows& o) {
   if (!o.repeats || o.on.place != Place::Registers || o.vector == 1 || o.skew || o.serial)
     return false;
@@ -434,7 +443,7 @@ Schedule schedule_inner(Problem& both, const Plan& plan) {
   if (s.tail)
     for (size_t i = 0; i < p.accesses.size() && !s.dims[R].skew; ++i)
       if (s.widths[i] > 1 && axes_of(p, p.accesses[i]) & ~p.reduced)
-        s.dims[R].skew = head_of(p, p.accesses[i], vector);  // none with a single row
+        s.dims[R].skew = head_of(p, p.accesses[i], vector);  // not set for a single row
   Stage stage;
   const auto loop = [&](DimId dim, Bind bind, int64_t extent, Expr count = nullptr) {
     stage.loops.push_back({.dim = dim, .extent = extent, .bind = bind, .count = count});
@@ -473,20 +482,19 @@ void check_inner(Problem& p, const Plan& planned, const Plan& wanted) {
   const int64_t turns = planned.get("turns"), blocks = planned.get("blocks");
   const bool serial = planned.get("serial") != 0, rolled = planned.get("rolled") != 0;
   const bool stretch = !planned.set("stretch").empty(), alone = planned.get("cluster") > 1;
-  // Of a skewed row, each element that no vector holds has a thread: at most a line and two
-  // vectors.
+  // Each element of a peeled row that no vector holds has a thread: at most a line and two vectors.
   const int64_t least = !planned.get("skew") ? 1 : serial ? std::min<int64_t>(3 * warp, x) : x;
   AccessSet once = planned.set("once");
   once |= once_of(used(p, planned.get("single_pass") != 0), OnChip::Once::Rows);
   check_subset(planned, wanted, "once", once);
-  Plan numbers = wanted;  // those that are left to check
+  Plan numbers = wanted;  // the numbers, for check_fields()
   for (auto& [name, value] : numbers.fields)
     if (name == "once") value = planned.set("once");
   check_fields(planned, numbers,
                {{"keep", 0, planned.get("keep")},
                 {"threads_x", least, most_threads},
-                // Neighbours of a stretch lie apart in it by powers of two.
-                // The blocks of a cluster combine all of their threads.
+                // Packed rows of neighbouring threads are a power of two apart. The blocks of a
+                // cluster combine all of their threads for one row.
                 {"threads_y", 1,
                  alone     ? 1
                  : stretch ? 2 * y
@@ -503,13 +511,13 @@ void check_inner(Problem& p, const Plan& planned, const Plan& wanted) {
          text("threads_x=", threads), "a power of two, or threads_y=1");
   expect(planned, serial || taken >= x * planned.get("unroll"), text("threads_x * unroll=", taken),
          text("at least ", x * planned.get("unroll"), ", for the row"));
-  // Rows of a stretch: those of a block start at a multiple of a vector, and lie in shared memory.
+  // The packed rows of a block must start at a multiple of a vector and fit shared memory.
   const int64_t together = std::min<int64_t>(y, vector_bytes);
   expect(planned, !stretch || (threads <= warp && rows % together == 0),
          text("threads_x=", threads, ", threads_y=", rows),
          text("up to ", warp, ", and a multiple of ", together, " up to ", 2 * y));
   check_across_tile(planned, wanted);
-  // A warp takes part in the reductions of one row or of several, and is whole.
+  // A warp takes part in the reductions of one row or of several, and must be complete.
   expect(planned, threads * rows % warp == 0 && threads * rows <= most_threads,
          text("threads_x * threads_y=", threads * rows),
          text("a multiple of ", warp, " up to ", most_threads));

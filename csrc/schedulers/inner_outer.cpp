@@ -1,20 +1,20 @@
-// Reductions along rows and, at the end, along columns, in one walk over the data: the backward
+// Reductions along rows and, at the end, along columns, in one loop over the data: the backward
 // pass of a normalization with the gradients of its weight and bias.
 //
-// A persistent grid: each block takes every so many rows, keeps the partial results of the columns
-// in registers, and copies the next rows into shared memory while it works on the present one
-// (without that prefetch 23 to 85% of a copy on an H200, with it 90 to 98%). At the end the whole
-// grid meets, and each block merges the partial results of some of the columns in block order: all
-// blocks take part, with many loads on their way at once, or that end costs a tenth of the time.
+// The grid is persistent. Each block takes every n-th row, keeps the partial results of the columns
+// in registers, and copies the next rows into shared memory while it works on the present one.
+// After a grid barrier each block merges the partial results of some columns in block order. All
+// blocks take part, with many loads in flight, because this merge would otherwise take a tenth of
+// the time.
 //
-// A row that is too long for a block is cut over a cluster: each of its blocks has the same part of
-// many rows, and the columns of that part. The same by several kernels reads the rows three times:
-// for 65,536 elements of bfloat16 42% of a copy, against 76.
+// A row that is too long for a block is split over a cluster. Each of its blocks takes an equal
+// fraction of many rows, and the columns of that fraction. Kernel fission would read the rows three
+// times.
 //
-// Where something lies across the rows, a block takes tiles of them: those of what lies across
-// cross shared memory (across_tile.h). The next rows, and what the next tile reads across, are
-// copied ahead as far as there is room beside; else a row goes straight to registers. To copy such
-// a tensor first would move it three times.
+// If operands are uncoalesced, a block takes tiles of rows, and stages these operands in shared
+// memory (across_tile.h). The next rows, and the staged reads of the next tile, are prefetched as
+// far as shared memory has room. Else rows are loaded into registers. Copying an uncoalesced
+// operand first would move it three times.
 #include <algorithm>
 #include <bit>
 #include <set>
@@ -29,15 +29,19 @@
 namespace fuser {
 namespace {
 
-constexpr int row_threads = 512;      // more leave each too few registers for its columns
-constexpr int most_columns = 64;      // partial results a thread keeps in registers
-constexpr int least_registers = 32;   // of a thread, beside its columns and what it has loaded
-constexpr int of_loaded_vectors = 8;  // and their alignment (float32 RMS norm: 56 bytes spilled)
-constexpr int other_registers = 40;   // of a thread, beside those for each of its elements
+// Threads per row; more leave each too few registers for its columns.
+constexpr int row_threads = 512;
+constexpr int most_columns = 64;  // partial column results per thread in registers, at most
+// Registers per thread besides column results and loaded values.
+constexpr int least_registers = 32;
+// Further registers to align loaded vectors; without them kernels spill.
+constexpr int of_loaded_vectors = 8;
+constexpr int other_registers = 40;  // registers per thread besides the registers per element
 constexpr int registers_a_processor = 1 << 16;
-constexpr int least_used = 85;  // percent of processors
-constexpr int most_blocks = 8;  // of a cluster that shares a row
-// That cross shared memory: a block that has one more than others takes longer.
+constexpr int least_used = 85;  // percent of the SMs that clusters must use
+constexpr int most_blocks = 8;  // blocks of the largest cluster that shares a row
+// Staging tiles per block, at least. Blocks need many tiles, because a block with one more tile
+// finishes later.
 constexpr int tiles_of_block = 4;
 
 Run rows_of(Problem& p) {
@@ -46,7 +50,7 @@ Run rows_of(Problem& p) {
   });
 }
 
-// Of the partial results of one column.
+// Returns the bytes of the partial results of one column.
 int column_bytes(const Problem& p) {
   int bytes = 0;
   for (const Value& v : p.refined.values)
@@ -55,17 +59,17 @@ int column_bytes(const Problem& p) {
   return bytes;
 }
 
-// What a block takes of rows, `length` elements of each.
+// The rows that a block processes at once, and its threads.
 struct Tile {
   int threads_x = 1, threads = 1, unroll = 1;
   int cluster = 1;     // blocks that share a row
-  int min_blocks = 1;  // resident on a processor
-  int ring = 0;        // rows on their way to shared memory; 0: none
-  bool keeps = true;   // may it have registers for what the second walk would compute again?
-  bool fits = false;   // in registers, with the partial results of its columns
-  AcrossTile across;   // what crosses shared memory, across the rows
-  int turns = 0;       // rows of a thread of such a tile
-  bool ahead = false;  // are those that are read copied one tile ahead?
+  int min_blocks = 1;  // resident blocks per SM
+  int ring = 0;        // stages of row copies into shared memory; 0: no copies
+  bool keeps = true;   // True if values that the second loop would recompute may be cached
+  bool fits = false;   // True if registers hold it, with the partial results of its columns
+  AcrossTile across;   // staging tile of uncoalesced operands
+  int turns = 0;       // rows per thread of a staging tile
+  bool ahead = false;  // True if the staged reads are prefetched one tile ahead
 };
 
 Tile tile_of(const Device& device, const Shape& shape, int64_t length, int vector, int results) {
@@ -82,7 +86,8 @@ Tile tile_of(const Device& device, const Shape& shape, int64_t length, int vecto
   t.min_blocks = t.unroll * vector * results > 32 || t.threads >= 512 ? 1 : 2;
   if (device.arch >= 80 && vector > 1 && shape.staged_bytes > 0) {
     const int64_t row = int64_t{t.unroll} * t.threads * vector * shape.staged_bytes;
-    // Beside the rows: partial results of the columns, where several rows share a block.
+    // Shared memory besides the rows: slots to combine column results, if several rows share a
+    // block.
     const int64_t slots =
         t.threads_x < t.threads ? int64_t{t.unroll} * vector * t.threads * results * 4 : 0;
     const int64_t room = device.shared_per_processor / t.min_blocks - 4 * 1024 - slots;
@@ -90,7 +95,7 @@ Tile tile_of(const Device& device, const Shape& shape, int64_t length, int vecto
         3, std::min<int64_t>(room, device.shared_per_block - 4 * 1024 - slots) / row));
     if (t.ring < 2) t.ring = 0;
   }
-  // A row that is not copied ahead stays in registers, as it was loaded.
+  // A row that is not copied ahead stays in registers, as loaded.
   const int loaded =
       t.ring ? 0 : t.unroll * (vector > 1 ? vector * shape.staged_bytes / 4 : shape.staged);
   const int columns = t.unroll * vector * results;
@@ -100,7 +105,7 @@ Tile tile_of(const Device& device, const Shape& shape, int64_t length, int vecto
   return t;
 }
 
-// Has a processor registers and shared memory for the resident blocks of a tile?
+// Returns whether an SM has registers and shared memory for the resident blocks of a tile.
 bool has_room(const Device& device, const Shape& shape, const Tile& t, int vector, int results) {
   constexpr int beside_columns = 64, static_bytes = 4 * 1024;
   const int64_t part = int64_t{t.unroll} * t.threads * vector * shape.staged_bytes;
@@ -110,12 +115,12 @@ bool has_room(const Device& device, const Shape& shape, const Tile& t, int vecto
          t.ring * part <= room - static_bytes;
 }
 
-// Do clusters of so many blocks leave few processors idle?
+// Returns whether clusters of this size leave few SMs idle.
 bool uses_most(const Device& device, int cluster) {
   return resident_clusters(device, cluster) * cluster * 100 >= device.processors * least_used;
 }
 
-// A block's part of a row in three steps, or in two where fewer threads idle then.
+// Distributes a block's fraction of a row over three steps, or over two if fewer threads idle then.
 Tile part_of_row(int64_t vectors) {
   Tile t{.keeps = false};
   for (int steps : {3, 2}) {
@@ -127,26 +132,25 @@ Tile part_of_row(int64_t vectors) {
   return t;
 }
 
-// Rows as memory brings them: the blocks of a processor work on about as many bytes as it reads in
-// a microsecond, and the next two rows are on their way. With more at once there are more partial
-// results of the columns to write and to merge, and what is on its way gets in its own way; with
-// fewer, a row's sums and its cluster's barrier take longer than the next row. On an H100, 24 to 34
-// KB at once with three rows in the ring, against 40 to 72 with two: layer norm backward of 12,288
-// elements of bfloat16 goes from 92 to 95% of a copy, of 20,000 from 89 to 95, of 24,576 from 93 to
-// 98, of 65,536 from 88 to 91, of 16,384 float32 from 92 to 99; RMS norm backward of 8,192 from 94
-// to 98, of 32,768 from 91 to 98. To keep what the second walk computes again cost up to 6%.
+// Sizes tiles by the bandwidth: the blocks of an SM process about as many bytes as memory delivers
+// to it in a microsecond, with the next two rows in flight. Larger tiles produce more partial
+// column results and more outstanding copies, which then compete for bandwidth. With smaller tiles
+// the reductions of a row and its cluster barrier take longer than loading the next row. Caching
+// recomputed values does not pay here.
 Tile paced_tile(const Device& device, const Shape& shape, int64_t length, int vector, int results) {
-  constexpr int64_t least = 23 * 1024, most = 34 * 1024;  // bytes of a processor, at once, where
-  constexpr int64_t paced_by = 25'400'000'000;            // memory brings it so many a second
-  // A block alone on its processor has nothing else to do while a cluster of four or more meets.
+  // Bytes in progress per SM, for an SM to which memory.
+  constexpr int64_t least = 23 * 1024, most = 34 * 1024;
+  constexpr int64_t paced_by = 25'400'000'000;  // delivers this many bytes per second
+  // A block that is alone on its SM idles while a cluster of four or more synchronizes, so it needs
+  // more bytes in progress.
   constexpr int64_t least_alone = 30 * 1024;
   constexpr int fewest_threads = 96, fewest_of_processor = 192;
   const int64_t pace = std::max(paced_by, device.bandwidth / device.processors);
   const int64_t row = length * shape.staged_bytes;
   Tile none;
   if (!device.clusters || vector == 1 || !row) return none;
-  // Rows at once on most_blocks processors; the most first. Small clusters before larger ones, but
-  // blocks of large ones that are alone last.
+  // Rows in progress on most_blocks SMs, the most first. Then cluster sizes, small ones first,
+  // except that a cluster of four with one block per SM comes last.
   for (int rows = most_blocks; rows >= 1; --rows) {
     const int64_t at_once = row * rows / most_blocks;
     if (at_once * paced_by > most * pace) continue;
@@ -159,8 +163,7 @@ Tile paced_tile(const Device& device, const Shape& shape, int64_t length, int ve
       const bool alone = t.min_blocks == 1 && cluster > 2;
       if (alone && at_once * paced_by < least_alone * pace) continue;
       if (!uses_most(device, cluster)) continue;
-      // In clusters of eight two rows are better then (RMS norm backward of 65,536 elements of
-      // bfloat16: 95% of a copy, with three 92).
+      // Clusters of eight with one block per SM are faster with two stages than with three.
       t.ring = alone && cluster == most_blocks ? 2 : 3;
       t.fits = t.threads >= fewest_threads && t.threads <= row_threads &&
                t.threads * t.min_blocks >= fewest_of_processor &&
@@ -171,12 +174,10 @@ Tile paced_tile(const Device& device, const Shape& shape, int64_t length, int ve
   return none;
 }
 
-// The same row over twice as many blocks of fewer threads, two on a processor: one works while the
-// other waits for its cluster. On an H200 layer norm backward of 65,536 elements of bfloat16 goes
-// from 87 to 89% of a copy, of 50,256 from 80 to 85, of 16,384 from 87 to 93; RMS norm backward of
-// 20,000 from 85 to 93. Their numbers of threads are no powers of two, so that rows of any length
-// fill them. Where the fewest threads fill the row in eight steps, in a cluster of 8 with gradients
-// of weight and bias, they do: 65,536 takes 207 us for 218; 49,152, which six steps fill, loses.
+// Splits the row over twice as many blocks of fewer threads, two per SM: one works while the other
+// waits for its cluster. Thread counts are not powers of two, so that rows of any length fill them.
+// Rows that fill eight steps of the fewest threads exactly take eight steps, in a cluster of 8 with
+// gradients of weight and bias. Rows that six steps fill do not.
 Tile smaller_tile(const Device& device, const Shape& shape, int64_t length, int vector, int results,
                   int cluster) {
   constexpr int fewest_threads = 128, long_steps = 8;
@@ -193,7 +194,7 @@ Tile smaller_tile(const Device& device, const Shape& shape, int64_t length, int 
   return t;
 }
 
-// The fewest blocks that have room for a row.
+// Returns the tile with the fewest blocks per row that fit.
 Tile roomy_tile(const Device& device, const Shape& shape, int64_t length, int vector, int results) {
   const int most = device.clusters && vector > 1 ? most_blocks : 1;
   int cluster = 1;
@@ -203,8 +204,8 @@ Tile roomy_tile(const Device& device, const Shape& shape, int64_t length, int ve
     tile = tile_of(device, shape, (length + cluster - 1) / cluster, vector, results);
   }
   tile.cluster = cluster;
-  // Where few processors idle then: clusters of four leave more of them over than those of two. A
-  // block that holds a row alone takes no part where its columns leave it registers.
+  // Doubles the cluster if few SMs idle then; clusters of four leave more SMs idle than clusters of
+  // two. A block that holds a row alone is split only if its columns leave it too few registers.
   const bool full = tile.threads == row_threads && tile.unroll * vector * results > 32;
   if (!tile.fits || cluster == most || (cluster == 1 && !full)) return tile;
   const int twice = 2 * cluster;
@@ -213,11 +214,11 @@ Tile roomy_tile(const Device& device, const Shape& shape, int64_t length, int ve
   return smaller.fits && uses_most(device, twice) ? smaller : tile;
 }
 
-// Bytes that an element of a row takes where a tile lies across the rows.
+// Bytes per element of a row in a kernel with a staging tile.
 struct ElementBytes {
-  int row = 0;      // of what is read along the row
+  int row = 0;      // reads along the row
   int columns = 0;  // partial results of its column
-  int slots = 0;    // of these, those that are not alike: alike ones are combined in turn
+  int slots = 0;    // partial results that differ in op or dtype; equal ones reuse one slot
 };
 
 ElementBytes bytes_of_element(Problem& p, const Shape& shape) {
@@ -232,7 +233,7 @@ ElementBytes bytes_of_element(Problem& p, const Shape& shape) {
   return b;
 }
 
-// Bytes of what is copied one tile ahead.
+// Returns the bytes of the staged reads that are prefetched one tile ahead.
 int64_t bytes_ahead(Problem& p, const Tile& t, int vector) {
   int64_t bytes = 0;
   for (size_t i : accesses_across(p, {})) {
@@ -246,7 +247,7 @@ int64_t bytes_ahead(Problem& p, const Tile& t, int vector) {
   return bytes;
 }
 
-// Rows with a tile across them, so many threads each, `blocks` of these tiles on a processor.
+// Plans rows with a staging tile: `threads_x` threads per row and `blocks` blocks per SM.
 Tile beside_tile(Problem& p, const Hints& hints, const Device& device, const Shape& shape,
                  const TileRoom& of_rows, int vector, int threads_x, int blocks) {
   constexpr int all_threads = 256, static_bytes = 4 * 1024;
@@ -260,16 +261,14 @@ Tile beside_tile(Problem& p, const Hints& hints, const Device& device, const Sha
   room.bytes =
       std::min(device.shared_per_processor / blocks, device.shared_per_block) - static_bytes;
   if (threads_x < all_threads) room.bytes -= elements * all_threads * bytes.slots;
-  room.most_bytes = room.bytes / 3;  // as much for the next tile, and for rows
+  room.most_bytes = room.bytes / 3;  // leaves as much for the next tile and for rows
   t.across = across_tile_of(p, hints, room);
   const int threads_y = std::min(t.across.rows, all_threads / threads_x);
   t.threads = threads_x * threads_y;
   t.turns = t.across.rows / threads_y;
   if (t.across.accesses.empty() || (t.threads < all_threads && threads_x < warp)) return t;
-  // What is left of shared memory is for copies ahead: of one row, of a tile, of another row. A
-  // quarter of all is L1's. On an H100 gradients of 64 x 196 x 768 bfloat16 take 34.7 to 36.4 us
-  // where it has that, else 40.3 to 42.5; of 128 x 196 x 384 35.9 and 40.9; of 32 x 196 x 1024 29.4
-  // and 35.2.
+  // The rest of shared memory is for prefetching, in this order: one row, a tile, another row. L1
+  // needs a quarter of all shared memory.
   const int of_l1 = device.shared_per_processor / 4 / blocks;
   int64_t left = device.arch >= 80 ? room.bytes - t.across.bytes - of_l1 : 0;
   const int64_t ahead = bytes_ahead(p, t, vector), row = elements * t.threads * bytes.row;
@@ -282,7 +281,7 @@ Tile beside_tile(Problem& p, const Hints& hints, const Device& device, const Sha
   return t;
 }
 
-// As few threads a row as have registers for its columns.
+// Returns the tile with the fewest threads per row whose registers hold the column results.
 Tile across_tile(Problem& p, const Hints& hints, const Device& device, const Shape& shape,
                  int64_t length, int vector) {
   const TileRoom rows{.length = length, .count = hints.at_most(extent_of(p, kept_axes(p)))};
@@ -330,14 +329,14 @@ Plan plan_inner_outer(Problem& p, const Hints& hints, const Device& device) {
   const int cluster = tile.cluster;
   if (hints.pieces != Pieces::None && (!device.cooperative || !tile.fits))
     return {.scheduler = "pieces", .fields = {}};
-  // What the second walk would compute again stays in registers where there are enough; one more
-  // an element is for what all rows read.
+  // Values that the second loop would recompute stay in registers if there are enough. One more
+  // register per element is for operands common to all rows.
   int64_t kept = 0;
   for (ValueId v : computed_again(p)) kept += (size_of(p.refined.values[v].dtype) + 3) / 4;
   const int64_t registers = int64_t{tile.unroll} * vector * (results + kept + 1) + other_registers;
   const bool keep =
       tile.keeps && registers * tile.threads * tile.min_blocks <= registers_a_processor;
-  // As many groups of columns as there are blocks.
+  // Merge as many groups of columns as there are blocks.
   const int64_t blocks =
       std::max<int64_t>(1, resident_clusters(device, cluster)) * cluster * tile.min_blocks;
   int finish = std::clamp(ceil_pow2((length + blocks - 1) / blocks), 8, tile.threads / 4);
@@ -404,7 +403,7 @@ void check_inner_outer(Problem&, const Plan& planned, const Plan& wanted) {
   const int64_t x = planned.get("threads_x"), y = planned.get("threads_y");
   const int64_t unroll = planned.get("unroll"), turns = planned.get("turns");
   const bool across = !planned.set("across").empty();
-  // Beside a tile either may have the room of the other.
+  // With a staging tile, row copies and tile prefetches may each use the room of the other.
   const bool copies = across && (planned.get("ring") || planned.get("ahead"));
   check_fields(planned, wanted,
                {{"blocks", planned.get("cluster"), planned.get("blocks")},
@@ -416,7 +415,7 @@ void check_inner_outer(Problem&, const Plan& planned, const Plan& wanted) {
                 {"turns", across ? 1 : turns, across ? y * turns : turns},
                 {"ahead", 0, copies ? 1 : 0},
                 {"min_blocks", 1, 8}});
-  // The compiler leaves registers for as many blocks as are resident at once.
+  // All blocks must be resident at once; min_blocks limits the registers accordingly.
   const int64_t blocks = wanted.get("blocks"), resident = wanted.get("min_blocks");
   const int64_t most = planned.get("blocks") / planned.get("min_blocks") * resident;
   expect(planned, blocks <= most, text("blocks=", blocks),

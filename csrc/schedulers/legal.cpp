@@ -8,11 +8,11 @@
 namespace fuser {
 namespace {
 
-// Bytes of a thread's register arrays. A GPU thread has 1020 bytes of registers and spills more;
-// beyond this, compilers take minutes, and stacks of the host executor have no room.
+// Limit on the register arrays of a thread, in bytes. A GPU thread has 1020 bytes of registers and
+// spills the rest. Beyond this limit compilers take minutes, and host executor stacks overflow.
 constexpr int64_t most_array_bytes = 4 << 10;
 
-// "threads=64, vector=2": the fields that differ.
+// Lists the fields that differ: "threads=64, vector=2".
 std::string changes(const Plan& planned, const Plan& wanted) {
   std::vector<std::string> out;
   for (const auto& [name, value] : wanted.fields)
@@ -89,7 +89,7 @@ void check_subset(const Plan& planned, const Plan& wanted, const char* field,
 void check_resources(const Plan& planned, const Plan& wanted, const KernelIR& kernel,
                      int64_t shared, const Device& planned_for) {
   if (wanted == planned) return;
-  // The host executor plans for a small GPU, and runs what a real one of its features has room for.
+  // The host executor plans for a small GPU but can run a kernel that fits the real one.
   const Device device = planned_for.host ? known_device(planned_for.arch) : planned_for;
   const std::string is = changes(planned, wanted);
   const int64_t arrays = array_bytes(kernel);
@@ -98,8 +98,8 @@ void check_resources(const Plan& planned, const Plan& wanted, const KernelIR& ke
               shared));
   expect(planned, arrays <= most_array_bytes, is,
          text("at most ", most_array_bytes, " bytes of registers for a thread, got ", arrays));
-  // Blocks that wait for each other are resident at once.
-  constexpr int64_t reserved = 1 << 10;  // bytes of each
+  // The blocks of a cooperative grid must be resident at the same time.
+  constexpr int64_t reserved = 1 << 10;  // bytes of shared memory that the system keeps per block
   const int64_t blocks = kernel.cooperative ? std::max(1, kernel.min_blocks) : 0;
   expect(planned, blocks * (shared + reserved) <= device.shared_per_processor, is,
          text("at most ", device.shared_per_processor, " bytes of shared memory for ", blocks,

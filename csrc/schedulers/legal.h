@@ -1,5 +1,5 @@
-// Checks of the values that a user writes in place of planned ones. A refusal is UserError
-// "plan-1", names field and value, says what is possible, and prints the planned one.
+// Checks of plans that a user changed. Each refusal is UserError "plan-1". It names the field and
+// the value, states the allowed values, and prints the planned ones.
 #pragma once
 
 #include <initializer_list>
@@ -11,26 +11,28 @@
 
 namespace fuser {
 
+// A field that a user may change, with its range.
 struct Field {
-  enum Kind { Any, Multiple, Divisor, Power };  // of the least, of the most, of two
+  // Multiple: multiples of `least`. Divisor: divisors of `most`. Power: powers of two.
+  enum Kind { Any, Multiple, Divisor, Power };
   const char* name;
   int64_t least, most;
   Kind kind = Any;
 };
 
-// Refuses unless it holds: "plan: threads=3 is not possible here; expected a multiple of 32".
-// `is`: "threads=3".
+// Raises "plan-1" unless `holds`: "plan: threads=3 is not possible here; expected a multiple of
+// 32". `is` is "threads=3".
 void expect(const Plan& planned, bool holds, const std::string& is, const std::string& expected);
-// Refuses a number out of its range; fields that are not listed must stay as planned. No range is
-// larger than 2^20, so that arithmetic on the numbers does not overflow.
+// Raises "plan-1" for a value outside its range and for a change of a field that `free` does not
+// list. Ranges must stay within 2^20, so that later products do not overflow.
 void check_fields(const Plan& planned, const Plan& wanted, std::initializer_list<Field> free);
-// Refuses a set that is not a part of `most`.
+// Raises "plan-1" if the set is not a subset of `most`.
 void check_subset(const Plan& planned, const Plan& wanted, const char* field,
                   const AccessSet& most);
 
-// Refuses what no processor of the device has for the kernel of the plan `wanted`: registers, and
-// shared memory, of which a block takes `shared` bytes. On the host, what no GPU of its features
-// has.
+// Raises "plan-1" if the kernel of plan `wanted` needs more registers or shared memory than an SM
+// of the device has. A block needs `shared` bytes. On the host executor the limits of the GPU that
+// it emulates apply.
 void check_resources(const Plan& planned, const Plan& wanted, const KernelIR& kernel,
                      int64_t shared, const Device& planned_for);
 

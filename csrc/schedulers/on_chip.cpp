@@ -1,7 +1,7 @@
-// schedulers/on_chip.h
+// Implements schedulers/on_chip.h as a list of rules; the first rule that applies decides.
 //
-// The numbers of threads and steps are those that were fastest on an H200; beside each rule stands
-// what it gains there.
+// A common operand is a read that varies over R alone (a weight): all rows read it. The constants
+// are tuned on data center GPUs; docs/design/tuning.md lists the measurements.
 #include "schedulers/on_chip.h"
 
 #include <algorithm>
@@ -10,43 +10,55 @@
 namespace fuser {
 namespace {
 
-constexpr int register_vectors = 8;     // of a thread: more leave no room for arithmetic
-constexpr int busy_elements = 16;       // of a thread, where instructions decide,
-constexpr int busy_bytes = 96;          // and of all tensors that it reads of them
-constexpr int wide_steps = 3;           // of one that 512 threads serve
-constexpr int least_cached = 48 << 10;  // bytes that L1 does not hold beside rows in shared memory
-constexpr int least_crowded = 128 << 10;  // bytes beside which stores take no place in L1
-constexpr int few_operations = 12;        // for which 40 registers do, 16 of them holding the row
-constexpr int cluster_vectors = 5120;  // of a row that one block holds; more are cut over a cluster
-constexpr int fewest_threads = 128;    // of a block of such a cluster
-constexpr int row_registers = 64;      // of a thread that holds register_vectors
-constexpr int one_block_row = 80 << 10;  // bytes; a block of more has a processor for itself
-// Rows of more bytes, or of more elements, have more blocks than two on a processor.
+// Vectors per thread; more leave no registers for arithmetic.
+constexpr int register_vectors = 8;
+constexpr int busy_elements = 16;  // elements per thread if issue slots dominate, at most
+// Bytes of all tensors read per thread in that case, at most.
+constexpr int busy_bytes = 96;
+// Steps times tensors of a peeled row that 512 threads keep in registers, at most.
+constexpr int wide_steps = 3;
+// Bytes of common operands that L1 cannot keep next to rows in shared memory.
+constexpr int least_cached = 48 << 10;
+constexpr int least_crowded = 128 << 10;  // bytes of common operands from which stores bypass L1
+// Ops per element for which 40 registers suffice, 16 of them for the row.
+constexpr int few_operations = 12;
+// Vectors of a row per block; longer rows are split over a cluster.
+constexpr int cluster_vectors = 5120;
+constexpr int fewest_threads = 128;      // threads per block of a cluster of small blocks, at least
+constexpr int row_registers = 64;        // registers of a thread that keeps register_vectors
+constexpr int one_block_row = 80 << 10;  // bytes of a row from which its block is alone on an SM
+// Bytes or elements of a row from which it is split over clusters of small blocks.
 constexpr int small_blocks_row = 64 << 10, small_blocks_elements = 20 << 10;
-constexpr int sharing_threads = 512;    // of a block, of those that find in L1 what all rows read:
-constexpr int most_shared = 512 << 10;  // so many bytes,
-constexpr int shared_registers = 8;     // and so many registers for that of a vector
-constexpr int64_t outweighed_part = 64 << 10;  // bytes of a block, of a row beside more
-// Of a block that has a part of a row in shared memory: they may take many registers and leave some
-// for a second block.
+// Threads per block if the blocks of an SM share common operands in L1.
+constexpr int sharing_threads = 512;
+// Bytes of common operands in L1 that the blocks use together, at most.
+constexpr int most_shared = 512 << 10;
+constexpr int shared_registers = 8;  // registers for the common operands of one vector, at most
+// Bytes of a row per block if common operands outweigh the row.
+constexpr int64_t outweighed_part = 64 << 10;
+// Threads of a block that keeps a fraction of a row in shared memory. Each may use many registers,
+// and a second block still fits.
 constexpr int parted_threads = 256;
-constexpr int held_steps = 6, held_threads = 704;  // of a block that keeps what all rows read
-constexpr int held_registers = 48;                 // of a thread, for that
-// The same of floats of 32 bits and more, which lie in registers as they are computed with.
+// Steps and threads of a persistent block that keeps the common operands in registers.
+constexpr int held_steps = 6, held_threads = 704;
+constexpr int held_registers = 48;  // registers per thread for the common operands
+// The same limits for elements of 32 bits and more, which registers hold in their compute type.
 constexpr int wide_held_steps = 8, wide_held_threads = 512, wide_held_registers = 64;
-constexpr int divided_row = 64 << 10;  // bytes, from which rows with divided coordinates are cut
-constexpr int64_t divided_part = 40 << 10;  // bytes of a block, of these
+// Bytes of a row from which rows with divided coordinates are split.
+constexpr int divided_row = 64 << 10;
+constexpr int64_t divided_part = 40 << 10;  // bytes of a row with divided coordinates per block
 
-// Blocks of a cluster. Those of 16 need as many processors side by side, as whole GPUs for data
-// centers have them: half as much of a row in each block then leaves room for a second one.
+// Returns the blocks of the largest cluster. Clusters of 16 blocks need 16 SMs in one group, as
+// complete GPUs for data centers have. Half as much of a row per block then leaves room for a
+// second block.
 int largest_cluster(const Device& device) {
   if (!device.clusters) return 1;
   return device.processors >= 100 && device.shared_per_processor >= 200 << 10 ? 16 : 8;
 }
 
-// The row over the smallest cluster whose blocks hold their parts in so many steps; false where it
-// is too long. The last steps of shorter rows do nothing, so that rows of many lengths share
-// kernels.
+// Splits the row over the smallest cluster whose blocks process it in `steps` steps. Returns false
+// if the row is too long. The last steps of shorter rows do nothing, so that rows of many lengths
+// share kernels.
 bool cut(OnChip& o, int64_t vectors, int steps, int threads, int largest) {
   o.threads_x = threads;
   o.unroll = steps;
@@ -55,10 +67,10 @@ bool cut(OnChip& o, int64_t vectors, int steps, int threads, int largest) {
   return vectors <= int64_t{o.cluster} * steps * threads;
 }
 
-// Do all rows read more than a row is (a layer norm's weight and bias)?
+// Returns whether the common operands have more bytes than a row (a layer norm's weight and bias).
 bool outweighs(const Shape& shape) { return shape.cached_bytes > shape.staged_bytes; }
 
-// What the rules below ask of a row.
+// Inputs of the rules below.
 struct Asked {
   const Device& device;
   const Shape& shape;
@@ -66,16 +78,19 @@ struct Asked {
   OnChip planned;
   int staged = std::max(1, shape.staged);
   int64_t row_bytes = row.vectors * row.vector * shape.staged_bytes;
-  int64_t cached_bytes = shape.cached_bytes * row.vectors * row.vector;  // what all rows read
+  // Bytes of the common operands.
+  int64_t cached_bytes = shape.cached_bytes * row.vectors * row.vector;
   int64_t per_block = device.shared_per_processor / 2 - 2048;
   int largest = row.can_copy ? largest_cluster(device) : 1;
-  bool whole = row.vector > 1 && !row.skew;  // vectors
+  bool whole = row.vector > 1 && !row.skew;  // True if vectors are aligned and complete
   bool crowded = row.shifted_reads > 1;
-  // A long row to be cut, beside more that all rows read, or as much where it is combined twice.
+  // True for a long row that can be split, if the common operands outweigh it, or are as large and
+  // the row has two phases.
   bool outweighed = whole && row.linear && largest > 1 && row_bytes > one_block_row &&
                     (outweighs(shape) ||
                      (shape.phases > 1 && shape.cached_bytes == shape.staged_bytes));
-  int registers = std::max(row.vector, vector_bytes / 4);  // for a vector that is computed with
+  // Registers of a vector in its compute type.
+  int registers = std::max(row.vector, vector_bytes / 4);
   bool few_cached = row.vector * shape.cached_bytes <= 4 * shared_registers;
   bool simple = shape.operations <= few_operations;
 
@@ -85,15 +100,16 @@ struct Asked {
   int resident(int threads) const { return device.threads_per_processor / threads; }
 };
 
-// The row in registers of a cluster whose blocks have so many threads; false where it is too long.
+// Keeps the row in the registers of a cluster whose blocks have `threads` threads. Returns false if
+// the row is too long.
 bool cut_into_registers(const Asked& a, OnChip& o, int threads) {
   o.place = Place::Registers;
   o.min_blocks = a.device.registers_per_processor / (row_registers * threads);
   return cut(o, a.row.vectors, register_vectors / a.staged, threads, a.largest);
 }
 
-// The row in shared memory of the smallest cluster whose blocks have no more than `most` bytes of
-// it; false where no cluster leaves each of two blocks room for its part.
+// Keeps the row in the shared memory of the smallest cluster whose blocks hold at most `most`
+// bytes. Returns false if no cluster leaves room for two blocks per SM.
 bool cut_into_shared(const Asked& a, OnChip& o, int64_t most) {
   most = std::min(most, a.per_block);
   for (o.cluster = 2; o.cluster < a.largest && a.row_bytes / o.cluster > most;) o.cluster *= 2;
@@ -102,14 +118,12 @@ bool cut_into_shared(const Asked& a, OnChip& o, int64_t most) {
   return a.row_bytes / o.cluster <= a.per_block;
 }
 
-// The rules, in the order in which they are asked: each gives the row its place, or none. `o`: who
-// walks it so far.
+// The rules, in order. Each returns a placement, or nullopt if it does not apply. `o` is the
+// placement so far.
 
-// The fewer threads, the fewer instructions to combine what they have: a softmax of 512 elements
-// with a mask and dropout takes 108 us with one warp a row, 116 with two, and in steps of four
-// elements 119, 122 and 148 us with one, two and four (H200, 50 million elements).
-// Two tensors of float32 would not leave them the registers: dropout, add and layer norm of 1024
-// take 35.4 us with 16 elements a thread, 34.0 with 8.
+// If issue slots dominate, then use fewer threads with more elements each, which take fewer
+// instructions to combine. busy_bytes limits the elements, because two float32 tensors would take
+// the registers of the arithmetic.
 std::optional<OnChip> where_instructions_decide(const Asked& a, OnChip o) {
   const auto few = [&](int steps) {
     const int elements = steps * a.row.vector;
@@ -120,7 +134,7 @@ std::optional<OnChip> where_instructions_decide(const Asked& a, OnChip o) {
   return o;
 }
 
-// What rows are only reduced to: combining costs more than reading, and fewer threads combine.
+// Pure reductions use fewer threads per row, because the block reduction costs more than the loads.
 std::optional<OnChip> only_reduced(const Asked& a, OnChip o) {
   if (!a.whole || a.shape.stores_rows || a.staged != 1 || o.threads_x != 256 || o.unroll != 2)
     return std::nullopt;
@@ -129,8 +143,8 @@ std::optional<OnChip> only_reduced(const Asked& a, OnChip o) {
   return o;
 }
 
-// More threads rather than more registers: rows of two tensors, and rows of four vectors a thread,
-// gain 2 to 12% of a copy over rows in shared memory.
+// Prefers more threads to more registers per thread, for rows of several tensors or four vectors
+// per thread. This is faster than keeping the rows in shared memory.
 OnChip by_more_threads(const Asked& a, OnChip o) {
   while (a.whole && o.unroll > 1 && o.unroll * a.staged >= 4 && o.threads_x < 512) {
     o.threads_x *= 2;
@@ -141,14 +155,12 @@ OnChip by_more_threads(const Asked& a, OnChip o) {
 
 std::optional<OnChip> in_registers(const Asked& a, OnChip o) {
   if (a.whole && o.threads_x * o.unroll <= 32 * warp && o.unroll * a.staged <= 4) return o;
-  // A warp with a vector of each: shared memory would be a second way and a barrier.
+  // One warp with one vector per thread: shared memory would add a copy and a barrier.
   if (a.whole && o.threads_x <= warp && o.unroll == 1 && a.staged <= register_vectors) return o;
-  // Combined once, so that there is less to wait for: an RMS norm of 16384 elements of float32 on
-  // an H200 has 97% of a copy in registers, 94 in shared memory; one of 64 elements a thread 90
-  // and 94.
-  // Combined twice, two blocks, where rows in shared memory would take the place of what all rows
-  // read in L1: layer norms of 16,384 elements of float32 go from 94 to 96% of a copy, of 10,000
-  // from 92 to 97. A softmax gains nothing.
+  // One phase: registers are faster than shared memory up to 32 registers per thread, because there
+  // is less to wait for. Two phases: use registers and two blocks per SM if there are common
+  // operands, which rows in shared memory would displace from L1. Without common operands registers
+  // gain nothing.
   if (a.whole && a.staged == 1 && o.unroll > 4 && o.unroll * a.registers <= register_elements &&
       (a.shape.phases == 1 || (a.shape.cached_bytes && a.simple))) {
     if (a.shape.phases > 1) o.min_blocks = std::min(2, a.resident(o.threads_x));
@@ -158,15 +170,14 @@ std::optional<OnChip> in_registers(const Asked& a, OnChip o) {
   return std::nullopt;
 }
 
-// What all rows read comes from L1 where rows in shared memory do not take its place: a layer norm
-// of 16384 elements of bfloat16 goes from 91 to 96% of a copy with three blocks, to 94 with two.
+// Keeps the row in registers, so that L1 keeps the common operands.
 std::optional<OnChip> beside_what_all_read(const Asked& a, OnChip o) {
   if (!a.whole || o.threads_x != 512 || a.cached_bytes <= least_cached) return std::nullopt;
   if (a.staged * o.unroll == 4) {
     o.min_blocks = std::min(a.simple ? 3 : 2, a.resident(o.threads_x));
     return o;
   }
-  // The same in six steps, two blocks: of 24,576 elements from 88 to 95%.
+  // Rows of six steps fit with two blocks per SM.
   if (a.staged == 1 && a.steps_of(512) == 6 && a.simple && a.device.threads_per_processor >= 1024) {
     o.unroll = 6;
     o.min_blocks = 2;
@@ -176,12 +187,9 @@ std::optional<OnChip> beside_what_all_read(const Asked& a, OnChip o) {
   return std::nullopt;
 }
 
-// Where all rows read as much as a row is, or more, the blocks of a processor read the same parts
-// of that, which stay in L1 where neither rows nor stores take the place. Layer norms on an H100,
-// share of a copy, beside persistent clusters: bfloat16 of 42,000 elements 94% (88),
-// 50,256 95 (89), 131,072 94 (93); float32 of 24,576 98 (94), 65,536 97 (95); longer ones lose 2 to
-// 8%. Of the sum of two tensors, beside blocks of 128 threads and one walk: bfloat16 of 40,960
-// elements 91% (78), 65,536 97 (93), 131,072 95 (84).
+// If the common operands are as large as the row or larger, then split the row over clusters. The
+// blocks of an SM read equal fractions of the operands, which stay in L1 because rows are in
+// registers and stores bypass L1.
 std::optional<OnChip> over_blocks_that_share(const Asked& a, OnChip) {
   if (!a.outweighed || a.row.busy || a.cached_bytes > most_shared || !a.few_cached)
     return std::nullopt;
@@ -191,11 +199,8 @@ std::optional<OnChip> over_blocks_that_share(const Asked& a, OnChip) {
   return o;
 }
 
-// The fewer threads a block has, the more of them a processor has, at different points of their
-// rows. Eight of 128 rather than two of 512: softmax of 65,536 elements of bfloat16 99% of a copy
-// (one block of 1024 threads: 94), of 262,144 97 (94), of 32,768 of float32 99 (96), of 32,768 of
-// bfloat16 99 (97, two blocks with the row in shared memory); RMS norms of these gain 1 to 2%. On
-// an H100 rows of 28,672 to 38,000 elements of bfloat16, and of 19,000 of float32, gain 1 to 3%.
+// Splits the row over clusters of many small blocks. More blocks per SM are at different points of
+// their rows, so that loads and combining overlap.
 std::optional<OnChip> over_small_blocks(const Asked& a, OnChip) {
   if (!a.whole || !a.row.linear || a.largest == 1 || a.outweighed || outweighs(a.shape) ||
       (a.row_bytes <= small_blocks_row && a.row.vectors * a.row.vector <= small_blocks_elements))
@@ -207,10 +212,9 @@ std::optional<OnChip> over_small_blocks(const Asked& a, OnChip) {
   return std::nullopt;
 }
 
-// Where all rows read more than L1 holds, persistent blocks keep it in registers, or L2 would have
-// to deliver three times the bytes of the rows. One block of so many threads that it holds the row
-// would wait when it combines: on an H200 layer norms of 262,144 elements of bfloat16 go from 78 to
-// 92% of a copy.
+// If the common operands exceed most_shared, then persistent blocks keep them in registers. Else L2
+// would have to deliver three times the bytes of the rows. A single block that holds the row would
+// idle while it combines.
 std::optional<OnChip> over_persistent_cluster(const Asked& a, OnChip) {
   if (!a.outweighed || a.row.busy || a.cached_bytes <= most_shared) return std::nullopt;
   OnChip o = a.planned;
@@ -231,10 +235,9 @@ std::optional<OnChip> over_persistent_cluster(const Asked& a, OnChip) {
   return o;
 }
 
-// Where registers hold neither the row nor what all read, or each walk computes much: parts in
-// shared memory, walked once before the last walk. Layer norms of bfloat16 with weights of float32
-// on an H100, beside one block a row: 50,256 elements 91% (76), 65,536 93 (85); of a sum of two
-// tensors 93%, where 512 threads leave one block room for its registers 62; behind a gelu 51 (38).
+// If registers hold neither the row nor the common operands, or if every loop computes much, then
+// keep fractions of the row in shared memory and use the single-pass form: one loop before the
+// last.
 std::optional<OnChip> over_blocks_with_parts(const Asked& a, OnChip o) {
   if (!a.outweighed || !cut_into_shared(a, o, outweighed_part)) return std::nullopt;
   o.once = OnChip::Once::Stores;
@@ -242,9 +245,8 @@ std::optional<OnChip> over_blocks_with_parts(const Asked& a, OnChip o) {
   return o;
 }
 
-// Rows with divided coordinates: the smaller the blocks, the more of them are at different points
-// of their rows, some loading while others compute. On an H200 group norms with silu go from 85
-// to 90% of a copy (2048 rows of 80 KB) and 75 to 77 (512 of them), of float32 from 82 to 89.
+// Splits rows with divided coordinates over clusters of small blocks. More blocks per SM are at
+// different points of their rows, so that loads and computation overlap.
 std::optional<OnChip> divided_over_cluster(const Asked& a, OnChip o) {
   if (!a.whole || a.row.linear || a.staged != 1 || !a.row.can_copy || a.largest == 1 ||
       a.row_bytes <= divided_row || !cut_into_shared(a, o, divided_part))
@@ -252,21 +254,23 @@ std::optional<OnChip> divided_over_cluster(const Asked& a, OnChip o) {
   return o;
 }
 
-// The fewer blocks a processor has room for, the more threads each needs all the same; the last
-// step of a skewed walk has little to do.
+// Chooses the threads of a row in shared memory. The fewer blocks fit an SM, the more threads each
+// block needs. The last step of a peeled row is nearly empty.
 void take_threads(const Asked& a, OnChip& o) {
   const int64_t kib = a.row_bytes / 1024;
   if (a.row_bytes > one_block_row || (kib >= 64 && !a.row.skew && a.shape.phases == 1)) {
-    // Combined once, with 1024 threads an RMS norm with a bias spills.
+    // A kernel with one phase and several unaligned reads (an RMS norm with a bias) spills with
+    // 1024 threads.
     o.threads_x = a.crowded && a.shape.phases == 1 ? 512 : most_threads;
     o.waits = a.crowded;
-    // The compiler takes a few registers more where it knows the length, and one block remains.
+    // Limits the registers: if the row length is a constant, the compiler takes a few more of them,
+    // and only one block fits an SM.
     if (a.row.skew && a.staged == 1 && a.simple)
       o.min_blocks = std::min(2, a.resident(o.threads_x));
   } else if (a.row.skew) {
     o.threads_x = kib > 20 ? 512 : kib > 16 ? 256 : 128;
-    // With two shifted vectors 40 registers are enough: a layer norm of 16,385 elements of
-    // bfloat16 goes from 76 to 83% of a copy.
+    // Kernels with two unaligned reads need only 40 registers per thread, so 384 threads per block
+    // fit.
     if (a.crowded && o.threads_x == 512) {
       o.threads_x = 384;
       o.min_blocks = a.device.threads_per_processor * 3 / 4 / o.threads_x;
@@ -282,8 +286,8 @@ std::optional<OnChip> in_shared_memory(const Asked& a, OnChip o) {
     return o;
   }
   o.place = Place::Shared;
-  // L1 has little beside the rows: a layer norm of 50,256 elements of bfloat16 goes from 81 to
-  // 84% of a copy, of 32,768 from 89 to 90%; an RMS norm of half their weights loses 1%.
+  // Stores bypass L1, of which the rows leave little for the common operands. An RMS norm with half
+  // the weights of a layer norm would lose a little.
   if (a.row.skew ? a.crowded : outweighs(a.shape) || a.cached_bytes >= least_crowded)
     o.once = OnChip::Once::Stores;
   take_threads(a, o);
@@ -292,24 +296,24 @@ std::optional<OnChip> in_shared_memory(const Asked& a, OnChip o) {
 
 std::optional<OnChip> in_registers_of_many(const Asked& a, OnChip o) {
   if (o.unroll * a.staged <= register_vectors) return o;
-  // Two numbers of 64 bits are as many registers as four of 32, and take more to compute with.
+  // A vector of 64-bit elements takes as many registers as one of 32-bit elements, but its
+  // arithmetic takes more.
   const int most = a.row.vector * 4 < vector_bytes ? register_vectors / 2 : register_vectors;
-  // Odd rows are cut over a cluster where there is one: few kernels serve them all.
+  // Peeled rows are split over a cluster if there is one, because few kernels then serve all
+  // lengths.
   if (a.row.vector == 1 || (a.whole && !a.few_cached) || (a.row.skew && a.largest > 1) ||
       a.steps_of(most_threads) * a.staged > most)
     return std::nullopt;
   o.threads_x = most_threads;
   o.unroll = a.steps_of(most_threads);
-  // A layer norm of 65,536 elements of bfloat16 goes from 86 to 90% of a copy without its stores
-  // there.
+  // Rows bypass L1 if the common operands are larger than it.
   if (a.cached_bytes > a.device.shared_per_processor) o.once = OnChip::Once::Rows;
   o.waits = o.once == OnChip::Once::None;
   return o;
 }
 
-// In the shared memory of a cluster or of a block that has a processor for itself, or nowhere: it
-// is read again, which costs half as much as a copy of it; on an H100 one block a processor has 85%
-// of a copy (a layer norm of 65,536 elements of bfloat16 with weights of float32).
+// Keeps the row in the shared memory of a cluster, or of a block that is alone on its SM. If it
+// does not fit, the row is reloaded, which costs half as much as a copy.
 OnChip in_parts(const Asked& a, OnChip o) {
   int64_t part = a.row_bytes;
   while (o.cluster < a.largest &&

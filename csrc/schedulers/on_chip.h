@@ -1,4 +1,5 @@
-// Where a row that is walked several times lies between its walks: see inner.cpp.
+// Placement of a row that several reduction loops read: registers, shared memory, a cluster, or
+// memory. See inner.cpp.
 #pragma once
 
 #include <cstdint>
@@ -7,34 +8,38 @@
 
 namespace fuser {
 
-inline constexpr int register_elements = 32;  // of a thread, of rows that are combined once
+// Registers per thread for a persistent row with one phase, or for cached computed values.
+inline constexpr int register_elements = 32;
 
-// What decides that, beside the kernel's Shape.
+// Traits of a row that decide its placement, in addition to its Shape.
 struct WalkedRow {
   int64_t vectors = 0;
-  int vector = 1;         // elements
-  bool busy = false;      // instructions decide
-  bool skew = false;      // no multiple of a vector
-  int shifted_reads = 0;  // vectors beside the row's own that a step of a skewed walk puts
-                          // together; two of them leave no registers for several steps
-  bool can_copy = false;  // to shared memory, past registers
-  bool linear = false;    // all accesses walk it by one index
+  int vector = 1;     // elements per vector
+  bool busy = false;  // True if issue slots dominate the memory time
+  // True if the row length is not a multiple of the vector length, so that loops peel.
+  bool skew = false;
+  // Unaligned reads of a peeled row, each assembled from two vectors. Two or more leave no
+  // registers for several steps at once.
+  int shifted_reads = 0;
+  // True if all persistent reads can be copied to shared memory asynchronously.
+  bool can_copy = false;
+  bool linear = false;  // True if one linear index over R addresses all accesses
 };
 
-// Where a row of several walks lies between them, and who walks it.
+// Placement of a row, and the threads that process it.
 struct OnChip {
   Place place = Place::Registers;
   int threads_x = 1, unroll = 1, cluster = 1;
-  int ring = 0;  // rows on their way to shared memory in a persistent grid; 0: one row a block
-  int min_blocks = 0;  // resident on a processor; 0: as many as its registers leave room for
-  // For other blocks, or with no other block beside it: one walk less then gains more than it
-  // costs.
+  int ring = 0;        // stages of row copies in a persistent grid; 0: one row per block
+  int min_blocks = 0;  // resident blocks per SM; 0: as many as its registers allow
+  // True if the block synchronizes with a cluster or is alone on its SM. Then the single-pass form
+  // is preferred, because one reduction loop less gains more than it costs.
   bool waits = false;
-  // What takes no place in L1, which has too little for what all rows read.
+  // Streaming accesses, to keep in L1 the tensors that all rows read.
   enum class Once { None, Stores, Rows } once = Once::None;
 };
 
-// `planned`: as it would lie in registers.
+// `planned`: the placement in registers that the caller would choose.
 OnChip on_chip(const Device& device, const Shape& shape, const WalkedRow& row,
                const OnChip& planned);
 

@@ -1,10 +1,10 @@
-// Reductions along outer axes: each lane of a thread is a column, threads above each other share
-// it.
+// Reductions along outer axes. A column is the elements that are reduced together. Each lane of a
+// thread accumulates one column, and the threads along ThreadY divide the column among them.
 //
-// A warp reads 32 neighbouring vectors of a row; the rows are cut over the threads above each
-// other, the steps of a thread and, for few columns, over the grid, where the last block of each
-// tile finishes in fixed order. A column that is walked more than once stays in registers where it
-// is short; else its statistics and what is made of them are two kernels, or it is read again.
+// A warp reads 32 neighbouring vectors along the kept axes. The reduced axes are divided over
+// ThreadY, the unrolled steps of a thread and, if there are few columns, over the grid. Then the
+// last block of each tile merges in a fixed order. A short column with several reduction loops
+// stays in registers. A longer one is computed by kernel fission, or is read again.
 #include <algorithm>
 
 #include "base/error.h"
@@ -15,12 +15,15 @@
 namespace fuser {
 namespace {
 
-constexpr int most_steps = 8;  // rows in flight a thread
+constexpr int most_steps = 8;  // unrolled steps per thread, at most
 constexpr int block_threads = 256;
-constexpr int shifted_elements = 32;  // of a thread, in flight
-constexpr int taken_elements = 64;    // of a thread, by a mean with its deviations
-constexpr int least_vectors = 8;      // of a row whose last vector is no whole one
-constexpr int resident_rows = 8 * 8;  // of a column that stays in registers: threads x steps
+constexpr int shifted_elements = 32;  // elements in flight per thread with unaligned accesses
+// Elements per thread that a Welford reduction accumulates at once.
+constexpr int taken_elements = 64;
+// Vectors along the kept axes from which a partial last vector pays.
+constexpr int least_vectors = 8;
+// Elements of a column that stays in registers: threads times steps.
+constexpr int resident_rows = 8 * 8;
 
 bool takes_arrays(const Problem& p) {
   return std::any_of(p.refined.values.begin(), p.refined.values.end(), [](const Value& v) {
@@ -35,9 +38,9 @@ Run columns_of(Problem& p) {
   });
 }
 
-// Reads of rows that are not multiples of a vector: their vectors lie at any element, and
-// the last one of a row is no whole one. For long columns that nothing is stored of. Rows follow
-// each other: what is read behind one is the next.
+// Returns the unaligned reads for a kept extent that is not a multiple of the vector length; the
+// last vector is partial. Only for long columns without full-rank stores. Lines along the kept axes
+// must be adjacent in memory, so that a read past the end of one line reads the next.
 AccessSet shifted_columns(Problem& p, const Run& c, const Hints& hints) {
   if (c.vector == 1 || c.inner.size() != c.axes.size() || shape_of(p).stores_rows ||
       hints.at_most(extent_of(p, reduced_axes(p))) <= resident_rows ||
@@ -57,8 +60,9 @@ AccessSet shifted_columns(Problem& p, const Run& c, const Hints& hints) {
   return shifted;
 }
 
-// The longest vectors at which each row starts, of all that moves rows: the last one may run past
-// the row's end. 1: none, or rows are short.
+// Returns the longest vector length to which every line along the kept axes is aligned, for all
+// accesses that move complete columns. The last vector may run past the end of the line. 1 if no
+// vector length fits or the kept extent is small.
 int starting_vector(Problem& p, const Run& c, const Hints& hints) {
   if (c.inner.size() != c.axes.size() ||
       hints.at_most(extent_of(p, c.axes)) < least_vectors * c.vector)
@@ -71,7 +75,7 @@ int starting_vector(Problem& p, const Run& c, const Hints& hints) {
   return vector;
 }
 
-// How columns are walked that are too long for registers.
+// Loop structure for columns that are too long for registers.
 struct Walk {
   int threads_y, unroll;
   bool serial;
@@ -79,7 +83,7 @@ struct Walk {
   int min_blocks = 0;  // resident blocks per processor, 0: the compiler's choice
 };
 
-// What is known of them by then; a tile: the columns of a block.
+// Inputs of walk_of(). A tile is the columns of a block.
 struct Columns {
   int64_t length, tiles;
   int threads_x, vector;
@@ -89,14 +93,14 @@ struct Columns {
 Walk walk_of(const Problem& p, const Shape& shape, const Device& device, const Columns& c) {
   const bool takes = takes_arrays(p), many_registers = takes || shape.staged > 1;
   const bool cut = shape.walks == 1 && c.tiles < 4 * device.processors;
-  // What many blocks found for few columns is merged by one: large blocks leave it less.
+  // One block merges the partial results of all blocks of a tile. Larger blocks leave fewer of
+  // them.
   const bool large =
       cut && many_registers && c.threads_x < warp && 4 * c.tiles <= device.processors;
   int threads = large ? 2 * block_threads : block_threads;
   while (threads > 64 && threads / c.threads_x > c.length) threads /= 2;
   Walk w{.threads_y = std::max(1, threads / c.threads_x)};
-  // What is stored on the way takes most of the time, and more blocks of fewer steps share it
-  // better (8192x30522 of bfloat16 with a store of as many on an H200: 64 and 69% of a copy).
+  // Stores inside the loop dominate its time. More blocks with fewer steps balance them better.
   const bool stores = cut && shape.stores_rows && !many_registers;
   int most = shape.staged > 1 || stores ? most_steps / 2 : most_steps;
   if (takes)
@@ -106,8 +110,8 @@ Walk walk_of(const Problem& p, const Shape& shape, const Device& device, const C
   const int64_t steps = (c.length + w.threads_y - 1) / w.threads_y;
   w.unroll = static_cast<int>(std::clamp<int64_t>(ceil_pow2(steps), 1, most));
   w.serial = int64_t{w.threads_y} * w.unroll < c.length;
-  // The grid is one wave of resident blocks: a second wave would leave most processors idle. The
-  // launch bounds keep registers within it, but for stores, which hide the latency of a second wave.
+  // The grid is one wave of resident blocks: a second wave would leave most SMs idle. The launch
+  // bounds keep registers within it, but for stores, which hide the latency of a second wave.
   const int resident = large ? 1 : many_registers ? 2 : stores ? 8 : 4;
   if (w.serial && cut) {
     w.blocks = resident * device.processors;
@@ -151,7 +155,8 @@ Plan plan_outer(Problem& p, const Hints& hints, const Device& device) {
 
   Shape shape = shape_of(p);
   bool single_pass = false;
-  // Few tiles of columns are made narrower, 128 bytes of a row: more blocks finish side by side.
+  // If there are few columns, use narrower tiles (128 bytes along the kept axes), so that more
+  // blocks merge in parallel.
   const int64_t vectors = (width + vector - 1) / vector;
   const int threads_x =
       static_cast<int>(std::min<int64_t>(vectors < 8 * warp ? 8 : warp, ceil_pow2(vectors)));
@@ -240,7 +245,7 @@ Schedule schedule_outer(Problem& both, const Plan& plan) {
 
 void check_outer(Problem&, const Plan& planned, const Plan& wanted) {
   const int64_t x = planned.get("threads_x"), blocks = planned.get("blocks");
-  const bool serial = planned.get("serial") != 0;  // else each step of a column needs its thread
+  const bool serial = planned.get("serial") != 0;  // else threads and steps must cover a column
   check_fields(planned, wanted,
                {{"threads_y", 1, most_threads / x},
                 {"unroll", 1, 32},

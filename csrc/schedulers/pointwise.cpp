@@ -1,12 +1,12 @@
-// One thread owns one run of E neighbouring elements of the iteration space: one 16-byte access per
-// tensor, all loads before any store, one-shot grid. Measured best on H200 over all pointwise
-// groups (mean regret 0.5%, worst 2.7%); unrolling and grid-stride loops lose.
+// Pointwise kernels: each thread takes one vector of neighbouring elements of the iteration space.
+// It makes one 16-byte access per tensor, all loads before any store, in a grid without loops.
+// Unrolling and grid-stride loops are slower.
 //
-// The space is linearized over all threads of the grid, so that short rows waste none. Its
-// innermost dim is made of the innermost axis alone ("rows": every row starts at a multiple of E)
-// or, where rows do not divide, of as many merged axes as it takes for the big tensors to be
-// contiguous ("flat"): those keep 16-byte accesses at any size, and only what is not contiguous
-// there (a broadcast row) is read element by element.
+// The space is linearized over all threads of the grid, so that short rows leave no thread idle.
+// Its innermost dim is the innermost axis alone if its extent is a multiple of the vector length.
+// Else it collapses as many axes as are needed for the large tensors to be contiguous; they keep
+// 16-byte accesses at any size. Only tensors that are not contiguous over the collapsed axes (a
+// broadcast row) are read element by element.
 #include <algorithm>
 
 #include "base/error.h"
@@ -18,20 +18,21 @@
 namespace fuser {
 namespace {
 
-// Over the 40 cases of benchmarks/pointwise.py on an H200, geometric mean of the copy bandwidth: 64
-// threads 84.4%, 128 99.96%, 256 99.8%, 512 98.3%; the more arithmetic, the more smaller blocks win
-// (odd rows: 97.0 against 93.3%).
+// Threads per block. Kernels with more arithmetic prefer smaller blocks; 64 threads leave too few
+// bytes in flight per SM.
 constexpr int block_threads = 128;
-constexpr int least_vectors = 32;   // of a row for which a path of its own pays
-constexpr int few_of_rows = 4;      // values of a row for which the compiler has registers
-constexpr int live_registers = 96;  // at the point where all loads are in flight
-// Where instructions take so much longer than bytes, no access needs to be wide, and code of more
-// than `most_slots` does not stay in the caches of instructions: 128 ops on float32 take 1222 us on
-// an H200 for 4 elements a thread, 1167 for 2, 1100 for one; 32 ops 299, 300 and 324 us.
+// Vectors per row from which a code path for vectors within one row pays.
+constexpr int least_vectors = 32;
+// Scalar reads beside a vector for which the compiler has enough registers.
+constexpr int few_of_rows = 4;
+constexpr int live_registers = 96;  // registers per thread while all loads are in flight
+// If instructions dominate the memory time by `much_longer`, then no access needs to be vectorized.
+// Vectors are then shortened until the unrolled code (in issue slots) fits the instruction cache.
 constexpr double much_longer = 2.0, most_slots = 1024.0, code_slots = 512.0;
-constexpr int drawn_together = 4;  // neighbours that share a call of random numbers
+// Neighbouring elements that use one call of the random number generator.
+constexpr int drawn_together = 4;
 
-// The innermost `merged` dims as one.
+// Collapses the innermost `merged` dims into one.
 Dims merge(Dims dims, int merged) {
   while (merged-- > 1) {
     std::vector<AxisId> last = std::move(dims.back());
@@ -41,9 +42,9 @@ Dims merge(Dims dims, int merged) {
   return dims;
 }
 
-// Does it read what belongs to rows of the innermost axis, or parts of such rows, in the merged dim
-// whose last axes are `inner`? Vectors that lie in one row, as nearly all do where rows are long,
-// have one place in it.
+// Returns whether a read is constant along rows of the innermost axis, or masked, in the collapsed
+// dim whose last axes are `inner`. A vector that lies in one row, as most do if rows are long,
+// needs only one coordinate of its row then.
 bool reads_of_rows(const Problem& p, const std::vector<AxisId>& inner) {
   if (inner.size() < 2) return false;
   AxisSet merged = 0;
@@ -108,8 +109,8 @@ Plan plan_pointwise(Problem& p, const Hints& hints, const Device&) {
 Plan plan_pointwise(Problem& p, const std::vector<AxisId>& order, const Hints& hints) {
   const Dims dims = collapse(p, order, all_accesses(p));
   int vector = pointwise_vector(p);
-  // The merge that moves most bytes by vectors wins; among equals the one that merges least,
-  // because every merge costs divisions.
+  // Choose the number of collapsed dims that vectorizes the most bytes. Among equals collapse the
+  // fewest, because every collapsed dim costs divisions.
   int merged = 1, best = -1;
   for (int m = 1; m <= static_cast<int>(dims.size()); ++m) {
     const Dims walked = merge(dims, m);
@@ -124,16 +125,14 @@ Plan plan_pointwise(Problem& p, const std::vector<AxisId>& order, const Hints& h
     }
   }
   if (best <= 0) {
-    vector = 1;  // nothing moves in vectors: neighbouring threads then own neighbouring elements
+    vector = 1;  // no access is vectorized: neighbouring threads take neighbouring elements
     merged = 1;
   }
   const std::vector<AxisId> inner = dims.empty() ? order : merge(dims, merged).back();
   const bool one_row = vector > 1 && reads_of_rows(p, inner) &&
                        hints.at_most(p.refined.axes[inner.back()].extent) >= least_vectors * vector;
-  // Where one wave of threads has all elements, all wait for memory and then all compute. Half as
-  // many a thread, which ask for no more than all, are two waves, and one computes while the other
-  // waits: an optimizer's step of a million float32 takes 11.4 us on an H200 for 4 elements a
-  // thread, 10.7 for 2; 32 ops on as many 10.1 and 9.6.
+  // If all elements fit one wave of threads, then all threads wait for memory at once and compute
+  // at once. Halving the vector makes two waves, of which one computes while the other loads.
   const AccessSet windowed = windows(p, inner, hints, vector);
   const bool halved = hints.one_wave && vector > 2 && !draws(p) && windowed.empty();
   return {.scheduler = "pointwise",
@@ -167,7 +166,7 @@ Schedule schedule_pointwise(Problem& p, const std::vector<AxisId>& order, const 
     std::vector<Expr> multiples;
     for (size_t i = 0; i < p.accesses.size(); ++i)
       if (windowed.contains(i))
-        // A changed plan may have vectors that are too short for one.
+        // A changed plan may have vectors that are too short for the access.
         s.windows[i] =
             window_of(p, p.accesses[i], s.dims.back().axes, static_cast<int>(vector), multiples)
                 .value_or(Window());
@@ -181,8 +180,8 @@ Schedule schedule_pointwise(Problem& p, const std::vector<AxisId>& order, const 
   for (size_t v = 0; v < p.refined.values.size(); ++v)
     stage.computed.push_back(static_cast<ValueId>(v));
   s.stages.push_back(std::move(stage));
-  // Where each lane has a condition and an address of its own, and where many values of a row stand
-  // beside a vector, the compiler, left to itself, spills a few bytes for one resident block more.
+  // Limits the register allocation to one resident block per SM if lanes are masked one by one, or
+  // if many scalar reads accompany a vector. By default the compiler spills to fit one more block.
   bool lanes = false;
   int of_rows = 0;
   s.widths = widths_of(p, plan.set("wide"), static_cast<int>(vector));

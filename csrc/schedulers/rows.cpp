@@ -1,10 +1,10 @@
-// Pointwise kernels whose rows have much in common: what is read along their columns alone (the
-// angles of rotary embeddings, for all heads), or conditions and places that cost more than the
-// element itself (a pad whose rows are no whole 16-byte vectors). A thread takes the same columns
-// of several rows: what they share is read and computed once, and a step to the next row is one
-// addition. All loads of a thread stand before any store.
+// Pointwise kernels whose rows have values or conditions in common. Either they read values along
+// the columns alone, e.g. the angles of rotary embeddings for all heads. Or their masks and
+// coordinates cost more than the elements, e.g. in a pad whose rows are not a multiple of 16 bytes.
+// A thread takes equal columns of several rows: common values are loaded and computed once, and the
+// step to the next row is one addition. All loads of a thread precede its stores.
 //
-// Where neither pays for the sizes at hand, the pointwise scheduler plans the kernel.
+// If neither pays at the given sizes, then plan_pointwise() plans the kernel.
 #include <algorithm>
 
 #include "base/error.h"
@@ -16,22 +16,21 @@ namespace fuser {
 namespace {
 
 constexpr int block_threads = 128;
-// Rotary embeddings of half types on an H200, share of a copy: 2 rows a thread 90 and 89%, 4 of
-// them 63 and 87, one 86 and 80. Pads with pairs of half types to rows of 58, 30 and 114 on an
-// H100, in blocks of four warps: 8 rows 88, 89 and 87%, 4 rows 85, 76 and 80; 16 rows in blocks of
-// one 86, 89 and 84.
+// Rows per thread with full vectors, for rows with values in common. With shortened vectors, for
+// masked rows, the number of rows is multiplied by the ratio of the vector lengths. More rows need
+// more registers; fewer rows repeat the common work more often.
 constexpr int rows_that_keep = 2, rows_of_a_vector = 2;
-constexpr int live_registers = 96;  // of a thread, for all that it loads
-// What is read along a column outweighs what moves of one of its elements by so much.
+constexpr int live_registers = 96;  // registers per thread for all loads
+// Ratio of bytes read along a column to bytes moved per element, from which it pays.
 constexpr int least_ratio = 2;
 
 struct Rows {
   Dims dims;        // outermost first, the columns last
-  DimId along = 0;  // whose neighbours a thread takes
-  int kept = 0;     // bytes read along a column for all of them
-  int loaded = 0;   // bytes of an element of each, as often as they are read
-  int moved = 0;    // the same by tensor: what memory moves
-  int vector = 1;   // 16 bytes of the widest element
+  DimId along = 0;  // dim whose neighbouring rows a thread takes
+  int kept = 0;     // bytes per column of the reads that do not vary along that dim
+  int loaded = 0;   // bytes per element of the accesses that vary along both dims
+  int moved = 0;    // bytes per element of these accesses, each tensor counted once
+  int vector = 1;   // vector length: 16 bytes of the widest element
 };
 
 std::optional<Rows> rows_of(Problem& p) {
@@ -71,10 +70,11 @@ std::optional<Rows> rows_of(Problem& p) {
 
 bool keeps_much(const Rows& r) { return r.kept >= least_ratio * r.moved; }
 
-// The least vectors that pay: narrow ones where a place costs much.
+// Returns the shortest vector that pays. Half-filled vectors pay if masks cost more than elements.
 int least_vector(const Problem& p, const Rows& r) { return is_conditional(p) ? 2 : r.vector; }
 
-// The widest vectors of which rows are made, each stored as a whole; 1: none that pays.
+// Returns the longest vector length that divides a row and with which every store is vectorized; 1
+// if vectors do not pay.
 int vector_of(Problem& p, const Rows& r, const Hints& hints) {
   const std::vector<AxisId>& columns = r.dims.back();
   for (int vector = r.vector; vector >= std::max(2, least_vector(p, r)); vector /= 2) {
@@ -141,7 +141,7 @@ Schedule schedule_rows(Problem& p, const Plan& plan) {
   s.backward = reads_earlier(p);
   s.widths = widths_of(p, plan.set("wide"), vector);
   const auto columns = static_cast<DimId>(r.dims.size()) - 1;
-  // Threads that are left over stand side by side along a third dim, or along the rows.
+  // The dim for the remaining threads of a block: a third dim, or the rows.
   const DimId rest = columns < 2 ? r.along : r.along == columns - 1 ? columns - 2 : columns - 1;
   Stage stage;
   const auto loop = [&](DimId dim, Bind bind, int64_t extent) {
@@ -156,9 +156,8 @@ Schedule schedule_rows(Problem& p, const Plan& plan) {
   loop(r.along, Bind::ThreadY, y);
   stage.loops.push_back({.dim = columns, .extent = x, .bind = Bind::ThreadX});
   loop(columns, Bind::Vector, vector);
-  // The compiler, left to itself, loads in two goes, or spills, for one resident block more: rotary
-  // embeddings of bfloat16 on an H200 take 37.0 us with 5 of 8 loads in flight, 35.9 with all; of
-  // float16, four times as long, 139 and 145.
+  // Limits the kernel to one resident block per SM for the register allocation. By default the
+  // compiler serializes the loads, or spills, to fit one more block.
   s.min_blocks = 1;
   for (size_t v = 0; v < p.refined.values.size(); ++v)
     stage.computed.push_back(static_cast<ValueId>(v));

@@ -1,8 +1,11 @@
-// What a scheduler is: three functions.
+// Scheduler: the three functions that turn a Problem into a Schedule, plus a check of changed
+// plans.
 //
-// match() is shape-free: it accepts a problem and names the facts about sizes that plan() will ask
-// for, or says why not. plan() is pure and sees Hints, never a size. schedule() turns a plan into a
-// Schedule. A plan is valid for every size that has the same hints.
+// match() is independent of sizes. It accepts a problem and collects the guards and extents that
+// plan() needs, or rejects the problem with a reason. plan() sees size hints, never a size, so a
+// plan is valid for all sizes with equal hints. schedule() turns a plan into a Schedule. All three
+// take a non-const Problem because they intern expressions into its arena; they change nothing
+// else.
 #pragma once
 
 #include <optional>
@@ -17,14 +20,14 @@
 namespace fuser {
 
 struct Reject {
-  std::string rule;  // id
-  std::string text;  // for the user
+  std::string rule;  // rule id
+  std::string text;  // reason, for the user
 };
 
 struct Verdict {
-  std::optional<Reject> reject;  // nothing: accepted
-  std::vector<Fact> facts;       // for plan()
-  std::vector<Expr> extents;     // whose buckets plan() asks for
+  std::optional<Reject> reject;  // empty if the problem is accepted
+  std::vector<Fact> facts;       // guards that plan() needs
+  std::vector<Expr> extents;     // extents whose buckets plan() needs
 };
 inline Verdict refuse(const char* rule, const char* text) {
   return {.reject = Reject{.rule = rule, .text = text}};
@@ -35,18 +38,20 @@ struct Scheduler {
   Verdict (*match)(Problem&);
   Plan (*plan)(Problem&, const Hints&, const Device&);
   Schedule (*schedule)(Problem&, const Plan&);
-  // Raises UserError "plan-1" for a change that a user may not make. Plans that it lets pass
-  // are right for all sizes for which `planned` was planned; check_resources() (legal.h) asks the
-  // rest of the kernel.
+  // Checks the fields that a user changed and raises UserError "plan-1" if a value is not allowed.
+  // An accepted plan is correct for all sizes for which `planned` was planned. check_resources()
+  // (legal.h) checks the registers and shared memory of the built kernel.
   void (*check)(Problem&, const Plan& planned, const Plan& wanted);
-  const char* reason;  // why it stands where it stands in the list
-  // What its kernels do beside their ops, in their names; empty: nothing.
+  const char* reason;  // reason for its position in the list
+  // Word for the data movement of its kernels, used in kernel names; empty if it moves data in
+  // order.
   const char* moves = "";
 };
 
 // All schedulers, most specific first (registry.cpp).
 std::span<const Scheduler> schedulers();
-// The first scheduler that takes the problem; raises Unsupported with every Reject when none does.
+// Returns the first scheduler that accepts the problem, and its match result in `verdict`. Raises
+// Unsupported with the reason of every rejection if no scheduler accepts it.
 const Scheduler& choose(Problem& problem, Verdict& verdict);
 
 }  // namespace fuser

@@ -1,5 +1,5 @@
-// The functions of every scheduler, for the list in registry.cpp. Each stands in a file of its own
-// name, which says how it works.
+// The functions of all schedulers, for the list in registry.cpp. Each scheduler is defined in the
+// file of its name, which describes its algorithm.
 #pragma once
 
 #include "schedulers/scheduler.h"
@@ -20,12 +20,12 @@ FUSER_SCHEDULER(rows)
 FUSER_SCHEDULER(pointwise)
 #undef FUSER_SCHEDULER
 
-// Elements per thread: 16 bytes of the widest dtype that memory moves (wider runs need strided
-// accesses there: 90 against 99% of a copy), fewer when the loads of one thread would not fit its
-// registers. What does not vary over all axes comes from cache, where strides cost little; what
-// does not vary along the elements is one element.
+// Elements per thread: 16 bytes of the widest dtype of a full-rank access, because wider vectors
+// would need strided accesses. Fewer if the loads of one thread would exceed its registers, or if
+// instructions dominate and the unrolled code would exceed the instruction cache. Accesses of lower
+// rank do not count: they come from cache, where strides cost little.
 int pointwise_vector(const Problem& problem);
-// The pointwise scheduler with the axes in an order of the caller's, outermost first.
+// The pointwise scheduler with an axis order that the caller gives, outermost first.
 void ask_pointwise(Problem& problem, const std::vector<AxisId>& order, Verdict& verdict);
 Plan plan_pointwise(Problem& problem, const std::vector<AxisId>& order, const Hints& hints);
 Schedule schedule_pointwise(Problem& problem, const std::vector<AxisId>& order, const Plan& plan);

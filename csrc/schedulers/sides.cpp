@@ -8,14 +8,17 @@
 namespace fuser {
 namespace {
 
-constexpr int live_registers = 96;  // for the loads of one side
-constexpr int turned_bytes = 128;   // of the values that cross, where turned_elements are less
+constexpr int live_registers = 96;  // registers for the loads of one group
+// Bytes per thread of all staged values that are allowed even if they are more than
+// turned_elements.
+constexpr int turned_bytes = 128;
 
 bool varies(const Problem& p, const MemoryAccess& a, AxisId axis) {
   return axes_of(p, a) >> axis & 1;
 }
 
-// The two axes along which most bytes lie; nothing where there is only one.
+// Returns the two innermost axes with the most accessed bytes; nullopt if all accesses agree on
+// one.
 std::optional<std::array<AxisId, 2>> innermost_axes(const Problem& p) {
   std::vector<int> bytes(p.refined.axes.size(), 0);
   for (const MemoryAccess& a : p.accesses)
@@ -33,7 +36,7 @@ std::optional<std::array<AxisId, 2>> innermost_axes(const Problem& p) {
   return std::array{x, y};
 }
 
-// Which sides each value is computed from.
+// By value: bit set of the groups that it is computed from.
 std::vector<uint8_t> sources(const Problem& p, const std::vector<Side>& side_of_access) {
   std::vector<uint8_t> from(p.refined.values.size(), 0);
   for (size_t i = 0; i < p.accesses.size(); ++i)
@@ -43,8 +46,8 @@ std::vector<uint8_t> sources(const Problem& p, const std::vector<Side>& side_of_
   return from;
 }
 
-// What stores along the other side need of values of side `s` alone: as read, or as late as
-// possible.
+// Returns the values of group `s` alone that stores of the other group depend on: the reads, or
+// (`late`) the last values that depend on `s` alone.
 std::vector<ValueId> crossing(const Problem& p, const Sides& sides, Side s, bool late) {
   const std::vector<Value>& values = p.refined.values;
   std::vector<bool> seen(values.size(), false), crosses(values.size(), false);
@@ -69,8 +72,8 @@ int bytes_of(const Problem& p, const std::vector<ValueId>& values) {
   return bytes;
 }
 
-// Lanes of both sides: 16 bytes of the widest element, fewer where the loads of a thread would not
-// fit its registers.
+// Vector lengths of both groups: 16 bytes of the widest element, fewer if the loads of a thread
+// would exceed its registers.
 std::array<int, 2> vectors_of(const Problem& p, const Sides& sides) {
   std::array<int, 2> widest{1, 1}, loaded{0, 0};
   for (size_t i = 0; i < p.accesses.size(); ++i) {
@@ -82,7 +85,8 @@ std::array<int, 2> vectors_of(const Problem& p, const Sides& sides) {
   std::array<int, 2> v{};
   for (const Side s : {X, Y}) v[s] = std::max(1, vector_bytes / widest[s]);
   const int bytes = std::max(loaded[X], loaded[Y]);
-  // Where both sides load, those of the second are under way while the first one's cross.
+  // If both groups load, the loads of the second are in flight while values of the first are
+  // staged.
   const bool both = loaded[X] && loaded[Y];
   const auto count = static_cast<int>(sides.crossing[X].size() + sides.crossing[Y].size());
   const int crossing = std::max(count, both ? 2 : 1);

@@ -1,5 +1,6 @@
-// Tensors that disagree on the innermost axis lie along two sides, X and Y: which of them lies
-// along which, and what crosses from one to the other. See transpose.cpp.
+// Layout groups (nvFuser: transpose groups): accesses that share their innermost axis. Group X has
+// axis X innermost, group Y axis Y. Values that cross from one group to the other are staged in
+// shared memory. See transpose.cpp.
 #pragma once
 
 #include <array>
@@ -15,19 +16,22 @@ enum Side : uint8_t { X, Y, None };
 constexpr Side other(Side s) { return s == X ? Y : X; }
 
 struct Sides {
-  Dims dims;                        // outermost first, X last and Y before it
-  std::vector<Side> of;             // by access; None: what varies along one of them at most
-  std::array<int, 2> vector{1, 1};  // 16 bytes of the widest element that moves
-  std::array<std::vector<ValueId>, 2> crossing;  // to the other side
-  std::vector<Side> stages;                      // along which the lanes of each run
-  std::vector<uint8_t> from;  // by value: the sides that it is computed from, as bits
+  // Outermost first; the dim of X is last, the dim of Y second to last.
+  Dims dims;
+  // By access; the value None if it varies over at most one of the two axes.
+  std::vector<Side> of;
+  std::array<int, 2> vector{1, 1};  // vector length: 16 bytes of the widest element of the group
+  std::array<std::vector<ValueId>, 2> crossing;  // values staged for the other group
+  std::vector<Side> stages;                      // group along which the vectors of each stage run
+  std::vector<uint8_t> from;  // by value: bit set of the groups that it is computed from
 
   const std::vector<AxisId>& axes(Side s) const { return dims[dims.size() - (s == X ? 1 : 2)]; }
 };
 
 constexpr uint8_t bit_of(Side s) { return s == None ? 0 : static_cast<uint8_t>(1 << s); }
 
-// Elements of the values that cross, of one thread, at most; fewer only where they are large.
+// Elements per thread of all staged values, at most. Small elements may be more, up to
+// turned_bytes.
 constexpr int turned_elements = 64;
 
 struct FoundSides {
@@ -35,20 +39,21 @@ struct FoundSides {
   const char* rule = nullptr;
   const char* why = nullptr;
 };
-// The sides of a problem, or the rule that it breaks.
+// Finds the layout groups of a problem, or the rule by which it is rejected.
 FoundSides find_sides(Problem& problem);
-// Of one that has them.
+// Returns the layout groups of a problem that find_sides() accepts.
 Sides sides_of(Problem& problem);
 
-// The side along which lanes move the elements of an access; None: they are one element.
+// Returns the group whose axis the lanes of an access run along, or the value None if the access is
+// scalar.
 Side lanes_of(const Problem& problem, const Sides& sides, size_t access);
 ValueId stored_value(const Problem& problem, const MemoryAccess& store);
-// Bytes of one element: of what crosses, and of what is stored along each side.
+// Bytes per element: of all staged values; of all stores, by group.
 int crossing_bytes(const Problem& problem, const Sides& sides);
 std::array<int, 2> stored_bytes(const Problem& problem, const Sides& sides);
-// The side along which all is stored; None where both have stores.
+// Returns the group that has all stores, or the value None if both groups have stores.
 Side stored_side(const Problem& problem, const Sides& sides);
-// The axes in the order of most bytes that are stored.
+// Returns the axes in the memory order of the group that stores more bytes.
 std::vector<AxisId> order_of_stores(const Problem& problem, const Sides& sides);
 
 }  // namespace fuser

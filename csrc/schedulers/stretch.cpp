@@ -7,31 +7,27 @@
 namespace fuser {
 namespace {
 
-// The threads of a row and of a block, and the most bytes of a row that they walk: the fewer
-// threads a row has, the fewer instructions it takes, until too few are resident. Softmax of rows
-// of so many elements on an H200, in us, with 1, 4 and 16 threads (a copy 51): bfloat16 100: 51.9,
-// 55.7, 104; 197: 71, 59.7, 79; 580: 75, 55.9, 55.4; float32 49: 51.1, 54.6, 130; 197: 75, 51.8,
-// 55.3. Few kernels serve all lengths.
+// Threads per row and per block, and the largest row in bytes that they process. Fewer threads per
+// row execute fewer instructions, until too few rows are resident. Three kernels serve all lengths.
 struct Threads {
   int x, all;
   int64_t most_bytes;
 };
 constexpr Threads threads_of_rows[] = {{1, 64, 256}, {4, 128, 1280}, {16, 128, INT64_MAX}};
-constexpr int resident = 5;  // blocks of a processor, at least
-// Tiny rows: threads take several, until so much is on its way for each. Sums of rows of three
-// elements of bfloat16 take 64.9, 38.2 and 35.3 us with one, four and eight (a copy 41.9).
+constexpr int resident = 5;  // resident blocks per SM, at least
+// A thread takes several tiny rows, until it has this many bytes in flight.
 constexpr int enough_bytes = 96;
 constexpr int most_turns = 8;
-constexpr int steps = 4;  // of a thread, side by side
+constexpr int steps = 4;  // unroll factor of the loop over a row
 
-// The most elements of a row that a step moves as one. Words gain nothing, and would have kernels
-// of their own.
+// Returns the most elements of a row that one step moves as a vector. At most half a vector: 4-byte
+// elements gain nothing, and would need kernels of their own.
 int most_vector(const Run& run) {
   constexpr int words = vector_bytes / 4;
   return run.vector > words ? run.vector / 2 : 1;
 }
 
-// Do all axes walk it as one, one element after the other?
+// Returns whether the access is packed: all axes form one linear index with stride 1.
 bool is_stretch(Problem& p, const MemoryAccess& a) {
   if (size_of(a.dtype) >= vector_bytes || is_loaded(a) || !a.in.bounds.empty()) return false;
   std::vector<AxisId> all = kept_axes(p);
@@ -40,8 +36,8 @@ bool is_stretch(Problem& p, const MemoryAccess& a) {
   return along && along->is_constant(1);
 }
 
-// Neighbouring threads walk neighbouring rows. Does something then lie across them that does not
-// cross shared memory?
+// Returns whether an access that is not packed is uncoalesced, given that neighbouring threads
+// process neighbouring rows.
 bool lies_across(const Problem& p, const MemoryAccess& a) {
   const AxisSet axes = axes_of(p, a);
   return (axes & p.reduced) && (is_loaded(a) || (axes >> kept_axes(p).back() & 1));
@@ -64,8 +60,9 @@ PackedRows stretch_of(Problem& p, const Run& run, const Hints& hints, const Devi
                       int64_t length, int64_t count) {
   if (kept_axes(p).empty()) return {};
   PackedRows s;
-  int least_rows = 1;                 // of a block, for each to start at a multiple of a vector
-  std::map<DType, int> read, stored;  // in shared memory
+  // Rows per block, so that every block starts at a multiple of the longest vector.
+  int least_rows = 1;
+  std::map<DType, int> read, stored;  // number of packed tensors in shared memory
   for (size_t i = 0; i < p.accesses.size(); ++i) {
     const MemoryAccess& a = p.accesses[i];
     if (is_stretch(p, a) && hints.aligned[a.buffer] &&
@@ -78,7 +75,7 @@ PackedRows stretch_of(Problem& p, const Run& run, const Hints& hints, const Devi
     }
   }
   if (s.accesses.empty()) return {};
-  int bytes = 0;  // of an element of each; results are left in the place of what was read
+  int bytes = 0;  // bytes of one element of each tensor; a result reuses the memory of a read
   for (const auto& [dtype, count] : read) bytes += count * size_of(dtype);
   for (const auto& [dtype, count] : stored)
     bytes += std::max(0, count - read[dtype]) * size_of(dtype);
@@ -91,8 +88,8 @@ PackedRows stretch_of(Problem& p, const Run& run, const Hints& hints, const Devi
         rows() * length * bytes <= device.shared_per_processor / resident)
       break;
   }
-  // Also of few rows, which leave processors idle: a row has the same bits whatever stands beside
-  // it.
+  // Packed rows are used for few rows too, although SMs idle then: the bits of a row must not
+  // depend on the number of rows.
   if (rows() * length * bytes > device.shared_per_block) return {};
   while (s.turns < most_turns && 2 * s.turns * length * bytes <= enough_bytes * s.threads_x &&
          count >= 2 * device.processors * rows())

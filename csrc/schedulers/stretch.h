@@ -1,5 +1,5 @@
-// Rows that are too short or too odd for vectors of their own, but follow each other in memory: see
-// lower/tile_stretch.cpp and inner.cpp.
+// Packed rows: rows that are too short, or of a length that does not divide, for vectors of their
+// own, but adjacent in memory. See lower/tile_stretch.cpp and inner.cpp.
 #pragma once
 
 #include <cstdint>
@@ -8,17 +8,19 @@
 
 namespace fuser {
 
-// What rows of so many elements, and so many of them, are walked by.
+// Launch shape of packed rows.
 struct PackedRows {
-  AccessSet accesses;  // that cross shared memory; none: the rows are no stretch
+  // Accesses that cross shared memory as packed rows; empty: the rows are not packed.
+  AccessSet accesses;
   int threads_x = 1, threads_y = 1, unroll = 1;
-  int vector = 1;  // elements that are neighbours in shared memory, of a step
-  int turns = 1;   // rows of a thread
+  int vector = 1;  // adjacent elements in shared memory that a step takes at once
+  int turns = 1;   // rows per thread
 };
 
-// Asks what stretch_of() wants to know beside the extents of K and R. `run`: how rows are walked.
+// Registers the guards that stretch_of() needs, besides the extents of K and R. `run` describes the
+// vectors along rows.
 void ask_stretch(Problem& problem, Verdict& verdict, const Run& run);
-// `length`, `count`: at most so many elements of a row, and rows.
+// Plans packed rows. `length`, `count`: upper bounds of the elements of a row and of the rows.
 PackedRows stretch_of(Problem& problem, const Run& run, const Hints& hints, const Device& device,
                       int64_t length, int64_t count);
 

@@ -1,14 +1,14 @@
-// Tensors that disagree on the innermost axis: some are contiguous along X, others along Y. A block
-// takes a tile of both. Whatever lies along X is loaded and stored by threads whose lanes run along
-// X, the rest by threads whose lanes run along Y, 16 bytes at a time on both sides; what one side
-// needs of the other crosses in shared memory (lower/stage_crossings.cpp).
+// Kernels whose tensors disagree on the innermost axis: layout group X is contiguous along axis X,
+// layout group Y along axis Y (sides.h). A block takes a tile over both axes. Threads load and
+// store group X with lanes along X, and group Y with lanes along Y, 16 bytes at a time. Values that
+// one group needs of the other are staged in shared memory (lower/stage_crossings.cpp).
 //
-// Where a row along one side is only a few elements long, a tile of such rows would move little at
-// once: the pointwise scheduler then walks the kernel in the order of what is stored, and what lies
-// otherwise is read element by element, from cache.
+// If rows along one of the axes have only a few elements, then tiles of these rows would move few
+// bytes at a time. The pointwise scheduler then plans the kernel in the order of the stores, and
+// the other accesses are read element by element, from cache.
 //
-// Only values that are computed from one side alone cross: as few bytes as possible, as read or as
-// late as possible. What needs both sides is computed behind the crossing.
+// Only values that are computed from one group alone are staged: as read or as late as possible,
+// whichever has fewer bytes. Values that need both groups are computed after staging.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -25,20 +25,23 @@ namespace fuser {
 namespace {
 
 constexpr int block_threads = 256;
-constexpr int threads_along = 16;   // of a row of the tile
-constexpr int scalar_tile = 128;    // elements of it where nothing is moved by vectors
-constexpr int short_row = 8;        // elements
-constexpr int run_bytes = 1 << 10;  // of a tile along odd rows: 31 whole sectors and two parts
-constexpr int line_bytes = 128;     // of memory, that a warp stores at once
+constexpr int threads_along = 16;  // threads along a row of a tile
+constexpr int scalar_tile = 128;   // elements of a row of a tile without vectors
+constexpr int short_row = 8;       // elements of a row for which tiles do not pay
+// Bytes of a tile along rows of odd length: 31 complete sectors and two partial ones.
+constexpr int run_bytes = 1 << 10;
+constexpr int line_bytes = 128;  // bytes of a memory line, which a warp stores at once
 constexpr int word_bytes = 4;
-constexpr int longest_row = 256;        // elements that one tile holds as a whole
-constexpr int most_tile = 512;          // elements of a side, of a changed plan
-constexpr int crowded_blocks = 5;       // a processor, where half as many are turned
-constexpr double few_slots = 8.0;       // of an element
-constexpr int shared_bytes = 64 << 10;  // of a block: three of them and more share a processor
+constexpr int longest_row = 256;  // elements of a row that one tile holds completely, at most
+constexpr int most_tile = 512;    // elements of a tile along one axis, in a changed plan
+// Resident blocks per SM if threads hold half of turned_elements.
+constexpr int crowded_blocks = 5;
+constexpr double few_slots = 8.0;  // issue slots per element up to which that applies
+// Bytes of shared memory per block, so that three or more fit an SM.
+constexpr int shared_bytes = 64 << 10;
 
-// Adds what the stage computes: all that its stores and what crosses from it need, but for what
-// crosses to it.
+// Adds the values that a stage computes: all values that its stores and its staged values need,
+// except the values that are staged for it.
 void compute(const Problem& p, const Sides& s, Stage& stage, Side side, bool crosses) {
   std::vector<bool> needed(p.refined.values.size(), false);
   for (int store : stage.stores)
@@ -61,8 +64,8 @@ AxisSet set_of(const std::vector<AxisId>& axes) {
   return set;
 }
 
-// Where the row of an access along a side starts in memory; nullptr where its elements are no
-// neighbours.
+// Returns the offset in memory of an access's row along the axis of a group; nullptr if the
+// elements of the row are not adjacent.
 Expr origin_of(Problem& p, const Sides& s, Side side, const MemoryAccess& a) {
   Expr along = coefficient(p, a, s.axes(side));
   if (!along || !along->is_constant(1)) return nullptr;
@@ -72,9 +75,9 @@ Expr origin_of(Problem& p, const Sides& s, Side side, const MemoryAccess& a) {
   return offset_along(p, a, others);
 }
 
-// What a tile has of rows that are stored element by element: an element for each thread. Tiles
-// that neighbour along such a row both store a part of the sector in which they meet, and a part
-// takes as long as a whole one: the longer the tile, the fewer there are.
+// Returns the elements of a tile along rows that are stored element by element: one per thread. Two
+// neighbouring tiles of a row both store a part of the sector between them, and a partial sector
+// takes as long as a complete one. Longer tiles have fewer partial sectors.
 int64_t run_along(const Problem& p) {
   int widest = 1;
   for (const MemoryAccess& a : p.accesses)
@@ -82,16 +85,12 @@ int64_t run_along(const Problem& p) {
   return std::min(block_threads, run_bytes / widest);
 }
 
-// The tile along a side that does best where nothing else speaks against it. Where the extents are
-// multiples, no element is asked whether it exists.
+// Returns the default tile of a group. If it divides the extent, no element needs a mask.
 int whole_tile(const Sides& s, Side side) { return threads_along * s.vector[side]; }
 
-// Resident blocks that the compiler is asked for; 0: as it likes. Left to itself it loads in two
-// goes for one block more where several tensors are moved: biases beside 8192 x 8192 bfloat16 on an
-// H200 take 67.7 us, 66.4 with one block asked for. Where one is copied that is 67.4 for 66.6, but
-// of half as many threads 50.7 and 49.4 (to channels-last, 64 images of 64 x 12544).
-// Where half as many elements are turned there is room for more than it makes of itself: float32 to
-// bfloat16 96.4 us, 94.0 with five blocks; with six it spills.
+// Returns the resident blocks per SM that limit the registers; 0: the compiler decides. By default
+// the compiler splits the loads of several tensors into two rounds, to fit one more block. If
+// threads hold half of turned_elements, more blocks fit than the compiler aims at.
 int min_blocks(const Problem& p, int turned, int64_t threads) {
   if (p.accesses.size() > 2 || (turned == turned_elements && threads < block_threads)) return 1;
   double code = 0.0;
@@ -125,15 +124,15 @@ Verdict match_transpose(Problem& p) {
 
 namespace {
 
-// What becomes a plan, by side.
+// The choices that become a plan, by group.
 struct Tiling {
-  std::array<int64_t, 2> most{};  // elements along it, at the most
+  std::array<int64_t, 2> most{};  // upper bounds of the extents of X and Y
   std::array<int64_t, 2> vector{};
   std::array<int64_t, 2> tile{};
-  AccessSet shifted;  // reads of vectors that lie at any element
+  AccessSet shifted;  // unaligned reads
   Side stored = None;
-  int64_t line = 0;   // elements: where vectors of rows that start anywhere are aligned to lines
-  bool runs = false;  // single elements are stored, in runs of several vectors' length
+  int64_t line = 0;   // elements of a memory line at which stored vectors start; 0: no alignment
+  bool runs = false;  // True if elements are stored one by one, by long tiles
 };
 
 bool moves_whole(Problem& p, const Sides& s, const Hints& hints, size_t access, Side side,
@@ -141,7 +140,7 @@ bool moves_whole(Problem& p, const Sides& s, const Hints& hints, size_t access, 
   return vector > 1 && can_vector(p, p.accesses[access], s.axes(side), hints, vector);
 }
 
-// The widest vectors of a side that move most of its bytes.
+// Returns the longest vector of a group that vectorizes most of its bytes.
 int vector_of(Problem& p, const Sides& s, const Hints& hints, Side side) {
   const auto moves_most = [&](int vector) {
     int whole = 0, all = 0;
@@ -157,10 +156,9 @@ int vector_of(Problem& p, const Sides& s, const Hints& hints, Side side) {
   return vector;
 }
 
-// The reads along a side that put vectors together from the two that they lie in, where no vector
-// is whole; none where not all that moves along it does so. Of words a warp reads a line at once
-// without that; of halves it reads half of one, and what L2 is asked for decides: 8191 x 8193
-// bfloat16 on an H200 took 73% of a copy element by element, 81 by hand like this.
+// Returns the unaligned reads of a group. Empty unless every access of the group can be one. Warps
+// that read 4-byte elements one by one read complete lines anyway. Warps that read smaller elements
+// one by one read half lines or less, and the number of L2 requests limits them.
 AccessSet shifted_reads(Problem& p, const Sides& s, const Hints& hints, Side side) {
   const int vector = s.vector[side];
   AccessSet out;
@@ -177,13 +175,13 @@ AccessSet shifted_reads(Problem& p, const Sides& s, const Hints& hints, Side sid
   return out;
 }
 
-// Vectors of words, where an element is less than one and no vector of a word is whole: lanes start
-// at a line of memory in each row of a tile and go round it, so that one vector of a row, at most,
-// is stored element by element: copies of 8191 x 8193 on an H100 take 105.3 us, 119.2 by elements
-// (bfloat16, a copy 87.9), and 60.9, 69.2 (int8). 1: not where something else depends on the place
-// in a row, where rows of several outputs start at different places in a word, or where several
-// tensors come from the other side, whose vectors need the registers (a sum of two bfloat16: 170.9
-// us, 164.4 by elements).
+// Returns the length of stored vectors that start at memory lines: a 4-byte word, for smaller
+// elements if rows are not aligned to words. In every row of a tile lanes start at a memory line
+// and wrap around, so that at most one vector per row is stored element by element.
+//
+// Returns 1 if line-aligned vectors do not apply: if another value depends on the position in the
+// row, if rows of several outputs start at different positions in a word, or if several tensors
+// come from the other group, whose vectors need the registers.
 int aligned_vector(Problem& p, const Sides& s, const Hints& hints, const Tiling& t) {
   const Side side = t.stored;
   if (side == None) return 1;
@@ -213,10 +211,9 @@ int aligned_vector(Problem& p, const Sides& s, const Hints& hints, const Tiling&
   return vector;
 }
 
-// The tile of a side by its vectors.
+// Returns the tile of a group, given its vectors.
 int64_t tile_of(Problem& p, const Sides& s, const Hints& hints, const Tiling& t, Side side) {
-  // Where the last tile would be a half: from channels-last, 64 images of 256 x 3136 bfloat16, on
-  // an H200, 54.6 us with whole ones, 50.9 with halves.
+  // Half a tile, if the last tile would be half empty.
   const int64_t half = whole_tile(s, side) / 2;
   int64_t tile =
       s.vector[side] > 1 && t.vector[side] == 1 ? scalar_tile : threads_along * t.vector[side];
@@ -227,10 +224,8 @@ int64_t tile_of(Problem& p, const Sides& s, const Hints& hints, const Tiling& t,
   return ends_in_half ? half : tile;
 }
 
-// Where a stored row ends inside its last tile, one tile holds it whole: what is stored is one
-// run of memory from row to row. 64 images of n x 768 on an H200, in us, before and after:
-// bfloat16 10.0 and 8.6 (n = 100), 14.5 and 13.3 (196), 18.4 and 16.0 (250), float32 22.7
-// and 21.4 (196).
+// If stored rows end inside their last tile, then one tile holds complete rows, so that stores are
+// contiguous in memory from row to row.
 void hold_stored_rows(Problem& p, const Sides& s, const Hints& hints, Tiling& t) {
   const Side stored = t.stored;
   if (stored == None || t.vector[stored] == 1 ||
@@ -242,12 +237,12 @@ void hold_stored_rows(Problem& p, const Sides& s, const Hints& hints, Tiling& t)
   t.tile[other(stored)] = std::min<int64_t>(t.tile[other(stored)], warp * longest_row / row);
 }
 
-// Tiles no longer than what there is of a side, and together no larger than shared memory.
+// Limits the tiles to the extents and to shared memory.
 void fit(const Problem& p, const Sides& s, const Device& device, Tiling& t) {
   for (const Side side : {X, Y}) {
     int64_t fits = t.tile[side];
     while (fits / 2 >= t.most[side] && fits > t.vector[side]) fits /= 2;
-    // A tile of less than a half is longer along the other side.
+    // If a tile shrinks to less than half, it grows along the other axis.
     if (4 * fits <= t.tile[side])
       t.tile[other(side)] = std::min<int64_t>(t.tile[other(side)] * (t.tile[side] / fits),
                                               4 * threads_along * t.vector[other(side)]);
@@ -259,15 +254,16 @@ void fit(const Problem& p, const Sides& s, const Device& device, Tiling& t) {
     (t.tile[X] > t.tile[Y] ? t.tile[X] : t.tile[Y]) /= 2;
 }
 
-// A thread moves a vector of both sides at least; where one of them is aligned to lines, which no
-// thread of the other holds, a vector of either.
+// Returns the most threads of a tile. Each thread moves a vector of both groups at least. If one
+// group is line-aligned, no thread holds vectors of both, and each moves a vector of either.
 int64_t most_threads_of(const std::array<int64_t, 2>& tile, const std::array<int64_t, 2>& vector,
                         bool aligned) {
   const int64_t elements = tile[X] * tile[Y];
   return aligned ? elements / std::max(vector[X], vector[Y]) : elements / (vector[X] * vector[Y]);
 }
 
-// Does the tile, or one that it divides and that was asked about, divide its axis?
+// Returns whether the tile is known to divide its extent, from the guards on the default tile and
+// its half.
 bool is_exact(Problem& p, const Sides& s, const Hints& hints, const Tiling& t, Side side) {
   const auto divides = [&](int64_t whole) {
     return whole % t.tile[side] == 0 && hints.divides(extent_of(p, s.axes(side)), whole);
@@ -286,7 +282,7 @@ Plan plan_transpose(Problem& p, const Hints& hints, const Device& device) {
     if (t.vector[side] < s.vector[side] && t.most[side] <= short_row)
       return plan_pointwise(p, order_of_stores(p, s), hints);
   }
-  // Few of the lanes of the last tile of a row may be idle: rows are several tiles long.
+  // Store by long tiles only if rows have several, so that few lanes of the last tile idle.
   t.stored = stored_side(p, s);
   const int words = aligned_vector(p, s, hints, t);
   if (words > 1) t.vector[t.stored] = 1;
@@ -316,8 +312,7 @@ Plan plan_transpose(Problem& p, const Hints& hints, const Device& device) {
     if (const Side side = lanes_of(p, s, i); side != None && !(t.line && side == t.stored) &&
                                              moves_whole(p, s, hints, i, side, t.vector[side]))
       wide.insert(i);
-  // Who moves single elements of a square has half as many: 59% of a copy for odd rows of bfloat16,
-  // against 55.
+  // With single elements and square tiles each thread takes half as many elements.
   const int wanted = turned == 1 && !t.runs ? 2 * block_threads : block_threads;
   const int64_t threads = std::min<int64_t>(wanted, most_threads_of(t.tile, t.vector, t.line != 0));
   return {.scheduler = "transpose",
@@ -360,10 +355,8 @@ Schedule schedule_transpose(Problem& p, const Plan& plan) {
                                     [](const MemoryAccess& a) { return a.store; });
     dim.origin = origin_of(p, s, side, *store);
   }
-  // Blocks follow each other along rows that are stored: parts of sectors, and of what memory opens
-  // at once, meet in L2. Transposed copies on an H200, before and after, in us: bfloat16
-  // 8191 x 8193 97.5 and 90.2, float32 of that size 163.4 and 148.2, float32 8192 x 8192 133.4 and
-  // 130.4, int8 8192 x 16384 70.8 and 66.9.
+  // Blocks advance along stored rows first. Partial sectors and open memory pages of neighbouring
+  // tiles then meet in L2.
   const std::array<int, 2> stored = stored_bytes(p, s);
   const bool stores_y = stored[Y] > stored[X];
   for (size_t i = 0; i < s.stages.size(); ++i) {
@@ -377,7 +370,8 @@ Schedule schedule_transpose(Problem& p, const Plan& plan) {
     loop(stores_y ? dims - 1 : dims - 2, Bind::Grid, 0);
     loop(stores_y ? dims - 2 : dims - 1, Bind::Grid, 0);
     const int64_t x = tile[side] / vector[side], y = out.threads / x;
-    // Of a row along the other side, a thread holds a vector, but for what is aligned there.
+    // Each thread holds one vector per row of the other group, or one element if that group stores
+    // line-aligned.
     const int64_t held = line[across] ? 1 : std::min(vector[across], tile[across] / y);
     if (const int64_t steps = tile[across] / (y * held); steps > 1) loop(rows, Bind::Unroll, steps);
     loop(rows, Bind::ThreadY, y);
@@ -396,7 +390,7 @@ Schedule schedule_transpose(Problem& p, const Plan& plan) {
     if (crosses)
       for (ValueId v : s.crossing[side]) out.stored.push_back({.value = v, .place = Place::Shared});
   }
-  // What vectors of the last stage leave at the ends of rows.
+  // The elements that the vectors of the last stage leave at the ends of rows.
   const Side side = s.stages.back(), across = other(side);
   if (line[side] && vector[side] > 1) {
     Stage ends = out.stages.back();
@@ -422,7 +416,7 @@ Schedule schedule_transpose(Problem& p, const Plan& plan) {
 void check_transpose(Problem& p, const Plan& planned, const Plan& wanted) {
   if (planned.scheduler == "pointwise") return check_pointwise(p, planned, wanted);
   const auto was = [&](const char* field) { return planned.get(field); };
-  // Vectors that start at lines may be as long as an access of the widest type.
+  // Line-aligned vectors may be as long as an access of the widest type.
   const Sides s = sides_of(p);
   const auto longest = [&](Side side, const char* vector, const char* line) {
     int64_t most = was(line) ? vector_bytes : was(vector);
@@ -460,7 +454,7 @@ void check_transpose(Problem& p, const Plan& planned, const Plan& wanted) {
            is(n.line, line), text("0 or a power of two from ", vector, " to ", tile));
     expect(planned, !wanted.get(n.exact) || tile <= was(n.tile), is(n.tile, tile),
            text("at most ", was(n.tile), ", or ", n.exact, "=0"));
-    // Without lines the last vector of a row, of which nothing is known, ends anywhere.
+    // Without line alignment the last vector of a row may end anywhere.
     expect(planned, line || !was(n.line) || vector == 1 || wanted.get("tail"), is(n.line, line),
            text(was(n.line), ", or tail=1, or ", n.vector, "=1"));
   }

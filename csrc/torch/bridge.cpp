@@ -99,7 +99,7 @@ DType from_torch(c10::ScalarType s, size_t position) {
                    ", which fuser does not know"));
 }
 
-// Torch's caching allocator of CUDA memory, where it is registered under its device type.
+// Returns torch's caching allocator of CUDA memory if it is registered, else nullptr.
 c10::Allocator* cuda_allocator() {
   static c10::Allocator* const allocator = []() -> c10::Allocator* {
     try {
@@ -125,20 +125,20 @@ at::Tensor allocate(at::IntArrayRef sizes, at::IntArrayRef strides, c10::ScalarT
                                c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device)));
 }
 
-// What stays for a stream is not torch's: it would come from the pool that is in use, and keep a
-// CUDA graph's or a user's from ever being empty.
+// Allocates memory that is never freed, not from torch's allocator. Its current pool may belong to
+// a CUDA graph or a user, and the memory would keep that pool alive.
 char* keep_memory(int device, int64_t bytes) {
   return allocate_for_good(device, bytes, [] {
     if (auto* torchs = dynamic_cast<c10::DeviceAllocator*>(cuda_allocator())) torchs->emptyCache();
   });
 }
 
-// Memory of the launches of one call beside their tensors.
+// Scratch memory of the launches of one call.
 struct Scratch {
   int device = cpu_device;
   c10::SmallVector<at::Tensor, 2> held;
 
-  // ScratchSource::allocate.
+  // Implements ScratchSource::allocate.
   static char* allocate_bytes(void* context, int64_t bytes, bool keep) {
     auto& self = *static_cast<Scratch*>(context);
     if (keep) return keep_memory(self.device, bytes);
@@ -159,7 +159,7 @@ CuStream current_stream(int device) {
   }();
   FUSER_CHECK(function, Launch, "torch-cuda",
               "this build of torch has no CUDA; install a CUDA build of torch");
-  // The function enters the device and leaves it; the default stream needs no asking.
+  // The function switches devices twice, so avoid it for the default stream.
   const c10::Device here(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device));
   if (c10::impl::getDeviceGuardImpl(here.type())->getStream(here) ==
       c10::Stream(c10::Stream::DEFAULT, here))
@@ -211,7 +211,7 @@ Results run(const Record& record, const TorchArguments& arguments) {
   c10::OptionalDeviceGuard guard;
   CuStream stream = nullptr;
   if (cuda) {
-    // A guard asks the driver several times; mostly there is nothing to guard.
+    // A guard calls the driver several times, and is mostly not needed.
     const c10::Device here(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(arguments.device));
     const bool entered = device_is_entered(arguments.device) &&
                          c10::impl::getDeviceGuardImpl(here.type())->getDevice() == here;
@@ -243,7 +243,7 @@ Results run(const Record& record, const TorchArguments& arguments) {
     const ProfilerRange range(profiled ? profiler_name(step) : std::string());
     if (const auto* launch = std::get_if<LaunchRecord>(&step)) {
       run_launch(*launch, view, memory, record, stream, source);
-      scratch.held.clear();  // the next launch on the stream may have it
+      scratch.held.clear();  // the next launch on the stream may reuse it
     } else if (const auto* call = std::get_if<LibraryCall>(&step)) {
       run_library(*call, record, arguments.tensors, view.scalars, arguments.device, outputs);
       for (int o : call->outputs)
@@ -252,7 +252,7 @@ Results run(const Record& record, const TorchArguments& arguments) {
       const int o = std::get<CopyRecord>(step).output;
       arguments.tensors[record.outputs[o].alias].detach().copy_(outputs[o]);
     }
-    for (int o : record.released[i]) outputs[o].reset();  // the next step may have its memory
+    for (int o : record.released[i]) outputs[o].reset();  // the next step may reuse the memory
   }
   allocate_before(record.steps.size());
   for (size_t o = 0; o < outputs.size(); ++o)
@@ -265,7 +265,7 @@ Results run(const Record& record, const TorchArguments& arguments) {
     if (alias < 0) {
       if (!spec.temp) results.push_back(std::move(outputs[o]));
     } else if (!spec.allocate && !arguments.tensors[alias].is_inference()) {
-      // Autograd must see that a saved tensor was overwritten; copy_ above tells it by itself.
+      // Tell autograd that a saved tensor was overwritten; copy_ above does so itself.
       arguments.tensors[alias].unsafeGetTensorImpl()->bump_version();
     }
   }

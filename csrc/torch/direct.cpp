@@ -21,8 +21,8 @@ namespace py = pybind11;
 namespace fuser {
 struct Saved;  // names the specialization below
 }
-// A context shows what it saved to the nodes of torch alone, which release it after a whole
-// backward pass. Of a type that is ours, this is one of them.
+// AutogradContext exposes its saved variables only to torch's nodes, which release them after a
+// complete backward pass. This specialization for a type of fuser gains that access.
 template <>
 struct torch::autograd::CppNode<fuser::Saved> {
   static void release(AutogradContext& context) {
@@ -37,16 +37,17 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// The error that Python was told, as torch's own functions in Python throw it: engine and caller
-// keep it as it is. Takes and needs the interpreter's lock.
+// Throws the current Python error as torch's Python functions do, so that engine and caller
+// preserve it. The interpreter's lock must be held.
 [[noreturn]] void throw_python_error() {
   python_error raised;
   raised.persist();
   throw raised;
 }
 
-// In a handler: what cannot run is left to the graph's function in Python, which meets the error
-// again and says what runs instead. Launches that failed and what is no Exception go on.
+// Called in a handler. Returns if Python should run the graph instead, because its function meets
+// the error again and selects a fallback. Rethrows failed launches, and exceptions that are no
+// Exception.
 void leave_to_python() {
   const py::gil_scoped_acquire gil;
   py::detail::try_translate_exceptions();
@@ -57,7 +58,7 @@ void leave_to_python() {
   throw_python_error();
 }
 
-// Results of the graph, or nothing where the definition cannot run: torch's ops then do.
+// Returns the results of the graph, or nullopt if the definition cannot run; then torch's ops run.
 std::optional<variable_list> run_whole(const WholeGraph& graph, const variable_list& given) {
   Executor& executor = graph.executor->executor;
   TorchArguments arguments;
@@ -108,8 +109,8 @@ bool runs_whole(const CompiledGraph& graph) {
          !graph.whole->executor->is_awaited.load(std::memory_order_relaxed);
 }
 
-// Around the run of a graph: what casts there are is in it, and what it was told to compute in
-// float32 is not to be cast a second time.
+// Disables autocast during the run of a graph: the graph contains its casts, and ops that it
+// computes in float32 must not be cast again.
 struct WithoutAutocast {
   const c10::impl::ExcludeDispatchKeyGuard guard{c10::autocast_dispatch_keyset};
 };
@@ -121,15 +122,15 @@ variable_list run_graph(const CompiledGraph& graph, variable_list given) {
   return run_in_python(graph, std::move(given));
 }
 
-// A gradient in memory as it was traced; torch gives expanded ones.
+// Returns a gradient with the traced strides. Torch also passes expanded gradients.
 at::Tensor laid_out(const at::Tensor& gradient, const DirectFunction::Tangent& wanted) {
   if (gradient.strides().equals(wanted.strides)) return gradient;
   if (!gradient.sizes().equals(wanted.sizes)) return gradient.contiguous();
   return at::empty_strided(wanted.sizes, wanted.strides, gradient.options()).copy_(gradient);
 }
 
-// Gradients whose own gradients are refused, to whom they belong: `sources` are what they may
-// depend on.
+// Marks gradients as depending on `sources`, and raises an error if their own gradients are
+// requested.
 struct Once : torch::autograd::Function<Once> {
   static variable_list forward(AutogradContext*, at::TensorList, const variable_list* results) {
     return *results;
@@ -140,7 +141,8 @@ struct Once : torch::autograd::Function<Once> {
   }
 };
 
-// At the places of a node's inputs in the autograd graph; the inputs need not exist any more.
+// Adds placeholder tensors with the gradient edges of a node's inputs, because the inputs
+// themselves may be freed.
 void add_stand_ins(variable_list& sources) {
   const auto node = torch::autograd::get_current_node();
   if (!node) return;
@@ -165,12 +167,12 @@ using SavedBy = torch::autograd::CppNode<Saved>;
 
 constexpr const char* saved_function = "function";
 
-// Kept as a view, it would keep what it is a view of: a result of the same node, which it would
-// keep alive for good.
+// Detaches a saved view. Otherwise it would keep its base, a result of the same node, alive
+// forever.
 at::Tensor no_view(const at::Tensor& t) { return t.defined() && t.is_view() ? t.detach() : t; }
 
-// The result as a tensor that is no view to autograd. A write into it changes the tensor that it is
-// a view of, which may be kept: both share one version counter.
+// Returns a separate autograd result for a view. Writes into it also change its base, which may be
+// saved, so both share a version counter.
 at::Tensor no_view_of_autograd(const at::Tensor& t) {
   at::Tensor result = at::_unsafe_view(t, t.sizes());
   torch::autograd::impl::set_version_counter(result, torch::autograd::impl::version_counter(t));
@@ -223,7 +225,7 @@ struct Direct : torch::autograd::Function<Direct> {
     }
     const at::AutoGradMode no_gradients(false);
     variable_list arguments = context->get_saved_variables();
-    // The graph frees each at its last use, unless the node keeps them for another pass.
+    // The graph frees each at its last use, unless the node keeps them for another backward pass.
     if (!torch::autograd::get_current_graph_task_keep_graph()) SavedBy::release(*context);
     arguments.reserve(arguments.size() + f.tangents.size());
     for (const DirectFunction::Tangent& t : f.tangents)
@@ -231,7 +233,7 @@ struct Direct : torch::autograd::Function<Direct> {
     given.clear();
     variable_list gradients = run_graph(*f.backward, std::move(arguments));
     if (again) refuse_gradients(gradients, sources);
-    gradients.emplace_back();  // of the function itself
+    gradients.emplace_back();  // gradient of the function argument
     return gradients;
   }
 };
@@ -239,8 +241,8 @@ struct Direct : torch::autograd::Function<Direct> {
 }  // namespace
 }  // namespace fuser
 
-// Torch's own also writes the node's name in each pass, for errors that there are none of, and
-// copies gradients to and fro.
+// Torch's own version also records the node's name in each pass, for error messages, and copies
+// gradients back and forth.
 template <>
 torch::autograd::variable_list torch::autograd::CppNode<fuser::Direct>::apply(
     variable_list&& given) {
@@ -249,7 +251,7 @@ torch::autograd::variable_list torch::autograd::CppNode<fuser::Direct>::apply(
   for (size_t i = 0; i < given.size(); ++i)
     if (!given[i].defined()) given[i] = output_info_[i].zeros(guard);
   variable_list gradients = fuser::Direct::backward(&ctx_, std::move(given));
-  gradients.pop_back();  // of the function itself, which is no tensor
+  gradients.pop_back();  // the function argument is no tensor
   return gradients;
 }
 
@@ -261,14 +263,14 @@ bool autocasts() {
   return (c10::impl::tls_local_dispatch_key_set().excluded_ & autocast) != autocast;
 }
 
-// Whether it is on for tensors of the device, and to which type it casts there.
+// Returns whether autocast is enabled for tensors of the device, and the dtype it casts to.
 int64_t autocast_of(c10::DeviceType device) {
   if (!at::autocast::is_autocast_available(device)) return -1;
   const auto type = static_cast<int64_t>(at::autocast::get_autocast_dtype(device));
   return type << 1 | int64_t{at::autocast::is_autocast_enabled(device)};
 }
 
-// What a trace depends on; false where none may run.
+// Computes the key of a trace. Returns false if no trace may run.
 bool layouts(PyObject* const* given, size_t count, std::vector<int64_t>& key) {
   key.clear();
   if (!at::GradMode::is_enabled() || is_transformed()) return false;
@@ -307,7 +309,7 @@ std::atomic<bool>& python_runs_graphs() {
 
 namespace {
 
-// A graph without gradients whose steps Python runs gets its arguments as they came.
+// Calls a graph without gradients in Python, with its arguments unchanged.
 py::object call_in_python(const DirectFunction& f, PyObject* const* given, size_t count) {
   py::list arguments(count);
   for (size_t i = 0; i < count; ++i) PyList_SET_ITEM(arguments.ptr(), i, Py_NewRef(given[i]));
@@ -375,7 +377,8 @@ PyObject* DirectTraces::call(PyObject* const* given, size_t count) const {
   thread_local std::vector<int64_t> key;
   const auto found = layouts(given, count, key) ? traces_.find(key) : traces_.end();
   if (found == traces_.end() || !found->second) Py_RETURN_NOTIMPLEMENTED;
-  const DirectFunctionRef function = *found->second;  // another thread may add traces
+  // a copy, because another thread may add traces
+  const DirectFunctionRef function = *found->second;
   return call_direct(function, given, count).release().ptr();
 }
 

@@ -1,6 +1,5 @@
-// Functions of tensors with their gradients, as fuser/adapters/direct.py traces them. Where a graph
-// is one region, no Python runs between the call and the launch, nor between backward() and the
-// launch.
+// Autograd functions of tensors, as traced by fuser/adapters/direct.py. If a graph is one region,
+// then no Python code runs between the call and the launch, nor between backward() and the launch.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,36 +18,39 @@ namespace fuser {
 // A graph that is one run of one definition.
 struct WholeGraph {
   TorchExecutor* executor = nullptr;
-  std::vector<int> arguments;  // of the definition: which of the graph's
-  // Of the graph: a result of the run, or ~n for its n-th argument, or nothing.
+  std::vector<int> arguments;  // index of the graph's argument, by argument of the definition
+  // By result of the graph: index of a result of the run, ~n for the graph's argument n, or nullopt
+  // for no tensor.
   std::vector<std::optional<int>> results;
 };
 
 struct CompiledGraph {
-  pybind11::object call;  // takes a list of tensors, which it empties; gives a sequence of them
+  pybind11::object call;  // takes a list of tensors, which it empties, and returns a sequence of
+                          // tensors
   std::optional<WholeGraph> whole;
 };
 
 // A function traced for one layout of its arguments.
 struct DirectFunction {
-  // A gradient that the backward graph takes: of which result, and how it lies.
+  // A gradient that the backward graph takes: index of its result, and its layout.
   struct Tangent {
     size_t result = 0;
     std::vector<int64_t> sizes, strides;
   };
 
   CompiledGraph forward;
-  std::optional<CompiledGraph> backward;  // none: no gradients
-  size_t results = 0;  // of the function; what else the forward graph gives, the backward graph
-                       // takes, before the gradients of results
-  std::vector<Tangent> tangents;  // results that have none are not differentiable
-  std::vector<int> detached;      // inputs that autograd is not shown
-  bool deterministic = false;     // traced so
-  // Makes of a tuple what the caller gets; None: the only result; the type tuple: as it is.
+  std::optional<CompiledGraph> backward;  // nullopt: no gradients
+  size_t results = 0;  // number of the function's results; further results of the forward graph are
+                       // arguments of the backward graph, before the gradients
+  std::vector<Tangent> tangents;  // results without a tangent are not differentiable
+  std::vector<int> detached;      // inputs that are detached from autograd
+  bool deterministic = false;     // traced under deterministic algorithms
+  // Converts the tuple of results to the caller's structure. None: return the single result.
+  // `tuple`: return it unchanged.
   pybind11::object finish;
 };
-// Shared ownership as a tensor's of its memory: nodes of autograd keep values of scripts only. The
-// last one may go on a thread of autograd's, without the interpreter's lock.
+// Shared ownership, implemented as a tensor's memory, because autograd nodes save only script
+// values. The last reference may be dropped on an autograd thread without the interpreter's lock.
 struct DirectFunctionRef {
   at::Tensor memory;
 
@@ -58,32 +60,32 @@ struct DirectFunctionRef {
 };
 DirectFunctionRef shared(std::unique_ptr<DirectFunction> function);
 
-// Runs it under torch's autograd on tensors; what the caller gets.
+// Runs the function under torch's autograd. Returns the caller's result.
 pybind11::object call_direct(const DirectFunctionRef& function, PyObject* const* given,
                              size_t count);
 
-// What runs a function until both of its graphs are compiled, and then these.
+// Runs `wrapped` until both graphs of a function are compiled, and then the function.
 struct DirectSwitch {
-  pybind11::object wrapped;  // takes its arguments
+  pybind11::object wrapped;  // takes the arguments of the function
   std::optional<DirectFunctionRef> function;
 };
 
-// While it is set, graphs run through Python, where fuser.explain looks at each region.
+// If set, graphs run through Python, so that fuser.explain sees each region.
 std::atomic<bool>& python_runs_graphs();
 
-// Does a transformation of functorch, a mode or a tracer see the ops that run?
+// Returns whether a functorch transformation, a mode or a tracer sees the ops that run.
 bool is_transformed();
 
-// The traces of one function, by layout of its arguments.
+// Traces of one function, by layout of its arguments.
 class DirectTraces {
  public:
-  // Can there be a trace for these arguments, and is it not known whether there is?
+  // Returns whether a trace for these arguments is possible and has not been attempted.
   bool lacks(PyObject* const* given, size_t count) const;
-  // nullptr: none can be made.
+  // `function` is nullopt if no trace can be made.
   void add(PyObject* const* given, size_t count, std::optional<DirectFunctionRef> function);
   size_t size() const { return traces_.size(); }
-  // What the function gives, or NotImplemented: no trace is for these arguments, or torch is in a
-  // mode in which none may run.
+  // Returns the function's result. Returns NotImplemented if there is no trace for these arguments,
+  // or torch is in a mode that excludes traces.
   PyObject* call(PyObject* const* given, size_t count) const;
 
  private:

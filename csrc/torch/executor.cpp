@@ -26,7 +26,7 @@ bool python_alive() {
 RecordRef prepare(Executor& executor, TorchArguments& arguments, const std::vector<Plan>& plans) {
   RecordRef record = executor.record(arguments.view(), plans);
   if (log_enabled()) log_record(*record);
-  // After everything that may refuse the call: only a run moves the generator.
+  // Take random numbers last: a rejected call must not advance the generator.
   if (const RandomState& random = executor.fusion().random; random.ops > 0) {
     const RandomPosition at = take_random_position(arguments.device, random.ops);
     arguments.scalars[random.seed] = {.integer = at.seed};

@@ -1,4 +1,4 @@
-// The executor of one definition on torch tensors, as everything in csrc/torch calls it.
+// The executor of one definition on torch tensors, as csrc/torch calls it.
 #pragma once
 
 #include <atomic>
@@ -11,7 +11,7 @@ namespace fuser {
 struct TorchExecutor {
   BuilderRef builder;  // owns the fusion
   Executor executor;
-  // Somebody waits for its next run in Python, to time plans: no shortcut past it.
+  // Its next run in Python times plans, so no run may bypass Python.
   std::atomic<bool> is_awaited{false};
 
   explicit TorchExecutor(BuilderRef b) : builder(std::move(b)), executor(*builder) {
@@ -19,11 +19,11 @@ struct TorchExecutor {
   }
 };
 
-// False once the interpreter goes down: nobody may wait for it any more.
+// Returns false once the interpreter finalizes. Then no thread may wait for its lock.
 bool python_alive();
 
-// Everything that may refuse a call: plans, compiles, and then takes the random numbers of the run,
-// which are written into the arguments. With or without the interpreter's lock.
+// Performs all parts of a call that may reject it: plans and compiles. Then takes the random
+// numbers of the run and writes them into the arguments. The interpreter's lock may be held or not.
 RecordRef prepare(Executor& executor, TorchArguments& arguments, const std::vector<Plan>& plans);
 
 }  // namespace fuser

@@ -15,7 +15,7 @@ namespace {
 
 using Given = PyObject* const*;
 
-// What came from a function of Python through autograd is raised as it was.
+// Calls `function`. A Python exception that passed through autograd is raised unchanged.
 template <class F>
 PyObject* guarded(F function) noexcept {
   try {
@@ -28,7 +28,7 @@ PyObject* guarded(F function) noexcept {
   return nullptr;
 }
 
-// Its `self` is a capsule, which owns what the function is called on.
+// Returns a C function whose `self` is a capsule; the capsule owns the callee.
 py::object bound(PyMethodDef& definition, const py::capsule& self) {
   PyObject* const function = PyCFunction_New(&definition, self.ptr());
   if (!function) throw py::error_already_set();
@@ -95,7 +95,7 @@ py::tuple run_kernels(const Region& self, Given given, size_t count) {
   return out;
 }
 
-// The error that is being handled, as Python has it.
+// Returns the exception that is being handled as a Python object.
 py::object error_of_python() {
   py::detail::try_translate_exceptions();
   return py::error_already_set().value();

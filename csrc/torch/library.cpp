@@ -64,8 +64,9 @@ void check_attention(const char* op, const at::Tensor& query, const at::Tensor& 
   }
 }
 
-// True if torch's flash attention on GPUs takes the operands. It has no bias, no float32, and one
-// head size of at most 256. Memory-efficient attention takes these; both refuse float64.
+// Returns whether torch's flash attention on GPUs supports the operands. It has no bias and no
+// float32, and requires one head size of at most 256. Memory-efficient attention lacks these
+// limits. Raises Unsupported for float64, which neither supports.
 bool takes_flash(const char* op, const at::Tensor& query, const at::Tensor& value) {
   const at::ScalarType dtype = query.scalar_type();
   FUSER_CHECK(dtype == at::kHalf || dtype == at::kBFloat16 || dtype == at::kFloat, Unsupported,
@@ -75,15 +76,15 @@ bool takes_flash(const char* op, const at::Tensor& query, const at::Tensor& valu
   return dtype != at::kFloat && query.size(3) <= 256 && value.size(3) == query.size(3);
 }
 
-// As torch's GPU kernels want it: heads of a multiple of 8, their elements neighbours.
+// Returns a tensor as torch's GPU kernels need it: contiguous heads with a multiple of 8 elements.
 at::Tensor of_heads(const at::Tensor& t) {
   const int64_t missing = -t.size(-1) & 7;
   if (missing) return at::constant_pad_nd(t, {0, missing});
   return t.stride(-1) == 1 ? t : t.contiguous();
 }
 
-// As torch's memory-efficient attention wants it: rows that begin at multiples of 8 elements, their
-// elements neighbours.
+// Returns the bias as torch's memory-efficient attention needs it: contiguous rows that start at
+// multiples of 8 elements.
 at::Tensor of_rows(const at::Tensor& bias, at::IntArrayRef shape) {
   const int64_t keys = shape.back();
   at::Tensor rows =
@@ -95,10 +96,10 @@ at::Tensor of_rows(const at::Tensor& bias, at::IntArrayRef shape) {
   return rows.expand(shape);
 }
 
-// Queries of a logsumexp of memory-efficient attention are padded to a multiple of this number.
+// Multiple to which memory-efficient attention pads the queries of a logsumexp.
 constexpr int64_t lse_rows = 32;
 
-// Memory-efficient attention on GPUs, with or without a bias.
+// Computes memory-efficient attention on GPUs, with or without a bias.
 std::vector<at::Tensor> attend_efficient(const std::vector<at::Tensor>& t,
                                          const std::vector<int64_t>& a) {
   const int64_t queries = t[0].size(2);
@@ -166,7 +167,7 @@ std::vector<at::Tensor> attend_backward(const std::vector<at::Tensor>& t,
   return {q.narrow(-1, 0, head), k.narrow(-1, 0, head), v.narrow(-1, 0, t[3].size(3))};
 }
 
-// Products of groups in float32: what torch lacks on CPUs.
+// Computes grouped products in float32, which torch does not implement on CPUs.
 at::Tensor products_of_groups(const at::Tensor& a, const at::Tensor& b, const at::Tensor& offsets) {
   if (a.dim() == 3 && b.dim() == 3) return at::matmul(a, b);
   std::vector<at::Tensor> parts;
@@ -186,10 +187,11 @@ at::Tensor products_of_groups(const at::Tensor& a, const at::Tensor& b, const at
   return at::cat(parts, b.dim() == 3 ? 0 : 1);
 }
 
-// 8-bit floats with float32 scales of rows and columns: mat1, mat2, offsets, scale1, scale2.
+// Computes products of 8-bit floats with float32 scales of rows and columns: mat1, mat2, offsets,
+// scale1, scale2.
 at::Tensor scaled_groups(const std::vector<at::Tensor>& t, DType dtype) {
   const at::Tensor &a = t[0], &b = t[1], &scale1 = t[3], &scale2 = t[4];
-  const bool terms = a.dim() == 2 && b.dim() == 2;  // the scales are those of each result
+  const bool terms = a.dim() == 2 && b.dim() == 2;  // each result has its own scales
   if (a.is_cpu()) {
     const at::Tensor x = a.to(at::kFloat), y = b.to(at::kFloat);
     const at::Tensor product =
@@ -202,7 +204,7 @@ at::Tensor scaled_groups(const std::vector<at::Tensor>& t, DType dtype) {
       "grouped_mm(): torch's products of groups of 8-bit floats on GPUs give bfloat16, got ",
       row(dtype).torch, "\n  hint: dtype=DataType.BFloat16");
   const at::Tensor rows = scale1.squeeze(-1), columns = scale2.squeeze(-2);
-  // The second matrix is read by columns.
+  // The kernel requires a column-major second matrix.
   return at::_scaled_grouped_mm(a.contiguous(), b.transpose(-2, -1).contiguous().transpose(-2, -1),
                                 terms ? rows.reshape({-1}) : rows.contiguous(),
                                 terms ? columns.reshape({-1}) : columns.contiguous(), t[2],
@@ -210,7 +212,7 @@ at::Tensor scaled_groups(const std::vector<at::Tensor>& t, DType dtype) {
                                 /*scale_result=*/std::nullopt, to_torch(dtype));
 }
 
-// torch's kernels of 8-bit floats read the second matrix by columns.
+// torch's kernels for 8-bit floats require a column-major second matrix.
 at::Tensor scaled_product(const std::vector<at::Tensor>& t, DType dtype) {
   const at::Tensor second = t[1].stride(0) == 1 ? t[1] : t[1].t().contiguous().t();
   const auto bias = t.size() > 4 ? std::optional(t[4]) : std::nullopt;
@@ -246,7 +248,7 @@ std::vector<at::Tensor> call_library(LibraryOp op, const std::vector<at::Tensor>
       return both(at::sort(t[0], /*stable=*/a[2] != 0, a[0], a[1] != 0));
     case LibraryOp::argsort:
       return {at::argsort(t[0], /*stable=*/a[2] != 0, a[0], a[1] != 0)};
-    // Without a dtype they would widen integers.
+    // Without a dtype these ops would widen integers.
     case LibraryOp::cumsum:
       return {at::cumsum(t[0], a[0], dtype)};
     case LibraryOp::cumprod:
@@ -265,7 +267,7 @@ std::vector<at::Tensor> call_library(LibraryOp op, const std::vector<at::Tensor>
 
 namespace {
 
-// The attributes of a call, with the run's scalars in their places.
+// Returns the attributes of a call, with numbers of the run in place of scalar inputs.
 std::vector<int64_t> with_given(const LibraryCall& call, std::span<const Number> scalars) {
   std::vector<int64_t> out = call.attributes;
   const std::vector<LibraryAttribute> names = attributes_of(call.op);
@@ -283,7 +285,7 @@ std::vector<int64_t> with_given(const LibraryCall& call, std::span<const Number>
 
 void run_library(const LibraryCall& call, const Record& record, std::span<const at::Tensor> inputs,
                  std::span<const Number> scalars, int device, std::span<at::Tensor> outputs) {
-  // What is computed is the definition, whatever the caller's modes are.
+  // Ignore the caller's autograd and autocast modes: the definition alone determines the result.
   const at::NoGradGuard no_grad;
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   std::vector<at::Tensor> args;
@@ -306,8 +308,8 @@ void run_library(const LibraryCall& call, const Record& record, std::span<const 
   } catch (const c10::OutOfMemoryError&) {
     throw;
   } catch (const c10::Error& wrong) {
-    // Sizes and types were checked when it was defined. Where an index says what values are put,
-    // what is left is the index.
+    // Sizes and types were checked at definition. So for an op with an index operand, only the
+    // index can be wrong.
     if (row(call.op).operands.find("iv") == std::string_view::npos) throw;
     throw Fault(FaultKind::User, "library-index",
                 text(row(call.op).name, "(): ", wrong.what_without_backtrace()));

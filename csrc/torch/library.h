@@ -1,5 +1,5 @@
-// Library calls of a record, by torch. The only code that knows how torch names an op of
-// ir/library.def.
+// Extern ops of a record, computed by torch. No other file maps ops of ir/library.def to torch
+// functions.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,13 +11,13 @@
 
 namespace fuser {
 
-// The results of an op on these operands, on torch's current stream. Those behind required ones may
-// be missing.
+// Returns the results of an op on these operands, on torch's current stream. Operands after the
+// required ones may be absent.
 std::vector<at::Tensor> call_library(LibraryOp op, const std::vector<at::Tensor>& args,
                                      const std::vector<int64_t>& attributes);
 
-// Runs a call of a record: takes operands from inputs and outputs, numbers from the scalars of the
-// run, and puts its results among the outputs.
+// Runs a call of a record. Takes operands from inputs and outputs, and numbers from the scalars of
+// the run; stores its results in `outputs`.
 void run_library(const LibraryCall& call, const Record& record, std::span<const at::Tensor> inputs,
                  std::span<const Number> scalars, int device, std::span<at::Tensor> outputs);
 

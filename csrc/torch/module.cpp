@@ -20,7 +20,7 @@ namespace py = pybind11;
 namespace fuser {
 namespace {
 
-// Errors of torch as torch raises them itself, without the stack of C++.
+// Raises errors of torch as torch itself does, without the C++ stack.
 void translate_torch_error(std::exception_ptr pointer) {
   try {
     if (pointer) std::rethrow_exception(pointer);
@@ -32,10 +32,10 @@ void translate_torch_error(std::exception_ptr pointer) {
   }
 }
 
-// Arguments of a call that is yet to come: a tensor is (sizes, strides,
-// dtype, offset in bytes, device).
+// Descriptions of arguments of a later call: a tensor is (sizes, strides, dtype, offset in bytes,
+// device).
 struct DescribedArguments {
-  std::vector<std::vector<int64_t>> numbers;  // sizes and strides, which the views point to
+  std::vector<std::vector<int64_t>> numbers;  // sizes and strides that the views point to
   std::vector<TensorView> views;
   std::vector<Number> scalars;
   int device = cpu_device;
@@ -58,7 +58,7 @@ DescribedArguments described(const Fusion& fusion, const py::sequence& inputs, i
     out.numbers.push_back(t[0].cast<std::vector<int64_t>>());
     const std::vector<int64_t>& sizes = out.numbers.back();
     out.numbers.push_back(t[1].cast<std::vector<int64_t>>());
-    // No memory: an address of its own for each, as aligned as the tensor will be.
+    // There is no memory yet: use distinct addresses with the alignment of the later tensor.
     const uintptr_t address = (i + 1) << 44 | (t[3].cast<uintptr_t>() & 0xff);
     out.views.push_back({.data = reinterpret_cast<char*>(address),
                          .sizes = sizes.data(),
@@ -70,7 +70,7 @@ DescribedArguments described(const Fusion& fusion, const py::sequence& inputs, i
   return out;
 }
 
-// `whole`, an attribute of a graph's function where the graph is one run: the executor, and the
+// Reads `whole`, an attribute of a graph's function if the graph is one run: the executor, and the
 // members of WholeGraph.
 CompiledGraph graph_of(py::object call) {
   CompiledGraph out{.call = call, .whole = std::nullopt};
@@ -100,7 +100,8 @@ DirectFunctionRef make_direct(
   return shared(std::move(made));
 }
 
-// (steps, ideal bytes, partings, device) as plain data; fuser/explain.py gives it names.
+// Returns (steps, ideal bytes, partings, device) as plain data, to which fuser/explain.py adds
+// names.
 py::tuple explanation(const Explanation& e, int device) {
   const auto uses = [](const std::vector<Explanation::Use>& list) {
     py::list out;
@@ -120,7 +121,7 @@ py::tuple explanation(const Explanation& e, int device) {
 
 PYBIND11_MODULE(_torch, m) {
   using namespace fuser;
-  py::module_::import("fuser._core");  // the classes of definitions
+  py::module_::import("fuser._core");  // classes of definitions
   py::register_local_exception_translator(&translate_torch_error);
 
   py::class_<KernelInfo>(m, "KernelInfo", "One kernel of a call.")

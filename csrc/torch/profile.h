@@ -1,5 +1,5 @@
-// Ranges by which torch's profilers know the steps of a call: torch.profiler shows them by name,
-// and under torch.autograd.profiler.emit_nvtx() they are NVTX ranges.
+// Profiler ranges of the steps of a call. torch.profiler shows them by name, and under
+// torch.autograd.profiler.emit_nvtx() they are NVTX ranges.
 #pragma once
 
 #include <memory>
@@ -9,13 +9,13 @@
 
 namespace fuser {
 
-// Does a profiler listen on this thread?
+// Returns whether a profiler is active on this thread.
 bool profiler_listens();
 
-// "fuser: softmax_fwd_..." for a kernel, "fuser: matmul" for a library call, "fuser: copy".
+// Returns "fuser: softmax_fwd_..." for a kernel, "fuser: matmul" for a library call, "fuser: copy".
 std::string profiler_name(const StepRecord& step);
 
-// A range from construction to destruction; none for an empty name.
+// A range from construction to destruction; no range for an empty name.
 class ProfilerRange {
  public:
   explicit ProfilerRange(const std::string& name);

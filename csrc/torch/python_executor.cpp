@@ -14,11 +14,11 @@ namespace py = pybind11;
 namespace fuser {
 namespace {
 
-// A number as a scalar of that dtype holds it.
+// Returns the value of a number after conversion to a scalar of that dtype.
 double rounded(DType dtype, double v) {
   const auto narrow = static_cast<float>(v);
   switch (dtype) {
-    // Saturated, as casts do it; torch before 2.13 makes a NaN of what is too large.
+    // Saturate, as casts do; torch before 2.13 converts values that are too large to NaN.
     case DType::Float8E4M3:
       return static_cast<float>(c10::Float8_e4m3fn(std::clamp(narrow, -448.0f, 448.0f)));
     case DType::Float8E5M2:
@@ -37,7 +37,7 @@ double rounded(DType dtype, double v) {
 
 bool is_numpy_bool(const PyObject* value) {
   const std::string_view name = Py_TYPE(value)->tp_name;
-  return name == "numpy.bool" || name == "numpy.bool_";  // from numpy 2 on, and before
+  return name == "numpy.bool" || name == "numpy.bool_";  // since numpy 2, and before
 }
 
 bool is_written(const Fusion& fusion, int input) {
@@ -51,7 +51,8 @@ bool all_cpu_scalars(const TorchArguments& a) {
   return true;
 }
 
-// That of torch; without a GPU the first, of which the driver says why it is not there.
+// Returns torch's current device. Without a GPU returns 0, for which the driver explains why it is
+// not available.
 int current_device() {
   if (!cuda_available()) return 0;
   return py::module_::import("torch").attr("cuda").attr("current_device")().cast<int>();
@@ -61,7 +62,8 @@ py::object torch_device(const py::object& device) {
   try {
     return py::module_::import("torch").attr("device")(device);
   } catch (py::error_already_set& error) {
-    if (!error.matches(PyExc_RuntimeError)) throw;  // of another type than a device has
+    // torch raises another error for a value of a wrong type
+    if (!error.matches(PyExc_RuntimeError)) throw;
     throw Fault(FaultKind::User, "argument-device",
                 text("execute(): device=", to_text(device), ": expected a CPU or CUDA device"));
   }
@@ -128,8 +130,8 @@ Number to_number(py::handle value, DType wanted, size_t position) {
 
 bool is_list(PyObject* o) { return PyList_Check(o) || PyTuple_Check(o); }
 
-// The inputs of a call one by one: a list or tuple, a shape among them, where the definition has
-// scalars stands for as many of them, those of a define_vector().
+// Returns the inputs of a call one by one. If the definition has scalars at a position, then a list
+// or tuple there, e.g. a shape, supplies that many scalars of a define_vector().
 py::object flattened(const Fusion& fusion, py::object items) {
   const Py_ssize_t count = PySequence_Fast_GET_SIZE(items.ptr());
   PyObject** const given = PySequence_Fast_ITEMS(items.ptr());
@@ -192,8 +194,8 @@ TorchArguments PythonExecutor::reserved() const {
 
 TorchArguments PythonExecutor::arguments(py::handle inputs, py::handle device) const {
   const Fusion& fusion = executor.fusion();
-  // Lists and tuples as they are, other sequences as a list. A number's own code may change them
-  // while they are read.
+  // Use lists and tuples directly, and convert other sequences to a list. Code of a number may
+  // change the list while it is read.
   constexpr const char* expected = "execute(): inputs: expected a list of tensors and numbers";
   if (!PySequence_Check(inputs.ptr()) || THPVariable_Check(inputs.ptr()))
     throw py::type_error(expected);
@@ -227,8 +229,8 @@ TorchArguments PythonExecutor::arguments(py::handle inputs, py::handle device) c
 }
 
 Results run_for_python(const Record& record, const TorchArguments& arguments) {
-  // The host executor computes for as long as it takes; other Python threads go on. A GPU takes
-  // launches in a few microseconds.
+  // Let other Python threads run while the host executor computes. A GPU launch takes only
+  // microseconds.
   std::optional<py::gil_scoped_release> release;
   if (arguments.device == cpu_device && !record.brief && PyGILState_Check()) release.emplace();
   return run(record, arguments);

@@ -1,4 +1,4 @@
-// An executor of one definition on what Python gives it.
+// The executor of one definition on Python arguments.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -9,15 +9,16 @@
 
 namespace fuser {
 
-// A value of Python as a scalar of that dtype; the argument's position is for errors.
+// Converts a Python value to a scalar of that dtype. `position` is the argument's position, for
+// errors.
 Number to_number(pybind11::handle value, DType wanted, size_t position);
 
 struct PythonExecutor : TorchExecutor {
   using TorchExecutor::TorchExecutor;
 
-  // A list or another sequence, in the order of definition.
+  // Converts a list or another sequence, in definition order.
   TorchArguments arguments(pybind11::handle inputs, pybind11::handle device) const;
-  TorchArguments reserved() const;  // room for all of them
+  TorchArguments reserved() const;  // reserves memory for all arguments
   // Appends argument i.
   void add(TorchArguments& out, size_t i, pybind11::handle value) const;
   void check_count(size_t given) const;
@@ -25,9 +26,7 @@ struct PythonExecutor : TorchExecutor {
   pybind11::list execute(pybind11::handle inputs, pybind11::handle device, pybind11::handle plan);
 };
 
-// Runs a definition as Python does: the host executor lets other threads of Python go on.
+// Runs a record. A long run of the host executor releases the interpreter's lock.
 Results run_for_python(const Record& record, const TorchArguments& arguments);
-
-// What users change of plans: None, a dict or a sequence of dicts.
 
 }  // namespace fuser

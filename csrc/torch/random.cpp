@@ -14,9 +14,9 @@
 namespace fuser {
 namespace {
 
-// A graph that is replayed must not repeat its numbers: torch's generator keeps the seed and the
-// offset of each replay in the GPU's memory and says where. The function is a member of its class,
-// which only a build with CUDA's headers could call by name.
+// Returns the position during capture. A graph must not repeat its numbers at each replay, so
+// torch's generator keeps seed and offset of each replay in GPU memory. The function that returns
+// their addresses is a class member, which only a build with CUDA's headers could call by name.
 RandomPosition captured_position(const at::Generator& generator, uint64_t taken) {
   using Function = at::PhiloxCudaState (*)(c10::GeneratorImpl*, uint64_t);
   static const Function function = [] {
@@ -52,7 +52,7 @@ RandomPosition take_random_position(int device, int64_t ops) {
       at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(device)));
   const std::lock_guard<std::mutex> lock(generator.mutex());
   const uint64_t taken = 4 * static_cast<uint64_t>(ops);
-  enter_device(device);  // a thread that was not on a GPU before cannot ask about streams
+  enter_device(device);  // streams of a thread can be queried only after it entered a device
   if (stream_is_capturing(current_stream(device))) return captured_position(generator, taken);
   const uint64_t offset = generator.get_offset();
   generator.set_offset(offset + taken);

@@ -1,5 +1,4 @@
-// The Python module fuser._torchscript: switches the TorchScript fuser, and shows Python graphs as
-// data.
+// The Python module fuser._torchscript: switches the TorchScript fuser, and exports graphs as data.
 #include "torch/torchscript.h"
 
 #include <pybind11/pybind11.h>
@@ -20,20 +19,21 @@ namespace py = pybind11;
 namespace fuser {
 namespace {
 
-using namespace torch::jit;  // NOLINT: half the names of this file are its
+using namespace torch::jit;  // NOLINT: most names in this file belong to it
 using torch::jit::Value;
 
-// fuser.adapters.torchscript; leaked, as scripts may run until the process ends.
+// fuser.adapters.torchscript; leaked, because scripts may run until the process ends
 PyObject* adapter = nullptr;
 
-// The FusionDefinition that an executor is of, and the executor: what groups use, without the
-// interpreter's lock. The map is only looked at under it.
+// Returns the FusionDefinition of each executor, and the executor as a Python object. Groups use
+// the executor without the interpreter's lock, which protects the map.
 std::unordered_map<const TorchExecutor*, py::handle>& definitions() {
   static auto* map = new std::unordered_map<const TorchExecutor*, py::handle>;
   return *map;
 }
 
-// Of groups that are gone, which may go where taking the interpreter's lock could wait for ever.
+// Executors of destroyed groups. A destructor may run where waiting for the interpreter's lock
+// would block forever.
 struct Released {
   std::mutex mutex;
   std::vector<const TorchExecutor*> executors;
@@ -44,7 +44,7 @@ Released& released() {
   return *it;
 }
 
-// Under the interpreter's lock.
+// Frees the released executors. Requires the interpreter's lock.
 void free_released() {
   std::vector<const TorchExecutor*> executors;
   {
@@ -91,7 +91,7 @@ py::list to_python(const std::vector<ArgumentRole>& roles) {
   return out;
 }
 
-// Without the stack that led here, which is the executor's.
+// Returns the message without the traceback, which leads through the executor.
 std::string message_of(const py::error_already_set& error) {
   return to_text(error.type().attr("__name__")) + ": " + to_text(error.value());
 }
@@ -104,7 +104,8 @@ py::list ids(at::ArrayRef<const Value*> values) {
 
 py::tuple graph_data(const Graph& graph);
 
-// (inputs, nodes, outputs): values are numbers, a node is (name, attributes, inputs, outputs).
+// Returns (inputs, nodes, outputs): values are numbers, a node is (name, attributes, inputs,
+// outputs).
 py::tuple block_data(const Block& block) {
   py::list nodes;
   for (const Node* n : block.nodes()) {
@@ -187,15 +188,18 @@ void install(const py::object& module) {
   adapter = module.inc_ref().ptr();
   register_script_operators();
   registerPrePass(fuse_script);
-  // Without it the executor profiles no operand of ops that only gradients use, and no bias.
+  // Without it the executor does not profile biases, nor operands of ops that only gradients use.
+  // Torch calls it for each node, in order, of a graph that it is about to profile. No pass of ours
+  // runs between that and the moment when torch cuts out differentiable graphs.
   RegisterProfilingNode([](const Node* n) {
     const ScriptRulesRef rules = script_rules();
-    return (rules->cuda || rules->cpu) &&
-           (find_op(*rules, n) || find_in_place(*rules, n) || adds_a_bias(n));
+    if (!rules->cuda && !rules->cpu) return false;
+    take_out_of_place(const_cast<Node*>(n), *rules);
+    return find_op(*rules, n) || find_in_place(*rules, n) || adds_a_bias(n);
   });
 }
 
-// `look` is a function of Python or None.
+// Sets the observer of fused runs; `look` is a Python function or None.
 void compare(bool unfused, const py::object& look) {
   if (look.is_none()) return set_comparison(nullptr);
   const std::shared_ptr<PyObject> kept(look.inc_ref().ptr(), [](PyObject* function) {
@@ -220,9 +224,16 @@ using Forms = std::tuple<std::unordered_map<std::string, std::optional<std::stri
 
 void set_rules(bool cuda, bool cpu, bool single_nodes, bool siblings,
                const std::unordered_map<std::string, std::tuple<bool, int, bool>>& ops,
-               const std::unordered_map<std::string, Forms>& forms) {
-  ScriptRules rules{
-      .cuda = cuda, .cpu = cpu, .single_nodes = single_nodes, .siblings = siblings, .ops = {}};
+               const std::unordered_map<std::string, Forms>& forms,
+               const std::unordered_map<std::string, std::pair<bool, bool>>& out_of_place,
+               std::unordered_map<std::string, bool> makers) {
+  ScriptRules rules{.cuda = cuda,
+                    .cpu = cpu,
+                    .single_nodes = single_nodes,
+                    .siblings = siblings,
+                    .ops = {},
+                    .out_of_place = {},
+                    .makers = std::move(makers)};
   for (const auto& [name, op] : ops)
     rules.ops[name] = {.computes = std::get<0>(op),
                        .sizes = static_cast<SizesOf>(std::get<1>(op)),
@@ -231,6 +242,8 @@ void set_rules(bool cuda, bool cpu, bool single_nodes, bool siblings,
     ScriptOp& op = rules.ops[name];
     std::tie(op.only, op.halves, op.complexes) = form;
   }
+  for (const auto& [name, op] : out_of_place)
+    rules.out_of_place[name] = {.any_type = op.first, .kept = op.second};
   set_script_rules(std::move(rules));
 }
 
@@ -239,16 +252,22 @@ void set_rules(bool cuda, bool cpu, bool single_nodes, bool siblings,
 
 PYBIND11_MODULE(_torchscript, m) {
   using namespace fuser;
-  py::module_::import("fuser._torch");  // the class of executors
+  py::module_::import("fuser._torch");  // class of executors
   m.def("install", &install, py::arg("adapter"),
         "Registers pass and operators with torch, once for the process.");
-  m.def("set_rules", &set_rules, py::arg("cuda"), py::arg("cpu"), py::arg("single_nodes"),
-        py::arg("siblings"), py::arg("ops"), py::arg("forms"),
-        "What the pass takes from now on. single_nodes: a node that computes is a group by itself. "
-        "siblings: groups that read the same tensor are joined. ops: by overload, whether it "
-        "computes, what its sizes are (0 unknown, 1 those of the first tensor, 2 of all, "
-        "broadcast), and whether it gives bools. forms: of some ops the arguments that must be a "
-        "text or None, and whether tensors of half and of complex types are taken.");
+  m.def(
+      "set_rules", &set_rules, py::arg("cuda"), py::arg("cpu"), py::arg("single_nodes"),
+      py::arg("siblings"), py::arg("ops"), py::arg("forms"), py::arg("out_of_place"),
+      py::arg("makers"),
+      "What the pass takes from now on. single_nodes: a node that computes is a group by itself. "
+      "siblings: groups that read the same tensor are joined. ops: by overload, whether it "
+      "computes, what its sizes are (0 unknown, 1 those of the first tensor, 2 of all, "
+      "broadcast), and whether it gives bools. forms: of some ops the arguments that must be a "
+      "text or None, and whether tensors of half and of complex types are taken. out_of_place: by "
+      "kind, ops that stand in for their forms in place, whether for all types, and whether only "
+      "the form in place keeps its result for its gradient. makers: by "
+      "kind, ops whose results are new and not kept for gradients, and whether always of real "
+      "floats.");
   m.def("compare", &compare, py::arg("unfused"), py::arg("look"),
         "From now on look(results, results of the unfused graph, graph as text) is called after "
         "each fused run; without `unfused` the second list is empty. None: nothing is.");

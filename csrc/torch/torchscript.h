@@ -1,10 +1,9 @@
-// The TorchScript fuser: a pass of torch's profiling executor, and the operators that it leaves in
-// a graph.
+// The TorchScript fuser: a compiler pass of torch's profiling executor, and the operators that it
+// inserts into a graph.
 //
-// The pass (torchscript_pass.cpp) collects nodes into prim::CudaFusionGroup and puts each group
-// behind a prim::CudaFusionGuard. A group's operator (torchscript_group.cpp) has Python write its
-// subgraph as a definition, once for each kind of arguments, and from then on runs it without
-// Python.
+// The pass (torchscript_pass.cpp) collects nodes into prim::CudaFusionGroup, and guards each group
+// by a prim::CudaFusionGuard. A group's operator (torchscript_group.cpp) has Python write its
+// subgraph as a definition, once per kind of arguments. Further runs of that kind need no Python.
 #pragma once
 
 #include <torch/csrc/jit/ir/alias_analysis.h>
@@ -19,115 +18,133 @@
 
 namespace fuser {
 
-// Kinds of nodes that the fuser's passes make, and their attributes.
+// Kinds of nodes that the fuser's passes create, and their attributes.
 struct ScriptSymbols {
   c10::Symbol region, sizes, numbers, product, chunk_part, split_part, sizes_part;
-  // Of a result, its bias or None, and the number of dims behind its channels.
+  // Operands: a result, its bias or None, and the number of dims after its channels.
   c10::Symbol add_bias;
-  c10::Symbol body;            // of a region or numbers: the graph
-  c10::Symbol steps, results;  // of sizes
+  c10::Symbol body;            // graph of a region or of numbers
+  c10::Symbol steps, results;  // attributes of sizes
 };
 const ScriptSymbols& script_symbols();
 
-// What the sizes of an op's first result are.
+// Sizes of an op's first result.
 enum class SizesOf {
   Unknown,
-  First,      // those of its first tensor
-  Broadcast,  // of all its tensors, broadcast
+  First,      // sizes of its first tensor
+  Broadcast,  // sizes of all its tensors, broadcast
 };
 
-// An op that a group may hold.
+// An op that a group may contain.
 struct ScriptOp {
-  bool computes = true;  // false: only moves or renames elements; a group of such ops is of no use
+  bool computes = true;  // false: only moves or renames elements; a group without an op that
+                         // computes is not worthwhile
   SizesOf sizes = SizesOf::Unknown;
-  bool gives_bools = false;  // of operands of any type
-  // Arguments that must be these constants, text or None.
+  bool gives_bools = false;  // returns bools for operands of any type
+  // Arguments that must have these constant values, text or None.
   std::unordered_map<std::string, std::optional<std::string>> only;
-  bool halves = true, complexes = true;  // does it take tensors of such types?
+  bool halves = true, complexes = true;  // accepts tensors of half types, and of complex types
 };
 
-// What the pass goes by. Immutable: switching the fuser on or off publishes another.
+// Functional form of an in-place op.
+struct OutOfPlace {
+  bool any_type = false;  // result type equals the operand's for all types, not only real floats
+  bool kept = false;      // only the in-place form saves its result for its gradient
+};
+
+// Rules of the pass, immutable: switching the fuser on or off publishes new rules.
 struct ScriptRules {
-  bool cuda = false, cpu = false;                 // the devices whose tensors are taken
-  bool single_nodes = false;                      // a node that computes is a group by itself
-  bool siblings = true;                           // groups that read the same tensor are joined
+  bool cuda = false, cpu = false;                 // accept tensors of these devices
+  bool single_nodes = false;                      // a single node that computes forms a group
+  bool siblings = true;                           // groups that read the same tensor are merged
   std::unordered_map<std::string, ScriptOp> ops;  // by overload: "aten::add.Tensor"
+  std::unordered_map<std::string, OutOfPlace> out_of_place;  // by kind: "aten::relu"
+  // By kind: ops that make a new tensor and do not save it for their gradient. True if the tensor
+  // can only hold real floats.
+  std::unordered_map<std::string, bool> makers;
 };
 using ScriptRulesRef = std::shared_ptr<const ScriptRules>;
 
 ScriptRulesRef script_rules();
 void set_script_rules(ScriptRules rules);
 
-// "aten::add.Tensor", "aten::relu"; "" for a node without a schema.
+// Returns "aten::add.Tensor" or "aten::relu"; "" for a node without a schema.
 std::string overload_name(const torch::jit::Node* node);
-// nullptr: no group may hold it.
+// Returns the op of a node; nullptr if no group may contain it.
 const ScriptOp* find_op(const ScriptRules& rules, const torch::jit::Node* node);
-// Of x.relu_() the op x.relu(), where a group may hold it.
+// Returns the op x.relu() for the node x.relu_(), if a group may contain it.
 const ScriptOp* find_in_place(const ScriptRules& rules, const torch::jit::Node* node);
 
 bool is_group(const torch::jit::Node* node);
 bool is_tensor(const torch::jit::Value* value);
 bool is_optional_tensor(const torch::jit::Value* value);
-bool is_tensor_list(const torch::jit::Value* value);  // also of optional ones
-// Is it a list of optional tensors? In torch those are what x[:, i] is indexed with.
+bool is_tensor_list(const torch::jit::Value* value);  // also a list of optional tensors
+// Returns whether it is a list of optional tensors, which torch uses for the indices of x[:, i].
 bool is_indices(const torch::jit::Value* value);
-// Does it give its operand, an optional that is something, as what it is?
+// Returns whether the node converts an optional operand to its element type.
 bool unwraps(const torch::jit::Node* node);
-// May a result be a view of the node's first operand? By the schema.
+// Returns whether a result may be a view of the node's first operand, by its schema.
 bool may_alias(const torch::jit::Node* node);
-// Eager gives back what some ops were given where they have nothing to do: a dropout that drops
-// nothing, a cast to the type that it is of, a sum to the size that it has. Their schemas do not
-// say so. True where that is not known yet.
+// Returns whether an op may return its operand itself because there is nothing to do: a dropout
+// with probability 0, a cast to the operand's type, a sum to the operand's size. Schemas do not
+// state this. Returns true if it is not known yet.
 bool may_give_back(const torch::jit::Node* node);
-// The values to whose memory that of v may belong, v itself where it is new; not those inside of
-// regions.
+// Returns the values whose memory v may share, or v itself if its memory is new. Omits values
+// inside of regions.
 std::vector<const torch::jit::Value*> roots_of(const torch::jit::Value* v);
 
-// Products that add a bias to each channel. In a result the channels stand in front of as many dims
-// as the weight has behind its first two.
+// Returns whether a product adds a bias to each channel. In its result, as many dims follow the
+// channels as the weight has after its first two dims.
 bool adds_a_bias(const torch::jit::Node* node);
 
-// Is a node in a block of torch.jit.strict_fusion(), which raises where anything is left unfused?
+// Returns whether a node is in a block of torch.jit.strict_fusion(), which raises if any op stays
+// unfused.
 bool asks_for_strict_fusion(const torch::jit::Node* node);
 
 // The pass. Before: after differentiation, with profile nodes. After: groups behind guards.
 void fuse_script(std::shared_ptr<torch::jit::Graph>& graph);
 
-// Its steps (torchscript_lists.cpp, torchscript_rewrite.cpp, torchscript_partition.cpp), on a block
-// with profiled types:
-// of a list of which parts are taken by their place each part is a node;
+// Rewrites a node of a graph that torch is about to profile (torchscript_in_place.cpp): x.relu_()
+// becomes x.relu() if no other op reads x before it. The node itself stays, on another tensor.
+void take_out_of_place(torch::jit::Node* node, const ScriptRules& rules);
+
+// Steps of the pass (torchscript_lists.cpp, torchscript_rewrite.cpp, torchscript_partition.cpp), on
+// a block with profiled types.
+//
+// Replaces a list whose elements are taken by constant index by one node per element.
 void take_lists_apart(torch::jit::Block* block);
-// a list of tensors that several ops read is made for each of them, as it goes into their groups;
+// Gives each op its own copy of a shared tensor list, because the list must be inside the op's
+// group.
 void copy_shared_lists(torch::jit::Block* block, const ScriptRules& rules);
-// sizes of what a group may compute are computed from the sizes of its operands, and its device is
-// that of an operand;
+// Computes sizes of group results from the sizes of operands, and takes their device from an
+// operand.
 void move_sizes_out(torch::jit::Block* block, const ScriptRules& rules);
-// the bias of a linear or a convolution is added by a node of its own where what follows can be
-// fused with it;
+// Adds the bias of a linear or a convolution by a node of its own, if following ops can be fused
+// with it.
 void split_biases(torch::jit::Block* block, const ScriptRules& rules);
-// an If whose branches follow numbers and hold what a definition can express becomes one node,
-// fuser::region, with its graph as an attribute;
+// Replaces an If by one node, fuser::region, with its graph as an attribute. Its conditions must
+// depend on numbers, and its branches must be expressible in a definition.
 void make_regions(torch::jit::Block* block, const ScriptRules& rules, torch::jit::AliasDb& aliases);
-// nodes become groups;
+// Collects nodes into groups. Returns the groups.
 std::vector<torch::jit::Node*> partition(torch::jit::Block* block, const ScriptRules& rules,
                                          torch::jit::AliasDb& aliases);
-// what eager would return as a view of another tensor stands behind the group, and what nobody uses
-// goes;
+// Moves views, which eager execution returns as views of another tensor, out of the group, and
+// drops unused outputs.
 void trim_group(torch::jit::Node* group);
-// sizes that are still asked for come from one node where they stand together;
+// Computes adjacent size queries by one node.
 void gather_sizes(torch::jit::Block* block, torch::jit::AliasDb& aliases);
-// and so do numbers that are computed from numbers, which it remembers;
+// Computes adjacent arithmetic on numbers by one node, which caches its results.
 void gather_numbers(torch::jit::Block* block, torch::jit::AliasDb& aliases);
-// the group stands behind a guard, with the unfused graph on the other side;
+// Puts the group behind a guard, with the unfused graph as the alternative.
 void guard_group(torch::jit::Node* group);
-// views inside of the group bear the names of copies, prim::view_copy for aten::view, as nobody
-// sees the memory of their operands through them;
+// Renames views inside of the group to copies, e.g. aten::view to prim::view_copy, because no value
+// outside shares memory with their operands.
 void name_copies(torch::jit::Node* group);
-// regions outside of groups are what they were.
+// Restores the Ifs of regions outside of groups.
 void inline_regions(torch::jit::Block* block);
 
-// The operators of groups and guards, of the copies (torchscript_copies.cpp), of sizes
-// and numbers (torchscript_sizes.cpp, torchscript_numbers.cpp), and of parts of lists
+// Register or return the operators of groups and guards, of copies (torchscript_copies.cpp), of
+// sizes and numbers (torchscript_sizes.cpp, torchscript_numbers.cpp), and of list elements
 // (torchscript_lists.cpp).
 void register_script_operators();
 void register_copies();

@@ -1,7 +1,7 @@
-// What stands in groups and is no op of torch, with what it means where a fused group runs unfused.
+// Nodes in groups that are no torch ops, with their operators for groups that run unfused.
 //
-// Views inside of groups are copies: nobody outside sees the memory of their operands through them.
-// They bear the names by which tools know them.
+// Views inside of groups are copies, because no value outside shares memory with their operands.
+// They have the names of copies that tools expect.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
 
@@ -14,11 +14,11 @@
 namespace fuser {
 namespace {
 
-using namespace torch::jit;  // NOLINT: half the names of this file are its
+using namespace torch::jit;  // NOLINT: most names in this file belong to it
 
 struct Copy {
-  const char* view;    // of aten
-  const char* schema;  // of prim::
+  const char* view;    // name in aten
+  const char* schema;  // schema in prim::
 };
 
 constexpr Copy copies[] = {

@@ -20,13 +20,14 @@ using torch::jit::Node;
 using torch::jit::Stack;
 using torch::jit::Value;
 
-constexpr size_t most_definitions = 100;  // of a group; eager computes what is of other kinds
+constexpr size_t most_definitions = 100;  // definitions per group; further kinds of arguments run
+                                          // eagerly
 
 bool is_size(int64_t v) { return v > 1 && v < (int64_t{1} << 40); }
 
 ArgumentRole role_of(const Value* v);
 
-// What an op says about an argument that is not a tensor.
+// Returns the role of a non-tensor argument in an op.
 ArgumentRole role_in(const Node* user, size_t place) {
   if (user->kind() == script_symbols().region)
     return role_of(user->g(script_symbols().body)->inputs()[place]);
@@ -42,12 +43,12 @@ ArgumentRole role_in(const Node* user, size_t place) {
   return ArgumentRole::Constant;
 }
 
-// All of whose users must agree.
+// Returns the role of a value; all its users must agree.
 ArgumentRole role_of(const Value* v) {
   if (is_tensor(v)) return ArgumentRole::Tensor;
   std::optional<ArgumentRole> role;
   for (const torch::jit::Use& use : v->uses()) {
-    if (use.user->kind() == c10::aten::len) continue;  // part of every choice
+    if (use.user->kind() == c10::aten::len) continue;  // the length is part of every signature
     const ArgumentRole here =
         unwraps(use.user) ? role_of(use.user->output()) : role_in(use.user, use.offset);
     if (role && *role != here) return ArgumentRole::Constant;
@@ -73,7 +74,8 @@ bool result_hides_order(const c10::IValue& v) {
   return v.isTensor() && v.toTensor().defined() && hides_order(v.toTensor().sizes());
 }
 
-// Is it what batch_norm keeps for its gradient, which has no elements where nothing is kept?
+// Returns whether batch_norm saved the value for its gradient; it has no elements if nothing was
+// saved.
 bool is_kept(const Value* v) {
   const auto& uses = v->uses();
   return !uses.empty() && std::all_of(uses.begin(), uses.end(), [](const torch::jit::Use& use) {
@@ -86,6 +88,26 @@ bool is_kept(const Value* v) {
 std::vector<bool> kept(const Graph& graph) {
   std::vector<bool> out;
   for (const Value* v : graph.inputs()) out.push_back(is_kept(v));
+  return out;
+}
+
+// Is it a running statistic of batch_norm? Torch writes such a tensor without a new version, as the
+// gradient of the call before may hold it.
+bool is_statistic(const Value* v) {
+  return std::any_of(v->uses().begin(), v->uses().end(), [](const torch::jit::Use& use) {
+    if (use.user->kind() == script_symbols().region)
+      return is_statistic(use.user->g(script_symbols().body)->inputs()[use.offset]);
+    const auto* schema = use.user->maybeSchema();
+    if (!schema || use.offset >= schema->arguments().size()) return false;
+    if (use.user->kind() == c10::aten::instance_norm) return false;  // writes with a new version
+    const std::string& name = schema->arguments()[use.offset].name();
+    return name == "running_mean" || name == "running_var";
+  });
+}
+
+std::vector<bool> statistics(const Graph& graph) {
+  std::vector<bool> out;
+  for (const Value* v : graph.inputs()) out.push_back(is_statistic(v));
   return out;
 }
 
@@ -104,7 +126,8 @@ std::vector<std::optional<Arrangement>> profiled_inputs(const Graph& graph) {
   return out;
 }
 
-// Other dims to permute, another branch, a list of more sizes: nothing was profiled for those.
+// Returns whether the value changes the computation: dims to permute, a branch, the length of a
+// list. Layouts were profiled for one of its values only.
 bool chooses(const Value* v) {
   const bool list = v->type()->kind() == c10::TypeKind::ListType;
   return role_of(v) == ArgumentRole::Constant || list;
@@ -124,14 +147,14 @@ std::optional<std::vector<Places>> profiled_outputs(const Graph& graph) {
 
 // ---- signatures
 
-// What of tensors chooses the definition beside which dims have one element, where not all lie
-// row-major: which dims are expanded, and sizes up to one of which a part may be one element.
+// Additional parts of the signature if not all tensors are row-major: which dims are expanded, and
+// sizes up to a limit that decides whether a slice has one element.
 struct Signed {
   bool expanded = false;
   int64_t sizes = 0;
 };
 
-// The kind of a value and, where it chooses the definition, the value itself.
+// Appends the kind of a value and, if it selects the definition, the value itself.
 void sign(const c10::IValue& v, ArgumentRole role, Signed also, Signature& out) {
   if (v.isTensor()) {
     const at::Tensor& t = v.toTensor();
@@ -155,7 +178,7 @@ void sign(const c10::IValue& v, ArgumentRole role, Signed also, Signature& out) 
   } else if (v.isDouble()) {
     out.push_back(role == ArgumentRole::Number ? -4 : -5);
     if (role != ArgumentRole::Number) out.push_back(bits_of(v.toDouble()));
-  } else if (v.isComplexDouble()) {  // definitions have no complex arguments that are no tensors
+  } else if (v.isComplexDouble()) {  // definitions have no complex scalar arguments
     out.insert(out.end(),
                {-13, bits_of(v.toComplexDouble().real()), bits_of(v.toComplexDouble().imag())});
   } else if (v.isBool()) {
@@ -215,7 +238,7 @@ std::shared_ptr<const Comparison> comparison() {
   return compared().by;
 }
 
-// Tensors are copies: a run may write into those that it is given.
+// Returns the arguments with cloned tensors, because a run may write into its arguments.
 std::vector<c10::IValue> copies(c10::ArrayRef<c10::IValue> arguments) {
   std::vector<c10::IValue> out = arguments.vec();
   for (c10::IValue& v : out)
@@ -242,6 +265,7 @@ ScriptGroup::ScriptGroup(std::shared_ptr<Graph> graph)
       unfused_(graph_, "unfused_group"),
       roles_(roles_of(*graph_)),
       kept_(kept(*graph_)),
+      statistics_(statistics(*graph_)),
       inputs_as_(profiled_inputs(*graph_)),
       outputs_as_(profiled_outputs(*graph_)),
       moves_(moves(*graph_->block())),
@@ -260,12 +284,12 @@ ArgumentRole ScriptGroup::role(size_t place, bool by_value) const {
 }
 
 Signature ScriptGroup::signature(c10::ArrayRef<c10::IValue> arguments, bool by_value) const {
-  // Results do not follow an operand along dims where it is expanded; that shows where others are
-  // not row-major.
+  // Results do not follow the layout of an operand along its expanded dims. This matters only if
+  // other tensors are not row-major.
   const bool moved = moves_ || std::any_of(arguments.begin(), arguments.end(), is_moved);
   const Signed also{.expanded = moved, .sizes = moved ? deciding_sizes_ : 0};
   Signature out;
-  // Of what integers become by a division or beside a number.
+  // The default dtype is the result type of integers in a division, or with a Python float.
   const auto floats = static_cast<int64_t>(c10::get_default_dtype_as_scalartype());
   out.push_back(by_value | moved << 1 | floats << 2);
   for (size_t i = 0; i < arguments.size(); ++i) sign(arguments[i], role(i, by_value), also, out);
@@ -287,8 +311,9 @@ const Specialization* ScriptGroup::find(const Signature& signature) {
   return found->second;
 }
 
-// How eager's results lie in memory for such arguments: as the operands do where all is row-major,
-// as profiled where arguments lie as they did then. Nothing: eager has to show it once.
+// Returns the layouts of eager results for these arguments. They follow the operands if all tensors
+// are row-major, and the profile if the arguments have their profiled layouts. nullopt: one eager
+// run must show them.
 std::optional<std::vector<Places>> ScriptGroup::example_for(const Signature& signature,
                                                             c10::ArrayRef<c10::IValue> arguments) {
   bool plain = !moves_, as_profiled = outputs_as_.has_value() && !deciding_sizes_;
@@ -317,7 +342,8 @@ const Specialization* ScriptGroup::specialize(const Signature& signature,
   return keep(std::move(made), false);
 }
 
-// Two threads may write the same definition at a time; the first one stays, unless it failed.
+// Stores a definition. If two threads write the same definition, then the first one is kept, unless
+// it failed.
 const Specialization* ScriptGroup::keep(Specialization made, bool replace) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const Specialization*& place = specializations_[made.signature];
@@ -347,7 +373,9 @@ TorchArguments ScriptGroup::bind(const Specialization& how,
     if (v.isTensor()) {
       const at::Tensor& given = v.toTensor();
       if (!given.defined()) continue;
-      out.tensors.push_back(is_lazy(given) ? resolved(given) : given);
+      out.tensors.push_back(is_lazy(given)   ? resolved(given)
+                            : statistics_[i] ? given.variable_data()
+                                             : given);
       out.views.push_back(view_of(out.tensors.back(), place++));
       if (out.device == cpu_device) out.device = out.views.back().device;
     } else if (how_taken == ArgumentRole::Number && v.isDouble()) {
@@ -364,15 +392,15 @@ TorchArguments ScriptGroup::bind(const Specialization& how,
   return out;
 }
 
-// A run through kernels, or what eager, which runs instead, is to be followed by.
+// A run by kernels, or the state that an eager run in its place continues from.
 struct ScriptGroup::Attempt {
   const Specialization* how = nullptr;
   Results results;
   bool done = false;
   Signature key;
   bool by_value = false;
-  bool shows = false;         // eager shows how results lie in memory
-  std::exception_ptr failed;  // what kernels could not do
+  bool shows = false;         // the eager run shows the layouts of results
+  std::exception_ptr failed;  // error of the kernels
 };
 
 void ScriptGroup::run_fused(c10::ArrayRef<c10::IValue> arguments, bool by_value, Attempt& attempt) {
@@ -408,10 +436,10 @@ void ScriptGroup::run_fused(c10::ArrayRef<c10::IValue> arguments, bool by_value,
 void ScriptGroup::run(Stack& stack) {
   const size_t count = roles_.size();
   const auto given = torch::jit::last(stack, count);
-  bool fuses = !c10::impl::dispatch_mode_enabled();  // a mode, like a wrapper, is to see each op
+  bool fuses = !c10::impl::dispatch_mode_enabled();  // a mode, like a wrapper, must see each op
   for (size_t i = 0; i < count && fuses; ++i) {
     const bool tensor = given[i].isTensor() && given[i].toTensor().defined();
-    // Strides of results without elements follow rules of their own, and eager computes nothing.
+    // Tensors without elements have special strides, and eager execution is free for them.
     fuses = !tensor ||
             (!is_wrapper(given[i].toTensor()) && (kept_[i] || given[i].toTensor().numel() != 0));
   }
@@ -439,8 +467,9 @@ void ScriptGroup::run(Stack& stack) {
   by->look(torch::jit::last(stack, attempt.how->outputs.size()), unfused, *graph_);
 }
 
-// An error of eager is the user's and nothing is remembered. What eager can do and kernels cannot
-// is told once, and left to eager from then on.
+// Runs eagerly. An error of the eager run is the user's, and is not cached. If kernels failed and
+// eager execution did not, then the failure is reported once, and later runs of this kind are
+// eager.
 void ScriptGroup::run_unfused(Stack& stack, const Attempt& attempt) {
   const auto given = torch::jit::last(stack, roles_.size());
   const std::vector<c10::IValue> arguments =
@@ -476,11 +505,11 @@ void ScriptGroup::run_unfused(Stack& stack, const Attempt& attempt) {
 
 namespace {
 
-// Of forward-mode AD, which kernels would drop.
+// Returns whether the tensor has a tangent of forward-mode AD, which kernels would drop.
 bool has_tangent(const at::Tensor& t) { return t.unsafeGetTensorImpl()->_fw_grad(0, t).defined(); }
 
-// What a guard asks of a tensor. Sizes and strides are the group's own business, and so is all of
-// an optional one but whether it has memory and gradients arrive at it.
+// Conditions of a guard on a tensor. The group itself checks sizes and strides. For an optional
+// tensor, only memory and gradients are checked here.
 struct Expected {
   bool optional = false;
   c10::ScalarType dtype = c10::ScalarType::Undefined;
@@ -501,7 +530,7 @@ struct Expected {
     if (!v.isTensor()) return false;
     const at::Tensor& t = v.toTensor();
     if (!t.defined()) return false;
-    // The group runs unfused for a wrapper. The other side of the guard would be profiled with it.
+    // The group runs unfused for a wrapper: the alternative of the guard would be profiled with it.
     if (!is_wrapper(t) && ((gradients && t.requires_grad()) || !has_memory(t) || has_tangent(t)))
       return false;
     return optional || (t.scalar_type() == dtype && t.device() == device && t.dim() == rank);
@@ -529,7 +558,7 @@ void register_script_operators() {
       stack.emplace_back(holds);
     };
   };
-  // Where a fused group is run unfused.
+  // Operator of a region in a group that runs unfused.
   const auto region = [](const Node* node) -> torch::jit::Operation {
     return [code = torch::jit::Code(node->g(script_symbols().body)->copy(), "region")](
                Stack& stack) { torch::jit::InterpreterState(code).run(stack); };

@@ -1,4 +1,4 @@
-// What runs a group: one definition for each kind of arguments that the group meets.
+// Execution of a group: one definition per kind of arguments.
 #pragma once
 
 #include <ATen/core/stack.h>
@@ -17,25 +17,24 @@
 
 namespace fuser {
 
-// How a group takes an argument.
+// Role of an argument of a group.
 enum class ArgumentRole {
-  Tensor,  // its rank, dtype and which dims are 1 choose the definition
-  Number,  // a number of the run
-  Sizes,  // an int or ints that are sizes: 0, 1 and negative ones choose the definition, others are
-          // numbers of the run
-  Constant  // its value chooses the definition
+  Tensor,   // rank, dtype and dims of size 1 select the definition
+  Number,   // a number of the run
+  Sizes,    // an int or ints that are sizes: 0, 1 and negative values select the definition, other
+            // values are numbers of the run
+  Constant  // its value selects the definition
 };
 
-// The kind of arguments: see sign().
+// Kind of arguments, as integers; see sign().
 using Signature = c10::SmallVector<int64_t, 32>;
 
 // A definition for one kind of arguments.
 struct Specialization {
   Signature signature;
-  bool by_value = false;  // no argument is a number of the run
-  TorchExecutor* executor =
-      nullptr;  // nullptr: there is none, eager computes; freed with its group
-  // Of each output of the group: the result that it is; or no tensor at all; or a number.
+  bool by_value = false;              // no argument is a number of the run
+  TorchExecutor* executor = nullptr;  // nullptr: no definition, run eagerly; owned by the group
+  // Output of the group: index of a result, or an undefined tensor, or a number.
   struct Output {
     int result = -1;
     c10::IValue value;
@@ -48,15 +47,15 @@ struct GroupCounters {
 };
 GroupCounters& group_counters();
 
-// Who looks at each fused run: at its results, at those that the unfused graph gives for the same
-// arguments where these are wanted (none otherwise), and at the graph.
+// Observer of each fused run. It gets the results and the graph. If `unfused`, it also gets the
+// results of the unfused graph for these arguments; else an empty list.
 struct Comparison {
   bool unfused = false;
   std::function<void(c10::ArrayRef<c10::IValue> fused, c10::ArrayRef<c10::IValue> unfused,
                      const torch::jit::Graph& graph)>
       look;
 };
-// nullptr: nobody.
+// nullptr: no observer
 void set_comparison(std::shared_ptr<const Comparison> wanted);
 
 class ScriptGroup {
@@ -65,7 +64,7 @@ class ScriptGroup {
   ScriptGroup(const ScriptGroup&) = delete;
   ScriptGroup& operator=(const ScriptGroup&) = delete;
   ~ScriptGroup();
-  // Takes the arguments from the stack and leaves the results there.
+  // Takes the arguments from the stack and pushes the results.
   void run(torch::jit::Stack& stack);
 
  private:
@@ -75,7 +74,7 @@ class ScriptGroup {
 
   ArgumentRole role(size_t place, bool by_value) const;
   Signature signature(c10::ArrayRef<c10::IValue> arguments, bool by_value) const;
-  size_t count();  // of definitions
+  size_t count();  // number of definitions
   const Specialization* find(const Signature& signature);
   std::optional<std::vector<Places>> example_for(const Signature& signature,
                                                  c10::ArrayRef<c10::IValue> arguments);
@@ -90,23 +89,26 @@ class ScriptGroup {
   const std::shared_ptr<torch::jit::Graph> graph_;
   const torch::jit::Code unfused_;
   const std::vector<ArgumentRole> roles_;
-  const std::vector<bool> kept_;  // by batch_norm for its gradient: may have no elements
-  // As profiled: where it was, how arguments and results lay in memory, and whether any value of
-  // the graph lay otherwise than row-major. And what of sizes
-  // decides where parts of dims stand.
+  const std::vector<bool> kept_;  // by argument: saved by batch_norm for its gradient, may have no
+                                  // elements
+  const std::vector<bool> statistics_;  // by argument: running statistics, written without a new
+                                        // version
+  // Profiled data: layouts of arguments and results, and whether any value of the graph was not
+  // row-major. deciding_sizes_ is the limit up to which sizes affect the layout of slices.
   const std::vector<std::optional<Arrangement>> inputs_as_;
   const std::optional<std::vector<Places>> outputs_as_;
   const bool moves_;
   const int64_t deciding_sizes_;
-  // The definition cannot be written with numbers of the run; every value chooses one.
+  // The definition cannot be written with numbers of the run, so every value selects a definition.
   std::atomic<bool> by_value_{false};
   std::atomic<bool> reported_{false};
 
-  std::atomic<const Specialization*> last_{nullptr};  // most calls are like the one before
+  std::atomic<const Specialization*> last_{nullptr};  // most calls are like the previous one
   std::mutex mutex_;                                  // look-up and insertion only
   std::unordered_map<Signature, const Specialization*, Hash> specializations_;
-  std::unordered_map<Signature, std::vector<Places>, Hash> examples_;  // how eager's results lay
-  std::vector<std::unique_ptr<const Specialization>> all_;  // what runs may use; never freed before
+  std::unordered_map<Signature, std::vector<Places>, Hash> examples_;  // layouts of eager results
+  // runs may use them, so they are freed with the group
+  std::vector<std::unique_ptr<const Specialization>> all_;
 };
 
 }  // namespace fuser

@@ -83,15 +83,15 @@ bool moves(const torch::jit::Block& block) {
 
 namespace {
 
-// Of the sizes of a dim so many may decide whether a part of it has one element: 0 where an op cuts
-// nothing.
+// Returns the number of sizes of a dim that may decide whether a slice of it has one element; 0 if
+// the op takes no slices.
 int64_t deciding_sizes(const Node* n) {
   if (n->kind() == c10::prim::ConstantChunk) {
-    const int64_t chunks = n->i(torch::jit::attr::chunks);  // the last may be a rest
+    const int64_t chunks = n->i(torch::jit::attr::chunks);  // the last chunk may be smaller
     return std::min(chunks * chunks, most_deciding_sizes);
   }
   if (n->kind() == c10::aten::slice) {
-    int64_t ends = 1;  // those that lie at an end of the dim count from there
+    int64_t ends = 1;  // bounds that exceed the dim count from its end
     for (size_t i = 2; i < n->inputs().size(); ++i) {
       const auto end = torch::jit::toIValue(n->input(i));
       if (!end || (!end->isNone() && !end->isInt())) return most_deciding_sizes;

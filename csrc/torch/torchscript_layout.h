@@ -1,4 +1,4 @@
-// How tensors of a script lie in memory, as profiled and as given.
+// Memory layouts of tensors in a script, profiled and actual.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,35 +10,36 @@
 
 namespace fuser {
 
-// How a tensor lies in memory: the place of each of its dims there, 0 the innermost.
+// Position in memory by dim of a tensor, 0 the innermost.
 using Places = std::vector<int64_t>;
 
-// Of tensors that lie alike: which dims have one element, which are expanded, and the places of the
-// dims; 0 where they are row-major.
+// Layout of a tensor: bit sets of dims of size 1 and of expanded dims, and the positions of the
+// dims. `order` is 0 if the tensor is row-major.
 struct Arrangement {
   int64_t ones = 0, expanded = 0, order = 0;
   bool operator==(const Arrangement&) const = default;
 };
 
-// Do the dims lie in their order? Those of one element too, whose strides eager's results take
-// over: at equal strides they stand inside. A dim without a stride tells nothing.
+// Returns whether the dims are in row-major order. Dims of size 1 count, because eager results copy
+// their strides: at equal strides they are inner dims. A dim of stride 0 does not matter.
 bool row_major(at::IntArrayRef sizes, at::IntArrayRef strides);
-// Strides of a tensor without elements do not tell how its dims lie; those of one dim need not.
+// Returns whether strides do not determine the order of dims: a tensor without elements and of at
+// least two dims.
 bool hides_order(at::IntArrayRef sizes);
 
-// By strides; at equal ones a dim of one element stands inside, where eager's results have it.
-// Expanded dims stand outside of the others where it is not row-major.
+// Return the positions by stride. At equal strides a dim of size 1 is an inner dim, as in eager
+// results. If the tensor is not row-major, then expanded dims are outermost.
 Places places(at::IntArrayRef sizes, at::IntArrayRef strides);
 Arrangement arrangement(at::IntArrayRef sizes, at::IntArrayRef strides);
 
-// Sizes and strides; nothing where a value was not profiled, or differed.
+// Returns sizes and strides; nullopt if a value was not profiled or its profiles differed.
 std::optional<std::pair<std::vector<int64_t>, std::vector<int64_t>>> profiled(
     const torch::jit::Value* value);
-// Did any value lie otherwise than row-major, or may it have?
+// Returns whether any value was, or may have been, not row-major.
 bool moves(const torch::jit::Block& block);
-// Whether parts of dims have one element, and so stand elsewhere in what is made of them, does not
-// follow from which dims of the operands have one. Sizes up to this one decide it; 0 where no op
-// takes parts.
+// Returns the largest size that decides whether a slice of a dim has one element, or 0 if no op
+// takes slices. A slice of size 1 changes the layout of results, and does not follow from the
+// operands' dims of size 1.
 constexpr int64_t most_deciding_sizes = 64;
 int64_t deciding_sizes(const torch::jit::Block& block);
 

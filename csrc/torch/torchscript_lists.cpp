@@ -1,5 +1,5 @@
-// Lists of tensors that a script takes parts of by their place: x.chunk(3, 1)[0]. A group gives no
-// lists, and such a list has no number of parts. So each part is a node of its own.
+// Tensor lists whose elements a script takes by constant index: x.chunk(3, 1)[0]. A group returns
+// no lists, and the length of the list may be unknown. So each element becomes a node of its own.
 #include <ATen/ops/chunk.h>
 #include <ATen/ops/split.h>
 #include <ATen/ops/split_with_sizes.h>
@@ -14,10 +14,10 @@
 namespace fuser {
 namespace {
 
-using namespace torch::jit;  // NOLINT: half the names of this file are its
+using namespace torch::jit;  // NOLINT: most names in this file belong to it
 
-// The op that gives one part, with the place of the part behind the operands. Of dims that are
-// taken apart wholly it is torch's own.
+// Returns the op that computes one element, with the element's index after the operands. For unbind
+// it is torch's own op.
 std::optional<Symbol> part_of(const Node* n) {
   switch (n->kind()) {
     case aten::chunk:
@@ -34,8 +34,8 @@ std::optional<Symbol> part_of(const Node* n) {
   }
 }
 
-// Is all that is done with the list to take parts at places that the script names? From the end
-// only where the op that gives one counts from there as well.
+// Returns whether the list is used only to take elements at constant indices. Negative indices
+// count only if the op that computes one element supports them.
 bool only_parts_are_taken(const Node* n, bool from_the_end) {
   const std::vector<Use>& uses = n->output()->uses();
   return !uses.empty() && std::all_of(uses.begin(), uses.end(), [&](const Use& use) {
@@ -50,7 +50,7 @@ void take_parts(Node* n, Symbol part) {
   const std::vector<Use> uses = n->output()->uses();
   for (const Use& use : uses) {
     Node* const taken = use.user;
-    // Where the list was made: its tensor may be another by the time that a part is taken.
+    // Insert at the list: its tensor may be modified before an element is taken.
     WithInsertPoint at(n);
     std::vector<Value*> operands = n->inputs().vec();
     Value* const place = graph.insertConstant(*toIValue(taken->input(1)));
@@ -63,7 +63,7 @@ void take_parts(Node* n, Symbol part) {
   n->destroy();
 }
 
-// broadcast_tensors([a, b]): each as large as all are together.
+// Replaces broadcast_tensors([a, b]) by an expand of each tensor to the joint sizes.
 void broadcast_each(Node* n) {
   Graph& graph = *n->owningGraph();
   Node* const list = n->input()->node();
@@ -94,7 +94,7 @@ bool broadcasts_each(const Node* n) {
 }  // namespace
 
 void take_lists_apart(Block* block) {
-  // What is taken from a list stands behind it, so a walk from the end meets no node that is gone.
+  // Users of a list come after it, so a traversal from the end meets no node that was removed.
   for (auto it = block->nodes().rbegin(); it != block->nodes().rend();) {
     Node* const n = *it;
     for (Block* inner : n->blocks()) take_lists_apart(inner);

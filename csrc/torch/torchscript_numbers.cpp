@@ -1,6 +1,6 @@
-// Numbers that a graph computes beside its tensors: how many elements a mean was over, in branches
-// and loops over lists of dims; the scale of a dropout. Mostly they are those of the call before.
-// What stands together is one node, which computes again only where it is given something else.
+// Numbers that a graph computes besides its tensors: the element count of a mean, in branches and
+// loops over lists of dims; the scale of a dropout. They rarely change between calls. Adjacent
+// computations become one node, which computes again only if its inputs changed.
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
 #include <torch/csrc/jit/runtime/interpreter.h>
@@ -16,10 +16,10 @@
 namespace fuser {
 namespace {
 
-using namespace torch::jit;  // NOLINT: half the names of this file are its
+using namespace torch::jit;  // NOLINT: most names in this file belong to it
 using torch::jit::Value;
 
-// A node costs about as much as these.
+// Nodes that cost about as much as one node with a cache.
 constexpr size_t least_nodes = 3;
 
 bool is_number(const Value* v) {
@@ -27,7 +27,8 @@ bool is_number(const Value* v) {
   return kind == TypeKind::IntType || kind == TypeKind::FloatType || kind == TypeKind::BoolType;
 }
 
-// What can be compared with what it was: numbers, lists of them, and None in their place.
+// Returns whether values of the type can be compared with earlier ones: numbers, lists of numbers,
+// and None.
 bool is_comparable(const c10::Type& type) {
   switch (type.kind()) {
     case TypeKind::IntType:
@@ -47,7 +48,7 @@ bool is_comparable(const c10::Type& type) {
 bool same(const c10::IValue& a, const c10::IValue& b) {
   if (a.isInt()) return b.isInt() && a.toInt() == b.toInt();
   if (a.isBool()) return b.isBool() && a.toBool() == b.toBool();
-  if (a.isDouble()) {  // by its bits: there are two zeros, and a NaN is no other number
+  if (a.isDouble()) {  // by bits: 0.0 differs from -0.0, and a NaN equals itself
     const double x = a.toDouble(), y = b.isDouble() ? b.toDouble() : 0;
     return b.isDouble() && std::memcmp(&x, &y, sizeof x) == 0;
   }
@@ -57,13 +58,14 @@ bool same(const c10::IValue& a, const c10::IValue& b) {
   return std::equal(x.begin(), x.end(), y.begin(), y.end(), same);
 }
 
-// Torch's own ops do, but for those that ask for its state, such as is_grad_enabled().
+// Returns whether the result depends only on operands. Torch's ops do, except ops without operands
+// that read its state, such as is_grad_enabled().
 bool follows_its_operands(const Node* n) {
   const bool torchs = n->kind().is_aten() || n->kind().is_prim();
   return torchs && n->maybeSchema() && !n->inputs().empty();
 }
 
-// Of some numbers and lists of them, without effects.
+// Returns whether the node computes numbers and lists of numbers without side effects.
 bool computes_numbers(const Node* n) {
   const auto comparable = [](const Value* v) { return is_comparable(*v->type()); };
   const auto fits = [&](at::ArrayRef<const Value*> values) {
@@ -91,7 +93,7 @@ size_t count(const Node* n) {
   return all;
 }
 
-// What n and what stands in it read from outside of it, in order of appearance.
+// Appends the values from outside of `outer` that n and nodes inside of it read, in order.
 void read_from_outside(Node* n, const Node* outer, std::vector<Value*>& out) {
   const auto read = [&](Value* v) {
     const Node* made = v->node();
@@ -112,10 +114,10 @@ std::vector<Value*> read_by(Node* n) {
   return out;
 }
 
-// Nodes of one block that become one, at the place of the first.
+// Nodes of one block to be merged into one node at the position of the first.
 struct Together {
   std::vector<Node*> nodes;
-  std::unordered_set<const Node*> inside;  // the same
+  std::unordered_set<const Node*> inside;  // set of `nodes`
 
   void add(Node* n) {
     nodes.push_back(n);
@@ -132,8 +134,8 @@ struct Together {
                        [&](const Use& use) { return !holds(use.user); });
   }
 
-  // Is all that n reads known in front of the first? A list that leaves would be one object in all
-  // calls.
+  // Returns whether all operands of n are defined before the first node, and no list leaves. A
+  // returned list would be one object in all calls.
   bool fits(Node* n) const {
     const Node* const first = nodes.front();
     for (Value* v : read_by(n)) {
@@ -196,7 +198,7 @@ struct Together {
   }
 };
 
-// Computes, or knows from the call before.
+// Operator of a numbers node: computes, or returns the results of the previous call.
 class Remembered {
  public:
   explicit Remembered(const Node* node)

@@ -10,15 +10,16 @@
 namespace fuser {
 namespace {
 
-using namespace torch::jit;  // NOLINT: half the names of this file are its
+using namespace torch::jit;  // NOLINT: most names in this file belong to it
 
-// More arguments than a kernel can be given.
+// Limits of a group's arguments and results, and of their dims.
 constexpr size_t most_values = 96;
 constexpr int64_t most_dims = 8;
 
-// Norms that train write running statistics, as their schemas do not say; a definition writes its
-// inputs. So each must come from outside, and nobody else may read or write it here. The graph may
-// return it, to that of the gradients: it is the tensor that was given.
+// Returns whether a norm may write its running statistics in a group. Schemas do not state these
+// writes. A definition writes its inputs, so each statistic must be a group input, and no other
+// node may read or write it. The graph may return it to the graph of the gradients, because it is
+// the given tensor.
 bool may_write_statistics(const ScriptRules& rules, const Node* n) {
   const auto* schema = n->maybeSchema();
   if (!schema || schema->name().find("backward") != std::string::npos) return true;
@@ -38,7 +39,8 @@ bool may_write_statistics(const ScriptRules& rules, const Node* n) {
   return true;
 }
 
-// Does an op give what a group can give: tensors, and numbers that follow from its arguments?
+// Returns whether an op returns only values that a group can return: tensors, and ints that depend
+// on its arguments.
 bool gives_tensors(const Node* n) {
   const auto outputs = n->outputs();
   return std::any_of(outputs.begin(), outputs.end(), is_tensor) &&
@@ -47,14 +49,14 @@ bool gives_tensors(const Node* n) {
          });
 }
 
-// A Partitioner works on one block.
+// Partitioner of one block.
 class Partitioner {
  public:
   Partitioner(Block* block, const ScriptRules& rules, AliasDb& aliases)
       : block_(block), rules_(rules), aliases_(aliases) {}
 
-  // Consumers take their producers in, from the last node upwards; then groups that read the same
-  // tensors are joined. Returns the groups worth keeping.
+  // Merges producers into their consumers, from the last node upwards, and then groups that read a
+  // common tensor. Returns the groups worth keeping.
   std::vector<Node*> run() {
     while (walk()) {
     }
@@ -74,8 +76,8 @@ class Partitioner {
   }
 
  private:
-  // False once no node is left that could be in a group and is in none. A producer that moves up to
-  // its consumers sends what else follows from it behind them, where the walk has been already.
+  // Visits all nodes once. Returns false if every fusable node is in a group. When a producer moves
+  // up to its consumers, its other users move behind them, where this traversal already was.
   bool walk() {
     bool found = false;
     for (auto it = block_->nodes().rbegin(); it != block_->nodes().rend();) {
@@ -88,7 +90,7 @@ class Partitioner {
     return found;
   }
 
-  // Complex numbers of half precision have no type of ours.
+  // Complex numbers of half precision have no dtype of fuser.
   static bool has_counterpart(const Value* v) {
     const auto type = v->type()->cast<TensorType>();
     const auto dtype = type ? type->scalarType() : std::nullopt;
@@ -104,16 +106,17 @@ class Partitioner {
     return type->device()->is_cuda() ? rules_.cuda : type->device()->is_cpu() && takes_cpu(v);
   }
 
-  // Where scripts on the CPU are left alone, its tensors without dims come beside others only.
+  // If the CPU is switched off, its tensors without dims are still accepted with CUDA tensors.
   bool takes_cpu(const Value* v) const { return rules_.cpu || (rules_.cuda && like_number(v)); }
 
-  // "cuda" is the thread's current device, which is no other only where there is one.
+  // "cuda" is the thread's current device, which is unique only if there is one device.
   static bool names_one_device(c10::Device device) {
     return device.is_cpu() || device.has_index() ||
            (device.is_cuda() && c10::impl::VirtualGuardImpl(device.type()).deviceCount() == 1);
   }
 
-  // Tensors of integers: how many elements a mask chooses is known by the run only.
+  // Accept integer index tensors. The number of elements that a mask selects is known only at run
+  // time.
   bool takes_indices(const Node* list) const {
     const auto indices = list->inputs();
     return std::all_of(indices.begin(), indices.end(), [&](const Value* v) {
@@ -124,7 +127,7 @@ class Partitioner {
     });
   }
 
-  // Beside a complex number they would be complex numbers of half precision.
+  // With a complex number, half tensors would become complex numbers of half precision.
   static bool takes_halves(const Node* n) {
     return std::any_of(n->inputs().begin(), n->inputs().end(), [](const Value* v) {
       const auto type = v->type()->cast<TensorType>();
@@ -159,7 +162,7 @@ class Partitioner {
 
   bool fusable(const Node* n) const {
     if (is_group(n)) return true;
-    // The parts of a list stand for the op that makes the list.
+    // A ListUnpack represents the op that returns the list.
     if (n->kind() == prim::ListUnpack) {
       const Node* made = n->input()->node();
       return n->input()->uses().size() == 1 && made->owningBlock() == block_ &&
@@ -182,8 +185,8 @@ class Partitioner {
     return reads && same_device(n) && !(may_alias(n) && aliases_.hasWriters(n));
   }
 
-  // Operands of one device, beside which those of the CPU without dims stand like numbers, and
-  // results on it.
+  // Returns whether all operands and results are on one device. CPU tensors without dims count as
+  // numbers.
   static bool same_device(const Node* n) {
     const c10::Device device = device_of(n);
     const auto operand = [&](const Value* v) {
@@ -208,13 +211,13 @@ class Partitioner {
     return type ? type->device() : std::nullopt;
   }
 
-  // A tensor of the CPU without dims.
+  // Returns whether it is a CPU tensor without dims.
   static bool like_number(const Value* v) {
     const auto device = device_of(v);
     return device && device->is_cpu() && v->type()->expectRef<TensorType>().dim() == 0;
   }
 
-  // That of its first operand that has dims; a list stands for what it was made of.
+  // Returns the device of the first operand with dims; a list represents its elements.
   static c10::Device device_of(const Node* n) {
     for (const Value* v : n->inputs()) {
       if (is_tensor_list(v)) return device_of(v->node());
@@ -238,7 +241,7 @@ class Partitioner {
     return group;
   }
 
-  // The nodes that a group reads from, the latest first.
+  // Returns the nodes that a group reads from, the latest first.
   std::vector<Node*> producers(const Node* group) const {
     std::vector<Node*> out;
     for (const Value* v : group->inputs())
@@ -288,7 +291,7 @@ class Partitioner {
     });
   }
 
-  // Of branches the one with the most counts.
+  // Returns the number of computing nodes; of branches, the branch with the most counts.
   size_t computing_nodes(const Block* block) const {
     size_t count = 0;
     for (const Node* n : block->nodes()) {

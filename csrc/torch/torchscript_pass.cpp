@@ -16,21 +16,21 @@
 namespace fuser {
 namespace {
 
-using namespace torch::jit;  // NOLINT: half the names of this file are its
+using namespace torch::jit;  // NOLINT: most names in this file belong to it
 
 struct Published {
   std::mutex mutex;
   ScriptRulesRef rules = std::make_shared<ScriptRules>();
 };
 
-// Leaked: scripts may run until the process ends.
+// Returns the current rules. Leaked: scripts may run until the process ends.
 Published& published() {
   static auto* const it = new Published;
   return *it;
 }
 
-// What an op in place gives is its first operand, and so of its type, which is profiled where only
-// that is used behind it. Views in place change the sizes.
+// Copies the type of the first operand to the result of an in-place op: they are the same tensor,
+// but only one of them may be profiled. In-place views change sizes and are excluded.
 void type_results_in_place(Block* block, const ScriptRules& rules) {
   for (Node* n : block->nodes()) {
     for (Block* inner : n->blocks()) type_results_in_place(inner, rules);
@@ -39,7 +39,8 @@ void type_results_in_place(Block* block, const ScriptRules& rules) {
   }
 }
 
-// In place a result is rounded to the type of its memory, which that of x.op(y) may differ from.
+// Returns whether the out-of-place op has the operand's type. An in-place result is rounded to the
+// type of its memory.
 bool keeps_type(const ScriptOp& op, const Node* n) {
   const auto dtype = [](const Value* v) {
     const auto type = v->type()->cast<TensorType>();
@@ -64,15 +65,15 @@ bool is_mutable(const Node* n) {
          is_tensor(n->input(0));
 }
 
-// What is perhaps the same tensor under two names that torch's passes, which go by schemas, take
-// for two tensors.
+// Two values that may be the same tensor. Torch's passes rely on schemas and assume two distinct
+// tensors.
 struct Gift {
   Node* by;
   Value *given, *back;
 };
 
-// What ops give back, what a loop that runs no time does, and what one turn of a loop gives the
-// next.
+// Finds values that may be returned operands, that pass through a loop without iterations, or that
+// one iteration of a loop passes to the next.
 void find_gifts(Block* block, std::vector<Gift>& found) {
   for (Node* n : block->nodes()) {
     if (n->kind() == prim::Loop) {
@@ -102,7 +103,8 @@ bool share_a_loop(const Node* a, const Node* b) {
 
 bool may_come_before(const Node* a, const Node* b) { return a->isBefore(b) || share_a_loop(a, b); }
 
-// The names that the memory of v may have before `n` or in another turn of its loops.
+// Returns the values that may have the memory of v before `n`, or in another iteration of its
+// loops.
 std::vector<Value*> names_of(Value* v, const Node* n, const std::vector<Gift>& gifts,
                              AliasDb& aliases) {
   std::vector<Value*> names{v};
@@ -128,14 +130,14 @@ void find_values(Block* block, std::vector<Value*>& found) {
   }
 }
 
-// Is what `write` changes read under a name that torch's passes do not know for it: where the write
-// would be seen, or, where nodes may change their order, anywhere? A caller and outer blocks read
-// what they get.
+// Returns whether the memory that `write` changes is read through a value that torch's passes
+// consider distinct. Considers reads after the write, or all reads if nodes may be reordered.
+// Callers and outer blocks count as readers of results.
 bool is_seen_elsewhere(Node* write, const std::vector<Value*>& values,
                        const std::vector<Gift>& gifts, bool in_any_order, AliasDb& aliases) {
   Value* const written = write->input(0);
-  // Of an element of a list all that is known is that it may be one or the other. From a group each
-  // comes as a copy.
+  // For an element of a list it is only known that it may be either tensor. A group would return
+  // copies.
   const bool vague = std::any_of(gifts.begin(), gifts.end(), [&](const Gift& gift) {
     return gift.by->kind() != prim::Loop && may_come_before(gift.by, write) &&
            aliases.mayContainAlias(gift.given, written) &&
@@ -166,7 +168,8 @@ bool is_seen_elsewhere(Node* write, const std::vector<Value*>& values,
   });
 }
 
-// Ops in place whose writes show under a name that torch's passes do not know.
+// Returns in-place ops whose writes are visible through a value that torch's passes consider
+// distinct.
 std::unordered_set<Node*> hidden_writes(const std::shared_ptr<Graph>& graph, bool in_any_order) {
   std::vector<Gift> gifts;
   std::vector<Node*> writing;
@@ -183,7 +186,7 @@ std::unordered_set<Node*> hidden_writes(const std::shared_ptr<Graph>& graph, boo
   return out;
 }
 
-// x.relu_() can be y = x.relu() where nobody else sees x change; torch's pass finds out.
+// Replaces x.relu_() by y = x.relu() if no other value sees x change, as torch's pass determines.
 void remove_mutation(const std::shared_ptr<Graph>& graph, const ScriptRules& rules) {
   type_results_in_place(graph->block(), rules);
   const std::unordered_set<Node*> seen = hidden_writes(graph, false);
@@ -200,8 +203,8 @@ void fuse_block(Block* block, const ScriptRules& rules, AliasDb& aliases,
   for (Node* group : partition(block, rules, aliases)) groups.push_back(group);
 }
 
-// Torch matches the results of a node that joins a group by their uses, and takes one without uses
-// for the ones behind it. So each has one while groups are made.
+// Gives every result a use while groups are made. Torch matches the results of a node that joins a
+// group by their uses, and would confuse a result without uses with the next one.
 void use_all_results(Block* block, std::vector<Node*>& uses) {
   std::vector<Value*> unused;
   for (Node* n : block->nodes()) {
@@ -215,7 +218,7 @@ void use_all_results(Block* block, std::vector<Node*>& uses) {
   uses.push_back(use->insertBefore(block->return_node()));
 }
 
-// Is it a form of the op that a definition has? What is not known yet is taken.
+// Returns whether the definition supports these arguments of the op. Unknown values are accepted.
 bool takes_arguments(const ScriptOp& op, const Node* node) {
   for (const auto& [name, wanted] : op.only) {
     const Value* v = node->namedInput(name);
@@ -330,7 +333,7 @@ bool may_alias(const Node* n) {
 
 namespace {
 
-// Returns the graph with groups; nullptr where it has none.
+// Returns the graph with groups; nullptr if it has no group.
 std::shared_ptr<Graph> with_groups(Graph& graph, const ScriptRules& rules) {
   std::shared_ptr<Graph> fused = graph.copy();
   RemoveProfileNodesAndSpecializeTypes(fused);
@@ -356,11 +359,11 @@ std::shared_ptr<Graph> with_groups(Graph& graph, const ScriptRules& rules) {
   for (Node* use : uses) use->destroy();
   for (Node* group : groups) {
     trim_group(group);
-    const auto results = group->outputs();  // a dtype alone is no definition
+    const auto results = group->outputs();  // a group that returns only a dtype is not worthwhile
     if (std::none_of(results.begin(), results.end(), is_tensor))
       SubgraphUtils::unmergeSubgraph(group);
   }
-  EliminateDeadCode(fused);  // groups of views too, which stand behind them now
+  EliminateDeadCode(fused);  // also drops groups of views, which are behind them now
   groups.clear();
   find_nodes(
       fused->block(), [](const Node* n) { return n->kind() == prim::CudaFusionGroup; }, groups);
@@ -383,8 +386,8 @@ std::shared_ptr<Graph> with_groups(Graph& graph, const ScriptRules& rules) {
 void fuse_script(std::shared_ptr<Graph>& graph) {
   const ScriptRulesRef rules = script_rules();
   if (!rules->cuda && !rules->cpu) return;
-  // A graph without a group stays as other fusers want to find it, and so does one on whose copy
-  // torch's own passes fail.
+  // Keep the original graph for other fusers if there is no group, or if torch's own passes fail on
+  // the copy.
   try {
     if (auto fused = with_groups(*graph, *rules)) graph = std::move(fused);
   } catch (const std::exception& error) {

@@ -1,6 +1,6 @@
-// Control flow that follows numbers, not tensors: which dims a mean was over, whether it kept them.
-// Such an If is one node of a group; the definition is written along the branch that the numbers
-// choose, and they belong to what chooses the definition.
+// Control flow that depends on numbers, not on tensors: the dims of a mean, whether it keeps them.
+// An If of this kind is one node of a group. The definition contains the branch that the numbers
+// select, and these numbers are part of the signature.
 #include <torch/csrc/jit/passes/dead_code_elimination.h>
 
 #include <algorithm>
@@ -11,13 +11,13 @@
 namespace fuser {
 namespace {
 
-using namespace torch::jit;  // NOLINT: half the names of this file are its
+using namespace torch::jit;  // NOLINT: most names in this file belong to it
 
 bool changes_a_list(const Node* n) {
   return n->kind() == aten::_set_item || n->kind() == aten::append;
 }
 
-// Not every torch has a name for it.
+// Not every torch version has a constant for it.
 Symbol numel() {
   static const Symbol kind = Symbol::aten("numel");
   return kind;
@@ -27,12 +27,13 @@ bool asks_a_tensor(const Node* n) {
   return n->kind() == aten::dim || n->kind() == aten::size || n->kind() == numel();
 }
 
-// x is None, x is not None: the arguments tell.
+// Returns whether the node is `x is None` or `x is not None`, which the arguments decide.
 bool asks_for_none(const Node* n) {
   return n->kind() == aten::__is__ || n->kind() == aten::__isnot__;
 }
 
-// On numbers and lists of them; fuser/adapters/torchscript.py has the same list.
+// Returns whether the op computes with numbers and lists of numbers only.
+// fuser/adapters/torchscript.py has a copy of this list.
 bool on_numbers(const Node* n) {
   static const auto* kinds =
       new std::unordered_set<Symbol>{prim::Constant,    prim::ListConstruct,
@@ -52,7 +53,7 @@ bool on_numbers(const Node* n) {
                      [&](const Value* v) { return asks || number(v); });
 }
 
-// A list of tensors that ops read is a part of the ops.
+// Returns whether the node is a list of tensors that only ops of groups read.
 bool lists_operands(const Node* n, const ScriptRules& rules) {
   if (n->kind() != prim::ListConstruct || !is_tensor_list(n->output())) return false;
   const std::vector<Use>& uses = n->output()->uses();
@@ -60,7 +61,7 @@ bool lists_operands(const Node* n, const ScriptRules& rules) {
                      [&](const Use& use) { return find_op(rules, use.user); });
 }
 
-// Does a number follow from the size of a tensor, which only the run tells?
+// Returns whether a number depends on the size of a tensor, which is known only at run time.
 bool follows_a_size(const Value* v) {
   const Node* n = v->node();
   if (asks_a_tensor(n) && n->kind() != aten::dim) return true;
@@ -72,7 +73,7 @@ bool follows_a_size(const Value* v) {
   return on_numbers(n) && n->kind() != aten::len && n->kind() != aten::dim && any(n->inputs());
 }
 
-// Is it to be known when the definition is written?
+// Returns whether the operands must be known when the definition is written.
 bool decides(const Node* n) {
   switch (n->kind()) {
     case prim::If:
@@ -90,7 +91,7 @@ bool decides(const Node* n) {
   }
 }
 
-// What a node with blocks reads from outside of it, in order of appearance.
+// Values from outside that a node with blocks reads, in order of appearance.
 struct Captured {
   std::unordered_set<const Value*> inside;
   std::vector<Value*> values;
@@ -117,8 +118,8 @@ bool stands_in(const Node* n, const Node* outer) {
   return n == outer;
 }
 
-// Do the blocks of n, which is `outer` or stands in it, hold nothing but what a definition can be
-// written along? Lists that change must be made in `outer`.
+// Returns whether a definition can express the blocks of n. n is `outer` or a node inside of it.
+// Lists that are modified must be created in `outer`.
 bool writable(const Node* n, const Node* outer, const ScriptRules& rules) {
   for (const Block* b : n->blocks()) {
     for (const Node* each : b->nodes()) {
@@ -139,7 +140,7 @@ bool writable(const Node* n, const Node* outer, const ScriptRules& rules) {
   return true;
 }
 
-// Do ops of groups alone read v, in this block or along branches that stand in it?
+// Returns whether only ops of groups read v, in this block or in nested branches.
 bool ops_alone_read(const Value* v, const Block* block, const ScriptRules& rules) {
   std::vector<const Value*> left{v};
   while (!left.empty()) {
@@ -147,7 +148,7 @@ bool ops_alone_read(const Value* v, const Block* block, const ScriptRules& rules
     left.pop_back();
     for (const Use& use : uses) {
       const Block* where = use.user->owningBlock();
-      if (use.user->kind() == prim::Return) {  // of a branch, whose If gives it on
+      if (use.user->kind() == prim::Return) {  // the If passes the result of its branch on
         const Node* branch = where->owningNode();
         if (where == block || !branch || branch->kind() != prim::If) return false;
         left.push_back(branch->outputs()[use.offset]);
@@ -164,8 +165,9 @@ bool ops_alone_read(const Value* v, const Block* block, const ScriptRules& rules
   return true;
 }
 
-// Does the If give back, to somebody who is no op of a group, what no group can have made? It would
-// be a copy from a group; left alone, its branches are looked at by themselves.
+// Returns whether the If returns a tensor that no group can have computed, to a user that is no op
+// of a group. A group would return a copy; without the region, its branches are processed
+// separately.
 bool gives_back(const Node* n, const ScriptRules& rules) {
   const Block* const block = n->owningBlock();
   return std::any_of(n->outputs().begin(), n->outputs().end(), [&](const Value* v) {

@@ -11,23 +11,24 @@
 namespace fuser {
 namespace {
 
-using namespace torch::jit;  // NOLINT: half the names of this file are its
+using namespace torch::jit;  // NOLINT: most names in this file belong to it
 
 // ---- sizes
 
-// Does it ask for sizes, their number or their product?
+// Returns whether the node reads sizes, their number or their product.
 bool asks_for_sizes(const Node* n) {
-  static const Symbol numel = Symbol::aten("numel");  // not every torch has a name for it
+  // not every torch version has a constant for it
+  static const Symbol numel = Symbol::aten("numel");
   return n->kind() == aten::size || n->kind() == aten::dim || n->kind() == numel ||
          (n->kind() == aten::len && is_tensor(n->input()));
 }
 
-// Sizes of values, written in front of the nodes that ask for them.
+// Computes sizes of values from the sizes of operands, in front of the nodes that read them.
 struct Sizes {
   Graph& graph;
   const ScriptRules& rules;
 
-  // The tensors from whose sizes those of v follow; {v} where no op says it.
+  // Returns the tensors whose sizes determine the sizes of v; {v} if no op defines them.
   std::vector<Value*> sources(Value* v) const {
     const ScriptOp* op = find_op(rules, v->node());
     if (!op || op->sizes == SizesOf::Unknown || v->offset() > 0) return {v};
@@ -51,7 +52,7 @@ struct Sizes {
       size->replaceInput(0, from[0]);
       return;
     }
-    // Along a branch a region can ask for it, but not broadcast sizes.
+    // Inside a branch, a region can read a size, but not compute broadcast sizes.
     if (size->kind() != aten::size && size->owningBlock()->owningNode()) return;
     WithInsertPoint at(size);
     std::vector<Value*> all;
@@ -63,7 +64,7 @@ struct Sizes {
   }
 
  private:
-  // What the node asks for, from the sizes.
+  // Returns the property that the node reads, computed from the sizes.
   Value* asked(const Node* n, Value* sizes) const {
     if (n->kind() == aten::dim) return graph.insert(aten::len, {sizes});
     if (n->kind() == aten::len) return graph.insert(aten::__getitem__, {sizes, 0});
@@ -74,7 +75,7 @@ struct Sizes {
   }
 };
 
-// The device of what a group may compute is asked of an operand, of one with dims.
+// Reads the device of a group result from an operand with dims instead.
 void ask_an_operand(Node* device, const ScriptRules& rules) {
   const auto has_dims = [](const Value* v) {
     const auto type = v->type()->cast<TensorType>();
@@ -95,7 +96,7 @@ void ask_an_operand(Node* device, const ScriptRules& rules) {
 
 // ---- views
 
-// Does a dropout give back what it was given? Nothing where numbers of the run decide.
+// Returns whether a dropout returns its operand; nullopt if that depends on numbers of the run.
 std::optional<bool> drops_nothing(const Node* n) {
   const auto share = toIValue(n->input(1)), trains = toIValue(n->input(2));
   const bool known = share && share->isDouble();
@@ -103,13 +104,14 @@ std::optional<bool> drops_nothing(const Node* n) {
   return trains && known ? std::optional(false) : std::nullopt;
 }
 
-// Does an op that may give its operand back do so? A dropout of numbers of the run does not mostly.
+// Returns whether an op that may return its operand does so. A dropout with unknown numbers is
+// assumed not to.
 bool gives_back(const Node* n) {
   return n->kind() == aten::type_as ||
          (n->kind() == aten::dropout && drops_nothing(n).value_or(false));
 }
 
-// Is v the first operand, seen otherwise? A cast makes memory of its own.
+// Returns whether v is a view of the first operand. A cast creates new memory.
 bool is_view(const Value* v) {
   const Node* n = v->node();
   if ((!may_alias(n) && !gives_back(n)) || n->inputs().empty()) return false;
@@ -118,14 +120,14 @@ bool is_view(const Value* v) {
   return of && to && of->scalarType() == to->scalarType();
 }
 
-// Is v made along a branch or in a loop, and so perhaps one of several values?
+// Returns whether v is one of several values, from a branch or a loop.
 bool is_chosen(const Value* v) {
   const Symbol kind = v->node()->kind();
   return kind == script_symbols().region || kind == prim::If || kind == prim::Loop;
 }
 
-// Output i of the group, a view or what a branch gives back, computed behind it instead. False
-// where numbers that it takes are known inside only.
+// Computes output i of the group, a view or the result of a branch, behind the group instead.
+// Returns false if numbers that it needs are known only inside the group.
 bool move_view_behind(Node* group, size_t i) {
   Graph& inner = *group->g(attr::Subgraph);
   Graph& outer = *group->owningGraph();
@@ -161,8 +163,8 @@ bool move_view_behind(Node* group, size_t i) {
   return true;
 }
 
-// Did the elements lie side by side, each once, when it was profiled? Those of a part of a tensor
-// do not, nor do those of an expanded one; memory of its own would be laid out otherwise.
+// Returns whether the elements were contiguous and distinct when profiled. This excludes slices and
+// expanded tensors, whose layout a new tensor would not have.
 bool lies_dense(const Value* v) {
   const auto type = v->type()->cast<TensorType>();
   const auto sizes = type ? type->sizes().concrete_sizes() : std::nullopt;
@@ -180,9 +182,9 @@ bool lies_dense(const Value* v) {
   return true;
 }
 
-// Output of a group that shares memory with an input or with another output where eager runs it, or
-// that lies in a part of its tensor. Under strict_fusion() views of what the group computes stay in
-// it, each with memory of its own.
+// Moves an output behind the group if eager execution shares its memory with an input or another
+// output, or if it is a slice. Under strict_fusion(), views of group results stay in the group,
+// each with its own memory.
 bool move_a_view_behind(Node* group) {
   const bool all_fused = asks_for_strict_fusion(group);
   const auto outputs = group->g(attr::Subgraph)->outputs();
@@ -202,9 +204,9 @@ bool move_a_view_behind(Node* group) {
   return false;
 }
 
-// A tensor that is a constant of the script, a weight of a frozen module, is an argument of the
-// group: its elements are no part of the definition. One without dims is a number; but of a bool
-// torch would make one in the graph behind the guard, and has no op that takes it.
+// Turns tensor constants, e.g. weights of a frozen module, into arguments of the group, because a
+// definition does not contain their elements. A tensor without dims stays a number, except a bool:
+// torch would turn it into a number behind the guard, for which it has no op.
 void lift_constants(Node* group) {
   Graph& inner = *group->g(attr::Subgraph);
   Graph& outer = *group->owningGraph();
@@ -221,7 +223,8 @@ void lift_constants(Node* group) {
   }
 }
 
-// The dtype of a result is known where the definition is written; the tensor need not leave for it.
+// Computes dtypes of results inside the group, where the definition knows them, so that the tensors
+// need not be returned for that.
 void take_dtypes_in(Node* group) {
   Graph& inner = *group->g(attr::Subgraph);
   for (size_t i = 0; i < group->outputs().size(); ++i) {
@@ -294,7 +297,7 @@ void move_sizes_out(Block* block, const ScriptRules& rules) {
 std::vector<const Value*> roots_of(const Value* v) {
   std::vector<const Value*> out;
   std::unordered_set<const Value*> seen;
-  // With the region in whose body it stands.
+  // Pairs of a value and the region whose body contains it.
   std::vector<std::pair<const Value*, const Node*>> left{{v, nullptr}};
   while (!left.empty()) {
     const auto [value, region] = left.back();
@@ -408,7 +411,8 @@ void guard_group(Node* group) {
     WithInsertPoint at(unfused->return_node());
     for (Value* v : insertGraph(graph, *group->g(attr::Subgraph), group->inputs()))
       unfused->registerOutput(v);
-    // It is profiled again when it runs, and must not believe what held for the group.
+    // The unfused graph is profiled again when it runs, so profiled types of the group must not
+    // remain.
     inline_regions(unfused);
     removeTensorTypeSpecializations(unfused);
     replaceBlockWithFallbackGraph(unfused, group->inputs());

@@ -1,6 +1,6 @@
-// Sizes that a graph passes on, mostly to that of its gradients, which sums over dims that were
-// broadcast: torch computes them in several ops each, on lists of the heap. One node gives all
-// sizes that stand together.
+// Sizes that a graph returns, mostly to the graph of its gradients, which sums over broadcast dims.
+// Torch computes them in several ops each, with lists on the heap. Here one node computes all
+// adjacent sizes.
 #include <ATen/ExpandUtils.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
 
@@ -13,9 +13,9 @@
 namespace fuser {
 namespace {
 
-using namespace torch::jit;  // NOLINT: half the names of this file are its
+using namespace torch::jit;  // NOLINT: most names in this file belong to it
 
-// Tensors whose sizes, broadcast, a list of sizes is.
+// Tensors whose broadcast sizes are a list of sizes.
 using Sources = std::vector<Value*>;
 
 void join(Sources& all, const Sources& more) {
@@ -23,7 +23,7 @@ void join(Sources& all, const Sources& more) {
     if (std::find(all.begin(), all.end(), v) == all.end()) all.push_back(v);
 }
 
-// Is it an op of sizes of tensors, or of such lists, and not more?
+// Lists of sizes that depend only on the sizes of tensors, with their sources.
 struct Lists {
   std::unordered_map<const Value*, Sources> known;
 
@@ -32,7 +32,7 @@ struct Lists {
     return found == known.end() ? nullptr : &found->second;
   }
 
-  // True for what gives a list of sizes.
+  // Records the sources of a list of sizes. Returns whether the node returns one.
   bool learn(Node* n) {
     if (n->kind() == aten::size && n->inputs().size() == 1) {
       known[n->output()] = {n->input(0)};
@@ -50,13 +50,13 @@ struct Lists {
   }
 };
 
-// Joint sizes, each computed once, from those of fewer tensors.
+// Joint sizes of tensors, each computed once from the joint sizes of fewer tensors.
 struct Program {
   Sources tensors;
   std::vector<Sources> joints;
-  // Of each joint: an earlier one or -1, and the tensor that it is broadcast with.
+  // By joint: an earlier joint or -1, and the tensor that it is broadcast with.
   std::vector<int64_t> steps;
-  // Of each result: a joint, and the one from which it must differ, or -1.
+  // By result: a joint, and a joint from which it must differ, or -1.
   std::vector<int64_t> results;
 
   int64_t joint(const Sources& of) {
@@ -84,13 +84,13 @@ struct Program {
   }
 };
 
-// One node for what is asked of tensors that were there in front of it.
+// One node for size queries on tensors that are defined before it.
 struct Gathered {
   struct Asked {
     Node* node;
-    Sources own, other;  // the sizes of the first unless they are those of the second
+    Sources own, other;  // the sizes of `own`, unless they equal the sizes of `other`
   };
-  Node* first;  // of those that it stands for, and its place
+  Node* first;  // first of the queries; the node is inserted there
   std::vector<Asked> asked;
 
   bool can_ask(const Sources& of) const {
@@ -102,7 +102,7 @@ struct Gathered {
 
   bool is_one_list() const { return asked.size() == 1 && asked[0].other.empty(); }
 
-  // `gone`: all nodes that others stand for. Lists that only those read are not given.
+  // Inserts the node. `gone`: all replaced nodes. Lists that only these read are not returned.
   void insert(const std::unordered_set<Node*>& gone) const {
     Program program;
     std::vector<Value*> given;
@@ -127,7 +127,7 @@ struct Gathered {
   }
 };
 
-// The sizes that `sizes` and those of another tensor broadcast to, in `made` where they are others.
+// Returns the broadcast of `sizes` and `other`. Stores it in `made` if it differs from `sizes`.
 at::IntArrayRef broadcast(at::IntArrayRef sizes, at::IntArrayRef other, at::DimVector& made) {
   bool fits = other.size() <= sizes.size();
   for (size_t d = 0; d < other.size() && fits; ++d) {

@@ -1,1 +1,1 @@
-"""Ways into the compiler from torch: what each of them reads, and the table of ops they share."""
+"""Adapters from torch to the compiler: frontends, and the op table that they share."""

@@ -1,7 +1,7 @@
-"""Masks of attention that depend on no input.
+"""Attention masks that do not depend on inputs.
 
-transformers makes its masks inside of the graph: all of them true, or what is_causal stands for. A
-mask is memory that torch's fastest kernels do not take, or read in vain.
+transformers computes its masks inside the graph: all true, or equivalent to is_causal. A mask keeps
+torch from using its fastest kernels, or is memory that they read for nothing.
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 _ATTENTION = F.scaled_dot_product_attention
 _CREATIONS: set[Any] = {torch.arange, torch.full, torch.ones, torch.zeros, torch.tensor}
-# operator.iadd and its like; and_ and or_ bear their underscore for Python's sake.
+# In-place operators, e.g. operator.iadd; and_ and or_ have an underscore because of Python's
+# keywords.
 _OPERATORS_THAT_WRITE = {operator.setitem, operator.delitem} | {
     getattr(operator, f"i{name.rstrip('_')}")
     for name in vars(operator)
     if not name.startswith("__") and hasattr(operator, f"i{name.rstrip('_')}")
 }
-# Elements of a mask, without the dims that only repeat it, that are looked at.
+# Maximum elements of an evaluated mask, without expanded dims.
 _MOST = 1 << 26
 
 
 def drop_constant_masks(module: fx.GraphModule) -> None:
-    """In a graph of Dynamo's: attention whose mask is true everywhere has none, one whose mask is a
-    lower triangle is causal.
+    """Removes masks from attention in a graph of Dynamo: a mask that is true everywhere is dropped,
+    a lower triangular mask becomes is_causal.
     """
     unread: set[fx.Node] = set()
     known: dict[fx.Node, str] = {}
@@ -50,14 +51,13 @@ def drop_constant_masks(module: fx.GraphModule) -> None:
             arguments |= {"attn_mask": None, "is_causal": known[mask] == "causal"}
             node.args, node.kwargs = (), arguments
     if unread:
-        # Nothing else: torch takes a method that writes in place for dead where nobody reads its
-        # result.
+        # Remove only these nodes: torch would also remove in-place methods with unused results.
         module.graph.eliminate_dead_code(lambda node: node not in unread)
         module.recompile()
 
 
 def _kind(mask: fx.Node, makers: list[fx.Node]) -> str:
-    """ "full", "causal", or "" for another mask, or one that is not known."""
+    """Returns "full", "causal", or "" for another or unknown mask."""
     example = mask.meta.get("example_value")
     if not isinstance(example, torch.Tensor) or example.dtype != torch.bool or example.ndim < 2:
         return ""
@@ -68,7 +68,7 @@ def _kind(mask: fx.Node, makers: list[fx.Node]) -> str:
         try:
             with _Deterministic():  # type: ignore[no-untyped-call]
                 value = _evaluated(makers)
-        except Exception:  # of torch: what works on the GPU alone, or with a fixed device
+        except Exception:  # torch raises for ops that need a GPU or a fixed device
             return ""
         for dim, stride in enumerate(value.stride()):
             value = value.narrow(dim, 0, 1) if stride == 0 else value
@@ -81,8 +81,8 @@ def _kind(mask: fx.Node, makers: list[fx.Node]) -> str:
 
 
 def _makers(mask: fx.Node) -> list[fx.Node] | None:
-    """The nodes that make the mask out of nothing, in order; None where it has other sources, or
-    something writes into one of them.
+    """Returns the nodes that compute the mask, in order, if it depends on no input and no node
+    among them is modified in place.
     """
     found: dict[fx.Node, None] = {}
     waiting = [mask]
@@ -100,10 +100,10 @@ def _makers(mask: fx.Node) -> list[fx.Node] | None:
 
 
 def _is_pure(node: fx.Node) -> bool:
-    """Does it write into nothing that it is given, as far as its name says?"""
+    """True if, judged by its name, the node does not modify its arguments."""
     if node.op == "call_method":
         name = str(node.target)
-        if name.startswith("__"):  # x.__eq__(y): what torch 2.12 records for x == y
+        if name.startswith("__"):  # x.__eq__(y): torch 2.12 records x == y like this
             return getattr(operator, name, operator.setitem) not in _OPERATORS_THAT_WRITE
         return not name.endswith("_")
     if node.op != "call_function":
@@ -116,7 +116,7 @@ def _is_pure(node: fx.Node) -> bool:
 
 
 class _Deterministic(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Raises for what takes random numbers."""
+    """Raises an error for ops that draw random numbers."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if torch.Tag.nondeterministic_seeded in func.tags:
@@ -125,7 +125,7 @@ class _Deterministic(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _evaluated(nodes: list[fx.Node]) -> torch.Tensor:
-    """What the last of these nodes gives, on the CPU."""
+    """Evaluates these nodes on the CPU and returns the result of the last one."""
     values: dict[fx.Node, Any] = {}
 
     def given(argument: Any) -> Any:

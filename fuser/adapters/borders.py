@@ -1,5 +1,5 @@
-"""Views at the borders of a region: torch makes them without touching data, so they stay outside,
-but for those that show one memory several times or take it apart.
+"""Views at the borders of a region. Torch creates them without touching data, so they stay outside,
+unless several of them show one memory or split it.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from torch import fx
 from fuser.adapters.components import components
 from fuser.adapters.nodes import hint, is_view, is_write, kind_of, tensor_inputs, tensor_of
 
-# Parts of one tensor that one kernel walks: of more, each thread would take narrower vectors.
+# Maximum slices of one tensor in one kernel: more slices would force narrower vectors.
 _MOST_PARTS = 8
 
 
 def without_borders(nodes: list[fx.Node]) -> list[fx.Node]:
-    """Without views that read from outside only, or that only the outside reads. What is made from
-    nothing is inside wherever it is read; so are views of what the region overwrites, for as an
-    argument of their own they would be other memory that happens to overlap.
+    """Drops views with operands or users only outside the region. Factory ops belong to every
+    region that reads them. Views of overwritten inputs stay inside: as separate arguments they
+    would be unrelated memory that happens to overlap.
     """
     inside = set(nodes)
     known = inside | {n.args[0] for n in nodes if is_write(n)}
@@ -37,16 +37,16 @@ def without_borders(nodes: list[fx.Node]) -> list[fx.Node]:
 
 
 def _of_one_memory(nodes: list[fx.Node], inside: set[fx.Node]) -> set[fx.Node]:
-    """Views at the beginning that give the others (`inside`) elements of a tensor more than once,
-    as the halves of what is read as a whole too; or that give parts of it to nodes with nothing
-    else in common, as the thirds of queries, keys and values; or that take every other element.
-    Inside, they are one operand at several places: its bytes count once, and one kernel walks it.
-    As operands of their own they would count as so many tensors, with a kernel each, and elements
-    with gaps between would be read one by one.
+    """Returns views at the beginning of a region that should be inside (`inside`: the current
+    nodes). They read elements of a tensor several times, e.g. halves of a tensor that is also read
+    completely. Or they split a tensor for otherwise unrelated nodes, e.g. queries, keys and values.
+    Or they are strided slices. Inside, they are one operand with several index maps: its bytes
+    count once, and one kernel reads it. As separate arguments they would be several tensors in
+    separate kernels, and strided slices would be read element by element.
     """
     border = {n: n.all_input_nodes[0] for n in nodes if n not in inside}
     read = {n: None for node in nodes if node in inside for n in tensor_inputs(node)}
-    of: dict[fx.Node, list[fx.Node]] = {}  # what is read of a tensor, by what it is a view of
+    of: dict[fx.Node, list[fx.Node]] = {}  # views read by the region, by the tensor that they show
     for node in read:
         if node in inside:
             continue
@@ -72,20 +72,20 @@ def _of_one_memory(nodes: list[fx.Node], inside: set[fx.Node]) -> set[fx.Node]:
             while node in border and node not in views:
                 views.add(node)
                 node = border[node]
-        # What others read of them is torch's to make.
+        # Views with users outside are left to torch.
         if all(user in inside or user in views for n in views for user in n.users):
             found |= views
     return found
 
 
 def _takes_steps(node: fx.Node) -> bool:
-    """Is it every other element, or fewer, of a tensor?"""
+    """True if the node is a slice with a step."""
     return node.target is torch.ops.aten.slice.Tensor and node.args[4:] not in ((), (1,))
 
 
 def _read_again(whole: fx.Node, parts: Sequence[fx.Node]) -> bool:
-    """Do these views have more elements than what they are views of? Sizes with symbols are as they
-    were traced.
+    """True if these views together have more elements than their source. Symbolic sizes count with
+    their hints.
     """
     values = [tensor_of(n) for n in (whole, *parts)]
     if any(v is None for v in values):

@@ -1,4 +1,4 @@
-"""Which of many things hang together."""
+"""Union-find: connected components."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 def components(pairs: Iterable[tuple[T, T]]) -> dict[T, T]:
-    """For everything in these pairs one thing that stands for all that they connect it with."""
+    """Maps each element of the pairs to a representative of its connected component."""
     leader: dict[T, T] = {}
 
     def find(one: T) -> T:

@@ -1,6 +1,5 @@
-"""Compiled graphs as CUDA graphs, by the trees of graphs that torch has for Inductor: they share a
-pool of memory, know what of it is still in use, copy inputs that lie elsewhere each time, and are
-recorded again for other sizes.
+"""Compiled graphs as CUDA graphs, by Inductor's CUDA graph trees: these share a memory pool, track
+its live memory, copy inputs with changed addresses, and record again for other sizes.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ Boxed = Callable[[list[Any]], Any]
 
 
 def captured(call: Boxed, module: fx.GraphModule, name: str, facts: Facts) -> Boxed:
-    """`call`, which runs this graph, recorded in its third run and replayed from then on. Where it
-    cannot be, `call`, with one line of log.
+    """Returns a function that runs `call` for this graph: recorded in its third run, replayed
+    afterwards. If the graph cannot be captured, returns `call` and logs one line.
 
-    The first run is as if there were no graphs. What it makes may stay, as the state of an
-    optimizer does; the graphs' pool takes the results of one run back in the next. And Dynamo,
-    before it traces an optimizer, asks the trees of graphs for the one that ran last.
+    The first run is an ordinary run, because its results may outlive it, e.g. the state of an
+    optimizer; the graph pool reclaims the results of one run in the next. Also, before Dynamo
+    traces an optimizer, it asks the trees for the graph that ran last.
     """
     still = _places_that_stay(module, name, facts)
     reason = _why_not(module, still)
@@ -48,7 +47,7 @@ def captured(call: Boxed, module: fx.GraphModule, name: str, facts: Facts) -> Bo
             return replayed(arguments)
         replayed = cudagraph_trees.cudagraphify_impl(
             call,
-            list(arguments),  # which of them are sizes is known from now on
+            list(arguments),  # determines which arguments are sizes
             sorted(still),
             device_index=device,
             is_backward=name == "backward",
@@ -64,8 +63,8 @@ def captured(call: Boxed, module: fx.GraphModule, name: str, facts: Facts) -> Bo
 
 
 def _places_that_stay(module: fx.GraphModule, name: str, facts: Facts) -> set[int]:
-    """The arguments that lie where they lay: parameters and buffers, and for the backward graph all
-    that the forward graph keeps.
+    """Indices of arguments with fixed addresses: parameters and buffers; for the backward graph all
+    saved activations.
     """
     if name == "backward":
         return set(range(count_tangents(module)))
@@ -83,8 +82,9 @@ def _why_not(module: fx.GraphModule, still: Collection[int]) -> str | None:
 
 
 def _in_backward(call: Boxed) -> Boxed:
-    """A backward graph that runs as it is, perhaps behind a captured forward graph, whose results
-    are in use until then.
+    """Wraps a backward graph that is not captured. If its forward graph is captured, tells the
+    trees that the backward pass runs, because the results of the forward graph are in use until
+    then.
     """
 
     def run(arguments: list[Any]) -> Any:

@@ -1,5 +1,5 @@
-"""as_strided of whole tensors as views that fuse. Torch writes them for the pooling of images that
-lie channels-last, forward and backward, where a permutation and a view say the same.
+"""Replaces as_strided of complete tensors by views that fuse. Torch emits as_strided for pooling of
+channels-last images, forward and backward; a permute and a view are equivalent.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _ROW_MAJOR: dict[str, Any] = {"memory_format": torch.contiguous_format}
 
 
 def replace_dense_strided_views(graph: fx.Graph) -> None:
-    """An as_strided that shows each element of a tensor once becomes permutations and a view, an
-    as_strided_scatter that overwrites all of a tensor what it writes. Results of the graph stay:
-    their strides are promised, also of dims of size 1.
+    """Replaces an as_strided that shows each element of a tensor once by permutes and a view.
+    Replaces an as_strided_scatter that overwrites a complete tensor by its source. Results of the
+    graph stay unchanged: their strides are promised, also for dims of size 1.
     """
     results = set(next(n for n in graph.nodes if n.op == "output").all_input_nodes)
     for node in list(graph.nodes):
@@ -55,7 +55,7 @@ def _replace(node: fx.Node, source: Any, sizes: Any, strides: Any, offset: Any) 
 
 
 def _overwrite(node: fx.Node) -> None:
-    """as_strided_scatter(base, part, ...) where the part covers the base: the part itself."""
+    """Replaces as_strided_scatter(base, part, ...) by `part` if it covers the base."""
     given = list[Any](node.args)
     base, part = given[:2]
     _, strides, offset = _layout(given[1:])
@@ -72,7 +72,7 @@ def _overwrite(node: fx.Node) -> None:
 
 
 def _whole(source: Any, offset: Any) -> bool:
-    """Does the offset, from the memory's beginning, say where the tensor begins?"""
+    """True if the offset, counted from the start of the storage, is the tensor's first element."""
     if offset is None:
         return True
     known = isinstance(source, fx.Node) and source.op == "call_function"
@@ -80,7 +80,9 @@ def _whole(source: Any, offset: Any) -> bool:
 
 
 def _memory_order(sizes: Sequence[Any], strides: Sequence[Any]) -> list[int] | None:
-    """The dims from the outermost in memory on, those of size 1 first; None with gaps."""
+    """Dims from the outermost in memory to the innermost, after dims of size 1, if there are no
+    gaps.
+    """
     ones = [d for d, n in enumerate(sizes) if _equal(n, 1)]
     left = [d for d in range(len(sizes)) if d not in ones]
     order: list[int] = []
@@ -107,8 +109,8 @@ def _product(sizes: Sequence[Any]) -> Any:
 
 
 def _put(node: fx.Node, source: Any, before: list[int], sizes: list[Any], after: list[int]) -> None:
-    """In place of the node: the source with its dims in memory order, reshaped, with the wanted
-    dims in their places.
+    """Replaces the node: permutes the source to memory order, reshapes it, and permutes the dims to
+    their positions.
     """
     graph = node.graph
     with graph.inserting_before(node):

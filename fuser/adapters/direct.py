@@ -1,8 +1,8 @@
-"""A function of tensors as one node of autograd around its two compiled graphs.
+"""A function of tensors as one autograd function around its two compiled graphs.
 
-AOTAutograd's own wrappers serve mutation, aliases, subclasses and symbolic sizes, at a cost in host
-time on every call. A function without any of these needs none of them: csrc/torch/direct.h runs it,
-without Python where each graph is one region.
+AOTAutograd's wrappers handle mutation, aliases, subclasses and symbolic sizes, at the cost of host
+time per call. For functions without these, csrc/torch/direct.h runs the graphs directly, without
+Python if each graph is one region.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def direct(
     fw_compiler: Compiler,
     bw_compiler: Compiler,
 ) -> Any | None:
-    """`function` with its gradients as a DirectFunction of csrc/torch, traced on `inputs` and valid
-    for inputs like these; None where it is not as plain as that.
+    """Traces `function` with its gradients on `inputs`. Returns a DirectFunction of csrc/torch for
+    inputs of equal layout, if the function does not need AOTAutograd's wrappers.
     """
     if not torch.is_grad_enabled() or any(type(t) not in PLAIN for t in inputs):
         return None
@@ -49,15 +49,16 @@ def direct(
         joint: Any = aot_export_joint_simple(
             flat, tuple(inputs), trace_joint=True, decompositions=aten.decompositions()
         )
-    except Exception:  # it mutates inputs, gives them back, captures tensors, asks for values, ...
+    # mutated inputs, inputs as results, captured tensors, data-dependent control flow, ...
+    except Exception:
         return None
     tangents = [n for n in _placeholders(joint) if n.name.startswith("tangents")]
     count: int = spec.num_leaves
     if len(tangents) != count or any(writes(n) for n in joint.graph.nodes):
-        return None  # results that are no tensors, or have no gradient; writes in the backward pass
+        return None  # results that are no tensors or have no gradient; writes in the backward graph
     expected = [n.meta["val"] for n in tangents]
     wanted = [(n, list(v.shape), list(v.stride())) for n, v in enumerate(expected)]
-    with expected[0].fake_mode:  # as AOTAutograd has it: what a rewriting creates is fake as well
+    with expected[0].fake_mode:  # as in AOTAutograd: graph rewrites create FakeTensors
         graphs = cut_as_eager(joint, (), num_fwd_outputs=count)
         forward, backward = (
             make(graph, [n.meta["val"] for n in _placeholders(graph)])

@@ -1,7 +1,7 @@
-"""Large results that are written into memory that nobody reads any more.
+"""Donated buffers: large results that are stored into dead operands.
 
-The gradient of a loss over a vocabulary is as large as the scores that it is computed from, and
-these are not read again: beside them, it would be what a training step needs the most memory for.
+The gradient of a loss over a vocabulary is as large as its scores, which are dead afterwards.
+Separate memory for the gradient would determine the peak memory of a training step.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from fuser.adapters.padding import MEMORY
 from fuser.adapters.partition import SMALL
 from fuser.adapters.views import RESHAPES, has_numbers, owner_of
 
-# In a node's meta: the operand of its region whose memory it takes.
+# Key in a node's meta: the operand of its region that donates its memory.
 DONOR = "donor"
 
 
 def take_memory(
     graph: fx.Graph, regions: Sequence[Sequence[fx.Node]], given: Collection[fx.Node]
 ) -> None:
-    """Marks results of regions that are written into an operand: one that lies in memory as they
-    do, is read by no other step, and goes into the result element by element, so that each is read
-    by who overwrites it. What comes out of the graph has memory of its own.
+    """Marks results of regions that are stored into an operand. The operand must have the layout of
+    the result and no other reader. The result must depend on it elementwise, so that a thread reads
+    each element before it overwrites it. Results of the graph keep separate memory.
 
-    given  placeholders whose memory is the graph's, if the caller does not keep it
+    given  placeholders that the graph may overwrite, unless the caller still needs them
     """
     if any(writes(node) for node in graph.nodes):
         return
@@ -55,7 +55,7 @@ def _leaves(nodes: Iterable[fx.Node]) -> bool:
 
 
 def _operands(nodes: Sequence[fx.Node]) -> Iterator[fx.Node]:
-    """What a region reads, each once, where it is large."""
+    """Large operands of a region, without duplicates."""
     inside = set(nodes)
     for node in dict.fromkeys(n for m in nodes for n in m.all_input_nodes if n not in inside):
         if has_numbers(node) and tensor_of(node).numel() >= SMALL:
@@ -63,14 +63,16 @@ def _operands(nodes: Sequence[fx.Node]) -> Iterator[fx.Node]:
 
 
 def _is_fresh(node: fx.Node) -> bool:
-    """Does an op make it, in memory of its own?"""
+    """True if an op computes the node into new memory."""
     if kind_of(node) == "part":
         (node,) = node.all_input_nodes
     return node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload)
 
 
 def _result(donor: fx.Node, inside: Collection[fx.Node]) -> fx.Node | None:
-    """The only result of the region that reads `donor`, if that can be written into it."""
+    """Returns the only result of the region that depends on `donor`, if it can be stored into
+    `donor`.
+    """
     reached, results = {donor}, []
     waiting = [donor]
     while waiting:
@@ -93,7 +95,7 @@ def _result(donor: fx.Node, inside: Collection[fx.Node]) -> fx.Node | None:
 
 
 def _is_by_element(node: fx.Node, source: fx.Node) -> bool:
-    """Is each of its elements made of that of `source` with the same row-major number?"""
+    """True if each element depends only on the element of `source` with equal row-major number."""
     value = tensor_of(node)
     if value is None:
         return False

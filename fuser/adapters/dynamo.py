@@ -1,9 +1,9 @@
 """torch.compile(model, backend="fuser").
 
-Dynamo and AOTAutograd make graphs of torch's ops, forward and backward, without mutation but for
-copies into inputs at their ends; each is cut into regions, these become definitions, and what is
-left stays torch's. Compilation sees FakeTensors only and adds no guards; the kernels of a graph are
-built at once, for the sizes that it was traced with.
+Dynamo and AOTAutograd produce forward and backward graphs of torch ops, without mutation except
+final copies into inputs. Each graph is partitioned into regions. Regions become definitions; other
+nodes are left to torch. Compilation only sees FakeTensors and adds no guards. All kernels of a
+graph are compiled at once, for the traced sizes.
 """
 
 from __future__ import annotations
@@ -50,21 +50,20 @@ from fuser.adapters.unwrapped import note_half, unwrapping
 from fuser.adapters.upsampling import repeat_by_views
 from fuser.adapters.views import drop_views, memory_of, owner_of
 
-# What AOTAutograd compiles, by the beginning of its argument's name.
+# Compilers of AOTAutograd, by the prefix of the argument name.
 COMPILERS = {"fw": "forward", "bw": "backward", "inference": "inference"}
 
 
 @dataclass(frozen=True)
 class Options:
-    """What torch.compile(..., options={...}) takes.
+    """Options of torch.compile(..., options={...}).
 
-    min_nodes   ops that a region has at least, unless one reduces
-    cudagraphs  each graph is recorded in its third run and replayed as a CUDA graph; not where it
-                writes into an input that is no parameter, buffer or state of an optimizer, nor on
-                the CPU
+    min_nodes   minimum ops of a region, unless one is a reduction
+    cudagraphs  record each graph in its third run and replay it as a CUDA graph; not if it writes
+                to an input other than a parameter, buffer or optimizer state, and not on the CPU
     autotune    the first run of each region on a GPU times some plans of its kernels on its own
-                arguments, as fuser.autotune does, and keeps the fastest, on disk too; on the CPU
-                the chosen plans run
+                arguments, as fuser.autotune does, and stores the fastest, on disk too; the CPU
+                runs the default plans
     """
 
     min_nodes: int = 2
@@ -72,7 +71,7 @@ class Options:
     autotune: bool = False
 
 
-# Options by the mode of torch.compile(..., mode=...).
+# Options of each torch.compile(..., mode=...).
 MODES: dict[str, Mapping[str, Any]] = {
     "default": {},
     "reduce-overhead": {"cudagraphs": True},
@@ -84,11 +83,11 @@ MODES: dict[str, Mapping[str, Any]] = {
 def options_of(
     given: Mapping[str, Any] | None, mode: str | None = None, caller: str = "backend='fuser'"
 ) -> Options:
-    """The options of a mode, in which those that are given take precedence.
+    """Returns the options of a mode, overridden by the given ones.
 
-    Raises UserError `compile-mode` for a mode that is none, `compile-option` for a name that is
-    none, `compile-option-type` for a value of another type, `compile-option-value` for one that
-    means nothing; messages name the `caller`.
+    Raises UserError `compile-mode` for an unknown mode, `compile-option` for an unknown option,
+    `compile-option-type` for a value of another type, `compile-option-value` for an invalid value;
+    messages name the `caller`.
     """
     if mode is not None and mode not in MODES:
         raise UserError(
@@ -128,8 +127,8 @@ def compile_graph(
     facts: Facts | None = None,
     loaded: bool = False,
 ) -> Callable[[list[Any]], Any]:
-    """A graph whose nodes carry FakeTensors as a boxed function; what AOTAutograd calls. facts: if
-    they are known; loaded: the graph was saved, and is compiled again.
+    """Compiles a graph of nodes with FakeTensors to a boxed function; called by AOTAutograd. facts:
+    metadata, if known. loaded: True if the graph comes from the AOT cache.
     """
     facts = facts_now(name) if facts is None else facts
     report = note_graph(name)
@@ -145,7 +144,7 @@ def compile_graph(
     with report.timed("kernels"):
         build_together(definitions)
     if options.cudagraphs:
-        from fuser.adapters.cudagraphs import captured  # loads half of Inductor
+        from fuser.adapters.cudagraphs import captured  # imports half of Inductor
 
         return captured(call, module, name, facts)
     note_half(name, module.graph, call, facts, loaded)
@@ -155,7 +154,7 @@ def compile_graph(
 def _regions(
     graph: fx.Graph, inputs: Sequence[Any], name: str, options: Options, facts: Facts
 ) -> Partition:
-    """The graph cut into regions, with views, slices and layouts as these want them."""
+    """Partitions the graph into regions, and rewrites views, slices and layouts for them."""
     donated = _donated(graph, facts)
     settle_sizes(graph)
     if name == "inference":
@@ -174,13 +173,13 @@ def _regions(
     makers = {n for nodes in parts.regions for n in nodes}
     lay_out_for_readers(graph, makers, kept)
     parts.regions += [[copy] for copy in pad_products(graph, makers, kept)]
-    if not options.cudagraphs:  # what is replayed finds the arguments as they were recorded
+    if not options.cudagraphs:  # replay needs the recorded arguments unchanged
         take_memory(graph, parts.regions, donated)
     return parts
 
 
 def _donated(graph: fx.Graph, facts: Facts) -> set[fx.Node]:
-    """What of that which is kept for a backward graph nobody reads behind it."""
+    """Saved activations that are dead after the backward graph (donated buffers)."""
     nodes = [n for n in graph.nodes if n.op == "placeholder"]
     sharing = Counter(memory for n in nodes for memory in memory_of(n))
     given = ((nodes[i], memory_of(nodes[i])) for i in facts.donated)
@@ -188,13 +187,13 @@ def _donated(graph: fx.Graph, facts: Facts) -> set[fx.Node]:
 
 
 def _kept_for_backward(graph: fx.Graph, facts: Facts) -> range:
-    """The places of results that only the backward graph reads."""
+    """Indices of results that only the backward graph reads."""
     count = len(_results(graph))
     return range(count if facts.kept is None else facts.kept, count)
 
 
 def _kept_bytes(graph: fx.Graph, facts: Facts) -> int:
-    """Of memory that only the backward graph reads; no arguments of the graph."""
+    """Bytes of saved activations, without arguments of the graph."""
     results, places = _results(graph), _kept_for_backward(graph, facts)
     seen = {owner_of(n) for n in results[: places.start] if isinstance(n, fx.Node)}
     kept = {owner_of(r) for i in places if isinstance(r := results[i], fx.Node)} - seen
@@ -204,7 +203,7 @@ def _kept_bytes(graph: fx.Graph, facts: Facts) -> int:
 
 
 def result_strides(graph: fx.Graph, facts: Facts) -> list[tuple[int, ...] | None]:
-    """Of the results of a compiled graph, as AOTAutograd is told them."""
+    """Strides of the results of a compiled graph, in AOTAutograd's form."""
     return [_strides(n) for n in _results(graph)[facts.tokens :]]
 
 
@@ -213,7 +212,7 @@ def _results(graph: fx.Graph) -> list[Any]:
 
 
 def _strides(result: Any) -> tuple[int, ...] | None:
-    """Of a tensor whose strides are numbers."""
+    """Strides of a tensor, if all are numbers."""
     value = tensor_of(result) if isinstance(result, fx.Node) else None
     if value is None or not all(type(n) is int for n in value.stride()):
         return None
@@ -221,8 +220,8 @@ def _strides(result: Any) -> tuple[int, ...] | None:
 
 
 def cut(joint: fx.GraphModule, inputs: Any, **kwargs: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
-    """The forward and the backward graph of a joint one: a partition_fn of AOTAutograd. What is
-    cheap to compute again is not kept.
+    """Partitions a joint graph into a forward and a backward graph; a partition_fn of AOTAutograd.
+    Values that are cheap to rematerialize are not saved.
     """
     repeat_by_views(joint.graph)
     sum_one_place(joint.graph)
@@ -233,13 +232,14 @@ def cut(joint: fx.GraphModule, inputs: Any, **kwargs: Any) -> tuple[fx.GraphModu
     joint.recompile()
     forward, backward = min_cut_rematerialization_partition(joint, inputs, **kwargs)
     for half in (forward, backward):
-        for node in half.graph.nodes:  # one that repeats a state of the generator holds the op's
+        # a node that repeats a generator state has the attribute of the original op
+        for node in half.graph.nodes:
             node.kwargs = {k: v for k, v in node.kwargs.items() if k != _DRAW}
         half.recompile()
     return forward, backward
 
 
-# Tells equal random ops apart for torch's partitioner, which merges two randn_like.
+# Attribute that distinguishes equal random ops, because torch's partitioner merges two randn_like.
 _DRAW = "_fuser_draw"
 
 
@@ -248,8 +248,8 @@ cut_as_eager = keeping_what_eager_keeps(cut)
 
 
 def _keep_what_is_widened(graph: fx.Graph) -> None:
-    """Of a value of a half type and its copy in float32 the backward graph gets the former. Torch's
-    partitioner would keep the copy where it is read by an op that it does not fuse, a norm.
+    """Prefers to save a half-precision value instead of its float32 copy. Torch's partitioner would
+    save the copy if an op that it does not fuse, e.g. a norm, reads it.
     """
     of_backward: set[fx.Node] = set()
     for node in graph.nodes:
@@ -266,9 +266,9 @@ def _keep_what_is_widened(graph: fx.Graph) -> None:
 
 
 def _reduce_again_what_is_compared(graph: fx.Graph) -> None:
-    """Where values are compared with their own maximum, as the gradient of amax does, the backward
-    graph has both from one kernel. Kept by the forward graph, where it was rounded, the maximum
-    may differ from all values that are computed again, and no place would be left.
+    """Rematerializes a maximum that is compared with its operand, e.g. in the gradient of amax, so
+    that one kernel computes both for the backward graph. A saved maximum has been rounded and might
+    differ from all rematerialized values; the gradient would then be lost.
     """
     for node in graph.nodes:
         if node.target not in _EQUALITIES:
@@ -301,7 +301,7 @@ def _widens(node: fx.Node) -> bool:
 
 
 def compilers(options: Options) -> dict[str, Callable[..., Any]]:
-    """The arguments that AOTAutograd calls its compilers."""
+    """The compiler arguments of AOTAutograd."""
 
     def compiler(name: str) -> Callable[..., Any]:
         def compile_one(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -313,7 +313,7 @@ def compilers(options: Options) -> dict[str, Callable[..., Any]]:
 
 
 def autograd(options: Options | None = None, **instead: Any) -> Callable[..., Any]:
-    """AOTAutograd with these compilers as a backend of Dynamo; `instead` replaces its arguments."""
+    """A Dynamo backend from AOTAutograd with these compilers; `instead` overrides its arguments."""
     arguments: dict[str, Any] = {
         **compilers(options or Options()),
         "partition_fn": cut,
@@ -326,7 +326,7 @@ def autograd(options: Options | None = None, **instead: Any) -> Callable[..., An
 
 
 def _saved(module: fx.GraphModule, inputs: Sequence[Any]) -> Any | None:
-    """fuser.adapters.saved; None where torch has not all that it is made of, or would not cache."""
+    """Returns the module fuser.adapters.saved if torch supports it and would cache the graph."""
     try:
         from fuser.adapters import saved
     except ImportError:
@@ -340,14 +340,13 @@ def backend(
     options: Mapping[str, Any] | None = None,
     mode: str | None = None,
 ) -> Callable[..., Any]:
-    """The backend that torch.compile looks up by the name "fuser".
+    """The backend that torch.compile finds under the name "fuser".
 
     mode is "default"; "reduce-overhead": CUDA graphs; "max-autotune": timed plans and CUDA graphs;
     or "max-autotune-no-cudagraphs": timed plans. Kernels are compiled with the graph. Plans are
-    timed in the first run of each region, CUDA graphs recorded in the third run of each graph; on
-    the CPU neither is done. A timed plan may sum in another order, which changes last bits of
-    reductions, and nothing else. `options` are those of Options; torch.compile takes either these
-    or a mode.
+    timed in the first run of each region, CUDA graphs are recorded in the third run of each graph;
+    the CPU does neither. A timed plan may sum in another order, which only changes the last bits of
+    reductions. `options` are the fields of Options; torch.compile takes either options or a mode.
     """
     return _compiled(module, inputs, options_of(options, mode), cut)
 
@@ -355,12 +354,12 @@ def backend(
 def memory_efficient_backend(
     module: fx.GraphModule, inputs: Sequence[Any], options: Mapping[str, Any] | None = None
 ) -> Callable[..., Any]:
-    """backend(), as memory_efficient_fusion hands it to torch.compile."""
+    """backend() as memory_efficient_fusion passes it to torch.compile."""
     chosen = options_of(options, caller="memory_efficient_fusion")
     return _compiled(module, inputs, chosen, cut_as_eager)
 
 
-# Torch names these in front of what they raise.
+# Names that torch puts in front of error messages.
 backend.__name__ = "fuser"
 memory_efficient_backend.__name__ = "memory_efficient_fusion"
 
@@ -385,14 +384,14 @@ def _compiled(
 
 
 def has_tangents() -> bool:
-    """May tensors carry tangents of torch.autograd.forward_ad? Kernels would drop them: torch's ops
-    run.
+    """True if tensors may carry tangents of torch.autograd.forward_ad. Kernels would drop them, so
+    torch's ops run instead.
     """
     return torch.autograd.forward_ad._current_level >= 0
 
 
 def _guard_forward_ad() -> None:
-    """Dynamo compiles again where has_tangents() changes."""
+    """Makes Dynamo recompile if has_tangents() changes."""
     if (context := TracingContext.try_get()) is not None:
         guard = GlobalStateSource().make_guard(GuardBuilder.DUAL_LEVEL)
         context.guards_context.dynamo_guards.add(guard)

@@ -1,9 +1,9 @@
-"""Strides of elementwise results as eager has them.
+"""Strides of elementwise results as in eager mode.
 
-Torch traces some ops through decompositions that take their operands in another order than the
-kernel does, and so gives a result the layout of the wrong operand where these disagree (copysign,
-floor_divide, gradients of hardtanh). The op itself says what is right: it runs once on stand-ins of
-two elements a dim, which lie as the operands do.
+Some ops are traced through decompositions that take operands in another order than the kernel. If
+the operands' layouts differ, the result then has the layout of the wrong operand (copysign,
+floor_divide, gradients of hardtanh). The op itself determines the correct layout: it runs once on
+stand-ins with two elements per dim and the operands' dim orders.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from torch import fx
 from fuser.adapters import aten
 from fuser.adapters.nodes import computed, hint, kind_of, specialised
 
-# The dims of a tensor from the outermost in memory on.
+# Dims of a tensor from the outermost in memory to the innermost.
 Order = tuple[int, ...]
 
 
 def correct_strides(graph: fx.Graph) -> None:
-    """Gives FakeTensors of elementwise results eager's strides, and computes again what follows
-    from them. All stay as they were traced where something that follows cannot be computed so.
+    """Gives FakeTensors of elementwise results the strides of eager mode, and recomputes
+    FakeTensors that depend on them. If one of these cannot be recomputed, restores all traced
+    values.
     """
     before = {n: n.meta["val"] for n in graph.nodes if "val" in n.meta}
     changed: set[fx.Node] = set()
@@ -50,7 +51,9 @@ def correct_strides(graph: fx.Graph) -> None:
 
 
 def _laid_out(value: Any, orders: Sequence[Order | None]) -> Any:
-    """The FakeTensors of a result, those that lie otherwise made anew; the same if none does."""
+    """Recreates FakeTensors of a result that have another dim order. Returns `value` itself if it
+    is unchanged.
+    """
     given = value if isinstance(value, list | tuple) else [value]
     made = [
         t if order is None or t is None else _in_order(t, order)
@@ -69,13 +72,13 @@ def _in_order(t: torch.Tensor, order: Order) -> torch.Tensor:
 
 
 def _is(n: Any, number: int) -> bool:
-    """Is a size or a stride that number? Nothing is guarded."""
+    """True if a size or stride is known to be `number`; adds no guard."""
     known = specialised(n)
     return type(known) is int and known == number
 
 
 def _order(sizes: Sequence[Any], strides: Sequence[Any]) -> Order:
-    """The dims from the outermost in memory on; those of size 1 where they stand."""
+    """Dims from the outermost in memory to the innermost; dims of size 1 keep their position."""
     numbers = [hint(n) for n in strides]
     ones = {d for d, n in enumerate(sizes) if _is(n, 1)}
     wide = iter(sorted((d for d in range(len(sizes)) if d not in ones), key=lambda d: -numbers[d]))
@@ -83,7 +86,9 @@ def _order(sizes: Sequence[Any], strides: Sequence[Any]) -> Order:
 
 
 def _eager_orders(node: fx.Node) -> tuple[Order | None, ...] | None:
-    """The orders of the dims of eager's results, None where operands leave no question."""
+    """Dim orders of the results in eager mode, if an operand is not row-major and the orders are
+    known.
+    """
     given, named = fx.node.map_arg(
         (tuple(node.args), dict(node.kwargs)), lambda n: n.meta.get("val")
     )
@@ -94,7 +99,7 @@ def _eager_orders(node: fx.Node) -> tuple[Order | None, ...] | None:
         args = tuple(_described(v) for v in given)
         kwargs = tuple((key, _described(v)) for key, v in named.items())
         return _found(node.target, args, kwargs)
-    except TypeError:  # an argument that cannot be a key
+    except TypeError:  # an unhashable argument
         return None
 
 
@@ -104,7 +109,9 @@ def _row_major(t: torch.Tensor) -> bool:
 
 
 def _described(value: Any) -> Any:
-    """An argument as a key: of a tensor its dtype, which sizes are 1 and how its dims lie."""
+    """An argument as a hashable key; for a tensor its dtype, its dims of size 1 and of stride 0,
+    and its dim order.
+    """
     if not isinstance(value, torch.Tensor):
         return 2 if isinstance(value, torch.SymInt | torch.SymFloat) else value
     ones = tuple(_is(n, 1) for n in value.shape)
@@ -113,7 +120,7 @@ def _described(value: Any) -> Any:
 
 
 class _StandIn(tuple[Any, ...]):
-    """Dtype, dims of size 1, dims of stride 0 and the order of the dims of a tensor."""
+    """The description of a tensor, from which make() creates a small tensor of equal layout."""
 
     def make(self) -> torch.Tensor:
         dtype, ones, still, order = self
@@ -133,7 +140,7 @@ def _found(target: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Order | 
     with torch.no_grad(), torch.utils._python_dispatch._disable_current_modes():
         try:
             result = target(*map(real, args), **{key: real(v) for key, v in kwargs})
-        except (RuntimeError, NotImplementedError):  # not a form that the CPU has
+        except (RuntimeError, NotImplementedError):  # unsupported on the CPU
             return None
     results = result if isinstance(result, list | tuple) else [result]
     return tuple(

@@ -1,8 +1,8 @@
-"""Ops that do more than compute their results keep the order of the graph, on every rank.
+"""Order of ops with side effects: they keep the order of the graph, on every rank.
 
-Collectives, sends and receives pair with those of other processes by their order alone; ops of
-other libraries may be such, or hold any other state; random numbers come from a generator that each
-draw moves on. Nothing in a graph says so: no value goes from one of these ops to the next.
+Collectives, sends and receives are matched between processes by order alone. Ops of other libraries
+may communicate or have other state. Random ops share a generator that each draw advances. A graph
+does not express these dependencies: no value connects the ops.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import torch
 from torch import fx
 from torch.fx.node import _side_effectful_functions
 
-# Schemas and tags of torch's own ops say what they do. A write into a tensor is no effect here: no
-# region spans such an op.
+# Namespaces whose ops have only the effects of their schemas and tags. Writes to tensors are
+# handled elsewhere: no region spans an op that writes.
 _KNOWN = {"aten", "prims", "quantized", "quantized_decomposed", "mkldnn", "mkl"}
-# The state that an op changes: torch's generators, or something outside of the process.
+# State that an op advances: torch's generators, or something outside the process.
 _RANDOM, _OUTSIDE = "random", "outside"
 
 
 class Effects:
-    """For each op of a graph with an effect those that have to run right before it."""
+    """For each op of a graph with side effects, the ops that must run immediately before it."""
 
     def __init__(self, nodes: Iterable[fx.Node]) -> None:
         self.previous: dict[fx.Node, tuple[fx.Node, ...]] = {}
@@ -34,23 +34,23 @@ class Effects:
             last |= dict.fromkeys(moved, node)
 
     def sources(self, node: fx.Node) -> list[fx.Node]:
-        """Nodes that have to run before this one: its inputs, and ops with an earlier effect."""
+        """Nodes that must run before `node`: its operands, and ops with an earlier effect."""
         return [*node.all_input_nodes, *self.previous.get(node, ())]
 
 
 def draws(node: fx.Node) -> bool:
-    """Does the op take random numbers from torch's generator?"""
+    """True if the op draws random numbers from torch's generator."""
     return isinstance(node.target, torch._ops.OpOverload) and _RANDOM in _moved(node.target)
 
 
 def reaches_outside(node: fx.Node) -> bool:
-    """May other processes wait for this op?"""
+    """True if other processes may wait for this op."""
     return node.op == "call_function" and _OUTSIDE in _moved(node.target)
 
 
 def effects_before(graph: fx.Graph, steps: Iterable[Collection[fx.Node]]) -> list[set[int]]:
-    """For each of these steps, nodes that run together, those that have to run before because of
-    the order of effects.
+    """For each step (nodes that run together), the steps that must run before it because of the
+    order of effects.
     """
     listed = list(steps)
     of = {node: i for i, step in enumerate(listed) for node in step}
@@ -63,7 +63,7 @@ def effects_before(graph: fx.Graph, steps: Iterable[Collection[fx.Node]]) -> lis
 @cache
 def _moved(target: Callable[..., object]) -> tuple[str, ...]:
     if isinstance(target, torch._ops.HigherOrderOperator):
-        return _RANDOM, _OUTSIDE  # what its graphs do
+        return _RANDOM, _OUTSIDE  # the effects of its subgraphs are unknown
     if not isinstance(target, torch._ops.OpOverload):
         return (_OUTSIDE,) if target in _side_effectful_functions else ()
     moved = []

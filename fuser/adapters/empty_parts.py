@@ -1,5 +1,5 @@
-"""Tensors without elements leave a graph: rotary embeddings that rotate all dims, a list of which a
-part is empty. An op that reads one would be left to torch and cut the region around it.
+"""Removes tensors without elements from a graph, e.g. in rotary embeddings that rotate all dims, or
+empty parts of a list. An op that reads an empty tensor would be left to torch and break the region.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ _ATEN = torch.ops.aten
 
 
 def drop_empty_parts(graph: fx.Graph) -> None:
-    """Rewrites what reads a tensor without elements and gives some: a cat joins its other parts, a
-    gradient of an empty slice and a padded empty tensor are filled, a slice scattered from nothing
-    is the tensor itself. Parts of a split of which one is empty become slices.
+    """Rewrites ops with an empty operand and a nonempty result. A cat drops empty parts. The
+    gradient of an empty slice and a padded empty tensor become full. A scatter of an empty slice
+    returns its base. A split with an empty part becomes slices.
     """
     for node in list(graph.nodes):
         rewrite = _REWRITES.get(node.target)
@@ -70,7 +70,7 @@ def _filled(node: fx.Node) -> None:
 
 
 def _padded_size(node: fx.Node, dim: int) -> Any:
-    """A size of a padded tensor: a number, or the node that asks what is padded for it, or None."""
+    """Size of a padded dim, if known: a number, or a node that reads it from the operand."""
     n = specialised(tensor_of(node).shape[dim])
     if isinstance(n, int):
         return n

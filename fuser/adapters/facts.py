@@ -1,4 +1,6 @@
-"""What AOTAutograd says of a graph beside the graph; a saved graph is compiled by the same."""
+"""AOT metadata of a graph, as provided by AOTAutograd. A graph from the AOT cache is compiled with
+equal metadata.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,8 @@ from typing import Any
 
 from torch._guards import TracingContext
 
-# Of AOTAutograd's ViewAndMutationMeta: what its wrappers are for. Not every torch has all of them.
+# Fields of AOTAutograd's ViewAndMutationMeta that require its wrappers. Some torch versions lack
+# some of them.
 _WRAPPED = (
     "num_mutated_inp_runtime_indices",
     "num_mutated_graph_handled_indices",
@@ -29,16 +32,17 @@ _WRAPPED = (
 
 @dataclass(frozen=True)
 class Facts:
-    """Of a forward, a backward or an inference graph; numbers are places of its inputs or results.
+    """Metadata of a forward, backward or inference graph; numbers are indices of its inputs or
+    results.
 
-    plain    AOTAutograd's wrappers have nothing to do
-    tokens   first results that only keep ops with effects in order
-    kept     the first result that only the backward graph reads; None: torch wants no strides of it
-    donated  of that which the backward graph is given: its memory is nobody's afterwards
-    static   inputs that lie where they lay
+    plain    True if AOTAutograd's wrappers have nothing to do
+    tokens   leading results that only order ops with side effects
+    kept     first saved activation, if torch needs strides of results
+    donated  saved activations that are dead after the backward graph
+    static   inputs with fixed addresses
     outputs  results of the function
-    wanted   those of them that have gradients
-    inner    inputs with gradients that something computed
+    wanted   results of the function with gradients
+    inner    inputs with gradients that are not leaves
     """
 
     plain: bool = False
@@ -52,8 +56,9 @@ class Facts:
 
 
 def facts_now(name: str) -> Facts:
-    """Of the graph that AOTAutograd has compiled now. It refuses a second backward pass of graphs
-    that may write into what is donated; ours look who calls, so it is not told of any.
+    """Metadata of the graph that AOTAutograd is compiling. AOTAutograd refuses a second backward
+    pass of graphs with donated buffers; fuser checks the caller itself and removes the donation
+    from the metadata.
     """
     context, metadata = TracingContext.try_get(), metadata_now()
     if context is None or metadata is None:
@@ -82,12 +87,14 @@ def facts_now(name: str) -> Facts:
 
 
 def metadata_now() -> Any | None:
-    """AOTAutograd's ViewAndMutationMeta, which both halves of a function are compiled with."""
+    """AOTAutograd's ViewAndMutationMeta, shared by the forward and the backward graph."""
     context = TracingContext.try_get()
     return context.fw_metadata if context is not None else None
 
 
 def strides_now() -> list[Any] | None:
-    """The list in which AOTAutograd wants the strides of all results of a forward graph."""
+    """The list to which AOTAutograd expects the strides of a forward graph's results to be
+    added.
+    """
     context = TracingContext.try_get()
     return context.output_strides if context is not None else None

@@ -27,14 +27,14 @@ from fuser.adapters.dynamo import (
     options_of,
 )
 
-# Traces of one function; calls that none of them is for are Dynamo's, which finds dynamic sizes.
+# Maximum traces per function. Further layouts go to Dynamo, which detects dynamic sizes.
 _MOST_TRACES = 8
 
-# Arguments of functorch's that say what Dynamo finds by itself,
+# Arguments of functorch that Dynamo determines itself
 _FOUND = ("dynamic", "enable_log", "num_params_buffers", "static_argnums")
-# those that are the backend's,
+# Arguments of the backend
 _OURS = ("mode", "options")
-# and those that AOTAutograd takes.
+# Arguments of AOTAutograd
 _REPLACED = tuple(
     name
     for name in inspect.signature(aot_function).parameters
@@ -43,22 +43,22 @@ _REPLACED = tuple(
 
 
 def memory_efficient_fusion(fn: Callable[..., Any] | torch.nn.Module, **kwargs: Any) -> Any:
-    """`fn`, a function or a module, compiled with its gradients; values that are cheap to compute
-    again are not kept for the backward pass. As functorch.compile.memory_efficient_fusion, with
-    this compiler.
+    """Compiles `fn`, a function or a module, with its gradients; values that are cheap to
+    rematerialize are not saved for the backward pass. As functorch.compile.memory_efficient_fusion,
+    with this compiler.
 
-    A function of tensors is traced once for each layout of its arguments and runs without guards:
-    values that it reads from elsewhere are those of the trace, as in functorch. All else, modules,
-    other arguments, captured and mutated tensors, is torch.compile(fn, backend="fuser"), which
-    watches what it depends on. dynamic=True traces with symbolic sizes; static_argnums need not be
-    named. fw_compiler, bw_compiler, partition_fn, decompositions and the other arguments of
-    functorch's aot_function replace what AOTAutograd is given; mode and options are those of the
-    backend, "reduce-overhead" and {"cudagraphs": True}; options take precedence.
+    A function of tensors is traced once per layout of its arguments and runs without guards:
+    captured values are constants of the trace, as in functorch. Modules, other arguments, captured
+    and mutated tensors use torch.compile(fn, backend="fuser"), which guards its assumptions.
+    dynamic=True traces with symbolic sizes; static_argnums is not needed. fw_compiler, bw_compiler,
+    partition_fn, decompositions and the other arguments of functorch's aot_function replace the
+    arguments of AOTAutograd. mode and options belong to the backend, e.g. "reduce-overhead" and
+    {"cudagraphs": True}; options override the mode.
 
-    Inputs and results may change in place before the backward pass wherever they may in eager mode.
+    Inputs and results may change in place before the backward pass wherever eager mode allows it.
 
-    Gradients have no gradients of their own: asking for these raises RuntimeError. Raises UserError
-    `fusion-function` where fn cannot be called, `fusion-argument` for a keyword that is none.
+    Gradients of gradients raise RuntimeError. Raises UserError `fusion-function` if fn is not
+    callable, `fusion-argument` for an unknown keyword.
     """
     _check_callable("memory_efficient_fusion", fn)
     for name in kwargs:
@@ -76,7 +76,9 @@ def memory_efficient_fusion(fn: Callable[..., Any] | torch.nn.Module, **kwargs: 
 
 
 def _compiler(kwargs: Mapping[str, Any], options: Options) -> dict[str, Any]:
-    """What torch.compile is told of the compiler: the backend, or AOTAutograd with other parts."""
+    """The compiler arguments of torch.compile: the backend, or AOTAutograd with replaced
+    arguments.
+    """
     given = {name: value for name, value in kwargs.items() if name in _REPLACED}
     if not given:
         return {"backend": memory_efficient_backend, "options": asdict(options)}
@@ -87,15 +89,15 @@ def _compiler(kwargs: Mapping[str, Any], options: Options) -> dict[str, Any]:
             given[name] = _of_modules(given[name])
     given.setdefault("partition_fn", cut_as_eager)
     compiler = autograd(options, **given)
-    compiler.__name__ = "memory_efficient_fusion"  # for messages
+    compiler.__name__ = "memory_efficient_fusion"  # used in messages
     return {"backend": compiler}
 
 
 def _traced(
     fn: Callable[..., Any], watched: Callable[..., Any], ours: Mapping[str, Any]
 ) -> Callable[..., Any]:
-    """`fn` by its traces, each for one layout of its arguments; what none can be made for is
-    `watched`.
+    """Runs `fn` by traces, one per layout of its arguments; falls back to `watched` if it cannot be
+    traced.
     """
     traces: Any = load_torch().DirectTraces()
     call = traces.call
@@ -124,8 +126,8 @@ def _traced(
 
 
 def _of_modules(compiler: Callable[..., Any]) -> Callable[..., Any]:
-    """A compiler that gets modules as functorch gives them: torch.jit.script, which ts_compile
-    calls, takes none of Dynamo's, which write their code when it is wanted.
+    """Passes modules to a compiler in functorch's form: torch.jit.script, called by ts_compile,
+    rejects Dynamo's modules, which generate their code lazily.
     """
 
     @functools.wraps(compiler)
@@ -143,8 +145,8 @@ def _check_callable(name: str, fn: Any) -> None:
 
 
 def compile(fn: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
-    """torch.compile(fn, backend="fuser", **kwargs): as a function or a decorator. Raises UserError
-    `fusion-function` where fn cannot be called.
+    """torch.compile(fn, backend="fuser", **kwargs), as a function or a decorator. Raises UserError
+    `fusion-function` if fn is not callable.
     """
     if fn is None:
         return lambda f: compile(f, **kwargs)

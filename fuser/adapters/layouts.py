@@ -1,8 +1,7 @@
-"""How the results of regions lie in memory, where only their readers have a say in it.
+"""Memory layouts of region results that only certain readers see.
 
-What a convolution reads in a layout that is not its own, it copies first, on every call; rows that
-do not lie together cost whoever normalizes them a transposition. A region writes any layout as fast
-as another.
+A convolution copies operands of another layout on every call, and rows that are not contiguous cost
+normalizations a transpose. A region writes all layouts at equal speed.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from torch._prims_common import suggest_memory_format
 from fuser.adapters.nodes import computed, is_view, reads_of, tensor_of
 from fuser.adapters.views import RESHAPES, has_gaps, has_numbers, laid_out
 
-# The places of the images, and of the weight, among the arguments.
+# Argument indices of the images, and of the weight.
 CONVOLUTIONS: dict[object, tuple[tuple[int, ...], int]] = {
     torch.ops.aten.convolution.default: ((0,), 1),
     torch.ops.aten.convolution_backward.default: ((0, 1), 2),
@@ -26,7 +25,7 @@ CONVOLUTIONS: dict[object, tuple[tuple[int, ...], int]] = {
 
 _CAST = torch.ops.aten._to_copy.default
 
-# The place among the arguments of what is normalized along its last dims.
+# Argument index of the tensor that is normalized along its last dims.
 NORMS: dict[object, int] = {
     torch.ops.aten.native_layer_norm.default: 0,
     torch.ops.aten.native_layer_norm_backward.default: 1,
@@ -36,10 +35,10 @@ NORMS: dict[object, int] = {
 def lay_out_for_readers(
     graph: fx.Graph, makers: Collection[fx.Node], kept: Collection[fx.Node]
 ) -> None:
-    """Images that regions make for convolutions with weights in channels-last get that layout;
-    where regions alone read what is normalized, its rows lie together.
+    """Gives images that regions compute for convolutions with channels-last weights that layout,
+    and makes the rows of normalized tensors contiguous if only regions read them.
 
-    makers  nodes of regions: the memory of what they give is ours to lay out
+    makers  nodes of regions, with results that may have any layout
     kept    results of the graph that only its own backward graph reads
     """
     for node in graph.nodes:
@@ -56,8 +55,8 @@ def lay_out_for_readers(
 
 
 def write_slices_apart(graph: fx.Graph, regions: Sequence[list[fx.Node]]) -> None:
-    """Where only slices of what a region makes are read outside of it, the region writes these and
-    not the whole, which would stay in memory as long as one of them.
+    """Makes regions write slices of a value if only slices are read outside. The whole tensor would
+    stay alive as long as any slice.
     """
     makers = {n: nodes for nodes in regions for n in nodes}
     for nodes in regions:
@@ -72,7 +71,7 @@ def write_slices_apart(graph: fx.Graph, regions: Sequence[list[fx.Node]]) -> Non
 
 
 def _is_slice(view: fx.Node, node: fx.Node) -> bool:
-    """Is it a part of what `node` gives, with numbers for its place?"""
+    """True if `view` is a view of `node` only, and its layout has no symbols."""
     return is_view(view) and view.all_input_nodes == [node] and has_numbers(view)
 
 
@@ -90,7 +89,7 @@ def _write_apart(
     copy.meta["val"] = dense
     view.replace_all_uses_with(copy)
     graph.erase_node(view)
-    if view in makers:  # of another region
+    if view in makers:  # in another region
         makers[view].remove(view)
     nodes = makers[node]
     place = nodes.index(node) + 1
@@ -101,9 +100,9 @@ def _write_apart(
 def write_without_gaps(
     graph: fx.Graph, regions: Sequence[Sequence[fx.Node]], kept: Collection[fx.Node]
 ) -> None:
-    """To torch, what is copied into a part of a tensor lies as that part, with gaps, also where it
-    is a tensor of its own. A region writes it dense. Regions, and views that regions read, take it
-    so; who counts on the strides that were traced gets a copy with these.
+    """Makes region results dense. In torch, a value that is copied into a slice of a tensor has the
+    slice's strides, with gaps, even if it is a separate tensor. Regions and the views that they
+    read accept the dense tensor. Other readers of the traced strides get a copy with these strides.
 
     kept  results of the graph that only its own backward graph reads
     """
@@ -114,7 +113,7 @@ def write_without_gaps(
             continue
         reads = list(reads_of(node))
         puts = all(user.args[1] is n for n, user in reads if user.target in _PUTTING)
-        # Sizes of a reshape that are symbols would be compared.
+        # A reshape with symbolic sizes would add guards.
         views = None
         if has_numbers(node) or not any(user.target in RESHAPES for _, user in reads):
             dense = value.new_empty(value.shape)
@@ -131,8 +130,8 @@ def _copy_for_others(
     reads: Sequence[tuple[fx.Node, fx.Node]],
     makers: Collection[fx.Node],
 ) -> None:
-    """The region writes `node` dense; what no region computes reads a copy that lies as traced, and
-    views of that.
+    """Makes the region write `node` dense. Nodes outside regions read a copy with the traced
+    strides, and views of the copy.
     """
     value = tensor_of(node)
     with graph.inserting_after(node):
@@ -163,7 +162,7 @@ def _lay_out(
     kept: Collection[fx.Node],
     readers: Collection[object],
 ) -> None:
-    """Gives what a region makes this layout, where `followed` finds that it may have it."""
+    """Gives a region's result this layout if `followed` allows it."""
     if node not in makers or not has_numbers(node) or _has(node, layout):
         return
     wanted = tensor_of(node).contiguous(memory_format=layout)
@@ -179,7 +178,9 @@ def _has(node: fx.Node, layout: torch.memory_format) -> bool:
 
 
 def _is_channels_last(node: Any) -> bool:
-    """Would a convolution take these for channels-last? By strides: of 1 x 1 pixels, both fit."""
+    """True if a convolution would treat the tensor as channels-last. Decided by strides, because
+    1x1 images match both formats.
+    """
     value = tensor_of(node)
     if value is None or value.ndim != 4 or not has_numbers(node):
         return False
@@ -187,7 +188,7 @@ def _is_channels_last(node: Any) -> bool:
 
 
 def lay_out(views: dict[fx.Node, torch.Tensor]) -> None:
-    """These nodes give such tensors."""
+    """Stores these FakeTensors in the nodes."""
     for node, value in views.items():
         node.meta["val"] = value
 
@@ -199,9 +200,9 @@ def followed(
     kept: Collection[fx.Node],
     readers: Collection[object],
 ) -> dict[fx.Node, torch.Tensor] | None:
-    """`node` as `value`, which lies elsewhere in memory, and all views of it; None where something
-    reads it that counts on the strides that were traced: not a region, nor one of the ops
-    `readers`.
+    """Returns FakeTensors for `node` with the layout of `value`, and for all its views. Returns
+    None if a reader depends on the traced strides, i.e. it is neither in a region nor one of the
+    ops `readers`.
     """
     found = {node: value}
     for source, user in reads_of(node):
@@ -211,7 +212,7 @@ def followed(
         elif is_view(user):
             try:
                 found[user] = computed(user, found)
-            except (RuntimeError, ValueError):  # there is no such view
+            except (RuntimeError, ValueError):  # the view does not exist for this layout
                 return None
         elif user not in makers and user.target not in readers:
             return None

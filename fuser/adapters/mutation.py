@@ -1,12 +1,11 @@
-"""What a graph writes into its inputs: AOTAutograd puts these copies at its end, behind a graph
-that changes nothing.
+"""Writes to graph inputs: AOTAutograd appends these copies to a functional graph.
 
     add = aten.add.Tensor(x, y)
     copy_ = aten.copy_.default(x, add)
 
-A region that computes such a value writes it where it belongs (fuser.adapters.partition): there is
-no second tensor and no second kernel. That is the same as long as all that reads the old value runs
-before; within a region the core sees to that.
+A region that computes the copied value stores it in place (fuser.adapters.partition), without a
+second tensor and a second kernel. This is equivalent if all readers of the old value run before;
+within a region the core ensures it.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from fuser.adapters.views import memory_of
 
 
 def final_writes(graph: fx.Graph) -> dict[fx.Node, Write]:
-    """The copies into inputs behind which nothing reads these, in the graph's order."""
+    """Returns the copies into inputs that have no later readers of the input, in graph order."""
     written = [node for node in graph.nodes if is_write(node) and not node.users]
     if not written:
         return {}
@@ -39,7 +38,8 @@ def final_writes(graph: fx.Graph) -> dict[fx.Node, Write]:
             continue
         joins = (
             times[target] == 1
-            # Nothing that is copied lies in an input; what is written here, no other copy reads.
+            # The copied value must not share memory with an input, and no other copy may read this
+            # input.
             and inputs.isdisjoint(memory_of(value))
             and copied.isdisjoint(memory_of(target))
             and fits(_tensor(value), _tensor(target))
@@ -51,8 +51,8 @@ def final_writes(graph: fx.Graph) -> dict[fx.Node, Write]:
 def readers_before(
     graph: fx.Graph, final: Iterable[fx.Node], steps: Iterable[Collection[fx.Node]]
 ) -> list[set[int]]:
-    """For each of these steps, nodes that run together, those that have to run before because of
-    what it writes at the end of the graph.
+    """For each step (nodes that run together), the steps that must run before it because they read
+    inputs that it overwrites.
     """
     listed = [set(step) for step in steps]
     of = {node: i for i, step in enumerate(listed) for node in step}
@@ -63,7 +63,7 @@ def readers_before(
 
 
 def _readers(graph: fx.Graph, written: Sequence[fx.Node]) -> dict[fx.Node, list[fx.Node]]:
-    """For each of these copies the nodes that read what it overwrites, or a view of that."""
+    """For each of these copies, the nodes that read the overwritten input or a view of it."""
     if not written:
         return {}
     others = set(written)
@@ -85,7 +85,9 @@ def _tensor(value: Any) -> Any:
 
 
 def fits(value: Any, target: Any) -> bool:
-    """Are they alike, and is no element of the target written twice?"""
+    """True if shapes, dtypes and devices are equal and no element of the target is written
+    twice.
+    """
     if value is None or value.dtype != target.dtype or value.device != target.device:
         return False
     if [_expression(n) for n in value.shape] != [_expression(n) for n in target.shape]:

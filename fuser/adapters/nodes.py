@@ -1,4 +1,4 @@
-"""What a node of a graph of torch's ops is, and how nodes hang together."""
+"""Properties of the nodes of a graph of torch ops, and relations between nodes."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ T = TypeVar("T")
 
 
 def tensor_of(node: fx.Node) -> Any:
-    """The FakeTensor that the node gives, None where it gives none or several."""
+    """The FakeTensor of the node, if it has exactly one."""
     value = node.meta.get("val")
     return value if isinstance(value, torch.Tensor) else None
 
 
 def computed(node: fx.Node, instead: Mapping[fx.Node, torch.Tensor] | None = None) -> Any:
-    """What the node gives, by FakeTensors, with other values in place of those of some nodes."""
+    """Evaluates the node on FakeTensors; `instead` replaces the values of some nodes."""
     given = instead or {}
     args, kwargs = fx.node.map_arg(
         (node.args, node.kwargs), lambda n: given[n] if n in given else n.meta["val"]
@@ -32,12 +32,12 @@ def computed(node: fx.Node, instead: Mapping[fx.Node, torch.Tensor] | None = Non
 
 
 def specialised(n: int | torch.SymInt) -> int | torch.SymInt:
-    """A size, an int where tracing found that its symbol stands for one number only."""
+    """Returns a size as int if tracing specialized its symbol to one number."""
     return int(n.node.expr) if isinstance(n, torch.SymInt) and n.node.expr.is_Integer else n
 
 
 def hint(n: Any) -> int:
-    """A size, or what a symbolic one was when it was traced; nothing is guarded."""
+    """Returns a size, or the hint of a symbolic size; adds no guard."""
     if isinstance(n, int):
         return n
     traced = n.node.hint
@@ -45,18 +45,20 @@ def hint(n: Any) -> int:
 
 
 def tensor_inputs(node: fx.Node) -> list[fx.Node]:
-    """Nodes that it reads tensors from."""
+    """Operands of the node that are tensors."""
     return [n for n in node.all_input_nodes if not is_number(n)]
 
 
 def is_number(node: fx.Node) -> bool:
-    """Does it give a size or another number?"""
+    """True if the node gives a size or another number."""
     value = node.meta.get("val")
     return isinstance(value, int | float | bool | torch.SymInt | torch.SymFloat | torch.SymBool)
 
 
 def kind_of(node: fx.Node) -> str:
-    """The kind of its row; "part" for a result of an op that has several, "" without a row."""
+    """Kind of the node's row in the op table; "part" for one of several results of an op, ""
+    without a row.
+    """
     if node.op != "call_function":
         return ""
     if node.target is operator.getitem:
@@ -71,7 +73,7 @@ def _kind(op: torch._ops.OpOverload) -> str:
 
 
 def is_view(node: fx.Node) -> bool:
-    """Is it a view of what it reads, or one of several views?"""
+    """True if the node is a view of its operand, or one of several views."""
     kind = kind_of(node)
     if kind == "part":
         source = node.args[0]
@@ -80,11 +82,11 @@ def is_view(node: fx.Node) -> bool:
 
 
 def reads_of(node: fx.Node) -> Iterator[tuple[fx.Node, fx.Node]]:
-    """What reads `node` or a view of it, each behind the one of these that it reads. A view comes
-    before what reads it.
+    """Yields (source, user) for all users of `node` and of its views; source is `node` or the view.
+    A view is yielded before its users.
     """
     found = [node]
-    for source in found:  # grows
+    for source in found:  # the list grows during the loop
         for user in source.users:
             yield source, user
             if is_view(user):
@@ -92,8 +94,8 @@ def reads_of(node: fx.Node) -> Iterator[tuple[fx.Node, fx.Node]]:
 
 
 def in_order(wanted: T, needs: Callable[[T], Iterable[T]], known: Collection[T]) -> Iterator[T]:
-    """`wanted` and all that it needs and that is not `known`, each behind what it needs itself. The
-    caller makes known what is yielded.
+    """Yields `wanted` and its dependencies that are not `known`, in topological order. The caller
+    must add each yielded element to `known`.
     """
     waiting = [wanted]
     while waiting:
@@ -105,13 +107,13 @@ def in_order(wanted: T, needs: Callable[[T], Iterable[T]], known: Collection[T])
 
 
 def writes(node: fx.Node) -> bool:
-    """Does it write into one of its arguments?"""
+    """True if the node writes to one of its arguments."""
     schema = getattr(node.target, "_schema", None)
     return bool(schema is not None and schema.is_mutable)
 
 
 def is_write(node: fx.Node) -> bool:
-    """Does it copy a value into an input of the graph?"""
+    """True if the node copies a value into an input of the graph."""
     if node.target is not torch.ops.aten.copy_.default:
         return False
     target = node.args[0]
@@ -119,7 +121,7 @@ def is_write(node: fx.Node) -> bool:
 
 
 def device_of(node: fx.Node) -> Any:
-    """Where its first result lies, None of a number."""
+    """Device of the first tensor result, if any."""
     value = node.meta.get("val")
     while isinstance(value, list | tuple):
         value = next((v for v in value if v is not None), None)

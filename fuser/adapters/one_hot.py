@@ -1,8 +1,8 @@
-"""Sums of rows that are zero but for one place.
+"""Sums over one-hot rows.
 
-The gradient of a loss over classes is `where(place == arange(classes), share, 0)`, and that of
-log_softmax adds it up along the classes. The sum is the share of the row, where its place is one of
-them: no kernel needs to walk the classes for it.
+The gradient of a classification loss is `where(place == arange(classes), share, 0)`, and the
+gradient of log_softmax sums it over the classes. The sum is `share` if `place` is a valid class, so
+no kernel needs to loop over the classes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ aten = torch.ops.aten
 
 
 def sum_one_place(graph: fx.Graph) -> None:
-    """Rewrites the sums along one dim of which that is seen."""
+    """Replaces sums along one dim over one-hot rows by the selected element."""
     for node in list(graph.nodes):
         if node.target is not aten.sum.dim_IntList or node.kwargs:
             continue
@@ -48,7 +48,7 @@ def _added(graph: fx.Graph, op: Any, *args: Any) -> fx.Node:
 
 
 def _one_place(rows: Any, dims: Any) -> tuple[Any, Any, Any, int] | None:
-    """The place, what stands there, the zero elsewhere and the number of classes."""
+    """Returns the selected class, its value, the zero, and the number of classes."""
     if rows.target is not aten.where.self or len(dims) != 1:
         return None
     hot: Any
@@ -80,13 +80,13 @@ def _is_zero(node: Any) -> bool:
 
 
 def _is_single(node: Any, from_end: int) -> bool:
-    """Has it one element, or no dim at all, there?"""
+    """True if the tensor has one element, or no dim, at this position."""
     value = tensor_of(node)
     return value.ndim < -from_end or value.shape[from_end] == 1
 
 
 def _counts(node: Any, classes: int, from_end: int) -> bool:
-    """Is it 0, 1, 2 ... along that dim, the same along all others?"""
+    """True if the tensor is 0, 1, 2 ... along that dim, and constant along all other dims."""
     value = tensor_of(node)
     if value.ndim < -from_end or value.shape[from_end] != classes or value.numel() != classes:
         return False

@@ -1,8 +1,8 @@
-"""Large products of matrices with sizes that the GPU's libraries are slow with get padded ones.
+"""Pads large matrix products with sizes for which the GPU's libraries are slow.
 
-What a region makes for such a product is written where zeros follow it, so that the product reads
-it as the larger matrix that it begins; other matrices are copied. Of the result the beginning is
-taken, a view. The graph's FakeTensors say afterwards how its tensors lie in memory.
+A region writes an operand of the product with zeros after it, so that the product can read it as a
+larger matrix; other operands are copied. The product's result is a view of the larger result. The
+FakeTensors of the graph are updated to the new memory layouts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fuser.adapters.products import (
     with_zeros_behind,
 )
 
-# In a node's meta: sizes of the tensor, zero behind this one, at whose beginning it is written.
+# Key in a node's meta: sizes of the larger zero-padded tensor whose beginning is this one.
 MEMORY = "memory"
 
 _AS_STRIDED = torch.ops.aten.as_strided.default
@@ -33,10 +33,10 @@ _CLONE = torch.ops.aten.clone.default
 def pad_products(
     graph: fx.Graph, makers: Collection[fx.Node], kept: Collection[fx.Node]
 ) -> list[fx.Node]:
-    """Rewrites the graph's products where that pays. Gives the copies that this takes: each is to
-    be a region, since torch copies rows of odd lengths element by element.
+    """Rewrites matrix products if padding pays. Returns the copies that this adds: each becomes a
+    region, because torch copies rows of odd lengths element by element.
 
-    makers  nodes of regions: the memory of what they give is ours to lay out
+    makers  nodes of regions, with results that may have any layout
     kept    results of the graph that only its own backward graph reads
     """
     copies: dict[fx.Node, fx.Node] = {}
@@ -51,8 +51,8 @@ def pad_products(
 
 
 def write_by_copies(graph: fx.Graph, nodes: Sequence[fx.Node]) -> None:
-    """Nodes that torch will compute, not the region that they were in: what should have zeros
-    behind it is copied there.
+    """Copies results that should be followed by zeros into padded memory, for nodes of a region
+    that falls back to torch.
     """
     for node in nodes:
         full = node.meta.pop(MEMORY, None)
@@ -65,8 +65,8 @@ def write_by_copies(graph: fx.Graph, nodes: Sequence[fx.Node]) -> None:
 
 
 def take_strides(graph: fx.Graph, inputs: Sequence[Any]) -> None:
-    """The strides that the graph's inputs will have, where they are not those it was traced with;
-    views of such inputs that need a copy become reshapes.
+    """Gives the placeholders the strides of the actual inputs if they differ from the traced ones.
+    Views that no longer exist for these strides become reshapes.
     """
     nodes = [n for n in graph.nodes if n.op == "placeholder"]
     for node, given in zip(nodes, inputs, strict=True):
@@ -85,7 +85,7 @@ def _matrices(node: fx.Node) -> tuple[fx.Node, fx.Node]:
 
 
 def _bias_fits(node: fx.Node) -> bool:
-    """Nothing is added, or the same to each row, which stays as long."""
+    """True if no bias is added, or a row vector whose length needs no padding."""
     if node.target is not torch.ops.aten.addmm.default:
         return True
     bias, length = node.args[0], tensor_of(node).shape[-1]
@@ -100,8 +100,8 @@ def _pad(
     kept: Collection[fx.Node],
     copies: dict[fx.Node, fx.Node],
 ) -> fx.Node | None:
-    """The product of padded matrices, and of it the beginning; a copy of that, where somebody
-    counts on the strides that were traced.
+    """Replaces a product by the product of padded matrices and a view of its result. Returns a copy
+    of the view if a reader depends on the traced strides.
     """
     traced = tensor_of(node)
     for matrix in _matrices(node):
@@ -127,7 +127,7 @@ def _pad(
 
 
 def _replace(node: fx.Node, by: fx.Node) -> None:
-    """`by`, which reads `node`, for all others that do."""
+    """Replaces `node` by `by` for all users of `node` except `by`."""
     for user in [u for u in node.users if u is not by]:
         user.replace_input_with(node, by)
 
@@ -139,7 +139,7 @@ def _padded(
     kept: Collection[fx.Node],
     copies: dict[fx.Node, fx.Node],
 ) -> fx.Node:
-    """The larger matrix that `matrix` begins."""
+    """The larger, padded matrix that starts with `matrix`."""
     value = tensor_of(matrix)
     full = padded_sizes(value.shape)
     if full == tuple(value.shape):
@@ -153,8 +153,8 @@ def _padded(
 
 
 def _copied(graph: fx.Graph, matrix: fx.Node, copies: dict[fx.Node, fx.Node]) -> fx.Node:
-    """A copy of `matrix` with zeros behind it. Where it is a view, perhaps the transpose, of rows
-    that lie together, these are copied, once for all products that read them.
+    """Copies `matrix` into memory followed by zeros. If it is a view of contiguous rows, e.g. their
+    transpose, copies the rows once for all products that read them.
     """
     chain = [matrix]
     while is_view(chain[-1]):
@@ -174,8 +174,9 @@ def _copied(graph: fx.Graph, matrix: fx.Node, copies: dict[fx.Node, fx.Node]) ->
 
 
 def _viewed(chain: Sequence[fx.Node]) -> dict[fx.Node, torch.Tensor] | None:
-    """A matrix and what it is a view of, step by step, where the last of these is a copy with zeros
-    behind it; None where there is no such view, or the last is neither the matrix nor dense.
+    """FakeTensors of a matrix and its chain of views if the last source is copied into padded
+    memory. Returns nothing if the view would not exist, or the source is neither the matrix nor
+    contiguous.
     """
     matrix, source = chain[0], chain[-1]
     value = tensor_of(source)
@@ -191,7 +192,7 @@ def _viewed(chain: Sequence[fx.Node]) -> dict[fx.Node, torch.Tensor] | None:
 
 
 def _with_zeros(value: torch.Tensor) -> torch.Tensor:
-    """How it lies in memory where zeros follow it."""
+    """FakeTensor of `value` with the strides of padded memory."""
     whole = value.new_empty(padded_sizes(value.shape))
     return whole.as_strided(value.shape, whole.stride())
 
@@ -199,8 +200,8 @@ def _with_zeros(value: torch.Tensor) -> torch.Tensor:
 def _is_followed_by_zeros(
     matrix: fx.Node, makers: Collection[fx.Node], kept: Collection[fx.Node]
 ) -> bool:
-    """Can what `matrix` is, or is a view of, be written into memory in which zeros follow each of
-    its sides that are too short? Then it is from now on.
+    """True if `matrix`, or the tensor that it shows, can be written into memory that is padded
+    along each side that is too short. If so, marks it to be written there.
     """
     source = matrix
     while is_view(source):
@@ -225,7 +226,7 @@ def _is_followed_by_zeros(
 
 
 def _short_sides(value: torch.Tensor) -> set[tuple[int, int]]:
-    """Size and stride of each side of a matrix that has to be longer."""
+    """Size and stride of each side of a matrix that needs padding."""
     sides = zip(value.shape[-2:], value.stride()[-2:], strict=True)
     return {(size, stride) for size, stride in sides if size != rounded(size)}
 
@@ -237,5 +238,5 @@ def _lay_out(node: fx.Node, value: torch.Tensor) -> None:
             continue
         try:
             user.meta["val"] = computed(user)
-        except (RuntimeError, ValueError):  # there is no such view
+        except (RuntimeError, ValueError):  # the view does not exist for these strides
             user.target = torch.ops.aten.reshape.default

@@ -1,10 +1,10 @@
-"""Which nodes of a graph of torch's ops become one definition: regions.
+"""Partitions a graph of torch ops into regions; each region becomes one definition.
 
-A node joins the regions that it reads from, so a region is one connected piece of work; two regions
-that read the same tensor become one. No region may wait for itself: a path may not leave a region
-and come back, neither through values nor through the order of effects (fuser.adapters.effects). An
-op that other processes may wait for is not held back. Everything is decided in one walk in the
-graph's order, with one bit set for each region that says for which regions it waits.
+A node joins the regions of its operands, so a region is connected; two regions that read one tensor
+are merged. The regions must stay acyclic: no path may leave a region and return, neither through
+values nor through the order of side effects (fuser.adapters.effects). Ops that other processes may
+wait for are not delayed. One traversal in graph order decides everything, with a bit set per region
+of the regions that must run before it.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from fuser.adapters.nodes import (
     writes,
 )
 
-# Siblings that a region is tried to be joined with, the nearest in the graph.
+# Maximum sibling regions tried for a merge, the nearest in the graph.
 _TRIED = 4
-# A region of more nodes gains nothing: it becomes several kernels anyway.
+# Maximum nodes of a region; larger regions would only be split into several kernels.
 LARGEST = 256
-# What joins updates of inputs side by side: the kernels are those of the parts.
+# Maximum nodes of merged updates of inputs, which keep separate kernels in horizontal launches.
 LARGEST_UPDATE = 4096
 # Elements that a GPU computes in the time of a launch.
 SMALL = 1 << 22
-# Elements that may lie in memory for longer than they are needed: a bias, not a matrix.
+# Maximum elements of a tensor that may stay alive longer than needed: a bias, not a matrix.
 _TINY = 1 << 14
 
 
@@ -52,7 +52,7 @@ class Write:
     """A copy of a value into an input, at the end of a graph.
 
     readers  nodes that read the old value, or a view of it
-    joins    may the region that computes the value write it?
+    joins    True if the region that computes the value may store it
     """
 
     readers: list[fx.Node]
@@ -61,21 +61,22 @@ class Write:
 
 @dataclass(eq=False)
 class Region:
-    """Nodes of one definition, in the graph's order, and what it waits for."""
+    """Nodes of one definition, in graph order, and its dependencies."""
 
-    bits: int  # its own, and those of the regions that became part of it
+    bits: int  # its own bit, and the bits of regions merged into it
     epoch: int
     nodes: list[fx.Node] = field(default_factory=list)
-    waits: int = 0  # bits of the regions that must run before, by any path
-    # Not read: they read what it overwrites, or have their effects before it.
+    waits: int = 0  # bits of the regions that must run before it, directly or indirectly
+    # Nodes that must run before without being operands: they read overwritten inputs, or have
+    # earlier side effects.
     after: list[fx.Node] = field(default_factory=list)
-    latest: int = 0  # the place in the graph of the last op of torch that must run before
+    latest: int = 0  # graph index of the last torch op that must run before
 
 
 @dataclass
 class Partition:
-    """Regions in the order of their first nodes, and for nodes left to torch the reason. final: the
-    copies into inputs, which run behind all that reads these.
+    """Regions in the order of their first nodes, and the reason for each node left to torch. final:
+    the copies into inputs, which run after all readers of these inputs.
     """
 
     regions: list[list[fx.Node]]
@@ -84,12 +85,12 @@ class Partition:
 
 
 def is_made_anywhere(node: fx.Node) -> bool:
-    """Is it made from nothing, and can each region that reads it make it again?"""
+    """True if each region that reads the node can recompute it without operands."""
     return kind_of(node) == "create" and why_not(node) is None
 
 
 def why_not(node: fx.Node) -> str | None:
-    """Why torch computes this node; None where a definition can."""
+    """The reason why torch computes this node, if a definition cannot."""
     if node.op != "call_function":
         return node.op
     if node.target is operator.getitem:
@@ -101,7 +102,7 @@ def why_not(node: fx.Node) -> str | None:
     name = str(node.target)
     found = aten.row(name)
     if found is None:
-        # Torch counts operations of what libraries compute: products, convolutions, attention.
+        # Ops with a FLOP count are library calls: products, convolutions, attention.
         return "a library call" if node.target.overloadpacket in flop_registry else aten.NO_ROW
     if found.kind == "library":
         return "a library call"
@@ -114,7 +115,7 @@ def why_not(node: fx.Node) -> str | None:
 
 
 def _values(args: Any, kwargs: Any) -> Any:
-    """Arguments with what the nodes give."""
+    """Replaces nodes in the arguments by their values."""
     return fx.node.map_arg((args, kwargs), lambda n: n.meta.get("val"))
 
 
@@ -146,7 +147,8 @@ def _of_complex(node: fx.Node, kind: str, values: Iterable[Any]) -> str | None:
         return None
     if node.target not in _ON_COMPLEX and kind != "view":
         return "complex numbers"
-    # Memory of a lazy conjugate is not what it says; results of ours have no such mark.
+    # The memory of a lazy conjugate holds the unconjugated value; results of regions have no
+    # conjugate bit.
     reads = [n.meta.get("val") for n in node.all_input_nodes if why_not(n) is not None]
     lazy = any(isinstance(t, torch.Tensor) and t.is_conj() for t in reads)
     shown = node.target is torch.ops.aten._conj.default and _stays(node)
@@ -154,33 +156,33 @@ def _of_complex(node: fx.Node, kind: str, values: Iterable[Any]) -> str | None:
 
 
 class _Walk:
-    """State of the walk over one graph."""
+    """State of the traversal of one graph."""
 
     def __init__(self, graph: fx.Graph, final: Mapping[fx.Node, Write]) -> None:
         self.final = final
         self.order = {node: i for i, node in enumerate(graph.nodes)}
         self.effects = Effects(graph.nodes)
         self.outward: list[fx.Node] = []  # ops that other processes may wait for
-        self.epoch = 0  # grows with every op that writes into a tensor: no region spans it
-        self.owners: list[Region] = []  # by the number of a bit
+        self.epoch = 0  # incremented by every op that writes to a tensor; no region spans epochs
+        self.owners: list[Region] = []  # region by bit number
         self.regions: dict[Region, None] = {}
         self.home: dict[fx.Node, Region] = {}
-        self.waits: dict[fx.Node, int] = {}  # of nodes outside regions
-        self.awaited = 0  # bits of all regions that anything waits for
+        self.waits: dict[fx.Node, int] = {}  # bits of dependencies, for nodes outside regions
+        self.awaited = 0  # bits of all regions that are a dependency
         self.left: dict[fx.Node, str] = {}
 
-    # ---- what waits for what
+    # ---- dependencies
 
     def behind(self, node: fx.Node) -> int:
-        """Bits of all regions that must have run before this node's value is there."""
+        """Bits of all regions that must have run before this node's value is available."""
         home = self.home.get(node)
         if home is not None:
             return home.waits | home.bits
         return self.closed(self.waits.get(node, 0))
 
     def closed(self, bits: int) -> int:
-        """These regions and all that they wait for. The youngest waits for most of the others, so
-        that few are asked.
+        """Transitive closure of dependencies. The youngest region depends on most of the older
+        ones, so few are visited.
         """
         result = bits
         while bits:
@@ -190,7 +192,7 @@ class _Walk:
         return result
 
     def grow(self, region: Region, bits: int) -> None:
-        """`region` waits for these too, and so does all that waits for it."""
+        """Adds dependencies to `region` and to all regions that depend on it."""
         bits &= ~region.bits
         if not bits & ~region.waits:
             return
@@ -204,7 +206,9 @@ class _Walk:
     def returns_to(
         self, region: Region, nodes: Iterable[fx.Node], within: Collection[Region]
     ) -> bool:
-        """Does one of these nodes, computed outside the regions `within`, wait for `region`?"""
+        """True if one of these nodes, computed outside the regions `within`, depends on
+        `region`.
+        """
         if not region.bits & self.awaited:
             return False
         for node in nodes:
@@ -215,12 +219,12 @@ class _Walk:
                 return True
         return False
 
-    # ---- what other processes wait for
+    # ---- effects outside the process
 
     def due(self, region: Region) -> float:
-        """The place in the graph of the first op with an effect outside that waits for `region`:
-        such an op starts no later than in the graph, where it may run beside what follows. Each
-        waits for all that the one before it waits for.
+        """Graph index of the first op with an outside effect that depends on `region`. The op must
+        start no later than in the graph, because it may overlap with later ops. Each op with an
+        outside effect depends on all dependencies of the previous one.
         """
         if not region.bits & self.awaited:
             return inf
@@ -230,7 +234,7 @@ class _Walk:
         return self.order[self.outward[first]] if first < len(self.outward) else inf
 
     def latest(self, node: fx.Node) -> int:
-        """The place of the last op of torch that must run before this node's value is there."""
+        """Graph index of the last torch op that must run before this node's value is available."""
         home = self.home.get(node)
         if home is not None:
             return home.latest
@@ -256,7 +260,7 @@ class _Walk:
                 self.outward.append(node)
             return
         if kind_of(node) == "create":
-            # Made again in every region that reads it; torch makes it for others.
+            # Each region that reads it recomputes it; torch computes it for other readers.
             self.outside(node, inputs)
             return
         joined: Region | None = None
@@ -272,8 +276,8 @@ class _Walk:
         self.add(joined or self.new(), node)
 
     def overwrite(self, node: fx.Node) -> None:
-        """A copy at the graph's end joins the region that computes what it copies, if that can run
-        behind all that reads the old value.
+        """Adds a final copy to the region that computes the copied value, if the region can run
+        after all readers of the old value.
         """
         write, value = self.final[node], node.args[1]
         assert isinstance(value, fx.Node)
@@ -292,7 +296,7 @@ class _Walk:
         self.outside(node, [*node.all_input_nodes, *write.readers])
 
     def outside(self, node: fx.Node, inputs: Iterable[fx.Node]) -> None:
-        """`node` is in no region; it waits for what these wait for."""
+        """Records the dependencies of a node outside regions."""
         if bits := self.before(inputs):
             self.waits[node] = bits
             self.awaited |= bits
@@ -328,7 +332,9 @@ class _Walk:
         return not self.returns_to(region, sources, {region})
 
     def blocked(self, a: Region, b: Region, node: fx.Node) -> bool:
-        """Would the two, as one, wait for another input of `node`, which waits for them?"""
+        """True if the merged regions would depend on another operand of `node` that depends on
+        them.
+        """
         both = {a, b}
         sources = self.effects.sources(node)
         return self.returns_to(a, sources, both) or self.returns_to(b, sources, both)
@@ -341,13 +347,13 @@ class _Walk:
         if self.outward and (a.latest > self.due(b) or b.latest > self.due(a)):
             return False
         both = {a, b}
-        # A path from one to the other through a third is an input of the latter.
+        # A path from one to the other through a third region ends in an operand of the latter.
         if b.waits & a.bits and self.returns_to(a, _sources(b), both):
             return False
         return not (a.waits & b.bits and self.returns_to(b, _sources(a), both))
 
     def merge(self, a: Region, b: Region) -> Region:
-        """b becomes part of a."""
+        """Merges region b into a."""
         for node in b.nodes:
             self.home[node] = a
         a.nodes += b.nodes
@@ -370,8 +376,8 @@ class _Walk:
     # ---- siblings
 
     def join_siblings(self, nodes: Iterable[fx.Node]) -> None:
-        """Regions that read one tensor become one where its bytes count: they are read once, and
-        what is computed from them in both is computed once.
+        """Merges regions that read one tensor if its bytes count: the tensor is read once, and
+        common subexpressions are computed once.
         """
         for node in nodes:
             value = tensor_of(node)
@@ -392,9 +398,9 @@ class _Walk:
                     known.append(region)
 
     def join_updates(self, smallest: int) -> None:
-        """Regions that overwrite inputs of the graph, and that nobody waits for, become one: the
-        steps of an optimizer, whose kernels are few launches. They read what lies in memory anyway,
-        or is tiny, so that no memory is held for longer.
+        """Merges regions that overwrite graph inputs and have no dependents, e.g. the steps of an
+        optimizer, whose kernels become few launches. They only read inputs or tiny tensors, so no
+        memory stays alive longer.
         """
         first: dict[Any, Region] = {}
         for region in list(self.regions):
@@ -427,8 +433,8 @@ def _sources(region: Region) -> list[fx.Node]:
 
 
 def _walks_no_more_than(region: Region, value: torch.Tensor) -> bool:
-    """Has no tensor of the region more elements? `value` is no parameter of a row, no statistic.
-    Sizes with symbols are as they were traced.
+    """True if no tensor of the region has more elements than `value`, i.e. `value` is no parameter
+    or statistic of a row. Symbolic sizes count with their hints.
     """
     elements = prod(map(hint, value.shape))
     given = (t for n in region.nodes if (t := tensor_of(n)) is not None)
@@ -438,12 +444,12 @@ def _walks_no_more_than(region: Region, value: torch.Tensor) -> bool:
 def partition(
     graph: fx.Graph, smallest: int = 2, final: Mapping[fx.Node, Write] | None = None
 ) -> Partition:
-    """The regions of a graph whose nodes carry FakeTensors in meta["val"]. final: the copies into
-    inputs that stand at its end (fuser.adapters.mutation).
+    """Partitions a graph of nodes with FakeTensors in meta["val"]. final: its final copies into
+    inputs (fuser.adapters.mutation).
 
-    A region has at least `smallest` nodes that compute, or one that reduces. Views at its borders
-    are not part of it, since torch makes them without touching data, but for those that read one
-    memory twice. Nothing is compared whose size is symbolic, so no guard is added.
+    A region has at least `smallest` computing nodes, or one reduction. Views at its borders are
+    left to torch, which creates them without touching data, except views that read one memory
+    twice. Symbolic sizes are never compared, so no guard is added.
     """
     walk = _Walk(graph, final or {})
     order = walk.order
@@ -471,10 +477,10 @@ def partition(
 
 
 def _at_the_edges(alone: Iterable[fx.Node], smallest: int) -> list[list[fx.Node]]:
-    """Regions of small ops that stand alone, such as the casts of weights and of gradients: their
-    kernels, mostly of one text, are one launch. They run at the beginning of the graph, where they
-    read its inputs only, or at its end, where nothing else reads them; and their results live until
-    its end anyway, or are tiny, so that no memory is held for longer than the small operands.
+    """Merges small ops outside regions, e.g. the casts of weights and gradients, into regions:
+    their kernels, mostly identical, become one launch. They run at the beginning of the graph if
+    they read only its inputs, or at its end if they have no other users. Their results stay alive
+    until the end anyway, or are tiny, so memory grows by the small operands at most.
     """
     found: dict[Any, list[fx.Node]] = {}
     for node in alone:
@@ -496,18 +502,18 @@ def _is_tiny(node: fx.Node) -> bool:
 
 
 def _is_small(node: fx.Node) -> bool:
-    """Does its kernel take no longer than a launch?"""
+    """True if a kernel of this node takes no longer than a launch."""
     value = tensor_of(node)
     return value is not None and all(type(n) is int for n in value.shape) and value.numel() <= SMALL
 
 
 def _stays(node: fx.Node) -> bool:
-    """Is it, or a view of it, a result of the graph?"""
+    """True if the node, or a view of it, is a result of the graph."""
     return any(user.op == "output" for _, user in reads_of(node))
 
 
 def _pays(nodes: list[fx.Node], smallest: int) -> bool:
-    """More than torch's own kernels would do one by one."""
+    """True if a region does more than torch's kernels would do one by one."""
     computing = [n for n in nodes if kind_of(n) in ("compute", "random") or is_write(n)]
     return len(computing) >= smallest or any(
         aten.reduces(str(n.target)) or _is_walked_by_elements(n) for n in computing
@@ -515,8 +521,8 @@ def _pays(nodes: list[fx.Node], smallest: int) -> bool:
 
 
 def _is_walked_by_elements(node: fx.Node) -> bool:
-    """Would torch compute a large result without vectors? It does where an operand has another
-    dtype, or lies in another way.
+    """True if torch would compute a large result without vectorized accesses: an operand has
+    another dtype or layout.
     """
     result = tensor_of(node)
     if result is None or _is_small(node):

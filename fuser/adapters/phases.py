@@ -1,9 +1,10 @@
-"""Reads of tensors that change between the two passes of a joint graph: the graph itself writes
-them, or a program does between the passes.
+"""Mutated tensors in joint graphs: the values that the forward and the backward graph read, if the
+graph itself, or the program between both runs, writes to them.
 
-Eager mode decides it when an op runs: autograd keeps certain tensors, whose versions it checks, and
-an autograd.Function keeps on its ctx what it likes. Partitioners take a value for the same wherever
-it is read, or computed again. Here the passes get nodes of their own, before a joint graph is cut.
+In eager mode this is decided when an op runs: autograd saves certain tensors with version checks,
+and an autograd.Function saves any tensor on its ctx. Partitioners assume that a value is equal
+wherever it is read or rematerialized. Therefore the two graphs get separate nodes before a joint
+graph is partitioned.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from fuser.adapters.views import has_numbers
 
 Cut = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
 
-# The meta of nodes: a copy of an input, a copy of a result, and what AOTAutograd says of tensors
-# that are kept on a ctx, past save_for_backward, which looks at their versions.
+# Keys of node meta: a copy of an input, a copy of a result, AOTAutograd's mark for tensors saved on
+# a ctx without version check (not by save_for_backward), and AOTAutograd's phase.
 _OLD = "fuser_old_value"
 _SHOWN = "fuser_shown"
 _UNCHECKED = "saved_tensor_with_no_vc_check"
@@ -32,13 +33,13 @@ _PHASE = "partitioner_tag"
 
 
 def mutation_aware(cut: Cut) -> Cut:
-    """The same partition_fn of AOTAutograd for joint graphs that write into their inputs: the
-    backward graph finds what it would find in eager mode.
+    """Wraps a partition_fn of AOTAutograd for joint graphs that write to their inputs: the backward
+    graph reads the values of eager mode.
 
-    A tensor that is kept as it is, on the ctx of an autograd.Function, shows the backward pass what
-    its memory holds by then: after another forward pass, or an earlier backward pass, of the same
-    graph. Torch's partitioners would keep what it held before, or compute even what the backward
-    pass writes in the forward graph. A value read before a write is copied for the backward graph.
+    A tensor saved on the ctx of an autograd.Function shows the backward pass its current memory:
+    perhaps after another forward pass, or an earlier backward pass, of the graph. Torch's
+    partitioners would save its old value, or move writes of the backward pass into the forward
+    graph. For values read before a write, the backward graph gets a copy.
     """
 
     @wraps(cut)
@@ -58,12 +59,12 @@ def mutation_aware(cut: Cut) -> Cut:
 
 
 def keeping_what_eager_keeps(cut: Cut) -> Cut:
-    """The same partition_fn for functions whose inputs and results a program may change between
-    their passes: where it may in eager mode, the gradient is as it was.
+    """Wraps a partition_fn for functions whose inputs and results a program may change between
+    forward and backward pass: if eager mode allows the change, the gradient is unaffected.
 
-    Eager mode refuses to go backward only where autograd kept the tensor that was changed. The
-    backward graph reads the memory of no other input or result: values that were made of them are
-    kept, or a copy, whichever the partitioner finds smaller.
+    Eager mode raises an error only if autograd saved the changed tensor. The backward graph does
+    not read the memory of other inputs and results: it gets values computed from them, or a copy,
+    whichever the partitioner finds smaller.
     """
 
     @wraps(cut)
@@ -80,11 +81,13 @@ def keeping_what_eager_keeps(cut: Cut) -> Cut:
 
 
 def _show_copies(graph: fx.Graph, outputs: int) -> None:
-    """Reads inputs that autograd does not keep through a copy; results get copies likewise."""
+    """Inserts copies into a joint graph: inputs that autograd does not save are read through a
+    copy, and results that it does not save are returned as a copy.
+    """
     of_backward = _of_backward_pass(graph, outputs)
 
     def is_kept(node: fx.Node) -> bool:
-        """Does the backward pass read this or a view of it? Then autograd kept it."""
+        """True if the backward graph reads this node or a view of it; then autograd saved it."""
         return any(user in of_backward and not is_number(user) for _, user in reads_of(node))
 
     for node in [n for n in graph.nodes if n.op == "placeholder" and tensor_of(n) is not None]:
@@ -105,14 +108,14 @@ def _show_copies(graph: fx.Graph, outputs: int) -> None:
 
 
 def _owner(node: fx.Node) -> fx.Node:
-    """The node whose memory this one is a view of, or itself."""
+    """The tensor that a view shows, or the node itself."""
     while is_view(node):
         node = node.all_input_nodes[0]
     return node
 
 
 def _is_copied_alike(node: fx.Node) -> bool:
-    """Has a copy the strides of this result?"""
+    """True if a copy would have the strides of this result."""
     value = tensor_of(node)
     if value is None or not is_view(node):
         return value is not None
@@ -120,8 +123,8 @@ def _is_copied_alike(node: fx.Node) -> bool:
 
 
 def _tell_times_apart(graph: fx.Graph, outputs: int) -> bool:
-    """Inputs that a joint graph writes are read through a copy by the forward pass, and where they
-    lie by the backward pass. Is there any?
+    """Makes the forward graph read mutated inputs through a copy, and the backward graph in place.
+    Returns True if there are mutated inputs.
     """
     copies = [node for node in graph.nodes if is_write(node)]
     if not copies:
@@ -144,7 +147,7 @@ def _tell_times_apart(graph: fx.Graph, outputs: int) -> bool:
 
 
 def _of_backward_pass(graph: fx.Graph, outputs: int) -> set[fx.Node]:
-    """Nodes that were traced behind the forward pass and that none of its results is made of."""
+    """Nodes traced after the forward pass that no result of the forward pass depends on."""
     results = next(n for n in graph.nodes if n.op == "output").args[0]
     leaves: Any = tree_leaves(results)
     copied = (n for n in graph.nodes if n.meta.get(_PHASE) == "must_be_in_forward")
@@ -160,8 +163,8 @@ def _of_backward_pass(graph: fx.Graph, outputs: int) -> set[fx.Node]:
 
 
 def _versions(value: fx.Node) -> Iterator[fx.Node]:
-    """A value that an input is given by ops in place, and those that it had before: what each op
-    takes first, or where a part was written, what stays.
+    """Yields the value that in-place ops give an input, and its earlier versions: the first operand
+    of each op, or the kept operand of a partial write.
     """
     node: Any = value
     while isinstance(node, fx.Node):
@@ -177,8 +180,8 @@ def _views_of(node: fx.Node) -> list[fx.Node]:
 
 
 def _read_in_place(place: fx.Node, value: fx.Node, of_backward: Collection[fx.Node]) -> None:
-    """Nodes of the backward pass that read `value`, which `place` holds behind the forward pass, or
-    views of it, read `place`; they cannot run before.
+    """Makes nodes of the backward graph that read `value`, or views of it, read `place` instead,
+    which holds `value` after the forward pass. They then cannot move into the forward graph.
     """
     first = next((n for n in place.graph.nodes if n in of_backward), None)
     if first is None:
@@ -186,7 +189,7 @@ def _read_in_place(place: fx.Node, value: fx.Node, of_backward: Collection[fx.No
     shown: dict[fx.Node, fx.Node] = {}
 
     def show(node: fx.Node) -> fx.Node:
-        """`node`, the value or a view of it, as a view of the input."""
+        """Returns `node`, the value or a view of it, as a view of the input."""
         if node in shown:
             return shown[node]
         with place.graph.inserting_before(first):
@@ -209,7 +212,7 @@ def _read_in_place(place: fx.Node, value: fx.Node, of_backward: Collection[fx.No
 
 
 def _read_a_copy(place: fx.Node) -> None:
-    """Gives all other readers of this input a copy, which is not made again."""
+    """Makes other readers of this input read a copy, which is saved and not rematerialized."""
     readers = [
         user
         for user in place.users
@@ -230,8 +233,8 @@ def _read_a_copy(place: fx.Node) -> None:
 
 
 def _drop_copies(forward: fx.Graph, outputs: int) -> None:
-    """All readers of a forward graph run before it, or anybody else, writes: copies of inputs are
-    those that are kept, and copies of results those of which the original is kept as well.
+    """Removes unneeded copies from a forward graph. All its readers run before any write, so only
+    saved copies of inputs, and copies of results whose original is saved too, are kept.
     """
     output = next(n for n in forward.nodes if n.op == "output")
     results = list(output.args[0])
@@ -246,7 +249,8 @@ def _drop_copies(forward: fx.Graph, outputs: int) -> None:
             forward.erase_node(copy)
     for old in [n for n in forward.nodes if n.op == "call_function" and _OLD in n.meta]:
         if any(n is old for n in results[outputs:]):
-            continue  # read by all, so that one region makes it and what is made of it
+            # forward readers keep the copy, so that one region computes it and them
+            continue
         for node in _views_of(old):
             if any(n is node for n in results[outputs:]):
                 with forward.inserting_after(node):
@@ -260,7 +264,9 @@ def _drop_copies(forward: fx.Graph, outputs: int) -> None:
 
 
 def _write_last(backward: fx.Graph) -> None:
-    """Torch's partitioner may place what reads the old value behind the copy."""
+    """Moves writes to the end of a backward graph, because torch's partitioner may place readers of
+    the old value after them.
+    """
     output = next(n for n in backward.nodes if n.op == "output")
     for node in [n for n in backward.nodes if is_write(n)]:
         output.prepend(node)

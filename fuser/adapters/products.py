@@ -1,7 +1,7 @@
-"""Products of matrices: which are faster with larger matrices, and zeros in what is added.
+"""Matrix products: the sizes that need padding, and zero-padded memory.
 
-The GPU's libraries move half types 16 bytes at once where all sizes are multiples of 8, and take
-two to seven times as long where one is not (a vocabulary of 30522 or 50257 words).
+The GPU's libraries load 16 bytes of half types at once if all sizes are multiples of 8, and are
+several times slower otherwise, e.g. for vocabularies of 30522 or 50257.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-# The places of both matrices among the arguments.
+# Argument indices of both matrices.
 PRODUCTS: dict[Any, tuple[int, int]] = {
     torch.ops.aten.mm.default: (0, 1),
     torch.ops.aten.bmm.default: (0, 1),
@@ -21,25 +21,25 @@ PRODUCTS: dict[Any, tuple[int, int]] = {
 
 _UNIT = 8
 _DEVICES = {"cuda"}
-# A product with fewer multiplications takes no longer than a call of the host; one with fewer for
-# each element of its matrices no longer than copying these.
+# Minimum multiplications of a padded product, and minimum multiplications per element of its
+# matrices. Below the first the host's call dominates, below the second the copies.
 _LARGE = 1 << 30
 _INTENSE = 256
 
 
 def rounded(size: int) -> int:
-    """The next size that products are fast with."""
+    """Next larger size that is fast in products."""
     return -(-size // _UNIT) * _UNIT
 
 
 def padded_sizes(sizes: Sequence[int]) -> tuple[int, ...]:
-    """Of a matrix or a batch of them, with zeros at its end."""
+    """Sizes of a matrix, or a batch of matrices, with padding at the ends."""
     return (*sizes[:-2], rounded(sizes[-2]), rounded(sizes[-1]))
 
 
 def is_worth_padding(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Is a[..., M, K] times b[..., K, N] faster, copies counted, with padded sizes? Never where a
-    size is symbolic.
+    """True if a[..., M, K] times b[..., K, N] is faster with padded sizes, including copies. False
+    for symbolic sizes.
     """
     if a.device.type not in _DEVICES or a.dtype.itemsize != 2:
         return False
@@ -55,8 +55,8 @@ def is_worth_padding(a: torch.Tensor, b: torch.Tensor) -> bool:
 def zeros_behind(
     sizes: Sequence[int], full: Sequence[int], dtype: torch.dtype, device: torch.device
 ) -> torch.Tensor:
-    """New memory for a tensor of these sizes: the beginning of one with the sizes `full`, which is
-    zero where it is longer.
+    """Allocates a tensor of these sizes at the beginning of memory with the sizes `full`, which is
+    zero elsewhere.
     """
     result = memory = torch.empty(full, dtype=dtype, device=device)
     for dim, (size, whole) in enumerate(zip(sizes, full, strict=True)):
@@ -67,5 +67,5 @@ def zeros_behind(
 
 
 def with_zeros_behind(given: torch.Tensor, full: Sequence[int]) -> torch.Tensor:
-    """A copy of `given` in such memory."""
+    """Copies `given` into zero-padded memory."""
     return zeros_behind(given.shape, full, given.dtype, given.device).copy_(given)

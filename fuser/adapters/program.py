@@ -1,5 +1,5 @@
-"""A compiled graph as one flat Python function: torch's ops and regions in order, each value
-dropped after its last use.
+"""A compiled graph as one flat Python function: torch ops and regions in order; each value is
+deleted after its last use.
 
     def call(args):
         p0, p1, s0 = args
@@ -37,7 +37,7 @@ from fuser.adapters.views import bases_of_views, has_numbers, laid_out, owner_of
 
 @dataclass
 class _Step:
-    """One line: a node that torch computes, or a region."""
+    """One line of the function: a node that torch computes, or a region."""
 
     position: int
     reads: list[fx.Node]
@@ -47,14 +47,14 @@ class _Step:
 
 
 class _Writer:
-    """Names of values and constants of a function that is being written."""
+    """Names of values and constants in the generated function."""
 
     def __init__(self) -> None:
         self.names: dict[fx.Node, str] = {}
         self.globals: dict[str, Any] = {}
         self.constants: dict[int, str] = {}
-        self.checked: set[fx.Node] = set()  # views count on how these lie in memory
-        self.written: set[fx.Node] = set()  # memory of the caller's
+        self.checked: set[fx.Node] = set()  # nodes whose strides views depend on
+        self.written: set[fx.Node] = set()  # caller's memory that may be overwritten
 
     def name(self, node: fx.Node, letter: str = "v") -> str:
         return self.names.setdefault(node, f"{letter}{len(self.names)}")
@@ -90,7 +90,7 @@ class _Writer:
         return f"{name} = {self.constant(function, 'f')}({', '.join(arguments)})"
 
     def view(self, node: fx.Node, base: fx.Node) -> str:
-        """The line of a view, made from what it is a view of over all others."""
+        """The line of a view, created directly from the base of a chain of views."""
         value, whole = tensor_of(node), tensor_of(base)
         offset = value.storage_offset() - whole.storage_offset()
         layout = f"{tuple(value.shape)}, {tuple(value.stride())}, {offset}"
@@ -98,7 +98,7 @@ class _Writer:
         return f"{self.name(node)} = {view}({self.name(base)}, {layout})"
 
     def checks(self, nodes: Iterable[fx.Node]) -> list[str]:
-        """The lines behind what gives these."""
+        """Lines after the definition of `nodes` that correct unexpected strides."""
         lines = []
         for node in nodes:
             if node in self.checked:
@@ -108,8 +108,8 @@ class _Writer:
         return lines
 
     def copies(self) -> list[str]:
-        """The lines in front of all others, for what may be written into unless its caller will
-        read it again: a backward pass that keeps the graph.
+        """Lines at the beginning that copy arguments that may be overwritten, if the caller will
+        read them again: a backward pass with retain_graph.
         """
         if not self.written:
             return []
@@ -121,8 +121,8 @@ class _Writer:
 
 
 def _quickest(op: torch._ops.OpOverload, node: fx.Node) -> Callable[..., Any]:
-    """An op without its wrapper's frame; torch's own function where it takes tensors only, since it
-    reads its arguments in half of the time.
+    """The op without Python wrapper; torch's own builtin function if all arguments are tensors,
+    because it parses its arguments faster.
     """
     found = getattr(torch, op._opname, None) if op._overloadname == "default" else None
     tensors = all(isinstance(a, fx.Node) and tensor_of(a) is not None for a in node.args)
@@ -137,12 +137,12 @@ def _plain_float(value: Any) -> bool:
 def program(
     module: fx.GraphModule, parts: Partition, strict: bool, autotune: bool = False
 ) -> tuple[Callable[[list[Any]], Any], list[Definition]]:
-    """The boxed function of a graph: it takes a list of arguments, which it empties. autotune: the
-    first run of each region times its plans.
+    """Returns the boxed function of a graph: it takes a list of arguments, which it empties. If
+    `autotune`, the first run of each region times its plans.
     """
     definitions: list[Definition] = []
     home: dict[fx.Node, int] = {}
-    again: set[fx.Node] = set()  # views inside regions that torch makes for the outside
+    again: set[fx.Node] = set()  # views inside regions that torch recreates for readers outside
     for nodes in parts.regions:
         outputs, views = _leaving(nodes)
         try:
@@ -191,10 +191,10 @@ def program(
 def _whole(
     definition: Definition, placeholders: Sequence[fx.Node], result: Any
 ) -> tuple[Any, list[int], list[int | None]] | None:
-    """A graph that is one run of a definition as csrc/torch/direct.h takes it: the executor, which
-    arguments of the graph it takes, and of each result which one of the run it is, or ~n for
-    argument n. None where results are written into arguments, arguments are numbers, or the graph
-    gives one value and no list.
+    """Describes a graph that is one run of a definition for csrc/torch/direct.h. Returns the
+    executor, the indices of its arguments among the graph's, and for each result its index in the
+    run, or ~n for argument n. Returns None if results are stored into arguments, an argument is a
+    number, or the graph does not return a list.
     """
     if isinstance(result, fx.Node):
         return None
@@ -215,8 +215,8 @@ def _whole(
 
 
 def _leaving(nodes: Sequence[fx.Node]) -> tuple[list[fx.Node], set[fx.Node]]:
-    """Nodes whose values leave the region; and views that do: torch makes these again, from what
-    they are views of, so that no view is written out.
+    """Returns nodes with values used outside the region, and views used outside. Torch recreates
+    the views from their sources, so that regions do not write views.
     """
     inside = set(nodes)
     outputs: list[fx.Node] = []
@@ -234,8 +234,8 @@ def _leaving(nodes: Sequence[fx.Node]) -> tuple[list[fx.Node], set[fx.Node]]:
 def _needed(
     graph: fx.Graph, inside: Set[fx.Node], read: set[fx.Node], bases: dict[fx.Node, fx.Node]
 ) -> list[fx.Node]:
-    """Nodes that torch computes: not inside regions, and read by these (`read`), by such nodes or
-    by the caller.
+    """Nodes that torch computes: outside regions, with a user among regions (`read`), other needed
+    nodes or results.
     """
     needed: list[fx.Node] = []
     read = set(read)
@@ -275,9 +275,9 @@ def _region_step(
 def _ordered(
     steps: list[_Step], order: dict[fx.Node, int], after: Sequence[set[int]] | None = None
 ) -> list[_Step]:
-    """Steps so that each stands behind what it reads, and behind those that `after` says, otherwise
-    in the graph's order. A step that writes into a tensor stands behind all that came before it.
-    Made from the end: steps that an early step waits for come right before it.
+    """Sorts steps topologically by operands and by `after`, otherwise in graph order. A step that
+    writes to a tensor runs after all steps before it in the graph. Built from the end, so that the
+    dependencies of an early step run right before it instead of at the position of their last node.
     """
     maker = {node: i for i, step in enumerate(steps) for node in step.gives}
     waiting: list[set[int]] = []
@@ -341,7 +341,7 @@ def _compiled(
 
 
 def _instead(definition: Definition) -> Callable[..., Any]:
-    """The nodes of a definition as torch computes them, from its arguments."""
+    """Computes the nodes of a definition with torch ops, from its arguments."""
     nodes, inputs = definition.nodes, definition.arguments
     made: Callable[..., Any] | None = None
     numbers: list[fx.Node] = []
@@ -374,5 +374,5 @@ def _attribute(module: fx.GraphModule, path: str) -> Any:
 
 
 def strict_from_environment() -> bool:
-    """FUSER_STRICT: errors are raised instead of falling back."""
+    """FUSER_STRICT: True if errors are raised instead of falling back."""
     return str(_core.get_option("FUSER_STRICT")) == "1"

@@ -48,19 +48,19 @@ from fuser.arguments import as_dtype
 from fuser.naming import recorded_as
 from fuser.repro import keep_repro
 
-# What torch calls us from is nobody's program.
+# Skip torch's own frames when locating the user's line.
 _core.skip_frames_in(str(Path(torch.__file__).parent) + "/")
 
-# What a definition may raise where torch's own ops would run.
+# Errors of a definition for which torch's ops can run instead.
 RECOVERABLE = (Unsupported, UserError, CompileError, InternalError)
-# What names a file with the run as a program.
+# Errors that name a file with a repro script.
 _KEPT = (CompileError, LaunchError, InternalError)
 
-# Equal regions, the layers of a network, share their kernels; by the option autotune, so that timed
-# plans stay with those who asked for them.
+# Executors shared by equal regions, e.g. the layers of a network. Separate for the option autotune,
+# so that timed plans do not affect other users.
 _DEFINITIONS = {False: LRUCache(), True: LRUCache()}
 
-# Movements that only rename dims: their sizes need no numbers.
+# Movement ops that only rename dims: their sizes may be symbolic.
 _RENAMING = {
     *("aten.permute.default", "aten.transpose.int", "aten.t.default", "aten.movedim.int"),
     *("aten.unsqueeze.default", "aten.squeeze.dim", "aten.squeeze.dims", "aten.squeeze.default"),
@@ -69,7 +69,7 @@ _RENAMING = {
 
 
 class Definition:
-    """fd, the nodes it takes its arguments from, and the nodes whose values it gives."""
+    """A definition, the nodes that are its arguments, and the nodes that are its outputs."""
 
     def __init__(
         self, nodes: Sequence[fx.Node], outputs: Sequence[fx.Node], autotune: bool = False
@@ -78,10 +78,10 @@ class Definition:
         self.inside = set(nodes)
         self.fd = FusionDefinition()
         self.arguments: list[fx.Node] = []
-        self.buffers: list[fx.Node] = []  # outputs whose memory is given, behind the arguments
+        self.buffers: list[fx.Node] = []  # outputs with given memory, passed after the arguments
         self.values: dict[fx.Node, Any] = {}
-        self.traces: list[tuple[int, str]] = []  # the last tensor that a node defined, its origin
-        self.sizes: dict[Any, Any] = {}  # by sympy expression
+        self.traces: list[tuple[int, str]] = []  # (last tensor defined by a node, its stack trace)
+        self.sizes: dict[Any, Any] = {}  # size scalars by sympy expression
         self.fixed = any(
             aten.moves(str(n.target)) and str(n.target) not in _RENAMING for n in nodes
         )
@@ -103,7 +103,7 @@ class Definition:
                 if source in self.inside or source in self.values or is_number(source):
                     continue
                 if is_made_anywhere(source):
-                    continue  # written where it is read
+                    continue  # recomputed in each region
                 self.define_tensor(source, device)
 
     def define_tensor(self, node: fx.Node, device: Any) -> None:
@@ -123,7 +123,9 @@ class Definition:
         self.arguments.append(node)
 
     def number(self, node: fx.Node) -> Any:
-        """A size or other number: of the sizes of inputs where it can be, else an argument."""
+        """A size or another number: computed from the sizes of inputs if possible, otherwise an
+        argument.
+        """
         value = node.meta["val"]
         if not isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
             return value
@@ -141,11 +143,13 @@ class Definition:
         return scalar
 
     def of_sizes(self, expr: Any) -> Any:
-        """A sympy expression in the Scalars of the definition, None where a symbol is unknown."""
+        """Evaluates a sympy expression over the definition's Scalars, if all its symbols are
+        known.
+        """
         return _evaluated(expr, self.sizes)
 
     def numbers(self, nodes: Sequence[fx.Node], arguments: Sequence[Any]) -> list[Any]:
-        """What nodes that give sizes are in a run with these arguments."""
+        """Evaluates nodes that give sizes, for a run with these arguments."""
         table: dict[Any, Any] = {}
         for node, value in zip(self.arguments, arguments, strict=True):
             if is_number(node):
@@ -158,7 +162,7 @@ class Definition:
         return [_evaluated(_expression(n.meta["val"]), table) for n in nodes]
 
     def described(self) -> list[Any]:
-        """Its inputs as compile_described() takes them: hints of sizes, no memory."""
+        """Inputs in the form of compile_described(): size hints without memory."""
         return [_described(node) for node in (*self.arguments, *self.buffers)]
 
     # ---- nodes
@@ -168,11 +172,11 @@ class Definition:
             return self.values[node]
         if is_number(node):
             return self.number(node)
-        self.write(node)  # made from nothing, here too
+        self.write(node)  # a factory op, recomputed here
         return self.values[node]
 
     def argument(self, value: Any) -> Any:
-        """An argument of a node as rows take it."""
+        """Converts an argument of a node to the form that rows of the op table take."""
         if isinstance(value, fx.Node):
             return self.value(value)
         if isinstance(value, list | tuple):
@@ -192,7 +196,7 @@ class Definition:
         args, kwargs = aten.bind(name, node.args, node.kwargs)
         given = [self.argument(a) for a in args]
         named = {key: self.argument(a) for key, a in kwargs.items()}
-        # An op that was taken apart still names the kernel.
+        # The kernel is named after the original op, even if it was decomposed.
         with recorded_as(self.fd.ops._builder, str(node.meta.get("original_aten") or name)):
             result = aten.emit(self.fd, name, given, named, self.on_gpu)
         wanted = tensor_of(node)
@@ -205,7 +209,7 @@ class Definition:
     # ---- outputs
 
     def result(self, node: fx.Node) -> Tensor:
-        """What the node gives, in torch's dtype."""
+        """The value of the node, in torch's dtype."""
         value, result = tensor_of(node), self.value(node)
         if value is None or not isinstance(result, Tensor):
             raise Unsupported(f"{node}: not one tensor")
@@ -225,7 +229,7 @@ class Definition:
             memory = self.fd.define_tensor([-1] * value.ndim, dtype=result.dtype())
             self.fd.add_output(result, memory)
             return
-        # Always stated: without it the layout of the operands decides.
+        # Always set the stride order: by default the layout of the operands decides.
         self.fd.add_output(ops.stride_order(result, stride_order(value)))
 
 
@@ -235,7 +239,9 @@ def _expression(value: Any) -> Any:
 
 
 def _evaluated(expr: Any, table: dict[Any, Any]) -> Any:
-    """A sum or product of what the table knows, and then has; None of anything else."""
+    """Evaluates a sum or product over the table and stores it there. Returns None for other
+    expressions.
+    """
     if expr.is_Integer:
         return int(expr)
     unknown: dict[Any, None] = {}
@@ -256,7 +262,7 @@ def _combines(expr: Any) -> bool:
 
 
 def _terms(expr: Any) -> list[Any]:
-    """The operands of a sum or product that are no numbers."""
+    """Operands of a sum or product that are no numbers."""
     return [e for e in expr.args if not e.is_Integer] if _combines(expr) else []
 
 
@@ -270,15 +276,15 @@ def _described(node: fx.Node) -> Any:
 
 
 def _ordinal(device: torch.device) -> int:
-    """-1: the CPU."""
+    """CUDA ordinal of a device; -1 for the CPU."""
     if device.type == "cpu":
         return -1
     return torch.cuda.current_device() if device.index is None else device.index
 
 
 def build_together(definitions: Sequence[Definition]) -> None:
-    """Compiles what the first run of a graph will need, all kernels at once. What this cannot
-    foresee, or what does not compile, is left to that run.
+    """Compiles all kernels for the first run of a graph at once. Kernels that cannot be foreseen,
+    or fail to compile, are left to that run.
     """
     by_device: dict[int, list[Any]] = {}
     for definition in definitions:
@@ -291,9 +297,9 @@ def build_together(definitions: Sequence[Definition]) -> None:
 
 
 def runner(definition: Definition, instead: Callable[..., Any], strict: bool) -> Callable[..., Any]:
-    """The definition as a function of its arguments, giving its results; in C++ where no memory is
-    made for these first (csrc/torch/functions.h). Where it cannot run, `instead` does, from then
-    on, and the log says so once.
+    """Returns the definition as a function of its arguments; in C++ unless result memory must be
+    allocated first (csrc/torch/functions.h). If it fails, `instead` runs from then on, and one line
+    is logged.
     """
     run: Any = definition.fd.execute
     if definition.autotune:
@@ -303,7 +309,7 @@ def runner(definition: Definition, instead: Callable[..., Any], strict: bool) ->
     if any(MEMORY in n.meta or DONOR in n.meta for n in definition.outputs):
         run, instead = _into_memory(definition, run, instead)
         plain = not definition.buffers
-    elif all(is_number(n) for n in definition.arguments):  # no tensor says where it runs
+    elif all(is_number(n) for n in definition.arguments):  # no tensor determines the device
         run = partial(run, device=next(d for d in map(device_of, definition.nodes) if d))
         plain = False
 
@@ -341,8 +347,8 @@ def runner(definition: Definition, instead: Callable[..., Any], strict: bool) ->
 def _into_memory(
     definition: Definition, execute: Callable[..., Any], instead: Callable[..., Any]
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """How it runs, and torch in place of it, where some results are written into an argument, or
-    into memory with zeros behind them.
+    """Returns the function that runs the definition, and its torch fallback, if some results are
+    stored into an argument or into zero-padded memory.
     """
     outputs = definition.outputs
     full = [n.meta.get(MEMORY) for n in outputs]

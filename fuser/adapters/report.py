@@ -1,4 +1,4 @@
-"""What the adapters fused and what they left to torch, with the reasons."""
+"""Reports which ops the adapters fused and which they left to torch, with reasons."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class GraphReport:
     regions: list[list[str]] = field(default_factory=list)  # op names of each region
     left: Counter[tuple[str, str]] = field(default_factory=Counter)  # (op, reason) -> calls
     fallbacks: list[tuple[list[str], str]] = field(default_factory=list)  # regions that did not run
-    seconds: dict[str, float] = field(default_factory=dict)  # that compiling took, by phase
-    kept: int = 0  # bytes that a forward graph makes for its backward graph; 0 where symbolic
+    seconds: dict[str, float] = field(default_factory=dict)  # compile time by phase, in seconds
+    kept: int = 0  # bytes of saved activations of a forward graph; 0 if symbolic
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:
-        """Adds what runs inside to the seconds of a phase."""
+        """Adds the time of a `with` block to the seconds of a phase."""
         start = time.perf_counter()
         try:
             yield
@@ -42,19 +42,19 @@ class GraphReport:
             self.seconds[phase] = self.seconds.get(phase, 0.0) + spent
 
     def note_parts(self, regions: Sequence[Sequence[fx.Node]], left: dict[fx.Node, str]) -> None:
-        """What is fused, and what is left to torch and why."""
+        """Records fused ops, and ops left to torch with reasons."""
         self.regions = [[str(n.target) for n in nodes] for nodes in regions]
         self.left.update((str(node.target), reason) for node, reason in left.items())
 
     @property
     def fused(self) -> int:
-        """Ops inside regions."""
+        """Number of ops inside regions."""
         return sum(len(region) for region in self.regions)
 
 
 @dataclass
 class Run:
-    """A region that ran. places: the user's line that each tensor of the definition comes from."""
+    """A region that ran. places: the user's source line of each tensor of the definition."""
 
     fd: FusionDefinition
     inputs: list[Any]
@@ -63,25 +63,25 @@ class Run:
 
 @dataclass(eq=False)
 class ModelReport:
-    """All graphs that were compiled while it was recording, and, if asked, regions that ran."""
+    """All graphs compiled while recording and, if requested, regions that ran."""
 
     keeps_runs: bool = False
     graphs: list[GraphReport] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
-    explanations: list[Explanation] = field(default_factory=list)  # of the runs, by explain_model
+    explanations: list[Explanation] = field(default_factory=list)  # one per run, by explain_model
 
     def __str__(self) -> str:
         return self.text(colours_wanted())
 
     def text(self, colours: bool = False) -> str:
-        """The report, with the colours of a terminal or without."""
+        """The report as text, optionally with terminal colours."""
         lines = [self.counts()]
         for number, explanation in enumerate(self.explanations):
             lines += ["", f"region {number}", explanation.text(colours)]
         return "\n".join(lines)
 
     def counts(self) -> str:
-        """By graph: how much was fused, and what was left to torch and why."""
+        """By graph: the number of fused ops, and ops left to torch with reasons."""
         lines = []
         for graph in self.graphs:
             left = sum(graph.left.values())
@@ -102,7 +102,7 @@ _logged: set[str] = set()
 
 
 def note_graph(name: str) -> GraphReport:
-    """A graph is being compiled; what falls back from now on is of it."""
+    """Starts the report of a graph; later fallbacks are added to it."""
     report = GraphReport(name)
     for model in _recording:
         model.graphs.append(report)
@@ -110,7 +110,9 @@ def note_graph(name: str) -> GraphReport:
 
 
 def note_fallback(nodes: Sequence[fx.Node], error: BaseException) -> None:
-    """A region could not be compiled, or did not run; torch's ops run instead. Logged once."""
+    """Records a region that failed to compile or run, so that torch's ops run instead. Logged
+    once.
+    """
     ops = [str(n.target) for n in nodes]
     why = str(error).split("\n")[0]
     line = f"{len(ops)} ops ({', '.join(ops[:6])}) are left to torch: {why}"
@@ -124,15 +126,15 @@ def note_fallback(nodes: Sequence[fx.Node], error: BaseException) -> None:
 
 
 def is_keeping_runs() -> bool:
-    """Does anybody want to know what runs?"""
+    """True if a recording collects runs."""
     return bool(_recording) and any(model.keeps_runs for model in _recording)
 
 
 def note_run(
     fd: FusionDefinition, inputs: Sequence[Any], traces: Sequence[tuple[int, str]]
 ) -> None:
-    """A region runs on these inputs. traces: of each of its nodes, in their order, the last tensor
-    that it defined and the stack from which torch recorded it.
+    """Records a run of a region on these inputs. traces: for each of its nodes in order, the last
+    tensor that it defined and its stack trace from torch.
     """
     places: dict[int, str] = {}
     first = 0
@@ -150,7 +152,7 @@ _TORCH = str(Path(fx.__file__).parents[1])
 
 
 def _place(trace: str) -> str:
-    """The innermost line that is not torch's own."""
+    """Location of the innermost frame outside torch."""
     frames = _FRAME.findall(trace)
     users = [frame for frame in frames if not frame[0].startswith(_TORCH)]
     return ":".join((users or frames or [("", "")])[-1]).strip(":")
@@ -159,7 +161,7 @@ def _place(trace: str) -> str:
 @contextmanager
 def recording(keeps_runs: bool = False) -> Iterator[ModelReport]:
     """`with recording() as report:` collects the graphs compiled inside; with `keeps_runs` also the
-    regions that run, with their inputs, whose memory it holds.
+    regions that run, with their inputs, whose memory it keeps alive.
     """
     report = ModelReport(keeps_runs)
     _recording.append(report)
@@ -174,7 +176,9 @@ def recording(keeps_runs: bool = False) -> Iterator[ModelReport]:
 def explain_model(
     model: Callable[..., Any], *inputs: Any, measured: bool = False, **named: Any
 ) -> ModelReport:
-    """What torch.compile(model, backend="fuser") fuses in a run on these inputs; see explain()."""
+    """Reports fusion by torch.compile(model, backend="fuser") in a run on these inputs; see
+    explain().
+    """
     import torch
     from torch.utils._pytree import tree_leaves
 

@@ -1,9 +1,9 @@
-"""Graphs that another process has traced: torch's cache of AOTAutograd, for our compilers.
+"""AOT cache: graphs traced by another process, in torch's AOTAutograd cache.
 
-Torch looks for what Dynamo made in its folder of caches, by a key of the graph, its inputs and all
-that torch depends on. A hit gives the forward and the backward graph as AOTAutograd handed them to
-our compilers, with no tracing and no partitioning; we compile them again, from kernels that lie on
-disk. Files, their folder, when they are read, and how graphs become bytes are torch's.
+Torch looks up graphs of Dynamo in its cache folder, by a key of the graph, its inputs and all
+settings that torch depends on. A hit gives the forward and the backward graph as AOTAutograd passed
+them to the compilers, without tracing and partitioning. They are compiled again, with kernels from
+disk. Torch manages files, folder, lookup and serialization.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from fuser.adapters import dynamo
 from fuser.adapters.facts import Facts, facts_now
 from fuser.adapters.phases import Cut
 
-# What else this is made of. An older torch lacks some of it, and a newer one may.
+# Other features that this module needs. Older or newer torch versions may lack some.
 for _owner, _name in (
     (functorch_config, "bundled_autograd_cache"),
     (functorch_config, "force_non_lazy_backward_lowering"),
@@ -56,16 +56,17 @@ for _owner, _name in (
     if not hasattr(_owner, _name):
         raise ImportError(f"torch has no {_name}")
 
-# What torch's key says of Inductor's code generators, none of which runs: to load them takes longer
-# than to trace a small network.
+# Replacements for Inductor's code generators in torch's key. They are not used here, and loading
+# them takes longer than tracing a small network.
 _GENERATORS: dict[str, Any] = {
     "init_backend_registration": lambda: None,
     "custom_backend_passes": {},
     "custom_backend_codegen_configs": {},
 }
-# Of ops outside, the key does not know how they are traced.
+# Namespaces of ops that may be in a saved graph; the key does not cover the tracing rules of other
+# ops.
 _NAMESPACES = {"aten", "prims", "prim", "rngprims"}
-# Behind it, results are views for autograd.
+# Dispatch key that makes results views for autograd.
 _VIEWS = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
 _PLAIN = (torch.Tensor, torch.nn.Parameter, FakeTensor)
 
@@ -74,10 +75,10 @@ Strides = list[tuple[int, ...] | None]
 
 @dataclass(eq=False)
 class SavedGraph(OutputCode):
-    """A compiled graph, which torch calls, writes and reads.
+    """A compiled graph that torch calls, serializes and deserializes.
 
-    traced   the graph as AOTAutograd handed it over and its example inputs, until it is written
-    strides  of the results of a forward graph: the backward graph was made for these
+    traced   graph and example inputs as passed by AOTAutograd, until serialized
+    strides  strides of a forward graph's results, which the backward graph depends on
     """
 
     name: str
@@ -89,14 +90,14 @@ class SavedGraph(OutputCode):
     content: bytes = b""
 
     def __post_init__(self) -> None:
-        self._boxed_call = True  # of the instance: torch's wrappers take over what it has
+        self._boxed_call = True  # on the instance: torch's wrappers copy its attributes
 
     def __call__(self, inputs: Any) -> Any:
         assert self.call is not None
         return self.call(inputs)
 
     def prepare_for_serialization(self) -> None:
-        """Called for a copy of it, which is pickled then."""
+        """Prepares a copy of this object for pickling; called by torch."""
         if not self.content:
             if not self.traced:
                 raise BypassAOTAutogradCache("fuser: the graph was compiled outside of the cache")
@@ -105,7 +106,7 @@ class SavedGraph(OutputCode):
         self.call, self.traced = None, []
 
     def post_compile(self, example_inputs: Any, constants: Any, graph_kwargs: Any) -> None:
-        """Called for what was read, as AOTAutograd would compile it."""
+        """Compiles a deserialized graph, as AOTAutograd would; called by torch."""
         if self.call is not None:
             return
         mode = detect_fake_mode(example_inputs) or FakeTensorMode(shape_env=ShapeEnv())
@@ -125,18 +126,19 @@ class SavedGraph(OutputCode):
                 raise BypassAOTAutogradCache("fuser: results with other strides")
 
     def set_triton_bundle(self, triton_bundle: Any) -> None:
-        """There is none."""
+        """Required by torch; there is no Triton bundle."""
 
 
 def is_on() -> bool:
-    """Does torch cache what AOTAutograd makes, as it is set now?"""
+    """True if torch's settings enable the AOTAutograd cache."""
     cached = should_use_local_autograd_cache() or should_use_remote_autograd_cache()
     return bool(cached and inductor_config.fx_graph_cache)
 
 
 def is_known(module: fx.GraphModule, inputs: Sequence[Any]) -> bool:
-    """Does torch's key say all of this graph of Dynamo's: no ops of others, no tensors inside, no
-    subclasses, no inputs that share memory, for which AOTAutograd adds guards that are not saved?
+    """True if torch's key covers this graph of Dynamo completely: no foreign ops, no tensor
+    attributes, no subclasses, no inputs that share memory (AOTAutograd adds unsaved guards for
+    these).
     """
     tensors = [t for t in inputs if isinstance(t, torch.Tensor)]
     if any(type(t) not in _PLAIN or t.layout != torch.strided for t in tensors):
@@ -161,9 +163,9 @@ def _is_known(module: fx.GraphModule, node: fx.Node) -> bool:
 
 @contextmanager
 def saving(options: dynamo.Options, partition_fn: Cut) -> Iterator[dict[str, Any]]:
-    """The arguments that AOTAutograd calls its compilers, whose results it can save while it runs
-    inside. It writes both halves of a function into one file, so that the backward graph is
-    compiled with the forward graph, not when it is first wanted.
+    """Yields AOTAutograd's compiler arguments with serializable results. AOTAutograd stores both
+    graphs of a function in one file, so the backward graph is compiled together with the forward
+    graph instead of at its first use.
     """
     made: list[SavedGraph] = []
     ours = (fuser.__version__, _sources(), options, partition_fn is dynamo.cut_as_eager)
@@ -187,7 +189,7 @@ def saving(options: dynamo.Options, partition_fn: Cut) -> Iterator[dict[str, Any
 
 @contextmanager
 def _replaced(module: ModuleType, names: dict[str, Any]) -> Iterator[None]:
-    """With these names in the module, which then has what it had, or does not have them."""
+    """Sets names in a module for a `with` block and restores or removes them afterwards."""
     before = {name: vars(module)[name] for name in names if name in vars(module)}
     try:
         vars(module).update(names)
@@ -212,7 +214,9 @@ def _compiler(name: str, options: dynamo.Options, made: list[SavedGraph]) -> Any
 
 @cache
 def _sources() -> str:
-    """A digest of what rewrites graphs before, and after, they are saved."""
+    """Digest of the source files of this package, which rewrite graphs before and after
+    serialization.
+    """
     digest = hashlib.sha256()
     folder = Path(__file__).parents[1]
     for path in sorted(folder.rglob("*.py")):
@@ -222,7 +226,7 @@ def _sources() -> str:
 
 
 def _state() -> Iterator[Any]:
-    """What tracing depends on and not every torch has in its key."""
+    """Settings that affect tracing and are missing from the key of some torch versions."""
     for device in ("cpu", "cuda"):
         yield torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
     for kernels in ("flash", "mem_efficient", "math", "cudnn"):
@@ -232,9 +236,9 @@ def _state() -> Iterator[Any]:
 
 
 def _copied(module: fx.GraphModule) -> fx.GraphModule:
-    """As it is before passes change it, with what they read of its nodes."""
+    """Copies a graph before passes change it, with the node meta that passes read."""
     result = copy.deepcopy(module.graph)
-    known: dict[str, str] = {}  # traces that are equal are written once
+    known: dict[str, str] = {}  # share equal stack traces
     for node in result.nodes:
         meta = node.meta
         node.meta = {"val": _known_to_torch(meta["val"])} if "val" in meta else {}
@@ -247,8 +251,8 @@ def _copied(module: fx.GraphModule) -> fx.GraphModule:
 
 
 def _known_to_torch(values: Any) -> Any:
-    """FakeTensors that are views for autograd, as those are that were not traced, have no form in
-    bytes: in their place, others of the same memory.
+    """Replaces FakeTensors that are autograd views, which cannot be serialized, by aliases of their
+    memory.
     """
 
     def known(value: FakeTensor) -> Any:
@@ -259,8 +263,8 @@ def _known_to_torch(values: Any) -> Any:
 
 
 def _written(module: fx.GraphModule, inputs: Sequence[Any]) -> bytes:
-    """In torch's own form. Raises BypassAOTAutogradCache for what has none. Tensors inside stand in
-    the function as numbers, which the key says.
+    """Serializes a graph in torch's format. Raises BypassAOTAutogradCache if that is impossible.
+    Tensor attributes are constants of the function, which the key covers.
     """
     for node in module.graph.nodes:
         if node.op in ("get_attr", "call_module"):

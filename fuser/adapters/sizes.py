@@ -1,8 +1,8 @@
-"""Sizes of a graph with symbols as numbers of its inputs.
+"""Computes symbolic sizes in a graph from its inputs.
 
-Torch asks tensors inside a graph for their sizes. What is asked would have to be made before what
-is made with its size: a region would end there. What the symbols stand for is among the graph's
-inputs, and all other sizes are arithmetic.
+Torch reads sizes from tensors inside a graph. A tensor would then have to be computed before the
+nodes that use its size, which would end a region. Instead, sizes are computed from the symbols,
+which are inputs of the graph.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _SPLIT, _UNBIND = torch.ops.aten.split.Tensor, torch.ops.aten.unbind.int
 
 
 def settle_sizes(graph: fx.Graph) -> None:
-    """Sizes that are read of tensors are computed from numbers among the graph's inputs; a dim that
-    is a symbol is split by sizes, or by places, into as many parts as were traced.
+    """Replaces sizes that are read from tensors by arithmetic on the graph's inputs. Splits of a
+    symbolic dim become splits by sizes or selects, with the traced number of parts.
     """
     numbers = Numbers(graph)
     for node in list(graph.nodes):
@@ -37,8 +37,8 @@ def settle_sizes(graph: fx.Graph) -> None:
 
 
 class Numbers:
-    """Nodes of a graph that give what sympy expressions stand for. What a rewriting writes into a
-    graph is one of them, never the symbol itself: torch could not run that.
+    """Nodes that compute sympy expressions. Rewrites of a graph must insert these nodes instead of
+    symbols, which torch could not run.
     """
 
     def __init__(self, graph: fx.Graph) -> None:
@@ -51,7 +51,7 @@ class Numbers:
                 self.symbols.setdefault(value.node.expr, fx.Proxy(node, tracer))
 
     def number(self, value: int | torch.SymInt, place: fx.Node) -> int | fx.Node | None:
-        """An int, or a node before `place`; None where the graph's inputs do not say what it is."""
+        """Returns an int, or a node before `place`, if the graph's inputs determine the number."""
         value = specialised(value)
         if isinstance(value, int):
             return value
@@ -66,12 +66,12 @@ class Numbers:
         return found
 
     def sizes(self, value: torch.Tensor, place: fx.Node) -> list[int | fx.Node] | None:
-        """The sizes of a tensor; None where one of them is not known."""
+        """The sizes of a tensor, if all are known."""
         found = [self.number(n, place) for n in value.shape]
         return None if None in found else found  # type: ignore[return-value]
 
     def replace(self, node: fx.Node) -> None:
-        """Whatever reads this size reads the number instead."""
+        """Makes all users of this size read the computed number."""
         value = node.meta["val"]
         if not isinstance(value, int | torch.SymInt) or isinstance(value, bool):
             return

@@ -1,12 +1,12 @@
-"""TorchScript: scripted and traced functions run on our kernels, forward and backward.
+"""TorchScript fuser: runs scripted and traced functions on generated kernels, forward and backward.
 
-    fuser.enable_torchscript_fuser()          # from now on, for what is compiled from now on
-    with fuser.torchscript_fuser(cpu=True):   # or for a while; cpu: scripts on CPU tensors too
+    fuser.enable_torchscript_fuser()          # for all functions compiled from now on
+    with fuser.torchscript_fuser(cpu=True):   # for a while; cpu: scripts on CPU tensors too
 
-A pass of torch's executor, in C++, collects nodes into groups once a function was profiled (by its
-second call, or third with gradients). A group's first call with arguments of a new kind (ranks,
-dtypes, which sizes are 1, values that shape the computation) comes here: write_definition() writes
-it as a definition. Later calls do not touch Python.
+A C++ pass of torch's profiling executor collects nodes into groups after a function was profiled
+(by its second call, or third with gradients). The first call of a group with arguments of a new
+kind (ranks, dtypes, dims of size 1, values that affect the computation) calls write_definition(),
+which converts the group to a definition. Later calls do not run Python.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from fuser.adapters.aten.emitter import Emitter
 from fuser.interpreter import torch_dtype
 from fuser.repro import graph_script, input_spec, keep_script, said_where
 
-# How a group takes an argument: ArgumentRole of csrc/torch/torchscript_group.h.
+# Argument kinds of a group: ArgumentRole of csrc/torch/torchscript_group.h.
 _TENSOR, _NUMBER, _SIZES, _CONSTANT = range(4)
-# What the sizes of a first result are: SizesOf of csrc/torch/torchscript.h.
+# Sizes of an op's first result: SizesOf of csrc/torch/torchscript.h.
 _UNKNOWN, _FIRST, _BROADCAST = range(3)
 
-# (name, attributes, operands, results); values are numbers.
+# (name, attributes, operands, results); operands and results are numbers of values.
 Node = tuple[str, Mapping[str, Any], Sequence[int], Sequence[int]]
 Graph = tuple[Sequence[int], Sequence[Node], Sequence[int]]
 
@@ -44,10 +44,11 @@ Graph = tuple[Sequence[int], Sequence[Node], Sequence[int]]
 
 
 def enable_torchscript_fuser(enabled: bool = True, cpu: bool = False) -> None:
-    """Fuse what torch.jit compiles from now on, on CUDA tensors and with `cpu` on CPU tensors.
+    """Fuses functions that torch.jit compiles from now on, on CUDA tensors and, if `cpu`, on CPU
+    tensors.
 
-    Functions that torch has optimized already keep what they have. Other fusers' switches stay as
-    they are: ours looks at a graph before them.
+    Functions that torch has already optimized are not changed. Switches of other fusers are not
+    changed: this fuser processes a graph before them.
     """
     global _state
     _state = (enabled, cpu)
@@ -56,7 +57,7 @@ def enable_torchscript_fuser(enabled: bool = True, cpu: bool = False) -> None:
 
 @contextmanager
 def torchscript_fuser(cpu: bool = False) -> Iterator[None]:
-    """enable_torchscript_fuser() for the length of a `with`."""
+    """enable_torchscript_fuser() for a `with` block."""
     global _state
     before = _state
     enable_torchscript_fuser(True, cpu)
@@ -68,14 +69,14 @@ def torchscript_fuser(cpu: bool = False) -> Iterator[None]:
 
 
 _state = (False, False)
-_on = False  # are the rules set?
+_on = False  # True if the rules are set in C++
 
 
 @dataclass
 class _Modes:
     single_nodes: bool = False
     siblings: bool = True
-    skipped: frozenset[str] = frozenset()  # kinds of nodes: "aten::add"
+    skipped: frozenset[str] = frozenset()  # node kinds left to torch: "aten::add"
 
 
 _modes = _Modes()
@@ -93,6 +94,8 @@ def _set_rules(on: bool) -> None:
             _modes.siblings,
             taken if on else {},
             forms if on else {},
+            torchscript_ops.OUT_OF_PLACE if on else {},
+            torchscript_ops.MAKERS if on else {},
         )
     _on = on
 
@@ -122,15 +125,15 @@ def _set_mode(name: str, value: Any) -> Any:
 
 
 def _skip(kind: str, flip: bool = True) -> bool:
-    """Was the kind of nodes left to torch before this call? `flip`: from now on the other way."""
+    """Returns whether this node kind was left to torch before the call. If `flip`, toggles it."""
     was = kind in _modes.skipped
     if flip:
         _set_mode("skipped", _modes.skipped ^ {kind})
     return was
 
 
-# The switches of nvFuser, which torch keeps without any use of its own: while our fuser is enabled
-# they are its switches. torch.jit.fuser("fuser2") calls the first.
+# Switches of nvFuser, which torch keeps but does not use. While this fuser is enabled, they control
+# it. torch.jit.fuser("fuser2") calls the first.
 _SWITCHES: dict[str, Callable[..., Any]] = {
     "_jit_set_nvfuser_enabled": _enable,
     "_jit_nvfuser_enabled": lambda: _on,
@@ -146,7 +149,7 @@ _SWITCHES: dict[str, Callable[..., Any]] = {
 
 
 def counters() -> dict[str, int]:
-    """Of this process: definitions written for groups, runs of groups, and runs that fell back."""
+    """Counters of this process: definitions created for groups, runs of groups, and fallbacks."""
     return _module().counters()
 
 
@@ -155,7 +158,9 @@ def counters() -> dict[str, int]:
 
 @functools.cache
 def _ops() -> dict[str, tuple[bool, int, bool]]:
-    """By overload as TorchScript names it: does it compute, what are its sizes, is it bools."""
+    """Properties by TorchScript's name of the overload: (computes, kind of its sizes, returns
+    bools).
+    """
     found: dict[str, tuple[bool, int, bool]] = {}
     for row in aten.rows().values():
         if row.kind in ("create", "library"):
@@ -172,7 +177,7 @@ def _ops() -> dict[str, tuple[bool, int, bool]]:
 
 
 def _script_name(name: str) -> str:
-    """ "aten.relu.default" as "aten::relu"."""
+    """Converts "aten.relu.default" to "aten::relu"."""
     namespace, _, rest = name.partition(".")
     return f"{namespace}::{rest.removesuffix('.default')}"
 
@@ -184,7 +189,7 @@ def _sizes_of(name: str) -> int:
 
 
 _ELEMENTWISE = pointwise.ROWS.keys() | gradients.ROWS.keys()
-# By name, without the overload. Those that torch also has in place:
+# Op names without overload, for ops that torch also has in place.
 _GIVE_BOOLS = frozenset(
     "eq ne lt le gt ge logical_and logical_or logical_xor logical_not".split()  # noqa: SIM905
 )
@@ -223,12 +228,12 @@ def write_definition(
     arguments: Sequence[Any],
     results_as: Sequence[Sequence[int]],
 ) -> tuple[FusionDefinition, list[tuple[int, int | None]]]:
-    """The definition of a group; and of each output of the group the result that it is, or (-1,
-    number), or (-1, None) for an undefined tensor. Called from C++. Raises Unsupported where there
-    is no definition.
+    """Converts a group to a definition. Also returns, for each output of the group, the index of
+    the definition's result, or (-1, number), or (-1, None) for an undefined tensor. Called from
+    C++. Raises Unsupported if there is no definition.
 
-    `results_as`: of each output the places of its dims in memory, 0 the innermost, as eager has
-    them; [] follows the operands.
+    `results_as`: for each output the positions of its dims in memory in eager mode, 0 the
+    innermost; [] follows the operands.
     """
     inputs, nodes, outputs = graph
     fd = FusionDefinition()
@@ -246,7 +251,7 @@ def write_definition(
     for output, order in zip(outputs, results_as, strict=True):
         value = values[output]
         if isinstance(value, Tensor):
-            # set: also what is a view of an operand has memory of its own.
+            # set() gives views of operands their own memory.
             fd.add_output(fd.ops.stride_order(value, order) if order else fd.ops.set(value))
             places.append((results, None))
             results += 1
@@ -258,8 +263,8 @@ def write_definition(
 
 
 def _check_devices(arguments: Sequence[Any]) -> None:
-    """A device that is an argument is the one on which the tensors are. Those that stand in the
-    script were that when it was profiled, and a guard holds the tensors to it.
+    """Checks that devices in arguments equal the device of the tensors. Devices that are constants
+    of the script are checked when it is profiled, and a guard ensures that the tensors stay there.
     """
     tensors = [a.device for a in arguments if isinstance(a, torch.Tensor)]
     here = next((d for d in tensors if d.type != "cpu"), torch.device("cpu"))
@@ -269,7 +274,7 @@ def _check_devices(arguments: Sequence[Any]) -> None:
 
 
 def _argument(e: Emitter, role: int, given: Any) -> Any:
-    """An argument as the definition sees it. What C++ passes to a run comes in this order."""
+    """Defines an argument of the group. The order equals the order of run inputs in C++."""
     fd = e.fd
     if isinstance(given, torch.Tensor):
         on_cpu = e.on_gpu and given.is_cpu
@@ -296,14 +301,16 @@ def _size_argument(fd: FusionDefinition, n: int) -> Any:
 
 
 def _is_size(n: int) -> bool:
-    """Is it a number of the run, as is_size() of torchscript_group.cpp says? Others choose the
-    definition.
+    """True if the number is an input of runs, as in is_size() of torchscript_group.cpp. Other
+    numbers are constants that select the definition.
     """
     return 1 < n < 1 << 40
 
 
 def _with_parts(nodes: Sequence[Node]) -> list[Node]:
-    """Ops whose schema does not say into how many parts they cut are told by who takes the list."""
+    """Adds the number of parts to ops whose schema lacks it, from the node that unpacks their
+    list.
+    """
     parts = {operands[0]: len(results) for name, _, operands, results in nodes if name == _UNPACK}
     return [
         (name, {**attributes, "parts": parts.get(results[0], 0)}, operands, results)
@@ -335,9 +342,9 @@ def _write(e: Emitter, node: Node, values: dict[int, Any]) -> None:
         values[value] = result
 
 
-# Norms that give mean and rstd behind their result, and the place of their weight. On a GPU these
-# are of the type in which they are computed, as definitions have them; on the CPU of that of the
-# weight, or else of the input.
+# Norms that also return mean and rstd, and the operand index of their weight. On a GPU these have
+# their compute type, as in definitions. On the CPU they have the type of the weight, or else of the
+# input.
 _WEIGHTS = {
     "aten::native_layer_norm": 2,
     "aten::native_batch_norm": 1,
@@ -427,7 +434,7 @@ def _append(items: list[Any], value: Any) -> list[Any]:
     return items
 
 
-# What a region may do with numbers and lists of them, as csrc/torch/torchscript_region.cpp says.
+# Ops on numbers and lists that a region may contain, as in csrc/torch/torchscript_region.cpp.
 _ON_NUMBERS: dict[str, Callable[..., Any]] = {
     "aten::len": len,
     "aten::add": operator.add,
@@ -448,7 +455,9 @@ _ON_NUMBERS: dict[str, Callable[..., Any]] = {
 
 
 def _on_numbers(fd: FusionDefinition, name: str, given: Sequence[Any]) -> Any:
-    """Of numbers of the run, sizes of tensors among them, there are sums and products."""
+    """Computes an op on numbers. For numbers that are only known at run time, including sizes of
+    tensors, only sums and products are supported.
+    """
     if not any(isinstance(g, Scalar) for g in given) or name in ("aten::_set_item", "aten::append"):
         return _ON_NUMBERS[name](*given)
     if name not in ("aten::add", "aten::sub", "aten::mul"):
@@ -474,14 +483,16 @@ def _table_name(name: str) -> str:
 
 
 def _view_name(name: str) -> str:
-    """prim::view_copy as aten::view: all results of a definition are tensors of their own."""
+    """Maps prim::view_copy to aten::view: results of a definition have their own memory anyway."""
     if not name.startswith("prim::") or "_copy" not in name:
         return name
     return name.replace("prim::", "aten::").replace("_copy", "")
 
 
 def _by_schema(name: str, given: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
-    """TorchScript passes all arguments by position, and dtypes as numbers."""
+    """Converts TorchScript's arguments, all positional and with dtypes as numbers, to args and
+    kwargs.
+    """
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
     _check_dims(name, given)
@@ -495,17 +506,17 @@ def _by_schema(name: str, given: Sequence[Any]) -> tuple[list[Any], dict[str, An
     return args, kwargs
 
 
-# Arguments that name dims of the tensors, of the largest where they broadcast; and ops that make a
-# dim, which counts as well.
+# Argument names that contain dims of the tensors (of the largest if they broadcast), and ops that
+# add a dim, which counts too.
 _NAME_DIMS = frozenset(
     "dim dims dim0 dim1 dim2 start_dim end_dim source destination".split()  # noqa: SIM905
 )
 _MAKE_A_DIM = ("aten::unsqueeze", "aten::stack", "aten::select_backward")
-_REPEAT = "aten::tile"  # its dims are counts
+_REPEAT = "aten::tile"  # its argument dims contains counts
 
 
 def _check_dims(name: str, given: Sequence[Any]) -> None:
-    """A number of the run may name a dim that there is not; torch has the words for that."""
+    """Rejects dims that are out of range, so that torch raises its own error."""
     tensors = aten.tensors_of(list(given))
     if not tensors or name == _REPEAT:
         return
@@ -519,7 +530,7 @@ def _check_dims(name: str, given: Sequence[Any]) -> None:
 
 @functools.cache
 def _signature(name: str) -> list[tuple[str, bool, bool]]:
-    """Of each argument its name, whether it goes by name only, and whether it is a dtype."""
+    """For each argument its name, whether it is keyword-only, and whether it is a dtype."""
     base, _, overload = name.partition(".")
     schema = torch._C._get_schema(base, overload)
     return [(a.name, a.kwarg_only, "ScalarType" in str(a.real_type)) for a in schema.arguments]
@@ -532,8 +543,9 @@ def report_fallback(
     arguments: Sequence[Any],
     error: str,
 ) -> bool:
-    """Says, once for a group, that eager computes it, why, and where the program is that shows it:
-    of its definition, where it could be written, else of the graph. True: raise the error instead.
+    """Warns once per group that eager mode computes it, with the reason and the path of a repro
+    script: of its definition if there is one, otherwise of the graph. Returns True if the error
+    should be raised instead.
     """
     if _core.get_option("FUSER_STRICT") == "1":
         return True
@@ -547,7 +559,7 @@ def report_fallback(
 
 
 def _run_inputs(roles: Sequence[int], arguments: Sequence[Any]) -> list[Any]:
-    """What a run passes to the definition: of what _argument() defined an input for."""
+    """Inputs of a run: the arguments for which _argument() defined an input."""
     found: list[Any] = []
     for role, given in zip(roles, arguments, strict=True):
         if role == _SIZES:

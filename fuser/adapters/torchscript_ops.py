@@ -1,5 +1,5 @@
-"""Ops that only TorchScript has, and those that take what only a script says: the names a list is
-taken apart into, dtypes as numbers.
+"""Ops that exist only in TorchScript, and ops with arguments that only scripts have: the number of
+names that a list is unpacked into, and dtypes as numbers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fuser.adapters import aten
 from fuser.adapters.aten.emitter import Emitter
 from fuser.interpreter import torch_dtype
 
-# By the number that torch gives them.
+# Dtypes by torch's numbers.
 DTYPES: dict[int, torch.dtype] = {
     0: torch.uint8,
     1: torch.int8,
@@ -43,7 +43,7 @@ def _grad_sum_to_size(fd: FusionDefinition, x: Tensor, size: Any) -> Any:
 def _to_reduced_precision(
     fd: FusionDefinition, x: Tensor, cuda: bool, cpu: bool, cuda_dtype: int, cpu_dtype: int
 ) -> Any:
-    """Of float32 only, in the dtype of the device for which autocast is on."""
+    """Autocast of float32 to the dtype of the device for which it is enabled."""
     if x.dtype() != DataType.Float or not (cuda or cpu):
         return x
     return cast(fd, x, DTYPES[cuda_dtype if cuda else cpu_dtype])
@@ -64,13 +64,13 @@ def _to_other(fd: FusionDefinition, x: Tensor, other: Tensor, *_: Any) -> Any:
 
 
 def _to_device(fd: FusionDefinition, x: Tensor, _: Any, dtype: int | None = None, *__: Any) -> Any:
-    """To the device that x is on: others are refused before."""
+    """Moves x to its own device; other devices are rejected earlier."""
     return x if dtype is None else cast(fd, x, DTYPES[dtype])
 
 
 def _add_bias(fd: FusionDefinition, x: Tensor, bias: Tensor | None, behind: int) -> Any:
-    """As the product would have: in its dtype, which autocast may have chosen, and along the
-    channels, behind which so many dims stand.
+    """Adds the bias of a matrix product or convolution: in the product's dtype, which autocast may
+    have chosen, along the channel dim, which has `behind` dims after it.
     """
     if bias is None:
         return x
@@ -95,12 +95,14 @@ def _parts_of_size(fd: FusionDefinition, total: Any, size: Any) -> Any:
     return -(-total // size) if isinstance(total, int) else fd.ops.ceil_div(total, size)
 
 
-# A script says into how many names a list is taken apart, and torch raises where that is not how
-# many parts there are; a definition checks it in each run.
+# Ops that a script unpacks into a number of names: torch raises if the number of parts differs, so
+# the definition checks it in each run.
 
 
 def _chunked_size(fd: FusionDefinition, total: Any, chunks: int) -> Any:
-    """Of nothing there are as many parts, as of one element for each."""
+    """Size that determines the number of chunks: an empty dim gives as many chunks as one of
+    `chunks` elements.
+    """
     if isinstance(total, int):
         return total
     return total + chunks * (1 - fd.ops.minimum(total, 1))
@@ -120,7 +122,7 @@ def _unbind(fd: FusionDefinition, x: Tensor, dim: int, *, parts: int) -> Any:
 
 
 def _split(fd: FusionDefinition, x: Tensor, size: Any, dim: int, *, parts: int) -> Any:
-    """The last part is what is left."""
+    """Splits into parts of `size`; the last part is the rest."""
     if not isinstance(size, int) or size < 1:
         raise Unsupported("parts of a size that is known when it runs", rule="script-split")
     Emitter(fd).check_equal(_parts_of_size(fd, _size(x, dim), size), parts)
@@ -136,8 +138,8 @@ def _split_with_sizes(fd: FusionDefinition, x: Tensor, sizes: Sequence[Any], dim
     return aten.emit(fd, "aten.split_with_sizes.default", [x, sizes, dim], {})
 
 
-# One part of a list whose number of parts the script does not say. Where torch's list is too short,
-# it raises; a definition checks it in each run.
+# One part of a list with an unknown number of parts: torch raises if the list is too short, so the
+# definition checks it in each run.
 
 
 def _check_more(fd: FusionDefinition, parts: Any, place: int) -> None:
@@ -159,7 +161,7 @@ def _chunk_part(fd: FusionDefinition, x: Tensor, chunks: int, dim: int, place: i
 def _split_part(fd: FusionDefinition, x: Tensor, size: Any, dim: int, place: int) -> Any:
     if not isinstance(size, int) or size < 1:
         raise Unsupported("parts of a size that is known when it runs", rule="script-split")
-    if place:  # of nothing there is one part
+    if place:  # an empty dim has one part
         _check_more(fd, _parts_of_size(fd, _size(x, dim), size), place)
     bounds = [place * size, (place + 1) * size]
     return aten.emit(fd, "aten.slice.Tensor", [x, dim, *bounds, 1], {})
@@ -174,7 +176,7 @@ def _sizes_part(fd: FusionDefinition, x: Tensor, sizes: Sequence[Any], dim: int,
 ADD_BIAS = "fuser::add_bias"
 _REDUCED, _FULL = "aten::_autocast_to_reduced_precision", "aten::_autocast_to_full_precision"
 LIKE_FIRST = (ADD_BIAS, _REDUCED, _FULL)
-# They take `parts`, into how many names the list is taken apart.
+# Ops that take `parts`, the number of names that their list is unpacked into.
 PARTED: dict[str, Callable[..., Any]] = {
     "aten::unbind.int": _unbind,
     "aten::unbind_copy.int": _unbind,
@@ -201,8 +203,8 @@ OPS: dict[str, Callable[..., Any]] = {
     "fuser::split_part": _split_part,
     "fuser::sizes_part": _sizes_part,
 }
-# Of ops of which a definition has some forms only: arguments that must be this text or None, and
-# whether tensors of half and of complex types are taken.
+# Restrictions of ops that a definition supports only in part: arguments that must have this text or
+# be None, and whether half types and complex types are supported.
 FORMS: dict[str, tuple[dict[str, str | None], bool, bool]] = {
     "aten::pad": ({"mode": "constant"}, True, True),
     "aten::linalg_norm": ({"ord": None}, True, True),
@@ -222,4 +224,62 @@ FORMS: dict[str, tuple[dict[str, str | None], bool, bool]] = {
     "aten::rand_like": ({}, True, False),
     "aten::randn_like": ({}, True, False),
     "aten::to.device": ({"memory_format": None}, True, True),
+}
+
+# By kind, ops that can stand in for their forms in place before a graph was profiled, as torch has
+# gradients of them in graphs. First: do they give the dtype of their operand, whatever it is, or
+# raise as the form in place does? Second: does only the form in place keep its result for its
+# gradient?
+OUT_OF_PLACE: dict[str, tuple[bool, bool]] = {
+    "aten::dropout": (True, False),
+    "aten::hardswish": (True, False),
+    "aten::hardtanh": (True, False),
+    "aten::leaky_relu": (True, True),
+    "aten::relu": (True, False),
+    "aten::relu6": (True, False),
+    "aten::silu": (True, False),
+    "aten::threshold": (True, False),
+    "aten::add": (False, False),
+    "aten::clamp": (False, False),
+    "aten::clamp_max": (False, False),
+    "aten::clamp_min": (False, False),
+    "aten::div": (False, False),
+    "aten::mul": (False, False),
+    "aten::sigmoid": (False, False),
+    "aten::sub": (False, False),
+    "aten::tanh": (False, False),
+}
+# Ops whose result is new and not kept for their gradient: eager lets it be written in place. True:
+# it is of real floats in any case.
+MAKERS: dict[str, bool] = {
+    **dict.fromkeys(
+        ("aten::batch_norm", "aten::group_norm", "aten::instance_norm", "aten::layer_norm"), True
+    ),
+    **dict.fromkeys(
+        (
+            "aten::_convolution",
+            "aten::adaptive_avg_pool2d",
+            "aten::add",
+            "aten::addmm",
+            "aten::avg_pool2d",
+            "aten::baddbmm",
+            "aten::bmm",
+            "aten::cat",
+            "aten::conv1d",
+            "aten::conv2d",
+            "aten::conv3d",
+            "aten::conv_transpose1d",
+            "aten::conv_transpose2d",
+            "aten::conv_transpose3d",
+            "aten::div",
+            "aten::linear",
+            "aten::matmul",
+            "aten::max_pool2d",
+            "aten::mm",
+            "aten::mul",
+            "aten::stack",
+            "aten::sub",
+        ),
+        False,
+    ),
 }

@@ -1,4 +1,4 @@
-"""The option autotune: the plans of a region are timed on the arguments of its first run."""
+"""The option autotune: times the plans of a region on the arguments of its first run."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from fuser import (
 )
 from fuser.autotune import autotune
 
-# Failures of a candidate, which say nothing of the planned kernels: these run then.
+# Errors of candidates. They do not affect the planned kernels, which then run.
 _FAILURES = (Unsupported, UserError, CompileError, LaunchError, torch.OutOfMemoryError)
 
-# Signatures and sizes that have been timed, by executor: equal layers share one.
+# Timed (signature, sizes) by executor; equal layers share an executor.
 _TIMED: WeakKeyDictionary[FusionExecutorCache, set[tuple[Any, ...]]] = WeakKeyDictionary()
 
 
 def tuned(
     fd: FusionDefinition, run: Callable[..., Any], inputs_of: Callable[..., Sequence[Any]]
 ) -> Callable[..., Any]:
-    """`run`, whose first call times the plans of `fd` before, on the inputs that `inputs_of` finds
-    in its arguments.
+    """Wraps `run` so that its first call times the plans of `fd`, on the inputs that `inputs_of`
+    extracts from the arguments.
     """
     waiting = fd.fec.executor.is_awaited = True
 
     def call(*arguments: Any, **named: Any) -> Any:
         nonlocal waiting
         if waiting:
-            waiting = False  # other threads run meanwhile, by the plans that there are
+            waiting = False  # other threads meanwhile run the current plans
             waiting = not _time(fd, inputs_of(*arguments))
             fd.fec.executor.is_awaited = waiting
         return run(*arguments, **named)
@@ -46,11 +46,11 @@ def tuned(
 
 
 def _time(fd: FusionDefinition, inputs: Sequence[Any]) -> bool:
-    """Times the plans; false where this run is no time for it."""
+    """Times the plans; returns False if this run is unsuitable."""
     if not is_worth_timing(inputs):
         return True
     if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
-        return False  # events cannot be waited for in a capture
+        return False  # a capture cannot wait for events
     timed = _TIMED.setdefault(fd.fec, set())
     key = fd.signature(inputs), *(tuple(getattr(t, "shape", ())) for t in inputs)
     if key not in timed:
@@ -61,7 +61,7 @@ def _time(fd: FusionDefinition, inputs: Sequence[Any]) -> bool:
 
 
 def is_worth_timing(inputs: Sequence[Any]) -> bool:
-    """On the GPU. A candidate for the host executor costs a run of the C++ compiler, and the plan
-    changes little there.
+    """True for GPU tensors. On the host executor, each candidate costs a run of the C++ compiler
+    and changes little.
     """
     return any(isinstance(t, torch.Tensor) and t.is_cuda for t in inputs)

@@ -1,9 +1,9 @@
-"""What AOTAutograd compiled, past the wrappers in which it returns it.
+"""Bypasses AOTAutograd's wrappers around compiled graphs.
 
-Its wrappers serve mutation, aliases, subclasses, tokens and symbolic sizes, in some 130 calls of
-Python for each run. Where a graph has none of these, its compiled halves are one node of autograd
-in C++ (csrc/torch/direct.h), as those of memory_efficient_fusion are. AOTAutograd compiles the
-backward graph when it is first wanted; until then its own function runs.
+The wrappers handle mutation, aliases, subclasses, tokens and symbolic sizes, in many Python calls
+per run. A graph without these does not need them: its compiled forward and backward graphs become
+one autograd function in C++ (csrc/torch/direct.h), as in memory_efficient_fusion. AOTAutograd
+compiles the backward graph at its first use; until then its own function runs.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Compiled = Callable[..., Any]
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter, FakeTensor)
 
-# Where AOTAutograd's metadata, which both halves are compiled with, leads to what we know of them;
-# halves that were saved are loaded while their function is made.
+# Attribute of AOTAutograd's metadata, shared by both graphs, that leads to the _Forward object.
+# Graphs from the AOT cache are loaded while their function is made.
 _ATTRIBUTE = "_fuser_unwrapped"
 
 
@@ -40,7 +40,7 @@ class Unwrapped:
         self.forward: _Forward | None = None
 
     def function(self, wrapped: Compiled) -> Compiled:
-        """`wrapped`, which AOTAutograd returned, or what needs no wrappers."""
+        """Returns `wrapped`, AOTAutograd's function, or the function without wrappers."""
         if self.forward is None:
             return wrapped
         self.switch.wrapped = wrapped
@@ -49,7 +49,7 @@ class Unwrapped:
 
 
 class _Forward:
-    """A compiled forward or inference graph that needs no wrappers, and what then held."""
+    """A compiled forward or inference graph that needs no wrappers, and its compile-time state."""
 
     def __init__(self, made: Unwrapped, graph: fx.Graph, call: Compiled) -> None:
         self.count, self.call = len(made.inputs), call
@@ -58,7 +58,7 @@ class _Forward:
         self.switch = weakref.ref(made.switch)
 
     def run_with(self, backward: Compiled | None, graph: fx.Graph | None, facts: Facts) -> None:
-        """From now on, by these two."""
+        """Switches to the forward and the backward graph without wrappers."""
         switch = self.switch()
         gradients = _gradients(graph, self, facts) if graph is not None else ([], [])
         if switch is None or gradients is None:
@@ -73,7 +73,7 @@ class _Forward:
         )
 
     def __reduce__(self) -> Any:
-        """None, where AOTAutograd saves its metadata."""
+        """Pickles as None when AOTAutograd saves its metadata."""
         return type(None), ()
 
 
@@ -82,7 +82,7 @@ _making: ContextVar[Unwrapped | None] = ContextVar("making", default=None)
 
 @contextmanager
 def unwrapping(inputs: Sequence[Any]) -> Iterator[Unwrapped]:
-    """Around AOTAutograd's compilation of a function of these."""
+    """Context of AOTAutograd's compilation of a function with these inputs."""
     made = Unwrapped(inputs)
     before = _making.set(made)
     try:
@@ -92,8 +92,8 @@ def unwrapping(inputs: Sequence[Any]) -> Iterator[Unwrapped]:
 
 
 def note_half(name: str, graph: fx.Graph, call: Compiled, facts: Facts, loaded: bool) -> None:
-    """A graph was compiled: "forward", "backward" or "inference", as AOTAutograd's compiler or
-    since it was saved.
+    """Records a compiled graph: "forward", "backward" or "inference", compiled by AOTAutograd or
+    loaded from the AOT cache.
     """
     made = _making.get()
     link: Any = made if loaded else metadata_now()
@@ -118,8 +118,9 @@ def note_half(name: str, graph: fx.Graph, call: Compiled, facts: Facts, loaded: 
 def _gradients(
     graph: fx.Graph, forward: _Forward, facts: Facts
 ) -> tuple[list[tuple[int, list[int], list[int]]], list[int]] | None:
-    """Which results have gradients, and how the backward graph wants them; and the inputs that
-    autograd is not shown, since none arrive at them. None where the graph takes other things.
+    """Returns the results with gradients and the layouts that the backward graph expects, and the
+    inputs hidden from autograd because they get no gradient. Returns None for an unexpected
+    backward graph.
     """
     taken, given = _inputs(graph), _results(graph)
     kept = forward.results - facts.outputs
@@ -135,7 +136,7 @@ def _gradients(
 
 
 def _is_watched() -> bool:
-    """Do hooks, transforms or compiled autograd want to see what runs?"""
+    """True if hooks, transforms or compiled autograd observe the run."""
     context = TracingContext.try_get()
     hooks: Any = torch._C._autograd._top_saved_tensors_default_hooks(True)
     transforms: Any = torch._C._functorch.peek_interpreter_stack()
@@ -150,7 +151,9 @@ def _is_watched() -> bool:
 
 
 def _is_plain(graph: fx.Graph, inputs: Sequence[Any]) -> bool:
-    """Does it take just these, each once, and do both give only tensors of known sizes?"""
+    """True if the graph takes exactly these inputs, each once, and all values are tensors of known
+    sizes.
+    """
     taken = _inputs(graph)
     if len(taken) != len(inputs) or len({id(t) for t in inputs}) != len(inputs):
         return False
@@ -158,7 +161,7 @@ def _is_plain(graph: fx.Graph, inputs: Sequence[Any]) -> bool:
 
 
 def _is_tensor(value: Any) -> bool:
-    """Of known sizes, of no subclass."""
+    """True for a tensor of known sizes that is no subclass."""
     if type(value) not in _PLAIN or value.layout is not torch.strided:
         return False
     return all(type(n) is int for n in (*value.shape, *value.stride()))
@@ -169,6 +172,6 @@ def _inputs(graph: fx.Graph) -> list[Any]:
 
 
 def _results(graph: fx.Graph) -> list[Any]:
-    """Fake, None where there is none."""
+    """Results as FakeTensors, with None for missing results."""
     nodes = next(n for n in graph.nodes if n.op == "output").args[0]
     return [n.meta.get("val") if isinstance(n, fx.Node) else n for n in nodes]

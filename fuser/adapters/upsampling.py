@@ -1,9 +1,9 @@
-"""Gathers that repeat each element, as torch traces the nearest neighbours of F.interpolate.
+"""Gathers that repeat elements, as torch traces nearest-neighbour F.interpolate.
 
-Indices that the graph computes from nothing are computed when it is compiled. Where each place of
-a dim follows itself n times, the gather is an expanded view and its gradient a sum. Where few read
-one place, as other interpolations do, the gradient gathers what these were given. Torch would sort
-the indices of the gradient.
+Indices that depend on no input are evaluated at compile time. If each element of a dim is repeated
+n times in a row, the gather becomes an expanded view and its gradient a sum. If few outputs read
+each element, as in other interpolations, the gradient becomes a gather of the output gradients.
+Torch's gradient would sort the indices.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from fuser.adapters.nodes import computed, in_order, is_view, tensor_of
 from fuser.adapters.sizes import Numbers
 
 aten = torch.ops.aten
-_LONGEST = 1 << 16  # elements of an index
-# Where the place of a dim is read, and, unless all are, which ones are.
+_LONGEST = 1 << 16  # maximum elements of an index
+# Output positions that read each element of a dim, and a mask of existing readers unless all exist.
 _Reader = tuple[torch.Tensor, torch.Tensor | None]
-_Size = Any  # an int, or a node that gives it; of a dim that repeats an int
-_MOST_READERS = 9  # of one place; torch sorts the indices where more elements are added up
+_Size = Any  # int, or a node that gives it; always int for dims that repeat
+_MOST_READERS = 9  # per element; torch sorts the indices if more are summed
 
 
 def repeat_by_views(graph: fx.Graph) -> None:
-    """Rewrites such gathers and their gradients. A gradient lies in memory as what it is a sum of,
-    and so does what is made of it, where torch would have it row-major.
+    """Rewrites these gathers and their gradients. A gradient gets the memory layout of the summed
+    tensor, and its users follow, even if torch traced row-major strides.
     """
     gathers = (aten._unsafe_index.Tensor, aten._unsafe_index_put.default)
     found = [node for node in graph.nodes if node.target in gathers]
@@ -72,7 +72,7 @@ def repeat_by_views(graph: fx.Graph) -> None:
 
 
 def _lay_out(graph: fx.Graph, moved: set[fx.Node]) -> None:
-    """What these nodes lead to, with the strides that follow."""
+    """Recomputes the FakeTensors of users of these nodes with their new strides."""
     for node in graph.nodes:
         if node.op != "call_function" or moved.isdisjoint(node.all_input_nodes):
             continue
@@ -90,7 +90,7 @@ def _lay_out(graph: fx.Graph, moved: set[fx.Node]) -> None:
 
 
 def _constant(node: fx.Node, known: dict[fx.Node, torch.Tensor | None]) -> torch.Tensor | None:
-    """What the node gives where that depends on nothing, on the CPU."""
+    """Value of the node on the CPU if it depends on no input."""
     for n in in_order(node, lambda n: n.all_input_nodes, known):
         known[n] = _computed_here(n, known) if _is_constant(n, known) else None
     return known[node]
@@ -117,7 +117,7 @@ def _computed_here(node: fx.Node, known: Mapping[fx.Node, torch.Tensor | None]) 
 
 
 def _repetitions(sizes: Sequence[Any], indices: Sequence[torch.Tensor | None]) -> list[int] | None:
-    """How often each dim's elements follow themselves; None for any other gather."""
+    """Repetitions of the elements of each dim, if the gather only repeats elements."""
     own = _of_own_dims(sizes, indices)
     if own is None:
         return None
@@ -133,8 +133,8 @@ def _repetitions(sizes: Sequence[Any], indices: Sequence[torch.Tensor | None]) -
 def _readers(
     sizes: Sequence[Any], indices: Sequence[torch.Tensor | None]
 ) -> dict[int, list[_Reader]] | None:
-    """For each dim that is indexed who reads its places, first, second and so on. None where many
-    read one place.
+    """First, second, ... reader of each element, by indexed dim, if no element has too many
+    readers.
     """
     own = _of_own_dims(sizes, indices)
     if own is None:
@@ -158,8 +158,8 @@ def _readers(
 def _of_own_dims(
     sizes: Sequence[Any], indices: Sequence[torch.Tensor | None]
 ) -> dict[int, torch.Tensor] | None:
-    """Of a gather whose last dims are indexed, each by a tensor of its own dim, these as vectors.
-    None for any other gather.
+    """Index vectors by dim, if the gather indexes the last dims, each by a tensor along its own
+    dim.
     """
     first = next((d for d, i in enumerate(indices) if i is not None), len(indices))
     given = [i for i in indices[first:] if i is not None]
@@ -189,7 +189,7 @@ def _is_zero(node: Any) -> bool:
 
 
 def _split(sizes: Sequence[_Size], times: Sequence[int]) -> list[_Size]:
-    """Sizes with a dim of `times` behind each dim that repeats."""
+    """Sizes with a dim of `times` after each dim that repeats."""
     pairs = zip(sizes, times, strict=True)
     return [n for size, t in pairs for n in ([size, t] if t > 1 else [size])]
 
@@ -208,7 +208,7 @@ def _repeated(
 
 def _summed(graph: fx.Graph, g: fx.Node, sizes: Sequence[_Size], times: Sequence[int]) -> fx.Node:
     repeats = [d for d, t in enumerate(times) if t > 1]
-    if not repeats:  # a sum over no dims would be one over all of them
+    if not repeats:  # a sum over no dims would mean a sum over all dims
         return _call(graph, aten.clone.default, g)
     x = _call(graph, aten.view.default, g, _split(sizes, times))
     result = _call(graph, aten.sum.dim_IntList, x, [d + i + 1 for i, d in enumerate(repeats)])
@@ -217,7 +217,7 @@ def _summed(graph: fx.Graph, g: fx.Node, sizes: Sequence[_Size], times: Sequence
 
 
 def _added_up(graph: fx.Graph, g: fx.Node, readers: Mapping[int, list[_Reader]]) -> fx.Node:
-    """For each place the sum of the elements of g of those who read it, dim by dim."""
+    """Sums the elements of g over the readers of each element, dim by dim."""
     x = g
     for dim in reversed(list(readers)):
         behind = tensor_of(g).ndim - 1 - dim
@@ -238,7 +238,7 @@ def _added_up(graph: fx.Graph, g: fx.Node, readers: Mapping[int, list[_Reader]])
 
 
 def _held(graph: fx.Graph, value: torch.Tensor, like: fx.Node) -> fx.Node:
-    """A tensor that the graph's module holds, on the device of `like`."""
+    """Registers a tensor as buffer of the graph's module, on the device of `like`."""
     module, fake = graph.owning_module, tensor_of(like)
     assert module is not None
     name = f"_fuser_places_{len(list(module.buffers()))}"
@@ -251,7 +251,7 @@ def _held(graph: fx.Graph, value: torch.Tensor, like: fx.Node) -> fx.Node:
 
 
 def _ordered_like(value: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """Dense, its dims in memory in the order of those of `other`."""
+    """A dense FakeTensor with the dim order of `other`."""
     order = sorted(range(other.ndim), key=lambda d: -other.stride()[d])
     inverse = [order.index(d) for d in range(other.ndim)]
     return value.new_empty([value.shape[d] for d in order]).permute(inverse)

@@ -1,5 +1,5 @@
-"""Views that a graph makes in vain, and views as one step from the memory that they show: in torch
-each costs the host as much as a launch.
+"""Removes redundant views, and creates views directly from their base: each view in torch costs as
+much host time as a launch.
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ from fuser.adapters import aten
 from fuser.adapters.nodes import hint, is_view, tensor_of, writes
 from fuser.layout import compute_tensor_descriptor
 
-# A view by sizes, strides and a distance from the tensor's beginning, past torch's dispatcher.
+# Creates a view by sizes, strides and offset from the tensor's beginning, without torch's
+# dispatcher.
 reinterpreted: Any = torch._C._dynamo.guards._reinterpret_tensor  # type: ignore[attr-defined]
 
-# Elements keep their row-major numbers.
+# Ops that keep the row-major numbers of elements.
 RESHAPES = {torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default}
 
 
 def drop_views(graph: fx.Graph, places: Collection[int]) -> None:
-    """A view that lies in memory as what it is a view of, perhaps over several views, is that:
-    transposed twice, reshaped and back, detached. What is reshaped twice is reshaped once.
+    """Replaces views, or chains of views, by their source if the memory layout is equal: transposed
+    twice, reshaped and back, detached. Merges two reshapes into one.
 
-    Results of the graph stay the nodes that they are, but for those at `places`. Before, reductions
-    drop dims of which no user wants to know.
+    Results of the graph stay unchanged, except at `places`. First, reductions drop kept dims that
+    their only user removes.
     """
     output = next(n for n in graph.nodes if n.op == "output")
     for node in list(graph.nodes):
@@ -51,7 +52,7 @@ def drop_views(graph: fx.Graph, places: Collection[int]) -> None:
 
 
 def _shorten(node: fx.Node) -> None:
-    """A tensor reshaped twice is reshaped once."""
+    """Merges two reshapes into one."""
     first = node.args[0] if node.args else None
     if not (isinstance(first, fx.Node) and {node.target, first.target} <= RESHAPES):
         return
@@ -62,8 +63,8 @@ def _shorten(node: fx.Node) -> None:
 
 
 def _reduce_away(node: fx.Node) -> None:
-    """A reduction that keeps its dims for a reshape without them, the gradient of a bias, gives
-    what the reshape would.
+    """Clears keepdim of a reduction if a reshape removes the kept dims, e.g. in the gradient of a
+    bias.
     """
     user = next(iter(node.users), None)
     if user is None or len(node.users) > 1 or user.target not in RESHAPES:
@@ -88,7 +89,7 @@ def _reduce_away(node: fx.Node) -> None:
 
 
 def _same(node: fx.Node) -> fx.Node | None:
-    """The nearest node of which this is a view without a difference."""
+    """Nearest node in the chain of views with an equal memory layout."""
     wanted = _layout(node)
     while is_view(node) and wanted is not None:
         source = node.args[0]
@@ -101,7 +102,7 @@ def _same(node: fx.Node) -> fx.Node | None:
 
 
 def _layout(node: fx.Node) -> Any:
-    """How its tensor lies in memory, symbolic sizes by their expressions; None without one."""
+    """Dtype and memory layout of the tensor, if there is one; symbolic sizes as expressions."""
     value = tensor_of(node)
     if value is None:
         return None
@@ -110,15 +111,15 @@ def _layout(node: fx.Node) -> Any:
 
 
 def _numbers(value: torch.Tensor) -> tuple[int | torch.SymInt, ...]:
-    """What says where its elements lie in its memory."""
+    """Sizes, strides and storage offset."""
     return *value.shape, *value.stride(), value.storage_offset()
 
 
 def bases_of_views(graph: fx.Graph) -> dict[fx.Node, fx.Node]:
-    """For views inside the graph what they are views of in the end, where all sizes are numbers.
+    """Maps views inside the graph to the base of their chain, if all sizes are numbers.
 
-    Not for its results, which share the version of what they are views of, nor where that is
-    written: the view is to be of the memory that is written.
+    Results are excluded, because they share the version counter of their source. Overwritten bases
+    are excluded too: the view must show the overwritten memory.
     """
     written = {n for node in graph.nodes if writes(node) for n in node.all_input_nodes}
     results = {n for node in graph.nodes if node.op == "output" for n in node.all_input_nodes}
@@ -137,14 +138,14 @@ def bases_of_views(graph: fx.Graph) -> dict[fx.Node, fx.Node]:
 
 
 def owner_of(node: fx.Node) -> fx.Node:
-    """The node whose memory this one's tensor lies in, as far as ops say."""
+    """The node whose memory the tensor uses, according to op schemas."""
     while is_view(node) or _may_alias(node):
         node = node.all_input_nodes[0]
     return node
 
 
 def memory_of(node: Any) -> dict[int, torch.UntypedStorage]:
-    """The memories that the strided tensors of a node lie in, by what is the same for each."""
+    """Storages of the strided tensors of a node, by their identity."""
     given = node.meta.get("val") if isinstance(node, fx.Node) else None
     tensors = given if isinstance(given, list | tuple) else [given]
     plain = (t for t in tensors if isinstance(t, torch.Tensor) and t.layout == torch.strided)
@@ -153,20 +154,20 @@ def memory_of(node: Any) -> dict[int, torch.UntypedStorage]:
 
 
 def _may_alias(node: fx.Node) -> bool:
-    """Does torch's schema say that the result is, or may be, an argument or a view of it?"""
+    """True if torch's schema says that the result may be an argument or a view of it."""
     schema = getattr(node.target, "_schema", None)
     aliases = schema is not None and any(r.alias_info is not None for r in schema.returns)
     return aliases and bool(node.all_input_nodes)
 
 
 def has_numbers(node: fx.Node) -> bool:
-    """Does it give a tensor whose layout has no symbols?"""
+    """True if the node gives a tensor with a layout without symbols."""
     value = tensor_of(node)
     return value is not None and all(type(n) is int for n in _numbers(value))
 
 
 def _shares_memory(a: fx.Node, b: fx.Node) -> bool:
-    """Are both tensors of one dtype in one memory?"""
+    """True if both tensors have one dtype and share memory."""
     x, y = tensor_of(a), tensor_of(b)
     if x is None or y is None or x.dtype != y.dtype:
         return False
@@ -174,9 +175,9 @@ def _shares_memory(a: fx.Node, b: fx.Node) -> bool:
 
 
 def stride_order(value: torch.Tensor) -> list[int]:
-    """The order of the dims of a dense tensor in memory, 0 the innermost; found from the hints of
-    symbolic sizes, so that nothing is guarded. Raises Unsupported where memory has gaps or
-    overlaps. Dims of size 1 have their strides too where some order gives these.
+    """The order of the dims of a dense tensor in memory, 0 the innermost. Uses hints of symbolic
+    sizes, so no guard is added. Raises Unsupported if memory has gaps or overlaps. If possible, the
+    order also reproduces the strides of dims of size 1.
     """
     sizes, strides = ([hint(n) for n in numbers] for numbers in (value.shape, value.stride()))
     innermost_first = sorted(range(len(sizes)), key=lambda d: (strides[d], sizes[d] != 1))
@@ -187,7 +188,7 @@ def stride_order(value: torch.Tensor) -> list[int]:
     spread = any(n > 1 and s == 0 for n, s in zip(sizes, strides, strict=True))
     if spread or any(c is False for c in contiguity):
         raise Unsupported(f"a result with strides {strides} for sizes {sizes}")
-    # Row-major where only dims of size 1, whose strides mean nothing, say otherwise.
+    # Prefer row-major if only dims of size 1, whose strides are meaningless, differ.
     real = [d for d in range(len(sizes)) if sizes[d] != 1]
     if all(strides[a] >= strides[b] for a, b in pairwise(real)):
         return list(range(len(sizes) - 1, -1, -1))
@@ -195,7 +196,7 @@ def stride_order(value: torch.Tensor) -> list[int]:
 
 
 def has_gaps(value: torch.Tensor) -> bool:
-    """Lies a tensor in memory as no result of a definition does?"""
+    """True if no result of a definition can have the tensor's layout."""
     try:
         stride_order(value)
     except Unsupported:

@@ -1,4 +1,4 @@
-"""Modules that are written with definitions, under the names that programs for nvFuser import."""
+"""Modules implemented with definitions, under the names that programs for nvFuser import."""
 
 from fuser.contrib import nn
 

@@ -1,4 +1,4 @@
-"""fuser.report: one HTML file that shows what became of a definition or a model."""
+"""fuser.report: one HTML file that shows the kernels of a definition or a model."""
 
 from __future__ import annotations
 
@@ -22,24 +22,26 @@ def report(
     measured: bool = True,
     **named: Any,
 ) -> Path:
-    """Writes what became of `target` on these inputs into one HTML file, and returns its path.
+    """Writes a report about `target` on these inputs into one HTML file, and returns its path.
 
         fuser.report(fd, x, bias)
         fuser.report(model, batch, path="model.html")
 
-    It shows the graph with the steps that it became, each kernel with its scheduler, plan, launch,
-    bytes, predicted and measured times, a roofline, the reasons for each cut, CUDA C with the lines
-    of the program beside it, what the machine code takes, and the timeline of one call. `target` is
-    a definition, or a module or function of tensors, which is run by torch.compile(target,
-    backend="fuser"). Builds the kernels; with `measured` it runs them a few times, on copies of
-    inputs that are written in place. The file loads nothing from elsewhere.
+    It shows the graph with its steps; for each kernel the scheduler, plan, launch, bytes, predicted
+    and measured times; a roofline; the reason of each fusion break; CUDA C next to the program's
+    lines; resources of the machine code; and the timeline of one call. `target` is a definition, or
+    a module or function of tensors, which is run by torch.compile(target, backend="fuser").
+    Compiles the kernels. If `measured`, also runs them a few times, with in-place inputs copied.
+    The file loads no external resources.
 
-    Raises what explain() does, and UserError `report-path` where there is no folder for the file.
+    Raises the errors of explain(), and UserError `report-path` if the folder of the file is
+    missing.
     """
-    from fuser.report.page import page  # a quarter of `import fuser`, and few programs write one
+    # imported here, because it would slow down `import fuser` and few programs write reports
+    from fuser.report.page import page
 
     place = Path(path)
-    if not place.parent.is_dir():  # said before the work, which takes a while
+    if not place.parent.is_dir():  # check before the work, which takes long
         raise UserError(f"no folder {place.parent} for the report", rule="report-path")
     text = page(target, inputs, device, measured, named)
     place.write_text(text, encoding="utf-8", errors="backslashreplace")

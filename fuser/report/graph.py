@@ -1,5 +1,5 @@
-"""The graph of a definition as a picture: a frame for each step with what it reads on top, the ops
-that it computes in layers, and what it writes below.
+"""The graph of a definition as a picture: a frame for each step, with its reads on top, its ops in
+layers, and its writes at the bottom.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from fuser.report.layered import Cell, layered
 from fuser.report.svg import CHARACTER, element, picture, text
 from fuser.tables import duration, size
 
-_HEIGHT, _GAP, _ROW_GAP = 34.0, 14.0, 26.0  # pixels of a node, beside and below it
-_MARGIN, _HEAD = 16.0, 50.0  # of a frame: inside, and its title
-_TITLE, _NOTE = CHARACTER * 12 / 11, CHARACTER * 10 / 11  # pixels of a character, style.css
+_HEIGHT, _GAP, _ROW_GAP = 34.0, 14.0, 26.0  # pixels: height of a node, gap beside it, gap below it
+_MARGIN, _HEAD = 16.0, 50.0  # pixels of a frame: inner margin, height of its title
+_TITLE, _NOTE = CHARACTER * 12 / 11, CHARACTER * 10 / 11  # pixels per character, as in style.css
 _MOST_IN_ROW = 7
-_MOST_LAYERS = 36  # of the ops of a step; longer ones are shown from both ends
+_MOST_LAYERS = 36  # maximum layers drawn per step; the middle of a longer step is omitted
 
 
 @dataclass(eq=False)
 class Node:
-    """One box. kind: "read", "write", "op", "view" (no work of its own: coordinates, or the same as
-    another one) or "more".
+    """One box. kind: "read", "write", "op", "view" (no work: coordinates, or identical to another
+    op) or "more".
     """
 
     kind: str
     label: str
-    under: str  # a second line
+    under: str  # second line of text
     operands: list[Node] = field(default_factory=list)
     layer: int = 0
 
@@ -42,7 +42,7 @@ class Node:
 def graph(
     records: Sequence[dict[str, Any]], found: Explanation, shapes: dict[int, tuple[int, ...]]
 ) -> str:
-    """The picture of all steps, one below the other. records: of the definition's tensors."""
+    """The picture of all steps, one below the other. records: the definition's tensors."""
     frames = [_Frame(records, step, shapes, i) for i, step in enumerate(found.steps)]
     width = max(frame.width for frame in frames) + 2 * _MARGIN if frames else 200.0
     parts, y = [], _MARGIN
@@ -64,7 +64,7 @@ _ARROW = (
 
 
 def op_name(record: dict[str, Any]) -> str:
-    """ "mul", "sum", "split_dim": what defines a tensor."""
+    """Name of the op that defines a tensor: "mul", "sum", "split_dim"."""
     kind = re.sub(r"(?<!^)(?=[A-Z])", "_", record["kind"]).lower()
     return str(record.get("op") or kind)
 
@@ -102,7 +102,7 @@ class _Frame:
         self.height = _HEAD + len(self.rows) * (_HEIGHT + _ROW_GAP) - _ROW_GAP + _MARGIN
 
     def node(self, tensor: int) -> Node:
-        """The box of a tensor inside this step, made with all that it comes from."""
+        """Returns the box of a tensor in this step; creates it with all its operands."""
         stack = [tensor]
         while stack:
             t = stack[-1]
@@ -187,7 +187,7 @@ def _top(cell: Cell[Node]) -> float:
 
 
 def _edge(source: Cell[Node], target: Cell[Node], left: float) -> str:
-    """From one row to the next, and straight on through a bend."""
+    """Draws an edge from one row to the next; through a bend it continues straight down."""
     x0, y0 = source.x + left, _top(source) + _HEIGHT
     x1, y1 = target.x + left, _top(target)
     middle = (y0 + y1) / 2

@@ -1,4 +1,4 @@
-"""What a kernel's text became: resources and instructions, read from its machine code."""
+"""Compiled kernels: resources and instructions, read from the machine code."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from fuser.errors import CompileError
 
-# PTX by what it keeps busy; the first that fits counts.
+# PTX instructions by the unit that they use; the first match counts.
 _CLASSES = (
     ("loads", re.compile(r"ld\.global|ld\.param|ld\.volatile|ldu")),
     ("stores", re.compile(r"st\.global|red\.|atom\.")),
@@ -24,21 +24,23 @@ _CLASSES = (
 
 @dataclass(frozen=True)
 class MachineCode:
-    """Of one kernel. Where there is no compiler, `missing` says why, and the rest is 0."""
+    """Machine code of one kernel. If there is no compiler, `missing` gives the reason, and numbers
+    are 0.
+    """
 
     arch: int
-    registers: int = 0  # per thread
-    local_bytes: int = 0  # per thread: spills
-    shared_bytes: int = 0  # per block, static
+    registers: int = 0  # registers per thread
+    local_bytes: int = 0  # spilled bytes per thread
+    shared_bytes: int = 0  # static bytes per block
     code_bytes: int = 0
-    instructions: dict[str, int] = field(default_factory=dict)  # of the PTX, by what they use
+    instructions: dict[str, int] = field(default_factory=dict)  # PTX instruction counts by class
     ptx: str = ""
     sass: str = ""  # empty without nvdisasm or cuobjdump
     missing: str = ""
 
 
 def machine_code(kernel: Any, arch: int) -> MachineCode:
-    """`kernel`: of executor.kernels(). Compiled for `arch` whether or not such a GPU is here."""
+    """Compiles `kernel`, from executor.kernels(), for `arch`; needs no GPU of that architecture."""
     from fuser.runtime import cubin, toolkit
 
     try:

@@ -1,8 +1,7 @@
-"""A layered drawing: where in its row each box stands, and where long edges pass between boxes.
+"""Layered graph drawing: x positions of boxes in given rows, and bends of long edges between boxes.
 
-Rows are given. An edge that passes a row has a bend in it, which takes room as a box does, so that
-no edge runs behind one. Then rows are sorted, and what stands in them is moved sideways, until ends
-of edges lie near each other.
+An edge that passes a row gets a bend there, which takes space like a box, so that edges do not run
+behind boxes. Then rows are sorted and cells moved sideways until the ends of edges are close.
 """
 
 from __future__ import annotations
@@ -14,20 +13,22 @@ from typing import Generic, TypeVar
 
 Box = TypeVar("Box")
 
-_SWEEPS, _SORTING = 14, 8  # down and up in turn; the first so many sort as well
-_BEND, _BESIDE_BEND = 2.0, 9.0  # pixels of a bend, and between it and what stands beside it
-_STRAIGHT = 4.0  # how much more it counts that a long edge is straight than that a short one is
+_SWEEPS, _SORTING = 14, 8  # sweeps alternate down and up; the first _SORTING sweeps also sort rows
+_BEND, _BESIDE_BEND = 2.0, 9.0  # pixels: width of a bend, and gap between a bend and its neighbours
+# weight of a bend's wanted position, relative to a box: long edges should be straight
+_STRAIGHT = 4.0
 
 
 @dataclass(eq=False)
 class Cell(Generic[Box]):
-    """What stands in a row: a box, or a bend of the edges that leave a box further up."""
+    """An element of a row: a box, or a bend of the edges that leave a box further up."""
 
     box: Box | None
     width: float
     row: int
-    x: float = 0.0  # of its middle
-    above: list[Cell[Box]] = field(default_factory=list)  # in the row before, edges come from them
+    x: float = 0.0  # x of the centre
+    # cells of the previous row with an edge to this one
+    above: list[Cell[Box]] = field(default_factory=list)
     below: list[Cell[Box]] = field(default_factory=list)
 
 
@@ -37,8 +38,8 @@ def layered(
     width: Callable[[Box], float],
     gap: float,
 ) -> list[list[Cell[Box]]]:
-    """The rows with their bends, from left to right; no x is negative. Boxes are told apart by
-    identity; an edge goes from an operand, where it stands in an earlier row, to what reads it.
+    """Returns the rows with bends, from left to right; x positions are not negative. Boxes are
+    compared by identity. An edge runs from an operand in an earlier row to its user.
     """
     cells = [[Cell(box, width(box), r) for box in row] for r, row in enumerate(rows)]
     _link(cells, operands)
@@ -58,7 +59,7 @@ def layered(
 
 
 def _link(cells: list[list[Cell[Box]]], operands: Callable[[Box], Sequence[Box]]) -> None:
-    """Sets above and below, and adds bends: those of one box are one chain, whatever reads it."""
+    """Sets above and below, and adds bends: all edges of one box share a chain of bends."""
     found = {id(cell.box): cell for row in cells for cell in row}
     chains: dict[int, list[Cell[Box]]] = {id(cell): [cell] for cell in found.values()}
     for target in list(found.values()):
@@ -82,20 +83,21 @@ def _join(above: Cell[Box], below: Cell[Box]) -> None:
 
 
 def _wanted(cell: Cell[Box], down: bool, both: bool) -> float:
-    """The mean of what it hangs together with, in the row before or behind."""
+    """Mean position of the neighbours in the previous or next row, or in both."""
     sides = [*cell.above, *cell.below] if both else cell.above if down else cell.below
     return sum(c.x for c in sides) / len(sides) if sides else cell.x
 
 
 def _put(row: Sequence[Cell[Box]], wanted: Sequence[float], gap: float) -> None:
-    """The places nearest to the wanted ones, in the sense of least squares, at which the cells of a
-    row keep their order and their distances: blocks of cells that touch move as one.
+    """Positions closest to the wanted ones in the least squares sense, if cells keep their order
+    and minimum distances: blocks of touching cells move together.
     """
     offsets = [0.0]
     for a, b in itertools.pairwise(row):
         between = gap if a.box is not None and b.box is not None else _BESIDE_BEND
         offsets.append(offsets[-1] + (a.width + b.width) / 2 + between)
-    blocks: list[tuple[float, float, int]] = []  # sum of weighted places, weight, cells
+    # (weighted sum of positions, weight, number of cells)
+    blocks: list[tuple[float, float, int]] = []
     for cell, place, offset in zip(row, wanted, offsets, strict=False):
         weight = 1.0 if cell.box is not None else _STRAIGHT
         block = ((place - offset) * weight, weight, 1)

@@ -1,4 +1,6 @@
-"""The page: one HTML file without a network, from what explain() finds and the kernels compiled."""
+"""The report page: a self-contained HTML file, from the results of explain() and compiled
+kernels.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from fuser.tables import duration, size
 if TYPE_CHECKING:
     from fuser.adapters.report import Run
 
-_MOST_REGIONS = 24  # of a model that get a section each; equal ones count once
+_MOST_REGIONS = 24  # maximum regions of a model with a section; identical regions count once
 
 
 def page(
@@ -80,7 +82,7 @@ def _title_of(fd: FusionDefinition) -> str:
 
 
 def _different(runs: Sequence[Run]) -> list[Run]:
-    """The runs without those that have the same definition and sizes as an earlier one."""
+    """Drops runs with the definition and sizes of an earlier run."""
     seen: dict[Any, Run] = {}
     for run in runs:
         shapes = tuple(tuple(getattr(value, "shape", ())) for value in run.inputs)
@@ -97,7 +99,7 @@ def _model(counts: str, different: int, regions: Sequence[_Region]) -> str:
         f"<pre>{escape(counts)}</pre></details>",
     ]
     for number, region in enumerate(regions):
-        # The target of the link is inside, so that following it opens the region.
+        # The link target is inside, so that following the link opens the region.
         opened = " open" if number == 0 else ""
         title = f"<h2>Region {number}</h2> {_breakable(_summary(region.found))}"
         text = _section(region, f"r{number}-")
@@ -135,12 +137,12 @@ def _summary(found: Explanation) -> str:
 
 @dataclass(frozen=True)
 class _Region:
-    """A definition with inputs, and what is known of it."""
+    """A definition with inputs, and the results of explain()."""
 
     fd: FusionDefinition
     inputs: list[Any]
-    places: Mapping[int, str]  # the user's line of a tensor, where better known than by the tensor
-    kernels: Sequence[Any]  # of executor.kernels(), one for each step that is a kernel
+    places: Mapping[int, str]  # user's line by tensor, if better known than by the tensor itself
+    kernels: Sequence[Any]  # executor.kernels(): one per step that is a kernel
     found: Explanation
 
 
@@ -156,8 +158,8 @@ def _explained(
 
 
 def _section(region: _Region, prefix: str) -> str:
-    """All of one definition; `prefix` sets its anchors apart from those of others."""
-    from fuser.interpreter import tensor_sizes  # imports torch, which `import fuser` does not
+    """The section of one definition; `prefix` makes its anchors unique."""
+    from fuser.interpreter import tensor_sizes  # imports torch, which `import fuser` must not
 
     found = region.found
     records = region.fd.fusion.records()["tensors"]
@@ -243,7 +245,9 @@ def _steps_table(found: Explanation, prefix: str) -> str:
 def _table(
     header: Sequence[str], rows: Sequence[Sequence[str]], texts: int, last_texts: int = 0
 ) -> str:
-    """Cells of HTML; all columns but so many first and last ones are numbers."""
+    """An HTML table; all columns are numbers, except the first `texts` and the last
+    `last_texts`.
+    """
     numbers = range(texts, len(header) - last_texts)
 
     def line(tag: str, cells: Sequence[str]) -> str:
@@ -260,7 +264,7 @@ def _table(
 
 
 def _breakable(name: str) -> str:
-    """Names of kernels are long: lines may end behind an underscore."""
+    """Escapes a kernel name and allows line breaks after underscores, because names are long."""
     return escape(name).replace("_", "_<wbr>")
 
 
@@ -269,7 +273,7 @@ def _counted(number: int, what: str) -> str:
 
 
 def _of_copy(found: Explanation, step: Step) -> str:
-    """Bytes a second as a share of a copy's; only of the machine that was measured."""
+    """Bytes per second relative to a copy, in percent; only for the machine that was measured."""
     if not (step.measured_us and found.machine.present):
         return "-"
     rate = step.bytes / (step.measured_us * 1e-6)

@@ -11,15 +11,15 @@ from fuser.measure import Span
 from fuser.report.svg import CHARACTER, element, picture, text, tooltip
 from fuser.tables import duration
 
-Scale = Callable[[float], float]  # a value to pixels
+Scale = Callable[[float], float]  # maps a value to pixels
 
 _WIDTH, _HEIGHT = 440.0, 280.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52.0, 14.0, 22.0, 40.0
 
 
 def roofline(machine: Machine, steps: Sequence[Step]) -> str:
-    """A step is drawn where the model puts it (ring) and, measured on this machine, where it is
-    (disc). Its operations are its issue slots.
+    """Draws each step at its predicted rate (ring) and, if measured on this machine, at its
+    measured rate (disc). Operations are issue slots.
     """
     known = [step for step in steps if step.slots > 0 and step.bytes > 0]
     intensities = [step.slots / step.bytes for step in known] or [1.0]
@@ -63,7 +63,7 @@ def roofline(machine: Machine, steps: Sequence[Step]) -> str:
 
 
 def _step_labels(places: Sequence[tuple[float, float]]) -> list[str]:
-    """The numbers of steps beside their points; those at one place are named together."""
+    """Step numbers next to their points; points at one position share a label."""
     groups: list[tuple[float, float, list[int]]] = []
     for number, (x, y) in enumerate(places):
         near = next((g for g in groups if abs(g[0] - x) < 26 and abs(g[1] - y) < 14), None)
@@ -82,7 +82,7 @@ _MOST_SPANS = 60
 
 
 def timeline(spans: Sequence[Span]) -> str:
-    """A row for each thing that ran, lanes below each other: its name, and a bar that says when."""
+    """A table row per span, sorted by lane: its name, and a bar for its time."""
     spans = sorted(spans, key=lambda s: (s.lane, s.start))[:_MOST_SPANS]
     end = max((s.stop for s in spans), default=1.0) or 1.0
     row, width = 34.0, 440.0

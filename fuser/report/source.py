@@ -1,4 +1,4 @@
-"""The user's lines that a step computes, found again from the places that tensors remember."""
+"""The user's source lines that a step computes, found by the locations stored in tensors."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from fuser.report.graph import op_name
 class SourceLine:
     """A line of the program, and the ops that it defined: ("T7", "mul")."""
 
-    file: str  # its base name
+    file: str  # base name of the file
     number: int
-    code: str  # empty where the file is not to be found
+    code: str  # empty if the file is not found
     ops: tuple[tuple[str, str], ...]
 
 
 def source_lines(
     records: Sequence[dict[str, Any]], tensors: Iterable[int], places: Mapping[int, str]
 ) -> list[SourceLine]:
-    """In the order of the program. places: what is known better than the tensors know."""
+    """Returns lines in program order. places: locations that override the tensors' locations."""
     by_place: dict[tuple[str, int], list[tuple[str, str]]] = {}
     for tensor in sorted(tensors):
         record = records[tensor]
@@ -46,7 +46,7 @@ def _code(file: str, number: int) -> str:
 
 @cache
 def _path(file: str) -> str | None:
-    """The file itself, else that of the one loaded module with this base name."""
+    """The file itself, or the file of the only loaded module with this base name."""
     if Path(file).is_file():
         return file
     paths = {

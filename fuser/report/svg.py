@@ -1,4 +1,4 @@
-"""Pictures as SVG text: elements, and the one place where text from outside is escaped."""
+"""Pictures as SVG text. All text from outside is escaped here."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from html import escape
 
 _NAMESPACE = "http://www.w3.org/2000/svg"
-CHARACTER = 6.7  # pixels of a character at 11 px, monospaced
+CHARACTER = 6.7  # pixels per character at 11 px, monospaced
 
 
 def element(name: str, content: str = "", **attributes: object) -> str:
@@ -20,21 +20,21 @@ def element(name: str, content: str = "", **attributes: object) -> str:
 
 
 def text(x: float, y: float, what: str, class_: str = "", anchor: str = "start") -> str:
-    """A line of text; `what` may hold anything."""
+    """A line of text, escaped."""
     return element("text", escape(what), x=x, y=y, class_=class_ or None, text_anchor=anchor)
 
 
 def tooltip(what: str) -> str:
-    """What a shape says when it is pointed at; its first child."""
+    """Tooltip of a shape; must be its first child."""
     return element("title", escape(what))
 
 
-_LEAST = 0.8  # of a picture's size: text of 11 px is still read at 9
+_LEAST = 0.8  # minimum scale of a picture: text of 11 px is readable at 9 px
 
 
 def picture(width: float, height: float, parts: Iterable[str], title: str) -> str:
-    """A whole picture. In a page it shrinks to the room there is, as long as its text can be read;
-    wider ones the page lets scroll.
+    """A complete picture. It shrinks to the width of the page while its text stays readable; below
+    that the page scrolls.
     """
     body = tooltip(title) + "".join(parts)
     size = {"width": round(width), "height": round(height)}
@@ -44,7 +44,7 @@ def picture(width: float, height: float, parts: Iterable[str], title: str) -> st
 
 
 def shortened(what: str, width: float) -> str:
-    """As much of `what` as fits into so many pixels."""
+    """Shortens a text to a width in pixels."""
     most = max(4, int(width / CHARACTER))
     return what if len(what) <= most else what[: most - 1] + "…"
 

@@ -1,1 +1,1 @@
-"""Compiling and running generated kernels: NVRTC on one side, the host executor on the other."""
+"""Compilers for generated kernels: NVRTC, and the C++ compiler of the host executor."""

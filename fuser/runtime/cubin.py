@@ -1,4 +1,4 @@
-"""What a kernel costs, read from its machine code without a GPU and without NVIDIA's tools."""
+"""Resources of a kernel, read from its machine code without a GPU and without NVIDIA's tools."""
 
 import struct
 from collections.abc import Iterator
@@ -6,33 +6,33 @@ from dataclasses import dataclass
 
 from fuser.runtime import elf
 
-# Attributes of .nv.info (EIATTR_*), as cuobjdump -elf names them.
+# Attributes of .nv.info (EIATTR_*), named as in cuobjdump -elf.
 _FRAME_SIZE = 0x11
 _MIN_STACK_SIZE = 0x12
 _REGISTER_COUNT = 0x2F
-# The form of an attribute's value (EIFMT_*): others lie in the 4-byte head, this one behind it.
+# Format of attributes (EIFMT_*) with a value after the 4-byte head; other formats hold it inside.
 _SIZED = 4
 
-# From sm_90 on, a kernel with shared memory of its own also carries what the system keeps.
+# Bytes reserved by the system in the shared memory section of a kernel, from sm_90 on.
 _SYSTEM_SHARED_BYTES = 1024
 
 
 @dataclass(frozen=True)
 class KernelResources:
-    """What one kernel of a cubin takes."""
+    """Resources of one kernel of a cubin."""
 
-    registers: int  # of 32 bits, per thread
-    local_bytes: int  # per thread: spills, arrays that are not in registers, call frames
-    shared_bytes: int  # per block, static
+    registers: int  # 32-bit registers per thread
+    local_bytes: int  # bytes per thread: spills, arrays outside registers, call frames
+    shared_bytes: int  # static bytes per block
     code_bytes: int
 
 
 def cubin_info(cubin: bytes) -> dict[str, KernelResources]:
     """The resources of every kernel of a cubin, by name (mangled unless extern "C").
 
-    The figures are those of `cuobjdump -res-usage`, but for shared memory, which is counted as the
-    driver reports it: without the system's share. Raises ValueError for bytes that are not a whole
-    cubin (PTX, a cut file).
+    The numbers equal `cuobjdump -res-usage`, except shared memory, which excludes bytes reserved by
+    the system, as reported by the driver. Raises ValueError if the bytes are not a complete cubin
+    (PTX, a truncated file).
     """
     file = elf.parse(cubin)
     info = file.section(".nv.info")
@@ -48,14 +48,14 @@ def cubin_info(cubin: bytes) -> dict[str, KernelResources]:
         if attribute == _REGISTER_COUNT:
             registers[name] = count
         else:
-            # The stack includes the frames of functions that are called.
+            # The stack includes frames of called functions.
             local[name] = max(local.get(name, 0), count)
 
     reserved = _SYSTEM_SHARED_BYTES if _architecture(file) >= 90 else 0
     kernels = {}
     for section in file.sections:
-        # A kernel has parameters in constant bank 0; a function that it calls has none, and neither
-        # has a section that is no code.
+        # A kernel has parameters in constant bank 0; functions that it calls and sections without
+        # code do not.
         name = section.name.removeprefix(".text.")
         if file.section(f".nv.constant0.{name}") is None:
             continue
@@ -70,12 +70,12 @@ def cubin_info(cubin: bytes) -> dict[str, KernelResources]:
 
 
 def architecture(cubin: bytes) -> int:
-    """The architecture a cubin was made for: 90 for sm_90."""
+    """The architecture of a cubin: 90 for sm_90."""
     return _architecture(elf.parse(cubin))
 
 
 def _architecture(file: elf.Elf) -> int:
-    # ABI 7 (CUDA 12) keeps it in the lowest byte, ABI 8 (CUDA 13) in the one above.
+    # ABI 7 (CUDA 12) stores it in the lowest byte, ABI 8 (CUDA 13) in the next.
     return file.flags >> (8 if file.abi_version >= 8 else 0) & 0xFF
 
 

@@ -1,4 +1,4 @@
-"""The little that we read of ELF files: the sections of a cubin, the build id of a library."""
+"""Minimal ELF reader: the sections of a cubin, the build id of a library."""
 
 import struct
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _NT_GNU_BUILD_ID = 3
 
 @dataclass(frozen=True)
 class Section:
-    """One section; `data` is empty where the file holds none (zero-filled memory)."""
+    """One section; `data` is empty if the file stores no bytes (zero-filled memory)."""
 
     name: str
     size: int
@@ -27,7 +27,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Elf:
-    """A parsed file: its ABI version and flags, its sections in file order, its symbols' names."""
+    """A parsed file: ABI version, flags, sections in file order, and symbol names."""
 
     abi_version: int
     flags: int
@@ -35,7 +35,7 @@ class Elf:
     symbols: tuple[str, ...]
 
     def section(self, name: str) -> Section | None:
-        """The section of that name, or None."""
+        """Returns the section of that name, if any."""
         return next((section for section in self.sections if section.name == name), None)
 
 
@@ -44,7 +44,7 @@ def _text(table: bytes, start: int) -> str:
 
 
 def parse(image: bytes) -> Elf:
-    """Parses a 64-bit little-endian ELF file. Raises ValueError for other and for cut files."""
+    """Parses a 64-bit little-endian ELF file. Raises ValueError for other or truncated files."""
     if not image.startswith(_MAGIC):
         raise ValueError("not a 64-bit little-endian ELF file")
     try:
@@ -74,9 +74,9 @@ def parse(image: bytes) -> Elf:
 
 
 def build_id(path: str | Path) -> str:
-    """The linker's fingerprint of a library, in hexadecimal; "" where there is none to read.
+    """The build id of a library (the linker's fingerprint) in hexadecimal; "" if it cannot be read.
 
-    Reads the headers and the notes only, a few hundred bytes of a file that may have 100 MB.
+    Reads only headers and notes: a few hundred bytes of a file of up to 100 MB.
     """
     try:
         with open(path, "rb") as file:

@@ -1,9 +1,9 @@
-"""Kernel text to machine code of this processor, by the system's C++ compiler.
+"""Compiles kernel text to machine code of this CPU with the system's C++ compiler.
 
-One call compiles many kernels: starting a compiler costs more than most kernels. The text of each
-is pasted, as NVRTC gets it, into a struct of its own that brings the CUDA execution model
-(csrc/device/host_cuda.h); the result is a shared object for `load_host_bytes`. Nothing here is
-needed to run kernels that were compiled before.
+One call compiles many kernels, because starting a compiler costs more than compiling most kernels.
+Each text, unchanged from NVRTC's, is pasted into its own struct, which provides the CUDA execution
+model (csrc/device/host_cuda.h). The result is a shared object for `load_host_bytes`. Running
+kernels that were compiled before needs nothing of this module.
 """
 
 import functools
@@ -30,13 +30,13 @@ __all__ = ["Compiler", "HostSource", "build", "compiler", "fingerprint", "flags"
 _CANDIDATES = ("c++", "g++", "clang++")
 _HEADERS = ("host_abi.h", "host_cuda.h")
 
-# Below this many bytes of kernel text one compiler process is as fast as two.
+# Bytes of kernel text below which one compiler process is as fast as two.
 _SPLIT_BYTES = 16 << 10
 
 
 @dataclass(frozen=True)
 class Compiler:
-    """A C++ compiler: the command that starts it, and what it says of itself."""
+    """A C++ compiler: the command that starts it, and its version text."""
 
     command: tuple[str, ...]
     version: str
@@ -48,10 +48,10 @@ class Compiler:
 
 @dataclass(frozen=True)
 class HostSource:
-    """One kernel: the function `name` in `text`, device blocks included.
+    """One kernel: the function `name` in `text`, including device blocks.
 
-    `collectives` says whether its threads meet (barriers, shuffles, votes): then they run as
-    fibers, else as a loop, which is much faster.
+    `collectives` is True if its threads synchronize (barriers, shuffles, votes). They then run as
+    fibers, otherwise as a loop, which is much faster.
     """
 
     name: str
@@ -60,9 +60,10 @@ class HostSource:
 
 
 def compiler(wanted: str = "") -> Compiler:
-    """The compiler: `wanted`, else the option FUSER_CXX, else the first of c++, g++ and clang++.
+    """Returns the compiler `wanted`, else the option FUSER_CXX, else the first of c++, g++ and
+    clang++.
 
-    Raises CompileError "host-compiler" when there is none, or when it does not start.
+    Raises CompileError "host-compiler" if there is no compiler, or if it does not start.
     """
     wanted = (wanted or _core.get_option("FUSER_CXX")).strip()
     if wanted:
@@ -79,7 +80,7 @@ def compiler(wanted: str = "") -> Compiler:
 
 
 def _command(wanted: str) -> tuple[str, ...]:
-    """A program, whose path may have spaces, or a command with arguments (`ccache g++`)."""
+    """Parses a program, whose path may have spaces, or a command with arguments (`ccache g++`)."""
     if shutil.which(wanted):
         return (wanted,)
     try:
@@ -94,7 +95,7 @@ def _command(wanted: str) -> tuple[str, ...]:
 @functools.cache
 def _probe(command: tuple[str, ...]) -> Compiler:
     name, path = shlex.join(command), os.path.realpath(shutil.which(command[0]) or command[0])
-    # One that only calls another (a script, ccache) stays as it is when that one changes.
+    # A script or ccache that calls a compiler does not change when the compiler does.
     is_compiler = bool(re.search(r"(g\+\+|clang)[^/]*$", path)) and Path(path).is_file()
     if is_compiler and (fields := remembered.load(name)) and fields["path"] == path:
         return Compiler(command, fields["version"])
@@ -103,7 +104,7 @@ def _probe(command: tuple[str, ...]) -> Compiler:
             [*command, "--version"],
             capture_output=True,
             text=True,
-            errors="backslashreplace",  # it may name its own path
+            errors="backslashreplace",  # its output may contain its path
             check=True,
         )
     except (OSError, subprocess.CalledProcessError) as error:
@@ -118,12 +119,12 @@ def _probe(command: tuple[str, ...]) -> Compiler:
 
 
 def flags(debug: bool, for_compiler: Compiler | None = None) -> tuple[str, ...]:
-    """How kernels are compiled.
+    """The flags for kernels.
 
-    Arithmetic is that of the text: no contraction, no reassociation, and with -fno-builtin no
-    formula in place of calls of the math library. -fno-math-errno lets the functions that are one
-    instruction (host_cuda.h) become vector code, -fno-trapping-math selects; given alone, the
-    former has GCC fold sin(atan(x)) and its like to what differs at infinities and NaN.
+    Arithmetic follows the text: no contraction, no reassociation, and -fno-builtin keeps calls of
+    the math library. -fno-math-errno vectorizes functions that are one instruction (host_cuda.h),
+    -fno-trapping-math vectorizes selects. The former alone would let GCC fold e.g. sin(atan(x)) to
+    a formula that differs at infinities and NaN.
     """
     is_gcc = (for_compiler or compiler()).is_gcc
     chosen = [
@@ -133,16 +134,15 @@ def flags(debug: bool, for_compiler: Compiler | None = None) -> tuple[str, ...]:
         *_stack_flags(is_gcc),
     ]
     if debug:
-        # A fault leaves a kernel as an exception; an array that was not written holds a pattern and
-        # not a lucky zero.
+        # Faults unwind through kernels as exceptions; uninitialized arrays hold a pattern instead
+        # of zeros.
         chosen += ["-Og", "-DFUSER_DEBUG", "-fasynchronous-unwind-tables"]
         return (*chosen, "-ftrivial-auto-var-init=pattern")
     chosen.append("-O2")
     if is_gcc:
-        # The loops over the elements of a thread are vectorized as loops, selects included, only if
-        # they are not unrolled before (cunrolli); afterwards they are, and their arrays become
-        # registers if all loops cut them alike: 128 bits, the width of a GPU's access. 4 to 5 times
-        # as fast as plain -O3.
+        # GCC vectorizes the loops over a thread's elements, including selects, only if they are not
+        # unrolled first (cunrolli). It unrolls them afterwards. Their arrays become registers only
+        # if all loops use equal vectors: 128 bits, the width of a GPU's access.
         chosen += ["-ftree-vectorize", "-fvect-cost-model=dynamic", "-fdisable-tree-cunrolli"]
         if platform.machine() in {"x86_64", "AMD64"}:
             chosen.append("-mprefer-vector-width=128")
@@ -150,9 +150,8 @@ def flags(debug: bool, for_compiler: Compiler | None = None) -> tuple[str, ...]:
 
 
 def _stack_flags(is_gcc: bool) -> tuple[str, ...]:
-    """A kernel whose arrays do not fit on the stack of a fiber does not compile; and however large
-    a frame is, it touches each page, so that what comes past the guard page ends the process there
-    and never writes into the next stack.
+    """Rejects kernels with arrays that exceed the stack of a fiber. Stack-clash protection touches
+    every page of a large frame, so an overflow hits the guard page and never the next stack.
     """
     limit = f"frame-larger-than={_core.host_frame_bytes}"
     refuse = (f"-Werror={limit}",) if is_gcc else (f"-W{limit}", "-Werror=frame-larger-than")
@@ -160,8 +159,8 @@ def _stack_flags(is_gcc: bool) -> tuple[str, ...]:
 
 
 def _link_flags(is_gcc: bool) -> tuple[str, ...]:
-    """Kernels call the C library and the compiler's own helpers. To have the C++ library looked
-    through for nothing takes half as long as to compile a small kernel.
+    """Kernels call only the C library and the compiler's helpers. Searching the C++ library would
+    take a large part of the build time of a small kernel.
     """
     return ("-nostartfiles", "-nodefaultlibs", "-lm", "-lc", "-lgcc") if is_gcc else ()
 
@@ -169,8 +168,8 @@ def _link_flags(is_gcc: bool) -> tuple[str, ...]:
 def fingerprint(debug: bool = False) -> bytes:
     """32 bytes for the key of the disk cache.
 
-    They change with everything beside the kernel text that machine code depends on: the compiler,
-    the flags, host_cuda.h and this processor.
+    They depend on everything beside the kernel text that affects machine code: the compiler, the
+    flags, host_cuda.h and this CPU.
     """
     chosen = compiler()
     return _fingerprint(chosen, (*flags(debug, chosen), *_link_flags(chosen.is_gcc)))
@@ -190,7 +189,7 @@ def _fingerprint(chosen: Compiler, chosen_flags: tuple[str, ...]) -> bytes:
 
 
 def _processor() -> str:
-    """What -march=native depends on."""
+    """CPU properties that -march=native depends on."""
     wanted = ("model name", "flags", "Features", "CPU implementer", "CPU part")
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -200,7 +199,7 @@ def _processor() -> str:
 
 
 def _headers() -> Path:
-    """The folder of host_cuda.h: in the package, or in csrc of a checkout that was not built."""
+    """The folder of host_cuda.h: in the package, or in csrc of an unbuilt checkout."""
     packaged = Path(str(importlib.resources.files("fuser") / "device"))
     if (packaged / _HEADERS[0]).exists():
         return packaged
@@ -208,16 +207,16 @@ def _headers() -> Path:
 
 
 def build(sources: Sequence[HostSource], debug: bool = False) -> bytes:
-    """Compiles kernels into one shared object and returns its bytes; kernel i is `find(i)` of it.
+    """Compiles kernels into one shared object and returns its bytes; kernel i is its `find(i)`.
 
-    Raises CompileError "host-compiler" (no compiler, or none that can work now) or "host-compile"
-    (text refused: log, kept source, flags, command to repeat). Other threads run meanwhile.
+    Raises CompileError "host-compiler" (no working compiler) or "host-compile" (text rejected: log,
+    source path, flags, command to repeat). Releases the interpreter lock meanwhile.
     """
     chosen = compiler()
     try:
         with _folder() as directory:
             return _build_in(directory, sources, chosen, flags(debug, chosen))
-    except OSError as error:  # it is gone, no folder for temporary files, a full disk
+    except OSError as error:  # missing compiler, no folder for temporary files, full disk
         raise CompileError(
             f"the C++ compiler {shlex.join(chosen.command)} cannot compile kernels: {error}\n"
             "  hint: TMPDIR names the folder for temporary files, FUSER_CXX the compiler",
@@ -227,7 +226,9 @@ def build(sources: Sequence[HostSource], debug: bool = False) -> bytes:
 
 @contextmanager
 def _folder() -> Iterator[Path]:
-    """The files of one build. Where the compiler refuses a text they stay, to be looked at."""
+    """Temporary folder of one build. If the compiler rejects a text, the folder is kept for
+    inspection.
+    """
     directory = Path(tempfile.mkdtemp(prefix="fuser-host-"))
     refused = False
     try:
@@ -266,7 +267,7 @@ Numbered = list[tuple[int, HostSource]]
 
 
 def _split(sources: Sequence[HostSource]) -> list[Numbered]:
-    """The kernels in one list, or in lists of about equal text for compilers side by side."""
+    """Splits kernels into lists of about equal text size, one per parallel compiler process."""
     numbered = list(enumerate(sources))
     total = sum(len(source.text) for source in sources)
     count = min(len(os.sched_getaffinity(0)), len(numbered), 1 + total // _SPLIT_BYTES)
@@ -299,7 +300,7 @@ def _write(path: Path, part: Numbered) -> Path:
 
 
 def _run(jobs: list[tuple[list[str], Path]], chosen_flags: tuple[str, ...]) -> None:
-    """Runs the commands side by side; raises for the first that fails, when all have ended."""
+    """Runs commands in parallel, waits for all, and raises for the first failed one."""
     running = [
         (
             subprocess.Popen(

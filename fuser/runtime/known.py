@@ -1,5 +1,5 @@
-"""Which NVRTC there is and what it compiles for: all that a process needs which finds its kernels
-on disk, and little, because each line of Python counts in the first call.
+"""NVRTC version and architectures, for processes that find their kernels on disk. Kept small,
+because the first call pays for each imported line.
 """
 
 import sys
@@ -8,26 +8,28 @@ from typing import NamedTuple
 from fuser.errors import CompileError
 from fuser.runtime import remembered
 
-# No contraction of a * b + c: where an fma is wanted it is spelled. Functions need no __device__.
+# No contraction of a * b + c: an fma is generated explicitly. Functions need no __device__.
 _FLAGS = ("--std=c++17", "--fmad=false", "--device-as-default-execution-space")
-# Flags that older versions do not know: without the runtime's texture classes the front end is 4 ms
-# faster; NVRTC's own disk cache would keep each kernel a second time, beside our store.
+# Flags by the first version that supports them. --minimal omits the runtime's texture classes,
+# which speeds up the front end. --no-cache disables NVRTC's own disk cache, which would duplicate
+# the kernel store.
 _FLAGS_SINCE = (("--minimal", (12, 4)), ("--no-cache", (12, 9)))
 
 
 class Toolkit(NamedTuple):
-    """The NVRTC of this process; cuda-python holds one at most."""
+    """The NVRTC of this process; cuda-python loads at most one."""
 
     version: tuple[int, int]
-    build: str  # tells apart two builds of one version: the library's build id, or its size
-    path: str  # of the library
-    archs: tuple[int, ...]  # in ascending order: 90 for sm_90
+    build: str  # build id of the library, or its size; distinguishes builds of one version
+    path: str  # path of the library
+    archs: tuple[int, ...]  # architectures in ascending order: 90 for sm_90
 
     def target(self, arch: int) -> str:
-        """What to compile for on a GPU of `arch`: "sm_90", or "compute_90" for PTX.
+        """The compilation target for a GPU of `arch`: "sm_90", or "compute_90" for PTX.
 
-        Machine code where this NVRTC knows the GPU, else PTX for the newest architecture before it,
-        which the driver finishes. Raises CompileError "nvrtc-arch" for a GPU that it has dropped.
+        Machine code if this NVRTC supports the GPU; otherwise PTX for the newest older
+        architecture, which the driver compiles. Raises CompileError "nvrtc-arch" for a GPU that
+        this NVRTC no longer supports.
         """
         if arch in self.archs:
             return f"sm_{arch}"
@@ -43,14 +45,14 @@ class Toolkit(NamedTuple):
         )
 
     def flags(self, target: str) -> tuple[str, ...]:
-        """The flags of a compilation for a target; part of the key of a kernel on disk."""
+        """The flags of a compilation for a target; part of the disk cache key of a kernel."""
         since = tuple(flag for flag, version in _FLAGS_SINCE if self.version >= version)
         return (f"--gpu-architecture={target}", *_FLAGS, *since)
 
 
 def known() -> Toolkit:
-    """The NVRTC of this process, or as an earlier process found it, which spares this one to load
-    it: a process that has its kernels on disk compiles nothing.
+    """The NVRTC of this process, or the fields that an earlier process stored. The latter avoids
+    loading NVRTC if all kernels are on disk.
     """
     compiler = sys.modules.get("fuser.runtime.toolkit")
     loaded = compiler is not None and compiler.nvrtc.cache_info().currsize

@@ -1,10 +1,10 @@
-"""Which compilers a process like this one found, kept between processes beside the kernels.
+"""Compiler properties found by an earlier process, stored next to the kernels.
 
-To load NVRTC only to learn its version costs a process 0.1 s, to start a C++ compiler for the same
-25 ms, when all of its kernels are on disk.
-What is kept holds for the same interpreter, packages and search paths, while the library's file is
-the same. It may still be wrong, where a library appeared elsewhere: whoever compiles asks the real
-one, and stores nothing under the name of another.
+A process that has all its kernels on disk then needs neither to load NVRTC nor to start a C++
+compiler just to learn its version. The stored properties apply to one interpreter, set of packages
+and search paths, while the library file is unchanged. They may still be wrong if a library appeared
+elsewhere; therefore compilations query the real compiler and store nothing under the name of
+another.
 """
 
 import functools
@@ -17,14 +17,12 @@ from typing import Any
 
 from fuser import _core
 
-# What decides where libraries are found.
+# Environment variables that affect the library search.
 _VARIABLES = ("CONDA_PREFIX", "CUDA_HOME", "CUDA_PATH", "LD_LIBRARY_PATH", "PYTHONPATH")
 
 
 def load(compiler: str) -> dict[str, Any] | None:
-    """The fields that store() was given last for a compiler of this name; None where nothing is
-    kept or it holds no more.
-    """
+    """The fields last stored for a compiler of this name, if they are still valid."""
     store = disk_store()
     entry = store.get(_key(compiler)) if store else None
     if entry is None:
@@ -34,14 +32,14 @@ def load(compiler: str) -> dict[str, Any] | None:
 
 
 def store(compiler: str, fields: Mapping[str, Any]) -> None:
-    """Keeps the fields, of which "path" is the compiler's file."""
+    """Stores the fields; "path" is the compiler's file."""
     kept = {**fields, "file": _stamp(fields["path"])}
     if place := disk_store():
         place.put(_key(compiler), _core.Binary(payload=json.dumps(kept)))
 
 
 def disk_store() -> Any:
-    """The folder of the present options; None where it is switched off."""
+    """The store of the current options, if the cache is on."""
     if _core.get_option("FUSER_CACHE") != "1":
         return None
     folder, megabytes = map(_core.get_option, ("FUSER_CACHE_DIR", "FUSER_CACHE_MB"))
@@ -49,7 +47,7 @@ def disk_store() -> Any:
 
 
 def _stamp(path: str) -> list[int]:
-    """Another one as soon as the file is another one; empty without a file."""
+    """Size and modification time of a file; empty without a file."""
     try:
         found = os.stat(path)
     except OSError:
@@ -59,7 +57,7 @@ def _stamp(path: str) -> list[int]:
 
 @functools.cache
 def _key(compiler: str) -> bytes:
-    # The time of a folder of packages changes with each that is installed.
+    # The time of a package folder changes with each installation.
     packages = [path for path in sys.path if path.endswith("-packages")]
     parts = [sys.version, sys.prefix, *(f"{path} {_stamp(path)}" for path in packages)]
     parts += [f"{name}={os.environ.get(name, '')}" for name in _VARIABLES]

@@ -1,6 +1,6 @@
-"""The compilers as the driver calls them: NVRTC, and the system's C++ compiler for the host.
+"""Compilers as the driver calls them: NVRTC, and the system's C++ compiler for the host.
 
-A process that finds its kernels on disk imports none of what compiles.
+A process that finds its kernels on disk imports no compiler module.
 """
 
 import atexit
@@ -14,19 +14,20 @@ from fuser.errors import CompileError
 
 __all__ = ["Toolchain", "install", "machine_code"]
 
-# How a kernel begins: threads of a block, and blocks to be resident on a processor, or none where
-# the text leaves their number to the compiler.
+# Head of a kernel: threads per block, and minimum resident blocks per SM; absent if the text leaves
+# these to the compiler.
 _BOUNDS = r"\nKERNEL2?\((\d+)(?:, (\d+))?\)"
-_REGISTERS, _REGISTER_STEP = 1 << 16, 8  # of a processor; a thread gets a multiple of the latter
-# What a kernel became: payload, registers per thread, local bytes per thread, static shared bytes.
+# registers per SM; register allocation granularity per thread
+_REGISTERS, _REGISTER_STEP = 1 << 16, 8
+# Compiled kernel: payload, registers per thread, local bytes per thread, static shared bytes.
 Built = tuple[bytes, int, int, int]
 
 
 class Toolchain:
-    """What `_core.set_toolchain` takes: targets are `_core.Target`, texts `_core.KernelText`."""
+    """Argument of `_core.set_toolchain`: targets are `_core.Target`, texts `_core.KernelText`."""
 
     def fingerprint(self, target: Any) -> bytes:
-        """What machine code depends on beside the text: the compiler, its flags, its target."""
+        """Inputs of compilation beside the text: compiler, flags, and target."""
         if target.host:
             from fuser.runtime import host
 
@@ -38,10 +39,11 @@ class Toolchain:
         return "\0".join(parts).encode()
 
     def build(self, target: Any, texts: Sequence[Any]) -> Iterator[tuple[int, Built | Exception]]:
-        """Each text's number and what it became, in the order in which they are done.
+        """Yields (index of the text, compiled kernel) in order of completion.
 
-        A CompileError stands where the compiler refuses the text and would again; what concerns no
-        single text is raised. Host kernels are compiled in one batch and share their payload.
+        A CompileError is yielded if the compiler rejects the text, which is permanent; errors that
+        are not about one text are raised. Host kernels are compiled in one batch and share their
+        payload.
         """
         if target.host:
             results = self._host_objects(target, texts)
@@ -73,16 +75,17 @@ class Toolchain:
 
 
 def machine_code(name: str, text: str, arch: int, *, resident: bool = False) -> Built:
-    """A kernel's text for a GPU of architecture `arch` (90 for sm_90). Raises CompileError.
+    """Compiles a kernel's text for a GPU of architecture `arch` (90 for sm_90). Raises
+    CompileError.
 
-    Code that spills for the sake of resident blocks gets fewer of these, unless its launch needs
-    as many as the text states (`resident`).
+    If the code spills because of its minimum of resident blocks, recompiles with fewer, unless the
+    launch needs the stated number (`resident`).
     """
     from fuser.runtime import cubin, toolkit
 
     compiled = toolkit.compile(name, text, arch)
     if compiled.target.startswith("compute_"):
-        return compiled.cubin, 0, 0, 0  # PTX: the driver counts when it has finished it
+        return compiled.cubin, 0, 0, 0  # PTX: the driver knows its resources after it compiled it
     used = cubin.cubin_info(compiled.cubin)[name]
     for blocks in fewer_blocks(text, used.registers, used.local_bytes, resident):
         again = toolkit.compile(name, text, arch, [f"-DFUSER_BLOCKS={blocks}"])
@@ -95,15 +98,15 @@ def machine_code(name: str, text: str, arch: int, *, resident: bool = False) -> 
 
 
 def fewer_blocks(text: str, registers: int, local_bytes: int, resident: bool) -> list[int]:
-    """How many resident blocks to try for code of so many registers and local bytes a thread, the
-    most first: those whose registers hold what was spilled, then one.
+    """Numbers of resident blocks to try for code with these registers and local bytes per thread,
+    in descending order: the number that leaves registers for the spilled bytes, then 1.
     """
     bounds = re.search(_BOUNDS, text) if local_bytes else None
     if not bounds:
         return []
     threads, blocks = int(bounds[1]), int(bounds[2] or 0)
     if not blocks:
-        return [1]  # the compiler spilled for one more of its own accord
+        return [1]  # the compiler itself spilled to fit one more block
     if resident or blocks == 1:
         return []
     needed = -(-(registers + local_bytes // 4) // _REGISTER_STEP) * _REGISTER_STEP
@@ -113,8 +116,8 @@ def fewer_blocks(text: str, registers: int, local_bytes: int, resident: bool) ->
 def in_parallel(
     work: Callable[[Any], Built], texts: Sequence[Any]
 ) -> Iterator[tuple[int, Built | Exception]]:
-    """work(text) for each, by threads: NVRTC releases the interpreter lock and really compiles in
-    parallel.
+    """Yields work(text) of each text, by threads: NVRTC releases the interpreter lock and compiles
+    in parallel.
     """
     if len(texts) == 1:
         yield 0, outcome(work, texts[0])
@@ -128,7 +131,7 @@ def in_parallel(
 
 
 def outcome(work: Callable[[Any], Built], text: Any) -> Built | Exception:
-    """work(text), or that the compiler refuses it."""
+    """Returns work(text), or the error if the compiler rejects the text."""
     try:
         return work(text)
     except CompileError as error:
@@ -138,12 +141,16 @@ def outcome(work: Callable[[Any], Built], text: Any) -> Built | Exception:
 
 
 def refused(error: CompileError) -> bool:
-    """Did the compiler refuse the text, as it would again? It may also be missing, or fail."""
+    """True if the compiler rejected the text, which is permanent, rather than being missing or
+    failing.
+    """
     return error.rule in ("nvrtc-compile", "host-compile")
 
 
 def install() -> None:
-    """Gives the driver its compilers; none of them is imported or looked for before a miss."""
+    """Registers the compilers with the driver; they are imported and searched at the first cache
+    miss.
+    """
     _core.set_toolchain(Toolchain())
-    # A thread that is inside a compiler when the interpreter ends would take the process with it.
+    # A thread inside a compiler at interpreter exit would crash the process.
     atexit.register(_core.stop_compiling)

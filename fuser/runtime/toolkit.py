@@ -1,7 +1,7 @@
-"""NVRTC through cuda-python: the one file that imports it.
+"""NVRTC through cuda-python: the only module that imports it.
 
-Everything is imported at the first use, because most processes find their kernels on disk. Nothing
-here needs a GPU or the driver. NVRTC compiles without the interpreter's lock, so threads compile in
+Imports happen at the first use, because most processes find their kernels on disk. This module
+needs no GPU or driver. NVRTC compiles without the interpreter's lock, so threads compile in
 parallel.
 
 `python -m fuser.runtime.toolkit kernel.cu --arch 90` compiles a dumped kernel by hand.
@@ -26,15 +26,15 @@ from fuser.errors import CompileError
 from fuser.runtime import elf, remembered
 from fuser.runtime.known import Toolkit, dotted
 
-_EXCERPTS = 3  # errors shown with their lines
+_EXCERPTS = 3  # maximum number of errors shown with their lines
 _LINES_AROUND = 2
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """A compiled kernel text, as the driver loads it."""
+    """A compiled kernel text in the form that the driver loads."""
 
-    cubin: bytes  # machine code; where target is "compute_..": PTX ending in a zero byte
+    cubin: bytes  # machine code; if target is "compute_..", PTX with a trailing zero byte
     target: str
     log: str  # warnings
     seconds: float
@@ -42,9 +42,9 @@ class Compiled:
 
 @functools.cache
 def nvrtc() -> Toolkit:
-    """The NVRTC of this process: one already loaded, else of pip, conda, the system, CUDA_HOME.
+    """The NVRTC of this process: a loaded one, or else from pip, conda, the system, CUDA_HOME.
 
-    Raises CompileError "nvrtc-missing", with what was searched.
+    Raises CompileError "nvrtc-missing" with the searched locations.
     """
     try:
         from cuda import pathfinder
@@ -72,21 +72,21 @@ def nvrtc() -> Toolkit:
 def compile(name: str, text: str, arch: int, extra: Sequence[str] = ()) -> Compiled:
     """Compiles kernel text for a GPU of architecture `arch` (90 for sm_90).
 
-    name: appears in messages as `name.cu`. extra: flags behind ours.
+    name: appears in messages as `name.cu`. extra: flags appended to the default flags.
 
     Raises CompileError: "nvrtc-missing", "nvrtc-arch", or "nvrtc-compile" with log, flags, the
-    lines at fault, the path of the dumped source and a command that repeats the compilation.
+    faulty lines, the path of the dumped source and a command that repeats the compilation.
     """
     return _compile(name, text, nvrtc().target(arch), extra)
 
 
 def ptx(text: str, arch: int, extra: Sequence[str] = ()) -> str:
-    """The PTX of kernel text for architecture `arch`, to read. Raises as compile() does."""
+    """The PTX of kernel text for architecture `arch`, for reading. Raises as compile() does."""
     return _compile("ptx", text, f"compute_{arch}", extra).cubin.rstrip(b"\0").decode()
 
 
 def disassemble(cubin: bytes) -> str | None:
-    """The machine code as text (SASS), or None where neither nvdisasm nor cuobjdump is installed.
+    """The machine code as text (SASS), if nvdisasm or cuobjdump is installed.
 
     They come with a CUDA toolkit, with Triton, or by `pip install nvidia-cuda-nvdisasm`.
     """
@@ -101,14 +101,14 @@ def disassemble(cubin: bytes) -> str | None:
             run = subprocess.run(
                 command, capture_output=True, text=True, errors="replace", check=False
             )
-        # An older tool refuses newer code: ask the next one.
+        # An older tool rejects newer code: try the next one.
         if run.returncode == 0:
             return run.stdout
     return None
 
 
 def _succeed(answer: tuple[Any, ...]) -> list[Any]:
-    """The values behind the status of a call; CompileError when the status is not success."""
+    """Returns the values after the status of a call; raises CompileError unless it is success."""
     from cuda.bindings import nvrtc as api
 
     status, *values = answer
@@ -150,14 +150,14 @@ def _read(get_size: Any, get: Any, program: Any) -> bytes:
 def _refusal(
     name: str, text: str, target: str, flags: tuple[str, ...], status: str, log: str
 ) -> CompileError:
-    """The error for text that NVRTC refused; leaves the text in a file."""
+    """The error for text that NVRTC rejected; dumps the text to a file."""
     arch = target.partition("_")[2]
     try:
         path = _dump(name, text)
         words = [sys.executable, "-m", "fuser.runtime.toolkit", path, "--arch", arch]
         command = shlex.join(words)
         kept = [f"  source: {path}", f"  repeat: {command}"]
-    except OSError as error:  # which would hide what the compiler said
+    except OSError as error:  # must not hide the compiler's error
         path, command, kept = "", "", [f"  source: not kept: {error}"]
     parts = [
         f"NVRTC {dotted(nvrtc().version)} refused kernel {name} for {target} ({status}); "
@@ -206,7 +206,7 @@ def _excerpts(name: str, text: str, log: str) -> list[str]:
 
 
 def _find_tool(name: str) -> str | None:
-    """A tool of the CUDA toolkit: from pip, conda, CUDA_HOME, PATH, or out of Triton."""
+    """A tool of the CUDA toolkit: from pip, conda, CUDA_HOME, PATH, or Triton's package."""
     try:
         from cuda import pathfinder
 

@@ -1,4 +1,4 @@
-"""Helpers for tests of definitions: compile many at once, compare in units of the last place."""
+"""Helpers for tests of definitions: batch compilation, comparison in units in the last place."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ def compile_batch(
         tuple[FusionDefinition, Sequence[Any]] | tuple[FusionDefinition, Sequence[Any], Plans]
     ],
 ) -> int:
-    """Builds the kernels of many fd.execute(inputs), or fd.execute(inputs, plan=plan), at once;
-    returns how many kernels they are.
+    """Compiles the kernels of many fd.execute(inputs), or fd.execute(inputs, plan=plan), at once;
+    returns the number of kernels.
 
-    All inputs are on one device. The calls themselves then only launch. For hundreds of small
-    definitions on the CPU this is many times as fast as one build for each: a compiler starts once.
-    Raises what execute() would; then nothing is built.
+    All inputs are on one device. Later calls only launch. For hundreds of small definitions on the
+    CPU this is many times as fast as separate builds, because a compiler starts once. Raises the
+    errors of execute(); then nothing is built.
     """
     runs = [(call[0].fec.executor, call[1], plan_fields(*call[2:])) for call in calls]
     return int(load_torch().compile_batch(runs))
 
 
 def ulp_error(actual: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
-    """|actual - exact| in units of the last place that `actual`'s type has at `exact`, elementwise.
+    """|actual - exact| in units in the last place of the type of `actual` at `exact`, elementwise.
 
-    `actual` is of a real floating type, `exact` the float64 truth. Where `exact` rounds to
-    `actual`, the error is at most 0.5, at overflow too; two NaN differ by 0, a NaN and a number by
+    `actual` has a real floating type, `exact` is the float64 reference. If `exact` rounds to
+    `actual`, the error is at most 0.5, also at overflow. Two NaN differ by 0, a NaN and a number by
     infinity.
     """
     import torch
 
     info = torch.finfo(actual.dtype)
     got, exact = actual.double(), exact.double()
-    # frexp: exact = m * 2^e with 0.5 <= m < 1; below the normal range units stop to shrink.
+    # frexp: exact = m * 2^e with 0.5 <= m < 1; below the normal range the unit is constant.
     exponent = torch.frexp(exact.abs().clamp(info.smallest_normal, info.max))[1] - 1
     error = (got - exact).abs() / torch.ldexp(torch.full_like(exact, info.eps), exponent)
     nearest = exact.float() if actual.dtype.itemsize < 4 else exact
@@ -56,8 +56,8 @@ def ulp_error(actual: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
 
 
 def assert_close_ulp(actual: torch.Tensor, exact: torch.Tensor, ulp: float = 0.5) -> None:
-    """Asserts that the shapes are equal and ulp_error(actual, exact) <= ulp everywhere; integers
-    and bool equal exactly.
+    """Asserts equal shapes and ulp_error(actual, exact) <= ulp everywhere; integers and bool must
+    be equal.
 
     0.5 means correctly rounded. The message names the worst element.
     """

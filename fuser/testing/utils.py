@@ -1,4 +1,4 @@
-"""What tests ask of GPUs and of results, under the names that suites for nvFuser import."""
+"""GPU checks and result checks for tests, under the names that suites for nvFuser import."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ FLOAT8_DTYPES = [torch.float8_e4m3fn, torch.float8_e5m2]
 
 
 def _is_before(major: int) -> bool:
-    """Is torch's current GPU of an earlier generation? True where there is none."""
+    """True if torch's current GPU is of an earlier generation, or if there is no GPU."""
     return not torch.cuda.is_available() or torch.cuda.get_device_properties().major < major
 
 
 def is_pre_volta() -> bool:
-    """Is torch's current GPU, if any, older than compute capability 7?"""
+    """True if torch's current GPU, if any, is older than compute capability 7."""
     return _is_before(7)
 
 
 def is_pre_ampere() -> bool:
-    """Older than compute capability 8?"""
+    """True if the GPU is older than compute capability 8."""
     return _is_before(8)
 
 
 def is_pre_hopper() -> bool:
-    """Older than compute capability 9?"""
+    """True if the GPU is older than compute capability 9."""
     return _is_before(9)
 
 
 def is_pre_blackwell() -> bool:
-    """Older than compute capability 10?"""
+    """True if the GPU is older than compute capability 10."""
     return _is_before(10)
 
 
 def skip_if_global_memory_below_gb(least: float, gpu_id: int = 0) -> Callable[[Any], Any]:
-    """Decorates a test that is skipped on a GPU of less memory, and where there is none."""
+    """Decorates a test to be skipped on a GPU with less memory, and without a GPU."""
     import pytest
 
     has = torch.cuda.is_available()
@@ -57,7 +57,7 @@ def skip_if_global_memory_below_gb(least: float, gpu_id: int = 0) -> Callable[[A
 
 
 def verify_stride_order(output_strides: Sequence[int], stride_order: Sequence[int]) -> None:
-    """Asserts that a result lies as `stride_order` says: the dim of place 0 is the innermost."""
+    """Asserts that the strides have the order `stride_order`: position 0 is the innermost dim."""
     innermost_first = sorted(range(len(stride_order)), key=lambda d: stride_order[d])
     strides = [output_strides[d] for d in innermost_first]
     found = compute_tensor_descriptor([2] * len(strides), output_strides)[1]

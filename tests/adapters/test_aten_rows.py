@@ -198,29 +198,36 @@ def test_complex_numbers_become_real_ones_where_a_program_says_so(
             assert_as_torch(name, x, 1, dtype)
 
 
-def result_of(name: str, *args: Any, on_gpu: bool = False, **kwargs: Any) -> torch.Tensor:
-    """The result of an op's row, which is one tensor."""
+def results_of(
+    inputs: list[torch.Tensor], calls: list[tuple[str, dict[str, Any], bool]]
+) -> list[torch.Tensor]:
+    """Results of op rows on the inputs: (op, its other arguments, True on a GPU) for each call."""
     fd = FusionDefinition()
-    given = [fd.from_pytorch(a) if isinstance(a, torch.Tensor) else a for a in args]
-    fd.add_output(aten.emit(fd, f"aten.{name}", given, kwargs, on_gpu))
-    (result,) = fd.execute([a for a in args if isinstance(a, torch.Tensor)])
-    return result
+    given = [fd.from_pytorch(t) for t in inputs]
+    for name, rest, on_gpu in calls:
+        args, kwargs = aten.bind(f"aten.{name}", given, rest)
+        fd.add_output(aten.emit(fd, f"aten.{name}", args, kwargs, on_gpu))
+    return fd.execute(inputs)
 
 
 @pytest.mark.parametrize(
     "dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str
 )
-@pytest.mark.parametrize("width", [0.0, 0.5, 1.0, 2.0])
-@pytest.mark.parametrize("loss", ["smooth_l1_loss", "huber_loss"])
-def test_gradients_of_losses_that_change_form(loss: str, width: float, dtype: torch.dtype) -> None:
+def test_gradients_of_losses_that_change_form(dtype: torch.dtype) -> None:
     """Gradients at the boundary between the two forms, on both sides of it, and at NaN."""
     values = [NAN, INF, -INF, 1.0, -1.0, 0.0, -0.0, 0.5, -0.5, 0.25, 2.0, -2.0, 3.0]
     x = torch.tensor(values, dtype=dtype)
-    g, y = torch.full_like(x, 3), torch.zeros_like(x)
-    args = (g, x, y, 0, width)
-    expected = getattr(torch.ops.aten, f"{loss}_backward")(*args)
-    found = result_of(f"{loss}_backward.default", *args)
-    torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
+    inputs = [torch.full_like(x, 3), x, torch.zeros_like(x)]
+    arguments = {"smooth_l1_loss": "beta", "huber_loss": "delta"}
+    forms = list(itertools.product(arguments, (0.0, 0.5, 1.0, 2.0)))
+    calls = [
+        (f"{loss}_backward.default", {"reduction": 0, arguments[loss]: width}, False)
+        for loss, width in forms
+    ]
+    for got, (loss, width) in zip(results_of(inputs, calls), forms, strict=True):
+        expected = getattr(torch.ops.aten, f"{loss}_backward")(*inputs, 0, width)
+        message = f"{loss} of width {width}: {got}, expected {expected}"
+        torch.testing.assert_close(got, expected, rtol=0, atol=0, equal_nan=True, msg=message)
 
 
 @pytest.mark.parametrize(
@@ -237,29 +244,31 @@ def test_digamma_on_both_sides_of_its_poles(dtype: torch.dtype, tolerance: float
     x = x[x != x.round()]
     up = x.double()[:, None] + torch.arange(31)
     exact = torch.digamma(up[:, -1]) - up[:, :-1].reciprocal().sum(1)
-    found = result_of("digamma.default", x)
+    (found,) = results_of([x], [("digamma.default", {}, False)])
     torch.testing.assert_close(found.double(), exact, rtol=tolerance, atol=tolerance)
     x = torch.tensor([0.0, -0.0, -1.0, -2.0, -1e10, INF, -INF, NAN, 1e-40, -1e-40], dtype=dtype)
-    torch.testing.assert_close(result_of("digamma.default", x), torch.digamma(x), equal_nan=True)
+    (found,) = results_of([x], [("digamma.default", {}, False)])
+    torch.testing.assert_close(found, torch.digamma(x), equal_nan=True)
 
 
-@pytest.mark.parametrize("decimals", [1, 2, 4, 5, 23, 310, -1, -2, -5, -310])
+DECIMALS = (1, 2, 4, 5, 23, 310, -1, -2, -5, -310)
+
+
 @pytest.mark.parametrize(
     "dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str
 )
-def test_rounding_to_decimals(dtype: torch.dtype, decimals: int) -> None:
+def test_rounding_to_decimals(dtype: torch.dtype) -> None:
     """Torch scales half types in float32 on the CPU, but in their own type on a GPU, which
     overflows for 710 to two decimals."""
     x = torch.cat([torch.linspace(-9, 9, 1001), torch.tensor([710, -746, 6e4, 0.125, INF, NAN])])
     x = x.to(dtype)
-    found = result_of("round.decimals", x, decimals=decimals)
-    expected = torch.round(x, decimals=decimals)
-    torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
-    if 0 < decimals < 5:
-        power = torch.tensor(10.0**decimals, dtype=dtype)
-        found = result_of("round.decimals", x, on_gpu=True, decimals=decimals)
-        expected = (x * power).round() / power
-        torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
+    forms = [(n, on_gpu) for on_gpu in (False, True) for n in DECIMALS if not on_gpu or 0 < n < 5]
+    calls = [("round.decimals", {"decimals": n}, on_gpu) for n, on_gpu in forms]
+    for got, (decimals, on_gpu) in zip(results_of([x], calls), forms, strict=True):
+        power = torch.tensor(10.0**decimals if on_gpu else 1, dtype=dtype)
+        expected = (x * power).round() / power if on_gpu else torch.round(x, decimals=decimals)
+        message = f"{decimals} decimals, on a GPU: {on_gpu}"
+        torch.testing.assert_close(got, expected, rtol=0, atol=0, equal_nan=True, msg=message)
 
 
 EXACT = (
@@ -286,36 +295,33 @@ WITHIN_ONE_UNIT = (
 def test_tensors_without_dims_are_rounded_beside_half_types_where_torch_rounds_them(
     half: torch.dtype, other: torch.dtype
 ) -> None:
-    """Each op and number, in both orders: 24 ops, 2 orders, 4 numbers."""
+    """Each op and number, in both orders: 24 ops, 2 orders, 4 numbers. The numbers are inputs of
+    one definition."""
     x = torch.linspace(-4, 4, 203).to(half)
-    values = (3, -7, 2049, 5003) if other == torch.int64 else (0.1, -0.3, 1.7, 3.3)
     fd = FusionDefinition()
-    tensor = fd.from_pytorch(x)
-    numbers = [torch.tensor(v, dtype=other) for v in values]
-    stand_ins = [fd.from_pytorch(n) for n in numbers]
-    expected = []
+    tensor, stand_in = fd.from_pytorch(x), fd.from_pytorch(torch.tensor(1, dtype=other))
+    cases = []
     for name in (*EXACT, *WITHIN_ONE_UNIT):
         packet, overload = name.split(".")
-        op = getattr(getattr(torch.ops.aten, packet), overload)
-        for number, stand_in in zip(numbers, stand_ins, strict=True):
-            for swapped in (False, True):
-                operands, given = ((x, number), (tensor, stand_in))
-                if swapped:
-                    operands, given = operands[::-1], given[::-1]
-                args, named = aten.bind(f"aten.{name}", given, {})
-                fd.add_output(aten.emit(fd, f"aten.{name}", args, named))
-                expected.append((name, number.item(), swapped, op(*operands)))
-    assert len(expected) == 24 * 2 * 4
-    for got, (name, value, swapped, right) in zip(fd.execute([x, *numbers]), expected, strict=True):
-        assert got.dtype == right.dtype
-        rtol = torch.finfo(half).eps if name in WITHIN_ONE_UNIT else 0.0
-        torch.testing.assert_close(
-            *(got, right),
-            rtol=rtol,
-            atol=0,
-            equal_nan=True,
-            msg=f"{name} {value} {'first' if swapped else 'second'}: {got} {right}",
-        )
+        for swapped in (False, True):
+            given = (stand_in, tensor) if swapped else (tensor, stand_in)
+            args, named = aten.bind(f"aten.{name}", given, {})
+            fd.add_output(aten.emit(fd, f"aten.{name}", args, named))
+            cases.append((name, swapped, getattr(getattr(torch.ops.aten, packet), overload)))
+    assert len(cases) == 24 * 2
+    for value in (3, -7, 2049, 5003) if other == torch.int64 else (0.1, -0.3, 1.7, 3.3):
+        number = torch.tensor(value, dtype=other)
+        for got, (name, swapped, op) in zip(fd.execute([x, number]), cases, strict=True):
+            right = op(number, x) if swapped else op(x, number)
+            assert got.dtype == right.dtype
+            rtol = torch.finfo(half).eps if name in WITHIN_ONE_UNIT else 0.0
+            torch.testing.assert_close(
+                *(got, right),
+                rtol=rtol,
+                atol=0,
+                equal_nan=True,
+                msg=f"{name} {value} {'first' if swapped else 'second'}: {got} {right}",
+            )
 
 
 @pytest.mark.parametrize("mode", ["floor", "trunc", None])

@@ -98,7 +98,11 @@ def test_a_symbolic_scalar_promotes_as_a_number(fd: FusionDefinition) -> None:
         ("abs", DataType.ComplexFloat, DataType.Float),
         ("abs", DataType.Short, DataType.Short),
         ("isnan", DataType.ComplexDouble, DataType.Bool),
-        ("neg", DataType.Float8_e4m3fn, DataType.Float),
+        ("neg", DataType.Float8_e4m3fn, DataType.Float8_e4m3fn),
+        ("relu", DataType.BFloat16, DataType.BFloat16),
+        ("real", DataType.Half, DataType.Half),
+        ("frac", DataType.Float, DataType.Float),
+        ("silu", DataType.Half, DataType.Float),
         ("bitwise_not", DataType.Byte, DataType.Byte),
         ("set", DataType.Half, DataType.Half),
     ],
@@ -254,6 +258,12 @@ ERRORS: list[Error] = [
     ),
     (
         ShapeError,
+        "squeeze-2",
+        "squeeze(t0, [1]): axis 1 has size 3, expected 1\n  t0: float32[2, 3]  defined at {0}",
+        lambda fd, x, y: fd.ops.squeeze(x, [1], squeeze_expanded=True),
+    ),
+    (
+        ShapeError,
         "broadcast-2",
         "broadcast(t0, ...): expected 2 dims that are not broadcast (the rank of the operand), "
         "got 1\n  t0: float32[2, 3]  defined at {0}",
@@ -262,9 +272,7 @@ ERRORS: list[Error] = [
     (
         ShapeError,
         "expand-1",
-        "expand(t0, shape): expected 2 sizes, got 1\n"
-        "  t0: float32[2, 3]  defined at {0}\n"
-        "  hint: add dims with broadcast or broadcast_in_dim",
+        "expand(t0, shape): expected at least 2 sizes, got 1\n  t0: float32[2, 3]  defined at {0}",
         lambda fd, x, y: fd.ops.expand(x, [3]),
     ),
     (

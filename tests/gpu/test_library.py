@@ -118,8 +118,8 @@ def test_attention_with_a_bias_and_dropout() -> None:
     assert abs(first[0].float().mean().item() - 1.0) < 0.05
 
 
-# The first case is flash attention. The rest need memory-efficient attention: float32, heads above
-# 256, or two head sizes.
+# One case of flash attention, then cases of memory-efficient attention: float32, heads above 256,
+# two head sizes.
 ATTENTIONS = [
     (torch.bfloat16, 64, 64, 64),
     (torch.float32, 64, 64, 64),

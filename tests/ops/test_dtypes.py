@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch import Tensor
 from fuser import DataType, DTypeError, FusionDefinition, testing
 from fuser.interpreter import torch_dtype
 from fuser.ops import as_dtype
+from tests.definitions import without_digest
 from tests.ops.accuracy import cast
 from tests.ops.cases import cases
 from tests.ops.test_pointwise import TYPES
@@ -134,20 +136,18 @@ def test_0_dim_tensors() -> None:
 @pytest.mark.parametrize("a", TYPES, ids=str)
 def test_0_dim_tensors_of_every_type(a: torch.dtype) -> None:
     """Results have the types of the definition, which are torch's."""
-    runs = []
-    for b in TYPES:
-        if {a, b} & FLOAT8 and a != b:
-            continue
-        x, s = torch.tensor([0, 1, 2]).to(a), torch.tensor(1).to(b)
-        fd = FusionDefinition()
-        t, u = fd.define_tensor([-1], dtype=as_dtype(a)), fd.define_tensor([], dtype=as_dtype(b))
+    x = torch.tensor([0, 1, 2]).to(a)
+    others = [b for b in TYPES if a == b or not {a, b} & FLOAT8]
+    scalars = [torch.tensor(1).to(b) for b in others]
+    fd = FusionDefinition()
+    t = fd.define_tensor([-1], dtype=as_dtype(a))
+    for b in others:
+        u = fd.define_tensor([], dtype=as_dtype(b))
         fd.add_output(fd.ops.add(t, u))
         fd.add_output(fd.ops.where(fd.ops.cast(u, DataType.Bool), t, u))
-        runs.append((fd, [x, s]))
-    testing.compile_batch(runs)
-    for fd, (x, s) in runs:
+    results = iter(fd.execute([x, *scalars]))
+    for s, total, chosen in zip(scalars, results, results, strict=True):
         wanted = widened(torch.result_type(x, s))
-        total, chosen = fd.execute([x, s])
         assert total.dtype == wanted, f"{x.dtype} + {s.dtype}"
         assert torch.equal(total, x.to(wanted) + s.to(wanted)), f"{x.dtype} + {s.dtype}"
         assert chosen.dtype == kept(torch.result_type(x, s)), f"{x.dtype}, {s.dtype}"
@@ -201,6 +201,62 @@ def test_what_is_chosen_keeps_its_type() -> None:
         for place, (got, want) in enumerate(zip(fd.execute(inputs), wants, strict=True)):
             assert got.dtype == want.dtype, f"{place} of {inputs}"
             assert torch.equal(got.to(torch.complex128), want.to(torch.complex128)), place
+
+
+# Ops whose results are exact in the half type of the operand.
+KEEPING = ("abs", "neg", "sign", "relu", "ceil", "floor", "round", "trunc", "frac", "real")
+
+
+def test_what_is_exact_in_half_types_keeps_them() -> None:
+    """Ten ops on every value of four types, and maxima and minima of pairs, are exact and keep the
+    type."""
+    runs = []
+    for dtype in sorted(HALVES, key=str):
+        bits = torch.arange(1 << 8 * dtype.itemsize)
+        x = bits.to(torch.uint8 if dtype.itemsize == 1 else torch.uint16).view(dtype)
+        fd = FusionDefinition()
+        t = fd.define_tensor([-1], dtype=as_dtype(dtype))
+        pairs = fd.ops.reshape(t, [-1, 2])
+        for op in KEEPING:
+            fd.add_output(getattr(fd.ops, op)(t))
+        for op in ("max", "min"):
+            fd.add_output(getattr(fd.ops, op)(pairs, [1]))
+        runs.append((fd, x))
+    testing.compile_batch((fd, [x]) for fd, x in runs)
+    for fd, x in runs:
+        wide = x.float()
+        wanted = [getattr(torch, op)(wide) for op in KEEPING]
+        wanted += [wide.view(-1, 2).amax(1), wide.view(-1, 2).amin(1)]
+        for op, got, want in zip((*KEEPING, "max", "min"), fd.execute([x]), wanted, strict=True):
+            assert got.dtype == x.dtype
+            found = got.float()
+            same = (found == want) | (found.isnan() & want.isnan())
+            if op != "relu":  # relu(-0.0) may be either zero
+                same &= (found.signbit() == want.signbit()) | want.isnan()
+            assert same.all(), f"{op} of {x.dtype}"
+
+
+@pytest.mark.parametrize("dtype", [DataType.Half, DataType.BFloat16])
+def test_a_chain_of_ops_that_keep_half_types_rounds_nowhere(dtype: DataType) -> None:
+    """The kernel computes in float32 without rounding, whatever the definition casts in between."""
+
+    def text(widened: bool, casts: bool) -> str:
+        with FusionDefinition() as fd:
+            o, t = fd.ops, fd.define_tensor([-1], dtype=dtype)
+            t = o.cast(t, DataType.Float) if widened else t
+            for op in ("relu", "floor", "neg", "abs"):
+                t = getattr(o, op)(t)
+                t = o.cast(t, DataType.Float) if casts else t
+            fd.add_output(o.cast(o.exp(t), dtype))
+            fd.add_output(o.sum(t, [0]))
+        x = torch.linspace(-9, 9, 64).to(torch_dtype(dtype))
+        got, total = fd.execute([x])
+        wide = x.float().relu().floor().neg().abs()
+        assert torch.equal(total, wide.sum())
+        torch.testing.assert_close(got.float(), wide.exp(), rtol=2.0**-7, atol=0)
+        return re.sub(r"r_sum\d+", "r_sum", without_digest(fd.last_cuda_code()))
+
+    assert text(False, False) == text(True, False) == text(False, True)
 
 
 def test_scalars_that_are_chosen_keep_their_type() -> None:

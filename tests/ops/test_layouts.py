@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Callable
 
 import pytest
@@ -9,7 +11,7 @@ import torch
 from torch import Tensor
 
 import fuser
-from fuser import DataType, FusionDefinition
+from fuser import DataType, FusionDefinition, ShapeError, compute_tensor_descriptor, testing
 from fuser.ops import as_dtype
 
 
@@ -66,6 +68,80 @@ def test_strides_of_outputs_are_torchs(layout: str, other: str | None) -> None:
     (got,) = fd.execute(inputs)
     assert torch.equal(got, expected)
     assert got.stride() == expected.stride()
+
+
+MEMORY = torch.arange(48.0)
+# Layouts of tensors given to from_pytorch().
+TENSORS = {
+    "no dims": torch.tensor(2.5),
+    "one element": MEMORY[:1],
+    "a 1 of any stride": MEMORY.as_strided((3, 1, 2), (2, 17, 1)),
+    "ones alone": MEMORY.as_strided((1, 1), (5, 3)),
+    "nothing": MEMORY[:0],
+    "nothing beside sizes": MEMORY[:0].view(3, 0, 2),
+    "expanded at the end": MEMORY[:3, None].expand(3, 4),
+    "expanded at the front": MEMORY[:3].expand(4, 3),
+    "expanded between": MEMORY[:12].view(3, 1, 4).expand(3, 5, 4),
+    "expanded alone": torch.tensor(1.5).expand(2, 3),
+    "windows that overlap": MEMORY[:7].unfold(0, 3, 2),
+    "rows that overlap": MEMORY.as_strided((4, 3), (1, 1)),
+    "steps": MEMORY.view(6, 8)[::2, 1::3],
+    "gaps": MEMORY.as_strided((2, 3), (20, 3)),
+    "a storage offset": MEMORY[5:17].view(3, 4),
+    "transposed": MEMORY[:12].view(3, 4).T,
+    "permuted": MEMORY.view(2, 4, 6).permute(2, 0, 1),
+    "channels last": MEMORY.view(2, 2, 3, 4).contiguous(memory_format=torch.channels_last),
+    "one channel last": MEMORY[:24].view(2, 1, 3, 4).to(memory_format=torch.channels_last),
+    "channels last in 3d": MEMORY.view(1, 2, 3, 2, 4).to(memory_format=torch.channels_last_3d),
+}
+
+
+def test_inputs_from_pytorch() -> None:
+    """Inputs are declared as compute_tensor_descriptor() says, and read and written as in torch: 20
+    layouts, with static and symbolic sizes. An input that is an output is returned itself. Strides
+    of dims of size 1 are arbitrary."""
+    runs = []
+    for x, static in itertools.product(TENSORS.values(), (False, True)):
+        fd = FusionDefinition()
+        t = fd.from_pytorch(x, static_sizes=static)
+        contiguity, order = compute_tensor_descriptor(x.shape, x.stride())
+        shown = repr(fd)
+        assert f"contiguity={contiguity}" in shown
+        row_major = order == list(range(x.ndim))[::-1]
+        assert row_major != (f"stride_order={order}" in shown)
+        fd.add_output(fd.ops.mul(t, 2.0))
+        fd.add_output(t)
+        runs.append((fd, [x]))
+    testing.compile_batch(runs)
+    for (fd, inputs), (name, x) in zip(
+        runs, [n for n in TENSORS.items() for _ in "01"], strict=True
+    ):
+        double, same = fd.execute(inputs)
+        assert torch.equal(double, x * 2), name
+        long = [d for d in range(x.ndim) if x.shape[d] > 1]
+        assert [double.stride(d) for d in long] == [(x * 2).stride(d) for d in long], name
+        assert (same.data_ptr(), same.shape) == (x.data_ptr(), x.shape), name
+        assert [same.stride(d) for d in long] == [x.stride(d) for d in long], name
+
+
+def test_a_repeated_input_dim_is_squeezed_where_asked() -> None:
+    """squeeze_expanded squeezes a dim that define_tensor() declares as expanded, in any order of
+    strides, and rejects other dims."""
+    x = TENSORS["expanded between"].permute(2, 0, 1)
+    fd = FusionDefinition()
+    t = fd.from_pytorch(x)
+    fd.add_output(fd.ops.squeeze(t * 2.0, [-1], squeeze_expanded=True))
+    fd.add_output(fd.ops.squeeze(fd.ops.cast(t, DataType.Int), [2], True))
+    double, whole = fd.execute([x])
+    assert torch.equal(double, x[..., 0] * 2)
+    assert torch.equal(whole, x[..., 0].long())
+    for dim in (0, 1):
+        fd = FusionDefinition()
+        fd.add_output(fd.ops.squeeze(fd.from_pytorch(x), [dim], squeeze_expanded=True))
+        for run in (fd.execute, functools.partial(fuser.evaluate, fd)):
+            with pytest.raises(ShapeError) as caught:
+                run([x])
+            assert caught.value.rule == "squeeze-2"
 
 
 def test_strides_of_an_output_by_stride_order() -> None:

@@ -84,9 +84,12 @@ class Family:
         return fd
 
     def shapes(self) -> list[tuple[int, ...]]:
-        chosen = SHAPES if self.dtype in FLOATS[:2] else FEW
+        """A rotating third of the shapes for the two most used dtypes, so that all shapes occur
+        with each dims."""
+        chosen: tuple[tuple[int, ...], ...] = FEW
         if self.dtype in FLOATS[:2]:
-            chosen = (*chosen, *LONG)
+            place = FAMILIES.index(self)
+            chosen = (*rotated(SHAPES, place, 3), *rotated(LONG, place, 1))
         if not set(self.names) & {"max", "min", "argmax", "argmin"}:
             chosen = (*chosen, *EMPTY)
         return [self.arranged(*shape) for shape in chosen]

@@ -313,7 +313,9 @@ def _pair(tensors: list[torch.Tensor], make: Callable[..., Any], value: Any) -> 
     constant, given = FusionDefinition(), FusionDefinition()
     for fd, number in ((constant, value), (given, given.define_scalar(_type_of(value)))):
         # Define the scalar first, because it is the first input.
-        fd.add_output(make(fd.ops, *(fd.from_pytorch(x) for x in tensors), number))
+        results = make(fd.ops, *(fd.from_pytorch(x) for x in tensors), number)
+        for result in results if isinstance(results, list) else [results]:
+            fd.add_output(result)
     return (constant, tensors), (given, [value, *tensors])
 
 
@@ -380,43 +382,50 @@ def _operands() -> list[tuple[str, int, torch.dtype]]:
 OPERANDS = _operands()
 
 
+def _number_and_tensors(op: str, place: int, dtype: torch.dtype) -> tuple[Any, list[torch.Tensor]]:
+    """A number for this operand of an op, and tensors for its other operands."""
+    arity = next(row.arity for row in _core.op_rows() if row.name == op)
+    base = UNIT if dtype == torch.float32 else WHOLE + 1
+    tensors = [base] * (arity - 1)
+    if op == "where" and place:
+        tensors[0] = X > 5
+    number: Any = 0.25 if dtype == torch.float32 else 3
+    return (True if op == "where" and not place else number), tensors
+
+
 def test_operands_of_rows() -> None:
-    """Each operand of each op as a scalar, combined with tensors, or with scalars only."""
-    runs: list[tuple[str, Made, Made]] = []
+    """Each operand of each op as a scalar, combined with tensors, or with scalars only. A
+    definition has all ops with equal operands."""
+    groups: dict[Any, list[tuple[str, int]]] = {}
+    given: dict[Any, tuple[Any, list[torch.Tensor]]] = {}
     for op, place, dtype in OPERANDS:
-        arity = next(row.arity for row in _core.op_rows() if row.name == op)
-        number: Any = 0.25 if dtype == torch.float32 else 3
-        base = UNIT if dtype == torch.float32 else WHOLE + 1
-        tensors = [base.clone() for _ in range(arity - 1)]
-        if op == "where":
-            if place == 0:
-                number = True
-            else:
-                tensors[0] = X > 5
+        number, tensors = _number_and_tensors(op, place, dtype)
+        key = number, *(t.dtype for t in tensors)
+        given.setdefault(key, (number, tensors))
+        groups.setdefault(key, []).append((op, place))
+    runs = []
+    for key, group in groups.items():
+        number, tensors = given[key]
 
-        def make(o: Any, *args: Any, op: str = op, place: int = place) -> Any:
-            operands = list(args[:-1])
-            operands.insert(place, args[-1])
-            return getattr(o, op)(*operands)
+        def outputs(o: Any, *args: Any, group: Any = group) -> Any:
+            *operands, last = args
+            return [getattr(o, op)(*operands[:n], last, *operands[n:]) for op, n in group]
 
-        runs.append((f"{op} operand {place}", *_pair(tensors, make, number)))
+        runs.append((group, *_pair(tensors, outputs, number)))
     testing.compile_batch([made for _, *pair in runs for made in pair])
-    for name, (fixed, tensors), (given, inputs) in runs:
+    for group, (fixed, tensors), (of_the_run, inputs) in runs:
         device = None if tensors else "cpu"
-        (a,) = fixed.execute(tensors, device=device)
-        (b,) = given.execute(inputs, device=device)
-        assert a.dtype == b.dtype, name
-        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-6, equal_nan=True, msg=name)
-        op, place = name.split()[0], int(name.split()[-1])
+        results = fixed.execute(tensors, device=device), of_the_run.execute(inputs, device=device)
         value = inputs[0]
         exact = [x.double() if x.is_floating_point() else x for x in tensors]
-        exact.insert(
-            place, torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else None)
-        )
-        want = REFERENCES[op](*exact)
-        torch.testing.assert_close(
-            b.to(want.dtype), want.expand(b.shape), rtol=2e-5, atol=1e-6, equal_nan=True, msg=name
-        )
+        wide = torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else None)
+        for (op, place), a, b in zip(group, *results, strict=True):
+            name = f"{op} operand {place}"
+            assert a.dtype == b.dtype, name
+            torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-6, equal_nan=True, msg=name)
+            want = REFERENCES[op](*exact[:place], wide, *exact[place:])
+            b, want = b.to(want.dtype), want.expand(b.shape)
+            torch.testing.assert_close(b, want, rtol=2e-5, atol=1e-6, equal_nan=True, msg=name)
 
 
 @pytest.mark.parametrize("name", ["dropout_p", "is_causal", "scale"])

@@ -23,6 +23,7 @@ from tests.reducing import (
     plans_for,
     random_inputs,
 )
+from tests.sampling import rotated
 
 F32, BF16 = torch.float32, torch.bfloat16
 ARCHS = [70, 80, 90, 100]
@@ -193,8 +194,15 @@ def test_a_reduction_alone_keeps_nothing() -> None:
         assert (plan["place"], plan["single_pass"], plan["rolled"]) == (RELOAD, 0, 0)
 
 
-@pytest.mark.parametrize("dtype", [F32, BF16, torch.float64, torch.int32], ids=str)
-@pytest.mark.parametrize("shape", [(40, 64), (7, 4096), (3, 5, 256), (3, 4099)], ids=str)
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [
+        (shape, dtype)
+        for place, dtype in enumerate([F32, BF16, torch.float64, torch.int32])
+        for shape in rotated([(40, 64), (7, 4096), (3, 4099), (3, 5, 256)], place, 2)
+    ],
+    ids=str,
+)
 def test_the_place_of_an_extreme_is_its_first(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     """argmax and argmin return the first of equal values or NaNs, within a vector and across
     threads, also if indices do not ascend along the loop."""

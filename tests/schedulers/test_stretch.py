@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fuser import FusionDefinition, Plan, UserError, _core
+from fuser import FusionDefinition, Plan, UserError, _core, testing
 from fuser.ops import as_dtype
 from tests.reducing import kernels_for
 
@@ -88,6 +88,7 @@ def test_rows_of_any_length(
     set_option("FUSER_HOST_ARCH", arch)
     set_option("FUSER_HOST_DEBUG", 1)
     bound = 1e-4 if dtype.itemsize >= 4 else 0.02
+    cases = []
     for length in LENGTHS:
         if length % (16 // dtype.itemsize) == 0:
             continue  # complete vectors
@@ -103,10 +104,13 @@ def test_rows_of_any_length(
             assert isinstance(plan, Plan)
             assert plan.stretch, length
             assert plan.vector == (1 if dtype.itemsize > 2 else math.gcd(length, 4))
-            for got, wanted in zip(
-                fd.execute(inputs), exact(*(t.double() for t in inputs)), strict=True
-            ):
-                torch.testing.assert_close(got.double(), wanted.double(), atol=bound, rtol=bound)
+            cases.append((fd, inputs, exact))
+    testing.compile_batch([(fd, inputs) for fd, inputs, _ in cases])
+    for fd, inputs, exact in cases:
+        for got, wanted in zip(
+            fd.execute(inputs), exact(*(t.double() for t in inputs)), strict=True
+        ):
+            torch.testing.assert_close(got.double(), wanted.double(), atol=bound, rtol=bound)
 
 
 @pytest.mark.parametrize("dtype", [F32, BF16, torch.int8], ids=str)

@@ -14,6 +14,7 @@ from fuser import DataType, FusionDefinition, _core
 from fuser.ops import as_dtype
 from fuser.runtime.toolchain import machine_code
 from tests.reducing import REGISTERS, RELOAD, SHARED, kernels_for, plan_for
+from tests.sampling import rotated
 
 F16, BF16, F32, F64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
 
@@ -151,43 +152,51 @@ def test_a_row_in_shared_memory_has_a_processor_for_itself() -> None:
 KINDS = ("plain", "sum", "bias", "gelu", "scaled", "softmax")
 
 
-@pytest.mark.parametrize("arch", [80, 90, 120])
+WIDE = [(50_256, BF16, BF16), (50_256, BF16, F32), (65_536, F32, F32), (12_288, F64, F64)]
+
+
 @pytest.mark.parametrize(
-    ("length", "dtype", "weights"),
-    [(50_256, BF16, BF16), (50_256, BF16, F32), (65_536, F32, F32), (12_288, F64, F64)],
+    ("arch", "wide", "kinds"),
+    [
+        (arch, wide, rotated(KINDS, 2 * place + shift, 2))
+        for shift, arch in enumerate([80, 90, 120])
+        for place, wide in enumerate(WIDE)
+    ],
     ids=str,
 )
 def test_wide_norms_spill_nothing(
-    length: int, dtype: torch.dtype, weights: torch.dtype, arch: int
+    arch: int, wide: tuple[int, torch.dtype, torch.dtype], kinds: list[str]
 ) -> None:
-    for kind in KINDS:
-        for kernel in Norm(kind, length, dtype, weights).kernels(arch):
+    for kind in kinds:
+        for kernel in Norm(kind, *wide).kernels(arch):
             text = kernel["cuda"]
             _, registers, local_bytes, _ = machine_code(text.name, text.text, arch)
             assert local_bytes == 0, f"{kind}: {local_bytes} bytes, {registers} registers"
             assert registers * text.threads <= 65536
 
 
-@pytest.mark.parametrize("kind", KINDS)
+ON_THE_HOST = [
+    (90, 42_000, BF16, BF16, 2**-8),
+    (90, 50_256, BF16, F32, 2**-8),
+    (90, 42_008, F16, F16, 2**-10),
+    (90, 24_580, F32, F32, 2e-6),
+    (90, 12_290, F64, F64, 1e-14),
+    (80, 50_256, BF16, F32, 2**-8),
+]
+
+
 @pytest.mark.parametrize(
-    ("arch", "length", "dtype", "weights", "tolerance"),
-    [
-        (90, 42_000, BF16, BF16, 2**-8),
-        (90, 50_256, BF16, F32, 2**-8),
-        (90, 42_008, F16, F16, 2**-10),
-        (90, 24_580, F32, F32, 2e-6),
-        (90, 12_290, F64, F64, 1e-14),
-        (80, 50_256, BF16, F32, 2**-8),
-    ],
+    ("arch", "length", "dtype", "weights", "tolerance", "kind"),
+    [(*row, kind) for place, row in enumerate(ON_THE_HOST) for kind in rotated(KINDS, place, 3)],
     ids=str,
 )
 def test_wide_norms_on_the_host_executor(
-    kind: str,
     arch: int,
     length: int,
     dtype: torch.dtype,
     weights: torch.dtype,
     tolerance: float,
+    kind: str,
     set_option: Callable[[str, object], None],
 ) -> None:
     """Each element is within `tolerance` of float64, relative to the largest of its row."""

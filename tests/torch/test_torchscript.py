@@ -279,6 +279,29 @@ def test_batch_norm_trains_with_running_statistics() -> None:
     assert "batch_norm" not in str(graph).split("prim::CudaFusionGroup_0 = graph")[0]
 
 
+def test_a_batch_norm_that_runs_twice_trains() -> None:
+    """Torch updates running statistics without a new version, so the first gradient depends on the
+    second update."""
+
+    class Twice(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = torch.nn.BatchNorm1d(8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return F.relu(self.norm(F.relu(self.norm(x)) * 2))
+
+    model, other = Twice(), Twice()
+    script = torch.jit.script(model)
+    for _ in range(5):
+        runs = torchscript.counters()["runs"]
+        x = torch.randn(16, 8, requires_grad=True)
+        assert_same(with_gradients(script, [x]), with_gradients(other, [x]), 256)
+        assert_same(list(model.buffers()), list(other.buffers()), 16)
+        assert [t._version for t in model.buffers()] == [t._version for t in other.buffers()]
+    assert torchscript.counters()["runs"] > runs
+
+
 STATISTICS = {
     "native_layer_norm": "torch.native_layer_norm(x * 2, [6], v, v, 1e-5)",
     "native_group_norm": "torch.native_group_norm(x * 2, w, w, 2, 4, 6, 2, 1e-5)",

@@ -1,17 +1,17 @@
-"""THE table of the ops of torch that a definition can express: which, how, and why one call cannot.
+"""Table of the torch ops that a definition can express: implementations, and reasons for refusals.
 
-Adapters meet ops of torch by the name of an overload ("aten.add.Tensor") and ask here:
+Adapters look up torch ops by the name of an overload ("aten.add.Tensor"):
 
     name = "aten.add.Tensor"
     args, kwargs = bind(name, args, kwargs)            # all arguments in the schema's order
     if row(name) and refusal(name, args, kwargs) is None:
-        result = emit(fd, name, args, kwargs)          # fuser Tensors where torch has tensors
+        result = emit(fd, name, args, kwargs)          # fuser Tensors in place of torch tensors
 
-A row is one line where fd.ops has an op of the same meaning; the files of this folder hold the
-lines by theme. Shapes and types of results are torch's.
+A row is one line if fd.ops has an equivalent op; each file of this folder holds the rows of one
+subject. Shapes and types of results are torch's.
 
-What a kernel meets in its data does not raise in it. Integers divided by zero give -1 and leave the
-dividend as the rest, an index out of range reads the nearest element; torch raises on the CPU.
+Kernels do not raise errors about data. Integer division by zero gives -1 with the dividend as
+remainder, an index out of range reads the nearest element; torch raises on the CPU.
 """
 
 from fuser.adapters.aten.decompositions import decompositions

@@ -1,4 +1,4 @@
-"""Rows of complex numbers and of the real ones that they are made of."""
+"""Rows of complex ops, and of conversions between complex and real tensors."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Rows of ops that torch takes apart before its autograd and before it traces: only scripts keep
-them whole. Each is written by what the other rows are made of.
+"""Rows of composite ops that torch decomposes before autograd and tracing; only TorchScript keeps
+them. Each row calls other rows.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PARTS = {
 
 
 def _by(e: Emitter, name: str, *args: Any, **named: Any) -> Any:
-    """What the row of that name writes."""
+    """Calls the row of that name."""
     return _PARTS[f"aten.{name}"](e, *args, **named)
 
 
@@ -55,7 +55,7 @@ def _repeat_interleave(
 
 
 def _at_least(e: Emitter, x: Tensor, rank: int) -> Tensor:
-    """Dims of one element, where torch's atleast_1d, 2d and 3d put them."""
+    """Adds dims of size 1 at the positions of torch's atleast_1d, 2d and 3d."""
     if x.ndim == 0:
         x = _by(e, "unsqueeze.default", x, 0)
     if rank > 1 and x.ndim == 1:
@@ -108,7 +108,7 @@ def _norm(
     keepdim: bool = False,
     dtype: Any = None,
 ) -> Tensor:
-    """linalg.norm of vectors; a tensor without `order` counts as one."""
+    """linalg.norm of vectors; a tensor without `order` counts as one vector."""
     if order is not None and (x.ndim if dim is None else len(e.dims(dim, x.ndim))) != 1:
         raise Unsupported("norms of matrices")
     power = 2 if order is None else order
@@ -127,7 +127,7 @@ def _pairwise_distance(
 
 
 def _broadcast(e: Emitter, x: Tensor, other: Tensor) -> Tensor:
-    """x, as large as the two are together."""
+    """Expands x to the broadcast shape of x and `other`."""
     sizes, others = ([1] * (max(x.ndim, other.ndim) - t.ndim) + e.sizes(t) for t in (x, other))
     joint = [m if known(n) == 1 else n for n, m in zip(sizes, others, strict=True)]
     return _by(e, "expand.default", x, joint)
@@ -175,7 +175,7 @@ def _divergence(
 def _hinge_embedding(
     e: Emitter, x: Tensor, y: Tensor, margin: float = 1.0, reduction: int = 1
 ) -> Tensor:
-    """The target, of any dtype, only chooses. The margin is a number of the dtype of x."""
+    """The target, of any dtype, only selects. The margin is rounded to the dtype of x."""
     ops, most = e.ops, e.computed(margin, x.dtype())
     unlike, like = (_by(e, "ne.Scalar", y, other) for other in (1, -1))
 
@@ -201,7 +201,7 @@ def _margin_ranking(
 def _poisson(
     e: Emitter, x: Tensor, y: Tensor, log_input: bool, full: bool, eps: float, reduction: int
 ) -> Tensor:
-    dtype = e.to_float(x.dtype())  # also where the target is a half and x of integers
+    dtype = e.to_float(x.dtype())  # also for an integer x with a half-precision target
 
     def loss(ops: Any, a: Any, b: Any) -> Any:
         if log_input:

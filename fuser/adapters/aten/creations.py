@@ -1,6 +1,6 @@
-"""Rows of tensors that are made from nothing, or in the shape of another one.
+"""Rows of factory ops: tensors without operands, or with the shape of another tensor.
 
-Sizes and bounds are ints or Scalars; where ints do, no arithmetic enters the definition.
+Sizes and bounds are ints or Scalars; ints add no arithmetic to the definition.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ def _fill(e: Emitter, x: Tensor, value: Any) -> Tensor:
 
 @functools.cache
 def _cuts_bounds() -> bool:
-    """Does torch make whole numbers of the bounds of a range in int64 before it counts? Since 2.14
-    it counts as for other types.
+    """True if torch truncates the bounds of an int64 range before it counts. Since 2.14 it counts
+    as for other types.
     """
     return torch.arange(0, 1.5, dtype=torch.int64, device="meta").numel() == 1
 
@@ -87,7 +87,7 @@ def _arange(e: Emitter, start: Any, end: Any, step: Any = 1, dtype: Any = None, 
         numbers = [int(n) if isinstance(n, float) else n for n in numbers]
     whole = not any(isinstance(n, float) for n in numbers)
     wanted = as_dtype(dtype) if dtype is not None else DataType.Int if whole else default_float()
-    # A step of -1.0 counts as -1 does: of whole numbers, the length is known from symbols too.
+    # A step of -1.0 counts as -1: with integers, the length can be computed from symbols too.
     numbers = [int(n) if isinstance(n, float) and n.is_integer() else n for n in numbers]
     start, end, step = numbers
     whole = not any(isinstance(n, float) for n in numbers)
@@ -100,7 +100,7 @@ def _arange(e: Emitter, start: Any, end: Any, step: Any = 1, dtype: Any = None, 
         length = span if known(step) == 1 else e.ops.ceil_div(span, step)
     else:
         raise Unsupported("arange over numbers that are known when it runs")
-    if wanted.kind == "Int":  # cut only now
+    if wanted.kind == "Int":  # truncate only now
         start, step = (int(n) if isinstance(n, float) else n for n in (start, step))
     return e.ops.iota(length, start, step, wanted)
 
@@ -118,7 +118,7 @@ def _eye(e: Emitter, rows: Any, columns: Any = None, dtype: Any = None, **_: Any
 
 
 ROWS: dict[str, Row] = {
-    # What is made in the shape of another tensor takes that from its sizes.
+    # The shape comes from the sizes of another tensor.
     "aten.full_like.default": _full_like,
     "aten.zeros_like.default": _filled_like(0),
     "aten.ones_like.default": _filled_like(1),
@@ -127,7 +127,7 @@ ROWS: dict[str, Row] = {
     "aten.new_zeros.default": _new(0),
     "aten.new_ones.default": _new(1),
     "aten.new_full.default": _new_full,
-    # Nobody may ask what is in these.
+    # Uninitialized in torch, so any value is correct.
     "aten.empty_like.default": _filled_like(0),
     "aten.new_empty.default": _new(0),
     "aten.new_empty_strided.default": lambda e, x, size, _, **named: _new(0)(e, x, size, **named),

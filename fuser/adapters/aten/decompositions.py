@@ -1,8 +1,8 @@
-"""Ops that come apart before a graph is cut into forward and backward.
+"""Decompositions applied before a joint graph is partitioned.
 
-Most because their parts have rows and they have none. Softmax, losses of classes, norms over
-channels and dropout have rows, but as one op each their results would be kept for the backward
-pass; in pieces these are computed again from what is kept anyway: inputs, the statistics of their
+Most decompose ops without a row into ops with rows. Softmax, classification losses, norms over
+channels and dropout have rows, but as single ops their results would be saved for the backward
+graph. Decomposed, they are rematerialized from values that are saved anyway: inputs, statistics of
 rows, masks.
 """
 
@@ -23,7 +23,7 @@ from fuser.adapters.aten.table import row
 from fuser.adapters.aten.windows import is_channels_last
 from fuser.adapters.products import is_worth_padding, rounded
 
-# By packet; overloads that have a row of their own are kept.
+# Op packets; overloads with their own row are not decomposed.
 _BROKEN_UP = [
     *("addr", "dist", "glu_backward", "hinge_embedding_loss", "isin", "logaddexp2", "mvlgamma"),
     *("_prelu_kernel_backward", "rot90", "rrelu_with_noise", "special_entr", "special_log_ndtr"),
@@ -35,11 +35,11 @@ _BROKEN_UP = [
 ]
 
 _RECOMPUTED = [
-    "detach",  # what autograd keeps of a result stands between it and those who could recompute it
+    "detach",  # otherwise it separates a saved result from ops that could rematerialize it
     *("_softmax_backward_data", "_log_softmax", "_log_softmax_backward_data"),
     "_safe_softmax",
     "_native_batch_norm_legit_functional",
-    # Elementwise, but not to torch's partitioner: it would keep what they read, and what they give.
+    # Elementwise, but unknown to torch's partitioner, which would save their operands and results.
     *("_prelu_kernel", "elu_backward", "glu", "hardsigmoid_backward", "hardswish", "leaky_relu"),
     *("hardswish_backward", "hardtanh_backward", "leaky_relu_backward", "log_sigmoid_backward"),
     *("log_sigmoid_forward", "mish_backward", "softplus_backward", "threshold_backward"),
@@ -47,8 +47,8 @@ _RECOMPUTED = [
 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
-    """Of torch where it has what is wanted, and ours. What a row writes whole and a library
-    computes stays whole.
+    """Torch's decompositions where they exist, and fuser's. Ops with a row, and library calls, are
+    not decomposed.
     """
     return dict(_decompositions())
 
@@ -77,13 +77,13 @@ def _nll_loss_backward(
     ignore_index: int,
     total: Tensor,
 ) -> Tensor:
-    """The gradient of a loss over classes, x[N, C, ...]; of x it takes the shape alone."""
+    """The gradient of a classification loss, x[N, C, ...]; only the shape of x is used."""
     dim = 1 if x.ndim > 1 else 0
     ignored = target == ignore_index
     share = -g / total if reduction == 1 else -g
     if weight is not None:
         kept = torch.where(ignored, 0, target)
-        # An index of no dims would be taken for a number, which is not known here.
+        # A 0-dim index would be converted to a number, which is unknown while tracing.
         share = share * (weight[kept] if kept.ndim else weight[kept.view(1)].view(()))
     place = torch.where(ignored, -1, target)
     if target.ndim < x.ndim:
@@ -104,7 +104,7 @@ def _native_group_norm(
     groups: int,
     eps: float,
 ) -> tuple[Tensor, ...]:
-    """(result, mean, rstd); the result is laid out as x."""
+    """(result, mean, rstd); the result has the layout of x."""
     del samples, rest
     dtype = torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
     sizes = (x.shape[0], groups, channels // groups, *x.shape[2:])
@@ -124,7 +124,7 @@ def _native_group_norm(
 
 
 def _softmax(x: Tensor, dim: int, half_to_float: bool) -> Any:
-    """With one division for each row, as Ops.softmax has: torch's has one for each element."""
+    """Divides once per row, as Ops.softmax does; torch's version divides once per element."""
     if x.ndim and not guard_or_false(x.shape[dim] > 0):
         return NotImplemented
     dtype = torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
@@ -135,8 +135,8 @@ def _softmax(x: Tensor, dim: int, half_to_float: bool) -> Any:
 
 
 def _addmm(bias: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    """In two where rows of the result are padded: what reads them adds the bias, which the library
-    would add to dense rows only.
+    """Splits off the bias if the rows of the result are padded. Consumers then add the bias, which
+    the library could only add to dense rows.
     """
     if alpha != 1 or beta != 1 or not is_worth_padding(a, b) or b.shape[1] == rounded(b.shape[1]):
         return NotImplemented
@@ -144,7 +144,9 @@ def _addmm(bias: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1)
 
 
 def _transpose(x: Tensor, a: int, b: int) -> Tensor:
-    """torch's partitioner computes permutations again, transpositions it keeps."""
+    """Replaces a transpose by a permute: torch's partitioner rematerializes permutes but saves
+    transposes.
+    """
     dims = list(range(x.ndim))
     if dims:
         dims[a], dims[b] = dims[b], dims[a]
@@ -154,8 +156,9 @@ def _transpose(x: Tensor, a: int, b: int) -> Tensor:
 def _slice_scatter(
     x: Tensor, part: Tensor, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
 ) -> Any:
-    """What lies before the slice, the slice, and what lies behind. Torch would gather from `part`
-    at indices that it computes. The result lies in memory as x, without the gaps of a view.
+    """Concatenates the elements before the slice, the slice, and the elements after it. Torch's
+    version would gather from `part` by computed indices. The result has the layout of x, without
+    gaps.
     """
     size = x.shape[dim]
     if x.dtype != part.dtype:
@@ -171,7 +174,7 @@ def _slice_scatter(
         first, last, _ = slice(start, end).indices(size)
         last = max(first, last)
     elif end in (None, sys.maxsize) and start in (None, 0, 1, 2):
-        first, last = start or 0, size  # no size that is a symbol is less than 2
+        first, last = start or 0, size  # a symbolic size is at least 2
     else:
         return NotImplemented
     around = (x.narrow(dim, 0, first), part, x.narrow(dim, last, size - last))
@@ -186,7 +189,9 @@ def _slice_scatter(
 
 
 def _slice_scatter_apart(x: Tensor, part: Tensor, dim: int, start: Any, end: Any, step: Any) -> Any:
-    """Of each element the choice between x and the part with zeros between its rows."""
+    """For steps other than 1: selects between x and `part`, spread by the step with zeros
+    between.
+    """
     if not all(n is None or type(n) is int for n in (x.shape[dim], start, end, step)):
         return NotImplemented
     if not x.is_contiguous():
@@ -200,8 +205,8 @@ def _slice_scatter_apart(x: Tensor, part: Tensor, dim: int, start: Any, end: Any
 
 
 def _scatter(x: Tensor, dim: int, index: Tensor, src: Any) -> Any:
-    """Where each row of x has one place, all elements look whether they are it: no second tensor
-    is written. The gradient of a gather of one element of each row is such a one.
+    """If each row of x has one target, compares all positions with it instead of writing a second
+    tensor. E.g. the gradient of a gather of one element per row.
     """
     hot = _one_place(x, dim, index, src)
     return NotImplemented if hot is None else torch.where(hot, src, x).to(x.dtype).contiguous()
@@ -213,8 +218,8 @@ def _scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Any:
 
 
 def _one_place(x: Tensor, dim: int, index: Tensor, src: Any) -> Tensor | None:
-    """Of each element of x, is it the one in its row that `index` names? None where a row has not
-    just one such place, or lies otherwise than the result would.
+    """Mask of the elements of x that `index` names, if each row has exactly one and x is
+    contiguous.
     """
     if x.ndim == 0 or index.ndim != x.ndim or not x.is_contiguous():
         return None
@@ -227,22 +232,24 @@ def _one_place(x: Tensor, dim: int, index: Tensor, src: Any) -> Tensor | None:
 
 
 def _places(x: Tensor, dim: int) -> Tensor:
-    """The place of each element along the dim, against x."""
+    """Position of each element along the dim, broadcast against x."""
     places = torch.arange(x.shape[dim], device=x.device)
     return places.view([-1 if d == dim else 1 for d in range(x.ndim)])
 
 
 def _are_equal(a: Sequence[Any], b: Sequence[Any]) -> bool:
-    """Sizes that are so whatever their symbols are."""
+    """True if the sizes are equal for all values of their symbols."""
     return all(statically_known_true(n == m) for n, m in zip(a, b, strict=True))
 
 
 def _order_in_memory(x: Tensor) -> list[int] | None:
-    """Its dims, the outermost first, where no two elements share memory; gaps may be between."""
+    """Dims from the outermost in memory to the innermost, possibly with gaps, if no elements
+    overlap.
+    """
     if not all(type(n) is int for n in (*x.shape, *x.stride())):
         return None
     order = sorted(range(x.ndim), key=lambda d: (x.stride()[d], x.shape[d]), reverse=True)
-    past = 1  # of what is one element of the next dim
+    past = 1  # memory span of one element of the next dim
     for d in reversed(order):
         if x.shape[d] > 1:
             if x.stride()[d] < past:
@@ -252,7 +259,7 @@ def _order_in_memory(x: Tensor) -> list[int] | None:
 
 
 def _native_dropout(x: Tensor, p: float, train: bool | None) -> Any:
-    """In pieces, so that the mask alone is kept: the result is computed again from it."""
+    """Decomposed so that only the mask is saved and the result is rematerialized."""
     if train is False or not 0 < p < 1 or not x.is_floating_point():
         return NotImplemented
     mask = torch.rand_like(x, dtype=torch.promote_types(x.dtype, torch.float32)) >= p
@@ -262,7 +269,7 @@ def _native_dropout(x: Tensor, p: float, train: bool | None) -> Any:
 def _weight_norm_backward(
     grad: Tensor, v: Tensor, g: Tensor, norms: Tensor, dim: int
 ) -> tuple[Tensor, Tensor]:
-    """Of v * (g / norms), norms those of all dims of v but `dim`."""
+    """Gradients of v * (g / norms), where `norms` are over all dims of v but `dim`."""
     others = [d for d in range(v.ndim) if d != dim % v.ndim]
     grad, wide, gain = (t.to(norms.dtype) for t in (grad, v, g))
     along = (grad * wide).sum(others, keepdim=True) / norms
@@ -271,7 +278,7 @@ def _weight_norm_backward(
 
 
 def _exponential(x: Tensor, rate: float = 1, *, generator: Any = None) -> Any:
-    """Never 0, of which those who want the logarithm would make infinity, nor infinite."""
+    """Never 0, because a logarithm of it would be infinite, and never infinite."""
     if generator is not None or rate <= 0 or not x.is_floating_point():
         return NotImplemented
     dtype = torch.promote_types(x.dtype, torch.float32)
@@ -280,8 +287,8 @@ def _exponential(x: Tensor, rate: float = 1, *, generator: Any = None) -> Any:
 
 
 def _convolution(x: Tensor, weight: Tensor, bias: Tensor | None, *settings: Any) -> Any:
-    """Without the bias, which what reads the result adds. On a GPU the library would walk all of it
-    once more, slowly; only torch's kernel for single channels of row-major images adds it itself.
+    """Splits off the bias, which consumers add. On a GPU the library would add it in a slow extra
+    pass; only torch's depthwise kernel for row-major images adds it itself.
     """
     if bias is None or x.device.type == "cpu":
         return NotImplemented
@@ -293,15 +300,17 @@ def _convolution(x: Tensor, weight: Tensor, bias: Tensor | None, *settings: Any)
 
 
 def _channel_shuffle(x: Tensor, groups: Any) -> Tensor:
-    """Laid out as torch's kernels do: on a CPU as `x`, on a GPU row-major, as its decomposition."""
+    """The result has the layout of torch's kernels: as `x` on a CPU, row-major on a GPU as in the
+    decomposition.
+    """
     y = torch._refs.nn.functional.channel_shuffle(x, groups)
     on_cpu = x.device.type == "cpu"
     return y.contiguous(memory_format=suggest_memory_format(x)) if on_cpu else y
 
 
 def _convolution_backward(g: Tensor, x: Tensor, weight: Tensor, sizes: Any, *settings: Any) -> Any:
-    """The gradient of the bias is a sum that what makes `g` computes beside it; the library would
-    read all of `g` for it, slowly.
+    """Computes the gradient of the bias as a sum, which fuses with the producer of `g`. The library
+    would read all of `g` for it, slowly.
     """
     wanted = settings[-1]
     if sizes is None or not wanted[2]:
@@ -312,7 +321,9 @@ def _convolution_backward(g: Tensor, x: Tensor, weight: Tensor, sizes: Any, *set
 
 
 def _in_dtype_of_first(op: Any) -> Callable[..., Any]:
-    """Losses that torch's kernels store in the dtype of x, and its trace in the common one."""
+    """Stores losses in the dtype of x, as torch's kernels do; torch's trace uses the common
+    dtype.
+    """
 
     def loss(x: Tensor, target: Tensor, *rest: Any) -> Any:
         if x.dtype == target.dtype:

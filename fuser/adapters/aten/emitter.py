@@ -1,9 +1,9 @@
-"""What rows of the table write with: fd.ops, torch's rules for types, and values before rounding.
+"""Emitter: the interface of rows to a definition, with torch's type rules and unrounded values.
 
 Torch rounds the result of every op to its dtype. A kernel keeps float32 between ops of half types,
-as those who fuse by hand do: `narrow` gives the rounded tensor, which is what leaves the
-definition, and remembers the wide one, from which later ops compute. A cast that the program asks
-for rounds.
+as hand-written fused kernels do. `narrow` returns the rounded tensor, which is used as output of
+the definition, and records the wide tensor, from which later ops compute. Explicit casts of the
+program round.
 """
 
 from __future__ import annotations
@@ -19,22 +19,24 @@ from fuser.arguments import as_dtype
 from fuser.interpreter import torch_dtype
 
 _HALF = (DataType.Half, DataType.BFloat16, DataType.Float8_e4m3fn, DataType.Float8_e5m2)
-# Torch may have a complex type of half precision for these; bfloat16 has one from 2.14 on.
+# Half types for which torch may have a complex type; bfloat16 has one from 2.14 on.
 _WITH_COMPLEX = (DataType.Half, DataType.BFloat16)
-# Places of operands, with the machine: see Emitter.taken_as_number().
+# (operand index, machine) pairs: see Emitter.taken_as_number().
 Numbers = Sequence[tuple[int, str]]
+# Rows of one operand that give half types for half types.
+_KEEPING = {r.name for r in _core.op_rows() if r.arity == 1 and r.rule in ("Common", "Real")}
 _CATEGORY = {"Bool": 0, "Int": 1, "Float": 2, "Complex": 3}
 
-# By definition, and in it by the id of the rounded tensor.
+# Wide tensors by definition and id of the rounded tensor.
 _WIDE: WeakKeyDictionary[FusionDefinition, dict[int, Tensor]] = WeakKeyDictionary()
-# By definition: ids of the tensors without dims in the memory of the CPU, beside those of a GPU.
+# By definition: ids of 0-dim CPU tensors used with GPU tensors.
 _CPU_SCALARS: WeakKeyDictionary[FusionDefinition, set[int]] = WeakKeyDictionary()
 
 
 class Emitter:
-    """The definition that is written to, as rows see it.
+    """The definition under construction, as rows see it.
 
-    on_gpu  where it will run, for the few ops that give other things there
+    on_gpu  True if it will run on a GPU; a few ops have other results there
     """
 
     def __init__(self, fd: FusionDefinition, on_gpu: bool = False) -> None:
@@ -46,11 +48,11 @@ class Emitter:
     # ---- values of half types
 
     def wide(self, x: Tensor) -> Tensor:
-        """x as it was computed, before it was rounded to its dtype."""
+        """Value of x before it was rounded to its dtype."""
         return self._wide.get(x.id, x)
 
     def narrow(self, value: Tensor, dtype: Any) -> Tensor:
-        """`value` as a tensor of `dtype`, for which computing goes on with `value` itself."""
+        """Rounds `value` to `dtype`; later ops compute from `value` itself."""
         dtype = as_dtype(dtype)
         if value.dtype() == dtype:
             return value
@@ -60,18 +62,18 @@ class Emitter:
         return rounded
 
     def same(self, result: Tensor, x: Tensor) -> Tensor:
-        """`result`, whose elements are those of wide(x) moved, as a tensor of x's dtype."""
+        """Narrows `result`, a movement of wide(x), to the dtype of x."""
         return self.narrow(result, x.dtype())
 
     def copy(self, x: Tensor) -> Tensor:
-        """The same values as a tensor of its own."""
+        """A copy of x with its own memory."""
         return self.same(self.ops.set(self.wide(x)), x)
 
     # ---- types
 
     def common(self, operands: Iterable[Any]) -> DataType:
-        """The dtype in which torch computes an op of these operands: tensors count before tensors
-        without dims, and these before numbers, unless the kind of number is another.
+        """The dtype in which torch computes an op: tensors take precedence over 0-dim tensors, and
+        0-dim tensors over numbers, unless these have a higher kind (bool, int, float, complex).
         """
         with_dims = without = number = None
         for x in operands:
@@ -88,23 +90,25 @@ class Emitter:
         return found
 
     def to_float(self, dtype: DataType) -> DataType:
-        """Of the ops that give floats: bool and integers count as torch's default dtype."""
+        """Type of ops with floating point results: bool and integers count as torch's default
+        dtype.
+        """
         if dtype.kind in ("Bool", "Int"):
             return as_dtype(torch.get_default_dtype())
         return dtype
 
     def decided(self, x: Any, dtype: DataType) -> Any:
-        """An operand as an op takes it whose result jumps, or is a truth or a place: as computed(),
-        but rounded where all operands are. A value that was not rounded, beside one that was, would
-        be nobody's maximum.
+        """Operand of a discontinuous op, e.g. a comparison or argmax. As computed(), but rounded to
+        a half type if that is the common dtype. Comparing an unrounded value with a rounded one
+        could select the wrong element.
         """
         if not isinstance(x, Tensor) or dtype not in _HALF:
             return self.computed(x, dtype)
         return x if x.dtype() == dtype else self.cast(x, dtype)
 
     def computed(self, x: Any, dtype: DataType) -> Any:
-        """An operand as an op that computes in `dtype` takes it: a tensor of `dtype` before it was
-        rounded, one of another dtype converted as torch converts it, which rounds.
+        """Operand of an op that computes in `dtype`: the wide value of a tensor of `dtype`; a
+        tensor of another dtype is converted, with rounding, as in torch.
         """
         if not isinstance(x, Tensor):
             if isinstance(x, Scalar) and dtype.kind == "Int" and x.dtype().kind == "Float":
@@ -115,25 +119,27 @@ class Emitter:
             return value
         return value if value.dtype() == dtype else self.cast(value, dtype)
 
+    def _widened(self, x: Any) -> Any:
+        half = isinstance(x, Tensor) and x.dtype() in _HALF
+        return self.ops.cast(x, DataType.Float) if half else x
+
     def cast(self, value: Tensor, dtype: DataType) -> Tensor:
-        """As torch converts: floats become uint8 by way of int64, so that -1 is 255."""
+        """Converts as torch does: floats become uint8 by way of int64, so that -1 becomes 255."""
         if dtype == DataType.Byte and value.dtype().kind == "Float":
             value = self.ops.cast(value, DataType.Int)
         result: Tensor = self.ops.cast(value, dtype)
         return result
 
     def real_for(self, x: Tensor, dtype: DataType) -> Tensor:
-        """What of x a dtype keeps that the program names: a real one of complex numbers the real
-        part, bool whether they are 0.
+        """Drops the imaginary part of x before an explicit cast to a real dtype; bool tests for
+        nonzero instead.
         """
         dropped = x.dtype().kind == "Complex" and dtype.kind in ("Int", "Float")
         real: Tensor = self.ops.real(x) if dropped else x
         return real
 
     def rounded(self, x: Any, dtype: DataType) -> Any:
-        """An operand as torch compares it, and divides by it with a rest: a number as `dtype` has
-        it.
-        """
+        """Rounds a number to `dtype`, as torch does for comparisons and remainders."""
         if dtype.kind == "Float" and isinstance(x, Scalar):
             return x if x.dtype() == dtype else self.ops.cast(x, dtype)
         if dtype.kind != "Float" or not isinstance(x, int | float):
@@ -143,9 +149,9 @@ class Emitter:
     # ---- elementwise ops
 
     def taken_as_number(self, x: Any, place: int, numbers: Numbers) -> bool:
-        """Do torch's kernels take a tensor without dims as a number, in float32 beside half types?
-        `numbers` has, for a place of the operands, "cpu" if those for CPUs do, and "gpu" if those
-        for GPUs do with a tensor in the memory of the CPU.
+        """True if torch's kernels take a 0-dim tensor as a number, in float32 next to half types.
+        `numbers` contains (operand index, "cpu") if the CPU kernels do, and (operand index, "gpu")
+        if the GPU kernels do for a 0-dim CPU tensor.
         """
         if not isinstance(x, Tensor) or x.ndim:
             return False
@@ -162,10 +168,10 @@ class Emitter:
         jumps: bool = False,
         numbers: Numbers = (),
     ) -> Tensor:
-        """One op of fd.ops on operands that are brought to their common dtype. The result is of
-        that dtype; rule "float": of a floating one, "bool": bool, "real": without imaginary part.
-        `extra` are arguments that take no part in the types. `jumps`: operands that differ in their
-        last bits may give another result altogether. `numbers`: see taken_as_number().
+        """Emits one op of fd.ops on operands converted to their common dtype, which is also the
+        result's. rule "float": a floating dtype; "bool": bool; "real": without imaginary part.
+        `extra` are arguments that do not affect the types. `jumps`: the op is discontinuous in its
+        operands. `numbers`: see taken_as_number().
         """
         dtype = self.common(operands)
         if rule == "float":
@@ -174,15 +180,15 @@ class Emitter:
         if rule == "bool":
             operands = tuple(self.rounded(x, dtype) for x in operands)
         taken = self.decided if jumps or rule == "bool" else self.computed
-        result = function(
-            *(
-                self.computed(x, DataType.Float)
-                if dtype in _HALF and self.taken_as_number(x, place, numbers)
-                else taken(x, dtype)
-                for place, x in enumerate(operands)
-            ),
-            *extra,
-        )
+        values = [
+            self.computed(x, DataType.Float)
+            if dtype in _HALF and self.taken_as_number(x, place, numbers)
+            else taken(x, dtype)
+            for place, x in enumerate(operands)
+        ]
+        if op in _KEEPING:  # what comes of them moves as float32, as results of other rows do
+            values = [self._widened(x) for x in values]
+        result = function(*values, *extra)
         if not isinstance(result, Tensor):
             raise Unsupported("an op on numbers alone")
         if rule == "bool":
@@ -194,7 +200,9 @@ class Emitter:
     # ---- shapes
 
     def dims(self, dim: Any, rank: int) -> list[int]:
-        """Dims as torch names them: one, several, or None or [] for all; from 0 on."""
+        """Normalizes dims from torch's conventions (one, several, or None or [] for all) to
+        nonnegative dims.
+        """
         if dim is None:
             return list(range(rank))
         listed = [dim] if isinstance(dim, int) else [int(d) for d in dim]
@@ -203,19 +211,21 @@ class Emitter:
         return [d % rank for d in listed] or list(range(rank))
 
     def size(self, x: Tensor, dim: int) -> Any:
-        """A size: an int where it is known."""
+        """A size, as int if it is known."""
         size = x.size(dim)
         return size if size.value is None else int(size.value)
 
     def check_equal(self, size: Any, wanted: Any) -> None:
-        """A run is refused where these sizes differ; a reshape that nobody reads asks for it."""
+        """Makes a run raise an error if these sizes differ, by a reshape without users."""
         if not (isinstance(size, int) and isinstance(wanted, int)):
             self.ops.reshape(self.ops.full([size], 0.0, DataType.Float), [wanted])
         elif size != wanted:
             raise Unsupported(f"{size} elements for {wanted}", rule="aten-sizes")
 
     def check_within(self, index: Scalar, size: Scalar) -> None:
-        """A run is refused where the index is none of a dim of that size, from its end or not."""
+        """Makes a run raise an error if the index is out of range for a dim of that size; negative
+        indices count from the end.
+        """
         last = self.ops.sub(size, 1)
         nearest = self.ops.maximum(self.ops.minimum(index, last), self.ops.neg(size))
         self.check_equal(self.ops.add(self.ops.sub(nearest, index), 1), 1)
@@ -231,7 +241,7 @@ def default_float() -> DataType:
 
 
 def known(size: Any) -> int | None:
-    """The number that a size is, where it is one before the run."""
+    """The value of a size, if it is known before the run."""
     if isinstance(size, Scalar):
         return None if size.value is None else int(size.value)
     return size if isinstance(size, int) else None
@@ -262,12 +272,14 @@ def _type_of(number: Any) -> DataType:
 
 
 def _ranked(high: DataType | None, low: DataType | None) -> DataType | None:
-    """The types of two levels of operands as one: the lower level counts by its kind only."""
+    """Combines the types of two operand levels: the lower level matters only if its kind is
+    higher.
+    """
     if high is None or low is None:
         return high or low
     if _CATEGORY[low.kind] <= _CATEGORY[high.kind]:
         return high
-    if high.kind == "Float":  # against a complex number: the complex type of this precision
+    if high.kind == "Float":  # with a complex number: the complex type of this precision
         if high in _WITH_COMPLEX and torch_dtype(high).to_complex().itemsize == 4:
             raise Unsupported("complex numbers of half precision", rule="aten-dtype")
         narrow = DataType.ComplexFloat
@@ -276,7 +288,7 @@ def _ranked(high: DataType | None, low: DataType | None) -> DataType | None:
 
 
 def _number(x: Any, dtype: DataType) -> Any:
-    """A number as a constant of an op that computes in `dtype`; integers wrap."""
+    """Converts a number to a constant of an op that computes in `dtype`; integers wrap."""
     if isinstance(x, Scalar) or not isinstance(x, bool | int | float | complex):
         return x
     if dtype.kind == "Float":
@@ -291,7 +303,7 @@ def _number(x: Any, dtype: DataType) -> Any:
 
 
 def together(values: Sequence[Any]) -> Any:
-    """Their product; 1 without any."""
+    """The product of the values; 1 if there are no values."""
     product: Any = 1
     for value in values:
         product = value if isinstance(product, int) and product == 1 else product * value

@@ -1,7 +1,7 @@
-"""Ops on lists of tensors, `_foreach_add` and its like, as the ops on their members: regions take
-these, and kernels of one text are one launch again.
+"""Decomposes ops on lists of tensors, e.g. `_foreach_add`, into ops on their members. Regions take
+these, and identical kernels become one horizontal launch.
 
-What reduces stays whole: torch walks over all tensors of a list at once.
+Reductions stay whole, because torch processes all tensors of a list at once.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from fuser.adapters.aten.table import reduces, row
 
 _PREFIX = "_foreach_"
 
-# Members that torch calls otherwise.
+# Members with another name in torch.
 _MEMBERS = {"maximum": "clamp_min", "minimum": "clamp_max", "zero": "zeros_like"}
-# The keyword of a member for what stands behind its tensors.
+# Keyword in the member op for the last positional argument.
 _KEYWORDS = {"addcmul": "value", "addcdiv": "value"}
 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
-    """For each op on lists whose members have rows, a function of the same arguments."""
+    """For each list op with rows for its member op, a function of equal arguments."""
     found: dict[Any, Callable[..., Any]] = {}
     for op in _ops():
         name = op._opname.removeprefix(_PREFIX)
         member = getattr(torch.ops.aten, _MEMBERS.get(name, name), None)
-        # One tensor of numbers, of which each member would take its own.
+        # A tensor of numbers, one per member, is not supported.
         scalars = any(a.name == "scalars" and str(a.type) == "Tensor" for a in op._schema.arguments)
         if member is not None and not scalars and _is_elementwise(member):
             found[op] = partial(_by_members, op, member, _KEYWORDS.get(name))
@@ -55,7 +55,9 @@ def _is_elementwise(member: Any) -> bool:
 def _by_members(
     op: Any, member: Callable[..., Any], keyword: str | None, *args: Any, **kwargs: Any
 ) -> list[Any]:
-    """`member` on the first of each list, on the second, ...; other arguments are for all."""
+    """Calls `member` on the first element of each list, on the second, ...; other arguments are
+    shared.
+    """
     given = dict(zip((a.name for a in op._schema.arguments), args, strict=False)) | kwargs
     lists = {a.name for a in op._schema.arguments if str(a.type).startswith("List")}
     named = {a.name for a in op._schema.arguments if a.kwarg_only}

@@ -1,5 +1,5 @@
-"""Rows of the gradients of elementwise ops: of the result's gradient, then what the forward pass
-read or gave.
+"""Rows of the gradients of elementwise ops. Arguments: the gradient of the result, then operands or
+results of the forward op.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Row = Callable[..., Any]
 
 
 def _gradient(function: Callable[..., Any], tensors: int = 2) -> Row:
-    """function(e.ops, the tensors, numbers)."""
+    """A row that calls function(e.ops, tensors, numbers)."""
 
     def write(e: Emitter, *args: Any, **named: Any) -> Tensor:
         def whole(*values: Any) -> Any:
@@ -44,7 +44,7 @@ def _silu_gradient(ops: Any, g: Any, x: Any) -> Any:
 
 
 def _gelu_gradient(ops: Any, g: Any, x: Any, approximate: str = "none") -> Any:
-    """g * (Phi(x) + x * phi(x)), or the derivative of the tanh form."""
+    """g * (Phi(x) + x * phi(x)), or the derivative of the tanh approximation."""
     if approximate == "none":
         cdf = ops.mul(ops.add(ops.erf(ops.mul(x, math.sqrt(0.5))), 1.0), 0.5)
         density = ops.mul(ops.exp(ops.mul(ops.mul(x, x), -0.5)), 1 / math.sqrt(2 * math.pi))
@@ -80,7 +80,7 @@ def _hardswish_gradient(ops: Any, g: Any, x: Any) -> Any:
 
 
 def _leaky_relu_gradient(ops: Any, g: Any, x: Any, slope: Any, self_is_result: Any) -> Any:
-    del self_is_result  # of a slope that is not negative the sign is the same
+    del self_is_result  # a nonnegative slope keeps the sign
     return ops.where(ops.gt(x, 0.0), g, ops.mul(g, slope))
 
 

@@ -1,4 +1,4 @@
-"""Rows of losses and of their gradients. Reductions are torch's numbers: 0 none, 1 mean, 2 sum."""
+"""Rows of losses and of their gradients. `reduction` is torch's number: 0 none, 1 mean, 2 sum."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NONE, _MEAN = 0, 1
 
 
 class _Targets:
-    """Targets that are classes, of logits [C], [N, C] or [N, C, ...]."""
+    """Class targets for logits [C], [N, C] or [N, C, ...]."""
 
     def __init__(
         self, e: Emitter, x: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int
@@ -48,7 +48,7 @@ class _Targets:
         return self.ops.squeeze(self.ops.take_along_axis(wide, self.place, self.dim), [self.dim])
 
     def chosen(self, x: Tensor) -> Tensor:
-        """x at the targets, 0 where they are ignored."""
+        """x at the targets; 0 for ignored targets."""
         taken = self.ops.squeeze(self.ops.take_along_axis(x, self.place, self.dim), [self.dim])
         return self.ops.where(self.ignored, 0.0, taken)
 
@@ -61,11 +61,11 @@ def _nll_forward(
     reduction: int,
     ignore_index: int,
 ) -> tuple[Tensor, Tensor]:
-    """The loss and the weight of all targets, which is 0 where nothing is reduced."""
+    """The loss and the total weight of the targets, which is 0 without a reduction."""
     ops, wide = e.ops, e.wide(x)
     targets = _Targets(e, wide, target, weight, ignore_index)
     loss = ops.mul(ops.neg(targets.chosen(wide)), targets.share)
-    # torch leaves a batch of none as it is
+    # For unbatched logits torch returns the total weight even without a reduction.
     if reduction == _NONE and x.ndim > 1:
         return e.same(loss, x), ops.full([], 0, x.dtype())
     total = ops.sum(targets.share)
@@ -97,7 +97,7 @@ def _nll_backward(
 
 
 def reduced(e: Emitter, loss: Tensor, reduction: int) -> Tensor:
-    """A loss element by element as torch's `reduction` wants it."""
+    """Applies torch's `reduction` to an elementwise loss."""
     if reduction == _NONE:
         return loss
     op = "mean" if reduction == _MEAN else "sum"
@@ -106,7 +106,7 @@ def reduced(e: Emitter, loss: Tensor, reduction: int) -> Tensor:
 
 
 def stored_like(e: Emitter, value: Tensor, x: Tensor) -> Tensor:
-    """`value` in the dtype of x, where torch writes it into memory like that of x."""
+    """Converts `value` to the dtype of x, for kernels of torch that store into memory like x."""
     if value.dtype().kind != x.dtype().kind:
         raise Unsupported(f"{value.dtype()} is not stored as {x.dtype()}")
     return e.narrow(value, x.dtype())
@@ -115,8 +115,8 @@ def stored_like(e: Emitter, value: Tensor, x: Tensor) -> Tensor:
 def _pairwise(
     function: Callable[..., Any], numbers: int = 0, rule: str = "float", like_x: bool = False
 ) -> Row:
-    """A loss of two tensors, element by element: loss(x, target, reduction, numbers). Of their
-    common dtype, or of that of x.
+    """A row for an elementwise loss of two tensors: loss(x, target, reduction, numbers). The result
+    has their common dtype, or the dtype of x if `like_x`.
     """
 
     def write(e: Emitter, x: Tensor, y: Tensor, reduction: int = 1, *args: Any) -> Tensor:
@@ -127,7 +127,7 @@ def _pairwise(
 
 
 def _pairwise_gradient(function: Callable[..., Any], numbers: int = 0) -> Row:
-    """Its gradient, of the dtype of x: (g, x, target, reduction, numbers)."""
+    """A row for the gradient in the dtype of x: (g, x, target, reduction, numbers)."""
 
     def write(e: Emitter, g: Tensor, x: Tensor, y: Tensor, reduction: int, *args: Any) -> Tensor:
         def whole(slope: Any, a: Any, b: Any) -> Any:
@@ -155,8 +155,8 @@ def _smooth(ops: Any, x: Any, y: Any, beta: float = 1.0) -> Any:
 
 
 def _smooth_slope(ops: Any, x: Any, y: Any, beta: float = 1.0) -> Any:
-    d = ops.sub(x, y)  # clamped, not the sign of it, which NaN has none of
-    if beta == 0:  # where torch has -1 at 0
+    d = ops.sub(x, y)  # clamp instead of sign, which loses NaN
+    if beta == 0:  # torch gives -1 at 0
         return ops.where(ops.le(d, 0), -1.0, ops.clamp(d, 1.0, 1.0))
     return ops.clamp(ops.mul(d, 1.0 / beta), -1.0, 1.0)
 
@@ -214,7 +214,7 @@ def _bce_with_logits(
     positive: Tensor | None = None,
     reduction: int = 1,
 ) -> Tensor:
-    """Torch computes it in place in 1 - target."""
+    """Torch stores the result in the memory of 1 - target, so it has the target's dtype."""
     ops = e.ops
 
     def loss(v: Any, t: Any) -> Any:
@@ -248,7 +248,7 @@ def _cross_entropy(
     label_smoothing: float = 0.0,
 ) -> Tensor:
     dtype = x.dtype()
-    if target.dtype().kind == "Float":  # probabilities: a product of three tensors
+    if target.dtype().kind == "Float":  # probabilities: the loss is a product of three tensors
         dtype = e.common([x, target] if weight is None else [x, target, weight])
         target = e.computed(target, dtype)
     scale = None if weight is None else e.computed(weight, dtype)

@@ -1,6 +1,6 @@
 """Rows of normalizations and of their gradients.
 
-Statistics and gradients of weights are computed in float32 where the input is of a half type.
+Statistics and gradients of weights are computed in float32 for half types.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def _optional(e: Emitter, x: Tensor | None) -> Tensor | None:
 
 
 def _float(e: Emitter, x: Tensor) -> Tensor:
-    """x in the type that it is computed in."""
+    """x in its compute type."""
     dtype = x.dtype().compute
     return e.computed(x, dtype)
 
@@ -33,7 +33,7 @@ def _backward(
     rstd: Tensor,
     dims: Sequence[int],
 ) -> Tensor:
-    """Of normal = (x - mean) * rstd over `dims`: what reaches x."""
+    """Gradient of normal = (x - mean) * rstd over `dims` with respect to x."""
     ops = e.ops
     shift = ops.mean(gradient, dims, True)
     slope = ops.mean(ops.mul(gradient, normal), dims, True)
@@ -42,17 +42,17 @@ def _backward(
 
 
 def _first(*tensors: Tensor | None) -> DataType:
-    """The dtype of the first that there is."""
+    """The dtype of the first tensor that is given."""
     return next(t.dtype() for t in tensors if t is not None)
 
 
 def _masked(mask: Mask, makers: Sequence[Callable[[], Tensor]]) -> tuple[Tensor | None, ...]:
-    """What is asked for, None elsewhere."""
+    """Computes the results for which the mask is true."""
     return tuple(make() if wanted else None for wanted, make in zip(mask, makers, strict=True))
 
 
 def _over(e: Emitter, x: Tensor, dims: Sequence[int]) -> Tensor:
-    """The sum over dims, x itself over none."""
+    """The sum over dims; x itself if there are no dims."""
     return e.ops.sum(x, list(dims)) if dims else x
 
 
@@ -164,7 +164,7 @@ def _native_group_norm(
     groups: int,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Its statistics are of the type of the weight, or else of x, on each device."""
+    """The statistics have the type of the weight, or else of x, on all devices."""
     del samples, channels, rest  # sizes of x
     y, mean, rstd = e.ops.group_norm(
         e.wide(x), groups, _optional(e, weight), _optional(e, bias), eps
@@ -205,7 +205,7 @@ def _group_norm_backward(
     sizes = [grouped.size(1), grouped.size(2)]
     dy = ops.split_dim(_float(e, g), 1, sizes)
     inner = list(range(2, grouped.ndim))
-    others = [0, *range(3, grouped.ndim)]  # all but groups and their channels
+    others = [0, *range(3, grouped.ndim)]  # all dims but groups and their channels
     average, scale = (ops.keep_dims(e.wide(t), grouped, inner) for t in (mean, rstd))
     normal = ops.mul(ops.sub(grouped, average), scale)
     gradient = dy
@@ -233,7 +233,7 @@ def _group_norm_backward(
 
 
 def _check_channels(e: Emitter, x: Tensor, *operands: Tensor | None) -> None:
-    """One element does not stand for all channels here, nor several for one. Torch raises."""
+    """Rejects broadcasting between operands and channels, for which torch raises an error."""
     for t in operands:
         if t is not None and (known(e.size(t, 0)) == 1) != (known(e.size(x, 1)) == 1):
             raise Unsupported(f"{t.shape()} for each channel of {x.shape()}", rule="aten-sizes")
@@ -250,7 +250,7 @@ def _batch_norm_functional(
     momentum: float,
     eps: float,
 ) -> tuple[Tensor, ...]:
-    """y, mean and rstd, and the running mean and variance as they will be."""
+    """Returns y, mean, rstd and the updated running mean and variance."""
     ops = e.ops
     _check_channels(e, x, weight, bias, mean, var)
     wide, scale, shift = e.wide(x), _optional(e, weight), _optional(e, bias)
@@ -262,7 +262,7 @@ def _batch_norm_functional(
     result: tuple[Tensor, ...] = (e.same(y, x), own_mean, rstd)
     if mean is None or var is None:
         return result
-    # From rstd it would cancel where eps is large: taken from the data again, in the same walk.
+    # Recompute the variance in the same reduction loop: from rstd it would cancel for a large eps.
     spread, _ = ops.var_mean(_float(e, x), [d for d in range(x.ndim) if d != 1], 1)
     return (*result, _moved(e, mean, own_mean, momentum), _moved(e, var, spread, momentum))
 
@@ -270,7 +270,9 @@ def _batch_norm_functional(
 def _given_statistics(
     e: Emitter, x: Tensor, mean: Tensor | None, var: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor]:
-    """What batch norm saves of statistics that it is given: these on a GPU, nothing on the CPU."""
+    """Results that batch norm saves if statistics are given: the statistics on a GPU, empty tensors
+    on the CPU.
+    """
     dtype = x.dtype().compute
     if not e.on_gpu or mean is None or var is None:
         nothing = e.ops.full([0], 0, dtype)
@@ -297,7 +299,7 @@ def _native_batch_norm(
     momentum: float,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Running statistics, which must be inputs of the definition, are written in place."""
+    """Running statistics, which must be inputs of the definition, are updated in place."""
     _check_channels(e, x, weight, bias, mean, var)
     wide, scale, shift = e.wide(x), _optional(e, weight), _optional(e, bias)
     y, own_mean, rstd = e.ops.batch_norm(wide, scale, shift, mean, var, momentum, eps, training)
@@ -326,7 +328,9 @@ def _with_update(
     momentum: float,
     eps: float,
 ) -> tuple[Tensor, ...]:
-    """_batch_norm_with_update_functional: with an empty reserve in between."""
+    """_batch_norm_with_update_functional: returns an empty reserve before the running
+    statistics.
+    """
     y, own_mean, rstd, new_mean, new_var = _batch_norm_functional(
         e, x, weight, bias, mean, var, True, momentum, eps
     )
@@ -365,7 +369,7 @@ def _batch_norm_backward(
     mask: Mask,
     *_: Any,
 ) -> tuple[Tensor | None, ...]:
-    """The sums over a channel serve all three gradients."""
+    """Gradients of batch norm; the sums over a channel are shared by all three."""
     ops = e.ops
     dims = [d for d in range(x.ndim) if d != 1]
     dy, wide = _float(e, g), _float(e, x)
@@ -429,7 +433,8 @@ ROWS: dict[str, Row] = {
     "aten._batch_norm_impl_index.default": _impl_index,
     "aten.instance_norm.default": _instance_norm,
     "aten.native_batch_norm_backward.default": _batch_norm_backward,
-    "aten.batch_norm_backward.default": _batch_norm_backward,  # and what torch keeps in reserve
+    # the further argument is torch's reserve
+    "aten.batch_norm_backward.default": _batch_norm_backward,
     "aten._batch_norm_impl_index_backward.default": lambda e, index, x, g, *rest: (
         _batch_norm_backward(e, g, x, *rest)
     ),

@@ -1,4 +1,4 @@
-"""Rows of elementwise ops, their gradients, and conversions of type."""
+"""Rows of elementwise ops and of dtype conversions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fuser.arguments import as_dtype
 Row = Callable[..., Any]
 
 
-# Operands without dims that torch's kernels take as numbers.
+# Operands that torch's kernels take as numbers if they are 0-dim.
 _TERMS: Numbers = ((0, "gpu"), (1, "gpu"))
 _FACTORS: Numbers = ((0, "gpu"), (1, "gpu"), (1, "cpu"))
 _DIVISOR: Numbers = ((1, "gpu"), (1, "cpu"))
@@ -27,7 +27,7 @@ def _op(
     jumps: bool = False,
     numbers: Numbers = (),
 ) -> Row:
-    """The op of fd.ops of that meaning; `operands` of the arguments take part in types."""
+    """A row for an op of fd.ops; the first `operands` arguments determine the type."""
 
     def write(e: Emitter, *args: Any, **_: Any) -> Tensor:
         taken, extra = args[:operands], args[operands:]
@@ -37,7 +37,7 @@ def _op(
 
 
 def _unary(names: str, rule: str) -> dict[str, Row]:
-    """Ops that torch and fd.ops call alike."""
+    """Rows of ops with one name in torch and fd.ops."""
     return {f"aten.{name}.default": _op(name, rule) for name in names.split()}
 
 
@@ -52,15 +52,16 @@ def _binary(
 
 
 def _scaled(e: Emitter, x: Any, alpha: Any) -> Any:
-    """x * alpha of add, sub and their like; 1 costs nothing. In the type of both operands, which
-    x may not have yet: so as a function of what is computed."""
+    """x * alpha of add, sub and similar ops; omits an alpha of 1. Emitted inside the op, because
+    the product must be computed in the common type of both operands.
+    """
     if known(alpha) == 1 or (not isinstance(alpha, Scalar) and alpha == 1):
         return x
     return e.ops.mul(x, alpha)
 
 
 def _alpha(op: str, swapped: bool = False) -> Row:
-    """a op alpha * b; with `swapped` b op alpha * a."""
+    """a op alpha * b; if `swapped`, b op alpha * a."""
 
     def write(e: Emitter, a: Any, b: Any, alpha: Any = 1, **_: Any) -> Tensor:
         def both(x: Any, y: Any) -> Any:
@@ -86,7 +87,7 @@ def _divide(e: Emitter, a: Any, b: Any, rounding_mode: str | None = None, **_: A
     dtype = e.common([a, b])
     if dtype.kind == "Int":
         return e.pointwise("div", a, b)
-    # As torch does: of half types the quotient of tensors is rounded before it is cut off.
+    # As in torch, the quotient of half-precision tensors is rounded before it is truncated.
     number = not isinstance(b, Tensor) or e.taken_as_number(b, 1, _DIVISOR)
     kept = dtype.compute if number else dtype
     cut = lambda x, y: e.ops.trunc(e.ops.cast(e.ops.truediv(x, y), kept))  # noqa: E731
@@ -107,7 +108,7 @@ def _nextafter(e: Emitter, a: Any, b: Any) -> Tensor:
 
 
 def _power(e: Emitter, a: Any, b: Any, **_: Any) -> Tensor:
-    """Small powers as torch computes them: by multiplication and square root."""
+    """Small exponents by multiplication and square root, as in torch."""
     ops = e.ops
     float_result = e.common([a, b]).kind == "Float"
     short: dict[float, Callable[[Any, Any], Any]] = {2: lambda x, _: ops.mul(x, x)}
@@ -135,7 +136,7 @@ def _clamp(e: Emitter, x: Any, low: Any = None, high: Any = None, **_: Any) -> T
 
 
 def _extreme_number(op: str) -> Row:
-    """fmax, fmin: a NaN loses against any number."""
+    """fmax, fmin: a number wins over NaN."""
 
     def write(e: Emitter, a: Any, b: Any) -> Tensor:
         ops = e.ops
@@ -161,7 +162,7 @@ def _lcm(e: Emitter, a: Any, b: Any) -> Tensor:
 
 
 def _float_power(e: Emitter, a: Any, b: Any) -> Tensor:
-    """In double precision, whatever the operands are of."""
+    """Computes in double precision for all operand types."""
 
     def double(x: Any) -> Any:
         if not isinstance(x, Tensor):
@@ -193,7 +194,7 @@ def _masked_fill(e: Emitter, x: Tensor, mask: Tensor, value: Any) -> Tensor:
 def _addcmul(op: str) -> Row:
     def write(e: Emitter, x: Any, a: Any, b: Any, value: Any = 1, **_: Any) -> Tensor:
         rule = "float" if op == "addcdiv" else "same"
-        if rule == "same" and e.common([x, a, b]).kind == "Int":  # torch makes 2.5 an integer
+        if rule == "same" and e.common([x, a, b]).kind == "Int":  # torch truncates 2.5
             value = e.ops.cast(value, DataType.Int) if isinstance(value, Scalar) else int(value)
         return e.pointwise(op, x, a, b, rule=rule, extra=(value,))
 
@@ -201,7 +202,7 @@ def _addcmul(op: str) -> Row:
 
 
 def _logical(op: str) -> Row:
-    """Operands of different types count as true or false."""
+    """A row for operands that are converted to truth values."""
 
     def write(e: Emitter, *operands: Any) -> Tensor:
         return e.pointwise(op, *operands, rule="bool")
@@ -210,7 +211,7 @@ def _logical(op: str) -> Row:
 
 
 def _float_test(op: str, of_integers: bool) -> Row:
-    """isnan and its like: of integers the answer is known."""
+    """A row for isnan and similar tests; integers have a constant result."""
 
     def write(e: Emitter, x: Tensor) -> Tensor:
         if x.dtype().kind in ("Bool", "Int"):
@@ -221,7 +222,7 @@ def _float_test(op: str, of_integers: bool) -> Row:
 
 
 def _integer_free(op: str) -> Row:
-    """Rounding: integers are rounded already, bool has none."""
+    """A row for a rounding op; integers are copied."""
 
     def write(e: Emitter, x: Tensor, **_: Any) -> Tensor:
         if x.dtype().kind == "Int":
@@ -232,7 +233,7 @@ def _integer_free(op: str) -> Row:
 
 
 def _round(e: Emitter, x: Tensor, decimals: int = 0, **_: Any) -> Tensor:
-    """To decimals as torch does: half types are scaled in their own range on a GPU, in that of
+    """Rounds to decimals as torch does: half types are scaled in their own type on a GPU, in
     float32 on the CPU.
     """
     dtype = x.dtype()
@@ -242,7 +243,7 @@ def _round(e: Emitter, x: Tensor, decimals: int = 0, **_: Any) -> Tensor:
         raise Unsupported("decimals of integers")
     to, back = ("mul", "truediv") if decimals > 0 else ("truediv", "mul")
     range_of = dtype if e.on_gpu else dtype.compute
-    # Python raises where torch's power is inf.
+    # Python raises an error where torch's power is inf.
     power = e.rounded(10.0 ** abs(decimals) if abs(decimals) <= 308 else math.inf, range_of)
 
     def rounded(v: Any) -> Any:
@@ -274,7 +275,7 @@ def _sinc(e: Emitter, x: Tensor) -> Tensor:
 
 
 def _logit(e: Emitter, x: Tensor, eps: float | None = None) -> Tensor:
-    """The lower limit counts before the upper one, which may lie below it."""
+    """Clamps to eps first, then to 1 - eps, which may be smaller."""
     ops = e.ops
 
     def logit(v: Any) -> Any:
@@ -318,7 +319,7 @@ def _heaviside(e: Emitter, x: Tensor, values: Tensor) -> Tensor:
 
 
 def _activation(op: str) -> Row:
-    """A composite of fd.ops whose further arguments are numbers."""
+    """A row for a composite of fd.ops with further arguments that are numbers."""
 
     def write(e: Emitter, x: Tensor, *numbers: Any, **named: Any) -> Tensor:
         function = getattr(e.ops, op)
@@ -367,7 +368,7 @@ def _softplus(e: Emitter, x: Tensor, beta: Any = 1, threshold: Any = 20) -> Tens
 
 
 def _log_sigmoid_forward(e: Emitter, x: Tensor) -> tuple[Tensor, Tensor]:
-    """The second result is scratch of torch's kernel for CPUs; empty on GPUs."""
+    """The second result is a scratch buffer of torch's CPU kernel; it is empty on GPUs."""
     return e.pointwise("logsigmoid", x, rule="float"), e.ops.full([0], 0, x.dtype())
 
 
@@ -375,7 +376,7 @@ def _log_sigmoid_forward(e: Emitter, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _convert(e: Emitter, x: Tensor, dtype: Any) -> Tensor:
-    """What the program asks for: rounds, unlike `narrow`."""
+    """An explicit cast: rounds, unlike `narrow`."""
     wanted = as_dtype(dtype)
     if x.dtype() == wanted:
         return x
@@ -399,7 +400,7 @@ def _type_as(e: Emitter, x: Tensor, other: Tensor) -> Tensor:
 def _reduced_precision(
     e: Emitter, x: Tensor, cuda: bool, cpu: bool, cuda_dtype: Any, cpu_dtype: Any
 ) -> Tensor:
-    """Autocast of scripts; it is enabled for one device, that of the tensors."""
+    """Autocast in scripts; it is enabled for one device, the device of the tensors."""
     if x.dtype() != DataType.Float or not (cuda or cpu):
         return x
     return _convert(e, x, cuda_dtype if cuda else cpu_dtype)
@@ -550,7 +551,7 @@ ROWS: dict[str, Row] = {
 
 
 def _channelwise(e: Emitter, x: Tensor, weight: Tensor) -> Tensor:
-    """A weight for each channel (dim 1) of x, or one for all."""
+    """Broadcasts a weight per channel (dim 1) of x, or a single weight."""
     if weight.ndim != 1 or x.ndim == 0:
         return weight
     one = known(e.size(weight, 0)) == 1

@@ -1,6 +1,6 @@
-"""Fake quantization, as training for quantized inference has it: rounded to one of few values, with
-a mask of where the gradient passes. All of it is elementwise; the mask is computed again in the
-backward graph.
+"""Fake quantization for quantization-aware training: rounds to quantized values, with a mask of
+elements that pass the gradient. All ops are elementwise; the backward graph rematerializes the
+mask.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ aten = torch.ops.aten
 def _per_tensor(x: Tensor, scale: Any, zero_point: Any, low: int, high: int) -> Any:
     if type(scale) is not float or type(zero_point) is not int or not _is_taken(x):
         return NotImplemented
-    if not 1e-30 < scale < 1e30:  # neither it nor its inverse may leave float32
+    if not 1e-30 < scale < 1e30:  # the scale and its inverse must fit into float32
         return NotImplemented
     scale = _float32(scale)
     return _quantized(x, scale, _float32(1 / scale), zero_point, low, high)
@@ -27,7 +27,7 @@ def _per_tensor(x: Tensor, scale: Any, zero_point: Any, low: int, high: int) -> 
 def _by_tensors(
     x: Tensor, scale: Tensor, zero_point: Tensor, enabled: Tensor, low: int, high: int
 ) -> Any:
-    """Scale and zero point are tensors of one element; not `enabled`, x passes as it is."""
+    """Scale and zero point are tensors of one element; x is unchanged unless `enabled`."""
     given = (scale, zero_point, enabled)
     if not _is_taken(x) or any(t.numel() != 1 for t in given) or scale.dtype != torch.float32:
         return NotImplemented
@@ -54,7 +54,7 @@ def _is_taken(x: Tensor) -> bool:
 
 
 def _quantized(x: Tensor, scale: Any, inverse: Any, zero_point: Any, low: int, high: int) -> Any:
-    """(result, mask). Torch rounds before it adds the zero point; a NaN gives the least value."""
+    """(result, mask). Torch rounds before it adds the zero point; NaN gives the least value."""
     found = torch.round(x.to(torch.float32) * inverse) + zero_point
     is_above = found >= low
     kept = torch.where(is_above, found.clamp(max=high), low)

@@ -1,5 +1,5 @@
-"""Rows that take from torch's generator. The numbers are not torch's own: seed and offset come from
-its generator, which each op moves on by 4, and torch.manual_seed repeats them.
+"""Rows of random ops. Their numbers differ from torch's: seed and offset come from torch's
+generator, which each op advances by 4, and torch.manual_seed repeats them.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten.dropout.default": _dropout,
 }
 
-# It takes no random numbers, the mask is saved.
+# Reads the saved mask and draws no random numbers.
 GRADIENTS: dict[str, Callable[..., Any]] = {
     "aten.native_dropout_backward.default": _dropout_backward,
 }

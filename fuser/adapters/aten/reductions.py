@@ -1,4 +1,4 @@
-"""Rows of reductions, softmax and what comes of it, and ops that a library computes."""
+"""Rows of reductions, softmax and its gradients, and library calls."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Row = Callable[..., Any]
 
 
 def _converted(e: Emitter, x: Tensor, dtype: Any) -> tuple[Tensor, DataType]:
-    """x as it enters an op with an optional dtype, and the dtype of the result."""
+    """Operand of an op with an optional dtype, and the dtype of the result."""
     if dtype is None:
         return e.wide(x), x.dtype()
     wanted = as_dtype(dtype)
@@ -21,7 +21,7 @@ def _converted(e: Emitter, x: Tensor, dtype: Any) -> tuple[Tensor, DataType]:
 
 
 def _total(op: str) -> Row:
-    """sum and prod: of bool and integers int64."""
+    """A row for sum or prod: int64 for bool and integers."""
 
     def write(
         e: Emitter, x: Tensor, dim: Any = None, keepdim: bool = False, dtype: Any = None
@@ -35,7 +35,7 @@ def _total(op: str) -> Row:
 
 
 def _of_all(row: Row) -> Row:
-    """The overload without dims."""
+    """A row for the overload without dims."""
 
     def write(e: Emitter, x: Tensor, **named: Any) -> Any:
         return row(e, x, None, **named)
@@ -60,13 +60,15 @@ def _nansum(
 
 def _extreme(op: str) -> Row:
     def write(e: Emitter, x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
-        return e.same(getattr(e.ops, op)(e.wide(x), e.dims(dim, x.ndim), keepdim), x)
+        value = e.wide(x)
+        kept = value.dtype().compute
+        return e.same(getattr(e.ops, op)(value, e.dims(dim, x.ndim), keepdim, kept), x)
 
     return write
 
 
 def _extreme_with_index(op: str) -> Row:
-    """max.dim: values and indices."""
+    """A row for max.dim: values and indices."""
 
     def write(e: Emitter, x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
         if x.ndim == 0:
@@ -97,7 +99,7 @@ def _truth(op: str) -> Row:
 
 
 def _truth_over(op: str) -> Row:
-    """The overload with several dims, of all reductions the one to which [] is none, not all."""
+    """A row for the overload with several dims. Unlike for other reductions, [] reduces no dims."""
 
     def write(e: Emitter, x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
         if dim is None or len(dim):
@@ -125,7 +127,7 @@ def _real(dtype: DataType) -> DataType:
 
 
 def _spread(pair: bool, root: bool) -> Row:
-    """var, std, var_mean, std_mean in their form with a correction."""
+    """A row for var, std, var_mean or std_mean with `correction`."""
 
     def write(
         e: Emitter, x: Tensor, dim: Any = None, correction: Any = None, keepdim: bool = False
@@ -138,7 +140,7 @@ def _spread(pair: bool, root: bool) -> Row:
 
 
 def _unbiased(row: Row) -> Row:
-    """Their form with a flag, and dims."""
+    """A row for the overload with `unbiased` and dims."""
 
     def write(
         e: Emitter, x: Tensor, dim: Any = None, unbiased: bool = True, keepdim: bool = False
@@ -149,7 +151,7 @@ def _unbiased(row: Row) -> Row:
 
 
 def _unbiased_all(row: Row) -> Row:
-    """And without dims."""
+    """A row for the overload with `unbiased` and without dims."""
 
     def write(e: Emitter, x: Tensor, unbiased: bool = True) -> Any:
         return row(e, x, None, correction=int(unbiased))
@@ -175,7 +177,7 @@ def _logsumexp(e: Emitter, x: Tensor, dim: Any, keepdim: bool = False) -> Tensor
 
 
 def _softmax(op: str) -> Row:
-    """softmax.int(x, dim, dtype)."""
+    """A row for softmax.int(x, dim, dtype)."""
 
     def write(e: Emitter, x: Tensor, dim: int, dtype: Any = None) -> Tensor:
         value, wanted = _converted(e, x, dtype)
@@ -185,7 +187,7 @@ def _softmax(op: str) -> Row:
 
 
 def _softmax_data(op: str) -> Row:
-    """_softmax(x, dim, half_to_float)."""
+    """A row for _softmax(x, dim, half_to_float)."""
 
     def write(e: Emitter, x: Tensor, dim: int, half_to_float: bool) -> Tensor:
         wanted = DataType.Float if half_to_float else x.dtype()
@@ -195,7 +197,7 @@ def _softmax_data(op: str) -> Row:
 
 
 def _safe_softmax(e: Emitter, x: Tensor, dim: int, dtype: Any = None) -> Tensor:
-    """0 in rows of -inf alone, where softmax is NaN."""
+    """softmax, with 0 instead of NaN in rows that contain only -inf."""
     value, wanted = _converted(e, x, dtype)
     masked = e.ops.all(e.ops.isneginf(value), dim, True)
     result = e.ops.where(masked, 0.0, e.ops.softmax(value, dim))
@@ -223,7 +225,7 @@ def _log_softmax_gradient(e: Emitter, g: Tensor, y: Tensor, dim: int, dtype: Any
 
 
 def _sum_to_size(e: Emitter, x: Tensor, size: Sequence[Any] | None) -> Tensor:
-    """Over the dims that `size` lacks or says 1 of."""
+    """Sums over the dims that `size` lacks or that have size 1 there."""
     if size is None:
         return x
     new = x.ndim - len(size)
@@ -259,7 +261,7 @@ def _cumulative(op: str) -> Row:
 
 
 def _linear(e: Emitter, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """The product is the library's, the bias fuses with what follows."""
+    """The product is a library call; the bias fuses with its consumers."""
     product = e.ops.linear(x, weight)
     return product if bias is None else e.pointwise("add", product, bias)
 
@@ -269,7 +271,7 @@ def _matmul(e: Emitter, a: Tensor, b: Tensor) -> Tensor:
 
 
 def _with_dims(name: str, row: Row, dims: str) -> dict[str, Row]:
-    """`name` without dims and with, by overload."""
+    """Rows of `name` for the overloads without and with dims."""
     return {
         f"aten.{name}.default": _of_all(row),
         **{f"aten.{name}.{overload}": row for overload in dims.split()},

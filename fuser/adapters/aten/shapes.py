@@ -1,6 +1,6 @@
-"""Rows of views and of movements of elements.
+"""Rows of views and of movement ops.
 
-Sizes and bounds are ints or Scalars; where ints do, no arithmetic enters the definition.
+Sizes and bounds are ints or Scalars; ints add no arithmetic to the definition.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Row = Callable[..., Any]
 
 
 def _moved(function: Callable[..., Tensor]) -> Row:
-    """A row that moves elements: function(e, wide x, ...), in the dtype of x."""
+    """A row for a movement op: function(e, wide x, ...), narrowed to the dtype of x."""
 
     def write(e: Emitter, x: Tensor, *args: Any, **named: Any) -> Tensor:
         return e.same(function(e, e.wide(x), *args, **named), x)
@@ -91,7 +91,7 @@ def _expand_as(e: Emitter, x: Tensor, other: Tensor) -> Tensor:
 
 
 def _squeeze(e: Emitter, x: Tensor, dim: Any = None) -> Tensor:
-    """Only dims whose size is known to be 1: others of the named ones stay, as in torch."""
+    """Squeezes dims with a size known to be 1; other named dims stay, as in torch."""
     if dim is None:
         places = list(range(x.ndim))
     else:
@@ -107,7 +107,7 @@ def _unsqueeze(e: Emitter, x: Tensor, dim: int) -> Tensor:
 
 
 def select(e: Emitter, x: Tensor, dim: int, index: Any) -> Tensor:
-    """One element along `dim`: a slice of it where the index is known."""
+    """Selects one element along `dim`: by a slice if the index is known."""
     dim %= x.ndim
     at = known(index)
     if at is None:
@@ -152,7 +152,7 @@ def _slice(
 
 
 def _narrow(e: Emitter, x: Tensor, dim: int, start: Any, length: Any) -> Tensor:
-    """Unlike a slice it may not end past the dim."""
+    """A slice that may not end past the dim."""
     dim %= x.ndim
     first = known(start)
     if first is not None and first < 0:
@@ -210,7 +210,7 @@ def _unbind(e: Emitter, x: Tensor, dim: int = 0) -> list[Tensor]:
 
 
 def _movedim(e: Emitter, x: Tensor, source: Any, target: Any) -> Tensor:
-    """One dim or several; the others keep their order."""
+    """Moves one dim or several; the other dims keep their order."""
     moved, places = e.dims(source, x.ndim), e.dims(target, x.ndim)
     dims = [d for d in range(x.ndim) if d not in moved]
     for place, d in sorted(zip(places, moved, strict=True)):
@@ -219,7 +219,7 @@ def _movedim(e: Emitter, x: Tensor, source: Any, target: Any) -> Tensor:
 
 
 def _diagonal(e: Emitter, x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    """Each row's element at its own place, behind the other dims."""
+    """The diagonal of two dims, as the last dim."""
     rows, columns = dim1 % x.ndim, dim2 % x.ndim
     if rows == columns:
         raise Unsupported("the diagonal of one dim")
@@ -238,7 +238,7 @@ def _diagonal(e: Emitter, x: Tensor, offset: int = 0, dim1: int = 0, dim2: int =
 
 
 def _cat(e: Emitter, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    # Torch lets empty tensors of one dim take part in any cat.
+    # In torch, empty tensors of one dim can be in any cat.
     given = [t for t in tensors if not (t.ndim == 1 and known(e.size(t, 0)) == 0)]
     given = given or list(tensors[:1])
     dtype = e.common(list(tensors))
@@ -265,7 +265,7 @@ def _roll(e: Emitter, x: Tensor, shifts: Any, dims: Any = ()) -> Tensor:
 
 
 def _repeat(e: Emitter, x: Tensor, repeats: Sequence[Any]) -> Tensor:
-    """A dim of repeats before each dim, expanded and merged."""
+    """Inserts a dim of `repeats` before each dim, expands it, and merges the two."""
     new = len(repeats) - x.ndim
     if new:
         x = e.ops.broadcast(x, [d < new for d in range(len(repeats))])
@@ -304,14 +304,16 @@ def _slice_backward(
 def _placed_apart(
     e: Emitter, g: Tensor, size: int | None, dim: int, start: int | None, step: int | None
 ) -> Tensor:
-    """Each row of g before `step` - 1 rows of zeros: a dim of `step` behind its own, merged."""
+    """Puts `step` - 1 rows of zeros after each row of g: adds a dim of `step` after its dim and
+    merges the two.
+    """
     rows = known(e.size(g, dim))
     if size is None or start is None or step is None or rows is None:
         raise Unsupported("the gradient of a slice with steps, of a size that the run tells")
     first = min(max(start + size, 0) if start < 0 else start, size)
     apart = e.ops.pad(e.ops.unsqueeze(g, dim + 1), [0, 0] * (g.ndim - 1 - dim) + [0, step - 1], 0)
     apart = e.ops.merge_dims(apart, dim)
-    if rows * step > size - first:  # nothing is behind the last row, or less than a step
+    if rows * step > size - first:  # fewer than `step` rows follow the last row
         apart = _between(e, apart, dim, 0, size - first)
     return _placed(e, apart, size, dim, first)
 
@@ -324,7 +326,7 @@ def _select_backward(e: Emitter, g: Tensor, sizes: Sequence[Any], dim: int, inde
 
 
 def _placed(e: Emitter, g: Tensor, size: Any, dim: int, first: Any) -> Tensor:
-    """g at `first` of a dim of `size` zeros."""
+    """Pads g with zeros to `size`, starting at `first`."""
     after = less(e, less(e, size, first), e.size(g, dim))
     widths = [0, 0] * (g.ndim - 1 - dim) + [first, after]
     return e.ops.pad(g, widths, 0)
@@ -342,12 +344,12 @@ def _triangle(op: str) -> Row:
 
 def _index_select(e: Emitter, x: Tensor, dim: int, index: Tensor) -> Tensor:
     if x.ndim == 0:
-        return e.copy(x)  # there is one element, whatever the index's dims
+        return e.copy(x)  # its only element, whatever the dims of the index
     return e.ops.index_select(x, index, dim)
 
 
 def _gather(e: Emitter, x: Tensor, dim: int, index: Tensor, **_: Any) -> Tensor:
-    if x.ndim == 0:  # of its one element
+    if x.ndim == 0:  # its only element
         return e.ops.broadcast_in_dim(x, [e.size(index, d) for d in range(index.ndim)], [])
     if index.ndim == 0:
         return _squeeze(e, e.ops.gather(x, e.ops.unsqueeze(index, 0), 0), 0)
@@ -364,8 +366,8 @@ def _embedding(e: Emitter, weight: Tensor, indices: Tensor, *_: Any) -> Tensor:
 
 
 def _index(e: Emitter, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
-    """x[:, i], x[i, j]: by tensors of integers. What several choose from are dims beside each
-    other, taken as one; they stand in front where a dim is between them.
+    """x[:, i], x[i, j]: indexing by integer tensors. Adjacent indexed dims are merged and replaced
+    by the dims of the index; if other dims are between them, the result's index dims come first.
     """
     given = [(d, t) for d, t in enumerate(indices) if t is not None]
     if not given or any(t.dtype().kind != "Int" for _, t in given):
@@ -388,7 +390,7 @@ def _index(e: Emitter, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
 def _masked_index(
     e: Emitter, x: Tensor, mask: Tensor, indices: Sequence[Tensor | None], fill: Any
 ) -> Tensor:
-    """`fill` where the mask is false; what the indices say there is not looked at."""
+    """`fill` if the mask is false; the indices are ignored there."""
     kept = [i if i is None else e.ops.where(mask, i, 0) for i in indices]
     value = e.same(_index(e, e.wide(x), kept), x)
     return e.pointwise(lambda a: e.ops.where(mask, a, fill), value)
@@ -400,7 +402,7 @@ def _wrapped(e: Emitter, index: Tensor, size: Any) -> Tensor:
 
 
 def _by_index(e: Emitter, x: Tensor, dim: int, index: Tensor) -> Tensor:
-    """What `index` chooses, of any rank, stands in place of the dim."""
+    """Replaces the dim by the dims of `index`, which may have any rank."""
     if index.ndim == 1:
         return e.ops.index_select(x, index, dim)
     flat = e.ops.index_select(x, _flatten(e, index), dim)

@@ -1,4 +1,4 @@
-"""Rows of special functions, elementwise ones that fd.ops lacks, made of those that it has."""
+"""Rows of elementwise special functions that fd.ops lacks, composed of its ops."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Row = Callable[..., Any]
 
 
 def _log_add_exp2(e: Emitter, a: Any, b: Any) -> Tensor:
-    """Equal infinities have no difference, and are what they were."""
+    """log2(exp2(a) + exp2(b)). Equal infinities are returned, because their difference is NaN."""
     ops = e.ops
 
     def joint(x: Any, y: Any) -> Any:
@@ -33,8 +33,8 @@ def _ldexp(e: Emitter, x: Any, exponent: Any) -> Tensor:
 
 
 def _digamma(e: Emitter, x: Tensor) -> Tensor:
-    """Below 0 by reflection, below 10 by recurrence, and from there on by the asymptotic series,
-    whose terms are Bernoulli numbers.
+    """By reflection below 0, by recurrence below 10, and by the asymptotic series with Bernoulli
+    numbers from there on.
     """
     ops = e.ops
 
@@ -50,7 +50,8 @@ def _digamma(e: Emitter, x: Tensor) -> Tensor:
             series = ops.mul(z, ops.add(series, term))
         half = ops.mul(ops.reciprocal(y), 0.5)
         total = ops.sub(ops.sub(ops.sub(ops.log(y), half), series), below)
-        # From the nearest integer: just above one, a turn from the other would be almost pi.
+        # Angle from the nearest integer: just above an integer, the angle from the previous one is
+        # almost pi and inaccurate.
         turn = ops.mul(ops.sub(v, ops.round(v)), math.pi)
         mirrored = ops.sub(total, ops.div(math.pi, ops.tan(turn)))
         at_pole = ops.where(ops.eq(turn, 0), math.nan, mirrored)
@@ -81,7 +82,7 @@ def _xlog1py(e: Emitter, a: Any, b: Any) -> Tensor:
 
 
 def _normal_below(e: Emitter, x: Tensor) -> Tensor:
-    """The share of a normal distribution below x."""
+    """The fraction of a normal distribution below x."""
     ops = e.ops
     return e.pointwise(
         lambda v: ops.mul(ops.erfc(ops.mul(v, -math.sqrt(0.5))), 0.5), x, rule="float"

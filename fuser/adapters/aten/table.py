@@ -1,4 +1,4 @@
-"""The table's interface: rows by name, arguments in order, refusals, emission."""
+"""Interface of the table: rows by name, argument binding, refusals, emission."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ NO_ROW = "torch's own op, fuser has none for it"
 class Row:
     """One op of torch.
 
-    kind  "compute": reads and writes elements. "view": in torch a view of its first argument, which
-          costs nothing where it need not be fused. "create": reads no tensor. "random": takes from
-          torch's generator. "library": torch computes it, as a step between kernels.
+    kind  "compute": reads and writes elements. "view": a view of its first argument in torch, free
+          unless it is fused. "create": reads no tensor. "random": draws from torch's generator.
+          "library": torch computes it, as a step between kernels.
     """
 
     name: str
@@ -81,31 +81,34 @@ def rows() -> Mapping[str, Row]:
 
 
 def row(name: str) -> Row | None:
-    """The row of an overload, "aten.add.Tensor"."""
+    """The row of an overload, e.g. "aten.add.Tensor"."""
     return _ROWS.get(name)
 
 
 def reduces(name: str) -> bool:
-    """Does the op walk over its data more than once in torch: reductions, norms, losses?"""
+    """True if torch's kernel reads its data more than once: reductions, norms, losses."""
     return any(name in part.ROWS for part in (reductions, norms, losses))
 
 
 def by_element(name: str) -> bool:
-    """Is each element of the result made of one element of each operand?"""
+    """True if each element of the result depends on one element of each operand."""
     return name in pointwise.ROWS or name in gradients.ROWS
 
 
 def moves(name: str) -> bool:
-    """Is the op a view, a movement or made in the shape of another, which may name sizes?"""
+    """True if the op is a view, a movement op, or a factory op with a tensor operand; it may have
+    sizes as arguments.
+    """
     return name in shapes.VIEWS or name in shapes.ROWS or name in creations.ROWS
 
 
 def bind(
     name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[list[Any], dict[str, Any]]:
-    """Positional arguments in the schema's order and keyword-only ones by name, defaults filled in.
+    """Returns positional arguments in the schema's order and keyword-only ones by name, including
+    defaults.
 
-    Ops that this torch lacks come back as they are.
+    Arguments of ops that this torch lacks are returned unchanged.
     """
     schema = _schema(name)
     if schema is None:
@@ -141,11 +144,12 @@ def emit(
     kwargs: Mapping[str, Any],
     on_gpu: bool = False,
 ) -> Any:
-    """The op in `fd`, on bound arguments with Tensors of `fd` in place of tensors: a Tensor, or a
-    tuple or list of them as torch gives (None where a result was not asked for).
+    """Emits the op into `fd`, for bound arguments with Tensors of `fd` in place of torch tensors.
+    Returns a Tensor, or a tuple or list of them as torch does, with None for a result that was not
+    requested.
 
-    Sizes may be ints or Scalars of `fd`. Results have torch's dtypes, but that statistics of norms
-    stay in the type they are computed in: torch gives these by device. Raises Unsupported, with the
+    Sizes may be ints or Scalars of `fd`. Results have torch's dtypes, except statistics of norms,
+    which keep their compute type: torch's type depends on the device. Raises Unsupported with the
     reason.
     """
     found = _ROWS.get(name)
@@ -157,14 +161,15 @@ def emit(
     except Unsupported:
         raise
     except (UserError, TypeError, ValueError, AttributeError, IndexError) as error:
-        # A form of the op for which the definition has no words; torch says whether it is right.
+        # An unsupported form of the op; torch decides whether it is valid.
         raise Unsupported(f"{name}: {error}", rule="adapter-form") from error
 
 
 def refusal(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
-    """Why this call cannot be part of a definition, or None where it can: it is tried on one.
+    """The reason why a call cannot be part of a definition, if it cannot. Determined by emitting it
+    into a trial definition.
 
-    For each tensor stands something with dtype, ndim, shape and device.
+    Tensor arguments may be any objects with dtype, ndim, shape and device.
     """
     if name not in _ROWS:
         return NO_ROW
@@ -175,7 +180,7 @@ def refusal(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | 
 
 
 class _Operand(NamedTuple):
-    """What a trial needs of a tensor; -1: a size that is a symbol."""
+    """Properties of a tensor for a trial; symbolic sizes are -1."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
@@ -184,7 +189,7 @@ class _Operand(NamedTuple):
 
 @dataclass(frozen=True)
 class _Call:
-    """A call of an op; its text says all of it: also of 1, 1.0 and True which it is."""
+    """A call of an op. Its text is the hash key, because it distinguishes 1, 1.0 and True."""
 
     text: str
     name: str = field(compare=False)
@@ -201,7 +206,7 @@ def _described(value: Any) -> Any:
     return 2 if isinstance(value, torch.SymInt) else value
 
 
-@lru_cache(maxsize=4096)  # the layers of a network are equal
+@lru_cache(maxsize=4096)  # repeated layers of a network make equal calls
 def _tried(call: _Call) -> str | None:
     fd = FusionDefinition()
     devices: list[torch.device] = []

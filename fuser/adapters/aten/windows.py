@@ -1,6 +1,5 @@
-"""Averages of windows of images that lie side by side: each element is read once, so that what
-makes the image can be computed where it is read. Of windows that overlap it would be computed for
-each of them; these stay torch's.
+"""Average pooling with windows that do not overlap. Each element is read once, so its producer can
+be fused. With overlapping windows the producer would be recomputed for each; torch computes these.
 """
 
 from __future__ import annotations
@@ -11,11 +10,11 @@ import torch
 from torch import Tensor
 from torch._prims_common import suggest_memory_format
 
-_LARGEST = 9  # elements of a window, which are as many reads
+_LARGEST = 9  # maximum elements of a window; each is one read
 
 
 def is_channels_last(x: Tensor) -> bool:
-    """False where that cannot be told by numbers."""
+    """True if the tensor is channels-last; False if that depends on symbols."""
     known = x.ndim == 4 and all(type(n) is int for n in (*x.shape, *x.stride()))
     return known and suggest_memory_format(x) == torch.channels_last
 
@@ -29,8 +28,8 @@ def avg_pool2d(
     counts_padding: bool = True,
     divisor: int | None = None,
 ) -> Any:
-    """The sum of slices that take every n-th element, laid out as `x`."""
-    del counts_padding  # there is none
+    """Sums strided slices of x; the result has the layout of `x`."""
+    del counts_padding  # there is no padding
     high, wide = window[0], window[-1]
     if (stride and (stride[0], stride[-1]) != (high, wide)) or any(padding) or ceil:
         return NotImplemented
@@ -38,7 +37,7 @@ def avg_pool2d(
     if not known or not x.is_floating_point() or high * wide > _LARGEST:
         return NotImplemented
     rows, columns = x.shape[-2] // high, x.shape[-1] // wide
-    if not x.numel() or not rows * columns:  # torch says what is wrong with it
+    if not x.numel() or not rows * columns:  # torch raises the error
         return NotImplemented
     dtype = torch.float32 if x.dtype.itemsize == 2 else x.dtype
     taken = x[..., : rows * high, : columns * wide].to(dtype)
@@ -54,7 +53,7 @@ def avg_pool2d(
 def avg_pool2d_backward(
     g: Tensor, x: Tensor, window: Any, stride: Any, padding: Any, *others: Any
 ) -> Any:
-    """Where windows lie side by side, each has one element of `g` everywhere."""
+    """Without overlap, all elements of a window have the gradient of one element of `g`."""
     sizes = [window[0], window[-1]]
     wide = [*x.shape[:-2], *(n * size for n, size in zip(g.shape[-2:], sizes, strict=True))]
     if any(type(n) is not int for n in (*x.shape, *x.stride(), *wide)) or wide != list(x.shape):
@@ -64,7 +63,7 @@ def avg_pool2d_backward(
     share = g / (others[-1] or sizes[0] * sizes[1])
     last = is_channels_last(x)
     rows = share.permute(0, 2, 3, 1) if last else share
-    first = 1 if last else x.ndim - 2  # of the two dims of an image
+    first = 1 if last else x.ndim - 2  # first of the two dims of an image
     rows = rows.unsqueeze(first + 1).unsqueeze(first + 3)
     shape = list(rows.shape)
     shape[first + 1], shape[first + 3] = sizes

@@ -1,4 +1,4 @@
-"""Modules of torch.nn whose kernels are definitions."""
+"""Modules of torch.nn that run definitions."""
 
 from fuser.contrib.nn.normalization import (
     InstanceNorm1dNVFuser,

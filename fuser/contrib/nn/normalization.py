@@ -1,6 +1,6 @@
-"""torch.nn's instance norms, forward and backward one definition each.
+"""torch.nn's instance norms, with one definition for forward and one for backward.
 
-One definition serves all sizes and layouts of a kind of call: it is kept by rank and types.
+Definitions are cached by rank and dtypes and serve all sizes and layouts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fuser.definition import FusionDefinition
 
 __all__ = ["InstanceNorm1dNVFuser", "InstanceNorm2dNVFuser", "InstanceNorm3dNVFuser"]
 
-Dtypes = tuple[torch.dtype | None, ...]  # of arguments; None: it is not there
+Dtypes = tuple[torch.dtype | None, ...]  # dtypes of optional arguments
 
 
 def _define(fd: FusionDefinition, dtypes: Dtypes, rank: int = 1) -> list[Any]:
@@ -26,8 +26,9 @@ def _define(fd: FusionDefinition, dtypes: Dtypes, rank: int = 1) -> list[Any]:
 def _forward(
     rank: int, x_dtype: torch.dtype, others: Dtypes, use_input_stats: bool
 ) -> FusionDefinition:
-    """Of x, those of weight, bias and running statistics that are there, momentum and eps: the
-    result, mean and 1 / deviation."""
+    """Definition of the forward pass: maps x, the given ones of weight, bias and running
+    statistics, momentum and eps to (result, mean, 1 / deviation).
+    """
     with FusionDefinition() as fd:
         (x,) = _define(fd, (x_dtype,), rank)
         given = _define(fd, others)
@@ -46,8 +47,9 @@ def _backward(
     weight: torch.dtype | None,
     use_input_stats: bool,
 ) -> FusionDefinition:
-    """Of the gradient of the result, x, mean, 1 / deviation and the weight: those of x, weight and
-    bias."""
+    """Definition of the backward pass: maps (gradient of the result, x, mean, 1 / deviation,
+    weight) to the gradients of x, weight and bias.
+    """
     with FusionDefinition() as fd:
         o = fd.ops
         grad, x = _define(fd, (x_dtype, x_dtype), rank)
@@ -104,7 +106,7 @@ class _InstanceNorm(torch.autograd.Function):
 
 
 class _Fused:
-    """In front of a class of torch.nn: the same, computed by definitions."""
+    """Mixin in front of a torch.nn class that computes its result by definitions."""
 
     def _apply_instance_norm(self: Any, x: torch.Tensor) -> torch.Tensor:
         tracked = (self.running_mean, self.running_var)
