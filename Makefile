@@ -47,7 +47,8 @@ test: build
 	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(py) -m pytest $(TESTS) \
 	  $$($(py) -c 'import importlib.util as u; print("-n $(JOBS) --dist loadfile" if u.find_spec("xdist") else "")')
 
-# Texts of kernels (csrc/device) are laid out by hand. Releases of clang-format differ: 14 is meant.
+# Exclude kernel texts (csrc/device), which are formatted by hand. Require clang-format 14, because
+# releases format differently.
 lint: $(ready)
 	$(py) -m ruff check .
 	$(py) -m ruff format --check .
@@ -57,8 +58,8 @@ lint: $(ready)
 	    $$(find csrc -path csrc/device -prune -o \( -name '*.cpp' -o -name '*.h' \) -print); \
 	fi
 
-# A copy of the package with a core of its own; tests that run kernels on tensors need torch's
-# modules, which are not built here. The leak checker is off: Python frees little at its end.
+# Build a copy of the package with a sanitized core, without torch's modules, which tests need that
+# run kernels on tensors. Disable leak checks, because Python does not free everything at exit.
 SANITIZED ?= tests/base tests/ir tests/fusion tests/schedule tests/schedulers tests/lower tests/codegen
 sanitize: $(ready)
 	CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) $(py) -m tests.sanitize build/sanitize

@@ -1,9 +1,9 @@
 """Random definitions on random layouts, compared with fuser.evaluate, with every access checked.
 The definition rebuilt from each definition's text must agree bit for bit.
 
-A fixed number of them by default, and twice as many with `--thorough`;
-`python -m pytest tests/test_fuzz.py --fuzz 20000` runs so many, on all processors where
-pytest-xdist is installed. With `-m gpu` they run on the GPU.
+By default a fixed number of them, twice as many with `--thorough`; `python -m pytest
+tests/test_fuzz.py --fuzz 20000` runs that many, on all processors if pytest-xdist is installed.
+With `-m gpu` they run on the GPU.
 """
 
 from __future__ import annotations

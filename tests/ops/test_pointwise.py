@@ -1,9 +1,9 @@
 """Every row of the op table x dtype x layout, through the complete compiler on the host executor.
 
-A family is one definition: up to CHUNK ops of equal operand types, each an output. It runs
-contiguous in the plain mode of the host executor, and on another layout (in turn, all with
---thorough) in the debug mode, which also checks every access. All kernels of the file are built in
-two batches.
+A family is one definition: up to CHUNK ops with equal operand types, each an output. It runs on
+contiguous operands without the host executor's debug mode. On another layout (one per family, all
+with --thorough) it runs in debug mode, which also checks every access. All kernels of the file are
+compiled in two batches.
 """
 
 from __future__ import annotations
