@@ -308,12 +308,15 @@ bool beside_tile(Problem& p, const Hints& hints, const Device& device, Rows& o) 
 
 // Handles few long rows, which would leave SMs idle with one block per row. If the kernel has one
 // reduction loop, then the rows are split over the grid. Else it returns false if kernel fission
-// with a kernel per loop is preferred.
+// with a kernel per loop is preferred. The host executor prefers fission for any number of long
+// rows: a thread that meets others in a loop is a fiber, and switching costs more than loads.
 bool few_rows_fit(Problem& p, const Hints& hints, const Device& device, Rows& o) {
   const int rows_a_block = std::max(1, block_threads / o.on.threads_x);
   const int64_t blocks = (o.count + rows_a_block - 1) / rows_a_block * o.on.cluster;
+  const bool fission = o.shortest.walks > 1 && hints.pieces != Pieces::None && o.length > 1 << 16;
+  if (device.host && fission) return false;
   if (blocks >= device.processors || o.length < grid_row) return true;
-  if (o.shortest.walks > 1) return hints.pieces == Pieces::None || o.length <= (int64_t{1} << 16);
+  if (o.shortest.walks > 1) return !fission;
   o.single_pass = p.single_pass != nullptr;
   o.split = true;
   o.on.place = Place::Reload;

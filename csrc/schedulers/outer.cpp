@@ -115,7 +115,7 @@ Walk walk_of(const Problem& p, const Shape& shape, const Device& device, const C
   const int resident = large ? 1 : many_registers ? 2 : stores ? 8 : 4;
   if (w.serial && cut) {
     w.blocks = resident * device.processors;
-    if (!stores) w.min_blocks = resident;
+    if (!stores && shape.widest <= 4) w.min_blocks = resident;  // 8 bytes take two registers
   }
   return w;
 }

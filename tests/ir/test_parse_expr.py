@@ -162,7 +162,9 @@ def random_expr(draw: st.DrawFn, exprs: ir.Exprs, dtype: DataType, depth: int) -
         return random_expr(draw, exprs, d, depth - 1)
 
     kind = kind_of(dtype)
-    same = [n for n, r in OPS.items() if r.rule in ("Same", "Float") and kind in r.accepts]
+    same = [
+        n for n, r in OPS.items() if r.rule in ("Same", "Common", "Float") and kind in r.accepts
+    ]
     choices = ["cast", *same, "where"]
     if dtype == DataType.Bool:
         choices += [n for n, r in OPS.items() if r.rule == "Predicate"]

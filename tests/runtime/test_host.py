@@ -252,7 +252,8 @@ def compositions(dtype: torch.dtype) -> list[str]:
     rows = [
         (row.arity, text)
         for row in _core.op_rows()
-        if row.rule in {"Same", "Float", "Real"} and (text := text_of(row, dtype)) is not None
+        if row.rule in {"Same", "Common", "Float", "Real"}
+        and (text := text_of(row, dtype)) is not None
     ]
     one = [text for arity, text in rows if arity == 1 and text != "$0"]
     two = [text for arity, text in rows if arity == 2]
