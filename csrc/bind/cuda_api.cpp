@@ -1,5 +1,5 @@
-// driver/cuda_api.h
-#include "driver/cuda_api.h"
+// driver/cuda/cuda_api.h
+#include "driver/cuda/cuda_api.h"
 
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>

@@ -1,5 +1,5 @@
-// fusion/define.h: the functions that add ops to a definition, on handles
-#include "fusion/define.h"
+// fusion/build/define.h: the functions that add ops to a definition, on handles
+#include "fusion/build/define.h"
 
 #include <pybind11/stl.h>
 
@@ -9,8 +9,8 @@
 #include "bind/bind.h"
 #include "bind/handles.h"
 #include "bind/text.h"
-#include "fusion/rebuild.h"
-#include "fusion/rules.h"
+#include "fusion/build/rebuild.h"
+#include "fusion/build/rules.h"
 
 namespace py = pybind11;
 

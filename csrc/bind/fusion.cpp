@@ -145,7 +145,7 @@ struct Records {
         return py::make_tuple("apply", e->dtype, row(e->op).name, compute_dtype(e), args);
       }
       case ExprNode::Kind::Symbol:
-        if (e->symbol == Symbol::Scalar || e->symbol == Symbol::Drawn)
+        if (e->symbol == Symbol::Scalar || e->symbol == Symbol::RngOffset)
           return py::make_tuple("input", e->dtype, e->a);
         if (e->symbol == Symbol::Extent) return py::make_tuple("size", e->dtype, e->a, e->b);
         return py::make_tuple("size", e->dtype, fusion.inputs[e->a]->id, e->b);

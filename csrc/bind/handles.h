@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "fusion/define.h"
+#include "fusion/build/define.h"
 #include "ir/fusion.h"
 
 namespace fuser {

@@ -1,5 +1,5 @@
-// driver/kernels.h: the compilers, which are Python functions.
-#include "driver/kernels.h"
+// driver/cuda/kernels.h: the compilers, which are Python functions.
+#include "driver/cuda/kernels.h"
 
 #include <pthread.h>
 

@@ -11,8 +11,8 @@ void bind_passes(py::module_& core) {
   py::module_ m = core.def_submodule("passes", "The passes of lowering, on one kernel in place.");
   m.def("addresses", &addresses, py::arg("kernel"));
   m.def("parameters", &parameters, py::arg("kernel"));
-  m.def("share", &share, py::arg("kernel"));
-  m.def("renumber", &renumber, py::arg("kernel"));
+  m.def("cse", &cse, py::arg("kernel"));
+  m.def("canonicalize", &canonicalize, py::arg("kernel"));
 }
 
 }  // namespace fuser

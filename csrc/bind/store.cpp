@@ -1,5 +1,5 @@
-// driver/store.h and driver/binary.h
-#include "driver/store.h"
+// driver/cache/store.h and driver/cuda/binary.h
+#include "driver/cache/store.h"
 
 #include <pybind11/stl.h>
 
@@ -44,7 +44,8 @@ void bind_store(py::module_& m) {
       .def_readonly("shared_bytes", &Binary::shared_bytes, "Per block, static.")
       .def_readonly("name", &Binary::name, "Of the function.")
       .def_property_readonly("payload", [](const Binary& b) { return py::bytes(b.payload); })
-      .def("__eq__", [](const Binary& a, const Binary& b) { return a == b; }, py::is_operator());
+      .def(
+          "__eq__", [](const Binary& a, const Binary& b) { return a == b; }, py::is_operator());
 
   py::class_<StoreCounters>(m, "StoreCounters", "What a Store did so far.")
       .def_readonly("hits", &StoreCounters::hits)

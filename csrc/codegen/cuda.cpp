@@ -105,8 +105,8 @@ struct Printer : ExprPrinter {
     const std::string at = address(s.buffer, s.offset);
     const Guard g = guard(s);
     if constexpr (stores<Access>)
-      line(
-          text("store", g.form, s.once ? "<true>" : "", "(", at, ", ", part(s), g.arguments, ");"));
+      line(text("store", g.form, s.streaming ? "<true>" : "", "(", at, ", ", part(s), g.arguments,
+                ");"));
     else
       line(text("load", g.form, "(", part(s), ", ", at, g.arguments, ");"));
   }
@@ -116,11 +116,11 @@ struct Printer : ExprPrinter {
     const int chunk = kernel.arrays[s.array].chunk;
     FUSER_ASSERT(s.width == chunk, "an access of ", s.width, " elements to chunks of ", chunk);
     const Guard g = guard(s);
-    line(text("load_raw", g.form, s.once ? "<true>" : "", "(", element(s.array, s.element), ", ",
-              address(s.buffer, s.offset), g.arguments, ");"));
+    line(text("load_raw", g.form, s.streaming ? "<true>" : "", "(", element(s.array, s.element),
+              ", ", address(s.buffer, s.offset), g.arguments, ");"));
   }
 
-  void load_shifted(const Load& s) {
+  void load_unaligned(const Load& s) {
     const bool some = s.in || s.count;
     FUSER_ASSERT(!some || s.words < 0, "a shift by known words is of what exists");
     const std::string by = some ? "_some" : s.words < 0 ? "" : text("_by<", s.words, ">");
@@ -147,7 +147,7 @@ struct Printer : ExprPrinter {
     if (s.column) return access_row(s);
     if (a.chunk) return load_raw(s);
     if (moves_partials(s)) return access_partials(s);
-    if (s.shifted) return load_shifted(s);
+    if (s.unaligned) return load_unaligned(s);
     if (s.width > 1 || a.extent == 1) return access_vector(s);
     load_one(s);
   }
@@ -161,15 +161,15 @@ struct Printer : ExprPrinter {
     store_one(s);
   }
 
-  void statement(const Copy& s) {
+  void statement(const AsyncCopy& s) {
     line(text("copy_async<", s.width, ">(", kernel.buffers[s.shared].name, " + ",
               wrapped(index(s.element)), ", ", address(s.buffer, s.offset), ", ",
               s.in ? index(s.in) : "true", ");"));
   }
 
-  void statement(const Commit&) { line("commit_copies();"); }
+  void statement(const AsyncCommit&) { line("commit_copies();"); }
 
-  void statement(const Wait& s) { line(text("wait_copies<", s.pending, ">();")); }
+  void statement(const AsyncWait& s) { line(text("wait_copies<", s.pending, ">();")); }
 
   void statement(const Unpack& s) {
     line(text("unpack(", kernel.arrays[s.array].name, ", ", element(s.raw, s.chunk), ");"));
@@ -202,7 +202,7 @@ struct Printer : ExprPrinter {
 
   void statement(const If& s) { block(text("if (", index(s.condition), ")"), s.body); }
 
-  void statement(const Check& s) {
+  void statement(const AssertIndex& s) {
     line_if(s.in,
             text("check_index(", value(s.index), ", ", index(s.extent), ", ", s.number, ");"));
   }
@@ -212,7 +212,7 @@ struct Printer : ExprPrinter {
   const std::string& name_of(int array) const { return kernel.arrays[array].name; }
   const char* combine_of(int array) const { return row(kernel.arrays[array].state->op).combine; }
 
-  void statement(const Reset& s) {
+  void statement(const InitState& s) {
     line(text("reset<", combine_of(s.array), ">(", name_of(s.array), ");"));
   }
 
@@ -236,38 +236,38 @@ struct Printer : ExprPrinter {
               element(s.other, s.other_element), ");"));
   }
 
-  void statement(const Fold& s) {
+  void statement(const ThreadReduce& s) {
     line(text("fold<", combine_of(s.array), ">(", name_of(s.array), ");"));
   }
 
   // Returns the slots of partial results of a Combine. With odd parity they are `size` entries
   // further on.
-  std::string slot(const Combine& s, int buffer, int size) const {
+  std::string slot(const BlockReduce& s, int buffer, int size) const {
     const std::string& name = kernel.buffers[buffer].name;
     return s.parity ? text(name, " + ", size, " * ", wrapped(index(s.parity))) : name;
   }
 
-  void statement(const Combine& s) {
+  void statement(const BlockReduce& s) {
     for (int r : s.arrays)
-      line(text(name_of(r), "[0] = reduce_lanes<", combine_of(r), ", ", std::min(s.lanes, warp),
+      line(text(name_of(r), "[0] = reduce_lanes<", combine_of(r), ", ", std::min(s.group, warp),
                 ">(", name_of(r), "[0]);"));
     if (kernel.cluster > 1)
       combine_cluster(s);
-    else if (s.lanes > warp)
+    else if (s.group > warp)
       combine_warps(s);
   }
 
-  void combine_warps(const Combine& s) {
+  void combine_warps(const BlockReduce& s) {
     const int size = kernel.threads / warp;
     for (size_t i = 0; i < s.arrays.size(); ++i)
       line(text("publish_warp(", slot(s, s.slots[i], size), ", ", name_of(s.arrays[i]), "[0]);"));
     line("sync_block();");
     for (size_t i = 0; i < s.arrays.size(); ++i)
       line(text(name_of(s.arrays[i]), "[0] = collect_warps<", combine_of(s.arrays[i]), ", ",
-                s.lanes / warp, ">(", slot(s, s.slots[i], size), ");"));
+                s.group / warp, ">(", slot(s, s.slots[i], size), ");"));
   }
 
-  void combine_cluster(const Combine& s) {
+  void combine_cluster(const BlockReduce& s) {
     const int block = kernel.threads / warp, size = kernel.cluster * block;
     const std::string arrival =
         text(kernel.buffers[s.arrivals].name, " + ", wrapped(index(s.arrival)));
@@ -287,9 +287,9 @@ struct Printer : ExprPrinter {
                 ">(", places[i], ");"));
   }
 
-  void statement(const CombineRows& s) {
+  void statement(const BlockReduceColumns& s) {
     for (size_t i = 0; i < s.arrays.size(); ++i)
-      line(text("reduce_rows<", combine_of(s.arrays[i]), ", ", s.rows, ", ", s.columns, ">(",
+      line(text("reduce_rows<", combine_of(s.arrays[i]), ", ", s.threads_y, ", ", s.threads_x, ">(",
                 name_of(s.arrays[i]), ", ", kernel.buffers[s.slots[i]].name, ");"));
   }
 
@@ -297,7 +297,7 @@ struct Printer : ExprPrinter {
 
   void statement(const Barrier&) { line("sync_block();"); }
 
-  void statement(const Last& s) {
+  void statement(const IsLastBlock& s) {
     line(text("const bool v", s.var, " = last_block(", address(s.counters, s.index), ", ",
               index(s.count), ", (u32*)", kernel.buffers[s.slot].name, ");"));
   }
@@ -333,7 +333,7 @@ struct Printer : ExprPrinter {
 
   void drawn() {
     for (size_t i = 0; i < kernel.params.size(); ++i)
-      if (kernel.params[i].kind == Param::Kind::Drawn)
+      if (kernel.params[i].kind == Param::Kind::RngOffset)
         line(text("const i64 p", i, " = drawn_(d", i, ");"));
   }
 
@@ -358,7 +358,7 @@ struct Printer : ExprPrinter {
   }
 
   static std::string param_type(const Param& p) {
-    if (p.kind == Param::Kind::Drawn) return "Drawn";
+    if (p.kind == Param::Kind::RngOffset) return "Drawn";
     return is_fast_divisor(p) ? "FastDiv" : row(p.dtype).device;
   }
 
@@ -374,9 +374,10 @@ struct Printer : ExprPrinter {
                         .name = b.name});
     for (size_t i = 0; i < kernel.params.size(); ++i)
       if (!is_constant(i))
-        args.push_back({.type = param_type(kernel.params[i]),
-                        .qualifier = "",
-                        .name = text(kernel.params[i].kind == Param::Kind::Drawn ? "d" : "p", i)});
+        args.push_back(
+            {.type = param_type(kernel.params[i]),
+             .qualifier = "",
+             .name = text(kernel.params[i].kind == Param::Kind::RngOffset ? "d" : "p", i)});
     return args;
   }
 
@@ -451,7 +452,7 @@ KernelText renamed(KernelText kernel, const std::string& name) {
   return kernel;
 }
 
-PartsLayout parts_layout(const KernelIR& kernel) {
+HorizontalLayout horizontal_layout(const KernelIR& kernel) {
   const auto shares_grid = [](const Buffer& b) {
     return b.kind == Buffer::Kind::Workspace || b.kind == Buffer::Kind::Counters;
   };
@@ -463,15 +464,15 @@ PartsLayout parts_layout(const KernelIR& kernel) {
       std::any_of(kernel.params.begin(), kernel.params.end(), wide))
     return {};
   constexpr int room = 4096;  // bytes of arguments per launch
-  PartsLayout out;
+  HorizontalLayout out;
   out.part_bytes = (kernel.argument_bytes() + 7) / 8 * 8;
   out.most = (room - 12) / (out.part_bytes + 4);
   out.part_offset = ((out.most + 1) * 4 + 7) / 8 * 8;
   return out;
 }
 
-KernelText print_parts(const KernelIR& kernel) {
-  const int most = parts_layout(kernel).most;
+KernelText print_horizontal(const KernelIR& kernel) {
+  const int most = horizontal_layout(kernel).most;
   const Constants none;
   Printer printer{{.kernel = kernel, .in_parts = true}, none};
   std::string fields;

@@ -36,13 +36,13 @@ KernelText print_cuda(const KernelIR& kernel, const Constants& constants = {});
 // Layout of the arguments of a horizontal fusion, which runs several sets of arguments in one
 // launch. A table holds the first block of each set. Behind it are the sets, each laid out as the
 // arguments of a single launch.
-struct PartsLayout {
+struct HorizontalLayout {
   int most = 0;  // maximum sets in a table; below 2, the kernel cannot be fused horizontally
   int part_bytes = 0, part_offset = 0;
 };
-PartsLayout parts_layout(const KernelIR& kernel);
+HorizontalLayout horizontal_layout(const KernelIR& kernel);
 // Prints the kernel that takes these arguments. Unused table entries start behind the last possible
 // block.
-KernelText print_parts(const KernelIR& kernel);
+KernelText print_horizontal(const KernelIR& kernel);
 
 }  // namespace fuser

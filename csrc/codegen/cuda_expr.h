@@ -20,7 +20,7 @@ bool is_fast_divisor(const Param& p);
 
 struct ExprPrinter {
   const KernelIR& kernel;
-  bool in_parts = false;  // blocks are numbered within a set of arguments (print_parts)
+  bool in_parts = false;  // blocks are numbered within a set of arguments (print_horizontal)
 
   const char* index_type() const { return kernel.index64 ? "i64" : "i32"; }
   // Index expressions have the kernel's index type and print as plain C; values print by their op's

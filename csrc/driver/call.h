@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "driver/compile.h"
-#include "driver/parts.h"
+#include "driver/horizontal.h"
 
 namespace fuser {
 
@@ -26,7 +26,7 @@ struct Call {
   template <class Visitor>
   void visit_group(int group, Visitor& visitor) const {
     if (variants[group]) return visitor(group);
-    for (int piece : specialized->groups[group].pieces) visit_group(piece, visitor);
+    for (int piece : specialized->groups[group].fission) visit_group(piece, visitor);
   }
   template <class Visitor>
   void visit_running(Visitor&& visitor) const {

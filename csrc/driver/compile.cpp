@@ -7,14 +7,14 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/options.h"
-#include "driver/cuda_api.h"
-#include "driver/kernel_name.h"
-#include "fusion/across.h"
-#include "fusion/define.h"
-#include "fusion/layouts.h"
-#include "fusion/rules.h"
-#include "fusion/views.h"
+#include "driver/cuda/cuda_api.h"
+#include "driver/cuda/kernel_name.h"
+#include "fusion/build/define.h"
+#include "fusion/build/rules.h"
+#include "fusion/index/layouts.h"
+#include "fusion/kernel/transpose_operands.h"
 #include "lower/passes.h"
+#include "program/in_place.h"
 #include "schedulers/legal.h"
 
 namespace fuser {
@@ -25,263 +25,42 @@ bool has_reductions(const Refined& r) {
                      [](const Value& v) { return std::holds_alternative<Reduced>(v.how); });
 }
 
-// Returns whether value `v` is an operand, directly or not, of a value of `group` that varies along
-// axes outside `kept`, or of a reduction.
-bool reaches_rows(const Refined& group, ValueId v, AxisSet kept) {
-  std::vector<bool> from(group.values.size(), false);
-  from[v] = true;
-  for (size_t i = static_cast<size_t>(v) + 1; i < group.values.size(); ++i) {
-    const Value& value = group.values[i];
-    bool found = false;
-    visit_operands(value, [&](ValueId operand) { found |= from[operand]; });
-    if (!found) continue;
-    if ((value.axes & ~kept) || std::holds_alternative<Reduced>(value.how)) return true;
-    from[i] = true;
-  }
-  return false;
-}
-
-const Store* store_of(const Refined& group, int output) {
-  for (const Store& s : group.stores)
-    if (s.output == output) return &s;
-  return nullptr;
-}
-
-bool is_read_of(const Value& v, const Tensor* input) {
-  const auto* read = std::get_if<Read>(&v.how);
-  return read && read->output < 0 && v.tensor == input;
-}
-
-bool reads(const Refined& group, const Tensor* t) {
-  return std::any_of(group.values.begin(), group.values.end(),
-                     [&](const Value& v) { return is_read_of(v, t); });
-}
-
-// Returns whether each thread reads only the elements of `target` that it stores itself, and reads
-// them before its store. This holds at equal coordinates, in a group with reductions for reads
-// - over all axes: every phase maps a thread to the same elements, and the store is in the last
-//   phase;
-// - over kept axes alone, unless a value over the reduced axes depends on the read. All threads of
-//   a row would read the element, and one of them may store it while the other threads need it.
-bool reads_own_elements(const Refined& group, const Store& store, const Tensor* target) {
-  const AxisSet all = (group.axes.size() < 64 ? AxisSet{1} << group.axes.size() : 0) - 1;
-  const ReductionSets sets = reduction_sets(group).value();
-  const AxisSet reduced = sets.rows ? sets.rows : sets.columns;
-  for (size_t i = 0; i < group.values.size(); ++i) {
-    const Value& v = group.values[i];
-    if (!is_read_of(v, target)) continue;
-    if (v.at != store.at) return false;
-    if (!reduced || v.axes == all) continue;
-    if (v.axes != (all & ~reduced)) return false;
-    if (reaches_rows(group, static_cast<ValueId>(i), v.axes)) return false;
-  }
-  return true;
-}
-
-// The kernel of one group of values, and the kernels of its fission in order.
-struct Kernels {
-  Refined whole;
-  std::vector<Refined> pieces;
-};
-
-// Calls f(input, output) for all memory that this step reads; one of the two is -1.
-template <class F>
-void visit_reads(const Step& step, const std::vector<Kernels>& kernels, const F& f) {
-  if (const auto* call = std::get_if<LibraryCall>(&step)) {
-    for (const LibraryCall::Source& s : call->args) f(s.input, s.output);
-    return;
-  }
-  for (const Value& v : kernels[std::get<KernelStep>(step).group].whole.values) {
-    const auto* read = std::get_if<Read>(&v.how);
-    if (!read) continue;
-    const auto* input = std::get_if<Input>(&v.tensor->definition);
-    f(read->output < 0 && input ? input->index : -1, read->output);
-  }
-}
-
-// Returns the last step that reads each tensor input, or -1.
-std::vector<int> last_reads(const Program& program, const Fusion& fusion,
-                            const std::vector<Kernels>& kernels) {
-  std::vector<int> out(fusion.inputs.size(), -1);
-  for (size_t i = 0; i < program.steps.size(); ++i)
-    visit_reads(program.steps[i], kernels, [&](int input, int) {
-      if (input >= 0) out[input] = static_cast<int>(i);
-    });
-  return out;
-}
-
-// Moves kernels to the end of the program if they overwrite memory that later steps read, and if no
-// later step reads their outputs. An optimizer's step counter, which all of its kernels read, is
-// then incremented last.
-void write_after_reads(Program& program, const Fusion& fusion,
-                       const std::vector<Kernels>& kernels) {
-  const std::vector<int> last = last_reads(program, fusion, kernels);
-  std::vector<bool> read(fusion.outputs.size(), false);
-  for (const Step& step : program.steps)
-    visit_reads(step, kernels, [&](int, int output) {
-      if (output >= 0) read[output] = true;
-    });
-  std::vector<Step> early, late;
-  for (size_t i = 0; i < program.steps.size(); ++i) {
-    const auto* kernel = std::get_if<KernelStep>(&program.steps[i]);
-    bool overwrites = false, gives = false;
-    if (kernel) {
-      for (const Store& s : kernels[kernel->group].whole.stores) {
-        const int input = fusion.outputs[s.output].alias;
-        overwrites |= input >= 0 && last[input] > static_cast<int>(i);
-        gives |= read[s.output];
-      }
-    }
-    (overwrites && !gives ? late : early).push_back(std::move(program.steps[i]));
-  }
-  std::move(late.begin(), late.end(), std::back_inserter(early));
-  program.steps = std::move(early);
-}
-
-// Returns whether `kernels`, which run as step `at`, may store output `output` into its alias
-// input. That requires that no later step reads this memory. Kernels of the same fission may read
-// it before the store.
-bool may_store_in_place(const Fusion& fusion, const Kernels& kernels, int output, int at,
-                        const std::vector<int>& last_read, const std::vector<bool>& overlapping) {
-  const int input = fusion.outputs[output].alias;
-  if (input < 0 || overlapping[input] || last_read[input] > at) return false;
-  const Tensor* target = fusion.inputs[input];
-  if (!reads_own_elements(kernels.whole, *store_of(kernels.whole, output), target)) return false;
-  bool stored = false;
-  for (const Refined& piece : kernels.pieces) {
-    const Store* here = store_of(piece, output);
-    if (stored && reads(piece, target)) return false;
-    if (here && !reads_own_elements(piece, *here, target)) return false;
-    stored |= here != nullptr;
-  }
-  return true;
-}
-
-// Returns, by output, whether it is stored straight into its alias input.
-std::vector<bool> find_in_place(const Program& program, const Fusion& fusion,
-                                const std::vector<Kernels>& kernels,
-                                const std::vector<bool>& overlapping) {
-  const std::vector<int> last = last_reads(program, fusion, kernels);
-  std::vector<bool> out(fusion.outputs.size(), false);
-  for (size_t i = 0; i < program.steps.size(); ++i) {
-    const auto* kernel = std::get_if<KernelStep>(&program.steps[i]);
-    if (!kernel) continue;
-    const Kernels& k = kernels[kernel->group];
-    for (const Store& s : k.whole.stores)
-      out[s.output] =
-          may_store_in_place(fusion, k, s.output, static_cast<int>(i), last, overlapping);
-  }
-  return out;
-}
-
 // Appends the group of these values and returns its index.
 int add_group(Specialized& specialized, Refined refined, OutputOrders& orders) {
   Group& g = specialized.groups.emplace_back();
   g.problem = make_problem(specialized.fusion, std::move(refined), specialized.layouts,
                            specialized.in_place, orders);
-  g.scheduler = &choose(g.problem, g.verdict);
+  g.scheduler = &choose(g.problem, g.match);
   for (const Axis& a : g.problem.refined.axes) g.extent_slots.push_back(g.sizes.add(a.extent));
-  for (const Fact& f : g.verdict.facts) g.fact_slots.push_back(g.sizes.add(f.value));
-  for (Expr e : g.verdict.extents) g.bucket_slots.push_back(g.sizes.add(e));
+  for (const Guard& f : g.match.guards) g.guard_slots.push_back(g.sizes.add(f.value));
+  for (Expr e : g.match.extents) g.bucket_slots.push_back(g.sizes.add(e));
   for (const Store& s : g.problem.refined.stores) g.store_axes.push_back(axes_of(s.at));
   return static_cast<int>(specialized.groups.size()) - 1;
 }
 
 // Appends the group of these values, and behind it the groups of its fission.
-int add_groups(Specialized& s, Kernels kernels, OutputOrders& orders) {
+int add_groups(Specialized& s, GroupKernels kernels, OutputOrders& orders) {
   const int whole = add_group(s, std::move(kernels.whole), orders);
-  const auto add_pieces = [&](int of, Pieces kind, std::vector<Refined> pieces) {
-    if (pieces.empty()) return;
-    s.groups[of].pieces_are = kind;
-    for (Refined& piece : pieces) {
+  const auto add_fission = [&](int of, Fission kind, std::vector<Refined> fission) {
+    if (fission.empty()) return;
+    s.groups[of].fission_kind = kind;
+    for (Refined& piece : fission) {
       const int index = add_group(s, std::move(piece), orders);
-      s.groups[of].pieces.push_back(index);
+      s.groups[of].fission.push_back(index);
     }
   };
-  AlongLanes along = along_lanes(s.fusion, s.groups[whole].problem, s.in_place, orders);
+  TransposedOperands along =
+      transpose_operands(s.fusion, s.groups[whole].problem, s.in_place, orders);
   if (along.kernels.empty()) {
-    add_pieces(whole, Pieces::Cut, std::move(kernels.pieces));
+    add_fission(whole, Fission::Split, std::move(kernels.fission));
     return whole;
   }
   // The remaining kernel may have a fission itself.
-  std::vector<Refined> further = pieces(s.fusion, along.kernels[along.main]);
+  std::vector<Refined> further = fission(s.fusion, along.kernels[along.main]);
   const auto main = s.groups.size() + along.main;
-  add_pieces(whole, Pieces::AlongLanes, std::move(along.kernels));
-  add_pieces(static_cast<int>(main), Pieces::Cut, std::move(further));
+  add_fission(whole, Fission::TransposeOperands, std::move(along.kernels));
+  add_fission(static_cast<int>(main), Fission::Split, std::move(further));
   return whole;
-}
-
-// Returns whether the tensor is an input, or an input with permuted dims. A library call reads both
-// directly.
-bool is_permuted_input(const Tensor* t) {
-  while (const auto* permute = std::get_if<Permute>(&t->definition)) t = permute->arg;
-  return std::holds_alternative<Input>(t->definition);
-}
-
-// Marks the outputs that no kernel stores, and records their strides: views of inputs or of results
-// of library calls, and results that are the memory of an input they are written into. Operands of
-// library calls that are views of inputs become temporary outputs. An input that is overwritten, or
-// that may overlap one, yields no other view, because a result must hold its old value.
-void find_views(Specialized& s, const std::vector<bool>& overlapping) {
-  std::vector<bool> written = overlapping;
-  for (const Output& o : s.fusion.outputs)
-    if (o.alias >= 0) written[o.alias] = true;
-  const bool shared = std::find(overlapping.begin(), overlapping.end(), true) != overlapping.end();
-  // Returns the output that holds a result of a library call. New outputs are appended at the
-  // end.
-  std::vector<Output> made;
-  const auto stored = [&](const Tensor* t) {
-    const auto holds = [&](const Output& o) { return o.tensor == t && o.alias < 0 && o.input < 0; };
-    const auto& outputs = s.fusion.outputs;
-    const auto it = std::find_if(outputs.begin(), outputs.end(), holds);
-    if (it != outputs.end()) return static_cast<int>(it - outputs.begin());
-    const auto other = std::find_if(made.begin(), made.end(), holds);
-    const auto place = static_cast<int>(outputs.size() + (other - made.begin()));
-    if (other == made.end()) made.push_back({.tensor = t, .alias = -1, .temp = true});
-    return place;
-  };
-  const auto take = [&](const View& view, int input, Specialized::ViewSlots& slots) {
-    slots = {.input = input,
-             .output = input >= 0 ? -1 : stored(view.base),
-             .offset = s.shapes.add(view.offset),
-             .strides = {}};
-    for (Expr e : view.strides) slots.strides.push_back(s.shapes.add(e));
-  };
-  const auto find = [&](const Output& o, Specialized::ViewSlots& slots) {
-    if (shared || o.alias >= 0) return false;
-    const auto view = view_of(s.fusion, *o.tensor, s.layouts);
-    if (!view || (library_call(*view->base) && (view->base == o.tensor || o.temp))) return false;
-    const auto* input = std::get_if<Input>(&view->base->definition);
-    if (input && written[input->index]) return false;
-    take(*view, input ? input->index : -1, slots);
-    return true;
-  };
-  std::set<const Tensor*> known;
-  for (Output& o : s.fusion.outputs) {
-    Specialized::ViewSlots& slots = s.views.emplace_back();
-    if (o.input >= 0) {
-      o.view = true;
-      take(*view_of(s.fusion, *s.fusion.inputs[o.input], s.layouts), o.input, slots);
-    } else if ((o.view = find(o, slots))) {
-      known.insert(o.tensor);
-    }
-  }
-  for (const Output& o : made) {
-    s.fusion.outputs.push_back(o);
-    s.views.emplace_back();
-  }
-  for (const Tensor& t : s.fusion.tensors) {
-    const auto* call = std::get_if<Library>(&t.definition);
-    if (!call) continue;
-    for (const Tensor* operand : call->args) {
-      if (is_permuted_input(operand) || !known.insert(operand).second) continue;
-      const Output output{.tensor = operand, .alias = -1, .temp = true, .view = true};
-      Specialized::ViewSlots slots;
-      if (!find(output, slots)) continue;
-      s.fusion.outputs.push_back(output);
-      s.views.push_back(std::move(slots));
-    }
-  }
 }
 
 }  // namespace
@@ -297,22 +76,22 @@ std::unique_ptr<Specialized> specialize_fusion(const Fusion& fusion,
   out->layouts = std::move(layouts);
   out->constraints = constraints_of(out->fusion);
   if (dump_enabled("fusion", "")) dump("fusion", "fusion", to_python(out->fusion));
-  find_views(*out, overlapping);
+  out->views = find_views(out->fusion, out->layouts, overlapping, out->shapes);
   // Segmentation and fission both append temporaries to the outputs.
-  std::vector<Kernels> kernels;
+  std::vector<GroupKernels> kernels;
   std::vector<LibraryCall> calls;
   Program& program = out->program;
-  for (Segment& segment : refine(out->fusion, &out->partings)) {
+  for (Segment& segment : refine(out->fusion, &out->fusion_breaks)) {
     if (auto* call = std::get_if<LibraryCall>(&segment)) {
       calls.push_back(*call);
       program.steps.emplace_back(std::move(*call));
     } else {
       program.steps.emplace_back(KernelStep{static_cast<int>(kernels.size())});
-      kernels.push_back({.whole = std::move(std::get<Refined>(segment)), .pieces = {}});
+      kernels.push_back({.whole = std::move(std::get<Refined>(segment)), .fission = {}});
     }
   }
-  for (Kernels& k : kernels)
-    if (has_reductions(k.whole)) k.pieces = pieces(out->fusion, k.whole);
+  for (GroupKernels& k : kernels)
+    if (has_reductions(k.whole)) k.fission = fission(out->fusion, k.whole);
   write_after_reads(program, out->fusion, kernels);
   out->in_place = find_in_place(program, out->fusion, kernels, overlapping);
   OutputOrders orders = result_orders(out->fusion, out->layouts);
@@ -379,10 +158,10 @@ GroupSizes group_sizes(Group& group, const Arguments& arguments, int64_t largest
   if (out.empty) return out;
   // Reject element counts that exceed any memory, because later products would overflow.
   if (!no_elements && (many || elements > int64_t{1} << 59)) raise_uncountable(group, out.extents);
-  out.hints.truth.reserve(group.fact_slots.size());
-  for (size_t i = 0; i < group.fact_slots.size(); ++i)
-    out.hints.truth.push_back(values[group.fact_slots[i]] % group.verdict.facts[i].divisor == 0);
-  out.hints.pieces = group.pieces_are;
+  out.hints.truth.reserve(group.guard_slots.size());
+  for (size_t i = 0; i < group.guard_slots.size(); ++i)
+    out.hints.truth.push_back(values[group.guard_slots[i]] % group.match.guards[i].divisor == 0);
+  out.hints.fission = group.fission_kind;
   out.hints.buckets.reserve(group.bucket_slots.size());
   out.hints.aligned.reserve(group.problem.buffers.size());
   for (int slot : group.bucket_slots) out.hints.buckets.push_back(bucket_of(values[slot]));
@@ -417,7 +196,7 @@ void append_place(int device, bool index64, Key& key) {
   key.push_back(index64);
 }
 
-void append_hints(const Hints& hints, Key& key) {
+void append_hints(const SizeHints& hints, Key& key) {
   key.push_back(hints.one_wave);
   for (const auto* bits : {&hints.truth, &hints.aligned}) {
     for (size_t i = 0; i < bits->size(); ++i) {
@@ -489,11 +268,11 @@ std::shared_ptr<const Variant> find_variant(Group& group, GroupSizes& sizes,
     if (it != group.by_hints.end()) return it->second;
   }
   // Guards affect only the plan, so equal plans share a variant.
-  sizes.hints.facts = group.verdict.facts;
-  sizes.hints.extents = group.verdict.extents;
+  sizes.hints.guards = group.match.guards;
+  sizes.hints.extents = group.match.extents;
   Plan plan = group.scheduler->plan(group.problem, sizes.hints, planning_device(device));
-  if (plan.in_pieces()) {
-    FUSER_ASSERT(!group.pieces.empty(), "a plan in pieces for a group that has none");
+  if (plan.is_fission()) {
+    FUSER_ASSERT(!group.fission.empty(), "a plan in pieces for a group that has none");
     auto made = std::make_shared<Variant>();
     made->plan = std::move(plan);
     return group.by_hints[seen] = std::move(made);

@@ -10,9 +10,11 @@
 #include <variant>
 #include <vector>
 
-#include "driver/kernels.h"
+#include "driver/cuda/kernels.h"
 #include "driver/signature.h"
 #include "ir/kernel.h"
+#include "program/program.h"
+#include "program/views.h"
 #include "schedulers/scheduler.h"
 
 namespace fuser {
@@ -31,41 +33,28 @@ struct Variant {
 
   // Loaded kernels, so that a new shape need not look them up by text. Protected by the lock of the
   // executor's records.
-  mutable LoadedKernelRef loaded, loaded_parts;  // kernel of one set of arguments, and of a
-                                                 // horizontal fusion
+  mutable LoadedKernelRef loaded, loaded_horizontal;  // kernel of one set of arguments, and of a
+                                                      // horizontal fusion
 };
 
 // A group of outputs that one kernel computes.
 struct Group {
   Problem problem;
   const Scheduler* scheduler = nullptr;
-  Verdict verdict;
+  MatchResult match;
   IntProgram sizes;                                        // extents, guards and buckets
   std::vector<int> extent_slots;                           // by axis
-  std::vector<int> fact_slots;                             // by guard
-  std::vector<int> bucket_slots;                           // by Verdict::extents
+  std::vector<int> guard_slots;                            // by guard
+  std::vector<int> bucket_slots;                           // by MatchResult::extents
   std::vector<AxisSet> store_axes;                         // by store
   std::map<Key, std::shared_ptr<const Variant>> variants;  // by plan, device and index width
   // Variants by size hints: a new size with known hints needs no planning.
   std::map<Key, std::shared_ptr<const Variant>> by_hints;
   // Kernels of the group's fission, as indices into Specialized::groups. They exchange temporaries,
-  // and run instead of the group's kernel if the plan says so (`Plan::in_pieces`). Empty if
-  // `pieces_are` is None. One of them may have a fission itself.
-  std::vector<int> pieces;
-  Pieces pieces_are = Pieces::None;
-};
-
-// Steps of a Program, in order.
-struct KernelStep {
-  int group = 0;
-};
-struct CopyStep {  // copies a temporary to an input: an in-place output that no kernel stores
-                   // directly
-  int output = 0;
-};
-using Step = std::variant<KernelStep, LibraryCall, CopyStep>;
-struct Program {
-  std::vector<Step> steps;
+  // and run instead of the group's kernel if the plan says so (`Plan::is_fission`). Empty if
+  // `fission_kind` is None. One of them may have a fission itself.
+  std::vector<int> fission;
+  Fission fission_kind = Fission::None;
 };
 
 struct Specialized {
@@ -77,13 +66,8 @@ struct Specialized {
   Constraints constraints;
   IntProgram shapes;                          // sizes of the outputs
   std::vector<std::vector<int>> shape_slots;  // slots of `shapes` by output and dim
-  struct ViewSlots {
-    int input = -1, output = -1;  // base of the view; -1: the output is no view
-    int offset = 0;
-    std::vector<int> strides;
-  };
-  std::vector<ViewSlots> views;   // slots of `shapes` by output
-  std::vector<Parting> partings;  // ops that were not fused, for the user
+  std::vector<ViewSlots> views;               // slots of `shapes` by output
+  std::vector<FusionBreak> fusion_breaks;     // ops that were not fused, for the user
 };
 
 // Returns the fusion specialized to these layouts. overlapping[i]: tensor input i is written in
@@ -100,7 +84,7 @@ Target target_of(int device);
 // Selects a group's variant: answers to guards and buckets, alignment of each buffer, index width.
 struct GroupSizes {
   std::vector<int64_t> extents;  // by axis
-  Hints hints;                   // answers; the questions are filled in when a plan is made
+  SizeHints hints;               // answers; the questions are filled in when a plan is made
   bool empty = false;            // the group has nothing to store
 };
 // Returns the sizes of a group in this call. largest: result of largest_size().

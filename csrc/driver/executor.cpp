@@ -14,17 +14,18 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "driver/background.h"
-#include "driver/parts.h"
+#include "driver/horizontal.h"
 #include "driver/specialize.h"
-#include "fusion/layouts.h"
-#include "fusion/rules.h"
+#include "fusion/build/rules.h"
+#include "fusion/index/layouts.h"
 
 namespace fuser {
 namespace {
 
 constexpr size_t max_records = 4096;  // per definition; beyond it the least recently used half is
                                       // dropped
-constexpr int64_t max_brief_elements = 1 << 14;  // elements that take microseconds on one CPU core
+// elements that take microseconds on one CPU core
+constexpr int64_t max_elements_with_gil = 1 << 14;
 constexpr int max_specialized = 16;  // records of a definition that get specialized kernels
 
 struct Totals {
@@ -34,7 +35,7 @@ struct Totals {
 };
 Totals& totals() {
   static auto* t = [] {
-    pthread_atfork(hold_for_fork, let_go_after_fork, let_go_after_fork);
+    pthread_atfork(lock_for_fork, unlock_after_fork, unlock_after_fork);
     return new Totals;
   }();
   return *t;
@@ -77,7 +78,7 @@ Executor::~Executor() {
   t.executors.erase(this);
 }
 
-void hold_for_fork() {
+void lock_for_fork() {
   Totals& t = totals();
   t.mutex.lock();
   for (Executor* e : t.executors) {
@@ -86,7 +87,7 @@ void hold_for_fork() {
   }
 }
 
-void let_go_after_fork() {
+void unlock_after_fork() {
   Totals& t = totals();
   for (Executor* e : t.executors) {
     e->records_->mutex.unlock();
@@ -151,13 +152,13 @@ Call Executor::prepare(const Arguments& arguments, const std::vector<Plan>& plan
     const Plan* wanted = kernels < plans.size() ? &plans[kernels] : nullptr;
     auto variant = find_variant(g, sizes, arguments, wanted, prefer);
     totals().plans += static_cast<int64_t>(g.variants.size() - before);
-    kernels += !variant->plan.in_pieces();
+    kernels += !variant->plan.is_fission();
     return variant;
   };
   const std::function<void(int)> add = [&](int group) {
     auto variant = variant_of(group);
-    if (variant && variant->plan.in_pieces())
-      for (int piece : specialized->groups[group].pieces) add(piece);
+    if (variant && variant->plan.is_fission())
+      for (int piece : specialized->groups[group].fission) add(piece);
     else
       call.variants[group] = std::move(variant);
   };
@@ -209,7 +210,7 @@ std::vector<OutputSpec> output_specs(const Specialized& s, const std::vector<int
     spec.sizes.reserve(s.shape_slots[o].size());
     for (int slot : s.shape_slots[o]) spec.sizes.push_back(sizes[slot]);
     if (!output.view) continue;
-    const Specialized::ViewSlots& view = s.views[o];
+    const ViewSlots& view = s.views[o];
     spec.view = view.input;
     spec.view_of_output = view.output;
     spec.offset = sizes[view.offset];
@@ -249,7 +250,7 @@ void add_library(const Specialized& s, const LibraryCall& call, Record& record) 
     set_strides(record.outputs[o], row_major(s.fusion.outputs[o].tensor->rank()));
   }
   record.steps.emplace_back(call);
-  record.brief = false;
+  record.keeps_gil = false;
 }
 
 }  // namespace
@@ -264,7 +265,7 @@ RecordRef Executor::build(Call& call, const Arguments& arguments) {
   s.shapes.run(SizeLeaf{arguments}, sizes);
 
   auto record = std::make_shared<Record>();
-  record->brief = arguments.device == cpu_device;
+  record->keeps_gil = arguments.device == cpu_device;
   record->name = name_;
   record->steps.reserve(s.program.steps.size());
   record->outputs = output_specs(s, sizes);
@@ -289,7 +290,7 @@ RecordRef Executor::build(Call& call, const Arguments& arguments) {
       record->steps.emplace_back(CopyRecord{std::get<CopyStep>(step).output});
   }
   set_lifetimes(*record);
-  record->brief = record->brief && call.elements() <= max_brief_elements;
+  record->keeps_gil = record->keeps_gil && call.elements() <= max_elements_with_gil;
   return record;
 }
 

@@ -85,18 +85,18 @@ class Executor {
   // Shared with background jobs, which may outlive the executor.
   const std::shared_ptr<Records> records_ = std::make_shared<Records>();
 
-  // Protects planning and lowering, never compilation. A fork waits for it (hold_for_fork), so the
+  // Protects planning and lowering, never compilation. A fork waits for it (lock_for_fork), so the
   // interpreter's lock must not be taken while it is held.
   std::mutex plan_mutex_;
-  friend void hold_for_fork();
-  friend void let_go_after_fork();
+  friend void lock_for_fork();
+  friend void unlock_after_fork();
   std::unordered_map<Key, std::shared_ptr<Specialized>, HashKey> specialized_;
 };
 
 // Called around a fork. No thread plans or changes records meanwhile, so the child, which has only
 // the forking thread, finds consistent data.
-void hold_for_fork();
-void let_go_after_fork();
+void lock_for_fork();
+void unlock_after_fork();
 
 struct CacheCounters {
   int64_t definitions = 0;                       // executors created

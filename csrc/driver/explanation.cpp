@@ -2,7 +2,7 @@
 
 #include <set>
 
-#include "fusion/work.h"
+#include "fusion/segment/cost.h"
 
 namespace fuser {
 
@@ -13,7 +13,7 @@ struct Explainer {
   const Arguments& arguments;
   const std::vector<int64_t>& sizes;  // result of Specialized::shapes
   const Specialized& s = *call.specialized;
-  Explanation out{.steps = {}, .ideal_bytes = 0, .partings = s.partings};
+  Explanation out{.steps = {}, .ideal_bytes = 0, .fusion_breaks = s.fusion_breaks};
   std::set<int> inputs_read{};
 
   Explanation::Use output(int o) const {

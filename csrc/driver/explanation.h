@@ -20,11 +20,11 @@ struct Explanation {
     std::vector<Use> reads, writes;
     std::vector<int> computes;  // tensor ids, ascending; a rematerialized tensor is in several
                                 // steps
-    double slots = 0.0;         // issue slots of a kernel: fusion/work.h
+    double slots = 0.0;         // issue slots of a kernel: fusion/segment/cost.h
   };
   std::vector<Step> steps;
   int64_t ideal_bytes = 0;  // bytes of each input that is read and of each result, once
-  std::vector<Parting> partings;
+  std::vector<FusionBreak> fusion_breaks;
 };
 Explanation explanation_of(const Call& call, const Arguments& arguments);
 

@@ -182,7 +182,7 @@ void append_drawn(LaunchRecord& out, const Param& p) {
   const uint16_t at = append(out.bytes, int64_t{0});
   append(out.bytes, static_cast<const int64_t*>(nullptr));
   out.offsets.push_back(at);
-  out.patches.push_back({.kind = Patch::Kind::Drawn,
+  out.patches.push_back({.kind = Patch::Kind::RngOffset,
                          .dtype = p.dtype,
                          .given = p.dtype,
                          .index = static_cast<uint16_t>(p.index),
@@ -211,7 +211,7 @@ void append_parameter(LaunchRecord& out, const Param& p, int64_t value, const Fu
       return append_divisor(out, p.dtype, value);
     case Param::Kind::Real:
       return append_real(out, p, value);
-    case Param::Kind::Drawn:
+    case Param::Kind::RngOffset:
       return append_drawn(out, p);
     case Param::Kind::Scalar:
       return append_scalar(out, Patch::Kind::Scalar, p, fusion.scalars[p.index].dtype);
@@ -315,7 +315,7 @@ void run_launch(const LaunchRecord& launch, const Arguments& arguments,
       case Patch::Kind::Scalar:
         write_scalar(at, p.dtype, arguments.scalars[p.index], p.given);
         break;
-      case Patch::Kind::Drawn: {
+      case Patch::Kind::RngOffset: {
         const int64_t* const added = arguments.added.empty() ? nullptr : arguments.added[p.index];
         std::memcpy(at, &arguments.scalars[p.index].integer, sizeof(int64_t));
         std::memcpy(at + sizeof(int64_t), &added, sizeof added);
@@ -338,7 +338,7 @@ void run_launch(const LaunchRecord& launch, const Arguments& arguments,
   try {
     fuser::launch(launch.kernel->cuda, launch.shape, stream, parameters);
   } catch (...) {
-    distrust_counters(launch.kernel->cuda.device, stream);
+    invalidate_counters(launch.kernel->cuda.device, stream);
     throw;
   }
 }

@@ -9,7 +9,7 @@
 #include <variant>
 #include <vector>
 
-#include "driver/kernels.h"
+#include "driver/cuda/kernels.h"
 #include "driver/scratch.h"
 #include "driver/signature.h"
 
@@ -42,7 +42,7 @@ struct ScratchSpec {
 
 // Source of a launch argument. Its position in the block of argument bytes is fixed.
 struct Patch {
-  enum class Kind : uint8_t { Input, Output, Scalar, Drawn, Value, Scratch };
+  enum class Kind : uint8_t { Input, Output, Scalar, RngOffset, Value, Scratch };
   Kind kind{};
   DType dtype{};        // Scalar, Value: type of the kernel parameter
   DType given{};        // Scalar: type in the definition
@@ -82,7 +82,7 @@ struct Record {
   std::vector<std::vector<int>> allocated, released;
   // The host executor runs it faster than releasing and reacquiring the interpreter's lock would
   // take.
-  bool brief = false;
+  bool keeps_gil = false;
 };
 using RecordRef = std::shared_ptr<const Record>;
 // Sets Record::allocated and Record::released: memory lives from the first step that uses it to the

@@ -60,7 +60,7 @@ char* stream_counters(int device, CuStream stream, int64_t count, const ScratchS
   return memory;
 }
 
-void distrust_counters(int device, CuStream stream) noexcept {
+void invalidate_counters(int device, CuStream stream) noexcept {
   Slabs& s = slabs();
   unsigned long long id = 0;
   // After a device fault no further launch works, so counters do not matter.

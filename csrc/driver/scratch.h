@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "driver/cuda_api.h"
+#include "driver/cuda/cuda_api.h"
 
 namespace fuser {
 
@@ -30,7 +30,7 @@ inline constexpr int64_t counter_bytes = 4;
 char* stream_counters(int device, CuStream stream, int64_t count, const ScratchSource& source);
 // Invalidates the stream's counters after a failed launch, which may have left any value. They are
 // zeroed again before the next launch.
-void distrust_counters(int device, CuStream stream) noexcept;
+void invalidate_counters(int device, CuStream stream) noexcept;
 
 // Queues zeros into `count` counters.
 void zero_counters(char* counters, int64_t count, CuStream stream);

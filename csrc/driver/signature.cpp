@@ -4,8 +4,8 @@
 #include <unordered_set>
 
 #include "base/error.h"
-#include "driver/kernel_name.h"
-#include "fusion/define.h"
+#include "driver/cuda/kernel_name.h"
+#include "fusion/build/define.h"
 
 namespace fuser {
 

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "fusion/facts.h"
-#include "fusion/rebuild.h"
+#include "fusion/build/rebuild.h"
+#include "fusion/kernel/problem.h"
 #include "ir/fusion.h"
 
 namespace fuser {
@@ -39,8 +39,8 @@ struct Arguments {
   std::span<const TensorView> tensors;
   std::span<const Number> scalars;  // converted to the dtype of their ScalarInput
   int device = cpu_device;          // device that the call runs on
-  // By scalar: address on the GPU of a number that is added to it (Symbol::Drawn only). Empty: no
-  // scalar has one.
+  // By scalar: address on the GPU of a number that is added to it (Symbol::RngOffset only). Empty:
+  // no scalar has one.
   std::span<const int64_t* const> added{};
 };
 

@@ -30,7 +30,7 @@ std::optional<Number> constant(const Param& p, const char* at) {
       return Number{.real = p.dtype == DType::Float64 ? read_as<double>(at) : read_as<float>(at)};
     case Param::Kind::Scalar:
     case Param::Kind::Value:
-    case Param::Kind::Drawn:
+    case Param::Kind::RngOffset:
       break;
   }
   return std::nullopt;

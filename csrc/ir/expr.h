@@ -29,19 +29,19 @@ using Expr = const ExprNode*;
 
 // Meaning of a symbol; `a` and `b` are its indices.
 enum class Symbol : uint8_t {
-  Size,    // size of dim b of tensor input a
-  Stride,  // stride in elements of dim b of tensor input a
-  Scalar,  // scalar input a
-  Drawn,   // scalar input a, which each run takes from torch's generator (RandomState)
-  Value,   // the one element of tensor input a, a CPU tensor that is passed by value
-  Axis,    // refined axis a
-  Var,     // variable a of a kernel: a loop index or a Let
-  Param,   // parameter a of a kernel
-  Thread,  // index of the thread in its block
-  Block,   // index of the block in the grid
-  Loaded,  // value a of a Refined: a gather index, a coordinate that was loaded from memory
-  Extent,  // extent of dim b of tensor a of a definition; replaced once sizes of 1 are known
-           // (rebuild)
+  Size,       // size of dim b of tensor input a
+  Stride,     // stride in elements of dim b of tensor input a
+  Scalar,     // scalar input a
+  RngOffset,  // scalar input a, which each run takes from torch's generator (RandomState)
+  Value,      // the one element of tensor input a, a CPU tensor that is passed by value
+  Axis,       // refined axis a
+  Var,        // variable a of a kernel: a loop index or a Let
+  Param,      // parameter a of a kernel
+  Thread,     // index of the thread in its block
+  Block,      // index of the block in the grid
+  Indirect,   // value a of a Refined: a gather index, a coordinate that was loaded from memory
+  Extent,     // extent of dim b of tensor a of a definition; replaced once sizes of 1 are known
+              // (rebuild)
 };
 
 // Set of symbol kinds, one bit each.

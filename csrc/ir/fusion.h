@@ -2,7 +2,8 @@
 //
 // Tensors live in the Fusion's arena in creation order, which is a topological order; they have
 // identity. Each tensor carries its definition, one of a closed set of structs (tensor_ops.def).
-// The functions that build a Fusion, with their shape and dtype rules, are in fusion/define.h.
+// The functions that build a Fusion, with their shape and dtype rules, are in
+// fusion/build/define.h.
 #pragma once
 
 #include <cstdint>
@@ -189,7 +190,8 @@ struct Constraint {
   Law law{};
 };
 
-// An extent that must not be 0, checked against concrete sizes: raise_empty() of fusion/define.h.
+// An extent that must not be 0, checked against concrete sizes: raise_empty() of
+// fusion/build/define.h.
 struct NonEmpty {
   Expr extent = nullptr;
   std::string op;  // "max(t0, dims=[1])"

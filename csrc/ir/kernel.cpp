@@ -46,24 +46,25 @@ void fields(S& s, Index index, Value value) {
         } else if constexpr (std::is_same_v<N, Merge>) {
           value(n.element);
           value(n.other_element);
-        } else if constexpr (std::is_same_v<N, Combine>) {
+        } else if constexpr (std::is_same_v<N, BlockReduce>) {
           for (auto* e : {&n.parity, &n.arrival, &n.turn}) index(*e);
-        } else if constexpr (std::is_same_v<N, Last>) {
+        } else if constexpr (std::is_same_v<N, IsLastBlock>) {
           index(n.index);
           index(n.count);
-        } else if constexpr (std::is_same_v<N, Copy>) {
+        } else if constexpr (std::is_same_v<N, AsyncCopy>) {
           for (auto* e : {&n.element, &n.offset, &n.in}) index(*e);
         } else if constexpr (std::is_same_v<N, Unpack>) {
           value(n.chunk);
-        } else if constexpr (std::is_same_v<N, Check>) {
+        } else if constexpr (std::is_same_v<N, AssertIndex>) {
           value(n.index);
           index(n.extent);
           index(n.in);
         } else {
           static_assert(std::is_same_v<N, For> || std::is_same_v<N, Barrier> ||
-                            std::is_same_v<N, AccumulateAll> || std::is_same_v<N, Reset> ||
-                            std::is_same_v<N, Fold> || std::is_same_v<N, CombineRows> ||
-                            std::is_same_v<N, Commit> || std::is_same_v<N, Wait> ||
+                            std::is_same_v<N, AccumulateAll> || std::is_same_v<N, InitState> ||
+                            std::is_same_v<N, ThreadReduce> ||
+                            std::is_same_v<N, BlockReduceColumns> ||
+                            std::is_same_v<N, AsyncCommit> || std::is_same_v<N, AsyncWait> ||
                             std::is_same_v<N, SyncCluster> || std::is_same_v<N, SyncGrid>,
                         "fields() misses a statement");
         }
@@ -111,8 +112,9 @@ void set_defined_var(Stmt& s, int var) {
 }
 
 bool is_collective(const Stmt& s) {
-  return std::holds_alternative<Barrier>(s.node) || std::holds_alternative<Combine>(s.node) ||
-         std::holds_alternative<CombineRows>(s.node) || std::holds_alternative<Last>(s.node) ||
+  return std::holds_alternative<Barrier>(s.node) || std::holds_alternative<BlockReduce>(s.node) ||
+         std::holds_alternative<BlockReduceColumns>(s.node) ||
+         std::holds_alternative<IsLastBlock>(s.node) ||
          std::holds_alternative<SyncCluster>(s.node) || std::holds_alternative<SyncGrid>(s.node);
 }
 
@@ -199,7 +201,7 @@ int KernelIR::argument_bytes() const {
     const bool fast = p.kind == Param::Kind::Divisor && p.dtype == DType::Int32;
     const int align = fast ? 4 : size_of(p.dtype);
     // A number and an address (device/random.cuh: Drawn).
-    const int size = fast ? 12 : p.kind == Param::Kind::Drawn ? 16 : align;
+    const int size = fast ? 12 : p.kind == Param::Kind::RngOffset ? 16 : align;
     bytes = (bytes + align - 1) / align * align + size;
   }
   return bytes;

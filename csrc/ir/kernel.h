@@ -46,13 +46,13 @@ int element_bytes(const Buffer& buffer);
 // Kernel parameter besides the buffers, in launch order.
 struct Param {
   enum class Kind : uint8_t {
-    Int,      // value of an integer expression of sizes and strides
-    Divisor,  // Int as a divisor (device/fast_div.cuh: FastDiv)
-    Real,     // Int as a float, or 1 / it if `inverse`
-    Scalar,   // scalar input `index`, converted to dtype
-    Drawn,    // scalar input `index`, plus a number that a CUDA graph reads from GPU memory at each
-              // replay
-    Value,    // the one element of tensor input `index`, a CPU tensor, by value
+    Int,        // value of an integer expression of sizes and strides
+    Divisor,    // Int as a divisor (device/fast_div.cuh: FastDiv)
+    Real,       // Int as a float, or 1 / it if `inverse`
+    Scalar,     // scalar input `index`, converted to dtype
+    RngOffset,  // scalar input `index`, plus a number that a CUDA graph reads from GPU memory at
+                // each replay
+    Value,      // the one element of tensor input `index`, a CPU tensor, by value
   };
   Kind kind{};
   DType dtype = DType::Int64;  // Int, Divisor: Int32 if offsets are 32-bit
@@ -102,10 +102,11 @@ struct Load {
   Expr count = nullptr;  // number of elements that exist, may be <= 0 or > width; nullptr: all
   // Unaligned access: the offset is no multiple of width, but the buffer is aligned. The two
   // aligned vectors around the existing elements are read whole.
-  bool shifted = false;
-  int words = -1;     // misalignment in 32-bit words if it is a constant, else -1
-  bool once = false;  // streaming access into chunks, which bypasses L1 because nothing else reads
-                      // it
+  bool unaligned = false;
+  int words = -1;  // misalignment in 32-bit words if it is a constant, else -1
+  // streaming access into chunks, which bypasses L1 because nothing else reads
+  // it
+  bool streaming = false;
   // Elements along rows: the first is `column` elements into a row of `columns`. At the end of a
   // row the offset advances by `jump` more. nullptr: all elements are neighbours.
   Expr column = nullptr, columns = nullptr, jump = nullptr;
@@ -124,7 +125,7 @@ struct Write {
   Expr offset = nullptr;
   Expr in = nullptr;
   Expr count = nullptr;
-  bool once = false;  // streaming access, which bypasses L1
+  bool streaming = false;  // streaming access, which bypasses L1
   Expr column = nullptr, columns = nullptr, jump = nullptr;
 };
 struct For {  // v<var> = 0 .. extent - 1, fully unrolled: it indexes registers
@@ -146,7 +147,7 @@ struct If {
 struct Barrier {};  // every thread of the block arrives
 
 // Statements on partial results; `array` has a state.
-struct Reset {  // every element becomes the identity
+struct InitState {  // every element becomes the identity
   int array = 0;
 };
 struct Accumulate {  // array[element] takes in one element of the reduction, if `in` holds
@@ -168,10 +169,10 @@ struct Merge {  // array[element] = merge(array[element], other[other_element])
   int other = 0;
   Expr other_element = nullptr;
 };
-struct Fold {  // array[0] = merge of all elements, pairwise
+struct ThreadReduce {  // array[0] = merge of all elements, pairwise
   int array = 0;
 };
-// array[0] of each array becomes the merge over a group of `lanes` neighbouring threads. `lanes` is
+// array[0] of each array becomes the merge over groups of `group` neighbouring threads. `lanes` is
 // a power of two up to the block size, or the block size itself. In a cluster array[0] is the merge
 // over all threads of all its blocks. Every thread of the group gets the result; every thread of
 // the block arrives.
@@ -180,9 +181,9 @@ struct Fold {  // array[0] = merge of all elements, pairwise
 // statement accesses it between this statement and the next barrier. In a cluster, cluster_slots[i]
 // takes its place, with one state per warp of all its blocks. Each block then waits at
 // arrivals[arrival] until the states of the other blocks have arrived.
-struct Combine {
+struct BlockReduce {
   std::vector<int> arrays;
-  int lanes = 1;
+  int group = 1;
   std::vector<int> slots, cluster_slots;
   Expr parity =
       nullptr;  // 0 or 1: which half of doubled slots, inside a Serial loop; nullptr: not doubled
@@ -194,16 +195,16 @@ struct Combine {
 // words of 4 bytes, and a smaller state takes a whole word.
 constexpr int least_sent_bytes = 4;
 // Every element of each array becomes the merge over the `rows` threads that are `columns` threads
-// apart. rows * columns is the block size. All these threads get the result. slots[i]: Shared,
-// extent * block size states.
-struct CombineRows {
+// apart. threads_y * threads_x is the block size. All these threads get the result. slots[i]:
+// Shared, extent * block size states.
+struct BlockReduceColumns {
   std::vector<int> arrays;
-  int rows = 1, columns = 1;
+  int threads_y = 1, threads_x = 1;
   std::vector<int> slots;
 };
 // v<var> is true in all threads of the last of `count` blocks to arrive at counters[index]. Earlier
 // writes of the other blocks are visible to that block.
-struct Last {
+struct IsLastBlock {
   int var = 0;
   int counters = 0;
   Expr index = nullptr;
@@ -212,7 +213,7 @@ struct Last {
 };
 // Asynchronous copy of `width` elements, at most 16 bytes, from a Tensor to Shared memory; zeros if
 // `in` is false. Only the issuing thread may read them, after its Wait.
-struct Copy {
+struct AsyncCopy {
   int shared = 0;
   Expr element = nullptr;
   int width = 1;
@@ -227,12 +228,12 @@ struct Unpack {  // array = the elements of chunk `chunk` of a raw array
 };
 // Raises an error in debug builds of the host executor unless -extent <= index < extent, if `in`
 // holds. Elsewhere it has no effect. It precedes a load that uses the index.
-struct Check {
+struct AssertIndex {
   Expr index = nullptr, extent = nullptr, in = nullptr;
   int number = 0;  // index into KernelIR::checked
 };
-struct Commit {};  // closes a group of this thread's asynchronous copies
-struct Wait {      // waits until at most `pending` groups of this thread are in flight
+struct AsyncCommit {};  // closes a group of this thread's asynchronous copies
+struct AsyncWait {      // waits until at most `pending` groups of this thread are in flight
   int pending = 0;
 };
 struct SyncCluster {  // every thread of the cluster arrives; all have arrived when the wait ends
@@ -245,9 +246,9 @@ struct SyncGrid {    // every thread of the grid arrives (cooperative)
 };
 
 struct Stmt {
-  std::variant<Let, Load, Assign, Write, For, Serial, If, Barrier, Reset, Accumulate, AccumulateAll,
-               Merge, Fold, Combine, CombineRows, Last, Copy, Unpack, Check, Commit, Wait,
-               SyncCluster, SyncGrid>
+  std::variant<Let, Load, Assign, Write, For, Serial, If, Barrier, InitState, Accumulate,
+               AccumulateAll, Merge, ThreadReduce, BlockReduce, BlockReduceColumns, IsLastBlock,
+               AsyncCopy, Unpack, AssertIndex, AsyncCommit, AsyncWait, SyncCluster, SyncGrid>
       node;
 };
 

@@ -1,7 +1,7 @@
 // Parser of Kernel IR text. One declaration or statement per line; '#' starts a comment. In the
 // rules below, words in '' are literal, [x] is optional, {x} repeats any number of times.
 //
-//   kernel      'kernel' NAME 'threads' INT 'min_blocks' INT 'index' 32 or 64
+//   kernel      'kernel' NAME 'threads' INT 'min_blocks_per_sm' INT 'index' 32 or 64
 //                   ['cluster' INT] ['cooperative'] ['vars' INT] '{'
 //                   {declaration} {statement}
 //               '}'
@@ -14,8 +14,8 @@
 //       'param' p<i> ':' DTYPE 'real' expr
 //       'param' p<i> ':' DTYPE 'inverse' expr        1 / it
 //       'param' p<i> ':' DTYPE 'scalar' INT          the number of a scalar input
-//       'param' p<i> ':' DTYPE 'drawn' INT           the number of a scalar input (Param::Drawn)
-//       'param' p<i> ':' DTYPE 'value' INT           the number of a tensor input
+//       'param' p<i> ':' DTYPE 'rng_offset' INT           the number of a scalar input
+//       (Param::Drawn) 'param' p<i> ':' DTYPE 'value' INT           the number of a tensor input
 //       'array' NAME DTYPE INT [state] ['chunk' INT] extent; elements of a raw chunk
 //       'axes' '[' {a<i>} ']' 'extents' '[' expr ',' ... ']' ['index' expr] ['vector'] ['whole']
 //       'blocks' expr                                blocks of the grid
@@ -26,27 +26,27 @@
 //       v<i> ':' DTYPE '=' expr                      any other Let; DTYPE is the dtype of expr
 //       ARRAY '[' expr ']' '=' expr
 //       'load' ARRAY '[' expr ']' 'width' INT BUFFER '[' expr ']' exists [row]
-//           ['once'] ['shifted' ['by' INT]]
-//       'write' BUFFER '[' expr ']' 'width' INT ARRAY '[' expr ']' exists [row] ['once']
+//           ['streaming'] ['unaligned' ['by' INT]]
+//       'write' BUFFER '[' expr ']' 'width' INT ARRAY '[' expr ']' exists [row] ['streaming']
 //       'for' v<i> '<' INT '{' {statement} '}'       '}' on a line of its own
 //       'serial' v<i> '<' expr ['unroll' INT] '{' {statement} '}'
 //       'if' ['uniform'] expr '{' {statement} '}'
 //       'barrier'
-//       'reset' ARRAY
+//       'init_state' ARRAY
 //       'accumulate' ARRAY '[' expr ']' '(' expr ',' ... ')' ['in' expr]
 //       'accumulate_all' ARRAY ARRAY ['at' ARRAY]    the elements of the second, in order
 //       'merge' ARRAY '[' expr ']' ARRAY '[' expr ']'          takes in the second
-//       'fold' ARRAY
-//       'combine' '(' ARRAY ',' ... ')' 'lanes' INT ['slots' '(' BUFFER ',' ... ')']
+//       'thread_reduce' ARRAY
+//       'block_reduce' '(' ARRAY ',' ... ')' 'group' INT ['slots' '(' BUFFER ',' ... ')']
 //           ['cluster' '(' BUFFER ',' ... ')'] ['parity' expr]
 //           ['arrival' BUFFER '[' expr ']' 'turn' expr]
-//       'combine_rows' '(' ARRAY ',' ... ')' 'rows' INT 'columns' INT ['slots' '(' BUFFER ... ')']
-//       v<i> '=' 'last' BUFFER '[' expr ']' 'of' expr 'slot' BUFFER
-//       'copy' BUFFER '[' expr ']' 'width' INT BUFFER '[' expr ']' ['in' expr]
+//       'block_reduce_columns' '(' ARRAY ',' ... ')' 'threads_y' INT 'threads_x' INT ['slots' '('
+//       BUFFER ... ')'] v<i> '=' 'is_last_block' BUFFER '[' expr ']' 'of' expr 'slot' BUFFER
+//       'async_copy' BUFFER '[' expr ']' 'width' INT BUFFER '[' expr ']' ['in' expr]
 //       'unpack' ARRAY ARRAY '[' expr ']'
-//       'check' INT expr 'of' expr ['in' expr]       an index and its extent
-//       'commit'
-//       'wait' INT
+//       'assert_index' INT expr 'of' expr ['in' expr]       an index and its extent
+//       'async_commit'
+//       'async_wait' INT
 //       'arrive_cluster' BUFFER
 //       'wait_cluster'
 //       'sync_grid' BUFFER
@@ -117,14 +117,14 @@ struct Parser : ExprParser {
       p.kind = Param::Kind::Real;
       p.inverse = tokens[position - 1].text == "inverse";
       p.value = expression();
-    } else if (accept("scalar") || accept("drawn") || accept("value")) {
+    } else if (accept("scalar") || accept("rng_offset") || accept("value")) {
       const std::string_view kind = tokens[position - 1].text;
-      p.kind = kind == "scalar"  ? Param::Kind::Scalar
-               : kind == "drawn" ? Param::Kind::Drawn
-                                 : Param::Kind::Value;
+      p.kind = kind == "scalar"       ? Param::Kind::Scalar
+               : kind == "rng_offset" ? Param::Kind::RngOffset
+                                      : Param::Kind::Value;
       p.index = integer("the number of an input");
     } else {
-      fail(peek(), "int, divisor, real, inverse, scalar, drawn or value");
+      fail(peek(), "int, divisor, real, inverse, scalar, rng_offset or value");
     }
     kernel.params.push_back(p);
   }
@@ -184,7 +184,7 @@ struct Parser : ExprParser {
     Let s{.var = numbered_name('v', "a statement"), .index = !accept(":")};
     const DType stated = s.index ? DType::Int64 : dtype();
     expect("=");
-    if (s.index && at("last") && peek(1).kind == Token::Kind::Name) return last(s.var);
+    if (s.index && at("is_last_block") && peek(1).kind == Token::Kind::Name) return last(s.var);
     s.value = expression();
     if (!s.index && s.value->dtype != stated)
       fail(t, text("a value of dtype ", row(stated).device, ", as v", s.var, " states (it is ",
@@ -194,8 +194,8 @@ struct Parser : ExprParser {
   }
 
   Stmt last(int var) {
-    expect("last");
-    Last s{.var = var, .counters = declared(buffers, "a declared buffer")};
+    expect("is_last_block");
+    IsLastBlock s{.var = var, .counters = declared(buffers, "a declared buffer")};
     s.index = subscript();
     expect("of");
     s.count = expression();
@@ -219,13 +219,13 @@ struct Parser : ExprParser {
         s.jump = expression();
       }
     }
-    if constexpr (requires { s.once; }) s.once = accept("once");
+    if constexpr (requires { s.streaming; }) s.streaming = accept("streaming");
   }
 
   Stmt shiftable(Load s) {
     guards(s);
-    s.shifted = accept("shifted");
-    if (s.shifted && accept("by")) s.words = integer("the words of the shift");
+    s.unaligned = accept("unaligned");
+    if (s.unaligned && accept("by")) s.words = integer("the words of the shift");
     return {s};
   }
 
@@ -270,14 +270,14 @@ struct Parser : ExprParser {
       return {s};
     }
     if (accept("barrier")) return {Barrier{}};
-    if (accept("commit")) return {Commit{}};
-    if (accept("wait")) return {Wait{integer("the number of groups under way")}};
+    if (accept("async_commit")) return {AsyncCommit{}};
+    if (accept("async_wait")) return {AsyncWait{integer("the number of groups under way")}};
     if (accept("arrive_cluster"))
       return {SyncCluster{SyncCluster::Part::Arrive, declared(buffers, "a declared buffer")}};
     if (accept("wait_cluster")) return {SyncCluster{SyncCluster::Part::Wait}};
     if (accept("sync_grid")) return {SyncGrid{declared(buffers, "a declared buffer")}};
-    if (accept("copy")) {
-      Copy s{.shared = declared(buffers, "a declared buffer")};
+    if (accept("async_copy")) {
+      AsyncCopy s{.shared = declared(buffers, "a declared buffer")};
       s.element = subscript();
       s.width = width();
       s.buffer = declared(buffers, "a declared buffer");
@@ -291,8 +291,8 @@ struct Parser : ExprParser {
       s.chunk = subscript();
       return {s};
     }
-    if (accept("check")) {
-      Check s{.number = integer("the number of the check")};
+    if (accept("assert_index")) {
+      AssertIndex s{.number = integer("the number of the check")};
       s.index = expression();
       expect("of");
       s.extent = expression();
@@ -306,14 +306,14 @@ struct Parser : ExprParser {
   // Statements on partial results.
   std::optional<Stmt> reduction() {
     const char* const array = "a declared array";
-    if (accept("reset")) return Stmt{Reset{declared(arrays, array)}};
+    if (accept("init_state")) return Stmt{InitState{declared(arrays, array)}};
     if (accept("accumulate_all")) {
       AccumulateAll s{.array = declared(arrays, array)};
       s.values = declared(arrays, array);
       if (accept("at")) s.positions = declared(arrays, array);
       return Stmt{s};
     }
-    if (accept("fold")) return Stmt{Fold{declared(arrays, array)}};
+    if (accept("thread_reduce")) return Stmt{ThreadReduce{declared(arrays, array)}};
     if (accept("accumulate")) {
       Accumulate s{.array = declared(arrays, array)};
       s.element = subscript();
@@ -331,10 +331,10 @@ struct Parser : ExprParser {
       s.other_element = subscript();
       return Stmt{s};
     }
-    if (accept("combine")) {
-      Combine s{.arrays = list(arrays, array)};
-      expect("lanes");
-      s.lanes = integer("the number of threads");
+    if (accept("block_reduce")) {
+      BlockReduce s{.arrays = list(arrays, array)};
+      expect("group");
+      s.group = integer("the number of threads");
       if (accept("slots")) s.slots = slots();
       if (accept("cluster")) s.cluster_slots = slots();
       if (accept("parity")) s.parity = expression();
@@ -346,12 +346,12 @@ struct Parser : ExprParser {
       }
       return Stmt{std::move(s)};
     }
-    if (accept("combine_rows")) {
-      CombineRows s{.arrays = list(arrays, array)};
-      expect("rows");
-      s.rows = integer("the number of rows of threads");
-      expect("columns");
-      s.columns = integer("the number of columns of threads");
+    if (accept("block_reduce_columns")) {
+      BlockReduceColumns s{.arrays = list(arrays, array)};
+      expect("threads_y");
+      s.threads_y = integer("the number of rows of threads");
+      expect("threads_x");
+      s.threads_x = integer("the number of columns of threads");
       if (accept("slots")) s.slots = slots();
       return Stmt{std::move(s)};
     }

@@ -113,7 +113,8 @@ Expr ExprParser::leaf() {
   }
   const bool leads_call = peek(1).text == "(";
   if (leads_call && (t.text == "size" || t.text == "stride")) return extent();
-  if (leads_call && (t.text == "scalar" || t.text == "drawn" || t.text == "value")) return input();
+  if (leads_call && (t.text == "scalar" || t.text == "rng_offset" || t.text == "value"))
+    return input();
   int i = 0;
   if (numbered(t.text, 'a', i)) {
     ++position;
@@ -144,7 +145,9 @@ Expr ExprParser::extent() {
 }
 
 Expr ExprParser::input() {
-  const Symbol symbol = at("scalar") ? Symbol::Scalar : at("drawn") ? Symbol::Drawn : Symbol::Value;
+  const Symbol symbol = at("scalar")       ? Symbol::Scalar
+                        : at("rng_offset") ? Symbol::RngOffset
+                                           : Symbol::Value;
   position += 2;
   const int number = integer("the number of an input");
   expect(")");

@@ -5,8 +5,8 @@
 //       x + y   x - y   x * y   x / y   x % y   x < y     on int64; * / % bind tighter than + -,
 //       then < OP(x, ...)   every op in every dtype: add(x, y) DTYPE(x)     a cast: f32(x) ARRAY[x]
 //       ARRAY[x].f<i>   (x), where f<i> is a field of a partial result size(i, dim)   stride(i,
-//       dim)   a<i>   v<i>   p<i>   thread   block scalar(i)   drawn(i)   value(i)   scalar(i):f32
-//       value(i):bf16
+//       dim)   a<i>   v<i>   p<i>   thread   block scalar(i)   rng_offset(i)   value(i)
+//       scalar(i):f32 value(i):bf16
 //           an input, of int64 or of the given DTYPE
 //       3   3:i32   1.5:f32   true:bool   {1.5, -2.0}:c64
 //       inf:f32   -inf:f32   nan:f32   nan(0x7ff8000000000001):f32, the bits of a float64

@@ -158,8 +158,8 @@ struct Writer {
       case Symbol::Scalar:
         input("scalar", "s", e);
         return;
-      case Symbol::Drawn:
-        input("drawn", "s", e);
+      case Symbol::RngOffset:
+        input("rng_offset", "s", e);
         return;
       case Symbol::Value:
         input("value", "t", e);
@@ -179,8 +179,8 @@ struct Writer {
       case Symbol::Block:
         out += "block";
         return;
-      case Symbol::Loaded:
-        out += text("loaded(", e->a, ")");
+      case Symbol::Indirect:
+        out += text("indirect(", e->a, ")");
         return;
       case Symbol::Extent:
         out += text("size(t", e->a, ", ", e->b, ")");
@@ -236,10 +236,10 @@ struct Writer {
       clause(" of ", a.columns);
       clause(" jump ", a.jump);
     }
-    if constexpr (requires { a.once; })
-      if (a.once) out += " once";
-    if constexpr (requires { a.shifted; })
-      if (a.shifted) out += a.words < 0 ? " shifted" : text(" shifted by ", a.words);
+    if constexpr (requires { a.streaming; })
+      if (a.streaming) out += " streaming";
+    if constexpr (requires { a.unaligned; })
+      if (a.unaligned) out += a.words < 0 ? " unaligned" : text(" unaligned by ", a.words);
   }
 
   void names(const char* before, void (Writer::*name)(int), const std::vector<int>& numbers) {
@@ -295,8 +295,8 @@ struct Writer {
 
   void line(const Barrier&) { out += "barrier"; }
 
-  void line(const Reset& n) {
-    out += "reset ";
+  void line(const InitState& n) {
+    out += "init_state ";
     array(n.array);
   }
 
@@ -329,14 +329,14 @@ struct Writer {
     subscript(&Writer::array, n.other, n.other_element);
   }
 
-  void line(const Fold& n) {
-    out += "fold ";
+  void line(const ThreadReduce& n) {
+    out += "thread_reduce ";
     array(n.array);
   }
 
-  void line(const Combine& n) {
-    names("combine (", &Writer::array, n.arrays);
-    out += text(" lanes ", n.lanes);
+  void line(const BlockReduce& n) {
+    names("block_reduce (", &Writer::array, n.arrays);
+    out += text(" group ", n.group);
     if (!n.slots.empty()) names(" slots (", &Writer::buffer, n.slots);
     if (!n.cluster_slots.empty()) names(" cluster (", &Writer::buffer, n.cluster_slots);
     clause(" parity ", n.parity);
@@ -347,22 +347,22 @@ struct Writer {
     }
   }
 
-  void line(const CombineRows& n) {
-    names("combine_rows (", &Writer::array, n.arrays);
-    out += text(" rows ", n.rows, " columns ", n.columns);
+  void line(const BlockReduceColumns& n) {
+    names("block_reduce_columns (", &Writer::array, n.arrays);
+    out += text(" threads_y ", n.threads_y, " threads_x ", n.threads_x);
     if (!n.slots.empty()) names(" slots (", &Writer::buffer, n.slots);
   }
 
-  void line(const Last& n) {
-    out += text("v", n.var, " = last ");
+  void line(const IsLastBlock& n) {
+    out += text("v", n.var, " = is_last_block ");
     subscript(&Writer::buffer, n.counters, n.index);
     clause(" of ", n.count);
     out += " slot ";
     buffer(n.slot);
   }
 
-  void line(const Copy& n) {
-    out += "copy ";
+  void line(const AsyncCopy& n) {
+    out += "async_copy ";
     subscript(&Writer::buffer, n.shared, n.element);
     out += text(" width ", n.width, " ");
     subscript(&Writer::buffer, n.buffer, n.offset);
@@ -376,16 +376,16 @@ struct Writer {
     subscript(&Writer::array, n.raw, n.chunk);
   }
 
-  void line(const Check& n) {
-    out += text("check ", n.number);
+  void line(const AssertIndex& n) {
+    out += text("assert_index ", n.number);
     clause(" ", n.index);
     clause(" of ", n.extent);
     clause(" in ", n.in);
   }
 
-  void line(const Commit&) { out += "commit"; }
+  void line(const AsyncCommit&) { out += "async_commit"; }
 
-  void line(const Wait& n) { out += text("wait ", n.pending); }
+  void line(const AsyncWait& n) { out += text("async_wait ", n.pending); }
 
   void line(const SyncCluster& n) {
     const bool arrive = n.part == SyncCluster::Part::Arrive;
@@ -439,8 +439,8 @@ struct Writer {
       case Param::Kind::Scalar:
         out += text(" scalar ", p.index);
         break;
-      case Param::Kind::Drawn:
-        out += text(" drawn ", p.index);
+      case Param::Kind::RngOffset:
+        out += text(" rng_offset ", p.index);
         break;
       case Param::Kind::Value:
         out += text(" value ", p.index);

@@ -78,7 +78,7 @@ struct Verifier {
                      " is walked by none of the declared axes");
         return;
       case Symbol::Scalar:
-      case Symbol::Drawn:
+      case Symbol::RngOffset:
       case Symbol::Value:
         return;
       case Symbol::Size:
@@ -87,7 +87,7 @@ struct Verifier {
       case Symbol::Block:
         is_int64();
         return;
-      case Symbol::Loaded:
+      case Symbol::Indirect:
       case Symbol::Extent:
         FUSER_ASSERT(false, here(), to_string(e), " is no value of a kernel");
     }
@@ -265,9 +265,9 @@ struct Verifier {
     inner(-1, s.body, divergent || !s.uniform);
   }
 
-  void check(const Reset& s) { state_at(s.array); }
+  void check(const InitState& s) { state_at(s.array); }
 
-  void check(const Fold& s) { state_at(s.array); }
+  void check(const ThreadReduce& s) { state_at(s.array); }
 
   void check(const Accumulate& s) {
     const Array& array = state_at(s.array);
@@ -305,13 +305,13 @@ struct Verifier {
     within(from, s.other_element, 1);
   }
 
-  void check(const Combine& s) {
+  void check(const BlockReduce& s) {
     converge(s);
-    const bool block = s.lanes == kernel.threads && s.lanes % 32 == 0;
+    const bool block = s.group == kernel.threads && s.group % 32 == 0;
     FUSER_ASSERT(
-        block || (s.lanes >= 1 && (s.lanes & (s.lanes - 1)) == 0 && kernel.threads % s.lanes == 0),
-        here(), s.lanes, " lanes of ", kernel.threads, " threads");
-    FUSER_ASSERT(kernel.cluster == 1 || s.lanes == kernel.threads, here(), s.lanes, " lanes of ",
+        block || (s.group >= 1 && (s.group & (s.group - 1)) == 0 && kernel.threads % s.group == 0),
+        here(), s.group, " of ", kernel.threads, " threads");
+    FUSER_ASSERT(kernel.cluster == 1 || s.group == kernel.threads, here(), s.group, " of ",
                  kernel.threads, " threads, all of which take part in a cluster");
     for (size_t i = 0; i < s.arrays.size(); ++i) {
       state_at(s.arrays[i]);
@@ -319,7 +319,7 @@ struct Verifier {
       if (kernel.cluster > 1)
         slot(s.arrays, i, s.cluster_slots,
              kernel.cluster * warps * words_of(kernel.arrays[s.arrays[i]]));
-      else if (s.lanes > 32)
+      else if (s.group > 32)
         slot(s.arrays, i, s.slots, warps);
     }
     if (s.parity) expr(s.parity, DType::Int64, "the parity");
@@ -332,15 +332,15 @@ struct Verifier {
     }
   }
 
-  void check(const CombineRows& s) {
+  void check(const BlockReduceColumns& s) {
     converge(s);
-    FUSER_ASSERT(s.rows * s.columns == kernel.threads, here(), s.rows, " x ", s.columns, " of ",
-                 kernel.threads, " threads");
+    FUSER_ASSERT(s.threads_y * s.threads_x == kernel.threads, here(), s.threads_y, " x ",
+                 s.threads_x, " of ", kernel.threads, " threads");
     for (size_t i = 0; i < s.arrays.size(); ++i)
       slot(s.arrays, i, s.slots, state_at(s.arrays[i]).extent * kernel.threads);
   }
 
-  void check(const Last& s) {
+  void check(const IsLastBlock& s) {
     converge(s);
     buffer_at(s.counters, Buffer::Kind::Counters);
     buffer_at(s.slot, Buffer::Kind::Shared);
@@ -349,7 +349,7 @@ struct Verifier {
     define(s.var, DType::Bool);
   }
 
-  void check(const Copy& s) {
+  void check(const AsyncCopy& s) {
     const Buffer& to = buffer_at(s.shared, Buffer::Kind::Shared);
     const Buffer& from = buffer_at(s.buffer, Buffer::Kind::Tensor);
     FUSER_ASSERT(to.dtype == from.dtype, here(), "a copy from ", from.name, " to ", to.name,
@@ -370,7 +370,7 @@ struct Verifier {
     within(from, s.chunk, 1);
   }
 
-  void check(const Check& s) {
+  void check(const AssertIndex& s) {
     expr(s.index, s.index->dtype, "the index");
     FUSER_ASSERT(kind_of(s.index->dtype) == Kind::Int, here(), "an index of dtype ",
                  device_name(s.index->dtype));
@@ -391,8 +391,8 @@ struct Verifier {
 
   void check(const Barrier& s) { converge(s); }
 
-  void check(const Commit&) {}
-  void check(const Wait&) {}
+  void check(const AsyncCommit&) {}
+  void check(const AsyncWait&) {}
 
   // ---- Convergence: all threads of a block reach a collective.
 

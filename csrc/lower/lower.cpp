@@ -17,20 +17,21 @@ struct Pass {
 constexpr Pass passes[] = {
     {"addresses", addresses, "first: everything after it sees plain integers, no axes"},
     {"parameters", parameters, "after addresses, whose divisions decide what becomes a divisor"},
-    {"share", share,
+    {"cse", cse,
      "after parameters, so that only what differs between threads is computed in the kernel"},
-    {"renumber", renumber, "last: names follow the order of the final text"},
+    {"canonicalize", canonicalize, "last: names follow the order of the final text"},
 };
 
 KernelIR build(const Problem& problem, const Schedule& schedule, bool index64) {
   const Stage& first = schedule.stages[0];
   if (schedule.stages.size() > 1 || !first.stores.empty())
-    return stages(problem, schedule, index64);
+    return build_staged(problem, schedule, index64);
   // A ThreadX loop means that threads form a tile of a block. Without it, threads are numbered
   // linearly over the whole grid.
   const bool tile = std::any_of(first.loops.begin(), first.loops.end(),
                                 [](const Loop& l) { return l.bind == Bind::ThreadX; });
-  return tile ? tiles(problem, schedule, index64) : loops(problem, schedule, index64);
+  return tile ? build_reduction(problem, schedule, index64)
+              : build_pointwise(problem, schedule, index64);
 }
 
 }  // namespace
@@ -40,7 +41,7 @@ KernelIR lower(const Problem& problem, const Schedule& schedule, bool index64,
   KernelIR kernel = build(problem, schedule, index64);
   kernel.name = name;
   kernel.imported.clear();  // the problem may be destroyed before the kernel
-  if (dump_enabled("loops", name)) dump("loops", name, to_text(kernel));
+  if (dump_enabled("build", name)) dump("build", name, to_text(kernel));
   verify(kernel);
   for (const Pass& pass : passes) {
     const bool dumped = dump_enabled(pass.name, name);

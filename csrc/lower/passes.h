@@ -3,7 +3,7 @@
 // obvious, the reason for its position. verify() runs after every pass.
 #pragma once
 
-#include "fusion/facts.h"
+#include "fusion/kernel/problem.h"
 #include "ir/kernel.h"
 #include "schedule/schedule.h"
 
@@ -14,14 +14,14 @@ namespace fuser {
 //         over. All loads come before any arithmetic, and all stores after it.
 // after:  offsets are expressions over axes (Symbol::Axis), sizes and strides. KernelIR::axes holds
 //         the index map: the linear index of each dim for the running thread.
-KernelIR loops(const Problem& problem, const Schedule& schedule, bool index64);
+KernelIR build_pointwise(const Problem& problem, const Schedule& schedule, bool index64);
 
 // before: a Problem with reductions, or one whose rows form a tile of threads, and its Schedule.
 // does:   emits one reduction loop per phase. Between the loops it keeps the values that the
 //         schedule makes persistent, and combines partial results over threads, cluster and grid.
 //         Each output is stored in the phase that phase analysis assigns to it.
 // after:  as after loops().
-KernelIR tiles(const Problem& problem, const Schedule& schedule, bool index64);
+KernelIR build_reduction(const Problem& problem, const Schedule& schedule, bool index64);
 
 // before: a Problem and its Schedule of several stages, which map the threads of a block to its
 //         tile differently.
@@ -29,7 +29,7 @@ KernelIR tiles(const Problem& problem, const Schedule& schedule, bool index64);
 //         next stage through shared memory, with a barrier in between; a stage's loads precede the
 //         barrier.
 // after:  no Symbol::Axis: each stage resolves its addresses with its own index map.
-KernelIR stages(const Problem& problem, const Schedule& schedule, bool index64);
+KernelIR build_staged(const Problem& problem, const Schedule& schedule, bool index64);
 
 // before: offsets over axes.
 // does:   replaces each axis by its value in the index map. An offset that is linear in the linear
@@ -39,13 +39,13 @@ KernelIR stages(const Problem& problem, const Schedule& schedule, bool index64);
 void addresses(KernelIR& kernel);
 // Resolves the axes of one expression with the given index map. `lane` is the lane of the vector,
 // or nullptr for lane 0.
-Expr address(Exprs& exprs, const std::vector<LinearAxes>& walk, Expr offset, Expr lane);
+Expr address(Exprs& exprs, const std::vector<LinearAxes>& index_map, Expr offset, Expr lane);
 // Returns whether the linear form is linear in the linear index of these axes, so that no division
 // is needed.
-bool walks_whole(Exprs& exprs, const Linear& form, const LinearAxes& walked);
+bool is_linear_in_index(Exprs& exprs, const Linear& form, const LinearAxes& walked);
 // Returns the offset as a linear form of the axes if it is linear in the linear index of every dim,
 // else nullopt.
-std::optional<Linear> linear_in_dims(Exprs& exprs, const std::vector<LinearAxes>& walk,
+std::optional<Linear> linear_in_dims(Exprs& exprs, const std::vector<LinearAxes>& index_map,
                                      Expr offset);
 
 // before: expressions over sizes, strides and scalar inputs.
@@ -61,13 +61,13 @@ void parameters(KernelIR& kernel);
 //         once, in a Let at the outermost position where its variables are defined. Splits
 //         arithmetic on parameters that nests deeply.
 // after:  the same statements with shorter expressions.
-void share(KernelIR& kernel);
+void cse(KernelIR& kernel);
 
 // before: variables carry the numbers that earlier passes gave them.
 // does:   drops parameters and Lets without a use, and numbers the rest in order of appearance. The
 //         kernel text is the cache key, so equal kernels must have equal texts.
 // after:  final form.
-void renumber(KernelIR& kernel);
+void canonicalize(KernelIR& kernel);
 
 // Runs the builder and all passes, with verify() and dumps after each.
 KernelIR lower(const Problem& problem, const Schedule& schedule, bool index64,

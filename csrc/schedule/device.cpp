@@ -17,8 +17,8 @@ constexpr int64_t kGB = 1'000'000'000;
 struct KnownRow {
   int arch;
   const char* name;
-  int processors, threads, blocks;  // the last two per SM
-  int shared_per_processor, shared_per_block;
+  int sms, threads, blocks;  // the last two per SM
+  int shared_per_sm, shared_per_block;
   int l2_bytes;
   int64_t bandwidth;
   bool clusters;
@@ -39,12 +39,12 @@ constexpr std::array<KnownRow, 8> kKnown = {{
     {100, "B200", 148, 2048, 32, 228 * kKiB, 227 * kKiB, 126 * kMiB, 8000 * kGB, true},
     {120, "GeForce RTX 5090", 170, 1536, 24, 100 * kKiB, 99 * kKiB, 96 * kMiB, 1792 * kGB, true},
 }};
-constexpr int kRegistersPerProcessor = 65536;
+constexpr int kRegistersPerSm = 65536;
 
 auto plan_fields(const Device& d) {
-  return std::tie(d.arch, d.processors, d.threads_per_processor, d.blocks_per_processor,
-                  d.registers_per_processor, d.shared_per_processor, d.shared_per_block, d.l2_bytes,
-                  d.bandwidth, d.clusters, d.resident_clusters, d.cooperative, d.host);
+  return std::tie(d.arch, d.sms, d.threads_per_sm, d.blocks_per_sm, d.registers_per_sm,
+                  d.shared_per_sm, d.shared_per_block, d.l2_bytes, d.bandwidth, d.clusters,
+                  d.resident_clusters, d.cooperative, d.host);
 }
 
 }  // namespace
@@ -74,25 +74,25 @@ uint64_t hash_of(const Device& device) {
       plan_fields(device));
 }
 
-std::array<int, 4> likely_clusters(int processors) {
+std::array<int, 4> likely_clusters(int sms) {
   constexpr int groups = 8;
-  std::array<int, 4> out = {processors / 2};
+  std::array<int, 4> out = {sms / 2};
   for (size_t i = 1; i < out.size(); ++i) {
     const int blocks = 2 << i;
-    out[i] = std::max(0, (processors - blocks / 2 * groups) / blocks);
+    out[i] = std::max(0, (sms - blocks / 2 * groups) / blocks);
   }
   return out;
 }
 
 int resident_clusters(const Device& device, int blocks) {
-  if (blocks == 1) return device.processors;
+  if (blocks == 1) return device.sms;
   FUSER_ASSERT(std::has_single_bit(unsigned(blocks)) && blocks <= 16, "clusters of ", blocks);
   return device.resident_clusters[std::countr_zero(unsigned(blocks)) - 1];
 }
 
 std::string to_string(const Device& device) {
-  return text(device.name, " (sm_", device.arch, ", ", device.processors, " processors, ",
-              device.l2_bytes / kMiB, " MB L2, ", device.bandwidth / kGB, " GB/s)");
+  return text(device.name, " (sm_", device.arch, ", ", device.sms, " SMs, ", device.l2_bytes / kMiB,
+              " MB L2, ", device.bandwidth / kGB, " GB/s)");
 }
 
 Device known_device(int arch) {
@@ -102,16 +102,16 @@ Device known_device(int arch) {
               arch, "; known: ", joined(known_archs()));
   Device device;
   device.arch = arch;
-  device.processors = found->processors;
-  device.threads_per_processor = found->threads;
-  device.blocks_per_processor = found->blocks;
-  device.registers_per_processor = kRegistersPerProcessor;
-  device.shared_per_processor = found->shared_per_processor;
+  device.sms = found->sms;
+  device.threads_per_sm = found->threads;
+  device.blocks_per_sm = found->blocks;
+  device.registers_per_sm = kRegistersPerSm;
+  device.shared_per_sm = found->shared_per_sm;
   device.shared_per_block = found->shared_per_block;
   device.l2_bytes = found->l2_bytes;
   device.bandwidth = found->bandwidth;
   device.clusters = found->clusters;
-  if (device.clusters) device.resident_clusters = likely_clusters(device.processors);
+  if (device.clusters) device.resident_clusters = likely_clusters(device.sms);
   device.cooperative = true;
   device.name = found->name;
   return device;
@@ -135,9 +135,9 @@ Device host_device(int like_arch) {
               "the host executor offers the features of sm_70, sm_80 or sm_90, not of sm_",
               like_arch);
   Device device = known_device(like_arch);
-  device.processors = 2;
+  device.sms = 2;
   if (device.clusters) device.resident_clusters = {1, 1, 1, 1};  // host clusters run as fibers
-  device.shared_per_processor = 48 * kKiB;
+  device.shared_per_sm = 48 * kKiB;
   device.shared_per_block = 48 * kKiB;
   device.l2_bytes = 1 * kMiB;
   device.bandwidth = 20 * kGB;

@@ -16,13 +16,13 @@ inline constexpr int vector_bytes = 16;    // bytes of the widest memory access 
 inline constexpr int most_threads = 1024;  // threads of the largest block
 
 struct Device {
-  int arch = 0;                     // 10 * major + minor version: 90 for sm_90
-  int processors = 0;               // number of streaming multiprocessors (SMs)
-  int threads_per_processor = 0;    // resident threads of an SM, at most
-  int blocks_per_processor = 0;     // resident blocks of an SM, at most
-  int registers_per_processor = 0;  // 32-bit registers of an SM
-  int shared_per_processor = 0;     // bytes of shared memory of an SM
-  int shared_per_block = 0;         // bytes of shared memory of a block, with the opt-in
+  int arch = 0;              // 10 * major + minor version: 90 for sm_90
+  int sms = 0;               // number of streaming multiprocessors (SMs)
+  int threads_per_sm = 0;    // resident threads of an SM, at most
+  int blocks_per_sm = 0;     // resident blocks of an SM, at most
+  int registers_per_sm = 0;  // 32-bit registers of an SM
+  int shared_per_sm = 0;     // bytes of shared memory of an SM
+  int shared_per_block = 0;  // bytes of shared memory of a block, with the opt-in
   int l2_bytes = 0;
   int64_t bandwidth = 0;  // bytes per second to memory, from the data sheet or the memory clock
   bool clusters = false;  // True if it has thread block clusters and distributed shared memory
@@ -43,7 +43,7 @@ uint64_t hash_of(const Device& device);
 
 // Estimates resident_clusters for a device that is not present. Assumes eight groups of SMs with an
 // even number in each, of which each leaves half a cluster unused.
-std::array<int, 4> likely_clusters(int processors);
+std::array<int, 4> likely_clusters(int sms);
 // Returns the number of resident clusters of `blocks` blocks, a power of two. For one block it is
 // the number of SMs.
 int resident_clusters(const Device& device, int blocks);

@@ -20,8 +20,8 @@ struct Plan {
   std::vector<std::pair<std::string, PlanValue>> fields;
 
   // Returns whether the scheduler chose kernel fission: the values are computed by several kernels
-  // (Group::pieces). The plan then has no fields.
-  bool in_pieces() const { return scheduler == "pieces"; }
+  // (Group::fission). The plan then has no fields.
+  bool is_fission() const { return scheduler == "fission"; }
 
   const PlanValue& value(std::string_view name) const;
   int64_t get(std::string_view name) const;

@@ -45,7 +45,7 @@ std::string to_string(const Schedule& s) {
     std::vector<std::string> axes;
     for (AxisId a : d.axes) axes.push_back(text("a", a));
     out += text(" [", joined(axes, " "), "]");
-    if (d.line) out += text(" by lines of ", d.line);
+    if (d.store_line) out += text(" by lines of ", d.store_line);
   }
   for (const Stage& stage : s.stages) {
     out += stage.ends ? "; ends" : "; stage";
@@ -60,18 +60,20 @@ std::string to_string(const Schedule& s) {
          text("; widths [", joined(s.widths), "]; tail ", s.tail ? 1 : 0, "; threads ", s.threads);
 }
 
-AcrossMoves across_moves(int threads, int rows, int run, int element_bytes, int lanes, int length) {
+StagingMoves staging_moves(int threads, int rows, int rows_per_vector, int element_bytes, int lanes,
+                           int length) {
   constexpr int bank_bytes = 4, bytes_beside = 64, most_beside = 8;
-  const int runs = rows / run;
+  const int runs = rows / rows_per_vector;
   FUSER_ASSERT(threads % runs == 0, threads, " threads move ", runs, " runs");
-  AcrossMoves m{.at_once = threads / runs,
-                .together = std::clamp(bank_bytes / element_bytes, 1, lanes)};
+  StagingMoves m{.at_once = threads / runs,
+                 .together = std::clamp(bank_bytes / element_bytes, 1, lanes)};
   // Unroll as far as it reduces the number of loop iterations.
-  const int most = std::clamp(bytes_beside / (m.together * run * element_bytes), 1, most_beside);
+  const int most =
+      std::clamp(bytes_beside / (m.together * rows_per_vector * element_bytes), 1, most_beside);
   const int columns = m.at_once * m.together, moves = (length + columns - 1) / columns;
   m.steps = (moves + most - 1) / most;
   m.count = (moves + m.steps - 1) / m.steps;
-  m.elements = int64_t{m.steps} * m.count * m.together * threads * run;
+  m.elements = int64_t{m.steps} * m.count * m.together * threads * rows_per_vector;
   return m;
 }
 

@@ -7,7 +7,9 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "schedulers/dims.h"
+#include "schedulers/analysis/coalescing.h"
+#include "schedulers/analysis/collapse.h"
+#include "schedulers/analysis/vectorize.h"
 #include "schedulers/legal.h"
 #include "schedulers/schedulers.h"
 
@@ -56,23 +58,23 @@ std::optional<Columns> columns_of(Problem& p) {
 
 }  // namespace
 
-Verdict match_broadcast(Problem& p) {
-  Verdict verdict;
+MatchResult match_broadcast(Problem& p) {
+  MatchResult match;
   if (p.reduced) return refuse("broadcast-1", "it reduces");
   const auto c = columns_of(p);
   if (!c) return refuse("broadcast-2", "what it reads along columns is little");
-  ask_vectors(p, verdict, c->dims[K], c->vector);
-  verdict.extents = {extent_of(p, c->dims[K])};
-  return verdict;
+  guard_vectors(p, match, c->dims[K], c->vector);
+  match.extents = {extent_of(p, c->dims[K])};
+  return match;
 }
 
-Plan plan_broadcast(Problem& p, const Hints& hints, const Device&) {
+Plan plan_broadcast(Problem& p, const SizeHints& hints, const Device&) {
   const Columns c = *columns_of(p);
   int vector = c.vector;
-  AccessSet wide;
+  AccessSet vectorized;
   if (hints.divides(extent_of(p, c.dims[K]), vector))
-    wide = wide_accesses(p, ~AxisSet{0}, c.dims[K], hints, vector);
-  if (wide.empty()) vector = 1;
+    vectorized = vectorized_accesses(p, ~AxisSet{0}, c.dims[K], hints, vector);
+  if (vectorized.empty()) vector = 1;
   int threads_x = 1;
   while (threads_x < warp && int64_t{threads_x} * vector < hints.at_most(extent_of(p, c.dims[K])))
     threads_x *= 2;
@@ -81,8 +83,8 @@ Plan plan_broadcast(Problem& p, const Hints& hints, const Device&) {
                      {"threads_y", block_threads / threads_x},
                      {"unroll", vector > 1 ? rows_in_flight : 2 * rows_in_flight},
                      {"vector", vector},
-                     {"backward", reads_earlier(p)},
-                     {"wide", wide}}};
+                     {"reverse_grid", reads_earlier(p)},
+                     {"vectorized", vectorized}}};
 }
 
 Schedule schedule_broadcast(Problem& p, const Plan& plan) {
@@ -92,8 +94,8 @@ Schedule schedule_broadcast(Problem& p, const Plan& plan) {
   Columns c = *columns_of(p);
   for (auto& axes : c.dims) s.dims.push_back({.axes = std::move(axes)});
   s.threads = static_cast<int>(x * y);
-  s.backward = plan.get("backward") != 0;
-  s.widths = widths_of(p, plan.set("wide"), vector);
+  s.reverse_grid = plan.get("reverse_grid") != 0;
+  s.widths = widths_of(p, plan.set("vectorized"), vector);
   Stage stage;
   const auto loop = [&](DimId dim, Bind bind, int64_t extent) {
     stage.loops.push_back({.dim = dim, .extent = extent, .bind = bind});
@@ -112,7 +114,7 @@ Schedule schedule_broadcast(Problem& p, const Plan& plan) {
 void check_broadcast(Problem&, const Plan& planned, const Plan& wanted) {
   const int64_t x = planned.get("threads_x"), y = wanted.get("threads_y");
   check_fields(planned, wanted,
-               {{"threads_y", 1, most_threads / x}, {"unroll", 1, 16}, {"backward", 0, 1}});
+               {{"threads_y", 1, most_threads / x}, {"unroll", 1, 16}, {"reverse_grid", 0, 1}});
   expect(planned, x * y % warp == 0, text("threads_y=", y),
          text("a multiple of ", std::max<int64_t>(1, warp / x)));
 }

@@ -12,7 +12,7 @@
 // times.
 //
 // If operands are uncoalesced, a block takes tiles of rows, and stages these operands in shared
-// memory (across_tile.h). The next rows, and the staged reads of the next tile, are prefetched as
+// memory (staging_tile.h). The next rows, and the staged reads of the next tile, are prefetched as
 // far as shared memory has room. Else rows are loaded into registers. Copying an uncoalesced
 // operand first would move it three times.
 #include <algorithm>
@@ -20,9 +20,12 @@
 #include <set>
 
 #include "base/error.h"
-#include "fusion/across.h"
-#include "schedulers/across_tile.h"
-#include "schedulers/dims.h"
+#include "fusion/kernel/transpose_operands.h"
+#include "schedulers/analysis/coalescing.h"
+#include "schedulers/analysis/collapse.h"
+#include "schedulers/analysis/reduction_shape.h"
+#include "schedulers/analysis/staging_tile.h"
+#include "schedulers/analysis/vectorize.h"
 #include "schedulers/legal.h"
 #include "schedulers/schedulers.h"
 
@@ -37,15 +40,15 @@ constexpr int least_registers = 32;
 // Further registers to align loaded vectors; without them kernels spill.
 constexpr int of_loaded_vectors = 8;
 constexpr int other_registers = 40;  // registers per thread besides the registers per element
-constexpr int registers_a_processor = 1 << 16;
+constexpr int sm_registers = 1 << 16;
 constexpr int least_used = 85;  // percent of the SMs that clusters must use
 constexpr int most_blocks = 8;  // blocks of the largest cluster that shares a row
 // Staging tiles per block, at least. Blocks need many tiles, because a block with one more tile
 // finishes later.
 constexpr int tiles_of_block = 4;
 
-Run rows_of(Problem& p) {
-  return run_of(p, reduced_axes(p), [](Problem& p, const MemoryAccess& a) {
+VectorAxes rows_of(Problem& p) {
+  return vector_axes_of(p, reduced_axes(p), [](Problem& p, const MemoryAccess& a) {
     return (axes_of(p, a) & p.reduced) && !is_loaded(a);
   });
 }
@@ -62,17 +65,18 @@ int column_bytes(const Problem& p) {
 // The rows that a block processes at once, and its threads.
 struct Tile {
   int threads_x = 1, threads = 1, unroll = 1;
-  int cluster = 1;     // blocks that share a row
-  int min_blocks = 1;  // resident blocks per SM
-  int ring = 0;        // stages of row copies into shared memory; 0: no copies
-  bool keeps = true;   // True if values that the second loop would recompute may be cached
-  bool fits = false;   // True if registers hold it, with the partial results of its columns
-  AcrossTile across;   // staging tile of uncoalesced operands
-  int turns = 0;       // rows per thread of a staging tile
-  bool ahead = false;  // True if the staged reads are prefetched one tile ahead
+  int cluster = 1;            // blocks that share a row
+  int min_blocks_per_sm = 1;  // resident blocks per SM
+  int num_stages = 0;         // stages of row copies into shared memory; 0: no copies
+  bool keeps = true;          // True if values that the second loop would recompute may be cached
+  bool fits = false;          // True if registers hold it, with the partial results of its columns
+  StagingTile staging;        // staging tile of uncoalesced operands
+  int rows_per_thread = 0;    // rows per thread of a staging tile
+  bool prefetch_tiles = false;  // True if the staged reads are prefetched one tile ahead
 };
 
-Tile tile_of(const Device& device, const Shape& shape, int64_t length, int vector, int results) {
+Tile tile_of(const Device& device, const ReductionShape& shape, int64_t length, int vector,
+             int results) {
   Tile t;
   const int64_t vectors = ceil_pow2((length + vector - 1) / vector);
   if (vectors <= warp)
@@ -83,41 +87,42 @@ Tile tile_of(const Device& device, const Shape& shape, int64_t length, int vecto
     t.threads_x = static_cast<int>(std::min<int64_t>(row_threads, vectors / 4));
   t.threads = std::max(256, t.threads_x);
   t.unroll = static_cast<int>(vectors / t.threads_x);
-  t.min_blocks = t.unroll * vector * results > 32 || t.threads >= 512 ? 1 : 2;
-  if (device.arch >= 80 && vector > 1 && shape.staged_bytes > 0) {
-    const int64_t row = int64_t{t.unroll} * t.threads * vector * shape.staged_bytes;
+  t.min_blocks_per_sm = t.unroll * vector * results > 32 || t.threads >= 512 ? 1 : 2;
+  if (device.arch >= 80 && vector > 1 && shape.persistent_bytes > 0) {
+    const int64_t row = int64_t{t.unroll} * t.threads * vector * shape.persistent_bytes;
     // Shared memory besides the rows: slots to combine column results, if several rows share a
     // block.
     const int64_t slots =
         t.threads_x < t.threads ? int64_t{t.unroll} * vector * t.threads * results * 4 : 0;
-    const int64_t room = device.shared_per_processor / t.min_blocks - 4 * 1024 - slots;
-    t.ring = static_cast<int>(std::min<int64_t>(
+    const int64_t room = device.shared_per_sm / t.min_blocks_per_sm - 4 * 1024 - slots;
+    t.num_stages = static_cast<int>(std::min<int64_t>(
         3, std::min<int64_t>(room, device.shared_per_block - 4 * 1024 - slots) / row));
-    if (t.ring < 2) t.ring = 0;
+    if (t.num_stages < 2) t.num_stages = 0;
   }
   // A row that is not copied ahead stays in registers, as loaded.
-  const int loaded =
-      t.ring ? 0 : t.unroll * (vector > 1 ? vector * shape.staged_bytes / 4 : shape.staged);
+  const int loaded = t.num_stages ? 0
+                                  : t.unroll * (vector > 1 ? vector * shape.persistent_bytes / 4
+                                                           : shape.persistent);
   const int columns = t.unroll * vector * results;
   const int others = least_registers + (loaded && vector > 1 ? of_loaded_vectors : 0);
-  t.fits =
-      columns <= most_columns && (columns + loaded + others) * t.threads <= registers_a_processor;
+  t.fits = columns <= most_columns && (columns + loaded + others) * t.threads <= sm_registers;
   return t;
 }
 
 // Returns whether an SM has registers and shared memory for the resident blocks of a tile.
-bool has_room(const Device& device, const Shape& shape, const Tile& t, int vector, int results) {
+bool has_room(const Device& device, const ReductionShape& shape, const Tile& t, int vector,
+              int results) {
   constexpr int beside_columns = 64, static_bytes = 4 * 1024;
-  const int64_t part = int64_t{t.unroll} * t.threads * vector * shape.staged_bytes;
+  const int64_t part = int64_t{t.unroll} * t.threads * vector * shape.persistent_bytes;
   const int64_t registers = int64_t{t.unroll} * vector * results + beside_columns;
-  const int room = std::min(device.shared_per_processor / t.min_blocks, device.shared_per_block);
-  return registers < 256 && registers * t.threads * t.min_blocks <= registers_a_processor &&
-         t.ring * part <= room - static_bytes;
+  const int room = std::min(device.shared_per_sm / t.min_blocks_per_sm, device.shared_per_block);
+  return registers < 256 && registers * t.threads * t.min_blocks_per_sm <= sm_registers &&
+         t.num_stages * part <= room - static_bytes;
 }
 
 // Returns whether clusters of this size leave few SMs idle.
 bool uses_most(const Device& device, int cluster) {
-  return resident_clusters(device, cluster) * cluster * 100 >= device.processors * least_used;
+  return resident_clusters(device, cluster) * cluster * 100 >= device.sms * least_used;
 }
 
 // Distributes a block's fraction of a row over three steps, or over two if fewer threads idle then.
@@ -137,16 +142,17 @@ Tile part_of_row(int64_t vectors) {
 // column results and more outstanding copies, which then compete for bandwidth. With smaller tiles
 // the reductions of a row and its cluster barrier take longer than loading the next row. Caching
 // recomputed values does not pay here.
-Tile paced_tile(const Device& device, const Shape& shape, int64_t length, int vector, int results) {
+Tile paced_tile(const Device& device, const ReductionShape& shape, int64_t length, int vector,
+                int results) {
   // Bytes in progress per SM, for an SM to which memory.
   constexpr int64_t least = 23 * 1024, most = 34 * 1024;
   constexpr int64_t paced_by = 25'400'000'000;  // delivers this many bytes per second
   // A block that is alone on its SM idles while a cluster of four or more synchronizes, so it needs
   // more bytes in progress.
   constexpr int64_t least_alone = 30 * 1024;
-  constexpr int fewest_threads = 96, fewest_of_processor = 192;
-  const int64_t pace = std::max(paced_by, device.bandwidth / device.processors);
-  const int64_t row = length * shape.staged_bytes;
+  constexpr int fewest_threads = 96, fewest_of_sm = 192;
+  const int64_t pace = std::max(paced_by, device.bandwidth / device.sms);
+  const int64_t row = length * shape.persistent_bytes;
   Tile none;
   if (!device.clusters || vector == 1 || !row) return none;
   // Rows in progress on most_blocks SMs, the most first. Then cluster sizes, small ones first,
@@ -158,15 +164,15 @@ Tile paced_tile(const Device& device, const Shape& shape, int64_t length, int ve
     for (int cluster : {1, 2, 8, 4}) {
       Tile t = part_of_row(((length + cluster - 1) / cluster + vector - 1) / vector);
       t.cluster = cluster;
-      t.min_blocks = rows * cluster / most_blocks;
-      if (t.min_blocks * most_blocks != rows * cluster || t.min_blocks > 4) continue;
-      const bool alone = t.min_blocks == 1 && cluster > 2;
+      t.min_blocks_per_sm = rows * cluster / most_blocks;
+      if (t.min_blocks_per_sm * most_blocks != rows * cluster || t.min_blocks_per_sm > 4) continue;
+      const bool alone = t.min_blocks_per_sm == 1 && cluster > 2;
       if (alone && at_once * paced_by < least_alone * pace) continue;
       if (!uses_most(device, cluster)) continue;
       // Clusters of eight with one block per SM are faster with two stages than with three.
-      t.ring = alone && cluster == most_blocks ? 2 : 3;
+      t.num_stages = alone && cluster == most_blocks ? 2 : 3;
       t.fits = t.threads >= fewest_threads && t.threads <= row_threads &&
-               t.threads * t.min_blocks >= fewest_of_processor &&
+               t.threads * t.min_blocks_per_sm >= fewest_of_sm &&
                has_room(device, shape, t, vector, results);
       if (t.fits) return t;
     }
@@ -178,10 +184,10 @@ Tile paced_tile(const Device& device, const Shape& shape, int64_t length, int ve
 // waits for its cluster. Thread counts are not powers of two, so that rows of any length fill them.
 // Rows that fill eight steps of the fewest threads exactly take eight steps, in a cluster of 8 with
 // gradients of weight and bias. Rows that six steps fill do not.
-Tile smaller_tile(const Device& device, const Shape& shape, int64_t length, int vector, int results,
-                  int cluster) {
+Tile smaller_tile(const Device& device, const ReductionShape& shape, int64_t length, int vector,
+                  int results, int cluster) {
   constexpr int fewest_threads = 128, long_steps = 8;
-  Tile t{.cluster = cluster, .min_blocks = 2, .ring = 2, .keeps = false};
+  Tile t{.cluster = cluster, .min_blocks_per_sm = 2, .num_stages = 2, .keeps = false};
   const int64_t vectors = (length + vector - 1) / vector;
   const bool filled =
       cluster == most_blocks && results > 1 && vectors == int64_t{long_steps} * fewest_threads;
@@ -189,13 +195,14 @@ Tile smaller_tile(const Device& device, const Shape& shape, int64_t length, int 
   t.threads_x = static_cast<int>((vectors + steps * warp - 1) / (steps * warp) * warp);
   t.threads = t.threads_x;
   t.unroll = static_cast<int>((vectors + t.threads - 1) / t.threads);
-  t.fits = shape.staged_bytes > 0 && t.threads >= fewest_threads &&
+  t.fits = shape.persistent_bytes > 0 && t.threads >= fewest_threads &&
            has_room(device, shape, t, vector, results);
   return t;
 }
 
 // Returns the tile with the fewest blocks per row that fit.
-Tile roomy_tile(const Device& device, const Shape& shape, int64_t length, int vector, int results) {
+Tile roomy_tile(const Device& device, const ReductionShape& shape, int64_t length, int vector,
+                int results) {
   const int most = device.clusters && vector > 1 ? most_blocks : 1;
   int cluster = 1;
   Tile tile = tile_of(device, shape, length, vector, results);
@@ -221,9 +228,9 @@ struct ElementBytes {
   int slots = 0;    // partial results that differ in op or dtype; equal ones reuse one slot
 };
 
-ElementBytes bytes_of_element(Problem& p, const Shape& shape) {
-  ElementBytes b{.row = shape.staged_bytes, .columns = column_bytes(p)};
-  for (size_t i : accesses_across(p, {}))
+ElementBytes bytes_of_element(Problem& p, const ReductionShape& shape) {
+  ElementBytes b{.row = shape.persistent_bytes, .columns = column_bytes(p)};
+  for (size_t i : uncoalesced_accesses(p, {}))
     if (!p.accesses[i].store) b.row -= size_of(p.accesses[i].dtype);
   std::set<std::pair<ReduceOp, DType>> kinds;
   for (const Value& v : p.refined.values)
@@ -236,54 +243,54 @@ ElementBytes bytes_of_element(Problem& p, const Shape& shape) {
 // Returns the bytes of the staged reads that are prefetched one tile ahead.
 int64_t bytes_ahead(Problem& p, const Tile& t, int vector) {
   int64_t bytes = 0;
-  for (size_t i : accesses_across(p, {})) {
+  for (size_t i : uncoalesced_accesses(p, {})) {
     const MemoryAccess& a = p.accesses[i];
     if (a.store) continue;
-    const int size = size_of(a.dtype), run = std::min(t.across.run, longest_vector(a));
-    bytes += size * across_moves(t.threads, t.across.rows, run, size, vector,
-                                 t.threads_x * t.unroll * vector)
+    const int size = size_of(a.dtype), run = std::min(t.staging.rows_per_vector, longest_vector(a));
+    bytes += size * staging_moves(t.threads, t.staging.rows, run, size, vector,
+                                  t.threads_x * t.unroll * vector)
                         .elements;
   }
   return bytes;
 }
 
 // Plans rows with a staging tile: `threads_x` threads per row and `blocks` blocks per SM.
-Tile beside_tile(Problem& p, const Hints& hints, const Device& device, const Shape& shape,
-                 const TileRoom& of_rows, int vector, int threads_x, int blocks) {
+Tile beside_tile(Problem& p, const SizeHints& hints, const Device& device,
+                 const ReductionShape& shape, const TileRoom& of_rows, int vector, int threads_x,
+                 int blocks) {
   constexpr int all_threads = 256, static_bytes = 4 * 1024;
-  Tile t{.threads_x = threads_x, .min_blocks = blocks, .keeps = false};
+  Tile t{.threads_x = threads_x, .min_blocks_per_sm = blocks, .keeps = false};
   const ElementBytes bytes = bytes_of_element(p, shape);
   const int64_t vectors = (of_rows.length + vector - 1) / vector;
   t.unroll = static_cast<int>((vectors + threads_x - 1) / threads_x);
   const int64_t elements = int64_t{t.unroll} * vector;
   TileRoom room = of_rows;
-  room.tiles = int64_t{tiles_of_block} * blocks * device.processors;
-  room.bytes =
-      std::min(device.shared_per_processor / blocks, device.shared_per_block) - static_bytes;
+  room.tiles = int64_t{tiles_of_block} * blocks * device.sms;
+  room.bytes = std::min(device.shared_per_sm / blocks, device.shared_per_block) - static_bytes;
   if (threads_x < all_threads) room.bytes -= elements * all_threads * bytes.slots;
   room.most_bytes = room.bytes / 3;  // leaves as much for the next tile and for rows
-  t.across = across_tile_of(p, hints, room);
-  const int threads_y = std::min(t.across.rows, all_threads / threads_x);
+  t.staging = staging_tile_of(p, hints, room);
+  const int threads_y = std::min(t.staging.rows, all_threads / threads_x);
   t.threads = threads_x * threads_y;
-  t.turns = t.across.rows / threads_y;
-  if (t.across.accesses.empty() || (t.threads < all_threads && threads_x < warp)) return t;
+  t.rows_per_thread = t.staging.rows / threads_y;
+  if (t.staging.accesses.empty() || (t.threads < all_threads && threads_x < warp)) return t;
   // The rest of shared memory is for prefetching, in this order: one row, a tile, another row. L1
   // needs a quarter of all shared memory.
-  const int of_l1 = device.shared_per_processor / 4 / blocks;
-  int64_t left = device.arch >= 80 ? room.bytes - t.across.bytes - of_l1 : 0;
+  const int of_l1 = device.shared_per_sm / 4 / blocks;
+  int64_t left = device.arch >= 80 ? room.bytes - t.staging.bytes - of_l1 : 0;
   const int64_t ahead = bytes_ahead(p, t, vector), row = elements * t.threads * bytes.row;
-  if (row > 0 && left >= 2 * row) t.ring = 2, left -= 2 * row;
-  if (ahead > 0 && left >= ahead) t.ahead = true, left -= ahead;
-  if (t.ring && left >= row) ++t.ring;
-  const int in_registers = bytes.columns + shape.cached_bytes + (t.ring ? 0 : bytes.row);
+  if (row > 0 && left >= 2 * row) t.num_stages = 2, left -= 2 * row;
+  if (ahead > 0 && left >= ahead) t.prefetch_tiles = true, left -= ahead;
+  if (t.num_stages && left >= row) ++t.num_stages;
+  const int in_registers = bytes.columns + shape.cached_bytes + (t.num_stages ? 0 : bytes.row);
   const int64_t registers = elements * in_registers / 4 + other_registers;
-  t.fits = registers < 256 && registers * all_threads * blocks <= registers_a_processor;
+  t.fits = registers < 256 && registers * all_threads * blocks <= sm_registers;
   return t;
 }
 
 // Returns the tile with the fewest threads per row whose registers hold the column results.
-Tile across_tile(Problem& p, const Hints& hints, const Device& device, const Shape& shape,
-                 int64_t length, int vector) {
+Tile staged_tile(Problem& p, const SizeHints& hints, const Device& device,
+                 const ReductionShape& shape, int64_t length, int vector) {
   const TileRoom rows{.length = length, .count = hints.at_most(extent_of(p, kept_axes(p)))};
   const int64_t vectors = (length + vector - 1) / vector;
   Tile t;
@@ -297,103 +304,106 @@ Tile across_tile(Problem& p, const Hints& hints, const Device& device, const Sha
 
 }  // namespace
 
-Verdict match_inner_outer(Problem& p) {
-  Verdict verdict;
+MatchResult match_inner_outer(Problem& p) {
+  MatchResult match;
   if (!p.columns) return refuse("inner-outer-1", "it does not reduce both rows and columns");
-  const Run r = rows_of(p);
-  ask_rows(p, verdict, r);
-  ask_across_tile(p, verdict);
-  return verdict;
+  const VectorAxes r = rows_of(p);
+  guard_rows(p, match, r);
+  guard_staging_tile(p, match);
+  return match;
 }
 
-Plan plan_inner_outer(Problem& p, const Hints& hints, const Device& device) {
-  const Run r = rows_of(p);
-  const Shape shape = shape_of(p);
+Plan plan_inner_outer(Problem& p, const SizeHints& hints, const Device& device) {
+  const VectorAxes r = rows_of(p);
+  const ReductionShape shape = reduction_shape_of(p);
   const int64_t length = hints.at_most(extent_of(p, r.axes));
   int vector = r.vector;
-  AccessSet wide;
+  AccessSet vectorized;
   if (hints.divides(extent_of(p, r.inner), vector))
-    wide = wide_accesses(p, p.reduced, r.inner, hints, vector);
-  if (wide.empty()) vector = 1;
-  const bool whole = vector > 1 && hints.divides(p.refined.axes[r.axes.back()].extent, vector);
+    vectorized = vectorized_accesses(p, p.reduced, r.inner, hints, vector);
+  if (vectorized.empty()) vector = 1;
+  const bool lane_axes = vector > 1 && hints.divides(p.refined.axes[r.axes.back()].extent, vector);
 
   // Registers of the partial results of one column.
   const int results = std::max(1, (column_bytes(p) + 3) / 4);
   Tile tile;
-  if (vector > 1 && device.cooperative && lies_across(p, hints))
-    tile = across_tile(p, hints, device, shape, length, vector);
-  if (!tile.fits && copies_across(p, hints)) return {.scheduler = "pieces", .fields = {}};
+  if (vector > 1 && device.cooperative && has_uncoalesced(p, hints))
+    tile = staged_tile(p, hints, device, shape, length, vector);
+  if (!tile.fits && can_transpose_operands(p, hints)) return {.scheduler = "fission", .fields = {}};
 
   if (!tile.fits && device.cooperative) tile = paced_tile(device, shape, length, vector, results);
   if (!tile.fits) tile = roomy_tile(device, shape, length, vector, results);
   const int cluster = tile.cluster;
-  if (hints.pieces != Pieces::None && (!device.cooperative || !tile.fits))
-    return {.scheduler = "pieces", .fields = {}};
+  if (hints.fission != Fission::None && (!device.cooperative || !tile.fits))
+    return {.scheduler = "fission", .fields = {}};
   // Values that the second loop would recompute stay in registers if there are enough. One more
   // register per element is for operands common to all rows.
   int64_t kept = 0;
   for (ValueId v : computed_again(p)) kept += (size_of(p.refined.values[v].dtype) + 3) / 4;
   const int64_t registers = int64_t{tile.unroll} * vector * (results + kept + 1) + other_registers;
-  const bool keep =
-      tile.keeps && registers * tile.threads * tile.min_blocks <= registers_a_processor;
+  const bool cache_computed =
+      tile.keeps && registers * tile.threads * tile.min_blocks_per_sm <= sm_registers;
   // Merge as many groups of columns as there are blocks.
   const int64_t blocks =
-      std::max<int64_t>(1, resident_clusters(device, cluster)) * cluster * tile.min_blocks;
-  int finish = std::clamp(ceil_pow2((length + blocks - 1) / blocks), 8, tile.threads / 4);
-  finish = static_cast<int>(std::bit_floor(static_cast<unsigned>(finish)));
-  while (tile.threads % finish) finish /= 2;
+      std::max<int64_t>(1, resident_clusters(device, cluster)) * cluster * tile.min_blocks_per_sm;
+  int columns_per_merge =
+      std::clamp(ceil_pow2((length + blocks - 1) / blocks), 8, tile.threads / 4);
+  columns_per_merge = static_cast<int>(std::bit_floor(static_cast<unsigned>(columns_per_merge)));
+  while (tile.threads % columns_per_merge) columns_per_merge /= 2;
   return {.scheduler = "inner_outer",
           .fields = {{"threads_x", tile.threads_x},
                      {"threads_y", tile.threads / tile.threads_x},
                      {"unroll", tile.unroll},
                      {"vector", vector},
-                     {"cluster", cluster},
-                     {"ring", tile.ring},
-                     {"keep", keep},
-                     {"finish", finish},
-                     {"blocks", blocks},
-                     {"min_blocks", tile.min_blocks},
-                     {"turns", tile.turns},
-                     {"across", tile.across.accesses},
-                     {"run", tile.across.run},
-                     {"ahead", tile.ahead},
-                     {"whole", whole},
-                     {"wide", wide}}};
+                     {"cluster_size", cluster},
+                     {"num_stages", tile.num_stages},
+                     {"cache_computed", cache_computed},
+                     {"columns_per_merge", columns_per_merge},
+                     {"grid_blocks", blocks},
+                     {"min_blocks_per_sm", tile.min_blocks_per_sm},
+                     {"rows_per_thread", tile.rows_per_thread},
+                     {"staged", tile.staging.accesses},
+                     {"rows_per_vector", tile.staging.rows_per_vector},
+                     {"prefetch_tiles", tile.prefetch_tiles},
+                     {"lane_axes", lane_axes},
+                     {"vectorized", vectorized}}};
 }
 
 Schedule schedule_inner_outer(Problem& p, const Plan& plan) {
   enum { K, R };
   Schedule s = start_of_reduction(p, plan);
-  s.min_blocks = static_cast<int>(plan.get("min_blocks"));
-  s.ring = static_cast<int>(plan.get("ring"));
+  s.min_blocks_per_sm = static_cast<int>(plan.get("min_blocks_per_sm"));
+  s.num_stages = static_cast<int>(plan.get("num_stages"));
   s.finish = Finish::Cooperative;
-  s.finish_columns = static_cast<int>(plan.get("finish"));
-  s.across = plan.set("across");
-  s.run = static_cast<int>(plan.get("run"));
-  s.tiles_ahead = plan.get("ahead") != 0;
-  if (plan.get("keep"))
+  s.columns_per_merge = static_cast<int>(plan.get("columns_per_merge"));
+  s.staged = plan.set("staged");
+  s.rows_per_vector = static_cast<int>(plan.get("rows_per_vector"));
+  s.prefetch_tiles = plan.get("prefetch_tiles") != 0;
+  if (plan.get("cache_computed"))
     for (ValueId v : computed_again(p)) s.stored.push_back({v, Place::Registers});
   Stage stage;
-  const int64_t turns = std::max<int64_t>(1, plan.get("turns"));
-  Expr tiles = p.refined.exprs.ceil_div(extent_of(p, kept_axes(p)), plan.get("threads_y") * turns);
-  Expr clusters = persistent_blocks(p, plan.get("blocks") / plan.get("cluster"), tiles);
+  const int64_t rows_per_thread = std::max<int64_t>(1, plan.get("rows_per_thread"));
+  Expr tiles =
+      p.refined.exprs.ceil_div(extent_of(p, kept_axes(p)), plan.get("threads_y") * rows_per_thread);
+  Expr clusters = persistent_blocks(p, plan.get("grid_blocks") / plan.get("cluster_size"), tiles);
   stage.loops = {{.dim = K, .bind = Bind::Serial},
                  {.dim = K, .bind = Bind::Grid, .count = clusters}};
-  if (turns > 1) stage.loops.push_back({.dim = K, .extent = turns, .bind = Bind::Serial});
+  if (rows_per_thread > 1)
+    stage.loops.push_back({.dim = K, .extent = rows_per_thread, .bind = Bind::Serial});
   loop_along_rows(stage, plan);
   s.stages.push_back(std::move(stage));
-  const bool walks_again = shape_of(p).walks > 1;
+  const bool several_loops = reduction_shape_of(p).loops > 1;
   for (size_t i = 0; i < p.accesses.size(); ++i) {
     const MemoryAccess& a = p.accesses[i];
     const AxisSet axes = axes_of(p, a);
     const bool row = !a.store && (axes & p.reduced) && (axes & ~p.reduced) && !is_loaded(a);
-    const bool copied = s.ring && s.widths[i] > 1 && s.widths[i] * size_of(a.dtype) >= 4;
-    const bool crosses = s.across.contains(i);
-    s.places.push_back(crosses       ? Place::Shared
-                       : !row        ? Place::Reload
-                       : copied      ? Place::Shared
-                       : walks_again ? Place::Registers
-                                     : Place::Reload);
+    const bool copied = s.num_stages && s.widths[i] > 1 && s.widths[i] * size_of(a.dtype) >= 4;
+    const bool crosses = s.staged.contains(i);
+    s.persistent_in.push_back(crosses         ? Place::Shared
+                              : !row          ? Place::Reload
+                              : copied        ? Place::Shared
+                              : several_loops ? Place::Registers
+                                              : Place::Reload);
   }
   verify(s, static_cast<int>(p.refined.axes.size()));
   return s;
@@ -401,33 +411,34 @@ Schedule schedule_inner_outer(Problem& p, const Plan& plan) {
 
 void check_inner_outer(Problem&, const Plan& planned, const Plan& wanted) {
   const int64_t x = planned.get("threads_x"), y = planned.get("threads_y");
-  const int64_t unroll = planned.get("unroll"), turns = planned.get("turns");
-  const bool across = !planned.set("across").empty();
+  const int64_t unroll = planned.get("unroll"), rows_per_thread = planned.get("rows_per_thread");
+  const bool staged = !planned.set("staged").empty();
   // With a staging tile, row copies and tile prefetches may each use the room of the other.
-  const bool copies = across && (planned.get("ring") || planned.get("ahead"));
+  const bool copies = staged && (planned.get("num_stages") || planned.get("prefetch_tiles"));
   check_fields(planned, wanted,
-               {{"blocks", planned.get("cluster"), planned.get("blocks")},
-                {"keep", 0, 1},
-                {"ring", 0, copies ? 3 : planned.get("ring")},
-                {"threads_x", across ? 1 : x, across ? x * y : x},
-                {"threads_y", across ? 1 : y, across ? x * y : y},
-                {"unroll", across ? 1 : unroll, across ? x * unroll : unroll},
-                {"turns", across ? 1 : turns, across ? y * turns : turns},
-                {"ahead", 0, copies ? 1 : 0},
-                {"min_blocks", 1, 8}});
-  // All blocks must be resident at once; min_blocks limits the registers accordingly.
-  const int64_t blocks = wanted.get("blocks"), resident = wanted.get("min_blocks");
-  const int64_t most = planned.get("blocks") / planned.get("min_blocks") * resident;
-  expect(planned, blocks <= most, text("blocks=", blocks),
-         text("at most ", most, " with min_blocks=", resident));
-  if (!across) return;
-  check_across_tile(planned, wanted);
+               {{"grid_blocks", planned.get("cluster_size"), planned.get("grid_blocks")},
+                {"cache_computed", 0, 1},
+                {"num_stages", 0, copies ? 3 : planned.get("num_stages")},
+                {"threads_x", staged ? 1 : x, staged ? x * y : x},
+                {"threads_y", staged ? 1 : y, staged ? x * y : y},
+                {"unroll", staged ? 1 : unroll, staged ? x * unroll : unroll},
+                {"rows_per_thread", staged ? 1 : rows_per_thread,
+                 staged ? y * rows_per_thread : rows_per_thread},
+                {"prefetch_tiles", 0, copies ? 1 : 0},
+                {"min_blocks_per_sm", 1, 8}});
+  // All blocks must be resident at once; min_blocks_per_sm limits the registers accordingly.
+  const int64_t blocks = wanted.get("grid_blocks"), resident = wanted.get("min_blocks_per_sm");
+  const int64_t most = planned.get("grid_blocks") / planned.get("min_blocks_per_sm") * resident;
+  expect(planned, blocks <= most, text("grid_blocks=", blocks),
+         text("at most ", most, " with min_blocks_per_sm=", resident));
+  if (!staged) return;
+  check_staging_tile(planned, wanted);
   const int64_t threads = wanted.get("threads_x"), all = threads * wanted.get("threads_y");
   const int64_t steps = wanted.get("unroll");
   expect(planned,
          std::has_single_bit(static_cast<uint64_t>(threads)) && threads * steps >= x * unroll &&
              all <= x * y && all * steps <= x * y * unroll && all % warp == 0 &&
-             all % planned.get("finish") == 0,
+             all % planned.get("columns_per_merge") == 0,
          text("threads_x=", threads, ", threads_y=", wanted.get("threads_y"), ", unroll=", steps),
          text("a row of ", x * unroll, " vectors, and no more threads and steps of a block"));
 }

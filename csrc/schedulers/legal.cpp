@@ -101,12 +101,12 @@ void check_resources(const Plan& planned, const Plan& wanted, const KernelIR& ke
   // The blocks of a cooperative grid must be resident at the same time.
   constexpr int64_t reserved = 1 << 10;  // bytes of shared memory that the system keeps per block
   const int64_t blocks = kernel.cooperative ? std::max(1, kernel.min_blocks) : 0;
-  expect(planned, blocks * (shared + reserved) <= device.shared_per_processor, is,
-         text("at most ", device.shared_per_processor, " bytes of shared memory for ", blocks,
+  expect(planned, blocks * (shared + reserved) <= device.shared_per_sm, is,
+         text("at most ", device.shared_per_sm, " bytes of shared memory for ", blocks,
               " blocks that are resident at once, got ", shared, " for one"));
-  expect(planned, blocks * kernel.threads <= device.threads_per_processor, is,
-         text("at most ", device.threads_per_processor, " resident threads of a processor, got ",
-              blocks, " blocks of ", kernel.threads));
+  expect(planned, blocks * kernel.threads <= device.threads_per_sm, is,
+         text("at most ", device.threads_per_sm, " resident threads of an SM, got ", blocks,
+              " blocks of ", kernel.threads));
 }
 
 }  // namespace fuser

@@ -8,7 +8,10 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "schedulers/dims.h"
+#include "schedulers/analysis/coalescing.h"
+#include "schedulers/analysis/collapse.h"
+#include "schedulers/analysis/reduction_shape.h"
+#include "schedulers/analysis/vectorize.h"
 #include "schedulers/legal.h"
 #include "schedulers/schedulers.h"
 
@@ -17,7 +20,7 @@ namespace {
 
 constexpr int most_steps = 8;  // unrolled steps per thread, at most
 constexpr int block_threads = 256;
-constexpr int shifted_elements = 32;  // elements in flight per thread with unaligned accesses
+constexpr int unaligned_elements = 32;  // elements in flight per thread with unaligned accesses
 // Elements per thread that a Welford reduction accumulates at once.
 constexpr int taken_elements = 64;
 // Vectors along the kept axes from which a partial last vector pays.
@@ -32,8 +35,8 @@ bool takes_arrays(const Problem& p) {
   });
 }
 
-Run columns_of(Problem& p) {
-  return run_of(p, kept_axes(p), [](Problem& p, const MemoryAccess& a) {
+VectorAxes columns_of(Problem& p) {
+  return vector_axes_of(p, kept_axes(p), [](Problem& p, const MemoryAccess& a) {
     return (axes_of(p, a) & ~p.reduced) && !is_loaded(a);
   });
 }
@@ -41,12 +44,12 @@ Run columns_of(Problem& p) {
 // Returns the unaligned reads for a kept extent that is not a multiple of the vector length; the
 // last vector is partial. Only for long columns without full-rank stores. Lines along the kept axes
 // must be adjacent in memory, so that a read past the end of one line reads the next.
-AccessSet shifted_columns(Problem& p, const Run& c, const Hints& hints) {
-  if (c.vector == 1 || c.inner.size() != c.axes.size() || shape_of(p).stores_rows ||
+AccessSet unaligned_columns(Problem& p, const VectorAxes& c, const SizeHints& hints) {
+  if (c.vector == 1 || c.inner.size() != c.axes.size() || reduction_shape_of(p).stores_rows ||
       hints.at_most(extent_of(p, reduced_axes(p))) <= resident_rows ||
       hints.at_most(extent_of(p, c.axes)) < least_vectors * c.vector)
     return {};
-  AccessSet shifted;
+  AccessSet unaligned;
   for (size_t i = 0; i < p.accesses.size(); ++i) {
     const MemoryAccess& a = p.accesses[i];
     if (a.store || !moves_rows(p, a) || is_loaded(a) || !a.in.bounds.empty()) continue;
@@ -55,15 +58,15 @@ AccessSet shifted_columns(Problem& p, const Run& c, const Hints& hints) {
     const int bytes = c.vector * size_of(a.dtype);
     if (along && along->is_constant(1) && hints.aligned[a.buffer] && bytes >= 4 &&
         bytes <= vector_bytes)
-      shifted.insert(i);
+      unaligned.insert(i);
   }
-  return shifted;
+  return unaligned;
 }
 
 // Returns the longest vector length to which every line along the kept axes is aligned, for all
 // accesses that move complete columns. The last vector may run past the end of the line. 1 if no
 // vector length fits or the kept extent is small.
-int starting_vector(Problem& p, const Run& c, const Hints& hints) {
+int starting_vector(Problem& p, const VectorAxes& c, const SizeHints& hints) {
   if (c.inner.size() != c.axes.size() ||
       hints.at_most(extent_of(p, c.axes)) < least_vectors * c.vector)
     return 1;
@@ -76,133 +79,134 @@ int starting_vector(Problem& p, const Run& c, const Hints& hints) {
 }
 
 // Loop structure for columns that are too long for registers.
-struct Walk {
+struct ColumnLoop {
   int threads_y, unroll;
-  bool serial;
-  int64_t blocks = 0;  // of the grid, 0: as many as there are tiles
-  int min_blocks = 0;  // resident blocks per processor, 0: the compiler's choice
+  bool looped;
+  int64_t blocks = 0;         // of the grid, 0: as many as there are tiles
+  int min_blocks_per_sm = 0;  // resident blocks per processor, 0: the compiler's choice
 };
 
-// Inputs of walk_of(). A tile is the columns of a block.
+// Inputs of column_loop_of(). A tile is the columns of a block.
 struct Columns {
   int64_t length, tiles;
   int threads_x, vector;
-  bool shifted;
+  bool unaligned;
 };
 
-Walk walk_of(const Problem& p, const Shape& shape, const Device& device, const Columns& c) {
-  const bool takes = takes_arrays(p), many_registers = takes || shape.staged > 1;
-  const bool cut = shape.walks == 1 && c.tiles < 4 * device.processors;
+ColumnLoop column_loop_of(const Problem& p, const ReductionShape& shape, const Device& device,
+                          const Columns& c) {
+  const bool takes = takes_arrays(p), many_registers = takes || shape.persistent > 1;
+  const bool cut = shape.loops == 1 && c.tiles < 4 * device.sms;
   // One block merges the partial results of all blocks of a tile. Larger blocks leave fewer of
   // them.
-  const bool large =
-      cut && many_registers && c.threads_x < warp && 4 * c.tiles <= device.processors;
+  const bool large = cut && many_registers && c.threads_x < warp && 4 * c.tiles <= device.sms;
   int threads = large ? 2 * block_threads : block_threads;
   while (threads > 64 && threads / c.threads_x > c.length) threads /= 2;
-  Walk w{.threads_y = std::max(1, threads / c.threads_x)};
+  ColumnLoop w{.threads_y = std::max(1, threads / c.threads_x)};
   // Stores inside the loop dominate its time. More blocks with fewer steps balance them better.
   const bool stores = cut && shape.stores_rows && !many_registers;
-  int most = shape.staged > 1 || stores ? most_steps / 2 : most_steps;
+  int most = shape.persistent > 1 || stores ? most_steps / 2 : most_steps;
   if (takes)
     most = std::min(most, std::max(2, taken_elements / c.vector));
-  else if (c.shifted)
-    most = std::min(most, shifted_elements / c.vector);
+  else if (c.unaligned)
+    most = std::min(most, unaligned_elements / c.vector);
   const int64_t steps = (c.length + w.threads_y - 1) / w.threads_y;
   w.unroll = static_cast<int>(std::clamp<int64_t>(ceil_pow2(steps), 1, most));
-  w.serial = int64_t{w.threads_y} * w.unroll < c.length;
+  w.looped = int64_t{w.threads_y} * w.unroll < c.length;
   // The grid is one wave of resident blocks: a second wave would leave most SMs idle. The launch
   // bounds keep registers within it, but for stores, which hide the latency of a second wave.
   const int resident = large ? 1 : many_registers ? 2 : stores ? 8 : 4;
-  if (w.serial && cut) {
-    w.blocks = resident * device.processors;
-    if (!stores && shape.widest <= 4) w.min_blocks = resident;  // 8 bytes take two registers
+  if (w.looped && cut) {
+    w.blocks = resident * device.sms;
+    if (!stores && shape.widest <= 4) w.min_blocks_per_sm = resident;  // 8 bytes take two registers
   }
   return w;
 }
 
 }  // namespace
 
-Verdict match_outer(Problem& p) {
-  Verdict verdict;
+MatchResult match_outer(Problem& p) {
+  MatchResult match;
   if (!p.reduced) return refuse("outer-1", "it reduces nothing");
   if (p.columns) return refuse("outer-2", "it also reduces the kept axes");
   if (p.order.empty() || (p.reduced >> p.order.back() & 1))
     return refuse("outer-3", "the innermost axis is reduced");
-  const Run c = columns_of(p);
+  const VectorAxes c = columns_of(p);
   for (int vector = c.vector; vector > 1; vector /= 2) {
-    ask_divides(verdict, p.refined.axes[c.axes.back()].extent, vector);
-    ask_vectors(p, verdict, c.inner, vector);
+    guard_divides(match, p.refined.axes[c.axes.back()].extent, vector);
+    guard_vectors(p, match, c.inner, vector);
   }
-  verdict.extents = {extent_of(p, reduced_axes(p)), extent_of(p, c.axes)};
-  ask_across(p, verdict);
-  return verdict;
+  match.extents = {extent_of(p, reduced_axes(p)), extent_of(p, c.axes)};
+  guard_uncoalesced(p, match);
+  return match;
 }
 
-Plan plan_outer(Problem& p, const Hints& hints, const Device& device) {
-  if (copies_across(p, hints)) return {.scheduler = "pieces", .fields = {}};
-  const Run c = columns_of(p);
+Plan plan_outer(Problem& p, const SizeHints& hints, const Device& device) {
+  if (can_transpose_operands(p, hints)) return {.scheduler = "fission", .fields = {}};
+  const VectorAxes c = columns_of(p);
   const int64_t length = hints.at_most(extent_of(p, reduced_axes(p)));
   const int64_t width = hints.at_most(extent_of(p, c.axes));
   int vector = c.vector;
   const auto divides = [&] { return hints.divides(extent_of(p, c.inner), vector); };
-  const AccessSet shifted = divides() ? AccessSet() : shifted_columns(p, c, hints);
-  if (!divides() && shifted.empty()) vector = starting_vector(p, c, hints);
-  const AccessSet wide =
-      shifted.empty() ? wide_accesses(p, ~p.reduced, c.inner, hints, vector) : AccessSet();
-  if (wide.empty() && shifted.empty()) vector = 1;
+  const AccessSet unaligned = divides() ? AccessSet() : unaligned_columns(p, c, hints);
+  if (!divides() && unaligned.empty()) vector = starting_vector(p, c, hints);
+  const AccessSet vectorized =
+      unaligned.empty() ? vectorized_accesses(p, ~p.reduced, c.inner, hints, vector) : AccessSet();
+  if (vectorized.empty() && unaligned.empty()) vector = 1;
   const bool tail = vector > 1 && !divides();
-  const int whole = !wide.empty() && !tail ? axes_of_lanes(p, c.axes, c.inner, hints, vector) : 0;
+  const int lane_axes =
+      !vectorized.empty() && !tail ? lane_axes_of(p, c.axes, c.inner, hints, vector) : 0;
 
-  Shape shape = shape_of(p);
+  ReductionShape shape = reduction_shape_of(p);
   bool single_pass = false;
   // If there are few columns, use narrower tiles (128 bytes along the kept axes), so that more
   // blocks merge in parallel.
   const int64_t vectors = (width + vector - 1) / vector;
   const int threads_x =
       static_cast<int>(std::min<int64_t>(vectors < 8 * warp ? 8 : warp, ceil_pow2(vectors)));
-  Place place = Place::Reload;
+  Place persistent_in = Place::Reload;
   int threads_y, unroll;
-  bool serial = false;
+  bool looped = false;
   int64_t blocks = 0;
-  int min_blocks = 0;
-  if (shape.walks > 1 && length <= resident_rows) {
-    place = Place::Registers;
+  int min_blocks_per_sm = 0;
+  if (shape.loops > 1 && length <= resident_rows) {
+    persistent_in = Place::Registers;
     threads_y = static_cast<int>(std::min<int64_t>(8, ceil_pow2((length + 3) / 4)));
     unroll = ceil_pow2((length + threads_y - 1) / threads_y);
   } else {
-    if (shape.walks > 1 && p.single_pass) {
+    if (shape.loops > 1 && p.single_pass) {
       single_pass = true;
-      shape = shape_of(*p.single_pass);
+      shape = reduction_shape_of(*p.single_pass);
     }
     const int64_t tiles = (width + threads_x * vector - 1) / (threads_x * vector);
-    if (shape.walks > 1 && hints.pieces != Pieces::None && tiles < 2 * device.processors)
-      return {.scheduler = "pieces", .fields = {}};
-    const Walk walk = walk_of(single_pass ? *p.single_pass : p, shape, device,
-                              {.length = length,
-                               .tiles = tiles,
-                               .threads_x = threads_x,
-                               .vector = vector,
-                               .shifted = !shifted.empty()});
-    threads_y = walk.threads_y;
-    unroll = walk.unroll;
-    serial = walk.serial;
-    blocks = walk.blocks;
-    min_blocks = walk.min_blocks;
+    if (shape.loops > 1 && hints.fission != Fission::None && tiles < 2 * device.sms)
+      return {.scheduler = "fission", .fields = {}};
+    const ColumnLoop column_loop = column_loop_of(single_pass ? *p.single_pass : p, shape, device,
+                                                  {.length = length,
+                                                   .tiles = tiles,
+                                                   .threads_x = threads_x,
+                                                   .vector = vector,
+                                                   .unaligned = !unaligned.empty()});
+    threads_y = column_loop.threads_y;
+    unroll = column_loop.unroll;
+    looped = column_loop.looped;
+    blocks = column_loop.blocks;
+    min_blocks_per_sm = column_loop.min_blocks_per_sm;
   }
   return {.scheduler = "outer",
           .fields = {{"threads_x", threads_x},
                      {"threads_y", threads_y},
                      {"unroll", unroll},
                      {"vector", vector},
-                     {"serial", serial},
-                     {"place", static_cast<int64_t>(place)},
-                     {"blocks", blocks},
-                     {"min_blocks", min_blocks},
+                     {"looped", looped},
+                     {"persistent_in", static_cast<int64_t>(persistent_in)},
+                     {"grid_blocks", blocks},
+                     {"min_blocks_per_sm", min_blocks_per_sm},
                      {"single_pass", single_pass},
                      {"tail", tail},
-                     {"whole", whole},
-                     {"wide", wide},
-                     {"shifted", shifted}}};
+                     {"lane_axes", lane_axes},
+                     {"vectorized", vectorized},
+                     {"unaligned", unaligned}}};
 }
 
 Schedule schedule_outer(Problem& both, const Plan& plan) {
@@ -214,18 +218,18 @@ Schedule schedule_outer(Problem& both, const Plan& plan) {
   enum { K, R };
   Schedule s = start_of_reduction(p, plan);
   s.single_pass = single_pass;
-  s.shifted = plan.set("shifted");
+  s.unaligned = plan.set("unaligned");
   s.tail = plan.get("tail") != 0;
-  s.min_blocks = static_cast<int>(plan.get("min_blocks"));
+  s.min_blocks_per_sm = static_cast<int>(plan.get("min_blocks_per_sm"));
   Stage stage;
   const auto loop = [&](DimId dim, Bind bind, int64_t extent, Expr count = nullptr) {
     stage.loops.push_back({.dim = dim, .extent = extent, .bind = bind, .count = count});
   };
-  if (plan.get("serial")) loop(R, Bind::Serial, 0);
-  if (plan.get("blocks")) {
+  if (plan.get("looped")) loop(R, Bind::Serial, 0);
+  if (plan.get("grid_blocks")) {
     Expr tiles = exprs.ceil_div(extent_of(p, kept_axes(p)), x * vector);
     Expr steps = exprs.ceil_div(extent_of(p, reduced_axes(p)), y * unroll);
-    loop(R, Bind::Grid, 0, blocks_a_tile(p, plan.get("blocks"), tiles, steps));
+    loop(R, Bind::Grid, 0, blocks_a_tile(p, plan.get("grid_blocks"), tiles, steps));
     s.finish = Finish::LastBlock;
   }
   loop(K, Bind::Grid, 0);
@@ -234,28 +238,28 @@ Schedule schedule_outer(Problem& both, const Plan& plan) {
   loop(K, Bind::ThreadX, x);
   if (vector > 1) loop(K, Bind::Vector, vector);
   s.stages.push_back(std::move(stage));
-  const auto place = static_cast<Place>(plan.get("place"));
+  const auto persistent_in = static_cast<Place>(plan.get("persistent_in"));
   for (const MemoryAccess& a : p.accesses) {
     const bool column = !a.store && moves_rows(p, a) && !is_loaded(a);
-    s.places.push_back(column ? place : Place::Reload);
+    s.persistent_in.push_back(column ? persistent_in : Place::Reload);
   }
   verify(s, static_cast<int>(p.refined.axes.size()));
   return s;
 }
 
 void check_outer(Problem&, const Plan& planned, const Plan& wanted) {
-  const int64_t x = planned.get("threads_x"), blocks = planned.get("blocks");
-  const bool serial = planned.get("serial") != 0;  // else threads and steps must cover a column
+  const int64_t x = planned.get("threads_x"), blocks = planned.get("grid_blocks");
+  const bool looped = planned.get("looped") != 0;  // else threads and steps must cover a column
   check_fields(planned, wanted,
                {{"threads_y", 1, most_threads / x},
                 {"unroll", 1, 32},
-                {"blocks", blocks ? 1 : 0, blocks ? 1 << 20 : 0},
-                {"min_blocks", 0, 8}});
+                {"grid_blocks", blocks ? 1 : 0, blocks ? 1 << 20 : 0},
+                {"min_blocks_per_sm", 0, 8}});
   const int64_t y = wanted.get("threads_y"), unroll = wanted.get("unroll");
   const int64_t steps = planned.get("threads_y") * planned.get("unroll");
   expect(planned, x * y % warp == 0, text("threads_y=", y),
          text("a multiple of ", std::max<int64_t>(1, warp / x)));
-  expect(planned, serial || y * unroll >= steps, text("threads_y=", y, " and unroll=", unroll),
+  expect(planned, looped || y * unroll >= steps, text("threads_y=", y, " and unroll=", unroll),
          text("a product of ", steps, " or more, for a column"));
 }
 

@@ -10,8 +10,10 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "fusion/work.h"
-#include "schedulers/dims.h"
+#include "fusion/segment/cost.h"
+#include "schedulers/analysis/coalescing.h"
+#include "schedulers/analysis/collapse.h"
+#include "schedulers/analysis/vectorize.h"
 #include "schedulers/legal.h"
 #include "schedulers/schedulers.h"
 
@@ -32,9 +34,9 @@ constexpr double much_longer = 2.0, most_slots = 1024.0, code_slots = 512.0;
 // Neighbouring elements that use one call of the random number generator.
 constexpr int drawn_together = 4;
 
-// Collapses the innermost `merged` dims into one.
-Dims merge(Dims dims, int merged) {
-  while (merged-- > 1) {
+// Collapses the innermost `collapsed` dims into one.
+Dims merge(Dims dims, int collapsed) {
+  while (collapsed-- > 1) {
     std::vector<AxisId> last = std::move(dims.back());
     dims.pop_back();
     dims.back().insert(dims.back().end(), last.begin(), last.end());
@@ -47,11 +49,11 @@ Dims merge(Dims dims, int merged) {
 // needs only one coordinate of its row then.
 bool reads_of_rows(const Problem& p, const std::vector<AxisId>& inner) {
   if (inner.size() < 2) return false;
-  AxisSet merged = 0;
-  for (AxisId a : inner) merged |= AxisSet{1} << a;
+  AxisSet collapsed = 0;
+  for (AxisId a : inner) collapsed |= AxisSet{1} << a;
   return std::any_of(p.accesses.begin(), p.accesses.end(), [&](const MemoryAccess& a) {
     const AxisSet axes = axes_of(p, a);
-    return !a.store && (axes & merged) && (!(axes >> inner.back() & 1) || !a.in.bounds.empty());
+    return !a.store && (axes & collapsed) && (!(axes >> inner.back() & 1) || !a.in.bounds.empty());
   });
 }
 
@@ -82,68 +84,69 @@ int pointwise_vector(const Problem& p) {
   return vector;
 }
 
-Verdict match_pointwise(Problem& p) {
-  Verdict verdict;
+MatchResult match_pointwise(Problem& p) {
+  MatchResult match;
   if (p.reduced) return refuse("pointwise-1", "it reduces");
-  ask_pointwise(p, p.order, verdict);
-  return verdict;
+  guard_pointwise(p, p.order, match);
+  return match;
 }
 
-void ask_pointwise(Problem& p, const std::vector<AxisId>& order, Verdict& verdict) {
+void guard_pointwise(Problem& p, const std::vector<AxisId>& order, MatchResult& match) {
   const Dims dims = collapse(p, order, all_accesses(p));
   const int vector = pointwise_vector(p);
-  for (int merged = 1; merged <= static_cast<int>(dims.size()); ++merged) {
-    const Dims walked = merge(dims, merged);
-    ask_vectors(p, verdict, walked.back(), vector);
-    ask_windows(p, verdict, walked.back(), vector);
-    ask_one_side(p, verdict, walked.back(), vector);
-    if (reads_of_rows(p, walked.back()))
-      verdict.extents.push_back(p.refined.axes[walked.back().back()].extent);
+  for (int collapsed = 1; collapsed <= static_cast<int>(dims.size()); ++collapsed) {
+    const Dims collapsed_dims = merge(dims, collapsed);
+    guard_vectors(p, match, collapsed_dims.back(), vector);
+    guard_strided(p, match, collapsed_dims.back(), vector);
+    guard_uniform_select(p, match, collapsed_dims.back(), vector);
+    if (reads_of_rows(p, collapsed_dims.back()))
+      match.extents.push_back(p.refined.axes[collapsed_dims.back().back()].extent);
   }
 }
 
-Plan plan_pointwise(Problem& p, const Hints& hints, const Device&) {
+Plan plan_pointwise(Problem& p, const SizeHints& hints, const Device&) {
   return plan_pointwise(p, p.order, hints);
 }
 
-Plan plan_pointwise(Problem& p, const std::vector<AxisId>& order, const Hints& hints) {
+Plan plan_pointwise(Problem& p, const std::vector<AxisId>& order, const SizeHints& hints) {
   const Dims dims = collapse(p, order, all_accesses(p));
   int vector = pointwise_vector(p);
   // Choose the number of collapsed dims that vectorizes the most bytes. Among equals collapse the
   // fewest, because every collapsed dim costs divisions.
-  int merged = 1, best = -1;
+  int collapsed = 1, best = -1;
   for (int m = 1; m <= static_cast<int>(dims.size()); ++m) {
-    const Dims walked = merge(dims, m);
-    const AccessSet windowed = windows(p, walked.back(), hints, vector);
+    const Dims collapsed_dims = merge(dims, m);
+    const AccessSet strided = strided_accesses(p, collapsed_dims.back(), hints, vector);
     int bytes = 0;
     for (size_t i = 0; i < p.accesses.size(); ++i)
-      if (windowed.contains(i) || can_vector(p, p.accesses[i], walked.back(), hints, vector))
+      if (strided.contains(i) || can_vector(p, p.accesses[i], collapsed_dims.back(), hints, vector))
         bytes += size_of(p.accesses[i].dtype);
     if (bytes > best) {
       best = bytes;
-      merged = m;
+      collapsed = m;
     }
   }
   if (best <= 0) {
     vector = 1;  // no access is vectorized: neighbouring threads take neighbouring elements
-    merged = 1;
+    collapsed = 1;
   }
-  const std::vector<AxisId> inner = dims.empty() ? order : merge(dims, merged).back();
-  const bool one_row = vector > 1 && reads_of_rows(p, inner) &&
-                       hints.at_most(p.refined.axes[inner.back()].extent) >= least_vectors * vector;
+  const std::vector<AxisId> inner = dims.empty() ? order : merge(dims, collapsed).back();
+  const bool split_at_rows =
+      vector > 1 && reads_of_rows(p, inner) &&
+      hints.at_most(p.refined.axes[inner.back()].extent) >= least_vectors * vector;
   // If all elements fit one wave of threads, then all threads wait for memory at once and compute
   // at once. Halving the vector makes two waves, of which one computes while the other loads.
-  const AccessSet windowed = windows(p, inner, hints, vector);
-  const bool halved = hints.one_wave && vector > 2 && !draws(p) && windowed.empty();
+  const AccessSet strided = strided_accesses(p, inner, hints, vector);
+  const bool halved = hints.one_wave && vector > 2 && !draws(p) && strided.empty();
   return {.scheduler = "pointwise",
           .fields = {{"threads", block_threads},
                      {"vector", halved ? vector / 2 : vector},
-                     {"merged", merged},
+                     {"collapsed", collapsed},
                      {"tail", !hints.divides(extent_of(p, inner), vector)},
-                     {"wide", wide_accesses(p, ~AxisSet{0}, inner, hints, vector)},
-                     {"windows", windowed},
-                     {"one_row", one_row},
-                     {"one_side", vector > 1 && one_side(p, inner, hints, vector)}}};
+                     {"vectorized", vectorized_accesses(p, ~AxisSet{0}, inner, hints, vector)},
+                     {"strided", strided},
+                     {"split_at_rows", split_at_rows},
+                     {"uniform_select", vector > 1 && uniform_select(p, inner, hints, vector)}}};
 }
 
 Schedule schedule_pointwise(Problem& p, const Plan& plan) {
@@ -154,22 +157,22 @@ Schedule schedule_pointwise(Problem& p, const std::vector<AxisId>& order, const 
   Schedule s;
   s.threads = static_cast<int>(plan.get("threads"));
   s.tail = plan.get("tail") != 0;
-  s.backward = reads_earlier(p);
+  s.reverse_grid = reads_earlier(p);
   const auto vector = plan.get("vector");
-  s.one_row = vector > 1 && plan.get("one_row") != 0;
-  s.one_side = vector > 1 && plan.get("one_side") != 0;
+  s.split_at_rows = vector > 1 && plan.get("split_at_rows") != 0;
+  s.uniform_select = vector > 1 && plan.get("uniform_select") != 0;
   for (auto& axes :
-       merge(collapse(p, order, all_accesses(p)), static_cast<int>(plan.get("merged"))))
+       merge(collapse(p, order, all_accesses(p)), static_cast<int>(plan.get("collapsed"))))
     s.dims.push_back({.axes = std::move(axes)});
-  if (const AccessSet& windowed = plan.set("windows"); vector > 1 && !windowed.empty()) {
-    s.windows.resize(p.accesses.size());
+  if (const AccessSet& strided = plan.set("strided"); vector > 1 && !strided.empty()) {
+    s.strided.resize(p.accesses.size());
     std::vector<Expr> multiples;
     for (size_t i = 0; i < p.accesses.size(); ++i)
-      if (windowed.contains(i))
+      if (strided.contains(i))
         // A changed plan may have vectors that are too short for the access.
-        s.windows[i] =
-            window_of(p, p.accesses[i], s.dims.back().axes, static_cast<int>(vector), multiples)
-                .value_or(Window());
+        s.strided[i] = lane_window_of(p, p.accesses[i], s.dims.back().axes,
+                                      static_cast<int>(vector), multiples)
+                           .value_or(LaneWindow());
   }
   Stage stage;
   for (DimId d = 0; d < static_cast<int>(s.dims.size()); ++d)
@@ -184,13 +187,13 @@ Schedule schedule_pointwise(Problem& p, const std::vector<AxisId>& order, const 
   // if many scalar reads accompany a vector. By default the compiler spills to fit one more block.
   bool lanes = false;
   int of_rows = 0;
-  s.widths = widths_of(p, plan.set("wide"), static_cast<int>(vector));
+  s.widths = widths_of(p, plan.set("vectorized"), static_cast<int>(vector));
   for (size_t i = 0; i < p.accesses.size(); ++i) {
     if (vector == 1 || s.widths[i] > 1) continue;
     lanes |= !p.accesses[i].in.bounds.empty();
-    of_rows += s.one_row;
+    of_rows += s.split_at_rows;
   }
-  if (lanes || of_rows > few_of_rows) s.min_blocks = 1;
+  if (lanes || of_rows > few_of_rows) s.min_blocks_per_sm = 1;
   verify(s, static_cast<int>(p.refined.axes.size()));
   return s;
 }

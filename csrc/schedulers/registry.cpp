@@ -26,12 +26,12 @@ constexpr Scheduler list[] = {
 
 std::span<const Scheduler> schedulers() { return list; }
 
-const Scheduler& choose(Problem& problem, Verdict& verdict) {
+const Scheduler& choose(Problem& problem, MatchResult& match) {
   std::string why;
   for (const Scheduler& s : list) {
-    verdict = s.match(problem);
-    if (!verdict.reject) return s;
-    why += text("\n  ", s.name, ": ", verdict.reject->text, " [", verdict.reject->rule, "]");
+    match = s.match(problem);
+    if (!match.rejection) return s;
+    why += text("\n  ", s.name, ": ", match.rejection->text, " [", match.rejection->rule, "]");
   }
   throw Fault(FaultKind::Unsupported, "no-scheduler-1", "no scheduler takes this fusion" + why);
 }

@@ -8,7 +8,9 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "schedulers/dims.h"
+#include "schedulers/analysis/coalescing.h"
+#include "schedulers/analysis/collapse.h"
+#include "schedulers/analysis/vectorize.h"
 #include "schedulers/legal.h"
 #include "schedulers/schedulers.h"
 
@@ -75,7 +77,7 @@ int least_vector(const Problem& p, const Rows& r) { return is_conditional(p) ? 2
 
 // Returns the longest vector length that divides a row and with which every store is vectorized; 1
 // if vectors do not pay.
-int vector_of(Problem& p, const Rows& r, const Hints& hints) {
+int vector_of(Problem& p, const Rows& r, const SizeHints& hints) {
   const std::vector<AxisId>& columns = r.dims.back();
   for (int vector = r.vector; vector >= std::max(2, least_vector(p, r)); vector /= 2) {
     const bool stored =
@@ -89,23 +91,23 @@ int vector_of(Problem& p, const Rows& r, const Hints& hints) {
 
 }  // namespace
 
-Verdict match_rows(Problem& p) {
-  Verdict verdict;
+MatchResult match_rows(Problem& p) {
+  MatchResult match;
   if (p.reduced) return refuse("rows-1", "it reduces");
   const auto r = rows_of(p);
   if (!r || (!is_conditional(p) && !keeps_much(*r)))
     return refuse("rows-2", "its rows have little in common");
   for (int vector = r->vector; vector >= least_vector(p, *r); vector /= 2) {
-    ask_vectors(p, verdict, r->dims.back(), vector);
-    ask_one_side(p, verdict, r->dims.back(), vector);
+    guard_vectors(p, match, r->dims.back(), vector);
+    guard_uniform_select(p, match, r->dims.back(), vector);
   }
   for (DimId d : {r->along, static_cast<DimId>(r->dims.size()) - 1})
-    verdict.extents.push_back(extent_of(p, r->dims[d]));
-  ask_pointwise(p, p.order, verdict);
-  return verdict;
+    match.extents.push_back(extent_of(p, r->dims[d]));
+  guard_pointwise(p, p.order, match);
+  return match;
 }
 
-Plan plan_rows(Problem& p, const Hints& hints, const Device&) {
+Plan plan_rows(Problem& p, const SizeHints& hints, const Device&) {
   const Rows r = *rows_of(p);
   const std::vector<AxisId>& columns = r.dims.back();
   const int vector = vector_of(p, r, hints);
@@ -126,8 +128,8 @@ Plan plan_rows(Problem& p, const Hints& hints, const Device&) {
                      {"threads_z", std::max(1, warp / (x * y))},
                      {"unroll", unroll},
                      {"vector", vector},
-                     {"wide", wide_accesses(p, ~AxisSet{0}, columns, hints, vector)},
-                     {"one_side", one_side(p, columns, hints, vector)}}};
+                     {"vectorized", vectorized_accesses(p, ~AxisSet{0}, columns, hints, vector)},
+                     {"uniform_select", uniform_select(p, columns, hints, vector)}}};
 }
 
 Schedule schedule_rows(Problem& p, const Plan& plan) {
@@ -137,9 +139,9 @@ Schedule schedule_rows(Problem& p, const Plan& plan) {
   const int64_t x = plan.get("threads_x"), y = plan.get("threads_y"), z = plan.get("threads_z");
   const auto vector = static_cast<int>(plan.get("vector"));
   s.threads = static_cast<int>(x * y * z);
-  s.one_side = plan.get("one_side") != 0;
-  s.backward = reads_earlier(p);
-  s.widths = widths_of(p, plan.set("wide"), vector);
+  s.uniform_select = plan.get("uniform_select") != 0;
+  s.reverse_grid = reads_earlier(p);
+  s.widths = widths_of(p, plan.set("vectorized"), vector);
   const auto columns = static_cast<DimId>(r.dims.size()) - 1;
   // The dim for the remaining threads of a block: a third dim, or the rows.
   const DimId rest = columns < 2 ? r.along : r.along == columns - 1 ? columns - 2 : columns - 1;
@@ -158,7 +160,7 @@ Schedule schedule_rows(Problem& p, const Plan& plan) {
   loop(columns, Bind::Vector, vector);
   // Limits the kernel to one resident block per SM for the register allocation. By default the
   // compiler serializes the loads, or spills, to fit one more block.
-  s.min_blocks = 1;
+  s.min_blocks_per_sm = 1;
   for (size_t v = 0; v < p.refined.values.size(); ++v)
     stage.computed.push_back(static_cast<ValueId>(v));
   for (size_t i = 0; i < p.refined.stores.size(); ++i) stage.stores.push_back(static_cast<int>(i));

@@ -12,31 +12,31 @@
 #include <span>
 #include <string>
 
-#include "fusion/facts.h"
+#include "fusion/kernel/problem.h"
 #include "schedule/device.h"
 #include "schedule/plan.h"
 #include "schedule/schedule.h"
 
 namespace fuser {
 
-struct Reject {
+struct Rejection {
   std::string rule;  // rule id
   std::string text;  // reason, for the user
 };
 
-struct Verdict {
-  std::optional<Reject> reject;  // empty if the problem is accepted
-  std::vector<Fact> facts;       // guards that plan() needs
-  std::vector<Expr> extents;     // extents whose buckets plan() needs
+struct MatchResult {
+  std::optional<Rejection> rejection;  // empty if the problem is accepted
+  std::vector<Guard> guards;           // guards that plan() needs
+  std::vector<Expr> extents;           // extents whose buckets plan() needs
 };
-inline Verdict refuse(const char* rule, const char* text) {
-  return {.reject = Reject{.rule = rule, .text = text}};
+inline MatchResult refuse(const char* rule, const char* text) {
+  return {.rejection = Rejection{.rule = rule, .text = text}};
 }
 
 struct Scheduler {
   const char* name;
-  Verdict (*match)(Problem&);
-  Plan (*plan)(Problem&, const Hints&, const Device&);
+  MatchResult (*match)(Problem&);
+  Plan (*plan)(Problem&, const SizeHints&, const Device&);
   Schedule (*schedule)(Problem&, const Plan&);
   // Checks the fields that a user changed and raises UserError "plan-1" if a value is not allowed.
   // An accepted plan is correct for all sizes for which `planned` was planned. check_resources()
@@ -50,8 +50,8 @@ struct Scheduler {
 
 // All schedulers, most specific first (registry.cpp).
 std::span<const Scheduler> schedulers();
-// Returns the first scheduler that accepts the problem, and its match result in `verdict`. Raises
+// Returns the first scheduler that accepts the problem, and its match result in `match`. Raises
 // Unsupported with the reason of every rejection if no scheduler accepts it.
-const Scheduler& choose(Problem& problem, Verdict& verdict);
+const Scheduler& choose(Problem& problem, MatchResult& match);
 
 }  // namespace fuser

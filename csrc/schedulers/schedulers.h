@@ -6,10 +6,10 @@
 
 namespace fuser {
 
-#define FUSER_SCHEDULER(name)                                      \
-  Verdict match_##name(Problem& problem);                          \
-  Plan plan_##name(Problem& problem, const Hints&, const Device&); \
-  Schedule schedule_##name(Problem& problem, const Plan& plan);    \
+#define FUSER_SCHEDULER(name)                                          \
+  MatchResult match_##name(Problem& problem);                          \
+  Plan plan_##name(Problem& problem, const SizeHints&, const Device&); \
+  Schedule schedule_##name(Problem& problem, const Plan& plan);        \
   void check_##name(Problem& problem, const Plan& planned, const Plan& wanted);
 FUSER_SCHEDULER(inner_outer)
 FUSER_SCHEDULER(inner)
@@ -26,8 +26,8 @@ FUSER_SCHEDULER(pointwise)
 // rank do not count: they come from cache, where strides cost little.
 int pointwise_vector(const Problem& problem);
 // The pointwise scheduler with an axis order that the caller gives, outermost first.
-void ask_pointwise(Problem& problem, const std::vector<AxisId>& order, Verdict& verdict);
-Plan plan_pointwise(Problem& problem, const std::vector<AxisId>& order, const Hints& hints);
+void guard_pointwise(Problem& problem, const std::vector<AxisId>& order, MatchResult& match);
+Plan plan_pointwise(Problem& problem, const std::vector<AxisId>& order, const SizeHints& hints);
 Schedule schedule_pointwise(Problem& problem, const std::vector<AxisId>& order, const Plan& plan);
 
 }  // namespace fuser

@@ -1,5 +1,6 @@
-// Autograd functions of tensors, as traced by fuser/adapters/direct.py. If a graph is one region,
-// then no Python code runs between the call and the launch, nor between backward() and the launch.
+// Autograd functions of tensors, as traced by fuser/adapters/autograd/autograd_function.py. If a
+// graph is one region, then no Python code runs between the call and the launch, nor between
+// backward() and the launch.
 #pragma once
 
 #include <ATen/core/Tensor.h>

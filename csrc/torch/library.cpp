@@ -104,9 +104,9 @@ std::vector<at::Tensor> attend_efficient(const std::vector<at::Tensor>& t,
                                          const std::vector<int64_t>& a) {
   const int64_t queries = t[0].size(2);
   const std::optional<at::Tensor> bias =
-      t.size() > 3 ? std::optional(of_rows(
-                         t[3], {t[0].size(0), t[0].size(1), queries, t[1].size(2)}))
-                   : std::nullopt;
+      t.size() > 3
+          ? std::optional(of_rows(t[3], {t[0].size(0), t[0].size(1), queries, t[1].size(2)}))
+          : std::nullopt;
   auto [output, logsumexp, seed, offset] = at::_scaled_dot_product_efficient_attention(
       of_heads(t[0]), of_heads(t[1]), of_heads(t[2]), bias, /*compute_log_sumexp=*/true,
       real_of(a[0]), a[1] != 0, scale_of(t[0], a));

@@ -100,20 +100,21 @@ DirectFunctionRef make_direct(
   return shared(std::move(made));
 }
 
-// Returns (steps, ideal bytes, partings, device) as plain data, to which fuser/explain.py adds
-// names.
+// Returns (steps, ideal bytes, partings, device) as plain data, to which fuser/inspect/explain.py
+// adds names.
 py::tuple explanation(const Explanation& e, int device) {
   const auto uses = [](const std::vector<Explanation::Use>& list) {
     py::list out;
     for (const Explanation::Use& u : list) out.append(py::make_tuple(u.tensor, u.bytes));
     return out;
   };
-  py::list steps, partings;
+  py::list steps, fusion_breaks;
   for (const Explanation::Step& s : e.steps)
     steps.append(py::make_tuple(s.kind, s.name, s.plan, uses(s.reads), uses(s.writes),
                                 py::cast(s.computes), s.slots));
-  for (const Parting& p : e.partings) partings.append(py::make_tuple(p.tensor, p.why));
-  return py::make_tuple(steps, e.ideal_bytes, partings, device);
+  for (const FusionBreak& p : e.fusion_breaks)
+    fusion_breaks.append(py::make_tuple(p.tensor, p.why));
+  return py::make_tuple(steps, e.ideal_bytes, fusion_breaks, device);
 }
 
 }  // namespace

@@ -232,7 +232,7 @@ Results run_for_python(const Record& record, const TorchArguments& arguments) {
   // Let other Python threads run while the host executor computes. A GPU launch takes only
   // microseconds.
   std::optional<py::gil_scoped_release> release;
-  if (arguments.device == cpu_device && !record.brief && PyGILState_Check()) release.emplace();
+  if (arguments.device == cpu_device && !record.keeps_gil && PyGILState_Check()) release.emplace();
   return run(record, arguments);
 }
 

@@ -8,7 +8,7 @@
 #include <mutex>
 
 #include "base/error.h"
-#include "driver/cuda_api.h"
+#include "driver/cuda/cuda_api.h"
 #include "torch/bridge.h"
 
 namespace fuser {

@@ -1,0 +1,157 @@
+// driver/compile.h as fuser._core.plan_testing: plans of a definition for any device, for inputs of
+// which only the layout is known. Allocates, compiles and caches nothing.
+#include <pybind11/stl.h>
+
+#include <functional>
+
+#include "base/error.h"
+#include "bind/bind.h"
+#include "bind/handles.h"
+#include "bind/plan.h"
+#include "driver/compile.h"
+#include "lower/passes.h"
+#include "schedulers/legal.h"
+
+namespace py = pybind11;
+
+namespace fuser {
+namespace {
+
+using Sizes = std::vector<int64_t>;
+using Layout = std::tuple<Sizes, Sizes, int64_t>;  // sizes, strides, address modulo 16
+
+std::vector<TensorView> views_of(const Fusion& fusion, const std::vector<Layout>& inputs) {
+  // Scalars of random numbers do not affect plans.
+  FUSER_ASSERT(fusion.scalars.size() == (fusion.random.ops ? 2 : 0),
+               "plan_testing: definitions without scalars of their own only");
+  FUSER_CHECK(inputs.size() == fusion.inputs.size(), User, "argument-count",
+              "plan_testing: expected ", fusion.inputs.size(), " tensors, got ", inputs.size());
+  std::vector<TensorView> out;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const auto& [of, strides, address] = inputs[i];
+    FUSER_CHECK(of.size() == strides.size(), Shape, "argument-rank", "plan_testing: tensor ", i,
+                " has ", of.size(), " sizes and ", strides.size(), " strides");
+    // Distinct high bits: no input overlaps another.
+    const uintptr_t at = ((uintptr_t{i} + 1) << 48) + static_cast<uintptr_t>(address);
+    out.push_back({.data = reinterpret_cast<char*>(at),
+                   .sizes = of.data(),
+                   .strides = strides.data(),
+                   .rank = static_cast<int>(of.size()),
+                   .dtype = fusion.inputs[i]->dtype});
+  }
+  return out;
+}
+
+// A planned kernel of a definition.
+struct Planned {
+  std::shared_ptr<const Specialized> definition;
+  Group& group;  // group of the definition
+  SizeHints hints;
+  Plan plan;
+  Device device;
+};
+
+py::dict texts_of(const Planned& p, const Plan& plan) {
+  const Schedule schedule = p.group.scheduler->schedule(p.group.problem, plan);
+  const KernelIR kernel =
+      lower(p.group.problem, schedule, p.hints.index64, p.group.scheduler->name);
+  check_resources(p.plan, plan, kernel, kernel.shared_bytes(), p.device);
+  py::dict out;
+  out["schedule"] = to_string(schedule);
+  out["ir"] = to_text(kernel);
+  out["cuda"] = print_cuda(kernel);
+  return out;
+}
+
+py::dict texts(const Planned& p) { return texts_of(p, p.plan); }
+
+// Returns the texts of a kernel with a plan of the user's.
+py::dict changed_texts(const Planned& p, const py::dict& fields) {
+  const Plan wanted = plans_of(fields).at(0);
+  return texts_of(p, changed_plan(p.group, p.plan, wanted));
+}
+
+// A definition segmented into kernels, for inputs with these layouts.
+class Segmented {
+ public:
+  Segmented(const Fusion& fusion, std::vector<Layout> inputs)
+      : inputs_(std::move(inputs)),
+        views_(views_of(fusion, inputs_)),
+        scalars_(fusion.scalars.size()) {
+    check_arguments(fusion, arguments());
+    // Learn size equalities step by step, as Executor::specialized_for() does.
+    const std::vector<bool> overlapping(views_.size(), false);
+    std::vector<std::shared_ptr<Specialized>> made;  // kept alive because `sizes` refers to them
+    KnownSizes sizes;
+    Key key;
+    do {
+      made.push_back(specialize_fusion(fusion, layout_classes(arguments()), overlapping, sizes));
+      made.back()->constraints.program.run(SizeLeaf{arguments()}, values_);
+    } while (learn_sizes(made.back()->fusion, made.back()->constraints, values_, sizes, key));
+    specialized_ = made.back();
+  }
+
+  std::vector<Planned> planned(const Device& device) {
+    std::vector<Planned> out;
+    const int64_t largest = largest_size(specialized_->constraints, arguments(), values_);
+    const std::function<void(Group&)> add = [&](Group& g) {
+      GroupSizes sizes = group_sizes(g, arguments(), largest);
+      if (sizes.empty) return;
+      sizes.hints.guards = g.match.guards;
+      sizes.hints.extents = g.match.extents;
+      Plan plan = g.scheduler->plan(g.problem, sizes.hints, device);
+      if (plan.is_fission()) {
+        FUSER_ASSERT(!g.fission.empty(), "a plan in pieces for a group that has none");
+        for (int piece : g.fission) add(specialized_->groups[piece]);
+        return;
+      }
+      out.push_back({specialized_, g, std::move(sizes.hints), std::move(plan), device});
+    };
+    for (const Step& step : specialized_->program.steps)
+      if (const auto* kernel = std::get_if<KernelStep>(&step))
+        add(specialized_->groups[kernel->group]);
+    return out;
+  }
+
+ private:
+  Arguments arguments() const { return {.tensors = views_, .scalars = scalars_}; }
+
+  const std::vector<Layout> inputs_;
+  const std::vector<TensorView> views_;
+  const std::vector<Number> scalars_;
+  std::shared_ptr<Specialized> specialized_;
+  SizeValues values_;
+};
+
+py::list plans(const Fusion& fusion, const std::vector<Layout>& inputs, const Device& device,
+               bool text) {
+  Segmented segmented(fusion, inputs);
+  py::list out;
+  for (const Planned& p : segmented.planned(device)) {
+    py::dict kernel = text ? texts(p) : py::dict();
+    kernel["plan"] = plan_dict(p.plan);
+    out.append(kernel);
+  }
+  return out;
+}
+
+}  // namespace
+
+void bind_plan_testing(py::module_& core) {
+  py::module_ m = core.def_submodule("plan_testing", "Plans for any device; nothing runs.");
+  m.def("plans", &plans, py::arg("definition"), py::arg("inputs"), py::arg("device"),
+        py::arg("text") = false,
+        "The kernels of a definition, in order, for (sizes, strides, address modulo 16) of each "
+        "tensor input: a dict with `plan`, and with `text` `schedule`, `ir` and `cuda` too.");
+  py::class_<Planned>(m, "Planned", "One of them.")
+      .def_property_readonly("plan", [](const Planned& p) { return plan_dict(p.plan); })
+      .def("texts", &texts, "`schedule`, `ir` and `cuda`.")
+      .def("changed", &changed_texts, py::arg("plan"),
+           "The same of a changed plan, refused as fd.execute would refuse it.");
+  py::class_<Segmented>(m, "Segmented", "The same step by step: the definition cut into kernels.")
+      .def(py::init<const Fusion&, std::vector<Layout>>(), py::arg("definition"), py::arg("inputs"),
+           py::keep_alive<1, 2>())
+      .def("planned", &Segmented::planned, py::arg("device"));
+}
+
+}  // namespace fuser

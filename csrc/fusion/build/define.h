@@ -1,0 +1,115 @@
+// Construction of a Fusion: one function per tensor op, with its shape and dtype rules.
+//
+// Every function appends one tensor and returns it. If a rule is broken it raises ShapeError,
+// DTypeError or UserError and leaves the Fusion unchanged. `location` is the user's source line,
+// for messages.
+#pragma once
+
+#include <span>
+#include <string>
+#include <utility>
+
+#include "ir/fusion.h"
+
+namespace fuser {
+
+// Returns the common dtype of the operands by torch's promotion: within a category, tensors with
+// dims take precedence over tensors without dims, which take precedence over scalars.
+DType promoted_dtype(std::span<const Operand> operands);
+// Returns the dtype in which torch computes: promoted_dtype() with half types widened to float32.
+DType common_dtype(std::span<const Operand> operands);
+
+// shape: -1 is symbolic, other values are static sizes (1 broadcasts).
+const Tensor* define_tensor(Fusion& fusion, std::span<const int64_t> shape, DType dtype,
+                            Input input, std::string location);
+Expr define_scalar(Fusion& fusion, DType dtype);
+
+// Returns seed and offset for the next `ops` random ops, whose offsets are 4 apart.
+std::pair<Expr, Expr> take_random(Fusion& fusion, int64_t ops);
+
+const Tensor* pointwise(Fusion& fusion, Op op, std::span<const Operand> args, std::string location);
+// Applies the op to scalars only.
+Expr pointwise_scalar(Fusion& fusion, Op op, std::span<const Expr> args);
+const Tensor* cast(Fusion& fusion, const Tensor* arg, DType dtype, std::string location);
+const Tensor* full(Fusion& fusion, std::span<const Expr> shape, Expr value, DType dtype,
+                   std::string location);
+const Tensor* broadcast(Fusion& fusion, const Tensor* arg, std::vector<bool> is_broadcast,
+                        std::string location);
+// shape[d] nullptr or -1 keeps the size; a dim of size 1 may grow.
+const Tensor* expand(Fusion& fusion, const Tensor* arg, std::span<const Expr> shape,
+                     std::string location);
+const Tensor* broadcast_in_dim(Fusion& fusion, const Tensor* arg, std::span<const Expr> shape,
+                               std::span<const int64_t> broadcast_dims, std::string location);
+const Tensor* squeeze(Fusion& fusion, const Tensor* arg, std::span<const int64_t> dims,
+                      bool squeeze_expanded, std::string location);
+const Tensor* permute(Fusion& fusion, const Tensor* arg, std::span<const int64_t> dims,
+                      std::string location);
+const Tensor* stride_order(Fusion& fusion, const Tensor* arg, std::span<const int64_t> order,
+                           std::string location);
+
+// Returns the extent of a dim for use by later statements. If a tensor's shape was named after one
+// of two unknown sizes that must match, the named one may turn out to be 1 and the other the
+// extent. Then the result is the symbol Symbol::Extent of the tensor, which rebuild()
+// (fusion/build/rebuild.h) resolves.
+Expr extent(Fusion& fusion, const Tensor* tensor, int dim);
+
+// Reduces `dims` to one element; negative dims count from the end. At least one dim is given, and
+// no dim twice. The dtype follows torch: integers and bool are summed and multiplied in int64, half
+// types in float32. The result has the kept dims. `identity`: see Reduction.
+const Tensor* reduce(Fusion& fusion, ReduceOp op, const Tensor* arg, std::span<const int64_t> dims,
+                     bool identity, std::string location);
+// Reduces like reduce(). If `arg` depends on an earlier reduction over some of the dims, reduces
+// over these dims first and over the rest afterwards. A kernel that has a normalized row on chip
+// for its statistics then sums it too; one reduction over all dims would read it again.
+const Tensor* reduce_in_turn(Fusion& fusion, ReduceOp op, const Tensor* arg,
+                             std::span<const int64_t> dims, bool identity, std::string location);
+// Returns result 1, 2, ... of a reduction or library op with several results; `of` is its result 0.
+const Tensor* result(Fusion& fusion, const Tensor* of, int index, std::string location);
+// 0, 1, ..., length - 1 in int64.
+const Tensor* iota(Fusion& fusion, Expr length, std::string location);
+const Tensor* take_along_axis(Fusion& fusion, const Tensor* arg, const Tensor* index, int64_t dim,
+                              bool same_sizes, std::string location);
+// Splits a dim into two of these sizes; one of them may be nullptr or -1 for the remaining size.
+const Tensor* split_dim(Fusion& fusion, const Tensor* arg, int64_t dim, Expr outer, Expr inner,
+                        std::string location);
+// Merges dims dim and dim + 1. size: a better name for the new extent, or nullptr or -1.
+const Tensor* merge_dims(Fusion& fusion, const Tensor* arg, int64_t dim, Expr size,
+                         std::string location);
+
+// Takes elements starts[d], starts[d] + steps[d], ... before ends[d] of each dim. Bounds are
+// clamped as in torch.
+const Tensor* slice(Fusion& fusion, const Tensor* arg, std::span<const Expr> starts,
+                    std::span<const Expr> ends, std::span<const int64_t> steps,
+                    std::string location);
+const Tensor* flip(Fusion& fusion, const Tensor* arg, std::span<const int64_t> dims,
+                   std::string location);
+const Tensor* pad(Fusion& fusion, const Tensor* arg, std::span<const Expr> before,
+                  std::span<const Expr> after, Expr value, std::string location);
+const Tensor* cat(Fusion& fusion, std::span<const Tensor* const> args, int64_t dim,
+                  std::string location);
+
+// Calls a torch library op on these tensors, with attributes in the order of its row. `given`: by
+// attribute, the scalar input that supplies it, or nullptr; empty if all are constants.
+const Tensor* library(Fusion& fusion, LibraryOp op, std::span<const Tensor* const> args,
+                      std::span<const int64_t> attributes, std::vector<Expr> given,
+                      std::string location);
+// Returns the shape of further result `result` (1, 2, ...) of the library op whose first result is
+// `call`.
+std::vector<Expr> result_shape(Fusion& fusion, const Tensor& call, int result);
+
+// `alias`: the input to overwrite, or -1. If several outputs overwrite one input, the last one
+// counts. A result that is also written into an input uses that input's memory.
+void add_output(Fusion& fusion, const Tensor* tensor, int alias = -1);
+// Raises unless the output may be written into the input. Sizes that only an execution knows become
+// rules.
+void require_alias(Fusion& fusion, const Tensor& tensor, int alias);
+// Returns the tensor of the last output that is written into the input, or nullptr.
+const Tensor* written_into(const Fusion& fusion, int input);
+// Returns the input that the tensor is, or the last input that it is written into; -1 if it is no
+// input.
+int input_of(const Fusion& fusion, const Tensor& tensor);
+
+// Raises ShapeError "reduce-empty-1" for a broken rule of Fusion::nonempty.
+[[noreturn]] void raise_empty(const NonEmpty& rule);
+
+}  // namespace fuser

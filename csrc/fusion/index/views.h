@@ -1,0 +1,29 @@
+// Views: outputs that no kernel stores, because all their elements are already in an input or in
+// the result of a library call.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "fusion/kernel/problem.h"
+#include "ir/fusion.h"
+
+namespace fuser {
+
+struct View {
+  const Tensor* base = nullptr;  // an input, or a result of a library call
+  std::vector<Expr> strides;     // by dim, in elements
+  // Elements from the first element of the base to the first of the view.
+  Expr offset = nullptr;
+};
+
+// Returns the input or library result at the end of the chain of movement ops that lead to
+// `tensor`. nullptr if an op on the way computes elements.
+const Tensor* base_of(const Tensor& tensor);
+// Returns the tensor as a view of its base, for inputs of these layouts. nullopt if it has no base,
+// if it merges dims that are not adjacent in memory, or if it flips dims. stride_order() and set()
+// request memory of their own and are no views.
+std::optional<View> view_of(Fusion& fusion, const Tensor& tensor,
+                            const std::vector<LayoutClass>& layouts);
+
+}  // namespace fuser

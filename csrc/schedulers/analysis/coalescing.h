@@ -1,0 +1,22 @@
+// Uncoalesced access of problems with reductions, and reads that L2 still holds.
+#pragma once
+
+#include <vector>
+
+#include "schedulers/scheduler.h"
+
+namespace fuser {
+
+// Returns whether the kernel reads a tensor that an earlier kernel of the definition stores. The
+// earlier kernel has just traversed the large inputs, so L2 still holds their last elements.
+bool reads_earlier(const Problem& problem);
+
+// guard_uncoalesced() registers the size hints that has_uncoalesced() needs. has_uncoalesced()
+// returns whether an uncoalesced access is large enough that its sector per element dominates.
+// can_transpose_operands() returns whether, in addition, kernels that transpose the operands are
+// available.
+void guard_uncoalesced(Problem& problem, MatchResult& match);
+bool has_uncoalesced(Problem& problem, const SizeHints& hints);
+bool can_transpose_operands(Problem& problem, const SizeHints& hints);
+
+}  // namespace fuser

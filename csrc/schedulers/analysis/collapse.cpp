@@ -1,0 +1,83 @@
+#include "schedulers/analysis/collapse.h"
+
+#include <algorithm>
+
+#include "fusion/index/access.h"
+
+namespace fuser {
+
+int ceil_pow2(int64_t n) {
+  constexpr int most = 1 << 30;
+  int p = 1;
+  while (p < n && p < most) p *= 2;
+  return p;
+}
+
+Expr extent_of(Problem& p, const std::vector<AxisId>& axes) {
+  Expr e = p.refined.exprs.constant(1);
+  for (AxisId a : axes) e = p.refined.exprs.mul(e, p.refined.axes[a].extent);
+  return e;
+}
+
+Expr coefficient(Problem& p, const MemoryAccess& access, const std::vector<AxisId>& axes) {
+  if (!access.strides) return nullptr;
+  // A mask on one axis needs its coordinate, for which a collapsed index would have to be divided.
+  if (axes.size() > 1)
+    for (const Pred::Bound& b : access.in.bounds)
+      for (AxisId a : axes)
+        if (axes_of({b.coord}) >> a & 1) return nullptr;
+  Exprs& exprs = p.refined.exprs;
+  const auto& c = access.strides->coefficients;
+  for (size_t i = 0; i + 1 < axes.size(); ++i)
+    if (c[axes[i]] != exprs.mul(c[axes[i + 1]], p.refined.axes[axes[i + 1]].extent)) return nullptr;
+  return axes.empty() ? exprs.constant(0) : c[axes.back()];
+}
+
+Expr offset_along(Problem& p, const MemoryAccess& access, const std::vector<AxisId>& axes) {
+  Exprs& exprs = p.refined.exprs;
+  Expr offset = access.strides->rest;
+  for (AxisId k : axes)
+    offset = exprs.add(offset,
+                       exprs.mul(access.strides->coefficients[k], exprs.symbol(Symbol::Axis, k)));
+  return offset;
+}
+
+Dims collapse(Problem& p, const std::vector<AxisId>& axes,
+              const std::vector<const MemoryAccess*>& accesses) {
+  Dims dims;
+  for (AxisId a : axes) {
+    if (!dims.empty()) {
+      std::vector<AxisId> both = dims.back();
+      both.push_back(a);
+      if (std::all_of(accesses.begin(), accesses.end(),
+                      [&](const MemoryAccess* m) { return coefficient(p, *m, both) != nullptr; })) {
+        dims.back() = std::move(both);
+        continue;
+      }
+    }
+    dims.push_back({a});
+  }
+  return dims;
+}
+
+std::vector<const MemoryAccess*> all_accesses(const Problem& p) {
+  std::vector<const MemoryAccess*> out;
+  for (const MemoryAccess& a : p.accesses) out.push_back(&a);
+  return out;
+}
+
+namespace {
+
+std::vector<AxisId> axes_in(const Problem& p, bool reduced) {
+  std::vector<AxisId> out;
+  for (AxisId a : p.order)
+    if (((p.reduced >> a & 1) != 0) == reduced) out.push_back(a);
+  return out;
+}
+
+}  // namespace
+
+std::vector<AxisId> kept_axes(const Problem& p) { return axes_in(p, false); }
+std::vector<AxisId> reduced_axes(const Problem& p) { return axes_in(p, true); }
+
+}  // namespace fuser

@@ -1,0 +1,72 @@
+// The shape of a problem with reductions: loops over R, work of a row, and the start of its
+// schedule.
+#pragma once
+
+#include <vector>
+
+#include "schedulers/scheduler.h"
+
+namespace fuser {
+
+// Returns whether the access moves complete rows: it varies over all of R, and over K if K is not
+// empty. An access that misses an axis of R is read repeatedly, from cache.
+bool moves_rows(const Problem& problem, const MemoryAccess& access);
+
+// The axes along which vectors run, the innermost of them that all moved accesses collapse into one
+// linear index, and the vector length of the widest element. `moves` selects the accesses.
+struct VectorAxes {
+  std::vector<AxisId> axes, inner;
+  bool complete = false;  // True if `inner` equals `axes`
+  int vector = 1;
+};
+VectorAxes vector_axes_of(Problem& problem, std::vector<AxisId> axes,
+                          bool (*moves)(Problem&, const MemoryAccess&));
+
+// Register the guards of schedulers that vectorize along R: all of them; only the vector guards.
+void guard_rows(Problem& problem, MatchResult& match, const VectorAxes& rows);
+void guard_row_vectors(Problem& problem, MatchResult& match, const VectorAxes& rows, int vector);
+
+// Properties of a reduction problem that its schedulers decide by.
+struct ReductionShape {
+  // Reduction loops: the phases, plus one for stores that need all of them.
+  int loops = 0;
+  int phases = 0;            // length of the longest chain of dependent reductions over R
+  bool stores_rows = false;  // True if an output varies over K and R
+  bool stores_last = false;  // True if an output over K and R depends on the last phase
+  int persistent = 0;        // reads of complete rows, the candidates for persistence
+  int persistent_bytes = 0;  // bytes of one element of each staged read
+  int cached_bytes = 0;      // bytes of one element of each read over R alone (weights)
+  int operations = 0;        // ops on elements of rows
+  int widest = 1;            // bytes of the widest element over K and R on the innermost axis
+};
+ReductionShape reduction_shape_of(const Problem& problem);
+
+// Returns the values that one phase computes and a later phase needs, if their operands are not
+// needed again. Caching a value costs one register per element.
+std::vector<ValueId> computed_again(const Problem& problem);
+
+// Work per element of a row, summed over all reduction loops. Each loop computes all values that it
+// needs.
+struct RowWork {
+  double slots = 0.0;  // issue slots
+  double again = 0.0;  // issue slots of values that an earlier loop has computed already
+  double bytes = 0.0;  // bytes moved to and from memory
+};
+RowWork row_work(const Problem& problem);
+
+// Starts the schedule of a reduction: dims 0 and 1 are K and R; threads, lanes and widths are from
+// the plan.
+Schedule start_of_reduction(const Problem& problem, const Plan& plan);
+
+// Appends the loops of a block whose threads run along R: unrolled steps, blocks of a cluster, rows
+// of a block, threads of a row, lanes.
+void loop_along_rows(Stage& stage, const Plan& plan);
+
+// Returns the blocks of a persistent grid that processes `tiles`: at most `blocks`, at least one.
+Expr persistent_blocks(Problem& problem, int64_t blocks, Expr tiles);
+
+// Returns the blocks that share one tile if the grid has `blocks` in total: each has at least one
+// of `steps`, and a tile has at least one block.
+Expr blocks_a_tile(Problem& problem, int64_t blocks, Expr tiles, Expr steps);
+
+}  // namespace fuser

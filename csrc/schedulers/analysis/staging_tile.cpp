@@ -1,0 +1,101 @@
+#include "schedulers/analysis/staging_tile.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "fusion/kernel/transpose_operands.h"
+#include "schedulers/analysis/collapse.h"
+#include "schedulers/analysis/vectorize.h"
+#include "schedulers/legal.h"
+
+namespace fuser {
+namespace {
+
+// Bytes of a memory transaction; the rows of a tile must fill at least one.
+constexpr int sector = 32;
+// Bytes of a run, at least. Staging single small elements would take longer than copying the tensor
+// with a transpose kernel.
+constexpr int least_run = 4;
+constexpr int good_rows = 32, most_rows = 128;  // rows per block
+constexpr int enough_bytes = 24 << 10;          // bytes of a tile with more than good_rows, at most
+
+// Returns the innermost kept axes along which the access is contiguous in memory. Empty if no kept
+// axis is contiguous.
+std::vector<AxisId> run_axes(Problem& p, const MemoryAccess& a) {
+  std::vector<AxisId> run = collapse(p, kept_axes(p), {&a}).back();
+  Expr along = coefficient(p, a, run);
+  return along && along->is_constant(1) ? run : std::vector<AxisId>{};
+}
+
+bool moves_runs(Problem& p, const MemoryAccess& a, const SizeHints& hints, int length) {
+  length = std::min(length, longest_vector(a));
+  if (length == 1) return true;
+  const std::vector<AxisId> run = run_axes(p, a);
+  return hints.divides(extent_of(p, run), length) && can_vector(p, a, run, hints, length);
+}
+
+}  // namespace
+
+void guard_staging_tile(Problem& p, MatchResult& match) {
+  for (size_t i : uncoalesced_accesses(p, {})) {
+    const MemoryAccess& a = p.accesses[i];
+    const std::vector<AxisId> run = run_axes(p, a);
+    for (int length = longest_vector(a); !run.empty() && length > 1; length /= 2) {
+      guard_divides(match, extent_of(p, run), length);
+      guard_vector(p, match, a, run, length);
+    }
+  }
+}
+
+StagingTile staging_tile_of(Problem& p, const SizeHints& hints, const TileRoom& room) {
+  StagingTile t;
+  const std::vector<size_t> uncoalesced = uncoalesced_accesses(p, {});
+  int bytes = 0, least_rows = 1, longest = 1;
+  for (size_t i : uncoalesced) {
+    const MemoryAccess& a = p.accesses[i];
+    if (run_axes(p, a).empty()) return {};
+    t.accesses.insert(i);
+    bytes += size_of(a.dtype);
+    longest = std::max(longest, longest_vector(a));
+    least_rows = std::max(least_rows, sector / size_of(a.dtype));
+  }
+  if (uncoalesced.empty()) return {};
+  const int64_t row_bytes = room.length * bytes;
+  t.rows = least_rows;
+  if (t.rows * row_bytes > room.bytes) return {};
+  const auto fits = [&](int rows) {
+    return rows * row_bytes <= (rows <= good_rows
+                                    ? room.most_bytes
+                                    : std::min<int64_t>(room.most_bytes, enough_bytes)) &&
+           room.count >= room.tiles * rows;
+  };
+  while (t.rows < most_rows && fits(2 * t.rows)) t.rows *= 2;
+  t.bytes = t.rows * row_bytes;
+  for (t.rows_per_vector = longest; t.rows_per_vector > 1; t.rows_per_vector /= 2)
+    if (t.rows_per_vector <= t.rows &&
+        std::all_of(uncoalesced.begin(), uncoalesced.end(), [&](size_t i) {
+          return moves_runs(p, p.accesses[i], hints, t.rows_per_vector);
+        }))
+      break;
+  for (size_t i : uncoalesced)
+    if (t.rows_per_vector * size_of(p.accesses[i].dtype) < least_run) return {};
+  return t;
+}
+
+int threads_beside_tile(int64_t vectors) {
+  constexpr int steps = 4, fewest = 8;
+  return std::clamp(ceil_pow2(vectors) / steps, fewest, warp);
+}
+
+void check_staging_tile(const Plan& planned, const Plan& wanted) {
+  if (planned.set("staged").empty()) return;
+  const int64_t rows = wanted.get("threads_y") * wanted.get("rows_per_thread"),
+                run = planned.get("rows_per_vector");
+  const int64_t threads = wanted.get("threads_x") * wanted.get("threads_y");
+  const int64_t most = planned.get("threads_y") * planned.get("rows_per_thread");
+  expect(planned, rows % run == 0 && threads % (rows / run) == 0 && rows <= most,
+         text("threads_y * rows_per_thread=", rows),
+         text("a multiple of ", run, " up to ", most, ", whose runs divide ", threads, " threads"));
+}
+
+}  // namespace fuser

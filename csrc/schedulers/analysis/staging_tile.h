@@ -1,0 +1,38 @@
+// Staging tiles: uncoalesced operands of a kernel over rows, whose tile for the rows of a block
+// crosses shared memory. See lower/build/reduction_staging.cpp and inner.cpp.
+#pragma once
+
+#include <cstdint>
+
+#include "schedulers/scheduler.h"
+
+namespace fuser {
+
+// The staging tile of a block.
+struct StagingTile {
+  // Staged accesses; empty if there are no uncoalesced operands or the tile does not fit.
+  AccessSet accesses;
+  int rows_per_vector = 1;  // neighbouring rows that move as one vector, 16 bytes at most
+  int rows = 1;             // rows per block
+  int64_t bytes = 0;        // bytes of shared memory of all tiles of a block
+};
+
+// Limits that a scheduler sets for a staging tile.
+struct TileRoom {
+  int64_t length = 0, count = 0;  // upper bounds of the elements of a row and of the rows
+  int64_t tiles = 0;              // minimum number of tiles; tiles are not enlarged below it
+  int64_t bytes = 0;              // bytes of shared memory per block
+  int64_t most_bytes = 0;         // bytes of an enlarged tile, at most
+};
+
+// Registers the guards that staging_tile_of() needs, besides the extents of K and R.
+void guard_staging_tile(Problem& problem, MatchResult& match);
+StagingTile staging_tile_of(Problem& problem, const SizeHints& hints, const TileRoom& room);
+// Returns the threads per row, for `vectors` vectors per row: the fewest that still fill a block.
+// At most a warp, because the threads of one warp combine without a barrier.
+int threads_beside_tile(int64_t vectors);
+// Raises UserError "plan-1" if the rows of a block of a changed plan are not a multiple of the runs
+// of its staging tile.
+void check_staging_tile(const Plan& planned, const Plan& wanted);
+
+}  // namespace fuser
