@@ -62,7 +62,7 @@ lint: $(ready)
 # run kernels on tensors. Disable leak checks, because Python does not free everything at exit.
 SANITIZED ?= tests/base tests/ir tests/fusion tests/schedule tests/schedulers tests/lower tests/codegen
 sanitize: $(ready)
-	CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) $(py) -m tests.sanitize build/sanitize
+	CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) $(py) -m tests.support.sanitize build/sanitize
 	cd build/sanitize/tree && \
 	  LD_PRELOAD="$$($${CXX:-g++} -print-file-name=libasan.so) $$($${CXX:-g++} -print-file-name=libubsan.so)" \
 	  ASAN_OPTIONS=detect_leaks=0 $(abspath $(py)) -m pytest -q -n $(JOBS) $(SANITIZED)

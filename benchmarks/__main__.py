@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 import fuser
-from benchmarks import compare, host, peers, plots, warm
+from benchmarks import compare, contenders, host, plots, precompile
 from benchmarks import results as stored
 from benchmarks.case import Case
 from benchmarks.families import TABLES
@@ -57,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
         results = stored.merge(options.merge)
         stored.Keeper(results, options.json)()
     else:
-        versions, missing = peers.available()
+        versions, missing = contenders.available()
         setting = _setting(options, missing)
         if options.warm:
             return _warm(options, setting)
@@ -114,14 +114,14 @@ def _warm(options: argparse.Namespace, setting: Setting) -> int:
         (family, case) for family, some in _cases(options, _families(options), {}) for case in some
     ]
     importable = [name for name in setting.contenders if name not in setting.missing]
-    todo = warm.tasks(cases, importable, options.tiny)
+    todo = precompile.tasks(cases, importable, options.tiny)
     if options.compiled and options.compiled.exists():  # written by an earlier, shorter run
-        earlier = warm.compiled(options.compiled)
+        earlier = precompile.compiled(options.compiled)
         todo = [task for task in todo if (task.contender, task.key) not in earlier]
-    done = warm.fill(todo, setting.device, options.warm, options.limit)
+    done = precompile.fill(todo, setting.device, options.warm, options.limit)
     if options.compiled:
-        warm.keep(done, options.compiled)
-    print(warm.summary(todo, done))
+        precompile.keep(done, options.compiled)
+    print(precompile.summary(todo, done))
     return 0
 
 
@@ -251,7 +251,7 @@ def _setting(options: argparse.Namespace, missing: Mapping[str, str]) -> Setting
     else:
         contenders = [n for n in CONTENDERS if options.all or n not in _ASKED_FOR]
     read = options.compiled and options.compiled.exists() and not options.warm
-    compiled = warm.compiled(options.compiled) if read else None
+    compiled = precompile.compiled(options.compiled) if read else None
     samples, budget = (_QUICK_SAMPLES, _QUICK_BUDGET) if options.quick else (60, 2.0)
     return Setting(
         device=torch.device(options.device),

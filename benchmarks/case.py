@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from fuser import FusionDefinition
+from fuser.debug.validation import TOLERANCES, Tolerance
 from fuser.ops import as_dtype
-from fuser.validation import TOLERANCES, Tolerance
 
 Shape = tuple[int, ...]
 
@@ -51,7 +51,7 @@ class Bound:
     absolute  for float32 results
     half      for float16 and bfloat16 results; `absolute` if None
 
-    fuser.validation.TOLERANCES has absolute tolerances for values near 1. A sum of n standard
+    fuser.debug.validation.TOLERANCES has absolute tolerances for values near 1. A sum of n standard
     normal numbers is about sqrt(n), and its rounding error grows likewise; elements of a softmax
     are about 1 / n.
     """
@@ -230,9 +230,9 @@ def error(
     """Return the largest |result - expected| and its largest multiple of the dtype's tolerance.
 
     A multiple above 1.0 is an error: |result - expected| <= bound + rtol * |expected| is required.
-    The relative tolerance is fuser.validation's; without a Bound the absolute one is, too. Integers
-    must be equal. An unexpected NaN is an infinite error. Shapes may differ in dims of size 1.
-    Missing results (None) are skipped, but at least one result is required.
+    The relative tolerance is fuser.debug.validation's; without a Bound the absolute one is, too.
+    Integers must be equal. An unexpected NaN is an infinite error. Shapes may differ in dims of
+    size 1. Missing results (None) are skipped, but at least one result is required.
     """
     largest = share = 0.0
     if all(result is None for result in results):

@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks import peers, rows
+from benchmarks import contenders, rows
 from benchmarks.case import Bound, Case, Data, Goal, Row, Shape
-from benchmarks.peers import EPS
+from benchmarks.contenders import EPS
 
 bf16, f32 = torch.bfloat16, torch.float32
 
@@ -86,7 +86,7 @@ def group_norm_silu(shape: Shape, dtype: torch.dtype) -> Case:
         # Rounding the norm before silu causes an error above the rounding of silu itself, e.g. at
         # -5.
         bounds=(Bound(1e-5, half=4e-3),),
-        peers={"liger": peers.liger_group_norm_silu(groups)},
+        peers={"liger": contenders.liger_group_norm_silu(groups)},
         goal=Goal(copy=_GROUP_NORM),
     )
 

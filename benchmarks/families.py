@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from benchmarks import chains, channels, losses, moves, norms, pointwise, softmax, sums, transposes
+from benchmarks import (
+    channels,
+    data_movement,
+    elementwise_chains,
+    losses,
+    norms,
+    pointwise,
+    softmax,
+    sums,
+    transposes,
+)
 from benchmarks.case import Row
 
 TABLES: dict[str, tuple[Row, ...]] = {
     "pointwise": pointwise.TABLE,
-    "chains": chains.TABLE,
+    "chains": elementwise_chains.TABLE,
     "sums": sums.TABLE,
     "softmax": softmax.FORWARD,
     "softmax_backward": softmax.BACKWARD,
@@ -17,5 +27,5 @@ TABLES: dict[str, tuple[Row, ...]] = {
     "norm_backward": norms.BACKWARD,
     "channels": channels.TABLE,
     "transposes": transposes.TABLE,
-    "moves": moves.TABLE,
+    "moves": data_movement.TABLE,
 }

@@ -31,7 +31,7 @@ import fuser
 from benchmarks.case import Case, Data, as_list, case_bytes, error, error_of_norm
 from benchmarks.probe import reads
 from fuser._native import load_torch
-from fuser.cost import Parts
+from fuser.inspect.cost import Parts
 
 Call = Callable[[], object]
 
@@ -392,8 +392,9 @@ def way_of(
 
 
 def _bounds(fd: fuser.FusionDefinition, inputs: list[Tensor]) -> dict[str, float]:
-    """Predicted times of the cost model (fuser.cost): in all, and by limiting factor. `passes`:
-    bytes moved over bytes that must move."""
+    """Predicted times of the cost model (fuser.inspect.cost): in all, and by limiting factor.
+    `passes`: bytes moved over bytes that must move.
+    """
     found = fuser.explain(fd, inputs)
     steps = [(step.kind, step.bytes, step.slots) for step in found.steps]
     parts = [found.machine.parts(*step) for step in steps]

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks import peers
+from benchmarks import contenders
 from benchmarks.case import Bound, Case, Data, Goal, Row, Shape, key
 
 bf16, f32 = torch.bfloat16, torch.float32
@@ -35,7 +35,7 @@ def cross_entropy(shape: Shape, dtype: torch.dtype) -> Case:
         eager=lambda logits, target: F.cross_entropy(logits, target, reduction="none"),
         define=define,
         outputs=(f32,),
-        peers={"quack": peers.quack_cross_entropy, "liger": peers.liger_cross_entropy},
+        peers={"quack": contenders.quack_cross_entropy, "liger": contenders.liger_cross_entropy},
         reads=True,
         goal=Goal(aligned=key("cross_entropy", dtype, (shape[0], 50256)))
         if odd
@@ -74,7 +74,7 @@ def cross_entropy_backward(shape: Shape, dtype: torch.dtype) -> Case:
         define=define,
         outputs=(dtype,),
         bounds=(Bound(1e-5 / classes),),
-        peers={"quack": peers.quack_cross_entropy_backward},
+        peers={"quack": contenders.quack_cross_entropy_backward},
     )
 
 

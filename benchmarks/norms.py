@@ -13,9 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks import peers, rows
+from benchmarks import contenders, rows
 from benchmarks.case import Bound, Case, Data, Goal, Row, Shape
-from benchmarks.peers import EPS
+from benchmarks.contenders import EPS
 
 bf16, f32 = torch.bfloat16, torch.float32
 
@@ -44,7 +44,7 @@ def layer_norm(shape: Shape, dtype: torch.dtype) -> Case:
         eager=eager,
         define=lambda ops, x, weight, bias: ops.layer_norm(x, [n], weight, bias, EPS),
         outputs=(dtype, f32, f32),
-        peers={"quack": peers.quack_layer_norm, "liger": peers.liger_layer_norm},
+        peers={"quack": contenders.quack_layer_norm, "liger": contenders.liger_layer_norm},
         goal=rows.forward_goal("layer_norm", shape, dtype, widest_but_one=0.90),
     )
 
@@ -66,7 +66,7 @@ def rms_norm(shape: Shape, dtype: torch.dtype) -> Case:
         compiled=compiled,
         define=lambda ops, x, weight: ops.rms_norm(x, [n], weight, EPS),
         outputs=(dtype, f32),
-        peers={"quack": peers.quack_rms_norm, "liger": peers.liger_rms_norm},
+        peers={"quack": contenders.quack_rms_norm, "liger": contenders.liger_rms_norm},
         goal=rows.forward_goal("rms_norm", shape, dtype),
     )
 
@@ -141,7 +141,7 @@ def add_rms_norm(shape: Shape, dtype: torch.dtype) -> Case:
         define=define,
         outputs=(dtype, dtype),
         bounds=(_RESIDUAL, Bound()),
-        peers={"quack": peers.quack_add_rms_norm, "liger": peers.liger_add_rms_norm},
+        peers={"quack": contenders.quack_add_rms_norm, "liger": contenders.liger_add_rms_norm},
     )
 
 
@@ -232,7 +232,7 @@ def layer_norm_backward(shape: Shape, dtype: torch.dtype) -> Case:
             eager=eager,
             define=define,
             outputs=(dtype,) * 3,
-            peers={"liger": peers.liger_layer_norm_backward},
+            peers={"liger": contenders.liger_layer_norm_backward},
             goal=_backward_goal(n, _WIDE_LAYER_NORM_BACKWARD if n >= 16384 else _BACKWARD),
         ),
         shape[0],
@@ -320,7 +320,10 @@ def rms_norm_backward(shape: Shape, dtype: torch.dtype) -> Case:
             eager=eager,
             define=define,
             outputs=(dtype,) * 2,
-            peers={"quack": peers.quack_rms_norm_backward, "liger": peers.liger_rms_norm_backward},
+            peers={
+                "quack": contenders.quack_rms_norm_backward,
+                "liger": contenders.liger_rms_norm_backward,
+            },
             goal=_backward_goal(n, _BACKWARD),
         ),
         shape[0],

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.case import PEER
-from benchmarks.standing import best_peer
-from fuser.report.svg import CHARACTER, element, picture, shortened, text, tooltip
+from benchmarks.ranking import best_peer
+from fuser.inspect.report.svg import CHARACTER, element, picture, shortened, text, tooltip
 
 _WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM, _LEGEND = 860.0, 420.0, 60.0, 30.0, 44.0, 190.0
 _STYLE = (

@@ -5,10 +5,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Mapping
 
-from benchmarks import goals
+from benchmarks import targets
 from benchmarks.case import COMPILE_MS, PEER
 from benchmarks.harness import NOT_COMPILED, NOT_INSTALLED
-from benchmarks.standing import (
+from benchmarks.ranking import (
     Record,
     Records,
     asked,
@@ -237,9 +237,9 @@ def _goals(families: Mapping[str, Records]) -> str:
     """Every target with its measured value, the error of the cost model, every miss with its
     limiting factor."""
     marks = {True: "met", False: "MISSED", None: "-"}
-    rows = ([aim.asked, aim.found, marks[aim.met]] for aim in goals.aims(families))
+    rows = ([aim.asked, aim.found, marks[aim.met]] for aim in targets.aims(families))
     parts = [table(["asked", "found", ""], rows)]
-    if error := goals.prediction_error(families):
+    if error := targets.prediction_error(families):
         parts.append(
             f"\nThe cost model is off by {100 * error.median:.0f}% in the median of {error.cases} "
             f"cases, by less than {100 * error.most:.0f}% in nine of ten."
@@ -247,7 +247,7 @@ def _goals(families: Mapping[str, Records]) -> str:
     missed = [
         [
             *(name_of(record), f"{record['us']['fuser']:.1f}", f"{100 * copy_share(record):.0f}%"),
-            *(_peer(record), "; ".join(found), goals.limit(record)),
+            *(_peer(record), "; ".join(found), targets.limit(record)),
         ]
         for records in families.values()
         for record in records.values()

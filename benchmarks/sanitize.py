@@ -17,10 +17,10 @@ import time
 import torch
 
 from benchmarks import (
-    chains,
     channels,
+    data_movement,
+    elementwise_chains,
     losses,
-    moves,
     norms,
     pointwise,
     softmax,
@@ -42,10 +42,10 @@ ROWS: dict[str, tuple[Row, ...]] = {
         Row(pointwise.column_scale, (40, 128), bf16),
         Row(pointwise.slice_scale, (16, 256), bf16),
     ),
-    "chains": (Row(chains.chain(8), (33, 1000), f32),),
+    "chains": (Row(elementwise_chains.chain(8), (33, 1000), f32),),
     "moves": (
-        Row(moves.rope_halves, (2, 17, 4, 64), bf16),
-        Row(moves.split_heads, (2, 17, 192), bf16),
+        Row(data_movement.rope_halves, (2, 17, 4, 64), bf16),
+        Row(data_movement.split_heads, (2, 17, 192), bf16),
     ),
     "sums": (
         Row(sums.sum_inner, (37, 256), bf16),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from benchmarks import peers, rows
+from benchmarks import contenders, rows
 from benchmarks.case import Bound, Case, Data, Goal, Row, Shape, key
 
 bf16, f32 = torch.bfloat16, torch.float32
@@ -23,7 +23,7 @@ def softmax(shape: Shape, dtype: torch.dtype) -> Case:
         define=lambda ops, x: ops.softmax(x, 1),
         outputs=(dtype,),
         bounds=(Bound(1e-5 / shape[-1]),),
-        peers={"quack": peers.quack_softmax, "liger": peers.liger_softmax},
+        peers={"quack": contenders.quack_softmax, "liger": contenders.liger_softmax},
         goal=rows.forward_goal("softmax", shape, dtype),
     )
 
@@ -62,7 +62,10 @@ def softmax_backward(shape: Shape, dtype: torch.dtype) -> Case:
         outputs=(dtype,),
         # y reaches 60 times its mean, and dy - sum cancels.
         bounds=(Bound(1e-4 / shape[-1]),),
-        peers={"quack": peers.quack_softmax_backward, "liger": peers.liger_softmax_backward},
+        peers={
+            "quack": contenders.quack_softmax_backward,
+            "liger": contenders.liger_softmax_backward,
+        },
         goal=Goal(aligned=key("softmax_backward", dtype, (shape[0], 4096)))
         if shape[1] == 4097
         else Goal(),

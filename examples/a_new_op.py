@@ -7,7 +7,7 @@ would have a name in kernels, an error bound of its own and support in every fro
 
     FUSER_OP(softsign, 1, Float, kFloat, 15, 2.f,             csrc/ir/ops.def
              "$0 / (1.0f + abs_($0))", kNone, kNone)
-    "softsign": torch.nn.functional.softsign,                 fuser/reference.py
+    "softsign": torch.nn.functional.softsign,                 fuser/ops/reference.py
 
 HACKING.md explains each step in "An op, step by step".
 """

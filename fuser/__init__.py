@@ -9,7 +9,6 @@ __version__ = "0.1.0"
 
 load_core()  # raises an error with build instructions if it is missing
 
-from fuser import refused  # noqa: E402
 from fuser._core import DataType, Scalar, Tensor, get_option  # noqa: E402
 from fuser.arguments import Vector  # noqa: E402
 from fuser.autotune import autotune  # noqa: E402
@@ -23,7 +22,8 @@ from fuser.cache import (  # noqa: E402
     clear_caches,
     specialize_after,
 )
-from fuser.definition import Fusion, FusionDefinition  # noqa: E402
+from fuser.debug.evaluate import evaluate  # noqa: E402
+from fuser.definition import FusionDefinition  # noqa: E402
 from fuser.errors import (  # noqa: E402
     ArgumentTypeError,
     BuildMismatch,
@@ -35,10 +35,12 @@ from fuser.errors import (  # noqa: E402
     Unsupported,
     UserError,
 )
-from fuser.evaluate import evaluate  # noqa: E402
-from fuser.explain import explain  # noqa: E402
+from fuser.fusion import Fusion  # noqa: E402
+from fuser.inspect.explain import explain  # noqa: E402
+from fuser.inspect.report import report  # noqa: E402
 from fuser.layout import compute_tensor_descriptor  # noqa: E402
-from fuser.legacy import (  # noqa: E402
+from fuser.nvfuser import absent  # noqa: E402
+from fuser.nvfuser.compat import (  # noqa: E402
     clone,
     compute_contiguity,
     disable_automatic_serialization,
@@ -47,22 +49,21 @@ from fuser.legacy import (  # noqa: E402
     version,
 )
 from fuser.plan import Plan  # noqa: E402
-from fuser.report import report  # noqa: E402
 from fuser.torch_habits import install  # noqa: E402
 
 if TYPE_CHECKING:
     from fuser.adapters.functorch import compile, memory_efficient_fusion
     from fuser.adapters.torchscript import enable_torchscript_fuser, torchscript_fuser
-    from fuser.validation import get_val_tolerances, validate_with_auto_inferred_outputs
+    from fuser.debug.validation import get_val_tolerances, validate_with_auto_inferred_outputs
 
 # Names whose modules import torch; `import fuser` itself does not.
 _LATER = {
     "compile": "fuser.adapters.functorch",
     "enable_torchscript_fuser": "fuser.adapters.torchscript",
-    "get_val_tolerances": "fuser.validation",
+    "get_val_tolerances": "fuser.debug.validation",
     "memory_efficient_fusion": "fuser.adapters.functorch",
     "torchscript_fuser": "fuser.adapters.torchscript",
-    "validate_with_auto_inferred_outputs": "fuser.validation",
+    "validate_with_auto_inferred_outputs": "fuser.debug.validation",
 }
 
 
@@ -73,7 +74,7 @@ _MODULES = ("contrib", "pytorch_utils", "testing")
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(f"fuser.{name}")
-    module = "fuser.refused" if name in refused.NAMES else _LATER.get(name)
+    module = "fuser.nvfuser.absent" if name in absent.NAMES else _LATER.get(name)
     if module is None:
         raise AttributeError(f"module 'fuser' has no attribute {name!r}")
     return getattr(import_module(module), name)

@@ -149,9 +149,9 @@ def show_environment(_: argparse.Namespace) -> int:
 
 
 def run_repro(arguments: argparse.Namespace) -> int:
-    from fuser import shrink
+    from fuser.debug import minify
 
-    return shrink.run(arguments.file)
+    return minify.run(arguments.file)
 
 
 def _file(name: str) -> Path:
@@ -162,7 +162,7 @@ def _file(name: str) -> Path:
 
 
 def print_manual(_: argparse.Namespace) -> int:
-    from fuser.manual import manual
+    from fuser.inspect.manual import manual
 
     print(manual(), end="")
     return 0

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from fuser import _core
 from fuser.arguments import checked
 from fuser.errors import CompileError, LaunchError, Unsupported, UserError
-from fuser.measure import processor_of, timer
+from fuser.inspect.measure import processor_of, timer
 from fuser.plan import Plan, Plans
-from fuser.runtime.remembered import disk_store
+from fuser.runtime.compiler_cache import disk_store
 
 if TYPE_CHECKING:
     from fuser.definition import FusionDefinition
@@ -92,7 +92,7 @@ def _key(fd: FusionDefinition, inputs: Sequence[Any], device: Any) -> bytes:
     """Hash of definition, layout and sizes of the inputs, current plan, and GPU."""
     sizes = [list(value.shape) if hasattr(value, "shape") else None for value in inputs]
     signature = fd.fec.executor.signature(inputs, device)
-    parts = ["autotune 1", processor_of(inputs), signature, str(sizes)]
+    parts = ["autotune 2", processor_of(inputs), signature, str(sizes)]
     return hashlib.sha256("\0".join(parts).encode() + fd.fusion.structure()).digest()
 
 

@@ -18,12 +18,14 @@ from fuser import _core
 from fuser._native import load_torch
 from fuser.arguments import checked
 from fuser.errors import UserError
-from fuser.refused import ONE_DEVICE, refuse
+from fuser.fusion import Fusion
+from fuser.nvfuser.absent import ONE_DEVICE, refuse
+from fuser.nvfuser.serialization import defined, is_definition
 
 if TYPE_CHECKING:
     import torch
 
-    from fuser.definition import Fusion, FusionDefinition
+    from fuser.definition import FusionDefinition
 
 
 class CacheInfo(NamedTuple):
@@ -98,9 +100,7 @@ class FusionExecutorCache:
 
     def fusion(self) -> Fusion:
         """The compiled definition."""
-        from fuser.definition import Fusion
-
-        return Fusion(self._builder, self)
+        return Fusion(self._builder, lambda: self)
 
     def execute(
         self,
@@ -346,9 +346,6 @@ class FusionCache:
         and keeps them alive; their kernels come from disk. Raises UserError `serialize-1` if the
         file cannot be read or holds anything but definitions; then it defines nothing.
         """
-        from fuser.definition import FusionDefinition
-        from fuser.legacy import define_again, is_definition
-
         path = _definitions_file(filename)
         try:
             texts = {int(n): text for n, text in json.loads(path.read_text("utf-8")).items()}
@@ -365,7 +362,7 @@ class FusionCache:
         self._next = itertools.count(max(next(self._next), max(texts, default=-1) + 1))
         taken = set(self._numbers.values())
         for number, text in texts.items():
-            define_again(text, fd := FusionDefinition())
+            fd = defined(text)
             self._kept.append(fd.fec)
             self._number(fd.fec, None if number in taken else number)
 

@@ -14,14 +14,16 @@ from fuser import _core
 from fuser._core import DataType, Scalar, Tensor
 from fuser.arguments import TYPE_FAULTS, Vector, blame, checked
 from fuser.cache import FusionCache, FusionExecutorCache, options_set
+from fuser.debug.repro import input_spec, keep_repro, repro_script
 from fuser.errors import CompileError, InternalError, LaunchError, ShapeError, UserError
+from fuser.fusion import Fusion
+from fuser.inspect.measure import profiled
 from fuser.layout import compute_tensor_descriptor
-from fuser.legacy import LegacyDefinition, captured_dumps, define_again
-from fuser.measure import profiled
+from fuser.nvfuser.absent import ONE_DEVICE, refuse
+from fuser.nvfuser.compat import LegacyDefinition, captured_dumps
+from fuser.nvfuser.serialization import define_again
 from fuser.ops import Number, Ops, Size, as_dtype
 from fuser.plan import Plan, Plans, plan_fields
-from fuser.refused import ONE_DEVICE, refuse
-from fuser.repro import input_spec, keep_repro, repro_script
 from fuser.torch_habits import refuse_arguments
 
 if TYPE_CHECKING:
@@ -48,67 +50,6 @@ _MOST_SCALARS = 1 << 16
 
 class _Empty(UserError, NotImplementedError):
     """UserError that is also a NotImplementedError, which nvFuser raises here."""
-
-
-class Fusion:
-    """The graph behind a definition. Equal graphs have equal ops in equal order."""
-
-    __slots__ = ("_executors", "builder")
-
-    def __init__(
-        self, builder: _core.Builder, executors: FusionExecutorCache | None = None
-    ) -> None:
-        self.builder = builder
-        self._executors = executors
-
-    def inputs(self) -> list[Tensor | Scalar]:
-        """Returns tensors and symbolic scalars in the order in which execute() takes them."""
-        return self.builder.inputs()
-
-    def outputs(self) -> list[Tensor]:
-        """Returns outputs in the order of add_output(), including in-place outputs."""
-        return self.builder.outputs()
-
-    def vals(self) -> list[Tensor | Scalar]:
-        """Returns all values: symbolic scalars, then tensors, each in order of definition."""
-        scalars = [value for value in self.inputs() if isinstance(value, Scalar)]
-        return [*scalars, *self.builder.tensors()]
-
-    def print_math(self, from_outputs_only: bool = True) -> None:
-        """Prints the whole definition. `from_outputs_only` is accepted for compatibility and
-        ignored.
-        """
-        print(self)
-
-    def print_kernel(
-        self, inputs: Sequence[Any] | None = None, *, compile_params: Any = None
-    ) -> None:
-        """Prints the CUDA C of the kernels for `inputs`; without `inputs`, of the kernels of the
-        last run. `compile_params` is accepted for compatibility with nvFuser and ignored.
-        """
-        executors = self._executors or FusionExecutorCache(self)
-        print(executors.get_cuda_kernel(inputs, intrinsic_code=True))
-
-    def structure(self) -> bytes:
-        """Canonical bytes, equal if and only if two definitions are equal. Source lines are
-        ignored.
-        """
-        return self.builder.structure()
-
-    def records(self) -> dict[str, Any]:
-        """The graph as plain data, operands before their users. fuser.evaluate interprets it."""
-        return self.builder.records()
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Fusion):
-            return NotImplemented
-        return self.builder is other.builder or self.structure() == other.structure()
-
-    def __hash__(self) -> int:
-        return hash(self.structure())
-
-    def __repr__(self) -> str:
-        return self.builder.to_python()
 
 
 class FusionDefinition(LegacyDefinition):
@@ -483,13 +424,13 @@ class FusionDefinition(LegacyDefinition):
 
         The reference is `reference_outputs`, or fuser.evaluate in float64, which also checks
         in-place outputs. Dtypes and shapes must be equal; |result - reference| <= atol + rtol *
-        |reference| with the tolerances of fuser.validation.TOLERANCES by dtype, integers exactly,
-        NaN equals NaN. If fuser.evaluate is the reference, the tolerance grows for long sums, and a
-        float64 result of float32 arithmetic gets the tolerance of float32. Returns the results.
-        Raises InternalError `validate-1` if they differ from evaluate (a bug: report
+        |reference| with the tolerances of fuser.debug.validation.TOLERANCES by dtype, integers
+        exactly, NaN equals NaN. If fuser.evaluate is the reference, the tolerance grows for long
+        sums, and a float64 result of float32 arithmetic gets the tolerance of float32. Returns the
+        results. Raises InternalError `validate-1` if they differ from evaluate (a bug: report
         repro_script_for(inputs)), UserError `validate-2` if they differ from `reference_outputs`.
         """
-        from fuser.validation import validate
+        from fuser.debug.validation import validate
 
         return validate(self, inputs, reference_outputs, device=device, **kwargs)
 
@@ -513,7 +454,7 @@ class FusionDefinition(LegacyDefinition):
             self.validate_definition()
             with _first_use:
                 if self._fec is None:
-                    self._fec = FusionExecutorCache(Fusion(self._builder))
+                    self._fec = FusionExecutorCache(self.fusion)
         return self._fec
 
     @fec.setter
@@ -533,7 +474,7 @@ class FusionDefinition(LegacyDefinition):
     def fusion(self) -> Fusion:  # type: ignore[override]
         """The graph, for printing and comparison."""
         self._define()
-        return self._fec.fusion() if self._fec else Fusion(self._builder)
+        return self._fec.fusion() if self._fec else Fusion(self._builder, lambda: self.fec)
 
     def cuda_code_for(
         self,

@@ -1,5 +1,6 @@
 """Plans: the scheduling decisions for a kernel, as values that can be printed, changed and run."""
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -8,7 +9,69 @@ from fuser.arguments import describe, fits
 from fuser.errors import UserError
 
 # Fields that are sets of accesses, one bit per access of a kernel: ints of any size.
-_SETS = frozenset({"wide", "shifted", "windows", "once", "stretch", "across"})
+_SETS = frozenset({"vectorized", "unaligned", "strided", "streaming", "packed", "staged"})
+
+# Fields under the names of version 0.1, which one more version accepts.
+RENAMED = {
+    "once": "streaming",
+    "wide": "vectorized",
+    "shifted": "unaligned",
+    "windows": "strided",
+    "skew": "peel",
+    "rolled": "smem_unroll",
+    "serial": "looped",
+    "turns": "rows_per_thread",
+    "run": "rows_per_vector",
+    "whole": "lane_axes",
+    "merged": "collapsed",
+    "keep": "cache_computed",
+    "ring": "num_stages",
+    "ahead": "prefetch_tiles",
+    "backward": "reverse_grid",
+    "finish": "columns_per_merge",
+    "place": "persistent_in",
+    "stretch": "packed",
+    "across": "staged",
+    "line_x": "store_line_x",
+    "line_y": "store_line_y",
+    "exact_x": "divides_x",
+    "exact_y": "divides_y",
+    "one_row": "split_at_rows",
+    "one_side": "uniform_select",
+    "cluster": "cluster_size",
+    "blocks": "grid_blocks",
+    "min_blocks": "min_blocks_per_sm",
+}
+
+
+def _current(name: str) -> str:
+    """The name of a field today; DeprecationWarning for an old one."""
+    new = RENAMED.get(name)
+    if new is None:
+        return name
+    warnings.warn(
+        f"plan: the field {name!r} is called {new!r} now", DeprecationWarning, stacklevel=3
+    )
+    return new
+
+
+def _renamed(fields: dict[str, Any]) -> dict[str, Any]:
+    """Fields under the names of today. Raises UserError `plan-1` for a field under both names."""
+    if not RENAMED.keys() & fields.keys():
+        return fields
+    found: dict[str, Any] = {}
+    for name, value in fields.items():
+        new = RENAMED.get(name, name)
+        if new != name:
+            warnings.warn(
+                f"plan: the field {name!r} is called {new!r} now", DeprecationWarning, stacklevel=3
+            )
+        if new in found:
+            raise UserError(
+                f"plan: the field {new!r} is there twice, under an old name too", rule="plan-1"
+            )
+        found[new] = value
+    return found
 
 
 class Plan(Mapping[str, Any]):
@@ -20,53 +83,55 @@ class Plan(Mapping[str, Any]):
     fuser.explain omits fields that are 0. A row is the elements that are reduced together. Masks
     are ints of any size: bit i stands for access i (FUSER_DUMP=schedule prints the accesses).
 
-        threads             threads per block
-        threads_x, _y, _z   threads per block along a row, the next dim, and the dim after it
+        threads             of a block
+        threads_x, _y, _z   of a block, along a row, along the next dim, along the one after it
         vector              neighbouring elements that a thread moves at once; vector_x and
-                            vector_y: along the two layout groups of a transposing tile
-        tile_x, tile_y      elements of a transposing tile; exact_x, exact_y: 1 if tiles end where
-                            their axis ends
-        unroll, rolled      unrolled steps of a thread; unrolled steps over rows in shared memory
-        serial              1: loop over the elements beyond one step of the block's threads
-        merged, whole       number of innermost dims collapsed into one; how many of them a vector
-                            never leaves
+                            vector_y along the two layout groups of a transpose
+        tile_x, tile_y      elements of a transposing tile
+        divides_x, _y       1: tiles end at the end of their axis
+        unroll              unrolled steps of a thread
+        smem_unroll         unrolled steps of a loop over rows in shared memory
+        looped              1: a loop over the steps that the threads of a block leave
+        collapsed           innermost dims that are one dim
+        lane_axes           innermost axes that a vector stays within; 0: any number
         tail                1: the last vector of a row may run past its end
-        line_x, line_y      elements per memory line to which the stores of a transposing tile along
-                            that group are aligned in each row, wrapping around; 0: not aligned
-        skew, shifted       1: loops over a row start at its first line-aligned element; mask of
-                            unaligned reads: vectors at any element address
-        windows             mask of strided reads: each lane selects its element (stepped slices)
-        one_row, one_side   1: a vector stays within one row; within one side of every boundary of
-                            a cat or pad
-        wide, once          mask of vectorized accesses; mask of streaming accesses (bypass L1)
-        place, ring         storage of a row between its reduction loops: 1 registers, 2 shared
-                            memory, 3 nowhere (it is read again); rows prefetched into
-                            shared memory
-        stretch             mask of packed accesses: the rows of a block, adjacent in memory, cross
-                            shared memory in whole vectors and are reduced there
-        across, run, ahead  mask of uncoalesced accesses that cross shared memory as a tile of the
-                            block's rows; neighbouring rows per vector of the tile; 1: reads are
-                            prefetched one tile ahead
-        turns               rows that a thread processes in turn with stretch or across
-        keep                1: values computed by several reduction loops stay in registers
-        single_pass         1: fewer reduction loops: a variance by Welford, an online softmax
-        cluster             blocks that share a row
-        blocks, min_blocks  blocks of a grid of fixed size, or 0; minimum of resident blocks per SM,
-                            fewer if registers would spill
-        finish              columns that a block merges at once at the end of a grid reduction
-        backward            1: the first blocks process the last elements
+        store_line_x, _y    elements of a line of memory at which stores along an axis start in
+                            each row of a tile; 0: at the start of the tile
+        peel                1: loops over a row start at its first line of memory
+        vectorized          mask of accesses that move whole vectors
+        unaligned           mask of vector reads at any element address
+        strided             mask of reads whose lanes select elements of a wider window
+        streaming           mask of accesses that bypass L1
+        split_at_rows       1: vectors within one row have a loop of their own
+        uniform_select      1: every condition holds for all elements of a vector or for none
+        persistent_in       memory of a row between reduction loops: 1 registers, 2 shared
+                            memory, 3 none (the row is read again)
+        num_stages          rows of the pipeline of copies to shared memory
+        packed              mask of short rows that cross shared memory as whole vectors
+        staged              mask of uncoalesced accesses that cross shared memory as a tile
+        rows_per_vector     neighbouring rows of one vector of a staged access
+        rows_per_thread     packed or staged rows that a thread reduces in turn
+        prefetch_tiles      1: staged reads are copied one tile ahead
+        cache_computed      1: values of several reduction loops stay in registers
+        single_pass         1: fewer reduction loops: Welford, online softmax
+        cluster_size        blocks that reduce a row together
+        grid_blocks         blocks of a grid of constant size; 0: the grid grows with the tensors
+        min_blocks_per_sm   resident blocks at least, fewer if the code would spill
+        columns_per_merge   columns that a block merges at once at the end
+        reverse_grid        1: the first blocks take the last elements
     """
 
     __slots__ = ("_fields",)
     _fields: dict[str, Any]
 
     def __init__(self, **fields: Any) -> None:
-        object.__setattr__(self, "_fields", fields)
+        object.__setattr__(self, "_fields", _renamed(fields))
 
     def replace(self, **changes: Any) -> "Plan":
         """Returns a copy with some fields changed. Raises UserError `plan-1` for an unknown field
         or for a value of a wrong type.
         """
+        changes = _renamed(changes)
         for name, value in changes.items():
             if name not in self._fields:
                 raise UserError(
@@ -84,7 +149,7 @@ class Plan(Mapping[str, Any]):
 
     def __getattr__(self, name: str) -> Any:
         try:
-            return self._fields[name]
+            return self._fields[_current(name)]
         except KeyError:
             raise AttributeError(
                 f"plan has no field {name!r}; its fields: {', '.join(self._fields)}"
@@ -94,7 +159,7 @@ class Plan(Mapping[str, Any]):
         raise AttributeError(f"a plan cannot be changed; use plan.replace({name}={value!r})")
 
     def __getitem__(self, name: str) -> Any:
-        return self._fields[name]
+        return self._fields[_current(name)]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._fields)

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from tests.gpus import visible_devices
-from tests.sampling import VARIABLE as THOROUGH_VARIABLE
+from tests.support.gpus import visible_devices
+from tests.support.sampling import VARIABLE as THOROUGH_VARIABLE
 
 # Options are read when the library is loaded, so set the cache folders before any import of fuser.
 # Workers of pytest-xdist inherit the controller's folder. The user's own cache is neither used nor

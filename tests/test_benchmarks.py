@@ -13,17 +13,17 @@ import torch
 import fuser
 from benchmarks import __main__ as command
 from benchmarks import (
-    chains,
-    deep,
+    compile_scaling,
+    contenders,
+    elementwise_chains,
     harness,
     host,
-    peers,
     pointwise,
     probe,
+    ranking,
     report,
     rows,
     sanitize,
-    standing,
     sums,
     transposes,
 )
@@ -69,15 +69,18 @@ def test_main_covers_every_kind_of_case() -> None:
 
 
 def test_ten_segments_are_many_kernels() -> None:
-    case = chains.segments((4, 32), torch.float32)
+    case = elementwise_chains.segments((4, 32), torch.float32)
     inputs = case.make(Data(CPU))
     assert len(fuser.explain(case.definition(inputs), inputs).steps) >= 10
 
 
-@pytest.mark.parametrize("make", [deep.chain, deep.mixed, deep.layers, deep.sums])
+@pytest.mark.parametrize(
+    "make",
+    [compile_scaling.chain, compile_scaling.mixed, compile_scaling.layers, compile_scaling.sums],
+)
 def test_steps_of_deep_graphs(make) -> None:
     """Each step is timed, and there is one text per kernel of the definition."""
-    took, texts = deep.steps(make, 240, arch=90)
+    took, texts = compile_scaling.steps(make, 240, arch=90)
     assert list(took) == ["define", "repr", "hash", "segment", "plan", "lower"]
     fd, inputs = make(240)
     assert len(texts) == len([s for s in fuser.explain(fd, inputs).steps if s.kind == "kernel"])
@@ -177,14 +180,14 @@ def test_a_wrong_peer_is_timed_and_named() -> None:
     inexact = changed(right, eager=lambda x: x * 1.500025, exact=lambda x: x * 1.5)
     record = run_case(inexact, SETTING)
     assert record["inexact"]["eager"] > 1.0
-    assert standing.best_peer(record) == "eager"
+    assert ranking.best_peer(record) == "eager"
     assert " ~" in report.case_row(record, SETTING.contenders, {})[6]
     assert "(eager)" in report.not_timed({"": record})[0]
     wrong = changed(right, eager=lambda x: x * 1.5001, exact=lambda x: x * 1.5)
     record = run_case(wrong, SETTING)
     assert record["wrong"]["eager"] > 1.0
     assert "eager" in record["us"]
-    assert standing.best_peer(record) is None
+    assert ranking.best_peer(record) is None
     assert " wrong" in report.case_row(record, SETTING.contenders, {})[6]
     assert "eager is off by" in report.not_timed({"": record})[0]
 
@@ -243,7 +246,7 @@ def test_peers() -> None:
 
 
 def test_available_peers_are_all_accounted_for() -> None:
-    versions, missing = peers.available()
+    versions, missing = contenders.available()
     assert set(versions) | set(missing) == {"quack", "liger"}
     assert not set(versions) & set(missing)
 
@@ -455,7 +458,9 @@ def test_command_goes_on_without_ours(
 
     original = sums.sum_full((4096,), torch.float32)
     monkeypatch.setattr(Case, "definition", refuse)
-    monkeypatch.setattr(peers, "available", lambda: ({}, {"quack": "no module", "liger": "no"}))
+    monkeypatch.setattr(
+        contenders, "available", lambda: ({}, {"quack": "no module", "liger": "no"})
+    )
     path = tmp_path / "results.json"
     arguments = ["--tiny", "--device", "cpu", "--quick", "--families", "sums"]
     arguments += ["--case", "sum_full float32", "--json", str(path)]
@@ -557,19 +562,19 @@ def test_misses() -> None:
         wrong={"eager": 7.0},
     )
     records = {even_key: even, "odd": odd}
-    assert standing.misses(even, records) == []
-    assert standing.misses({**even, "copy_us": 89.0}, records) == ["89.0% of copy"]
-    assert standing.asked(odd["goal"]) == "85% of 4096 wide"
-    assert standing.misses(odd, records) == ["83.3% of aligned", "91.7% of compile"]
-    assert standing.misses(odd, {}) == ["91.7% of compile"]  # no aligned case to compare with
+    assert ranking.misses(even, records) == []
+    assert ranking.misses({**even, "copy_us": 89.0}, records) == ["89.0% of copy"]
+    assert ranking.asked(odd["goal"]) == "85% of 4096 wide"
+    assert ranking.misses(odd, records) == ["83.3% of aligned", "91.7% of compile"]
+    assert ranking.misses(odd, {}) == ["91.7% of compile"]  # no aligned case to compare with
     spilling = {**even, "kernels": [{"registers": 255, "local_bytes": 24, "compile_ms": None}]}
-    assert standing.misses(spilling, records) == ["24 local bytes"]
+    assert ranking.misses(spilling, records) == ["24 local bytes"]
     reading = record("sum", [4], {"fuser": 100.0}, probe_us=89.0, goal={"probe": 0.90})
-    assert standing.misses(reading, {}) == ["89.0% of read"]
+    assert ranking.misses(reading, {}) == ["89.0% of read"]
     same = record("scale", [4], {"fuser": 110.0}, goal={"beside": [even_key, 0.95]})
-    assert standing.asked(same["goal"]) == f"95% of {even_key}"
-    assert standing.misses(same, records) == [f"90.9% of {even_key}"]
-    assert standing.misses({**same, "us": {"fuser": 105.0}}, records) == []
+    assert ranking.asked(same["goal"]) == f"95% of {even_key}"
+    assert ranking.misses(same, records) == [f"90.9% of {even_key}"]
+    assert ranking.misses({**same, "us": {"fuser": 105.0}}, records) == []
     line = report.family_row("softmax", records)
     assert line[:4] == ["softmax", "2 of 2", "85% of 4096 wide; 90% of copy", "1, MISSED 1"]
     assert line[-1] == "100"
@@ -583,4 +588,4 @@ def test_ours_through_torch_compile() -> None:
     setting = Setting(device=CPU, samples=2, contenders=("fuser", "fuser_compile"))
     record = run_case(pointwise.scale((4, 32), torch.float32), setting)
     assert set(record["us"]) >= {"fuser", "fuser_compile"}
-    assert standing.best_peer(record) is None, "ours are no peers of each other"
+    assert ranking.best_peer(record) is None, "ours are no peers of each other"

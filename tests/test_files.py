@@ -16,44 +16,103 @@ REASON = re.compile(r"one file because", re.IGNORECASE)
 
 # Sources without a test of their own name, the test that covers them, and the reason.
 COVERED = {
+    "fuser/adapters/compile_graph.py": ("tests/adapters/test_dynamo.py", "one backend"),
+    "fuser/fusion.py": ("tests/test_definition.py", "the graph of a definition"),
+    "fuser/inspect/explain_definition.py": ("tests/inspect/test_explain.py", "explain()"),
+    "fuser/nvfuser/serialization.py": ("tests/nvfuser/test_compat.py", "with clone()"),
+    "fuser/pytorch_utils.py": ("tests/nvfuser/test_pytorch_utils.py", "its old path"),
     "csrc/bind": ("tests/base/test_errors.py", "no logic; every test goes through it"),
+    "csrc/bind/testing": ("tests/base/test_errors.py", "bindings for tests alone"),
     "csrc/base/error.h": ("tests/base/test_errors.py", "the header's plural is the Python module"),
-    "fuser/error_bounds.py": ("tests/test_validation.py", "the tolerances of validate()"),
-    "csrc/fusion/group.cpp": ("tests/fusion/test_access.py", "what access.h promises"),
-    "csrc/fusion/moves.cpp": ("tests/fusion/test_access.py", "where ops read, as access.h says"),
-    "csrc/lower/tile_walks.cpp": ("tests/lower/test_tiles.py", "a part of the builder of tiles"),
-    "csrc/lower/tile_grid.cpp": ("tests/lower/test_tiles.py", "a part of the builder of tiles"),
-    "csrc/lower/tile_rows.cpp": ("tests/lower/test_tiles.py", "a part of the builder of tiles"),
-    "csrc/lower/tile_stretch.cpp": (
-        "tests/schedulers/test_stretch.py",
+    "fuser/debug/error_bounds.py": (
+        "tests/debug/test_validation.py",
+        "the tolerances of validate()",
+    ),
+    "csrc/fusion/index/kernel_builder.cpp": (
+        "tests/fusion/test_access.py",
+        "what access.h promises",
+    ),
+    "csrc/fusion/index/movement_ops.cpp": (
+        "tests/fusion/test_access.py",
+        "where ops read, as access.h says",
+    ),
+    "csrc/lower/build/reduction_loops.cpp": (
+        "tests/lower/test_reduction.py",
         "a part of the builder of tiles",
     ),
-    "csrc/lower/tile_across.cpp": ("tests/fusion/test_across.py", "a part of the builder of tiles"),
-    "csrc/lower/tile_edges.cpp": ("tests/lower/test_tiles.py", "a part of the builder of tiles"),
-    "csrc/lower/stage_walks.cpp": ("tests/lower/test_stages.py", "a part of the builder of stages"),
-    "csrc/lower/stage_crossings.cpp": ("tests/lower/test_stages.py", "a part of that builder"),
+    "csrc/lower/build/reduction_grid.cpp": (
+        "tests/lower/test_reduction.py",
+        "a part of the builder of tiles",
+    ),
+    "csrc/lower/build/reduction_rows.cpp": (
+        "tests/lower/test_reduction.py",
+        "a part of the builder of tiles",
+    ),
+    "csrc/lower/build/reduction_packed.cpp": (
+        "tests/schedulers/test_packed_rows.py",
+        "a part of the builder of tiles",
+    ),
+    "csrc/lower/build/reduction_staging.cpp": (
+        "tests/fusion/test_transpose_operands.py",
+        "a part of the builder of tiles",
+    ),
+    "csrc/lower/build/reduction_edges.cpp": (
+        "tests/lower/test_reduction.py",
+        "a part of the builder of tiles",
+    ),
+    "csrc/lower/build/staged_mapping.cpp": (
+        "tests/lower/test_staged.py",
+        "a part of the builder of stages",
+    ),
+    "csrc/lower/build/staged_values.cpp": ("tests/lower/test_staged.py", "a part of that builder"),
     "csrc/driver/call.cpp": ("tests/driver/test_executor.py", "a part of the executor's way down"),
-    "csrc/driver/explanation.cpp": ("tests/test_explain.py", "what fuser.explain shows"),
+    "csrc/driver/explanation.cpp": ("tests/inspect/test_explain.py", "what fuser.explain shows"),
     "csrc/torch/executor.cpp": ("tests/torch/test_module.py", "what the module's executor runs"),
     "csrc/torch/python_executor.cpp": ("tests/torch/test_module.py", "the module's executor"),
     **{
-        f"csrc/torch/torchscript_{part}.cpp": ("tests/torch/test_torchscript.py", "one fuser")
+        f"csrc/torch/script/{part}.cpp": ("tests/torch/test_torchscript.py", "one fuser")
         for part in ("copies", "partition", "pass", "region", "rewrite")
     },
     **{
-        f"csrc/torch/torchscript_{part}.cpp": ("tests/torch/test_torchscript_group.py", "beside it")
+        f"csrc/torch/script/{part}.cpp": ("tests/torch/test_group.py", "beside it")
         for part in ("numbers", "sizes")
     },
-    "csrc/fusion/origins.cpp": ("tests/fusion/test_segment.py", "what outputs have in common"),
-    "csrc/fusion/cuts.cpp": ("tests/fusion/test_segment.py", "what segments hand over"),
-    "csrc/fusion/pieces.cpp": ("tests/fusion/test_segment.py", "a kernel cut once more"),
-    "csrc/schedulers/across_tile.cpp": ("tests/fusion/test_across.py", "beside what is copied"),
-    "csrc/schedulers/on_chip.cpp": ("tests/schedulers/test_inner.py", "where rows stay on chip"),
-    "csrc/schedulers/sides.cpp": (
+    "csrc/fusion/index/axis_sources.cpp": (
+        "tests/fusion/test_segment.py",
+        "what outputs have in common",
+    ),
+    "csrc/fusion/segment/materialize.cpp": (
+        "tests/fusion/test_segment.py",
+        "what segments hand over",
+    ),
+    "csrc/fusion/kernel/fission.cpp": ("tests/fusion/test_segment.py", "a kernel cut once more"),
+    "csrc/program/in_place.cpp": ("tests/driver/test_compile.py", "outputs in place"),
+    "csrc/program/views.cpp": ("tests/fusion/test_views.py", "views of outputs"),
+    "csrc/schedulers/analysis/coalescing.cpp": (
+        "tests/fusion/test_transpose_operands.py",
+        "beside the copies",
+    ),
+    "csrc/schedulers/analysis/collapse.cpp": (
+        "tests/schedulers/test_vectorize.py",
+        "dims of vectors",
+    ),
+    "csrc/schedulers/analysis/reduction_shape.cpp": (
+        "tests/schedulers/test_vectorize.py",
+        "shapes of rows",
+    ),
+    "csrc/schedulers/analysis/staging_tile.cpp": (
+        "tests/fusion/test_transpose_operands.py",
+        "beside what is copied",
+    ),
+    "csrc/schedulers/analysis/placement.cpp": (
+        "tests/schedulers/test_inner.py",
+        "where rows stay on chip",
+    ),
+    "csrc/schedulers/analysis/layout_groups.cpp": (
         "tests/schedulers/test_transpose.py",
         "what transposes ask first",
     ),
-    "fuser/report": ("tests/test_report.py", "one page"),
+    "fuser/inspect/report": ("tests/inspect/test_report.py", "one page"),
     "fuser/adapters/torchscript_ops.py": ("tests/adapters/test_torchscript.py", "one adapter"),
     "fuser/adapters/aten": ("tests/adapters/test_aten.py", "the table is tested as one"),
     "fuser/__main__.py": ("tests/test_cli.py", "the command line"),
@@ -87,8 +146,10 @@ def relative(path: Path) -> str:
 
 def mirror(source: Path) -> Path:
     """tests/x/test_y.py for csrc/x/y.cpp and for fuser/x/y.py."""
-    inner = source.relative_to(ROOT / relative(source).split("/")[0])
-    return ROOT / "tests" / inner.parent / f"test_{inner.stem.lstrip('_')}.py"
+    top, *folders, _ = relative(source).split("/")
+    if top == "csrc":
+        folders = folders[:1]
+    return ROOT.joinpath("tests", *folders, f"test_{source.stem.lstrip('_')}.py")
 
 
 # One test for all files: thousands of tests take longer to start than to run.
@@ -134,7 +195,7 @@ def test_map_names_every_file(folder: str) -> None:
     _, _, table = text.partition(f"| `csrc/{folder}` | |\n")
     rows = table.partition("\n\n")[0].splitlines()[1:]
     named = {name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])}
-    assert named == {p.stem for p in (ROOT / "csrc" / folder).glob("*.cpp")}
+    assert named == {p.stem for p in (ROOT / "csrc" / folder).rglob("*.cpp")}
 
 
 def test_header_says_what_the_file_is_for() -> None:

@@ -24,11 +24,11 @@ from hypothesis import strategies as st
 
 import fuser
 from fuser import FusionDefinition, UserError, testing
-from tests.calls import random_calling_graph
-from tests.graph_inputs import Pick, described
-from tests.graphs import Graph, random_graph, random_reducing_graph
-from tests.moving_graphs import random_moving_graph
-from tests.sampling import thorough
+from tests.support.calls import random_calling_graph
+from tests.support.graph_inputs import Pick, described
+from tests.support.graphs import Graph, random_graph, random_reducing_graph
+from tests.support.moving_graphs import random_moving_graph
+from tests.support.sampling import thorough
 
 ROOT = Path(__file__).resolve().parent.parent
 

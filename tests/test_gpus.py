@@ -1,10 +1,10 @@
-"""tests/gpus: each worker starts at its own GPU."""
+"""tests/support/gpus: each worker starts at its own GPU."""
 
 from pathlib import Path
 
 import pytest
 
-from tests.gpus import visible_devices
+from tests.support.gpus import visible_devices
 
 
 @pytest.mark.parametrize(

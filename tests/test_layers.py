@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ LAYERS = [
     {"ir"},
     {"fusion", "schedule", "codegen"},
     {"schedulers", "lower"},
+    {"program"},
     {"driver"},
     {"torch", "bind"},
 ]
@@ -38,15 +40,15 @@ TORCH_FILES = {
     for name in (
         *(
             "_native",
-            "deferred",
-            "error_bounds",
-            "interpreter",
-            "reference",
-            "validation",
-            "repro",
-            "measure",
+            "debug/deferred",
+            "debug/error_bounds",
+            "debug/interpreter",
+            "ops/reference",
+            "debug/validation",
+            "debug/repro",
+            "inspect/measure",
         ),
-        "pytorch_utils",
+        "nvfuser/pytorch_utils",
     )
 }
 TORCH_FOLDERS = ("fuser/adapters/", "fuser/contrib/", "fuser/testing/")
@@ -256,3 +258,29 @@ def test_python_imports(path: Path) -> None:
             "torch is known in the adapters only"
         )
     assert not found & {"tests", "examples", "benchmarks", "setup"}
+
+
+def test_modules_import_each_other_without_a_circle() -> None:
+    """Imports inside functions count; imports for type checkers and of the package itself do
+    not.
+    """
+    modules = {
+        ".".join(p.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): p
+        for p in python_files()
+    }
+    used: dict[str, set[str]] = {name: set() for name in modules}
+    for name, path in modules.items():
+        tree = ast.parse(path.read_text())
+        checking = {
+            id(node)
+            for block in ast.walk(tree)
+            if isinstance(block, ast.If) and ast.unparse(block.test).endswith("TYPE_CHECKING")
+            for node in ast.walk(block)
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module and id(node) not in checking:
+                inner = {f"{node.module}.{alias.name}" for alias in node.names}
+                used[name] |= inner & modules.keys() or {node.module} & modules.keys()
+        used[name] -= {"fuser", name}
+    assert sum(map(len, used.values())) > 300, "the scan finds the imports"
+    TopologicalSorter(used).prepare()  # raises CycleError, which names the circle

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fuser import Plan, UserError
+from fuser.plan import RENAMED
 
 PLAN = Plan(scheduler="pointwise", threads=256, width=8)
 
@@ -66,9 +67,36 @@ def test_immutable() -> None:
 def test_the_fields_of_every_scheduler_are_explained() -> None:
     sources = Path(__file__).resolve().parents[1] / "csrc" / "schedulers"
     plans = re.findall(
-        r"\.fields = (\{\{.*?\}\}\})", "".join(f.read_text() for f in sources.glob("*.cpp")), re.S
+        r"\.fields = (\{\{.*?\}\}\})", "".join(f.read_text() for f in sources.rglob("*.cpp")), re.S
     )
     fields = {name for plan in plans for name in re.findall(r'\{"(\w+)", ', plan)}
     assert {"threads", "threads_x", "single_pass", "tile_x"} <= fields
-    explained = set(re.findall(r"\w+", Plan.__doc__ or "")) | {"threads_y", "threads_z"}
+    explained = set(re.findall(r"\w+", Plan.__doc__ or "")) | {
+        "threads_y",
+        "threads_z",
+        "divides_y",
+        "store_line_y",
+    }
     assert fields <= explained
+
+
+@pytest.mark.parametrize(("old", "new"), RENAMED.items())
+def test_old_names_are_accepted_with_a_warning(old: str, new: str) -> None:
+    plan = Plan(scheduler="inner", **{new: 2})
+    said = re.escape(f"plan: the field {old!r} is called {new!r} now")
+    with pytest.warns(DeprecationWarning, match=said):
+        assert Plan(scheduler="inner", **{old: 2}) == plan
+    with pytest.warns(DeprecationWarning, match=said):
+        assert getattr(plan, old) == 2
+    with pytest.warns(DeprecationWarning, match=said):
+        assert plan[old] == 2
+    with pytest.warns(DeprecationWarning, match=said):
+        assert plan.replace(**{old: 4}) == plan.replace(**{new: 4})
+    assert list(plan) == ["scheduler", new]
+
+
+def test_a_field_under_both_names_is_refused() -> None:
+    with pytest.warns(DeprecationWarning, match="ring"), pytest.raises(UserError) as caught:
+        Plan(num_stages=2, ring=2)
+    assert caught.value.rule == "plan-1"
+    assert str(caught.value) == "plan: the field 'num_stages' is there twice, under an old name too"

@@ -8,9 +8,8 @@ graph are compiled at once, for the traced sizes.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -24,52 +23,14 @@ from torch.utils.checkpoint import CheckpointPolicy
 
 from fuser import UserError
 from fuser.adapters import aten
-from fuser.adapters.attention import drop_constant_masks
-from fuser.adapters.dense_views import replace_dense_strided_views
-from fuser.adapters.donation import take_memory
-from fuser.adapters.eager_strides import correct_strides
-from fuser.adapters.effects import draws
-from fuser.adapters.empty_parts import drop_empty_parts
-from fuser.adapters.facts import Facts, facts_now, strides_now
-from fuser.adapters.layouts import (
-    lay_out_for_readers,
-    write_slices_apart,
-    write_without_gaps,
-)
-from fuser.adapters.mutation import final_writes
+from fuser.adapters.autograd.aot_bypass import unwrapping
+from fuser.adapters.compile_graph import COMPILERS, Options, compile_graph
+from fuser.adapters.graph.attention import drop_constant_masks
+from fuser.adapters.graph.effects import draws
+from fuser.adapters.graph.one_hot import sum_one_place
+from fuser.adapters.graph.phases import Cut, keeping_what_eager_keeps, mutation_aware
+from fuser.adapters.graph.upsampling import repeat_by_views
 from fuser.adapters.nodes import is_view, kind_of, tensor_of
-from fuser.adapters.one_hot import sum_one_place
-from fuser.adapters.padding import pad_products, take_strides
-from fuser.adapters.partition import Partition, partition
-from fuser.adapters.phases import Cut, keeping_what_eager_keeps, mutation_aware
-from fuser.adapters.program import program, strict_from_environment
-from fuser.adapters.region import build_together
-from fuser.adapters.report import note_graph
-from fuser.adapters.sizes import settle_sizes
-from fuser.adapters.unwrapped import note_half, unwrapping
-from fuser.adapters.upsampling import repeat_by_views
-from fuser.adapters.views import drop_views, memory_of, owner_of
-
-# Compilers of AOTAutograd, by the prefix of the argument name.
-COMPILERS = {"fw": "forward", "bw": "backward", "inference": "inference"}
-
-
-@dataclass(frozen=True)
-class Options:
-    """Options of torch.compile(..., options={...}).
-
-    min_nodes   minimum ops of a region, unless one is a reduction
-    cudagraphs  record each graph in its third run and replay it as a CUDA graph; not if it writes
-                to an input other than a parameter, buffer or optimizer state, and not on the CPU
-    autotune    the first run of each region on a GPU times some plans of its kernels on its own
-                arguments, as fuser.autotune does, and stores the fastest, on disk too; the CPU
-                runs the default plans
-    """
-
-    min_nodes: int = 2
-    cudagraphs: bool = False
-    autotune: bool = False
-
 
 # Options of each torch.compile(..., mode=...).
 MODES: dict[str, Mapping[str, Any]] = {
@@ -116,107 +77,6 @@ def options_of(
             rule="compile-option-value",
         )
     return options
-
-
-def compile_graph(
-    module: fx.GraphModule,
-    inputs: Sequence[Any],
-    *,
-    name: str = "graph",
-    options: Options,
-    facts: Facts | None = None,
-    loaded: bool = False,
-) -> Callable[[list[Any]], Any]:
-    """Compiles a graph of nodes with FakeTensors to a boxed function; called by AOTAutograd. facts:
-    metadata, if known. loaded: True if the graph comes from the AOT cache.
-    """
-    facts = facts_now(name) if facts is None else facts
-    report = note_graph(name)
-    with report.timed("regions"):
-        parts = _regions(module.graph, inputs, name, options, facts)
-        if not loaded and facts.kept is not None and (strides := strides_now()) is not None:
-            strides += result_strides(module.graph, facts)
-    if name == "forward":
-        report.kept = _kept_bytes(module.graph, facts)
-    report.note_parts(parts.regions, parts.left)
-    with report.timed("definitions"):
-        call, definitions = program(module, parts, strict_from_environment(), options.autotune)
-    with report.timed("kernels"):
-        build_together(definitions)
-    if options.cudagraphs:
-        from fuser.adapters.cudagraphs import captured  # imports half of Inductor
-
-        return captured(call, module, name, facts)
-    note_half(name, module.graph, call, facts, loaded)
-    return call
-
-
-def _regions(
-    graph: fx.Graph, inputs: Sequence[Any], name: str, options: Options, facts: Facts
-) -> Partition:
-    """Partitions the graph into regions, and rewrites views, slices and layouts for them."""
-    donated = _donated(graph, facts)
-    settle_sizes(graph)
-    if name == "inference":
-        repeat_by_views(graph)
-    take_strides(graph, inputs)
-    correct_strides(graph)
-    drop_empty_parts(graph)
-    replace_dense_strided_views(graph)
-    places = _kept_for_backward(graph, facts)
-    drop_views(graph, places)
-    parts = partition(graph, options.min_nodes, final_writes(graph))
-    write_slices_apart(graph, parts.regions)
-    results = _results(graph)
-    kept = {results[i] for i in places} - {results[i] for i in range(places.start)}
-    write_without_gaps(graph, parts.regions, kept)
-    makers = {n for nodes in parts.regions for n in nodes}
-    lay_out_for_readers(graph, makers, kept)
-    parts.regions += [[copy] for copy in pad_products(graph, makers, kept)]
-    if not options.cudagraphs:  # replay needs the recorded arguments unchanged
-        take_memory(graph, parts.regions, donated)
-    return parts
-
-
-def _donated(graph: fx.Graph, facts: Facts) -> set[fx.Node]:
-    """Saved activations that are dead after the backward graph (donated buffers)."""
-    nodes = [n for n in graph.nodes if n.op == "placeholder"]
-    sharing = Counter(memory for n in nodes for memory in memory_of(n))
-    given = ((nodes[i], memory_of(nodes[i])) for i in facts.donated)
-    return {n for n, memory in given if memory and all(sharing[m] == 1 for m in memory)}
-
-
-def _kept_for_backward(graph: fx.Graph, facts: Facts) -> range:
-    """Indices of results that only the backward graph reads."""
-    count = len(_results(graph))
-    return range(count if facts.kept is None else facts.kept, count)
-
-
-def _kept_bytes(graph: fx.Graph, facts: Facts) -> int:
-    """Bytes of saved activations, without arguments of the graph."""
-    results, places = _results(graph), _kept_for_backward(graph, facts)
-    seen = {owner_of(n) for n in results[: places.start] if isinstance(n, fx.Node)}
-    kept = {owner_of(r) for i in places if isinstance(r := results[i], fx.Node)} - seen
-    made = (n for n in kept if n.op == "call_function")
-    sizes = [storage.nbytes() for n in made for storage in memory_of(n).values()]
-    return sum(n for n in sizes if type(n) is int)
-
-
-def result_strides(graph: fx.Graph, facts: Facts) -> list[tuple[int, ...] | None]:
-    """Strides of the results of a compiled graph, in AOTAutograd's form."""
-    return [_strides(n) for n in _results(graph)[facts.tokens :]]
-
-
-def _results(graph: fx.Graph) -> list[Any]:
-    return list(next(n for n in graph.nodes if n.op == "output").args[0])
-
-
-def _strides(result: Any) -> tuple[int, ...] | None:
-    """Strides of a tensor, if all are numbers."""
-    value = tensor_of(result) if isinstance(result, fx.Node) else None
-    if value is None or not all(type(n) is int for n in value.stride()):
-        return None
-    return tuple(value.stride())
 
 
 def cut(joint: fx.GraphModule, inputs: Any, **kwargs: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
@@ -326,12 +186,14 @@ def autograd(options: Options | None = None, **instead: Any) -> Callable[..., An
 
 
 def _saved(module: fx.GraphModule, inputs: Sequence[Any]) -> Any | None:
-    """Returns the module fuser.adapters.saved if torch supports it and would cache the graph."""
+    """Returns the module fuser.adapters.autograd.aot_cache if torch supports it and would cache the
+    graph.
+    """
     try:
-        from fuser.adapters import saved
+        from fuser.adapters.autograd import aot_cache
     except ImportError:
         return None
-    return saved if saved.is_on() and saved.is_known(module, inputs) else None
+    return aot_cache if aot_cache.is_on() and aot_cache.is_known(module, inputs) else None
 
 
 def backend(
@@ -378,7 +240,7 @@ def _compiled(
                 module, inputs
             )
         else:
-            with saved.saving(chosen, partition_fn) as ours:
+            with saved.saving(chosen, partition_fn is cut_as_eager) as ours:
                 compiled = autograd(chosen, partition_fn=partition_fn, **ours)(module, inputs)
     return made.function(compiled)
 

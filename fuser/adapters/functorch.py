@@ -15,9 +15,9 @@ from torch._functorch.aot_autograd import aot_function
 
 from fuser import UserError
 from fuser._native import load_torch
-from fuser.adapters.direct import direct
+from fuser.adapters.autograd.autograd_function import direct
+from fuser.adapters.compile_graph import Options
 from fuser.adapters.dynamo import (
-    Options,
     autograd,
     backend,
     compilers,

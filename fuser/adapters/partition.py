@@ -2,9 +2,9 @@
 
 A node joins the regions of its operands, so a region is connected; two regions that read one tensor
 are merged. The regions must stay acyclic: no path may leave a region and return, neither through
-values nor through the order of side effects (fuser.adapters.effects). Ops that other processes may
-wait for are not delayed. One traversal in graph order decides everything, with a bit set per region
-of the regions that must run before it.
+values nor through the order of side effects (fuser.adapters.graph.effects). Ops that other
+processes may wait for are not delayed. One traversal in graph order decides everything, with a bit
+set per region of the regions that must run before it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from torch import fx
 from torch.utils.flop_counter import flop_registry
 
 from fuser.adapters import aten
-from fuser.adapters.borders import without_borders
-from fuser.adapters.effects import Effects, reaches_outside
+from fuser.adapters.graph.borders import without_borders
+from fuser.adapters.graph.effects import Effects, reaches_outside
 from fuser.adapters.nodes import (
     device_of,
     hint,
@@ -445,7 +445,7 @@ def partition(
     graph: fx.Graph, smallest: int = 2, final: Mapping[fx.Node, Write] | None = None
 ) -> Partition:
     """Partitions a graph of nodes with FakeTensors in meta["val"]. final: its final copies into
-    inputs (fuser.adapters.mutation).
+    inputs (fuser.adapters.graph.mutation).
 
     A region has at least `smallest` computing nodes, or one reduction. Views at its borders are
     left to torch, which creates them without touching data, except views that read one memory

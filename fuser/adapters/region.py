@@ -28,7 +28,10 @@ from fuser import (
 )
 from fuser._native import load_torch
 from fuser.adapters import aten
-from fuser.adapters.donation import DONOR
+from fuser.adapters.graph.donation import DONOR
+from fuser.adapters.graph.gemm_padding import with_zeros_behind, zeros_behind
+from fuser.adapters.graph.padding import MEMORY
+from fuser.adapters.graph.views import stride_order
 from fuser.adapters.nodes import (
     device_of,
     hint,
@@ -38,15 +41,12 @@ from fuser.adapters.nodes import (
     specialised,
     tensor_of,
 )
-from fuser.adapters.padding import MEMORY
 from fuser.adapters.partition import is_made_anywhere
-from fuser.adapters.products import with_zeros_behind, zeros_behind
 from fuser.adapters.report import is_keeping_runs, note_fallback, note_run
 from fuser.adapters.tuning import tuned
-from fuser.adapters.views import stride_order
 from fuser.arguments import as_dtype
-from fuser.naming import recorded_as
-from fuser.repro import keep_repro
+from fuser.debug.repro import keep_repro
+from fuser.kernel_names import recorded_as
 
 # Skip torch's own frames when locating the user's line.
 _core.skip_frames_in(str(Path(torch.__file__).parent) + "/")

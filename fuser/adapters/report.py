@@ -16,8 +16,8 @@ from torch import fx
 from fuser import _core
 from fuser._native import load_torch
 from fuser.definition import FusionDefinition
-from fuser.explain import Explanation, explain
-from fuser.tables import colours_wanted
+from fuser.inspect.explain_definition import Explanation, explain_definition
+from fuser.inspect.text_table import colours_wanted
 
 
 @dataclass
@@ -196,7 +196,9 @@ def explain_model(
                 [torch.ones_like(t) for t in leaves],
                 allow_unused=True,
             )
-    report.explanations = [explain(r.fd, r.inputs, measured=measured) for r in report.runs]
+    report.explanations = [
+        explain_definition(r.fd, r.inputs, measured=measured) for r in report.runs
+    ]
     return report
 
 

@@ -27,12 +27,12 @@ from fuser._native import load_torch
 from fuser.adapters import aten, torchscript_ops
 from fuser.adapters.aten import gradients, pointwise
 from fuser.adapters.aten.emitter import Emitter
-from fuser.interpreter import torch_dtype
-from fuser.repro import graph_script, input_spec, keep_script, said_where
+from fuser.debug.interpreter import torch_dtype
+from fuser.debug.repro import graph_script, input_spec, keep_script, said_where
 
-# Argument kinds of a group: ArgumentRole of csrc/torch/torchscript_group.h.
+# Argument kinds of a group: ArgumentRole of csrc/torch/script/group.h.
 _TENSOR, _NUMBER, _SIZES, _CONSTANT = range(4)
-# Sizes of an op's first result: SizesOf of csrc/torch/torchscript.h.
+# Sizes of an op's first result: SizesOf of csrc/torch/script/torchscript.h.
 _UNKNOWN, _FIRST, _BROADCAST = range(3)
 
 # (name, attributes, operands, results); operands and results are numbers of values.
@@ -434,7 +434,7 @@ def _append(items: list[Any], value: Any) -> list[Any]:
     return items
 
 
-# Ops on numbers and lists that a region may contain, as in csrc/torch/torchscript_region.cpp.
+# Ops on numbers and lists that a region may contain, as in csrc/torch/script/region.cpp.
 _ON_NUMBERS: dict[str, Callable[..., Any]] = {
     "aten::len": len,
     "aten::add": operator.add,

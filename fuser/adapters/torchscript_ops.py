@@ -12,7 +12,7 @@ import torch
 from fuser import DataType, FusionDefinition, Tensor, Unsupported
 from fuser.adapters import aten
 from fuser.adapters.aten.emitter import Emitter
-from fuser.interpreter import torch_dtype
+from fuser.debug.interpreter import torch_dtype
 
 # Dtypes by torch's numbers.
 DTYPES: dict[int, torch.dtype] = {

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from fuser import _core
 from fuser.errors import CompileError
-from fuser.runtime import remembered
+from fuser.runtime import compiler_cache
 
 __all__ = ["Compiler", "HostSource", "build", "compiler", "fingerprint", "flags"]
 
@@ -97,7 +97,7 @@ def _probe(command: tuple[str, ...]) -> Compiler:
     name, path = shlex.join(command), os.path.realpath(shutil.which(command[0]) or command[0])
     # A script or ccache that calls a compiler does not change when the compiler does.
     is_compiler = bool(re.search(r"(g\+\+|clang)[^/]*$", path)) and Path(path).is_file()
-    if is_compiler and (fields := remembered.load(name)) and fields["path"] == path:
+    if is_compiler and (fields := compiler_cache.load(name)) and fields["path"] == path:
         return Compiler(command, fields["version"])
     try:
         done = subprocess.run(
@@ -114,7 +114,7 @@ def _probe(command: tuple[str, ...]) -> Compiler:
             command=shlex.join([*command, "--version"]),
         ) from None
     if is_compiler:
-        remembered.store(name, {"path": path, "version": done.stdout})
+        compiler_cache.store(name, {"path": path, "version": done.stdout})
     return Compiler(command, done.stdout)
 
 

@@ -6,11 +6,14 @@ A process that finds its kernels on disk imports no compiler module.
 import atexit
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from fuser import _core
 from fuser.errors import CompileError
+from fuser.runtime import compiler_cache
+from fuser.runtime.nvrtc_info import Toolkit
 
 __all__ = ["Toolchain", "install", "machine_code"]
 
@@ -32,8 +35,6 @@ class Toolchain:
             from fuser.runtime import host
 
             return host.fingerprint(target.debug)
-        from fuser.runtime.known import known
-
         found = known()
         parts = [*map(str, found.version), found.build, *found.flags(found.target(target.arch))]
         return "\0".join(parts).encode()
@@ -145,6 +146,20 @@ def refused(error: CompileError) -> bool:
     failing.
     """
     return error.rule in ("nvrtc-compile", "host-compile")
+
+
+def known() -> Toolkit:
+    """The NVRTC of this process, or the fields that an earlier process stored. The latter avoids
+    loading NVRTC if all kernels are on disk.
+    """
+    compiler = sys.modules.get("fuser.runtime.toolkit")
+    loaded = compiler is not None and compiler.nvrtc.cache_info().currsize
+    if not loaded and (fields := compiler_cache.load("nvrtc")):
+        version, archs = tuple(fields["version"]), tuple(fields["archs"])
+        return Toolkit((version[0], version[1]), fields["build"], fields["path"], archs)
+    from fuser.runtime import toolkit
+
+    return toolkit.nvrtc()
 
 
 def install() -> None:

@@ -22,9 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fuser import _core
 from fuser.errors import CompileError
-from fuser.runtime import elf, remembered
-from fuser.runtime.known import Toolkit, dotted
+from fuser.runtime import compiler_cache, elf
+from fuser.runtime.nvrtc_info import Toolkit, dotted
 
 _EXCERPTS = 3  # maximum number of errors shown with their lines
 _LINES_AROUND = 2
@@ -65,7 +66,7 @@ def nvrtc() -> Toolkit:
             rule="nvrtc-missing",
         ) from error
     found = Toolkit((major, minor), build, path, tuple(sorted(archs)))
-    remembered.store("nvrtc", found._asdict())
+    compiler_cache.store("nvrtc", found._asdict())
     return found
 
 
@@ -178,9 +179,7 @@ def _refusal(
 
 
 def _dump(name: str, text: str) -> str:
-    from fuser._native import load_core
-
-    folder = load_core().get_option("FUSER_DUMP_DIR") or None
+    folder = _core.get_option("FUSER_DUMP_DIR") or None
     if folder is not None:
         os.makedirs(folder, exist_ok=True)
     with tempfile.NamedTemporaryFile(

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from fuser._native import load_torch
-from fuser.adapters.direct import direct
+from fuser.adapters.autograd.autograd_function import direct
 
 Function = Callable[..., Any]
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.sampling import thorough
-from tests.scripts import assert_same, fallbacks, with_gradients
+from tests.support.sampling import thorough
+from tests.support.scripts import assert_same, fallbacks, with_gradients
 
 SCRIPTS = 200 if thorough() else 2
 UNARY = ["relu", "sigmoid", "tanh", "exp", "neg", "abs", "sin"]

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 
-from tests.scripts import assert_same, fallbacks
+from tests.support.scripts import assert_same, fallbacks
 
 
 class Block(torch.nn.Module):

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from fuser.adapters import torchscript
-from tests.scripts import assert_same, groups, with_gradients
+from tests.support.scripts import assert_same, groups, with_gradients
 
 BATCHES = {
     "arithmetic": (

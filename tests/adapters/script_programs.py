@@ -27,7 +27,7 @@ from tests.adapters.compared import (
     tolerance_of,
 )
 from tests.adapters.programs import Maker, sweep
-from tests.scripts import fused
+from tests.support.scripts import fused
 
 HELPERS = """
 def helper(x: Tensor, y: Tensor):

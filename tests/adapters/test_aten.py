@@ -11,10 +11,10 @@ import torch
 
 from fuser import DataType, FusionDefinition, Unsupported, evaluate
 from fuser.adapters import aten
-from fuser.interpreter import torch_dtype
+from fuser.debug.interpreter import torch_dtype
 from tests.adapters.graphs import names, traced
 from tests.adapters.op_db import Check, Result, Waiting, compared
-from tests.sampling import thorough
+from tests.support.sampling import thorough
 
 # Overloads of TorchScript ops that were fused in the past: they must keep their rows.
 SCRIPTED = """

@@ -10,7 +10,7 @@ import torch
 
 from fuser import DataType, FusionDefinition, evaluate
 from fuser.adapters import aten
-from fuser.interpreter import torch_dtype
+from fuser.debug.interpreter import torch_dtype
 
 NAN, INF = float("nan"), float("inf")
 

@@ -11,9 +11,9 @@ from torch import fx, nn
 
 import fuser
 from fuser import UserError
-from fuser.adapters import dynamo, report
-from fuser.adapters.facts import Facts
-from fuser.adapters.program import program
+from fuser.adapters import compile_graph, dynamo, report
+from fuser.adapters.autograd.aot_metadata import Facts
+from fuser.adapters.wrapper_codegen import program
 from tests.adapters.training import Attention, ConvNet, agree, tokens
 
 BACKEND = "fuser"
@@ -236,7 +236,7 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         found.extend([] if found else types)
         return program(module, parts, *options)
 
-    monkeypatch.setattr(dynamo, "program", seen)
+    monkeypatch.setattr(compile_graph, "program", seen)
     return found
 
 
@@ -413,4 +413,4 @@ def test_kept_sizes_that_are_numbers_have_no_memory() -> None:
     y = graph.call_function(torch.ops.aten.sin.default, (x,))
     y.meta["val"] = torch.empty(4, 3)
     graph.output((x, y, 7))
-    assert dynamo._kept_bytes(graph, Facts(kept=1)) == 4 * 3 * 4
+    assert compile_graph._kept_bytes(graph, Facts(kept=1)) == 4 * 3 * 4

@@ -13,7 +13,7 @@ from torch.autograd import forward_ad
 
 import fuser
 from fuser import UserError, _core
-from fuser.adapters import dynamo, report
+from fuser.adapters import compile_graph, dynamo, report
 
 
 def composite(input1, input2, weight, bias1, bias2, p: float = 0.0, axis: int = 2):
@@ -281,7 +281,7 @@ def test_errors_name_memory_efficient_fusion() -> None:
     with pytest.raises(Exception, match="backend='memory_efficient_fusion' raised"):
         fuser.memory_efficient_fusion(module, fw_compiler=fails)(torch.randn(4))
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(dynamo, "compile_graph", lambda *a, **k: fails(a, k))
+        patched.setattr(compile_graph, "program", lambda *a, **k: fails(a, k))
         with pytest.raises(Exception, match="backend='memory_efficient_fusion' raised"):
             fuser.memory_efficient_fusion(module)(torch.randn(5))
         with pytest.raises(Exception, match="backend='fuser' raised"):

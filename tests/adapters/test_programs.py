@@ -6,7 +6,7 @@ import pytest
 
 from tests.adapters.compared import check
 from tests.adapters.programs import program
-from tests.sampling import thorough
+from tests.support.sampling import thorough
 
 
 @pytest.mark.parametrize("number", range(400 if thorough() else 6))

@@ -36,7 +36,7 @@ def test_a_region_that_falls_back_is_in_the_report_of_its_graph(
     def refused(*_: object) -> None:
         raise Unsupported("not today")
 
-    monkeypatch.setattr("fuser.adapters.program.Definition", refused)
+    monkeypatch.setattr("fuser.adapters.wrapper_codegen.Definition", refused)
     report = explain_model(lambda x: x.sin() * 2, torch.ones(4, 4))
     (graph,) = report.graphs
     assert graph.fallbacks == [(["aten.sin.default", "aten.mul.Tensor"], "not today")]

@@ -27,8 +27,8 @@ from tests.adapters.script_ops import (
     eager,
 )
 from tests.adapters.script_programs import check_script, script_program
-from tests.sampling import rotated, thorough
-from tests.scripts import assert_same, compiled, fused, groups
+from tests.support.sampling import rotated, thorough
+from tests.support.scripts import assert_same, compiled, fused, groups
 
 
 @pytest.fixture(autouse=True)

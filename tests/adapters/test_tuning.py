@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import nn
 
-from fuser.adapters import dynamo, tuning
+from fuser.adapters import compile_graph, tuning
 
 AUTOTUNE = sys.modules["fuser.autotune"]  # `fuser.autotune` is the function of this name
 MODE = "max-autotune-no-cudagraphs"
@@ -74,14 +74,14 @@ def test_a_function_under_two_modes_has_two_plans(
 ) -> None:
     """A tuned plan applies only to functions compiled with the tuning mode; results are equal."""
     made: list[Any] = []
-    definition = dynamo.program
+    definition = compile_graph.program
 
     def seen(*args: Any) -> Any:
         call, definitions = definition(*args)
         made.extend(definitions)
         return call, definitions
 
-    monkeypatch.setattr(dynamo, "program", seen)
+    monkeypatch.setattr(compile_graph, "program", seen)
     x = torch.randn(64, 64)
 
     def function(x: torch.Tensor) -> torch.Tensor:

@@ -12,8 +12,8 @@ import torch
 
 from fuser import DataType, FusionDefinition, _core
 from fuser.testing import compile_batch
-from tests.definitions import bias_gelu, scaled, without_digest
-from tests.reducing import PROGRAMS, kernels_for
+from tests.support.definitions import bias_gelu, scaled, without_digest
+from tests.support.reducing import PROGRAMS, kernels_for
 
 GOLDEN = Path(__file__).parent / "golden"
 ROOT = Path(__file__).resolve().parents[2]
@@ -116,7 +116,7 @@ def test_names_are_unique() -> None:
 PROGRAM = """
 import torch
 from tests.codegen.test_cuda import halves
-from tests.definitions import bias_gelu
+from tests.support.definitions import bias_gelu
 print(bias_gelu().cuda_code_for([halves(63, 127), halves(127)], intrinsic_code=True), end="")
 """
 

@@ -12,7 +12,7 @@ import pytest
 from fuser.runtime import toolkit
 from fuser.runtime.cubin import cubin_info
 from tests.codegen.families import FAMILIES, Kernel, kernels
-from tests.nvrtc12 import needs_nvrtc_12, run_under_nvrtc_12
+from tests.support.nvrtc12 import needs_nvrtc_12, run_under_nvrtc_12
 
 ARCHITECTURES = [75, 80, 90, 100]
 

@@ -14,9 +14,9 @@ import torch
 from fuser import _core
 from fuser.runtime.toolchain import machine_code
 from tests.norms.cases import BACKWARD, normal
-from tests.nvrtc12 import needs_nvrtc_12, run_under_nvrtc_12
-from tests.ops.test_reductions import FAMILIES as REDUCTIONS
-from tests.reducing import PROGRAMS, kernels_for
+from tests.ops.test_reductions_exhaustive import FAMILIES as REDUCTIONS
+from tests.support.nvrtc12 import needs_nvrtc_12, run_under_nvrtc_12
+from tests.support.reducing import PROGRAMS, kernels_for
 
 F32, BF16 = torch.float32, torch.bfloat16
 
@@ -141,7 +141,7 @@ def test_rows_of_which_two_fit_on_a_processor_leave_registers_for_two(
     assert local_bytes == 0
     assert 2 * registers * text.threads <= 65536
     behind = 0 if static else 2 * 50_257  # bytes of dynamic shared memory, added at launch
-    assert 2 * (text.shared_bytes + behind) <= device.shared_per_processor
+    assert 2 * (text.shared_bytes + behind) <= device.shared_per_sm
 
 
 @needs_nvrtc_12

@@ -1,4 +1,5 @@
-"""Every row of the op table in every compute dtype, and every cast, compared with fuser.reference.
+"""Every row of the op table in every compute dtype, and every cast, compared with
+fuser.ops.reference.
 
 The kernels are written by hand from the rows' texts, which tests csrc/device and csrc/ir/ops.def
 without the compiler. Run with -s to print the largest error of each op.

@@ -9,7 +9,7 @@ from fuser.runtime.cubin import cubin_info
 from tests.device import reductions, test_collective, test_copy
 from tests.device.launch import compile_cuda
 from tests.device.programs import COMPUTE, Program, convert_program, move_program, op_program
-from tests.nvrtc12 import needs_nvrtc_12, run_under_nvrtc_12
+from tests.support.nvrtc12 import needs_nvrtc_12, run_under_nvrtc_12
 
 # Kernels with cooperating threads; they must compile without spills.
 MEETING = [

@@ -1,4 +1,4 @@
-"""csrc/driver/binary: the checksummed form of a cache entry, tested through the files of a
+"""csrc/driver/cuda/binary: the checksummed form of a cache entry, tested through the files of a
 store."""
 
 from pathlib import Path

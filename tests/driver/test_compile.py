@@ -10,7 +10,7 @@ import torch
 
 import fuser
 from fuser import DataType, FusionDefinition, Plan, UserError, _core
-from tests.definitions import bias_gelu, gained, scaled
+from tests.support.definitions import bias_gelu, gained, scaled
 
 
 def inputs(rows: int = 37, columns: int = 64) -> list[torch.Tensor]:
@@ -29,20 +29,20 @@ def test_plan_of_a_call() -> None:
         "scheduler",
         "threads",
         "vector",
-        "merged",
+        "collapsed",
         "tail",
-        "wide",
-        "windows",
-        "one_row",
-        "one_side",
+        "vectorized",
+        "strided",
+        "split_at_rows",
+        "uniform_select",
     ]
     assert plan.scheduler == "pointwise"
-    assert (plan.vector, plan.merged, plan.tail, plan.wide) == (8, 1, 0, 0b111)
+    assert (plan.vector, plan.collapsed, plan.tail, plan.vectorized) == (8, 1, 0, 0b111)
     odd = bias_gelu().plan(inputs(columns=63))
     assert isinstance(odd, Plan)
     # Rows are not multiples of a vector: all dims are collapsed, and only the bias is read by
     # single elements.
-    assert (odd.vector, odd.merged, odd.tail, odd.wide) == (8, 2, 1, 0b101)
+    assert (odd.vector, odd.collapsed, odd.tail, odd.vectorized) == (8, 2, 1, 0b101)
 
 
 def test_planning_compiles_nothing() -> None:
@@ -115,8 +115,8 @@ def test_a_plan_is_compiled_once() -> None:
         ({"vector": 3}, "vector=3 is not possible here; expected a divisor of 8"),
         ({"vector": 16}, "vector=16 is not possible here; expected a divisor of 8"),
         ({"vector": 0}, "vector=0 is not possible here"),
-        ({"merged": 2}, "merged=2 is not possible here; expected 1"),
-        ({"wide": 0}, "wide=0 is not possible here; expected 7"),
+        ({"collapsed": 2}, "collapsed=2 is not possible here; expected 1"),
+        ({"vectorized": 0}, "vectorized=0 is not possible here; expected 7"),
         (
             {"scheduler": "reduction"},
             "scheduler reduction does not take this fusion here; planned:",
@@ -528,7 +528,7 @@ def test_pieces_stand_behind_their_group_and_hand_over_temporaries() -> None:
     found = specialized(centered, [5, 7])
     whole, *others = found["groups"]
     assert found["steps"] == [("kernel", 0)], "pieces are no steps: the plan chooses"
-    assert whole["pieces"] == list(range(1, len(others) + 1))
+    assert whole["fission"] == list(range(1, len(others) + 1))
     assert len(others) >= 2
     assert whole["stores"] == [0]
     assert found["temps"][0] is False
@@ -536,14 +536,14 @@ def test_pieces_stand_behind_their_group_and_hand_over_temporaries() -> None:
     for piece in others:
         assert set(piece["reads"]) <= stored
         stored |= set(piece["stores"])
-        assert piece["pieces"] == []
+        assert piece["fission"] == []
     assert stored == set(range(len(found["temps"])))
     assert sum(found["temps"]) >= 1
 
 
 def test_a_reduction_whose_result_no_row_reads_has_no_pieces() -> None:
     found = specialized(row_statistics, [5, 7], [5])
-    assert [g["pieces"] for g in found["groups"]] == [[]]
+    assert [g["fission"] for g in found["groups"]] == [[]]
     assert not any(found["temps"])
 
 

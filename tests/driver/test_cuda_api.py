@@ -1,4 +1,6 @@
-"""csrc/driver/cuda_api: without a driver, with a fake one, and (marked gpu) with a real one."""
+"""csrc/driver/cuda/cuda_api: without a driver, with a fake one, and (marked gpu) with a real
+one.
+"""
 
 import struct
 from pathlib import Path
@@ -67,11 +69,11 @@ def test_device(run: Run) -> None:
     out = run("""
 a, b = _core.cuda_device(0), _core.cuda_device(1)
 print(_core.cuda_driver_version(), a, b.name, b.ordinal, a == b)
-print(a.threads_per_processor, a.blocks_per_processor, a.registers_per_processor, a.clusters)
-print(a.shared_per_processor, a.shared_per_block, a.bandwidth, a.cooperative, a.host)
+print(a.threads_per_sm, a.blocks_per_sm, a.registers_per_sm, a.clusters)
+print(a.shared_per_sm, a.shared_per_block, a.bandwidth, a.cooperative, a.host)
 """)
     assert out.splitlines() == [
-        "12080 NVIDIA Fake 0 (sm_90, 132 processors, 60 MB L2, 4916 GB/s) NVIDIA Fake 1 1 True",
+        "12080 NVIDIA Fake 0 (sm_90, 132 SMs, 60 MB L2, 4916 GB/s) NVIDIA Fake 1 1 True",
         "2048 32 65536 True",
         "233472 232448 4916736000000 True False",
     ]
@@ -287,7 +289,7 @@ def test_real_kernel() -> None:
     device = _core.cuda_device(0)
     properties = torch.cuda.get_device_properties(0)
     assert device.arch == 10 * properties.major + properties.minor
-    assert device.processors == properties.multi_processor_count
+    assert device.sms == properties.multi_processor_count
     assert device.l2_bytes == properties.L2_cache_size
     assert device.name == properties.name
 
@@ -295,7 +297,7 @@ def test_real_kernel() -> None:
     kernel = _core.load_kernel(compiled.cubin, "scale", 0)
     assert kernel.registers > 0
     assert kernel.local_bytes == 0
-    assert kernel.resident_blocks(256, 0) == device.threads_per_processor // 256
+    assert kernel.resident_blocks(256, 0) == device.threads_per_sm // 256
     n = 1000
     x = torch.arange(n, dtype=torch.float32, device="cuda")
     y = torch.zeros_like(x)

@@ -13,7 +13,7 @@ import torch
 import fuser
 from fuser import DataType, FusionDefinition, ShapeError
 from fuser.testing import assert_close_ulp
-from tests.definitions import bias_gelu, counted, gained, scaled
+from tests.support.definitions import bias_gelu, counted, gained, scaled
 
 MAX_RECORDS = 4096  # csrc/driver/executor.cpp
 

@@ -1,4 +1,4 @@
-"""csrc/driver/kernel_name.cpp; cache keys do not depend on names."""
+"""csrc/driver/cuda/kernel_name.cpp; cache keys do not depend on names."""
 
 import re
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from torch import nn
 
 import fuser
 from fuser import DataType, FusionDefinition, Tensor
-from tests.definitions import gained
+from tests.support.definitions import gained
 
 
 @pytest.fixture(autouse=True)

@@ -1,5 +1,6 @@
-"""csrc/driver/kernels: each text is compiled once, across threads and processes; errors are passed
-on."""
+"""csrc/driver/cuda/kernels: each text is compiled once, across threads and processes; errors are
+passed on.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ import fuser
 from fuser import CompileError, FusionDefinition
 from fuser.runtime.toolchain import Toolchain
 from fuser.testing import compile_batch
-from tests.definitions import gained, scaled
+from tests.support.definitions import gained, scaled
 
 ROOT = Path(__file__).resolve().parents[2]
 X = torch.arange(100.0)
@@ -297,7 +298,7 @@ def test_an_entry_that_does_not_load_is_rebuilt(
 
 PROGRAM = """
 import json, torch, fuser
-from tests.definitions import bias_gelu, scaled
+from tests.support.definitions import bias_gelu, scaled
 x = torch.arange(1024.0)
 for factor in (1.5, 2.5):
     assert scaled(factor).execute([x])[0].equal(x * factor)

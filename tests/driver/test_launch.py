@@ -14,8 +14,8 @@ import torch
 import fuser
 from fuser import DataType, FusionDefinition, InternalError, _core
 from fuser.ops import as_dtype
-from tests.definitions import gained, scaled, sum_of_two
 from tests.host.kernels import build
+from tests.support.definitions import gained, scaled, sum_of_two
 
 
 def value_of(given: DataType, wanted: torch.dtype) -> FusionDefinition:

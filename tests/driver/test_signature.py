@@ -20,7 +20,7 @@ from fuser import (
     ShapeError,
     UserError,
 )
-from tests.definitions import counted, scaled, sum_of_two
+from tests.support.definitions import counted, scaled, sum_of_two
 
 BYTES = torch.arange(4096.0)
 

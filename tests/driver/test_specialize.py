@@ -17,8 +17,8 @@ from benchmarks.case import Case, Data
 from benchmarks.families import TABLES
 from fuser import CompileError, FusionDefinition, _core
 from fuser.runtime.toolchain import Toolchain
-from tests.definitions import gained, scaled
-from tests.sampling import rotated
+from tests.support.definitions import gained, scaled
+from tests.support.sampling import rotated
 
 AFTER = 3  # runs
 MOST_SHAPES = 16  # per definition, csrc/driver/executor.cpp

@@ -1,4 +1,4 @@
-"""csrc/driver/store: the disk cache never fails a launch and never returns wrong bytes."""
+"""csrc/driver/cache/store: the disk cache never fails a launch and never returns wrong bytes."""
 
 import os
 import resource

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from fuser import DataType, FusionDefinition, Tensor
-from tests.groups import Grouped, check, values
-from tests.stages import stage_text, stage_texts
+from tests.support.groups import Grouped, check, values
+from tests.support.stages import stage_text, stage_texts
 
 
 def define(*ranks: int) -> tuple[FusionDefinition, list[Tensor]]:
@@ -25,7 +25,7 @@ def loads(kernel: str) -> list[str]:
 def test_one_tensor_at_two_coordinates_is_two_values() -> None:
     fd, (x,) = define(3)
     fd.add_output(x - fd.ops.permute(x, [1, 0, 2]))
-    text = stage_text(fd, [torch.ones(6, 6, 5)], "loops")
+    text = stage_text(fd, [torch.ones(6, 6, 5)], "build")
     assert loads(text) == ["g_in0", "g_in0"]
     assert "g_in0[size(0, 0) * size(0, 2) * a0 + size(0, 2) * a1 + a2]" in text
     assert "g_in0[size(0, 0) * size(0, 2) * a1 + size(0, 2) * a0 + a2]" in text
@@ -38,7 +38,7 @@ def test_cast_and_permuted_in_either_order_is_one_value() -> None:
     flipped = fd.ops.cast(fd.ops.permute(x * 1.5, [1, 0]), DataType.Half)
     fd.add_output(fd.ops.stride_order(flipped, [1, 0]))
     data = torch.randn(70, 33)
-    (text,) = stage_texts(fd, [data], "loops")
+    (text,) = stage_texts(fd, [data], "build")
     assert (text.count("mul("), text.count("f16(")) == (1, 1), text
     rows, columns = fd.execute([data])
     assert torch.equal(rows, (data * 1.5).half())
@@ -50,7 +50,7 @@ def test_alike_but_for_a_scalar_is_two_values() -> None:
     fd.add_output(fd.ops.permute(x * 1.5, [1, 0]))
     fd.add_output(x * 1.25)
     data = torch.randn(7, 33)
-    assert stage_text(fd, [data], "loops").count("mul(") == 2
+    assert stage_text(fd, [data], "build").count("mul(") == 2
     columns, rows = fd.execute([data])
     assert torch.equal(columns, (data * 1.5).t())
     assert torch.equal(rows, data * 1.25)
@@ -62,7 +62,7 @@ def test_movement_leaves_no_value_behind() -> None:
         fd.ops.permute(fd.ops.broadcast(x, [True, False, False]), [2, 0, 1]), [1, 2, 0]
     )
     fd.add_output(x + fd.ops.squeeze(moved, [0]))
-    assert loads(stage_text(fd, [torch.ones(4, 8)], "loops")) == ["g_in0"]
+    assert loads(stage_text(fd, [torch.ones(4, 8)], "build")) == ["g_in0"]
 
 
 @pytest.mark.parametrize("rows", [-1, 6])
@@ -70,7 +70,7 @@ def test_what_is_flipped_twice_is_read_where_it_stands(rows: int) -> None:
     fd = FusionDefinition()
     x = fd.define_tensor([rows])
     fd.add_output(x + fd.ops.flip(fd.ops.flip(x, [0]), [0]))
-    assert loads(stage_text(fd, [torch.ones(6)], "loops")) == ["g_in0"]
+    assert loads(stage_text(fd, [torch.ones(6)], "build")) == ["g_in0"]
 
 
 def test_many_flips_are_two_places() -> None:
@@ -83,7 +83,7 @@ def test_many_flips_are_two_places() -> None:
         y = fd.ops.flip(y, [0]) * 0.5 + x
         expected = expected.flip(0) * 0.5 + data.double()
     fd.add_output(y)
-    assert len(loads(stage_text(fd, [data], "loops"))) == 2  # raises unless it is one kernel
+    assert len(loads(stage_text(fd, [data], "build"))) == 2  # raises unless it is one kernel
     torch.testing.assert_close(fd.execute([data])[0], expected.float())
 
 
@@ -100,7 +100,7 @@ def test_outputs_side_by_side_share_reads() -> None:
     fd.add_output(x + y)
     fd.add_output(x * y)
     fd.add_output(fd.ops.relu(x))
-    text = stage_text(fd, [torch.ones(4, 8), torch.ones(4, 8)], "loops")
+    text = stage_text(fd, [torch.ones(4, 8), torch.ones(4, 8)], "build")
     assert loads(text) == ["g_in0", "g_in1"]
     assert len(re.findall(r"write g_out\d\[", text)) == 3
 
@@ -109,7 +109,7 @@ def test_a_transposed_output_shares_the_reads_of_its_input() -> None:
     fd, (x,) = define(2)
     fd.add_output(x + 1.0)
     fd.add_output(fd.ops.permute(x * 2.0, [1, 0]))
-    assert loads(stage_text(fd, [torch.ones(4, 8)], "loops")) == ["g_in0"]
+    assert loads(stage_text(fd, [torch.ones(4, 8)], "build")) == ["g_in0"]
 
 
 def test_what_is_computed_twice_is_computed_once() -> None:
@@ -117,14 +117,14 @@ def test_what_is_computed_twice_is_computed_once() -> None:
     y = fd.ops.tanh(x)
     fd.add_output(y * y)
     fd.add_output(y + 1.0)
-    assert stage_text(fd, [torch.ones(8)], "loops").count("tanh(") == 1
+    assert stage_text(fd, [torch.ones(8)], "build").count("tanh(") == 1
 
 
 def test_what_is_unused_is_not_computed() -> None:
     fd, (x, y) = define(1, 1)
     fd.ops.tanh(x)
     fd.add_output(y + 1.0)
-    text = stage_text(fd, [torch.ones(8), torch.ones(8)], "loops")
+    text = stage_text(fd, [torch.ones(8), torch.ones(8)], "build")
     assert "tanh" not in text
     assert loads(text) == ["g_in0"]
 
@@ -145,20 +145,20 @@ def test_outputs_of_different_spaces_are_two_kernels() -> None:
     column, row = fd.ops.broadcast(x, [False, True]), fd.ops.broadcast(x, [True, False])
     fd.add_output(column - row)
     fd.add_output(x * 2.0)
-    assert len(stage_texts(fd, [torch.ones(5)], "loops")) == 2
+    assert len(stage_texts(fd, [torch.ones(5)], "build")) == 2
 
 
 def test_sizes_that_must_be_equal_are_one() -> None:
     """Sizes of t1 are replaced by sizes of t0, so guards and addresses use common symbols."""
     fd, (x, y) = define(2, 2)
     fd.add_output(x + y)
-    assert "size(1" not in stage_text(fd, [torch.ones(3, 5), torch.ones(3, 5)], "loops")
+    assert "size(1" not in stage_text(fd, [torch.ones(3, 5), torch.ones(3, 5)], "build")
 
 
 def test_a_dim_of_size_1_broadcasts() -> None:
     fd, (x, y) = define(2, 2)
     fd.add_output(x + y)
-    text = stage_text(fd, [torch.ones(3, 8), torch.ones(1, 8)], "loops")
+    text = stage_text(fd, [torch.ones(3, 8), torch.ones(1, 8)], "build")
     assert "g_in1[a1]" in text
 
 
@@ -325,7 +325,7 @@ def test_what_is_reshaped_back_stands_where_it_stood() -> None:
     fd.add_output(reshaped(fd, x, 2) * x)
     data = torch.randn(5, 4, 6)
     check(fd, [data], lambda x: (x + 2) * x)
-    text = stage_text(fd, [data], "loops")
+    text = stage_text(fd, [data], "build")
     assert loads(text) == ["g_in0"]
     assert "g_in0[a0 * 24 + a1 * 6 + a2]" in text
 
@@ -359,7 +359,7 @@ def test_coordinates_do_not_grow_with_the_number_of_reshapes() -> None:
         y = reshaped(fd, fd.define_tensor([-1, 4, 6]), times)
         assert str(y).endswith("[size(t0, 0), 6, 4]")
         fd.add_output(y)
-        texts.append(stage_text(fd, [torch.randn(5, 4, 6)], "loops"))
+        texts.append(stage_text(fd, [torch.randn(5, 4, 6)], "build"))
     assert len({len(re.findall("[/%]", text)) for text in texts}) == 1
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fuser import DataType, FusionDefinition, testing
-from tests.stages import stage_text
+from tests.support.stages import stage_text
 
 Define = Callable[[FusionDefinition, Any, Any, Any], Any]
 
@@ -20,7 +20,7 @@ def kernel(define: Define, dtype: DataType = DataType.Float) -> str:
     x, y, z = (fd.define_tensor([-1], dtype=dtype) for _ in range(3))
     fd.add_output(define(fd, x, y, z))
     values = torch.ones(8).to(getattr(torch, dtype.torch_name))
-    return stage_text(fd, [values] * 3, "loops")
+    return stage_text(fd, [values] * 3, "build")
 
 
 FUSED: dict[str, tuple[Define, str]] = {
@@ -78,7 +78,7 @@ def test_a_product_of_a_column_stays() -> None:
     fd = FusionDefinition()
     x, y, z = (fd.define_tensor([-1, columns]) for columns in (1, 1, -1))
     fd.add_output(x * y + z)
-    got = stage_text(fd, [torch.ones(8, 1), torch.ones(8, 1), torch.ones(8, 4)], "loops")
+    got = stage_text(fd, [torch.ones(8, 1), torch.ones(8, 1), torch.ones(8, 4)], "build")
     assert "mul(" in got
     assert "fma(" not in got
 
@@ -181,7 +181,7 @@ def sums_of_squares(define: Callable[[FusionDefinition, Any], Any]) -> str:
     fd = FusionDefinition()
     x = fd.define_tensor([-1, -1])
     fd.add_output(define(fd, x))
-    return stage_text(fd, [torch.ones(4, 96)], "loops")
+    return stage_text(fd, [torch.ones(4, 96)], "build")
 
 
 def test_a_sum_takes_products_in_unrounded() -> None:
@@ -359,7 +359,7 @@ def test_a_coin_compares_integers(op: str, limit: float) -> None:
     near = torch.arange(-3, 4) + min(max(round(limit / UNIT), 3), 2**24 - 4)
     numbers = torch.cat([near, torch.tensor([0, 1, 2**24 - 1, 2**23])])
     words = (numbers << 8 | 0xA5).to(torch.int32)
-    assert "f32" not in stage_text(fd, [words], "loops").replace("p0", "")
+    assert "f32" not in stage_text(fd, [words], "build").replace("p0", "")
     (got,) = fd.execute([words])
     exact = COMPARED[op](numbers.double() * UNIT, float(torch.tensor(limit, dtype=torch.float32)))
     assert torch.equal(got, exact)
@@ -384,5 +384,5 @@ def test_what_is_not_exact_stays_a_comparison_of_floats(changes: dict[str, Any])
     words = torch.arange(-8, 8, dtype=torch.int32) * 123_456_789
     if changes.get("dtype") is DataType.Int:
         words = words.long() << 20
-    assert "f32" in stage_text(fd, [words], "loops")
+    assert "f32" in stage_text(fd, [words], "build")
     fd.validate([words])

@@ -1,4 +1,6 @@
-"""csrc/fusion/define.cpp: shapes, types and errors of the functions that build a definition."""
+"""csrc/fusion/build/define.cpp: shapes, types and errors of the functions that build a
+definition.
+"""
 
 import itertools
 from collections.abc import Callable
@@ -16,7 +18,7 @@ from fuser import (
     UserError,
     _core,
 )
-from tests.refusals import Refusal, check_whole_message
+from tests.support.refusals import Refusal, check_whole_message
 
 DTYPES = [DataType.__members__[name] for name in DataType.__members__]
 NUMBERS: list[bool | int | float | complex] = [True, 2, 0.5, 1j]

@@ -1,11 +1,11 @@
-"""csrc/fusion/define_library.cpp: shapes, types, text and errors of extern ops."""
+"""csrc/fusion/build/define_library.cpp: shapes, types, text and errors of extern ops."""
 
 from typing import Any
 
 import pytest
 
 from fuser import DataType, DTypeError, FusionDefinition, ShapeError, Tensor, UserError
-from tests.refusals import Refusal, check_refused
+from tests.support.refusals import Refusal, check_refused
 
 
 def tensor(fd: FusionDefinition, *shape: int, dtype: DataType = DataType.Float) -> Tensor:

@@ -1,4 +1,4 @@
-"""csrc/fusion/define_random.cpp: the seed and offset of definitions, and their text."""
+"""csrc/fusion/build/define_random.cpp: the seed and offset of definitions, and their text."""
 
 import pytest
 import torch

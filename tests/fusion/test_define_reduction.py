@@ -1,5 +1,6 @@
-"""csrc/fusion/define_reduction.cpp: shapes, types, text and errors of reductions, iota, gathers,
-and split and merged dims."""
+"""csrc/fusion/build/define_reduction.cpp: shapes, types, text and errors of reductions, iota,
+gathers, and split and merged dims.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,8 +9,8 @@ import pytest
 import torch
 
 from fuser import DataType, DTypeError, FusionDefinition, ShapeError, Tensor, UserError
-from fuser.interpreter import torch_dtype
-from tests.refusals import Refusal, check_whole_message
+from fuser.debug.interpreter import torch_dtype
+from tests.support.refusals import Refusal, check_whole_message
 
 DTYPES = [DataType.__members__[name] for name in DataType.__members__]
 ONE_RESULT = ["sum", "prod", "max", "min", "any", "all"]

@@ -1,10 +1,10 @@
-"""csrc/fusion/define_shape.cpp: shapes, text and errors of slice, flip, pad and cat."""
+"""csrc/fusion/build/define_shape.cpp: shapes, text and errors of slice, flip, pad and cat."""
 
 import pytest
 import torch
 
 from fuser import DataType, DTypeError, FusionDefinition, ShapeError, Tensor, _core
-from tests.refusals import Refusal, check_refused
+from tests.support.refusals import Refusal, check_refused
 
 
 def tensor(fd: FusionDefinition, *shape: int, dtype: DataType = DataType.Float) -> Tensor:

@@ -1,4 +1,6 @@
-"""fusion/layouts.h: strides of results equal torch's, op by op and for any layout of inputs."""
+"""fusion/index/layouts.h: strides of results equal torch's, op by op and for any layout of
+inputs.
+"""
 
 from __future__ import annotations
 

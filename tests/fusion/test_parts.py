@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from fuser import DataType, FusionDefinition, Plan
-from tests.groups import check
-from tests.reducing import kernels_for
+from tests.support.groups import check
+from tests.support.reducing import kernels_for
 
 
 def stacked(count: int, dim: int, rank: int = 2, dtype: DataType = DataType.Float) -> Any:

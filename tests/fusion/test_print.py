@@ -1,5 +1,6 @@
-"""csrc/fusion/print.cpp: the text of a definition. tests/test_repr.py tests rebuilding from the
-text."""
+"""csrc/fusion/build/print.cpp: the text of a definition. tests/test_repr.py tests rebuilding from
+the text.
+"""
 
 import math
 

@@ -1,4 +1,4 @@
-"""csrc/fusion/rebuild.cpp: a definition specialized for known sizes."""
+"""csrc/fusion/build/rebuild.cpp: a definition specialized for known sizes."""
 
 from __future__ import annotations
 

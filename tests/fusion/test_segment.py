@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from fuser import DataType, FusionDefinition, Tensor, evaluate
-from tests.groups import Group, Grouped, check, values
+from tests.support.groups import Group, Grouped, check, values
 
 X = torch.randn(6, 8, generator=torch.Generator().manual_seed(0))
 
@@ -84,7 +84,7 @@ def test_a_layer_norm_backward_is_one_kernel_with_two_sets(order: tuple[int, ...
     dx = group["stores"][order.index(0)]
     assert [f"a{a}" for a in group["rows"]] == [dx["at"][1]]
     # Fission computes the column gradients in a single-pass kernel, separate from the row sums.
-    columns, first, second = got.pieces()
+    columns, first, second = got.fission()
     assert not columns["columns"]
     assert not first["columns"]
     assert len(columns["stores"]) == 2
@@ -130,7 +130,7 @@ def test_a_batch_norm_is_one_kernel_or_two(channels_last: bool) -> None:
 
     got = check(fd, inputs, expected)
     assert shape_of(got) == [([0, 1, 2, 3, 4], 3, 0)]
-    statistics, normalized = got.pieces()
+    statistics, normalized = got.fission()
     assert [s["output"] for s in statistics["stores"]] == [0, 1, 3, 4]
     assert [s["output"] for s in normalized["stores"]] == [2]
     # Mean and rstd are outputs, and are loaded from there.
@@ -190,7 +190,7 @@ def test_sums_of_rows_and_of_columns_are_one_kernel() -> None:
     fd.add_output(fd.ops.sum(x, 0))
     got = check(fd, [X], lambda x: (x.sum(1), x.sum(0)))
     assert shape_of(got) == [([0, 1], 1, 1)]
-    assert len(got.pieces()) == 2
+    assert len(got.fission()) == 2
     (problem,) = got.problems()
     assert (problem["reduced"], problem["columns"]) == ([1], [0])
     # The innermost axis is reduced as the rows.
@@ -241,7 +241,7 @@ def test_a_norm_of_a_softmax_over_the_same_axis_is_one_kernel() -> None:
     got = check(fd, [X], lambda x: nn.functional.layer_norm(x.softmax(1), [8]))
     assert shape_of(got) == [([0], 1, 0)]
     # Maximum and sum, mean and variance, result.
-    assert len(got.pieces()) == 3
+    assert len(got.fission()) == 3
 
 
 def test_a_norm_of_a_softmax_over_another_axis_is_cut() -> None:
@@ -349,7 +349,7 @@ def test_pieces_hand_over_results_and_nothing_of_the_size_of_a_row() -> None:
     fd, (x,) = define(2)
     fd.add_output(fd.ops.softmax(fd.ops.tanh(x), 1))
     got = check(fd, [X])
-    first, second = got.pieces()
+    first, second = got.fission()
     assert [s["at"] for s in first["stores"]] == [["a0"], ["a0", "0"]]
     assert second["rows"] == []
     reads = values(second, "read")

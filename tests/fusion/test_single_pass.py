@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fuser import DataType, FusionDefinition
-from tests.groups import check, values
+from tests.support.groups import check, values
 
 Define = Callable[[FusionDefinition, Any], None]
 X = torch.randn(6, 8, generator=torch.Generator().manual_seed(0))
@@ -32,7 +32,7 @@ def shorter(define: Define, dtype: DataType = DataType.Float, static: bool = Fal
     ]
     assert problem["single_pass"]["order"] == problem["order"]
     assert problem["single_pass"]["output_order"] == problem["output_order"]
-    return [v["how"] for v in one["values"] if v["how"].startswith(("reduce", "pick"))]
+    return [v["how"] for v in one["values"] if v["how"].startswith(("reduce", "project"))]
 
 
 def variance(fd: FusionDefinition, x: Any) -> None:
@@ -77,7 +77,7 @@ WELFORD: dict[str, Define] = {
 @pytest.mark.parametrize("static", [False, True])
 @pytest.mark.parametrize("case", WELFORD)
 def test_a_variance_becomes_welford(case: str, static: bool) -> None:
-    assert shorter(WELFORD[case], static=static) == ["reduce welford", "pick 1"]
+    assert shorter(WELFORD[case], static=static) == ["reduce welford", "project 1"]
 
 
 @pytest.mark.parametrize("dtype", [DataType.BFloat16, DataType.Half, DataType.Double])
@@ -88,9 +88,9 @@ def test_through_casts_that_change_nothing(dtype: DataType) -> None:
         distance = fd.ops.cast(x, DataType.Double) - mean
         fd.add_output(fd.ops.sum(distance * distance, 1))
 
-    assert shorter(variance, dtype) == ["reduce welford", "pick 1"]
-    assert shorter(cast_first, dtype) == ["reduce welford", "pick 1"]
-    assert shorter(softmax, dtype) == ["reduce online_softmax", "pick 1"]
+    assert shorter(variance, dtype) == ["reduce welford", "project 1"]
+    assert shorter(cast_first, dtype) == ["reduce welford", "project 1"]
+    assert shorter(softmax, dtype) == ["reduce online_softmax", "project 1"]
 
 
 def softmax(fd: FusionDefinition, x: Any) -> None:
@@ -113,7 +113,7 @@ ONLINE: dict[str, Define] = {
 
 @pytest.mark.parametrize("case", ONLINE)
 def test_a_sum_of_exponentials_becomes_online(case: str) -> None:
-    assert shorter(ONLINE[case]) == ["reduce online_softmax", "pick 1"]
+    assert shorter(ONLINE[case]) == ["reduce online_softmax", "project 1"]
 
 
 def test_the_loss_of_a_row_walks_it_once() -> None:
@@ -125,14 +125,14 @@ def test_the_loss_of_a_row_walks_it_once() -> None:
     one = grouped.single_pass()
     assert one is not None
     assert [v["how"] for v in values(one, "reduce")] == ["reduce online_softmax"]
-    assert not grouped.pieces()
+    assert not grouped.fission()
 
 
 def test_both_forms_in_one_kernel() -> None:
     def define(fd: FusionDefinition, x: Any) -> None:
         fd.add_output(fd.ops.var(fd.ops.softmax(x, 1), 1))
 
-    assert shorter(define) == ["reduce online_softmax", "pick 1", "reduce welford", "pick 1"]
+    assert shorter(define) == ["reduce online_softmax", "project 1", "reduce welford", "project 1"]
 
 
 def other_mean(fd: FusionDefinition, x: Any) -> None:

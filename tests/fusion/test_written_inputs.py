@@ -1,4 +1,6 @@
-"""csrc/fusion/define.cpp: in-place outputs, and the memory that they share with other outputs."""
+"""csrc/fusion/build/define.cpp: in-place outputs, and the memory that they share with other
+outputs.
+"""
 
 import itertools
 from collections.abc import Callable

@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import fuser
-from fuser.adapters import dynamo, report
+from fuser.adapters import compile_graph, report
 from fuser.adapters.dynamo import backend
 from tests.adapters.test_functorch import arguments, compare, composite, primitive, rms
 from tests.adapters.training import Attention, ConvNet, agree, near, tokens
@@ -343,7 +343,7 @@ def test_cuda_graphs_are_replayed(device: torch.device, monkeypatch: pytest.Monk
     """The graph's function runs three times, the last time for the capture; each replay draws new
     random numbers."""
     calls = 0
-    program = dynamo.program
+    program = compile_graph.program
 
     def counted(*args: Any) -> Any:
         call, definitions = program(*args)
@@ -355,7 +355,7 @@ def test_cuda_graphs_are_replayed(device: torch.device, monkeypatch: pytest.Monk
 
         return run, definitions
 
-    monkeypatch.setattr(dynamo, "program", counted)
+    monkeypatch.setattr(compile_graph, "program", counted)
 
     run = compiled(lambda x: F.dropout(x.sin(), 0.5) + 2, options={"cudagraphs": True})
     x = torch.rand(64, 64, device=device) + 0.5

@@ -14,7 +14,7 @@ import fuser
 from benchmarks.case import Case, Data
 from benchmarks.families import TABLES
 from fuser import DataType, FusionDefinition, _core
-from tests.threads import turns_of_another_thread
+from tests.support.threads import turns_of_another_thread
 
 pytestmark = pytest.mark.gpu
 

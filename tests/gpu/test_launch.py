@@ -12,7 +12,7 @@ from torch import Tensor
 
 import fuser
 from fuser import DataType, FusionDefinition
-from tests.driver.test_parts import adam, step
+from tests.driver.test_horizontal import adam, step
 
 pytestmark = pytest.mark.gpu
 

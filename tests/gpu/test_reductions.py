@@ -1,5 +1,5 @@
 """Every reduction on the GPU: narrow and wide, tall and thin, few outputs and many; within the
-error bounds of tests/ops/test_reductions.py, without spills, and deterministic."""
+error bounds of tests/ops/test_reductions_exhaustive.py, without spills, and deterministic."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 from fuser import FusionDefinition, evaluate, testing
 from tests.norms.runs import bits
-from tests.ops.test_reductions import FAMILIES, Family, check, data
+from tests.ops.test_reductions_exhaustive import FAMILIES, Family, check, data
 
 pytestmark = pytest.mark.gpu
 

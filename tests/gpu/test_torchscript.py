@@ -19,8 +19,8 @@ from tests.adapters.script_models import (
 )
 from tests.adapters.script_ops import BATCHES, WITH_GRADIENTS, check_batch, check_gradients
 from tests.adapters.script_programs import check_script, script_program
-from tests.sampling import rotated
-from tests.scripts import assert_same, fused, groups, with_gradients
+from tests.support.sampling import rotated
+from tests.support.scripts import assert_same, fused, groups, with_gradients
 
 pytestmark = pytest.mark.gpu
 

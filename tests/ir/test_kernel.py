@@ -72,12 +72,12 @@ EVERY_FIELD_OF_REDUCTIONS = """\
       accumulate r_sum[v0 % 3] (f32(v0)) in v0 < 12
     }
     merge r_sum[v0 % 4] r_more[v0 % 3]
-    combine (r_sum) lanes 32 parity v0 % 2
+    block_reduce (r_sum) group 32 parity v0 % 2
   }
-  copy s[v0] width 4 g[v0 * 2] in v0 < 13
+  async_copy s[v0] width 4 g[v0 * 2] in v0 < 13
   load q[v0 % 2] width 4 g[v0 * 3] in v0 < 7
   unpack r q[v0 / 9]
-  v2 = last g_counters[v0 - 5] of v0 * 4 slot s_last
+  v2 = is_last_block g_counters[v0 - 5] of v0 * 4 slot s_last
 }
 """
 
@@ -92,12 +92,12 @@ def test_map_expressions_reaches_every_field_of_reductions() -> None:
       accumulate r_sum[1] (10.0:f32) in 10 < 12
     }
     merge r_sum[2] r_more[1]
-    combine (r_sum) lanes 32 parity 0
+    block_reduce (r_sum) group 32 parity 0
   }
-  copy s[10] width 4 g[20] in 10 < 13
+  async_copy s[10] width 4 g[20] in 10 < 13
   load q[0] width 4 g[30] in 10 < 7
   unpack r q[1]
-  v2 = last g_counters[5] of 40 slot s_last
+  v2 = is_last_block g_counters[5] of 40 slot s_last
 }
 """
     )
@@ -116,17 +116,18 @@ def test_rewriting_restores_the_normal_form() -> None:
         ("  v0 = thread\n", False),
         ("  barrier\n", True),
         ("  for v0 < 2 {\n    for v1 < 2 {\n      barrier\n    }\n  }\n", True),
-        ("  array r f32 1 state sum\n  reset r\n  fold r\n", False),
-        ("  array r f32 1 state sum\n  combine (r) lanes 2\n", True),
-        ("  array r f32 1 state sum\n  combine_rows (r) rows 2 columns 16\n", True),
+        ("  array r f32 1 state sum\n  init_state r\n  thread_reduce r\n", False),
+        ("  array r f32 1 state sum\n  block_reduce (r) group 2\n", True),
+        ("  array r f32 1 state sum\n  block_reduce_columns (r) threads_y 2 threads_x 16\n", True),
         (
-            "  buffer c i32 counters 1\n  buffer s i32 shared 1\n  v0 = last c[0] of 1 slot s\n",
+            "  buffer c i32 counters 1\n  buffer s i32 shared 1\n"
+            "  v0 = is_last_block c[0] of 1 slot s\n",
             True,
         ),
         ("  buffer c i32 counters 1\n  sync_grid c\n", True),
         ("  wait_cluster\n", True),
         ("  if true:bool {\n    serial v0 < 2 {\n      wait_cluster\n    }\n  }\n", True),
-        ("  commit\n  wait 0\n", False),
+        ("  async_commit\n  async_wait 0\n", False),
     ],
 )
 def test_collectives(statements: str, expected: bool) -> None:

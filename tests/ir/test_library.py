@@ -3,8 +3,8 @@
 import pytest
 
 from fuser import FusionDefinition, UserError, _core
-from fuser.library import __all__ as METHODS
-from fuser.reference import LIBRARY
+from fuser.ops.extern import __all__ as METHODS
+from fuser.ops.reference import LIBRARY
 
 
 def test_every_row_has_its_method_and_reference() -> None:

@@ -77,16 +77,16 @@ kernel reductions threads 256 min_blocks 0 index 64 cluster 2 cooperative {
   v0 = block / 2
   arrive_cluster s_arrivals
   wait_cluster
-  reset r_sum1
-  reset r_welford2
-  copy s_in0[thread * 8] width 8 g_in0[a0 * size(0, 1) + a1] in v0 < 7
-  commit
-  wait 0
+  init_state r_sum1
+  init_state r_welford2
+  async_copy s_in0[thread * 8] width 8 g_in0[a0 * size(0, 1) + a1] in v0 < 7
+  async_commit
+  async_wait 0
   serial v1 < (size(0, 1) + 2047) / 2048 {
-    load q_in0[0] width 8 g_in0[v1] in v1 < size(0, 1) once
+    load q_in0[0] width 8 g_in0[v1] in v1 < size(0, 1) streaming
     unpack r_in0 q_in0[0]
-    check 0 v1 of size(0, 1)
-    check 1 i32(v1) of size(0, 0) in v1 < 5
+    assert_index 0 v1 of size(0, 1)
+    assert_index 1 i32(v1) of size(0, 0) in v1 < 5
     v2 = v1 < 5
     if v2 {
       for v3 < 8 {
@@ -97,15 +97,15 @@ kernel reductions threads 256 min_blocks 0 index 64 cluster 2 cooperative {
       }
     }
     merge r_welford2[0] r_partial[2]
-    fold r_sum1
-    combine (r_sum1, r_welford2) lanes 256 slots (s_sum0, s_w1) cluster (s_sum2, s_w3) parity v1
-    combine (r_sum1) lanes 256 cluster (s_sum2) arrival s_arrivals[v1 + 1] turn v1 / 2 % 2
+    thread_reduce r_sum1
+    block_reduce (r_sum1, r_welford2) group 256 slots (s_sum0, s_w1) cluster (s_sum2, s_w3) parity v1
+    block_reduce (r_sum1) group 256 cluster (s_sum2) arrival s_arrivals[v1 + 1] turn v1 / 2 % 2
   }
-  combine (r_sum1) lanes 8
-  combine_rows (r_sum1) rows 8 columns 32 slots (s_sum4)
-  combine_rows (r_sum1) rows 1 columns 256
+  block_reduce (r_sum1) group 8
+  block_reduce_columns (r_sum1) threads_y 8 threads_x 32 slots (s_sum4)
+  block_reduce_columns (r_sum1) threads_y 1 threads_x 256
   barrier
-  v5 = last g_counters[v0] of size(0, 0) slot s_last
+  v5 = is_last_block g_counters[v0] of size(0, 0) slot s_last
   if uniform v5 {
     load r_partial[1] width 1 g_partial0[v0] in v0 < 3
     write g_partial0[v0] width 1 r_welford2[0] in eq(thread, 0)
@@ -113,13 +113,13 @@ kernel reductions threads 256 min_blocks 0 index 64 cluster 2 cooperative {
     v7 : f32 = div(v6, r_welford2[0].f2)
     v8 = r_argmax3[0].f1
     write g_out0[v8] width 4 r_sum1[0] column v8 of size(0, 1) jump 9
-    load r_in0[0] width 8 g_in0[v8] shifted
-    load r_in0[0] width 8 g_in0[v8] shifted by 2
+    load r_in0[0] width 8 g_in0[v8] unaligned
+    load r_in0[0] width 8 g_in0[v8] unaligned by 2
     barrier
   }
   sync_grid g_barrier
 }
-"""
+"""  # noqa: E501
 
 HEAD = "kernel k threads 32 min_blocks 0 index 32 {\n"
 
@@ -143,7 +143,7 @@ def test_reductions_read_back() -> None:
         if a != b
     ]
     assert len(changed) == 1, changed
-    assert changed[0][1].lstrip().startswith("copy s_in0[thread * 8] width 8 g_in0[")
+    assert changed[0][1].lstrip().startswith("async_copy s_in0[thread * 8] width 8 g_in0[")
     assert (again.collectives(), again.threads, again.index64, again.vars) == (True, 256, True, 9)
 
 
@@ -185,23 +185,23 @@ BODY = "  array r f32 4\n  buffer g f32 read\n  array s f32 1 state welford\n"
         ("serial v0 < 4", 16, "expected '{', got the end of the line"),
         ("if {", 6, "expected an expression, got '{'"),
         ("if uniform {", 14, "expected an expression, got '{'"),
-        ("reset g", 9, "expected a declared array, got 'g'"),
-        ("fold", 7, "expected a declared array, got the end of the line"),
+        ("init_state g", 14, "expected a declared array, got 'g'"),
+        ("thread_reduce", 16, "expected a declared array, got the end of the line"),
         ("accumulate s[0] 1", 19, "expected '(', got '1'"),
         ("accumulate s[0] ()", 20, "expected an expression, got ')'"),
         ("merge s[0] g[0]", 14, "expected a declared array, got 'g'"),
-        ("combine s lanes 8", 11, "expected '(', got 's'"),
-        ("combine () lanes 8", 12, "expected a declared array, got ')'"),
-        ("combine (s, r lanes 8", 17, "expected ')', got 'lanes'"),
-        ("combine (s) 8", 15, "expected 'lanes', got '8'"),
-        ("combine (s) lanes 64 slots (r)", 31, "expected a declared buffer, got 'r'"),
-        ("combine_rows (s) columns 2", 20, "expected 'rows', got 'columns'"),
-        ("v0 = last r[0] of 1 slot g", 13, "expected a declared buffer, got 'r'"),
-        ("v0 = last g[0] slot g", 18, "expected 'of', got 'slot'"),
-        ("v0 = last g[0] of 1", 22, "expected 'slot', got the end of the line"),
-        ("copy r[0] width 1 g[0]", 8, "expected a declared buffer, got 'r'"),
+        ("block_reduce s group 8", 16, "expected '(', got 's'"),
+        ("block_reduce () group 8", 17, "expected a declared array, got ')'"),
+        ("block_reduce (s, r group 8", 22, "expected ')', got 'group'"),
+        ("block_reduce (s) 8", 20, "expected 'group', got '8'"),
+        ("block_reduce (s) group 64 slots (r)", 36, "expected a declared buffer, got 'r'"),
+        ("block_reduce_columns (s) threads_x 2", 28, "expected 'threads_y', got 'threads_x'"),
+        ("v0 = is_last_block r[0] of 1 slot g", 22, "expected a declared buffer, got 'r'"),
+        ("v0 = is_last_block g[0] slot g", 27, "expected 'of', got 'slot'"),
+        ("v0 = is_last_block g[0] of 1", 31, "expected 'slot', got the end of the line"),
+        ("async_copy r[0] width 1 g[0]", 14, "expected a declared buffer, got 'r'"),
         ("unpack r s 0", 14, "expected '[', got '0'"),
-        ("wait", 7, "expected the number of groups under way, got the end of the line"),
+        ("async_wait", 13, "expected the number of groups under way, got the end of the line"),
         ("sync_grid 3", 13, "expected a declared buffer, got '3'"),
     ],
 )
@@ -233,7 +233,7 @@ def test_parse_1(line: str, column: int, expected: str) -> None:
         (
             "param p0 : i32 4",
             18,
-            "expected int, divisor, real, inverse, scalar, drawn or value, got '4'",
+            "expected int, divisor, real, inverse, scalar, rng_offset or value, got '4'",
         ),
         ("axes [a0, a1] extents [1, 2]", 11, "expected an axis, such as a0, or ']', got ','"),
         ("axes [a0] extents 4", 21, "expected '[', got '4'"),
@@ -269,10 +269,10 @@ def test_loops_nest_to_a_bound() -> None:
 
 def test_names_may_be_those_of_statements() -> None:
     """A word followed by a bracket is an array, even if it is the name of a statement."""
-    words = ["if", "serial", "for", "reset", "merge", "combine", "last", "copy", "load", "wait"]
+    words = ["if", "serial", "for", "init_state", "merge", "block_reduce", "is_last_block", "load"]
     text = HEAD + "".join(f"  array {w} f32 1\n" for w in words)
     text += "".join(f"  {w}[0] = 1.0:f32\n" for w in words)
-    text += "  v0 : f32 = add(last[0], if[0])\n  load load[0] width 1 "
+    text += "  v0 : f32 = add(is_last_block[0], if[0])\n  load load[0] width 1 "
     text = text.rpartition("\n")[0] + "\n}\n"
     assert _core.parse_kernel(text).text() == text
 

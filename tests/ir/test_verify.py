@@ -142,26 +142,26 @@ kernel k threads 256 min_blocks 0 index 32 cluster 2 cooperative {
   v1 = thread
   arrive_cluster s_a
   wait_cluster
-  reset r_sum
-  copy s_in[v1 * 8] width 8 g_in[v1] in v1 < 7
-  commit
-  wait 0
+  init_state r_sum
+  async_copy s_in[v1 * 8] width 8 g_in[v1] in v1 < 7
+  async_commit
+  async_wait 0
   serial v2 < size(0, 1) {
     load q_in[1] width 8 g_in[v2] in v2 < 4
     unpack r_in q_in[1]
-    check 0 v2 of size(0, 0) in v1 < 5
+    assert_index 0 v2 of size(0, 0) in v1 < 5
     if v1 < 3 {
       accumulate r_sum[1] (f32(r_in[0])) in v1 < 2
       accumulate r_argmax[0] (p0, v2)
     }
     merge r_sum[0] r_partial[0]
-    fold r_sum
-    combine (r_sum) lanes 256 slots (s_sum) cluster (s_blocks) parity v2 % 2 arrival s_a[0] turn v0
+    thread_reduce r_sum
+    block_reduce (r_sum) group 256 slots (s_sum) cluster (s_blocks) parity v2 % 2 arrival s_a[0] turn v0
   }
-  combine_rows (r_sum) rows 8 columns 32 slots (s_rows)
+  block_reduce_columns (r_sum) threads_y 8 threads_x 32 slots (s_rows)
   write g_partial[v0] width 1 r_sum[0] in eq(v1, 0)
   barrier
-  v3 = last g_counters[v0] of size(0, 0) slot s_last
+  v3 = is_last_block g_counters[v0] of size(0, 0) slot s_last
   if uniform v3 {
     load r_partial[0] width 1 g_partial[v0]
     r_out[0] = r_sum[0]
@@ -169,7 +169,7 @@ kernel k threads 256 min_blocks 0 index 32 cluster 2 cooperative {
     sync_grid g_counters
   }
 }
-"""
+"""  # noqa: E501
 
 IN_IF = "if uniform v3 {"
 
@@ -193,9 +193,9 @@ def test_good_reductions() -> None:
                 "barrier",
                 "wait_cluster",
                 "sync_grid g_counters",
-                "combine (r_sum) lanes 32 cluster (s_blocks) arrival s_a[0] turn 0",
-                "combine_rows (r_sum) rows 8 columns 32 slots (s_rows)",
-                "v4 = last g_counters[0] of 1 slot s_last",
+                "block_reduce (r_sum) group 32 cluster (s_blocks) arrival s_a[0] turn 0",
+                "block_reduce_columns (r_sum) threads_y 8 threads_x 32 slots (s_rows)",
+                "v4 = is_last_block g_counters[0] of 1 slot s_last",
             )
         ),
         *(
@@ -209,8 +209,12 @@ def test_good_reductions() -> None:
         ("v2 < size(0, 1)", "v2 < p0", "the trip count has dtype f32, expected i64"),
         ("if v1 < 3 {", "if v1 {", "the condition has dtype i64, expected bool"),
         # States of reductions.
-        ("reset r_sum", "reset r_out", "reset r_out: r_out holds no partial results"),
-        ("fold r_sum", "fold r_out", "r_out holds no partial results"),
+        (
+            "init_state r_sum",
+            "init_state r_out",
+            "init_state r_out: r_out holds no partial results",
+        ),
+        ("thread_reduce r_sum", "thread_reduce r_out", "r_out holds no partial results"),
         ("merge r_sum[0]", "merge r_out[0]", "r_out holds no partial results"),
         (
             "merge r_sum[0] r_partial",
@@ -241,12 +245,12 @@ def test_good_reductions() -> None:
         ),
         # Slots.
         (
-            "combine (r_sum) lanes 256",
-            "combine (r_out) lanes 256",
+            "block_reduce (r_sum) group 256",
+            "block_reduce (r_out) group 256",
             "r_out holds no partial results",
         ),
-        ("lanes 256", "lanes 96", "96 lanes of 256 threads"),
-        ("lanes 256", "lanes 512", "512 lanes of 256 threads"),
+        ("group 256", "group 96", "96 of 256 threads"),
+        ("group 256", "group 512", "512 of 256 threads"),
         (
             "s_blocks f32 state sum shared 16",
             "s_blocks f32 state sum shared 15",
@@ -264,25 +268,41 @@ def test_good_reductions() -> None:
         ("turn v0", "turn p0", "the turn has dtype f32, expected i64"),
         (" arrival s_a[0] turn v0", "", "an arrival is of the blocks of a"),
         ("arrive_cluster s_a", "arrive_cluster g_in", "g_in is memory of another kind"),
-        ("rows 8 columns", "rows 4 columns", "4 x 32 of 256 threads"),
-        ("last g_counters", "last g_partial", "g_partial is memory of another kind"),
+        ("threads_y 8 threads_x", "threads_y 4 threads_x", "4 x 32 of 256 threads"),
+        (
+            "is_last_block g_counters",
+            "is_last_block g_partial",
+            "g_partial is memory of another kind",
+        ),
         ("slot s_last", "slot g_counters", "g_counters is memory of another kind"),
-        ("last g_counters[v0]", "last g_counters[p0]", "the counter's index has dtype f32"),
+        (
+            "is_last_block g_counters[v0]",
+            "is_last_block g_counters[p0]",
+            "the counter's index has dtype f32",
+        ),
         ("of size(0, 0) slot", "of p0 slot", "the count has dtype f32, expected i64"),
         ("sync_grid g_counters", "sync_grid g_in", "g_in is memory of another kind"),
         (" cooperative {", " {", "sync_grid g_counters: in a kernel that is not cooperative"),
         # Copies and chunks.
-        ("copy s_in", "copy s_last", "a copy from g_in to s_last, which have different dtypes"),
-        ("copy s_in", "copy g_in", "g_in is memory of another kind"),
+        (
+            "async_copy s_in",
+            "async_copy s_last",
+            "a copy from g_in to s_last, which have different dtypes",
+        ),
+        ("async_copy s_in", "async_copy g_in", "g_in is memory of another kind"),
         ("8 g_in[v1]", "8 s_in[v1]", "s_in is memory of another kind"),
         ("width 8 g_in[v1]", "width 1 g_in[v1]", "a copy of 2 bytes, expected 4, 8 or 16"),
         ("width 8 g_in[v1]", "width 16 g_in[v1]", "a copy of 32 bytes, expected 4, 8 or 16"),
         ("in v1 < 7", "in v1", "the predicate has dtype i64, expected bool"),
-        ("copy s_in[v1 * 8]", "copy s_in[p0]", "the element has dtype f32, expected i64"),
+        (
+            "async_copy s_in[v1 * 8]",
+            "async_copy s_in[p0]",
+            "the element has dtype f32, expected i64",
+        ),
         ("width 8 g_in[v2]", "width 4 g_in[v2]", "width 4 of chunks of 8"),
         ("load q_in[1]", "load q_in[2]", "elements 2 to 2 of q_in, which has 2"),
         ("in v2 < 4", "count 4", "a part of a chunk"),
-        ("check 0 v2", "check 0 f32(r_in[0])", "an index of dtype f32"),
+        ("assert_index 0 v2", "assert_index 0 f32(r_in[0])", "an index of dtype f32"),
         ("of size(0, 0) in v1", "of v1 < 5 in v1", "the extent"),
         ("unpack r_in q_in[1]", "unpack r_in q_in[2]", "elements 2 to 2 of q_in, which has 2"),
         ("unpack r_in q_in", "unpack r_out q_in", "chunks of 8 elements become 1"),

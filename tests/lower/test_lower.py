@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from fuser import FusionDefinition, InternalError, UserError, _core
-from tests.stages import stage_text
+from tests.support.stages import stage_text
 
-PASSES = ["loops", "addresses", "parameters", "share", "renumber"]
+PASSES = ["build", "addresses", "parameters", "cse", "canonicalize"]
 
 
 def outer_difference() -> tuple[FusionDefinition, list[torch.Tensor]]:
@@ -46,7 +46,7 @@ def test_every_stage_can_be_selected(set_option: Callable[[str, object], None], 
 
 
 def test_the_passes_by_hand_give_the_final_kernel() -> None:
-    kernel = _core.parse_kernel(stage_text(*outer_difference(), "loops"))
+    kernel = _core.parse_kernel(stage_text(*outer_difference(), "build"))
     for name in PASSES[1:]:
         getattr(_core.passes, name)(kernel)
         kernel.verify()
@@ -72,14 +72,14 @@ def test_a_pass_that_changes_nothing_says_so() -> None:
 
 def test_equal_definitions_give_equal_text() -> None:
     """The text is the cache key, so it depends on the definition only."""
-    assert stage_text(*outer_difference(), "renumber") == stage_text(
-        *outer_difference(), "renumber"
+    assert stage_text(*outer_difference(), "canonicalize") == stage_text(
+        *outer_difference(), "canonicalize"
     )
 
 
 def test_verify_catches_a_pass_that_was_left_out() -> None:
     """Verification rejects a kernel without axes whose offsets still use them."""
-    text = stage_text(*outer_difference(), "loops")
+    text = stage_text(*outer_difference(), "build")
     broken = "\n".join(line for line in text.splitlines() if not line.startswith("  axes"))
     with pytest.raises(InternalError, match="a0"):
         _core.parse_kernel(broken + "\n").verify()

@@ -13,7 +13,7 @@ import torch
 
 from fuser import FusionDefinition, _core
 from fuser.testing import compile_batch
-from tests.reducing import PROGRAMS, Inputs, random_inputs
+from tests.support.reducing import PROGRAMS, Inputs, random_inputs
 
 # Cases for every way to combine partial results: (program, shape, GPU generation).
 CASES: list[tuple[str, tuple[int, ...], int]] = [

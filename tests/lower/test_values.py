@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from fuser import DataType, FusionDefinition
-from tests.reducing import kernels_for
-from tests.stages import stage_text
+from tests.support.reducing import kernels_for
+from tests.support.stages import stage_text
 
 
 def ir_of(define: Callable[..., Any], *dtypes: DataType, shape: Any = (64, 1024)) -> str:
@@ -41,7 +41,7 @@ def test_what_is_written_in_place_is_not_restrict() -> None:
     fd = FusionDefinition()
     x = fd.define_tensor([-1, -1])
     fd.add_output(fd.ops.softmax(x, 1), x)
-    text = stage_text(fd, [torch.ones(6, 256)], "loops")
+    text = stage_text(fd, [torch.ones(6, 256)], "build")
     assert "buffer g_in0 f32 read written\n" in text
     assert "g_out" not in text
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from fuser import FusionDefinition, _core, testing
 from tests.norms.cases import DTYPES, ROWS, WIDE, Norm, Shape, normal
 from tests.norms.samples import Sample
-from tests.sampling import rotated
+from tests.support.sampling import rotated
 
 # Every dtype with the features of sm_80; two dtypes with plans of sm_70, and with clusters of
 # sm_90.

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fuser import _core
-from fuser.reference import REFERENCES
+from fuser.ops.reference import REFERENCES
 
 # ULP bounds in float64 and complex, for complex of the absolute value. gelu_tanh multiplies its
 # rounding errors by its argument of up to 700, in the reference too.

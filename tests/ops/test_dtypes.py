@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from fuser import DataType, DTypeError, FusionDefinition, testing
-from fuser.interpreter import torch_dtype
+from fuser.debug.interpreter import torch_dtype
 from fuser.ops import as_dtype
-from tests.definitions import without_digest
 from tests.ops.accuracy import cast
 from tests.ops.cases import cases
 from tests.ops.test_pointwise import TYPES
+from tests.support.definitions import without_digest
 
 HALVES = {t for t in TYPES if t.is_floating_point and t.itemsize < 4}
 

@@ -20,11 +20,11 @@ from torch import Tensor
 
 import fuser
 from fuser import FusionDefinition, _core, testing
-from fuser.interpreter import torch_dtype
+from fuser.debug.interpreter import torch_dtype
 from fuser.ops import is_internal
 from tests.ops.accuracy import cast, check, check_narrow
 from tests.ops.cases import cases
-from tests.sampling import rotated
+from tests.support.sampling import rotated
 
 CHUNK = 12
 TYPES = [

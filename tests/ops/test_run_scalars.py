@@ -15,7 +15,7 @@ import torch.nn.functional as F
 
 from fuser import DataType, FusionDefinition, Unsupported, _core, testing
 from fuser.ops import is_internal
-from fuser.reference import REFERENCES
+from fuser.ops.reference import REFERENCES
 
 X = torch.arange(12.0).mul(5).remainder(13).reshape(3, 4)
 UNIT = X / 13 + 0.02

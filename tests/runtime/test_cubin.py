@@ -6,7 +6,7 @@ import pytest
 
 from fuser.runtime import toolkit
 from fuser.runtime.cubin import KernelResources, architecture, cubin_info
-from tests.nvrtc12 import needs_nvrtc_12, run_under_nvrtc_12
+from tests.support.nvrtc12 import needs_nvrtc_12, run_under_nvrtc_12
 
 TEXT = """
 extern "C" __global__ void plain(const float* a, float* b) {

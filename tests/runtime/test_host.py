@@ -18,7 +18,7 @@ from fuser.runtime import host
 from tests.device.programs import COMPUTE, text_of
 from tests.host.kernels import PRELUDE, build, value
 from tests.ops.cases import edges
-from tests.sampling import rotated
+from tests.support.sampling import rotated
 
 # Bias, a cubic and rounding to bfloat16 of 8 elements per thread, written like generated kernels.
 POLYNOMIAL = """

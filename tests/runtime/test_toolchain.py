@@ -13,7 +13,7 @@ import torch
 from fuser import CompileError, FusionDefinition, _core
 from fuser.runtime import cubin, host, toolkit
 from fuser.runtime.toolchain import Toolchain, fewer_blocks, machine_code
-from tests.definitions import scaled
+from tests.support.definitions import scaled
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import pytest
 from fuser.errors import CompileError
 from fuser.runtime import toolkit
 from fuser.runtime.cubin import architecture, cubin_info
-from tests.nvrtc12 import needs_nvrtc_12, run_under_nvrtc_12
+from tests.support.nvrtc12 import needs_nvrtc_12, run_under_nvrtc_12
 
 # A helper without __device__; a sum that could be contracted; a 16-byte access.
 TEXT = """

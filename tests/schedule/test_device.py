@@ -7,11 +7,11 @@ from fuser.errors import Unsupported
 
 PLAN_FIELDS = [
     "arch",
-    "processors",
-    "threads_per_processor",
-    "blocks_per_processor",
-    "registers_per_processor",
-    "shared_per_processor",
+    "sms",
+    "threads_per_sm",
+    "blocks_per_sm",
+    "registers_per_sm",
+    "shared_per_sm",
     "shared_per_block",
     "l2_bytes",
     "bandwidth",
@@ -23,11 +23,11 @@ FLAGS = ["clusters", "cooperative", "host"]
 def test_known_devices_are_plausible(arch: int) -> None:
     device = _core.known_device(arch)
     assert device.arch == arch
-    assert 48 * 1024 <= device.shared_per_block <= device.shared_per_processor <= 256 * 1024
-    assert device.threads_per_processor in (1024, 1536, 2048)
-    assert device.registers_per_processor == 65536
+    assert 48 * 1024 <= device.shared_per_block <= device.shared_per_sm <= 256 * 1024
+    assert device.threads_per_sm in (1024, 1536, 2048)
+    assert device.registers_per_sm == 65536
     # An SM with the maximum number of threads has at least 32 registers per thread.
-    assert device.registers_per_processor // device.threads_per_processor >= 32
+    assert device.registers_per_sm // device.threads_per_sm >= 32
     assert 4 * 2**20 <= device.l2_bytes < 256 * 2**20
     assert 3e11 < device.bandwidth < 1e13
     assert device.clusters == (arch >= 90)
@@ -58,7 +58,7 @@ def test_host_device(arch: int) -> None:
     device = _core.host_device(arch)
     assert device.host
     assert device.arch == arch
-    assert device.processors == 2
+    assert device.sms == 2
     assert device.shared_per_block <= 48 * 1024
     assert device.clusters == (arch == 90)
 
@@ -87,7 +87,7 @@ def test_resident_clusters() -> None:
         held = device.resident_clusters
         assert any(held) == device.clusters
         for i, clusters in enumerate(held):
-            assert clusters * (2 << i) <= device.processors
+            assert clusters * (2 << i) <= device.sms
         other = _core.known_device(arch)
         other.resident_clusters = [*held[:3], held[3] + 1]
         assert device != other

@@ -16,7 +16,7 @@ import fuser
 from fuser import DataType, FusionDefinition, Plan, UserError, _core
 from fuser.ops import as_dtype
 
-# csrc/fusion/access.h: a kernel has at most 96 accesses.
+# csrc/fusion/index/access.h: a kernel has at most 96 accesses.
 COUNTS = [8, 61, 62, 63, 64, 65, 80, 94]
 
 
@@ -52,7 +52,7 @@ def test_every_access_of_a_large_kernel_is_a_vector(count: int, dtype: torch.dty
     plan = kernel["plan"]
     assert plan["vector"] > 1 or dtype == torch.float32
     if plan["vector"] > 1:
-        assert plan["wide"] == (1 << count + 1) - 1
+        assert plan["vectorized"] == (1 << count + 1) - 1
     widths = json.loads(kernel["schedule"].split("widths ")[1].split(";")[0])
     assert widths == [plan["vector"]] * (count + 1)
 
@@ -69,7 +69,7 @@ def test_values_of_a_large_kernel(
     assert torch.equal(out.double(), exact(inputs))
     plan = fd.plan(inputs)
     assert isinstance(plan, Plan)
-    assert plan.wide == (1 << count + 1) - 1
+    assert plan.vectorized == (1 << count + 1) - 1
 
 
 def reduced(kind: str, count: int) -> FusionDefinition:
@@ -116,20 +116,20 @@ def large() -> tuple[FusionDefinition, list[Tensor], Plan]:
 
 def test_sets_are_ints_everywhere(large: Any) -> None:
     fd, inputs, plan = large
-    assert plan.wide == (1 << 71) - 1
-    assert type(plan.wide) is int
+    assert plan.vectorized == (1 << 71) - 1
+    assert type(plan.vectorized) is int
     assert pickle.loads(pickle.dumps(plan)) == plan
     assert eval(repr(plan), {"Plan": Plan}) == plan
     assert Plan(**json.loads(json.dumps(dict(plan)))) == plan
     fd.execute(inputs)
     (kernel,) = fd.fec.executor.kernels(inputs)
-    assert f"wide={plan.wide}," in kernel.plan
-    assert plan.replace(wide=plan.wide) == plan
-    (same,) = fd.execute(inputs, plan=plan.replace(wide=plan.wide))
+    assert f"vectorized={plan.vectorized}," in kernel.plan
+    assert plan.replace(vectorized=plan.vectorized) == plan
+    (same,) = fd.execute(inputs, plan=plan.replace(vectorized=plan.vectorized))
     assert torch.equal(same.double(), exact(inputs))
 
 
-@pytest.mark.parametrize("field", ["wide", "windows"])
+@pytest.mark.parametrize("field", ["vectorized", "strided"])
 def test_no_bit_of_a_set_is_overlooked(large: Any, field: str) -> None:
     fd, inputs, plan = large
     for bit in (0, 62, 63, 64, 70, 71, 127, 128, 1000):
@@ -142,9 +142,13 @@ def test_no_bit_of_a_set_is_overlooked(large: Any, field: str) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "expected"),
     [
-        ("wide", -1, "expected a set of accesses as an int whose bit i stands for the i-th one"),
-        ("wide", -(2**70), "expected an int of 64 bits"),
-        ("wide", 2**5000, "expected a set of the kernel's accesses"),
+        (
+            "vectorized",
+            -1,
+            "expected a set of accesses as an int whose bit i stands for the i-th one",
+        ),
+        ("vectorized", -(2**70), "expected an int of 64 bits"),
+        ("vectorized", 2**5000, "expected a set of the kernel's accesses"),
         ("threads", 2**63, "expected an int of 64 bits"),
         ("threads", -(2**63) - 1, "expected an int of 64 bits"),
         ("threads", 2**64 + 128, "expected an int of 64 bits"),
@@ -172,7 +176,7 @@ def test_a_tuned_plan_of_a_large_kernel_is_kept(
     fd, inputs, plan = large
     tuned = fuser.autotune(fd, inputs, candidates=1)
     assert isinstance(tuned, Plan)
-    assert tuned.wide == plan.wide
+    assert tuned.vectorized == plan.vectorized
     again = chain(70, torch.bfloat16)
     assert fuser.autotune(again, inputs, candidates=1) == tuned
     assert again.plan(inputs) == tuned

@@ -78,8 +78,8 @@ def test_plans_as_text_and_by_name() -> None:
     assert isinstance(plan, Plan)
     (info,) = fd.fec.executor.kernels([x])
     assert info.plan == (
-        f"pointwise(threads={plan['threads']}, vector=4, merged=1, tail=0, wide=3, "
-        "windows=0, one_row=0, one_side=0)"
+        f"pointwise(threads={plan['threads']}, vector=4, collapsed=1, tail=0, vectorized=3, "
+        "strided=0, split_at_rows=0, uniform_select=0)"
     )
     with pytest.raises(UserError, match="no field colour") as caught:
         fd.fec.executor.execute([x], None, {**plan, "colour": 1})

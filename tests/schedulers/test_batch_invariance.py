@@ -22,7 +22,7 @@ import pytest
 import torch
 
 from fuser import _core
-from tests.reducing import PROGRAMS, Inputs, plan_for, plans_for, random_inputs
+from tests.support.reducing import PROGRAMS, Inputs, plan_for, plans_for, random_inputs
 
 F32, BF16 = torch.float32, torch.bfloat16
 INVARIANT = ["softmax", "layer_norm", "rms_norm", "over_norm", "var_rows", "logsumexp"]
@@ -42,7 +42,7 @@ def test_plans_of_rows_that_are_not_cut(name: str, length: int, arch: int) -> No
 @pytest.mark.parametrize("length", [8192, 65_536])
 def test_plans_of_many_rows(length: int) -> None:
     """Long rows are invariant if there are enough of them for all SMs."""
-    processors = _core.known_device(90).processors
+    processors = _core.known_device(90).sms
     plans = {
         str(plan_for("softmax", (rows, length), BF16)) for rows in BATCHES if rows > 4 * processors
     }
@@ -52,8 +52,8 @@ def test_plans_of_many_rows(length: int) -> None:
 def test_few_long_rows_are_not_invariant() -> None:
     """Few long rows are split over all SMs, and are not batch-invariant."""
     few, many = plan_for("sum_rows", (4, 1 << 20)), plan_for("sum_rows", (4096, 1 << 20))
-    assert few["blocks"] > 0
-    assert many["blocks"] == 0
+    assert few["grid_blocks"] > 0
+    assert many["grid_blocks"] == 0
     assert len(plans_for("softmax", (4, 1 << 20))) == 2
 
 

@@ -10,7 +10,7 @@ import torch
 
 from fuser import FusionDefinition, Plan, UserError
 from fuser.ops import as_dtype
-from tests.reducing import assert_close, kernels_for
+from tests.support.reducing import assert_close, kernels_for
 
 F32, BF16 = torch.float32, torch.bfloat16
 
@@ -71,8 +71,8 @@ def test_behind_its_statistics_it_starts_at_the_end() -> None:
     kernels = kernels_for(fd, [(1 << 16, 128), (128,), (128,)])
     statistics, stores = (kernel["plan"] for kernel in kernels)
     assert (statistics["scheduler"], stores["scheduler"]) == ("outer", "broadcast")
-    assert stores["backward"] == 1
-    assert plan_of((4096, 128))["backward"] == 0
+    assert stores["reverse_grid"] == 1
+    assert plan_of((4096, 128))["reverse_grid"] == 0
 
 
 @pytest.mark.parametrize("dtype", [F32, BF16], ids=str)
@@ -83,7 +83,7 @@ def test_values(shape: tuple[int, ...], dtype: torch.dtype, rng: np.random.Gener
     assert_close(got, exact(inputs), dtype)
 
 
-@pytest.mark.parametrize("changes", [{"unroll": 3}, {"threads_y": 4}, {"backward": 1}])
+@pytest.mark.parametrize("changes", [{"unroll": 3}, {"threads_y": 4}, {"reverse_grid": 1}])
 def test_changed_plans_run(changes: dict[str, int], rng: np.random.Generator) -> None:
     fd, inputs = normalized(), inputs_of((101, 72), F32, rng)
     plan = fd.plan(inputs)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fuser import FusionDefinition
-from tests.reducing import PROGRAMS, kernels_for, plans_for
+from tests.support.reducing import PROGRAMS, kernels_for, plans_for
 
 F32, BF16 = torch.float32, torch.bfloat16
 SEED = 20260
@@ -100,9 +100,9 @@ def test_batch_norm_in_training_is_two_kernels(shape: tuple[int, ...], arch: int
     assert len(plans) <= 2
     if len(plans) == 2:
         assert plans[1]["scheduler"] == "pointwise"
-        assert plans[0]["blocks"] > 0
+        assert plans[0]["grid_blocks"] > 0
     else:
-        assert plans[0]["cluster"] > 1
+        assert plans[0]["cluster_size"] > 1
 
 
 @pytest.mark.parametrize("shape", [(256, 16, 128, 128), (64, 64, 56, 56)])

@@ -12,7 +12,7 @@ import torch
 
 from fuser import DataType, FusionDefinition, Plan, UserError, _core
 from fuser.ops import as_dtype
-from tests.reducing import (
+from tests.support.reducing import (
     PROGRAMS,
     REGISTERS,
     RELOAD,
@@ -23,7 +23,7 @@ from tests.reducing import (
     plans_for,
     random_inputs,
 )
-from tests.sampling import rotated
+from tests.support.sampling import rotated
 
 F32, BF16 = torch.float32, torch.bfloat16
 ARCHS = [70, 80, 90, 100]
@@ -50,20 +50,20 @@ def test_what_holds_of_every_plan(name: str, dtype: torch.dtype, arch: int) -> N
                 assert threads % 32 == 0
                 combined = plan["threads_x"]
                 assert combined & (combined - 1) == 0 or combined == threads, "by halves, or all"
-                if plan["ring"]:
-                    assert plan["blocks"] % plan["cluster"] == 0
-                    assert plan["blocks"] <= device.processors * plan["min_blocks"]
+                if plan["num_stages"]:
+                    assert plan["grid_blocks"] % plan["cluster_size"] == 0
+                    assert plan["grid_blocks"] <= device.sms * plan["min_blocks_per_sm"]
                 assert cuda.shared_bytes <= device.shared_per_block
-                assert cuda.cluster == plan["cluster"]
-                assert plan["cluster"] in ((1, 2, 4, 8, 16) if device.clusters else (1,))
+                assert cuda.cluster == plan["cluster_size"]
+                assert plan["cluster_size"] in ((1, 2, 4, 8, 16) if device.clusters else (1,))
                 widest = 16 // dtype.itemsize
-                assert plan["vector"] in ((1, 2, 4) if plan["stretch"] else (1, widest))
-                assert bool(plan["wide"]) == (plan["vector"] > 1)
+                assert plan["vector"] in ((1, 2, 4) if plan["packed"] else (1, widest))
+                assert bool(plan["vectorized"]) == (plan["vector"] > 1)
                 # A row is processed completely: by one group of threads, in a loop, or over the
                 # grid.
-                if not plan["serial"]:
+                if not plan["looped"]:
                     walked = plan["threads_x"] * plan["unroll"] * plan["vector"]
-                    assert walked * plan["cluster"] >= length
+                    assert walked * plan["cluster_size"] >= length
 
 
 # Expected placement of softmax rows between reduction loops, by length.
@@ -78,21 +78,25 @@ PLACES = {
 @pytest.mark.parametrize(("dtype", "arch"), PLACES, ids=str)
 def test_the_longer_a_row_the_further_out_it_lies(dtype: torch.dtype, arch: int) -> None:
     for length, place in PLACES[dtype, arch]:
-        assert plan_for("softmax", (4096, length), dtype, arch)["place"] == place, length
+        assert plan_for("softmax", (4096, length), dtype, arch)["persistent_in"] == place, length
 
 
 def test_clusters_from_sm_90_on_only() -> None:
     length = 131_072
-    assert plan_for("softmax", (4096, length), BF16, 90)["cluster"] > 1
+    assert plan_for("softmax", (4096, length), BF16, 90)["cluster_size"] > 1
     for arch in (70, 75, 80, 86, 89):
         for name in ("softmax", "layer_norm"):
             plan = plan_for(name, (4096, length), BF16, arch)
-            assert (plan["cluster"], plan["place"], plan["single_pass"]) == (1, RELOAD, 1)
+            assert (plan["cluster_size"], plan["persistent_in"], plan["single_pass"]) == (
+                1,
+                RELOAD,
+                1,
+            )
 
 
 def test_longer_rows_get_larger_clusters() -> None:
     sizes = [
-        plan_for("softmax", (4096, n), BF16, 90)["cluster"]
+        plan_for("softmax", (4096, n), BF16, 90)["cluster_size"]
         for n in (8192, 65_536, 131_072, 250_000)
     ]
     assert sizes == sorted(sizes)
@@ -102,18 +106,18 @@ def test_longer_rows_get_larger_clusters() -> None:
 def test_a_row_that_only_all_registers_hold_has_a_processor_for_itself() -> None:
     for name in ("softmax", "layer_norm"):
         plan = plan_for(name, (4096, 65_536), BF16, 80)
-        assert (plan["place"], plan["threads_x"], plan["unroll"]) == (REGISTERS, 1024, 8)
+        assert (plan["persistent_in"], plan["threads_x"], plan["unroll"]) == (REGISTERS, 1024, 8)
         assert plan["single_pass"] == (name == "softmax")
-    assert plan_for("softmax", (4096, 20_000), BF16, 90)["place"] == SHARED
+    assert plan_for("softmax", (4096, 20_000), BF16, 90)["persistent_in"] == SHARED
 
 
 def test_rows_that_wait_for_other_blocks_are_combined_once() -> None:
     for length, cluster, threads in ((65_536, 8, 128), (131_072, 16, 128), (262_144, 16, 256)):
         plan = plan_for("softmax", (4096, length), BF16, 90)
-        assert (plan["cluster"], plan["single_pass"]) == (cluster, 1)
-        assert (plan["place"], plan["threads_x"]) == (REGISTERS, threads)
-        assert plan["min_blocks"] * threads == 1024
-    assert plan_for("softmax", (4096, 262_144), F32, 90)["cluster"] == 16
+        assert (plan["cluster_size"], plan["single_pass"]) == (cluster, 1)
+        assert (plan["persistent_in"], plan["threads_x"]) == (REGISTERS, threads)
+        assert plan["min_blocks_per_sm"] * threads == 1024
+    assert plan_for("softmax", (4096, 262_144), F32, 90)["cluster_size"] == 16
     assert plan_for("softmax", (4096, 16_384), BF16, 90)["single_pass"] == 0
 
 
@@ -127,18 +131,18 @@ def test_rows_of_many_elements_have_small_blocks() -> None:
         ("rms_norm", 19_000, F32, 8),
     ):
         plan = plan_for(name, (4096, length), dtype)
-        assert (plan["place"], plan["threads_x"], plan["unroll"]) == (REGISTERS, 128, 8)
-        assert (plan["cluster"], plan["min_blocks"]) == (cluster, 8)
-        assert plan_for(name, (4096, length), dtype, 80)["cluster"] == 1
+        assert (plan["persistent_in"], plan["threads_x"], plan["unroll"]) == (REGISTERS, 128, 8)
+        assert (plan["cluster_size"], plan["min_blocks_per_sm"]) == (cluster, 8)
+        assert plan_for(name, (4096, length), dtype, 80)["cluster_size"] == 1
     for name, length, dtype in (("softmax", 20_480, BF16), ("softmax", 16_384, F32)):
-        assert plan_for(name, (4096, length), dtype)["place"] == SHARED
+        assert plan_for(name, (4096, length), dtype)["persistent_in"] == SHARED
 
 
 def test_two_blocks_hold_rows_of_floats_that_are_combined_twice() -> None:
     for length in (10_000, 16_384):
         plan = plan_for("layer_norm", (4096, length))
-        assert (plan["place"], plan["threads_x"], plan["unroll"]) == (REGISTERS, 512, 8)
-        assert plan["min_blocks"] == 2
+        assert (plan["persistent_in"], plan["threads_x"], plan["unroll"]) == (REGISTERS, 512, 8)
+        assert plan["min_blocks_per_sm"] == 2
 
 
 def _group_norm(ops: Any, x: Any, weight: Any, bias: Any) -> Any:
@@ -159,21 +163,25 @@ def test_rows_with_divided_coordinates_are_cut_into_small_blocks(
     fd.add_output(fd.ops.cast(_group_norm(fd.ops, *tensors), as_dtype(dtype)))
     (kernel,) = kernels_for(fd, [shape, channels, channels], text=True)
     plan, device = kernel["plan"], _core.known_device(90)
-    assert (plan["place"], plan["cluster"], plan["threads_x"]) == (SHARED, cluster, 256)
+    assert (plan["persistent_in"], plan["cluster_size"], plan["threads_x"]) == (
+        SHARED,
+        cluster,
+        256,
+    )
     assert plan["single_pass"] == 0
     row = shape[1] // 32 * shape[2] * shape[3] * dtype.itemsize
     reserved = 1024  # by the system, per block
     taken = row // cluster + kernel["cuda"].shared_bytes + reserved
-    assert device.shared_per_processor // taken >= 5
+    assert device.shared_per_sm // taken >= 5
     old = kernels_for(fd, [shape, channels, channels], arch=80)[0]["plan"]
-    assert old["cluster"] == 1
+    assert old["cluster_size"] == 1
 
 
 def test_odd_rows_of_two_shifted_reads_get_few_registers() -> None:
     plan = plan_for("layer_norm", (4096, 16_385), BF16)
-    assert (plan["threads_x"], plan["min_blocks"], plan["once"]) == (384, 4, 8)
+    assert (plan["threads_x"], plan["min_blocks_per_sm"], plan["streaming"]) == (384, 4, 8)
     plan = plan_for("rms_norm", (4096, 16_385), BF16)
-    assert (plan["threads_x"], plan["min_blocks"], plan["once"]) == (512, 0, 0)
+    assert (plan["threads_x"], plan["min_blocks_per_sm"], plan["streaming"]) == (512, 0, 0)
 
 
 def test_short_rows_share_a_block_and_long_ones_fill_it() -> None:
@@ -191,7 +199,7 @@ def test_short_rows_share_a_block_and_long_ones_fill_it() -> None:
 def test_a_reduction_alone_keeps_nothing() -> None:
     for length in (100, 4096, 100_000):
         plan = plan_for("sum_rows", (4096, length))
-        assert (plan["place"], plan["single_pass"], plan["rolled"]) == (RELOAD, 0, 0)
+        assert (plan["persistent_in"], plan["single_pass"], plan["smem_unroll"]) == (RELOAD, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -252,25 +260,25 @@ def test_neighbours_store_neighbours_of_rows_of_two_vectors() -> None:
 
 def test_few_long_rows_are_cut_over_the_grid() -> None:
     for arch in ARCHS:
-        processors = _core.known_device(arch).processors
+        processors = _core.known_device(arch).sms
         for rows in (1, 4, 32):
             plan = plan_for("sum_rows", (rows, 1 << 20), arch=arch)
-            assert processors <= plan["blocks"] <= 8 * processors
-            assert plan["serial"]
-        assert plan_for("sum_rows", (8192, 1 << 20), arch=arch)["blocks"] == 0
-        assert plan_for("sum_rows", (4, 256), arch=arch)["blocks"] == 0
+            assert processors <= plan["grid_blocks"] <= 8 * processors
+            assert plan["looped"]
+        assert plan_for("sum_rows", (8192, 1 << 20), arch=arch)["grid_blocks"] == 0
+        assert plan_for("sum_rows", (4, 256), arch=arch)["grid_blocks"] == 0
 
 
 def test_two_reductions_over_few_long_rows_become_one() -> None:
     plan = plan_for("logsumexp", (4, 1 << 20))
     assert plan["single_pass"]
-    assert plan["blocks"] > 0
+    assert plan["grid_blocks"] > 0
     assert not plan_for("logsumexp", (8192, 256))["single_pass"]
 
 
 def test_results_over_few_long_rows_take_a_second_kernel() -> None:
     first, second = plans_for("softmax", (4, 1 << 20))
-    assert first["blocks"] > 0
+    assert first["grid_blocks"] > 0
     assert second["scheduler"] == "pointwise"
     assert len(plans_for("softmax", (4, 1 << 14))) == 1
 
@@ -283,10 +291,10 @@ def test_results_over_few_long_rows_take_a_second_kernel() -> None:
 def test_odd_rows_are_walked_from_a_boundary(length: int, dtype: torch.dtype) -> None:
     odd = plan_for("softmax", (4096, length), dtype)
     even = plan_for("softmax", (4096, length // 64 * 64), dtype)
-    assert (odd["skew"], odd["vector"]) == (1, 16 // dtype.itemsize)
-    assert (even["skew"], even["vector"]) == (0, odd["vector"])
-    assert odd["whole"] == 0
-    assert even["whole"] == 1
+    assert (odd["peel"], odd["vector"]) == (1, 16 // dtype.itemsize)
+    assert (even["peel"], even["vector"]) == (0, odd["vector"])
+    assert odd["lane_axes"] == 0
+    assert even["lane_axes"] == 1
 
 
 @pytest.mark.parametrize(("dtype", "line"), [(F32, 32), (BF16, 64)], ids=str)
@@ -296,7 +304,7 @@ def test_odd_rows_are_walked_from_a_line_of_memory(dtype: torch.dtype, line: int
     program = PROGRAMS["layer_norm"]
     shapes = program.shapes(4096, 65_537)
     (kernel,) = kernels_for(program.definition(dtype), shapes, text=True)
-    assert kernel["plan"]["skew"] == 1
+    assert kernel["plan"]["peel"] == 1
     row = re.search(rf"= \({line} - \((\w+) % {line}\)\) % {line};", kernel["cuda"].text)
     assert row
     assert re.search(rf"i32 {row[1]} = v\d+ \* p\d+;", kernel["cuda"].text), "where a row starts"
@@ -320,7 +328,7 @@ def test_rows_in_shared_memory_start_where_a_line_does(
     shapes = program.shapes(4096, length)
     fd = program.definition(dtype, shapes if sizes == "known" else None)
     (kernel,) = kernels_for(fd, shapes, text=True)
-    assert kernel["plan"]["place"] == SHARED
+    assert kernel["plan"]["persistent_in"] == SHARED
     starts = re.findall(
         r" s_in\d+ = \(\w+\*\)\(shared_memory\(\)(?: \+ (\d+))?", kernel["cuda"].text
     )
@@ -338,23 +346,23 @@ def test_two_shifted_vectors_of_words_are_read_for_three_steps() -> None:
         ("layer_norm", 262_145, BF16, 1),
     ):
         plan = plan_for(name, (4096, length), dtype)
-        assert (plan["place"], plan["skew"], plan["unroll"]) == (SHARED, 1, steps)
+        assert (plan["persistent_in"], plan["peel"], plan["unroll"]) == (SHARED, 1, steps)
 
 
 def test_short_odd_rows_are_walked_by_elements() -> None:
     for rows in (2, 4096, 1 << 20):
         for length in (3, 63, 129):
             plan = plan_for("softmax", (rows, length))
-            assert (plan["vector"], plan["skew"], plan["wide"]) == (1, 0, 0)
-            assert plan["stretch"] == 0b11, "the read and the store cross shared memory"
+            assert (plan["vector"], plan["peel"], plan["vectorized"]) == (1, 0, 0)
+            assert plan["packed"] == 0b11, "the read and the store cross shared memory"
 
 
 def test_what_is_not_aligned_moves_by_elements() -> None:
     program = PROGRAMS["softmax"]
     (aligned,) = kernels_for(program.definition(), [(64, 1024)])
     (shifted,) = kernels_for(program.definition(), [(64, 1024)], address=4)
-    assert aligned["plan"]["wide"] == 0b11, "the read and the store"
-    assert shifted["plan"]["wide"] == 0b10, "outputs are always aligned"
+    assert aligned["plan"]["vectorized"] == 0b11, "the read and the store"
+    assert shifted["plan"]["vectorized"] == 0b10, "outputs are always aligned"
 
 
 # ---- Size hints
@@ -418,9 +426,9 @@ def test_changed_plans_run(shape: Any, changes: dict[str, int], rng: np.random.G
         ((5, 256), {"unroll": 65}),
         ((5, 256), {"threads_x": 2048}),
         ((5, 256), {"threads_y": 64}),
-        ((5, 256), {"keep": 1}),  # no value is computed twice
-        ((5, 256), {"cluster": 2}),
-        ((5, 256), {"place": SHARED}),
+        ((5, 256), {"cache_computed": 1}),  # no value is computed twice
+        ((5, 256), {"cluster_size": 2}),
+        ((5, 256), {"persistent_in": SHARED}),
         ((5, 256), {"vector": 2}),
         ((5, 256), {"threads_x": 48}),
         ((5, 256), {"threads_x": 512}),
@@ -440,11 +448,12 @@ def test_stores_leave_l1_to_what_rows_share() -> None:
     """Stores of long rows are streaming, so that L1 keeps the weights. Bits by access: x, weight,
     bias, y."""
     once = {
-        n: plan_for("layer_norm", (4096, n), BF16)["once"] for n in (8192, 24_576, 50_256, 65_536)
+        n: plan_for("layer_norm", (4096, n), BF16)["streaming"]
+        for n in (8192, 24_576, 50_256, 65_536)
     }
     assert once == {8192: 0, 24_576: 8, 50_256: 8, 65_536: 8}
-    assert plan_for("layer_norm", (4096, 65_536), BF16, 80)["once"] == 9
-    assert plan_for("rms_norm", (4096, 50_256), BF16)["once"] == 0
+    assert plan_for("layer_norm", (4096, 65_536), BF16, 80)["streaming"] == 9
+    assert plan_for("rms_norm", (4096, 50_256), BF16)["streaming"] == 0
     program = PROGRAMS["layer_norm"]
     shapes = program.shapes(4096, 65_536)
     (kernel,) = kernels_for(program.definition(BF16), shapes, text=True)
@@ -453,20 +462,20 @@ def test_stores_leave_l1_to_what_rows_share() -> None:
         or "store_if<true>(g_out0" in kernel["cuda"].text
     )
     plan = plan_for("layer_norm", (4096, 24_576), BF16)
-    assert (plan["place"], plan["threads_x"], plan["unroll"]) == (REGISTERS, 512, 6)
-    assert plan["min_blocks"] == 2
+    assert (plan["persistent_in"], plan["threads_x"], plan["unroll"]) == (REGISTERS, 512, 6)
+    assert plan["min_blocks_per_sm"] == 2
 
 
 def test_what_rows_share_stays_in_l1() -> None:
     """Weight and bias of 64 KB stay in L1 if the rows are in registers; rows in shared memory would
     take its capacity."""
     plan = plan_for("layer_norm", (4096, 16_384), BF16, 90)
-    assert (plan["place"], plan["threads_x"], plan["unroll"]) == (REGISTERS, 512, 4)
-    assert plan["min_blocks"] == 3
-    assert plan_for("layer_norm", (4096, 16_384), BF16, 75)["min_blocks"] == 2
+    assert (plan["persistent_in"], plan["threads_x"], plan["unroll"]) == (REGISTERS, 512, 4)
+    assert plan["min_blocks_per_sm"] == 3
+    assert plan_for("layer_norm", (4096, 16_384), BF16, 75)["min_blocks_per_sm"] == 2
     for name in ("softmax", "rms_norm"):
         plan = plan_for(name, (4096, 16_384), BF16, 90)
-        assert (plan["place"], plan["min_blocks"]) == (SHARED, 0)
+        assert (plan["persistent_in"], plan["min_blocks_per_sm"]) == (SHARED, 0)
 
 
 def masked_softmax(ops: Any, x: Any, mask: Any) -> Any:
@@ -500,10 +509,15 @@ def test_what_is_computed_again_is_kept_where_instructions_decide(rng: np.random
         fd.add_output(output)
     (kernel,) = kernels_for(fd, [(4096, 512)] * 2, text=True)
     plan = kernel["plan"]
-    assert (plan["threads_x"], plan["unroll"], plan["vector"], plan["keep"]) == (32, 2, 8, 1)
+    assert (plan["threads_x"], plan["unroll"], plan["vector"], plan["cache_computed"]) == (
+        32,
+        2,
+        8,
+        1,
+    )
     assert kernel["ir"].count("exp_half(") == 1
-    assert plan_for("rms_norm", (4096, 512), BF16)["keep"] == 0
-    assert plan_for("softmax", (4096, 512), F32)["keep"] == 0, "bytes decide"
+    assert plan_for("rms_norm", (4096, 512), BF16)["cache_computed"] == 0
+    assert plan_for("softmax", (4096, 512), F32)["cache_computed"] == 0, "bytes decide"
 
     inputs = [
         torch.from_numpy(rng.normal(size=(6, 512))).to(torch.bfloat16),
@@ -514,7 +528,7 @@ def test_what_is_computed_again_is_kept_where_instructions_decide(rng: np.random
     results = []
     for keep in (0, 1):
         torch.manual_seed(5)
-        results.append(fd.execute(inputs, plan=planned.replace(keep=keep)))
+        results.append(fd.execute(inputs, plan=planned.replace(cache_computed=keep)))
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
     fd.validate(inputs)
 
@@ -531,8 +545,8 @@ def test_a_mask_is_drawn_once_where_bytes_decide() -> None:
         fd.add_output(output)
     (kernel,) = kernels_for(fd, [(8192, 1024)] * 2, text=True)
     plan = kernel["plan"]
-    assert (plan["place"], plan["threads_x"], plan["unroll"]) == (REGISTERS, 256, 1)
-    assert plan["keep"] == 1
+    assert (plan["persistent_in"], plan["threads_x"], plan["unroll"]) == (REGISTERS, 256, 1)
+    assert plan["cache_computed"] == 1
     assert kernel["ir"].count("random32(") == 1
 
 
@@ -570,6 +584,6 @@ def test_few_rows_of_reductions_that_wait_for_each_other_take_a_kernel_a_walk(
         fd.add_output(output)
     for length, cut in ((60_000, [0]), (1_000_000, [528, 528])):
         kernels = kernels_for(fd, [(1, length)])
-        assert [kernel["plan"]["blocks"] for kernel in kernels] == cut, length
+        assert [kernel["plan"]["grid_blocks"] for kernel in kernels] == cut, length
     assert len(kernels_for(fd, [(4096, 1_000_000)])) == 1
     fd.validate([torch.from_numpy(rng.normal(1.0, 2.0, (2, 70_000))).to(F32)])

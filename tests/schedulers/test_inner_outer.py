@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fuser import FusionDefinition, Plan, UserError, _core
-from tests.reducing import (
+from tests.support.reducing import (
     PROGRAMS,
     assert_close,
     dense,
@@ -49,25 +49,27 @@ def test_what_holds_of_every_plan(name: str, dtype: torch.dtype, arch: int) -> N
         assert plan["scheduler"] == "inner_outer"
         threads = plan["threads_x"] * plan["threads_y"]
         assert threads == cuda.threads
-        assert 256 <= threads * plan["min_blocks"] <= 1024
-        assert plan["cluster"] * plan["threads_x"] * plan["unroll"] * plan["vector"] >= length
-        assert threads % plan["finish"] == 0
+        assert 256 <= threads * plan["min_blocks_per_sm"] <= 1024
+        assert plan["cluster_size"] * plan["threads_x"] * plan["unroll"] * plan["vector"] >= length
+        assert threads % plan["columns_per_merge"] == 0
         # All blocks are resident at once; otherwise the grid's barrier would deadlock.
         assert cuda.cooperative
-        clusters = [device.processors, *device.resident_clusters]
-        resident = clusters[plan["cluster"].bit_length() - 1] * plan["cluster"]
-        assert plan["blocks"] == resident * plan["min_blocks"]
-        assert plan["min_blocks"] * threads <= device.threads_per_processor
-        assert plan["min_blocks"] * cuda.shared_bytes <= device.shared_per_processor
+        clusters = [device.sms, *device.resident_clusters]
+        resident = clusters[plan["cluster_size"].bit_length() - 1] * plan["cluster_size"]
+        assert plan["grid_blocks"] == resident * plan["min_blocks_per_sm"]
+        assert plan["min_blocks_per_sm"] * threads <= device.threads_per_sm
+        assert plan["min_blocks_per_sm"] * cuda.shared_bytes <= device.shared_per_sm
         assert cuda.shared_bytes <= device.shared_per_block
 
 
 def test_rows_are_copied_ahead_from_sm_80_on() -> None:
     for length in (64, 1024, 4096):
-        assert plan_for("norm_backward", (4096, length), BF16, 70)["ring"] == 0
+        assert plan_for("norm_backward", (4096, length), BF16, 70)["num_stages"] == 0
         for arch in (80, 90, 100):
-            assert plan_for("norm_backward", (4096, length), BF16, arch)["ring"] >= 2
-    assert plan_for("norm_backward", (4096, 999), BF16, 90)["ring"] == 0, "no 16-byte accesses"
+            assert plan_for("norm_backward", (4096, length), BF16, arch)["num_stages"] >= 2
+    assert plan_for("norm_backward", (4096, 999), BF16, 90)["num_stages"] == 0, (
+        "no 16-byte accesses"
+    )
 
 
 def test_short_rows_share_a_block() -> None:
@@ -101,19 +103,19 @@ def test_long_rows_are_cut_over_a_cluster(dtype: torch.dtype, arch: int) -> None
         shapes = program.shapes(4096, length)
         (kernel,) = kernels_for(program.definition(dtype), shapes, arch, text=True)
         plan, cuda = kernel["plan"], kernel["cuda"]
-        assert cuda.cluster == plan["cluster"]
+        assert cuda.cluster == plan["cluster_size"]
         per_block = plan["threads_x"] * plan["unroll"] * plan["vector"]
-        assert per_block * plan["cluster"] >= length > per_block
-        assert plan["ring"] >= 2
+        assert per_block * plan["cluster_size"] >= length > per_block
+        assert plan["num_stages"] >= 2
         assert cuda.shared_bytes <= device.shared_per_block
-        assert plan["blocks"] % plan["cluster"] == 0
-        held = device.processors * plan["min_blocks"]
-        assert plan["blocks"] <= held, "all of them are resident at once"
+        assert plan["grid_blocks"] % plan["cluster_size"] == 0
+        held = device.sms * plan["min_blocks_per_sm"]
+        assert plan["grid_blocks"] <= held, "all of them are resident at once"
         registers = 64 + plan["unroll"] * plan["vector"] * 2  # per thread, for two sums per column
-        assert plan["min_blocks"] * cuda.threads * registers <= device.registers_per_processor
-        assert cuda.threads % plan["finish"] == 0
-        assert plan["cluster"] > 1
-        steps_a_row.append(plan["cluster"] * plan["threads_x"] * plan["unroll"])
+        assert plan["min_blocks_per_sm"] * cuda.threads * registers <= device.registers_per_sm
+        assert cuda.threads % plan["columns_per_merge"] == 0
+        assert plan["cluster_size"] > 1
+        steps_a_row.append(plan["cluster_size"] * plan["threads_x"] * plan["unroll"])
     assert steps_a_row == sorted(steps_a_row)
 
 
@@ -125,7 +127,7 @@ def test_as_many_clusters_as_the_device_holds() -> None:
             held[place] = clusters
             device.resident_clusters = held
             plan = plan_on(65_536, dtype, device)
-            assert (plan["cluster"], plan["blocks"]) == (cluster, cluster * clusters)
+            assert (plan["cluster_size"], plan["grid_blocks"]) == (cluster, cluster * clusters)
 
 
 def test_smaller_blocks_share_a_processor() -> None:
@@ -140,14 +142,14 @@ def test_smaller_blocks_share_a_processor() -> None:
     ):
         device.resident_clusters = [66, 30, clusters, 7]
         plan = plan_on(length, BF16, device)
-        fields = ("cluster", "threads_x", "unroll", "min_blocks")
+        fields = ("cluster_size", "threads_x", "unroll", "min_blocks_per_sm")
         assert tuple(plan[k] for k in fields) == chosen
 
 
 def at_once(plan: dict[str, int], dtype: torch.dtype) -> int:
     """Bytes of rows of two tensors that are processed at once on an SM."""
     elements = plan["threads_x"] * plan["threads_y"] * plan["unroll"] * plan["vector"]
-    return plan["min_blocks"] * elements * 2 * dtype.itemsize
+    return plan["min_blocks_per_sm"] * elements * 2 * dtype.itemsize
 
 
 @pytest.mark.parametrize(
@@ -169,10 +171,10 @@ def test_rows_come_as_memory_brings_them(
     dtype: torch.dtype, length: int, chosen: tuple[int, ...]
 ) -> None:
     plan = plan_on(length, dtype, h100())
-    fields = ("cluster", "min_blocks", "threads_x", "unroll", "ring")
+    fields = ("cluster_size", "min_blocks_per_sm", "threads_x", "unroll", "num_stages")
     assert tuple(plan[k] for k in fields) == chosen
     assert 23 * 1024 <= at_once(plan, dtype) <= 34 * 1024
-    assert plan["ring"] * at_once(plan, dtype) < h100().shared_per_processor
+    assert plan["num_stages"] * at_once(plan, dtype) < h100().shared_per_sm
 
 
 def test_more_bandwidth_takes_more_at_once() -> None:
@@ -184,14 +186,14 @@ def test_more_bandwidth_takes_more_at_once() -> None:
         assert plan_on(length, BF16, slow) == plan
         faster = plan_on(length, BF16, fast)
         assert at_once(faster, BF16) > at_once(plan, BF16)
-        assert faster["ring"] * at_once(faster, BF16) < fast.shared_per_processor
+        assert faster["num_stages"] * at_once(faster, BF16) < fast.shared_per_sm
 
 
 def test_clusters_that_leave_many_processors_idle_bring_no_rows() -> None:
     few = h100()
     few.resident_clusters = [66, 30, 12, 3]
-    assert plan_on(20_480, BF16, h100())["cluster"] == 8
-    assert plan_on(20_480, BF16, few)["cluster"] == 4
+    assert plan_on(20_480, BF16, h100())["cluster_size"] == 8
+    assert plan_on(20_480, BF16, few)["cluster_size"] == 4
 
 
 def test_rows_that_are_too_long_take_several_kernels() -> None:
@@ -210,7 +212,7 @@ def test_changed_plans_run(blocks: int, rng: np.random.Generator) -> None:
     fd, inputs = program.definition(), random_inputs("norm_backward", (40, 256), F32, rng)
     plan = fd.plan(inputs)
     assert isinstance(plan, Plan)
-    got = fd.execute(inputs, plan=plan.replace(blocks=blocks))
+    got = fd.execute(inputs, plan=plan.replace(grid_blocks=blocks))
     for one, exact in zip(got, program.exact(inputs), strict=True):
         assert_close(one, exact, F32)
 
@@ -223,13 +225,16 @@ def test_values_kept_between_walks_change_no_bit(
     fd, inputs = program.definition(), random_inputs("norm_backward", shape, F32, rng)
     plan = fd.plan(inputs)
     assert isinstance(plan, Plan)
-    results = [fd.execute(inputs, plan=plan.replace(keep=keep)) for keep in (0, 1)]
+    results = [fd.execute(inputs, plan=plan.replace(cache_computed=keep)) for keep in (0, 1)]
     for again, kept in zip(*results, strict=True):
         assert torch.equal(again, kept)
 
 
 def test_values_are_kept_where_registers_last() -> None:
-    kept = {n: plan_for("norm_backward", (4096, n), BF16)["keep"] for n in (1024, 4096, 16_384)}
+    kept = {
+        n: plan_for("norm_backward", (4096, n), BF16)["cache_computed"]
+        for n in (1024, 4096, 16_384)
+    }
     assert kept == {1024: 1, 4096: 1, 16_384: 0}
     program = PROGRAMS["norm_backward"]
     (kernel,) = kernels_for(program.definition(BF16), program.shapes(4096, 4096), text=True)
@@ -247,21 +252,23 @@ def test_rows_that_nobody_reads() -> None:
     inputs = [torch.arange(64.0) % 5, torch.arange(256.0) % 7]
     plan = fd.plan(inputs)
     assert isinstance(plan, Plan)
-    assert (plan.scheduler, plan["ring"]) == ("inner_outer", 0)
+    assert (plan.scheduler, plan["num_stages"]) == ("inner_outer", 0)
     exact = torch.outer(*inputs)
     columns, rows = fd.execute(inputs)
     assert torch.equal(columns, exact.sum(0))
     assert torch.equal(rows, exact.sum(1))
 
 
-@pytest.mark.parametrize("changes", [{"blocks": 0}, {"blocks": 5}, {"ring": 2}, {"threads_x": 64}])
+@pytest.mark.parametrize(
+    "changes", [{"grid_blocks": 0}, {"grid_blocks": 5}, {"num_stages": 2}, {"threads_x": 64}]
+)
 def test_plan_1(changes: dict[str, int], rng: np.random.Generator) -> None:
     """A plan with more blocks than are resident is rejected, because they would deadlock."""
     fd = PROGRAMS["norm_backward"].definition()
     inputs = random_inputs("norm_backward", (40, 256), F32, rng)
     plan = fd.plan(inputs)
     assert isinstance(plan, Plan)
-    assert plan["blocks"] == 4
+    assert plan["grid_blocks"] == 4
     with pytest.raises(UserError, match="is not possible here; expected") as caught:
         fd.execute(inputs, plan=plan.replace(**changes))
     assert caught.value.rule == "plan-1"

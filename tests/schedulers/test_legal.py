@@ -23,7 +23,7 @@ import pytest
 import torch
 
 from fuser import Plan, UserError, _core, testing
-from tests import planning, sampling
+from tests.support import planning, sampling
 
 PLANS = 10_000
 EXECUTED = 150
@@ -158,7 +158,7 @@ WORDS = "transpose (33, 47) torch.bfloat16"
 
 @pytest.fixture(scope="module")
 def kernels() -> Callable[[str], Any]:
-    """The kernel of a case of tests/planning.py, planned for the host executor as sm_90."""
+    """The kernel of a case of tests/support/planning.py, planned for the host executor as sm_90."""
     found = {case.name: case for case in planning.cases(np.random.default_rng(0))}
     return lambda name: found[name].kernels(_core.host_device(90))[0]
 
@@ -175,14 +175,14 @@ def kernels() -> Callable[[str], Any]:
         ),
         (
             TURNED,
-            {"tile_x": 512, "tile_y": 512, "threads": 1024, "exact_x": 0, "exact_y": 0},
+            {"tile_x": 512, "tile_y": 512, "threads": 1024, "divides_x": 0, "divides_y": 0},
             " bytes of shared memory for a block, got 1048576",
         ),
-        (TURNED, {"wide": 2**70}, f"wide={2**70} is not possible here; expected 3"),
+        (TURNED, {"vectorized": 2**70}, f"vectorized={2**70} is not possible here; expected 3"),
         (
             WORDS,
-            {"line_y": 3},
-            "line_y=3 is not possible here; expected 0 or a power of two from 2 to",
+            {"store_line_y": 3},
+            "store_line_y=3 is not possible here; expected 0 or a power of two from 2 to",
         ),
         # Adjacent rows would skip some rows.
         (SHORT_ROWS, {"threads_y": 96}, "threads_y=96 is not possible here; expected a power of"),
@@ -217,8 +217,10 @@ def test_shared_memory_that_sizes_decide_is_asked_for(
         fd = planning.define(lambda ops, t: ops.softmax(t[0], 1) + t[1], [x, y])
         plan = fd.plan([x, y])
         assert isinstance(plan, Plan)
-        assert plan.stretch
-        changed = plan.replace(threads_y=2 * plan.threads_y, turns=2 * plan.turns)
+        assert plan.packed
+        changed = plan.replace(
+            threads_y=2 * plan.threads_y, rows_per_thread=2 * plan.rows_per_thread
+        )
         try:
             (got,) = fd.execute([x, y], plan=changed)
             torch.testing.assert_close(got, torch.softmax(x, 1) + y)

@@ -10,7 +10,7 @@ import torch
 
 from fuser import DataType, FusionDefinition, Plan, UserError, _core
 from fuser.ops import as_dtype
-from tests.reducing import (
+from tests.support.reducing import (
     PROGRAMS,
     REGISTERS,
     RELOAD,
@@ -44,18 +44,18 @@ def test_what_holds_of_every_plan(name: str, dtype: torch.dtype, arch: int) -> N
             assert cuda.shared_bytes <= device.shared_per_block
             assert cuda.cluster == 1
             assert plan["vector"] in (1, 16 // dtype.itemsize)
-            if not plan["serial"]:
+            if not plan["looped"]:
                 assert plan["threads_y"] * plan["unroll"] >= shape[0]
 
 
 def test_few_columns_are_cut_over_the_grid() -> None:
     for arch in ARCHS:
-        processors = _core.known_device(arch).processors
+        processors = _core.known_device(arch).sms
         few = plan_for("sum_columns", (1 << 20, 64), arch=arch)
-        assert processors <= few["blocks"] <= 8 * processors
-        assert few["serial"]
-        assert plan_for("sum_columns", (1 << 14, 1 << 18), arch=arch)["blocks"] == 0
-        assert plan_for("sum_columns", (64, 65_536), arch=arch)["blocks"] == 0, "short columns"
+        assert processors <= few["grid_blocks"] <= 8 * processors
+        assert few["looped"]
+        assert plan_for("sum_columns", (1 << 14, 1 << 18), arch=arch)["grid_blocks"] == 0
+        assert plan_for("sum_columns", (64, 65_536), arch=arch)["grid_blocks"] == 0, "short columns"
 
 
 def test_few_columns_are_cut_where_rows_are_stored_too() -> None:
@@ -68,21 +68,23 @@ def test_few_columns_are_cut_where_rows_are_stored_too() -> None:
     fd.add_output(fd.ops.sum(product, [0]))
     (kernel,) = kernels_for(fd, [(8192, 3072)] * 2)
     assert kernel["plan"]["scheduler"] == "outer"
-    assert kernel["plan"]["blocks"] >= _core.known_device(90).processors
+    assert kernel["plan"]["grid_blocks"] >= _core.known_device(90).sms
 
 
 def test_short_columns_stay_in_registers() -> None:
     for rows in (2, 16, 64):
         plan = plan_for("softmax_columns", (rows, 8192))
-        assert (plan["place"], plan["serial"]) == (REGISTERS, 0)
-    assert all(p.get("place") != REGISTERS for p in plans_for("softmax_columns", (65, 8192)))
+        assert (plan["persistent_in"], plan["looped"]) == (REGISTERS, 0)
+    assert all(
+        p.get("persistent_in") != REGISTERS for p in plans_for("softmax_columns", (65, 8192))
+    )
 
 
 def test_long_columns_are_read_again_or_take_two_kernels() -> None:
     many = plan_for("softmax_columns", (4096, 1 << 16))
-    assert (many["place"], many["single_pass"]) == (RELOAD, 1)
+    assert (many["persistent_in"], many["single_pass"]) == (RELOAD, 1)
     statistics, stores = plans_for("softmax_columns", (4096, 128))
-    assert statistics["blocks"] > 0
+    assert statistics["grid_blocks"] > 0
     assert stores["scheduler"] == "pointwise"
 
 
@@ -95,10 +97,10 @@ def test_vectors_lie_along_columns() -> None:
 def test_long_columns_of_odd_rows_are_read_by_shifted_vectors() -> None:
     for columns in (4095, 4097, 65):
         odd = plan_for("sum_columns", (4096, columns), BF16)
-        assert (odd["vector"], odd["wide"], odd["shifted"]) == (8, 0, 1)
-    assert plan_for("sum_columns", (4096, 4096), BF16)["shifted"] == 0
-    assert plan_for("sum_columns", (4096, 7), BF16)["shifted"] == 0, "hardly a whole vector"
-    assert plan_for("softmax_columns", (1 << 14, 65_537))["shifted"] == 0, "its stores are narrow"
+        assert (odd["vector"], odd["vectorized"], odd["unaligned"]) == (8, 0, 1)
+    assert plan_for("sum_columns", (4096, 4096), BF16)["unaligned"] == 0
+    assert plan_for("sum_columns", (4096, 7), BF16)["unaligned"] == 0, "hardly a whole vector"
+    assert plan_for("softmax_columns", (1 << 14, 65_537))["unaligned"] == 0, "its stores are narrow"
 
 
 def stores_and_sums(dtype: torch.dtype) -> FusionDefinition:
@@ -120,7 +122,7 @@ def test_rows_that_start_at_whole_vectors_end_in_a_part_of_one() -> None:
 
     padded = plan(30_522, 30_528)
     assert (padded["vector"], padded["tail"]) == (8, 1)
-    assert padded["wide"] & 3 == 3, "what is read and what is stored"
+    assert padded["vectorized"] & 3 == 3, "what is read and what is stored"
     assert plan(30_528, 30_528)["tail"] == 0
     assert (plan(30_522, 30_522)["vector"], plan(30_522, 30_522)["tail"]) == (2, 0)
     assert plan(30_521, 30_521)["vector"] == 1
@@ -211,7 +213,7 @@ def test_changed_plans_run(
 
 
 @pytest.mark.parametrize(
-    "changes", [{"unroll": 33}, {"threads_x": 64}, {"unroll": 0}, {"blocks": 0}]
+    "changes", [{"unroll": 33}, {"threads_x": 64}, {"unroll": 0}, {"grid_blocks": 0}]
 )
 def test_plan_1(changes: dict[str, int], rng: np.random.Generator) -> None:
     fd = PROGRAMS["sum_columns"].definition()

@@ -13,8 +13,8 @@ from torch import Tensor
 from fuser import DataType, FusionDefinition, Plan, UserError, testing
 from fuser.ops import as_dtype
 from fuser.runtime import toolkit
-from tests.reducing import kernels_for
-from tests.stages import stage_text
+from tests.support.reducing import kernels_for
+from tests.support.stages import stage_text
 
 Build = Callable[[FusionDefinition, list[Any]], Any]
 
@@ -107,7 +107,7 @@ def test_what_is_of_a_row_is_read_once_for_a_vector_in_it(length: int, set_optio
     fd = define(per_row, inputs)
     plan = fd.plan(inputs)
     assert isinstance(plan, Plan)
-    assert (plan.merged, plan.one_row) == (2, length > 99)
+    assert (plan.collapsed, plan.split_at_rows) == (2, length > 99)
     (got,) = fd.execute(inputs)
     assert torch.equal(got, (inputs[0].float() * inputs[1].float()).to(HALF))
 
@@ -119,7 +119,7 @@ def test_plans(problem: str) -> None:
     schedule = stage_text(fd, inputs, "schedule").splitlines()[1]
     plan = fd.plan(inputs)
     assert isinstance(plan, Plan)
-    got = tuple(plan[name] for name in ("vector", "merged", "tail", "wide"))
+    got = tuple(plan[name] for name in ("vector", "collapsed", "tail", "vectorized"))
     assert (got, schedule.partition(";")[0]) == (fields, f"dims {dims}".strip()), str(plan)
 
 
@@ -212,7 +212,14 @@ def test_fewer_elements_where_code_is_long() -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"threads": 100}, {"threads": 2048}, {"vector": 3}, {"vector": 8}, {"merged": 2}, {"wide": 0}],
+    [
+        {"threads": 100},
+        {"threads": 2048},
+        {"vector": 3},
+        {"vector": 8},
+        {"collapsed": 2},
+        {"vectorized": 0},
+    ],
 )
 def test_plan_1(changes: dict[str, int]) -> None:
     x = torch.randn(6, 16)
@@ -282,7 +289,7 @@ def test_vectors_on_one_side_of_every_boundary(name: str) -> None:
     inputs = [dense(*shape) for shape in shapes]
     plan = define(build, inputs).plan(inputs)
     assert isinstance(plan, Plan)
-    assert (plan.scheduler, plan.vector, plan.one_side) == wanted, str(plan)
+    assert (plan.scheduler, plan.vector, plan.uniform_select) == wanted, str(plan)
 
 
 @pytest.mark.parametrize("vector", [2, 1])
@@ -294,7 +301,7 @@ def test_fewer_elements_of_long_rows_than_planned(vector: int) -> None:
     fd = define(build, inputs)
     plan = fd.plan(inputs)
     assert isinstance(plan, Plan)
-    assert (plan.vector, plan.one_row) == (4, 1)
+    assert (plan.vector, plan.split_at_rows) == (4, 1)
     (joined,) = fd.execute(inputs, plan=plan.replace(vector=vector))
     assert torch.equal(joined, reference(*inputs))
 
@@ -338,8 +345,8 @@ def test_vectors_in_one_row_share_their_conditions(name: str) -> None:
     fd = define(build, inputs)
     plan = fd.plan(inputs)
     assert isinstance(plan, Plan)
-    assert (plan.merged, plan.one_row) == (2, 1)
-    whole, cut = stage_text(define(build, inputs), inputs, "share").split("if logical_not")
+    assert (plan.collapsed, plan.split_at_rows) == (2, 1)
+    whole, cut = stage_text(define(build, inputs), inputs, "cse").split("if logical_not")
     conditions = re.findall(r"load w_in.* in (.*)", whole)
     assert len(conditions) == sum(width > 1 for _, width in shapes), whole
     assert all(re.fullmatch(r"v\d+", condition) for condition in conditions), whole
@@ -369,7 +376,7 @@ def test_values_of_strided_and_misaligned_choices(
     taken = 0
     for fd, inputs, want in made:
         plan = fd.plan(inputs)
-        taken += isinstance(plan, Plan) and plan.get("one_row") == 1
+        taken += isinstance(plan, Plan) and plan.get("split_at_rows") == 1
         (got,) = fd.execute(inputs)
         assert torch.equal(got, want), (inputs[0].dtype, [tuple(t.shape) for t in inputs])
     assert taken >= len(TYPES)
@@ -427,7 +434,7 @@ def test_what_is_read_by_windows() -> None:
         parts = [fd.ops.slice(t, [0, p], [512, columns], [1, step]) for p in range(pieces)]
         parts = [p + p for p in parts]
         fd.add_output(fd.ops.stack(parts, dim=2) if pieces > 1 else parts[0])
-        return int(kernels_for(fd, [x.shape])[0]["plan"]["windows"])
+        return int(kernels_for(fd, [x.shape])[0]["plan"]["strided"])
 
     assert windows(1024, 2, 2) == 0b11  # both elements of pairs
     assert windows(1024, 2, 1) == 0b1

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fuser import FusionDefinition, Plan, UserError, testing
 from fuser.ops import as_dtype
-from tests.reducing import kernels_for
+from tests.support.reducing import kernels_for
 
 F32, BF16, F16 = torch.float32, torch.bfloat16, torch.float16
 
@@ -55,7 +55,7 @@ def test_heads_share_their_angles(arch: int) -> None:
     plan = plan_of(rope(BF16), rope_shapes(4, 2048, 32, 128), arch=arch)
     assert (plan["scheduler"], plan["vector"], plan["threads_x"]) == ("rows", 8, 16)
     assert (plan["unroll"], plan["threads_y"]) == (2, 8)
-    assert plan["wide"] == 0b111111
+    assert plan["vectorized"] == 0b111111
 
 
 def test_what_is_shared_must_outweigh_what_moves() -> None:
@@ -110,7 +110,7 @@ def test_lanes_share_a_condition_where_the_read_ends_elsewhere() -> None:
     fd = trimmed(BF16, [0, 0, 1, 1], [None, None, -1, -1], [2, 2, 2, 2], {"shape": [-1] * 4})
     (kernel,) = kernels_for(fd, [(32, 256, 56, 56)], text=True)
     plan = kernel["plan"]
-    assert (plan["scheduler"], plan["vector"], plan["one_side"]) == ("rows", 2, 1)
+    assert (plan["scheduler"], plan["vector"], plan["uniform_select"]) == ("rows", 2, 1)
     inside = {line.split(" in ")[1] for line in kernel["ir"].splitlines() if " load " in line}
     assert len(inside) == 1, "the pad's"
     assert kernel["ir"].count("load r_in0") == 1
@@ -123,7 +123,7 @@ def test_a_vector_is_read_as_a_whole_where_only_the_tensor_ends_within_one() -> 
     x = torch.randn(40, 64).to(BF16)[:, :62]
     plan = fd.plan([x])
     assert isinstance(plan, Plan)
-    assert (plan.vector, plan.one_side, plan.wide) == (8, 1, 0b11)
+    assert (plan.vector, plan.uniform_select, plan.vectorized) == (8, 1, 0b11)
     assert torch.equal(
         fd.execute([x])[0], torch.nn.functional.pad((x[:, :56].float() * 1.5).to(BF16), (8, 8))
     )
@@ -131,7 +131,7 @@ def test_a_vector_is_read_as_a_whole_where_only_the_tensor_ends_within_one() -> 
 
 def test_heads_that_are_no_whole_vectors() -> None:
     plan = plan_of(rope(BF16), rope_shapes(2, 16, 4, 50))
-    assert (plan["scheduler"], plan["vector"], plan["one_side"]) == ("rows", 2, 0)
+    assert (plan["scheduler"], plan["vector"], plan["uniform_select"]) == ("rows", 2, 0)
 
 
 # ---- Values
@@ -201,7 +201,7 @@ def test_changed_plans_run(changes: dict[str, int], rng: np.random.Generator) ->
 
 
 @pytest.mark.parametrize(
-    "changes", [{"threads_x": 4}, {"threads_y": 1024}, {"vector": 4}, {"wide": 0}], ids=str
+    "changes", [{"threads_x": 4}, {"threads_y": 1024}, {"vector": 4}, {"vectorized": 0}], ids=str
 )
 def test_plan_1(changes: dict[str, int]) -> None:
     inputs = [torch.ones(s) for s in rope_shapes(2, 5, 6, 64)]

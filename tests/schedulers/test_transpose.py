@@ -13,8 +13,8 @@ from fuser import FusionDefinition, Plan, UserError
 from fuser.ops import as_dtype
 from fuser.runtime import toolkit
 from fuser.runtime.cubin import cubin_info
-from tests.reducing import kernels_for
-from tests.transposing import Sample, check_values, define
+from tests.support.reducing import kernels_for
+from tests.support.transposing import Sample, check_values, define
 
 BF16, F32, F64, I8 = torch.bfloat16, torch.float32, torch.float64, torch.int8
 BOOL, I64, C64 = torch.bool, torch.int64, torch.complex64
@@ -51,7 +51,7 @@ def test_16_bytes_on_both_sides(dtype: torch.dtype, arch: int) -> None:
     assert plan["scheduler"] == "transpose"
     # For bytes one vector has 8 elements: 16 x 16 bytes would exceed the registers.
     assert plan["vector_x"] * plan["vector_y"] == min(128, (16 // dtype.itemsize) ** 2)
-    assert plan["wide"] == 3
+    assert plan["vectorized"] == 3
     assert plan["tile_x"] * plan["tile_y"] * dtype.itemsize <= 64 << 10
 
 
@@ -66,11 +66,11 @@ def test_each_side_by_its_own_width() -> None:
 def test_odd_sizes_and_addresses() -> None:
     """For rows that are not 16-byte aligned, threads access single adjacent elements."""
     plan = plan_of(TRANSPOSED, [(999, 4096)], F32)
-    assert (plan["vector_x"], plan["vector_y"], plan["wide"]) == (4, 1, 1)
+    assert (plan["vector_x"], plan["vector_y"], plan["vectorized"]) == (4, 1, 1)
     plan = plan_of(TRANSPOSED, [(4096, 4095)], F32)
-    assert (plan["vector_x"], plan["vector_y"], plan["wide"]) == (1, 4, 2)
+    assert (plan["vector_x"], plan["vector_y"], plan["vectorized"]) == (1, 4, 2)
     plan = plan_of(TRANSPOSED, [(4096, 4096)], F32, address=4)
-    assert (plan["vector_x"], plan["vector_y"], plan["wide"]) == (1, 4, 2)
+    assert (plan["vector_x"], plan["vector_y"], plan["vectorized"]) == (1, 4, 2)
 
 
 @pytest.mark.parametrize("arch", [70, 80, 90])
@@ -84,9 +84,14 @@ def test_odd_rows_are_stored_in_long_runs(dtype: torch.dtype, run: int, arch: in
         plan = plan_of(TRANSPOSED, [shape], dtype, arch=arch)
         assert (plan["tile_x"], plan["tile_y"], plan["threads"]) == (32, run, 256)
         words = max(1, 4 // dtype.itemsize)
-        assert (plan["exact_x"], plan["exact_y"], plan["vector_y"]) == (exact, 0, words)
+        assert (plan["divides_x"], plan["divides_y"], plan["vector_y"]) == (exact, 0, words)
         if dtype.itemsize >= 4:
-            assert (plan["vector_x"], plan["wide"], plan["shifted"], plan["tail"]) == (1, 0, 0, 0)
+            assert (plan["vector_x"], plan["vectorized"], plan["unaligned"], plan["tail"]) == (
+                1,
+                0,
+                0,
+                0,
+            )
 
 
 def test_halves_of_odd_rows_are_read_by_shifted_vectors() -> None:
@@ -95,16 +100,16 @@ def test_halves_of_odd_rows_are_read_by_shifted_vectors() -> None:
     for shape, vectors, tail in (((8191, 8193), (8, 2), 1), ((8192, 8193), (8, 8), 1)):
         plan = plan_of(TRANSPOSED, [shape], BF16)
         assert ((plan["vector_x"], plan["vector_y"]), plan["tail"]) == (vectors, tail)
-        assert plan["shifted"] == 1
-    assert plan_of(TRANSPOSED, [(8193, 8193)], I8)["shifted"] == 1
+        assert plan["unaligned"] == 1
+    assert plan_of(TRANSPOSED, [(8193, 8193)], I8)["unaligned"] == 1
     plan = plan_of(lambda fd, x, y: x + flipped(fd, y), [(8191, 8191)] * 2, BF16, BF16)
-    assert (plan["vector_x"], plan["shifted"]) == (1, 2), "X is stored along"
+    assert (plan["vector_x"], plan["unaligned"]) == (1, 2), "X is stored along"
     for plan in (
         plan_of(with_both_layouts, [(8191, 8191)] * 2, BF16, BF16),
         plan_of(TRANSPOSED, [(8191, 8193)], F32),
         plan_of(TRANSPOSED, [(8191, 8193)], BF16, address=2),
     ):
-        assert plan["shifted"] == 0
+        assert plan["unaligned"] == 0
 
 
 def test_no_runs_of_vectors_or_short_rows() -> None:
@@ -138,7 +143,7 @@ def test_the_widest_vectors_that_divide_a_row() -> None:
     for size, vector in ((200, 8), (196, 4), (198, 2), (199, 1)):
         plan = plan_of(permuted(0, 2, 1), [(64, 768, size)], BF16, address=0 if vector > 1 else 2)
         assert {plan["vector_x"], plan["vector_y"]} == {8, vector}
-        assert plan["wide"] == (3 if vector > 1 else 2)
+        assert plan["vectorized"] == (3 if vector > 1 else 2)
 
 
 def test_one_plan_for_many_sizes() -> None:
@@ -167,10 +172,10 @@ def test_halves_of_tiles_end_with_their_axis(arch: int) -> None:
     """Tiles are halved if they then end with their axis: 3136 positions are 24.5 tiles of bfloat16,
     or 49 halves."""
     plan = plan_of(permuted(0, 2, 1), [(64, 3136, 256)], BF16, arch=arch)
-    assert (plan["tile_x"], plan["exact_x"]) == (128, 1)
-    assert (plan["tile_y"], plan["exact_y"], plan["threads"]) == (64, 1, 128)
+    assert (plan["tile_x"], plan["divides_x"]) == (128, 1)
+    assert (plan["tile_y"], plan["divides_y"], plan["threads"]) == (64, 1, 128)
     plan = plan_of(permuted(0, 2, 1), [(64, 3136 + 32, 256)], BF16, arch=arch)
-    assert (plan["tile_y"], plan["exact_y"], plan["threads"]) == (128, 0, 256)
+    assert (plan["tile_y"], plan["divides_y"], plan["threads"]) == (128, 0, 256)
     plan = plan_of(permuted(0, 2, 1), [(64, 3136, 256)], BF16, arch=arch, address=4)
     assert plan["tile_x"] == 128, "elements that move one by one have long rows"
 
@@ -181,7 +186,7 @@ def test_a_stored_row_that_ends_inside_its_last_tile_has_one(dtype: torch.dtype)
     or half tiles end with the row, or the row is longer."""
     for rows, tile in ((100, (64, 128)), (196, (32, 256)), (250, (32, 256))):
         plan = plan_of(permuted(0, 2, 1), [(64, rows, 768)], dtype)
-        assert (plan["tile_x"], plan["tile_y"], plan["exact_y"]) == (*tile, 0)
+        assert (plan["tile_x"], plan["tile_y"], plan["divides_y"]) == (*tile, 0)
     for rows in (192, 256, 300):
         plan = plan_of(permuted(0, 2, 1), [(64, rows, 768)], dtype)
         assert plan["tile_y"] <= 128
@@ -190,7 +195,7 @@ def test_a_stored_row_that_ends_inside_its_last_tile_has_one(dtype: torch.dtype)
 def test_half_tiles_ask_for_one_block() -> None:
     for rows, blocks in ((3136, 1), (4096, 0)):
         plan = plan_of(permuted(0, 2, 1), [(64, rows, 256)], BF16)
-        assert plan["min_blocks"] == blocks
+        assert plan["min_blocks_per_sm"] == blocks
 
 
 @pytest.mark.parametrize(
@@ -222,12 +227,12 @@ def test_registers_where_few_elements_are_turned() -> None:
 
     for build, blocks, most in ((permuted(1, 0, output=BF16), 5, 48), (gelu, 0, 128)):
         (kernel,) = kernels_for(define(build, [2], F32), [(8192, 8192)], text=True)
-        assert kernel["plan"]["min_blocks"] == blocks
+        assert kernel["plan"]["min_blocks_per_sm"] == blocks
         name = kernel["cuda"].name
         used = cubin_info(toolkit.compile(name, kernel["cuda"].text, 90).cubin)[name]
         assert (used.registers <= most, used.local_bytes) == (True, 0)
     for dtype in (BF16, I8, F32):
-        assert plan_of(TRANSPOSED, [(8192, 8192)], dtype)["min_blocks"] == 0
+        assert plan_of(TRANSPOSED, [(8192, 8192)], dtype)["min_blocks_per_sm"] == 0
 
 
 @pytest.mark.parametrize("dtype", [BF16, F32], ids=str)
@@ -236,7 +241,7 @@ def test_kernels_of_several_tensors_ask_for_one_block(dtype: torch.dtype) -> Non
     all loads and does not spill."""
     fd = define(with_biases, [2, 1, 1], dtype, F32, F32)
     (kernel,) = kernels_for(fd, [(4096, 4096), (4096,), (4096,)], text=True)
-    assert kernel["plan"]["min_blocks"] == 1
+    assert kernel["plan"]["min_blocks_per_sm"] == 1
     name = kernel["cuda"].name
     cubin = toolkit.compile(name, kernel["cuda"].text, 90).cubin
     assert cubin_info(cubin)[name].local_bytes == 0
@@ -247,7 +252,7 @@ def test_short_rows(shape: tuple[int, int], merged: int) -> None:
     """Three channels are too few for a tile: loops follow the stored order with 16-byte stores."""
     plan = plan_of(TRANSPOSED, [shape], F32)
     assert plan["scheduler"] == "pointwise"
-    assert (plan["vector"], plan["merged"], plan["wide"]) == (4, merged, 2)
+    assert (plan["vector"], plan["collapsed"], plan["vectorized"]) == (4, merged, 2)
 
 
 @pytest.mark.parametrize("shape", [(1 << 20, 12), (12, 1 << 20)])
@@ -263,7 +268,7 @@ def test_exact_tiles() -> None:
     fd = define(TRANSPOSED, [2], BF16)
     for shape, exact in (((512, 384), (1, 1)), ((512, 264), (0, 1)), ((264, 264), (0, 0))):
         (kernel,) = kernels_for(fd, [shape], text=True)
-        assert (kernel["plan"]["exact_x"], kernel["plan"]["exact_y"]) == exact
+        assert (kernel["plan"]["divides_x"], kernel["plan"]["divides_y"]) == exact
         own = kernel["cuda"].text.partition("KERNEL(256)")[2]
         assert ("load_if" in own) == (exact != (1, 1))
 
@@ -438,9 +443,9 @@ def test_in_place(same: bool, rng: np.random.Generator) -> None:
         {"tile_x": 128, "threads": 512},
         {"tile_y": 16, "threads": 64},
         {"vector_x": 1},
-        {"min_blocks": 2},
+        {"min_blocks_per_sm": 2},
         {"tail": 1},
-        {"exact_x": 0},
+        {"divides_x": 0},
     ],
     ids=str,
 )
@@ -454,7 +459,8 @@ def test_changed_plans_run(changes: dict[str, int], rng: np.random.Generator) ->
 
 
 @pytest.mark.parametrize(
-    "changes", [{"threads": 2048}, {"tile_x": 48}, {"vector_x": 8}, {"wide": 1}, {"tile_x": 1}]
+    "changes",
+    [{"threads": 2048}, {"tile_x": 48}, {"vector_x": 8}, {"vectorized": 1}, {"tile_x": 1}],
 )
 def test_plan_1(changes: dict[str, int]) -> None:
     fd = define(TRANSPOSED, [2], F32)

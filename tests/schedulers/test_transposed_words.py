@@ -15,7 +15,6 @@ from fuser import FusionDefinition, Plan, UserError
 from fuser.ops import as_dtype
 from fuser.runtime import toolkit
 from fuser.runtime.cubin import cubin_info
-from tests.reducing import kernels_for
 from tests.schedulers.test_transpose import (
     BF16,
     BOOL,
@@ -29,7 +28,8 @@ from tests.schedulers.test_transpose import (
     row_major,
     with_both_layouts,
 )
-from tests.transposing import Sample, check_values, define
+from tests.support.reducing import kernels_for
+from tests.support.transposing import Sample, check_values, define
 
 
 def with_columns(fd: FusionDefinition, x: Any, y: Any) -> Any:
@@ -66,12 +66,12 @@ def test_less_than_a_word_is_stored_as_words_of_odd_rows() -> None:
     ):
         plan = plan_of(TRANSPOSED, [shape], dtype)
         line = min(128 // dtype.itemsize, plan["tile_y"])
-        assert (plan["vector_y"], plan["line_x"], plan["line_y"]) == (vector, 0, line)
+        assert (plan["vector_y"], plan["store_line_x"], plan["store_line_y"]) == (vector, 0, line)
     for dtype, shape in ((BF16, (8190, 8193)), (BF16, (8192, 8193)), (F32, (8191, 8193))):
         plan = plan_of(TRANSPOSED, [shape], dtype)
-        assert (plan["line_x"], plan["line_y"]) == (0, 0), (dtype, shape)
+        assert (plan["store_line_x"], plan["store_line_y"]) == (0, 0), (dtype, shape)
     plan = plan_of(permuted(1, 0, output=BF16), [(8191, 8193)], F32)
-    assert (plan["vector_x"], plan["vector_y"], plan["line_y"]) == (1, 2, 64)
+    assert (plan["vector_x"], plan["vector_y"], plan["store_line_y"]) == (1, 2, 64)
 
     def two(fd: FusionDefinition, x: Any) -> Any:
         return [
@@ -80,7 +80,7 @@ def test_less_than_a_word_is_stored_as_words_of_odd_rows() -> None:
         ]
 
     plan = plan_of(two, [(8191, 8193)], BF16)
-    assert {plan["line_x"], plan["line_y"]} == {0, 128}, "words of the smaller one"
+    assert {plan["store_line_x"], plan["store_line_y"]} == {0, 128}, "words of the smaller one"
     square = [(8191, 8191)] * 2
     for build, shapes, dtypes, line in (
         (lambda fd, x, y: fd.ops.cast(x + flipped(fd, y), as_dtype(BF16)), square, (BF16, BF16), 0),
@@ -92,7 +92,7 @@ def test_less_than_a_word_is_stored_as_words_of_odd_rows() -> None:
         (with_places, [(8191, 8193)], (BF16,), 64),
     ):
         plan = plan_of(build, shapes, *dtypes)
-        assert max(plan["line_x"], plan["line_y"]) == line, (build, dtypes)
+        assert max(plan["store_line_x"], plan["store_line_y"]) == line, (build, dtypes)
 
 
 @pytest.mark.parametrize("arch", [80, 90])
@@ -111,7 +111,7 @@ def test_words_are_stored_without_spills(dtype: torch.dtype, arch: int) -> None:
 
 def test_words_beyond_32_bits_compile() -> None:
     (kernel,) = kernels_for(define(TRANSPOSED, [2], I8), [(70_001, 70_001)], text=True)
-    assert kernel["plan"]["line_y"]
+    assert kernel["plan"]["store_line_y"]
     assert "const i64" in kernel["cuda"].text
     toolkit.compile(kernel["cuda"].name, kernel["cuda"].text, 90)
 
@@ -186,20 +186,25 @@ def test_changed_plans_of_words_run(
     x = torch.from_numpy(rng.integers(-99, 99, size=(1087, 77))).to(dtype)
     plan = fd.plan([x])
     assert isinstance(plan, Plan)
-    assert plan["line_y"] > 0
+    assert plan["store_line_y"] > 0
     word = 4 // dtype.itemsize
     for changes in (
         *({"vector_y": v} for v in (1, 2 * word, 4 * word)),
-        *({"line_y": line} for line in (word, 4 * word)),
-        {"line_y": 0, "threads": 128},
+        *({"store_line_y": line} for line in (word, 4 * word)),
+        {"store_line_y": 0, "threads": 128},
         {"tile_y": 512, "threads": 512},
-        {"tile_y": 64, "line_y": 64, "threads": 64},
+        {"tile_y": 64, "store_line_y": 64, "threads": 64},
         {"tile_x": 64, "vector_y": 4 * word},
         {"vector_x": 1, "threads": 128},
     ):
         (got,) = fd.execute([x], plan=plan.replace(**changes))
         assert torch.equal(got, x.t()), changes
-    for changes in ({"line_y": 3}, {"line_y": 2 * plan["line_y"]}, {"line_y": 1}, {"vector_y": 32}):
+    for changes in (
+        {"store_line_y": 3},
+        {"store_line_y": 2 * plan["store_line_y"]},
+        {"store_line_y": 1},
+        {"vector_y": 32},
+    ):
         with pytest.raises(UserError, match="is not possible here; expected") as caught:
             fd.execute([x], plan=plan.replace(**changes))
         assert caught.value.rule == "plan-1"

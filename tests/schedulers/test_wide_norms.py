@@ -13,8 +13,8 @@ from torch import Tensor
 from fuser import DataType, FusionDefinition, _core
 from fuser.ops import as_dtype
 from fuser.runtime.toolchain import machine_code
-from tests.reducing import REGISTERS, RELOAD, SHARED, kernels_for, plan_for
-from tests.sampling import rotated
+from tests.support.reducing import REGISTERS, RELOAD, SHARED, kernels_for, plan_for
+from tests.support.sampling import rotated
 
 F16, BF16, F32, F64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
 
@@ -92,14 +92,18 @@ def test_blocks_of_a_processor_share_what_outweighs_the_rows() -> None:
         *((24_576, F32, 2), (50_256, F32, 4), (65_536, F32, 4)),
     ):
         plan = plan_for("layer_norm", (4096, length), dtype)
-        assert (plan["place"], plan["threads_x"], plan["unroll"]) == (REGISTERS, 512, 8)
-        assert (plan["cluster"], plan["min_blocks"], plan["ring"]) == (cluster, 2, 0)
-        assert (plan["once"], plan["single_pass"]) == (8, 0)
-        assert plan_for("layer_norm", (4096, length), dtype, 80)["cluster"] == 1, "no clusters"
+        assert (plan["persistent_in"], plan["threads_x"], plan["unroll"]) == (REGISTERS, 512, 8)
+        assert (plan["cluster_size"], plan["min_blocks_per_sm"], plan["num_stages"]) == (
+            cluster,
+            2,
+            0,
+        )
+        assert (plan["streaming"], plan["single_pass"]) == (8, 0)
+        assert plan_for("layer_norm", (4096, length), dtype, 80)["cluster_size"] == 1, "no clusters"
         assert plan_for("rms_norm", (4096, length), dtype)["threads_x"] == 128
     plan = Norm("sum", 65_536, BF16, BF16).plan()
-    assert (plan["place"], plan["threads_x"], plan["unroll"]) == (REGISTERS, 512, 4)
-    assert (plan["cluster"], plan["min_blocks"], plan["single_pass"]) == (4, 2, 0)
+    assert (plan["persistent_in"], plan["threads_x"], plan["unroll"]) == (REGISTERS, 512, 4)
+    assert (plan["cluster_size"], plan["min_blocks_per_sm"], plan["single_pass"]) == (4, 2, 0)
 
 
 def test_persistent_blocks_keep_what_l1_does_not_hold() -> None:
@@ -110,12 +114,16 @@ def test_persistent_blocks_keep_what_l1_does_not_hold() -> None:
         *((131_072, F32, 8, 512, 8), (262_144, F32, 16, 512, 8)),
     ):
         plan = plan_for("layer_norm", (4096, length), dtype)
-        assert (plan["ring"], plan["cluster"], plan["place"]) == (2, cluster, SHARED)
-        assert (plan["threads_x"], plan["unroll"], plan["min_blocks"]) == (threads, steps, 1)
-        assert plan["blocks"] == resident[cluster] * cluster
+        assert (plan["num_stages"], plan["cluster_size"], plan["persistent_in"]) == (
+            2,
+            cluster,
+            SHARED,
+        )
+        assert (plan["threads_x"], plan["unroll"], plan["min_blocks_per_sm"]) == (threads, steps, 1)
+        assert plan["grid_blocks"] == resident[cluster] * cluster
         assert plan["single_pass"] == 0
-        assert plan_for("rms_norm", (4096, length), dtype)["ring"] == 0
-    assert plan_for("layer_norm", (4096, 262_144), BF16, 80)["ring"] == 0, "no clusters"
+        assert plan_for("rms_norm", (4096, length), dtype)["num_stages"] == 0
+    assert plan_for("layer_norm", (4096, 262_144), BF16, 80)["num_stages"] == 0, "no clusters"
 
 
 @pytest.mark.parametrize(
@@ -133,7 +141,7 @@ def test_rows_beside_what_registers_do_not_hold_lie_in_shared_memory(
 ) -> None:
     """If weights are large, or phases expensive, rows are in shared memory in single-pass form."""
     plan = Norm(kind, length, BF16, weights).plan()
-    assert (plan["place"], plan["cluster"], plan["ring"]) == (SHARED, cluster, 0)
+    assert (plan["persistent_in"], plan["cluster_size"], plan["num_stages"]) == (SHARED, cluster, 0)
     assert plan["single_pass"] == 1
 
 
@@ -141,12 +149,12 @@ def test_a_row_in_shared_memory_has_a_processor_for_itself() -> None:
     """Without clusters a row in shared memory has an SM of its own, if registers cannot hold it or
     its weights."""
     plan = Norm("plain", 50_256, BF16, F32).plan(80)
-    assert (plan["place"], plan["cluster"], plan["threads_x"]) == (SHARED, 1, 1024)
+    assert (plan["persistent_in"], plan["cluster_size"], plan["threads_x"]) == (SHARED, 1, 1024)
     assert plan["single_pass"] == 1
     for name in ("softmax", "rms_norm"):
-        assert plan_for(name, (4096, 65_536), BF16, 80)["place"] == REGISTERS
-        assert plan_for(name, (4096, 72_000), BF16, 80)["place"] == SHARED
-        assert plan_for(name, (4096, 90_000), BF16, 80)["place"] == RELOAD
+        assert plan_for(name, (4096, 65_536), BF16, 80)["persistent_in"] == REGISTERS
+        assert plan_for(name, (4096, 72_000), BF16, 80)["persistent_in"] == SHARED
+        assert plan_for(name, (4096, 90_000), BF16, 80)["persistent_in"] == RELOAD
 
 
 KINDS = ("plain", "sum", "bias", "gelu", "scaled", "softmax")

@@ -16,7 +16,7 @@ from fuser import (
     torchscript_fuser,
 )
 from fuser.ops import as_dtype
-from tests.definitions import scaled
+from tests.support.definitions import scaled
 
 DTYPES = [
     *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),

@@ -1,5 +1,7 @@
 """csrc/torch/functions.h: regions as functions. tests/torch/test_module.py tests execute(),
-tests/adapters/test_direct.py traces, tests/adapters/test_unwrapped.py switches."""
+tests/adapters/autograd/test_autograd_function.py traces, tests/adapters/autograd/test_aot_bypass.py
+switches.
+"""
 
 from __future__ import annotations
 

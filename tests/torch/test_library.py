@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fuser import DataType, FusionDefinition, UserError, _core
-from fuser.reference import LIBRARY
+from fuser.ops.reference import LIBRARY
 
 X = torch.arange(12.0).mul(5).remainder(13).reshape(3, 4)
 INDEX = torch.tensor([[2, 0, 1, 1]])

@@ -13,7 +13,7 @@ import fuser
 from fuser import DataType, FusionDefinition, LaunchError, UserError, _core
 from fuser._native import load_torch
 from fuser.testing import compile_batch
-from tests.definitions import scaled
+from tests.support.definitions import scaled
 
 X = torch.arange(64.0)
 

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 import fuser
 from fuser import FusionDefinition
 from fuser._native import load_torch
-from tests.scripts import fused, groups
+from tests.support.scripts import fused, groups
 
 
 def draws(count: int) -> FusionDefinition:

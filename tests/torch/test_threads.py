@@ -14,8 +14,8 @@ import torch
 
 import fuser
 from fuser import DataType, FusionDefinition
-from tests.definitions import gained
-from tests.threads import turns_of_another_thread
+from tests.support.definitions import gained
+from tests.support.threads import turns_of_another_thread
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 60

@@ -1,4 +1,4 @@
-"""csrc/torch/torchscript: groups, guards, and their fallbacks."""
+"""csrc/torch/script/torchscript: groups, guards, and their fallbacks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import fuser
 from benchmarks.tutorial import composite, primitive, rms
 from fuser.adapters import torchscript
 from tests.adapters.script_ops import eager
-from tests.scripts import (
+from tests.support.scripts import (
     assert_same,
     fallbacks,
     fused,

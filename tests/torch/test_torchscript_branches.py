@@ -1,4 +1,6 @@
-"""csrc/torch/torchscript: branches, loops, optional tensors, and biases of matrix products."""
+"""csrc/torch/script/torchscript: branches, loops, optional tensors, and biases of matrix
+products.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ import torch.nn.functional as F
 
 from fuser.adapters import torchscript
 from tests.adapters.script_ops import eager
-from tests.scripts import (
+from tests.support.scripts import (
     assert_same,
     compiled,
     fallbacks,

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from fuser import FusionDefinition
 from fuser.adapters import torchscript
 from tests.adapters.script_ops import eager
-from tests.scripts import assert_same, compiled, counted, fused, groups
+from tests.support.scripts import assert_same, compiled, counted, fused, groups
 
 
 @pytest.fixture(autouse=True)

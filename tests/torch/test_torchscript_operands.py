@@ -1,4 +1,4 @@
-"""csrc/torch/torchscript: operands other than tensors: indices, devices, dims."""
+"""csrc/torch/script/torchscript: operands other than tensors: indices, devices, dims."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.adapters.script_ops import eager
-from tests.scripts import assert_same, fallbacks, fused, groups, warmed
+from tests.support.scripts import assert_same, fallbacks, fused, groups, warmed
 
 
 @pytest.fixture(autouse=True)

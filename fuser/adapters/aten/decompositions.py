@@ -18,10 +18,10 @@ from torch import Tensor
 from torch._prims_common import suggest_memory_format
 from torch.fx.experimental.symbolic_shapes import guard_or_false, statically_known_true
 
-from fuser.adapters.aten import foreach, quantization, windows
+from fuser.adapters.aten import foreach, quantization, unfold
 from fuser.adapters.aten.table import row
-from fuser.adapters.aten.windows import is_channels_last
-from fuser.adapters.products import is_worth_padding, rounded
+from fuser.adapters.aten.unfold import is_channels_last
+from fuser.adapters.graph.gemm_padding import is_worth_padding, rounded
 
 # Op packets; overloads with their own row are not decomposed.
 _BROKEN_UP = [
@@ -351,8 +351,8 @@ _OURS: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.addmm.default: _addmm,
     torch.ops.aten.convolution.default: _convolution,
     torch.ops.aten.convolution_backward.default: _convolution_backward,
-    torch.ops.aten.avg_pool2d.default: windows.avg_pool2d,
-    torch.ops.aten.avg_pool2d_backward.default: windows.avg_pool2d_backward,
+    torch.ops.aten.avg_pool2d.default: unfold.avg_pool2d,
+    torch.ops.aten.avg_pool2d_backward.default: unfold.avg_pool2d_backward,
     torch.ops.aten.channel_shuffle.default: _channel_shuffle,
     torch.ops.aten.nll_loss_backward.default: _nll_loss_backward,
     torch.ops.aten.nll_loss2d_backward.default: _nll_loss_backward,

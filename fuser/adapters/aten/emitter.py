@@ -16,7 +16,7 @@ import torch
 
 from fuser import DataType, FusionDefinition, Scalar, Tensor, Unsupported, _core
 from fuser.arguments import as_dtype
-from fuser.interpreter import torch_dtype
+from fuser.debug.interpreter import torch_dtype
 
 _HALF = (DataType.Half, DataType.BFloat16, DataType.Float8_e4m3fn, DataType.Float8_e5m2)
 # Half types for which torch may have a complex type; bfloat16 has one from 2.14 on.

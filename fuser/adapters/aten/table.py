@@ -12,8 +12,8 @@ import torch
 from fuser import FusionDefinition, Tensor, Unsupported, UserError
 from fuser.adapters.aten import (
     complexes,
-    compounds,
-    creations,
+    composites,
+    factories,
     gradients,
     losses,
     norms,
@@ -24,7 +24,7 @@ from fuser.adapters.aten import (
 )
 from fuser.adapters.aten.emitter import Emitter
 from fuser.arguments import as_dtype
-from fuser.naming import recorded_as
+from fuser.kernel_names import recorded_as
 
 Kind = Literal["compute", "view", "create", "random", "library"]
 
@@ -53,13 +53,13 @@ def _table() -> dict[str, Row]:
         ("compute", norms.ROWS),
         ("compute", losses.ROWS),
         ("compute", shapes.ROWS),
-        ("compute", compounds.ROWS),
+        ("compute", composites.ROWS),
         ("compute", complexes.ROWS),
         ("view", shapes.VIEWS),
-        ("view", compounds.VIEWS),
+        ("view", composites.VIEWS),
         ("view", complexes.VIEWS),
-        ("compute", creations.ROWS),
-        ("create", creations.CREATIONS),
+        ("compute", factories.ROWS),
+        ("create", factories.CREATIONS),
         ("random", random_numbers.ROWS),
         ("compute", random_numbers.GRADIENTS),
         ("library", reductions.LIBRARY),
@@ -99,7 +99,7 @@ def moves(name: str) -> bool:
     """True if the op is a view, a movement op, or a factory op with a tensor operand; it may have
     sizes as arguments.
     """
-    return name in shapes.VIEWS or name in shapes.ROWS or name in creations.ROWS
+    return name in shapes.VIEWS or name in shapes.ROWS or name in factories.ROWS
 
 
 def bind(

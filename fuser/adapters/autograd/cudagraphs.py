@@ -1,0 +1,98 @@
+"""Compiled graphs as CUDA graphs, by Inductor's CUDA graph trees: these share a memory pool, track
+its live memory, copy inputs with changed addresses, and record again for other sizes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from typing import Any
+
+import torch
+from torch import fx
+from torch._dynamo.backends import cudagraphs as of_torch
+from torch._inductor import cudagraph_trees
+from torch._inductor.cudagraph_utils import (
+    check_multiple_devices_or_any_cpu_nodes,
+    get_placeholder_info,
+)
+from torch._inductor.utils import count_tangents, get_first_incompatible_cudagraph_node
+
+from fuser.adapters.autograd.aot_metadata import Facts
+
+_log = logging.getLogger(__name__)
+
+Boxed = Callable[[list[Any]], Any]
+
+
+def captured(call: Boxed, module: fx.GraphModule, name: str, facts: Facts) -> Boxed:
+    """Returns a function that runs `call` for this graph: recorded in its third run, replayed
+    afterwards. If the graph cannot be captured, returns `call` and logs one line.
+
+    The first run is an ordinary run, because its results may outlive it, e.g. the state of an
+    optimizer; the graph pool reclaims the results of one run in the next. Also, before Dynamo
+    traces an optimizer, it asks the trees for the graph that ran last.
+    """
+    still = _places_that_stay(module, name, facts)
+    reason = _why_not(module, still)
+    if reason is not None:
+        _log.warning("no CUDA graph of a %s graph: %s", name, reason)
+        return _in_backward(call) if name == "backward" else call
+    device = of_torch.get_device_index(module)
+    replayed: Boxed | None = None
+
+    def run(arguments: list[Any]) -> Any:
+        nonlocal replayed
+        if replayed is not None:
+            return replayed(arguments)
+        replayed = cudagraph_trees.cudagraphify_impl(
+            call,
+            list(arguments),  # determines which arguments are sizes
+            sorted(still),
+            device_index=device,
+            is_backward=name == "backward",
+            is_inference=name == "inference",
+            stack_traces=of_torch.get_stack_traces(module),
+            placeholders=get_placeholder_info(module.graph),
+            mutated_input_idxs=of_torch.find_input_mutations(module.graph),
+        )
+        return call(arguments)
+
+    run._boxed_call = True  # type: ignore[attr-defined]
+    return run
+
+
+def _places_that_stay(module: fx.GraphModule, name: str, facts: Facts) -> set[int]:
+    """Indices of arguments with fixed addresses: parameters and buffers; for the backward graph all
+    saved activations.
+    """
+    if name == "backward":
+        return set(range(count_tangents(module)))
+    return set(facts.static)
+
+
+def _why_not(module: fx.GraphModule, still: Collection[int]) -> str | None:
+    if of_torch.find_input_mutations(module.graph) - set(still):
+        return "it writes into an argument"
+    places = of_torch.get_device_node_mapping(module)
+    if (found := check_multiple_devices_or_any_cpu_nodes(places)) is not None:
+        return str(found)
+    node = get_first_incompatible_cudagraph_node(module)
+    return None if node is None else f"{node.name} cannot be captured"
+
+
+def _in_backward(call: Boxed) -> Boxed:
+    """Wraps a backward graph that is not captured. If its forward graph is captured, tells the
+    trees that the backward pass runs, because the results of the forward graph are in use until
+    then.
+    """
+
+    def run(arguments: list[Any]) -> Any:
+        device = torch.cuda.current_device() if torch.cuda.is_available() else 0
+        manager = cudagraph_trees.get_manager(device, create_if_none_exists=False)
+        if manager is not None:
+            manager.set_to_running_backward()
+        return call(arguments)
+
+    run._boxed_call = True  # type: ignore[attr-defined]
+    return run

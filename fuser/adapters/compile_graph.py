@@ -1,0 +1,151 @@
+"""A graph of torch's ops, as AOTAutograd hands it over, compiled: views, slices and layouts
+settled, cut into regions, these as definitions, and a function that runs the result.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import fx
+
+from fuser.adapters.autograd.aot_bypass import note_half
+from fuser.adapters.autograd.aot_metadata import Facts, facts_now, strides_now
+from fuser.adapters.graph.dense_views import replace_dense_strided_views
+from fuser.adapters.graph.donation import take_memory
+from fuser.adapters.graph.eager_strides import correct_strides
+from fuser.adapters.graph.empty_parts import drop_empty_parts
+from fuser.adapters.graph.layouts import lay_out_for_readers, write_slices_apart, write_without_gaps
+from fuser.adapters.graph.mutation import final_writes
+from fuser.adapters.graph.padding import pad_products, take_strides
+from fuser.adapters.graph.sizes import settle_sizes
+from fuser.adapters.graph.upsampling import repeat_by_views
+from fuser.adapters.graph.views import drop_views, memory_of, owner_of
+from fuser.adapters.nodes import tensor_of
+from fuser.adapters.partition import Partition, partition
+from fuser.adapters.region import build_together
+from fuser.adapters.report import note_graph
+from fuser.adapters.wrapper_codegen import program, strict_from_environment
+
+# Compilers of AOTAutograd, by the prefix of the argument name.
+COMPILERS = {"fw": "forward", "bw": "backward", "inference": "inference"}
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of torch.compile(..., options={...}).
+
+    min_nodes   minimum ops of a region, unless one is a reduction
+    cudagraphs  record each graph in its third run and replay it as a CUDA graph; not if it writes
+                to an input other than a parameter, buffer or optimizer state, and not on the CPU
+    autotune    the first run of each region on a GPU times some plans of its kernels on its own
+                arguments, as fuser.autotune does, and stores the fastest, on disk too; the CPU
+                runs the default plans
+    """
+
+    min_nodes: int = 2
+    cudagraphs: bool = False
+    autotune: bool = False
+
+
+def compile_graph(
+    module: fx.GraphModule,
+    inputs: Sequence[Any],
+    *,
+    name: str = "graph",
+    options: Options,
+    facts: Facts | None = None,
+    loaded: bool = False,
+) -> Callable[[list[Any]], Any]:
+    """Compiles a graph of nodes with FakeTensors to a boxed function; called by AOTAutograd. facts:
+    metadata, if known. loaded: True if the graph comes from the AOT cache.
+    """
+    facts = facts_now(name) if facts is None else facts
+    report = note_graph(name)
+    with report.timed("regions"):
+        parts = _regions(module.graph, inputs, name, options, facts)
+        if not loaded and facts.kept is not None and (strides := strides_now()) is not None:
+            strides += result_strides(module.graph, facts)
+    if name == "forward":
+        report.kept = _kept_bytes(module.graph, facts)
+    report.note_parts(parts.regions, parts.left)
+    with report.timed("definitions"):
+        call, definitions = program(module, parts, strict_from_environment(), options.autotune)
+    with report.timed("kernels"):
+        build_together(definitions)
+    if options.cudagraphs:
+        from fuser.adapters.autograd.cudagraphs import captured  # imports half of Inductor
+
+        return captured(call, module, name, facts)
+    note_half(name, module.graph, call, facts, loaded)
+    return call
+
+
+def _regions(
+    graph: fx.Graph, inputs: Sequence[Any], name: str, options: Options, facts: Facts
+) -> Partition:
+    """Partitions the graph into regions, and rewrites views, slices and layouts for them."""
+    donated = _donated(graph, facts)
+    settle_sizes(graph)
+    if name == "inference":
+        repeat_by_views(graph)
+    take_strides(graph, inputs)
+    correct_strides(graph)
+    drop_empty_parts(graph)
+    replace_dense_strided_views(graph)
+    places = _kept_for_backward(graph, facts)
+    drop_views(graph, places)
+    parts = partition(graph, options.min_nodes, final_writes(graph))
+    write_slices_apart(graph, parts.regions)
+    results = _results(graph)
+    kept = {results[i] for i in places} - {results[i] for i in range(places.start)}
+    write_without_gaps(graph, parts.regions, kept)
+    makers = {n for nodes in parts.regions for n in nodes}
+    lay_out_for_readers(graph, makers, kept)
+    parts.regions += [[copy] for copy in pad_products(graph, makers, kept)]
+    if not options.cudagraphs:  # replay needs the recorded arguments unchanged
+        take_memory(graph, parts.regions, donated)
+    return parts
+
+
+def _donated(graph: fx.Graph, facts: Facts) -> set[fx.Node]:
+    """Saved activations that are dead after the backward graph (donated buffers)."""
+    nodes = [n for n in graph.nodes if n.op == "placeholder"]
+    sharing = Counter(memory for n in nodes for memory in memory_of(n))
+    given = ((nodes[i], memory_of(nodes[i])) for i in facts.donated)
+    return {n for n, memory in given if memory and all(sharing[m] == 1 for m in memory)}
+
+
+def _kept_for_backward(graph: fx.Graph, facts: Facts) -> range:
+    """Indices of results that only the backward graph reads."""
+    count = len(_results(graph))
+    return range(count if facts.kept is None else facts.kept, count)
+
+
+def _kept_bytes(graph: fx.Graph, facts: Facts) -> int:
+    """Bytes of saved activations, without arguments of the graph."""
+    results, places = _results(graph), _kept_for_backward(graph, facts)
+    seen = {owner_of(n) for n in results[: places.start] if isinstance(n, fx.Node)}
+    kept = {owner_of(r) for i in places if isinstance(r := results[i], fx.Node)} - seen
+    made = (n for n in kept if n.op == "call_function")
+    sizes = [storage.nbytes() for n in made for storage in memory_of(n).values()]
+    return sum(n for n in sizes if type(n) is int)
+
+
+def result_strides(graph: fx.Graph, facts: Facts) -> list[tuple[int, ...] | None]:
+    """Strides of the results of a compiled graph, in AOTAutograd's form."""
+    return [_strides(n) for n in _results(graph)[facts.tokens :]]
+
+
+def _results(graph: fx.Graph) -> list[Any]:
+    return list(next(n for n in graph.nodes if n.op == "output").args[0])
+
+
+def _strides(result: Any) -> tuple[int, ...] | None:
+    """Strides of a tensor, if all are numbers."""
+    value = tensor_of(result) if isinstance(result, fx.Node) else None
+    if value is None or not all(type(n) is int for n in value.stride()):
+        return None
+    return tuple(value.stride())

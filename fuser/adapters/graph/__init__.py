@@ -1,0 +1,1 @@
+"""Compiler passes on torch's graphs, each of which rewrites or reads a graph."""

@@ -1,0 +1,1 @@
+"""Names of nvFuser: what programs for it call, answered or refused."""

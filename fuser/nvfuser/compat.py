@@ -1,0 +1,283 @@
+"""API of nvFuser's FusionDefinition beyond defining and running, and its module functions.
+
+Programs written for nvFuser find each name here. It is answered by the corresponding feature of
+fuser, or refused as Unsupported with a hint.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from fuser._core import Scalar, Tensor
+from fuser.arguments import checked
+from fuser.cache import FusionCache, FusionExecutorCache, options_being
+from fuser.errors import UserError
+from fuser.layout import compute_tensor_descriptor
+from fuser.nvfuser.absent import BY_HAND, ONE_DEVICE, Namespace, refuse
+from fuser.nvfuser.serialization import define_again
+
+if TYPE_CHECKING:
+    import torch
+
+    from fuser.definition import FusionDefinition
+    from fuser.fusion import Fusion
+    from fuser.inspect.measure import Measured
+
+__all__ = [
+    "LegacyDefinition",
+    "clone",
+    "compute_contiguity",
+    "disable_automatic_serialization",
+    "enable_automatic_serialization",
+    "translate_fusion",
+    "version",
+]
+
+# Release of nvFuser that version() reports.
+_NVFUSER = "0.2.36"
+
+
+class LegacyDefinition:
+    """Methods of FusionDefinition under older names, and methods for subclasses to override."""
+
+    _debug_output: str | None = None
+    _profile: Measured | None = None
+    fec: FusionExecutorCache
+    fusion: Fusion
+
+    # ---- for subclasses
+
+    def definition(self) -> None:
+        """Defines the fusion in a subclass, instead of a `with` block. Called once, before the
+        first use.
+        """
+        refuse(
+            "fd.definition()",
+            "this definition is none of a subclass that overrides it\n"
+            "  hint: with FusionDefinition() as fd: ...",
+            "subclass-1",
+        )
+
+    def schedule(self) -> None:
+        """Hand-written schedules are refused: execute() of a subclass that overrides this method
+        raises Unsupported `by-hand-1` unless override_user_schedule=True.
+        """
+        refuse("fd.schedule()", BY_HAND, "by-hand-1")
+
+    def multidevice_schedule(self) -> None:
+        """Raises Unsupported `devices-1`; so does execute() of a subclass that overrides it."""
+        refuse("fd.multidevice_schedule()", ONE_DEVICE, "devices-1")
+
+    def _overrides(self, method: str) -> bool:
+        return getattr(type(self), method) is not getattr(LegacyDefinition, method)
+
+    def _check_schedules(self, overridden: bool) -> None:
+        if self._overrides("multidevice_schedule"):
+            LegacyDefinition.multidevice_schedule(self)
+        if self._overrides("schedule") and not overridden:
+            refuse(
+                f"{type(self).__name__}.schedule()",
+                f"{BY_HAND}\n  hint: execute(inputs, override_user_schedule=True) leaves it out",
+                "by-hand-1",
+            )
+
+    @property
+    def sched(self) -> Namespace:
+        """Calls of its attributes raise Unsupported `by-hand-1`."""
+        return Namespace("fd.sched", BY_HAND, "by-hand-1")
+
+    @property
+    def ke(self) -> NoReturn:
+        """Kernel of a hand-written schedule: raises Unsupported `by-hand-1`."""
+        refuse("fd.ke", BY_HAND, "by-hand-1")
+
+    # ---- looking
+
+    def id(self) -> int:
+        """The number of this definition in FusionCache; equal definitions share it.
+        FusionDefinition(id) returns an equal definition. Closes this definition.
+        """
+        return FusionCache.get().number(self.fec)
+
+    def inputs(self) -> list[Tensor | Scalar]:
+        """fd.fusion.inputs()."""
+        return self.fusion.inputs()
+
+    def outputs(self) -> list[Tensor]:
+        """fd.fusion.outputs()."""
+        return self.fusion.outputs()
+
+    def extents(self) -> list[Scalar]:
+        """The sizes of all input tensors, as Scalars."""
+        return [n for t in self.inputs() if isinstance(t, Tensor) for n in t.shape()]
+
+    def fusion_ir(self) -> str:
+        """The definition as text: repr(fd)."""
+        return repr(self)
+
+    def last_scheduled_fusion_ir(
+        self, tensor_transforms: bool = False, override_user_schedule: bool = False
+    ) -> str:
+        """fd.fec.get_most_recent_scheduled_ir(tensor_transforms)."""
+        return self.fec.get_most_recent_scheduled_ir(tensor_transforms)
+
+    def scheduled_fusion_ir_for(
+        self,
+        inputs: Sequence[Any],
+        tensor_transforms: bool = False,
+        override_user_schedule: bool = False,
+        device: torch.device | str | int | None = None,
+    ) -> str:
+        """fd.fec.get_scheduled_ir(inputs, tensor_transforms)."""
+        return self.fec.get_scheduled_ir(inputs, tensor_transforms, device)
+
+    def debug_output(self) -> str:
+        """Output of FUSER_DUMP during the last execute(..., capture_debug_output=True); cached
+        kernels dump nothing. Raises UserError `debug-output-1` before the first of these runs.
+        """
+        if self._debug_output is None:
+            raise UserError(
+                "no output was captured\n"
+                "  hint: set FUSER_DUMP=fusion,schedule,cuda and call "
+                "execute(inputs, capture_debug_output=True)",
+                rule="debug-output-1",
+            )
+        return self._debug_output
+
+    def profile(self) -> Measured:
+        """Times of the last execute(..., profile=True). Raises UserError `profile-1` before the
+        first of these runs.
+        """
+        if self._profile is None:
+            raise UserError(
+                "no run was profiled\n  hint: call execute(inputs, profile=True), or "
+                "fuser.explain(fd, inputs) for predicted and measured times",
+                rule="profile-1",
+            )
+        return self._profile
+
+    # ---- refused
+
+    def segment(self, inputs: Sequence[Any]) -> NoReturn:
+        """Raises Unsupported `by-hand-1`; fuser.explain(fd, inputs) shows the kernels."""
+        refuse(
+            "fd.segment()",
+            "a definition is cut into kernels by execute()\n  hint: fuser.explain(fd, inputs)",
+            "by-hand-1",
+        )
+
+    def manual_execute(self, inputs: Sequence[Any], heuristic_params: Any = None) -> NoReturn:
+        """Raises Unsupported `by-hand-1`."""
+        refuse("fd.manual_execute()", BY_HAND, "by-hand-1")
+
+    def manual_validate(
+        self, inputs: Sequence[Any], reference_outputs: Sequence[torch.Tensor] | None = None
+    ) -> NoReturn:
+        """Raises Unsupported `by-hand-1`."""
+        refuse("fd.manual_validate()", BY_HAND, "by-hand-1")
+
+
+@contextmanager
+def captured_dumps(into: LegacyDefinition) -> Iterator[None]:
+    """Captures the output of FUSER_DUMP in a `with` block as into.debug_output()."""
+    with tempfile.TemporaryDirectory(prefix="fuser-dump-") as folder:
+        with options_being({"FUSER_DUMP_DIR": folder}):
+            yield
+        files = sorted(Path(folder).iterdir())  # file names begin with a number
+        into._debug_output = "\n".join(
+            f"---- {f.name}\n{f.read_text(encoding='utf-8')}" for f in files
+        )
+
+
+@checked
+def clone(source: FusionDefinition, target: FusionDefinition) -> None:
+    """Repeats the definition of `source` in the empty `target`. Raises UserError `clone-1` if
+    `target` is not empty.
+    """
+    if target.fusion.inputs() or target.fusion.outputs():
+        raise UserError(
+            "clone(): the target defines something already\n"
+            "  hint: clone(fd, copy := FusionDefinition())",
+            rule="clone-1",
+        )
+    define_again(repr(source), target)
+
+
+@checked
+def compute_contiguity(sizes: Sequence[int], strides: Sequence[int]) -> list[bool | None]:
+    """The contiguity of compute_tensor_descriptor(sizes, strides)."""
+    return compute_tensor_descriptor(sizes, strides)[0]
+
+
+@checked
+def translate_fusion(fusion: Fusion) -> str:
+    """Python that rebuilds the definition: repr(fd)."""
+    return fusion.builder.to_python()
+
+
+class Version(str):
+    """A version string that compares by its numbers: version() >= "0.2.8"; also with
+    packaging.version.Version on either side.
+    """
+
+    def __lt__(self, other: Any) -> bool:
+        return _compared(self, other, operator.lt)
+
+    def __le__(self, other: Any) -> bool:
+        return _compared(self, other, operator.le)
+
+    def __gt__(self, other: Any) -> bool:
+        return _compared(self, other, operator.gt)
+
+    def __ge__(self, other: Any) -> bool:
+        return _compared(self, other, operator.ge)
+
+    def __eq__(self, other: object) -> bool:
+        return _compared(self, other, operator.eq)
+
+    def __ne__(self, other: object) -> bool:
+        return _compared(self, other, operator.ne)
+
+    def __hash__(self) -> int:
+        return hash(_numbers(self))
+
+
+def _compared(mine: Version, other: object, compare: Callable[[Any, Any], bool]) -> bool:
+    # attribute of packaging's versions
+    if not isinstance(other, str) and not hasattr(other, "release"):
+        return NotImplemented
+    return compare(_numbers(mine), _numbers(str(other)))
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Numbers of the release without trailing zeros: 1.2 equals 1.2.0."""
+    release = re.match(r"v?([\d.]*)", version)
+    numbers = [int(n) for n in release[1].split(".") if n] if release else []
+    while numbers and not numbers[-1]:
+        del numbers[-1]
+    return tuple(numbers)
+
+
+def version() -> Version:
+    """The release of nvFuser with an equal FusionDefinition, followed by fuser's own version.
+    Programs written for nvFuser compare it with the release that they need. fuser.__version__ is
+    the version of this package.
+    """
+    from fuser import __version__
+
+    return Version(f"{_NVFUSER}+fuser{__version__}")
+
+
+def enable_automatic_serialization(*args: Any) -> None:
+    """Accepted for compatibility, like disable_automatic_serialization(): kernels are stored on
+    disk unless FUSER_CACHE=0.
+    """
+
+
+disable_automatic_serialization = enable_automatic_serialization
