@@ -121,6 +121,6 @@ def test_option_value(variable: str, value: str) -> None:
 def test_option_value_names_what_is_allowed() -> None:
     with pytest.raises(fuser.errors.UserError, match="expected of each entry one of") as caught:
         _core.set_option("FUSER_DUMP", "cuda,passes@gelu")
-    assert str(caught.value).endswith("share, renumber, cuda, all, got passes")
+    assert str(caught.value).endswith("cse, canonicalize, cuda, all, got passes")
     with pytest.raises(fuser.errors.UserError, match="=75: expected one of 70, 80, 90"):
         _core.set_option("FUSER_HOST_ARCH", "75")

@@ -141,7 +141,7 @@ def kernels() -> list[Kernel]:
         plan = fd.plan(inputs)
         assert isinstance(plan, Plan)
         # One vector width, or one per layout group of a transpose.
-        widths = {field: int(plan[field]) for field in plan if field.startswith("vector")}
+        widths = {field: int(plan[field]) for field in plan if field.partition("_")[0] == "vector"}
         widest = vector = max(widths.values())
         while vector >= 1:
             changed = dict(plan.replace(**{f: min(w, vector) for f, w in widths.items()}))
