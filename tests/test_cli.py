@@ -1,4 +1,4 @@
-"""python -m fuser, and the table of options in README.md, which is generated from the option
+"""python -m fuser, and the table of options in docs/options.md, which is generated from the option
 rows."""
 
 import os
@@ -106,7 +106,7 @@ def test_a_line_never_fails(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert cli.environment()[name] == "not usable: it is not there"
 
 
-def test_the_readme_lists_every_option() -> None:
-    text = (ROOT / "README.md").read_text()
+def test_the_documents_list_every_option() -> None:
+    text = (ROOT / "docs" / "options.md").read_text()
     rows = re.findall(r"^\| `(FUSER_\w+)` \| (.*) \| (.*) \|$", text, re.MULTILINE)
     assert rows == [(v, f"`{d}`" if d else "", t) for v, _, d, t in _core.option_rows()]
