@@ -60,7 +60,7 @@ def test_decorator() -> None:
 
     one, two, other = make(2.0), make(2.0), make(5.0)
     assert calls == [2.0, 2.0, 5.0]
-    assert make.__doc__ == "Makes one."
+    assert make.__doc__ == "Creates the definition on a cache miss."
     assert one.fec is two.fec
     assert one.fec is not other.fec
     assert make.num_fusions() == 2  # type: ignore[attr-defined]
