@@ -99,6 +99,13 @@ at::Tensor of_rows(const at::Tensor& bias, at::IntArrayRef shape) {
 // Multiple to which memory-efficient attention pads the queries of a logsumexp.
 constexpr int64_t lse_rows = 32;
 
+// Converts the tensors of an attention whose heads flash attention refuses to float32. Torch's
+// memory-efficient kernels for half types give wrong gradients of such heads.
+std::vector<at::Tensor> widened(std::vector<at::Tensor> t, size_t count) {
+  for (size_t i = 0; i < count; ++i) t[i] = t[i].to(at::kFloat);
+  return t;
+}
+
 // Computes memory-efficient attention on GPUs, with or without a bias.
 std::vector<at::Tensor> attend_efficient(const std::vector<at::Tensor>& t,
                                          const std::vector<int64_t>& a) {
@@ -141,7 +148,13 @@ std::vector<at::Tensor> attend(const std::vector<at::Tensor>& t, const std::vect
         t[0], t[1], t[2], 0.0, a[1] != 0, bias, scale);
     return {output, logsumexp, at::zeros({2}, state), at::zeros({}, state)};
   }
-  if (!takes_flash("sdpfa_fwd", t[0], t[2]) || bias) return attend_efficient(t, a);
+  const bool flash = takes_flash("sdpfa_fwd", t[0], t[2]);
+  if (bias) return attend_efficient(t, a);
+  if (!flash) {
+    std::vector<at::Tensor> results = attend_efficient(widened(t, t.size()), a);
+    results[0] = results[0].to(t[0].scalar_type());
+    return results;
+  }
   auto r = at::_scaled_dot_product_flash_attention(of_heads(t[0]), of_heads(t[1]), of_heads(t[2]),
                                                    real_of(a[0]), a[1] != 0,
                                                    /*return_debug_mask=*/false, scale);
@@ -158,7 +171,12 @@ std::vector<at::Tensor> attend_backward(const std::vector<at::Tensor>& t,
         t[0], t[1], t[2], t[3], t[4], t[5], 0.0, a[1] != 0, std::nullopt, scale);
     return {q, k, v};
   }
-  if (!takes_flash("sdpfa_bwd", t[1], t[3])) return attend_efficient_backward(t, a);
+  if (!takes_flash("sdpfa_bwd", t[1], t[3])) {
+    constexpr size_t operands = 5;  // before logsumexp and the random state
+    std::vector<at::Tensor> results = attend_efficient_backward(widened(t, operands), a);
+    for (at::Tensor& r : results) r = r.to(t[1].scalar_type());
+    return results;
+  }
   auto [q, k, v] = at::_scaled_dot_product_flash_attention_backward(
       of_heads(t[0]), of_heads(t[1]), of_heads(t[2]), of_heads(t[3]), of_heads(t[4]), t[5],
       /*cum_seq_q=*/{}, /*cum_seq_k=*/{}, t[1].size(2), t[2].size(2), real_of(a[0]), a[1] != 0,

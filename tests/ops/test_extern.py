@@ -583,7 +583,7 @@ def test_attention_with_dropout_on_a_gpu() -> None:
         runs.append(fd.execute(inputs))
     assert torch.equal(runs[0][0], runs[1][0])
     assert not torch.equal(runs[0][0], runs[2][0])
-    wide = [t.float() for t in inputs]
+    wide = [t.double() for t in inputs]
     fd = define(lambda o, *t: attend(o, *t), *wide)
     with pytest.raises(Unsupported, match="bfloat16"):
         fd.execute(wide)
